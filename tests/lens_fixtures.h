@@ -7,7 +7,7 @@
 #include "models.h"
 
 static attn_model *plain, *odd;
-static const char *const names[] = {"plain", "odd"};
+static const char *const lens_models[] = {"plain", "odd"};
 enum { FIRST = 5, MOST = 3 }; /* the positions whose parts numpy kept */
 
 static inline int open_plain_and_odd(void)
@@ -32,7 +32,8 @@ static inline attn_model *model_of(int i)
 static inline attn_tensor expected(int model, const char *name)
 {
     attn_tensor t;
-    CHECKF(fixture(&t, "%s.%s", names[model], name), "no fixture %s.%s", names[model], name);
+    CHECKF(fixture(&t, "%s.%s", lens_models[model], name), "no fixture %s.%s", lens_models[model],
+           name);
     return t;
 }
 

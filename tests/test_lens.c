@@ -308,7 +308,8 @@ TEST(parts_make_logits)
                 sum -= value_of(logits, t * n_vocab + 11) - value_of(logits, t * n_vocab + 60);
                 largest = fabs(sum) > largest ? fabs(sum) : largest;
             }
-            CHECKF(largest < 5e-6, "%s: the parts' sum is %.3g off the logits", names[i], largest);
+            CHECKF(largest < 5e-6, "%s: the parts' sum is %.3g off the logits", lens_models[i],
+                   largest);
             attn_ctx_free(&ctx);
             pool_clear();
         }

@@ -61,7 +61,7 @@ TEST(weights)
             for (k = 0; k < c->d_model; k++)
                 wrong += (attn_get2(w_u, k, v) == attn_get2(w_e, v, k)) != c->tied;
         }
-        CHECKF(wrong == 0, "%s: the unembedding has %zu wrong numbers", names[i], wrong);
+        CHECKF(wrong == 0, "%s: the unembedding has %zu wrong numbers", lens_models[i], wrong);
         given = random_tensor(2, (int)c->d_head, (int)c->n_head);
         given = attn_transpose(given, 0, 1); /* into a view */
         OK(&ctx, attn_model_tensor(&ctx, &given, m, "blocks.1.attn.b_V"));

@@ -1,0 +1,526 @@
+/* Edge attribution patching: which connections between the parts of a model make the difference
+ * between two texts. EAP (Syed, Rager & Conmy 2023), EAP-IG (Hanna, Pezzelle & Belinkov 2024), and the
+ * circuit of the best edges, run. On attn.h's public API alone.
+ *
+ * The residual stream is a sum, so each part of the model reads what each earlier part wrote. Senders
+ * are the embeddings, every head and every MLP; receivers are the queries, keys and values of every
+ * head, every MLP, and the logits. An edge leads from a sender to a later receiver: GPT-2 small has
+ * 32,491. When an edge carries the corrupted text's value and everything else the clean one's, the
+ * metric changes by about
+ *
+ *     score = (corrupted write of the sender - clean write) · d metric / d input of the receiver
+ *
+ * with the gradient of the clean text (EAP), or its mean over `steps` runs whose embeddings lie
+ * between both texts: corrupted + k / steps * (clean - corrupted), k = 1 .. steps (EAP-IG). One
+ * forward and one backward pass for each step give the scores of all edges. Inputs are those before
+ * LayerNorm, as in both papers' code.
+ *
+ *     attn_tensor scores = ATTN_ZERO, kept = ATTN_ZERO;
+ *     float value;
+ *     if (lens_edge_scores(&ctx, &scores, &backward, pairs, n_pairs, 5) == ATTN_OK &&
+ *         lens_best_edges(&ctx, &kept, model, scores, 200) == ATTN_OK &&
+ *         lens_run_edges(&ctx, &value, &backward, &pairs[0], kept) == ATTN_OK)
+ *         printf("with 200 edges the metric is %.3f\n", value);
+ *
+ * S = 1 + L * (H + 1) senders, R = L * (3H + 1) + 1 receivers. */
+#ifndef LENS_EDGES_H
+#define LENS_EDGES_H
+
+#include "pairs.h"
+#include <stdlib.h>
+
+/* ---- the graph ---- */
+
+/* Senders in the order in which they write: the embeddings, then of each layer its heads and its MLP.
+ * Receivers likewise: of each layer the queries of its heads, their keys, their values, and its MLP;
+ * last the logits. */
+typedef struct lens_graph {
+    size_t n_layer, n_head;
+    size_t n_senders, n_receivers, n_edges;
+} lens_graph;
+
+/* How many senders write before the heads of a layer read, or before its MLP does. */
+LENS_FN size_t lens_senders_before(const lens_graph *g, size_t layer, int mlp)
+{
+    return 1 + layer * (g->n_head + 1) + (mlp ? g->n_head : 0);
+}
+
+LENS_FN size_t lens_senders_to(const lens_graph *g, size_t receiver)
+{
+    const size_t in_layer = 3 * g->n_head + 1;
+    return lens_senders_before(g, receiver / in_layer, receiver % in_layer == in_layer - 1);
+}
+
+LENS_FN lens_graph lens_graph_of(const attn_model *model)
+{
+    const attn_config *c = attn_model_config(model);
+    lens_graph g = ATTN_ZERO;
+    size_t i;
+    g.n_layer = c->n_layer;
+    g.n_head = c->n_head;
+    g.n_senders = 1 + g.n_layer * (g.n_head + 1);
+    g.n_receivers = g.n_layer * (3 * g.n_head + 1) + 1;
+    for (i = 0; i < g.n_receivers; i++)
+        g.n_edges += lens_senders_to(&g, i);
+    return g;
+}
+
+typedef struct lens_node_name {
+    char text[48];
+} lens_node_name;
+
+/* "input", "a3.h5", "m3" */
+LENS_FN lens_node_name lens_sender_name(const lens_graph *g, size_t sender)
+{
+    lens_node_name name;
+    const size_t layer = (sender - 1) / (g->n_head + 1), head = (sender - 1) % (g->n_head + 1);
+    if (sender == 0)
+        snprintf(name.text, sizeof name.text, "input");
+    else if (head == g->n_head)
+        snprintf(name.text, sizeof name.text, "m%llu", LENS_LLU(layer));
+    else
+        snprintf(name.text, sizeof name.text, "a%llu.h%llu", LENS_LLU(layer), LENS_LLU(head));
+    return name;
+}
+
+/* "a3.h5<q>", "m3", "logits" */
+LENS_FN lens_node_name lens_receiver_name(const lens_graph *g, size_t receiver)
+{
+    lens_node_name name;
+    const size_t in_layer = 3 * g->n_head + 1, layer = receiver / in_layer;
+    const size_t part = receiver % in_layer;
+    if (receiver == g->n_receivers - 1)
+        snprintf(name.text, sizeof name.text, "logits");
+    else if (part == in_layer - 1)
+        snprintf(name.text, sizeof name.text, "m%llu", LENS_LLU(layer));
+    else
+        snprintf(name.text, sizeof name.text, "a%llu.h%llu<%c>", LENS_LLU(layer),
+                 LENS_LLU(part % g->n_head), "qkv"[part / g->n_head]);
+    return name;
+}
+
+/* ---- what senders write ---- */
+
+/* writes [S, T * C] = sign * what each sender writes, for a record of the text; added to what is
+ * there. (Without b_O, which is the same in both texts.) */
+LENS_FN attn_status lens_add_writes(attn_ctx *ctx, attn_tensor writes, const lens_graph *g,
+                                    const attn_record *record, float sign)
+{
+    attn_tensor value, scaled = ATTN_ZERO;
+    attn_status status = ATTN_OK;
+    size_t layer, n, width;
+    lens_find(ctx, &value, record, 0, "hook_resid_pre");
+    n = value.shape[0];
+    width = value.shape[1];
+    for (layer = 0; layer <= g->n_layer && status == ATTN_OK; layer++) {
+        const size_t last = lens_senders_before(g, layer, 0) - 1; /* the embeddings, or an MLP */
+        attn_tensor row = attn_reshape(attn_slice(writes, 0, last, 1), attn_shape2(n, width));
+        attn_tensor rows;
+        if (layer > 0)
+            lens_find(ctx, &value, record, (int)layer - 1, "hook_mlp_out");
+        status = attn_scale(ctx, &scaled, value, sign);
+        if (status == ATTN_OK)
+            status = attn_add(ctx, &row, row, scaled);
+        attn_tensor_free(ctx, &scaled);
+        if (layer == g->n_layer || status != ATTN_OK)
+            break;
+        rows = attn_reshape(attn_slice(writes, 0, last + 1, g->n_head),
+                            attn_shape3(g->n_head, n, width));
+        lens_find(ctx, &value, record, (int)layer, "attn.hook_result"); /* [T, H, C] */
+        status = attn_scale(ctx, &scaled, attn_transpose(value, 0, 1), sign);
+        if (status == ATTN_OK)
+            status = attn_add(ctx, &rows, rows, scaled);
+        attn_tensor_free(ctx, &scaled);
+    }
+    return status;
+}
+
+static const char *const lens_written[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
+                                           "*.hook_mlp_out"};
+
+/* differences [S, T * C]: corrupted write - clean write, of a pair. *between (may be NULL) becomes
+ * the two streams that enter the first block, [2, T, C]: clean, corrupted. */
+LENS_FN attn_status lens_differences(attn_ctx *ctx, attn_tensor *differences, attn_tensor *between,
+                                     lens_backward *b, const lens_pair *pair)
+{
+    const lens_graph g = lens_graph_of(b->model);
+    const size_t width = attn_model_config(b->model)->d_model, n = pair->n_tokens;
+    const int32_t *const texts[] = {pair->clean, pair->corrupted};
+    attn_status status =
+        attn_zeros(ctx, differences, ATTN_F32, attn_shape2(g.n_senders, n * width));
+    size_t i;
+    if (status == ATTN_OK && between)
+        status = attn_zeros(ctx, between, ATTN_F32, attn_shape3(2, n, width));
+    for (i = 0; i < 2 && status == ATTN_OK; i++) {
+        const lens_gradients_desc what = lens_text_of(pair, texts[i], lens_written, 3);
+        attn_record *record;
+        attn_tensor stream, to;
+        status = lens_record_metric(ctx, &record, NULL, b, &what);
+        if (status == ATTN_OK)
+            status = lens_add_writes(ctx, *differences, &g, record, i ? 1.0f : -1.0f);
+        if (status == ATTN_OK && between) {
+            to = attn_select(*between, 0, i);
+            lens_find(ctx, &stream, record, 0, "hook_resid_pre");
+            status = attn_copy(ctx, &to, stream);
+        }
+        attn_record_free(record);
+    }
+    return status;
+}
+
+/* ---- scores ---- */
+
+/* scores [S, R] at the receivers [first, first + n) += factor * differences · gradientsᵀ, for
+ * gradients [n, T * C]. */
+LENS_FN attn_status lens_score_receivers(attn_ctx *ctx, attn_tensor scores, attn_tensor differences,
+                                         attn_tensor gradients, size_t first, float factor)
+{
+    const size_t n = gradients.shape[0], n_before = differences.shape[0];
+    attn_tensor part = attn_slice(attn_slice(scores, 0, 0, n_before), 1, first, n);
+    attn_tensor product = ATTN_ZERO;
+    const int failed = attn_matmul(ctx, &product, differences, attn_transpose(gradients, 0, 1)) ||
+                       attn_scale(ctx, &product, product, factor) ||
+                       attn_add(ctx, &part, part, product);
+    attn_tensor_free(ctx, &product);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* The inputs of one layer's receivers, or of the logits (layer n_layer). */
+LENS_FN attn_status lens_score_layer(attn_ctx *ctx, attn_tensor scores, attn_tensor differences,
+                                     const lens_graph *g, const attn_record *gradients,
+                                     size_t layer, float factor)
+{
+    static const char *const names[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
+    const size_t first = layer * (3 * g->n_head + 1), n_values = differences.shape[1];
+    attn_tensor value, dense = ATTN_ZERO;
+    attn_status status = ATTN_OK;
+    const int is_end = layer == g->n_layer;
+    size_t i;
+    for (i = 0; i < 3 && !is_end && status == ATTN_OK; i++) {
+        lens_find(ctx, &value, gradients, (int)layer, names[i]);
+        status = attn_copy(ctx, &dense, attn_transpose(value, 0, 1)); /* [H, T, C] */
+        if (status == ATTN_OK)
+            status = lens_score_receivers(
+                ctx, scores, attn_slice(differences, 0, 0, lens_senders_before(g, layer, 0)),
+                attn_reshape(dense, attn_shape2(g->n_head, n_values)), first + i * g->n_head,
+                factor);
+        attn_tensor_free(ctx, &dense);
+    }
+    if (status != ATTN_OK)
+        return status;
+    if (is_end)
+        lens_find(ctx, &value, gradients, (int)layer - 1, "hook_resid_post");
+    else
+        lens_find(ctx, &value, gradients, (int)layer, "hook_mlp_in");
+    status = attn_copy(ctx, &dense, value);
+    if (status == ATTN_OK)
+        status = lens_score_receivers(
+            ctx, scores, attn_slice(differences, 0, 0, lens_senders_before(g, layer, !is_end)),
+            attn_reshape(dense, attn_shape2(1, n_values)), is_end ? first : first + 3 * g->n_head,
+            factor);
+    attn_tensor_free(ctx, &dense);
+    return status;
+}
+
+/* One pair's share of the scores. */
+LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_backward *b,
+                                    const lens_pair *pair, size_t n_steps, float factor)
+{
+    const lens_graph g = lens_graph_of(b->model);
+    char last[48];
+    const char *const names[] = {"*.hook_q_input", "*.hook_k_input", "*.hook_v_input",
+                                 "*.hook_mlp_in", last};
+    lens_gradients_desc what = lens_text_of(pair, pair->clean, names, 5);
+    attn_tensor differences = ATTN_ZERO, between = ATTN_ZERO, stream = ATTN_ZERO;
+    attn_status status = lens_differences(ctx, &differences, &between, b, pair);
+    size_t step, layer;
+    snprintf(last, sizeof last, "blocks.%llu.hook_resid_post", LENS_LLU(g.n_layer - 1));
+    for (step = 1; step <= n_steps && status == ATTN_OK; step++) {
+        attn_record *gradients = NULL;
+        if (step < n_steps) { /* the last one is the clean text as it is */
+            status = attn_sub(ctx, &stream, attn_select(between, 0, 0), attn_select(between, 0, 1));
+            if (status == ATTN_OK)
+                status = attn_scale(ctx, &stream, stream, (float)step / (float)n_steps);
+            if (status == ATTN_OK)
+                status = attn_add(ctx, &stream, stream, attn_select(between, 0, 1));
+        }
+        what.resid = step < n_steps ? (const float *)stream.data : NULL;
+        if (status == ATTN_OK)
+            status = lens_gradients(ctx, &gradients, NULL, b, &what);
+        for (layer = 0; layer <= g.n_layer && status == ATTN_OK; layer++)
+            status = lens_score_layer(ctx, scores, differences, &g, gradients, layer,
+                                      factor / (float)n_steps);
+        attn_record_free(gradients);
+    }
+    attn_tensor_free(ctx, &differences);
+    attn_tensor_free(ctx, &between);
+    attn_tensor_free(ctx, &stream);
+    return status;
+}
+
+/* out [S, R]: the score of each edge, the mean over the pairs; 0 where no edge leads. n_steps 1 (or
+ * 0): EAP; more: EAP-IG. Memory does not grow with the number of pairs. */
+LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backward *b,
+                                     const lens_pair *pairs, size_t n_pairs, size_t n_steps)
+{
+    static const char op[] = "lens_edge_scores";
+    lens_result result;
+    lens_graph g;
+    attn_status status = ATTN_OK;
+    size_t i;
+    if (!b || !b->model)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens_backward that lens_backward_new made",
+                         op);
+    if (n_pairs == 0)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no pairs of texts given", op);
+    for (i = 0; i < n_pairs; i++)
+        if (lens_need_pair(ctx, op, b->model, pairs ? &pairs[i] : NULL) != ATTN_OK)
+            return ctx->status;
+    g = lens_graph_of(b->model);
+    if (lens_begin(ctx, op, out, attn_shape2(g.n_senders, g.n_receivers), &result) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < n_pairs && status == ATTN_OK; i++)
+        status = lens_score_pair(ctx, result.numbers, b, &pairs[i], n_steps ? n_steps : 1,
+                                 1.0f / (float)n_pairs);
+    return lens_finish(ctx, &result, status);
+}
+
+/* ---- a circuit ---- */
+
+typedef struct lens_edge {
+    size_t sender, receiver;
+    float score;
+} lens_edge;
+
+/* The larger score first; of equal ones, the earlier edge. */
+LENS_FN int lens_compare_edges(const void *a, const void *b)
+{
+    const lens_edge *x = (const lens_edge *)a, *y = (const lens_edge *)b;
+    const float left = fabsf(x->score), right = fabsf(y->score);
+    if (left != right)
+        return left < right ? 1 : -1;
+    if (x->sender != y->sender)
+        return x->sender < y->sender ? -1 : 1;
+    return x->receiver < y->receiver ? -1 : x->receiver > y->receiver;
+}
+
+/* edges [n_edges of the graph]: all of them, by the size of their scores. */
+LENS_FN attn_status lens_sort_edges(attn_ctx *ctx, lens_edge *edges, const attn_model *model,
+                                    attn_tensor scores)
+{
+    static const char op[] = "lens_sort_edges";
+    const lens_graph g = lens_graph_of(model);
+    size_t sender, receiver, n = 0;
+    if (lens_need(ctx, op, "scores", scores) != ATTN_OK)
+        return ctx->status;
+    if (scores.ndim != 2 || scores.shape[0] != g.n_senders || scores.shape[1] != g.n_receivers)
+        return lens_fail(ctx, ATTN_E_SHAPE, "%s: scores have shape %s; expected [%llu, %llu]", op,
+                         lens_show(scores).text, LENS_LLU(g.n_senders), LENS_LLU(g.n_receivers));
+    for (receiver = 0; receiver < g.n_receivers; receiver++)
+        for (sender = 0; sender < lens_senders_to(&g, receiver); sender++, n++) {
+            edges[n].sender = sender;
+            edges[n].receiver = receiver;
+            edges[n].score = attn_get2(scores, sender, receiver);
+        }
+    qsort(edges, n, sizeof *edges, lens_compare_edges);
+    return ATTN_OK;
+}
+
+/* kept [S, R]: 1 for the n edges of the largest scores (by magnitude), else 0. */
+LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn_model *model,
+                                    attn_tensor scores, size_t n)
+{
+    lens_result result;
+    attn_tensor memory = ATTN_ZERO;
+    lens_graph g;
+    attn_status status;
+    size_t i;
+    if (lens_need_layer(ctx, "lens_best_edges", model, 0) != ATTN_OK)
+        return ctx->status;
+    g = lens_graph_of(model);
+    if (lens_begin(ctx, "lens_best_edges", kept, attn_shape2(g.n_senders, g.n_receivers), &result))
+        return ctx->status;
+    status = attn_zeros(ctx, &memory, ATTN_F32,
+                        attn_shape2(g.n_edges, sizeof(lens_edge) / sizeof(float)));
+    if (status == ATTN_OK)
+        status = lens_sort_edges(ctx, (lens_edge *)memory.data, model, scores);
+    for (i = 0; i < n && i < g.n_edges && status == ATTN_OK; i++) {
+        const lens_edge e = ((const lens_edge *)memory.data)[i];
+        ((float *)result.numbers.data)[e.sender * g.n_receivers + e.receiver] = 1;
+    }
+    attn_tensor_free(ctx, &memory);
+    return lens_finish(ctx, &result, status);
+}
+
+/* A run in which every receiver's input is put together from its edges. */
+typedef struct lens_edge_run {
+    lens_graph graph;
+    const attn_record *corrupted; /* streams and writes of the corrupted text */
+    attn_tensor kept;             /* [S, R], dense */
+    attn_tensor moved; /* [S, T, C]: what a sender writes in this run - corrupted write */
+} lens_edge_run;
+
+/* Row `t` of a receiver's input: the corrupted stream, moved by what its kept edges carry. `to` holds
+ * the corrupted stream already. */
+LENS_FN void lens_put_together(const lens_edge_run *run, float *to, size_t receiver, size_t t)
+{
+    const size_t n = run->moved.shape[1], width = run->moved.shape[2];
+    const size_t n_before = lens_senders_to(&run->graph, receiver);
+    const float *kept = (const float *)run->kept.data + receiver;
+    size_t sender, i;
+    for (sender = 0; sender < n_before; sender++)
+        if (kept[sender * run->graph.n_receivers] != 0) {
+            const float *from = (const float *)run->moved.data + (sender * n + t) * width;
+            for (i = 0; i < width; i++)
+                to[i] += from[i];
+        }
+}
+
+/* Writes the rows of an input: of each head, or of the MLP or the logits. */
+LENS_FN void lens_write_input(const lens_edge_run *run, const attn_activation *a,
+                              attn_tensor stream, size_t first_receiver)
+{
+    const attn_tensor *v = &a->value;
+    const size_t n_heads = v->ndim == 3 ? v->shape[1] : 1, width = run->moved.shape[2];
+    size_t t, head, i;
+    for (t = 0; t < v->shape[0]; t++)
+        for (head = 0; head < n_heads; head++) {
+            float *to = (float *)v->data + (ptrdiff_t)t * v->stride[0] +
+                        (v->ndim == 3 ? (ptrdiff_t)head * v->stride[1] : 0);
+            for (i = 0; i < width; i++)
+                to[i] = attn_get2(stream, a->first + t, i);
+            lens_put_together(run, to, first_receiver + head, a->first + t);
+        }
+}
+
+/* Notes by how much a sender's write differs from the corrupted text's. */
+LENS_FN void lens_note_write(const lens_edge_run *run, const attn_activation *a,
+                             attn_tensor corrupted, size_t first_sender)
+{
+    const attn_tensor *v = &a->value;
+    const size_t n_heads = v->ndim == 3 ? v->shape[1] : 1;
+    const size_t n = run->moved.shape[1], width = run->moved.shape[2];
+    size_t t, head, i;
+    for (t = 0; t < v->shape[0]; t++)
+        for (head = 0; head < n_heads; head++) {
+            const size_t at = a->first + t;
+            float *to = (float *)run->moved.data + ((first_sender + head) * n + at) * width;
+            for (i = 0; i < width; i++)
+                to[i] = v->ndim == 3 ? attn_get3(*v, t, head, i) - attn_get3(corrupted, at, head, i)
+                                     : attn_get2(*v, t, i) - attn_get2(corrupted, at, i);
+        }
+}
+
+/* Is this the last part of an activation's name? */
+LENS_FN int lens_is_called(const attn_activation *a, const char *name)
+{
+    const size_t n = strlen(a->name), m = strlen(name);
+    return n > m && a->name[n - m - 1] == '.' && strcmp(a->name + n - m, name) == 0;
+}
+
+/* The hook of the run. It sees the points of a layer in their order: inputs of heads, their results,
+ * the MLP's input, its output. */
+LENS_FN int lens_edge_hook(const attn_activation *a, void *user)
+{
+    static const char *const inputs[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
+    const lens_edge_run *run = (const lens_edge_run *)user;
+    const lens_graph *g = &run->graph;
+    const size_t layer = (size_t)a->layer, first = layer * (3 * g->n_head + 1);
+    attn_ctx ctx = ATTN_ZERO;
+    attn_tensor was;
+    size_t i;
+    for (i = 0; i < 3; i++)
+        if (lens_is_called(a, inputs[i])) {
+            lens_find(&ctx, &was, run->corrupted, a->layer, "hook_resid_pre");
+            lens_write_input(run, a, was, first + i * g->n_head);
+            return 0;
+        }
+    if (lens_is_called(a, "hook_mlp_in")) {
+        lens_find(&ctx, &was, run->corrupted, a->layer, "hook_resid_mid");
+        lens_write_input(run, a, was, first + 3 * g->n_head);
+    } else if (lens_is_called(a, "hook_resid_post")) {
+        lens_find(&ctx, &was, run->corrupted, a->layer, "hook_resid_post");
+        lens_write_input(run, a, was, g->n_receivers - 1);
+    } else if (lens_is_called(a, "hook_resid_pre")) {
+        lens_find(&ctx, &was, run->corrupted, 0, "hook_resid_pre");
+        lens_note_write(run, a, was, 0);
+    } else if (lens_is_called(a, "hook_result")) {
+        lens_find(&ctx, &was, run->corrupted, a->layer, "attn.hook_result");
+        lens_note_write(run, a, was, lens_senders_before(g, layer, 0));
+    } else {
+        lens_find(&ctx, &was, run->corrupted, a->layer, "hook_mlp_out");
+        lens_note_write(run, a, was, lens_senders_before(g, layer, 1));
+    }
+    return 0;
+}
+
+/* Feeds the clean text with the hooks of the run. */
+LENS_FN attn_status lens_feed_edges(attn_ctx *ctx, float *value, lens_backward *b,
+                                    const lens_pair *pair, lens_edge_run *run)
+{
+    char last[48];
+    const char *const names[] = {
+        "blocks.0.hook_resid_pre", "*.hook_q_input", "*.hook_k_input", "*.hook_v_input",
+        "*.attn.hook_result",      "*.hook_mlp_in",  "*.hook_mlp_out", last};
+    const lens_gradients_desc what = lens_text_of(pair, pair->clean, NULL, 0);
+    attn_session_desc size = ATTN_ZERO;
+    attn_session *session = NULL;
+    attn_tensor logits = ATTN_ZERO;
+    attn_status status;
+    size_t i;
+    snprintf(last, sizeof last, "blocks.%llu.hook_resid_post", LENS_LLU(run->graph.n_layer - 1));
+    size.n_ctx = pair->n_tokens;
+    size.workspace = b->workspace;
+    status = attn_session_new(ctx, &session, b->model, &size);
+    for (i = 0; i < sizeof names / sizeof names[0] && status == ATTN_OK; i++)
+        status = attn_hook(ctx, NULL, session, names[i], lens_edge_hook, run);
+    if (status == ATTN_OK)
+        status = lens_feed_metric(ctx, &logits, session, &what);
+    if (status == ATTN_OK)
+        status = lens_metric_back(ctx, value, logits, &pair->metric, pair->clean);
+    attn_session_free(session);
+    attn_tensor_free(ctx, &logits);
+    return status;
+}
+
+/* *value: the metric when the edges with 1 in kept [S, R] carry what their senders write in this run,
+ * and all others what they write in the corrupted text. With all edges it is the clean text's, with
+ * none the corrupted text's. */
+LENS_FN attn_status lens_run_edges(attn_ctx *ctx, float *value, lens_backward *b,
+                                   const lens_pair *pair, attn_tensor kept)
+{
+    static const char op[] = "lens_run_edges";
+    static const char *const recorded[] = {"*.hook_resid_pre", "*.hook_resid_mid",
+                                           "*.hook_resid_post", "*.attn.hook_result",
+                                           "*.hook_mlp_out"};
+    lens_edge_run run = ATTN_ZERO;
+    lens_gradients_desc what;
+    attn_record *corrupted = NULL;
+    int failed;
+    if (!value || !b || !b->model)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
+                         value ? "lens_backward that lens_backward_new made"
+                               : "place for the value");
+    if (lens_need_pair(ctx, op, b->model, pair) || lens_need(ctx, op, "kept", kept))
+        return ctx->status;
+    run.graph = lens_graph_of(b->model);
+    if (kept.ndim != 2 || kept.shape[0] != run.graph.n_senders ||
+        kept.shape[1] != run.graph.n_receivers)
+        return lens_fail(ctx, ATTN_E_SHAPE, "%s: kept has shape %s; expected [%llu, %llu]", op,
+                         lens_show(kept).text, LENS_LLU(run.graph.n_senders),
+                         LENS_LLU(run.graph.n_receivers));
+    what = lens_text_of(pair, pair->corrupted, recorded, 5);
+    failed = attn_scale(ctx, &run.kept, kept, 1) || /* f32, dense */
+             attn_zeros(ctx, &run.moved, ATTN_F32,
+                        attn_shape3(run.graph.n_senders, pair->n_tokens,
+                                    attn_model_config(b->model)->d_model)) ||
+             lens_record_metric(ctx, &corrupted, NULL, b, &what);
+    run.corrupted = corrupted;
+    failed = failed || lens_feed_edges(ctx, value, b, pair, &run);
+    attn_record_free(corrupted);
+    attn_tensor_free(ctx, &run.kept);
+    attn_tensor_free(ctx, &run.moved);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+#endif

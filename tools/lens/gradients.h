@@ -1,0 +1,599 @@
+/* Gradients of a metric with respect to activations: one backward pass through recorded activations,
+ * without autograd. On attn.h's public API alone.
+ *
+ *     static const char *const names[] = {"*.hook_resid_pre", "*.attn.hook_z"};
+ *     lens_backward backward = ATTN_ZERO;
+ *     lens_gradients_desc what = ATTN_ZERO;
+ *     attn_record *gradients = NULL;
+ *     attn_tensor d_z = ATTN_ZERO;
+ *     float difference;
+ *     what.tokens = tokens, what.n_tokens = n;
+ *     what.names = names, what.n_names = 2;
+ *     what.metric.token = mary, what.metric.against = john;      logits[mary] - logits[john]
+ *     if (lens_backward_new(&ctx, &backward, model) == ATTN_OK &&
+ *         lens_gradients(&ctx, &gradients, &difference, &backward, &what) == ATTN_OK &&
+ *         attn_record_get(&ctx, &d_z, gradients, "blocks.3.attn.hook_z") == ATTN_OK)
+ *         printf("d metric / d z[5, 0, 0] of layer 3 is %g\n", attn_get3(d_z, 5, 0, 0));
+ *     attn_record_free(gradients);
+ *     lens_backward_free(&ctx, &backward);
+ *
+ * The forward pass of a block is
+ *
+ *     resid_mid  = resid_pre + z · W_O + b_O           z = pattern · v, pattern = softmax(scores),
+ *     resid_post = resid_mid + post · W_out + b_out    scores = q · kᵀ * s, [q k v] = y1 · W_QKV + b;
+ *                                                      post = act(pre), pre = y2 · W_in + b_in
+ *
+ * with y1 and y2 LayerNorms of resid_pre and resid_mid. Write d x for d metric / d x, which has the
+ * shape of x. By the chain rule (Rumelhart, Hinton & Williams 1986), from the logits downwards:
+ *
+ *  1. d y       = d logits · W_Uᵀ                               [T, C] = [T, V] · [V, C]
+ *  2. d x       = (g - mean(g) - n * mean(g * n)) / scale       [T, C], with g = d y * w,
+ *                                              n = (x - mean(x)) / scale, y = n * w + b
+ *  3. d post    = d mlp_out · W_outᵀ                            [T, F] = [T, C] · [C, F]
+ *  4. d pre     = d post * act'(pre)                            [T, F]
+ *  5. d y2      = d pre · W_inᵀ                                 [T, C] = [T, F] · [F, C]
+ *  6. d z       = d attn_out · W_Oᵀ                             [T, C] = [T, H, d], as z
+ *  7. d pattern = d z · vᵀ,   d v = patternᵀ · d z              [H, T, T], [T, H, d], head by head
+ *     d scores  = pattern * (d pattern - sum(pattern * d pattern))
+ *     d q       = d scores · k * s,   d k = d scoresᵀ · q * s
+ *  8. d y1      = [d q, d k, d v] · W_QKVᵀ                      [T, C] = [T, 3C] · [3C, C]
+ *
+ * A sum passes its gradient on to each term: d mlp_out = d resid_post, d resid_mid = d resid_post +
+ * (2. of 5.), d attn_out = d resid_mid, d resid_pre = d resid_mid + (2. of 8.), and d embed = d
+ * pos_embed = d resid_pre of the first block.
+ *
+ * Each step is an operation of attn.h, so the same bits come from any number of threads and any
+ * instruction set that fuses. Weights of q8 and q4 count as the numbers that they stand for, and the
+ * rounding of their inputs as the identity.
+ *
+ * Conventions. A gradient belongs to the activation's own value, with all that depends on it. At
+ * later keys d scores and d pattern are 0, since the model ignores what is written there; autograd
+ * gives d pattern another number there, for PyTorch multiplies those weights with values too. At
+ * hook_resid_mid the gradient contains the way past the MLP; TransformerLens's bridge shows there the
+ * gradient of ln2's input, which lacks it (here hook_mlp_in). */
+#ifndef LENS_GRADIENTS_H
+#define LENS_GRADIENTS_H
+
+#include "metric.h"
+#include <math.h>
+
+/* ---- weights ---- */
+
+typedef struct lens_layer_weights {
+    attn_tensor w_qkv, w_o, w_in, w_out; /* [C, 3C], [C, C], [C, F], [F, C] */
+    attn_tensor ln1_w, ln2_w;            /* [C] */
+} lens_layer_weights;
+
+/* What backward passes of a model share. It holds the weights of all matrices as f32 beside the
+ * model's own: 4 bytes for each. One thread at a time uses it. */
+typedef struct lens_backward {
+    const attn_model *model;
+    attn_workspace *workspace; /* of the forward passes */
+    lens_layer_weights *layers;
+    attn_tensor memory; /* in which the layers lie */
+    attn_tensor ln_final_w;
+    attn_tensor w_u; /* Wᵀ [V, C] or, if the model is not tied, W [C, V]; made when it is needed */
+} lens_backward;
+
+LENS_FN attn_status lens_fetch_layer(attn_ctx *ctx, lens_layer_weights *w, const attn_model *model,
+                                     size_t layer)
+{
+    const int failed = lens_layer_tensor(ctx, &w->w_qkv, model, layer, "attn.W_QKV") ||
+                       lens_layer_tensor(ctx, &w->w_o, model, layer, "attn.W_O") ||
+                       lens_layer_tensor(ctx, &w->w_in, model, layer, "mlp.W_in") ||
+                       lens_layer_tensor(ctx, &w->w_out, model, layer, "mlp.W_out") ||
+                       lens_layer_tensor(ctx, &w->ln1_w, model, layer, "ln1.w") ||
+                       lens_layer_tensor(ctx, &w->ln2_w, model, layer, "ln2.w");
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* Frees what lens_backward_new made. A zeroed struct is fine. */
+LENS_FN void lens_backward_free(attn_ctx *ctx, lens_backward *b)
+{
+    size_t i, n = b->layers ? attn_model_config(b->model)->n_layer : 0;
+    for (i = 0; i < n; i++) {
+        attn_tensor_free(ctx, &b->layers[i].w_qkv);
+        attn_tensor_free(ctx, &b->layers[i].w_o);
+        attn_tensor_free(ctx, &b->layers[i].w_in);
+        attn_tensor_free(ctx, &b->layers[i].w_out);
+        attn_tensor_free(ctx, &b->layers[i].ln1_w);
+        attn_tensor_free(ctx, &b->layers[i].ln2_w);
+    }
+    attn_tensor_free(ctx, &b->memory);
+    attn_tensor_free(ctx, &b->ln_final_w);
+    attn_tensor_free(ctx, &b->w_u);
+    attn_workspace_free(b->workspace);
+    memset(b, 0, sizeof *b);
+}
+
+/* Prepares backward passes. *b must be zeroed; after a failure it is zeroed again. The model must
+ * outlive it, and the context that made it frees it. */
+LENS_FN attn_status lens_backward_new(attn_ctx *ctx, lens_backward *b, const attn_model *model)
+{
+    size_t i, n_layer;
+    attn_status status;
+    if (lens_need_layer(ctx, "lens_backward_new", model, 0) != ATTN_OK)
+        return ctx->status;
+    n_layer = attn_model_config(model)->n_layer;
+    b->model = model;
+    status = attn_workspace_new(ctx, &b->workspace, model, NULL);
+    if (status == ATTN_OK)
+        status = attn_zeros(ctx, &b->memory, ATTN_F32,
+                            attn_shape2(n_layer, sizeof *b->layers / sizeof(float)));
+    if (status == ATTN_OK)
+        b->layers = (lens_layer_weights *)b->memory.data;
+    if (status == ATTN_OK)
+        status = attn_model_tensor(ctx, &b->ln_final_w, model, "ln_final.w");
+    for (i = 0; i < n_layer && status == ATTN_OK; i++)
+        status = lens_fetch_layer(ctx, &b->layers[i], model, i);
+    if (status != ATTN_OK)
+        lens_backward_free(ctx, b);
+    return status;
+}
+
+/* W_Uᵀ [V, C], a view. */
+LENS_FN attn_status lens_unembedding(attn_ctx *ctx, attn_tensor *w_u, lens_backward *b)
+{
+    const int tied = attn_model_config(b->model)->tied;
+    if (b->w_u.ndim == 0 &&
+        attn_model_tensor(ctx, &b->w_u, b->model, tied ? "embed.W_E" : "unembed.W_U") != ATTN_OK)
+        return ctx->status;
+    *w_u = tied ? b->w_u : attn_transpose(b->w_u, 0, 1);
+    w_u->owned = NULL;
+    return ATTN_OK;
+}
+
+/* ---- a pass ---- */
+
+/* Which gradients, of which metric, of which text. */
+typedef struct lens_gradients_desc {
+    const int32_t *tokens; /* [n_tokens] */
+    size_t n_tokens;
+    const char *const
+        *names;         /* activations, names and patterns as for attn_hook; n_names 0: all but */
+    size_t n_names;     /* those on request */
+    const float *resid; /* NULL, or [n_tokens, C]: the stream that enters the first block in place
+                           of the embeddings (which then have no gradients) */
+    lens_metric metric;
+} lens_gradients_desc;
+
+/* A backward pass under way. */
+typedef struct lens_pass {
+    lens_backward *b;
+    const lens_gradients_desc *desc;
+    attn_record *seen;      /* activations of the forward pass */
+    attn_record *gradients; /* the gradients that were asked for */
+    attn_tensor logits;     /* [rows, V]: of all positions, or of the metric's one */
+    attn_tensor later;      /* [T, T]: 1 where a query sees a key, 0 where it is a later one */
+    attn_tensor resid;      /* [T, C]: the gradient of the stream, on its way down */
+} lens_pass;
+
+/* The value of one activation of a record, if it has it. Layer -1: outside the blocks. */
+LENS_FN int lens_find(attn_ctx *ctx, attn_tensor *out, const attn_record *record, int layer,
+                      const char *name)
+{
+    char full[64];
+    const char *other;
+    size_t i;
+    if (layer < 0)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "blocks.%d.%s", layer, name);
+    for (i = 0; (other = attn_record_name(record, i)) != NULL; i++)
+        if (strcmp(full, other) == 0)
+            return attn_record_get(ctx, out, record, full) == ATTN_OK;
+    memset(out, 0, sizeof *out);
+    return 0;
+}
+
+/* An activation of the forward pass. */
+LENS_FN attn_tensor lens_seen(attn_ctx *ctx, const lens_pass *p, int layer, const char *name)
+{
+    attn_tensor out;
+    lens_find(ctx, &out, p->seen, layer, name);
+    return out;
+}
+
+/* Hands a gradient over, if it was asked for. */
+LENS_FN attn_status lens_give(attn_ctx *ctx, const lens_pass *p, int layer, const char *name,
+                              attn_tensor gradient)
+{
+    attn_tensor place;
+    return lens_find(ctx, &place, p->gradients, layer, name) ? attn_copy(ctx, &place, gradient)
+                                                             : ATTN_OK;
+}
+
+/* As [T, H, d] an activation of all heads [T, C]; as [H, T, d] what one head after another reads. */
+LENS_FN attn_tensor lens_heads_of(const lens_pass *p, attn_tensor x)
+{
+    const attn_config *c = attn_model_config(p->b->model);
+    return attn_reshape(x, attn_shape3(x.shape[0], c->n_head, c->d_head));
+}
+LENS_FN attn_tensor lens_by_head(attn_tensor x)
+{
+    return attn_transpose(x, 0, 1);
+}
+
+/* ---- the eight formulas ---- */
+
+/* 2. d holds g [.., T, C] and becomes d x; n [T, C] is the normalized input. *moment becomes
+ * mean(g * n) [.., T, 1], and d scale is -C / scale times that. */
+LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tensor n,
+                                        attn_tensor scale, attn_tensor *moment)
+{
+    attn_tensor product = ATTN_ZERO, mean = ATTN_ZERO;
+    const int failed = attn_mul(ctx, &product, d, n) || attn_mean(ctx, moment, product) ||
+                       attn_mean(ctx, &mean, d) || attn_mul(ctx, &product, *moment, n) ||
+                       attn_sub(ctx, &d, d, mean) || attn_sub(ctx, &d, d, product) ||
+                       attn_div(ctx, &d, d, scale);
+    attn_tensor_free(ctx, &product);
+    attn_tensor_free(ctx, &mean);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* 2. with the gradients of everything inside a LayerNorm; d [T, C] holds d y and becomes d x. */
+LENS_FN attn_status lens_back_layernorm(attn_ctx *ctx, const lens_pass *p, int layer,
+                                        const char *norm, attn_tensor w, attn_tensor d)
+{
+    char scale_name[32], pre_name[48], post_name[48];
+    attn_tensor scale, n, moment = ATTN_ZERO;
+    int failed;
+    snprintf(scale_name, sizeof scale_name, "%s.hook_scale", norm);
+    snprintf(pre_name, sizeof pre_name, "%s.hook_normalized.pre", norm);
+    snprintf(post_name, sizeof post_name, "%s.hook_normalized.post", norm);
+    scale = lens_seen(ctx, p, layer, scale_name);
+    n = lens_seen(ctx, p, layer, pre_name);
+    failed = lens_give(ctx, p, layer, post_name, d) || attn_mul(ctx, &d, d, w) ||
+             lens_give(ctx, p, layer, pre_name, d) ||
+             lens_layernorm_back(ctx, d, n, scale, &moment) ||
+             attn_div(ctx, &moment, moment, scale) ||
+             attn_scale(ctx, &moment, moment, -(float)d.shape[1]) ||
+             lens_give(ctx, p, layer, scale_name, moment);
+    attn_tensor_free(ctx, &moment);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* 4. slope = act'(x), for x and slope [T, F]. With s = 1 / (1 + e) and e = exp(-a):
+ *   silu       a = x                                 act' = s + s * e * s * x
+ *   gelu tanh  a = 2c * (x + k * x^3)                act' = s + s * e * s * 2c * (x + 3k * x^3)
+ *              c = sqrt(2 / pi), k = 0.044715
+ *   gelu erf   act' = gelu(x) / x + x * exp(-x^2 / 2) / sqrt(2 pi)
+ *   relu       act' = 1 for x > 0, else 0 */
+LENS_FN attn_status lens_sigmoid_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor x, int is_tanh)
+{
+    const float twice_c = 1.5957691216057308f, k = 0.044715f;
+    attn_tensor cube = ATTN_ZERO, e = ATTN_ZERO, one = ATTN_ZERO, s = ATTN_ZERO;
+    size_t i, n = attn_count(slope);
+    int failed = attn_mul(ctx, &cube, x, x) || attn_mul(ctx, &cube, cube, x) ||
+                 attn_scale(ctx, &cube, cube, is_tanh ? k : 0) || attn_add(ctx, &e, x, cube) ||
+                 attn_scale(ctx, &e, e, is_tanh ? -twice_c : -1) ||
+                 attn_zeros(ctx, &one, ATTN_F32, attn_shape1(1));
+    for (i = 0; i < n && !failed; i++) /* so that e stays finite, and e * s is 1 there */
+        if (((float *)e.data)[i] > 80)
+            ((float *)e.data)[i] = 80;
+    if (!failed)
+        *(float *)one.data = 1;
+    failed = failed || attn_exp(ctx, &e, e) || attn_add(ctx, &s, e, one) ||
+             attn_div(ctx, &s, one, s) || attn_mul(ctx, &e, e, s) || attn_mul(ctx, &e, e, s) ||
+             attn_scale(ctx, &cube, cube, 3) || attn_add(ctx, &slope, x, cube) ||
+             attn_scale(ctx, &slope, slope, is_tanh ? twice_c : 1) ||
+             attn_mul(ctx, &slope, slope, e) || attn_add(ctx, &slope, slope, s);
+    attn_tensor_free(ctx, &cube);
+    attn_tensor_free(ctx, &e);
+    attn_tensor_free(ctx, &one);
+    attn_tensor_free(ctx, &s);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* gelu(x) / x, the normal distribution's share below x, hardly changes where |x| is that small. */
+LENS_FN attn_status lens_erf_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor x)
+{
+    const float root = 0.39894228040143268f, small = 5.9604645e-8f; /* 2^-24 */
+    attn_tensor share = ATTN_ZERO, away = ATTN_ZERO;
+    size_t i, n = attn_count(slope);
+    int failed = attn_copy(ctx, &away, x) != ATTN_OK;
+    for (i = 0; i < n && !failed; i++) {
+        float *value = (float *)away.data + i;
+        if (fabsf(*value) < small)
+            *value = *value < 0 ? -small : small;
+    }
+    failed = failed || attn_activate(ctx, &share, away, ATTN_ACT_GELU_ERF) ||
+             attn_div(ctx, &share, share, away) || attn_mul(ctx, &slope, x, x) ||
+             attn_scale(ctx, &slope, slope, -0.5f) || attn_exp(ctx, &slope, slope) ||
+             attn_scale(ctx, &slope, slope, root) || attn_mul(ctx, &slope, slope, x) ||
+             attn_add(ctx, &slope, slope, share);
+    attn_tensor_free(ctx, &share);
+    attn_tensor_free(ctx, &away);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+LENS_FN attn_status lens_act_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor x,
+                                   attn_act_kind kind)
+{
+    size_t i, j;
+    if (kind == ATTN_ACT_GELU_TANH || kind == ATTN_ACT_SILU)
+        return lens_sigmoid_slope(ctx, slope, x, kind == ATTN_ACT_GELU_TANH);
+    if (kind == ATTN_ACT_GELU_ERF)
+        return lens_erf_slope(ctx, slope, x);
+    for (i = 0; i < x.shape[0]; i++)
+        for (j = 0; j < x.shape[1]; j++)
+            ((float *)slope.data)[i * x.shape[1] + j] = attn_get2(x, i, j) > 0 ? 1 : 0;
+    return ATTN_OK;
+}
+
+/* 3. 4. 5. From d resid_post to d resid_mid. */
+LENS_FN attn_status lens_back_mlp(attn_ctx *ctx, const lens_pass *p, int layer)
+{
+    const lens_layer_weights *w = &p->b->layers[layer];
+    const attn_tensor pre = lens_seen(ctx, p, layer, "mlp.hook_pre");
+    attn_tensor resid = p->resid, wide = ATTN_ZERO, slope = ATTN_ZERO, d = ATTN_ZERO;
+    const int failed =
+        lens_give(ctx, p, layer, "hook_resid_post", resid) ||
+        lens_give(ctx, p, layer, "hook_mlp_out", resid) ||
+        attn_matmul(ctx, &wide, resid, attn_transpose(w->w_out, 0, 1)) ||
+        lens_give(ctx, p, layer, "mlp.hook_post", wide) ||
+        attn_zeros(ctx, &slope, ATTN_F32, attn_shape2(pre.shape[0], pre.shape[1])) ||
+        lens_act_slope(ctx, slope, pre, attn_model_config(p->b->model)->act_fn) ||
+        attn_mul(ctx, &wide, wide, slope) || lens_give(ctx, p, layer, "mlp.hook_pre", wide) ||
+        attn_matmul(ctx, &d, wide, attn_transpose(w->w_in, 0, 1)) ||
+        lens_back_layernorm(ctx, p, layer, "ln2", w->ln2_w, d) ||
+        lens_give(ctx, p, layer, "hook_mlp_in", d) || attn_add(ctx, &resid, resid, d) ||
+        lens_give(ctx, p, layer, "hook_resid_mid", resid);
+    attn_tensor_free(ctx, &wide);
+    attn_tensor_free(ctx, &slope);
+    attn_tensor_free(ctx, &d);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* hook_result of every head: attn_out is their sum. */
+LENS_FN attn_status lens_give_results(attn_ctx *ctx, const lens_pass *p, int layer)
+{
+    attn_tensor place;
+    size_t head;
+    if (!lens_find(ctx, &place, p->gradients, layer, "attn.hook_result"))
+        return ATTN_OK;
+    for (head = 0; head < place.shape[1]; head++) {
+        attn_tensor one = attn_select(place, 1, head);
+        if (attn_copy(ctx, &one, p->resid) != ATTN_OK)
+            return ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* The gradients of each head's own copy of the stream, where they were asked for: 8. and 2. for one
+ * head, and for its queries, keys and values apart. qkv is [T, 3C]. */
+LENS_FN attn_status lens_back_copies(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor qkv)
+{
+    static const char *const names[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
+    const attn_config *c = attn_model_config(p->b->model);
+    const lens_layer_weights *w = &p->b->layers[layer];
+    const attn_tensor scale = lens_seen(ctx, p, layer, "ln1.hook_scale");
+    const attn_tensor n = lens_seen(ctx, p, layer, "ln1.hook_normalized.pre");
+    attn_tensor sum = ATTN_ZERO, place, d = ATTN_ZERO, moment = ATTN_ZERO;
+    const int all = lens_find(ctx, &sum, p->gradients, layer, "hook_attn_in");
+    size_t i;
+    int failed = all && attn_scale(ctx, &sum, sum, 0);
+    for (i = 0; i < 3 && !failed; i++) {
+        const attn_tensor part = attn_slice(qkv, 1, i * c->d_model, c->d_model);
+        const attn_tensor columns = attn_slice(w->w_qkv, 1, i * c->d_model, c->d_model);
+        const int asked = lens_find(ctx, &place, p->gradients, layer, names[i]);
+        if (!asked && !all)
+            continue;
+        /* d y [H, T, C] = [H, T, d] · [H, d, C] */
+        failed = attn_matmul(ctx, &d, lens_by_head(lens_heads_of(p, part)),
+                             attn_transpose(lens_by_head(lens_heads_of(p, columns)), 1, 2)) ||
+                 attn_mul(ctx, &d, d, w->ln1_w) || lens_layernorm_back(ctx, d, n, scale, &moment) ||
+                 (asked && attn_copy(ctx, &place, lens_by_head(d))) ||
+                 (all && attn_add(ctx, &sum, sum, lens_by_head(d)));
+    }
+    attn_tensor_free(ctx, &d);
+    attn_tensor_free(ctx, &moment);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* 7. d scores [H, T, T] for d z [H, T, d] and pattern [H, T, T]; *scores must be zeroed. */
+LENS_FN attn_status lens_back_pattern(attn_ctx *ctx, const lens_pass *p, int layer,
+                                      attn_tensor *scores, attn_tensor d_z, attn_tensor pattern)
+{
+    const attn_tensor v = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_v"));
+    attn_tensor product = ATTN_ZERO, sum = ATTN_ZERO;
+    const int failed = attn_matmul(ctx, scores, d_z, attn_transpose(v, 1, 2)) ||
+                       attn_mul(ctx, scores, *scores, p->later) ||
+                       lens_give(ctx, p, layer, "attn.hook_pattern", *scores) ||
+                       attn_mul(ctx, &product, pattern, *scores) || attn_sum(ctx, &sum, product) ||
+                       attn_sub(ctx, scores, *scores, sum) ||
+                       attn_mul(ctx, scores, *scores, pattern) ||
+                       lens_give(ctx, p, layer, "attn.hook_attn_scores", *scores);
+    attn_tensor_free(ctx, &product);
+    attn_tensor_free(ctx, &sum);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* The factor s of the scores. */
+LENS_FN float lens_score_scale(const attn_config *c, int layer)
+{
+    const float root = c->unscaled_attn ? 1.0f : sqrtf((float)c->d_head);
+    return 1.0f / (c->scale_attn_by_inverse_layer_idx ? root * (float)(layer + 1) : root);
+}
+
+/* 6. 7. From d attn_out [T, C] to qkv [T, 3C], the gradients of queries, keys and values. */
+LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor qkv)
+{
+    const attn_config *c = attn_model_config(p->b->model);
+    const size_t width = c->d_model;
+    const attn_tensor w_o = attn_reshape(p->b->layers[layer].w_o, attn_shape2(width, width));
+    const attn_tensor pattern = lens_seen(ctx, p, layer, "attn.hook_pattern");
+    const attn_tensor q = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_q"));
+    const attn_tensor k = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_k"));
+    attn_tensor d[3], z = ATTN_ZERO, d_z, scores = ATTN_ZERO;
+    size_t i;
+    int failed = attn_matmul(ctx, &z, p->resid, attn_transpose(w_o, 0, 1)) != ATTN_OK;
+    for (i = 0; i < 3; i++)
+        d[i] = lens_by_head(lens_heads_of(p, attn_slice(qkv, 1, i * width, width)));
+    d_z = lens_by_head(lens_heads_of(p, z));
+    failed = failed || lens_give(ctx, p, layer, "attn.hook_z", lens_by_head(d_z)) ||
+             attn_matmul(ctx, &d[2], attn_transpose(pattern, 1, 2), d_z) ||
+             lens_back_pattern(ctx, p, layer, &scores, d_z, pattern) ||
+             attn_scale(ctx, &scores, scores, lens_score_scale(c, layer)) ||
+             attn_matmul(ctx, &d[0], scores, k) ||
+             attn_matmul(ctx, &d[1], attn_transpose(scores, 1, 2), q) ||
+             lens_give(ctx, p, layer, "attn.hook_q", lens_by_head(d[0])) ||
+             lens_give(ctx, p, layer, "attn.hook_k", lens_by_head(d[1])) ||
+             lens_give(ctx, p, layer, "attn.hook_v", lens_by_head(d[2]));
+    attn_tensor_free(ctx, &z);
+    attn_tensor_free(ctx, &scores);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* 6. 7. 8. From d resid_mid to d resid_pre. */
+LENS_FN attn_status lens_back_attention(attn_ctx *ctx, const lens_pass *p, int layer)
+{
+    const lens_layer_weights *w = &p->b->layers[layer];
+    attn_tensor resid = p->resid, qkv = ATTN_ZERO, d = ATTN_ZERO;
+    const int failed =
+        lens_give(ctx, p, layer, "hook_attn_out", resid) || lens_give_results(ctx, p, layer) ||
+        attn_zeros(ctx, &qkv, ATTN_F32, attn_shape2(resid.shape[0], 3 * resid.shape[1])) ||
+        lens_back_heads(ctx, p, layer, qkv) || lens_back_copies(ctx, p, layer, qkv) ||
+        attn_matmul(ctx, &d, qkv, attn_transpose(w->w_qkv, 0, 1)) ||
+        lens_back_layernorm(ctx, p, layer, "ln1", w->ln1_w, d) || attn_add(ctx, &resid, resid, d) ||
+        lens_give(ctx, p, layer, "hook_resid_pre", resid);
+    attn_tensor_free(ctx, &qkv);
+    attn_tensor_free(ctx, &d);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* 1. The metric, and d y [T, C] of the last LayerNorm, which is zeros so far. */
+LENS_FN attn_status lens_back_metric(attn_ctx *ctx, float *value, const lens_pass *p, attn_tensor d)
+{
+    const lens_metric *m = &p->desc->metric;
+    const size_t row = p->desc->n_tokens - 1 - m->from_end;
+    attn_tensor w_u, at = lens_metric_is_local(m) ? attn_slice(d, 0, row, 1) : d;
+    attn_status status = lens_metric_back(ctx, value, p->logits, m, p->desc->tokens);
+    if (status == ATTN_OK && m->kind == LENS_METRIC_LOGIT) /* two columns of W_U are enough */
+        return attn_logit_directions(ctx, &at, p->b->model, &m->token,
+                                     m->against < 0 ? NULL : &m->against, 1);
+    if (status == ATTN_OK)
+        status = lens_unembedding(ctx, &w_u, p->b);
+    return status == ATTN_OK ? attn_matmul(ctx, &at, p->logits, w_u) : status;
+}
+
+/* All of them, from the logits down to the embeddings. */
+LENS_FN attn_status lens_back(attn_ctx *ctx, float *value, const lens_pass *p)
+{
+    const int n_layer = (int)attn_model_config(p->b->model)->n_layer;
+    int layer, failed = lens_back_metric(ctx, value, p, p->resid) ||
+                        lens_back_layernorm(ctx, p, -1, "ln_final", p->b->ln_final_w, p->resid);
+    for (layer = n_layer - 1; layer >= 0 && !failed; layer--)
+        failed = lens_back_mlp(ctx, p, layer) || lens_back_attention(ctx, p, layer);
+    if (!failed && !p->desc->resid)
+        failed = lens_give(ctx, p, -1, "hook_embed", p->resid) ||
+                 lens_give(ctx, p, -1, "hook_pos_embed", p->resid);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* ---- the forward pass before it ---- */
+
+/* Runs a text in a session that holds nothing. *logits (a zeroed tensor) becomes those that the
+ * metric looks at, [1, V] or [T, V]. */
+LENS_FN attn_status lens_feed_metric(attn_ctx *ctx, attn_tensor *logits, attn_session *session,
+                                     const lens_gradients_desc *desc)
+{
+    const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
+    const int is_local = lens_metric_is_local(&desc->metric);
+    const size_t row = desc->n_tokens - 1 - (is_local ? desc->metric.from_end : 0);
+    attn_feed_item item = ATTN_ZERO;
+    if (attn_zeros(ctx, logits, ATTN_F32, attn_shape2(is_local ? 1 : desc->n_tokens, n_vocab)))
+        return ctx->status;
+    item.session = session;
+    item.tokens = desc->tokens;
+    item.n_tokens = desc->n_tokens;
+    item.logits = (float *)logits->data;
+    item.rows = is_local ? &row : NULL;
+    item.n_rows = is_local ? 1 : 0;
+    item.layers.resid = desc->resid;
+    return attn_feed_batch(ctx, &item, 1);
+}
+
+/* Runs the text, with a record of what the formulas need and one that the gradients will fill. */
+LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *session)
+{
+    static const char *const needed[] = {
+        "*.hook_scale",  "*.hook_normalized.pre", "*.attn.hook_q", "*.attn.hook_k",
+        "*.attn.hook_v", "*.attn.hook_pattern",   "*.mlp.hook_pre"};
+    const lens_gradients_desc *desc = p->desc;
+    attn_record_desc names = ATTN_ZERO;
+    int failed;
+    names.n_positions = desc->n_tokens;
+    names.names = desc->names;
+    names.n_names = desc->n_names;
+    failed = attn_record_new(ctx, &p->gradients, session, &names, NULL, 0) != ATTN_OK;
+    names.names = needed;
+    names.n_names = sizeof needed / sizeof needed[0];
+    failed = failed || attn_record_new(ctx, &p->seen, session, &names, NULL, 0) ||
+             lens_feed_metric(ctx, &p->logits, session, desc);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* What a pass works with: the gradient of the stream, and which keys a query sees. */
+LENS_FN attn_status lens_prepare_pass(attn_ctx *ctx, lens_pass *p)
+{
+    const size_t n = p->desc->n_tokens, width = attn_model_config(p->b->model)->d_model;
+    size_t i, j;
+    if (attn_zeros(ctx, &p->resid, ATTN_F32, attn_shape2(n, width)) ||
+        attn_zeros(ctx, &p->later, ATTN_F32, attn_shape2(n, n)))
+        return ctx->status;
+    for (i = 0; i < n; i++)
+        for (j = 0; j <= i; j++)
+            ((float *)p->later.data)[i * n + j] = 1;
+    return ATTN_OK;
+}
+
+/* *gradients: a record with d metric / d activation in place of every activation that desc names, in
+ * its shape (attn_record_get, attn_record_save). attn_record_free frees it; NULL after a failure.
+ * *value (may be NULL) becomes the metric. The text runs once, in a session of its own. */
+LENS_FN attn_status lens_gradients(attn_ctx *ctx, attn_record **gradients, float *value,
+                                   lens_backward *b, const lens_gradients_desc *desc)
+{
+    static const char op[] = "lens_gradients";
+    attn_session_desc size = ATTN_ZERO;
+    attn_session *session = NULL;
+    lens_pass pass = ATTN_ZERO;
+    attn_status status;
+    float metric = 0;
+    if (!gradients || !b || !b->model || !desc)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
+                         !gradients ? "place for the gradients"
+                         : !desc    ? "description"
+                                    : "lens_backward that lens_backward_new made");
+    *gradients = NULL;
+    if (lens_need_tokens(ctx, op, b->model, desc->tokens, desc->n_tokens) ||
+        lens_need_metric(ctx, op, &desc->metric, attn_model_config(b->model)->n_vocab,
+                         desc->n_tokens))
+        return ctx->status;
+    pass.b = b;
+    pass.desc = desc;
+    size.n_ctx = desc->n_tokens;
+    size.workspace = b->workspace;
+    status = attn_session_new(ctx, &session, b->model, &size);
+    if (status == ATTN_OK)
+        status = lens_prepare_pass(ctx, &pass);
+    if (status == ATTN_OK)
+        status = lens_forward(ctx, &pass, session);
+    if (status == ATTN_OK)
+        status = lens_back(ctx, &metric, &pass);
+    attn_session_free(session);
+    attn_record_free(pass.seen);
+    attn_tensor_free(ctx, &pass.logits);
+    attn_tensor_free(ctx, &pass.later);
+    attn_tensor_free(ctx, &pass.resid);
+    if (status != ATTN_OK) {
+        attn_record_free(pass.gradients);
+        return status;
+    }
+    *gradients = pass.gradients;
+    if (value)
+        *value = metric;
+    return ATTN_OK;
+}
+
+#endif

@@ -1,0 +1,187 @@
+/* A metric: one number from the logits of a text, and how it changes with each logit. On attn.h's
+ * public API alone. gradients.h begins with it. */
+#ifndef LENS_METRIC_H
+#define LENS_METRIC_H
+
+#include "result.h"
+
+typedef enum lens_metric_kind {
+    LENS_METRIC_LOGIT = 0, /* logits[token], or logits[token] - logits[against] */
+    LENS_METRIC_LOG_PROB,  /* log softmax(logits)[token] */
+    LENS_METRIC_LOSS,      /* mean of -log softmax(logits)[target] over the positions */
+    LENS_METRIC_FUNCTION   /* of the caller's own */
+} lens_metric_kind;
+
+/* A metric of the caller's own: the value, and d value / d logits, which comes filled with zeros.
+ * Both tensors are [T, V]. Return 0 to go on, anything else to stop (ATTN_STOPPED). */
+typedef int (*lens_metric_fn)(float *value, attn_tensor d_logits, attn_tensor logits, void *user);
+
+typedef struct lens_metric {
+    lens_metric_kind kind;
+    int32_t token, against; /* against -1: none */
+    size_t from_end;        /* of LOGIT and LOG_PROB, the position: 0 is the last one */
+    const int32_t *targets; /* of LOSS, [T]: the token whose loss counts after each position, -1
+                                 for none; NULL: the next token of the text */
+    lens_metric_fn fn;      /* of FUNCTION, */
+    void *user;             /* with this */
+} lens_metric;
+
+/* Does the metric look at one position alone? */
+LENS_FN int lens_metric_is_local(const lens_metric *m)
+{
+    return m->kind == LENS_METRIC_LOGIT || m->kind == LENS_METRIC_LOG_PROB;
+}
+
+LENS_FN attn_status lens_need_target(attn_ctx *ctx, const char *op, const char *name, int32_t token,
+                                     size_t n_vocab)
+{
+    if (token >= 0 && (size_t)token < n_vocab)
+        return ATTN_OK;
+    return lens_fail(ctx, ATTN_E_TOKEN, "%s: %s is %ld; the vocabulary is 0 to %llu", op, name,
+                     (long)token, LENS_LLU(n_vocab - 1));
+}
+
+/* A metric that the logits [n, V] of a text of n tokens have. */
+LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_metric *m,
+                                     size_t n_vocab, size_t n)
+{
+    size_t t, n_targets = 0;
+    if ((unsigned)m->kind > LENS_METRIC_FUNCTION)
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s: kind %d is none of LENS_METRIC_LOGIT, _LOG_PROB, "
+                         "_LOSS, _FUNCTION",
+                         op, (int)m->kind);
+    if (m->kind == LENS_METRIC_FUNCTION && !m->fn)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no function of the metric given (NULL)", op);
+    if (lens_metric_is_local(m)) {
+        if (m->from_end >= n)
+            return lens_fail(ctx, ATTN_E_ARGUMENT,
+                             "%s: position %llu from the end; the text has "
+                             "%llu tokens",
+                             op, LENS_LLU(m->from_end), LENS_LLU(n));
+        if (m->kind == LENS_METRIC_LOG_PROB && m->against != -1)
+            return lens_fail(ctx, ATTN_E_ARGUMENT,
+                             "%s: against is %ld, but a log-probability is of "
+                             "one token; expected -1",
+                             op, (long)m->against);
+        if (lens_need_target(ctx, op, "token", m->token, n_vocab) != ATTN_OK)
+            return ctx->status;
+        return m->against == -1 ? ATTN_OK
+                                : lens_need_target(ctx, op, "against", m->against, n_vocab);
+    }
+    for (t = 0; m->kind == LENS_METRIC_LOSS && m->targets && t < n; t++) {
+        if (m->targets[t] == -1)
+            continue;
+        n_targets++;
+        if (lens_need_target(ctx, op, "a target", m->targets[t], n_vocab) != ATTN_OK)
+            return ctx->status;
+    }
+    if (m->kind == LENS_METRIC_LOSS && (m->targets ? n_targets == 0 : n < 2))
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no position has a token whose loss counts", op);
+    return ATTN_OK;
+}
+
+/* value = log p(token), and logits [1, V] become d value / d logits = onehot(token) - p. */
+LENS_FN attn_status lens_log_prob_back(attn_ctx *ctx, float *value, attn_tensor logits,
+                                       int32_t token)
+{
+    attn_tensor logs = ATTN_ZERO;
+    float *row = (float *)logits.data;
+    const int failed = attn_log_softmax(ctx, &logs, logits) || attn_softmax(ctx, &logits, logits) ||
+                       attn_scale(ctx, &logits, logits, -1);
+    if (!failed) {
+        *value = attn_get2(logs, 0, (size_t)token);
+        row[token] += 1;
+    }
+    attn_tensor_free(ctx, &logs);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* The token whose loss counts after position t; -1: none. */
+LENS_FN int32_t lens_target_of(const lens_metric *m, const int32_t *tokens, size_t n, size_t t)
+{
+    if (m->targets)
+        return m->targets[t];
+    return t + 1 < n ? tokens[t + 1] : -1;
+}
+
+/* value = the mean of -log p(target), and logits [T, V] become d value / d logits =
+ * (p - onehot(target)) / n, 0 where no target counts. */
+LENS_FN attn_status lens_loss_back(attn_ctx *ctx, float *value, attn_tensor logits,
+                                   const lens_metric *m, const int32_t *tokens)
+{
+    const size_t n = logits.shape[0], n_vocab = logits.shape[1];
+    attn_tensor targets = ATTN_ZERO, losses = ATTN_ZERO, total = ATTN_ZERO;
+    size_t t, n_targets = 0;
+    int failed = attn_zeros(ctx, &targets, ATTN_I32, attn_shape1(n)) != ATTN_OK;
+    for (t = 0; t < n && !failed; t++)
+        if (lens_target_of(m, tokens, n, t) >= 0) {
+            ((int32_t *)targets.data)[t] = lens_target_of(m, tokens, n, t);
+            n_targets++;
+        }
+    failed = failed || attn_cross_entropy(ctx, &losses, logits, targets) ||
+             attn_softmax(ctx, &logits, logits);
+    for (t = 0; t < n && !failed; t++) {
+        float *row = (float *)logits.data + t * n_vocab;
+        if (lens_target_of(m, tokens, n, t) >= 0) {
+            row[((const int32_t *)targets.data)[t]] -= 1;
+        } else {
+            ((float *)losses.data)[t] = 0;
+            memset(row, 0, n_vocab * sizeof *row);
+        }
+    }
+    failed = failed || attn_scale(ctx, &logits, logits, 1.0f / (float)n_targets) ||
+             attn_sum(ctx, &total, losses);
+    if (!failed)
+        *value = attn_get1(total, 0) / (float)n_targets;
+    attn_tensor_free(ctx, &targets);
+    attn_tensor_free(ctx, &losses);
+    attn_tensor_free(ctx, &total);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* A function of the caller's, whose d_logits take the place of the logits [T, V]. */
+LENS_FN attn_status lens_function_back(attn_ctx *ctx, float *value, attn_tensor logits,
+                                       const lens_metric *m)
+{
+    attn_tensor d_logits = ATTN_ZERO;
+    attn_status status =
+        attn_zeros(ctx, &d_logits, ATTN_F32, attn_shape2(logits.shape[0], logits.shape[1]));
+    if (status == ATTN_OK && m->fn(value, d_logits, logits, m->user) != 0)
+        status = lens_fail(ctx, ATTN_STOPPED, "the metric asked to stop");
+    if (status == ATTN_OK)
+        status = attn_copy(ctx, &logits, d_logits);
+    attn_tensor_free(ctx, &d_logits);
+    return status;
+}
+
+/* value = logits[token] - logits[against] for logits [1, V], which become d value / d logits. */
+LENS_FN void lens_logit_back(float *value, attn_tensor logits, const lens_metric *m)
+{
+    float *row = (float *)logits.data;
+    *value = row[m->token] - (m->against < 0 ? 0 : row[m->against]);
+    memset(row, 0, logits.shape[1] * sizeof *row);
+    row[m->token] += 1;
+    if (m->against >= 0)
+        row[m->against] -= 1;
+}
+
+/* The metric, and logits become d value / d logits: [1, V] at the metric's position if
+ * lens_metric_is_local, else [T, V]; dense. */
+LENS_FN attn_status lens_metric_back(attn_ctx *ctx, float *value, attn_tensor logits,
+                                     const lens_metric *m, const int32_t *tokens)
+{
+    switch (m->kind) {
+    case LENS_METRIC_LOGIT:
+        lens_logit_back(value, logits, m);
+        return ATTN_OK;
+    case LENS_METRIC_LOG_PROB:
+        return lens_log_prob_back(ctx, value, logits, m->token);
+    case LENS_METRIC_LOSS:
+        return lens_loss_back(ctx, value, logits, m, tokens);
+    default:
+        return lens_function_back(ctx, value, logits, m);
+    }
+}
+
+#endif

@@ -1,0 +1,169 @@
+/* A pair of texts, a clean one and a corrupted one, and estimates of what patching one activation of
+ * the clean text into the corrupted one would do: attribution patching (Nanda 2023), two forward
+ * passes and a backward one for all of them. On attn.h's public API alone.
+ *
+ * The estimate is linear: (clean activation - corrupted activation) · d metric / d activation, with
+ * the gradient of the corrupted text. attn_patch_positions and attn_patch_heads give the true
+ * numbers, a pass each.
+ *
+ *     lens_pair pair = ATTN_ZERO;
+ *     attn_tensor change = ATTN_ZERO;
+ *     pair.clean = clean, pair.corrupted = corrupted, pair.n_tokens = 15;
+ *     pair.metric.token = mary, pair.metric.against = john;
+ *     if (lens_attribution_patch(&ctx, &change, &backward, &pair, "hook_resid_pre") == ATTN_OK)
+ *         printf("layer 3, position 7: %+.3f\n", attn_get2(change, 3, 7));
+ */
+#ifndef LENS_PAIRS_H
+#define LENS_PAIRS_H
+
+#include "gradients.h"
+
+/* Two texts of one length. The metric's targets, if it has any, are the same for both. */
+typedef struct lens_pair {
+    const int32_t *clean, *corrupted; /* [n_tokens] each */
+    size_t n_tokens;
+    lens_metric metric;
+} lens_pair;
+
+LENS_FN attn_status lens_need_pair(attn_ctx *ctx, const char *op, const attn_model *model,
+                                   const lens_pair *pair)
+{
+    if (!pair || !pair->clean || !pair->corrupted)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given (NULL)", op,
+                         !pair          ? "pair of texts"
+                         : !pair->clean ? "clean text"
+                                        : "corrupted text");
+    if (lens_need_tokens(ctx, op, model, pair->clean, pair->n_tokens))
+        return ctx->status;
+    return lens_need_metric(ctx, op, &pair->metric, attn_model_config(model)->n_vocab,
+                            pair->n_tokens);
+}
+
+/* What lens_gradients is asked about one text of a pair. */
+LENS_FN lens_gradients_desc lens_text_of(const lens_pair *pair, const int32_t *tokens,
+                                         const char *const *names, size_t n_names)
+{
+    lens_gradients_desc d = ATTN_ZERO;
+    d.tokens = tokens;
+    d.n_tokens = pair->n_tokens;
+    d.names = names;
+    d.n_names = n_names;
+    d.metric = pair->metric;
+    return d;
+}
+
+/* Runs a text and gives a record of the activations that desc names; *value (may be NULL) becomes
+ * the metric. *record is NULL after a failure. */
+LENS_FN attn_status lens_record_metric(attn_ctx *ctx, attn_record **record, float *value,
+                                       lens_backward *b, const lens_gradients_desc *desc)
+{
+    attn_session_desc size = ATTN_ZERO;
+    attn_record_desc names = ATTN_ZERO;
+    attn_session *session = NULL;
+    attn_tensor logits = ATTN_ZERO;
+    float metric;
+    int failed;
+    *record = NULL;
+    size.n_ctx = desc->n_tokens;
+    size.workspace = b->workspace;
+    names.names = desc->names;
+    names.n_names = desc->n_names;
+    names.n_positions = desc->n_tokens;
+    failed = attn_session_new(ctx, &session, b->model, &size) ||
+             attn_record_new(ctx, record, session, &names, NULL, 0) ||
+             lens_feed_metric(ctx, &logits, session, desc) ||
+             (value && lens_metric_back(ctx, &metric, logits, &desc->metric, desc->tokens));
+    attn_session_free(session);
+    attn_tensor_free(ctx, &logits);
+    if (failed) {
+        attn_record_free(*record);
+        *record = NULL;
+        return ctx->status;
+    }
+    if (value)
+        *value = metric;
+    return ATTN_OK;
+}
+
+/* sums [n]: over all but one dimension of (clean - corrupted) * gradient. The one is the position, or
+ * the head where there are heads. */
+LENS_FN attn_status lens_sum_products(attn_ctx *ctx, attn_tensor sums, attn_tensor clean,
+                                      attn_tensor corrupted, attn_tensor gradient, int head_dim)
+{
+    attn_tensor product = ATTN_ZERO, dense = ATTN_ZERO, sum = ATTN_ZERO;
+    int failed =
+        attn_sub(ctx, &product, clean, corrupted) || attn_mul(ctx, &product, product, gradient);
+    if (!failed)
+        failed = attn_copy(ctx, &dense, head_dim == 1 ? attn_transpose(product, 0, 1) : product) !=
+                 ATTN_OK;
+    if (!failed)
+        failed = attn_sum(ctx, &sum,
+                          attn_reshape(dense, attn_shape2(sums.shape[0],
+                                                          attn_count(dense) / sums.shape[0]))) ||
+                 attn_copy(ctx, &sums, attn_reshape(sum, attn_shape1(sums.shape[0])));
+    attn_tensor_free(ctx, &product);
+    attn_tensor_free(ctx, &dense);
+    attn_tensor_free(ctx, &sum);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* out [L, T] or [L, H] for three records that have blocks.i.`name` of every layer. */
+LENS_FN attn_status lens_estimate(attn_ctx *ctx, attn_tensor *out, const attn_record *clean,
+                                  const attn_record *corrupted, const attn_record *gradients,
+                                  const char *name)
+{
+    const size_t n_layer = attn_record_count(clean);
+    attn_tensor x, y, g;
+    lens_result result;
+    attn_status status = ATTN_OK;
+    size_t i, n_rows;
+    int head_dim;
+    lens_find(ctx, &x, clean, 0, name);
+    head_dim = strncmp(name, "attn.", 5) != 0 ? -1 : strcmp(name, "attn.hook_pattern") ? 1 : 0;
+    n_rows = x.shape[head_dim < 0 ? 0 : head_dim];
+    if (lens_begin(ctx, "lens_attribution_patch", out, attn_shape2(n_layer, n_rows), &result))
+        return ctx->status;
+    for (i = 0; i < n_layer && status == ATTN_OK; i++) {
+        lens_find(ctx, &x, clean, (int)i, name);
+        lens_find(ctx, &y, corrupted, (int)i, name);
+        lens_find(ctx, &g, gradients, (int)i, name);
+        status = lens_sum_products(ctx, attn_select(result.numbers, 0, i), x, y, g, head_dim);
+    }
+    return lens_finish(ctx, &result, status);
+}
+
+/* Estimated changes of the corrupted text's metric, for each layer of blocks.i.`name`: out [L, H] if
+ * the name begins with "attn.", one head at all positions; else [L, T], one position at a time. Scores have no such estimate: they are -inf at later
+ * keys (ATTN_E_ARGUMENT); ask for patterns. */
+LENS_FN attn_status lens_attribution_patch(attn_ctx *ctx, attn_tensor *out, lens_backward *b,
+                                           const lens_pair *pair, const char *name)
+{
+    static const char op[] = "lens_attribution_patch";
+    attn_record *clean = NULL, *corrupted = NULL, *gradients = NULL;
+    lens_gradients_desc of_clean, of_corrupted;
+    char pattern[64];
+    const char *const names[] = {pattern};
+    int failed;
+    if (!b || !b->model || !name || strlen(name) > 40 || strchr(name, '*'))
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
+                         name ? "lens_backward that lens_backward_new made, or no plain name"
+                              : "name of an activation");
+    if (strcmp(name, "attn.hook_attn_scores") == 0)
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s: scores are -inf at later keys; ask for attn.hook_pattern", op);
+    if (lens_need_pair(ctx, op, b->model, pair) != ATTN_OK)
+        return ctx->status;
+    snprintf(pattern, sizeof pattern, "blocks.*.%s", name);
+    of_clean = lens_text_of(pair, pair->clean, names, 1);
+    of_corrupted = lens_text_of(pair, pair->corrupted, names, 1);
+    failed = lens_record_metric(ctx, &clean, NULL, b, &of_clean) ||
+             lens_record_metric(ctx, &corrupted, NULL, b, &of_corrupted) ||
+             lens_gradients(ctx, &gradients, NULL, b, &of_corrupted);
+    failed = failed || lens_estimate(ctx, out, clean, corrupted, gradients, name) != ATTN_OK;
+    attn_record_free(clean);
+    attn_record_free(corrupted);
+    attn_record_free(gradients);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+#endif

@@ -1,0 +1,367 @@
+/* Sparse autoencoders: an activation as a sum of few of many directions, its features (Cunningham et
+ * al. 2023; Bricken et al. 2023). To read them, and to change them while the model runs. On attn.h's
+ * public API alone; sae_files.h reads those that SAELens wrote.
+ *
+ *     lens_sae sae = ATTN_ZERO;
+ *     lens_sae_watch watch = ATTN_ZERO;
+ *     const lens_sae_change changes[] = {{417, LENS_SAE_CLAMP, 8}};
+ *     if (lens_sae_open(&ctx, &sae, "my-sae") != ATTN_OK)
+ *         return 1;
+ *     watch.sae = &sae;
+ *     watch.keep_error = 1;                        the stream keeps what the features leave out
+ *     watch.changes = changes, watch.n_changes = 1;
+ *     if (attn_hook(&ctx, NULL, session, sae.hook, lens_sae_hook, &watch) == ATTN_OK)
+ *         attn_feed(&ctx, session, tokens, n);     feature 417 is 8 at every token
+ *
+ * For x [T, n] and m features, row by row:
+ *
+ *     y       = normalized(x) - b_dec             (b_dec only if apply_b_dec)
+ *     pre     = y · W_enc + b_enc                 [T, m] = [T, n] · [n, m]
+ *     feature = max(pre, 0)                       standard
+ *               pre > threshold ? max(pre, 0) : 0 JumpReLU (Rajamanoharan et al. 2024b)
+ *               max(pre, 0) of the k largest      top-k (Gao et al. 2024)
+ *               y · W_enc + b_gate > 0 ? max((y · W_enc) * exp(r_mag) + b_mag, 0) : 0
+ *                                                 gated (Rajamanoharan et al. 2024a)
+ *     x̂       = undo(feature · W_dec + b_dec)     [T, n] = [T, m] · [m, n]
+ *
+ * Normalization is none, rescaling of each row to the norm √n, or subtraction of the mean and
+ * division by (standard deviation + 1e-5), n - 1 in its denominator; undo reverses it with the row's
+ * own numbers (as SAELens, whose undo multiplies by the deviation alone). */
+#ifndef LENS_SAE_H
+#define LENS_SAE_H
+
+#include "result.h"
+#include <math.h>
+#include <stdlib.h>
+
+typedef enum lens_sae_kind {
+    LENS_SAE_STANDARD = 0,
+    LENS_SAE_JUMPRELU,
+    LENS_SAE_TOPK,
+    LENS_SAE_GATED
+} lens_sae_kind;
+
+typedef enum lens_sae_norm {
+    LENS_SAE_NORM_NONE = 0,
+    LENS_SAE_NORM_CONSTANT, /* constant_norm_rescale */
+    LENS_SAE_NORM_LAYER     /* layer_norm */
+} lens_sae_norm;
+
+/* The numbers of one, f32. n = d_in, m = d_sae. */
+typedef struct lens_sae {
+    lens_sae_kind kind;
+    lens_sae_norm norm;
+    size_t n, m, k;      /* k: of top-k */
+    int apply_b_dec;     /* b_dec is subtracted before encoding */
+    int by_decoder_norm; /* top-k: the largest pre * |row of W_dec| are kept, and decoded so */
+    char hook[64];       /* the activation that it was trained on */
+    attn_tensor w_enc, w_dec, b_dec; /* [n, m], [m, n], [n] */
+    attn_tensor b_enc;               /* [m]; of a gated one b_gate */
+    attn_tensor threshold;           /* [m], of JumpReLU */
+    attn_tensor gain, b_mag;         /* [m], of a gated one: exp(r_mag), b_mag */
+    attn_tensor norms;               /* [m], with by_decoder_norm: |row of W_dec| */
+} lens_sae;
+
+/* Frees the tensors, through the context that made them. */
+LENS_FN void lens_sae_free(attn_ctx *ctx, lens_sae *s)
+{
+    attn_tensor *const all[] = {&s->w_enc, &s->w_dec,     &s->b_dec, &s->b_enc,
+                                &s->gain,  &s->threshold, &s->b_mag, &s->norms};
+    size_t i;
+    for (i = 0; i < sizeof all / sizeof all[0]; i++)
+        attn_tensor_free(ctx, all[i]);
+    memset(s, 0, sizeof *s);
+}
+
+/* ---- encoding ---- */
+
+/* What undo needs of each row. */
+typedef struct lens_sae_scales {
+    attn_tensor mean, scale; /* [T, 1]; undo: x * scale + mean */
+} lens_sae_scales;
+
+LENS_FN void lens_sae_free_scales(attn_ctx *ctx, lens_sae_scales *s)
+{
+    attn_tensor_free(ctx, &s->mean);
+    attn_tensor_free(ctx, &s->scale);
+}
+
+/* y [T, n] = normalized(x), a new tensor, and what undoes it. */
+LENS_FN attn_status lens_sae_normalize(attn_ctx *ctx, attn_tensor *y, lens_sae_scales *s,
+                                       const lens_sae *sae, attn_tensor x)
+{
+    attn_tensor squares = ATTN_ZERO;
+    size_t t;
+    int failed = attn_scale(ctx, y, x, 1) != ATTN_OK; /* f32, dense */
+    if (sae->norm == LENS_SAE_NORM_NONE || failed)
+        return failed ? ctx->status : ATTN_OK;
+    if (sae->norm == LENS_SAE_NORM_LAYER)
+        failed = attn_mean(ctx, &s->mean, *y) || attn_sub(ctx, y, *y, s->mean) ||
+                 attn_variance(ctx, &s->scale, *y, 1);
+    else
+        failed = attn_mul(ctx, &squares, *y, *y) || attn_mean(ctx, &s->scale, squares);
+    attn_tensor_free(ctx, &squares);
+    for (t = 0; t < x.shape[0] && !failed; t++) {
+        const float root = sqrtf(((float *)s->scale.data)[t]);
+        ((float *)s->scale.data)[t] = sae->norm == LENS_SAE_NORM_LAYER ? root + 1e-5f : root;
+    }
+    failed = failed || attn_div(ctx, y, *y, s->scale);
+    for (t = 0; t < x.shape[0] && !failed && sae->norm == LENS_SAE_NORM_LAYER; t++)
+        ((float *)s->scale.data)[t] -= 1e-5f; /* SAELens multiplies by the deviation alone */
+    return failed ? ctx->status : ATTN_OK;
+}
+
+typedef struct lens_ranked {
+    float value;
+    size_t index;
+} lens_ranked;
+
+/* The larger one first; of equal ones the earlier. */
+LENS_FN int lens_compare_ranked(const void *a, const void *b)
+{
+    const lens_ranked *x = (const lens_ranked *)a, *y = (const lens_ranked *)b;
+    if (x->value != y->value)
+        return x->value < y->value ? 1 : -1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+/* Sets all but the k largest numbers of a row to 0. */
+LENS_FN void lens_keep_largest(float *row, size_t m, size_t k, lens_ranked *room)
+{
+    size_t i;
+    for (i = 0; i < m; i++) {
+        room[i].value = row[i];
+        room[i].index = i;
+    }
+    qsort(room, m, sizeof *room, lens_compare_ranked);
+    for (i = k; i < m; i++)
+        row[room[i].index] = 0;
+}
+
+/* Rows of pre [T, m] become features, but for gated ones. */
+LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens_sae *sae)
+{
+    attn_tensor room = ATTN_ZERO;
+    size_t t, i;
+    attn_status status = ATTN_OK;
+    if (sae->kind == LENS_SAE_TOPK && sae->by_decoder_norm)
+        status = attn_mul(ctx, &pre, pre, sae->norms);
+    if (status == ATTN_OK && sae->kind == LENS_SAE_TOPK)
+        status = attn_zeros(ctx, &room, ATTN_F32,
+                            attn_shape2(sae->m, sizeof(lens_ranked) / sizeof(float)));
+    for (t = 0; t < pre.shape[0] && status == ATTN_OK; t++) {
+        float *row = (float *)pre.data + t * sae->m;
+        if (sae->kind == LENS_SAE_TOPK)
+            lens_keep_largest(row, sae->m, sae->k, (lens_ranked *)room.data);
+        for (i = 0; i < sae->m; i++)
+            if (!(row[i] > 0) || (sae->kind == LENS_SAE_JUMPRELU &&
+                                  !(row[i] > ((const float *)sae->threshold.data)[i])))
+                row[i] = 0;
+    }
+    attn_tensor_free(ctx, &room);
+    return status;
+}
+
+/* features [T, m] hold y · W_enc. */
+LENS_FN attn_status lens_sae_gate(attn_ctx *ctx, attn_tensor features, const lens_sae *sae)
+{
+    attn_tensor gate = ATTN_ZERO;
+    size_t i, n = attn_count(features);
+    const int failed = attn_add(ctx, &gate, features, sae->b_enc) ||
+                       attn_mul(ctx, &features, features, sae->gain) ||
+                       attn_add(ctx, &features, features, sae->b_mag);
+    for (i = 0; i < n && !failed; i++)
+        if (!(((float *)gate.data)[i] > 0) || !(((float *)features.data)[i] > 0))
+            ((float *)features.data)[i] = 0;
+    attn_tensor_free(ctx, &gate);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+LENS_FN attn_status lens_sae_need(attn_ctx *ctx, const char *op, const lens_sae *sae, attn_tensor x,
+                                  size_t width)
+{
+    if (!sae || sae->n == 0)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no autoencoder given; lens_sae_open reads one",
+                         op);
+    if (lens_need(ctx, op, "x", x) != ATTN_OK)
+        return ctx->status;
+    if (x.ndim != 2 || x.shape[1] != width)
+        return lens_fail(ctx, ATTN_E_SHAPE, "%s: x has shape %s; expected [T, %llu]", op,
+                         lens_show(x).text, LENS_LLU(width));
+    return ATTN_OK;
+}
+
+LENS_FN attn_status lens_sae_features(attn_ctx *ctx, attn_tensor features, lens_sae_scales *scales,
+                                      const lens_sae *sae, attn_tensor x)
+{
+    attn_tensor y = ATTN_ZERO, none = ATTN_ZERO;
+    const int gated = sae->kind == LENS_SAE_GATED;
+    int failed = lens_sae_normalize(ctx, &y, scales, sae, x) != ATTN_OK;
+    failed = failed || (sae->apply_b_dec && attn_sub(ctx, &y, y, sae->b_dec)) ||
+             attn_linear(ctx, &features, y, sae->w_enc, gated ? none : sae->b_enc) ||
+             (gated ? lens_sae_gate(ctx, features, sae) : lens_sae_activate(ctx, features, sae));
+    attn_tensor_free(ctx, &y);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* out [T, m]: the features of x [T, n], 0 where they are not active. */
+LENS_FN attn_status lens_sae_encode(attn_ctx *ctx, attn_tensor *out, const lens_sae *sae,
+                                    attn_tensor x)
+{
+    static const char op[] = "lens_sae_encode";
+    lens_sae_scales scales = ATTN_ZERO;
+    lens_result result;
+    attn_status status;
+    if (lens_sae_need(ctx, op, sae, x, sae ? sae->n : 0) ||
+        lens_begin(ctx, op, out, attn_shape2(x.shape[0], sae->m), &result))
+        return ctx->status;
+    status = lens_sae_features(ctx, result.numbers, &scales, sae, x);
+    lens_sae_free_scales(ctx, &scales);
+    return lens_finish(ctx, &result, status);
+}
+
+/* ---- decoding ---- */
+
+LENS_FN attn_status lens_sae_rebuild(attn_ctx *ctx, attn_tensor out, const lens_sae_scales *scales,
+                                     const lens_sae *sae, attn_tensor features)
+{
+    attn_tensor scaled = ATTN_ZERO;
+    const int failed =
+        (sae->by_decoder_norm && attn_div(ctx, &scaled, features, sae->norms)) ||
+        attn_linear(ctx, &out, sae->by_decoder_norm ? scaled : features, sae->w_dec, sae->b_dec) ||
+        (scales->scale.ndim > 0 && attn_mul(ctx, &out, out, scales->scale)) ||
+        (scales->mean.ndim > 0 && attn_add(ctx, &out, out, scales->mean));
+    attn_tensor_free(ctx, &scaled);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* out [T, n]: what features [T, m] stand for. x [T, n] are the activations that they came from, by
+ * whose rows the normalization is undone; it may be zeroed if there is none. */
+LENS_FN attn_status lens_sae_decode(attn_ctx *ctx, attn_tensor *out, const lens_sae *sae,
+                                    attn_tensor features, attn_tensor x)
+{
+    static const char op[] = "lens_sae_decode";
+    lens_sae_scales scales = ATTN_ZERO;
+    attn_tensor y = ATTN_ZERO;
+    lens_result result;
+    attn_status status = ATTN_OK;
+    if (lens_sae_need(ctx, op, sae, features, sae ? sae->m : 0))
+        return ctx->status;
+    if (sae->norm != LENS_SAE_NORM_NONE && lens_sae_need(ctx, op, sae, x, sae->n))
+        return ctx->status;
+    if (lens_begin(ctx, op, out, attn_shape2(features.shape[0], sae->n), &result) != ATTN_OK)
+        return ctx->status;
+    if (sae->norm != LENS_SAE_NORM_NONE)
+        status = lens_sae_normalize(ctx, &y, &scales, sae, x);
+    if (status == ATTN_OK)
+        status = lens_sae_rebuild(ctx, result.numbers, &scales, sae, features);
+    attn_tensor_free(ctx, &y);
+    lens_sae_free_scales(ctx, &scales);
+    return lens_finish(ctx, &result, status);
+}
+
+/* ---- in a running model ---- */
+
+typedef enum lens_sae_change_kind {
+    LENS_SAE_CLAMP = 0, /* the feature becomes `value` (0: ablated), active or not */
+    LENS_SAE_SCALE,     /* it becomes itself times `value` */
+    LENS_SAE_STEER      /* it becomes itself plus `value`: the stream moves along its direction */
+} lens_sae_change_kind;
+
+typedef struct lens_sae_change {
+    size_t feature;
+    lens_sae_change_kind kind;
+    float value;
+} lens_sae_change;
+
+/* An autoencoder in a model's stream: attn_hook(ctx, &id, session, sae.hook, lens_sae_hook, &watch).
+ * Zero it and set what you like; it must outlive the hook. */
+typedef struct lens_sae_watch {
+    const lens_sae *sae;
+    int keep_error; /* x + (x̂ with the changes - x̂ without) takes the place of x, and not x̂ alone */
+    const lens_sae_change *changes; /* [n_changes], made in this order at every position */
+    size_t n_changes;
+    attn_ctx ctx; /* says what was wrong if the hook stopped the feed */
+} lens_sae_watch;
+
+LENS_FN void lens_sae_apply(const lens_sae_watch *w, attn_tensor features)
+{
+    size_t t, i;
+    for (i = 0; i < w->n_changes; i++)
+        for (t = 0; t < features.shape[0]; t++) {
+            const lens_sae_change *c = &w->changes[i];
+            float *at = (float *)features.data + t * w->sae->m + c->feature;
+            if (c->kind == LENS_SAE_CLAMP)
+                *at = c->value;
+            else if (c->kind == LENS_SAE_SCALE)
+                *at *= c->value;
+            else
+                *at += c->value;
+        }
+}
+
+/* x [T, n] becomes what the autoencoder, with the changes, makes of it. */
+LENS_FN attn_status lens_sae_replace(attn_ctx *ctx, attn_tensor x, const lens_sae_watch *w)
+{
+    attn_tensor features = ATTN_ZERO, plain = ATTN_ZERO, changed = ATTN_ZERO;
+    lens_sae_scales scales = ATTN_ZERO;
+    int failed = attn_zeros(ctx, &features, ATTN_F32, attn_shape2(x.shape[0], w->sae->m)) ||
+                 attn_zeros(ctx, &changed, ATTN_F32, attn_shape2(x.shape[0], w->sae->n)) ||
+                 lens_sae_features(ctx, features, &scales, w->sae, x) ||
+                 (w->keep_error && (attn_copy(ctx, &plain, changed) ||
+                                    lens_sae_rebuild(ctx, plain, &scales, w->sae, features)));
+    if (!failed)
+        lens_sae_apply(w, features);
+    failed =
+        failed || lens_sae_rebuild(ctx, changed, &scales, w->sae, features) ||
+        (w->keep_error ? attn_sub(ctx, &changed, changed, plain) || attn_add(ctx, &x, x, changed)
+                       : attn_copy(ctx, &x, changed) != ATTN_OK);
+    attn_tensor_free(ctx, &features);
+    attn_tensor_free(ctx, &plain);
+    attn_tensor_free(ctx, &changed);
+    lens_sae_free_scales(ctx, &scales);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* An attn_hook_fn; user is a lens_sae_watch. An activation with heads counts as one row a position. */
+LENS_FN int lens_sae_hook(const attn_activation *a, void *user)
+{
+    lens_sae_watch *w = (lens_sae_watch *)user;
+    attn_tensor x = a->value;
+    size_t i;
+    w->ctx.n_threads = 1; /* inside a call that has its own threads */
+    if (x.ndim == 3)
+        x = attn_reshape(x, attn_shape2(x.shape[0], x.shape[1] * x.shape[2]));
+    if (lens_sae_need(&w->ctx, a->name, w->sae, x, w->sae ? w->sae->n : 0))
+        return 1;
+    for (i = 0; i < w->n_changes; i++)
+        if (w->changes[i].feature >= w->sae->m) {
+            lens_fail(&w->ctx, ATTN_E_ARGUMENT, "feature %llu; the autoencoder has 0 to %llu",
+                      LENS_LLU(w->changes[i].feature), LENS_LLU(w->sae->m - 1));
+            return 1;
+        }
+    return lens_sae_replace(&w->ctx, x, w) != ATTN_OK;
+}
+
+/* 1 - |x - x̂|² / |x - mean over positions|², for x and x̂ [T, n]: the share of the variance that the
+ * reconstruction explains. NaN if all rows are the same. */
+LENS_FN double lens_sae_explained(attn_tensor x, attn_tensor rebuilt)
+{
+    double error = 0, variance = 0;
+    size_t t, i;
+    for (i = 0; i < x.shape[1]; i++) {
+        double mean = 0;
+        for (t = 0; t < x.shape[0]; t++)
+            mean += (double)attn_get2(x, t, i);
+        mean /= (double)x.shape[0];
+        for (t = 0; t < x.shape[0]; t++) {
+            const double value = (double)attn_get2(x, t, i);
+            const double off = value - (double)attn_get2(rebuilt, t, i);
+            error += off * off;
+            variance += (value - mean) * (value - mean);
+        }
+    }
+    return variance > 0 ? 1 - error / variance : (double)NAN;
+}
+
+#endif

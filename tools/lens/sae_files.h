@@ -1,0 +1,209 @@
+/* Sparse autoencoders as SAELens writes them: a directory with cfg.json and sae_weights.safetensors.
+ *
+ *     lens_sae sae = ATTN_ZERO;
+ *     if (lens_sae_open(&ctx, &sae, "gpt2-small-res-jb/blocks.8.hook_resid_pre") == ATTN_OK)
+ *         printf("%zu features of %s\n", sae.m, sae.hook);
+ *     lens_sae_free(&ctx, &sae);
+ *
+ * Files may be hostile; they get a message. What would give other numbers than SAELens is refused. */
+#ifndef LENS_SAE_FILES_H
+#define LENS_SAE_FILES_H
+
+#include "sae.h"
+#include "tools/convert/safetensors.h"
+
+enum { LENS_SAE_MAX_CONFIG = 1 << 20, LENS_SAE_MAX_SIZE = 1 << 24 };
+
+/* A member of cfg.json, or of the "metadata" in it, that is not null; NULL: none. */
+LENS_FN const json_value *lens_sae_member(const json_value *cfg, const char *key)
+{
+    static const char *const inside[] = {"metadata", "meta", "activation_fn_kwargs"};
+    const json_value *v = json_get(cfg, key), *inner;
+    size_t i;
+    if (v && v->kind != JSON_NULL)
+        return v;
+    for (i = 0; i < 3; i++) {
+        inner = json_get(cfg, inside[i]);
+        v = inner && inner->kind == JSON_OBJECT ? json_get(inner, key) : NULL;
+        if (v && v->kind != JSON_NULL)
+            return v;
+    }
+    return NULL;
+}
+
+/* Which of the names a member has; 0, the first of them, if it is missing; -1 after a message. */
+LENS_FN int lens_sae_choice(attn_ctx *ctx, const json_value *cfg, const char *key,
+                            const char *const *names, int n)
+{
+    const json_value *v = lens_sae_member(cfg, key);
+    shown found;
+    int i;
+    if (!v)
+        return 0;
+    for (i = 0; i < n; i++)
+        if (v->kind == JSON_STRING && json_is(v, names[i]))
+            return i;
+    lens_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s is \"%s\", which is not known here", key,
+              v->kind == JSON_STRING ? show(found, v->text, v->size) : "no text");
+    return -1;
+}
+
+/* A size that must be there. */
+LENS_FN attn_status lens_sae_size(attn_ctx *ctx, const json_value *cfg, const char *key,
+                                  size_t *size)
+{
+    const json_value *v = lens_sae_member(cfg, key);
+    uint64_t number;
+    if (!v || !json_u64(v, &number) || number == 0 || number > LENS_SAE_MAX_SIZE)
+        return lens_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s must be a whole number from 1 to %d",
+                         key, (int)LENS_SAE_MAX_SIZE);
+    *size = (size_t)number;
+    return ATTN_OK;
+}
+
+LENS_FN int lens_sae_flag(const json_value *cfg, const char *key, int otherwise)
+{
+    const json_value *v = lens_sae_member(cfg, key);
+    return v ? v->kind == JSON_TRUE : otherwise;
+}
+
+/* The activation that it was trained on. */
+LENS_FN attn_status lens_sae_point(attn_ctx *ctx, lens_sae *s, const json_value *cfg)
+{
+    const json_value *v = lens_sae_member(cfg, "hook_name");
+    if (!v)
+        v = lens_sae_member(cfg, "hook_point");
+    if (!v || v->kind != JSON_STRING || v->size == 0 || v->size >= sizeof s->hook ||
+        memchr(v->text, 0, v->size))
+        return lens_fail(ctx, ATTN_E_FORMAT,
+                         "cfg.json: no hook_name, such as blocks.3.hook_resid_pre");
+    memcpy(s->hook, v->text, v->size);
+    s->hook[v->size] = 0;
+    v = lens_sae_member(cfg, "hook_head_index");
+    if (v)
+        return lens_fail(ctx, ATTN_E_FORMAT,
+                         "cfg.json: autoencoders of a single head (hook_head_index) are not read");
+    return ATTN_OK;
+}
+
+LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, const json_value *cfg)
+{
+    static const char *const kinds[] = {"standard", "jumprelu", "topk", "gated"};
+    static const char *const acts[] = {"relu", "topk"};
+    static const char *const norms[] = {"none", "constant_norm_rescale", "layer_norm",
+                                        "expected_average_only_in"};
+    const int kind = lens_sae_choice(ctx, cfg, "architecture", kinds, 4);
+    const char *const act_key =
+        lens_sae_member(cfg, "activation_fn_str") ? "activation_fn_str" : "activation_fn";
+    const int act = kind == LENS_SAE_STANDARD ? lens_sae_choice(ctx, cfg, act_key, acts, 2) : 0;
+    const int norm = lens_sae_choice(ctx, cfg, "normalize_activations", norms, 4);
+    if (kind < 0 || act < 0 || norm < 0)
+        return ctx->status;
+    s->kind = act == 1 ? LENS_SAE_TOPK : (lens_sae_kind)kind;       /* older files of top-k */
+    s->norm = norm == 3 ? LENS_SAE_NORM_NONE : (lens_sae_norm)norm; /* folded when it was saved */
+    s->apply_b_dec = lens_sae_flag(cfg, "apply_b_dec_to_input", 1);
+    s->by_decoder_norm = lens_sae_flag(cfg, "rescale_acts_by_decoder_norm", 0);
+    if (s->by_decoder_norm && s->kind != LENS_SAE_TOPK)
+        return lens_fail(ctx, ATTN_E_FORMAT,
+                         "cfg.json: rescale_acts_by_decoder_norm is known of top-k alone");
+    if (lens_sae_flag(cfg, "finetuning_scaling_factor", 0))
+        return lens_fail(ctx, ATTN_E_FORMAT,
+                         "cfg.json: finetuning_scaling_factor is not known here; fold it into "
+                         "W_dec before saving");
+    if (lens_sae_size(ctx, cfg, "d_in", &s->n) || lens_sae_size(ctx, cfg, "d_sae", &s->m))
+        return ctx->status;
+    if (s->kind == LENS_SAE_TOPK && lens_sae_size(ctx, cfg, "k", &s->k))
+        return ctx->status;
+    return lens_sae_point(ctx, s, cfg);
+}
+
+/* A tensor of the weights; rows 0: a vector of `columns`. */
+LENS_FN attn_status lens_sae_tensor(attn_ctx *ctx, attn_tensor *out, source *from, const char *name,
+                                    size_t rows, size_t columns)
+{
+    const source_tensor *t = source_find(from, name);
+    const int ndim = rows ? 2 : 1;
+    shown shape;
+    if (!t)
+        return lens_fail(ctx, ATTN_E_FORMAT, "sae_weights.safetensors has no tensor %s", name);
+    if (t->dtype > SOURCE_F64 || t->ndim != ndim || t->shape[ndim - 1] != columns ||
+        (rows && t->shape[0] != rows))
+        return lens_fail(
+            ctx, ATTN_E_FORMAT,
+            "sae_weights.safetensors: %s is %s of %s; expected floats of [%llu%s%llu], "
+            "as cfg.json says",
+            name, show_shape(shape, t->ndim, t->shape), t->dtype_name,
+            LENS_LLU(rows ? rows : columns), rows ? ", " : "", LENS_LLU(rows ? columns : 0));
+    if (attn_zeros(ctx, out, ATTN_F32, rows ? attn_shape2(rows, columns) : attn_shape1(columns)) !=
+        ATTN_OK)
+        return ctx->status;
+    return source_run(ctx, from, t, 0, (uint64_t)(rows ? rows : 1) * columns, FLT_MAX,
+                      (float *)out->data);
+}
+
+/* norms [m] of the rows of W_dec. */
+LENS_FN attn_status lens_sae_norms(attn_ctx *ctx, lens_sae *s)
+{
+    attn_tensor squares = ATTN_ZERO, sums = ATTN_ZERO;
+    size_t i;
+    const int failed = attn_mul(ctx, &squares, s->w_dec, s->w_dec) ||
+                       attn_sum(ctx, &sums, squares) ||
+                       attn_zeros(ctx, &s->norms, ATTN_F32, attn_shape1(s->m));
+    for (i = 0; i < s->m && !failed; i++)
+        ((float *)s->norms.data)[i] = sqrtf(((const float *)sums.data)[i]);
+    attn_tensor_free(ctx, &squares);
+    attn_tensor_free(ctx, &sums);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, source *from)
+{
+    const int gated = s->kind == LENS_SAE_GATED;
+    const int failed = lens_sae_tensor(ctx, &s->w_enc, from, "W_enc", s->n, s->m) ||
+                       lens_sae_tensor(ctx, &s->w_dec, from, "W_dec", s->m, s->n) ||
+                       lens_sae_tensor(ctx, &s->b_dec, from, "b_dec", 0, s->n) ||
+                       lens_sae_tensor(ctx, &s->b_enc, from, gated ? "b_gate" : "b_enc", 0, s->m) ||
+                       (s->kind == LENS_SAE_JUMPRELU &&
+                        lens_sae_tensor(ctx, &s->threshold, from, "threshold", 0, s->m)) ||
+                       (gated && (lens_sae_tensor(ctx, &s->gain, from, "r_mag", 0, s->m) ||
+                                  lens_sae_tensor(ctx, &s->b_mag, from, "b_mag", 0, s->m) ||
+                                  attn_exp(ctx, &s->gain, s->gain))) ||
+                       (s->by_decoder_norm && lens_sae_norms(ctx, s));
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* Reads the autoencoder of a directory. *s must be zeroed; after a failure it is zeroed again. */
+LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *directory)
+{
+    arena memory = {NULL};
+    source *from = (source *)calloc(1, sizeof *from);
+    json_value *cfg = NULL;
+    char *path, *text = NULL;
+    size_t size = 0;
+    attn_status status = ATTN_OK;
+    if (!from)
+        return lens_fail(ctx, ATTN_E_MEMORY, "lens_sae_open: no memory");
+    path = arena_path(ctx, &memory, directory, "cfg.json");
+    if (!path || read_file(ctx, &memory, path, LENS_SAE_MAX_CONFIG, &text, &size) ||
+        json_parse(ctx, path, text, size, &cfg))
+        status = ctx->status;
+    if (status == ATTN_OK && cfg->kind != JSON_OBJECT)
+        status = lens_fail(ctx, ATTN_E_FORMAT, "%s is not a JSON object", path);
+    if (status == ATTN_OK)
+        status = lens_sae_config(ctx, s, cfg);
+    if (status == ATTN_OK) {
+        path = arena_path(ctx, &memory, directory, "sae_weights.safetensors");
+        status = !path || safetensors_open(ctx, from, path) || source_index(ctx, from)
+                     ? ctx->status
+                     : lens_sae_weights(ctx, s, from);
+    }
+    free(cfg);
+    arena_free(&memory);
+    source_close(from);
+    free(from);
+    if (status != ATTN_OK)
+        lens_sae_free(ctx, s);
+    return status;
+}
+
+#endif
