@@ -4,8 +4,10 @@
 #define FIXTURE_FILE "tests/fixtures/lens.bin" /* numpy in float64: make_lens_fixtures.py */
 #include "tools/bench/bench_model.h"
 #include "tools/lens/circuits.h"
+#include "tools/lens/edges.h"
 #include "tools/lens/heads.h"
 #include "tools/lens/paths.h"
+#include "tools/lens/sae_files.h"
 #include "fixture.h"
 #include "printed_json.h"
 #include "command.h"
@@ -862,6 +864,160 @@ TEST(recording)
     CHECK(works(LENS MODEL "record 'Once upon' hook_embed -o " TMP "a.safetensors"));
     CHECK(works(LENS MODEL "'Once upon' record hook_embed -o " TMP "b.safetensors"));
     CHECK(works("cmp " TMP "a.safetensors " TMP "b.safetensors"));
+}
+
+/* ---- gradients, edges, autoencoders: the commands print and write what the headers make ---- */
+
+TEST(gradients_in_files)
+{
+    static const char *const wanted[] = {"blocks.1.attn.hook_z", "blocks.0.hook_mlp_in"};
+    const int32_t ids[] = {506, 511, 258, 433};
+    lens_gradients_desc what = ATTN_ZERO;
+    lens_backward b = ATTN_ZERO;
+    attn_record *made = NULL;
+    attn_model *model = NULL;
+    attn_ctx ctx = {0};
+    unsigned char *file;
+    size_t size, i;
+    float value = NAN;
+    what.tokens = ids;
+    what.n_tokens = 4;
+    what.names = wanted;
+    what.n_names = 2;
+    what.metric.token = 265;
+    what.metric.against = 338;
+    CHECK(works(LENS MODEL "gradients --ids '506 511 258 433' --token 265 --against 338 -o " TMP
+                           "g.safetensors blocks.1.attn.hook_z blocks.0.hook_mlp_in") &&
+          strstr(out, "gradients of 2 activations"));
+    file = test_read(TMP "g.safetensors", &size);
+    OK(&ctx, attn_model_open(&ctx, &model, TINY, NULL));
+    OK(&ctx, lens_backward_new(&ctx, &b, model));
+    OK(&ctx, lens_gradients(&ctx, &made, &value, &b, &what));
+    for (i = 0; i < 2 && CHECK(file && made); i++) {
+        attn_tensor want = {0};
+        OK(&ctx, attn_record_get(&ctx, &want, made, wanted[i]));
+        same_bits(safetensor(file, wanted[i]), want, wanted[i]);
+    }
+    CHECK(strncmp(out, "metric ", 7) == 0 && fabs(atof(out + 7) - (double)value) < 1e-5);
+    free(file);
+    attn_record_free(made);
+    lens_backward_free(&ctx, &b);
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+    CHECK(
+        works(LENS MODEL "gradients 'Once upon' --metric loss hook_embed --json -o " TMP "g.npz") &&
+        strcmp(out, "{\n \"hook_embed\": [2, 192]\n}\n") == 0);
+    refuses(2, "gradients writes a file", LENS MODEL "gradients Once");
+    refuses(2, "must end in .safetensors", LENS MODEL "gradients Once -o x.html");
+    refuses(2, "--metric means nothing to record", LENS MODEL "record Once --metric loss -o x.npz");
+    refuses(1, "no position 7", LENS MODEL "gradients Once --at 7 -o " TMP "g.npz");
+    refuses(1, "hook_zz", LENS MODEL "gradients Once hook_zz -o " TMP "g.npz");
+}
+
+TEST(edges_and_estimates)
+{
+#define OF_BOTH " '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' "
+    const json_value *all;
+    double clean, circuit;
+    all = parse(LENS MODEL "edges" OF_BOTH "--edges 30 --json");
+    /* 4 layers of 6 heads: 18 readers of 1 + 7i parts in layer i, its MLP of 7 + 7i, logits of 29 */
+    CHECK(all && number(member(all, "n_edges")) == 18 * (4 + 7 * 6) + 7 * (4 + 6) + 29);
+    CHECK(all && member(all, "edges")->size == 30);
+    all = parse(LENS MODEL "edges" OF_BOTH "--edges 100000 --steps 2 --json");
+    clean = number(member(all, "clean"));
+    circuit = number(member(all, "circuit"));
+    CHECKF(fabs(circuit - clean) < 1e-3, "all edges: %g, not %g", circuit, clean);
+    CHECK(works(LENS MODEL "edges" OF_BOTH "-o " TMP "edges.svg"));
+    CHECK(run("cat " TMP "edges.svg") == 0 && occurrences(out, "<path d=") == 20 &&
+          strstr(out, ">logits</text>") && strstr(out, "</svg>"));
+    CHECK(works(LENS MODEL "edges" OF_BOTH) && strstr(out, "the best 20 of ") && strstr(out, "->"));
+    CHECK(works(LENS MODEL "patch" OF_BOTH "--estimate") &&
+          strstr(out, "Each cell estimates, by the gradient"));
+    refuses(2, "--steps means nothing to patch", LENS MODEL "patch Once Tom --steps 2");
+    refuses(2, "edges needs two texts", LENS MODEL "edges Once");
+}
+
+/* An autoencoder of the included model's stream, random but for its shape. */
+static void write_autoencoder(const char *cfg)
+{
+    static const char *const tensors[] = {"W_dec", "W_enc", "b_dec", "b_enc"};
+    attn_ctx ctx = {0};
+    attn_tensor values[4];
+    random_state = 5;
+    values[0] = random_tensor(2, 30, 192);
+    values[1] = random_tensor(2, 192, 30);
+    values[2] = random_tensor(1, 192);
+    values[3] = random_tensor(1, 30);
+    CHECK(run("mkdir -p " TMP "sae") == 0);
+    OK(&ctx, attn_save(&ctx, TMP "sae/sae_weights.safetensors", tensors, values, 4));
+    test_write(TMP "sae/cfg.json", cfg, strlen(cfg));
+}
+
+#define SAE_CFG(more)                                                                              \
+    "{\"architecture\": \"standard\", \"d_in\": 192, \"d_sae\": 30, \"metadata\": "                \
+    "{\"hook_name\": \"blocks.2.hook_resid_pre\", \"hook_head_index\": null}" more "}"
+
+/* The pairs of one token: all active features, the largest first. */
+static void check_features(const json_value *pairs, attn_tensor features, size_t t)
+{
+    double last = INFINITY;
+    size_t i, n = 0;
+    for (i = 0; i < features.shape[1]; i++)
+        n += attn_get2(features, t, i) > 0;
+    if (!CHECK(pairs && pairs->size == n))
+        return;
+    for (i = 0; i < n; i++) {
+        const double index = number(item(item(pairs, i), 0));
+        is_float(item(item(pairs, i), 1), attn_get2(features, t, (size_t)index), "a feature");
+        CHECK(number(item(item(pairs, i), 1)) <= last);
+        last = number(item(item(pairs, i), 1));
+    }
+}
+
+TEST(sparse_autoencoders)
+{
+    static const char command[] = LENS MODEL "sae " TMP "sae --ids '506 511 258' --json";
+    const json_value *all, *tokens;
+    attn_ctx ctx = {0};
+    attn_tensor x = {0}, features = {0};
+    lens_sae s = ATTN_ZERO;
+    unsigned char *file;
+    size_t size, t;
+    write_autoencoder(SAE_CFG(""));
+    CHECK(works(LENS MODEL "record --ids '506 511 258' blocks.2.hook_resid_pre -o " TMP
+                           "sae.safetensors"));
+    file = test_read(TMP "sae.safetensors", &size);
+    if (CHECK(file))
+        x = safetensor(file, "blocks.2.hook_resid_pre");
+    OK(&ctx, lens_sae_open(&ctx, &s, TMP "sae"));
+    OK(&ctx, lens_sae_encode(&ctx, &features, &s, x));
+    all = parse(command);
+    CHECK(all && all->size == 3 && json_is(member(all, "hook"), "blocks.2.hook_resid_pre") &&
+          isfinite(number(member(all, "explained"))));
+    tokens = member(all, "tokens");
+    CHECK(tokens && tokens->size == 3);
+    for (t = 0; t < 3; t++)
+        check_features(member(item(tokens, t), "features"), features, t);
+    free(file);
+    lens_sae_free(&ctx, &s);
+    attn_ctx_free(&ctx);
+    CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' --top 2") && strstr(out, "30 features of "));
+    CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' -o " TMP "sae.html"));
+    refuses(2, "sae needs a directory", LENS MODEL "sae --ids 506");
+    refuses(1, "no-such", LENS MODEL "sae " TMP "no-such --ids 506");
+    write_autoencoder(SAE_CFG(", \"normalize_activations\": \"odd\""));
+    refuses(1, "normalize_activations is \"odd\"", command);
+    write_autoencoder("{\"d_in\": 192, \"d_sae\": 31, \"hook_name\": \"hook_embed\"}");
+    refuses(1, "expected floats of [192, 31]", command);
+    write_autoencoder("{\"d_in\": 192, \"d_sae\": 1e9, \"hook_name\": \"hook_embed\"}");
+    refuses(1, "d_sae must be a whole number", command);
+    write_autoencoder("{\"d_in\": 192, \"d_sae\": 30}");
+    refuses(1, "no hook_name", command);
+    write_autoencoder("{\"d_in\": 192, \"d_sae\": 30, \"hook_name\": \"nothing\"}");
+    refuses(1, "nothing", command);
+    write_autoencoder("[]");
+    refuses(1, "not a JSON object", command);
+    pool_clear();
 }
 
 /* ---- pictures ---- */

@@ -1,8 +1,8 @@
 /* cc tools/lens/lens.c -I. -O2 -fopenmp -lm -o lens        (without -fopenmp: one thread)
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
- * activation and path patching, attribution, kinds of heads, circuits, and activations for NumPy and
- * PyTorch. Here is the command line. Each command is a header beside this file: a few calls of
+ * activation and path patching, attribution, kinds of heads, circuits, and activations and their
+ * gradients for NumPy and PyTorch. Here is the command line. Each command is a header beside this file: a few calls of
  * attn.h's glass box, and tables made of what they give. All of them use
  *
  *     run.h          the options, the texts, and tokens as they are shown
@@ -17,6 +17,9 @@
 #define INPUT   "text"
 #include "attribution.h"
 #include "composition.h"
+#include "edge.h"
+#include "features.h"
+#include "gradient.h"
 #include "head_kinds.h"
 #include "logit_lens.h"
 #include "losses.h"
@@ -33,9 +36,12 @@ static const command commands[] = {
     {"patterns", PATTERNS, run_patterns, "where each head looks"},
     {"patch", PATCH, run_patch, "which activations of TEXT repair TEXT2"},
     {"path", PATH, run_path, "which heads of TEXT repair TEXT2 through one reader"},
+    {"edges", EDGES, run_edges, "which connections tell TEXT from TEXT2 (EAP)"},
     {"attribute", ATTRIBUTE, run_attribute, "which heads and layers make a logit"},
     {"heads", HEADS, run_heads, "previous-token, duplicate and induction heads"},
     {"circuits", CIRCUITS, run_circuits, "what the weights of heads do (no text)"},
+    {"sae", SAE, run_sae, "which features of a sparse autoencoder are active"},
+    {"gradients", GRADIENTS, run_gradients, "how a logit or a loss changes with each activation"},
     {"record", RECORD, run_record, "activations into a .safetensors or .npz file"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -47,13 +53,14 @@ static const struct option table[] = {
     {'f', "file", "FILE", TEXT, AT(file), OF_TEXTS, NULL,
      "read the text from FILE (-: standard input)"},
     {'o', "output", "FILE", TEXT, AT(output), ALL, NULL,
-     "a picture: FILE.html or FILE.svg\nrecord: FILE.safetensors or FILE.npz"},
+     "a picture: FILE.html or FILE.svg\nrecord and gradients: FILE.safetensors or FILE.npz"},
     {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
     {0, "ids", "IDS", TEXT, AT(ids), OF_TEXTS, NULL, "the text as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), OF_TEXTS, NULL, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), OF_TEXTS, NULL, "<|endoftext|> in the text is a token"},
-    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS | PATTERNS | CIRCUITS, "0 50",
-     "how many likely tokens, keys, singular values, or pairs of heads, to show (default 5)"},
+    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS | PATTERNS | CIRCUITS | SAE, "0 50",
+     "how many likely tokens, keys, singular values, pairs of heads, or features, to show "
+     "(default 5)"},
     {0, "layer", "L", COUNT, AT(layer), PATTERNS, "0 1000000", "patterns: of this layer alone"},
     {0, "head", "H", COUNT, AT(head), PATTERNS, "0 1000000", "patterns: of this head alone"},
     {0, "lines", "PATH", TEXT, AT(lines), RECORD, NULL,
@@ -64,17 +71,27 @@ static const struct option table[] = {
     {0, "resume", NULL, FLAG, AT(resume), RECORD, NULL, "record: go on after the last shard of -o"},
     {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, NULL,
      "logit-lens: the last LayerNorm's scale is that of the real run, not each stream's own"},
-    {0, "at", "POSITION", COUNT, AT(position), ATTRIBUTE, "0 1000000000",
-     "attribute: what is said after this token (default: the last; they count from 0)"},
-    {0, "token", "TOKEN", TEXT, AT(token), OF_TWO_TEXTS | ATTRIBUTE, NULL,
+    {0, "at", "POSITION", COUNT, AT(position), ATTRIBUTE | GRADIENTS, "0 1000000000",
+     "attribute and gradients: what is said after this token (default: the last; they count from "
+     "0)"},
+    {0, "token", "TOKEN", TEXT, AT(token), OF_TWO_TEXTS | ATTRIBUTE | GRADIENTS, NULL,
      "whose logit: text, or an id if --ids is used (default: the likeliest)"},
-    {0, "against", "TOKEN", TEXT, AT(against), OF_TWO_TEXTS | ATTRIBUTE, NULL,
-     "... minus this one's (patch and path without --token: the likeliest token after TEXT2 or, if "
+    {0, "against", "TOKEN", TEXT, AT(against), OF_TWO_TEXTS | ATTRIBUTE | GRADIENTS, NULL,
+     "... minus this one's (patch, path and edges without --token: the likeliest token after TEXT2 "
+     "or, if "
      "it is "
      "the "
      "same after both texts, the two likely tokens whose logits change most)"},
+    {0, "metric", "NAME", CHOICE, AT(metric), GRADIENTS, METRIC_NAMES,
+     "gradients: of logit (default), log-prob, or loss, the mean over the text"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL,
-     "patch and path: TEXT2 as token ids"},
+     "patch, path and edges: TEXT2 as token ids"},
+    {0, "estimate", NULL, FLAG, AT(estimate), PATCH, NULL,
+     "patch: estimates by one backward pass for all cells (attribution patching)"},
+    {0, "edges", "COUNT", COUNT, AT(edges), EDGES, "1 10000000",
+     "edges: how many of the best make the circuit (default 20)"},
+    {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
+     "edges: embeddings between both texts (default 1: EAP; more: EAP-IG)"},
     {0, "from", "L.H", TEXT, AT(from), PATH, NULL,
      "path: from head H of layer L alone (default: all heads before the reader)"},
     {0, "to", "NAME", TEXT, AT(to), PATH, NULL,
@@ -95,8 +112,11 @@ static void print_help(void)
     print_about("lens MODEL.attn [COMMAND] TEXT [options]\n"
                 "lens MODEL.attn patch TEXT TEXT2 [NAME...] [options]\n"
                 "lens MODEL.attn path TEXT TEXT2 [--from L.H] [--to NAME] [options]\n"
+                "lens MODEL.attn edges TEXT TEXT2 [--edges COUNT] [--steps COUNT] [options]\n"
+                "lens MODEL.attn sae DIRECTORY TEXT [options]\n"
                 "lens MODEL.attn circuits [options]\n"
                 "lens MODEL.attn record TEXT [NAME...] -o FILE [options]\n"
+                "lens MODEL.attn gradients TEXT [NAME...] -o FILE [options]\n"
                 "lens MODEL.attn record --lines PATH NAME... -o DIRECTORY [options]",
                 "What a model makes of a text, from the inside. The command may also follow TEXT. "
                 "TEXT may be - for standard input, and what comes through a pipe is the text if "
@@ -162,6 +182,8 @@ static int sort_words(lens *l)
     } else {
         l->command = &commands[0];
     }
+    if (l->command->bit == SAE && next < l->given.n_words)
+        l->directory = l->given.words[next++];
     l->clean_word = l->o.ids || l->o.file || l->o.lines || l->command->bit == CIRCUITS
                         ? l->o.text
                         : option_or_word(l->o.text, &l->given, &next);
@@ -171,7 +193,7 @@ static int sort_words(lens *l)
     l->n_names = l->given.n_words - next;
     if (l->n_names && l->command->bit == CIRCUITS)
         return fail(USAGE, "circuits reads no text: leave out \"%s\"", l->names[0]);
-    if (l->n_names && !(l->command->bit & (PATCH | RECORD)))
+    if (l->n_names && !(l->command->bit & (PATCH | OF_TENSORS)))
         return too_many_words(l, l->command == &commands[0] ? l->clean_word : NULL);
     return FINE;
 }
@@ -201,17 +223,21 @@ static int check_usage(const lens *l)
     if (l->command->bit & OF_TWO_TEXTS && !l->corrupted_word && !o->corrupted_ids)
         return fail(USAGE, "%s needs two texts: a second argument, or --corrupted-ids",
                     l->command->name);
+    if (l->command->bit == SAE && !l->directory)
+        return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
     if (o->against && !o->token)
         return fail(USAGE, "--against needs --token, to be subtracted from");
-    if (o->output && o->json && l->command->bit != RECORD)
+    if (o->output && o->json && !(l->command->bit & OF_TENSORS))
         return fail(USAGE, "-o draws a picture and --json prints: give one of them");
-    if (l->command->bit == RECORD && !o->output)
-        return fail(USAGE, o->lines ? "record --lines writes shards into a directory: -o DIRECTORY"
-                                    : "record writes a file: -o FILE.safetensors or -o FILE.npz");
-    if (o->output && l->command->bit == RECORD && !o->lines &&
+    if (l->command->bit & OF_TENSORS && !o->output && o->lines)
+        return fail(USAGE, "record --lines writes shards into a directory: -o DIRECTORY");
+    if (l->command->bit & OF_TENSORS && !o->output)
+        return fail(USAGE, "%s writes a file: -o FILE.safetensors or -o FILE.npz",
+                    l->command->name);
+    if (o->output && l->command->bit & OF_TENSORS && !o->lines &&
         !ends_in(o->output, ".safetensors") && !ends_in(o->output, ".npz"))
         return fail(USAGE, "%s: the name must end in .safetensors or .npz", o->output);
-    if (o->output && l->command->bit != RECORD && !ends_in(o->output, ".html") &&
+    if (o->output && !(l->command->bit & OF_TENSORS) && !ends_in(o->output, ".html") &&
         !ends_in(o->output, ".svg"))
         return fail(USAGE, "%s: the name must end in .html or .svg", o->output);
     return FINE;
@@ -251,6 +277,8 @@ int main(int argc, char **argv)
     int code;
     system_begin(&argc, &argv);
     l.o.top = 5;
+    l.o.edges = 20;
+    l.o.steps = 1;
     l.o.layer = l.o.head = l.o.position = not_given;
     l.colour = shows_colour(stdout);
     l.columns = line_columns(stdout);

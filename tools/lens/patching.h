@@ -2,6 +2,7 @@
 #ifndef LENS_PATCHING_H
 #define LENS_PATCHING_H
 
+#include "pairs.h"
 #include "question.h"
 
 /* A share of a gap below this many logits is mostly noise. */
@@ -13,6 +14,7 @@ typedef struct patching {
     const char *reason; /* for the question, if it was not asked by the user */
     attn_patch_desc desc;
     attn_patch_baseline whole; /* the texts as they are */
+    lens_backward backward;    /* of --estimate */
 } patching;
 
 static double gap_of(const patching *p)
@@ -104,6 +106,25 @@ static int ask_about_patches(lens *l, patching *p)
     return code;
 }
 
+/* The answers to one sweep as one backward pass estimates them. */
+static int estimate(lens *l, patching *p, const char *name, attn_tensor *values)
+{
+    lens_pair pair = ATTN_ZERO;
+    attn_status status;
+    size_t i;
+    pair.clean = p->desc.clean;
+    pair.corrupted = p->desc.corrupted;
+    pair.n_tokens = p->desc.n_tokens;
+    pair.metric.token = p->question.token;
+    pair.metric.against = p->question.against;
+    status = p->backward.model ? ATTN_OK : lens_backward_new(&l->ctx, &p->backward, l->model);
+    if (status == ATTN_OK)
+        status = lens_attribution_patch(&l->ctx, values, &p->backward, &pair, name);
+    for (i = 0; status == ATTN_OK && i < attn_count(*values); i++)
+        ((float *)values->data)[i] += p->whole.corrupted;
+    return status ? failed(&l->ctx) : FINE;
+}
+
 /* The answers to one sweep; finish_patches makes texts and colours of them. */
 static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
 {
@@ -111,8 +132,10 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
     attn_tensor values = {0};
     size_t i, j;
     int code;
-    if ((by_head ? attn_patch_heads : attn_patch_positions)(&l->ctx, &values, &p->whole, l->model,
-                                                            &p->desc, name))
+    if (l->o.estimate && (code = estimate(l, p, name, &values)) != FINE)
+        return code;
+    if (!l->o.estimate && (by_head ? attn_patch_heads : attn_patch_positions)(
+                              &l->ctx, &values, &p->whole, l->model, &p->desc, name))
         return failed(&l->ctx);
     if ((code = make_grid(l, grid, values.shape[0], values.shape[1])) != FINE)
         return code;
@@ -242,13 +265,18 @@ static int run_patch(lens *l)
         return failed(&l->ctx);
     if ((code = ask_about_patches(l, &p)) != FINE)
         return code;
-    for (i = 0; i < n; i++)
-        if ((code = sweep(l, &p, names[i], &grids[i])) != FINE)
-            return code;
+    for (i = 0; i < n && code == FINE; i++)
+        code = sweep(l, &p, names[i], &grids[i]);
+    lens_backward_free(&l->ctx, &p.backward);
+    if (code != FINE)
+        return code;
     finish_patches(l, &p, grids, n);
     found.page.warning = warn_of_gap(l, &p);
     found.page.note = note_of_patches(
-        l, &p, "Each cell runs the corrupted text with one activation of the clean text");
+        l, &p,
+        l->o.estimate ? "Each cell estimates, by the gradient, the corrupted text with one "
+                        "activation of the clean text"
+                      : "Each cell runs the corrupted text with one activation of the clean text");
     return present(l, &found);
 }
 

@@ -9,8 +9,8 @@
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
     const char *from, *to;
-    size_t top, layer, head, position, rows, threads;
-    int isa, bos, special, saved_scale, json, resume, skip_checksums;
+    size_t top, layer, head, position, rows, threads, edges, steps;
+    int isa, bos, special, saved_scale, json, resume, skip_checksums, metric, estimate;
 } options;
 
 static const size_t not_given = SIZE_MAX;
@@ -29,9 +29,13 @@ enum {
     RECORD = 128,
     CIRCUITS = 256,
     PATH = 512,
-    ALL = 1023,
+    GRADIENTS = 1024,
+    EDGES = 2048,
+    SAE = 4096,
+    ALL = 8191,
     OF_TEXTS = ALL & ~CIRCUITS, /* circuits looks at weights alone */
-    OF_TWO_TEXTS = PATCH | PATH
+    OF_TWO_TEXTS = PATCH | PATH | EDGES,
+    OF_TENSORS = RECORD | GRADIENTS /* -o is a file of tensors */
 };
 
 typedef struct command {
@@ -51,7 +55,7 @@ struct lens {
     options o;
     const command *command;
     arguments given;
-    const char *model_path, *clean_word, *corrupted_word;
+    const char *model_path, *clean_word, *corrupted_word, *directory;
     const char *const *names;
     size_t n_names;
     attn_ctx ctx;

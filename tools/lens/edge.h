@@ -1,0 +1,222 @@
+/* lens edges: which connections make the difference between two texts, and what a circuit of the best
+ * ones does alone. */
+#ifndef LENS_EDGE_H
+#define LENS_EDGE_H
+
+#include "edges.h"
+#include "patching.h"
+
+typedef struct edge_finding {
+    patching p;
+    lens_graph graph;
+    size_t n_kept, n_steps;
+    lens_edge *edges; /* [graph.n_edges], the largest scores first */
+    float value;      /* the answer of the circuit */
+} edge_finding;
+
+static int find_edges(lens *l, edge_finding *f)
+{
+    lens_backward backward = ATTN_ZERO;
+    attn_tensor scores = ATTN_ZERO, kept = ATTN_ZERO;
+    lens_pair pair = ATTN_ZERO;
+    int code = FINE;
+    pair.clean = l->text.ids;
+    pair.corrupted = l->corrupted.ids;
+    pair.n_tokens = l->text.n;
+    pair.metric.token = f->p.question.token;
+    pair.metric.against = f->p.question.against;
+    f->graph = lens_graph_of(l->model);
+    f->n_kept = l->o.edges < f->graph.n_edges ? l->o.edges : f->graph.n_edges;
+    f->edges = (lens_edge *)allocate(l, f->graph.n_edges, sizeof *f->edges);
+    if (!f->edges || lens_backward_new(&l->ctx, &backward, l->model) ||
+        lens_edge_scores(&l->ctx, &scores, &backward, &pair, 1, f->n_steps) ||
+        lens_sort_edges(&l->ctx, f->edges, l->model, scores) ||
+        lens_best_edges(&l->ctx, &kept, l->model, scores, f->n_kept) ||
+        lens_run_edges(&l->ctx, &f->value, &backward, &pair, kept))
+        code = failed(&l->ctx);
+    attn_tensor_free(&l->ctx, &scores);
+    attn_tensor_free(&l->ctx, &kept);
+    lens_backward_free(&l->ctx, &backward);
+    return code;
+}
+
+static const char *edge_name(lens *l, const lens_graph *g, const lens_edge *e)
+{
+    return keep(l, "%s->%s", lens_sender_name(g, e->sender).text,
+                lens_receiver_name(g, e->receiver).text);
+}
+
+static void json_edges(const lens *l, const void *of)
+{
+    const edge_finding *f = (const edge_finding *)of;
+    size_t i;
+    json_patches(l, &f->p);
+    fputs(" \"circuit\": ", stdout);
+    json_figure((double)f->value);
+    printf(", \"steps\": %zu, \"n_edges\": %zu,\n \"edges\": [", f->n_steps, f->graph.n_edges);
+    for (i = 0; i < f->n_kept; i++) {
+        printf("%s{\"from\": \"%s\", \"to\": \"%s\", \"score\": ", i ? ",\n  " : "\n  ",
+               lens_sender_name(&f->graph, f->edges[i].sender).text,
+               lens_receiver_name(&f->graph, f->edges[i].receiver).text);
+        json_figure((double)f->edges[i].score);
+        fputs("}", stdout);
+    }
+    fputs("],\n", stdout);
+}
+
+static int show_edges(lens *l, const edge_finding *f, lens_grid *grid)
+{
+    const double most = f->n_kept ? fmax(fabs((double)f->edges[0].score), 1e-9) : 1;
+    const int code = make_grid(l, grid, f->n_kept, 1);
+    size_t i;
+    if (code != FINE)
+        return code;
+    grid->title = keep(l, "the best %zu of %zu edges", f->n_kept, f->graph.n_edges);
+    grid->row_name = "from -> to";
+    grid->column_name = "edge";
+    grid->low = keep(l, "-%.2f", most);
+    grid->high = keep(l, "%.2f", most);
+    ((const char **)grid->columns)[0] = "score";
+    for (i = 0; i < f->n_kept; i++) {
+        lens_cell *cell = cell_of(grid, i, 0);
+        ((const char **)grid->rows)[i] = edge_name(l, &f->graph, &f->edges[i]);
+        cell->number = f->edges[i].score;
+        cell->colour = (float)((double)cell->number / most);
+        cell->text = keep(l, "%.3f", (double)cell->number);
+        cell->tip = keep(l, "%s\n%.5f", grid->rows[i], (double)cell->number);
+    }
+    return FINE;
+}
+
+/* ---- the graph as a picture ---- */
+
+enum { GRAPH_ROW = 64, GRAPH_COLUMN = 58 };
+
+typedef struct graph_place {
+    double x, y;
+} graph_place;
+
+/* The embeddings are at the bottom; each layer has a row of heads and, above it, one of the MLP. */
+static graph_place place_of(const lens_graph *g, double bottom, size_t row, size_t column)
+{
+    const double width = (double)(g->n_head * GRAPH_COLUMN);
+    graph_place p;
+    p.y = bottom - (double)(row * GRAPH_ROW);
+    p.x = SVG_EDGE + (row % 2 ? (double)column * GRAPH_COLUMN + GRAPH_COLUMN / 2.0 : width / 2);
+    return p;
+}
+
+/* Rows: 0 the embeddings, 1 + 2i the heads of layer i, 2 + 2i its MLP, 2L + 1 the logits. */
+static graph_place sender_place(const lens_graph *g, double bottom, size_t sender)
+{
+    const size_t layer = (sender - 1) / (g->n_head + 1), head = (sender - 1) % (g->n_head + 1);
+    if (sender == 0)
+        return place_of(g, bottom, 0, 0);
+    return place_of(g, bottom, 2 * layer + 1 + (head == g->n_head), head);
+}
+
+static graph_place receiver_place(const lens_graph *g, double bottom, size_t receiver)
+{
+    const size_t in_layer = 3 * g->n_head + 1, layer = receiver / in_layer;
+    const size_t part = receiver % in_layer;
+    graph_place p;
+    if (receiver == g->n_receivers - 1) {
+        p = place_of(g, bottom, 0, 0);
+        p.y = bottom - (double)((2 * g->n_layer + 1) * GRAPH_ROW);
+        return p;
+    }
+    p = place_of(g, bottom, 2 * layer + 1 + (part == in_layer - 1), part % g->n_head);
+    if (part < in_layer - 1) /* queries, keys and values enter side by side */
+        p.x += 12.0 * ((double)(part / g->n_head) - 1);
+    return p;
+}
+
+static void draw_edge(FILE *file, const edge_finding *f, double bottom, const lens_edge *e)
+{
+    const graph_place a = sender_place(&f->graph, bottom, e->sender);
+    const graph_place b = receiver_place(&f->graph, bottom, e->receiver);
+    const lens_node_name reader = lens_receiver_name(&f->graph, e->receiver);
+    const size_t size = strcspn(reader.text, "<"); /* "a3.h5<q>" is shown as "a3.h5 q" */
+    const double share = fabs((double)e->score) / fmax(fabs((double)f->edges[0].score), 1e-9);
+    fprintf(file,
+            "<path d=\"M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f\" class=\"%s\" "
+            "stroke-width=\"%.2f\"><title>%s to %.*s %.1s: %.4f</title></path>\n",
+            a.x, a.y - 12, a.x, a.y - 36, b.x, b.y + 36, b.x, b.y + 12,
+            e->score < 0 ? "less" : "more", 0.5 + 4 * share,
+            lens_sender_name(&f->graph, e->sender).text, (int)size, reader.text,
+            reader.text[size] ? reader.text + size + 1 : "", (double)e->score);
+}
+
+static void draw_node(FILE *file, graph_place p, const char *name)
+{
+    fprintf(file,
+            "<rect x=\"%.1f\" y=\"%.1f\" width=\"52\" height=\"24\" rx=\"5\" class=\"node\"/>",
+            p.x - 26, p.y - 12);
+    fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" class=\"c\">%s</text>\n", p.x, p.y + 4.5, name);
+}
+
+/* Nodes that an edge of the circuit touches, and the edges. */
+static int draw_graph(lens *l, const lens_page *page, const edge_finding *f)
+{
+    const lens_graph *g = &f->graph;
+    const double height = (double)((2 * g->n_layer + 2) * GRAPH_ROW);
+    char *used = (char *)allocate(l, g->n_senders, 1);
+    attn_new_file *picture;
+    double bottom;
+    FILE *file;
+    size_t i;
+    int code;
+    if (!used)
+        return failed(&l->ctx);
+    if ((code = open_picture(l, &picture)) != FINE)
+        return code;
+    file = (FILE *)attn_new_file_stream(picture);
+    bottom = svg_begin(file, page, (double)(g->n_head * GRAPH_COLUMN) + 2 * SVG_EDGE, height);
+    bottom += height - GRAPH_ROW;
+    fputs("<style>path { fill: none; stroke-opacity: 0.75; } .more { stroke: rgb(29,84,200); }\n"
+          ".less { stroke: rgb(196,78,10); } .node { fill: #eef1f5; stroke: #9aa4b0; }\n"
+          "@media (prefers-color-scheme: dark) { .node { fill: #262b32; stroke: #5d6671; }\n"
+          ".more { stroke: rgb(95,145,255); } .less { stroke: rgb(230,110,40); } }</style>\n",
+          file);
+    memset(used, 0, g->n_senders);
+    for (i = 0; i < f->n_kept; i++) {
+        const size_t to = f->edges[i].receiver, in_layer = 3 * g->n_head + 1;
+        draw_edge(file, f, bottom, &f->edges[i]);
+        used[f->edges[i].sender] = 1;
+        if (to < g->n_receivers - 1)
+            used[1 + to / in_layer * (g->n_head + 1) +
+                 (to % in_layer == in_layer - 1 ? g->n_head : to % in_layer % g->n_head)] = 1;
+    }
+    for (i = 0; i < g->n_senders; i++)
+        if (used[i])
+            draw_node(file, sender_place(g, bottom, i), lens_sender_name(g, i).text);
+    draw_node(file, receiver_place(g, bottom, g->n_receivers - 1), "logits");
+    fputs("</svg>\n", file);
+    return close_picture(l, picture, interrupted ? INTERRUPTED : FINE);
+}
+
+static int run_edges(lens *l)
+{
+    edge_finding f = {0};
+    lens_grid grid;
+    findings found = {make_page(l, "Edge attribution"), &grid, 1, json_edges, &f};
+    int code;
+    f.n_steps = l->o.steps;
+    if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_edges(l, &f)) != FINE ||
+        (code = show_edges(l, &f, &grid)) != FINE)
+        return code;
+    found.page.warning = warn_of_gap(l, &f.p);
+    found.page.note = keep(
+        l,
+        "%s%s: %.3f after the clean text, %.3f after the corrupted one. Score of an edge: about by "
+        "how much the clean answer changes when this edge alone carries what its sender writes in "
+        "the corrupted text (%s). With these %zu edges clean and all others corrupted the answer "
+        "is %.3f.",
+        f.p.question.text, f.p.reason, (double)f.p.whole.clean, (double)f.p.whole.corrupted,
+        f.n_steps > 1 ? keep(l, "EAP-IG, %zu steps", f.n_steps) : "EAP", f.n_kept, (double)f.value);
+    if (l->o.output && is_svg(l) && !l->ctx.status)
+        return draw_graph(l, &found.page, &f);
+    return present(l, &found);
+}
+
+#endif

@@ -1,0 +1,143 @@
+/* lens sae: which features of a sparse autoencoder are active at each token. */
+#ifndef LENS_FEATURES_H
+#define LENS_FEATURES_H
+
+#include "findings.h"
+#include "sae_files.h"
+
+typedef struct feature_finding {
+    lens_sae sae;
+    attn_tensor features; /* [T, m] */
+    lens_ranked *ranked;  /* [T, m]: of each token, the largest first */
+    double explained;
+} feature_finding;
+
+/* The activation that the autoencoder reads, [T, n]; the record owns it. */
+static int record_input(lens *l, const lens_sae *sae, attn_record **record, attn_tensor *x)
+{
+    const char *const names[] = {sae->hook};
+    attn_record_desc desc = ATTN_ZERO;
+    int code;
+    desc.names = names;
+    desc.n_names = 1;
+    desc.n_positions = l->text.n;
+    if ((code = make_session(l, 0)) != FINE)
+        return code;
+    if (attn_record_new(&l->ctx, record, l->session, &desc, NULL, 0) ||
+        attn_feed(&l->ctx, l->session, l->text.ids, l->text.n))
+        return failed(&l->ctx);
+    if (attn_record_count(*record) != 1)
+        return fail(FAILED, "cfg.json: hook_name %s is not one activation", sae->hook);
+    if (attn_record_get(&l->ctx, x, *record, attn_record_name(*record, 0)))
+        return failed(&l->ctx);
+    if (x->ndim == 3 && x->shape[0] == l->text.n)
+        *x = attn_reshape(*x, attn_shape2(x->shape[0], x->shape[1] * x->shape[2]));
+    return FINE;
+}
+
+static int find_features(lens *l, feature_finding *f)
+{
+    attn_record *record = NULL;
+    attn_tensor x = ATTN_ZERO, rebuilt = ATTN_ZERO;
+    size_t t, i, m;
+    int code;
+    if (lens_sae_open(&l->ctx, &f->sae, l->directory))
+        return failed(&l->ctx);
+    m = f->sae.m;
+    code = record_input(l, &f->sae, &record, &x);
+    if (code == FINE && (lens_sae_encode(&l->ctx, &f->features, &f->sae, x) ||
+                         lens_sae_decode(&l->ctx, &rebuilt, &f->sae, f->features, x)))
+        code = failed(&l->ctx);
+    if (code == FINE)
+        f->explained = lens_sae_explained(x, rebuilt);
+    attn_record_free(record);
+    f->ranked = (lens_ranked *)allocate(l, l->text.n * m, sizeof *f->ranked);
+    if (!f->ranked || code != FINE)
+        return code == FINE ? failed(&l->ctx) : code;
+    for (t = 0; t < l->text.n; t++) {
+        lens_ranked *row = f->ranked + t * m;
+        for (i = 0; i < m; i++) {
+            row[i].index = i;
+            row[i].value = attn_get2(f->features, t, i);
+        }
+        qsort(row, m, sizeof *row, lens_compare_ranked);
+    }
+    return FINE;
+}
+
+static void json_features(const lens *l, const feature_finding *f)
+{
+    size_t t, i;
+    fputs("{\"hook\": ", stdout);
+    json_quoted(f->sae.hook);
+    fputs(", \"tokens\": [", stdout);
+    for (t = 0; t < l->text.n; t++) {
+        const lens_ranked *row = f->ranked + t * f->sae.m;
+        fputs(t ? ",\n {\"features\": [" : "\n {\"features\": [", stdout);
+        for (i = 0; i < f->sae.m && row[i].value > 0; i++) {
+            printf("%s[%zu, ", i ? ", " : "", row[i].index);
+            json_figure((double)row[i].value);
+            fputs("]", stdout);
+        }
+        fputs("]}", stdout);
+    }
+    fputs("], \"explained\": ", stdout);
+    json_figure(f->explained);
+    fputs("}\n", stdout);
+}
+
+/* A row for each token, the largest features in its columns. */
+static int show_features(lens *l, const feature_finding *f, lens_grid *grid)
+{
+    const size_t n_columns = l->o.top < f->sae.m ? l->o.top : f->sae.m;
+    double most = 1e-9;
+    size_t t, i;
+    const int code = make_grid(l, grid, l->text.n, n_columns);
+    if (code != FINE)
+        return code;
+    for (t = 0; t < l->text.n && n_columns; t++)
+        most = fmax(most, (double)f->ranked[t * f->sae.m].value);
+    for (i = 0; i < n_columns; i++)
+        ((const char **)grid->columns)[i] = i ? keep(l, "%zu.", i + 1) : "largest";
+    for (t = 0; t < l->text.n; t++) {
+        ((const char **)grid->rows)[t] = keep(l, "%zu %s", t, l->text.shown[t]);
+        for (i = 0; i < n_columns; i++) {
+            const lens_ranked *r = f->ranked + t * f->sae.m + i;
+            lens_cell *cell = cell_of(grid, t, i);
+            cell->number = r->value;
+            cell->colour = (float)((double)r->value / most);
+            cell->text = r->value > 0 ? keep(l, "%zu: %.2f", r->index, (double)r->value) : "";
+            cell->tip = keep(l, "position %zu %s\nfeature %zu: %.4f", t, l->text.shown[t], r->index,
+                             (double)r->value);
+        }
+    }
+    grid->title = "active features, and how strongly";
+    grid->row_name = "token";
+    grid->column_name = "feature";
+    grid->high = keep(l, "%.2f", most);
+    return FINE;
+}
+
+static int run_sae(lens *l)
+{
+    feature_finding f = {0};
+    lens_grid grid;
+    findings found = {make_page(l, "Sparse autoencoder"), &grid, 1, NULL, NULL};
+    double n_active = 0;
+    size_t i;
+    int code = find_features(l, &f);
+    if (code == FINE && l->o.json)
+        json_features(l, &f);
+    if (code != FINE || l->o.json || (code = show_features(l, &f, &grid)) != FINE)
+        return code;
+    for (i = 0; i < l->text.n * f.sae.m; i++)
+        n_active += f.ranked[i].value > 0;
+    found.page.note =
+        keep(l,
+             "%zu features of %s. %.1f of them are active at a token, on average; together they "
+             "explain %s of the activation's variance over this text.",
+             f.sae.m, f.sae.hook, n_active / (double)l->text.n, percent(l, f.explained));
+    return present(l, &found);
+}
+
+#endif

@@ -1,0 +1,66 @@
+/* lens gradients: how a logit, a log-probability or a loss changes with each activation. */
+#ifndef LENS_GRADIENT_H
+#define LENS_GRADIENT_H
+
+#include "gradients.h"
+#include "question.h"
+#include "record.h"
+
+enum { METRIC_LOGIT, METRIC_LOG_PROB, METRIC_LOSS };
+#define METRIC_NAMES "logit log-prob loss"
+
+/* The metric that the options name; without --token, of the likeliest token. */
+static int choose_metric(lens *l, lens_metric *metric)
+{
+    const size_t at = l->o.position == not_given ? l->text.n - 1 : l->o.position;
+    float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
+    question q = {0, -1, ""};
+    int code;
+    if (!logits)
+        return failed(&l->ctx);
+    metric->kind = l->o.metric == METRIC_LOSS       ? LENS_METRIC_LOSS
+                   : l->o.metric == METRIC_LOG_PROB ? LENS_METRIC_LOG_PROB
+                                                    : LENS_METRIC_LOGIT;
+    metric->against = -1;
+    if (metric->kind == LENS_METRIC_LOSS)
+        return FINE;
+    if (at >= l->text.n)
+        return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0", at,
+                    l->text.n);
+    if ((!l->o.token && (code = likeliest(l, &l->text, at + 1, &q.token, logits)) != FINE) ||
+        (code = name_tokens(l, &q)) != FINE)
+        return code;
+    metric->token = q.token;
+    metric->against = q.against;
+    metric->from_end = l->text.n - 1 - at;
+    return FINE;
+}
+
+/* Into a file, each gradient under the name and in the shape of its activation. */
+static int run_gradients(lens *l)
+{
+    lens_backward backward = ATTN_ZERO;
+    lens_gradients_desc what = ATTN_ZERO;
+    attn_record *gradients = NULL;
+    float value;
+    int code;
+    if ((code = choose_metric(l, &what.metric)) != FINE)
+        return code;
+    what.tokens = l->text.ids;
+    what.n_tokens = l->text.n;
+    what.names = l->names;
+    what.n_names = l->n_names;
+    if (lens_backward_new(&l->ctx, &backward, l->model) ||
+        lens_gradients(&l->ctx, &gradients, &value, &backward, &what) || save_record(l, gradients))
+        code = failed(&l->ctx);
+    if (code == FINE && l->o.json)
+        json_record(l, gradients);
+    else if (code == FINE)
+        printf("metric %.6f; gradients of %zu activations in %s\n", (double)value,
+               attn_record_count(gradients), l->o.output);
+    attn_record_free(gradients);
+    lens_backward_free(&l->ctx, &backward);
+    return code;
+}
+
+#endif
