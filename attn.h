@@ -810,8 +810,8 @@ ATTN_API attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspac
 /* Freed when the last session on it is freed, or at once if there is none. NULL is fine. */
 ATTN_API void attn_workspace_free(attn_workspace *workspace);
 
-/* The size of a new session, and its workspace. Zeroed: room for the model's n_ctx tokens, and a
- * workspace of its own. */
+/* The size of a new session, and its workspace. Zeroed: room for the model's n_ctx tokens, and a new
+ * workspace that no other session shares. */
 typedef struct attn_session_desc {
     size_t n_ctx;   /* tokens it can hold, 1 to the model's n_ctx; 0: all of it */
     size_t n_batch; /* of the workspace that it makes, if `workspace` is NULL */
@@ -1426,7 +1426,7 @@ ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn
 /* ---- rewritten models ----
  *
  * Rewriting the weights without changing the log-probabilities, but for rounding. (Quantized
- * weights are dequantized to f32, so their inputs are no longer rounded.)
+ * weights become f32. A product with f32 weights does not round its inputs to 8 bits.)
  * The flags have TransformerLens's names: fold_ln, center_writing_weights, center_unembed. */
 
 typedef enum attn_process_flags {
@@ -1508,7 +1508,7 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #define ATTN__IMPLEMENTED
 #define ATTN__IMPLEMENTING /* in this file */
 
-/* >>platform (tests: process) ===================================================================
+/* >>platform (tests: threads) ===================================================================
  * The differences between compilers and systems, settled once. */
 
 /* (clang tells of -ffast-math and -ffinite-math-only, but of no other part given alone: attn_isa
@@ -2426,7 +2426,7 @@ ATTN__APART float attn__fmaf(float a, float b, float c)
 #endif
 
 /* log(x) = n log(2) + log(1 + f), 1 + f = x / 2^n in [sqrt(1/2), sqrt(2)). For normal numbers, inf
- * and NaN; below them -inf. One number a row needs it, so it is no kernel. The coefficients come
+ * and NaN; below them -inf. Each row needs one logarithm, so it has no vector kernel. The coefficients come
  * from tests/makers/design_polynomials.py. */
 static float attn__log(float x)
 {
@@ -6915,78 +6915,38 @@ ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
 
 enum { ATTN__OTHER, ATTN__LETTER, ATTN__NUMBER, ATTN__SPACE };
 
-/* The kinds of all characters in Unicode 15.0: runs of code points from U+0000 on, as 4 * length +
- * kind; from the last run on everything is ATTN__OTHER. Made by tests/makers/make_unicode_tables.py. */
-/* clang-format off */
-static const uint32_t attn__runs[] = {
-    36, 23, 72, 7, 60, 42, 28, 105, 24, 105, 40, 7, 104, 7, 36, 5, 28, 10, 4, 5, 12, 6, 5, 4, 14, 4,
-    93, 4, 125, 4, 1833, 16, 49, 56, 21, 28, 5, 4, 5, 516, 21, 4, 9, 8, 17, 4, 5, 24, 5, 4, 13, 4,
-    5, 4, 81, 4, 333, 4, 557, 32, 665, 4, 153, 8, 5, 24, 165, 284, 109, 16, 17, 180, 173, 84, 42,
-    16, 9, 4, 397, 4, 5, 60, 9, 28, 9, 42, 13, 8, 5, 64, 5, 4, 121, 116, 357, 44, 5, 56, 42, 133,
-    36, 9, 16, 5, 20, 89, 16, 5, 36, 5, 12, 5, 92, 101, 28, 45, 20, 97, 4, 25, 68, 169, 232, 217,
-    12, 5, 72, 5, 28, 41, 16, 42, 4, 65, 16, 33, 8, 9, 8, 89, 4, 29, 4, 5, 12, 17, 12, 5, 64, 5, 52,
-    9, 4, 13, 16, 42, 9, 8, 26, 8, 5, 32, 25, 16, 9, 8, 89, 4, 29, 4, 9, 4, 9, 4, 9, 124, 17, 4, 5,
-    28, 42, 8, 13, 64, 37, 4, 13, 4, 89, 4, 29, 4, 9, 4, 21, 12, 5, 72, 5, 60, 9, 16, 42, 36, 5, 44,
-    33, 8, 9, 8, 89, 4, 29, 4, 9, 4, 21, 12, 5, 120, 9, 4, 13, 16, 42, 4, 5, 26, 44, 5, 4, 25, 12,
-    13, 4, 17, 12, 9, 4, 5, 4, 9, 12, 9, 12, 13, 12, 49, 88, 5, 84, 54, 72, 33, 4, 13, 4, 93, 4, 65,
-    12, 5, 104, 13, 8, 5, 8, 9, 16, 42, 32, 30, 4, 5, 16, 33, 4, 13, 4, 93, 4, 41, 4, 21, 12, 5,
-    124, 9, 4, 9, 16, 42, 4, 9, 68, 37, 4, 13, 4, 165, 8, 5, 64, 5, 20, 13, 4, 30, 13, 16, 78, 4,
-    25, 20, 73, 12, 97, 4, 37, 4, 5, 8, 29, 124, 42, 68, 193, 4, 9, 48, 29, 36, 42, 156, 9, 4, 5, 4,
-    21, 4, 97, 4, 5, 4, 41, 4, 9, 36, 5, 8, 21, 4, 5, 36, 42, 8, 17, 128, 5, 124, 82, 48, 33, 4,
-    145, 108, 21, 460, 173, 80, 5, 42, 24, 25, 16, 17, 12, 5, 12, 9, 28, 13, 16, 53, 48, 5, 4, 42,
-    24, 153, 4, 5, 20, 5, 8, 173, 4, 1333, 4, 17, 8, 29, 4, 5, 4, 17, 8, 165, 4, 17, 8, 133, 4, 17,
-    8, 29, 4, 5, 4, 17, 8, 61, 4, 229, 4, 17, 8, 269, 56, 82, 12, 65, 64, 345, 8, 25, 12, 2481, 8,
-    69, 7, 105, 20, 301, 12, 14, 33, 28, 73, 52, 77, 56, 73, 56, 53, 4, 13, 60, 209, 140, 5, 16, 5,
-    12, 42, 24, 42, 88, 42, 24, 357, 28, 21, 8, 137, 4, 5, 20, 281, 40, 125, 156, 42, 121, 8, 21,
-    44, 177, 16, 105, 24, 46, 148, 93, 36, 213, 172, 42, 24, 42, 52, 5, 372, 189, 68, 33, 12, 42,
-    164, 121, 52, 9, 42, 177, 104, 145, 112, 42, 12, 13, 42, 145, 8, 37, 28, 173, 8, 13, 164, 17, 4,
-    25, 4, 9, 12, 5, 20, 769, 256, 1113, 8, 25, 8, 153, 8, 25, 8, 33, 4, 5, 4, 5, 4, 5, 4, 125, 8,
-    213, 4, 29, 4, 5, 12, 13, 4, 29, 12, 17, 8, 25, 16, 53, 20, 13, 4, 29, 12, 47, 116, 11, 20, 7,
-    188, 7, 64, 6, 5, 8, 26, 20, 5, 42, 24, 53, 404, 5, 16, 5, 8, 41, 4, 5, 12, 21, 24, 5, 4, 5, 4,
-    5, 4, 17, 4, 45, 8, 17, 20, 21, 16, 5, 4, 206, 9, 22, 2904, 242, 312, 90, 2520, 122, 4528, 917,
-    24, 17, 12, 9, 36, 6, 8, 153, 4, 5, 20, 5, 8, 225, 28, 5, 64, 93, 36, 29, 4, 29, 4, 29, 4, 29,
-    4, 29, 4, 29, 4, 29, 4, 29, 320, 5, 1856, 7, 16, 9, 6, 100, 38, 28, 21, 8, 14, 9, 16, 345, 24,
-    13, 4, 361, 4, 17, 20, 173, 4, 377, 12, 18, 40, 129, 192, 65, 128, 42, 120, 34, 4, 62, 128, 42,
-    156, 62, 1280, 26369, 256, 88629, 268, 185, 8, 1077, 12, 65, 42, 9, 80, 189, 64, 125, 8, 281,
-    42, 156, 37, 8, 413, 8, 257, 20, 9, 4, 5, 4, 21, 96, 65, 4, 13, 4, 17, 4, 93, 52, 26, 40, 209,
-    56, 201, 112, 42, 96, 25, 12, 5, 4, 9, 4, 42, 113, 40, 93, 100, 117, 28, 189, 112, 5, 42, 24,
-    21, 4, 41, 42, 21, 4, 165, 92, 13, 4, 33, 16, 42, 24, 93, 12, 5, 12, 201, 4, 5, 12, 9, 8, 21, 8,
-    5, 4, 5, 96, 13, 8, 45, 28, 13, 48, 25, 8, 25, 8, 25, 36, 29, 4, 29, 4, 173, 4, 57, 24, 461, 52,
-    42, 24, 44689, 48, 93, 16, 197, 33808, 1465, 8, 425, 152, 29, 48, 21, 20, 5, 4, 41, 4, 53, 4,
-    21, 4, 5, 4, 9, 4, 9, 4, 433, 132, 1453, 72, 257, 8, 217, 160, 49, 464, 21, 4, 541, 76, 42, 28,
-    105, 24, 105, 44, 357, 12, 25, 8, 25, 8, 25, 8, 13, 140, 49, 4, 105, 4, 77, 4, 9, 4, 61, 8, 57,
-    136, 493, 48, 182, 48, 230, 68, 10, 976, 117, 12, 197, 64, 110, 16, 129, 18, 36, 81, 6, 33, 6,
-    20, 153, 40, 121, 8, 145, 16, 33, 4, 22, 168, 633, 8, 42, 24, 145, 16, 145, 16, 161, 32, 209,
-    48, 45, 4, 61, 4, 29, 4, 9, 4, 45, 4, 61, 4, 29, 4, 9, 268, 1245, 36, 89, 40, 33, 96, 25, 4,
-    169, 4, 37, 276, 25, 8, 5, 4, 177, 4, 9, 12, 5, 8, 93, 8, 34, 93, 8, 30, 125, 32, 38, 192, 77,
-    4, 9, 20, 22, 89, 26, 16, 105, 280, 225, 16, 10, 9, 66, 8, 186, 5, 60, 17, 4, 13, 4, 117, 40,
-    38, 92, 117, 10, 4, 117, 14, 128, 33, 4, 113, 24, 22, 64, 217, 40, 89, 8, 34, 77, 20, 34, 73,
-    92, 30, 320, 293, 220, 205, 52, 205, 28, 26, 145, 48, 42, 1176, 126, 4, 169, 24, 9, 312, 117,
-    42, 5, 32, 89, 44, 18, 108, 73, 184, 85, 30, 80, 93, 48, 213, 104, 122, 4, 9, 8, 5, 52, 181,
-    128, 101, 28, 42, 36, 145, 60, 42, 16, 5, 8, 5, 32, 141, 12, 5, 48, 193, 56, 17, 44, 42, 5, 4,
-    5, 16, 82, 44, 73, 4, 101, 76, 9, 252, 29, 4, 5, 4, 17, 4, 61, 4, 41, 28, 189, 68, 42, 44, 33,
-    8, 9, 8, 89, 4, 29, 4, 9, 4, 21, 12, 5, 72, 5, 48, 21, 632, 213, 72, 17, 20, 42, 20, 13, 120,
-    193, 80, 9, 4, 5, 32, 42, 664, 189, 164, 17, 144, 193, 80, 5, 44, 42, 152, 173, 52, 5, 28, 42,
-    216, 109, 84, 50, 16, 29, 740, 177, 464, 257, 78, 48, 33, 8, 5, 8, 33, 4, 9, 4, 97, 60, 5, 4, 5,
-    56, 42, 280, 33, 8, 157, 64, 5, 4, 5, 112, 5, 40, 161, 28, 5, 84, 5, 44, 185, 76, 5, 72, 293,
-    1052, 37, 4, 149, 68, 5, 60, 118, 20, 121, 448, 29, 4, 9, 4, 153, 84, 5, 36, 42, 24, 25, 4, 9,
-    4, 129, 56, 5, 28, 42, 1240, 77, 60, 5, 4, 53, 4, 137, 112, 42, 344, 5, 60, 86, 172, 3689, 408,
-    446, 68, 785, 10544, 389, 60, 4289, 68, 25, 16100, 2333, 34532, 2277, 28, 125, 4, 42, 24, 317,
-    4, 42, 24, 121, 72, 193, 64, 17, 48, 42, 4, 30, 4, 85, 20, 77, 2752, 257, 94, 420, 301, 20, 5,
-    264, 53, 256, 9, 4, 5, 112, 24545, 32, 4953, 168, 37, 35740, 17, 4, 29, 4, 9, 4, 1165, 60, 5,
-    116, 13, 8, 5, 56, 17, 32, 1585, 9232, 429, 20, 53, 12, 37, 28, 41, 22680, 82, 48, 82, 432, 102,
-    540, 341, 4, 285, 4, 9, 8, 5, 8, 9, 8, 17, 4, 49, 4, 5, 4, 29, 4, 261, 4, 17, 8, 33, 4, 29, 4,
-    113, 4, 17, 4, 21, 4, 5, 12, 29, 4, 1361, 8, 101, 4, 101, 4, 125, 4, 101, 4, 125, 4, 101, 4,
-    125, 4, 101, 4, 125, 4, 101, 4, 33, 8, 202, 7168, 125, 24, 25, 1044, 249, 584, 181, 40, 29, 8,
-    42, 16, 5, 1284, 121, 72, 177, 16, 42, 1880, 113, 16, 42, 2968, 29, 4, 17, 4, 9, 4, 61, 4, 789,
-    8, 38, 192, 273, 28, 5, 16, 42, 3164, 238, 4, 14, 4, 18, 304, 182, 4, 62, 776, 17, 4, 109, 4, 9,
-    4, 5, 8, 5, 4, 41, 4, 17, 4, 5, 4, 5, 24, 5, 16, 5, 4, 5, 4, 5, 4, 13, 4, 9, 4, 5, 8, 5, 4, 5,
-    4, 5, 4, 5, 4, 5, 4, 9, 4, 5, 8, 17, 4, 29, 4, 17, 4, 17, 4, 5, 4, 41, 4, 69, 20, 13, 4, 21, 4,
-    69, 2320, 54, 11148, 42, 4120, 170881, 128, 16617, 24, 889, 8, 23049, 56, 29893, 12412, 2169,
-    6024, 19757, 20, 16769};
-/* clang-format on */
+/* The kinds of all characters in Unicode 15.0: runs of code points from U+0000 on; from the last run on
+ * everything is ATTN__OTHER. Each run is the number 4 * length + kind in base 26: upper-case letters, then
+ * the last digit as a lower-case letter. Made by tests/makers/make_unicode_tables.py. */
+enum { ATTN__N_RUNS = 1561 };
+static const char attn__runs[] =
+    "BkxCuhCiBqBcEbyEbBohEahBkfBckefmgfeoeDpeEveCSnqBxCevBcfefTwvejirefyfenefeDdeMveVlBgZpeFxifyGjK"
+    "yEfqrGyGrDgBqqjePhefCijBcjBqnifCmfeErEmNtBsfCeBqFdBkjqfuDlqfBkfmfDoDxBcBtuDtezCqGnIyIjmfCufBcB"
+    "pqBqeCnqBhijiDleBdefmrmfCmfCajenqBqjiBaifBgzqjiDleBdejejejEurefBcBqinCmBleneDleBdejevmfCufCijq"
+    "BqBkfBsBhijiDleBdejevmfEqjenqBqefBaBsfezmnermjefejmjmnmBxDkfDgCcCuBheneDpeCnmfEanifijqBqBgBeef"
+    "qBheneDpeBpevmfEujejqBqejCqBleneGjifCmfuneBenqDaezuCvmDteBlefiBdEuBqCqHlejBwBdBkBqGajefeveDtef"
+    "eBpejBkfivefBkBqirEyfEuDeBwBheFpEevRsGrDcfBqyzqrmfmjBcnqCbBwfeBqyFxefufiGreBZheriBdeferiGjeriF"
+    "deriBdeferiCjeIveriKjCeDemCnCmNhizmDRliCrhEbuLpmoBhBcCvCaCzCeCvCeCbenCiIbFkfqfmBqyBqDkBqyNtBcv"
+    "iFhefuKvBoEvGaBqErivBsGvqEbyBuFsDpBkIfGqBqyBqCafOiHhCqBhmBqGiErCajBqGvEaFpEiBqmnBqFpiBlBcGrinG"
+    "irezejmfuBDpJwBQviziFxiziBhefefefeEviIfeBdefmneBdmrizqCbuneBdmBvEmluhHghCmgfiBaufBqyCbPofqfiBp"
+    "efmvyfefefereBtiruvqfeHyjwEHsJiMaDmDSyEsGSeBJhyrmjBkgiFxefufiIrBcfCmDpBkBdeBdeBdeBdeBdeBdeBdeB"
+    "dMifCTkhqjgDwBmBcviojqNhyneNxeruGreOnmsBoEzHkCnEyBqEqBieCkEyBqGaCkBXgBNAfJwFBCvKiHdiBPlmCnBqjD"
+    "cHhCmEviKvBqGaBliPxiJxujefevDsCnenereDpCaBaBoIbCeHtEiBqDszmfejeBqEjBoDpDwEnBcHhEifBqyveBpBqveG"
+    "jDoneBhqBqyDpmfmHtefmjivifefDsniBtBcnBwzizizBkBdeBdeGreCfyRtCaBqyCOCvBwDpqHpBYAiCEjiQjFwBdBwvu"
+    "feBpeCbevefejejeQrFcCDxCuJxiIjGeBxRwveUvCyBqBcEbyEbBsNtmzizizinFkBxeEbeCzejeCjiCfFgSzBwHaBwIwC"
+    "qkBLoEnmHpCmEgqEzsBkDdgBhguFxBoEriFpqBhewGmYjiBqyFpqFpqGfBgIbBwBteCjeBdejeBteCjeBdejKiBVxBkDlB"
+    "oBhDszeGneBlKqzifeGvejmfiDpiBiDpiBeEvBgBmHkCzejuwDlBaqEbKuIrqkjCoiHefCireneEnBoBmDoEnkeEnoEyBh"
+    "eEjywCmIjBoDliBiCzuBiCvDoBeMiLhImHxCaHxBcBaFpBwBqBTgEweGnyjMaEnBqfBgDlBssEeCvHcDhBeDcDpBwIfEaE"
+    "sejifCaGzEyDxBcBqBkFpCiBqqfifBgFlmfBwHlCerBsBqfefqDeBsCveDxCyjJsBdefereCjeBpBcHhCqBqBsBhijiDle"
+    "BdejevmfCufBwvYiIfCuruBqunEqHlDcjefBgBqZoHhGirFoHlDcfBsBqFwGrCafBcBqIiEfDgByqBdBCmGvRwJxDaBwBh"
+    "ifiBhejeDtCifefCeBqKuBhiGbCmfefEifBoGfBcfDgfBsHdCyfCuLhBOmBleFtCqfCiEouErRgBdejeFxDgfBkBqyzeje"
+    "EzCefBcBqBVsCzCifeCbeFhEiBqNgfCiDiGqFLxPsReCqBEfPPoOzCiGIzCqzXVgDLtBZCeDJpBcEveBqyMfeBqyErCuHl"
+    "CmrBwBqeBeeDhuCzEBwJxDqQeLpufKeCbJwjefEiBKIbBgHInGmBlCAWqreBdejeBSvCifEmnifCerBgCIzNRcQnuCbmBl"
+    "BcBpBHOiDeBwDeQqDyUuNdeKzejifijireBxefeBdeKberiBheBdeEjerevefmBdeCAjiDxeDxeEveDxeEveDxeEveDxeE"
+    "veDxeBhiHuKPsEvyzBOeJpWmGzBoBdiBqqfBXkErCuGvqBqCUiEjqBqEKeBderejeCjeBEjiBmHkKnBcfqBqERsJeeoesL"
+    "sHaeCkBDwreEfejefifeBperefefyfqfefefenejefifefefefefejefireBdererefeBpeCruneveCrDLgCcQMuBqGCmJ"
+    "SUjEyYPdyBIfiBICnCeBSFtSJkDFlIXsBDFxuYUz";
 
-#define ATTN__N_RUNS      (sizeof attn__runs / sizeof attn__runs[0])
 #define ATTN__NO_RANK     0xFFFFFFFFu
 #define ATTN__SHORT_WORD  48   /* in bytes: up to here, looking at every rank is faster */
 #define ATTN__KEY_SIZE    16   /* longest word that is cached */
@@ -7010,7 +6970,7 @@ struct attn_tokenizer {
     unsigned char special_first[256]; /* may this byte begin a special token? */
 
     uint32_t run_start[ATTN__N_RUNS + 1]; /* attn__runs as code points */
-    unsigned char ascii_kind[128];
+    unsigned char run_kind[ATTN__N_RUNS + 1], ascii_kind[128];
 };
 
 /* --- bytes of tokens --- */
@@ -7179,16 +7139,21 @@ static attn_status attn__mark_special(attn_ctx *ctx, attn_tokenizer *tokenizer,
 
 static void attn__unfold_runs(attn_tokenizer *tokenizer)
 {
-    uint32_t code = 0;
+    const char *at = attn__runs;
+    uint32_t code = 0, end, number;
     size_t i;
-    for (i = 0; i < ATTN__N_RUNS; i++) {
-        const uint32_t end = code + attn__runs[i] / 4;
+    for (i = 0; i < ATTN__N_RUNS; i++, code = end) {
+        for (number = 0; *at >= 'A' && *at <= 'Z'; at++)
+            number = (number + (uint32_t)(*at - 'A')) * 26;
+        number += (uint32_t)(*at++ - 'a');
+        end = code + number / 4;
         tokenizer->run_start[i] = code;
+        tokenizer->run_kind[i] = (unsigned char)(number % 4);
         for (; code < end && code < 128; code++)
-            tokenizer->ascii_kind[code] = (unsigned char)(attn__runs[i] % 4);
-        code = end;
+            tokenizer->ascii_kind[code] = tokenizer->run_kind[i];
     }
     tokenizer->run_start[ATTN__N_RUNS] = code;
+    tokenizer->run_kind[ATTN__N_RUNS] = ATTN__OTHER;
 }
 
 /* All merges. Comparing their bytes is limited to 64 times the section's size, however many merges
@@ -7464,7 +7429,7 @@ static int attn__kind_at(attn__encoder *encoder, const unsigned char *p, const u
         }
         encoder->run_start = start[low];
         encoder->run_end = low < ATTN__N_RUNS ? start[low + 1] : 0xFFFFFFFFu;
-        encoder->run_kind = low < ATTN__N_RUNS ? (int)(attn__runs[low] % 4) : ATTN__OTHER;
+        encoder->run_kind = encoder->tokenizer->run_kind[low];
     }
     return encoder->run_kind;
 }
@@ -12019,33 +11984,10 @@ static const attn__kernels ATTN__FN(kernels) = {
     ATTN__FLOAT(largest_or_nan),
     ATTN__FLOAT(digest)};
 
-/* The door: each macro of the room, none of which is seen outside. */
+/* The door. Names in lower case are defined alike in every pass and stay. */
 #undef ATTN__FLOAT
 #undef ATTN__HAS_FLOATS
 #undef ATTN__OP
-#undef attn__reg
-#undef attn__r_load
-#undef attn__r_half
-#undef attn__r_narrow
-#undef attn__r_store
-#undef attn__r_set1
-#undef attn__r_add
-#undef attn__r_sub
-#undef attn__r_mul
-#undef attn__r_div
-#undef attn__r_fma
-#undef attn__r_max
-#undef attn__r_pick
-#undef attn__r_exp2
-#undef attn__r_low
-#undef attn__r_most
-#undef attn__r_total
-#undef attn__ireg
-#undef attn__wreg
-#undef attn__r_start
-#undef attn__r_weights
-#undef attn__r_dot
-#undef attn__r_scaled
 #undef ATTN__LANES
 #undef ATTN__ROWS
 #undef ATTN__EACH_ROWS
@@ -12054,59 +11996,20 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__COLS
 #undef ATTN__Q_ROWS
 #undef ATTN__Q_COLS
-#undef attn__r_exp
-#undef attn__r_tail
-#undef attn__r_gelu_tanh
-#undef attn__r_gelu_erf
-#undef attn__r_silu
 #undef ATTN__STEP
 #undef ATTN__REGS
 #undef ATTN__FLAT
 #undef ATTN__EACH
 #undef ATTN__Q_UNROLL
-#undef attn__vec
-#undef attn__load
-#undef attn__half
-#undef attn__store
-#undef attn__set1
-#undef attn__vadd
-#undef attn__vsub
-#undef attn__vmul
-#undef attn__vdiv
-#undef attn__vfma
-#undef attn__vmax
-#undef attn__vpick
-#undef attn__vexp
-#undef attn__gelu_tanh
-#undef attn__gelu_erf
-#undef attn__relu
-#undef attn__silu
 #undef ATTN__LIFT
-#undef attn__ivec
-#undef attn__wvec
-#undef attn__most
-#undef attn__total
-#undef attn__low_bytes
-#undef attn__i_start
-#undef attn__i_weights
-#undef attn__i_dot
-#undef attn__i_scaled
-#undef attn__load_part
-#undef attn__store_part
-#undef attn__fold
 #undef ATTN__ROW
-#undef attn__get
-#undef attn__put
-#undef attn__tile
 #undef ATTN__GRID
-#undef attn__tile_end
-#undef attn__weights
 #undef ATTN__REAL_ROWS
 #undef ATTN__WALK_PANELS
-#undef attn__q_tile
 #undef ATTN__AMX_FENCE
 #undef ATTN__AMX_PRODUCT
 #undef ATTN__AMX_STORE
+#undef ATTN__ISA
 /* NOLINTEND(bugprone-implicit-widening-of-multiplication-result,bugprone-macro-parentheses,
  *           bugprone-branch-clone) */
 #endif /* the kernel room */
@@ -12114,13 +12017,11 @@ static const attn__kernels ATTN__FN(kernels) = {
 /* The first inclusion goes on here; the others end. */
 #if defined(ATTN__PASS) && ATTN__PASS == 0
 #undef ATTN__PASS
-#undef ATTN__ISA
 
 #define ATTN__PASS ATTN__WIDEST
 #define ATTN__ISA  base
 #include ATTN_FILE
 #undef ATTN__PASS
-#undef ATTN__ISA
 
 #ifdef ATTN__DISPATCH
 /* Functions between the two are compiled for these instructions besides those of the flags. */
@@ -12141,7 +12042,6 @@ ATTN__TARGET("avx2,fma,f16c")
 #define ATTN__ISA  avx2
 #include ATTN_FILE
 #undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 
 ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
@@ -12149,7 +12049,6 @@ ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 #define ATTN__ISA  avx512
 #include ATTN_FILE
 #undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 
 ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
@@ -12157,7 +12056,6 @@ ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 #define ATTN__ISA  avx512_vnni
 #include ATTN_FILE
 #undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 
 #ifdef ATTN__AMX
@@ -12166,7 +12064,6 @@ ATTN__TARGET("amx-tile,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,av
 #define ATTN__ISA  amx
 #include ATTN_FILE
 #undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -12177,7 +12074,6 @@ ATTN__TARGET("avxvnni,avx2,fma,f16c")
 #define ATTN__ISA  avx2_vnni
 #include ATTN_FILE
 #undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -12188,7 +12084,6 @@ ATTN__TARGET(ATTN__DOT)
 #define ATTN__ISA  neon_dot
 #include ATTN_FILE
 #undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -12197,7 +12092,6 @@ ATTN__TARGET(ATTN__I8MM)
 #define ATTN__ISA  neon_i8mm
 #include ATTN_FILE
 #undef ATTN__PASS
-#undef ATTN__ISA
 ATTN__TARGET_END
 #endif
 
@@ -12821,7 +12715,7 @@ static size_t attn__query_block(size_t first, size_t left)
     return left < room ? left : room;
 }
 
-/* >>threads (tests: threads process) =============================================================
+/* >>threads (tests: threads) =============================================================
  * A whole forward pass runs inside one parallel region: opening a region costs more than many of
  * the operations in it. Every worker runs the same code on its own share and they meet at barriers
  * of our own. This is the only place that knows OpenMP, and it must stay outside the kernel room:
@@ -13078,9 +12972,10 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 /* ---- how many threads ---- */
 
 #if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
-/* How many processors the control groups allow that this process is in, rounded up: the least of the
- * limits of its own group and of those around it. "150000 100000" in cpu.max is one and a half,
- * "max" is no limit. `root` is where the file system begins: "", but for tests. */
+/* How many processors the control groups allow that hold this process, rounded up: the least limit of
+ * its own group and of the groups around that. The file cpu.max holds a quota and a period in
+ * microseconds: "150000 100000" allows one and a half processors, "max" any number. `root` stands before
+ * the paths that are read; tests give a directory of their own. */
 static int attn__quota(const char *root)
 {
     char group[512], path[1024], limit[128], *end, *slash;
@@ -15279,7 +15174,8 @@ static float *attn__weight_at(const attn__panels *w, size_t k, size_t n)
 
 /* layernorm(x) · W + b with the gain and bias of the LayerNorm in W and b. The inputs of W then
  * have mean 0, so the mean of each of its columns does nothing. */
-static void attn__fold(const attn__panels *w, const float *b, const float *ln_w, const float *ln_b)
+static void attn__fold_ln(const attn__panels *w, const float *b, const float *ln_w,
+                          const float *ln_b)
 {
     size_t k, n;
     for (n = 0; n < w->n_out; n++) {
@@ -15352,8 +15248,8 @@ static void attn__rewrite(attn_model *m, unsigned flags)
     size_t i;
     for (i = 0; i < m->config.n_layer && (flags & ATTN_PROCESS_FOLD_LN); i++) {
         const attn__layer *l = &m->layers[i];
-        attn__fold(&l->w_qkv, l->b_qkv, l->ln1_w, l->ln1_b);
-        attn__fold(&l->w_in, l->b_in, l->ln2_w, l->ln2_b);
+        attn__fold_ln(&l->w_qkv, l->b_qkv, l->ln1_w, l->ln1_b);
+        attn__fold_ln(&l->w_in, l->b_in, l->ln2_w, l->ln2_b);
     }
     if (flags & ATTN_PROCESS_FOLD_LN)
         attn__fold_final(m);

@@ -228,11 +228,25 @@ static struct {
 } suites[MAX_SUITES];
 static int n_suites;
 
+/* Puts a file's part of a suite behind those of other files that name the same suite. */
+static void add_part(test_suite *part)
+{
+    int i;
+    for (i = 0; i < n_suites; i++)
+        if (strcmp(suites[i].suite->name, part->name) == 0) {
+            part->next = suites[i].suite->next;
+            suites[i].suite->next = part;
+            return;
+        }
+    if (n_suites < MAX_SUITES)
+        suites[n_suites++].suite = part;
+}
+
 void test_register(test_suite *suite, test_case *added)
 {
     test_case **at = &suite->cases;
-    if (!suite->cases && n_suites < MAX_SUITES)
-        suites[n_suites++].suite = suite;
+    if (!suite->cases)
+        add_part(suite);
     while (*at && (*at)->line < added->line)
         at = &(*at)->next;
     added->next = *at;
@@ -271,13 +285,35 @@ static const char *path_of(int suite, const char *suffix)
     return path;
 }
 
+static int has_case(const test_suite *part, const char *name)
+{
+    const test_case *one = part->cases;
+    while (one && strcmp(one->name, name) != 0)
+        one = one->next;
+    return one != NULL;
+}
+
+/* Runs one file's cases, or the case of this name if the file has it. */
+static void run_part(const test_suite *part, const char *only)
+{
+    const test_case *one;
+    if (only && !has_case(part, only))
+        return;
+    if (!part->set_up || part->set_up())
+        for (one = part->cases; one; one = one->next)
+            if (!only || strcmp(only, one->name) == 0)
+                run_case(one);
+    if (part->tear_down)
+        part->tear_down();
+    end_case();
+}
+
 /* Runs a suite in this process. Its report's lines begin with a mark: > a case that begins, ! a line to
  * print, - a reason, a tab and the case that was skipped for it, = the three counts so far, . the end. */
 static int run_suite(int number, int with_log)
 {
-    const test_suite *const suite = suites[number].suite;
-    const test_case *one;
-    state.suite = suite->name;
+    const test_suite *part = suites[number].suite;
+    state.suite = part->name;
     state.report = fopen(path_of(number, "report"), "w");
     state.log =
         with_log ? open(path_of(number, "log"), O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0666) : -1;
@@ -287,13 +323,8 @@ static int run_suite(int number, int with_log)
     fcntl(fileno(state.report), F_SETFD, FD_CLOEXEC);
     if (with_log)
         fcntl(state.log, F_SETFD, FD_CLOEXEC);
-    if (!suite->set_up || suite->set_up())
-        for (one = suite->cases; one; one = one->next)
-            if (!suites[number].only || strcmp(suites[number].only, one->name) == 0)
-                run_case(one);
-    if (suite->tear_down)
-        suite->tear_down();
-    end_case();
+    for (; part; part = part->next)
+        run_part(part, suites[number].only);
     fprintf(state.report, ".\n");
     return fclose(state.report) != 0;
 }
@@ -454,27 +485,21 @@ static int make_directories(void)
     return fine;
 }
 
-static int has_case(const test_suite *suite, const char *name)
-{
-    const test_case *one = suite->cases;
-    while (one && strcmp(one->name, name) != 0)
-        one = one->next;
-    return one != NULL;
-}
-
 /* Marks the suite that is named, or with "suite/case" one case of it. */
 static int want(unsigned char *wanted, const char *name)
 {
     const size_t length = strcspn(name, "/");
     const char *const only = name[length] ? name + length + 1 : NULL;
+    const test_suite *part;
     int i;
     for (i = 0; i < n_suites; i++)
-        if (strlen(suites[i].suite->name) == length &&
-            memcmp(name, suites[i].suite->name, length) == 0 &&
-            (!only || has_case(suites[i].suite, only))) {
-            suites[i].only = only;
-            return wanted[i] = 1;
-        }
+        for (part = suites[i].suite;
+             part && strncmp(name, part->name, length) == 0 && strlen(part->name) == length;
+             part = part->next)
+            if (!only || has_case(part, only)) {
+                suites[i].only = only;
+                return wanted[i] = 1;
+            }
     printf("no suite or case is named \"%s\"; the suites are:", name);
     for (i = 0; i < n_suites; i++)
         printf(" %s", suites[i].suite->name);
@@ -484,11 +509,13 @@ static int want(unsigned char *wanted, const char *name)
 
 static int list_cases(void)
 {
+    const test_suite *part;
     const test_case *one;
     int i;
     for (i = 0; i < n_suites; i++)
-        for (one = suites[i].suite->cases; one; one = one->next)
-            printf("%s/%s\n", suites[i].suite->name, one->name);
+        for (part = suites[i].suite; part; part = part->next)
+            for (one = part->cases; one; one = one->next)
+                printf("%s/%s\n", part->name, one->name);
     return 0;
 }
 

@@ -40,6 +40,7 @@ typedef struct test_suite {
     int (*set_up)(void);     /* runs before the cases; if it returns 0 they do not run. Or NULL */
     void (*tear_down)(void); /* runs after them. Or NULL */
     test_case *cases;        /* in the order of the file */
+    struct test_suite *next; /* another file's part of the suite of this name */
 } test_suite;
 
 /* Adds a case to its suite, and the suite of a first case to the program. */
@@ -47,7 +48,7 @@ void test_register(test_suite *suite, test_case *added);
 
 #define SUITE(name) SUITE_WITH(name, NULL, NULL)
 #define SUITE_WITH(name, set_up, tear_down)                                                        \
-    static test_suite this_suite = {name, set_up, tear_down, NULL}
+    static test_suite this_suite = {name, set_up, tear_down, NULL, NULL}
 
 /* Defines and registers a case. The constructor runs before main. */
 #define TEST(name) TEST_IF(1, name)

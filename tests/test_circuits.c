@@ -3,7 +3,7 @@
 #include "refused.h"
 #include "tools/lens/circuits.h"
 
-SUITE_WITH("circuits", open_plain_and_odd, close_plain_and_odd);
+SUITE_WITH("headers", open_plain_and_odd, close_plain_and_odd);
 
 TEST(circuits)
 {
@@ -95,7 +95,7 @@ TEST(bad_circuits)
     attn_ctx_free(&ctx);
 }
 
-TEST(refusals)
+TEST(circuits_refused)
 {
     attn_ctx ctx = {0};
     const attn_tensor v = some(1, 64, 1, 1), m = some(2, 3, 64, 1), scale = some(2, 3, 1, 1);
@@ -173,7 +173,7 @@ TEST(same_everywhere)
 }
 
 /* Every allocation that fails says so and leaves nothing behind. */
-TEST(without_memory)
+TEST(circuits_without_memory)
 {
     int call;
     for (call = 0; call < 3; call++) {

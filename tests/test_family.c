@@ -13,7 +13,7 @@ static int set_up(void)
     return CHECK(system("mkdir -p build/test-tmp/family") == 0);
 }
 
-SUITE_WITH("family", set_up, NULL);
+SUITE_WITH("convert", set_up, NULL);
 
 enum { N_TOKENS = 6, V = 24 };
 static const int32_t tokens[N_TOKENS] = {3, 17, 0, 21, 9, 9};

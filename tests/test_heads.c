@@ -3,7 +3,7 @@
 #include "refused.h"
 #include "tools/lens/heads.h"
 
-SUITE_WITH("heads", open_plain_and_odd, close_plain_and_odd);
+SUITE_WITH("headers", open_plain_and_odd, close_plain_and_odd);
 
 TEST(head_statistics)
 {
@@ -86,7 +86,7 @@ TEST(heads_of_a_text)
     done(&ctx);
 }
 
-TEST(refusals)
+TEST(heads_refused)
 {
     attn_ctx ctx = {0};
     const attn_tensor v = some(1, 64, 1, 1), m = some(2, 3, 64, 1), pattern = some(3, 2, 4, 4);
@@ -145,7 +145,7 @@ static attn_status everything(attn_ctx *ctx, int call, attn_tensor *out, attn_te
 }
 
 /* Every allocation that fails says so and leaves nothing behind. */
-TEST(without_memory)
+TEST(heads_without_memory)
 {
     int call;
     for (call = 0; call < 4; call++) {

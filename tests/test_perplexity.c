@@ -9,7 +9,7 @@ static void tear_down(void)
     forget();
 }
 
-SUITE_WITH("perplexity", NULL, tear_down);
+SUITE_WITH("tools", NULL, tear_down);
 
 #define PERPLEXITY TEST_BUILD "/perplexity "
 #define MODEL      TEST_BUILD "/tiny-stories.attn "

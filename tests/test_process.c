@@ -12,7 +12,7 @@
 #endif
 #include "command.h"
 
-SUITE("process");
+SUITE("threads");
 
 #define MODEL TEST_BUILD "/tiny-stories.attn"
 

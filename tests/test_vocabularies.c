@@ -5,7 +5,7 @@
 #include "test.h"
 #include "command.h"
 
-SUITE("vocabularies");
+SUITE("readers");
 
 #define FIXTURES "tests/fixtures/vocabularies/"
 

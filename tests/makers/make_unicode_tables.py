@@ -49,15 +49,25 @@ def runs(kinds):
     return out[:-1]
 
 
+def written(number):
+    """In base 26: upper-case letters, then the last digit as a lower-case letter."""
+    digits = chr(ord("a") + number % 26)
+    while number >= 26:
+        number //= 26
+        digits = chr(ord("A") + number % 26) + digits
+    return digits
+
+
 def main(arguments):
     kinds, source = kinds_from_ranges(*arguments) if arguments else kinds_from_python()
     for c in WHITE_SPACE:
         kinds[c] = SPACE
-    numbers = [str(length * 4 + kind) for length, kind in runs(kinds)]
-    print(f"from {source}: {len(numbers)} runs", file=sys.stderr)
-    print("static const uint32_t attn__runs[] = {")
-    print(textwrap.fill(", ".join(numbers) + "};", 100, initial_indent="    ",
-                        subsequent_indent="    "))
+    found = runs(kinds)
+    text = "".join(written(length * 4 + kind) for length, kind in found)
+    print(f"from {source}: {len(found)} runs", file=sys.stderr)
+    print(f"enum {{ ATTN__N_RUNS = {len(found)} }};")
+    print("static const char attn__runs[] =")
+    print("\n".join(f'    "{line}"' for line in textwrap.wrap(text, 94)) + ";")
 
 
 if __name__ == "__main__":
