@@ -185,6 +185,17 @@ class session
         ctx.check(attn_session_new(&ctx, &opened, of.get(), desc));
         session_.reset(opened);
     }
+    session(session &&other) = default;
+    session &operator=(session &&other) noexcept
+    {
+        session old(std::move(other));
+        std::swap(n_threads, old.n_threads);
+        std::swap(model_, old.model_);
+        std::swap(state_, old.state_);
+        std::swap(session_, old.session_);
+        return *this; /* the session that this was ends with `old`: before its model and its hooks */
+    }
+    /* NULL if the session was moved from; every other call of such a session throws. */
     attn_session *get() const { return session_.get(); }
     std::size_t size() const { return attn_session_length(get()); }
     span<const int32_t> tokens() const { return {attn_session_tokens(get()), size()}; }
@@ -202,7 +213,7 @@ class session
     /* Feeds a prompt and hands the text that follows to fn. */
     void generate(const std::string &prompt, const text_fn &fn, attn_generate_desc how = {})
     {
-        callback<text_fn> out{&state_->caught, fn};
+        callback<text_fn> out{&mine(), fn};
         how.text_fn = hand_over;
         how.text_user = &out;
         run([&](attn_ctx *ctx, attn_session *from) {
@@ -212,13 +223,18 @@ class session
     /* Calls fn for every activation whose name matches, until unhook. fn may write to the value. */
     attn_hook_id hook(const std::string &pattern, const hook_fn &fn)
     {
-        attn_hook_id id = 0;
-        auto kept = std::unique_ptr<callback<hook_fn>>(new callback<hook_fn>{&state_->caught, fn});
-        run([&](attn_ctx *ctx, attn_session *of) {
-            return attn_hook(ctx, &id, of, pattern.c_str(), show, kept.get());
-        });
-        state_->hooks.push_back(std::move(kept)); /* as long as the session: it may be running */
-        return id;
+        auto &hooks = mine().hooks;
+        hooks.push_back({0, std::make_unique<callback<hook_fn>>(callback<hook_fn>{&mine(), fn})});
+        try {
+            run([&](attn_ctx *ctx, attn_session *of) {
+                return attn_hook(ctx, &hooks.back().first, of, pattern.c_str(), show,
+                                 hooks.back().second.get());
+            });
+        } catch (...) {
+            hooks.pop_back();
+            throw;
+        }
+        return hooks.back().first;
     }
     attn_hook_id edit(const attn_edit &change)
     {
@@ -226,35 +242,68 @@ class session
         run([&](attn_ctx *ctx, attn_session *of) { return attn_hook_edit(ctx, &id, of, &change); });
         return id;
     }
-    void unhook(attn_hook_id id) { run(attn_unhook, id); }
+    void unhook(attn_hook_id id)
+    {
+        run(attn_unhook, id);
+        mine().drop(id);
+    }
 
   private:
+    struct state;
     template <class Function> struct callback {
-        std::exception_ptr *caught;
+        state *of;
         Function fn;
     };
+    using kept = std::pair<attn_hook_id, std::unique_ptr<callback<hook_fn>>>;
     struct state { /* stays where it is when the session moves */
         std::exception_ptr caught;
-        std::vector<std::unique_ptr<callback<hook_fn>>> hooks;
+        int running = 0; /* callbacks that have not returned */
+        std::vector<kept> hooks, dropped;
+
+        /* A callback that is gone from the session is freed when none runs: it may be that one. */
+        void drop(attn_hook_id id)
+        {
+            for (std::size_t i = 0; i < hooks.size(); i++)
+                if (hooks[i].first == id) {
+                    dropped.push_back(std::move(hooks[i]));
+                    hooks.erase(hooks.begin() + static_cast<std::ptrdiff_t>(i));
+                    break;
+                }
+            if (running == 0)
+                dropped.clear();
+        }
     };
+    state &mine() const
+    {
+        if (!state_)
+            throw error(ATTN_E_ARGUMENT, "attn::session: it was moved from, and holds no session");
+        return *state_;
+    }
     template <class Function, class... Argument> void run(Function function, Argument... argument)
     {
         context ctx;
+        state &here = mine();
         ctx.n_threads = n_threads;
+        here.caught = nullptr; /* of a call from C, which has told its caller ATTN_STOPPED */
         const attn_status failed = function(&ctx, get(), argument...);
-        if (state_->caught)
-            std::rethrow_exception(std::exchange(state_->caught, nullptr));
+        if (here.caught)
+            std::rethrow_exception(std::exchange(here.caught, nullptr));
         ctx.check(failed);
     }
     template <class To, class Value> static int guarded(To *to, const Value &value) noexcept
     {
+        state *const of = to->of;
+        int stop = 0;
+        of->running++;
         try {
             to->fn(value);
-            return 0;
         } catch (...) {
-            *to->caught = std::current_exception();
-            return 1;
+            of->caught = std::current_exception();
+            stop = 1;
         }
+        if (--of->running == 0)
+            of->dropped.clear();
+        return stop;
     }
     static int show(const attn_activation *activation, void *user)
     {

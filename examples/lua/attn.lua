@@ -33,7 +33,8 @@ function Model:with_session(use)
     check(lib.attn_session_new, session, self.handle, nil)
     local done, result = pcall(use, session[0])
     lib.attn_session_free(session[0])
-    return done and result or error(result, 0)
+    if not done then error(result, 0) end
+    return result
 end
 
 -- The text that follows a prompt. how: fields of attn_generate_desc; each(piece) is given it as it comes.

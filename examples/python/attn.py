@@ -409,6 +409,12 @@ class _Closing:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce_ex__(self, _: object) -> Any:
+        """For copy.copy, copy.deepcopy and pickle: two objects would close one thing of the library twice."""
+        name = type(self).__name__
+        hint = "; its method copy() makes another" if hasattr(self, "copy") else ""
+        raise TypeError(f"a {name} cannot be copied or pickled{hint}")
+
 
 class _Turns:
     """One thread at a time, for the sessions of a workspace. An object that a running pass may use waits

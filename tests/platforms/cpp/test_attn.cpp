@@ -73,6 +73,65 @@ static void objects_own(const char *path)
                       sessions[0].logits().size() * sizeof(float)) == 0);
 }
 
+/* A session that is assigned ends while its model and its hooks are still there. */
+static void sessions_move(const char *path, const attn::model &model)
+{
+    int calls = 0;
+    attn::session a{attn::model(path)};
+    a.hook("hook_embed", [](const attn_activation &) {});
+    a = moved(attn::model(path), &calls);
+    a.feed("Once");
+    CHECK(calls == 1);
+    attn::session b(model);
+    std::swap(a, b);
+    b.feed(" upon");
+    a.feed("Once");
+    CHECK(calls == 2 && a.size() == 1 && b.size() == 2);
+    attn::session c(std::move(a));
+    CHECK(c.size() == 1 && a.get() == nullptr && a.size() == 0 && a.logits().size() == 0);
+    CHECK(status_of([&] { a.feed("Once"); }) == ATTN_E_ARGUMENT);
+    CHECK(status_of([&] { a.hook("hook_embed", [](const attn_activation &) {}); }) == ATTN_E_ARGUMENT);
+    CHECK(status_of([&] { a.generate("Once", [](std::string_view) {}); }) == ATTN_E_ARGUMENT);
+    CHECK(status_of([&] { a.unhook(1); }) == ATTN_E_ARGUMENT);
+}
+
+/* What a hook throws during a call from C does not come out of a later call. */
+static void exceptions_of_other_calls(const attn::model &model)
+{
+    attn::session session(model);
+    int n = 0;
+    const attn::ids ids = model.encode("Once upon a time");
+    attn::context ctx;
+    session.hook("hook_embed", [&n](const attn_activation &) {
+        if (n++ == 0)
+            throw mine();
+    });
+    CHECK(attn_feed(&ctx, session.get(), ids.data(), ids.size()) == ATTN_STOPPED);
+    session.feed(ids);
+    CHECK(session.size() == ids.size());
+}
+
+/* Callbacks go with unhook, also with that of the callback itself; one that is refused is not kept. */
+static void callbacks_are_freed(const attn::model &model)
+{
+    const auto counted = std::make_shared<int>(0);
+    attn::session session(model);
+    attn_hook_id id = 0;
+    for (int i = 0; i < 10; i++)
+        session.unhook(session.hook("hook_embed", [counted](const attn_activation &) {}));
+    CHECK(counted.use_count() == 1);
+    CHECK(status_of([&] { session.hook("no_such", [counted](const attn_activation &) {}); }) ==
+          ATTN_E_NAME);
+    CHECK(counted.use_count() == 1);
+    id = session.hook("hook_embed", [counted, &session, &id](const attn_activation &) {
+        session.unhook(id);
+        ++*counted;
+    });
+    session.feed("Once");
+    session.feed(" upon");
+    CHECK(*counted == 1 && counted.use_count() == 1);
+}
+
 static void spans_and_tensors(const attn::model &model)
 {
     const std::array<int32_t, 4> ids = {{506, 511, 258, 433}};
@@ -139,6 +198,9 @@ int main(int argc, char **argv)
     const attn::model model(argv[1]);
     exceptions_come_out(model);
     objects_own(argv[1]);
+    sessions_move(argv[1], model);
+    exceptions_of_other_calls(model);
+    callbacks_are_freed(model);
     spans_and_tensors(model);
     a_model_in_memory(argv[1], model);
     another_workspace(model);

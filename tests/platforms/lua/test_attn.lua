@@ -14,6 +14,9 @@ fails("no activation is called", model.logits, model, "Once", {{name = "nothing"
 fails("no tokens", model.logits, model, "")
 fails("the prompt is empty", model.generate, model, "")
 fails("/no/such.attn", attn.open, "/no/such.attn")
+assert(model:with_session(function() return nil end) == nil) -- a function without a result succeeds
+assert(model:with_session(function() return false end) == false)
+fails("mine", model.with_session, model, function() error("mine", 0) end)
 local first = model:logits("Once upon a time")
 for _ = 1, 1500 do -- more callbacks than LuaJIT has room for, if they were not freed
     assert(model:generate("Once", {max_tokens = 1}) ~= "")

@@ -6,6 +6,7 @@ with PyTorch say "skipped" where there is none.
 """
 import collections.abc
 import contextlib
+import copy
 import ctypes
 import gc
 import itertools
@@ -798,6 +799,17 @@ class Errors(Case):
         error = attn.Error(attn.Status.TOKEN, "a sentence")
         again = pickle.loads(pickle.dumps(error))
         self.assertEqual((str(again), again.status), ("a sentence", attn.Status.TOKEN))
+
+    def test_what_closes_is_not_copied(self):
+        session = self.model.session()
+        session.feed(PROMPT)
+        for thing in (session, self.model):
+            for way in (copy.copy, copy.deepcopy, pickle.dumps):
+                with self.assertRaisesRegex(TypeError, "cannot be copied or pickled"):
+                    way(thing)
+        with self.assertRaisesRegex(TypeError, r"its method copy\(\) makes another"):
+            copy.copy(session)
+        self.assertEqual(session.copy().tokens, session.tokens)
 
     def test_help_helps(self):
         for name in attn.__all__:
