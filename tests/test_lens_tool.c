@@ -250,7 +250,11 @@ TEST(ways_to_give_a_text)
     same(whole, LENS "-m " MODEL "tokens 'Once upon a time'");
     same(whole, LENS "--threads 1 --isa portable --top=5 " MODEL "-- 'Once upon a time'");
     same(LENS MODEL "loss 'Once upon'", LENS MODEL "'Once upon' loss");
+    same(LENS MODEL "loss 'Once upon'", LENS "loss " MODEL "'Once upon'");
+    same(LENS MODEL "patch Once Tom --token ' a'", LENS "patch " MODEL "Once Tom --token ' a'");
     same(LENS MODEL "-- tokens", LENS MODEL "tokens tokens");
+    CHECK(run(LENS MODEL "circuit") == 0);
+    CHECKF(strstr(err, "\"circuit\" is taken as a text; there is a command circuits"), "%s", err);
     same(LENS MODEL "--bos Once", LENS MODEL "--special '<|endoftext|>Once'");
     same(LENS MODEL "--bos", LENS MODEL "--ids 2047");
     same(LENS MODEL "patch Once Tom --token ' a'",

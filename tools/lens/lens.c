@@ -118,7 +118,8 @@ static void print_help(void)
                 "lens MODEL.attn record TEXT [NAME...] -o FILE [options]\n"
                 "lens MODEL.attn gradients TEXT [NAME...] -o FILE [options]\n"
                 "lens MODEL.attn record --lines PATH NAME... -o DIRECTORY [options]",
-                "What a model makes of a text, from the inside. The command may also follow TEXT. "
+                "What a model makes of a text, from the inside. The command may also stand before "
+                "MODEL.attn or follow TEXT. "
                 "TEXT may be - for standard input, and what comes through a pipe is the text if "
                 "there is no other. NAME is an activation or a pattern, such as "
                 "blocks.0.attn.hook_pattern or *.hook_resid_post (record), hook_mlp_out or "
@@ -166,10 +167,24 @@ static int too_many_words(const lens *l, const char *not_a_command)
                 l->names[0]);
 }
 
-/* Sorts the words: MODEL [COMMAND] TEXT ... or MODEL TEXT COMMAND ... */
+/* Says how a word was taken that is a text, and almost a command. */
+static void note_near_command(const char *word)
+{
+    const char *const near_by = word ? nearest_command(word) : NULL;
+    if (near_by && name_distance(word, near_by) <= 1)
+        fprintf(stderr, "note: \"%s\" is taken as a text; there is a command %s\n", word, near_by);
+}
+
+/* Sorts the words: MODEL [COMMAND] TEXT ..., MODEL TEXT COMMAND ... or COMMAND MODEL TEXT ... */
 static int sort_words(lens *l)
 {
+    const command *const first = l->o.model ? NULL : find_command(l, 0);
+    const char *const word = l->given.words[0];
     size_t next = 0;
+    if (first && l->given.n_free > 1 && !find_command(l, 1)) {
+        l->given.words[0] = l->given.words[1];
+        l->given.words[1] = word;
+    }
     l->model_path = option_or_word(l->o.model, &l->given, &next);
     if (!l->model_path)
         return fail(USAGE, "no model given: lens MODEL.attn \"a text\" (--help tells more)");
@@ -191,6 +206,8 @@ static int sort_words(lens *l)
         l->corrupted_word = l->given.words[next++];
     l->names = l->given.words + next;
     l->n_names = l->given.n_words - next;
+    if (l->command == &commands[0] && l->n_names == 0)
+        note_near_command(l->clean_word);
     if (l->n_names && l->command->bit == CIRCUITS)
         return fail(USAGE, "circuits reads no text: leave out \"%s\"", l->names[0]);
     if (l->n_names && !(l->command->bit & (PATCH | OF_TENSORS)))
