@@ -9,6 +9,7 @@ import contextlib
 import copy
 import ctypes
 import gc
+import io
 import itertools
 import json
 import os
@@ -799,6 +800,16 @@ class Errors(Case):
         error = attn.Error(attn.Status.TOKEN, "a sentence")
         again = pickle.loads(pickle.dumps(error))
         self.assertEqual((str(again), again.status), ("a sentence", attn.Status.TOKEN))
+
+    def test_readme(self):
+        """The program that README.md shows."""
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        program = text.split("```python\n")[1].split("```")[0]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(program.replace('"build/tiny-stories.attn"', repr(str(STORIES))), {})
+        self.assertTrue(printed.getvalue().startswith(", there was a little"), printed.getvalue())
+        self.assertTrue(printed.getvalue().endswith("(6, 4, 4)\n"), printed.getvalue())
 
     def test_what_closes_is_not_copied(self):
         session = self.model.session()
