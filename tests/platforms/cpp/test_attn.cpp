@@ -90,7 +90,8 @@ static void sessions_move(const char *path, const attn::model &model)
     attn::session c(std::move(a));
     CHECK(c.size() == 1 && a.get() == nullptr && a.size() == 0 && a.logits().size() == 0);
     CHECK(status_of([&] { a.feed("Once"); }) == ATTN_E_ARGUMENT);
-    CHECK(status_of([&] { a.hook("hook_embed", [](const attn_activation &) {}); }) == ATTN_E_ARGUMENT);
+    CHECK(status_of([&] { a.hook("hook_embed", [](const attn_activation &) {}); }) ==
+          ATTN_E_ARGUMENT);
     CHECK(status_of([&] { a.generate("Once", [](std::string_view) {}); }) == ATTN_E_ARGUMENT);
     CHECK(status_of([&] { a.unhook(1); }) == ATTN_E_ARGUMENT);
 }
