@@ -2,7 +2,7 @@
 # languages and platforms, planted errors, format. tests/README.md says what each is for.
 
 .PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz tsan \
-        sanitize-casts sanitize-memory sanitize-kernels format format-check python-test \
+        sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
         languages-test msvc-test windows-test
 
 # Longer tests ====================================================================================
@@ -130,16 +130,19 @@ sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memo
 # Suites run the best instruction set by default; `kernels`, `ops`, `attention`, `gpt2` and `generate` go through all of them.
 # Only what these suites need is built: each program with the kernels in it takes minutes to compile.
 # Plain C is left out, which `make fuzz` runs under the same sanitizers: here it takes twice as long.
-MODEL_SUITES  = gpt2 session threads watch record patch generate score memory lens models sampling
-CHECKED       = $(BUILD)/sanitizers
+MODEL_SUITES  = kernels ops attention gpt2 session threads watch record patch generate score memory lens models sampling
+CHECKED       = $(BUILD)/sanitized-kernels
 CHECKED_FLAGS = CC=gcc OPENMP=0 BUILD=$(CHECKED) CFLAGS='-O1 -g1 -fsanitize=address,undefined \
     -fno-sanitize-recover=all -DATTN_SANITIZE_KERNELS'
 CHECKED_NEEDS = $(addprefix $(CHECKED)/,test-models attn-convert tiny-stories.attn fuzz/long.attn)
 
-sanitize-kernels: ## the tests of models under sanitizers, once for each instruction set (needs gcc)
+sanitize-kernels: sanitize-best ## kernels and models under sanitizers, once for each instruction set (needs gcc)
+	$(CHECKED)/test-models --isas | grep -v portable | sed '$$d' | while read -r isa; do echo "== $$isa"; \
+	    ATTN_TEST_ISA="$$isa" $(CHECKED)/test-models $(filter-out kernels ops attention,$(MODEL_SUITES)) </dev/null || exit; done
+
+sanitize-best: ## ... and on the best of them alone
 	$(MAKE) --no-print-directory $(CHECKED_FLAGS) $(CHECKED_NEEDS)
-	$(CHECKED)/test-models --isas | grep -v portable | while read -r isa; do echo "== $$isa"; \
-	    ATTN_TEST_ISA="$$isa" $(CHECKED)/test-models </dev/null || exit; done
+	$(CHECKED)/test-models </dev/null
 
 $(BUILD)/test-models: $(patsubst %,$(BUILD)/tests/%.o,main $(MODEL_SUITES:%=test_%)) $(BUILD)/attn.o
 	$(SHOW)$(COMPILE) $^ -o $@ $(LINK)
