@@ -206,14 +206,15 @@ THE SAME BITS
     Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
     ctx->isa = ATTN_ISA_PORTABLE asks for the exact bits there too, slowly.
 
-THE FILE FORMAT: .attn, versions 1 and 2
+THE FILE FORMAT: .attn, versions 1 to 3
     All numbers are little-endian and unsigned; reserved bytes and padding are zero. Version 2 adds
-    the activation function and bits 1 and 2 of the flags, for relatives of GPT-2. A model that
-    needs none of these is written as version 1, which older libraries read too.
+    the activation function and bits 1 and 2 of the flags, for relatives of GPT-2. Version 3 adds
+    bit 3 of the flags, unembed.b_U and the further ids of end-of-text tokens. A model is written as
+    the lowest version that has all it needs, which older libraries read too.
 
     Header, 256 bytes:
       0   8  magic: 89 41 54 54 4E 0D 0A 1A ("\x89ATTN\r\n\x1a")
-      8   4  version: 1 or 2                      12   4  header size: 256
+      8   4  version: 1, 2 or 3                   12   4  header size: 256
      16   8  size of the whole file
      24   4  n_vocab                              28   4  n_ctx
      32   4  d_model                              36   4  n_head
@@ -221,7 +222,8 @@ THE FILE FORMAT: .attn, versions 1 and 2
      48   4  layer norm epsilon (f32 bits)        52   4  flags: bit 0 = tied unembedding, bit 1 =
                                                           scores are not divided by sqrt(d_head),
                                                           bit 2 = those of layer i, from 0 on, are
-                                                          divided by i + 1
+                                                          divided by i + 1, bit 3 = the logits
+                                                          have a bias, unembed.b_U
      56   4  id of the beginning-of-text token    60   4  id of the end-of-text token
                                                           (both: FFFFFFFF for none)
      64   4  n_tensors                            68   4  activation function: 0 = gelu by tanh,
@@ -230,7 +232,8 @@ THE FILE FORMAT: .attn, versions 1 and 2
      88   8  tensor table: checksum
      96   8  tokenizer: offset (0 for none)      104   8  tokenizer: size
     112   8  tokenizer: checksum
-    120 128  reserved
+    120   4  number of further end-of-text ids   124 124  those ids; reserved beyond them
+             (0 to 31)
     248   8  checksum of bytes 0..247
 
     Tensor table, one entry of 128 bytes each, in the order of the data:
@@ -254,6 +257,7 @@ THE FILE FORMAT: .attn, versions 1 and 2
       blocks.i.mlp.W_in     panels [C, F]    blocks.i.mlp.b_in     rows [F] f32
       blocks.i.mlp.W_out    panels [F, C]    blocks.i.mlp.b_out    rows [C] f32
       ln_final.w, .b        rows [C] f32     unembed.W_U           panels [C, V], only if untied
+      unembed.b_U           rows [V] f32, only with bit 3 of the flags
     W_QKV holds the queries' columns, then the keys', then the values', head by head in each.
     W_E is kept as its transpose, so that a tied unembedding is the same panels.
 
@@ -382,7 +386,8 @@ VERSIONS
                                       an attn_patch_baseline
       attn_decompose_resid            an attn_resid_desc
       attn_logit_lens                 tokens are a tensor; zeroed: all
-    New: attn_feed_text.
+      attn_bias_logit_attrs           tokens and against, in place of directions
+    New: attn_feed_text; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos.
 
     0.2.0, for programs that were written for 0.1: outputs come right after the context, an
     attn_metric_fn gets its value first, and a batch runs on one attn_workspace. Renamed:
@@ -729,8 +734,15 @@ typedef struct attn_config {
     attn_act_kind act_fn;                /* of the MLP */
     int unscaled_attn;                   /* scores are not divided by sqrt(d_head) */
     int scale_attn_by_inverse_layer_idx; /* scores of layer i, from 0 on, are divided by i + 1 */
-    uint64_t reserved[3];                /* zero */
+    int has_b_U;                         /* logits have a bias, unembed.b_U */
+    /* Where several tokens end a text, as in chat models, `eos` is the first, and these
+     * n_more_eos are the others, at most 31. NULL if there are none. */
+    uint32_t n_more_eos;
+    const int32_t *more_eos;
+    uint64_t reserved[1]; /* zero */
 } attn_config;
+/* Does this token end a text? 1 for eos and for each of more_eos, else 0. */
+ATTN_API int attn_is_eos(const attn_config *config, int32_t token);
 
 /* How to open; zeroed is right for most. */
 typedef struct attn_model_desc {
@@ -778,12 +790,11 @@ ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *inf
                                             const attn_model *model, size_t index);
 /* A weight as a tensor of its own, f32 and dense, under the name and in the shape that
  * TransformerLens gives it (V = n_vocab, C = d_model, H heads of d, F = d_mlp):
- *   embed.W_E [V, C]    pos_embed.W_pos [n_ctx, C]    unembed.W_U [C, V], b_U [V] (zeros)
+ *   embed.W_E [V, C]    pos_embed.W_pos [n_ctx, C]    unembed.W_U [C, V], b_U [V]
  *   blocks.i.attn.W_Q, W_K, W_V [H, C, d]    b_Q, b_K, b_V [H, d]    W_O [H, d, C]    b_O [C]
  *   blocks.i.mlp.W_in [C, F], b_in [F], W_out [F, C], b_out [C]    every ln's w, b [C]
- * unembed.W_U is there whether tied or not. unembed.b_U is zero in every model, a rewritten one
- * too, because a bias of logits stays in ln_final.b (attn_bias_logit_attrs gives its share). And as
- * the file keeps them: blocks.i.attn.W_QKV [C, 3C], b_QKV [3C]. ATTN_E_NAME for any other name. */
+ * unembed.W_U is there whether tied or not, and b_U is zero unless attn_config.has_b_U. And as the
+ * file keeps them: blocks.i.attn.W_QKV [C, 3C], b_QKV [3C]. ATTN_E_NAME for any other name. */
 ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                        const char *name);
 
@@ -972,7 +983,7 @@ typedef int (*attn_logits_fn)(float *logits, const attn_session *session, void *
 /* Why generation ended. */
 typedef enum attn_stop_reason {
     ATTN_STOP_NONE = 0, /* it did not: the call failed */
-    ATTN_STOP_EOS,      /* the end-of-text token was drawn; it is neither fed nor handed over */
+    ATTN_STOP_EOS,      /* a token that ends a text was drawn; it is neither fed nor handed over */
     ATTN_STOP_COUNT,    /* max_tokens were generated */
     ATTN_STOP_CONTEXT,  /* the session is full */
     ATTN_STOP_CALLBACK, /* a callback asked for it */
@@ -996,7 +1007,7 @@ typedef struct attn_generate_desc {
     size_t max_tokens;           /* 0: 100 */
     int prepend_bos;             /* begin an empty session with the beginning-of-text token */
     int allow_special; /* special tokens in the prompt count as such, not as their letters */
-    int ignore_eos;    /* go on through the end-of-text token */
+    int ignore_eos;    /* go on through tokens that end a text */
     int n_draft;       /* most tokens to draft ahead: 0: 15; negative: none. See attn_generate */
     const char *const *stop; /* end the text before any of these n_stop strings */
     size_t n_stop;
@@ -1396,7 +1407,7 @@ ATTN_API attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
  * to be folded):
  *
  *   logit[v] = sum over parts x of ((x - mean(x)) / scale * ln_final.w) · W_U[:, v]
- *              + ln_final.b · W_U[:, v]
+ *              + ln_final.b · W_U[:, v] + b_U[v]
  *
  * to float error. Quantized weights round their inputs too, so the logits of such a model are off
  * by as much. */
@@ -1410,9 +1421,9 @@ ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *direction
  * directions are [1, C], or [T, C] for one at each position. */
 ATTN_API attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                       attn_tensor parts, attn_tensor scale, attn_tensor directions);
-/* out [n]: its last term, ln_final.b · direction, for directions [n, C]. */
+/* out [n]: its last two terms for tokens [n], minus those for against [n] if that is not NULL. */
 ATTN_API attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                           attn_tensor directions);
+                                           const int32_t *tokens, const int32_t *against, size_t n);
 
 /* The logit lens (nostalgebraist 2020): the logits of a model that ended at the residual stream
  * [.., T, C]. out is [.., T, V] with `tokens` zeroed, or [.., T, n] for tokens I32 [n]. The stream
@@ -1427,19 +1438,22 @@ ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn
  *
  * Rewriting the weights without changing the log-probabilities, but for rounding. (Quantized
  * weights become f32. A product with f32 weights does not round its inputs to 8 bits.)
- * The flags have TransformerLens's names: fold_ln, center_writing_weights, center_unembed. */
+ * The flags have the names of TransformerLens's options, which its from_pretrained sets by default
+ * and does in this order. (tools/lens/refactor.h has refactor_factored_attn_matrices.) */
 
 typedef enum attn_process_flags {
     /* Folds the gain and bias of every LayerNorm into the weights that read its output: w becomes 1
-     * and b 0. These weights are then centred over their inputs, whose mean is zero. The final
-     * LayerNorm keeps a bias, b / w, because a file has no b_U: TransformerLens's b_U is that
-     * ln_final.b · W_U, and unembed.b_U stays zero. Where w is 0, both stay. */
+     * and b 0, and the logits get a bias b_U. These weights are then centred over their inputs,
+     * whose mean is zero. */
     ATTN_PROCESS_FOLD_LN = 1,
     /* The weights that write to the residual stream no longer write a mean over C, which no
      * LayerNorm would see: W_E, W_pos, W_O, b_O, W_out, b_out. */
     ATTN_PROCESS_CENTER_WRITING_WEIGHTS = 2,
-    /* W_U without its mean over V: shifts all logits of a position by the same number. */
-    ATTN_PROCESS_CENTER_UNEMBED = 4
+    /* W_U and b_U without their means over V: shifts all logits of a position by the same number. */
+    ATTN_PROCESS_CENTER_UNEMBED = 4,
+    /* Moves b_V into b_O: as a row of a pattern sums to 1, b_V always adds b_V · W_O. */
+    ATTN_PROCESS_FOLD_VALUE_BIASES = 8,
+    ATTN_PROCESS_DEFAULT = 15 /* all of these */
 } attn_process_flags;
 /* A new model, f32 and untied, which owns its memory and lives without the old one. `flags` is the
  * sum of one or more of the above; they are done in that order. *model is NULL on failure. */
@@ -1457,7 +1471,7 @@ ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn
  * takes its name only when it is whole; then its bytes are on the disk (fsync). */
 
 typedef struct attn_writer attn_writer;
-/* config: all but d_head, which follows from the rest. tokenizer: the bytes of a tokenizer section
+/* config: all but d_head, which follows from the rest; more_eos is copied. tokenizer: the bytes of a tokenizer section
  * (see the manual; they must outlive this call only), or NULL and 0. *writer is NULL on failure;
  * `path` is untouched until attn_writer_end. */
 ATTN_API attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
@@ -1465,7 +1479,7 @@ ATTN_API attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const 
                                      size_t tokenizer_size);
 /* Adds a tensor in the shape that attn_model_tensor gives it, but queries, keys and values together
  * (attn.W_QKV [C, 3C], b_QKV [3C]) and W_O as [C, C]; unembed.W_U only if the configuration is not
- * tied. dtype is the type in the file: ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4 for matrices,
+ * tied, unembed.b_U only if it has_b_U. dtype is the type in the file: ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4 for matrices,
  * ATTN_F32 for vectors and pos_embed.W_pos. x has f32 or f16 elements and any strides. Call it
  * again with the same name to add a tensor in pieces. embed.W_E, pos_embed.W_pos and vectors are
  * cut along their first dimension, other matrices along their second; each piece of a matrix but
@@ -1685,6 +1699,8 @@ struct attn_model {
     const float *w_pos;           /* [n_ctx, C] */
     attn__layer *layers;          /* [n_layer] */
     const float *ln_f_w, *ln_f_b; /* [C] */
+    const float *b_u;             /* [V], or NULL */
+    int32_t more_eos[31];         /* config.more_eos */
     attn_tokenizer *tokenizer;
     struct attn__weight *weights; /* [n_weights]: the file's list of tensors, see >>format */
     size_t n_weights;
@@ -1792,7 +1808,7 @@ static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows
 static void attn__activate(attn__worker *me, attn__pass *p, attn__rows rows);
 /* resid -> the items that asked for it */
 static void attn__copy_resid(attn__worker *me, attn__pass *p);
-/* logits = normed · W_U */
+/* logits = normed · W_U + b_U */
 static void attn__unembed(attn__worker *me, attn__pass *p);
 /* Shows an activation to its watchers. Without watchers this costs one comparison. */
 static void attn__visit(attn__worker *me, attn__pass *p, int point);
@@ -1844,7 +1860,7 @@ static void attn__forward(attn__worker *me, void *pass)
     if (p->end_layer < m->config.n_layer)
         return;
 
-    /* logits [rows that want them, V] = layernorm_final(resid) · W_U */
+    /* logits [rows that want them, V] = layernorm_final(resid) · W_U + b_U */
     attn__layernorm(me, p, ws->normed, ws->resid, m->ln_f_w, m->ln_f_b, ATTN__HOOK_LN_FINAL);
     if (!p->stopped)
         attn__unembed(me, p);
@@ -3415,7 +3431,8 @@ static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_fin
     attn__share(me, (n_vocab + 15) / 16, &first, &last);
     for (; first < last; first += step) {
         const size_t stop = first + step < last ? first + step : last;
-        attn__matmul_job job = attn__job_of(out, in, p->model->w_u, NULL);
+        const float *b_u = p->model->b_u ? p->model->b_u + first * 16 : NULL;
+        attn__matmul_job job = attn__job_of(out, in, p->model->w_u, b_u);
         job.w.data = (const unsigned char *)job.w.data + first * job.w.stride;
         job.w.n_out = (stop * 16 < n_vocab ? stop * 16 : n_vocab) - first * 16;
         p->kernels->matmul(p->kernels, &job, 0, n_final, 0, stop - first, s.pack);
@@ -3444,7 +3461,7 @@ static void attn__copy_resid(attn__worker *me, attn__pass *p)
     }
 }
 
-/* logits [rows that want them, V] = normed · W_U. Many rows of one session go straight to where
+/* logits [rows that want them, V] = normed · W_U + b_U. Many rows of one session go straight to where
  * they belong. */
 static void attn__unembed(attn__worker *me, attn__pass *p)
 {
@@ -3461,7 +3478,7 @@ static void attn__unembed(attn__worker *me, attn__pass *p)
     for (i = 0; i < p->n_items; i++) {
         in.n = out.n = attn__wanted(p, &p->items[i], &first, &out.data);
         if (in.n > 0)
-            attn__project(me, p, out, in, &p->model->w_u, NULL);
+            attn__project(me, p, out, in, &p->model->w_u, p->model->b_u);
         in.data = attn__row_at(in, in.n);
     }
 }
@@ -6408,7 +6425,7 @@ static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t 
 {
     const attn_session *s = w->session;
     ATTN__TRY(attn__draw(ctx, w, token));
-    if (!w->reason && *token == s->model->config.eos && !w->desc.ignore_eos)
+    if (!w->reason && attn_is_eos(&s->model->config, *token) && !w->desc.ignore_eos)
         w->reason = ATTN_STOP_EOS;
     w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
     if (w->reason)
@@ -9079,6 +9096,7 @@ static attn_status attn__fail_io(attn_ctx *ctx, const char *path, const char *wh
 }
 
 enum { ATTN__HEADER = 256, ATTN__ENTRY = 128 }; /* bytes */
+enum { ATTN__MORE_EOS = sizeof((attn_model *)0)->more_eos / sizeof(int32_t) };
 static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
 
 static int attn__header_is_whole(const unsigned char *header)
@@ -9165,6 +9183,8 @@ static int attn__expect(attn_model *m, int layer, attn__expected e[16])
         ATTN__WANT("ln_final.b", 0, 0, width, &m->ln_f_b, NULL);
         if (!c->tied)
             ATTN__WANT("unembed.W_U", 1, width, c->n_vocab, NULL, &m->w_u);
+        if (c->has_b_U)
+            ATTN__WANT("unembed.b_U", 0, 0, c->n_vocab, &m->b_u, NULL);
     } else {
         attn__layer *l = &m->layers[layer];
         ATTN__WANT("ln1.w", 0, 0, width, &l->ln1_w, NULL);
@@ -9285,7 +9305,9 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
     } sizes[] = {{"n_vocab", c->n_vocab, 1u << 24}, {"n_ctx", c->n_ctx, 1u << 24},
                  {"d_model", c->d_model, 1u << 24}, {"n_head", c->n_head, 1u << 24},
                  {"n_layer", c->n_layer, 1u << 16}, {"d_mlp", c->d_mlp, 1u << 24}};
-    const uint32_t version = attn__u32(h + 8);
+    static const char *const known[] = {"bit 0", "bits 0 to 2", "bits 0 to 3"};
+    const uint32_t version = attn__u32(h + 8), most_flags = version == 1 ? 1 : version == 2 ? 7 : 15;
+    const uint32_t n_more = version > 2 ? attn__u32(h + 120) : 0;
     char number[32];
     size_t i;
     for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -9301,12 +9323,12 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
     if (attn__u32(h + 12) != ATTN__HEADER)
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the header is said to have %lu bytes, not 256",
                           path, (unsigned long)attn__u32(h + 12));
-    if (attn__u32(h + 52) > (version == 1 ? 1 : 7))
+    if (attn__u32(h + 52) > most_flags)
         return attn__fail(ctx, ATTN_E_VERSION,
                           "%s: flags %lx; of version %lu, this library knows %s only. Use a newer "
                           "attn.h",
                           path, (unsigned long)attn__u32(h + 52), (unsigned long)version,
-                          version == 1 ? "bit 0" : "bits 0 to 2");
+                          known[version - 1]);
     if (version > 1 && attn__u32(h + 68) > ATTN_ACT_SILU)
         return attn__fail(ctx, ATTN_E_VERSION,
                           "%s: the activation function is %lu; this library knows 0 (gelu by "
@@ -9322,6 +9344,18 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
                           "%s: the ids that begin and end a text are %ld and %ld; expected ids "
                           "below n_vocab, %lu, or -1 for none",
                           path, (long)c->bos, (long)c->eos, (unsigned long)c->n_vocab);
+    if (n_more > (c->eos < 0 ? 0 : ATTN__MORE_EOS))
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: %lu further ids end a text; expected at most 31, and none without "
+                          "a first",
+                          path, (unsigned long)n_more);
+    for (i = 0; i < n_more; i++)
+        if (attn__u32(h + 124 + 4 * i) >= c->n_vocab)
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "%s: further id %llu that ends a text is %ld; expected one below "
+                              "n_vocab, %lu",
+                              path, ATTN__LLU(i), (long)(int32_t)attn__u32(h + 124 + 4 * i),
+                              (unsigned long)c->n_vocab);
     return ATTN_OK;
 }
 
@@ -9331,7 +9365,7 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
 {
     const unsigned char *h = m->bytes;
     attn_config *c = &m->config;
-    uint32_t eps_bits;
+    uint32_t eps_bits, i;
     if (m->size < 8 || memcmp(h, attn__magic, 8) != 0)
         return attn__fail(ctx, ATTN_E_FORMAT,
                           m->size == 0 ? "%s: the file is empty; expected an .attn file"
@@ -9344,10 +9378,10 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "%s: the file ends in its header, after %llu of 256 bytes", path,
                           ATTN__LLU(m->size));
-    if (attn__u32(h + 8) < 1 || attn__u32(h + 8) > 2)
+    if (attn__u32(h + 8) < 1 || attn__u32(h + 8) > 3)
         return attn__fail(
             ctx, ATTN_E_VERSION,
-            "%s: format version %lu; this library reads versions 1 and 2. Use a newer attn.h "
+            "%s: format version %lu; this library reads versions 1 to 3. Use a newer attn.h "
             "or convert again",
             path, (unsigned long)attn__u32(h + 8));
     if (!attn__header_is_whole(h))
@@ -9375,7 +9409,13 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     c->scale_attn_by_inverse_layer_idx = (int)(attn__u32(h + 52) >> 2 & 1);
     c->bos = (int32_t)attn__u32(h + 56);
     c->eos = (int32_t)attn__u32(h + 60);
-    return attn__check_config(ctx, h, c, path);
+    c->has_b_U = (int)(attn__u32(h + 52) >> 3 & 1);
+    ATTN__TRY(attn__check_config(ctx, h, c, path));
+    c->n_more_eos = attn__u32(h + 8) > 2 ? attn__u32(h + 120) : 0;
+    c->more_eos = c->n_more_eos ? m->more_eos : NULL;
+    for (i = 0; i < c->n_more_eos; i++)
+        m->more_eos[i] = (int32_t)attn__u32(h + 124 + 4 * i);
+    return ATTN_OK;
 }
 
 /* Reserved bytes and the padding between sections must be zero. */
@@ -9469,7 +9509,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     size_t i;
     if (attn__u32(h + 8) == 1)
         ATTN__TRY(attn__check_zeros(ctx, m, path, 68, 72));
-    ATTN__TRY(attn__check_zeros(ctx, m, path, 120, 248));
+    ATTN__TRY(attn__check_zeros(ctx, m, path, attn__u32(h + 8) > 2 ? 124 + 4 * m->config.n_more_eos : 120, 248));
     if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__ENTRY ||
         !attn__lies_within(table, table_size, m->size))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tensor table does not fit into the file",
@@ -9692,6 +9732,15 @@ ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
 {
     return model ? &model->config : NULL;
 }
+ATTN__DEF int attn_is_eos(const attn_config *config, int32_t token)
+{
+    uint32_t i;
+    if (!config || token < 0)
+        return 0;
+    for (i = 0; i < config->n_more_eos && config->more_eos[i] != token;)
+        i++;
+    return token == config->eos || i < config->n_more_eos;
+}
 ATTN__DEF const attn_tokenizer *attn_model_tokenizer(const attn_model *model)
 {
     return model ? model->tokenizer : NULL;
@@ -9743,7 +9792,7 @@ static int attn__find_source(const attn_model *m, const char *name, attn__source
     const int by_head = (last[0] == 'W' || last[0] == 'b') && last[1] == '_';
     memset(s, 0, sizeof *s);
     s->n_step = 1;
-    if (strcmp(name, "unembed.b_U") == 0) {
+    if (strcmp(name, "unembed.b_U") == 0 && !m->b_u) {
         s->shape = attn_shape1(c->n_vocab);
         return 1;
     }
@@ -14512,22 +14561,42 @@ ATTN__CALLER attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const
     return status;
 }
 
-ATTN__CALLER attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
-                                               const attn_model *model, attn_tensor directions)
+/* Of tokens, less those of others, if there are any. */
+typedef struct attn__biases {
+    const float *b_u;
+    const int32_t *tokens, *against;
+} attn__biases;
+
+static void attn__row_bias(float *out, const float *x, size_t n, const attn__row_args *args)
 {
-    static const char op[] = "attn_bias_logit_attrs";
+    const attn__biases *b = (const attn__biases *)args->more;
+    attn__row_dot(out, x, n, args);
+    if (b->b_u)
+        *out += b->b_u[b->tokens[args->row]] - (b->against ? b->b_u[b->against[args->row]] : 0);
+}
+
+ATTN__CALLER attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
+                                               const attn_model *model, const int32_t *tokens,
+                                               const int32_t *against, size_t n)
+{
     attn__row_args args = attn__args(0);
-    ATTN__TRY(attn__need_layer(ctx, op, model, 0));
-    ATTN__TRY(attn__need_shape(ctx, op, "directions", &directions,
-                               attn_shape2(directions.shape[0], model->config.d_model)));
+    attn__biases biases = {NULL, tokens, against};
+    attn_tensor directions = ATTN_ZERO;
+    attn_status status;
+    ATTN__TRY(attn_logit_directions(ctx, &directions, model, tokens, against, n));
+    biases.b_u = model->b_u;
+    args.more = &biases;
     args.w = model->ln_f_b;
-    return attn__each_row(ctx, op, out, directions, ATTN__A_NUMBER, attn__row_dot, args);
+    status = attn__each_row(ctx, "attn_bias_logit_attrs", out, directions, ATTN__A_NUMBER,
+                            attn__row_bias, args);
+    attn_tensor_free(ctx, &directions);
+    return status;
 }
 
 /* ---- the logit lens ---- */
 
-/* out [rows, n_out] = x [rows, C] · W_U's columns from `first` on, a multiple of 16, straight from
- * the model's panels */
+/* out [rows, n_out] = x [rows, C] · W_U + b_U, of its columns from `first` on, a multiple of 16,
+ * straight from the model's panels */
 static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model *model,
                                      const float *x, size_t rows, size_t first, size_t n_out)
 {
@@ -14541,6 +14610,7 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     ATTN__TRY_MEMORY(u.packs);
     u.job =
         attn__job(out, n_out, x, (ptrdiff_t)width, attn__columns(model->w_u, first, n_out), rows);
+    u.job.bias = model->b_u ? model->b_u + first : NULL;
     if (rows > 0)
         attn__parallel(n_threads, attn__product_body, &u);
     attn__scratch_free(&scratch);
@@ -14663,7 +14733,7 @@ static uint64_t attn__next_section(uint64_t end)
 /* The number of tensors outside the blocks, in each block, and of all. */
 static uint32_t attn__n_outside(const attn_config *c)
 {
-    return c->tied ? 4 : 5;
+    return (c->tied ? 4u : 5u) + (c->has_b_U ? 1 : 0);
 }
 enum { ATTN__PER_BLOCK = 12 };
 static uint32_t attn__n_tensors(const attn_config *c)
@@ -14676,11 +14746,11 @@ static void attn__put_config(unsigned char *h, const attn_config *c)
 {
     const uint32_t n_tensors = attn__n_tensors(c), act_fn = (uint32_t)c->act_fn;
     const uint32_t flags = (c->tied ? 1u : 0u) | (c->unscaled_attn ? 2u : 0u) |
-                           (c->scale_attn_by_inverse_layer_idx ? 4u : 0u);
-    uint32_t eps_bits;
+                           (c->scale_attn_by_inverse_layer_idx ? 4u : 0u) | (c->has_b_U ? 8u : 0u);
+    uint32_t eps_bits, i;
     memcpy(&eps_bits, &c->ln_eps, sizeof eps_bits);
     memcpy(h, attn__magic, sizeof attn__magic);
-    attn__put_u32(h + 8, flags > 1 || act_fn ? 2 : 1);
+    attn__put_u32(h + 8, flags > 7 || c->n_more_eos ? 3 : flags > 1 || act_fn ? 2 : 1);
     attn__put_u32(h + 12, ATTN__HEADER);
     attn__put_u32(h + 24, c->n_vocab);
     attn__put_u32(h + 28, c->n_ctx);
@@ -14696,6 +14766,9 @@ static void attn__put_config(unsigned char *h, const attn_config *c)
     attn__put_u32(h + 68, act_fn);
     attn__put_u64(h + 72, ATTN__HEADER);
     attn__put_u64(h + 80, (uint64_t)n_tensors * ATTN__ENTRY);
+    attn__put_u32(h + 120, c->n_more_eos);
+    for (i = 0; i < c->n_more_eos && i < ATTN__MORE_EOS; i++)
+        attn__put_u32(h + 124 + 4 * i, (uint32_t)c->more_eos[i]);
 }
 
 static void attn__put_tokenizer(unsigned char *h, uint64_t offset, uint64_t size, uint64_t checksum)
@@ -14807,6 +14880,8 @@ ATTN__CALLER attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, co
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_config, config));
     if (tokenizer_size > 0)
         ATTN__TRY(attn__need_given(ctx, "attn_writer_new", "tokenizer", tokenizer));
+    if (config->n_more_eos > 0)
+        ATTN__TRY(attn__need_given(ctx, "attn_writer_new", "more_eos", config->more_eos));
     c = *config;
     attn__put_config(header, &c);
     ATTN__TRY(attn__check_config(ctx, header, &c, shown));
@@ -15102,7 +15177,8 @@ static void attn__lay_tensor(attn__image *m, unsigned char *entry, int layer, ui
     attn__join_name(name, layer, from->name);
     attn__put_entry(entry, name, ATTN_F32, from, offset, size);
     if (!from->is_panels) {
-        memcpy(data, *from->rows, (size_t)size);
+        if (*from->rows) /* else zeros: the old model has no b_U */
+            memcpy(data, *from->rows, (size_t)size);
         *to->rows = data;
         return;
     }
@@ -15198,19 +15274,18 @@ static void attn__fold_ln(const attn__panels *w, const float *b, const float *ln
     }
 }
 
-/* The same for the unembedding, which has no bias that could take the LayerNorm's. */
-static void attn__fold_final(attn_model *m)
+/* b_O + b_V · W_O */
+static void attn__fold_values(const attn__layer *l)
 {
+    float *const b_v = attn__rows_of(l->b_qkv) + 2 * l->w_o.n_in, *const b_o = attn__rows_of(l->b_o);
     size_t k, n;
-    for (k = 0; k < m->w_u.n_in; k++) {
-        float *gain = attn__rows_of(m->ln_f_w) + k, *bias = attn__rows_of(m->ln_f_b) + k;
-        if (*gain == 0 || !(fabsf(*bias / *gain) <= FLT_MAX))
-            continue;
-        for (n = 0; n < m->w_u.n_out; n++)
-            *attn__weight_at(&m->w_u, k, n) *= *gain;
-        *bias /= *gain;
-        *gain = 1;
+    for (n = 0; n < l->w_o.n_out; n++) {
+        double bias = (double)b_o[n];
+        for (k = 0; k < l->w_o.n_in; k++)
+            bias = fma((double)b_v[k], (double)*attn__weight_at(&l->w_o, k, n), bias);
+        b_o[n] = (float)bias;
     }
+    memset(b_v, 0, l->w_o.n_in * sizeof *b_v);
 }
 
 static void attn__center_vector(float *x, size_t n)
@@ -15252,7 +15327,7 @@ static void attn__rewrite(attn_model *m, unsigned flags)
         attn__fold_ln(&l->w_in, l->b_in, l->ln2_w, l->ln2_b);
     }
     if (flags & ATTN_PROCESS_FOLD_LN)
-        attn__fold_final(m);
+        attn__fold_ln(&m->w_u, m->b_u, m->ln_f_w, m->ln_f_b);
     for (i = 0; i < m->config.n_layer && (flags & ATTN_PROCESS_CENTER_WRITING_WEIGHTS); i++) {
         const attn__layer *l = &m->layers[i];
         attn__center_panels(&l->w_o, 0);
@@ -15265,8 +15340,13 @@ static void attn__rewrite(attn_model *m, unsigned flags)
         for (i = 0; i < m->config.n_ctx; i++)
             attn__center_vector(attn__rows_of(m->w_pos) + i * width, width);
     }
-    if (flags & ATTN_PROCESS_CENTER_UNEMBED)
+    if (flags & ATTN_PROCESS_CENTER_UNEMBED) {
         attn__center_panels(&m->w_u, 0);
+        if (m->b_u)
+            attn__center_vector(attn__rows_of(m->b_u), m->config.n_vocab);
+    }
+    for (i = 0; i < m->config.n_layer && (flags & ATTN_PROCESS_FOLD_VALUE_BIASES); i++)
+        attn__fold_values(&m->layers[i]);
 }
 
 /* Measures the new file, lays the tensors into an image of it as f32, rewrites them there, and
@@ -15280,15 +15360,15 @@ ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
     uint64_t size;
     ATTN__TRY(attn__need_place(ctx, "attn_process_weights", "place for the model", model));
     ATTN__TRY(attn__need_layer(ctx, "attn_process_weights", from, 0));
-    if (flags == 0 || flags > (ATTN_PROCESS_FOLD_LN | ATTN_PROCESS_CENTER_WRITING_WEIGHTS |
-                               ATTN_PROCESS_CENTER_UNEMBED))
+    if (flags == 0 || flags > ATTN_PROCESS_DEFAULT)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_process_weights: flags are %u; expected a sum of "
                           "ATTN_PROCESS_FOLD_LN, ATTN_PROCESS_CENTER_WRITING_WEIGHTS, "
-                          "ATTN_PROCESS_CENTER_UNEMBED",
+                          "ATTN_PROCESS_CENTER_UNEMBED, ATTN_PROCESS_FOLD_VALUE_BIASES",
                           flags);
     m.old = *from;
     m.old.config.tied = 0;
+    m.old.config.has_b_U |= (flags & ATTN_PROCESS_FOLD_LN) != 0;
     m.made.config = m.old.config;
     m.made.layers = ATTN__NEW(ctx, attn__layer, from->config.n_layer, "layers");
     ATTN__TRY_MEMORY(m.made.layers);

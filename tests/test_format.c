@@ -246,11 +246,11 @@ static void add_tokenizer(image *m)
     put_u64(m->data + 104, m->tokenizer_size);
 }
 
-static image build(int tied, int is_half)
+static image build_as(int tied, int is_half, int has_b_U)
 {
     static const unsigned char magic[8] = {0x89, 0x41, 0x54, 0x54, 0x4E, 0x0D, 0x0A, 0x1A};
     static const uint32_t numbers[] = {V, CTX, C, HEADS, LAYERS, F, 0x3727C5AC /* 1e-5 */};
-    const size_t n_tensors = 4 + 12 * LAYERS + !tied;
+    const size_t n_tensors = 4 + 12 * LAYERS + (tied ? 0u : 1u) + (has_b_U ? 1u : 0u);
     image m;
     char name[64];
     size_t i;
@@ -258,11 +258,11 @@ static image build(int tied, int is_half)
     m.data += (64 - (uintptr_t)m.data % 64) % 64;
     memset(m.data, 0, MOST);
     memcpy(m.data, magic, 8);
-    put_u32(m.data + 8, 1);
+    put_u32(m.data + 8, has_b_U ? 3 : 1);
     put_u32(m.data + 12, HEADER);
     for (i = 0; i < 7; i++)
         put_u32(m.data + 24 + 4 * i, numbers[i]);
-    put_u32(m.data + 52, tied != 0);
+    put_u32(m.data + 52, (tied != 0) + 8 * (uint32_t)has_b_U);
     put_u32(m.data + 56, V - 1);
     put_u32(m.data + 60, 0xFFFFFFFF);
     put_u32(m.data + 64, (uint32_t)n_tensors);
@@ -295,9 +295,16 @@ static image build(int tied, int is_half)
     add(&m, "ln_final.b", 0, C, 0, 0);
     if (!tied)
         add(&m, "unembed.W_U", C, V, 1, is_half);
+    if (has_b_U)
+        add(&m, "unembed.b_U", 0, V, 0, 0);
     put_u64(m.data + 16, m.size);
     seal(&m);
     return m;
+}
+
+static image build(int tied, int is_half)
+{
+    return build_as(tied, is_half, 0);
 }
 
 /* ---- opening ---- */
@@ -559,9 +566,9 @@ TEST(flips)
                 continue;
             m.data[at] ^= (unsigned char)(1u << bit);
             status = try_open(&ctx, m.data, m.size, 0);
-            wanted = at < 8 || is_padding(&m, at) ? ATTN_E_FORMAT
-                     : at < 12                    ? ATTN_E_VERSION
-                                                  : ATTN_E_CHECKSUM;
+            wanted = at < 8 || is_padding(&m, at)       ? ATTN_E_FORMAT
+                     : at < 12 && (at != 8 || bit != 1) ? ATTN_E_VERSION /* 1 ^ 2 is one too */
+                                                        : ATTN_E_CHECKSUM;
             n_unseen += status == ATTN_OK;
             CHECKF(status == wanted, "byte %llu, bit %llu: %s (%s)", LLU(at), LLU(bit),
                    attn_status_name(status), ctx.message);
@@ -672,8 +679,8 @@ static int may_differ(size_t at, uint64_t value)
     float eps;
     memcpy(&eps, &low, 4);
     switch (at) {
-    case 8: /* version: this file is the same in both */
-        return low == 1 || low == 2;
+    case 8: /* version: this file is the same in all */
+        return low >= 1 && low <= 3;
     case 36: /* heads */
         return low == 1 || low == 2 || low == 3 || low == 6;
     case 48: /* epsilon */
@@ -711,8 +718,8 @@ TEST(lies_in_the_header)
                        ctx.message);
         }
     }
-    CHECK(lie(&ctx, &m, 8, 4, 3) == ATTN_E_VERSION && strstr(ctx.message, "version 3"));
-    CHECK(strstr(ctx.message, "versions 1 and 2"));
+    CHECK(lie(&ctx, &m, 8, 4, 4) == ATTN_E_VERSION && strstr(ctx.message, "version 4"));
+    CHECK(strstr(ctx.message, "versions 1 to 3"));
     CHECK(lie(&ctx, &m, 48, 4, 0x7FC00000) == ATTN_E_FORMAT); /* NaN */
     CHECK(lie(&ctx, &m, 48, 4, 0x7F800000) == ATTN_E_FORMAT); /* infinite */
     CHECK(lie(&ctx, &m, 48, 4, 0x3F800001) == ATTN_E_FORMAT &&
@@ -1050,26 +1057,31 @@ TEST(reserved_bytes)
     pool_clear();
 }
 
-/* What version 2 adds is read, and nothing beyond it; in version 1 the same bytes mean nothing. */
-TEST(version_2)
+/* What a version adds is read, and nothing beyond it; in those before it the bytes mean nothing. */
+TEST(versions)
 {
+    static const uint32_t most_flags[] = {1, 7, 15};
+    static const char *const known[] = {"knows bit 0 only", "knows bits 0 to 2 only",
+                                        "knows bits 0 to 3 only"};
     attn_ctx ctx = alone();
     image m = build(0, 0);
     uint32_t flags, act_fn, version;
-    for (version = 1; version <= 2; version++)
-        for (flags = 0; flags <= 8; flags++)
+    for (version = 1; version <= 3; version++)
+        for (flags = 0; flags <= 16; flags++)
             for (act_fn = 0; act_fn <= 4; act_fn++) {
                 attn_model *model = NULL;
                 put_u32(m.data + 8, version);
                 put_u32(m.data + 52, flags);
                 put_u32(m.data + 68, act_fn);
                 seal(&m);
-                if (flags > (version == 1 ? 1 : 7)) {
-                    REFUSED(ATTN_E_VERSION, version == 1 ? "knows bit 0 only" : "flags 8; of v", m);
+                if (flags > most_flags[version - 1]) {
+                    REFUSED(ATTN_E_VERSION, known[version - 1], m);
                 } else if (version == 1 && act_fn > 0 && !(flags & 1)) {
                     REFUSED(ATTN_E_FORMAT, "byte 68 is padding", m);
-                } else if (act_fn > 3 && version == 2) {
+                } else if (act_fn > 3 && version > 1) {
                     REFUSED(ATTN_E_VERSION, "the activation function is 4", m);
+                } else if ((flags & 9) == 8) {
+                    REFUSED(ATTN_E_FORMAT, "unembed.b_U is missing", m);
                 } else if (!(flags & 1) /* the file has an unembedding of its own */ &&
                            OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, NULL))) {
                     const attn_config *c = attn_model_config(model);
@@ -1080,6 +1092,160 @@ TEST(version_2)
                 }
                 attn_model_close(model);
             }
+    pool_clear();
+}
+
+/* Further tokens that end a text: as many as there is room for, all of the vocabulary. */
+TEST(more_eos)
+{
+    enum { N_MORE = 120, MORE = 124, EOS = 60 };
+    attn_ctx ctx = alone();
+    image m = build(0, 0);
+    attn_model *model = NULL;
+    const attn_config *c;
+    int32_t id;
+    uint32_t n;
+    put_u32(m.data + 8, 3);
+    for (n = 0; n <= 31; n++) {
+        put_u32(m.data + EOS, 7);
+        put_u32(m.data + N_MORE, n);
+        if (n > 0)
+            put_u32(m.data + MORE + 4 * (n - 1), V - n);
+        seal(&m);
+        if (!OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, NULL)))
+            continue;
+        c = attn_model_config(model);
+        CHECK(c->eos == 7 && c->n_more_eos == n && (c->more_eos != NULL) == (n > 0));
+        for (id = -2; id < V + 2; id++)
+            CHECKF(attn_is_eos(c, id) == (id == 7 || (id >= V - (int32_t)n && id < V)),
+                   "token %ld of %lu", (long)id, (unsigned long)n);
+        attn_model_close(model);
+        if (n == 0 || n == 31)
+            continue;
+        put_u32(m.data + N_MORE, n - 1); /* an id beyond the list */
+        seal(&m);
+        REFUSED(ATTN_E_FORMAT, "must be zero", m);
+    }
+    CHECK(attn_is_eos(NULL, 7) == 0);
+    put_u32(m.data + N_MORE, 32);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "32 further ids end a text; expected at most 31", m);
+    put_u32(m.data + N_MORE, 31);
+    put_u32(m.data + EOS, 0xFFFFFFFF);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "none without a first", m);
+    put_u32(m.data + EOS, 7);
+    put_u32(m.data + MORE + 4 * 2, V);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "further id 2 that ends a text is 270; expected one below", m);
+    put_u32(m.data + MORE + 4 * 2, 5);
+    put_u32(m.data + 8, 2);
+    seal(&m);
+    REFUSED(ATTN_E_FORMAT, "must be zero", m);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+static int force(float *logits, const attn_session *session, void *user)
+{
+    (void)session;
+    logits[*(const int32_t *)user] = 1e9f;
+    return 0;
+}
+
+/* Each of the tokens that end a text ends one, and no other does. */
+TEST(texts_end_at_any_of_them)
+{
+    static const int32_t first = 1;
+    attn_ctx ctx = alone();
+    image m = build(0, 0);
+    attn_model *model = NULL;
+    int32_t id;
+    put_u32(m.data + 8, 3);
+    put_u32(m.data + 60, 7);
+    put_u32(m.data + 120, 2);
+    put_u32(m.data + 124, 0);
+    put_u32(m.data + 128, V - 1);
+    seal(&m);
+    if (!OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, NULL)))
+        return;
+    for (id = 0; id < 2 * V; id++) {
+        attn_session *session = session_on(&ctx, model, 0, 0);
+        const int32_t forced = id % V;
+        const int ends = forced == 7 || forced == 0 || forced == V - 1;
+        attn_generation made = {0};
+        attn_generate_desc d = {.max_tokens = 2, .prompt_ids = &first, .n_prompt_ids = 1};
+        d.ignore_eos = id >= V;
+        d.logits_fn = force;
+        d.logits_user = (void *)(uintptr_t)&forced;
+        OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
+        CHECKF(made.reason == (ends && id < V ? ATTN_STOP_EOS : ATTN_STOP_COUNT) &&
+                   made.n_ids == (ends && id < V ? 0 : 2),
+               "token %ld: %s", (long)forced, attn_stop_reason_name(made.reason));
+        attn_session_free(session);
+    }
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* ---- b_U ---- */
+
+/* The manual adds a bias at the end, so the logits are those without it and one addition more: one
+ * session's rows or several sessions', all tokens or some, and in the logit lens. */
+TEST(a_bias_of_logits)
+{
+    static const int32_t tokens[] = {3, 260, 17, 90};
+    attn_ctx ctx = alone();
+    attn_model *with = NULL, *without = NULL;
+    attn_tensor b_u = {0}, none = {0};
+    int tied, is_half;
+    for (tied = 0; tied < 2; tied++)
+        for (is_half = 0; is_half < 2; is_half++) {
+            const image m = build_as(tied, is_half, 1), plain = build_as(tied, is_half, 0);
+            float together[2][V];
+            attn_workspace *ws = NULL;
+            attn_session *sessions[2] = {NULL, NULL};
+            attn_feed_item items[2] = {{0}, {0}};
+            size_t i, t, wrong = 0;
+            float *got, *want;
+            if (!OK(&ctx, attn_model_open_memory(&ctx, &with, m.data, m.size, NULL)) ||
+                !OK(&ctx, attn_model_open_memory(&ctx, &without, plain.data, plain.size, NULL)))
+                return;
+            CHECK(attn_model_config(with)->has_b_U && !attn_model_config(without)->has_b_U);
+            OK(&ctx, attn_model_tensor(&ctx, &b_u, with, "unembed.b_U"));
+            OK(&ctx, attn_model_tensor(&ctx, &none, without, "unembed.b_U"));
+            got = logits_of(&ctx, with, 0, tokens, 4, 4);
+            want = logits_of(&ctx, without, 0, tokens, 4, 4);
+            OK(&ctx, attn_workspace_new(&ctx, &ws, with, NULL));
+            for (i = 0; i < 2; i++) {
+                const attn_session_desc desc = {.workspace = ws};
+                OK(&ctx, attn_session_new(&ctx, &sessions[i], with, &desc));
+                items[i].session = sessions[i];
+                items[i].tokens = tokens;
+                items[i].n_tokens = 2 + i;
+            }
+            OK(&ctx, attn_feed_batch(&ctx, items, 2));
+            for (i = 0; i < 2; i++)
+                memcpy(together[i], attn_logits(sessions[i]), sizeof together[i]);
+            for (i = 0; i < V; i++) {
+                const float b = attn_get1(b_u, i);
+                wrong += b != value_at(m.n_tensors - 1, 0, i) || attn_get1(none, i) != 0;
+                for (t = 0; t < 4; t++)
+                    wrong += got[t * V + i] != want[t * V + i] + b;
+                for (t = 0; t < 2; t++)
+                    wrong += together[t][i] != want[(t + 1) * V + i] + b;
+            }
+            CHECKF(wrong == 0, "%zu numbers are wrong", wrong);
+            attn_session_free(sessions[0]);
+            attn_session_free(sessions[1]);
+            attn_workspace_free(ws);
+            attn_model_close(with);
+            attn_model_close(without);
+            attn_tensor_free(&ctx, &b_u);
+            attn_tensor_free(&ctx, &none);
+        }
+    attn_ctx_free(&ctx);
     pool_clear();
 }
 
@@ -1327,7 +1493,7 @@ static void add_in_pieces(attn_ctx *ctx, attn_writer *writer, const attn_tensor_
 }
 
 /* A model whose tensors are written one by one is the same file, whole tensors or pieces. */
-TEST(written_again)
+static void write_again(const char *path)
 {
     attn_ctx ctx = alone();
     attn_model *model = NULL;
@@ -1335,8 +1501,8 @@ TEST(written_again)
     attn_tensor_info info;
     size_t size, i;
     int in_pieces;
-    unsigned char *file = test_read(PLAIN, &size);
-    if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, PLAIN, NULL)))
+    unsigned char *file = test_read(path, &size);
+    if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         return;
     for (in_pieces = 0; in_pieces < 2; in_pieces++) {
         if (!OK(&ctx, attn_writer_new(&ctx, &writer, WRITTEN, attn_model_config(model),
@@ -1354,7 +1520,7 @@ TEST(written_again)
         OK(&ctx, attn_writer_end(&ctx, writer));
         FAILS(&ctx, ATTN_E_ARGUMENT, "finished already", attn_writer_end(&ctx, writer));
         attn_writer_free(writer);
-        CHECK(test_same_file(WRITTEN, PLAIN));
+        CHECK(test_same_file(WRITTEN, path));
         remove(WRITTEN);
     }
     free(file);
@@ -1362,11 +1528,37 @@ TEST(written_again)
     attn_ctx_free(&ctx);
 }
 
+TEST(written_again)
+{
+    const char *const path = test_tmp("format-v3.attn");
+    image m = build_as(0, 1, 1);
+    write_again(PLAIN);
+    test_write(path, m.data, m.size);
+    write_again(path);
+    put_u32(m.data + 60, 4); /* and further tokens that end a text */
+    put_u32(m.data + 120, 2);
+    put_u32(m.data + 124, 9);
+    put_u32(m.data + 128, 8);
+    seal(&m);
+    test_write(path, m.data, m.size);
+    write_again(path);
+    m = build(1, 0); /* those alone */
+    put_u32(m.data + 8, 3);
+    put_u32(m.data + 60, 4);
+    put_u32(m.data + 120, 1);
+    put_u32(m.data + 124, 9);
+    seal(&m);
+    test_write(path, m.data, m.size);
+    write_again(path);
+    pool_clear();
+}
+
 /* What does not belong is refused, and an unfinished file leaves nothing behind. */
 TEST(not_written)
 {
     attn_ctx ctx = alone();
     attn_config config = {0};
+    static const int32_t many[32] = {0};
     attn_writer *writer = NULL;
     attn_tensor table, narrow, row;
     memset(&table, 0, sizeof table);
@@ -1399,6 +1591,16 @@ TEST(not_written)
     FAILS(&ctx, ATTN_E_VERSION, "the activation function is 4",
           attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.act_fn = ATTN_ACT_GELU_TANH;
+    config.eos = 1;
+    config.n_more_eos = 1;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no more_eos",
+          attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+    config.more_eos = many;
+    config.n_more_eos = 32;
+    FAILS(&ctx, ATTN_E_FORMAT, "32 further ids",
+          attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+    config.n_more_eos = 0;
+    config.eos = -1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", attn_writer_end(&ctx, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no writer",
           attn_writer_add(&ctx, NULL, "ln_final.w", ATTN_F32, row));

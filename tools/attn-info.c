@@ -46,6 +46,7 @@ static void print_config(const attn_model *model)
     static const char *const act_fns[] = {"gelu, by tanh", "gelu, by erf", "relu", "silu"};
     const attn_config *c = attn_model_config(model);
     const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
+    uint32_t i;
     printf("configuration\n");
     printf("  %-18s %lu\n", "layers", (unsigned long)c->n_layer);
     printf("  %-18s %lu of %lu\n", "heads", (unsigned long)c->n_head, (unsigned long)c->d_head);
@@ -57,9 +58,12 @@ static void print_config(const attn_model *model)
     printf("  %-18s %s\n", "activation", act_fns[c->act_fn]);
     printf("  %-18s %s%s\n", "scores", c->unscaled_attn ? "not scaled" : "over sqrt(d_head)",
            c->scale_attn_by_inverse_layer_idx ? ", over layer + 1" : "");
-    printf("  %-18s %s\n", "unembedding", c->tied ? "tied to embedding" : "of its own");
+    printf("  %-18s %s%s\n", "unembedding", c->tied ? "tied to embedding" : "of its own",
+           c->has_b_U ? ", with a bias" : "");
     print_token("beginning of text", c->bos, tokenizer);
     print_token("end of text", c->eos, tokenizer);
+    for (i = 0; i < c->n_more_eos; i++)
+        print_token("or", c->more_eos[i], tokenizer);
 }
 
 /* Counts from the file's own tokenizer section; the model has checked it. */

@@ -105,7 +105,8 @@ class _attn_config(ctypes.Structure):
     _fields_ = [("n_vocab", c_uint32), ("n_ctx", c_uint32), ("d_model", c_uint32), ("n_head", c_uint32),
                 ("n_layer", c_uint32), ("d_mlp", c_uint32), ("d_head", c_uint32), ("ln_eps", c_float),
                 ("tied", c_int), ("bos", c_int32), ("eos", c_int32), ("act_fn", c_int), ("unscaled_attn", c_int),
-                ("scale_attn_by_inverse_layer_idx", c_int), ("reserved", c_uint64 * 3)]
+                ("scale_attn_by_inverse_layer_idx", c_int), ("has_b_U", c_int), ("n_more_eos", c_uint32),
+                ("more_eos", ctypes.POINTER(c_int32)), ("reserved", c_uint64 * 1)]
 
 
 class _attn_model_desc(ctypes.Structure):
@@ -545,6 +546,8 @@ class Config:
     act_fn: str  # gelu_new in GPT-2; gelu, relu or silu in its relatives
     unscaled_attn: bool  # scores are not divided by sqrt(d_head)
     scale_attn_by_inverse_layer_idx: bool
+    has_b_U: bool  # logits have a bias
+    more_eos: tuple[int, ...]  # further tokens that end a text
 
 
 class Scores(NamedTuple):
@@ -675,7 +678,8 @@ class Model(_Closing):
         self.config = Config(c.n_vocab, c.n_ctx, c.d_model, c.n_head, c.n_layer, c.d_mlp, c.d_head, c.ln_eps,
                              bool(c.tied), c.bos if c.bos >= 0 else None, c.eos if c.eos >= 0 else None,
                              _ACTIVATIONS[c.act_fn], bool(c.unscaled_attn),
-                             bool(c.scale_attn_by_inverse_layer_idx))
+                             bool(c.scale_attn_by_inverse_layer_idx), bool(c.has_b_U),
+                             tuple(c.more_eos[:c.n_more_eos]))
 
     def close(self) -> None:
         """Ends its use. Sessions that are open go on."""
@@ -844,11 +848,11 @@ class Model(_Closing):
         return _array_of(ctx, out)
 
     def process_weights(self, *, fold_ln: bool = True, center_writing_weights: bool = True,
-                        center_unembed: bool = True) -> Model:
+                        center_unembed: bool = True, fold_value_biases: bool = True) -> Model:
         """A new model with the same log-probabilities and simpler weights, as TransformerLens makes them."""
         pointer, model = c_void_p(), Model.__new__(Model)
         self._context().run(_lib.attn_process_weights, byref(pointer), self._handle,
-                            fold_ln + 2 * center_writing_weights + 4 * center_unembed)
+                            fold_ln + 2 * center_writing_weights + 4 * center_unembed + 8 * fold_value_biases)
         model.threads, model._isa = self.threads, self._isa
         model._adopt(pointer)
         return model
@@ -1381,7 +1385,9 @@ class Generation(Iterator[str]):
                  stop: Union[str, Iterable[str]], prepend_bos: bool, ignore_eos: bool,
                  logits_fn: Optional[Callable[[Array], None]]) -> None:
         self.ids, self.text, self.reason = [], "", "none"
-        self._session, self._max_tokens, self._ignore_eos, self._logits_fn = session, max_tokens, ignore_eos, logits_fn
+        self._session, self._max_tokens, self._logits_fn = session, max_tokens, logits_fn
+        config = session.model.config
+        self._eos = () if ignore_eos else (config.eos, *config.more_eos)
         self._sampler = sampling if isinstance(sampling, Sampler) else Sampler(session.model, sampling)
         self._stops = [stop] if isinstance(stop, str) else list(stop)
         if not all(self._stops):
@@ -1425,7 +1431,7 @@ class Generation(Iterator[str]):
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while self.reason == "none":
             token = self._draw()
-            if token == session.model.config.eos and not self._ignore_eos:
+            if token in self._eos:
                 self.reason = "end of text"
                 break
             is_full = len(session) == session.capacity

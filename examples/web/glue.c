@@ -513,7 +513,7 @@ int glue_attribute(const attn_model *model, const float *parts, size_t n, float 
     ctx.status = ATTN_OK;
     if (attn_logit_directions(&ctx, &direction, model, &token, NULL, 1) == ATTN_OK &&
         attn_logit_attrs(&ctx, &shares, model, x, s, direction) == ATTN_OK &&
-        attn_bias_logit_attrs(&ctx, &bias, model, direction) == ATTN_OK) {
+        attn_bias_logit_attrs(&ctx, &bias, model, &token, NULL, 1) == ATTN_OK) {
         memcpy(out, shares.data, n * sizeof *out);
         out[n] = attn_get1(bias, 0);
     }

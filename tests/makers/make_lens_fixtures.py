@@ -218,7 +218,10 @@ def reworked(name, c, w):
     folded = b["W_in"] * b["ln2_w"][:, None]
     add(f"{name}.folded.W_in", (folded - folded.mean(0))[:ROWS])
     add(f"{name}.folded.b_in", b["b_in"] + b["ln2_b"] @ b["W_in"])
-    add(f"{name}.folded.W_U", (w.W_U * w.lnf_w[:, None])[:ROWS])
+    folded = w.W_U * w.lnf_w[:, None]
+    add(f"{name}.folded.W_U", (folded - folded.mean(0))[:ROWS])
+    add(f"{name}.folded.b_U", w.lnf_b @ w.W_U)
+    add(f"{name}.values.b_O", b["b_O"] + np.einsum("hd,hdc->c", b["b_V"], b["W_O"]))
     centre = lambda m: m - m.mean(-1, keepdims=True)
     for key, value in (("W_E", w.W_E), ("W_pos", w.W_pos), ("W_O", b["W_O"]), ("b_O", b["b_O"]),
                        ("W_out", b["W_out"]), ("b_out", b["b_out"]), ("W_U", w.W_U)):

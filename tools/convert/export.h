@@ -376,6 +376,20 @@ TOOLS_FN void export_id(FILE *file, const char *key, int32_t id)
         fprintf(file, "  \"%s\": %ld,\n", key, (long)id);
 }
 
+/* One id, or a list where several tokens end a text. */
+TOOLS_FN void export_eos(FILE *file, const attn_config *c)
+{
+    uint32_t i;
+    if (c->n_more_eos == 0) {
+        export_id(file, "eos_token_id", c->eos);
+        return;
+    }
+    fprintf(file, "  \"eos_token_id\": [%ld", (long)c->eos);
+    for (i = 0; i < c->n_more_eos; i++)
+        fprintf(file, ", %ld", (long)c->more_eos[i]);
+    fputs("],\n", file);
+}
+
 /* config.json, with every setting that logits depend on. */
 TOOLS_FN attn_status export_hf_config(export_job *e)
 {
@@ -393,7 +407,7 @@ TOOLS_FN attn_status export_hf_config(export_job *e)
     fprintf(f, "  \"scale_attn_by_inverse_layer_idx\": %s,\n",
             c->scale_attn_by_inverse_layer_idx ? "true" : "false");
     export_id(f, "bos_token_id", c->bos);
-    export_id(f, "eos_token_id", c->eos);
+    export_eos(f, c);
     fprintf(f, "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
             c->tied ? "true" : "false");
     return ATTN_OK;
@@ -737,6 +751,11 @@ TOOLS_FN int export_is_gguf(const char *path)
  * e->memory. */
 TOOLS_FN attn_status export_model(export_job *e, const char *from, const char *to, int with_vocab)
 {
+    if (attn_model_config(e->model)->has_b_U)
+        return tool_fail(e->ctx, ATTN_E_UNSUPPORTED,
+                         "%s: its logits have a bias (unembed.b_U), which no other format of GPT-2 "
+                         "can hold; convert the model that it was made of",
+                         from);
     if ((e->input = system_open(from, "rb")) == NULL)
         return tool_fail_io(e->ctx, "cannot open", from);
     if (with_vocab)

@@ -48,7 +48,8 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
             &l->ctx, &parts, l->model,
             &(attn_resid_desc){ATTN_RESID_HEADS, l->text.ids, l->text.n, position, 1, {0}}) ||
         attn_logit_attrs(&l->ctx, &values, l->model, parts.stack, parts.scale, directions) ||
-        attn_bias_logit_attrs(&l->ctx, &bias, l->model, directions))
+        attn_bias_logit_attrs(&l->ctx, &bias, l->model, &q->token,
+                              q->against < 0 ? NULL : &q->against, 1))
         return failed(&l->ctx);
     if ((code = make_grid(l, &out->layers, l->config->n_layer, l->config->n_head + 1)) != FINE ||
         (code = make_grid(l, &out->others, 1,
@@ -60,7 +61,7 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
     for (i = 0; i < n_parts; i++)
         place_term(l, out, attn_resid_label(l->model, ATTN_RESID_HEADS, i).text,
                    attn_get2(values, i, 0), &n_others);
-    place_term(l, out, "ln_final.b", attn_get1(bias, 0), &n_others);
+    place_term(l, out, l->config->has_b_U ? "b_U" : "ln_final.b", attn_get1(bias, 0), &n_others);
     return FINE;
 }
 

@@ -329,7 +329,7 @@ static attn_status draw(run *r, job *j)
     int32_t id;
     if (attn_sample(&r->ctx, &id, j->sampler, attn_logits(session), j->ids, j->n) != ATTN_OK)
         return r->ctx.status;
-    if (id == r->config->eos && !j->q.ignore_eos) {
+    if (attn_is_eos(r->config, id) && !j->q.ignore_eos) {
         j->reason = ATTN_STOP_EOS;
         return ATTN_OK;
     }

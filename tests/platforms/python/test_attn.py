@@ -111,6 +111,7 @@ class Declarations(Case):
                  *values("ATTN_RESID_", attn._RESIDS), *values("ATTN_CACHE_", attn._CACHE_PARTS),
                  ("ATTN_F32", 0), ("ATTN_F16", 1), ("ATTN_I32", 2), ("ATTN_PROCESS_FOLD_LN", 1),
                  ("ATTN_PROCESS_CENTER_WRITING_WEIGHTS", 2), ("ATTN_PROCESS_CENTER_UNEMBED", 4),
+                 ("ATTN_PROCESS_FOLD_VALUE_BIASES", 8),
                  ("ATTN_OK", 0), ("ATTN_STOPPED", 14)]
         got = self.compiled([f'printf("{name} %d\\n", (int){name});' for name, _ in named])
         self.assertEqual(got, [f"{name} {value}" for name, value in named])
