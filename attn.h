@@ -1140,12 +1140,16 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
  *                                              changed its meaning in 2025.)
  *   attn.hook_q, _k, _v            [T, H, d]
  *   attn.hook_attn_scores          [H, T, Tk]  q · k / sqrt(d) (or as attn_config says), and -inf
- *                                              for later keys, which stay hidden whatever is
- *                                              written there
+ *                                              for later keys
  *   attn.hook_pattern              [H, T, Tk]  softmax of the scores
  *   attn.hook_z                    [T, H, d]   sum over keys of pattern * v
  *   hook_attn_out, hook_mlp_out    [T, C]      the sublayer's addition to the stream, with bias
  *   mlp.hook_pre, mlp.hook_post    [T, F]      before and after GELU (or act_fn)
+ *
+ * A query never sees later keys, whatever is written at them: later scores count as -inf and later
+ * patterns as 0, and an edit leaves them. So the result does not depend on how a text is cut into
+ * feeds and passes. TransformerLens's hooks come after its mask, and what they write at later keys
+ * counts: a head whose scores become 0 attends to all positions there, here to those up to its own.
  *
  * Some activations cost extra time and memory. They are made only while a hook or a record asks for
  * them by name, or with a pattern that does not end in `*`, such as `*.hook_result`:
@@ -1249,7 +1253,8 @@ ATTN_API attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn
 typedef enum attn_edit_kind {
     ATTN_EDIT_ZERO,
     ATTN_EDIT_SET,  /* x becomes `value` */
-    ATTN_EDIT_MEAN, /* x becomes the mean of `value` over its positions */
+    ATTN_EDIT_MEAN, /* x becomes the mean of `value` over its positions; not scores and patterns,
+                       for their positions have different keys */
     ATTN_EDIT_ADD   /* x becomes x + value * factor, rounded once */
 } attn_edit_kind;
 typedef struct attn_edit {
@@ -5620,24 +5625,34 @@ static attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
     return axes;
 }
 
-static attn__axes attn__value_axes(const attn_edit *e, int point)
+static attn__axes attn__value_axes(const attn_session *s, const attn_edit *e, int point)
 {
-    return attn__axes_of(e->value, point, e->n_heads == 1);
+    const size_t n_heads = e->n_heads ? e->n_heads : s->model->config.n_head - e->head;
+    return attn__axes_of(e->value, point, n_heads == 1);
 }
 
-/* Checks the heads and the shape of the value of an edit against one activation. */
+/* "3", or `word` for 0, in messages. */
+static const char *attn__number_or(char text[24], size_t n, const char *word)
+{
+    snprintf(text, 24, "%llu", ATTN__LLU(n));
+    return n ? text : word;
+}
+
+/* Checks the heads and the shape of the value of an edit against one activation. `asked` is the
+ * number of positions that the caller gave. */
 static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const attn_edit *e,
-                                    int point, int layer)
+                                    int point, int layer, size_t asked)
 {
     const attn__hook_name name = attn__name_of(point, layer);
     const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
     size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
     const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
+    char number[24];
     attn__axes v;
     if (e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %llu heads from %llu on; %s has %llu",
-                          ATTN__LLU(e->n_heads), ATTN__LLU(e->head), name.text,
+                          "attn_hook_edit: %s heads from %llu on; %s has %llu",
+                          attn__number_or(number, e->n_heads, "all"), ATTN__LLU(e->head), name.text,
                           ATTN__LLU(has_heads ? n_heads : 0));
     if (e->kind == ATTN_EDIT_ZERO)
         return ATTN_OK;
@@ -5645,17 +5660,18 @@ static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const 
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_hook_edit: %s has other keys at every position, so it has no mean",
                           name.text);
-    v = attn__value_axes(e, point);
+    v = attn__value_axes(s, e, point);
     if (e->value.ndim > (has_heads ? 3 : 2) ||
-        (over_keys ? v.n[2] == 0 : v.n[2] != 1 && v.n[2] != width) ||
+        (over_keys ? v.n[2] == 0 || v.n[2] > s->capacity : v.n[2] != 1 && v.n[2] != width) ||
         (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
         (v.n[0] != 1 && v.n[0] != e->n_positions && e->kind != ATTN_EDIT_MEAN))
         return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_hook_edit: the value for %s has shape %s; expected %llu positions%s"
-                          ", %llu heads, %llu numbers, or 1 of each; leading ones may be missing",
+                          "attn_hook_edit: the value for %s has shape %s; expected %s positions%s"
+                          ", %llu heads, %s%llu numbers, or 1 of each; leading ones may be missing",
                           name.text, attn__show(attn__shape_of(&e->value)).text,
-                          ATTN__LLU(e->n_positions), over_keys ? " (after the heads)" : "",
-                          ATTN__LLU(heads), ATTN__LLU(over_keys ? v.n[2] : width));
+                          attn__number_or(number, e->kind == ATTN_EDIT_MEAN ? 0 : asked, "any"),
+                          over_keys ? " (after the heads)" : "", ATTN__LLU(heads),
+                          over_keys ? "up to " : "", ATTN__LLU(over_keys ? s->capacity : width));
     return ATTN_OK;
 }
 
@@ -5663,7 +5679,7 @@ static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const 
 static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *hook, int point)
 {
     attn_tensor *value = &hook->edit.value;
-    const attn__axes v = attn__value_axes(&hook->edit, point);
+    const attn__axes v = attn__value_axes(hook->base.session, &hook->edit, point);
     const float *data = (const float *)value->data;
     size_t row, head, k;
     if (v.n[0] == 1)
@@ -5691,13 +5707,14 @@ static attn_status attn__edit_positions(attn_ctx *ctx, const attn_session *s, at
 {
     const int has_rows = e->kind == ATTN_EDIT_SET || e->kind == ATTN_EDIT_ADD;
     const size_t room = e->position < s->capacity ? s->capacity - e->position : 0;
-    if (e->n_positions == 0 && has_rows && attn__value_axes(e, point).n[0] > 1)
-        e->n_positions = attn__value_axes(e, point).n[0];
+    char number[24];
+    if (e->n_positions == 0 && has_rows && attn__value_axes(s, e, point).n[0] > 1)
+        e->n_positions = attn__value_axes(s, e, point).n[0];
     if (room == 0 || e->n_positions > room)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %llu positions from %llu on; the session has room for "
+                          "attn_hook_edit: %s positions from %llu on; the session has room for "
                           "%llu",
-                          ATTN__LLU(e->n_positions), ATTN__LLU(e->position),
+                          attn__number_or(number, e->n_positions, "all"), ATTN__LLU(e->position),
                           ATTN__LLU(s->capacity));
     if (e->n_positions == 0)
         e->n_positions = room;
@@ -5726,7 +5743,7 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
                 any = point;
                 e->n_positions = n_positions;
                 ATTN__TRY(attn__edit_positions(ctx, s, e, point));
-                ATTN__TRY(attn__check_edit(ctx, s, e, point, layer));
+                ATTN__TRY(attn__check_edit(ctx, s, e, point, layer, n_positions));
             }
     return e->kind == ATTN_EDIT_MEAN ? attn__mean_over_positions(ctx, hook, any) : ATTN_OK;
 }
@@ -5768,7 +5785,7 @@ static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn_
     const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
     const int is_zero = e->kind == ATTN_EDIT_ZERO;
     const attn__axes to = attn__axes_of(shown->value, shown->point, 0);
-    const attn__axes from = is_zero ? to : attn__value_axes(e, shown->point);
+    const attn__axes from = is_zero ? to : attn__value_axes(w->session, e, shown->point);
     const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->head;
     size_t row, last, head;
     attn__share(me, to.n[0], &row, &last);
@@ -9826,6 +9843,29 @@ static int attn__find_source(const attn_model *m, const char *name, attn__source
     return 1;
 }
 
+/* The tensor whose name is most like a misspelled one, "" if none is. */
+static void attn__nearest_tensor(const attn_model *m, const char *name, char nearest[64])
+{
+    static const char *const parts[] = {"QKV", "Q", "K", "V"};
+    double best = 0.5, likeness;
+    char known[64];
+    size_t i, part;
+    nearest[0] = 0;
+    for (i = 0; i < m->n_weights + 2; i++)
+        for (part = 0; part < 4; part++) {
+            snprintf(known, sizeof known, "%s",
+                     i < m->n_weights    ? m->weights[i].info.name
+                     : i == m->n_weights ? "unembed.W_U"
+                                         : "unembed.b_U");
+            if (attn__ends_with(known, "_QKV"))
+                snprintf(known + strlen(known) - 3, 4, "%s", parts[part]);
+            likeness = attn__likeness(name, known);
+            if (likeness > best)
+                memcpy(nearest, known, sizeof known);
+            best = likeness > best ? likeness : best;
+        }
+}
+
 static void attn__fetch(const attn__source *s, float *to, size_t count)
 {
     const attn_tensor_info *info = s->weight ? &s->weight->info : NULL;
@@ -9853,11 +9893,15 @@ ATTN__CALLER attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, cons
 {
     attn__source s;
     attn__result result;
+    char nearest[64];
     ATTN__TRY(attn__need_given(ctx, "attn_model_tensor", "model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_model_tensor", "name", name));
-    if (!attn__find_source(model, name, &s))
-        return attn__fail(ctx, ATTN_E_NAME, "attn_model_tensor: the model has no tensor \"%s\"",
-                          name);
+    if (!attn__find_source(model, name, &s)) {
+        attn__nearest_tensor(model, name, nearest);
+        return attn__fail(ctx, ATTN_E_NAME,
+                          "attn_model_tensor: the model has no tensor \"%.80s\"%s%s%s", name,
+                          nearest[0] ? "; did you mean " : "", nearest, nearest[0] ? "?" : "");
+    }
     ATTN__TRY(attn__begin(ctx, "attn_model_tensor", out, s.shape, &result));
     attn__fetch(&s, (float *)result.dense.data, attn_count(result.dense));
     return attn__finish(ctx, out, &result, ATTN_OK);

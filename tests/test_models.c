@@ -70,6 +70,11 @@ TEST(weights)
         FAILS(&ctx, ATTN_E_SHAPE, "[", attn_model_tensor(&ctx, &given, m, "blocks.1.attn.W_V"));
         memset(&w, 0, sizeof w);
         FAILS(&ctx, ATTN_E_NAME, "W_X", attn_model_tensor(&ctx, &w, m, "blocks.0.attn.W_X"));
+        FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.1.attn.W_V?",
+              attn_model_tensor(&ctx, &w, m, "blocks.1.atn.W_V"));
+        FAILS(&ctx, ATTN_E_NAME, "did you mean unembed.b_U?",
+              attn_model_tensor(&ctx, &w, m, "unembeding.b_U"));
+        FAILS(&ctx, ATTN_E_NAME, "no tensor \"zz\"", attn_model_tensor(&ctx, &w, m, "zz"));
         FAILS(&ctx, ATTN_E_NAME, "blocks.9", attn_model_tensor(&ctx, &w, m, "blocks.9.attn.W_Q"));
         FAILS(&ctx, ATTN_E_NAME, "mlp.W_Q", attn_model_tensor(&ctx, &w, m, "blocks.0.mlp.W_Q"));
         FAILS(&ctx, ATTN_E_NAME, "W_", attn_model_tensor(&ctx, &w, m, "W_"));

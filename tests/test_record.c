@@ -996,8 +996,25 @@ TEST(a_value_that_reaches_further)
     e.value = random_tensor(2, 8, 48);
     e.position = 33;
     FAILS(&ctx, ATTN_E_ARGUMENT, "8 positions from 33 on", attn_hook_edit(&ctx, NULL, session, &e));
+    e.n_positions = 7; /* the value is longer than that */
+    FAILS(&ctx, ATTN_E_SHAPE, "expected 7 positions", attn_hook_edit(&ctx, NULL, session, &e));
+    e.n_positions = 0;
+    e.position = 40; /* there is no such position, whatever the value */
+    e.value = random_tensor(1, 48);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "all positions from 40 on; the session has room for 40",
+          attn_hook_edit(&ctx, NULL, session, &e));
+    e.value = random_tensor(2, 8, 48);
     e.position = 32;
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+    e = edit_of("blocks.1.attn.hook_pattern", ATTN_EDIT_SET);
+    e.value = random_tensor(3, 1, 1, 41); /* more keys than there can be */
+    FAILS(&ctx, ATTN_E_SHAPE, "up to 40 numbers", attn_hook_edit(&ctx, NULL, session, &e));
+    e.value = random_tensor(3, 1, 1, 40);
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+    e.name = "blocks.1.attn.hook_z";
+    e.head = 3;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "all heads from 3 on; blocks.1.attn.hook_z has 3",
+          attn_hook_edit(&ctx, NULL, session, &e));
     attn_session_free(session);
     pool_clear();
 }
@@ -1013,12 +1030,13 @@ TEST(values_without_leading_dimensions)
         int full[3], part[2];
     } ways[] = {{"blocks.1.attn.hook_z", 0, 0, {1, 3, 16}, {3, 16}},
                 {"blocks.1.attn.hook_z", 2, 1, {LENGTH, 1, 16}, {LENGTH, 16}},
+                {"blocks.1.attn.hook_z", 2, 0, {LENGTH, 1, 16}, {LENGTH, 16}}, /* the last head */
                 {"blocks.1.attn.hook_pattern", 0, 0, {1, LENGTH, LENGTH}, {LENGTH, LENGTH}}};
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 3);
     float *logits[2];
     size_t i, way;
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         const attn_tensor full =
             random_tensor(3, ways[i].full[0], ways[i].full[1], ways[i].full[2]);
         for (way = 0; way < 2; way++) {

@@ -973,6 +973,172 @@ TEST(hidden_keys_have_no_weight)
     pool_clear();
 }
 
+/* ---- later keys stay hidden, whatever is written at them ---- */
+
+/* Writes at every key: at those that the query sees, one number for each head, position and key; at
+ * later ones, rubbish. */
+typedef struct scribble {
+    int later;   /* 0: leaves the later keys; else writes this kind of rubbish there */
+    int visible; /* 0: leaves the others; 1: adds to them; 2: makes them 0 */
+} scribble;
+
+static int scribble_on(const attn_activation *a, void *user)
+{
+    static const float rubbish[] = {0, 0, 1e30f, -1e30f, INFINITY, NAN};
+    const scribble *s = (const scribble *)user;
+    size_t head, t, key;
+    for (head = 0; head < a->value.shape[0]; head++)
+        for (t = 0; t < a->value.shape[1]; t++)
+            for (key = 0; key < a->value.shape[2]; key++) {
+                float *x = entry(a->value, head, t, key);
+                if (key <= a->first + t && s->visible == 1)
+                    *x += (float)((head * 7 + (a->first + t) * 5 + key * 3) % 11) / 8;
+                else if (key <= a->first + t && s->visible == 2)
+                    *x = 0;
+                else if (key > a->first + t && s->later)
+                    *x = rubbish[s->later];
+            }
+    return 0;
+}
+
+/* The logits of a text that is fed `step` tokens at a time, while somebody scribbles; with a mate: in
+ * a batch beside another text. */
+static float *scribbled(const attn_model *model, const int32_t *tokens, size_t n, size_t step,
+                        size_t n_batch, const char *name, scribble *s, int with_mate)
+{
+    attn_ctx ctx = alone();
+    attn_session *sessions[2];
+    float *logits;
+    ctx.n_threads = 1; /* hundreds of these */
+    sessions[0] = session_on(&ctx, model, 0, n_batch);
+    sessions[1] = NULL;
+    OK(&ctx, attn_hook(&ctx, NULL, sessions[0], name, scribble_on, s));
+    if (with_mate) {
+        attn_feed_item items[2];
+        logits = (float *)pool_new(n * vocab_of(model) * sizeof *logits);
+        sessions[1] = session_on(&ctx, model, 0, n_batch);
+        share_workspace(&ctx, sessions, 2, n_batch);
+        items[1] = item_of(sessions[0], tokens, n, logits); /* its rows come after the mate's */
+        items[0] = item_of(sessions[1], tokens + n / 2, n - n / 2, NULL);
+        OK(&ctx, attn_feed_batch(&ctx, items, 2));
+    } else {
+        logits = feed_all(&ctx, sessions[0], tokens, n, step);
+    }
+    attn_session_free(sessions[0]);
+    attn_session_free(sessions[1]);
+    return logits;
+}
+
+/* Token by token there are no later keys, so that is the right value for every cut. */
+TEST(later_keys_stay_hidden)
+{
+    enum { LENGTH = 37 };
+    static const char *const points[] = {"*.hook_attn_scores", "*.hook_pattern",
+                                         "blocks.1.attn.hook_attn_scores"};
+    static const size_t n_batch[] = {256, 32, 4, 3};
+    const attn_model *const models[] = {odd, tiny};
+    const size_t n_models = TEST_SANITIZED ? 1 : 2;
+    size_t m, i, b;
+    int later, visible;
+    for (m = 0; m < n_models; m++)
+        for (i = 0; i < 3; i++)
+            for (visible = (int)m; visible < 3; visible += 1 + 2 * (int)m) {
+                const int32_t *const tokens = random_tokens(models[m], LENGTH, i);
+                scribble s = {0, visible};
+                const float *const want =
+                    scribbled(models[m], tokens, LENGTH, 1, 0, points[i], &s, 0);
+                for (later = 0; later < 6; later++) {
+                    s.later = later;
+                    for (b = 0; b < 4; b++)
+                        same_logits(scribbled(models[m], tokens, LENGTH, LENGTH, n_batch[b],
+                                              points[i], &s, 0),
+                                    want, LENGTH, models[m], points[i]);
+                    same_logits(
+                        scribbled(models[m], tokens, LENGTH, RANDOM_CUTS, 7, points[i], &s, 0),
+                        want, LENGTH, models[m], "random cuts");
+                    same_logits(scribbled(models[m], tokens, LENGTH, LENGTH, 16, points[i], &s, 1),
+                                want, LENGTH, models[m], "in a batch");
+                }
+                pool_clear();
+            }
+}
+
+/* What is generated token by token, from the cache, is what the same text has when it is fed whole;
+ * a batch writes it too. */
+TEST(generating_beside_written_keys)
+{
+    enum { MADE = 12 };
+    static const char *const points[] = {"*.hook_attn_scores", "*.hook_pattern"};
+    static const int32_t start[] = {506, 511, 258, 433};
+    size_t i, t;
+    for (i = 0; i < 2; i++) {
+        attn_ctx ctx = alone();
+        scribble s = {2, 1};
+        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        attn_generate_desc d = greedily(MADE);
+        int32_t ids[4 + MADE];
+        attn_generation made = {.ids = ids + 4};
+        float *logits;
+        memcpy(ids, start, sizeof start);
+        d.prompt_ids = start;
+        d.n_prompt_ids = 4;
+        d.ignore_eos = 1;
+        OK(&ctx, attn_hook(&ctx, NULL, session, points[i], scribble_on, &s));
+        OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
+        EQUAL(made.n_ids, MADE);
+        logits = scribbled(tiny, ids, 4 + MADE, 4 + MADE, 0, points[i], &s, 0);
+        for (t = 4; t < 4 + MADE; t++) {
+            const float *row = logits + (t - 1) * vocab_of(tiny);
+            size_t best = 0, id;
+            for (id = 1; id < vocab_of(tiny); id++)
+                best = row[id] > row[best] ? id : best;
+            EQUAL(ids[t], best);
+        }
+        attn_session_free(session);
+        pool_clear();
+    }
+}
+
+/* A head whose scores all become 0 attends evenly to what it sees: z is the mean of these values. */
+TEST(scores_of_zero_are_an_even_pattern)
+{
+    enum { LENGTH = 8 };
+    static const int32_t tokens[] = {506, 511, 258, 433, 265, 338, 414, 286};
+    static const size_t n_batch[] = {256, 4, 1};
+    const attn_config *c = attn_model_config(tiny);
+    size_t b, t, head, k, key;
+    for (b = 0; b < 3; b++) {
+        attn_ctx ctx = alone();
+        attn_session *session = session_on(&ctx, tiny, 0, n_batch[b]);
+        static const char *const seen_names[] = {"blocks.1.attn.hook_v", "blocks.1.attn.hook_z",
+                                                 "blocks.1.attn.hook_pattern"};
+        attn_edit e = edit_of("blocks.1.attn.hook_attn_scores", ATTN_EDIT_ZERO);
+        attn_record *record;
+        attn_tensor v = {0}, z = {0}, pattern = {0};
+        OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+        record = record_on(&ctx, session, seen_names, 3, 0, LENGTH);
+        OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
+        OK(&ctx, attn_record_get(&ctx, &v, record, seen_names[0]));
+        OK(&ctx, attn_record_get(&ctx, &z, record, seen_names[1]));
+        OK(&ctx, attn_record_get(&ctx, &pattern, record, seen_names[2]));
+        for (t = 0; t < LENGTH; t++)
+            for (head = 0; head < c->n_head; head++) {
+                for (key = 0; key < LENGTH; key++)
+                    CHECK(fabsf(*entry(pattern, head, t, key) -
+                                (key <= t ? 1.0f / (float)(t + 1) : 0)) < 1e-7f);
+                for (k = 0; k < c->d_head; k++) {
+                    double sum = 0;
+                    for (key = 0; key <= t; key++)
+                        sum += (double)*entry(v, key, head, k);
+                    CHECK(fabs((double)*entry(z, t, head, k) - sum / (double)(t + 1)) < 1e-6);
+                }
+            }
+        attn_record_free(record);
+        attn_session_free(session);
+        pool_clear();
+    }
+}
+
 /* ---- removing ---- */
 
 typedef struct remover {
