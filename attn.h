@@ -164,8 +164,10 @@ THREADS
     ctx->isa asked for then.
 
     A model may be used by any number of threads at once, each with its own context and its own
-    workspace. A workspace and the sessions on it belong to one thread at a time (attn_session_use
-    moves a session to another workspace).
+    workspace. A workspace and the sessions on it belong to one thread at a time. attn_session_use
+    moves a session to the workspace of the thread that calls it: no other thread may use that
+    session meanwhile, but its old workspace may be busy with others. An allocator of the caller's
+    must then allow calls from several threads.
 
     A thread that waits for another inside a call gives its core away after a few microseconds and,
     on systems with pthreads, sleeps after 50. At the end of a call the first thread waits in the
@@ -178,8 +180,9 @@ THREADS
     pthreads, the library first tries to make the threads, and uses fewer if the system refuses.
     This can still fail if another program takes the last thread first, or if OMP_STACKSIZE makes
     stacks larger. Where memory or processes are that scarce, set ctx->n_threads to 1, which makes
-    none. OpenMP's threads do not survive fork(): in the child of a process that has used them,
-    calls run on one thread. (Fork while no other thread is in a call.)
+    none. OpenMP's threads do not survive fork(), be they this library's or the program's own: with
+    GCC and clang on systems with pthreads, calls in the child of a process that had more threads
+    than one run on one thread. Fork while no other thread is in a call.
 
 THE SAME BITS
     The logits of a token do not depend on the number of threads, on the batch the token travels
@@ -811,7 +814,7 @@ typedef struct attn_workspace_desc {
     uint64_t reserved[4]; /* zero */
 } attn_workspace_desc;
 
-/* How many bytes attn_workspace_new allocates. desc may be NULL. */
+/* The most bytes that attn_workspace_new allocates. desc may be NULL. */
 ATTN_API attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                          const attn_workspace_desc *desc);
 /* A workspace for ctx->n_threads threads and the instruction set of ctx->isa. The model must
@@ -833,7 +836,7 @@ typedef struct attn_session_desc {
     uint64_t reserved[4];      /* zero */
 } attn_session_desc;
 
-/* How many bytes attn_session_new allocates. desc may be NULL. */
+/* The most bytes that attn_session_new allocates. desc may be NULL. */
 ATTN_API attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                        const attn_session_desc *desc);
 /* A session that holds no tokens yet. The model must outlive it. *session is NULL on failure. */
@@ -1726,6 +1729,7 @@ struct attn_workspace {
     const attn_model *model;
     const attn__kernels *kernels;
     attn_ctx ctx;            /* its allocator */
+    int lock;                /* 1 while a thread changes n_users here, or those of scores and heads */
     size_t n_users;          /* sessions, and the caller until attn_workspace_free */
     int is_running;          /* a pass is using the rows below */
     int n_threads;           /* at most; there is scratch memory for so many */
@@ -2128,6 +2132,7 @@ static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer);
 static void attn__release(attn_workspace *ws, const attn__watcher *w);
 static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s);
 static void attn__sweep_watchers(attn_session *s);
+static void attn__hold(int *lock, int held);
 static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point);
 static void attn__attend_watched(const attn__worker *me, attn__pass *p);
 static size_t attn__line_of(attn_dtype dtype, size_t k);
@@ -2322,7 +2327,7 @@ ATTN__APART void attn__free(void *start)
     block = (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
     allocator = block->allocator;
     if (allocator.free)
-        allocator.free(block->base, allocator.user);
+        (allocator.free)(block->base, allocator.user); /* in parentheses no macro is called */
     else if (!allocator.alloc)
         free(block->base); /* the forbidden bytes end with the block */
 }
@@ -3653,7 +3658,13 @@ ATTN__CALLER attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **work
 
 ATTN__CALLER void attn_workspace_free(attn_workspace *workspace)
 {
-    if (!workspace || --workspace->n_users > 0)
+    size_t left;
+    if (!workspace)
+        return;
+    attn__hold(&workspace->lock, 1);
+    left = --workspace->n_users;
+    attn__hold(&workspace->lock, 0);
+    if (left > 0)
         return;
     attn__free(workspace->memory);
     attn__free(workspace);
@@ -3698,6 +3709,13 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
                           ATTN__LLU(s->capacity));
     *floats = attn__lay_out(s, NULL);
     return ATTN_OK;
+}
+
+static void attn__join(attn_workspace *ws)
+{
+    attn__hold(&ws->lock, 1);
+    ws->n_users++;
+    attn__hold(&ws->lock, 0);
 }
 
 /* Can these two work together? */
@@ -3747,7 +3765,7 @@ ATTN__CALLER attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     if (plan.workspace)
         ATTN__TRY(attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch));
     if (plan.workspace)
-        plan.workspace->n_users++;
+        attn__join(plan.workspace);
     else if ((status = attn_workspace_new(ctx, &plan.workspace, model, &own)) != ATTN_OK)
         return status;
     s = ATTN__NEW(ctx, attn_session, 1, "a session");
@@ -3810,7 +3828,7 @@ ATTN__CALLER attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
     ATTN__TRY(attn__claim_all(ctx, workspace, session));
     for (w = session->watchers; w; w = w->next)
         attn__release(session->workspace, w);
-    workspace->n_users++;
+    attn__join(workspace);
     attn_workspace_free(session->workspace);
     session->workspace = workspace;
     return ATTN_OK;
@@ -3852,7 +3870,7 @@ static void attn__truncate(attn_session *session, size_t length)
     session->length = length;
     for (w = session->watchers; w; w = w->next)
         if (w->kind->truncate)
-            w->kind->truncate(w, length);
+            (w->kind->truncate)(w, length);
 }
 
 ATTN__DEF attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t length)
@@ -4030,7 +4048,7 @@ static attn_status attn__of_item(attn_ctx *ctx, size_t index)
 static attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items, size_t n_items)
 {
     const attn_model *model = items[0].session->model;
-    size_t i;
+    size_t i, j;
     for (i = 0; i < n_items; i++)
         if (attn__check_item(ctx, &items[i], model) != ATTN_OK)
             return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
@@ -4057,6 +4075,17 @@ static attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items,
                               ATTN__LLU(i));
         items[i].session->n_rows = items[i].session->fed = 0;
     }
+    for (i = 0; i < n_items; i++)
+        for (j = 0; j < n_items; j++) {
+            const attn_session *s = items[j].session;
+            const uintptr_t from = (uintptr_t)(s->tokens + s->length), at = (uintptr_t)items[i].tokens;
+            if (i != j && at < from + items[j].n_tokens * sizeof *s->tokens &&
+                from < at + items[i].n_tokens * sizeof *s->tokens)
+                return attn__fail(ctx, ATTN_E_ARGUMENT,
+                                  "attn_feed_batch: item %llu's tokens lie where item %llu's "
+                                  "session is about to write its own; copy them first",
+                                  ATTN__LLU(i), ATTN__LLU(j));
+        }
     return ATTN_OK;
 }
 
@@ -4550,22 +4579,27 @@ static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__wa
 {
     const size_t heads = ws->model->config.n_head, wide = ws->resid.stride;
     const int scores = attn__watches(w, ATTN__SEES_SCORES);
+    attn_status status = ATTN_OK;
+    attn__hold(&ws->lock, 1);
     if (scores)
-        ATTN__TRY(attn__claim_watched(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16)));
-    if (!attn__watches(w, ATTN__SEES_HEADS) ||
-        attn__claim_watched(ctx, ws, &ws->heads, 2 * heads * wide) == ATTN_OK)
-        return ATTN_OK;
-    if (scores)
-        attn__release_watched(&ws->scores);
-    return ctx->status;
+        status = attn__claim_watched(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16));
+    if (status == ATTN_OK && attn__watches(w, ATTN__SEES_HEADS)) {
+        status = attn__claim_watched(ctx, ws, &ws->heads, 2 * heads * wide);
+        if (status != ATTN_OK && scores)
+            attn__release_watched(&ws->scores);
+    }
+    attn__hold(&ws->lock, 0);
+    return status;
 }
 
 static void attn__release(attn_workspace *ws, const attn__watcher *w)
 {
+    attn__hold(&ws->lock, 1);
     if (attn__watches(w, ATTN__SEES_SCORES))
         attn__release_watched(&ws->scores);
     if (attn__watches(w, ATTN__SEES_HEADS))
         attn__release_watched(&ws->heads);
+    attn__hold(&ws->lock, 0);
 }
 
 /* The same for all watchers of a session. */
@@ -4590,7 +4624,7 @@ static void attn__free_watcher(attn__watcher *w)
     *link = w->next;
     attn__release(w->session->workspace, w);
     if (w->kind->free)
-        w->kind->free(w);
+        (w->kind->free)(w);
     attn__free(w);
 }
 
@@ -6069,7 +6103,7 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
 
     for (i = 0; i < s->n_vocab; i++)
         s->weights[i] = (s->logits[i] - s->logits[best]) / d->temperature;
-    s->kernels->exp(s->weights, s->weights, s->n_vocab);
+    (s->kernels->exp)(s->weights, s->weights, s->n_vocab);
     for (i = 0; i < s->n_vocab; i++) {
         s->candidates[i].logit = s->logits[i];
         s->candidates[i].weight = s->weights[i];
@@ -6775,7 +6809,7 @@ static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, i
     if (stats) {
         stats->nll = attn__nll(x, (size_t)target, largest, log_sum, certain);
         log_p = -stats->nll;
-        kernels->exp(&stats->probability, &log_p, 1);
+        (kernels->exp)(&stats->probability, &log_p, 1);
         stats->rank = attn__rank(x, n, (size_t)target);
     }
     attn__likeliest(x, n, heap, k);
@@ -6783,7 +6817,7 @@ static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, i
         top[i].token = heap[i].id;
         top[i].logit = heap[i].logit;
         log_p = -attn__nll(x, (size_t)heap[i].id, largest, log_sum, certain);
-        kernels->exp(&top[i].probability, &log_p, 1);
+        (kernels->exp)(&top[i].probability, &log_p, 1);
     }
     return 1;
 }
@@ -8073,7 +8107,7 @@ static void attn__row_scale(float *out, const float *x, size_t n, const attn__ro
 }
 static void attn__row_exp(float *out, const float *x, size_t n, const attn__row_args *args)
 {
-    args->kernels->exp(out, x, n);
+    (args->kernels->exp)(out, x, n);
 }
 static void attn__row_activate(float *out, const float *x, size_t n, const attn__row_args *args)
 {
@@ -12557,9 +12591,11 @@ static void attn__q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels
 static void attn__edge(const attn__tiles *tiles, attn__tile_job *tile, size_t n_part,
                        attn_dtype dtype)
 {
-    float lines[ATTN__TILE_ROWS * 16], bias[16];
+    float lines[ATTN__TILE_ROWS * 16], bias[16] = {0}; /* columns that do not exist hold zeros */
     float *const out = tile->out;
     const size_t stride = tile->out_stride;
+    if (tile->start != ATTN__FRESH)
+        memset(lines, 0, tile->n_rows * 16 * sizeof(float));
     for (size_t row = 0; row < tile->n_rows && tile->start != ATTN__FRESH; row++)
         memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
     if (tile->bias) {
@@ -12830,6 +12866,21 @@ static size_t attn__query_block(size_t first, size_t left)
 #define ATTN__YIELD() ((void)0)
 #endif
 
+/* Takes a lock (held 1) or gives it back (0). It guards a few numbers, and makes no promise on a
+ * compiler that has neither of these functions. */
+static void attn__hold(int *lock, int held)
+{
+#if defined(__GNUC__)
+    while (__atomic_exchange_n(lock, held, __ATOMIC_ACQ_REL) && held)
+        ATTN__YIELD();
+#elif defined(_WIN32)
+    while (InterlockedExchange((volatile long *)lock, held) && held)
+        ATTN__YIELD();
+#else
+    *lock = held;
+#endif
+}
+
 #if defined(_OPENMP) && defined(__GNUC__)
 /* Whether a worker has waited for longer than a moment, 2 to 4 microseconds. *since must be 0 at
  * first. The length of a pause differs by a factor of ten between processors, so x86 reads its
@@ -12967,11 +13018,30 @@ static void attn__leave(const attn__worker *me)
 enum { ATTN__MAX_THREADS = 256 };
 
 #ifdef ATTN__PTHREADS
-static int attn__is_forked; /* this process has a copy of another's OpenMP, without its threads */
+/* Does this process have a copy of another's OpenMP, without its threads? Only the process that forks
+ * can tell whether there are any, whoever made them: before this library's first call too, so the
+ * handlers are there from the start of the program. */
+static int attn__is_forked, attn__has_threads;
+
+static void attn__before_fork(void)
+{
+    attn__has_threads = 1;
+#if defined(__linux__)
+    {
+        struct stat tasks; /* a directory has a link for each one in it, and 2 */
+        attn__has_threads = stat("/proc/self/task", &tasks) != 0 || tasks.st_nlink != 3;
+    }
+#endif
+}
 
 static void attn__after_fork(void)
 {
-    attn__is_forked = 1;
+    attn__is_forked |= attn__has_threads;
+}
+
+__attribute__((__constructor__)) static void attn__watch_forks(void)
+{
+    pthread_atfork(attn__before_fork, NULL, attn__after_fork);
 }
 
 static void *attn__try_thread(void *gate)
@@ -13005,17 +13075,13 @@ static int attn__try_threads(int n)
  * have ended count for a moment more. Returns how many threads to ask for, 1 to n_threads. */
 static int attn__granted(int n_threads)
 {
-    static __thread int had =
-        1;                 /* by the latest call; OpenMP lets go of those that it did not use */
-    static int is_watched; /* for forks */
+    static __thread int had = 1; /* by the latest call; OpenMP lets go of those it did not use */
     int more;
-    if (__atomic_load_n(&attn__is_forked, __ATOMIC_RELAXED))
+    if (attn__is_forked)
         return 1;
     if (n_threads > had) {
         more = attn__try_threads(n_threads - had);
         n_threads = more < n_threads - had ? had + more / 2 : n_threads;
-        if (!__atomic_exchange_n(&is_watched, 1, __ATOMIC_RELAXED))
-            pthread_atfork(NULL, NULL, attn__after_fork);
     }
     had = n_threads;
     return n_threads;

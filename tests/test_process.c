@@ -5,6 +5,7 @@
 #include "test.h"
 #include "fixture.h"
 #include <locale.h>
+#include <sys/stat.h>
 #include <stdlib.h>
 #include <unistd.h>
 #if defined(__SSE2__) && !defined(ATTN_NO_SIMD)
@@ -50,6 +51,52 @@ static int multiply(attn_ctx *ctx, attn_tensor *product, int n_threads)
     for (i = 0; i < 300 * 300; i++)
         ((float *)a.data)[i] = (float)(i % 17) - 8;
     return attn_matmul(ctx, product, a, a) == ATTN_OK;
+}
+
+/* The number of threads of this process, or 0 where nobody says. */
+static int n_tasks(void)
+{
+    struct stat tasks;
+    return stat("/proc/self/task", &tasks) == 0 ? (int)tasks.st_nlink - 2 : 0;
+}
+
+/* Forks; the child multiplies, and must have as many threads as it is told (0: it does not matter).
+ * Comes before all cases that make threads. */
+static void multiply_in_a_child(int n_threads)
+{
+    attn_ctx ctx = alone();
+    attn_tensor ours = no_tensor, theirs = no_tensor;
+    int status = -1;
+    pid_t child;
+    CHECK(multiply(&ctx, &ours, 1));
+    if (!CHECK((child = fork()) >= 0))
+        return;
+    if (child == 0) {
+        alarm(20); /* in place of a wait that does not end */
+        if (!multiply(&ctx, &theirs, 4) ||
+            memcmp(ours.data, theirs.data, 300 * 300 * sizeof(float)) != 0)
+            _exit(1);
+        _exit(n_threads && n_tasks() && n_tasks() != n_threads ? 2 : 0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECKF(status == 0, "the child's status is %d", status);
+    done(&ctx);
+}
+
+/* A process with one thread has a child that may have more. One whose own parallel regions made threads
+ * has a child that would wait for them; the library has never had any. */
+TEST(forks_beside_other_threads)
+{
+    int n = 0;
+#ifdef _OPENMP
+    multiply_in_a_child(TEST_SANITIZED || n_tasks() != 1 ? 0 : 4);
+#pragma omp parallel num_threads(2) reduction(+ : n)
+    n++;
+    CHECK(n == 2);
+#else
+    (void)n;
+#endif
+    multiply_in_a_child(0);
 }
 
 /* The child of a process whose threads worked has none of them, and works all the same. */

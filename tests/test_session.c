@@ -587,6 +587,46 @@ TEST(a_session_is_fed_its_own_tokens)
     done(&ctx);
 }
 
+/* In a batch one session's tokens may not be read where another is about to write: wherever they
+ * would overlap, and nowhere else. */
+TEST(a_batch_is_fed_anothers_tokens)
+{
+    enum { ALL = 8, CUT = 4 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(plain, 2 * ALL, 7), *theirs;
+    attn_session *sessions[2] = {session_on(&ctx, plain, 0, 0), session_on(&ctx, plain, 0, 0)};
+    attn_feed_item items[2];
+    size_t first, n, order;
+    share_workspace(&ctx, sessions, 2, 0);
+    theirs = attn_session_tokens(sessions[0]);
+    for (order = 0; order < 2; order++)
+        for (first = 0; first < ALL; first++)
+            for (n = 1; n <= ALL - first; n++) {
+                const int meets = first < CUT + 2 && first + n > CUT;
+                attn_session *alone_one = fed(&ctx, plain, tokens + first, n);
+                OK(&ctx, attn_truncate(&ctx, sessions[0], 0));
+                OK(&ctx, attn_feed(&ctx, sessions[0], tokens, ALL));
+                OK(&ctx, attn_truncate(&ctx, sessions[0], CUT));
+                OK(&ctx, attn_truncate(&ctx, sessions[1], 0));
+                items[order] = item_of(sessions[0], tokens + ALL, 2, NULL);
+                items[!order] = item_of(sessions[1], theirs + first, n, NULL);
+                if (meets) {
+                    FAILS(&ctx, ATTN_E_ARGUMENT,
+                          order ? "item 0's tokens lie where item 1's"
+                                : "item 1's tokens lie where item 0's",
+                          attn_feed_batch(&ctx, items, 2));
+                    CHECK(memcmp(theirs, tokens, ALL * sizeof *tokens) == 0);
+                } else {
+                    OK(&ctx, attn_feed_batch(&ctx, items, 2));
+                    same_logits(attn_logits(sessions[1]), attn_logits(alone_one), 1, plain, "fed");
+                }
+                attn_session_free(alone_one);
+            }
+    attn_session_free(sessions[0]);
+    attn_session_free(sessions[1]);
+    done(&ctx);
+}
+
 /* A session may be copied onto itself, hooks and all; a weight of one key repeats. */
 TEST(small_things)
 {

@@ -40,6 +40,12 @@ static int add_text(const char *text, size_t size, void *user)
     return 0;
 }
 
+static int look(const attn_activation *activation, void *user)
+{
+    (void)user;
+    return activation->value.data == NULL;
+}
+
 static void *choose(void *user)
 {
     attn_ctx ctx;
@@ -130,6 +136,73 @@ static void *work(void *user)
     return NULL;
 }
 
+/* ---- sessions that go from thread to thread ---- */
+
+enum { HANDED = 8, TURNS = 60 };
+static attn_session *handed[HANDED];
+static pthread_mutex_t locks[HANDED];
+
+/* Takes one session after another to a workspace of its own, whose other sessions another thread takes
+ * away meanwhile. The locks are for the sessions; no lock is for a workspace. */
+static void *take_over(void *user)
+{
+    static const int32_t tokens[] = {1, 2, 0};
+    job *j = (job *)user;
+    attn_ctx ctx;
+    attn_workspace *workspace = NULL;
+    attn_workspace_desc room;
+    const size_t n_vocab = attn_model_config(model)->n_vocab;
+    size_t i;
+    memset(&ctx, 0, sizeof ctx);
+    memset(&room, 0, sizeof room);
+    ctx.n_threads = n_workers;
+    room.n_batch = 4;
+    attn_workspace_new(&ctx, &workspace, model, &room);
+    for (i = 0; i < TURNS && ctx.status == ATTN_OK; i++) {
+        const size_t k = (i * 5 + (size_t)(uintptr_t)user / sizeof *j) % HANDED;
+        pthread_mutex_lock(&locks[k]);
+        attn_session_use(&ctx, handed[k], workspace);
+        if (i % 4 == 0) {
+            attn_truncate(&ctx, handed[k], 0);
+            attn_feed(&ctx, handed[k], tokens, 3);
+            j->sum = add(j->sum, attn_logits(handed[k]), n_vocab * sizeof(float));
+        }
+        pthread_mutex_unlock(&locks[k]);
+    }
+    j->wrong = ctx.status != ATTN_OK;
+    memcpy(j->message, ctx.message, sizeof j->message);
+    attn_workspace_free(workspace); /* its sessions keep it */
+    return NULL;
+}
+
+/* Half of the sessions have a hook, for which a workspace holds memory. */
+static int hand_over(attn_ctx *ctx, int n)
+{
+    static job jobs[MOST];
+    int i, wrong = 0;
+    for (i = 0; i < HANDED; i++) {
+        attn_session_desc desc;
+        memset(&desc, 0, sizeof desc);
+        desc.n_ctx = 3;
+        pthread_mutex_init(&locks[i], NULL);
+        attn_session_new(ctx, &handed[i], model, &desc);
+        if (handed[i] && i % 2)
+            attn_hook(ctx, NULL, handed[i], "*.hook_pattern", look, NULL);
+    }
+    if (ctx->status == ATTN_OK)
+        run(n, take_over, jobs);
+    for (i = 0; i < n; i++) {
+        wrong += jobs[i].wrong || jobs[i].sum != jobs[0].sum;
+        if (jobs[i].wrong)
+            printf("handing over, thread %d: %s\n", i, jobs[i].message);
+    }
+    for (i = 0; i < HANDED; i++) {
+        attn_session_free(handed[i]);
+        pthread_mutex_destroy(&locks[i]);
+    }
+    return wrong + (ctx->status != ATTN_OK);
+}
+
 int main(int argc, char **argv)
 {
     static job jobs[MOST], alone;
@@ -152,6 +225,7 @@ int main(int argc, char **argv)
             printf("thread %d: %s\n", i, jobs[i].wrong ? jobs[i].message : "other bits");
             wrong++;
         }
+    wrong += hand_over(&ctx, n);
     attn_model_close(model);
     printf("%d threads over one model, %d with other results\n", n, wrong);
     return wrong != 0;
