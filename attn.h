@@ -390,7 +390,7 @@ VERSIONS
       attn_decompose_resid            an attn_resid_desc
       attn_logit_lens                 tokens are a tensor; zeroed: all
       attn_bias_logit_attrs           tokens and against, in place of directions
-    New: attn_feed_text; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos.
+    New: attn_feed_text; attn_generation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos.
 
     0.2.0, for programs that were written for 0.1: outputs come right after the context, an
     attn_metric_fn gets its value first, and a batch runs on one attn_workspace. Renamed:
@@ -852,8 +852,13 @@ ATTN_API attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
  * attn_logits(session) then gives the logits of the last one. One call, many calls or one token at
  * a time give the same bits. On failure the session's tokens are unchanged; cached keys and values
  * beyond its end, left there by attn_truncate, may be lost. `tokens` may be the session's own:
- * after attn_truncate to length n, attn_session_tokens(session) + n feeds the old ones again. To go
- * on when a session is full, copy its last tokens, truncate it to 0 and feed them. */
+ * after attn_truncate to length n, attn_session_tokens(session) + n feeds the old ones again. So a
+ * session that is nearly full goes on with the last `keep` of its n = attn_session_length tokens:
+ *
+ *     attn_truncate(&ctx, session, 0);
+ *     attn_feed(&ctx, session, attn_session_tokens(session) + n - keep, keep);
+ *
+ * Their positions are new, so they are computed again. examples/chat.c does so before each turn. */
 ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
                                size_t n_tokens);
 /* Encodes a text, special tokens as their letters, and feeds it. */
@@ -1019,13 +1024,15 @@ typedef struct attn_generate_desc {
     uint64_t reserved[4]; /* zero */
 } attn_generate_desc;
 
-/* What attn_generate made. Zero it, and set ids if you want them. */
+/* What attn_generate made. Zero it, and set ids and log_probs if you want them. */
 typedef struct attn_generation {
     int32_t *ids;    /* NULL, or room for max_tokens (100 if that is 0): the generated ids */
     size_t n_ids;    /* their number, with or without room for them */
     size_t n_passes; /* passes over the weights that fed them */
     attn_stop_reason reason; /* why generation ended; ATTN_STOP_NONE after a failure */
-    uint64_t reserved[4];    /* zero */
+    float *log_probs; /* NULL, or room as for ids: the log-probability of each, by softmax of the
+                         model's own logits, before logits_fn, penalty, temperature and filters */
+    uint64_t reserved[3]; /* zero */
 } attn_generation;
 /* Feeds the prompt (may be NULL or empty if the session holds tokens), then samples and feeds until
  * done, handing text to desc->text_fn (a model without tokenizer hands over none). The prompt is
@@ -1728,11 +1735,11 @@ typedef struct attn__watched {
 struct attn_workspace {
     const attn_model *model;
     const attn__kernels *kernels;
-    attn_ctx ctx;            /* its allocator */
-    int lock;                /* 1 while a thread changes n_users here, or those of scores and heads */
-    size_t n_users;          /* sessions, and the caller until attn_workspace_free */
-    int is_running;          /* a pass is using the rows below */
-    int n_threads;           /* at most; there is scratch memory for so many */
+    attn_ctx ctx;   /* its allocator */
+    int lock;       /* 1 while a thread changes n_users here, or those of scores and heads */
+    size_t n_users; /* sessions, and the caller until attn_workspace_free */
+    int is_running; /* a pass is using the rows below */
+    int n_threads;  /* at most; there is scratch memory for so many */
     struct attn__pace *pace; /* how many of them pay off, see >>threads */
     size_t n_ctx;            /* positions of the longest session */
     size_t n_batch;          /* rows of a pass at most */
@@ -4078,7 +4085,8 @@ static attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items,
     for (i = 0; i < n_items; i++)
         for (j = 0; j < n_items; j++) {
             const attn_session *s = items[j].session;
-            const uintptr_t from = (uintptr_t)(s->tokens + s->length), at = (uintptr_t)items[i].tokens;
+            const uintptr_t from = (uintptr_t)(s->tokens + s->length),
+                            at = (uintptr_t)items[i].tokens;
             if (i != j && at < from + items[j].n_tokens * sizeof *s->tokens &&
                 from < at + items[i].n_tokens * sizeof *s->tokens)
                 return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -6387,6 +6395,7 @@ typedef struct attn__generation {
     attn__drafter drafter;
     attn__listener listener;
     int32_t *ids;                        /* room for the tokens generated, or NULL */
+    float *log_probs;                    /* and for these of theirs, or NULL */
     size_t n, most;                      /* how many there are, and are allowed */
     int32_t due[ATTN__MOST_DRAFTED + 1]; /* the next token to feed, then a draft */
     size_t n_drafted;
@@ -6471,6 +6480,11 @@ static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token
     return attn_sample(ctx, token, w->sampler, logits, s->tokens, s->length);
 }
 
+/* Of >>score. */
+static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
+                       attn_token_stats *stats, attn_prediction *top, size_t k,
+                       attn__candidate *heap);
+
 /* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
 static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t *token)
 {
@@ -6483,6 +6497,12 @@ static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t 
         return ATTN_OK;
     if (w->ids)
         w->ids[w->n] = *token;
+    if (w->log_probs) {
+        attn_token_stats stats = {NAN, 0, 0};
+        attn__judge(s->workspace->kernels, s->logits, s->model->config.n_vocab, *token, &stats,
+                    NULL, 0, NULL);
+        w->log_probs[w->n] = -stats.nll;
+    }
     w->n++;
     w->reason = attn__emit_text(&w->listener, *token);
     if (!w->reason && w->n == w->most)
@@ -6588,6 +6608,7 @@ ATTN__CALLER attn_status attn_generate(attn_ctx *ctx, attn_generation *result,
         w.desc = *desc;
     w.session = session;
     w.ids = result ? result->ids : NULL;
+    w.log_probs = result ? result->log_probs : NULL;
     status = attn__prompt_ids(ctx, session->model, prompt, &w.desc,
                               w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
     if (status == ATTN_OK && w.n_prompt == 0 && !session->has_logits)
@@ -9357,7 +9378,9 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
                  {"d_model", c->d_model, 1u << 24}, {"n_head", c->n_head, 1u << 24},
                  {"n_layer", c->n_layer, 1u << 16}, {"d_mlp", c->d_mlp, 1u << 24}};
     static const char *const known[] = {"bit 0", "bits 0 to 2", "bits 0 to 3"};
-    const uint32_t version = attn__u32(h + 8), most_flags = version == 1 ? 1 : version == 2 ? 7 : 15;
+    const uint32_t version = attn__u32(h + 8), most_flags = version == 1   ? 1
+                                                            : version == 2 ? 7
+                                                                           : 15;
     const uint32_t n_more = version > 2 ? attn__u32(h + 120) : 0;
     char number[32];
     size_t i;
@@ -9560,7 +9583,8 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     size_t i;
     if (attn__u32(h + 8) == 1)
         ATTN__TRY(attn__check_zeros(ctx, m, path, 68, 72));
-    ATTN__TRY(attn__check_zeros(ctx, m, path, attn__u32(h + 8) > 2 ? 124 + 4 * m->config.n_more_eos : 120, 248));
+    ATTN__TRY(attn__check_zeros(ctx, m, path,
+                                attn__u32(h + 8) > 2 ? 124 + 4 * m->config.n_more_eos : 120, 248));
     if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__ENTRY ||
         !attn__lies_within(table, table_size, m->size))
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tensor table does not fit into the file",
@@ -15387,7 +15411,8 @@ static void attn__fold_ln(const attn__panels *w, const float *b, const float *ln
 /* b_O + b_V · W_O */
 static void attn__fold_values(const attn__layer *l)
 {
-    float *const b_v = attn__rows_of(l->b_qkv) + 2 * l->w_o.n_in, *const b_o = attn__rows_of(l->b_o);
+    float *const b_v = attn__rows_of(l->b_qkv) + 2 * l->w_o.n_in, *const b_o =
+                                                                      attn__rows_of(l->b_o);
     size_t k, n;
     for (n = 0; n < l->w_o.n_out; n++) {
         double bias = (double)b_o[n];

@@ -1013,6 +1013,53 @@ static int keep_text(const char *text, size_t size, void *user)
     return ++h->pieces == h->most;
 }
 
+static int forbid_odd(float *logits, const attn_session *session, void *user)
+{
+    size_t i;
+    (void)user;
+    for (i = 1; i < vocab_of(attn_session_model(session)); i += 2)
+        logits[i] = -INFINITY;
+    return 0;
+}
+
+/* The log-probabilities of generated tokens are those that attn_score finds in the finished text, be
+ * they drawn by any rule, with drafts or without, and whatever logits_fn makes of the logits. */
+TEST(log_probabilities)
+{
+    enum { MADE = 60, PROMPT = 4 };
+    static const int32_t start[PROMPT] = {506, 511, 258, 433};
+    int way;
+    for (way = 0; way < 4; way++) {
+        attn_ctx ctx = alone();
+        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        int32_t ids[PROMPT + MADE];
+        float log_probs[MADE];
+        attn_token_stats stats[PROMPT + MADE];
+        attn_generation made = {.ids = ids + PROMPT, .log_probs = log_probs};
+        attn_generate_desc d = greedily(MADE);
+        size_t i;
+        memcpy(ids, start, sizeof start);
+        d.prompt_ids = start;
+        d.n_prompt_ids = PROMPT;
+        d.ignore_eos = 1;
+        if (way == 1)
+            d.sampling = (attn_sampler_desc){.temperature = 0.9f, .top_k = 50, .seed = 3};
+        if (way == 2)
+            d.sampling = (attn_sampler_desc){.repeat_penalty = 2};
+        if (way == 3)
+            d.logits_fn = forbid_odd;
+        OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
+        EQUAL(made.n_ids, MADE);
+        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_score(&ctx, stats, NULL, session, ids, PROMPT + MADE));
+        for (i = 0; i < MADE; i++)
+            CHECKF(log_probs[i] == -stats[PROMPT - 1 + i].nll, "way %d, token %zu: %g, %g", way, i,
+                   (double)log_probs[i], -(double)stats[PROMPT - 1 + i].nll);
+        attn_session_free(session);
+        done(&ctx);
+    }
+}
+
 TEST(reasons)
 {
     static const char *const stop[] = {"upon"};

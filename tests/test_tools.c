@@ -397,14 +397,23 @@ TEST(examples_print)
     free(printed);
 }
 
-/* A conversation ends with its input, or once the session is full. */
+/* A conversation ends with its input; one that is longer than the context goes on, and so does one
+ * whose line alone is. */
 TEST(chatting)
 {
     char *printed = prints("printf 'Once upon a time\\n\\nThe dog' | " TEST_BUILD "/chat " MODEL);
+    const char *at;
+    int n_prompts = 0;
     CHECKF(printed && strncmp(printed, "> ", 2) == 0 && strlen(printed) > 40, "%s", printed);
     free(printed);
-    printed = prints("yes 'The dog said' | " TEST_BUILD "/chat " MODEL);
-    CHECKF(printed && strstr(printed, "(The session is full.)\n"), "%s", printed);
+    printed = prints("yes 'The dog said' | head -n 40 | " TEST_BUILD "/chat " MODEL);
+    for (at = printed; at && (at = strstr(at, "> ")) != NULL; at += 2)
+        n_prompts++;
+    CHECKF(n_prompts == 41, "%d prompts: %s", n_prompts, printed);
+    free(printed);
+    printed =
+        prints("yes 'The dog said' | head -n 300 | tr '\\n' ' ' | " TEST_BUILD "/chat " MODEL);
+    CHECKF(printed && strlen(printed) > 40, "%s", printed);
     free(printed);
 }
 
