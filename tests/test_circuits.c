@@ -1,7 +1,7 @@
 /* tools/lens/circuits.h against numpy in float64 (make_lens_fixtures.py), and its rules. */
 #include "lens_fixtures.h"
 #include "refused.h"
-#include "tools/lens/circuits.h"
+#include "tools/lens/refactor.h"
 
 SUITE_WITH("headers", open_plain_and_odd, close_plain_and_odd);
 
@@ -52,6 +52,95 @@ TEST(a_small_singular_value)
     CHECKF(fabs((double)attn_get1(values, 1) / (1.5e-8 * sqrt(0.5)) - 1) < 1e-6, "%g and %g",
            (double)attn_get1(values, 0), (double)attn_get1(values, 1));
     attn_ctx_free(&ctx);
+}
+
+/* left [m, r] becomes U · S^a and right [n, r] V · S^(1 - a): columns at right angles, of the lengths
+ * that numpy's singular values say, with the product that they had. */
+static void check_refactored(attn_ctx *ctx, attn_tensor left, attn_tensor right, attn_tensor values,
+                             int even)
+{
+    const size_t r = left.shape[1];
+    const double most = value_of(values, 0);
+    attn_tensor before = {0}, after = {0}, x = {0}, y = {0}, angles = {0};
+    size_t side, i, j;
+    OK(ctx, attn_scale(ctx, &x, left, 1));
+    OK(ctx, attn_scale(ctx, &y, right, 1));
+    OK(ctx, attn_matmul(ctx, &before, x, attn_transpose(y, 0, 1)));
+    OK(ctx, lens_refactor(ctx, x, y, even));
+    OK(ctx, attn_matmul(ctx, &after, x, attn_transpose(y, 0, 1)));
+    close_to(after, before, 2e-6, "the product");
+    for (side = 0; side < 2; side++) {
+        const attn_tensor f = side ? y : x;
+        OK(ctx, attn_matmul(ctx, &angles, attn_transpose(f, 0, 1), f));
+        for (i = 0; i < r; i++)
+            for (j = 0; j < r; j++) {
+                const double s = value_of(values, i), t = value_of(values, j);
+                const double square = even ? s : side ? 1 : s * s; /* of a column's length */
+                const double across = even ? sqrt(s * t) : side ? 1 : s * t;
+                const double got = (double)attn_get2(angles, i, j);
+                if (s < 1e-6 * most || t < 1e-6 * most)
+                    continue; /* which is 0 but for rounding */
+                CHECKF(fabs(got - (i == j ? square : 0)) < 1e-5 * (i == j ? square : across),
+                       "side %zu, columns %zu and %zu: %g", side, i, j, got);
+            }
+        attn_tensor_free(ctx, &angles);
+    }
+}
+
+TEST(refactored_products)
+{
+    attn_ctx ctx = alone();
+    attn_tensor left, right, values;
+    int i, even;
+    for (i = 0; fixture(&left, "svd.%d.left", i); i++)
+        for (even = 0; even < 2; even++) {
+            attn_tensor turned = {0};
+            fixture(&right, "svd.%d.right", i);
+            fixture(&values, "svd.%d.values", i);
+            OK(&ctx, attn_copy(&ctx, &turned, attn_transpose(right, 0, 1)));
+            check_refactored(&ctx, left, turned, values, even);
+        }
+    CHECK(i == 7);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* The refactored model says the same, its value biases are 0, and each W_O turns without stretching. */
+TEST(refactored_models)
+{
+    int i;
+    for (i = 0; i < 2; i++) {
+        attn_ctx ctx = alone();
+        const attn_model *const m = model_of(i);
+        const attn_tensor tokens = expected(i, "tokens");
+        const char *const path = test_tmp("refactored.attn");
+        attn_model *made = NULL;
+        attn_tensor logits, w_o = {0}, b_v = {0}, square = {0}, one = {0};
+        size_t j;
+        OK(&ctx, lens_refactor_attention(&ctx, path, m, NULL, 0));
+        if (!OK(&ctx, attn_model_open(&ctx, &made, path, NULL)))
+            continue;
+        close_to(log_probabilities(&ctx, made, ids_of(tokens), tokens.shape[0], &logits),
+                 log_probabilities(&ctx, m, ids_of(tokens), tokens.shape[0], &logits), 3e-6,
+                 "log-probabilities");
+        OK(&ctx, attn_model_tensor(&ctx, &b_v, made, "blocks.1.attn.b_V"));
+        for (j = 0; j < count_of(b_v); j++)
+            CHECK(value_of(b_v, j) == 0);
+        OK(&ctx, attn_model_tensor(&ctx, &w_o, made, "blocks.1.attn.W_O"));
+        w_o = attn_select(w_o, 0, 1);
+        OK(&ctx, attn_matmul(&ctx, &square, w_o, attn_transpose(w_o, 0, 1)));
+        OK(&ctx, attn_zeros(&ctx, &one, ATTN_F32, attn_shape2(w_o.shape[0], w_o.shape[0])));
+        for (j = 0; j < w_o.shape[0]; j++)
+            ((float *)one.data)[j * w_o.shape[0] + j] = 1;
+        close_to(square, one, 1e-5, "W_O · W_Oᵀ");
+        attn_model_close(made);
+        FAILS(&ctx, ATTN_E_IO, "nowhere/",
+              lens_refactor_attention(&ctx, "build/nowhere/x.attn", m, NULL, 0));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
+              lens_refactor_attention(&ctx, path, NULL, NULL, 0));
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
 }
 
 TEST(products)

@@ -787,6 +787,49 @@ TEST(circuits_of_weights)
 
 /* The table begins with the pair of the library's largest score; a kind has --top rows below its
  * heading. */
+/* `process` writes what attn_process_weights makes, and each program opens it. */
+TEST(processing)
+{
+    static const struct {
+        const char *options;
+        unsigned flags;
+    } ways[] = {{"", 15},
+                {"--no-fold-ln --no-center-unembed", 2 + 8},
+                {"--no-fold-value-biases --no-center-writing-weights", 1 + 4}};
+    static const char *const programs[] = {"attn-info " TMP "process.attn",
+                                           "gpt2 " TMP "process.attn 'Once upon' -n 3",
+                                           "lens " TMP "process.attn loss 'Once upon a time'",
+                                           "lens " TMP "process.attn attribute 'Once upon a time'"};
+    attn_ctx ctx = {0};
+    attn_model *model = NULL, *made = NULL;
+    char command[400];
+    size_t i;
+    OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
+    for (i = 0; i < 3; i++) {
+        snprintf(command, sizeof command, LENS MODEL "process -o " TMP "process.attn %s",
+                 ways[i].options);
+        works(command);
+        OK(&ctx, attn_process_weights(&ctx, &made, model, ways[i].flags));
+        OK(&ctx, attn_model_save(&ctx, TMP "want.attn", made));
+        CHECK(test_same_file(TMP "process.attn", TMP "want.attn"));
+        attn_model_close(made);
+    }
+    works(LENS MODEL "process -o " TMP "process.attn --refactor");
+    for (i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+        snprintf(command, sizeof command, TEST_BUILD "/%s", programs[i]);
+        CHECKF(run("%s", command) == 0, "%s: %s", command, err);
+    }
+    CHECK(run(LENS MODEL "process") == 2 && strstr(err, "-o FILE.attn"));
+    CHECK(run(LENS MODEL "process -o x.html") == 2 && strstr(err, "-o FILE.attn"));
+    CHECK(run(LENS MODEL "process text -o x.attn") == 2 && strstr(err, "process reads no text"));
+    CHECK(run(LENS MODEL "process -o x.attn --no-fold-ln --no-center-writing-weights "
+                         "--no-center-unembed --no-fold-value-biases") == 2 &&
+          strstr(err, "nothing is left to do"));
+    CHECK(run(LENS MODEL "loss 'a b' --refactor") == 2 && strstr(err, "means nothing to loss"));
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+}
+
 TEST(circuits_as_tables)
 {
     story s;

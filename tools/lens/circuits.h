@@ -111,16 +111,17 @@ LENS_FN void lens_triangle(double *triangle, attn_tensor x, double *columns)
     }
 }
 
-/* Rotates pairs of the n columns of length n until all are at right angles to each other; their
- * lengths then are the singular values (Hestenes 1958). Few rounds are ever needed. */
-LENS_FN void lens_rotate_columns(double *columns, size_t n)
+/* Rotates pairs of the n columns until their first n numbers are at right angles to each other; the
+ * lengths of these then are the singular values (Hestenes 1958). Few rounds are ever needed. A column
+ * has `length` numbers, n or more; what lies below is rotated along. */
+LENS_FN void lens_rotate_columns(double *columns, size_t n, size_t length)
 {
     size_t round, p, q, i, n_rotated = 1;
     for (round = 0; round < 60 && n_rotated > 0; round++) {
         n_rotated = 0;
         for (p = 0; p + 1 < n; p++)
             for (q = p + 1; q < n; q++) {
-                double *a = columns + p * n, *b = columns + q * n;
+                double *a = columns + p * length, *b = columns + q * length;
                 const double aa = lens_dot(a, a, n), bb = lens_dot(b, b, n);
                 const double ab = lens_dot(a, b, n);
                 double zeta, tangent, cosine, sine;
@@ -130,7 +131,7 @@ LENS_FN void lens_rotate_columns(double *columns, size_t n)
                 tangent = (zeta < 0 ? -1 : 1) / (fabs(zeta) + sqrt(zeta * zeta + 1));
                 cosine = 1 / sqrt(tangent * tangent + 1);
                 sine = cosine * tangent;
-                for (i = 0; i < n; i++) {
+                for (i = 0; i < length; i++) {
                     const double was = a[i];
                     a[i] = cosine * was - sine * b[i];
                     b[i] = sine * was + cosine * b[i];
@@ -194,7 +195,7 @@ LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_t
         for (i = 0; i < r; i++)
             for (j = 0; j < r; j++)
                 core[j * r + i] = lens_dot(first + i * r, second + j * r, r);
-        lens_rotate_columns(core, r);
+        lens_rotate_columns(core, r, r);
         lens_sorted_lengths((float *)result.numbers.data, core, r);
     }
     attn_tensor_free(ctx, &room);

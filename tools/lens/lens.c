@@ -25,6 +25,7 @@
 #include "losses.h"
 #include "path.h"
 #include "patterns.h"
+#include "process.h"
 #include "record.h"
 
 /* ---- the command line ---- */
@@ -42,6 +43,8 @@ static const command commands[] = {
     {"circuits", CIRCUITS, run_circuits, "what the weights of heads do (no text)"},
     {"sae", SAE, run_sae, "which features of a sparse autoencoder are active"},
     {"gradients", GRADIENTS, run_gradients, "how a logit or a loss changes with each activation"},
+    {"process", PROCESS, run_process,
+     "a model with LayerNorm folded away, as TransformerLens has it"},
     {"record", RECORD, run_record, "activations into a .safetensors or .npz file"},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -53,7 +56,8 @@ static const struct option table[] = {
     {'f', "file", "FILE", TEXT, AT(file), OF_TEXTS, NULL,
      "read the text from FILE (-: standard input)"},
     {'o', "output", "FILE", TEXT, AT(output), ALL, NULL,
-     "a picture: FILE.html or FILE.svg\nrecord and gradients: FILE.safetensors or FILE.npz"},
+     "a picture: FILE.html or FILE.svg\nrecord and gradients: FILE.safetensors or FILE.npz\n"
+     "process: FILE.attn"},
     {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
     {0, "ids", "IDS", TEXT, AT(ids), OF_TEXTS, NULL, "the text as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), OF_TEXTS, NULL, "begin with the beginning-of-text token"},
@@ -69,6 +73,15 @@ static const struct option table[] = {
     {0, "rows", "COUNT", COUNT, AT(rows), RECORD, "1 1000000000",
      "... rows of a shard (default: 64 MiB of them); a whole context at least"},
     {0, "resume", NULL, FLAG, AT(resume), RECORD, NULL, "record: go on after the last shard of -o"},
+    {0, "no-fold-ln", NULL, FLAG, AT(no_fold_ln), PROCESS, NULL,
+     "process: leave the gain and bias of LayerNorm where they are"},
+    {0, "no-center-writing-weights", NULL, FLAG, AT(no_center_writing_weights), PROCESS, NULL,
+     "... and the means that are written to the stream"},
+    {0, "no-center-unembed", NULL, FLAG, AT(no_center_unembed), PROCESS, NULL,
+     "... and the mean of the logits"},
+    {0, "no-fold-value-biases", NULL, FLAG, AT(no_fold_value_biases), PROCESS, NULL, "... and b_V"},
+    {0, "refactor", NULL, FLAG, AT(refactor), PROCESS, NULL,
+     "process: W_Q, W_K, W_V and W_O in singular vectors (refactor_factored_attn_matrices)"},
     {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, NULL,
      "logit-lens: the last LayerNorm's scale is that of the real run, not each stream's own"},
     {0, "at", "POSITION", COUNT, AT(position), ATTRIBUTE | GRADIENTS, "0 1000000000",
@@ -115,6 +128,7 @@ static void print_help(void)
                 "lens MODEL.attn edges TEXT TEXT2 [--edges COUNT] [--steps COUNT] [options]\n"
                 "lens MODEL.attn sae DIRECTORY TEXT [options]\n"
                 "lens MODEL.attn circuits [options]\n"
+                "lens MODEL.attn process -o FILE.attn [options]\n"
                 "lens MODEL.attn record TEXT [NAME...] -o FILE [options]\n"
                 "lens MODEL.attn gradients TEXT [NAME...] -o FILE [options]\n"
                 "lens MODEL.attn record --lines PATH NAME... -o DIRECTORY [options]",
@@ -199,7 +213,7 @@ static int sort_words(lens *l)
     }
     if (l->command->bit == SAE && next < l->given.n_words)
         l->directory = l->given.words[next++];
-    l->clean_word = l->o.ids || l->o.file || l->o.lines || l->command->bit == CIRCUITS
+    l->clean_word = l->o.ids || l->o.file || l->o.lines || l->command->bit & OF_WEIGHTS
                         ? l->o.text
                         : option_or_word(l->o.text, &l->given, &next);
     if (next < l->given.n_words && l->command->bit & OF_TWO_TEXTS && !l->o.corrupted_ids)
@@ -208,8 +222,8 @@ static int sort_words(lens *l)
     l->n_names = l->given.n_words - next;
     if (l->command == &commands[0] && l->n_names == 0)
         note_near_command(l->clean_word);
-    if (l->n_names && l->command->bit == CIRCUITS)
-        return fail(USAGE, "circuits reads no text: leave out \"%s\"", l->names[0]);
+    if (l->n_names && l->command->bit & OF_WEIGHTS)
+        return fail(USAGE, "%s reads no text: leave out \"%s\"", l->command->name, l->names[0]);
     if (l->n_names && !(l->command->bit & (PATCH | OF_TENSORS)))
         return too_many_words(l, l->command == &commands[0] ? l->clean_word : NULL);
     return FINE;
@@ -254,7 +268,9 @@ static int check_usage(const lens *l)
     if (o->output && l->command->bit & OF_TENSORS && !o->lines &&
         !ends_in(o->output, ".safetensors") && !ends_in(o->output, ".npz"))
         return fail(USAGE, "%s: the name must end in .safetensors or .npz", o->output);
-    if (o->output && !(l->command->bit & OF_TENSORS) && !ends_in(o->output, ".html") &&
+    if (l->command->bit == PROCESS && (!o->output || !ends_in(o->output, ".attn")))
+        return fail(USAGE, "process writes a model: -o FILE.attn");
+    if (o->output && !(l->command->bit & (OF_TENSORS | PROCESS)) && !ends_in(o->output, ".html") &&
         !ends_in(o->output, ".svg"))
         return fail(USAGE, "%s: the name must end in .html or .svg", o->output);
     return FINE;

@@ -11,6 +11,7 @@ typedef struct options {
     const char *from, *to;
     size_t top, layer, head, position, rows, threads, edges, steps;
     int isa, bos, special, saved_scale, json, resume, skip_checksums, metric, estimate;
+    int no_fold_ln, no_center_writing_weights, no_center_unembed, no_fold_value_biases, refactor;
 } options;
 
 static const size_t not_given = SIZE_MAX;
@@ -32,8 +33,10 @@ enum {
     GRADIENTS = 1024,
     EDGES = 2048,
     SAE = 4096,
-    ALL = 8191,
-    OF_TEXTS = ALL & ~CIRCUITS, /* circuits looks at weights alone */
+    PROCESS = 8192,
+    ALL = 16383,
+    OF_WEIGHTS = CIRCUITS | PROCESS, /* they read no text */
+    OF_TEXTS = ALL & ~OF_WEIGHTS,
     OF_TWO_TEXTS = PATCH | PATH | EDGES,
     OF_TENSORS = RECORD | GRADIENTS /* -o is a file of tensors */
 };
