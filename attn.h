@@ -450,6 +450,8 @@ typedef enum attn_status {
     ATTN_E_NAME,        /* no tensor or activation of that name */
     ATTN_STOPPED        /* a callback asked to stop */
 } attn_status;
+/* A program compiled with -fshort-enums and a library without it would not agree about structs. */
+typedef char attn__enums_are_ints[sizeof(attn_status) == sizeof(int) ? 1 : -1];
 
 /* Instruction sets, for attn_ctx.isa. AUTO takes the best that the processor has, but never AMX. */
 typedef enum attn_isa_kind {

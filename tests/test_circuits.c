@@ -78,7 +78,7 @@ static void check_refactored(attn_ctx *ctx, attn_tensor left, attn_tensor right,
                 const double square = even ? s : side ? 1 : s * s; /* of a column's length */
                 const double across = even ? sqrt(s * t) : side ? 1 : s * t;
                 const double got = (double)attn_get2(angles, i, j);
-                if (s < 1e-6 * most || t < 1e-6 * most)
+                if (s <= 1e-6 * most || t <= 1e-6 * most)
                     continue; /* which is 0 but for rounding */
                 CHECKF(fabs(got - (i == j ? square : 0)) < 1e-5 * (i == j ? square : across),
                        "side %zu, columns %zu and %zu: %g", side, i, j, got);
