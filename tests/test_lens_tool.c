@@ -18,10 +18,13 @@ static const attn_tensor no_scale; /* a lens takes the stream's own */
 #define MODEL TEST_BUILD "/tiny-stories.attn "
 #define TMP   "build/test-tmp/lens-tool/"
 
+/* A command that succeeds and says at most what -o wrote. */
 static int works(const char *command)
 {
     const int code = run("%s", command);
-    return CHECKF(code == 0 && err_size == 0, "%s: exit code %d (%s)", command, code, err);
+    return CHECKF(code == 0 && (err_size == 0 || (strncmp(err, "wrote ", 6) == 0 &&
+                                                  strchr(err, '\n') == err + err_size - 1)),
+                  "%s: exit code %d (%s)", command, code, err);
 }
 
 static char *read_text(const char *path)
@@ -210,6 +213,8 @@ TEST(runs_that_fail)
     refuses(1, "there is no layer 4: the model has 4", LENS MODEL "patterns Once --layer 4");
     refuses(1, "there is no head 6: a layer has 6", LENS MODEL "patterns Once --head 6");
     refuses(1, "there is no position 1: the text has 1", LENS MODEL "attribute Once --at 1");
+    refuses(1, "there is no position 1: the text has 1", LENS MODEL "ablate Once --at 1");
+    refuses(1, "a text of one token has no loss", LENS MODEL "ablate Once");
     refuses(1, "needs as many in both", LENS MODEL "patch 'Once upon' Once");
     refuses(1, "the logits are the same after both texts", LENS MODEL "patch Once Once");
     refuses(1, "no path leads from head 0 of layer 1 to blocks.1.hook_k_input.2",
@@ -1112,7 +1117,7 @@ static void check_markup(const char *path, size_t n_scripts)
 }
 
 static const char *const drawn[] = {"tokens",    "loss",  "logit-lens", "patterns",
-                                    "attribute", "heads", "patch"};
+                                    "attribute", "heads", "ablate",     "patch"};
 
 static void draw(const char *command, const char *path, const char *more)
 {
@@ -1240,6 +1245,76 @@ TEST(commands_again)
     free(first);
 }
 
+/* Without a text, heads makes one: random tokens twice, of which a text that repeats itself is the
+ * better half: duplicate-token heads look at nothing else. */
+TEST(heads_without_a_text)
+{
+    static const char made[] = "the beginning-of-text token, then 50 random tokens twice, seed 1";
+    CHECK(works(LENS MODEL "heads -o " TMP "made.html") && strstr(err, "made.html: a page"));
+    is_fact(TMP "made.html", "prompt", made);
+    if (works(LENS MODEL "heads"))
+        CHECKF(strstr(out, "Means over 101 tokens, ") && strstr(out, made), "%s", out);
+    same(LENS MODEL "heads --json", LENS MODEL "heads --json -t 1");
+    same("printf 'Once upon' | " LENS MODEL "heads --json", LENS MODEL "heads 'Once upon' --json");
+    CHECK(run(LENS MODEL "heads -q -o " TMP "made.svg") == 0 && err_size == 0);
+}
+
+static int put_out(const attn_activation *a, void *user)
+{
+    attn_tensor z = attn_select(a->value, 1, *(const size_t *)user);
+    size_t i, j;
+    for (i = 0; i < z.shape[0]; i++)
+        for (j = 0; j < z.shape[1]; j++)
+            ((float *)z.data)[(ptrdiff_t)i * z.stride[0] + (ptrdiff_t)j * z.stride[1]] = 0;
+    return 0;
+}
+
+/* What ablate says of the loss, or with options of a logit, for each head, and then for no head. */
+static void ask_ablation(const char *options, const char *answer, double values[25])
+{
+    char command[256];
+    const json_value *all;
+    size_t i;
+    snprintf(command, sizeof command, LENS MODEL "ablate '" TEXT "' --json %s", options);
+    all = parse(command);
+    for (i = 0; i < 24; i++)
+        values[i] = number(grid_value(all, 0, i / 6, i % 6));
+    values[24] = number(member(all, answer));
+}
+
+/* Each head's z is set to zero by a hook here, and by an edit there. */
+TEST(ablation)
+{
+    story s;
+    attn_token_stats stats[64];
+    const int32_t was = 286, a = 258;
+    double losses[25], logits[25], loss, logit;
+    size_t i, t, head;
+    if (!open_story(&s, TINY, TEXT))
+        return;
+    ask_ablation("", "mean_loss", losses);
+    ask_ablation("--at 4 --token ' was' --against ' a'", "logit", logits);
+    for (i = 0; i < 25; i++) {
+        char name[64];
+        head = i % 6;
+        snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)i / 6);
+        if (i < 24)
+            OK(&s.ctx, attn_hook(&s.ctx, NULL, s.session, name, put_out, &head));
+        OK(&s.ctx, attn_truncate(&s.ctx, s.session, 0));
+        OK(&s.ctx, attn_score(&s.ctx, stats, NULL, s.session, s.tokens, s.n));
+        for (t = 0, loss = 0; t + 1 < s.n; t++)
+            loss += (double)stats[t].nll / (double)(s.n - 1);
+        OK(&s.ctx, attn_truncate(&s.ctx, s.session, 0));
+        OK(&s.ctx, attn_feed(&s.ctx, s.session, s.tokens, 5));
+        logit = (double)attn_logits(s.session)[was] - (double)attn_logits(s.session)[a];
+        attn_unhook_all(s.session);
+        CHECKF(fabs(loss - losses[i] - (i < 24 ? losses[24] : 0)) < 1e-6, "loss %d", (int)i);
+        CHECKF(fabs(logit - logits[i] - (i < 24 ? logits[24] : 0)) < 1e-5, "logit %d", (int)i);
+    }
+    CHECK(works(LENS MODEL "ablate '" TEXT "'") && strstr(out, "Mean loss "));
+    close_story(&s);
+}
+
 /* The text of cell `index` of a page; "" beyond the last. */
 static const char *cell_text(const char *page, size_t index, char *text, size_t size)
 {
@@ -1300,7 +1375,7 @@ TEST(legends_of_patterns)
          *one = read_text(TMP "odd-one.svg");
     CHECK(page && strstr(page, "<span class=\"scale roots\"></span>1: all of a query's attention. "
                                "Colours show the square root of a weight"));
-    CHECK(page && strstr(page, "\"axes\": [\"layer\", \"head\"]"));
+    CHECK(page && strstr(page, "heading('layer\\\\\\u200bhead')"));
     CHECK(picture && strstr(picture, "Colours show the square root of a weight") &&
           strstr(picture, "Less than 1/64 is left out") && strstr(picture, ">layer\\head</text>") &&
           strstr(picture, "queries go down and keys across"));
@@ -1308,7 +1383,7 @@ TEST(legends_of_patterns)
     CHECK(works(LENS MODEL "patterns 'Once upon' --head 3 -o " TMP "column.svg"));
     free(picture);
     picture = read_text(TMP "column.svg");
-    CHECK(picture && strstr(picture, ">head\\layer</text>") &&
+    CHECK(picture && strstr(picture, ">layer\\head</text>") &&
           occurrences(picture, "<title>layer ") == 4 && strstr(picture, "<title>layer 3, head 3<"));
     free(page);
     free(picture);
@@ -1518,12 +1593,13 @@ TEST(in_a_browser)
             "const cell = document.querySelectorAll('td')[7];"
             "cell.dispatchEvent(new PointerEvent('pointermove', {clientX: 50, clientY: 50, "
             "bubbles: true}));"))
-        CHECKF(strstr(out, "<div id=\"tip\" role=\"tooltip\" style") && strstr(out, ">0_pre at 7 "),
+        CHECKF(strstr(out, "<div id=\"tip\" role=\"tooltip\" style") &&
+                   strstr(out, ">embedding, at 7 "),
                "no tip");
     if (act(TMP "odd-logit-lens.html", 1280,
             "document.querySelectorAll('td')[7].click();" PRESS("ArrowRight") PRESS("ArrowDown")))
         CHECKF(strstr(out, "<div id=\"tip\" role=\"tooltip\" style") &&
-                   strstr(out, ">1_pre at 8 ") &&
+                   strstr(out, ">after layer 0, at 8 ") &&
                    occurrences(out, " tabindex=\"0\" aria-describedby=\"tip\"") == 1,
                "no tip at the focus");
     if (act(TMP "odd-loss.html", 420,

@@ -88,7 +88,7 @@ static void finish_terms(lens *l, terms *out)
         }
     }
     out->layers.title = "what heads and MLPs add to it";
-    out->others.title = "what else does";
+    out->others.title = "other terms";
     out->others.row_name = "";
     out->others.column_name = "part";
 }
@@ -133,8 +133,11 @@ static int run_attribute(lens *l)
     grids[0] = a.terms.layers;
     grids[1] = a.terms.others;
     found.page.note =
-        keep(l, "%s after position %zu %s: %.4f; the terms sum to %.4f", a.question.text, position,
-             brief(l, l->text.shown[position], 40), (double)a.terms.logit, a.terms.sum);
+        keep(l,
+             "%s after position %zu %s: %.4f; the terms sum to %.4f. A positive term raises it, a "
+             "negative one lowers it.",
+             a.question.text, position, brief(l, l->text.shown[position], 40),
+             (double)a.terms.logit, a.terms.sum);
     return present(l, &found);
 }
 

@@ -113,22 +113,24 @@ static int show_pairs(lens *l, const circuits *found, int kind, lens_grid *grid)
 {
     const composition *pair = found->pairs[kind];
     const int code = make_grid(l, grid, found->n_pairs, 1);
+    double most;
     size_t i;
     if (code != FINE)
         return code;
     grid->title = keep(l, "strongest %s-compositions", composition_names[kind]);
     grid->row_name = "writer to reader";
     grid->column_name = "pair";
-    grid->high = "1";
     ((const char **)grid->columns)[0] = "score";
     for (i = 0; i < found->n_pairs; i++, pair++) {
         lens_cell *cell = cell_of(grid, i, 0);
         ((const char **)grid->rows)[i] = keep(l, "%zu.%zu to %zu.%zu", pair->from.layer,
                                               pair->from.head, pair->to.layer, pair->to.head);
-        cell->number = cell->colour = pair->score;
+        cell->number = pair->score;
         cell->text = keep(l, "%.3f", (double)pair->score);
         cell->tip = keep(l, "%s\n%.4f", grid->rows[i], (double)pair->score);
     }
+    grid->high = keep(l, "%g", most = fitting_scale(grid, 1));
+    colour_cells(grid, most);
     return FINE;
 }
 
@@ -213,7 +215,8 @@ static int run_circuits(lens *l)
     if (found.n_pairs && !l->o.json) /* JSON has the pairs with their heads, before the grids */
         shown_findings.n_grids += N_COMPOSITIONS;
     shown_findings.page.note =
-        "Of the weights as the file has them, without LayerNorm's gain. A head is layer.head. The "
+        "Of the weights as the file has them, without LayerNorm's gain. A large value is a head "
+        "that reads (QK) or writes (OV) strongly. A head of a pair is layer.head. The "
         "score of a pair is the Frobenius norm of the product of two circuits divided by the "
         "product of their norms: how much the reader's queries, keys or values depend on the "
         "writer's output.";

@@ -89,7 +89,8 @@ static lens_page make_page(lens *l, const char *title)
         (unsigned)l->config->n_head, (unsigned)l->config->d_model, (unsigned)l->config->n_vocab);
     if (l->text.n) {
         l->facts[page.n_facts].name = l->corrupted.n ? "clean" : "prompt";
-        l->facts[page.n_facts++].value = whole_text(l, &l->text);
+        l->facts[page.n_facts++].value =
+            l->text.made_up ? l->text.made_up : whole_text(l, &l->text);
     }
     if (l->corrupted.n) {
         l->facts[page.n_facts].name = "corrupted";
@@ -120,7 +121,13 @@ static int close_picture(lens *l, attn_new_file *picture, int code)
 {
     const attn_status status =
         attn_new_file_end(&l->ctx, picture, code == FINE ? ATTN_OK : ATTN_STOPPED);
-    return code == FINE && status ? failed(&l->ctx) : code;
+    if (code == FINE && status)
+        return failed(&l->ctx);
+    if (code == FINE)
+        tell_written(l, is_svg(l)
+                            ? "a picture; opened in a browser, it tells more of what you point at"
+                            : "a page for a browser, which needs no other file");
+    return code;
 }
 
 static int draw_grids(lens *l, const lens_page *page, const lens_grid *grids, size_t n)
@@ -207,6 +214,35 @@ static int make_grid(lens *l, lens_grid *grid, size_t n_rows, size_t n_columns)
 static lens_cell *cell_of(const lens_grid *grid, size_t row, size_t column)
 {
     return (lens_cell *)grid->cells + row * grid->n_columns + column;
+}
+
+/* The number that gets the full colour: `most`, or if all numbers are far below that, the next of 1, 2
+ * and 5 times a power of ten from the largest up. */
+static double fitting(double largest, double most)
+{
+    static const double steps[] = {0.5, 0.4, 0.5};
+    int k;
+    for (k = 0; largest > 0 && most > 1e-6 && largest <= steps[k % 3] * most; k++)
+        most *= steps[k % 3];
+    return most;
+}
+
+static double fitting_scale(const lens_grid *grid, double most)
+{
+    double largest = 0;
+    size_t i;
+    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
+        if (isfinite(grid->cells[i].number))
+            largest = fmax(largest, fabs((double)grid->cells[i].number));
+    return fitting(largest, most);
+}
+
+/* Colours by the numbers, of which `most` has the full one. */
+static void colour_cells(const lens_grid *grid, double most)
+{
+    size_t i;
+    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
+        cell_of(grid, 0, i)->colour = (float)((double)grid->cells[i].number / most);
 }
 
 /* "12 token" for each position. */

@@ -15,6 +15,7 @@
 #include "attn.h"
 #define PROGRAM "lens"
 #define INPUT   "text"
+#include "ablate.h"
 #include "attribution.h"
 #include "composition.h"
 #include "edge.h"
@@ -39,7 +40,8 @@ static const command commands[] = {
     {"path", PATH, run_path, "which heads of TEXT repair TEXT2 through one reader"},
     {"edges", EDGES, run_edges, "which connections tell TEXT from TEXT2 (EAP)"},
     {"attribute", ATTRIBUTE, run_attribute, "which heads and layers make a logit"},
-    {"heads", HEADS, run_heads, "previous-token, duplicate and induction heads"},
+    {"ablate", ABLATE, run_ablate, "what the loss or a logit becomes without each head"},
+    {"heads", HEADS, run_heads, "previous-token, duplicate and induction heads (TEXT: or random)"},
     {"circuits", CIRCUITS, run_circuits, "what the weights of heads do (no text)"},
     {"sae", SAE, run_sae, "which features of a sparse autoencoder are active"},
     {"gradients", GRADIENTS, run_gradients, "how a logit or a loss changes with each activation"},
@@ -58,6 +60,7 @@ static const struct option table[] = {
     {'o', "output", "FILE", TEXT, AT(output), ALL, NULL,
      "a picture: FILE.html or FILE.svg\nrecord and gradients: FILE.safetensors or FILE.npz\n"
      "process: FILE.attn"},
+    {'q', "quiet", NULL, FLAG, AT(quiet), ALL, NULL, "do not say what -o wrote"},
     {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
     {0, "ids", "IDS", TEXT, AT(ids), OF_TEXTS, NULL, "the text as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), OF_TEXTS, NULL, "begin with the beginning-of-text token"},
@@ -84,12 +87,12 @@ static const struct option table[] = {
      "process: W_Q, W_K, W_V and W_O in singular vectors (refactor_factored_attn_matrices)"},
     {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, NULL,
      "logit-lens: the last LayerNorm's scale is that of the real run, not each stream's own"},
-    {0, "at", "POSITION", COUNT, AT(position), ATTRIBUTE | GRADIENTS, "0 1000000000",
-     "attribute and gradients: what is said after this token (default: the last; they count from "
-     "0)"},
-    {0, "token", "TOKEN", TEXT, AT(token), OF_TWO_TEXTS | ATTRIBUTE | GRADIENTS, NULL,
-     "whose logit: text, or an id if --ids is used (default: the likeliest)"},
-    {0, "against", "TOKEN", TEXT, AT(against), OF_TWO_TEXTS | ATTRIBUTE | GRADIENTS, NULL,
+    {0, "at", "POSITION", COUNT, AT(position), OF_ONE_LOGIT, "0 1000000000",
+     "attribute, ablate and gradients: what is said after this token (default: the last; they "
+     "count from 0)"},
+    {0, "token", "TOKEN", TEXT, AT(token), OF_TWO_TEXTS | OF_ONE_LOGIT, NULL,
+     "whose logit: text, or an id if --ids is used (default: the likeliest; ablate: the loss)"},
+    {0, "against", "TOKEN", TEXT, AT(against), OF_TWO_TEXTS | OF_ONE_LOGIT, NULL,
      "... minus this one's (patch, path and edges without --token: the likeliest token after TEXT2 "
      "or, if "
      "it is "
@@ -249,7 +252,7 @@ static int check_usage(const lens *l)
     if (o->lines && l->n_names == 0)
         return fail(USAGE, "--lines needs the names of activations, such as '*.hook_resid_post'");
     if (l->command->bit & OF_TEXTS && !l->clean_word && !o->file && !o->ids && !o->bos &&
-        !o->lines && system_is_terminal(stdin))
+        !o->lines && l->command->bit != HEADS && system_is_terminal(stdin))
         return fail(USAGE, NO_TEXT);
     if (l->command->bit & OF_TWO_TEXTS && !l->corrupted_word && !o->corrupted_ids)
         return fail(USAGE, "%s needs two texts: a second argument, or --corrupted-ids",
@@ -289,8 +292,11 @@ static int run_all(lens *l)
         return code;
     l->config = attn_model_config(l->model);
     l->tokenizer = attn_model_tokenizer(l->model);
-    if (!l->o.lines && l->command->bit & OF_TEXTS &&
-        (code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids)) != FINE)
+    if (l->command->bit == HEADS && !is_text_given(l))
+        code = make_repeated(l);
+    else if (!l->o.lines && l->command->bit & OF_TEXTS)
+        code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids);
+    if (code != FINE)
         return code;
     if (l->command->bit & OF_TWO_TEXTS &&
         (code = make_text(l, &l->corrupted, l->corrupted_word, NULL, "corrupted-ids",

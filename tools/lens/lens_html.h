@@ -49,11 +49,9 @@ typedef struct lens_word {
     const char *text, *tip;
 } lens_word;
 
-/* The heads of a page of patterns: a row for each entry of one axis, a column for each of the
- * other. */
+/* The heads of a page of patterns: a row for each layer, a column for each head. */
 typedef struct lens_heads {
-    const char *row_name, *column_name; /* "layer" and "head", or the other way round */
-    size_t (*heads)[2];                 /* layer and head, row by row */
+    size_t (*heads)[2]; /* layer and head, row by row */
     size_t n_heads, n_columns;
 } lens_heads;
 
@@ -393,6 +391,9 @@ static void html_grids(FILE *file, const lens_page *page, const lens_grid *grids
 {
     size_t i;
     html_begin(file, page, html_grid_style, "");
+    html_element(file, "p", "",
+                 "Point at a cell, or go to it with Tab and the arrow keys: it tells more.");
+    fputs("\n", file);
     for (i = 0; i < n; i++)
         html_grid(file, &grids[i]);
     html_end(file);
@@ -417,6 +418,9 @@ static void html_words(FILE *file, const lens_page *page, const char *high, cons
                        size_t n)
 {
     html_begin(file, page, html_words_style, "");
+    html_element(file, "p", "",
+                 "Point at a token, or go to it with Tab and the arrow keys: it tells more.");
+    fputs("\n", file);
     html_legend(file, "0", "costs", high, 0);
     html_tokens(file, "the text, token by token", words, n);
     html_end(file);
@@ -616,17 +620,16 @@ static const char html_pattern_heads[] =
     "  button.onclick = () => follow(i);\n"
     "  return button;\n"
     "});\n"
-    "const byHead = info.axes[0] == 'head';\n"
     "function heading(text) {\n"
     "  const place = document.createElement('span');\n"
     "  place.textContent = text;\n"
     "  heads.append(place);\n"
     "}\n"
     "heads.style.gridTemplateColumns = `repeat(${columns + 1}, max-content)`;\n"
-    "heading(info.axes.join('\\\\\\u200b'));\n"
-    "for (let i = 0; i < columns; i++) heading(info.heads[i][byHead ? 0 : 1]);\n"
+    "heading('layer\\\\\\u200bhead');\n"
+    "for (let i = 0; i < columns; i++) heading(info.heads[i][1]);\n"
     "buttons.forEach((button, i) => {\n"
-    "  if (i % columns == 0) heading(info.heads[i][byHead ? 1 : 0]);\n"
+    "  if (i % columns == 0) heading(info.heads[i][0]);\n"
     "  heads.append(button);\n"
     "});\n";
 
@@ -717,8 +720,7 @@ static void html_patterns_begin(FILE *file, const lens_page *page, const lens_he
     fputs("], \"heads\": [", file);
     for (i = 0; i < heads->n_heads; i++)
         fprintf(file, "%s[%zu, %zu]", i ? ", " : "", heads->heads[i][0], heads->heads[i][1]);
-    fprintf(file, "], \"columns\": %zu, \"axes\": [\"%s\", \"%s\"]}\n</script>\n", heads->n_columns,
-            heads->row_name, heads->column_name);
+    fprintf(file, "], \"columns\": %zu}\n</script>\n", heads->n_columns);
 }
 
 static void html_pattern(FILE *file, lens_weight_fn at, const void *pattern, size_t n)

@@ -320,18 +320,16 @@ static void svg_words(FILE *file, const lens_page *page, const char *high, const
 
 enum { SVG_STEP = SVG_PATTERN + 10 }; /* from one head to the next */
 
-static double svg_heads_left(const lens_heads *heads)
+static double svg_heads_left(void)
 {
-    return SVG_EDGE + 8 +
-           SVG_LETTER * (double)strlen(corner_of(heads->row_name, heads->column_name).text);
+    return SVG_EDGE + 8 + SVG_LETTER * (double)strlen(corner_of("layer", "head").text);
 }
 
 /* After this, svg_pattern for each head; returns where the first row of heads begins. */
 static double svg_patterns_begin(FILE *file, const lens_page *page, const lens_heads *heads)
 {
-    const int by_head = strcmp(heads->row_name, "head") == 0;
     const size_t n_rows = heads->n_heads / heads->n_columns;
-    const double left = svg_heads_left(heads);
+    const double left = svg_heads_left();
     double y, x = SVG_EDGE + SVG_LETTER + 8;
     char number[24];
     size_t i;
@@ -347,14 +345,13 @@ static double svg_patterns_begin(FILE *file, const lens_page *page, const lens_h
              "1: all of a query's attention. Less than 1/64 is left out.", 100);
     svg_text(file, SVG_EDGE, y + SVG_LINE + 13, "dim", LENS_ROOTS, 100);
     y += 3.4 * SVG_LINE;
-    svg_text(file, left - 8, y - 6, "dim r", corner_of(heads->row_name, heads->column_name).text,
-             100);
+    svg_text(file, left - 8, y - 6, "dim r", corner_of("layer", "head").text, 100);
     for (i = 0; i < heads->n_columns; i++) {
-        snprintf(number, sizeof number, "%zu", heads->heads[i][by_head ? 0 : 1]);
+        snprintf(number, sizeof number, "%zu", heads->heads[i][1]);
         svg_text(file, left + SVG_STEP * (double)i + SVG_PATTERN / 2.0, y - 6, "dim c", number, 24);
     }
     for (i = 0; i < n_rows; i++) {
-        snprintf(number, sizeof number, "%zu", heads->heads[i * heads->n_columns][by_head ? 1 : 0]);
+        snprintf(number, sizeof number, "%zu", heads->heads[i * heads->n_columns][0]);
         svg_text(file, left - 8, y + SVG_STEP * (double)i + SVG_PATTERN / 2.0, "dim r", number, 24);
     }
     return y;
@@ -372,7 +369,7 @@ static void svg_pattern(FILE *file, const lens_heads *heads, size_t index, doubl
     fprintf(file,
             "<g transform=\"translate(%.1f %.1f) scale(%.5f)\"><title>layer %zu, head %zu</title>"
             "\n<path class=\"line\" fill-opacity=\"0.5\" d=\"M0 0H%zuV%zuz\"/>\n",
-            svg_heads_left(heads) + SVG_STEP * (double)column, top + SVG_STEP * (double)row,
+            svg_heads_left() + SVG_STEP * (double)column, top + SVG_STEP * (double)row,
             SVG_PATTERN / (double)n, heads->heads[index][0], heads->heads[index][1], n, n);
     for (step = 0; step < STEPS; step++) {
         int begun = 0;

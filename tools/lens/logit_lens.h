@@ -59,6 +59,15 @@ static void json_logit_lens(const lens *l, const attn_prediction *top, const att
     printf("]}\n");
 }
 
+/* The stream of ATTN_RESID_ACCUMULATED that enters layer i is the one that layer i - 1 has left. A
+ * table of a terminal has narrow columns. */
+static const char *name_of_stream(lens *l, size_t i)
+{
+    return i == 0        ? "embedding"
+           : l->o.output ? keep(l, "after layer %zu", i - 1)
+                         : keep(l, "after %zu", i - 1);
+}
+
 static int run_logit_lens(lens *l)
 {
     const size_t n = l->text.n, n_parts = attn_resid_count(l->model, ATTN_RESID_ACCUMULATED);
@@ -92,15 +101,14 @@ static int run_logit_lens(lens *l)
     grid.title = "likeliest next token, after each layer";
     grid.high = "1: the probability of that token";
     for (i = 0; i < n_parts; i++) {
-        ((const char **)grid.rows)[i] =
-            keep(l, "%s", attn_resid_label(l->model, ATTN_RESID_ACCUMULATED, i).text);
+        ((const char **)grid.rows)[i] = name_of_stream(l, i);
         for (t = 0; t < n; t++) {
             const attn_prediction *guess = top + (i * n + t) * k;
             const attn_token_stats *true_next = &next[i * n + t];
             lens_cell *cell = cell_of(&grid, i, t);
             cell->number = cell->colour = guess->probability;
             cell->text = shown_token(l, guess->token);
-            cell->tip = keep(l, "%s at %zu %s%s", grid.rows[i], t, brief(l, l->text.shown[t], 40),
+            cell->tip = keep(l, "%s, at %zu %s%s", grid.rows[i], t, brief(l, l->text.shown[t], 40),
                              list_guesses(l, guess, k));
             if (t + 1 < n)
                 cell->tip = keep(l, "%s\nin fact %s: %.2f%%, rank %zu", cell->tip,
@@ -108,10 +116,14 @@ static int run_logit_lens(lens *l)
                                  100 * (double)true_next->probability, true_next->rank);
         }
     }
-    found.page.note = l->o.saved_scale
-                          ? "Each layer's residual stream, unembedded with the scale that the last "
-                            "LayerNorm had in the whole run."
-                          : "Each layer's residual stream, unembedded as if it were the last one.";
+    found.page.note =
+        keep(l,
+             "The residual stream after each layer, unembedded %s. A %s shows how the "
+             "guess at the token after its own forms.",
+             l->o.saved_scale ? "with the scale that the last LayerNorm had in the "
+                                "whole run"
+                              : "as if it were the last one",
+             l->o.output ? "column" : "row");
     return present(l, &found);
 }
 

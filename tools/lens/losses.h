@@ -97,8 +97,10 @@ static int draw_losses(lens *l, const losses *found)
         words[t].tip = keep(l, "%zu  %s  (id %ld)%s%s%s", t, name, (long)l->text.ids[t], said,
                             found->k ? "\nlikeliest to come next:" : "", next);
     }
-    page.note = n > 1 ? keep(l, "%zu tokens, mean loss %.3f nats, perplexity %.2f", n, found->mean,
-                             exp(found->mean))
+    page.note = n > 1 ? keep(l,
+                             "%zu tokens, mean loss %.3f nats, perplexity %.2f. The stronger its "
+                             "colour, the less the model expected a token.",
+                             n, found->mean, exp(found->mean))
                       : "1 token";
     if (l->ctx.status)
         return failed(&l->ctx);

@@ -188,12 +188,16 @@ static void finish_patch(lens *l, const patching *p, const lens_grid *grid, size
 /* Cells show shares of the gap; if it is small, the changes themselves, in logits. */
 static void finish_patches(lens *l, const patching *p, lens_grid *grids, size_t n)
 {
-    const double unit = is_small(p) ? 1 : gap_of(p);
-    const double most = is_small(p) ? largest_change(p, grids, n) : 1;
+    const double unit = is_small(p) ? 1 : gap_of(p), largest = largest_change(p, grids, n);
+    const double most = is_small(p) ? largest : fitting(fabs(largest / unit), 1);
     size_t g, i;
     for (g = 0; g < n; g++) {
-        grids[g].low = is_small(p) ? keep(l, "-%.2f logits", most) : "-1: as far the other way";
-        grids[g].high = is_small(p) ? keep(l, "%.2f logits", most) : "1: as in the clean text";
+        const char *const whole = most < 1 ? " of the gap" : ": as in the clean text";
+        const char *const other = most < 1 ? " of the gap" : ": as far the other way";
+        grids[g].low =
+            keep(l, is_small(p) ? "-%.2f%s" : "-%g%s", most, is_small(p) ? " logits" : other);
+        grids[g].high =
+            keep(l, is_small(p) ? "%.2f%s" : "%g%s", most, is_small(p) ? " logits" : whole);
         for (i = 0; i < grids[g].n_rows * grids[g].n_columns; i++)
             finish_patch(l, p, &grids[g], i, unit, most);
     }

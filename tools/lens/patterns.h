@@ -222,7 +222,7 @@ static int draw_patterns(patterns *p, FILE *file)
     return code;
 }
 
-/* The heads that were chosen: a row for each layer, or, for one head of all layers, a column. */
+/* The heads that were chosen: a row for each layer. */
 static int choose_heads(lens *l, lens_heads *heads)
 {
     const size_t n_layer = l->config->n_layer, n_head = l->config->n_head;
@@ -243,9 +243,7 @@ static int choose_heads(lens *l, lens_heads *heads)
                 heads->heads[heads->n_heads][0] = layer;
                 heads->heads[heads->n_heads++][1] = head;
             }
-    heads->row_name = by_head ? "head" : "layer";
-    heads->column_name = by_head ? "layer" : "head";
-    heads->n_columns = by_head ? heads->n_heads : n_head;
+    heads->n_columns = by_head ? 1 : n_head;
     return FINE;
 }
 

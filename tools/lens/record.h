@@ -56,8 +56,11 @@ static int run_record(lens *l)
     size_t bytes = 0, t, n;
     void *memory;
     int code;
-    if (l->o.lines)
-        return run_corpus(l);
+    if (l->o.lines) {
+        if ((code = run_corpus(l)) == FINE)
+            tell_written(l, "shards of activations, and their index");
+        return code;
+    }
     desc.names = l->names;
     desc.n_names = l->n_names;
     desc.n_positions = l->text.n;
@@ -78,6 +81,9 @@ static int run_record(lens *l)
     }
     if (code == FINE && save_record(l, record))
         code = failed(&l->ctx);
+    if (code == FINE)
+        tell_written(
+            l, keep(l, "%zu activations of %zu tokens", attn_record_count(record), l->text.n));
     if (code == FINE && l->o.json)
         json_record(l, record);
     attn_record_free(record);

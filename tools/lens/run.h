@@ -10,7 +10,7 @@ typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
     const char *from, *to;
     size_t top, layer, head, position, rows, threads, edges, steps;
-    int isa, bos, special, saved_scale, json, resume, skip_checksums, metric, estimate;
+    int isa, bos, special, saved_scale, json, resume, skip_checksums, metric, estimate, quiet;
     int no_fold_ln, no_center_writing_weights, no_center_unembed, no_fold_value_biases, refactor;
 } options;
 
@@ -34,10 +34,12 @@ enum {
     EDGES = 2048,
     SAE = 4096,
     PROCESS = 8192,
-    ALL = 16383,
+    ABLATE = 16384,
+    ALL = 32767,
     OF_WEIGHTS = CIRCUITS | PROCESS, /* they read no text */
     OF_TEXTS = ALL & ~OF_WEIGHTS,
     OF_TWO_TEXTS = PATCH | PATH | EDGES,
+    OF_ONE_LOGIT = ATTRIBUTE | ABLATE | GRADIENTS,
     OF_TENSORS = RECORD | GRADIENTS /* -o is a file of tensors */
 };
 
@@ -51,7 +53,8 @@ typedef struct command {
 typedef struct lens_text {
     int32_t *ids;
     size_t n;
-    const char **shown; /* each token as it is displayed */
+    const char **shown;  /* each token as it is displayed */
+    const char *made_up; /* how lens made the text itself; NULL if it was given */
 } lens_text;
 
 struct lens {
@@ -106,6 +109,13 @@ static int ends_in(const char *name, const char *end)
 
 #define NO_TEXT                                                                                    \
     "no text given: an argument, --file, --ids, - to type it, or --bos to begin with nothing"
+
+/* Tells a person what -o wrote. */
+static void tell_written(const lens *l, const char *what)
+{
+    if (!l->o.quiet)
+        fprintf(stderr, "wrote %s: %s\n", l->o.output, what);
+}
 
 /* ---- tokens as they are shown ---- */
 

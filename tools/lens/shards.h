@@ -239,7 +239,7 @@ static void add_entry(lens *l, corpus *c)
 static int add_text(lens *l, corpus *c, line_status status, const char *line, size_t size)
 {
     arena memory = {NULL};
-    lens_text words = {NULL, 0, NULL};
+    lens_text words = {0};
     int refused, code = FINE;
     char *copy = arena_text(&l->ctx, &memory, line, size);
     if (status == LINE_TOO_LONG)

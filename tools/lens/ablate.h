@@ -1,0 +1,143 @@
+/* lens ablate: what becomes of the loss, or of a logit, without each head. One head at a time is set to
+ * zero, which is to say its z, from which W_O makes what it adds to the stream; the text is then read
+ * anew. */
+#ifndef LENS_ABLATE_H
+#define LENS_ABLATE_H
+
+#include "question.h"
+
+typedef struct ablation {
+    question question; /* without a text, the answer is the mean loss */
+    size_t position;
+    attn_token_stats *stats; /* [n - 1] */
+    double whole;            /* the answer of the model as it is */
+} ablation;
+
+/* The answer with the hooks that the session has. */
+static int find_answer(lens *l, ablation *a, double *answer)
+{
+    float value = 0;
+    if (attn_truncate(&l->ctx, l->session, 0))
+        return failed(&l->ctx);
+    if (!a->question.text) {
+        if (attn_score(&l->ctx, a->stats, NULL, l->session, l->text.ids, l->text.n))
+            return failed(&l->ctx);
+        *answer = attn_mean_nll(a->stats, l->text.n - 1);
+        return FINE;
+    }
+    if (attn_feed(&l->ctx, l->session, l->text.ids, a->position + 1))
+        return failed(&l->ctx);
+    judge_logits(&value, attn_logits(l->session), &a->question);
+    *answer = (double)value;
+    return FINE;
+}
+
+static int without_head(lens *l, ablation *a, size_t layer, size_t head, double *answer)
+{
+    char name[64];
+    attn_edit edit = {0};
+    uint32_t hook;
+    int code;
+    snprintf(name, sizeof name, "blocks.%zu.attn.hook_z", layer);
+    edit.name = name;
+    edit.kind = ATTN_EDIT_ZERO;
+    edit.head = head;
+    edit.n_heads = 1;
+    if (attn_hook_edit(&l->ctx, &hook, l->session, &edit))
+        return failed(&l->ctx);
+    code = find_answer(l, a, answer);
+    return attn_unhook(&l->ctx, l->session, hook) && code == FINE ? failed(&l->ctx) : code;
+}
+
+/* The loss, unless the options ask about a token. */
+static int choose_answer(lens *l, ablation *a)
+{
+    const int asks = l->o.token || l->o.position != not_given;
+    float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
+    int code;
+    a->question.against = -1;
+    a->position = l->o.position == not_given ? l->text.n - 1 : l->o.position;
+    a->stats = (attn_token_stats *)allocate(l, l->text.n, sizeof *a->stats);
+    if (!logits || !a->stats)
+        return failed(&l->ctx);
+    if (a->position >= l->text.n)
+        return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0",
+                    a->position, l->text.n);
+    if (!asks && l->text.n < 2)
+        return fail(FAILED, "a text of one token has no loss: give a longer one, or --token");
+    if (asks &&
+        ((code = likeliest(l, &l->text, a->position + 1, &a->question.token, logits)) != FINE ||
+         (code = name_tokens(l, &a->question)) != FINE))
+        return code;
+    return (code = make_session(l, 0)) == FINE ? find_answer(l, a, &a->whole) : code;
+}
+
+static int ablate_all(lens *l, ablation *a, lens_grid *grid)
+{
+    double most = 1e-9, answer = 0;
+    int decimals, code;
+    size_t i;
+    if ((code = make_grid(l, grid, l->config->n_layer, l->config->n_head)) != FINE)
+        return code;
+    for (i = 0; i < grid->n_rows * grid->n_columns; i++) {
+        code = without_head(l, a, i / grid->n_columns, i % grid->n_columns, &answer);
+        if (code != FINE)
+            return code;
+        cell_of(grid, 0, i)->number = (float)(answer - a->whole);
+        most = fmax(most, fabs(answer - a->whole));
+    }
+    decimals = most < 0.1 ? 4 : most < 1 ? 3 : 2;
+    for (i = 0; i < grid->n_rows * grid->n_columns; i++) {
+        lens_cell *cell = cell_of(grid, 0, i);
+        cell->text = keep(l, "%.*f", decimals, (double)cell->number);
+        cell->tip = keep(l, "layer %zu, head %zu\n%+.5f", i / grid->n_columns, i % grid->n_columns,
+                         (double)cell->number);
+    }
+    grid->low = keep(l, "-%.*f", decimals, most);
+    grid->high = keep(l, "%.*f", decimals, most);
+    colour_cells(grid, most);
+    return FINE;
+}
+
+static void json_ablation(const lens *l, const void *of)
+{
+    const ablation *a = (const ablation *)of;
+    if (a->question.text)
+        printf("\"position\": %zu, \"logit\": ", a->position);
+    else
+        fputs("\"mean_loss\": ", stdout);
+    json_figure(a->whole);
+    if (a->question.text)
+        json_question(l, &a->question);
+    else
+        fputs(",\n", stdout);
+}
+
+static int run_ablate(lens *l)
+{
+    ablation a = {0};
+    lens_grid grid;
+    findings found = {make_page(l, "Ablation of heads"), &grid, 1, json_ablation, &a};
+    int code;
+    if ((code = choose_answer(l, &a)) != FINE || (code = ablate_all(l, &a, &grid)) != FINE)
+        return code;
+    if (a.question.text) {
+        grid.title = "how much higher the logit is without the head";
+        found.page.note = keep(
+            l,
+            "%s after position %zu %s: %.4f. Each cell sets one head to zero. A negative change "
+            "is a head that raises it.",
+            a.question.text, a.position, brief(l, l->text.shown[a.position], 40), a.whole);
+        if (a.question.against >= 0)
+            grid.title = "how much larger the difference of the logits is without the head";
+    } else {
+        grid.title = "how much higher the mean loss is without the head, in nats";
+        found.page.note = keep(l,
+                               "Mean loss %.4f nats over %zu tokens. Each cell sets one head to "
+                               "zero. A positive change is a head that helps.",
+                               a.whole, l->text.n - 1);
+    }
+    return present(l, &found);
+}
+
+#endif
