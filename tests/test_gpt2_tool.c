@@ -428,6 +428,9 @@ TEST(files_that_cannot_be_loaded)
         {"s/\"draw\": /\"drawn\": /g", "is not a text that /save wrote"},
         {"s/}$//", "malformed JSON"},
         {"s/\"turns\": \\[/\"turns\": [3, /", "is not a text that /save wrote"},
+        {"s/\"typed\": \\[[^]]*\\]/\"typed\": []/", "is not a text that /save wrote"},
+        {"s/\"first\": 0, \"begin\"/\"first\": 3, \"begin\"/; s/\"turns\".*\\]/\"turns\": []/",
+         "is not a text that /save wrote"},
     };
     size_t i;
     CHECK(run("rm -f " TMP "d.json; printf 'Once upon a time\\n/save " TMP "d.json\\n' " REPL) ==

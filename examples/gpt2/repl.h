@@ -105,8 +105,7 @@ static int do_regenerate(repl *p, const char *value)
 static int do_show(repl *p, const char *value)
 {
     size_t size;
-    const size_t bos = p->r->text.n > 0 && p->r->o.bos;
-    const char *text = decoded(p->r, bos, p->r->text.n, &size);
+    const char *text = decoded(p->r, n_bos(p->r), p->r->text.n, &size);
     (void)value;
     if (!text)
         return failed(&p->r->ctx);
@@ -224,7 +223,7 @@ static int do_candidates(repl *p, const char *value)
         return failed(&r->ctx);
     p->first_draw = t->draw;
     r->o.count = n;
-    code = draw_texts(r, r->text.ids + first, t->typed_end - first, r->o.seed + t->draw, p->texts);
+    code = draw_texts(r, text_from(r, first), t->typed_end - first, r->o.seed + t->draw, p->texts);
     p->n_texts = code == FINE ? n : 0;
     if (code == FINE)
         code = print_candidates(p);

@@ -106,8 +106,8 @@ static void out_session(const repl *p, json_out *o)
         const turn *t = &p->turns[i];
         const size_t end = i + 1 < p->n_turns ? t[1].begin : r->text.n;
         out_open(o, '{');
-        out_ids(o, "typed", r->text.ids + t->begin, t->typed_end - t->begin);
-        out_ids(o, "continued", r->text.ids + t->typed_end, end - t->typed_end);
+        out_ids(o, "typed", text_from(r, t->begin), t->typed_end - t->begin);
+        out_ids(o, "continued", text_from(r, t->typed_end), end - t->typed_end);
         out_key(o, "first");
         out_count(o, t->first);
         out_key(o, "draw_before");
@@ -172,6 +172,7 @@ static int load_ids(run *r, const json_value *list)
     return 1;
 }
 
+/* The turns that /save wrote. Each has a text to go on from: the session is fed at least one token. */
 static int load_turns(repl *p, const json_value *root)
 {
     const json_value *turns = json_get(root, "turns"), *v;
@@ -186,12 +187,13 @@ static int load_turns(repl *p, const json_value *root)
             return 0;
         t->typed_end = r->text.n;
         if (!load_ids(r, json_get(v, "continued")) || !json_u64(json_get(v, "first"), &first) ||
-            first > t->begin || !json_u64(json_get(v, "draw_before"), &t->draw_before) ||
+            first > t->begin || first >= t->typed_end ||
+            !json_u64(json_get(v, "draw_before"), &t->draw_before) ||
             !json_u64(json_get(v, "draw"), &t->draw))
             return 0;
         t->first = (size_t)first;
     }
-    if (!json_u64(json_get(root, "first"), &first) || first > r->text.n)
+    if (!json_u64(json_get(root, "first"), &first) || (first >= r->text.n && first > 0))
         return 0;
     r->first = (size_t)first;
     return json_u64(json_get(root, "draw"), &p->draw);

@@ -307,6 +307,18 @@ static const char *why_ended(attn_stop_reason reason)
 
 /* >> A text ==================================================================================== */
 
+/* The text from a token on; NULL as long as it has no tokens. */
+static const int32_t *text_from(const run *r, size_t first)
+{
+    return r->text.ids ? r->text.ids + first : NULL;
+}
+
+/* The tokens before the text that a person sees: 1 if it begins with the beginning-of-text token. */
+static size_t n_bos(const run *r)
+{
+    return r->text.n > 0 && r->o.bos && r->text.ids[0] == attn_model_config(r->model)->bos;
+}
+
 /* Appends to the text. */
 static int keep_tokens(run *r, const int32_t *ids, size_t n)
 {
@@ -345,7 +357,7 @@ static int generate(run *r)
     int code = FINE;
     r->reason = ATTN_STOP_COUNT;
     while (code == FINE && (left = r->o.tokens - r->n_generated) > 0) {
-        code = draw_tokens(r, r->text.ids + r->text.n - n_fed, n_fed,
+        code = draw_tokens(r, text_from(r, r->text.n - n_fed), n_fed,
                            left < n_ctx + 1 ? left : n_ctx + 1, &n_drawn);
         if (keep_tokens(r, r->drawn, n_drawn) != FINE)
             return FAILED;

@@ -54,9 +54,9 @@ static char *decoded(run *r, size_t begin, size_t end, size_t *size)
     attn_ctx ctx = {0};
     char *text;
     *size = 0;
-    attn_decode(&ctx, NULL, size, tokenizer, r->text.ids + begin, end - begin);
+    attn_decode(&ctx, NULL, size, tokenizer, text_from(r, begin), end - begin);
     if ((text = (char *)arena_alloc(&r->ctx, &r->memory, *size + 1, 1)) != NULL)
-        attn_decode(&ctx, text, size, tokenizer, r->text.ids + begin, end - begin);
+        attn_decode(&ctx, text, size, tokenizer, text_from(r, begin), end - begin);
     return text;
 }
 
@@ -64,10 +64,9 @@ static char *decoded(run *r, size_t begin, size_t end, size_t *size)
 static int tell_end(run *r, const char *what)
 {
     enum { SHOWN = 60, TOKENS = 200 };
-    const size_t bos = (size_t)r->o.bos;
     json_out o = {0};
     size_t size = 0, from;
-    const size_t n = r->text.n > bos ? r->text.n - bos : 0;
+    const size_t n = r->text.n - n_bos(r);
     const char *text = decoded(r, r->text.n - (n < TOKENS ? n : TOKENS), r->text.n, &size);
     if (!text)
         return failed(&r->ctx);
@@ -86,7 +85,7 @@ static int tell_end(run *r, const char *what)
  * already is not fed again. */
 static int feed_text(run *r)
 {
-    const int32_t *held = attn_session_tokens(r->session), *text = r->text.ids + r->first;
+    const int32_t *held = attn_session_tokens(r->session), *text = text_from(r, r->first);
     const size_t n = r->text.n - r->first, length = attn_session_length(r->session);
     size_t same = 0;
     while (same < length && same < n && held[same] == text[same])
@@ -125,7 +124,7 @@ static int keep_line(run *r, const char *line)
     size_t size = strlen(line), n = 0, before = 0, spaced;
     char *text = (char *)arena_alloc(&r->ctx, &r->memory, size + 2, 1);
     const char *end =
-        text && r->text.n > (size_t)r->o.bos ? decoded(r, r->text.n - 1, r->text.n, &before) : NULL;
+        text && r->text.n > n_bos(r) ? decoded(r, r->text.n - 1, r->text.n, &before) : NULL;
     int32_t *ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, size + 1, sizeof *ids);
     if (!text || !ids || r->ctx.status)
         return failed(&r->ctx);
