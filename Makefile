@@ -23,6 +23,8 @@ SHOW    = $(if $(V),,@printf '  %s\n' '$@';)
 EXAMPLES  = gpt2 hello chat top5 eight ablate patch record zip
 TOOLS     = attn-convert attn-info attn-tokenize attn-verify lens score perplexity
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
+READ      = 003_scores 002_averaging 004_attention 000_self_attention 001_clean_gpt2 \
+            005_inside_the_engine
 PROGRAMS  = $(EXAMPLES) $(TOOLS) bench
 MODELS    = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
 TESTED    = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads $(BUILD)/faults.so \
@@ -75,8 +77,7 @@ $(BUILD)/run/attn-convert: attn-convert.c $(BUILD)/flags
 	$(SHOW)$(ALONE) -O1 -DATTN_NO_SIMD $< -o $@ $(LINK)
 
 notebooks: $(NOTEBOOKS) $(MODELS) ## the notebooks on attention, in C
-	@for n in $(sort $(filter $(BUILD)/from_scratch/0%,$(NOTEBOOKS))); do \
-	    echo; echo "== $$n"; $$n || exit; done
+	@for n in $(READ:%=$(BUILD)/from_scratch/%); do echo; echo "== $$n"; $$n || exit; done
 
 test: all $(NOTEBOOKS) $(MODELS) $(TESTED) $(BUILD)/test ## build and run the tests (SUITES="session record" for some)
 	@$(TEST) $(SUITES)
@@ -118,7 +119,7 @@ $(BUILD)/from_scratch/plain.attn: tests/golden/plain/config.json $(wildcard test
 $(BUILD)/attn.o: attn.h $(BUILD)/flags
 	$(SHOW)$(COMPILE) -DATTN_IMPLEMENTATION -x c -c $< -o $@
 
-PROGRAM = $(SHOW)$(COMPILE) -DATTN__IMPLEMENTED -MF $@.d $(filter %.c %.o,$^) -o $@ $(LINK)
+PROGRAM = $(SHOW)$(COMPILE) -DATTN__IMPLEMENTED -DBUILD='"$(BUILD)"' -MF $@.d $(filter %.c %.o,$^) -o $@ $(LINK)
 
 $(BUILD)/from_scratch/%: examples/from_scratch/%.c $(BUILD)/attn.o
 	@mkdir -p $(@D)

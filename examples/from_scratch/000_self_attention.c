@@ -6,6 +6,16 @@
  * (its key), and what is moved is a third thing (its value):
  *
  *     pattern = softmax(q · kᵀ)        out = pattern · v
+ *
+ * A toy for looking inside. Everybody sees everybody, for nothing is generated here. One head needs no
+ * matrix behind it; several would, to bring their results back to the width of the model.
+ *
+ * Exercise: in forward, multiply by 0 in place of 1 / sqrtf((float)a->n_dim). What will the second
+ * pattern be, and what do its three outputs have in common? The answer is at the end of this file.
+ *
+ * In the notebook            in attn.h                                        in the engine
+ *   SelfAttention.forward    attn_attention (>>ops); scale = 1 leaves it out  attn__attend (>>steps)
+ *   the pattern              attn_attention_pattern (>>ops)                   attn__attend_block (>>steps)
  */
 #include "notebook.h"
 #include "torch.h"
@@ -88,6 +98,7 @@ int main(void)
              pattern);
         attn_sum(&ctx, &sums, pattern);
         show(scale ? "Its rows sum to" : "The rows sum to", attn_reshape(sums, attn_shape1(3)));
+        show_picture("As a picture:", attn_select(pattern, 0, 0), NULL);
 
         /* The library's own function for the same three lines. */
         attn_linear(&ctx, &q, test, a.q_weight, a.q_bias);
@@ -102,3 +113,6 @@ int main(void)
     }
     return finish(&ctx);
 }
+
+/* The exercise: softmax of three equal scores is 1/3 each, so every output is the mean of the three
+ * values. Nothing is left of who asked. */

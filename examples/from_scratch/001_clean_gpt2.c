@@ -5,6 +5,28 @@
  *
  * With real GPT-2 (make gpt2): ./001 build/gpt2.attn
  * The modules themselves are in clean_gpt2.h: read that first.
+ *
+ * It lists the shapes of all activations and parameters, runs every module on random input, and compares
+ * each with NumPy's results in double precision. Then it asks how well the model knows a text: the loss
+ * is the mean of -log p(next token), log(V) for a model that knows nothing. At the end it writes on,
+ * always taking the likeliest token.
+ *
+ * Exercise: in mlp of clean_gpt2.h, write ATTN_ACT_RELU. Which modules will no longer be 100% correct?
+ * The answer is at the end of this file.
+ *
+ * In the notebook            in attn.h                                              in the engine
+ *   run_with_cache           attn_hook (>>watch)                                    attn__visit (>>watch)
+ *   Config, parameters       attn_model_config, attn_model_tensor (>>format)        attn__bind (>>format)
+ *   LayerNorm                attn_layernorm (>>ops)                                 attn__layernorm (>>steps)
+ *   Embed, PosEmbed          attn_embedding (>>ops), attn_slice (>>tensors)         attn__embed (>>steps)
+ *   Attention                attn_multihead (>>ops)                                 attn__attend (>>steps)
+ *   MLP, gelu_new            attn_mlp, attn_activate (>>ops)                        attn__activate (>>steps)
+ *   TransformerBlock         attn_block (>>ops)                                     attn__add (>>steps)
+ *   Unembed                  attn_unembed (>>ops)                                   attn__unembed (>>steps)
+ *   DemoTransformer          attn_feed (>>session)                                  attn__forward (>>gpt2)
+ *   to_str_tokens            attn_encode, attn_token_bytes (>>tokenizer)
+ *   cross-entropy            attn_cross_entropy (>>ops)                             attn_score (>>score)
+ *   the greedy loop          attn_generate (>>generate)                             attn__remember (>>steps)
  */
 #include "clean_gpt2.h"
 #include "clean_gpt2_tests.h"
@@ -134,7 +156,7 @@ int main(int argc, char **argv)
                                      .tied = 1,
                                      .bos = -1,
                                      .eos = -1};
-    const char *path = argc > 1 ? argv[1] : "build/tiny-stories.attn";
+    const char *path = argc > 1 ? argv[1] : BUILD "/tiny-stories.attn";
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *session = NULL;
@@ -162,7 +184,7 @@ int main(int argc, char **argv)
            count_parameters(&ctx, model), (int)attn_model_n_tensors(model));
     printf("\nThe configuration:\n\n");
     print_config(&gpt2);
-    failed = tests_of_modules(&gpt2, argc > 2 ? argv[2] : "build/from_scratch/plain.attn",
+    failed = tests_of_modules(&gpt2, argc > 2 ? argv[2] : BUILD "/from_scratch/plain.attn",
                               argc > 3 ? argv[3] : "tests/golden/plain/reference.safetensors");
 
     printf("\nTest set of tokens, %d of them:\n", (int)n_ids);
@@ -181,3 +203,6 @@ int main(int argc, char **argv)
     attn_model_close(model);
     return finish(&ctx) || failed;
 }
+
+/* The exercise: MLP, and what has one inside: TransformerBlock and DemoTransformer. Attention, LayerNorm,
+ * the embeddings and Unembed are as before. */

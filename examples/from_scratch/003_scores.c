@@ -4,6 +4,22 @@
  *     cc examples/from_scratch/003_scores.c -I. -O2 -lm -o 003 && ./003
  *
  * The first two are in words.h, because notebook 004 begins with them as well: read that first.
+ *
+ * A word should be able to ask for something else than itself. So each gets three vectors, by matrices
+ * that a model learns: a query (what am I looking for?), a key (what do I contain?) and a value (what
+ * do I pass on?). Both sides come from one sequence, hence "self"; in a translation, queries would come
+ * from one sequence, and keys and values from the other.
+ *
+ * Exercise: in all_words of words.h, put attn_scale(ctx, &scores, scores, 100) before the softmax. How
+ * many strong cells will a row of the picture have, and does each word still look at itself most? The
+ * answer is at the end of this file.
+ *
+ * In the notebook                    in attn.h                              in the engine
+ *   torch.dot, inputs @ inputs.T     attn_matmul (>>ops)                    attn__head_scores (>>matmul)
+ *   softmax_naive, torch.softmax     attn_exp, attn_softmax (>>ops)         attn__attend_block (>>steps)
+ *   context vectors                  attn_matmul (>>ops)                    attn__head_weigh (>>matmul)
+ *   TinySelfAttentionQKV, ...Linear  attn_attention (>>ops)                 attn__attend (>>steps)
+ *   nn.Linear                        torch_linear (torch.h), attn_linear (>>ops)  attn__project (>>steps)
  */
 #include "torch.h"
 #include "words.h"
@@ -67,3 +83,7 @@ int main(void)
     printf("\nattn_attention's version 1 differs by at most %g.\n", difference(fused, context));
     return finish(&ctx);
 }
+
+/* The exercise: one or two cells a row. Softmax sees differences: of scores 100 times as large the
+ * largest takes nearly everything. It is not always a word's own: "with" looks at "journey", whose
+ * longer embedding gives the larger dot product. */

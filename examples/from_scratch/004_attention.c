@@ -3,7 +3,22 @@
  *
  *     cc examples/from_scratch/004_attention.c -I. -O2 -lm -o 004 && ./004
  *
- * It begins where 003 begins, with scores of words and nothing to learn (words.h).
+ * It begins where 003 begins, with scores of words and nothing to learn (words.h). Before attention, a
+ * recurrent network read a sentence word by word and had to keep all of it in one hidden state; here a
+ * word reaches every other in one step.
+ *
+ * Exercise: in main, give multi_head 1 head in place of 2. Which rows of the result keep every digit?
+ * The answer is at the end of this file.
+ *
+ * In the notebook                 in attn.h                               in the engine
+ *   query 2 step by step          attn_matmul, attn_softmax (>>ops)       attn__head_scores (>>matmul)
+ *   SelfAttention_v1, _v2         attn_attention (>>ops)                  attn__attend (>>steps)
+ *   weight transfer, v1 to v2     attn_copy, attn_transpose (>>tensors)   attn_model_tensor (>>format)
+ *   torch.tril; masked_fill       torch_tril, torch_causal_mask (torch.h) attn__visible (>>matmul)
+ *   nn.Dropout(0.5)               torch_dropout (torch.h)                 nowhere
+ *   a batch by torch.stack        attn_add (>>ops), which repeats         attn_feed_batch (>>session)
+ *   MultiHeadAttentionWrapper     attn_slice (>>tensors)                  attn__head_of (>>steps)
+ *   MultiHeadAttention            attn_multihead (>>ops)                  attn__attend (>>steps)
  */
 #include "torch.h"
 #include "words.h"
@@ -64,7 +79,8 @@ static void one_query(attn_ctx *ctx, attn_tensor inputs, const weights *w)
     show("The context vector of \"journey\":", attn_select(context, 0, 0));
 }
 
-/* Two ways to hide the future give the same weights. */
+/* Two ways to hide the future give the same weights. Zeros after the softmax break the rows' sums, which
+ * have to be mended; -inf before it does not. */
 static attn_tensor masks(attn_ctx *ctx, attn_tensor inputs, const weights *w)
 {
     attn_tensor scores = none, full = none, ones = none, masked = none, sums = none, causal = none;
@@ -90,10 +106,13 @@ static attn_tensor masks(attn_ctx *ctx, attn_tensor inputs, const weights *w)
     attn_scale(ctx, &causal, causal, 1 / sqrtf(2));
     attn_softmax(ctx, &causal, causal);
     show("Their softmax, with no second division:", causal);
+    show_picture("As a picture: each word looks at itself and at those before it.", causal,
+                 spelling);
     return causal;
 }
 
-/* All heads in one matrix product: d_out is split into n_head parts, [b, T, d_out] is viewed as
+/* One pattern can look for one thing, so a layer has several heads, each with a pattern of its own. All
+ * heads in one matrix product: d_out is split into n_head parts, [b, T, d_out] is viewed as
  * [b, T, n_head, d_head], and transposed to [b, n_head, T, d_head]. No number moves. */
 static attn_tensor heads(attn_tensor x, size_t n_head)
 {
@@ -169,6 +188,8 @@ static void transfer(attn_ctx *ctx, attn_tensor inputs, torch_rng *rng)
     show("Version 2 with the weights of version 1:", self_attention(ctx, inputs, &v2, none));
 }
 
+/* Dropout sets a random half of the weights to 0 while a model is trained, so that it relies on none of
+ * them alone; the others double, so that sums stay the same on average. A model that runs drops none. */
 static void drop_half(attn_ctx *ctx, attn_tensor causal, torch_rng *rng)
 {
     attn_tensor ones = none, dropped = none;
@@ -279,3 +300,6 @@ int main(void)
     gpt2_sized(&ctx, &rng);
     return finish(&ctx);
 }
+
+/* The exercise: the first row of each sentence. Its word has nothing to look at but itself, so the weight
+ * is 1 with any number of heads; from the second word on, weights differ. */

@@ -6,6 +6,9 @@
  * our own results there, made with the tensor operations: first the scores only, then more and more
  * until nothing of its attention is left. The logits keep every bit, because both follow one order
  * of arithmetic ("The same bits" in attn.h's manual).
+ *
+ * Exercise: in scores(), scale twice by 1 / sqrtf(sqrtf((float)w->q.shape[2])), which is the same in
+ * exact arithmetic. How many of the replaced scores will still be equal? The answer is at the end.
  */
 #include "notebook.h"
 #include "torch.h"
@@ -149,7 +152,7 @@ int main(int argc, char **argv)
 {
     static const char text[] = "Once upon a time, there was a little girl named Lily. "
                                "She loved to play with her toys";
-    const char *path = argc > 1 ? argv[1] : "build/tiny-stories.attn";
+    const char *path = argc > 1 ? argv[1] : BUILD "/tiny-stories.attn";
     attn_ctx ctx = {0}, in_hooks = {0}; /* one for the engine, one for what we do meanwhile */
     attn_model *model = NULL;
     attn_session *session = NULL;
@@ -197,3 +200,6 @@ int main(int argc, char **argv)
     free(logits);
     return finish(&ctx) || finish(&in_hooks);
 }
+
+/* The exercise: none, and the logits differ. Each rounding leaves an error of its own, and two
+ * roundings are not one. */

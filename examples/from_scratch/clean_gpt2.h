@@ -18,6 +18,7 @@ typedef struct gpt {
     attn_tensor w_u;        /* [C, V], often w_e transposed */
 } gpt;
 
+/* A table: row i of W_E is the vector of token i. */
 static attn_tensor embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
 {
     attn_tensor out = none;
@@ -25,7 +26,8 @@ static attn_tensor embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
     return out;
 }
 
-/* The first T rows of a table, again for every sequence of the batch */
+/* Attention sees a set of vectors, whatever their order. So each position adds a vector of its own: the
+ * first T rows of a table, again for every sequence of the batch. */
 static attn_tensor pos_embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
 {
     attn_tensor out = none;
@@ -34,7 +36,9 @@ static attn_tensor pos_embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
     return out;
 }
 
-/* (x - mean) / sqrt(variance + eps) * w + b */
+/* (x - mean) / sqrt(variance + eps) * w + b, before everything that reads the stream; eps keeps a vector of
+ * equal numbers from a division by 0. But for the division it is linear, and w and b could be folded
+ * into the matrix that follows: attn_process_weights does that. */
 static attn_tensor layer_norm(attn_ctx *ctx, attn_tensor x, attn_tensor w, attn_tensor b, float eps)
 {
     attn_tensor mean = none, variance = none, out = none;
@@ -71,6 +75,8 @@ static attn_tensor apply_causal_mask(attn_ctx *ctx, attn_tensor scores)
     return masked;
 }
 
+/* The only place where something moves from one position to another. Heads work side by side, and what
+ * they find is added up. A head's q and k settle from where it moves, its v and W_O what it moves. */
 static attn_tensor attention(attn_ctx *ctx, attn_tensor x, const attn_block_weights *w,
                              size_t n_head)
 {
@@ -88,6 +94,8 @@ static attn_tensor attention(attn_ctx *ctx, attn_tensor x, const attn_block_weig
     return out;
 }
 
+/* The same for each position by itself: what attention has brought there is computed with. A column of
+ * W_in is a pattern to look for, the row of W_out what to write where it is found. */
 static attn_tensor mlp(attn_ctx *ctx, attn_tensor x, const attn_block_weights *w)
 {
     attn_tensor hidden = none, out = none;
@@ -97,7 +105,10 @@ static attn_tensor mlp(attn_ctx *ctx, attn_tensor x, const attn_block_weights *w
     return out;
 }
 
-/* The residual stream: what attention finds is added to it, then what the MLP makes of that. */
+/* The residual stream, one vector for each position: every layer reads it and adds to it, so it carries all
+ * that has been found so far. What attention finds is added, then what the MLP makes of that:
+ *
+ *     x' = x + attention(LN(x))        x'' = x' + MLP(LN(x')) */
 static attn_tensor block(attn_ctx *ctx, attn_tensor x, const attn_block_weights *w,
                          const attn_config *c)
 {
@@ -108,6 +119,8 @@ static attn_tensor block(attn_ctx *ctx, attn_tensor x, const attn_block_weights 
     return post;
 }
 
+/* A logit is a dot product of the stream and a column of W_U. GPT-2's W_U is W_E transposed, which saves
+ * parameters; a model that learns both can say that Obama follows Barack, and not the reverse. */
 static attn_tensor unembed(attn_ctx *ctx, attn_tensor x, const gpt *m)
 {
     attn_tensor logits = none;

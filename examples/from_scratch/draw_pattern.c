@@ -95,7 +95,7 @@ int main(int argc, char **argv)
     char name[64];
     picture p;
 
-    if (attn_model_open(&ctx, &model, argc > 1 ? argv[1] : "build/tiny-stories.attn", NULL) ||
+    if (attn_model_open(&ctx, &model, argc > 1 ? argv[1] : BUILD "/tiny-stories.attn", NULL) ||
         attn_session_new(&ctx, &session, model, NULL) ||
         attn_encode(&ctx, ids, &n_ids, attn_model_tokenizer(model), text, strlen(text)))
         return finish(&ctx);

@@ -12,6 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef BUILD
+#define BUILD "build" /* where `make` puts the models */
+#endif
+
 static const attn_tensor none; /* no tensor: "no bias", or one that the next call shall make */
 
 /* A sentence, then the numbers as Python would print them: show("Scores", x) is print(x). */
@@ -24,6 +28,29 @@ static inline void show(const char *sentence, attn_tensor x)
         printf("\n%s\n%s\n", sentence, text);
     }
     free(text);
+}
+
+/* A matrix as a picture: the darker the letters, the larger the number; a blank is 0. Rows and columns
+ * have the same names, or none (NULL). */
+static inline void show_picture(const char *sentence, attn_tensor x, const char *const *names)
+{
+    static const char shades[] = " .:-=+*%#@";
+    float most = 0;
+    size_t i, j;
+    int k;
+    printf("\n%s\n", sentence);
+    for (i = 0; x.ndim == 2 && i < x.shape[0] * x.shape[1]; i++)
+        most = fmaxf(most, attn_get2(x, i / x.shape[1], i % x.shape[1]));
+    for (j = 0; names && j < x.shape[1]; j++)
+        printf("%s%-8s", j ? "" : "          ", names[j]);
+    printf(names ? "\n" : "");
+    for (i = 0; x.ndim == 2 && i < x.shape[0]; i++, printf("\n"))
+        for (j = 0, printf("  %-8s", names ? names[i] : ""); j < x.shape[1]; j++) {
+            const float share = attn_get2(x, i, j) / most;
+            for (k = 0; k < (names ? 7 : 2); k++)
+                putchar(shades[share > 0 ? (int)(share * 8.999f) + 1 : 0]);
+            printf(names ? " " : "");
+        }
 }
 
 /* A number as Python prints it: the fewest digits from which it can be read back. */

@@ -1,9 +1,15 @@
 /* What notebooks 003 and 004 have in common. Both begin with attention in which nothing is learned:
- * one_word in plain C, then all_words with matrices. Later both need the whole formula: attend. */
+ * one_word in plain C, then all_words with matrices. Later both need the whole formula: attend.
+ *
+ * Two words are alike if their embeddings point the same way, which the dot product measures. Softmax
+ * makes weights of the dot products, positive and with the sum 1, and the words mixed by these weights
+ * are the context vector: an embedding that knows of the other words in the sentence. */
 #ifndef WORDS_H
 #define WORDS_H
 
 #include "notebook.h"
+
+static const char *const spelling[6] = {"Your", "journey", "starts", "with", "one", "step"};
 
 /* "Your journey starts with one step": one row is one word's embedding. */
 static float words[6][3] = {
@@ -90,12 +96,16 @@ static void all_words(attn_ctx *ctx, attn_tensor inputs)
     show("Softmax of each row:", weights);
     attn_sum(ctx, &sums, weights);
     show("The rows sum to", attn_reshape(sums, attn_shape1(6)));
+    show_picture("As a picture: a row is a word that looks, a column one that is looked at.",
+                 weights, spelling);
 
     attn_matmul(ctx, &context, weights, inputs);
     show("The context vectors of all words, weights @ inputs:", context);
 }
 
-/* softmax(q · kᵀ / sqrt(d) + mask) · v; give `none` for no mask. Works for any leading dimensions:
+/* softmax(q · kᵀ / sqrt(d) + mask) · v. Without the division by sqrt(d), long vectors would give large
+ * scores, of which softmax sees the largest alone; its gradient is then nearly 0, and a model that is
+ * trained would learn slowly. Give `none` for no mask. Works for any leading dimensions:
  * [T, d], [batch, T, d] or [batch, head, T, d]. */
 static attn_tensor attend(attn_ctx *ctx, attn_tensor q, attn_tensor k, attn_tensor v,
                           attn_tensor mask)
@@ -104,9 +114,9 @@ static attn_tensor attend(attn_ctx *ctx, attn_tensor q, attn_tensor k, attn_tens
     if (k.ndim == 0) /* something failed before; finish will say what */
         return none;
     attn_matmul(ctx, &scores, q, attn_transpose(k, -2, -1));
+    attn_scale(ctx, &scores, scores, 1 / sqrtf((float)k.shape[k.ndim - 1]));
     if (mask.ndim > 0)
         attn_add(ctx, &scores, scores, mask);
-    attn_scale(ctx, &scores, scores, 1 / sqrtf((float)k.shape[k.ndim - 1]));
     attn_softmax(ctx, &scores, scores);
     attn_matmul(ctx, &out, scores, v);
     attn_tensor_free(ctx, &scores);
