@@ -50,7 +50,7 @@ from contextlib import ExitStack, contextmanager
 from ctypes import (byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64,
                     c_void_p)
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,7 @@ Ids = npt.NDArray[np.int32]
 Tokens = npt.ArrayLike  # a text, or ids
 HookFn = Callable[[Array, "HookPoint"], Any]
 Span = Union[int, slice, None]  # one, a range, or all
+Names = Union[str, Iterable[str], Callable[[str], bool], None]  # of activations; all but those on request
 EditKind = Literal["zero", "set", "mean", "add"]
 ResidKind = Literal["accumulated", "accumulated_mid", "sublayers", "heads"]
 StopReason = Literal["none", "end of text", "token count", "context full", "callback", "stop string"]
@@ -213,6 +214,8 @@ _ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "a
 _EDITS = ["zero", "set", "mean", "add"]
 _RESIDS = ["accumulated", "accumulated_mid", "sublayers", "heads"]
 _CACHE_PARTS = ["keys", "values"]
+_ON_REQUEST = [f"blocks.*.{name}" for name in ("attn.hook_result", "hook_attn_in", "hook_q_input", "hook_k_input",
+                                               "hook_v_input", "hook_mlp_in")]
 
 # Functions that C calls: they return 0 to go on, and their last parameter is not used here.
 _PROGRESS_FN = ctypes.CFUNCTYPE(c_int, c_double, c_void_p)
@@ -525,6 +528,37 @@ def _strings(texts: Union[str, Iterable[str]]) -> Any:
     return (c_char_p * len(coded))(*coded)
 
 
+# ---- TransformerLens's words ----
+
+_CONFIG_WORDS = {"d_vocab": "n_vocab", "n_heads": "n_head", "n_layers": "n_layer", "eps": "ln_eps"}
+_MODEL_WORDS = {
+    "cfg": "model.config",
+    "forward": "model(tokens)",
+    "generate": "model.session().generate(prompt), an iterator over the text, or model.generate_many(prompts)",
+    "loss_fn": "model.score(tokens).nll",
+    "add_hook": "hook(name, function) of a session, model.session(), or model.run_with_hooks(tokens, [(name, function)])",
+    "hooks": "model.run_with_hooks(tokens, [(name, function)]), or session.hook(name, function) in a `with` block",
+    "reset_hooks": "unhook_all() of the session that has the hooks",
+    "add_caching_hooks": "model.session().record(names)",
+    "hook_dict": "the list of activations at the top of attn.h; model.run_with_cache(tokens)[1] has them as keys",
+    "to_single_str_token": "model.to_string([token])",
+    "tokens_to_residual_directions": "model.logit_directions(tokens)",
+    "from_pretrained": "attn.Model(path); the program attn-convert makes the file of a checkpoint",
+    "blocks": 'model.tensor("blocks.0.attn.W_Q") and the like, and model.config.n_layer',
+}
+_WEIGHT_WORDS = {"W_E": "embed", "W_pos": "pos_embed", "W_U": "unembed", "b_U": "unembed"}
+_WEIGHT_WORDS.update({f"{kind}_{part}": "attn" for kind in "Wb" for part in "QKVO"})
+_WEIGHT_WORDS.update({f"{kind}_{part}": "mlp" for kind in "Wb" for part in ("in", "out")})
+
+
+def _model_word(name: str) -> Optional[str]:
+    """What to write here for an attribute of TransformerLens's model."""
+    module = _WEIGHT_WORDS.get(name)
+    if module in ("attn", "mlp"):
+        return f'model.tensor("blocks.0.{module}.{name}"), a layer at a time'
+    return f'model.tensor("{module}.{name}")' if module else _MODEL_WORDS.get(name)
+
+
 # ---- models ----
 
 
@@ -548,6 +582,11 @@ class Config:
     scale_attn_by_inverse_layer_idx: bool
     has_b_U: bool  # logits have a bias
     more_eos: tuple[int, ...]  # further tokens that end a text
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            word = _CONFIG_WORDS.get(name)
+            raise AttributeError(f"a Config has no {name}" + (f"; here it is {word}" if word else ""))
 
 
 class Scores(NamedTuple):
@@ -681,6 +720,11 @@ class Model(_Closing):
                              bool(c.scale_attn_by_inverse_layer_idx), bool(c.has_b_U),
                              tuple(c.more_eos[:c.n_more_eos]))
 
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            word = _model_word(name)
+            raise AttributeError(f"a Model has no {name}" + (f"; here it is {word}" if word else ""))
+
     def close(self) -> None:
         """Ends its use. Sessions that are open go on."""
         self._open = None
@@ -789,12 +833,12 @@ class Model(_Closing):
                 session.hook(name, fn)
             return session.feed(ids, all_logits=True)
 
-    def run_with_cache(self, tokens: Tokens, names: Union[str, Iterable[str], None] = None,
-                       prepend_bos: bool = False) -> tuple[Array, Record]:
+    def run_with_cache(self, tokens: Tokens, names: Names = None, prepend_bos: bool = False) -> tuple[Array, Record]:
         """The logits [T, n_vocab] of a text and its activations.
 
-        names: a name, or several, `*` standing for anything; None: all but those on request
-        (attn.hook_result, hook_attn_in, hook_q_input, hook_k_input, hook_v_input, hook_mlp_in)."""
+        names: a name, or several, `*` standing for anything; or a function that is given every name and
+        says whether to keep it. None: all but those on request (attn.hook_result, hook_attn_in,
+        hook_q_input, hook_k_input, hook_v_input, hook_mlp_in), which Session.hook tells about."""
         ids = self._ids(tokens, prepend_bos)
         with self._session_for(ids) as session, session.record(names, n_positions=len(ids)) as record:
             return session.feed(ids, all_logits=True), record
@@ -1150,7 +1194,12 @@ class Session(_Closing):
         """Calls fn(value, point) whenever an activation of that name is made, `*` in the name standing for
         anything. fn may write to the array `value`, or return another of its shape; the model goes on
         with those numbers. An exception ends the pass. Positions come in pieces of at most n_batch rows:
-        point.first is the first one's position."""
+        point.first is the first one's position.
+
+        Six kinds cost extra time and memory, and are made only for a name that does not end in `*`:
+        attn.hook_result [T, heads, d_model], what each head adds; hook_attn_in, hook_q_input,
+        hook_k_input and hook_v_input [T, heads, d_model], copies of the stream for each head; and
+        hook_mlp_in [T, d_model], a copy for the MLP."""
         session, guard = weakref.ref(self), self._guard
 
         def show(activation: Any, _: Any) -> int:
@@ -1198,8 +1247,7 @@ class Session(_Closing):
             self._turns.retire(*self._kept.values())
             self._kept.clear()
 
-    def record(self, names: Union[str, Iterable[str], None] = None, *, first: int = 0,
-               n_positions: int = 0) -> Record:
+    def record(self, names: Names = None, *, first: int = 0, n_positions: int = 0) -> Record:
         """Records the activations of the tokens that are fed from now on: a mapping from names to arrays.
         names: as for Model.run_with_cache. n_positions: room for so many, from `first` on (0: as many as
         the session can hold)."""
@@ -1276,11 +1324,16 @@ def _feed(sessions: Sequence[Session], texts: list[Ids], items: list[_attn_feed_
 class Record(_Closing, Mapping[str, Array]):
     """Activations by their TransformerLens names: Session.record, Model.run_with_cache.
 
-    cache["blocks.0.attn.hook_pattern"], or as in TransformerLens cache["pattern", 0] and
-    cache["normalized.post", 0, "ln1"]. An array is a view of the record's memory, which lives as long as
+    cache["blocks.0.attn.hook_pattern"], or as in TransformerLens cache["pattern", 0], cache["resid_post", -1]
+    for the last layer's, and cache["normalized.post", 0, "ln1"]. An array is a view of the record's memory, which lives as long as
     any of its views; it shows the positions recorded when it was asked for."""
 
-    def __init__(self, session: Session, names: Union[str, Iterable[str], None], first: int, n_positions: int) -> None:
+    def __init__(self, session: Session, names: Names, first: int, n_positions: int) -> None:
+        if callable(names):
+            every = list(Record(session, ["*", *_ON_REQUEST], 0, 1))
+            names = list(filter(names, every))
+            if not names:
+                raise ValueError(f"the function chose none of the {len(every)} names, such as {every[-1]}")
         wanted = _strings(names or [])
         room = n_positions or session.capacity - first
         desc = _attn_record_desc(ctypes.addressof(wanted) if wanted else None, len(wanted), _natural("first", first),
@@ -1311,11 +1364,10 @@ class Record(_Closing, Mapping[str, Array]):
         return iter(self._names)
 
     def __getitem__(self, key: Union[str, tuple[Any, ...]]) -> Array:
-        name = key if isinstance(key, str) else self._full_name(*key)
+        name = self._full_name(*((key,) if isinstance(key, str) else key))
         with self._session._turns:
             if name not in self._names:
-                near = difflib.get_close_matches(name, self._names, 1)
-                raise KeyError(f"the record has no {name}" + (f"; is it {near[0]}?" if near else ""))
+                raise KeyError(f"the record has no {name}{self._hint(name)}")
             if not self._open:
                 return self._views[name]
             out = _attn_tensor()
@@ -1323,9 +1375,26 @@ class Record(_Closing, Mapping[str, Array]):
             return np.ndarray(tuple(out.shape[:out.ndim]), np.float32, self._memory.data,
                               (out.data or 0) - self._memory.ctypes.data, [4 * n for n in out.stride[:out.ndim]])
 
-    def _full_name(self, name: str, layer: int, kind: str = "*") -> str:
-        """TransformerLens's short names: ("pattern", 0), ("scale", 0, "ln1")."""
-        pattern = f"blocks.{layer}.{kind if kind == '*' else kind + '.'}hook_{name}"
+    def _hint(self, name: str) -> str:
+        """What a wrong name may mean: what it begins, a short name without its layer, or the nearest."""
+        begun = [other for other in self._names if other.startswith(name)]
+        if begun:
+            return f", which begins {', '.join(begun[:6])}{' ...' if len(begun) > 6 else ''}"
+        if any(other.endswith(f".hook_{name}") for other in self._names):
+            return f'; it has one of each layer: ["{name}", 0]'
+        near = difflib.get_close_matches(name, self._names, 1)
+        return f"; is it {near[0]}?" if near else ""
+
+    def _full_name(self, name: Any, layer: Optional[int] = None, kind: str = "*") -> str:
+        """TransformerLens's short names: ("pattern", 0), ("resid_post", -1), ("scale", 0, "ln1")."""
+        if not isinstance(name, str):
+            raise KeyError(f'a name comes first and then the layer, as in ["resid_post", -1]; got {name!r}')
+        if layer is None:
+            return name if name in self._names or f"hook_{name}" not in self._names else f"hook_{name}"
+        n_layer = self._session.model.config.n_layer
+        if not -n_layer <= layer < n_layer:
+            raise KeyError(f"there is no layer {layer}: the model has {n_layer}, from 0")
+        pattern = f"blocks.{layer % n_layer}.{kind if kind == '*' else kind + '.'}hook_{name}"
         found = fnmatch.filter(self._names, pattern)
         if len(found) > 1:
             raise KeyError(f"{name} of layer {layer} may be {' or '.join(found)}")

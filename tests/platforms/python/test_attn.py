@@ -203,6 +203,8 @@ class Activations(Case):
         _, cache = self.model.run_with_cache(PROMPT)
         for short, name in ((("pattern", 1), "blocks.1.attn.hook_pattern"),
                             (("resid_pre", 0), "blocks.0.hook_resid_pre"),
+                            (("resid_post", -1), "blocks.3.hook_resid_post"), (("pattern", -4), "blocks.0.attn.hook_pattern"),
+                            ("embed", "hook_embed"),
                             (("normalized.post", 0, "ln1"), "blocks.0.ln1.hook_normalized.post"),
                             (("post", 3), "blocks.3.mlp.hook_post"), (("scale", 2, "ln2"), "blocks.2.ln2.hook_scale")):
             self.same(cache[short], cache[name])
@@ -210,7 +212,28 @@ class Activations(Case):
             cache["scale", 2]
         with self.assertRaisesRegex(KeyError, "is it blocks.0.attn.hook_pattern"):
             cache["blocks.0.attn.hook_patern"]
+        for key, answer in (("blocks.1.hook_resid", "which begins blocks.1.hook_resid_pre, blocks.1.hook_resid_mid, "),
+                            ("pattern", r'one of each layer: \["pattern", 0\]'), (("pattern", 4), "there is no layer 4"),
+                            (("pattern", -5), "there is no layer -5"), ((..., -1), "a name comes first")):
+            with self.assertRaisesRegex(KeyError, answer):
+                cache[key]
         self.assertNotIn("hook_nothing", cache)
+
+    def test_a_function_chooses_names(self):
+        cache = self.model.run_with_cache(PROMPT, lambda name: name.endswith(("hook_z", "hook_result")))[1]
+        self.assertEqual(len(cache), 8)
+        whole = self.model.run_with_cache(PROMPT, "*.hook_attn_out")[1]["attn_out", -1]
+        np.testing.assert_allclose(cache["result", -1].sum(1) + self.model.tensor("blocks.3.attn.b_O"), whole, atol=1e-4)
+        with self.assertRaisesRegex(ValueError, "the function chose none of the 105"):
+            self.model.run_with_cache(PROMPT, lambda name: False)
+
+    def test_words_of_transformer_lens(self):
+        for word, answer in (("cfg", "model.config"), ("W_Q", r'tensor\("blocks.0.attn.W_Q"\)'), ("W_U", "unembed.W_U"),
+                             ("b_in", "blocks.0.mlp.b_in"), ("generate", r"session\(\).generate"), ("nothing", "$")):
+            with self.assertRaisesRegex(AttributeError, "a Model has no " + word + ".*" + answer):
+                getattr(self.model, word)
+        with self.assertRaisesRegex(AttributeError, "n_heads; here it is n_head$"):
+            self.model.config.n_heads
 
     def test_record_of_a_text_fed_in_parts(self):
         whole = self.model.run_with_cache(PROMPT)[1]
