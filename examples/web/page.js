@@ -58,11 +58,12 @@ function complain(error) {
   if (!(error instanceof Stopped)) $("problem").textContent = error.message;
 }
 
+/** Opens a model: base64 of a .attn file, such a File, or the Files of a checkpoint. */
 async function open(source, name) {
   $("status").textContent = `Loading ${name} …`;
   stopAll();
-  const modules = Object.fromEntries(["plain", "simd", "relaxed"].map((v) => [v, $(`data-${v}`).textContent]));
-  const answer = await ask("open", { source, modules, onProgress: (done) => ($("status").textContent = `Loading ${name}: ${percent(done)}`) });
+  const modules = Object.fromEntries(["plain", "simd", "relaxed", "convert"].map((v) => [v, $(`data-${v}`).textContent]));
+  const answer = await ask("open", { ...(Array.isArray(source) ? { files: source } : { source }), modules, onProgress: (done) => ($("status").textContent = `Loading ${name}: ${percent(done)}`) });
   config = answer.config;
   words = answer.words;
   if (!state.changes.every((c) => c.layer < config.nLayer && (c.head ?? 0) < config.nHead)) state.changes = [], past = [], future = [];
@@ -172,7 +173,7 @@ function drawText(all) {
     const { text, probability, alternatives } = tokens[i];
     let element = box.children[i];
     if (!element) {
-      element = make("button", { type: "button", className: "token", tabIndex: -1 });
+      element = make("span", { className: "token", tabIndex: -1, role: "button" }); // a button would not break with its line
       element.dataset.i = i;
       box.append(element);
     }
@@ -278,6 +279,7 @@ function drawHeads(all) {
     if (all && !tokens.length) canvas.width = canvas.height = 16;
     if (all && tokens.length) canvas.width = canvas.width;
     if (all || tokens.length > first) paintRows(canvas, rowsOfHead(layer, h), first, rgb);
+    canvas.style.width = canvas.style.height = `${(100 * canvas.width) / Math.max(1, tokens.length)}%`; // what is painted fills the button
     if (!all) continue;
     const change = state.changes.find((c) => c.layer === layer && c.head === h);
     button.classList.toggle("changed", !!change);
@@ -297,20 +299,21 @@ function drawLarge() {
   $("scale").value = change?.kind === "scale" ? change.factor : change?.kind === "zero" ? 0 : 1;
   document.querySelector('output[for="scale"]').textContent = `× ${(+$("scale").value).toFixed(1)}`;
   if (!config || !n) return (canvas.width = canvas.height = 1);
-  const ratio = Math.min(2, devicePixelRatio || 1), width = Math.max(240, Math.min(704, canvas.parentElement.clientWidth)), label = n <= 48 ? 84 : 0;
-  const size = (width - label) / n;
+  const ratio = Math.min(2, devicePixelRatio || 1), width = Math.max(240, Math.min(640, canvas.parentElement.clientWidth)), label = 84;
+  const count = Math.min(n, Math.floor((width - label) / 10)), first = n - count; // as many as have room for their labels
+  const size = Math.min(28, (width - label) / count);
   canvas.width = width * ratio;
-  canvas.height = (label + size * n) * ratio;
+  canvas.height = (label + size * count) * ratio;
   const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
   pen.scale(ratio, ratio);
   pen.font = `${Math.max(9, Math.min(13, size))}px system-ui, sans-serif`;
   small.width = small.width; // clears it
   paintRows(small, rowsOfHead(...head), 0, rgb);
   pen.imageSmoothingEnabled = false;
-  pen.drawImage(small, 0, 0, n, n, label, label, n * size, n * size);
+  pen.drawImage(small, first, first, count, count, label, label, count * size, count * size);
   pen.fillStyle = style.getPropertyValue("--ink");
-  for (let q = 0; label && q < n; q++) {
-    const text = visible(tokens[q].text).slice(0, 10);
+  for (let q = 0; q < count; q++) {
+    const text = visible(tokens[first + q].text).slice(0, 10);
     pen.textAlign = "right";
     pen.fillText(text, label - 6, label + q * size + size / 2 + 4);
     pen.save();
@@ -320,7 +323,7 @@ function drawLarge() {
     pen.fillText(text, 0, 0);
     pen.restore();
   }
-  canvas.drawn = { label, size, n };
+  canvas.drawn = { label, size, n, first, width };
   sayAttention(n - 1);
 }
 
@@ -329,7 +332,7 @@ function sayAttention(q, k) {
   const row = rowsOfHead(...head)[q];
   if (!row) return;
   const strongest = k ?? row.reduce((best, w, i) => (w > row[best] ? i : best), 0);
-  $("large-note").textContent = `“${visible(tokens[q].text)}” (${q}) looks at “${visible(tokens[strongest].text)}” (${strongest}): ${percent(row[strongest])}${k === undefined ? ", more than at any other" : ""}.`;
+  $("large-note").textContent = `“${visible(tokens[q].text)}” (${q}) looks at “${visible(tokens[strongest].text)}” (${strongest}): ${percent(row[strongest])}${k === undefined ? ", more than at any other" : ""}.${$("large").drawn?.first ? ` The picture begins at token ${$("large").drawn.first}; the files have all.` : ""}`;
 }
 
 const streamName = (i) => (i < config.nLayer ? `before layer ${i}` : "at the end");
@@ -350,7 +353,7 @@ function drawLens(all) {
       button.dataset.position = i;
       if (state.changes.some((c) => c.head === undefined && c.layer === layer && (c.position === undefined || c.position === i))) button.className = "changed";
       const box = make("td", {}, button);
-      box.style.setProperty("--amount", (0.45 * guess.probability).toFixed(3));
+      box.style.setProperty("--amount", (0.4 * guess.probability).toFixed(3));
       table.tBodies[0].rows[layer].append(box);
     });
     table.dataset.next = i + 1;
@@ -369,7 +372,7 @@ function partsTable() {
 }
 function numberCell(x, most) {
   const box = make("td", { className: x < 0 ? "number negative" : "number", textContent: x.toFixed(2).replace("-", "−") });
-  box.style.setProperty("--amount", (0.5 * Math.min(1, Math.abs(x) / most)).toFixed(3));
+  box.style.setProperty("--amount", (0.4 * Math.min(1, Math.abs(x) / most)).toFixed(3));
   return box;
 }
 function drawParts() {
@@ -487,10 +490,11 @@ function listenToHeads() {
 
 function listenToLarge() {
   $("large").addEventListener("pointermove", (event) => {
-    const { label, size, n } = $("large").drawn ?? {}, box = $("large").getBoundingClientRect();
+    const { label, size, n, first, width } = $("large").drawn ?? {}, box = $("large").getBoundingClientRect();
     if (!n) return;
-    const shown = box.width / (label + n * size), k = Math.floor((((event.clientX - box.left) / shown) - label) / size), q = Math.floor((((event.clientY - box.top) / shown) - label) / size);
-    if (q >= 0 && q < n && k >= 0 && k <= q) sayAttention(q, k);
+    const at = (x) => first + Math.floor(((x * width) / box.width - label) / size);
+    const k = at(event.clientX - box.left), q = at(event.clientY - box.top);
+    if (q < n && k >= first && k <= q) sayAttention(q, k);
   });
   $("scale").addEventListener("change", () => scaleHead(...head, +$("scale").value));
   $("scale").addEventListener("input", () => (document.querySelector('output[for="scale"]').textContent = `× ${(+$("scale").value).toFixed(1)}`));
@@ -503,7 +507,12 @@ function listenToText() {
     if (!isBusy) afterwards().catch(complain);
   };
   $("text").addEventListener("click", (event) => event.target.dataset.i && choose(+event.target.dataset.i));
-  arrows($("text"), (b) => b.classList.contains("token"), () => 1);
+  $("text").addEventListener("keydown", (event) => {
+    if (!event.target.dataset.i || (event.key !== "Enter" && event.key !== " ")) return;
+    event.preventDefault();
+    choose(+event.target.dataset.i);
+  });
+  arrows($("text"), ".token", () => 1);
   let timer;
   $("prompt").addEventListener("input", () => {
     state.text = $("prompt").value;
@@ -522,9 +531,9 @@ function listenToText() {
   });
 }
 /** Arrow keys among buttons, of which one is in the order of Tab. */
-function arrows(box, isOne, perRow) {
+function arrows(box, selector, perRow) {
   box.addEventListener("keydown", (event) => {
-    const all = [...box.querySelectorAll("button")].filter(isOne), i = all.indexOf(event.target);
+    const all = [...box.querySelectorAll(selector)], i = all.indexOf(event.target);
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: perRow(all), ArrowUp: -perRow(all) }[event.key];
     if (i < 0 || !step || !all[i + step]) return;
     all[i].tabIndex = -1;
@@ -535,7 +544,7 @@ function arrows(box, isOne, perRow) {
 }
 
 function listenToLens() {
-  arrows($("lens"), () => true, () => $("lens").rows[0].cells.length - 1);
+  arrows($("lens"), "button", () => $("lens").rows[0].cells.length - 1);
   $("lens").addEventListener("click", (event) => {
     if (event.target.dataset.position === undefined) return;
     cell = [+event.target.dataset.layer, +event.target.dataset.position];
@@ -636,19 +645,30 @@ function listenToSaving() {
 
 // ---- other models ----
 
+/** What was dropped: files, and the files of directories. @param {DataTransfer} transfer */
+async function filesOf(transfer) {
+  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter((entry) => entry), files = [...transfer.files];
+  const folders = entries.filter((entry) => entry.isDirectory);
+  if (!folders.length) return files;
+  const list = (folder) => new Promise((resolve, reject) => folder.createReader().readEntries(resolve, reject));
+  const inside = (await Promise.all(folders.map(list))).flat().filter((entry) => entry.isFile);
+  return [...files.filter((f) => f.type || f.size > 4096), ...(await Promise.all(inside.map((entry) => new Promise((resolve, reject) => entry.file(resolve, reject)))))];
+}
+
 function listenToFiles() {
   const take = async (files) => {
-    const file = [...files].find((f) => f.name.endsWith(".attn"));
-    if (!file) return complain(new Error(`${files[0]?.name ?? "This"} is not a .attn file; attn-convert makes one from a checkpoint.`));
+    const file = files.find((f) => f.name.endsWith(".attn")), isCheckpoint = !file && files.some((f) => f.name === "config.json");
+    const name = file?.name ?? (isCheckpoint ? "the checkpoint" : files[0]?.name ?? "This");
     $("about").close();
     try {
-      await open(file, file.name);
+      if (!file && !isCheckpoint) throw new Error("this is no model. Drop a .attn file, or all files of a Hugging Face directory together: config.json, model.safetensors, vocab.json, merges.txt.");
+      await open(file ?? files, name);
     } catch (error) {
-      complain(new Error(`${file.name}: ${error.message}`));
+      complain(new Error(`${name}: ${error.message}`));
       $("status").textContent = config ? "The former model is still open." : "No model is open.";
     }
   };
-  $("file").addEventListener("change", () => $("file").files.length && take($("file").files));
+  $("file").addEventListener("change", () => $("file").files.length && take([...$("file").files]));
   document.addEventListener("dragover", (event) => {
     event.preventDefault();
     $("drop").hidden = false;
@@ -657,7 +677,7 @@ function listenToFiles() {
   document.addEventListener("drop", (event) => {
     event.preventDefault();
     $("drop").hidden = true;
-    if (event.dataTransfer.files.length) take(event.dataTransfer.files);
+    filesOf(event.dataTransfer).then(take, complain);
   });
 }
 
@@ -681,12 +701,13 @@ function showStep(next) {
   $("tour-title").focus({ preventScroll: true });
   $("tour").scrollIntoView({ block: "nearest" });
 }
-async function act({ text, generate: writes, head: picked, layerOff }) {
+async function act({ text, generate: writes, head: picked, off }) {
   if (text) $("prompt").value = state.text = text;
   if (picked) pickHead(Math.min(picked[0], config.nLayer - 1), Math.min(picked[1], config.nHead - 1));
-  if (layerOff !== undefined) {
+  if (off && off[0] < config.nLayer && off[1] < config.nHead) {
     past.push(state.changes);
-    state.changes = Array.from({ length: config.nHead }, (_, h) => ({ kind: "zero", layer: layerOff, head: h }));
+    state.changes = [{ kind: "zero", layer: off[0], head: off[1] }];
+    pickHead(...off);
   }
   keepInAddress();
   if (writes) await generate();

@@ -35,7 +35,7 @@ export const steps = [
   },
   {
     title: "Take a head away", at: "attention",
-    text: "Here is the test of it all: switch a head off and see what the story loses. Then switch off the whole of layer 1 and write again: it loses its thread. Every change stands in the list of changes, as a link, and as the line of C that does it.",
-    button: "Switch off layer 1 and write", act: { layerOff: 1, generate: true },
+    text: "Does a head matter? Switch it off and see what the story loses. Without head 4 of layer 1 this one begins to stammer; without all six heads of layer 2 it loses its thread. The list of changes has each of them, as a link and as the line of C that does it.",
+    button: "Switch one head off, and write", act: { text: "Once upon a time there was a little girl named Lily. She loved to", off: [1, 4], generate: true },
   },
 ];

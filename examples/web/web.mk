@@ -12,7 +12,7 @@ WASM_FLAGS = -O3 -std=gnu99 -I. -Wall -Wextra -Wshadow -Wconversion -Wno-languag
              -Wl,--max-memory=2147483648
 WEB        = examples/web
 MODULES    = $(BUILD)/attn.wasm $(BUILD)/attn-simd.wasm $(BUILD)/attn-relaxed.wasm
-PAGE       = page.html page.css attn.js worker.js draw.js changes.js tour.js page.js
+PAGE       = page.html page.css attn.js wasi.js worker.js draw.js changes.js tour.js page.js
 
 web: $(BUILD)/attn.html $(BUILD)/attn.js ## the model in a web page, build/attn.html (needs clang-16 and wasi-libc)
 
@@ -27,11 +27,20 @@ $(BUILD)/attn-relaxed.wasm: VARIANT = -msimd128 -mrelaxed-simd
 $(MODULES): $(WEB)/glue.c attn.h $(WEB)/web.mk $(BUILD)/web-tools
 	$(SHOW)$(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(VARIANT) $< -o $@
 
+# The converter, which runs as a program of its own (wasi.js).
+$(BUILD)/attn-convert.wasm: tools/convert/attn-convert.c $(wildcard tools/convert/*.h tools/common/*.h) attn.h \
+    $(WEB)/no_signals.h $(BUILD)/web-tools
+	$(SHOW)$(WASM_CC) --target=wasm32-wasi -O2 -std=gnu99 -I. -include $(WEB)/no_signals.h -D_WASI_EMULATED_SIGNAL \
+	    -D_WASI_EMULATED_GETPID -D_WASI_EMULATED_PROCESS_CLOCKS -DATTN_NO_MMAP -DATTN_NO_SIMD -DATTN_STATIC \
+	    -Wl,--strip-all -Wl,-z,stack-size=1048576 $< -lwasi-emulated-signal -lwasi-emulated-getpid \
+	    -lwasi-emulated-process-clocks -o $@
+
 $(BUILD)/attn.js: $(WEB)/attn.js
 	@mkdir -p $(@D)
 	$(SHOW)cp $< $@
 
-$(BUILD)/attn.html: $(PAGE:%=$(WEB)/%) $(WEB)/inline.sh $(MODULES) $(BUILD)/tiny-stories.attn
+$(BUILD)/attn.html: $(PAGE:%=$(WEB)/%) $(WEB)/inline.sh $(MODULES) $(BUILD)/attn-convert.wasm \
+    $(BUILD)/tiny-stories.attn
 	$(SHOW)sh $(WEB)/inline.sh $(WEB) $(BUILD) $@
 
 # Tests ===========================================================================================

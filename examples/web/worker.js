@@ -3,6 +3,7 @@
 // they answer, so that late ones can be told apart.
 
 import { Model, softmax } from "./attn.js";
+import { runProgram } from "./wasi.js";
 
 const MOST_TOKENS = 256; // attention is kept for so many
 const ALTERNATIVES = 6;
@@ -222,10 +223,18 @@ async function inflate(text) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
+/** The files of a checkpoint as a .attn file, by attn-convert. */
+async function convert(files) {
+  const module = await WebAssembly.compile(await inflate(modules.convert));
+  const { code, said, files: made } = await runProgram(module, ["attn-convert", "/checkpoint", "/model.attn", "--quiet"], new Map(files.map((f) => [`checkpoint/${f.name}`, f])));
+  if (code) throw new Error(said.trim().split("\n").pop().replace(/^attn-convert: /, "").replaceAll("/checkpoint/", "") || `attn-convert ended with status ${code}`);
+  return made.get("model.attn");
+}
+
 let modules;
 async function open(message) {
   modules ??= message.modules;
-  const { source } = message;
+  const source = message.files ? await convert(message.files) : message.source;
   const opened = await Model.open(typeof source === "string" ? Uint8Array.from(atob(source), (c) => c.charCodeAt(0)) : source, {
     wasm: (variant) => inflate(modules[variant]),
     onProgress: (done) => postMessage({ run: message.run, progress: done }),

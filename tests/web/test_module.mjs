@@ -112,6 +112,24 @@ async function others() {
   }
 }
 
+/** The converter under the page's own WASI makes the file that the native one makes. */
+async function convert() {
+  const { runProgram } = await import(pathToFileURL(resolve("examples/web/wasi.js")));
+  const module = await WebAssembly.compile(await readFile(`${build}/attn-convert.wasm`)), folder = "examples/tiny-stories";
+  const files = new Map();
+  for (const name of ["config.json", "merges.txt", "vocab.json", "model.safetensors"]) files.set(`checkpoint/${name}`, new Uint8Array(await readFile(`${folder}/${name}`)));
+  const run = (more) => runProgram(module, ["attn-convert", "/checkpoint", "/model.attn", "--quiet", ...more], files);
+  for (const dtype of ["f16", "q8"]) {
+    const { code, said, files: made } = await run(["--dtype", dtype]);
+    check(`attn-convert, ${dtype}: ${said}`, code, 0);
+    check(`attn-convert, ${dtype}: the file`, Buffer.compare(Buffer.from(made.get("model.attn") ?? []), await readFile(`${build}/web-models/${dtype}.attn`)), 0);
+    check(`attn-convert, ${dtype}: nothing else is left`, made.size, 1);
+  }
+  files.delete("checkpoint/config.json");
+  const { code, said } = await run([]);
+  check(`attn-convert without config.json: ${said}`, code !== 0 && said.includes("config.json"), true);
+}
+
 async function speed() {
   for (const dtype of ["f32", "f16", "q8", "q4"]) {
     const model = await Model.open(`${build}/web-models/${dtype}.attn`, { variant }), session = model.session();
@@ -137,6 +155,7 @@ if (option === "--speed") await speed();
 else {
   for (const dtype of ["f32", "f16", "q8", "q4"]) await compare(dtype);
   await others();
+  await convert();
   console.log(`${variant}: ${passed} passed, ${failed} failed, 0 skipped`);
 }
 process.exitCode = failed ? 1 : 0;
