@@ -298,7 +298,7 @@ TEST(picture)
     free(kept);
 }
 
-/* ---- their README: where in attn.h a step of a notebook is found ---- */
+/* ---- their tables: where in attn.h a step of a notebook is found ---- */
 
 /* Is the function defined between the heading of this room and the next? */
 static int is_in_room(const char *source, const char *name, const char *room)
@@ -322,62 +322,65 @@ static int is_in_room(const char *source, const char *name, const char *room)
     return 0;
 }
 
-/* A cell like "`torch_tril` (torch.h), `attn_sum`, `attn_div` (>>ops)". Returns how many functions it
- * leads to. */
-static int check_cell(const char *source, const char *torch, const char *cell, const char *end)
+/* A row like "torch_tril (torch.h), attn_sum, attn_div (>>ops)". Returns how many functions it leads
+ * to. */
+static int check_row(const char *source, const char *torch, const char *row, const char *end)
 {
     char names[8][64], room[32], start[80];
     int n_names = 0, count = 0, i;
-    while (cell < end) {
-        if (n_names < 8 && (strncmp(cell, "`attn_", 6) == 0 || strncmp(cell, "`torch_", 7) == 0) &&
-            sscanf(cell, "`%60[a-z0-9_]`", names[n_names]) == 1) {
+    while (row < end) {
+        if (n_names < 8 && row[-1] == ' ' &&
+            (strncmp(row, "attn_", 5) == 0 || strncmp(row, "torch_", 6) == 0) &&
+            sscanf(row, "%60[a-z0-9_]", names[n_names]) == 1) {
+            row += strlen(names[n_names]) - 1;
             n_names++;
-            cell = strchr(cell + 1, '`');
-        } else if (strncmp(cell, "(torch.h)", 9) == 0) {
+        } else if (strncmp(row, "(torch.h)", 9) == 0) {
             for (i = 0; i < n_names; i++) {
                 snprintf(start, sizeof start, " %.60s(", names[i]);
                 CHECKF(strstr(torch, start) != NULL, "%s is not in torch.h", names[i]);
             }
             count += n_names;
             n_names = 0;
-        } else if (sscanf(cell, "(>>%31[a-z0-9])", room) == 1) {
+        } else if (sscanf(row, "(>>%31[a-z0-9])", room) == 1) {
             for (i = 0; i < n_names; i++)
                 CHECKF(is_in_room(source, names[i], room), "%s is not defined in >>%s", names[i],
                        room);
             count += n_names;
             n_names = 0;
         }
-        cell++;
+        row++;
     }
-    CHECKF(n_names == 0, "the page does not say where %s is", n_names > 0 ? names[0] : "");
+    CHECKF(n_names == 0, "the table does not say where %s is", n_names > 0 ? names[0] : "");
     return count;
 }
 
-/* Each row of its tables leads to a function of attn.h, and there it is. */
-TEST(readme)
+/* Each row of the table at the top of a notebook leads to a function of attn.h, and there it is. */
+TEST(tables)
 {
-    size_t size;
-    char *page = (char *)test_read("examples/from_scratch/README.md", &size);
+    static const char *const files[] = {"000_self_attention", "001_clean_gpt2", "002_averaging",
+                                        "003_scores", "004_attention"};
+    size_t size, i;
     char *source = (char *)test_read("attn.h", &size);
     char *torch = (char *)test_read("examples/from_scratch/torch.h", &size);
-    const char *line = page, *next;
-    int in_table = 0, rows = 0;
-    for (; page && source && torch && *line; line = next) {
-        const char *end = line + strcspn(line, "\n"), *cell;
-        next = end + (*end == '\n');
-        if (strncmp(line, "| in the notebook |", 19) == 0) {
-            in_table = 1;
-            next = strchr(next, '\n') + 1; /* past the line under the heading */
-        } else if (*line != '|') {
-            in_table = 0;
-        } else if (in_table) {
-            cell = strchr(strchr(line + 1, '|') + 1, '|'); /* after "notebook" and "here" */
-            CHECKF(check_cell(source, torch, cell, end) > 0, "this row leads nowhere: %.40s", line);
+    int rows = 0;
+    for (i = 0; source && torch && i < 5; i++) {
+        char path[64], *text, *row, *end;
+        snprintf(path, sizeof path, "examples/from_scratch/%s.c", files[i]);
+        text = (char *)test_read(path, &size);
+        row = text ? strstr(text, "\n * In the notebook ") : NULL;
+        if (!CHECKF(row != NULL, "%s has no table", path)) {
+            free(text);
+            continue;
+        }
+        for (row = strchr(row + 1, '\n') + 1; strncmp(row, " *   ", 5) == 0; row = end + 1) {
+            end = strchr(row, '\n');
+            CHECKF(check_row(source, torch, row + 5, end) > 0, "this row leads nowhere: %.60s",
+                   row);
             rows++;
         }
+        free(text);
     }
     CHECKF(rows > 30, "%d rows", rows);
-    free(page);
     free(source);
     free(torch);
 }

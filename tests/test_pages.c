@@ -173,6 +173,7 @@ TEST(trouble)
 /* Every function of the header is on the page that `make docs` makes, and mandoc takes it. */
 TEST(docs)
 {
+    size_t n;
     CHECK(run("sh tools/packaging/docs.sh attn.h >" DIR "attn.3") == 0);
     CHECKF(run("for f in $(sed -n 's/^ATTN_API .*[ *]\\(attn_[a-z0-9_]*\\)(.*/\\1/p' attn.h); do "
                "grep -q \"$f(\" " DIR "attn.3 || echo $f; echo >&2; done") == 0 &&
@@ -184,4 +185,11 @@ TEST(docs)
         return;
     }
     CHECKF(run("mandoc -T lint -W warning " DIR "attn.3") == 0, "%s", out);
+    /* The page: an entry of its contents for each section, and no line of code broken twice. */
+    CHECK(run("mandoc -T html " DIR "attn.3 | awk -f tools/packaging/page.awk") == 0 &&
+          out_size > 0);
+    n = occurrences(out, "<h1 class=\"Sh\"");
+    CHECK(n > 20 && occurrences(out, "\n<a href=\"#") == n);
+    CHECK(occurrences(out, "<br/>") == 0 &&
+          strstr(out, "    #include &lt;stdio.h&gt;\n\n    static int print(const char *text"));
 }

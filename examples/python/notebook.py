@@ -5,7 +5,7 @@ glass box: a head taken out, the logit lens, activation patching.
     make build/libattn.so build/tiny-stories.attn
     python3 examples/python/notebook.py [MODEL.attn]
 
-The first part is notebook 001 (examples/from_scratch/README.md, section 5), with NumPy in the place of
+The first part is notebook 001 (examples/from_scratch/001_clean_gpt2.c), with NumPy in the place of
 PyTorch and attn.h in that of TransformerLens. `# %%` begins a cell, for editors that run cells.
 """
 # %% Setup

@@ -77,15 +77,12 @@ uninstall: ## remove what install put there (PREFIX, DESTDIR)
 
 # Documentation ===================================================================================
 
-# tools/packaging/docs.sh gives the reasons for mandoc. mandoc writes HTML without a style sheet, so one is added.
-PAGE_STYLE = body { max-width: 60em; margin: auto; font-family: sans-serif } \
-             pre { background: \#8882; padding: .5em; overflow: auto } :root { color-scheme: light dark }
-
+# tools/packaging/docs.sh gives the reasons for mandoc.
 $(BUILD)/attn.3: attn.h tools/packaging/docs.sh
 	@mkdir -p $(@D)
 	@sh tools/packaging/docs.sh attn.h >$@
 
 docs: $(BUILD)/attn.3 ## the manual and API of the header as one page, build/attn.html (needs mandoc)
 	@mandoc -? 2>/dev/null; [ $$? != 127 ] || { echo 'make docs needs mandoc'; exit 1; }
-	@mandoc -T html -O toc $< | sed 's|</head>|<style>$(PAGE_STYLE)</style></head>|' >$(BUILD)/attn.html
+	@mandoc -T html $< | awk -f tools/packaging/page.awk >$(BUILD)/attn.html
 	@echo 'Ready: $(BUILD)/attn.html, and for man: $<'
