@@ -1,11 +1,13 @@
-/* tools/lens/gradients.h, pairs.h, edges.h and sae.h against PyTorch's autograd and the formulas in
+/* tools/lens/gradients.h, pairs.h, edges.h, sae.h, qk.h and steering.h against PyTorch's autograd and the formulas in
  * float64 (makers/make_gradient_fixtures.py), and their rules: gradients of every activation, of every
  * kind of metric, with the same bits everywhere. */
 #define FIXTURE_FILE "tests/fixtures/gradients.bin"
 #include "models.h"
 #include "refused.h"
 #include "tools/lens/edges.h"
+#include "tools/lens/qk.h"
 #include "tools/lens/sae.h"
+#include "tools/lens/steering.h"
 
 static attn_model *narrow, *plain;
 
@@ -546,5 +548,121 @@ TEST(bad_autoencoders)
     EQUAL(lens_sae_hook(&a, &w), 1);
     CHECK(strstr(w.ctx.message, "feature 40") != NULL);
     same_bits(a.value, x, "refused");
+    done(&ctx);
+}
+
+/* ---- scores taken apart, steering ---- */
+
+/* What a row x [C] gives the query or the key of a head, in double; NULL: the biases. */
+static void side_by_hand(double *to, const float *x, double scale, const lens_qk *which, char side)
+{
+    attn_ctx ctx = alone();
+    attn_tensor w = no_tensor, b = no_tensor, gain = no_tensor, shift = no_tensor;
+    char name[32];
+    double mean = 0;
+    size_t i, j;
+    snprintf(name, sizeof name, "attn.W_%c", side);
+    OK(&ctx, lens_layer_tensor(&ctx, &w, narrow, which->layer, name));
+    snprintf(name, sizeof name, "attn.b_%c", side);
+    OK(&ctx, lens_layer_tensor(&ctx, &b, narrow, which->layer, name));
+    OK(&ctx, lens_layer_tensor(&ctx, &gain, narrow, which->layer, "ln1.w"));
+    OK(&ctx, lens_layer_tensor(&ctx, &shift, narrow, which->layer, "ln1.b"));
+    for (i = 0; i < 20 && x; i++)
+        mean += (double)x[i] / 20;
+    for (j = 0; j < 5; j++) {
+        to[j] = x ? 0 : (double)attn_get2(b, which->head, j);
+        for (i = 0; i < 20; i++)
+            to[j] += (x ? ((double)x[i] - mean) / scale * (double)attn_get1(gain, i)
+                        : (double)attn_get1(shift, i)) *
+                     (double)attn_get3(w, which->head, i, j);
+    }
+    attn_ctx_free(&ctx);
+}
+
+/* Some parts of the stream at one position: an embedding, a head's result, an MLP's, the biases. */
+static const char *const some_parts[] = {"embed", "L0H2", "L1H0", "1_mlp_out", "bias"};
+enum { N_PARTS = 5 };
+
+static const float *part_by_hand(const sight *s, size_t part, size_t position)
+{
+    static const char *const written[] = {"hook_embed", "blocks.0.attn.hook_result",
+                                          "blocks.1.attn.hook_result", "blocks.1.hook_mlp_out"};
+    static const size_t heads[] = {0, 2, 0, 0};
+    attn_tensor x;
+    if (part == N_PARTS - 1)
+        return NULL;
+    x = latest(s, written[part]);
+    return x.ndim == 3 ? entry(x, position, heads[part], 0) : entry(x, position, 0, 0);
+}
+
+TEST(scores_taken_apart)
+{
+    const attn_tensor tokens = wanted("narrow", "tokens");
+    lens_qk which = {(const int32_t *)tokens.data, tokens.shape[0], 2, 3, 8, 4};
+    sight *const s = new_sight();
+    attn_ctx ctx = alone();
+    attn_tensor terms = no_tensor, scale, scores;
+    double q[N_PARTS][5], k[N_PARTS][5], sum = 0, want;
+    size_t index[N_PARTS], i, j, n = lens_qk_count(narrow, 2);
+    OK(&ctx, lens_qk_terms(&ctx, &terms, narrow, &which));
+    hooked(narrow, which.tokens, 9, 9, NULL, NULL, NULL, "*", s);
+    hooked(narrow, which.tokens, 9, 9, NULL, NULL, NULL, "*.hook_result", s);
+    EQUAL(n, 2 + 2 * 6 + 1);
+    for (i = 0; i < n * n; i++)
+        sum += value_of(terms, i);
+    scores = latest(s, "blocks.2.attn.hook_attn_scores");
+    want = (double)attn_get3(scores, 3, 8, 4);
+    CHECKF(fabs(sum - want) < 1e-5 * fmax(1, fabs(want)), "the sum is %g, not %g", sum, want);
+    scale = latest(s, "blocks.2.ln1.hook_scale");
+    for (i = 0; i < N_PARTS; i++) {
+        side_by_hand(q[i], part_by_hand(s, i, 8), (double)attn_get2(scale, 8, 0), &which, 'Q');
+        side_by_hand(k[i], part_by_hand(s, i, 4), (double)attn_get2(scale, 4, 0), &which, 'K');
+        for (j = 0; j < n && strcmp(lens_qk_label(narrow, 2, j).text, some_parts[i]); j++)
+            ;
+        index[i] = j;
+        CHECKF(j < n, "no part is called %s", some_parts[i]);
+    }
+    for (i = 0; i < N_PARTS; i++)
+        for (j = 0; j < N_PARTS; j++) {
+            size_t d;
+            for (d = 0, want = 0; d < 5; d++)
+                want += q[i][d] * k[j][d] / sqrt(5);
+            CHECKF(fabs((double)attn_get2(terms, index[i], index[j]) - want) < 1e-5,
+                   "%s with %s: %g, not %g", some_parts[i], some_parts[j],
+                   (double)attn_get2(terms, index[i], index[j]), want);
+        }
+    which.key = 9;
+    REFUSED(ATTN_E_ARGUMENT, "key 9", lens_qk_terms(&ctx, &not_made, narrow, &which));
+    which.layer = 3;
+    REFUSED(ATTN_E_ARGUMENT, "layer 3", lens_qk_terms(&ctx, &not_made, narrow, &which));
+    done(&ctx);
+}
+
+TEST(steering)
+{
+    const attn_tensor ids = wanted("narrow", "tokens"), other = wanted("narrow", "corrupted");
+    const lens_tokens towards = {(const int32_t *)ids.data, 9};
+    const lens_tokens away = {(const int32_t *)other.data, 5};
+    static const char name[] = "blocks.1.hook_resid_mid";
+    sight *const a = new_sight(), *const b = new_sight();
+    attn_ctx ctx = alone();
+    attn_tensor got = no_tensor, want = some(2, 1, 20, 1);
+    size_t i, t;
+    OK(&ctx, lens_steering_vector(&ctx, &got, narrow, name, &towards, &away));
+    hooked(narrow, towards.ids, 9, 9, NULL, NULL, NULL, name, a);
+    hooked(narrow, away.ids, 5, 5, NULL, NULL, NULL, name, b);
+    for (i = 0; i < 20; i++) {
+        double sum = 0;
+        for (t = 0; t < 9; t++)
+            sum += (double)attn_get2(latest(a, name), t, i) / 9;
+        for (t = 0; t < 5; t++)
+            sum -= (double)attn_get2(latest(b, name), t, i) / 5;
+        set_value(want, i, (float)sum);
+    }
+    close_to(got, want, 1e-6, "the difference of two texts");
+    REFUSED(ATTN_E_ARGUMENT, "one activation",
+            lens_steering_vector(&ctx, &not_made, narrow, "*", &towards, &away));
+    REFUSED(ATTN_E_ARGUMENT, "no tokens",
+            lens_steering_vector(&ctx, &not_made, narrow, name, &towards, &(lens_tokens){NULL, 0}));
     done(&ctx);
 }

@@ -59,9 +59,10 @@
 
 /* ---- weights ---- */
 
+/* Transposed, as the formulas read them. */
 typedef struct lens_layer_weights {
-    attn_tensor w_qkv, w_o, w_in, w_out; /* [C, 3C], [C, C], [C, F], [F, C] */
-    attn_tensor ln1_w, ln2_w;            /* [C] */
+    attn_tensor qkv, o, in, out; /* W_QKVᵀ [3C, C], W_Oᵀ [C, C], W_inᵀ [F, C], W_outᵀ [C, F] */
+    attn_tensor ln1_w, ln2_w;    /* [C] */
 } lens_layer_weights;
 
 /* What backward passes of a model share. It holds the weights of all matrices as f32 beside the
@@ -75,13 +76,26 @@ typedef struct lens_backward {
     attn_tensor w_u; /* Wᵀ [V, C] or, if the model is not tied, W [C, V]; made when it is needed */
 } lens_backward;
 
+/* A matrix of a layer, turned. */
+LENS_FN attn_status lens_fetch_turned(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                      size_t layer, const char *name)
+{
+    attn_tensor w = ATTN_ZERO, flat;
+    attn_status status = lens_layer_tensor(ctx, &w, model, layer, name);
+    flat = w.ndim == 3 ? attn_reshape(w, attn_shape2(w.shape[0] * w.shape[1], w.shape[2])) : w;
+    if (status == ATTN_OK)
+        status = attn_copy(ctx, out, attn_transpose(flat, 0, 1));
+    attn_tensor_free(ctx, &w);
+    return status;
+}
+
 LENS_FN attn_status lens_fetch_layer(attn_ctx *ctx, lens_layer_weights *w, const attn_model *model,
                                      size_t layer)
 {
-    const int failed = lens_layer_tensor(ctx, &w->w_qkv, model, layer, "attn.W_QKV") ||
-                       lens_layer_tensor(ctx, &w->w_o, model, layer, "attn.W_O") ||
-                       lens_layer_tensor(ctx, &w->w_in, model, layer, "mlp.W_in") ||
-                       lens_layer_tensor(ctx, &w->w_out, model, layer, "mlp.W_out") ||
+    const int failed = lens_fetch_turned(ctx, &w->qkv, model, layer, "attn.W_QKV") ||
+                       lens_fetch_turned(ctx, &w->o, model, layer, "attn.W_O") ||
+                       lens_fetch_turned(ctx, &w->in, model, layer, "mlp.W_in") ||
+                       lens_fetch_turned(ctx, &w->out, model, layer, "mlp.W_out") ||
                        lens_layer_tensor(ctx, &w->ln1_w, model, layer, "ln1.w") ||
                        lens_layer_tensor(ctx, &w->ln2_w, model, layer, "ln2.w");
     return failed ? ctx->status : ATTN_OK;
@@ -92,10 +106,10 @@ LENS_FN void lens_backward_free(attn_ctx *ctx, lens_backward *b)
 {
     size_t i, n = b->layers ? attn_model_config(b->model)->n_layer : 0;
     for (i = 0; i < n; i++) {
-        attn_tensor_free(ctx, &b->layers[i].w_qkv);
-        attn_tensor_free(ctx, &b->layers[i].w_o);
-        attn_tensor_free(ctx, &b->layers[i].w_in);
-        attn_tensor_free(ctx, &b->layers[i].w_out);
+        attn_tensor_free(ctx, &b->layers[i].qkv);
+        attn_tensor_free(ctx, &b->layers[i].o);
+        attn_tensor_free(ctx, &b->layers[i].in);
+        attn_tensor_free(ctx, &b->layers[i].out);
         attn_tensor_free(ctx, &b->layers[i].ln1_w);
         attn_tensor_free(ctx, &b->layers[i].ln2_w);
     }
@@ -329,13 +343,12 @@ LENS_FN attn_status lens_back_mlp(attn_ctx *ctx, const lens_pass *p, int layer)
     attn_tensor resid = p->resid, wide = ATTN_ZERO, slope = ATTN_ZERO, d = ATTN_ZERO;
     const int failed =
         lens_give(ctx, p, layer, "hook_resid_post", resid) ||
-        lens_give(ctx, p, layer, "hook_mlp_out", resid) ||
-        attn_matmul(ctx, &wide, resid, attn_transpose(w->w_out, 0, 1)) ||
+        lens_give(ctx, p, layer, "hook_mlp_out", resid) || attn_matmul(ctx, &wide, resid, w->out) ||
         lens_give(ctx, p, layer, "mlp.hook_post", wide) ||
         attn_zeros(ctx, &slope, ATTN_F32, attn_shape2(pre.shape[0], pre.shape[1])) ||
         lens_act_slope(ctx, slope, pre, attn_model_config(p->b->model)->act_fn) ||
         attn_mul(ctx, &wide, wide, slope) || lens_give(ctx, p, layer, "mlp.hook_pre", wide) ||
-        attn_matmul(ctx, &d, wide, attn_transpose(w->w_in, 0, 1)) ||
+        attn_matmul(ctx, &d, wide, w->in) ||
         lens_back_layernorm(ctx, p, layer, "ln2", w->ln2_w, d) ||
         lens_give(ctx, p, layer, "hook_mlp_in", d) || attn_add(ctx, &resid, resid, d) ||
         lens_give(ctx, p, layer, "hook_resid_mid", resid);
@@ -375,13 +388,13 @@ LENS_FN attn_status lens_back_copies(attn_ctx *ctx, const lens_pass *p, int laye
     int failed = all && attn_scale(ctx, &sum, sum, 0);
     for (i = 0; i < 3 && !failed; i++) {
         const attn_tensor part = attn_slice(qkv, 1, i * c->d_model, c->d_model);
-        const attn_tensor columns = attn_slice(w->w_qkv, 1, i * c->d_model, c->d_model);
+        const attn_tensor rows = attn_slice(w->qkv, 0, i * c->d_model, c->d_model);
         const int asked = lens_find(ctx, &place, p->gradients, layer, names[i]);
         if (!asked && !all)
             continue;
         /* d y [H, T, C] = [H, T, d] · [H, d, C] */
         failed = attn_matmul(ctx, &d, lens_by_head(lens_heads_of(p, part)),
-                             attn_transpose(lens_by_head(lens_heads_of(p, columns)), 1, 2)) ||
+                             attn_reshape(rows, attn_shape3(c->n_head, c->d_head, c->d_model))) ||
                  attn_mul(ctx, &d, d, w->ln1_w) || lens_layernorm_back(ctx, d, n, scale, &moment) ||
                  (asked && attn_copy(ctx, &place, lens_by_head(d))) ||
                  (all && attn_add(ctx, &sum, sum, lens_by_head(d)));
@@ -409,25 +422,17 @@ LENS_FN attn_status lens_back_pattern(attn_ctx *ctx, const lens_pass *p, int lay
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* The factor s of the scores. */
-LENS_FN float lens_score_scale(const attn_config *c, int layer)
-{
-    const float root = c->unscaled_attn ? 1.0f : sqrtf((float)c->d_head);
-    return 1.0f / (c->scale_attn_by_inverse_layer_idx ? root * (float)(layer + 1) : root);
-}
-
 /* 6. 7. From d attn_out [T, C] to qkv [T, 3C], the gradients of queries, keys and values. */
 LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor qkv)
 {
     const attn_config *c = attn_model_config(p->b->model);
     const size_t width = c->d_model;
-    const attn_tensor w_o = attn_reshape(p->b->layers[layer].w_o, attn_shape2(width, width));
     const attn_tensor pattern = lens_seen(ctx, p, layer, "attn.hook_pattern");
     const attn_tensor q = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_q"));
     const attn_tensor k = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_k"));
     attn_tensor d[3], z = ATTN_ZERO, d_z, scores = ATTN_ZERO;
     size_t i;
-    int failed = attn_matmul(ctx, &z, p->resid, attn_transpose(w_o, 0, 1)) != ATTN_OK;
+    int failed = attn_matmul(ctx, &z, p->resid, p->b->layers[layer].o) != ATTN_OK;
     for (i = 0; i < 3; i++)
         d[i] = lens_by_head(lens_heads_of(p, attn_slice(qkv, 1, i * width, width)));
     d_z = lens_by_head(lens_heads_of(p, z));
@@ -454,7 +459,7 @@ LENS_FN attn_status lens_back_attention(attn_ctx *ctx, const lens_pass *p, int l
         lens_give(ctx, p, layer, "hook_attn_out", resid) || lens_give_results(ctx, p, layer) ||
         attn_zeros(ctx, &qkv, ATTN_F32, attn_shape2(resid.shape[0], 3 * resid.shape[1])) ||
         lens_back_heads(ctx, p, layer, qkv) || lens_back_copies(ctx, p, layer, qkv) ||
-        attn_matmul(ctx, &d, qkv, attn_transpose(w->w_qkv, 0, 1)) ||
+        attn_matmul(ctx, &d, qkv, w->qkv) ||
         lens_back_layernorm(ctx, p, layer, "ln1", w->ln1_w, d) || attn_add(ctx, &resid, resid, d) ||
         lens_give(ctx, p, layer, "hook_resid_pre", resid);
     attn_tensor_free(ctx, &qkv);

@@ -15,6 +15,7 @@
 #define LENS_RESULT_H
 
 #include "attn.h"
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -155,6 +156,13 @@ LENS_FN attn_status lens_layer_tensor(attn_ctx *ctx, attn_tensor *out, const att
     char full[64];
     snprintf(full, sizeof full, "blocks.%llu.%s", LENS_LLU(layer), name);
     return attn_model_tensor(ctx, out, model, full);
+}
+
+/* The factor by which a layer's scores q · k are multiplied: 1 / √d in GPT-2. */
+LENS_FN float lens_score_scale(const attn_config *c, int layer)
+{
+    const float root = c->unscaled_attn ? 1.0f : sqrtf((float)c->d_head);
+    return 1.0f / (c->scale_attn_by_inverse_layer_idx ? root * (float)(layer + 1) : root);
 }
 
 #endif
