@@ -4490,13 +4490,33 @@ static attn__hook_name attn__nearest_name(const char *rest, int layer)
     return name;
 }
 
-/* Says why nothing has this name, and which name is the nearest. */
+/* Lists the activations whose names begin with `start`, as many as there is room for; returns how many
+ * there are. */
+static int attn__names_begun(char *list, size_t size, const char *start)
+{
+    size_t used = 0;
+    int point, n = 0;
+    list[0] = 0;
+    for (point = 0; point < ATTN__N_HOOKS && *start; point++) {
+        const char *name = attn__activations[point].name;
+        if (strncmp(name, start, strlen(start)) != 0)
+            continue;
+        if (used + strlen(name) + 3 < size)
+            used += (size_t)snprintf(list + used, size - used, "%s%s", n ? ", " : "", name);
+        n++;
+    }
+    return n;
+}
+
+/* Says why nothing has this name, and which names it begins or which is the nearest. */
 static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const attn_config *c,
                                       const char *pattern)
 {
     const char *rest = pattern;
     unsigned long layer = 0;
     attn__hook_name near_by;
+    char begun[128];
+    int n_begun;
     if (strncmp(pattern, "blocks.", 7) == 0) {
         const size_t n_digits = strspn(pattern + 7, "0123456789");
         rest = strchr(pattern + 7, '.');
@@ -4514,6 +4534,10 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
                           "before gain and bias (TransformerLens since 2025), .post for the one "
                           "after them (until then)",
                           what, pattern);
+    n_begun = attn__names_begun(begun, sizeof begun, rest);
+    if (n_begun > 1)
+        return attn__fail(ctx, ATTN_E_NAME, "%s: no activation is called %.60s; %d begin so: %s",
+                          what, pattern, n_begun, begun);
     near_by = attn__nearest_name(rest, (int)layer);
     if (near_by.text[0])
         return attn__fail(ctx, ATTN_E_NAME, "%s: no activation is called %.80s: did you mean %s?",

@@ -45,10 +45,10 @@ static inline void show_picture(const char *sentence, attn_tensor x, const char 
         printf("%s%-8s", j ? "" : "          ", names[j]);
     printf(names ? "\n" : "");
     for (i = 0; x.ndim == 2 && i < x.shape[0]; i++, printf("\n"))
-        for (j = 0, printf("  %-8s", names ? names[i] : ""); j < x.shape[1]; j++) {
+        for (j = 0, printf(names ? "  %-8s" : "  %s", names ? names[i] : ""); j < x.shape[1]; j++) {
             const float share = attn_get2(x, i, j) / most;
             for (k = 0; k < (names ? 7 : 2); k++)
-                putchar(shades[share > 0 ? (int)(share * 8.999f) + 1 : 0]);
+                putchar(shades[share > 0 ? (int)(share * 9 + 0.5f) : 0]);
             printf(names ? " " : "");
         }
 }
