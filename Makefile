@@ -25,13 +25,13 @@ TOOLS     = attn-convert attn-info attn-tokenize attn-verify lens score perplexi
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 READ      = 003_scores 002_averaging 004_attention 000_self_attention 001_clean_gpt2 \
             005_inside_the_engine
-PROGRAMS  = $(EXAMPLES) $(TOOLS) bench
+PROGRAMS  = $(EXAMPLES) $(TOOLS) bench reproduce
 MODELS    = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
 TESTED    = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads $(BUILD)/faults.so \
             $(BUILD)/tests/saving $(BUILD)/tests/saving-read $(BUILD)/tests/failing
 TESTS     = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/test_*.c))
 
-vpath %.c examples examples/gpt2 tools tools/convert tools/lens tools/receipt tools/score
+vpath %.c examples examples/gpt2 tools tools/convert tools/lens tools/receipt tools/reproduce tools/score
 
 # The model for `make gpt2` and what `make run` does.
 SIZE   = gpt2
@@ -50,7 +50,7 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test bench gpt2 clean distclean help FORCE
+.PHONY: all run notebooks test bench gpt2 reproduce clean distclean help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -92,6 +92,10 @@ FILES = $(BUILD)/gpt2-files/$(SIZE)
 
 gpt2: $(BUILD)/gpt2 $(BUILD)/$(SIZE).attn ## download real GPT-2 and convert it (SIZE=gpt2-medium ...)
 	@echo 'Ready: $(BUILD)/gpt2 $(BUILD)/$(SIZE).attn "Hello, my name is"'
+
+reproduce: $(BUILD)/reproduce ## published figures of GPT-2, worked out again (after make gpt2)
+	@test -f $(BUILD)/gpt2.attn || { echo 'The real weights are not here: run make gpt2 first'; exit 1; }
+	@$(BUILD)/reproduce $(BUILD)/gpt2.attn
 
 $(FILES)/model.safetensors:
 	@sh tools/download-gpt2.sh $(SIZE) $(FILES)

@@ -683,3 +683,44 @@ TEST(zip_damaged)
           strstr(err, "not a file that this program made"));
     free(whole);
 }
+
+/* >> reproduce ================================================================================= */
+
+#define REPRODUCE TEST_BUILD "/reproduce "
+
+/* tests/compare/compare_reproduce.py compares its numbers; here it says what it cannot do. */
+TEST(reproduce_with_another_vocabulary)
+{
+    CHECKF(run(REPRODUCE MODEL "--json %s", test_tmp("figures.json")) == 0, "%s", err);
+    CHECKF(occurrences(out, "\n         ") == occurrences(out, " not worked out: ") &&
+               occurrences(out, "it needs GPT-2's vocabulary") > 3 &&
+               occurrences(out, "it needs a model of 12 layers with 12 heads") > 40 &&
+               strstr(out, "\n0 of 0 figures are within their tolerance; 0 of 0 blocks are ok, "),
+           "%s", out);
+}
+
+/* A loss of known tokens, beside perplexity's. */
+TEST(reproduce_a_loss)
+{
+    char figures[256], line[64];
+    double nll = 0;
+    const char *at;
+    snprintf(figures, sizeof figures, "%s", test_tmp("figures.txt"));
+    if (!CHECKF(run("printf 'Once upon a time' | " TEST_BUILD "/perplexity " MODEL "--json") == 0,
+                "%s", err))
+        return;
+    at = strstr(out, "\"nll\": ");
+    nll = at ? atof(at + 7) : 0;
+    snprintf(line, sizeof line, "%.0f", nll * 1e7);
+    CHECKF(run("{ echo '#'; printf 'block\\ta\\t1\\tb\\tloss\\t1e-5\\t1\\t%%s\\n' "
+               "\"$(printf 'Once upon a time' | " TEST_BUILD "/attn-tokenize " MODEL
+               "| tr '\\n' ' ')\"; echo %s; } >%s; " REPRODUCE MODEL "--figures %s",
+               line, figures, figures) == 0 &&
+               strstr(out, "ok           1 of     1 within 1e-05"),
+           "%s%s", out, err);
+    CHECK(run("sed -i.old 's/^%s$/1/' %s; " REPRODUCE MODEL "--figures %s", line, figures,
+              figures) == 1);
+    CHECKF(strstr(out, "differs      0 of     1 within 1e-05"), "%s%s", out, err);
+    CHECK(run("sed -i.old 's/^1$/x/' %s; " REPRODUCE MODEL "--figures %s", figures, figures) == 1);
+    CHECKF(strstr(err, "block 1 is damaged"), "%s%s", out, err);
+}

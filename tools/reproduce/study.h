@@ -1,0 +1,296 @@
+/* The work behind published figures of GPT-2 small: what TransformerLens's notebooks do with eight
+ * printed prompts about an indirect object, by attn.h's public API. */
+#ifndef REPRODUCE_STUDY_H
+#define REPRODUCE_STUDY_H
+
+#include "tools/common/files.h"
+
+enum { N_PROMPTS = 8, N_TOKENS = 15, N_ONE = 17, N_LAYER = 12, N_HEAD = 12 };
+
+/* <|endoftext|> and the prompt, by GPT-2's vocabulary. A prompt's neighbour (0 and 1, 2 and 3, ...) has
+ * the other name where the subject is repeated: it is the corrupted text. */
+static const int32_t prompts[N_PROMPTS][N_TOKENS] = {
+    {50256, 2215, 1757, 290, 5335, 1816, 284, 262, 12437, 11, 1757, 2921, 262, 6131, 284},
+    {50256, 2215, 1757, 290, 5335, 1816, 284, 262, 12437, 11, 5335, 2921, 262, 6131, 284},
+    {50256, 2215, 4186, 290, 3700, 1816, 284, 262, 3952, 11, 3700, 2921, 262, 2613, 284},
+    {50256, 2215, 4186, 290, 3700, 1816, 284, 262, 3952, 11, 4186, 2921, 262, 2613, 284},
+    {50256, 2215, 6035, 290, 15686, 1816, 284, 262, 12437, 11, 15686, 2921, 281, 17180, 284},
+    {50256, 2215, 6035, 290, 15686, 1816, 284, 262, 12437, 11, 6035, 2921, 281, 17180, 284},
+    {50256, 3260, 5780, 290, 14235, 1816, 284, 262, 3952, 11, 14235, 2921, 257, 4144, 284},
+    {50256, 3260, 5780, 290, 14235, 1816, 284, 262, 3952, 11, 5780, 2921, 257, 4144, 284}};
+/* The right name and the wrong one. */
+static const int32_t answers[N_PROMPTS][2] = {{5335, 1757},  {1757, 5335},  {4186, 3700},
+                                              {3700, 4186},  {6035, 15686}, {15686, 6035},
+                                              {5780, 14235}, {14235, 5780}};
+/* Another notebook's prompt: clean, corrupted; right and wrong. */
+static const int32_t one_prompt[2][N_ONE] = {
+    {50256, 3260, 1757, 290, 5335, 1816, 284, 262, 3650, 11, 5335, 2921, 257, 9294, 286, 7545, 284},
+    {50256, 3260, 1757, 290, 5335, 1816, 284, 262, 3650, 11, 1757, 2921, 257, 9294, 286, 7545,
+     284}};
+static const int32_t one_answer[2] = {1757, 5335};
+
+/* Numbers that were worked out, kept for the plots that show them again. */
+typedef struct kept {
+    char name[48];
+    float *values;
+    size_t n;
+    struct kept *next;
+} kept;
+
+typedef struct study {
+    attn_ctx *ctx;
+    arena *memory;
+    const attn_model *raw; /* as the file has it */
+    attn_model *model;     /* as TransformerLens processes it by default */
+    size_t n_layer, n_head;
+    attn_tensor b_v;    /* [layers, heads, d_head] */
+    attn_tensor shifts; /* [layers * heads, 1, d_model]: what b_V adds to each head's result */
+    kept *kept;
+} study;
+
+static float *room_for(study *s, size_t n)
+{
+    return (float *)arena_alloc(s->ctx, s->memory, n, sizeof(float));
+}
+
+static attn_status keep(study *s, const char *name, float *values, size_t n)
+{
+    kept *k = (kept *)arena_alloc(s->ctx, s->memory, 1, sizeof *k);
+    if (!k)
+        return s->ctx->status;
+    snprintf(k->name, sizeof k->name, "%s", name);
+    k->values = values;
+    k->n = n;
+    k->next = s->kept;
+    s->kept = k;
+    return ATTN_OK;
+}
+
+static const kept *find_kept(const study *s, const char *name)
+{
+    const kept *k = s->kept;
+    while (k && strcmp(k->name, name) != 0)
+        k = k->next;
+    return k;
+}
+
+/* A row of a pattern sums to 1, so b_V adds b_V to every z and b_V · W_O to every head's result.
+ * TransformerLens moves it into b_O (fold_value_biases); here its share is taken off where a figure
+ * shows it. */
+static attn_status work_out_shifts(study *s)
+{
+    const attn_config *c = attn_model_config(s->model);
+    size_t i;
+    if (attn_zeros(s->ctx, &s->b_v, ATTN_F32, attn_shape3(s->n_layer, s->n_head, c->d_head)) ||
+        attn_zeros(s->ctx, &s->shifts, ATTN_F32,
+                   attn_shape3(s->n_layer * s->n_head, 1, c->d_model)))
+        return s->ctx->status;
+    for (i = 0; i < s->n_layer && !s->ctx->status; i++) {
+        attn_tensor w_o = ATTN_ZERO, to = attn_slice(s->shifts, 0, i * s->n_head, s->n_head);
+        attn_tensor b_v = attn_select(s->b_v, 0, i);
+        char name[48];
+        snprintf(name, sizeof name, "blocks.%u.attn.b_V", (unsigned)i);
+        attn_model_tensor(s->ctx, &b_v, s->model, name);
+        snprintf(name, sizeof name, "blocks.%u.attn.W_O", (unsigned)i);
+        if (!s->ctx->status && !attn_model_tensor(s->ctx, &w_o, s->model, name))
+            attn_matmul(s->ctx, &to, attn_reshape(b_v, attn_shape3(s->n_head, 1, c->d_head)), w_o);
+        attn_tensor_free(s->ctx, &w_o);
+    }
+    return s->ctx->status;
+}
+
+/* LayerNorm folded into the weights that follow, writing weights and unembedding centred. */
+static attn_status begin_study(study *s)
+{
+    s->n_layer = attn_model_config(s->raw)->n_layer;
+    s->n_head = attn_model_config(s->raw)->n_head;
+    return attn_process_weights(s->ctx, &s->model, s->raw,
+                                ATTN_PROCESS_FOLD_LN | ATTN_PROCESS_CENTER_WRITING_WEIGHTS |
+                                    ATTN_PROCESS_CENTER_UNEMBED)
+               ? s->ctx->status
+               : work_out_shifts(s);
+}
+
+/* ---- direct logit attribution ---- */
+
+/* Adds to out [parts] what the parts of prompt i's last position add to its logit difference. */
+static attn_status add_attributions(study *s, float *out, size_t n, attn_tensor parts,
+                                    attn_tensor scale, size_t i)
+{
+    attn_tensor direction = ATTN_ZERO, terms = ATTN_ZERO;
+    size_t j;
+    if (!attn_logit_directions(s->ctx, &direction, s->model, &answers[i][0], &answers[i][1], 1) &&
+        !attn_logit_attrs(s->ctx, &terms, s->model, parts, scale, direction))
+        for (j = 0; j < n; j++)
+            out[j] += attn_get2(terms, j, 0) / N_PROMPTS;
+    attn_tensor_free(s->ctx, &direction);
+    attn_tensor_free(s->ctx, &terms);
+    return s->ctx->status;
+}
+
+/* The mean over the prompts, for the first n parts of a kind. */
+static attn_status attribute(study *s, float *out, size_t n, attn_resid_kind kind)
+{
+    size_t i;
+    for (i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
+        attn_resid_desc what = ATTN_ZERO;
+        attn_resid_stack stack = ATTN_ZERO;
+        what.kind = kind;
+        what.tokens = prompts[i];
+        what.n_tokens = N_TOKENS;
+        what.first = N_TOKENS - 1;
+        what.count = 1;
+        if (!attn_decompose_resid(s->ctx, &stack, s->model, &what)) {
+            attn_tensor parts = attn_slice(stack.stack, 0, 0, n);
+            if (kind == ATTN_RESID_HEADS)
+                attn_sub(s->ctx, &parts, parts, s->shifts);
+            if (!s->ctx->status)
+                add_attributions(s, out, n, parts, stack.scale, i);
+        }
+        attn_tensor_free(s->ctx, &stack.stack);
+        attn_tensor_free(s->ctx, &stack.scale);
+    }
+    return s->ctx->status;
+}
+
+/* ---- a head that is ablated ---- */
+
+typedef struct ablation {
+    attn_session *session;
+    attn_record *record;
+} ablation;
+
+/* Runs prompt i with z of one head zero at the last position, but for b_V, which counts as b_O's. */
+static attn_status run_ablated(study *s, ablation *a, size_t i, size_t top)
+{
+    static const char *const names[] = {"blocks.*.attn.hook_result", "ln_final.hook_scale"};
+    char name[48];
+    attn_record_desc what = ATTN_ZERO;
+    attn_edit edit = ATTN_ZERO;
+    snprintf(name, sizeof name, "blocks.%u.attn.hook_z", (unsigned)(top / s->n_head));
+    edit.name = name;
+    edit.kind = ATTN_EDIT_SET;
+    edit.value =
+        attn_reshape(attn_select(attn_select(s->b_v, 0, top / s->n_head), 0, top % s->n_head),
+                     attn_shape3(1, 1, attn_model_config(s->model)->d_head));
+    edit.position = N_TOKENS - 1;
+    edit.n_positions = edit.n_heads = 1;
+    edit.head = top % s->n_head;
+    what.names = names;
+    what.n_names = 2;
+    what.first = N_TOKENS - 1;
+    what.n_positions = 1;
+    if (!attn_session_new(s->ctx, &a->session, s->model, NULL) &&
+        !attn_hook_edit(s->ctx, NULL, a->session, &edit) &&
+        !attn_record_new(s->ctx, &a->record, a->session, &what, NULL, 0))
+        attn_feed(s->ctx, a->session, prompts[i], N_TOKENS);
+    return s->ctx->status;
+}
+
+/* out [layers, heads]; *mean: the mean logit difference. */
+static attn_status ablate_top(study *s, float *out, float *mean, const float *heads)
+{
+    const size_t n = s->n_layer * s->n_head, width = attn_model_config(s->model)->d_model;
+    attn_tensor results = ATTN_ZERO, result, scale;
+    size_t i, j, top = 0;
+    char name[48];
+    for (i = 1; i < n; i++)
+        top = heads[i] > heads[top] ? i : top;
+    attn_zeros(s->ctx, &results, ATTN_F32, attn_shape3(n, 1, width));
+    for (i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
+        ablation a = {NULL, NULL};
+        if (!run_ablated(s, &a, i, top)) {
+            const float *logits = attn_logits(a.session);
+            *mean += (logits[answers[i][0]] - logits[answers[i][1]]) / N_PROMPTS;
+            for (j = 0; j < s->n_layer; j++) {
+                attn_tensor to = attn_slice(results, 0, j * s->n_head, s->n_head);
+                snprintf(name, sizeof name, "blocks.%u.attn.hook_result", (unsigned)j);
+                if (!attn_record_get(s->ctx, &result, a.record, name)) {
+                    to = attn_reshape(to, attn_shape2(s->n_head, width));
+                    attn_copy(s->ctx, &to, attn_select(result, 0, 0));
+                }
+            }
+            if (!attn_sub(s->ctx, &results, results, s->shifts) &&
+                !attn_record_get(s->ctx, &scale, a.record, "ln_final.hook_scale"))
+                add_attributions(s, out, n, results, scale, i);
+        }
+        attn_record_free(a.record);
+        attn_session_free(a.session);
+    }
+    attn_tensor_free(s->ctx, &results);
+    return s->ctx->status;
+}
+
+/* ---- patterns ---- */
+
+/* Feeds tokens and records their patterns. */
+static attn_status watch_patterns(study *s, ablation *a, const char *name, const int32_t *tokens,
+                                  size_t n)
+{
+    attn_record_desc what = ATTN_ZERO;
+    attn_session_desc size = ATTN_ZERO;
+    what.names = &name;
+    what.n_names = 1;
+    size.n_ctx = what.n_positions = n;
+    if (!attn_session_new(s->ctx, &a->session, s->model, &size) &&
+        !attn_record_new(s->ctx, &a->record, a->session, &what, NULL, 0))
+        attn_feed(s->ctx, a->session, tokens, n);
+    return s->ctx->status;
+}
+
+/* out [prompts, queries, keys] of one head */
+static attn_status patterns_of(study *s, float *out, size_t layer, size_t head)
+{
+    char name[48];
+    size_t i, q, k;
+    attn_tensor p;
+    snprintf(name, sizeof name, "blocks.%u.attn.hook_pattern", (unsigned)layer);
+    for (i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
+        ablation a = {NULL, NULL};
+        if (!watch_patterns(s, &a, name, prompts[i], N_TOKENS) &&
+            !attn_record_get(s->ctx, &p, a.record, name))
+            for (q = 0; q < N_TOKENS; q++)
+                for (k = 0; k < N_TOKENS; k++)
+                    *out++ = attn_get3(p, head, q, k);
+        attn_record_free(a.record);
+        attn_session_free(a.session);
+    }
+    return s->ctx->status;
+}
+
+/* out [layers, heads]: the mean pattern from each position to the one `back` positions earlier, of two
+ * random texts that say the same 100 tokens twice. torch.manual_seed(0); torch.randint(100, 20000,
+ * (2, 100)): the 32 bits of a draw modulo 19,900. */
+static attn_status repeated_tokens(study *s, float *out, size_t back)
+{
+    enum { HALF = 100, N_TEXTS = 2 };
+    int32_t tokens[N_TEXTS][2 * HALF];
+    attn_rng rng;
+    attn_tensor p;
+    char name[48];
+    size_t i, j, h, q;
+    attn_rng_seed(&rng, 0);
+    for (i = 0; i < N_TEXTS; i++)
+        for (j = 0; j < HALF; j++)
+            tokens[i][j] = tokens[i][HALF + j] = (int32_t)(100 + attn_rng_u32(&rng) % 19900);
+    for (i = 0; i < N_TEXTS && !s->ctx->status; i++) {
+        ablation a = {NULL, NULL};
+        watch_patterns(s, &a, "blocks.*.attn.hook_pattern", tokens[i], 2 * HALF);
+        for (j = 0; j < s->n_layer && !s->ctx->status; j++) {
+            snprintf(name, sizeof name, "blocks.%u.attn.hook_pattern", (unsigned)j);
+            if (attn_record_get(s->ctx, &p, a.record, name))
+                break;
+            for (h = 0; h < s->n_head; h++) {
+                double sum = 0;
+                for (q = back; q < 2 * HALF; q++)
+                    sum += (double)attn_get3(p, h, q, q - back);
+                out[j * s->n_head + h] += (float)(sum / (double)(2 * HALF - back) / N_TEXTS);
+            }
+        }
+        attn_record_free(a.record);
+        attn_session_free(a.session);
+    }
+    return s->ctx->status;
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* The published figures: published.txt, read into memory. */
+#ifndef REPRODUCE_TABLE_H
+#define REPRODUCE_TABLE_H
+
+#include "tools/common/program.h"
+
+/* One plot or one figure of a source. */
+typedef struct block {
+    const char *source, *title, *procedure;
+    size_t cell, shape[3];
+    int ndim;
+    size_t n;
+    double tolerance;
+    int32_t *ids; /* [n_ids]: the input, where it is not the procedure's own */
+    size_t n_ids;
+    double *published; /* [n], or NULL if the figures cannot be worked out */
+} block;
+
+typedef struct table_of_blocks {
+    block *at;
+    size_t n;
+} table_of_blocks;
+
+/* The next field of a line, ended by a tab or the line's end, which become zeros. */
+TOOLS_FN char *next_field(char **at)
+{
+    char *field = *at;
+    const size_t size = strcspn(field, "\t\n");
+    *at += size + (field[size] != 0);
+    field[size] = 0;
+    return field;
+}
+
+/* The whole numbers of a text, at most `room` of them. */
+TOOLS_FN size_t read_numbers(const char *text, long long *numbers, size_t room)
+{
+    char *end;
+    size_t n;
+    for (n = 0; n < room; n++, text = end) {
+        numbers[n] = strtoll(text, &end, 10);
+        if (end == text)
+            break;
+    }
+    return n;
+}
+
+/* The line that follows the description of a block. */
+TOOLS_FN int read_figures(attn_ctx *ctx, arena *memory, table_of_blocks *table, block *b,
+                          char *line)
+{
+    long long *numbers, other = 0;
+    size_t i;
+    if (strncmp(b->procedure, "none", 4) == 0)
+        return 1;
+    if (strncmp(line, "as ", 3) == 0) {
+        read_numbers(line + 3, &other, 1);
+        if (other < 1 || (size_t)other > table->n || table->at[other - 1].n != b->n)
+            return 0;
+        b->published = table->at[other - 1].published;
+        return b->published != NULL;
+    }
+    numbers = (long long *)arena_alloc(ctx, memory, b->n, sizeof *numbers);
+    b->published = (double *)arena_alloc(ctx, memory, b->n, sizeof *b->published);
+    if (!numbers || !b->published || read_numbers(line, numbers, b->n) != b->n)
+        return 0;
+    for (i = 0; i < b->n; i++)
+        b->published[i] = (double)numbers[i] * 1e-7;
+    return 1;
+}
+
+TOOLS_FN int read_block(attn_ctx *ctx, arena *memory, table_of_blocks *table, char **at)
+{
+    block *b = &table->at[table->n];
+    long long numbers[64];
+    size_t i, n;
+    b->source = next_field(at);
+    b->cell = (size_t)strtoul(next_field(at), NULL, 10);
+    b->title = next_field(at);
+    b->procedure = next_field(at);
+    b->tolerance = strtod(next_field(at), NULL);
+    n = read_numbers(next_field(at), numbers, 3);
+    for (b->ndim = (int)n, b->n = 1, i = 0; i < n; i++) {
+        b->shape[i] = (size_t)numbers[i];
+        if (numbers[i] < 1 || numbers[i] > 1 << 20 || b->n > 1 << 20)
+            return 0;
+        b->n *= b->shape[i];
+    }
+    b->n_ids = read_numbers(next_field(at), numbers, 64);
+    b->ids = (int32_t *)arena_alloc(ctx, memory, b->n_ids + 1, sizeof *b->ids);
+    for (i = 0; b->ids && i < b->n_ids; i++)
+        b->ids[i] = (int32_t)numbers[i];
+    if (n == 0 || !b->ids || !read_figures(ctx, memory, table, b, next_field(at)))
+        return 0;
+    table->n++;
+    return 1;
+}
+
+TOOLS_FN attn_status read_table(attn_ctx *ctx, arena *memory, table_of_blocks *table,
+                                const char *path)
+{
+    size_t size = 0, n = 0;
+    char *text = NULL, *at;
+    if (read_file(ctx, memory, path, (size_t)1 << 24, &text, &size))
+        return ctx->status;
+    for (at = text; (at = strstr(at, "\nblock\t")) != NULL; at++)
+        n++;
+    table->at = (block *)arena_alloc(ctx, memory, n + 1, sizeof *table->at);
+    if (!table->at)
+        return ctx->status;
+    for (at = text; *at;) {
+        const int begins = strncmp(at, "block\t", 6) == 0;
+        if (begins) {
+            at += 6;
+            if (!read_block(ctx, memory, table, &at))
+                return tool_fail(ctx, ATTN_E_FORMAT, "%s: block %zu is damaged", path,
+                                 table->n + 1);
+        } else {
+            next_field(&at);
+        }
+    }
+    return ATTN_OK;
+}
+
+#endif
