@@ -19,7 +19,7 @@ static int print(const char *text, size_t size, void *file)
 /* The next line that is not empty; 0 at the end of input. */
 static int next_line(char *line, int size)
 {
-    for (*line = 0; !*line; line[strcspn(line, "\n")] = 0) {
+    for (*line = 0; !*line; line[strcspn(line, "\r\n")] = 0) {
         printf("> ");
         fflush(stdout);
         if (!fgets(line, size, stdin))

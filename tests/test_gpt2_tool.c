@@ -399,9 +399,18 @@ TEST(saved_and_loaded)
             "echo /save " TMP "s.json " REPL);
     CHECK(run("printf '/load " TMP "s.json\\n/save\\n/save " TMP "s.json\\n/save! " TMP
               "s.json\\n' " REPL) == 0);
+    /* A text begins with <bos> or not, whatever was asked for when it is loaded. */
+    CHECK(run("printf 'Once\\n/save! " TMP "b.json\\n' | " GPT2 "--repl -n 0") == 0);
+    same("printf '/load " TMP "b.json\\n/show\\n upon\\n/show\\n' | " GPT2 "--repl -n 0 --bos",
+         "printf 'Once\\n\\nOnce upon\\n'");
+    /* No text is a text, too. */
+    CHECKF(run("printf '/save! " TMP "b.json\\n/load " TMP "b.json\\n/show\\n' | " GPT2
+               "--repl -n 0") == 0 &&
+               strcmp(out, "\n") == 0 && strstr(err, "(loaded: the text is empty)"),
+           "%s%s", out, err);
     /* Stop strings take the place of those that were given. */
     CHECK(run("printf '/load " TMP "s.json\\n/stop z\\n' | " GPT2 "--repl --stop y") == 0 &&
-          strstr(err, "(stop: 2)"));
+          strstr(err, "(stop: \"x\", \"z\"; /stop off clears)"));
     /* A slid text, and the settings. */
     CHECK(run("printf '/n 300\\n/slide\\n/ignore-eos\\nOnce\\n/save! " TMP "t.json\\n' " REPL) ==
           0);
@@ -431,6 +440,7 @@ TEST(files_that_cannot_be_loaded)
         {"s/\"typed\": \\[[^]]*\\]/\"typed\": []/", "is not a text that /save wrote"},
         {"s/\"first\": 0, \"begin\"/\"first\": 3, \"begin\"/; s/\"turns\".*\\]/\"turns\": []/",
          "is not a text that /save wrote"},
+        {"s/\"stop\": \\[\\]/\"stop\": [\"\"]/", "is not a text that /save wrote"},
     };
     size_t i;
     CHECK(run("rm -f " TMP "d.json; printf 'Once upon a time\\n/save " TMP "d.json\\n' " REPL) ==
@@ -466,9 +476,10 @@ TEST(commands)
     CHECK(run("printf 'quit\\n' " REPL) == 0 && strstr(err, "the command is /quit, and /undo"));
     CHECK(run("echo /temperature=0.5 " REPL) == 0 && strstr(err, "(temperature: 0.5)"));
     CHECK(run("printf '/n\\n/te 0.5\\n/slide\\n/slide off\\n/stop a b \\n/stop "
-              "c\\n/stop\\n/q\\n' " REPL) == 0);
-    CHECKF(strcmp(err, "(tokens: 20)\n(temperature: 0.5)\n(slide: on)\n(slide: off)\n(stop: 1)\n"
-                       "(stop: 2)\n(stop: 0)\n") == 0,
+              "c\\n/stop\\n/stop off\\n/q\\n' " REPL) == 0);
+    CHECKF(strcmp(err, "(tokens: 20)\n(temperature: 0.5)\n(slide: on)\n(slide: off)\n"
+                       "(stop: \"a b \"; /stop off clears)\n(stop: \"a b \", \"c\"; /stop off "
+                       "clears)\n(stop: \"a b \", \"c\"; /stop off clears)\n(stop: none)\n") == 0,
            "%s", err);
     same("printf '/logprobs\\nOnce upon a time' | " GPT2 "--repl -n 5 --temperature 0",
          ONCE "-n 5 --logprobs");
@@ -478,7 +489,10 @@ TEST(commands)
          ONCE "-n 40 --no-prompt --stop ' Lily'");
     refuses(1, "there is no command /undp; do you mean /undo?", "echo /undp " REPL);
     refuses(1, "there is no command /x; /help lists them", "echo /x " REPL);
-    refuses(1, "there is no command /re;", "echo /re " REPL);
+    refuses(1, "/re may be /regenerate, /repeat-penalty, /repeat-last: type some more",
+            "echo /re " REPL);
+    refuses(1, "/t may be /tokens, /temperature, /top-k, /top-p: type some more of its name",
+            "echo /t " REPL);
     refuses(1, "--temperature: \"warm\" is not a number", "echo /temperature warm " REPL);
     refuses(1, "--slide: there is no \"maybe\"; choose on or off", "echo /slide maybe " REPL);
     refuses(1, "there is no command /logits", "echo /logits x " REPL);

@@ -33,7 +33,7 @@ TEST(as_pytorch)
         char stride[32] = "";
         if (strcmp(recipe, "strided") == 0)
             snprintf(stride, sizeof stride, "--stride %d", perplexity_vectors[i].stride);
-        if (!CHECKF(run(PERPLEXITY MODEL "%s --json --recipe %s -c %d %s", file, recipe,
+        if (!CHECKF(run(PERPLEXITY MODEL "%s --exact --json --recipe %s -c %d %s", file, recipe,
                         perplexity_vectors[i].context, stride) == 0,
                     "%s", err))
             continue;
@@ -58,6 +58,17 @@ TEST(bits_of_bytes)
 
 TEST(mistakes)
 {
+    refuses(
+        1, "a.png is not a text in UTF-8: it has the byte 00",
+        "printf '\\211PNG\\r\\n\\032\\n\\000' >build/test-tmp/perplexity/a.png; " PERPLEXITY MODEL
+        "build/test-tmp/perplexity/a.png");
+    refuses(1, TEST_BUILD "/tiny-stories.attn is not a text", PERPLEXITY MODEL MODEL);
+    refuses(1, "standard input is not a text in UTF-8: it has the byte e9",
+            "printf 'caf\\351 noir' | " PERPLEXITY MODEL);
+    refuses(1, "it has the byte 00", "printf 'Once\\000upon' | " PERPLEXITY MODEL);
+    /* cut within a character, at both ends; any bytes, if that is what is asked for */
+    CHECK(run("printf '\\251 Once upon a \\303' | " PERPLEXITY MODEL) == 0);
+    CHECK(run("printf 'caf\\351 noir' | " PERPLEXITY MODEL "--exact") == 0);
     refuses(1, "0 tokens; expected at least 2, to predict one", PERPLEXITY MODEL);
     refuses(1, "cannot read standard input: it is closed", PERPLEXITY MODEL "- <&-");
     refuses(2, "no model given", PERPLEXITY);

@@ -438,11 +438,54 @@ TEST(ways_to_give_a_prompt)
     same(GPT2 MODEL "'Once upon a time' -n 0", "echo Once upon a time");
     same(GPT2 MODEL "'Once upon a time' -n 3 --print-ids", "echo 506 511 258 433 11 400 286");
     same(GPT2 MODEL "'Once upon a time' -n 3 --no-prompt --print-ids", "echo 11 400 286");
+    same(GPT2 "'Once upon a time' " MODEL " -n 20", whole); /* the words the other way round */
     /* Not cut at a zero byte, and whole characters however they are made of tokens. */
     same("printf 'a\\000b' | " GPT2 MODEL "- -n 0", "printf 'a\\000b\\n'");
     same(GPT2 MODEL "'na\xC3\xAFve \xE2\x82\xAC \xF0\x9F\x98\x80' -n 0",
          "echo 'na\xC3\xAFve \xE2\x82\xAC \xF0\x9F\x98\x80'");
     same("printf '\\303' | " GPT2 MODEL "- -n 0", "printf '\\357\\277\\275\\n'");
+}
+
+/* Texts that were saved or sent by programs of other systems are the same texts: see plain.h. */
+TEST(texts_from_elsewhere)
+{
+    static const char *const ways[] = {"printf 'Once upon a\\n'", "printf 'Once upon a\\r\\n'",
+                                       "printf '\\357\\273\\277Once upon a\\n'",
+                                       "printf '\\357\\273\\277Once upon a\\r\\n'"};
+    char command[600];
+    size_t i;
+    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        snprintf(command, sizeof command, "%s | " GPT2 MODEL "-n 4", ways[i]);
+        same(GPT2 MODEL "'Once upon a' -n 4", command);
+        snprintf(command, sizeof command, "%s | " GPT2 MODEL "-i -n 4", ways[i]);
+        same(GPT2 MODEL "'Once upon a' -n 4", command);
+        snprintf(command, sizeof command, "%s >%s; " GPT2 MODEL "-f %s -n 4", ways[i],
+                 test_tmp("prompt.txt"), "build/test-tmp/tools/prompt.txt");
+        same(GPT2 MODEL "'Once upon a' -n 4", command);
+        snprintf(command, sizeof command, "%s | " TEST_BUILD "/attn-tokenize " MODEL, ways[i]);
+        same("echo 506 511 258", command);
+        snprintf(command, sizeof command, "%s | " TEST_BUILD "/lens " MODEL "loss --json", ways[i]);
+        same(TEST_BUILD "/lens " MODEL "loss 'Once upon a' --json", command);
+        snprintf(command, sizeof command, "%s | " TEST_BUILD "/perplexity " MODEL "--json",
+                 ways[i]);
+        same("printf 'Once upon a' | " TEST_BUILD "/perplexity " MODEL "--json", command);
+    }
+    /* within a text, too, and only one line feed at its end */
+    same("printf 'One\\r\\nTwo\\r\\n\\r\\n' | " TEST_BUILD "/attn-tokenize " MODEL,
+         TEST_BUILD "/attn-tokenize " MODEL "-p 'One\nTwo\n'");
+    same("printf 'One\\rTwo\\r' | " TEST_BUILD "/attn-tokenize " MODEL,
+         TEST_BUILD "/attn-tokenize " MODEL "-p \"$(printf 'One\\rTwo\\r')\"");
+    same("printf '/n 4\\r\\n/temperature 0\\r\\nOnce upon a\\r\\n/quit\\r\\n/show\\r\\n' | " GPT2
+             MODEL "--repl",
+         GPT2 MODEL "'Once upon a' -n 4 --no-prompt");
+    /* --exact takes the bytes */
+    same("printf 'Once upon a\\n' | " GPT2 MODEL "--exact --print-ids -n 0",
+         TEST_BUILD "/attn-tokenize " MODEL "-p 'Once upon a\n'");
+    same("printf '\\357\\273\\277a\\r\\n' | " TEST_BUILD "/attn-tokenize --exact " MODEL
+         " | " TEST_BUILD "/attn-tokenize -d " MODEL,
+         "printf '\\357\\273\\277a\\r\\n'");
+    refuses(1, "standard input is UTF-16, where UTF-8 is needed",
+            "printf '\\377\\376O\\000' | " GPT2 MODEL);
 }
 
 TEST(special_tokens)

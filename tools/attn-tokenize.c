@@ -5,6 +5,7 @@
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "tools/common/plain.h"
 #include "tools/common/vocab_files.h"
 
 #define PROGRAM "attn-tokenize"
@@ -12,7 +13,7 @@
 
 typedef struct options {
     const char *model, *text;
-    int decode, special;
+    int decode, exact, special;
 } options;
 
 static const struct option table[] = {
@@ -21,6 +22,7 @@ static const struct option table[] = {
     {'p', "prompt", "TEXT", TEXT, AT(text), NULL, "this text in place of standard input"},
     {'d', "decode", NULL, FLAG, AT(decode), NULL,
      "the other way: ids, separated by blanks or lines, into bytes"},
+    {0, "exact", NULL, FLAG, AT(exact), NULL, EXACT_HELP},
     {0, "special", NULL, FLAG, AT(special), NULL,
      "special tokens such as <|endoftext|> in the text get their own ids"},
     PROGRAM_OPTIONS(0),
@@ -30,8 +32,9 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 static void print_help(void)
 {
     print_about("attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
-                "Turns standard input, any bytes at all, into token ids on one line, separated by "
-                "blanks. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a directory that "
+                "Turns standard input into token ids on one line, separated by blanks: those of "
+                "the prompt that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a "
+                "tokenizer, or a directory that "
                 "holds tokenizer.json, or vocab.json and merges.txt, or all three.");
     print_options(table, N_OPTIONS);
 }
@@ -135,9 +138,12 @@ static attn_status decode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const 
 static attn_status read_input(attn_ctx *ctx, arena *memory, const options *o, char **input,
                               size_t *size)
 {
+    static const char name[] = "standard input";
     if (!o->text) {
         announce_input(o->decode ? "token ids" : "the text");
-        return read_all(ctx, memory, stdin, "standard input", SIZE_MAX / 16, input, size);
+        return read_all(ctx, memory, stdin, name, SIZE_MAX / 16, input, size)
+                   ? ctx->status
+                   : to_plain_text(ctx, name, o->decode || o->exact, *input, size);
     }
     *size = strlen(o->text);
     *input = arena_text(ctx, memory, o->text, *size);

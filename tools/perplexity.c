@@ -10,12 +10,13 @@
 #define INPUT   "text"
 #include "tools/common/json_out.h"
 #include "tools/common/prompt.h"
+#include "tools/common/utf8.h"
 #include <math.h>
 
 typedef struct options {
     const char *model, *file;
     size_t context, stride, threads;
-    int recipe, isa, special, bos, f16_cache, skip_checksums, json;
+    int recipe, isa, exact, special, bos, f16_cache, skip_checksums, json;
 } options;
 
 enum recipe { STRIDED, HALVES };
@@ -35,6 +36,7 @@ static const struct option table[] = {
      "put the beginning-of-text token before the text; halves: in place of the first token of "
      "each window"},
     {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the text is a token"},
+    {0, "exact", NULL, FLAG, AT(exact), NULL, EXACT_HELP ". Text must be UTF-8 without it"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
      "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
@@ -74,6 +76,25 @@ typedef struct run {
     size_t n_counted, n_bytes, n_windows;
 } run;
 
+/* A figure for a picture or an archive would say nothing, nor one for letters of another encoding.
+ * A text may have been cut within its first and its last character. */
+static int check_text(const run *r, const unsigned char *text, size_t size)
+{
+    size_t at = 0, length = 1;
+    uint32_t code;
+    while (at < size && at < 3 && (text[at] & 0xC0) == 0x80)
+        at++;
+    for (; at < size && text[at] != 0; at += length)
+        if ((length = utf8_length(text + at, size - at, &code)) == 0)
+            break;
+    if (at == size || (text[at] >= 0xC0 && size - at < 4))
+        return FINE;
+    return fail(FAILED,
+                "%s is not a text in UTF-8: it has the byte %02x; convert a text (iconv -f LATIN1 "
+                "-t UTF-8), or give --exact for any bytes",
+                strcmp(r->o.file, "-") == 0 ? "standard input" : r->o.file, (unsigned)text[at]);
+}
+
 /* The text as ids, of any number. */
 static int read_ids_of_file(run *r)
 {
@@ -81,7 +102,9 @@ static int read_ids_of_file(run *r)
     const int32_t bos = attn_model_config(r->model)->bos;
     const char *bytes = NULL;
     size_t size = 0, n;
-    int code = read_text(&r->ctx, &r->memory, r->o.file, &bytes, &size);
+    int code = read_text(&r->ctx, &r->memory, r->o.file, r->o.exact, &bytes, &size);
+    if (code == FINE && !r->o.exact)
+        code = check_text(r, (const unsigned char *)bytes, size);
     if (code != FINE)
         return code;
     if (!tokenizer)

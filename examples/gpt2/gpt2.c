@@ -32,8 +32,8 @@ typedef struct options {
     size_t tokens, count, top_k, repeat_last, threads;
     uint64_t seed;
     float temperature, top_p, min_p, repeat_penalty;
-    int isa, interactive, repl, special, ignore_eos, slide, bos, print_ids, logprobs, json, colours,
-        no_prompt, skip_checksums, f16_cache, quiet;
+    int isa, interactive, repl, exact, special, ignore_eos, slide, bos, print_ids, logprobs, json,
+        colours, no_prompt, skip_checksums, f16_cache, quiet;
 } options;
 
 enum { LIVE_OPTION = 1 }; /* an option that a command of the interactive mode may change */
@@ -45,6 +45,7 @@ static const struct option table[] = {
     {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
     {'p', "prompt", "TEXT", TEXT, AT(prompt), NULL, "the prompt, if it is not the next word"},
     {'f', "file", "FILE", TEXT, AT(file), NULL, "read the prompt from FILE (-: standard input)"},
+    {0, "exact", NULL, FLAG, AT(exact), NULL, EXACT_HELP},
     {'i', "interactive", NULL, FLAG, AT(interactive), NULL,
      "continue each line of standard input, one after the other"},
     {0, "repl", NULL, FLAG, AT(repl), NULL,
@@ -62,7 +63,8 @@ static const struct option table[] = {
     {0, "repeat-last", "COUNT", COUNT, LIVE(repeat_last), COUNTED, "... of the last COUNT tokens"},
     {'s', "seed", "SEED", SEED, LIVE(seed), NULL, "same seed, same text (default 0)"},
     {0, "stop", "TEXT", TEXTS, LIVE(stop), NULL,
-     "end before TEXT (\\n: a line's end); may be given several times"},
+     "end before TEXT (\\n: a line's end); may be given several times; typed as /stop, \"off\" "
+     "clears them"},
     {0, "choices", "A|B", TEXT, AT(choices), NULL,
      "go on with one of these texts: at temperature 0 the likeliest, else drawn by its "
      "probability; "
@@ -125,6 +127,7 @@ typedef struct run {
     attn_session *session;
     attn_sampler *sampler; /* of tokens, or of choices */
     int32_t *prompt;
+    size_t n_lines; /* of standard input that were read */
     size_t n_prompt, n_generated, n_printed;
     tokens text;            /* prompt and generated tokens; the session holds the last, */
     size_t first;           /* from this token on, */
@@ -236,13 +239,10 @@ static int make_buffers(run *r)
 static int run_all(run *r)
 {
     const text_source from = {
-        r->o.prompt,
-        r->o.file,
-        r->o.ids,
-        "ids",
-        r->o.bos,
-        r->o.special,
-        "no prompt given: text, --file, --ids, or --bos to begin with nothing"};
+        r->o.prompt, r->o.file,
+        r->o.ids,    "ids",
+        r->o.bos,    r->o.special,
+        r->o.exact,  "no prompt given: text, --file, --ids, or --bos to begin with nothing"};
     const int given = r->o.prompt || r->o.file || r->o.ids;
     const double begin = system_seconds();
     int code;
@@ -339,6 +339,13 @@ static void set_defaults(options *o, const arguments *given)
         o->top_k = 40;
 }
 
+/* Whether a word can only be the model. */
+static int is_model_name(const char *word)
+{
+    const size_t n = strlen(word);
+    return n > 5 && strcmp(word + n - 5, ".attn") == 0 && system_exists(word);
+}
+
 int main(int argc, char **argv)
 {
     static run r;
@@ -351,6 +358,11 @@ int main(int argc, char **argv)
         return code;
     r.o.model = option_or_word(r.o.model, &given, &next);
     r.o.prompt = option_or_word(r.o.prompt, &given, &next);
+    if (next == 2 && !system_exists(r.o.model) && is_model_name(r.o.prompt)) {
+        const char *text = r.o.model; /* gpt2 TEXT MODEL */
+        r.o.model = r.o.prompt;
+        r.o.prompt = text;
+    }
     set_defaults(&r.o, &given);
     if ((code = check_usage(&r.o, &given, next)) != FINE)
         return code;

@@ -19,10 +19,12 @@ static void on_stop(int number)
 /* Linux's terminals keep so many bytes of a line, its end among them, and drop the rest. */
 enum { TERMINAL_LINE = 4096 };
 
-/* Reads a line of any length; NULL at the end, after Ctrl-C, and without memory. */
+/* Reads a line of any length, by the rule of plain.h; NULL at the end, after Ctrl-C, and without
+ * memory. */
 static char *read_line(run *r, const char *sign)
 {
     size_t size = 0, room = 256;
+    const int exact = r->o.exact && !r->o.repl, is_first = r->n_lines++ == 0;
     char *line = (char *)arena_alloc(&r->ctx, &r->memory, room, 1), *longer;
     if (system_is_terminal(stdin))
         fputs(sign, stderr);
@@ -34,8 +36,9 @@ static char *read_line(run *r, const char *sign)
                     "and "
                     "cut it into lines that end in \\, or give a file with -f",
                     TERMINAL_LINE - 1);
-            line[size - 1] = 0;
-            return line;
+            line[--size] = 0;
+            size = exact ? size : plain_line(line, size);
+            return line + (is_first && !exact ? order_mark_size(line, size) : 0);
         }
         if (room - size > 16)
             continue;
@@ -45,7 +48,7 @@ static char *read_line(run *r, const char *sign)
         line = longer;
         room *= 2;
     }
-    return size ? line : NULL;
+    return size ? line + (is_first && !exact ? order_mark_size(line, size) : 0) : NULL;
 }
 
 /* A line that ends in a backslash goes on in the next one. */
@@ -123,7 +126,7 @@ static int begin_text(repl *p)
     p->n_turns = 0;
     p->draw = 0;
     r->text.n = r->first = 0;
-    return r->o.bos ? keep_tokens(r, &bos, 1) : FINE;
+    return keep_tokens(r, &bos, (size_t)r->o.bos);
 }
 
 static int do_new(repl *p, const char *value)
@@ -335,19 +338,24 @@ static size_t find_command(const char *word, size_t size)
 static int refuse_command(const char *word, size_t size)
 {
     const char *best = NULL;
-    size_t least = SIZE_MAX, distance, i;
-    char typed[32];
+    size_t least = SIZE_MAX, distance, i, used = 0;
+    char typed[32], several[256];
     snprintf(typed, sizeof typed, "%.*s", (int)(size < 31 ? size : 31), word);
     for (i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
         const struct option *option = i < N_COMMANDS ? NULL : &table[i - N_COMMANDS];
         const char *known = option ? option->name : commands[i].name;
         if (option && option->commands != LIVE_OPTION)
             continue;
+        if (size > 0 && strncmp(known, word, size) == 0 && used < sizeof several)
+            used += (size_t)snprintf(several + used, sizeof several - used, "%s/%s",
+                                     used ? ", " : "", known);
         if ((distance = name_distance(typed, known)) < least) {
             least = distance;
             best = known;
         }
     }
+    if (used > 0)
+        return fail(USAGE, "/%s may be %s: type some more of its name", typed, several);
     if (best && size > 1)
         return fail(USAGE, "there is no command /%s; do you mean /%s?", typed, best);
     return fail(USAGE,

@@ -35,7 +35,7 @@ static int change_setting(options *o, const struct option *option, const char *v
 {
     void *at = (char *)o + option->at;
     const int which = *value ? find_name("off on", value, strlen(value)) : 1;
-    if (option->kind == TEXTS && !*value) {
+    if (option->kind == TEXTS && strcmp(value, "off") == 0) {
         ((text_list *)at)->n = 0;
         return FINE;
     }
@@ -47,17 +47,33 @@ static int change_setting(options *o, const struct option *option, const char *v
     return FINE;
 }
 
+/* The texts of a list, or that there are none. */
+static int say_texts(const struct option *option, const text_list *list)
+{
+    json_out o = {0};
+    size_t i;
+    if (list->n == 0)
+        return say("%s: none", option->name);
+    for (i = 0; i < list->n; i++)
+        out_word(&o, list->at[i]);
+    say("%s: %.*s; /%s off clears", option->name, (int)o.size, o.text ? o.text : "", option->name);
+    out_free(&o);
+    return FINE;
+}
+
 static int do_setting(repl *p, const struct option *option, const char *value)
 {
     char text[32];
     options changed = p->r->o;
     int code;
-    if (*value || option->kind == FLAG || option->kind == TEXTS) {
+    if (*value || option->kind == FLAG) {
         if ((code = change_setting(&changed, option, value)) != FINE)
             return code;
         p->r->o = changed;
         p->draw = option->kind == SEED ? 0 : p->draw;
     }
+    if (option->kind == TEXTS)
+        return say_texts(option, (const text_list *)((const char *)&p->r->o + option->at));
     return say("%s: %s", option->name, setting_text(&p->r->o, option, text));
 }
 
@@ -126,7 +142,7 @@ static int write_session(repl *p, const char *path)
     attn_new_file *file;
     json_out o = {0};
     int whole;
-    if (!*path)
+    if (!*path || strcmp(path, "-") == 0)
         return fail(USAGE, "/save needs the name of a file");
     if (system_same_file(r->o.model, path))
         return fail(USAGE, "/save %s: that is the model", path);
@@ -179,7 +195,8 @@ static int load_turns(repl *p, const json_value *root)
     run *r = p->r;
     uint64_t first = 0;
     size_t i;
-    if (!turns || turns->kind != JSON_ARRAY || !load_ids(r, json_get(root, "begin")))
+    if (keep_tokens(r, NULL, 0) != FINE || !turns || turns->kind != JSON_ARRAY ||
+        !load_ids(r, json_get(root, "begin")))
         return 0;
     for (i = 0, v = turns + 1; i < turns->size; i++, v += v->span) {
         turn *t = add_turn(p);
@@ -218,7 +235,7 @@ static int load_settings(run *r, options *o, const json_value *settings)
             const char *value = text->kind == JSON_STRING
                                     ? arena_text(&r->ctx, &r->memory, text->text, text->size)
                                     : NULL;
-            if (!value || (table[k].kind == TEXTS ? !texts_add(&o->stop, value)
+            if (!value || (table[k].kind == TEXTS ? !*value || !texts_add(&o->stop, value)
                                                   : change_setting(o, &table[k], value) != FINE))
                 return 0;
         }

@@ -322,7 +322,7 @@ static size_t n_bos(const run *r)
 /* Appends to the text. */
 static int keep_tokens(run *r, const int32_t *ids, size_t n)
 {
-    if (n > r->text.room - r->text.n) {
+    if (!r->text.ids || n > r->text.room - r->text.n) {
         const size_t room = 2 * r->text.n + n + 256;
         int32_t *larger = room < SIZE_MAX / sizeof *larger
                               ? (int32_t *)realloc(r->text.ids, room * sizeof *larger)

@@ -102,6 +102,8 @@ static int feed_text(run *r)
 static int fit_text(run *r)
 {
     const size_t room = attn_session_capacity(r->session), n = r->text.n - r->first;
+    if (n == 0)
+        return fail(USAGE, "there is nothing to continue: type a text");
     if (n <= room)
         return FINE;
     if (!r->o.slide)

@@ -3,7 +3,7 @@
 #ifndef TOOLS_LINES_H
 #define TOOLS_LINES_H
 
-#include "files.h"
+#include "plain.h"
 
 enum { MAX_LINE = 1 << 24 }; /* bytes */
 
@@ -55,12 +55,13 @@ TOOLS_FN line_status lines_fill(line_reader *r, int wait)
     return LINE_READ;
 }
 
-/* The next line, ended by a zero in place of its newline, valid until the next call. Waits for it,
+/* The next line by the rule of plain.h, ended by a zero, valid until the next call. Waits for it,
  * unless `wait` is 0. */
 TOOLS_FN line_status lines_next(line_reader *r, int wait, const char **line, size_t *size)
 {
     char *newline = NULL, *at;
     line_status status;
+    size_t mark;
     while (1) {
         if (r->end > r->seen)
             newline = (char *)memchr(r->buffer + r->seen, '\n', r->end - r->seen);
@@ -80,10 +81,14 @@ TOOLS_FN line_status lines_next(line_reader *r, int wait, const char **line, siz
     at = r->buffer + r->start;
     *size = newline ? (size_t)(newline - at) : r->end - r->start;
     at[*size] = 0;
-    *line = at;
     r->n_bytes += *size + (newline != NULL);
     r->start = r->seen = r->start + *size + (newline != NULL);
     status = r->skips || *size > MAX_LINE ? LINE_TOO_LONG : LINE_READ;
+    if (newline)
+        *size = plain_line(at, *size);
+    mark = r->n_lines == 0 ? order_mark_size(at, *size) : 0;
+    *line = at + mark;
+    *size -= mark;
     r->skips = 0;
     r->n_lines++;
     return status;

@@ -6,6 +6,7 @@
 #ifndef TOOLS_PROMPT_H
 #define TOOLS_PROMPT_H
 
+#include "plain.h"
 #include "program.h"
 #include <signal.h>
 
@@ -67,9 +68,9 @@ TOOLS_FN int read_ids(const attn_model *model, const char *option, const char *l
     return FINE;
 }
 
-/* A whole file, or standard input (-), which may hold any bytes. */
-TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, const char **bytes,
-                       size_t *size)
+/* A whole file, or standard input (-): a text by the rule of plain.h, or if `exact` is set all bytes. */
+TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, int exact,
+                       const char **bytes, size_t *size)
 {
     const size_t limit = (size_t)1 << 28;
     FILE *file = stdin;
@@ -89,7 +90,7 @@ TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, const cha
     if (file != stdin)
         fclose(file);
     *bytes = text;
-    return status ? failed(ctx) : FINE;
+    return status || to_plain_text(ctx, name, exact, text, size) ? failed(ctx) : FINE;
 }
 
 /* The source of a text: a word of the command line, a file or token ids; or no text, only <bos>.
@@ -99,6 +100,7 @@ typedef struct text_source {
     const char *word, *path, *ids;
     const char *option; /* that gives ids */
     int bos, special;   /* begins with that token; <|endoftext|> in the text is one */
+    int exact;          /* the bytes of a file as they are: see plain.h */
     const char *missing;
 } text_source;
 
@@ -111,7 +113,7 @@ TOOLS_FN int read_tokens(attn_ctx *ctx, arena *memory, const attn_model *model,
     const char *path = is_piped || (from->word && strcmp(from->word, "-") == 0) ? "-" : from->path;
     const char *bytes = from->word;
     size_t size = bytes ? strlen(bytes) : 0, n_encoded = 0;
-    int code = path ? read_text(ctx, memory, path, &bytes, &size) : FINE;
+    int code = path ? read_text(ctx, memory, path, from->exact, &bytes, &size) : FINE;
     if (code != FINE)
         return code;
     if (is_piped && size == 0)

@@ -57,6 +57,7 @@ static const struct option table[] = {
     {'p', "prompt", "TEXT", TEXT, AT(text), OF_TEXTS, NULL, "the text, if it is not the next word"},
     {'f', "file", "FILE", TEXT, AT(file), OF_TEXTS, NULL,
      "read the text from FILE (-: standard input)"},
+    {0, "exact", NULL, FLAG, AT(exact), OF_TEXTS, NULL, EXACT_HELP},
     {'o', "output", "FILE", TEXT, AT(output), ALL, NULL,
      "a picture: FILE.html or FILE.svg\nrecord and gradients: FILE.safetensors or FILE.npz\n"
      "process: FILE.attn"},

@@ -10,7 +10,7 @@ typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
     const char *from, *to;
     size_t top, layer, head, position, rows, threads, edges, steps;
-    int isa, bos, special, saved_scale, json, resume, skip_checksums, metric, estimate, quiet;
+    int isa, bos, special, exact, saved_scale, json, resume, skip_checksums, metric, estimate, quiet;
     int no_fold_ln, no_center_writing_weights, no_center_unembed, no_fold_value_biases, refactor;
 } options;
 
@@ -182,7 +182,7 @@ static const char *brief(lens *l, const char *token, size_t most)
 static int make_text(lens *l, lens_text *to, const char *word, const char *path, const char *option,
                      const char *ids)
 {
-    const text_source from = {word, path, ids, option, l->o.bos, l->o.special, NO_TEXT};
+    const text_source from = {word, path, ids, option, l->o.bos, l->o.special, l->o.exact, NO_TEXT};
     const int code =
         read_tokens(&l->ctx, &l->memory, l->model, l->model_path, &from, &to->ids, &to->n);
     size_t i;

@@ -16,7 +16,7 @@ typedef struct options {
     const char *model, *text, *file, *ids, *output;
     text_list activations;
     size_t threads;
-    int score, isa, special, bos, f16_cache, skip_checksums, quiet;
+    int score, isa, exact, special, bos, f16_cache, skip_checksums, quiet;
 } options;
 
 static const struct option table[] = {
@@ -29,6 +29,7 @@ static const struct option table[] = {
     {'o', "output", "FILE", TEXT, AT(output), NULL, "the receipt to make"},
     {'p', "prompt", "TEXT", TEXT, AT(text), NULL, "make it of this text"},
     {'f', "file", "FILE", TEXT, AT(file), NULL, "... of the text in FILE (-: standard input)"},
+    {0, "exact", NULL, FLAG, AT(exact), NULL, EXACT_HELP},
     {0, "ids", "IDS", TEXT, AT(ids), NULL, "... of these token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), NULL, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the text is a token"},
@@ -129,13 +130,9 @@ static receipt_verdict verify_file(run *r, const char *path)
 
 static int make_receipt(run *r)
 {
-    const text_source from = {NULL,
-                              r->o.file,
-                              r->o.ids,
-                              "ids",
-                              r->o.bos,
-                              r->o.special,
-                              "no text given: --prompt, --file or --ids"};
+    const text_source from = {
+        NULL,     r->o.file,    r->o.ids,   "ids",
+        r->o.bos, r->o.special, r->o.exact, "no text given: --prompt, --file or --ids"};
     text_source source = from;
     receipt *made = &r->made;
     int code;

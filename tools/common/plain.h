@@ -1,0 +1,62 @@
+/* One rule for every text that a program reads from a file, a pipe or a terminal:
+ *
+ *   - a byte order mark of UTF-8 in front is no part of the text;
+ *   - a line ends in LF or in CR LF, and both are LF in the text;
+ *   - the end of the last line is no part of the text.
+ *
+ * So a text is the same whether it was an argument, came from echo, or was saved by an editor of any
+ * system. The option --exact takes all bytes as they are. An argument and a string of JSON are always
+ * taken as they are. */
+#ifndef TOOLS_PLAIN_H
+#define TOOLS_PLAIN_H
+
+#include "files.h"
+
+#define EXACT_HELP                                                                                 \
+    "take the bytes of a text from a file or a pipe as they are; otherwise a byte order mark and " \
+    "the last line feed are left out, and CR LF is read as LF"
+
+/* Bytes of the byte order mark that a text begins with. */
+TOOLS_FN size_t order_mark_size(const char *text, size_t size)
+{
+    return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+/* A line whose LF was taken off, without the CR before it. Returns its size; a zero follows. */
+TOOLS_FN size_t plain_line(char *line, size_t size)
+{
+    size -= size > 0 && line[size - 1] == '\r';
+    line[size] = 0;
+    return size;
+}
+
+/* A whole text, in place. Returns its size; a zero follows. */
+TOOLS_FN size_t plain_text(char *text, size_t size)
+{
+    size_t from, n = 0;
+    for (from = order_mark_size(text, size); from < size; from++)
+        if (!(text[from] == '\r' && from + 1 < size && text[from + 1] == '\n'))
+            text[n++] = text[from];
+    n -= n > 0 && text[n - 1] == '\n';
+    text[n] = 0;
+    return n;
+}
+
+/* Makes a text of the bytes that were read from `name`, in place; of all of them if `exact` is set. Some
+ * editors and shells of Windows write UTF-16, whose mark tells it from anything in UTF-8. */
+TOOLS_FN attn_status to_plain_text(attn_ctx *ctx, const char *name, int exact, char *text,
+                                   size_t *size)
+{
+    const int is_utf16 =
+        *size >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
+    if (!exact && is_utf16)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s is UTF-16, where UTF-8 is needed: save it as UTF-8 (iconv -f UTF-16 "
+                         "-t UTF-8 converts it), or give --exact for its bytes",
+                         name);
+    if (!exact)
+        *size = plain_text(text, *size);
+    return ATTN_OK;
+}
+
+#endif
