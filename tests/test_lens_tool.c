@@ -1739,7 +1739,8 @@ TEST(record_of_lines)
                strstr(out, "{\"line\": 2, \"error\": \"ids[1] is not in the vocabulary of 2048\"}\n"
                            "{\"line\": 3, \"error\": \"expected a \\\"text\\\", or a list of "
                            "\\\"ids\\\"\"}\n{\"file\": \"00001.safetensors\", \"first_line\": 1, "
-                           "\"last_line\": 4, \"rows\": 6}\n"),
+                           "\"last_line\": 4, \"texts\": \"") &&
+               strstr(out, "\", \"rows\": 6}\n"),
            "%s", out);
     refuses(1, "index.jsonl is there already: --resume goes on", RECORDS "many");
     refuses(1, "was made with another model, --bos or activations", RECORDS "many --resume --bos");
@@ -1795,6 +1796,33 @@ TEST(record_of_a_folder)
     refuses(1, "has no tokenizer: give the texts as lines with \"ids\"",
             LENS TMP "lens-bare.attn record --lines " CORPUS "folder '*.hook_resid_post' -o " CORPUS
                      "many");
+}
+
+/* It goes on with the same model and texts only, makes a shard again that is gone, and clears up after a
+ * run that was killed. */
+TEST(record_resumed)
+{
+    write_texts(20);
+    CHECK(run("cd " CORPUS " && rm -rf whole many other && mkdir whole many other && "
+              "echo '{\"text\": \"Once\"}' >>texts.jsonl") == 0);
+    CHECKF(run(RECORDS "whole") == 0 && run(RECORDS "many") == 0, "%s", err);
+    CHECKF(run("cd " CORPUS "many && rm 00002.safetensors && : >00003.safetensors.00.part && "
+               ": >notes.part && cd - >&2 && " RECORDS "many --resume && cd " CORPUS
+               "many && ls *.part && for f in *.safetensors index.jsonl; do cmp $f ../whole/$f || "
+               "exit; done") == 0 &&
+               strcmp(out, "notes.part\n") == 0,
+           "%s%s", out, err);
+    refuses(1, "a text among those up to number",
+            "sed -i.old '2s/Once/Twice/' " CORPUS "texts.jsonl; " RECORDS "many --resume");
+    CHECK(run("cd " CORPUS " && mv texts.jsonl.old texts.jsonl && cp texts.jsonl all.jsonl && "
+              "head -n 5 all.jsonl >texts.jsonl") == 0);
+    refuses(1, "has 5 texts, but " CORPUS "many/index.jsonl tells of 22", RECORDS "many --resume");
+    CHECK(run("cd " CORPUS " && mv all.jsonl texts.jsonl && cd - >&2 && " TEST_BUILD
+              "/attn-convert examples/tiny-stories " CORPUS
+              "other/tiny-stories.attn --dtype q8 -q") == 0);
+    refuses(1, "was made with another model",
+            LENS CORPUS "other/tiny-stories.attn record --lines " CORPUS
+                        "texts.jsonl '*.hook_resid_post' --rows 256 -o " CORPUS "many --resume");
 }
 
 /* Memory stays that of one shard and one text, however many are recorded or refused. */

@@ -5,14 +5,22 @@
  * activation, the tokens in "ids", and the number of the line (or file) each row comes from in
  * "line". DIRECTORY/index.jsonl tells of every shard its lines and rows, of every file its name, and
  * of every text that was refused why. A shard takes its name when it is whole, and its entry follows;
- * so what was interrupted goes on after the last entry. */
+ * so what was interrupted goes on after the last entry. Digests of the model and of each shard's texts
+ * keep it from going on with others; from a shard that is gone all are made again. */
 #ifndef LENS_SHARDS_H
 #define LENS_SHARDS_H
 
+#include "tools/common/digest.h"
 #include "tools/common/json.h"
 #include "tools/common/json_out.h"
 #include "tools/common/lines.h"
 #include "run.h"
+
+/* An entry of an index that was there: the last line of a shard, and the digest of its texts. */
+typedef struct old_shard {
+    uint64_t last_line;
+    digest_shown texts;
+} old_shard;
 
 typedef struct corpus {
     line_reader lines;
@@ -30,6 +38,9 @@ typedef struct corpus {
     size_t capacity, rows; /* of a shard */
     uint64_t last_line;    /* that a shard has */
     uint64_t n_shards;
+    uint64_t texts; /* the digest of those since the last shard */
+    old_shard *old; /* [n_old] */
+    size_t n_old, n_same;
     json_out waiting; /* entries of texts that go in front of the next shard's */
 } corpus;
 
@@ -83,6 +94,7 @@ static int fail_index(const corpus *c)
 static int end_shard(lens *l, corpus *c, uint64_t last)
 {
     json_out entry = {NULL, 0, 0, 0, 0};
+    digest_shown digest;
     char name[32];
     size_t i;
     if (c->rows == 0 && c->waiting.size == 0)
@@ -110,6 +122,8 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
     out_count(&entry, c->last_line + 1);
     out_key(&entry, "last_line");
     out_count(&entry, last);
+    out_key(&entry, "texts");
+    out_word(&entry, show_digest(digest, c->texts));
     out_key(&entry, "rows");
     out_count(&entry, c->rows);
     out_close(&entry, '}');
@@ -117,6 +131,7 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
     out_free(&entry);
     c->n_shards += c->rows > 0;
     c->last_line = last;
+    c->texts = DIGEST_START;
     c->rows = 0;
     return fflush(c->index) ? fail_index(c) : FINE;
 }
@@ -185,14 +200,25 @@ static void read_line(lens *l, arena *memory, uint64_t number, char *line, size_
     free(root);
 }
 
-/* The ids of a file, which is a text as it stands. */
-static void read_text_file(lens *l, arena *memory, const char *name, lens_text *to)
+/* The bytes of a file of the folder, a text by the rule of plain.h; NULL if it cannot be read. */
+static char *read_words(lens *l, arena *memory, const char *name, size_t *size)
 {
     const char *const path = arena_path(&l->ctx, memory, l->o.lines, name);
     char *words = NULL;
-    size_t size = 0, at, length;
+    return path && !read_file(&l->ctx, memory, path, MAX_LINE, &words, size) &&
+                   !to_plain_text(&l->ctx, path, l->o.exact, words, size)
+               ? words
+               : NULL;
+}
+
+/* The ids of a file. */
+static void read_text_file(lens *l, arena *memory, const char *name, char *words, size_t size,
+                           lens_text *to)
+{
+    const char *const path = arena_path(&l->ctx, memory, l->o.lines, name);
+    size_t at, length;
     uint32_t code;
-    if (!path || read_file(&l->ctx, memory, path, MAX_LINE, &words, &size) != ATTN_OK)
+    if (!path)
         return;
     for (at = 0; at < size; at += length) {
         length = utf8_length((const unsigned char *)words + at, size - at, &code);
@@ -240,20 +266,26 @@ static int add_text(lens *l, corpus *c, line_status status, const char *line, si
 {
     arena memory = {NULL};
     lens_text words = {0};
-    int refused, code = FINE;
-    char *copy = arena_text(&l->ctx, &memory, line, size);
+    size_t n_bytes = status == LINE_TOO_LONG ? 0 : size;
+    int refused, ends, code = FINE;
+    char *copy = c->files ? read_words(l, &memory, line, &n_bytes)
+                          : arena_text(&l->ctx, &memory, line, n_bytes);
+    const uint64_t texts = digest_text(c->texts, copy, copy ? n_bytes : 0);
+    const uint64_t first = digest_text(DIGEST_START, copy, copy ? n_bytes : 0);
     if (status == LINE_TOO_LONG)
         tool_fail(&l->ctx, ATTN_E_SPACE, "the line is longer than %d bytes", (int)MAX_LINE);
     else if (copy && c->files)
-        read_text_file(l, &memory, copy, &words);
+        read_text_file(l, &memory, line, copy, n_bytes, &words);
     else if (copy)
         read_line(l, &memory, c->line, copy, size, &words);
     if (!l->ctx.status && (words.n == 0 || words.n > l->config->n_ctx))
         tool_fail(&l->ctx, ATTN_E_CONTEXT, "the text has %zu tokens; expected 1 to %u", words.n,
                   (unsigned)l->config->n_ctx);
     refused = l->ctx.status != ATTN_OK;
-    if (!refused && words.n > c->capacity - c->rows)
+    ends = !refused && words.n > c->capacity - c->rows;
+    if (ends)
         code = end_shard(l, c, c->line - 1);
+    c->texts = ends ? first : texts;
     if (code == FINE)
         add_entry(l, c);
     if (code == FINE && !refused)
@@ -265,12 +297,15 @@ static int add_text(lens *l, corpus *c, line_status status, const char *line, si
 }
 
 /* The first entry of the index: what all shards have in common. */
-static void put_header(lens *l, const corpus *c, json_out *o)
+static void put_header(lens *l, const corpus *c, uint64_t model, json_out *o)
 {
+    digest_shown digest;
     size_t i;
     out_open(o, '{');
     out_key(o, "model");
     out_word(o, base_name(l->model_path));
+    out_key(o, "weights");
+    out_word(o, show_digest(digest, model));
     out_key(o, "bos");
     out_flag(o, l->o.bos);
     if (c->files) {
@@ -301,12 +336,40 @@ static int is_other_file(const corpus *c, const json_value *entry, const char *l
     return other;
 }
 
-/* An entry of the index. */
+/* Whether the shard of an entry is there. */
+static int has_shard(lens *l, arena *memory, const json_value *file)
+{
+    const char *name =
+        file->kind == JSON_STRING ? arena_text(&l->ctx, memory, file->text, file->size) : NULL;
+    const char *path = name ? arena_path(&l->ctx, memory, l->o.output, name) : NULL;
+    return file->kind != JSON_STRING || (path && system_exists(path));
+}
+
+/* Keeps what the entry of a shard says, to be compared when its texts come. */
+static int keep_old(lens *l, corpus *c, const json_value *root, uint64_t last)
+{
+    const json_value *const texts = json_get(root, "texts");
+    const size_t room = c->n_old & (c->n_old - 1) ? 0 : 2 * c->n_old + 1; /* full at powers of 2 */
+    old_shard *larger = room ? (old_shard *)realloc(c->old, room * sizeof *larger) : c->old;
+    if (!larger)
+        return fail(FAILED, "no memory for the entries of %s", c->path);
+    c->old = larger;
+    memset(&c->old[c->n_old], 0, sizeof *larger);
+    c->old[c->n_old].last_line = last;
+    if (texts && texts->kind == JSON_STRING && texts->size < sizeof(digest_shown))
+        memcpy(c->old[c->n_old].texts, texts->text, texts->size);
+    c->n_old++;
+    return l->ctx.status ? failed(&l->ctx) : FINE;
+}
+
+/* An entry of the index. *last stays 0 if it is not a shard's, *is_gone says that the shard is not
+ * there. */
 static int read_entry(lens *l, corpus *c, uint64_t number, const char *line, size_t size,
-                      uint64_t *last)
+                      uint64_t *last, int *is_gone)
 {
     arena memory = {NULL};
     json_value *root = NULL;
+    const json_value *file;
     int code = FINE;
     char *const copy = arena_text(&l->ctx, &memory, line, size);
     *last = 0;
@@ -315,21 +378,26 @@ static int read_entry(lens *l, corpus *c, uint64_t number, const char *line, siz
     else if (is_other_file(c, root, line, size))
         code = fail(FAILED, "--resume: since %s was made, the files of %s have changed", c->path,
                     l->o.lines);
-    else if (json_u64(json_get(root, "last_line"), last))
-        c->n_shards += json_get(root, "file")->kind == JSON_STRING;
+    else if ((file = json_get(root, "file")) != NULL &&
+             json_u64(json_get(root, "last_line"), last)) {
+        *is_gone = !has_shard(l, &memory, file);
+        if (!*is_gone && (code = keep_old(l, c, root, *last)) == FINE)
+            c->n_shards += file->kind == JSON_STRING;
+    }
     free(root);
     arena_free(&memory);
     return code;
 }
 
-/* Reads an index: its header must be ours. Entries behind the last shard's are cut off. */
+/* Reads an index: its header must be ours. Entries behind the last shard's are cut off, and those from
+ * a shard on that is gone. */
 static int read_index(lens *l, corpus *c, const json_out *header)
 {
     line_reader old = {NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0};
     const char *line = "";
     size_t size = 0;
     uint64_t end = 0, last = 0;
-    int code = FINE;
+    int code = FINE, is_gone = 0;
     old.file = c->index;
     while (code == FINE && lines_next(&old, 1, &line, &size) == LINE_READ) {
         if (old.n_lines == 1 && (size != header->size || memcmp(line, header->text, size) != 0))
@@ -340,7 +408,9 @@ static int read_index(lens *l, corpus *c, const json_out *header)
         else if (old.at_end && old.start == old.end && old.buffer[old.end - 1] != '\n')
             break; /* half an entry */
         else if (old.n_lines > 1)
-            code = read_entry(l, c, old.n_lines, line, size, &last);
+            code = read_entry(l, c, old.n_lines, line, size, &last, &is_gone);
+        if (is_gone)
+            break;
         if (old.n_lines == 1 || last > c->last_line) {
             end = old.n_bytes;
             c->last_line = last;
@@ -352,17 +422,50 @@ static int read_index(lens *l, corpus *c, const json_out *header)
     return code;
 }
 
+/* A system_list callback. */
+static void add_name(const char *name, void *names)
+{
+    out_bytes((json_out *)names, name, strlen(name) + 1);
+}
+
+/* A system_list callback: keeps the names of shards that runs left unfinished when they were killed. */
+static void add_unfinished(const char *name, void *names)
+{
+    const size_t digits = strspn(name, "0123456789");
+    const char *const end = name + digits;
+    if (digits >= 5 && strncmp(end, ".safetensors.", 13) == 0 &&
+        strspn(end + 13, "0123456789") == 2 && strcmp(end + 15, ".part") == 0)
+        add_name(name, names);
+}
+
+static int remove_unfinished(lens *l)
+{
+    json_out names = {NULL, 0, 0, 0, 0};
+    arena memory = {NULL};
+    size_t at;
+    const char *path;
+    const int listed = system_list(l->o.output, add_unfinished, &names) == 0;
+    for (at = 0; at < names.size; at += strlen(names.text + at) + 1)
+        if ((path = arena_path(&l->ctx, &memory, l->o.output, names.text + at)) != NULL)
+            system_remove(path);
+    arena_free(&memory);
+    out_free(&names);
+    return listed ? FINE : fail(FAILED, "%s: %s", l->o.output, why(errno));
+}
+
 static int open_index(lens *l, corpus *c)
 {
     json_out header = {NULL, 0, 0, 0, 0};
-    uint64_t size = 0;
+    uint64_t size = 0, model = 0;
     int code = FINE;
     const char *kind = system_not_a_file(l->o.output);
     if (!system_exists(l->o.output))
         return fail(FAILED, "there is no directory %s: make it first (mkdir)", l->o.output);
     if (!kind || strcmp(kind, "a directory") != 0)
         return fail(FAILED, "%s is not a directory: the shards need one", l->o.output);
-    put_header(l, c, &header);
+    if (digest_model(&l->ctx, l->model, &model))
+        return failed(&l->ctx);
+    put_header(l, c, model, &header);
     snprintf(c->path, sizeof c->path, "%s/index.jsonl", l->o.output);
     c->index = system_exists(c->path) ? system_open(c->path, "rb+") : system_open(c->path, "wb");
     if (!c->index)
@@ -372,6 +475,8 @@ static int open_index(lens *l, corpus *c)
                     c->path);
     else if (size > 0)
         code = read_index(l, c, &header);
+    if (code == FINE && l->o.resume)
+        code = remove_unfinished(l);
     if (code == FINE && c->last_line == 0 && c->n_shards == 0 &&
         (system_cut(c->index, 0) != 0 || system_seek(c->index, 0) != 0 ||
          !out_line(&header, c->index) || fflush(c->index)))
@@ -406,6 +511,31 @@ static double share_read(const corpus *c)
                                                         : 0;
 }
 
+/* Passes over a text that a shard has; all of a shard's must be those that it was made of. */
+static int check_text(lens *l, corpus *c, const char *line, size_t size)
+{
+    const old_shard *const shard = &c->old[c->n_same];
+    arena memory = {NULL};
+    digest_shown digest;
+    size_t n_bytes = size;
+    const char *words = c->files ? read_words(l, &memory, line, &n_bytes) : line;
+    c->texts = digest_text(c->texts, words, words ? n_bytes : 0);
+    l->ctx.status = ATTN_OK; /* the index has the reason why it could not be read */
+    arena_free(&memory);
+    if (c->line < shard->last_line)
+        return FINE;
+    show_digest(digest, c->texts);
+    c->texts = DIGEST_START;
+    c->n_same++;
+    return !shard->texts[0] || strcmp(shard->texts, digest) == 0
+               ? FINE
+               : fail(FAILED,
+                      "--resume: a text among those up to number %llu of %s has changed since %s "
+                      "was "
+                      "made; record all of them again, into another directory",
+                      TOOLS_LLU(c->line), l->o.lines, c->path);
+}
+
 /* Records every text behind the last that a shard has. */
 static int record_texts(lens *l, corpus *c)
 {
@@ -421,19 +551,18 @@ static int record_texts(lens *l, corpus *c)
             code = INTERRUPTED;
         else if (status == LINE_FAILED)
             code = fail(FAILED, "%s: %s", l->o.lines, why(errno));
-        else if ((status == LINE_READ || status == LINE_TOO_LONG) && c->line > c->last_line)
-            code = add_text(l, c, status, line, size);
+        else if (status == LINE_READ || status == LINE_TOO_LONG)
+            code = c->line > c->last_line
+                       ? add_text(l, c, status, line, size)
+                       : check_text(l, c, line, status == LINE_TOO_LONG ? 0 : size);
         if (share_read(c) > 0)
             progress_at(&bar, share_read(c));
     }
     progress_end(&bar);
+    if (code == FINE && c->line < c->last_line)
+        return fail(FAILED, "--resume: %s has %llu texts, but %s tells of %llu", l->o.lines,
+                    TOOLS_LLU(c->line), c->path, TOOLS_LLU(c->last_line));
     return code == FINE ? end_shard(l, c, c->line) : code;
-}
-
-/* A system_list callback. */
-static void add_name(const char *name, void *names)
-{
-    out_bytes((json_out *)names, name, strlen(name) + 1);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -486,6 +615,7 @@ static int run_corpus(lens *l)
     size_t bytes = 0;
     int code;
     memset(&c, 0, sizeof c);
+    c.texts = DIGEST_START;
     desc.names = l->names;
     desc.n_names = l->n_names;
     l->text.n = l->config->n_ctx;
@@ -505,6 +635,7 @@ static int run_corpus(lens *l)
     lines_free(&c.lines);
     out_free(&c.listing);
     out_free(&c.waiting);
+    free(c.old);
     return code;
 }
 

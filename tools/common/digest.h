@@ -1,0 +1,56 @@
+/* A number that tells whether bytes are the same as before: FNV-1a of 64 bits (Fowler, Noll and Vo). It
+ * finds what changed by chance or by mistake, not what somebody made to have the same number. */
+#ifndef TOOLS_DIGEST_H
+#define TOOLS_DIGEST_H
+
+#include "files.h"
+
+#define DIGEST_START 0xcbf29ce484222325u
+
+TOOLS_FN uint64_t digest_bytes(uint64_t digest, const void *bytes, size_t size)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    for (; size > 0; size--)
+        digest = (digest ^ *at++) * 0x100000001b3u;
+    return digest;
+}
+
+/* One text of several: its size keeps it apart from the next. */
+TOOLS_FN uint64_t digest_text(uint64_t digest, const char *text, size_t size)
+{
+    unsigned char number[8];
+    put_u64(number, size);
+    return digest_bytes(digest_bytes(digest, number, sizeof number), text, size);
+}
+
+/* Of a model: its weights, by their checksums, and the bytes of its tokens. */
+TOOLS_FN attn_status digest_model(attn_ctx *ctx, const attn_model *model, uint64_t *digest)
+{
+    const attn_tokenizer *const tokenizer = attn_model_tokenizer(model);
+    attn_tensor_info info;
+    unsigned char number[8];
+    const char *bytes;
+    size_t i, size;
+    *digest = DIGEST_START;
+    for (i = 0; i < attn_model_n_tensors(model); i++) {
+        if (attn_model_tensor_info(ctx, &info, model, i))
+            return ctx->status;
+        put_u64(number, info.checksum);
+        *digest = digest_bytes(*digest, number, sizeof number);
+    }
+    for (i = 0; i < attn_tokenizer_n_tokens(tokenizer); i++) {
+        bytes = attn_token_bytes(&size, tokenizer, (int32_t)i);
+        *digest = digest_text(*digest, bytes, size);
+    }
+    return ATTN_OK;
+}
+
+typedef char digest_shown[17];
+TOOLS_FN const char *show_digest(digest_shown out, uint64_t digest)
+{
+    snprintf(out, sizeof(digest_shown), "%08lx%08lx", (unsigned long)(digest >> 32),
+             (unsigned long)(digest & 0xffffffff));
+    return out;
+}
+
+#endif
