@@ -236,7 +236,7 @@ static const struct {
     {"[\"Once\"]", "expected an object, such as {\\\"text\\\": \\\"Once upon a time\\\"}"},
     {"{}", "nothing to do: give a \\\"text\\\", or its \\\"ids\\\""},
     {"{\"text\": 5}", "text: expected a string, not 5"},
-    {"{\"text\": null}", "text: expected a string, not null"},
+    {"{\"text\": null}", "nothing to do: give a \\\"text\\\", or its \\\"ids\\\""},
     {"{\"text\": \"\"}", "the text is empty"},
     {"{\"text\": \"\", \"bos\": true}", "the text is empty"},
     {"{\"text\": \"\", \"task\": \"top-k\"}", "the text is empty"},
@@ -256,7 +256,7 @@ static const struct {
     {"{\"text\": \"a\", \"bos\": 1}", "bos: expected true or false, not 1"},
     {"{\"text\": \"a\", \"k\": 0, \"task\": \"top-k\"}",
      "k: expected a whole number from 1 to 1000000"},
-    {"{\"text\": \"a\", \"k\": 2.0, \"task\": \"top-k\"}", "k: expected a whole number from 1 to"},
+    {"{\"text\": \"a\", \"k\": 2.5, \"task\": \"top-k\"}", "k: expected a whole number from 1 to"},
     {"{\"text\": \"a\", \"k\": 2049, \"task\": \"top-k\"}",
      "k is 2049, more than the vocabulary's 2048"},
     {"{\"text\": \"a\", \"task\": \"generate\", \"top_p\": 2}",
@@ -340,7 +340,7 @@ TEST(long_lines)
     too_long("printf '{\"ids\": [1'; for i in $(seq 257); do printf ', 2'; done; echo ']}'");
     CHECKF(strstr(out, "the text has 258 tokens; expected at most 257") != NULL, "%s", out);
     /* the last line, without a newline; the longest that is read */
-    CHECK(run("head -c 16777217 /dev/zero | tr '\\0' a | " SCORE MODEL) == 0);
+    CHECK(run("head -c 16777217 /dev/zero | tr '\\0' a | " SCORE MODEL) == 1);
     CHECKF(strstr(out, "the line is longer than 16777216 bytes") != NULL, "%s", out);
     first = prints("echo '{\"text\": \"Once upon\"}' | " SCORE MODEL);
     second =
@@ -352,6 +352,45 @@ TEST(long_lines)
     CHECKF(run(SCORE MODEL "/dev/null") == 0 && out_size == 0, "%s", err);
     same("printf '\\357\\273\\277{\"text\": \"a\"}\\r\\n' | " SCORE MODEL,
          "echo '{\"text\": \"a\"}' | " SCORE MODEL);
+}
+
+/* pandas and datasets write 5.0 for 5 in a column with gaps, and null for what is not there. */
+TEST(numbers_of_tables)
+{
+    same("echo '{\"id\": null, \"task\": \"generate\", \"text\": \"Once upon\", \"ids\": null, "
+         "\"max_tokens\": 5.0, \"top_k\": 3.00, \"top_p\": null, \"temperature\": 1.0, \"seed\": "
+         "7.0, \"stop\": null, \"bos\": null, \"ignore_eos\": true, \"k\": null, \"context\": "
+         "null}' | " SCORE MODEL,
+         "echo '{\"task\": \"generate\", \"text\": \"Once upon\", \"max_tokens\": 5, \"top_k\": 3, "
+         "\"temperature\": 1, \"seed\": 7, \"ignore_eos\": true}' | " SCORE MODEL);
+    same("echo '{\"context_ids\": [506.0, 511.0], \"ids\": [258.0, 433]}' | " SCORE MODEL,
+         "echo '{\"context_ids\": [506, 511], \"ids\": [258, 433]}' | " SCORE MODEL);
+}
+
+/* The exit code tells a program that it gave the wrong file. */
+TEST(nothing_answered)
+{
+    static const char *const cases[][2] = {
+        {"printf 'Once upon\\na time\\n'",
+         "no line of standard input could be answered, of 2. The "
+         "first error: input: malformed JSON at line 1, column 1: a "
+         "value was expected here; each line has to be an object "
+         "of JSON: jq -cR '{text: .}' makes one"},
+        {"echo '[{\"text\": \"a\"}]'", "expected an object, such as {\"text\": \"Once upon a "
+                                       "time\"}; a list is given"},
+        {"printf '{\\n\"text\": \"a\"}\\n'", "never closed; an object has to stand on one line"},
+        {"printf '{\"txet\": \"a\"}\\n{}\\n'",
+         "there is no key \"txet\"; do you mean \"text\"?\n"}};
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECKF(run("%s | " SCORE MODEL "-q", cases[i][0]) == 1, "%s: %s", cases[i][0], err);
+        CHECKF(strstr(err, cases[i][1]) && strchr(err, '\n') == err + err_size - 1, "%s: %s",
+               cases[i][0], err);
+        CHECKF(out && strstr(out, "\"error\"") != NULL, "%s", out);
+    }
+    CHECKF(run("printf '{}\\n{\"text\": \"Once upon\"}\\n' | " SCORE MODEL "-o -") == 0 &&
+               occurrences(out, "\n") == 2,
+           "%s", err);
 }
 
 /* A model without a tokenizer takes ids, and gives ids. */
@@ -453,6 +492,31 @@ TEST(resume_refused)
             SCORE MODEL TMP "short.jsonl -q --resume -o " TMP "out.jsonl");
     CHECK(run("head -n 39 " TMP "lines.jsonl >" TMP "short.jsonl") == 0);
     refuses(1, "more lines than", SCORE MODEL TMP "short.jsonl -q --resume -o " TMP "out.jsonl");
+}
+
+/* What is no output of score stays as it is, and a finished one says that it is. */
+TEST(resume_of_other_files)
+{
+    static const char *const notes[] = {"precious data without newline", "line one\nprecious tail",
+                                        "{\"line\": 1, \"error\": \"of something else\"}\n",
+                                        "{\"id\": 0, \"task\": \"score\", \"logprob\": -1"};
+    size_t i, size;
+    write_lines(TMP "lines.jsonl", 8);
+    for (i = 0; i < sizeof notes / sizeof notes[0]; i++) {
+        char *kept;
+        test_write(TMP "notes.txt", notes[i], strlen(notes[i]));
+        refuses(1, "line 1 of " TMP "lines.jsonl has another answer in " TMP "notes.txt",
+                SCORE MODEL TMP "lines.jsonl -q --resume -o " TMP "notes.txt");
+        kept = (char *)test_read(TMP "notes.txt", &size);
+        CHECKF(kept && strcmp(kept, notes[i]) == 0, "\"%s\" became \"%s\"", notes[i], kept);
+        free(kept);
+    }
+    unlink(TMP "out.jsonl");
+    CHECKF(run(RESUME) == 0, "%s", err);
+    CHECKF(run(SCORE MODEL TMP "lines.jsonl --resume -o " TMP "out.jsonl") == 0 &&
+               strcmp(err,
+                      "score: nothing was left to do: " TMP "out.jsonl answers all 8 lines\n") == 0,
+           "%s", err);
 }
 
 /* Ctrl-C leaves whole lines. */

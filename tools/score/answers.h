@@ -29,11 +29,14 @@ static void begin_answer(run *r, job *j)
 /* Answers with the error in the context, and forgets it. */
 static void answer_error(run *r, job *j)
 {
+    const char *const message = message_of(&r->ctx);
     begin_answer(r, j);
     out_key(&j->answer, "error");
-    out_word(&j->answer, message_of(&r->ctx));
+    out_word(&j->answer, message);
+    j->is_error = 1;
     r->ctx.status = ATTN_OK;
-    r->n_errors += !j->is_expected;
+    if (!r->first_error)
+        r->first_error = arena_text(&r->ctx, &r->memory, message, strlen(message));
 }
 
 static void put_token(const run *r, json_out *o, int32_t id)

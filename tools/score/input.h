@@ -44,7 +44,6 @@ static int accept_line(run *r, line_status status, const char *line, size_t size
     job *const j = job_at(r, r->n++);
     memset(j, 0, sizeof *j);
     j->line = r->lines.n_lines;
-    j->is_expected = r->expected && r->n_mine == r->n_skipped + 1;
     if (!(j->text = (char *)malloc(size + 1)))
         return fail(FAILED, "no memory for line %llu of %s", TOOLS_LLU(j->line), r->name);
     memcpy(j->text, line, size);
@@ -83,10 +82,8 @@ static int read_lines(run *r, int *at_end)
         if (status == LINE_LATER || status == LINE_END ||
             (r->lines.n_lines - 1) % r->n_shards != r->shard - 1)
             continue;
-        if (r->lines.n_lines == 1 && size >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) {
-            line += 3; /* a byte order mark */
-            size -= 3;
-        }
+        if (!r->first_byte && line[strspn(line, " \t\r")])
+            r->first_byte = line[strspn(line, " \t\r")];
         if (r->n_mine++ >= r->n_skipped)
             code = accept_line(r, status, line, size);
     }

@@ -4,34 +4,36 @@
 
 #include "run.h"
 
-/* Finds the whole lines of an output that was interrupted: how many, and the last one, which must
- * come out again. What follows them is cut off. */
-static int find_end(run *r)
+/* Finds where an earlier run may go on. Its last answer that is no error shows that it had the same
+ * model, options and lines: what the output holds from there on must come out again. Errors have no
+ * key "task", and no string of JSON has these bytes within it. */
+static int find_end(run *r, uint64_t size)
 {
+    static const char mark[] = "\"task\": \"";
     char block[1 << 14];
-    uint64_t at = 0, last = 0, end = 0; /* where the last whole line begins and ends */
-    size_t i, got;
+    uint64_t at = 0, line = 0, n_lines = 0, place = 0; /* line: where it begins */
+    size_t i, got, n_same = 0;
+    int is_answer = 0;
     while ((got = fread(block, 1, sizeof block, r->output)) > 0)
-        for (i = 0; i < got; i++, at++)
-            if (block[i] == '\n') {
-                last = end;
-                end = at + 1;
-                r->n_skipped++;
+        for (i = 0; i < got; i++) {
+            n_same = block[i] == mark[n_same] ? n_same + 1 : block[i] == mark[0];
+            is_answer |= n_same == sizeof mark - 1;
+            n_same = n_same == sizeof mark - 1 ? 0 : n_same;
+            at++;
+            if (block[i] != '\n')
+                continue;
+            if (is_answer) {
+                place = line;
+                r->n_skipped = n_lines;
             }
-    if (ferror(r->output))
+            is_answer = 0;
+            line = at;
+            n_lines++;
+        }
+    if (ferror(r->output) || system_seek(r->output, place) != 0)
         return fail(FAILED, "%s: %s", r->o.output, why(errno));
-    if (r->n_skipped > 0) {
-        r->n_skipped--;
-        r->expected_size = (size_t)(end - last - 1);
-        r->expected = (char *)arena_alloc(&r->ctx, &r->memory, r->expected_size + 1, 1);
-        if (!r->expected)
-            return failed(&r->ctx);
-        if (system_seek(r->output, last) != 0 ||
-            fread(r->expected, 1, r->expected_size, r->output) != r->expected_size)
-            return fail(FAILED, "%s: %s", r->o.output, why(errno));
-    }
-    if (system_cut(r->output, end) != 0 || system_seek(r->output, end) != 0)
-        return fail(FAILED, "--resume: cannot go on with %s: %s", r->o.output, why(errno));
+    r->output_size = size;
+    r->n_kept = size - place;
     return FINE;
 }
 
@@ -42,7 +44,7 @@ static int open_output(run *r)
     const char *what;
     FILE *file;
     r->output = stdout;
-    if (!path) {
+    if (!path || strcmp(path, "-") == 0) {
         system_binary(stdout);
         return FINE;
     }
@@ -63,7 +65,7 @@ static int open_output(run *r)
     r->output = file ? file : system_open(path, "wb");
     if (!r->output)
         return fail(FAILED, "%s: %s", path, why(errno));
-    return size > 0 ? find_end(r) : FINE;
+    return size > 0 ? find_end(r, size) : FINE;
 }
 
 static int fail_output(const run *r)
@@ -74,16 +76,47 @@ static int fail_output(const run *r)
                 why(errno));
 }
 
-/* The last answer that the output had must come out again; it is not written twice. */
-static int check_expected(run *r, const job *j)
+static int refuse_output(const run *r, const job *j)
 {
-    if (r->expected && j->answer.text && j->answer.size == r->expected_size &&
-        memcmp(j->answer.text, r->expected, r->expected_size) == 0)
-        return FINE;
     return fail(FAILED,
                 "--resume: line %llu of %s has another answer in %s: that was made with another "
                 "model, other options or other lines",
                 TOOLS_LLU(j->line), r->name, r->o.output);
+}
+
+/* Writes an answer, of which the output may hold the beginning. Nothing is written before all that
+ * it holds has come out again, so a file of something else stays as it is. */
+static int write_answer(run *r, const job *j)
+{
+    const size_t size = j->answer.size;
+    size_t at = 0;
+    char block[1 << 12];
+    r->has_answer |= !j->is_error;
+    while (at < size && r->n_kept > 0) {
+        const size_t most = size - at < sizeof block ? size - at : sizeof block;
+        const size_t n = most < r->n_kept ? most : (size_t)r->n_kept;
+        if (fread(block, 1, n, r->output) != n || memcmp(block, j->answer.text + at, n) != 0)
+            return refuse_output(r, j);
+        at += n;
+        r->n_kept -= n;
+        if (r->n_kept == 0 && system_seek(r->output, r->output_size) != 0) /* to write there */
+            return fail(FAILED, "%s: %s", r->o.output, why(errno));
+    }
+    if (r->n_kept > 0) {
+        if (fgetc(r->output) != '\n')
+            return refuse_output(r, j);
+        r->n_kept--;
+        r->n_again++;
+        return r->n_kept == 0 && system_seek(r->output, r->output_size) != 0
+                   ? fail(FAILED, "%s: %s", r->o.output, why(errno))
+                   : FINE;
+    }
+    r->n_answers++;
+    r->n_errors += j->is_error != 0;
+    if (size > at)
+        fwrite(j->answer.text + at, 1, size - at, r->output);
+    fputc('\n', r->output);
+    return FINE;
 }
 
 /* Writes the answers that are there, up to the first that is not. */
@@ -93,12 +126,7 @@ static int write_answers(run *r)
     int code = FINE;
     while (r->n > 0 && job_at(r, 0)->state == DONE && code == FINE) {
         job *const j = job_at(r, 0);
-        if (j->is_expected) {
-            code = check_expected(r, j);
-        } else {
-            out_line(&j->answer, r->output);
-            r->n_answers++;
-        }
+        code = write_answer(r, j);
         free_job(r, j);
         r->first = (r->first + 1) % RING;
         r->n--;

@@ -91,14 +91,31 @@ static int is_taken(const struct option *key, const json_value *v)
                                     : 0;
 }
 
+/* The size of a number without the fraction of 5.0, as pandas writes a 5 beside numbers that are
+ * missing. */
+static size_t whole_size(const json_value *v)
+{
+    size_t n = v->size;
+    if (!memchr(v->text, '.', n))
+        return n;
+    while (v->text[n - 1] == '0')
+        n--;
+    return v->text[n - 1] == '.' ? n - 1 : v->size;
+}
+
 static attn_status read_value(attn_ctx *ctx, request *q, const struct option *key,
                               const json_value *v)
 {
     void *at = (char *)q + key->at;
     char number[64] = "";
     int good = 0;
-    if (v->kind == JSON_NUMBER && v->size < sizeof number)
+    if (v->kind == JSON_NULL)
+        return ATTN_OK;
+    if (v->kind == JSON_NUMBER && v->size < sizeof number) {
         memcpy(number, v->text, v->size);
+        if (key->kind == COUNT || key->kind == SEED)
+            number[whole_size(v)] = 0;
+    }
     if (key->kind == TEXT && (good = is_taken(key, v)) != 0)
         *(const json_value **)at = v;
     else if (key->kind == FLAG && (good = v->kind == JSON_TRUE || v->kind == JSON_FALSE) != 0)
@@ -160,7 +177,7 @@ static attn_status read_request(run *r, job *j)
     }
     task = name_at(TASKS, q->task, &size);
     for (i = 0, v = j->root + 1; i < j->root->size; i++, v += v->span)
-        if (!(find_key(v)->commands & ON(q->task)))
+        if (v->kind != JSON_NULL && !(find_key(v)->commands & ON(q->task)))
             return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "%s means nothing to the task %.*s",
                              find_key(v)->name, (int)size, task);
     return ATTN_OK;
@@ -171,6 +188,7 @@ static attn_status add_tokens(run *r, job *j, const char *name, const json_value
                               const json_value *ids)
 {
     const json_value *v = ids ? ids + 1 : NULL;
+    json_value number;
     uint64_t id;
     size_t i, n;
     shown value;
@@ -187,7 +205,10 @@ static attn_status add_tokens(run *r, job *j, const char *name, const json_value
         return r->ctx.status;
     }
     for (i = 0; v && i < ids->size; i++, v += v->span) {
-        if (!json_u64(v, &id))
+        number = *v;
+        if (v->kind == JSON_NUMBER)
+            number.size = whole_size(v);
+        if (!json_u64(&number, &id))
             return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "ids[%zu] is %s, not a token id", i,
                              kind_name(v) ? kind_name(v) : show(value, v->text, v->size));
         if (id >= r->config->n_vocab)

@@ -34,8 +34,8 @@ typedef enum job_state { WAITING, RUNNING, DONE } job_state;
 typedef struct job {
     uint64_t line; /* its number */
     job_state state;
-    int is_expected; /* the answer stands in the output already, and must be that */
-    size_t held;     /* bytes of the line and of its answer */
+    int is_error;
+    size_t held; /* bytes of the line and of its answer */
     char *text;
     json_value *root; /* its strings lie in the text */
     request q;
@@ -79,16 +79,20 @@ typedef struct run {
     line_reader lines;
     size_t shard, n_shards;
     FILE *output;
-    char *expected; /* the last whole line of the output */
-    size_t expected_size;
-    uint64_t n_skipped;      /* lines of this shard that the output has before that line */
+    uint64_t n_kept;         /* bytes at the end of the output that must come out again */
+    uint64_t output_size;    /* when it was opened */
+    uint64_t n_skipped;      /* lines of this shard that the output has before those bytes */
+    uint64_t n_again;        /* answers that came out again */
     uint64_t n_mine;         /* lines of this shard that were read */
+    char first_byte;         /* of the first line that is not empty */
+    char *first_error;       /* NULL: no line was answered with one */
     job *ring;               /* [RING] */
     size_t first, n, n_held; /* the lines in it, in the order of the input, and their bytes */
     size_t n_waiting, n_running, capacity;
     slot slots[MAX_BATCH];
-    float *logits; /* [ROWS, n_vocab] */
-    uint64_t n_answers, n_errors, n_tokens;
+    float *logits;                          /* [ROWS, n_vocab] */
+    uint64_t n_answers, n_errors, n_tokens; /* since `begin` */
+    int has_answer;                         /* one that is no error, old or new */
     double begin, reported;
     double begun_at; /* the share of the input that was skipped */
 } run;

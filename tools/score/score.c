@@ -11,7 +11,8 @@
  *     {"task": "logit-lens", "text": "Once upon a"}                 the same after every layer
  *     {"task": "tokens", "text": "Once"}                            token ids
  *
- * A line that cannot be answered gets {"line": 7, "error": "..."}, and the rest goes on. Every answer
+ * A line that cannot be answered gets {"line": 7, "error": "..."}, and the rest goes on; if none can,
+ * the exit code is 1. Every answer
  * has the bits that it would have alone, so lines may be computed together, divided among machines
  * (--shard) and continued after an interruption (--resume).
  *
@@ -43,9 +44,9 @@ static const struct option table[] = {
     {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
     {'f', "file", "FILE", TEXT, AT(file), NULL, "the lines, if it is not the next word"},
     {'o', "output", "FILE", TEXT, AT(output), NULL,
-     "write the answers there; a FILE that holds some is kept, see --resume"},
+     "write the answers there (-: standard output); a FILE that holds some is kept, see --resume"},
     {0, "resume", NULL, FLAG, AT(resume), NULL,
-     "go on after the last whole line of -o FILE; the same command begins if there is no FILE"},
+     "go on where -o FILE ends; the same command begins if there is no FILE"},
     {0, "shard", "I/N", TEXT, AT(shard), NULL,
      "answer only lines I, I + N, I + 2N and so on: one of N parts"},
     {0, "task", "NAME", CHOICE, AT(task), TASKS,
@@ -73,7 +74,9 @@ static void print_help(void)
         "score MODEL.attn [FILE] [options]",
         "Answers many texts: reads JSON objects, one a line (FILE, or standard input), and prints "
         "for each a line with its answer, in the same order. A line that cannot be answered gets "
-        "its number and an error, and the rest goes on. Answers do not depend on --batch, "
+        "its number and an error, and the rest goes on; if none can, the exit code is 1. A key "
+        "that is null counts as absent. Lines end in LF or CR LF, and a byte order mark is left "
+        "out. Answers do not depend on --batch, "
         "--threads, --shard or the lines around them, and their numbers read back exactly. "
         "paste -d '\\n' PART1 PART2 ... | grep . puts the parts of --shard together again.");
     printf("\nTasks:\n");
@@ -114,6 +117,11 @@ static void report(run *r, int at_end)
         (!at_end && elapsed < 1))
         return;
     r->reported = now;
+    if (at_end && r->n_answers == 0 && r->n_again > 0) {
+        fprintf(stderr, PROGRAM ": nothing was left to do: %s answers all %llu lines\n",
+                r->o.output, TOOLS_LLU(r->n_skipped + r->n_again));
+        return;
+    }
     if (!at_end && left >= 0)
         snprintf(rest, sizeof rest, "; %.0f %%, %.0f %s left", 100 * share,
                  left < 100 ? left : left / 60, left < 100 ? "s" : "min");
@@ -129,12 +137,31 @@ static void report(run *r, int at_end)
     fflush(stderr);
 }
 
+/* A program that is given the wrong file, or a wrong option, notices by the exit code. */
+static int check_answers(const run *r)
+{
+    const uint64_t n = r->n_answers + r->n_again;
+    const char *hint = "";
+    if (n == 0 || r->has_answer)
+        return FINE;
+    if (r->first_byte == '[')
+        hint = "; a list is given, where each line has to be an object: pandas writes those with "
+               "to_json(FILE, orient=\"records\", lines=True), jq with jq -c '.[]'";
+    else if (r->first_byte != '{')
+        hint = "; each line has to be an object of JSON: jq -cR '{text: .}' makes one of every "
+               "line of a text, and perplexity reads a text as it is";
+    else if (strstr(r->first_error, "never closed"))
+        hint = "; an object has to stand on one line: jq -c . puts it there";
+    return fail(FAILED, "no line of %s could be answered, of %llu. The first error: %s%s", r->name,
+                TOOLS_LLU(n), r->first_error, hint);
+}
+
 static int answer_all(run *r)
 {
     int code = FINE, at_end = 0;
     r->begin = r->reported = system_seconds();
     while (code == FINE && !(at_end && r->n == 0)) {
-        const int begins = r->expected && r->n_mine <= r->n_skipped;
+        const int begins = r->n_kept > 0;
         if (interrupted)
             return INTERRUPTED;
         if ((code = read_lines(r, &at_end)) == FINE && (code = begin_jobs(r)) == FINE &&
@@ -143,10 +170,11 @@ static int answer_all(run *r)
         if (begins) { /* lines that were answered before tell nothing of the rate */
             r->begin = system_seconds();
             r->begun_at = share_done(r);
+            r->n_tokens = 0;
         }
         report(r, 0);
     }
-    if (code == FINE && r->expected && r->n_mine <= r->n_skipped)
+    if (code == FINE && r->n_kept > 0)
         return fail(FAILED, "--resume: %s has more lines than %s: that was made of other lines",
                     r->o.output, r->name);
     return code;
@@ -174,7 +202,7 @@ static int run_all(run *r)
     code = answer_all(r);
     if (code == FINE || code == INTERRUPTED)
         report(r, 1);
-    return code;
+    return code == FINE ? check_answers(r) : code;
 }
 
 static int close_all(run *r, int code)
@@ -210,7 +238,7 @@ int main(int argc, char **argv)
         return fail(USAGE, "no model given: score MODEL.attn FILE (--help tells more)");
     if (next < given.n_words)
         return refuse_word(given.words[next], self.hint);
-    if (r.o.resume && !r.o.output)
+    if (r.o.resume && (!r.o.output || strcmp(r.o.output, "-") == 0))
         return fail(USAGE, "--resume goes on with a file: give it with -o");
     code = run_all(&r);
     return close_all(&r, code);
