@@ -279,15 +279,20 @@ THE FILE FORMAT: .attn, versions 1 to 3
 
     Tokenizer section:
       0   4  n_tokens                              4   4  n_merges
-      8   4  n_special                            12   4  size of the token bytes
+      8   2  n_special                            10   2  flags: bit 0 = bytes may lack a token,
+                                                          bit 1 = the first special token stands
+                                                          for each of those, bit 2 = tokens are
+                                                          characters
+                                                  12   4  size of the token bytes
      16      ends: u32[n_tokens], end of each token's bytes within the token bytes
              merges: u32[n_merges][3] = left id, right id, merged id; in order of rank
              special: u32[n_special] = ids of tokens that text may not produce unasked
              the token bytes (raw bytes, not GPT-2's printable stand-ins)
-    Every one of the 256 bytes is a token of its own. No special token takes part in a merge. An id
-    may have no bytes, unless it is special or merged; a special token has at most 256, and there
-    are at most 1024 special tokens. n_tokens is
-    at most n_vocab.
+    Every one of the 256 bytes is a token of its own, unless bit 0 of the flags is set; a byte
+    without one is left out of texts. With bit 2 (and 0) the same holds of characters, and there are
+    no merges. No special token takes part in a merge. An id may have no bytes, unless it is special
+    or merged; a special token has at most 256, and there are at most 1024 special tokens. n_tokens
+    is at most n_vocab.
 
     Checksum: the data is cut into blocks of 1 MiB, the last one shorter. A block is padded with
     zeros to a multiple of 256 bytes and read as 32-bit words w; 64 lanes start as a[j] = j and take
@@ -1085,8 +1090,9 @@ ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
 
 /* >>api-tokenizer ===============================================================================
  *
- * GPT-2's byte-level BPE, exact, for any vocabulary of that kind. Any bytes can be encoded, valid
- * UTF-8 or not, and decoding gives them back. Time is near-linear in the input, whatever it is; a
+ * GPT-2's byte-level BPE, exact, for any vocabulary of that kind, or characters. Any bytes can be
+ * encoded, valid UTF-8 or not, and decoding gives them back, but for bytes and characters that the
+ * vocabulary lacks: see "Tokenizer section". Time is near-linear in the input, whatever it is; a
  * word of more than 48 bytes takes 36 bytes of memory for each of them. */
 
 /* Makes a tokenizer from the bytes of a tokenizer section, see the file format. (A model brings its
@@ -7075,6 +7081,9 @@ struct attn_tokenizer {
     size_t n_tokens, n_merges;
     const unsigned char *ends, *merges, *bytes; /* parts of the caller's data */
     uint32_t byte_id[256];
+    uint32_t missing_id;  /* of bytes and characters without a token; ATTN__NO_RANK: left out */
+    uint64_t *characters; /* NULL, or [n_characters]: code point << 32 | id, in order */
+    size_t n_characters;
 
     /* The merges ordered by left id, then right id. Those of left id x are first[x] up to
      * first[x + 1]. Two arrays, because a search only needs the first of them. */
@@ -7136,7 +7145,7 @@ static attn_status attn__check_ends(attn_ctx *ctx, const attn_tokenizer *tokeniz
 
 /* Of several tokens that are the same single byte, the lowest id counts. */
 static attn_status attn__find_byte_ids(attn_ctx *ctx, attn_tokenizer *tokenizer,
-                                       const unsigned char *is_special)
+                                       const unsigned char *is_special, int may_lack)
 {
     unsigned char found[256] = {0};
     size_t id;
@@ -7150,7 +7159,9 @@ static attn_status attn__find_byte_ids(attn_ctx *ctx, attn_tokenizer *tokenizer,
         found[octet] = 1;
     }
     for (octet = 0; octet < 256; octet++)
-        if (!found[octet])
+        if (!found[octet] && may_lack)
+            tokenizer->byte_id[octet] = tokenizer->missing_id;
+        else if (!found[octet])
             return attn__fail(ctx, ATTN_E_FORMAT,
                               "tokenizer: no token for the single byte %02X; each of the 256 bytes "
                               "must have one",
@@ -7292,14 +7303,20 @@ static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *token
     return ATTN_OK;
 }
 
+static attn_status attn__find_characters(attn_ctx *ctx, attn_tokenizer *tokenizer,
+                                         const unsigned char *is_special);
+
 /* Everything after the sizes are known to fit. The last three are room to work in. */
 static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer, size_t n_bytes,
-                                        unsigned char *is_special, uint32_t *by_right,
-                                        uint32_t *start)
+                                        unsigned flags, unsigned char *is_special,
+                                        uint32_t *by_right, uint32_t *start)
 {
+    tokenizer->missing_id = flags & 2 ? attn__u32(tokenizer->special) : ATTN__NO_RANK;
     ATTN__TRY(attn__check_ends(ctx, tokenizer, n_bytes));
     ATTN__TRY(attn__mark_special(ctx, tokenizer, is_special));
-    ATTN__TRY(attn__find_byte_ids(ctx, tokenizer, is_special));
+    ATTN__TRY(attn__find_byte_ids(ctx, tokenizer, is_special, (flags & 1) != 0));
+    if (flags & 4)
+        ATTN__TRY(attn__find_characters(ctx, tokenizer, is_special));
     ATTN__TRY(attn__check_merges(ctx, tokenizer, n_bytes, is_special));
     ATTN__TRY(attn__index_merges(ctx, tokenizer, by_right, start));
     attn__unfold_runs(tokenizer);
@@ -7311,6 +7328,7 @@ ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **toke
 {
     const unsigned char *start = ATTN__AS(const unsigned char *, data);
     uint64_t n_tokens, n_merges, n_special, n_bytes, needed;
+    unsigned flags;
     attn_tokenizer *made;
     unsigned char *is_special;
     uint32_t *by_right, *first;
@@ -7324,7 +7342,8 @@ ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **toke
                           ATTN__LLU(size));
     n_tokens = attn__u32(start);
     n_merges = attn__u32(start + 4);
-    n_special = attn__u32(start + 8);
+    n_special = attn__u32(start + 8) & 0xFFFF;
+    flags = attn__u32(start + 8) >> 16;
     n_bytes = attn__u32(start + 12);
     needed = 16 + 4 * n_tokens + 12 * n_merges + 4 * n_special + n_bytes; /* below 2^37 */
     if (needed != size)
@@ -7337,6 +7356,12 @@ ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **toke
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "tokenizer: %llu tokens and %llu merges; ids and ranks end at 2147483647",
                           ATTN__LLU(n_tokens), ATTN__LLU(n_merges));
+    if (flags > 7 || (flags && !(flags & 1)) || (flags & 2 && !n_special) ||
+        (flags & 4 && n_merges))
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "tokenizer: the flags are %u; expected 0, 1, 3 with special tokens, or 5 "
+                          "or 7 without merges",
+                          flags);
 
     /* No product overflows: the data holds at least as many bytes as each of these arrays, but
      * for a few entries. */
@@ -7357,7 +7382,8 @@ ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **toke
     by_right = ATTN__NEW(ctx, uint32_t, made->n_merges, "a list of merges");
     first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "a list of merges");
     if (made->first && made->right && made->rank && is_special && by_right && first)
-        status = attn__tokenizer_fill(ctx, made, (size_t)n_bytes, is_special, by_right, first);
+        status =
+            attn__tokenizer_fill(ctx, made, (size_t)n_bytes, flags, is_special, by_right, first);
     attn__free(is_special);
     attn__free(by_right);
     attn__free(first);
@@ -7372,6 +7398,7 @@ ATTN__CALLER void attn_tokenizer_free(attn_tokenizer *tokenizer)
 {
     if (!tokenizer)
         return;
+    attn__free(tokenizer->characters);
     attn__free(tokenizer->first);
     attn__free(tokenizer->right);
     attn__free(tokenizer->rank);
@@ -7593,41 +7620,7 @@ static const unsigned char *attn__word_end(attn__encoder *encoder, const unsigne
     return last == p ? next : last;
 }
 
-/* --- encoding: short words --- */
-
-/* Merges a word of 1 to ATTN__SHORT_WORD bytes; returns how many ids there are. */
-static size_t attn__merge_short(const attn_tokenizer *tokenizer, const unsigned char *word,
-                                size_t size, uint32_t *ids)
-{
-    uint32_t rank[ATTN__SHORT_WORD]; /* rank[i] is that of ids[i] and ids[i + 1] */
-    size_t i, kept;
-    for (i = 0; i < size; i++)
-        ids[i] = tokenizer->byte_id[word[i]];
-    for (i = 0; i + 1 < size; i++)
-        rank[i] = attn__merge_rank(tokenizer, ids[i], ids[i + 1]);
-    rank[size - 1] = ATTN__NO_RANK;
-
-    for (;;) {
-        uint32_t best = ATTN__NO_RANK, result;
-        for (i = 0; i < size; i++)
-            best = rank[i] < best ? rank[i] : best;
-        if (best == ATTN__NO_RANK)
-            return size;
-        result = attn__merge_result(tokenizer, best);
-        for (i = kept = 0; i < size; i++, kept++) {
-            const int merges = rank[i] == best;
-            ids[kept] = merges ? result : ids[i];
-            i += merges ? 1 : 0;
-            rank[kept] = rank[i];
-        }
-        size = kept;
-        for (i = 0; i + 1 < size; i++)
-            if (ids[i] == result || ids[i + 1] == result)
-                rank[i] = attn__merge_rank(tokenizer, ids[i], ids[i + 1]);
-    }
-}
-
-/* --- encoding: long words --- */
+/* --- encoding: what a word is made of --- */
 
 /* A binary heap of uint64_t, the smallest on top. */
 static void attn__heap_push(uint64_t *heap, size_t *n, uint64_t value)
@@ -7653,6 +7646,98 @@ static uint64_t attn__heap_pop(uint64_t *heap, size_t *n)
     heap[i] = last;
     return top;
 }
+
+/* The characters' ids, as a sorted table: put on a heap and taken off. */
+static attn_status attn__find_characters(attn_ctx *ctx, attn_tokenizer *tokenizer,
+                                         const unsigned char *is_special)
+{
+    uint64_t *heap = ATTN__NEW(ctx, uint64_t, tokenizer->n_tokens, "a list of characters");
+    size_t id, i, n = 0;
+    uint32_t code = 0;
+    tokenizer->characters = ATTN__NEW(ctx, uint64_t, tokenizer->n_tokens + 1, "the characters");
+    for (id = 0; heap && tokenizer->characters && id < tokenizer->n_tokens; id++) {
+        const unsigned char *p = tokenizer->bytes + attn__token_start(tokenizer, id);
+        const size_t size = attn__token_size(tokenizer, id);
+        if (size > 0 && !is_special[id] && attn__utf8_read(p, p + size, &code) == size)
+            attn__heap_push(heap, &n, (uint64_t)code << 32 | id);
+    }
+    tokenizer->n_characters = n;
+    for (i = 0; n > 0; i++)
+        tokenizer->characters[i] = attn__heap_pop(heap, &n);
+    attn__free(heap);
+    return heap && tokenizer->characters ? ATTN_OK : ATTN_E_MEMORY;
+}
+
+/* The id of the character at p < end, of whose bytes there are *length. */
+static uint32_t attn__character_id(const attn_tokenizer *tokenizer, const unsigned char *p,
+                                   const unsigned char *end, size_t *length)
+{
+    size_t low = 0, high = tokenizer->n_characters;
+    uint32_t code = 0xFFFFFFFFu; /* no character */
+    *length = attn__utf8_read(p, end, &code);
+    *length += *length == 0;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (tokenizer->characters[middle] >> 32 < code)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < tokenizer->n_characters && tokenizer->characters[low] >> 32 == code
+               ? (uint32_t)(tokenizer->characters[low] & 0xFFFFFFFFu)
+               : tokenizer->missing_id;
+}
+
+/* The ids of a word's bytes or characters, without those that are left out; returns how many. */
+static size_t attn__first_ids(const attn_tokenizer *tokenizer, const unsigned char *word,
+                              size_t size, uint32_t *ids)
+{
+    size_t i, n = 0, length = 1;
+    for (i = 0; i < size; i += length) {
+        ids[n] = tokenizer->characters
+                     ? attn__character_id(tokenizer, word + i, word + size, &length)
+                     : tokenizer->byte_id[word[i]];
+        n += ids[n] != ATTN__NO_RANK;
+    }
+    return n;
+}
+
+/* --- encoding: short words --- */
+
+/* Merges a word of 1 to ATTN__SHORT_WORD bytes; returns how many ids there are. */
+static size_t attn__merge_short(const attn_tokenizer *tokenizer, const unsigned char *word,
+                                size_t size, uint32_t *ids)
+{
+    uint32_t rank[ATTN__SHORT_WORD]; /* rank[i] is that of ids[i] and ids[i + 1] */
+    size_t i, kept;
+    size = attn__first_ids(tokenizer, word, size, ids);
+    if (size == 0)
+        return 0;
+    for (i = 0; i + 1 < size; i++)
+        rank[i] = attn__merge_rank(tokenizer, ids[i], ids[i + 1]);
+    rank[size - 1] = ATTN__NO_RANK;
+
+    for (;;) {
+        uint32_t best = ATTN__NO_RANK, result;
+        for (i = 0; i < size; i++)
+            best = rank[i] < best ? rank[i] : best;
+        if (best == ATTN__NO_RANK)
+            return size;
+        result = attn__merge_result(tokenizer, best);
+        for (i = kept = 0; i < size; i++, kept++) {
+            const int merges = rank[i] == best;
+            ids[kept] = merges ? result : ids[i];
+            i += merges ? 1 : 0;
+            rank[kept] = rank[i];
+        }
+        size = kept;
+        for (i = 0; i + 1 < size; i++)
+            if (ids[i] == result || ids[i + 1] == result)
+                rank[i] = attn__merge_rank(tokenizer, ids[i], ids[i + 1]);
+    }
+}
+
+/* --- encoding: long words --- */
 
 /* Looks up the merge of a place with the next one. What the heap holds of the place before does not
  * count any more: its rank differs. */
@@ -7703,14 +7788,14 @@ static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
 
 static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char *word, size_t size)
 {
-    const uint32_t n = (uint32_t)size;
     attn__place *places;
-    uint32_t i, rank, n_batch;
+    uint32_t i, n, rank, n_batch;
     if (attn__reserve_places(encoder, size))
         return encoder->ctx->status;
     places = encoder->places;
+    n = (uint32_t)attn__first_ids(encoder->tokenizer, word, size, encoder->batch);
     for (i = 1; i <= n; i++) {
-        places[i].id = encoder->tokenizer->byte_id[word[i - 1]];
+        places[i].id = encoder->batch[i - 1];
         places[i].before = i - 1;
         places[i].after = i < n ? i + 1 : 0;
     }
@@ -7727,7 +7812,7 @@ static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char 
             if (places[encoder->batch[i]].rank == rank)
                 attn__merge_place(encoder, encoder->batch[i]);
     }
-    for (i = 1; i; i = places[i].after)
+    for (i = n > 0; i; i = places[i].after)
         attn__emit(encoder, places[i].id);
     return ATTN_OK;
 }

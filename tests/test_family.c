@@ -80,6 +80,7 @@ static const member members[] = {{"base", "config", ATTN_ACT_GELU_TANH, 0, 0, 1}
                                  {"base", "everything", ATTN_ACT_RELU, 1, 1, 2},
                                  {"nano", "config", ATTN_ACT_GELU_ERF, 0, 0, 2},
                                  {"mingpt", "config", ATTN_ACT_GELU_ERF, 0, 0, 2},
+                                 {"scratch", "config", ATTN_ACT_GELU_TANH, 0, 0, 1},
                                  {"wrapped", "config", ATTN_ACT_GELU_TANH, 0, 0, 1},
                                  {"head", "config", ATTN_ACT_GELU_TANH, 0, 0, 1}};
 enum { N_MEMBERS = sizeof members / sizeof members[0] };
@@ -370,6 +371,30 @@ TEST(refused_by_a_sentence)
               dir) == 0);
     CHECKF(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0, "%s", err);
     CHECKF(strstr(err, "note: 5 tensors are not part of GPT-2"), "%s", err);
+    /* whatever stands before the embedding's name stands before all names; of two models, none */
+    dir = copied("wrapped", NULL);
+    CHECK(run("LC_ALL=C sed -i.old 's/_orig_mod.module.model/_orig_mod.policy.base_/g' "
+              "%s/model.safetensors",
+              dir) == 0);
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0, "%s", err);
+    dir = copied("wrapped", NULL);
+    CHECK(run("LC_ALL=C sed -i.old 's/model.v_head.summary.bias/others.network.wte.weight/' "
+              "%s/model.safetensors",
+              dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1);
+    CHECKF(strstr(err, "holds two models, whose tensors begin with \"") &&
+               strstr(err, "\"others.network.\""),
+           "%s", err);
+    /* the message about a tensor that is missing names the nearest */
+    dir = copied("wrapped", NULL);
+    CHECK(run("LC_ALL=C sed -i.old 's/h.1.attn.c_proj.bias/h.1.attn.c_proj.lora/g' "
+              "%s/model.safetensors",
+              dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1);
+    CHECKF(strstr(err,
+                  "the tensor h.1.attn.c_proj.bias is missing (config.json asks for 2 layers); "
+                  "the nearest is h.1.attn.c_proj.lora"),
+           "%s", err);
     /* a bias of the logits is no head of its own */
     dir = copied("wrapped", NULL);
     CHECK(run("LC_ALL=C sed -i.old 's/model.v_head.summary.bias/model.module.lm_head.bias/' "

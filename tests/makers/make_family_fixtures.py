@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/fixtures/family: small checkpoints of GPT-2's relatives, with random weights.
 
-    python3 tests/makers/make_family_fixtures.py            (PyPI: torch, transformers, safetensors, gguf)
+    python3 tests/makers/make_family_fixtures.py [NAME...]  (PyPI: torch, transformers, safetensors, gguf)
 
     base/       saved by GPT2LMHeadModel.save_pretrained. NAME.json beside it is another config.json
                 for the same weights: another activation function, another factor of the scores
@@ -9,6 +9,8 @@
                 nanoGPT's own configuration
     mingpt/     the names of minGPT's first version: query, key and value apart, masks, an unembedding of
                 its own
+    scratch/    the names of "Build a Large Language Model (From Scratch)", its own configuration, no
+                biases of queries, keys and values, masks, an unembedding of its own
     wrapped/    prefixes on prefixes, F64, n_inner = n_embd, an unembedding of its own, and heads for
                 other tasks, which attn-convert leaves out
     head/       lm_head.weight alone: the embedding is the same tensor, and was saved once
@@ -18,7 +20,7 @@
 NAME.logits beside each configuration: the logits of TOKENS by transformers' GPT2LMHeadModel with that
 configuration, in float64, as little-endian doubles.
 """
-import copy, json, os, shutil, struct
+import copy, json, os, shutil, struct, sys
 import gguf
 import numpy as np
 import torch
@@ -154,6 +156,35 @@ def make_mingpt():
     save("mingpt", tensors, config, logits(model))
 
 
+def make_scratch():
+    model = random_model(6, n_layer=2, tie_word_embeddings=False, n_inner=None)
+    names = {"wte.weight": "tok_emb.weight", "wpe.weight": "pos_emb.weight", "lm_head.weight": "out_head.weight",
+             "attn.c_proj": "att.out_proj", "mlp.c_fc": "ff.layers.0", "mlp.c_proj": "ff.layers.2",
+             "ln_1.weight": "norm1.scale", "ln_1.bias": "norm1.shift", "ln_2.weight": "norm2.scale",
+             "ln_2.bias": "norm2.shift", "ln_f.weight": "final_norm.scale", "ln_f.bias": "final_norm.shift"}
+    for name, p in model.named_parameters():
+        if "c_attn.bias" in name:
+            p.data = torch.zeros_like(p)
+    tensors = {}
+    for name, value in model.state_dict().items():
+        name = name.removeprefix("transformer.")
+        value = value.t() if is_linear(name) else value
+        for old, new in names.items():
+            name = name.replace(old, new)
+        if name.startswith("h."):
+            name = "trf_blocks." + name[2:]
+        if "attn.c_attn.weight" in name:
+            for part, piece in zip(("query", "key", "value"), value.chunk(3)):
+                tensors[name.replace("attn.c_attn", f"att.W_{part}")] = piece.clone()
+        elif "c_attn.bias" not in name:
+            tensors[name] = value
+    for i in range(2):
+        tensors[f"trf_blocks.{i}.att.mask"] = torch.triu(torch.ones(8, 8), diagonal=1)
+    config = dict(vocab_size=24, context_length=8, emb_dim=8, n_heads=2, n_layers=2, drop_rate=0.0,
+                  qkv_bias=False)
+    save("scratch", tensors, config, logits(model))
+
+
 def make_wrapped():
     model = random_model(4, n_inner=8, n_layer=2, tie_word_embeddings=False)
     tensors = {"_orig_mod.module.model." + k: v.double() for k, v in model.state_dict().items()}
@@ -198,9 +229,5 @@ def make_blocks():
 
 
 if __name__ == "__main__":
-    make_base()
-    make_nano()
-    make_mingpt()
-    make_wrapped()
-    make_head()
-    make_blocks()
+    for name in sys.argv[1:] or ("base", "nano", "mingpt", "scratch", "wrapped", "head", "blocks"):
+        globals()["make_" + name]()

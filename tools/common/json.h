@@ -294,8 +294,9 @@ TOOLS_FN int json_any(json_parser *j, int depth);
 TOOLS_FN int json_container(json_parser *j, json_kind kind, int depth)
 {
     const char close = kind == JSON_OBJECT ? '}' : ']';
-    const char *start = j->p++, *key = NULL;
+    const char *start = j->p++, *key = NULL, *const line_start = j->line_start;
     size_t count = 0, key_size = 0, child, v = json_add(j, kind);
+    const size_t line = j->line;
     if (v == SIZE_MAX)
         return 0;
     if (depth >= JSON_MAX_DEPTH)
@@ -324,8 +325,11 @@ TOOLS_FN int json_container(json_parser *j, json_kind kind, int depth)
         j->values[child].key_size = key_size;
         count++;
     }
-    if (j->p >= j->end)
+    if (j->p >= j->end) {
+        j->line = line;
+        j->line_start = line_start;
         return json_error(j, start, "what opens here is never closed");
+    }
     j->p++;
     j->values[v].size = count;
     j->values[v].span = j->n - v;

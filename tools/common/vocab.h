@@ -4,7 +4,8 @@
  * themselves in Latin-1 stay, the other 68 become the characters from U+0100 on, in order (so a
  * space is U+0120). Merges are spelled the same way. The section has the bytes themselves and
  * merges as ids. Added tokens such as "<|endoftext|>" are literal text and take part in no merge;
- * they are the section's special tokens. vocab_files.h reads the files of a directory. */
+ * they are the section's special tokens. A vocabulary of characters has these themselves as its
+ * tokens, and no merges. vocab_files.h reads the files of a directory. */
 #ifndef TOOLS_VOCAB_H
 #define TOOLS_VOCAB_H
 
@@ -35,9 +36,13 @@ typedef struct vocab {
     uint32_t (*merges)[3];
     size_t n_merges;
     name_table by_spelling;
-    name_table by_parts; /* merges, by the bytes of their first two ids */
-    int32_t bos, eos;    /* tokens that a file names so, or -1 */
-    int32_t first;       /* the token that belongs in front of every text, or -1 */
+    name_table by_parts;  /* merges, by the bytes of their first two ids */
+    int32_t bos, eos;     /* tokens that a file names so, or -1 */
+    int32_t first;        /* the token that belongs in front of every text, or -1 */
+    int32_t unknown;      /* the one for what has no token, or -1: that is left out of texts */
+    int lacks;            /* a byte has no token */
+    int characters;       /* the tokens are characters, as they are spelled */
+    const char *odd_rule; /* that a tokenizer would follow where a byte has no token; NULL: none */
     vocab_note *notes;
 } vocab;
 
@@ -46,12 +51,15 @@ typedef struct vocab {
 enum { VOCAB_MAX_TOKENS = 1 << 20, VOCAB_MAX_FILE = 1 << 26 };
 #define VOCAB_END_OF_TEXT "<|endoftext|>"
 
+/* Bits of the section's number of special tokens: see "The file format" in attn.h. */
+enum { VOCAB_LACKS = 1 << 16, VOCAB_HAS_UNKNOWN = 1 << 17, VOCAB_CHARACTERS = 1 << 18 };
+
 TOOLS_FN attn_status vocab_init(attn_ctx *ctx, vocab *v, arena *memory, const char *name,
                                 size_t n_tokens, size_t n_merges)
 {
     memset(v, 0, sizeof *v);
     v->memory = memory;
-    v->bos = v->eos = v->first = -1;
+    v->bos = v->eos = v->first = v->unknown = -1;
     v->name = base_name(name);
     if (n_tokens > VOCAB_MAX_TOKENS || n_merges > VOCAB_MAX_TOKENS)
         return tool_fail(ctx, ATTN_E_FORMAT,
@@ -213,8 +221,8 @@ TOOLS_FN attn_status vocab_decode(attn_ctx *ctx, vocab *v, vocab_token *token)
     return ATTN_OK;
 }
 
-/* Every byte needs a token, and a special one will not do: texts produce it only where asked to. */
-TOOLS_FN attn_status vocab_lacks_byte(attn_ctx *ctx, const vocab *v, int byte)
+/* A special token will not do for a byte: texts produce it only where asked to. */
+TOOLS_FN attn_status vocab_check_byte(attn_ctx *ctx, const vocab *v, int byte)
 {
     size_t i;
     shown name, by;
@@ -230,46 +238,6 @@ TOOLS_FN attn_status vocab_lacks_byte(attn_ctx *ctx, const vocab *v, int byte)
                              "byte %02x; name another token there",
                              v->name, show(name, t->spelling, t->spelling_size), TOOLS_LLU(i),
                              vocab_special_by(by, t), (unsigned)byte);
-    }
-    return tool_fail(ctx, ATTN_E_FORMAT,
-                     "%s: no token for the byte %02x alone; a byte-level vocabulary has one for "
-                     "each of the 256",
-                     v->name, (unsigned)byte);
-}
-
-/* After the last token and merge: bytes for spellings, and what must hold of the whole. */
-TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
-{
-    name_table by_bytes;
-    size_t i, other;
-    shown name;
-    char byte;
-    if (names_init(ctx, v->memory, &by_bytes, v->n_tokens))
-        return ctx->status;
-    for (i = 0; i < v->n_tokens; i++) {
-        vocab_token *token = &v->tokens[i];
-        if (!token->spelling)
-            continue;
-        if (token->special) {
-            token->bytes = token->spelling;
-            token->size = token->spelling_size;
-        } else if (vocab_decode(ctx, v, token)) {
-            return ctx->status;
-        }
-        other = i; /* a special token may have an ordinary one's bytes: they are found otherwise */
-        if (token->size && !token->special &&
-            !names_add(&by_bytes, token->bytes, token->size, &other))
-            return tool_fail(ctx, ATTN_E_FORMAT,
-                             "%s: the tokens %llu and %llu are the same bytes "
-                             "(\"%s\")",
-                             v->name, TOOLS_LLU(other), TOOLS_LLU(i),
-                             show(name, token->spelling, token->spelling_size));
-    }
-    for (i = 0; i < 256; i++) {
-        byte = (char)(unsigned char)i;
-        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a vocabulary that was read */
-        if (!names_find(&by_bytes, &byte, 1, &other))
-            return vocab_lacks_byte(ctx, v, (int)i);
     }
     return ATTN_OK;
 }
@@ -287,6 +255,73 @@ TOOLS_FN void vocab_say(attn_ctx *ctx, vocab *v, const char *format, ...)
         continue;
     if (note && (note->text = arena_text(ctx, v->memory, text, strlen(text))) != NULL)
         *end = note;
+}
+
+/* Bytes, or characters, without a token of their own: texts have the unknown token for each, or nothing,
+ * as by Hugging Face's tokenizers. */
+TOOLS_FN attn_status vocab_check_bytes(attn_ctx *ctx, vocab *v, const name_table *by_bytes)
+{
+    size_t i, other, n = 0, first = 0;
+    shown name;
+    char becomes[100] = "is left out of texts";
+    for (i = 0; i < 256 && !v->characters; i++) {
+        const char byte = (char)(unsigned char)i;
+        if (names_find(by_bytes, &byte, 1, &other))
+            continue;
+        if (vocab_check_byte(ctx, v, (int)i))
+            return ctx->status;
+        first = n++ ? first : i;
+    }
+    v->lacks = n > 0 || v->characters;
+    if (!v->lacks)
+        return ATTN_OK;
+    if (v->odd_rule)
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                         "%s: no token for the byte %02x, and %s is true for those that have none, "
+                         "which attn.h does not do; set it to false if your texts do without them",
+                         v->name, (unsigned)first, v->odd_rule);
+    if (v->unknown >= 0)
+        snprintf(becomes, sizeof becomes, "becomes \"%s\" (id %ld)",
+                 show(name, v->tokens[v->unknown].spelling, v->tokens[v->unknown].spelling_size),
+                 (long)v->unknown);
+    if (v->characters)
+        vocab_say(ctx, v, "the tokens are characters; any other %s", becomes);
+    else
+        vocab_say(ctx, v, "%llu of the 256 bytes have no token, %02x first: such a byte %s",
+                  TOOLS_LLU(n), (unsigned)first, becomes);
+    return ctx->status;
+}
+
+/* After the last token and merge: bytes for spellings, and what must hold of the whole. */
+TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
+{
+    name_table by_bytes;
+    size_t i, other;
+    shown name;
+    if (names_init(ctx, v->memory, &by_bytes, v->n_tokens))
+        return ctx->status;
+    if (v->unknown >= 0)
+        v->tokens[v->unknown].special = 1;
+    for (i = 0; i < v->n_tokens; i++) {
+        vocab_token *token = &v->tokens[i];
+        if (!token->spelling)
+            continue;
+        if (token->special || v->characters) {
+            token->bytes = token->spelling;
+            token->size = token->spelling_size;
+        } else if (vocab_decode(ctx, v, token)) {
+            return ctx->status;
+        }
+        other = i; /* a special token may have an ordinary one's bytes: they are found otherwise */
+        if (token->size && !token->special &&
+            !names_add(&by_bytes, token->bytes, token->size, &other))
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: the tokens %llu and %llu are the same bytes "
+                             "(\"%s\")",
+                             v->name, TOOLS_LLU(other), TOOLS_LLU(i),
+                             show(name, token->spelling, token->spelling_size));
+    }
+    return vocab_check_bytes(ctx, v, &by_bytes);
 }
 
 /* What belongs around a text and is left to the caller. `where`: the file with a chat template, which
@@ -331,6 +366,7 @@ TOOLS_FN attn_status vocab_section(attn_ctx *ctx, const vocab *v, size_t n_token
     size_t i, n_special = 0, end = 0;
     uint64_t n_bytes = 0, total;
     unsigned char *ends, *merges, *specials, *bytes;
+    const int has_unknown = v->lacks && v->unknown >= 0 && (size_t)v->unknown < v->n_tokens;
     *section = NULL;
     for (i = 0; i < v->n_tokens; i++) {
         n_bytes += v->tokens[i].size;
@@ -348,18 +384,24 @@ TOOLS_FN attn_status vocab_section(attn_ctx *ctx, const vocab *v, size_t n_token
     *size = (size_t)total;
     put_u32(ends, (uint32_t)n_tokens);
     put_u32(ends + 4, (uint32_t)v->n_merges);
-    put_u32(ends + 8, (uint32_t)n_special);
+    put_u32(ends + 8, (uint32_t)n_special | (v->lacks ? VOCAB_LACKS : 0) |
+                          (has_unknown ? VOCAB_HAS_UNKNOWN : 0) |
+                          (v->characters ? VOCAB_CHARACTERS : 0));
     put_u32(ends + 12, (uint32_t)n_bytes);
     ends += 16;
     merges = ends + 4 * n_tokens;
     specials = merges + 12 * v->n_merges;
     bytes = specials + 4 * n_special;
+    if (has_unknown) { /* it comes first */
+        put_u32(specials, (uint32_t)v->unknown);
+        specials += 4;
+    }
     for (i = 0; i < n_tokens; i++) {
         const vocab_token *token = i < v->n_tokens ? &v->tokens[i] : NULL;
         if (token && token->size) {
             memcpy(bytes + end, token->bytes, token->size);
             end += token->size;
-            if (token->special) {
+            if (token->special && !(has_unknown && (int64_t)i == v->unknown)) {
                 put_u32(specials, (uint32_t)i);
                 specials += 4;
             }

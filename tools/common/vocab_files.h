@@ -1,7 +1,9 @@
 /* The files of a directory that spell a vocabulary, into a vocab (vocab.h).
  *
  *     tokenizer.json              tokens, merges, added tokens, rules
- *     vocab.json, merges.txt      tokens and merges once more, or alone
+ *     vocab.json, merges.txt      tokens and merges once more, or alone; also as encoder.json and
+ *                                 vocab.bpe, OpenAI's names. Of single characters, without merges:
+ *                                 a vocabulary of characters, as nanoGPT's first example has one
  *     added_tokens.json           more tokens, from spellings to ids
  *     tokenizer_config.json       more tokens (added_tokens_decoder), names of some, settings
  *     special_tokens_map.json     names of tokens
@@ -17,8 +19,9 @@
  *   special: false                             a special token all the same, with a note
  *   lstrip, rstrip, single_word: true          refused: the token would take blanks with it
  *   a special token that merges make           refused
- *   model                                      BPE without dropout, ignore_merges, prefix, suffix;
- *                                              unk_token and byte_fallback are never needed
+ *   model                                      BPE without dropout, ignore_merges, prefix, suffix
+ *   bytes without a token                      left out of texts, or unk_token for each, with a note;
+ *                                              fuse_unk and byte_fallback are then refused
  *   normalizer                                 none; any other is refused
  *   pre_tokenizer, decoder                     ByteLevel with its own expression
  *   add_prefix_space, add_eos_token,           false; true is refused
@@ -35,6 +38,7 @@
 #ifndef TOOLS_VOCAB_FILES_H
 #define TOOLS_VOCAB_FILES_H
 
+#include "utf8.h"
 #include "vocab.h"
 
 /* Files of settings are smaller than vocabularies. */
@@ -55,13 +59,14 @@ enum {
 /* The files, parsed; NULL where there is no such file. */
 typedef struct vocab_files {
     const char *dir;
-    json_value *whole;  /* tokenizer.json */
-    json_value *pair;   /* vocab.json, if it is read in place of tokenizer.json */
-    json_value *added;  /* added_tokens.json */
-    json_value *config; /* tokenizer_config.json */
-    json_value *named;  /* special_tokens_map.json */
-    json_value *model;  /* config.json */
-    char *merges;       /* merges.txt, beside pair */
+    json_value *whole;                   /* tokenizer.json */
+    json_value *pair;                    /* vocab.json, if it is read in place of tokenizer.json */
+    json_value *added;                   /* added_tokens.json */
+    json_value *config;                  /* tokenizer_config.json */
+    json_value *named;                   /* special_tokens_map.json */
+    json_value *model;                   /* config.json */
+    const char *pair_name, *merges_name; /* of the files, if they are read */
+    char *merges;                        /* merges.txt, beside pair */
     size_t merges_size;
 
     const json_value *unknown; /* the first token that is named without having an id */
@@ -135,18 +140,67 @@ TOOLS_FN merge_lines merge_lines_of(const char *text, size_t size)
 {
     merge_lines m;
     memset(&m, 0, sizeof m);
-    m.next = text;
-    m.end = text + size;
+    m.next = text ? text : "";
+    m.end = m.next + size;
     return m;
 }
 
-TOOLS_FN attn_status vocab_read_merges(attn_ctx *ctx, vocab *v, const char *text, size_t size)
+TOOLS_FN attn_status vocab_read_merges(attn_ctx *ctx, vocab *v, const vocab_files *f)
 {
-    merge_lines m = merge_lines_of(text, size);
+    merge_lines m = merge_lines_of(f->merges, f->merges_size);
+    size_t i;
+    shown name;
+    uint32_t code;
     while (next_merge(&m))
-        if (vocab_merge_text(ctx, v, m.text, m.size, "merges.txt", "line", m.line))
+        if (vocab_merge_text(ctx, v, m.text, m.size, f->merges_name, "line", m.line))
             return ctx->status;
-    return v->n_merges ? ATTN_OK : tool_fail(ctx, ATTN_E_FORMAT, "merges.txt has no merges");
+    for (i = 0; i < v->n_tokens && v->n_merges == 0 && !v->characters; i++) {
+        const vocab_token *const t = &v->tokens[i];
+        if (t->spelling && !t->special && t->spelling_size > 0 &&
+            utf8_length((const unsigned char *)t->spelling, t->spelling_size, &code) !=
+                t->spelling_size)
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s has no merges, but no text would have the token \"%s\" without",
+                             f->merges_name, show(name, t->spelling, t->spelling_size));
+    }
+    return ATTN_OK;
+}
+
+/* Whether tokenizer.json cuts texts into characters: it has no merges, and no rule before or after. */
+TOOLS_FN int vocab_cuts_characters(const json_value *whole)
+{
+    const json_value *merges = json_get(json_get(whole, "model"), "merges");
+    const json_value *decoder = json_get(whole, "decoder");
+    return merges && merges->kind == JSON_ARRAY && merges->size == 0 &&
+           (!json_get(whole, "pre_tokenizer") ||
+            json_get(whole, "pre_tokenizer")->kind == JSON_NULL) &&
+           decoder && json_is(json_get(decoder, "type"), "Fuse");
+}
+
+/* Whether the tokens are characters as they are: single ones, and names of special tokens in brackets.
+ * Of a pair of files some must be no stand-ins for bytes, unless there is no file of merges. */
+TOOLS_FN int vocab_is_of_characters(const vocab_files *f)
+{
+    const json_value *const tokens =
+        f->whole ? json_get(json_get(f->whole, "model"), "vocab") : f->pair;
+    merge_lines m = merge_lines_of(f->merges, f->merges_size);
+    const json_value *t;
+    size_t i, n_plain = f->whole != NULL, n_blank = 0;
+    uint32_t code;
+    if (!tokens || tokens->kind != JSON_OBJECT || next_merge(&m) ||
+        (f->whole && !vocab_cuts_characters(f->whole)))
+        return 0;
+    for (t = tokens + 1, i = 0; i < tokens->size; i++, t += t->span) {
+        const unsigned char *key = (const unsigned char *)t->key;
+        if (t->key_size > 0 && utf8_length(key, t->key_size, &code) == t->key_size) {
+            n_plain += vocab_byte(code) < 0;
+            n_blank += code == 256 + ' ';
+        } else if (t->key_size < 3 || !((key[0] == '<' && key[t->key_size - 1] == '>') ||
+                                        (key[0] == '[' && key[t->key_size - 1] == ']'))) {
+            return 0;
+        }
+    }
+    return n_plain > 0 || (!f->merges && n_blank == 0);
 }
 
 TOOLS_FN size_t count_lines(const char *text, size_t size)
@@ -207,9 +261,8 @@ TOOLS_FN int vocab_is_on(const json_value *object, const char *key)
     return v && v->kind == JSON_TRUE;
 }
 
-/* Rules of tokenizer.json's model that change which ids a text gets. Where every byte has a token,
- * which vocab_finish sees to, the rules for unknown characters are never needed: unk_token, fuse_unk
- * and byte_fallback. */
+/* Rules of tokenizer.json's model that change which ids a text gets. Those for unknown characters are
+ * needed only where a byte has no token: unk_token, fuse_unk and byte_fallback. */
 TOOLS_FN attn_status vocab_check_model(attn_ctx *ctx, const json_value *model)
 {
     static const struct {
@@ -250,7 +303,7 @@ TOOLS_FN attn_status vocab_check_model(attn_ctx *ctx, const json_value *model)
 }
 
 /* What happens to a text before the model sees it, and to tokens on their way back. */
-TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root)
+TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root, int of_characters)
 {
     static const char file[] = "tokenizer.json";
     const json_value *normalizer = json_get(root, "normalizer");
@@ -262,6 +315,8 @@ TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root)
     if (!vocab_is_off(normalizer) && !(v && vocab_is_off(v)))
         return vocab_refuse(ctx, file, "it has a normalizer", "texts are changed first",
                             "change texts so yourself and set it to null");
+    if (of_characters)
+        return ATTN_OK;
     if (!split || !json_is(json_get(split, "type"), "ByteLevel"))
         return vocab_refuse(ctx, file, "its pre_tokenizer is not ByteLevel",
                             "texts are cut into words otherwise", "only GPT-2's words are known");
@@ -862,6 +917,36 @@ TOOLS_FN attn_status vocab_compare_merges(attn_ctx *ctx, const vocab *v, const c
     return ATTN_OK;
 }
 
+/* What tokenizer.json says of bytes without a token. GPT-2's class of transformers does not read it. */
+TOOLS_FN void vocab_read_unknown(vocab *v, const vocab_files *f)
+{
+    const json_value *model = json_get(f->whole, "model"), *token = json_get(model, "unk_token");
+    size_t id;
+    if (token && token->kind == JSON_STRING &&
+        names_find(&v->by_spelling, token->text, token->size, &id))
+        v->unknown = (int32_t)id;
+    v->odd_rule = vocab_is_on(model, "byte_fallback")                 ? "byte_fallback"
+                  : vocab_is_on(model, "fuse_unk") && v->unknown >= 0 ? "fuse_unk"
+                                                                      : NULL;
+}
+
+/* The special tokens of a vocabulary of characters are those of more than one. */
+TOOLS_FN void vocab_mark_characters(vocab *v)
+{
+    static const char *const unknown[] = {"<unk>", "[UNK]", "<UNK>", "<|unk|>"};
+    size_t i, id;
+    uint32_t code;
+    for (i = 0; i < v->n_tokens; i++) {
+        vocab_token *const t = &v->tokens[i];
+        if (t->spelling && utf8_length((const unsigned char *)t->spelling, t->spelling_size,
+                                       &code) != t->spelling_size)
+            t->special = 1;
+    }
+    for (i = 0; i < sizeof unknown / sizeof unknown[0] && v->unknown < 0; i++)
+        if (names_find(&v->by_spelling, unknown[i], strlen(unknown[i]), &id))
+            v->unknown = (int32_t)id;
+}
+
 /* Reads the pair a piece at a time, for tokenizer.json takes memory already. */
 TOOLS_FN attn_status vocab_compare_pair(attn_ctx *ctx, vocab *v, const char *dir)
 {
@@ -918,28 +1003,53 @@ TOOLS_FN attn_status vocab_none(attn_ctx *ctx, arena *memory, const char *dir)
                      i < sizeof others / sizeof others[0] ? " is of another kind" : "");
 }
 
+/* Whether a directory has a file of that name. */
+TOOLS_FN int vocab_has(attn_ctx *ctx, arena *memory, const char *dir, const char *name)
+{
+    const char *path = arena_path(ctx, memory, dir, name);
+    return path && system_exists(path);
+}
+
+/* Reads tokens and merges from a file each, under Hugging Face's names or OpenAI's. */
+TOOLS_FN attn_status vocab_open_pair(attn_ctx *ctx, vocab_files *f, arena *memory, const char *dir)
+{
+    const int has_tokens =
+        vocab_has(ctx, memory, dir, "vocab.json") || !vocab_has(ctx, memory, dir, "encoder.json");
+    const int has_merges =
+        vocab_has(ctx, memory, dir, "merges.txt") || !vocab_has(ctx, memory, dir, "vocab.bpe");
+    FILE *file;
+    f->pair_name = has_tokens ? "vocab.json" : "encoder.json";
+    f->merges_name = has_merges ? "merges.txt" : "vocab.bpe";
+    if (ctx->status)
+        return ctx->status;
+    if (!vocab_has(ctx, memory, dir, f->pair_name))
+        return vocab_has(ctx, memory, dir, f->merges_name)
+                   ? tool_fail(ctx, ATTN_E_IO, "there is a %s but no %s in %s", f->merges_name,
+                               f->pair_name, dir)
+                   : vocab_none(ctx, memory, dir);
+    if (vocab_has(ctx, memory, dir, f->merges_name)) {
+        const char *path = arena_path(ctx, memory, dir, f->merges_name);
+        if (!path || (file = open_input(ctx, path)) == NULL)
+            return ctx->status;
+        read_all(ctx, memory, file, path, VOCAB_MAX_FILE, &f->merges, &f->merges_size);
+        fclose(file);
+    }
+    if (ctx->status || vocab_parse(ctx, memory, dir, f->pair_name, VOCAB_MAX_FILE, &f->pair))
+        return ctx->status;
+    return f->merges || vocab_is_of_characters(f)
+               ? ATTN_OK
+               : tool_fail(ctx, ATTN_E_IO, "there is a %s but no %s in %s", f->pair_name,
+                           f->merges_name, dir);
+}
+
 /* Parses what a directory holds; ATTN_E_TOKENIZER if there is no vocabulary. */
 TOOLS_FN attn_status vocab_open(attn_ctx *ctx, vocab_files *f, arena *memory, const char *dir)
 {
-    char *pair = arena_path(ctx, memory, dir, "vocab.json");
-    char *merges = arena_path(ctx, memory, dir, "merges.txt");
-    char *whole = arena_path(ctx, memory, dir, "tokenizer.json");
     memset(f, 0, sizeof *f);
     f->dir = dir;
-    if (!pair || !merges || !whole)
+    if (!vocab_has(ctx, memory, dir, "tokenizer.json") &&
+        (ctx->status || vocab_open_pair(ctx, f, memory, dir)))
         return ctx->status;
-    if (!system_exists(whole)) {
-        if (!system_exists(pair))
-            return system_exists(merges)
-                       ? tool_fail(ctx, ATTN_E_IO, "there is a merges.txt but no vocab.json in %s",
-                                   dir)
-                       : vocab_none(ctx, memory, dir);
-        if (!system_exists(merges))
-            return tool_fail(ctx, ATTN_E_IO, "there is a vocab.json but no merges.txt in %s", dir);
-        if (read_file(ctx, memory, merges, VOCAB_MAX_FILE, &f->merges, &f->merges_size) ||
-            vocab_parse(ctx, memory, dir, "vocab.json", VOCAB_MAX_FILE, &f->pair))
-            return ctx->status;
-    }
     if (vocab_parse(ctx, memory, dir, "tokenizer.json", VOCAB_MAX_FILE, &f->whole) ||
         vocab_parse(ctx, memory, dir, "added_tokens.json", VOCAB_MAX_SETTINGS, &f->added) ||
         vocab_parse(ctx, memory, dir, "tokenizer_config.json", VOCAB_MAX_SETTINGS, &f->config) ||
@@ -961,7 +1071,7 @@ TOOLS_FN void vocab_close(vocab_files *f) /* spellings point into the texts, not
 /* From the parsed files to tokens and merges. */
 TOOLS_FN attn_status vocab_fill(attn_ctx *ctx, vocab *v, arena *memory, vocab_files *f)
 {
-    const char *file = f->whole ? "tokenizer.json" : "vocab.json";
+    const char *file = f->whole ? "tokenizer.json" : f->pair_name;
     const json_value *model = json_get(f->whole, "model");
     const json_value *tokens = f->whole ? json_get(model, "vocab") : f->pair;
     const json_value *merges = json_get(model, "merges");
@@ -971,7 +1081,7 @@ TOOLS_FN attn_status vocab_fill(attn_ctx *ctx, vocab *v, arena *memory, vocab_fi
     if (f->whole && (!merges || merges->kind != JSON_ARRAY))
         return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json: its model has no list \"merges\"");
     if (vocab_count(ctx, file, tokens, &n_tokens) ||
-        (f->whole && vocab_check_rules(ctx, f->whole)) ||
+        (f->whole && vocab_check_rules(ctx, f->whole, vocab_is_of_characters(f))) ||
         vocab_add_files(ctx, NULL, f, &n_tokens) ||
         vocab_init(ctx, v, memory, file, n_tokens,
                    merges ? merges->size : count_lines(f->merges, f->merges_size)) ||
@@ -990,8 +1100,11 @@ TOOLS_FN attn_status vocab_fill(attn_ctx *ctx, vocab *v, arena *memory, vocab_fi
     vocab_note_doubts(ctx, v, f);
     if (ctx->status)
         return ctx->status;
-    return f->whole ? vocab_merge_list(ctx, v, merges)
-                    : vocab_read_merges(ctx, v, f->merges, f->merges_size);
+    vocab_read_unknown(v, f);
+    v->characters = vocab_is_of_characters(f);
+    if (v->characters)
+        vocab_mark_characters(v);
+    return f->whole ? vocab_merge_list(ctx, v, merges) : vocab_read_merges(ctx, v, f);
 }
 
 /* Reads the vocabulary of a directory. ATTN_E_TOKENIZER if it holds none. ctx->status must be

@@ -101,6 +101,16 @@ static attn_status check_config(attn_ctx *ctx, source *s)
     return ATTN_OK;
 }
 
+/* The tensor that comes nearest may show a prefix, or an adapter, that nobody has thought of. */
+static attn_status fail_missing(attn_ctx *ctx, const source *s, const char *name)
+{
+    const source_tensor *near = source_nearest(s, name);
+    shown found;
+    return tool_fail(ctx, ATTN_E_FORMAT, "the tensor %s is missing (%s asks for %llu layers)%s%s",
+                     name, s->config_name, TOOLS_LLU(s->n_layer), near ? "; the nearest is " : "",
+                     near ? show(found, near->name, strlen(near->name)) : "");
+}
+
 /* A tensor of the source, with the shape that the configuration asks for. */
 static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name, int ndim,
                                const uint64_t *expected, const source_tensor **found)
@@ -109,8 +119,7 @@ static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name,
     int extra = 0; /* minGPT's table of positions is [1, T, C] */
     shown have, want, dtype;
     if (!t)
-        return tool_fail(ctx, ATTN_E_FORMAT, "the tensor %s is missing (%s asks for %llu layers)",
-                         name, s->config_name, TOOLS_LLU(s->n_layer));
+        return fail_missing(ctx, s, name);
     if (s->names == NAMES_MINGPT && t->ndim == ndim + 1 && t->shape[0] == 1)
         extra = 1;
     if (t->ndim != ndim + extra || t->shape[extra] != expected[0] ||
@@ -142,7 +151,10 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p,
     out->n_out = dim_size(s, p->out);
     out->out_in = p->kind == PART_TABLE || (p->kind == PART_LINEAR && s->linears_out_in);
     out->is_vector = p->in == DIM_1;
-    n = s->no_biases && strcmp(tail + strlen(tail) - 5, ".bias") == 0 ? 0 : star ? 3 : 1;
+    n = star ? 3 : 1;
+    if ((s->no_biases && strcmp(tail + strlen(tail) - 5, ".bias") == 0) ||
+        (s->no_qkv_biases && p->in == DIM_1 && p->out == DIM_3C))
+        n = 0;
     out->n_from = n;
     expected[0] = out->is_vector || out->out_in ? out->n_out : out->n_in;
     expected[1] = out->out_in ? out->n_in : out->n_out;
@@ -182,7 +194,8 @@ static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *o
                       "%s: nothing in a GPT-2 of %llu layers asks for the "
                       "tensor %s",
                       t->file->name, TOOLS_LLU(s->n_layer), name);
-        else if (strcmp(t->name, "lm_head.bias") == 0 || strcmp(t->name, "output.bias") == 0)
+        else if (strcmp(t->name, "lm_head.bias") == 0 || strcmp(t->name, "output.bias") == 0 ||
+                 strcmp(t->name, "out_head.bias") == 0)
             tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s: %s is a bias of the logits, which GPT-2 lacks",
                       t->file->name, name);
         first = n++ ? first : t;
@@ -268,6 +281,9 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
     out->n_tensors = n;
     if (s->no_biases)
         source_note("no tensor is a bias: they are taken as zero, as after training without any");
+    if (s->no_qkv_biases)
+        source_note("queries, keys and values have no biases: they are taken as zero, as after "
+                    "training without them");
     return check_leftovers(ctx, s, out);
 }
 
@@ -515,6 +531,12 @@ static void print_help(void)
     print_options(table, N_OPTIONS);
 }
 
+static int ends_in(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
 /* What lies under a path that is no directory. */
 static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
 {
@@ -538,6 +560,8 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
             "tools/convert/pickle-to-safetensors.py makes a directory of it that can be "
             "converted",
             o->input);
+    if (memcmp(magic, "\x89HDF", 4) == 0 || ends_in(o->input, ".msgpack"))
+        return hf_refuse_weights(ctx, o->input, magic[0] == 0x89);
     if (magic[7] == 0 && n == 8 && get_u64(magic) < SOURCE_MAX_HEADER)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s may be a safetensors file; give the directory "
@@ -638,22 +662,24 @@ static int is_attn_file(const char *path)
 /* A .attn file into a directory or a GGUF file. */
 static attn_status convert_back(attn_ctx *ctx, const options *o)
 {
-    const size_t n = strlen(o->output);
     const double began = system_seconds();
     const char *taken = system_not_a_file(o->output);
     attn_model *model = NULL;
     export_job e;
-    if (n >= 12 && strcmp(o->output + n - 12, ".safetensors") == 0)
+    if (ends_in(o->output, ".safetensors"))
         return tool_fail(ctx, ATTN_E_ARGUMENT,
                          "%s would be a directory; give one by a name of its own, and "
                          "model.safetensors will be in it",
                          o->output);
-    if (n >= 5 && strcmp(o->output + n - 5, ".attn") == 0)
+    if (ends_in(o->output, ".attn"))
         return tool_fail(
             ctx, ATTN_E_FORMAT,
-            "%s is a .attn file already; a directory or FILE.gguf would be written for "
-            "others",
-            o->input);
+            "%s is a .attn file already: cp copies it; name a directory or FILE.gguf as "
+            "the output to write it for other programs%s",
+            o->input,
+            o->dtype < 0 ? ""
+                         : ", or the checkpoint that it was made from as the input for "
+                           "another --dtype");
     if (o->dtype >= 0 || o->tokenizer)
         return tool_fail(ctx, ATTN_E_ARGUMENT,
                          "%s is a .attn file, and is written as it is: --dtype and --tokenizer are "
@@ -767,6 +793,9 @@ static int check_usage(options *o, const arguments *given, const char *hint)
                     o->input);
     if (next < given->n_words)
         return refuse_word(given->words[next], hint);
+    if (strcmp(o->output, "-") == 0)
+        return fail(USAGE, "the output is a file that appears when it is whole, so standard output "
+                           "cannot be one: give a name");
     if (o->tokenizer && o->no_tokenizer)
         return fail(USAGE, "--tokenizer and --no-tokenizer contradict each other: give one");
     return FINE;

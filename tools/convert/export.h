@@ -240,9 +240,24 @@ typedef struct export_token {
     int special;
 } export_token;
 
+/* Of tokens, merges and special tokens: fields 0 to 2 of the section. */
 TOOLS_FN uint32_t export_count(const export_job *e, int field)
 {
-    return e->section ? get_u32(e->section + 4 * (size_t)field) : 0;
+    const uint32_t mask = field == 2 ? 0xffff : 0xffffffff;
+    return e->section ? get_u32(e->section + 4 * (size_t)field) & mask : 0;
+}
+
+/* VOCAB_LACKS and the like. */
+TOOLS_FN uint32_t export_vocab_flags(const export_job *e)
+{
+    return e->section ? get_u32(e->section + 8) & 0xffff0000 : 0;
+}
+
+/* The token that stands for bytes or characters without one; -1: there is none. */
+TOOLS_FN int64_t export_unknown(const export_job *e)
+{
+    const size_t at = 16 + 4 * (size_t)export_count(e, 0) + 12 * (size_t)export_count(e, 1);
+    return export_vocab_flags(e) & VOCAB_HAS_UNKNOWN ? (int64_t)get_u32(e->section + at) : -1;
 }
 
 /* Token `id` of the section, which the library has checked. */
@@ -278,22 +293,23 @@ TOOLS_FN size_t export_stand_in(unsigned char byte, char out[2])
 TOOLS_FN char *export_spelling(export_job *e, export_token token, size_t *size)
 {
     char *text = (char *)arena_alloc(e->ctx, &e->memory, 2 * token.size + 1, 1);
+    const int as_is = token.special || export_vocab_flags(e) & VOCAB_CHARACTERS;
     json_parser whole;
     size_t i, n;
     *size = 0;
     memset(&whole, 0, sizeof whole);
     whole.end = (char *)(uintptr_t)token.bytes + token.size;
     for (i = 0; text && i < token.size; i += n) {
-        n = token.special ? json_utf8_length(&whole, token.bytes + i) : 1;
+        n = as_is ? json_utf8_length(&whole, token.bytes + i) : 1;
         if (n == 0) {
             tool_fail(
                 e->ctx, ATTN_E_TOKENIZER,
                 "a special token is not UTF-8, which no vocabulary of these formats can hold");
             return NULL;
         }
-        if (token.special)
+        if (as_is)
             memcpy(text + *size, token.bytes + i, n);
-        *size += token.special ? n : export_stand_in((unsigned char)token.bytes[i], text + *size);
+        *size += as_is ? n : export_stand_in((unsigned char)token.bytes[i], text + *size);
     }
     return text;
 }
@@ -473,11 +489,20 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
                   "\"normalized\": false, \"special\": true}",
                   f);
         }
-    fputs("],\n\"normalizer\": null,\n\"pre_tokenizer\": {\"type\": \"ByteLevel\", "
-          "\"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true},\n"
-          "\"post_processor\": null,\n\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": "
-          "true, \"trim_offsets\": true, \"use_regex\": true},\n\"model\": {\"type\": \"BPE\", "
-          "\"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": \"\", "
+    fputs(export_vocab_flags(e) & VOCAB_CHARACTERS
+              ? "],\n\"normalizer\": null,\n\"pre_tokenizer\": null,\n\"post_processor\": null,\n"
+                "\"decoder\": {\"type\": \"Fuse\"},\n"
+              : "],\n\"normalizer\": null,\n\"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                "\"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true},\n"
+                "\"post_processor\": null,\n\"decoder\": {\"type\": \"ByteLevel\", "
+                "\"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true},\n",
+          f);
+    fputs("\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": ", f);
+    if (export_unknown(e) < 0)
+        fputs("null", f);
+    else if (export_json_token(e, (uint32_t)export_unknown(e)))
+        return e->ctx->status;
+    fputs(", \"continuing_subword_prefix\": \"\", "
           "\"end_of_word_suffix\": \"\", \"fuse_unk\": false, \"byte_fallback\": false, "
           "\"ignore_merges\": false,\n\"vocab\": ",
           f);
@@ -711,6 +736,13 @@ TOOLS_FN attn_status export_gguf_file(export_job *e, const char *path)
             "GGUF's gpt2 has gelu by tanh and scores over sqrt(d_head), but this model "
             "has another %s; a directory for Hugging Face can hold it",
             c->act_fn != ATTN_ACT_GELU_TANH ? "activation function" : "factor of the scores");
+    if (export_vocab_flags(e) & VOCAB_CHARACTERS)
+        return tool_fail(e->ctx, ATTN_E_UNSUPPORTED,
+                         "GGUF's gpt2 has no vocabulary of characters: --no-tokenizer leaves it "
+                         "out, and a directory for Hugging Face can hold it");
+    if (export_unknown(e) >= 0)
+        source_note("texts have an unknown token here for bytes that the vocabulary lacks; "
+                    "llama.cpp leaves such bytes out");
     return export_list(e, NAMES_GGUF, EXPORT_ALIGNMENT) ? e->ctx->status
                                                         : export_file(e, path, export_gguf);
 }

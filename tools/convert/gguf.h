@@ -82,6 +82,8 @@ enum {
     KEY_TEMPLATE,
     KEY_BOS,
     KEY_EOS,
+    KEY_PART,
+    KEY_PARTS,
     N_KEYS
 };
 
@@ -105,7 +107,9 @@ TOOLS_FN const char *gguf_key(int key)
                                              "tokenizer.ggml.add_eos_token",
                                              "tokenizer.chat_template",
                                              "tokenizer.ggml.bos_token_id",
-                                             "tokenizer.ggml.eos_token_id"};
+                                             "tokenizer.ggml.eos_token_id",
+                                             "split.no",
+                                             "split.count"};
     return keys[key];
 }
 
@@ -408,7 +412,7 @@ TOOLS_FN int gguf_read_tensor(gguf_reader *g)
     shown text;
     if (!t || !gguf_text(g, &name, "a tensor's name"))
         return 0;
-    t->name = name.text;
+    t->name = (char *)(uintptr_t)name.text; /* it lies in the arena, as every name */
     t->file = g->f;
     show(text, name.text, name.size);
     if (!gguf_u32(g, &n_dims, text))
@@ -578,8 +582,15 @@ TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int w
                          "little-endian, are supported",
                          g.f->name, (unsigned)version, version & 0xffff ? "" : " or big-endian");
     if (!gguf_count(&g, &n_tensors, 24, "its list of tensors") ||
-        !gguf_count(&g, &n_keys, 12, "its list of keys") || !gguf_read_keys(&g, n_keys, values) ||
-        !gguf_read_config(&g, values))
+        !gguf_count(&g, &n_keys, 12, "its list of keys") || !gguf_read_keys(&g, n_keys, values))
+        return ctx->status;
+    if (values[KEY_PARTS].number > 1)
+        return tool_fail(
+            ctx, ATTN_E_UNSUPPORTED,
+            "%s is part %llu of the %llu parts of a model; llama.cpp's `llama-gguf-split "
+            "--merge FIRST_PART.gguf WHOLE.gguf` makes one file of them",
+            g.f->name, TOOLS_LLU(values[KEY_PART].number + 1), TOOLS_LLU(values[KEY_PARTS].number));
+    if (!gguf_read_config(&g, values))
         return ctx->status;
     if (values[KEY_ALIGNMENT].present && !gguf_number(&g, values, KEY_ALIGNMENT, &alignment))
         return ctx->status;

@@ -16,7 +16,8 @@
  *   tie_word_embeddings                        as in transformers 5: lm_head.weight counts if it
  *                                              differs from wte's, with a note where the
  *                                              configuration means true
- *   hidden_size, num_hidden_layers, ...        other names of n_embd, n_layer, n_head, n_positions
+ *   hidden_size, num_hidden_layers, ...        other names of n_embd, n_layer, n_head, n_positions;
+ *   emb_dim, n_layers, context_length ...      those of "Build a Large Language Model"
  *   vocab_size above the vocabulary's          such ids have no text
  *   bos_token_id, eos_token_id                 kept; outside the vocabulary: left out with a note
  *   add_cross_attention true, pruned_heads,    refused
@@ -25,8 +26,13 @@
  *
  * tensors
  *   F32, F16, BF16                             exact; F64 is rounded to f32 with a note
- *   transformer., model., module., _orig_mod.  prefixes that are taken off, in any number and order
+ *   whatever stands before wte.weight          a prefix that is taken off (PEFT, TRL, Lightning, ...);
+ *                                              two models in one file: refused
+ *   transformer., model., module.              prefixes that are taken off, in any number and order
+ *   _orig_mod, _fsdp_wrapped_module, ...       left out of names wherever they stand
  *   Conv1D [in, out] or Linear [out, in]       c_attn tells which, for it is never square
+ *   query, key and value apart                 minGPT's names, and those of "Build a Large Language
+ *                                              Model (From Scratch)"
  *   all biases missing                         zeros, with a note; one of them missing: refused
  *   masks, dropout, heads for other tasks      left out, with one note
  *   lm_head.bias, a tensor more in a layer     refused
@@ -42,8 +48,11 @@ enum { HF_MAX_CONFIG = 1 << 20 }; /* bytes; one of GPT-2's has some hundred */
 static const char *const hf_files[] = {"config.json",
                                        "model.safetensors",
                                        "model.safetensors.index.json",
+                                       "generation_config.json",
                                        "vocab.json",
                                        "merges.txt",
+                                       "encoder.json",
+                                       "vocab.bpe",
                                        "added_tokens.json",
                                        "tokenizer.json",
                                        "tokenizer_config.json",
@@ -63,17 +72,23 @@ TOOLS_FN attn_status hf_refuse(attn_ctx *ctx, const char *key, const json_value 
                      show(value, text, size), expected);
 }
 
-/* A setting under GPT-2's name, or under the name that transformers' configurations share. */
-TOOLS_FN attn_status hf_number(attn_ctx *ctx, const json_value *root, const char *key,
-                               const char *other_key, uint64_t *number)
+/* A setting under the first of these names, with blanks between them, that is there. */
+TOOLS_FN attn_status hf_number(attn_ctx *ctx, const json_value *root, const char *keys,
+                               uint64_t *number)
 {
-    const json_value *v = json_get(root, key);
-    if (!v && other_key)
-        v = json_get(root, other_key);
+    const json_value *v = NULL;
+    const int first = (int)strcspn(keys, " ");
+    const char *key;
+    size_t size;
+    for (key = keys; *key && !v; key += size + (key[size] == ' ')) {
+        size = strcspn(key, " ");
+        v = json_find(root, key, size);
+    }
     if (!v)
-        return tool_fail(ctx, ATTN_E_FORMAT, "config.json has no %s", key);
+        return tool_fail(ctx, ATTN_E_FORMAT, "config.json has no %.*s", first, keys);
     if (!json_u64(v, number))
-        return tool_fail(ctx, ATTN_E_FORMAT, "config.json: %s is not a whole number", key);
+        return tool_fail(ctx, ATTN_E_FORMAT, "config.json: %.*s is not a whole number", first,
+                         keys);
     return ATTN_OK;
 }
 
@@ -173,20 +188,19 @@ TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *
 {
     const json_value *v;
     int tied = 1;
-    const char *positions = json_get(root, "max_position_embeddings") ? "max_position_embeddings"
-                            : json_get(root, "n_ctx")                 ? "n_ctx"
-                                                                      : "block_size";
-    if (hf_read_kind(ctx, s, root) || hf_number(ctx, root, "vocab_size", NULL, &s->n_vocab) ||
-        hf_number(ctx, root, "n_positions", positions, &s->n_ctx) ||
-        hf_number(ctx, root, "n_embd", "hidden_size", &s->d_model) ||
-        hf_number(ctx, root, "n_head", "num_attention_heads", &s->n_head) ||
-        hf_number(ctx, root, "n_layer", "num_hidden_layers", &s->n_layer) ||
+    static const char positions[] =
+        "n_positions max_position_embeddings n_ctx block_size context_length";
+    if (hf_read_kind(ctx, s, root) || hf_number(ctx, root, "vocab_size", &s->n_vocab) ||
+        hf_number(ctx, root, positions, &s->n_ctx) ||
+        hf_number(ctx, root, "n_embd hidden_size emb_dim", &s->d_model) ||
+        hf_number(ctx, root, "n_head num_attention_heads n_heads", &s->n_head) ||
+        hf_number(ctx, root, "n_layer num_hidden_layers n_layers", &s->n_layer) ||
         hf_token(ctx, root, "bos_token_id", &s->bos) ||
         hf_token(ctx, root, "eos_token_id", &s->eos))
         return ctx->status;
     s->d_mlp = s->d_model <= UINT64_MAX / 4 ? 4 * s->d_model : UINT64_MAX;
     v = json_get(root, "n_inner");
-    if (v && v->kind != JSON_NULL && hf_number(ctx, root, "n_inner", NULL, &s->d_mlp))
+    if (v && v->kind != JSON_NULL && hf_number(ctx, root, "n_inner", &s->d_mlp))
         return ctx->status;
     s->ln_eps = 1e-5;
     v = json_get(root, "layer_norm_epsilon");
@@ -206,6 +220,94 @@ TOOLS_FN int hf_is_bias(const source_tensor *t)
             strncmp(t->name, "ln_f.", 5) == 0);
 }
 
+/* Takes modules that wrap another out of a name, wherever they stand: torch.compile, FSDP, activation
+ * checkpointing. */
+TOOLS_FN void hf_unwrap(char *name)
+{
+    static const char *const wrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
+                                           "_checkpoint_wrapped_module.", "_forward_module."};
+    char *at = name;
+    size_t i;
+    while (at && *at) {
+        for (i = 0; i < sizeof wrappers / sizeof wrappers[0]; i++) {
+            const size_t n = strlen(wrappers[i]);
+            if (strncmp(at, wrappers[i], n) == 0) {
+                memmove(at, at + n, strlen(at + n) + 1);
+                break;
+            }
+        }
+        if (i == sizeof wrappers / sizeof wrappers[0]) {
+            at = strchr(at, '.');
+            at += at != NULL;
+        }
+    }
+}
+
+/* The size of what stands in front of the embedding's name, its dot included; SIZE_MAX: this is not the
+ * embedding. */
+TOOLS_FN size_t hf_prefix_size(const char *name)
+{
+    static const char *const embeddings[] = {"wte.weight", "tok_emb.weight"};
+    const size_t n = strlen(name);
+    size_t i, m;
+    for (i = 0; i < sizeof embeddings / sizeof embeddings[0]; i++) {
+        m = strlen(embeddings[i]);
+        if (n >= m && strcmp(name + n - m, embeddings[i]) == 0 &&
+            (n == m || name[n - m - 1] == '.'))
+            return n - m;
+    }
+    return SIZE_MAX;
+}
+
+/* A name without as much of the prefix as it has, for heads beside the model have a part of it, and
+ * without Hugging Face's own prefix and those of modules that hold the model. */
+TOOLS_FN char *hf_plain_name(char *name, const char *prefix, size_t size)
+{
+    static const char *const known[] = {"transformer.", "model.", "module."};
+    const char *const end = prefix + size;
+    size_t i = 0, n;
+    for (; prefix < end; prefix += n, name += n) {
+        n = strcspn(prefix, ".") + 1;
+        if (strncmp(name, prefix, n) != 0 || !name[n])
+            break;
+    }
+    while (i < sizeof known / sizeof known[0]) {
+        n = strlen(known[i++]);
+        if (strncmp(name, known[i - 1], n) == 0 && name[n]) {
+            name += n;
+            i = 0;
+        }
+    }
+    return name;
+}
+
+/* Leaves the names that the model's own modules give. */
+TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
+{
+    const char *prefix = NULL;
+    size_t i, n, size = 0;
+    shown a, b;
+    for (i = 0; i < s->n_tensors; i++) {
+        const char *const name = s->tensors[i].name;
+        hf_unwrap(s->tensors[i].name);
+        if ((n = hf_prefix_size(name)) == SIZE_MAX)
+            continue;
+        if (prefix && (n != size || memcmp(name, prefix, n) != 0))
+            return tool_fail(
+                ctx, ATTN_E_UNSUPPORTED,
+                "%s holds two models, whose tensors begin with \"%s\" and \"%s\"; save "
+                "the one that is to be converted by itself",
+                s->tensors[i].file->name, show(a, prefix, size), show(b, name, n));
+        prefix = name;
+        size = n;
+    }
+    if ((prefix = arena_text(ctx, &s->memory, prefix ? prefix : "", size)) == NULL)
+        return ctx->status;
+    for (i = 0; i < s->n_tensors; i++)
+        s->tensors[i].name = hf_plain_name(s->tensors[i].name, prefix, size);
+    return ATTN_OK;
+}
+
 /* Whose names and whose layout the tensors have. A linear layer is a Conv1D [in, out] in Hugging
  * Face's GPT-2 and a Linear [out, in] elsewhere, under the same name; c_attn, three times as wide as
  * high, tells which it is for all of them. */
@@ -213,15 +315,18 @@ TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
 {
     const source_tensor *t;
     size_t i;
-    if (source_index(ctx, s))
+    if (hf_strip_names(ctx, s) || source_index(ctx, s))
         return ctx->status;
     t = source_find(s, "h.0.attn.c_attn.weight");
-    if (source_find(s, "tok_emb.weight"))
+    if (source_find(s, "trf_blocks.0.norm1.scale"))
+        s->names = NAMES_FROM_SCRATCH;
+    else if (source_find(s, "tok_emb.weight"))
         s->names = NAMES_MINGPT;
-    s->linears_out_in =
-        s->names == NAMES_MINGPT ||
-        (t && t->ndim == 2 && t->shape[1] == s->d_model && t->shape[0] / 3 == s->d_model);
-    s->no_biases = 1;
+    s->linears_out_in = s->names != NAMES_HF || (t && t->ndim == 2 && t->shape[1] == s->d_model &&
+                                                 t->shape[0] / 3 == s->d_model);
+    s->no_qkv_biases =
+        s->names == NAMES_FROM_SCRATCH && !source_find(s, "trf_blocks.0.att.W_query.bias");
+    s->no_biases = s->names != NAMES_FROM_SCRATCH;
     for (i = 0; s->tensors && i < s->n_tensors; i++)
         if (hf_is_bias(&s->tensors[i]))
             s->no_biases = 0;
@@ -258,18 +363,17 @@ TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
             safetensors_open(ctx, s, path))
             return ctx->status;
     }
-    if (hf_recognise(ctx, s))
+    if (source_index(ctx, s))
         return ctx->status;
     for (i = 0, v = map + 1; i < map->size; i++, v += v->span) {
-        const size_t prefix = safetensors_prefix(v->key, v->key_size);
         size_t at;
-        if (!names_find(&s->by_name, v->key + prefix, v->key_size - prefix, &at) ||
+        if (!names_find(&s->by_name, v->key, v->key_size, &at) ||
             strlen(s->tensors[at].file->name) != v->size ||
             memcmp(s->tensors[at].file->name, v->text, v->size) != 0)
             return tool_fail(ctx, ATTN_E_FORMAT, "model.safetensors.index.json: %s is not in %s",
                              show(name, v->key, v->key_size), show(file, v->text, v->size));
     }
-    return ATTN_OK;
+    return hf_recognise(ctx, s);
 }
 
 /* Shards have names like pytorch_model-00001-of-00002.bin. */
@@ -287,6 +391,17 @@ TOOLS_FN int hf_has_pickled_shards(attn_ctx *ctx, source *s, const char *dir)
     return 0;
 }
 
+/* Weights of the frameworks that version 5 of transformers has no more. */
+TOOLS_FN attn_status hf_refuse_weights(attn_ctx *ctx, const char *path, int is_tensorflow)
+{
+    return tool_fail(
+        ctx, ATTN_E_UNSUPPORTED,
+        "%s has the weights of %s; in Python, with version 4 of transformers, "
+        "GPT2LMHeadModel.from_pretrained(DIRECTORY, from_%s=True).save_pretrained(OTHER) makes a "
+        "directory of it that can be converted",
+        path, is_tensorflow ? "TensorFlow" : "Flax", is_tensorflow ? "tf" : "flax");
+}
+
 TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
 {
     char *single = arena_path(ctx, &s->memory, dir, "model.safetensors");
@@ -294,10 +409,11 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     char *pickle = arena_path(ctx, &s->memory, dir, "pytorch_model.bin");
     char *pickles = arena_path(ctx, &s->memory, dir, "pytorch_model.bin.index.json");
     char *adapter = arena_path(ctx, &s->memory, dir, "adapter_config.json");
-    char *text = NULL;
+    char *tf = arena_path(ctx, &s->memory, dir, "tf_model.h5"), *text = NULL;
+    char *flax = arena_path(ctx, &s->memory, dir, "flax_model.msgpack");
     size_t size = 0;
     json_value *root = NULL;
-    if (!single || !index || !pickle || !pickles || !adapter)
+    if (!single || !index || !pickle || !pickles || !adapter || !tf || !flax)
         return ctx->status;
     if (system_exists(adapter) && (system_exists(single) || system_exists(index)))
         source_note("an adapter (LoRA or another of PEFT's) is beside the model, and is left out; "
@@ -327,6 +443,8 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
             "%s holds an adapter (LoRA or another of PEFT's), no model; merge it into its model "
             "with merge_and_unload(), and convert that",
             dir);
+    if (system_exists(tf) || system_exists(flax))
+        return hf_refuse_weights(ctx, system_exists(tf) ? tf : flax, system_exists(tf));
     return tool_fail(ctx, ATTN_E_IO,
                      "neither model.safetensors nor model.safetensors.index.json "
                      "in %s",

@@ -1,42 +1,102 @@
 #!/usr/bin/env python3
 """Turns a pickled PyTorch checkpoint of GPT-2 into a directory that attn-convert reads.
 
-    pickle-to-safetensors.py INPUT OUTPUT_DIR [--trust]
+    pickle-to-safetensors.py INPUT OUTPUT_DIR [--prefix NAME] [--trust]
 
 INPUT is one of
     a Hugging Face directory with pytorch_model.bin (or shards with pytorch_model.bin.index.json)
-    a pytorch_model.bin beside its config.json
-    a ckpt.pt written by nanoGPT: its linear layers are [out, in] and are transposed, missing biases
-    become zeros, and config.json is made from model_args
+    a file of tensors beside its config.json
+    a training state of nanoGPT, build-nanogpt, Lightning, DeepSpeed or a loop of one's own: the
+    tensors are found under "model", "state_dict", "model_state_dict", "module" and the like, and
+    config.json is made of the configuration that was saved with them, if there is one
 
-OUTPUT_DIR gets model.safetensors, config.json and copies of vocab.json, merges.txt, tokenizer.json
-and added_tokens.json where there are any. Needs Python 3.7 and PyTorch, and memory for the weights.
+What stands in front of the names of all tensors is taken off ("transformer.", "module.",
+"base_model.model.", ...). Linear layers that are [out, in] are transposed, and missing biases become
+zeros, where config.json is made here.
+
+OUTPUT_DIR gets model.safetensors, config.json and copies of the vocabulary's files where there are
+any. nanoGPT's meta.pkl, a vocabulary of characters, becomes vocab.json. Needs Python 3.7 and PyTorch,
+and memory for the weights.
 
 A pickle can run code when it is loaded. With PyTorch 2.6 or later this script has it load nothing
-but tensors and plain values; what older versions have for that can be made to run code all the same
-(CVE-2025-32434), so with them the script loads nothing. --trust loads whatever there is, with any
-version, for files that you trust.
+but tensors and plain values. For a class that the file names, such as its configuration's, stands
+an empty one that keeps the fields: no code of it runs. What older versions of PyTorch have for that
+can be made to run code all the same (CVE-2025-32434), so with them the script loads nothing. --trust
+loads whatever there is, with any version, for files that you trust.
 """
 import argparse
 import json
 import os
+import pickle
 import re
 import shutil
 import struct
 import sys
+import types
 
 import torch
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 LINEAR = re.compile(r"h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight")
-MASK = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
-PREFIXES = re.compile(r"^(_orig_mod\.|module\.|model\.|transformer\.)+(?=.)")
-VOCABULARY = ("vocab.json", "merges.txt", "tokenizer.json", "added_tokens.json",
-              "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+MASK = re.compile(r"(h|blocks|trf_blocks)\.\d+\.att(n|n\.attn)?\.(bias|masked_bias|mask)")
+# Modules that wrap another anywhere in it: torch.compile, FSDP, activation checkpointing
+WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"}
+PREFIXES = re.compile(r"^(module\.|model\.|transformer\.)+(?=.)")
+EMBEDDINGS = ("wte.weight", "tok_emb.weight")  # by which a model is recognised
+STATES = ("model", "state_dict", "model_state_dict", "module", "model_state", "net", "network", "weights")
+CONFIGS = ("model_args", "config", "model_config", "gpt_config", "hyper_parameters", "hparams", "args")
+HEADS = ("n_head", "n_heads", "num_heads", "num_attention_heads")
+VOCABULARY = ("vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "tokenizer.json",
+              "added_tokens.json", "tokenizer_config.json", "special_tokens_map.json",
+              "chat_template.jinja", "generation_config.json")
 
 
 def fail(message):
     sys.exit(f"pickle-to-safetensors: {message}")
+
+
+def note(message):
+    print(f"note: {message}", file=sys.stderr)
+
+
+# Loading ==================================================================================
+
+class Unknown(dict):
+    """An object of a class that the file names: its fields, and none of the class's code."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+
+    def __setstate__(self, state):
+        for part in state if isinstance(state, tuple) else (state,):
+            if isinstance(part, dict):
+                self.update(part)
+
+
+def stand_in(module, name):
+    return type(name, (Unknown,), {"__module__": module})
+
+
+class Trusting(pickle.Unpickler):
+    def find_class(self, module, name):
+        try:
+            return super().find_class(module, name)
+        except (ImportError, AttributeError):
+            return stand_in(module, name)
+
+
+def refused_class(error):
+    """The module and the name of a class at which weights_only stopped, or None. Functions, which
+    would be called, get no stand-in, but for those that make numpy's numbers."""
+    found = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
+    module, _, name = found.group(1).rpartition(".") if found else ("", "", "")
+    return (module, name) if name[:1].isupper() or module.split(".")[0] == "numpy" else None
+
+
+def reason_of(error):
+    """What was wrong, without PyTorch's advice around it."""
+    text = str(error).split("WeightsUnpickler error: ")[-1].strip() or repr(error)
+    return re.split(r"\.?\s+(?:Please use|Check the doc|In PyTorch|Do it only)|\n", text)[0]
 
 
 def load(path, trust):
@@ -47,15 +107,23 @@ def load(path, trust):
     options = {"map_location": "cpu"}
     if version >= (1, 13):
         options["weights_only"] = not trust
-    try:
-        return torch.load(path, **options)
-    except OSError as error:
-        fail(f"cannot open {path}: {error.strerror}")
-    except Exception as error:  # whatever a damaged or hostile pickle may raise
-        reason = (str(error).strip().splitlines() or [repr(error)])[-1]
-        reason = reason.split("WeightsUnpickler error: ")[-1]
-        hint = "" if trust else " (--trust lets the file run code, which may get it loaded)"
-        fail(f"cannot load {path}: {reason}{hint}")
+    if trust:
+        options["pickle_module"] = types.SimpleNamespace(__name__="pickle", Unpickler=Trusting,
+                                                         load=pickle.load)
+    known = set()
+    while True:
+        try:
+            return torch.load(path, **options)
+        except OSError as error:
+            fail(f"cannot open {path}: {error.strerror}")
+        except Exception as error:  # whatever a damaged or hostile pickle may raise
+            refused = refused_class(error)
+            if not trust and refused and refused not in known:
+                known.add(refused)
+                torch.serialization.add_safe_globals([stand_in(*refused)])
+                continue
+            hint = "" if trust else " (--trust lets the file run code, which may get it loaded)"
+            fail(f"cannot load {path}: {reason_of(error)}{hint}")
 
 
 def load_directory(directory, trust):
@@ -71,25 +139,106 @@ def load_directory(directory, trust):
     return tensors
 
 
-def plain_name(name):
-    """Without what torch.compile, data parallelism and Hugging Face put in front, in any order."""
-    return PREFIXES.sub("", name)
+# What is in it ============================================================================
+
+def module_tensors(module, prefix=""):
+    """The tensors of a module that was pickled whole, by the fields that PyTorch's modules have."""
+    tensors = {}
+    for field in ("_parameters", "_buffers"):
+        tensors.update({prefix + name: value for name, value in module.get(field, {}).items()
+                        if isinstance(value, torch.Tensor)})
+    for name, inner in module.get("_modules", {}).items():
+        if isinstance(inner, torch.nn.Module):
+            inner = vars(inner)
+        if isinstance(inner, dict):
+            tensors.update(module_tensors(inner, f"{prefix}{name}."))
+    return tensors
 
 
-def plain_tensors(tensors):
-    if not isinstance(tensors, dict):
-        fail(f"expected a dictionary of tensors, found {type(tensors).__name__}")
-    plain = {}
+def find_tensors(value, depth=3):
+    """The tensors of the model, wherever they are in a training state; or None."""
+    if isinstance(value, torch.nn.Module):
+        return value.state_dict()
+    if not isinstance(value, dict) or depth == 0:
+        return None
+    if "_modules" in value:
+        return module_tensors(value)
+    if any(isinstance(v, torch.Tensor) for v in value.values()):
+        return value
+    for key in STATES:
+        tensors = find_tensors(value.get(key), depth - 1)
+        if tensors:
+            return tensors
+    others = [key for key, inner in value.items() if "optim" not in str(key) and find_tensors(inner, depth - 1)]
+    if len(others) > 1:
+        fail("there are tensors under " + ", ".join(repr(key) for key in others) + "; save the one that "
+             "holds the model by itself: torch.save(torch.load(INPUT)[KEY], \"model.pt\")")
+    return find_tensors(value[others[0]], depth - 1) if others else None
+
+
+def fields_of(value):
+    """The fields of a configuration: of a dictionary, or of an object."""
+    return value if isinstance(value, dict) else getattr(value, "__dict__", {})
+
+
+def find_config(value, depth=3):
+    """The fields of the configuration that was saved with the tensors; or None."""
+    fields = fields_of(value)
+    if any(name in fields for name in HEADS):
+        return fields
+    for key in CONFIGS:
+        if depth > 0 and key in fields:
+            found = find_config(fields[key], depth - 1)
+            if found:
+                return found
+    return None
+
+
+def parts_of(name):
+    return [part for part in name.split(".") if part not in WRAPPERS]
+
+
+def model_prefix(names):
+    """What stands in front of the embedding's name, and so of all names of the model."""
+    found = {".".join(parts_of(name))[:-len(end)] for name in names for end in EMBEDDINGS
+             if name == end or name.endswith("." + end)}
+    if len(found) > 1:
+        fail("there are several models, with the prefixes " + ", ".join(sorted(repr(p) for p in found)) +
+             "; choose one with --prefix")
+    return found.pop().split(".")[:-1] if found else []
+
+
+def plain_name(name, prefix):
+    """Without as much of the prefix as it has: heads beside the model have only a part of it."""
+    parts, prefix = parts_of(name), list(prefix)
+    while prefix and len(parts) > 1 and parts[0] == prefix[0]:
+        del parts[0], prefix[0]
+    return PREFIXES.sub("", ".".join(parts))
+
+
+def plain_tensors(tensors, chosen):
+    if chosen:
+        tensors = {name: t for name, t in tensors.items() if ".".join(parts_of(name)).startswith(chosen)}
+    prefix = model_prefix(tensors)
+    plain, others = {}, []
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
-            fail(f"{name} is no tensor but {type(tensor).__name__}; is this a whole training state?")
-        if MASK.fullmatch(plain_name(name)):
+            others.append(name)
             continue
+        name = plain_name(name, prefix)
+        if MASK.fullmatch(name):
+            continue
+        if ".lora_" in name or ".base_layer." in name:
+            fail(f"{name} belongs to an adapter (LoRA) that is not merged; save the model after "
+                 "merge_and_unload()")
         if tensor.dtype == torch.float64:
             tensor = tensor.float()
         if tensor.dtype not in DTYPES:
             fail(f"{name} is of type {tensor.dtype}; supported are float32, float16 and bfloat16")
-        plain[plain_name(name)] = tensor
+        plain[name] = tensor
+    if others:
+        note(f"{others[0]} is no tensor but {type(tensors[others[0]]).__name__}; left out"
+             + (f", and so are {len(others) - 1} others" if len(others) > 1 else ""))
     # a tied unembedding is the same tensor under a second name
     if "lm_head.weight" in plain and "wte.weight" in plain and \
             torch.equal(plain["lm_head.weight"], plain["wte.weight"]):
@@ -97,30 +246,98 @@ def plain_tensors(tensors):
     return plain
 
 
-def from_nanogpt(checkpoint):
-    """Tensors in Hugging Face's shapes, and a config.json."""
-    args = checkpoint["model_args"]
-    tensors = plain_tensors(checkpoint["model"])
-    width = args["n_embd"]
+def fill_in(tensors):
+    """Hugging Face's shapes for names that are Hugging Face's: Conv1D [in, out], and every bias."""
+    first = tensors.get("h.0.attn.c_attn.weight")
+    if first is None:
+        return
+    width = tensors["wte.weight"].shape[1] if "wte.weight" in tensors else min(first.shape)
+    if tuple(first.shape) == (3 * width, width):
+        for name in list(tensors):
+            if LINEAR.fullmatch(name):
+                tensors[name] = tensors[name].t()
     for name in list(tensors):
-        if LINEAR.fullmatch(name):
-            tensors[name] = tensors[name].t()
-    for layer in range(args["n_layer"]):
-        for part, size in (("ln_1", width), ("ln_2", width), ("attn.c_attn", 3 * width),
-                           ("attn.c_proj", width), ("mlp.c_fc", 4 * width), ("mlp.c_proj", width)):
-            tensors.setdefault(f"h.{layer}.{part}.bias", torch.zeros(size))
-    tensors.setdefault("ln_f.bias", torch.zeros(width))
-    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
-              "activation_function": "gelu", "vocab_size": args["vocab_size"],
-              "n_positions": args["block_size"], "n_embd": width, "n_layer": args["n_layer"],
-              "n_head": args["n_head"], "layer_norm_epsilon": 1e-5,
-              "tie_word_embeddings": "lm_head.weight" not in tensors}
-    if args["vocab_size"] >= 50257:  # GPT-2's own vocabulary, perhaps padded
-        config["bos_token_id"] = config["eos_token_id"] = 50256
-    print("note: activation_function is \"gelu\" in config.json, the exact GELU of nanoGPT since 2023; "
-          "put \"gelu_new\" there if an older one trained this", file=sys.stderr)
-    return tensors, config
+        if re.fullmatch(r"(h\.\d+\..*|ln_f)\.weight", name):
+            tensors.setdefault(name[:-len("weight")] + "bias", torch.zeros(tensors[name].shape[-1]))
 
+
+def activation_of(fields, is_nanogpt):
+    named = fields.get("activation_function", fields.get("activation"))
+    if isinstance(named, str):
+        return named
+    if is_nanogpt:
+        note("activation_function is \"gelu\" in config.json, the exact GELU of nanoGPT since 2023; "
+             "put \"gelu_new\" there if an older one trained this")
+        return "gelu"
+    note("activation_function is \"gelu_new\" in config.json, GELU by tanh as in GPT-2 and "
+         "build-nanogpt; put \"gelu\" there if this was trained with the exact one")
+    return "gelu_new"
+
+
+def make_config(tensors, fields, is_nanogpt):
+    """config.json, with the sizes that the tensors have."""
+    table = next((tensors[name] for name in EMBEDDINGS if name in tensors), tensors.get("lm_head.weight"))
+    places = next((tensors[name] for name in ("wpe.weight", "pos_emb.weight", "pos_emb") if name in tensors), None)
+    if table is None or places is None:
+        fail("the tensors have none of the names that GPT-2's embeddings have: wte.weight and "
+             f"wpe.weight; the first is {next(iter(tensors), 'missing')}")
+    layers = {int(found.group(1)) for found in (re.match(r"(?:h|blocks|trf_blocks)\.(\d+)\.", n) for n in tensors)
+              if found}
+    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
+              "activation_function": activation_of(fields, is_nanogpt), "vocab_size": table.shape[0],
+              "n_positions": places.shape[-2], "n_embd": table.shape[1], "n_layer": len(layers),
+              "n_head": next(fields[name] for name in HEADS if name in fields), "layer_norm_epsilon": 1e-5,
+              "tie_word_embeddings": "lm_head.weight" not in tensors}
+    inner = tensors.get("h.0.mlp.c_fc.bias")
+    if inner is not None and inner.shape[0] != 4 * table.shape[1]:
+        config["n_inner"] = inner.shape[0]
+    if config["vocab_size"] >= 50257:  # GPT-2's own vocabulary, perhaps padded
+        config["bos_token_id"] = config["eos_token_id"] = 50256
+    return config
+
+
+# nanoGPT's characters =====================================================================
+
+class Plain(pickle.Unpickler):
+    def find_class(self, module, name):
+        raise pickle.UnpicklingError(f"it names {module}.{name}, where plain values are expected")
+
+
+def characters(directory):
+    """The vocabulary of meta.pkl: from characters to ids; or None."""
+    path = os.path.join(directory, "meta.pkl")
+    if not os.path.exists(path):
+        return None
+    try:
+        with open(path, "rb") as f:
+            ids = Plain(f).load()["stoi"]
+        if not all(isinstance(c, str) and isinstance(i, int) for c, i in ids.items()):
+            raise ValueError("stoi is not from characters to ids")
+    except Exception as error:  # as above
+        fail(f"cannot read {path}: {error}")
+    if any(len(c) != 1 for c in ids):
+        note("meta.pkl has tokens that are not single characters; the vocabulary is left out")
+        return None
+    return ids
+
+
+def copy_vocabulary(directory, output, n_vocab):
+    n = 0
+    for name in VOCABULARY:
+        source, target = os.path.join(directory, name), os.path.join(output, name)
+        if os.path.exists(source) and os.path.abspath(source) != os.path.abspath(target):
+            shutil.copyfile(source, target)
+        n += os.path.exists(source)
+    ids = None if n else characters(directory)
+    if ids:
+        with open(os.path.join(output, "vocab.json"), "w", encoding="utf-8") as f:
+            json.dump(ids, f, ensure_ascii=False, indent=0)
+            f.write("\n")
+    elif n == 0 and n_vocab < 50257:
+        note(f"no vocabulary in {directory}; for nanoGPT's characters copy data/.../meta.pkl there")
+
+
+# Output ===================================================================================
 
 def write_safetensors(path, tensors):
     header, at = {"__metadata__": {"format": "pt"}}, 0
@@ -146,6 +363,8 @@ def main():
                                      "this file for what INPUT may be.")
     parser.add_argument("input")
     parser.add_argument("output")
+    parser.add_argument("--prefix", default="", metavar="NAME",
+                        help="of several models in one file, the one whose names begin so")
     parser.add_argument("--trust", action="store_true",
                         help="let the pickle run code; only for files that you trust")
     options = parser.parse_args()
@@ -155,24 +374,29 @@ def main():
     else:
         directory = os.path.dirname(options.input) or "."
         checkpoint = load(options.input, options.trust)
-    if isinstance(checkpoint, dict) and "model" in checkpoint and "model_args" in checkpoint:
-        tensors, config = from_nanogpt(checkpoint)
-    else:
-        tensors = plain_tensors(checkpoint)
-        path = os.path.join(directory, "config.json")
-        if not os.path.exists(path):
-            fail(f"there is no config.json in {directory}")
+    found = find_tensors(checkpoint)
+    if not found:
+        keys = ", ".join(str(key) for key in checkpoint) if isinstance(checkpoint, dict) else ""
+        fail(f"no tensors in {options.input}: expected a dictionary of them, found "
+             f"{type(checkpoint).__name__}" + (f" with {keys:.200}" if keys else ""))
+    tensors, fields = plain_tensors(found, options.prefix), find_config(checkpoint)
+    path = os.path.join(directory, "config.json")
+    if fields:
+        is_nanogpt = "model_args" in fields_of(checkpoint) or "bias" in fields or "dropout" in fields
+        fill_in(tensors)
+        config = make_config(tensors, fields, is_nanogpt)
+    elif os.path.exists(path):
         with open(path, encoding="utf-8") as f:
             config = json.load(f)
+    else:
+        fail(f"no configuration in {os.path.basename(options.input)}, and no config.json in {directory}: "
+             "write one, with n_head and the other settings of GPT-2")
     os.makedirs(options.output, exist_ok=True)
     write_safetensors(os.path.join(options.output, "model.safetensors"), tensors)
     with open(os.path.join(options.output, "config.json"), "w", encoding="utf-8") as f:
         json.dump(config, f, indent=2)
         f.write("\n")
-    for name in VOCABULARY:
-        source, target = os.path.join(directory, name), os.path.join(options.output, name)
-        if os.path.exists(source) and os.path.abspath(source) != os.path.abspath(target):
-            shutil.copyfile(source, target)
+    copy_vocabulary(directory, options.output, config.get("vocab_size", 0))
 
 
 if __name__ == "__main__":

@@ -9,22 +9,6 @@
 
 #include "source.h"
 
-/* What is in front of a name and says nothing: Hugging Face's own prefix, and those of modules that
- * hold the model (data parallelism, torch.compile and others), one inside another. */
-TOOLS_FN size_t safetensors_prefix(const char *name, size_t size)
-{
-    static const char *const prefixes[] = {"transformer.", "model.", "module.", "_orig_mod."};
-    size_t at = 0, i = 0, n;
-    while (i < sizeof prefixes / sizeof prefixes[0]) {
-        n = strlen(prefixes[i++]);
-        if (size - at > n && memcmp(name + at, prefixes[i - 1], n) == 0) {
-            at += n;
-            i = 0;
-        }
-    }
-    return at;
-}
-
 /* Bytes of one element, 0 for a dtype unknown here. Only the first four can be converted. */
 TOOLS_FN unsigned safetensors_dtype(const json_value *name, source_dtype *dtype)
 {
@@ -53,7 +37,6 @@ TOOLS_FN attn_status safetensors_entry(attn_ctx *ctx, source *s, source_file *f,
 {
     const json_value *dtype = json_get(v, "dtype"), *shape = json_get(v, "shape"), *d;
     const json_value *offsets = json_get(v, "data_offsets");
-    const size_t prefix = safetensors_prefix(v->key, v->key_size);
     const uint64_t data_size = f->size - data_start;
     uint64_t begin, end, count, dims[16];
     unsigned element;
@@ -92,7 +75,7 @@ TOOLS_FN attn_status safetensors_entry(attn_ctx *ctx, source *s, source_file *f,
                          "the header gives it",
                          f->name, name, show_shape(dims_shown, (int)shape->size, dims),
                          TOOLS_LLU(end - begin));
-    t->name = arena_text(ctx, &s->memory, v->key + prefix, v->key_size - prefix);
+    t->name = arena_text(ctx, &s->memory, v->key, v->key_size);
     t->dtype_name = arena_text(ctx, &s->memory, dtype->text, dtype->size);
     t->file = f;
     t->offset = data_start + begin;

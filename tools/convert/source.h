@@ -62,7 +62,7 @@ enum {
 };
 
 typedef struct source_tensor {
-    const char *name; /* "h.0.ln_1.weight", without prefixes; ends in a zero */
+    char *name; /* "h.0.ln_1.weight"; ends in a zero */
     source_dtype dtype;
     const char *dtype_name; /* as the source spells it */
     int ndim;
@@ -73,9 +73,16 @@ typedef struct source_tensor {
 
 enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2 };
 
-/* Whose names the tensors have: Hugging Face's (nanoGPT and today's minGPT have the same), GGUF's, or
- * those of minGPT's first version. */
-typedef enum source_names { NAMES_HF, NAMES_GGUF, NAMES_MINGPT, N_SOURCE_NAMES } source_names;
+/* Whose names the tensors have: Hugging Face's (nanoGPT and today's minGPT have the same), GGUF's,
+ * those of minGPT's first version, or those of the book "Build a Large Language Model (From
+ * Scratch)". */
+typedef enum source_names {
+    NAMES_HF,
+    NAMES_GGUF,
+    NAMES_MINGPT,
+    NAMES_FROM_SCRATCH,
+    N_SOURCE_NAMES
+} source_names;
 
 typedef struct source {
     arena memory;
@@ -95,6 +102,7 @@ typedef struct source {
     source_names names;
     int linears_out_in; /* weights of linear layers are stored [out, in], else [in, out] */
     int no_biases;      /* trained without: every bias is zero, and no tensor holds it */
+    int no_qkv_biases;  /* ... those of queries, keys and values */
 
     int has_vocab;
     vocab vocabulary;
@@ -212,13 +220,42 @@ TOOLS_FN int source_ends_in(const source_tensor *t, const char *end)
 TOOLS_FN int source_is_mask(const source_tensor *t)
 {
     return source_ends_in(t, ".attn.bias") || source_ends_in(t, ".attn.masked_bias") ||
-           source_ends_in(t, ".attn.mask");
+           source_ends_in(t, ".attn.mask") || source_ends_in(t, ".att.mask");
 }
 
 TOOLS_FN const source_tensor *source_find(const source *s, const char *name)
 {
     size_t i;
     return names_find(&s->by_name, name, strlen(name), &i) ? &s->tensors[i] : NULL;
+}
+
+/* How much another name is like this one: it may have more before it, as a prefix, or share its beginning,
+ * which names the layer, and its end. */
+TOOLS_FN size_t source_likeness(const char *name, const char *other)
+{
+    const size_t n = strlen(name), m = strlen(other), most = n < m ? n : m;
+    size_t head = 0, tail = 0;
+    while (head < most && name[head] == other[head])
+        head++;
+    while (head + tail < most && name[n - 1 - tail] == other[m - 1 - tail])
+        tail++;
+    return tail == n ? 4 * n : 2 * head + tail;
+}
+
+/* The tensor whose name is most like this one, the shortest of several; NULL: there is none. */
+TOOLS_FN const source_tensor *source_nearest(const source *s, const char *name)
+{
+    const source_tensor *best = NULL;
+    size_t i, likeness, most = 0;
+    for (i = 0; i < s->n_tensors; i++) {
+        likeness = source_likeness(name, s->tensors[i].name);
+        if (!best || likeness > most ||
+            (likeness == most && strlen(s->tensors[i].name) < strlen(best->name))) {
+            best = &s->tensors[i];
+            most = likeness;
+        }
+    }
+    return best;
 }
 
 /* Bytes of `count` elements, which are whole blocks. */
