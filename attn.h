@@ -3671,15 +3671,19 @@ ATTN__CALLER attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **work
     return ATTN_OK;
 }
 
+/* How many users there are, after one more or one less. */
+static size_t attn__users(attn_workspace *ws, int change)
+{
+    size_t n;
+    attn__hold(&ws->lock, 1);
+    n = change > 0 ? ++ws->n_users : --ws->n_users;
+    attn__hold(&ws->lock, 0);
+    return n;
+}
+
 ATTN__CALLER void attn_workspace_free(attn_workspace *workspace)
 {
-    size_t left;
-    if (!workspace)
-        return;
-    attn__hold(&workspace->lock, 1);
-    left = --workspace->n_users;
-    attn__hold(&workspace->lock, 0);
-    if (left > 0)
+    if (!workspace || attn__users(workspace, -1) > 0)
         return;
     attn__free(workspace->memory);
     attn__free(workspace);
@@ -3724,13 +3728,6 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
                           ATTN__LLU(s->capacity));
     *floats = attn__lay_out(s, NULL);
     return ATTN_OK;
-}
-
-static void attn__join(attn_workspace *ws)
-{
-    attn__hold(&ws->lock, 1);
-    ws->n_users++;
-    attn__hold(&ws->lock, 0);
 }
 
 /* Can these two work together? */
@@ -3780,7 +3777,7 @@ ATTN__CALLER attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     if (plan.workspace)
         ATTN__TRY(attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch));
     if (plan.workspace)
-        attn__join(plan.workspace);
+        attn__users(plan.workspace, 1);
     else if ((status = attn_workspace_new(ctx, &plan.workspace, model, &own)) != ATTN_OK)
         return status;
     s = ATTN__NEW(ctx, attn_session, 1, "a session");
@@ -3843,7 +3840,7 @@ ATTN__CALLER attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
     ATTN__TRY(attn__claim_all(ctx, workspace, session));
     for (w = session->watchers; w; w = w->next)
         attn__release(session->workspace, w);
-    attn__join(workspace);
+    attn__users(workspace, 1);
     attn_workspace_free(session->workspace);
     session->workspace = workspace;
     return ATTN_OK;
@@ -5705,13 +5702,6 @@ static attn__axes attn__value_axes(const attn_session *s, const attn_edit *e, in
     return attn__axes_of(e->value, point, n_heads == 1);
 }
 
-/* "3", or `word` for 0, in messages. */
-static const char *attn__number_or(char text[24], size_t n, const char *word)
-{
-    snprintf(text, 24, "%llu", ATTN__LLU(n));
-    return n ? text : word;
-}
-
 /* Checks the heads and the shape of the value of an edit against one activation. `asked` is the
  * number of positions that the caller gave. */
 static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const attn_edit *e,
@@ -5721,13 +5711,12 @@ static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const 
     const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
     size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
     const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
-    char number[24];
     attn__axes v;
     if (e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %s heads from %llu on; %s has %llu",
-                          attn__number_or(number, e->n_heads, "all"), ATTN__LLU(e->head), name.text,
-                          ATTN__LLU(has_heads ? n_heads : 0));
+                          "attn_hook_edit: %s%.0llu heads from %llu on; %s has %llu", /* no 0 */
+                          e->n_heads ? "" : "all", ATTN__LLU(e->n_heads), ATTN__LLU(e->head),
+                          name.text, ATTN__LLU(has_heads ? n_heads : 0));
     if (e->kind == ATTN_EDIT_ZERO)
         return ATTN_OK;
     if (over_keys && e->kind == ATTN_EDIT_MEAN)
@@ -5739,13 +5728,13 @@ static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const 
         (over_keys ? v.n[2] == 0 || v.n[2] > s->capacity : v.n[2] != 1 && v.n[2] != width) ||
         (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
         (v.n[0] != 1 && v.n[0] != e->n_positions && e->kind != ATTN_EDIT_MEAN))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_hook_edit: the value for %s has shape %s; expected %s positions%s"
-                          ", %llu heads, %s%llu numbers, or 1 of each; leading ones may be missing",
-                          name.text, attn__show(attn__shape_of(&e->value)).text,
-                          attn__number_or(number, e->kind == ATTN_EDIT_MEAN ? 0 : asked, "any"),
-                          over_keys ? " (after the heads)" : "", ATTN__LLU(heads),
-                          over_keys ? "up to " : "", ATTN__LLU(over_keys ? s->capacity : width));
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_hook_edit: the value for %s has shape %s; expected %s%.0llu positions%s"
+            ", %llu heads, %s%llu numbers, or 1 of each; leading ones may be missing",
+            name.text, attn__show(attn__shape_of(&e->value)).text, asked ? "" : "any",
+            ATTN__LLU(asked), over_keys ? " (after the heads)" : "", ATTN__LLU(heads),
+            over_keys ? "up to " : "", ATTN__LLU(over_keys ? s->capacity : width));
     return ATTN_OK;
 }
 
@@ -5781,15 +5770,15 @@ static attn_status attn__edit_positions(attn_ctx *ctx, const attn_session *s, at
 {
     const int has_rows = e->kind == ATTN_EDIT_SET || e->kind == ATTN_EDIT_ADD;
     const size_t room = e->position < s->capacity ? s->capacity - e->position : 0;
-    char number[24];
     if (e->n_positions == 0 && has_rows && attn__value_axes(s, e, point).n[0] > 1)
         e->n_positions = attn__value_axes(s, e, point).n[0];
     if (room == 0 || e->n_positions > room)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %s positions from %llu on; the session has room for "
-                          "%llu",
-                          attn__number_or(number, e->n_positions, "all"), ATTN__LLU(e->position),
-                          ATTN__LLU(s->capacity));
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_hook_edit: %s%.0llu positions from %llu on; the session has room for "
+            "%llu",
+            e->n_positions ? "" : "all", ATTN__LLU(e->n_positions), ATTN__LLU(e->position),
+            ATTN__LLU(s->capacity));
     if (e->n_positions == 0)
         e->n_positions = room;
     return ATTN_OK;
@@ -9489,9 +9478,8 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
                  {"d_model", c->d_model, 1u << 24}, {"n_head", c->n_head, 1u << 24},
                  {"n_layer", c->n_layer, 1u << 16}, {"d_mlp", c->d_mlp, 1u << 24}};
     static const char *const known[] = {"bit 0", "bits 0 to 2", "bits 0 to 3"};
-    const uint32_t version = attn__u32(h + 8), most_flags = version == 1   ? 1
-                                                            : version == 2 ? 7
-                                                                           : 15;
+    static const uint32_t most_flags[] = {1, 7, 15}; /* of each version */
+    const uint32_t version = attn__u32(h + 8);
     const uint32_t n_more = version > 2 ? attn__u32(h + 120) : 0;
     char number[32];
     size_t i;
@@ -9508,7 +9496,7 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
     if (attn__u32(h + 12) != ATTN__HEADER)
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the header is said to have %lu bytes, not 256",
                           path, (unsigned long)attn__u32(h + 12));
-    if (attn__u32(h + 52) > most_flags)
+    if (attn__u32(h + 52) > most_flags[version - 1])
         return attn__fail(ctx, ATTN_E_VERSION,
                           "%s: flags %lx; of version %lu, this library knows %s only. Use a newer "
                           "attn.h",
@@ -9529,18 +9517,13 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
                           "%s: the ids that begin and end a text are %ld and %ld; expected ids "
                           "below n_vocab, %lu, or -1 for none",
                           path, (long)c->bos, (long)c->eos, (unsigned long)c->n_vocab);
-    if (n_more > (c->eos < 0 ? 0 : ATTN__MORE_EOS))
+    for (i = 0; i < n_more && i < ATTN__MORE_EOS && attn__u32(h + 124 + 4 * i) < c->n_vocab;)
+        i++;
+    if (i < n_more || (n_more > 0 && c->eos < 0))
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: %lu further ids end a text; expected at most 31, and none without "
-                          "a first",
-                          path, (unsigned long)n_more);
-    for (i = 0; i < n_more; i++)
-        if (attn__u32(h + 124 + 4 * i) >= c->n_vocab)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "%s: further id %llu that ends a text is %ld; expected one below "
-                              "n_vocab, %lu",
-                              path, ATTN__LLU(i), (long)(int32_t)attn__u32(h + 124 + 4 * i),
-                              (unsigned long)c->n_vocab);
+                          "%s: %lu further ids end a text, and number %llu is not right; expected "
+                          "at most 31, each below n_vocab, %lu, and none without a first (eos)",
+                          path, (unsigned long)n_more, ATTN__LLU(i), (unsigned long)c->n_vocab);
     return ATTN_OK;
 }
 
@@ -10016,23 +9999,23 @@ static int attn__find_source(const attn_model *m, const char *name, attn__source
 static void attn__nearest_tensor(const attn_model *m, const char *name, char nearest[64])
 {
     static const char *const parts[] = {"QKV", "Q", "K", "V"};
-    double best = 0.5, likeness;
+    double best = 0.5;
     char known[64];
-    size_t i, part;
+    size_t i;
     nearest[0] = 0;
-    for (i = 0; i < m->n_weights + 2; i++)
-        for (part = 0; part < 4; part++) {
-            snprintf(known, sizeof known, "%s",
-                     i < m->n_weights    ? m->weights[i].info.name
-                     : i == m->n_weights ? "unembed.W_U"
-                                         : "unembed.b_U");
-            if (attn__ends_with(known, "_QKV"))
-                snprintf(known + strlen(known) - 3, 4, "%s", parts[part]);
-            likeness = attn__likeness(name, known);
-            if (likeness > best)
-                memcpy(nearest, known, sizeof known);
-            best = likeness > best ? likeness : best;
+    for (i = 0; i < 4 * (m->n_weights + 2); i++) {
+        const size_t w = i / 4;
+        snprintf(known, sizeof known, "%s",
+                 w < m->n_weights    ? m->weights[w].info.name
+                 : w == m->n_weights ? "unembed.W_U"
+                                     : "unembed.b_U");
+        if (attn__ends_with(known, "_QKV"))
+            snprintf(known + strlen(known) - 3, 4, "%s", parts[i % 4]);
+        if (attn__likeness(name, known) > best) {
+            memcpy(nearest, known, sizeof known);
+            best = attn__likeness(name, known);
         }
+    }
 }
 
 static void attn__fetch(const attn__source *s, float *to, size_t count)
@@ -13160,12 +13143,11 @@ static int attn__is_forked, attn__has_threads;
 
 static void attn__before_fork(void)
 {
-    attn__has_threads = 1;
 #if defined(__linux__)
-    {
-        struct stat tasks; /* a directory has a link for each one in it, and 2 */
-        attn__has_threads = stat("/proc/self/task", &tasks) != 0 || tasks.st_nlink != 3;
-    }
+    struct stat tasks; /* a directory has a link for each one in it, and 2 */
+    attn__has_threads = stat("/proc/self/task", &tasks) != 0 || tasks.st_nlink != 3;
+#else
+    attn__has_threads = 1;
 #endif
 }
 
@@ -14806,36 +14788,33 @@ ATTN__CALLER attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const
     return status;
 }
 
-/* Of tokens, less those of others, if there are any. */
-typedef struct attn__biases {
-    const float *b_u;
-    const int32_t *tokens, *against;
-} attn__biases;
-
-static void attn__row_bias(float *out, const float *x, size_t n, const attn__row_args *args)
+/* What is in a token's logit whatever the stream. */
+static double attn__logit_bias(const attn_model *m, int32_t token)
 {
-    const attn__biases *b = (const attn__biases *)args->more;
-    attn__row_dot(out, x, n, args);
-    if (b->b_u)
-        *out += b->b_u[b->tokens[args->row]] - (b->against ? b->b_u[b->against[args->row]] : 0);
+    double sum = m->b_u ? (double)m->b_u[token] : 0;
+    size_t k;
+    for (k = 0; k < m->w_u.n_in; k++)
+        sum = fma((double)m->ln_f_b[k], (double)attn__panels_get(&m->w_u, k, (size_t)token), sum);
+    return sum;
 }
 
 ATTN__CALLER attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
                                                const attn_model *model, const int32_t *tokens,
                                                const int32_t *against, size_t n)
 {
-    attn__row_args args = attn__args(0);
-    attn__biases biases = {NULL, tokens, against};
-    attn_tensor directions = ATTN_ZERO;
-    attn_status status;
-    ATTN__TRY(attn_logit_directions(ctx, &directions, model, tokens, against, n));
-    biases.b_u = model->b_u;
-    args.more = &biases;
-    args.w = model->ln_f_b;
-    status = attn__each_row(ctx, "attn_bias_logit_attrs", out, directions, ATTN__A_NUMBER,
-                            attn__row_bias, args);
-    attn_tensor_free(ctx, &directions);
-    return status;
+    static const char op[] = "attn_bias_logit_attrs";
+    attn__result result;
+    size_t i;
+    ATTN__TRY(attn__need_layer(ctx, op, model, 0));
+    ATTN__TRY(attn__need_tokens(ctx, op, model, tokens, n));
+    if (against)
+        ATTN__TRY(attn__need_tokens(ctx, op, model, against, n));
+    ATTN__TRY(attn__begin(ctx, op, out, attn_shape1(n), &result));
+    for (i = 0; i < n; i++)
+        ((float *)result.dense.data)[i] =
+            (float)(attn__logit_bias(model, tokens[i]) -
+                    (against ? attn__logit_bias(model, against[i]) : 0));
+    return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
 /* ---- the logit lens ---- */
@@ -15522,8 +15501,8 @@ static void attn__fold_ln(const attn__panels *w, const float *b, const float *ln
 /* b_O + b_V · W_O */
 static void attn__fold_values(const attn__layer *l)
 {
-    float *const b_v = attn__rows_of(l->b_qkv) + 2 * l->w_o.n_in, *const b_o =
-                                                                      attn__rows_of(l->b_o);
+    float *const b_v = attn__rows_of(l->b_qkv) + 2 * l->w_o.n_in;
+    float *const b_o = attn__rows_of(l->b_o);
     size_t k, n;
     for (n = 0; n < l->w_o.n_out; n++) {
         double bias = (double)b_o[n];

@@ -1129,7 +1129,8 @@ TEST(more_eos)
     CHECK(attn_is_eos(NULL, 7) == 0);
     put_u32(m.data + N_MORE, 32);
     seal(&m);
-    REFUSED(ATTN_E_FORMAT, "32 further ids end a text; expected at most 31", m);
+    REFUSED(ATTN_E_FORMAT,
+            "32 further ids end a text, and number 31 is not right; expected at most 31", m);
     put_u32(m.data + N_MORE, 31);
     put_u32(m.data + EOS, 0xFFFFFFFF);
     seal(&m);
@@ -1137,7 +1138,7 @@ TEST(more_eos)
     put_u32(m.data + EOS, 7);
     put_u32(m.data + MORE + 4 * 2, V);
     seal(&m);
-    REFUSED(ATTN_E_FORMAT, "further id 2 that ends a text is 270; expected one below", m);
+    REFUSED(ATTN_E_FORMAT, "31 further ids end a text, and number 2 is not right", m);
     put_u32(m.data + MORE + 4 * 2, 5);
     put_u32(m.data + 8, 2);
     seal(&m);

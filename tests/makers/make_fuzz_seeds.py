@@ -52,6 +52,26 @@ def header(n_vocab, untied=False, dtype="F32"):
     return entries, at
 
 
+def version_3(file):
+    """The same model with a b_U and three tokens that end a text; its checksums are left to the target."""
+    n_vocab, n_tensors = struct.unpack_from("<I", file, 24)[0], struct.unpack_from("<I", file, 64)[0]
+    end = 256 + 128 * n_tensors
+    file = bytearray(file[:end] + bytes(128) + file[end:])
+    for at in [96] + [256 + 128 * i + 96 for i in range(n_tensors)]:  # where sections begin: after one entry more
+        begin = struct.unpack_from("<Q", file, at)[0]
+        struct.pack_into("<Q", file, at, begin + 128 if begin else 0)
+    file += bytes(-len(file) % 64)
+    struct.pack_into("<64s3I4xQQQQ", file, end, b"unembed.b_U", 0, 0, 1, n_vocab, 1, len(file), 4 * n_vocab)
+    file += struct.pack(f"<{n_vocab}f", *range(n_vocab))
+    struct.pack_into("<I", file, 8, 3)
+    struct.pack_into("<I", file, 52, file[52] | 8)
+    struct.pack_into("<I", file, 60, 1)
+    struct.pack_into("<I", file, 64, n_tensors + 1)
+    struct.pack_into("<Q", file, 80, 128 * (n_tensors + 1))
+    struct.pack_into("<3I", file, 120, 2, 0, n_vocab - 1)
+    return bytes(file)
+
+
 def shards(n_vocab):
     """Two headers, each for a kilobyte of weights (a mask takes the rest), and the index of both."""
     entries, _ = header(n_vocab)
@@ -174,7 +194,10 @@ def main():
                                stderr=subprocess.DEVNULL)
                 if n_vocab == 5 or dtype == "f32":
                     with open(out, "rb") as file:
-                        put("attn", f"{dtype}-{n_vocab}{'-untied' * untied}", file.read())
+                        made = file.read()
+                    put("attn", f"{dtype}-{n_vocab}{'-untied' * untied}", made)
+                    if dtype == "f32":
+                        put("attn", f"version-3-{n_vocab}{'-untied' * untied}", version_3(made))
     for number, (n_vocab, dtype, untied) in enumerate([(5, "F32", False), (5, "F16", True),
                                                        (258, "BF16", False)]):
         entries, size = header(n_vocab, untied, dtype)
