@@ -101,37 +101,33 @@
 #undef fclose
 #undef fread
 #undef fwrite
-#define malloc(size)        (malloc)(size)
-#define calloc(n, size)     (calloc)(n, size)
-#define realloc(p, size)    (realloc)(p, size)
-#define free(p)             (free)(p)
-#define exit(code)          BROKEN
-#define abort()             BROKEN
-#define read(f, p, n)       (read)(f, p, n)
-#define write(f, p, n)      (write)(f, p, n)
-#define close(f)            (close)(f)
-#define truncate(path, n)   (truncate)(path, n)
-#define remove(path)        (remove)(path)
-#define rename(from, to)    (rename)(from, to)
-#define fopen(path, how)    (fopen)(path, how)
-#define fclose(f)           (fclose)(f)
-#define fread(p, s, n, f)   (fread)(p, s, n, f)
-#define fwrite(p, s, n, f)  (fwrite)(p, s, n, f)
-#define index(text, c)      (index)(text, c)
-#define send(f, p, n, how)  BROKEN
-#define select(a, b, c)     BROKEN
-#define accept(f, p, n)     BROKEN
-#define time(t)             BROKEN
-#define log(x)              (log)(x)
-#define exp(x)              (exp)(x)
-#define tanh(x)             (tanh)(x)
-#define sqrt(x)             (sqrt)(x)
-#define pow(x, y)           (pow)(x, y)
-#define round(x)            (round)(x)
-#define floor(x)            (floor)(x)
-#define ceil(x)             (ceil)(x)
-#define frexp(x, e)         (frexp)(x, e)
-#define signal(number, how) BROKEN
+#define malloc(size)       (malloc)(size)
+#define calloc(n, size)    (calloc)(n, size)
+#define realloc(p, size)   (realloc)(p, size)
+#define free(p)            (free)(p)
+#define exit(code)         BROKEN
+#define abort()            BROKEN
+#define read(f, p, n)      (read)(f, p, n)
+#define write(f, p, n)     (write)(f, p, n)
+#define close(f)           (close)(f)
+#define truncate(path, n)  (truncate)(path, n)
+#define remove(path)       (remove)(path)
+#define rename(from, to)   (rename)(from, to)
+#define fopen(path, how)   (fopen)(path, how)
+#define fclose(f)          (fclose)(f)
+#define fread(p, s, n, f)  (fread)(p, s, n, f)
+#define fwrite(p, s, n, f) (fwrite)(p, s, n, f)
+#define index(text, c)     (index)(text, c)
+#define time(t)            (time)(t)
+#define log(x)             (log)(x)
+#define exp(x)             (exp)(x)
+#define tanh(x)            (tanh)(x)
+#define sqrt(x)            (sqrt)(x)
+#define pow(x, y)          (pow)(x, y)
+#define round(x)           (round)(x)
+#define floor(x)           (floor)(x)
+#define ceil(x)            (ceil)(x)
+#define frexp(x, e)        (frexp)(x, e)
 #endif
 
 #ifndef ATTN_STATIC
