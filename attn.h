@@ -4693,6 +4693,7 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
     const attn_config *c = &session->model->config;
     const size_t at = attn__round_up(size, 16);
     attn__watcher *w, **last = &session->watchers;
+    attn_status status;
     size_t i;
     ATTN__TRY(attn__check_idle(ctx, what, session));
     w = (attn__watcher *)attn__alloc(ctx, at + (1 + c->n_layer) * sizeof *w->points, "a hook");
@@ -4706,9 +4707,9 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
     w->kind = kind;
     w->session = session;
     w->id = ++session->n_watchers;
-    if (attn__claim(ctx, session->workspace, w) != ATTN_OK) {
+    if ((status = attn__claim(ctx, session->workspace, w)) != ATTN_OK) {
         attn__free(w);
-        return ctx->status;
+        return status;
     }
     while (*last) /* watchers see an activation in the order in which they were made */
         last = &(*last)->next;
@@ -9517,7 +9518,7 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
                           "%s: the ids that begin and end a text are %ld and %ld; expected ids "
                           "below n_vocab, %lu, or -1 for none",
                           path, (long)c->bos, (long)c->eos, (unsigned long)c->n_vocab);
-    for (i = 0; i < n_more && i < ATTN__MORE_EOS && attn__u32(h + 124 + 4 * i) < c->n_vocab;)
+    for (i = 0; i < n_more && i < ATTN__MORE_EOS && attn__u32(h + 124 + 4 * (size_t)i) < c->n_vocab;)
         i++;
     if (i < n_more || (n_more > 0 && c->eos < 0))
         return attn__fail(ctx, ATTN_E_FORMAT,
@@ -9582,7 +9583,7 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     c->n_more_eos = attn__u32(h + 8) > 2 ? attn__u32(h + 120) : 0;
     c->more_eos = c->n_more_eos ? m->more_eos : NULL;
     for (i = 0; i < c->n_more_eos; i++)
-        m->more_eos[i] = (int32_t)attn__u32(h + 124 + 4 * i);
+        m->more_eos[i] = (int32_t)attn__u32(h + 124 + 4 * (size_t)i);
     return ATTN_OK;
 }
 
@@ -12986,7 +12987,7 @@ static size_t attn__query_block(size_t first, size_t left)
 
 /* Takes a lock (held 1) or gives it back (0). It guards a few numbers, and makes no promise on a
  * compiler that has neither of these functions. */
-static void attn__hold(int *lock, int held)
+static void attn__hold(int *lock, int held) /* NOLINT(readability-non-const-parameter) */
 {
 #if defined(__GNUC__)
     while (__atomic_exchange_n(lock, held, __ATOMIC_ACQ_REL) && held)
@@ -14992,7 +14993,7 @@ static void attn__put_config(unsigned char *h, const attn_config *c)
     attn__put_u64(h + 80, (uint64_t)n_tensors * ATTN__ENTRY);
     attn__put_u32(h + 120, c->n_more_eos);
     for (i = 0; i < c->n_more_eos && i < ATTN__MORE_EOS; i++)
-        attn__put_u32(h + 124 + 4 * i, (uint32_t)c->more_eos[i]);
+        attn__put_u32(h + 124 + 4 * (size_t)i, (uint32_t)c->more_eos[i]);
 }
 
 static void attn__put_tokenizer(unsigned char *h, uint64_t offset, uint64_t size, uint64_t checksum)
