@@ -9518,7 +9518,8 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
                           "%s: the ids that begin and end a text are %ld and %ld; expected ids "
                           "below n_vocab, %lu, or -1 for none",
                           path, (long)c->bos, (long)c->eos, (unsigned long)c->n_vocab);
-    for (i = 0; i < n_more && i < ATTN__MORE_EOS && attn__u32(h + 124 + 4 * (size_t)i) < c->n_vocab;)
+    for (i = 0;
+         i < n_more && i < ATTN__MORE_EOS && attn__u32(h + 124 + 4 * (size_t)i) < c->n_vocab;)
         i++;
     if (i < n_more || (n_more > 0 && c->eos < 0))
         return attn__fail(ctx, ATTN_E_FORMAT,
