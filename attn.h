@@ -510,8 +510,8 @@ ATTN_API int attn_version(void);
 ATTN_API const char *attn_status_name(attn_status status);
 
 /* Name of the kernels that this context uses: "amx", "avx512 vnni", "avx512", "avx2 vnni", "avx2",
- * "neon i8mm", "neon dotprod", "neon", "portable". Where they round otherwise than the manual says,
- * an explanation follows: "sse2 (no fused multiply-add)", "avx2 (inexact: built with unsafe math)",
+ * "neon i8mm", "neon dotprod", "neon", "wasm simd", "portable". Where they round otherwise than the
+ * manual says, an explanation follows: "sse2 (no fused multiply-add)", "avx2 (inexact: built with unsafe math)",
  * "avx2 (inexact: denormals are flushed)", which the calling thread may have asked for. NULL if
  * this build or processor does not have what ctx->isa asks for. Only gcc and clang compile kernels
  * for other processors than their flags name. MSVC on x86 always gives the SSE2 kernels, which are

@@ -78,7 +78,7 @@ class Machine {
   fail() { return new Error(this.text(this.call.glue_message())); }
   /** Address of n bytes; free them. @param {number} n */
   alloc(n) {
-    const at = this.call.glue_alloc(Math.max(n, 1)) >>> 0;
+    const at = n < 2 ** 31 ? this.call.glue_alloc(Math.max(n, 1)) >>> 0 : 0; // the module has at most 2 GB
     if (!at) throw new Error(`there is no memory for ${n} more bytes`);
     return at;
   }

@@ -12,19 +12,21 @@ export const visible = (text) => text.replace(/\n/g, "⏎").replace(/^ /, "·") 
 /** @param {string} colour "#rrggbb" @returns {number[]} */
 export const rgbOf = (colour) => [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
 
-/** Paints rows [first, rows.length) of a pattern, a pixel a weight. rows[q] has q + 1 weights.
- * @param {HTMLCanvasElement} canvas @param {Float32Array[]} rows @param {number} first @param {number[]} rgb */
-export function paintRows(canvas, rows, first, rgb) {
-  const side = Math.min(256, Math.max(16, 2 ** Math.ceil(Math.log2(rows.length || 1))));
+/** Paints rows [first, n) of a pattern, a pixel a weight. rowOf(q) has q + 1 weights.
+ * @param {HTMLCanvasElement} canvas @param {(q: number) => Float32Array} rowOf
+ * @param {number} first @param {number} n @param {number[]} rgb */
+export function paintRows(canvas, rowOf, first, n, rgb) {
+  const side = Math.min(256, Math.max(16, 2 ** Math.ceil(Math.log2(n || 1))));
   if (canvas.width !== side) canvas.width = canvas.height = side, (first = 0);
-  if (rows.length <= first) return;
-  const context = canvas.getContext("2d"), image = context.createImageData(side, rows.length - first);
-  for (let q = first; q < rows.length; q++) {
+  if (n <= first) return;
+  const context = canvas.getContext("2d"), image = context.createImageData(side, n - first);
+  for (let q = first; q < n; q++) {
+    const row = rowOf(q);
     for (let k = 0, at = (q - first) * side * 4; k <= q; k++, at += 4) {
       image.data[at] = rgb[0];
       image.data[at + 1] = rgb[1];
       image.data[at + 2] = rgb[2];
-      image.data[at + 3] = 10 + 245 * strength(rows[q][k]);
+      image.data[at + 3] = 10 + 245 * strength(row[k]);
     }
   }
   context.putImageData(image, 0, first);

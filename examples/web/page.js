@@ -66,6 +66,8 @@ async function open(source, name) {
   const answer = await ask("open", { ...(Array.isArray(source) ? { files: source } : { source }), modules, onProgress: (done) => ($("status").textContent = `Loading ${name}: ${percent(done)}`) });
   config = answer.config;
   words = answer.words;
+  tokens = [];
+  logits = plain = parts = chosen = cell = null;
   if (!state.changes.every((c) => c.layer < config.nLayer && (c.head ?? 0) < config.nHead)) state.changes = [], past = [], future = [];
   head = [Math.min(head[0], config.nLayer - 1), Math.min(head[1], config.nHead - 1)];
   $("status").textContent = `${config.nLayer} layers of ${config.nHead} heads.`;
@@ -101,9 +103,9 @@ async function afterwards() {
   const at = chosen === null || chosen === 0 ? tokens.length - 1 : chosen - 1;
   const token = chosen === null || chosen === 0 ? likeliest(logits) : tokens[chosen].id;
   parts = await ask("explain", { position: at, token });
-  if (!tokens.some((t) => t.lens)) {
+  if (!tokens.at(-1).lens) {
     const { columns } = await ask("lens");
-    for (const i in columns) if (tokens[i]) tokens[i].lens = columns[i];
+    tokens.forEach((t, i) => (t.lens = columns[i]));
   }
   draw();
 }
@@ -148,7 +150,7 @@ function setBusy(busy) {
 
 // ---- drawing ----
 
-let isDue = false;
+let isDue = false, lensDrawn = 0; // a table is laid out anew for each column, so the lens follows a little later
 function draw(isGrowing = false) {
   isAllDue ||= !isGrowing;
   if (isDue) return;
@@ -160,14 +162,14 @@ function draw(isGrowing = false) {
     drawText(all);
     drawNext();
     drawHeads(all);
-    drawLarge();
-    drawLens(all);
+    drawLarge(all);
+    if (all || performance.now() > lensDrawn + 100) drawLens(all), (lensDrawn = performance.now());
     if (all) drawParts(), drawChanges();
   });
 }
 
 function drawText(all) {
-  const box = $("text"), atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+  const box = $("text");
   while (box.children.length > tokens.length) box.lastChild.remove();
   for (let i = all ? 0 : box.children.length; i < tokens.length; i++) {
     const { text, probability, alternatives } = tokens[i];
@@ -184,7 +186,7 @@ function drawText(all) {
     element.title = probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`;
     element.tabIndex = i === (chosen ?? 0) ? 0 : -1;
   }
-  if (atEnd && isBusy) box.scrollTop = box.scrollHeight;
+  if (isBusy && tokens.length % 8 === 0) box.scrollTop = 1e6;
   drawChoice();
 }
 
@@ -246,9 +248,15 @@ function drawNext() {
   $("next-note").textContent = (state.temperature ? "Drawn from these." : "Temperature 0: the first of these is taken.") + (before ? " A line marks where a bar ended without the changes." : "");
 }
 
+let scheme = null; // asking for a style makes the browser lay out the page, so the answer is kept
 function colours() {
-  const accent = getComputedStyle(document.documentElement).getPropertyValue("--accent").trim();
-  return { rgb: rgbOf(accent) };
+  if (scheme) return scheme;
+  const style = getComputedStyle(document.documentElement);
+  return (scheme = { rgb: rgbOf(style.getPropertyValue("--accent").trim()), ink: style.getPropertyValue("--ink").trim(), room: $("large").parentElement.clientWidth });
+}
+function forgetColours() {
+  scheme = null;
+  draw();
 }
 
 function makeHeads() {
@@ -264,11 +272,12 @@ function makeHeads() {
   }));
 }
 
-/** The rows of a head's pattern: one for each token, over those up to it. */
-function rowsOfHead(layer, h) {
+/** A row of a head's pattern: the weights of a token over those up to it. */
+const rowOfHead = (layer, h) => (q) => {
   const n = layer * config.nHead + h;
-  return tokens.map((t, q) => t.attention.subarray(n * (q + 1), (n + 1) * (q + 1)));
-}
+  return tokens[q].attention.subarray(n * (q + 1), (n + 1) * (q + 1));
+};
+const rowsOfHead = (layer, h) => tokens.map((_, q) => rowOfHead(layer, h)(q));
 
 function drawHeads(all) {
   if (!config) return;
@@ -278,7 +287,7 @@ function drawHeads(all) {
     const canvas = button.firstChild;
     if (all && !tokens.length) canvas.width = canvas.height = 16;
     if (all && tokens.length) canvas.width = canvas.width;
-    if (all || tokens.length > first) paintRows(canvas, rowsOfHead(layer, h), first, rgb);
+    if (all || tokens.length > first) paintRows(canvas, rowOfHead(layer, h), first, tokens.length, rgb);
     canvas.style.width = canvas.style.height = `${(100 * canvas.width) / Math.max(1, tokens.length)}%`; // what is painted fills the button
     if (!all) continue;
     const change = state.changes.find((c) => c.layer === layer && c.head === h);
@@ -292,26 +301,28 @@ function drawHeads(all) {
 }
 
 const small = document.createElement("canvas"); // a pixel a weight
-function drawLarge() {
-  const canvas = $("large"), n = tokens.length, { rgb } = colours();
+function drawLarge(all = true) {
+  const canvas = $("large"), n = tokens.length, { rgb, ink, room } = colours();
   $("large-title").textContent = nameOfHead(...head);
   const change = state.changes.find((c) => c.layer === head[0] && c.head === head[1]);
   $("scale").value = change?.kind === "scale" ? change.factor : change?.kind === "zero" ? 0 : 1;
   document.querySelector('output[for="scale"]').textContent = `× ${(+$("scale").value).toFixed(1)}`;
   if (!config || !n) return (canvas.width = canvas.height = 1);
-  const ratio = Math.min(2, devicePixelRatio || 1), width = Math.max(240, Math.min(640, canvas.parentElement.clientWidth)), label = 84;
+  const ratio = Math.min(2, devicePixelRatio || 1), width = Math.max(240, Math.min(640, room)), label = 84;
   const count = Math.min(n, Math.floor((width - label) / 10)), first = n - count; // as many as have room for their labels
   const size = Math.min(28, (width - label) / count);
   canvas.width = width * ratio;
   canvas.height = (label + size * count) * ratio;
-  const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
+  const pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
   pen.font = `${Math.max(9, Math.min(13, size))}px system-ui, sans-serif`;
-  small.width = small.width; // clears it
-  paintRows(small, rowsOfHead(...head), 0, rgb);
+  if (all || String(head) !== small.of) small.width = small.width, (small.painted = 0); // clears it
+  paintRows(small, rowOfHead(...head), small.painted, n, rgb);
+  small.of = String(head);
+  small.painted = n;
   pen.imageSmoothingEnabled = false;
   pen.drawImage(small, first, first, count, count, label, label, count * size, count * size);
-  pen.fillStyle = style.getPropertyValue("--ink");
+  pen.fillStyle = ink;
   for (let q = 0; q < count; q++) {
     const text = visible(tokens[first + q].text).slice(0, 10);
     pen.textAlign = "right";
@@ -360,7 +371,7 @@ function drawLens(all) {
   }
   const first = table.querySelector("td button");
   if (first && !table.querySelector('td button[tabindex="0"]')) first.tabIndex = 0;
-  if (isBusy) table.parentElement.scrollLeft = table.scrollWidth;
+  if (isBusy) table.parentElement.scrollLeft = 1e6;
 }
 
 function partsTable() {
@@ -371,7 +382,7 @@ function partsTable() {
   return { columns: [...Array.from({ length: nHead }, (_, h) => `head ${h}`), "MLP", "bias"], rows, rest, most: Math.max(...parts.shares.map(Math.abs), 1e-9), sum: parts.shares.reduce((a, b) => a + b, 0) };
 }
 function numberCell(x, most) {
-  const box = make("td", { className: x < 0 ? "number negative" : "number", textContent: x.toFixed(2).replace("-", "−") });
+  const box = make("td", { className: x < 0 ? "number negative" : "number", textContent: (Math.abs(x) < 0.005 ? 0 : x).toFixed(2).replace("-", "−") });
   box.style.setProperty("--amount", (0.4 * Math.min(1, Math.abs(x) / most)).toFixed(3));
   return box;
 }
@@ -735,8 +746,8 @@ function start() {
   listenToSaving();
   listenToFiles();
   listenToTour();
-  addEventListener("resize", () => draw());
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
+  addEventListener("resize", forgetColours);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", forgetColours);
   addEventListener("hashchange", () => location.reload());
   drawChanges();
 }

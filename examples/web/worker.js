@@ -17,9 +17,8 @@ const breathe = () => new Promise((go) => {
   channel.port2.postMessage(0);
 });
 
-function nameOfToken(id) {
-  return new TextDecoder().decode(model.tokenBytes(id));
-}
+const decoder = new TextDecoder();
+const nameOfToken = (id) => decoder.decode(model.tokenBytes(id));
 
 /** A session whose activations are kept. @param {Array} changes */
 function watchedSession(changes, state) {
@@ -218,9 +217,14 @@ function lens() {
   return { columns };
 }
 
+function fromBase64(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const letters = atob(text), bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
+  return bytes;
+}
 async function inflate(text) {
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+  return new Response(new Blob([fromBase64(text)]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
 /** The files of a checkpoint as a .attn file, by attn-convert. */
@@ -235,7 +239,7 @@ let modules;
 async function open(message) {
   modules ??= message.modules;
   const source = message.files ? await convert(message.files) : message.source;
-  const opened = await Model.open(typeof source === "string" ? Uint8Array.from(atob(source), (c) => c.charCodeAt(0)) : source, {
+  const opened = await Model.open(typeof source === "string" ? fromBase64(source) : source, {
     wasm: (variant) => inflate(modules[variant]),
     onProgress: (done) => postMessage({ run: message.run, progress: done }),
   });

@@ -156,6 +156,6 @@ else {
   for (const dtype of ["f32", "f16", "q8", "q4"]) await compare(dtype);
   await others();
   await convert();
-  console.log(`${variant}: ${passed} passed, ${failed} failed, 0 skipped`);
+  console.log(`${passed} passed, ${failed} failed, 0 skipped (${variant})`);
 }
 process.exitCode = failed ? 1 : 0;

@@ -261,21 +261,33 @@ def check_files(page, tmp):
     page.wait_for_function("() => document.getElementById('about-model').textContent.includes('q8.attn')", timeout=20000)
     page.get_by_label("Prompt").fill(native["prompt"])
     settle(page)
+    check("the parts are those of the other model", page.evaluate("() => Math.abs(parts.shares.reduce((a, b) => a + b, 0) - logits[parts.token]) < 0.1"))
     check("another model's logits", page.evaluate(DIGEST) == native["plain"]["digests"][0])
 
 
 def check_access(page):
     if AXE_SOURCE is None:
         return skip("accessibility", "there is no axe-core (pip install axe-playwright-python)")
-    for scheme in "light", "dark":
-        page.emulate_media(color_scheme=scheme)
-        page.get_by_role("button", name="Layer 1 head 1").click()
+    page.get_by_role("button", name="Tour", exact=True).click()
+    page.get_by_text("A second text, and steering").click()
+    page.get_by_role("log").get_by_role("button").nth(2).click()
+    page.locator('#lens button[data-layer="1"][data-position="1"]').click()
+    for scheme in "light", "dark", "about":
+        if scheme == "about":
+            page.get_by_role("button", name="About").click()
+            page.get_by_text("How fast it is").click()
+        else:
+            page.emulate_media(color_scheme=scheme)
+            page.get_by_role("button", name="Layer 1 head 1").click()
         settle(page)
         page.evaluate("(source) => { (0, eval)(source); }", AXE_SOURCE)
         found = page.evaluate("() => axe.run().then((r) => r.violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.target.join(' ') + ' ' + n.failureSummary).slice(0, 3).join(' | ')))")
         check(f"axe-core, {scheme}", found == [], found)
-        page.get_by_role("button", name="Clear all").click()
-        settle(page)
+        if scheme != "about":
+            page.get_by_role("button", name="Clear all").click()
+            settle(page)
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="End the tour").click()
 
 
 def check_tour(page):
