@@ -558,7 +558,9 @@ TEST(first_and_last_tokens)
                  {"\"bos_token_id\": 299", "\"bos_token_id\": null", -1, 299},
                  {"\"bos_token_id\": 299", "\"bos_token_id\": 300", -1, 299},
                  {"\"bos_token_id\": 299,", "", 299, 299}, /* <|endoftext|> */
-                 {"[\n  299\n ]", "[7, 299]", 299, 7}};
+                 {"[\n  299\n ]", "[7, 299]", 299, 7},
+                 {"[\n  299\n ]", "[]", 299, -1},
+                 {"[\n  299\n ]", "[300, 299, 299]", 299, 299}};
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         attn_ctx ctx;
@@ -584,6 +586,48 @@ static const char *with_settings(const char *settings, const char *find, const c
 
 /* What the vocabulary's files say of the tokens that begin and end a text counts where config.json
  * leaves it open, and is said where they disagree; so is what a program has to add itself. */
+/* All tokens that end a text are kept, and generation_config.json's count first. */
+TEST(several_ends)
+{
+    static const struct {
+        const char *config, *generation, *ends, *note;
+    } cases[] = {
+        {"[299, 13]", NULL, "299 13", "\".\" (id 13) ends a text, but is no special token"},
+        {"299", "[299, 13, 13]", "299 13", ""},
+        {"[299, 13]", "299", "299", ""},
+        {"299", "null", "299", ""},
+        {"[299, 13]", "[7]", "7",
+         "generation_config.json says that id 7 ends a text, config.json id 299; the first counts"},
+        {"[299, 13, 300]", NULL, "299 13",
+         "config.json: the end-of-text token 300 is outside the vocabulary; left out"}};
+    size_t i, k;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *dir = variant(FIXTURES "bf16", "config.json", "[\n  299\n ]", cases[i].config);
+        const attn_config *c;
+        char ends[64] = "", path[600], text[100];
+        attn_model *model;
+        attn_ctx ctx;
+        size_t n = 0;
+        snprintf(path, sizeof path, "%s/generation_config.json", dir);
+        snprintf(text, sizeof text, "{\"eos_token_id\": %s}", cases[i].generation);
+        if (cases[i].generation)
+            test_write(path, text, strlen(text));
+        if ((model = converted(&ctx, dir, "")) == NULL)
+            continue;
+        c = attn_model_config(model);
+        n += (size_t)snprintf(ends, sizeof ends, "%ld", (long)c->eos);
+        for (k = 0; k < c->n_more_eos; k++)
+            n += (size_t)snprintf(ends + n, sizeof ends - n, " %ld", (long)c->more_eos[k]);
+        CHECKF(strcmp(ends, cases[i].ends) == 0, "%s, %s: %s", cases[i].config, cases[i].generation,
+               ends);
+        CHECKF(strstr(err, cases[i].note) != NULL, "%s: %s", cases[i].config, err);
+        attn_model_close(model);
+    }
+    refused(variant(FIXTURES "bf16", "config.json", "[\n  299\n ]", "[299, \"a\"]"), "",
+            "config.json: eos_token_id is not a token id");
+    forget();
+}
+
 TEST(ends_that_the_vocabulary_names)
 {
     static const char ends[] = "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": \"x\"}";

@@ -98,6 +98,10 @@ static attn_status check_config(attn_ctx *ctx, source *s)
                         i ? "end" : "beginning", (long long)*ids[i], TOOLS_LLU(s->n_vocab));
             *ids[i] = SOURCE_NO_TOKEN;
         }
+    if (s->eos < 0 && s->n_more_eos > 0) { /* the first was left out */
+        s->eos = s->more_eos[0];
+        memmove(s->more_eos, s->more_eos + 1, --s->n_more_eos * sizeof s->more_eos[0]);
+    }
     return ATTN_OK;
 }
 
@@ -474,6 +478,8 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     config.scale_attn_by_inverse_layer_idx = s->scale_attn_by_inverse_layer_idx;
     config.bos = (int32_t)s->bos;
     config.eos = (int32_t)s->eos;
+    config.more_eos = s->n_more_eos ? s->more_eos : NULL;
+    config.n_more_eos = (uint32_t)s->n_more_eos;
     if (attn_writer_new(ctx, &w, path, &config, p->tokenizer, p->tokenizer_size))
         return ctx->status;
     to.total = p->size;
@@ -590,6 +596,16 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int in
     return ctx->status;
 }
 
+/* A token of ordinary text may end one, such as a full stop. */
+static void note_ordinary_end(const vocab *v, int64_t id)
+{
+    shown name;
+    if (id >= 0 && (uint64_t)id < v->n_tokens && v->tokens[id].size > 0 && !v->tokens[id].special)
+        source_note("\"%s\" (id %lld) ends a text, but is no special token: it is left out of the "
+                    "text that it ends, where transformers print it",
+                    show(name, v->tokens[id].spelling, v->tokens[id].spelling_size), (long long)id);
+}
+
 /* The tokens that begin and end a text, where the configuration leaves them open: those that the
  * vocabulary names, or "<|endoftext|>". Where both name one, the configuration's counts. */
 static attn_status name_ends(attn_ctx *ctx, source *s)
@@ -607,6 +623,9 @@ static attn_status name_ends(attn_ctx *ctx, source *s)
                         "first counts",
                         s->config_name, (long long)*ids[i], i ? "ends" : "begins", (long)named[i]);
     }
+    note_ordinary_end(v, s->eos);
+    for (i = 0; i < s->n_more_eos; i++)
+        note_ordinary_end(v, s->more_eos[i]);
     if (!ctx->status && v->first >= 0 && s->bos != v->first)
         tool_fail(ctx, ATTN_E_UNSUPPORTED,
                   "texts shall begin with id %ld by the vocabulary's files, but --bos would give "

@@ -740,6 +740,8 @@ TOOLS_FN attn_status export_gguf_file(export_job *e, const char *path)
         return tool_fail(e->ctx, ATTN_E_UNSUPPORTED,
                          "GGUF's gpt2 has no vocabulary of characters: --no-tokenizer leaves it "
                          "out, and a directory for Hugging Face can hold it");
+    if (c->n_more_eos > 0)
+        source_note("several tokens end a text here; llama.cpp is told of the first");
     if (export_unknown(e) >= 0)
         source_note("texts have an unknown token here for bytes that the vocabulary lacks; "
                     "llama.cpp leaves such bytes out");

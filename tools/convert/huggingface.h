@@ -19,7 +19,9 @@
  *   hidden_size, num_hidden_layers, ...        other names of n_embd, n_layer, n_head, n_positions;
  *   emb_dim, n_layers, context_length ...      those of "Build a Large Language Model"
  *   vocab_size above the vocabulary's          such ids have no text
- *   bos_token_id, eos_token_id                 kept; outside the vocabulary: left out with a note
+ *   bos_token_id, eos_token_id                 kept, of eos_token_id up to 32; outside the vocabulary:
+ *                                              left out with a note. generation_config.json's
+ *                                              eos_token_id counts before config.json's
  *   add_cross_attention true, pruned_heads,    refused
  *     quantization_config
  *   dropouts, initializer_range, summary_*     logits do not depend on them
@@ -92,20 +94,70 @@ TOOLS_FN attn_status hf_number(attn_ctx *ctx, const json_value *root, const char
     return ATTN_OK;
 }
 
-/* A token id, a list of them (the first counts), or null. */
-TOOLS_FN attn_status hf_token(attn_ctx *ctx, const json_value *root, const char *key, int64_t *id)
+/* Another token that ends texts. */
+TOOLS_FN void hf_add_end(source *s, const char *file, uint64_t id)
+{
+    size_t i;
+    for (i = 0; i < s->n_more_eos && (uint64_t)s->more_eos[i] != id; i++)
+        continue;
+    if ((s->eos >= 0 && (uint64_t)s->eos == id) || i < s->n_more_eos)
+        return;
+    if (s->eos < 0)
+        s->eos = (int64_t)id;
+    else if (id >= s->n_vocab || s->n_more_eos == SOURCE_MORE_EOS)
+        source_note("%s: the end-of-text token %llu is %s; left out", file, TOOLS_LLU(id),
+                    id >= s->n_vocab ? "outside the vocabulary" : "one of more than 32");
+    else
+        s->more_eos[s->n_more_eos++] = (int32_t)id;
+}
+
+/* A token id, a list of them, or null. Of several that begin a text the first counts; all that end
+ * one do. */
+TOOLS_FN attn_status hf_token(attn_ctx *ctx, source *s, const char *file, const json_value *root,
+                              const char *key)
 {
     const json_value *v = json_get(root, key);
+    const int is_list = v && v->kind == JSON_ARRAY, is_eos = strcmp(key, "eos_token_id") == 0;
+    int64_t *const id = is_eos ? &s->eos : &s->bos;
+    size_t i, n = is_list ? v->size : v && v->kind != JSON_NULL;
     uint64_t number;
     *id = v ? SOURCE_NO_TOKEN : SOURCE_UNSAID;
-    if (v && v->kind == JSON_ARRAY && v->size > 0)
-        v++;
-    if (!v || v->kind == JSON_NULL)
-        return ATTN_OK;
-    if (!json_u64(v, &number) || number > INT32_MAX)
-        return tool_fail(ctx, ATTN_E_FORMAT, "config.json: %s is not a token id", key);
-    *id = (int64_t)number;
+    if (is_eos)
+        s->n_more_eos = 0;
+    if (!is_eos && n > 1)
+        source_note("%s: %s is a list; its first counts", file, key);
+    for (i = 0, v += is_list; i < n; i++, v++) {
+        if (!json_u64(v, &number) || number > INT32_MAX)
+            return tool_fail(ctx, ATTN_E_FORMAT, "%s: %s is not a token id", file, key);
+        if (is_eos)
+            hf_add_end(s, file, number);
+        else if (*id < 0)
+            *id = (int64_t)number;
+    }
     return ATTN_OK;
+}
+
+/* generation_config.json, whose end-of-text tokens are those that transformers end a text at. */
+TOOLS_FN attn_status hf_read_generation(attn_ctx *ctx, source *s, const char *dir)
+{
+    static const char file[] = "generation_config.json";
+    char *path = arena_path(ctx, &s->memory, dir, file), *text = NULL;
+    const int64_t eos = s->eos;
+    json_value *root = NULL;
+    const json_value *v;
+    size_t size = 0;
+    if (!path || !system_exists(path))
+        return ctx->status;
+    if (read_file(ctx, &s->memory, path, HF_MAX_CONFIG, &text, &size) == ATTN_OK &&
+        json_parse(ctx, path, text, size, &root) == ATTN_OK &&
+        (v = json_get(root, "eos_token_id")) != NULL && v->kind != JSON_NULL &&
+        hf_token(ctx, s, file, root, "eos_token_id") == ATTN_OK && eos >= 0 && s->eos != eos)
+        source_note(
+            "%s says that id %lld ends a text, config.json id %lld; the first counts, as in "
+            "transformers",
+            file, (long long)s->eos, (long long)eos);
+    free(root);
+    return ctx->status;
 }
 
 /* activation_function, under the names that transformers has for it. Where nothing is said it is
@@ -195,8 +247,8 @@ TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *
         hf_number(ctx, root, "n_embd hidden_size emb_dim", &s->d_model) ||
         hf_number(ctx, root, "n_head num_attention_heads n_heads", &s->n_head) ||
         hf_number(ctx, root, "n_layer num_hidden_layers n_layers", &s->n_layer) ||
-        hf_token(ctx, root, "bos_token_id", &s->bos) ||
-        hf_token(ctx, root, "eos_token_id", &s->eos))
+        hf_token(ctx, s, "config.json", root, "bos_token_id") ||
+        hf_token(ctx, s, "config.json", root, "eos_token_id"))
         return ctx->status;
     s->d_mlp = s->d_model <= UINT64_MAX / 4 ? 4 * s->d_model : UINT64_MAX;
     v = json_get(root, "n_inner");
@@ -466,7 +518,8 @@ TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
         json_parse(ctx, config, text, size, &root) == ATTN_OK)
         hf_read_config(ctx, s, root);
     free(root);
-    return ctx->status ? ctx->status : hf_open_weights(ctx, s, dir);
+    return ctx->status || hf_read_generation(ctx, s, dir) ? ctx->status
+                                                          : hf_open_weights(ctx, s, dir);
 }
 
 #endif

@@ -71,7 +71,7 @@ typedef struct source_tensor {
     uint64_t offset, size; /* within the file */
 } source_tensor;
 
-enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2 };
+enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2, SOURCE_MORE_EOS = 31 };
 
 /* Whose names the tensors have: Hugging Face's (nanoGPT and today's minGPT have the same), GGUF's,
  * those of minGPT's first version, or those of the book "Build a Large Language Model (From
@@ -95,8 +95,10 @@ typedef struct source {
     double ln_eps;
     attn_act_kind act_fn; /* and the other two of attn_config that GPT-2 itself does not need */
     int unscaled_attn, scale_attn_by_inverse_layer_idx;
-    int says_untied;         /* there must be an unembedding of its own */
-    int64_t bos, eos;        /* or one of the two constants above */
+    int says_untied;                   /* there must be an unembedding of its own */
+    int64_t bos, eos;                  /* or one of the two constants above */
+    int32_t more_eos[SOURCE_MORE_EOS]; /* that end a text as well as eos */
+    size_t n_more_eos;
     const char *config_name; /* where those numbers come from, for messages */
 
     source_names names;
