@@ -118,7 +118,7 @@ static graph_place sender_place(const lens_graph *g, double bottom, size_t sende
 static graph_place receiver_place(const lens_graph *g, double bottom, size_t receiver)
 {
     const size_t in_layer = 3 * g->n_head + 1, layer = receiver / in_layer;
-    const size_t part = receiver % in_layer;
+    const size_t part = receiver % in_layer, side = part / g->n_head; /* 0: queries, 1: keys */
     graph_place p;
     if (receiver == g->n_receivers - 1) {
         p = place_of(g, bottom, 0, 0);
@@ -127,7 +127,7 @@ static graph_place receiver_place(const lens_graph *g, double bottom, size_t rec
     }
     p = place_of(g, bottom, 2 * layer + 1 + (part == in_layer - 1), part % g->n_head);
     if (part < in_layer - 1) /* queries, keys and values enter side by side */
-        p.x += 12.0 * ((double)(part / g->n_head) - 1);
+        p.x += 12.0 * ((double)side - 1);
     return p;
 }
 
