@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 enum { PIECE = 32, HEADER = 40, STEP = 1 << 20 };
 static const char magic[] = "attnzip1";
 
@@ -31,7 +30,7 @@ typedef struct zip {
     float *rows;          /* [PIECE, V]: logits of the tokens from `begin` to `end` */
     uint64_t *below;      /* [V + 1]: the sum of the weights of all smaller ids, as integers */
     size_t begin, end;
-    bytes text, code;
+    bytes in, out;       /* the text and its code, or the other way round */
     size_t read;         /* bytes of the code that were taken */
     uint64_t low, range; /* the coder's interval; when restoring, low is the code less its begin */
 } zip;
@@ -50,12 +49,13 @@ static int good(zip *z, attn_status status)
 static int more(bytes *b, size_t n)
 {
     const size_t room = 2 * b->n + n + 64;
-    unsigned char *larger = b->at;
-    if (b->room - b->n < n)
-        larger = b->n < SIZE_MAX / 8 ? (unsigned char *)realloc(b->at, room) : NULL;
+    unsigned char *larger;
+    if (b->room - b->n >= n)
+        return 1;
+    larger = b->n < SIZE_MAX / 8 ? (unsigned char *)realloc(b->at, room) : NULL;
     if (!larger)
         return say("no memory for more bytes");
-    b->room = b->room - b->n < n ? room : b->room;
+    b->room = room;
     b->at = larger;
     return 1;
 }
@@ -129,17 +129,17 @@ static int weigh(zip *z, size_t i, size_t known)
  * to each token. Its first byte goes out whenever the range has less than 2^56 left. */
 static void shift_out(zip *z)
 {
-    z->code.at[z->code.n++] = (unsigned char)(z->low >> 56);
+    z->out.at[z->out.n++] = (unsigned char)(z->low >> 56);
     z->low <<= 8;
 }
 
 /* Adds to low; what it carries goes into the bytes that are out. */
 static void raise_low(zip *z, uint64_t by)
 {
-    size_t i = z->code.n;
+    size_t i = z->out.n;
     z->low += by;
     if (z->low < by)
-        while (++z->code.at[--i] == 0)
+        while (++z->out.at[--i] == 0)
             continue;
 }
 
@@ -154,7 +154,7 @@ static void encode_token(zip *z, size_t token)
 
 static void shift_in(zip *z)
 {
-    z->low = z->low << 8 | (z->read < z->code.n ? z->code.at[z->read] : 0);
+    z->low = z->low << 8 | (z->read < z->in.n ? z->in.at[z->read] : 0);
     z->read++;
 }
 
@@ -162,7 +162,7 @@ static int decode_token(zip *z, int32_t *token)
 {
     const uint64_t unit = z->range / z->below[z->n_vocab], target = z->low / unit;
     size_t first = 0, last = z->n_vocab, middle;
-    if (target >= z->below[z->n_vocab] || z->read > z->code.n + 8)
+    if (target >= z->below[z->n_vocab] || z->read > z->in.n + 8)
         return say("the code is damaged");
     while (last - first > 1) {
         middle = first + (last - first) / 2;
@@ -183,12 +183,13 @@ static int read_file(bytes *b, const char *path)
 {
     FILE *file = fopen(path, "rb");
     size_t got = 1;
-    for (; file && got > 0 && more(b, STEP); b->n += got)
+    if (!file)
+        return say("the input cannot be opened; is the path right?");
+    for (; got > 0 && more(b, STEP); b->n += got)
         got = fread(b->at + b->n, 1, STEP, file);
-    got += !file || ferror(file);
-    if (file)
-        fclose(file);
-    return got == 0 || say("the input cannot be read; is the path right?");
+    got += ferror(file) != 0;
+    fclose(file);
+    return got == 0 || say("the input cannot be read");
 }
 
 static int write_file(const bytes *b, const char *path)
@@ -213,38 +214,38 @@ static uint64_t fingerprint(zip *z)
 
 static int compress(zip *z)
 {
-    size_t n = z->text.n, i;
+    size_t n = z->in.n, i;
     z->tokens = (int32_t *)calloc(n + 1, sizeof *z->tokens);
-    if (!z->tokens || !more(&z->code, HEADER + 6 * n + 1)) /* a token takes at most 44 bits */
+    if (!z->tokens || !more(&z->out, HEADER + 6 * n + 1)) /* a token takes at most 44 bits */
         return say("no memory for the tokens");
     if (!good(z, attn_encode(&z->ctx, z->tokens + 1, &n, attn_model_tokenizer(z->model),
-                             (const char *)z->text.at, z->text.n)))
+                             (const char *)z->in.at, z->in.n)))
         return 0;
     z->tokens[0] = z->bos;
-    for (z->code.n = HEADER, i = 0; i < n; i++) {
+    for (z->out.n = HEADER, i = 0; i < n; i++) {
         if (!weigh(z, i, n - 1))
             return 0;
         encode_token(z, (size_t)z->tokens[i + 1]);
     }
     raise_low(z, ((uint64_t)1 << 56) - 1); /* one byte more tells a number of the interval */
     shift_out(z);
-    memcpy(z->code.at, magic, 8);
-    put(z->code.at + 16, fingerprint(z));
-    put(z->code.at + 24, attn_checksum(0, z->text.at, z->text.n));
-    put(z->code.at + 32, n);
-    put(z->code.at + 8, attn_checksum(0, z->code.at + 16, z->code.n - 16));
+    memcpy(z->out.at, magic, 8);
+    put(z->out.at + 16, fingerprint(z));
+    put(z->out.at + 24, attn_checksum(0, z->in.at, z->in.n));
+    put(z->out.at + 32, n);
+    put(z->out.at + 8, attn_checksum(0, z->out.at + 16, z->out.n - 16));
     return 1;
 }
 
 static int restore(zip *z)
 {
-    bytes *text = &z->text;
-    const unsigned char *head = z->code.at;
+    bytes *text = &z->out;
+    const unsigned char *head = z->in.at;
     const char *spelled;
     size_t i, size, n;
-    if (z->code.n < HEADER || memcmp(head, magic, 8) != 0)
+    if (z->in.n < HEADER || memcmp(head, magic, 8) != 0)
         return say("the input is not a file that this program made");
-    if (get(head + 8) != attn_checksum(0, head + 16, z->code.n - 16))
+    if (get(head + 8) != attn_checksum(0, head + 16, z->in.n - 16))
         return say("the input is damaged or cut off: its checksum differs");
     if (get(head + 16) != fingerprint(z))
         return say("the input was made with another model");
@@ -280,20 +281,19 @@ static int run(zip *z, int restores, char **paths)
     z->below = (uint64_t *)calloc(z->n_vocab + 1, sizeof *z->below);
     z->range = UINT64_MAX;
     done = z->rows && z->below ? 1 : say("no memory for the logits");
-    done = done && read_file(restores ? &z->code : &z->text, paths[1]);
+    done = done && read_file(&z->in, paths[1]);
     done = done && (restores ? restore(z) : compress(z));
-    return done && write_file(restores ? &z->text : &z->code, paths[2]);
+    return done && write_file(&z->out, paths[2]);
 }
 
 int main(int argc, char **argv)
 {
     static zip z;
     const int restores = argc > 1 && strcmp(argv[1], "-d") == 0;
-    int done;
     if (argc != 4 + restores)
         return fprintf(stderr, "usage: zip [-d] MODEL.attn IN OUT\n"), 2;
-    done = run(&z, restores, argv + 1 + restores);
-    free(z.text.at), free(z.code.at), free(z.tokens), free(z.rows), free(z.below);
+    const int done = run(&z, restores, argv + 1 + restores);
+    free(z.in.at), free(z.out.at), free(z.tokens), free(z.rows), free(z.below);
     attn_session_free(z.session);
     attn_model_close(z.model);
     return !done;
