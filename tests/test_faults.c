@@ -1027,9 +1027,12 @@ TEST(looking_inside)
                                 "--json --threads 1",
                      NULL);
 }
-/* Of weights alone, and of paths. */
+/* Of weights alone, of paths, of each head set to zero, and of a text that lens makes itself. */
 TEST(looking_at_heads)
 {
+    every_call_fails(
+        TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn ablate Onceupon --threads 1", NULL);
+    every_call_fails(TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn heads --threads 1", NULL);
     every_call_fails(TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn circuits --threads 1",
                      NULL);
     every_call_fails(TEST_BUILD "/lens " TEST_BUILD

@@ -411,6 +411,9 @@ TEST(saved_and_loaded)
     /* Stop strings take the place of those that were given. */
     CHECK(run("printf '/load " TMP "s.json\\n/stop z\\n' | " GPT2 "--repl --stop y") == 0 &&
           strstr(err, "(stop: \"x\", \"z\"; /stop off clears)"));
+    /* A text that begins with no token of its own is whole where --bos is given, too. */
+    same("printf '/load " TMP "s.json\\n/show\\n' | " GPT2 "--repl --bos",
+         "printf '/load " TMP "s.json\\n/show\\n' | " GPT2 "--repl");
     /* A slid text, and the settings. */
     CHECK(run("printf '/n 300\\n/slide\\n/ignore-eos\\nOnce\\n/save! " TMP "t.json\\n' " REPL) ==
           0);

@@ -215,6 +215,7 @@ TEST(runs_that_fail)
     refuses(1, "there is no position 1: the text has 1", LENS MODEL "attribute Once --at 1");
     refuses(1, "there is no position 1: the text has 1", LENS MODEL "ablate Once --at 1");
     refuses(1, "a text of one token has no loss", LENS MODEL "ablate Once");
+    refuses(1, "tokens, where one is needed", LENS MODEL "ablate Once --token 'Once upon'");
     refuses(1, "needs as many in both", LENS MODEL "patch 'Once upon' Once");
     refuses(1, "the logits are the same after both texts", LENS MODEL "patch Once Once");
     refuses(1, "no path leads from head 0 of layer 1 to blocks.1.hook_k_input.2",

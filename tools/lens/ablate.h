@@ -16,19 +16,17 @@ typedef struct ablation {
 /* The answer with the hooks that the session has. */
 static int find_answer(lens *l, ablation *a, double *answer)
 {
+    const int is_loss = !a->question.text;
     float value = 0;
-    if (attn_truncate(&l->ctx, l->session, 0))
+    attn_status status = attn_truncate(&l->ctx, l->session, 0);
+    if (status == ATTN_OK)
+        status = is_loss ? attn_score(&l->ctx, a->stats, NULL, l->session, l->text.ids, l->text.n)
+                         : attn_feed(&l->ctx, l->session, l->text.ids, a->position + 1);
+    if (status != ATTN_OK)
         return failed(&l->ctx);
-    if (!a->question.text) {
-        if (attn_score(&l->ctx, a->stats, NULL, l->session, l->text.ids, l->text.n))
-            return failed(&l->ctx);
-        *answer = attn_mean_nll(a->stats, l->text.n - 1);
-        return FINE;
-    }
-    if (attn_feed(&l->ctx, l->session, l->text.ids, a->position + 1))
-        return failed(&l->ctx);
-    judge_logits(&value, attn_logits(l->session), &a->question);
-    *answer = (double)value;
+    if (!is_loss)
+        judge_logits(&value, attn_logits(l->session), &a->question);
+    *answer = is_loss ? attn_mean_nll(a->stats, l->text.n - 1) : (double)value;
     return FINE;
 }
 

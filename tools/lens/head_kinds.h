@@ -26,8 +26,6 @@ static int make_repeated(lens *l)
     const size_t n = room < MOST ? room : MOST;
     uint64_t state = 1, z;
     size_t i;
-    if (n == 0)
-        return fail(FAILED, "the model's context is too short to repeat a token: give a text");
     l->text.n = bos + 2 * n;
     l->text.ids = (int32_t *)allocate(l, l->text.n, sizeof *l->text.ids);
     l->text.shown = (const char **)allocate(l, l->text.n, sizeof *l->text.shown);
