@@ -311,7 +311,7 @@ export class Session {
         if (!logits) throw new Error("the session holds no tokens yet: feed a text first");
         const id = machine.call.glue_sample(sampler, this.at);
         if (id < 0) throw machine.fail();
-        if (id === model.config.eos) return;
+        if (machine.call.glue_is_eos(model.at, id)) return;
         this.feed([id]);
         const bytes = model.tokenBytes(id);
         yield { id, bytes, text: decoder.decode(bytes, { stream: true }), probability: probabilityOf(logits, id), logits };

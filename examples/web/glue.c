@@ -117,6 +117,12 @@ const int32_t *glue_config(const attn_model *model)
     return words;
 }
 
+EXPORT(glue_is_eos) int glue_is_eos(const attn_model *model, int32_t token);
+int glue_is_eos(const attn_model *model, int32_t token)
+{
+    return attn_is_eos(attn_model_config(model), token);
+}
+
 /* Ids [n], with their number before them; the caller frees them. NULL on failure. */
 EXPORT(glue_encode) int32_t *glue_encode(const attn_model *model, const char *text, size_t size);
 int32_t *glue_encode(const attn_model *model, const char *text, size_t size)
