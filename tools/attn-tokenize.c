@@ -139,11 +139,11 @@ static attn_status read_input(attn_ctx *ctx, arena *memory, const options *o, ch
                               size_t *size)
 {
     static const char name[] = "standard input";
+    attn_status status;
     if (!o->text) {
         announce_input(o->decode ? "token ids" : "the text");
-        return read_all(ctx, memory, stdin, name, SIZE_MAX / 16, input, size)
-                   ? ctx->status
-                   : to_plain_text(ctx, name, o->decode || o->exact, *input, size);
+        status = read_all(ctx, memory, stdin, name, SIZE_MAX / 16, input, size);
+        return status ? status : to_plain_text(ctx, name, o->decode || o->exact, *input, size);
     }
     *size = strlen(o->text);
     *input = arena_text(ctx, memory, o->text, *size);

@@ -211,7 +211,8 @@ TOOLS_FN attn_status read_all(attn_ctx *ctx, arena *memory, FILE *file, const ch
                               size_t limit, char **bytes, size_t *size)
 {
     size_t capacity = 1 << 16, n = 0, got;
-    char *buffer = (char *)malloc(capacity), *larger, *kept;
+    char *buffer = (char *)malloc(capacity), *larger;
+    attn_status status = ATTN_OK;
     while (buffer && n <= limit && (got = system_fread(buffer + n, capacity - n, file)) > 0) {
         n += got;
         if (capacity - n < 16) {
@@ -224,20 +225,18 @@ TOOLS_FN attn_status read_all(attn_ctx *ctx, arena *memory, FILE *file, const ch
     }
     if (!buffer)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory to read %s", name);
-    kept = NULL;
-    if (ferror(file))
-        tool_fail_io(ctx, "cannot read", name);
-    else if (n > limit)
-        tool_fail(ctx, ATTN_E_FORMAT,
-                  "%s is larger than %llu bytes, the most that such a file "
-                  "can be here",
-                  name, TOOLS_LLU(limit));
-    else
-        kept = arena_text(ctx, memory, buffer, n);
-    free(buffer);
-    *bytes = kept;
+    *bytes = NULL;
     *size = n;
-    return kept ? ATTN_OK : ctx->status;
+    if (ferror(file))
+        status = tool_fail_io(ctx, "cannot read", name);
+    else if (n > limit)
+        status = tool_fail(ctx, ATTN_E_FORMAT,
+                           "%s is larger than %llu bytes, the most that such a file can be here",
+                           name, TOOLS_LLU(limit));
+    else if ((*bytes = arena_text(ctx, memory, buffer, n)) == NULL)
+        status = ATTN_E_MEMORY; /* arena_text said so */
+    free(buffer);
+    return status;
 }
 
 /* Reads a small file whole: configurations and vocabularies, not weights. */

@@ -293,7 +293,7 @@ static attn_status greedy_ids(run *r, const block *b, float *out)
     attn_generate_desc how = ATTN_ZERO;
     attn_generation made = ATTN_ZERO;
     attn_session *session = NULL;
-    int32_t ids[64];
+    int32_t ids[64] = {0};
     size_t i;
     made.ids = ids;
     how.prompt_ids = b->ids;
