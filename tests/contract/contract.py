@@ -315,7 +315,8 @@ class Model:
             out = matmul([gelu(x) for x in pre], self.columns(block + "mlp.W_out"), self.vector(block + "mlp.b_out"))
             resid = [add(x, y) for x, y in zip(resid, out)]
         a = layernorm(resid, self.vector("ln_final.w"), self.vector("ln_final.b"), self.eps)
-        return matmul(a, self.columns("unembed.W_U" if "unembed.W_U" in self.entries else "embed.W_E"))
+        bias = self.vector("unembed.b_U") if "unembed.b_U" in self.entries else None
+        return matmul(a, self.columns("unembed.W_U" if "unembed.W_U" in self.entries else "embed.W_E"), bias)
 
     def attend(self, q, keys, values):
         d = self.width // self.n_head

@@ -11,7 +11,8 @@
  *   dtype      the type of the model's matrices; cache: of keys and values
  *   ids        token ids: the text that was scored or watched, or the tokens that were generated
  *   text:        sampling, max_tokens, ignore_eos, eos, stop (every setting that decides the text),
- *                prompt (ids), ended (why the text did)
+ *                prompt (ids), ended (why the text did). eos is the model's first token that ends
+ *                a text, and stands in the chain for whichever of them was drawn
  *   score:       losses, in nats, of ids 1, 2, ...
  *   activations: names, shapes and the SHA-256 of each one's f32 bits, little-endian
  *   links      16 hexadecimal digits for each position that counts, the beginning of the chain there

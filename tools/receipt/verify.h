@@ -155,7 +155,7 @@ TOOLS_FN receipt_verdict receipt_check_end(attn_ctx *ctx, receipt_findings *f,
         return receipt_differs(f, "the end-of-text token is %ld in the receipt, %ld in the model",
                                (long)r->eos, (long)c->eos);
     for (i = 0; i < r->n_ids && !r->ignore_eos; i++)
-        if (r->ids[i] == c->eos)
+        if (attn_is_eos(c, r->ids[i]))
             return receipt_differs(f,
                                    "position %zu: the end-of-text token is among the generated "
                                    "ones, but a text ends before it",
@@ -188,7 +188,7 @@ TOOLS_FN receipt_verdict receipt_check_draw(attn_ctx *ctx, receipt_findings *f, 
     char a[96], b[96];
     (void)ctx;
     receipt_add(again, digest, (uint32_t)told);
-    if (drawn != told)
+    if (at < r->n_ids ? drawn != told : !attn_is_eos(attn_model_config(model), drawn))
         return receipt_differs(f,
                                "position %zu (generated token %zu): the receipt has token %s, "
                                "but the sampler draws %s",
