@@ -3,6 +3,9 @@ checkpoints with the numbers of DIRECTORY/model.safetensors (bfloat16 throughout
 
     OUTPUT/hub/pytorch_model.bin    as Hugging Face's transformers wrote it, with mask buffers
     OUTPUT/nano/ckpt.pt             as nanoGPT writes it after torch.compile: linears transposed
+    OUTPUT/state/model.pt           a training state: its configuration is an object of a class that is not
+                                    there, and stands beside numpy's numbers
+    OUTPUT/lightning/last.ckpt      a state dict below "state_dict", with the prefix of Lightning and FSDP
     OUTPUT/code/pytorch_model.bin   a pickle that runs code when it is loaded
 
 Each with config.json (the hub's two) and the vocabulary beside it. Needs PyTorch.
@@ -46,11 +49,22 @@ nano = {"_orig_mod." + ("" if name == "lm_head.weight" else "transformer.") + na
         for name, tensor in tensors.items()}
 args = {"n_layer": config["n_layer"], "n_head": config["n_head"], "n_embd": config["n_embd"],
         "block_size": config["n_positions"], "vocab_size": config["vocab_size"], "bias": True}
-pickles = {"hub/pytorch_model.bin": hub, "code/pytorch_model.bin": dict(hub, extra=Code()),
+
+
+class GPTConfig:
+    def __init__(self):
+        self.__dict__.update({name: value for name, value in args.items() if name != "bias"})
+
+
+fsdp = {"model._fsdp_wrapped_module." + name: tensor for name, tensor in hub.items()}
+pickles = {"state/model.pt": {"model": {name: tensor for name, tensor in nano.items()}, "config": GPTConfig(),
+                              "step": 5, "val_loss": 3.0},
+           "lightning/last.ckpt": {"state_dict": fsdp, "epoch": 1, "optimizer_states": []},
+           "hub/pytorch_model.bin": hub, "code/pytorch_model.bin": dict(hub, extra=Code()),
            "nano/ckpt.pt": {"model": nano, "model_args": args, "iter_num": 100}}
 for path, pickle in pickles.items():
     directory = os.path.join(output, os.path.dirname(path))
     os.makedirs(directory)
     torch.save(pickle, os.path.join(output, path))
-    for name in ("vocab.json", "merges.txt") + (() if directory.endswith("nano") else ("config.json",)):
+    for name in ("vocab.json", "merges.txt") + (() if directory.endswith(("nano", "state")) else ("config.json",)):
         shutil.copyfile(os.path.join(source, name), os.path.join(directory, name))

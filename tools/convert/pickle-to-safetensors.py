@@ -95,8 +95,10 @@ def refused_class(error):
 
 def reason_of(error):
     """What was wrong, without PyTorch's advice around it."""
-    text = str(error).split("WeightsUnpickler error: ")[-1].strip() or repr(error)
-    return re.split(r"\.?\s+(?:Please use|Check the doc|In PyTorch|Do it only)|\n", text)[0]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
+    advice = re.compile(r"Weights only load failed|Check the documentation|\(\d\)|Please |Re-running ")
+    reason = next((line for line in lines if not advice.match(line)), lines[0])
+    return re.split(r"\.?\s+(?:Please use|In PyTorch)", reason.split("WeightsUnpickler error: ")[-1])[0]
 
 
 def load(path, trust):
@@ -321,7 +323,7 @@ def characters(directory):
     return ids
 
 
-def copy_vocabulary(directory, output, n_vocab):
+def copy_vocabulary(directory, output, may_be_characters):
     n = 0
     for name in VOCABULARY:
         source, target = os.path.join(directory, name), os.path.join(output, name)
@@ -333,7 +335,7 @@ def copy_vocabulary(directory, output, n_vocab):
         with open(os.path.join(output, "vocab.json"), "w", encoding="utf-8") as f:
             json.dump(ids, f, ensure_ascii=False, indent=0)
             f.write("\n")
-    elif n == 0 and n_vocab < 50257:
+    elif n == 0 and may_be_characters:
         note(f"no vocabulary in {directory}; for nanoGPT's characters copy data/.../meta.pkl there")
 
 
@@ -396,7 +398,7 @@ def main():
     with open(os.path.join(options.output, "config.json"), "w", encoding="utf-8") as f:
         json.dump(config, f, indent=2)
         f.write("\n")
-    copy_vocabulary(directory, options.output, config.get("vocab_size", 0))
+    copy_vocabulary(directory, options.output, bool(fields) and config["vocab_size"] < 50257)
 
 
 if __name__ == "__main__":
