@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares `lens gradients` with PyTorch's autograd in float64, activation by activation.
 
-    compare_gradients.py BUILD [HF_DIRECTORY...] [--large] [--tokens 16]
+    compare_gradients.py BUILD [HF_DIRECTORY...] [--large] [--tokens 16] [--metric NAME]
 
 BUILD holds attn-convert and lens. Without a directory: the models of tests/golden, an odd shape, and
 the included model; --large adds a random one of GPT-2 124M's size. Prints, for each model and
-metric, the largest difference as a share of the largest gradient of its tensor, and where. The exit
-code is 1 if one is above 1e-5. Needs numpy and PyTorch.
+metric, the largest difference as a share of the largest gradient of its tensor, and where; the median
+over the tensors; and the same two of PyTorch's autograd in float32. The exit code is 1 if one of lens's
+is above 1e-5. Needs numpy and PyTorch.
 """
 import argparse
 import json
@@ -44,9 +45,9 @@ def act(kind, x):
 class Model:
     """A GPT-2 whose activations are leaves of the graph's middle: each passes through `hook`."""
 
-    def __init__(self, directory, config=None):
+    def __init__(self, directory, config=None, dtype=torch.float64):
         self.c = dict(json.load(open(os.path.join(directory, "config.json"))), **(config or {}))
-        self.w = {k: torch.tensor(v.astype(np.float64)) for k, v in
+        self.w = {k: torch.tensor(v.astype(np.float32)).to(dtype) for k, v in
                   read_safetensors(os.path.join(directory, "model.safetensors")).items()}
         self.layers, self.heads, self.width = self.c["n_layer"], self.c["n_head"], self.c["n_embd"]
 
@@ -142,11 +143,19 @@ def metrics(ids, n_vocab):
     }
 
 
-def compare(build, directory, ids, folder):
+def shares(got, want):
+    """By which each gradient differs, of the largest of its tensor."""
+    return {k: np.abs(got[k] - want[k]).max() / max(np.abs(want[k]).max(), 1e-30) for k in want}
+
+
+def compare(build, directory, ids, folder, only):
     """The largest share by which a gradient differs."""
     model, path, worst = Model(directory), os.path.join(folder, "model.attn"), 0
+    single = Model(directory, dtype=torch.float32)
     subprocess.run([f"{build}/attn-convert", "--quiet", directory, path, "--dtype", "f32"], check=True)
     for name, (options, metric) in metrics(ids, model.c["vocab_size"]).items():
+        if only not in (None, name):
+            continue
         out = os.path.join(folder, "gradients.safetensors")
         subprocess.run([f"{build}/lens", path, "gradients", "--ids", " ".join(map(str, ids)), "-o", out, *options,
                         "--", "*", "*.hook_result", "*.hook_attn_in", "*.hook_q_input",
@@ -156,10 +165,11 @@ def compare(build, directory, ids, folder):
         missing = sorted(set(got) ^ set(want))
         if missing:
             sys.exit(f"only one of both has {missing}")
-        share = {k: np.abs(got[k] - want[k]).max() / max(np.abs(want[k]).max(), 1e-30) for k in want}
+        share, other = shares(got, want), shares(single.gradients(ids, metric)[1], want)
         largest = max(share, key=share.get)
         print(f"{os.path.basename(directory.rstrip('/')):14} {name:8} {len(share):4} tensors  "
-              f"largest {share[largest]:.2e} at {largest}")
+              f"largest {share[largest]:.2e} at {largest}, median {np.median(list(share.values())):.1e}; "
+              f"PyTorch float32 {max(other.values()):.2e}, {np.median(list(other.values())):.1e}", flush=True)
         worst = max(worst, share[largest])
     return worst
 
@@ -176,6 +186,7 @@ def main():
     ap.add_argument("directories", nargs="*")
     ap.add_argument("--large", action="store_true")
     ap.add_argument("--tokens", type=int, default=16)
+    ap.add_argument("--metric", choices=["logit", "log-prob", "loss"])
     o = ap.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         directories = o.directories or [os.path.join(here, "golden", n) for n in ("plain", "odd", "narrow")] + [
@@ -190,7 +201,7 @@ def main():
             c = json.load(open(os.path.join(directory, "config.json")))
             n = min(o.tokens, c["n_positions"])
             ids = [int(i) for i in np.random.default_rng(7).integers(0, c["vocab_size"], n)]
-            worst = max(worst, compare(o.build, directory, ids, folder))
+            worst = max(worst, compare(o.build, directory, ids, folder, o.metric))
     print(f"largest of all: {worst:.2e}")
     sys.exit(worst > 1e-5)
 
