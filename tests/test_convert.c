@@ -586,6 +586,25 @@ static const char *with_settings(const char *settings, const char *find, const c
 
 /* What the vocabulary's files say of the tokens that begin and end a text counts where config.json
  * leaves it open, and is said where they disagree; so is what a program has to add itself. */
+/* Weights of other frameworks, and an output that is no file, get a sentence that says what to do. */
+TEST(other_weights)
+{
+    const char *dir = copied(FIXTURES "bf16");
+    CHECK(run("rm %s/model.safetensors && touch %s/flax_model.msgpack", dir, dir) == 0);
+    refused(dir, "", "flax_model.msgpack has the weights of Flax; in Python");
+    CHECK(run("touch %s/tf_model.h5", dir) == 0);
+    refused(dir, "", "tf_model.h5 has the weights of TensorFlow; in Python");
+    CHECK(run("printf '\\211HDF\\r\\n\\032\\n' >%s", test_tmp("tf_model.h5")) == 0);
+    refused(test_tmp("tf_model.h5"), "", "from_tf=True");
+    refuses(2, "standard output cannot be one: give a name",
+            TEST_BUILD "/attn-convert " FIXTURES "bf16 -");
+    CHECK(run(TEST_BUILD "/attn-convert -q " STORIES " %s", test_tmp("x.attn")) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s --dtype q8", test_tmp("x.attn"),
+              test_tmp("y.attn")) == 1 &&
+          strstr(err, "the checkpoint that it was made from as the input for another --dtype"));
+    forget();
+}
+
 /* All tokens that end a text are kept, and generation_config.json's count first. */
 TEST(several_ends)
 {
