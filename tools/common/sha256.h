@@ -79,12 +79,12 @@ sha256_x86(uint32_t *state, const unsigned char *at, size_t n_blocks)
         _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(const void *)(state + 4)), 0x1b);
     __m128i abef = _mm_alignr_epi8(low, high, 8), cdgh = _mm_blend_epi16(high, low, 0xf0);
     __m128i w[4], k, x;
-    int i;
+    size_t i;
     for (; n_blocks > 0; n_blocks--, at += 64) {
         const __m128i abef_before = abef, cdgh_before = cdgh;
         for (i = 0; i < 4; i++)
-            w[i] = _mm_shuffle_epi8(
-                _mm_loadu_si128((const __m128i *)(const void *)(at + (size_t)i * 16)), order);
+            w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(at + i * 16)),
+                                    order);
         for (i = 0; i < 16; i++) {
             k = _mm_loadu_si128((const __m128i *)(const void *)&sha256_k[4 * i]);
             k = _mm_add_epi32(k, w[i & 3]);

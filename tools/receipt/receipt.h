@@ -89,7 +89,7 @@ TOOLS_FN void receipt_add(receipt *r, const unsigned char *digest, uint32_t valu
     unsigned char joined[2 * SHA256_SIZE + 4];
     memcpy(joined, r->chain, SHA256_SIZE);
     memcpy(joined + SHA256_SIZE, digest, SHA256_SIZE);
-    put_u32(joined + 2 * SHA256_SIZE, value);
+    put_u32(joined + (size_t)2 * SHA256_SIZE, value);
     sha256_of(r->chain, joined, sizeof joined);
     memcpy(r->links + r->n_links++ * RECEIPT_LINK, r->chain, RECEIPT_LINK);
 }
@@ -676,7 +676,7 @@ TOOLS_FN attn_status receipt_parse(attn_ctx *ctx, receipt *r, int *is_whole, are
     json_value *root = NULL;
     memset(r, 0, sizeof *r);
     ctx->status = ATTN_OK;
-    if (json_parse(ctx, name, text.bytes, text.size, &root) == ATTN_OK &&
+    if (json_parse(ctx, name, text.bytes, text.size, &root) == ATTN_OK && root &&
         receipt_read_all(&from, root, r, told)) {
         receipt_out(&o, made, r);
         if (o.failed)
@@ -692,6 +692,7 @@ TOOLS_FN attn_status receipt_read(attn_ctx *ctx, receipt *r, int *is_whole, aren
                                   const char *path)
 {
     receipt_text text = {NULL, 0};
+    memset(r, 0, sizeof *r);
     if (read_file(ctx, memory, path, RECEIPT_MAX_SIZE, &text.bytes, &text.size))
         return ctx->status;
     return receipt_parse(ctx, r, is_whole, memory, path, text);

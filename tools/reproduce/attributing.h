@@ -119,7 +119,7 @@ static attn_status whole_effect(study *s, float *gain)
     attn_session *session = NULL;
     size_t i;
     attn_session_new(s->ctx, &session, s->model, NULL);
-    for (*gain = 0, i = 0; i < 2 * N_PROMPTS && !s->ctx->status; i++) {
+    for (*gain = 0, i = 0; i < (size_t)2 * N_PROMPTS && !s->ctx->status; i++) {
         const size_t of = i / 2;
         if (attn_truncate(s->ctx, session, 0) ||
             attn_feed(s->ctx, session, prompts[i % 2 ? of ^ 1 : of], N_TOKENS))

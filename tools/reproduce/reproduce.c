@@ -349,8 +349,8 @@ static attn_status ablated_difference(run *r, float *out)
 {
     size_t n;
     const float *heads = work_out(r, "heads", &n);
-    float *unused = heads ? room_for(&r->study, n) : NULL;
-    return unused ? ablate_top(&r->study, unused, out, heads) : r->ctx.status;
+    float *each = heads ? room_for(&r->study, n) : NULL, *mean = out;
+    return each ? ablate_top(&r->study, each, mean, heads) : r->ctx.status;
 }
 
 /* >> Blocks ==================================================================================== */

@@ -268,6 +268,7 @@ static attn_status repeated_tokens(study *s, float *out, size_t back)
     attn_rng rng;
     attn_tensor p;
     char name[48];
+    const size_t n = (size_t)2 * HALF;
     size_t i, j, h, q;
     attn_rng_seed(&rng, 0);
     for (i = 0; i < N_TEXTS; i++)
@@ -275,16 +276,16 @@ static attn_status repeated_tokens(study *s, float *out, size_t back)
             tokens[i][j] = tokens[i][HALF + j] = (int32_t)(100 + attn_rng_u32(&rng) % 19900);
     for (i = 0; i < N_TEXTS && !s->ctx->status; i++) {
         ablation a = {NULL, NULL};
-        watch_patterns(s, &a, "blocks.*.attn.hook_pattern", tokens[i], 2 * HALF);
+        watch_patterns(s, &a, "blocks.*.attn.hook_pattern", tokens[i], n);
         for (j = 0; j < s->n_layer && !s->ctx->status; j++) {
             snprintf(name, sizeof name, "blocks.%u.attn.hook_pattern", (unsigned)j);
             if (attn_record_get(s->ctx, &p, a.record, name))
                 break;
             for (h = 0; h < s->n_head; h++) {
                 double sum = 0;
-                for (q = back; q < 2 * HALF; q++)
+                for (q = back; q < n; q++)
                     sum += (double)attn_get3(p, h, q, q - back);
-                out[j * s->n_head + h] += (float)(sum / (double)(2 * HALF - back) / N_TEXTS);
+                out[j * s->n_head + h] += (float)(sum / (double)(n - back) / N_TEXTS);
             }
         }
         attn_record_free(a.record);
