@@ -2,7 +2,8 @@
  *
  *     cc examples/from_scratch/002_averaging.c -I. -O2 -lm -o 002 && ./002
  *
- * (add -fopenmp to see what threads do to the last three)
+ * All of them use one thread, as loops do; threads that wait for each other would be slow where other
+ * programs run.
  *
  * A language model may not look ahead, and the simplest thing to do with the past is to average it.
  * Much is lost in an average; what follows gets it back, by weights that depend on the data. Attention
@@ -212,6 +213,7 @@ int main(int argc, char **argv)
 
     if (argc > 1 && strtol(argv[1], NULL, 10) > 0)
         n_runs = (int)strtol(argv[1], NULL, 10);
+    ctx.n_threads = 1;
     printf("A batch of 32 sequences, 256 positions of 384 numbers each, seed 74.\n");
     torch_manual_seed(&rng, 74);
     torch_randn(&ctx, &x, attn_shape3(BATCH, TIME, CHANNELS), &rng);

@@ -142,8 +142,8 @@ static int section_glass(bench *b)
     good = attn_session_new(&b->ctx, &a.plain, b->model, &desc) == ATTN_OK &&
            attn_session_new(&b->ctx, &a.watched, b->model, &desc) == ATTN_OK &&
            measure_record(b, &a, "blocks.0.hook_resid_post") && measure_record(b, &a, NULL);
-    for (a.n_tokens = 15; good && a.n_tokens <= (b->quick ? 15 : 60) && a.n_tokens <= c->n_ctx;
-         a.n_tokens *= 4) {
+    for (a.n_tokens = b->quick ? 6 : 15; /* a sweep takes time as the square of that */
+         good && a.n_tokens <= (b->quick ? 6 : 60) && a.n_tokens <= c->n_ctx; a.n_tokens *= 4) {
         a.corrupted[a.n_tokens / 3] = (a.text[a.n_tokens / 3] + 1) % (int32_t)c->n_vocab;
         good = measure_sweep(b, &a, "hook_resid_pre", 0) && measure_sweep(b, &a, "attn.hook_z", 1);
         a.corrupted[a.n_tokens / 3] = a.text[a.n_tokens / 3];
