@@ -756,12 +756,12 @@ static void every_size_of_text(const sized *d)
 TEST(every_size_of_texts)
 {
     static const sized all[] = {
-        /* good: one head; tokens 0 and 1 that begin a text or end it; whatever else ends it */
+        /* good: one head; tokens 0 and 1 that begin a text, end it, or end it as well */
         {"bf16", "config.json",
          "{\"vocab_size\": 300, \"n_ctx\": 8, \"n_embd\": 16, \"n_head\": 2, \"n_layer\": 1,\n"
          "\"n_inner\": 64, \"layer_norm_epsilon\": 1e-5, \"bos_token_id\": 299,\n"
          "\"eos_token_id\": [298, 299]}",
-         convert_here, 10, 1 + 2 + 2 + 6},
+         convert_here, 10, 1 + 2 + 2 + 2},
         /* here any n_ctx is good, beside n_positions */
         {"bf16", "config.json", NULL, convert_here, 9, 1 + 2 + 2 + 6},
         {"bf16", "model.safetensors", NULL, convert_here, 58, 0},
