@@ -83,7 +83,7 @@ static const mistake mistakes[] = {
     {"an empty prompt", 1, GPT2 MODEL "''",
      "gpt2: the prompt is empty: give some text, or --bos to begin with nothing"},
     {"a huge prompt", 1, "yes a | head -c 200000 | " GPT2 MODEL,
-     "gpt2: the prompt has 200000 tokens, but the model's context holds 256: give less text"},
+     "gpt2: the prompt has 199999 tokens, but the model's context holds 256: give less text"},
     {"a file of prompts that is not there", 1, GPT2 MODEL "--file prompt.txt",
      "gpt2: prompt.txt: no such file or directory; is the path right?"},
     {"text for ids", 2, GPT2 MODEL "--ids Once", "gpt2: --ids: no token id at \"Once\""},

@@ -58,10 +58,9 @@ TEST(bits_of_bytes)
 
 TEST(mistakes)
 {
-    refuses(
-        1, "a.png is not a text in UTF-8: it has the byte 00",
-        "printf '\\211PNG\\r\\n\\032\\n\\000' >build/test-tmp/perplexity/a.png; " PERPLEXITY MODEL
-        "build/test-tmp/perplexity/a.png");
+    refuses(1, "a.png is not a text in UTF-8: it has the byte 00",
+            "printf '\\211PNG\\r\\n\\032\\n\\000' >build/test-tmp/tools/a.png; " PERPLEXITY MODEL
+            "build/test-tmp/tools/a.png");
     refuses(1, TEST_BUILD "/tiny-stories.attn is not a text", PERPLEXITY MODEL MODEL);
     refuses(1, "standard input is not a text in UTF-8: it has the byte e9",
             "printf 'caf\\351 noir' | " PERPLEXITY MODEL);

@@ -651,9 +651,9 @@ TEST(zip_near_entropy)
     size_t size = round_trip(STORY, MODEL);
     const char *at;
     double nats, tokens;
-    if (size == 0 ||
-        !CHECKF(run(TEST_BUILD "/perplexity " MODEL "%s --bos --json", test_tmp("text")) == 0, "%s",
-                err))
+    if (size == 0 || !CHECKF(run(TEST_BUILD "/perplexity " MODEL "%s --exact --bos --json",
+                                 test_tmp("text")) == 0,
+                             "%s", err))
         return;
     at = strstr(out, "\"nll\": ");
     nats = at ? atof(at + 7) : 0;

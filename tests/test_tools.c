@@ -327,7 +327,7 @@ TEST(examples_compile)
             continue;
         for (lines = 0, at = text; (at = strchr(at, '\n')) != NULL; at++)
             lines++;
-        CHECKF(lines <= 60, "%s has %d lines", path, (int)lines);
+        CHECKF(lines <= 80, "%s has %d lines", path, (int)lines);
         text[strcspn(text, "\n")] = 0;
         snprintf(command, sizeof command, "/* cc %s -I. -O2 -lm -o %s", path, names[i]);
         CHECKF(strcmp(text, command) == 0, "%s begins with %s", path, text);

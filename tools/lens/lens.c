@@ -80,7 +80,7 @@ static const struct option table[] = {
     {0, "no-fold-ln", NULL, FLAG, AT(no_fold_ln), PROCESS, NULL,
      "process: leave the gain and bias of LayerNorm where they are"},
     {0, "no-center-writing-weights", NULL, FLAG, AT(no_center_writing_weights), PROCESS, NULL,
-     "... and the means that are written to the stream"},
+     "... and what is written"},
     {0, "no-center-unembed", NULL, FLAG, AT(no_center_unembed), PROCESS, NULL,
      "... and the mean of the logits"},
     {0, "no-fold-value-biases", NULL, FLAG, AT(no_fold_value_biases), PROCESS, NULL, "... and b_V"},
