@@ -13669,7 +13669,7 @@ ATTN__CALLER size_t attn_format(char *text, size_t size, attn_tensor x, int deci
 
 ATTN__SMALL
 
-/* >>files (tests: files record) =================================================================
+/* >>files (tests: record) =================================================================
  * Tensors in files. */
 
 /* ---- new files, which take their name when they are whole ----
@@ -14080,7 +14080,7 @@ ATTN__CALLER attn_status attn_record_save(attn_ctx *ctx, const char *path,
     return status;
 }
 
-/* >>patch (tests: patch) ========================================================================
+/* >>patch (tests: lens) ========================================================================
  * Activation patching. The corrupted text is fed once, in full, and its residual streams recorded.
  * A patch of layer i changes nothing below, and nothing before the first position p where the two
  * texts differ in the patched activation. So it runs on a copy of that session, truncated to p,

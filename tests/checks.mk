@@ -138,7 +138,7 @@ CHECKED_NEEDS = $(addprefix $(CHECKED)/,test-models attn-convert tiny-stories.at
 
 sanitize-kernels: sanitize-best ## kernels and models under sanitizers, once for each instruction set (needs gcc)
 	$(CHECKED)/test-models --isas | grep -v portable | sed '$$d' | while read -r isa; do echo "== $$isa"; \
-	    ATTN_TEST_ISA="$$isa" $(CHECKED)/test-models $(filter-out kernels ops attention,$(MODEL_SUITES)) </dev/null || exit; done
+	    ATTN_TEST_ISA="$$isa" $(CHECKED)/test-models $(filter-out kernels ops attention patch,$(MODEL_SUITES)) </dev/null || exit; done
 
 sanitize-best: ## ... and on the best of them alone
 	$(MAKE) --no-print-directory $(CHECKED_FLAGS) $(CHECKED_NEEDS)
@@ -168,7 +168,7 @@ coverage: all $(NOTEBOOKS) $(MODELS) ## lines and branches that the tests run (n
 	$(call COVERAGE,$(BUILD)/coverage) OPENMP=0 test
 	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 SUITES='faults bench' test
 	$(call COVERAGE,$(BUILD)/coverage-threads,-fprofile-update=atomic -DATTN_NO_MMAP) \
-	    SUITES='format files tensors ops/more_threads_than_work threads/more_threads_than_the_session_has' \
+	    SUITES='format record tensors ops/more_threads_than_work threads/more_threads_than_the_session_has' \
 	    test
 	LLVM_PROFILE_FILE=$(abspath $(BUILD)/coverage-threads)/profile/%m%c.profraw \
 	    $(BUILD)/coverage-threads/bench $(BUILD)/tiny-stories.attn --quick --threads 2 \

@@ -25,7 +25,7 @@ static void tear_down(void)
     attn_model_close(bytes8);
 }
 
-SUITE_WITH("patch", set_up, tear_down);
+SUITE_WITH("lens", set_up, tear_down);
 
 /* ---- patching ---- */
 

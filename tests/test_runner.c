@@ -2,7 +2,7 @@
  * that attn.h names. */
 #include "command.h"
 
-SUITE_WITH("runner", NULL, forget);
+SUITE_WITH("tools", NULL, forget);
 
 /* How many lines of what was printed begin with a text. */
 static int lines_with(const char *text)
