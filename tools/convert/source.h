@@ -249,7 +249,7 @@ TOOLS_FN const source_tensor *source_nearest(const source *s, const char *name)
 {
     const source_tensor *best = NULL;
     size_t i, likeness, most = 0;
-    for (i = 0; i < s->n_tensors; i++) {
+    for (i = 0; s->tensors && i < s->n_tensors; i++) {
         likeness = source_likeness(name, s->tensors[i].name);
         if (!best || likeness > most ||
             (likeness == most && strlen(s->tensors[i].name) < strlen(best->name))) {

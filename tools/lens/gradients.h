@@ -472,7 +472,7 @@ LENS_FN attn_status lens_back_metric(attn_ctx *ctx, float *value, const lens_pas
 {
     const lens_metric *m = &p->desc->metric;
     const size_t row = p->desc->n_tokens - 1 - m->from_end;
-    attn_tensor w_u, at = lens_metric_is_local(m) ? attn_slice(d, 0, row, 1) : d;
+    attn_tensor w_u = ATTN_ZERO, at = lens_metric_is_local(m) ? attn_slice(d, 0, row, 1) : d;
     attn_status status = lens_metric_back(ctx, value, p->logits, m, p->desc->tokens);
     if (status == ATTN_OK && m->kind == LENS_METRIC_LOGIT) /* two columns of W_U are enough */
         return attn_logit_directions(ctx, &at, p->b->model, &m->token,

@@ -120,7 +120,7 @@ static int estimate(lens *l, patching *p, const char *name, attn_tensor *values)
     status = p->backward.model ? ATTN_OK : lens_backward_new(&l->ctx, &p->backward, l->model);
     if (status == ATTN_OK)
         status = lens_attribution_patch(&l->ctx, values, &p->backward, &pair, name);
-    for (i = 0; status == ATTN_OK && i < attn_count(*values); i++)
+    for (i = 0; status == ATTN_OK && values->data && i < attn_count(*values); i++)
         ((float *)values->data)[i] += p->whole.corrupted;
     return status ? failed(&l->ctx) : FINE;
 }
