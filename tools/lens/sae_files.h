@@ -187,7 +187,7 @@ LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *direct
     if (!path || read_file(ctx, &memory, path, LENS_SAE_MAX_CONFIG, &text, &size) ||
         json_parse(ctx, path, text, size, &cfg))
         status = ctx->status;
-    if (status == ATTN_OK && cfg->kind != JSON_OBJECT)
+    if (status == ATTN_OK && (!cfg || cfg->kind != JSON_OBJECT))
         status = lens_fail(ctx, ATTN_E_FORMAT, "%s is not a JSON object", path);
     if (status == ATTN_OK)
         status = lens_sae_config(ctx, s, cfg);
