@@ -195,7 +195,7 @@ static int read_file(bytes *b, const char *path)
 static int write_file(const bytes *b, const char *path)
 {
     FILE *file = fopen(path, "wb");
-    int whole = file && fwrite(b->at, 1, b->n, file) == b->n;
+    int whole = file && (b->n == 0 || fwrite(b->at, 1, b->n, file) == b->n);
     whole = file && fclose(file) == 0 && whole;
     return whole || say("the output cannot be written");
 }
