@@ -6520,7 +6520,7 @@ static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t 
     if (w->ids)
         w->ids[w->n] = *token;
     if (w->log_probs) {
-        attn_token_stats stats = {NAN, 0, 0};
+        attn_token_stats stats = {(float)NAN, 0, 0};
         attn__judge(s->workspace->kernels, s->logits, s->model->config.n_vocab, *token, &stats,
                     NULL, 0, NULL);
         w->log_probs[w->n] = -stats.nll;

@@ -206,7 +206,11 @@ class session
         return {row, row ? model_.config().n_vocab : 0};
     }
     void feed(span<const int32_t> more) { run(attn_feed, more.data(), more.size()); }
-    void feed(std::string_view text) { feed(model_.encode(text)); }
+    void feed(std::string_view text)
+    {
+        mine(); /* before the model is asked, which went with the session */
+        feed(model_.encode(text));
+    }
     void truncate(std::size_t length) { run(attn_truncate, length); }
     /* From now on it runs on another workspace of its model, such as that of another thread. */
     void use(attn_workspace *workspace) { run(attn_session_use, workspace); }
