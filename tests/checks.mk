@@ -142,7 +142,7 @@ sanitize-kernels: sanitize-best ## kernels and models under sanitizers, once for
 
 sanitize-best: ## ... and on the best of them alone
 	$(MAKE) --no-print-directory $(CHECKED_FLAGS) $(CHECKED_NEEDS)
-	$(CHECKED)/test-models </dev/null
+	$(CHECKED)/test-models $(SUITES) </dev/null
 
 $(BUILD)/test-models: $(patsubst %,$(BUILD)/tests/%.o,main $(MODEL_SUITES:%=test_%)) $(BUILD)/attn.o
 	$(SHOW)$(COMPILE) $^ -o $@ $(LINK)
