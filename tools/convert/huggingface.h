@@ -290,7 +290,7 @@ TOOLS_FN void hf_unwrap(char *name)
         }
         if (i == sizeof wrappers / sizeof wrappers[0]) {
             at = strchr(at, '.');
-            at += at != NULL;
+            at = at ? at + 1 : NULL;
         }
     }
 }
@@ -316,9 +316,9 @@ TOOLS_FN size_t hf_prefix_size(const char *name)
 TOOLS_FN char *hf_plain_name(char *name, const char *prefix, size_t size)
 {
     static const char *const known[] = {"transformer.", "model.", "module."};
-    const char *const end = prefix + size;
+    const char *const end = prefix ? prefix + size : NULL;
     size_t i = 0, n;
-    for (; prefix < end; prefix += n, name += n) {
+    for (; prefix && prefix < end; prefix += n, name += n) {
         n = strcspn(prefix, ".") + 1;
         if (strncmp(name, prefix, n) != 0 || !name[n])
             break;
