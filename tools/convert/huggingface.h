@@ -126,7 +126,9 @@ TOOLS_FN attn_status hf_token(attn_ctx *ctx, source *s, const char *file, const 
         s->n_more_eos = 0;
     if (!is_eos && n > 1)
         source_note("%s: %s is a list; its first counts", file, key);
-    for (i = 0, v += is_list; i < n; i++, v++) {
+    if (is_list)
+        v++;
+    for (i = 0; i < n; i++, v++) {
         if (!json_u64(v, &number) || number > INT32_MAX)
             return tool_fail(ctx, ATTN_E_FORMAT, "%s: %s is not a token id", file, key);
         if (is_eos)
