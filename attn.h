@@ -1165,9 +1165,9 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
  *   mlp.hook_pre, mlp.hook_post    [T, F]      before and after GELU (or act_fn)
  *
  * A query never sees later keys, whatever is written at them: later scores count as -inf and later
- * patterns as 0, and an edit leaves them. So the result does not depend on how a text is cut into
- * feeds and passes. TransformerLens's hooks come after its mask, and what they write at later keys
- * counts: a head whose scores become 0 attends to all positions there, here to those up to its own.
+ * patterns as 0, and an edit leaves them. So the result does not depend on how many tokens a
+ * call or a pass takes. TransformerLens masks before its hooks run, so a hook there may write at later
+ * keys: with scores of 0 a query attends to all positions there, and here to those up to its own.
  *
  * Some activations cost extra time and memory. They are made only while a hook or a record asks for
  * them by name, or with a pattern that does not end in `*`, such as `*.hook_result`:

@@ -6,7 +6,7 @@
  * programs run.
  *
  * A language model may not look ahead, and the simplest thing to do with the past is to average it.
- * Much is lost in an average; what follows gets it back, by weights that depend on the data. Attention
+ * An average treats all positions alike; attention gives each a weight that depends on the data. Attention
  * is then a way of passing messages along the arrows of a graph. Here each position hears from those
  * before it, and sequences of a batch hear nothing of each other. Weights know no distance: what a
  * model shall know of positions has to be added to the vectors.

@@ -111,8 +111,8 @@ static attn_tensor masks(attn_ctx *ctx, attn_tensor inputs, const weights *w)
     return causal;
 }
 
-/* One pattern can look for one thing, so a layer has several heads, each with a pattern of its own. All
- * heads in one matrix product: d_out is split into n_head parts, [b, T, d_out] is viewed as
+/* A head computes one attention pattern. A layer has several heads, so it computes several patterns. One
+ * matrix product serves all heads: d_out is split into n_head parts, [b, T, d_out] is viewed as
  * [b, T, n_head, d_head], and transposed to [b, n_head, T, d_head]. No number moves. */
 static attn_tensor heads(attn_tensor x, size_t n_head)
 {

@@ -201,5 +201,5 @@ int main(int argc, char **argv)
     return finish(&ctx) || finish(&in_hooks);
 }
 
-/* The exercise: none, and the logits differ. Each rounding leaves an error of its own, and two
- * roundings are not one. */
+/* Answer to the exercise: no activation is equal any more, and the logits differ. Two roundings give
+ * other bits than one. */

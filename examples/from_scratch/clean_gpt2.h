@@ -26,8 +26,8 @@ static attn_tensor embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
     return out;
 }
 
-/* Attention sees a set of vectors, whatever their order. So each position adds a vector of its own: the
- * first T rows of a table, again for every sequence of the batch. */
+/* Attention does not depend on the order of its vectors. So the model adds row t of a table to the
+ * vector at position t, in every sequence of the batch. */
 static attn_tensor pos_embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
 {
     attn_tensor out = none;
@@ -75,8 +75,8 @@ static attn_tensor apply_causal_mask(attn_ctx *ctx, attn_tensor scores)
     return masked;
 }
 
-/* The only place where something moves from one position to another. Heads work side by side, and what
- * they find is added up. A head's q and k settle from where it moves, its v and W_O what it moves. */
+/* The only place where something moves from one position to another. Each head adds its result to
+ * the sum. Its q and k decide from which positions it reads; its v and W_O decide what it writes. */
 static attn_tensor attention(attn_ctx *ctx, attn_tensor x, const attn_block_weights *w,
                              size_t n_head)
 {

@@ -4,7 +4,7 @@
  * the model write in turns. The parts, each in a header beside this file:
  *
  *     text.h   one text: fed, generated token by token and shown
- *     receipts.h  what it was made of, for attn-verify
+ *     receipts.h  the receipt of a text: model, settings and tokens, which attn-verify checks
  *     many.h   several texts in one batch, JSON, choices
  *     turns.h  a text that a person and the model write in turns
  *     save.h   settings that change, and files that keep them and the text
