@@ -73,8 +73,8 @@ WHAT IS HERE
        sample, generate text, score text. GPT-2's tokenizer is included.
     3. The glass box: read or change any activation by its TransformerLens name while the model
        runs (attn_hook, attn_hook_edit), record and save them (attn_record_new), run parts of the
-       model (attn_feed_item), patch one text's activations into another (attn_patch_positions);
-       losses, attribution, logit lens. tools/lens/ has more of it in headers of its own.
+       model (attn_feed_item); losses, attribution, logit lens. tools/lens/ has more of it in headers
+       of its own, on this API alone: activation patching, gradients, circuits ...
 
 TABLE OF CONTENTS: search for the mark
     >>manual         options, errors, memory, threads, determinism, the file format
@@ -85,7 +85,6 @@ TABLE OF CONTENTS: search for the mark
     >>api-tokenizer  text to ids and back
     >>api-hooks      tier 3: activations by name: hooks, records, edits
     >>api-files      tensors as text and in files
-    >>api-patch      activation patching
     >>api-lens       attribution, logit lens, rewriting and writing models
   part one: the engine
     >>platform       compilers and systems
@@ -103,7 +102,7 @@ TABLE OF CONTENTS: search for the mark
     >>kernels        vector code, once for each         >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
   part two, left out by ATTN_NO_LENS with its API: built on the engine, never needed by it
-    >>print, >>files, >>patch, >>lens, >>models         >>api-files to >>api-lens, implemented
+    >>print, >>files, >>lens, >>models                  >>api-files to >>api-lens, implemented
 
 >>manual ===========================================================================================
 
@@ -117,7 +116,7 @@ OPTIONS: define before the include that has ATTN_IMPLEMENTATION
     ATTN_SANITIZE_KERNELS  with -fsanitize, check the kernels as well, which takes minutes to
                        compile. Without it sanitizers skip the kernels
     ATTN_NO_MMAP       read model files into memory instead of mapping them
-    ATTN_NO_LENS       part one only: no printing, files of tensors, patching, lens, rewriting
+    ATTN_NO_LENS       part one only: no printing, files of tensors, lens, rewriting of models
     ATTN_FILE          this file's name, if you renamed it (default: "attn.h"); it includes itself
                        once for each instruction set
 
@@ -360,7 +359,9 @@ VERSIONS
                                       tools/lens/heads.h: lens_pattern_entropy, LENS_HEAD_* ...
       attn_circuit, attn_singular_values, attn_composition_scores, ATTN_CIRCUIT_*, ATTN_COMPOSE_*
                                       tools/lens/circuits.h: lens_circuit, LENS_CIRCUIT_* ...
-      attn_patch_path, attn_path      tools/lens/paths.h: lens_patch_path, lens_path
+      attn_patch_positions, _heads    tools/lens/patch.h: lens_patch with LENS_PATCH_POSITIONS,
+                                      _HEADS; an attn_patch_desc is a lens_pair and its lens_metric
+      attn_patch_path, attn_path      tools/lens/paths.h: lens_patch_paths
       attn_save, attn_record_save to .npz; attn_npy_header
                                       tools/common/npz.h: npz_save, npy_header
       attn_head_results               the activation attn.hook_result
@@ -390,8 +391,6 @@ VERSIONS
       attn_multihead, attn_block      the number of heads is w->n_head
       attn_cache_get                  to the last position; attn_slice takes fewer
       attn_record_new                 memory NULL and bytes 0: the context allocates it
-      attn_patch_desc.clean_value, .corrupted_value
-                                      an attn_patch_baseline
       attn_decompose_resid            an attn_resid_desc
       attn_logit_lens                 tokens are a tensor; zeroed: all
       attn_bias_logit_attrs           tokens and against, in place of directions
@@ -873,7 +872,8 @@ ATTN_API attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const 
 /* [n_vocab]: logits of the last token fed. NULL before the first. Valid until the next call. */
 ATTN_API const float *attn_logits(const attn_session *session);
 
-/* The layers that a pass runs, and the residual streams that enter and leave them. */
+/* The layers that a pass runs, and the residual streams that enter and leave them. A pass of one
+ * layer keeps that layer's keys and values at later positions, which come from their own streams. */
 typedef struct attn_layers {
     size_t first, end;  /* layers [first, end); end 0 stands for n_layer */
     const float *resid; /* [n_tokens, d_model]: the residual stream that enters the first of them,
@@ -1336,47 +1336,11 @@ ATTN_API void *attn_new_file_stream(attn_new_file *file);
  * file takes its name; else it is removed. Returns `status`, or that of closing or renaming. */
 ATTN_API attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_status status);
 
-/* >>api-patch ===================================================================================*/
-
-/* A metric: a number from the logits [n_vocab] of the last position. Return 0 to go on, anything
- * else to stop (ATTN_STOPPED). */
-typedef int (*attn_metric_fn)(float *value, const float *logits, void *user);
-
-/* Two texts of one length, and a question whose answer differs between them. */
-typedef struct attn_patch_desc {
-    const int32_t *clean, *corrupted; /* [n_tokens] each */
-    size_t n_tokens;
-    int32_t right, wrong; /* the metric is logits[right] - logits[wrong] if `metric` is NULL */
-    attn_metric_fn metric;
-    void *user;
-    uint64_t reserved[4]; /* zero */
-} attn_patch_desc;
-
-/* The metric of the two texts as they are. */
-typedef struct attn_patch_baseline {
-    float clean, corrupted;
-} attn_patch_baseline;
-
-/* Activation patching (Vig et al. 2020; Meng et al. 2022) for every layer and position: entry
- * [layer, position] of *out [n_layer, n_tokens] is the metric of the corrupted text when
- * blocks.layer.`name` has its value from the clean text at that position. attn_patch_heads does it
- * for every layer and head, *out [n_layer, n_head], each at all positions. ATTN_E_NAME for a name
- * that nothing has. Both make two sessions for the length of the call. `name` is what follows
- * "blocks.i.", such as "hook_resid_pre", "hook_attn_out", "hook_mlp_out", "attn.hook_z" or
- * "attn.hook_pattern". Each number has the bits of one whole forward pass with that patch, but the
- * patches of a layer run as a batch, from that layer and position on. baseline may be NULL. */
-ATTN_API attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out,
-                                          attn_patch_baseline *baseline, const attn_model *model,
-                                          const attn_patch_desc *desc, const char *name);
-ATTN_API attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out,
-                                      attn_patch_baseline *baseline, const attn_model *model,
-                                      const attn_patch_desc *desc, const char *name);
-
 /* >>api-lens ====================================================================================
  *
  * Reading activations: the residual stream taken apart, direct logit attribution, the logit lens;
- * and models with LayerNorm folded away. (Kinds of heads, circuits and path patching need this API
- * alone: tools/lens/heads.h, circuits.h, paths.h.) Functions that take activations as tensors take
+ * and models with LayerNorm folded away. (Patching, kinds of heads and circuits need this API alone:
+ * tools/lens/patch.h, heads.h, circuits.h.) Functions that take activations as tensors take
  * them from anywhere, a hook for example; those that take a model and a text run the text once in a
  * session of their own. No beginning-of-text token is ever added; TransformerLens adds one by
  * default, so put it first to get its numbers.
@@ -4102,8 +4066,14 @@ static attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items,
     return ATTN_OK;
 }
 
-/* Begins a feed: stores its tokens in the session, forgets the keys and values that it is about to
- * overwrite, and tells the watchers. */
+/* Layer `layer` holds keys and values of the session's own positions at most. */
+static void attn__forget_later(attn_session *s, size_t layer)
+{
+    s->held[layer] = s->held[layer] < s->length ? s->held[layer] : s->length;
+}
+
+/* Begins a feed: stores its tokens in the session, forgets the keys and values that will be wrong
+ * after it, and tells the watchers. In a layer that runs alone, those at later positions stay. */
 static void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
 {
     attn_session *s = item->session;
@@ -4114,7 +4084,8 @@ static void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
     /* perhaps its own, from before a truncation */
     memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
     for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
-        s->held[layer] = s->held[layer] < s->length ? s->held[layer] : s->length;
+        if (layer > p->first_layer || p->end_layer - p->first_layer != 1)
+            attn__forget_later(s, layer);
     for (w = s->watchers; w; w = w->next)
         if (w->kind->begin)
             w->kind->begin(w, &span);
@@ -4132,7 +4103,7 @@ static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
     attn__watcher *w;
     size_t layer;
     for (layer = p->first_layer; layer < p->end_layer; layer++)
-        s->held[layer] = end;
+        s->held[layer] = s->held[layer] > end ? s->held[layer] : end;
     for (w = s->watchers; w; w = w->next)
         if (w->kind->end)
             w->kind->end(w, &span);
@@ -4231,6 +4202,8 @@ ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size
         attn_session *s = items[i].session;
         if (status == ATTN_OK)
             attn__end_feed(&p, &items[i]);
+        else if (p.first_layer < p.end_layer) /* it may have overwritten some */
+            attn__forget_later(s, p.first_layer);
         s->fed = 0;
         attn__sweep_watchers(s);
         attn__leave_call(s);
@@ -14078,379 +14051,6 @@ ATTN__CALLER attn_status attn_record_save(attn_ctx *ctx, const char *path,
     attn__free(names);
     attn__free(values);
     return status;
-}
-
-/* >>patch (tests: lens) ========================================================================
- * Activation patching. The corrupted text is fed once, in full, and its residual streams recorded.
- * A patch of layer i changes nothing below, and nothing before the first position p where the two
- * texts differ in the patched activation. So it runs on a copy of that session, truncated to p,
- * from the stream that entered layer i; many such copies are one batch. */
-
-#define ATTN__PATCHES    ((size_t)64)  /* run at once */
-#define ATTN__PATCH_ROWS ((size_t)512) /* and have about so many rows together */
-
-/* One entry of the answer: a position, or a head at all positions. */
-typedef struct attn__one_patch {
-    size_t column, first; /* `first` is the first position that it changes */
-} attn__one_patch;
-
-typedef struct attn__sweep {
-    const attn_model *model;
-    const attn_patch_desc *desc;
-    int point, by_head;             /* the patched activation */
-    attn_record *clean, *corrupted; /* of the patched activation; the residual streams as well */
-    attn__one_patch *patches;       /* of a layer, [n_tokens or n_head] */
-    attn_workspace *workspace;
-    attn_session *base; /* the corrupted text, fed */
-    float *rows;        /* streams put together for one batch, [n_rows, C] */
-    size_t n_rows, n_sessions;
-    attn_session *sessions[ATTN__PATCHES];
-    attn_patch_baseline values;
-} attn__sweep;
-
-/* Checks the texts and tokens of a patch. */
-static attn_status attn__check_patch(attn_ctx *ctx, const char *what, const attn_model *model,
-                                     const attn_patch_desc *d)
-{
-    size_t n_vocab;
-    ATTN__TRY(attn__need_given(ctx, what, "model", model));
-    ATTN__TRY(attn__need_given(ctx, what, "description", d));
-    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_patch_desc, d));
-    ATTN__TRY(attn__need_given(ctx, what, "clean text", d->clean));
-    ATTN__TRY(attn__need_given(ctx, what, "corrupted text", d->corrupted));
-    n_vocab = model->config.n_vocab;
-    if (d->n_tokens == 0 || d->n_tokens > model->config.n_ctx)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: texts of %llu tokens; expected 1 to %lu", what,
-                          ATTN__LLU(d->n_tokens), (unsigned long)model->config.n_ctx);
-    if (!d->metric && (d->right < 0 || (size_t)d->right >= n_vocab || d->wrong < 0 ||
-                       (size_t)d->wrong >= n_vocab))
-        return attn__fail(ctx, ATTN_E_TOKEN,
-                          "%s: right is %ld and wrong %ld; the vocabulary is 0 to %llu", what,
-                          (long)d->right, (long)d->wrong, ATTN__LLU(n_vocab - 1));
-    ATTN__TRY(attn__need_ids(ctx, what, "clean token", d->clean, 1, d->n_tokens, n_vocab));
-    ATTN__TRY(attn__need_ids(ctx, what, "corrupted token", d->corrupted, 1, d->n_tokens, n_vocab));
-    return ATTN_OK;
-}
-
-static attn_status attn__metric_of(attn_ctx *ctx, const attn_patch_desc *d,
-                                   const attn_session *session, float *value)
-{
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): attn_session_new gives OK with one */
-    const float *logits = session->logits; /* [n_vocab] of the last position */
-    if (!d->metric)
-        *value = logits[d->right] - logits[d->wrong];
-    else if (d->metric(value, logits, d->user) != 0)
-        return attn__fail(ctx, ATTN_STOPPED, "the metric asked to stop");
-    return ATTN_OK;
-}
-
-/* Feeds one of the texts to a session, with a record of `names`. */
-static attn_status attn__run_recorded(attn_ctx *ctx, const attn__sweep *sweep,
-                                      attn_session *session, const int32_t *tokens,
-                                      const char *const *names, size_t n_names,
-                                      attn_record **record)
-{
-    attn_record_desc desc = ATTN_ZERO;
-    desc.names = names;
-    desc.n_names = n_names;
-    desc.n_positions = sweep->desc->n_tokens;
-    ATTN__TRY(attn_record_new(ctx, record, session, &desc, NULL, 0));
-    return attn_feed(ctx, session, tokens, sweep->desc->n_tokens);
-}
-
-static void attn__end_sweep(attn__sweep *sweep)
-{
-    size_t i;
-    attn_session_free(sweep->base);
-    for (i = 0; i < sweep->n_sessions; i++)
-        attn_session_free(sweep->sessions[i]);
-    attn_workspace_free(sweep->workspace);
-    attn_record_free(sweep->clean);
-    attn_record_free(sweep->corrupted);
-    attn__free(sweep->rows);
-    attn__free(sweep->patches);
-}
-
-/* Both texts are fed: `clean_names` recorded of the clean one, `names` of the corrupted one. */
-static attn_status attn__begin_sweep(attn_ctx *ctx, attn__sweep *sweep, const attn_model *model,
-                                     const attn_patch_desc *desc, const char *const *clean_names,
-                                     const char *const *names, size_t n_names)
-{
-    attn_session *session = NULL;
-    attn_workspace_desc room = ATTN_ZERO;
-    int failed;
-    memset(sweep, 0, sizeof *sweep);
-    sweep->model = model;
-    sweep->desc = desc;
-    room.n_ctx = desc->n_tokens;
-    failed = attn_workspace_new(ctx, &sweep->workspace, model, &room) ||
-             attn__session_for(ctx, &session, model, desc->n_tokens, sweep->workspace) ||
-             attn__run_recorded(ctx, sweep, session, desc->clean, clean_names, 1, &sweep->clean) ||
-             attn__metric_of(ctx, desc, session, &sweep->values.clean);
-    attn_session_free(session);
-    if (failed || attn__session_for(ctx, &sweep->base, model, desc->n_tokens, sweep->workspace) ||
-        attn__run_recorded(ctx, sweep, sweep->base, desc->corrupted, names, n_names,
-                           &sweep->corrupted) ||
-        attn__metric_of(ctx, desc, sweep->base, &sweep->values.corrupted))
-        return ctx->status;
-    return ATTN_OK;
-}
-
-/* Copies of the corrupted session, made when they are first needed. */
-static attn_status attn__copy_base(attn_ctx *ctx, attn__sweep *sweep, size_t n)
-{
-    size_t i;
-    for (i = 0; i < n && i < ATTN__PATCHES; i++) {
-        if (i == sweep->n_sessions) {
-            ATTN__TRY(attn__session_for(ctx, &sweep->sessions[i], sweep->model,
-                                        sweep->desc->n_tokens, sweep->workspace));
-            sweep->n_sessions++;
-        }
-        ATTN__TRY(attn_session_copy(ctx, sweep->sessions[i], sweep->base)); /* cover: idle */
-    }
-    return ATTN_OK;
-}
-
-/* In its own layer such a patch changes nothing but the row it is in: no keys, no values. */
-static int attn__stays_in_row(int point)
-{
-    return point >= ATTN__HOOK_Q_INPUT && point != ATTN__HOOK_K_INPUT &&
-           point != ATTN__HOOK_V_INPUT && point != ATTN__HOOK_K && point != ATTN__HOOK_V;
-}
-
-/* The patched activation at one position: [1, C], [1, H, d] or [H, 1, Tk], or one head of these. */
-static attn_tensor attn__patched_part(const attn__sweep *sweep, attn_tensor x, size_t column,
-                                      size_t first, size_t count)
-{
-    const int over_keys = attn__is_over_keys(sweep->point);
-    x = attn_slice(x, over_keys, first,
-                   count); /* heads are the other dimension, if there are any */
-    return sweep->by_head ? attn_slice(x, !over_keys, column, 1) : x;
-}
-
-/* Have both texts the same bits there? */
-static int attn__same_part(const attn__sweep *sweep, attn_tensor x, attn_tensor y, size_t column,
-                           size_t position)
-{
-    size_t i, j;
-    /* NOLINTBEGIN(clang-analyzer-core.NonNullParamChecker): a record has these positions */
-    x = attn__patched_part(sweep, x, column, position, 1);
-    y = attn__patched_part(sweep, y, column, position, 1);
-    if (x.ndim == 2)
-        return memcmp(x.data, y.data, x.shape[1] * sizeof(float)) == 0;
-    for (i = 0; i < x.shape[0]; i++)
-        for (j = 0; j < x.shape[1]; j++) {
-            const ptrdiff_t at = (ptrdiff_t)i * x.stride[0] + (ptrdiff_t)j * x.stride[1];
-            if (memcmp((const float *)x.data + at, (const float *)y.data + at,
-                       x.shape[2] * sizeof(float)) != 0)
-                return 0;
-        }
-    /* NOLINTEND(clang-analyzer-core.NonNullParamChecker) */
-    return 1;
-}
-
-/* The patches of a layer that change something, the last positions first; `values` gets the
- * corrupted text's number for the others. */
-static attn_status attn__plan_layer(attn_ctx *ctx, const attn__sweep *sweep, size_t layer,
-                                    float *values, size_t *n_patches)
-{
-    const attn__hook_name name = attn__name_of(sweep->point, (int)layer);
-    const size_t n_tokens = sweep->desc->n_tokens;
-    const int one_row =
-        layer + 1 == sweep->model->config.n_layer && attn__stays_in_row(sweep->point);
-    attn_tensor clean, corrupted;
-    size_t column = sweep->by_head ? sweep->model->config.n_head : n_tokens, i, n = 0;
-    ATTN__TRY(attn_record_get(ctx, &clean, sweep->clean, name.text)); /* cover: recorded */
-    ATTN__TRY(attn_record_get(ctx, &corrupted, sweep->corrupted, name.text));
-    while (column-- > 0) {
-        size_t first = sweep->by_head ? 0 : column;
-        const size_t end = sweep->by_head ? n_tokens : column + 1;
-        if (one_row && first + 1 < n_tokens) /* the metric sees the last position only */
-            first = n_tokens - 1;
-        while (first < end && attn__same_part(sweep, clean, corrupted, column, first))
-            first++;
-        if (first >= end) {
-            values[column] = sweep->values.corrupted;
-            continue;
-        }
-        for (i = n++; i > 0 && sweep->patches[i - 1].first < first; i--)
-            sweep->patches[i] = sweep->patches[i - 1];
-        sweep->patches[i].column = column;
-        sweep->patches[i].first = first;
-    }
-    *n_patches = n;
-    return ATTN_OK;
-}
-
-/* Hooks a patch to a session, which is truncated to where the patch begins. */
-static attn_status attn__hook_patch(attn_ctx *ctx, const attn__sweep *sweep, attn_session *session,
-                                    size_t layer, const attn__one_patch *patch)
-{
-    const attn__hook_name name = attn__name_of(sweep->point, (int)layer);
-    const size_t count = sweep->by_head ? sweep->desc->n_tokens - patch->first : 1;
-    attn_tensor clean;
-    attn_edit edit = ATTN_ZERO;
-    ATTN__TRY(attn_record_get(ctx, &clean, sweep->clean, name.text)); /* cover: recorded */
-    ATTN__TRY(attn_truncate(ctx, session, patch->first));
-    edit.name = name.text;
-    edit.kind = ATTN_EDIT_SET;
-    edit.position = patch->first;
-    edit.n_positions = count;
-    edit.head = sweep->by_head ? patch->column : 0;
-    edit.n_heads = sweep->by_head ? 1 : 0;
-    edit.value = attn__patched_part(sweep, clean, patch->column, patch->first, count);
-    return attn_hook_edit(ctx, NULL, session, &edit);
-}
-
-/* Runs the patched rows alone through their layer, and puts them before those that follow them, as
- * they are in the corrupted text: the streams that enter the next layer. */
-static attn_status attn__run_patched_rows(attn_ctx *ctx, attn__sweep *sweep, size_t layer,
-                                          attn_feed_item *items, size_t n)
-{
-    const size_t width = sweep->model->config.d_model;
-    const attn__hook_name next = layer + 1 < sweep->model->config.n_layer
-                                     ? attn__name_of(ATTN__HOOK_RESID_PRE, (int)layer + 1)
-                                     : attn__name_of(ATTN__HOOK_RESID_POST, (int)layer);
-    float *to = sweep->rows;
-    attn_tensor stream;
-    attn_feed_item rows[ATTN__PATCHES];
-    size_t i;
-    ATTN__TRY(attn_record_get(ctx, &stream, sweep->corrupted, next.text)); /* cover: recorded */
-    for (i = 0; i < n; i++) {
-        const size_t n_tokens = items[i].n_tokens, first = sweep->desc->n_tokens - n_tokens;
-        memcpy(to, (const float *)stream.data + first * width, n_tokens * width * sizeof *to);
-        rows[i] = items[i];
-        rows[i].n_tokens = 1;
-        rows[i].layers.end = layer + 1;
-        rows[i].layers.resid_out = to;
-        items[i].layers.first = layer + 1;
-        items[i].layers.resid = to;
-        to += n_tokens * width;
-    }
-    ATTN__TRY(attn_feed_batch(ctx, rows, n)); /* cover: nothing in it can fail */
-    for (i = 0; i < n; i++) { /* the layer's other keys and values are still right */
-        attn_unhook_all(sweep->sessions[i]);
-        sweep->sessions[i]->held[layer] = sweep->desc->n_tokens;
-        ATTN__TRY(attn_truncate(ctx, sweep->sessions[i], /* cover: it holds them */
-                                sweep->desc->n_tokens - items[i].n_tokens));
-    }
-    return ATTN_OK;
-}
-
-/* Some patches of one layer, as a batch. */
-static attn_status attn__patch_some(attn_ctx *ctx, attn__sweep *sweep, size_t layer,
-                                    const attn__one_patch *patches, size_t n, float *values)
-{
-    const attn_patch_desc *d = sweep->desc;
-    const attn__hook_name entry = attn__name_of(ATTN__HOOK_RESID_PRE, (int)layer);
-    attn_feed_item items[ATTN__PATCHES];
-    attn_tensor stream;
-    size_t i;
-    attn_status status = attn_record_get(ctx, &stream, sweep->corrupted, entry.text);
-    for (i = 0; i < n && status == ATTN_OK; i++) {
-        const size_t first = patches[i].first;
-        items[i] = attn__feed_of(sweep->sessions[i], d->corrupted + first, d->n_tokens - first);
-        items[i].layers.first = layer;
-        items[i].layers.resid = (const float *)stream.data + first * sweep->model->config.d_model;
-        status = attn__hook_patch(ctx, sweep, sweep->sessions[i], layer, &patches[i]);
-    }
-    if (status == ATTN_OK && !sweep->by_head && attn__stays_in_row(sweep->point))
-        status = attn__run_patched_rows(ctx, sweep, layer, items, n);
-    if (status == ATTN_OK)
-        status = attn_feed_batch(ctx, items, n);
-    for (i = 0; i < n; i++) {
-        if (status == ATTN_OK)
-            status = attn__metric_of(ctx, d, sweep->sessions[i], &values[patches[i].column]);
-        attn_unhook_all(sweep->sessions[i]);
-    }
-    return status;
-}
-
-static attn_status attn__patch_layer(attn_ctx *ctx, attn__sweep *sweep, size_t layer, float *values)
-{
-    const attn__one_patch *next = sweep->patches;
-    size_t n, rows, left = 0;
-    ATTN__TRY(attn__plan_layer(ctx, sweep, layer, values, &left));
-    ATTN__TRY(attn__copy_base(ctx, sweep, left));
-    for (; left > 0; left -= n, next += n) {
-        /* as many as make a whole batch; positions go down, so that each session still holds the
-         * corrupted text before the next one it gets */
-        for (n = rows = 0; n < left && n < ATTN__PATCHES; n++) {
-            rows += sweep->desc->n_tokens - next[n].first;
-            if (n > 0 && rows > sweep->n_rows)
-                break;
-        }
-        ATTN__TRY(attn__patch_some(ctx, sweep, layer, next, n, values));
-    }
-    return ATTN_OK;
-}
-
-/* out [L, positions or heads]: the metric after each place of the activation `name` was patched. */
-static attn_status attn__sweep_all(attn_ctx *ctx, const char *what, const attn_model *model,
-                                   const attn_patch_desc *desc, const char *name, int by_head,
-                                   attn_tensor *out, attn_patch_baseline *baseline)
-{
-    attn__sweep sweep;
-    attn__hook_name pattern, last;
-    attn__result result;
-    const char *pointer = pattern.text, *names[3];
-    size_t n_columns, layer, n_layer;
-    attn_status status;
-    int point;
-    ATTN__TRY(attn__check_patch(ctx, what, model, desc));
-    ATTN__TRY(attn__need_given(ctx, what, "name", name));
-    for (point = ATTN__HOOK_RESID_PRE; point < ATTN__N_HOOKS; point++)
-        if (strcmp(name, attn__activations[point].name) == 0)
-            break;
-    if (point == ATTN__N_HOOKS) {
-        const attn__hook_name near_by = attn__nearest_name(name, 0);
-        return attn__fail(ctx, ATTN_E_NAME,
-                          "%s: no activation has a name \"blocks.i.\" and then %.60s%s%s", what,
-                          name, near_by.text[0] ? ": did you mean the end of " : "", near_by.text);
-    }
-    if (by_head && !attn__has_heads(point))
-        return attn__fail(ctx, ATTN_E_NAME, "%s: %s has no heads", what, name);
-    n_layer = model->config.n_layer;
-    n_columns = by_head ? model->config.n_head : desc->n_tokens;
-    ATTN__TRY(attn__begin(ctx, what, out, attn_shape2(n_layer, n_columns), &result));
-    snprintf(pattern.text, sizeof pattern.text, "blocks.*.%s", name);
-    last = attn__name_of(ATTN__HOOK_RESID_POST, (int)n_layer - 1);
-    names[0] = "*.hook_resid_pre";
-    names[1] = last.text;
-    names[2] = pattern.text;
-    status = attn__begin_sweep(ctx, &sweep, model, desc, &pointer, names, 3);
-    if (baseline)
-        *baseline = sweep.values;
-    sweep.point = point;
-    sweep.by_head = by_head;
-    sweep.n_rows = desc->n_tokens > ATTN__PATCH_ROWS ? desc->n_tokens : ATTN__PATCH_ROWS;
-    sweep.n_rows = sweep.n_rows < model->config.n_ctx ? sweep.n_rows : model->config.n_ctx;
-    if (status == ATTN_OK) {
-        sweep.rows =
-            ATTN__NEW(ctx, float, sweep.n_rows * model->config.d_model, "residual streams");
-        sweep.patches = ATTN__NEW(ctx, attn__one_patch, n_columns, "the patches of a layer");
-        status = sweep.rows && sweep.patches ? ATTN_OK : ATTN_E_MEMORY;
-    }
-    for (layer = 0; layer < n_layer && status == ATTN_OK; layer++)
-        status =
-            attn__patch_layer(ctx, &sweep, layer, (float *)result.dense.data + layer * n_columns);
-    attn__end_sweep(&sweep);
-    return attn__finish(ctx, out, &result, status);
-}
-
-ATTN__CALLER attn_status attn_patch_positions(attn_ctx *ctx, attn_tensor *out,
-                                              attn_patch_baseline *baseline,
-                                              const attn_model *model, const attn_patch_desc *desc,
-                                              const char *name)
-{
-    return attn__sweep_all(ctx, "attn_patch_positions", model, desc, name, 0, out, baseline);
-}
-
-ATTN__CALLER attn_status attn_patch_heads(attn_ctx *ctx, attn_tensor *out,
-                                          attn_patch_baseline *baseline, const attn_model *model,
-                                          const attn_patch_desc *desc, const char *name)
-{
-    return attn__sweep_all(ctx, "attn_patch_heads", model, desc, name, 1, out, baseline);
 }
 
 /* >>lens (tests: lens) ==========================================================================

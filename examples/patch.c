@@ -5,17 +5,19 @@
  * The numbers are differences of the two logits that the sentences change most. */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "tools/lens/patch.h"
 #include <stdio.h>
 
 int main(int argc, char **argv)
 {
     int32_t i;
     float most = 0, least = 0;
-    attn_patch_baseline gap;
+    lens_baseline gap;
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *sessions[2] = {NULL, NULL};
-    attn_patch_desc desc = {0};
+    lens_pair pair = {0};
+    lens_patch_desc desc = {0};
     attn_tensor out = {0};
     size_t n = 0, layer, t;
     if (argc != 4)
@@ -28,17 +30,20 @@ int main(int argc, char **argv)
         n = attn_session_length(sessions[0]);
         for (i = 0; i < (int32_t)attn_model_config(model)->n_vocab; i++) {
             const float change = attn_logits(sessions[0])[i] - attn_logits(sessions[1])[i];
-            desc.right = change > most ? i : desc.right;
-            desc.wrong = change < least ? i : desc.wrong;
+            pair.metric.token = change > most ? i : pair.metric.token;
+            pair.metric.against = change < least ? i : pair.metric.against;
             most = change > most ? change : most;
             least = change < least ? change : least;
         }
-        desc.clean = attn_session_tokens(sessions[0]);
-        desc.corrupted = attn_session_tokens(sessions[1]);
-        desc.n_tokens = n;
+        pair.clean = attn_session_tokens(sessions[0]);
+        pair.corrupted = attn_session_tokens(sessions[1]);
+        pair.n_tokens = n;
+        desc.pairs = &pair;
+        desc.n_pairs = 1;
+        desc.name = "hook_resid_pre";
         if (attn_session_length(sessions[1]) != n)
             fprintf(stderr, "the texts must have as many tokens\n");
-        else if (attn_patch_positions(&ctx, &out, &gap, model, &desc, "hook_resid_pre") == ATTN_OK)
+        else if (lens_patch(&ctx, &out, &gap, model, &desc) == ATTN_OK)
             printf("clean %.2f, corrupted %.2f\n", (double)gap.clean, (double)gap.corrupted);
     }
     if (ctx.status)

@@ -2,7 +2,7 @@
 #include "lens_fixtures.h"
 #include "refused.h"
 #include "tools/lens/circuits.h"
-#include "tools/lens/paths.h"
+#include "patches.h"
 #include "tools/lens/heads.h"
 #include "tools/lens/edges.h"
 #include "tools/lens/refactor.h"
@@ -334,17 +334,6 @@ static repeats repeats_of(uint64_t seed)
     return r;
 }
 
-static attn_patch_desc texts_of(const repeats *r)
-{
-    attn_patch_desc d = ATTN_ZERO;
-    d.clean = r->clean;
-    d.corrupted = r->corrupted;
-    d.n_tokens = LENGTH;
-    d.right = r->right;
-    d.wrong = r->wrong;
-    return d;
-}
-
 static lens_pair pair_of(const repeats *r)
 {
     lens_pair p = ATTN_ZERO;
@@ -446,12 +435,11 @@ static void patch_and_estimate(attn_ctx *ctx, const attn_model *m, lens_backward
     size_t text, i, j, part;
     for (text = 0; text < N_TEXTS; text++) {
         const repeats r = repeats_of(text);
-        const attn_patch_desc d = texts_of(&r);
         const lens_pair pair = pair_of(&r);
-        attn_patch_baseline whole;
+        lens_baseline whole;
         attn_tensor values = {0}, changes = {0};
         double whole_gap;
-        OK(ctx, attn_patch_heads(ctx, &values, &whole, m, &d, "attn.hook_z"));
+        OK(ctx, patch_heads(ctx, &values, &whole, m, &pair, "attn.hook_z"));
         whole_gap = (double)whole.clean - (double)whole.corrupted;
         gap += whole_gap / N_TEXTS;
         add_heads(patched, values, (double)whole.corrupted);
@@ -460,12 +448,12 @@ static void patch_and_estimate(attn_ctx *ctx, const attn_model *m, lens_backward
         for (part = 0; part < 3; part++)
             for (i = 0; i < 2; i++)
                 for (j = 0; j < 2; j++) {
-                    lens_path path = {0, 0, 1, NULL, 0};
+                    one_path path = {0, 0, 1, NULL, 0, LENS_MLPS_FROZEN};
                     float value = 0;
                     path.from_head = i;
                     path.to = inputs[part];
                     path.to_head = j;
-                    OK(ctx, lens_patch_path(ctx, &value, m, &d, &path));
+                    OK(ctx, patch_path(ctx, &value, m, &pair, &path));
                     paths[part][i][j] += ((double)value - (double)whole.corrupted) / N_TEXTS;
                 }
     }

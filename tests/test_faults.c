@@ -26,7 +26,6 @@ static attn_record_desc recorded;
 static size_t recorded_size;
 static void *recorded_here, *recorded_there;
 static attn_edit edit;
-static attn_patch_desc patch;
 static attn_resid_desc parting;
 static attn_tensor ids3;
 enum { HELD = 4 };
@@ -75,11 +74,6 @@ static void prepare(attn_ctx *ctx)
     edit.name = "*hook_z";
     edit.kind = ATTN_EDIT_MEAN;
     edit.value = random_tensor(3, 3, 2, 10);
-    patch.clean = tokens;
-    patch.corrupted = tokens + 1;
-    patch.n_tokens = 7;
-    patch.right = 3;
-    patch.wrong = 5;
     parting.kind = ATTN_RESID_HEADS;
     parting.tokens = tokens;
     parting.n_tokens = 8;
@@ -197,8 +191,6 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_record_save, (ctx, test_tmp("faults.record.safetensors"), record))                     \
     DO(attn_save, (ctx, test_tmp("faults.safetensors"), &edit.name, &x4, 1))                       \
     DO(attn_hook_edit, (ctx, NULL, other, &edit))                                                  \
-    DO(attn_patch_positions, (ctx, &s->out, NULL, model, &patch, "hook_resid_pre"))                \
-    DO(attn_patch_heads, (ctx, &s->out, NULL, model, &patch, "attn.hook_z"))                       \
     DO(attn_logit_stats, (ctx, s->stats, &(attn_top){s->predictions, 4}, x3, tokens))              \
     DO(attn_score, (ctx, s->stats, &(attn_top){s->predictions, 4}, held, tokens, 8))               \
     DO(attn_decompose_resid, (ctx, &s->parts, model, &parting))                                    \
@@ -514,14 +506,6 @@ TEST(every_function_without_memory)
     DO(attn_save, (ctx, test_tmp("faults.safetensors"), &edit.name, NULL, 1))                      \
     DO(attn_hook_edit, (ctx, NULL, NULL, &edit))                                                   \
     DO(attn_hook_edit, (ctx, NULL, other, NULL))                                                   \
-    DO(attn_patch_positions, (ctx, NULL, NULL, model, &patch, "hook_resid_pre"))                   \
-    DO(attn_patch_positions, (ctx, &s->out, NULL, NULL, &patch, "hook_resid_pre"))                 \
-    DO(attn_patch_positions, (ctx, &s->out, NULL, model, NULL, "hook_resid_pre"))                  \
-    DO(attn_patch_positions, (ctx, &s->out, NULL, model, &patch, NULL))                            \
-    DO(attn_patch_heads, (ctx, NULL, NULL, model, &patch, "attn.hook_z"))                          \
-    DO(attn_patch_heads, (ctx, &s->out, NULL, NULL, &patch, "attn.hook_z"))                        \
-    DO(attn_patch_heads, (ctx, &s->out, NULL, model, NULL, "attn.hook_z"))                         \
-    DO(attn_patch_heads, (ctx, &s->out, NULL, model, &patch, NULL))                                \
     DO(attn_logit_stats, (ctx, s->stats, &(attn_top){NULL, 4}, x3, tokens))                        \
     DO(attn_logit_stats, (ctx, s->stats, &(attn_top){s->predictions, 4}, x3, NULL))                \
     DO(attn_score, (ctx, s->stats, &(attn_top){NULL, 4}, held, tokens, 8))                         \
@@ -611,7 +595,6 @@ TEST(reserved_fields_are_zero)
         attn_generate_desc generation = generating;
         attn_record_desc recording = recorded;
         attn_edit editing = edit;
-        attn_patch_desc patching = patch;
         attn_resid_desc parted = parting;
         attn_config config = *attn_model_config(model);
         attn_feed_item feeding = item;
@@ -633,8 +616,6 @@ TEST(reserved_fields_are_zero)
         USED(attn_generation, s->made, attn_generate(ctx, &s->made, held, NULL, &generating));
         USED(attn_record_desc, recording, attn_record_size(ctx, &s->n, model, &recording));
         USED(attn_edit, editing, attn_hook_edit(ctx, NULL, other, &editing));
-        USED(attn_patch_desc, patching,
-             attn_patch_heads(ctx, &s->out, NULL, model, &patching, "attn.hook_z"));
         USED(attn_resid_desc, parted, attn_decompose_resid(ctx, &s->parts, model, &parted));
         USED(attn_config, config,
              attn_writer_new(ctx, &s->writer, test_tmp("faults.made"), &config, NULL, 0));

@@ -4,6 +4,7 @@
 #define FIXTURE_FILE "tests/fixtures/gradients.bin"
 #include "models.h"
 #include "refused.h"
+#include "patches.h"
 #include "tools/lens/edges.h"
 #include "tools/lens/qk.h"
 #include "tools/lens/sae.h"
@@ -272,7 +273,7 @@ TEST(bad_gradients)
     WRONG(ATTN_E_TOKEN, "token is 43", d.metric.token = 43);
     WRONG(ATTN_E_TOKEN, "against is -2", d.metric.against = -2);
     WRONG(ATTN_E_ARGUMENT, "9 from the end", d.metric.from_end = 9);
-    WRONG(ATTN_E_ARGUMENT, "kind 4", d.metric.kind = (lens_metric_kind)4);
+    WRONG(ATTN_E_ARGUMENT, "kind 5", d.metric.kind = (lens_metric_kind)5);
     WRONG(ATTN_E_ARGUMENT, "no function", d.metric.kind = LENS_METRIC_FUNCTION);
     WRONG(ATTN_E_ARGUMENT, "expected -1", d.metric.kind = LENS_METRIC_LOG_PROB);
     WRONG(ATTN_STOPPED, "stop", d.metric.kind = LENS_METRIC_FUNCTION; d.metric.fn = stop);
@@ -378,7 +379,7 @@ TEST(circuits_of_edges)
     attn_ctx ctx = alone();
     lens_backward b = ATTN_ZERO;
     attn_tensor scores = no_tensor, all = no_tensor, some_of_them = no_tensor, patched = no_tensor;
-    attn_patch_desc texts = ATTN_ZERO;
+    lens_pair texts = ATTN_ZERO;
     float value = 0, want;
     size_t i, n = 0;
     OK(&ctx, lens_backward_new(&ctx, &b, narrow));
@@ -402,9 +403,9 @@ TEST(circuits_of_edges)
     texts.clean = pair.corrupted;
     texts.corrupted = pair.clean;
     texts.n_tokens = pair.n_tokens;
-    texts.right = pair.metric.token;
-    texts.wrong = pair.metric.against;
-    OK(&ctx, attn_patch_heads(&ctx, &patched, NULL, narrow, &texts, "attn.hook_z"));
+    texts.metric.token = pair.metric.token;
+    texts.metric.against = pair.metric.against;
+    OK(&ctx, patch_heads(&ctx, &patched, NULL, narrow, &texts, "attn.hook_z"));
     for (i = 0; i < g.n_layer * g.n_head; i++) {
         const size_t sender = lens_senders_before(&g, i / g.n_head, 0) + i % g.n_head;
         set_edges(all, sender, 0);

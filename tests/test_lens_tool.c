@@ -6,8 +6,8 @@
 #include "tools/lens/circuits.h"
 #include "tools/lens/edges.h"
 #include "tools/lens/heads.h"
-#include "tools/lens/paths.h"
 #include "tools/lens/sae_files.h"
+#include "patches.h"
 #include "fixture.h"
 #include "printed_json.h"
 #include "command.h"
@@ -440,9 +440,9 @@ TEST(patching)
 #define GIRL      "Tom was a girl. Then"
     story s, other;
     const json_value *all;
-    attn_patch_desc desc = {0};
+    lens_pair desc = {0};
     attn_tensor positions = {0}, heads = {0};
-    attn_patch_baseline whole = {0, 0};
+    lens_baseline whole = {0, 0};
     size_t i, j, place = 0;
     if (!open_story(&s, TINY, CLEAN) || !open_story(&other, TINY, CORRUPTED))
         return;
@@ -452,10 +452,10 @@ TEST(patching)
     desc.clean = s.tokens;
     desc.corrupted = other.tokens;
     desc.n_tokens = s.n;
-    desc.right = 286; /* " was" */
-    desc.wrong = 258; /* " a" */
-    OK(&s.ctx, attn_patch_positions(&s.ctx, &positions, &whole, s.model, &desc, "hook_mlp_out"));
-    OK(&s.ctx, attn_patch_heads(&s.ctx, &heads, NULL, s.model, &desc, "attn.hook_z"));
+    desc.metric.token = 286;   /* " was" */
+    desc.metric.against = 258; /* " a" */
+    OK(&s.ctx, patch_positions(&s.ctx, &positions, &whole, s.model, &desc, "hook_mlp_out"));
+    OK(&s.ctx, patch_heads(&s.ctx, &heads, NULL, s.model, &desc, "attn.hook_z"));
     all =
         parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' --json");
     is_float(member(all, "clean"), whole.clean, "the clean value");
@@ -481,7 +481,7 @@ TEST(patching)
 }
 
 /* What one head writes at every position of a text: [T, C]. */
-static void record_head(story *s, attn_tensor *result, const lens_path *path)
+static void record_head(story *s, attn_tensor *result, const one_path *path)
 {
     const attn_record_desc all = {0};
     attn_record_desc desc = all;
@@ -504,8 +504,8 @@ static void record_head(story *s, attn_tensor *result, const lens_path *path)
 
 /* The path to the final stream by its definition: the corrupted run, to whose last stream the
  * difference of the head's two results is added. */
-static double direct_effect(story *clean, story *corrupted, const attn_patch_desc *desc,
-                            const lens_path *path)
+static double direct_effect(story *clean, story *corrupted, const lens_pair *desc,
+                            const one_path *path)
 {
     attn_tensor is = {0}, was = {0};
     attn_edit edit = {0};
@@ -523,7 +523,7 @@ static double direct_effect(story *clean, story *corrupted, const attn_patch_des
        attn_feed(&corrupted->ctx, corrupted->session, corrupted->tokens, corrupted->n));
     attn_unhook_all(corrupted->session);
     logits = attn_logits(corrupted->session);
-    return (double)logits[desc->right] - (double)logits[desc->wrong];
+    return (double)logits[desc->metric.token] - (double)logits[desc->metric.against];
 }
 
 TEST(path_patching)
@@ -532,15 +532,16 @@ TEST(path_patching)
     static const struct {
         const char *options;
         size_t n_rows;
-        lens_path path;
-    } readers[] = {{"--to blocks.2.hook_resid_pre", 2, {0, 0, 2, "hook_resid_pre", 0}},
-                   {"--to blocks.2.hook_mlp_in", 3, {0, 0, 2, "hook_mlp_in", 0}},
-                   {"--to blocks.3.hook_q_input.4", 3, {0, 0, 3, "hook_q_input", 4}},
-                   {"--to blocks.3.hook_k_input.0", 3, {0, 0, 3, "hook_k_input", 0}},
-                   {"--to blocks.1.hook_v_input.5", 1, {0, 0, 1, "hook_v_input", 5}},
-                   {"", 4, {0, 0, 4, "hook_resid_pre", 0}}};
+        one_path path;
+    } readers[] = {
+        {"--to blocks.2.hook_resid_pre", 2, {0, 0, 2, "hook_resid_pre", 0, LENS_MLPS_FROZEN}},
+        {"--to blocks.2.hook_mlp_in", 3, {0, 0, 2, "hook_mlp_in", 0, LENS_MLPS_FROZEN}},
+        {"--to blocks.3.hook_q_input.4", 3, {0, 0, 3, "hook_q_input", 4, LENS_MLPS_FROZEN}},
+        {"--to blocks.3.hook_k_input.0", 3, {0, 0, 3, "hook_k_input", 0, LENS_MLPS_FROZEN}},
+        {"--to blocks.1.hook_v_input.5", 1, {0, 0, 1, "hook_v_input", 5, LENS_MLPS_FROZEN}},
+        {"", 4, {0, 0, 4, "hook_resid_pre", 0, LENS_MLPS_FROZEN}}};
     story s, other;
-    attn_patch_desc desc = {0};
+    lens_pair desc = {0};
     const json_value *all;
     double clean, corrupted, gap;
     size_t r, i, j;
@@ -549,15 +550,15 @@ TEST(path_patching)
     desc.clean = s.tokens;
     desc.corrupted = other.tokens;
     desc.n_tokens = s.n;
-    desc.right = 286; /* " was" */
-    desc.wrong = 258; /* " a" */
+    desc.metric.token = 286;   /* " was" */
+    desc.metric.against = 258; /* " a" */
     all = parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED
                            "' --token ' was' --against ' a' --json hook_mlp_out");
     clean = number(member(all, "clean"));
     corrupted = number(member(all, "corrupted"));
     for (r = 0; r < sizeof readers / sizeof readers[0]; r++) {
         char command[512];
-        lens_path path = readers[r].path;
+        one_path path = readers[r].path;
         snprintf(command, sizeof command, LENS MODEL ASKED "%s", readers[r].options);
         all = parse(command);
         CHECK(number(member(all, "clean")) == clean &&
@@ -568,7 +569,7 @@ TEST(path_patching)
                 float want = 0;
                 path.from_layer = i;
                 path.from_head = j;
-                OK(&s.ctx, lens_patch_path(&s.ctx, &want, s.model, &desc, &path));
+                OK(&s.ctx, patch_path(&s.ctx, &want, s.model, &desc, &path));
                 is_float(grid_value(all, 0, i, j), want, "a path");
                 if (path.to_layer == 4)
                     CHECK(fabs(number(grid_value(all, 0, i, j)) -

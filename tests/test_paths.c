@@ -1,7 +1,7 @@
 /* tools/lens/paths.h: every path by its definition, and its rules. */
 #include "models.h"
 #include "refused.h"
-#include "tools/lens/paths.h"
+#include "patches.h"
 
 static attn_model *plain, *odd, *narrow;
 
@@ -34,7 +34,7 @@ static void freeze(attn_ctx *ctx, attn_session *session, const char *name, attn_
 
 /* A path by its definition: run the corrupted text with the sender clean and every other writer
  * frozen at what it wrote, and see what reaches the reader; then run again with that. */
-static void check_path(const attn_model *model, const lens_path *path)
+static void check_path(const attn_model *model, const one_path *path)
 {
     enum { LENGTH = 10 };
     const attn_config *const c = attn_model_config(model);
@@ -44,7 +44,7 @@ static void check_path(const attn_model *model, const lens_path *path)
     attn_session *session = session_on(&ctx, model, 0, 0);
     sight *const was = new_sight(), *const is = new_sight(), *const reached = new_sight();
     attn_tensor outs[64];
-    attn_patch_desc d;
+    lens_pair d;
     attn_edit e = ATTN_ZERO;
     char name[64];
     size_t i, j, k;
@@ -53,15 +53,16 @@ static void check_path(const attn_model *model, const lens_path *path)
     d.clean = clean;
     d.corrupted = corrupted;
     d.n_tokens = LENGTH;
-    d.right = 5;
-    d.wrong = 6;
-    OK(&ctx, lens_patch_path(&ctx, &got, model, &d, path));
+    d.metric.token = 5;
+    d.metric.against = 6;
+    OK(&ctx, patch_path(&ctx, &got, model, &d, path));
     hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
     hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*_out", was);
     for (i = 0; i < c->n_layer; i++) { /* what others write, frozen */
         snprintf(name, sizeof name, "blocks.%d.hook_mlp_out", (int)i);
         outs[2 * i] = latest(was, name);
-        freeze(&ctx, session, name, outs[2 * i]);
+        if (path->mlps == LENS_MLPS_FROZEN)
+            freeze(&ctx, session, name, outs[2 * i]);
         snprintf(name, sizeof name, "blocks.%d.hook_attn_out", (int)i);
         outs[2 * i + 1] = latest(was, name);
         if (i != path->from_layer)
@@ -116,7 +117,7 @@ static void check_path(const attn_model *model, const lens_path *path)
 
 TEST(paths)
 {
-    static const lens_path all[] = {
+    static const one_path all[] = {
         {.from_layer = 0, .from_head = 1, .to_layer = 1, .to = "hook_q_input", .to_head = 2},
         {.from_layer = 0, .from_head = 0, .to_layer = 2, .to = "hook_k_input", .to_head = 1},
         {.from_layer = 1, .from_head = 2, .to_layer = 2, .to = "hook_v_input", .to_head = 0},
@@ -126,15 +127,88 @@ TEST(paths)
         {.from_layer = 0, .from_head = 1, .to_layer = 2, .to = "hook_mlp_in", .to_head = 0},
         {.from_layer = 2, .from_head = 0, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0}};
     size_t i;
-    for (i = 0; i < sizeof all / sizeof all[0]; i++) {
-        check_path(odd, &all[i]);
-        check_path(narrow, &all[i]);
+    for (i = 0; i < 2 * sizeof all / sizeof all[0]; i++) {
+        one_path path = all[i / 2];
+        path.mlps = i % 2 ? LENS_MLPS_THROUGH : LENS_MLPS_FROZEN;
+        check_path(odd, &path);
+        check_path(narrow, &path);
     }
 }
 
-static int give_up(float *value, const float *logits, void *user)
+/* One sender to receivers in two layers, by its definition: the second does not see what the first did
+ * with its input. */
+TEST(two_receivers)
 {
-    *value = logits[0];
+    enum { LENGTH = 6 };
+    const size_t width = attn_model_config(odd)->d_model;
+    const lens_sender from[] = {{0, 1}, {0, 2}};
+    const lens_receiver to[] = {{1, "hook_q_input", 2}, {2, "hook_mlp_in", 0}};
+    lens_pair pair = {.n_tokens = LENGTH, .metric = {.token = 5, .against = 6}};
+    lens_paths_desc d = {.pairs = &pair,
+                         .n_pairs = 1,
+                         .senders = from,
+                         .n_senders = 2,
+                         .receivers = to,
+                         .n_receivers = 2};
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, odd, 0, 0);
+    sight *const is = new_sight(), *const was = new_sight(), *const stream = new_sight();
+    attn_tensor got = {0}, each = {0}, input[2];
+    lens_baseline whole;
+    size_t s, r, t, i;
+    pair.clean = random_tokens(odd, LENGTH, 1);
+    pair.corrupted = random_tokens(odd, LENGTH, 2);
+    OK(&ctx, lens_patch_paths(&ctx, &got, &whole, odd, &d));
+    hooked(odd, pair.clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
+    hooked(odd, pair.corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", was);
+    hooked(odd, pair.corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_resid_*", stream);
+    for (s = 0; s < 2; s++) {
+        const attn_tensor x = latest(is, "blocks.0.attn.hook_result");
+        const attn_tensor y = latest(was, "blocks.0.attn.hook_result");
+        double value;
+        for (r = 0; r < 2; r++) {
+            const attn_tensor base =
+                latest(stream, r ? "blocks.2.hook_resid_mid" : "blocks.1.hook_resid_pre");
+            attn_edit e = ATTN_ZERO;
+            input[r] = random_tensor(3, LENGTH, 1, (int)width);
+            for (t = 0; t < LENGTH; t++)
+                for (i = 0; i < width; i++)
+                    *entry(input[r], t, 0, i) =
+                        *entry(base, t, i, 0) +
+                        (*entry(x, t, from[s].head, i) - *entry(y, t, from[s].head, i));
+            e.name = r ? "blocks.2.hook_mlp_in" : "blocks.1.hook_q_input";
+            e.kind = ATTN_EDIT_SET;
+            e.head = r ? 0 : 2;
+            e.n_heads = !r;
+            e.value = r ? attn_reshape(input[r], attn_shape2(LENGTH, width)) : input[r];
+            OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+        }
+        OK(&ctx, attn_feed(&ctx, session, pair.corrupted, LENGTH));
+        value = (double)(attn_logits(session)[5] - attn_logits(session)[6]);
+        CHECK(fabs((double)attn_get1(got, s) - value) < 1e-6 &&
+              fabs(value - (double)whole.corrupted) > 1e-5);
+        attn_unhook_all(session);
+        OK(&ctx, attn_truncate(&ctx, session, 0));
+    }
+    d.each_receiver = 1;
+    OK(&ctx, lens_patch_paths(&ctx, &each, NULL, odd, &d));
+    for (s = 0; s < 2; s++)
+        for (r = 0; r < 2; r++) {
+            const one_path path = {0,        from[s].head, to[r].layer,
+                                   to[r].to, to[r].head,   LENS_MLPS_FROZEN};
+            float one = 0;
+            OK(&ctx, patch_path(&ctx, &one, odd, &pair, &path));
+            CHECK(attn_get2(each, s, r) == one);
+        }
+    attn_session_free(session);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+static int give_up(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
+{
+    (void)d_logits;
+    *value = attn_get2(logits, 0, 0);
     return *(int *)user;
 }
 
@@ -142,8 +216,9 @@ TEST(rules)
 {
     attn_ctx ctx = alone();
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
-    lens_path path = {0, 0, 1, "hook_q_input", 0}, astray;
-    attn_patch_desc d = ATTN_ZERO, wrong;
+    one_path path = {0, 0, 1, "hook_q_input", 0, LENS_MLPS_FROZEN}, astray;
+    lens_pair d = ATTN_ZERO, wrong;
+    attn_tensor out = {0};
     float value = 0;
     int answer = 0;
     meter m;
@@ -153,45 +228,45 @@ TEST(rules)
     d.clean = clean;
     d.corrupted = corrupted;
     d.n_tokens = 4;
-    d.right = 1;
-    d.wrong = 2;
+    d.metric.token = 1;
+    d.metric.against = 2;
     astray = path;
     astray.to_layer = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.from_head = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no head 3", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.to_layer = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no receiver", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.to = "attn.hook_z";
-    FAILS(&ctx, ATTN_E_NAME, "hook_mlp_in", lens_patch_path(&ctx, &value, odd, &d, &astray));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path given", lens_patch_path(&ctx, &value, odd, &d, NULL));
+    FAILS(&ctx, ATTN_E_NAME, "hook_mlp_in", patch_path(&ctx, &value, odd, &d, &astray));
 
     wrong = d;
     wrong.corrupted = bad;
-    FAILS(&ctx, ATTN_E_TOKEN, "301", lens_patch_path(&ctx, &value, odd, &wrong, &path));
+    FAILS(&ctx, ATTN_E_TOKEN, "301", patch_path(&ctx, &value, odd, &wrong, &path));
     wrong = d;
-    wrong.right = -1;
-    FAILS(&ctx, ATTN_E_TOKEN, "right is -1", lens_patch_path(&ctx, &value, odd, &wrong, &path));
+    wrong.metric.token = -1;
+    FAILS(&ctx, ATTN_E_TOKEN, "token is -1", patch_path(&ctx, &value, odd, &wrong, &path));
     wrong = d;
-    wrong.metric = give_up;
-    wrong.user = &answer;
-    OK(&ctx, lens_patch_path(&ctx, &value, odd, &wrong, &path));
+    wrong.metric.kind = LENS_METRIC_FUNCTION_AT;
+    wrong.metric.fn = give_up;
+    wrong.metric.user = &answer;
+    OK(&ctx, patch_path(&ctx, &value, odd, &wrong, &path));
     answer = 1;
-    FAILS(&ctx, ATTN_STOPPED, "metric", lens_patch_path(&ctx, &value, odd, &wrong, &path));
+    FAILS(&ctx, ATTN_STOPPED, "metric", patch_path(&ctx, &value, odd, &wrong, &path));
     wrong.clean = NULL;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no clean text",
-          lens_patch_path(&ctx, &value, odd, &wrong, &path));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_patch_path(&ctx, &value, NULL, &d, &path));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no description", lens_patch_path(&ctx, &value, odd, NULL, &path));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no clean text", patch_path(&ctx, &value, odd, &wrong, &path));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", patch_path(&ctx, &value, NULL, &d, &path));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no pair", patch_path(&ctx, &value, odd, NULL, &path));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no description", lens_patch_paths(&ctx, &out, NULL, odd, NULL));
 
     /* Whatever runs out, nothing is left behind. */
     counted.n_threads = 1;
     for (n = 0, status = ATTN_E_MEMORY; n < 400 && status != ATTN_OK; n++) {
         m.fail_at = m.asked + n;
-        status = lens_patch_path(&counted, &value, odd, &d, &path);
+        status = patch_path(&counted, &value, odd, &d, &path);
         m.fail_at = -1;
         CHECK((status == ATTN_OK || status == ATTN_E_MEMORY) && m.live == 0);
     }
@@ -204,33 +279,33 @@ TEST(ends_of_a_path)
 {
     attn_ctx ctx = {0};
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4};
-    lens_path path = ATTN_ZERO;
-    attn_patch_desc d = ATTN_ZERO;
+    one_path path = ATTN_ZERO;
+    lens_pair d = ATTN_ZERO;
     float value = 3;
     d.clean = clean;
     d.corrupted = corrupted;
     d.n_tokens = 4;
-    d.wrong = 1;
+    d.metric.against = 1;
 #define PATH(text, status_)                                                                        \
-    REFUSED(status_, text, lens_patch_path(&ctx, &value, plain, &d, &path));                       \
+    REFUSED(status_, text, patch_path(&ctx, &value, plain, &d, &path));                            \
     CHECK(value == 3)
     PATH("not nothing", ATTN_E_NAME);
     path.to = "hook_z";
     PATH("not hook_z", ATTN_E_NAME);
     path.to = "hook_mlp_in";
     path.from_head = attn_model_config(plain)->n_head;
-    CHECK(lens_patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
+    CHECK(patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
     path.from_head = 0;
     path.to_head = attn_model_config(plain)->n_head;
-    CHECK(lens_patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
-    path.to_head = 0;
+    path.to = "hook_v_input";
+    path.to_layer = 1;
+    PATH("no receiver hook_v_input of layer 1", ATTN_E_ARGUMENT);
+    path.to = "hook_mlp_in";
+    path.to_head = path.to_layer = 0;
     path.from_layer = attn_model_config(plain)->n_layer;
-    CHECK(lens_patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
+    CHECK(patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
     path.from_layer = 0;
-    REFUSED(ATTN_E_ARGUMENT, "no place for the value",
-            lens_patch_path(&ctx, NULL, plain, &d, &path));
-    REFUSED(ATTN_E_ARGUMENT, "no path given", lens_patch_path(&ctx, &value, plain, &d, NULL));
     d.n_tokens = 0;
-    PATH("texts of 0 tokens", ATTN_E_ARGUMENT);
+    PATH("no tokens", ATTN_E_ARGUMENT);
     done(&ctx);
 }

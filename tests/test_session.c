@@ -978,3 +978,65 @@ TEST(halves)
           attn_session_new(&ctx, &session, tiny, &desc));
     CHECK(session == NULL);
 }
+
+/* A pass of one layer changes one row of a stream, and later layers go on with that row and the old
+ * rows behind it: the layer has kept its keys and values there. */
+TEST(one_layer_alone)
+{
+    enum { LENGTH = 9, AT = 3, LAYER = 1 };
+    attn_ctx ctx = alone();
+    const attn_config *const c = attn_model_config(odd);
+    const size_t width = c->d_model;
+    const int32_t *const tokens = random_tokens(odd, LENGTH, 5);
+    float *const streams = (float *)pool_new(2 * LENGTH * width * sizeof *streams);
+    float *const before = streams, *const after = streams + LENGTH * width;
+    attn_session *session = session_on(&ctx, odd, 0, 0), *other = session_on(&ctx, odd, 0, 0);
+    attn_feed_item below = part_of(session, tokens, LENGTH, 0, LAYER, NULL, before);
+    attn_feed_item all = part_of(session, tokens, LENGTH, LAYER, LAYER + 1, before, after);
+    attn_feed_item row =
+        part_of(session, tokens + AT, 1, LAYER, LAYER + 1, before + AT * width, after + AT * width);
+    attn_feed_item rest =
+        part_of(session, tokens + AT, LENGTH - AT, LAYER + 1, 0, after + AT * width, NULL);
+    attn_edit edit = edit_of("blocks.1.hook_resid_post", ATTN_EDIT_SET);
+    int stop = 1;
+    size_t i;
+    OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
+    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_feed_batch(&ctx, &below, 1));
+    OK(&ctx, attn_feed_batch(&ctx, &all, 1));
+    for (i = 0; i < width; i++)
+        before[AT * width + i] *= -1;
+    OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
+    OK(&ctx, attn_truncate(&ctx, session, AT));
+    OK(&ctx, attn_feed_batch(&ctx, &row, 1));
+    EQUAL(attn_session_length(session), AT);
+    OK(&ctx, attn_feed_batch(&ctx, &rest, 1));
+    edit.position = AT; /* the same stream by an edit */
+    edit.n_positions = LENGTH - AT;
+    edit.value = attn_borrow(after + AT * width, ATTN_F32, attn_shape2(LENGTH - AT, width));
+    OK(&ctx, attn_hook_edit(&ctx, NULL, other, &edit));
+    OK(&ctx, attn_feed(&ctx, other, tokens, LENGTH));
+    same_logits(attn_logits(session), attn_logits(other), 1, odd, "one row alone");
+
+    /* of a pass that was stopped, no row behind its first counts as kept */
+    OK(&ctx, attn_truncate(&ctx, session, AT));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.hook_resid_post", stop_late, &stop));
+    CHECK(attn_feed_batch(&ctx, &row, 1) == ATTN_STOPPED);
+    attn_unhook_all(session);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 1 must hold keys and values of 9 positions; it holds 3",
+          attn_feed_batch(&ctx, &rest, 1));
+
+    /* and of two layers, the upper one has not kept them */
+    OK(&ctx, attn_feed(&ctx, session, tokens + AT, LENGTH - AT));
+    OK(&ctx, attn_truncate(&ctx, session, AT));
+    row.layers.first = 0;
+    row.layers.end = 2;
+    row.layers.resid = NULL;
+    OK(&ctx, attn_feed_batch(&ctx, &row, 1));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 0 must hold keys and values of 9 positions; it holds 4",
+          attn_feed_batch(&ctx, &rest, 1));
+    attn_session_free(session);
+    attn_session_free(other);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}

@@ -185,12 +185,22 @@ class _attn_edit(ctypes.Structure):
                 ("reserved", c_uint64 * 4)]
 
 
-class _attn_patch_desc(ctypes.Structure):
-    _fields_ = [("clean", c_void_p), ("corrupted", c_void_p), ("n_tokens", c_size_t), ("right", c_int32),
-                ("wrong", c_int32), ("metric", c_void_p), ("user", c_void_p), ("reserved", c_uint64 * 4)]
+class _lens_metric(ctypes.Structure):
+    _fields_ = [("kind", c_int), ("token", c_int32), ("against", c_int32), ("from_end", c_size_t),
+                ("targets", c_void_p), ("fn", c_void_p), ("user", c_void_p)]
 
 
-class _attn_patch_baseline(ctypes.Structure):
+class _lens_pair(ctypes.Structure):
+    _fields_ = [("clean", c_void_p), ("corrupted", c_void_p), ("n_tokens", c_size_t), ("metric", _lens_metric)]
+
+
+class _lens_patch_desc(ctypes.Structure):
+    _fields_ = [("pairs", ctypes.POINTER(_lens_pair)), ("n_pairs", c_size_t), ("name", c_char_p), ("kind", c_int),
+                ("normalize", c_int), ("edits", c_void_p), ("n_edits", c_size_t), ("progress", c_void_p),
+                ("user", c_void_p)]
+
+
+class _lens_baseline(ctypes.Structure):
     _fields_ = [("clean", c_float), ("corrupted", c_float)]
 
 
@@ -214,6 +224,8 @@ _ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "a
 _EDITS = ["zero", "set", "mean", "add"]
 _RESIDS = ["accumulated", "accumulated_mid", "sublayers", "heads"]
 _CACHE_PARTS = ["keys", "values"]
+_METRICS = ["logit", "log_prob", "loss", "function", "function_at"]
+_PATCHES = ["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
 _ON_REQUEST = [f"blocks.*.{name}" for name in ("attn.hook_result", "hook_attn_in", "hook_q_input", "hook_k_input",
                                                "hook_v_input", "hook_mlp_in")]
 
@@ -221,7 +233,7 @@ _ON_REQUEST = [f"blocks.*.{name}" for name in ("attn.hook_result", "hook_attn_in
 _PROGRESS_FN = ctypes.CFUNCTYPE(c_int, c_double, c_void_p)
 _LOGITS_FN = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p)
 _HOOK_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(_attn_activation), c_void_p)
-_METRIC_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(c_float), c_void_p, c_void_p)
+_METRIC_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(c_float), _attn_tensor, _attn_tensor, c_void_p)
 
 _P, _SIZE, _STATUS = c_void_p, c_size_t, c_int
 _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; pointers are _P
@@ -275,14 +287,13 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_record_name": (c_char_p, _P, _SIZE),
     "attn_record_get": (_STATUS, _P, _P, _P, _P),
     "attn_save": (_STATUS, _P, _P, _P, _P, _SIZE),
-    "attn_patch_positions": (_STATUS, _P, _P, _P, _P, _P, _P),
-    "attn_patch_heads": (_STATUS, _P, _P, _P, _P, _P, _P),
     "attn_resid_count": (_SIZE, _P, c_int),
     "attn_resid_label": (_attn_label, _P, c_int, _SIZE),
     "attn_decompose_resid": (_STATUS, _P, _P, _P, _P),
     "attn_logit_directions": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
     "attn_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
+    "lens_patch": (_STATUS, _P, _P, _P, _P, _P),
 }
 _VERSION = (0, 3)  # major and minor: the structs above are of this one
 
@@ -314,7 +325,7 @@ def _load() -> ctypes.CDLL:
                               f"{_VERSION[0]}.{_VERSION[1]}; take both from the same version")
         for name, (result, *parameters) in _PROTOTYPES.items():
             if not hasattr(library, name):
-                raise ImportError(f"{path} lacks {name}: build it without ATTN_NO_LENS")
+                raise ImportError(f"{path} lacks {name}: build it from tools/lens/library.c, without ATTN_NO_LENS")
             function = getattr(library, name)
             function.restype, function.argtypes = result, parameters
         return library
@@ -506,6 +517,20 @@ def _span(what: str, span: Span) -> tuple[int, int]:
         raise ValueError(f"{what} must be a number from 0 on, or a slice like slice(2, 5) or slice(2, None); "
                          f"got {span}")
     return first, 0 if end is None else end - first
+
+
+def _edit_of(name: str, kind: EditKind, value: Optional[npt.ArrayLike], positions: Span, heads: Span,
+             factor: float) -> tuple[_attn_edit, _attn_tensor]:
+    """C's description of an edit, and the tensor that must outlive it."""
+    if kind not in _EDITS:
+        raise ValueError(f"kind is one of {', '.join(_EDITS)}, not {kind!r}")
+    if (value is None) != (kind == "zero"):
+        raise ValueError(f'"{kind}" takes {"no" if kind == "zero" else "a"} value')
+    if factor == 0:
+        raise ValueError("a factor of 0 would change nothing")
+    tensor = _attn_tensor() if value is None else _attn_tensor.of(_floats(value))
+    return _attn_edit(name.encode(), _EDITS.index(kind), *_span("positions", positions), *_span("heads", heads),
+                      tensor, factor), tensor
 
 
 def _natural(what: str, n: int) -> int:
@@ -914,15 +939,15 @@ class Model(_Closing):
         The metric is logits[right] - logits[wrong] at the last position (ids, or texts that are one
         token), or metric(logits [n_vocab])."""
         ids = self._ids(corrupted)
-        return self._patch(_lib.attn_patch_positions, clean, ids, name, right, wrong, metric, len(ids))
+        return self._patch("positions", clean, ids, name, right, wrong, metric, len(ids))
 
     def patch_heads(self, clean: Tokens, corrupted: Tokens, name: str, right: Union[int, str],
                     wrong: Union[int, str], metric: Optional[Callable[[Array], float]] = None) -> Patched:
         """The same for a head at all positions: [layers, heads]. `name` is one of attn.hook_q, _k, _v,
         _z, _pattern, _attn_scores and _result."""
-        return self._patch(_lib.attn_patch_heads, clean, corrupted, name, right, wrong, metric, self.config.n_head)
+        return self._patch("heads", clean, corrupted, name, right, wrong, metric, self.config.n_head)
 
-    def _patch(self, function: Any, clean: Tokens, corrupted: Tokens, name: str, right: Union[int, str],
+    def _patch(self, kind: str, clean: Tokens, corrupted: Tokens, name: str, right: Union[int, str],
                wrong: Union[int, str], metric: Optional[Callable[[Array], float]], width: int) -> Patched:
         guard, ids = _Guard(), [self._ids(clean), self._ids(corrupted)]
         if len(ids[0]) != len(ids[1]):
@@ -930,16 +955,18 @@ class Model(_Closing):
                              "patching needs as many in both")
 
         def measure(value: Any, logits: Array) -> None:
-            value[0] = metric(logits) if metric else 0
+            value[0] = metric(logits[0]) if metric else 0
 
-        callback = _METRIC_FN(lambda value, logits, _: guard(lambda: _lend(
-            _vector(logits, self.config.n_vocab), "the logits", lambda array: measure(value, array))))
-        baseline = _attn_patch_baseline()
-        desc = _attn_patch_desc(ids[0].ctypes.data, ids[1].ctypes.data, len(ids[0]), self._token(right),
-                                self._token(wrong), ctypes.cast(callback, c_void_p) if metric else None)
+        callback = _METRIC_FN(lambda value, _, logits, __: guard(lambda: _lend(
+            logits, "the logits", lambda array: measure(value, array))))
+        kind_of_metric = _METRICS.index("function_at" if metric else "logit")
+        pair = _lens_pair(ids[0].ctypes.data, ids[1].ctypes.data, len(ids[0]), _lens_metric(
+            kind_of_metric, self._token(right), self._token(wrong), 0, None, ctypes.cast(callback, c_void_p)))
+        desc = _lens_patch_desc(ctypes.pointer(pair), 1, name.encode(), _PATCHES.index(kind))
+        baseline = _lens_baseline()
         effect = np.empty((self.config.n_layer, width), np.float32)
-        guard.run(self._context(), function, byref(_attn_tensor.of(effect)), byref(baseline), self._handle,
-                  byref(desc), name.encode())
+        guard.run(self._context(), _lib.lens_patch, byref(_attn_tensor.of(effect)), byref(baseline), self._handle,
+                  byref(desc))
         return Patched(effect, baseline.clean, baseline.corrupted)
 
     def logit_lens(self, resid: npt.ArrayLike, scale: Optional[npt.ArrayLike] = None,
@@ -1216,15 +1243,7 @@ class Session(_Closing):
         positions and heads: a number, a slice, or None for all. value: f32, shaped as what is edited,
         [positions, width], [positions, heads, width] or [heads, positions, keys]; leading dimensions may
         be missing, and a dimension of 1 repeats. A float32 array is not copied."""
-        if kind not in _EDITS:
-            raise ValueError(f"kind is one of {', '.join(_EDITS)}, not {kind!r}")
-        if (value is None) != (kind == "zero"):
-            raise ValueError(f'"{kind}" takes {"no" if kind == "zero" else "a"} value')
-        if factor == 0:
-            raise ValueError("a factor of 0 would change nothing")
-        tensor = _attn_tensor() if value is None else _attn_tensor.of(_floats(value))
-        desc = _attn_edit(name.encode(), _EDITS.index(kind), *_span("positions", positions), *_span("heads", heads),
-                          tensor, factor)
+        desc, tensor = _edit_of(name, kind, value, positions, heads, factor)
         return self._new_hook((desc, tensor), _lib.attn_hook_edit, byref(desc))
 
     def _new_hook(self, kept: object, function: Any, *arguments: Any) -> Hook:

@@ -3,6 +3,7 @@
 #define BENCH_GLASS_H
 
 #include "measure.h"
+#include "tools/lens/patch.h"
 
 /* A text, fed with and without a record; or two, swept and patched one by one. */
 typedef struct glass_arg {
@@ -83,19 +84,24 @@ static double run_sweep(bench *b, void *arg)
     glass_arg *a = (glass_arg *)arg;
     const attn_config *c = attn_model_config(b->model);
     const size_t n_patches = c->n_layer * (a->by_head ? c->n_head : a->n_tokens);
-    attn_patch_desc desc;
+    lens_pair pair;
+    lens_patch_desc desc;
     attn_tensor out;
     double naive, start;
+    memset(&pair, 0, sizeof pair);
     memset(&desc, 0, sizeof desc);
     memset(&out, 0, sizeof out);
-    desc.clean = a->text;
-    desc.corrupted = a->corrupted;
-    desc.n_tokens = a->n_tokens;
-    desc.right = 1;
+    pair.clean = a->text;
+    pair.corrupted = a->corrupted;
+    pair.n_tokens = a->n_tokens;
+    pair.metric.token = 1;
+    desc.pairs = &pair;
+    desc.n_pairs = 1;
+    desc.name = a->swept;
+    desc.kind = a->by_head ? LENS_PATCH_HEADS : LENS_PATCH_POSITIONS;
     naive = run_text(b, a, a->watched);
     start = seconds();
-    if ((a->by_head ? attn_patch_heads : attn_patch_positions)(&b->ctx, &out, NULL, b->model, &desc,
-                                                               a->swept))
+    if (lens_patch(&b->ctx, &out, NULL, b->model, &desc) != ATTN_OK)
         return -1;
     naive = naive * (double)n_patches / (seconds() - start);
     attn_tensor_free(&b->ctx, &out);

@@ -105,15 +105,25 @@ static const struct option table[] = {
      "patch, path and edges: TEXT2 as token ids"},
     {0, "estimate", NULL, FLAG, AT(estimate), PATCH, NULL,
      "patch: estimates by one backward pass for all cells (attribution patching)"},
+    {0, "by", "KIND", CHOICE, AT(by), PATCH, "positions heads position-heads sources source-heads",
+     "patch: positions, heads (at all positions), position-heads (one head at one position), "
+     "sources "
+     "or source-heads (of patterns and scores, one key of all queries); default: what fits NAME"},
+    {0, "without", "L.H,...", TEXT, AT(without), PATCH | PATH, NULL,
+     "patch and path: with these heads set to zero in all runs, head H of layer L"},
     {0, "edges", "COUNT", COUNT, AT(edges), EDGES, "1 10000000",
      "edges: how many of the best make the circuit (default 20)"},
     {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
      "edges: embeddings between both texts (default 1: EAP; more: EAP-IG)"},
     {0, "from", "L.H", TEXT, AT(from), PATH, NULL,
      "path: from head H of layer L alone (default: all heads before the reader)"},
-    {0, "to", "NAME", TEXT, AT(to), PATH, NULL,
-     "path: the reader, blocks.L.hook_resid_pre, blocks.L.hook_mlp_in, or of head H "
+    {0, "to", "NAME,...", TEXT, AT(to), PATH, NULL,
+     "path: the readers, all at once: blocks.L.hook_resid_pre, blocks.L.hook_mlp_in, or of head H "
      "blocks.L.hook_q_input.H, hook_k_input.H or hook_v_input.H (default: the final stream)"},
+    {0, "mlps", "NAME", CHOICE, AT(mlps), PATH, "frozen through",
+     "path: MLPs between sender and reader stay as in TEXT2 (frozen, the default), or carry on "
+     "what "
+     "the sender wrote (through)"},
     {'t', "threads", "COUNT", COUNT, AT(threads), ALL, THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ALL, ISA_NAMES,
      "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
@@ -260,6 +270,8 @@ static int check_usage(const lens *l)
                     l->command->name);
     if (l->command->bit == SAE && !l->directory)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
+    if (o->estimate && (o->by >= 0 || o->without))
+        return fail(USAGE, "--estimate takes neither --by nor --without");
     if (o->against && !o->token)
         return fail(USAGE, "--against needs --token, to be subtracted from");
     if (o->output && o->json && !(l->command->bit & OF_TENSORS))
@@ -319,6 +331,7 @@ int main(int argc, char **argv)
     l.o.top = 5;
     l.o.edges = 20;
     l.o.steps = 1;
+    l.o.by = -1;
     l.o.layer = l.o.head = l.o.position = not_given;
     l.colour = shows_colour(stdout);
     l.columns = line_columns(stdout);

@@ -1,35 +1,51 @@
-/* A metric: one number from the logits of a text, and how it changes with each logit. On attn.h's
- * public API alone. gradients.h begins with it. */
+/* A metric: one number from the logits of a text, and how it changes with each logit; and a pair of
+ * texts that it is asked about. On attn.h's public API alone. gradients.h and sweep.h begin with it. */
 #ifndef LENS_METRIC_H
 #define LENS_METRIC_H
 
 #include "result.h"
 
 typedef enum lens_metric_kind {
-    LENS_METRIC_LOGIT = 0, /* logits[token], or logits[token] - logits[against] */
-    LENS_METRIC_LOG_PROB,  /* log softmax(logits)[token] */
-    LENS_METRIC_LOSS,      /* mean of -log softmax(logits)[target] over the positions */
-    LENS_METRIC_FUNCTION   /* of the caller's own */
+    LENS_METRIC_LOGIT = 0,  /* logits[token], or logits[token] - logits[against] */
+    LENS_METRIC_LOG_PROB,   /* log softmax(logits)[token] */
+    LENS_METRIC_LOSS,       /* mean of -log softmax(logits)[target] over the positions */
+    LENS_METRIC_FUNCTION,   /* of the caller's own, of the logits of all positions */
+    LENS_METRIC_FUNCTION_AT /* of the caller's own, of the logits of one position */
 } lens_metric_kind;
 
-/* A metric of the caller's own: the value, and d value / d logits, which comes filled with zeros.
- * Both tensors are [T, V]. Return 0 to go on, anything else to stop (ATTN_STOPPED). */
+/* A metric of the caller's own: the value, and d value / d logits, which comes filled with zeros and
+ * counts where gradients are asked for. Both tensors are [T, V], or [1, V] for FUNCTION_AT. Return 0 to
+ * go on, anything else to stop (ATTN_STOPPED). */
 typedef int (*lens_metric_fn)(float *value, attn_tensor d_logits, attn_tensor logits, void *user);
 
 typedef struct lens_metric {
     lens_metric_kind kind;
     int32_t token, against; /* against -1: none */
-    size_t from_end;        /* of LOGIT and LOG_PROB, the position: 0 is the last one */
+    size_t from_end;        /* of LOGIT, LOG_PROB and FUNCTION_AT, the position: 0 is the last */
     const int32_t *targets; /* of LOSS, [T]: the token whose loss counts after each position, -1
                                  for none; NULL: the next token of the text */
-    lens_metric_fn fn;      /* of FUNCTION, */
+    lens_metric_fn fn;      /* of FUNCTION and FUNCTION_AT, */
     void *user;             /* with this */
 } lens_metric;
+
+/* Two texts of one length, and a question whose answer differs between them. The metric's targets, if
+ * it has any, are the same for both. */
+typedef struct lens_pair {
+    const int32_t *clean, *corrupted; /* [n_tokens] each */
+    size_t n_tokens;
+    lens_metric metric;
+} lens_pair;
 
 /* Does the metric look at one position alone? */
 LENS_FN int lens_metric_is_local(const lens_metric *m)
 {
-    return m->kind == LENS_METRIC_LOGIT || m->kind == LENS_METRIC_LOG_PROB;
+    return m->kind == LENS_METRIC_LOGIT || m->kind == LENS_METRIC_LOG_PROB ||
+           m->kind == LENS_METRIC_FUNCTION_AT;
+}
+
+LENS_FN int lens_metric_is_function(const lens_metric *m)
+{
+    return m->kind == LENS_METRIC_FUNCTION || m->kind == LENS_METRIC_FUNCTION_AT;
 }
 
 LENS_FN attn_status lens_need_target(attn_ctx *ctx, const char *op, const char *name, int32_t token,
@@ -46,12 +62,12 @@ LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_m
                                      size_t n_vocab, size_t n)
 {
     size_t t, n_targets = 0;
-    if ((unsigned)m->kind > LENS_METRIC_FUNCTION)
+    if ((unsigned)m->kind > LENS_METRIC_FUNCTION_AT)
         return lens_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: kind %d is none of LENS_METRIC_LOGIT, _LOG_PROB, "
-                         "_LOSS, _FUNCTION",
+                         "_LOSS, _FUNCTION, _FUNCTION_AT",
                          op, (int)m->kind);
-    if (m->kind == LENS_METRIC_FUNCTION && !m->fn)
+    if (lens_metric_is_function(m) && !m->fn)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no function of the metric given (NULL)", op);
     if (lens_metric_is_local(m)) {
         if (m->from_end >= n)
@@ -59,6 +75,8 @@ LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_m
                              "%s: position %llu from the end; the text has "
                              "%llu tokens",
                              op, LENS_LLU(m->from_end), LENS_LLU(n));
+        if (lens_metric_is_function(m))
+            return ATTN_OK;
         if (m->kind == LENS_METRIC_LOG_PROB && m->against != -1)
             return lens_fail(ctx, ATTN_E_ARGUMENT,
                              "%s: against is %ld, but a log-probability is of "
@@ -182,6 +200,47 @@ LENS_FN attn_status lens_metric_back(attn_ctx *ctx, float *value, attn_tensor lo
     default:
         return lens_function_back(ctx, value, logits, m);
     }
+}
+
+/* *value: the metric of logits [1, V] or [T, V], likewise, which stay as they are. */
+LENS_FN attn_status lens_metric_value(attn_ctx *ctx, float *value, attn_tensor logits,
+                                      const lens_metric *m, const int32_t *tokens)
+{
+    const float *row = (const float *)logits.data;
+    attn_tensor copy = ATTN_ZERO;
+    attn_status status;
+    if (m->kind == LENS_METRIC_LOGIT) {
+        *value = row[m->token] - (m->against < 0 ? 0 : row[m->against]);
+        return ATTN_OK;
+    }
+    status = attn_copy(ctx, &copy, logits);
+    if (status == ATTN_OK)
+        status = lens_metric_back(ctx, value, copy, m, tokens);
+    attn_tensor_free(ctx, &copy);
+    return status;
+}
+
+/* Two texts that a model can read, and a metric that their logits have. */
+LENS_FN attn_status lens_need_pair(attn_ctx *ctx, const char *op, const attn_model *model,
+                                   const lens_pair *pair)
+{
+    const size_t n_vocab = attn_model_config(model)->n_vocab;
+    size_t i;
+    if (!pair || !pair->clean || !pair->corrupted)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given (NULL)", op,
+                         !pair          ? "pair of texts"
+                         : !pair->clean ? "clean text"
+                                        : "corrupted text");
+    if (lens_need_tokens(ctx, op, model, pair->clean, pair->n_tokens) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < 2 * pair->n_tokens; i++) {
+        const int32_t token = (i % 2 ? pair->corrupted : pair->clean)[i / 2];
+        if (token < 0 || (size_t)token >= n_vocab)
+            return lens_fail(
+                ctx, ATTN_E_TOKEN, "%s: %s token %llu is %ld; the vocabulary is 0 to %llu", op,
+                i % 2 ? "corrupted" : "clean", LENS_LLU(i / 2), (long)token, LENS_LLU(n_vocab - 1));
+    }
+    return lens_need_metric(ctx, op, &pair->metric, n_vocab, pair->n_tokens);
 }
 
 #endif

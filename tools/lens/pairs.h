@@ -1,10 +1,9 @@
-/* A pair of texts, a clean one and a corrupted one, and estimates of what patching one activation of
- * the clean text into the corrupted one would do: attribution patching (Nanda 2023), two forward
- * passes and a backward one for all of them. On attn.h's public API alone.
+/* Estimates of what patching one activation of a clean text into a corrupted one would do: attribution
+ * patching (Nanda 2023), two forward passes and a backward one for all of them. On attn.h's public API
+ * alone.
  *
  * The estimate is linear: (clean activation - corrupted activation) · d metric / d activation, with
- * the gradient of the corrupted text. attn_patch_positions and attn_patch_heads give the true
- * numbers, a pass each.
+ * the gradient of the corrupted text. patch.h gives the true numbers, a pass each.
  *
  *     lens_pair pair = ATTN_ZERO;
  *     attn_tensor change = ATTN_ZERO;
@@ -17,27 +16,6 @@
 #define LENS_PAIRS_H
 
 #include "gradients.h"
-
-/* Two texts of one length. The metric's targets, if it has any, are the same for both. */
-typedef struct lens_pair {
-    const int32_t *clean, *corrupted; /* [n_tokens] each */
-    size_t n_tokens;
-    lens_metric metric;
-} lens_pair;
-
-LENS_FN attn_status lens_need_pair(attn_ctx *ctx, const char *op, const attn_model *model,
-                                   const lens_pair *pair)
-{
-    if (!pair || !pair->clean || !pair->corrupted)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given (NULL)", op,
-                         !pair          ? "pair of texts"
-                         : !pair->clean ? "clean text"
-                                        : "corrupted text");
-    if (lens_need_tokens(ctx, op, model, pair->clean, pair->n_tokens))
-        return ctx->status;
-    return lens_need_metric(ctx, op, &pair->metric, attn_model_config(model)->n_vocab,
-                            pair->n_tokens);
-}
 
 /* What lens_gradients is asked about one text of a pair. */
 LENS_FN lens_gradients_desc lens_text_of(const lens_pair *pair, const int32_t *tokens,

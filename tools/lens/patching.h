@@ -3,6 +3,7 @@
 #define LENS_PATCHING_H
 
 #include "pairs.h"
+#include "patch.h"
 #include "question.h"
 
 /* A share of a gap below this many logits is mostly noise. */
@@ -12,9 +13,11 @@ typedef struct patching {
     question question, changes; /* changes: the likely tokens whose logits change most */
     double changes_gap;
     const char *reason; /* for the question, if it was not asked by the user */
-    attn_patch_desc desc;
-    attn_patch_baseline whole; /* the texts as they are */
-    lens_backward backward;    /* of --estimate */
+    lens_pair pair;
+    lens_baseline whole;    /* the texts as they are */
+    lens_backward backward; /* of --estimate */
+    attn_edit *edits;       /* [n_edits]: of --without */
+    size_t n_edits;
 } patching;
 
 static double gap_of(const patching *p)
@@ -91,67 +94,168 @@ static int choose_question(lens *l, patching *p)
     return code;
 }
 
+/* Reads a whole number at *at and goes on behind it. */
+static int read_number(const char **at, size_t *number)
+{
+    char *end;
+    if (**at < '0' || **at > '9')
+        return 0;
+    *number = (size_t)strtoul(*at, &end, 10);
+    *at = end;
+    return 1;
+}
+
+/* L.H of a head that the model has, up to a comma or the end. */
+static int read_head(const lens *l, const char *option, const char **at, size_t *layer,
+                     size_t *head)
+{
+    const char *const word = *at;
+    if (!read_number(at, layer) || *(*at)++ != '.' || !read_number(at, head) ||
+        (**at && **at != ','))
+        return fail(USAGE, "--%s: \"%s\" is not a layer and a head, such as 0.1", option, word);
+    if (*layer >= l->config->n_layer || *head >= l->config->n_head)
+        return fail(FAILED,
+                    "--%s: there is no head %zu.%zu: the model has layers 0 to %u of heads 0 "
+                    "to %u",
+                    option, *layer, *head, (unsigned)l->config->n_layer - 1,
+                    (unsigned)l->config->n_head - 1);
+    *at += **at == ',';
+    return FINE;
+}
+
+/* --without L.H,...: edits that set what a head puts together to zero, in all runs. */
+static int read_edits(lens *l, patching *p)
+{
+    const char *at = l->o.without;
+    size_t layer, head;
+    int code = FINE;
+    if (at)
+        p->edits = (attn_edit *)allocate(l, strlen(at), sizeof *p->edits);
+    while (at && p->edits && *at && code == FINE) {
+        code = read_head(l, "without", &at, &layer, &head);
+        if (code == FINE) {
+            attn_edit *const edit = &p->edits[p->n_edits++];
+            memset(edit, 0, sizeof *edit);
+            edit->name = keep(l, "blocks.%zu.attn.hook_z", layer);
+            edit->kind = ATTN_EDIT_ZERO;
+            edit->head = head;
+            edit->n_heads = 1;
+        }
+    }
+    return code == FINE && l->ctx.status ? failed(&l->ctx) : code;
+}
+
 static int ask_about_patches(lens *l, patching *p)
 {
-    const int code =
-        l->text.n == l->corrupted.n
-            ? choose_question(l, p)
-            : fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
-                   l->text.n, l->corrupted.n);
-    p->desc.clean = l->text.ids;
-    p->desc.corrupted = l->corrupted.ids;
-    p->desc.n_tokens = l->text.n;
-    p->desc.metric = judge_logits;
-    p->desc.user = &p->question;
+    int code = read_edits(l, p);
+    if (code != FINE)
+        return code;
+    code = l->text.n == l->corrupted.n
+               ? choose_question(l, p)
+               : fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
+                      l->text.n, l->corrupted.n);
+    p->pair.clean = l->text.ids;
+    p->pair.corrupted = l->corrupted.ids;
+    p->pair.n_tokens = l->text.n;
+    p->pair.metric.token = p->question.token;
+    p->pair.metric.against = p->question.against;
     return code;
 }
 
 /* The answers to one sweep as one backward pass estimates them. */
 static int estimate(lens *l, patching *p, const char *name, attn_tensor *values)
 {
-    lens_pair pair = ATTN_ZERO;
     attn_status status;
     size_t i;
-    pair.clean = p->desc.clean;
-    pair.corrupted = p->desc.corrupted;
-    pair.n_tokens = p->desc.n_tokens;
-    pair.metric.token = p->question.token;
-    pair.metric.against = p->question.against;
     status = p->backward.model ? ATTN_OK : lens_backward_new(&l->ctx, &p->backward, l->model);
     if (status == ATTN_OK)
-        status = lens_attribution_patch(&l->ctx, values, &p->backward, &pair, name);
+        status = lens_attribution_patch(&l->ctx, values, &p->backward, &p->pair, name);
     for (i = 0; status == ATTN_OK && values->data && i < attn_count(*values); i++)
         ((float *)values->data)[i] += p->whole.corrupted;
     return status ? failed(&l->ctx) : FINE;
 }
 
-/* The answers to one sweep; finish_patches makes texts and colours of them. */
-static int sweep(lens *l, patching *p, const char *name, lens_grid *grid)
+static int go_on(double done, void *user)
 {
-    const int by_head = strncmp(name, "attn.", 5) == 0;
-    attn_tensor values = {0};
+    (void)done;
+    (void)user;
+    return interrupted;
+}
+
+/* Values [n_rows, n_columns] as a grid; finish_patches makes texts and colours of them. */
+static int fill_patches(lens *l, lens_grid *grid, attn_tensor values)
+{
     size_t i, j;
-    int code;
-    if (l->o.estimate && (code = estimate(l, p, name, &values)) != FINE)
-        return code;
-    if (!l->o.estimate && (by_head ? attn_patch_heads : attn_patch_positions)(
-                              &l->ctx, &values, &p->whole, l->model, &p->desc, name))
-        return failed(&l->ctx);
-    if ((code = make_grid(l, grid, values.shape[0], values.shape[1])) != FINE)
-        return code;
-    if (!by_head)
-        label_positions(l, grid);
-    grid->title =
-        keep(l, "%s, %s", name, by_head ? "of one head at all positions" : "at one position");
-    for (i = 0; i < grid->n_rows; i++)
+    const int code = make_grid(l, grid, values.shape[0], values.shape[1]);
+    for (i = 0; code == FINE && i < grid->n_rows; i++)
         for (j = 0; j < grid->n_columns; j++)
             cell_of(grid, i, j)->number = attn_get2(values, i, j);
-    for (j = 0; !by_head && j < grid->n_columns; j++)
+    return code;
+}
+
+/* Columns are positions of both texts. */
+static void label_both(lens *l, lens_grid *grid)
+{
+    size_t j;
+    label_positions(l, grid);
+    for (j = 0; j < grid->n_columns; j++)
         if (l->text.ids[j] != l->corrupted.ids[j])
             ((const char **)grid->columns)[j] =
                 keep(l, "%s\n%s", grid->columns[j], l->corrupted.shown[j]);
+}
+
+/* What --by says, or what fits the name. */
+static lens_patch_kind kind_of(const lens *l, const char *name)
+{
+    if (l->o.by >= 0)
+        return (lens_patch_kind)l->o.by;
+    return lens_has_heads(name) ? LENS_PATCH_HEADS : LENS_PATCH_POSITIONS;
+}
+
+/* One grid, or one for each layer. */
+static size_t n_grids_of(const lens *l, const char *name)
+{
+    const lens_patch_kind kind = kind_of(l, name);
+    return kind == LENS_PATCH_POSITION_HEADS || kind == LENS_PATCH_SOURCE_HEADS ? l->config->n_layer
+                                                                                : 1;
+}
+
+/* The answers to one sweep, as grids. */
+static int sweep(lens *l, patching *p, const char *name, lens_grid *grids)
+{
+    static const char *const each[] = {
+        "at one position", "of one head at all positions", "of one head at one position",
+        "at one key, of all queries and heads", "of one head at one key, of all queries"};
+    const lens_patch_kind kind = kind_of(l, name);
+    const size_t n = n_grids_of(l, name);
+    lens_patch_desc d = ATTN_ZERO;
+    attn_tensor values = {0};
+    size_t i;
+    int code = FINE;
+    d.pairs = &p->pair;
+    d.n_pairs = 1;
+    d.name = name;
+    d.kind = kind;
+    d.edits = p->edits;
+    d.n_edits = p->n_edits;
+    d.progress = go_on;
+    if (l->o.estimate && (code = estimate(l, p, name, &values)) != FINE)
+        return code;
+    if (!l->o.estimate && lens_patch(&l->ctx, &values, &p->whole, l->model, &d) != ATTN_OK)
+        return failed(&l->ctx);
+    for (i = 0; i < n && code == FINE; i++) { /* heads are rows, where each layer has its own */
+        code = fill_patches(l, &grids[i],
+                            n > 1 ? attn_transpose(attn_select(values, 0, i), 0, 1) : values);
+        if (code == FINE && kind != LENS_PATCH_HEADS)
+            label_both(l, &grids[i]);
+        grids[i].title = keep(l, "%s, %s", name, each[kind]);
+        if (n > 1) {
+            grids[i].title = keep(l, "layer %zu, %s, %s", i, name, each[kind]);
+            grids[i].row_name = "head";
+        }
+    }
     attn_tensor_free(&l->ctx, &values);
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return code == FINE && l->ctx.status ? failed(&l->ctx) : code;
 }
 
 static double change_of(const patching *p, const lens_cell *cell)
@@ -179,7 +283,7 @@ static void finish_patch(lens *l, const patching *p, const lens_grid *grid, size
     cell->colour = (float)(value / most);
     cell->text = keep(l, "%.2f", fabs(value) < 0.005 ? 0.0 : value);
     cell->tip =
-        keep(l, "layer %s, %s %.*s%s%s\n%s: %.4f\n%+.4f logits%s",
+        keep(l, "%s %s, %s %.*s%s%s\n%s: %.4f\n%+.4f logits%s", grid->row_name,
              grid->rows[index / grid->n_columns], grid->column_name, (int)strcspn(column, "\n"),
              column, second ? "/" : "", second ? second : "", p->question.text,
              (double)cell->number, change, is_small(p) ? "" : keep(l, ", %.3f of the gap", value));
@@ -258,19 +362,28 @@ static int run_patch(lens *l)
 {
     static const char *const usual[] = {"hook_resid_pre", "hook_attn_out", "hook_mlp_out",
                                         "attn.hook_z"};
-    const char *const *names = l->n_names ? l->names : usual;
-    const size_t n = l->n_names ? l->n_names : sizeof usual / sizeof usual[0];
-    lens_grid *grids = (lens_grid *)allocate(l, n, sizeof *grids);
+    static const char *const over[] = {"attn.hook_pattern"};
+    const char *const *names = l->n_names ? l->names : l->o.by >= LENS_PATCH_SOURCES ? over : usual;
+    const size_t n_usual = l->o.by == LENS_PATCH_POSITIONS ? 3 : l->o.by > 0 ? 1 : 4;
+    const size_t n_names = l->n_names ? l->n_names : n_usual;
+    lens_grid *grids;
     patching p = {0};
-    findings found = {make_page(l, "Activation patching"), grids, n, json_patches, &p};
-    size_t i;
+    findings found = {make_page(l, "Activation patching"), NULL, 0, json_patches, &p};
+    size_t i, n = 0;
     int code;
+    if (l->o.by > 0 && l->o.by < LENS_PATCH_SOURCES && !l->n_names)
+        names = usual + 3;
+    for (i = 0; i < n_names; i++)
+        n += n_grids_of(l, names[i]);
+    found.grids = grids = (lens_grid *)allocate(l, n, sizeof *grids);
     if (!grids)
         return failed(&l->ctx);
     if ((code = ask_about_patches(l, &p)) != FINE)
         return code;
-    for (i = 0; i < n && code == FINE; i++)
-        code = sweep(l, &p, names[i], &grids[i]);
+    for (i = 0; i < n_names && code == FINE; i++) {
+        code = sweep(l, &p, names[i], grids + found.n_grids);
+        found.n_grids += n_grids_of(l, names[i]);
+    }
     lens_backward_free(&l->ctx, &p.backward);
     if (code != FINE)
         return code;

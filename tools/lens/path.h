@@ -1,48 +1,30 @@
-/* lens path: which heads matter to one reader of the residual stream, by the direct path alone. */
+/* lens path: which heads matter to some readers of the residual stream. */
 #ifndef LENS_PATH_H
 #define LENS_PATH_H
 
 #include "patching.h"
 #include "paths.h"
 
-/* Reads a whole number at *at and goes on behind it. */
-static int read_number(const char **at, size_t *number)
-{
-    char *end;
-    if (**at < '0' || **at > '9')
-        return 0;
-    *number = (size_t)strtoul(*at, &end, 10);
-    *at = end;
-    return 1;
-}
-
-/* --from L.H */
-static int read_sender(const lens *l, lens_path *path)
-{
-    const char *at = l->o.from;
-    if (read_number(&at, &path->from_layer) && *at++ == '.' && read_number(&at, &path->from_head) &&
-        *at == 0)
-        return FINE;
-    return fail(USAGE, "--from: \"%s\" is not a layer and a head, such as 0.1", l->o.from);
-}
-
-/* --to blocks.L.NAME or, of a head's copy of the stream, blocks.L.NAME.H */
-static int read_reader(const lens *l, lens_path *path)
+/* blocks.L.NAME or, of a head's copy of the stream, blocks.L.NAME.H; up to a comma or the end */
+static int read_reader(const lens *l, const char **at, lens_receiver *to)
 {
     static const char *const of_layers[] = {"hook_resid_pre", "hook_mlp_in"};
     static const char *const of_heads[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
-    const char *at = l->o.to;
+    const char *word = *at;
+    const size_t length = strcspn(word, ",");
     size_t i;
-    if (strncmp(at, "blocks.", 7) == 0 && (at += 7, read_number(&at, &path->to_layer)) &&
-        *at++ == '.') {
+    *at += length + (word[length] == ',');
+    if (strncmp(word, "blocks.", 7) == 0 && (word += 7, read_number(&word, &to->layer)) &&
+        *word++ == '.') {
+        const size_t size = strcspn(word, ",");
         for (i = 0; i < 2; i++)
-            if (strcmp(at, path->to = of_layers[i]) == 0)
+            if (strlen(to->to = of_layers[i]) == size && strncmp(word, to->to, size) == 0)
                 return FINE;
         for (i = 0; i < 3; i++) {
-            const size_t size = strlen(path->to = of_heads[i]);
-            const char *head = at + size + 1;
-            if (strncmp(at, path->to, size) == 0 && at[size] == '.' &&
-                read_number(&head, &path->to_head) && *head == 0)
+            const size_t n = strlen(to->to = of_heads[i]);
+            const char *head = word + n + 1;
+            if (size > n + 1 && strncmp(word, to->to, n) == 0 && word[n] == '.' &&
+                read_number(&head, &to->head) && head == word + size)
                 return FINE;
         }
     }
@@ -53,66 +35,98 @@ static int read_reader(const lens *l, lens_path *path)
                 l->o.to);
 }
 
-/* The path that the options name; without --from, that of the first head. */
-static int read_path(lens *l, lens_path *path)
+/* The paths that the options name. Without --from, senders are all heads before the last reader. */
+static int read_paths(lens *l, lens_paths_desc *d, lens_receiver *readers, lens_sender *senders)
 {
+    const char *at = l->o.to;
+    size_t last = 0, i;
     int code = FINE;
-    path->to = "hook_resid_pre";
-    path->to_layer = l->config->n_layer; /* the stream that is unembedded */
-    if (l->o.from)
-        code = read_sender(l, path);
-    if (l->o.to && code == FINE)
-        code = read_reader(l, path);
-    if (code == FINE && lens_check_path(&l->ctx, l->model, path))
-        code = fail(FAILED,
-                    "no path leads from head %zu of layer %zu to %s: the model has layers 0 to %u "
-                    "of heads 0 to %u, and a path leads to a later layer or to an MLP",
-                    path->from_head, path->from_layer, l->o.to ? l->o.to : "the final stream",
-                    (unsigned)l->config->n_layer - 1, (unsigned)l->config->n_head - 1);
+    readers[0].to = "hook_resid_pre";
+    readers[0].layer = l->config->n_layer; /* the stream that is unembedded */
+    d->n_receivers = !at;
+    while (at && *at && code == FINE)
+        code = read_reader(l, &at, &readers[d->n_receivers++]);
+    for (i = 0; i < d->n_receivers && code == FINE; i++) {
+        const size_t end = readers[i].layer + (size_t)lens_is_mlp_reader(&readers[i]);
+        last = end > last ? end : last;
+        if (lens_need_receiver(&l->ctx, l->model, &readers[i]) != ATTN_OK)
+            code = failed(&l->ctx);
+    }
+    at = l->o.from;
+    if (at && code == FINE) {
+        d->n_senders = 1;
+        code = read_head(l, "from", &at, &senders[0].layer, &senders[0].head);
+    }
+    for (i = 0; !l->o.from && i < last * l->config->n_head && code == FINE; i++) {
+        senders[i].layer = i / l->config->n_head;
+        senders[i].head = i % l->config->n_head;
+        d->n_senders = i + 1;
+    }
+    if (code == FINE && (d->n_senders == 0 || senders[0].layer >= last))
+        code =
+            fail(FAILED,
+                 "no path leads from %s to %s: a path leads to a later layer, or to the MLP of the "
+                 "same one",
+                 l->o.from ? l->o.from : "a head", l->o.to ? l->o.to : "the final stream");
     return code;
 }
 
-/* The answers with each path patched: from one head, or from all heads before the reader. */
-static int patch_paths(lens *l, const patching *p, const lens_path *first, lens_grid *grid)
+/* The answers with each path patched: from one head, or from all heads before the readers. */
+static int patch_paths(lens *l, patching *p, const lens_paths_desc *d, lens_grid *grid)
 {
-    const size_t to_mlp = strcmp(first->to, "hook_mlp_in") == 0;
-    const size_t n_rows = l->o.from ? 1 : first->to_layer + to_mlp;
-    lens_path path = *first;
-    size_t i, j;
-    const int code = make_grid(l, grid, n_rows, l->o.from ? 1 : l->config->n_head);
-    if (code != FINE)
-        return code;
-    for (i = 0; i < n_rows; i++)
-        for (j = 0; j < grid->n_columns; j++) {
-            path.from_layer = first->from_layer + i;
-            path.from_head = first->from_head + j;
-            ((const char **)grid->rows)[i] = keep(l, "%zu", path.from_layer);
-            ((const char **)grid->columns)[j] = keep(l, "%zu", path.from_head);
-            if (lens_patch_path(&l->ctx, &cell_of(grid, i, j)->number, l->model, &p->desc, &path))
-                return failed(&l->ctx);
-        }
-    grid->title = keep(l, "from each head to %s", l->o.to ? l->o.to : "the final stream");
-    if (l->o.from)
-        grid->title =
-            keep(l, "from head %s to %s", l->o.from, l->o.to ? l->o.to : "the final stream");
-    return FINE;
+    const size_t n_columns = l->o.from ? 1 : l->config->n_head;
+    const char *const from = l->o.from ? keep(l, "head %s", l->o.from) : "each head";
+    attn_tensor values = {0};
+    int code = FINE;
+    if (lens_patch_paths(&l->ctx, &values, &p->whole, l->model, d) != ATTN_OK)
+        return failed(&l->ctx);
+    code = fill_patches(l, grid,
+                        attn_reshape(values, attn_shape2(d->n_senders / n_columns, n_columns)));
+    if (code == FINE && l->o.from) {
+        ((const char **)grid->rows)[0] = keep(l, "%zu", d->senders[0].layer);
+        ((const char **)grid->columns)[0] = keep(l, "%zu", d->senders[0].head);
+    }
+    grid->title = keep(l, "from %s to %s", from, l->o.to ? l->o.to : "the final stream");
+    attn_tensor_free(&l->ctx, &values);
+    return code;
 }
 
 static int run_path(lens *l)
 {
-    lens_path path = {0};
+    const size_t n_readers = l->o.to ? strlen(l->o.to) : 1;
+    lens_receiver *readers = (lens_receiver *)allocate(l, n_readers, sizeof *readers);
+    lens_sender *senders =
+        (lens_sender *)allocate(l, (size_t)l->config->n_layer * l->config->n_head, sizeof *senders);
+    lens_paths_desc d = ATTN_ZERO;
     patching p = {0};
     lens_grid grid;
     findings found = {make_page(l, "Path patching"), &grid, 1, json_patches, &p};
     int code;
-    if ((code = read_path(l, &path)) != FINE || (code = ask_about_patches(l, &p)) != FINE ||
-        (code = patch_paths(l, &p, &path, &grid)) != FINE)
+    if (!readers || !senders)
+        return failed(&l->ctx);
+    d.pairs = &p.pair;
+    d.n_pairs = 1;
+    d.senders = senders;
+    d.receivers = readers;
+    d.mlps = (lens_path_mlps)l->o.mlps;
+    d.progress = go_on;
+    if ((code = read_paths(l, &d, readers, senders)) != FINE ||
+        (code = ask_about_patches(l, &p)) != FINE)
+        return code;
+    d.edits = p.edits;
+    d.n_edits = p.n_edits;
+    if ((code = patch_paths(l, &p, &d, &grid)) != FINE)
         return code;
     finish_patches(l, &p, &grid, 1);
     found.page.warning = warn_of_gap(l, &p);
-    found.page.note = note_of_patches(l, &p,
-                                      "Each cell runs the corrupted text, where the reader "
-                                      "receives what one head writes in the clean text,");
+    found.page.note =
+        note_of_patches(l, &p,
+                        d.mlps == LENS_MLPS_THROUGH ? "Each cell runs the corrupted text, where "
+                                                      "the reader receives what one head writes in "
+                                                      "the clean text and what MLPs make of it,"
+                                                    : "Each cell runs the corrupted text, where "
+                                                      "the reader receives what one head writes in "
+                                                      "the clean text,");
     return present(l, &found);
 }
 

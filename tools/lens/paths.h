@@ -1,205 +1,540 @@
-/* Path patching along one direct path, the MLPs frozen (Goldowsky-Dill et al. 2023): does what a
- * head writes matter to one reader of the residual stream? On attn.h's public API alone: records of
- * both texts, one edit, and a pass that begins at the reader's layer.
+/* Path patching: does what a head writes matter to certain readers of the residual stream? On attn.h's
+ * public API alone.
  *
- * The reader receives the clean result of a head (attn.hook_result); the other heads and the MLPs
- * between the two stay as in the corrupted text. So the reader's input is the corrupted stream plus
- * (clean result - corrupted result). The reader and all that follows are computed again.
+ * The corrupted text runs, and the receivers get what they would read if the sender had written as in
+ * the clean text while all other heads wrote as in the corrupted one. What receivers do then, and all
+ * that follows, is computed again. Of MLPs between the two there are two published meanings:
  *
- *     attn_patch_desc texts = ATTN_ZERO;                two texts and a question, as for
- *     lens_path path = ATTN_ZERO;                       attn_patch_positions
- *     float value;
- *     texts.clean = clean, texts.corrupted = corrupted, texts.n_tokens = 15;
- *     texts.right = mary, texts.wrong = john;
- *     path.from_layer = 5, path.from_head = 5;
- *     path.to_layer = 7, path.to = "hook_k_input", path.to_head = 3;
- *     if (lens_patch_path(&ctx, &value, model, &texts, &path) == ATTN_OK)
- *         printf("L5H5 to the keys of L7H3: logit difference %.3f\n", value);
+ *     frozen    they write as in the corrupted text (Goldowsky-Dill et al. 2023): the direct path alone
+ *     through   they read what the sender wrote, and pass it on (Wang et al. 2022)
+ *
+ *     lens_sender from = {5, 5};
+ *     lens_receiver to[2] = {{7, "hook_k_input", 3}, {7, "hook_k_input", 9}};
+ *     lens_paths_desc d = ATTN_ZERO;
+ *     attn_tensor effect = ATTN_ZERO;
+ *     d.pairs = &pair, d.n_pairs = 1;                    as for lens_patch (patch.h)
+ *     d.senders = &from, d.n_senders = 1;
+ *     d.receivers = to, d.n_receivers = 2;
+ *     d.mlps = LENS_MLPS_THROUGH;
+ *     if (lens_patch_paths(&ctx, &effect, NULL, model, &d) == ATTN_OK)
+ *         printf("L5H5 to the keys of L7H3 and L7H9: %.3f\n", attn_get1(effect, 0));
  */
 #ifndef LENS_PATHS_H
 #define LENS_PATHS_H
 
-#include "result.h"
+#include "sweep.h"
+#include <stdlib.h>
 
-typedef struct lens_path {
-    size_t from_layer, from_head;
-    size_t to_layer; /* above from_layer; with hook_mlp_in it may be the same */
-    const char *to;  /* "hook_resid_pre", "hook_mlp_in", or with to_head "hook_q_input",
-                        "hook_k_input", "hook_v_input". "hook_resid_pre" of layer n_layer is the
-                        stream that is unembedded */
-    size_t to_head;
-} lens_path;
+typedef struct lens_sender {
+    size_t layer, head;
+} lens_sender;
 
-/* A path under way: one session, which feeds the clean text and then the corrupted one. */
+typedef struct lens_receiver {
+    size_t layer; /* above the sender's; of hook_mlp_in it may be the same */
+    const char
+        *to; /* "hook_resid_pre", "hook_mlp_in", or with a head "hook_q_input", "hook_k_input",
+                       "hook_v_input". "hook_resid_pre" of layer n_layer is the stream that is
+                       unembedded */
+    size_t head;
+} lens_receiver;
+
+/* What MLPs between a sender and a receiver do. */
+typedef enum lens_path_mlps { LENS_MLPS_FROZEN = 0, LENS_MLPS_THROUGH } lens_path_mlps;
+
+typedef struct lens_paths_desc {
+    const lens_pair *pairs; /* [n_pairs]: the result is the mean over them */
+    size_t n_pairs;
+    const lens_sender *senders; /* [n_senders]: one at a time */
+    size_t n_senders;
+    const lens_receiver
+        *receivers; /* [n_receivers]: all at once, as many as a sender has paths to; */
+    size_t n_receivers;
+    int each_receiver; /* or one at a time */
+    lens_path_mlps mlps;
+    int normalize;          /* as in lens_patch_desc, */
+    const attn_edit *edits; /* likewise */
+    size_t n_edits;
+    lens_progress_fn progress; /* may be NULL, */
+    void *user;
+} lens_paths_desc;
+
+/* A sender whose writing differs, and the first position where it does. */
+typedef struct lens_path_entry {
+    size_t sender, first;
+} lens_path_entry;
+
+enum { LENS_PATH_RECORDS = 3 }; /* activations that are recorded, beside what receivers read */
+
+typedef struct lens_path_name {
+    char text[64];
+} lens_path_name;
+
 typedef struct lens_path_run {
-    const attn_patch_desc *texts;
-    const lens_path *path;
-    attn_session *session;
-    char sender[64],
-        entry[64];          /* the sender's results; the stream that enters the reader's layer */
-    attn_tensor difference; /* [T, C]: clean result - corrupted result */
-    attn_tensor stream;     /* [T, C]: of the corrupted text */
+    const lens_paths_desc *d;
+    lens_sweep sweep;
+    const char **names; /* [3 + n_receivers]: recorded of the corrupted text */
+    size_t n_layer, width;
+    size_t first_receiver, end_receiver; /* those of this run */
+    size_t layer, start;                 /* of the senders; the lowest layer of their receivers */
+    lens_path_entry *entries;            /* [n_senders] */
+    attn_tensor differences;             /* [n_rows, C]: clean - corrupted writing of a batch */
+    attn_tensor inputs;                  /* [n_receivers, n_rows, C]: what receivers get */
 } lens_path_run;
 
-LENS_FN attn_status lens_check_path(attn_ctx *ctx, const attn_model *model, const lens_path *path)
+LENS_FN lens_path_name lens_name_at(size_t layer, const char *name)
+{
+    lens_path_name out;
+    snprintf(out.text, sizeof out.text, "blocks.%llu.%.40s", LENS_LLU(layer), name);
+    return out;
+}
+
+/* ---- what is asked ---- */
+
+LENS_FN int lens_is_mlp_reader(const lens_receiver *r)
+{
+    return strcmp(r->to, "hook_mlp_in") == 0;
+}
+
+LENS_FN int lens_is_of_a_head(const lens_receiver *r)
+{
+    return strstr(r->to, "_input") != NULL;
+}
+
+/* Does a path lead there from a head of this layer? */
+LENS_FN int lens_leads_to(size_t layer, const lens_receiver *r)
+{
+    return r->layer >= layer + (size_t)!lens_is_mlp_reader(r);
+}
+
+LENS_FN attn_status lens_need_receiver(attn_ctx *ctx, const attn_model *model,
+                                       const lens_receiver *r)
 {
     static const char *const ends[] = {"hook_resid_pre", "hook_mlp_in", "hook_q_input",
                                        "hook_k_input", "hook_v_input"};
     const attn_config *c = attn_model_config(model);
     int end = 0;
-    while (end < 5 && !(path->to && strcmp(path->to, ends[end]) == 0))
+    while (end < 5 && !(r->to && strcmp(r->to, ends[end]) == 0))
         end++;
     if (end == 5)
         return lens_fail(ctx, ATTN_E_NAME,
-                         "lens_patch_path: expected to be hook_resid_pre, hook_mlp_in, "
+                         "lens_patch_paths: expected a receiver hook_resid_pre, hook_mlp_in, "
                          "hook_q_input, hook_k_input or hook_v_input, not %.60s",
-                         path->to ? path->to : "nothing");
-    if (path->from_layer >= c->n_layer || path->from_head >= c->n_head ||
-        path->to_head >= (end >= 2 ? c->n_head : 1) ||
-        path->to_layer >= c->n_layer + (size_t)(end == 0) ||
-        path->to_layer < path->from_layer + (size_t)(end != 1))
+                         r->to ? r->to : "nothing");
+    if (r->layer >= c->n_layer + (size_t)(end == 0) || (end > 1 && r->head >= c->n_head))
         return lens_fail(ctx, ATTN_E_ARGUMENT,
-                         "lens_patch_path: no path leads from head %llu of layer %llu to %s of "
-                         "layer %llu (head %llu)",
-                         LENS_LLU(path->from_head), LENS_LLU(path->from_layer), path->to,
-                         LENS_LLU(path->to_layer), LENS_LLU(path->to_head));
+                         "lens_patch_paths: no receiver %s of layer %llu, head %llu: the model has "
+                         "layers 0 to %lu of heads 0 to %lu",
+                         r->to, LENS_LLU(r->layer), LENS_LLU(r->head),
+                         (unsigned long)c->n_layer - 1, (unsigned long)c->n_head - 1);
     return ATTN_OK;
 }
 
-LENS_FN attn_status lens_check_texts(attn_ctx *ctx, const attn_model *model,
-                                     const attn_patch_desc *texts)
+/* A head of the model, from which a path leads to some receiver; to each, if they come one at a time. */
+LENS_FN attn_status lens_need_sender(attn_ctx *ctx, const attn_model *model,
+                                     const lens_paths_desc *d, const lens_sender *s)
 {
-    const size_t n_vocab = attn_model_config(model)->n_vocab;
-    if (!texts->clean || !texts->corrupted)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch_path: no %s text given (NULL)",
-                         texts->clean ? "corrupted" : "clean");
-    if (texts->n_tokens == 0 || texts->n_tokens > attn_model_config(model)->n_ctx)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
-                         "lens_patch_path: texts of %llu tokens; expected 1 to %lu",
-                         LENS_LLU(texts->n_tokens), (unsigned long)attn_model_config(model)->n_ctx);
-    if (!texts->metric && (texts->right < 0 || (size_t)texts->right >= n_vocab ||
-                           texts->wrong < 0 || (size_t)texts->wrong >= n_vocab))
-        return lens_fail(ctx, ATTN_E_TOKEN,
-                         "lens_patch_path: right is %ld and wrong %ld; the vocabulary is 0 to %llu",
-                         (long)texts->right, (long)texts->wrong, LENS_LLU(n_vocab - 1));
+    const attn_config *c = attn_model_config(model);
+    size_t i, n = 0;
+    if (s->layer >= c->n_layer || s->head >= c->n_head)
+        return lens_fail(
+            ctx, ATTN_E_ARGUMENT,
+            "lens_patch_paths: no head %llu of layer %llu: the model has layers 0 to %lu "
+            "of heads 0 to %lu",
+            LENS_LLU(s->head), LENS_LLU(s->layer), (unsigned long)c->n_layer - 1,
+            (unsigned long)c->n_head - 1);
+    for (i = 0; i < d->n_receivers; i++)
+        n += (size_t)lens_leads_to(s->layer, &d->receivers[i]);
+    if (n == 0 || (d->each_receiver && n < d->n_receivers))
+        return lens_fail(
+            ctx, ATTN_E_ARGUMENT,
+            "lens_patch_paths: no path leads from head %llu of layer %llu to %s: a path "
+            "leads to a later layer, or to the MLP of the same one",
+            LENS_LLU(s->head), LENS_LLU(s->layer), n ? "one of the receivers" : "the receivers");
     return ATTN_OK;
 }
 
-/* Feeds a text with a record of the sender's results, and of the stream that enters the reader's
- * layer if `stream` is given. Adds sign * (the head's result) to run->difference. */
-LENS_FN attn_status lens_record_text(attn_ctx *ctx, lens_path_run *run, const int32_t *tokens,
-                                     float sign, attn_tensor *stream)
+LENS_FN attn_status lens_need_paths(attn_ctx *ctx, const attn_model *model,
+                                    const lens_paths_desc *d)
 {
-    const char *const names[2] = {run->sender, run->entry};
-    attn_tensor part = ATTN_ZERO, view;
-    attn_record_desc desc = ATTN_ZERO;
-    attn_record *record = NULL;
-    attn_status status;
-    desc.names = names;
-    desc.n_names = stream ? 2 : 1;
-    desc.n_positions = run->texts->n_tokens;
-    status = attn_truncate(ctx, run->session, 0);
+    size_t i;
+    if (!model || !d)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch_paths: no %s given (NULL)",
+                         model ? "description" : "model");
+    if (lens_need_pairs(ctx, "lens_patch_paths", model, d->pairs, d->n_pairs) != ATTN_OK)
+        return ctx->status;
+    if (!d->senders || !d->n_senders || !d->receivers || !d->n_receivers)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch_paths: no %s given",
+                         d->senders && d->n_senders ? "receivers" : "senders");
+    if ((unsigned)d->mlps > LENS_MLPS_THROUGH)
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "lens_patch_paths: mlps is %d; expected LENS_MLPS_FROZEN or _THROUGH",
+                         (int)d->mlps);
+    if (d->n_edits > 0 && !d->edits)
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "lens_patch_paths: no edits given (NULL), n_edits is %llu",
+                         LENS_LLU(d->n_edits));
+    for (i = 0; i < d->n_receivers; i++)
+        if (lens_need_receiver(ctx, model, &d->receivers[i]) != ATTN_OK)
+            return ctx->status;
+    for (i = 0; i < d->n_senders; i++)
+        if (lens_need_sender(ctx, model, d, &d->senders[i]) != ATTN_OK)
+            return ctx->status;
+    return ATTN_OK;
+}
+
+/* ---- what receivers get ---- */
+
+/* The activation that a receiver reads. */
+LENS_FN lens_path_name lens_input_of(const lens_path_run *run, const lens_receiver *r)
+{
+    return r->layer == run->n_layer ? lens_name_at(r->layer - 1, "hook_resid_post")
+                                    : lens_name_at(r->layer, r->to);
+}
+
+LENS_FN int lens_takes_part(const lens_path_run *run, size_t receiver)
+{
+    return receiver >= run->first_receiver && receiver < run->end_receiver &&
+           lens_leads_to(run->layer, &run->d->receivers[receiver]);
+}
+
+/* Room for what a receiver gets in one run of a batch, whose rows begin at `row`: [count, C]. */
+LENS_FN attn_tensor lens_input_room(const lens_path_run *run, size_t receiver, size_t row,
+                                    size_t count)
+{
+    return attn_slice(attn_select(run->inputs, 0, receiver), 0, row, count);
+}
+
+/* A receiver's input from position `first` on, as a record has it: [count, C]. */
+LENS_FN attn_status lens_recorded_input(attn_ctx *ctx, attn_tensor *out, const lens_path_run *run,
+                                        const attn_record *record, size_t receiver, size_t first)
+{
+    const lens_receiver *const r = &run->d->receivers[receiver];
+    const attn_status status = attn_record_get(ctx, out, record, lens_input_of(run, r).text);
+    if (status == ATTN_OK && out->ndim == 3)
+        *out = attn_select(*out, 1, r->head);
     if (status == ATTN_OK)
-        status = attn_record_new(ctx, &record, run->session, &desc, NULL, 0);
-    if (status == ATTN_OK)
-        status = attn_feed(ctx, run->session, tokens, run->texts->n_tokens);
-    if (status == ATTN_OK)
-        status = attn_record_get(ctx, &view, record, run->sender);
-    if (status == ATTN_OK)
-        status = attn_scale(ctx, &part, attn_select(view, 1, run->path->from_head), sign);
-    if (status == ATTN_OK)
-        status = attn_add(ctx, &run->difference, run->difference, part);
-    if (status == ATTN_OK && stream)
-        status = attn_record_get(ctx, &view, record, run->entry);
-    if (status == ATTN_OK && stream)
-        status = attn_copy(ctx, stream, view);
-    attn_unhook_all(run->session);
-    attn_record_free(record);
-    attn_tensor_free(ctx, &part);
+        *out = attn_slice(*out, 0, first, out->shape[0] - first);
     return status;
 }
 
-/* Feeds the corrupted text from the path's end on, with the difference added there: to the stream
- * itself, or to the reader's copy of it. */
-LENS_FN attn_status lens_feed_path(attn_ctx *ctx, lens_path_run *run)
+/* MLPs frozen: receivers read the corrupted stream and the difference of the sender's two writings. */
+LENS_FN attn_status lens_give_directly(attn_ctx *ctx, lens_path_run *run, size_t row, size_t first)
 {
-    const lens_path *path = run->path;
-    attn_feed_item item = ATTN_ZERO;
-    attn_edit edit = ATTN_ZERO;
-    attn_status status = attn_truncate(ctx, run->session, 0);
-    char name[64];
-    if (status == ATTN_OK && strcmp(path->to, "hook_resid_pre") == 0) {
-        status = attn_add(ctx, &run->stream, run->stream, run->difference);
-    } else if (status == ATTN_OK) {
-        const attn_tensor d = run->difference;
-        snprintf(name, sizeof name, "blocks.%llu.%s", LENS_LLU(path->to_layer), path->to);
-        edit.name = name;
-        edit.kind = ATTN_EDIT_ADD;
-        edit.factor = 1;
-        edit.value = d;
-        if (strcmp(path->to, "hook_mlp_in") != 0) {
-            edit.head = path->to_head;
-            edit.n_heads = 1;
-            edit.value = attn_reshape(d, attn_shape3(d.shape[0], 1, d.shape[1]));
-        }
-        status = attn_hook_edit(ctx, NULL, run->session, &edit);
+    const size_t count = run->sweep.n - first;
+    attn_status status = ATTN_OK;
+    size_t r;
+    for (r = 0; r < run->d->n_receivers && status == ATTN_OK; r++) {
+        attn_tensor to = lens_input_room(run, r, row, count), was;
+        if (!lens_takes_part(run, r))
+            continue;
+        status = lens_recorded_input(ctx, &was, run, run->sweep.corrupted, r, first);
+        if (status == ATTN_OK)
+            status = attn_add(ctx, &to, was, attn_slice(run->differences, 0, row, count));
     }
-    if (status != ATTN_OK)
-        return status;
-    item.session = run->session;
-    item.tokens = run->texts->corrupted;
-    item.n_tokens = run->texts->n_tokens;
-    item.layers.resid = (const float *)run->stream.data;
-    item.layers.first = path->to_layer;
-    return attn_feed_batch(ctx, &item, 1);
+    return status;
 }
 
-/* *value: the metric of the corrupted text with the path patched. ATTN_STOPPED if texts->metric asks
- * to stop. */
-LENS_FN attn_status lens_patch_path(attn_ctx *ctx, float *value, const attn_model *model,
-                                    const attn_patch_desc *texts, const lens_path *path)
+/* Hooks what makes a run that MLPs carry on: the difference joins the sender's layer, and the
+ * attention of later layers writes as in the corrupted text. */
+LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
+                                      attn_session *session, size_t end, size_t row, size_t first)
 {
-    attn_session_desc desc = ATTN_ZERO;
-    lens_path_run run = ATTN_ZERO;
-    attn_status status;
-    const float *logits;
-    size_t is_last;
-    if (lens_need_layer(ctx, "lens_patch_path", model, 0) != ATTN_OK)
-        return ctx->status;
-    if (!texts || !path || !value)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch_path: no %s given (NULL)",
-                         !texts  ? "description"
-                         : !path ? "path"
-                                 : "place for the value");
-    if (lens_check_texts(ctx, model, texts) || lens_check_path(ctx, model, path))
-        return ctx->status;
-    run.texts = texts;
-    run.path = path;
-    is_last = path->to_layer == attn_model_config(model)->n_layer;
-    snprintf(run.sender, sizeof run.sender, "blocks.%llu.attn.hook_result",
-             LENS_LLU(path->from_layer));
-    snprintf(run.entry, sizeof run.entry, "blocks.%llu.%s", LENS_LLU(path->to_layer - is_last),
-             is_last ? "hook_resid_post" : "hook_resid_pre");
-    desc.n_ctx = texts->n_tokens;
-    status = attn_session_new(ctx, &run.session, model, &desc);
-    if (status == ATTN_OK)
-        status = attn_zeros(ctx, &run.difference, ATTN_F32,
-                            attn_shape2(texts->n_tokens, attn_model_config(model)->d_model));
-    if (status == ATTN_OK)
-        status = lens_record_text(ctx, &run, texts->clean, 1, NULL);
-    if (status == ATTN_OK)
-        status = lens_record_text(ctx, &run, texts->corrupted, -1, &run.stream);
-    if (status == ATTN_OK)
-        status = lens_feed_path(ctx, &run);
-    logits = attn_logits(run.session);
-    if (status == ATTN_OK && !texts->metric)
-        *value = logits[texts->right] - logits[texts->wrong];
-    else if (status == ATTN_OK && texts->metric(value, logits, texts->user) != 0)
-        status = lens_fail(ctx, ATTN_STOPPED, "the metric asked to stop");
-    attn_session_free(run.session);
-    attn_tensor_free(ctx, &run.difference);
-    attn_tensor_free(ctx, &run.stream);
+    const size_t count = run->sweep.n - first;
+    attn_status status = ATTN_OK;
+    size_t layer;
+    for (layer = run->layer; layer < end && status == ATTN_OK; layer++) {
+        const lens_path_name name = lens_name_at(layer, "hook_attn_out");
+        attn_edit edit = ATTN_ZERO;
+        edit.name = name.text;
+        edit.kind = layer == run->layer ? ATTN_EDIT_ADD : ATTN_EDIT_SET;
+        edit.position = first;
+        edit.n_positions = count;
+        edit.value = attn_slice(run->differences, 0, row, count);
+        if (layer > run->layer) {
+            status = attn_record_get(ctx, &edit.value, run->sweep.corrupted, name.text);
+            if (status == ATTN_OK)
+                edit.value = attn_slice(edit.value, 0, first, count);
+        }
+        if (status == ATTN_OK)
+            status = attn_hook_edit(ctx, NULL, session, &edit);
+    }
     return status;
+}
+
+/* MLPs pass on what the sender wrote: a run of the layers between, for a batch. */
+LENS_FN attn_status lens_give_through(attn_ctx *ctx, lens_path_run *run,
+                                      const lens_path_entry *entries, size_t n)
+{
+    attn_record *records[LENS_AT_ONCE] = {NULL};
+    attn_record_desc what = ATTN_ZERO;
+    attn_feed_item items[LENS_AT_ONCE];
+    attn_status status = ATTN_OK;
+    size_t i, r, row, end = 0, n_begun = 0;
+    what.names = run->names + LENS_PATH_RECORDS;
+    what.n_names = run->d->n_receivers;
+    for (r = 0; r < run->d->n_receivers; r++)
+        if (lens_takes_part(run, r) && run->d->receivers[r].layer + 1 > end)
+            end = run->d->receivers[r].layer + 1;
+    end = end < run->n_layer ? end : run->n_layer;
+    for (row = 0; n_begun < n && status == ATTN_OK; row += run->sweep.n - entries[i].first) {
+        i = n_begun++;
+        status = lens_sweep_item(ctx, &items[i], &run->sweep, i, run->layer, entries[i].first);
+        items[i].layers.end = end;
+        if (status == ATTN_OK)
+            status = lens_hook_writers(ctx, run, items[i].session, end, row, entries[i].first);
+        what.first = entries[i].first;
+        what.n_positions = run->sweep.n - entries[i].first;
+        if (status == ATTN_OK)
+            status = attn_record_new(ctx, &records[i], items[i].session, &what, NULL, 0);
+    }
+    if (status == ATTN_OK)
+        status = attn_feed_batch(ctx, items, n);
+    for (i = row = 0; i < n && status == ATTN_OK; row += run->sweep.n - entries[i++].first)
+        for (r = 0; r < run->d->n_receivers && status == ATTN_OK; r++) {
+            attn_tensor to = lens_input_room(run, r, row, run->sweep.n - entries[i].first), is;
+            if (!lens_takes_part(run, r))
+                continue;
+            status = lens_recorded_input(ctx, &is, run, records[i], r, 0);
+            if (status == ATTN_OK)
+                status = attn_copy(ctx, &to, is);
+        }
+    for (i = 0; i < n_begun; i++) {
+        attn_unhook_all(run->sweep.sessions[i]);
+        attn_record_free(records[i]);
+    }
+    return status;
+}
+
+/* ---- the receivers' runs ---- */
+
+/* A run of the receivers and of all that follows, from their lowest layer on. */
+LENS_FN attn_status lens_hook_receivers(attn_ctx *ctx, const lens_path_run *run,
+                                        attn_feed_item *item, size_t i, size_t row, size_t first)
+{
+    const size_t count = run->sweep.n - first;
+    attn_status status = lens_sweep_item(ctx, item, &run->sweep, i, run->start, first);
+    size_t r;
+    for (r = 0; r < run->d->n_receivers && status == ATTN_OK; r++) {
+        const lens_receiver *const receiver = &run->d->receivers[r];
+        const lens_path_name name = lens_input_of(run, receiver);
+        attn_edit edit = ATTN_ZERO;
+        if (!lens_takes_part(run, r))
+            continue;
+        edit.name = name.text;
+        edit.kind = ATTN_EDIT_SET;
+        edit.position = first;
+        edit.n_positions = count;
+        edit.value = lens_input_room(run, r, row, count);
+        if (run->start == run->n_layer) { /* nothing but the unembedding is left to run */
+            item->layers.resid = (const float *)edit.value.data;
+            continue;
+        }
+        if (lens_is_of_a_head(receiver)) {
+            edit.head = receiver->head;
+            edit.n_heads = 1;
+            edit.value = attn_reshape(edit.value, attn_shape3(count, 1, run->width));
+        }
+        status = attn_hook_edit(ctx, NULL, item->session, &edit);
+    }
+    return status;
+}
+
+/* Some senders of one layer, as a batch. */
+LENS_FN attn_status lens_paths_some(attn_ctx *ctx, lens_path_run *run,
+                                    const lens_path_entry *entries, size_t n, float *values)
+{
+    const lens_path_name name = lens_name_at(run->layer, "attn.hook_result");
+    attn_feed_item items[LENS_AT_ONCE];
+    attn_tensor clean, corrupted;
+    attn_status status = ATTN_OK;
+    size_t i, row, n_hooked = 0;
+    if (attn_record_get(ctx, &clean, run->sweep.clean, name.text) ||
+        attn_record_get(ctx, &corrupted, run->sweep.corrupted, name.text))
+        return ctx->status;
+    for (i = row = 0; i < n && status == ATTN_OK; i++) {
+        const size_t first = entries[i].first, count = run->sweep.n - first;
+        const size_t head = run->d->senders[entries[i].sender].head;
+        attn_tensor to = attn_slice(run->differences, 0, row, count);
+        status = attn_sub(ctx, &to, attn_slice(attn_select(clean, 1, head), 0, first, count),
+                          attn_slice(attn_select(corrupted, 1, head), 0, first, count));
+        if (status == ATTN_OK && run->d->mlps == LENS_MLPS_FROZEN)
+            status = lens_give_directly(ctx, run, row, first);
+        row += count;
+    }
+    if (status == ATTN_OK && run->d->mlps == LENS_MLPS_THROUGH)
+        status = lens_give_through(ctx, run, entries, n);
+    for (row = 0; n_hooked < n && status == ATTN_OK; row += run->sweep.n - entries[i].first) {
+        i = n_hooked++;
+        status = lens_hook_receivers(ctx, run, &items[i], i, row, entries[i].first);
+    }
+    if (status == ATTN_OK)
+        status = lens_sweep_run(ctx, values, &run->sweep, items, n);
+    for (i = 0; i < n_hooked; i++)
+        attn_unhook_all(run->sweep.sessions[i]);
+    return status;
+}
+
+/* Late positions come first: each session then still holds the corrupted text before the next one. */
+LENS_FN int lens_compare_paths(const void *a, const void *b)
+{
+    const lens_path_entry *x = (const lens_path_entry *)a, *y = (const lens_path_entry *)b;
+    if (x->first != y->first)
+        return x->first < y->first ? 1 : -1;
+    return x->sender < y->sender ? 1 : -1;
+}
+
+/* The senders of this layer whose writing differs. To sums [n_senders, stride] of the others, the
+ * corrupted text's value is added. */
+LENS_FN attn_status lens_plan_paths(attn_ctx *ctx, lens_path_run *run, size_t *n_entries,
+                                    float *sums, size_t stride)
+{
+    const lens_path_name name = lens_name_at(run->layer, "attn.hook_result");
+    const size_t size = run->width * sizeof(float);
+    attn_tensor clean, corrupted;
+    size_t i, n = 0;
+    if (attn_record_get(ctx, &clean, run->sweep.clean, name.text) ||
+        attn_record_get(ctx, &corrupted, run->sweep.corrupted, name.text))
+        return ctx->status;
+    for (i = 0; i < run->d->n_senders; i++) {
+        const size_t step = (size_t)clean.stride[0];
+        const size_t at = run->d->senders[i].head * (size_t)clean.stride[1];
+        const float *x = (const float *)clean.data + at, *y = (const float *)corrupted.data + at;
+        size_t first = 0;
+        if (run->d->senders[i].layer != run->layer)
+            continue;
+        while (first < run->sweep.n && memcmp(x + first * step, y + first * step, size) == 0)
+            first++;
+        run->entries[n].sender = i;
+        run->entries[n].first = first;
+        n += first < run->sweep.n;
+        if (first == run->sweep.n)
+            sums[i * stride] += run->sweep.values.corrupted;
+    }
+    qsort(run->entries, n, sizeof *run->entries, lens_compare_paths);
+    *n_entries = n;
+    return ATTN_OK;
+}
+
+/* The senders of one layer, to the receivers of this run; sums [n_senders, stride]. */
+LENS_FN attn_status lens_paths_layer(attn_ctx *ctx, lens_path_run *run, float *sums, size_t stride)
+{
+    float values[LENS_AT_ONCE];
+    size_t firsts[LENS_AT_ONCE], i, n, left = 0, done = 0;
+    attn_status status = lens_plan_paths(ctx, run, &left, sums, stride);
+    run->start = run->n_layer;
+    for (i = 0; i < run->d->n_receivers; i++)
+        if (lens_takes_part(run, i) && run->d->receivers[i].layer < run->start)
+            run->start = run->d->receivers[i].layer;
+    if (status == ATTN_OK)
+        status = lens_sweep_copy(ctx, &run->sweep, left);
+    for (; left > 0 && status == ATTN_OK; left -= n, done += n) {
+        const lens_path_entry *entries = run->entries + done;
+        for (i = 0; i < left && i < LENS_AT_ONCE; i++)
+            firsts[i] = entries[i].first;
+        n = lens_sweep_batch(&run->sweep, firsts, i);
+        status = lens_paths_some(ctx, run, entries, n, values);
+        for (i = 0; i < n && status == ATTN_OK; i++)
+            sums[entries[i].sender * stride] += values[i];
+    }
+    return status;
+}
+
+/* ---- all of it ---- */
+
+/* Adds the values of one pair to sums [n_senders] or [n_senders, n_receivers]. */
+LENS_FN attn_status lens_paths_pair(attn_ctx *ctx, lens_path_run *run, float *sums, size_t index)
+{
+    const size_t stride = run->d->each_receiver ? run->d->n_receivers : 1;
+    attn_status status;
+    size_t i;
+    run->sweep.pair = &run->d->pairs[index];
+    status =
+        lens_sweep_begin(ctx, &run->sweep, run->names, LENS_PATH_RECORDS + run->d->n_receivers);
+    if (status == ATTN_OK)
+        status = attn_zeros(ctx, &run->differences, ATTN_F32,
+                            attn_shape2(run->sweep.n_rows, run->width));
+    if (status == ATTN_OK)
+        status = attn_zeros(ctx, &run->inputs, ATTN_F32,
+                            attn_shape3(run->d->n_receivers, run->sweep.n_rows, run->width));
+    for (i = 0; i < stride; i++) {
+        run->first_receiver = i;
+        run->end_receiver = run->d->each_receiver ? i + 1 : run->d->n_receivers;
+        for (run->layer = 0; run->layer < run->n_layer && status == ATTN_OK; run->layer++)
+            status = lens_paths_layer(ctx, run, sums + i, stride);
+        if (status == ATTN_OK)
+            status = lens_sweep_progress(ctx, "lens_patch_paths", run->d->progress, run->d->user,
+                                         ((double)index + (double)(i + 1) / (double)stride) /
+                                             (double)run->d->n_pairs);
+    }
+    attn_tensor_free(ctx, &run->differences);
+    attn_tensor_free(ctx, &run->inputs);
+    lens_sweep_end(ctx, &run->sweep);
+    return status;
+}
+
+/* Room for a list of senders, and the names of what is recorded. `room` is freed by the caller. */
+LENS_FN attn_status lens_list_paths(attn_ctx *ctx, attn_tensor *room, lens_path_run *run)
+{
+    const size_t n_names = LENS_PATH_RECORDS + run->d->n_receivers;
+    const size_t size = run->d->n_senders * sizeof *run->entries + n_names * sizeof *run->names +
+                        run->d->n_receivers * sizeof(lens_path_name);
+    lens_path_name *texts;
+    size_t i;
+    if (attn_zeros(ctx, room, ATTN_I32, attn_shape1(size / 4)) != ATTN_OK)
+        return ctx->status;
+    run->entries = (lens_path_entry *)room->data;
+    run->names = (const char **)(void *)(run->entries + run->d->n_senders);
+    texts = (lens_path_name *)(void *)(run->names + n_names);
+    run->names[0] = "*.attn.hook_result";
+    run->names[1] = "*.hook_resid_post";
+    run->names[2] = "*.hook_attn_out";
+    for (i = 0; i < run->d->n_receivers; i++) {
+        texts[i] = lens_input_of(run, &run->d->receivers[i]);
+        run->names[LENS_PATH_RECORDS + i] = texts[i].text;
+    }
+    return ATTN_OK;
+}
+
+/* out [n_senders], or [n_senders, n_receivers] with desc->each_receiver: the mean over the pairs of the
+ * corrupted text's metric with those paths patched. *baseline (may be NULL) gets the means of the texts
+ * as they are. Several receivers get their inputs together, and none sees what another did with its
+ * own. ATTN_E_ARGUMENT if no path leads from a sender to its receivers; ATTN_STOPPED if the metric or
+ * desc->progress asks to stop. Both texts run once for each pair. */
+LENS_FN attn_status lens_patch_paths(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
+                                     const attn_model *model, const lens_paths_desc *desc)
+{
+    lens_path_run run = ATTN_ZERO;
+    lens_baseline sum = {0, 0};
+    attn_tensor room = ATTN_ZERO;
+    lens_result result;
+    attn_status status;
+    size_t i;
+    if (lens_need_paths(ctx, model, desc) != ATTN_OK ||
+        lens_begin(ctx, "lens_patch_paths", out,
+                   desc->each_receiver ? attn_shape2(desc->n_senders, desc->n_receivers)
+                                       : attn_shape1(desc->n_senders),
+                   &result) != ATTN_OK)
+        return ctx->status;
+    run.d = desc;
+    run.n_layer = attn_model_config(model)->n_layer;
+    run.width = attn_model_config(model)->d_model;
+    status = lens_list_paths(ctx, &room, &run);
+    for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
+        memset(&run.sweep, 0, sizeof run.sweep);
+        run.sweep.model = model;
+        run.sweep.edits = desc->edits;
+        run.sweep.n_edits = desc->n_edits;
+        status = lens_paths_pair(ctx, &run, (float *)result.numbers.data, i);
+        sum.clean += run.sweep.values.clean;
+        sum.corrupted += run.sweep.values.corrupted;
+    }
+    attn_tensor_free(ctx, &room);
+    if (status == ATTN_OK)
+        status = lens_sweep_means(ctx, "lens_patch_paths", result.numbers, &sum, desc->n_pairs,
+                                  desc->normalize);
+    if (status == ATTN_OK && baseline)
+        *baseline = sum;
+    return lens_finish(ctx, &result, status);
 }
 
 #endif

@@ -21,14 +21,16 @@
 #include <string.h>
 
 /* A program uses some of these functions and not others, and that is nothing to warn about. */
+#if !defined(LENS_FN) && defined(__GNUC__)
+#define LENS_FN static __attribute__((unused))
+#elif !defined(LENS_FN)
+#define LENS_FN static
+#endif
 #if defined(__MINGW_PRINTF_FORMAT)
-#define LENS_FN           static __attribute__((unused))
 #define LENS_PRINTF(a, b) __attribute__((format(__MINGW_PRINTF_FORMAT, a, b)))
 #elif defined(__GNUC__)
-#define LENS_FN           static __attribute__((unused))
 #define LENS_PRINTF(a, b) __attribute__((format(printf, a, b)))
 #else
-#define LENS_FN static
 #define LENS_PRINTF(a, b)
 #endif
 

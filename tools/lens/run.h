@@ -8,10 +8,11 @@
 
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
-    const char *from, *to;
+    const char *from, *to, *without;
     size_t top, layer, head, position, rows, threads, edges, steps;
     int isa, bos, special, exact, saved_scale, json, resume, skip_checksums, metric, estimate,
         quiet;
+    int by, mlps; /* of patch, a lens_patch_kind; of path, a lens_path_mlps */
     int no_fold_ln, no_center_writing_weights, no_center_unembed, no_fold_value_biases, refactor;
 } options;
 

@@ -34,9 +34,8 @@ $(BUILD)/libattn.a: $(BUILD)/attn.o
 	rm -f $@
 	$(AR) rcs $@ $<
 
-$(BUILD)/attn.pic.o: attn.h $(BUILD)/flags
-	$(SHOW)$(COMPILE) -fPIC -fvisibility=hidden -DATTN_IMPLEMENTATION \
-	    '-DATTN_API=extern __attribute__((visibility("default")))' -x c -c $< -o $@
+$(BUILD)/attn.pic.o: tools/lens/library.c $(BUILD)/flags
+	$(SHOW)$(COMPILE) -fPIC -fvisibility=hidden -c $< -o $@
 
 $(BUILD)/$(SHARED): $(BUILD)/attn.pic.o
 	$(SHOW)$(COMPILE) $(SHARE) $< -o $@ $(LINK)

@@ -1,0 +1,55 @@
+/* Calls of tools/lens/patch.h and paths.h about one pair of texts, in one line. */
+#ifndef TEST_PATCHES_H
+#define TEST_PATCHES_H
+
+#include "tools/lens/patch.h"
+#include "tools/lens/paths.h"
+
+static inline attn_status patch_by(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
+                                   const attn_model *model, lens_patch_desc desc)
+{
+    return lens_patch(ctx, out, baseline, model, &desc);
+}
+
+static inline attn_status patch_positions(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
+                                          const attn_model *model, const lens_pair *pair,
+                                          const char *name)
+{
+    const lens_patch_desc d = {.pairs = pair, .n_pairs = 1, .name = name};
+    return patch_by(ctx, out, baseline, model, d);
+}
+
+static inline attn_status patch_heads(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
+                                      const attn_model *model, const lens_pair *pair,
+                                      const char *name)
+{
+    const lens_patch_desc d = {.pairs = pair, .n_pairs = 1, .name = name, .kind = LENS_PATCH_HEADS};
+    return patch_by(ctx, out, baseline, model, d);
+}
+
+/* From one head to one receiver. */
+typedef struct one_path {
+    size_t from_layer, from_head;
+    size_t to_layer;
+    const char *to;
+    size_t to_head;
+    lens_path_mlps mlps;
+} one_path;
+
+static inline attn_status patch_path(attn_ctx *ctx, float *value, const attn_model *model,
+                                     const lens_pair *pair, const one_path *path)
+{
+    const lens_sender from = {path->from_layer, path->from_head};
+    const lens_receiver to = {path->to_layer, path->to, path->to_head};
+    const lens_paths_desc d = {.pairs = pair,
+                               .n_pairs = 1,
+                               .senders = &from,
+                               .n_senders = 1,
+                               .receivers = &to,
+                               .n_receivers = 1,
+                               .mlps = path->mlps};
+    attn_tensor out = attn_borrow(value, ATTN_F32, attn_shape1(1));
+    return lens_patch_paths(ctx, &out, NULL, model, &d);
+}
+
+#endif

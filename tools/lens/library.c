@@ -1,0 +1,21 @@
+/* cc -shared -fPIC -I. -O2 -fopenmp tools/lens/library.c -lm -o libattn.so
+ *
+ * The shared library, for Python and other languages: attn.h and the research headers of this folder,
+ * whose functions it exports too. (A C or C++ program includes those headers, with any libattn.) */
+#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#if defined(__GNUC__)
+#define ATTN_API extern __attribute__((visibility("default")))
+#else
+#define ATTN_API extern
+#endif
+#define LENS_FN ATTN_API
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#include "circuits.h"
+#include "edges.h"
+#include "heads.h"
+#include "patch.h"
+#include "paths.h"
+#include "qk.h"
+#include "sae_files.h"
+#include "steering.h"

@@ -1,0 +1,513 @@
+/* Activation patching (Vig et al. 2020; Meng et al. 2022): the corrupted text runs with one activation
+ * of the clean text. Does that repair the answer? On attn.h's public API alone.
+ *
+ *     lens_pair pair = ATTN_ZERO;
+ *     lens_patch_desc d = ATTN_ZERO;
+ *     attn_tensor effect = ATTN_ZERO;
+ *     pair.clean = clean, pair.corrupted = corrupted, pair.n_tokens = 15;
+ *     pair.metric.token = mary, pair.metric.against = john;
+ *     d.pairs = &pair, d.n_pairs = 1;
+ *     d.name = "hook_resid_pre";
+ *     if (lens_patch(&ctx, &effect, NULL, model, &d) == ATTN_OK)
+ *         printf("layer 3, position 7: %.3f\n", attn_get2(effect, 3, 7));
+ *
+ * Each number has the bits of one whole forward pass with that patch, but the patches of a layer run as
+ * batches, from that layer and position on (sweep.h). */
+#ifndef LENS_PATCH_H
+#define LENS_PATCH_H
+
+#include "sweep.h"
+#include <stdlib.h>
+
+/* What is patched at once, in every layer, and the shape of the result: L layers, T positions, H heads.
+ * In brackets the functions of TransformerLens that do so. */
+typedef enum lens_patch_kind {
+    LENS_PATCH_POSITIONS = 0,  /* [L, T]: a position; of scores and patterns, one query of all heads
+                                  (get_act_patch_resid_pre, _attn_out, _mlp_out) */
+    LENS_PATCH_HEADS,          /* [L, H]: a head at all positions (.._attn_head_out_all_pos, ..) */
+    LENS_PATCH_POSITION_HEADS, /* [L, T, H]: a head at a position; of scores and patterns, at a query
+                                  (.._attn_head_out_by_pos, ..; _pattern_by_pos as [L, H, T]) */
+    LENS_PATCH_SOURCES,      /* [L, T]: of scores and patterns, one key of all queries and heads */
+    LENS_PATCH_SOURCE_HEADS, /* [L, T, H]: of scores and patterns, one key of all queries of a head */
+    LENS_PATCH_WEIGHTS /* [L, H, T, T]: of scores and patterns, one head's weight of a query and
+                                  a key (.._pattern_dest_src_pos) */
+} lens_patch_kind;
+
+typedef struct lens_patch_desc {
+    const lens_pair
+        *pairs; /* [n_pairs]: the result is the mean over them. All as long as the first,
+                               but for LENS_PATCH_HEADS */
+    size_t n_pairs;
+    const char
+        *name; /* what follows "blocks.i.": "hook_resid_pre", "hook_attn_out", "hook_mlp_out",
+                             "attn.hook_z", "attn.hook_pattern" .. */
+    lens_patch_kind kind;
+    int normalize;          /* (mean - corrupted mean) / (clean mean - corrupted mean): 0 changes
+                               nothing, 1 repairs all */
+    const attn_edit *edits; /* [n_edits]: in force in every run, of both texts */
+    size_t n_edits;
+    lens_progress_fn progress; /* may be NULL: called after every batch, */
+    void *user;                /* with this */
+} lens_patch_desc;
+
+/* A part of an activation: some heads, some positions, and of scores and patterns some keys. */
+typedef struct lens_part {
+    size_t head, n_heads;
+    size_t position, n_positions; /* n_positions 0: nothing */
+    size_t key, n_keys;
+} lens_part;
+
+/* One entry of a layer, and the first position that its patch changes. */
+typedef struct lens_patch_entry {
+    size_t column, first;
+} lens_patch_entry;
+
+/* A patch of some keys: what a hook of a session copies. */
+typedef struct lens_patch_keys {
+    attn_tensor clean; /* [H, T, T] */
+    lens_part part;
+} lens_patch_keys;
+
+typedef struct lens_patching {
+    const lens_patch_desc *d;
+    lens_sweep sweep;
+    int over_keys; /* [H, T, Tk] */
+    size_t n_head, n_tokens, n_columns;
+    lens_patch_entry *entries; /* of a layer, [n_columns] */
+    size_t *firsts;            /* of those that change something, in their order */
+    attn_tensor rows;          /* [n_rows, C]: streams put together for one batch */
+    lens_patch_keys keys[LENS_AT_ONCE];
+} lens_patching;
+
+/* ---- the parts of an activation ---- */
+
+LENS_FN int lens_patch_is_of_keys(lens_patch_kind kind)
+{
+    return kind >= LENS_PATCH_SOURCES;
+}
+
+LENS_FN int lens_patch_is_of_heads(lens_patch_kind kind)
+{
+    return kind != LENS_PATCH_POSITIONS && kind != LENS_PATCH_SOURCES;
+}
+
+LENS_FN int lens_is_over_keys(const char *name)
+{
+    return strcmp(name, "attn.hook_pattern") == 0 || strcmp(name, "attn.hook_attn_scores") == 0;
+}
+
+LENS_FN int lens_has_heads(const char *name)
+{
+    static const char *const inputs[] = {"hook_attn_in", "hook_q_input", "hook_k_input",
+                                         "hook_v_input"};
+    int i;
+    for (i = 0; i < 4; i++)
+        if (strcmp(name, inputs[i]) == 0)
+            return 1;
+    return strncmp(name, "attn.", 5) == 0;
+}
+
+/* In its own layer such a patch changes nothing but the row it is in: no keys, no values. */
+LENS_FN int lens_stays_in_row(const char *name)
+{
+    static const char *const others[] = {"hook_resid_pre", "hook_attn_in", "hook_k_input",
+                                         "hook_v_input",   "attn.hook_k",  "attn.hook_v"};
+    int i;
+    for (i = 0; i < 6; i++)
+        if (strcmp(name, others[i]) == 0)
+            return 0;
+    return strncmp(name, "ln1.", 4) != 0;
+}
+
+/* The part that an entry patches. Positions behind the metric's have no effect. */
+LENS_FN lens_part lens_part_of(const lens_patching *p, size_t column)
+{
+    const size_t n = p->sweep.n, n_heads = p->n_head, n_tokens = p->n_tokens;
+    const lens_patch_kind kind = p->d->kind;
+    lens_part part = {0, n_heads, 0, n, 0, n};
+    if (kind == LENS_PATCH_HEADS)
+        part.head = column;
+    if (kind == LENS_PATCH_POSITION_HEADS || kind == LENS_PATCH_SOURCE_HEADS)
+        part.head = column % n_heads;
+    if (kind == LENS_PATCH_WEIGHTS)
+        part.head = column / n_tokens / n_tokens;
+    if (kind == LENS_PATCH_POSITIONS)
+        part.position = column;
+    if (kind == LENS_PATCH_POSITION_HEADS)
+        part.position = column / n_heads;
+    if (kind == LENS_PATCH_WEIGHTS)
+        part.position = column / n_tokens % n_tokens;
+    if (kind == LENS_PATCH_SOURCES) /* queries from the key on */
+        part.key = part.position = column;
+    if (kind == LENS_PATCH_SOURCE_HEADS)
+        part.key = part.position = column / n_heads;
+    if (kind == LENS_PATCH_WEIGHTS)
+        part.key = column % n_tokens;
+    if (lens_patch_is_of_heads(kind))
+        part.n_heads = 1;
+    if (lens_patch_is_of_keys(kind))
+        part.n_keys = 1;
+    if (part.position >= n || part.key > part.position)
+        part.n_positions = 0;
+    else if (kind == LENS_PATCH_SOURCES || kind == LENS_PATCH_SOURCE_HEADS)
+        part.n_positions = n - part.position;
+    else if (kind != LENS_PATCH_HEADS)
+        part.n_positions = 1;
+    return part;
+}
+
+/* A view of the part at `count` of its positions: [count, C], [count, heads, d], [heads, count, keys] */
+LENS_FN attn_tensor lens_part_at(const lens_patching *p, attn_tensor x, const lens_part *part,
+                                 size_t first, size_t count)
+{
+    x = attn_slice(x, p->over_keys, first, count);
+    if (x.ndim == 3)
+        x = attn_slice(x, !p->over_keys, part->head, part->n_heads);
+    return p->over_keys ? attn_slice(x, 2, part->key, part->n_keys) : x;
+}
+
+/* Have both texts the same bits there? */
+LENS_FN int lens_same_part(const lens_patching *p, attn_tensor x, attn_tensor y,
+                           const lens_part *part, size_t position)
+{
+    size_t i, j;
+    x = lens_part_at(p, x, part, position, 1);
+    y = lens_part_at(p, y, part, position, 1);
+    if (x.ndim == 2)
+        return memcmp(x.data, y.data, x.shape[1] * sizeof(float)) == 0;
+    for (i = 0; i < x.shape[0]; i++)
+        for (j = 0; j < x.shape[1]; j++) {
+            const ptrdiff_t at = (ptrdiff_t)i * x.stride[0] + (ptrdiff_t)j * x.stride[1];
+            if (memcmp((const float *)x.data + at, (const float *)y.data + at,
+                       x.shape[2] * sizeof(float)) != 0)
+                return 0;
+        }
+    return 1;
+}
+
+/* ---- one layer ---- */
+
+LENS_FN attn_status lens_patched(attn_ctx *ctx, attn_tensor *out, const lens_patching *p,
+                                 const attn_record *record, size_t layer)
+{
+    char name[80];
+    snprintf(name, sizeof name, "blocks.%llu.%s", LENS_LLU(layer), p->d->name);
+    return attn_record_get(ctx, out, record, name);
+}
+
+/* Late positions come first: each session then still holds the corrupted text before the next one. */
+LENS_FN int lens_compare_entries(const void *a, const void *b)
+{
+    const lens_patch_entry *x = (const lens_patch_entry *)a, *y = (const lens_patch_entry *)b;
+    if (x->first != y->first)
+        return x->first < y->first ? 1 : -1;
+    return x->column < y->column ? 1 : -1;
+}
+
+/* The entries of a layer that change something; `values` gets the corrupted text's for the others. */
+LENS_FN attn_status lens_plan_layer(attn_ctx *ctx, lens_patching *p, size_t layer, float *values,
+                                    size_t *n_entries)
+{
+    const size_t n_layer = attn_model_config(p->sweep.model)->n_layer;
+    const int one_row = layer + 1 == n_layer && lens_stays_in_row(p->d->name) &&
+                        lens_metric_is_local(&p->sweep.pair->metric);
+    attn_tensor clean, corrupted;
+    size_t column, i, n = 0;
+    if (lens_patched(ctx, &clean, p, p->sweep.clean, layer) ||
+        lens_patched(ctx, &corrupted, p, p->sweep.corrupted, layer))
+        return ctx->status;
+    for (column = 0; column < p->n_columns; column++) {
+        const lens_part part = lens_part_of(p, column);
+        const size_t end = part.position + part.n_positions;
+        size_t first = part.position;
+        if (one_row && first + 1 < p->sweep.n) /* the metric sees the last position only */
+            first = p->sweep.n - 1;
+        while (first < end && lens_same_part(p, clean, corrupted, &part, first))
+            first++;
+        values[column] = p->sweep.values.corrupted;
+        if (first < end) {
+            p->entries[n].column = column;
+            p->entries[n++].first = first;
+        }
+    }
+    qsort(p->entries, n, sizeof *p->entries, lens_compare_entries);
+    for (i = 0; i < n; i++)
+        p->firsts[i] = p->entries[i].first;
+    *n_entries = n;
+    return ATTN_OK;
+}
+
+/* A hook: the clean text's weights in place of the corrupted one's. */
+LENS_FN int lens_set_keys(const attn_activation *a, void *user)
+{
+    const lens_patch_keys *k = (const lens_patch_keys *)user;
+    const attn_tensor x = a->value, y = k->clean;
+    size_t i, j;
+    for (i = k->part.head; i < k->part.head + k->part.n_heads; i++)
+        for (j = 0; j < x.shape[1]; j++) { /* the query at a->first + j */
+            const size_t t = a->first + j;
+            if (t >= k->part.position && t - k->part.position < k->part.n_positions)
+                ((float *)x.data)[(ptrdiff_t)i * x.stride[0] + (ptrdiff_t)j * x.stride[1] +
+                                  (ptrdiff_t)k->part.key * x.stride[2]] =
+                    attn_get3(y, i, t, k->part.key);
+        }
+    return 0;
+}
+
+/* Hooks an entry's patch to copy i, which is truncated to where the patch begins. */
+LENS_FN attn_status lens_hook_patch(attn_ctx *ctx, lens_patching *p, size_t i, size_t layer,
+                                    const lens_patch_entry *entry)
+{
+    const lens_part part = lens_part_of(p, entry->column);
+    const size_t count = part.position + part.n_positions - entry->first;
+    attn_edit edit = ATTN_ZERO;
+    attn_tensor clean;
+    char name[80];
+    if (lens_patched(ctx, &clean, p, p->sweep.clean, layer) != ATTN_OK)
+        return ctx->status;
+    snprintf(name, sizeof name, "blocks.%llu.%s", LENS_LLU(layer), p->d->name);
+    if (lens_patch_is_of_keys(p->d->kind)) {
+        p->keys[i].clean = clean;
+        p->keys[i].part = part;
+        return attn_hook(ctx, NULL, p->sweep.sessions[i], name, lens_set_keys, &p->keys[i]);
+    }
+    edit.name = name;
+    edit.kind = ATTN_EDIT_SET;
+    edit.position = entry->first;
+    edit.n_positions = count;
+    edit.head = part.head;
+    edit.n_heads = lens_patch_is_of_heads(p->d->kind) ? 1 : 0;
+    edit.value = lens_part_at(p, clean, &part, entry->first, count);
+    return attn_hook_edit(ctx, NULL, p->sweep.sessions[i], &edit);
+}
+
+/* Runs the patched rows alone through their layer, and puts them before those that follow them, as
+ * they are in the corrupted text: the streams that enter the next layer. */
+LENS_FN attn_status lens_run_patched_rows(attn_ctx *ctx, lens_patching *p, size_t layer,
+                                          attn_feed_item *items, size_t n)
+{
+    const size_t width = attn_model_config(p->sweep.model)->d_model;
+    float *to = (float *)p->rows.data;
+    attn_feed_item rows[LENS_AT_ONCE];
+    attn_tensor stream;
+    attn_status status;
+    char next[64];
+    size_t i;
+    snprintf(next, sizeof next, "blocks.%llu.hook_resid_post", LENS_LLU(layer));
+    if (attn_record_get(ctx, &stream, p->sweep.corrupted, next) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < n; i++) {
+        const size_t n_rows = items[i].n_tokens, first = p->sweep.n - n_rows;
+        memcpy(to, (const float *)stream.data + first * width, n_rows * width * sizeof *to);
+        rows[i] = items[i];
+        rows[i].n_tokens = 1;
+        rows[i].layers.end = layer + 1;
+        rows[i].layers.resid_out = to;
+        items[i].layers.first = layer + 1;
+        items[i].layers.resid = to;
+        to += n_rows * width;
+    }
+    status = attn_feed_batch(ctx, rows, n);
+    for (i = 0; i < n && status == ATTN_OK; i++) {
+        attn_unhook_all(items[i].session);
+        status = attn_truncate(ctx, items[i].session, p->sweep.n - items[i].n_tokens);
+        if (status == ATTN_OK)
+            status = lens_sweep_edit(ctx, &p->sweep, items[i].session);
+    }
+    return status;
+}
+
+/* Some entries of one layer, as a batch. */
+LENS_FN attn_status lens_patch_some(attn_ctx *ctx, lens_patching *p, size_t layer,
+                                    const lens_patch_entry *entries, size_t n, float *values)
+{
+    const lens_patch_kind kind = p->d->kind;
+    attn_feed_item items[LENS_AT_ONCE];
+    float found[LENS_AT_ONCE];
+    attn_status status = ATTN_OK;
+    size_t i, n_hooked = 0;
+    while (n_hooked < n && status == ATTN_OK) {
+        i = n_hooked++;
+        status = lens_sweep_item(ctx, &items[i], &p->sweep, i, layer, entries[i].first);
+        if (status == ATTN_OK)
+            status = lens_hook_patch(ctx, p, i, layer, &entries[i]);
+    }
+    if (status == ATTN_OK && lens_stays_in_row(p->d->name) &&
+        (kind == LENS_PATCH_POSITIONS || kind == LENS_PATCH_POSITION_HEADS ||
+         kind == LENS_PATCH_WEIGHTS))
+        status = lens_run_patched_rows(ctx, p, layer, items, n);
+    if (status == ATTN_OK)
+        status = lens_sweep_run(ctx, found, &p->sweep, items, n);
+    for (i = 0; i < n_hooked; i++) {
+        attn_unhook_all(p->sweep.sessions[i]);
+        if (status == ATTN_OK)
+            values[entries[i].column] = found[i];
+    }
+    return status;
+}
+
+LENS_FN attn_status lens_patch_layer(attn_ctx *ctx, lens_patching *p, size_t layer, float *values)
+{
+    size_t n, left = 0, done = 0;
+    attn_status status = lens_plan_layer(ctx, p, layer, values, &left);
+    if (status == ATTN_OK)
+        status = lens_sweep_copy(ctx, &p->sweep, left);
+    for (; left > 0 && status == ATTN_OK; left -= n, done += n) {
+        n = lens_sweep_batch(&p->sweep, p->firsts + done, left);
+        status = lens_patch_some(ctx, p, layer, p->entries + done, n, values);
+    }
+    return status;
+}
+
+/* ---- all of it ---- */
+
+/* Adds the values of one pair to sums [L, n_columns]. */
+LENS_FN attn_status lens_patch_pair(attn_ctx *ctx, lens_patching *p, float *sums, size_t index)
+{
+    const size_t n_layer = attn_model_config(p->sweep.model)->n_layer;
+    char pattern[80];
+    const char *const names[] = {pattern, "*.hook_resid_post"};
+    attn_tensor values = ATTN_ZERO;
+    attn_status status;
+    size_t layer, i;
+    snprintf(pattern, sizeof pattern, "blocks.*.%s", p->d->name);
+    p->sweep.pair = &p->d->pairs[index];
+    status = lens_sweep_begin(ctx, &p->sweep, names, 2);
+    if (status == ATTN_OK)
+        status = attn_zeros(ctx, &values, ATTN_F32, attn_shape1(p->n_columns));
+    if (status == ATTN_OK)
+        status =
+            attn_zeros(ctx, &p->rows, ATTN_F32,
+                       attn_shape2(p->sweep.n_rows, attn_model_config(p->sweep.model)->d_model));
+    for (layer = 0; layer < n_layer && status == ATTN_OK; layer++) {
+        status = lens_patch_layer(ctx, p, layer, (float *)values.data);
+        for (i = 0; i < p->n_columns && status == ATTN_OK; i++)
+            sums[layer * p->n_columns + i] += ((const float *)values.data)[i];
+        if (status == ATTN_OK)
+            status = lens_sweep_progress(ctx, "lens_patch", p->d->progress, p->d->user,
+                                         ((double)index + (double)(layer + 1) / (double)n_layer) /
+                                             (double)p->d->n_pairs);
+    }
+    attn_tensor_free(ctx, &values);
+    attn_tensor_free(ctx, &p->rows);
+    lens_sweep_end(ctx, &p->sweep);
+    return status;
+}
+
+/* An activation that every layer has, with what the kind asks for. */
+LENS_FN attn_status lens_need_patched(attn_ctx *ctx, const attn_model *model,
+                                      const lens_patch_desc *d)
+{
+    attn_record_desc what = ATTN_ZERO;
+    char name[80], told[sizeof ctx->message];
+    const char *const names[] = {name};
+    size_t bytes;
+    if (!d->name)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: no name given (NULL)");
+    if ((unsigned)d->kind > LENS_PATCH_WEIGHTS)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: kind %d is no lens_patch_kind",
+                         (int)d->kind);
+    if (strchr(d->name, '*') || strlen(d->name) > 60)
+        return lens_fail(ctx, ATTN_E_NAME,
+                         "lens_patch: no activation has a name \"blocks.i.\" and then %.60s",
+                         d->name);
+    snprintf(name, sizeof name, "blocks.0.%s", d->name);
+    what.names = names;
+    what.n_names = what.n_positions = 1;
+    if (attn_record_size(ctx, &bytes, model, &what) != ATTN_OK) {
+        memcpy(told, ctx->message, sizeof told);
+        return lens_fail(ctx, ctx->status, "lens_patch: %.240s", told);
+    }
+    if (lens_patch_is_of_heads(d->kind) && !lens_has_heads(d->name))
+        return lens_fail(ctx, ATTN_E_NAME, "lens_patch: %s has no heads", d->name);
+    if (lens_patch_is_of_keys(d->kind) && !lens_is_over_keys(d->name))
+        return lens_fail(
+            ctx, ATTN_E_NAME,
+            "lens_patch: %s has no keys; attn.hook_pattern and attn.hook_attn_scores do", d->name);
+    return ATTN_OK;
+}
+
+LENS_FN attn_status lens_need_patch(attn_ctx *ctx, const attn_model *model,
+                                    const lens_patch_desc *d)
+{
+    size_t i;
+    if (!model || !d)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: no %s given (NULL)",
+                         model ? "description" : "model");
+    if (lens_need_pairs(ctx, "lens_patch", model, d->pairs, d->n_pairs) != ATTN_OK)
+        return ctx->status;
+    for (i = 1; i < d->n_pairs && d->kind != LENS_PATCH_HEADS; i++)
+        if (d->pairs[i].n_tokens != d->pairs[0].n_tokens)
+            return lens_fail(
+                ctx, ATTN_E_ARGUMENT,
+                "lens_patch: pair %llu has %llu tokens and pair 0 has %llu; a mean over "
+                "positions needs as many in all",
+                LENS_LLU(i), LENS_LLU(d->pairs[i].n_tokens), LENS_LLU(d->pairs[0].n_tokens));
+    if (d->n_edits > 0 && !d->edits)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: no edits given (NULL), n_edits is %llu",
+                         LENS_LLU(d->n_edits));
+    return lens_need_patched(ctx, model, d);
+}
+
+LENS_FN attn_shape lens_patch_shape(const attn_config *c, const lens_patch_desc *d)
+{
+    const size_t n_layer = c->n_layer, n_head = c->n_head, n = d->pairs[0].n_tokens;
+    switch (d->kind) {
+    case LENS_PATCH_HEADS:
+        return attn_shape2(n_layer, n_head);
+    case LENS_PATCH_POSITION_HEADS:
+    case LENS_PATCH_SOURCE_HEADS:
+        return attn_shape3(n_layer, n, n_head);
+    case LENS_PATCH_WEIGHTS:
+        return attn_shape4(n_layer, n_head, n, n);
+    default:
+        return attn_shape2(n_layer, n);
+    }
+}
+
+/* out, in the shape of desc->kind: the mean over the pairs of the corrupted text's metric, with that
+ * part of blocks.layer.`name` as it is in the clean text. *baseline (may be NULL) gets the means of the
+ * texts as they are. ATTN_E_NAME for a name that nothing has, or that has no heads or keys where the
+ * kind needs them; ATTN_STOPPED if the metric or desc->progress asks to stop. Needs memory for the
+ * activation in all layers and for the residual streams, and for 65 sessions at most. */
+LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
+                               const attn_model *model, const lens_patch_desc *desc)
+{
+    lens_patching p = ATTN_ZERO;
+    lens_baseline sum = {0, 0};
+    attn_tensor entries = ATTN_ZERO;
+    lens_result result;
+    attn_status status;
+    size_t i;
+    if (lens_need_patch(ctx, model, desc) ||
+        lens_begin(ctx, "lens_patch", out, lens_patch_shape(attn_model_config(model), desc),
+                   &result))
+        return ctx->status;
+    p.d = desc;
+    p.over_keys = lens_is_over_keys(desc->name);
+    p.n_head = attn_model_config(model)->n_head;
+    p.n_tokens = desc->pairs[0].n_tokens;
+    p.n_columns = attn_count(result.numbers) / attn_model_config(model)->n_layer;
+    status = attn_zeros(ctx, &entries, ATTN_I32,
+                        attn_shape2(p.n_columns, (sizeof *p.entries + sizeof *p.firsts) / 4));
+    p.entries = (lens_patch_entry *)entries.data;
+    p.firsts = (size_t *)(void *)(p.entries + p.n_columns);
+    for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
+        memset(&p.sweep, 0, sizeof p.sweep);
+        p.sweep.model = model;
+        p.sweep.edits = desc->edits;
+        p.sweep.n_edits = desc->n_edits;
+        status = lens_patch_pair(ctx, &p, (float *)result.numbers.data, i);
+        sum.clean += p.sweep.values.clean;
+        sum.corrupted += p.sweep.values.corrupted;
+    }
+    attn_tensor_free(ctx, &entries);
+    if (status == ATTN_OK)
+        status = lens_sweep_means(ctx, "lens_patch", result.numbers, &sum, desc->n_pairs,
+                                  desc->normalize);
+    if (status == ATTN_OK && baseline)
+        *baseline = sum;
+    return lens_finish(ctx, &result, status);
+}
+
+#endif

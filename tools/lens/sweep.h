@@ -1,0 +1,287 @@
+/* A sweep: many small changes of one text, each measured by a pass of its own. On attn.h's public API
+ * alone; patch.h and paths.h are made of it.
+ *
+ * Both texts of a pair are fed once. A change of layer i alters nothing below that layer, and nothing
+ * before the first position that it touches. So each change runs on a copy of the corrupted text's
+ * session, truncated to that position, from the stream that enters layer i; many copies are one batch.
+ * Edits, if there are any, are in force in all of these runs. */
+#ifndef LENS_SWEEP_H
+#define LENS_SWEEP_H
+
+#include "metric.h"
+
+/* Called with the part that is done, 0 to 1. Return 0 to go on, anything else to stop (ATTN_STOPPED). */
+typedef int (*lens_progress_fn)(double done, void *user);
+
+/* The metric of the two texts as they are. */
+typedef struct lens_baseline {
+    float clean, corrupted;
+} lens_baseline;
+
+enum {
+    LENS_AT_ONCE = 64,       /* changes that run as a batch, */
+    LENS_ROWS_AT_ONCE = 512, /* with about so many rows together */
+    LENS_LOGITS_AT_ONCE =
+        1 << 24 /* and so many logits, if the metric takes those of all positions */
+};
+
+typedef struct lens_sweep {
+    const attn_model *model;
+    const lens_pair *pair;
+    const attn_edit *edits; /* [n_edits] */
+    size_t n_edits;
+    size_t n;                       /* tokens that count: up to the metric's position */
+    size_t n_rows;                  /* most rows of a batch */
+    attn_record *clean, *corrupted; /* of the activations that lens_sweep_begin was asked for */
+    lens_baseline values;
+    attn_workspace *workspace;
+    attn_session *base; /* the corrupted text, fed */
+    attn_session *sessions[LENS_AT_ONCE];
+    size_t n_sessions;
+    attn_tensor logits; /* [n, V] of the corrupted text, and */
+    attn_tensor changed,
+        whole; /* [n_rows, V], [n, V]: room; none of them if lens_metric_is_local */
+} lens_sweep;
+
+LENS_FN void lens_sweep_end(attn_ctx *ctx, lens_sweep *s)
+{
+    size_t i;
+    attn_session_free(s->base);
+    for (i = 0; i < s->n_sessions; i++)
+        attn_session_free(s->sessions[i]);
+    attn_workspace_free(s->workspace);
+    attn_record_free(s->clean);
+    attn_record_free(s->corrupted);
+    attn_tensor_free(ctx, &s->logits);
+    attn_tensor_free(ctx, &s->changed);
+    attn_tensor_free(ctx, &s->whole);
+}
+
+LENS_FN attn_status lens_sweep_session(attn_ctx *ctx, const lens_sweep *s, attn_session **session)
+{
+    attn_session_desc size = ATTN_ZERO;
+    size.n_ctx = s->n;
+    size.workspace = s->workspace;
+    return attn_session_new(ctx, session, s->model, &size);
+}
+
+/* Hooks the caller's edits to a session. */
+LENS_FN attn_status lens_sweep_edit(attn_ctx *ctx, const lens_sweep *s, attn_session *session)
+{
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; i < s->n_edits && status == ATTN_OK; i++)
+        status = attn_hook_edit(ctx, NULL, session, &s->edits[i]);
+    return status;
+}
+
+/* The metric of a session that was fed `tokens`: from its last logits, or from `logits` [n, V]. */
+LENS_FN attn_status lens_sweep_value(attn_ctx *ctx, float *value, const lens_sweep *s,
+                                     const attn_session *session, const int32_t *tokens,
+                                     attn_tensor logits)
+{
+    const size_t n_vocab = attn_model_config(s->model)->n_vocab;
+    if (lens_metric_is_local(&s->pair->metric))
+        logits = attn_borrow(attn_logits(session), ATTN_F32, attn_shape2(1, n_vocab));
+    return lens_metric_value(ctx, value, logits, &s->pair->metric, tokens);
+}
+
+/* Feeds one of the texts to a new session, with a record of `names`. */
+LENS_FN attn_status lens_sweep_feed(attn_ctx *ctx, lens_sweep *s, attn_session **session,
+                                    int is_clean, const char *const *names, size_t n_names)
+{
+    attn_record_desc what = ATTN_ZERO;
+    attn_feed_item item = ATTN_ZERO;
+    attn_status status = lens_sweep_session(ctx, s, session);
+    what.names = names;
+    what.n_names = n_names;
+    what.n_positions = s->n;
+    if (status == ATTN_OK)
+        status = lens_sweep_edit(ctx, s, *session);
+    if (status == ATTN_OK)
+        status =
+            attn_record_new(ctx, is_clean ? &s->clean : &s->corrupted, *session, &what, NULL, 0);
+    item.session = *session;
+    item.tokens = is_clean ? s->pair->clean : s->pair->corrupted;
+    item.n_tokens = s->n;
+    item.logits = (float *)s->logits.data;
+    if (status == ATTN_OK)
+        status = attn_feed_batch(ctx, &item, 1);
+    if (status == ATTN_OK)
+        status = lens_sweep_value(ctx, is_clean ? &s->values.clean : &s->values.corrupted, s,
+                                  *session, item.tokens, s->logits);
+    return status;
+}
+
+/* Room for the logits of all positions, if the metric takes them. */
+LENS_FN attn_status lens_sweep_room(attn_ctx *ctx, lens_sweep *s)
+{
+    const size_t n_ctx = attn_model_config(s->model)->n_ctx;
+    const size_t n_vocab = attn_model_config(s->model)->n_vocab;
+    const size_t fit = LENS_LOGITS_AT_ONCE / n_vocab;
+    s->n_rows = LENS_ROWS_AT_ONCE;
+    if (n_ctx < s->n_rows)
+        s->n_rows = n_ctx;
+    if (!lens_metric_is_local(&s->pair->metric) && fit < s->n_rows)
+        s->n_rows = fit;
+    if (s->n_rows < s->n)
+        s->n_rows = s->n;
+    if (lens_metric_is_local(&s->pair->metric))
+        return ATTN_OK;
+    return attn_zeros(ctx, &s->logits, ATTN_F32, attn_shape2(s->n, n_vocab)) ||
+                   attn_zeros(ctx, &s->whole, ATTN_F32, attn_shape2(s->n, n_vocab)) ||
+                   attn_zeros(ctx, &s->changed, ATTN_F32, attn_shape2(s->n_rows, n_vocab))
+               ? ctx->status
+               : ATTN_OK;
+}
+
+/* Feeds both texts of s->pair, of which s has the model and the edits too. names[0] is recorded of
+ * both, the others of the corrupted one. After a failure too, call lens_sweep_end. */
+LENS_FN attn_status lens_sweep_begin(attn_ctx *ctx, lens_sweep *s, const char *const *names,
+                                     size_t n_names)
+{
+    const lens_metric *const m = &s->pair->metric;
+    attn_workspace_desc room = ATTN_ZERO;
+    attn_session *session = NULL;
+    attn_status status;
+    s->n = s->pair->n_tokens - (lens_metric_is_local(m) ? m->from_end : 0);
+    room.n_ctx = s->n;
+    status = attn_workspace_new(ctx, &s->workspace, s->model, &room);
+    if (status == ATTN_OK)
+        status = lens_sweep_room(ctx, s);
+    if (status == ATTN_OK)
+        status = lens_sweep_feed(ctx, s, &session, 1, names, 1);
+    attn_session_free(session);
+    if (status == ATTN_OK)
+        status = lens_sweep_feed(ctx, s, &s->base, 0, names, n_names);
+    return status;
+}
+
+/* Makes the first n sessions copies of the corrupted text's. */
+LENS_FN attn_status lens_sweep_copy(attn_ctx *ctx, lens_sweep *s, size_t n)
+{
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; i < n && i < LENS_AT_ONCE && status == ATTN_OK; i++) {
+        if (i == s->n_sessions) {
+            status = lens_sweep_session(ctx, s, &s->sessions[i]);
+            s->n_sessions += status == ATTN_OK;
+        }
+        if (status == ATTN_OK)
+            status = attn_session_copy(ctx, s->sessions[i], s->base);
+    }
+    return status;
+}
+
+/* Truncates copy i to `first` and hooks the edits to it: a feed of what follows, from the corrupted
+ * stream that enters `layer`. Layers up to n_layer; a record of "*.hook_resid_post" is needed. */
+LENS_FN attn_status lens_sweep_item(attn_ctx *ctx, attn_feed_item *item, const lens_sweep *s,
+                                    size_t i, size_t layer, size_t first)
+{
+    attn_tensor stream;
+    char entry[64];
+    memset(item, 0, sizeof *item);
+    item->session = s->sessions[i];
+    item->tokens = s->pair->corrupted + first;
+    item->n_tokens = s->n - first;
+    item->layers.first = layer;
+    if (layer > 0) { /* before any hook of this layer has changed it */
+        snprintf(entry, sizeof entry, "blocks.%llu.hook_resid_post", LENS_LLU(layer - 1));
+        if (attn_record_get(ctx, &stream, s->corrupted, entry) != ATTN_OK)
+            return ctx->status;
+        item->layers.resid = (const float *)stream.data + first * stream.shape[1];
+    }
+    if (attn_truncate(ctx, item->session, first) != ATTN_OK)
+        return ctx->status;
+    return lens_sweep_edit(ctx, s, item->session);
+}
+
+/* How many of the next changes make a whole batch, for the positions where they begin. */
+LENS_FN size_t lens_sweep_batch(const lens_sweep *s, const size_t *firsts, size_t n_left)
+{
+    size_t n = 0, rows = 0;
+    while (n < n_left && n < LENS_AT_ONCE) {
+        rows += s->n - firsts[n];
+        if (n > 0 && rows > s->n_rows)
+            break;
+        n++;
+    }
+    return n;
+}
+
+/* Feeds changed copies of the corrupted text; values[i] becomes the metric of the one of items[i]. */
+LENS_FN attn_status lens_sweep_run(attn_ctx *ctx, float *values, lens_sweep *s,
+                                   attn_feed_item *items, size_t n)
+{
+    const size_t n_vocab = attn_model_config(s->model)->n_vocab;
+    const int is_local = lens_metric_is_local(&s->pair->metric);
+    float *to = (float *)s->changed.data;
+    attn_status status;
+    size_t i;
+    for (i = 0; i < n && !is_local; i++) {
+        items[i].logits = to;
+        to += items[i].n_tokens * n_vocab;
+    }
+    status = attn_feed_batch(ctx, items, n);
+    for (i = 0; i < n && status == ATTN_OK; i++) {
+        if (!is_local) {
+            const size_t n_same = (s->n - items[i].n_tokens) * n_vocab;
+            memcpy(s->whole.data, s->logits.data, n_same * sizeof(float));
+            memcpy((float *)s->whole.data + n_same, items[i].logits,
+                   items[i].n_tokens * n_vocab * sizeof(float));
+        }
+        status =
+            lens_sweep_value(ctx, &values[i], s, items[i].session, s->pair->corrupted, s->whole);
+    }
+    return status;
+}
+
+/* Tells the caller how far the call has come; `tell` may be NULL. */
+LENS_FN attn_status lens_sweep_progress(attn_ctx *ctx, const char *op, lens_progress_fn tell,
+                                        void *user, double done)
+{
+    if (tell && tell(done, user) != 0)
+        return lens_fail(ctx, ATTN_STOPPED,
+                         "%s: the function that is told of progress asked to stop", op);
+    return ATTN_OK;
+}
+
+/* The pairs of a call, and its edits. */
+LENS_FN attn_status lens_need_pairs(attn_ctx *ctx, const char *op, const attn_model *model,
+                                    const lens_pair *pairs, size_t n_pairs)
+{
+    size_t i;
+    if (!pairs || n_pairs == 0)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no pair of texts given", op);
+    for (i = 0; i < n_pairs; i++)
+        if (lens_need_pair(ctx, op, model, &pairs[i]) != ATTN_OK)
+            return ctx->status;
+    return ATTN_OK;
+}
+
+/* Sums over n pairs become means; or with `normalize`, where these lie between the corrupted mean (0)
+ * and the clean one (1). */
+LENS_FN attn_status lens_sweep_means(attn_ctx *ctx, const char *op, attn_tensor sums,
+                                     lens_baseline *sum, size_t n, int normalize)
+{
+    float *x = (float *)sums.data;
+    const size_t count = attn_count(sums);
+    size_t i;
+    float gap;
+    sum->clean /= (float)n;
+    sum->corrupted /= (float)n;
+    gap = sum->clean - sum->corrupted;
+    if (normalize && !(gap > 0 || gap < 0))
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s: the metric is %g after the clean and %g after the corrupted text, "
+                         "which leaves nothing to divide by; leave out normalize",
+                         op, (double)sum->clean, (double)sum->corrupted);
+    for (i = 0; i < count; i++) {
+        x[i] /= (float)n;
+        if (normalize)
+            x[i] = (x[i] - sum->corrupted) / gap;
+    }
+    return ATTN_OK;
+}
+
+#endif
