@@ -10851,14 +10851,27 @@ ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return wasm_f32x4_div
 ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 { return __builtin_wasm_relaxed_madd_f32x4(a, b, c); }
 #else
+ATTN__OP v128_t ATTN__FN(r_low2)(v128_t x) { return wasm_f64x2_promote_low_f32x4(x); }
+ATTN__OP v128_t ATTN__FN(r_high2)(v128_t x)
+{ return wasm_f64x2_promote_low_f32x4(wasm_i32x4_shuffle(x, x, 2, 3, 2, 3)); }
+/* x + y rounded to odd: an inexact sum becomes the neighbour whose last bit is 1, which rounds to the
+ * right float (Boldo and Melquiond 2008). The error of a sum is exact (Knuth 1969). */
+ATTN__OP v128_t ATTN__FN(r_odd_sum)(v128_t x, v128_t y)
+{
+    const v128_t sum = wasm_f64x2_add(x, y), part = wasm_f64x2_sub(sum, x), one = wasm_i64x2_splat(1);
+    const v128_t error = wasm_f64x2_add(wasm_f64x2_sub(x, wasm_f64x2_sub(sum, part)), wasm_f64x2_sub(y, part));
+    const v128_t way = wasm_v128_or(wasm_i64x2_shr(wasm_v128_xor(error, sum), 63), one);
+    const v128_t is_odd = wasm_i64x2_eq(wasm_v128_and(sum, one), one);
+    const v128_t is_inexact = wasm_f64x2_gt(wasm_f64x2_abs(error), wasm_f64x2_splat(0));
+    return wasm_i64x2_add(sum, wasm_v128_and(wasm_v128_andnot(is_inexact, is_odd), way));
+}
 ATTN__UNCHECKED ATTN__APART attn__reg ATTN__FN(r_fma_exactly)(attn__reg a, attn__reg b, attn__reg c)
 {
-    float x[4], y[4], z[4];
-    int i;
-    wasm_v128_store(x, a), wasm_v128_store(y, b), wasm_v128_store(z, c);
-    for (i = 0; i < 4; i++)
-        x[i] = attn__fmaf(x[i], y[i], z[i]);
-    return wasm_v128_load(x);
+    const v128_t low = wasm_f64x2_mul(ATTN__FN(r_low2)(a), ATTN__FN(r_low2)(b));
+    const v128_t high = wasm_f64x2_mul(ATTN__FN(r_high2)(a), ATTN__FN(r_high2)(b));
+    return wasm_i32x4_shuffle(
+        wasm_f32x4_demote_f64x2_zero(ATTN__FN(r_odd_sum)(low, ATTN__FN(r_low2)(c))),
+        wasm_f32x4_demote_f64x2_zero(ATTN__FN(r_odd_sum)(high, ATTN__FN(r_high2)(c))), 0, 1, 4, 5);
 }
 /* Products are exact in double, and the sum is rounded there and again to float. The second rounding
  * errs only if the sum looks like a tie, with 1000... in the 29 bits that go, or is denormal as a
@@ -10868,13 +10881,8 @@ ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
     const v128_t kept = wasm_i32x4_const(0x1fffffff, 0x7fffffff, 0x1fffffff, 0x7fffffff);
     const v128_t tie = wasm_i32x4_const(0x10000000, 0, 0x10000000, 0);
     const v128_t unsure = wasm_i32x4_const(1, 0x38100000, 1, 0x38100000);
-    const v128_t low = wasm_f64x2_add(wasm_f64x2_mul(wasm_f64x2_promote_low_f32x4(a),
-                                                     wasm_f64x2_promote_low_f32x4(b)),
-                                      wasm_f64x2_promote_low_f32x4(c));
-    const v128_t high = wasm_f64x2_add(
-        wasm_f64x2_mul(wasm_f64x2_promote_low_f32x4(wasm_i32x4_shuffle(a, a, 2, 3, 2, 3)),
-                       wasm_f64x2_promote_low_f32x4(wasm_i32x4_shuffle(b, b, 2, 3, 2, 3))),
-        wasm_f64x2_promote_low_f32x4(wasm_i32x4_shuffle(c, c, 2, 3, 2, 3)));
+    const v128_t low = wasm_f64x2_add(wasm_f64x2_mul(ATTN__FN(r_low2)(a), ATTN__FN(r_low2)(b)), ATTN__FN(r_low2)(c));
+    const v128_t high = wasm_f64x2_add(wasm_f64x2_mul(ATTN__FN(r_high2)(a), ATTN__FN(r_high2)(b)), ATTN__FN(r_high2)(c));
     if (wasm_v128_any_true(wasm_v128_or(
             wasm_i32x4_gt(unsure, wasm_v128_xor(wasm_v128_and(low, kept), tie)),
             wasm_i32x4_gt(unsure, wasm_v128_xor(wasm_v128_and(high, kept), tie)))))
@@ -10903,44 +10911,33 @@ ATTN__OP float attn__r_total(attn__reg v)
     v = wasm_f32x4_add(v, wasm_i32x4_shuffle(v, v, 2, 3, 2, 3));
     return wasm_f32x4_extract_lane(wasm_f32x4_add(v, wasm_i32x4_shuffle(v, v, 1, 1, 1, 1)), 0);
 }
-typedef struct attn__ireg {
-    v128_t low, high; /* k 0+1 and k 2+3 of lanes 0 and 1, then of lanes 2 and 3 */
-} attn__ireg;
-typedef attn__ireg attn__wreg; /* 16 bits each: lanes 0 and 1, lanes 2 and 3 */
+typedef v128_t attn__ireg;
+typedef struct attn__wreg {
+    v128_t even, odd; /* unsigned, of 16 bits: k 0 and 2 of each lane, k 1 and 3 */
+} attn__wreg;
 ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
-    const attn__ireg none = {wasm_i32x4_splat(0), wasm_i32x4_splat(0)};
-    (void)start, (void)is_q4;
-    return none;
+    (void)is_q4;
+    return wasm_i32x4_splat(start - ATTN__MAGIC_I32);
 }
 ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
-    v128_t line = wasm_v128_load(p);
+    const v128_t line = wasm_v128_load(p), kept = wasm_i16x8_splat(is_q4 ? 15 : 255);
     attn__wreg w;
-    if (is_q4) {
-        line = high ? wasm_u8x16_shr(line, 4) : wasm_v128_and(line, wasm_i8x16_splat(15));
-        line = wasm_i8x16_sub(line, wasm_i8x16_splat(8));
-    } else {
-        line = wasm_v128_xor(line, wasm_i8x16_splat(-128));
-    }
-    w.low = wasm_i16x8_extend_low_i8x16(line);
-    w.high = wasm_i16x8_extend_high_i8x16(line);
+    w.even = wasm_v128_and(is_q4 && high ? wasm_u16x8_shr(line, 4) : line, kept);
+    w.odd = wasm_u16x8_shr(line, is_q4 && high ? 12 : 8);
+    w.odd = is_q4 && !high ? wasm_v128_and(w.odd, kept) : w.odd;
     return w;
 }
 ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
 {
-    const v128_t v = wasm_i16x8_extend_low_i8x16(wasm_i32x4_splat(x));
+    const v128_t v = wasm_i32x4_splat(x), even = wasm_i16x8_shr(wasm_i16x8_shl(v, 8), 8);
     (void)is_q4;
-    acc.low = wasm_i32x4_add(acc.low, wasm_i32x4_dot_i16x8(w.low, v));
-    acc.high = wasm_i32x4_add(acc.high, wasm_i32x4_dot_i16x8(w.high, v));
-    return acc;
+    return wasm_i32x4_add(acc, wasm_i32x4_add(wasm_i32x4_dot_i16x8(w.even, even),
+                                              wasm_i32x4_dot_i16x8(w.odd, wasm_i16x8_shr(v, 8))));
 }
 ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
-{
-    const v128_t sum = wasm_i32x4_add(wasm_i32x4_shuffle(acc.low, acc.high, 0, 2, 4, 6),
-                                      wasm_i32x4_shuffle(acc.low, acc.high, 1, 3, 5, 7));
-    return wasm_f32x4_mul(wasm_f32x4_convert_i32x4(sum), wasm_f32x4_splat(x->scale));
-}
+{ return wasm_f32x4_mul(wasm_f32x4_convert_i32x4(acc), wasm_f32x4_splat(x->scale)); }
 
 #else /* plain C, one float a register */
 #define ATTN__LANES         1
