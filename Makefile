@@ -132,6 +132,15 @@ $(BUILD)/from_scratch/%: examples/from_scratch/%.c $(BUILD)/attn.o
 $(BUILD)/%.o: %.c $(BUILD)/flags
 	$(SHOW)$(COMPILE) -DATTN__IMPLEMENTED -c $< -o $@
 
+# The scripts and styles of lens's pages, as C.
+$(BUILD)/lens_page.h: tools/lens/embed.sh tools/lens/page.js tools/lens/page.css examples/web/draw.js \
+    examples/web/draw.css
+	@mkdir -p $(@D)
+	$(SHOW)sh $< >$@
+
+$(BUILD)/lens.o: $(BUILD)/lens_page.h
+$(BUILD)/lens.o: private COMPILE += -I$(BUILD)
+
 .PRECIOUS: $(BUILD)/%.o
 $(BUILD)/%: $(BUILD)/%.o $(BUILD)/attn.o
 	$(SHOW)$(COMPILE) $(filter %.o,$^) -o $@ $(LINK)

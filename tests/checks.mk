@@ -189,7 +189,7 @@ CPPCHECK = cppcheck --quiet --std=c99 --language=c --enable=warning,performance,
            --error-exitcode=1 --inline-suppr -I.
 HEADERS  = -Xclang -analyzer-opt-analyze-headers
 
-analyze: ## look for errors without running anything (needs clang-tidy, cppcheck and gcc)
+analyze: $(BUILD)/lens_page.h ## look for errors without running anything (needs clang-tidy, cppcheck and gcc)
 	@clang-tidy --version >/dev/null && cppcheck --version >/dev/null && gcc --version >/dev/null
 	@{ echo '$(TIDY) attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION -DATTN_NO_SIMD'; \
 	   echo '$(TIDY) tools/bench/bench.c -- -std=c99 -I. -DATTN_NO_SIMD'; \
@@ -197,8 +197,8 @@ analyze: ## look for errors without running anything (needs clang-tidy, cppcheck
 	   echo '$(CPPCHECK) -DATTN_IMPLEMENTATION -DATTN_NO_SIMD attn.h'; \
 	   echo "$(TIDY) --checks='-clang-analyzer-*' attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION"; \
 	   for f in $(ANALYZED); do \
-	       echo "$(TIDY) $$f -- -std=c99 -I. -DATTN__IMPLEMENTED $(HEADERS)"; \
-	       echo "gcc -std=c99 -O1 -fanalyzer -Werror -I. -DATTN__IMPLEMENTED -c $$f -o /dev/null"; done; \
+	       echo "$(TIDY) $$f -- -std=c99 -I. -I$(BUILD) -DATTN__IMPLEMENTED $(HEADERS)"; \
+	       echo "gcc -std=c99 -O1 -fanalyzer -Werror -I. -I$(BUILD) -DATTN__IMPLEMENTED -c $$f -o /dev/null"; done; \
 	} | tr '\n' '\0' | xargs -0 -P2 -I{} sh -c '{} 2>&1 || { echo "FAILED: {}"; exit 1; }' | \
 	    if grep -v ' warnings\? \|generated\.$$\|^Suppressed\|^Use '; then exit 1; fi
 

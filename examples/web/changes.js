@@ -8,6 +8,8 @@
 //     steer               the residual stream before a layer gains factor times the difference between
 //                         the last streams of two prompts
 
+import { nameOfHead } from "./draw.js";
+
 /** @typedef {{kind: string, layer: number, head?: number, position?: number, factor?: number}} Change */
 /** @typedef {{text: string, second: string, plus: string, minus: string, changes: Change[],
  *   temperature: number, topK: number, topP: number, seed: number, length: number}} State */
@@ -18,8 +20,6 @@ const LETTERS = { zero: "z", mean: "m", scale: "s", patch: "p", "patch-stream": 
 export function newState() {
   return { text: "Once upon a time", second: "The dog ran to the park", plus: "She was very happy", minus: "She was very sad", changes: [], temperature: 0, topK: 0, topP: 1, seed: 1, length: 60 };
 }
-
-export const nameOfHead = (layer, head) => `Layer ${layer} head ${head}`;
 
 /** @param {Change} a @param {Change} b whether one takes the place of the other */
 export function isSamePlace(a, b) {
@@ -54,7 +54,7 @@ function decodeChange(word) {
   const [, letter, layer, head, position, factor] = found;
   const kind = Object.keys(LETTERS).find((k) => LETTERS[k] === letter);
   const needsHead = ["zero", "mean", "scale", "patch"].includes(kind), needsFactor = ["scale", "stream", "steer"].includes(kind);
-  if (needsHead !== (head !== undefined) || needsFactor !== (factor !== undefined) || (kind === "stream" && position === undefined)) return null;
+  if (needsHead !== (head !== undefined) || needsFactor !== (factor !== undefined) || (kind === "stream" && position === undefined) || (kind === "steer" && !+factor)) return null;
   const change = { kind, layer: +layer };
   if (head !== undefined) change.head = +head;
   if (position !== undefined) change.position = +position;
@@ -75,7 +75,7 @@ export function toHash(state) {
  * @param {string} hash @returns {State} */
 export function fromHash(hash) {
   const state = newState(), words = new URLSearchParams(hash.replace(/^#/, ""));
-  const limits = { temperature: [0, 2], topK: [0, 200], topP: [0.05, 1], seed: [0, 4294967295], length: [1, 1000] };
+  const limits = { temperature: [0, 2], topK: [0, 200], topP: [0.05, 1], seed: [0, 4294967295], length: [1, 1024] };
   for (const key of ["text", "second", "plus", "minus"]) if (words.has(key)) state[key] = words.get(key).slice(0, 20000);
   for (const key in limits) {
     const value = words.get(key) ? Number(words.get(key)) : NaN;
@@ -223,16 +223,18 @@ ${state.changes.map((c) => changeInC(c, state) + "\n").join("")}    printf("%s",
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** Commands of lens that show what the page shows. lens changes nothing but by patching, so a text
- * with other changes is shown as the model sees it. @param {State} state */
+/** A change as an edit of lens. @param {Change} c */
+function editOf(c) {
+  const kind = { zero: "zero", mean: "mean", scale: "scale", stream: "scale", steer: "add" }[c.kind] ?? "set";
+  return `${kind} ${NAME_OF(c)}${c.factor === undefined ? "" : ` by ${c.factor}`}${c.head === undefined ? "" : ` head ${c.head}`}${c.position === undefined ? "" : ` at ${c.position}`}`;
+}
+
+/** Commands of lens that show what the page shows. @param {State} state */
 export function toLens(state) {
-  const model = "build/lens build/tiny-stories.attn", text = quoted(state.text);
-  const patched = state.changes.filter((c) => c.kind === "patch" || c.kind === "patch-stream");
-  const lines = [`${model} patterns ${text} -o patterns.html`, `${model} logit-lens ${text} -o lens.html`, `${model} attribute ${text}`];
-  if (patched.length) {
-    const names = [...new Set(patched.map((c) => (c.head === undefined ? "hook_resid_pre" : "attn.hook_z")))];
-    lines.push(`${model} patch ${quoted(state.second)} ${text} ${names.join(" ")}`);
-  }
-  if (state.changes.length > patched.length) lines.push("# lens has no other changes; the C program does them");
-  return lines.join("\n") + "\n";
+  const kinds = state.changes.map((c) => c.kind), text = quoted(state.text);
+  const edits = state.changes.length ? ` --edit '${state.changes.map(editOf).join("; ")}'` : "";
+  const second = kinds.some((k) => k.startsWith("patch")) ? ` --second=${quoted(state.second)}` : "";
+  const steer = kinds.includes("steer") ? ` --towards=${quoted(state.plus)} --away=${quoted(state.minus)}` : "";
+  const line = (command, more) => `build/lens build/tiny-stories.attn ${command}${edits}${second}${steer}${more} --prompt=${text}\n`;
+  return line("tokens", "") + line("patterns", " -o patterns.html") + line("logit-lens", " -o lens.html") + line("attribute", "");
 }

@@ -1,81 +1,330 @@
-// Pictures: on canvases while a text grows, as SVG and as CSV to be saved. Nothing here knows of the
-// page. A weight of 0 to 1 is drawn as its square root, so that small ones can be seen.
+// Pictures of a model at work, for the page and for the pages that lens writes: tables of tinted cells,
+// the heads as small pictures, one head large, and tips that tell more. draw.css is their look. A
+// weight of 0 to 1 is drawn as its square root, so that small ones can be seen.
 
-export const strength = (weight) => Math.sqrt(Math.max(0, Math.min(1, weight)));
+/** Makes an element; keys with a hyphen and `role` are attributes. */
+export function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(properties)) key.includes("-") || key === "role" ? element.setAttribute(key, value) : (element[key] = value);
+  element.append(...children);
+  return element;
+}
 
-const escapes = { "<": "&lt;", ">": "&gt;", "&": "&amp;", '"': "&quot;" };
-export const escapeText = (text) => text.replace(/[<>&"]/g, (c) => escapes[c]).replace(/[\0-\x08\x0b-\x1f]/g, "\ufffd");
-
+export const strength = (weight) => Math.sqrt(Math.max(0, Math.min(1, weight || 0)));
+export const percent = (p) => (!(p >= 0) ? "not a number" : p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p >= 0.001 ? `${(100 * p).toFixed(1)} %` : "< 0.1 %");
 /** A token as people can see it: spaces and line ends have a sign. */
 export const visible = (text) => text.replace(/\n/g, "⏎").replace(/^ /, "·") || "∅";
-
+export const nameOfHead = (layer, head) => `Layer ${layer} head ${head}`;
 /** @param {string} colour "#rrggbb" @returns {number[]} */
 export const rgbOf = (colour) => [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
 
-/** Paints rows [first, n) of a pattern, a pixel a weight. rowOf(q) has q + 1 weights.
- * @param {HTMLCanvasElement} canvas @param {(q: number) => Float32Array} rowOf
- * @param {number} first @param {number} n @param {number[]} rgb */
-export function paintRows(canvas, rowOf, first, n, rgb) {
-  const side = Math.min(256, Math.max(16, 2 ** Math.ceil(Math.log2(n || 1))));
-  if (canvas.width !== side) canvas.width = canvas.height = side, (first = 0);
-  if (n <= first) return;
-  const context = canvas.getContext("2d"), image = context.createImageData(side, n - first);
-  for (let q = first; q < n; q++) {
-    const row = rowOf(q);
-    for (let k = 0, at = (q - first) * side * 4; k <= q; k++, at += 4) {
-      image.data[at] = rgb[0];
-      image.data[at + 1] = rgb[1];
-      image.data[at + 2] = rgb[2];
-      image.data[at + 3] = 10 + 245 * strength(row[k]);
+let scheme = null; // asking for a style makes the browser lay out the page, so the answers are kept
+/** The colours of the page's scheme. */
+export function colours() {
+  if (scheme) return scheme;
+  const style = getComputedStyle(document.documentElement), of = (name) => style.getPropertyValue(`--${name}`).trim();
+  return (scheme = { rgb: rgbOf(of("accent")), accent: of("accent"), ink: of("ink"), quiet: of("quiet"), line: of("line"), panel: of("panel") });
+}
+export const forgetColours = () => (scheme = null);
+
+// Tips ==============================================================================================
+
+let tip = null, tipOf = null; // the element with the focus, if the tip is about that
+export function placeTip(x, above, below, text) {
+  tip.textContent = text;
+  tip.hidden = !text;
+  if (!text) return;
+  const fits = below + tip.offsetHeight < innerHeight;
+  tip.style.left = `${Math.max(Math.min(x, innerWidth - tip.offsetWidth - 8), 4)}px`;
+  tip.style.top = `${Math.max(fits ? below : above - tip.offsetHeight, 4)}px`;
+}
+function tipUnder(element) {
+  const box = element.getBoundingClientRect(), isSeen = box.bottom > 0 && box.top < innerHeight;
+  tipOf = element;
+  placeTip(box.left, box.top - 6, box.bottom + 6, (isSeen && element.dataset.tip) || "");
+}
+export function hideTip() {
+  tipOf = null;
+  tip.hidden = true;
+}
+/** From here on, whatever has data-tip shows it under the pointer and with the focus. */
+export function showTips() {
+  tip = document.querySelector("main").appendChild(make("div", { id: "tip", role: "tooltip", hidden: true }));
+  addEventListener("pointermove", (event) => {
+    if (event.target.closest("canvas")) return;
+    const from = event.target.closest("[data-tip]");
+    if (!from && tip.hidden) return;
+    tipOf = null;
+    placeTip(event.clientX + 12, event.clientY - 10, event.clientY + 18, from ? from.dataset.tip : "");
+  });
+  addEventListener("focusin", (event) => event.target.dataset.tip && tipUnder(event.target));
+  addEventListener("focusout", hideTip);
+  addEventListener("scroll", () => (tipOf ? tipUnder(tipOf) : hideTip()), true);
+  addEventListener("keydown", (event) => event.key === "Escape" && hideTip());
+}
+
+/** Arrow keys, Home and End among the parts of a box, of which one is in the order of Tab.
+ * @param {HTMLElement} box @param {string} selector of the parts @param {() => number} perRow */
+export function arrows(box, selector, perRow) {
+  const first = box.querySelector(selector);
+  if (first && !box.querySelector(`${selector}[tabindex="0"]`)) first.tabIndex = 0;
+  const go = (part) => {
+    const old = box.querySelector(`${selector}[tabindex="0"]`);
+    if (old) old.tabIndex = -1;
+    part.tabIndex = 0;
+    if (part.dataset.tip) part.setAttribute("aria-describedby", "tip");
+    part.focus();
+  };
+  box.addEventListener("click", (event) => event.target.closest(selector) && go(event.target.closest(selector)));
+  box.addEventListener("keydown", (event) => {
+    const all = [...box.querySelectorAll(selector)], i = all.indexOf(event.target), row = perRow(), start = i - (i % row);
+    const to = { ArrowRight: i + 1, ArrowLeft: i - 1, ArrowDown: i + row, ArrowUp: i - row, Home: row > 1 ? start : 0, End: row > 1 ? start + row - 1 : all.length - 1 }[event.key];
+    if (i < 0 || !all[to]) return;
+    go(all[to]);
+    if (all[to].dataset.tip) tipUnder(all[to]);
+    event.preventDefault();
+  });
+}
+
+// Tables ============================================================================================
+
+/** Makes `table` one with labels and without cells.
+ * @param {HTMLTableElement} table @param {{corner: string, columns: string[], rows: string[]}} labels */
+export function makeTable(table, { corner, columns, rows }) {
+  const label = (scope) => (textContent) => make("th", { scope, textContent });
+  table.replaceChildren(make("thead", {}, make("tr", {}, make("th", { textContent: corner }), ...columns.map(label("col")))),
+    make("tbody", {}, ...rows.map((text) => make("tr", {}, label("row")(text)))));
+}
+/** Whether a tint has more than the full colour. */
+export const isBeyond = (tint) => Math.abs(tint) > 1.005;
+/** A cell on a ground of -1 (all of the other colour) to 1 (all of the accent); beyond that it has a
+ * frame. @param {string | Node} content @param {number} tint @param {string} [text] of the tip */
+export function makeCell(content, tint, text) {
+  const cell = make("td", { className: (tint < 0 ? "negative" : "") + (isBeyond(tint) ? " beyond" : "") }, content);
+  cell.style.setProperty("--amount", Math.min(1, Math.abs(tint) || 0).toFixed(3));
+  if (text) cell.dataset.tip = text;
+  return cell;
+}
+
+// Heads =============================================================================================
+
+/** Buttons for heads, with a row for each layer, and labels before them; returned row by row.
+ * @param {HTMLElement} box @param {[number, number][]} heads layers and heads @param {number} columns */
+export function makeHeads(box, heads, columns) {
+  const label = (text) => make("span", { textContent: text, "aria-hidden": "true" });
+  const buttons = heads.map(([layer, head], i) => {
+    const name = nameOfHead(layer, head);
+    const button = make("button", { type: "button", className: "head", tabIndex: i ? -1 : 0, "aria-label": name, "aria-pressed": "false" }, make("canvas", { width: 1, height: 1 }));
+    button.dataset.tip = name;
+    return button;
+  });
+  box.style.setProperty("--heads", columns);
+  box.replaceChildren(label("layer\\\u200bhead"), ...heads.slice(0, columns).map(([, head]) => label(head)), ...buttons.flatMap((button, i) => (i % columns ? [button] : [label(heads[i][0]), button])));
+  return buttons;
+}
+
+const SMALL = 256;
+/** A head at a glance: a pixel is a weight, or in a long text the largest of several. */
+export class Small {
+  /** @param {HTMLCanvasElement} canvas @param {(query: number, key: number) => number} weight */
+  constructor(canvas, weight) {
+    Object.assign(this, { canvas, weight, painted: 0, step: 1, line: null });
+  }
+  clear() {
+    this.painted = 0;
+    this.step = 1;
+    this.canvas.width = this.canvas.height = 1;
+  }
+  /** Makes room for n rows: a larger canvas, or pixels of more weights, which halves what is there. */
+  #makeRoom(n) {
+    const { canvas } = this, side = Math.min(SMALL, Math.max(16, 2 ** Math.ceil(Math.log2(n)))), step = 2 ** Math.max(0, Math.ceil(Math.log2(n / SMALL)));
+    if (canvas.width === side && this.step === step) return;
+    const old = canvas.width > 1 && this.painted ? make("canvas", { width: canvas.width, height: canvas.height }) : null, scale = this.step / step;
+    old?.getContext("2d").drawImage(canvas, 0, 0);
+    canvas.width = canvas.height = side;
+    this.pen = canvas.getContext("2d");
+    if (old) this.pen.drawImage(old, 0, 0, old.width * scale, old.height * scale);
+    this.step = step;
+    this.line = null;
+  }
+  /** Paints the rows up to n that are not there yet. @param {number} n */
+  paint(n) {
+    if (n <= this.painted) return;
+    this.#makeRoom(n);
+    const { canvas, step, weight } = this, { rgb } = colours(), side = canvas.width, top = Math.floor(this.painted / step);
+    const image = this.pen.createImageData(side, Math.floor((n - 1) / step) - top + 1);
+    if (this.line) image.data.set(this.line); // a row of pixels that is not complete
+    for (let q = this.painted; q < n; q++)
+      for (let k = 0, row = (Math.floor(q / step) - top) * side; k <= q; k++) {
+        const at = 4 * (row + Math.floor(k / step));
+        image.data[at] = rgb[0];
+        image.data[at + 1] = rgb[1];
+        image.data[at + 2] = rgb[2];
+        image.data[at + 3] = Math.max(image.data[at + 3], 10 + 245 * strength(weight(q, k)));
+      }
+    this.pen.putImageData(image, 0, top);
+    this.line = n % step ? image.data.slice(-4 * side) : null;
+    this.painted = n;
+    canvas.style.width = canvas.style.height = `${(100 * step * side) / n}%`; // what is painted fills the box around
+  }
+}
+
+// One head, large ===================================================================================
+
+/** One head with its tokens beside it. It scrolls, and draws what is in sight alone, so that a text of
+ * any length has room. `weight`, `labels` and `n` may change at any time; draw() shows it. */
+export class Large {
+  /** @param {HTMLElement} box an empty one, of a size that its content does not change
+   * @param {{onLook: (query: number, key?: number) => void}} events */
+  constructor(box, { onLook }) {
+    this.labels = []; // as they are shown
+    this.weight = () => 0;
+    this.query = 0; // whose row has a frame
+    this.over = null; // {q, k}: the weight that is pointed at
+    this.longest = 6;
+    this.x = this.y = 0; // how far it is scrolled: to ask the box would lay out the page anew
+    this.box = box;
+    this.onLook = onLook;
+    this.space = make("div");
+    this.canvas = make("canvas", { role: "img" });
+    box.replaceChildren(this.space, this.canvas);
+    this.canvas.addEventListener("pointermove", (event) => this.#point(event));
+    this.canvas.addEventListener("pointerleave", () => this.#leave());
+    box.addEventListener("keydown", (event) => this.#press(event));
+    box.addEventListener("scroll", () => this.#scrolled());
+    new ResizeObserver(() => this.measure()).observe(box);
+    this.measure();
+  }
+  get n() { return this.labels.length; }
+  measure() {
+    this.width = this.box.clientWidth;
+    this.height = this.box.clientHeight;
+    this.all = 0;
+    this.draw();
+  }
+  setLabels(labels) {
+    for (let i = labels.length < this.n ? 0 : this.n; i < labels.length; i++) this.longest = Math.max(this.longest, [...labels[i]].length);
+    this.labels = labels;
+  }
+  #layOut() {
+    this.margin = Math.min(this.width < 480 ? 80 : 120, this.longest * 8 + 14);
+    const room = Math.min(this.width, this.height) - this.margin - 4;
+    this.cell = Math.max(16, Math.min(44, Math.floor(room / this.n)));
+    const all = this.margin + this.n * this.cell + 2;
+    if (all !== this.all) this.space.style.width = this.space.style.height = `${(this.all = all)}px`;
+  }
+  draw() {
+    const { canvas, n, query, over } = this;
+    if (!n || !this.width) return (canvas.width = canvas.height = 0);
+    this.#layOut();
+    const { margin, cell, all } = this, w = Math.min(all, this.width), h = Math.min(all, this.height), ratio = Math.min(2, devicePixelRatio || 1);
+    const x0 = margin - this.x, y0 = margin - this.y, { rgb, ink, quiet, line } = colours();
+    if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio)) {
+      canvas.width = Math.round(w * ratio);
+      canvas.height = Math.round(h * ratio);
+      canvas.style.width = `${w}px`;
+      canvas.style.height = `${h}px`;
     }
+    const pen = canvas.getContext("2d");
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, w, h);
+    const part = { q0: Math.max(0, Math.floor((margin - y0) / cell)), q1: Math.min(n, (h - y0) / cell), k0: Math.max(0, Math.floor((margin - x0) / cell)), k1: Math.min(n, (w - x0) / cell) };
+    for (let q = part.q0; q < part.q1; q++)
+      for (let k = part.k0; k < part.k1; k++) {
+        pen.fillStyle = k > q ? line : `rgb(${rgb})`;
+        pen.globalAlpha = k > q ? 0.2 : 0.03 + 0.97 * strength(this.weight(q, k));
+        pen.fillRect(x0 + k * cell, y0 + q * cell, cell - 1, cell - 1);
+      }
+    pen.globalAlpha = 1;
+    pen.lineWidth = 1;
+    pen.strokeStyle = quiet;
+    if (query < n) pen.strokeRect(x0, y0 + query * cell, (query + 1) * cell - 1, cell - 1);
+    pen.lineWidth = 2;
+    pen.strokeStyle = ink;
+    if (over) pen.strokeRect(x0 + over.k * cell, y0 + over.q * cell, cell - 1, cell - 1);
+    this.#drawLabels(pen, { w, h, x0, y0, ...part });
   }
-  context.putImageData(image, 0, first);
-}
-
-const svgStart = (width, height, title) => `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" font-family="system-ui, sans-serif" font-size="12" fill="#1c2326">\n<title>${escapeText(title)}</title>\n<rect width="${width}" height="${height}" fill="#ffffff"/>\n`;
-const svgText = (x, y, text, rest = "") => `<text x="${x}" y="${y}"${rest}>${escapeText(text)}</text>\n`;
-
-/** A head's pattern: queries down, keys across. @param {{title: string, tokens: string[], rows: Float32Array[], colour: string}} picture */
-export function patternSvg({ title, tokens, rows, colour }) {
-  const cell = 16, left = 110, top = 130, n = rows.length, size = n * cell;
-  let svg = svgStart(left + size + 20, top + size + 20, title) + svgText(10, 22, title, ' font-size="15" font-weight="600"');
-  for (let q = 0; q < n; q++) {
-    svg += svgText(left - 6, top + q * cell + 12, visible(tokens[q]), ' text-anchor="end"');
-    svg += svgText(0, 0, visible(tokens[q]), ` transform="translate(${left + q * cell + 12} ${top - 6}) rotate(-60)"`);
-    for (let k = 0; k <= q; k++)
-      if (rows[q][k] >= 0.001) svg += `<rect x="${left + k * cell}" y="${top + q * cell}" width="${cell - 1}" height="${cell - 1}" fill="${colour}" fill-opacity="${strength(rows[q][k]).toFixed(3)}"/>\n`;
+  #drawLabels(pen, { w, h, x0, y0, q0, q1, k0, k1 }) {
+    const { margin, cell, labels, query, over } = this, { ink, quiet, panel } = colours();
+    const most = Math.floor((margin - 10) / 8);
+    const cut = (text) => (text.length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
+    pen.font = "13px ui-monospace, Menlo, Consolas, monospace";
+    pen.textBaseline = "middle";
+    pen.fillStyle = panel;
+    pen.fillRect(0, 0, w, margin - 1);
+    pen.fillRect(0, 0, margin - 1, h);
+    pen.textAlign = "right";
+    for (let q = q0; q < q1; q++) {
+      if (y0 + (q + 0.5) * cell < margin) continue;
+      pen.fillStyle = q === query ? ink : quiet;
+      pen.fillText(cut(labels[q]), margin - 6, y0 + (q + 0.5) * cell);
+    }
+    pen.textAlign = "left";
+    pen.rotate(-Math.PI / 2);
+    for (let k = k0; k < k1; k++) {
+      if (x0 + (k + 0.5) * cell < margin) continue;
+      pen.fillStyle = over?.k === k ? ink : quiet;
+      pen.fillText(cut(labels[k]), 6 - margin, x0 + (k + 0.5) * cell);
+    }
+    pen.rotate(Math.PI / 2);
+    pen.fillStyle = panel;
+    pen.fillRect(0, 0, margin - 1, margin - 1);
+    pen.fillStyle = quiet;
+    pen.fillText("key →", margin - 46, 12);
+    pen.fillText("query ↓", 6, margin - 12);
   }
-  return svg + "</svg>\n";
+  /** Scrolls so that a weight is in sight. */
+  reveal(q, k) {
+    const shift = (place, size, now) => Math.max(Math.min(now, place), place + this.margin + this.cell - size);
+    this.box.scrollTo({ left: shift(k * this.cell, this.width, this.x), top: shift(q * this.cell, this.height, this.y), behavior: "instant" });
+    this.#scrolled();
+  }
+  #scrolled() {
+    const { scrollLeft, scrollTop } = this.box, isElsewhere = this.x !== scrollLeft || this.y !== scrollTop;
+    this.x = scrollLeft;
+    this.y = scrollTop;
+    if (isElsewhere) this.draw();
+  }
+  look(query, key) {
+    this.query = query;
+    this.onLook(query, key);
+    this.draw();
+  }
+  tell() {
+    const { over: { q, k }, labels } = this;
+    return `query ${q}  ${labels[q]}\nkey ${k}  ${labels[k]}\nweight ${this.weight(q, k).toFixed(3)}`;
+  }
+  #point(event) {
+    const { canvas, margin, cell, n } = this, place = canvas.getBoundingClientRect();
+    const x = event.clientX - place.left, y = event.clientY - place.top;
+    const k = Math.floor((x - margin + this.x) / cell), q = Math.floor((y - margin + this.y) / cell);
+    this.over = x >= margin && y >= margin && k <= q && q < n ? { q, k } : null;
+    placeTip(event.clientX + 12, event.clientY - 10, event.clientY + 18, this.over ? this.tell() : "");
+    if (this.over) this.look(q, k);
+    else this.draw();
+  }
+  #leave() {
+    this.over = null;
+    hideTip();
+    this.draw();
+  }
+  #press(event) {
+    const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (!way || !this.n || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const { over, query, n } = this, q = Math.max(0, Math.min(n - 1, (over ? over.q : query) + way[0]));
+    this.over = { q, k: Math.max(0, Math.min(q, (over ? over.k : q) + way[1])) };
+    event.preventDefault();
+    event.stopPropagation();
+    this.reveal(q, this.over.k);
+    this.look(q, this.over.k);
+    const place = this.box.getBoundingClientRect(), x = place.left + this.margin - this.x, y = place.top + this.margin - this.y + q * this.cell;
+    placeTip(x + this.over.k * this.cell, y - 4, y + this.cell + 4, this.tell());
+  }
 }
 
-/** A grid of words or numbers on tinted ground. @param {{title: string, rows: string[], columns: string[],
- *   cells: {text: string, tint: number, negative?: boolean}[][], colour: string, other: string}} picture */
-export function gridSvg({ title, rows, columns, cells, colour, other }) {
-  const wide = 76, high = 24, left = 120, top = 64;
-  let svg = svgStart(left + columns.length * wide + 20, top + rows.length * high + 20, title) + svgText(10, 22, title, ' font-size="15" font-weight="600"');
-  columns.forEach((text, c) => (svg += svgText(left + c * wide + wide / 2, top - 8, text, ' text-anchor="middle"')));
-  rows.forEach((text, r) => {
-    svg += svgText(left - 8, top + r * high + 16, text, ' text-anchor="end"');
-    cells[r].forEach((cell, c) => {
-      svg += `<rect x="${left + c * wide}" y="${top + r * high}" width="${wide - 2}" height="${high - 2}" rx="3" fill="${cell.negative ? other : colour}" fill-opacity="${(0.06 + 0.5 * cell.tint).toFixed(3)}"/>\n`;
-      svg += svgText(left + c * wide + wide / 2 - 1, top + r * high + 15, cell.text.slice(0, 10), ' text-anchor="middle"');
-    });
-  });
-  return svg + "</svg>\n";
-}
-
-/** Bars with a label before and a number behind. @param {{title: string, bars: {text: string, value: number}[], colour: string}} picture */
-export function barsSvg({ title, bars, colour }) {
-  let svg = svgStart(520, 44 + bars.length * 26, title) + svgText(10, 22, title, ' font-size="15" font-weight="600"');
-  bars.forEach(({ text, value }, i) => {
-    svg += svgText(110, 56 + i * 26, text, ' text-anchor="end"') + `<rect x="118" y="${43 + i * 26}" width="${(320 * value).toFixed(1)}" height="18" rx="3" fill="${colour}"/>\n`;
-    svg += svgText(124 + 320 * value, 56 + i * 26, `${(100 * value).toFixed(1)} %`);
-  });
-  return svg + "</svg>\n";
-}
-
-/** @param {(string | number)[][]} table */
-export function csv(table) {
-  const word = (x) => (typeof x === "number" ? String(x) : /[",\n\r]/.test(x) || /^[=+\-@\t]/.test(x) ? `"${x.replaceAll('"', '""')}"` : x);
-  return table.map((row) => row.map(word).join(",") + "\n").join("");
+/** Where a query looks, in words: the weights of at least 0.0005, at most four.
+ * @param {number} query @param {string[]} labels @param {(key: number) => number} weight */
+export function sayAttention(query, labels, weight) {
+  const most = Array.from({ length: query + 1 }, (_, k) => k).sort((a, b) => weight(b) - weight(a)).filter((k, i) => i === 0 || weight(k) >= 0.0005).slice(0, 4);
+  return `${query} ${labels[query]} attends to ` + most.map((k) => `${k} ${labels[k]} ${isNaN(weight(k)) ? "not a number" : `${(100 * weight(k)).toFixed(1)} %`}`).join(", ");
 }

@@ -18,9 +18,9 @@ join() # FILE...: modules in the order of their imports, as one script
 hash() { printf "'sha256-%s'" "$(openssl dgst -sha256 -binary "$1" | base64)"; }
 
 join attn.js wasi.js worker.js >"$parts/worker"
-{ echo "\"use strict\";"; join changes.js draw.js tour.js page.js; } >"$parts/script"
+{ echo "\"use strict\";"; join draw.js changes.js save.js tour.js page.js; } >"$parts/script"
 # awk below drops the last line end, so the hashes are of parts without it
-printf %s "$(cat "$sources/page.css")" >"$parts/style"
+printf %s "$(cat "$sources/draw.css" "$sources/page.css")" >"$parts/style"
 printf %s "$(cat "$parts/script")" >"$parts/script.cut" && mv "$parts/script.cut" "$parts/script"
 for variant in attn attn-simd attn-relaxed attn-convert; do
     gzip -9nc "$build/$variant.wasm" | base64 -w 0 >"$parts/$variant"

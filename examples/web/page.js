@@ -1,25 +1,18 @@
 // The page: its state, what it shows, what the reader does. Everything that takes time is the
 // worker's; what it sends is drawn at the next frame.
 
-import { describe, fromHash, isSamePlace, nameOfHead, toC, toHash, toLens } from "./changes.js";
-import { barsSvg, csv, gridSvg, paintRows, patternSvg, rgbOf, visible } from "./draw.js";
+import { describe, fromHash, isSamePlace, toC, toHash, toLens } from "./changes.js";
+import { Large, Small, arrows, forgetColours, make, makeCell, makeHeads, makeTable, nameOfHead, percent, sayAttention, showTips, visible } from "./draw.js";
+import { barsSvg, csv, gridSvg, patternSvg, safetensors } from "./save.js";
 import { steps } from "./tour.js";
 
 const $ = (id) => document.getElementById(id);
-/** Makes an element; `text` is its content. */
-function make(tag, properties = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [key, value] of Object.entries(properties)) key.includes("-") || key === "role" ? element.setAttribute(key, value) : (element[key] = value);
-  element.append(...children);
-  return element;
-}
-const percent = (p) => (p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p >= 0.001 ? `${(100 * p).toFixed(1)} %` : "< 0.1 %");
-
 let state = fromHash(location.hash), config = null, isBusy = false;
 let tokens = [], logits = null, plain = null; // of the text as it stands; plain: without the changes
 let chosen = null, head = [0, 0], cell = null; // the token, head and cell of the lens that were picked
 let past = [], future = []; // lists of changes, for undo and redo
-let parts = null, painted = 0, isAllDue = true;
+let parts = null, isAllDue = true;
+let heads = [], large = null; // the small pictures, with their buttons, layer by layer; one of them, large
 let words = []; // the model's tokens
 let madeFrom = Infinity; // the first token that the model wrote
 
@@ -66,13 +59,14 @@ async function open(source, name) {
   const answer = await ask("open", { ...(Array.isArray(source) ? { files: source } : { source }), modules, onProgress: (done) => ($("status").textContent = `Loading ${name}: ${percent(done)}`) });
   config = answer.config;
   words = answer.words;
+  $("length").max = answer.capacity;
   tokens = [];
   logits = plain = parts = chosen = cell = null;
   if (!state.changes.every((c) => c.layer < config.nLayer && (c.head ?? 0) < config.nHead)) state.changes = [], past = [], future = [];
   head = [Math.min(head[0], config.nLayer - 1), Math.min(head[1], config.nHead - 1)];
   $("status").textContent = `${config.nLayer} layers of ${config.nHead} heads.`;
   $("about-model").textContent = `Open now: ${name}, ${config.nLayer} layers of ${config.nHead} heads, width ${config.dModel}, ${config.nVocab} tokens. Kernels: ${answer.isa}.`;
-  makeHeads();
+  makeAllHeads();
   $("steer-layer").replaceChildren(...Array.from({ length: config.nLayer }, (_, i) => make("option", { value: i, textContent: i, selected: i === config.nLayer >> 1 })));
   await refresh();
 }
@@ -162,7 +156,7 @@ function draw(isGrowing = false) {
     drawText(all);
     drawNext();
     drawHeads(all);
-    drawLarge(all);
+    drawLarge();
     if (all || performance.now() > lensDrawn + 100) drawLens(all), (lensDrawn = performance.now());
     if (all) drawParts(), drawChanges();
   });
@@ -183,7 +177,7 @@ function drawText(all) {
     element.classList.toggle("made", i >= madeFrom);
     element.style.setProperty("--surprise", probability === null ? 0 : (0.4 * Math.min(1, -Math.log(probability) / 7)).toFixed(3));
     element.setAttribute("aria-pressed", chosen === i);
-    element.title = probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`;
+    element.dataset.tip = probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`;
     element.tabIndex = i === (chosen ?? 0) ? 0 : -1;
   }
   if (isBusy && tokens.length % 8 === 0) box.scrollTop = 1e6;
@@ -248,48 +242,31 @@ function drawNext() {
   $("next-note").textContent = (state.temperature ? "Drawn from these." : "Temperature 0: the first of these is taken.") + (before ? " A line marks where a bar ended without the changes." : "");
 }
 
-let scheme = null; // asking for a style makes the browser lay out the page, so the answer is kept
-function colours() {
-  if (scheme) return scheme;
-  const style = getComputedStyle(document.documentElement);
-  return (scheme = { rgb: rgbOf(style.getPropertyValue("--accent").trim()), ink: style.getPropertyValue("--ink").trim(), room: $("large").parentElement.clientWidth });
-}
-function forgetColours() {
-  scheme = null;
+function changeColours() {
+  forgetColours();
+  for (const { small } of heads) small.clear();
   draw();
 }
 
-function makeHeads() {
-  painted = 0;
-  const box = $("heads");
-  box.style.setProperty("--heads", config.nHead);
-  box.replaceChildren(...Array.from({ length: config.nLayer * config.nHead }, (_, i) => {
-    const layer = Math.floor(i / config.nHead), h = i % config.nHead;
-    const button = make("button", { type: "button", className: "head", tabIndex: i ? -1 : 0, "aria-label": nameOfHead(layer, h), "aria-pressed": "false", title: nameOfHead(layer, h) }, make("canvas", { width: 16, height: 16 }));
-    button.dataset.layer = layer;
-    button.dataset.head = h;
-    return button;
-  }));
+/** The weight that a query of a head gives to a key. */
+const weightOf = (layer, h) => (q, k) => tokens[q].attention[(layer * config.nHead + h) * (q + 1) + k];
+const rowsOfHead = (layer, h) => tokens.map(({ attention }, q) => attention.subarray((layer * config.nHead + h) * (q + 1), (layer * config.nHead + h + 1) * (q + 1)));
+
+function makeAllHeads() {
+  const places = Array.from({ length: config.nLayer * config.nHead }, (_, i) => [Math.floor(i / config.nHead), i % config.nHead]);
+  heads = makeHeads($("heads"), places, config.nHead).map((button, i) => ({ button, place: places[i], small: new Small(button.firstChild, weightOf(...places[i])) }));
+}
+const headAt = (element) => heads.find(({ button }) => button === element?.closest(".head"));
+
+/** Paints what the small pictures lack, for a few milliseconds; the others follow at the next frames. */
+function paintHeads() {
+  const end = performance.now() + 6, n = tokens.length, behind = heads.filter(({ small }) => small.painted < n).sort((a, b) => a.small.painted - b.small.painted);
+  for (const { small } of behind) if (performance.now() < end) small.paint(Math.min(n, small.painted + 64));
+  if (heads.some(({ small }) => small.painted < n)) draw(true);
 }
 
-/** A row of a head's pattern: the weights of a token over those up to it. */
-const rowOfHead = (layer, h) => (q) => {
-  const n = layer * config.nHead + h;
-  return tokens[q].attention.subarray(n * (q + 1), (n + 1) * (q + 1));
-};
-const rowsOfHead = (layer, h) => tokens.map((_, q) => rowOfHead(layer, h)(q));
-
-function drawHeads(all) {
-  if (!config) return;
-  const { rgb } = colours(), first = all ? 0 : painted;
-  for (const button of $("heads").children) {
-    const layer = +button.dataset.layer, h = +button.dataset.head;
-    const canvas = button.firstChild;
-    if (all && !tokens.length) canvas.width = canvas.height = 16;
-    if (all && tokens.length) canvas.width = canvas.width;
-    if (all || tokens.length > first) paintRows(canvas, rowOfHead(layer, h), first, tokens.length, rgb);
-    canvas.style.width = canvas.style.height = `${(100 * canvas.width) / Math.max(1, tokens.length)}%`; // what is painted fills the button
-    if (!all) continue;
+function markHeads() {
+  for (const { button, place: [layer, h] } of heads) {
     const change = state.changes.find((c) => c.layer === layer && c.head === h);
     button.classList.toggle("changed", !!change);
     button.dataset.mark = !change ? "" : change.kind === "zero" ? "off" : change.kind === "mean" ? "mean" : change.kind === "patch" ? "2nd" : `×${change.factor}`;
@@ -297,53 +274,32 @@ function drawHeads(all) {
     button.setAttribute("aria-description", change ? describe(change) : "as it is");
     button.setAttribute("aria-current", layer === head[0] && h === head[1]);
   }
-  painted = tokens.length;
+}
+function drawHeads(all) {
+  if (!config) return;
+  if (all) {
+    for (const { small } of heads) small.clear();
+    markHeads();
+  }
+  paintHeads();
 }
 
-const small = document.createElement("canvas"); // a pixel a weight
-function drawLarge(all = true) {
-  const canvas = $("large"), n = tokens.length, { rgb, ink, room } = colours();
-  $("large-title").textContent = nameOfHead(...head);
+function drawLarge() {
   const change = state.changes.find((c) => c.layer === head[0] && c.head === head[1]);
+  $("large-title").textContent = nameOfHead(...head);
   $("scale").value = change?.kind === "scale" ? change.factor : change?.kind === "zero" ? 0 : 1;
   document.querySelector('output[for="scale"]').textContent = `× ${(+$("scale").value).toFixed(1)}`;
-  if (!config || !n) return (canvas.width = canvas.height = 1);
-  const ratio = Math.min(2, devicePixelRatio || 1), width = Math.max(240, Math.min(640, room)), label = 84;
-  const count = Math.min(n, Math.floor((width - label) / 10)), first = n - count; // as many as have room for their labels
-  const size = Math.min(28, (width - label) / count);
-  canvas.width = width * ratio;
-  canvas.height = (label + size * count) * ratio;
-  const pen = canvas.getContext("2d");
-  pen.scale(ratio, ratio);
-  pen.font = `${Math.max(9, Math.min(13, size))}px system-ui, sans-serif`;
-  if (all || String(head) !== small.of) small.width = small.width, (small.painted = 0); // clears it
-  paintRows(small, rowOfHead(...head), small.painted, n, rgb);
-  small.of = String(head);
-  small.painted = n;
-  pen.imageSmoothingEnabled = false;
-  pen.drawImage(small, first, first, count, count, label, label, count * size, count * size);
-  pen.fillStyle = ink;
-  for (let q = 0; q < count; q++) {
-    const text = visible(tokens[first + q].text).slice(0, 10);
-    pen.textAlign = "right";
-    pen.fillText(text, label - 6, label + q * size + size / 2 + 4);
-    pen.save();
-    pen.translate(label + q * size + size / 2 + 3, label - 6);
-    pen.rotate(-Math.PI / 3);
-    pen.textAlign = "left";
-    pen.fillText(text, 0, 0);
-    pen.restore();
-  }
-  canvas.drawn = { label, size, n, first, width };
-  sayAttention(n - 1);
+  if (!config) return;
+  large.weight = weightOf(...head);
+  large.canvas.setAttribute("aria-label", `attention pattern of ${nameOfHead(...head)}`);
+  large.setLabels(tokens.map((t) => visible(t.text)));
+  if (large.over?.q >= tokens.length) large.over = null;
+  if (!large.over) large.query = tokens.length - 1;
+  large.draw();
+  say(large.query);
 }
-
-/** Where a token looks, in words. */
-function sayAttention(q, k) {
-  const row = rowsOfHead(...head)[q];
-  if (!row) return;
-  const strongest = k ?? row.reduce((best, w, i) => (w > row[best] ? i : best), 0);
-  $("large-note").textContent = `“${visible(tokens[q].text)}” (${q}) looks at “${visible(tokens[strongest].text)}” (${strongest}): ${percent(row[strongest])}${k === undefined ? ", more than at any other" : ""}.${$("large").drawn?.first ? ` The picture begins at token ${$("large").drawn.first}; the files have all.` : ""}`;
+function say(q) {
+  $("large-note").textContent = tokens[q] ? sayAttention(q, large.labels, (k) => large.weight(q, k)) : "";
 }
 
 const streamName = (i) => (i < config.nLayer ? `before layer ${i}` : "at the end");
@@ -352,48 +308,44 @@ function drawLens(all) {
   if (!config || !indices.length) return table.replaceChildren();
   const isOld = all || !table.tHead || +table.dataset.first > indices[0] || table.rows.length !== config.nLayer + 2;
   if (isOld) {
-    table.replaceChildren(make("thead", {}, make("tr", {}, make("td"))), make("tbody", {}, ...Array.from({ length: config.nLayer + 1 }, (_, i) => make("tr", {}, make("th", { scope: "row", textContent: streamName(i) })))));
+    makeTable(table, { corner: "stream\\token", columns: [], rows: Array.from({ length: config.nLayer + 1 }, (_, i) => streamName(i)) });
     table.dataset.first = table.dataset.next = indices[0];
   }
   for (const i of indices) {
     if (i < +table.dataset.next) continue;
     table.tHead.rows[0].append(make("th", { scope: "col", textContent: visible(tokens[i].text) }));
     tokens[i].lens.forEach((guess, layer) => {
-      const button = make("button", { type: "button", textContent: visible(guess.text), tabIndex: -1, title: `${streamName(layer)}, token ${i}: ${percent(guess.probability)}`, "aria-label": `${guess.text}, ${percent(guess.probability)}, ${streamName(layer)}, token ${i}` });
+      const button = make("button", { type: "button", textContent: visible(guess.text), tabIndex: -1, "aria-label": `${guess.text}, ${percent(guess.probability)}, ${streamName(layer)}, token ${i}` });
       button.dataset.layer = layer;
       button.dataset.position = i;
       if (state.changes.some((c) => c.head === undefined && c.layer === layer && (c.position === undefined || c.position === i))) button.className = "changed";
-      const box = make("td", {}, button);
-      box.style.setProperty("--amount", (0.4 * guess.probability).toFixed(3));
-      table.tBodies[0].rows[layer].append(box);
+      table.tBodies[0].rows[layer].append(makeCell(button, guess.probability, `${streamName(layer)}, token ${i}: ${percent(guess.probability)}`));
     });
     table.dataset.next = i + 1;
   }
   const first = table.querySelector("td button");
   if (first && !table.querySelector('td button[tabindex="0"]')) first.tabIndex = 0;
-  if (isBusy) table.parentElement.scrollLeft = 1e6;
+  if (isBusy) table.parentElement.scrollLeft = 1e6, large.reveal(tokens.length - 1, tokens.length - 1);
 }
 
 function partsTable() {
   const rows = [], { nLayer, nHead } = config, share = new Map(parts.labels.map((label, i) => [String(label), parts.shares[i]]));
-  for (let layer = nLayer - 1; layer >= 0; layer--)
-    rows.push({ name: `layer ${layer}`, values: [...Array.from({ length: nHead }, (_, h) => share.get(`${layer},${h}`)), share.get(`${layer},mlp`), share.get(`${layer},bias`)] });
-  const rest = [["embedding", share.get("embedding")], ["position", share.get("position")], ["last bias", parts.shares.at(-1)]];
-  return { columns: [...Array.from({ length: nHead }, (_, h) => `head ${h}`), "MLP", "bias"], rows, rest, most: Math.max(...parts.shares.map(Math.abs), 1e-9), sum: parts.shares.reduce((a, b) => a + b, 0) };
+  for (let layer = 0; layer < nLayer; layer++)
+    rows.push({ name: String(layer), values: [...Array.from({ length: nHead }, (_, h) => share.get(`${layer},${h}`)), share.get(`${layer},mlp`), share.get(`${layer},bias`)] });
+  const rest = [["embedding", share.get("embedding")], ["position", share.get("position")], ...(share.has("changes") ? [["changes", share.get("changes")]] : []), ["last bias", parts.shares.at(-1)]];
+  return { columns: [...Array.from({ length: nHead }, (_, h) => String(h)), "MLP", "bias"], rows, rest, most: Math.max(...parts.shares.map(Math.abs), 1e-9), sum: parts.shares.reduce((a, b) => a + b, 0) };
 }
 function numberCell(x, most) {
-  const box = make("td", { className: x < 0 ? "number negative" : "number", textContent: (Math.abs(x) < 0.005 ? 0 : x).toFixed(2).replace("-", "−") });
-  box.style.setProperty("--amount", (0.4 * Math.min(1, Math.abs(x) / most)).toFixed(3));
-  return box;
+  const cell = makeCell((Math.abs(x) < 0.005 ? 0 : x).toFixed(2).replace("-", "−"), x / most);
+  cell.classList.add("number");
+  return cell;
 }
 function drawParts() {
   const table = $("parts");
   if (!parts || !tokens.length) return table.replaceChildren();
   const { columns, rows, rest, most, sum } = partsTable();
-  table.replaceChildren(
-    make("thead", {}, make("tr", {}, make("td"), ...columns.map((c) => make("th", { scope: "col", textContent: c })))),
-    make("tbody", {}, ...rows.map((r) => make("tr", {}, make("th", { scope: "row", textContent: r.name }), ...r.values.map((x) => numberCell(x, most)))),
-      ...rest.map(([name, x]) => make("tr", {}, make("th", { scope: "row", textContent: name }), numberCell(x, most)))));
+  makeTable(table, { corner: "layer\\head", columns, rows: [...rows, ...rest.map(([name]) => ({ name }))].map((r) => r.name) });
+  [...rows.map((r) => r.values), ...rest.map(([, x]) => [x])].forEach((values, i) => table.tBodies[0].rows[i].append(...values.map((x) => numberCell(x, most))));
   $("parts-note").textContent = `To the logit of “${visible(parts.text)}” after token ${parts.position}: ${sum.toFixed(2)} in all. The tint is the size; the accent colour adds, the other takes away.`;
 }
 
@@ -435,7 +387,7 @@ function setChanges(list, isUndo = false) {
 function change(next) {
   const others = state.changes.filter((c) => !isSamePlace(c, next));
   const isThere = state.changes.some((c) => JSON.stringify(c) === JSON.stringify(next));
-  const isNothing = (next.kind === "scale" || next.kind === "stream") && next.factor === 1;
+  const isNothing = next.factor === (next.kind === "steer" ? 0 : 1); // a factor of the other kinds is undefined
   return setChanges(isThere || isNothing ? others : [...others, next]);
 }
 const mode = () => document.querySelector('input[name="mode"]:checked').value;
@@ -443,10 +395,10 @@ const mode = () => document.querySelector('input[name="mode"]:checked').value;
 function pickHead(layer, h) {
   head = [layer, h];
   drawLarge();
-  for (const b of $("heads").children) {
-    const isIt = +b.dataset.layer === layer && +b.dataset.head === h;
-    b.setAttribute("aria-current", isIt);
-    b.tabIndex = isIt ? 0 : -1;
+  for (const { button, place } of heads) {
+    const isIt = String(place) === String(head);
+    button.setAttribute("aria-current", isIt);
+    button.tabIndex = isIt ? 0 : -1;
   }
 }
 function scaleHead(layer, h, factor) {
@@ -457,12 +409,10 @@ function scaleHead(layer, h, factor) {
 function listenToHeads() {
   const box = $("heads");
   let drag = null;
-  const headOf = (event) => event.target.closest(".head");
-  const place = (b) => [+b.dataset.layer, +b.dataset.head];
-  box.addEventListener("pointerover", (event) => headOf(event) && !drag && pickHead(...place(headOf(event))));
-  box.addEventListener("focusin", (event) => headOf(event) && pickHead(...place(headOf(event))));
+  for (const event of ["pointerover", "focusin"]) box.addEventListener(event, ({ target }) => headAt(target) && !drag && pickHead(...headAt(target).place));
   box.addEventListener("pointerdown", (event) => {
-    if (headOf(event)) drag = { button: headOf(event), x: event.clientX, factor: null, id: event.pointerId };
+    const at = headAt(event.target);
+    if (at) drag = { ...at, x: event.clientX, factor: null, id: event.pointerId };
   });
   box.addEventListener("pointermove", (event) => {
     if (!drag || event.pointerId !== drag.id || (drag.factor === null && Math.abs(event.clientX - drag.x) < 8)) return;
@@ -473,26 +423,25 @@ function listenToHeads() {
   });
   const release = () => {
     if (drag?.factor !== null && drag) {
-      scaleHead(...place(drag.button), drag.factor);
+      scaleHead(...drag.place, drag.factor);
       setTimeout(() => (drag = null)); // the click that follows is no click
     } else drag = null;
   };
   box.addEventListener("pointerup", release);
   box.addEventListener("pointercancel", () => (drag = null));
-  box.addEventListener("click", (event) => {
-    if (!headOf(event) || drag?.factor != null) return;
-    const [layer, h] = place(headOf(event));
-    const old = state.changes.find((c) => c.layer === layer && c.head === h);
+  box.addEventListener("click", ({ target }) => {
+    if (!headAt(target) || drag?.factor != null) return;
+    const [layer, h] = headAt(target).place, old = state.changes.find((c) => c.layer === layer && c.head === h);
     if (old) setChanges(state.changes.filter((c) => c !== old));
     else change({ kind: mode(), layer, head: h });
   });
   box.addEventListener("keydown", (event) => {
-    const b = headOf(event), all = [...box.children], i = all.indexOf(b);
-    if (!b) return;
+    const at = headAt(event.target), i = heads.indexOf(at);
+    if (!at) return;
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: config.nHead, ArrowUp: -config.nHead }[event.key];
-    if (step && all[i + step]) all[i + step].focus();
+    if (step && heads[i + step]) heads[i + step].button.focus();
     else if (event.key === "+" || event.key === "-") {
-      const [layer, h] = place(b), old = state.changes.find((c) => c.layer === layer && c.head === h);
+      const [layer, h] = at.place, old = state.changes.find((c) => c.layer === layer && c.head === h);
       scaleHead(layer, h, (old?.kind === "zero" ? 0 : old?.factor ?? 1) + (event.key === "+" ? 0.1 : -0.1));
     } else return;
     event.preventDefault();
@@ -500,13 +449,7 @@ function listenToHeads() {
 }
 
 function listenToLarge() {
-  $("large").addEventListener("pointermove", (event) => {
-    const { label, size, n, first, width } = $("large").drawn ?? {}, box = $("large").getBoundingClientRect();
-    if (!n) return;
-    const at = (x) => first + Math.floor(((x * width) / box.width - label) / size);
-    const k = at(event.clientX - box.left), q = at(event.clientY - box.top);
-    if (q < n && k >= first && k <= q) sayAttention(q, k);
-  });
+  large = new Large($("large"), { onLook: say });
   $("scale").addEventListener("change", () => scaleHead(...head, +$("scale").value));
   $("scale").addEventListener("input", () => (document.querySelector('output[for="scale"]').textContent = `× ${(+$("scale").value).toFixed(1)}`));
 }
@@ -541,21 +484,8 @@ function listenToText() {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) generate();
   });
 }
-/** Arrow keys among buttons, of which one is in the order of Tab. */
-function arrows(box, selector, perRow) {
-  box.addEventListener("keydown", (event) => {
-    const all = [...box.querySelectorAll(selector)], i = all.indexOf(event.target);
-    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: perRow(all), ArrowUp: -perRow(all) }[event.key];
-    if (i < 0 || !step || !all[i + step]) return;
-    all[i].tabIndex = -1;
-    all[i + step].tabIndex = 0;
-    all[i + step].focus();
-    event.preventDefault();
-  });
-}
-
 function listenToLens() {
-  arrows($("lens"), "button", () => $("lens").rows[0].cells.length - 1);
+  arrows($("lens"), "td button", () => $("lens").rows[0].cells.length - 1);
   $("lens").addEventListener("click", (event) => {
     if (event.target.dataset.position === undefined) return;
     cell = [+event.target.dataset.layer, +event.target.dataset.position];
@@ -640,17 +570,44 @@ const TABLES = {
   lens: () => [["stream", "position", "token", "likeliest next", "probability"], ...tokens.flatMap((t, i) => (t.lens ?? []).map((g, layer) => [streamName(layer), i, t.text, g.text, g.probability]))],
   parts: () => [["part", "logit"], ...parts.labels.map((l, i) => [Array.isArray(l) ? `layer ${l[0]} ${l[1] === "mlp" || l[1] === "bias" ? l[1] : `head ${l[1]}`}` : l, parts.shares[i]]), ["last bias", parts.shares.at(-1)]],
 };
-function save(name, type, text) {
-  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+/** The numbers of a picture, shaped as the library has them, with what they are in the file's metadata. */
+const TENSORS = {
+  next: () => ({ logits: { shape: [logits.length], data: logits }, ...(plain && { logits_without_changes: { shape: [plain.length], data: plain } }) }),
+  attention: () => {
+    const n = tokens.length, { nLayer, nHead } = config, all = {};
+    for (let layer = 0; layer < nLayer; layer++) {
+      const data = new Float32Array(nHead * n * n);
+      for (let h = 0; h < nHead; h++) rowsOfHead(layer, h).forEach((row, q) => data.set(row, (h * n + q) * n));
+      all[`blocks.${layer}.attn.hook_pattern`] = { shape: [1, nHead, n, n], data };
+    }
+    return all;
+  },
+  lens: () => {
+    const some = tokens.filter((t) => t.lens), shape = [config.nLayer + 1, some.length];
+    const of = (key) => Float32Array.from({ length: shape[0] * shape[1] }, (_, i) => some[i % shape[1]].lens[Math.floor(i / shape[1])][key]);
+    return { token: { shape, data: of("id") }, probability: { shape, data: of("probability") } };
+  },
+  parts: () => ({ share: { shape: [parts.shares.length], data: Float32Array.from(parts.shares) } }),
+};
+const TEXTS = {
+  next: () => ({}),
+  attention: () => ({}),
+  lens: () => ({ rows: JSON.stringify(Array.from({ length: config.nLayer + 1 }, (_, i) => streamName(i))), positions: JSON.stringify(tokens.flatMap((t, i) => (t.lens ? [i] : []))) }),
+  parts: () => ({ parts: JSON.stringify(TABLES.parts().slice(1).map(([name]) => name)), position: String(parts.position), token: String(parts.token) }),
+};
+const tensorsOf = (picture) => safetensors(TENSORS[picture](), { picture, ids: JSON.stringify(tokens.map((t) => t.id)), changes: JSON.stringify(state.changes), ...TEXTS[picture]() });
+function save(name, type, content) {
+  const link = make("a", { href: URL.createObjectURL(new Blob([content], { type })), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 function listenToSaving() {
   document.addEventListener("click", ({ target }) => {
-    const { save: picture, csv: table } = target.dataset ?? {};
-    if ((!picture && !table) || !tokens.length) return;
-    if (picture) save(`${picture}.svg`, "image/svg+xml", PICTURES[picture]());
-    else save(`${table}.csv`, "text/csv", csv(TABLES[table]()));
+    const { svg, csv: table, numbers } = target.dataset ?? {};
+    if (!tokens.length) return;
+    if (svg) save(`${svg}.svg`, "image/svg+xml", PICTURES[svg]());
+    if (table) save(`${table}.csv`, "text/csv", csv(TABLES[table]()));
+    if (numbers) save(`${numbers}.safetensors`, "application/octet-stream", tensorsOf(numbers));
   });
 }
 
@@ -746,8 +703,8 @@ function start() {
   listenToSaving();
   listenToFiles();
   listenToTour();
-  addEventListener("resize", forgetColours);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", forgetColours);
+  showTips();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changeColours);
   addEventListener("hashchange", () => location.reload());
   drawChanges();
 }

@@ -12,7 +12,8 @@ WASM_FLAGS = -O3 -std=gnu99 -I. -Wall -Wextra -Wshadow -Wconversion -Wno-languag
              -Wl,--max-memory=2147483648
 WEB        = examples/web
 MODULES    = $(BUILD)/attn.wasm $(BUILD)/attn-simd.wasm $(BUILD)/attn-relaxed.wasm
-PAGE       = page.html page.css attn.js wasi.js worker.js draw.js changes.js tour.js page.js
+PAGE       = page.html draw.css page.css attn.js wasi.js worker.js draw.js changes.js save.js tour.js \
+             page.js
 
 web: $(BUILD)/attn.html $(BUILD)/attn.js ## the model in a web page, build/attn.html (needs clang-16 and wasi-libc)
 
@@ -49,5 +50,5 @@ $(BUILD)/tests/web-native: tests/web/native.c $(BUILD)/attn.o
 	@mkdir -p $(@D)
 	$(PROGRAM)
 
-web-test: $(BUILD)/tests/web-native $(BUILD)/attn-convert $(BUILD)/tiny-stories.attn ## the module under Node, the page in browsers: the native bits (needs make web's; node; Playwright)
+web-test: $(BUILD)/tests/web-native $(BUILD)/attn-convert $(BUILD)/lens $(BUILD)/tiny-stories.attn ## the module under Node, the page in browsers: the native bits (needs make web's; node; Playwright)
 	@sh tests/web/run.sh $(BUILD) '$(WASM_CC)'

@@ -5,7 +5,8 @@
 import { Model, softmax } from "./attn.js";
 import { runProgram } from "./wasi.js";
 
-const MOST_TOKENS = 256; // attention is kept for so many
+const MOST_WEIGHTS = 2 ** 26; // of attention are kept, 256 MB
+const MOST_COLUMNS = 64; // the lens shows so many
 const ALTERNATIVES = 6;
 
 let model, session, record, shown = "", baseline, stopped = 0, run = 0, outputs = null;
@@ -33,7 +34,7 @@ function watchedSession(changes, state) {
   const kept = made.record(["*.hook_pattern", "*.hook_z", "*.hook_resid_pre", `blocks.${last}.hook_resid_post`, "*.hook_mlp_out", "hook_embed", "hook_pos_embed", "ln_final.hook_scale"], capacity());
   return { made, kept };
 }
-const capacity = () => Math.min(model.config.nCtx, MOST_TOKENS);
+const capacity = () => Math.min(model.config.nCtx, Math.floor(Math.sqrt(MOST_WEIGHTS / (model.config.nLayer * model.config.nHead))));
 
 /** An activation of a text in the model as it is. */
 function activation(name, ids) {
@@ -99,11 +100,11 @@ function lensAt(position) {
   const names = streamNames(), width = model.config.dModel, streams = new Float32Array(names.length * width);
   names.forEach((name, i) => streams.set(record.get(name, 0, position).data, i * width));
   const { tokens, probabilities } = model.lens(streams, 1);
-  return Array.from(tokens, (id, i) => ({ text: nameOfToken(id), probability: probabilities[i] }));
+  return Array.from(tokens, (id, i) => ({ id, text: nameOfToken(id), probability: probabilities[i] }));
 }
 /** How many positions have a column in the lens while the text grows; large models get them in the end. */
 const lensIsCheap = () => model.config.nVocab * model.config.dModel < 4e6;
-const lensColumns = () => Math.max(4, Math.min(MOST_TOKENS, Math.floor(1.5e9 / (model.config.nVocab * model.config.dModel * (model.config.nLayer + 1)))));
+const lensColumns = () => Math.max(4, Math.min(MOST_COLUMNS, Math.floor(1.5e9 / (model.config.nVocab * model.config.dModel * (model.config.nLayer + 1)))));
 
 function best(probabilities, k = ALTERNATIVES) {
   const chosen = [];
@@ -205,6 +206,11 @@ function explain({ position, token }) {
     add([layer, "mlp"], record.get(`blocks.${layer}.hook_mlp_out`, 0, position).data);
     add([layer, "bias"], model.tensor(`blocks.${layer}.attn.b_O`).data);
   }
+  if (JSON.parse(shown)[0].some((change) => change.head === undefined)) { // the stream itself was changed: the rest of it
+    const rest = record.get(`blocks.${nLayer - 1}.hook_resid_post`, 0, position).data.slice();
+    for (const part of parts) part.forEach((x, i) => (rest[i] -= x));
+    add("changes", rest);
+  }
   const all = new Float32Array(parts.length * dModel);
   parts.forEach((part, i) => all.set(part, i * dModel));
   return { position, token, text: nameOfToken(token), labels, shares: Array.from(model.attribute(all, record.get("ln_final.hook_scale", 0, position).data[0], token)) };
@@ -248,7 +254,7 @@ async function open(message) {
   model = opened; // a former model goes with its whole memory
   outputs = baseline = null;
   shown = "";
-  return { config: model.config, isa: model.isa, words: Array.from({ length: model.config.nVocab }, (_, id) => nameOfToken(id)) };
+  return { config: model.config, isa: model.isa, capacity: capacity(), words: Array.from({ length: model.config.nVocab }, (_, id) => nameOfToken(id)) };
 }
 
 const TASKS = { open, show, generate, explain, lens };

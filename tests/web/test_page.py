@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The page in browsers, beside the native library: test_page.py BUILD [SHOTS]
 
-BUILD holds attn.html, attn.o, attn-convert and tests/web-native. Needs Playwright from PyPI, and Debian's
+BUILD holds attn.html, attn.o, attn-convert, lens and tests/web-native. Needs Playwright from PyPI, and Debian's
 chromium or firefox-esr, or the browsers that Playwright installs; what is missing is skipped. (Firefox ESR 153
 runs with Playwright 1.57; Playwright 1.65 asks it for a command that it does not have.) Screenshots
 at three sizes, light and dark, go to the folder SHOTS."""
@@ -11,6 +11,7 @@ import http.server
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -127,8 +128,6 @@ def check_ablation(page, native, plain_text):
     changed_text = text_of(page)
     page.get_by_role("button", name="Copy C program").click()
     check_program(page.locator("#code").input_value(), changed_text)
-    page.get_by_role("button", name="Copy lens command").click()
-    check("a command", page.locator("#code").input_value().startswith("build/lens build/tiny-stories.attn"))
     page.get_by_role("button", name="Undo").click()
     settle(page)
     check("undone", page.locator("#changes li").count() == 0)
@@ -207,6 +206,116 @@ def check_other_changes(page):
     settle(page)
 
 
+CHANGES = """[{kind: "zero", layer: 2, head: 3}, {kind: "mean", layer: 0, head: 1}, {kind: "scale", layer: 1, head: 0, factor: 0.5},
+    {kind: "patch", layer: 3, head: 2}, {kind: "patch-stream", layer: 1, position: 3}, {kind: "stream", layer: 2, position: 1, factor: 0},
+    {kind: "steer", layer: 2, factor: 1.5}]"""
+
+
+def check_lens_commands(page, tmp):
+    """What the copied commands of lens print is what the page shows, with a change of each kind."""
+    page.get_by_label("Prompt").fill("Lily's dog saw a \"cat\". It")
+    settle(page)
+    plain = page.evaluate(DIGEST)
+    page.evaluate(f"() => setChanges({CHANGES})")
+    settle(page)
+    check("the changes of the command change the logits", page.evaluate(DIGEST) != plain)
+    page.get_by_role("button", name="Copy lens command").click()
+    source = page.locator("#code").input_value()
+    seen = page.evaluate("() => ({ tokens: tokens.map((t) => ({ id: t.id, alternatives: t.alternatives })), logits: [...logits], parts: parts.shares, best: parts.token })")
+    page.evaluate("() => setChanges([])")
+    settle(page)
+    if not os.path.exists(f"{build}/lens"):
+        return skip("the commands of lens", "there is no lens")
+    answers = {}
+    for line in source.splitlines():
+        words = shlex.split(line)
+        check("a command begins with lens and its model", words[:2] == ["build/lens", "build/tiny-stories.attn"], line)
+        drawn = "-o" in words
+        run = subprocess.run([f"{build}/lens", f"{build}/tiny-stories.attn", *words[2:], *([] if drawn else ["--json"])], capture_output=True, text=True, cwd=tmp)
+        check(f"{words[2]} runs", run.returncode == 0, run.stderr[:300])
+        answers[words[2]] = None if drawn or run.returncode else json.loads(run.stdout)
+    told = answers["tokens"]["tokens"] if answers.get("tokens") else []
+    check("the ids of the command", [t["id"] for t in told] == [t["id"] for t in seen["tokens"]])
+    for i, token in enumerate(told[:-1]):
+        want = [(a["id"], a["probability"]) for a in seen["tokens"][i + 1]["alternatives"][:5]]
+        got = [(a["id"], struct.unpack("<f", struct.pack("<f", a["probability"]))[0]) for a in token["top"][:5]]
+        check(f"what comes after token {i}, to the bit", got == want, (got, want))
+    same = [struct.unpack("<f", struct.pack("<f", a["logit"]))[0] == seen["logits"][a["id"]] for a in told[-1]["top"]] if told else []
+    check("the last logits, to the bit", same and all(same), same)
+    shares = [x for grid in answers["attribute"]["grids"] for row in grid["values"] for x in row] if answers.get("attribute") else []
+    check("the logit that attribute explains", answers["attribute"] and answers["attribute"]["token"]["id"] == seen["best"])
+    check("the shares sum to the page's", abs(sum(shares) - sum(seen["parts"])) < 1e-3, (sum(shares), sum(seen["parts"])))
+
+
+def saved(page, picture, kind):
+    with page.expect_download() as download:
+        page.locator(f'[data-{kind}="{picture}"]').click()
+    with open(download.value.path(), "rb") as file:
+        return file.read()
+
+
+def tensors_of(content):
+    """A .safetensors file by hand: names to shapes and numbers, and the metadata."""
+    size = struct.unpack_from("<Q", content)[0]
+    header = json.loads(content[8 : 8 + size])
+    texts, end, all_tensors = header.pop("__metadata__"), 0, {}
+    check("the header ends at a multiple of 8", size % 8 == 0)
+    for name, entry in header.items():
+        first, last = entry["data_offsets"]
+        count = functools.reduce(lambda a, b: a * b, entry["shape"], 1)
+        check(f"{name} lies where it should", entry["dtype"] == "F32" and first == end and last - first == 4 * count, entry)
+        all_tensors[name] = entry["shape"], struct.unpack_from(f"<{count}f", content, 8 + size + first)
+        end = last
+    check("the file ends with its numbers", len(content) == 8 + size + end)
+    return all_tensors, texts
+
+
+def check_saving(page):
+    n = page.evaluate("() => tokens.length")
+    numbers, texts = tensors_of(saved(page, "attention", "numbers"))
+    check("patterns of four layers", list(numbers) == [f"blocks.{i}.attn.hook_pattern" for i in range(4)])
+    check("the ids of the file", json.loads(texts["ids"]) == page.evaluate("() => tokens.map((t) => t.id)"))
+    shape, values = numbers["blocks.1.attn.hook_pattern"]
+    check("the shape of a pattern", shape == [1, 6, n, n], shape)
+    rows = page.evaluate("() => rowsOfHead(1, 2).map((r) => [...r])")
+    check("the weights of a head", all(list(values[(2 * n + q) * n : (2 * n + q) * n + q + 1]) == row for q, row in enumerate(rows)))
+    numbers, _ = tensors_of(saved(page, "next", "numbers"))
+    check("the logits of the file", list(numbers["logits"][1]) == page.evaluate("() => [...logits]"))
+    numbers, texts = tensors_of(saved(page, "lens", "numbers"))
+    check("the lens of the file", list(numbers["probability"][1][-n:]) == page.evaluate("() => tokens.map((t) => Math.fround(t.lens.at(-1).probability))") and len(json.loads(texts["rows"])) == 5)
+    numbers, texts = tensors_of(saved(page, "parts", "numbers"))
+    check("the shares of the file", abs(sum(numbers["share"][1]) - page.evaluate("() => logits[parts.token]")) < 0.02 and len(json.loads(texts["parts"])) == len(numbers["share"][1]))
+    check("a saved SVG", saved(page, "attention", "svg").startswith(b"<svg"))
+    check("a saved CSV", saved(page, "attention", "csv").startswith(b"query,key,"))
+
+
+# How long frames and tasks of the page's thread take while it writes.
+WATCH = """() => {
+    window.seen = { frames: [], tasks: [] };
+    const frame = (t) => { seen.frames.push([t, isBusy]); requestAnimationFrame(frame); };
+    requestAnimationFrame(frame);
+    if (PerformanceObserver.supportedEntryTypes.includes("longtask"))
+        new PerformanceObserver((list) => seen.tasks.push(...list.getEntries().map((e) => e.duration))).observe({ type: "longtask" });
+}"""
+
+
+def check_smoothness(page):
+    """While it writes, the page draws as many frames as the screen shows, and no task is long."""
+    page.get_by_label("Prompt").fill("Once upon a time")
+    page.get_by_role("slider", name="Length").fill("240")
+    settle(page)
+    page.evaluate(WATCH)
+    page.get_by_role("button", name="Generate").click()
+    settle(page)
+    frames = page.evaluate("() => seen.frames.filter(([, busy]) => busy).map(([t]) => t)")
+    gaps = sorted(b - a for a, b in zip(frames, frames[1:]))
+    tasks = page.evaluate("() => seen.tasks")
+    if gaps:
+        print(f"{where}: {len(frames)} frames while writing, {1000 * len(gaps) / sum(gaps):.0f} a second, half below {gaps[len(gaps) // 2]:.1f} ms, the longest {gaps[-1]:.0f} ms; tasks above 50 ms: {[round(t) for t in tasks]}")
+    check("frames while writing", len(frames) > 10, len(frames))
+    page.get_by_role("slider", name="Length").fill("40")
+
+
 def check_views(page):
     page.get_by_label("Prompt").fill("Once upon a time there was")
     settle(page)
@@ -230,6 +339,9 @@ def check_views(page):
     check("the bars sum to 1", abs(page.evaluate("() => shownNext.reduce((s, b) => s + b.value, 0)") - 1) < 1e-6)
     page.get_by_role("slider", name="Temperature").fill("0")
     page.get_by_role("slider", name="Top-k").fill("0")
+    check("layers from 0 on in both tables", page.evaluate("() => [...document.querySelectorAll('#parts tbody th')].slice(0, 4).map((th) => th.textContent).join()") == "0,1,2,3"
+          and page.evaluate("() => [...document.querySelectorAll('#heads .head')].slice(0, 8).map((b) => b.ariaLabel).join()").startswith("Layer 0 head 0,Layer 0 head 1,"))
+    check_saving(page)
     for name in "next", "attention", "lens", "parts":
         svg = page.evaluate(f"() => PICTURES.{name}()")
         check(f"{name}.svg is XML", xml.dom.minidom.parseString(svg.encode()).documentElement.tagName == "svg")
@@ -347,6 +459,8 @@ def run_in(browser, name, address, native, tmp):
     check_ablation(page, native, text)
     check_views(page)
     check_other_changes(page)
+    check_lens_commands(page, tmp)
+    check_smoothness(page)
     check_tour(page)
     check_files(page, tmp)
     check("no complaint in the console", complaints == [], complaints[:3])

@@ -36,16 +36,18 @@ static void place_term(lens *l, terms *out, const char *label, float value, size
     }
 }
 
+/* out->logit is known. What edits of the stream itself add, no part has: it is the rest of the logit. */
 static int find_terms(lens *l, const question *q, size_t position, terms *out)
 {
     attn_resid_stack parts = {0};
     attn_tensor directions = {0}, values = {0}, bias = {0};
     size_t i, n_others = 0, n_parts = attn_resid_count(l->model, ATTN_RESID_HEADS);
+    const size_t n_edited = l->n_edits > 0;
     int code;
     if (attn_logit_directions(&l->ctx, &directions, l->model, &q->token,
                               q->against < 0 ? NULL : &q->against, 1) ||
-        attn_decompose_resid(
-            &l->ctx, &parts, l->model,
+        decompose_edited(
+            l, &parts,
             &(attn_resid_desc){ATTN_RESID_HEADS, l->text.ids, l->text.n, position, 1, {0}}) ||
         attn_logit_attrs(&l->ctx, &values, l->model, parts.stack, parts.scale, directions) ||
         attn_bias_logit_attrs(&l->ctx, &bias, l->model, &q->token,
@@ -53,8 +55,8 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
         return failed(&l->ctx);
     if ((code = make_grid(l, &out->layers, l->config->n_layer, l->config->n_head + 1)) != FINE ||
         (code = make_grid(l, &out->others, 1,
-                          n_parts + 1 - l->config->n_layer * ((size_t)l->config->n_head + 1))) !=
-            FINE)
+                          n_parts + 1 + n_edited -
+                              l->config->n_layer * ((size_t)l->config->n_head + 1))) != FINE)
         return code;
     ((const char **)out->layers.columns)[l->config->n_head] = "MLP";
     ((const char **)out->others.rows)[0] = "";
@@ -62,6 +64,8 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
         place_term(l, out, attn_resid_label(l->model, ATTN_RESID_HEADS, i).text,
                    attn_get2(values, i, 0), &n_others);
     place_term(l, out, l->config->has_b_U ? "b_U" : "ln_final.b", attn_get1(bias, 0), &n_others);
+    if (n_edited)
+        place_term(l, out, "edits", (float)((double)out->logit - out->sum), &n_others);
     return FINE;
 }
 
@@ -125,11 +129,12 @@ static int run_attribute(lens *l)
         return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0", position,
                     l->text.n);
     if ((code = likeliest(l, &l->text, position + 1, &a.question.token, logits)) != FINE ||
-        (code = name_tokens(l, &a.question)) != FINE ||
-        (code = find_terms(l, &a.question, position, &a.terms)) != FINE)
+        (code = name_tokens(l, &a.question)) != FINE)
+        return code;
+    judge_logits(&a.terms.logit, logits, &a.question);
+    if ((code = find_terms(l, &a.question, position, &a.terms)) != FINE)
         return code;
     finish_terms(l, &a.terms);
-    judge_logits(&a.terms.logit, logits, &a.question);
     grids[0] = a.terms.layers;
     grids[1] = a.terms.others;
     found.page.note =

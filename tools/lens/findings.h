@@ -3,6 +3,7 @@
 #ifndef LENS_FINDINGS_H
 #define LENS_FINDINGS_H
 
+#include "edits.h"
 #include "lens_svg.h"
 #include "print_json.h"
 #include "print_table.h"

@@ -1,4 +1,5 @@
-/* cc tools/lens/lens.c -I. -O2 -fopenmp -lm -o lens        (without -fopenmp: one thread)
+/* sh tools/lens/embed.sh >lens_page.h && cc tools/lens/lens.c -I. -O2 -fopenmp -lm -o lens
+ *                                                          (without -fopenmp: one thread)
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
  * activation and path patching, attribution, kinds of heads, circuits, and activations and their
@@ -8,6 +9,7 @@
  *     run.h          the options, the texts, and tokens as they are shown
  *     findings.h     the result of a command as a table (print_table.h), as JSON (print_json.h) or as
  *                    a picture (lens_html.h, lens_svg.h)
+ *     edits.h        changes that --edit makes in the model while it reads
  *     question.h     a logit, or the difference of two, which patch, path and attribute ask about */
 
 #include "tools/common/system.h" /* first: it asks the system for POSIX */
@@ -88,6 +90,16 @@ static const struct option table[] = {
      "process: W_Q, W_K, W_V and W_O in singular vectors (refactor_factored_attn_matrices)"},
     {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, NULL,
      "logit-lens: the last LayerNorm's scale is that of the real run, not each stream's own"},
+    {0, "edit", "EDIT", TEXTS, AT(edit), EDITED, NULL,
+     "tokens, loss, logit-lens, patterns and attribute: in a changed model. EDIT is zero, mean or "
+     "set NAME, "
+     "or scale or add NAME by F, then head H and at P (a position) if only those: "
+     "--edit \"zero blocks.2.attn.hook_z head 3\". Several: again, or with ; between them"},
+    {0, "second", "TEXT", TEXT, AT(second), EDITED, NULL,
+     "edits that set: what NAME is in this text"},
+    {0, "towards", "TEXT", TEXT, AT(towards), EDITED, NULL,
+     "edits that add: F times the last row of NAME in this text"},
+    {0, "away", "TEXT", TEXT, AT(away), EDITED, NULL, "... less that in this one"},
     {0, "at", "POSITION", COUNT, AT(position), OF_ONE_LOGIT, "0 1000000000",
      "attribute, ablate and gradients: what is said after this token (default: the last; they "
      "count from 0)"},
@@ -137,6 +149,7 @@ static void print_help(void)
 {
     int i;
     print_about("lens MODEL.attn [COMMAND] TEXT [options]\n"
+                "lens MODEL.attn [COMMAND] TEXT --edit EDIT [--edit EDIT ...]\n"
                 "lens MODEL.attn patch TEXT TEXT2 [NAME...] [options]\n"
                 "lens MODEL.attn path TEXT TEXT2 [--from L.H] [--to NAME] [options]\n"
                 "lens MODEL.attn edges TEXT TEXT2 [--edges COUNT] [--steps COUNT] [options]\n"
@@ -314,6 +327,8 @@ static int run_all(lens *l)
     if (l->command->bit & OF_TWO_TEXTS &&
         (code = make_text(l, &l->corrupted, l->corrupted_word, NULL, "corrupted-ids",
                           l->o.corrupted_ids)) != FINE)
+        return code;
+    if ((code = make_edits(l)) != FINE)
         return code;
     if (l->o.output) /* the unfinished file is removed whatever comes */
         system_catch(on_interrupt);

@@ -81,8 +81,8 @@ static int run_logit_lens(lens *l)
     size_t t, i, count;
     int code;
     if (!top || !next ||
-        attn_decompose_resid(&l->ctx, &parts, l->model,
-                             &(attn_resid_desc){ATTN_RESID_ACCUMULATED, l->text.ids, n, 0, 0, {0}}))
+        decompose_edited(l, &parts,
+                         &(attn_resid_desc){ATTN_RESID_ACCUMULATED, l->text.ids, n, 0, n, {0}}))
         return failed(&l->ctx);
     for (t = 0; t < n; t += count) {
         count = n - t < piece ? n - t : piece;

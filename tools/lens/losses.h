@@ -24,7 +24,8 @@ static int find_losses(lens *l, losses *out)
         return failed(&l->ctx);
     if ((code = make_session(l, 0)) != FINE)
         return code;
-    if (attn_score(&l->ctx, out->stats, &(attn_top){out->top, out->k}, l->session, l->text.ids, n))
+    if (hook_edits(l, l->session) ||
+        attn_score(&l->ctx, out->stats, &(attn_top){out->top, out->k}, l->session, l->text.ids, n))
         return failed(&l->ctx);
     for (t = 0; t + 1 < n; t++) {
         const double nll = (double)out->stats[t].nll;

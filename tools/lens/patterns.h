@@ -123,7 +123,7 @@ static int feed_patterns(patterns *p)
     const int code = make_session(l, l->text.n);
     if (code != FINE)
         return code;
-    if (attn_hook(&l->ctx, NULL, l->session, name, take_patterns, p) ||
+    if (hook_edits(l, l->session) || attn_hook(&l->ctx, NULL, l->session, name, take_patterns, p) ||
         attn_feed(&l->ctx, l->session, l->text.ids, l->text.n))
         return failed(&l->ctx);
     return FINE;
@@ -214,7 +214,7 @@ static int draw_patterns(patterns *p, FILE *file)
     if ((code = feed_patterns(p)) != FINE)
         return code;
     if (!is_svg(l))
-        html_patterns_end(file);
+        html_end(file);
     else if (p->heads.n_heads > 1)
         fputs("</svg>\n", file);
     else

@@ -8,7 +8,8 @@
 
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
-    const char *from, *to, *without;
+    const char *from, *to, *without, *second, *towards, *away;
+    text_list edit;
     size_t top, layer, head, position, rows, threads, edges, steps;
     int isa, bos, special, exact, saved_scale, json, resume, skip_checksums, metric, estimate,
         quiet;
@@ -19,6 +20,7 @@ typedef struct options {
 static const size_t not_given = SIZE_MAX;
 
 typedef struct lens lens;
+typedef struct lens_edit lens_edit; /* edits.h */
 
 /* Commands, as bits of the options that they take. */
 enum {
@@ -42,7 +44,8 @@ enum {
     OF_TEXTS = ALL & ~OF_WEIGHTS,
     OF_TWO_TEXTS = PATCH | PATH | EDGES,
     OF_ONE_LOGIT = ATTRIBUTE | ABLATE | GRADIENTS,
-    OF_TENSORS = RECORD | GRADIENTS /* -o is a file of tensors */
+    OF_TENSORS = RECORD | GRADIENTS, /* -o is a file of tensors */
+    EDITED = TOKENS | LOSS | LENS | PATTERNS | ATTRIBUTE
 };
 
 typedef struct command {
@@ -72,7 +75,9 @@ struct lens {
     const attn_config *config;
     const attn_tokenizer *tokenizer;
     attn_session *session;
-    lens_text text, corrupted;
+    lens_text text, corrupted, second, towards, away;
+    lens_edit *edits;
+    size_t n_edits;
     const char *const *command_line; /* argv without the program's name */
     lens_fact facts[5];
     int colour;  /* the terminal shows colours */

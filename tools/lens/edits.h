@@ -1,0 +1,338 @@
+/* --edit: what a command changes in the model while it reads the text, in words:
+ *
+ *     zero  NAME [head H] [at P]          the activation becomes 0
+ *     mean  NAME [head H] [at P]          ... its mean over the text, in the model as it is
+ *     set   NAME [head H] [at P]          ... what it is in the text of --second, position by position
+ *     scale NAME by F [head H] [at P]     ... F times what it was
+ *     add   NAME by F [head H] [at P]     F times the last row of --towards, less that of --away, is added
+ *
+ * All but scale are attn_hook_edit's. */
+#ifndef LENS_EDITS_H
+#define LENS_EDITS_H
+
+#include "run.h"
+
+#define EDIT_KINDS "zero set mean add scale" /* by attn_edit_kind, and one more */
+enum { EDIT_SCALE = ATTN_EDIT_ADD + 1 };
+
+struct lens_edit {
+    attn_edit edit;
+    int kind;
+    float factor;
+};
+
+/* Scales a [positions, heads, width] or [positions, width]. */
+static int scale_activation(const attn_activation *a, void *user)
+{
+    const lens_edit *e = (const lens_edit *)user;
+    const size_t *shape = a->value.shape, end = e->edit.position + e->edit.n_positions;
+    const int by_head = a->value.ndim == 3;
+    size_t t, h, i;
+    for (t = 0; t < shape[0]; t++)
+        for (h = 0; h < (by_head ? shape[1] : 1); h++) {
+            float *x = (float *)a->value.data + (ptrdiff_t)t * a->value.stride[0];
+            const ptrdiff_t step = a->value.stride[a->value.ndim - 1];
+            if ((e->edit.n_heads && h != e->edit.head) || a->first + t < e->edit.position ||
+                (e->edit.n_positions && a->first + t >= end))
+                continue;
+            x += by_head ? (ptrdiff_t)h * a->value.stride[1] : 0;
+            for (i = 0; i < shape[a->value.ndim - 1]; i++)
+                x[(ptrdiff_t)i * step] *= e->factor;
+        }
+    return 0;
+}
+
+/* Hooks the edits to a session, which must have none of its own yet that are to see them. */
+static attn_status hook_edits(lens *l, attn_session *session)
+{
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; i < l->n_edits && status == ATTN_OK; i++) {
+        lens_edit *e = &l->edits[i];
+        status = e->kind == EDIT_SCALE
+                     ? attn_hook(&l->ctx, NULL, session, e->edit.name, scale_activation, e)
+                     : attn_hook_edit(&l->ctx, NULL, session, &e->edit);
+    }
+    return status;
+}
+
+/* ---- the words of an edit ---- */
+
+/* The next word of a text, kept; NULL at its end. */
+static const char *next_word(lens *l, const char **text)
+{
+    const char *begin = *text + strspn(*text, " ");
+    const size_t size = strcspn(begin, " ");
+    *text = begin + size;
+    return size ? keep(l, "%.*s", (int)size, begin) : NULL;
+}
+
+static int parse_place(lens *l, const char *text, lens_edit *e, int *has_factor)
+{
+    const char *key, *value, *rest = text;
+    char *end;
+    while ((key = next_word(l, &rest)) != NULL) {
+        value = next_word(l, &rest);
+        if (value && strcmp(key, "head") == 0 && parse_count(value, "0 1000000", &e->edit.head)) {
+            e->edit.n_heads = 1;
+        } else if (value && strcmp(key, "at") == 0 &&
+                   parse_count(value, "0 1000000000", &e->edit.position)) {
+            e->edit.n_positions = 1;
+        } else if (value && strcmp(key, "by") == 0) {
+            e->factor = strtof(value, &end);
+            *has_factor = 1;
+            if (end == value || *end || !isfinite(e->factor))
+                return fail(USAGE, "--edit: \"by %s\" is no number", value);
+        } else {
+            return fail(USAGE,
+                        "--edit: \"%s%s%s\" where \"head H\", \"at P\" or \"by F\" may stand", key,
+                        value ? " " : "", value ? value : "");
+        }
+    }
+    return FINE;
+}
+
+static int is_of_keys(const char *name)
+{
+    return ends_in(name, "hook_pattern") || ends_in(name, "hook_attn_scores");
+}
+
+static int parse_edit(lens *l, const char *text, lens_edit *e)
+{
+    const char *rest = text, *kind = next_word(l, &rest), *name = next_word(l, &rest);
+    char list[80];
+    int code, has_factor = 0;
+    memset(e, 0, sizeof *e);
+    e->factor = 1;
+    e->kind = kind ? find_name(EDIT_KINDS, kind, strlen(kind)) : -1;
+    list_names(EDIT_KINDS, list, sizeof list);
+    if (e->kind < 0)
+        return fail(USAGE, "--edit: \"%s\" does not begin with %s", text, list);
+    if (!name)
+        return fail(USAGE, "--edit: \"%s\" names no activation, such as blocks.0.attn.hook_z",
+                    text);
+    if ((code = parse_place(l, rest, e, &has_factor)) != FINE)
+        return code;
+    if (has_factor != (e->kind == ATTN_EDIT_ADD || e->kind == EDIT_SCALE))
+        return fail(USAGE,
+                    has_factor ? "--edit: %s takes no \"by F\""
+                               : "--edit: %s needs \"by F\", a number",
+                    kind);
+    if (e->kind != ATTN_EDIT_ZERO && is_of_keys(name))
+        return fail(USAGE, "--edit: %s can only be set to zero here", name);
+    if (e->edit.n_heads && e->edit.head >= l->config->n_head)
+        return fail(FAILED, "--edit: there is no head %zu: a layer has %u, from 0", e->edit.head,
+                    (unsigned)l->config->n_head);
+    e->edit.name = name;
+    if (e->kind != EDIT_SCALE)
+        e->edit.kind = (attn_edit_kind)e->kind;
+    return FINE;
+}
+
+/* ---- the values of edits ---- */
+
+/* An activation of a text in the model as it is, of the edit's head alone if it has one. */
+static int read_activation(lens *l, const lens_edit *e, const lens_text *text, attn_tensor *out)
+{
+    attn_session *session = NULL;
+    attn_record *record = NULL;
+    attn_record_desc what = {0};
+    attn_session_desc size = {0};
+    attn_tensor view = {0};
+    int code = FINE;
+    what.names = &e->edit.name;
+    what.n_names = 1;
+    what.n_positions = size.n_ctx = text->n;
+    if (attn_session_new(&l->ctx, &session, l->model, &size) ||
+        attn_record_new(&l->ctx, &record, session, &what, NULL, 0) ||
+        attn_feed(&l->ctx, session, text->ids, text->n) ||
+        attn_record_get(&l->ctx, &view, record, e->edit.name))
+        code = failed(&l->ctx);
+    else if (e->edit.n_heads && view.ndim != 3)
+        code = fail(FAILED, "--edit: %s has no heads", e->edit.name);
+    else if (attn_copy(&l->ctx, out, e->edit.n_heads ? attn_select(view, 1, e->edit.head) : view))
+        code = failed(&l->ctx);
+    attn_record_free(record);
+    attn_session_free(session);
+    return code;
+}
+
+/* The text of an option, once; an edit needs it. */
+static int need_text(lens *l, const char *option, const char *word, lens_text *text)
+{
+    int code;
+    if (text->n)
+        return FINE;
+    if (!word)
+        return fail(USAGE, "--edit: this needs --%s TEXT", option);
+    if ((code = make_text(l, text, word, NULL, option, NULL)) != FINE)
+        return code;
+    return text->n ? FINE : fail(FAILED, "--%s: the text is empty", option);
+}
+
+/* value = the last row of --towards, less that of --away */
+static int make_direction(lens *l, lens_edit *e)
+{
+    attn_tensor a = {0}, b = {0};
+    int code;
+    if ((code = need_text(l, "towards", l->o.towards, &l->towards)) != FINE ||
+        (code = need_text(l, "away", l->o.away, &l->away)) != FINE ||
+        (code = read_activation(l, e, &l->towards, &a)) != FINE ||
+        (code = read_activation(l, e, &l->away, &b)) != FINE)
+        return code;
+    if (attn_sub(&l->ctx, &e->edit.value, attn_slice(a, 0, a.shape[0] - 1, 1),
+                 attn_slice(b, 0, b.shape[0] - 1, 1)))
+        return failed(&l->ctx);
+    if (e->factor == 0) /* which attn_edit takes for 1 */
+        return attn_scale(&l->ctx, &e->edit.value, e->edit.value, 0) ? failed(&l->ctx) : FINE;
+    e->edit.factor = e->factor;
+    return FINE;
+}
+
+/* The rows of --second that stand where the edit does. */
+static int take_second(lens *l, lens_edit *e)
+{
+    const size_t first = e->edit.position;
+    size_t count;
+    int code;
+    if ((code = need_text(l, "second", l->o.second, &l->second)) != FINE ||
+        (code = read_activation(l, e, &l->second, &e->edit.value)) != FINE)
+        return code;
+    if (first >= e->edit.value.shape[0])
+        return fail(FAILED, "--edit: --second has %zu tokens, so there is none at %zu",
+                    e->edit.value.shape[0], first);
+    count = e->edit.n_positions ? 1 : e->edit.value.shape[0];
+    if (count > l->text.n)
+        count = l->text.n;
+    e->edit.value = attn_slice(e->edit.value, 0, first, count);
+    return FINE;
+}
+
+/* Reads the edits of the command line; several in one word have semicolons between them. */
+static int make_edits(lens *l)
+{
+    size_t i, n = 0, size;
+    const char *text;
+    int code;
+    for (i = 0; i < l->o.edit.n; i++)
+        for (n++, text = l->o.edit.at[i]; (text = strchr(text, ';')) != NULL; text++)
+            n++;
+    l->edits = (lens_edit *)allocate(l, n, sizeof *l->edits);
+    for (i = 0; l->edits && i < l->o.edit.n; i++)
+        for (text = l->o.edit.at[i]; *text; text += size + (text[size] != 0)) {
+            lens_edit *e = &l->edits[l->n_edits];
+            size = strcspn(text, ";");
+            if ((code = parse_edit(l, keep(l, "%.*s", (int)size, text), e)) != FINE ||
+                (e->kind == ATTN_EDIT_MEAN &&
+                 (code = read_activation(l, e, &l->text, &e->edit.value)) != FINE) ||
+                (e->kind == ATTN_EDIT_SET && (code = take_second(l, e)) != FINE) ||
+                (e->kind == ATTN_EDIT_ADD && (code = make_direction(l, e)) != FINE))
+                return code;
+            l->n_edits++;
+        }
+    return l->ctx.status ? failed(&l->ctx) : FINE;
+}
+
+/* ---- the parts of the residual stream, with edits ---- */
+
+/* Finds part `index` of a kind in a record: a [count, width], or one of its heads. */
+static attn_status find_part(lens *l, const attn_record *record, attn_resid_kind kind, size_t index,
+                             attn_tensor *out)
+{
+    const attn_label label = attn_resid_label(l->model, kind, index);
+    const size_t n_layer = l->config->n_layer;
+    unsigned layer, head;
+    char name[64], end;
+    attn_status status;
+    /* NOLINTBEGIN(cert-err34-c): the numbers are attn_resid_label's */
+    if (kind == ATTN_RESID_ACCUMULATED && index < n_layer)
+        snprintf(name, sizeof name, "blocks.%zu.hook_resid_pre", index);
+    else if (kind == ATTN_RESID_ACCUMULATED)
+        snprintf(name, sizeof name, "blocks.%zu.hook_resid_post", n_layer - 1);
+    else if (sscanf(label.text, "%u_mlp_ou%c", &layer, &end) == 2)
+        snprintf(name, sizeof name, "blocks.%u.hook_mlp_out", layer);
+    else if (sscanf(label.text, "L%uH%u%c", &layer, &head, &end) == 2) {
+        snprintf(name, sizeof name, "blocks.%u.attn.hook_result", layer);
+        status = attn_record_get(&l->ctx, out, record, name);
+        *out = status ? *out : attn_select(*out, 1, head);
+        return status;
+    } else
+        snprintf(name, sizeof name, "hook_%s", label.text);
+    /* NOLINTEND(cert-err34-c) */
+    return attn_record_get(&l->ctx, out, record, name);
+}
+
+/* The part that no hook shows: the sum of all b_O, at every position. */
+static attn_status add_biases(lens *l, attn_tensor part)
+{
+    attn_tensor bias = {0};
+    char name[64];
+    size_t layer;
+    for (layer = 0; layer < l->config->n_layer; layer++) {
+        snprintf(name, sizeof name, "blocks.%zu.attn.b_O", layer);
+        if (attn_model_tensor(&l->ctx, &bias, l->model, name) ||
+            attn_add(&l->ctx, &part, part, bias))
+            return l->ctx.status;
+        attn_tensor_free(&l->ctx, &bias);
+    }
+    return ATTN_OK;
+}
+
+static attn_status copy_parts(lens *l, const attn_record *record, const attn_resid_desc *desc,
+                              attn_resid_stack *out)
+{
+    const size_t n_parts = attn_resid_count(l->model, desc->kind);
+    attn_tensor part = {0};
+    size_t i;
+    if (attn_zeros(&l->ctx, &out->stack, ATTN_F32,
+                   attn_shape3(n_parts, desc->count, l->config->d_model)) ||
+        attn_record_get(&l->ctx, &part, record, "ln_final.hook_scale") ||
+        attn_copy(&l->ctx, &out->scale, part))
+        return l->ctx.status;
+    for (i = 0; i < n_parts; i++) {
+        attn_tensor to = attn_select(out->stack, 0, i);
+        if (strcmp(attn_resid_label(l->model, desc->kind, i).text, "bias") == 0) {
+            if (add_biases(l, to))
+                return l->ctx.status;
+        } else if (find_part(l, record, desc->kind, i, &part) || attn_copy(&l->ctx, &to, part)) {
+            return l->ctx.status;
+        }
+    }
+    return ATTN_OK;
+}
+
+/* attn_decompose_resid of the text, with the edits; desc->count is not 0. */
+static attn_status decompose_edited(lens *l, attn_resid_stack *out, const attn_resid_desc *desc)
+{
+    static const char *const names[] = {
+        /* of streams the first three, of heads all after two */
+        "*.hook_resid_pre", "*.hook_resid_post", "ln_final.hook_scale", "hook_embed",
+        "hook_pos_embed",   "*.hook_mlp_out",    "*.attn.hook_result"};
+    attn_session *session = NULL;
+    attn_record *record = NULL;
+    attn_record_desc what = {0};
+    attn_session_desc size = {0};
+    const int is_streams = desc->kind == ATTN_RESID_ACCUMULATED;
+    attn_status status;
+    if (!l->n_edits)
+        return attn_decompose_resid(&l->ctx, out, l->model, desc);
+    what.names = names + (is_streams ? 0 : 2);
+    what.n_names = is_streams ? 3 : 5;
+    what.first = desc->first;
+    what.n_positions = desc->count;
+    size.n_ctx = desc->first + desc->count;
+    status = attn_session_new(&l->ctx, &session, l->model, &size);
+    if (status == ATTN_OK)
+        status = hook_edits(l, session);
+    if (status == ATTN_OK)
+        status = attn_record_new(&l->ctx, &record, session, &what, NULL, 0);
+    if (status == ATTN_OK)
+        status = attn_feed(&l->ctx, session, desc->tokens, size.n_ctx);
+    if (status == ATTN_OK)
+        status = copy_parts(l, record, desc, out);
+    attn_record_free(record);
+    attn_session_free(session);
+    return status;
+}
+
+#endif

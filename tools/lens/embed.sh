@@ -1,0 +1,17 @@
+#!/bin/sh
+# Prints the scripts and styles of lens's pages as C, two lists of lines: sh embed.sh >build/lens_page.h
+# Modules become one script: their imports go, for all names are then in one scope.
+set -eu
+cd "$(dirname "$0")"
+
+lines() # NAME FILE...
+{
+    echo "static const char *const $1[] = {"
+    shift
+    sed -e '/^import .* from /d' -e 's/^export //' -e '/^ *\/\/ /d' -e '/^ *\/\*\*.*\*\/$/d' \
+        -e '/^ *\/\*\*/,/\*\/$/d' -e 's/["\\?]/\\&/g' -e 's/.*/"&\\n",/' "$@"
+    echo '};'
+}
+echo '/* Made by tools/lens/embed.sh. */'
+lines lens_page_style ../../examples/web/draw.css page.css
+lines lens_page_script ../../examples/web/draw.js page.js

@@ -1,0 +1,139 @@
+// A page of lens, from the JSON in it: tables of cells, a text on tinted ground, or patterns of heads.
+
+import { Large, Small, arrows, forgetColours, hideTip, isBeyond, make, makeCell, makeHeads, makeTable, nameOfHead, sayAttention, showTips, strength } from "../../examples/web/draw.js";
+
+const data = JSON.parse(document.getElementById("data").textContent), main = document.querySelector("main");
+
+/** What the tints mean: `scale` is a class of page.css. */
+function legend(low, scale, high, beyond = 0) {
+  const line = make("p", { className: "legend small" }, low, make("span", { className: `scale ${scale}` }), high);
+  if (beyond) line.append(make("span", { className: "scale beyond" }), `beyond the scale (${beyond} cell${beyond === 1 ? "" : "s"})`);
+  return line;
+}
+const hint = (place) => make("p", { className: "small" }, `Point at a ${place}, or go to it with Tab and the arrow keys: it tells more.`);
+
+function showTable({ title, corner, low, high, rows, columns, cells }) {
+  const table = make("table", { "aria-label": title });
+  makeTable(table, { corner, rows, columns });
+  cells.forEach(([tint, text, more], i) => table.tBodies[0].rows[Math.floor(i / columns.length)].append(makeCell(text, tint, more)));
+  for (const cell of table.querySelectorAll("td")) cell.tabIndex = -1;
+  arrows(table.tBodies[0], "td", () => columns.length);
+  main.append(make("h2", { textContent: title }), legend(low ?? "0", low === null ? "from0" : "both", high, cells.filter(([tint]) => isBeyond(tint)).length),
+    make("div", { className: "scroll" }, table));
+}
+
+function makeWords(words, label) {
+  const box = make("div", { className: "words", role: "listbox", "aria-label": label });
+  for (const [tint, text, breaks, more] of words) {
+    const word = make("span", { className: tint < 0 ? "negative" : "", role: "option", textContent: text, tabIndex: -1 });
+    word.style.setProperty("--amount", Math.min(1, Math.abs(tint) || 0).toFixed(3));
+    if (more) word.dataset.tip = more;
+    box.append(word, ...(breaks ? [make("br")] : []));
+  }
+  arrows(box, "span", () => 1);
+  return box;
+}
+
+/** Two digits of base 64 for each weight of the lower triangle; "--" is no number. */
+const weightsOf = (digits) => (q, k) => {
+  const at = q * (q + 1) + 2 * k, digit = (i) => digits.charCodeAt(i) - 48;
+  return digit(at) < 0 ? NaN : (digit(at) * 64 + digit(at + 1)) / 4095;
+};
+
+class Patterns {
+  constructor({ words, tokens, heads, columns }) {
+    this.heads = heads;
+    this.columns = columns;
+    this.weights = [...document.querySelectorAll("script.head")].map((script) => weightsOf(script.textContent));
+    this.grid = make("div", { id: "heads", className: "heads", role: "group", "aria-label": "heads" });
+    this.name = make("h2", { id: "head", "aria-live": "polite" });
+    this.words = makeWords(words, "the text: choose the token that attends");
+    this.said = make("p", { id: "said", className: "small", "aria-live": "polite" });
+    const box = make("div", { id: "large", className: "large", tabIndex: 0, role: "region", "aria-label": "the chosen head, large" });
+    this.both = make("div", { id: "both" }, this.grid, make("div", { id: "one" }, this.name, this.words, this.said, box));
+    main.append(legend("0", "roots", data.high), this.both);
+    this.buttons = makeHeads(this.grid, heads, columns);
+    this.small = this.buttons.map((button, i) => new Small(button.firstChild, this.weights[i]));
+    this.large = new Large(box, { onLook: (query) => this.say(query) });
+    this.large.query = tokens.length - 1;
+    this.large.setLabels(tokens);
+    this.listen();
+    this.choose(Math.max(0, heads.findIndex((head) => `#${head.join(".")}` === location.hash)));
+    this.arrange();
+    this.paint();
+  }
+  paint() {
+    for (const small of this.small) {
+      small.clear();
+      small.paint(this.large.n);
+    }
+  }
+  arrange() {
+    const isBeside = getComputedStyle(this.both).flexDirection === "row";
+    const room = this.both.clientWidth * (isBeside ? 0.45 : 1) - this.grid.firstChild.offsetWidth - 24;
+    this.grid.style.setProperty("--size", `${Math.max(22, Math.min(88, Math.floor(room / this.columns) - 6))}px`);
+    this.large.measure();
+  }
+  /** The text on the tints of one query's attention, and its largest weights in words. */
+  say(query) {
+    const weight = (key) => this.weights[this.chosen](query, key);
+    [...this.words.querySelectorAll("span")].forEach((word, k) => {
+      word.classList.toggle("later", k > query);
+      word.style.setProperty("--amount", k > query ? 0 : strength(weight(k)).toFixed(3));
+      word.setAttribute("aria-selected", k === query);
+    });
+    this.said.textContent = sayAttention(query, this.large.labels, weight);
+  }
+  choose(i) {
+    this.chosen = i;
+    this.large.weight = this.weights[i];
+    this.name.textContent = nameOfHead(...this.heads[i]);
+    this.large.canvas.setAttribute("aria-label", `attention pattern of ${nameOfHead(...this.heads[i])}`);
+    this.buttons.forEach((button, j) => {
+      button.setAttribute("aria-pressed", j === i);
+      button.tabIndex = j === i ? 0 : -1;
+    });
+    this.large.look(this.large.query);
+  }
+  follow(i) {
+    this.choose(i);
+    history.replaceState(null, "", `#${this.heads[i].join(".")}`);
+    this.buttons[i].scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.both.scrollIntoView({ block: "nearest" });
+  }
+  stepHead(row, column) {
+    const x = (this.chosen % this.columns) + column, next = this.chosen + row * this.columns + column;
+    if (x < 0 || x >= this.columns || !this.buttons[next]) return;
+    this.follow(next);
+    if (this.grid.contains(document.activeElement)) this.buttons[next].focus();
+  }
+  listen() {
+    const { large } = this;
+    this.buttons.forEach((button, i) => (button.onclick = () => this.follow(i)));
+    this.words.querySelectorAll("span").forEach((word, q) => {
+      word.addEventListener("pointerenter", () => large.look(q));
+      word.addEventListener("focus", () => {
+        large.reveal(q, Math.min(q, large.over?.k ?? 0));
+        large.look(q);
+      });
+    });
+    addEventListener("keydown", (event) => {
+      const way = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+      if (!way || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || event.target.closest?.(".words")) return;
+      event.preventDefault();
+      this.stepHead(...way);
+    });
+    addEventListener("resize", () => this.arrange());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      forgetColours();
+      hideTip();
+      this.paint();
+      large.draw();
+    });
+  }
+}
+
+showTips();
+if (data.tables) main.append(hint("cell")), data.tables.forEach(showTable);
+else if (data.heads) new Patterns(data);
+else main.append(hint("token"), legend("0", "other", data.high), makeWords(data.words, "the text, token by token"));
