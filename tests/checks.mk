@@ -81,6 +81,9 @@ fuzz: $(BUILD)/tiny-stories.attn ## look for inputs that break things (SECONDS=6
 	        >$(FUZZ)/$$t.log 2>&1 || { status=1; grep -E 'ERROR|does not hold|SUMMARY|runtime' $(FUZZ)/$$t.log; }; \
 	    grep -E 'number_of_executed|peak_rss' $(FUZZ)/$$t.log; done; exit $$status
 
+watchers: $(BUILD)/test $(BUILD)/attn-convert $(BUILD)/tiny-stories.attn ## watchers that write at random (SECONDS=3600: an hour of them)
+	ATTN_TEST_FULL=1 ATTN_TEST_SECONDS=$(SECONDS) ATTN_TEST_SEED=$$(date +%s) $(TEST) watch/random_watchers
+
 # Races. Between threads of a program: ThreadSanitizer sees all there is. Between the workers of one
 # call: it also has to know when OpenMP's threads begin and end, which libarcher (of clang's OpenMP)
 # tells it. Portable C only, as for fuzzing.

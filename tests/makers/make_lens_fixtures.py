@@ -249,4 +249,5 @@ def main():
     save(sys.argv[1] if len(sys.argv) > 1 else "tests/fixtures/lens.bin", written)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -23,10 +23,6 @@
 #include "result.h"
 #include <math.h>
 
-typedef struct lens_head {
-    size_t layer, head;
-} lens_head;
-
 typedef enum lens_circuit_kind { LENS_CIRCUIT_QK = 0, LENS_CIRCUIT_OV } lens_circuit_kind;
 
 /* left [C, d] and right [d, C], whose product is the circuit. */
@@ -159,6 +155,19 @@ LENS_FN attn_status lens_doubles(attn_ctx *ctx, attn_tensor *room, size_t n, siz
     return attn_zeros(ctx, room, ATTN_F32, attn_shape3(n, r, 2));
 }
 
+/* Two factors of a product. */
+LENS_FN attn_status lens_need_factors(attn_ctx *ctx, const char *op, attn_tensor left,
+                                      attn_tensor right)
+{
+    if (lens_need(ctx, op, "left", left) || lens_need(ctx, op, "right", right))
+        return ctx->status;
+    if (left.ndim != 2 || right.ndim != 2 || left.shape[1] != right.shape[0])
+        return lens_fail(ctx, ATTN_E_SHAPE,
+                         "%s: left has shape %s and right %s; expected [m, r] and [r, n]", op,
+                         lens_show(left).text, lens_show(right).text);
+    return ATTN_OK;
+}
+
 /* out [r]: the singular values of left [m, r] · right [r, n], largest first, without making the
  * product: QR of both factors, then one-sided Jacobi rotations of the triangles, in double. */
 LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
@@ -169,12 +178,8 @@ LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_t
     lens_result result;
     attn_status status;
     size_t i, j, r, n_rows;
-    if (lens_need(ctx, op, "left", left) || lens_need(ctx, op, "right", right))
+    if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
         return ctx->status;
-    if (left.ndim != 2 || right.ndim != 2 || left.shape[1] != right.shape[0])
-        return lens_fail(ctx, ATTN_E_SHAPE,
-                         "%s: left has shape %s and right %s; expected [m, r] and [r, n]", op,
-                         lens_show(left).text, lens_show(right).text);
     r = left.shape[1];
     n_rows = left.shape[0] > right.shape[1] ? left.shape[0] : right.shape[1];
     if (n_rows > SIZE_MAX / 8 - 3 * r)

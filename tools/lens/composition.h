@@ -1,26 +1,33 @@
-/* lens circuits: how strongly each head reads and writes, and which heads feed which. It looks at
- * weights alone, so no text is needed. */
+/* lens circuits: how strongly each head reads and writes, whether it copies, and which heads feed which. It
+ * looks at weights alone, so no text is needed. */
 #ifndef LENS_COMPOSITION_H
 #define LENS_COMPOSITION_H
 
-#include "circuits.h"
 #include "findings.h"
+#include "spectrum.h"
 
 typedef struct composition {
     lens_head from, to;
     float score;
 } composition;
 
-enum { N_CIRCUITS = LENS_CIRCUIT_OV + 1, N_COMPOSITIONS = LENS_COMPOSE_V + 1 };
+enum {
+    N_CIRCUITS = LENS_CIRCUIT_OV + 1,
+    N_SPACES = LENS_OV_TOKENS + 1,
+    N_COMPOSITIONS = LENS_COMPOSE_V + 1
+};
 
 typedef struct circuits {
     size_t n_values;                    /* singular values that are shown of each circuit */
     attn_tensor singular[N_CIRCUITS];   /* [L, H, d], largest first */
+    attn_tensor eigen[N_SPACES];        /* [L, H, d, 2], largest magnitude first */
+    attn_tensor copying[N_SPACES];      /* [L, H] */
     size_t n_pairs;                     /* pairs of heads that are shown of each kind */
     composition *pairs[N_COMPOSITIONS]; /* [n_pairs], strongest first */
 } circuits;
 
 static const char *const circuit_names[N_CIRCUITS] = {"QK", "OV"};
+static const char *const space_names[N_SPACES] = {"OV", "full_OV"};
 static const char *const composition_names[N_COMPOSITIONS] = {"Q", "K", "V"};
 
 /* ---- singular values ---- */
@@ -69,6 +76,39 @@ static int show_singular_values(lens *l, const circuits *found, int kind, lens_g
         }
     grid->title = keep(l, "largest singular value of the %s circuit", circuit_names[kind]);
     grid->high = keep(l, "%.2f: the largest of all heads", most);
+    return FINE;
+}
+
+/* ---- copying ---- */
+
+/* The score of each head; the tip lists its largest eigenvalues. */
+static int show_copying(lens *l, circuits *found, int space, lens_grid *grid)
+{
+    size_t i, j, k;
+    int code;
+    if (interrupted ||
+        lens_ov_eigenvalues(&l->ctx, &found->eigen[space], l->model, (lens_ov_space)space) ||
+        lens_copying_scores(&l->ctx, &found->copying[space], found->eigen[space]))
+        return failed(&l->ctx);
+    if ((code = make_grid(l, grid, l->config->n_layer, l->config->n_head)) != FINE)
+        return code;
+    for (i = 0; i < grid->n_rows; i++)
+        for (j = 0; j < grid->n_columns; j++) {
+            lens_cell *cell = cell_of(grid, i, j);
+            cell->number = attn_get2(found->copying[space], i, j);
+            cell->text = keep(l, "%.2f", (double)cell->number);
+            cell->tip =
+                keep(l, "layer %zu, head %zu\n%.4f\neigenvalues:", i, j, (double)cell->number);
+            for (k = 0; k < found->n_values; k++)
+                cell->tip = keep(l, "%s\n%.4g %+.4gi", cell->tip,
+                                 (double)attn_get4(found->eigen[space], i, j, k, 0),
+                                 (double)attn_get4(found->eigen[space], i, j, k, 1));
+        }
+    grid->title =
+        space == LENS_OV_TOKENS ? "copying score of W_E · W_OV · W_U" : "copying score of W_OV";
+    grid->low = "-1: no eigenvalue is positive";
+    grid->high = "1: all are";
+    colour_cells(grid, 1);
     return FINE;
 }
 
@@ -156,6 +196,29 @@ static void json_singular_values(const circuits *found, int kind)
     fputs("]", stdout);
 }
 
+static void json_eigenvalues(const circuits *found, int space)
+{
+    const attn_tensor all = found->eigen[space];
+    size_t i, j, k;
+    printf("\"%s\": [", space_names[space]);
+    for (i = 0; i < all.shape[0]; i++) {
+        fputs(i ? ",\n  [" : "\n  [", stdout);
+        for (j = 0; j < all.shape[1]; j++) {
+            fputs(j ? ", [" : "[", stdout);
+            for (k = 0; k < found->n_values; k++) {
+                fputs(k ? ", [" : "[", stdout);
+                json_figure((double)attn_get4(all, i, j, k, 0));
+                fputs(", ", stdout);
+                json_figure((double)attn_get4(all, i, j, k, 1));
+                fputs("]", stdout);
+            }
+            fputs("]", stdout);
+        }
+        fputs("]", stdout);
+    }
+    fputs("]", stdout);
+}
+
 static void json_pairs(const circuits *found, int kind)
 {
     const composition *pair = found->pairs[kind];
@@ -180,6 +243,11 @@ static void json_circuits(const lens *l, const void *of)
         fputs(kind ? ",\n " : "\n ", stdout);
         json_singular_values(found, kind);
     }
+    fputs("},\n\"eigenvalues\": {", stdout);
+    for (kind = 0; kind < N_SPACES; kind++) {
+        fputs(kind ? ",\n " : "\n ", stdout);
+        json_eigenvalues(found, kind);
+    }
     fputs("},\n\"compositions\": {", stdout);
     for (kind = 0; kind < N_COMPOSITIONS; kind++) {
         fputs(kind ? ",\n " : "\n ", stdout);
@@ -198,8 +266,9 @@ static int run_circuits(lens *l)
     const size_t n_layer = l->config->n_layer, n_head = l->config->n_head;
     const size_t n_pairs = n_layer * (n_layer - 1) / 2 * n_head * n_head;
     circuits found = {0};
-    lens_grid grids[N_CIRCUITS + N_COMPOSITIONS];
-    findings shown_findings = {make_page(l, "Circuits"), grids, N_CIRCUITS, json_circuits, &found};
+    lens_grid grids[N_CIRCUITS + N_SPACES + N_COMPOSITIONS];
+    findings shown_findings = {make_page(l, "Circuits"), grids, N_CIRCUITS + N_SPACES,
+                               json_circuits, &found};
     int kind, code = FINE;
     found.n_values = at_most(l->o.top, l->config->d_head);
     found.n_pairs = at_most(l->o.top, n_pairs);
@@ -207,16 +276,20 @@ static int run_circuits(lens *l)
         code = find_singular_values(l, &found.singular[kind], (lens_circuit_kind)kind)
                    ? failed(&l->ctx)
                    : show_singular_values(l, &found, kind, &grids[kind]);
+    for (kind = 0; kind < N_SPACES && code == FINE; kind++)
+        code = show_copying(l, &found, kind, &grids[N_CIRCUITS + kind]);
     for (kind = 0; found.n_pairs && kind < N_COMPOSITIONS && code == FINE; kind++)
         if ((code = find_pairs(l, &found, (lens_composition_kind)kind)) == FINE)
-            code = show_pairs(l, &found, kind, &grids[N_CIRCUITS + kind]);
+            code = show_pairs(l, &found, kind, &grids[N_CIRCUITS + N_SPACES + kind]);
     if (code != FINE)
         return code;
     if (found.n_pairs && !l->o.json) /* JSON has the pairs with their heads, before the grids */
         shown_findings.n_grids += N_COMPOSITIONS;
     shown_findings.page.note =
         "Of the weights as the file has them, without LayerNorm's gain. A large value is a head "
-        "that reads (QK) or writes (OV) strongly. A head of a pair is layer.head. The "
+        "that reads (QK) or writes (OV) strongly. A copying score is the sum of the "
+        "eigenvalues divided by the sum of their magnitudes: near 1, the head raises the logits of "
+        "the tokens that it looks at. A head of a pair is layer.head. The "
         "score of a pair is the Frobenius norm of the product of two circuits divided by the "
         "product of their norms: how much the reader's queries, keys or values depend on the "
         "writer's output.";

@@ -2,8 +2,8 @@
  *                                                          (without -fopenmp: one thread)
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
- * activation and path patching, attribution, kinds of heads, circuits, and activations and their
- * gradients for NumPy and PyTorch. Here is the command line. Each command is a header beside this file: a few calls of
+ * activation and path patching, attribution, decomposition, kinds of heads, circuits, and activations and
+ * their gradients for NumPy and PyTorch. Here is the command line. Each command is a header beside this file: a few calls of
  * attn.h's glass box, and tables made of what they give. All of them use
  *
  *     run.h          the options, the texts, and tokens as they are shown
@@ -20,6 +20,7 @@
 #include "ablate.h"
 #include "attribution.h"
 #include "composition.h"
+#include "decomposition.h"
 #include "edge.h"
 #include "features.h"
 #include "gradient.h"
@@ -42,6 +43,7 @@ static const command commands[] = {
     {"path", PATH, run_path, "which heads of TEXT repair TEXT2 through one reader"},
     {"edges", EDGES, run_edges, "which connections tell TEXT from TEXT2 (EAP)"},
     {"attribute", ATTRIBUTE, run_attribute, "which heads and layers make a logit"},
+    {"decompose", DECOMPOSE, run_decompose, "the stream at any layer, as a sum of its parts"},
     {"ablate", ABLATE, run_ablate, "what the loss or a logit becomes without each head"},
     {"heads", HEADS, run_heads, "previous-token, duplicate and induction heads (TEXT: or random)"},
     {"circuits", CIRCUITS, run_circuits, "what the weights of heads do (no text)"},
@@ -61,18 +63,38 @@ static const struct option table[] = {
      "read the text from FILE (-: standard input)"},
     {0, "exact", NULL, FLAG, AT(exact), OF_TEXTS, NULL, EXACT_HELP},
     {'o', "output", "FILE", TEXT, AT(output), ALL, NULL,
-     "a picture: FILE.html or FILE.svg\nrecord and gradients: FILE.safetensors or FILE.npz\n"
+     "a picture: FILE.html or FILE.svg\nrecord, gradients and decompose: FILE.safetensors or "
+     "FILE.npz\n"
      "process: FILE.attn"},
     {'q', "quiet", NULL, FLAG, AT(quiet), ALL, NULL, "do not say what -o wrote"},
     {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
     {0, "ids", "IDS", TEXT, AT(ids), OF_TEXTS, NULL, "the text as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), OF_TEXTS, NULL, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), OF_TEXTS, NULL, "<|endoftext|> in the text is a token"},
-    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS | PATTERNS | CIRCUITS | SAE, "0 50",
-     "how many likely tokens, keys, singular values, pairs of heads, or features, to show "
+    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS | PATTERNS | CIRCUITS | SAE | DECOMPOSE,
+     "0 50",
+     "how many likely tokens, keys, singular values, pairs of heads, features, or neurons, to show "
      "(default 5)"},
-    {0, "layer", "L", COUNT, AT(layer), PATTERNS, "0 1000000", "patterns: of this layer alone"},
+    {0, "layer", "L", COUNT, AT(layer), PATTERNS | DECOMPOSE, "0 1000000",
+     "patterns: of this layer alone\n"
+     "decompose: of the stream that enters it (default: the last LayerNorm)"},
     {0, "head", "H", COUNT, AT(head), PATTERNS, "0 1000000", "patterns: of this head alone"},
+    {0, "kind", "NAME", CHOICE, AT(kind), DECOMPOSE, PARTS_NAMES,
+     "decompose: into streams, streams-mid, sublayers, attns, mlps, heads (default), neurons"},
+    {0, "mlp-input", NULL, FLAG, AT(mlp_input), DECOMPOSE, NULL,
+     "... of the stream that enters the MLP of --layer"},
+    {0, "no-embeds", NULL, FLAG, AT(no_embeds), DECOMPOSE, NULL, "... without the embeddings"},
+    {0, "apply-ln", NULL, FLAG, AT(apply_ln), DECOMPOSE, NULL,
+     "... divided by the scale of the LayerNorm that reads the stream"},
+    {0, "heads", "LIST", TEXT, AT(heads), HEADS, NULL,
+     "heads: of these alone, \"5.1 5.5\"; the others get -1"},
+    {0, "pattern", "FILE", TEXT, AT(pattern), HEADS, NULL,
+     "... how well they fit this one, a number for each query and key"},
+    {0, "measure", "NAME", CHOICE, AT(measure), HEADS, MEASURE_NAMES,
+     "... by mul (default), the share of the attention, or abs, the absolute difference"},
+    {0, "exclude-bos", NULL, FLAG, AT(exclude_bos), HEADS, NULL, "... without the first key"},
+    {0, "exclude-current-token", NULL, FLAG, AT(exclude_current_token), HEADS, NULL,
+     "... without the key at the query's own position"},
     {0, "lines", "PATH", TEXT, AT(lines), RECORD, NULL,
      "record: of many texts, JSON lines with \"text\" or \"ids\", or a folder in which every file "
      "is a text; -o is a directory then, for shards and their index"},
@@ -102,9 +124,10 @@ static const struct option table[] = {
     {0, "away", "TEXT", TEXT, AT(away), EDITED, NULL, "... less that in this one"},
     {0, "at", "POSITION", COUNT, AT(position), OF_ONE_LOGIT, "0 1000000000",
      "attribute, ablate and gradients: what is said after this token (default: the last; they "
-     "count from 0)"},
+     "count from 0)\ndecompose: at this position alone"},
     {0, "token", "TOKEN", TEXT, AT(token), OF_TWO_TEXTS | OF_ONE_LOGIT, NULL,
-     "whose logit: text, or an id if --ids is used (default: the likeliest; ablate: the loss)"},
+     "whose logit: text, or an id if --ids is used (default: the likeliest; ablate: the loss; "
+     "decompose: none)"},
     {0, "against", "TOKEN", TEXT, AT(against), OF_TWO_TEXTS | OF_ONE_LOGIT, NULL,
      "... minus this one's (patch, path and edges without --token: the likeliest token after TEXT2 "
      "or, if "
@@ -266,6 +289,13 @@ static int check_options(const lens *l)
     return FINE;
 }
 
+/* Is -o a file of tensors? */
+static int writes_tensors(const lens *l)
+{
+    return (l->command->bit & OF_TENSORS) ||
+           (l->command->bit == DECOMPOSE && is_file_of_tensors(l->o.output));
+}
+
 static int check_usage(const lens *l)
 {
     const options *o = &l->o;
@@ -287,20 +317,19 @@ static int check_usage(const lens *l)
         return fail(USAGE, "--estimate takes neither --by nor --without");
     if (o->against && !o->token)
         return fail(USAGE, "--against needs --token, to be subtracted from");
-    if (o->output && o->json && !(l->command->bit & OF_TENSORS))
+    if (o->output && o->json && !writes_tensors(l))
         return fail(USAGE, "-o draws a picture and --json prints: give one of them");
     if (l->command->bit & OF_TENSORS && !o->output && o->lines)
         return fail(USAGE, "record --lines writes shards into a directory: -o DIRECTORY");
     if (l->command->bit & OF_TENSORS && !o->output)
         return fail(USAGE, "%s writes a file: -o FILE.safetensors or -o FILE.npz",
                     l->command->name);
-    if (o->output && l->command->bit & OF_TENSORS && !o->lines &&
-        !ends_in(o->output, ".safetensors") && !ends_in(o->output, ".npz"))
+    if (o->output && l->command->bit & OF_TENSORS && !o->lines && !is_file_of_tensors(o->output))
         return fail(USAGE, "%s: the name must end in .safetensors or .npz", o->output);
     if (l->command->bit == PROCESS && (!o->output || !ends_in(o->output, ".attn")))
         return fail(USAGE, "process writes a model: -o FILE.attn");
-    if (o->output && !(l->command->bit & (OF_TENSORS | PROCESS)) && !ends_in(o->output, ".html") &&
-        !ends_in(o->output, ".svg"))
+    if (o->output && !writes_tensors(l) && l->command->bit != PROCESS &&
+        !ends_in(o->output, ".html") && !ends_in(o->output, ".svg"))
         return fail(USAGE, "%s: the name must end in .html or .svg", o->output);
     return FINE;
 }
@@ -344,6 +373,7 @@ int main(int argc, char **argv)
     int code;
     system_begin(&argc, &argv);
     l.o.top = 5;
+    l.o.kind = LENS_PARTS_HEADS;
     l.o.edges = 20;
     l.o.steps = 1;
     l.o.by = -1;

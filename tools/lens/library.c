@@ -12,10 +12,13 @@
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include "circuits.h"
+#include "decompose.h"
+#include "detect.h"
 #include "edges.h"
 #include "heads.h"
 #include "patch.h"
 #include "paths.h"
 #include "qk.h"
 #include "sae_files.h"
+#include "spectrum.h"
 #include "steering.h"

@@ -151,6 +151,11 @@ LENS_FN attn_status lens_finish(attn_ctx *ctx, lens_result *result, attn_status 
     return status;
 }
 
+/* A head of a model, both numbers from 0. */
+typedef struct lens_head {
+    size_t layer, head;
+} lens_head;
+
 /* A tensor of a block of the model: layer 3, "attn.W_Q" is blocks.3.attn.W_Q. */
 LENS_FN attn_status lens_layer_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                       size_t layer, const char *name)

@@ -8,12 +8,14 @@
 
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
-    const char *from, *to, *without, *second, *towards, *away;
+    const char *from, *to, *without, *second, *towards, *away, *heads, *pattern;
     text_list edit;
     size_t top, layer, head, position, rows, threads, edges, steps;
     int isa, bos, special, exact, saved_scale, json, resume, skip_checksums, metric, estimate,
         quiet;
     int by, mlps; /* of patch, a lens_patch_kind; of path, a lens_path_mlps */
+    int measure, exclude_bos, exclude_current_token;
+    int kind, mlp_input, no_embeds, apply_ln; /* kind: a lens_parts_kind */
     int no_fold_ln, no_center_writing_weights, no_center_unembed, no_fold_value_biases, refactor;
 } options;
 
@@ -39,11 +41,12 @@ enum {
     SAE = 4096,
     PROCESS = 8192,
     ABLATE = 16384,
-    ALL = 32767,
+    DECOMPOSE = 32768,
+    ALL = 65535,
     OF_WEIGHTS = CIRCUITS | PROCESS, /* they read no text */
     OF_TEXTS = ALL & ~OF_WEIGHTS,
     OF_TWO_TEXTS = PATCH | PATH | EDGES,
-    OF_ONE_LOGIT = ATTRIBUTE | ABLATE | GRADIENTS,
+    OF_ONE_LOGIT = ATTRIBUTE | ABLATE | GRADIENTS | DECOMPOSE,
     OF_TENSORS = RECORD | GRADIENTS, /* -o is a file of tensors */
     EDITED = TOKENS | LOSS | LENS | PATTERNS | ATTRIBUTE
 };
@@ -112,6 +115,11 @@ static int ends_in(const char *name, const char *end)
 {
     const size_t n = strlen(name), m = strlen(end);
     return n > m && strcmp(name + n - m, end) == 0;
+}
+
+static int is_file_of_tensors(const char *path)
+{
+    return path && (ends_in(path, ".safetensors") || ends_in(path, ".npz"));
 }
 
 #define NO_TEXT                                                                                    \

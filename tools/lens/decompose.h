@@ -1,0 +1,455 @@
+/* The residual stream taken apart, up to any layer: TransformerLens's accumulated_resid,
+ * decompose_resid, get_full_resid_decomposition and apply_ln_to_stack, with their labels. On attn.h's
+ * public API alone. (attn_decompose_resid does the final stream.)
+ *
+ *     lens_parts_desc which = ATTN_ZERO;
+ *     attn_tensor parts = ATTN_ZERO;
+ *     which.kind = LENS_PARTS_NEURONS;
+ *     which.tokens = tokens, which.n_tokens = n;
+ *     which.first = n - 1;                              the last position alone
+ *     which.layer = 6, which.mlp_input = 1;             what the MLP of layer 6 reads
+ *     which.project = direction;                        [C, 1]
+ *     if (lens_decompose(&ctx, &parts, model, &which) == ATTN_OK)
+ *         for (i = 0; i < lens_parts_count(model, &which); i++)
+ *             printf("%s %g\n", lens_parts_label(model, &which, i).text, attn_get3(parts, i, 0, 0));
+ *
+ * C = d_model, F = d_mlp, H heads, L layers, T positions. The parts of SUBLAYERS, HEADS and NEURONS sum
+ * to the stream that enters the layer, to float error. */
+#ifndef LENS_DECOMPOSE_H
+#define LENS_DECOMPOSE_H
+
+#include "result.h"
+
+/* With N = layer, and M = layer + 1 if mlp_input is set, else layer: */
+typedef enum lens_parts_kind {
+    LENS_PARTS_STREAMS =
+        0, /* accumulated_resid: the stream that enters each layer up to N ("0_pre"),
+                               or leaves the last one ("final_post"), and, with mlp_input, the one
+                               that enters the MLP of N ("N_mid") */
+    LENS_PARTS_STREAMS_MID, /* ... also after the attention of each layer (incl_mid) */
+    LENS_PARTS_SUBLAYERS,   /* decompose_resid: the embeddings ("embed", "pos_embed"), and what M
+                               attentions ("0_attn_out") and N MLPs ("0_mlp_out") add, by layer */
+    LENS_PARTS_ATTNS,       /* ... mode="attn": embeddings and attentions alone */
+    LENS_PARTS_MLPS,        /* ... mode="mlp": embeddings and MLPs alone */
+    LENS_PARTS_HEADS,       /* get_full_resid_decomposition, expand_neurons=False: M * H heads
+                               ("L0H0"), N MLPs, the embeddings, the sum of the M b_O ("bias") */
+    LENS_PARTS_NEURONS,     /* ... expand_neurons=True: N * F neurons ("L0N5") in place of the MLPs;
+                               "bias" has their N b_out too */
+    LENS_N_PARTS_KINDS
+} lens_parts_kind;
+
+/* Which parts, of which text. */
+typedef struct lens_parts_desc {
+    lens_parts_kind kind;
+    const int32_t *tokens; /* [n_tokens] */
+    size_t n_tokens;
+    size_t first, count; /* positions [first, first + count); count 0: to the end */
+    size_t layer;        /* what enters this layer, 0 to L; L: the last LayerNorm (None there) */
+    int mlp_input;       /* ... or, for a layer below L, its MLP */
+    int no_embeds;       /* leave the two embeddings out (incl_embeds=False) */
+    int apply_ln;        /* see lens_decompose */
+    attn_tensor project; /* zeroed, or [C, n]: every part times this (project_output_onto), so that
+                            neurons need no room for [N * F, T, C] */
+} lens_parts_desc;
+
+/* ---- which part is which ---- */
+
+typedef enum lens_term_kind {
+    LENS_TERM_PRE,
+    LENS_TERM_MID,
+    LENS_TERM_POST,
+    LENS_TERM_ATTN,
+    LENS_TERM_MLP,
+    LENS_TERM_HEAD,
+    LENS_TERM_NEURON,
+    LENS_TERM_EMBED,
+    LENS_TERM_POS_EMBED,
+    LENS_TERM_BIAS
+} lens_term_kind;
+
+typedef struct lens_term {
+    lens_term_kind kind;
+    size_t layer, index; /* index: of a head or neuron */
+} lens_term;
+
+/* Part i of the streams: those of `layer` pairs of before and after attention, or of the first of each
+ * pair alone; then the one that is read, and with mlp_input the one after its attention. */
+LENS_FN lens_term lens_stream_at(const attn_config *c, const lens_parts_desc *d, size_t i)
+{
+    const size_t step = d->kind == LENS_PARTS_STREAMS_MID ? 2 : 1, n = step * d->layer;
+    lens_term part = {LENS_TERM_PRE, i / step, 0};
+    if (i < n) {
+        part.kind = i % step ? LENS_TERM_MID : LENS_TERM_PRE;
+    } else if (i == n && d->layer == c->n_layer) {
+        part.kind = LENS_TERM_POST;
+        part.layer = d->layer - 1;
+    } else {
+        part.kind = i == n ? LENS_TERM_PRE : LENS_TERM_MID;
+        part.layer = d->layer;
+    }
+    return part;
+}
+
+/* Takes i for part i of a group of n parts of a kind, `each` of them in a layer, or leaves it behind. */
+LENS_FN int lens_in_group(lens_term *part, size_t *i, lens_term_kind kind, size_t n, size_t each)
+{
+    if (*i >= n) {
+        *i -= n;
+        return 0;
+    }
+    part->kind = kind;
+    part->layer = *i / each;
+    part->index = *i % each;
+    return 1;
+}
+
+/* Part i, which there is, of any kind. */
+LENS_FN lens_term lens_term_at(const attn_config *c, const lens_parts_desc *d, size_t i)
+{
+    const size_t n = d->layer, m = d->layer + !!d->mlp_input, n_embeds = d->no_embeds ? 0 : 1;
+    lens_term part = {LENS_TERM_BIAS, 0, 0};
+    if (d->kind == LENS_PARTS_STREAMS || d->kind == LENS_PARTS_STREAMS_MID)
+        return lens_stream_at(c, d, i);
+    if (d->kind == LENS_PARTS_HEADS || d->kind == LENS_PARTS_NEURONS) {
+        const int whole = d->kind == LENS_PARTS_HEADS;
+        const size_t each = whole ? 1 : c->d_mlp;
+        if (lens_in_group(&part, &i, LENS_TERM_HEAD, m * c->n_head, c->n_head) ||
+            lens_in_group(&part, &i, whole ? LENS_TERM_MLP : LENS_TERM_NEURON, n * each, each))
+            return part;
+    }
+    if (lens_in_group(&part, &i, LENS_TERM_EMBED, n_embeds, 1) ||
+        lens_in_group(&part, &i, LENS_TERM_POS_EMBED, n_embeds, 1))
+        return part;
+    if (d->kind == LENS_PARTS_SUBLAYERS) {
+        lens_in_group(&part, &i, LENS_TERM_ATTN, n + m, 2);
+        part.kind = part.index ? LENS_TERM_MLP : part.kind;
+    } else if (d->kind == LENS_PARTS_ATTNS) {
+        lens_in_group(&part, &i, LENS_TERM_ATTN, m, 1);
+    } else {
+        lens_in_group(&part, &i, d->kind == LENS_PARTS_MLPS ? LENS_TERM_MLP : LENS_TERM_BIAS,
+                      d->kind == LENS_PARTS_MLPS ? n : 1, 1);
+    }
+    return part;
+}
+
+/* Number of parts; 0 for no such kind, layer or model. */
+LENS_FN size_t lens_parts_count(const attn_model *model, const lens_parts_desc *d)
+{
+    const attn_config *c = attn_model_config(model);
+    const size_t embeds = d && !d->no_embeds ? 2 : 0, mlp_input = d && d->mlp_input;
+    if (!c || !d || d->layer + mlp_input > c->n_layer || (unsigned)d->kind >= LENS_N_PARTS_KINDS)
+        return 0;
+    switch (d->kind) {
+    case LENS_PARTS_STREAMS:
+        return d->layer + 1 + mlp_input;
+    case LENS_PARTS_STREAMS_MID:
+        return 2 * d->layer + 1 + mlp_input;
+    case LENS_PARTS_SUBLAYERS:
+        return embeds + 2 * d->layer + mlp_input;
+    case LENS_PARTS_ATTNS:
+        return embeds + d->layer + mlp_input;
+    case LENS_PARTS_MLPS:
+        return embeds + d->layer;
+    default:
+        return (d->layer + mlp_input) * c->n_head + embeds + 1 +
+               d->layer * (d->kind == LENS_PARTS_HEADS ? 1 : (size_t)c->d_mlp);
+    }
+}
+
+/* The name that TransformerLens gives part i; empty if there is none. */
+LENS_FN attn_label lens_parts_label(const attn_model *model, const lens_parts_desc *d, size_t i)
+{
+    attn_label label = ATTN_ZERO;
+    lens_term part;
+    if (i >= lens_parts_count(model, d))
+        return label;
+    part = lens_term_at(attn_model_config(model), d, i);
+    switch (part.kind) {
+    case LENS_TERM_PRE:
+    case LENS_TERM_MID:
+    case LENS_TERM_ATTN:
+    case LENS_TERM_MLP: {
+        static const char *const ends[] = {"pre", "mid", "", "attn_out", "mlp_out"};
+        snprintf(label.text, sizeof label.text, "%llu_%s", LENS_LLU(part.layer), ends[part.kind]);
+        break;
+    }
+    case LENS_TERM_HEAD:
+    case LENS_TERM_NEURON:
+        snprintf(label.text, sizeof label.text, "L%llu%c%llu", LENS_LLU(part.layer),
+                 part.kind == LENS_TERM_HEAD ? 'H' : 'N', LENS_LLU(part.index));
+        break;
+    default: {
+        static const char *const names[] = {"embed", "pos_embed", "bias"};
+        snprintf(label.text, sizeof label.text, "%s",
+                 part.kind == LENS_TERM_POST ? "final_post" : names[part.kind - LENS_TERM_EMBED]);
+    }
+    }
+    return label;
+}
+
+/* ---- what the parts are ---- */
+
+/* A decomposition under way. */
+typedef struct lens_parts {
+    const attn_model *model;
+    const lens_parts_desc *desc;
+    size_t count;        /* positions */
+    attn_record *record; /* of what is needed */
+    attn_tensor scale;   /* [T, 1] of the LayerNorm that reads the stream */
+    attn_tensor out;     /* [parts, T, C or n] */
+} lens_parts;
+
+/* The name of the LayerNorm that reads the stream. */
+LENS_FN void lens_reader_of(char name[48], const attn_config *c, const lens_parts_desc *d)
+{
+    if (d->layer == c->n_layer)
+        snprintf(name, 48, "ln_final");
+    else
+        snprintf(name, 48, "blocks.%llu.ln%d", LENS_LLU(d->layer), d->mlp_input ? 2 : 1);
+}
+
+/* Runs the text with a record of what the kind needs. */
+LENS_FN attn_status lens_record_parts(attn_ctx *ctx, lens_parts *p)
+{
+    static const char *const needed[LENS_N_PARTS_KINDS][4] = {
+        {"*.hook_resid_pre", "*.hook_resid_post", "*.hook_resid_mid"},
+        {"*.hook_resid_pre", "*.hook_resid_post", "*.hook_resid_mid"},
+        {"hook_embed", "hook_pos_embed", "*.hook_attn_out", "*.hook_mlp_out"},
+        {"hook_embed", "hook_pos_embed", "*.hook_attn_out"},
+        {"hook_embed", "hook_pos_embed", "*.hook_mlp_out"},
+        {"hook_embed", "hook_pos_embed", "*.hook_mlp_out", "*.hook_result"},
+        {"hook_embed", "hook_pos_embed", "*.mlp.hook_post", "*.hook_result"}};
+    const lens_parts_desc *d = p->desc;
+    const char *names[5];
+    char reader[48], scale[64];
+    attn_record_desc what = ATTN_ZERO;
+    attn_session_desc size = ATTN_ZERO;
+    attn_session *session = NULL;
+    attn_status status;
+    lens_reader_of(reader, attn_model_config(p->model), d);
+    snprintf(scale, sizeof scale, "%s.hook_scale", reader);
+    names[0] = scale;
+    for (what.n_names = 1; what.n_names < 5 && needed[d->kind][what.n_names - 1]; what.n_names++)
+        names[what.n_names] = needed[d->kind][what.n_names - 1];
+    what.names = names;
+    what.first = d->first;
+    what.n_positions = p->count;
+    size.n_ctx = d->first + p->count; /* what comes later changes nothing */
+    status = attn_session_new(ctx, &session, p->model, &size);
+    if (status == ATTN_OK)
+        status = attn_record_new(ctx, &p->record, session, &what, NULL, 0);
+    if (status == ATTN_OK)
+        status = attn_feed(ctx, session, d->tokens, d->first + p->count);
+    attn_session_free(session);
+    return status == ATTN_OK ? attn_record_get(ctx, &p->scale, p->record, scale) : status;
+}
+
+/* An activation of a layer. */
+LENS_FN attn_status lens_recorded(attn_ctx *ctx, attn_tensor *out, const lens_parts *p,
+                                  size_t layer, const char *name)
+{
+    char full[64];
+    snprintf(full, sizeof full, "blocks.%llu.%s", LENS_LLU(layer), name);
+    return attn_record_get(ctx, out, p->record, full);
+}
+
+/* The sum of the biases [T, C], the same at each position. */
+LENS_FN attn_status lens_sum_biases(attn_ctx *ctx, attn_tensor *sum, const lens_parts *p)
+{
+    const lens_parts_desc *d = p->desc;
+    const size_t width = attn_model_config(p->model)->d_model;
+    attn_tensor bias = ATTN_ZERO;
+    size_t layer;
+    attn_status status = attn_zeros(ctx, sum, ATTN_F32, attn_shape2(p->count, width));
+    for (layer = 0; layer < d->layer + !!d->mlp_input && status == ATTN_OK; layer++) {
+        status = lens_layer_tensor(ctx, &bias, p->model, layer, "attn.b_O");
+        if (status == ATTN_OK)
+            status = attn_add(ctx, sum, *sum, bias);
+        if (status == ATTN_OK && d->kind == LENS_PARTS_NEURONS && layer < d->layer)
+            status = lens_layer_tensor(ctx, &bias, p->model, layer, "mlp.b_out");
+        if (status == ATTN_OK && d->kind == LENS_PARTS_NEURONS && layer < d->layer)
+            status = attn_add(ctx, sum, *sum, bias);
+    }
+    attn_tensor_free(ctx, &bias);
+    return status;
+}
+
+/* Takes the mean of each row away, if the LayerNorm is applied, and projects: *out (a zeroed tensor)
+ * becomes x [.., C] itself, copied, or what x makes of [.., n]. */
+LENS_FN attn_status lens_centre_and_project(attn_ctx *ctx, attn_tensor *out, const lens_parts *p,
+                                            attn_tensor x, int centre)
+{
+    const int projects = p->desc->project.ndim != 0;
+    attn_tensor mean = ATTN_ZERO, centred = ATTN_ZERO;
+    const int failed =
+        attn_copy(ctx, &centred, x) ||
+        (centre && (attn_mean(ctx, &mean, x) || attn_sub(ctx, &centred, centred, mean))) ||
+        (projects && attn_matmul(ctx, out, centred, p->desc->project));
+    attn_tensor_free(ctx, &mean);
+    if (projects || failed)
+        attn_tensor_free(ctx, &centred);
+    else
+        *out = centred;
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* Are the streams normalized each by its own scale, as the last LayerNorm would? */
+LENS_FN int lens_has_own_scale(const lens_parts *p)
+{
+    return p->desc->layer == attn_model_config(p->model)->n_layer &&
+           (p->desc->kind == LENS_PARTS_STREAMS || p->desc->kind == LENS_PARTS_STREAMS_MID);
+}
+
+/* out = the last LayerNorm of x, which is [T, C] */
+LENS_FN attn_status lens_final_norm(attn_ctx *ctx, attn_tensor *out, const lens_parts *p,
+                                    attn_tensor x)
+{
+    attn_tensor w = ATTN_ZERO, b = ATTN_ZERO;
+    const int failed = attn_model_tensor(ctx, &w, p->model, "ln_final.w") ||
+                       attn_model_tensor(ctx, &b, p->model, "ln_final.b") ||
+                       attn_layernorm(ctx, out, x, w, b, attn_model_config(p->model)->ln_eps);
+    attn_tensor_free(ctx, &w);
+    attn_tensor_free(ctx, &b);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* Puts a part x [T, C] in its place. */
+LENS_FN attn_status lens_put_part(attn_ctx *ctx, const lens_parts *p, size_t i, attn_tensor x)
+{
+    attn_tensor place = attn_select(p->out, 0, i), normed = ATTN_ZERO, made = ATTN_ZERO;
+    const int own = p->desc->apply_ln && lens_has_own_scale(p);
+    const int failed =
+        (own && lens_final_norm(ctx, &normed, p, x)) ||
+        lens_centre_and_project(ctx, &made, p, own ? normed : x, p->desc->apply_ln && !own) ||
+        (p->desc->apply_ln && !own && attn_div(ctx, &made, made, p->scale)) ||
+        attn_copy(ctx, &place, made);
+    attn_tensor_free(ctx, &normed);
+    attn_tensor_free(ctx, &made);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* Puts the neurons of a layer in their places, from part i on: neuron f adds post[t, f] * W_out[f] at
+ * position t, so its row is centred and projected once for all positions. */
+LENS_FN attn_status lens_put_neurons(attn_ctx *ctx, const lens_parts *p, size_t i, size_t layer)
+{
+    attn_tensor w = ATTN_ZERO, rows = ATTN_ZERO, post = ATTN_ZERO, place;
+    int failed = lens_recorded(ctx, &post, p, layer, "mlp.hook_post") ||
+                 lens_layer_tensor(ctx, &w, p->model, layer, "mlp.W_out") ||
+                 lens_centre_and_project(ctx, &rows, p, w, p->desc->apply_ln);
+    if (!failed) {
+        const size_t n_neurons = rows.shape[0], width = rows.shape[1];
+        attn_tensor column = attn_reshape(post, attn_shape3(p->count, n_neurons, 1));
+        place = attn_slice(p->out, 0, i, n_neurons);
+        failed = attn_mul(ctx, &place, attn_transpose(column, 0, 1),
+                          attn_reshape(rows, attn_shape3(n_neurons, 1, width))) ||
+                 (p->desc->apply_ln && attn_div(ctx, &place, place, p->scale));
+    }
+    attn_tensor_free(ctx, &w);
+    attn_tensor_free(ctx, &rows);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+LENS_FN attn_status lens_put_bias(attn_ctx *ctx, const lens_parts *p, size_t i)
+{
+    attn_tensor sum = ATTN_ZERO;
+    attn_status status = lens_sum_biases(ctx, &sum, p);
+    if (status == ATTN_OK)
+        status = lens_put_part(ctx, p, i, sum);
+    attn_tensor_free(ctx, &sum);
+    return status;
+}
+
+/* Puts part i in its place; *next becomes the part after it. */
+LENS_FN attn_status lens_put(attn_ctx *ctx, const lens_parts *p, size_t i, size_t *next)
+{
+    static const char *const names[] = {"hook_resid_pre",
+                                        "hook_resid_mid",
+                                        "hook_resid_post",
+                                        "hook_attn_out",
+                                        "hook_mlp_out",
+                                        "attn.hook_result",
+                                        "",
+                                        "hook_embed",
+                                        "hook_pos_embed"};
+    const attn_config *c = attn_model_config(p->model);
+    const lens_term part = lens_term_at(c, p->desc, i);
+    attn_tensor x = ATTN_ZERO;
+    attn_status status;
+    *next = i + 1;
+    if (part.kind == LENS_TERM_BIAS)
+        return lens_put_bias(ctx, p, i);
+    if (part.kind == LENS_TERM_NEURON) {
+        *next = i + c->d_mlp;
+        return lens_put_neurons(ctx, p, i, part.layer);
+    }
+    status = part.kind == LENS_TERM_EMBED || part.kind == LENS_TERM_POS_EMBED
+                 ? attn_record_get(ctx, &x, p->record, names[part.kind])
+                 : lens_recorded(ctx, &x, p, part.layer, names[part.kind]);
+    if (status == ATTN_OK && part.kind == LENS_TERM_HEAD)
+        x = attn_select(x, 1, part.index);
+    return status == ATTN_OK ? lens_put_part(ctx, p, i, x) : status;
+}
+
+LENS_FN attn_status lens_need_parts(attn_ctx *ctx, const char *op, const attn_model *model,
+                                    const lens_parts_desc *d)
+{
+    const size_t n_layer = attn_model_config(model)->n_layer;
+    if ((unsigned)d->kind >= LENS_N_PARTS_KINDS)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is no lens_parts_kind", op,
+                         (int)d->kind);
+    if (d->layer > n_layer || (d->mlp_input && d->layer == n_layer))
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s: layer %llu%s; the model has layers 0 to %llu, and %llu stands for "
+                         "the last LayerNorm",
+                         op, LENS_LLU(d->layer), d->mlp_input ? " with mlp_input" : "",
+                         LENS_LLU(n_layer - 1), LENS_LLU(n_layer));
+    if (d->first >= d->n_tokens || d->count > d->n_tokens - d->first)
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s: %llu positions from %llu on; the text has %llu tokens", op,
+                         LENS_LLU(d->count), LENS_LLU(d->first), LENS_LLU(d->n_tokens));
+    if (d->project.ndim == 0 && !d->project.error)
+        return ATTN_OK;
+    if (lens_need(ctx, op, "project", d->project) != ATTN_OK)
+        return ctx->status;
+    if (d->project.ndim != 2 || d->project.shape[0] != attn_model_config(model)->d_model)
+        return lens_fail(ctx, ATTN_E_SHAPE, "%s: project has shape %s; expected [%lu, n]", op,
+                         lens_show(d->project).text,
+                         (unsigned long)attn_model_config(model)->d_model);
+    return ATTN_OK;
+}
+
+/* *out [parts, T, C], or [parts, T, n] with project: the parts, in the order of their labels. With
+ * apply_ln every part loses its mean over C and is divided by the scale that the reading LayerNorm had in
+ * this run (ln1 of `layer`, ln2 with mlp_input, ln_final), without its gain and bias. As there, STREAMS up
+ * to the last LayerNorm are an exception: each is normalized with its own scale, gain and bias.
+ * The text runs once, in a session of its own. */
+LENS_FN attn_status lens_decompose(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                   const lens_parts_desc *desc)
+{
+    static const char op[] = "lens_decompose";
+    lens_parts p = ATTN_ZERO;
+    lens_result result;
+    attn_status status;
+    size_t i, n, width;
+    if (!desc)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no description given (NULL)", op);
+    if (lens_need_layer(ctx, op, model, 0) ||
+        lens_need_tokens(ctx, op, model, desc->tokens, desc->n_tokens) ||
+        lens_need_parts(ctx, op, model, desc))
+        return ctx->status;
+    p.model = model;
+    p.desc = desc;
+    p.count = desc->count ? desc->count : desc->n_tokens - desc->first;
+    n = lens_parts_count(model, desc);
+    width = desc->project.ndim ? desc->project.shape[1] : attn_model_config(model)->d_model;
+    if (lens_begin(ctx, op, out, attn_shape3(n, p.count, width), &result) != ATTN_OK)
+        return ctx->status;
+    p.out = result.numbers;
+    status = lens_record_parts(ctx, &p);
+    for (i = 0; i < n && status == ATTN_OK;)
+        status = lens_put(ctx, &p, i, &i);
+    attn_record_free(p.record);
+    return lens_finish(ctx, &result, status);
+}
+
+#endif

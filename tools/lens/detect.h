@@ -1,0 +1,188 @@
+/* How well the attention of heads fits a pattern: TransformerLens's detect_head with all its options. On
+ * attn.h's public API alone.
+ *
+ *     lens_detect_desc how = ATTN_ZERO;
+ *     attn_tensor scores = ATTN_ZERO;
+ *     how.tokens = tokens, how.n_tokens = n;
+ *     how.kind = LENS_HEAD_INDUCTION;
+ *     how.exclude_bos = 1;
+ *     if (lens_detect_head(&ctx, &scores, model, &how) == ATTN_OK)
+ *         printf("L5H1: %.2f\n", attn_get2(scores, 5, 1));
+ *
+ * For the attention p [T, T] of a head and the keys where it is expected to look, k [T, T], the score is
+ *
+ *     mul   sum(p * k) / sum(p)      the share of the attention that goes there, for k of 0 and 1
+ *     abs   1 - sum(|p - k|) / T     1: p is k; -1: they have nothing in common, if rows of k sum to 1
+ *
+ * over those queries and keys that are not left out. TransformerLens rounds "abs" to three decimals, and
+ * adds a beginning-of-text token to a text by default. For several texts it takes the mean of their
+ * scores. */
+#ifndef LENS_DETECT_H
+#define LENS_DETECT_H
+
+#include "heads.h"
+
+typedef enum lens_head_measure { LENS_HEAD_MUL = 0, LENS_HEAD_ABS } lens_head_measure;
+
+/* What is looked for, where; zeroed but for the text: previous-token heads among all heads, "mul". */
+typedef struct lens_detect_desc {
+    const int32_t *tokens; /* [n_tokens] */
+    size_t n_tokens;
+    lens_head_kind kind; /* a kind of head, */
+    attn_tensor keys;    /* or, if it is not zeroed, the keys themselves: [T, T], 0 at later keys */
+    const lens_head *heads; /* [n_heads], the others get -1; n_heads 0: all */
+    size_t n_heads;
+    lens_head_measure measure;
+    int exclude_bos;           /* leave out the first key */
+    int exclude_current_token; /* leave out the key of the query's own position */
+} lens_detect_desc;
+
+/* A text on its way through the model. */
+typedef struct lens_detection {
+    const lens_detect_desc *desc;
+    const float *keys; /* [T, T] */
+    size_t n_head;
+    const float *scores; /* [L, H]: heads with -1 are not asked for */
+    double *sums;        /* [L, H, 2]: of what fits or differs, and of the attention */
+} lens_detection;
+
+/* Adds what one query of a head has. */
+LENS_FN void lens_add_row(double sums[2], const lens_detection *d, const float *p, ptrdiff_t step,
+                          size_t query)
+{
+    const float *keys = d->keys + query * d->desc->n_tokens;
+    size_t j;
+    for (j = d->desc->exclude_bos ? 1 : 0; j < query + !d->desc->exclude_current_token; j++) {
+        const double weight = (double)p[(ptrdiff_t)j * step], key = (double)keys[j];
+        sums[0] += d->desc->measure == LENS_HEAD_MUL ? weight * key : fabs(weight - key);
+        sums[1] += weight;
+    }
+}
+
+LENS_FN int lens_see_pattern(const attn_activation *a, void *user)
+{
+    const lens_detection *d = (const lens_detection *)user;
+    const attn_tensor *p = &a->value;
+    size_t head, i;
+    for (head = 0; head < p->shape[0]; head++) {
+        const size_t index = (size_t)a->layer * d->n_head + head;
+        for (i = 0; i < p->shape[1] && d->scores[index] >= 0; i++)
+            lens_add_row(d->sums + 2 * index, d,
+                         (const float *)p->data + (ptrdiff_t)head * p->stride[0] +
+                             (ptrdiff_t)i * p->stride[1],
+                         p->stride[2], a->first + i);
+    }
+    return 0;
+}
+
+/* The keys [T, T], dense: those that the caller gave, or those of a kind of head. */
+LENS_FN attn_status lens_keys_of(attn_ctx *ctx, const char *op, attn_tensor *keys,
+                                 const lens_detect_desc *desc)
+{
+    const size_t n = desc->n_tokens;
+    size_t i, j;
+    if (desc->keys.ndim == 0 && !desc->keys.error)
+        return lens_head_keys(ctx, keys, desc->kind, desc->tokens, n);
+    if (lens_need(ctx, op, "keys", desc->keys) != ATTN_OK)
+        return ctx->status;
+    if (desc->keys.ndim != 2 || desc->keys.shape[0] != n || desc->keys.shape[1] != n)
+        return lens_fail(ctx, ATTN_E_SHAPE, "%s: keys have shape %s; expected [%llu, %llu]", op,
+                         lens_show(desc->keys).text, LENS_LLU(n), LENS_LLU(n));
+    for (i = 0; i < n; i++)
+        for (j = i + 1; j < n; j++)
+            if (attn_get2(desc->keys, i, j) != 0)
+                return lens_fail(ctx, ATTN_E_ARGUMENT,
+                                 "%s: keys[%llu, %llu] is %g, but a query sees no later key; "
+                                 "expected 0",
+                                 op, LENS_LLU(i), LENS_LLU(j), (double)attn_get2(desc->keys, i, j));
+    return attn_scale(ctx, keys, desc->keys, 1);
+}
+
+/* Marks the heads that are asked for with 0 and the others with -1. */
+LENS_FN attn_status lens_mark_heads(attn_ctx *ctx, const char *op, float *scores,
+                                    const attn_config *c, const lens_detect_desc *desc)
+{
+    const size_t n = (size_t)c->n_layer * c->n_head;
+    size_t i;
+    if (!desc->heads && desc->n_heads > 0)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: n_heads is %llu, but heads is NULL", op,
+                         LENS_LLU(desc->n_heads));
+    for (i = 0; i < n; i++)
+        scores[i] = desc->n_heads ? -1 : 0;
+    for (i = 0; i < desc->n_heads; i++) {
+        const lens_head at = desc->heads[i];
+        if (at.layer >= c->n_layer || at.head >= c->n_head)
+            return lens_fail(ctx, ATTN_E_ARGUMENT,
+                             "%s: head %llu of layer %llu; the model has heads 0 to %lu in layers "
+                             "0 to %lu",
+                             op, LENS_LLU(at.head), LENS_LLU(at.layer),
+                             (unsigned long)c->n_head - 1, (unsigned long)c->n_layer - 1);
+        scores[at.layer * c->n_head + at.head] = 0;
+    }
+    return ATTN_OK;
+}
+
+LENS_FN attn_status lens_run_detection(attn_ctx *ctx, const attn_model *model, lens_detection *d)
+{
+    attn_session_desc size = ATTN_ZERO;
+    attn_session *session = NULL;
+    attn_status status;
+    size.n_ctx = d->desc->n_tokens;
+    status = attn_session_new(ctx, &session, model, &size);
+    if (status == ATTN_OK)
+        status = attn_hook(ctx, NULL, session, "blocks.*.attn.hook_pattern", lens_see_pattern, d);
+    if (status == ATTN_OK)
+        status = attn_feed(ctx, session, d->desc->tokens, d->desc->n_tokens);
+    attn_session_free(session);
+    return status;
+}
+
+/* out [L, H]: the score of each head that is asked for, -1 for the others. NaN for "mul" if all keys are
+ * left out. Patterns are seen in pieces and never kept. */
+LENS_FN attn_status lens_detect_head(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                     const lens_detect_desc *desc)
+{
+    static const char op[] = "lens_detect_head";
+    lens_detection d = ATTN_ZERO;
+    attn_tensor sums = ATTN_ZERO, keys = ATTN_ZERO; /* sums: doubles in a tensor's memory */
+    lens_result result;
+    attn_status status;
+    const attn_config *c;
+    float *scores;
+    size_t i;
+    if (!desc)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no description given (NULL)", op);
+    if (lens_need_layer(ctx, op, model, 0) ||
+        lens_need_tokens(ctx, op, model, desc->tokens, desc->n_tokens))
+        return ctx->status;
+    if ((unsigned)desc->measure > LENS_HEAD_ABS)
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s: measure %d is neither LENS_HEAD_MUL nor LENS_HEAD_ABS", op,
+                         (int)desc->measure);
+    c = attn_model_config(model);
+    if (lens_begin(ctx, op, out, attn_shape2(c->n_layer, c->n_head), &result) != ATTN_OK)
+        return ctx->status;
+    scores = (float *)result.numbers.data;
+    status = lens_mark_heads(ctx, op, scores, c, desc);
+    if (status == ATTN_OK)
+        status = lens_keys_of(ctx, op, &keys, desc);
+    if (status == ATTN_OK)
+        status = attn_zeros(ctx, &sums, ATTN_F32, attn_shape4(c->n_layer, c->n_head, 2, 2));
+    d.desc = desc;
+    d.keys = (const float *)keys.data;
+    d.n_head = c->n_head;
+    d.scores = scores;
+    d.sums = (double *)sums.data;
+    if (status == ATTN_OK)
+        status = lens_run_detection(ctx, model, &d);
+    for (i = 0; i < attn_count(result.numbers) && status == ATTN_OK; i++)
+        if (scores[i] >= 0)
+            scores[i] = desc->measure == LENS_HEAD_MUL
+                            ? (float)(d.sums[2 * i] / d.sums[2 * i + 1])
+                            : (float)(1 - d.sums[2 * i] / (double)desc->n_tokens);
+    attn_tensor_free(ctx, &sums);
+    attn_tensor_free(ctx, &keys);
+    return lens_finish(ctx, &result, status);
+}
+
+#endif

@@ -1,0 +1,434 @@
+/* Singular vectors and eigenvalues of a circuit, and how much a head copies. Elhage et al. 2021, "A
+ * Mathematical Framework for Transformer Circuits". On attn.h's public API alone.
+ *
+ * A circuit is a product of two factors (circuits.h), A [m, r] · B [r, n], and everything here works
+ * on the factors: TransformerLens's FactoredMatrix. Its singular value decomposition is U · S · Vᵀ. If
+ * it is square, its r eigenvalues are those of B · A [r, r], for A · B · x = λ x gives B · A · (B · x) =
+ * λ (B · x); the other m - r are 0.
+ *
+ *     attn_tensor values = ATTN_ZERO, scores = ATTN_ZERO;
+ *     if (lens_ov_eigenvalues(&ctx, &values, model, LENS_OV_TOKENS) == ATTN_OK &&
+ *         lens_copying_scores(&ctx, &scores, values) == ATTN_OK)
+ *         printf("L5H1 copies by %.2f\n", attn_get2(scores, 5, 1));
+ *
+ * A head that raises the logits of the tokens that it looks at has a W_E · W_OV · W_U with eigenvalues
+ * whose real parts are positive. Its copying score is sum(λ) / sum(|λ|): 1 if all are positive, -1 if
+ * all are negative. LayerNorm's gain is part of these weights only in a model that attn_process_weights
+ * made with ATTN_PROCESS_FOLD_LN, which TransformerLens's from_pretrained gives by default.
+ *
+ * L layers, H heads of d, V = n_vocab, C = d_model. Results are f32 tensors and follow attn.h's rule for
+ * outputs; the work in between is done in double. */
+#ifndef LENS_SPECTRUM_H
+#define LENS_SPECTRUM_H
+
+#include "refactor.h"
+#include <float.h>
+
+/* ---- singular vectors ---- */
+
+typedef struct lens_svd {
+    attn_tensor u; /* [m, r]: columns are left singular vectors */
+    attn_tensor s; /* [r], largest first */
+    attn_tensor v; /* [n, r]: columns are right singular vectors */
+} lens_svd;
+
+/* *out (zeroed, or tensors of those shapes): left [m, r] · right [r, n] = U · diag(S) · Vᵀ, as
+ * FactoredMatrix.svd. Singular vectors have no sign: here the entry of each column of U with the largest
+ * magnitude is positive. Where a singular value is 0, both columns are 0. */
+LENS_FN attn_status lens_singular_vectors(attn_ctx *ctx, lens_svd *out, attn_tensor left,
+                                          attn_tensor right)
+{
+    static const char op[] = "lens_singular_vectors";
+    attn_tensor x = ATTN_ZERO, y = ATTN_ZERO;
+    lens_result u = ATTN_ZERO, s = ATTN_ZERO, v = ATTN_ZERO;
+    attn_status status;
+    size_t i, j, m, n, r;
+    if (!out)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the result given (NULL)", op);
+    if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
+        return ctx->status;
+    m = left.shape[0];
+    r = left.shape[1];
+    n = right.shape[1];
+    status = lens_begin(ctx, op, &out->u, attn_shape2(m, r), &u);
+    if (status == ATTN_OK)
+        status = lens_begin(ctx, op, &out->s, attn_shape1(r), &s);
+    if (status == ATTN_OK)
+        status = lens_begin(ctx, op, &out->v, attn_shape2(n, r), &v);
+    if (status == ATTN_OK)
+        status = attn_scale(ctx, &x, left, 1); /* f32, dense */
+    if (status == ATTN_OK)
+        status = attn_scale(ctx, &y, attn_transpose(right, 0, 1), 1);
+    if (status == ATTN_OK)
+        status = lens_refactor(ctx, x, y, 0);
+    for (j = 0; j < r && status == ATTN_OK; j++) {
+        double square = 0, length;
+        for (i = 0; i < m; i++)
+            square += (double)attn_get2(x, i, j) * (double)attn_get2(x, i, j);
+        length = sqrt(square);
+        ((float *)s.numbers.data)[j] = (float)length;
+        for (i = 0; i < m && length > 0; i++)
+            ((float *)u.numbers.data)[i * r + j] = (float)((double)attn_get2(x, i, j) / length);
+        for (i = 0; i < n; i++)
+            ((float *)v.numbers.data)[i * r + j] = attn_get2(y, i, j);
+    }
+    attn_tensor_free(ctx, &x);
+    attn_tensor_free(ctx, &y);
+    status = u.out ? lens_finish(ctx, &u, status) : status;
+    status = s.out ? lens_finish(ctx, &s, status) : status;
+    return v.out ? lens_finish(ctx, &v, status) : status;
+}
+
+/* ---- eigenvalues of a square matrix ----
+ *
+ * The matrix is first brought to Hessenberg form, with zeros below the first subdiagonal. Then steps of
+ * the QR algorithm (Francis 1961), each with two shifts at once so that all numbers stay real, make the
+ * last subdiagonal entries vanish. Both keep the eigenvalues. */
+
+/* A matrix [n, n], row by row. */
+typedef struct lens_square {
+    double *a;
+    size_t n;
+} lens_square;
+
+LENS_FN double *lens_at(const lens_square *x, size_t i, size_t j)
+{
+    return x->a + i * x->n + j;
+}
+
+/* Which rows and columns a reflection changes beside the ones of its own vector. */
+typedef struct lens_range {
+    size_t first, end;
+} lens_range;
+
+/* Reflects: x becomes Q · x · Q for Q = 1 - v · vᵀ / half, of which v [m] has the rows and columns from
+ * `at` on. Q · x is taken in `columns`, x · Q in `rows`. */
+LENS_FN void lens_reflect(const lens_square *x, size_t at, const double *v, size_t m,
+                          lens_range columns, lens_range rows)
+{
+    const double half = lens_dot(v, v, m) / 2;
+    size_t i, j;
+    if (!(half > 0))
+        return; /* nothing to remove */
+    for (j = columns.first; j < columns.end; j++) {
+        double sum = 0;
+        for (i = 0; i < m; i++)
+            sum += v[i] * *lens_at(x, at + i, j);
+        for (i = 0; i < m; i++)
+            *lens_at(x, at + i, j) -= sum / half * v[i];
+    }
+    for (i = rows.first; i < rows.end; i++) {
+        double *row = lens_at(x, i, at);
+        const double factor = lens_dot(v, row, m) / half;
+        for (j = 0; j < m; j++)
+            row[j] -= factor * v[j];
+    }
+}
+
+/* Makes v [m] the direction of the reflection that turns it into a multiple of its first entry; gives
+ * that multiple. */
+LENS_FN double lens_direction(double *v, size_t m)
+{
+    const double length = sqrt(lens_dot(v, v, m)), first = v[0] > 0 ? -length : length;
+    v[0] -= first;
+    return first;
+}
+
+/* Hessenberg form; v has room for n numbers. */
+LENS_FN void lens_hessenberg(const lens_square *x, double *v)
+{
+    const size_t n = x->n;
+    size_t i, j;
+    for (j = 0; j + 2 < n; j++) {
+        const lens_range columns = {j + 1, n}, rows = {0, n};
+        for (i = j + 1; i < n; i++)
+            v[i - j - 1] = *lens_at(x, i, j);
+        *lens_at(x, j + 1, j) = lens_direction(v, n - j - 1);
+        for (i = j + 2; i < n; i++)
+            *lens_at(x, i, j) = 0;
+        lens_reflect(x, j + 1, v, n - j - 1, columns, rows);
+    }
+}
+
+/* The shifts of a step, as the sum and the product of two numbers. */
+typedef struct lens_shifts {
+    double sum, product;
+} lens_shifts;
+
+/* Those of the block [first, last]: the eigenvalues of its last two rows and columns. Every tenth step
+ * takes other ones, for a few matrices would turn in a circle. */
+LENS_FN lens_shifts lens_shifts_of(const lens_square *x, size_t last, int step)
+{
+    const double a = *lens_at(x, last - 1, last - 1), b = *lens_at(x, last - 1, last);
+    const double c = *lens_at(x, last, last - 1), d = *lens_at(x, last, last);
+    lens_shifts s = {a + d, a * d - b * c};
+    if (step % 10 == 9) {
+        const double size = fabs(c) + fabs(*lens_at(x, last - 1, last - 2));
+        s.sum = 1.5 * size;
+        s.product = size * size;
+    }
+    return s;
+}
+
+/* One step on the block of rows and columns [first, last], three or more. */
+LENS_FN void lens_qr_step(const lens_square *x, size_t first, size_t last, lens_shifts s)
+{
+    const double a = *lens_at(x, first, first), b = *lens_at(x, first, first + 1);
+    const double c = *lens_at(x, first + 1, first), d = *lens_at(x, first + 1, first + 1);
+    /* the first column of (x - shift)(x - other shift) */
+    double v[3] = {a * a + b * c - s.sum * a + s.product, c * (a + d - s.sum),
+                   c * *lens_at(x, first + 2, first + 1)};
+    size_t k, i;
+    for (k = first; k < last; k++) {
+        const size_t m = last - k >= 2 ? 3 : 2;
+        const lens_range columns = {k, last + 1};
+        const lens_range rows = {first, (last - k > 3 ? k + 3 : last) + 1};
+        if (k > first) { /* what the step before left below the subdiagonal goes one further down */
+            for (i = 0; i < m; i++)
+                v[i] = *lens_at(x, k + i, k - 1);
+            *lens_at(x, k, k - 1) = lens_direction(v, m);
+            for (i = 1; i < m; i++)
+                *lens_at(x, k + i, k - 1) = 0;
+        } else {
+            lens_direction(v, m);
+        }
+        lens_reflect(x, k, v, m, columns, rows);
+    }
+}
+
+/* The eigenvalues of two rows and columns, as real and imaginary parts. */
+LENS_FN void lens_pair_of(double values[4], const lens_square *x, size_t first)
+{
+    const double a = *lens_at(x, first, first), b = *lens_at(x, first, first + 1);
+    const double c = *lens_at(x, first + 1, first), d = *lens_at(x, first + 1, first + 1);
+    const double half = (a - d) / 2, inside = half * half + b * c, root = sqrt(fabs(inside));
+    if (inside < 0) {
+        values[0] = values[2] = d + half;
+        values[1] = root;
+        values[3] = -root;
+    } else { /* the one that loses no digits, and the other by their product */
+        const double far_one = half < 0 ? half - root : half + root;
+        values[0] = d + far_one;
+        values[2] = far_one == 0 ? d : d - b * c / far_one;
+        values[1] = values[3] = 0;
+    }
+}
+
+/* The first row of the block that ends with row `last`: the subdiagonal entry before it is nothing beside
+ * its neighbours, and becomes 0. */
+LENS_FN size_t lens_block_of(const lens_square *x, size_t last, double norm)
+{
+    size_t i;
+    for (i = last; i > 0; i--) {
+        const double beside = fabs(*lens_at(x, i - 1, i - 1)) + fabs(*lens_at(x, i, i));
+        if (fabs(*lens_at(x, i, i - 1)) <= DBL_EPSILON * (beside > 0 ? beside : norm))
+            break;
+    }
+    if (i > 0)
+        *lens_at(x, i, i - 1) = 0;
+    return i;
+}
+
+/* values [n, 2] of a matrix in Hessenberg form, which is lost. 0 if they were not found. */
+LENS_FN int lens_qr(double *values, const lens_square *x, double norm)
+{
+    size_t end = x->n;
+    int step = 0;
+    while (end > 0) {
+        const size_t last = end - 1, first = lens_block_of(x, last, norm);
+        if (last - first <= 1) {
+            if (last == first) {
+                values[2 * last] = *lens_at(x, last, last);
+                values[2 * last + 1] = 0;
+            } else {
+                lens_pair_of(values + 2 * first, x, first);
+            }
+            end = first;
+            step = 0;
+        } else if (step < 300) {
+            lens_qr_step(x, first, last, lens_shifts_of(x, last, step));
+            step++;
+        } else { /* cover: no matrix is known that needs so many steps */
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Largest magnitude first; of two conjugates the one with the positive imaginary part. */
+LENS_FN void lens_sort_eigenvalues(double *values, size_t n)
+{
+    size_t i, j, k;
+    for (i = 1; i < n; i++)
+        for (j = i; j > 0; j--) {
+            double *a = values + 2 * (j - 1), *b = values + 2 * j;
+            const double size_a = lens_dot(a, a, 2), size_b = lens_dot(b, b, 2);
+            if (size_b < size_a || (size_b <= size_a && b[1] <= a[1]))
+                break;
+            for (k = 0; k < 2; k++) {
+                const double was = a[k];
+                a[k] = b[k];
+                b[k] = was;
+            }
+        }
+}
+
+/* out [n, 2] of the matrix core [n, n], which is lost; `room` is for n * 3 numbers. */
+LENS_FN attn_status lens_eigenvalues_of(attn_ctx *ctx, const char *op, float *out, double *core,
+                                        size_t n, double *room)
+{
+    const lens_square x = {core, n};
+    const double norm = sqrt(lens_dot(core, core, n * n));
+    size_t i;
+    if (!(norm <= DBL_MAX))
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: a factor has a number that is not finite", op);
+    lens_hessenberg(&x, room + 2 * n);
+    if (!lens_qr(room, &x, norm)) /* cover: see lens_qr */
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: the eigenvalues were not found in 300 steps",
+                         op);
+    lens_sort_eigenvalues(room, n);
+    for (i = 0; i < 2 * n; i++)
+        out[i] = (float)room[i];
+    return ATTN_OK;
+}
+
+/* ---- eigenvalues of a circuit ---- */
+
+/* core [r, r] = right [r, m] · left [m, r], in double. */
+LENS_FN void lens_inner_product(double *core, attn_tensor left, attn_tensor right)
+{
+    const size_t r = left.shape[1], m = left.shape[0];
+    size_t i, j, k;
+    memset(core, 0, r * r * sizeof *core);
+    for (i = 0; i < r; i++)
+        for (k = 0; k < m; k++) {
+            const double factor = (double)attn_get2(right, i, k);
+            for (j = 0; j < r; j++)
+                core[i * r + j] += factor * (double)attn_get2(left, k, j);
+        }
+}
+
+/* out [r, 2]: real and imaginary parts of the eigenvalues of left [m, r] · right [r, m], largest
+ * magnitude first, as FactoredMatrix.eigenvalues (which has another order). With m < r, r - m of them
+ * are 0 but for rounding. */
+LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
+                                     attn_tensor right)
+{
+    static const char op[] = "lens_eigenvalues";
+    attn_tensor room = ATTN_ZERO;
+    lens_result result;
+    attn_status status;
+    size_t r;
+    if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
+        return ctx->status;
+    if (left.shape[0] != right.shape[1])
+        return lens_fail(ctx, ATTN_E_SHAPE,
+                         "%s: left has shape %s and right %s; expected [m, r] and [r, m], a square "
+                         "product",
+                         op, lens_show(left).text, lens_show(right).text);
+    r = left.shape[1];
+    if (lens_begin(ctx, op, out, attn_shape2(r, 2), &result) != ATTN_OK)
+        return ctx->status;
+    status = lens_doubles(ctx, &room, r + 3, r);
+    if (status == ATTN_OK) {
+        double *const core = (double *)room.data;
+        lens_inner_product(core, left, right);
+        status = lens_eigenvalues_of(ctx, op, (float *)result.numbers.data, core, r, core + r * r);
+    }
+    attn_tensor_free(ctx, &room);
+    return lens_finish(ctx, &result, status);
+}
+
+typedef enum lens_ov_space {
+    LENS_OV_STREAM = 0, /* W_OV, from the stream to the stream */
+    LENS_OV_TOKENS      /* W_E · W_OV · W_U, from the token that is looked at to the logits */
+} lens_ov_space;
+
+/* W_U · W_E [C, C], through which the circuits of all heads pass. */
+LENS_FN attn_status lens_token_product(attn_ctx *ctx, attn_tensor *product, const attn_model *model)
+{
+    attn_tensor w_u = ATTN_ZERO, w_e = ATTN_ZERO;
+    const int failed = attn_model_tensor(ctx, &w_u, model, "unembed.W_U") ||
+                       attn_model_tensor(ctx, &w_e, model, "embed.W_E") ||
+                       attn_matmul(ctx, product, w_u, w_e);
+    attn_tensor_free(ctx, &w_u);
+    attn_tensor_free(ctx, &w_e);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* out [L, H, d, 2]: the eigenvalues of every head's OV circuit, each head's as lens_eigenvalues gives
+ * them. Those over the tokens need no matrix larger than W_E: they are the eigenvalues of
+ * W_O · (W_U · W_E) · W_V [d, d]. */
+LENS_FN attn_status lens_ov_eigenvalues(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                        lens_ov_space space)
+{
+    static const char op[] = "lens_ov_eigenvalues";
+    attn_tensor tokens = ATTN_ZERO, left = ATTN_ZERO, right = ATTN_ZERO, half = ATTN_ZERO;
+    const attn_config *c;
+    lens_result result;
+    attn_status status = ATTN_OK;
+    lens_head of;
+    if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
+        return ctx->status;
+    if ((unsigned)space > LENS_OV_TOKENS)
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s: space %d is neither LENS_OV_STREAM nor LENS_OV_TOKENS", op,
+                         (int)space);
+    c = attn_model_config(model);
+    if (lens_begin(ctx, op, out, attn_shape4(c->n_layer, c->n_head, c->d_head, 2), &result))
+        return ctx->status;
+    if (space == LENS_OV_TOKENS)
+        status = lens_token_product(ctx, &tokens, model);
+    for (of.layer = 0; of.layer < c->n_layer; of.layer++)
+        for (of.head = 0; of.head < c->n_head && status == ATTN_OK; of.head++) {
+            attn_tensor values = attn_select(attn_select(result.numbers, 0, of.layer), 0, of.head);
+            status = lens_circuit(ctx, &left, &right, model, of, LENS_CIRCUIT_OV);
+            if (status == ATTN_OK && space == LENS_OV_TOKENS)
+                status = attn_matmul(ctx, &half, right, tokens);
+            if (status == ATTN_OK)
+                status =
+                    lens_eigenvalues(ctx, &values, left, space == LENS_OV_TOKENS ? half : right);
+        }
+    attn_tensor_free(ctx, &tokens);
+    attn_tensor_free(ctx, &left);
+    attn_tensor_free(ctx, &right);
+    attn_tensor_free(ctx, &half);
+    return lens_finish(ctx, &result, status);
+}
+
+/* out [..] = sum of the real parts / sum of the magnitudes, for eigenvalues [.., r, 2]: the OV copying
+ * score of Elhage et al. 2021 and TransformerLens's Main_Demo. 0 if all are 0. */
+LENS_FN attn_status lens_copying_scores(attn_ctx *ctx, attn_tensor *out, attn_tensor eigenvalues)
+{
+    static const char op[] = "lens_copying_scores";
+    attn_tensor dense = ATTN_ZERO;
+    attn_shape shape = ATTN_ZERO;
+    lens_result result;
+    attn_status status;
+    size_t i, j, r;
+    if (lens_need(ctx, op, "eigenvalues", eigenvalues) != ATTN_OK)
+        return ctx->status;
+    if (eigenvalues.ndim < 3 || eigenvalues.shape[eigenvalues.ndim - 1] != 2)
+        return lens_fail(ctx, ATTN_E_SHAPE, "%s: eigenvalues have shape %s; expected [.., r, 2]",
+                         op, lens_show(eigenvalues).text);
+    shape.ndim = eigenvalues.ndim - 2;
+    memcpy(shape.dim, eigenvalues.shape, sizeof *shape.dim * (size_t)shape.ndim);
+    if (lens_begin(ctx, op, out, shape, &result) != ATTN_OK)
+        return ctx->status;
+    r = eigenvalues.shape[eigenvalues.ndim - 2];
+    status = attn_scale(ctx, &dense, eigenvalues, 1);
+    for (i = 0; i < attn_count(result.numbers) && status == ATTN_OK; i++) {
+        const float *of = (const float *)dense.data + i * r * 2;
+        double sum = 0, sizes = 0;
+        for (j = 0; j < r; j++) {
+            const double re = (double)of[2 * j], im = (double)of[2 * j + 1];
+            sum += re;
+            sizes += sqrt(re * re + im * im);
+        }
+        ((float *)result.numbers.data)[i] = sizes > 0 ? (float)(sum / sizes) : 0;
+    }
+    attn_tensor_free(ctx, &dense);
+    return lens_finish(ctx, &result, status);
+}
+
+#endif
