@@ -1,7 +1,7 @@
 # What a contributor runs beside `make test`: tests that take longer, comparisons with others, other
 # languages and platforms, planted errors, format. tests/README.md says what each is for.
 
-.PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz tsan \
+.PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz watchers tsan \
         sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
         languages-test msvc-test windows-test
 
