@@ -95,7 +95,7 @@ gpt2: $(BUILD)/gpt2 $(BUILD)/$(SIZE).attn ## download real GPT-2 and convert it 
 
 reproduce: $(BUILD)/reproduce ## published figures of GPT-2, worked out again (after make gpt2)
 	@test -f $(BUILD)/gpt2.attn || { echo 'The real weights are not here: run make gpt2 first'; exit 1; }
-	@$(BUILD)/reproduce $(BUILD)/gpt2.attn
+	@$(BUILD)/reproduce $(BUILD)/gpt2.attn --files $(BUILD)/gpt2-files/gpt2
 
 $(FILES)/model.safetensors:
 	@sh tools/download-gpt2.sh $(SIZE) $(FILES)

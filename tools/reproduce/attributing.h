@@ -25,7 +25,11 @@ static const struct attributed {
     {"attn.hook_z", 1, "attr-z"},
     {"attn.hook_pattern", 1, "attr-pattern"},
 };
-enum { N_ATTRIBUTED = sizeof attributed / sizeof attributed[0] };
+enum { N_ATTRIBUTED = sizeof attributed / sizeof attributed[0], N_WATCHED = N_ATTRIBUTED + 1 };
+
+/* From the output of each head to the queries, keys and values of each head of a later layer:
+ * [layers, heads, queries keys values, layers, heads], as the notebook counts them. */
+#define PATHS "paths"
 
 /* A prompt's three records: of both texts' activations, and of the gradients. */
 typedef struct attribution {
@@ -33,8 +37,8 @@ typedef struct attribution {
     attn_record *clean, *corrupted, *gradients;
 } attribution;
 
-static attn_status record_text(study *s, attn_session **session, attn_record **record,
-                               const char *const *names, const int32_t *tokens)
+static attn_status record_activations(study *s, attn_session **session, attn_record **record,
+                                      const char *const *names, const int32_t *tokens)
 {
     attn_session_desc size = ATTN_ZERO;
     attn_record_desc what = ATTN_ZERO;
@@ -77,12 +81,87 @@ static attn_status add_products(study *s, float *out, const attribution *a, cons
     return s->ctx->status;
 }
 
-/* One prompt's share of all attributions; out has one array for each row of the table above. */
+/* ---- paths from head to head ---- */
+
+/* change [layers, heads, positions, C]: what every head's output gains from corrupted to clean. */
+static attn_status gather_changes(study *s, attn_tensor change, const attribution *a)
+{
+    size_t layer;
+    char name[48];
+    for (layer = 0; layer < s->n_layer; layer++) {
+        attn_tensor x, y, to = attn_select(change, 0, layer);
+        snprintf(name, sizeof name, "blocks.%u.attn.hook_result", (unsigned)layer);
+        if (attn_record_get(s->ctx, &x, a->clean, name) ||
+            attn_record_get(s->ctx, &y, a->corrupted, name) ||
+            attn_sub(s->ctx, &to, attn_transpose(x, 0, 1), attn_transpose(y, 0, 1)))
+            return s->ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* slope [heads, positions, C]: the gradient of a layer's queries, keys or values, as it reaches the
+ * residual stream by their weights. The notebook multiplies it by the gradient of ln1's scale, where
+ * 1 / scale would be the chain rule; so do these figures. */
+static attn_status slope_of_input(study *s, attn_tensor *slope, const attribution *a, size_t layer,
+                                  size_t which)
+{
+    static const char *const hooks[] = {"attn.hook_q", "attn.hook_k", "attn.hook_v"};
+    static const char *const weights[] = {"attn.W_Q", "attn.W_K", "attn.W_V"};
+    attn_tensor gradient, scale, w = ATTN_ZERO;
+    char name[48];
+    int failed;
+    snprintf(name, sizeof name, "blocks.%u.%s", (unsigned)layer, weights[which]);
+    failed = attn_model_tensor(s->ctx, &w, s->model, name) != ATTN_OK;
+    snprintf(name, sizeof name, "blocks.%u.%s", (unsigned)layer, hooks[which]);
+    failed = failed || attn_record_get(s->ctx, &gradient, a->gradients, name) != ATTN_OK;
+    snprintf(name, sizeof name, "blocks.%u.ln1.hook_scale", (unsigned)layer);
+    failed = failed || attn_record_get(s->ctx, &scale, a->gradients, name) ||
+             attn_matmul(s->ctx, slope, attn_transpose(gradient, 0, 1), attn_transpose(w, 1, 2)) ||
+             attn_mul(s->ctx, slope, *slope, scale);
+    attn_tensor_free(s->ctx, &w);
+    return failed ? s->ctx->status : ATTN_OK;
+}
+
+/* Adds a prompt's share of all paths, times factor, which counts once for each of two gradients. */
+static attn_status add_paths(study *s, float *out, const attribution *a, float factor)
+{
+    const size_t n_heads = s->n_layer * s->n_head, c = attn_model_config(s->model)->d_model;
+    const size_t size = N_TOKENS * c;
+    attn_tensor change = ATTN_ZERO, slope = ATTN_ZERO, path = ATTN_ZERO;
+    size_t layer, which, h, j;
+    if (!attn_zeros(s->ctx, &change, ATTN_F32, attn_shape4(s->n_layer, s->n_head, N_TOKENS, c)))
+        gather_changes(s, change, a);
+    for (layer = 1; layer < s->n_layer && !s->ctx->status; layer++)
+        for (which = 0; which < 3 && !s->ctx->status; which++) {
+            const size_t n = layer * s->n_head; /* the heads of earlier layers */
+            const attn_tensor from =
+                attn_reshape(attn_slice(change, 0, 0, layer), attn_shape2(n, size));
+            if (slope_of_input(s, &slope, a, layer, which) ||
+                attn_zeros(s->ctx, &path, ATTN_F32, attn_shape2(s->n_head, n)) ||
+                attn_matmul(s->ctx, &path, attn_reshape(slope, attn_shape2(s->n_head, size)),
+                            attn_transpose(from, 0, 1)))
+                break;
+            for (h = 0; h < s->n_head; h++)
+                for (j = 0; j < n; j++)
+                    out[(3 * (layer * s->n_head + h) + which) * n_heads + j] +=
+                        factor * factor * attn_get2(path, h, j);
+            attn_tensor_free(s->ctx, &path);
+        }
+    attn_tensor_free(s->ctx, &change);
+    attn_tensor_free(s->ctx, &slope);
+    attn_tensor_free(s->ctx, &path);
+    return s->ctx->status;
+}
+
+/* ---- all of them ---- */
+
+/* One prompt's share of all attributions; out has one array for each row of the table above, and one
+ * for the paths. */
 static attn_status attribute_prompt(study *s, float **out, lens_backward *backward, size_t i,
                                     float factor)
 {
     char patterns[N_ATTRIBUTED][48], name[48];
-    const char *names[N_ATTRIBUTED];
+    const char *names[N_WATCHED];
     lens_gradients_desc what = ATTN_ZERO;
     attribution a = {{NULL, NULL}, NULL, NULL, NULL};
     size_t k, layer;
@@ -90,14 +169,15 @@ static attn_status attribute_prompt(study *s, float **out, lens_backward *backwa
         snprintf(patterns[k], sizeof patterns[k], "blocks.*.%s", attributed[k].name);
         names[k] = patterns[k];
     }
+    names[N_ATTRIBUTED] = "blocks.*.ln1.hook_scale";
     what.tokens = prompts[i ^ 1];
     what.n_tokens = N_TOKENS;
     what.names = names;
-    what.n_names = N_ATTRIBUTED;
+    what.n_names = N_WATCHED;
     what.metric.token = answers[i][0];
     what.metric.against = answers[i][1];
-    if (!record_text(s, &a.sessions[0], &a.clean, names, prompts[i]) &&
-        !record_text(s, &a.sessions[1], &a.corrupted, names, prompts[i ^ 1]))
+    if (!record_activations(s, &a.sessions[0], &a.clean, names, prompts[i]) &&
+        !record_activations(s, &a.sessions[1], &a.corrupted, names, prompts[i ^ 1]))
         lens_gradients(s->ctx, &a.gradients, NULL, backward, &what);
     for (k = 0; k < N_ATTRIBUTED; k++)
         for (layer = 0; layer < s->n_layer && !s->ctx->status; layer++) {
@@ -105,6 +185,8 @@ static attn_status attribute_prompt(study *s, float **out, lens_backward *backwa
             snprintf(name, sizeof name, "blocks.%u.%s", (unsigned)layer, attributed[k].name);
             add_products(s, out[k] + layer * each, &a, name, attributed[k].of_heads, factor);
         }
+    if (!s->ctx->status)
+        add_paths(s, out[N_ATTRIBUTED], &a, factor);
     attn_record_free(a.gradients);
     attn_record_free(a.clean);
     attn_record_free(a.corrupted);
@@ -135,13 +217,17 @@ static attn_status whole_effect(study *s, float *gain)
 static attn_status attribute_all(study *s)
 {
     lens_backward backward = ATTN_ZERO;
-    float *out[N_ATTRIBUTED], gain = 0;
+    const size_t n_paths = 3 * s->n_layer * s->n_head * s->n_layer * s->n_head;
+    float *out[N_WATCHED], gain = 0;
     size_t k, i;
     for (k = 0; k < N_ATTRIBUTED; k++) {
         const size_t n = s->n_layer * (attributed[k].of_heads ? s->n_head : 1) * N_TOKENS;
         if (!(out[k] = room_for(s, n)) || keep(s, attributed[k].kept, out[k], n))
             return s->ctx->status;
     }
+    out[N_ATTRIBUTED] = room_for(s, n_paths);
+    if (!out[N_ATTRIBUTED] || keep(s, PATHS, out[N_ATTRIBUTED], n_paths))
+        return s->ctx->status;
     if (!whole_effect(s, &gain) && !lens_backward_new(s->ctx, &backward, s->model))
         for (i = 0; i < N_PROMPTS && !s->ctx->status; i++)
             attribute_prompt(s, out, &backward, i, 1 / gain);
@@ -167,6 +253,56 @@ static void sum_positions(float *out, const float *x, size_t n)
     for (i = 0; i < n; i++)
         for (out[i] = 0, t = 0; t < N_TOKENS; t++)
             out[i] += x[i * N_TOKENS + t];
+}
+
+/* ---- of the strongest heads ---- */
+
+enum { N_TOP = 22, MOST_HEADS = N_LAYER * N_HEAD };
+
+/* Heads by the size of their attribution, the largest first; x [n]. */
+static void sort_heads(size_t *order, const float *x, size_t n)
+{
+    size_t i, j;
+    for (i = 0; i < n; i++) {
+        for (j = i; j > 0 && fabsf(x[order[j - 1]]) < fabsf(x[i]); j--)
+            order[j] = order[j - 1];
+        order[j] = i;
+    }
+}
+
+/* The strongest heads, by their number. */
+static void top_heads(size_t top[N_TOP], const float *x)
+{
+    size_t order[MOST_HEADS], i, j;
+    sort_heads(order, x, MOST_HEADS);
+    for (i = 0; i < N_TOP; i++) {
+        for (j = i; j > 0 && top[j - 1] > order[i]; j--)
+            top[j] = top[j - 1];
+        top[j] = order[i];
+    }
+}
+
+/* out [66, 22]: paths between the strongest heads, to queries, keys and values by turns; or to one of
+ * these alone, out [22, 22]. */
+static void paths_of_top(float *out, const float *paths, const float *x, int which)
+{
+    size_t top[N_TOP], i, j, k;
+    top_heads(top, x);
+    for (i = 0; i < N_TOP; i++)
+        for (k = 0; k < 3; k++)
+            for (j = 0; j < N_TOP && (which < 0 || (size_t)which == k); j++)
+                *out++ = paths[(3 * top[i] + k) * MOST_HEADS + top[j]];
+}
+
+/* out [6, heads]: paths into one head's queries, keys and values, and from it into those of others. */
+static void paths_of_head(float *out, const float *paths, size_t head)
+{
+    size_t i, k;
+    for (k = 0; k < 3; k++)
+        for (i = 0; i < MOST_HEADS; i++) {
+            out[k * MOST_HEADS + i] = paths[(3 * head + k) * MOST_HEADS + i];
+            out[(3 + k) * MOST_HEADS + i] = paths[(3 * i + k) * MOST_HEADS + head];
+        }
 }
 
 #endif

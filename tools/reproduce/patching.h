@@ -1,89 +1,246 @@
-/* Activation patching of the eight prompts: a corrupted prompt runs with one activation of the clean
- * one. The figures are the mean logit difference, between 0 (as corrupted) and 1 (as clean). */
+/* Activation patching: a corrupted text runs with one activation of the clean one. The figures are the
+ * mean logit difference of the pairs, between 0 (as corrupted) and 1 (as clean).
+ *
+ * Every text runs once, and is recorded. A patched run then begins at the patched layer and position:
+ * what came before is the corrupted text's own. Where both texts have the same numbers, as everywhere
+ * before the word in which they differ, there is nothing to run: the bits of the logits do not depend
+ * on how a text is fed, so the result is the corrupted text's. All heads and pairs of a place run as
+ * one batch. */
 #ifndef REPRODUCE_PATCHING_H
 #define REPRODUCE_PATCHING_H
 
 #include "study.h"
-#include "tools/lens/patch.h"
 
-/* Draws how far a sweep has come; Ctrl-C stops it. */
-static int patching_goes_on(double done, void *line)
+/* Texts of one length. Text i is clean for pair i; its neighbour, i ^ 1, is corrupted for it. */
+typedef struct pairs {
+    const int32_t *tokens;       /* [texts, n_tokens] */
+    const int32_t (*answers)[2]; /* [n]: the right name and the wrong one */
+    size_t n, n_tokens;
+} pairs;
+
+static const pairs eight_pairs = {prompts[0], answers, N_PROMPTS, N_TOKENS};
+static const pairs one_pair = {one_prompt[0], one_answer, 1, N_ONE};
+
+enum { MOST_PAIRS = N_PROMPTS };
+
+typedef struct sweeps {
+    const pairs *texts;
+    attn_workspace *work;
+    attn_session *base[2][MOST_PAIRS]; /* of the clean texts, of the corrupted ones */
+    attn_record *seen[2][MOST_PAIRS];
+    float difference[2][MOST_PAIRS], sum[2]; /* of logits */
+    attn_session *runs[N_HEAD][MOST_PAIRS];  /* the patched ones */
+    int is_base[N_HEAD]
+               [MOST_PAIRS]; /* before the place, and below the layer, it is the corrupted text's */
+    attn_feed_item items[N_HEAD * MOST_PAIRS]; /* one batch of them */
+} sweeps;
+
+static float difference_of(const sweeps *w, const attn_session *session, size_t pair)
 {
-    if (line)
-        progress_at((progress *)line, done);
-    return interrupted;
+    const float *logits = attn_logits(session);
+    return logits[w->texts->answers[pair][0]] - logits[w->texts->answers[pair][1]];
 }
 
-/* The numbers of lens_patch, without their shape. */
-static attn_status patch_pairs(study *s, float *out, const lens_pair *pairs, size_t n_pairs,
-                               const char *name, lens_patch_kind kind, progress *line)
+/* Runs text i ^ corrupted and records all that is patched. */
+static attn_status record_text(study *s, sweeps *w, size_t i, size_t corrupted)
 {
-    lens_patch_desc d = ATTN_ZERO;
-    attn_tensor effect = ATTN_ZERO;
-    d.pairs = pairs;
-    d.n_pairs = n_pairs;
-    d.name = name;
-    d.kind = kind;
-    d.normalize = 1;
-    d.progress = patching_goes_on;
-    d.user = line;
-    if (lens_patch(s->ctx, &effect, NULL, s->model, &d) == ATTN_OK)
-        memcpy(out, effect.data, attn_count(effect) * sizeof *out);
-    else if (interrupted)
-        tool_fail(s->ctx, ATTN_STOPPED, "stopped by Ctrl-C");
-    attn_tensor_free(s->ctx, &effect);
+    static const char *const names[] = {"blocks.*.hook_resid_pre", "blocks.*.hook_attn_out",
+                                        "blocks.*.hook_mlp_out",   "blocks.*.attn.hook_z",
+                                        "blocks.*.attn.hook_q",    "blocks.*.attn.hook_k",
+                                        "blocks.*.attn.hook_v",    "blocks.*.attn.hook_pattern"};
+    const size_t n = w->texts->n_tokens;
+    attn_session_desc size = ATTN_ZERO;
+    attn_record_desc what = ATTN_ZERO;
+    size.n_ctx = what.n_positions = n;
+    size.workspace = w->work;
+    what.names = names;
+    what.n_names = sizeof names / sizeof names[0];
+    if (attn_session_new(s->ctx, &w->base[corrupted][i], s->model, &size) ||
+        attn_record_new(s->ctx, &w->seen[corrupted][i], w->base[corrupted][i], &what, NULL, 0) ||
+        attn_feed(s->ctx, w->base[corrupted][i], w->texts->tokens + (i ^ corrupted) * n, n))
+        return s->ctx->status;
+    w->difference[corrupted][i] = difference_of(w, w->base[corrupted][i], i);
+    w->sum[corrupted] += w->difference[corrupted][i];
+    return ATTN_OK;
+}
+
+static attn_status begin_sweeps(study *s, sweeps *w, const pairs *texts)
+{
+    attn_workspace_desc room = ATTN_ZERO;
+    attn_session_desc size = ATTN_ZERO;
+    size_t i, h;
+    memset(w, 0, sizeof *w);
+    w->texts = texts;
+    size.n_ctx = room.n_ctx = texts->n_tokens;
+    if (attn_workspace_new(s->ctx, &w->work, s->model, &room))
+        return s->ctx->status;
+    size.workspace = w->work;
+    for (i = 0; i < texts->n && !s->ctx->status; i++) {
+        if (record_text(s, w, i, 0) || record_text(s, w, i, 1))
+            break;
+        for (h = 0; h < s->n_head && h < N_HEAD && !s->ctx->status; h++)
+            attn_session_new(s->ctx, &w->runs[h][i], s->model, &size);
+    }
     return s->ctx->status;
 }
 
-static void pair_prompts(lens_pair pairs[N_PROMPTS])
+static void end_sweeps(sweeps *w)
 {
-    size_t i;
-    memset(pairs, 0, N_PROMPTS * sizeof *pairs);
-    for (i = 0; i < N_PROMPTS; i++) {
-        pairs[i].clean = prompts[i];
-        pairs[i].corrupted = prompts[i ^ 1];
-        pairs[i].n_tokens = N_TOKENS;
-        pairs[i].metric.token = answers[i][0];
-        pairs[i].metric.against = answers[i][1];
+    size_t i, h;
+    for (i = 0; i < MOST_PAIRS; i++) {
+        for (h = 0; h < 2; h++) {
+            attn_record_free(w->seen[h][i]);
+            attn_session_free(w->base[h][i]);
+        }
+        for (h = 0; h < N_HEAD; h++)
+            attn_session_free(w->runs[h][i]);
     }
+    attn_workspace_free(w->work);
 }
 
-/* out [layers, positions], or [layers, heads] at all positions at once. */
-static attn_status patch_everywhere(study *s, float *out, const char *name, int heads)
-{
-    lens_pair pairs[N_PROMPTS];
-    pair_prompts(pairs);
-    return patch_pairs(s, out, pairs, N_PROMPTS, name,
-                       heads ? LENS_PATCH_HEADS : LENS_PATCH_POSITIONS, NULL);
-}
+/* ---- one layer ---- */
 
-/* The other notebook's prompt, by layer and position of hook_resid_pre. */
-static attn_status patch_one(study *s, float *out)
-{
-    lens_pair pair = ATTN_ZERO;
-    pair.clean = one_prompt[0];
-    pair.corrupted = one_prompt[1];
-    pair.n_tokens = N_ONE;
-    pair.metric.token = one_answer[0];
-    pair.metric.against = one_answer[1];
-    return patch_pairs(s, out, &pair, 1, "hook_resid_pre", LENS_PATCH_POSITIONS, NULL);
-}
+/* What is patched: one activation, at all heads together or each by itself. */
+typedef struct patched {
+    const char *name; /* "blocks.3.attn.hook_z" */
+    size_t layer;
+    int by_head, is_pattern;
+} patched;
 
-/* out [layers, heads, positions] */
-static attn_status patch_by_position(study *s, float *out, const char *name, progress *line)
+/* [positions, width], [positions, 1, d_head] or [1, positions, keys] of a record. */
+static attn_status view_of(study *s, attn_tensor *out, const attn_record *record, const patched *p,
+                           size_t head, size_t position, size_t count)
 {
-    const size_t n_head = s->n_head, n = s->n_layer * n_head * N_TOKENS;
-    float *by_position = room_for(s, n); /* [layers, positions, heads] */
-    lens_pair pairs[N_PROMPTS];
-    size_t i;
-    if (!by_position)
+    if (attn_record_get(s->ctx, out, record, p->name))
         return s->ctx->status;
-    pair_prompts(pairs);
-    if (patch_pairs(s, by_position, pairs, N_PROMPTS, name, LENS_PATCH_POSITION_HEADS, line))
+    *out = attn_slice(*out, p->is_pattern, position, count);
+    if (p->by_head)
+        *out = attn_slice(*out, !p->is_pattern, head, 1);
+    return ATTN_OK;
+}
+
+static int same_numbers(attn_tensor x, attn_tensor y)
+{
+    size_t i, j, k;
+    if (x.ndim == 2) {
+        for (i = 0; i < x.shape[0]; i++)
+            for (j = 0; j < x.shape[1]; j++)
+                if (!(attn_get2(x, i, j) == attn_get2(y, i, j)))
+                    return 0;
+        return 1;
+    }
+    for (i = 0; i < x.shape[0]; i++)
+        for (j = 0; j < x.shape[1]; j++)
+            for (k = 0; k < x.shape[2]; k++)
+                if (!(attn_get3(x, i, j, k) == attn_get3(y, i, j, k)))
+                    return 0;
+    return 1;
+}
+
+/* Prepares the run of a pair with one head patched at `count` positions; *differs: there is one (it was 0).
+ */
+static attn_status prepare_run(study *s, sweeps *w, attn_feed_item *item, int *differs,
+                               const patched *p, size_t head, size_t pair, size_t position,
+                               size_t count)
+{
+    const size_t n = w->texts->n_tokens, width = attn_model_config(s->model)->d_model;
+    attn_session *run = w->runs[head][pair];
+    attn_tensor clean, corrupted, resid;
+    attn_edit edit = ATTN_ZERO;
+    char name[48];
+    if (view_of(s, &clean, w->seen[0][pair], p, head, position, count) ||
+        view_of(s, &corrupted, w->seen[1][pair], p, head, position, count))
         return s->ctx->status;
-    for (i = 0; i < n; i++) { /* i / N_TOKENS: layer and head */
-        const size_t layer = i / N_TOKENS / n_head, head = i / N_TOKENS % n_head;
-        out[i] = by_position[(layer * N_TOKENS + i % N_TOKENS) * n_head + head];
+    if (same_numbers(clean, corrupted))
+        return ATTN_OK;
+    edit.name = p->name;
+    edit.kind = ATTN_EDIT_SET;
+    edit.position = position;
+    edit.n_positions = count;
+    edit.head = head;
+    edit.n_heads = p->by_head ? 1 : 0;
+    edit.value = clean;
+    snprintf(name, sizeof name, "blocks.%u.hook_resid_pre", (unsigned)p->layer);
+    if ((!w->is_base[head][pair] && attn_session_copy(s->ctx, run, w->base[1][pair])) ||
+        attn_truncate(s->ctx, run, position) || attn_hook_edit(s->ctx, NULL, run, &edit) ||
+        attn_record_get(s->ctx, &resid, w->seen[1][pair], name))
+        return s->ctx->status;
+    w->is_base[head][pair] = 1;
+    memset(item, 0, sizeof *item);
+    item->session = run;
+    item->tokens = w->texts->tokens + (pair ^ 1) * n + position;
+    item->n_tokens = n - position;
+    item->layers.first = p->layer;
+    if (p->layer > 0)
+        item->layers.resid = (const float *)resid.data + position * width;
+    *differs = 1;
+    return ATTN_OK;
+}
+
+/* Adds the logit differences of all pairs with one head patched to out[head * stride]. */
+static attn_status patch_place(study *s, sweeps *w, float *out, size_t stride, const patched *p,
+                               size_t position, size_t count)
+{
+    const size_t n_heads = p->by_head ? s->n_head : 1;
+    int differs[N_HEAD][MOST_PAIRS] = {{0}};
+    size_t h, i, n = 0;
+    for (h = 0; h < n_heads; h++)
+        for (i = 0; i < w->texts->n; i++) {
+            if (prepare_run(s, w, &w->items[n], &differs[h][i], p, h, i, position, count))
+                return s->ctx->status;
+            n += (size_t)differs[h][i];
+        }
+    if (n > 0 && attn_feed_batch(s->ctx, w->items, n))
+        return s->ctx->status;
+    for (h = 0; h < n_heads; h++)
+        for (i = 0; i < w->texts->n; i++) {
+            out[h * stride] +=
+                differs[h][i] ? difference_of(w, w->runs[h][i], i) : w->difference[1][i];
+            attn_unhook_all(w->runs[h][i]);
+        }
+    return ATTN_OK;
+}
+
+/* The first position at which a pair's texts differ. */
+static size_t first_difference(const pairs *texts)
+{
+    const size_t n = texts->n_tokens;
+    size_t i, t, first = n - 1;
+    for (i = 0; i < texts->n; i++)
+        for (t = 0; t < first; t++)
+            if (texts->tokens[i * n + t] != texts->tokens[(i ^ 1) * n + t])
+                first = t;
+    return first;
+}
+
+/* Patches one activation of every layer: out [layers, positions], or [layers, heads, positions] if the
+ * name begins with "attn."; all positions together: [layers, heads]. */
+static attn_status patch_layers(study *s, sweeps *w, float *out, const char *name, int together,
+                                progress *line)
+{
+    const size_t n = w->texts->n_tokens, places = together ? 1 : n;
+    size_t layer, place, i, n_out;
+    patched p = ATTN_ZERO;
+    char full[48];
+    p.name = full;
+    p.by_head = strncmp(name, "attn.", 5) == 0;
+    p.is_pattern = strstr(name, "pattern") != NULL;
+    n_out = (p.by_head ? s->n_head : 1) * places;
+    for (layer = 0; layer < s->n_layer; layer++, out += n_out) {
+        snprintf(full, sizeof full, "blocks.%u.%s", (unsigned)layer, name);
+        p.layer = layer;
+        memset(w->is_base, 0, sizeof w->is_base);
+        for (place = places; place-- > 0;) { /* a run leaves earlier positions as they were */
+            const size_t first = together ? first_difference(w->texts) : place;
+            progress_at(line,
+                        ((double)layer + 1 - (double)place / (double)places) / (double)s->n_layer);
+            if (interrupted)
+                return tool_fail(s->ctx, ATTN_STOPPED, "stopped by Ctrl-C");
+            if (patch_place(s, w, out + place, places, &p, first, together ? n - first : 1))
+                return s->ctx->status;
+        }
+        for (i = 0; i < n_out; i++)
+            out[i] = (out[i] - w->sum[1]) / (w->sum[0] - w->sum[1]);
     }
     return ATTN_OK;
 }

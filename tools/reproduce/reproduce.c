@@ -1,7 +1,14 @@
 /* cc tools/reproduce/reproduce.c -I. -O2 -fopenmp -lm -o reproduce      (without -fopenmp: one thread)
  *
  * Published figures of GPT-2 small, worked out again and set beside what was printed. The figures and
- * their sources are in published.txt; study.h and patching.h work them out by the public API. */
+ * their sources are in published.txt. On attn.h's public API, in headers beside this file:
+ *
+ *     table.h        published.txt
+ *     weights.h      whether the weights are those of GPT-2 small
+ *     figures.h      single figures: losses, probabilities, greedy texts
+ *     data.h         HellaSwag, LAMBADA, WikiText, if the user has them
+ *     procedures.h   whole plots, by name: study.h (direct logit attribution, ablation, patterns),
+ *                    patching.h (activation patching), attributing.h (attribution patching, paths) */
 
 #include "tools/common/system.h" /* first: it asks the system for POSIX */
 #define ATTN_IMPLEMENTATION
@@ -10,13 +17,13 @@
 #define INPUT   "text"
 #include "tools/common/json_out.h"
 #include "tools/common/prompt.h"
-#include "table.h"
-#include "study.h"
-#include "patching.h"
-#include "attributing.h"
+#include "weights.h"
+#include "data.h"
+#include "figures.h"
+#include "procedures.h"
 
 typedef struct options {
-    const char *model, *figures, *json;
+    const char *model, *figures, *json, *files, *data[N_DATA_SETS];
     size_t threads;
     int quick, isa, skip_checksums;
 } options;
@@ -28,6 +35,12 @@ static const struct option table[] = {
     {0, "json", "FILE", TEXT, AT(json), NULL, "write all figures, worked out and published"},
     {0, "figures", "FILE", TEXT, AT(figures), NULL,
      "published figures (default: tools/reproduce/published.txt)"},
+    {0, "files", "DIRECTORY", TEXT, AT(files), NULL,
+     "verify that the files of which the model was made are GPT-2 small's"},
+    {0, "hellaswag", "FILE", TEXT, AT(data[0]), NULL, "hellaswag_val.jsonl, for its figures"},
+    {0, "lambada", "FILE", TEXT, AT(data[1]), NULL, "lambada_test_en.jsonl"},
+    {0, "wikitext-2", "FILE", TEXT, AT(data[2]), NULL, "wiki.test.raw of WikiText-2"},
+    {0, "wikitext-103", "FILE", TEXT, AT(data[3]), NULL, "wiki.test.raw of WikiText-103"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
      "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
@@ -55,347 +68,104 @@ typedef struct run {
     arena memory;
     attn_model *model;
     table_of_blocks blocks;
-    study study;
-    progress progress;
+    plots plots;
     size_t n_blocks, n_ok, n_figures, n_within; /* of those that were worked out */
+    size_t n_wrong_files;
 } run;
 
-/* >> Procedures ================================================================================ */
+/* >> Blocks ==================================================================================== */
 
-static const float *work_out(run *r, const char *name, size_t *n);
-
-typedef enum procedure_kind {
-    ACCUMULATED,
-    SUBLAYERS,
-    HEADS,
-    ABLATED_HEADS,
-    POSITIONS,
-    ALL_HEADS,
-    ONE_PROMPT,
-    BY_POSITION,
-    PATTERN,
-    REPEATED,
-    ATTRIBUTED_STREAM, /* number 1: of sublayers */
-    ATTRIBUTED_SUM,
-    BLOCKS, /* a list of others */
-    ATTRIBUTED
-} procedure_kind;
-
-/* Names of published.txt; `what` is an activation, a number of positions, or a list of other names. */
-static const struct procedure {
-    const char *name;
-    procedure_kind kind;
-    const char *what;
-    size_t number, other;
-} procedures[] = {
-    {"accumulated", ACCUMULATED, NULL, 0, 0},
-    {"sublayers", SUBLAYERS, NULL, 0, 0},
-    {"heads", HEADS, NULL, 0, 0},
-    {"ablated-heads", ABLATED_HEADS, NULL, 0, 0},
-    {"patch-resid_pre", POSITIONS, "hook_resid_pre", 0, 0},
-    {"patch-attn_out", POSITIONS, "hook_attn_out", 0, 0},
-    {"patch-mlp_out", POSITIONS, "hook_mlp_out", 0, 0},
-    {"patch-z", ALL_HEADS, "attn.hook_z", 0, 0},
-    {"patch-q", ALL_HEADS, "attn.hook_q", 0, 0},
-    {"patch-k", ALL_HEADS, "attn.hook_k", 0, 0},
-    {"patch-v", ALL_HEADS, "attn.hook_v", 0, 0},
-    {"patch-pattern", ALL_HEADS, "attn.hook_pattern", 0, 0},
-    {"patch-z-by-position", BY_POSITION, "attn.hook_z", 0, 0},
-    {"patch-q-by-position", BY_POSITION, "attn.hook_q", 0, 0},
-    {"patch-k-by-position", BY_POSITION, "attn.hook_k", 0, 0},
-    {"patch-v-by-position", BY_POSITION, "attn.hook_v", 0, 0},
-    {"patch-pattern-by-position", BY_POSITION, "attn.hook_pattern", 0, 0},
-    {"patch-resid_pre-of-one", ONE_PROMPT, NULL, 0, 0},
-    {"pattern-5.5", PATTERN, NULL, 5, 5},
-    {"pattern-10.7", PATTERN, NULL, 10, 7},
-    {"pattern-11.10", PATTERN, NULL, 11, 10},
-    {"previous-token", REPEATED, NULL, 1, 0},
-    {"duplicate-token", REPEATED, NULL, 100, 0},
-    {"induction", REPEATED, NULL, 99, 0},
-    {"attr-resid", ATTRIBUTED_STREAM, NULL, 0, 0},
-    {"attr-layers", ATTRIBUTED_STREAM, NULL, 1, 0},
-    {"attr-resid_pre", ATTRIBUTED, NULL, 0, 0},
-    {"attr-attn_out", ATTRIBUTED, NULL, 0, 0},
-    {"attr-mlp_out", ATTRIBUTED, NULL, 0, 0},
-    {"attr-result", ATTRIBUTED, NULL, 0, 0},
-    {"attr-q", ATTRIBUTED, NULL, 0, 0},
-    {"attr-k", ATTRIBUTED, NULL, 0, 0},
-    {"attr-v", ATTRIBUTED, NULL, 0, 0},
-    {"attr-z", ATTRIBUTED, NULL, 0, 0},
-    {"attr-pattern", ATTRIBUTED, NULL, 0, 0},
-    {"attr-result-sum", ATTRIBUTED_SUM, "attr-result", 0, 0},
-    {"attr-q-sum", ATTRIBUTED_SUM, "attr-q", 0, 0},
-    {"attr-k-sum", ATTRIBUTED_SUM, "attr-k", 0, 0},
-    {"attr-v-sum", ATTRIBUTED_SUM, "attr-v", 0, 0},
-    {"attr-z-sum", ATTRIBUTED_SUM, "attr-z", 0, 0},
-    {"attr-pattern-sum", ATTRIBUTED_SUM, "attr-pattern", 0, 0},
-    {"attr-blocks", BLOCKS, "attr-resid_pre,attr-attn_out,attr-mlp_out", 0, 0},
-    {"attr-heads", BLOCKS, "attr-z-sum,attr-q-sum,attr-k-sum,attr-v-sum,attr-pattern-sum", 0, 0},
-    {"attr-heads-by-position", BLOCKS, "attr-z,attr-q,attr-k,attr-v,attr-pattern", 0, 0},
-    {"patch-blocks", BLOCKS, "patch-resid_pre,patch-attn_out,patch-mlp_out", 0, 0},
-    {"patch-heads", BLOCKS, "patch-z,patch-q,patch-k,patch-v,patch-pattern", 0, 0},
-    {"patch-heads-by-position", BLOCKS,
-     "patch-z-by-position,patch-q-by-position,patch-k-by-position,patch-v-by-position,"
-     "patch-pattern-by-position",
-     0, 0},
-};
-enum { N_PROCEDURES = sizeof procedures / sizeof procedures[0] };
-
-static size_t size_of(const study *s, const struct procedure *p)
+/* Those of n numbers that a block's ids choose. */
+static void choose(const block *b, float *out, const float *values, size_t n)
 {
-    const size_t heads = s->n_layer * s->n_head;
-    switch (p->kind) {
-    case ACCUMULATED:
-        return 2 * s->n_layer + 1;
-    case SUBLAYERS:
-        return 2 * s->n_layer + 2;
-    case POSITIONS:
-        return s->n_layer * N_TOKENS;
-    case ONE_PROMPT:
-        return s->n_layer * N_ONE;
-    case PATTERN:
-        return (size_t)N_PROMPTS * N_TOKENS * N_TOKENS;
-    case BY_POSITION:
-        return heads * N_TOKENS;
-    case ATTRIBUTED_STREAM:
-        return (2 * s->n_layer + 1 + p->number) * N_TOKENS;
-    default:
-        return heads;
-    }
+    size_t i;
+    for (i = 0; i < b->n_ids && i < b->n; i++)
+        if ((size_t)b->ids[i] < n)
+            out[i] = values[b->ids[i]];
 }
 
-/* From what attribute_all kept: the stream's rows in their order, the layers' rows, sums. */
-static attn_status arrange_attributions(run *r, const struct procedure *p, float *out)
+/* The numbers of a plot's block: all of its procedure's, those that its ids choose, or x and y of
+ * several traces by turns. */
+static attn_status plot_numbers(run *r, const block *b, float *out)
 {
-    study *s = &r->study;
-    const kept *first, *second, *last;
-    if (!find_kept(s, "attr-z") && attribute_all(s))
-        return s->ctx->status;
-    if (p->kind == ATTRIBUTED_SUM) {
-        first = find_kept(s, p->what);
-        sum_positions(out, first->values, first->n / N_TOKENS);
+    size_t n = 0, i, j, k, traces, size;
+    const float *values = work_out(&r->plots, b->procedure, &n);
+    if (!values)
+        return r->ctx.status;
+    choose(b, out, values, n);
+    if (b->n_ids > 0)
         return ATTN_OK;
-    }
-    first = find_kept(s, p->number ? "attr-attn_out" : "attr-resid_pre");
-    second = find_kept(s, p->number ? "attr-mlp_out" : "attr-resid_mid");
-    last = find_kept(s, "attr-resid_post");
-    interleave(s, out, p->number ? 2 : 0, first->values, second->values);
-    if (p->number) /* hook_embed is all that enters the first block but for the positions' share */
-        memcpy(out, find_kept(s, "attr-resid_pre")->values, N_TOKENS * sizeof *out);
-    else
-        memcpy(out + 2 * s->n_layer * N_TOKENS, last->values + (s->n_layer - 1) * N_TOKENS,
-               N_TOKENS * sizeof *out);
+    if (n != b->n)
+        return tool_fail(&r->ctx, ATTN_E_SHAPE, "%s: %zu numbers here, %zu published", b->title, n,
+                         b->n);
+    traces = strchr(b->procedure, '/') && b->ndim == 3 ? b->shape[0] : 1;
+    size = n / traces / 2;
+    for (i = 0; i < traces && traces > 1; i++)
+        for (j = 0; j < 2; j++)
+            for (k = 0; k < size; k++)
+                out[(2 * i + j) * size + k] = values[(traces * j + i) * size + k];
+    if (traces == 1)
+        memcpy(out, values, n * sizeof *out);
     return ATTN_OK;
 }
 
-/* One procedure that is not a list of others. */
-static attn_status perform(run *r, const struct procedure *p, float *out, size_t n)
+/* The figures of a data set that a block chooses, and behind them as many standard errors. */
+static attn_status data_numbers(run *r, const block *b, float *out, size_t which)
 {
-    study *s = &r->study;
-    const float *heads;
-    float mean = 0;
-    size_t size;
-    switch (p->kind) {
-    case ACCUMULATED:
-        return attribute(s, out, n, ATTN_RESID_ACCUMULATED_MID);
-    case SUBLAYERS:
-        return attribute(s, out, n, ATTN_RESID_SUBLAYERS);
-    case HEADS:
-        return attribute(s, out, n, ATTN_RESID_HEADS);
-    case ABLATED_HEADS:
-        heads = work_out(r, "heads", &size);
-        return heads ? ablate_top(s, out, &mean, heads) : s->ctx->status;
-    case POSITIONS:
-        return patch_everywhere(s, out, p->what, 0);
-    case ALL_HEADS:
-        return patch_everywhere(s, out, p->what, 1);
-    case ONE_PROMPT:
-        return patch_one(s, out);
-    case PATTERN:
-        return patterns_of(s, out, p->number, p->other);
-    case REPEATED:
-        return repeated_tokens(s, out, p->number);
-    case ATTRIBUTED_STREAM:
-    case ATTRIBUTED_SUM:
-        return arrange_attributions(r, p, out);
-    case BY_POSITION:
-        return patch_by_position(s, out, p->what, &r->progress);
-    default: /* BLOCKS is a list, and ATTRIBUTED kept by attribute_all */
-        return tool_fail(s->ctx, ATTN_E_NAME, "%s has no numbers of its own", p->name);
+    const size_t n = data_sets[which].n;
+    const float *values = read_data(&r->plots.study, which, r->o.data[which], &r->plots.progress);
+    if (values) {
+        choose(b, out, values, n);
+        choose(b, out + b->n, values + n, n);
     }
-}
-
-/* Several procedures by name, with commas between them, one after the other. */
-static const float *join(run *r, const char *names, size_t *n)
-{
-    float *all = NULL, *larger;
-    const float *part;
-    char name[64];
-    size_t size, length;
-    for (*n = 0; *names; names += length + (names[length] != 0)) {
-        length = strcspn(names, ",");
-        snprintf(name, sizeof name, "%.*s", (int)length, names);
-        if (!(part = work_out(r, name, &size)) || !(larger = room_for(&r->study, *n + size)))
-            return NULL;
-        if (*n > 0)
-            memcpy(larger, all, *n * sizeof *all);
-        memcpy(larger + *n, part, size * sizeof *part);
-        all = larger;
-        *n += size;
-    }
-    return all;
-}
-
-/* The numbers of a procedure, kept for the next time. NULL after a message in the context. */
-static const float *work_out(run *r, const char *name, size_t *n)
-{
-    study *s = &r->study;
-    const struct procedure *p = procedures;
-    float *values;
-    const kept *k = find_kept(s, name);
-    if (k) {
-        *n = k->n;
-        return k->values;
-    }
-    if (strchr(name, ','))
-        return join(r, name, n);
-    while (p < procedures + N_PROCEDURES && strcmp(p->name, name) != 0)
-        p++;
-    if (p == procedures + N_PROCEDURES) {
-        tool_fail(s->ctx, ATTN_E_NAME, "there is no procedure %s", name);
-        return NULL;
-    }
-    if (p->kind == ATTRIBUTED && !attribute_all(s))
-        return work_out(r, name, n);
-    if (p->kind >= BLOCKS)
-        return p->kind == BLOCKS ? join(r, p->what, n) : NULL;
-    *n = size_of(s, p);
-    values = room_for(s, *n);
-    return !values || perform(r, p, values, *n) || keep(s, name, values, *n) ? NULL : values;
-}
-
-/* >> Single figures ============================================================================ */
-
-/* The mean loss of the input's tokens. */
-static attn_status mean_loss(run *r, const block *b, float *out)
-{
-    attn_token_stats stats[64];
-    attn_session *session = NULL;
-    if (!attn_session_new(&r->ctx, &session, r->model, NULL) &&
-        !attn_score(&r->ctx, stats, NULL, session, b->ids, b->n_ids))
-        *out = (float)attn_mean_nll(stats, b->n_ids - 1);
-    attn_session_free(session);
     return r->ctx.status;
 }
-
-static attn_status greedy_ids(run *r, const block *b, float *out)
-{
-    attn_generate_desc how = ATTN_ZERO;
-    attn_generation made = ATTN_ZERO;
-    attn_session *session = NULL;
-    int32_t ids[64] = {0};
-    size_t i;
-    made.ids = ids;
-    how.prompt_ids = b->ids;
-    how.n_prompt_ids = b->n_ids;
-    how.max_tokens = b->n < 64 ? b->n : 64;
-    how.ignore_eos = 1;
-    if (!attn_session_new(&r->ctx, &session, r->model, NULL))
-        attn_generate(&r->ctx, &made, session, NULL, &how);
-    for (i = 0; i < made.n_ids; i++)
-        out[i] = (float)ids[i];
-    attn_session_free(session);
-    return r->ctx.status;
-}
-
-/* The first numbers that leave the final LayerNorm at the last position. */
-static attn_status hidden_state(run *r, const block *b, float *out)
-{
-    static const char *const name = "ln_final.hook_normalized.post";
-    attn_record_desc what = ATTN_ZERO;
-    attn_session *session = NULL;
-    attn_record *record = NULL;
-    attn_tensor x;
-    size_t i;
-    what.names = &name;
-    what.n_names = 1;
-    what.n_positions = b->n_ids;
-    if (!attn_session_new(&r->ctx, &session, r->model, NULL) &&
-        !attn_record_new(&r->ctx, &record, session, &what, NULL, 0) &&
-        !attn_feed(&r->ctx, session, b->ids, b->n_ids) &&
-        !attn_record_get(&r->ctx, &x, record, name))
-        for (i = 0; i < b->n; i++)
-            out[i] = attn_get2(x, b->n_ids - 1, i);
-    attn_record_free(record);
-    attn_session_free(session);
-    return r->ctx.status;
-}
-
-/* The logit difference of each prompt. */
-static attn_status prompt_differences(run *r, float *out)
-{
-    attn_session *session = NULL;
-    size_t i;
-    attn_session_new(&r->ctx, &session, r->study.model, NULL);
-    for (i = 0; i < N_PROMPTS && !r->ctx.status; i++)
-        if (!attn_truncate(&r->ctx, session, 0) &&
-            !attn_feed(&r->ctx, session, prompts[i], N_TOKENS))
-            out[i] = attn_logits(session)[answers[i][0]] - attn_logits(session)[answers[i][1]];
-    attn_session_free(session);
-    return r->ctx.status;
-}
-
-static attn_status ablated_difference(run *r, float *out)
-{
-    size_t n;
-    const float *heads = work_out(r, "heads", &n);
-    float *each = heads ? room_for(&r->study, n) : NULL, *mean = out;
-    return each ? ablate_top(&r->study, each, mean, heads) : r->ctx.status;
-}
-
-/* >> Blocks ==================================================================================== */
 
 /* The numbers of a block; NULL after a message in the context. */
 static const float *figures_of(run *r, const block *b)
 {
-    float *out = room_for(&r->study, b->n);
-    const float *values;
-    size_t n = 0;
+    const size_t which = find_data_set(b->procedure);
+    float *out = room_for(&r->plots.study, 2 * b->n);
+    const struct figure *f = find_figure(b->procedure);
+    attn_status status;
     if (!out)
         return NULL;
-    if (strcmp(b->procedure, "loss") == 0)
-        return mean_loss(r, b, out) ? NULL : out;
-    if (strcmp(b->procedure, "greedy") == 0)
-        return greedy_ids(r, b, out) ? NULL : out;
-    if (strcmp(b->procedure, "hidden") == 0)
-        return hidden_state(r, b, out) ? NULL : out;
-    if (strcmp(b->procedure, "prompts") == 0)
-        return prompt_differences(r, out) ? NULL : out;
-    if (strcmp(b->procedure, "ablated") == 0)
-        return ablated_difference(r, out) ? NULL : out;
-    values = work_out(r, b->procedure, &n);
-    if (values && n != b->n) {
-        tool_fail(&r->ctx, ATTN_E_SHAPE, "%zu numbers here, %zu published", n, b->n);
-        return NULL;
-    }
-    return values;
+    status = which < N_DATA_SETS ? data_numbers(r, b, out, which)
+             : f                 ? f->fn(&r->plots.study, b, out, numbers_behind(b->procedure))
+                                 : plot_numbers(r, b, out);
+    return status ? NULL : out;
 }
 
 /* Why a block cannot be worked out with this model; NULL: it can. */
 static const char *reason_against(const run *r, const block *b)
 {
-    const int by_position = strstr(b->procedure, "by-position") != NULL;
+    static const char *const wanted[N_DATA_SETS] = {"give --hellaswag FILE", "give --lambada FILE",
+                                                    "give --wikitext-2 FILE",
+                                                    "give --wikitext-103 FILE"};
     const attn_config *c = attn_model_config(r->model);
+    const struct figure *f = find_figure(b->procedure);
+    const size_t which = find_data_set(b->procedure);
     size_t i;
     if (strncmp(b->procedure, "none: ", 6) == 0)
         return b->procedure + 6;
-    if (by_position && r->o.quick)
+    if (which < N_DATA_SETS)
+        return !r->o.data[which]                 ? wanted[which]
+               : !attn_model_tokenizer(r->model) ? "the model has no tokenizer"
+                                                 : NULL;
+    if (strstr(b->procedure, "by-position") && strncmp(b->procedure, "patch-", 6) == 0 &&
+        r->o.quick)
         return "left out by --quick";
-    if (b->n_ids == 0 && (c->n_layer != N_LAYER || c->n_head != N_HEAD))
+    if (f && f->needs == ITS_NEURONS && (c->n_layer != N_LAYER || c->d_mlp != 3072))
+        return "it needs a model of 12 layers with 3,072 neurons";
+    if ((!f || f->needs == GPT2_SMALL) && (c->n_layer != N_LAYER || c->n_head != N_HEAD))
         return "it needs a model of 12 layers with 12 heads";
-    if (b->n_ids == 0 && c->n_vocab < 50257)
+    if (f && f->needs == A_TOKENIZER)
+        return !attn_model_tokenizer(r->model) ? "the model has no tokenizer"
+               : c->n_vocab < 50257            ? "it needs GPT-2's vocabulary"
+                                               : NULL;
+    if ((!f || f->needs >= GPT2_SMALL) && c->n_vocab < 50257)
         return "it needs GPT-2's vocabulary";
-    for (i = 0; i < b->n_ids; i++)
+    for (i = 0; f && f->needs != ITS_NEURONS && i < b->n_ids; i++)
         if ((uint32_t)b->ids[i] >= c->n_vocab)
             return "it needs GPT-2's vocabulary";
     return NULL;
@@ -418,7 +188,7 @@ static void out_nested(json_out *o, const block *b, int dim, const float *values
 
 static void out_block(json_out *o, const block *b, const float *values, const char *reason)
 {
-    size_t at = 0;
+    size_t at = 0, i;
     out_open(o, '{');
     out_key(o, "notebook");
     out_word(o, b->source);
@@ -436,6 +206,13 @@ static void out_block(json_out *o, const block *b, const float *values, const ch
     } else {
         out_key(o, "reason");
         out_word(o, reason);
+    }
+    if (values && find_data_set(b->procedure) < N_DATA_SETS) {
+        out_key(o, "standard_errors");
+        out_open(o, '[');
+        for (i = 0; i < b->n; i++)
+            out_f32(o, values[b->n + i]);
+        out_close(o, ']');
     }
     if (b->published) {
         at = 0;
@@ -460,8 +237,14 @@ static void report(run *r, const block *b, const float *values, const char *reas
                within == b->n ? "ok" : "differs", within, b->n, b->tolerance, largest, b->title);
     else
         printf("%-8s %5s    %5zu not worked out: %s: %s\n", "-", "", b->n, reason, b->title);
-    printf("         %s, cell %zu%s%s\n", b->source, b->cell, values ? ": " : "",
-           values ? b->procedure : "");
+    printf("         %s", b->source);
+    if (b->cell > 0)
+        printf(", cell %zu", b->cell);
+    printf("%s%s\n", values ? ": " : "", values ? b->procedure : "");
+    if (values && find_data_set(b->procedure) < N_DATA_SETS)
+        for (i = 0; i < b->n; i++)
+            printf("         %.7g here, standard error %.2g; published: %.7g\n", (double)values[i],
+                   (double)values[b->n + i], b->published[i]);
     fflush(stdout);
     if (values) {
         r->n_blocks++;
@@ -471,34 +254,75 @@ static void report(run *r, const block *b, const float *values, const char *reas
     }
 }
 
+/* ---- the weights' files ---- */
+
+/* A line for each file, and the list of the JSON. */
+static int verify_files(run *r, json_out *o)
+{
+    char have[SHA256_HEX];
+    uint64_t size;
+    size_t i;
+    out_key(o, "files");
+    out_open(o, '[');
+    if (!r->o.files)
+        printf("%-8s files not verified: give --files DIRECTORY, from which the model was made\n",
+               "-");
+    for (i = 0; r->o.files && i < N_WEIGHTS_FILES; i++) {
+        const weights_file *f = &weights_files[i];
+        const char *path = arena_path(&r->ctx, &r->memory, r->o.files, f->name);
+        int same;
+        if (!path || digest_of_file(&r->ctx, have, &size, path, f))
+            return failed(&r->ctx);
+        same = size == f->size && strcmp(have, f->digest) == 0;
+        r->n_wrong_files += !same;
+        printf("%-8s %s: %s %s", same ? "ok" : "differs", f->name, f->in_git ? "git" : "SHA-256",
+               have);
+        if (!same)
+            printf(" of %llu bytes; expected %s of %llu bytes", TOOLS_LLU(size), f->digest,
+                   TOOLS_LLU(f->size));
+        printf("\n         %s\n", WEIGHTS_SOURCE);
+        out_open(o, '{');
+        out_key(o, "name");
+        out_word(o, f->name);
+        out_key(o, f->in_git ? "git" : "sha256");
+        out_word(o, have);
+        out_key(o, "expected");
+        out_word(o, f->digest);
+        out_close(o, '}');
+    }
+    out_close(o, ']');
+    return FINE;
+}
+
 static int reproduce_all(run *r, json_out *o)
 {
     const double begin = system_seconds();
     size_t i;
     out_open(o, '{');
+    if (verify_files(r, o) != FINE)
+        return failed(&r->ctx);
     out_key(o, "blocks");
     out_open(o, '[');
     for (i = 0; i < r->blocks.n; i++) {
         const block *b = &r->blocks.at[i];
         const char *reason = reason_against(r, b);
         const float *values = NULL;
-        progress_begin(&r->progress, "patching");
+        progress_begin(&r->plots.progress, "patching");
         if (!reason && !(values = figures_of(r, b))) {
-            progress_end(&r->progress);
+            progress_end(&r->plots.progress);
             return failed(&r->ctx);
         }
-        progress_end(&r->progress);
+        progress_end(&r->plots.progress);
         report(r, b, values, reason);
         out_block(o, b, values, reason);
     }
     out_close(o, ']');
     out_close(o, '}');
     printf("%zu of %zu figures are within their tolerance; %zu of %zu blocks are ok, %zu were not "
-           "worked "
-           "out; %.0f s\n",
+           "worked out; %.0f s\n",
            r->n_within, r->n_figures, r->n_ok, r->n_blocks, r->blocks.n - r->n_blocks,
            system_seconds() - begin);
-    return r->n_ok == r->n_blocks ? FINE : FAILED;
+    return r->n_ok == r->n_blocks && r->n_wrong_files == 0 ? FINE : FAILED;
 }
 
 static int write_json(run *r, json_out *o)
@@ -518,12 +342,12 @@ static int run_all(run *r)
     code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
     if (code != FINE)
         return code;
-    r->study.ctx = &r->ctx;
-    r->study.memory = &r->memory;
-    r->study.raw = r->model;
+    r->plots.study.ctx = &r->ctx;
+    r->plots.study.memory = &r->memory;
+    r->plots.study.raw = r->model;
     if (read_table(&r->ctx, &r->memory, &r->blocks,
                    r->o.figures ? r->o.figures : "tools/reproduce/published.txt") ||
-        begin_study(&r->study))
+        begin_study(&r->plots.study))
         return failed(&r->ctx);
     code = reproduce_all(r, &o);
     if (r->o.json && (code == FINE || r->ctx.status == ATTN_OK))
@@ -547,7 +371,8 @@ int main(int argc, char **argv)
         return fail(USAGE, "no model given: reproduce MODEL.attn (--help tells more)");
     signal(SIGINT, on_interrupt);
     code = run_all(&r);
-    attn_model_close(r.study.model);
+    end_sweeps(&r.plots.sweeps);
+    attn_model_close(r.plots.study.model);
     attn_model_close(r.model);
     arena_free(&r.memory);
     return finish_output(code);

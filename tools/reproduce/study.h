@@ -27,7 +27,7 @@ static const int32_t one_prompt[2][N_ONE] = {
     {50256, 3260, 1757, 290, 5335, 1816, 284, 262, 3650, 11, 5335, 2921, 257, 9294, 286, 7545, 284},
     {50256, 3260, 1757, 290, 5335, 1816, 284, 262, 3650, 11, 1757, 2921, 257, 9294, 286, 7545,
      284}};
-static const int32_t one_answer[2] = {1757, 5335};
+static const int32_t one_answer[1][2] = {{1757, 5335}};
 
 /* Numbers that were worked out, kept for the plots that show them again. */
 typedef struct kept {
@@ -128,10 +128,16 @@ static attn_status add_attributions(study *s, float *out, size_t n, attn_tensor 
     return s->ctx->status;
 }
 
-/* The mean over the prompts, for the first n parts of a kind. */
+/* The mean over the prompts, for the first n parts of a kind. From the heads also what the first
+ * prompt's add, and each prompt's final scale, which are kept. */
 static attn_status attribute(study *s, float *out, size_t n, attn_resid_kind kind)
 {
-    size_t i;
+    float *first = room_for(s, n), *scales = room_for(s, N_PROMPTS);
+    size_t i, j;
+    if (!first || !scales ||
+        (kind == ATTN_RESID_HEADS &&
+         (keep(s, "heads-of-first", first, n) || keep(s, "scales", scales, N_PROMPTS))))
+        return s->ctx->status;
     for (i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
         attn_resid_desc what = ATTN_ZERO;
         attn_resid_stack stack = ATTN_ZERO;
@@ -146,7 +152,10 @@ static attn_status attribute(study *s, float *out, size_t n, attn_resid_kind kin
                 attn_sub(s->ctx, &parts, parts, s->shifts);
             if (!s->ctx->status)
                 add_attributions(s, out, n, parts, stack.scale, i);
+            scales[i] = attn_get2(stack.scale, 0, 0);
         }
+        for (j = 0; j < n && i == 0; j++)
+            first[j] = out[j] * N_PROMPTS;
         attn_tensor_free(s->ctx, &stack.stack);
         attn_tensor_free(s->ctx, &stack.scale);
     }
@@ -187,13 +196,20 @@ static attn_status run_ablated(study *s, ablation *a, size_t i, size_t top)
     return s->ctx->status;
 }
 
-/* out [layers, heads]; *mean: the mean logit difference. */
-static attn_status ablate_top(study *s, float *out, float *mean, const float *heads)
+/* What the strongest head's ablation changes; all of it is kept: the attributions of the heads, the
+ * mean logit difference, and the final scales. */
+static attn_status ablate_top(study *s, const float *heads, const float *scales)
 {
     const size_t n = s->n_layer * s->n_head, width = attn_model_config(s->model)->d_model;
+    float *out = room_for(s, n), *mean = room_for(s, 1), *ratio = room_for(s, 1);
+    float *ablated = room_for(s, N_PROMPTS);
     attn_tensor results = ATTN_ZERO, result, scale;
     size_t i, j, top = 0;
     char name[48];
+    if (!out || !mean || !ratio || !ablated || keep(s, "ablated-heads", out, n) ||
+        keep(s, "ablated", mean, 1) || keep(s, "ablated-ratio", ratio, 1) ||
+        keep(s, "ablated-scales", ablated, N_PROMPTS))
+        return s->ctx->status;
     for (i = 1; i < n; i++)
         top = heads[i] > heads[top] ? i : top;
     attn_zeros(s->ctx, &results, ATTN_F32, attn_shape3(n, 1, width));
@@ -211,8 +227,11 @@ static attn_status ablate_top(study *s, float *out, float *mean, const float *he
                 }
             }
             if (!attn_sub(s->ctx, &results, results, s->shifts) &&
-                !attn_record_get(s->ctx, &scale, a.record, "ln_final.hook_scale"))
-                add_attributions(s, out, n, results, scale, i);
+                !attn_record_get(s->ctx, &scale, a.record, "ln_final.hook_scale") &&
+                !add_attributions(s, out, n, results, scale, i)) {
+                ablated[i] = attn_get2(scale, 0, 0);
+                *ratio += scales[i] / ablated[i] / N_PROMPTS;
+            }
         }
         attn_record_free(a.record);
         attn_session_free(a.session);
@@ -238,55 +257,49 @@ static attn_status watch_patterns(study *s, ablation *a, const char *name, const
     return s->ctx->status;
 }
 
-/* out [prompts, queries, keys] of one head */
-static attn_status patterns_of(study *s, float *out, size_t layer, size_t head)
+/* The mean of a pattern's numbers from each position to the one `back` positions earlier. */
+static float mean_of_diagonal(attn_tensor pattern, size_t head, size_t back)
 {
-    char name[48];
-    size_t i, q, k;
-    attn_tensor p;
-    snprintf(name, sizeof name, "blocks.%u.attn.hook_pattern", (unsigned)layer);
-    for (i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
-        ablation a = {NULL, NULL};
-        if (!watch_patterns(s, &a, name, prompts[i], N_TOKENS) &&
-            !attn_record_get(s->ctx, &p, a.record, name))
-            for (q = 0; q < N_TOKENS; q++)
-                for (k = 0; k < N_TOKENS; k++)
-                    *out++ = attn_get3(p, head, q, k);
-        attn_record_free(a.record);
-        attn_session_free(a.session);
-    }
-    return s->ctx->status;
+    const size_t n = pattern.shape[1];
+    double sum = 0;
+    size_t q;
+    for (q = back; q < n; q++)
+        sum += (double)attn_get3(pattern, head, q, q - back);
+    return (float)(sum / (double)(n - back));
 }
 
-/* out [layers, heads]: the mean pattern from each position to the one `back` positions earlier, of two
- * random texts that say the same 100 tokens twice. torch.manual_seed(0); torch.randint(100, 20000,
- * (2, 100)): the 32 bits of a draw modulo 19,900. */
-static attn_status repeated_tokens(study *s, float *out, size_t back)
+/* Scores of the heads on two random texts that say the same 100 tokens twice, all kept: attention to
+ * the token before, to the same token the first time, and to the one after that.
+ * torch.manual_seed(0); torch.randint(100, 20000, (2, 100)): the 32 bits of a draw modulo 19,900. */
+static attn_status repeated_tokens(study *s)
 {
-    enum { HALF = 100, N_TEXTS = 2 };
+    enum { HALF = 100, N_TEXTS = 2, N_SCORES = 3 };
+    static const char *const names[N_SCORES] = {"previous-token", "duplicate-token", "induction"};
+    static const size_t back[N_SCORES] = {1, HALF, HALF - 1};
     int32_t tokens[N_TEXTS][2 * HALF];
+    float *out[N_SCORES];
     attn_rng rng;
     attn_tensor p;
     char name[48];
-    const size_t n = (size_t)2 * HALF;
-    size_t i, j, h, q;
+    size_t i, j, k, h;
+    for (k = 0; k < N_SCORES; k++)
+        if (!(out[k] = room_for(s, s->n_layer * s->n_head)) ||
+            keep(s, names[k], out[k], s->n_layer * s->n_head))
+            return s->ctx->status;
     attn_rng_seed(&rng, 0);
     for (i = 0; i < N_TEXTS; i++)
         for (j = 0; j < HALF; j++)
             tokens[i][j] = tokens[i][HALF + j] = (int32_t)(100 + attn_rng_u32(&rng) % 19900);
     for (i = 0; i < N_TEXTS && !s->ctx->status; i++) {
         ablation a = {NULL, NULL};
-        watch_patterns(s, &a, "blocks.*.attn.hook_pattern", tokens[i], n);
+        watch_patterns(s, &a, "blocks.*.attn.hook_pattern", tokens[i], (size_t)2 * HALF);
         for (j = 0; j < s->n_layer && !s->ctx->status; j++) {
             snprintf(name, sizeof name, "blocks.%u.attn.hook_pattern", (unsigned)j);
             if (attn_record_get(s->ctx, &p, a.record, name))
                 break;
-            for (h = 0; h < s->n_head; h++) {
-                double sum = 0;
-                for (q = back; q < n; q++)
-                    sum += (double)attn_get3(p, h, q, q - back);
-                out[j * s->n_head + h] += (float)(sum / (double)(n - back) / N_TEXTS);
-            }
+            for (h = 0; h < s->n_head; h++)
+                for (k = 0; k < N_SCORES; k++)
+                    out[k][j * s->n_head + h] += mean_of_diagonal(p, h, back[k]) / N_TEXTS;
         }
         attn_record_free(a.record);
         attn_session_free(a.session);

@@ -31,17 +31,28 @@ TOOLS_FN char *next_field(char **at)
     return field;
 }
 
-/* The whole numbers of a text, at most `room` of them. */
+/* The whole numbers of a text, at most `room` of them. 0*N stands for N zeros. */
 TOOLS_FN size_t read_numbers(const char *text, long long *numbers, size_t room)
 {
     char *end;
-    size_t n;
-    for (n = 0; n < room; n++, text = end) {
+    size_t n = 0, zeros;
+    while (n < room) {
         numbers[n] = strtoll(text, &end, 10);
         if (end == text)
             break;
+        zeros = *end == '*' ? (size_t)strtoul(end + 1, &end, 10) : 1;
+        for (n++; zeros > 1 && n < room; zeros--)
+            numbers[n++] = 0;
+        text = end;
     }
     return n;
+}
+
+/* An upper bound of how many numbers a text has: each has a digit, and a blank between it and the next.
+ */
+TOOLS_FN size_t most_numbers(const char *text)
+{
+    return strlen(text) / 2 + 1;
 }
 
 /* The line that follows the description of a block. */
@@ -71,7 +82,8 @@ TOOLS_FN int read_figures(attn_ctx *ctx, arena *memory, table_of_blocks *table, 
 TOOLS_FN int read_block(attn_ctx *ctx, arena *memory, table_of_blocks *table, char **at)
 {
     block *b = &table->at[table->n];
-    long long numbers[64];
+    long long numbers[3], *ids;
+    const char *list;
     size_t i, n;
     b->source = next_field(at);
     b->cell = (size_t)strtoul(next_field(at), NULL, 10);
@@ -85,11 +97,15 @@ TOOLS_FN int read_block(attn_ctx *ctx, arena *memory, table_of_blocks *table, ch
             return 0;
         b->n *= b->shape[i];
     }
-    b->n_ids = read_numbers(next_field(at), numbers, 64);
-    b->ids = (int32_t *)arena_alloc(ctx, memory, b->n_ids + 1, sizeof *b->ids);
-    for (i = 0; b->ids && i < b->n_ids; i++)
-        b->ids[i] = (int32_t)numbers[i];
-    if (n == 0 || !b->ids || !read_figures(ctx, memory, table, b, next_field(at)))
+    list = next_field(at);
+    ids = (long long *)arena_alloc(ctx, memory, most_numbers(list), sizeof *ids);
+    b->ids = (int32_t *)arena_alloc(ctx, memory, most_numbers(list), sizeof *b->ids);
+    if (!ids || !b->ids)
+        return 0;
+    b->n_ids = read_numbers(list, ids, most_numbers(list));
+    for (i = 0; i < b->n_ids; i++)
+        b->ids[i] = (int32_t)ids[i];
+    if (n == 0 || !read_figures(ctx, memory, table, b, next_field(at)))
         return 0;
     table->n++;
     return 1;

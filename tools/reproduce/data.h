@@ -1,0 +1,501 @@
+/* Figures of data sets that the user has: HellaSwag, LAMBADA, WikiText. Nothing is fetched. Accuracies
+ * and perplexities come with a standard error: of a share p of n items sqrt(p (1 - p) / n), of a mean
+ * loss as if the losses were independent. */
+#ifndef REPRODUCE_DATA_H
+#define REPRODUCE_DATA_H
+
+#include "study.h"
+#include "tools/common/json.h"
+#include "tools/common/program.h"
+#include <ctype.h>
+
+/* A text that is being scored, and what it is scored by. */
+typedef struct reading {
+    study *study;
+    attn_session
+        *session; /* holds the last text; what a next one shares with it is not run again */
+    attn_token_stats *stats;
+    int32_t *ids, *context; /* [room] */
+    size_t room;            /* bytes of a text */
+    progress *line;
+} reading;
+
+enum { LONGEST_TEXT = 1 << 16 };
+
+static attn_status begin_reading(reading *r, study *s, progress *line)
+{
+    memset(r, 0, sizeof *r);
+    r->study = s;
+    r->line = line;
+    r->room = LONGEST_TEXT;
+    r->stats = (attn_token_stats *)arena_alloc(s->ctx, s->memory, r->room, sizeof *r->stats);
+    r->ids = (int32_t *)arena_alloc(s->ctx, s->memory, r->room, sizeof *r->ids);
+    r->context = (int32_t *)arena_alloc(s->ctx, s->memory, r->room, sizeof *r->context);
+    if (!r->stats || !r->ids || !r->context)
+        return s->ctx->status;
+    return attn_session_new(s->ctx, &r->session, s->raw, NULL);
+}
+
+/* What a continuation is worth. */
+typedef struct worth {
+    double log_prob, last_log_prob; /* of all its tokens, of the last one alone */
+    size_t n_tokens;
+    int is_likeliest, last_is_likeliest;
+} worth;
+
+/* Scores ids[first .. n) after ids[0 .. first). A text beyond the context loses its beginning. */
+static attn_status score_ids(reading *r, worth *w, const int32_t *ids, size_t n, size_t first)
+{
+    const size_t most = attn_model_config(r->study->raw)->n_ctx;
+    const size_t cut = n > most ? n - most : 0;
+    const int32_t *had = attn_session_tokens(r->session);
+    size_t keep = 0, i;
+    attn_status status;
+    memset(w, 0, sizeof *w);
+    w->is_likeliest = 1;
+    ids += cut;
+    n -= cut;
+    first = first > cut + 1 ? first - cut : 1;
+    while (keep < attn_session_length(r->session) && keep + 1 < first && had[keep] == ids[keep])
+        keep++;
+    status = attn_truncate(r->study->ctx, r->session, keep);
+    if (status == ATTN_OK)
+        status = attn_score(r->study->ctx, r->stats, NULL, r->session, ids + keep, n - keep);
+    if (status != ATTN_OK)
+        return status;
+    for (i = first - 1; i + 1 < n; i++) {
+        const attn_token_stats *stats = &r->stats[i - keep];
+        w->last_log_prob = -(double)stats->nll;
+        w->last_is_likeliest = stats->rank == 0;
+        w->log_prob += w->last_log_prob;
+        w->is_likeliest = w->is_likeliest && w->last_is_likeliest;
+        w->n_tokens++;
+    }
+    return ATTN_OK;
+}
+
+static attn_status encode(reading *r, int32_t *ids, size_t *n, const char *text, size_t size)
+{
+    if (size >= r->room)
+        return tool_fail(r->study->ctx, ATTN_E_FORMAT, "a text of %zu bytes; at most %zu are read",
+                         size, r->room - 1);
+    *n = r->room;
+    return attn_encode(r->study->ctx, ids, n, attn_model_tokenizer(r->study->raw), text, size);
+}
+
+/* Scores a continuation. Together: context and continuation are one text, cut after the context's
+ * tokens (lm-evaluation-harness); else each has tokens of its own (llm.c). */
+static attn_status score_text(reading *r, worth *w, const char *context, const char *continuation,
+                              int together)
+{
+    const size_t sizes[2] = {strlen(context), strlen(continuation)};
+    char *whole = (char *)malloc(sizes[0] + sizes[1] + 1);
+    size_t n = 0, more = 0;
+    attn_status status;
+    if (!whole)
+        return tool_fail(r->study->ctx, ATTN_E_MEMORY, "no memory for a text");
+    memcpy(whole, context, sizes[0]);
+    memcpy(whole + sizes[0], continuation, sizes[1] + 1);
+    status = encode(r, r->context, &n, context, sizes[0]);
+    if (status == ATTN_OK && together)
+        status = encode(r, r->ids, &more, whole, sizes[0] + sizes[1]);
+    else if (status == ATTN_OK)
+        status = encode(r, r->ids, &more, continuation, sizes[1]);
+    free(whole);
+    if (status != ATTN_OK)
+        return status;
+    if (!together && n + more <= r->room) {
+        memmove(r->ids + n, r->ids, more * sizeof *r->ids);
+        memcpy(r->ids, r->context, n * sizeof *r->ids);
+        more += n;
+    }
+    if (n == 0 || more <= n)
+        return tool_fail(r->study->ctx, ATTN_E_FORMAT, "a context or a continuation is empty");
+    return score_ids(r, w, r->ids, more, n);
+}
+
+/* ---- files of one JSON object a line ---- */
+
+typedef attn_status (*item_fn)(reading *r, const json_value *item, double *sums);
+
+/* Puts a zero behind each string of a line that was parsed: the parser leaves them where they stood,
+ * so the quotation mark goes. */
+static void end_strings(char *line, const json_value *root)
+{
+    size_t i;
+    for (i = 0; i < root->span; i++)
+        if (root[i].kind == JSON_STRING)
+            line[(size_t)(root[i].text - line) + root[i].size] = 0;
+}
+
+/* Adds up what an item function finds in each line; *n: how many there were. */
+static attn_status read_items(reading *r, const char *path, item_fn item, double *sums, size_t *n)
+{
+    attn_ctx *ctx = r->study->ctx;
+    char *text = NULL, *at, *end;
+    size_t size = 0;
+    *n = 0;
+    if (read_file(ctx, r->study->memory, path, (size_t)1 << 30, &text, &size))
+        return ctx->status;
+    for (at = text; at < text + size && !ctx->status; at = end + 1) {
+        json_value *root = NULL;
+        end = (char *)memchr(at, '\n', (size_t)(text + size - at));
+        end = end ? end : text + size;
+        *end = 0;
+        progress_at(r->line, (double)(at - text) / (double)size);
+        if (interrupted)
+            return tool_fail(ctx, ATTN_STOPPED, "stopped by Ctrl-C");
+        if (at[strspn(at, " \t\r")] == 0)
+            continue;
+        if (!json_parse_at(ctx, path, *n + 1, at, (size_t)(end - at), &root) && root) {
+            end_strings(at, root);
+            item(r, root, sums);
+        }
+        free(root);
+        *n += 1;
+    }
+    if (!ctx->status && *n == 0)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s has no lines", path);
+    return ctx->status;
+}
+
+static const char *text_of(reading *r, const json_value *item, const char *key)
+{
+    const json_value *v = json_get(item, key);
+    if (v && v->kind == JSON_STRING)
+        return v->text;
+    tool_fail(r->study->ctx, ATTN_E_FORMAT, "a line has no text \"%s\"", key);
+    return NULL;
+}
+
+/* ---- LAMBADA: the last word of a passage ---- */
+
+enum { WORDS, WORD_LOSS, LAST_TOKENS, LAST_LOSS, WORD_LOSS_SQUARES, LAST_LOSS_SQUARES, N_LAMBADA };
+
+/* {"text": "... last"} */
+static attn_status lambada_item(reading *r, const json_value *item, double *sums)
+{
+    const char *text = text_of(r, item, "text"), *last = text ? strrchr(text, ' ') : NULL;
+    char *context;
+    worth w;
+    if (!last)
+        return r->study->ctx->status
+                   ? r->study->ctx->status
+                   : tool_fail(r->study->ctx, ATTN_E_FORMAT, "a text of one word: %.40s", text);
+    context = arena_text(r->study->ctx, r->study->memory, text, (size_t)(last - text));
+    if (!context || score_text(r, &w, context, last, 1))
+        return r->study->ctx->status;
+    sums[WORDS] += w.is_likeliest;
+    sums[LAST_TOKENS] += w.last_is_likeliest;
+    sums[WORD_LOSS] -= w.log_prob;
+    sums[WORD_LOSS_SQUARES] += w.log_prob * w.log_prob;
+    sums[LAST_LOSS] -= w.last_log_prob;
+    sums[LAST_LOSS_SQUARES] += w.last_log_prob * w.last_log_prob;
+    return ATTN_OK;
+}
+
+static double error_of_share(double share, double n)
+{
+    return sqrt(share * (1 - share) / n);
+}
+
+/* Of the exponential of a mean. */
+static double error_of_perplexity(double sum, double squares, double n)
+{
+    const double mean = sum / n, variance = n > 1 ? (squares / n - mean * mean) * n / (n - 1) : 0;
+    return exp(mean) * sqrt(variance > 0 ? variance / n : 0);
+}
+
+/* out and errors [4]: share of last words of which all tokens are the likeliest, their perplexity;
+ * the same of the last token alone. */
+static attn_status lambada(reading *r, const char *path, float *out, float *errors)
+{
+    double sums[N_LAMBADA] = {0};
+    size_t items, i;
+    if (read_items(r, path, lambada_item, sums, &items))
+        return r->study->ctx->status;
+    for (i = 0; i < 4; i += 2) {
+        const double n = (double)items, share = sums[i] / n;
+        out[i] = (float)share;
+        errors[i] = (float)error_of_share(share, n);
+        out[i + 1] = (float)exp(sums[i + 1] / n);
+        errors[i + 1] = (float)error_of_perplexity(sums[i + 1], sums[WORD_LOSS_SQUARES + i / 2], n);
+    }
+    return ATTN_OK;
+}
+
+/* ---- HellaSwag: the likeliest of four endings ---- */
+
+/* Adds a text to another, as the harness cleans it: "[title]" ends a sentence, other remarks in
+ * brackets go, and two blanks become one. */
+static void add_cleaned(char *out, const char *text)
+{
+    size_t n = strlen(out), size = strlen(text), i, from = 0;
+    const size_t begin = n;
+    const char *close;
+    while (from < size && isspace((unsigned char)text[from]))
+        from++;
+    while (size > from && isspace((unsigned char)text[size - 1]))
+        size--;
+    for (i = from; i < size; i++) {
+        if (strncmp(text + i, " [title]", 8) == 0) {
+            out[n++] = '.';
+            out[n++] = ' ';
+            i += 7;
+        } else if (text[i] == '[' && (close = strchr(text + i, ']')) != NULL &&
+                   !memchr(text + i, '\n', (size_t)(close - text) - i)) {
+            i = (size_t)(close - text);
+        } else {
+            out[n++] = text[i];
+        }
+    }
+    out[n] = 0;
+    for (i = from = begin; i < n; i++) { /* pairs of blanks, from the left */
+        out[from++] = out[i];
+        if (out[i] == ' ' && out[i + 1] == ' ')
+            i++;
+    }
+    out[from] = 0;
+}
+
+/* The first letter large, the others small. */
+static void capitalize(char *text)
+{
+    size_t i;
+    for (i = 0; text[i]; i++)
+        text[i] = (char)(i ? tolower((unsigned char)text[i]) : toupper((unsigned char)text[i]));
+}
+
+static size_t count_letters(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+enum { N_ENDINGS = 4 };
+
+/* Is the right ending the best one, by each of two measures? */
+static void count_right(double *sums, const double *whole, const double *normed, size_t right)
+{
+    size_t i, best[2] = {0, 0};
+    for (i = 1; i < N_ENDINGS; i++) {
+        best[0] = whole[i] > whole[best[0]] ? i : best[0];
+        best[1] = normed[i] > normed[best[1]] ? i : best[1];
+    }
+    sums[0] += best[0] == right;
+    sums[1] += best[1] == right;
+}
+
+/* By llm.c: "ctx" and " ending" have tokens of their own; normed by their number. */
+static attn_status by_llm_c(reading *r, const json_value *item, const json_value *endings,
+                            size_t right, double *sums)
+{
+    const char *context = text_of(r, item, "ctx");
+    double whole[N_ENDINGS], normed[N_ENDINGS];
+    size_t i;
+    worth w;
+    if (!context)
+        return ATTN_E_FORMAT;
+    for (i = 0; i < N_ENDINGS; i++) {
+        const size_t size = strlen(endings[i].text) + 2;
+        char *ending = (char *)arena_alloc(r->study->ctx, r->study->memory, size, 1);
+        attn_status status;
+        if (!ending)
+            return ATTN_E_MEMORY;
+        snprintf(ending, size, " %s", endings[i].text);
+        if ((status = score_text(r, &w, context, ending, 0)) != ATTN_OK)
+            return status;
+        whole[i] = w.log_prob;
+        normed[i] = w.log_prob / (double)w.n_tokens;
+    }
+    count_right(sums, whole, normed, right);
+    return ATTN_OK;
+}
+
+/* By lm-evaluation-harness: the activity's name first, cleaned; normed by the ending's letters. */
+static attn_status by_harness(reading *r, const json_value *item, const json_value *endings,
+                              size_t right, double *sums)
+{
+    const char *label = text_of(r, item, "activity_label"), *a = text_of(r, item, "ctx_a");
+    const char *b = text_of(r, item, "ctx_b");
+    const size_t size = label && a && b ? strlen(label) + strlen(a) + strlen(b) + 8 : 0;
+    double whole[N_ENDINGS], normed[N_ENDINGS];
+    char *context, *query, *second;
+    size_t i;
+    worth w;
+    if (size == 0)
+        return ATTN_E_FORMAT; /* text_of said so */
+    context = (char *)arena_alloc(r->study->ctx, r->study->memory, size, 1);
+    query = (char *)arena_alloc(r->study->ctx, r->study->memory, size + 8, 1);
+    second = arena_text(r->study->ctx, r->study->memory, b, strlen(b));
+    if (!context || !query || !second)
+        return ATTN_E_MEMORY;
+    capitalize(second);
+    snprintf(context, size, "%s: %s %s", label, a, second);
+    add_cleaned(query, context);
+    for (i = 0; i < N_ENDINGS; i++) {
+        char *ending =
+            (char *)arena_alloc(r->study->ctx, r->study->memory, strlen(endings[i].text) + 8, 1);
+        if (!ending)
+            return r->study->ctx->status;
+        ending[0] = ' ';
+        add_cleaned(ending, endings[i].text);
+        if (score_text(r, &w, query, ending, 1))
+            return r->study->ctx->status;
+        whole[i] = w.log_prob;
+        normed[i] = w.log_prob / (double)count_letters(ending + 1);
+    }
+    count_right(sums, whole, normed, right);
+    return ATTN_OK;
+}
+
+/* {"activity_label", "ctx_a", "ctx_b", "ctx", "endings": [4], "label"} */
+static attn_status hellaswag_item(reading *r, const json_value *item, double *sums)
+{
+    const json_value *endings = json_get(item, "endings"), *label = json_get(item, "label");
+    uint64_t right = 0;
+    size_t i;
+    int is_item = endings && endings->kind == JSON_ARRAY && endings->size == N_ENDINGS && label;
+    for (i = 0; i < N_ENDINGS && is_item; i++)
+        is_item = endings[1 + i].kind == JSON_STRING;
+    if (is_item && label->kind == JSON_STRING) /* as Hugging Face's copy has it */
+        right = strtoul(label->text, NULL, 10);
+    else if (is_item)
+        is_item = json_u64(label, &right);
+    if (!is_item || right >= N_ENDINGS)
+        return tool_fail(r->study->ctx, ATTN_E_FORMAT,
+                         "a line without four \"endings\", or without \"label\", 0 to 3");
+    return by_llm_c(r, item, endings + 1, (size_t)right, sums) ||
+                   by_harness(r, item, endings + 1, (size_t)right, sums + 2)
+               ? r->study->ctx->status
+               : ATTN_OK;
+}
+
+/* out and errors [4]: accuracy and normed accuracy by llm.c, then by lm-evaluation-harness. */
+static attn_status hellaswag(reading *r, const char *path, float *out, float *errors)
+{
+    double sums[4] = {0};
+    size_t items, i;
+    if (read_items(r, path, hellaswag_item, sums, &items))
+        return r->study->ctx->status;
+    for (i = 0; i < 4; i++) {
+        const double share = sums[i] / (double)items;
+        out[i] = (float)share;
+        errors[i] = (float)error_of_share(share, (double)items);
+    }
+    return ATTN_OK;
+}
+
+/* ---- WikiText ---- */
+
+/* The text as Hugging Face's page on perplexity has it: a line of the file is a row, empty if it is
+ * blank, with its line feed else; and two line feeds stand between rows. */
+static char *join_rows(study *s, const char *text, size_t size, size_t *joined)
+{
+    char *out = (char *)arena_alloc(s->ctx, s->memory, 3 * size + 4, 1);
+    const char *at = text, *end;
+    size_t n = 0;
+    for (; out && at < text + size; at = end + 1) {
+        end = (const char *)memchr(at, '\n', (size_t)(text + size - at));
+        end = end ? end : text + size;
+        if (at > text) {
+            out[n++] = '\n';
+            out[n++] = '\n';
+        }
+        if (strspn(at, " \t\r") < (size_t)(end - at)) {
+            memcpy(out + n, at, (size_t)(end - at));
+            n += (size_t)(end - at);
+            out[n++] = '\n';
+        }
+    }
+    *joined = n;
+    return out;
+}
+
+/* out and errors [2]: the perplexity of windows side by side, and of windows that begin every half
+ * window, in which the tokens of the first half are context alone (Hugging Face's two recipes). */
+static attn_status wikitext(reading *r, const char *path, float *out, float *errors)
+{
+    study *s = r->study;
+    const size_t window = attn_model_config(s->raw)->n_ctx;
+    char *text = NULL, *joined;
+    int32_t *ids;
+    size_t size = 0, n, begin, end, seen, i, recipe;
+    if (read_file(s->ctx, s->memory, path, (size_t)1 << 30, &text, &size))
+        return s->ctx->status;
+    joined = join_rows(s, text, size, &n);
+    ids = joined ? (int32_t *)arena_alloc(s->ctx, s->memory, n + 1, sizeof *ids) : NULL;
+    size = n;
+    if (!ids || attn_encode(s->ctx, ids, &n, attn_model_tokenizer(s->raw), joined, size))
+        return s->ctx->status;
+    if (n < 2)
+        return tool_fail(s->ctx, ATTN_E_FORMAT, "%s has no text", path);
+    for (recipe = 0; recipe < 2; recipe++) {
+        const size_t stride = recipe ? window / 2 : window;
+        double sum = 0, squares = 0, count = 0;
+        for (begin = end = 0; end < n; begin += stride) {
+            seen = end;
+            end = n - begin < window ? n : begin + window;
+            progress_at(r->line,
+                        ((double)end / (double)n * (double)(1 + recipe) + (double)recipe) / 3);
+            if (interrupted)
+                return tool_fail(s->ctx, ATTN_STOPPED, "stopped by Ctrl-C");
+            if (end - begin < 2 || attn_truncate(s->ctx, r->session, 0) ||
+                attn_score(s->ctx, r->stats, NULL, r->session, ids + begin, end - begin))
+                break;
+            for (i = seen > begin ? seen : begin + 1; i < end; i++) {
+                const double loss = (double)r->stats[i - begin - 1].nll;
+                sum += loss;
+                squares += loss * loss;
+                count++;
+            }
+        }
+        out[recipe] = (float)exp(sum / count);
+        errors[recipe] = (float)error_of_perplexity(sum, squares, count);
+    }
+    return s->ctx->status;
+}
+
+/* ---- all of them ---- */
+
+typedef attn_status (*data_fn)(reading *r, const char *path, float *out, float *errors);
+
+static const struct data_set {
+    const char *name; /* of the procedure and of the option */
+    data_fn fn;
+    size_t n;
+} data_sets[] = {
+    {"hellaswag", hellaswag, 4},
+    {"lambada", lambada, 4},
+    {"wikitext-2", wikitext, 2},
+    {"wikitext-103", wikitext, 2},
+};
+enum { N_DATA_SETS = sizeof data_sets / sizeof data_sets[0] };
+
+/* Which of them a procedure is; N_DATA_SETS: none. */
+static size_t find_data_set(const char *procedure)
+{
+    size_t i = 0;
+    while (i < N_DATA_SETS && strcmp(data_sets[i].name, procedure) != 0)
+        i++;
+    return i;
+}
+
+/* The figures of a data set: values, then as many standard errors; kept. NULL after a message. */
+static const float *read_data(study *s, size_t which, const char *path, progress *line)
+{
+    const struct data_set *d = &data_sets[which];
+    const kept *k = find_kept(s, d->name);
+    float *out = k ? k->values : room_for(s, 2 * d->n);
+    reading r;
+    if (k || !out)
+        return out;
+    if (!begin_reading(&r, s, line) && !d->fn(&r, path, out, out + d->n))
+        keep(s, d->name, out, 2 * d->n);
+    attn_session_free(r.session);
+    return s->ctx->status ? NULL : out;
+}
+
+#endif
