@@ -394,7 +394,7 @@ VERSIONS
       attn_decompose_resid            an attn_resid_desc
       attn_logit_lens                 tokens are a tensor; zeroed: all
       attn_bias_logit_attrs           tokens and against, in place of directions
-    New: attn_feed_text; attn_generation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos.
+    New: attn_feed_text; attn_generation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special.
 
     0.2.0, for programs that were written for 0.1: outputs come right after the context, an
     attn_metric_fn gets its value first, and a batch runs on one attn_workspace. Renamed:
@@ -1052,7 +1052,8 @@ typedef struct attn_generation {
  *
  * Text that may still become a stop string is held back, and handed over once it cannot or once
  * generation ends for another reason. Neither the stop string nor text behind it in the same token
- * is handed over. A prompt is not searched.
+ * is handed over. A prompt is not searched. The token that ends a text is not among the generated
+ * ones; its text is handed over unless it is a special token, as with transformers.
  *
  * A callback's stop gives ATTN_STOPPED, every other end ATTN_OK; result->reason tells them apart.
  * The session holds the prompt and all generated tokens, those of a stop string too. A full session
@@ -1105,6 +1106,8 @@ ATTN_API size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer);
 /* The bytes of one token, the tokenizer's own: not ended by a zero, often not whole UTF-8. *size
  * (may be NULL) is their number. NULL for an id outside the vocabulary. */
 ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t id);
+/* Does only attn_encode_special make this token? 1 for "<|endoftext|>" and its kind, else 0. */
+ATTN_API int attn_is_special(const attn_tokenizer *tokenizer, int32_t id);
 
 /* Text to ids [n_ids]. *n_ids is the room at `ids` on entry, and the number of ids on return, even
  * where that is more (then ATTN_E_SPACE; `size` is always room enough, and ids may be NULL with
@@ -4260,8 +4263,9 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn_session *session,
-                                     attn_cache_part part, size_t layer, size_t first)
+ATTN__CALLER attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out,
+                                        const attn_session *session, attn_cache_part part,
+                                        size_t layer, size_t first)
 {
     attn__result result;
     const size_t held = session ? attn__n_cached(session) : 0;
@@ -4284,8 +4288,8 @@ ATTN__DEF attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
-ATTN__DEF attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
-                                     size_t layer, size_t first, attn_tensor value)
+ATTN__CALLER attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
+                                        size_t layer, size_t first, attn_tensor value)
 {
     size_t t, head, j;
     const attn_config *c;
@@ -5610,8 +5614,8 @@ static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
     return attn_borrow(slot->data, ATTN_F32, attn_shape2(slot->n, slot->width));
 }
 
-ATTN__DEF attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
-                                      const char *name)
+ATTN__CALLER attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
+                                         const char *name)
 {
     const attn_config *c;
     size_t i;
@@ -6287,6 +6291,19 @@ static attn_stop_reason attn__emit_text(attn__listener *to, int32_t id)
     return reason;
 }
 
+/* Ends a text at one of the model's end tokens. One that is not special belongs to the text, as a
+ * full stop may. */
+static attn_stop_reason attn__end_text(attn__listener *to, int32_t id)
+{
+    const attn_tokenizer *tokenizer = to->session->model->tokenizer;
+    attn_stop_reason reason = ATTN_STOP_EOS;
+    if (tokenizer && !attn_is_special(tokenizer, id))
+        reason = attn__emit_text(to, id);
+    if (reason == ATTN_STOP_STRING) /* and it is left out of the text */
+        to->n_held = 0;
+    return reason == ATTN_STOP_CALLBACK ? reason : ATTN_STOP_EOS;
+}
+
 /* Nothing follows. Hands on the text that was held back, unless it is a stop string, and the
  * beginning of a character. */
 static int attn__emit_rest(attn__listener *to, attn_stop_reason reason)
@@ -6486,7 +6503,7 @@ static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t 
     const attn_session *s = w->session;
     ATTN__TRY(attn__draw(ctx, w, token));
     if (!w->reason && attn_is_eos(&s->model->config, *token) && !w->desc.ignore_eos)
-        w->reason = ATTN_STOP_EOS;
+        w->reason = attn__end_text(&w->listener, *token);
     w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
     if (w->reason)
         return ATTN_OK;
@@ -6852,8 +6869,9 @@ static attn_status attn__need_top(attn_ctx *ctx, const char *op, attn_top *top,
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
-                                       attn_tensor logits, const int32_t *targets)
+ATTN__CALLER attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats,
+                                          const attn_top *top, attn_tensor logits,
+                                          const int32_t *targets)
 {
     attn_top room;
     const attn__kernels *kernels;
@@ -7834,6 +7852,15 @@ static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char
     return ATTN_OK;
 }
 
+ATTN__DEF int attn_is_special(const attn_tokenizer *tokenizer, int32_t id)
+{
+    size_t i;
+    for (i = 0; tokenizer && i < tokenizer->n_special; i++)
+        if (attn__u32(tokenizer->special + 4 * i) == (uint32_t)id)
+            return 1;
+    return 0;
+}
+
 /* The longest special token at p < end: its bytes (0: none), and its id. Of several with the same
  * bytes, the first in the list. */
 static size_t attn__special_at(const attn_tokenizer *tokenizer, const unsigned char *p,
@@ -7944,8 +7971,9 @@ ATTN__DEF attn_status attn_encode_special(attn_ctx *ctx, int32_t *ids, size_t *n
 
 /* --- decoding --- */
 
-ATTN__DEF attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
-                                  const attn_tokenizer *tokenizer, const int32_t *ids, size_t n_ids)
+ATTN__CALLER attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
+                                     const attn_tokenizer *tokenizer, const int32_t *ids,
+                                     size_t n_ids)
 {
     size_t i, length, capacity, total = 0;
     ATTN__TRY(attn__need_given(ctx, "attn_decode", "size", size));
@@ -8281,8 +8309,8 @@ ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_ten
     return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__A_ROW, attn__row_log_softmax,
                           attn__args(0));
 }
-ATTN__DEF attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                    attn_act_kind kind)
+ATTN__CALLER attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                       attn_act_kind kind)
 {
     attn__row_args args = attn__args(0);
     args.act_fn = kind;
@@ -8318,8 +8346,8 @@ static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
-                                     attn_tensor b, float eps)
+ATTN__CALLER attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                        attn_tensor w, attn_tensor b, float eps)
 {
     attn__row_args args = attn__args(eps);
     float *buffer;
@@ -8346,8 +8374,8 @@ static void attn__row_cross_entropy(float *out, const float *x, size_t n,
     *out = log_sum - (x[((const int32_t *)targets->data)[at]] - largest);
 }
 
-ATTN__DEF attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_tensor logits,
-                                         attn_tensor targets)
+ATTN__CALLER attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_tensor logits,
+                                            attn_tensor targets)
 {
     static const char op[] = "attn_cross_entropy";
     attn__row_args args = attn__args(0);
@@ -8538,7 +8566,7 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     return attn__finish(ctx, out, &result, status);
 }
 
-ATTN__DEF attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+ATTN__CALLER attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
 {
     ATTN__TRY(attn__need(ctx, "attn_matmul", "a", &a));
     ATTN__TRY(attn__need(ctx, "attn_matmul", "b", &b));
@@ -8587,14 +8615,14 @@ static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out,
     return status;
 }
 
-ATTN__DEF attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
-                                  attn_tensor bias)
+ATTN__CALLER attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
+                                     attn_tensor bias)
 {
     return attn__linear(ctx, "attn_linear", out, x, w, bias);
 }
 
-ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                   attn_tensor table)
+ATTN__CALLER attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                      attn_tensor table)
 {
     static const char op[] = "attn_unembed";
     ATTN__TRY(attn__need(ctx, op, "x", &x));
@@ -8606,8 +8634,8 @@ ATTN__DEF attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor 
 
 /* ---- embeddings ---- */
 
-ATTN__DEF attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
-                                     attn_tensor ids)
+ATTN__CALLER attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
+                                        attn_tensor ids)
 {
     static const char op[] = "attn_embedding";
     attn__result result;
@@ -8823,8 +8851,9 @@ static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor
     return attn__finish(ctx, out, &result, status);
 }
 
-ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
-                                     attn_tensor v, const attn_attention_desc *desc)
+ATTN__CALLER attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q,
+                                        attn_tensor k, attn_tensor v,
+                                        const attn_attention_desc *desc)
 {
     attn__attention a = ATTN_ZERO;
     a.q = q;
@@ -8833,8 +8862,8 @@ ATTN__DEF attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tenso
     return attn__attention_of(ctx, "attn_attention", out, &a, desc);
 }
 
-ATTN__DEF attn_status attn_attention_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor q,
-                                             attn_tensor k, const attn_attention_desc *desc)
+ATTN__CALLER attn_status attn_attention_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor q,
+                                                attn_tensor k, const attn_attention_desc *desc)
 {
     attn__attention a = ATTN_ZERO;
     a.q = q;
@@ -8875,8 +8904,9 @@ static attn_status attn__multihead_check(attn_ctx *ctx, const char *op, attn_ten
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor y,
-                                     const attn_block_weights *w, const attn_attention_desc *desc)
+ATTN__CALLER attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                        attn_tensor y, const attn_block_weights *w,
+                                        const attn_attention_desc *desc)
 {
     static const char op[] = "attn_multihead";
     attn_tensor q = ATTN_ZERO, k = q, v = q, z = q, z_heads;
@@ -8907,9 +8937,9 @@ ATTN__DEF attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tenso
     return status;
 }
 
-ATTN__DEF attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor x,
-                                             attn_tensor y, const attn_block_weights *w,
-                                             const attn_attention_desc *desc)
+ATTN__CALLER attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor x,
+                                                attn_tensor y, const attn_block_weights *w,
+                                                const attn_attention_desc *desc)
 {
     attn_tensor q = ATTN_ZERO, k = q;
     attn_status status = attn__multihead_check(ctx, "attn_multihead_pattern", x, y, w);
@@ -8922,8 +8952,8 @@ ATTN__DEF attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *pattern
     return status;
 }
 
-ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                               const attn_block_weights *w, attn_act_kind act_fn)
+ATTN__CALLER attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                  const attn_block_weights *w, attn_act_kind act_fn)
 {
     attn_tensor hidden = ATTN_ZERO;
     attn_status status;
@@ -8935,8 +8965,8 @@ ATTN__DEF attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
     return status;
 }
 
-ATTN__DEF attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                 const attn_block_weights *w, float eps, attn_act_kind act_fn)
+ATTN__CALLER attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                    const attn_block_weights *w, float eps, attn_act_kind act_fn)
 {
     attn_tensor normed = ATTN_ZERO, mid = ATTN_ZERO;
     attn_attention_desc causal = ATTN_ZERO;
@@ -9894,8 +9924,8 @@ ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
     return model ? model->n_weights : 0;
 }
 
-ATTN__DEF attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *info,
-                                             const attn_model *model, size_t index)
+ATTN__CALLER attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *info,
+                                                const attn_model *model, size_t index)
 {
     ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "place for the answer", info));
@@ -14124,7 +14154,8 @@ ATTN__DEF size_t attn_resid_count(const attn_model *model, attn_resid_kind kind)
     return model && (unsigned)kind <= ATTN_RESID_HEADS ? counts[kind] : 0;
 }
 
-ATTN__DEF attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index)
+ATTN__CALLER attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind,
+                                         size_t index)
 {
     static const char *const around[] = {"embed", "pos_embed", "bias"};
     static const char *const names[][2] = {

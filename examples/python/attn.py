@@ -252,6 +252,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_process_weights": (_STATUS, _P, _P, _P, c_uint32),
     "attn_tokenizer_n_tokens": (_SIZE, _P),
     "attn_token_bytes": (_P, _P, _P, c_int32),
+    "attn_is_special": (c_int, _P, c_int32),
     "attn_encode": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_encode_special": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_decode": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
@@ -1521,6 +1522,8 @@ class Generation(Iterator[str]):
             token = self._draw()
             if token in self._eos:
                 self.reason = "end of text"
+                if not _lib.attn_is_special(tokenizer._pointer, token):  # a full stop, say, belongs to the text
+                    held = "".join(_cut(held + decoder.decode(tokenizer.token_bytes(token)), self._stops)[:2])
                 break
             is_full = len(session) == session.capacity
             if not is_full:

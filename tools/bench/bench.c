@@ -61,7 +61,8 @@ static const struct option table[] = {
     {0, "only", "SECTION", CHOICES, AT(sections), SECTIONS,
      "roofs, matmul, prompt, generation, speculation, batch, mixed, glass, threads, first, memory "
      "or tokenizer; several with commas between them"},
-    {0, "quick", NULL, FLAG, AT(quick), NULL, "fewer cases and repeats: under a minute"},
+    {0, "quick", NULL, FLAG, AT(quick), NULL,
+     "fewer cases and repeats; of random weights fewer sections too: under a minute"},
     {'t', "threads", "COUNT", COUNT, AT(threads), COUNTS,
      "compare one thread with this many instead of all"},
     {0, "tokenizer", "DIR", TEXT, AT(tokenizer), NULL,
@@ -358,6 +359,8 @@ static void set_up(bench *b, const options *o)
     b->quick = o->quick;
     b->cpu_time = o->cpu_time;
     b->sections = o->sections ? o->sections : (1u << N_SECTIONS) - 1;
+    if (o->quick && !o->sections && !o->model)
+        b->sections = ROOFS | MATMUL | PROMPTS | GENERATION | BATCH | FIRST | TOKENIZER;
     b->wanted = o->dtypes;
     if (!b->wanted)
         b->wanted = o->size > 0 ? 4 : b->quick ? 5 : 15;

@@ -126,7 +126,7 @@ static int section_prompts(bench *b)
     size_t i;
     int good = a != NULL;
     heading(b, "prompt (logits of its last token)");
-    for (i = 0; i < (b->quick ? 2 : 3) && good; i++)
+    for (i = 0; i < (b->quick ? 1 : 3) && good; i++)
         if (lengths[i] <= n_ctx) {
             a->count = lengths[i];
             t.amount = (double)lengths[i];
@@ -161,7 +161,7 @@ static int section_generation(bench *b)
     size_t i;
     int good = 1;
     heading(b, "generation (greedy)");
-    for (i = 0; i < (b->quick ? 2 : 4) && good && cases[i].start + 16 <= n_ctx; i++) {
+    for (i = 0; i < (b->quick ? 1 : 4) && good && cases[i].start + 16 <= n_ctx; i++) {
         feed_arg *const a = open_sessions(b, 1, cases[i].start + 16, cases[i].cache);
         task t = new_task(b, GENERATION, 16, "tok/s", run_feed, a);
         if (!a)

@@ -596,16 +596,6 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int in
     return ctx->status;
 }
 
-/* A token of ordinary text may end one, such as a full stop. */
-static void note_ordinary_end(const vocab *v, int64_t id)
-{
-    shown name;
-    if (id >= 0 && (uint64_t)id < v->n_tokens && v->tokens[id].size > 0 && !v->tokens[id].special)
-        source_note("\"%s\" (id %lld) ends a text, but is no special token: it is left out of the "
-                    "text that it ends, where transformers print it",
-                    show(name, v->tokens[id].spelling, v->tokens[id].spelling_size), (long long)id);
-}
-
 /* The tokens that begin and end a text, where the configuration leaves them open: those that the
  * vocabulary names, or "<|endoftext|>". Where both name one, the configuration's counts. */
 static attn_status name_ends(attn_ctx *ctx, source *s)
@@ -623,9 +613,6 @@ static attn_status name_ends(attn_ctx *ctx, source *s)
                         "first counts",
                         s->config_name, (long long)*ids[i], i ? "ends" : "begins", (long)named[i]);
     }
-    note_ordinary_end(v, s->eos);
-    for (i = 0; i < s->n_more_eos; i++)
-        note_ordinary_end(v, s->more_eos[i]);
     if (!ctx->status && v->first >= 0 && s->bos != v->first)
         tool_fail(ctx, ATTN_E_UNSUPPORTED,
                   "texts shall begin with id %ld by the vocabulary's files, but --bos would give "
