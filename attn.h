@@ -1555,9 +1555,9 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 /* Begins a public function that leaves the work to others, or that a program calls seldom. gcc
  * compiles it for size, and with it what such functions alone call: a tenth less time in all. */
 #if defined(__GNUC__) && !defined(__clang__)
-#define ATTN__CALLER __attribute__((__cold__)) ATTN__DEF
+#define ATTN__COLD __attribute__((__cold__)) ATTN__DEF
 #else
-#define ATTN__CALLER ATTN__DEF
+#define ATTN__COLD ATTN__DEF
 #endif
 
 #if defined(__GNUC__) /* and clang */
@@ -1593,7 +1593,7 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #endif
 
 /* Functions between the two call others that do the work. clang is told to compile them for size,
- * which takes it half the time. gcc has no such region: see ATTN__CALLER. */
+ * which takes it half the time. gcc has no such region: see ATTN__COLD. */
 #if defined(__clang__)
 #define ATTN__SMALL                                                                                \
     _Pragma("clang attribute push(__attribute__((__minsize__)), apply_to = function)")
@@ -3602,8 +3602,8 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
-                                             const attn_workspace_desc *desc)
+ATTN__COLD attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                           const attn_workspace_desc *desc)
 {
     attn_workspace ws;
     size_t floats = 0;
@@ -3613,9 +3613,8 @@ ATTN__CALLER attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspace,
-                                            const attn_model *model,
-                                            const attn_workspace_desc *desc)
+ATTN__COLD attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspace,
+                                          const attn_model *model, const attn_workspace_desc *desc)
 {
     attn_workspace plan, *ws;
     size_t floats = 0;
@@ -3648,7 +3647,7 @@ static size_t attn__users(attn_workspace *ws, int change)
     return n;
 }
 
-ATTN__CALLER void attn_workspace_free(attn_workspace *workspace)
+ATTN__COLD void attn_workspace_free(attn_workspace *workspace)
 {
     if (!workspace || attn__users(workspace, -1) > 0)
         return;
@@ -3717,8 +3716,8 @@ static attn_status attn__check_workspace(attn_ctx *ctx, const attn_session *s,
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
-                                           const attn_session_desc *desc)
+ATTN__COLD attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                         const attn_session_desc *desc)
 {
     attn_session s;
     attn_workspace_desc own;
@@ -3731,8 +3730,8 @@ ATTN__CALLER attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const a
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
-                                          const attn_model *model, const attn_session_desc *desc)
+ATTN__COLD attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
+                                        const attn_model *model, const attn_session_desc *desc)
 {
     attn_session plan, *s;
     attn_workspace_desc own;
@@ -3783,7 +3782,7 @@ static void attn__leave_call(attn_session *session)
         attn_session_free(session);
 }
 
-ATTN__CALLER void attn_session_free(attn_session *session)
+ATTN__COLD void attn_session_free(attn_session *session)
 {
     if (!session)
         return;
@@ -3796,8 +3795,8 @@ ATTN__CALLER void attn_session_free(attn_session *session)
     attn__free(session);
 }
 
-ATTN__CALLER attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
-                                          attn_workspace *workspace)
+ATTN__COLD attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
+                                        attn_workspace *workspace)
 {
     const attn__watcher *w;
     ATTN__TRY(attn__need_given(ctx, "attn_session_use", "session", session));
@@ -3889,8 +3888,7 @@ static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_session_copy(attn_ctx *ctx, attn_session *to,
-                                           const attn_session *from)
+ATTN__COLD attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from)
 {
     const attn_config *c;
     size_t heads, head, panel, layer, n, most = 0;
@@ -4263,9 +4261,8 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out,
-                                        const attn_session *session, attn_cache_part part,
-                                        size_t layer, size_t first)
+ATTN__COLD attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn_session *session,
+                                      attn_cache_part part, size_t layer, size_t first)
 {
     attn__result result;
     const size_t held = session ? attn__n_cached(session) : 0;
@@ -4288,8 +4285,8 @@ ATTN__CALLER attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out,
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
-ATTN__CALLER attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
-                                        size_t layer, size_t first, attn_tensor value)
+ATTN__COLD attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
+                                      size_t layer, size_t first, attn_tensor value)
 {
     size_t t, head, j;
     const attn_config *c;
@@ -4695,7 +4692,7 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id)
+ATTN__COLD attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id)
 {
     attn__watcher *w;
     ATTN__TRY(attn__need_given(ctx, "attn_unhook", "session", session));
@@ -4711,7 +4708,7 @@ ATTN__CALLER attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_
                           : "the session has no hook of this id; is it another session's?");
 }
 
-ATTN__CALLER void attn_unhook_all(attn_session *session)
+ATTN__COLD void attn_unhook_all(attn_session *session)
 {
     attn__watcher *w, *next;
     for (w = session ? session->watchers : NULL; w; w = next) {
@@ -5198,8 +5195,8 @@ static int attn__call_back(const attn__worker *me, attn__watcher *w, const attn_
 static const attn__watcher_kind attn__callbacks = {1,    NULL, NULL, attn__call_back,
                                                    NULL, NULL, NULL};
 
-ATTN__CALLER attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
-                                   const char *pattern, attn_hook_fn fn, void *user)
+ATTN__COLD attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
+                                 const char *pattern, attn_hook_fn fn, void *user)
 {
     attn__watcher *w;
     attn__callback *callback;
@@ -5309,8 +5306,8 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
-                                          const attn_record_desc *desc)
+ATTN__COLD attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                        const attn_record_desc *desc)
 {
     attn_record_desc plan;
     uint32_t *points;
@@ -5541,8 +5538,8 @@ static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
-                                         const attn_record_desc *desc, void *memory, size_t bytes)
+ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
+                                       const attn_record_desc *desc, void *memory, size_t bytes)
 {
     attn_record_desc plan;
     attn_record *r;
@@ -5578,7 +5575,7 @@ ATTN__CALLER attn_status attn_record_new(attn_ctx *ctx, attn_record **record, at
     return ATTN_OK;
 }
 
-ATTN__CALLER void attn_record_free(attn_record *record)
+ATTN__COLD void attn_record_free(attn_record *record)
 {
     if (!record)
         return;
@@ -5614,8 +5611,8 @@ static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
     return attn_borrow(slot->data, ATTN_F32, attn_shape2(slot->n, slot->width));
 }
 
-ATTN__CALLER attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
-                                         const char *name)
+ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
+                                       const char *name)
 {
     const attn_config *c;
     size_t i;
@@ -5855,8 +5852,8 @@ static void attn__edit_free(attn__watcher *w)
 static const attn__watcher_kind attn__edits = {0,    attn__edit_check, NULL, attn__edit_rows, NULL,
                                                NULL, attn__edit_free};
 
-ATTN__CALLER attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
-                                        const attn_edit *edit)
+ATTN__COLD attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
+                                      const attn_edit *edit)
 {
     attn__watcher *w;
     attn__edit_watcher *hook;
@@ -5902,8 +5899,8 @@ struct attn_sampler {
     attn__candidate *candidates; /* [n_vocab] */
 };
 
-ATTN__CALLER attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, size_t n_vocab,
-                                          const attn_sampler_desc *desc)
+ATTN__COLD attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, size_t n_vocab,
+                                        const attn_sampler_desc *desc)
 {
     attn_sampler *s;
     attn_sampler_desc d = ATTN_ZERO;
@@ -5948,7 +5945,7 @@ ATTN__CALLER attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler,
     return ATTN_OK;
 }
 
-ATTN__CALLER void attn_sampler_free(attn_sampler *sampler)
+ATTN__COLD void attn_sampler_free(attn_sampler *sampler)
 {
     if (!sampler)
         return;
@@ -6599,9 +6596,8 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, siz
     return status;
 }
 
-ATTN__CALLER attn_status attn_generate(attn_ctx *ctx, attn_generation *result,
-                                       attn_session *session, const char *prompt,
-                                       const attn_generate_desc *desc)
+ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
+                                     const char *prompt, const attn_generate_desc *desc)
 {
     attn__generation w = ATTN_ZERO;
     attn_feed_item item;
@@ -6679,7 +6675,7 @@ static void attn__forget_text(attn_continuation *text)
     text->reason = ATTN_STOP_NONE;
 }
 
-ATTN__CALLER void attn_continuations_free(attn_continuation *texts, size_t n_texts)
+ATTN__COLD void attn_continuations_free(attn_continuation *texts, size_t n_texts)
 {
     size_t i;
     for (i = 0; texts && i < n_texts; i++) {
@@ -6741,8 +6737,8 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
-                                            const attn_model *model, const attn_generate_desc *desc)
+ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
+                                          const attn_model *model, const attn_generate_desc *desc)
 {
     attn__generation *runs;
     attn_feed_item *items;
@@ -6869,9 +6865,8 @@ static attn_status attn__need_top(attn_ctx *ctx, const char *op, attn_top *top,
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats,
-                                          const attn_top *top, attn_tensor logits,
-                                          const int32_t *targets)
+ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
+                                        attn_tensor logits, const int32_t *targets)
 {
     attn_top room;
     const attn__kernels *kernels;
@@ -6947,8 +6942,8 @@ static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
-                                    attn_session *session, const int32_t *tokens, size_t n_tokens)
+ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
+                                  attn_session *session, const int32_t *tokens, size_t n_tokens)
 {
     const size_t at_once = 32; /* rows of logits held */
     attn__scoring s = {session, tokens, n_tokens, 0, stats, {NULL, 0}, NULL};
@@ -7304,8 +7299,8 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer,
-                                            const void *data, size_t size)
+ATTN__COLD attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer,
+                                          const void *data, size_t size)
 {
     const unsigned char *start = ATTN__AS(const unsigned char *, data);
     uint64_t n_tokens, n_merges, n_special, n_bytes, needed;
@@ -7375,7 +7370,7 @@ ATTN__CALLER attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **toke
     return status;
 }
 
-ATTN__CALLER void attn_tokenizer_free(attn_tokenizer *tokenizer)
+ATTN__COLD void attn_tokenizer_free(attn_tokenizer *tokenizer)
 {
     if (!tokenizer)
         return;
@@ -7971,9 +7966,9 @@ ATTN__DEF attn_status attn_encode_special(attn_ctx *ctx, int32_t *ids, size_t *n
 
 /* --- decoding --- */
 
-ATTN__CALLER attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
-                                     const attn_tokenizer *tokenizer, const int32_t *ids,
-                                     size_t n_ids)
+ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
+                                   const attn_tokenizer *tokenizer, const int32_t *ids,
+                                   size_t n_ids)
 {
     size_t i, length, capacity, total = 0;
     ATTN__TRY(attn__need_given(ctx, "attn_decode", "size", size));
@@ -8039,7 +8034,7 @@ static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *mo
     return ids;
 }
 
-ATTN__CALLER attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text)
+ATTN__COLD attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text)
 {
     size_t n = 0;
     int32_t *ids;
@@ -8053,8 +8048,8 @@ ATTN__CALLER attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, co
     return status;
 }
 
-ATTN__CALLER attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
-                                        const char *text)
+ATTN__COLD attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+                                      const char *text)
 {
     size_t n = 0;
     attn_status status;
@@ -8088,8 +8083,8 @@ static void attn__list_tokens(char *list, size_t room, const attn_model *model, 
     }
 }
 
-ATTN__CALLER attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
-                                       const char *text)
+ATTN__COLD attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
+                                     const char *text)
 {
     static const char op[] = "attn_token_id";
     size_t n = 0, n_spaced = 0;
@@ -8309,8 +8304,8 @@ ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_ten
     return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__A_ROW, attn__row_log_softmax,
                           attn__args(0));
 }
-ATTN__CALLER attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                       attn_act_kind kind)
+ATTN__COLD attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                     attn_act_kind kind)
 {
     attn__row_args args = attn__args(0);
     args.act_fn = kind;
@@ -8346,8 +8341,8 @@ static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                        attn_tensor w, attn_tensor b, float eps)
+ATTN__COLD attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
+                                      attn_tensor b, float eps)
 {
     attn__row_args args = attn__args(eps);
     float *buffer;
@@ -8374,8 +8369,8 @@ static void attn__row_cross_entropy(float *out, const float *x, size_t n,
     *out = log_sum - (x[((const int32_t *)targets->data)[at]] - largest);
 }
 
-ATTN__CALLER attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_tensor logits,
-                                            attn_tensor targets)
+ATTN__COLD attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_tensor logits,
+                                          attn_tensor targets)
 {
     static const char op[] = "attn_cross_entropy";
     attn__row_args args = attn__args(0);
@@ -8566,7 +8561,7 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     return attn__finish(ctx, out, &result, status);
 }
 
-ATTN__CALLER attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+ATTN__COLD attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
 {
     ATTN__TRY(attn__need(ctx, "attn_matmul", "a", &a));
     ATTN__TRY(attn__need(ctx, "attn_matmul", "b", &b));
@@ -8615,14 +8610,14 @@ static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out,
     return status;
 }
 
-ATTN__CALLER attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
-                                     attn_tensor bias)
+ATTN__COLD attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
+                                   attn_tensor bias)
 {
     return attn__linear(ctx, "attn_linear", out, x, w, bias);
 }
 
-ATTN__CALLER attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                      attn_tensor table)
+ATTN__COLD attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                    attn_tensor table)
 {
     static const char op[] = "attn_unembed";
     ATTN__TRY(attn__need(ctx, op, "x", &x));
@@ -8634,8 +8629,8 @@ ATTN__CALLER attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tens
 
 /* ---- embeddings ---- */
 
-ATTN__CALLER attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
-                                        attn_tensor ids)
+ATTN__COLD attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
+                                      attn_tensor ids)
 {
     static const char op[] = "attn_embedding";
     attn__result result;
@@ -8851,9 +8846,8 @@ static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor
     return attn__finish(ctx, out, &result, status);
 }
 
-ATTN__CALLER attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q,
-                                        attn_tensor k, attn_tensor v,
-                                        const attn_attention_desc *desc)
+ATTN__COLD attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
+                                      attn_tensor v, const attn_attention_desc *desc)
 {
     attn__attention a = ATTN_ZERO;
     a.q = q;
@@ -8862,8 +8856,8 @@ ATTN__CALLER attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_te
     return attn__attention_of(ctx, "attn_attention", out, &a, desc);
 }
 
-ATTN__CALLER attn_status attn_attention_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor q,
-                                                attn_tensor k, const attn_attention_desc *desc)
+ATTN__COLD attn_status attn_attention_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor q,
+                                              attn_tensor k, const attn_attention_desc *desc)
 {
     attn__attention a = ATTN_ZERO;
     a.q = q;
@@ -8904,9 +8898,8 @@ static attn_status attn__multihead_check(attn_ctx *ctx, const char *op, attn_ten
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                        attn_tensor y, const attn_block_weights *w,
-                                        const attn_attention_desc *desc)
+ATTN__COLD attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor y,
+                                      const attn_block_weights *w, const attn_attention_desc *desc)
 {
     static const char op[] = "attn_multihead";
     attn_tensor q = ATTN_ZERO, k = q, v = q, z = q, z_heads;
@@ -8937,9 +8930,9 @@ ATTN__CALLER attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_te
     return status;
 }
 
-ATTN__CALLER attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor x,
-                                                attn_tensor y, const attn_block_weights *w,
-                                                const attn_attention_desc *desc)
+ATTN__COLD attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor x,
+                                              attn_tensor y, const attn_block_weights *w,
+                                              const attn_attention_desc *desc)
 {
     attn_tensor q = ATTN_ZERO, k = q;
     attn_status status = attn__multihead_check(ctx, "attn_multihead_pattern", x, y, w);
@@ -8952,8 +8945,8 @@ ATTN__CALLER attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *patt
     return status;
 }
 
-ATTN__CALLER attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                  const attn_block_weights *w, attn_act_kind act_fn)
+ATTN__COLD attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                const attn_block_weights *w, attn_act_kind act_fn)
 {
     attn_tensor hidden = ATTN_ZERO;
     attn_status status;
@@ -8965,8 +8958,8 @@ ATTN__CALLER attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x
     return status;
 }
 
-ATTN__CALLER attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                    const attn_block_weights *w, float eps, attn_act_kind act_fn)
+ATTN__COLD attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                  const attn_block_weights *w, float eps, attn_act_kind act_fn)
 {
     attn_tensor normed = ATTN_ZERO, mid = ATTN_ZERO;
     attn_attention_desc causal = ATTN_ZERO;
@@ -9811,7 +9804,7 @@ static void attn__to_host_order(attn_model *m)
     }
 }
 
-ATTN__CALLER void attn_model_close(attn_model *model)
+ATTN__COLD void attn_model_close(attn_model *model)
 {
     if (!model)
         return;
@@ -9863,8 +9856,8 @@ static attn_status attn__model_opened(attn_ctx *ctx, attn_model **model, attn_mo
 }
 
 /* Unaligned bytes are copied, because kernels read whole lines of 64. */
-ATTN__CALLER attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
-                                                size_t size, const attn_model_desc *desc)
+ATTN__COLD attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
+                                              size_t size, const attn_model_desc *desc)
 {
     attn_model *m;
     ATTN__TRY(attn__need_place(ctx, "attn_model_open_memory", "place for the model", model));
@@ -9885,8 +9878,8 @@ ATTN__CALLER attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **mode
 }
 
 /* A file that cannot be mapped (a pipe, a build without mmap) is read into memory. */
-ATTN__CALLER attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
-                                         const attn_model_desc *desc)
+ATTN__COLD attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
+                                       const attn_model_desc *desc)
 {
     attn_model *m;
     attn_status status = ATTN_OK;
@@ -9924,8 +9917,8 @@ ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
     return model ? model->n_weights : 0;
 }
 
-ATTN__CALLER attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *info,
-                                                const attn_model *model, size_t index)
+ATTN__COLD attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *info,
+                                              const attn_model *model, size_t index)
 {
     ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "place for the answer", info));
@@ -10045,8 +10038,8 @@ static void attn__fetch(const attn__source *s, float *to, size_t count)
                     attn__panels_get(&w, k, s->first + n);
 }
 
-ATTN__CALLER attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                           const char *name)
+ATTN__COLD attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                         const char *name)
 {
     attn__source s;
     attn__result result;
@@ -12447,7 +12440,7 @@ static int attn__flaw(void)
     return least * 0.5f == 0 ? 2 : 0;
 }
 
-ATTN__CALLER const char *attn_isa(const attn_ctx *ctx)
+ATTN__COLD const char *attn_isa(const attn_ctx *ctx)
 {
     const attn__kernels *kernels = attn__kernels_for(ctx);
     return kernels ? kernels->names[attn__flaw()] : NULL;
@@ -13642,7 +13635,7 @@ static void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
     attn__write(&p->to, "]", 1);
 }
 
-ATTN__CALLER size_t attn_format(char *text, size_t size, attn_tensor x, int decimals)
+ATTN__COLD size_t attn_format(char *text, size_t size, attn_tensor x, int decimals)
 {
     attn__printer p = ATTN_ZERO;
     p.x = x;
@@ -13832,7 +13825,7 @@ static int attn__new_file_create(attn_new_file *file)
  * buffer makes all writes but the last begin and end at multiples of its size: Linux then keeps the
  * file in large pages, and a model that was just written opens twice as fast and generates about 5 %
  * faster when mapped. */
-ATTN__CALLER attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, const char *path)
+ATTN__COLD attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, const char *path)
 {
     const size_t length = path ? strlen(path) : 0;
     attn_new_file *d;
@@ -13874,7 +13867,7 @@ ATTN__DEF void *attn_new_file_stream(attn_new_file *file)
     return file ? file->stream : NULL;
 }
 
-ATTN__CALLER attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_status status)
+ATTN__COLD attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_status status)
 {
     int reason = errno, is_apart, written;
     if (!file)
@@ -14042,8 +14035,8 @@ static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
-                                   const attn_tensor *values, size_t n)
+ATTN__COLD attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
+                                 const attn_tensor *values, size_t n)
 {
     attn_new_file *file;
     attn__out out = ATTN_ZERO;
@@ -14058,8 +14051,7 @@ ATTN__CALLER attn_status attn_save(attn_ctx *ctx, const char *path, const char *
     return attn_new_file_end(ctx, file, ATTN_OK);
 }
 
-ATTN__CALLER attn_status attn_record_save(attn_ctx *ctx, const char *path,
-                                          const attn_record *record)
+ATTN__COLD attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record)
 {
     const char **names;
     attn_tensor *values;
@@ -14154,8 +14146,7 @@ ATTN__DEF size_t attn_resid_count(const attn_model *model, attn_resid_kind kind)
     return model && (unsigned)kind <= ATTN_RESID_HEADS ? counts[kind] : 0;
 }
 
-ATTN__CALLER attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind,
-                                         size_t index)
+ATTN__COLD attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index)
 {
     static const char *const around[] = {"embed", "pos_embed", "bias"};
     static const char *const names[][2] = {
@@ -14266,8 +14257,8 @@ static const char *const attn__parts_hooks[4][5] = {
     {"hook_embed", "hook_pos_embed", "blocks.*.hook_attn_out", "blocks.*.hook_mlp_out"},
     {"hook_embed", "hook_pos_embed", "blocks.*.attn.hook_result", "blocks.*.hook_mlp_out"}};
 
-ATTN__CALLER attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
-                                              const attn_model *model, const attn_resid_desc *desc)
+ATTN__COLD attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
+                                            const attn_model *model, const attn_resid_desc *desc)
 {
     static const char op[] = "attn_decompose_resid";
     const char *patterns[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
@@ -14316,9 +14307,9 @@ ATTN__CALLER attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *o
 
 /* ---- direct logit attribution ---- */
 
-ATTN__CALLER attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
-                                               const attn_model *model, const int32_t *tokens,
-                                               const int32_t *against, size_t n)
+ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
+                                             const attn_model *model, const int32_t *tokens,
+                                             const int32_t *against, size_t n)
 {
     attn__result result;
     size_t i, k, width;
@@ -14390,9 +14381,9 @@ static void attn__row_attr(float *out, const float *x, size_t n, const attn__row
     attn__row_dot(out, args->room, n, &dot);
 }
 
-ATTN__CALLER attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                          attn_tensor parts, attn_tensor scale,
-                                          attn_tensor directions)
+ATTN__COLD attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                        attn_tensor parts, attn_tensor scale,
+                                        attn_tensor directions)
 {
     static const char op[] = "attn_logit_attrs";
     attn__row_args args = attn__args(0);
@@ -14428,9 +14419,9 @@ static double attn__logit_bias(const attn_model *m, int32_t token)
     return sum;
 }
 
-ATTN__CALLER attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
-                                               const attn_model *model, const int32_t *tokens,
-                                               const int32_t *against, size_t n)
+ATTN__COLD attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
+                                             const attn_model *model, const int32_t *tokens,
+                                             const int32_t *against, size_t n)
 {
     static const char op[] = "attn_bias_logit_attrs";
     attn__result result;
@@ -14514,8 +14505,8 @@ static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const 
                           scale.ndim == 0 ? attn__row_layernorm : attn__row_layernorm_scaled, args);
 }
 
-ATTN__CALLER attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                         attn_tensor resid, attn_tensor scale, attn_tensor tokens)
+ATTN__COLD attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                       attn_tensor resid, attn_tensor scale, attn_tensor tokens)
 {
     static const char op[] = "attn_logit_lens";
     attn_tensor normed = ATTN_ZERO, ids = ATTN_ZERO;
@@ -14718,9 +14709,9 @@ static attn_status attn__writer_section(attn_ctx *ctx, attn_writer *w)
 
 /* Checks the configuration and the tokenizer with the code that opens files, then writes zeros in
  * place of the header and the table, whose checksums are not known before the end. */
-ATTN__CALLER attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
-                                         const attn_config *config, const void *tokenizer,
-                                         size_t tokenizer_size)
+ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
+                                       const attn_config *config, const void *tokenizer,
+                                       size_t tokenizer_size)
 {
     unsigned char header[ATTN__HEADER] = {0};
     const char *const shown = path ? attn__tail_of(path) : NULL;
@@ -14910,8 +14901,8 @@ static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x
 }
 
 /* A piece either continues the latest tensor or begins the next one. */
-ATTN__CALLER attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
-                                         attn_dtype dtype, attn_tensor x)
+ATTN__COLD attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
+                                       attn_dtype dtype, attn_tensor x)
 {
     attn_writer *const w = writer;
     unsigned char *entry;
@@ -14966,7 +14957,7 @@ static void attn__writer_lacks(const attn_writer *w, char name[64])
 }
 
 /* The header and the table take their place when all their checksums are known. */
-ATTN__CALLER attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
+ATTN__COLD attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
 {
     attn_writer *const w = writer;
     const size_t n_tensors = w ? attn__n_tensors(&w->config) : 0;
@@ -14999,7 +14990,7 @@ ATTN__CALLER attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
     return attn_new_file_end(ctx, file, ATTN_OK);
 }
 
-ATTN__CALLER void attn_writer_free(attn_writer *writer)
+ATTN__COLD void attn_writer_free(attn_writer *writer)
 {
     attn_ctx none = ATTN_ZERO;
     if (!writer)
@@ -15206,8 +15197,8 @@ static void attn__rewrite(attn_model *m, unsigned flags)
 
 /* Measures the new file, lays the tensors into an image of it as f32, rewrites them there, and
  * opens the image as a model. */
-ATTN__CALLER attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
-                                              const attn_model *from, unsigned flags)
+ATTN__COLD attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
+                                            const attn_model *from, unsigned flags)
 {
     attn__image m = ATTN_ZERO;
     attn_model_desc desc = ATTN_ZERO;
@@ -15270,7 +15261,7 @@ static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
     return ATTN_OK;
 }
 
-ATTN__CALLER attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model)
+ATTN__COLD attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model)
 {
     const unsigned char *bytes;
     void *copy = NULL;
