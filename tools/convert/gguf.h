@@ -561,56 +561,98 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
     return g->s->has_vocab;
 }
 
+/* Opens a file and reads what stands in front of its list of tensors. */
+TOOLS_FN int gguf_begin(gguf_reader *g, const char *path, gguf_value *values, uint64_t *n_tensors)
+{
+    unsigned char magic[4];
+    uint32_t version;
+    uint64_t n_keys;
+    if ((g->f = source_open(g->ctx, g->s, path)) == NULL ||
+        !gguf_bytes(g, magic, 4, "its header") || !gguf_u32(g, &version, "its header"))
+        return 0;
+    if (version != 2 && version != 3) {
+        tool_fail(g->ctx, ATTN_E_VERSION,
+                  "%s is GGUF of version %u%s; versions 2 and 3, "
+                  "little-endian, are supported",
+                  g->f->name, (unsigned)version, version & 0xffff ? "" : " or big-endian");
+        return 0;
+    }
+    if (!gguf_count(g, n_tensors, 24, "its list of tensors") ||
+        !gguf_count(g, &n_keys, 12, "its list of keys") || !gguf_read_keys(g, n_keys, values))
+        return 0;
+    if (values[KEY_PARTS].number > 1) {
+        tool_fail(g->ctx, ATTN_E_UNSUPPORTED,
+                  "%s is part %llu of the %llu parts of a model; llama.cpp's `llama-gguf-split "
+                  "--merge FIRST_PART.gguf WHOLE.gguf` makes one file of them",
+                  g->f->name, TOOLS_LLU(values[KEY_PART].number + 1),
+                  TOOLS_LLU(values[KEY_PARTS].number));
+        return 0;
+    }
+    return 1;
+}
+
+/* The list of tensors, and where each lies. */
+TOOLS_FN int gguf_end(gguf_reader *g, const gguf_value *values, uint64_t n_tensors)
+{
+    uint64_t i, alignment = 32;
+    if (values[KEY_ALIGNMENT].present && !gguf_number(g, values, KEY_ALIGNMENT, &alignment))
+        return 0;
+    if (alignment == 0 || alignment > 1 << 20) {
+        tool_fail(g->ctx, ATTN_E_FORMAT, "%s: general.alignment is %llu, which cannot be",
+                  g->f->name, TOOLS_LLU(alignment));
+        return 0;
+    }
+    for (i = 0; i < n_tensors; i++)
+        if (!gguf_read_tensor(g))
+            return 0;
+    g->s->names = NAMES_GGUF;
+    return gguf_place(g, (g->at + alignment - 1) / alignment * alignment, alignment) &&
+           source_index(g->ctx, g->s) == ATTN_OK;
+}
+
 TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int want_vocab)
 {
     gguf_reader g;
     gguf_value values[N_KEYS];
-    unsigned char magic[4];
-    uint32_t version;
-    uint64_t n_tensors, n_keys, i, alignment = 32;
+    uint64_t n_tensors;
     const source_tensor *table;
     memset(values, 0, sizeof values);
     memset(&g, 0, sizeof g);
     g.ctx = ctx;
     g.s = s;
-    if ((g.f = source_open(ctx, s, path)) == NULL || !gguf_bytes(&g, magic, 4, "its header") ||
-        !gguf_u32(&g, &version, "its header"))
-        return ctx->status;
-    if (version != 2 && version != 3)
-        return tool_fail(ctx, ATTN_E_VERSION,
-                         "%s is GGUF of version %u%s; versions 2 and 3, "
-                         "little-endian, are supported",
-                         g.f->name, (unsigned)version, version & 0xffff ? "" : " or big-endian");
-    if (!gguf_count(&g, &n_tensors, 24, "its list of tensors") ||
-        !gguf_count(&g, &n_keys, 12, "its list of keys") || !gguf_read_keys(&g, n_keys, values))
-        return ctx->status;
-    if (values[KEY_PARTS].number > 1)
-        return tool_fail(
-            ctx, ATTN_E_UNSUPPORTED,
-            "%s is part %llu of the %llu parts of a model; llama.cpp's `llama-gguf-split "
-            "--merge FIRST_PART.gguf WHOLE.gguf` makes one file of them",
-            g.f->name, TOOLS_LLU(values[KEY_PART].number + 1), TOOLS_LLU(values[KEY_PARTS].number));
-    if (!gguf_read_config(&g, values))
-        return ctx->status;
-    if (values[KEY_ALIGNMENT].present && !gguf_number(&g, values, KEY_ALIGNMENT, &alignment))
-        return ctx->status;
-    if (alignment == 0 || alignment > 1 << 20)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: general.alignment is %llu, which cannot be",
-                         g.f->name, TOOLS_LLU(alignment));
-    for (i = 0; i < n_tensors; i++)
-        if (!gguf_read_tensor(&g))
-            return ctx->status;
-    if (!gguf_place(&g, (g.at + alignment - 1) / alignment * alignment, alignment) ||
-        source_index(ctx, s))
+    if (!gguf_begin(&g, path, values, &n_tensors) || !gguf_read_config(&g, values) ||
+        !gguf_end(&g, values, n_tensors))
         return ctx->status;
     s->config_name = "its metadata";
-    s->names = NAMES_GGUF;
     s->linears_out_in = 1;
     table = source_find(s, "token_embd.weight"); /* no key says how many tokens there are */
     s->n_vocab = table && table->ndim == 2 ? table->shape[0] : values[KEY_TOKENS].count;
     if (want_vocab && !gguf_read_vocab(&g, values))
         return ctx->status;
     return ATTN_OK;
+}
+
+/* The tensors of a file of an architecture that is no model, such as "controlvector". */
+TOOLS_FN attn_status gguf_open_tensors(attn_ctx *ctx, source *s, const char *path,
+                                       const char *architecture)
+{
+    gguf_reader g;
+    gguf_value values[N_KEYS];
+    uint64_t n_tensors;
+    shown name;
+    memset(values, 0, sizeof values);
+    memset(&g, 0, sizeof g);
+    g.ctx = ctx;
+    g.s = s;
+    if (!gguf_begin(&g, path, values, &n_tensors))
+        return ctx->status;
+    if (!gguf_is(&values[KEY_ARCHITECTURE], architecture)) {
+        const gguf_string *found = &values[KEY_ARCHITECTURE].string;
+        return tool_fail(
+            ctx, ATTN_E_UNSUPPORTED, "%s: its architecture is %s; expected %s", g.f->name,
+            found->text ? show(name, found->text, found->size) : "not given", architecture);
+    }
+    return gguf_end(&g, values, n_tensors) ? ATTN_OK : ctx->status;
 }
 
 #endif

@@ -9,8 +9,8 @@
 #ifndef LENS_SAE_FILES_H
 #define LENS_SAE_FILES_H
 
+#include "tensor_files.h" /* first: it asks the system for POSIX */
 #include "sae.h"
-#include "tools/convert/safetensors.h"
 
 enum { LENS_SAE_MAX_CONFIG = 1 << 20, LENS_SAE_MAX_SIZE = 1 << 24 };
 
@@ -121,24 +121,9 @@ LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, const json_value
 LENS_FN attn_status lens_sae_tensor(attn_ctx *ctx, attn_tensor *out, source *from, const char *name,
                                     size_t rows, size_t columns)
 {
-    const source_tensor *t = source_find(from, name);
-    const int ndim = rows ? 2 : 1;
-    shown shape;
-    if (!t)
-        return lens_fail(ctx, ATTN_E_FORMAT, "sae_weights.safetensors has no tensor %s", name);
-    if (t->dtype > SOURCE_F64 || t->ndim != ndim || t->shape[ndim - 1] != columns ||
-        (rows && t->shape[0] != rows))
-        return lens_fail(
-            ctx, ATTN_E_FORMAT,
-            "sae_weights.safetensors: %s is %s of %s; expected floats of [%llu%s%llu], "
-            "as cfg.json says",
-            name, show_shape(shape, t->ndim, t->shape), t->dtype_name,
-            LENS_LLU(rows ? rows : columns), rows ? ", " : "", LENS_LLU(rows ? columns : 0));
-    if (attn_zeros(ctx, out, ATTN_F32, rows ? attn_shape2(rows, columns) : attn_shape1(columns)) !=
-        ATTN_OK)
-        return ctx->status;
-    return source_run(ctx, from, t, 0, (uint64_t)(rows ? rows : 1) * columns, FLT_MAX,
-                      (float *)out->data);
+    return lens_read_named(ctx, out, from, name,
+                           rows ? attn_shape2(rows, columns) : attn_shape1(columns),
+                           ", as cfg.json says");
 }
 
 /* norms [m] of the rows of W_dec. */
@@ -176,13 +161,12 @@ LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, source *from)
 LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *directory)
 {
     arena memory = {NULL};
-    source *from = (source *)calloc(1, sizeof *from);
+    source *from = NULL;
     json_value *cfg = NULL;
     char *path, *text = NULL;
     size_t size = 0;
     attn_status status = ATTN_OK;
-    if (!from)
-        return lens_fail(ctx, ATTN_E_MEMORY, "lens_sae_open: no memory");
+    ctx->status = ATTN_OK; /* the readers go by it, and an earlier failure is not theirs */
     path = arena_path(ctx, &memory, directory, "cfg.json");
     if (!path || read_file(ctx, &memory, path, LENS_SAE_MAX_CONFIG, &text, &size) ||
         json_parse(ctx, path, text, size, &cfg))
@@ -193,14 +177,12 @@ LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *direct
         status = lens_sae_config(ctx, s, cfg);
     if (status == ATTN_OK) {
         path = arena_path(ctx, &memory, directory, "sae_weights.safetensors");
-        status = !path || safetensors_open(ctx, from, path) || source_index(ctx, from)
-                     ? ctx->status
-                     : lens_sae_weights(ctx, s, from);
+        from = path ? lens_open_file(ctx, path, NULL) : NULL;
+        status = from ? lens_sae_weights(ctx, s, from) : ctx->status;
     }
     free(cfg);
     arena_free(&memory);
-    source_close(from);
-    free(from);
+    lens_close_file(from);
     if (status != ATTN_OK)
         lens_sae_free(ctx, s);
     return status;

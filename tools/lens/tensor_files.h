@@ -1,0 +1,84 @@
+/* Tensors from files of other programs, for the headers of this folder: safetensors, or GGUF of an
+ * architecture that is no model. Files may be hostile; they get a message. */
+#ifndef LENS_TENSOR_FILES_H
+#define LENS_TENSOR_FILES_H
+
+#include "tools/convert/gguf.h" /* first: it asks the system for POSIX */
+#include "tools/convert/safetensors.h"
+#include "result.h"
+
+LENS_FN void lens_close_file(source *from)
+{
+    if (from)
+        source_close(from);
+    free(from);
+}
+
+/* Opens a file whose tensors can then be found by name: GGUF of this architecture if its name ends
+ * in .gguf, else safetensors. architecture NULL: no GGUF. NULL after a message; lens_close_file
+ * closes it. */
+LENS_FN source *lens_open_file(attn_ctx *ctx, const char *path, const char *architecture)
+{
+    source *from = (source *)calloc(1, sizeof *from); /* too large for a stack */
+    const size_t length = strlen(path);
+    const int gguf = length > 5 && strcmp(path + length - 5, ".gguf") == 0;
+    attn_status status = ATTN_OK;
+    ctx->status = ATTN_OK; /* the readers go by it, and an earlier failure is not theirs */
+    if (!from) {
+        lens_fail(ctx, ATTN_E_MEMORY, "no memory to read %s", path);
+        return NULL;
+    }
+    if (gguf && architecture)
+        status = gguf_open_tensors(ctx, from, path, architecture);
+    else if (gguf)
+        status = lens_fail(ctx, ATTN_E_FORMAT, "%s: a safetensors file is expected", path);
+    else if (safetensors_open(ctx, from, path) || source_index(ctx, from))
+        status = ctx->status;
+    if (status == ATTN_OK)
+        return from;
+    lens_close_file(from);
+    return NULL;
+}
+
+/* As messages name it. */
+LENS_FN const char *lens_file_name(const source *from)
+{
+    return from->files ? from->files->name : "";
+}
+
+/* out = a tensor of the file, f32, if it has this shape. `reason` follows the expected shape in the
+ * message: ", as cfg.json says". */
+LENS_FN attn_status lens_read_tensor(attn_ctx *ctx, attn_tensor *out, source *from,
+                                     const source_tensor *t, attn_shape shape, const char *reason)
+{
+    attn_tensor expected = ATTN_ZERO;
+    uint64_t count = 1;
+    shown found, name;
+    int i, fits = t->dtype <= SOURCE_F64 && t->ndim == shape.ndim;
+    expected.ndim = shape.ndim;
+    for (i = 0; i < shape.ndim; i++) {
+        expected.shape[i] = shape.dim[i];
+        fits = fits && t->shape[i] == shape.dim[i];
+        count *= fits ? t->shape[i] : 1; /* the file has as many numbers */
+    }
+    if (!fits)
+        return lens_fail(ctx, ATTN_E_FORMAT, "%s: %s is %s of %s; expected floats of %s%s",
+                         lens_file_name(from), show(name, t->name, strlen(t->name)),
+                         show_shape(found, t->ndim, t->shape), t->dtype_name,
+                         lens_show(expected).text, reason);
+    if (attn_zeros(ctx, out, ATTN_F32, shape) != ATTN_OK)
+        return ctx->status;
+    return source_run(ctx, from, t, 0, count, FLT_MAX, (float *)out->data);
+}
+
+/* The same of the tensor with this name. */
+LENS_FN attn_status lens_read_named(attn_ctx *ctx, attn_tensor *out, source *from, const char *name,
+                                    attn_shape shape, const char *reason)
+{
+    const source_tensor *t = source_find(from, name);
+    if (!t)
+        return lens_fail(ctx, ATTN_E_FORMAT, "%s has no tensor %s", lens_file_name(from), name);
+    return lens_read_tensor(ctx, out, from, t, shape, reason);
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* The tuned lens (Belrose et al. 2023): before the stream of a layer is unembedded, an affine map
+ * that was trained for this layer brings it into the form of the final stream. On attn.h's public
+ * API alone.
+ *
+ *     lens_tuned tuned = ATTN_ZERO;
+ *     if (lens_tuned_open(&ctx, &tuned, model, "params.safetensors") != ATTN_OK)
+ *         return 1;
+ *     if (lens_tuned_apply(&ctx, &x, &tuned, 3, stream) == ATTN_OK)       stream: blocks.3.hook_resid_pre
+ *         attn_logit_lens(&ctx, &logits, model, x, no_scale, all_tokens);
+ *
+ *     x = h + h · weightᵀ + bias        for the stream h [.., C] that enters layer i
+ *
+ * and then ln_final and W_U, as for the final stream; that one has no map. The file has the names of
+ * the package tuned-lens: "0.weight" [C, C], "0.bias" [C] and so on for each layer. Its params.pt is
+ * a pickle, which can run code when it is opened, so it is not read here. It becomes a safetensors file by
+ *
+ *     python3 -c "import torch, safetensors.torch as s; \
+ *         s.save_file(torch.load('params.pt', weights_only=True), 'params.safetensors')"
+ */
+#ifndef LENS_TUNED_H
+#define LENS_TUNED_H
+
+#include "tensor_files.h"
+
+typedef struct lens_tuned {
+    attn_tensor weight, bias; /* [n_layer, C, C], PyTorch's [out, in]; [n_layer, C] */
+} lens_tuned;
+
+/* Frees the tensors, through the context that made them. */
+LENS_FN void lens_tuned_free(attn_ctx *ctx, lens_tuned *t)
+{
+    attn_tensor_free(ctx, &t->weight);
+    attn_tensor_free(ctx, &t->bias);
+    memset(t, 0, sizeof *t);
+}
+
+/* Layer i's map into its place. */
+LENS_FN attn_status lens_tuned_layer(attn_ctx *ctx, lens_tuned *t, source *from, size_t i)
+{
+    static const char reason[] = ", the width of the model";
+    const size_t width = t->bias.shape[1];
+    attn_tensor weight = ATTN_ZERO, bias = ATTN_ZERO, to_weight, to_bias;
+    char names[2][32];
+    int failed;
+    snprintf(names[0], sizeof names[0], "%llu.weight", LENS_LLU(i));
+    snprintf(names[1], sizeof names[1], "%llu.bias", LENS_LLU(i));
+    to_weight = attn_select(t->weight, 0, i);
+    to_bias = attn_select(t->bias, 0, i);
+    failed = lens_read_named(ctx, &weight, from, names[0], attn_shape2(width, width), reason) ||
+             lens_read_named(ctx, &bias, from, names[1], attn_shape1(width), reason) ||
+             attn_copy(ctx, &to_weight, weight) || attn_copy(ctx, &to_bias, bias);
+    attn_tensor_free(ctx, &weight);
+    attn_tensor_free(ctx, &bias);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* Reads the maps of all layers of the model. *t must be zeroed; after a failure it is zeroed again. A
+ * file with other tensors beside them, of another model or another kind of lens, is refused
+ * (ATTN_E_FORMAT). */
+LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_model *model,
+                                    const char *path)
+{
+    static const char op[] = "lens_tuned_open";
+    const attn_config *c;
+    source *from;
+    size_t i;
+    attn_status status;
+    if (!t || !path)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens or no file given (NULL)", op);
+    if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
+        return ctx->status;
+    c = attn_model_config(model);
+    from = lens_open_file(ctx, path, NULL);
+    if (!from)
+        return ctx->status;
+    status = ATTN_OK;
+    if (from->n_tensors != 2 * (size_t)c->n_layer)
+        status =
+            lens_fail(ctx, ATTN_E_FORMAT,
+                      "%s has %llu tensors; expected 0.weight, 0.bias and so on for each of "
+                      "the %lu layers, as tuned-lens names them",
+                      lens_file_name(from), LENS_LLU(from->n_tensors), (unsigned long)c->n_layer);
+    if (status == ATTN_OK &&
+        (attn_zeros(ctx, &t->weight, ATTN_F32, attn_shape3(c->n_layer, c->d_model, c->d_model)) ||
+         attn_zeros(ctx, &t->bias, ATTN_F32, attn_shape2(c->n_layer, c->d_model))))
+        status = ctx->status;
+    for (i = 0; i < c->n_layer && status == ATTN_OK; i++)
+        status = lens_tuned_layer(ctx, t, from, i);
+    lens_close_file(from);
+    if (status != ATTN_OK)
+        lens_tuned_free(ctx, t);
+    return status;
+}
+
+/* out [T, C]: the stream x [T, C] that enters `layer`, as the lens translates it. layer n_layer: the
+ * final stream, which stays as it is. */
+LENS_FN attn_status lens_tuned_apply(attn_ctx *ctx, attn_tensor *out, const lens_tuned *tuned,
+                                     size_t layer, attn_tensor x)
+{
+    static const char op[] = "lens_tuned_apply";
+    lens_result result;
+    int failed;
+    if (!tuned || tuned->bias.ndim != 2)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens given; lens_tuned_open reads one", op);
+    if (layer > tuned->bias.shape[0])
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the lens has layers 0 to %llu", op,
+                         LENS_LLU(layer), LENS_LLU(tuned->bias.shape[0] - 1));
+    if (lens_need(ctx, op, "x", x) != ATTN_OK)
+        return ctx->status;
+    if (x.ndim != 2 || x.shape[1] != tuned->bias.shape[1])
+        return lens_fail(ctx, ATTN_E_SHAPE, "%s: x has shape %s; expected [T, %llu]", op,
+                         lens_show(x).text, LENS_LLU(tuned->bias.shape[1]));
+    if (lens_begin(ctx, op, out, attn_shape2(x.shape[0], x.shape[1]), &result) != ATTN_OK)
+        return ctx->status;
+    if (layer < tuned->bias.shape[0])
+        failed = attn_linear(ctx, &result.numbers, x,
+                             attn_transpose(attn_select(tuned->weight, 0, layer), 0, 1),
+                             attn_select(tuned->bias, 0, layer)) ||
+                 attn_add(ctx, &result.numbers, result.numbers, x);
+    else
+        failed = attn_copy(ctx, &result.numbers, x) != ATTN_OK;
+    return lens_finish(ctx, &result, failed ? ctx->status : ATTN_OK);
+}
+
+#endif
