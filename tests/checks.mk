@@ -16,8 +16,8 @@ portability: $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/attn-verify ## the sam
 	@sh tests/platforms/portability.sh $(BUILD) $(ROWS)
 
 # The fuzz targets, with any compiler: replayed on their corpus and some mutations of it.
-FUZZ_TARGETS = attn huggingface gguf llmc vocab tokenizer session sampler hooks
-FUZZ_SOURCES = attn convert tokenizer session sampler hooks
+FUZZ_TARGETS = attn huggingface gguf llmc vocab tokenizer session sampler hooks lens
+FUZZ_SOURCES = attn convert tokenizer session sampler hooks lens
 SECONDS      = 60
 FUZZ_FLAGS   =
 FUZZ         = $(BUILD)/fuzz
@@ -27,7 +27,7 @@ $(FUZZ)/long.attn: $(BUILD)/attn-convert $(wildcard tests/golden/long/*)
 	@mkdir -p $(@D)
 	@$(BUILD)/attn-convert tests/golden/long $@ 2>/dev/null
 
-$(FUZZ)/replay: $(FUZZ_SOURCES:%=tests/fuzz/fuzz_%.c) tests/fuzz/replay.c tests/fuzz/fuzz.h \
+$(FUZZ)/replay: $(FUZZ_SOURCES:%=tests/fuzz/fuzz_%.c) tests/fuzz/replay.c $(wildcard tests/fuzz/*.h) \
     $(wildcard tools/*/*.[ch]) $(BUILD)/attn.o
 	@mkdir -p $(@D)
 	$(SHOW)$(filter-out -M%,$(COMPILE)) -Itests/fuzz -DTEST_BUILD='"$(BUILD)"' -DATTN__IMPLEMENTED \
@@ -66,7 +66,7 @@ $(FUZZ)/attn.o: attn.h tests/fuzz/untraced.txt
 	$(SHOW)$(FUZZ_COMPILE) -fsanitize=fuzzer-no-link -fsanitize-coverage-ignorelist=tests/fuzz/untraced.txt \
 	    -DATTN_IMPLEMENTATION -x c -c $< -o $@
 
-$(FUZZ)/target-%: $(FUZZ)/attn.o tests/fuzz/fuzz.h tests/fuzz/driver.c $(wildcard tests/fuzz/*.c tools/*/*.[ch])
+$(FUZZ)/target-%: $(FUZZ)/attn.o $(wildcard tests/fuzz/*.[ch] tools/*/*.[ch])
 	$(SHOW)$(FUZZ_COMPILE) -fsanitize=fuzzer -DATTN__IMPLEMENTED -DTARGET=fuzz_$* tests/fuzz/driver.c \
 	    tests/fuzz/fuzz_$(call fuzz_source,$*).c $(FUZZ)/attn.o -o $@ -lm
 

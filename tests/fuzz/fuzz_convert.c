@@ -5,81 +5,7 @@
 #include "tools/convert/attn-convert.c"
 #undef main
 #undef table
-#include "fuzz.h"
-#include <dirent.h>
-#include <signal.h>
-
-/* A directory of files, and the files. */
-static void drop_directory(const char *path)
-{
-    DIR *dir = opendir(path);
-    struct dirent *entry;
-    char file[512];
-    while (dir && (entry = readdir(dir)) != NULL) {
-        snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
-        if (entry->d_name[0] != '.')
-            remove(file);
-    }
-    if (dir)
-        closedir(dir);
-    rmdir(path);
-}
-
-/* What is left of targets that something ended: directories whose process is gone. */
-static void drop_leavings(const char *parent)
-{
-    DIR *dir = opendir(parent);
-    struct dirent *entry;
-    char path[512];
-    while (dir && (entry = readdir(dir)) != NULL)
-        if (strncmp(entry->d_name, "attn-fuzz.", 10) == 0 &&
-            kill((pid_t)strtol(entry->d_name + 10, NULL, 10), 0) != 0 && errno == ESRCH) {
-            snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
-            drop_directory(path);
-        }
-    if (dir)
-        closedir(dir);
-}
-
-static void drop_place(void);
-
-/* A directory of our own, in memory where there is such a place. */
-static const char *place(void)
-{
-    static char path[64];
-    const char *parent = TEST_BUILD "/fuzz";
-    if (!path[0]) {
-        if (system_is_directory("/dev/shm"))
-            parent = "/dev/shm";
-        drop_leavings(parent);
-        snprintf(path, sizeof path, "%s/attn-fuzz.%lu", parent, system_process());
-        mkdir(path, 0700);
-        atexit(drop_place);
-    }
-    return path;
-}
-
-static void put_file(const char *name, const void *data, size_t size, uint64_t padded)
-{
-    char path[128];
-    FILE *file;
-    snprintf(path, sizeof path, "%s/%s", place(), name);
-    file = fopen(path, "wb");
-    MUST(file && fwrite(data, 1, size, file) == size);
-    MUST(fclose(file) == 0 && (padded <= size || truncate(path, (off_t)padded) == 0));
-}
-
-static void drop_file(const char *name)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", place(), name);
-    remove(path);
-}
-
-static void drop_place(void)
-{
-    drop_directory(place());
-}
+#include "fuzz_files.h"
 
 /* Converts place()/name; the answer must be a sentence, or a file that opens. */
 static void convert_one(const char *name, int has_vocab, int dtype)
@@ -113,25 +39,6 @@ static void convert_one(const char *name, int has_vocab, int dtype)
     free(s);
     attn_ctx_free(&ctx);
     remove(out);
-}
-
-/* Parts of the input are divided by this line; the next piece, and what is left behind it. */
-static input next_part(input *in)
-{
-    static const char line[] = "\n%%%\n";
-    const size_t n = sizeof line - 1;
-    input piece = *in;
-    size_t i;
-    for (i = 0; i + n <= in->size; i++)
-        if (memcmp(in->data + i, line, n) == 0) {
-            piece.size = i;
-            in->data += i + n;
-            in->size -= i + n;
-            return piece;
-        }
-    in->data += in->size;
-    in->size = 0;
-    return piece;
 }
 
 /* --dtype of the output: none, or one of its names. */

@@ -124,7 +124,7 @@ int main(int argc, char **argv)
                    {"gguf", fuzz_gguf},       {"llmc", fuzz_llmc},
                    {"vocab", fuzz_vocab},     {"tokenizer", fuzz_tokenizer},
                    {"session", fuzz_session}, {"sampler", fuzz_sampler},
-                   {"hooks", fuzz_hooks}};
+                   {"hooks", fuzz_hooks},     {"lens", fuzz_lens}};
     static unsigned char data[LARGEST], changed[LARGEST];
     const long n_mutations = argc > 1 ? atol(argv[1]) : 20;
     const size_t stride = argc > 2 ? (size_t)atol(argv[2]) : 101;

@@ -306,6 +306,58 @@ def main():
                                               97, name % 2, name % 3, 2, 3, *range(90, 120)]))
     put("hooks", "changes", bytes([1, 11, 2, *range(97, 109), 30, 33, 0, 1, 140, 130, 12, 2, 140, 150, 13, 3, 18,
                                    99, 1, 136, 150, 3, 1, 4, 220, 5, 255, 3, 0, 98, 1, 1, 0, 5, *range(80, 120)]))
+    put_lens()
+
+
+def put_numbers(name, kind, dtype, tensors, before=b""):
+    """A seed of tests/fuzz/fuzz_lens.c: the header of a safetensors file of these (name, shape)."""
+    entries, at = {}, 0
+    for tensor, shape in tensors:
+        size = 4 if dtype == "F32" else 2
+        for n in shape:
+            size *= n
+        entries[tensor] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    put("lens", name, struct.pack("<BH", kind, at // 2) + before + small(entries))
+
+
+def put_lens():
+    """For the model of fuzz.h, which is 10 wide and has 3 layers."""
+    n, m = 10, 13
+    kinds = {"standard": [("b_enc", [m])], "topk": [("b_enc", [m])],
+             "jumprelu": [("b_enc", [m]), ("threshold", [m])],
+             "gated": [("b_gate", [m]), ("r_mag", [m]), ("b_mag", [m])]}
+    for i, (kind, more) in enumerate(kinds.items()):
+        cfg = {"architecture": kind, "d_in": n, "d_sae": m, "apply_b_dec_to_input": i % 2 == 0,
+               "normalize_activations": ["none", "layer_norm", "constant_norm_rescale", "none"][i],
+               "metadata": {"hook_name": ["blocks.1.hook_resid_pre", "blocks.0.attn.hook_z",
+                                          "*.hook_mlp_out", "ln_final.hook_normalized"][i],
+                            "hook_head_index": None}}
+        if kind == "topk":
+            cfg.update(k=3, rescale_acts_by_decoder_norm=True)
+        put_numbers(f"sae-{kind}", 0, "F16" if kind == "gated" else "F32",
+                    [("W_enc", [n, m]), ("W_dec", [m, n]), ("b_dec", [n]), *more], small(cfg) + DIVIDER)
+    old = {"d_in": n, "d_sae": m, "hook_point": "hook_embed", "activation_fn_str": "topk",
+           "activation_fn_kwargs": {"k": 2}}
+    put_numbers("sae-old", 0, "F32", [("W_enc", [n, m]), ("W_dec", [m, n]), ("b_dec", [n]), ("b_enc", [m])],
+                small(old) + DIVIDER)
+
+    def text(s):
+        return struct.pack("<Q", len(s)) + s.encode()
+
+    for name, layers in [("control", [1, 2]), ("control-zero", [0])]:
+        head = b"GGUF" + struct.pack("<IQQ", 3, len(layers), 3)
+        head += text("general.architecture") + struct.pack("<I", 8) + text("controlvector")
+        head += text("controlvector.model_hint") + struct.pack("<I", 8) + text("gpt2")
+        head += text("controlvector.layer_count") + struct.pack("<II", 4, len(layers))
+        for i, layer in enumerate(layers):
+            head += text(f"direction.{layer}") + struct.pack("<IQIQ", 1, n, 0, 64 * i)
+        put("lens", name, struct.pack("<BH", 1, 32 * len(layers)) + head + bytes(-len(head) % 32))
+    for name, kind, tensors in [("rows", 2, [("direction.0", [n]), ("direction.2", [n])]),
+                                ("all-layers", 2, [("directions", [3, n])]),
+                                ("tuned", 3, [(f"{i}.{part}", [n, n][:1 + (part == "weight")]) for i in range(3)
+                                              for part in ("weight", "bias")])]:
+        put_numbers(name, kind, "F32", tensors)
 
 
 main()
