@@ -3,6 +3,7 @@
 #ifndef LENS_TOOL_H
 #define LENS_TOOL_H
 
+#include "fixture.h"
 #include "printed_json.h"
 #include "command.h"
 
@@ -53,6 +54,27 @@ static inline void is_float(const json_value *v, float want, const char *what)
 {
     const double got = number(v);
     CHECKF((float)got == want, "%s is %.9g, the library gives %.9g", what, got, (double)want);
+}
+
+/* A tensor of a .safetensors file in memory. */
+static inline attn_tensor safetensor(const unsigned char *file, const char *name)
+{
+    char quoted[80];
+    attn_tensor none = {0};
+    attn_shape shape = {0, {1, 1, 1, 1}};
+    size_t header = 0;
+    char *p;
+    int i;
+    for (i = 8; i-- > 0;)
+        header = header << 8 | file[i];
+    snprintf(quoted, sizeof quoted, "\"%s\":{", name);
+    p = strstr((char *)(uintptr_t)file + 8, quoted);
+    if (!p || p > (const char *)file + 8 + header)
+        return none;
+    for (p = strstr(p, "\"shape\":[") + 9; *p != ']'; p += *p == ',')
+        shape.dim[shape.ndim++] = (size_t)strtoul(p, &p, 10);
+    p = strstr(p, "\"data_offsets\":[") + 16;
+    return attn_borrow(file + 8 + header + strtoul(p, NULL, 10), ATTN_F32, shape);
 }
 
 /* The included model and a text for it. */

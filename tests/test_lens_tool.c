@@ -6,7 +6,6 @@
 #include "tools/lens/circuits.h"
 #include "tools/lens/edges.h"
 #include "tools/lens/heads.h"
-#include "tools/lens/sae_files.h"
 #include "patches.h"
 #include "fixture.h"
 #include "lens_tool.h"
@@ -26,27 +25,6 @@ typedef struct reference {
     int32_t tokens[64];
     size_t n;
 } reference;
-
-/* A tensor of a .safetensors file in memory. */
-static attn_tensor safetensor(const unsigned char *file, const char *name)
-{
-    char quoted[80];
-    attn_tensor none = {0};
-    attn_shape shape = {0, {1, 1, 1, 1}};
-    size_t header = 0;
-    char *p;
-    int i;
-    for (i = 8; i-- > 0;)
-        header = header << 8 | file[i];
-    snprintf(quoted, sizeof quoted, "\"%s\":{", name);
-    p = strstr((char *)(uintptr_t)file + 8, quoted);
-    if (!p || p > (const char *)file + 8 + header)
-        return none;
-    for (p = strstr(p, "\"shape\":[") + 9; *p != ']'; p += *p == ',')
-        shape.dim[shape.ndim++] = (size_t)strtoul(p, &p, 10);
-    p = strstr(p, "\"data_offsets\":[") + 16;
-    return attn_borrow(file + 8 + header + strtoul(p, NULL, 10), ATTN_F32, shape);
-}
 
 /* Converts a golden model and reads what PyTorch made of its text. */
 static int open_reference(int which, reference *r)
@@ -911,89 +889,6 @@ TEST(edges_and_estimates)
           strstr(out, "Each cell estimates, by the gradient"));
     refuses(2, "--steps means nothing to patch", LENS MODEL "patch Once Tom --steps 2");
     refuses(2, "edges needs two texts", LENS MODEL "edges Once");
-}
-
-/* An autoencoder of the included model's stream, random but for its shape. */
-static void write_autoencoder(const char *cfg)
-{
-    static const char *const tensors[] = {"W_dec", "W_enc", "b_dec", "b_enc"};
-    attn_ctx ctx = {0};
-    attn_tensor values[4];
-    random_state = 5;
-    values[0] = random_tensor(2, 30, 192);
-    values[1] = random_tensor(2, 192, 30);
-    values[2] = random_tensor(1, 192);
-    values[3] = random_tensor(1, 30);
-    CHECK(run("mkdir -p " TMP "sae") == 0);
-    OK(&ctx, attn_save(&ctx, TMP "sae/sae_weights.safetensors", tensors, values, 4));
-    test_write(TMP "sae/cfg.json", cfg, strlen(cfg));
-}
-
-#define SAE_CFG(more)                                                                              \
-    "{\"architecture\": \"standard\", \"d_in\": 192, \"d_sae\": 30, \"metadata\": "                \
-    "{\"hook_name\": \"blocks.2.hook_resid_pre\", \"hook_head_index\": null}" more "}"
-
-/* The pairs of one token: all active features, the largest first. */
-static void check_features(const json_value *pairs, attn_tensor features, size_t t)
-{
-    double last = INFINITY;
-    size_t i, n = 0;
-    for (i = 0; i < features.shape[1]; i++)
-        n += attn_get2(features, t, i) > 0;
-    if (!CHECK(pairs && pairs->size == n))
-        return;
-    for (i = 0; i < n; i++) {
-        const double index = number(item(item(pairs, i), 0));
-        is_float(item(item(pairs, i), 1), attn_get2(features, t, (size_t)index), "a feature");
-        CHECK(number(item(item(pairs, i), 1)) <= last);
-        last = number(item(item(pairs, i), 1));
-    }
-}
-
-TEST(sparse_autoencoders)
-{
-    static const char command[] = LENS MODEL "sae " TMP "sae --ids '506 511 258' --json";
-    const json_value *all, *tokens;
-    attn_ctx ctx = {0};
-    attn_tensor x = {0}, features = {0};
-    lens_sae s = ATTN_ZERO;
-    unsigned char *file;
-    size_t size, t;
-    write_autoencoder(SAE_CFG(""));
-    CHECK(works(LENS MODEL "record --ids '506 511 258' blocks.2.hook_resid_pre -o " TMP
-                           "sae.safetensors"));
-    file = test_read(TMP "sae.safetensors", &size);
-    if (CHECK(file))
-        x = safetensor(file, "blocks.2.hook_resid_pre");
-    OK(&ctx, lens_sae_open(&ctx, &s, TMP "sae"));
-    OK(&ctx, lens_sae_encode(&ctx, &features, &s, x));
-    all = parse(command);
-    CHECK(all && all->size == 3 && json_is(member(all, "hook"), "blocks.2.hook_resid_pre") &&
-          isfinite(number(member(all, "explained"))));
-    tokens = member(all, "tokens");
-    CHECK(tokens && tokens->size == 3);
-    for (t = 0; t < 3; t++)
-        check_features(member(item(tokens, t), "features"), features, t);
-    free(file);
-    lens_sae_free(&ctx, &s);
-    attn_ctx_free(&ctx);
-    CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' --top 2") && strstr(out, "30 features of "));
-    CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' -o " TMP "sae.html"));
-    refuses(2, "sae needs a directory", LENS MODEL "sae --ids 506");
-    refuses(1, "no-such", LENS MODEL "sae " TMP "no-such --ids 506");
-    write_autoencoder(SAE_CFG(", \"normalize_activations\": \"odd\""));
-    refuses(1, "normalize_activations is \"odd\"", command);
-    write_autoencoder("{\"d_in\": 192, \"d_sae\": 31, \"hook_name\": \"hook_embed\"}");
-    refuses(1, "expected floats of [192, 31]", command);
-    write_autoencoder("{\"d_in\": 192, \"d_sae\": 1e9, \"hook_name\": \"hook_embed\"}");
-    refuses(1, "d_sae must be a whole number", command);
-    write_autoencoder("{\"d_in\": 192, \"d_sae\": 30}");
-    refuses(1, "no hook_name", command);
-    write_autoencoder("{\"d_in\": 192, \"d_sae\": 30, \"hook_name\": \"nothing\"}");
-    refuses(1, "nothing", command);
-    write_autoencoder("[]");
-    refuses(1, "not a JSON object", command);
-    pool_clear();
 }
 
 /* ---- pictures ---- */

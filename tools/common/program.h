@@ -404,8 +404,9 @@ TOOLS_FN int parse_number(const char *text, const char *takes, float *value)
 {
     char *end, *most;
     const double number = strtod(text, &end), least = strtod(takes, &most);
+    const char *digits = text + (least < 0 && *text == '-');
     *value = (float)number;
-    return strchr("0123456789.", *text) && end != text && !*end && number >= least &&
+    return strchr("0123456789.", *digits) && end != text && !*end && number >= least &&
            number <= strtod(most, NULL);
 }
 

@@ -1,8 +1,9 @@
-/* lens sae: which features of a sparse autoencoder are active at each token. */
+/* lens sae: which features of a sparse autoencoder are active at each token, and what becomes of the
+ * model if some are changed. */
 #ifndef LENS_FEATURES_H
 #define LENS_FEATURES_H
 
-#include "findings.h"
+#include "beside.h"
 #include "sae_files.h"
 
 typedef struct feature_finding {
@@ -10,6 +11,9 @@ typedef struct feature_finding {
     attn_tensor features; /* [T, m] */
     lens_ranked *ranked;  /* [T, m]: of each token, the largest first */
     double explained;
+    lens_sae_change changes[16]; /* of --change */
+    lens_sae_watch watch;
+    beside sides; /* with them, if there are any */
 } feature_finding;
 
 /* The activation that the autoencoder reads, [T, n]; the record owns it. */
@@ -65,6 +69,57 @@ static int find_features(lens *l, feature_finding *f)
     return FINE;
 }
 
+/* ---- features that are changed ---- */
+
+/* FEATURE=VALUE, FEATURE*VALUE, FEATURE+VALUE or FEATURE-VALUE */
+static int read_change(const char *text, const lens_sae *sae, lens_sae_change *change)
+{
+    char *at, *end = NULL;
+    const unsigned long feature = strtoul(text, &at, 10);
+    double value = 0;
+    if (*text >= '0' && *text <= '9' && *at && strchr("=*+-", *at))
+        value = strtod(*at == '-' ? at : at + 1, &end);
+    if (!end || end == at + 1 || end == at || *end || !isfinite(value))
+        return fail(USAGE,
+                    "--change: \"%s\" is not a feature and what becomes of it, such as 12=8, 12=0, "
+                    "12*0.5 or 12+4",
+                    text);
+    if (feature >= sae->m)
+        return fail(FAILED, "--change: there is no feature %lu; the autoencoder has 0 to %zu",
+                    feature, sae->m - 1);
+    change->feature = feature;
+    change->kind = *at == '=' ? LENS_SAE_CLAMP : *at == '*' ? LENS_SAE_SCALE : LENS_SAE_STEER;
+    change->value = (float)value;
+    return FINE;
+}
+
+static int hook_features(lens *l, attn_session *session, void *how)
+{
+    feature_finding *f = (feature_finding *)how;
+    return attn_hook(&l->ctx, NULL, session, f->sae.hook, lens_sae_hook, &f->watch)
+               ? failed(&l->ctx)
+               : FINE;
+}
+
+static int changes_features(const lens *l)
+{
+    return l->o.change.n > 0 || l->o.no_error;
+}
+
+static int change_features(lens *l, feature_finding *f)
+{
+    size_t i;
+    int code;
+    for (i = 0; i < l->o.change.n; i++)
+        if ((code = read_change(l->o.change.at[i], &f->sae, &f->changes[i])) != FINE)
+            return code;
+    f->watch.sae = &f->sae;
+    f->watch.keep_error = !l->o.no_error;
+    f->watch.changes = f->changes;
+    f->watch.n_changes = l->o.change.n;
+    return run_beside(l, hook_features, f, &f->sides);
+}
+
 static void json_features(const lens *l, const feature_finding *f)
 {
     size_t t, i;
@@ -83,6 +138,10 @@ static void json_features(const lens *l, const feature_finding *f)
     }
     fputs("], \"explained\": ", stdout);
     json_figure(f->explained);
+    if (changes_features(l)) {
+        fputs(",\n ", stdout);
+        json_beside(l, &f->sides);
+    }
     fputs("}\n", stdout);
 }
 
@@ -120,23 +179,40 @@ static int show_features(lens *l, const feature_finding *f, lens_grid *grid)
 
 static int run_sae(lens *l)
 {
-    feature_finding f = {0};
-    lens_grid grid;
-    findings found = {make_page(l, "Sparse autoencoder"), &grid, 1, NULL, NULL};
+    feature_finding *f = (feature_finding *)allocate(l, 1, sizeof *f);
+    lens_grid grids[2];
+    findings found = {make_page(l, "Sparse autoencoder"), grids, 1, NULL, NULL};
     double n_active = 0;
     size_t i;
-    int code = find_features(l, &f);
+    int code;
+    if (!f)
+        return failed(&l->ctx);
+    memset(f, 0, sizeof *f);
+    code = find_features(l, f);
+    if (code == FINE && changes_features(l))
+        code = change_features(l, f);
     if (code == FINE && l->o.json)
-        json_features(l, &f);
-    if (code != FINE || l->o.json || (code = show_features(l, &f, &grid)) != FINE)
+        json_features(l, f);
+    if (code != FINE || l->o.json || (code = show_features(l, f, &grids[0])) != FINE)
         return code;
-    for (i = 0; i < l->text.n * f.sae.m; i++)
-        n_active += f.ranked[i].value > 0;
+    for (i = 0; i < l->text.n * f->sae.m; i++)
+        n_active += f->ranked[i].value > 0;
     found.page.note =
         keep(l,
              "%zu features of %s. %.1f of them are active at a token, on average; together they "
              "explain %s of the activation's variance over this text.",
-             f.sae.m, f.sae.hook, n_active / (double)l->text.n, percent(l, f.explained));
+             f->sae.m, f->sae.hook, n_active / (double)l->text.n, percent(l, f->explained));
+    if (changes_features(l)) {
+        found.page.note =
+            keep(l, "%s %s%s", found.page.note,
+                 l->o.no_error ? "The change: what the autoencoder makes of the activation takes "
+                                 "its place."
+                               : "The change: the activation moves by as much as what the "
+                                 "autoencoder makes of it.",
+                 note_of_sides(l, &f->sides));
+        if ((code = grid_of_sides(l, &f->sides, &grids[found.n_grids++])) != FINE)
+            return code;
+    }
     return present(l, &found);
 }
 

@@ -2,8 +2,8 @@
  *                                                          (without -fopenmp: one thread)
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
- * activation and path patching, attribution, decomposition, kinds of heads, circuits, and activations and
- * their gradients for NumPy and PyTorch. Here is the command line. Each command is a header beside this file: a few calls of
+ * activation and path patching, attribution, decomposition, kinds of heads, circuits, sparse
+ * autoencoders, steering, and activations and their gradients for NumPy and PyTorch. Here is the command line. Each command is a header beside this file: a few calls of
  * attn.h's glass box, and tables made of what they give. All of them use
  *
  *     run.h          the options, the texts, and tokens as they are shown
@@ -31,6 +31,8 @@
 #include "patterns.h"
 #include "process.h"
 #include "record.h"
+#include "score.h"
+#include "steer.h"
 
 /* ---- the command line ---- */
 
@@ -47,7 +49,9 @@ static const command commands[] = {
     {"ablate", ABLATE, run_ablate, "what the loss or a logit becomes without each head"},
     {"heads", HEADS, run_heads, "previous-token, duplicate and induction heads (TEXT: or random)"},
     {"circuits", CIRCUITS, run_circuits, "what the weights of heads do (no text)"},
-    {"sae", SAE, run_sae, "which features of a sparse autoencoder are active"},
+    {"qk", QK, run_qk, "which parts of the stream make a head attend from --at to --key"},
+    {"sae", SAE, run_sae, "active features of a sparse autoencoder; what changing some does"},
+    {"steer", STEER, run_steer, "what adding a direction to the stream does"},
     {"gradients", GRADIENTS, run_gradients, "how a logit or a loss changes with each activation"},
     {"process", PROCESS, run_process,
      "a model with LayerNorm folded away, as TransformerLens has it"},
@@ -71,14 +75,18 @@ static const struct option table[] = {
     {0, "ids", "IDS", TEXT, AT(ids), OF_TEXTS, NULL, "the text as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), OF_TEXTS, NULL, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), OF_TEXTS, NULL, "<|endoftext|> in the text is a token"},
-    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS | PATTERNS | CIRCUITS | SAE | DECOMPOSE,
-     "0 50",
-     "how many likely tokens, keys, singular values, pairs of heads, features, or neurons, to show "
+    {0, "top", "K", COUNT, AT(top),
+     TOKENS | LOSS | LENS | PATTERNS | CIRCUITS | SAE | DECOMPOSE | STEER | QK, "0 50",
+     "how many likely tokens, keys, singular values, pairs of heads or parts, features, or "
+     "neurons, to show "
      "(default 5)"},
-    {0, "layer", "L", COUNT, AT(layer), PATTERNS | DECOMPOSE, "0 1000000",
-     "patterns: of this layer alone\n"
-     "decompose: of the stream that enters it (default: the last LayerNorm)"},
-    {0, "head", "H", COUNT, AT(head), PATTERNS, "0 1000000", "patterns: of this head alone"},
+    {0, "layer", "L", COUNT, AT(layer), PATTERNS | DECOMPOSE | STEER | QK, "0 1000000",
+     "patterns: of this layer alone; qk: the head's\n"
+     "decompose: of the stream that enters it (default: the last LayerNorm)\n"
+     "steer: before which the difference is added (default: the middle one), or behind which alone "
+     "the control vector is"},
+    {0, "head", "H", COUNT, AT(head), PATTERNS | QK, "0 1000000",
+     "patterns: of this head alone; qk: whose score"},
     {0, "kind", "NAME", CHOICE, AT(kind), DECOMPOSE, PARTS_NAMES,
      "decompose: into streams, streams-mid, sublayers, attns, mlps, heads (default), neurons"},
     {0, "mlp-input", NULL, FLAG, AT(mlp_input), DECOMPOSE, NULL,
@@ -119,12 +127,18 @@ static const struct option table[] = {
      "--edit \"zero blocks.2.attn.hook_z head 3\". Several: again, or with ; between them"},
     {0, "second", "TEXT", TEXT, AT(second), EDITED, NULL,
      "edits that set: what NAME is in this text"},
-    {0, "towards", "TEXT", TEXT, AT(towards), EDITED, NULL,
-     "edits that add: F times the last row of NAME in this text"},
-    {0, "away", "TEXT", TEXT, AT(away), EDITED, NULL, "... less that in this one"},
-    {0, "at", "POSITION", COUNT, AT(position), OF_ONE_LOGIT, "0 1000000000",
-     "attribute, ablate and gradients: what is said after this token (default: the last; they "
-     "count from 0)\ndecompose: at this position alone"},
+    {0, "towards", "TEXT", TEXT, AT(towards), EDITED | STEER, NULL,
+     "edits that add: F times the last row of NAME in this text; steer: the stream's mean over it "
+     "(ids, if --ids is used)"},
+    {0, "away", "TEXT", TEXT, AT(away), EDITED | STEER, NULL, "... less that in this one"},
+    {0, "tuned", "FILE", TEXT, AT(tuned), LENS, NULL,
+     "logit-lens: through a tuned lens, tuned-lens's params.pt as a file of tensors, which Python "
+     "makes: safetensors.torch.save_file(torch.load('params.pt', weights_only=True), FILE)"},
+    {0, "at", "POSITION", COUNT, AT(position), OF_ONE_LOGIT | QK, "0 1000000000",
+     "attribute, ablate and gradients: what is said after this token; qk: the query (default: the "
+     "last; they count from 0)\ndecompose: at this position alone"},
+    {0, "key", "POSITION", COUNT, AT(key), QK, "0 1000000000",
+     "qk: the key (default: the one with the highest score)"},
     {0, "token", "TOKEN", TEXT, AT(token), OF_TWO_TEXTS | OF_ONE_LOGIT, NULL,
      "whose logit: text, or an id if --ids is used (default: the likeliest; ablate: the loss; "
      "decompose: none)"},
@@ -159,6 +173,18 @@ static const struct option table[] = {
      "path: MLPs between sender and reader stay as in TEXT2 (frozen, the default), or carry on "
      "what "
      "the sender wrote (through)"},
+    {0, "change", "CHANGE", TEXTS, AT(change), SAE, NULL,
+     "sae: a feature is set (12=8), ablated (12=0), multiplied (12*0.5) or steered (12+4) at every "
+     "position; may be given several times"},
+    {0, "no-error", NULL, FLAG, AT(no_error), SAE, NULL,
+     "sae: run on what the autoencoder makes of the activation, without the error term"},
+    {0, "vector", "FILE", TEXT, AT(vector), STEER, NULL,
+     "steer: along a control vector, llama.cpp's FILE.gguf, or FILE.safetensors with direction.N "
+     "[width] or one tensor [layers, width]"},
+    {0, "strength", "FACTOR", NUMBER, AT(strength), STEER, "-1000000 1000000",
+     "steer: times this (default 1; negative: the other way)"},
+    {'n', "tokens", "COUNT", COUNT, AT(tokens), SAE | STEER, "0 1000000",
+     "steer, and sae with a change: tokens to go on with, the likeliest each time (default 20)"},
     {'t', "threads", "COUNT", COUNT, AT(threads), ALL, THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ALL, ISA_NAMES,
      "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
@@ -176,7 +202,10 @@ static void print_help(void)
                 "lens MODEL.attn patch TEXT TEXT2 [NAME...] [options]\n"
                 "lens MODEL.attn path TEXT TEXT2 [--from L.H] [--to NAME] [options]\n"
                 "lens MODEL.attn edges TEXT TEXT2 [--edges COUNT] [--steps COUNT] [options]\n"
-                "lens MODEL.attn sae DIRECTORY TEXT [options]\n"
+                "lens MODEL.attn sae DIRECTORY TEXT [--change CHANGE] [options]\n"
+                "lens MODEL.attn steer TEXT --towards TEXT --away TEXT [options]\n"
+                "lens MODEL.attn steer TEXT --vector FILE [--strength FACTOR] [options]\n"
+                "lens MODEL.attn qk TEXT --layer L --head H [options]\n"
                 "lens MODEL.attn circuits [options]\n"
                 "lens MODEL.attn process -o FILE.attn [options]\n"
                 "lens MODEL.attn record TEXT [NAME...] -o FILE [options]\n"
@@ -192,6 +221,14 @@ static void print_help(void)
     printf("\nCommands:\n");
     for (i = 0; i < N_COMMANDS; i++)
         print_row(commands[i].name, 11, commands[i].help);
+    printf("\nExamples:\n"
+           "  lens model.attn patterns \"Once upon a time\" -o heads.html\n"
+           "  lens model.attn sae examples/sae \"Once upon a time\"\n"
+           "  lens model.attn sae examples/sae \"Once upon a time\" --change 12=8\n"
+           "  lens model.attn steer \"I am\" --towards \" happy\" --away \" sad\" --strength 4\n"
+           "  lens model.attn steer \"I am\" --vector happy.gguf --strength 2\n"
+           "  lens model.attn qk \"Tom saw Lily. Tom\" --layer 1 --head 2\n"
+           "  lens model.attn logit-lens \"Once upon a time\" --tuned params.safetensors\n");
     print_options(table, N_OPTIONS);
 }
 
@@ -315,6 +352,13 @@ static int check_usage(const lens *l)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
     if (o->estimate && (o->by >= 0 || o->without))
         return fail(USAGE, "--estimate takes neither --by nor --without");
+    if (l->command->bit == QK && (o->layer == not_given || o->head == not_given))
+        return fail(USAGE, "qk needs a head: --layer L --head H");
+    if (l->command->bit == STEER && !o->vector == !(o->towards && o->away))
+        return fail(USAGE,
+                    "steer needs a direction: --towards TEXT and --away TEXT, or --vector FILE");
+    if (o->tuned && o->saved_scale)
+        return fail(USAGE, "--tuned has scales of its own: leave out --saved-scale");
     if (o->against && !o->token)
         return fail(USAGE, "--against needs --token, to be subtracted from");
     if (o->output && o->json && !writes_tensors(l))
@@ -377,7 +421,9 @@ int main(int argc, char **argv)
     l.o.edges = 20;
     l.o.steps = 1;
     l.o.by = -1;
-    l.o.layer = l.o.head = l.o.position = not_given;
+    l.o.tokens = 20;
+    l.o.strength = 1;
+    l.o.layer = l.o.head = l.o.position = l.o.key = not_given;
     l.colour = shows_colour(stdout);
     l.columns = line_columns(stdout);
     l.command_line = (const char *const *)argv + 1;

@@ -1,8 +1,9 @@
-/* lens logit-lens: what each layer would say next. */
+/* lens logit-lens: what each layer would say next, as it is or through a tuned lens. */
 #ifndef LENS_LOGIT_LENS_H
 #define LENS_LOGIT_LENS_H
 
 #include "findings.h"
+#include "tuned.h"
 
 /* Judges positions [first, first + count): the k likeliest tokens of each layer's stream, and how
  * it rates the token that comes next. Results are [layers, positions]. */
@@ -34,6 +35,24 @@ static int judge_streams(lens *l, const attn_resid_stack *parts, size_t first, s
             memcpy(top + (i * n + first + t) * k, some + (i * count + t) * k, k * sizeof *top);
         }
     return FINE;
+}
+
+/* --tuned FILE: each stream but the last becomes what the lens makes of it. */
+static int translate_streams(lens *l, const attn_resid_stack *parts)
+{
+    lens_tuned tuned = ATTN_ZERO;
+    attn_tensor stream;
+    size_t i;
+    int code = FINE;
+    if (lens_tuned_open(&l->ctx, &tuned, l->model, l->o.tuned))
+        return failed(&l->ctx);
+    for (i = 0; i + 1 < parts->stack.shape[0] && code == FINE; i++) {
+        stream = attn_select(parts->stack, 0, i);
+        if (lens_tuned_apply(&l->ctx, &stream, &tuned, i, stream))
+            code = failed(&l->ctx);
+    }
+    lens_tuned_free(&l->ctx, &tuned);
+    return code;
 }
 
 static void json_logit_lens(const lens *l, const attn_prediction *top, const attn_token_stats *next,
@@ -84,6 +103,8 @@ static int run_logit_lens(lens *l)
         decompose_edited(l, &parts,
                          &(attn_resid_desc){ATTN_RESID_ACCUMULATED, l->text.ids, n, 0, n, {0}}))
         return failed(&l->ctx);
+    if (l->o.tuned && (code = translate_streams(l, &parts)) != FINE)
+        return code;
     for (t = 0; t < n; t += count) {
         count = n - t < piece ? n - t : piece;
         if (interrupted)
@@ -120,9 +141,10 @@ static int run_logit_lens(lens *l)
         keep(l,
              "The residual stream after each layer, unembedded %s. A %s shows how the "
              "guess at the token after its own forms.",
-             l->o.saved_scale ? "with the scale that the last LayerNorm had in the "
-                                "whole run"
-                              : "as if it were the last one",
+             l->o.tuned ? keep(l, "as the tuned lens %s translates it", base_name(l->o.tuned))
+             : l->o.saved_scale ? "with the scale that the last LayerNorm had in the "
+                                  "whole run"
+                                : "as if it were the last one",
              l->o.output ? "column" : "row");
     return present(l, &found);
 }

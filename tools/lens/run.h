@@ -8,11 +8,12 @@
 
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
-    const char *from, *to, *without, *second, *towards, *away, *heads, *pattern;
-    text_list edit;
-    size_t top, layer, head, position, rows, threads, edges, steps;
+    const char *from, *to, *without, *second, *towards, *away, *heads, *pattern, *vector, *tuned;
+    text_list edit, change;
+    size_t top, layer, head, position, rows, threads, edges, steps, key, tokens;
+    float strength;
     int isa, bos, special, exact, saved_scale, json, resume, skip_checksums, metric, estimate,
-        quiet;
+        quiet, no_error;
     int by, mlps; /* of patch, a lens_patch_kind; of path, a lens_path_mlps */
     int measure, exclude_bos, exclude_current_token;
     int kind, mlp_input, no_embeds, apply_ln; /* kind: a lens_parts_kind */
@@ -42,7 +43,9 @@ enum {
     PROCESS = 8192,
     ABLATE = 16384,
     DECOMPOSE = 32768,
-    ALL = 65535,
+    STEER = 65536,
+    QK = 131072,
+    ALL = 262143,
     OF_WEIGHTS = CIRCUITS | PROCESS, /* they read no text */
     OF_TEXTS = ALL & ~OF_WEIGHTS,
     OF_TWO_TEXTS = PATCH | PATH | EDGES,
