@@ -12,6 +12,8 @@
         session.edit("blocks.2.attn.hook_z", "zero", heads=3)
         without_the_head = session.feed("Once upon a time")
 
+attn_lens.py beside this file patches, takes gradients and reads circuits and sparse autoencoders.
+
 One file over the shared library and NumPy; nothing is compiled. `make build/libattn.so` makes the
 library, which is looked for under $ATTN_LIBRARY, beside this file, in ../../build, and among the
 system's libraries.
@@ -55,7 +57,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, U
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Patched", "Record",
+__all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Record",
            "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Workspace", "feed_batch", "version"]
 
 Array = npt.NDArray[np.float32]
@@ -185,25 +187,6 @@ class _attn_edit(ctypes.Structure):
                 ("reserved", c_uint64 * 4)]
 
 
-class _lens_metric(ctypes.Structure):
-    _fields_ = [("kind", c_int), ("token", c_int32), ("against", c_int32), ("from_end", c_size_t),
-                ("targets", c_void_p), ("fn", c_void_p), ("user", c_void_p)]
-
-
-class _lens_pair(ctypes.Structure):
-    _fields_ = [("clean", c_void_p), ("corrupted", c_void_p), ("n_tokens", c_size_t), ("metric", _lens_metric)]
-
-
-class _lens_patch_desc(ctypes.Structure):
-    _fields_ = [("pairs", ctypes.POINTER(_lens_pair)), ("n_pairs", c_size_t), ("name", c_char_p), ("kind", c_int),
-                ("normalize", c_int), ("edits", c_void_p), ("n_edits", c_size_t), ("progress", c_void_p),
-                ("user", c_void_p)]
-
-
-class _lens_baseline(ctypes.Structure):
-    _fields_ = [("clean", c_float), ("corrupted", c_float)]
-
-
 class _attn_resid_desc(ctypes.Structure):
     _fields_ = [("kind", c_int), ("tokens", c_void_p), ("n_tokens", c_size_t), ("first", c_size_t),
                 ("count", c_size_t), ("reserved", c_uint64 * 4)]
@@ -224,8 +207,6 @@ _ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "a
 _EDITS = ["zero", "set", "mean", "add"]
 _RESIDS = ["accumulated", "accumulated_mid", "sublayers", "heads"]
 _CACHE_PARTS = ["keys", "values"]
-_METRICS = ["logit", "log_prob", "loss", "function", "function_at"]
-_PATCHES = ["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
 _ON_REQUEST = [f"blocks.*.{name}" for name in ("attn.hook_result", "hook_attn_in", "hook_q_input", "hook_k_input",
                                                "hook_v_input", "hook_mlp_in")]
 
@@ -233,7 +214,6 @@ _ON_REQUEST = [f"blocks.*.{name}" for name in ("attn.hook_result", "hook_attn_in
 _PROGRESS_FN = ctypes.CFUNCTYPE(c_int, c_double, c_void_p)
 _LOGITS_FN = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p)
 _HOOK_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(_attn_activation), c_void_p)
-_METRIC_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(c_float), _attn_tensor, _attn_tensor, c_void_p)
 
 _P, _SIZE, _STATUS = c_void_p, c_size_t, c_int
 _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; pointers are _P
@@ -294,7 +274,6 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_logit_directions": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
     "attn_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
-    "lens_patch": (_STATUS, _P, _P, _P, _P, _P),
 }
 _VERSION = (0, 3)  # major and minor: the structs above are of this one
 
@@ -326,7 +305,7 @@ def _load() -> ctypes.CDLL:
                               f"{_VERSION[0]}.{_VERSION[1]}; take both from the same version")
         for name, (result, *parameters) in _PROTOTYPES.items():
             if not hasattr(library, name):
-                raise ImportError(f"{path} lacks {name}: build it from tools/lens/library.c, without ATTN_NO_LENS")
+                raise ImportError(f"{path} lacks {name}: build it without ATTN_NO_LENS")
             function = getattr(library, name)
             function.restype, function.argtypes = result, parameters
         return library
@@ -626,14 +605,6 @@ class Scores(NamedTuple):
     top_probability: Array  # [T, k]
 
 
-class Patched(NamedTuple):
-    """Activation patching: the metric of every patched run, and of the two that are not patched."""
-
-    effect: Array  # [layers, positions] or [layers, heads]
-    clean: float
-    corrupted: float
-
-
 class Decomposed(NamedTuple):
     """The residual stream taken apart."""
 
@@ -931,44 +902,7 @@ class Model(_Closing):
         """Writes the model as a .attn file, which takes its name when it is whole."""
         self._context().run(_lib.attn_model_save, os.fsencode(path), self._handle)
 
-    # ---- patching, lenses, attribution ----
-
-    def patch_positions(self, clean: Tokens, corrupted: Tokens, name: str, right: Union[int, str],
-                        wrong: Union[int, str], metric: Optional[Callable[[Array], float]] = None) -> Patched:
-        """Activation patching: the effect, [layers, positions], of putting the clean text's value of
-        blocks.i.`name` into the corrupted text at one layer and position. Both texts have as many tokens.
-        The metric is logits[right] - logits[wrong] at the last position (ids, or texts that are one
-        token), or metric(logits [n_vocab])."""
-        ids = self._ids(corrupted)
-        return self._patch("positions", clean, ids, name, right, wrong, metric, len(ids))
-
-    def patch_heads(self, clean: Tokens, corrupted: Tokens, name: str, right: Union[int, str],
-                    wrong: Union[int, str], metric: Optional[Callable[[Array], float]] = None) -> Patched:
-        """The same for a head at all positions: [layers, heads]. `name` is one of attn.hook_q, _k, _v,
-        _z, _pattern, _attn_scores and _result."""
-        return self._patch("heads", clean, corrupted, name, right, wrong, metric, self.config.n_head)
-
-    def _patch(self, kind: str, clean: Tokens, corrupted: Tokens, name: str, right: Union[int, str],
-               wrong: Union[int, str], metric: Optional[Callable[[Array], float]], width: int) -> Patched:
-        guard, ids = _Guard(), [self._ids(clean), self._ids(corrupted)]
-        if len(ids[0]) != len(ids[1]):
-            raise ValueError(f"the clean text has {len(ids[0])} tokens and the corrupted one {len(ids[1])}; "
-                             "patching needs as many in both")
-
-        def measure(value: Any, logits: Array) -> None:
-            value[0] = metric(logits[0]) if metric else 0
-
-        callback = _METRIC_FN(lambda value, _, logits, __: guard(lambda: _lend(
-            logits, "the logits", lambda array: measure(value, array))))
-        kind_of_metric = _METRICS.index("function_at" if metric else "logit")
-        pair = _lens_pair(ids[0].ctypes.data, ids[1].ctypes.data, len(ids[0]), _lens_metric(
-            kind_of_metric, self._token(right), self._token(wrong), 0, None, ctypes.cast(callback, c_void_p)))
-        desc = _lens_patch_desc(ctypes.pointer(pair), 1, name.encode(), _PATCHES.index(kind))
-        baseline = _lens_baseline()
-        effect = np.empty((self.config.n_layer, width), np.float32)
-        guard.run(self._context(), _lib.lens_patch, byref(_attn_tensor.of(effect)), byref(baseline), self._handle,
-                  byref(desc))
-        return Patched(effect, baseline.clean, baseline.corrupted)
+    # ---- lenses, attribution (attn_lens.py has patching, gradients, circuits) ----
 
     def logit_lens(self, resid: npt.ArrayLike, scale: Optional[npt.ArrayLike] = None,
                    tokens: Optional[Tokens] = None) -> Array:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import attn
+import attn_lens
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 Array = attn.Array
@@ -236,7 +237,8 @@ for best in lens:
     print("".join(f"{piece!r:>9}" for piece in reference_gpt2.to_str_tokens(best)))
 
 # %% Activation patching: at which layers and positions does "cat" differ from "boy"?
-patched = reference_gpt2.patch_positions("The cat said that she", "The boy said that she", "hook_resid_pre",
-                                         " was", " had")
+question = attn_lens.logit_diff(" was", " had")
+patched = attn_lens.patch(reference_gpt2, attn_lens.Pair("The cat said that she", "The boy said that she", question),
+                          "hook_resid_pre")
 print(f"\nlogit difference: clean {patched.clean:.2f}, corrupted {patched.corrupted:.2f}, and patched")
 print(np.round(patched.effect, 2))

@@ -32,6 +32,7 @@ BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
 os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
 sys.path.insert(0, str(ROOT / "examples" / "python"))
 import attn  # noqa: E402
+import attn_lens as lens  # noqa: E402
 
 try:
     import torch
@@ -361,7 +362,7 @@ class Hooks(Case):
                  lambda: session.generate(PROMPT), lambda: attn.feed_batch([session], [PROMPT]),
                  lambda: model.generate_many([PROMPT], logits_fn=fail),
                  lambda: next(model.session().generate(PROMPT, logits_fn=fail)),
-                 lambda: model.patch_positions(PROMPT, PROMPT, "hook_resid_pre", 1, 2, fail)]
+                 lambda: lens.patch(model, lens.Pair(PROMPT, PROMPT, lens.function(fail)), "hook_resid_pre")]
         for call in calls:
             self.assertRaises(ZeroDivisionError, call)
         self.assertEqual(len(session), 0)
@@ -652,32 +653,159 @@ class Text(Case):
 
 
 class Studies(Case):
-    def test_patching_is_a_loop_over_edits(self):
-        clean, corrupted = "The cat said that she", "The boy said that she"
+    clean, corrupted = "The cat said that she", "The boy said that she"
+
+    def pair(self, metric=None):
+        return lens.Pair(self.clean, self.corrupted, metric or lens.logit_diff(" was", " had"))
+
+    def difference(self, logits):
         right, wrong = (self.model.to_single_token(word) for word in (" was", " had"))
-        ids = self.model.to_tokens(corrupted)
-        cache = self.model.run_with_cache(clean)[1]
+        return np.float32(logits[right] - logits[wrong])
 
-        def metric(logits):
-            return float(logits[right] - logits[wrong])
+    def run_edited(self, *edits):
+        """The metric of the corrupted text with edits, each the arguments of Session.edit and its options."""
+        with self.model.session() as session:
+            for name, kind, value, options in edits:
+                session.edit(name, kind, value, **options)
+            return self.difference(session.feed(self.corrupted))
 
+    def test_patching_is_a_loop_over_edits(self):
+        cache = self.model.run_with_cache(self.clean)[1]
+        n = len(self.model.to_tokens(self.clean))
         for name in ("hook_resid_pre", "hook_mlp_out"):
-            got = self.model.patch_positions(clean, corrupted, name, " was", " had")
-            self.assertEqual((got.clean, got.corrupted), (metric(self.model(clean)[-1]), metric(self.model(ids)[-1])))
-            for layer, position in itertools.product(range(4), range(len(ids))):
+            got = lens.patch(self.model, self.pair(), name)
+            self.assertEqual((got.clean, got.corrupted), tuple(
+                self.difference(self.model(text)[-1]) for text in (self.clean, self.corrupted)))
+            for layer, position in itertools.product(range(4), range(n)):
                 full = f"blocks.{layer}.{name}"
-                with self.model.session() as session:
-                    session.edit(full, "set", cache[full][position], positions=position)
-                    self.assertEqual(np.float32(metric(session.feed(ids))), got.effect[layer, position])
-            self.same(self.model.patch_positions(clean, corrupted, name, 0, 0, metric).effect, got.effect)
-        got = self.model.patch_heads(clean, corrupted, "attn.hook_z", " was", " had")
+                self.assertEqual(self.run_edited((full, "set", cache[full][position], {"positions": position})),
+                                 got.effect[layer, position])
+            metric = lens.function(self.difference, from_end=0)
+            self.same(lens.patch(self.model, self.pair(metric), name).effect, got.effect)
+        heads = lens.patch(self.model, self.pair(), "attn.hook_z", "heads").effect
+        both = lens.patch(self.model, self.pair(), "attn.hook_z", "position_heads").effect
         for layer, head in itertools.product(range(4), range(6)):
             full = f"blocks.{layer}.attn.hook_z"
-            with self.model.session() as session:
-                session.edit(full, "set", cache[full][:, head:head + 1], heads=head)
-                self.assertEqual(np.float32(metric(session.feed(ids))), got.effect[layer, head])
+            value = cache[full][:, head:head + 1]
+            self.assertEqual(self.run_edited((full, "set", value, {"heads": head})), heads[layer, head])
+            self.assertEqual(self.run_edited((full, "set", value[3], {"heads": head, "positions": 3})),
+                             both[layer, 3, head])
+        ablated = ("blocks.0.attn.hook_z", "zero", None, {"heads": 2})
+        got = lens.patch(self.model, self.pair(), "hook_resid_pre", edits=[lens.Edit(*ablated[:2], heads=2)])
+        self.assertEqual(got.corrupted, self.run_edited(ablated))
+        got = lens.patch(self.model, [self.pair(), self.pair()], "hook_resid_pre", normalize=True).effect
+        self.assertLess(abs(got[0, 1] - 1), 1e-6)  # the token that differs repairs all
+        self.assertEqual(lens.patch(self.model, self.pair(), "attn.hook_pattern", "weights").effect.shape, (4, 6, n, n))
+        self.assertEqual(lens.patch(self.model, self.pair(), "attn.hook_pattern", "source_heads").effect.shape, (4, n, 6))
         with self.assertRaisesRegex(ValueError, "4 tokens and the corrupted one 5"):
-            self.model.patch_positions(PROMPT, clean, "hook_resid_pre", 1, 2)
+            lens.patch(self.model, lens.Pair(PROMPT, self.clean, lens.loss()), "hook_resid_pre")
+        with self.fails(attn.Status.NAME, "did you mean blocks.0.hook_mlp_out"):
+            lens.patch(self.model, self.pair(), "hook_mlp_oud")
+
+    def test_path_patching(self):
+        name = "blocks.1.attn.hook_result"
+        results = [self.model.run_with_cache(text, name)[1][name][:, 4] for text in (self.clean, self.corrupted)]
+        got = lens.path_patch(self.model, self.pair(), [(1, 4)], [(4, "hook_resid_pre")]).effect
+        want = self.run_edited(("blocks.3.hook_resid_post", "add", results[0] - results[1], {}))
+        self.assertLess(abs(float(got[0]) - float(want)), 1e-5)
+        senders = [(0, 1), (1, 4)]
+        receivers = [(2, "hook_q_input", 3), (3, "hook_mlp_in")]
+        each = lens.path_patch(self.model, self.pair(), senders, receivers, each_receiver=True, mlps="through").effect
+        self.assertEqual(each.shape, (2, 2))
+        for i, j in itertools.product(range(2), range(2)):
+            one = lens.path_patch(self.model, self.pair(), senders[i:i + 1], receivers[j:j + 1], mlps="through")
+            self.assertEqual(one.effect[0], each[i, j])
+        with self.fails(attn.Status.ARGUMENT, "no path leads"):
+            lens.path_patch(self.model, self.pair(), [(3, 0)], [(1, "hook_mlp_in")])
+
+    def test_gradients(self):
+        back, name = lens.Backward(self.model), "blocks.2.hook_resid_pre"
+        got = back.gradients(self.corrupted, lens.logit_diff(" was", " had"), [name])
+        self.assertEqual(list(got.gradient), [name])
+        self.assertEqual(np.float32(got.value), self.run_edited())
+        direction = np.random.default_rng(1).standard_normal((5, 192)).astype(np.float32)
+        step = 1e-2  # by central differences
+        up, down = (float(self.run_edited((name, "add", direction, {"factor": f}))) for f in (step, -step))
+        slope = float((got.gradient[name].astype(np.float64) * direction).sum())
+        self.assertLess(abs((up - down) / (2 * step) - slope), 2e-2 * abs(slope))
+        cache = [self.model.run_with_cache(text, name)[1][name] for text in (self.clean, self.corrupted)]
+        want = ((cache[0] - cache[1]) * got.gradient[name]).sum(-1)
+        self.assertLess(np.abs(back.attribution_patch(self.pair(), "hook_resid_pre")[2] - want).max(), 1e-5)
+
+        def own(logits):  # the same metric, with its gradient
+            d = np.zeros_like(logits)
+            d[self.model.to_single_token(" was")], d[self.model.to_single_token(" had")] = 1, -1
+            return self.difference(logits), d
+
+        mine = back.gradients(self.corrupted, lens.function(own, from_end=0), name)
+        self.same(mine.gradient[name], got.gradient[name])
+        loss = back.gradients(self.corrupted, lens.loss(), name).value
+        self.assertLess(abs(loss - self.model.score(self.corrupted).nll.mean()), 1e-5)
+        self.assertRaises(ZeroDivisionError, lambda: back.gradients(PROMPT, lens.function(lambda _: 1 / 0)))
+
+    def test_edges(self):
+        back = lens.Backward(self.model)
+        scores, (senders, receivers) = back.edge_scores(self.pair()), lens.edge_names(self.model)
+        self.assertEqual(scores.shape, (len(senders), len(receivers)))
+        gradient = back.gradients(self.clean, lens.logit_diff(" was", " had"), "blocks.3.hook_resid_post").gradient
+        writes = [self.model.run_with_cache(text, "*.hook_mlp_out")[1]["blocks.1.hook_mlp_out"]
+                  for text in (self.clean, self.corrupted)]
+        want = ((writes[1] - writes[0]) * gradient["blocks.3.hook_resid_post"]).sum()
+        self.assertLess(abs(scores[senders.index("m1"), receivers.index("logits")] - want), 1e-5)
+        kept = lens.best_edges(self.model, scores, 30)
+        self.assertEqual(kept.sum(), 30)
+        everything = lens.best_edges(self.model, scores, 10**6)
+        self.assertLess(abs(back.run_edges(self.pair(), everything) - self.difference(self.model(self.clean)[-1])), 1e-4)
+        self.assertLess(abs(back.run_edges(self.pair(), 0 * kept) - self.difference(self.model(self.corrupted)[-1])), 1e-4)
+
+    def test_circuits(self):
+        def weights(layer, head):
+            q, k, v, o = (self.model.tensor(f"blocks.{layer}.attn.W_{part}")[head].astype(np.float64) for part in "QKVO")
+            return q @ k.T, v @ o
+
+        for kind, want in zip(("QK", "OV"), weights(3, 5)):
+            got = lens.circuit(self.model, 3, 5, kind)
+            self.assertLess(np.abs(got.AB - want).max(), 1e-5)
+            self.assertLess(np.abs(got.S - np.linalg.svd(want)[1][:len(got.S)]).max(), 1e-4)
+        norm = np.linalg.norm
+        qk, ov = weights(3, 2)[0], weights(1, 4)[1]
+        for kind, product in (("Q", ov @ qk), ("K", ov @ qk.T)):
+            got = lens.composition_scores(self.model, kind)
+            self.assertLess(abs(got[1, 4, 3, 2] - norm(product) / norm(ov) / norm(qk)), 1e-5)
+            self.assertEqual(got[3, 2, 1, 4], 0)
+        ids = self.model.to_tokens(PROMPT)
+        found = lens.detect_heads(self.model, np.concatenate([ids, ids]))
+        pattern = self.model.run_with_cache(np.concatenate([ids, ids]))[1]["pattern", 2]
+        for kind, offset, first in (("previous", 1, 1), ("duplicate", 4, 4), ("induction", 3, 4)):
+            want = sum(pattern[:, i, i - offset] for i in range(first, 8)) / pattern.sum((1, 2))
+            self.assertLess(np.abs(found[kind][2] - want).max(), 1e-6)
+
+    def test_sparse_autoencoders(self):
+        directory, random = pathlib.Path(scratch.name) / "sae", np.random.default_rng(2)
+        directory.mkdir()
+        tensors = {name: random.standard_normal(shape).astype(np.float32) for name, shape in (
+            ("W_enc", (192, 50)), ("W_dec", (50, 192)), ("b_enc", 50), ("b_dec", 192))}
+        header, data = {}, b""
+        for key, value in tensors.items():
+            header[key] = {"dtype": "F32", "shape": value.shape, "data_offsets": [len(data), len(data) + value.nbytes]}
+            data += value.tobytes()
+        coded = json.dumps(header).encode()
+        (directory / "sae_weights.safetensors").write_bytes(struct.pack("<Q", len(coded)) + coded + data)
+        (directory / "cfg.json").write_text(json.dumps({
+            "architecture": "standard", "d_in": 192, "d_sae": 50, "apply_b_dec_to_input": True,
+            "metadata": {"hook_name": "blocks.2.hook_resid_pre"}}))
+        sae = lens.SAE(directory)
+        self.assertEqual((sae.hook_name, sae.d_in, sae.d_sae), ("blocks.2.hook_resid_pre", 192, 50))
+        x = self.model.run_with_cache(PROMPT)[1][sae.hook_name]
+        t = {key: value.astype(np.float64) for key, value in tensors.items()}
+        want = np.maximum((x - t["b_dec"]) @ t["W_enc"] + t["b_enc"], 0)
+        got = sae.encode(x)
+        self.assertLess(np.abs(got - want).max(), 1e-4)
+        self.assertLess(np.abs(sae.decode(got) - (want @ t["W_dec"] + t["b_dec"])).max(), 1e-3)
+        replaced = self.model.run_with_hooks(PROMPT, [(sae.hook_name, lambda value, _: sae.decode(sae.encode(value)))])
+        self.assertEqual(replaced.shape, self.model(PROMPT).shape)
+        with self.fails(attn.Status.IO, "cfg.json"):
+            lens.SAE(directory / "none")
 
     def test_logit_lens(self):
         logits, cache = self.model.run_with_cache(PROMPT)

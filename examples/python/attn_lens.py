@@ -1,0 +1,509 @@
+"""Research on a model of attn.py: patching, gradients, edges, paths, circuits, sparse autoencoders.
+
+    import attn
+    import attn_lens as lens
+    model = attn.Model("build/tiny-stories.attn")
+    pair = lens.Pair("The cat said that she", "The boy said that she", lens.logit_diff(" was", " had"))
+    lens.patch(model, pair, "hook_resid_pre").effect                         # [layers, positions]
+    lens.patch(model, pair, "attn.hook_z", "heads", normalize=True).effect   # [layers, heads]
+
+    back = lens.Backward(model)
+    back.attribution_patch(pair, "attn.hook_z")                              # estimates, one backward pass
+    back.gradients("The cat said that", lens.loss(), ["*.hook_resid_post"])  # d loss / d activation
+    back.edge_scores(pair)                                                   # EAP, [senders, receivers]
+
+    lens.path_patch(model, pair, [(0, 1), (0, 2)], [(2, "hook_q_input", 3)], mlps="through").effect
+    lens.circuit(model, 3, 5, "OV").S                                        # singular values of W_V · W_O
+
+These are the headers of tools/lens, which libattn.so carries; their comments have the formulas, shapes
+and papers. tools/lens/transformerlens.md says which of TransformerLens's functions each of them is.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_int32, c_size_t, c_void_p
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Optional, Union
+
+import numpy as np
+import numpy.typing as npt
+
+import attn
+from attn import Array, EditKind, Span, Tokens
+
+__all__ = ["Backward", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Patched", "SAE", "best_edges", "circuit",
+           "composition_scores", "detect_heads", "edge_names", "function", "log_prob", "logit_diff", "loss", "patch",
+           "path_patch"]
+
+Token = Union[int, str]
+By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
+Receiver = Union[tuple[int, str], tuple[int, str, int]]  # layer, activation, and of a head's input the head
+_BY = ["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
+_METRICS = ["logit", "log_prob", "loss", "function", "function_at"]
+_MLPS = ["frozen", "through"]
+_HEAD_KINDS = ["previous", "duplicate", "induction"]
+
+# ---- the headers' structs, with the names that C gives them ----
+
+
+class _lens_metric(ctypes.Structure):
+    _fields_ = [("kind", c_int), ("token", c_int32), ("against", c_int32), ("from_end", c_size_t),
+                ("targets", c_void_p), ("fn", c_void_p), ("user", c_void_p)]
+
+
+class _lens_pair(ctypes.Structure):
+    _fields_ = [("clean", c_void_p), ("corrupted", c_void_p), ("n_tokens", c_size_t), ("metric", _lens_metric)]
+
+
+class _lens_baseline(ctypes.Structure):
+    _fields_ = [("clean", c_float), ("corrupted", c_float)]
+
+
+class _lens_patch_desc(ctypes.Structure):
+    _fields_ = [("pairs", c_void_p), ("n_pairs", c_size_t), ("name", c_char_p), ("kind", c_int), ("normalize", c_int),
+                ("edits", c_void_p), ("n_edits", c_size_t), ("progress", c_void_p), ("user", c_void_p)]
+
+
+class _lens_sender(ctypes.Structure):
+    _fields_ = [("layer", c_size_t), ("head", c_size_t)]
+
+
+class _lens_receiver(ctypes.Structure):
+    _fields_ = [("layer", c_size_t), ("to", c_char_p), ("head", c_size_t)]
+
+
+class _lens_paths_desc(ctypes.Structure):
+    _fields_ = [("pairs", c_void_p), ("n_pairs", c_size_t), ("senders", c_void_p), ("n_senders", c_size_t),
+                ("receivers", c_void_p), ("n_receivers", c_size_t), ("each_receiver", c_int), ("mlps", c_int),
+                ("normalize", c_int), ("edits", c_void_p), ("n_edits", c_size_t), ("progress", c_void_p),
+                ("user", c_void_p)]
+
+
+class _lens_backward(ctypes.Structure):
+    _fields_ = [("model", c_void_p), ("workspace", c_void_p), ("layers", c_void_p), ("memory", attn._attn_tensor),
+                ("ln_final_w", attn._attn_tensor), ("w_u", attn._attn_tensor)]
+
+
+class _lens_gradients_desc(ctypes.Structure):
+    _fields_ = [("tokens", c_void_p), ("n_tokens", c_size_t), ("names", c_void_p), ("n_names", c_size_t),
+                ("resid", c_void_p), ("metric", _lens_metric)]
+
+
+class _lens_graph(ctypes.Structure):
+    _fields_ = [("n_layer", c_size_t), ("n_head", c_size_t), ("n_senders", c_size_t), ("n_receivers", c_size_t),
+                ("n_edges", c_size_t)]
+
+
+class _lens_node_name(ctypes.Structure):
+    _fields_ = [("text", c_char * 48)]
+
+
+class _lens_sae(ctypes.Structure):
+    _fields_ = [("kind", c_int), ("norm", c_int), ("n", c_size_t), ("m", c_size_t), ("k", c_size_t),
+                ("apply_b_dec", c_int), ("by_decoder_norm", c_int), ("hook", c_char * 64),
+                *[(name, attn._attn_tensor) for name in ("w_enc", "w_dec", "b_dec", "b_enc", "threshold", "gain",
+                                                         "b_mag", "norms")]]
+
+
+_METRIC_FN = ctypes.CFUNCTYPE(c_int, POINTER(c_float), attn._attn_tensor, attn._attn_tensor, c_void_p)
+_P, _SIZE, _STATUS, _T = c_void_p, c_size_t, c_int, attn._attn_tensor
+_PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; pointers are _P
+    "lens_patch": (_STATUS, _P, _P, _P, _P, _P),
+    "lens_patch_paths": (_STATUS, _P, _P, _P, _P, _P),
+    "lens_backward_new": (_STATUS, _P, _P, _P),
+    "lens_backward_free": (None, _P, _P),
+    "lens_gradients": (_STATUS, _P, _P, _P, _P, _P),
+    "lens_attribution_patch": (_STATUS, _P, _P, _P, _P, _P),
+    "lens_edge_scores": (_STATUS, _P, _P, _P, _P, _SIZE, _SIZE),
+    "lens_best_edges": (_STATUS, _P, _P, _P, _T, _SIZE),
+    "lens_run_edges": (_STATUS, _P, _P, _P, _P, _T),
+    "lens_graph_of": (_lens_graph, _P),
+    "lens_sender_name": (_lens_node_name, _P, _SIZE),
+    "lens_receiver_name": (_lens_node_name, _P, _SIZE),
+    "lens_circuit": (_STATUS, _P, _P, _P, _P, _lens_sender, c_int),
+    "lens_singular_values": (_STATUS, _P, _P, _T, _T),
+    "lens_composition_scores": (_STATUS, _P, _P, _P, c_int),
+    "lens_detect_heads": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
+    "lens_sae_open": (_STATUS, _P, _P, _P),
+    "lens_sae_free": (None, _P, _P),
+    "lens_sae_encode": (_STATUS, _P, _P, _P, _T),
+    "lens_sae_decode": (_STATUS, _P, _P, _P, _T, _T),
+}
+_lib = attn._lib
+for _name, (_result, *_parameters) in _PROTOTYPES.items():
+    if not hasattr(_lib, _name):
+        raise ImportError(f"{_lib._name} lacks {_name}: build libattn.so from tools/lens/library.c")
+    getattr(_lib, _name).restype, getattr(_lib, _name).argtypes = _result, _parameters
+
+# ---- metrics, pairs, edits ----
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number from the logits of a text: logit_diff, log_prob, loss or function make one."""
+
+    kind: str
+    token: Optional[Token] = None
+    against: Optional[Token] = None
+    from_end: int = 0  # the position: 0 is the last
+    targets: Optional[tuple[int, ...]] = None
+    fn: Optional[Callable[[Array], Any]] = None
+
+
+def logit_diff(token: Token, against: Optional[Token] = None, *, from_end: int = 0) -> Metric:
+    """logits[token] - logits[against], or logits[token], `from_end` positions before the last. Tokens are
+    ids, or texts that are one token."""
+    return Metric("logit", token, against, from_end)
+
+
+def log_prob(token: Token, *, from_end: int = 0) -> Metric:
+    """The log-probability of a token."""
+    return Metric("log_prob", token, None, from_end)
+
+
+def loss(targets: Optional[Iterable[int]] = None) -> Metric:
+    """The mean of -log p over all positions: of the text's own next tokens, or of targets [T], where -1
+    counts none."""
+    return Metric("loss", targets=None if targets is None else tuple(targets))
+
+
+def function(fn: Callable[[Array], Any], *, from_end: Optional[int] = None) -> Metric:
+    """fn(logits [T, n_vocab]), or of one position, fn(logits [n_vocab]), gives a number; where gradients
+    are asked for, a pair of the number and d number / d logits, in the shape of the logits."""
+    return Metric("function" if from_end is None else "function_at", from_end=from_end or 0, fn=fn)
+
+
+class Pair(NamedTuple):
+    """Two texts of as many tokens, and a question whose answer differs between them."""
+
+    clean: Tokens
+    corrupted: Tokens
+    metric: Metric
+
+
+Pairs = Union[Pair, Sequence[Pair]]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change that is in force in every run, as Session.edit makes it: Edit("blocks.0.attn.hook_z",
+    "zero", heads=3)."""
+
+    name: str
+    kind: EditKind
+    value: Optional[npt.ArrayLike] = None
+    positions: Span = None
+    heads: Span = None
+    factor: float = 1
+
+
+class Patched(NamedTuple):
+    """The metric of every patched run, and of the two that are not patched; means over the pairs."""
+
+    effect: Array
+    clean: float
+    corrupted: float
+
+
+class _Question:
+    """What C is asked, and what must live until it has answered."""
+
+    def __init__(self, model: attn.Model) -> None:
+        self.model, self.guard = model, attn._Guard()
+        self.kept: list[object] = []
+
+    def ids(self, tokens: Tokens) -> attn.Ids:
+        ids = self.model._ids(tokens)
+        self.kept.append(ids)
+        return ids
+
+    def metric(self, metric: Metric) -> _lens_metric:
+        """C's description of a metric."""
+        fn = metric.fn
+
+        def measure(value: Any, d_logits: attn._attn_tensor, logits: attn._attn_tensor) -> None:
+            def use(array: Array) -> None:
+                found = fn(array[0] if metric.kind == "function_at" else array) if fn else 0
+                number, gradient = found if isinstance(found, tuple) else (found, None)
+                value[0] = float(number)
+                if gradient is not None:
+                    attn._view(d_logits)[...] = np.asarray(gradient, np.float32)
+            attn._lend(logits, "the logits", use)
+
+        callback = _METRIC_FN(lambda value, d_logits, logits, _: self.guard(lambda: measure(value, d_logits, logits)))
+        targets = None if metric.targets is None else np.asarray(metric.targets, np.int32)
+        self.kept += [callback, targets]
+        token, against = (-1 if t is None else self.model._token(t) for t in (metric.token, metric.against))
+        return _lens_metric(_METRICS.index(metric.kind), token, against, attn._natural("from_end", metric.from_end),
+                            None if targets is None else targets.ctypes.data,
+                            ctypes.cast(callback, c_void_p) if fn else None)
+
+    def pairs(self, pairs: Pairs) -> tuple[Any, list[Pair]]:
+        """A C array of pairs."""
+        listed = [pairs] if isinstance(pairs, Pair) else list(pairs)
+        made = []
+        for pair in listed:
+            clean, corrupted = self.ids(pair.clean), self.ids(pair.corrupted)
+            if len(clean) != len(corrupted):
+                raise ValueError(f"the clean text has {len(clean)} tokens and the corrupted one {len(corrupted)}; "
+                                 "patching needs as many in both")
+            made.append(_lens_pair(clean.ctypes.data, corrupted.ctypes.data, len(clean), self.metric(pair.metric)))
+        array = (_lens_pair * len(made))(*made)
+        self.kept.append(array)
+        return array, listed
+
+    def edits(self, edits: Sequence[Edit]) -> Any:
+        """A C array of edits."""
+        made = [attn._edit_of(e.name, e.kind, e.value, e.positions, e.heads, e.factor) for e in edits]
+        array = (attn._attn_edit * len(made))(*[desc for desc, _ in made])
+        self.kept += [made, array]
+        return array
+
+    def run(self, function: Any, *arguments: Any) -> None:
+        self.guard.run(self.model._context(), function, *arguments)
+
+
+def _address(array: Any) -> Optional[int]:
+    return ctypes.addressof(array) if len(array) else None
+
+
+# ---- patching ----
+
+
+def patch(model: attn.Model, pairs: Pairs, name: str, by: By = "positions", *, normalize: bool = False,
+          edits: Sequence[Edit] = ()) -> Patched:
+    """Activation patching: the metric of the corrupted text with a part of blocks.i.`name` as it is in the
+    clean text, for each layer i and each part; the mean over the pairs.
+
+    by: "positions" [layers, positions], "heads" [layers, heads], "position_heads" [layers, positions,
+    heads]; of attn.hook_pattern and attn.hook_attn_scores one key of all queries, "sources" [layers, keys]
+    and "source_heads" [layers, keys, heads], and "weights" [layers, heads, queries, keys].
+    normalize: (mean - corrupted mean) / (clean mean - corrupted mean).
+    edits: in force in all runs, so that an ablated model can be patched."""
+    if by not in _BY:
+        raise ValueError(f"by is one of {', '.join(_BY)}, not {by!r}")
+    asked = _Question(model)
+    array, listed = asked.pairs(pairs)
+    changes, c = asked.edits(edits), model.config
+    n = int(array[0].n_tokens) if listed else 0
+    shape = {"positions": (n,), "sources": (n,), "heads": (c.n_head,), "weights": (c.n_head, n, n)}.get(by, (n, c.n_head))
+    effect, baseline = np.zeros((c.n_layer, *shape), np.float32), _lens_baseline()
+    desc = _lens_patch_desc(_address(array), len(array), name.encode(), _BY.index(by), normalize, _address(changes),
+                            len(changes))
+    asked.run(_lib.lens_patch, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
+    return Patched(effect, baseline.clean, baseline.corrupted)
+
+
+def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[tuple[int, int]], receivers: Sequence[Receiver], *,
+               mlps: Literal["frozen", "through"] = "frozen", each_receiver: bool = False, normalize: bool = False,
+               edits: Sequence[Edit] = ()) -> Patched:
+    """Path patching: the metric of the corrupted text whose receivers read what they would if one sender
+    had written as in the clean text; [senders], or [senders, receivers] with each_receiver.
+
+    senders: (layer, head). receivers, all at once: (layer, "hook_resid_pre" or "hook_mlp_in"), or (layer,
+    "hook_q_input", "hook_k_input" or "hook_v_input", head); (n_layer, "hook_resid_pre") is the stream that
+    is unembedded. mlps: between both they stay "frozen" as in the corrupted text (Goldowsky-Dill et al.
+    2023), or pass on what the sender wrote, "through" (Wang et al. 2022)."""
+    if mlps not in _MLPS:
+        raise ValueError(f"mlps is frozen or through, not {mlps!r}")
+    asked = _Question(model)
+    array, _ = asked.pairs(pairs)
+    changes = asked.edits(edits)
+    heads = (_lens_sender * len(senders))(*[_lens_sender(*sender) for sender in senders])
+    ends = (_lens_receiver * len(receivers))(*[_lens_receiver(r[0], r[1].encode(), r[2] if len(r) > 2 else 0)
+                                               for r in receivers])
+    effect = np.zeros((len(senders), len(receivers)) if each_receiver else (len(senders),), np.float32)
+    baseline = _lens_baseline()
+    desc = _lens_paths_desc(_address(array), len(array), _address(heads), len(heads), _address(ends), len(ends),
+                            each_receiver, _MLPS.index(mlps), normalize, _address(changes), len(changes))
+    asked.run(_lib.lens_patch_paths, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
+    return Patched(effect, baseline.clean, baseline.corrupted)
+
+
+# ---- gradients ----
+
+
+class Gradients(NamedTuple):
+    """A metric, and d metric / d activation by name, in the activation's own shape."""
+
+    value: float
+    gradient: dict[str, Array]
+
+
+class Backward:
+    """Backward passes of a model. It holds the weights of all matrices as f32 beside the model's own, and
+    belongs to one thread at a time."""
+
+    def __init__(self, model: attn.Model) -> None:
+        self.model = model
+        self._ctx = model._context()
+        self._handle = model._handle  # the model lives as long as this
+        self._backward = _lens_backward()
+        self._ctx.run(_lib.lens_backward_new, byref(self._backward), self._handle)
+        weakref.finalize(self, _free_with, _lib.lens_backward_free, self._ctx, self._backward, self._handle).atexit = False
+
+    def gradients(self, tokens: Tokens, metric: Metric, names: attn.Names = None) -> Gradients:
+        """d metric / d activation for every activation that names match (None: all but those on request)."""
+        asked = _Question(self.model)
+        ids = asked.ids(tokens)
+        wanted = None if names is None else attn._strings([names] if isinstance(names, str) else
+                                                          [str(name) for name in _listed(names)])
+        desc = _lens_gradients_desc(ids.ctypes.data, len(ids), None if wanted is None else ctypes.addressof(wanted),
+                                    0 if wanted is None else len(wanted), None, asked.metric(metric))
+        record, value = c_void_p(), c_float()
+        asked.run(_lib.lens_gradients, byref(record), byref(value), byref(self._backward), byref(desc))
+        found: dict[str, Array] = {}
+        try:
+            for i in range(_lib.attn_record_count(record)):
+                name, tensor = _lib.attn_record_name(record, i), _T()
+                self.model._context().run(_lib.attn_record_get, byref(tensor), record, name)
+                found[name.decode()] = attn._view(tensor).copy()
+        finally:
+            _lib.attn_record_free(record)
+        return Gradients(value.value, found)
+
+    def attribution_patch(self, pair: Pair, name: str) -> Array:
+        """Estimates of patch(...).effect - corrupted by one backward pass: [layers, heads] of activations
+        that begin with "attn.", else [layers, positions]."""
+        asked, config = _Question(self.model), self.model.config
+        array, _ = asked.pairs(pair)
+        width = config.n_head if name.startswith("attn.") else int(array[0].n_tokens)
+        out = np.zeros((config.n_layer, width), np.float32)
+        asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]), name.encode())
+        return out
+
+    def edge_scores(self, pairs: Pairs, steps: int = 1) -> Array:
+        """Edge attribution patching: [senders, receivers], the mean over the pairs; steps above 1: EAP-IG.
+        edge_names(model) names both axes."""
+        asked = _Question(self.model)
+        array, _ = asked.pairs(pairs)
+        graph = _lib.lens_graph_of(self._handle)
+        out = np.zeros((graph.n_senders, graph.n_receivers), np.float32)
+        asked.run(_lib.lens_edge_scores, byref(_T.of(out)), byref(self._backward), byref(array), len(array),
+                  attn._at_least_one("steps", steps))
+        return out
+
+    def run_edges(self, pair: Pair, kept: npt.ArrayLike) -> float:
+        """The metric of the clean text when only the edges with 1 in kept carry it, and all others what
+        their senders write in the corrupted text."""
+        asked, value = _Question(self.model), c_float()
+        array, _ = asked.pairs(pair)
+        asked.run(_lib.lens_run_edges, byref(value), byref(self._backward), byref(array[0]),
+                  _T.of(np.asarray(kept, np.float32)))
+        return value.value
+
+
+def _listed(names: Any) -> list[Any]:
+    if callable(names):
+        raise TypeError("names are names and patterns here, not a function")
+    return list(names)
+
+
+def _free_with(free: Any, ctx: attn._attn_ctx, what: Any, _needs: object) -> None:
+    free(byref(ctx), byref(what))
+
+
+def best_edges(model: attn.Model, scores: npt.ArrayLike, n: int) -> Array:
+    """[senders, receivers]: 1 for the n edges of the largest scores (by magnitude), else 0."""
+    out = np.zeros(np.shape(scores), np.float32)
+    model._context().run(_lib.lens_best_edges, byref(_T.of(out)), model._handle, _T.of(np.asarray(scores, np.float32)),
+                         attn._natural("n", n))
+    return out
+
+
+def edge_names(model: attn.Model) -> tuple[list[str], list[str]]:
+    """Names of the senders ("input", "a3.h5", "m3") and of the receivers ("a3.h5<q>", "m3", "logits")."""
+    graph = _lib.lens_graph_of(model._handle)
+    return ([_lib.lens_sender_name(byref(graph), i).text.decode() for i in range(graph.n_senders)],
+            [_lib.lens_receiver_name(byref(graph), i).text.decode() for i in range(graph.n_receivers)])
+
+
+# ---- circuits and heads ----
+
+
+class FactoredMatrix(NamedTuple):
+    """A product A · B of low rank, kept as its factors."""
+
+    A: Array  # [m, r]
+    B: Array  # [r, n]
+
+    @property
+    def AB(self) -> Array:
+        """[m, n]"""
+        product: Array = self.A @ self.B
+        return product
+
+    @property
+    def S(self) -> Array:
+        """[r]: the singular values, largest first, without making the product."""
+        out = np.zeros(self.A.shape[1], np.float32)
+        attn._attn_ctx().run(_lib.lens_singular_values, byref(_T.of(out)), _T.of(self.A), _T.of(self.B))
+        return out
+
+
+def circuit(model: attn.Model, layer: int, head: int, kind: Literal["QK", "OV"]) -> FactoredMatrix:
+    """W_Q · W_Kᵀ or W_V · W_O of a head."""
+    if kind not in ("QK", "OV"):
+        raise ValueError(f"kind is QK or OV, not {kind!r}")
+    c = model.config
+    left, right = np.zeros((c.d_model, c.d_head), np.float32), np.zeros((c.d_head, c.d_model), np.float32)
+    model._context().run(_lib.lens_circuit, byref(_T.of(left)), byref(_T.of(right)), model._handle,
+                         _lens_sender(attn._natural("layer", layer), attn._natural("head", head)), kind == "OV")
+    return FactoredMatrix(left, right)
+
+
+def composition_scores(model: attn.Model, kind: Literal["Q", "K", "V"]) -> Array:
+    """[layers, heads, layers, heads]: how much the later head composes with the earlier one."""
+    if kind not in ("Q", "K", "V"):
+        raise ValueError(f"kind is Q, K or V, not {kind!r}")
+    c = model.config
+    out = np.zeros((c.n_layer, c.n_head, c.n_layer, c.n_head), np.float32)
+    model._context().run(_lib.lens_composition_scores, byref(_T.of(out)), model._handle, "QKV".index(kind))
+    return out
+
+
+def detect_heads(model: attn.Model, tokens: Tokens) -> dict[str, Array]:
+    """The share of each head's attention that previous-token, duplicate-token and induction heads would
+    have on this text, [layers, heads] each."""
+    c, ids = model.config, model._ids(tokens)
+    out = np.zeros((len(_HEAD_KINDS), c.n_layer, c.n_head), np.float32)
+    model._context().run(_lib.lens_detect_heads, None, byref(_T.of(out)), model._handle, ids.ctypes.data, len(ids))
+    return dict(zip(_HEAD_KINDS, out))
+
+
+# ---- sparse autoencoders ----
+
+
+class SAE:
+    """A sparse autoencoder in SAELens's files, a directory with cfg.json and sae_weights.safetensors.
+
+        sae = lens.SAE("gpt2-small-res-jb/blocks.8.hook_resid_pre")
+        with model.session() as session:
+            session.hook(sae.hook_name, lambda x, point: sae.decode(sae.encode(x), x))
+    """
+
+    def __init__(self, directory: Union[str, os.PathLike[str]]) -> None:
+        self._ctx, self._sae = attn._attn_ctx(), _lens_sae()
+        self._ctx.run(_lib.lens_sae_open, byref(self._sae), os.fsencode(directory))
+        weakref.finalize(self, _free_with, _lib.lens_sae_free, self._ctx, self._sae, None).atexit = False
+        self.hook_name: str = self._sae.hook.decode()
+        self.d_in, self.d_sae = int(self._sae.n), int(self._sae.m)
+
+    def encode(self, x: npt.ArrayLike) -> Array:
+        """[positions, d_sae]: the features of x [positions, d_in], 0 where they are not active."""
+        rows = np.asarray(x, np.float32)
+        out = np.zeros((len(rows), self.d_sae), np.float32)
+        attn._attn_ctx().run(_lib.lens_sae_encode, byref(_T.of(out)), byref(self._sae), _T.of(rows))
+        return out
+
+    def decode(self, features: npt.ArrayLike, x: Optional[npt.ArrayLike] = None) -> Array:
+        """[positions, d_in]: what features stand for. x: the activations that they came from, by whose rows
+        a normalization is undone."""
+        rows = np.asarray(features, np.float32)
+        out = np.zeros((len(rows), self.d_in), np.float32)
+        attn._attn_ctx().run(_lib.lens_sae_decode, byref(_T.of(out)), byref(self._sae), _T.of(rows),
+                             _T() if x is None else _T.of(np.asarray(x, np.float32)))
+        return out
