@@ -1,5 +1,7 @@
 /* The edits of lens (tools/lens/edits.h), against the same changes made by the library. */
 #include "tools/common/system.h" /* first: it asks the system for POSIX */
+#include "tools/lens/patch.h"
+#include "tools/lens/paths.h"
 #include "lens_tool.h"
 
 SUITE_WITH("lens-tool", NULL, tear_down);
@@ -121,4 +123,74 @@ TEST(edits)
     refuses(1, "there is no head 6", LENS MODEL "Once --edit 'zero blocks.0.attn.hook_z head 6'");
     refuses(1, "blocks.9", LENS MODEL "Once --edit 'zero blocks.9.attn.hook_z'");
     refuses(2, "--edit means nothing to heads", LENS MODEL "heads Once --edit 'zero hook_embed'");
+}
+
+static const json_value *cell(const json_value *all, size_t grid, size_t row, size_t column)
+{
+    return item(item(member(item(member(all, "grids"), grid), "values"), row), column);
+}
+
+/* Patches and paths in a changed model, of every kind that the command has, by the library. */
+TEST(patches_of_a_changed_model)
+{
+#define TWO_TEXTS                                                                                  \
+    "'Tom was a boy. He' 'Tom was a girl. He' --token ' was' --against ' a' --json "               \
+    "--edit 'zero blocks.1.attn.hook_z head 3' "
+    static const char *const kinds[] = {"positions", "heads", "position-heads", "sources",
+                                        "source-heads"};
+    const lens_receiver readers[] = {{2, "hook_q_input", 1}, {3, "hook_mlp_in", 0}};
+    attn_edit edit = {.name = "blocks.1.attn.hook_z", .head = 3, .n_heads = 1};
+    lens_pair pair = {.metric = {.token = 286, .against = 258}};
+    lens_patch_desc d = {
+        .pairs = &pair, .n_pairs = 1, .name = "attn.hook_pattern", .edits = &edit, .n_edits = 1};
+    lens_sender from = {1, 4};
+    lens_paths_desc paths = {.pairs = &pair,
+                             .n_pairs = 1,
+                             .senders = &from,
+                             .n_senders = 1,
+                             .receivers = readers,
+                             .n_receivers = 2,
+                             .mlps = LENS_MLPS_THROUGH,
+                             .edits = &edit,
+                             .n_edits = 1};
+    attn_tensor value = {0};
+    lens_baseline whole = {0, 0};
+    const json_value *all;
+    story s, other;
+    size_t i, j;
+    if (!open_story(&s, TINY, "Tom was a boy. He") ||
+        !open_story(&other, TINY, "Tom was a girl. He"))
+        return;
+    pair.clean = s.tokens;
+    pair.corrupted = other.tokens;
+    pair.n_tokens = s.n;
+    for (d.kind = LENS_PATCH_POSITIONS; d.kind <= LENS_PATCH_SOURCE_HEADS;
+         d.kind = (lens_patch_kind)(d.kind + 1)) {
+        const int by_layer =
+            d.kind == LENS_PATCH_POSITION_HEADS || d.kind == LENS_PATCH_SOURCE_HEADS;
+        attn_tensor want = {0};
+        char command[512];
+        snprintf(command, sizeof command, LENS MODEL "patch " TWO_TEXTS "attn.hook_pattern --by %s",
+                 kinds[d.kind]);
+        all = parse(command);
+        OK(&s.ctx, lens_patch(&s.ctx, &want, &whole, s.model, &d));
+        is_float(member(all, "clean"), whole.clean, "the clean value");
+        CHECK(all && member(all, "grids")->size == (by_layer ? 4 : 1));
+        for (i = 0; i < want.shape[1]; i++)
+            for (j = 0; j < want.shape[2]; j++)
+                is_float(by_layer ? cell(all, 2, j, i) : cell(all, 0, 2, i),
+                         by_layer ? attn_get3(want, 2, i, j) : attn_get2(want, 2, i), "a patch");
+    }
+    OK(&s.ctx, lens_patch_paths(&s.ctx, &value, NULL, s.model, &paths));
+    all = parse(LENS MODEL "path " TWO_TEXTS
+                           "--mlps through --to blocks.2.hook_q_input.1,blocks.3.hook_mlp_in");
+    CHECK(all && member(item(member(all, "grids"), 0), "values")->size == 4);
+    is_float(cell(all, 0, 1, 4), attn_get1(value, 0), "a path");
+    close_story(&s);
+    close_story(&other);
+    refuses(2, "neither --by nor --edit", LENS MODEL "patch " TWO_TEXTS "--estimate");
+    refuses(2, "path takes zero, mean, set and add, not scale",
+            LENS MODEL "path a b --edit 'scale hook_embed by 2'");
+    refuses(1, "has no keys", LENS MODEL "patch " TWO_TEXTS "attn.hook_z --by sources");
+    refuses(2, "is not the name of a reader", LENS MODEL "path a b --to blocks.1.hook_mlp");
 }

@@ -121,9 +121,9 @@ static const struct option table[] = {
     {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, NULL,
      "logit-lens: the last LayerNorm's scale is that of the real run, not each stream's own"},
     {0, "edit", "EDIT", TEXTS, AT(edit), EDITED, NULL,
-     "tokens, loss, logit-lens, patterns and attribute: in a changed model. EDIT is zero, mean or "
-     "set NAME, "
-     "or scale or add NAME by F, then head H and at P (a position) if only those: "
+     "tokens, loss, logit-lens, patterns, attribute, patch and path: in a changed model. EDIT is "
+     "zero, mean or set NAME, or scale (not of patch and path) or add NAME by F, then head H and "
+     "at P (a position) if only those: "
      "--edit \"zero blocks.2.attn.hook_z head 3\". Several: again, or with ; between them"},
     {0, "second", "TEXT", TEXT, AT(second), EDITED, NULL,
      "edits that set: what NAME is in this text"},
@@ -158,8 +158,6 @@ static const struct option table[] = {
      "patch: positions, heads (at all positions), position-heads (one head at one position), "
      "sources "
      "or source-heads (of patterns and scores, one key of all queries); default: what fits NAME"},
-    {0, "without", "L.H,...", TEXT, AT(without), PATCH | PATH, NULL,
-     "patch and path: with these heads set to zero in all runs, head H of layer L"},
     {0, "edges", "COUNT", COUNT, AT(edges), EDGES, "1 10000000",
      "edges: how many of the best make the circuit (default 20)"},
     {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
@@ -350,8 +348,8 @@ static int check_usage(const lens *l)
                     l->command->name);
     if (l->command->bit == SAE && !l->directory)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
-    if (o->estimate && (o->by >= 0 || o->without))
-        return fail(USAGE, "--estimate takes neither --by nor --without");
+    if (o->estimate && (o->by >= 0 || o->edit.n))
+        return fail(USAGE, "--estimate takes neither --by nor --edit");
     if (l->command->bit == QK && (o->layer == not_given || o->head == not_given))
         return fail(USAGE, "qk needs a head: --layer L --head H");
     if (l->command->bit == STEER && !o->vector == !(o->towards && o->away))

@@ -16,7 +16,7 @@ typedef struct patching {
     lens_pair pair;
     lens_baseline whole;    /* the texts as they are */
     lens_backward backward; /* of --estimate */
-    attn_edit *edits;       /* [n_edits]: of --without */
+    attn_edit *edits;       /* [n_edits]: of --edit */
     size_t n_edits;
 } patching;
 
@@ -123,26 +123,19 @@ static int read_head(const lens *l, const char *option, const char **at, size_t 
     return FINE;
 }
 
-/* --without L.H,...: edits that set what a head puts together to zero, in all runs. */
+/* --edit, in force in all runs. */
 static int read_edits(lens *l, patching *p)
 {
-    const char *at = l->o.without;
-    size_t layer, head;
-    int code = FINE;
-    if (at)
-        p->edits = (attn_edit *)allocate(l, strlen(at), sizeof *p->edits);
-    while (at && p->edits && *at && code == FINE) {
-        code = read_head(l, "without", &at, &layer, &head);
-        if (code == FINE) {
-            attn_edit *const edit = &p->edits[p->n_edits++];
-            memset(edit, 0, sizeof *edit);
-            edit->name = keep(l, "blocks.%zu.attn.hook_z", layer);
-            edit->kind = ATTN_EDIT_ZERO;
-            edit->head = head;
-            edit->n_heads = 1;
-        }
+    size_t i;
+    p->n_edits = l->n_edits;
+    p->edits = (attn_edit *)allocate(l, l->n_edits, sizeof *p->edits);
+    for (i = 0; p->edits && i < l->n_edits; i++) {
+        if (l->edits[i].kind == EDIT_SCALE)
+            return fail(USAGE, "--edit: %s takes zero, mean, set and add, not scale",
+                        l->command->name);
+        p->edits[i] = l->edits[i].edit;
     }
-    return code == FINE && l->ctx.status ? failed(&l->ctx) : code;
+    return p->edits ? FINE : failed(&l->ctx);
 }
 
 static int ask_about_patches(lens *l, patching *p)

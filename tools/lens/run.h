@@ -8,7 +8,7 @@
 
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
-    const char *from, *to, *without, *second, *towards, *away, *heads, *pattern, *vector, *tuned;
+    const char *from, *to, *second, *towards, *away, *heads, *pattern, *vector, *tuned;
     text_list edit, change;
     size_t top, layer, head, position, rows, threads, edges, steps, key, tokens;
     float strength;
@@ -51,7 +51,7 @@ enum {
     OF_TWO_TEXTS = PATCH | PATH | EDGES,
     OF_ONE_LOGIT = ATTRIBUTE | ABLATE | GRADIENTS | DECOMPOSE,
     OF_TENSORS = RECORD | GRADIENTS, /* -o is a file of tensors */
-    EDITED = TOKENS | LOSS | LENS | PATTERNS | ATTRIBUTE
+    EDITED = TOKENS | LOSS | LENS | PATTERNS | ATTRIBUTE | PATCH | PATH
 };
 
 typedef struct command {
