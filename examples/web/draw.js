@@ -137,7 +137,7 @@ export class Small {
   }
   /** Makes room for n rows: a larger canvas, or pixels of more weights, which halves what is there. */
   #makeRoom(n) {
-    const { canvas } = this, side = Math.min(SMALL, Math.max(16, 2 ** Math.ceil(Math.log2(n)))), step = 2 ** Math.max(0, Math.ceil(Math.log2(n / SMALL)));
+    const { canvas } = this, side = n <= SMALL / 4 ? SMALL / 4 : SMALL, step = 2 ** Math.max(0, Math.ceil(Math.log2(n / SMALL)));
     if (canvas.width === side && this.step === step) return;
     const old = canvas.width > 1 && this.painted ? make("canvas", { width: canvas.width, height: canvas.height }) : null, scale = this.step / step;
     old?.getContext("2d").drawImage(canvas, 0, 0);

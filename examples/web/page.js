@@ -125,6 +125,7 @@ async function generate(ids) {
     } });
     plain = answer.plain;
     $("speed").textContent = tokens.length > from ? `${tokens.length - from} tokens, ${Math.round(answer.speed)} a second` : "";
+    large.reveal(tokens.length - 1, tokens.length - 1);
     if (answer.full) $("problem").textContent = `The text has ${tokens.length} tokens, which is all there is room for.`;
     await afterwards();
   } catch (error) {
@@ -144,22 +145,32 @@ function setBusy(busy) {
 
 // ---- drawing ----
 
-let isDue = false, lensDrawn = 0; // a table is laid out anew for each column, so the lens follows a little later
+// While a text grows, every frame shows its tokens and the bars. Of what takes longer to draw, a frame
+// has one part at most, and each part follows after a while of its own.
+const SLOW = [{ draw: () => drawLens(), every: 250 }, { draw: () => drawLarge(), every: 60 }, { draw: () => paintHeads(), every: 0 }].map((part) => ({ ...part, drawn: 0 }));
+let isDue = false;
 function draw(isGrowing = false) {
   isAllDue ||= !isGrowing;
   if (isDue) return;
   isDue = true;
   requestAnimationFrame(() => {
     isDue = false;
-    const all = isAllDue;
+    const all = isAllDue, now = performance.now();
     isAllDue = false;
     drawText(all);
     drawNext();
-    drawHeads(all);
-    drawLarge();
-    if (all || performance.now() > lensDrawn + 100) drawLens(all), (lensDrawn = performance.now());
-    if (all) drawParts(), drawChanges();
+    if (all) return drawAll();
+    const part = SLOW.find(({ every, drawn }) => now >= drawn + every);
+    part.draw();
+    part.drawn = now;
   });
+}
+function drawAll() {
+  drawHeads();
+  drawLarge();
+  drawLens(true);
+  drawParts();
+  drawChanges();
 }
 
 function drawText(all) {
@@ -197,20 +208,18 @@ function drawChoice() {
 }
 
 const SVG = "http://www.w3.org/2000/svg";
-function bar(share, was) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 100 10");
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("aria-hidden", "true");
-  const rect = (cls, x, width) => {
-    const element = document.createElementNS(SVG, "rect");
-    for (const [key, value] of Object.entries({ class: cls, x, y: 0, width, height: 10, "vector-effect": "non-scaling-stroke" })) element.setAttribute(key, value);
-    svg.append(element);
-  };
-  rect("fill", 0, Math.max(0.3, 100 * share));
-  if (was !== undefined) rect("was", Math.min(99.7, 100 * was), 0.01);
+const setAttributes = (element, values) => Object.entries(values).forEach(([key, value]) => element.getAttribute(key) !== String(value) && element.setAttribute(key, value));
+/** A bar for a share, in `svg` if that is one; a line marks where it was. */
+function bar(share, was, svg = document.createElementNS(SVG, "svg")) {
+  setAttributes(svg, { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
+  const rect = (i, values) => setAttributes(svg.children[i] ?? svg.appendChild(document.createElementNS(SVG, "rect")), { ...values, y: 0, height: 10, "vector-effect": "non-scaling-stroke" });
+  rect(0, { class: "fill", x: 0, width: Math.max(0.3, 100 * share).toFixed(2) });
+  if (was !== undefined) rect(1, { class: "was", x: Math.min(99.7, 100 * was).toFixed(2), width: 0.01 });
+  else svg.children[1]?.remove();
   return svg;
 }
+/** Changes a text if it is another: whatever is written makes the browser lay out the page anew. */
+const setText = (element, text) => element.textContent !== text && (element.textContent = text);
 
 /** The chances of the next token under the sliders: temperature, then top-k, then top-p. */
 function chances(x, { temperature, topK, topP }) {
@@ -238,8 +247,16 @@ function drawNext() {
   if (!logits) return $("next").replaceChildren();
   const wanted = chances(logits, state).slice(0, 8), before = plain && new Map(chances(plain, state).map((c) => [c.id, c.p]));
   shownNext = wanted.map(({ id, p }) => ({ id, text: words[id], value: p, was: before?.get(id) ?? (before ? 0 : undefined) }));
-  $("next").replaceChildren(...shownNext.flatMap((b) => [make("span", { className: "word", textContent: visible(b.text) }), bar(b.value, b.was), make("span", { className: "value", textContent: percent(b.value) })]));
-  $("next-note").textContent = (state.temperature ? "Drawn from these." : "Temperature 0: the first of these is taken.") + (before ? " A line marks where a bar ended without the changes." : "");
+  const box = $("next");
+  while (box.children.length > 3 * shownNext.length) box.lastChild.remove();
+  shownNext.forEach((b, i) => {
+    if (!box.children[3 * i]) box.append(make("span", { className: "word" }), bar(0), make("span", { className: "value" }));
+    const [word, svg, value] = [0, 1, 2].map((j) => box.children[3 * i + j]);
+    setText(word, visible(b.text));
+    bar(b.value, b.was, svg);
+    setText(value, percent(b.value));
+  });
+  setText($("next-note"), (state.temperature ? "Drawn from these." : "Temperature 0: the first of these is taken.") + (before ? " A line marks where a bar ended without the changes." : ""));
 }
 
 function changeColours() {
@@ -275,20 +292,18 @@ function markHeads() {
     button.setAttribute("aria-current", layer === head[0] && h === head[1]);
   }
 }
-function drawHeads(all) {
+function drawHeads() {
   if (!config) return;
-  if (all) {
-    for (const { small } of heads) small.clear();
-    markHeads();
-  }
+  for (const { small } of heads) small.clear();
+  markHeads();
   paintHeads();
 }
 
 function drawLarge() {
   const change = state.changes.find((c) => c.layer === head[0] && c.head === head[1]);
-  $("large-title").textContent = nameOfHead(...head);
+  setText($("large-title"), nameOfHead(...head));
   $("scale").value = change?.kind === "scale" ? change.factor : change?.kind === "zero" ? 0 : 1;
-  document.querySelector('output[for="scale"]').textContent = `× ${(+$("scale").value).toFixed(1)}`;
+  setText(document.querySelector('output[for="scale"]'), `× ${(+$("scale").value).toFixed(1)}`);
   if (!config) return;
   large.weight = weightOf(...head);
   large.canvas.setAttribute("aria-label", `attention pattern of ${nameOfHead(...head)}`);
@@ -303,8 +318,9 @@ function say(q) {
 }
 
 const streamName = (i) => (i < config.nLayer ? `before layer ${i}` : "at the end");
+const MOST_COLUMNS = 64;
 function drawLens(all) {
-  const table = $("lens"), indices = tokens.map((t, i) => (t.lens ? i : -1)).filter((i) => i >= 0).slice(-64);
+  const table = $("lens"), indices = tokens.map((t, i) => (t.lens ? i : -1)).filter((i) => i >= 0).slice(-MOST_COLUMNS);
   if (!config || !indices.length) return table.replaceChildren();
   const isOld = all || !table.tHead || +table.dataset.first > indices[0] || table.rows.length !== config.nLayer + 2;
   if (isOld) {
@@ -323,6 +339,7 @@ function drawLens(all) {
     });
     table.dataset.next = i + 1;
   }
+  for (const row of table.rows) while (row.cells.length > MOST_COLUMNS + 1) row.deleteCell(1);
   const first = table.querySelector("td button");
   if (first && !table.querySelector('td button[tabindex="0"]')) first.tabIndex = 0;
   if (isBusy) table.parentElement.scrollLeft = 1e6, large.reveal(tokens.length - 1, tokens.length - 1);

@@ -143,14 +143,16 @@ static int read_activation(lens *l, const lens_edit *e, const lens_text *text, a
     what.names = &e->edit.name;
     what.n_names = 1;
     what.n_positions = size.n_ctx = text->n;
-    if (attn_session_new(&l->ctx, &session, l->model, &size) ||
-        attn_record_new(&l->ctx, &record, session, &what, NULL, 0) ||
-        attn_feed(&l->ctx, session, text->ids, text->n) ||
-        attn_record_get(&l->ctx, &view, record, e->edit.name))
-        code = failed(&l->ctx);
-    else if (e->edit.n_heads && view.ndim != 3)
-        code = fail(FAILED, "--edit: %s has no heads", e->edit.name);
-    else if (attn_copy(&l->ctx, out, e->edit.n_heads ? attn_select(view, 1, e->edit.head) : view))
+    if (attn_session_new(&l->ctx, &session, l->model, &size) == ATTN_OK &&
+        attn_record_new(&l->ctx, &record, session, &what, NULL, 0) == ATTN_OK &&
+        attn_feed(&l->ctx, session, text->ids, text->n) == ATTN_OK &&
+        attn_record_get(&l->ctx, &view, record, e->edit.name) == ATTN_OK) {
+        if (e->edit.n_heads && view.ndim != 3)
+            code = fail(FAILED, "--edit: %s has no heads", e->edit.name);
+        else
+            attn_copy(&l->ctx, out, e->edit.n_heads ? attn_select(view, 1, e->edit.head) : view);
+    }
+    if (l->ctx.status)
         code = failed(&l->ctx);
     attn_record_free(record);
     attn_session_free(session);
