@@ -1,11 +1,12 @@
 /* lens sae, steer, qk and logit-lens --tuned, tried as a person uses them. Numbers are held against
- * PyTorch's (makers/make_steering_fixtures.py) and the headers' own functions'. */
+ * PyTorch's (makers/make_sae_vectors.py, make_steering_fixtures.py) and the headers' own functions'. */
 #define FIXTURE_FILE "tests/fixtures/steering/steering.bin"
 #include "tools/lens/control.h" /* first: it asks the system for POSIX */
 #include "tools/lens/qk.h"
 #include "tools/lens/sae_files.h"
 #include "tools/lens/steering.h"
 #include "tools/lens/tuned.h"
+#include "fixtures/sae_vectors.h"
 #include "lens_tool.h"
 
 SUITE_WITH("lens-tool", NULL, tear_down);
@@ -193,6 +194,42 @@ TEST(features_changed)
             LENS MODEL "sae " TMP "sae Once --change 30=1");
     refuses(2, "--change means nothing to steer", LENS MODEL "steer Once --change 3=1");
     pool_clear();
+}
+
+/* What the JSON of lens sae says of a feature at a token; 0: it is not active there. */
+static double activation_of(const json_value *token, int feature)
+{
+    const json_value *const features = member(token, "features");
+    size_t k;
+    for (k = 0; features && k < features->size; k++)
+        if ((int)number(item(item(features, k), 0)) == feature)
+            return number(item(item(features, k), 1));
+    return 0;
+}
+
+/* The features that examples/sae/README.md names fire where PyTorch has them fire, as strongly. */
+TEST(features_with_names)
+{
+    const size_t n_texts = sizeof sae_vectors / sizeof sae_vectors[0];
+    char command[512];
+    size_t i, t, k, n_fired = 0;
+    for (i = 0; i < n_texts; i++) {
+        const json_value *tokens;
+        snprintf(command, sizeof command, LENS MODEL "sae examples/sae --json --bos \"%s\"",
+                 sae_vectors[i].text);
+        tokens = member(parse(command), "tokens");
+        CHECK(tokens && tokens->size == sae_vectors[i].n);
+        for (t = 0; t < sae_vectors[i].n; t++)
+            for (k = 0; k < N_NAMED; k++) {
+                const double want = sae_vectors[i].values[k][t];
+                const double got = activation_of(item(tokens, t), sae_named[k]);
+                CHECKF(fabs(got - want) < 1e-4 * fmax(1, want),
+                       "feature %d at position %d of \"%s\" is %g, expected %g", sae_named[k],
+                       (int)t, sae_vectors[i].text, got, want);
+                n_fired += want > 0;
+            }
+    }
+    CHECK(n_fired >= 9);
 }
 
 /* ---- steering ---- */

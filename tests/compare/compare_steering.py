@@ -175,7 +175,7 @@ def main():
             compared.tuned()
             compared.score()
     print(f"largest of all: {compared.worst:.2e}")
-    sys.exit(compared.worst > 1e-5)
+    sys.exit(bool(compared.worst > 1e-5))
 
 
 if __name__ == "__main__":
