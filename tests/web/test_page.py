@@ -248,10 +248,10 @@ def check_lens_commands(page, tmp):
 
 
 def saved(page, picture, kind):
-    with page.expect_download() as download:
-        page.locator(f'[data-{kind}="{picture}"]').click()
-    with open(download.value.path(), "rb") as file:
-        return file.read()
+    """The bytes of a file that a click saves (WebDriver BiDi tells nothing of downloads)."""
+    page.evaluate("() => { window.save = (name, type, content) => (window.kept = new Blob([content], { type })); }")
+    page.locator(f'[data-{kind}="{picture}"]').click()
+    return bytes(page.evaluate("async () => [...new Uint8Array(await kept.arrayBuffer())]"))
 
 
 def tensors_of(content):
@@ -316,6 +316,37 @@ def check_smoothness(page):
     page.get_by_role("slider", name="Length").fill("40")
 
 
+# A text of 700 tokens: pixels of a small picture, each for several weights, and the large picture's ends.
+LONG = """() => {
+    const weight = (q, k) => ((7 * q + 13 * k) % 97) / 97, n = 700, canvas = document.createElement("canvas"), small = new Small(canvas, weight);
+    for (let rows = 0; rows < n;) small.paint((rows = Math.min(n, rows + 64)));
+    const step = small.step, alpha = (x, y) => canvas.getContext("2d").getImageData(x, y, 1, 1).data[3];
+    let wrong = 0;
+    for (const y of [150, 170, 174]) // rows since the pixels have had so many weights
+        for (const x of [0, 31, 149]) {
+            let most = 0;
+            for (let q = y * step; q < Math.min(n, (y + 1) * step); q++)
+                for (let k = x * step; k < (x + 1) * step && k <= q; k++) most = Math.max(most, Math.floor(10 + 245 * Math.sqrt(weight(q, k)) + 0.5));
+            wrong += Math.abs(most - alpha(x, y)) > 1;
+        }
+    const last = [large.labels, large.weight, large.query];
+    large.weight = weight;
+    large.setLabels(Array.from({ length: n }, (_, i) => `·token${i}`));
+    large.draw();
+    large.reveal(n - 1, n - 1);
+    const end = [large.x + large.width, large.y + large.height, large.all, large.cell];
+    large.setLabels(last[0]), (large.weight = last[1]), large.draw();
+    return { step, size: canvas.width, wrong, end };
+}"""
+
+
+def check_long_text(page):
+    long = page.evaluate(LONG)
+    check("a pixel for several weights of a long text", long["step"] == 4 and long["size"] == 256 and long["wrong"] == 0, long)
+    right, bottom, whole, cell = long["end"]
+    check("the last weight of a long text comes into sight", abs(right - whole) < 5 and abs(bottom - whole) < 5 and cell >= 16, long)
+
+
 def check_views(page):
     page.get_by_label("Prompt").fill("Once upon a time there was")
     settle(page)
@@ -342,6 +373,7 @@ def check_views(page):
     check("layers from 0 on in both tables", page.evaluate("() => [...document.querySelectorAll('#parts tbody th')].slice(0, 4).map((th) => th.textContent).join()") == "0,1,2,3"
           and page.evaluate("() => [...document.querySelectorAll('#heads .head')].slice(0, 8).map((b) => b.ariaLabel).join()").startswith("Layer 0 head 0,Layer 0 head 1,"))
     check_saving(page)
+    check_long_text(page)
     for name in "next", "attention", "lens", "parts":
         svg = page.evaluate(f"() => PICTURES.{name}()")
         check(f"{name}.svg is XML", xml.dom.minidom.parseString(svg.encode()).documentElement.tagName == "svg")
