@@ -223,3 +223,41 @@ TEST(copying)
             }
     }
 }
+
+/* The first pair of vectors of a head, by tokens: those with the largest products, largest first. */
+TEST(vectors_of_a_head)
+{
+    const lens_head of = {1, 2};
+    attn_ctx ctx = alone();
+    attn_tensor left = no_tensor, right = no_tensor, w_e = no_tensor, w_u = no_tensor;
+    lens_svd svd = {no_tensor, no_tensor, no_tensor};
+    const json_value *first =
+        item(member(parse(LENS NARROW "circuits --layer 1 --head 2 --top 2 --json"), "OV"), 0);
+    int side;
+    OK(&ctx, lens_circuit(&ctx, &left, &right, narrow, of, LENS_CIRCUIT_OV));
+    OK(&ctx, lens_singular_vectors(&ctx, &svd, left, right));
+    OK(&ctx, attn_model_tensor(&ctx, &w_e, narrow, "embed.W_E"));
+    OK(&ctx, attn_model_tensor(&ctx, &w_u, narrow, "unembed.W_U"));
+    CHECK(fabs(number(member(first, "value")) - (double)attn_get1(svd.s, 0)) < 1e-6);
+    for (side = 0; side < 2 && first; side++) {
+        const json_value *best = item(member(first, side ? "writes" : "reads"), 0);
+        double largest = -INFINITY, product;
+        size_t token, k, at = 0;
+        for (token = 0; token < 43; token++) {
+            for (k = 0, product = 0; k < 20; k++)
+                product += (double)attn_get2(side ? svd.v : svd.u, k, 0) *
+                           (double)(side ? attn_get2(w_u, k, token) : attn_get2(w_e, token, k));
+            at = product > largest ? token : at;
+            largest = fmax(largest, product);
+        }
+        EQUAL(number(member(best, "id")), at);
+        CHECK(fabs(number(member(best, "product")) - largest) < 1e-6);
+    }
+    CHECK(run(LENS NARROW "circuits --layer 1 --head 2 --top 2") == 0 && strstr(out, "writes 1"));
+    CHECK(run(LENS NARROW "circuits --layer 1 --head 2 --top 0") == 0);
+    refuses(2, "need both", LENS NARROW "circuits --layer 1");
+    refuses(2, "need both", LENS NARROW "circuits --head 1");
+    refuses(1, "layer 3; the model has layers 0 to 2", LENS NARROW "circuits --layer 3 --head 0");
+    refuses(1, "head 4", LENS NARROW "circuits --layer 0 --head 4");
+    attn_ctx_free(&ctx);
+}

@@ -3,8 +3,7 @@
 #ifndef LENS_COMPOSITION_H
 #define LENS_COMPOSITION_H
 
-#include "findings.h"
-#include "spectrum.h"
+#include "directions.h"
 
 typedef struct composition {
     lens_head from, to;
@@ -270,6 +269,8 @@ static int run_circuits(lens *l)
     findings shown_findings = {make_page(l, "Circuits"), grids, N_CIRCUITS + N_SPACES,
                                json_circuits, &found};
     int kind, code = FINE;
+    if (l->o.layer != not_given) /* and a head of it */
+        return run_directions(l);
     found.n_values = at_most(l->o.top, l->config->d_head);
     found.n_pairs = at_most(l->o.top, n_pairs);
     for (kind = 0; kind < N_CIRCUITS && code == FINE; kind++)

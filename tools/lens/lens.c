@@ -80,13 +80,13 @@ static const struct option table[] = {
      "how many likely tokens, keys, singular values, pairs of heads or parts, features, or "
      "neurons, to show "
      "(default 5)"},
-    {0, "layer", "L", COUNT, AT(layer), PATTERNS | DECOMPOSE | STEER | QK, "0 1000000",
-     "patterns: of this layer alone; qk: the head's\n"
+    {0, "layer", "L", COUNT, AT(layer), PATTERNS | DECOMPOSE | STEER | QK | CIRCUITS, "0 1000000",
+     "patterns: of this layer alone; qk and circuits: the head's\n"
      "decompose: of the stream that enters it (default: the last LayerNorm)\n"
      "steer: before which the difference is added (default: the middle one), or behind which alone "
      "the control vector is"},
-    {0, "head", "H", COUNT, AT(head), PATTERNS | QK, "0 1000000",
-     "patterns: of this head alone; qk: whose score"},
+    {0, "head", "H", COUNT, AT(head), PATTERNS | QK | CIRCUITS, "0 1000000",
+     "patterns: of this head alone; qk: whose score\ncircuits: whose singular vectors, by tokens"},
     {0, "kind", "NAME", CHOICE, AT(kind), DECOMPOSE, PARTS_NAMES,
      "decompose: into streams, streams-mid, sublayers, attns, mlps, heads (default), neurons"},
     {0, "mlp-input", NULL, FLAG, AT(mlp_input), DECOMPOSE, NULL,
@@ -357,6 +357,8 @@ static int check_usage(const lens *l)
                     "steer needs a direction: --towards TEXT and --away TEXT, or --vector FILE");
     if (o->tuned && o->saved_scale)
         return fail(USAGE, "--tuned has scales of its own: leave out --saved-scale");
+    if (l->command->bit == CIRCUITS && (o->layer == not_given) != (o->head == not_given))
+        return fail(USAGE, "circuits of one head need both --layer and --head");
     if (o->against && !o->token)
         return fail(USAGE, "--against needs --token, to be subtracted from");
     if (o->output && o->json && !writes_tensors(l))
