@@ -362,6 +362,10 @@ VERSIONS
       attn_patch_positions, _heads    tools/lens/patch.h: lens_patch with LENS_PATCH_POSITIONS,
                                       _HEADS; an attn_patch_desc is a lens_pair and its lens_metric
       attn_patch_path, attn_path      tools/lens/paths.h: lens_patch_paths
+      attn_decompose_resid, attn_resid_count, _label, ATTN_RESID_*
+                                      tools/lens/decompose.h: lens_decompose, lens_parts_count,
+                                      _label, LENS_PARTS_*; its scale is an output of its own, and
+                                      `layer` is n_layer for the final stream
       attn_save, attn_record_save to .npz; attn_npy_header
                                       tools/common/npz.h: npz_save, npy_header
       attn_head_results               the activation attn.hook_result
@@ -391,7 +395,6 @@ VERSIONS
       attn_multihead, attn_block      the number of heads is w->n_head
       attn_cache_get                  to the last position; attn_slice takes fewer
       attn_record_new                 memory NULL and bytes 0: the context allocates it
-      attn_decompose_resid            an attn_resid_desc
       attn_logit_lens                 tokens are a tensor; zeroed: all
       attn_bias_logit_attrs           tokens and against, in place of directions
     New: attn_feed_text; attn_generation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special.
@@ -1341,54 +1344,14 @@ ATTN_API attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_
 
 /* >>api-lens ====================================================================================
  *
- * Reading activations: the residual stream taken apart, direct logit attribution, the logit lens;
- * and models with LayerNorm folded away. (Patching, kinds of heads and circuits need this API alone:
+ * Reading activations: direct logit attribution, the logit lens; and models with LayerNorm folded
+ * away. (The parts of the residual stream, patching, kinds of heads and circuits need this API alone:
  * tools/lens/patch.h, heads.h, circuits.h.) Functions that take activations as tensors take
  * them from anywhere, a hook for example; those that take a model and a text run the text once in a
  * session of their own. No beginning-of-text token is ever added; TransformerLens adds one by
  * default, so put it first to get its numbers.
  *
  * V = n_vocab, C = d_model, H heads of d, F = d_mlp, L = n_layer, T positions. */
-
-/* ---- the residual stream, taken apart ---- */
-
-typedef enum attn_resid_kind {
-    ATTN_RESID_ACCUMULATED = 0, /* the stream before each block and after the last: L + 1 */
-    ATTN_RESID_ACCUMULATED_MID, /* ... and after each attention: 2L + 1 */
-    ATTN_RESID_SUBLAYERS,       /* each sublayer's addition: 2 + 2L that sum to the final stream */
-    ATTN_RESID_HEADS            /* the additions of each head and each MLP, the embeddings, and the
-                                   sum of all b_O: LH + L + 3 that sum to the final stream */
-} attn_resid_kind;
-
-typedef struct attn_label {
-    char text[32];
-} attn_label;
-
-/* Number of parts of a kind; 0 for no such kind. */
-ATTN_API size_t attn_resid_count(const attn_model *model, attn_resid_kind kind);
-/* Name of a part as TransformerLens labels it: "0_pre", "0_mid", "final_post"; "embed",
- * "pos_embed", "0_attn_out", "0_mlp_out"; "L0H0", "bias". Empty if out of range. */
-ATTN_API attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index);
-
-/* Which parts, of which text. */
-typedef struct attn_resid_desc {
-    attn_resid_kind kind;
-    const int32_t *tokens; /* [n_tokens] */
-    size_t n_tokens;
-    size_t first, count;  /* positions [first, first + count); count 0: to the end */
-    uint64_t reserved[4]; /* zero */
-} attn_resid_desc;
-
-typedef struct attn_resid_stack {
-    attn_tensor stack; /* [n_parts, count, C] */
-    attn_tensor scale; /* [count, 1]: ln_final.hook_scale */
-} attn_resid_stack;
-
-/* Runs a text and gives its parts, as accumulated_resid, decompose_resid and
- * get_full_resid_decomposition do. *out must be zeroed, or hold tensors of those shapes; new
- * tensors belong to the context. */
-ATTN_API attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
-                                          const attn_model *model, const attn_resid_desc *desc);
 
 /* ---- direct logit attribution ----
  *
@@ -14108,201 +14071,6 @@ static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_m
 static attn_tensor attn__parameter(const float *values, size_t n)
 {
     return attn_borrow(values, ATTN_F32, attn_shape1(n));
-}
-
-/* ---- runs a text in a new session with hooks ---- */
-
-static attn_status attn__need_text(attn_ctx *ctx, const char *op, const attn_model *model,
-                                   const int32_t *tokens, size_t n_tokens)
-{
-    ATTN__TRY(attn__need_layer(ctx, op, model, 0));
-    if (n_tokens > model->config.n_ctx)
-        return attn__fail(ctx, ATTN_E_CONTEXT, "%s: %llu tokens; the model's n_ctx is %lu", op,
-                          ATTN__LLU(n_tokens), (unsigned long)model->config.n_ctx);
-    return attn__need_tokens(ctx, op, model, tokens, n_tokens);
-}
-
-static attn_status attn__watch_text(attn_ctx *ctx, const attn_model *model, const int32_t *tokens,
-                                    size_t n_tokens, const char *const *patterns, attn_hook_fn fn,
-                                    void *user)
-{
-    attn_session *session = NULL;
-    attn_status status = attn__session_for(ctx, &session, model, n_tokens, NULL);
-    for (; *patterns && status == ATTN_OK; patterns++)
-        status = attn_hook(ctx, NULL, session, *patterns, fn, user);
-    if (status == ATTN_OK)
-        status = attn_feed(ctx, session, tokens, n_tokens);
-    attn_session_free(session);
-    return status;
-}
-
-/* ---- the residual stream, taken apart ---- */
-
-ATTN__DEF size_t attn_resid_count(const attn_model *model, attn_resid_kind kind)
-{
-    const size_t n_layer = model ? model->config.n_layer : 0;
-    const size_t n_heads = model ? n_layer * model->config.n_head : 0;
-    const size_t counts[] = {n_layer + 1, 2 * n_layer + 1, 2 + 2 * n_layer, n_heads + n_layer + 3};
-    return model && (unsigned)kind <= ATTN_RESID_HEADS ? counts[kind] : 0;
-}
-
-ATTN__COLD attn_label attn_resid_label(const attn_model *model, attn_resid_kind kind, size_t index)
-{
-    static const char *const around[] = {"embed", "pos_embed", "bias"};
-    static const char *const names[][2] = {
-        {"pre", "pre"}, {"pre", "mid"}, {"attn_out", "mlp_out"}, {"mlp_out", "mlp_out"}};
-    const size_t n_layer = model ? model->config.n_layer : 0,
-                 n_head = model ? model->config.n_head : 0;
-    const size_t before = kind == ATTN_RESID_HEADS       ? n_layer * n_head
-                          : kind == ATTN_RESID_SUBLAYERS ? 2
-                                                         : 0; /* parts before those of the layers */
-    const size_t each = kind == ATTN_RESID_ACCUMULATED || kind == ATTN_RESID_HEADS ? 1 : 2;
-    const size_t layer = (index - before) / each;
-    attn_label label = ATTN_ZERO;
-    if (index >= attn_resid_count(model, kind))
-        return label;
-    if (index < before && kind == ATTN_RESID_HEADS)
-        snprintf(label.text, sizeof label.text, "L%uH%u", (unsigned)(index / n_head),
-                 (unsigned)(index % n_head));
-    else if (index < before)
-        snprintf(label.text, sizeof label.text, "%s", around[index]);
-    else if (layer < n_layer)
-        snprintf(label.text, sizeof label.text, "%u_%s", (unsigned)layer,
-                 names[kind][(index - before) % each]);
-    else
-        snprintf(label.text, sizeof label.text, "%s",
-                 kind == ATTN_RESID_HEADS ? around[layer - n_layer] : "final_post");
-    return label;
-}
-
-/* The last word of a name: "hook_q" of "blocks.3.attn.hook_q". */
-static const char *attn__last_word(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot ? dot + 1 : name;
-}
-
-/* Where the rows of an activation go that attn_decompose_resid hooks. */
-typedef struct attn__collector {
-    attn_ctx *ctx;
-    const attn_model *model;
-    attn_resid_kind kind;
-    size_t first, count; /* positions that are kept */
-    attn_tensor stack, scale;
-} attn__collector;
-
-/* The part of the stack that takes an activation. */
-static attn_tensor attn__slot_for(const attn__collector *c, const attn_activation *a)
-{
-    const char *name = attn__last_word(a->name);
-    const size_t n_layer = c->model->config.n_layer, layer = a->layer < 0 ? 0 : (size_t)a->layer;
-    const size_t n_head = c->model->config.n_head, n_heads = n_layer * n_head;
-    const int heads = c->kind == ATTN_RESID_HEADS;
-    const int both = c->kind == ATTN_RESID_ACCUMULATED_MID;
-    size_t index;
-    if (strcmp(name, "hook_scale") == 0)
-        return c->scale;
-    if (strcmp(name, "hook_result") == 0) /* [T, H, C]; in the stack [H, T, C] */
-        return attn_transpose(attn_slice(c->stack, 0, layer * n_head, n_head), 0, 1);
-    if (strcmp(name, "hook_embed") == 0)
-        index = heads ? n_heads + n_layer : 0;
-    else if (strcmp(name, "hook_pos_embed") == 0)
-        index = heads ? n_heads + n_layer + 1 : 1;
-    else if (strcmp(name, "hook_attn_out") == 0)
-        index = 2 + 2 * layer;
-    else if (strcmp(name, "hook_mlp_out") == 0)
-        index = heads ? n_heads + layer : 3 + 2 * layer;
-    else if (strcmp(name, "hook_resid_pre") == 0)
-        index = both ? 2 * layer : layer;
-    else if (strcmp(name, "hook_resid_mid") == 0)
-        index = 2 * layer + 1;
-    else
-        index = both ? 2 * n_layer : n_layer; /* the last block's hook_resid_post */
-    return attn_select(c->stack, 0, index);
-}
-
-static int attn__collect(const attn_activation *a, void *user)
-{
-    attn__collector *c = (attn__collector *)user;
-    const size_t rows = a->value.shape[0], last = c->first + c->count;
-    const size_t from = a->first > c->first ? a->first : c->first;
-    const size_t to = a->first + rows < last ? a->first + rows : last;
-    attn_tensor target;
-    if (from >= to)
-        return 0;
-    target = attn_slice(attn__slot_for(c, a), 0, from - c->first, to - from);
-    return attn_copy(c->ctx, &target, attn_slice(a->value, 0, from - a->first, to - from)) !=
-           ATTN_OK;
-}
-
-/* The part of kind ATTN_RESID_HEADS that no hook shows: the sum of all b_O, at every position. */
-static attn_status attn__sum_biases(attn__collector *c)
-{
-    attn_tensor bias = attn_select(c->stack, 0, c->stack.shape[0] - 1);
-    attn_status status = ATTN_OK;
-    size_t layer;
-    if (bias.data) /* it is dense, and may hold anything */
-        memset(bias.data, 0, attn_count(bias) * sizeof(float));
-    for (layer = 0; layer < c->model->config.n_layer && status == ATTN_OK; layer++)
-        status = attn_add(c->ctx, &bias, bias,
-                          attn__parameter(c->model->layers[layer].b_o, bias.shape[1]));
-    return status;
-}
-
-/* The activations that attn_decompose_resid hooks for each kind, besides the scale; "blocks.%" is
- * the last block. */
-static const char *const attn__parts_hooks[4][5] = {
-    {"blocks.*.hook_resid_pre", "blocks.%.hook_resid_post"},
-    {"blocks.*.hook_resid_pre", "blocks.*.hook_resid_mid", "blocks.%.hook_resid_post"},
-    {"hook_embed", "hook_pos_embed", "blocks.*.hook_attn_out", "blocks.*.hook_mlp_out"},
-    {"hook_embed", "hook_pos_embed", "blocks.*.attn.hook_result", "blocks.*.hook_mlp_out"}};
-
-ATTN__COLD attn_status attn_decompose_resid(attn_ctx *ctx, attn_resid_stack *out,
-                                            const attn_model *model, const attn_resid_desc *desc)
-{
-    static const char op[] = "attn_decompose_resid";
-    const char *patterns[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
-    attn__hook_name last;
-    attn__collector c = ATTN_ZERO;
-    attn__result stack, scale = ATTN_ZERO;
-    attn_status status;
-    int i;
-    ATTN__TRY(attn__need_given(ctx, op, "description", desc));
-    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_resid_desc, desc));
-    ATTN__TRY(attn__need_text(ctx, op, model, desc->tokens, desc->n_tokens));
-    ATTN__TRY(attn__need_given(ctx, op, "place for the parts", out));
-    if (attn_resid_count(model, desc->kind) == 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is not an attn_resid_kind", op,
-                          (int)desc->kind);
-    if (desc->first >= desc->n_tokens || desc->count > desc->n_tokens - desc->first)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT, "%s: %llu positions from %llu on; the text has %llu tokens", op,
-            ATTN__LLU(desc->count), ATTN__LLU(desc->first), ATTN__LLU(desc->n_tokens));
-    c.ctx = ctx;
-    c.model = model;
-    c.kind = desc->kind;
-    c.first = desc->first;
-    c.count = desc->count ? desc->count : desc->n_tokens - desc->first;
-    last = attn__name_of(ATTN__HOOK_RESID_POST, (int)model->config.n_layer - 1);
-    patterns[0] = "ln_final.hook_scale";
-    for (i = 0; i < 4 && attn__parts_hooks[desc->kind][i]; i++)
-        patterns[i + 1] = strchr(attn__parts_hooks[desc->kind][i], '%')
-                              ? last.text
-                              : attn__parts_hooks[desc->kind][i];
-    status = attn__begin(
-        ctx, op, &out->stack,
-        attn_shape3(attn_resid_count(model, c.kind), c.count, model->config.d_model), &stack);
-    if (status == ATTN_OK)
-        status = attn__begin(ctx, op, &out->scale, attn_shape2(c.count, 1), &scale);
-    c.stack = stack.dense;
-    c.scale = scale.dense;
-    if (status == ATTN_OK)
-        status =
-            attn__watch_text(ctx, model, desc->tokens, desc->n_tokens, patterns, attn__collect, &c);
-    if (status == ATTN_OK && c.kind == ATTN_RESID_HEADS)
-        status = attn__sum_biases(&c);
-    status = attn__finish(ctx, &out->stack, &stack, status);
-    return attn__finish(ctx, &out->scale, &scale, status);
 }
 
 /* ---- direct logit attribution ---- */

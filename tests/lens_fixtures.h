@@ -5,6 +5,7 @@
 
 #define FIXTURE_FILE "tests/fixtures/lens.bin"
 #include "models.h"
+#include "stream_parts.h"
 
 static attn_model *plain, *odd;
 static const char *const lens_models[] = {"plain", "odd"};

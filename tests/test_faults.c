@@ -26,7 +26,6 @@ static attn_record_desc recorded;
 static size_t recorded_size;
 static void *recorded_here, *recorded_there;
 static attn_edit edit;
-static attn_resid_desc parting;
 static attn_tensor ids3;
 enum { HELD = 4 };
 static float next_logits[40]; /* after tokens[HELD] */
@@ -74,9 +73,6 @@ static void prepare(attn_ctx *ctx)
     edit.name = "*hook_z";
     edit.kind = ATTN_EDIT_MEAN;
     edit.value = random_tensor(3, 3, 2, 10);
-    parting.kind = ATTN_RESID_HEADS;
-    parting.tokens = tokens;
-    parting.n_tokens = 8;
     ids3 = attn_borrow(tokens, ATTN_I32, attn_shape1(3));
 }
 
@@ -104,7 +100,6 @@ static void holds(attn_ctx *ctx, attn_session *session, const char *what)
 /* What a call may make; all of it is freed afterwards. */
 typedef struct scratch {
     attn_tensor out, second;
-    attn_resid_stack parts;
     attn_model *model;
     attn_workspace *workspace;
     attn_session *session;
@@ -193,7 +188,6 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_hook_edit, (ctx, NULL, other, &edit))                                                  \
     DO(attn_logit_stats, (ctx, s->stats, &(attn_top){s->predictions, 4}, x3, tokens))              \
     DO(attn_score, (ctx, s->stats, &(attn_top){s->predictions, 4}, held, tokens, 8))               \
-    DO(attn_decompose_resid, (ctx, &s->parts, model, &parting))                                    \
     DO(attn_logit_directions, (ctx, &s->out, model, tokens, tokens + 1, 6))                        \
     DO(attn_logit_attrs, (ctx, &s->out, model, resid, scale, x3))                                  \
     DO(attn_bias_logit_attrs, (ctx, &s->out, model, tokens, tokens + 1, 6))                        \
@@ -276,7 +270,7 @@ enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
 /* What must not have happened after a failure. */
 static void nothing_made(const char *name, scratch *s)
 {
-    CHECKF(!s->out.ndim && !s->second.ndim && !s->parts.stack.ndim && !s->parts.scale.ndim,
+    CHECKF(!s->out.ndim && !s->second.ndim,
            "%s failed and made a tensor", name);
     CHECKF(!s->model && !s->session && !s->workspace && !s->sampler && !s->tokenizer &&
                !s->record && !s->texts[0].text && !s->texts[1].ids,
@@ -511,9 +505,6 @@ TEST(every_function_without_memory)
     DO(attn_score, (ctx, s->stats, &(attn_top){NULL, 4}, held, tokens, 8))                         \
     DO(attn_score, (ctx, s->stats, &(attn_top){s->predictions, 4}, NULL, tokens, 8))               \
     DO(attn_score, (ctx, s->stats, &(attn_top){s->predictions, 4}, held, NULL, 8))                 \
-    DO(attn_decompose_resid, (ctx, NULL, model, &parting))                                         \
-    DO(attn_decompose_resid, (ctx, &s->parts, NULL, &parting))                                     \
-    DO(attn_decompose_resid, (ctx, &s->parts, model, NULL))                                        \
     DO(attn_logit_directions, (ctx, NULL, model, tokens, tokens + 1, 6))                           \
     DO(attn_logit_directions, (ctx, &s->out, NULL, tokens, tokens + 1, 6))                         \
     DO(attn_logit_directions, (ctx, &s->out, model, NULL, tokens + 1, 6))                          \
@@ -595,7 +586,6 @@ TEST(reserved_fields_are_zero)
         attn_generate_desc generation = generating;
         attn_record_desc recording = recorded;
         attn_edit editing = edit;
-        attn_resid_desc parted = parting;
         attn_config config = *attn_model_config(model);
         attn_feed_item feeding = item;
         s->texts[0].prompt_ids = tokens;
@@ -616,7 +606,6 @@ TEST(reserved_fields_are_zero)
         USED(attn_generation, s->made, attn_generate(ctx, &s->made, held, NULL, &generating));
         USED(attn_record_desc, recording, attn_record_size(ctx, &s->n, model, &recording));
         USED(attn_edit, editing, attn_hook_edit(ctx, NULL, other, &editing));
-        USED(attn_resid_desc, parted, attn_decompose_resid(ctx, &s->parts, model, &parted));
         USED(attn_config, config,
              attn_writer_new(ctx, &s->writer, test_tmp("faults.made"), &config, NULL, 0));
         USED(attn_feed_item, feeding, attn_feed_batch(ctx, &feeding, 1));

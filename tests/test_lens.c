@@ -12,36 +12,31 @@ static const attn_tensor no_scale; /* a lens takes the stream's own */
 TEST(labels)
 {
     static const struct {
-        attn_resid_kind kind;
+        lens_parts_kind kind;
         size_t index;
         const char *text;
-    } want[] = {{ATTN_RESID_ACCUMULATED, 0, "0_pre"},
-                {ATTN_RESID_ACCUMULATED, 2, "2_pre"},
-                {ATTN_RESID_ACCUMULATED, 3, "final_post"},
-                {ATTN_RESID_ACCUMULATED_MID, 4, "2_pre"},
-                {ATTN_RESID_ACCUMULATED_MID, 5, "2_mid"},
-                {ATTN_RESID_ACCUMULATED_MID, 6, "final_post"},
-                {ATTN_RESID_SUBLAYERS, 0, "embed"},
-                {ATTN_RESID_SUBLAYERS, 1, "pos_embed"},
-                {ATTN_RESID_SUBLAYERS, 2, "0_attn_out"},
-                {ATTN_RESID_SUBLAYERS, 7, "2_mlp_out"},
-                {ATTN_RESID_HEADS, 0, "L0H0"},
-                {ATTN_RESID_HEADS, 7, "L2H1"},
-                {ATTN_RESID_HEADS, 9, "0_mlp_out"},
-                {ATTN_RESID_HEADS, 11, "2_mlp_out"},
-                {ATTN_RESID_HEADS, 12, "embed"},
-                {ATTN_RESID_HEADS, 13, "pos_embed"},
-                {ATTN_RESID_HEADS, 14, "bias"},
-                {ATTN_RESID_HEADS, 15, ""},
-                {ATTN_RESID_SUBLAYERS, 8, ""},
-                {(attn_resid_kind)4, 0, ""}};
+    } want[] = {{LENS_PARTS_STREAMS, 0, "0_pre"},        {LENS_PARTS_STREAMS, 2, "2_pre"},
+                {LENS_PARTS_STREAMS, 3, "final_post"},   {LENS_PARTS_STREAMS_MID, 4, "2_pre"},
+                {LENS_PARTS_STREAMS_MID, 5, "2_mid"},    {LENS_PARTS_STREAMS_MID, 6, "final_post"},
+                {LENS_PARTS_SUBLAYERS, 0, "embed"},      {LENS_PARTS_SUBLAYERS, 1, "pos_embed"},
+                {LENS_PARTS_SUBLAYERS, 2, "0_attn_out"}, {LENS_PARTS_SUBLAYERS, 7, "2_mlp_out"},
+                {LENS_PARTS_HEADS, 0, "L0H0"},           {LENS_PARTS_HEADS, 7, "L2H1"},
+                {LENS_PARTS_HEADS, 9, "0_mlp_out"},      {LENS_PARTS_HEADS, 11, "2_mlp_out"},
+                {LENS_PARTS_HEADS, 12, "embed"},         {LENS_PARTS_HEADS, 13, "pos_embed"},
+                {LENS_PARTS_HEADS, 14, "bias"},          {LENS_PARTS_HEADS, 15, ""},
+                {LENS_PARTS_SUBLAYERS, 8, ""},           {LENS_N_PARTS_KINDS, 0, ""}};
+    lens_parts_desc d;
     size_t i;
-    for (i = 0; i < sizeof want / sizeof want[0]; i++)
-        CHECKF(strcmp(attn_resid_label(odd, want[i].kind, want[i].index).text, want[i].text) == 0,
+    for (i = 0; i < sizeof want / sizeof want[0]; i++) {
+        d = final_parts(odd, want[i].kind, NULL, 0, 0, 0);
+        CHECKF(strcmp(lens_parts_label(odd, &d, want[i].index).text, want[i].text) == 0,
                "part %zu of kind %d is called %s, expected %s", want[i].index, (int)want[i].kind,
-               attn_resid_label(odd, want[i].kind, want[i].index).text, want[i].text);
-    CHECK(attn_resid_count(odd, ATTN_RESID_HEADS) == 15 &&
-          attn_resid_count(plain, (attn_resid_kind)9) == 0);
+               lens_parts_label(odd, &d, want[i].index).text, want[i].text);
+    }
+    d = final_parts(odd, LENS_PARTS_HEADS, NULL, 0, 0, 0);
+    EQUAL(lens_parts_count(odd, &d), 15);
+    d.kind = (lens_parts_kind)9;
+    EQUAL(lens_parts_count(odd, &d), 0);
 }
 
 static void sum_of_parts(attn_tensor stack, attn_tensor want, double tolerance, const char *what)
@@ -66,21 +61,18 @@ TEST(parts)
             attn_ctx ctx = alone();
             const attn_tensor tokens = expected(i, "tokens");
             const size_t n = tokens.shape[0];
-            attn_resid_stack some, all;
+            stream_parts some, all;
             memset(&some, 0, sizeof some);
             memset(&all, 0, sizeof all);
-            OK(&ctx,
-               attn_decompose_resid(
-                   &ctx, &some, model_of(i),
-                   &(attn_resid_desc){(attn_resid_kind)kind, ids_of(tokens), n, FIRST, MOST, {0}}));
+            OK(&ctx, take_apart(&ctx, &some, model_of(i), kinds_of_parts[kind], ids_of(tokens), n,
+                                FIRST, MOST));
             close_to(some.stack, expected_n(i, "parts", kind), 2e-6, "parts");
             close_to(some.scale, expected(i, "scale"), 1e-6, "scale");
-            OK(&ctx, attn_decompose_resid(
-                         &ctx, &all, model_of(i),
-                         &(attn_resid_desc){(attn_resid_kind)kind, ids_of(tokens), n, 0, 0, {0}}));
+            OK(&ctx,
+               take_apart(&ctx, &all, model_of(i), kinds_of_parts[kind], ids_of(tokens), n, 0, 0));
             CHECK(all.stack.shape[1] == n && all.scale.shape[0] == n);
             same_bits(attn_slice(all.stack, 1, FIRST, MOST), some.stack, "the same positions");
-            if (kind >= ATTN_RESID_SUBLAYERS)
+            if (kinds_of_parts[kind] >= LENS_PARTS_SUBLAYERS)
                 sum_of_parts(some.stack, expected(i, "resid"), 1e-6, "the sum of all parts");
             attn_ctx_free(&ctx);
             pool_clear();
@@ -94,19 +86,13 @@ TEST(parts_of_a_long_text)
     attn_ctx ctx = alone();
     attn_model *const model = converted("tests/golden/long", "long-lens.attn", "");
     const int32_t *const tokens = random_tokens(model, LONG, 8);
-    attn_resid_stack all, last, stream;
+    stream_parts all, last, stream;
     memset(&all, 0, sizeof all);
     memset(&last, 0, sizeof last);
     memset(&stream, 0, sizeof stream);
-    OK(&ctx,
-       attn_decompose_resid(&ctx, &all, model,
-                            &(attn_resid_desc){ATTN_RESID_SUBLAYERS, tokens, LONG, 0, 0, {0}}));
-    OK(&ctx, attn_decompose_resid(
-                 &ctx, &last, model,
-                 &(attn_resid_desc){ATTN_RESID_SUBLAYERS, tokens, LONG, LONG - LAST, LAST, {0}}));
-    OK(&ctx,
-       attn_decompose_resid(&ctx, &stream, model,
-                            &(attn_resid_desc){ATTN_RESID_ACCUMULATED, tokens, LONG, 0, 0, {0}}));
+    OK(&ctx, take_apart(&ctx, &all, model, LENS_PARTS_SUBLAYERS, tokens, LONG, 0, 0));
+    OK(&ctx, take_apart(&ctx, &last, model, LENS_PARTS_SUBLAYERS, tokens, LONG, LONG - LAST, LAST));
+    OK(&ctx, take_apart(&ctx, &stream, model, LENS_PARTS_STREAMS, tokens, LONG, 0, 0));
     CHECK(all.stack.shape[1] == LONG && stream.stack.shape[1] == LONG);
     same_bits(attn_slice(all.stack, 1, LONG - LAST, LAST), last.stack, "the last positions");
     sum_of_parts(all.stack, attn_select(stream.stack, 0, stream.stack.shape[0] - 1), 1e-5,
@@ -120,16 +106,16 @@ TEST(bad_parts)
 {
     attn_ctx ctx = alone();
     const int32_t *const tokens = ids_of(expected(0, "tokens"));
-    attn_resid_stack out;
+    stream_parts out;
     memset(&out, 0, sizeof out);
 #define DECOMPOSE(model, kind, first, count)                                                       \
-    attn_decompose_resid(&ctx, &out, model, &(attn_resid_desc){kind, tokens, 8, first, count, {0}})
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", DECOMPOSE(NULL, ATTN_RESID_HEADS, 0, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 4", DECOMPOSE(plain, (attn_resid_kind)4, 0, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, ATTN_RESID_HEADS, 8, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, ATTN_RESID_HEADS, 1, SIZE_MAX));
+    take_apart(&ctx, &out, model, kind, tokens, 8, first, count)
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", DECOMPOSE(NULL, LENS_PARTS_HEADS, 0, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 7", DECOMPOSE(plain, LENS_N_PARTS_KINDS, 0, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, LENS_PARTS_HEADS, 8, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, LENS_PARTS_HEADS, 1, SIZE_MAX));
     out.scale = random_tensor(1, 8);
-    FAILS(&ctx, ATTN_E_SHAPE, "[8, 1]", DECOMPOSE(plain, ATTN_RESID_HEADS, 0, 0));
+    FAILS(&ctx, ATTN_E_SHAPE, "[8, 1]", DECOMPOSE(plain, LENS_PARTS_HEADS, 0, 0));
 #undef DECOMPOSE
     CHECK(out.stack.ndim == 0 && ctx.blocks == NULL);
     attn_ctx_free(&ctx);
@@ -172,7 +158,7 @@ static int keep_result(const attn_activation *a, void *user)
     return attn_copy(&ctx, &to, a->value) != ATTN_OK;
 }
 
-/* hook_result and attn_decompose_resid give the same bits, whatever the type of
+/* hook_result and lens_decompose give the same bits, whatever the type of
  * the weights, and whatever becomes of the text's pieces. */
 TEST(results_have_the_same_bits)
 {
@@ -187,7 +173,7 @@ TEST(results_have_the_same_bits)
         int32_t *tokens;
         attn_tensor shown = {0};
         attn_tensor stack;
-        attn_resid_stack parts = ATTN_ZERO;
+        stream_parts parts = ATTN_ZERO;
         enum { N = 37, LAYER = 1 };
         size_t k;
         int is_nan = 0;
@@ -202,13 +188,11 @@ TEST(results_have_the_same_bits)
         OK(&ctx, attn_zeros(&ctx, &shown, ATTN_F32, attn_shape3(N, c->n_head, c->d_model)));
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_result", keep_result, &shown));
         OK(&ctx, attn_feed(&ctx, session, tokens, N));
-        OK(&ctx, attn_decompose_resid(&ctx, &parts, m,
-                                      &(attn_resid_desc){ATTN_RESID_HEADS, tokens, N, 0, 0, {0}}));
+        OK(&ctx, take_apart(&ctx, &parts, m, LENS_PARTS_HEADS, tokens, N, 0, 0));
         stack = attn_slice(parts.stack, 0, LAYER * c->n_head, c->n_head);
         same_bits(attn_transpose(stack, 0, 1), shown, dtypes[i]);
         memset(parts.stack.data, 0xff, attn_count(parts.stack) * sizeof(float)); /* NaN */
-        OK(&ctx, attn_decompose_resid(&ctx, &parts, m,
-                                      &(attn_resid_desc){ATTN_RESID_HEADS, tokens, N, 0, 0, {0}}));
+        OK(&ctx, take_apart(&ctx, &parts, m, LENS_PARTS_HEADS, tokens, N, 0, 0));
         same_bits(attn_transpose(stack, 0, 1), shown, dtypes[i]);
         for (k = 0; k < N * c->d_model; k++)
             is_nan |= isnan(((const float *)parts.stack.data)[attn_count(parts.stack) - 1 - k]);
@@ -259,7 +243,7 @@ TEST(attribution)
             OK(&ctx,
                attn_logit_attrs(&ctx, &terms, m, expected_n(i, "parts", kind), scale, directions));
             close_to(terms, expected_n(i, "attributed", kind), 2e-6, "terms");
-            if (kind < ATTN_RESID_SUBLAYERS) /* the whole stream is the last */
+            if (kinds_of_parts[kind] < LENS_PARTS_SUBLAYERS) /* the whole stream is the last */
                 terms = attn_slice(terms, 0, terms.shape[0] - 1, 1);
             OK(&ctx, attn_add(&ctx, &whole, terms,
                               attn_scale(&ctx, &x, bias, 1.0f / (float)terms.shape[0]) ? bias : x));
@@ -283,7 +267,7 @@ TEST(parts_make_logits)
 {
     int i, kind;
     for (i = 0; i < 2; i++)
-        for (kind = ATTN_RESID_SUBLAYERS; kind <= ATTN_RESID_HEADS; kind++) {
+        for (kind = 2; kind < 4; kind++) { /* those that sum to the stream */
             attn_ctx ctx = alone();
             const attn_model *const m = model_of(i);
             const attn_tensor tokens = expected(i, "tokens");
@@ -292,13 +276,11 @@ TEST(parts_make_logits)
             const attn_tensor logits = attn_borrow(logits_of(&ctx, m, 0, ids_of(tokens), n, n),
                                                    ATTN_F32, attn_shape2(n, n_vocab));
             attn_tensor direction = {0}, bias = {0}, terms = {0};
-            attn_resid_stack p;
+            stream_parts p;
             double largest = 0;
             size_t t, part;
             memset(&p, 0, sizeof p);
-            OK(&ctx, attn_decompose_resid(
-                         &ctx, &p, m,
-                         &(attn_resid_desc){(attn_resid_kind)kind, ids_of(tokens), n, 0, 0, {0}}));
+            OK(&ctx, take_apart(&ctx, &p, m, kinds_of_parts[kind], ids_of(tokens), n, 0, 0));
             OK(&ctx, attn_logit_directions(&ctx, &direction, m, &right, &wrong, 1));
             OK(&ctx, attn_logit_attrs(&ctx, &terms, m, p.stack, p.scale, direction));
             OK(&ctx, attn_bias_logit_attrs(&ctx, &bias, m, &right, &wrong, 1));
@@ -356,7 +338,7 @@ TEST(lenses)
         const size_t n = tokens.shape[0], n_vocab = attn_model_config(m)->n_vocab;
         const int32_t some[4] = {90, 3, 3, 0};
         attn_tensor fresh = {0}, saved = {0}, chosen = {0}, x, y = {0};
-        attn_resid_stack p;
+        stream_parts p;
         size_t row, j;
         OK(&ctx, attn_logit_lens(&ctx, &fresh, m, streams, no_scale, no_tensor));
         close_to(fresh, expected(i, "lens_fresh"), 2e-6, "fresh lens");
@@ -372,9 +354,7 @@ TEST(lenses)
         memset(&p, 0, sizeof p); /* the last stream gives the model's own logits, bit by bit */
         x = attn_borrow(logits_of(&ctx, m, 0, ids_of(tokens), n, n), ATTN_F32,
                         attn_shape2(n, n_vocab));
-        OK(&ctx, attn_decompose_resid(
-                     &ctx, &p, m,
-                     &(attn_resid_desc){ATTN_RESID_ACCUMULATED, ids_of(tokens), n, 0, 0, {0}}));
+        OK(&ctx, take_apart(&ctx, &p, m, LENS_PARTS_STREAMS, ids_of(tokens), n, 0, 0));
         p.stack = attn_select(p.stack, 0, p.stack.shape[0] - 1);
         OK(&ctx, attn_logit_lens(&ctx, &y, m, p.stack, no_scale, no_tensor));
         same_bits(y, x, "the last stream's logits");
@@ -394,15 +374,13 @@ TEST(quantized)
     const int32_t some[3] = {300, 17, 4};
     attn_model *m = converted("tests/golden/odd", "lens-odd4.attn", "--dtype q4"), *made = NULL;
     attn_tensor logits, last, lens = {0}, chosen = {0}, before = {0}, after = {0};
-    attn_resid_stack p;
+    stream_parts p;
     size_t t, j;
     if (!m)
         return;
     memset(&p, 0, sizeof p);
     log_probabilities(&ctx, m, ids_of(tokens), n, &logits);
-    OK(&ctx,
-       attn_decompose_resid(
-           &ctx, &p, m, &(attn_resid_desc){ATTN_RESID_ACCUMULATED, ids_of(tokens), n, 0, 0, {0}}));
+    OK(&ctx, take_apart(&ctx, &p, m, LENS_PARTS_STREAMS, ids_of(tokens), n, 0, 0));
     last = attn_select(p.stack, 0, 3);
     OK(&ctx, attn_logit_lens(&ctx, &lens, m, last, no_scale, no_tensor));
     same_bits(lens, logits, "the last stream's logits");
@@ -462,11 +440,11 @@ static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made
     const int32_t *const ids = ids_of(tokens);
     const size_t n = tokens.shape[0];
     attn_tensor *directions;
-    attn_resid_stack p;
+    stream_parts p;
     memset(f, 0, sizeof *f);
     memset(&p, 0, sizeof p);
     directions = next_of(f);
-    if (attn_decompose_resid(ctx, &p, odd, &(attn_resid_desc){ATTN_RESID_HEADS, ids, n, 3, 3, {0}}))
+    if (take_apart(ctx, &p, odd, LENS_PARTS_HEADS, ids, n, 3, 3))
         return ctx->status;
     *next_of(f) = p.stack;
     *next_of(f) = p.scale;
@@ -559,7 +537,7 @@ TEST(arguments_of_statistics)
     const attn_tensor scale = some(2, 3, 1, 1);
     attn_token_stats stats[10];
     attn_prediction top[10];
-    attn_resid_stack parts;
+    stream_parts parts;
     int32_t wrong[3] = {0, 1, 2};
     float *before = (float *)pool_new(c->n_vocab * sizeof(float));
     memset(&parts, 0, sizeof parts);
@@ -572,12 +550,8 @@ TEST(arguments_of_statistics)
     REFUSED(ATTN_E_TOKEN, "-1", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
     wrong[1] = (int32_t)C;
     REFUSED(ATTN_E_TOKEN, "", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
-    REFUSED(ATTN_E_ARGUMENT, "no place for the parts",
-            attn_decompose_resid(&ctx, NULL, plain,
-                                 &(attn_resid_desc){ATTN_RESID_HEADS, ten, 4, 0, 0, {0}}));
-    REFUSED(ATTN_E_ARGUMENT, "is not an attn_resid_kind",
-            attn_decompose_resid(&ctx, &parts, plain,
-                                 &(attn_resid_desc){(attn_resid_kind)9, ten, 4, 0, 0, {0}}));
+    REFUSED(ATTN_E_ARGUMENT, "is not an lens_parts_kind",
+            take_apart(&ctx, &parts, plain, (lens_parts_kind)9, ten, 4, 0, 0));
     CHECK(attn_logit_directions(&ctx, &not_made, NULL, ten, NULL, 2) != ATTN_OK &&
           not_made.ndim == 0);
     CHECK(attn_logit_directions(&ctx, &not_made, plain, NULL, NULL, 2) != ATTN_OK &&
@@ -621,7 +595,7 @@ TEST(positions_of_a_long_text)
 {
     attn_ctx ctx = {0};
     attn_model *longer = NULL;
-    attn_resid_stack all, some_of;
+    stream_parts all, some_of;
     int32_t *tokens;
     size_t i;
     memset(&all, 0, sizeof all);
@@ -629,13 +603,11 @@ TEST(positions_of_a_long_text)
     if (!OK(&ctx, attn_model_open(&ctx, &longer, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
     tokens = random_tokens(longer, 520, 5);
-    OK(&ctx, attn_decompose_resid(&ctx, &all, longer,
-                                  &(attn_resid_desc){ATTN_RESID_HEADS, tokens, 520, 0, 0, {0}}));
+    OK(&ctx, take_apart(&ctx, &all, longer, LENS_PARTS_HEADS, tokens, 520, 0, 0));
     for (i = 0; i < 3; i++) {
         static const size_t first[] = {0, 250, 400}, count[] = {10, 20, 30};
-        OK(&ctx, attn_decompose_resid(
-                     &ctx, &some_of, longer,
-                     &(attn_resid_desc){ATTN_RESID_HEADS, tokens, 520, first[i], count[i], {0}}));
+        OK(&ctx,
+           take_apart(&ctx, &some_of, longer, LENS_PARTS_HEADS, tokens, 520, first[i], count[i]));
         CHECK(same_bits(some_of.stack, attn_slice(all.stack, 1, first[i], count[i]), "parts"));
         CHECK(same_bits(some_of.scale, attn_slice(all.scale, 0, first[i], count[i]), "scales"));
         attn_tensor_free(&ctx, &some_of.stack);

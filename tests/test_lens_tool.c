@@ -7,6 +7,7 @@
 #include "tools/lens/edges.h"
 #include "tools/lens/heads.h"
 #include "patches.h"
+#include "stream_parts.h"
 #include "fixture.h"
 #include "lens_tool.h"
 
@@ -254,15 +255,13 @@ TEST(logit_lens)
     }
     for (saved = 0; saved < 2; saved++) {
         story s;
-        attn_resid_stack parts = {0};
+        stream_parts parts = {0};
         attn_tensor logits = {0};
         attn_prediction top[64 * 2];
         const json_value *layers;
         if (!open_story(&s, TINY, TEXT))
             return;
-        OK(&s.ctx, attn_decompose_resid(
-                       &s.ctx, &parts, s.model,
-                       &(attn_resid_desc){ATTN_RESID_ACCUMULATED, s.tokens, s.n, 0, 0, {0}}));
+        OK(&s.ctx, take_apart(&s.ctx, &parts, s.model, LENS_PARTS_STREAMS, s.tokens, s.n, 0, 0));
         OK(&s.ctx, attn_logit_lens(&s.ctx, &logits, s.model, parts.stack,
                                    saved ? parts.scale : no_scale, no_scale));
         layers = member(parse(saved ? LENS MODEL "logit-lens '" TEXT "' --json --saved-scale"
@@ -572,9 +571,10 @@ TEST(attribution)
 {
     story s;
     const json_value *all;
-    attn_resid_stack parts = {0};
+    stream_parts parts = {0};
     attn_tensor directions = {0}, values = {0};
     const int32_t token = 286, against = 258;
+    lens_parts_desc heads;
     double want, sum = 0;
     size_t i, j;
     if (!open_story(&s, TINY, TEXT))
@@ -582,10 +582,9 @@ TEST(attribution)
     OK(&s.ctx, attn_feed(&s.ctx, s.session, s.tokens, 5));
     want = (double)attn_logits(s.session)[token] - (double)attn_logits(s.session)[against];
     OK(&s.ctx, attn_logit_directions(&s.ctx, &directions, s.model, &token, &against, 1));
-    OK(&s.ctx,
-       attn_decompose_resid(&s.ctx, &parts, s.model,
-                            &(attn_resid_desc){ATTN_RESID_HEADS, s.tokens, s.n, 4, 1, {0}}));
+    OK(&s.ctx, take_apart(&s.ctx, &parts, s.model, LENS_PARTS_HEADS, s.tokens, s.n, 4, 1));
     OK(&s.ctx, attn_logit_attrs(&s.ctx, &values, s.model, parts.stack, parts.scale, directions));
+    heads = final_parts(s.model, LENS_PARTS_HEADS, s.tokens, s.n, 4, 1);
     all = parse(LENS MODEL "attribute '" TEXT "' --at 4 --token ' was' --against ' a' --json");
     CHECK(fabs(number(member(all, "logit")) - want) < 1e-6);
     CHECK(fabs(number(member(all, "sum")) - want) < 1e-4);
@@ -594,8 +593,8 @@ TEST(attribution)
             char label[16];
             size_t part = 0;
             snprintf(label, sizeof label, j < 6 ? "L%dH%d" : "%d_mlp_out", (int)i, (int)j);
-            while (part + 1 < attn_resid_count(s.model, ATTN_RESID_HEADS) &&
-                   strcmp(attn_resid_label(s.model, ATTN_RESID_HEADS, part).text, label) != 0)
+            while (part + 1 < lens_parts_count(s.model, &heads) &&
+                   strcmp(lens_parts_label(s.model, &heads, part).text, label) != 0)
                 part++;
             is_float(grid_value(all, 0, i, j), attn_get2(values, part, 0), label);
             sum += number(grid_value(all, 0, i, j));

@@ -134,8 +134,7 @@ static void check_unembedding_bias(attn_ctx *ctx, const attn_model *made, const 
 {
     static const int32_t some[2] = {3, 90}, others[2] = {5, 3};
     const attn_tensor b_u = tensor_of(ctx, made, "unembed.b_U");
-    const attn_resid_desc last = {ATTN_RESID_ACCUMULATED, tokens, n, 0, 0, {0}};
-    attn_resid_stack parts = {0};
+    stream_parts parts = {0};
     attn_tensor share = {0}, less = {0}, lens = {0};
     size_t i;
     OK(ctx, attn_bias_logit_attrs(ctx, &share, made, some, NULL, 2));
@@ -144,7 +143,7 @@ static void check_unembedding_bias(attn_ctx *ctx, const attn_model *made, const 
         const float b = attn_get1(b_u, (size_t)some[i]), other = attn_get1(b_u, (size_t)others[i]);
         CHECK(b != 0 && attn_get1(share, i) == b && attn_get1(less, i) == b - other);
     }
-    OK(ctx, attn_decompose_resid(ctx, &parts, made, &last));
+    OK(ctx, take_apart(ctx, &parts, made, LENS_PARTS_STREAMS, tokens, n, 0, 0));
     parts.stack = attn_select(parts.stack, 0, parts.stack.shape[0] - 1);
     OK(ctx, attn_logit_lens(ctx, &lens, made, parts.stack, no_tensor, no_tensor));
     same_logits((const float *)lens.data, logits_of(ctx, made, 0, tokens, n, n), n, made, "lens");

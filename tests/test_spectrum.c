@@ -234,12 +234,12 @@ TEST(parts_of_the_stream)
                 d.mlp_input = layers[i][1];
                 d.apply_ln = ln;
                 snprintf(name, sizeof name, "%d.%d.%d.%d", kind, layers[i][0], layers[i][1], ln);
-                OK(&ctx, lens_decompose(&ctx, &parts, narrow, &d));
+                OK(&ctx, lens_decompose(&ctx, &parts, NULL, narrow, &d));
                 EQUAL(parts.shape[0], lens_parts_count(narrow, &d));
                 if (kind < LENS_PARTS_NEURONS)
                     close_to(parts, wanted("parts.%s", name), 1e-6, name);
                 d.project = project;
-                OK(&ctx, lens_decompose(&ctx, &projected, narrow, &d));
+                OK(&ctx, lens_decompose(&ctx, &projected, NULL, narrow, &d));
                 close_to(projected, wanted("projected.%s", name), 2e-6, name);
                 OK(&ctx, attn_matmul(&ctx, &product, parts, project));
                 close_to(projected, product, 2e-6, "a projection");
@@ -258,13 +258,13 @@ TEST(some_of_the_parts)
     for (i = 0; i < 3; i++) {
         lens_parts_desc d = parts_of(tokens, kinds[i], 2);
         attn_tensor all = no_tensor, some_parts = no_tensor, longer = no_tensor;
-        OK(&ctx, lens_decompose(&ctx, &all, narrow, &d));
+        OK(&ctx, lens_decompose(&ctx, &all, NULL, narrow, &d));
         d.no_embeds = 1;
-        OK(&ctx, lens_decompose(&ctx, &some_parts, narrow, &d));
+        OK(&ctx, lens_decompose(&ctx, &some_parts, NULL, narrow, &d));
         same_bits(some_parts, attn_slice(all, 0, 2, all.shape[0] - 2), "without embeddings");
         d.no_embeds = 0;
         d.count = 0;
-        OK(&ctx, lens_decompose(&ctx, &longer, narrow, &d));
+        OK(&ctx, lens_decompose(&ctx, &longer, NULL, narrow, &d));
         EQUAL(longer.shape[1], 4);
         same_bits(attn_slice(longer, 1, 0, 2), all, "more positions");
     }
@@ -309,32 +309,35 @@ TEST(parts_refused)
     const attn_tensor tokens = wanted("tokens");
     attn_ctx ctx = alone();
     lens_parts_desc d = parts_of(tokens, LENS_N_PARTS_KINDS, 1);
-    REFUSED(ATTN_E_ARGUMENT, "kind 7", lens_decompose(&ctx, &not_made, narrow, &d));
+    REFUSED(ATTN_E_ARGUMENT, "kind 7", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
     d.kind = LENS_PARTS_HEADS;
     d.layer = 4;
     REFUSED(ATTN_E_ARGUMENT, "layer 4; the model has layers 0 to 2, and 3 stands",
-            lens_decompose(&ctx, &not_made, narrow, &d));
+            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.layer = 3;
     d.mlp_input = 1;
-    REFUSED(ATTN_E_ARGUMENT, "layer 3 with mlp_input", lens_decompose(&ctx, &not_made, narrow, &d));
+    REFUSED(ATTN_E_ARGUMENT, "layer 3 with mlp_input",
+            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
     d.mlp_input = 0;
     d.first = 8;
-    REFUSED(ATTN_E_ARGUMENT, "positions from 8 on", lens_decompose(&ctx, &not_made, narrow, &d));
+    REFUSED(ATTN_E_ARGUMENT, "positions from 8 on",
+            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.first = 7;
-    REFUSED(ATTN_E_ARGUMENT, "2 positions from 7 on", lens_decompose(&ctx, &not_made, narrow, &d));
+    REFUSED(ATTN_E_ARGUMENT, "2 positions from 7 on",
+            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.first = 4;
     d.project = some(2, 3, 4, 1);
-    REFUSED(ATTN_E_SHAPE, "expected [20, n]", lens_decompose(&ctx, &not_made, narrow, &d));
+    REFUSED(ATTN_E_SHAPE, "expected [20, n]", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.project = some_ids(3, 1);
-    REFUSED(ATTN_E_ARGUMENT, "project", lens_decompose(&ctx, &not_made, narrow, &d));
+    REFUSED(ATTN_E_ARGUMENT, "project", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.project = no_tensor;
-    REFUSED(ATTN_E_ARGUMENT, "no model", lens_decompose(&ctx, &not_made, NULL, &d));
-    REFUSED(ATTN_E_ARGUMENT, "no description", lens_decompose(&ctx, &not_made, narrow, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_decompose(&ctx, NULL, narrow, &d));
+    REFUSED(ATTN_E_ARGUMENT, "no model", lens_decompose(&ctx, &not_made, NULL, NULL, &d));
+    REFUSED(ATTN_E_ARGUMENT, "no description", lens_decompose(&ctx, &not_made, NULL, narrow, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_decompose(&ctx, NULL, NULL, narrow, &d));
     d.tokens = NULL;
-    REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_decompose(&ctx, &not_made, narrow, &d));
+    REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     done(&ctx);
 }
 
@@ -432,7 +435,7 @@ static attn_status everything(attn_ctx *ctx, int call, attn_tensor *out)
         CHECK(status == ATTN_OK || (!svd.u.ndim && !svd.s.ndim && !svd.v.ndim));
         return status;
     }
-    return call < 4 ? lens_decompose(ctx, out, narrow, &d)
+    return call < 4 ? lens_decompose(ctx, out, NULL, narrow, &d)
                     : lens_detect_head(ctx, out, narrow, &look);
 }
 

@@ -123,19 +123,20 @@ TEST(tuned_lens)
 {
     static const attn_tensor own = ATTN_ZERO;
     const attn_tensor ids = wanted("tokens");
-    attn_resid_desc what = ATTN_ZERO;
-    attn_resid_stack parts = ATTN_ZERO;
+    lens_parts_desc what = ATTN_ZERO;
+    attn_tensor streams = ATTN_ZERO;
     lens_tuned tuned = ATTN_ZERO;
     attn_ctx ctx = alone();
     char name[16];
     size_t i;
     what.tokens = (const int32_t *)ids.data;
     what.n_tokens = 9;
+    what.layer = attn_model_config(narrow)->n_layer;
     OK(&ctx, lens_tuned_open(&ctx, &tuned, narrow, FILES "tuned.safetensors"));
-    OK(&ctx, attn_decompose_resid(&ctx, &parts, narrow, &what));
+    OK(&ctx, lens_decompose(&ctx, &streams, NULL, narrow, &what));
     for (i = 0; i < 4; i++) {
         attn_tensor x = no_tensor, logits = no_tensor;
-        const attn_tensor stream = attn_select(parts.stack, 0, i);
+        const attn_tensor stream = attn_select(streams, 0, i);
         OK(&ctx, lens_tuned_apply(&ctx, &x, &tuned, i, stream));
         if (i == 3) { /* the final stream has no map */
             same_bits(x, stream, "the final stream");
@@ -146,12 +147,12 @@ TEST(tuned_lens)
         close_to(logits, wanted(name), 1e-5, name);
     }
     REFUSED(ATTN_E_ARGUMENT, "layer 4",
-            lens_tuned_apply(&ctx, &not_made, &tuned, 4, attn_select(parts.stack, 0, 0)));
+            lens_tuned_apply(&ctx, &not_made, &tuned, 4, attn_select(streams, 0, 0)));
     REFUSED(ATTN_E_SHAPE, "expected [T, 20]",
             lens_tuned_apply(&ctx, &not_made, &tuned, 0, random_tensor(2, 9, 19)));
     lens_tuned_free(&ctx, &tuned);
     REFUSED(ATTN_E_ARGUMENT, "no lens",
-            lens_tuned_apply(&ctx, &not_made, &tuned, 0, attn_select(parts.stack, 0, 0)));
+            lens_tuned_apply(&ctx, &not_made, &tuned, 0, attn_select(streams, 0, 0)));
     done(&ctx);
 }
 

@@ -67,7 +67,6 @@ HookFn = Callable[[Array, "HookPoint"], Any]
 Span = Union[int, slice, None]  # one, a range, or all
 Names = Union[str, Iterable[str], Callable[[str], bool], None]  # of activations; all but those on request
 EditKind = Literal["zero", "set", "mean", "add"]
-ResidKind = Literal["accumulated", "accumulated_mid", "sublayers", "heads"]
 StopReason = Literal["none", "end of text", "token count", "context full", "callback", "stop string"]
 _Any = TypeVar("_Any")
 
@@ -187,25 +186,11 @@ class _attn_edit(ctypes.Structure):
                 ("reserved", c_uint64 * 4)]
 
 
-class _attn_resid_desc(ctypes.Structure):
-    _fields_ = [("kind", c_int), ("tokens", c_void_p), ("n_tokens", c_size_t), ("first", c_size_t),
-                ("count", c_size_t), ("reserved", c_uint64 * 4)]
-
-
-class _attn_resid_stack(ctypes.Structure):
-    _fields_ = [("stack", _attn_tensor), ("scale", _attn_tensor)]
-
-
-class _attn_label(ctypes.Structure):
-    _fields_ = [("text", c_char * 32)]
-
-
 # Values of C's enums are places in these.
 _DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int32)]
 _ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu"]
 _ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "avx2_vnni", "neon_dot", "neon_i8mm", "amx"]
 _EDITS = ["zero", "set", "mean", "add"]
-_RESIDS = ["accumulated", "accumulated_mid", "sublayers", "heads"]
 _CACHE_PARTS = ["keys", "values"]
 _ON_REQUEST = [f"blocks.*.{name}" for name in ("attn.hook_result", "hook_attn_in", "hook_q_input", "hook_k_input",
                                                "hook_v_input", "hook_mlp_in")]
@@ -268,9 +253,6 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_record_name": (c_char_p, _P, _SIZE),
     "attn_record_get": (_STATUS, _P, _P, _P, _P),
     "attn_save": (_STATUS, _P, _P, _P, _P, _SIZE),
-    "attn_resid_count": (_SIZE, _P, c_int),
-    "attn_resid_label": (_attn_label, _P, c_int, _SIZE),
-    "attn_decompose_resid": (_STATUS, _P, _P, _P, _P),
     "attn_logit_directions": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
     "attn_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
@@ -548,6 +530,8 @@ _MODEL_WORDS = {
     "hook_dict": "the list of activations at the top of attn.h; model.run_with_cache(tokens)[1] has them as keys",
     "to_single_str_token": "model.to_string([token])",
     "tokens_to_residual_directions": "model.logit_directions(tokens)",
+    **dict.fromkeys(("decompose_resid", "accumulated_resid", "get_full_resid_decomposition"),
+                    "attn_lens.decompose_resid(model, tokens, kind)"),
     "from_pretrained": "attn.Model(path); the program attn-convert makes the file of a checkpoint",
     "blocks": 'model.tensor("blocks.0.attn.W_Q") and the like, and model.config.n_layer',
 }
@@ -603,14 +587,6 @@ class Scores(NamedTuple):
     top: Ids  # [T, k]: the likeliest next tokens, likeliest first
     top_logits: Array  # [T, k]
     top_probability: Array  # [T, k]
-
-
-class Decomposed(NamedTuple):
-    """The residual stream taken apart."""
-
-    stack: Array  # [parts, positions, d_model]
-    scale: Array  # [positions, 1]: ln_final.hook_scale
-    labels: list[str]  # of the parts
 
 
 @dataclass(frozen=True)
@@ -917,21 +893,6 @@ class Model(_Closing):
                             _attn_tensor() if scale is None else _attn_tensor.of(_floats(scale)),
                             _attn_tensor() if ids is None else _attn_tensor.of(ids))
         return out
-
-    def decompose_resid(self, tokens: Tokens, kind: ResidKind = "sublayers", *, first: int = 0,
-                        count: int = 0) -> Decomposed:
-        """Runs a text and takes its residual stream apart, at positions [first, first + count) (0: to the
-        end). kind: "accumulated" (the stream before each block and after the last), "accumulated_mid" (and
-        after each attention), "sublayers" or "heads" (additions that sum to the final stream)."""
-        if kind not in _RESIDS:
-            raise ValueError(f"kind is one of {', '.join(_RESIDS)}, not {kind!r}")
-        ids, number, ctx, out = self._ids(tokens), _RESIDS.index(kind), self._context(), _attn_resid_stack()
-        desc = _attn_resid_desc(number, ids.ctypes.data, len(ids), first, count)
-        ctx.run(_lib.attn_decompose_resid, byref(out), self._handle, byref(desc))
-        labels = [_lib.attn_resid_label(self._handle, number, i).text.decode()
-                  for i in range(_lib.attn_resid_count(self._handle, number))]
-        stack = _array_of(ctx, out.stack)
-        return Decomposed(stack, _view(out.scale).copy(), labels)
 
     def logit_directions(self, tokens: Tokens, against: Optional[Tokens] = None) -> Array:
         """[n, d_model]: the directions of the tokens' logits, or of their differences to those `against`."""

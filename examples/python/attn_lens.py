@@ -34,9 +34,9 @@ import numpy.typing as npt
 import attn
 from attn import Array, EditKind, Span, Tokens
 
-__all__ = ["Backward", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Patched", "SAE", "best_edges", "circuit",
-           "composition_scores", "detect_heads", "edge_names", "function", "log_prob", "logit_diff", "loss", "patch",
-           "path_patch"]
+__all__ = ["Backward", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched", "SAE", "best_edges",
+           "circuit", "composition_scores", "decompose_resid", "detect_heads", "edge_names", "function", "log_prob", "logit_diff",
+           "loss", "patch", "path_patch"]
 
 Token = Union[int, str]
 By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
@@ -44,6 +44,8 @@ Receiver = Union[tuple[int, str], tuple[int, str, int]]  # layer, activation, an
 _BY = ["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
 _METRICS = ["logit", "log_prob", "loss", "function", "function_at"]
 _MLPS = ["frozen", "through"]
+PartsKind = Literal["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
+_PARTS = ["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
 _HEAD_KINDS = ["previous", "duplicate", "induction"]
 
 # ---- the headers' structs, with the names that C gives them ----
@@ -101,6 +103,16 @@ class _lens_node_name(ctypes.Structure):
     _fields_ = [("text", c_char * 48)]
 
 
+class _lens_label(ctypes.Structure):
+    _fields_ = [("text", c_char * 32)]
+
+
+class _lens_parts_desc(ctypes.Structure):
+    _fields_ = [("kind", c_int), ("tokens", c_void_p), ("n_tokens", c_size_t), ("first", c_size_t),
+                ("count", c_size_t), ("layer", c_size_t), ("mlp_input", c_int), ("no_embeds", c_int),
+                ("apply_ln", c_int), ("project", attn._attn_tensor)]
+
+
 class _lens_sae(ctypes.Structure):
     _fields_ = [("kind", c_int), ("norm", c_int), ("n", c_size_t), ("m", c_size_t), ("k", c_size_t),
                 ("apply_b_dec", c_int), ("by_decoder_norm", c_int), ("hook", c_char * 64),
@@ -127,6 +139,9 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "lens_singular_values": (_STATUS, _P, _P, _T, _T),
     "lens_composition_scores": (_STATUS, _P, _P, _P, c_int),
     "lens_detect_heads": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
+    "lens_parts_count": (_SIZE, _P, _P),
+    "lens_parts_label": (_lens_label, _P, _P, _SIZE),
+    "lens_decompose": (_STATUS, _P, _P, _P, _P, _P),
     "lens_sae_open": (_STATUS, _P, _P, _P),
     "lens_sae_free": (None, _P, _P),
     "lens_sae_encode": (_STATUS, _P, _P, _P, _T),
@@ -472,6 +487,42 @@ def detect_heads(model: attn.Model, tokens: Tokens) -> dict[str, Array]:
     out = np.zeros((len(_HEAD_KINDS), c.n_layer, c.n_head), np.float32)
     model._context().run(_lib.lens_detect_heads, None, byref(_T.of(out)), model._handle, ids.ctypes.data, len(ids))
     return dict(zip(_HEAD_KINDS, out))
+
+
+# ---- the residual stream, taken apart ----
+
+
+class Parts(NamedTuple):
+    """The parts of a residual stream."""
+
+    stack: Array  # [parts, positions, d_model], or [.., n] of a projection
+    scale: Array  # [positions, 1]: of the LayerNorm that reads the stream
+    labels: list[str]  # of the parts, as TransformerLens has them
+
+
+def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublayers", *, layer: Optional[int] = None,
+                    mlp_input: bool = False, incl_embeds: bool = True, apply_ln: bool = False,
+                    project: Optional[npt.ArrayLike] = None, positions: Span = None) -> Parts:
+    """Runs a text and takes apart the stream that enters `layer` (None: the last LayerNorm), or with mlp_input
+    its MLP. kind: "streams" and "streams_mid" (accumulated_resid), "sublayers", "attns" or "mlps"
+    (decompose_resid), "heads" or "neurons" (get_full_resid_decomposition, best with `project` [d_model, n]).
+    apply_ln: each part as that LayerNorm scales it."""
+    if kind not in _PARTS:
+        raise ValueError(f"kind is one of {', '.join(_PARTS)}, not {kind!r}")
+    ids, c = model._ids(tokens), model.config
+    first, count = attn._span("positions", positions)
+    desc = _lens_parts_desc(_PARTS.index(kind), ids.ctypes.data, len(ids), first, count,
+                            c.n_layer if layer is None else attn._natural("layer", layer), mlp_input, not incl_embeds,
+                            apply_ln)
+    onto = None if project is None else attn._floats(project)
+    if onto is not None:
+        desc.project = _T.of(onto)
+    n = _lib.lens_parts_count(model._handle, byref(desc))
+    rows = count or max(len(ids) - first, 1)
+    stack = np.empty((n or 1, rows, c.d_model if onto is None else onto.shape[-1]), np.float32)
+    scale = np.empty((rows, 1), np.float32)
+    model._context().run(_lib.lens_decompose, byref(_T.of(stack)), byref(_T.of(scale)), model._handle, byref(desc))
+    return Parts(stack, scale, [_lib.lens_parts_label(model._handle, byref(desc), i).text.decode() for i in range(n)])
 
 
 # ---- sparse autoencoders ----

@@ -24,7 +24,7 @@ static void place_term(lens *l, terms *out, const char *label, float value, size
     unsigned layer, head;
     char end;
     out->sum += (double)value;
-    /* NOLINTBEGIN(cert-err34-c): the numbers are attn_resid_label's */
+    /* NOLINTBEGIN(cert-err34-c): the numbers are lens_parts_label's */
     if (sscanf(label, "L%uH%u%c", &layer, &head, &end) == 2) {
         set_term(l, &out->layers, layer, head, value);
     } else if (sscanf(label, "%u_mlp_ou%c", &layer, &end) == 2) {
@@ -39,17 +39,15 @@ static void place_term(lens *l, terms *out, const char *label, float value, size
 /* out->logit is known. What edits of the stream itself add, no part has: it is the rest of the logit. */
 static int find_terms(lens *l, const question *q, size_t position, terms *out)
 {
-    attn_resid_stack parts = {0};
-    attn_tensor directions = {0}, values = {0}, bias = {0};
-    size_t i, n_others = 0, n_parts = attn_resid_count(l->model, ATTN_RESID_HEADS);
+    const lens_parts_desc heads = parts_of_text(l, LENS_PARTS_HEADS, position, 1);
+    attn_tensor parts = {0}, scale = {0}, directions = {0}, values = {0}, bias = {0};
+    size_t i, n_others = 0, n_parts = lens_parts_count(l->model, &heads);
     const size_t n_edited = l->n_edits > 0;
     int code;
     if (attn_logit_directions(&l->ctx, &directions, l->model, &q->token,
                               q->against < 0 ? NULL : &q->against, 1) ||
-        decompose_edited(
-            l, &parts,
-            &(attn_resid_desc){ATTN_RESID_HEADS, l->text.ids, l->text.n, position, 1, {0}}) ||
-        attn_logit_attrs(&l->ctx, &values, l->model, parts.stack, parts.scale, directions) ||
+        decompose_edited(l, &parts, &scale, &heads) ||
+        attn_logit_attrs(&l->ctx, &values, l->model, parts, scale, directions) ||
         attn_bias_logit_attrs(&l->ctx, &bias, l->model, &q->token,
                               q->against < 0 ? NULL : &q->against, 1))
         return failed(&l->ctx);
@@ -61,8 +59,8 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
     ((const char **)out->layers.columns)[l->config->n_head] = "MLP";
     ((const char **)out->others.rows)[0] = "";
     for (i = 0; i < n_parts; i++)
-        place_term(l, out, attn_resid_label(l->model, ATTN_RESID_HEADS, i).text,
-                   attn_get2(values, i, 0), &n_others);
+        place_term(l, out, lens_parts_label(l->model, &heads, i).text, attn_get2(values, i, 0),
+                   &n_others);
     place_term(l, out, l->config->has_b_U ? "b_U" : "ln_final.b", attn_get1(bias, 0), &n_others);
     if (n_edited)
         place_term(l, out, "edits", (float)((double)out->logit - out->sum), &n_others);

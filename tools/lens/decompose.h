@@ -1,6 +1,6 @@
 /* The residual stream taken apart, up to any layer: TransformerLens's accumulated_resid,
  * decompose_resid, get_full_resid_decomposition and apply_ln_to_stack, with their labels. On attn.h's
- * public API alone. (attn_decompose_resid does the final stream.)
+ * public API alone.
  *
  *     lens_parts_desc which = ATTN_ZERO;
  *     attn_tensor parts = ATTN_ZERO;
@@ -9,7 +9,7 @@
  *     which.first = n - 1;                              the last position alone
  *     which.layer = 6, which.mlp_input = 1;             what the MLP of layer 6 reads
  *     which.project = direction;                        [C, 1]
- *     if (lens_decompose(&ctx, &parts, model, &which) == ATTN_OK)
+ *     if (lens_decompose(&ctx, &parts, NULL, model, &which) == ATTN_OK)
  *         for (i = 0; i < lens_parts_count(model, &which); i++)
  *             printf("%s %g\n", lens_parts_label(model, &which, i).text, attn_get3(parts, i, 0, 0));
  *
@@ -157,9 +157,9 @@ LENS_FN size_t lens_parts_count(const attn_model *model, const lens_parts_desc *
 }
 
 /* The name that TransformerLens gives part i; empty if there is none. */
-LENS_FN attn_label lens_parts_label(const attn_model *model, const lens_parts_desc *d, size_t i)
+LENS_FN lens_label lens_parts_label(const attn_model *model, const lens_parts_desc *d, size_t i)
 {
-    attn_label label = ATTN_ZERO;
+    lens_label label = ATTN_ZERO;
     lens_term part;
     if (i >= lens_parts_count(model, d))
         return label;
@@ -193,10 +193,11 @@ LENS_FN attn_label lens_parts_label(const attn_model *model, const lens_parts_de
 typedef struct lens_parts {
     const attn_model *model;
     const lens_parts_desc *desc;
-    size_t count;        /* positions */
-    attn_record *record; /* of what is needed */
-    attn_tensor scale;   /* [T, 1] of the LayerNorm that reads the stream */
-    attn_tensor out;     /* [parts, T, C or n] */
+    attn_session *session; /* which runs the text */
+    size_t count;          /* positions */
+    attn_record *record;   /* of what is needed */
+    attn_tensor scale;     /* [T, 1] of the LayerNorm that reads the stream */
+    attn_tensor out;       /* [parts, T, C or n] */
 } lens_parts;
 
 /* The name of the LayerNorm that reads the stream. */
@@ -206,6 +207,12 @@ LENS_FN void lens_reader_of(char name[48], const attn_config *c, const lens_part
         snprintf(name, 48, "ln_final");
     else
         snprintf(name, 48, "blocks.%llu.ln%d", LENS_LLU(d->layer), d->mlp_input ? 2 : 1);
+}
+
+/* Positions of the text that are fed: what comes later changes nothing. */
+LENS_FN size_t lens_fed(const lens_parts_desc *d)
+{
+    return d->count ? d->first + d->count : d->n_tokens;
 }
 
 /* Runs the text with a record of what the kind needs. */
@@ -223,8 +230,6 @@ LENS_FN attn_status lens_record_parts(attn_ctx *ctx, lens_parts *p)
     const char *names[5];
     char reader[48], scale[64];
     attn_record_desc what = ATTN_ZERO;
-    attn_session_desc size = ATTN_ZERO;
-    attn_session *session = NULL;
     attn_status status;
     lens_reader_of(reader, attn_model_config(p->model), d);
     snprintf(scale, sizeof scale, "%s.hook_scale", reader);
@@ -234,13 +239,9 @@ LENS_FN attn_status lens_record_parts(attn_ctx *ctx, lens_parts *p)
     what.names = names;
     what.first = d->first;
     what.n_positions = p->count;
-    size.n_ctx = d->first + p->count; /* what comes later changes nothing */
-    status = attn_session_new(ctx, &session, p->model, &size);
+    status = attn_record_new(ctx, &p->record, p->session, &what, NULL, 0);
     if (status == ATTN_OK)
-        status = attn_record_new(ctx, &p->record, session, &what, NULL, 0);
-    if (status == ATTN_OK)
-        status = attn_feed(ctx, session, d->tokens, d->first + p->count);
-    attn_session_free(session);
+        status = attn_feed(ctx, p->session, d->tokens, lens_fed(d));
     return status == ATTN_OK ? attn_record_get(ctx, &p->scale, p->record, scale) : status;
 }
 
@@ -418,38 +419,74 @@ LENS_FN attn_status lens_need_parts(attn_ctx *ctx, const char *op, const attn_mo
     return ATTN_OK;
 }
 
-/* *out [parts, T, C], or [parts, T, n] with project: the parts, in the order of their labels. With
- * apply_ln every part loses its mean over C and is divided by the scale that the reading LayerNorm had in
- * this run (ln1 of `layer`, ln2 with mlp_input, ln_final), without its gain and bias. As there, STREAMS up
- * to the last LayerNorm are an exception: each is normalized with its own scale, gain and bias.
- * The text runs once, in a session of its own. */
-LENS_FN attn_status lens_decompose(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                   const lens_parts_desc *desc)
+/* Checks a description, for a model that is there. */
+LENS_FN attn_status lens_need_parts_of(attn_ctx *ctx, const char *op, const attn_model *model,
+                                       const lens_parts_desc *desc)
 {
-    static const char op[] = "lens_decompose";
-    lens_parts p = ATTN_ZERO;
-    lens_result result;
-    attn_status status;
-    size_t i, n, width;
     if (!desc)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no description given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) ||
-        lens_need_tokens(ctx, op, model, desc->tokens, desc->n_tokens) ||
-        lens_need_parts(ctx, op, model, desc))
+        lens_need_tokens(ctx, op, model, desc->tokens, desc->n_tokens))
         return ctx->status;
+    return lens_need_parts(ctx, op, model, desc);
+}
+
+/* lens_decompose in a session of the caller's that holds no tokens: its hooks and edits are in force, and
+ * it holds the text afterwards. */
+LENS_FN attn_status lens_decompose_in(attn_ctx *ctx, attn_tensor *out, attn_tensor *scale,
+                                      attn_session *session, const lens_parts_desc *desc)
+{
+    static const char op[] = "lens_decompose";
+    const attn_model *model = attn_session_model(session);
+    lens_parts p = ATTN_ZERO;
+    lens_result parts, scales = ATTN_ZERO;
+    attn_status status;
+    size_t i, n, width;
+    if (lens_need_parts_of(ctx, op, model, desc) != ATTN_OK)
+        return ctx->status;
+    if (attn_session_length(session) > 0)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: the session holds %llu tokens; expected none",
+                         op, LENS_LLU(attn_session_length(session)));
     p.model = model;
     p.desc = desc;
-    p.count = desc->count ? desc->count : desc->n_tokens - desc->first;
+    p.session = session;
+    p.count = lens_fed(desc) - desc->first;
     n = lens_parts_count(model, desc);
     width = desc->project.ndim ? desc->project.shape[1] : attn_model_config(model)->d_model;
-    if (lens_begin(ctx, op, out, attn_shape3(n, p.count, width), &result) != ATTN_OK)
+    if (lens_begin(ctx, op, out, attn_shape3(n, p.count, width), &parts) != ATTN_OK)
         return ctx->status;
-    p.out = result.numbers;
-    status = lens_record_parts(ctx, &p);
+    status = scale ? lens_begin(ctx, op, scale, attn_shape2(p.count, 1), &scales) : ATTN_OK;
+    p.out = parts.numbers;
+    if (status == ATTN_OK)
+        status = lens_record_parts(ctx, &p);
     for (i = 0; i < n && status == ATTN_OK;)
         status = lens_put(ctx, &p, i, &i);
+    if (status == ATTN_OK && scale)
+        status = attn_copy(ctx, &scales.numbers, p.scale);
     attn_record_free(p.record);
-    return lens_finish(ctx, &result, status);
+    status = lens_finish(ctx, &parts, status);
+    return scale ? lens_finish(ctx, &scales, status) : status;
+}
+
+/* *out [parts, T, C], or [parts, T, n] with project: the parts, in the order of their labels; *scale
+ * [T, 1] (scale may be NULL): the scale of the LayerNorm that reads the stream. With apply_ln every part
+ * loses its mean over C and is divided by that scale (of ln1 of `layer`, ln2 with mlp_input, ln_final),
+ * without its gain and bias. As there, STREAMS up to the last LayerNorm are an exception: each is
+ * normalized with its own scale, gain and bias. The text runs once, in a session of its own. */
+LENS_FN attn_status lens_decompose(attn_ctx *ctx, attn_tensor *out, attn_tensor *scale,
+                                   const attn_model *model, const lens_parts_desc *desc)
+{
+    attn_session_desc size = ATTN_ZERO;
+    attn_session *session = NULL;
+    attn_status status;
+    if (lens_need_parts_of(ctx, "lens_decompose", model, desc) != ATTN_OK)
+        return ctx->status;
+    size.n_ctx = lens_fed(desc);
+    status = attn_session_new(ctx, &session, model, &size);
+    if (status == ATTN_OK)
+        status = lens_decompose_in(ctx, out, scale, session, desc);
+    attn_session_free(session);
+    return status;
 }
 
 #endif

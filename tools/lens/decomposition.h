@@ -162,7 +162,7 @@ static int run_decompose(lens *l)
     int code;
     if ((code = choose_parts(l, &d)) != FINE || (code = choose_direction(l, &d, &q)) != FINE)
         return code;
-    if (lens_decompose(&l->ctx, &parts, l->model, &d))
+    if (lens_decompose(&l->ctx, &parts, NULL, l->model, &d))
         return failed(&l->ctx);
     if (is_file_of_tensors(l->o.output))
         return save_parts(l, &d, parts);

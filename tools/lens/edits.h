@@ -10,6 +10,7 @@
 #ifndef LENS_EDITS_H
 #define LENS_EDITS_H
 
+#include "decompose.h"
 #include "run.h"
 
 #define EDIT_KINDS "zero set mean add scale" /* by attn_edit_kind, and one more */
@@ -237,102 +238,32 @@ static int make_edits(lens *l)
 
 /* ---- the parts of the residual stream, with edits ---- */
 
-/* Finds part `index` of a kind in a record: a [count, width], or one of its heads. */
-static attn_status find_part(lens *l, const attn_record *record, attn_resid_kind kind, size_t index,
-                             attn_tensor *out)
+/* Parts of the final stream at some positions, 0 standing for all. */
+static lens_parts_desc parts_of_text(const lens *l, lens_parts_kind kind, size_t first,
+                                     size_t count)
 {
-    const attn_label label = attn_resid_label(l->model, kind, index);
-    const size_t n_layer = l->config->n_layer;
-    unsigned layer, head;
-    char name[64], end;
-    attn_status status;
-    /* NOLINTBEGIN(cert-err34-c): the numbers are attn_resid_label's */
-    if (kind == ATTN_RESID_ACCUMULATED && index < n_layer)
-        snprintf(name, sizeof name, "blocks.%zu.hook_resid_pre", index);
-    else if (kind == ATTN_RESID_ACCUMULATED)
-        snprintf(name, sizeof name, "blocks.%zu.hook_resid_post", n_layer - 1);
-    else if (sscanf(label.text, "%u_mlp_ou%c", &layer, &end) == 2)
-        snprintf(name, sizeof name, "blocks.%u.hook_mlp_out", layer);
-    else if (sscanf(label.text, "L%uH%u%c", &layer, &head, &end) == 2) {
-        snprintf(name, sizeof name, "blocks.%u.attn.hook_result", layer);
-        status = attn_record_get(&l->ctx, out, record, name);
-        *out = status ? *out : attn_select(*out, 1, head);
-        return status;
-    } else
-        snprintf(name, sizeof name, "hook_%s", label.text);
-    /* NOLINTEND(cert-err34-c) */
-    return attn_record_get(&l->ctx, out, record, name);
+    lens_parts_desc d = ATTN_ZERO;
+    d.kind = kind;
+    d.tokens = l->text.ids;
+    d.n_tokens = l->text.n;
+    d.first = first;
+    d.count = count;
+    d.layer = l->config->n_layer;
+    return d;
 }
 
-/* The part that no hook shows: the sum of all b_O, at every position. */
-static attn_status add_biases(lens *l, attn_tensor part)
+static attn_status decompose_edited(lens *l, attn_tensor *parts, attn_tensor *scale,
+                                    const lens_parts_desc *desc)
 {
-    attn_tensor bias = {0};
-    char name[64];
-    size_t layer;
-    for (layer = 0; layer < l->config->n_layer; layer++) {
-        snprintf(name, sizeof name, "blocks.%zu.attn.b_O", layer);
-        if (attn_model_tensor(&l->ctx, &bias, l->model, name) ||
-            attn_add(&l->ctx, &part, part, bias))
-            return l->ctx.status;
-        attn_tensor_free(&l->ctx, &bias);
-    }
-    return ATTN_OK;
-}
-
-static attn_status copy_parts(lens *l, const attn_record *record, const attn_resid_desc *desc,
-                              attn_resid_stack *out)
-{
-    const size_t n_parts = attn_resid_count(l->model, desc->kind);
-    attn_tensor part = {0};
-    size_t i;
-    if (attn_zeros(&l->ctx, &out->stack, ATTN_F32,
-                   attn_shape3(n_parts, desc->count, l->config->d_model)) ||
-        attn_record_get(&l->ctx, &part, record, "ln_final.hook_scale") ||
-        attn_copy(&l->ctx, &out->scale, part))
-        return l->ctx.status;
-    for (i = 0; i < n_parts; i++) {
-        attn_tensor to = attn_select(out->stack, 0, i);
-        if (strcmp(attn_resid_label(l->model, desc->kind, i).text, "bias") == 0) {
-            if (add_biases(l, to))
-                return l->ctx.status;
-        } else if (find_part(l, record, desc->kind, i, &part) || attn_copy(&l->ctx, &to, part)) {
-            return l->ctx.status;
-        }
-    }
-    return ATTN_OK;
-}
-
-/* attn_decompose_resid of the text, with the edits; desc->count is not 0. */
-static attn_status decompose_edited(lens *l, attn_resid_stack *out, const attn_resid_desc *desc)
-{
-    static const char *const names[] = {
-        /* of streams the first three, of heads all after two */
-        "*.hook_resid_pre", "*.hook_resid_post", "ln_final.hook_scale", "hook_embed",
-        "hook_pos_embed",   "*.hook_mlp_out",    "*.attn.hook_result"};
     attn_session *session = NULL;
-    attn_record *record = NULL;
-    attn_record_desc what = {0};
     attn_session_desc size = {0};
-    const int is_streams = desc->kind == ATTN_RESID_ACCUMULATED;
     attn_status status;
-    if (!l->n_edits)
-        return attn_decompose_resid(&l->ctx, out, l->model, desc);
-    what.names = names + (is_streams ? 0 : 2);
-    what.n_names = is_streams ? 3 : 5;
-    what.first = desc->first;
-    what.n_positions = desc->count;
-    size.n_ctx = desc->first + desc->count;
+    size.n_ctx = lens_fed(desc);
     status = attn_session_new(&l->ctx, &session, l->model, &size);
     if (status == ATTN_OK)
         status = hook_edits(l, session);
     if (status == ATTN_OK)
-        status = attn_record_new(&l->ctx, &record, session, &what, NULL, 0);
-    if (status == ATTN_OK)
-        status = attn_feed(&l->ctx, session, desc->tokens, size.n_ctx);
-    if (status == ATTN_OK)
-        status = copy_parts(l, record, desc, out);
-    attn_record_free(record);
+        status = lens_decompose_in(&l->ctx, parts, scale, session, desc);
     attn_session_free(session);
     return status;
 }

@@ -7,12 +7,12 @@
 
 /* Judges positions [first, first + count): the k likeliest tokens of each layer's stream, and how
  * it rates the token that comes next. Results are [layers, positions]. */
-static int judge_streams(lens *l, const attn_resid_stack *parts, size_t first, size_t count,
-                         attn_prediction *top, attn_token_stats *next, size_t k)
+static int judge_streams(lens *l, attn_tensor streams, attn_tensor scale, size_t first,
+                         size_t count, attn_prediction *top, attn_token_stats *next, size_t k)
 {
-    const size_t n = l->text.n, n_parts = parts->stack.shape[0];
-    const attn_tensor resid = attn_slice(parts->stack, 1, first, count);
-    const attn_tensor own = {0}, saved = attn_slice(parts->scale, 0, first, count);
+    const size_t n = l->text.n, n_parts = streams.shape[0];
+    const attn_tensor resid = attn_slice(streams, 1, first, count);
+    const attn_tensor own = {0}, saved = attn_slice(scale, 0, first, count);
     attn_tensor logits = {0}, rows;
     int32_t *targets = (int32_t *)allocate(l, n_parts * count, sizeof *targets);
     attn_prediction *some = (attn_prediction *)allocate(l, n_parts * count * (k + 1), sizeof *some);
@@ -58,6 +58,7 @@ static int translate_streams(lens *l, const attn_resid_stack *parts)
 static void json_logit_lens(const lens *l, const attn_prediction *top, const attn_token_stats *next,
                             size_t n_parts, size_t k)
 {
+    const lens_parts_desc streams = parts_of_text(l, LENS_PARTS_STREAMS, 0, 0);
     const size_t n = l->text.n;
     size_t i, t;
     printf("{");
@@ -65,7 +66,7 @@ static void json_logit_lens(const lens *l, const attn_prediction *top, const att
     printf(", \"layers\": [");
     for (i = 0; i < n_parts; i++) {
         printf("%s\n {\"stream\": \"%s\", \"positions\": [", i ? "," : "",
-               attn_resid_label(l->model, ATTN_RESID_ACCUMULATED, i).text);
+               lens_parts_label(l->model, &streams, i).text);
         for (t = 0; t < n; t++) {
             printf("%s\n  {", t ? "," : "");
             json_guesses(l, top + (i * n + t) * k, k);
@@ -78,7 +79,7 @@ static void json_logit_lens(const lens *l, const attn_prediction *top, const att
     printf("]}\n");
 }
 
-/* The stream of ATTN_RESID_ACCUMULATED that enters layer i is the one that layer i - 1 has left. A
+/* The stream that enters layer i is the one that layer i - 1 has left. A
  * table of a terminal has narrow columns. */
 static const char *name_of_stream(lens *l, size_t i)
 {
@@ -89,19 +90,18 @@ static const char *name_of_stream(lens *l, size_t i)
 
 static int run_logit_lens(lens *l)
 {
-    const size_t n = l->text.n, n_parts = attn_resid_count(l->model, ATTN_RESID_ACCUMULATED);
+    const lens_parts_desc which = parts_of_text(l, LENS_PARTS_STREAMS, 0, 0);
+    const size_t n = l->text.n, n_parts = lens_parts_count(l->model, &which);
     const size_t k = l->o.top ? l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab : 1;
     const size_t piece = 8; /* positions at a time, for a row of logits is long */
     attn_prediction *top = (attn_prediction *)allocate(l, n_parts * n * k, sizeof *top);
     attn_token_stats *next = (attn_token_stats *)allocate(l, n_parts * n, sizeof *next);
-    attn_resid_stack parts = {0};
+    attn_tensor streams = {0}, scale = {0};
     lens_grid grid;
     findings found = {make_page(l, "Logit lens"), &grid, 1, NULL, NULL};
     size_t t, i, count;
     int code;
-    if (!top || !next ||
-        decompose_edited(l, &parts,
-                         &(attn_resid_desc){ATTN_RESID_ACCUMULATED, l->text.ids, n, 0, n, {0}}))
+    if (!top || !next || decompose_edited(l, &streams, &scale, &which))
         return failed(&l->ctx);
     if (l->o.tuned && (code = translate_streams(l, &parts)) != FINE)
         return code;
@@ -109,7 +109,7 @@ static int run_logit_lens(lens *l)
         count = n - t < piece ? n - t : piece;
         if (interrupted)
             return INTERRUPTED;
-        if ((code = judge_streams(l, &parts, t, count, top, next, k)) != FINE)
+        if ((code = judge_streams(l, streams, scale, t, count, top, next, k)) != FINE)
             return code;
     }
     if (l->o.json) {

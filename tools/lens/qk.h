@@ -42,12 +42,12 @@ LENS_FN size_t lens_qk_count(const attn_model *model, size_t layer)
 }
 
 /* "embed", "pos_embed", "L3H5", "3_b_O", "3_mlp_out", "bias"; empty if out of range. */
-LENS_FN attn_label lens_qk_label(const attn_model *model, size_t layer, size_t index)
+LENS_FN lens_label lens_qk_label(const attn_model *model, size_t layer, size_t index)
 {
     const size_t n_head = attn_model_config(model)->n_head, n = lens_qk_count(model, layer);
     const size_t of = index < 2 ? 0 : (index - 2) / (n_head + 2);
     const size_t part = index < 2 ? 0 : (index - 2) % (n_head + 2);
-    attn_label label = ATTN_ZERO;
+    lens_label label = ATTN_ZERO;
     if (index < 2)
         snprintf(label.text, sizeof label.text, index ? "pos_embed" : "embed");
     else if (index + 1 == n)

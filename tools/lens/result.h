@@ -52,6 +52,11 @@ LENS_FN attn_status lens_fail(attn_ctx *ctx, attn_status status, const char *for
     (lens_fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
 #endif
 
+/* The name of a part. */
+typedef struct lens_label {
+    char text[32];
+} lens_label;
+
 typedef struct lens_shape_text {
     char text[100];
 } lens_shape_text;

@@ -284,11 +284,11 @@ static attn_status perform(plots *r, const procedure *p, float *out, size_t n)
     sweeps *w;
     switch (p->kind) {
     case ACCUMULATED:
-        return attribute(s, out, n, ATTN_RESID_ACCUMULATED_MID);
+        return attribute(s, out, n, LENS_PARTS_STREAMS_MID);
     case SUBLAYERS:
-        return attribute(s, out, n, ATTN_RESID_SUBLAYERS);
+        return attribute(s, out, n, LENS_PARTS_SUBLAYERS);
     case HEADS:
-        return attribute(s, out, n, ATTN_RESID_HEADS);
+        return attribute(s, out, n, LENS_PARTS_HEADS);
     case PATCHED:
     case BY_POSITION:
         w = sweeps_of(r);

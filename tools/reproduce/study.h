@@ -4,6 +4,7 @@
 #define REPRODUCE_STUDY_H
 
 #include "tools/common/files.h"
+#include "tools/lens/decompose.h"
 
 enum { N_PROMPTS = 8, N_TOKENS = 15, N_ONE = 17, N_LAYER = 12, N_HEAD = 12 };
 
@@ -130,34 +131,35 @@ static attn_status add_attributions(study *s, float *out, size_t n, attn_tensor 
 
 /* The mean over the prompts, for the first n parts of a kind. From the heads also what the first
  * prompt's add, and each prompt's final scale, which are kept. */
-static attn_status attribute(study *s, float *out, size_t n, attn_resid_kind kind)
+static attn_status attribute(study *s, float *out, size_t n, lens_parts_kind kind)
 {
     float *first = room_for(s, n), *scales = room_for(s, N_PROMPTS);
     size_t i, j;
     if (!first || !scales ||
-        (kind == ATTN_RESID_HEADS &&
+        (kind == LENS_PARTS_HEADS &&
          (keep(s, "heads-of-first", first, n) || keep(s, "scales", scales, N_PROMPTS))))
         return s->ctx->status;
     for (i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
-        attn_resid_desc what = ATTN_ZERO;
-        attn_resid_stack stack = ATTN_ZERO;
+        lens_parts_desc what = ATTN_ZERO;
+        attn_tensor stack = ATTN_ZERO, scale = ATTN_ZERO;
         what.kind = kind;
         what.tokens = prompts[i];
         what.n_tokens = N_TOKENS;
         what.first = N_TOKENS - 1;
         what.count = 1;
-        if (!attn_decompose_resid(s->ctx, &stack, s->model, &what)) {
-            attn_tensor parts = attn_slice(stack.stack, 0, 0, n);
-            if (kind == ATTN_RESID_HEADS)
+        what.layer = attn_model_config(s->model)->n_layer;
+        if (!lens_decompose(s->ctx, &stack, &scale, s->model, &what)) {
+            attn_tensor parts = attn_slice(stack, 0, 0, n);
+            if (kind == LENS_PARTS_HEADS)
                 attn_sub(s->ctx, &parts, parts, s->shifts);
             if (!s->ctx->status)
-                add_attributions(s, out, n, parts, stack.scale, i);
-            scales[i] = attn_get2(stack.scale, 0, 0);
+                add_attributions(s, out, n, parts, scale, i);
+            scales[i] = attn_get2(scale, 0, 0);
         }
         for (j = 0; j < n && i == 0; j++)
             first[j] = out[j] * N_PROMPTS;
-        attn_tensor_free(s->ctx, &stack.stack);
-        attn_tensor_free(s->ctx, &stack.scale);
+        attn_tensor_free(s->ctx, &stack);
+        attn_tensor_free(s->ctx, &scale);
     }
     return s->ctx->status;
 }

@@ -3,6 +3,7 @@
 #define SCORE_ANSWERS_H
 
 #include "run.h"
+#include "tools/lens/decompose.h"
 
 static void begin_answer(run *r, job *j)
 {
@@ -214,14 +215,16 @@ static void answer_lens(run *r, job *j)
 {
     json_out *const o = &j->answer;
     const size_t n_streams = r->config->n_layer + 1;
+    lens_parts_desc streams = ATTN_ZERO;
     size_t i;
+    streams.layer = r->config->n_layer;
     if (read_streams(r, j) != ATTN_OK)
         return;
     put_positions(j);
     out_key(o, "layers");
     out_open(o, '[');
     for (i = 0; i < n_streams; i++)
-        out_word(o, attn_resid_label(r->model, ATTN_RESID_ACCUMULATED, i).text);
+        out_word(o, lens_parts_label(r->model, &streams, i).text);
     out_close(o, ']');
     out_key(o, "top");
     out_open(o, '[');

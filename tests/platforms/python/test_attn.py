@@ -109,7 +109,7 @@ class Declarations(Case):
         def values(prefix, names):
             return [(prefix + name.upper(), i) for i, name in enumerate(names)]
         named = [*values("ATTN_ISA_", attn._ISAS), *values("ATTN_EDIT_", attn._EDITS),
-                 *values("ATTN_RESID_", attn._RESIDS), *values("ATTN_CACHE_", attn._CACHE_PARTS),
+                 *values("ATTN_CACHE_", attn._CACHE_PARTS),
                  ("ATTN_F32", 0), ("ATTN_F16", 1), ("ATTN_I32", 2), ("ATTN_PROCESS_FOLD_LN", 1),
                  ("ATTN_PROCESS_CENTER_WRITING_WEIGHTS", 2), ("ATTN_PROCESS_CENTER_UNEMBED", 4),
                  ("ATTN_PROCESS_FOLD_VALUE_BIASES", 8),
@@ -130,7 +130,7 @@ class Declarations(Case):
 
     def test_prototypes_are_those_of_the_header(self):
         kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint",
-                 attn._attn_tensor: "attn_tensor", attn._attn_label: "attn_label", None: "void"}
+                 attn._attn_tensor: "attn_tensor", None: "void"}
         header = re.sub(r"/\*.*?\*/", " ", (ROOT / "attn.h").read_text(), flags=re.S)
 
         def kind(declared):
@@ -824,7 +824,7 @@ class Studies(Case):
     def test_parts_of_the_stream_sum_to_the_logit(self):
         logits, cache = self.model.run_with_cache(PROMPT)
         for kind, n in (("sublayers", 10), ("heads", 31)):
-            parts = self.model.decompose_resid(PROMPT, kind)
+            parts = lens.decompose_resid(self.model, PROMPT, kind)
             self.assertEqual((len(parts.labels), parts.stack.shape), (n, (n, 4, 192)))
             self.assertLess(np.abs(parts.stack.sum(0) - cache["resid_post", 3]).max(), 1e-3)
             self.same(parts.scale, cache["ln_final.hook_scale"])
@@ -832,6 +832,12 @@ class Studies(Case):
             shares = self.model.logit_attrs(parts.stack, parts.scale, directions).sum(0)
             bias = (self.model.tensor("ln_final.b") @ directions[0])
             self.assertLess(np.abs(shares + bias - (logits[:, 11] - logits[:, 13])).max(), 1e-3)
+        middle = lens.decompose_resid(self.model, PROMPT, "sublayers", layer=2, mlp_input=True, positions=slice(1, 3))
+        self.assertEqual(middle.labels[-1], "2_attn_out")
+        self.assertLess(np.abs(middle.stack.sum(0) - cache["resid_mid", 2][1:3]).max(), 1e-3)
+        self.same(middle.scale, cache["blocks.2.ln2.hook_scale"][1:3])
+        with self.fails(attn.Status.ARGUMENT, "layer 9"):
+            lens.decompose_resid(self.model, PROMPT, layer=9)
 
     def test_heads(self):
         ids = list(range(20, 40)) * 2
