@@ -270,8 +270,7 @@ enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
 /* What must not have happened after a failure. */
 static void nothing_made(const char *name, scratch *s)
 {
-    CHECKF(!s->out.ndim && !s->second.ndim,
-           "%s failed and made a tensor", name);
+    CHECKF(!s->out.ndim && !s->second.ndim, "%s failed and made a tensor", name);
     CHECKF(!s->model && !s->session && !s->workspace && !s->sampler && !s->tokenizer &&
                !s->record && !s->texts[0].text && !s->texts[1].ids,
            "%s failed and made something", name);

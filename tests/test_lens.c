@@ -550,7 +550,7 @@ TEST(arguments_of_statistics)
     REFUSED(ATTN_E_TOKEN, "-1", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
     wrong[1] = (int32_t)C;
     REFUSED(ATTN_E_TOKEN, "", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
-    REFUSED(ATTN_E_ARGUMENT, "is not an lens_parts_kind",
+    REFUSED(ATTN_E_ARGUMENT, "is no lens_parts_kind",
             take_apart(&ctx, &parts, plain, (lens_parts_kind)9, ten, 4, 0, 0));
     CHECK(attn_logit_directions(&ctx, &not_made, NULL, ten, NULL, 2) != ATTN_OK &&
           not_made.ndim == 0);

@@ -2,6 +2,7 @@
  * (makers/make_steering_fixtures.py), and files that must be refused. */
 #define FIXTURE_FILE "tests/fixtures/steering/steering.bin"
 #include "tools/lens/control.h" /* first: it asks the system for POSIX */
+#include "tools/lens/decompose.h"
 #include "tools/lens/tuned.h"
 #include "models.h"
 #include "refused.h"

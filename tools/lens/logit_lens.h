@@ -38,7 +38,7 @@ static int judge_streams(lens *l, attn_tensor streams, attn_tensor scale, size_t
 }
 
 /* --tuned FILE: each stream but the last becomes what the lens makes of it. */
-static int translate_streams(lens *l, const attn_resid_stack *parts)
+static int translate_streams(lens *l, attn_tensor streams)
 {
     lens_tuned tuned = ATTN_ZERO;
     attn_tensor stream;
@@ -46,8 +46,8 @@ static int translate_streams(lens *l, const attn_resid_stack *parts)
     int code = FINE;
     if (lens_tuned_open(&l->ctx, &tuned, l->model, l->o.tuned))
         return failed(&l->ctx);
-    for (i = 0; i + 1 < parts->stack.shape[0] && code == FINE; i++) {
-        stream = attn_select(parts->stack, 0, i);
+    for (i = 0; i + 1 < streams.shape[0] && code == FINE; i++) {
+        stream = attn_select(streams, 0, i);
         if (lens_tuned_apply(&l->ctx, &stream, &tuned, i, stream))
             code = failed(&l->ctx);
     }
@@ -103,7 +103,7 @@ static int run_logit_lens(lens *l)
     int code;
     if (!top || !next || decompose_edited(l, &streams, &scale, &which))
         return failed(&l->ctx);
-    if (l->o.tuned && (code = translate_streams(l, &parts)) != FINE)
+    if (l->o.tuned && (code = translate_streams(l, streams)) != FINE)
         return code;
     for (t = 0; t < n; t += count) {
         count = n - t < piece ? n - t : piece;
