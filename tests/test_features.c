@@ -182,7 +182,7 @@ TEST(features_changed)
     attn_ctx_free(&watch.ctx);
     close_story(&s);
     CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' --change 3=2") &&
-          strstr(out, "With it:\n") && strstr(out, "p without"));
+          strstr(out, "\nWith it: \"") && strstr(out, "p without"));
     CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' --change 3=2 -n 0 -o " TMP "changed.html"));
     refuses(2, "\"3\" is not a feature and what becomes of it",
             LENS MODEL "sae " TMP "sae Once --change 3");

@@ -161,7 +161,7 @@ static const char *note_of_sides(lens *l, const beside *b)
         note = keep(l, " The text costs %.4f nats a token, and %.4f with the change.",
                     b->plain.loss, b->changed.loss);
     if (l->o.tokens)
-        note = keep(l, "%s\nWithout the change the text goes on:\n%s\nWith it:\n%s", note,
+        note = keep(l, "%s\nWithout the change the text goes on: \"%s\"\nWith it: \"%s\"", note,
                     continued(l, &b->plain), continued(l, &b->changed));
     return note;
 }

@@ -221,8 +221,8 @@ static void print_help(void)
         print_row(commands[i].name, 11, commands[i].help);
     printf("\nExamples:\n"
            "  lens model.attn patterns \"Once upon a time\" -o heads.html\n"
-           "  lens model.attn sae examples/sae \"Once upon a time\"\n"
-           "  lens model.attn sae examples/sae \"Once upon a time\" --change 12=8\n"
+           "  lens model.attn sae examples/sae --bos \"Once upon a time\"\n"
+           "  lens model.attn sae examples/sae --bos \"Once upon a time\" --change 12=8\n"
            "  lens model.attn steer \"I am\" --towards \" happy\" --away \" sad\" --strength 4\n"
            "  lens model.attn steer \"I am\" --vector happy.gguf --strength 2\n"
            "  lens model.attn qk \"Tom saw Lily. Tom\" --layer 1 --head 2\n"
