@@ -323,7 +323,7 @@ LENS_FN attn_status lens_patch_some(attn_ctx *ctx, lens_patching *p, size_t laye
 {
     const lens_patch_kind kind = p->d->kind;
     attn_feed_item items[LENS_AT_ONCE];
-    float found[LENS_AT_ONCE];
+    float found[LENS_AT_ONCE] = {0};
     attn_status status = ATTN_OK;
     size_t i, n_hooked = 0;
     while (n_hooked < n && status == ATTN_OK) {

@@ -418,7 +418,7 @@ LENS_FN attn_status lens_plan_paths(attn_ctx *ctx, lens_path_run *run, size_t *n
 /* The senders of one layer, to the receivers of this run; sums [n_senders, stride]. */
 LENS_FN attn_status lens_paths_layer(attn_ctx *ctx, lens_path_run *run, float *sums, size_t stride)
 {
-    float values[LENS_AT_ONCE];
+    float values[LENS_AT_ONCE] = {0};
     size_t firsts[LENS_AT_ONCE], i, n, left = 0, done = 0;
     attn_status status = lens_plan_paths(ctx, run, &left, sums, stride);
     run->start = run->n_layer;
