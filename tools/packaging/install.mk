@@ -7,6 +7,9 @@
 RENAMED   = gpt2 lens perplexity score
 PLAIN     = attn-convert attn-info attn-tokenize attn-verify
 INSTALLED = $(RENAMED:%=attn-%) $(PLAIN)
+# Research headers that need attn.h alone: #include <attn-lens/patch.h>
+RESEARCH  = circuits decompose detect edges gradients heads metric pairs patch paths qk refactor result \
+            sae spectrum steering sweep
 VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)
 PREFIXED  = $(DESTDIR)$(PREFIX)# may have spaces, so that every command quotes it
@@ -46,9 +49,10 @@ $(BUILD)/$(LINKED): $(BUILD)/$(SHARED)
 	ln -sf $(SONAME) $@
 
 install: $(RENAMED:%=$(BUILD)/%) $(PLAIN:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) $(BUILD)/attn.3 ## install headers, libraries, programs, manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
-	install -d "$(PREFIXED)/include" "$(PREFIXED)/bin" "$(PREFIXED)/lib/pkgconfig" "$(PREFIXED)/lib/cmake/attn" \
+	install -d "$(PREFIXED)/include/attn-lens" "$(PREFIXED)/bin" "$(PREFIXED)/lib/pkgconfig" "$(PREFIXED)/lib/cmake/attn" \
 	    "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/share/man/man1" "$(PREFIXED)/share/man/man3"
 	install -m 644 attn.h examples/cpp/attn.hpp "$(PREFIXED)/include"
+	install -m 644 $(RESEARCH:%=tools/lens/%.h) "$(PREFIXED)/include/attn-lens"
 	install -m 644 LICENSE README.md "$(PREFIXED)/share/doc/attn"
 	install -m 755 $(PLAIN:%=$(BUILD)/%) "$(PREFIXED)/bin"
 	for p in $(RENAMED); do install -m 755 $(BUILD)/$$p "$(PREFIXED)/bin/attn-$$p" || exit; done
@@ -72,7 +76,7 @@ uninstall: ## remove what install put there (PREFIX, DESTDIR)
 	for p in $(INSTALLED); do rm -f "$(PREFIXED)/bin/$$p" "$(PREFIXED)/share/man/man1/$$p.1"; done
 	for f in include/attn.h include/attn.hpp share/man/man3/attn.3 lib/pkgconfig/attn.pc lib/libattn.a lib/$(SHARED) lib/$(SONAME) \
 	    lib/$(LINKED); do rm -f "$(PREFIXED)/$$f"; done
-	rm -rf "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/lib/cmake/attn"
+	rm -rf "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/lib/cmake/attn" "$(PREFIXED)/include/attn-lens"
 
 # Documentation ===================================================================================
 
