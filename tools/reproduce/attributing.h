@@ -25,7 +25,7 @@ static const struct attributed {
     {"attn.hook_z", 1, "attr-z"},
     {"attn.hook_pattern", 1, "attr-pattern"},
 };
-enum { N_ATTRIBUTED = sizeof attributed / sizeof attributed[0], N_WATCHED = N_ATTRIBUTED + 1 };
+enum { N_ATTRIBUTED = sizeof attributed / sizeof attributed[0], N_WATCHED = N_ATTRIBUTED + 2 };
 
 /* From the output of each head to the queries, keys and values of each head of a later layer:
  * [layers, heads, queries keys values, layers, heads], as the notebook counts them. */
@@ -44,7 +44,7 @@ static attn_status record_activations(study *s, attn_session **session, attn_rec
     attn_record_desc what = ATTN_ZERO;
     size.n_ctx = what.n_positions = N_TOKENS;
     what.names = names;
-    what.n_names = N_ATTRIBUTED;
+    what.n_names = N_WATCHED;
     if (!attn_session_new(s->ctx, session, s->model, &size) &&
         !attn_record_new(s->ctx, record, *session, &what, NULL, 0))
         attn_feed(s->ctx, *session, tokens, N_TOKENS);
@@ -99,27 +99,50 @@ static attn_status gather_changes(study *s, attn_tensor change, const attributio
     return ATTN_OK;
 }
 
-/* slope [heads, positions, C]: the gradient of a layer's queries, keys or values, as it reaches the
- * residual stream by their weights. The notebook multiplies it by the gradient of ln1's scale, where
- * 1 / scale would be the chain rule; so do these figures. */
+/* slope [heads, positions, C]: the gradient of a layer's queries, keys or values, as their weights
+ * bring it to what ln1 normalized. */
 static attn_status slope_of_input(study *s, attn_tensor *slope, const attribution *a, size_t layer,
                                   size_t which)
 {
     static const char *const hooks[] = {"attn.hook_q", "attn.hook_k", "attn.hook_v"};
     static const char *const weights[] = {"attn.W_Q", "attn.W_K", "attn.W_V"};
-    attn_tensor gradient, scale, w = ATTN_ZERO;
+    attn_tensor gradient, w = ATTN_ZERO;
     char name[48];
     int failed;
     snprintf(name, sizeof name, "blocks.%u.%s", (unsigned)layer, weights[which]);
     failed = attn_model_tensor(s->ctx, &w, s->model, name) != ATTN_OK;
     snprintf(name, sizeof name, "blocks.%u.%s", (unsigned)layer, hooks[which]);
-    failed = failed || attn_record_get(s->ctx, &gradient, a->gradients, name) != ATTN_OK;
-    snprintf(name, sizeof name, "blocks.%u.ln1.hook_scale", (unsigned)layer);
-    failed = failed || attn_record_get(s->ctx, &scale, a->gradients, name) ||
-             attn_matmul(s->ctx, slope, attn_transpose(gradient, 0, 1), attn_transpose(w, 1, 2)) ||
-             attn_mul(s->ctx, slope, *slope, scale);
+    failed = failed || attn_record_get(s->ctx, &gradient, a->gradients, name) ||
+             attn_matmul(s->ctx, slope, attn_transpose(gradient, 0, 1), attn_transpose(w, 1, 2));
     attn_tensor_free(s->ctx, &w);
     return failed ? s->ctx->status : ATTN_OK;
+}
+
+/* factors [positions]: by what the notebook multiplies a layer's slopes. The chain rule has 1 / scale
+ * of ln1 there; the notebook has the gradient of that scale, and so do these figures. Since
+ * TransformerLens normalizes once for queries, once for keys and once for values, and keeps what its
+ * backward pass meets last, it is the gradient by way of the queries alone: the sum over heads and
+ * width of -slope * normalized / scale, for their slope. */
+static attn_status factors_of(study *s, float *factors, const attribution *a, attn_tensor slope,
+                              size_t layer)
+{
+    attn_tensor x, scale;
+    char name[48];
+    size_t h, t, j;
+    snprintf(name, sizeof name, "blocks.%u.ln1.hook_normalized.pre", (unsigned)layer);
+    if (attn_record_get(s->ctx, &x, a->corrupted, name))
+        return s->ctx->status;
+    snprintf(name, sizeof name, "blocks.%u.ln1.hook_scale", (unsigned)layer);
+    if (attn_record_get(s->ctx, &scale, a->corrupted, name))
+        return s->ctx->status;
+    for (t = 0; t < N_TOKENS; t++) {
+        double sum = 0;
+        for (h = 0; h < s->n_head; h++)
+            for (j = 0; j < x.shape[1]; j++)
+                sum -= (double)attn_get3(slope, h, t, j) * (double)attn_get2(x, t, j);
+        factors[t] = (float)(sum / (double)attn_get2(scale, t, 0));
+    }
+    return ATTN_OK;
 }
 
 /* Adds a prompt's share of all paths, times factor, which counts once for each of two gradients. */
@@ -127,6 +150,8 @@ static attn_status add_paths(study *s, float *out, const attribution *a, float f
 {
     const size_t n_heads = s->n_layer * s->n_head, c = attn_model_config(s->model)->d_model;
     const size_t size = N_TOKENS * c;
+    float factors[N_TOKENS];
+    const attn_tensor of_positions = attn_borrow(factors, ATTN_F32, attn_shape2(N_TOKENS, 1));
     attn_tensor change = ATTN_ZERO, slope = ATTN_ZERO, path = ATTN_ZERO;
     size_t layer, which, h, j;
     if (!attn_zeros(s->ctx, &change, ATTN_F32, attn_shape4(s->n_layer, s->n_head, N_TOKENS, c)))
@@ -137,6 +162,8 @@ static attn_status add_paths(study *s, float *out, const attribution *a, float f
             const attn_tensor from =
                 attn_reshape(attn_slice(change, 0, 0, layer), attn_shape2(n, size));
             if (slope_of_input(s, &slope, a, layer, which) ||
+                (which == 0 && factors_of(s, factors, a, slope, layer)) ||
+                attn_mul(s->ctx, &slope, slope, of_positions) ||
                 attn_zeros(s->ctx, &path, ATTN_F32, attn_shape2(s->n_head, n)) ||
                 attn_matmul(s->ctx, &path, attn_reshape(slope, attn_shape2(s->n_head, size)),
                             attn_transpose(from, 0, 1)))
@@ -170,10 +197,11 @@ static attn_status attribute_prompt(study *s, float **out, lens_backward *backwa
         names[k] = patterns[k];
     }
     names[N_ATTRIBUTED] = "blocks.*.ln1.hook_scale";
+    names[N_ATTRIBUTED + 1] = "blocks.*.ln1.hook_normalized.pre";
     what.tokens = prompts[i ^ 1];
     what.n_tokens = N_TOKENS;
     what.names = names;
-    what.n_names = N_WATCHED;
+    what.n_names = N_ATTRIBUTED;
     what.metric.token = answers[i][0];
     what.metric.against = answers[i][1];
     if (!record_activations(s, &a.sessions[0], &a.clean, names, prompts[i]) &&
