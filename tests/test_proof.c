@@ -724,3 +724,42 @@ TEST(reproduce_a_loss)
     CHECK(run("sed -i.old 's/^1$/x/' %s; " REPRODUCE MODEL "--figures %s", figures, figures) == 1);
     CHECKF(strstr(err, "block 1 is damaged"), "%s%s", out, err);
 }
+
+#define SMALL "tests/fixtures/reproduce/"
+
+/* Losses, log-probabilities, greedy text, hidden states and small data sets, as PyTorch has them. */
+TEST(reproduce_as_pytorch)
+{
+    CHECKF(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --lambada " SMALL "lambada.jsonl "
+                               "--hellaswag " SMALL "hellaswag.jsonl --wikitext-2 " SMALL
+                               "wiki.txt") == 0 &&
+               strstr(out, "; 19 of 19 blocks are ok, 0 were not worked out; "),
+           "%s%s", out, err);
+    CHECKF(occurrences(out, ", standard error ") == 10, "%s", out);
+    CHECKF(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --json %s", test_tmp("json")) == 0 &&
+               strstr(out, "not worked out: give --hellaswag FILE: hellaswag"),
+           "%s%s", out, err);
+    refuses(1, "a line has no text \"text\"",
+            REPRODUCE MODEL "--figures " SMALL "figures.txt --lambada " SMALL
+                            "hellaswag.jsonl >/dev/null");
+    refuses(1, "without four \"endings\"",
+            REPRODUCE MODEL "--figures " SMALL "figures.txt --hellaswag " SMALL
+                            "lambada.jsonl >/dev/null");
+}
+
+/* Files that are not GPT-2 small's are seen; git's names are those that git hash-object prints. */
+TEST(reproduce_wrong_files)
+{
+    CHECK(run("mkdir -p %s && printf 'hello\\n' >%s/config.json && : >%s/vocab.json && cp "
+              "%s/config.json %s/merges.txt && cp %s/config.json %s/model.safetensors",
+              test_tmp("files"), test_tmp("files"), test_tmp("files"), test_tmp("files"),
+              test_tmp("files"), test_tmp("files"), test_tmp("files")) == 0);
+    CHECK(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --files %s", test_tmp("files")) == 1);
+    CHECKF(
+        strstr(out, "differs  model.safetensors: SHA-256 5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163"
+                    "af34d08286a2e846f6be03 of 6 bytes; expected 248dfc39") &&
+            strstr(out, "config.json: git ce013625030ba8dba906f756967f9e9ca394464a of 6 bytes") &&
+            strstr(out, "vocab.json: git e69de29bb2d1d6434b8b29ae775ad8c2e48c5391 of 0 bytes") &&
+            occurrences(out, "differs ") == 4,
+        "%s", out);
+}

@@ -8,7 +8,8 @@ Needs torch, transformers and transformer_lens 3. The first form makes a random 
 vocabulary in DIRECTORY, wide enough in its weights for attention and patches to matter, and converts it by
 BUILD/attn-convert; FILES has vocab.json and merges.txt. The second takes a model that is there. Then BUILD/reproduce
 runs, and every block that it worked out is compared with what the notebooks' own lines give, in float32. The
-tolerance is the published figures' own: 1e-5, times the largest number of a block if that is above 1.
+tolerance is the published figures' own: 1e-5, times the largest number of a block if that is above 1. (Effects on
+a prompt are logits divided by a difference of logits, which may be small on a random model.)
 
 Prompts of a pair are the same before position 10: patches of positions 0 to 8 must change nothing, and are not run by
 TransformerLens. --sample N compares N places of each patching, drawn at random, where all would take it an hour. Results of TransformerLens are kept in DIRECTORY/oracle.pt, so an interrupted comparison goes on; delete it
@@ -143,6 +144,14 @@ class Plots:
         out["top-induction"] = out["induction"].flatten().topk(5).indices.sort().values.float()
         return out
 
+    def copying(self):
+        score = lambda e: e.sum(-1).real / e.abs().sum(-1)  # noqa: E731
+        whole = self.model.OV
+        values = whole.eigenvalues
+        last = sorted(((v.real.item(), v.imag.item()) for v in values[-1, -1]), reverse=True)
+        return {"ov-copying": score(values), "ov-eigenvalues": torch.tensor(last).T, "ov-copying-of-tokens":
+                score((self.model.embed.W_E @ whole @ self.model.unembed.W_U).eigenvalues)}
+
     def one_prompt(self):
         _, cache = self.model.run_with_cache(self.one[:1])
         good = self.difference(self.model(self.one[:1]), self.one_answer)
@@ -262,6 +271,8 @@ class Plots:
             return self.ablated()
         if name in ("previous-token", "duplicate-token", "induction", "top-induction"):
             return self.repeated()
+        if name.startswith("ov-"):
+            return self.copying()
         if name in ("one-baselines", "patch-resid_pre-of-one"):
             return self.one_prompt()
         if name.startswith("pattern-"):
@@ -431,6 +442,9 @@ def main():
         known = ~expected.isnan()
         difference = (got - expected)[known].abs().max().item()
         largest = expected[known].abs().max().item()
+        if block["procedure"] == "patch-resid_pre-of-one":  # the effect is divided by this difference
+            right, wrong = oracle.plot("one-baselines").tolist()
+            largest = max(largest, abs(right) / abs(right - wrong))
         wrong = not difference <= 1e-5 * max(1, largest)
         bad, n = bad + wrong, n + int(known.sum())
         print("%-6s %-10.2g largest %-8.3g %s: %s" % ("WRONG" if wrong else "ok", difference, largest, block["procedure"],

@@ -84,6 +84,10 @@ PROCEDURES = {
     (ATTRIBUTION, 37, 1): ("paths-8.6", "z"),
     (ATTRIBUTION, 37, 2): ("paths-9.9", "z"),
     (MAIN, 37, 0): ("patch-resid_pre-of-one", "z"),
+    (MAIN, 109, 0): ("ov-copying", "z"),
+    (MAIN, 111, 0): ("ov-eigenvalues", "xy"),
+    (MAIN, 115, 0): ("ov-copying-of-tokens", "z"),
+    (MAIN, 117, 0): ("ov-copying-of-tokens,ov-copying", "xy"),
 }
 
 # Plots whose numbers cannot be worked out from GPT-2 small and its printed inputs.
@@ -94,10 +98,6 @@ REASONS = {
     (MAIN, 42): "the notebook drew its random tokens without a seed",
     (MAIN, 44): "the notebook drew its random tokens without a seed",
     (MAIN, 50): "another model, DistilGPT-2",
-    (MAIN, 109): "it needs eigenvalues, which nothing here works out",
-    (MAIN, 111): "it needs eigenvalues, which nothing here works out",
-    (MAIN, 115): "it needs eigenvalues, which nothing here works out",
-    (MAIN, 117): "it needs eigenvalues, which nothing here works out",
     (MAIN, 134): "other models, and their training",
     (MAIN, 143): "other models, and their training",
 }
@@ -388,7 +388,10 @@ def main():
                 size = sum(count(t.get("z") or t["y"]) for t in plot["traces"])
                 table.left_out(notebook, cell, plot["title"], REASONS[notebook, cell], size)
             else:
-                table.block(notebook, cell, plot["title"], procedure, 1e-5, values_of(plot, what))
+                values = values_of(plot, what)
+                if procedure == "ov-eigenvalues":  # LAPACK's order means nothing
+                    values = [list(v) for v in zip(*sorted(zip(*values), reverse=True))]
+                table.block(notebook, cell, plot["title"], procedure, 1e-5, values)
     data = json.load(open(os.path.join(reference, "published", "ioi_patching_data.json")))
     for name, procedure in IOI_DATA.items():
         table.block("ioi_patching_data.json", 0, name, procedure, 2e-5, data[name])

@@ -33,6 +33,7 @@ typedef enum procedure_kind {
     PATHS_OF_HEAD, /* layer.head */
     /* several are worked out together, and kept */
     ABLATED,
+    COPYING,
     REPEATED,
     ATTRIBUTED,
     /* several others, one after the other */
@@ -80,6 +81,9 @@ static const procedure procedures[] = {
     {"previous-token", REPEATED, NULL, 0, 0},
     {"duplicate-token", REPEATED, NULL, 0, 0},
     {"induction", REPEATED, NULL, 0, 0},
+    {"ov-copying", COPYING, NULL, 0, 0},
+    {"ov-copying-of-tokens", COPYING, NULL, 0, 0},
+    {"ov-eigenvalues", COPYING, NULL, 0, 0},
     {"top-induction", TOP_INDUCTION, "induction", 0, 0},
     {"attr-resid", ATTRIBUTED_STREAM, NULL, 0, 0},
     {"attr-layers", ATTRIBUTED_LAYERS, NULL, 0, 0},
@@ -322,6 +326,8 @@ static attn_status perform_all(plots *r, const procedure *p)
         return repeated_tokens(s);
     if (p->kind == ATTRIBUTED)
         return attribute_all(s);
+    if (p->kind == COPYING)
+        return copying_scores(s);
     heads = work_out(r, "heads", &n);
     return heads ? ablate_top(s, heads, find_kept(s, "scales")->values) : s->ctx->status;
 }

@@ -159,10 +159,15 @@ static const char *reason_against(const run *r, const block *b)
         return "it needs a model of 12 layers with 3,072 neurons";
     if ((!f || f->needs == GPT2_SMALL) && (c->n_layer != N_LAYER || c->n_head != N_HEAD))
         return "it needs a model of 12 layers with 12 heads";
-    if (f && f->needs == A_TOKENIZER)
-        return !attn_model_tokenizer(r->model) ? "the model has no tokenizer"
-               : c->n_vocab < 50257            ? "it needs GPT-2's vocabulary"
-                                               : NULL;
+    if (f && f->needs == A_TOKENIZER && !attn_model_tokenizer(r->model))
+        return "the model has no tokenizer";
+    for (i = 0; f && f->needs == A_TOKENIZER && i < b->n; i++)
+        if (b->published[i] > (double)c->n_vocab - 0.5)
+            return "it needs GPT-2's vocabulary";
+    if (f && f->needs == A_TOKENIZER) /* its ids are bytes */
+        return NULL;
+    if (strcmp(b->procedure, "ov-eigenvalues") == 0 && c->d_head != 64)
+        return "it needs heads of 64 dimensions";
     if ((!f || f->needs >= GPT2_SMALL) && c->n_vocab < 50257)
         return "it needs GPT-2's vocabulary";
     for (i = 0; f && f->needs != ITS_NEURONS && i < b->n_ids; i++)

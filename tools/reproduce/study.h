@@ -5,6 +5,7 @@
 
 #include "tools/common/files.h"
 #include "tools/lens/decompose.h"
+#include "tools/lens/spectrum.h"
 
 enum { N_PROMPTS = 8, N_TOKENS = 15, N_ONE = 17, N_LAYER = 12, N_HEAD = 12 };
 
@@ -305,6 +306,52 @@ static attn_status repeated_tokens(study *s)
         }
         attn_record_free(a.record);
         attn_session_free(a.session);
+    }
+    return s->ctx->status;
+}
+
+/* ---- OV circuits ---- */
+
+typedef struct complex_number {
+    float re, im;
+} complex_number;
+
+/* The larger real part first, then the larger imaginary part. */
+static int compare_complex(const void *a, const void *b)
+{
+    const complex_number *x = (const complex_number *)a, *y = (const complex_number *)b;
+    if (x->re != y->re)
+        return x->re < y->re ? 1 : -1;
+    return x->im < y->im ? 1 : x->im > y->im ? -1 : 0;
+}
+
+/* Copying scores [layers, heads] of OV circuits, and of those from token to token; and the last head's
+ * eigenvalues [2, d_head], real parts and imaginary ones. All of it is kept. LAPACK's order of
+ * eigenvalues means nothing; here the largest real part comes first. */
+static attn_status copying_scores(study *s)
+{
+    static const char *const names[] = {"ov-copying", "ov-copying-of-tokens"};
+    const size_t heads = s->n_layer * s->n_head, d = attn_model_config(s->model)->d_head;
+    float *points = room_for(s, 2 * d);
+    size_t i, j;
+    if (!points || keep(s, "ov-eigenvalues", points, 2 * d))
+        return s->ctx->status;
+    for (i = 0; i < 2 && !s->ctx->status; i++) {
+        attn_tensor values = ATTN_ZERO, scores = ATTN_ZERO;
+        float *out = room_for(s, heads);
+        if (out && !keep(s, names[i], out, heads) &&
+            !lens_ov_eigenvalues(s->ctx, &values, s->model, i ? LENS_OV_TOKENS : LENS_OV_STREAM) &&
+            !lens_copying_scores(s->ctx, &scores, values)) {
+            complex_number *last = (complex_number *)values.data + (heads - 1) * d;
+            memcpy(out, scores.data, heads * sizeof *out);
+            qsort(last, d, sizeof *last, compare_complex);
+            for (j = 0; j < d && i == 0; j++) {
+                points[j] = last[j].re;
+                points[d + j] = last[j].im;
+            }
+        }
+        attn_tensor_free(s->ctx, &values);
+        attn_tensor_free(s->ctx, &scores);
     }
     return s->ctx->status;
 }

@@ -106,10 +106,11 @@ static attn_status digest_of_file(attn_ctx *ctx, char hex[SHA256_HEX], uint64_t 
     enum { PIECE = 1 << 16 };
     unsigned char *piece = (unsigned char *)malloc(PIECE), digest[SHA256_SIZE];
     FILE *file = piece ? open_input(ctx, path) : NULL;
-    char header[32];
+    char header[48];
     sha1 git;
     sha256 whole;
     size_t n;
+    long end;
     *size = 0;
     if (!piece)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory to read %s", path);
@@ -119,8 +120,11 @@ static attn_status digest_of_file(attn_ctx *ctx, char hex[SHA256_HEX], uint64_t 
     }
     sha1_begin(&git);
     sha256_begin(&whole);
-    snprintf(header, sizeof header, "blob %llu", TOOLS_LLU(expected->size));
-    sha1_add(&git, header, strlen(header) + 1);
+    if (expected->in_git && fseek(file, 0, SEEK_END) == 0 && (end = ftell(file)) >= 0 &&
+        fseek(file, 0, SEEK_SET) == 0) {
+        snprintf(header, sizeof header, "blob %ld", end);
+        sha1_add(&git, header, strlen(header) + 1);
+    }
     while ((n = fread(piece, 1, PIECE, file)) > 0) {
         if (expected->in_git)
             sha1_add(&git, piece, n);
