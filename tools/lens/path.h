@@ -67,7 +67,9 @@ static int read_paths(lens *l, lens_paths_desc *d, lens_receiver *readers, lens_
             fail(FAILED,
                  "no path leads from %s to %s: a path leads to a later layer, or to the MLP of the "
                  "same one",
-                 l->o.from ? l->o.from : "a head", l->o.to ? l->o.to : "the final stream");
+                 l->o.from ? keep(l, "head %zu of layer %zu", senders[0].head, senders[0].layer)
+                           : "a head",
+                 l->o.to ? l->o.to : "the final stream");
     return code;
 }
 
