@@ -227,7 +227,7 @@ LENS_FN attn_tensor lens_by_head(attn_tensor x)
 
 /* ---- the eight formulas ---- */
 
-/* 1. 3. 5. 6. 8. *out (a zeroed tensor, or [T, K]) = d · Wᵀ for d [T, N] and w [K, N]. It is made as
+/* 3. 5. 6. 8. *out (a zeroed tensor, or [T, K]) = d · Wᵀ for d [T, N] and w [K, N]. It is made as
  * (w · dᵀ)ᵀ, whose sums are the same, term by term: attn_matmul packs its second factor anew in each call,
  * which for the weights would take as long as the product. */
 LENS_FN attn_status lens_back_product(attn_ctx *ctx, attn_tensor *out, attn_tensor d, attn_tensor w)
