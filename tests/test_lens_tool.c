@@ -1578,7 +1578,7 @@ TEST(record_of_lines)
                            "{\"line\": 3, \"error\": \"expected a \\\"text\\\", or a list of "
                            "\\\"ids\\\"\"}\n{\"file\": \"00001.safetensors\", \"first_line\": 1, "
                            "\"last_line\": 4, \"texts\": \"") &&
-               strstr(out, "\", \"rows\": 6}\n"),
+               strstr(out, "\", \"rows\": 6, \"bytes\": "),
            "%s", out);
     refuses(1, "index.jsonl is there already: --resume goes on", RECORDS "many");
     refuses(1, "was made with another model, --bos or activations", RECORDS "many --resume --bos");
@@ -1650,6 +1650,12 @@ TEST(record_resumed)
                "exit; done") == 0 &&
                strcmp(out, "notes.part\n") == 0,
            "%s%s", out, err);
+    CHECKF(run("cd " CORPUS
+               "many && head -c 4000 00002.safetensors >cut && mv cut 00002.safetensors && "
+               "cd - >&2 && " RECORDS "many --resume && cd " CORPUS
+               "many && for f in *.safetensors index.jsonl; do cmp $f ../whole/$f || exit; done") ==
+               0,
+           "a shard that was cut: %s%s", out, err);
     refuses(1, "a text among those up to number",
             "sed -i.old '2s/Once/Twice/' " CORPUS "texts.jsonl; " RECORDS "many --resume");
     CHECK(run("cd " CORPUS " && mv texts.jsonl.old texts.jsonl && cp texts.jsonl all.jsonl && "

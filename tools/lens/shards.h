@@ -90,11 +90,24 @@ static int fail_index(const corpus *c)
     return fail(FAILED, "%s: %s", c->path, why(errno));
 }
 
+/* The bytes of a file; 0 if it cannot be opened. */
+static uint64_t bytes_of(const char *path)
+{
+    FILE *file = path ? system_open(path, "rb") : NULL;
+    uint64_t size = 0;
+    if (file && system_size(file, &size))
+        size = 0;
+    if (file)
+        fclose(file);
+    return size;
+}
+
 /* Writes the shard and its entry. `last` is the last line that was read. */
 static int end_shard(lens *l, corpus *c, uint64_t last)
 {
     json_out entry = {NULL, 0, 0, 0, 0};
     digest_shown digest;
+    const char *path;
     char name[32];
     size_t i;
     if (c->rows == 0 && c->waiting.size == 0)
@@ -102,10 +115,10 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
     if (c->waiting.failed)
         return fail(FAILED, "no memory for the entries of %s", c->path);
     snprintf(name, sizeof name, "%05llu.safetensors", TOOLS_LLU(c->n_shards + 1));
+    path = keep(l, "%s/%s", l->o.output, name);
     for (i = 0; i < c->n + 2; i++)
         c->values[i].shape[0] = c->rows;
-    if (c->rows &&
-        attn_save(&l->ctx, keep(l, "%s/%s", l->o.output, name), c->names, c->values, c->n + 2))
+    if (c->rows && attn_save(&l->ctx, path, c->names, c->values, c->n + 2))
         return failed(&l->ctx);
     for (i = 0; i < c->n + 2; i++)
         c->values[i].shape[0] = c->capacity;
@@ -126,6 +139,8 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
     out_word(&entry, show_digest(digest, c->texts));
     out_key(&entry, "rows");
     out_count(&entry, c->rows);
+    out_key(&entry, "bytes");
+    out_count(&entry, c->rows ? bytes_of(path) : 0);
     out_close(&entry, '}');
     out_line(&entry, c->index);
     out_free(&entry);
@@ -336,13 +351,17 @@ static int is_other_file(const corpus *c, const json_value *entry, const char *l
     return other;
 }
 
-/* Whether the shard of an entry is there. */
-static int has_shard(lens *l, arena *memory, const json_value *file)
+/* Whether the shard of an entry is there and whole; older entries do not tell its size. */
+static int has_shard(lens *l, arena *memory, const json_value *entry)
 {
+    const json_value *const file = json_get(entry, "file");
+    uint64_t size = 0;
     const char *name =
         file->kind == JSON_STRING ? arena_text(&l->ctx, memory, file->text, file->size) : NULL;
     const char *path = name ? arena_path(&l->ctx, memory, l->o.output, name) : NULL;
-    return file->kind != JSON_STRING || (path && system_exists(path));
+    if (file->kind != JSON_STRING || !path)
+        return file->kind != JSON_STRING;
+    return json_u64(json_get(entry, "bytes"), &size) ? bytes_of(path) == size : system_exists(path);
 }
 
 /* Keeps what the entry of a shard says, to be compared when its texts come. */
@@ -380,7 +399,7 @@ static int read_entry(lens *l, corpus *c, uint64_t number, const char *line, siz
                     l->o.lines);
     else if ((file = json_get(root, "file")) != NULL &&
              json_u64(json_get(root, "last_line"), last)) {
-        *is_gone = !has_shard(l, &memory, file);
+        *is_gone = !has_shard(l, &memory, root);
         if (!*is_gone && (code = keep_old(l, c, root, *last)) == FINE)
             c->n_shards += file->kind == JSON_STRING;
     }
