@@ -85,7 +85,7 @@ $(BUILD)/attn.3: attn.h tools/packaging/docs.sh
 	@mkdir -p $(@D)
 	@sh tools/packaging/docs.sh attn.h >$@
 
-docs: $(BUILD)/attn.3 ## the manual and API of the header as one page, build/attn.html (needs mandoc)
+docs: $(BUILD)/attn.3 ## the manual and API of the header as one page, build/manual.html (needs mandoc)
 	@mandoc -? 2>/dev/null; [ $$? != 127 ] || { echo 'make docs needs mandoc'; exit 1; }
-	@mandoc -T html $< | awk -f tools/packaging/page.awk >$(BUILD)/attn.html
-	@echo 'Ready: $(BUILD)/attn.html, and for man: $<'
+	@mandoc -T html $< | awk -f tools/packaging/page.awk >$(BUILD)/manual.html
+	@echo 'Ready: $(BUILD)/manual.html, and for man: $<'
