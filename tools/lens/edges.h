@@ -271,10 +271,10 @@ LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backw
     if (!b || !b->model)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens_backward that lens_backward_new made",
                          op);
-    if (n_pairs == 0)
+    if (!pairs || n_pairs == 0)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no pairs of texts given", op);
     for (i = 0; i < n_pairs; i++)
-        if (lens_need_pair(ctx, op, b->model, pairs ? &pairs[i] : NULL) != ATTN_OK)
+        if (lens_need_pair(ctx, op, b->model, &pairs[i]) != ATTN_OK)
             return ctx->status;
     g = lens_graph_of(b->model);
     if (lens_begin(ctx, op, out, attn_shape2(g.n_senders, g.n_receivers), &result) != ATTN_OK)
