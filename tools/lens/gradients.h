@@ -246,7 +246,8 @@ LENS_FN attn_status lens_back_product(attn_ctx *ctx, attn_tensor *out, attn_tens
 LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tensor n,
                                         attn_tensor scale, attn_tensor *moment)
 {
-    const size_t n_rows = n.shape[0], width = n.shape[1], rows = attn_count(d) / width;
+    const size_t n_rows = n.shape[0], width = n.shape[1];
+    const size_t rows = width ? attn_count(d) / width : 0;
     attn_shape shape = ATTN_ZERO;
     size_t row, i;
     shape.ndim = d.ndim;

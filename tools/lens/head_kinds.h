@@ -67,6 +67,7 @@ static int read_heads(lens *l, lens_detect_desc *how)
         at += strspn(at, " ,");
         used = 0;
         if (!strchr("0123456789", *at) || /* no sign, which %lu would take */
+            /* NOLINTNEXTLINE(cert-err34-c): seven digits fit into every unsigned long */
             sscanf(at, "%7lu.%7lu%n", &layer, &head, &used) != 2 || !used ||
             !strchr(" ,", at[used]) || layer >= l->config->n_layer || head >= l->config->n_head)
             return fail(FAILED,

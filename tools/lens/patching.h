@@ -356,16 +356,18 @@ static int run_patch(lens *l)
     static const char *const usual[] = {"hook_resid_pre", "hook_attn_out", "hook_mlp_out",
                                         "attn.hook_z"};
     static const char *const over[] = {"attn.hook_pattern"};
-    const char *const *names = l->n_names ? l->names : l->o.by >= LENS_PATCH_SOURCES ? over : usual;
-    const size_t n_usual = l->o.by == LENS_PATCH_POSITIONS ? 3 : l->o.by > 0 ? 1 : 4;
+    const int by = l->o.by; /* a lens_patch_kind; -1: not given */
+    const char *const *names = l->n_names                 ? l->names
+                               : by >= LENS_PATCH_SOURCES ? over
+                               : by > 0                   ? usual + 3
+                                                          : usual;
+    const size_t n_usual = by > 0 ? 1 : by == 0 ? 3 : 4;
     const size_t n_names = l->n_names ? l->n_names : n_usual;
     lens_grid *grids;
     patching p = {0};
     findings found = {make_page(l, "Activation patching"), NULL, 0, json_patches, &p};
     size_t i, n = 0;
     int code;
-    if (l->o.by > 0 && l->o.by < LENS_PATCH_SOURCES && !l->n_names)
-        names = usual + 3;
     for (i = 0; i < n_names; i++)
         n += n_grids_of(l, names[i]);
     found.grids = grids = (lens_grid *)allocate(l, n, sizeof *grids);
