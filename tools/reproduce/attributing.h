@@ -301,7 +301,7 @@ static void sort_heads(size_t *order, const float *x, size_t n)
 /* The strongest heads, by their number. */
 static void top_heads(size_t top[N_TOP], const float *x)
 {
-    size_t order[MOST_HEADS], i, j;
+    size_t order[MOST_HEADS] = {0}, i, j;
     sort_heads(order, x, MOST_HEADS);
     for (i = 0; i < N_TOP; i++) {
         for (j = i; j > 0 && top[j - 1] > order[i]; j--)
@@ -314,7 +314,7 @@ static void top_heads(size_t top[N_TOP], const float *x)
  * these alone, out [22, 22]. */
 static void paths_of_top(float *out, const float *paths, const float *x, int which)
 {
-    size_t top[N_TOP], i, j, k;
+    size_t top[N_TOP] = {0}, i, j, k;
     top_heads(top, x);
     for (i = 0; i < N_TOP; i++)
         for (k = 0; k < 3; k++)

@@ -158,11 +158,12 @@ static attn_status last_logits(study *s, const block *b, float *logits)
 
 static double log_of_sum(const float *logits, size_t n)
 {
-    double sum = 0, most = (double)logits[0];
+    double sum, most = (double)logits[0];
     size_t i;
     for (i = 1; i < n; i++)
         most = (double)logits[i] > most ? (double)logits[i] : most;
-    for (i = 0; i < n; i++)
+    sum = exp((double)logits[0] - most);
+    for (i = 1; i < n; i++)
         sum += exp((double)logits[i] - most);
     return most + log(sum);
 }

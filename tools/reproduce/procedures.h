@@ -249,7 +249,7 @@ static void five_highest(float *out, const float *scores, size_t n)
     for (i = 0, k = 0; i < n && k < 5; i++) {
         size_t higher = 0;
         for (j = 0; j < n; j++)
-            higher += scores[j] > scores[i] || (scores[j] == scores[i] && j < i);
+            higher += scores[j] > scores[i] || (j < i && scores[j] == scores[i]);
         if (higher < 5)
             out[k++] = (float)i;
     }

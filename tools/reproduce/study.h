@@ -341,7 +341,7 @@ static attn_status copying_scores(study *s)
         float *out = room_for(s, heads);
         if (out && !keep(s, names[i], out, heads) &&
             !lens_ov_eigenvalues(s->ctx, &values, s->model, i ? LENS_OV_TOKENS : LENS_OV_STREAM) &&
-            !lens_copying_scores(s->ctx, &scores, values)) {
+            !lens_copying_scores(s->ctx, &scores, values) && values.data && scores.data) {
             complex_number *last = (complex_number *)values.data + (heads - 1) * d;
             memcpy(out, scores.data, heads * sizeof *out);
             qsort(last, d, sizeof *last, compare_complex);
