@@ -110,6 +110,10 @@ static void compile_as_told(const char *file)
     command = text ? strstr(text, start) : NULL;
     if (CHECKF(command && command - text < 300, "%s does not begin with \"%s...\"", file, start)) {
         length = strcspn(command, "\n&(");
+        if (strncmp(text, "/* sh ", 6) == 0) { /* a script first, on the same line */
+            length += (size_t)(command - text) - 3;
+            command = text + 3;
+        }
         CHECKF(run("cd " DIR "first && PATH=\"$PWD/bin:$PATH\" && %.*s", (int)length, command) == 0,
                "%.*s\nsays\n%s", (int)length, command, err);
     }

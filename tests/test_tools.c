@@ -268,8 +268,8 @@ static void run_snippets(const char *page)
         *end = 0;
         if (!strstr(at, "int main(") && CHECK((f = fopen(test_tmp("snippet.c"), "w")) != NULL)) {
             fprintf(f,
-                    "#define ATTN_IMPLEMENTATION\n#include \"attn.h\"\n#include <stdio.h>\nint "
-                    "main(void)\n{\n"
+                    "#define ATTN_IMPLEMENTATION\n#include \"attn.h\"\n"
+                    "#include \"tools/lens/patch.h\"\n#include <stdio.h>\nint main(void)\n{\n"
                     "attn_ctx ctx = {0};\nattn_model *model = NULL;\n"
                     "attn_session *session = NULL;\n"
                     "%sattn_session_free(session);\nattn_model_close(model);\n"

@@ -3,8 +3,9 @@
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
  * activation and path patching, attribution, decomposition, kinds of heads, circuits, sparse
- * autoencoders, steering, and activations and their gradients for NumPy and PyTorch. Here is the command line. Each command is a header beside this file: a few calls of
- * attn.h's glass box, and tables made of what they give. All of them use
+ * autoencoders, steering, and activations and their gradients for NumPy and PyTorch. Here is the
+ * command line. Each command is a header beside this file: a few calls of attn.h's glass box, and
+ * tables made of what they give. All of them use
  *
  *     run.h          the options, the texts, and tokens as they are shown
  *     findings.h     the result of a command as a table (print_table.h), as JSON (print_json.h) or as
@@ -132,8 +133,9 @@ static const struct option table[] = {
      "(ids, if --ids is used)"},
     {0, "away", "TEXT", TEXT, AT(away), EDITED | STEER, NULL, "... less that in this one"},
     {0, "tuned", "FILE", TEXT, AT(tuned), LENS, NULL,
-     "logit-lens: through a tuned lens, tuned-lens's params.pt as a file of tensors, which Python "
-     "makes: safetensors.torch.save_file(torch.load('params.pt', weights_only=True), FILE)"},
+     "logit-lens: through a tuned lens, a .safetensors file of params.pt's tensors. Python makes "
+     "it: "
+     "save_file(load('params.pt'), FILE), with torch's load and safetensors.torch's save_file"},
     {0, "at", "POSITION", COUNT, AT(position), OF_ONE_LOGIT | QK, "0 1000000000",
      "attribute, ablate and gradients: what is said after this token; qk: the query (default: the "
      "last; they count from 0)\ndecompose: at this position alone"},
@@ -192,6 +194,16 @@ static const struct option table[] = {
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
+static const char *const examples[] = {
+    "patterns \"Once upon a time\" -o heads.html",
+    "sae examples/sae --bos \"Once upon a time\"",
+    "sae examples/sae --bos \"Once upon a time\" --change 12=8",
+    "steer \"I am\" --towards \" happy\" --away \" sad\" --strength 4",
+    "steer \"I am\" --vector happy.gguf --strength 2",
+    "qk \"Tom saw Lily. Tom\" --layer 1 --head 2",
+    "logit-lens \"Once upon a time\" --tuned params.safetensors"};
+enum { N_EXAMPLES = sizeof examples / sizeof examples[0] };
+
 static void print_help(void)
 {
     int i;
@@ -219,14 +231,11 @@ static void print_help(void)
     printf("\nCommands:\n");
     for (i = 0; i < N_COMMANDS; i++)
         print_row(commands[i].name, 11, commands[i].help);
-    printf("\nExamples:\n"
-           "  lens model.attn patterns \"Once upon a time\" -o heads.html\n"
-           "  lens model.attn sae examples/sae --bos \"Once upon a time\"\n"
-           "  lens model.attn sae examples/sae --bos \"Once upon a time\" --change 12=8\n"
-           "  lens model.attn steer \"I am\" --towards \" happy\" --away \" sad\" --strength 4\n"
-           "  lens model.attn steer \"I am\" --vector happy.gguf --strength 2\n"
-           "  lens model.attn qk \"Tom saw Lily. Tom\" --layer 1 --head 2\n"
-           "  lens model.attn logit-lens \"Once upon a time\" --tuned params.safetensors\n");
+    printf("\nExamples:\n");
+    for (i = 0; i < N_EXAMPLES; i++) {
+        printf("  lens model.attn");
+        print_wrapped(examples[i], 17, 6, help_columns());
+    }
     print_options(table, N_OPTIONS);
 }
 

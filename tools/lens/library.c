@@ -1,4 +1,4 @@
-/* cc -shared -fPIC -I. -O2 -fopenmp tools/lens/library.c -lm -o libattn.so
+/* cc tools/lens/library.c -I. -O2 -fopenmp -shared -fPIC -lm -o libattn.so
  *
  * The shared library, for Python and other languages: attn.h and the research headers of this folder,
  * whose functions it exports too. (A C or C++ program includes those headers, with any libattn.) */
