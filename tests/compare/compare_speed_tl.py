@@ -167,8 +167,10 @@ def random_model(folder):
 def random_sae(folder, width):
     """A SAELens directory, and the autoencoder that sae-lens makes of it."""
     from sae_lens import SAE, StandardSAE, StandardSAEConfig
+    from sae_lens.saes.sae import SAEMetadata
     torch.manual_seed(2)
-    sae = StandardSAE(StandardSAEConfig(d_in=width, d_sae=32 * width))
+    sae = StandardSAE(StandardSAEConfig(d_in=width, d_sae=32 * width,
+                                        metadata=SAEMetadata(hook_name="blocks.8.hook_resid_pre")))
     directory = os.path.join(folder, "sae")
     sae.save_model(directory)
     return directory, SAE.load_from_disk(directory)

@@ -5,7 +5,7 @@ help=$(COLUMNS=80 "$1" --help)
 printf '%s\n' "$help" | awk -v name="$2" -v version="$3" -v called="${1##*/}" \
     -v day="$(date -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}" +%Y-%m-%d 2>/dev/null || date +%Y-%m-%d)" '
 function plain(s) { gsub(/\\/, "\\e", s); gsub(/-/, "\\-", s); sub(/^[.\047]/, "\\\\\\&&", s); return s }
-function heading(s) { printf ".SH %s\n", toupper(s); table = 0; gap = 0 }
+function heading(s) { printf ".SH %s\n", toupper(s); table = 0; gap = 0; fresh = 1 }
 BEGIN { printf ".TH %s 1 \"%s\" \"attn.h %s\" \"User Commands\"\n.SH NAME\n", toupper(name), day, version }
 /^Usage: / { usage = 1 }
 usage && NF {
@@ -28,6 +28,7 @@ first && !done { # its first sentence is the summary of the page; the rest waits
     gsub(/^ +| +$/, "", term)
     printf ".TP\n.B %s\n%s\n", plain(term), plain(rest); table = 1; gap = 0; next
 }
-/^ / { sub(/^ +/, ""); if (!table) print ".br"; print plain($0); gap = 0; next }
+/^ / { sub(/^ +/, ""); if (!table && !fresh) print ".br"; print plain($0); gap = fresh = 0; next }
+{ fresh = 0 }
 { if (table) { heading("notes") } else if (gap) print ".PP"; print plain($0); gap = 0 }
 END { print ".SH SEE ALSO\nattn.h, whose first pages are the manual of the library" }'
