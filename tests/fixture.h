@@ -121,6 +121,19 @@ static inline int fixture(attn_tensor *out, const char *format, ...)
     return 0;
 }
 
+/* A fixture that must be there. */
+static inline attn_tensor fixture_tensor(const char *format, ...)
+{
+    char name[64];
+    attn_tensor t;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
+    CHECKF(fixture(&t, "%s", name), "no fixture %s", name);
+    return t;
+}
+
 /* Entry i of a case's i32 "args" or f32 "f". */
 static inline int arg_of(attn_tensor args, size_t i)
 {

@@ -17,7 +17,7 @@ static int halve(const attn_activation *a, void *user)
     return 0;
 }
 
-/* An activation of a text, in a session of its own. */
+/* Runs a text in a new session and gives one of its activations. */
 static attn_tensor activation_of(story *s, const char *name, const char *text)
 {
     attn_session *session = NULL;
@@ -108,7 +108,7 @@ TEST(edits)
     all = parse(LENS MODEL "attribute " CHANGES);
     is_float(member(all, "logit"), top[s.n - 1].logit, "the logit");
     CHECK(fabs(number(member(all, "sum")) - (double)top[s.n - 1].logit) < 1e-4);
-    /* Edits of heads leave the sum whole: what is no head's, no MLP's and no embedding's is nothing. */
+    /* After an edit of a head the parts still sum to the logit, so the part "edits" is zero. */
     all = parse(LENS MODEL "attribute '" TEXT "' --edit 'zero blocks.2.attn.hook_z head 3' --json");
     all = item(member(all, "grids"), 1);
     CHECK(member(all, "columns")->size == 5 && json_is(item(member(all, "columns"), 4), "edits"));

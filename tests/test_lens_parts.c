@@ -30,23 +30,11 @@ SUITE_WITH("lens-tool", set_up, tear_down);
 #define TMP    "build/test-tmp/lens-tool/"
 #define NARROW TMP "narrow-parts.attn "
 
-static attn_tensor wanted(const char *format, ...)
-{
-    char name[64];
-    attn_tensor t;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(name, sizeof name, format, args);
-    va_end(args);
-    CHECKF(fixture(&t, "%s", name), "no fixture %s", name);
-    return t;
-}
-
 /* The ids of a text, as --ids takes them. */
 static const char *ids_of(const char *fixture_name)
 {
     static char text[128];
-    const attn_tensor ids = wanted("%s", fixture_name);
+    const attn_tensor ids = fixture_tensor("%s", fixture_name);
     size_t i, at = 0;
     for (i = 0; i < count_of(ids); i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%d ", ((const int32_t *)ids.data)[i]);
@@ -80,7 +68,7 @@ TEST(parts_in_files)
                                         "attns",   "mlps",        "heads"};
     size_t kind;
     for (kind = 0; kind < 6; kind++) {
-        const attn_tensor want = wanted("parts.%d.1.1.1", (int)kind);
+        const attn_tensor want = fixture_tensor("parts.%d.1.1.1", (int)kind);
         const json_value *labels = member(
             parse(LENS NARROW "decompose --ids '%s' --kind %s --layer 1 --mlp-input --apply-ln "
                               "--json -q -o " TMP "parts.safetensors",
@@ -162,9 +150,10 @@ TEST(options_of_detection)
                     for (layer = 0; layer < 3; layer++)
                         for (head = 0; head < 4; head++) {
                             const double got = number(value_of_grid(all, kind, layer, head));
-                            const double want = (double)attn_get2(
-                                wanted("heads.%d.%d.%d.%d", (int)kind, measure, bos, current),
-                                layer, head);
+                            const double want =
+                                (double)attn_get2(fixture_tensor("heads.%d.%d.%d.%d", (int)kind,
+                                                                 measure, bos, current),
+                                                  layer, head);
                             CHECKF(fabs(got - want) < 1e-6, "%g, not %g", got, want);
                         }
             }
@@ -172,7 +161,7 @@ TEST(options_of_detection)
 
 TEST(a_pattern_from_a_file)
 {
-    const attn_tensor keys = wanted("keys"), want = wanted("heads.3.1.0.0");
+    const attn_tensor keys = fixture_tensor("keys"), want = fixture_tensor("heads.3.1.0.0");
     const size_t n = keys.shape[0];
     char *text = (char *)pool_new(n * n * 16);
     const json_value *all;
@@ -208,7 +197,7 @@ TEST(copying)
     size_t space, layer, head, k;
     for (space = 0; space < 2 && all; space++) {
         const json_value *values = member(member(all, "eigenvalues"), names[space]);
-        const attn_tensor want = wanted("narrow.copying.%d", (int)space);
+        const attn_tensor want = fixture_tensor("narrow.copying.%d", (int)space);
         for (layer = 0; layer < 3; layer++)
             for (head = 0; head < 4; head++) {
                 double sum = 0, sizes = 0;

@@ -24,18 +24,6 @@ static void tear_down(void)
 
 SUITE_WITH("headers", set_up, tear_down);
 
-static attn_tensor wanted(const char *format, ...)
-{
-    char name[64];
-    attn_tensor t;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(name, sizeof name, format, args);
-    va_end(args);
-    CHECKF(fixture(&t, "%s", name), "no fixture %s", name);
-    return t;
-}
-
 /* ---- eigenvalues ---- */
 
 /* The same numbers in any order: each has its own near it, beside the largest of all. */
@@ -83,11 +71,12 @@ TEST(eigenvalues)
         attn_tensor values = no_tensor, laid = no_tensor;
         char what[32];
         snprintf(what, sizeof what, "product %d", n);
-        OK(&ctx, lens_eigenvalues(&ctx, &values, left, wanted("eig.%d.right", n)));
+        OK(&ctx, lens_eigenvalues(&ctx, &values, left, fixture_tensor("eig.%d.right", n)));
         /* two or three equal ones move by the square or cube root of a rounding */
-        same_spectrum(values, wanted("eig.%d.values", n), n == 11 ? 2e-5 : 2e-7, what);
-        OK(&ctx, lens_eigenvalues(&ctx, &laid, laid_out(left, ATTN_F32, LAYOUT_BACKWARD),
-                                  laid_out(wanted("eig.%d.right", n), ATTN_F32, LAYOUT_SWAPPED)));
+        same_spectrum(values, fixture_tensor("eig.%d.values", n), n == 11 ? 2e-5 : 2e-7, what);
+        OK(&ctx,
+           lens_eigenvalues(&ctx, &laid, laid_out(left, ATTN_F32, LAYOUT_BACKWARD),
+                            laid_out(fixture_tensor("eig.%d.right", n), ATTN_F32, LAYOUT_SWAPPED)));
         same_bits(laid, values, what);
     }
     EQUAL(n, 12);
@@ -102,7 +91,7 @@ TEST(eigenvalues_of_circuits)
     for (i = 0; i < 2; i++)
         for (space = 0; space < 2; space++) {
             const attn_model *const m = i ? narrow : odd;
-            const attn_tensor want = wanted("%s.ov.%d", names[i], space);
+            const attn_tensor want = fixture_tensor("%s.ov.%d", names[i], space);
             attn_tensor values = no_tensor, scores = no_tensor;
             size_t layer, head;
             OK(&ctx, lens_ov_eigenvalues(&ctx, &values, m, (lens_ov_space)space));
@@ -112,7 +101,8 @@ TEST(eigenvalues_of_circuits)
                                   attn_select(attn_select(want, 0, layer), 0, head), 1e-5,
                                   names[i]);
             OK(&ctx, lens_copying_scores(&ctx, &scores, values));
-            close_to(scores, wanted("%s.copying.%d", names[i], space), 1e-5, "copying scores");
+            close_to(scores, fixture_tensor("%s.copying.%d", names[i], space), 1e-5,
+                     "copying scores");
         }
     done(&ctx);
 }
@@ -147,7 +137,7 @@ TEST(singular_vectors)
                 largest = attn_get2(svd.u, i, j);
         CHECK(largest > 0);
     }
-    /* what has rank 1 has one pair of vectors */
+    /* a matrix of rank 1 has one pair of singular vectors */
     OK(&ctx, lens_singular_vectors(&ctx, &svd, attn_slice(left, 0, 0, 20), right));
     done(&ctx);
 }
@@ -222,7 +212,7 @@ static lens_parts_desc parts_of(attn_tensor tokens, lens_parts_kind kind, size_t
 TEST(parts_of_the_stream)
 {
     static const int layers[][2] = {{0, 0}, {1, 1}, {2, 0}, {3, 0}};
-    const attn_tensor tokens = wanted("tokens"), project = wanted("project");
+    const attn_tensor tokens = fixture_tensor("tokens"), project = fixture_tensor("project");
     attn_ctx ctx = alone();
     int i, kind, ln;
     for (i = 0; i < 4; i++)
@@ -237,10 +227,10 @@ TEST(parts_of_the_stream)
                 OK(&ctx, lens_decompose(&ctx, &parts, NULL, narrow, &d));
                 EQUAL(parts.shape[0], lens_parts_count(narrow, &d));
                 if (kind < LENS_PARTS_NEURONS)
-                    close_to(parts, wanted("parts.%s", name), 1e-6, name);
+                    close_to(parts, fixture_tensor("parts.%s", name), 1e-6, name);
                 d.project = project;
                 OK(&ctx, lens_decompose(&ctx, &projected, NULL, narrow, &d));
-                close_to(projected, wanted("projected.%s", name), 2e-6, name);
+                close_to(projected, fixture_tensor("projected.%s", name), 2e-6, name);
                 OK(&ctx, attn_matmul(&ctx, &product, parts, project));
                 close_to(projected, product, 2e-6, "a projection");
             }
@@ -252,7 +242,7 @@ TEST(some_of_the_parts)
 {
     static const lens_parts_kind kinds[] = {LENS_PARTS_SUBLAYERS, LENS_PARTS_ATTNS,
                                             LENS_PARTS_MLPS};
-    const attn_tensor tokens = wanted("tokens");
+    const attn_tensor tokens = fixture_tensor("tokens");
     attn_ctx ctx = alone();
     size_t i;
     for (i = 0; i < 3; i++) {
@@ -291,7 +281,7 @@ TEST(labels_of_parts)
         {LENS_PARTS_NEURONS, 2, 0, 111, {8, 63, 108}, {"L0N0", "L1N5", "embed"}}};
     size_t i, k;
     for (i = 0; i < sizeof wants / sizeof wants[0]; i++) {
-        lens_parts_desc d = parts_of(wanted("tokens"), wants[i].kind, wants[i].layer);
+        lens_parts_desc d = parts_of(fixture_tensor("tokens"), wants[i].kind, wants[i].layer);
         d.mlp_input = wants[i].mlp_input;
         EQUAL(lens_parts_count(narrow, &d), wants[i].count);
         for (k = 0; k < 3; k++)
@@ -306,7 +296,7 @@ TEST(labels_of_parts)
 
 TEST(parts_refused)
 {
-    const attn_tensor tokens = wanted("tokens");
+    const attn_tensor tokens = fixture_tensor("tokens");
     attn_ctx ctx = alone();
     lens_parts_desc d = parts_of(tokens, LENS_N_PARTS_KINDS, 1);
     REFUSED(ATTN_E_ARGUMENT, "kind 7", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
@@ -346,7 +336,7 @@ TEST(parts_refused)
 TEST(detected_heads)
 {
     static const lens_head some_heads[] = {{0, 1}, {2, 3}};
-    const attn_tensor tokens = wanted("again"), keys = wanted("keys");
+    const attn_tensor tokens = fixture_tensor("again"), keys = fixture_tensor("keys");
     attn_ctx ctx = alone();
     int kind, measure, bos, current;
     size_t layer, head;
@@ -355,7 +345,7 @@ TEST(detected_heads)
             for (bos = 0; bos < 2; bos++)
                 for (current = 0; current < 2; current++) {
                     const attn_tensor want =
-                        wanted("heads.%d.%d.%d.%d", kind, measure, bos, current);
+                        fixture_tensor("heads.%d.%d.%d.%d", kind, measure, bos, current);
                     lens_detect_desc d = ATTN_ZERO;
                     attn_tensor all = no_tensor, chosen = no_tensor;
                     d.tokens = (const int32_t *)tokens.data;
@@ -418,20 +408,21 @@ TEST(detection_refused)
 
 static attn_status everything(attn_ctx *ctx, int call, attn_tensor *out)
 {
-    const attn_tensor tokens = wanted("tokens");
+    const attn_tensor tokens = fixture_tensor("tokens");
     lens_parts_desc d =
         parts_of(tokens, call == 3 ? LENS_PARTS_NEURONS : LENS_PARTS_STREAMS_MID, 3);
     lens_detect_desc look = ATTN_ZERO;
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
     attn_status status;
     d.apply_ln = 1;
-    d.project = wanted("project");
+    d.project = fixture_tensor("project");
     look.tokens = d.tokens;
     look.n_tokens = d.n_tokens;
     if (call == 0)
         return lens_ov_eigenvalues(ctx, out, narrow, LENS_OV_TOKENS);
     if (call == 1) {
-        status = lens_singular_vectors(ctx, &svd, wanted("eig.0.left"), wanted("eig.0.right"));
+        status = lens_singular_vectors(ctx, &svd, fixture_tensor("eig.0.left"),
+                                       fixture_tensor("eig.0.right"));
         CHECK(status == ATTN_OK || (!svd.u.ndim && !svd.s.ndim && !svd.v.ndim));
         return status;
     }

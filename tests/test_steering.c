@@ -24,19 +24,12 @@ SUITE_WITH("headers", set_up, tear_down);
 
 #define FILES "tests/fixtures/steering/"
 
-static attn_tensor wanted(const char *name)
-{
-    attn_tensor t;
-    CHECKF(fixture(&t, "%s", name), "no fixture %s", name);
-    return t;
-}
-
 TEST(control_vectors)
 {
     static const char *const files[][2] = {{"control", FILES "control.gguf"},
                                            {"rows", FILES "rows.safetensors"},
                                            {"layers", FILES "layers.safetensors"}};
-    const attn_tensor ids = wanted("tokens");
+    const attn_tensor ids = fixture_tensor("tokens");
     attn_ctx ctx = alone();
     size_t i;
     for (i = 0; i < 3; i++) {
@@ -47,7 +40,7 @@ TEST(control_vectors)
         got = attn_borrow(hooked(narrow, (const int32_t *)ids.data, 9, 4, LENS_CONTROL_POINTS,
                                  lens_control_hook, &control, NULL, NULL),
                           ATTN_F32, attn_shape2(9, 43));
-        close_to(got, wanted(files[i][0]), 1e-5, files[i][0]);
+        close_to(got, fixture_tensor(files[i][0]), 1e-5, files[i][0]);
         attn_tensor_free(&ctx, &control.directions);
     }
     done(&ctx);
@@ -123,7 +116,7 @@ TEST(control_vectors_refused)
 TEST(tuned_lens)
 {
     static const attn_tensor own = ATTN_ZERO;
-    const attn_tensor ids = wanted("tokens");
+    const attn_tensor ids = fixture_tensor("tokens");
     lens_parts_desc what = ATTN_ZERO;
     attn_tensor streams = ATTN_ZERO;
     lens_tuned tuned = ATTN_ZERO;
@@ -145,7 +138,7 @@ TEST(tuned_lens)
         }
         OK(&ctx, attn_logit_lens(&ctx, &logits, narrow, x, own, own));
         snprintf(name, sizeof name, "tuned.%d", (int)i);
-        close_to(logits, wanted(name), 1e-5, name);
+        close_to(logits, fixture_tensor(name), 1e-5, name);
     }
     REFUSED(ATTN_E_ARGUMENT, "layer 4",
             lens_tuned_apply(&ctx, &not_made, &tuned, 4, attn_select(streams, 0, 0)));

@@ -370,8 +370,8 @@ static int run_together(attn_ctx *ctx, const attn_model *model, one_text *texts,
     return ok && ctx->status == ATTN_OK;
 }
 
-/* One to four texts, each with watchers of its own, alone and then twice together. Gives 0 after a
- * failure. */
+/* Runs one to four texts, each with its own watchers: first each text alone, then all of them as a
+ * batch, twice. Returns 0 if a result differs. */
 static int check_texts(uint64_t seed)
 {
     const attn_model *model;

@@ -76,7 +76,8 @@ static attn_tensor apply_causal_mask(attn_ctx *ctx, attn_tensor scores)
 }
 
 /* The only place where something moves from one position to another. Each head adds its result to
- * the sum. Its q and k decide from which positions it reads; its v and W_O decide what it writes. */
+ * the residual stream. Queries and keys set the weights of the positions that a head reads; values
+ * and W_O set the vector that it adds. */
 static attn_tensor attention(attn_ctx *ctx, attn_tensor x, const attn_block_weights *w,
                              size_t n_head)
 {

@@ -22,24 +22,12 @@ from safetensors.torch import save_file
 from transformers import GPT2LMHeadModel
 
 here = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, here)
+sys.path[:0] = [here, os.path.join(here, "..", "makers")]
 from compare_gradients import Model
+from control_vector import write_gguf
 
 DIRECTORY = os.path.join(here, "..", "..", "examples", "tiny-stories")
 LAYERS, HEADS, WIDTH, VOCAB = 4, 6, 192, 2048
-
-
-def write_gguf(path, directions):
-    import gguf
-    writer = gguf.GGUFWriter(path, "controlvector")
-    writer.add_string("controlvector.model_hint", "gpt2")
-    writer.add_uint32("controlvector.layer_count", len(directions))
-    for layer, direction in directions.items():
-        writer.add_tensor(f"direction.{layer}", direction)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 class Compared:

@@ -79,7 +79,7 @@ static inline void drop_place(void)
     drop_directory(place());
 }
 
-/* Parts of the input are divided by this line; the next piece, and what is left behind it. */
+/* Takes the next part of the input. A line "%%%" separates the parts. */
 static inline input next_part(input *in)
 {
     static const char line[] = "\n%%%\n";

@@ -17,7 +17,6 @@ PyTorch's hooks; the lens follows the package: unembed(h + translator(h)).
 import os
 import sys
 
-import gguf
 import numpy as np
 import torch
 from safetensors.torch import save_file
@@ -25,22 +24,11 @@ from transformers import GPT2LMHeadModel
 
 here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from control_vector import write_gguf
 from fixture_file import save
 
 OUT = os.path.join(here, "fixtures", "steering")
 LAYERS, WIDTH, STRENGTH = 3, 20, 1.5
-
-
-def write_gguf(path, directions):
-    writer = gguf.GGUFWriter(path, "controlvector")
-    writer.add_string("controlvector.model_hint", "gpt2")
-    writer.add_uint32("controlvector.layer_count", len(directions))
-    for layer, direction in directions.items():
-        writer.add_tensor(f"direction.{layer}", direction)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 @torch.no_grad()

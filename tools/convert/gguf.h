@@ -561,7 +561,7 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
     return g->s->has_vocab;
 }
 
-/* Opens a file and reads what stands in front of its list of tensors. */
+/* Opens a GGUF file and reads its header and its metadata, which come before the list of tensors. */
 TOOLS_FN int gguf_begin(gguf_reader *g, const char *path, gguf_value *values, uint64_t *n_tensors)
 {
     unsigned char magic[4];
@@ -632,7 +632,8 @@ TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int w
     return ATTN_OK;
 }
 
-/* The tensors of a file of an architecture that is no model, such as "controlvector". */
+/* Reads the tensors of a GGUF file that does not hold a model, a control vector for example. Its
+ * metadata must name this architecture. */
 TOOLS_FN attn_status gguf_open_tensors(attn_ctx *ctx, source *s, const char *path,
                                        const char *architecture)
 {

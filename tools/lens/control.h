@@ -26,7 +26,7 @@
 typedef struct lens_control {
     attn_tensor directions; /* [n_layer, C], f32, dense: what lens_control_open gives */
     float strength;         /* negative: the other way */
-    attn_ctx ctx;           /* says what was wrong if the hook stopped the feed */
+    attn_ctx ctx;           /* its message says why the hook stopped the feed */
 } lens_control;
 
 /* An attn_hook_fn for LENS_CONTROL_POINTS; user is a lens_control. Each number is rounded once. */
@@ -53,7 +53,7 @@ LENS_FN int lens_control_hook(const attn_activation *a, void *user)
     return 0;
 }
 
-/* The layer of "direction.12"; 0: it is no such name. */
+/* The layer in a tensor's name: 12 for "direction.12". 0 for any other name. */
 LENS_FN int lens_control_layer(const char *name, size_t *layer)
 {
     static const char prefix[] = "direction.";

@@ -195,7 +195,7 @@ typedef struct lens_parts {
     const lens_parts_desc *desc;
     attn_session *session; /* which runs the text */
     size_t count;          /* positions */
-    attn_record *record;   /* of what is needed */
+    attn_record *record;   /* of the activations that the parts are made of */
     attn_tensor scale;     /* [T, 1] of the LayerNorm that reads the stream */
     attn_tensor out;       /* [parts, T, C or n] */
 } lens_parts;

@@ -493,10 +493,7 @@ LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *b
     p.entries = (lens_patch_entry *)entries.data;
     p.firsts = (size_t *)(void *)(p.entries + p.n_columns);
     for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
-        memset(&p.sweep, 0, sizeof p.sweep);
-        p.sweep.model = model;
-        p.sweep.edits = desc->edits;
-        p.sweep.n_edits = desc->n_edits;
+        p.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
         status = lens_patch_pair(ctx, &p, (float *)result.numbers.data, i);
         sum.clean += p.sweep.values.clean;
         sum.corrupted += p.sweep.values.corrupted;

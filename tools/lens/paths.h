@@ -520,10 +520,7 @@ LENS_FN attn_status lens_patch_paths(attn_ctx *ctx, attn_tensor *out, lens_basel
     run.width = attn_model_config(model)->d_model;
     status = lens_list_paths(ctx, &room, &run);
     for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
-        memset(&run.sweep, 0, sizeof run.sweep);
-        run.sweep.model = model;
-        run.sweep.edits = desc->edits;
-        run.sweep.n_edits = desc->n_edits;
+        run.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
         status = lens_paths_pair(ctx, &run, (float *)result.numbers.data, i);
         sum.clean += run.sweep.values.clean;
         sum.corrupted += run.sweep.values.corrupted;

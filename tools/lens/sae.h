@@ -281,7 +281,7 @@ typedef struct lens_sae_watch {
     int keep_error; /* x + (x̂ with the changes - x̂ without) takes the place of x, and not x̂ alone */
     const lens_sae_change *changes; /* [n_changes], made in this order at every position */
     size_t n_changes;
-    attn_ctx ctx; /* says what was wrong if the hook stopped the feed */
+    attn_ctx ctx; /* its message says why the hook stopped the feed */
 } lens_sae_watch;
 
 LENS_FN void lens_sae_apply(const lens_sae_watch *w, attn_tensor features)

@@ -43,6 +43,16 @@ typedef struct lens_sweep {
         whole; /* [n_rows, V], [n, V]: room; none of them if lens_metric_is_local */
 } lens_sweep;
 
+/* A sweep that has not begun. */
+LENS_FN lens_sweep lens_sweep_of(const attn_model *model, const attn_edit *edits, size_t n_edits)
+{
+    lens_sweep s = ATTN_ZERO;
+    s.model = model;
+    s.edits = edits;
+    s.n_edits = n_edits;
+    return s;
+}
+
 LENS_FN void lens_sweep_end(attn_ctx *ctx, lens_sweep *s)
 {
     size_t i;
