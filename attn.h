@@ -397,7 +397,7 @@ VERSIONS
       attn_record_new                 memory NULL and bytes 0: the context allocates it
       attn_logit_lens                 tokens are a tensor; zeroed: all
       attn_bias_logit_attrs           tokens and against, in place of directions
-    New: attn_feed_text; attn_generation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special.
+    New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special.
 
     0.2.0, for programs that were written for 0.1: outputs come right after the context, an
     attn_metric_fn gets its value first, and a batch runs on one attn_workspace. Renamed:
@@ -1071,16 +1071,17 @@ typedef struct attn_continuation {
     size_t n_prompt_ids;
 
     /* the result */
-    char *text;   /* whole UTF-8 characters, ended by a zero */
-    size_t size;  /* bytes, without the zero */
-    int32_t *ids; /* the generated tokens, n_ids of them */
+    char *text;       /* whole UTF-8 characters, ended by a zero */
+    size_t size;      /* bytes, without the zero */
+    int32_t *ids;     /* the generated tokens, n_ids of them, */
+    float *log_probs; /* and the log-probability of each, as in attn_generation */
     size_t n_ids;
     attn_stop_reason reason;
-    uint64_t reserved[4]; /* zero */
+    uint64_t reserved[3]; /* zero */
 } attn_continuation;
 /* Continues several prompts. Each has a session of its own, and one pass over the weights computes
- * the next token of every prompt. The context allocates the text and the ids of each continuation;
- * attn_continuations_free frees them. After a failure nothing is left to free.
+ * the next token of every prompt. The context allocates the text, ids and log_probs of each
+ * continuation; attn_continuations_free frees them. After a failure nothing is left to free.
  *
  * Text i is the one that attn_generate makes of its prompt with desc->sampling, but for the seed:
  * it is sampling.seed + i, so that equal prompts continue differently. desc (may be NULL) is for
@@ -1089,7 +1090,7 @@ typedef struct attn_continuation {
  * of 15. */
 ATTN_API attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
                                         const attn_model *model, const attn_generate_desc *desc);
-/* Frees the texts and ids that attn_generate_many allocated, not the prompts. NULL is fine. */
+/* Frees what attn_generate_many allocated, not the prompts. NULL is fine. */
 ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
 
 /* >>api-tokenizer ===============================================================================
@@ -6634,6 +6635,7 @@ static void attn__forget_text(attn_continuation *text)
 {
     text->text = NULL;
     text->ids = NULL;
+    text->log_probs = NULL;
     text->size = text->n_ids = 0;
     text->reason = ATTN_STOP_NONE;
 }
@@ -6644,6 +6646,7 @@ ATTN__COLD void attn_continuations_free(attn_continuation *texts, size_t n_texts
     for (i = 0; texts && i < n_texts; i++) {
         attn__free(texts[i].text);
         attn__free(texts[i].ids);
+        attn__free(texts[i].log_probs);
         attn__forget_text(&texts[i]);
     }
 }
@@ -6676,10 +6679,12 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
     w->capacity = 64;
     text->text = (char *)attn__alloc(ctx, w->capacity, "a text");
     text->ids = ATTN__NEW(ctx, int32_t, room - w->n_prompt + 1, "a text's ids");
-    if (!text->text || !text->ids)
+    text->log_probs = ATTN__NEW(ctx, float, room - w->n_prompt + 1, "a text's log_probs");
+    if (!text->text || !text->ids || !text->log_probs)
         return ATTN_E_MEMORY;
     text->text[0] = 0;
     w->ids = text->ids;
+    w->log_probs = text->log_probs;
     w->desc.text_fn = attn__keep_text;
     w->desc.text_user = w;
     return attn__generation_init(ctx, w);

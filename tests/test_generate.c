@@ -1322,18 +1322,22 @@ static void same_texts(const attn_continuation *texts, size_t n, attn_generate_d
         attn_generation made = {0};
         attn_generate_desc one = d;
         int32_t ids[300];
+        float log_probs[300];
         heard h;
         memset(&h, 0, sizeof h);
         one.sampling.seed += i;
         one.prompt_ids = texts[i].prompt_ids;
         one.n_prompt_ids = texts[i].n_prompt_ids;
         made.ids = ids;
+        made.log_probs = log_probs;
         one.text_fn = keep_text;
         one.text_user = &h;
         OK(&ctx, attn_generate(&ctx, &made, session, texts[i].prompt, &one));
         CHECKF(made.n_ids == texts[i].n_ids &&
                    memcmp(ids, texts[i].ids, made.n_ids * sizeof *ids) == 0,
                "text %d: other tokens than alone", (int)i);
+        CHECKF(memcmp(log_probs, texts[i].log_probs, made.n_ids * sizeof *log_probs) == 0,
+               "text %d: other log-probabilities than alone", (int)i);
         CHECKF(h.size == texts[i].size && strlen(texts[i].text) == h.size &&
                    memcmp(h.text, texts[i].text, h.size) == 0,
                "text %d: \"%s\"", (int)i, texts[i].text);
@@ -1373,7 +1377,8 @@ TEST(many_texts)
                                                : texts[0].reason));
         same_texts(texts, n, d);
         attn_continuations_free(texts, n);
-        CHECK(!texts[0].text && !texts[0].ids && texts[0].prompt == openings[0]);
+        CHECK(!texts[0].text && !texts[0].ids && !texts[0].log_probs &&
+              texts[0].prompt == openings[0]);
     }
     attn_continuations_free(NULL, 3);
 }

@@ -239,6 +239,35 @@ TEST(gguf_keys)
     forget();
 }
 
+/* A part of a split model says which one it is, by the keys that llama-gguf-split writes. The other
+ * keys stand in the first part alone. */
+TEST(gguf_in_parts)
+{
+    size_t size, number;
+    unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *counted, *made;
+    char path[512], part[2] = {0, 0}, expected[64], *at;
+    snprintf(path, sizeof path, "%s", test_tmp("model-part.gguf"));
+    counted = whole ? with_key(whole, &size, "split.count", 2, "\3\0", 2) : NULL;
+    for (number = 0; counted && number < 3; number++) {
+        size_t made_size = size;
+        part[0] = (char)number;
+        made = with_key(counted, &made_size, "split.no", 2, part, 2);
+        if (!made)
+            break;
+        at = find_bytes((char *)made, made_size, "general.architecture");
+        if (number > 0 && CHECK(at != NULL))
+            *at ^= 32;
+        test_write(path, made, made_size);
+        free(made);
+        snprintf(expected, sizeof expected, "part.gguf is part %d of the 3 parts", (int)number + 1);
+        refused(path, "", expected);
+    }
+    CHECK(strstr(err, "llama-gguf-split --merge"));
+    free(counted);
+    free(whole);
+    forget();
+}
+
 /* What a key says of the tokens around a text, or of conversations, is said; or refused. */
 TEST(gguf_texts)
 {

@@ -166,8 +166,8 @@ class _attn_generate_desc(ctypes.Structure):
 
 class _attn_continuation(ctypes.Structure):
     _fields_ = [("prompt", c_char_p), ("prompt_ids", c_void_p), ("n_prompt_ids", c_size_t), ("text", c_void_p),
-                ("size", c_size_t), ("ids", c_void_p), ("n_ids", c_size_t), ("reason", c_int),
-                ("reserved", c_uint64 * 4)]
+                ("size", c_size_t), ("ids", c_void_p), ("log_probs", c_void_p), ("n_ids", c_size_t),
+                ("reason", c_int), ("reserved", c_uint64 * 3)]
 
 
 class _attn_activation(ctypes.Structure):
@@ -615,6 +615,7 @@ class Continuation(NamedTuple):
     text: str
     ids: list[int]
     reason: StopReason
+    log_probs: list[float]  # of each id, by softmax of the model's own logits
 
 
 class Tokenizer:
@@ -843,7 +844,9 @@ class Model(_Closing):
             guard.run(self._context(), _lib.attn_generate_many, texts, len(texts), self._handle, byref(desc))
             return [Continuation(ctypes.string_at(text.text, text.size).decode(),
                                  list((c_int32 * text.n_ids).from_address(text.ids)) if text.n_ids else [],
-                                 _lib.attn_stop_reason_name(text.reason).decode()) for text in texts]
+                                 _lib.attn_stop_reason_name(text.reason).decode(),
+                                 list((c_float * text.n_ids).from_address(text.log_probs)) if text.n_ids else [])
+                    for text in texts]
         finally:
             _lib.attn_continuations_free(texts, len(texts))
 

@@ -585,6 +585,12 @@ class Text(Case):
         self.assertEqual(attn._cut("one two", ["two", "e tw"]), ("on", "", True))
         self.assertRaises(ValueError, self.model.session().generate, PROMPT, stop=["a", ""])
 
+    def test_log_probabilities_of_generated_ids(self):
+        for text, prompt in zip(self.model.generate_many([PROMPT, "A"], max_tokens=20), (PROMPT, "A")):
+            ids = [int(i) for i in self.model.tokenizer.encode(prompt)]
+            nll = self.model.score(ids + text.ids).nll[len(ids) - 1:]
+            self.assertEqual(text.log_probs, [-float(x) for x in nll])
+
     def test_a_sampler_goes_on(self):
         settings = attn.Sampling(temperature=1, seed=7)
         whole = self.model.session().generate(PROMPT, max_tokens=30, sampling=settings)
