@@ -397,7 +397,7 @@ VERSIONS
       attn_record_new                 memory NULL and bytes 0: the context allocates it
       attn_logit_lens                 tokens are a tensor; zeroed: all
       attn_bias_logit_attrs           tokens and against, in place of directions
-    New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special.
+    New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special; ATTN_EDIT_SCALE.
 
     0.2.0, for programs that were written for 0.1: outputs come right after the context, an
     attn_metric_fn gets its value first, and a batch runs on one attn_workspace. Renamed:
@@ -1278,15 +1278,15 @@ ATTN_API attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn
 typedef enum attn_edit_kind {
     ATTN_EDIT_ZERO,
     ATTN_EDIT_SET,  /* x becomes `value` */
-    ATTN_EDIT_MEAN, /* x becomes the mean of `value` over its positions; not scores and patterns,
-                       for their positions have different keys */
-    ATTN_EDIT_ADD   /* x becomes x + value * factor, rounded once */
+    ATTN_EDIT_MEAN, /* x becomes the mean of `value` over its positions; not scores or patterns */
+    ATTN_EDIT_ADD,  /* x becomes x + value * factor, rounded once */
+    ATTN_EDIT_SCALE /* x becomes x * value, which may be a single number */
 } attn_edit_kind;
 typedef struct attn_edit {
     const char *name; /* or a pattern */
     attn_edit_kind kind;
-    size_t position, n_positions; /* n_positions 0: all from `position` on; but for SET and ADD
-                                     as many as `value` has, if it has several */
+    size_t position, n_positions; /* n_positions 0: all from `position` on; but for SET, ADD and
+                                     SCALE as many as `value` has, if it has several */
     size_t head, n_heads;         /* n_heads 0: all from `head` on */
     attn_tensor value;    /* f32, shaped as the positions and heads that are edited: [positions,
                           width], [positions, heads, width] or [heads, positions, keys]. Leading
@@ -5702,12 +5702,12 @@ static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *
     return ATTN_OK;
 }
 
-/* Fills in the positions, 0 standing for as many as the value has (SET, ADD), else for all from the
- * first on. */
+/* Fills in the positions, 0 standing for as many as the value has, if it has several, else for all
+ * from the first on. */
 static attn_status attn__edit_positions(attn_ctx *ctx, const attn_session *s, attn_edit *e,
                                         int point)
 {
-    const int has_rows = e->kind == ATTN_EDIT_SET || e->kind == ATTN_EDIT_ADD;
+    const int has_rows = e->kind != ATTN_EDIT_ZERO && e->kind != ATTN_EDIT_MEAN;
     const size_t room = e->position < s->capacity ? s->capacity - e->position : 0;
     if (e->n_positions == 0 && has_rows && attn__value_axes(s, e, point).n[0] > 1)
         e->n_positions = attn__value_axes(s, e, point).n[0];
@@ -5771,13 +5771,13 @@ static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const
     return ATTN_OK;
 }
 
-/* x [n] becomes 0, or v, or x + v * factor; v NULL for 0. */
+/* x [n] becomes 0, or v, x + v * factor, x * v; v NULL for 0. */
 static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const float *v,
                            ptrdiff_t v_step, size_t n)
 {
-    size_t k;
-    for (k = 0; k < n; k++, x += step, v = v ? v + v_step : NULL)
-        *x = !v ? 0 : e->kind == ATTN_EDIT_ADD ? attn__fmaf(*v, e->factor, *x) : *v;
+    const int adds = e->kind == ATTN_EDIT_ADD, scales = e->kind == ATTN_EDIT_SCALE;
+    for (; n > 0; n--, x += step, v = v ? v + v_step : NULL)
+        *x = !v ? 0 : adds ? attn__fmaf(*v, e->factor, *x) : scales ? *v * *x : *v;
 }
 
 /* One worker's share of an edit. In scores and patterns it edits only the keys that a query sees.
@@ -5827,7 +5827,7 @@ ATTN__COLD attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sess
     ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "edit", edit));
     ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "name", edit->name));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_edit, edit));
-    if ((unsigned)edit->kind > ATTN_EDIT_ADD)
+    if ((unsigned)edit->kind > ATTN_EDIT_SCALE)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
                           (unsigned)edit->kind);
     ATTN__TRY(attn__new_watcher(ctx, "attn_hook_edit", &w, session, &attn__edits, sizeof *hook,

@@ -69,12 +69,9 @@ static attn_record *gradients_of(attn_ctx *ctx, const attn_model *model, float *
 }
 
 /* Gives how many of the gradients are in the fixtures, and compares them. */
-static int check_gradients(const attn_model *model, const char *prefix,
-                           const lens_gradients_desc *desc)
+static int compare_gradients(attn_ctx *ctx, const attn_record *made, float value,
+                             const char *prefix)
 {
-    attn_ctx ctx = alone();
-    float value = NAN;
-    attn_record *made = gradients_of(&ctx, model, &value, desc);
     const attn_tensor v = wanted(prefix, "value");
     size_t i;
     int n = 0;
@@ -87,10 +84,20 @@ static int check_gradients(const attn_model *model, const char *prefix,
         attn_tensor want, got = no_tensor;
         if (!fixture(&want, "%s.%s", prefix, name))
             continue;
-        OK(&ctx, attn_record_get(&ctx, &got, made, name));
+        OK(ctx, attn_record_get(ctx, &got, made, name));
         close_to(got, want, 1e-5, name);
         n++;
     }
+    return n;
+}
+
+static int check_gradients(const attn_model *model, const char *prefix,
+                           const lens_gradients_desc *desc)
+{
+    attn_ctx ctx = alone();
+    float value = NAN;
+    attn_record *made = gradients_of(&ctx, model, &value, desc);
+    const int n = compare_gradients(&ctx, made, value, prefix);
     attn_record_free(made);
     done(&ctx);
     return n;
@@ -419,6 +426,226 @@ TEST(circuits_of_edges)
           lens_run_edges(&ctx, &value, &b, &pair, patched));
     REFUSED(ATTN_E_SHAPE, "expected [16, 40]",
             lens_best_edges(&ctx, &not_made, narrow, patched, 3));
+    lens_backward_free(&ctx, &b);
+    done(&ctx);
+}
+
+/* ---- in a changed model ---- */
+
+enum { MOST_EDITS = 20 };
+
+/* The edits EDITED of the fixtures' maker, whose values are fixtures. */
+typedef struct edit_list {
+    const char *name;
+    attn_edit edits[MOST_EDITS];
+    size_t n;
+} edit_list;
+
+static const edit_list edit_lists[] = {
+    {"edited.stream",
+     {{"blocks.0.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 1, 1, {0}, 0, {0}},
+      {"blocks.1.hook_resid_pre", ATTN_EDIT_SET, 2, 0, 0, 0, {0}, 0, {0}},
+      {"blocks.1.hook_mlp_out", ATTN_EDIT_ADD, 0, 0, 0, 0, {0}, 0.7f, {0}},
+      {"blocks.0.mlp.hook_post", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
+      {"blocks.1.attn.hook_pattern", ATTN_EDIT_ZERO, 4, 2, 2, 1, {0}, 0, {0}},
+      {"blocks.0.hook_attn_out", ATTN_EDIT_MEAN, 5, 1, 0, 0, {0}, 0, {0}},
+      {"blocks.2.attn.hook_k", ATTN_EDIT_SCALE, 0, 0, 1, 2, {0}, 0, {0}},
+      {"blocks.2.attn.hook_v", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
+      {"blocks.2.ln2.hook_scale", ATTN_EDIT_SET, 1, 1, 0, 0, {0}, 0, {0}},
+      {"ln_final.hook_scale", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
+      {"blocks.0.ln1.hook_normalized.pre", ATTN_EDIT_ADD, 3, 1, 0, 0, {0}, 1, {0}},
+      {"blocks.0.ln1.hook_scale", ATTN_EDIT_ADD, 0, 0, 0, 0, {0}, 0.3f, {0}},
+      {"blocks.1.ln1.hook_normalized.pre", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
+      {"blocks.1.ln1.hook_normalized.post", ATTN_EDIT_ZERO, 0, 2, 0, 0, {0}, 0, {0}},
+      {"blocks.2.hook_resid_mid", ATTN_EDIT_SCALE, 6, 1, 0, 0, {0}, 0, {0}},
+      {"blocks.1.attn.hook_attn_scores", ATTN_EDIT_SET, 0, 0, 3, 1, {0}, 0, {0}},
+      {"hook_embed", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
+      {"*.attn.hook_q", ATTN_EDIT_SCALE, 2, 5, 0, 0, {0}, 0, {0}}},
+     18},
+    {"edited.copies",
+     {{"blocks.1.attn.hook_result", ATTN_EDIT_ZERO, 0, 0, 0, 1, {0}, 0, {0}},
+      {"blocks.0.attn.hook_result", ATTN_EDIT_SCALE, 0, 0, 2, 1, {0}, 0, {0}},
+      {"blocks.2.hook_q_input", ATTN_EDIT_SET, 3, 0, 1, 1, {0}, 0, {0}},
+      {"*.hook_v_input", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
+      {"blocks.2.hook_attn_in", ATTN_EDIT_ADD, 0, 0, 2, 2, {0}, 1, {0}},
+      {"blocks.0.hook_mlp_in", ATTN_EDIT_ZERO, 4, 1, 0, 0, {0}, 0, {0}},
+      {"blocks.1.hook_mlp_in", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
+      {"blocks.1.hook_attn_in", ATTN_EDIT_SCALE, 5, 2, 3, 1, {0}, 0, {0}},
+      {"blocks.0.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 1, 1, {0}, 0, {0}},
+      {"blocks.2.ln2.hook_normalized.pre", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}}},
+     10},
+    {"edited.paths",
+     {{"blocks.0.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 1, 1, {0}, 0, {0}},
+      {"blocks.1.hook_q_input", ATTN_EDIT_SCALE, 0, 0, 2, 1, {0}, 0, {0}},
+      {"blocks.2.hook_mlp_in", ATTN_EDIT_SET, 3, 1, 0, 0, {0}, 0, {0}},
+      {"blocks.1.attn.hook_result", ATTN_EDIT_SCALE, 0, 0, 3, 1, {0}, 0, {0}},
+      {"blocks.0.hook_mlp_out", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
+      {"blocks.1.hook_resid_mid", ATTN_EDIT_ADD, 0, 0, 0, 0, {0}, 1, {0}},
+      {"blocks.2.attn.hook_pattern", ATTN_EDIT_ZERO, 2, 3, 0, 1, {0}, 0, {0}},
+      {"blocks.0.hook_resid_pre", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}}},
+     8}};
+enum { N_LISTS = sizeof edit_lists / sizeof edit_lists[0], STREAM = 0, PATHS = 2 };
+
+static edit_list edits_of(int which)
+{
+    edit_list list = edit_lists[which];
+    size_t i;
+    for (i = 0; i < list.n; i++)
+        if (list.edits[i].kind != ATTN_EDIT_ZERO) {
+            const int found = fixture(&list.edits[i].value, "%s.%d", list.name, (int)i);
+            CHECKF(found, "no fixture %s.%d", list.name, (int)i);
+        }
+    return list;
+}
+
+/* Backward passes in the changed model; list must outlive them. */
+static lens_backward changed_backward(attn_ctx *ctx, const edit_list *list)
+{
+    lens_backward b = ATTN_ZERO;
+    OK(ctx, lens_backward_new(ctx, &b, narrow));
+    b.edits = list->edits;
+    b.n_edits = list->n;
+    return b;
+}
+
+TEST(under_edits)
+{
+    static const int least[] = {14, 14, 14};
+    const lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43);
+    int i;
+    for (i = 0; i < N_LISTS; i++) {
+        attn_ctx ctx = alone();
+        const edit_list list = edits_of(i);
+        lens_backward b = changed_backward(&ctx, &list);
+        attn_record *made = NULL;
+        float value = NAN;
+        OK(&ctx, lens_gradients(&ctx, &made, &value, &b, &d));
+        CHECKF(compare_gradients(&ctx, made, value, list.name) >= least[i], "few of %s", list.name);
+        attn_record_free(made);
+        lens_backward_free(&ctx, &b);
+        done(&ctx);
+    }
+}
+
+/* The metric with a multiple of `direction` added to an activation, behind all edits. */
+static double metric_at(attn_ctx *ctx, edit_list list, const char *name, attn_tensor direction,
+                        float step)
+{
+    const attn_tensor tokens = wanted("narrow", "tokens");
+    const lens_gradients_desc d = asked(tokens, 43);
+    lens_backward b = ATTN_ZERO;
+    attn_record *record = NULL;
+    attn_edit *e = &list.edits[list.n++];
+    float value = NAN;
+    memset(e, 0, sizeof *e);
+    e->name = name;
+    e->kind = ATTN_EDIT_ADD;
+    e->value = direction;
+    e->factor = step;
+    b = changed_backward(ctx, &list);
+    OK(ctx, lens_record_metric(ctx, &record, &value, &b, &d));
+    attn_record_free(record);
+    lens_backward_free(ctx, &b);
+    return (double)value;
+}
+
+/* Along a random direction, (metric(x + h) - metric(x - h)) / 2h is the product with the gradient. */
+TEST(finite_differences_under_edits)
+{
+    static const char *const names[] = {
+        "blocks.0.hook_resid_pre",   "blocks.0.attn.hook_v",  "blocks.0.attn.hook_pattern",
+        "blocks.1.mlp.hook_pre",     "blocks.1.attn.hook_q",  "blocks.0.ln1.hook_scale",
+        "blocks.1.attn.hook_result", "blocks.1.hook_q_input", "hook_pos_embed"};
+    const float h = 5e-4f;
+    lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43);
+    size_t i, j;
+    int which;
+    for (which = 0; which < N_LISTS; which++) {
+        attn_ctx ctx = alone();
+        const edit_list list = edits_of(which);
+        lens_backward b = changed_backward(&ctx, &list);
+        attn_record *made = NULL;
+        d.names = names;
+        d.n_names = sizeof names / sizeof names[0];
+        OK(&ctx, lens_gradients(&ctx, &made, NULL, &b, &d));
+        for (i = 0; made && i < d.n_names; i++) {
+            attn_tensor gradient = no_tensor, direction = no_tensor;
+            double product = 0, slope;
+            if (which == STREAM && strstr(names[i], "_input"))
+                continue; /* ln1 is edited, and a copy that is written leaves it */
+            OK(&ctx, attn_record_get(&ctx, &gradient, made, names[i]));
+            OK(&ctx, attn_copy(&ctx, &direction, gradient));
+            for (j = 0; j < count_of(direction); j++) {
+                set_value(direction, j, random_float());
+                product += value_of(direction, j) * value_of(gradient, j);
+            }
+            slope = (metric_at(&ctx, list, names[i], direction, h) -
+                     metric_at(&ctx, list, names[i], direction, -h)) /
+                    (2 * (double)h);
+            CHECKF(fabs(slope - product) < 2e-2 * (fabs(product) + 0.3), "%s, %s: %g, not %g",
+                   list.name, names[i], product, slope);
+        }
+        attn_record_free(made);
+        lens_backward_free(&ctx, &b);
+        done(&ctx);
+    }
+}
+
+/* The metric of a text in the changed model, by a session alone. */
+static float changed_metric(attn_ctx *ctx, const edit_list *list, const lens_pair *pair,
+                            const int32_t *tokens)
+{
+    attn_session *session = session_on(ctx, narrow, 0, 0);
+    const float *logits;
+    float value = NAN;
+    size_t i;
+    for (i = 0; i < list->n; i++)
+        OK(ctx, attn_hook_edit(ctx, NULL, session, &list->edits[i]));
+    OK(ctx, attn_feed(ctx, session, tokens, pair->n_tokens));
+    if ((logits = attn_logits(session)) != NULL)
+        value = logits[pair->metric.token] - logits[pair->metric.against];
+    attn_session_free(session);
+    return value;
+}
+
+TEST(pairs_under_edits)
+{
+    static const char *const names[] = {"hook_resid_pre", "attn.hook_z"};
+    const lens_pair pair = two_texts();
+    const lens_graph g = lens_graph_of(narrow);
+    const edit_list list = edits_of(PATHS);
+    attn_ctx ctx = alone();
+    lens_backward b = changed_backward(&ctx, &list);
+    attn_tensor got = no_tensor, kept = no_tensor;
+    float value = NAN, want;
+    attn_edit wrong = list.edits[0];
+    size_t i;
+    for (i = 0; i < 2; i++) {
+        attn_tensor change = no_tensor;
+        OK(&ctx, lens_attribution_patch(&ctx, &change, &b, &pair, names[i]));
+        close_to(change, wanted("edited.patch", names[i]), 1e-5, names[i]);
+    }
+    OK(&ctx, lens_edge_scores(&ctx, &got, &b, &pair, 1, 1));
+    close_to(got, wanted("edited.eap", "1"), 1e-5, "EAP under edits");
+    OK(&ctx, lens_edge_scores(&ctx, &got, &b, &pair, 1, 3));
+    close_to(got, wanted("edited.eap", "3"), 1e-5, "EAP-IG under edits");
+    for (i = 0; i < 2; i++) { /* all edges, and none */
+        OK(&ctx, lens_best_edges(&ctx, &kept, narrow, got, i ? 0 : g.n_edges));
+        OK(&ctx, lens_run_edges(&ctx, &value, &b, &pair, kept));
+        want = changed_metric(&ctx, &list, &pair, i ? pair.corrupted : pair.clean);
+        CHECKF(fabs((double)(value - want)) < 1e-4, "%s: %g, not %g", i ? "no edge" : "all edges",
+               (double)value, (double)want);
+    }
+    wrong.name = "blocks.*.hook_resid_mid";
+    wrong.head = wrong.n_heads = 0;
+    b.edits = &wrong;
+    b.n_edits = 1;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "blocks.0.hook_resid_mid leaves no sum",
+          lens_run_edges(&ctx, &value, &b, &pair, kept));
+    REFUSED(ATTN_E_ARGUMENT, "leaves no sum", lens_edge_scores(&ctx, &not_made, &b, &pair, 1, 1));
+    b.edits = NULL;
+    REFUSED(ATTN_E_ARGUMENT, "no edits given",
+            lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_z"));
     lens_backward_free(&ctx, &b);
     done(&ctx);
 }

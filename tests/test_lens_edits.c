@@ -1,5 +1,6 @@
 /* The edits of lens (tools/lens/edits.h), against the same changes made by the library. */
 #include "tools/common/system.h" /* first: it asks the system for POSIX */
+#include "tools/lens/edges.h"
 #include "tools/lens/patch.h"
 #include "tools/lens/paths.h"
 #include "lens_tool.h"
@@ -188,9 +189,69 @@ TEST(patches_of_a_changed_model)
     is_float(cell(all, 0, 1, 4), attn_get1(value, 0), "a path");
     close_story(&s);
     close_story(&other);
-    refuses(2, "neither --by nor --edit", LENS MODEL "patch " TWO_TEXTS "--estimate");
-    refuses(2, "path takes zero, mean, set and add, not scale",
-            LENS MODEL "path a b --edit 'scale hook_embed by 2'");
+    refuses(2, "--estimate takes no --by", LENS MODEL "patch a b --estimate --by heads");
     refuses(1, "has no keys", LENS MODEL "patch " TWO_TEXTS "attn.hook_z --by sources");
     refuses(2, "is not the name of a reader", LENS MODEL "path a b --to blocks.1.hook_mlp");
+}
+
+/* Gradients, estimates and edges in a changed model, by the library. */
+TEST(gradients_of_a_changed_model)
+{
+#define SCALED                                                                                     \
+    "--token ' was' --against ' a' --edit 'zero blocks.1.attn.hook_z head 3; "                     \
+    "scale blocks.0.hook_mlp_out by 0.5 at 2' "
+    static const float half = 0.5f;
+    attn_edit edits[2] = {{.name = "blocks.1.attn.hook_z", .head = 3, .n_heads = 1},
+                          {.name = "blocks.0.hook_mlp_out",
+                           .kind = ATTN_EDIT_SCALE,
+                           .position = 2,
+                           .n_positions = 1}};
+    lens_pair pair = {.metric = {.token = 286, .against = 258}};
+    lens_backward b = ATTN_ZERO;
+    lens_gradients_desc what = ATTN_ZERO;
+    attn_record *record = NULL;
+    attn_tensor change = {0}, scores = {0};
+    lens_edge *edges;
+    const json_value *all;
+    float value = 0;
+    char line[64];
+    story s, other;
+    size_t i;
+    if (!open_story(&s, TINY, "Tom was a boy. He") ||
+        !open_story(&other, TINY, "Tom was a girl. He"))
+        return;
+    pair.clean = s.tokens;
+    pair.corrupted = other.tokens;
+    pair.n_tokens = s.n;
+    edits[1].value = attn_borrow(&half, ATTN_F32, attn_shape1(1));
+    OK(&s.ctx, lens_backward_new(&s.ctx, &b, s.model));
+    b.edits = edits;
+    b.n_edits = 2;
+    what.tokens = s.tokens;
+    what.n_tokens = s.n;
+    what.metric = pair.metric;
+    OK(&s.ctx, lens_gradients(&s.ctx, &record, &value, &b, &what));
+    CHECK(run(LENS MODEL "gradients 'Tom was a boy. He' hook_embed -q -o " TMP "g.npz " SCALED) ==
+          0);
+    snprintf(line, sizeof line, "metric %.6f; gradients of 1 ", (double)value);
+    CHECKF(strncmp(out, line, strlen(line)) == 0, "%s, not %s", out, line);
+    OK(&s.ctx, lens_attribution_patch(&s.ctx, &change, &b, &pair, "attn.hook_z"));
+    all = parse(LENS MODEL "patch 'Tom was a boy. He' 'Tom was a girl. He' attn.hook_z --json "
+                           "--estimate " SCALED);
+    for (i = 0; i < 6; i++)
+        CHECK(fabs(number(cell(all, 0, 2, i)) - number(member(all, "corrupted")) -
+                   (double)attn_get2(change, 2, i)) < 1e-5);
+    OK(&s.ctx, lens_edge_scores(&s.ctx, &scores, &b, &pair, 1, 1));
+    all =
+        parse(LENS MODEL "edges 'Tom was a boy. He' 'Tom was a girl. He' --json --edges 3 " SCALED);
+    edges = (lens_edge *)pool_new(lens_graph_of(s.model).n_edges * sizeof *edges);
+    OK(&s.ctx, lens_sort_edges(&s.ctx, edges, s.model, scores));
+    for (i = 0; i < 3; i++)
+        is_float(member(item(member(all, "edges"), i), "score"), edges[i].score, "a score");
+    attn_record_free(record);
+    lens_backward_free(&s.ctx, &b);
+    close_story(&s);
+    close_story(&other);
+    refuses(1, "leaves no sum",
+            LENS MODEL "edges Tom Lily --token ' a' --edit 'zero blocks.1.hook_resid_mid'");
 }

@@ -121,6 +121,8 @@ TEST(runs_that_fail)
     refuses(1, "no path leads from head 0 of layer 1 to blocks.1.hook_k_input.2",
             LENS MODEL "path Once Tom --from 1.0 --to blocks.1.hook_k_input.2");
     refuses(1, "has layers 0 to 3 of heads 0 to 5", LENS MODEL "path Once Tom --from 0.6");
+    refuses(1, "there is no layer 4", LENS MODEL "path Once Tom --from 4.mlp");
+    refuses(2, "such as 0.1", LENS MODEL "path Once Tom --from mlp");
     refuses(1, "no path leads", LENS MODEL "path Once Tom --to blocks.0.hook_resid_pre");
     refuses(1, "needs as many in both", LENS MODEL "path 'Once upon' Once");
     refuses(1, "hook_nothing", LENS MODEL "patch Once Tom --token ' a' hook_nothing");
@@ -463,13 +465,14 @@ TEST(path_patching)
               number(member(all, "corrupted")) == corrupted);
         CHECK(all && member(item(member(all, "grids"), 0), "values")->size == readers[r].n_rows);
         for (i = 0; i < readers[r].n_rows; i++)
-            for (j = 0; j < 6; j++) {
-                float want = 0;
+            for (j = 0; j < 7; j++) {
+                float want = (float)corrupted;
                 path.from_layer = i;
-                path.from_head = j;
-                OK(&s.ctx, patch_path(&s.ctx, &want, s.model, &desc, &path));
+                path.from_head = j < 6 ? j : LENS_SENDER_MLP;
+                if (j < 6 || i < path.to_layer) /* or no path leads from this MLP */
+                    OK(&s.ctx, patch_path(&s.ctx, &want, s.model, &desc, &path));
                 is_float(grid_value(all, 0, i, j), want, "a path");
-                if (path.to_layer == 4)
+                if (j < 6 && path.to_layer == 4)
                     CHECK(fabs(number(grid_value(all, 0, i, j)) -
                                direct_effect(&s, &other, &desc, &path)) < 1e-4);
             }
@@ -480,8 +483,15 @@ TEST(path_patching)
           member(item(member(all, "grids"), 0), "values")->size == 1);
     if (works(LENS MODEL "path '" BOY "' '" GIRL "' --from 3.3"))
         CHECKF(
-            strstr(out, "from head 3.3 to the final stream\nlayer\\head      3\n3            0."),
+            strstr(
+                out,
+                "from head 3 of layer 3 to the final stream\nlayer\\head      3\n3            0."),
             "%s", out);
+    if (works(LENS MODEL "path '" BOY "' '" GIRL "' --from 1.mlp"))
+        CHECKF(strstr(out, "from MLP of layer 1 to the final stream\nlayer\\head    MLP\n1"), "%s",
+               out);
+    if (works(LENS MODEL "path '" BOY "' '" GIRL "' --from embed --to blocks.2.hook_k_input.1"))
+        CHECKF(strstr(out, "from embedding of layer 0 to blocks.2.hook_k_input.1"), "%s", out);
     close_story(&s);
     close_story(&other);
 }

@@ -32,6 +32,27 @@ static void freeze(attn_ctx *ctx, attn_session *session, const char *name, attn_
     OK(ctx, attn_hook_edit(ctx, NULL, session, &e));
 }
 
+/* In this session the sender writes what it wrote in the clean text. */
+static void send(attn_ctx *ctx, attn_session *session, const one_path *path, const sight *is)
+{
+    const int is_head = path->from_head < LENS_SENDER_EMBED;
+    attn_edit e = ATTN_ZERO;
+    char name[64];
+    snprintf(name, sizeof name, "blocks.%d.%s", (int)path->from_layer,
+             is_head                              ? "attn.hook_result"
+             : path->from_head == LENS_SENDER_MLP ? "hook_mlp_out"
+                                                  : "hook_resid_pre");
+    e.name = name;
+    e.kind = ATTN_EDIT_SET;
+    e.value = latest(is, name);
+    if (is_head) {
+        e.head = path->from_head;
+        e.n_heads = 1;
+        e.value = attn_slice(e.value, 1, path->from_head, 1);
+    }
+    OK(ctx, attn_hook_edit(ctx, NULL, session, &e));
+}
+
 /* A path by its definition: run the corrupted text with the sender clean and every other writer
  * frozen at what it wrote, and see what reaches the reader; then run again with that. */
 static void check_path(const attn_model *model, const one_path *path)
@@ -57,6 +78,8 @@ static void check_path(const attn_model *model, const one_path *path)
     d.metric.against = 6;
     OK(&ctx, patch_path(&ctx, &got, model, &d, path));
     hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
+    hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_mlp_out", is);
+    hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "blocks.0.hook_resid_pre", is);
     hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*_out", was);
     for (i = 0; i < c->n_layer; i++) { /* what others write, frozen */
         snprintf(name, sizeof name, "blocks.%d.hook_mlp_out", (int)i);
@@ -65,16 +88,12 @@ static void check_path(const attn_model *model, const one_path *path)
             freeze(&ctx, session, name, outs[2 * i]);
         snprintf(name, sizeof name, "blocks.%d.hook_attn_out", (int)i);
         outs[2 * i + 1] = latest(was, name);
-        if (i != path->from_layer)
+        if (i != path->from_layer || path->from_head >= LENS_SENDER_EMBED)
             freeze(&ctx, session, name, outs[2 * i + 1]);
     }
-    snprintf(name, sizeof name, "blocks.%d.attn.hook_result", (int)path->from_layer);
+    send(&ctx, session, path, is);
     e.name = name;
     e.kind = ATTN_EDIT_SET;
-    e.head = path->from_head;
-    e.n_heads = 1;
-    e.value = attn_slice(latest(is, name), 1, path->from_head, 1);
-    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
     OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_resid_*", note, reached));
     OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
     want = attn_logits(session)[5] - attn_logits(session)[6];
@@ -125,7 +144,14 @@ TEST(paths)
         {.from_layer = 0, .from_head = 2, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0},
         {.from_layer = 1, .from_head = 1, .to_layer = 1, .to = "hook_mlp_in", .to_head = 0},
         {.from_layer = 0, .from_head = 1, .to_layer = 2, .to = "hook_mlp_in", .to_head = 0},
-        {.from_layer = 2, .from_head = 0, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0}};
+        {.from_layer = 2, .from_head = 0, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0},
+        {.from_layer = 0, .from_head = LENS_SENDER_MLP, .to_layer = 1, .to = "hook_k_input"},
+        {.from_layer = 0, .from_head = LENS_SENDER_MLP, .to_layer = 2, .to = "hook_mlp_in"},
+        {.from_layer = 1, .from_head = LENS_SENDER_MLP, .to_layer = 3, .to = "hook_resid_pre"},
+        {.from_layer = 2, .from_head = LENS_SENDER_MLP, .to_layer = 3, .to = "hook_resid_pre"},
+        {.from_layer = 0, .from_head = LENS_SENDER_EMBED, .to_layer = 0, .to = "hook_mlp_in"},
+        {.from_layer = 0, .from_head = LENS_SENDER_EMBED, .to_layer = 2, .to = "hook_v_input"},
+        {.from_layer = 0, .from_head = LENS_SENDER_EMBED, .to_layer = 3, .to = "hook_resid_pre"}};
     size_t i;
     for (i = 0; i < 2 * sizeof all / sizeof all[0]; i++) {
         one_path path = all[i / 2];
@@ -236,6 +262,14 @@ TEST(rules)
     astray = path;
     astray.from_head = 3;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no head 3", patch_path(&ctx, &value, odd, &d, &astray));
+    astray.from_head = LENS_SENDER_MLP;
+    astray.to_layer = 0;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path leads from MLP of layer 0",
+          patch_path(&ctx, &value, odd, &d, &astray));
+    astray.from_head = LENS_SENDER_EMBED;
+    astray.from_layer = 1;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no embedding of layer 1",
+          patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.to_layer = 3;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no receiver", patch_path(&ctx, &value, odd, &d, &astray));

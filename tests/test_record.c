@@ -722,7 +722,7 @@ TEST(patched_with_itself)
     }
 }
 
-/* Adds by hand what an edit adds, and sets, zeroes and averages likewise. */
+/* Adds by hand what an edit adds, and scales, sets, zeroes and averages likewise. */
 typedef struct by_hand {
     attn_edit_kind kind;
     size_t position, n, head, n_heads;
@@ -745,7 +745,9 @@ static int edit_by_hand(const attn_activation *a, void *user)
                 v = b->kind == ATTN_EDIT_ZERO
                         ? 0
                         : *entry(b->value, b->value.shape[0] > 1 ? at : 0, h, k);
-                *x = b->kind == ATTN_EDIT_ADD ? fmaf(v, b->factor, *x) : v;
+                *x = b->kind == ATTN_EDIT_ADD     ? fmaf(v, b->factor, *x)
+                     : b->kind == ATTN_EDIT_SCALE ? *x * v
+                                                  : v;
             }
     return 0;
 }
@@ -767,7 +769,9 @@ TEST(edits)
                  {"blocks.0.hook_mlp_out", ATTN_EDIT_SET, 19, 1, 0, 0, 1},
                  {"ln_final.hook_scale", ATTN_EDIT_SET, 0, 0, 0, 0, 20},
                  {"blocks.0.mlp.hook_post", ATTN_EDIT_MEAN, 1, 0, 0, 0, 6},
-                 {"blocks.0.attn.hook_z", ATTN_EDIT_MEAN, 0, 4, 0, 3, 20}};
+                 {"blocks.0.attn.hook_z", ATTN_EDIT_MEAN, 0, 4, 0, 3, 20},
+                 {"blocks.1.attn.hook_z", ATTN_EDIT_SCALE, 2, 0, 1, 2, 6},
+                 {"blocks.*.hook_mlp_out", ATTN_EDIT_SCALE, 0, 0, 0, 0, 1}};
     attn_ctx ctx = alone();
     size_t i, j, k, t;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -69,7 +69,7 @@ static const char *const looked_at[] = {"*",
                                         "*.hook_mlp_in"};
 enum { N_LOOKED_AT = sizeof looked_at / sizeof looked_at[0] };
 
-enum { MOST_WATCHERS = 5, MOST_TEXTS = 4, MOST_TOKENS = 24, WRITES = ATTN_EDIT_ADD + 1 };
+enum { MOST_WATCHERS = 5, MOST_TEXTS = 4, MOST_TOKENS = 24, WRITES = ATTN_EDIT_SCALE + 1 };
 
 typedef struct watcher {
     char name[64]; /* one name, or "*." and a point: the same in every layer */

@@ -66,7 +66,7 @@ Tokens = npt.ArrayLike  # a text, or ids
 HookFn = Callable[[Array, "HookPoint"], Any]
 Span = Union[int, slice, None]  # one, a range, or all
 Names = Union[str, Iterable[str], Callable[[str], bool], None]  # of activations; all but those on request
-EditKind = Literal["zero", "set", "mean", "add"]
+EditKind = Literal["zero", "set", "mean", "add", "scale"]
 StopReason = Literal["none", "end of text", "token count", "context full", "callback", "stop string"]
 _Any = TypeVar("_Any")
 
@@ -190,7 +190,7 @@ class _attn_edit(ctypes.Structure):
 _DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int32)]
 _ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu"]
 _ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "avx2_vnni", "neon_dot", "neon_i8mm", "amx"]
-_EDITS = ["zero", "set", "mean", "add"]
+_EDITS = ["zero", "set", "mean", "add", "scale"]
 _CACHE_PARTS = ["keys", "values"]
 _ON_REQUEST = [f"blocks.*.{name}" for name in ("attn.hook_result", "hook_attn_in", "hook_q_input", "hook_k_input",
                                                "hook_v_input", "hook_mlp_in")]
@@ -1137,7 +1137,7 @@ class Session(_Closing):
     def edit(self, name: str, kind: EditKind, value: Optional[npt.ArrayLike] = None, *, positions: Span = None,
              heads: Span = None, factor: float = 1) -> Hook:
         """Changes activations without a Python function: "zero" them, "set" them to value, to the "mean" of
-        value over its positions, or "add" value * factor.
+        value over its positions, "add" value * factor, or "scale" them by value, for instance [0.5].
 
         positions and heads: a number, a slice, or None for all. value: f32, shaped as what is edited,
         [positions, width], [positions, heads, width] or [heads, positions, keys]; leading dimensions may

@@ -40,10 +40,12 @@ __all__ = ["Backward", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", 
 
 Token = Union[int, str]
 By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
+Sender = Union[tuple[int, Union[int, Literal["mlp"]]], Literal["embed"]]
 Receiver = Union[tuple[int, str], tuple[int, str, int]]  # layer, activation, and of a head's input the head
 _BY = ["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
 _METRICS = ["logit", "log_prob", "loss", "function", "function_at"]
 _MLPS = ["frozen", "through"]
+_PARTS_OF_SENDERS = {"mlp": ctypes.c_size_t(-1).value, "embed": ctypes.c_size_t(-2).value}
 PartsKind = Literal["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
 _PARTS = ["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
 _HEAD_KINDS = ["previous", "duplicate", "induction"]
@@ -86,7 +88,8 @@ class _lens_paths_desc(ctypes.Structure):
 
 class _lens_backward(ctypes.Structure):
     _fields_ = [("model", c_void_p), ("workspace", c_void_p), ("layers", c_void_p), ("memory", attn._attn_tensor),
-                ("ln_final_w", attn._attn_tensor), ("w_u", attn._attn_tensor)]
+                ("ln_final_w", attn._attn_tensor), ("w_u", attn._attn_tensor), ("edits", c_void_p),
+                ("n_edits", c_size_t)]
 
 
 class _lens_gradients_desc(ctypes.Structure):
@@ -312,13 +315,20 @@ def patch(model: attn.Model, pairs: Pairs, name: str, by: By = "positions", *, n
     return Patched(effect, baseline.clean, baseline.corrupted)
 
 
-def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[tuple[int, int]], receivers: Sequence[Receiver], *,
+def _sender_of(sender: Sender) -> _lens_sender:
+    layer, head = (0, "embed") if isinstance(sender, str) else sender
+    if isinstance(head, str) and head not in _PARTS_OF_SENDERS or isinstance(sender, str) and sender != "embed":
+        raise ValueError(f'a sender is (layer, head), (layer, "mlp") or "embed", not {sender!r}')
+    return _lens_sender(layer, _PARTS_OF_SENDERS[head] if isinstance(head, str) else attn._natural("head", head))
+
+
+def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], receivers: Sequence[Receiver], *,
                mlps: Literal["frozen", "through"] = "frozen", each_receiver: bool = False, normalize: bool = False,
                edits: Sequence[Edit] = ()) -> Patched:
     """Path patching: the metric of the corrupted text whose receivers read what they would if one sender
     had written as in the clean text; [senders], or [senders, receivers] with each_receiver.
 
-    senders: (layer, head). receivers, all at once: (layer, "hook_resid_pre" or "hook_mlp_in"), or (layer,
+    senders: (layer, head), (layer, "mlp"), or "embed", the embeddings. receivers, all at once: (layer, "hook_resid_pre" or "hook_mlp_in"), or (layer,
     "hook_q_input", "hook_k_input" or "hook_v_input", head); (n_layer, "hook_resid_pre") is the stream that
     is unembedded. mlps: between both they stay "frozen" as in the corrupted text (Goldowsky-Dill et al.
     2023), or pass on what the sender wrote, "through" (Wang et al. 2022)."""
@@ -327,7 +337,7 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[tuple[int, int
     asked = _Question(model)
     array, _ = asked.pairs(pairs)
     changes = asked.edits(edits)
-    heads = (_lens_sender * len(senders))(*[_lens_sender(*sender) for sender in senders])
+    heads = (_lens_sender * len(senders))(*[_sender_of(sender) for sender in senders])
     ends = (_lens_receiver * len(receivers))(*[_lens_receiver(r[0], r[1].encode(), r[2] if len(r) > 2 else 0)
                                                for r in receivers])
     effect = np.zeros((len(senders), len(receivers)) if each_receiver else (len(senders),), np.float32)
@@ -350,7 +360,7 @@ class Gradients(NamedTuple):
 
 class Backward:
     """Backward passes of a model. It holds the weights of all matrices as f32 beside the model's own, and
-    belongs to one thread at a time."""
+    belongs to one thread at a time. `edits` are in force in all runs of a call, and gradients honour them."""
 
     def __init__(self, model: attn.Model) -> None:
         self.model = model
@@ -360,9 +370,17 @@ class Backward:
         self._ctx.run(_lib.lens_backward_new, byref(self._backward), self._handle)
         weakref.finalize(self, _free_with, _lib.lens_backward_free, self._ctx, self._backward, self._handle).atexit = False
 
-    def gradients(self, tokens: Tokens, metric: Metric, names: attn.Names = None) -> Gradients:
-        """d metric / d activation for every activation that names match (None: all but those on request)."""
+    def _ask(self, edits: Sequence[Edit]) -> _Question:
+        """A question about the model that edits make."""
         asked = _Question(self.model)
+        changes = asked.edits(edits)
+        self._backward.edits, self._backward.n_edits = _address(changes), len(changes)
+        return asked
+
+    def gradients(self, tokens: Tokens, metric: Metric, names: attn.Names = None, *,
+                  edits: Sequence[Edit] = ()) -> Gradients:
+        """d metric / d activation for every activation that names match (None: all but those on request)."""
+        asked = self._ask(edits)
         ids = asked.ids(tokens)
         wanted = None if names is None else attn._strings([names] if isinstance(names, str) else
                                                           [str(name) for name in _listed(names)])
@@ -380,20 +398,20 @@ class Backward:
             _lib.attn_record_free(record)
         return Gradients(value.value, found)
 
-    def attribution_patch(self, pair: Pair, name: str) -> Array:
+    def attribution_patch(self, pair: Pair, name: str, *, edits: Sequence[Edit] = ()) -> Array:
         """Estimates of patch(...).effect - corrupted by one backward pass: [layers, heads] of activations
         that begin with "attn.", else [layers, positions]."""
-        asked, config = _Question(self.model), self.model.config
+        asked, config = self._ask(edits), self.model.config
         array, _ = asked.pairs(pair)
         width = config.n_head if name.startswith("attn.") else int(array[0].n_tokens)
         out = np.zeros((config.n_layer, width), np.float32)
         asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]), name.encode())
         return out
 
-    def edge_scores(self, pairs: Pairs, steps: int = 1) -> Array:
+    def edge_scores(self, pairs: Pairs, steps: int = 1, *, edits: Sequence[Edit] = ()) -> Array:
         """Edge attribution patching: [senders, receivers], the mean over the pairs; steps above 1: EAP-IG.
         edge_names(model) names both axes."""
-        asked = _Question(self.model)
+        asked = self._ask(edits)
         array, _ = asked.pairs(pairs)
         graph = _lib.lens_graph_of(self._handle)
         out = np.zeros((graph.n_senders, graph.n_receivers), np.float32)
@@ -401,10 +419,10 @@ class Backward:
                   attn._at_least_one("steps", steps))
         return out
 
-    def run_edges(self, pair: Pair, kept: npt.ArrayLike) -> float:
+    def run_edges(self, pair: Pair, kept: npt.ArrayLike, *, edits: Sequence[Edit] = ()) -> float:
         """The metric of the clean text when only the edges with 1 in kept carry it, and all others what
         their senders write in the corrupted text."""
-        asked, value = _Question(self.model), c_float()
+        asked, value = self._ask(edits), c_float()
         array, _ = asked.pairs(pair)
         asked.run(_lib.lens_run_edges, byref(value), byref(self._backward), byref(array[0]),
                   _T.of(np.asarray(kept, np.float32)))

@@ -10,13 +10,16 @@ over the tensors; and the same two of PyTorch's autograd in float32. The exit co
 is above 1e-5. Needs numpy and PyTorch.
 """
 import argparse
+import fnmatch
 import json
 import math
 import os
+import re
 import struct
 import subprocess
 import sys
 import tempfile
+from typing import NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -42,8 +45,49 @@ def act(kind, x):
     return {"relu": torch.relu, "silu": lambda x: x * torch.sigmoid(x)}[kind](x)
 
 
+COPIES = ("hook_attn_in", "hook_q_input", "hook_k_input", "hook_v_input")
+
+
+class Edit(NamedTuple):
+    """attn_edit: kind is zero, set, mean, add or scale."""
+
+    name: str
+    kind: str
+    position: int = 0
+    n_positions: int = 0
+    head: int = 0
+    n_heads: int = 0
+    value: Optional[np.ndarray] = None
+    factor: float = 1
+
+    def apply(self, name, x):
+        short = re.sub(r"blocks\.\d+\.", "", name)
+        over_keys = short in ("attn.hook_pattern", "attn.hook_attn_scores")
+        has_heads = short.startswith("attn.") or short in COPIES
+        y = x.transpose(0, 1) if over_keys else x if has_heads else x[:, None]  # positions, heads, numbers
+        n_heads = self.n_heads or y.shape[1] - self.head
+        n, v = self.n_positions, None
+        if self.value is not None:
+            v = torch.tensor(self.value.astype(np.float32)).to(x.dtype)
+            if v.ndim < 3:
+                v = v[None, None] if v.ndim == 1 else v[None] if has_heads and not over_keys and n_heads > 1 else v[:, None]
+            elif over_keys:
+                v = v.transpose(0, 1)
+            n = n or (v.shape[0] if self.kind != "mean" and v.shape[0] > 1 else 0)
+        part = slice(self.position, self.position + n if n else None), slice(self.head, self.head + n_heads)
+        old, new = y[part], y.clone()
+        new[part] = {"zero": lambda: old * 0, "set": lambda: v.expand_as(old), "mean": lambda: v.mean(0).expand_as(old),
+                     "add": lambda: old + v * self.factor, "scale": lambda: old * v}[self.kind]()
+        if over_keys:  # later keys stay hidden
+            new = torch.where(torch.tril(torch.ones_like(y[:, 0], dtype=torch.bool))[:, None], new, y)
+            return new.transpose(0, 1)
+        return new if has_heads else new[:, 0]
+
+
 class Model:
-    """A GPT-2 whose activations are leaves of the graph's middle: each passes through `hook`."""
+    """A GPT-2 whose activations are leaves of the graph's middle: each passes through `hook`, and `edits`."""
+
+    edits = ()
 
     def __init__(self, directory, config=None, dtype=torch.float64):
         self.c = dict(json.load(open(os.path.join(directory, "config.json"))), **(config or {}))
@@ -53,6 +97,12 @@ class Model:
 
     def hook(self, name, x):
         x = x + 0
+        if x.requires_grad:
+            x.retain_grad()
+        self.before[name] = x
+        for edit in self.edits:
+            if fnmatch.fnmatchcase(name, edit.name):
+                x = edit.apply(name, x) + 0
         if x.requires_grad:
             x.retain_grad()
         self.a[name] = x
@@ -109,7 +159,7 @@ class Model:
 
     def run(self, ids, split=False, stream=None):
         """Logits [T, V] and, in self.a, every activation; a stream [T, C] takes the place of the embeddings."""
-        self.a = {}
+        self.a, self.before = {}, {}
         grown = lambda x: x.clone().requires_grad_()
         x = self.hook("hook_embed", grown(self.w["wte.weight"][ids])) + \
             self.hook("hook_pos_embed", grown(self.w["wpe.weight"][:len(ids)]))
@@ -118,11 +168,11 @@ class Model:
             x = self.block(i, x, split)
         return self.norm("ln_final", "ln_f", x) @ self.w.get("lm_head.weight", self.w["wte.weight"]).T
 
-    def gradients(self, ids, metric):
+    def gradients(self, ids, metric, splits=(True, False)):
         """Of metric(logits), under the names of the activations; those on request come from a run in which
         each head has copies of the stream."""
         found, value = {}, None
-        for split in (True, False):
+        for split in splits:
             value = metric(self.run(ids, split))
             value.backward()
             found.update({k: x.grad for k, x in self.a.items() if x.grad is not None})

@@ -8,10 +8,13 @@ file's layout is in fixture_file.py. Of `narrow` every activation is there, for 
 logits ("logit.NAME"); of its variants with other activation functions and scores ("erf.NAME",
 "relu.NAME", "silu.NAME"), and of `plain` for a loss and a log-probability, some are. "eap.1" and "eap.3"
 are the scores of all edges by edge attribution patching and with integrated gradients in three steps,
-"patch.NAME" the estimates of attribution patching, by their definitions, of two texts. "sae.KIND.*" are
+"patch.NAME" the estimates of attribution patching, by their definitions, of two texts. "edited.CASE.NAME"
+are gradients under the edits of EDITED, whose values are "edited.CASE.I", and "edited.eap.*" and
+"edited.patch.NAME" both methods' scores. "sae.KIND.*" are
 random sparse autoencoders and what SAELens's formulas make of "sae.x".
 """
 import os
+import re
 import sys
 
 import numpy as np
@@ -19,13 +22,40 @@ import torch
 
 here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(here, "compare"))
-from compare_gradients import Model, metrics
+from compare_gradients import Edit, Model, metrics
 from fixture_file import save
 
 VARIANTS = {"logit": {}, "erf": {"activation_function": "gelu", "scale_attn_by_inverse_layer_idx": True},
             "relu": {"activation_function": "relu"},
             "silu": {"activation_function": "silu", "scale_attn_weights": False}}
 SOME = ("hook_embed", "blocks.0.mlp.hook_pre", "blocks.1.attn.hook_attn_scores", "blocks.1.attn.hook_k")
+SOME_EDITED = re.compile(
+    r"hook_embed|blocks\.0\.(hook_resid_pre|attn.hook_[qv]|mlp.hook_pre|ln1.hook_scale|hook_q_input|hook_attn_in)$|"
+    r"blocks\.1\.(attn.hook_pattern|attn.hook_attn_scores|attn.hook_result|hook_v_input|hook_mlp_in|hook_attn_out|"
+    r"ln1.hook_normalized.pre)|blocks\.2\.(attn.hook_[qk]|hook_k_input|hook_attn_in|hook_resid_mid|ln2.hook_scale)$")
+# Of `narrow`, 9 positions, 4 heads of 5, width 20: name, kind, position, n_positions, head, n_heads, the value's shape, factor
+EDITED = {
+    "stream": [
+        ("blocks.0.attn.hook_z", "zero", 0, 0, 1, 1), ("blocks.1.hook_resid_pre", "set", 2, 0, 0, 0, (2, 20)),
+        ("blocks.1.hook_mlp_out", "add", 0, 0, 0, 0, (1, 20), 0.7), ("blocks.0.mlp.hook_post", "scale", 0, 0, 0, 0, (1,)),
+        ("blocks.1.attn.hook_pattern", "zero", 4, 2, 2, 1), ("blocks.0.hook_attn_out", "mean", 5, 1, 0, 0, (9, 20)),
+        ("blocks.2.attn.hook_k", "scale", 0, 0, 1, 2, (2, 1)), ("blocks.2.attn.hook_v", "scale", 0, 0, 0, 0, (9, 4, 5)),
+        ("blocks.2.ln2.hook_scale", "set", 1, 1, 0, 0, (1,)), ("ln_final.hook_scale", "scale", 0, 0, 0, 0, (1,)),
+        ("blocks.0.ln1.hook_normalized.pre", "add", 3, 1, 0, 0, (20,), 1), ("blocks.0.ln1.hook_scale", "add", 0, 0, 0, 0, (1,), 0.3),
+        ("blocks.1.ln1.hook_normalized.pre", "scale", 0, 0, 0, 0, (1,)), ("blocks.1.ln1.hook_normalized.post", "zero", 0, 2),
+        ("blocks.2.hook_resid_mid", "scale", 6, 1, 0, 0, (1,)), ("blocks.1.attn.hook_attn_scores", "set", 0, 0, 3, 1, (1,)),
+        ("hook_embed", "scale", 0, 0, 0, 0, (1,)), ("*.attn.hook_q", "scale", 2, 5, 0, 0, (5, 4, 1))],
+    "copies": [
+        ("blocks.1.attn.hook_result", "zero", 0, 0, 0, 1), ("blocks.0.attn.hook_result", "scale", 0, 0, 2, 1, (20,)),
+        ("blocks.2.hook_q_input", "set", 3, 0, 1, 1, (4, 20)), ("*.hook_v_input", "scale", 0, 0, 0, 0, (1,)),
+        ("blocks.2.hook_attn_in", "add", 0, 0, 2, 2, (1, 2, 20), 1), ("blocks.0.hook_mlp_in", "zero", 4, 1),
+        ("blocks.1.hook_mlp_in", "scale", 0, 0, 0, 0, (1,)), ("blocks.1.hook_attn_in", "scale", 5, 2, 3, 1, (1,)),
+        ("blocks.0.attn.hook_z", "zero", 0, 0, 1, 1), ("blocks.2.ln2.hook_normalized.pre", "scale", 0, 0, 0, 0, (1,))],
+    "paths": [
+        ("blocks.0.attn.hook_z", "zero", 0, 0, 1, 1), ("blocks.1.hook_q_input", "scale", 0, 0, 2, 1, (1,)),
+        ("blocks.2.hook_mlp_in", "set", 3, 1, 0, 0, (20,)), ("blocks.1.attn.hook_result", "scale", 0, 0, 3, 1, (1,)),
+        ("blocks.0.hook_mlp_out", "scale", 0, 0, 0, 0, (1,)), ("blocks.1.hook_resid_mid", "add", 0, 0, 0, 0, (1, 20), 1),
+        ("blocks.2.attn.hook_pattern", "zero", 2, 3, 0, 1), ("blocks.0.hook_resid_pre", "scale", 0, 0, 0, 0, (1,))]}
 written = []
 
 
@@ -51,12 +81,12 @@ def edges(model, clean, corrupted, metric, steps):
         for i in range(model.layers):
             rows += list(a[f"blocks.{i}.attn.hook_result"].unbind(1)) + [a[f"blocks.{i}.hook_mlp_out"]]
         writes.append(torch.stack(rows).detach())
-        streams.append(rows[0].detach())
+        streams.append(model.before["blocks.0.hook_resid_pre"].detach())
     difference, scores = writes[1] - writes[0], 0
     for step in range(1, steps + 1):
         stream = streams[1] + step / steps * (streams[0] - streams[1])
         metric(model.run(clean, split=True, stream=stream)).backward()
-        grad = lambda i, name: model.a[f"blocks.{i}.{name}"].grad
+        grad = lambda i, name: model.before[f"blocks.{i}.{name}"].grad
         inputs, before = [], []
         for i in range(model.layers):
             for part in "qkv":
@@ -71,16 +101,41 @@ def edges(model, clean, corrupted, metric, steps):
     return np.where(leads, scores.numpy(), 0)
 
 
-def estimates(model, clean, corrupted, metric, name):
+def estimates(model, clean, corrupted, metric, name, split=False):
     """(clean - corrupted) · gradient of the corrupted text: by position, or by head."""
-    model.run(clean)
+    model.run(clean, split)
     was = [model.a[f"blocks.{i}.{name}"].detach() for i in range(model.layers)]
-    metric(model.run(corrupted)).backward()
+    metric(model.run(corrupted, split)).backward()
     x = [model.a[f"blocks.{i}.{name}"] for i in range(model.layers)]
     product = torch.stack([(w - y.detach()) * y.grad for w, y in zip(was, x)])
     if name == "attn.hook_pattern":
         return product.sum((2, 3)).numpy()
     return product.sum((1, 3) if name.startswith("attn.") else -1).numpy()
+
+
+def edited(ids, other, rng):
+    golden, (_, metric) = os.path.join(here, "golden", "narrow"), metrics(ids, 43)["logit"]
+    for case, rows in EDITED.items():
+        model, made = Model(golden), []
+        for i, (name, kind, *where) in enumerate(rows):
+            shape, factor = where[4] if len(where) > 4 else None, where[5] if len(where) > 5 else 1
+            value = None if shape is None else rng.normal(0.5 if kind == "scale" else 0, 0.5, shape).astype(np.float32)
+            if name.endswith("hook_scale"):
+                value = np.abs(value) + 0.5
+            if value is not None:
+                add(f"edited.{case}.{i}", value)
+            made.append(Edit(name, kind, *where[:4], value=value, factor=factor))
+        model.edits = made
+        value, found = model.gradients(ids, metric, (case != "stream",))  # ln1's hooks are in the one, copies in the other
+        add(f"edited.{case}.value", np.array([value]))
+        for name, gradient in found.items():
+            if SOME_EDITED.search(name):
+                add(f"edited.{case}.{name}", gradient)
+        if case == "paths":
+            for steps in (1, 3):
+                add(f"edited.eap.{steps}", edges(model, ids, other, metric, steps))
+            for name in ("hook_resid_pre", "attn.hook_z"):
+                add("edited.patch." + name, estimates(model, ids, other, metric, name, True))
 
 
 def autoencoders(rng):
@@ -132,6 +187,7 @@ def main():
         add(f"eap.{steps}", edges(Model(golden("narrow")), ids, other, metric, steps))
     for name in ("hook_resid_pre", "hook_mlp_out", "attn.hook_z", "attn.hook_pattern"):
         add("patch." + name, estimates(Model(golden("narrow")), ids, other, metric, name))
+    edited(ids, other, np.random.default_rng(12))
     autoencoders(rng)
     for prefix, config in VARIANTS.items():
         _, metric = metrics(ids, 43)["logit"]

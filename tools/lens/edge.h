@@ -28,7 +28,7 @@ static int find_edges(lens *l, edge_finding *f)
     f->graph = lens_graph_of(l->model);
     f->n_kept = l->o.edges < f->graph.n_edges ? l->o.edges : f->graph.n_edges;
     f->edges = (lens_edge *)allocate(l, f->graph.n_edges, sizeof *f->edges);
-    if (!f->edges || lens_backward_new(&l->ctx, &backward, l->model) ||
+    if (!f->edges || new_backward(l, &backward) ||
         lens_edge_scores(&l->ctx, &scores, &backward, &pair, 1, f->n_steps) ||
         lens_sort_edges(&l->ctx, f->edges, l->model, scores) ||
         lens_best_edges(&l->ctx, &kept, l->model, scores, f->n_kept) ||

@@ -22,6 +22,11 @@
  *         lens_run_edges(&ctx, &value, &backward, &pairs[0], kept) == ATTN_OK)
  *         printf("with 200 edges the metric is %.3f\n", value);
  *
+ * With backward.edits everything runs in the changed model: senders write what edits leave of it, and an
+ * edit of a receiver's input stands behind all edges that lead there. A path through the stream must stay
+ * a sum, so edits of hook_attn_out and of the stream, from behind the embeddings on, may only add; and heads
+ * read LayerNorms of copies, so ln1 and hook_attn_in take none.
+ *
  * S = 1 + L * (H + 1) senders, R = L * (3H + 1) + 1 receivers. */
 #ifndef LENS_EDGES_H
 #define LENS_EDGES_H
@@ -136,10 +141,36 @@ LENS_FN attn_status lens_add_writes(attn_ctx *ctx, attn_tensor writes, const len
 }
 
 static const char *const lens_written[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
-                                           "*.hook_mlp_out"};
+                                           "*.hook_mlp_out", "hook_embed", "hook_pos_embed"};
+
+/* Edits under which the stream stays a sum of what senders write. */
+LENS_FN attn_status lens_need_sums(attn_ctx *ctx, const char *op, const lens_backward *b)
+{
+    static const char *const names[] = {
+        "hook_resid_pre", "hook_resid_mid", "hook_resid_post",         "hook_attn_out",
+        "hook_attn_in",   "ln1.hook_scale", "ln1.hook_normalized.pre", "ln1.hook_normalized.post"};
+    const int n_layer = (int)attn_model_config(b->model)->n_layer;
+    size_t i, j;
+    int layer;
+    if (lens_need_edits(ctx, op, b->edits, b->n_edits) != ATTN_OK)
+        return ctx->status;
+    for (i = 0; i < b->n_edits; i++)
+        for (layer = 0; layer < n_layer; layer++)
+            for (j = 0; j < 8; j++) {
+                const lens_full_name name = lens_name_in(layer, names[j]);
+                if ((j == 0 && layer == 0) || (j < 4 && b->edits[i].kind == ATTN_EDIT_ADD) ||
+                    !lens_means(b->edits[i].name, name.text))
+                    continue;
+                return lens_fail(ctx, ATTN_E_ARGUMENT,
+                                 "%s: an edit of %s leaves no sum of what senders write; edit what "
+                                 "heads and MLPs read or write%s",
+                                 op, name.text, j < 4 ? ", or add to it" : "");
+            }
+    return ATTN_OK;
+}
 
 /* differences [S, T * C]: corrupted write - clean write, of a pair. *between (may be NULL) becomes
- * the two streams that enter the first block, [2, T, C]: clean, corrupted. */
+ * the two sums of the embeddings, [2, T, C]: clean, corrupted. */
 LENS_FN attn_status lens_differences(attn_ctx *ctx, attn_tensor *differences, attn_tensor *between,
                                      lens_backward *b, const lens_pair *pair)
 {
@@ -152,16 +183,17 @@ LENS_FN attn_status lens_differences(attn_ctx *ctx, attn_tensor *differences, at
     if (status == ATTN_OK && between)
         status = attn_zeros(ctx, between, ATTN_F32, attn_shape3(2, n, width));
     for (i = 0; i < 2 && status == ATTN_OK; i++) {
-        const lens_gradients_desc what = lens_text_of(pair, texts[i], lens_written, 3);
+        const lens_gradients_desc what = lens_text_of(pair, texts[i], lens_written, 5);
         attn_record *record;
-        attn_tensor stream, to;
+        attn_tensor tokens, positions, to;
         status = lens_record_metric(ctx, &record, NULL, b, &what);
         if (status == ATTN_OK)
             status = lens_add_writes(ctx, *differences, &g, record, i ? 1.0f : -1.0f);
         if (status == ATTN_OK && between) {
             to = attn_select(*between, 0, i);
-            lens_find(ctx, &stream, record, 0, "hook_resid_pre");
-            status = attn_copy(ctx, &to, stream);
+            lens_find(ctx, &tokens, record, -1, "hook_embed");
+            lens_find(ctx, &positions, record, -1, "hook_pos_embed");
+            status = attn_add(ctx, &to, tokens, positions);
         }
         attn_record_free(record);
     }
@@ -185,38 +217,46 @@ LENS_FN attn_status lens_score_receivers(attn_ctx *ctx, attn_tensor scores, attn
     return failed ? ctx->status : ATTN_OK;
 }
 
+/* The gradient of what reaches a receiver, before edits of its input. */
+LENS_FN attn_tensor lens_input_gradient(attn_ctx *ctx, const lens_backward *b,
+                                        const attn_record *gradients, int layer, const char *name)
+{
+    attn_tensor value;
+    lens_find(ctx, &value, gradients, layer, name);
+    lens_back_edits(b->edits, b->n_edits, layer, name, value);
+    return value;
+}
+
 /* The inputs of one layer's receivers, or of the logits (layer n_layer). */
 LENS_FN attn_status lens_score_layer(attn_ctx *ctx, attn_tensor scores, attn_tensor differences,
-                                     const lens_graph *g, const attn_record *gradients,
+                                     const lens_backward *b, const attn_record *gradients,
                                      size_t layer, float factor)
 {
     static const char *const names[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
-    const size_t first = layer * (3 * g->n_head + 1), n_values = differences.shape[1];
+    const lens_graph g = lens_graph_of(b->model);
+    const size_t first = layer * (3 * g.n_head + 1), n_values = differences.shape[1];
     attn_tensor value, dense = ATTN_ZERO;
     attn_status status = ATTN_OK;
-    const int is_end = layer == g->n_layer;
+    const int is_end = layer == g.n_layer;
     size_t i;
     for (i = 0; i < 3 && !is_end && status == ATTN_OK; i++) {
-        lens_find(ctx, &value, gradients, (int)layer, names[i]);
+        value = lens_input_gradient(ctx, b, gradients, (int)layer, names[i]);
         status = attn_copy(ctx, &dense, attn_transpose(value, 0, 1)); /* [H, T, C] */
         if (status == ATTN_OK)
             status = lens_score_receivers(
-                ctx, scores, attn_slice(differences, 0, 0, lens_senders_before(g, layer, 0)),
-                attn_reshape(dense, attn_shape2(g->n_head, n_values)), first + i * g->n_head,
-                factor);
+                ctx, scores, attn_slice(differences, 0, 0, lens_senders_before(&g, layer, 0)),
+                attn_reshape(dense, attn_shape2(g.n_head, n_values)), first + i * g.n_head, factor);
         attn_tensor_free(ctx, &dense);
     }
     if (status != ATTN_OK)
         return status;
-    if (is_end)
-        lens_find(ctx, &value, gradients, (int)layer - 1, "hook_resid_post");
-    else
-        lens_find(ctx, &value, gradients, (int)layer, "hook_mlp_in");
+    value = lens_input_gradient(ctx, b, gradients, (int)layer - is_end,
+                                is_end ? "hook_resid_post" : "hook_mlp_in");
     status = attn_copy(ctx, &dense, value);
     if (status == ATTN_OK)
         status = lens_score_receivers(
-            ctx, scores, attn_slice(differences, 0, 0, lens_senders_before(g, layer, !is_end)),
-            attn_reshape(dense, attn_shape2(1, n_values)), is_end ? first : first + 3 * g->n_head,
+            ctx, scores, attn_slice(differences, 0, 0, lens_senders_before(&g, layer, !is_end)),
+            attn_reshape(dense, attn_shape2(1, n_values)), is_end ? first : first + 3 * g.n_head,
             factor);
     attn_tensor_free(ctx, &dense);
     return status;
@@ -248,7 +288,7 @@ LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_back
         if (status == ATTN_OK)
             status = lens_gradients(ctx, &gradients, NULL, b, &what);
         for (layer = 0; layer <= g.n_layer && status == ATTN_OK; layer++)
-            status = lens_score_layer(ctx, scores, differences, &g, gradients, layer,
+            status = lens_score_layer(ctx, scores, differences, b, gradients, layer,
                                       factor / (float)n_steps);
         attn_record_free(gradients);
     }
@@ -273,6 +313,8 @@ LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backw
                          op);
     if (!pairs || n_pairs == 0)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no pairs of texts given", op);
+    if (lens_need_sums(ctx, op, b) != ATTN_OK)
+        return ctx->status;
     for (i = 0; i < n_pairs; i++)
         if (lens_need_pair(ctx, op, b->model, &pairs[i]) != ATTN_OK)
             return ctx->status;
@@ -460,8 +502,8 @@ LENS_FN attn_status lens_feed_edges(attn_ctx *ctx, float *value, lens_backward *
 {
     char last[48];
     const char *const names[] = {
-        "blocks.0.hook_resid_pre", "*.hook_q_input", "*.hook_k_input", "*.hook_v_input",
-        "*.attn.hook_result",      "*.hook_mlp_in",  "*.hook_mlp_out", last};
+        "*.hook_q_input",          "*.hook_k_input",     "*.hook_v_input", "*.hook_mlp_in",
+        "blocks.0.hook_resid_pre", "*.attn.hook_result", "*.hook_mlp_out", last};
     const lens_gradients_desc what = lens_text_of(pair, pair->clean, NULL, 0);
     attn_session_desc size = ATTN_ZERO;
     attn_session *session = NULL;
@@ -472,8 +514,12 @@ LENS_FN attn_status lens_feed_edges(attn_ctx *ctx, float *value, lens_backward *
     size.n_ctx = pair->n_tokens;
     size.workspace = b->workspace;
     status = attn_session_new(ctx, &session, b->model, &size);
-    for (i = 0; i < sizeof names / sizeof names[0] && status == ATTN_OK; i++)
-        status = attn_hook(ctx, NULL, session, names[i], lens_edge_hook, run);
+    for (i = 0; i < 8 && status == ATTN_OK; i++) { /* edits come between inputs and outputs */
+        if (i == 4)
+            status = lens_hook_edits(ctx, session, b->edits, b->n_edits);
+        if (status == ATTN_OK)
+            status = attn_hook(ctx, NULL, session, names[i], lens_edge_hook, run);
+    }
     if (status == ATTN_OK)
         status = lens_feed_metric(ctx, &logits, session, &what);
     if (status == ATTN_OK)
@@ -501,7 +547,8 @@ LENS_FN attn_status lens_run_edges(attn_ctx *ctx, float *value, lens_backward *b
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
                          value ? "lens_backward that lens_backward_new made"
                                : "place for the value");
-    if (lens_need_pair(ctx, op, b->model, pair) || lens_need(ctx, op, "kept", kept))
+    if (lens_need_sums(ctx, op, b) || lens_need_pair(ctx, op, b->model, pair) ||
+        lens_need(ctx, op, "kept", kept))
         return ctx->status;
     run.graph = lens_graph_of(b->model);
     if (kept.ndim != 2 || kept.shape[0] != run.graph.n_senders ||

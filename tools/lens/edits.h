@@ -6,55 +6,20 @@
  *     scale NAME by F [head H] [at P]     ... F times what it was
  *     add   NAME by F [head H] [at P]     F times the last row of --towards, less that of --away, is added
  *
- * All but scale are attn_hook_edit's. */
+ * They are attn_hook_edit's. */
 #ifndef LENS_EDITS_H
 #define LENS_EDITS_H
 
+#include "changes.h"
 #include "decompose.h"
 #include "run.h"
 
-#define EDIT_KINDS "zero set mean add scale" /* by attn_edit_kind, and one more */
-enum { EDIT_SCALE = ATTN_EDIT_ADD + 1 };
-
-struct lens_edit {
-    attn_edit edit;
-    int kind;
-    float factor;
-};
-
-/* Scales a [positions, heads, width] or [positions, width]. */
-static int scale_activation(const attn_activation *a, void *user)
-{
-    const lens_edit *e = (const lens_edit *)user;
-    const size_t *shape = a->value.shape, end = e->edit.position + e->edit.n_positions;
-    const int by_head = a->value.ndim == 3;
-    size_t t, h, i;
-    for (t = 0; t < shape[0]; t++)
-        for (h = 0; h < (by_head ? shape[1] : 1); h++) {
-            float *x = (float *)a->value.data + (ptrdiff_t)t * a->value.stride[0];
-            const ptrdiff_t step = a->value.stride[a->value.ndim - 1];
-            if ((e->edit.n_heads && h != e->edit.head) || a->first + t < e->edit.position ||
-                (e->edit.n_positions && a->first + t >= end))
-                continue;
-            x += by_head ? (ptrdiff_t)h * a->value.stride[1] : 0;
-            for (i = 0; i < shape[a->value.ndim - 1]; i++)
-                x[(ptrdiff_t)i * step] *= e->factor;
-        }
-    return 0;
-}
+#define EDIT_KINDS "zero set mean add scale" /* by attn_edit_kind */
 
 /* Hooks the edits to a session, which must have none of its own yet that are to see them. */
 static attn_status hook_edits(lens *l, attn_session *session)
 {
-    attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < l->n_edits && status == ATTN_OK; i++) {
-        lens_edit *e = &l->edits[i];
-        status = e->kind == EDIT_SCALE
-                     ? attn_hook(&l->ctx, NULL, session, e->edit.name, scale_activation, e)
-                     : attn_hook_edit(&l->ctx, NULL, session, &e->edit);
-    }
-    return status;
+    return lens_hook_edits(&l->ctx, session, l->edits, l->n_edits);
 }
 
 /* ---- the words of an edit ---- */
@@ -68,17 +33,17 @@ static const char *next_word(lens *l, const char **text)
     return size ? keep(l, "%.*s", (int)size, begin) : NULL;
 }
 
-static int parse_place(lens *l, const char *text, lens_edit *e, int *has_factor)
+static int parse_place(lens *l, const char *text, attn_edit *e, int *has_factor)
 {
     const char *key, *value, *rest = text;
     char *end;
     while ((key = next_word(l, &rest)) != NULL) {
         value = next_word(l, &rest);
-        if (value && strcmp(key, "head") == 0 && parse_count(value, "0 1000000", &e->edit.head)) {
-            e->edit.n_heads = 1;
+        if (value && strcmp(key, "head") == 0 && parse_count(value, "0 1000000", &e->head)) {
+            e->n_heads = 1;
         } else if (value && strcmp(key, "at") == 0 &&
-                   parse_count(value, "0 1000000000", &e->edit.position)) {
-            e->edit.n_positions = 1;
+                   parse_count(value, "0 1000000000", &e->position)) {
+            e->n_positions = 1;
         } else if (value && strcmp(key, "by") == 0) {
             e->factor = strtof(value, &end);
             *has_factor = 1;
@@ -98,42 +63,41 @@ static int is_of_keys(const char *name)
     return ends_in(name, "hook_pattern") || ends_in(name, "hook_attn_scores");
 }
 
-static int parse_edit(lens *l, const char *text, lens_edit *e)
+static int parse_edit(lens *l, const char *text, attn_edit *e)
 {
     const char *rest = text, *kind = next_word(l, &rest), *name = next_word(l, &rest);
+    const int number = kind ? find_name(EDIT_KINDS, kind, strlen(kind)) : -1;
     char list[80];
     int code, has_factor = 0;
     memset(e, 0, sizeof *e);
     e->factor = 1;
-    e->kind = kind ? find_name(EDIT_KINDS, kind, strlen(kind)) : -1;
     list_names(EDIT_KINDS, list, sizeof list);
-    if (e->kind < 0)
+    if (number < 0)
         return fail(USAGE, "--edit: \"%s\" does not begin with %s", text, list);
+    e->kind = (attn_edit_kind)number;
     if (!name)
         return fail(USAGE, "--edit: \"%s\" names no activation, such as blocks.0.attn.hook_z",
                     text);
     if ((code = parse_place(l, rest, e, &has_factor)) != FINE)
         return code;
-    if (has_factor != (e->kind == ATTN_EDIT_ADD || e->kind == EDIT_SCALE))
+    if (has_factor != (e->kind == ATTN_EDIT_ADD || e->kind == ATTN_EDIT_SCALE))
         return fail(USAGE,
                     has_factor ? "--edit: %s takes no \"by F\""
                                : "--edit: %s needs \"by F\", a number",
                     kind);
-    if (e->kind != ATTN_EDIT_ZERO && is_of_keys(name))
-        return fail(USAGE, "--edit: %s can only be set to zero here", name);
-    if (e->edit.n_heads && e->edit.head >= l->config->n_head)
-        return fail(FAILED, "--edit: there is no head %zu: a layer has %u, from 0", e->edit.head,
+    if (e->kind != ATTN_EDIT_ZERO && e->kind != ATTN_EDIT_SCALE && is_of_keys(name))
+        return fail(USAGE, "--edit: %s can only be set to zero or scaled here", name);
+    if (e->n_heads && e->head >= l->config->n_head)
+        return fail(FAILED, "--edit: there is no head %zu: a layer has %u, from 0", e->head,
                     (unsigned)l->config->n_head);
-    e->edit.name = name;
-    if (e->kind != EDIT_SCALE)
-        e->edit.kind = (attn_edit_kind)e->kind;
+    e->name = name;
     return FINE;
 }
 
 /* ---- the values of edits ---- */
 
 /* An activation of a text in the model as it is, of the edit's head alone if it has one. */
-static int read_activation(lens *l, const lens_edit *e, const lens_text *text, attn_tensor *out)
+static int read_activation(lens *l, const attn_edit *e, const lens_text *text, attn_tensor *out)
 {
     attn_session *session = NULL;
     attn_record *record = NULL;
@@ -141,17 +105,17 @@ static int read_activation(lens *l, const lens_edit *e, const lens_text *text, a
     attn_session_desc size = {0};
     attn_tensor view = {0};
     int code = FINE;
-    what.names = &e->edit.name;
+    what.names = &e->name;
     what.n_names = 1;
     what.n_positions = size.n_ctx = text->n;
     if (attn_session_new(&l->ctx, &session, l->model, &size) == ATTN_OK &&
         attn_record_new(&l->ctx, &record, session, &what, NULL, 0) == ATTN_OK &&
         attn_feed(&l->ctx, session, text->ids, text->n) == ATTN_OK &&
-        attn_record_get(&l->ctx, &view, record, e->edit.name) == ATTN_OK) {
-        if (e->edit.n_heads && view.ndim != 3)
-            code = fail(FAILED, "--edit: %s has no heads", e->edit.name);
+        attn_record_get(&l->ctx, &view, record, e->name) == ATTN_OK) {
+        if (e->n_heads && view.ndim != 3)
+            code = fail(FAILED, "--edit: %s has no heads", e->name);
         else
-            attn_copy(&l->ctx, out, e->edit.n_heads ? attn_select(view, 1, e->edit.head) : view);
+            attn_copy(&l->ctx, out, e->n_heads ? attn_select(view, 1, e->head) : view);
     }
     if (l->ctx.status)
         code = failed(&l->ctx);
@@ -174,7 +138,7 @@ static int need_text(lens *l, const char *option, const char *word, lens_text *t
 }
 
 /* value = the last row of --towards, less that of --away */
-static int make_direction(lens *l, lens_edit *e)
+static int make_direction(lens *l, attn_edit *e)
 {
     attn_tensor a = {0}, b = {0};
     int code;
@@ -183,31 +147,41 @@ static int make_direction(lens *l, lens_edit *e)
         (code = read_activation(l, e, &l->towards, &a)) != FINE ||
         (code = read_activation(l, e, &l->away, &b)) != FINE)
         return code;
-    if (attn_sub(&l->ctx, &e->edit.value, attn_slice(a, 0, a.shape[0] - 1, 1),
+    if (attn_sub(&l->ctx, &e->value, attn_slice(a, 0, a.shape[0] - 1, 1),
                  attn_slice(b, 0, b.shape[0] - 1, 1)))
         return failed(&l->ctx);
-    if (e->factor == 0) /* which attn_edit takes for 1 */
-        return attn_scale(&l->ctx, &e->edit.value, e->edit.value, 0) ? failed(&l->ctx) : FINE;
-    e->edit.factor = e->factor;
+    if (e->factor == 0 && attn_scale(&l->ctx, &e->value, e->value, 0)) /* attn_edit takes 0 for 1 */
+        return failed(&l->ctx);
+    return FINE;
+}
+
+/* value = the factor alone */
+static int make_factor(lens *l, attn_edit *e)
+{
+    float *factor = (float *)allocate(l, 1, sizeof *factor);
+    if (!factor)
+        return failed(&l->ctx);
+    *factor = e->factor;
+    e->value = attn_borrow(factor, ATTN_F32, attn_shape1(1));
     return FINE;
 }
 
 /* The rows of --second that stand where the edit does. */
-static int take_second(lens *l, lens_edit *e)
+static int take_second(lens *l, attn_edit *e)
 {
-    const size_t first = e->edit.position;
+    const size_t first = e->position;
     size_t count;
     int code;
     if ((code = need_text(l, "second", l->o.second, &l->second)) != FINE ||
-        (code = read_activation(l, e, &l->second, &e->edit.value)) != FINE)
+        (code = read_activation(l, e, &l->second, &e->value)) != FINE)
         return code;
-    if (first >= e->edit.value.shape[0])
+    if (first >= e->value.shape[0])
         return fail(FAILED, "--edit: --second has %zu tokens, so there is none at %zu",
-                    e->edit.value.shape[0], first);
-    count = e->edit.n_positions ? 1 : e->edit.value.shape[0];
+                    e->value.shape[0], first);
+    count = e->n_positions ? 1 : e->value.shape[0];
     if (count > l->text.n)
         count = l->text.n;
-    e->edit.value = attn_slice(e->edit.value, 0, first, count);
+    e->value = attn_slice(e->value, 0, first, count);
     return FINE;
 }
 
@@ -220,16 +194,17 @@ static int make_edits(lens *l)
     for (i = 0; i < l->o.edit.n; i++)
         for (n++, text = l->o.edit.at[i]; (text = strchr(text, ';')) != NULL; text++)
             n++;
-    l->edits = (lens_edit *)allocate(l, n, sizeof *l->edits);
+    l->edits = (attn_edit *)allocate(l, n, sizeof *l->edits);
     for (i = 0; l->edits && i < l->o.edit.n; i++)
         for (text = l->o.edit.at[i]; *text; text += size + (text[size] != 0)) {
-            lens_edit *e = &l->edits[l->n_edits];
+            attn_edit *e = &l->edits[l->n_edits];
             size = strcspn(text, ";");
             if ((code = parse_edit(l, keep(l, "%.*s", (int)size, text), e)) != FINE ||
                 (e->kind == ATTN_EDIT_MEAN &&
-                 (code = read_activation(l, e, &l->text, &e->edit.value)) != FINE) ||
+                 (code = read_activation(l, e, &l->text, &e->value)) != FINE) ||
                 (e->kind == ATTN_EDIT_SET && (code = take_second(l, e)) != FINE) ||
-                (e->kind == ATTN_EDIT_ADD && (code = make_direction(l, e)) != FINE))
+                (e->kind == ATTN_EDIT_ADD && (code = make_direction(l, e)) != FINE) ||
+                (e->kind == ATTN_EDIT_SCALE && (code = make_factor(l, e)) != FINE))
                 return code;
             l->n_edits++;
         }

@@ -6,6 +6,15 @@
 #include "question.h"
 #include "record.h"
 
+/* Backward passes of the model that --edit makes. */
+static attn_status new_backward(lens *l, lens_backward *backward)
+{
+    const attn_status status = lens_backward_new(&l->ctx, backward, l->model);
+    backward->edits = l->edits;
+    backward->n_edits = l->n_edits;
+    return status;
+}
+
 enum { METRIC_LOGIT, METRIC_LOG_PROB, METRIC_LOSS };
 #define METRIC_NAMES "logit log-prob loss"
 
@@ -50,7 +59,7 @@ static int run_gradients(lens *l)
     what.n_tokens = l->text.n;
     what.names = l->names;
     what.n_names = l->n_names;
-    if (lens_backward_new(&l->ctx, &backward, l->model) ||
+    if (new_backward(l, &backward) ||
         lens_gradients(&l->ctx, &gradients, &value, &backward, &what) || save_record(l, gradients))
         code = failed(&l->ctx);
     if (code == FINE && l->o.json)

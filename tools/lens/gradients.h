@@ -57,6 +57,11 @@
  * gradients, here and in PyTorch's float32, by 1e-4; on activations in float64 the steps below, in f32,
  * are off by 3e-6 there.
  *
+ * Edits. With backward.edits the recorded pass runs in the changed model, and each formula takes the
+ * numbers that it worked with. A gradient belongs to an activation as the edits left it; on its way
+ * further down it is 0 where an edit put another number in its place, and multiplied where an edit scales
+ * (changes.h). Edits of q, k, v, patterns .. pass the formulas where those activations stand.
+ *
  * Conventions. A gradient belongs to the activation's own value, with all that depends on it. At
  * later keys d scores and d pattern are 0, since the model ignores what is written there; autograd
  * gives d pattern another number there, for PyTorch multiplies those weights with values too. At
@@ -65,6 +70,7 @@
 #ifndef LENS_GRADIENTS_H
 #define LENS_GRADIENTS_H
 
+#include "changes.h"
 #include "metric.h"
 #include <math.h>
 
@@ -84,6 +90,8 @@ typedef struct lens_backward {
     attn_tensor memory; /* in which the layers lie */
     attn_tensor ln_final_w;
     attn_tensor w_u; /* Wᵀ [V, C] or, if the model is not tied, W [C, V]; made when it is needed */
+    const attn_edit *edits; /* [n_edits], of the caller: in force in every pass from now on */
+    size_t n_edits;
 } lens_backward;
 
 LENS_FN attn_status lens_fetch_layer(attn_ctx *ctx, lens_layer_weights *w, const attn_model *model,
@@ -173,6 +181,7 @@ typedef struct lens_pass {
     lens_backward *b;
     const lens_gradients_desc *desc;
     attn_record *seen;      /* activations of the forward pass */
+    attn_record *before;    /* some of them as they were before the edits; NULL without edits */
     attn_record *gradients; /* the gradients that were asked for */
     attn_tensor logits;     /* [rows, V]: of all positions, or of the metric's one */
     attn_tensor later;      /* [T, T]: 1 where a query sees a key, 0 where it is a later one */
@@ -183,16 +192,12 @@ typedef struct lens_pass {
 LENS_FN int lens_find(attn_ctx *ctx, attn_tensor *out, const attn_record *record, int layer,
                       const char *name)
 {
-    char full[64];
+    const lens_full_name full = lens_name_in(layer, name);
     const char *other;
     size_t i;
-    if (layer < 0)
-        snprintf(full, sizeof full, "%s", name);
-    else
-        snprintf(full, sizeof full, "blocks.%d.%s", layer, name);
     for (i = 0; (other = attn_record_name(record, i)) != NULL; i++)
-        if (strcmp(full, other) == 0)
-            return attn_record_get(ctx, out, record, full) == ATTN_OK;
+        if (strcmp(full.text, other) == 0)
+            return attn_record_get(ctx, out, record, full.text) == ATTN_OK;
     memset(out, 0, sizeof *out);
     return 0;
 }
@@ -205,6 +210,19 @@ LENS_FN attn_tensor lens_seen(attn_ctx *ctx, const lens_pass *p, int layer, cons
     return out;
 }
 
+/* The same as it was before the edits. */
+LENS_FN attn_tensor lens_seen_before(attn_ctx *ctx, const lens_pass *p, int layer, const char *name)
+{
+    attn_tensor out;
+    lens_find(ctx, &out, p->before ? p->before : p->seen, layer, name);
+    return out;
+}
+
+LENS_FN int lens_is_edited_in(const lens_pass *p, int layer, const char *name)
+{
+    return lens_is_edited(p->b->edits, p->b->n_edits, layer, name);
+}
+
 /* Hands a gradient over, if it was asked for. */
 LENS_FN attn_status lens_give(attn_ctx *ctx, const lens_pass *p, int layer, const char *name,
                               attn_tensor gradient)
@@ -212,6 +230,16 @@ LENS_FN attn_status lens_give(attn_ctx *ctx, const lens_pass *p, int layer, cons
     attn_tensor place;
     return lens_find(ctx, &place, p->gradients, layer, name) ? attn_copy(ctx, &place, gradient)
                                                              : ATTN_OK;
+}
+
+/* The same on the way down: the gradient becomes that of the activation before the edits. */
+LENS_FN attn_status lens_pass_on(attn_ctx *ctx, const lens_pass *p, int layer, const char *name,
+                                 attn_tensor gradient)
+{
+    const attn_status status = lens_give(ctx, p, layer, name, gradient);
+    if (status == ATTN_OK)
+        lens_back_edits(p->b->edits, p->b->n_edits, layer, name, gradient);
+    return status;
 }
 
 /* As [T, H, d] an activation of all heads [T, C]; as [H, T, d] what one head after another reads. */
@@ -275,6 +303,8 @@ LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tenso
     return ATTN_OK;
 }
 
+#include "edited.h" /* the same formulas where edits come between */
+
 /* 2. with the gradients of everything inside a LayerNorm; d [T, C] holds d y and becomes d x. */
 LENS_FN attn_status lens_back_layernorm(attn_ctx *ctx, const lens_pass *p, int layer,
                                         const char *norm, attn_tensor w, attn_tensor d)
@@ -286,10 +316,12 @@ LENS_FN attn_status lens_back_layernorm(attn_ctx *ctx, const lens_pass *p, int l
     snprintf(pre_name, sizeof pre_name, "%s.hook_normalized.pre", norm);
     snprintf(post_name, sizeof post_name, "%s.hook_normalized.post", norm);
     scale = lens_seen(ctx, p, layer, scale_name);
-    n = lens_seen(ctx, p, layer, pre_name);
-    failed = lens_give(ctx, p, layer, post_name, d) || attn_mul(ctx, &d, d, w) ||
-             lens_give(ctx, p, layer, pre_name, d) ||
-             lens_layernorm_back(ctx, d, n, scale, &moment) ||
+    n = lens_seen_before(ctx, p, layer, pre_name);
+    failed = lens_pass_on(ctx, p, layer, post_name, d) || attn_mul(ctx, &d, d, w) ||
+             lens_pass_on(ctx, p, layer, pre_name, d);
+    if (!failed && lens_is_edited_in(p, layer, scale_name))
+        return lens_back_edited_scale(ctx, p, layer, scale_name, d, n);
+    failed = failed || lens_layernorm_back(ctx, d, n, scale, &moment) ||
              attn_div(ctx, &moment, moment, scale) ||
              attn_scale(ctx, &moment, moment, -(float)d.shape[1]) ||
              lens_give(ctx, p, layer, scale_name, moment);
@@ -365,24 +397,41 @@ LENS_FN attn_status lens_act_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor
     return ATTN_OK;
 }
 
+/* What a sublayer adds to the stream has the stream's gradient. *out (a zeroed tensor) becomes a copy of
+ * it where edits change that, else a view; in both cases attn_tensor_free frees it. */
+LENS_FN attn_status lens_back_branch(attn_ctx *ctx, const lens_pass *p, int layer, const char *name,
+                                     attn_tensor *out)
+{
+    if (lens_is_edited_in(p, layer, name)) {
+        if (attn_copy(ctx, out, p->resid) != ATTN_OK)
+            return ctx->status;
+    } else {
+        *out = p->resid;
+        out->owned = NULL;
+    }
+    return lens_pass_on(ctx, p, layer, name, *out);
+}
+
 /* 3. 4. 5. From d resid_post to d resid_mid. */
 LENS_FN attn_status lens_back_mlp(attn_ctx *ctx, const lens_pass *p, int layer)
 {
     const lens_layer_weights *w = &p->b->layers[layer];
     const attn_tensor pre = lens_seen(ctx, p, layer, "mlp.hook_pre");
-    attn_tensor resid = p->resid, wide = ATTN_ZERO, slope = ATTN_ZERO, d = ATTN_ZERO;
+    attn_tensor resid = p->resid, out = ATTN_ZERO, wide = ATTN_ZERO, slope = ATTN_ZERO;
+    attn_tensor d = ATTN_ZERO;
     const int failed =
-        lens_give(ctx, p, layer, "hook_resid_post", resid) ||
-        lens_give(ctx, p, layer, "hook_mlp_out", resid) ||
-        lens_back_product(ctx, &wide, resid, w->out) ||
-        lens_give(ctx, p, layer, "mlp.hook_post", wide) ||
+        lens_pass_on(ctx, p, layer, "hook_resid_post", resid) ||
+        lens_back_branch(ctx, p, layer, "hook_mlp_out", &out) ||
+        lens_back_product(ctx, &wide, out, w->out) ||
+        lens_pass_on(ctx, p, layer, "mlp.hook_post", wide) ||
         attn_zeros(ctx, &slope, ATTN_F32, attn_shape2(pre.shape[0], pre.shape[1])) ||
         lens_act_slope(ctx, slope, pre, attn_model_config(p->b->model)->act_fn) ||
-        attn_mul(ctx, &wide, wide, slope) || lens_give(ctx, p, layer, "mlp.hook_pre", wide) ||
+        attn_mul(ctx, &wide, wide, slope) || lens_pass_on(ctx, p, layer, "mlp.hook_pre", wide) ||
         lens_back_product(ctx, &d, wide, w->in) ||
         lens_back_layernorm(ctx, p, layer, "ln2", w->ln2_w, d) ||
-        lens_give(ctx, p, layer, "hook_mlp_in", d) || attn_add(ctx, &resid, resid, d) ||
-        lens_give(ctx, p, layer, "hook_resid_mid", resid);
+        lens_pass_on(ctx, p, layer, "hook_mlp_in", d) || attn_add(ctx, &resid, resid, d) ||
+        lens_pass_on(ctx, p, layer, "hook_resid_mid", resid);
+    attn_tensor_free(ctx, &out);
     attn_tensor_free(ctx, &wide);
     attn_tensor_free(ctx, &slope);
     attn_tensor_free(ctx, &d);
@@ -390,7 +439,8 @@ LENS_FN attn_status lens_back_mlp(attn_ctx *ctx, const lens_pass *p, int layer)
 }
 
 /* hook_result of every head: attn_out is their sum. */
-LENS_FN attn_status lens_give_results(attn_ctx *ctx, const lens_pass *p, int layer)
+LENS_FN attn_status lens_give_results(attn_ctx *ctx, const lens_pass *p, int layer,
+                                      attn_tensor d_out)
 {
     attn_tensor place;
     size_t head;
@@ -398,10 +448,23 @@ LENS_FN attn_status lens_give_results(attn_ctx *ctx, const lens_pass *p, int lay
         return ATTN_OK;
     for (head = 0; head < place.shape[1]; head++) {
         attn_tensor one = attn_select(place, 1, head);
-        if (attn_copy(ctx, &one, p->resid) != ATTN_OK)
+        if (attn_copy(ctx, &one, d_out) != ATTN_OK)
             return ctx->status;
     }
     return ATTN_OK;
+}
+
+/* 6. */
+LENS_FN attn_status lens_back_results(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor *z,
+                                      attn_tensor d_out)
+{
+    const size_t width = d_out.shape[1];
+    if (lens_is_edited_in(p, layer, "attn.hook_result"))
+        return lens_back_edited_results(ctx, p, layer, z, d_out);
+    if (lens_give_results(ctx, p, layer, d_out) != ATTN_OK)
+        return ctx->status;
+    return lens_back_product(ctx, z, d_out,
+                             attn_reshape(p->b->layers[layer].o, attn_shape2(width, width)));
 }
 
 /* The gradients of each head's own copy of the stream, where they were asked for: 8. and 2. for one
@@ -455,21 +518,23 @@ LENS_FN void lens_softmax_back(attn_tensor scores, attn_tensor pattern)
         }
 }
 
-/* 7. d scores [H, T, T] for d z [H, T, d] and pattern [H, T, T]; *scores must be zeroed. */
+/* 7. d scores [H, T, T] for d z [H, T, d]; *scores must be zeroed. */
 LENS_FN attn_status lens_back_pattern(attn_ctx *ctx, const lens_pass *p, int layer,
-                                      attn_tensor *scores, attn_tensor d_z, attn_tensor pattern)
+                                      attn_tensor *scores, attn_tensor d_z)
 {
     const attn_tensor v = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_v"));
+    const attn_tensor pattern = lens_seen_before(ctx, p, layer, "attn.hook_pattern");
     if (attn_matmul(ctx, scores, d_z, attn_transpose(v, 1, 2)) ||
         attn_mul(ctx, scores, *scores, p->later) ||
-        lens_give(ctx, p, layer, "attn.hook_pattern", *scores))
+        lens_pass_on(ctx, p, layer, "attn.hook_pattern", *scores))
         return ctx->status;
     lens_softmax_back(*scores, pattern);
-    return lens_give(ctx, p, layer, "attn.hook_attn_scores", *scores);
+    return lens_pass_on(ctx, p, layer, "attn.hook_attn_scores", *scores);
 }
 
 /* 6. 7. From d attn_out [T, C] to qkv [T, 3C], the gradients of queries, keys and values. */
-LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor qkv)
+LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor d_out,
+                                    attn_tensor qkv)
 {
     const attn_config *c = attn_model_config(p->b->model);
     const size_t width = c->d_model;
@@ -478,21 +543,19 @@ LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, int layer
     const attn_tensor k = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_k"));
     attn_tensor d[3], z = ATTN_ZERO, d_z, scores = ATTN_ZERO;
     size_t i;
-    int failed = lens_back_product(
-                     ctx, &z, p->resid,
-                     attn_reshape(p->b->layers[layer].o, attn_shape2(width, width))) != ATTN_OK;
+    int failed = lens_back_results(ctx, p, layer, &z, d_out) != ATTN_OK;
     for (i = 0; i < 3; i++)
         d[i] = lens_by_head(lens_heads_of(p, attn_slice(qkv, 1, i * width, width)));
     d_z = lens_by_head(lens_heads_of(p, z));
-    failed = failed || lens_give(ctx, p, layer, "attn.hook_z", lens_by_head(d_z)) ||
+    failed = failed || lens_pass_on(ctx, p, layer, "attn.hook_z", lens_by_head(d_z)) ||
              attn_matmul(ctx, &d[2], attn_transpose(pattern, 1, 2), d_z) ||
-             lens_back_pattern(ctx, p, layer, &scores, d_z, pattern) ||
+             lens_back_pattern(ctx, p, layer, &scores, d_z) ||
              attn_scale(ctx, &scores, scores, lens_score_scale(c, layer)) ||
              attn_matmul(ctx, &d[0], scores, k) ||
              attn_matmul(ctx, &d[1], attn_transpose(scores, 1, 2), q) ||
-             lens_give(ctx, p, layer, "attn.hook_q", lens_by_head(d[0])) ||
-             lens_give(ctx, p, layer, "attn.hook_k", lens_by_head(d[1])) ||
-             lens_give(ctx, p, layer, "attn.hook_v", lens_by_head(d[2]));
+             lens_pass_on(ctx, p, layer, "attn.hook_q", lens_by_head(d[0])) ||
+             lens_pass_on(ctx, p, layer, "attn.hook_k", lens_by_head(d[1])) ||
+             lens_pass_on(ctx, p, layer, "attn.hook_v", lens_by_head(d[2]));
     attn_tensor_free(ctx, &z);
     attn_tensor_free(ctx, &scores);
     return failed ? ctx->status : ATTN_OK;
@@ -502,16 +565,24 @@ LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, int layer
 LENS_FN attn_status lens_back_attention(attn_ctx *ctx, const lens_pass *p, int layer)
 {
     const lens_layer_weights *w = &p->b->layers[layer];
-    attn_tensor resid = p->resid, qkv = ATTN_ZERO, d = ATTN_ZERO;
-    const int failed =
-        lens_give(ctx, p, layer, "hook_attn_out", resid) || lens_give_results(ctx, p, layer) ||
-        attn_zeros(ctx, &qkv, ATTN_F32, attn_shape2(resid.shape[0], 3 * resid.shape[1])) ||
-        lens_back_heads(ctx, p, layer, qkv) || lens_back_copies(ctx, p, layer, qkv) ||
-        lens_back_product(ctx, &d, qkv, w->qkv) ||
-        lens_back_layernorm(ctx, p, layer, "ln1", w->ln1_w, d) || attn_add(ctx, &resid, resid, d) ||
-        lens_give(ctx, p, layer, "hook_resid_pre", resid);
+    attn_tensor resid = p->resid, out = ATTN_ZERO, qkv = ATTN_ZERO, d = ATTN_ZERO;
+    attn_tensor copies = ATTN_ZERO;
+    int failed = lens_back_branch(ctx, p, layer, "hook_attn_out", &out) ||
+                 attn_zeros(ctx, &qkv, ATTN_F32, attn_shape2(out.shape[0], 3 * out.shape[1])) ||
+                 lens_back_heads(ctx, p, layer, out, qkv);
+    if (!failed && lens_copies_differ(p, layer))
+        failed = lens_back_edited_copies(ctx, p, layer, qkv, &copies) != ATTN_OK;
+    else if (!failed)
+        failed = lens_back_copies(ctx, p, layer, qkv) != ATTN_OK;
+    failed = failed || lens_back_product(ctx, &d, qkv, w->qkv) ||
+             lens_back_layernorm(ctx, p, layer, "ln1", w->ln1_w, d) ||
+             attn_add(ctx, &resid, resid, d) ||
+             (copies.ndim && attn_add(ctx, &resid, resid, copies)) ||
+             lens_pass_on(ctx, p, layer, "hook_resid_pre", resid);
+    attn_tensor_free(ctx, &out);
     attn_tensor_free(ctx, &qkv);
     attn_tensor_free(ctx, &d);
+    attn_tensor_free(ctx, &copies);
     return failed ? ctx->status : ATTN_OK;
 }
 
@@ -571,17 +642,25 @@ LENS_FN attn_status lens_feed_metric(attn_ctx *ctx, attn_tensor *logits, attn_se
 LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *session)
 {
     static const char *const needed[] = {
-        "*.hook_scale",  "*.hook_normalized.pre", "*.attn.hook_q", "*.attn.hook_k",
-        "*.attn.hook_v", "*.attn.hook_pattern",   "*.mlp.hook_pre"};
+        "*.hook_scale",   "*.hook_normalized.pre", "*.attn.hook_pattern", "*.attn.hook_q",
+        "*.attn.hook_k",  "*.attn.hook_v",         "*.mlp.hook_pre",      "*.hook_q_input",
+        "*.hook_k_input", "*.hook_v_input"};
+    const int n_layer = (int)attn_model_config(p->b->model)->n_layer;
     const lens_gradients_desc *desc = p->desc;
     attn_record_desc names = ATTN_ZERO;
-    int failed;
+    int failed, layer, copies = 0;
+    for (layer = 0; layer < n_layer; layer++)
+        copies |= lens_copies_differ(p, layer);
     names.n_positions = desc->n_tokens;
     names.names = desc->names;
     names.n_names = desc->n_names;
     failed = attn_record_new(ctx, &p->gradients, session, &names, NULL, 0) != ATTN_OK;
     names.names = needed;
-    names.n_names = sizeof needed / sizeof needed[0];
+    names.n_names = 3;
+    if (p->b->n_edits > 0)
+        failed = failed || attn_record_new(ctx, &p->before, session, &names, NULL, 0) ||
+                 lens_hook_edits(ctx, session, p->b->edits, p->b->n_edits);
+    names.n_names = copies ? 10 : 7;
     failed = failed || attn_record_new(ctx, &p->seen, session, &names, NULL, 0) ||
              lens_feed_metric(ctx, &p->logits, session, desc);
     return failed ? ctx->status : ATTN_OK;
@@ -619,7 +698,8 @@ LENS_FN attn_status lens_gradients(attn_ctx *ctx, attn_record **gradients, float
                          : !desc    ? "description"
                                     : "lens_backward that lens_backward_new made");
     *gradients = NULL;
-    if (lens_need_tokens(ctx, op, b->model, desc->tokens, desc->n_tokens) ||
+    if (lens_need_edits(ctx, op, b->edits, b->n_edits) ||
+        lens_need_tokens(ctx, op, b->model, desc->tokens, desc->n_tokens) ||
         lens_need_metric(ctx, op, &desc->metric, attn_model_config(b->model)->n_vocab,
                          desc->n_tokens))
         return ctx->status;
@@ -636,6 +716,7 @@ LENS_FN attn_status lens_gradients(attn_ctx *ctx, attn_record **gradients, float
         status = lens_back(ctx, &metric, &pass);
     attn_session_free(session);
     attn_record_free(pass.seen);
+    attn_record_free(pass.before);
     attn_tensor_free(ctx, &pass.logits);
     attn_tensor_free(ctx, &pass.later);
     attn_tensor_free(ctx, &pass.resid);

@@ -43,7 +43,7 @@ static const command commands[] = {
     {"logit-lens", LENS, run_logit_lens, "what each layer would say next"},
     {"patterns", PATTERNS, run_patterns, "where each head looks"},
     {"patch", PATCH, run_patch, "which activations of TEXT repair TEXT2"},
-    {"path", PATH, run_path, "which heads of TEXT repair TEXT2 through one reader"},
+    {"path", PATH, run_path, "which heads and MLPs of TEXT repair TEXT2 through one reader"},
     {"edges", EDGES, run_edges, "which connections tell TEXT from TEXT2 (EAP)"},
     {"attribute", ATTRIBUTE, run_attribute, "which heads and layers make a logit"},
     {"decompose", DECOMPOSE, run_decompose, "the stream at any layer, as a sum of its parts"},
@@ -122,9 +122,10 @@ static const struct option table[] = {
     {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, NULL,
      "logit-lens: the last LayerNorm's scale is that of the real run, not each stream's own"},
     {0, "edit", "EDIT", TEXTS, AT(edit), EDITED, NULL,
-     "tokens, loss, logit-lens, patterns, attribute, patch and path: in a changed model. EDIT is "
-     "zero, mean or set NAME, or scale (not of patch and path) or add NAME by F, then head H and "
-     "at P (a position) if only those: "
+     "tokens, loss, logit-lens, patterns, attribute, patch, path, edges and gradients: in a "
+     "changed "
+     "model. EDIT is zero, mean or set NAME, or scale or add NAME by F, then head H and at P (a "
+     "position) if only those: "
      "--edit \"zero blocks.2.attn.hook_z head 3\". Several: again, or with ; between them"},
     {0, "second", "TEXT", TEXT, AT(second), EDITED, NULL,
      "edits that set: what NAME is in this text"},
@@ -164,8 +165,9 @@ static const struct option table[] = {
      "edges: how many of the best make the circuit (default 20)"},
     {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
      "edges: embeddings between both texts (default 1: EAP; more: EAP-IG)"},
-    {0, "from", "L.H", TEXT, AT(from), PATH, NULL,
-     "path: from head H of layer L alone (default: all heads before the reader)"},
+    {0, "from", "SENDER", TEXT, AT(from), PATH, NULL,
+     "path: from this alone: head H of layer L as L.H, an MLP as L.mlp, or embed (default: all "
+     "heads and MLPs before the reader)"},
     {0, "to", "NAME,...", TEXT, AT(to), PATH, NULL,
      "path: the readers, all at once: blocks.L.hook_resid_pre, blocks.L.hook_mlp_in, or of head H "
      "blocks.L.hook_q_input.H, hook_k_input.H or hook_v_input.H (default: the final stream)"},
@@ -210,7 +212,7 @@ static void print_help(void)
     print_about("lens MODEL.attn [COMMAND] TEXT [options]\n"
                 "lens MODEL.attn [COMMAND] TEXT --edit EDIT [--edit EDIT ...]\n"
                 "lens MODEL.attn patch TEXT TEXT2 [NAME...] [options]\n"
-                "lens MODEL.attn path TEXT TEXT2 [--from L.H] [--to NAME] [options]\n"
+                "lens MODEL.attn path TEXT TEXT2 [--from SENDER] [--to NAME] [options]\n"
                 "lens MODEL.attn edges TEXT TEXT2 [--edges COUNT] [--steps COUNT] [options]\n"
                 "lens MODEL.attn sae DIRECTORY TEXT [--change CHANGE] [options]\n"
                 "lens MODEL.attn steer TEXT --towards TEXT --away TEXT [options]\n"
@@ -357,8 +359,8 @@ static int check_usage(const lens *l)
                     l->command->name);
     if (l->command->bit == SAE && !l->directory)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
-    if (o->estimate && (o->by >= 0 || o->edit.n))
-        return fail(USAGE, "--estimate takes neither --by nor --edit");
+    if (o->estimate && o->by >= 0)
+        return fail(USAGE, "--estimate takes no --by");
     if (l->command->bit == QK && (o->layer == not_given || o->head == not_given))
         return fail(USAGE, "qk needs a head: --layer L --head H");
     if (l->command->bit == STEER && !o->vector == !(o->towards && o->away))

@@ -3,7 +3,8 @@
  * alone.
  *
  * The estimate is linear: (clean activation - corrupted activation) · d metric / d activation, with
- * the gradient of the corrupted text. patch.h gives the true numbers, a pass each.
+ * the gradient of the corrupted text. patch.h gives the true numbers, a pass each. backward.edits are in
+ * force in all runs, as patch.h's edits are.
  *
  *     lens_pair pair = ATTN_ZERO;
  *     attn_tensor change = ATTN_ZERO;
@@ -48,6 +49,7 @@ LENS_FN attn_status lens_record_metric(attn_ctx *ctx, attn_record **record, floa
     names.n_names = desc->n_names;
     names.n_positions = desc->n_tokens;
     failed = attn_session_new(ctx, &session, b->model, &size) ||
+             lens_hook_edits(ctx, session, b->edits, b->n_edits) ||
              attn_record_new(ctx, record, session, &names, NULL, 0) ||
              lens_feed_metric(ctx, &logits, session, desc) ||
              (value && lens_metric_back(ctx, &metric, logits, &desc->metric, desc->tokens));
@@ -129,7 +131,7 @@ LENS_FN attn_status lens_attribution_patch(attn_ctx *ctx, attn_tensor *out, lens
     if (strcmp(name, "attn.hook_attn_scores") == 0)
         return lens_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: scores are -inf at later keys; ask for attn.hook_pattern", op);
-    if (lens_need_pair(ctx, op, b->model, pair) != ATTN_OK)
+    if (lens_need_edits(ctx, op, b->edits, b->n_edits) || lens_need_pair(ctx, op, b->model, pair))
         return ctx->status;
     snprintf(pattern, sizeof pattern, "blocks.*.%s", name);
     of_clean = lens_text_of(pair, pair->clean, names, 1);

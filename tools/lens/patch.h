@@ -91,22 +91,6 @@ LENS_FN int lens_patch_is_of_heads(lens_patch_kind kind)
     return kind != LENS_PATCH_POSITIONS && kind != LENS_PATCH_SOURCES;
 }
 
-LENS_FN int lens_is_over_keys(const char *name)
-{
-    return strcmp(name, "attn.hook_pattern") == 0 || strcmp(name, "attn.hook_attn_scores") == 0;
-}
-
-LENS_FN int lens_has_heads(const char *name)
-{
-    static const char *const inputs[] = {"hook_attn_in", "hook_q_input", "hook_k_input",
-                                         "hook_v_input"};
-    int i;
-    for (i = 0; i < 4; i++)
-        if (strcmp(name, inputs[i]) == 0)
-            return 1;
-    return strncmp(name, "attn.", 5) == 0;
-}
-
 /* In its own layer such a patch changes nothing but the row it is in: no keys, no values. */
 LENS_FN int lens_stays_in_row(const char *name)
 {
@@ -312,7 +296,7 @@ LENS_FN attn_status lens_run_patched_rows(attn_ctx *ctx, lens_patching *p, size_
         attn_unhook_all(items[i].session);
         status = attn_truncate(ctx, items[i].session, p->sweep.n - items[i].n_tokens);
         if (status == ATTN_OK)
-            status = lens_sweep_edit(ctx, &p->sweep, items[i].session);
+            status = lens_hook_edits(ctx, items[i].session, p->d->edits, p->d->n_edits);
     }
     return status;
 }
@@ -372,7 +356,7 @@ LENS_FN attn_status lens_patch_pair(attn_ctx *ctx, lens_patching *p, float *sums
     size_t layer, i;
     snprintf(pattern, sizeof pattern, "blocks.*.%s", p->d->name);
     p->sweep.pair = &p->d->pairs[index];
-    status = lens_sweep_begin(ctx, &p->sweep, names, 2);
+    status = lens_sweep_begin(ctx, &p->sweep, names, 1, 2);
     if (status == ATTN_OK)
         status = attn_zeros(ctx, &values, ATTN_F32, attn_shape1(p->n_columns));
     if (status == ATTN_OK)
@@ -443,9 +427,8 @@ LENS_FN attn_status lens_need_patch(attn_ctx *ctx, const attn_model *model,
                 "lens_patch: pair %llu has %llu tokens and pair 0 has %llu; a mean over "
                 "positions needs as many in all",
                 LENS_LLU(i), LENS_LLU(d->pairs[i].n_tokens), LENS_LLU(d->pairs[0].n_tokens));
-    if (d->n_edits > 0 && !d->edits)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: no edits given (NULL), n_edits is %llu",
-                         LENS_LLU(d->n_edits));
+    if (lens_need_edits(ctx, "lens_patch", d->edits, d->n_edits) != ATTN_OK)
+        return ctx->status;
     return lens_need_patched(ctx, model, d);
 }
 

@@ -2,6 +2,7 @@
 #ifndef LENS_PATCHING_H
 #define LENS_PATCHING_H
 
+#include "gradient.h"
 #include "pairs.h"
 #include "patch.h"
 #include "question.h"
@@ -16,8 +17,6 @@ typedef struct patching {
     lens_pair pair;
     lens_baseline whole;    /* the texts as they are */
     lens_backward backward; /* of --estimate */
-    attn_edit *edits;       /* [n_edits]: of --edit */
-    size_t n_edits;
 } patching;
 
 static double gap_of(const patching *p)
@@ -123,30 +122,13 @@ static int read_head(const lens *l, const char *option, const char **at, size_t 
     return FINE;
 }
 
-/* --edit, in force in all runs. */
-static int read_edits(lens *l, patching *p)
-{
-    size_t i;
-    p->n_edits = l->n_edits;
-    p->edits = (attn_edit *)allocate(l, l->n_edits, sizeof *p->edits);
-    for (i = 0; p->edits && i < l->n_edits; i++) {
-        if (l->edits[i].kind == EDIT_SCALE)
-            return fail(USAGE, "--edit: %s takes zero, mean, set and add, not scale",
-                        l->command->name);
-        p->edits[i] = l->edits[i].edit;
-    }
-    return p->edits ? FINE : failed(&l->ctx);
-}
-
 static int ask_about_patches(lens *l, patching *p)
 {
-    int code = read_edits(l, p);
-    if (code != FINE)
-        return code;
-    code = l->text.n == l->corrupted.n
-               ? choose_question(l, p)
-               : fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
-                      l->text.n, l->corrupted.n);
+    const int code =
+        l->text.n == l->corrupted.n
+            ? choose_question(l, p)
+            : fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
+                   l->text.n, l->corrupted.n);
     p->pair.clean = l->text.ids;
     p->pair.corrupted = l->corrupted.ids;
     p->pair.n_tokens = l->text.n;
@@ -160,7 +142,7 @@ static int estimate(lens *l, patching *p, const char *name, attn_tensor *values)
 {
     attn_status status;
     size_t i;
-    status = p->backward.model ? ATTN_OK : lens_backward_new(&l->ctx, &p->backward, l->model);
+    status = p->backward.model ? ATTN_OK : new_backward(l, &p->backward);
     if (status == ATTN_OK)
         status = lens_attribution_patch(&l->ctx, values, &p->backward, &p->pair, name);
     for (i = 0; status == ATTN_OK && values->data && i < attn_count(*values); i++)
@@ -229,8 +211,8 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grids)
     d.n_pairs = 1;
     d.name = name;
     d.kind = kind;
-    d.edits = p->edits;
-    d.n_edits = p->n_edits;
+    d.edits = l->edits;
+    d.n_edits = l->n_edits;
     d.progress = go_on;
     if (l->o.estimate && (code = estimate(l, p, name, &values)) != FINE)
         return code;

@@ -1,4 +1,4 @@
-/* lens path: which heads matter to some readers of the residual stream. */
+/* lens path: which heads and MLPs matter to some readers of the residual stream. */
 #ifndef LENS_PATH_H
 #define LENS_PATH_H
 
@@ -35,59 +35,109 @@ static int read_reader(const lens *l, const char **at, lens_receiver *to)
                 l->o.to);
 }
 
-/* The paths that the options name. Without --from, senders are all heads before the last reader. */
-static int read_paths(lens *l, lens_paths_desc *d, lens_receiver *readers, lens_sender *senders)
+/* --from: L.H, L.mlp or embed */
+static int read_sender(lens *l, lens_sender *sender)
+{
+    const char *at = l->o.from;
+    sender->layer = 0;
+    sender->head = LENS_SENDER_EMBED;
+    if (strcmp(at, "embed") == 0)
+        return FINE;
+    sender->head = LENS_SENDER_MLP;
+    if (read_number(&at, &sender->layer) && strcmp(at, ".mlp") == 0) {
+        if (sender->layer < l->config->n_layer)
+            return FINE;
+        return fail(FAILED, "--from: there is no layer %zu: the model has layers 0 to %u",
+                    sender->layer, (unsigned)l->config->n_layer - 1);
+    }
+    at = l->o.from;
+    return read_head(l, "from", &at, &sender->layer, &sender->head);
+}
+
+/* The readers of --to. */
+static int read_readers(lens *l, lens_paths_desc *d, lens_receiver *readers)
 {
     const char *at = l->o.to;
-    size_t last = 0, i;
+    size_t i;
     int code = FINE;
     readers[0].to = "hook_resid_pre";
     readers[0].layer = l->config->n_layer; /* the stream that is unembedded */
     d->n_receivers = !at;
     while (at && *at && code == FINE)
         code = read_reader(l, &at, &readers[d->n_receivers++]);
-    for (i = 0; i < d->n_receivers && code == FINE; i++) {
-        const size_t end = readers[i].layer + (size_t)lens_is_mlp_reader(&readers[i]);
-        last = end > last ? end : last;
+    for (i = 0; i < d->n_receivers && code == FINE; i++)
         if (lens_need_receiver(&l->ctx, l->model, &readers[i]) != ATTN_OK)
             code = failed(&l->ctx);
-    }
-    at = l->o.from;
-    if (at && code == FINE) {
-        d->n_senders = 1;
-        code = read_head(l, "from", &at, &senders[0].layer, &senders[0].head);
-    }
-    for (i = 0; !l->o.from && i < last * l->config->n_head && code == FINE; i++) {
-        senders[i].layer = i / l->config->n_head;
-        senders[i].head = i % l->config->n_head;
-        d->n_senders = i + 1;
-    }
-    if (code == FINE && (d->n_senders == 0 || senders[0].layer >= last))
-        code =
-            fail(FAILED,
-                 "no path leads from %s to %s: a path leads to a later layer, or to the MLP of the "
-                 "same one",
-                 l->o.from ? keep(l, "head %zu of layer %zu", senders[0].head, senders[0].layer)
-                           : "a head",
-                 l->o.to ? l->o.to : "the final stream");
     return code;
 }
 
-/* The answers with each path patched: from one head, or from all heads before the readers. */
+static int has_path(const lens_paths_desc *d, const lens_sender *sender)
+{
+    size_t i;
+    for (i = 0; i < d->n_receivers; i++)
+        if (lens_leads_to(lens_stage_of(sender), &d->receivers[i]))
+            return 1;
+    return 0;
+}
+
+/* The paths that the options name. Without --from, senders are all heads and MLPs before a reader. */
+static int read_paths(lens *l, lens_paths_desc *d, lens_receiver *readers, lens_sender *senders)
+{
+    const size_t per_layer = (size_t)l->config->n_head + 1;
+    size_t i;
+    int code = read_readers(l, d, readers);
+    if (code == FINE && l->o.from) {
+        d->n_senders = 1;
+        if ((code = read_sender(l, senders)) == FINE && !has_path(d, senders))
+            d->n_senders = 0;
+    }
+    for (i = 0; !l->o.from && i < l->config->n_layer * per_layer && code == FINE; i++) {
+        lens_sender *next = &senders[d->n_senders];
+        next->layer = i / per_layer;
+        next->head = i % per_layer < l->config->n_head ? i % per_layer : LENS_SENDER_MLP;
+        d->n_senders += (size_t)has_path(d, next);
+    }
+    if (code == FINE && d->n_senders == 0)
+        code = fail(FAILED,
+                    "no path leads from %s to %s: a path leads to a later layer, or from a head to "
+                    "the MLP of the same one",
+                    l->o.from ? lens_show_sender(senders).text : "a head",
+                    l->o.to ? l->o.to : "the final stream");
+    return code;
+}
+
+/* The column of a sender: heads, then the MLP. */
+static size_t column_of(const lens *l, const lens_sender *s)
+{
+    return s->head == LENS_SENDER_MLP ? l->config->n_head : s->head;
+}
+
+/* The answers with each path patched: from one sender, or from all before the readers. */
 static int patch_paths(lens *l, patching *p, const lens_paths_desc *d, lens_grid *grid)
 {
-    const size_t n_columns = l->o.from ? 1 : l->config->n_head;
-    const char *const from = l->o.from ? keep(l, "head %s", l->o.from) : "each head";
+    const lens_sender *const last = &d->senders[d->n_senders - 1];
+    const char *const from =
+        l->o.from ? keep(l, "%s", lens_show_sender(last).text) : "each head and MLP";
     attn_tensor values = {0};
-    int code = FINE;
+    size_t i;
+    int code;
     if (lens_patch_paths(&l->ctx, &values, &p->whole, l->model, d) != ATTN_OK)
         return failed(&l->ctx);
-    code = fill_patches(l, grid,
-                        attn_reshape(values, attn_shape2(d->n_senders / n_columns, n_columns)));
-    if (code == FINE && l->o.from) {
-        ((const char **)grid->rows)[0] = keep(l, "%zu", d->senders[0].layer);
-        ((const char **)grid->columns)[0] = keep(l, "%zu", d->senders[0].head);
-    }
+    code = l->o.from ? make_grid(l, grid, 1, 1)
+                     : make_grid(l, grid, last->layer + 1, (size_t)l->config->n_head + 1);
+    for (i = 0; code == FINE && i < grid->n_rows * grid->n_columns; i++)
+        cell_of(grid, 0, i)->number = p->whole.corrupted; /* where no path leads */
+    for (i = 0; code == FINE && i < d->n_senders; i++)
+        cell_of(grid, l->o.from ? 0 : d->senders[i].layer,
+                l->o.from ? 0 : column_of(l, &d->senders[i]))
+            ->number = attn_get1(values, i);
+    if (code == FINE && l->o.from)
+        ((const char **)grid->rows)[0] = keep(l, "%zu", last->layer);
+    if (code == FINE)
+        ((const char **)grid->columns)[grid->n_columns - 1] =
+            !l->o.from || last->head == LENS_SENDER_MLP ? "MLP"
+            : last->head == LENS_SENDER_EMBED           ? "embedding"
+                                                        : keep(l, "%zu", last->head);
     grid->title = keep(l, "from %s to %s", from, l->o.to ? l->o.to : "the final stream");
     attn_tensor_free(&l->ctx, &values);
     return code;
@@ -97,8 +147,8 @@ static int run_path(lens *l)
 {
     const size_t n_readers = l->o.to ? strlen(l->o.to) : 1;
     lens_receiver *readers = (lens_receiver *)allocate(l, n_readers, sizeof *readers);
-    lens_sender *senders =
-        (lens_sender *)allocate(l, (size_t)l->config->n_layer * l->config->n_head, sizeof *senders);
+    lens_sender *senders = (lens_sender *)allocate(
+        l, l->config->n_layer * ((size_t)l->config->n_head + 1) + 1, sizeof *senders);
     lens_paths_desc d = ATTN_ZERO;
     patching p = {0};
     lens_grid grid;
@@ -115,20 +165,20 @@ static int run_path(lens *l)
     if ((code = read_paths(l, &d, readers, senders)) != FINE ||
         (code = ask_about_patches(l, &p)) != FINE)
         return code;
-    d.edits = p.edits;
-    d.n_edits = p.n_edits;
+    d.edits = l->edits;
+    d.n_edits = l->n_edits;
     if ((code = patch_paths(l, &p, &d, &grid)) != FINE)
         return code;
     finish_patches(l, &p, &grid, 1);
     found.page.warning = warn_of_gap(l, &p);
-    found.page.note =
-        note_of_patches(l, &p,
-                        d.mlps == LENS_MLPS_THROUGH ? "Each cell runs the corrupted text, where "
-                                                      "the reader receives what one head writes in "
-                                                      "the clean text and what MLPs make of it,"
-                                                    : "Each cell runs the corrupted text, where "
-                                                      "the reader receives what one head writes in "
-                                                      "the clean text,");
+    found.page.note = note_of_patches(l, &p,
+                                      d.mlps == LENS_MLPS_THROUGH
+                                          ? "Each cell runs the corrupted text, where "
+                                            "the reader receives what one of them writes in "
+                                            "the clean text and what MLPs make of it,"
+                                          : "Each cell runs the corrupted text, where "
+                                            "the reader receives what one of them writes in "
+                                            "the clean text,");
     return present(l, &found);
 }
 

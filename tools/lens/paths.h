@@ -1,5 +1,5 @@
-/* Path patching: does what a head writes matter to certain readers of the residual stream? On attn.h's
- * public API alone.
+/* Path patching: does what a head, an MLP or the embedding writes matter to certain readers of the
+ * residual stream? On attn.h's public API alone.
  *
  * The corrupted text runs, and the receivers get what they would read if the sender had written as in
  * the clean text while all other heads wrote as in the corrupted one. What receivers do then, and all
@@ -26,11 +26,14 @@
 #include <stdlib.h>
 
 typedef struct lens_sender {
-    size_t layer, head;
+    size_t layer;
+    size_t head; /* or LENS_SENDER_MLP, or of layer 0 LENS_SENDER_EMBED, both embeddings together */
 } lens_sender;
+#define LENS_SENDER_MLP   ((size_t)-1)
+#define LENS_SENDER_EMBED ((size_t)-2)
 
 typedef struct lens_receiver {
-    size_t layer; /* above the sender's; of hook_mlp_in it may be the same */
+    size_t layer; /* above the sender's; of hook_mlp_in it may be a head's own */
     const char
         *to; /* "hook_resid_pre", "hook_mlp_in", or with a head "hook_q_input", "hook_k_input",
                        "hook_v_input". "hook_resid_pre" of layer n_layer is the stream that is
@@ -63,7 +66,7 @@ typedef struct lens_path_entry {
     size_t sender, first;
 } lens_path_entry;
 
-enum { LENS_PATH_RECORDS = 3 }; /* activations that are recorded, beside what receivers read */
+enum { LENS_PATH_RECORDS = 5 }; /* the most names that are recorded, beside what receivers read */
 
 typedef struct lens_path_name {
     char text[64];
@@ -72,10 +75,12 @@ typedef struct lens_path_name {
 typedef struct lens_path_run {
     const lens_paths_desc *d;
     lens_sweep sweep;
-    const char **names; /* [3 + n_receivers]: recorded of the corrupted text */
+    const char *
+        *names; /* [n_names]: recorded of the corrupted text, the first n_both of both; the */
+    size_t n_both, n_names, first_input; /* receivers' inputs begin at first_input */
     size_t n_layer, width;
     size_t first_receiver, end_receiver; /* those of this run */
-    size_t layer, start;                 /* of the senders; the lowest layer of their receivers */
+    size_t stage, start;                 /* of the senders; the lowest layer of their receivers */
     lens_path_entry *entries;            /* [n_senders] */
     attn_tensor differences;             /* [n_rows, C]: clean - corrupted writing of a batch */
     attn_tensor inputs;                  /* [n_receivers, n_rows, C]: what receivers get */
@@ -100,10 +105,24 @@ LENS_FN int lens_is_of_a_head(const lens_receiver *r)
     return strstr(r->to, "_input") != NULL;
 }
 
-/* Does a path lead there from a head of this layer? */
-LENS_FN int lens_leads_to(size_t layer, const lens_receiver *r)
+/* Senders in the order in which they write: 0 the embedding, 1 + 2i the heads of layer i, 2 + 2i its MLP. */
+LENS_FN size_t lens_stage_of(const lens_sender *s)
 {
-    return r->layer >= layer + (size_t)!lens_is_mlp_reader(r);
+    if (s->head == LENS_SENDER_EMBED)
+        return 0;
+    return 2 * s->layer + (s->head == LENS_SENDER_MLP ? 2 : 1);
+}
+
+/* The layer in which those of a stage write. */
+LENS_FN size_t lens_layer_of(size_t stage)
+{
+    return stage == 0 ? 0 : (stage - 1) / 2;
+}
+
+/* Does a path lead there from the senders of a stage? */
+LENS_FN int lens_leads_to(size_t stage, const lens_receiver *r)
+{
+    return stage < 2 * r->layer + 1 + (size_t)lens_is_mlp_reader(r);
 }
 
 LENS_FN attn_status lens_need_receiver(attn_ctx *ctx, const attn_model *model,
@@ -129,27 +148,40 @@ LENS_FN attn_status lens_need_receiver(attn_ctx *ctx, const attn_model *model,
     return ATTN_OK;
 }
 
-/* A head of the model, from which a path leads to some receiver; to each, if they come one at a time. */
+/* "head 3 of layer 1", "MLP of layer 1", "embedding of layer 0" */
+LENS_FN lens_path_name lens_show_sender(const lens_sender *s)
+{
+    lens_path_name out;
+    if (s->head == LENS_SENDER_EMBED || s->head == LENS_SENDER_MLP)
+        snprintf(out.text, sizeof out.text, "%s of layer %llu",
+                 s->head == LENS_SENDER_MLP ? "MLP" : "embedding", LENS_LLU(s->layer));
+    else
+        snprintf(out.text, sizeof out.text, "head %llu of layer %llu", LENS_LLU(s->head),
+                 LENS_LLU(s->layer));
+    return out;
+}
+
+/* A sender of the model, from which a path leads to some receiver; to each, if they come one at a time. */
 LENS_FN attn_status lens_need_sender(attn_ctx *ctx, const attn_model *model,
                                      const lens_paths_desc *d, const lens_sender *s)
 {
     const attn_config *c = attn_model_config(model);
+    const int is_head = s->head != LENS_SENDER_MLP && s->head != LENS_SENDER_EMBED;
     size_t i, n = 0;
-    if (s->layer >= c->n_layer || s->head >= c->n_head)
-        return lens_fail(
-            ctx, ATTN_E_ARGUMENT,
-            "lens_patch_paths: no head %llu of layer %llu: the model has layers 0 to %lu "
-            "of heads 0 to %lu",
-            LENS_LLU(s->head), LENS_LLU(s->layer), (unsigned long)c->n_layer - 1,
-            (unsigned long)c->n_head - 1);
+    if (s->layer >= c->n_layer || (is_head && s->head >= c->n_head) ||
+        (s->head == LENS_SENDER_EMBED && s->layer > 0))
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "lens_patch_paths: no %s: the model has layers 0 to %lu of heads 0 to %lu "
+                         "(and the embedding is of layer 0)",
+                         lens_show_sender(s).text, (unsigned long)c->n_layer - 1,
+                         (unsigned long)c->n_head - 1);
     for (i = 0; i < d->n_receivers; i++)
-        n += (size_t)lens_leads_to(s->layer, &d->receivers[i]);
+        n += (size_t)lens_leads_to(lens_stage_of(s), &d->receivers[i]);
     if (n == 0 || (d->each_receiver && n < d->n_receivers))
-        return lens_fail(
-            ctx, ATTN_E_ARGUMENT,
-            "lens_patch_paths: no path leads from head %llu of layer %llu to %s: a path "
-            "leads to a later layer, or to the MLP of the same one",
-            LENS_LLU(s->head), LENS_LLU(s->layer), n ? "one of the receivers" : "the receivers");
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "lens_patch_paths: no path leads from %s to %s: a path leads to a later "
+                         "layer, or from a head to the MLP of the same one",
+                         lens_show_sender(s).text, n ? "one of the receivers" : "the receivers");
     return ATTN_OK;
 }
 
@@ -169,10 +201,8 @@ LENS_FN attn_status lens_need_paths(attn_ctx *ctx, const attn_model *model,
         return lens_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_patch_paths: mlps is %d; expected LENS_MLPS_FROZEN or _THROUGH",
                          (int)d->mlps);
-    if (d->n_edits > 0 && !d->edits)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
-                         "lens_patch_paths: no edits given (NULL), n_edits is %llu",
-                         LENS_LLU(d->n_edits));
+    if (lens_need_edits(ctx, "lens_patch_paths", d->edits, d->n_edits) != ATTN_OK)
+        return ctx->status;
     for (i = 0; i < d->n_receivers; i++)
         if (lens_need_receiver(ctx, model, &d->receivers[i]) != ATTN_OK)
             return ctx->status;
@@ -194,7 +224,7 @@ LENS_FN lens_path_name lens_input_of(const lens_path_run *run, const lens_receiv
 LENS_FN int lens_takes_part(const lens_path_run *run, size_t receiver)
 {
     return receiver >= run->first_receiver && receiver < run->end_receiver &&
-           lens_leads_to(run->layer, &run->d->receivers[receiver]);
+           lens_leads_to(run->stage, &run->d->receivers[receiver]);
 }
 
 /* Room for what a receiver gets in one run of a batch, whose rows begin at `row`: [count, C]. */
@@ -234,27 +264,30 @@ LENS_FN attn_status lens_give_directly(attn_ctx *ctx, lens_path_run *run, size_t
     return status;
 }
 
-/* Hooks what makes a run that MLPs carry on: the difference joins the sender's layer, and the
- * attention of later layers writes as in the corrupted text. */
+/* Hooks what makes a run that MLPs carry on: the difference joins what the sender writes, and later
+ * attention writes as in the corrupted text. */
 LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
                                       attn_session *session, size_t end, size_t row, size_t first)
 {
-    const size_t count = run->sweep.n - first;
-    attn_status status = ATTN_OK;
+    static const char *const places[] = {"hook_mlp_out", "hook_attn_out"};
+    const size_t count = run->sweep.n - first, own = lens_layer_of(run->stage);
+    const lens_path_name place =
+        lens_name_at(own, run->stage == 0 ? "hook_resid_pre" : places[run->stage % 2]);
+    attn_edit edit = ATTN_ZERO;
+    attn_status status;
     size_t layer;
-    for (layer = run->layer; layer < end && status == ATTN_OK; layer++) {
+    edit.name = place.text;
+    edit.kind = ATTN_EDIT_ADD;
+    edit.position = first;
+    edit.n_positions = count;
+    edit.value = attn_slice(run->differences, 0, row, count);
+    status = attn_hook_edit(ctx, NULL, session, &edit);
+    for (layer = own + (run->stage > 0); layer < end && status == ATTN_OK; layer++) {
         const lens_path_name name = lens_name_at(layer, "hook_attn_out");
-        attn_edit edit = ATTN_ZERO;
         edit.name = name.text;
-        edit.kind = layer == run->layer ? ATTN_EDIT_ADD : ATTN_EDIT_SET;
-        edit.position = first;
-        edit.n_positions = count;
-        edit.value = attn_slice(run->differences, 0, row, count);
-        if (layer > run->layer) {
-            status = attn_record_get(ctx, &edit.value, run->sweep.corrupted, name.text);
-            if (status == ATTN_OK)
-                edit.value = attn_slice(edit.value, 0, first, count);
-        }
+        edit.kind = ATTN_EDIT_SET;
+        status = attn_record_get(ctx, &edit.value, run->sweep.corrupted, name.text);
+        edit.value = attn_slice(edit.value, 0, first, count);
         if (status == ATTN_OK)
             status = attn_hook_edit(ctx, NULL, session, &edit);
     }
@@ -270,7 +303,7 @@ LENS_FN attn_status lens_give_through(attn_ctx *ctx, lens_path_run *run,
     attn_feed_item items[LENS_AT_ONCE];
     attn_status status = ATTN_OK;
     size_t i, r, row, end = 0, n_begun = 0;
-    what.names = run->names + LENS_PATH_RECORDS;
+    what.names = run->names + run->first_input;
     what.n_names = run->d->n_receivers;
     for (r = 0; r < run->d->n_receivers; r++)
         if (lens_takes_part(run, r) && run->d->receivers[r].layer + 1 > end)
@@ -278,7 +311,8 @@ LENS_FN attn_status lens_give_through(attn_ctx *ctx, lens_path_run *run,
     end = end < run->n_layer ? end : run->n_layer;
     for (row = 0; n_begun < n && status == ATTN_OK; row += run->sweep.n - entries[i].first) {
         i = n_begun++;
-        status = lens_sweep_item(ctx, &items[i], &run->sweep, i, run->layer, entries[i].first);
+        status = lens_sweep_item(ctx, &items[i], &run->sweep, i, lens_layer_of(run->stage),
+                                 entries[i].first);
         items[i].layers.end = end;
         if (status == ATTN_OK)
             status = lens_hook_writers(ctx, run, items[i].session, end, row, entries[i].first);
@@ -339,24 +373,37 @@ LENS_FN attn_status lens_hook_receivers(attn_ctx *ctx, const lens_path_run *run,
     return status;
 }
 
-/* Some senders of one layer, as a batch. */
+/* What a sender writes, as a record has it: [T, C]. */
+LENS_FN attn_status lens_written_by(attn_ctx *ctx, attn_tensor *out, const lens_sender *s,
+                                    const attn_record *record)
+{
+    const int is_head = s->head != LENS_SENDER_MLP && s->head != LENS_SENDER_EMBED;
+    const char *const what = is_head                      ? "attn.hook_result"
+                             : s->head == LENS_SENDER_MLP ? "hook_mlp_out"
+                                                          : "hook_resid_pre";
+    const attn_status status = attn_record_get(ctx, out, record, lens_name_at(s->layer, what).text);
+    if (status == ATTN_OK && is_head)
+        *out = attn_select(*out, 1, s->head);
+    return status;
+}
+
+/* Some senders of one stage, as a batch. */
 LENS_FN attn_status lens_paths_some(attn_ctx *ctx, lens_path_run *run,
                                     const lens_path_entry *entries, size_t n, float *values)
 {
-    const lens_path_name name = lens_name_at(run->layer, "attn.hook_result");
     attn_feed_item items[LENS_AT_ONCE];
     attn_tensor clean, corrupted;
     attn_status status = ATTN_OK;
     size_t i, row, n_hooked = 0;
-    if (attn_record_get(ctx, &clean, run->sweep.clean, name.text) ||
-        attn_record_get(ctx, &corrupted, run->sweep.corrupted, name.text))
-        return ctx->status;
     for (i = row = 0; i < n && status == ATTN_OK; i++) {
         const size_t first = entries[i].first, count = run->sweep.n - first;
-        const size_t head = run->d->senders[entries[i].sender].head;
+        const lens_sender *const sender = &run->d->senders[entries[i].sender];
         attn_tensor to = attn_slice(run->differences, 0, row, count);
-        status = attn_sub(ctx, &to, attn_slice(attn_select(clean, 1, head), 0, first, count),
-                          attn_slice(attn_select(corrupted, 1, head), 0, first, count));
+        if (lens_written_by(ctx, &clean, sender, run->sweep.clean) ||
+            lens_written_by(ctx, &corrupted, sender, run->sweep.corrupted))
+            return ctx->status;
+        status = attn_sub(ctx, &to, attn_slice(clean, 0, first, count),
+                          attn_slice(corrupted, 0, first, count));
         if (status == ATTN_OK && run->d->mlps == LENS_MLPS_FROZEN)
             status = lens_give_directly(ctx, run, row, first);
         row += count;
@@ -383,26 +430,26 @@ LENS_FN int lens_compare_paths(const void *a, const void *b)
     return x->sender < y->sender ? 1 : -1;
 }
 
-/* The senders of this layer whose writing differs. To sums [n_senders, stride] of the others, the
+/* The senders of this stage whose writing differs. To sums [n_senders, stride] of the others, the
  * corrupted text's value is added. */
 LENS_FN attn_status lens_plan_paths(attn_ctx *ctx, lens_path_run *run, size_t *n_entries,
                                     float *sums, size_t stride)
 {
-    const lens_path_name name = lens_name_at(run->layer, "attn.hook_result");
     const size_t size = run->width * sizeof(float);
     attn_tensor clean, corrupted;
     size_t i, n = 0;
-    if (attn_record_get(ctx, &clean, run->sweep.clean, name.text) ||
-        attn_record_get(ctx, &corrupted, run->sweep.corrupted, name.text))
-        return ctx->status;
     for (i = 0; i < run->d->n_senders; i++) {
-        const size_t step = (size_t)clean.stride[0];
-        const size_t at = run->d->senders[i].head * (size_t)clean.stride[1];
-        const float *x = (const float *)clean.data + at, *y = (const float *)corrupted.data + at;
+        const lens_sender *const sender = &run->d->senders[i];
         size_t first = 0;
-        if (run->d->senders[i].layer != run->layer)
+        if (lens_stage_of(sender) != run->stage)
             continue;
-        while (first < run->sweep.n && memcmp(x + first * step, y + first * step, size) == 0)
+        if (lens_written_by(ctx, &clean, sender, run->sweep.clean) ||
+            lens_written_by(ctx, &corrupted, sender, run->sweep.corrupted))
+            return ctx->status;
+        while (first < run->sweep.n &&
+               memcmp((const float *)clean.data + first * (size_t)clean.stride[0],
+                      (const float *)corrupted.data + first * (size_t)corrupted.stride[0],
+                      size) == 0)
             first++;
         run->entries[n].sender = i;
         run->entries[n].first = first;
@@ -415,8 +462,8 @@ LENS_FN attn_status lens_plan_paths(attn_ctx *ctx, lens_path_run *run, size_t *n
     return ATTN_OK;
 }
 
-/* The senders of one layer, to the receivers of this run; sums [n_senders, stride]. */
-LENS_FN attn_status lens_paths_layer(attn_ctx *ctx, lens_path_run *run, float *sums, size_t stride)
+/* The senders of one stage, to the receivers of this run; sums [n_senders, stride]. */
+LENS_FN attn_status lens_paths_stage(attn_ctx *ctx, lens_path_run *run, float *sums, size_t stride)
 {
     float values[LENS_AT_ONCE] = {0};
     size_t firsts[LENS_AT_ONCE], i, n, left = 0, done = 0;
@@ -448,8 +495,7 @@ LENS_FN attn_status lens_paths_pair(attn_ctx *ctx, lens_path_run *run, float *su
     attn_status status;
     size_t i;
     run->sweep.pair = &run->d->pairs[index];
-    status =
-        lens_sweep_begin(ctx, &run->sweep, run->names, LENS_PATH_RECORDS + run->d->n_receivers);
+    status = lens_sweep_begin(ctx, &run->sweep, run->names, run->n_both, run->n_names);
     if (status == ATTN_OK)
         status = attn_zeros(ctx, &run->differences, ATTN_F32,
                             attn_shape2(run->sweep.n_rows, run->width));
@@ -459,8 +505,8 @@ LENS_FN attn_status lens_paths_pair(attn_ctx *ctx, lens_path_run *run, float *su
     for (i = 0; i < stride; i++) {
         run->first_receiver = i;
         run->end_receiver = run->d->each_receiver ? i + 1 : run->d->n_receivers;
-        for (run->layer = 0; run->layer < run->n_layer && status == ATTN_OK; run->layer++)
-            status = lens_paths_layer(ctx, run, sums + i, stride);
+        for (run->stage = 0; run->stage <= 2 * run->n_layer && status == ATTN_OK; run->stage++)
+            status = lens_paths_stage(ctx, run, sums + i, stride);
         if (status == ATTN_OK)
             status = lens_sweep_progress(ctx, "lens_patch_paths", run->d->progress, run->d->user,
                                          ((double)index + (double)(i + 1) / (double)stride) /
@@ -472,26 +518,42 @@ LENS_FN attn_status lens_paths_pair(attn_ctx *ctx, lens_path_run *run, float *su
     return status;
 }
 
+/* Names of what is recorded, which depends on who sends; texts [n_receivers] is room for some of them. */
+LENS_FN void lens_name_records(lens_path_run *run, lens_path_name *texts)
+{
+    static const char *const written[] = {"*.attn.hook_result", "*.hook_mlp_out",
+                                          "blocks.0.hook_resid_pre"};
+    size_t i, kind, n = 0;
+    for (kind = 0; kind < 3; kind++)
+        for (i = 0; i < run->d->n_senders; i++) {
+            const size_t head = run->d->senders[i].head;
+            if (kind == (head == LENS_SENDER_EMBED ? 2u : head == LENS_SENDER_MLP ? 1u : 0u)) {
+                run->names[n++] = written[kind];
+                break;
+            }
+        }
+    run->n_both = n;
+    run->names[n++] = "*.hook_resid_post";
+    run->names[n++] = "*.hook_attn_out";
+    run->first_input = n;
+    for (i = 0; i < run->d->n_receivers; i++) {
+        texts[i] = lens_input_of(run, &run->d->receivers[i]);
+        run->names[n++] = texts[i].text;
+    }
+    run->n_names = n;
+}
+
 /* Room for a list of senders, and the names of what is recorded. `room` is freed by the caller. */
 LENS_FN attn_status lens_list_paths(attn_ctx *ctx, attn_tensor *room, lens_path_run *run)
 {
     const size_t n_names = LENS_PATH_RECORDS + run->d->n_receivers;
     const size_t size = run->d->n_senders * sizeof *run->entries + n_names * sizeof *run->names +
                         run->d->n_receivers * sizeof(lens_path_name);
-    lens_path_name *texts;
-    size_t i;
     if (attn_zeros(ctx, room, ATTN_I32, attn_shape1(size / 4)) != ATTN_OK)
         return ctx->status;
     run->entries = (lens_path_entry *)room->data;
     run->names = (const char **)(void *)(run->entries + run->d->n_senders);
-    texts = (lens_path_name *)(void *)(run->names + n_names);
-    run->names[0] = "*.attn.hook_result";
-    run->names[1] = "*.hook_resid_post";
-    run->names[2] = "*.hook_attn_out";
-    for (i = 0; i < run->d->n_receivers; i++) {
-        texts[i] = lens_input_of(run, &run->d->receivers[i]);
-        run->names[LENS_PATH_RECORDS + i] = texts[i].text;
-    }
+    lens_name_records(run, (lens_path_name *)(void *)(run->names + n_names));
     return ATTN_OK;
 }
 

@@ -23,7 +23,6 @@ typedef struct options {
 static const size_t not_given = SIZE_MAX;
 
 typedef struct lens lens;
-typedef struct lens_edit lens_edit; /* edits.h */
 
 /* Commands, as bits of the options that they take. */
 enum {
@@ -51,7 +50,7 @@ enum {
     OF_TWO_TEXTS = PATCH | PATH | EDGES,
     OF_ONE_LOGIT = ATTRIBUTE | ABLATE | GRADIENTS | DECOMPOSE,
     OF_TENSORS = RECORD | GRADIENTS, /* -o is a file of tensors */
-    EDITED = TOKENS | LOSS | LENS | PATTERNS | ATTRIBUTE | PATCH | PATH
+    EDITED = TOKENS | LOSS | LENS | PATTERNS | ATTRIBUTE | PATCH | PATH | EDGES | GRADIENTS
 };
 
 typedef struct command {
@@ -82,7 +81,7 @@ struct lens {
     const attn_tokenizer *tokenizer;
     attn_session *session;
     lens_text text, corrupted, second, towards, away;
-    lens_edit *edits;
+    attn_edit *edits; /* of --edit (edits.h) */
     size_t n_edits;
     const char *const *command_line; /* argv without the program's name */
     lens_fact facts[5];

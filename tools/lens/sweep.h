@@ -8,6 +8,7 @@
 #ifndef LENS_SWEEP_H
 #define LENS_SWEEP_H
 
+#include "changes.h"
 #include "metric.h"
 
 /* Called with the part that is done, 0 to 1. Return 0 to go on, anything else to stop (ATTN_STOPPED). */
@@ -75,16 +76,6 @@ LENS_FN attn_status lens_sweep_session(attn_ctx *ctx, const lens_sweep *s, attn_
     return attn_session_new(ctx, session, s->model, &size);
 }
 
-/* Hooks the caller's edits to a session. */
-LENS_FN attn_status lens_sweep_edit(attn_ctx *ctx, const lens_sweep *s, attn_session *session)
-{
-    attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < s->n_edits && status == ATTN_OK; i++)
-        status = attn_hook_edit(ctx, NULL, session, &s->edits[i]);
-    return status;
-}
-
 /* The metric of a session that was fed `tokens`: from its last logits, or from `logits` [n, V]. */
 LENS_FN attn_status lens_sweep_value(attn_ctx *ctx, float *value, const lens_sweep *s,
                                      const attn_session *session, const int32_t *tokens,
@@ -107,7 +98,7 @@ LENS_FN attn_status lens_sweep_feed(attn_ctx *ctx, lens_sweep *s, attn_session *
     what.n_names = n_names;
     what.n_positions = s->n;
     if (status == ATTN_OK)
-        status = lens_sweep_edit(ctx, s, *session);
+        status = lens_hook_edits(ctx, *session, s->edits, s->n_edits);
     if (status == ATTN_OK)
         status =
             attn_record_new(ctx, is_clean ? &s->clean : &s->corrupted, *session, &what, NULL, 0);
@@ -145,10 +136,10 @@ LENS_FN attn_status lens_sweep_room(attn_ctx *ctx, lens_sweep *s)
                : ATTN_OK;
 }
 
-/* Feeds both texts of s->pair, of which s has the model and the edits too. names[0] is recorded of
- * both, the others of the corrupted one. After a failure too, call lens_sweep_end. */
+/* Feeds both texts of s->pair, of which s has the model and the edits too. The first n_both names are
+ * recorded of both, all n_names of the corrupted one. After a failure too, call lens_sweep_end. */
 LENS_FN attn_status lens_sweep_begin(attn_ctx *ctx, lens_sweep *s, const char *const *names,
-                                     size_t n_names)
+                                     size_t n_both, size_t n_names)
 {
     const lens_metric *const m = &s->pair->metric;
     attn_workspace_desc room = ATTN_ZERO;
@@ -160,7 +151,7 @@ LENS_FN attn_status lens_sweep_begin(attn_ctx *ctx, lens_sweep *s, const char *c
     if (status == ATTN_OK)
         status = lens_sweep_room(ctx, s);
     if (status == ATTN_OK)
-        status = lens_sweep_feed(ctx, s, &session, 1, names, 1);
+        status = lens_sweep_feed(ctx, s, &session, 1, names, n_both);
     attn_session_free(session);
     if (status == ATTN_OK)
         status = lens_sweep_feed(ctx, s, &s->base, 0, names, n_names);
@@ -203,7 +194,7 @@ LENS_FN attn_status lens_sweep_item(attn_ctx *ctx, attn_feed_item *item, const l
     }
     if (attn_truncate(ctx, item->session, first) != ATTN_OK)
         return ctx->status;
-    return lens_sweep_edit(ctx, s, item->session);
+    return lens_hook_edits(ctx, item->session, s->edits, s->n_edits);
 }
 
 /* How many of the next changes make a whole batch, for the positions where they begin. */
