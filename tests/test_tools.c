@@ -486,6 +486,15 @@ TEST(texts_from_elsewhere)
          "printf '\\357\\273\\277a\\r\\n'");
     refuses(1, "standard input is UTF-16, where UTF-8 is needed",
             "printf '\\377\\376O\\000' | " GPT2 MODEL);
+    refuses(1, "standard input is UTF-16, where UTF-8 is needed",
+            "printf '\\377\\376O\\000' | " GPT2 MODEL "-i");
+    refuses(1, "standard input is UTF-16, where UTF-8 is needed",
+            "printf '\\377\\376O\\000' | " GPT2 MODEL "--repl");
+    refuses(1, "it is UTF-16, where UTF-8 is needed",
+            "printf '\\377\\376{\\000' | " TEST_BUILD "/score " MODEL);
+    refuses(1, "it is UTF-16, where UTF-8 is needed",
+            "printf '\\377\\376{\\000' | " TEST_BUILD "/lens " MODEL
+            "record '*resid_pre' --lines - -o " TEST_BUILD);
 }
 
 TEST(special_tokens)

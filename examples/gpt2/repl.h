@@ -19,12 +19,23 @@ static void on_stop(int number)
 /* Linux's terminals keep so many bytes of a line, its end among them, and drop the rest. */
 enum { TERMINAL_LINE = 4096 };
 
+/* A line of standard input, without the mark of its encoding if it is the first; NULL if that is
+ * UTF-16. */
+static char *without_mark(run *r, char *line, size_t size, int is_first)
+{
+    if (is_first && is_utf16(line, size)) {
+        tool_fail(&r->ctx, ATTN_E_FORMAT, "standard input " UTF16_ADVICE);
+        return NULL;
+    }
+    return line + (is_first ? order_mark_size(line, size) : 0);
+}
+
 /* Reads a line of any length, by the rule of plain.h; NULL at the end, after Ctrl-C, and without
  * memory. */
 static char *read_line(run *r, const char *sign)
 {
     size_t size = 0, room = 256;
-    const int exact = r->o.exact && !r->o.repl, is_first = r->n_lines++ == 0;
+    const int exact = r->o.exact && !r->o.repl, is_first = r->n_lines++ == 0 && !exact;
     char *line = (char *)arena_alloc(&r->ctx, &r->memory, room, 1), *longer;
     if (system_is_terminal(stdin))
         fputs(sign, stderr);
@@ -38,7 +49,7 @@ static char *read_line(run *r, const char *sign)
                     TERMINAL_LINE - 1);
             line[--size] = 0;
             size = exact ? size : plain_line(line, size);
-            return line + (is_first && !exact ? order_mark_size(line, size) : 0);
+            return without_mark(r, line, size, is_first);
         }
         if (room - size > 16)
             continue;
@@ -48,7 +59,7 @@ static char *read_line(run *r, const char *sign)
         line = longer;
         room *= 2;
     }
-    return size ? line + (is_first && !exact ? order_mark_size(line, size) : 0) : NULL;
+    return size ? without_mark(r, line, size, is_first) : NULL;
 }
 
 /* A line that ends in a backslash goes on in the next one. */

@@ -4,6 +4,7 @@
 #define TOOLS_LINES_H
 
 #include "plain.h"
+#include "program.h"
 
 enum { MAX_LINE = 1 << 24 }; /* bytes */
 
@@ -12,7 +13,7 @@ typedef enum line_status {
     LINE_TOO_LONG, /* it has more than MAX_LINE bytes, and was skipped */
     LINE_LATER,    /* it is not there yet, or a signal came */
     LINE_END,      /* there are no more */
-    LINE_FAILED    /* errno says why */
+    LINE_FAILED    /* lines_why says why */
 } line_status;
 
 /* Zero it and set the file, from which nothing else may read. */
@@ -22,6 +23,7 @@ typedef struct line_reader {
     size_t start, seen, end; /* the bytes that were not handed out; up to `seen` no newline */
     size_t capacity;
     int at_end, skips; /* the beginning of this line is gone: it is too long */
+    int is_utf16;      /* the first line, so there are none that could be read */
     uint64_t n_lines, n_bytes;
 } line_reader;
 
@@ -81,6 +83,9 @@ TOOLS_FN line_status lines_next(line_reader *r, int wait, const char **line, siz
     at = r->buffer + r->start;
     *size = newline ? (size_t)(newline - at) : r->end - r->start;
     at[*size] = 0;
+    r->is_utf16 = r->n_lines == 0 && is_utf16(at, *size);
+    if (r->is_utf16)
+        return LINE_FAILED;
     r->n_bytes += *size + (newline != NULL);
     r->start = r->seen = r->start + *size + (newline != NULL);
     status = r->skips || *size > MAX_LINE ? LINE_TOO_LONG : LINE_READ;
@@ -92,6 +97,12 @@ TOOLS_FN line_status lines_next(line_reader *r, int wait, const char **line, siz
     r->skips = 0;
     r->n_lines++;
     return status;
+}
+
+/* Why LINE_FAILED was returned: the end of a sentence that begins with the file's name. */
+TOOLS_FN const char *lines_why(const line_reader *r)
+{
+    return r->is_utf16 ? "it " UTF16_ADVICE : why(errno);
 }
 
 TOOLS_FN void lines_free(line_reader *r)

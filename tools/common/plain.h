@@ -22,6 +22,15 @@ TOOLS_FN size_t order_mark_size(const char *text, size_t size)
     return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
+/* Editors and shells of Windows write UTF-16, whose mark tells it from anything in UTF-8. */
+#define UTF16_ADVICE                                                                               \
+    "is UTF-16, where UTF-8 is needed: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 converts it)"
+
+TOOLS_FN int is_utf16(const char *text, size_t size)
+{
+    return size >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
+}
+
 /* A line whose LF was taken off, without the CR before it. Returns its size; a zero follows. */
 TOOLS_FN size_t plain_line(char *line, size_t size)
 {
@@ -42,17 +51,13 @@ TOOLS_FN size_t plain_text(char *text, size_t size)
     return n;
 }
 
-/* Makes a text of the bytes that were read from `name`, in place; of all of them if `exact` is set. Some
- * editors and shells of Windows write UTF-16, whose mark tells it from anything in UTF-8. */
+/* Makes a text of the bytes that were read from `name`, in place; of all of them if `exact` is
+ * set. */
 TOOLS_FN attn_status to_plain_text(attn_ctx *ctx, const char *name, int exact, char *text,
                                    size_t *size)
 {
-    const int is_utf16 =
-        *size >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
-    if (!exact && is_utf16)
-        return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s is UTF-16, where UTF-8 is needed: save it as UTF-8 (iconv -f UTF-16 "
-                         "-t UTF-8 converts it), or give --exact for its bytes",
+    if (!exact && is_utf16(text, *size))
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s " UTF16_ADVICE ", or give --exact for its bytes",
                          name);
     if (!exact)
         *size = plain_text(text, *size);

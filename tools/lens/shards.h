@@ -412,7 +412,7 @@ static int read_entry(lens *l, corpus *c, uint64_t number, const char *line, siz
  * a shard on that is gone. */
 static int read_index(lens *l, corpus *c, const json_out *header)
 {
-    line_reader old = {NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0};
+    line_reader old = {0};
     const char *line = "";
     size_t size = 0;
     uint64_t end = 0, last = 0;
@@ -569,7 +569,7 @@ static int record_texts(lens *l, corpus *c)
         if (interrupted)
             code = INTERRUPTED;
         else if (status == LINE_FAILED)
-            code = fail(FAILED, "%s: %s", l->o.lines, why(errno));
+            code = fail(FAILED, "%s: %s", l->o.lines, lines_why(&c->lines));
         else if (status == LINE_READ || status == LINE_TOO_LONG)
             code = c->line > c->last_line
                        ? add_text(l, c, status, line, size)

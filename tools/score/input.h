@@ -75,7 +75,7 @@ static int read_lines(run *r, int *at_end)
         if (interrupted)
             return INTERRUPTED;
         if (status == LINE_FAILED)
-            return fail(FAILED, "%s: %s", r->name, why(errno));
+            return fail(FAILED, "%s: %s", r->name, lines_why(&r->lines));
         *at_end = status == LINE_END;
         if (status == LINE_LATER && r->n > 0)
             return FINE;
