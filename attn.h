@@ -10805,7 +10805,11 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 { return vfmaq_n_f32(vdupq_n_f32(x->minus), vreinterpretq_f32_s32(acc), x->scale); }
 
 #elif defined(ATTN__WASM) && ATTN__PASS > 0
+#ifdef __wasm_relaxed_simd__
 #define ATTN__LANES         4
+#else
+#define ATTN__LANES         16 /* four v128, whose multiply-adds share a branch */
+#endif
 #define ATTN__ROWS          3
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3)
 #define ATTN__EACH_Q(X)     X(1) X(2)
@@ -10813,9 +10817,18 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #define ATTN__COLS(m)       ((m) == 1 ? 2 : 1)
 #define ATTN__Q_ROWS        2
 #define ATTN__Q_COLS(m)     1
-typedef v128_t attn__reg;
-ATTN__OP attn__reg attn__r_load(const float *p) { return wasm_v128_load(p); }
-ATTN__OP attn__reg attn__r_half(const uint16_t *p)
+typedef struct attn__reg {
+    v128_t v[ATTN__LANES / 4];
+} attn__reg;
+#define ATTN__FOURS(i)     ATTN__UNROLL for (int i = 0; i < ATTN__LANES / 4; i++)
+#define ATTN__R(name, args, result)                                                             \
+    ATTN__OP attn__reg name args                                                                   \
+    {                                                                                              \
+        attn__reg to;                                                                              \
+        ATTN__FOURS(i) to.v[i] = result;                                                          \
+        return to;                                                                                 \
+    }
+ATTN__OP v128_t ATTN__FN(r_half4)(const uint16_t *p)
 {
     /* As with SSE2, but the sign comes along: it fills the bits above, of which one is kept. */
     const v128_t kept = wasm_i32x4_splat((int32_t)0x8fffffff), two_112 = wasm_f32x4_splat(5.19229686e33f);
@@ -10824,23 +10837,27 @@ ATTN__OP attn__reg attn__r_half(const uint16_t *p)
     const v128_t is_special = wasm_f32x4_gt(wasm_f32x4_abs(x), wasm_f32x4_splat(65504.0f));
     return wasm_v128_or(x, wasm_v128_and(is_special, wasm_i32x4_splat(0x7f800000)));
 }
+ATTN__R(attn__r_load, (const float *p), wasm_v128_load(p + 4 * i))
+ATTN__R(attn__r_half, (const uint16_t *p), ATTN__FN(r_half4)(p + 4 * i))
+ATTN__R(attn__r_set1, (float x), wasm_f32x4_splat(x))
+ATTN__R(attn__r_add, (attn__reg a, attn__reg b), wasm_f32x4_add(a.v[i], b.v[i]))
+ATTN__R(attn__r_sub, (attn__reg a, attn__reg b), wasm_f32x4_sub(a.v[i], b.v[i]))
+ATTN__R(attn__r_mul, (attn__reg a, attn__reg b), wasm_f32x4_mul(a.v[i], b.v[i]))
+ATTN__R(attn__r_div, (attn__reg a, attn__reg b), wasm_f32x4_div(a.v[i], b.v[i]))
+ATTN__R(attn__r_max, (attn__reg a, attn__reg b), wasm_f32x4_pmax(b.v[i], a.v[i]))
+ATTN__R(attn__r_pick, (attn__reg a, attn__reg b, attn__reg x, attn__reg y),
+           wasm_v128_bitselect(x.v[i], y.v[i], wasm_f32x4_gt(a.v[i], b.v[i])))
+ATTN__R(attn__r_exp2, (attn__reg p, attn__reg t), wasm_i32x4_add(p.v[i], wasm_i32x4_shl(t.v[i], 23)))
+ATTN__OP void attn__r_store(float *p, attn__reg v) { ATTN__FOURS(i) wasm_v128_store(p + 4 * i, v.v[i]); }
 ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
 {
-    float lanes[4];
-    int i;
-    wasm_v128_store(lanes, v);
-    for (i = 0; i < 4; i++)
+    float lanes[ATTN__LANES];
+    attn__r_store(lanes, v);
+    for (int i = 0; i < ATTN__LANES; i++)
         p[i] = attn_f16_from_f32(lanes[i]);
 }
-ATTN__OP void attn__r_store(float *p, attn__reg v) { wasm_v128_store(p, v); }
-ATTN__OP attn__reg attn__r_set1(float x) { return wasm_f32x4_splat(x); }
-ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return wasm_f32x4_add(a, b); }
-ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return wasm_f32x4_sub(a, b); }
-ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return wasm_f32x4_mul(a, b); }
-ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return wasm_f32x4_div(a, b); }
 #ifdef __wasm_relaxed_simd__ /* fused on most processors: whoever loads the module has to see */
-ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
-{ return __builtin_wasm_relaxed_madd_f32x4(a, b, c); }
+ATTN__R(attn__r_fma, (attn__reg a, attn__reg b, attn__reg c), __builtin_wasm_relaxed_madd_f32x4(a.v[i], b.v[i], c.v[i]))
 #else
 ATTN__OP v128_t ATTN__FN(r_low2)(v128_t x) { return wasm_f64x2_promote_low_f32x4(x); }
 ATTN__OP v128_t ATTN__FN(r_high2)(v128_t x)
@@ -10856,79 +10873,97 @@ ATTN__OP v128_t ATTN__FN(r_odd_sum)(v128_t x, v128_t y)
     const v128_t is_inexact = wasm_f64x2_gt(wasm_f64x2_abs(error), wasm_f64x2_splat(0));
     return wasm_i64x2_add(sum, wasm_v128_and(wasm_v128_andnot(is_inexact, is_odd), way));
 }
-ATTN__UNCHECKED ATTN__APART attn__reg ATTN__FN(r_fma_exactly)(attn__reg a, attn__reg b, attn__reg c)
-{
-    const v128_t low = wasm_f64x2_mul(ATTN__FN(r_low2)(a), ATTN__FN(r_low2)(b));
-    const v128_t high = wasm_f64x2_mul(ATTN__FN(r_high2)(a), ATTN__FN(r_high2)(b));
-    return wasm_i32x4_shuffle(
-        wasm_f32x4_demote_f64x2_zero(ATTN__FN(r_odd_sum)(low, ATTN__FN(r_low2)(c))),
-        wasm_f32x4_demote_f64x2_zero(ATTN__FN(r_odd_sum)(high, ATTN__FN(r_high2)(c))), 0, 1, 4, 5);
-}
 /* Products are exact in double, and the sum is rounded there and again to float. The second rounding
- * errs only if the sum looks like a tie, with 1000... in the 29 bits that go, or is denormal as a
- * float (or 0). Those are done again, exactly. */
+ * errs only if the sum looks like a tie: 1000... in the 29 bits that go, or 0 where it is denormal as
+ * a float. This has a closer look, and adds such numbers again. */
+ATTN__UNCHECKED ATTN__APART v128_t ATTN__FN(r_fma_closely)(v128_t a, v128_t b, v128_t c)
+{
+    const v128_t low = wasm_f64x2_mul(ATTN__FN(r_low2)(a), ATTN__FN(r_low2)(b)), c_low = ATTN__FN(r_low2)(c);
+    const v128_t high = wasm_f64x2_mul(ATTN__FN(r_high2)(a), ATTN__FN(r_high2)(b)), c_high = ATTN__FN(r_high2)(c);
+    v128_t x = wasm_f64x2_add(low, c_low), y = wasm_f64x2_add(high, c_high);
+    const v128_t last = wasm_i32x4_shl(wasm_i32x4_shuffle(x, y, 0, 2, 4, 6), 3), size = wasm_i32x4_shl(wasm_i32x4_shuffle(x, y, 1, 3, 5, 7), 1);
+    const v128_t is_tie = wasm_i32x4_eq(last, wasm_i32x4_splat(INT32_MIN));
+    const v128_t is_denormal = wasm_u32x4_lt(wasm_i32x4_add(size, wasm_i32x4_splat(-1)), wasm_i32x4_splat(0x701fffff));
+    if (wasm_v128_any_true(wasm_v128_or(is_tie, is_denormal))) {
+        x = ATTN__FN(r_odd_sum)(low, c_low);
+        y = ATTN__FN(r_odd_sum)(high, c_high);
+    }
+    return wasm_i32x4_shuffle(wasm_f32x4_demote_f64x2_zero(x), wasm_f32x4_demote_f64x2_zero(y), 0, 1, 4, 5);
+}
 ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 {
-    const v128_t kept = wasm_i32x4_const(0x1fffffff, 0x7fffffff, 0x1fffffff, 0x7fffffff);
-    const v128_t tie = wasm_i32x4_const(0x10000000, 0, 0x10000000, 0);
-    const v128_t unsure = wasm_i32x4_const(1, 0x38100000, 1, 0x38100000);
-    const v128_t low = wasm_f64x2_add(wasm_f64x2_mul(ATTN__FN(r_low2)(a), ATTN__FN(r_low2)(b)), ATTN__FN(r_low2)(c));
-    const v128_t high = wasm_f64x2_add(wasm_f64x2_mul(ATTN__FN(r_high2)(a), ATTN__FN(r_high2)(b)), ATTN__FN(r_high2)(c));
-    if (wasm_v128_any_true(wasm_v128_or(
-            wasm_i32x4_gt(unsure, wasm_v128_xor(wasm_v128_and(low, kept), tie)),
-            wasm_i32x4_gt(unsure, wasm_v128_xor(wasm_v128_and(high, kept), tie)))))
-        return ATTN__FN(r_fma_exactly)(a, b, c);
-    return wasm_i32x4_shuffle(wasm_f32x4_demote_f64x2_zero(low), wasm_f32x4_demote_f64x2_zero(high),
-                              0, 1, 4, 5);
+    v128_t least = wasm_i32x4_splat(-1); /* of the last 28 bits of the sums */
+    attn__reg to;
+    ATTN__FOURS(i)
+    {
+        const v128_t low = wasm_f64x2_add(wasm_f64x2_mul(ATTN__FN(r_low2)(a.v[i]), ATTN__FN(r_low2)(b.v[i])), ATTN__FN(r_low2)(c.v[i]));
+        const v128_t high = wasm_f64x2_add(wasm_f64x2_mul(ATTN__FN(r_high2)(a.v[i]), ATTN__FN(r_high2)(b.v[i])), ATTN__FN(r_high2)(c.v[i]));
+        const v128_t last = wasm_i32x4_shl(wasm_i32x4_shuffle(low, high, 0, 2, 4, 6), 4);
+        to.v[i] = wasm_i32x4_shuffle(wasm_f32x4_demote_f64x2_zero(low), wasm_f32x4_demote_f64x2_zero(high), 0, 1, 4, 5);
+        least = wasm_u32x4_min(least, last);
+    }
+    if (wasm_i32x4_bitmask(wasm_i32x4_eq(least, wasm_i32x4_splat(0))))
+        ATTN__FOURS(i) to.v[i] = ATTN__FN(r_fma_closely)(a.v[i], b.v[i], c.v[i]);
+    return to;
 }
 #endif
-ATTN__OP attn__reg attn__r_max(attn__reg a, attn__reg b) { return wasm_f32x4_pmax(b, a); }
-ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
-{ return wasm_v128_bitselect(x, y, wasm_f32x4_gt(a, b)); }
-ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
-{ return wasm_i32x4_add(p, wasm_i32x4_shl(t, 23)); }
 ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 {
-    const v128_t low = wasm_v128_and(v, wasm_i32x4_splat(255));
-    wasm_v128_store32_lane(to, wasm_u8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4(low, low), low), 0);
+    ATTN__FOURS(i)
+    {
+        const v128_t low = wasm_v128_and(v.v[i], wasm_i32x4_splat(255));
+        wasm_v128_store32_lane(to + 4 * i, wasm_u8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4(low, low), low), 0);
+    }
 }
-ATTN__OP float attn__r_most(attn__reg v)
+ATTN__OP float attn__r_most(attn__reg x)
 {
+    v128_t v = x.v[0];
+    ATTN__FOURS(i) v = wasm_f32x4_pmax(v, x.v[i]);
     v = wasm_f32x4_pmax(v, wasm_i32x4_shuffle(v, v, 2, 3, 2, 3));
     return wasm_f32x4_extract_lane(wasm_f32x4_pmax(v, wasm_i32x4_shuffle(v, v, 1, 1, 1, 1)), 0);
 }
-ATTN__OP float attn__r_total(attn__reg v)
+ATTN__OP float attn__r_total(attn__reg x)
 {
+    v128_t v = wasm_f32x4_splat(0);
+    ATTN__FOURS(i) v = wasm_f32x4_add(v, x.v[i]);
     v = wasm_f32x4_add(v, wasm_i32x4_shuffle(v, v, 2, 3, 2, 3));
     return wasm_f32x4_extract_lane(wasm_f32x4_add(v, wasm_i32x4_shuffle(v, v, 1, 1, 1, 1)), 0);
 }
-typedef v128_t attn__ireg;
+typedef attn__reg attn__ireg;
 typedef struct attn__wreg {
-    v128_t even, odd; /* unsigned, of 16 bits: k 0 and 2 of each lane, k 1 and 3 */
+    attn__reg even, odd; /* unsigned, of 16 bits: k 0 and 2 of each lane, k 1 and 3 */
 } attn__wreg;
 ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
+    attn__ireg to;
     (void)is_q4;
-    return wasm_i32x4_splat(start - ATTN__MAGIC_I32);
+    ATTN__FOURS(i) to.v[i] = wasm_i32x4_splat(start - ATTN__MAGIC_I32);
+    return to;
 }
 ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
-    const v128_t line = wasm_v128_load(p), kept = wasm_i16x8_splat(is_q4 ? 15 : 255);
+    const v128_t kept = wasm_i16x8_splat(is_q4 ? 15 : 255);
     attn__wreg w;
-    w.even = wasm_v128_and(is_q4 && high ? wasm_u16x8_shr(line, 4) : line, kept);
-    w.odd = wasm_u16x8_shr(line, is_q4 && high ? 12 : 8);
-    w.odd = is_q4 && !high ? wasm_v128_and(w.odd, kept) : w.odd;
+    ATTN__FOURS(i)
+    {
+        const v128_t line = wasm_v128_load(p + 16 * i), odd = wasm_u16x8_shr(line, is_q4 && high ? 12 : 8);
+        w.even.v[i] = wasm_v128_and(is_q4 && high ? wasm_u16x8_shr(line, 4) : line, kept);
+        w.odd.v[i] = is_q4 && !high ? wasm_v128_and(odd, kept) : odd;
+    }
     return w;
 }
 ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
 {
-    const v128_t v = wasm_i32x4_splat(x), even = wasm_i16x8_shr(wasm_i16x8_shl(v, 8), 8);
+    const v128_t v = wasm_i32x4_splat(x), even = wasm_i16x8_shr(wasm_i16x8_shl(v, 8), 8), odd = wasm_i16x8_shr(v, 8);
     (void)is_q4;
-    return wasm_i32x4_add(acc, wasm_i32x4_add(wasm_i32x4_dot_i16x8(w.even, even),
-                                              wasm_i32x4_dot_i16x8(w.odd, wasm_i16x8_shr(v, 8))));
+    ATTN__FOURS(i) acc.v[i] = wasm_i32x4_add(acc.v[i], wasm_i32x4_add(wasm_i32x4_dot_i16x8(w.even.v[i], even),
+                                                                       wasm_i32x4_dot_i16x8(w.odd.v[i], odd)));
+    return acc;
 }
-ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
-{ return wasm_f32x4_mul(wasm_f32x4_convert_i32x4(acc), wasm_f32x4_splat(x->scale)); }
+ATTN__R(attn__r_scaled, (attn__ireg acc, const attn__q_inputs *x),
+           wasm_f32x4_mul(wasm_f32x4_convert_i32x4(acc.v[i]), wasm_f32x4_splat(x->scale)))
+#undef ATTN__FOURS
+#undef ATTN__R
 
 #else /* plain C, one float a register */
 #define ATTN__LANES         1
