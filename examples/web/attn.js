@@ -301,7 +301,8 @@ export class Session {
     if (this.machine.call.glue_truncate(this.at, length)) throw this.machine.fail();
   }
   /** Writes on: yields tokens until the end of text, maxTokens, or a full session. A loop may stop
-   * at any token. @param {Sampling & {maxTokens?: number}} [options] @returns {AsyncGenerator<Token>} */
+   * at any token. An end token is left out if it is special; another one, as a full stop may be, is
+   * the last that is yielded. @param {Sampling & {maxTokens?: number}} [options] @returns {AsyncGenerator<Token>} */
   async *generate(options = {}) {
     const { machine, model } = this, { maxTokens = 100 } = options;
     const sampler = newSampler(model, options), decoder = new TextDecoder();
@@ -311,10 +312,12 @@ export class Session {
         if (!logits) throw new Error("the session holds no tokens yet: feed a text first");
         const id = machine.call.glue_sample(sampler, this.at);
         if (id < 0) throw machine.fail();
-        if (machine.call.glue_is_eos(model.at, id)) return;
+        const ends = machine.call.glue_ends(model.at, id);
+        if (ends === 2) return;
         this.feed([id]);
         const bytes = model.tokenBytes(id);
         yield { id, bytes, text: decoder.decode(bytes, { stream: true }), probability: probabilityOf(logits, id), logits };
+        if (ends) return;
       }
     } finally {
       machine.call.glue_sampler_free(sampler);

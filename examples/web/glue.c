@@ -117,10 +117,14 @@ const int32_t *glue_config(const attn_model *model)
     return words;
 }
 
-EXPORT(glue_is_eos) int glue_is_eos(const attn_model *model, int32_t token);
-int glue_is_eos(const attn_model *model, int32_t token)
+/* 0 if a text goes on after this token; 1 if the token ends it and belongs to it, as a full stop may;
+ * 2 if it is a special token, which is left out. */
+EXPORT(glue_ends) int glue_ends(const attn_model *model, int32_t token);
+int glue_ends(const attn_model *model, int32_t token)
 {
-    return attn_is_eos(attn_model_config(model), token);
+    if (!attn_is_eos(attn_model_config(model), token))
+        return 0;
+    return attn_is_special(attn_model_tokenizer(model), token) ? 2 : 1;
 }
 
 /* Ids [n], with their number before them; the caller frees them. NULL on failure. */

@@ -5,8 +5,6 @@
 # Python that has Playwright.
 set -u
 build=$1 compiler=$2
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
 status=0
 
 skip() { echo "skipped: $1: $2"; echo '0 passed, 0 failed, 1 skipped'; }
@@ -20,6 +18,12 @@ mkdir -p "$build/web-models"
 for dtype in f32 f16 q8 q4; do
     "$build/attn-convert" examples/tiny-stories "$build/web-models/$dtype.attn" --dtype $dtype --quiet || exit 1
 done
+# A model with a full stop (id 13) among its end tokens.
+ends=$(mktemp -d)
+trap 'rm -rf "$ends"' EXIT
+cp examples/tiny-stories/*.* "$ends"
+sed 's/"eos_token_id": 2047/"eos_token_id": [2047, 13]/' examples/tiny-stories/config.json >"$ends/config.json"
+"$build/attn-convert" "$ends" "$build/web-models/ends.attn" --quiet || exit 1
 if command -v node >/dev/null; then
     for variant in plain simd relaxed; do
         relaxed=
