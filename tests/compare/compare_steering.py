@@ -6,8 +6,10 @@
 BUILD holds lens and tiny-stories.attn. Random control vectors (written by the gguf package and by
 safetensors), the difference of two random texts, random tuned lenses in the layout of tuned-lens, and
 scores taken apart, COUNT of each. The model is transformers' GPT2LMHeadModel, or compare_gradients.py's for
-the scores. Prints the largest difference of a logit or a share, divided by the largest one; the exit code
-is 1 if one is above 1e-5. Needs numpy, PyTorch, transformers, safetensors and gguf.
+the scores. Where the package tuned-lens is installed (0.2.0), a lens of its own is saved by it, turned into
+a file as tuned.h says, and its logits are compared. Prints the largest difference of a logit or a share,
+divided by the largest one; the exit code is 1 if one is above 1e-5. Needs numpy, PyTorch, transformers,
+safetensors and gguf.
 """
 import argparse
 import json
@@ -20,6 +22,11 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from transformers import GPT2LMHeadModel
+
+try:
+    from tuned_lens import TunedLens
+except ImportError:
+    TunedLens = None
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [here, os.path.join(here, "..", "makers")]
@@ -119,6 +126,26 @@ class Compared:
                 want += [logits[t, guess["id"]].item() for guess in position["top"]]
         self.judge("tuned lens", got, want)
 
+    @torch.no_grad()
+    def package(self):
+        """A lens that tuned-lens made, saved and reads again."""
+        ids, saved, path = self.ids(), os.path.join(self.folder, "lens"), os.path.join(self.folder, "params.safetensors")
+        made = TunedLens.from_model(GPT2LMHeadModel.from_pretrained(DIRECTORY))
+        for translator in made.layer_translators:
+            translator.reset_parameters()
+        made.save(saved)
+        save_file(torch.load(os.path.join(saved, "params.pt"), weights_only=True), path)
+        theirs = TunedLens.from_model_and_pretrained(self.model, saved).double()
+        layers = self.run("logit-lens", "--ids", " ".join(map(str, ids)), "--tuned", path, "--top", "50")["layers"]
+        streams = self.model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        got, want = [], []
+        for i in range(LAYERS):
+            logits = theirs(streams[i][0], i)
+            for t, position in enumerate(layers[i]["positions"]):
+                got += [guess["logit"] for guess in position["top"]]
+                want += [logits[t, guess["id"]].item() for guess in position["top"]]
+        self.judge("tuned lens, by the package", got, want)
+
     def score(self):
         ids, layer, head = self.ids(), int(self.rng.integers(0, LAYERS)), int(self.rng.integers(0, HEADS))
         query = int(self.rng.integers(0, len(ids)))
@@ -161,6 +188,8 @@ def main():
                 compared.control(kind)
             compared.texts()
             compared.tuned()
+            if TunedLens:
+                compared.package()
             compared.score()
     print(f"largest of all: {compared.worst:.2e}")
     sys.exit(bool(compared.worst > 1e-5))
