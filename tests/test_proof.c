@@ -732,10 +732,10 @@ TEST(reproduce_as_pytorch)
 {
     CHECKF(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --lambada " SMALL "lambada.jsonl "
                                "--hellaswag " SMALL "hellaswag.jsonl --wikitext-2 " SMALL
-                               "wiki.txt") == 0 &&
-               strstr(out, "; 19 of 19 blocks are ok, 0 were not worked out; "),
+                               "wiki.txt --greater-than " SMALL "greater_than.csv") == 0 &&
+               strstr(out, "; 21 of 21 blocks are ok, 0 were not worked out; "),
            "%s%s", out, err);
-    CHECKF(occurrences(out, ", standard error ") == 10, "%s", out);
+    CHECKF(occurrences(out, ", standard error ") == 16, "%s", out);
     CHECKF(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --json %s", test_tmp("json")) == 0 &&
                strstr(out, "not worked out: give --hellaswag FILE: hellaswag"),
            "%s%s", out, err);
@@ -745,6 +745,26 @@ TEST(reproduce_as_pytorch)
     refuses(1, "without four \"endings\"",
             REPRODUCE MODEL "--figures " SMALL "figures.txt --hellaswag " SMALL
                             "lambada.jsonl >/dev/null");
+}
+
+/* Pairs that are none. */
+TEST(reproduce_bad_pairs)
+{
+    static const char *const lines[][2] = {
+        {"clean,corrupted\\n", "the first line is not clean,corrupted,label"},
+        {"clean,corrupted,label\\n\\n", "has no pairs"},
+        {"clean,corrupted,label\\na,b,100\\n", "pairs.csv, line 2: expected clean,corrupted,label"},
+        {"clean,corrupted,label\\na,b\\n", "line 2: expected clean,corrupted,label"},
+        {"clean,corrupted,label\\na,b,1\\na,b,x\\n", "line 3: expected clean,corrupted,label"},
+        {"clean,corrupted,label\\na,The dog ran,1\\n", "line 2: the clean text has 2 tokens"}};
+    size_t i;
+    for (i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        CHECK(run("printf '%s' >%s", lines[i][0], test_tmp("pairs.csv")) == 0);
+        CHECKF(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --greater-than %s",
+                   test_tmp("pairs.csv")) == 1 &&
+                   strstr(err, lines[i][1]),
+               "%s: %s", lines[i][1], err);
+    }
 }
 
 /* Files that are not GPT-2 small's are seen; git's names are those that git hash-object prints. */

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks tools/reproduce against TransformerLens and transformers: every block, on a random GPT-2, by their functions.
 
-    compare_reproduce.py DIRECTORY BUILD --tokenizer FILES [--width 48] [--sample N]
-    compare_reproduce.py DIRECTORY BUILD --model DIRECTORY_OF_HF --attn MODEL.attn [--sample N]
+    compare_reproduce.py DIRECTORY BUILD --tokenizer FILES [--width 48] [--sample N] [--greater-than FILE]
+    compare_reproduce.py DIRECTORY BUILD --model DIRECTORY_OF_HF --attn MODEL.attn [--sample N] [--greater-than FILE]
 
 Needs torch, transformers and transformer_lens 3. The first form makes a random GPT-2 of 12 layers, 12 heads and GPT-2's
 vocabulary in DIRECTORY, wide enough in its weights for attention and patches to matter, and converts it by
@@ -11,9 +11,13 @@ runs, and every block that it worked out is compared with what the notebooks' ow
 tolerance is the published figures' own: 1e-5, times the largest number of a block if that is above 1. (Effects on
 a prompt are logits divided by a difference of logits, which may be small on a random model.)
 
+With --greater-than, a file like greater_than_data.csv, its circuits are found by greater_than.py. They need 130 lines
+for both weights of pairs.
+
 Prompts of a pair are the same before position 10: patches of positions 0 to 8 must change nothing, and are not run by
-TransformerLens. --sample N compares N places of each patching, drawn at random, where all would take it an hour. Results of TransformerLens are kept in DIRECTORY/oracle.pt, so an interrupted comparison goes on; delete it
-with the model.
+TransformerLens. --sample N compares N places of each patching, drawn at random, where all would take it an hour.
+Results of TransformerLens are kept in DIRECTORY/oracle.pt, so an interrupted comparison goes on; delete it with the
+model.
 """
 import argparse
 import json
@@ -28,6 +32,8 @@ import torch
 import transformers
 from transformer_lens import HookedTransformer, HookedTransformerConfig, patching
 from transformer_lens.pretrained.weight_conversions.gpt2 import convert_gpt2_weights
+
+import greater_than
 
 LAYERS = HEADS = 12
 PLACES = LAYERS * HEADS
@@ -52,12 +58,12 @@ def make_model(directory, width):
     return hf
 
 
-def lens_model(hf):
+def lens_model(hf, dtype=torch.float32):
     c = hf.config
     cfg = HookedTransformerConfig(
         n_layers=c.n_layer, d_model=c.n_embd, n_ctx=c.n_positions, d_head=c.n_embd // c.n_head, n_heads=c.n_head,
         d_mlp=4 * c.n_embd, d_vocab=c.vocab_size, act_fn="gelu_new", eps=1e-5, normalization_type="LN",
-        positional_embedding_type="standard", original_architecture="GPT2LMHeadModel", device="cpu", dtype=torch.float32)
+        positional_embedding_type="standard", original_architecture="GPT2LMHeadModel", device="cpu", dtype=dtype)
     cfg.use_attn_scale = True
     model = HookedTransformer(cfg)
     model.load_and_process_state_dict(
@@ -290,8 +296,15 @@ class Plots:
 class Figures:
     """Single figures, by transformers where the model is as its file has it."""
 
-    def __init__(self, hf, model, first_prompt):
+    def __init__(self, hf, model, first_prompt, o):
         self.hf, self.model, self.first = hf, model, first_prompt
+        self.pairs, self.files, self.found = o.greater_than, o.model or o.directory, None
+
+    def circuits(self):
+        if self.found is None:
+            tokenizer = transformers.GPT2TokenizerFast(*(os.path.join(self.files, n) for n in ("vocab.json", "merges.txt")))
+            self.found = greater_than.figures(self.model, lambda text: tokenizer(text)["input_ids"], self.pairs, EOT)
+        return self.found.float()
 
     def log_probs(self, ids):
         logits = self.hf(torch.tensor([ids])).logits[0]
@@ -351,6 +364,8 @@ class Figures:
             return self.model.unembed.b_U[ids]
         if name == "neurons-of-first":
             return self.neurons(ids)
+        if name == "greater-than":
+            return self.circuits()[list(ids)]
         if name in ("top-tokens", "top-logits", "top-probabilities", "probability", "difference"):
             logits = self.model(torch.tensor([ids]))[0, -1]
             best = logits.topk(n)
@@ -362,10 +377,10 @@ class Figures:
 
 
 class Oracle:
-    def __init__(self, hf, path, sample):
+    def __init__(self, hf, path, o):
         model = lens_model(hf)
-        self.plots = Plots(model, "tools/reproduce/study.h", sample)
-        self.figures = Figures(hf, model, self.plots.clean[0])
+        self.plots = Plots(model, "tools/reproduce/study.h", o.sample)
+        self.figures = Figures(hf, model, self.plots.clean[0], o)
         self.path = path
         self.made = torch.load(path) if os.path.exists(path) else {}
 
@@ -400,7 +415,8 @@ class Oracle:
 
 
 def run_reproduce(o, attn, figures):
-    done = subprocess.run([o.build + "/reproduce", attn, "--json", figures])
+    more = ["--greater-than", o.greater_than] if o.greater_than else []
+    done = subprocess.run([o.build + "/reproduce", attn, "--json", figures] + more)
     if done.returncode != 1:
         sys.exit("reproduce ended with %d; expected 1, for figures that differ" % done.returncode)
     return json.load(open(figures))["blocks"]
@@ -415,6 +431,7 @@ def main():
     parser.add_argument("--model")
     parser.add_argument("--attn")
     parser.add_argument("--sample", type=int, default=0)
+    parser.add_argument("--greater-than")
     parser.add_argument("--again", action="store_true", help="take DIRECTORY/figures.json as it is")
     o = parser.parse_args()
     torch.set_grad_enabled(False)
@@ -428,7 +445,7 @@ def main():
             shutil.copyfile(os.path.join(o.tokenizer, name), os.path.join(o.directory, name))
         subprocess.run([o.build + "/attn-convert", "-q", o.directory, attn], check=True)
     blocks = json.load(open(figures))["blocks"] if o.again else run_reproduce(o, attn, figures)
-    oracle = Oracle(hf, os.path.join(o.directory, "oracle.pt"), o.sample)
+    oracle = Oracle(hf, os.path.join(o.directory, "oracle.pt"), o)
     bad, n, left = 0, 0, 0
     for block, ids in zip(blocks, inputs_of_blocks("tools/reproduce/published.txt")):
         if "values" not in block:
@@ -445,7 +462,8 @@ def main():
         if block["procedure"] == "patch-resid_pre-of-one":  # the effect is divided by this difference
             right, wrong = oracle.plot("one-baselines").tolist()
             largest = max(largest, abs(right) / abs(right - wrong))
-        wrong = not difference <= 1e-5 * max(1, largest)
+        scale = largest if block["procedure"] == "greater-than" else max(1, largest)  # probabilities
+        wrong = not difference <= 1e-5 * scale
         bad, n = bad + wrong, n + int(known.sum())
         print("%-6s %-10.2g largest %-8.3g %s: %s" % ("WRONG" if wrong else "ok", difference, largest, block["procedure"],
                                                      block["title"]), flush=True)

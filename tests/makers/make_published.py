@@ -294,6 +294,12 @@ class Figures:
             [29.94], [0])
         add(paper, "WikiText-2: perplexity", "wikitext-2", 5.1e-3, [29.41], [0])
         add(paper, "WikiText-103: perplexity", "wikitext-103", 5.1e-3, [37.50], [0])
+        circuits = "hannamw/EAP-IG greater_than.ipynb@b2219693"
+        add(circuits, "greater-than: probability difference of the model", "greater-than", 1e-5, [.8143222], [0], 13)
+        add(circuits, "greater-than: of 200 edges by EAP-IG", "greater-than", 1e-5, [.7449120], [2], 13)
+        add(circuits, "greater-than: its nodes and edges, pruned", "greater-than", 0, [29, 150], [4, 5], 14)
+        add(circuits, "greater-than: of 200 edges by EAP", "greater-than", 1e-5, [.6563275], [1], 16)
+        add(circuits, "greater-than: of 200 edges by clean-corrupted", "greater-than", 1e-5, [.6857952], [3], 18)
 
     def all(self):
         self.tokens()

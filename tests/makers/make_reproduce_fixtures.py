@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes fixtures/reproduce/: small data sets in the shape of LAMBADA, HellaSwag and WikiText, and figures.txt, in which
-stand the figures that PyTorch's GPT-2 in float64 (transformers) gives for them and for single texts, with the
-included model. tests/test_proof.c lets tools/reproduce work them out.
+"""Makes fixtures/reproduce/: small data sets in the shape of LAMBADA, HellaSwag, WikiText and greater-than, and
+figures.txt, in which stand the figures that PyTorch's GPT-2 in float64 (transformers; for greater-than transformer_lens
+3) gives for them and for single texts, with the included model. tests/test_proof.c lets tools/reproduce work them out.
 
     python3 tests/makers/make_reproduce_fixtures.py
 
@@ -11,11 +11,16 @@ import json
 import math
 import os
 import re
+import sys
 
 import torch
 from transformers import GPT2LMHeadModel, GPT2TokenizerFast
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(TESTS, "compare"))
+import compare_reproduce  # noqa: E402
+import greater_than  # noqa: E402
+
 MODEL = os.path.join(TESTS, "..", "examples", "tiny-stories")
 OUT = os.path.join(TESTS, "fixtures", "reproduce")
 
@@ -36,6 +41,12 @@ ITEMS = [
 ]
 WIKI = " \n = A story = \n \n Once upon a time there was a big dog . The dog liked to play . \n Tom saw the dog . \n \n" \
        " = = The end = = \n \n" + " She was happy and they went home to play with the ball in the park . \n" * 24
+# A pair has one number of tokens, of which the first of "00" to "99" are the years.
+PAIRS = [
+    ("Tom has 3 balls and Lily has ", "Tom has 1 balls and Lily has ", 34),
+    ("The year was 52. The next year was ", "The year was 01. The next year was ", 52),
+    ("Sam is 7 years old. Ben is ", "Sam is 0 years old. Ben is ", 70),
+]
 
 
 class Reference:
@@ -144,6 +155,12 @@ def single(r):
     yield "tokens", torch.tensor(r.ids(text)).double(), list(text.encode())
 
 
+def circuits(r):
+    model = compare_reproduce.lens_model(r.model, torch.float64)
+    path = os.path.join(OUT, "greater_than.csv")
+    return greater_than.figures(model, r.ids, path, r.model.config.bos_token_id)
+
+
 def block(out, procedure, values, ids):
     flat = values.flatten().tolist()
     out.write("block\ttests/makers/make_reproduce_fixtures.py\t0\t%s\t%s\t%g\t%s\t%s\n%s\n" % (
@@ -165,10 +182,15 @@ def main():
                                   "label": answer if i % 2 else str(answer)}) + "\n")
     with open(os.path.join(OUT, "wiki.txt"), "w") as out:
         out.write(WIKI)
+    with open(os.path.join(OUT, "greater_than.csv"), "w") as out:
+        out.write("clean,corrupted,label\n" + "".join("%s,%s,%02d\n" % pair for pair in PAIRS))
+    found = circuits(r)
     with torch.no_grad(), open(os.path.join(OUT, "figures.txt"), "w") as out:
         out.write("# Figures of small data sets and texts, made by tests/makers/make_reproduce_fixtures.py.\n")
         for name, values in (("lambada", lambada(r)), ("hellaswag", accuracies), ("wikitext-2", wikitext(r))):
             block(out, name, torch.tensor(values, dtype=torch.double), range(len(values)))
+        block(out, "greater-than", found[:4], range(4))
+        block(out, "greater-than", found[4:], (4, 5))
         for procedure, values, ids in single(r):
             block(out, procedure, values, ids)
 

@@ -262,9 +262,27 @@ LENS_FN attn_status lens_score_layer(attn_ctx *ctx, attn_tensor scores, attn_ten
     return status;
 }
 
-/* One pair's share of the scores. */
+/* The texts between two of a pair whose gradients count: their embeddings are
+ * corrupted + k / of * (clean - corrupted), k = first .. first + n - 1. */
+typedef struct lens_points {
+    size_t first, n, of;
+} lens_points;
+
+/* stream [T, C]: the embeddings of point k, of `between` [2, T, C]. */
+LENS_FN attn_status lens_point_between(attn_ctx *ctx, attn_tensor *stream, attn_tensor between,
+                                       const lens_points *points, size_t k)
+{
+    const attn_tensor corrupted = attn_select(between, 0, 1);
+    const int failed = attn_sub(ctx, stream, attn_select(between, 0, 0), corrupted) ||
+                       attn_scale(ctx, stream, *stream, (float)k / (float)points->of) ||
+                       attn_add(ctx, stream, *stream, corrupted);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* scores += factor * the scores of one pair. Scores [S, R] take the sum over the points, scores
+ * [points, S, R] those of each point by itself. */
 LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_backward *b,
-                                    const lens_pair *pair, size_t n_steps, float factor)
+                                    const lens_pair *pair, lens_points points, float factor)
 {
     const lens_graph g = lens_graph_of(b->model);
     char last[48];
@@ -273,23 +291,19 @@ LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_back
     lens_gradients_desc what = lens_text_of(pair, pair->clean, names, 5);
     attn_tensor differences = ATTN_ZERO, between = ATTN_ZERO, stream = ATTN_ZERO;
     attn_status status = lens_differences(ctx, &differences, &between, b, pair);
-    size_t step, layer;
+    size_t i, layer;
     snprintf(last, sizeof last, "blocks.%llu.hook_resid_post", LENS_LLU(g.n_layer - 1));
-    for (step = 1; step <= n_steps && status == ATTN_OK; step++) {
+    for (i = 0; i < points.n && status == ATTN_OK; i++) {
+        const int is_clean = points.first + i == points.of; /* the clean text as it is */
+        const attn_tensor to = scores.ndim == 3 ? attn_select(scores, 0, i) : scores;
         attn_record *gradients = NULL;
-        if (step < n_steps) { /* the last one is the clean text as it is */
-            status = attn_sub(ctx, &stream, attn_select(between, 0, 0), attn_select(between, 0, 1));
-            if (status == ATTN_OK)
-                status = attn_scale(ctx, &stream, stream, (float)step / (float)n_steps);
-            if (status == ATTN_OK)
-                status = attn_add(ctx, &stream, stream, attn_select(between, 0, 1));
-        }
-        what.resid = step < n_steps ? (const float *)stream.data : NULL;
+        if (!is_clean)
+            status = lens_point_between(ctx, &stream, between, &points, points.first + i);
+        what.resid = is_clean ? NULL : (const float *)stream.data;
         if (status == ATTN_OK)
             status = lens_gradients(ctx, &gradients, NULL, b, &what);
         for (layer = 0; layer <= g.n_layer && status == ATTN_OK; layer++)
-            status = lens_score_layer(ctx, scores, differences, b, gradients, layer,
-                                      factor / (float)n_steps);
+            status = lens_score_layer(ctx, to, differences, b, gradients, layer, factor);
         attn_record_free(gradients);
     }
     attn_tensor_free(ctx, &differences);
@@ -304,6 +318,7 @@ LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backw
                                      const lens_pair *pairs, size_t n_pairs, size_t n_steps)
 {
     static const char op[] = "lens_edge_scores";
+    const lens_points points = {1, n_steps ? n_steps : 1, n_steps ? n_steps : 1};
     lens_result result;
     lens_graph g;
     attn_status status = ATTN_OK;
@@ -322,8 +337,8 @@ LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backw
     if (lens_begin(ctx, op, out, attn_shape2(g.n_senders, g.n_receivers), &result) != ATTN_OK)
         return ctx->status;
     for (i = 0; i < n_pairs && status == ATTN_OK; i++)
-        status = lens_score_pair(ctx, result.numbers, b, &pairs[i], n_steps ? n_steps : 1,
-                                 1.0f / (float)n_pairs);
+        status = lens_score_pair(ctx, result.numbers, b, &pairs[i], points,
+                                 1.0f / (float)n_pairs / (float)points.n);
     return lens_finish(ctx, &result, status);
 }
 

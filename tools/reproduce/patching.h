@@ -5,7 +5,8 @@
  * what came before is the corrupted text's own. Where both texts have the same numbers, as everywhere
  * before the word in which they differ, there is nothing to run: the bits of the logits do not depend
  * on how a text is fed, so the result is the corrupted text's. All heads and pairs of a place run as
- * one batch. */
+ * one batch, and of their last streams the logits of the answers are worked out, which is a fifth of
+ * the work less than all logits. */
 #ifndef REPRODUCE_PATCHING_H
 #define REPRODUCE_PATCHING_H
 
@@ -21,7 +22,7 @@ typedef struct pairs {
 static const pairs eight_pairs = {prompts[0], answers, N_PROMPTS, N_TOKENS};
 static const pairs one_pair = {one_prompt[0], one_answer, 1, N_ONE};
 
-enum { MOST_PAIRS = N_PROMPTS };
+enum { MOST_PAIRS = N_PROMPTS, MOST_RUNS = N_HEAD * MOST_PAIRS };
 
 typedef struct sweeps {
     const pairs *texts;
@@ -32,7 +33,10 @@ typedef struct sweeps {
     attn_session *runs[N_HEAD][MOST_PAIRS];  /* the patched ones */
     int is_base[N_HEAD]
                [MOST_PAIRS]; /* before the place, and below the layer, it is the corrupted text's */
-    attn_feed_item items[N_HEAD * MOST_PAIRS]; /* one batch of them */
+    attn_feed_item items[MOST_RUNS]; /* one batch of them */
+    float *streams;                  /* [MOST_RUNS, n_tokens, C]: what leaves the last layer */
+    attn_tensor last;                /* [MOST_RUNS, C]: of each run's last position */
+    attn_tensor of_answers;          /* I32 [2 * pairs] */
 } sweeps;
 
 static float difference_of(const sweeps *w, const attn_session *session, size_t pair)
@@ -64,6 +68,18 @@ static attn_status record_text(study *s, sweeps *w, size_t i, size_t corrupted)
     return ATTN_OK;
 }
 
+/* Room for what leaves the runs. */
+static attn_status prepare_ends(study *s, sweeps *w)
+{
+    const size_t width = attn_model_config(s->model)->d_model;
+    w->streams = room_for(s, MOST_RUNS * w->texts->n_tokens * width);
+    if (!w->streams || attn_zeros(s->ctx, &w->last, ATTN_F32, attn_shape2(MOST_RUNS, width)) ||
+        attn_zeros(s->ctx, &w->of_answers, ATTN_I32, attn_shape1(2 * w->texts->n)))
+        return s->ctx->status;
+    memcpy(w->of_answers.data, w->texts->answers, 2 * w->texts->n * sizeof(int32_t));
+    return ATTN_OK;
+}
+
 static attn_status begin_sweeps(study *s, sweeps *w, const pairs *texts)
 {
     attn_workspace_desc room = ATTN_ZERO;
@@ -71,6 +87,8 @@ static attn_status begin_sweeps(study *s, sweeps *w, const pairs *texts)
     size_t i, h;
     memset(w, 0, sizeof *w);
     w->texts = texts;
+    if (prepare_ends(s, w))
+        return s->ctx->status;
     size.n_ctx = room.n_ctx = texts->n_tokens;
     if (attn_workspace_new(s->ctx, &w->work, s->model, &room))
         return s->ctx->status;
@@ -84,9 +102,11 @@ static attn_status begin_sweeps(study *s, sweeps *w, const pairs *texts)
     return s->ctx->status;
 }
 
-static void end_sweeps(sweeps *w)
+static void end_sweeps(attn_ctx *ctx, sweeps *w)
 {
     size_t i, h;
+    attn_tensor_free(ctx, &w->last);
+    attn_tensor_free(ctx, &w->of_answers);
     for (i = 0; i < MOST_PAIRS; i++) {
         for (h = 0; h < 2; h++) {
             attn_record_free(w->seen[h][i]);
@@ -143,6 +163,7 @@ static attn_status prepare_run(study *s, sweeps *w, attn_feed_item *item, int *d
                                const patched *p, size_t head, size_t pair, size_t position,
                                size_t count)
 {
+    static const size_t no_row = 0;
     const size_t n = w->texts->n_tokens, width = attn_model_config(s->model)->d_model;
     attn_session *run = w->runs[head][pair];
     attn_tensor clean, corrupted, resid;
@@ -173,8 +194,27 @@ static attn_status prepare_run(study *s, sweeps *w, attn_feed_item *item, int *d
     item->layers.first = p->layer;
     if (p->layer > 0)
         item->layers.resid = (const float *)resid.data + position * width;
+    item->layers.resid_out = w->streams + (size_t)(item - w->items) * n * width;
+    item->logits = w->streams; /* of no row */
+    item->rows = &no_row;
     *differs = 1;
     return ATTN_OK;
+}
+
+/* Runs the first n items. logits [n, 2 * pairs]: of all answers, after each of them. */
+static attn_status run_batch(study *s, sweeps *w, attn_tensor *logits, size_t n)
+{
+    const size_t width = attn_model_config(s->model)->d_model;
+    const attn_tensor own_scale = ATTN_ZERO;
+    size_t i;
+    if (attn_feed_batch(s->ctx, w->items, n))
+        return s->ctx->status;
+    for (i = 0; i < n; i++)
+        memcpy((float *)w->last.data + i * width,
+               w->items[i].layers.resid_out + (w->items[i].n_tokens - 1) * width,
+               width * sizeof(float));
+    return attn_logit_lens(s->ctx, logits, s->model, attn_slice(w->last, 0, 0, n), own_scale,
+                           w->of_answers);
 }
 
 /* Adds the logit differences of all pairs with one head patched to out[head * stride]. */
@@ -183,6 +223,7 @@ static attn_status patch_place(study *s, sweeps *w, float *out, size_t stride, c
 {
     const size_t n_heads = p->by_head ? s->n_head : 1;
     int differs[N_HEAD][MOST_PAIRS] = {{0}};
+    attn_tensor logits = ATTN_ZERO;
     size_t h, i, n = 0;
     for (h = 0; h < n_heads; h++)
         for (i = 0; i < w->texts->n; i++) {
@@ -190,14 +231,17 @@ static attn_status patch_place(study *s, sweeps *w, float *out, size_t stride, c
                 return s->ctx->status;
             n += (size_t)differs[h][i];
         }
-    if (n > 0 && attn_feed_batch(s->ctx, w->items, n))
+    if (n > 0 && run_batch(s, w, &logits, n))
         return s->ctx->status;
-    for (h = 0; h < n_heads; h++)
+    for (h = n = 0; h < n_heads; h++)
         for (i = 0; i < w->texts->n; i++) {
-            out[h * stride] +=
-                differs[h][i] ? difference_of(w, w->runs[h][i], i) : w->difference[1][i];
+            out[h * stride] += differs[h][i]
+                                   ? attn_get2(logits, n, 2 * i) - attn_get2(logits, n, 2 * i + 1)
+                                   : w->difference[1][i];
+            n += (size_t)differs[h][i];
             attn_unhook_all(w->runs[h][i]);
         }
+    attn_tensor_free(s->ctx, &logits);
     return ATTN_OK;
 }
 

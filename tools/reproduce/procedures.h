@@ -224,7 +224,7 @@ static attn_status patch_one(plots *r, float *out, const procedure *p)
         else
             patch_layers(&r->study, w, out, p->what, 0, &r->progress);
     }
-    end_sweeps(w);
+    end_sweeps(r->study.ctx, w);
     return r->study.ctx->status;
 }
 
@@ -359,7 +359,7 @@ static const float *work_out(plots *r, const char *name, size_t *n)
     study *s = &r->study;
     const procedure *p = procedures;
     float *values;
-    const kept *k = find_kept(s, name);
+    const kept_numbers *k = find_kept(s, name);
     if (!k && strpbrk(name, ",/"))
         return join(r, name, n);
     while (!k && p < procedures + N_PROCEDURES && strcmp(p->name, name) != 0)

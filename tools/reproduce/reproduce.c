@@ -6,7 +6,7 @@
  *     table.h        published.txt
  *     weights.h      whether the weights are those of GPT-2 small
  *     figures.h      single figures: losses, probabilities, greedy texts
- *     data.h         HellaSwag, LAMBADA, WikiText, if the user has them
+ *     data_sets.h    what the user has: data.h (HellaSwag, LAMBADA, WikiText), greater_than.h (EAP)
  *     procedures.h   whole plots, by name: study.h (direct logit attribution, ablation, patterns),
  *                    patching.h (activation patching), attributing.h (attribution patching, paths) */
 
@@ -18,8 +18,7 @@
 #include "tools/common/json_out.h"
 #include "tools/common/prompt.h"
 #include "weights.h"
-#include "data.h"
-#include "figures.h"
+#include "data_sets.h"
 #include "procedures.h"
 
 typedef struct options {
@@ -41,6 +40,8 @@ static const struct option table[] = {
     {0, "lambada", "FILE", TEXT, AT(data[1]), NULL, "lambada_test_en.jsonl"},
     {0, "wikitext-2", "FILE", TEXT, AT(data[2]), NULL, "wiki.test.raw of WikiText-2"},
     {0, "wikitext-103", "FILE", TEXT, AT(data[3]), NULL, "wiki.test.raw of WikiText-103"},
+    {0, "greater-than", "FILE", TEXT, AT(data[4]), NULL,
+     "greater_than_data.csv, for circuits by EAP"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
      "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
@@ -139,9 +140,9 @@ static const float *figures_of(run *r, const block *b)
 /* Why a block cannot be worked out with this model; NULL: it can. */
 static const char *reason_against(const run *r, const block *b)
 {
-    static const char *const wanted[N_DATA_SETS] = {"give --hellaswag FILE", "give --lambada FILE",
-                                                    "give --wikitext-2 FILE",
-                                                    "give --wikitext-103 FILE"};
+    static const char *const wanted[N_DATA_SETS] = {
+        "give --hellaswag FILE", "give --lambada FILE", "give --wikitext-2 FILE",
+        "give --wikitext-103 FILE", "give --greater-than FILE"};
     const attn_config *c = attn_model_config(r->model);
     const struct figure *f = find_figure(b->procedure);
     const size_t which = find_data_set(b->procedure);
@@ -312,7 +313,7 @@ static int reproduce_all(run *r, json_out *o)
         const block *b = &r->blocks.at[i];
         const char *reason = reason_against(r, b);
         const float *values = NULL;
-        progress_begin(&r->plots.progress, "patching");
+        progress_begin(&r->plots.progress, "working out");
         if (!reason && !(values = figures_of(r, b))) {
             progress_end(&r->plots.progress);
             return failed(&r->ctx);
@@ -376,7 +377,7 @@ int main(int argc, char **argv)
         return fail(USAGE, "no model given: reproduce MODEL.attn (--help tells more)");
     signal(SIGINT, on_interrupt);
     code = run_all(&r);
-    end_sweeps(&r.plots.sweeps);
+    end_sweeps(&r.ctx, &r.plots.sweeps);
     attn_model_close(r.plots.study.model);
     attn_model_close(r.model);
     arena_free(&r.memory);

@@ -32,12 +32,12 @@ static const int32_t one_prompt[2][N_ONE] = {
 static const int32_t one_answer[1][2] = {{1757, 5335}};
 
 /* Numbers that were worked out, kept for the plots that show them again. */
-typedef struct kept {
+typedef struct kept_numbers {
     char name[48];
     float *values;
     size_t n;
-    struct kept *next;
-} kept;
+    struct kept_numbers *next;
+} kept_numbers;
 
 typedef struct study {
     attn_ctx *ctx;
@@ -47,7 +47,7 @@ typedef struct study {
     size_t n_layer, n_head;
     attn_tensor b_v;    /* [layers, heads, d_head] */
     attn_tensor shifts; /* [layers * heads, 1, d_model]: what b_V adds to each head's result */
-    kept *kept;
+    kept_numbers *kept;
 } study;
 
 static float *room_for(study *s, size_t n)
@@ -57,7 +57,7 @@ static float *room_for(study *s, size_t n)
 
 static attn_status keep(study *s, const char *name, float *values, size_t n)
 {
-    kept *k = (kept *)arena_alloc(s->ctx, s->memory, 1, sizeof *k);
+    kept_numbers *k = (kept_numbers *)arena_alloc(s->ctx, s->memory, 1, sizeof *k);
     if (!k)
         return s->ctx->status;
     snprintf(k->name, sizeof k->name, "%s", name);
@@ -68,9 +68,9 @@ static attn_status keep(study *s, const char *name, float *values, size_t n)
     return ATTN_OK;
 }
 
-static const kept *find_kept(const study *s, const char *name)
+static const kept_numbers *find_kept(const study *s, const char *name)
 {
-    const kept *k = s->kept;
+    const kept_numbers *k = s->kept;
     while (k && strcmp(k->name, name) != 0)
         k = k->next;
     return k;

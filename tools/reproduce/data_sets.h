@@ -1,0 +1,47 @@
+/* Figures of data sets that the user has, by the names of published.txt. Nothing is fetched. */
+#ifndef REPRODUCE_DATA_SETS_H
+#define REPRODUCE_DATA_SETS_H
+
+#include "data.h"
+#include "greater_than.h"
+
+typedef attn_status (*data_fn)(reading *r, const char *path, float *out, float *errors);
+
+static const struct data_set {
+    const char *name; /* of the procedure and of the option */
+    data_fn fn;
+    size_t n;
+} data_sets[] = {
+    {"hellaswag", hellaswag, 4},
+    {"lambada", lambada, 4},
+    {"wikitext-2", wikitext, 2},
+    {"wikitext-103", wikitext, 2},
+    {"greater-than", greater_than_figures, 6},
+};
+enum { N_DATA_SETS = sizeof data_sets / sizeof data_sets[0] };
+
+/* Which of them a procedure is; N_DATA_SETS: none. */
+static size_t find_data_set(const char *procedure)
+{
+    size_t i = 0;
+    while (i < N_DATA_SETS && strcmp(data_sets[i].name, procedure) != 0)
+        i++;
+    return i;
+}
+
+/* The figures of a data set: values, then as many standard errors; kept. NULL after a message. */
+static const float *read_data(study *s, size_t which, const char *path, progress *line)
+{
+    const struct data_set *d = &data_sets[which];
+    const kept_numbers *k = find_kept(s, d->name);
+    float *out = k ? k->values : room_for(s, 2 * d->n);
+    reading r;
+    if (k || !out)
+        return out;
+    if (!begin_reading(&r, s, line) && !d->fn(&r, path, out, out + d->n))
+        keep(s, d->name, out, 2 * d->n);
+    attn_session_free(r.session);
+    return s->ctx->status ? NULL : out;
+}
+
+#endif

@@ -1,0 +1,323 @@
+/* Greater-than (Hanna, Liu & Variengien 2023): after "The war lasted from the year 1732 to the year 17"
+ * a model gives the years after 32 more probability than the others. Circuits of the 200 best edges,
+ * found in pairs of such texts; as in the notebook of hannamw/EAP-IG, whose greater_than_data.csv has
+ * 1,000 pairs. The corrupted text begins in the year 01.
+ *
+ * Edges are scored by gradients at points between the two texts: the clean text's (EAP), the mean of
+ * five, k / 5 of the way from the corrupted text to the clean one, k = 0 .. 4 (EAP-IG, five steps), or
+ * the mean of both texts' (clean-corrupted). The notebook takes the mean over each batch of 120 pairs
+ * and adds up the batches, so each of the 40 pairs of the last batch counts three times. */
+#ifndef REPRODUCE_GREATER_THAN_H
+#define REPRODUCE_GREATER_THAN_H
+
+#include "data.h"
+#include "figures.h"
+#include "tools/lens/edges.h"
+
+enum {
+    N_YEARS = 100,
+    N_STEPS = 5,
+    N_POINTS = N_STEPS + 1,
+    N_CIRCUITS = 3,
+    BEST_EDGES = 200,
+    PAIRS_OF_BATCH = 120,
+    SHOWN_CIRCUIT = 1 /* the one whose nodes and edges the notebook counts */
+};
+
+/* How often each point's gradient counts: EAP, EAP-IG, clean-corrupted. */
+static const int weights_of_points[N_CIRCUITS][N_POINTS] = {
+    {0, 0, 0, 0, 0, 1}, {1, 1, 1, 1, 1, 0}, {1, 0, 0, 0, 0, 1}};
+
+typedef struct year_pair {
+    int32_t *texts[2]; /* clean, corrupted */
+    size_t n_tokens, year;
+    const int32_t *years; /* [N_YEARS]: the first token of "00", "01", ... */
+} year_pair;
+
+typedef struct greater_than {
+    reading *reading;
+    year_pair *pairs;
+    size_t n;
+    int32_t years[N_YEARS];
+    lens_backward backward;
+} greater_than;
+
+/* ---- the pairs ---- */
+
+/* The tokens of a text behind the beginning-of-text token. */
+static attn_status year_text(greater_than *g, int32_t **ids, size_t *n, const char *text)
+{
+    study *s = g->reading->study;
+    const int32_t bos = attn_model_config(s->raw)->bos;
+    const size_t first = bos >= 0;
+    if (encode(g->reading, g->reading->ids, n, text, strlen(text)))
+        return s->ctx->status;
+    *ids = (int32_t *)arena_alloc(s->ctx, s->memory, first + *n + 1, sizeof **ids);
+    if (!*ids)
+        return s->ctx->status;
+    (*ids)[0] = bos;
+    memcpy(*ids + first, g->reading->ids, *n * sizeof **ids);
+    *n += first;
+    return ATTN_OK;
+}
+
+/* "clean,corrupted,year"; the commas become zeros. */
+static attn_status read_pair(greater_than *g, year_pair *pair, char *line, const char *where)
+{
+    attn_ctx *ctx = g->reading->study->ctx;
+    char *corrupted = strchr(line, ','), *year = corrupted ? strchr(corrupted + 1, ',') : NULL;
+    char *end = year;
+    size_t n = 0;
+    if (corrupted && year) {
+        *corrupted++ = 0;
+        *year++ = 0;
+        pair->year = strtoul(year, &end, 10);
+    }
+    if (!year || end == year || end[strspn(end, "\r")] != 0 || pair->year >= N_YEARS)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: expected clean,corrupted,label; the label is a year, 0 to 99", where);
+    pair->years = g->years;
+    if (year_text(g, &pair->texts[0], &pair->n_tokens, line) ||
+        year_text(g, &pair->texts[1], &n, corrupted))
+        return ctx->status;
+    if (n != pair->n_tokens)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: the clean text has %zu tokens, the corrupted one %zu", where,
+                         pair->n_tokens, n);
+    return ATTN_OK;
+}
+
+static attn_status read_pairs(greater_than *g, const char *path)
+{
+    study *s = g->reading->study;
+    char *text = NULL, *at, *end, where[128];
+    size_t size = 0, line = 1, n_lines = 1;
+    if (read_file(s->ctx, s->memory, path, (size_t)1 << 24, &text, &size))
+        return s->ctx->status;
+    if (strncmp(text, "clean,corrupted,label", 21) != 0)
+        return tool_fail(s->ctx, ATTN_E_FORMAT, "%s: the first line is not clean,corrupted,label",
+                         path);
+    for (at = text; (at = strchr(at, '\n')) != NULL; at++)
+        n_lines++;
+    g->pairs = (year_pair *)arena_alloc(s->ctx, s->memory, n_lines, sizeof *g->pairs);
+    for (at = text; g->pairs && at < text + size; at = end + 1, line++) {
+        end = at + strcspn(at, "\n");
+        *end = 0;
+        snprintf(where, sizeof where, "%.90s, line %zu", base_name(path), line);
+        if (line > 1 && at[strspn(at, " \t\r")] != 0 && read_pair(g, &g->pairs[g->n++], at, where))
+            return s->ctx->status;
+    }
+    if (g->pairs && g->n == 0)
+        return tool_fail(s->ctx, ATTN_E_FORMAT, "%s has no pairs", path);
+    return s->ctx->status;
+}
+
+/* ---- the metric ---- */
+
+/* The probability of all later years, less that of the others: d / d logit j = p_j * (sign_j - value).
+ * A lens_metric_fn. */
+static int years_after(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
+{
+    const year_pair *pair = (const year_pair *)user;
+    const float *x = (const float *)logits.data;
+    float *d = (float *)d_logits.data;
+    const size_t n = logits.shape[1];
+    const double whole = log_of_sum(x, n);
+    double sum = 0;
+    size_t i;
+    for (i = 0; i < N_YEARS; i++) {
+        const double p = exp((double)x[pair->years[i]] - whole);
+        sum += i > pair->year ? p : -p;
+        d[pair->years[i]] += (float)(i > pair->year ? p : -p);
+    }
+    for (i = 0; i < n; i++)
+        d[i] -= (float)(exp((double)x[i] - whole) * sum);
+    *value = (float)sum;
+    return 0;
+}
+
+static lens_pair pair_of_years(year_pair *pair)
+{
+    lens_pair out = ATTN_ZERO;
+    out.clean = pair->texts[0];
+    out.corrupted = pair->texts[1];
+    out.n_tokens = pair->n_tokens;
+    out.metric.kind = LENS_METRIC_FUNCTION_AT;
+    out.metric.fn = years_after;
+    out.metric.user = pair;
+    return out;
+}
+
+/* ---- circuits ---- */
+
+/* How much of the work is done; scoring takes most of the time. */
+static attn_status years_so_far(greater_than *g, size_t i, double from, double to)
+{
+    progress_at(g->reading->line, from + (to - from) * (double)i / (double)g->n);
+    return interrupted ? tool_fail(g->reading->study->ctx, ATTN_STOPPED, "stopped by Ctrl-C")
+                       : ATTN_OK;
+}
+
+/* scores [points, S, R], added up over the pairs. */
+static attn_status score_years(greater_than *g, attn_tensor *scores)
+{
+    attn_ctx *ctx = g->reading->study->ctx;
+    const lens_points points = {0, N_POINTS, N_STEPS};
+    const lens_graph graph = lens_graph_of(g->backward.model);
+    size_t i;
+    if (attn_zeros(ctx, scores, ATTN_F32,
+                   attn_shape3(N_POINTS, graph.n_senders, graph.n_receivers)))
+        return ctx->status;
+    for (i = 0; i < g->n; i++) {
+        const size_t rest = g->n - i / PAIRS_OF_BATCH * PAIRS_OF_BATCH;
+        const lens_pair pair = pair_of_years(&g->pairs[i]);
+        if (years_so_far(g, i, 0, 0.8) ||
+            lens_need_pair(ctx, "greater-than", g->backward.model, &pair) ||
+            lens_score_pair(ctx, *scores, &g->backward, &pair, points,
+                            1.0f / (float)(rest < PAIRS_OF_BATCH ? rest : PAIRS_OF_BATCH)))
+            return ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* Which node a receiver's input is of: the sender, or n_senders for the logits. */
+static size_t node_of_receiver(const lens_graph *g, size_t receiver)
+{
+    const size_t in_layer = 3 * g->n_head + 1, part = receiver % in_layer;
+    if (receiver == g->n_receivers - 1)
+        return g->n_senders;
+    return lens_senders_before(g, receiver / in_layer, 0) +
+           (part == in_layer - 1 ? g->n_head : part % g->n_head);
+}
+
+/* Takes off the edges of nodes that nothing enters or nothing leaves, until there are none.
+ * counts: the nodes that are left, but for the logits, and the edges. */
+static void prune(float *edges, const lens_graph *g, float counts[2])
+{
+    size_t sender, receiver, node, other, n_before = 0, n_edges = g->n_edges + 1;
+    while (n_edges != n_before) {
+        n_before = n_edges;
+        counts[0] = counts[1] = 0;
+        for (node = 0; node < g->n_senders; node++) {
+            int enters = node == 0, leaves = 0;
+            for (receiver = 0; receiver < g->n_receivers; receiver++) {
+                leaves |= edges[node * g->n_receivers + receiver] != 0;
+                for (other = 0; node_of_receiver(g, receiver) == node && other < node; other++)
+                    enters |= edges[other * g->n_receivers + receiver] != 0;
+            }
+            counts[0] += (float)(enters && leaves);
+            for (receiver = 0; receiver < g->n_receivers && !(enters && leaves); receiver++) {
+                edges[node * g->n_receivers + receiver] = 0;
+                for (sender = 0; node_of_receiver(g, receiver) == node && sender < node; sender++)
+                    edges[sender * g->n_receivers + receiver] = 0;
+            }
+        }
+        for (n_edges = 0, node = 0; node < g->n_senders * g->n_receivers; node++)
+            n_edges += edges[node] != 0;
+        counts[1] = (float)n_edges;
+    }
+}
+
+/* edges [S, R]: a circuit of the best edges, pruned. */
+static attn_status find_circuit(greater_than *g, attn_tensor *edges, attn_tensor scores,
+                                const int *weights, float counts[2])
+{
+    attn_ctx *ctx = g->reading->study->ctx;
+    const lens_graph graph = lens_graph_of(g->backward.model);
+    attn_tensor sum = ATTN_ZERO;
+    size_t p;
+    int failed =
+        attn_zeros(ctx, &sum, ATTN_F32, attn_shape2(graph.n_senders, graph.n_receivers)) != ATTN_OK;
+    for (p = 0; p < N_POINTS && !failed; p++)
+        failed = weights[p] && attn_add(ctx, &sum, sum, attn_select(scores, 0, p));
+    failed = failed || lens_best_edges(ctx, edges, g->backward.model, sum, BEST_EDGES);
+    if (!failed)
+        prune((float *)edges->data, &graph, counts);
+    attn_tensor_free(ctx, &sum);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* ---- the figures ---- */
+
+/* value[0]: of the model; then of each circuit. */
+static attn_status run_years(greater_than *g, float value[1 + N_CIRCUITS], size_t i,
+                             const attn_tensor *edges)
+{
+    attn_ctx *ctx = g->reading->study->ctx;
+    const lens_pair pair = pair_of_years(&g->pairs[i]);
+    const lens_gradients_desc what = lens_text_of(&pair, pair.clean, lens_written, 1);
+    attn_record *record = NULL;
+    size_t c;
+    if (lens_record_metric(ctx, &record, value, &g->backward, &what))
+        return ctx->status;
+    attn_record_free(record);
+    for (c = 0; c < N_CIRCUITS; c++)
+        if (lens_run_edges(ctx, &value[1 + c], &g->backward, &pair, edges[c]))
+            return ctx->status;
+    return ATTN_OK;
+}
+
+/* The means over the pairs, and their standard errors. */
+static attn_status evaluate_years(greater_than *g, float *out, float *errors,
+                                  const attn_tensor *edges)
+{
+    double sums[1 + N_CIRCUITS] = {0}, squares[1 + N_CIRCUITS] = {0};
+    const double n = (double)g->n;
+    size_t i, c;
+    for (i = 0; i < g->n; i++) {
+        float value[1 + N_CIRCUITS];
+        if (years_so_far(g, i, 0.8, 1) || run_years(g, value, i, edges))
+            return g->reading->study->ctx->status;
+        for (c = 0; c < 1 + N_CIRCUITS; c++) {
+            sums[c] += (double)value[c];
+            squares[c] += (double)value[c] * (double)value[c];
+        }
+    }
+    for (c = 0; c < 1 + N_CIRCUITS; c++) {
+        const double mean = sums[c] / n, variance = squares[c] / n - mean * mean;
+        out[c] = (float)mean;
+        errors[c] = (float)(n > 1 && variance > 0 ? sqrt(variance / (n - 1)) : 0);
+    }
+    return ATTN_OK;
+}
+
+static attn_status find_years(greater_than *g)
+{
+    char text[8];
+    size_t i, n;
+    for (i = 0; i < N_YEARS; i++) {
+        snprintf(text, sizeof text, "%02u", (unsigned)i);
+        if (encode(g->reading, g->reading->ids, &n, text, 2))
+            return g->reading->study->ctx->status;
+        g->years[i] = g->reading->ids[0];
+    }
+    return ATTN_OK;
+}
+
+/* out and errors [6]: the probability difference of the model and of the circuits by EAP, EAP-IG and
+ * clean-corrupted; nodes and edges of the one by EAP-IG. */
+static attn_status greater_than_figures(reading *r, const char *path, float *out, float *errors)
+{
+    attn_ctx *ctx = r->study->ctx;
+    attn_tensor scores = ATTN_ZERO, edges[N_CIRCUITS] = {ATTN_ZERO};
+    greater_than g = ATTN_ZERO;
+    float counts[2];
+    size_t c;
+    int failed;
+    g.reading = r;
+    failed = find_years(&g) || read_pairs(&g, path) ||
+             lens_backward_new(ctx, &g.backward, r->study->model) || score_years(&g, &scores);
+    for (c = 0; c < N_CIRCUITS && !failed; c++) {
+        failed = find_circuit(&g, &edges[c], scores, weights_of_points[c], counts) != ATTN_OK;
+        if (c == SHOWN_CIRCUIT && !failed)
+            memcpy(out + 1 + N_CIRCUITS, counts, sizeof counts);
+    }
+    failed = failed || evaluate_years(&g, out, errors, edges);
+    for (c = 0; c < N_CIRCUITS; c++)
+        attn_tensor_free(ctx, &edges[c]);
+    attn_tensor_free(ctx, &scores);
+    lens_backward_free(ctx, &g.backward);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+#endif
