@@ -4,7 +4,8 @@
 #
 #     sh tests/platforms/zip.sh BUILD [WORD]...
 #
-# BUILD/tiny-stories.attn must be there. With words, only the builds whose line has one of them are made.
+# BUILD/tiny-stories.attn must be there. With words, only the builds whose line has one of them are made. With FILE=PATH
+# in the environment, that file is compressed instead of three small texts: a megabyte takes minutes.
 set -u
 build=$1
 shift
@@ -17,6 +18,8 @@ export OMP_WAIT_POLICY
 printf 'Once upon a time there was a little dog. He liked to play in the park with his red ball.\n' >"$out/story"
 printf 'caf\303\251 \377\376\000\001 \360\237\220' >"$out/bytes"
 : >"$out/empty"
+texts='story bytes empty'
+[ -z "${FILE-}" ] || { texts=file; cp "$FILE" "$out/file" || exit 1; }
 cat >"$out/builds" <<'END'
 x86-64 || gcc -O2 -fopenmp
 x86-64-plain || gcc -O1 -DATTN_NO_SIMD
@@ -25,6 +28,8 @@ i686 || gcc -m32 -O1 -static -msse2 -mfpmath=sse
 i686-cross || i686-linux-gnu-gcc -O1 -static -msse2 -mfpmath=sse
 aarch64 | qemu-aarch64 -cpu max | aarch64-linux-gnu-gcc -O1 -static
 s390x | qemu-s390x | s390x-linux-gnu-gcc -O1 -static -fexcess-precision=fast
+wasm | node --no-warnings tests/platforms/wasi.mjs | clang-16 --target=wasm32-wasi -O2
+wasm-simd | node --no-warnings tests/platforms/wasi.mjs | clang-16 --target=wasm32-wasi -O2 -msimd128
 END
 
 wanted() # LINE
@@ -59,7 +64,7 @@ run() # NAME ARGUMENT...
 }
 
 ok=0 bad=0
-for text in story bytes empty; do
+for text in $texts; do
     for a in $builds; do
         run "$a" "$model" "$out/$text" "$out/$text.$a" || { bad=$((bad + 1)); continue; }
         cmp "$out/$text.$a" "$out/$text.$(echo $builds | cut -d ' ' -f 1)" || bad=$((bad + 1))
