@@ -397,7 +397,7 @@ VERSIONS
       attn_record_new                 memory NULL and bytes 0: the context allocates it
       attn_logit_lens                 tokens are a tensor; zeroed: all
       attn_bias_logit_attrs           tokens and against, in place of directions
-    New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special; ATTN_EDIT_SCALE.
+    New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special; ATTN_EDIT_SCALE; attn_linear takes panels.
 
     0.2.0, for programs that were written for 0.1: outputs come right after the context, an
     attn_metric_fn gets its value first, and a batch runs on one attn_workspace. Renamed:
@@ -623,7 +623,8 @@ ATTN_API attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor 
  * For A·Bᵀ pass attn_transpose(b, -1, -2). */
 ATTN_API attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b);
 /* out [.., N] = x [.., K] · w [K, N] + bias [N]; bias may be a zeroed tensor for none. Weights
- * stored [N, K], as PyTorch's nn.Linear does, come in as attn_transpose(w, 0, 1). */
+ * stored [N, K], as PyTorch's nn.Linear does, come in as attn_transpose(w, 0, 1). Each call packs w
+ * into panels (see the manual), unless w is f32 panels already: [N / 16, K, 16]. */
 ATTN_API attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
                                  attn_tensor bias);
 
@@ -2919,6 +2920,10 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
         const ptrdiff_t from = attn__row_offset(&x, &shape, row);
         const ptrdiff_t to = attn__row_offset(out, &shape, row);
         const ptrdiff_t from_step = x.stride[x.ndim - 1], to_step = out->stride[out->ndim - 1];
+        if (from_step == 1 && to_step == 1 && x.dtype == ATTN_F32 && out->dtype == ATTN_F32) {
+            memmove((float *)out->data + to, (const float *)x.data + from, n * sizeof(float));
+            continue;
+        }
         for (i = 0; i < n; i++) {
             const ptrdiff_t source = from + (ptrdiff_t)i * from_step;
             const ptrdiff_t target = to + (ptrdiff_t)i * to_step;
@@ -8427,9 +8432,11 @@ static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor
 /* One matrix product over strided views, on all threads: w is packed, then multiplied. */
 typedef struct attn__product {
     const attn__kernels *kernels;
+    attn__panels made; /* w, if it is packed already; else its data are NULL */
+    const float *bias; /* [N], or NULL */
     attn__matmul_job job;
     attn_tensor w; /* [K, N] */
-    float *panels; /* w, packed; NULL if the job's panels are made already */
+    float *panels; /* w, packed here, or NULL */
     float *packs;  /* pack_size for each worker */
     size_t pack_size;
 } attn__product;
@@ -8463,57 +8470,64 @@ static attn_status attn__join_rows(attn_ctx *ctx, attn_tensor *copy, attn_tensor
     return ATTN_OK;
 }
 
-/* out = a · b + bias for every matrix of `lead`, one after another: each uses all threads. */
+/* out = a · b + bias for every matrix of `lead`, one after another: each uses all threads. Of a b
+ * that p->made has packed only the shape counts. */
 static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *p, float *out,
                                   const attn_tensor *a, const attn_tensor *b,
-                                  const attn_shape *lead, const float *bias)
+                                  const attn_shape *lead)
 {
     const size_t n_batch = attn__n_matrices(*lead);
     const size_t n_rows = a->shape[a->ndim - 2], n_in = a->shape[a->ndim - 1];
     const size_t n_out = b->shape[b->ndim - 1];
-    const size_t n_panels = attn_panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
+    const int is_made = p->made.data != NULL;
+    const size_t n_panels = is_made ? 0 : attn_panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
     const int n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
     attn__scratch scratch;
     size_t i;
-    if (n_panels == 0 && n_in > 0)
+    if (n_panels == 0 && n_in > 0 && !is_made)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s is too large", op,
                           attn__show(attn__shape_of(b)).text);
-    p->pack_size = attn__pack_size(ATTN_F32, n_rows, n_in);
-    p->panels = attn__scratch_new(ctx, &scratch, n_panels + (size_t)n_threads * p->pack_size,
-                                  "a packed matrix");
-    ATTN__TRY_MEMORY(p->panels);
-    p->packs = p->panels + n_panels;
+    p->pack_size = attn__pack_size(p->made.dtype, n_rows, n_in);
+    p->packs = attn__scratch_new(ctx, &scratch, n_panels + (size_t)n_threads * p->pack_size,
+                                 "a packed matrix");
+    ATTN__TRY_MEMORY(p->packs);
+    p->panels = is_made ? NULL : p->packs;
+    p->packs += n_panels;
+    if (!is_made)
+        p->made = attn__panels_at(p->panels, ATTN_F32, n_in, n_out);
     for (i = 0; i < n_batch; i++) {
         const attn_tensor in = attn__matrix(*a, lead, i);
         p->w = attn__matrix(*b, lead, i);
         p->job = attn__job(out + i * n_rows * n_out, n_out, (const float *)in.data, in.stride[0],
-                           attn__panels_at(p->panels, ATTN_F32, n_in, n_out), n_rows);
+                           p->made, n_rows);
         p->job.in_step = in.stride[1];
-        p->job.bias = bias;
+        p->job.bias = p->bias;
         attn__parallel(n_threads, attn__product_body, p);
     }
     attn__scratch_free(&scratch);
     return ATTN_OK;
 }
 
-/* x [.., M, K] · w [.., K, N] + bias. Checked by the callers: bias has N elements or is NULL. */
+/* a [.., M, K] · b [.., K, N] + bias; a may be [K], which gives [N]. */
 static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor a,
-                                    attn_tensor b, const float *bias)
+                                    attn_tensor b, attn__product *p)
 {
-    attn__product p = ATTN_ZERO;
+    const int is_row = a.ndim == 1;
     attn__result result;
     attn_shape lead, shape;
     attn_tensor copy = ATTN_ZERO;
     size_t n_rows;
     attn_status status = ATTN_OK;
-    ATTN__TRY(attn__need_kernels(ctx, &p.kernels));
+    ATTN__TRY(attn__need_kernels(ctx, &p->kernels));
+    if (is_row)
+        a = attn_reshape(a, attn_shape2(1, a.shape[0]));
     if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] ||
         !attn__broadcast(attn__lead_of(&a), attn__lead_of(&b), &lead))
         return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
     shape = lead;
     shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
     shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
-    ATTN__TRY(attn__begin(ctx, op, out, shape, &result));
+    ATTN__TRY(attn__begin(ctx, op, out, is_row ? attn_shape1(shape.dim[1]) : shape, &result));
     if (attn_count(result.dense) == 0)
         return attn__finish(ctx, out, &result, ATTN_OK);
     n_rows = attn__n_rows(&result.dense);
@@ -8524,56 +8538,48 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
         lead = attn_shape2(1, 1);
     }
     if (status == ATTN_OK)
-        status = attn__multiply(ctx, op, &p, (float *)result.dense.data, &a, &b, &lead, bias);
+        status = attn__multiply(ctx, op, p, (float *)result.dense.data, &a, &b, &lead);
     attn_tensor_free(ctx, &copy);
     return attn__finish(ctx, out, &result, status);
 }
 
 ATTN__COLD attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
 {
+    attn__product p = ATTN_ZERO;
     ATTN__TRY(attn__need(ctx, "attn_matmul", "a", &a));
     ATTN__TRY(attn__need(ctx, "attn_matmul", "b", &b));
     if (a.ndim < 2 || b.ndim < 2)
         return attn__misfit(ctx, "attn_matmul", "a has", &a, "b", &b,
                             "both need 2 dimensions or more");
-    return attn__product_of(ctx, "attn_matmul", out, a, b, NULL);
+    return attn__product_of(ctx, "attn_matmul", out, a, b, &p);
 }
 
 /* out [.., N] = x [.., K] · w [K, N] + bias [N]; a bias without dimensions is none. */
 static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
                                 attn_tensor w, attn_tensor bias)
 {
-    const float *values;
+    attn__product p = ATTN_ZERO;
     float *buffer;
     attn_status status;
     ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
     ATTN__TRY(attn__need(ctx, op, "x", &x));
     ATTN__TRY(attn__need(ctx, op, "w", &w));
+    if (w.ndim == 3 && w.shape[2] == 16 && w.dtype == ATTN_F32 &&
+        attn_is_dense(attn_select(w, 0, 0))) {
+        p.made = attn__panels_at(w.data, ATTN_F32, w.shape[1], w.shape[0] * 16);
+        p.made.stride = (size_t)w.stride[0] * sizeof(float);
+        w = attn_borrow(w.data, ATTN_F32, attn_shape2(p.made.n_in, p.made.n_out)); /* its shape */
+    }
     if (w.ndim != 2)
         return attn__misfit(ctx, op, "w has", &w, "x", &x, "expected w [K, N] to fit x");
     buffer = attn__row_buffers(ctx, w.shape[1]);
     if (!buffer)
         return ctx->status;
-    status = attn__vector(ctx, op, "bias", &bias, "w", &w, w.shape[1], 0, buffer, &values);
-    if (status == ATTN_OK) {
-        const int is_row = x.ndim == 1; /* [K] is [1, K] and gives [N] */
-        attn_tensor view = *out;
-        if (is_row)
-            x = attn_reshape(x, attn_shape2(1, x.shape[0]));
-        if (is_row && out->ndim == 1 && out->shape[0] == w.shape[1])
-            view = attn_reshape(*out, attn_shape2(1, out->shape[0]));
-        else if (is_row && out->ndim > 0)
-            status = attn__fail(ctx, ATTN_E_SHAPE,
-                                "%s: the result has shape [%llu], but out has shape %s", op,
-                                ATTN__LLU(w.shape[1]), attn__show(attn__shape_of(out)).text);
-        if (status == ATTN_OK)
-            status = attn__product_of(ctx, op, &view, x, w,
-                                      bias.ndim == 0 && !bias.error ? NULL : values);
-        if (out->ndim == 0 && status == ATTN_OK) {
-            *out = is_row ? attn_reshape(view, attn_shape1(w.shape[1])) : view;
-            out->owned = view.owned;
-        }
-    }
+    status = attn__vector(ctx, op, "bias", &bias, "w", &w, w.shape[1], 0, buffer, &p.bias);
+    if (bias.ndim == 0)
+        p.bias = NULL;
+    if (status == ATTN_OK)
+        status = attn__product_of(ctx, op, out, x, w, &p);
     attn__free(buffer);
     return status;
 }
@@ -14253,21 +14259,15 @@ ATTN__COLD attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
 static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model *model,
                                      const float *x, size_t rows, size_t first, size_t n_out)
 {
-    const size_t width = model->config.d_model;
-    const int n_threads = attn__threads_for(ctx, (double)rows * (double)width * (double)n_out);
+    const attn_shape one = attn_shape2(1, 1);
+    const attn_tensor in = attn_borrow(x, ATTN_F32, attn_shape2(rows, model->config.d_model));
+    attn_tensor w = in;
     attn__product u = ATTN_ZERO;
-    attn__scratch scratch;
     ATTN__TRY(attn__need_kernels(ctx, &u.kernels)); /* cover: the layer norm has asked */
-    u.pack_size = attn__pack_size(model->w_u.dtype, rows, width);
-    u.packs = attn__scratch_new(ctx, &scratch, (size_t)n_threads * u.pack_size, "packed rows");
-    ATTN__TRY_MEMORY(u.packs);
-    u.job =
-        attn__job(out, n_out, x, (ptrdiff_t)width, attn__columns(model->w_u, first, n_out), rows);
-    u.job.bias = model->b_u ? model->b_u + first : NULL;
-    if (rows > 0)
-        attn__parallel(n_threads, attn__product_body, &u);
-    attn__scratch_free(&scratch);
-    return ATTN_OK;
+    u.made = attn__columns(model->w_u, first, n_out);
+    u.bias = model->b_u ? model->b_u + first : NULL;
+    w.shape[1] = n_out;
+    return attn__multiply(ctx, "attn_logit_lens", &u, out, &in, &w, &one);
 }
 
 /* logits [rows, n] of chosen tokens. Their whole panels are multiplied, so that quantized weights
