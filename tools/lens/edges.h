@@ -106,40 +106,6 @@ LENS_FN lens_node_name lens_receiver_name(const lens_graph *g, size_t receiver)
 
 /* ---- what senders write ---- */
 
-/* writes [S, T * C] = sign * what each sender writes, for a record of the text; added to what is
- * there. (Without b_O, which is the same in both texts.) */
-LENS_FN attn_status lens_add_writes(attn_ctx *ctx, attn_tensor writes, const lens_graph *g,
-                                    const attn_record *record, float sign)
-{
-    attn_tensor value, scaled = ATTN_ZERO;
-    attn_status status = ATTN_OK;
-    size_t layer, n, width;
-    lens_find(ctx, &value, record, 0, "hook_resid_pre");
-    n = value.shape[0];
-    width = value.shape[1];
-    for (layer = 0; layer <= g->n_layer && status == ATTN_OK; layer++) {
-        const size_t last = lens_senders_before(g, layer, 0) - 1; /* the embeddings, or an MLP */
-        attn_tensor row = attn_reshape(attn_slice(writes, 0, last, 1), attn_shape2(n, width));
-        attn_tensor rows;
-        if (layer > 0)
-            lens_find(ctx, &value, record, (int)layer - 1, "hook_mlp_out");
-        status = attn_scale(ctx, &scaled, value, sign);
-        if (status == ATTN_OK)
-            status = attn_add(ctx, &row, row, scaled);
-        attn_tensor_free(ctx, &scaled);
-        if (layer == g->n_layer || status != ATTN_OK)
-            break;
-        rows = attn_reshape(attn_slice(writes, 0, last + 1, g->n_head),
-                            attn_shape3(g->n_head, n, width));
-        lens_find(ctx, &value, record, (int)layer, "attn.hook_result"); /* [T, H, C] */
-        status = attn_scale(ctx, &scaled, attn_transpose(value, 0, 1), sign);
-        if (status == ATTN_OK)
-            status = attn_add(ctx, &rows, rows, scaled);
-        attn_tensor_free(ctx, &scaled);
-    }
-    return status;
-}
-
 static const char *const lens_written[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
                                            "*.hook_mlp_out", "hook_embed", "hook_pos_embed"};
 
@@ -169,52 +135,74 @@ LENS_FN attn_status lens_need_sums(attn_ctx *ctx, const char *op, const lens_bac
     return ATTN_OK;
 }
 
-/* differences [S, T * C]: corrupted write - clean write, of a pair. *between (may be NULL) becomes
- * the two sums of the embeddings, [2, T, C]: clean, corrupted. */
-LENS_FN attn_status lens_differences(attn_ctx *ctx, attn_tensor *differences, attn_tensor *between,
-                                     lens_backward *b, const lens_pair *pair)
+/* differences [n * T, C] of n senders: corrupted write - clean write of one activation, [T, C] or of
+ * all heads [T, H, C]. (Without b_O, which is the same in both texts.) */
+LENS_FN attn_status lens_subtract_writes(attn_ctx *ctx, attn_tensor differences,
+                                         const attn_record *clean, const attn_record *corrupted,
+                                         int layer, const char *name)
 {
-    const lens_graph g = lens_graph_of(b->model);
-    const size_t width = attn_model_config(b->model)->d_model, n = pair->n_tokens;
-    const int32_t *const texts[] = {pair->clean, pair->corrupted};
-    attn_status status =
-        attn_zeros(ctx, differences, ATTN_F32, attn_shape2(g.n_senders, n * width));
-    size_t i;
-    if (status == ATTN_OK && between)
-        status = attn_zeros(ctx, between, ATTN_F32, attn_shape3(2, n, width));
-    for (i = 0; i < 2 && status == ATTN_OK; i++) {
-        const lens_gradients_desc what = lens_text_of(pair, texts[i], lens_written, 5);
-        attn_record *record;
-        attn_tensor tokens, positions, to;
-        status = lens_record_metric(ctx, &record, NULL, b, &what);
-        if (status == ATTN_OK)
-            status = lens_add_writes(ctx, *differences, &g, record, i ? 1.0f : -1.0f);
-        if (status == ATTN_OK && between) {
-            to = attn_select(*between, 0, i);
-            lens_find(ctx, &tokens, record, -1, "hook_embed");
-            lens_find(ctx, &positions, record, -1, "hook_pos_embed");
-            status = attn_add(ctx, &to, tokens, positions);
-        }
-        attn_record_free(record);
+    attn_tensor x, y;
+    lens_find(ctx, &x, clean, layer, name);
+    lens_find(ctx, &y, corrupted, layer, name);
+    if (x.ndim == 3) {
+        x = attn_transpose(x, 0, 1);
+        y = attn_transpose(y, 0, 1);
+        differences = attn_reshape(differences, attn_shape3(x.shape[0], x.shape[1], x.shape[2]));
     }
+    return attn_sub(ctx, &differences, y, x);
+}
+
+/* differences [S * T, C]: corrupted write - clean write, for records of both texts. */
+LENS_FN attn_status lens_differences(attn_ctx *ctx, attn_tensor *differences, const lens_graph *g,
+                                     const attn_record *clean, const attn_record *corrupted)
+{
+    attn_tensor x;
+    size_t n, layer;
+    int failed;
+    lens_find(ctx, &x, clean, 0, "hook_resid_pre");
+    n = x.shape[0];
+    failed = attn_zeros(ctx, differences, ATTN_F32, attn_shape2(g->n_senders * n, x.shape[1])) ||
+             lens_subtract_writes(ctx, attn_slice(*differences, 0, 0, n), clean, corrupted, 0,
+                                  "hook_resid_pre");
+    for (layer = 0; layer < g->n_layer && !failed; layer++) {
+        const size_t heads = lens_senders_before(g, layer, 0) * n, n_rows = g->n_head * n;
+        failed = lens_subtract_writes(ctx, attn_slice(*differences, 0, heads, n_rows), clean,
+                                      corrupted, (int)layer, "attn.hook_result") ||
+                 lens_subtract_writes(ctx, attn_slice(*differences, 0, heads + n_rows, n), clean,
+                                      corrupted, (int)layer, "hook_mlp_out");
+    }
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* *panels: of the transposed differences [T * C, S], which all receivers are multiplied with. */
+LENS_FN attn_status lens_pack_differences(attn_ctx *ctx, attn_tensor *panels, const lens_graph *g,
+                                          const attn_record *clean, const attn_record *corrupted)
+{
+    attn_tensor d = ATTN_ZERO;
+    attn_status status = lens_differences(ctx, &d, g, clean, corrupted);
+    if (status == ATTN_OK) {
+        const attn_shape shape = attn_shape2(g->n_senders, attn_count(d) / g->n_senders);
+        status = lens_pack(ctx, panels, attn_transpose(attn_reshape(d, shape), 0, 1));
+    }
+    attn_tensor_free(ctx, &d);
     return status;
 }
 
 /* ---- scores ---- */
 
-/* scores [S, R] at the receivers [first, first + n) += factor * differences · gradientsᵀ, for
- * gradients [n, T * C]. */
-LENS_FN attn_status lens_score_receivers(attn_ctx *ctx, attn_tensor scores, attn_tensor differences,
-                                         attn_tensor gradients, size_t first, float factor)
+/* scores [S, R] of the edges from the first n_senders to the receivers from `first` on += factor *
+ * products [receivers, senders]. */
+LENS_FN attn_status lens_add_scores(attn_ctx *ctx, attn_tensor scores, attn_tensor products,
+                                    size_t n_senders, size_t first, float factor)
 {
-    const size_t n = gradients.shape[0], n_before = differences.shape[0];
-    attn_tensor part = attn_slice(attn_slice(scores, 0, 0, n_before), 1, first, n);
-    attn_tensor product = ATTN_ZERO;
-    const int failed = attn_matmul(ctx, &product, differences, attn_transpose(gradients, 0, 1)) ||
-                       attn_scale(ctx, &product, product, factor) ||
-                       attn_add(ctx, &part, part, product);
-    attn_tensor_free(ctx, &product);
-    return failed ? ctx->status : ATTN_OK;
+    attn_tensor part = attn_slice(attn_slice(scores, 0, 0, n_senders), 1, first, products.shape[0]);
+    attn_tensor scaled = ATTN_ZERO;
+    attn_status status = attn_scale(
+        ctx, &scaled, attn_transpose(attn_slice(products, 1, 0, n_senders), 0, 1), factor);
+    if (status == ATTN_OK)
+        status = attn_add(ctx, &part, part, scaled);
+    attn_tensor_free(ctx, &scaled);
+    return status;
 }
 
 /* The gradient of what reaches a receiver, before edits of its input. */
@@ -227,57 +215,83 @@ LENS_FN attn_tensor lens_input_gradient(attn_ctx *ctx, const lens_backward *b,
     return value;
 }
 
-/* The inputs of one layer's receivers, or of the logits (layer n_layer). */
-LENS_FN attn_status lens_score_layer(attn_ctx *ctx, attn_tensor scores, attn_tensor differences,
+/* inputs [3H + 1, T, C]: the gradients of one layer's receivers; of the logits (layer n_layer), [1, T, C]. */
+LENS_FN attn_status lens_gather_inputs(attn_ctx *ctx, attn_tensor inputs, const lens_backward *b,
+                                       const attn_record *gradients, size_t layer)
+{
+    static const char *const names[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
+    const attn_config *c = attn_model_config(b->model);
+    const int is_end = layer == c->n_layer;
+    attn_tensor value, to;
+    size_t i;
+    for (i = 0; i < 3 && !is_end; i++) {
+        value = lens_input_gradient(ctx, b, gradients, (int)layer, names[i]);
+        to = attn_slice(inputs, 0, i * c->n_head, c->n_head);
+        if (attn_copy(ctx, &to, attn_transpose(value, 0, 1)) != ATTN_OK)
+            return ctx->status;
+    }
+    value = lens_input_gradient(ctx, b, gradients, (int)layer - is_end,
+                                is_end ? "hook_resid_post" : "hook_mlp_in");
+    to = attn_select(inputs, 0, inputs.shape[0] - 1);
+    return attn_copy(ctx, &to, value);
+}
+
+/* The edges to one layer, or to the logits (layer n_layer), by one product with the differences of all
+ * senders that write before its last receiver. */
+LENS_FN attn_status lens_score_layer(attn_ctx *ctx, attn_tensor scores, attn_tensor panels,
                                      const lens_backward *b, const attn_record *gradients,
                                      size_t layer, float factor)
 {
-    static const char *const names[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
     const lens_graph g = lens_graph_of(b->model);
-    const size_t first = layer * (3 * g.n_head + 1), n_values = differences.shape[1];
-    attn_tensor value, dense = ATTN_ZERO;
-    attn_status status = ATTN_OK;
     const int is_end = layer == g.n_layer;
-    size_t i;
-    for (i = 0; i < 3 && !is_end && status == ATTN_OK; i++) {
-        value = lens_input_gradient(ctx, b, gradients, (int)layer, names[i]);
-        status = attn_copy(ctx, &dense, attn_transpose(value, 0, 1)); /* [H, T, C] */
-        if (status == ATTN_OK)
-            status = lens_score_receivers(
-                ctx, scores, attn_slice(differences, 0, 0, lens_senders_before(&g, layer, 0)),
-                attn_reshape(dense, attn_shape2(g.n_head, n_values)), first + i * g.n_head, factor);
-        attn_tensor_free(ctx, &dense);
-    }
-    if (status != ATTN_OK)
-        return status;
-    value = lens_input_gradient(ctx, b, gradients, (int)layer - is_end,
-                                is_end ? "hook_resid_post" : "hook_mlp_in");
-    status = attn_copy(ctx, &dense, value);
-    if (status == ATTN_OK)
-        status = lens_score_receivers(
-            ctx, scores, attn_slice(differences, 0, 0, lens_senders_before(&g, layer, !is_end)),
-            attn_reshape(dense, attn_shape2(1, n_values)), is_end ? first : first + 3 * g.n_head,
-            factor);
-    attn_tensor_free(ctx, &dense);
-    return status;
+    const size_t n_heads = is_end ? 0 : 3 * g.n_head, first = layer * (3 * g.n_head + 1);
+    const size_t n_senders = lens_senders_before(&g, layer, !is_end);
+    attn_tensor last, inputs = ATTN_ZERO, products = ATTN_ZERO, none = ATTN_ZERO;
+    int failed;
+    lens_find(ctx, &last, gradients, (int)g.n_layer - 1, "hook_resid_post");
+    failed =
+        attn_zeros(ctx, &inputs, ATTN_F32,
+                   attn_shape3(n_heads + 1, last.shape[0], last.shape[1])) ||
+        lens_gather_inputs(ctx, inputs, b, gradients, layer) ||
+        attn_linear(ctx, &products, attn_reshape(inputs, attn_shape2(n_heads + 1, panels.shape[1])),
+                    attn_slice(panels, 0, 0, (n_senders + 15) / 16), none) ||
+        (!is_end && lens_add_scores(ctx, scores, attn_slice(products, 0, 0, n_heads),
+                                    lens_senders_before(&g, layer, 0), first, factor)) ||
+        lens_add_scores(ctx, scores, attn_slice(products, 0, n_heads, 1), n_senders,
+                        first + n_heads, factor);
+    attn_tensor_free(ctx, &inputs);
+    attn_tensor_free(ctx, &products);
+    return failed ? ctx->status : ATTN_OK;
+}
+
+/* The sum of the embeddings in a record. */
+LENS_FN attn_status lens_embeddings(attn_ctx *ctx, attn_tensor *sum, const attn_record *record)
+{
+    attn_tensor tokens, positions;
+    lens_find(ctx, &tokens, record, -1, "hook_embed");
+    lens_find(ctx, &positions, record, -1, "hook_pos_embed");
+    return attn_add(ctx, sum, tokens, positions);
+}
+
+/* *stream [T, C]: `share` of the way from the corrupted text's embeddings to the clean text's. */
+LENS_FN attn_status lens_stream_between(attn_ctx *ctx, attn_tensor *stream,
+                                        const attn_record *clean, const attn_record *corrupted,
+                                        float share)
+{
+    attn_tensor from = ATTN_ZERO;
+    const int failed =
+        lens_embeddings(ctx, stream, clean) || lens_embeddings(ctx, &from, corrupted) ||
+        attn_sub(ctx, stream, *stream, from) || attn_scale(ctx, stream, *stream, share) ||
+        attn_add(ctx, stream, *stream, from);
+    attn_tensor_free(ctx, &from);
+    return failed ? ctx->status : ATTN_OK;
 }
 
 /* The texts between two of a pair whose gradients count: their embeddings are
- * corrupted + k / of * (clean - corrupted), k = first .. first + n - 1. */
+ * corrupted + k / of * (clean - corrupted), k = first .. first + n - 1. The last is the clean text, k = of. */
 typedef struct lens_points {
     size_t first, n, of;
 } lens_points;
-
-/* stream [T, C]: the embeddings of point k, of `between` [2, T, C]. */
-LENS_FN attn_status lens_point_between(attn_ctx *ctx, attn_tensor *stream, attn_tensor between,
-                                       const lens_points *points, size_t k)
-{
-    const attn_tensor corrupted = attn_select(between, 0, 1);
-    const int failed = attn_sub(ctx, stream, attn_select(between, 0, 0), corrupted) ||
-                       attn_scale(ctx, stream, *stream, (float)k / (float)points->of) ||
-                       attn_add(ctx, stream, *stream, corrupted);
-    return failed ? ctx->status : ATTN_OK;
-}
 
 /* scores += factor * the scores of one pair. Scores [S, R] take the sum over the points, scores
  * [points, S, R] those of each point by itself. */
@@ -289,25 +303,36 @@ LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_back
     const char *const names[] = {"*.hook_q_input", "*.hook_k_input", "*.hook_v_input",
                                  "*.hook_mlp_in", last};
     lens_gradients_desc what = lens_text_of(pair, pair->clean, names, 5);
-    attn_tensor differences = ATTN_ZERO, between = ATTN_ZERO, stream = ATTN_ZERO;
-    attn_status status = lens_differences(ctx, &differences, &between, b, pair);
+    const lens_gradients_desc other = lens_text_of(pair, pair->corrupted, lens_written, 5);
+    lens_kept clean = ATTN_ZERO;
+    attn_record *corrupted = NULL, *gradients = NULL;
+    attn_tensor panels = ATTN_ZERO, stream = ATTN_ZERO;
+    attn_status status = lens_record_metric(ctx, &corrupted, NULL, b, &other);
     size_t i, layer;
     snprintf(last, sizeof last, "blocks.%llu.hook_resid_post", LENS_LLU(g.n_layer - 1));
-    for (i = 0; i < points.n && status == ATTN_OK; i++) {
-        const int is_clean = points.first + i == points.of; /* the clean text as it is */
-        const attn_tensor to = scores.ndim == 3 ? attn_select(scores, 0, i) : scores;
-        attn_record *gradients = NULL;
-        if (!is_clean)
-            status = lens_point_between(ctx, &stream, between, &points, points.first + i);
-        what.resid = is_clean ? NULL : (const float *)stream.data;
+    clean.names = lens_written;
+    clean.n_names = 5;
+    for (i = points.n; i > 0 && status == ATTN_OK; i--) { /* the clean text first, as it is */
+        const attn_tensor to = scores.ndim == 3 ? attn_select(scores, 0, i - 1) : scores;
+        const int is_clean = i == points.n;
+        if (!is_clean) {
+            const float share = (float)(points.first + i - 1) / (float)points.of;
+            status = lens_stream_between(ctx, &stream, clean.record, corrupted, share);
+            what.resid = (const float *)stream.data;
+        }
         if (status == ATTN_OK)
-            status = lens_gradients(ctx, &gradients, NULL, b, &what);
+            status =
+                lens_gradients_beside(ctx, &gradients, is_clean ? &clean : NULL, NULL, b, &what);
+        if (status == ATTN_OK && is_clean)
+            status = lens_pack_differences(ctx, &panels, &g, clean.record, corrupted);
         for (layer = 0; layer <= g.n_layer && status == ATTN_OK; layer++)
-            status = lens_score_layer(ctx, to, differences, b, gradients, layer, factor);
+            status = lens_score_layer(ctx, to, panels, b, gradients, layer, factor);
         attn_record_free(gradients);
+        gradients = NULL;
     }
-    attn_tensor_free(ctx, &differences);
-    attn_tensor_free(ctx, &between);
+    attn_record_free(corrupted);
+    attn_record_free(clean.record);
+    attn_tensor_free(ctx, &panels);
     attn_tensor_free(ctx, &stream);
     return status;
 }

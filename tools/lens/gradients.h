@@ -72,35 +72,52 @@
 
 #include "changes.h"
 #include "metric.h"
+#include "panels.h"
 #include <math.h>
 
 /* ---- weights ---- */
 
 typedef struct lens_layer_weights {
-    attn_tensor qkv, o, in, out; /* W_QKV [C, 3C], W_O [C, C], W_in [C, F], W_out [F, C] */
-    attn_tensor ln1_w, ln2_w;    /* [C] */
+    attn_tensor qkv, o, in,
+        out; /* panels of W_QKVᵀ [3C, C], W_Oᵀ [C, C], W_inᵀ [F, C], W_outᵀ [C, F] */
+    attn_tensor ln1_w, ln2_w; /* [C] */
 } lens_layer_weights;
 
-/* What backward passes of a model share. It holds the weights of all matrices as f32 beside the
- * model's own: 4 bytes for each. One thread at a time uses it. */
+/* What backward passes of a model share. It holds all matrices transposed, as f32 beside the model's
+ * own: 4 bytes for each weight. One thread at a time uses it. */
 typedef struct lens_backward {
     const attn_model *model;
     attn_workspace *workspace; /* of the forward passes */
     lens_layer_weights *layers;
     attn_tensor memory; /* in which the layers lie */
     attn_tensor ln_final_w;
-    attn_tensor w_u; /* Wᵀ [V, C] or, if the model is not tied, W [C, V]; made when it is needed */
+    attn_tensor w_u;        /* panels of W_Uᵀ [V, C]; made when they are needed */
     const attn_edit *edits; /* [n_edits], of the caller: in force in every pass from now on */
     size_t n_edits;
 } lens_backward;
 
+/* *panels: of the transpose of a layer's matrix [K, N], or [H, d, N] with K = H * d. */
+LENS_FN attn_status lens_fetch_turned(attn_ctx *ctx, attn_tensor *panels, const attn_model *model,
+                                      size_t layer, const char *name)
+{
+    attn_tensor w = ATTN_ZERO;
+    attn_status status = lens_layer_tensor(ctx, &w, model, layer, name);
+    if (status == ATTN_OK) {
+        const size_t n_out = w.shape[w.ndim - 1];
+        const attn_tensor flat = attn_reshape(w, attn_shape2(attn_count(w) / n_out, n_out));
+        status = lens_pack(ctx, panels, attn_transpose(flat, 0, 1));
+    }
+    attn_tensor_free(ctx, &w);
+    return status;
+}
+
 LENS_FN attn_status lens_fetch_layer(attn_ctx *ctx, lens_layer_weights *w, const attn_model *model,
                                      size_t layer)
 {
-    const int failed = lens_layer_tensor(ctx, &w->qkv, model, layer, "attn.W_QKV") ||
-                       lens_layer_tensor(ctx, &w->o, model, layer, "attn.W_O") ||
-                       lens_layer_tensor(ctx, &w->in, model, layer, "mlp.W_in") ||
-                       lens_layer_tensor(ctx, &w->out, model, layer, "mlp.W_out") ||
+    const int failed = lens_fetch_turned(ctx, &w->qkv, model, layer, "attn.W_QKV") ||
+                       lens_fetch_turned(ctx, &w->o, model, layer, "attn.W_O") ||
+                       lens_fetch_turned(ctx, &w->in, model, layer, "mlp.W_in") ||
+                       lens_fetch_turned(ctx, &w->out, model, layer, "mlp.W_out") ||
                        lens_layer_tensor(ctx, &w->ln1_w, model, layer, "ln1.w") ||
                        lens_layer_tensor(ctx, &w->ln2_w, model, layer, "ln2.w");
     return failed ? ctx->status : ATTN_OK;
@@ -150,16 +167,19 @@ LENS_FN attn_status lens_backward_new(attn_ctx *ctx, lens_backward *b, const att
     return status;
 }
 
-/* W_Uᵀ [V, C], a view. */
-LENS_FN attn_status lens_unembedding(attn_ctx *ctx, attn_tensor *w_u, lens_backward *b)
+/* Makes the panels of W_Uᵀ, once. */
+LENS_FN attn_status lens_need_unembedding(attn_ctx *ctx, lens_backward *b)
 {
     const int tied = attn_model_config(b->model)->tied;
-    if (b->w_u.ndim == 0 &&
-        attn_model_tensor(ctx, &b->w_u, b->model, tied ? "embed.W_E" : "unembed.W_U") != ATTN_OK)
-        return ctx->status;
-    *w_u = tied ? b->w_u : attn_transpose(b->w_u, 0, 1);
-    w_u->owned = NULL;
-    return ATTN_OK;
+    attn_tensor w = ATTN_ZERO;
+    attn_status status = ATTN_OK;
+    if (b->w_u.ndim > 0)
+        return ATTN_OK;
+    status = attn_model_tensor(ctx, &w, b->model, tied ? "embed.W_E" : "unembed.W_U");
+    if (status == ATTN_OK)
+        status = lens_pack(ctx, &b->w_u, tied ? w : attn_transpose(w, 0, 1));
+    attn_tensor_free(ctx, &w);
+    return status;
 }
 
 /* ---- a pass ---- */
@@ -176,6 +196,13 @@ typedef struct lens_gradients_desc {
     lens_metric metric;
 } lens_gradients_desc;
 
+/* Activations that a caller wants of the forward pass itself, as a record: NULL after a failure. */
+typedef struct lens_kept {
+    const char *const *names;
+    size_t n_names;
+    attn_record *record;
+} lens_kept;
+
 /* A backward pass under way. */
 typedef struct lens_pass {
     lens_backward *b;
@@ -183,9 +210,10 @@ typedef struct lens_pass {
     attn_record *seen;      /* activations of the forward pass */
     attn_record *before;    /* some of them as they were before the edits; NULL without edits */
     attn_record *gradients; /* the gradients that were asked for */
-    attn_tensor logits;     /* [rows, V]: of all positions, or of the metric's one */
-    attn_tensor later;      /* [T, T]: 1 where a query sees a key, 0 where it is a later one */
-    attn_tensor resid;      /* [T, C]: the gradient of the stream, on its way down */
+    lens_kept *kept;        /* may be NULL */
+    attn_tensor logits; /* [rows, V]: of all positions, of the metric's one, or zeroed: unknown */
+    attn_tensor later;  /* [T, T]: 1 where a query sees a key, 0 where it is a later one */
+    attn_tensor resid;  /* [T, C]: the gradient of the stream, on its way down */
 } lens_pass;
 
 /* The value of one activation of a record, if it has it. Layer -1: outside the blocks. */
@@ -255,16 +283,13 @@ LENS_FN attn_tensor lens_by_head(attn_tensor x)
 
 /* ---- the eight formulas ---- */
 
-/* 3. 5. 6. 8. *out (a zeroed tensor, or [T, K]) = d · Wᵀ for d [T, N] and w [K, N]. It is made as
- * (w · dᵀ)ᵀ, whose sums are the same, term by term: attn_matmul packs its second factor anew in each call,
- * which for the weights would take as long as the product. */
-LENS_FN attn_status lens_back_product(attn_ctx *ctx, attn_tensor *out, attn_tensor d, attn_tensor w)
+/* 3. 5. 6. 8. *out (a zeroed tensor) = d · Wᵀ [T, K] for d [T, N] and the panels of Wᵀ [N, K]. */
+LENS_FN attn_status lens_back_product(attn_ctx *ctx, attn_tensor *out, attn_tensor d,
+                                      attn_tensor panels, size_t width)
 {
-    attn_tensor turned = ATTN_ZERO;
-    const int failed = attn_matmul(ctx, &turned, w, attn_transpose(d, 0, 1)) ||
-                       attn_copy(ctx, out, attn_transpose(turned, 0, 1));
-    attn_tensor_free(ctx, &turned);
-    return failed ? ctx->status : ATTN_OK;
+    if (attn_zeros(ctx, out, ATTN_F32, attn_shape2(d.shape[0], width)) != ATTN_OK)
+        return ctx->status;
+    return lens_multiply(ctx, *out, d, panels);
 }
 
 /* 2. d holds g [.., T, C], dense, and becomes d x; n [T, C] is the normalized input. *moment becomes
@@ -286,18 +311,19 @@ LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tenso
     for (row = 0; row < rows; row++) {
         float *g = (float *)d.data + row * width;
         const float *normal = (const float *)n.data + (ptrdiff_t)(row % n_rows) * n.stride[0];
-        const double by = (double)attn_get2(scale, row % n_rows, 0);
-        double sum = 0, products = 0;
+        const double by = 1 / (double)attn_get2(scale, row % n_rows, 0);
+        double sum[4] = {0, 0, 0, 0},
+               products[4] = {0, 0, 0, 0}; /* four chains are four times as fast */
         float mean, product;
         for (i = 0; i < width; i++) {
-            sum += (double)g[i];
-            products += (double)g[i] * (double)normal[i];
+            sum[i % 4] += (double)g[i];
+            products[i % 4] += (double)g[i] * (double)normal[i];
         }
-        mean = (float)(sum / (double)width);
-        product = (float)(products / (double)width);
+        mean = (float)((sum[0] + sum[1] + sum[2] + sum[3]) / (double)width);
+        product = (float)((products[0] + products[1] + products[2] + products[3]) / (double)width);
         for (i = 0; i < width; i++)
             g[i] =
-                (float)(((double)g[i] - (double)mean - (double)product * (double)normal[i]) / by);
+                (float)(((double)g[i] - (double)mean - (double)product * (double)normal[i]) * by);
         ((float *)moment->data)[row] = product;
     }
     return ATTN_OK;
@@ -422,12 +448,12 @@ LENS_FN attn_status lens_back_mlp(attn_ctx *ctx, const lens_pass *p, int layer)
     const int failed =
         lens_pass_on(ctx, p, layer, "hook_resid_post", resid) ||
         lens_back_branch(ctx, p, layer, "hook_mlp_out", &out) ||
-        lens_back_product(ctx, &wide, out, w->out) ||
+        lens_back_product(ctx, &wide, out, w->out, pre.shape[1]) ||
         lens_pass_on(ctx, p, layer, "mlp.hook_post", wide) ||
         attn_zeros(ctx, &slope, ATTN_F32, attn_shape2(pre.shape[0], pre.shape[1])) ||
         lens_act_slope(ctx, slope, pre, attn_model_config(p->b->model)->act_fn) ||
         attn_mul(ctx, &wide, wide, slope) || lens_pass_on(ctx, p, layer, "mlp.hook_pre", wide) ||
-        lens_back_product(ctx, &d, wide, w->in) ||
+        lens_back_product(ctx, &d, wide, w->in, resid.shape[1]) ||
         lens_back_layernorm(ctx, p, layer, "ln2", w->ln2_w, d) ||
         lens_pass_on(ctx, p, layer, "hook_mlp_in", d) || attn_add(ctx, &resid, resid, d) ||
         lens_pass_on(ctx, p, layer, "hook_resid_mid", resid);
@@ -458,13 +484,26 @@ LENS_FN attn_status lens_give_results(attn_ctx *ctx, const lens_pass *p, int lay
 LENS_FN attn_status lens_back_results(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor *z,
                                       attn_tensor d_out)
 {
-    const size_t width = d_out.shape[1];
     if (lens_is_edited_in(p, layer, "attn.hook_result"))
         return lens_back_edited_results(ctx, p, layer, z, d_out);
     if (lens_give_results(ctx, p, layer, d_out) != ATTN_OK)
         return ctx->status;
-    return lens_back_product(ctx, z, d_out,
-                             attn_reshape(p->b->layers[layer].o, attn_shape2(width, width)));
+    return lens_back_product(ctx, z, d_out, p->b->layers[layer].o, d_out.shape[1]);
+}
+
+/* 8. head by head: d y1 [H, T, C] for the gradients [T, C] of queries, keys or values (`part` 0, 1, 2). */
+LENS_FN attn_status lens_back_inputs(attn_ctx *ctx, attn_tensor d, const lens_pass *p, int layer,
+                                     attn_tensor gradient, size_t part)
+{
+    const size_t n_head = d.shape[0], d_head = gradient.shape[1] / n_head;
+    const attn_tensor panels = p->b->layers[layer].qkv;
+    attn_status status = ATTN_OK;
+    size_t head;
+    for (head = 0; head < n_head && status == ATTN_OK; head++)
+        status = lens_multiply(ctx, attn_select(d, 0, head),
+                               attn_slice(gradient, 1, head * d_head, d_head),
+                               attn_slice(panels, 1, (part * n_head + head) * d_head, d_head));
+    return status;
 }
 
 /* The gradients of each head's own copy of the stream, where they were asked for: 8. and 2. for one
@@ -472,8 +511,7 @@ LENS_FN attn_status lens_back_results(attn_ctx *ctx, const lens_pass *p, int lay
 LENS_FN attn_status lens_back_copies(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor qkv)
 {
     static const char *const names[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
-    const attn_config *c = attn_model_config(p->b->model);
-    const lens_layer_weights *w = &p->b->layers[layer];
+    const size_t n_head = attn_model_config(p->b->model)->n_head, width = p->resid.shape[1];
     const attn_tensor scale = lens_seen(ctx, p, layer, "ln1.hook_scale");
     const attn_tensor n = lens_seen(ctx, p, layer, "ln1.hook_normalized.pre");
     attn_tensor sum = ATTN_ZERO, place, d = ATTN_ZERO, moment = ATTN_ZERO;
@@ -481,16 +519,14 @@ LENS_FN attn_status lens_back_copies(attn_ctx *ctx, const lens_pass *p, int laye
     size_t i;
     int failed = all && attn_scale(ctx, &sum, sum, 0);
     for (i = 0; i < 3 && !failed; i++) {
-        const attn_tensor part = attn_slice(qkv, 1, i * c->d_model, c->d_model);
-        const attn_tensor rows =
-            attn_transpose(attn_slice(w->qkv, 1, i * c->d_model, c->d_model), 0, 1);
         const int asked = lens_find(ctx, &place, p->gradients, layer, names[i]);
         if (!asked && !all)
             continue;
-        /* d y [H, T, C] = [H, T, d] · [H, d, C] */
-        failed = attn_matmul(ctx, &d, lens_by_head(lens_heads_of(p, part)),
-                             attn_reshape(rows, attn_shape3(c->n_head, c->d_head, c->d_model))) ||
-                 attn_mul(ctx, &d, d, w->ln1_w) || lens_layernorm_back(ctx, d, n, scale, &moment) ||
+        failed = (d.ndim == 0 &&
+                  attn_zeros(ctx, &d, ATTN_F32, attn_shape3(n_head, qkv.shape[0], width))) ||
+                 lens_back_inputs(ctx, d, p, layer, attn_slice(qkv, 1, i * width, width), i) ||
+                 attn_mul(ctx, &d, d, p->b->layers[layer].ln1_w) ||
+                 lens_layernorm_back(ctx, d, n, scale, &moment) ||
                  (asked && attn_copy(ctx, &place, lens_by_head(d))) ||
                  (all && attn_add(ctx, &sum, sum, lens_by_head(d)));
     }
@@ -574,7 +610,7 @@ LENS_FN attn_status lens_back_attention(attn_ctx *ctx, const lens_pass *p, int l
         failed = lens_back_edited_copies(ctx, p, layer, qkv, &copies) != ATTN_OK;
     else if (!failed)
         failed = lens_back_copies(ctx, p, layer, qkv) != ATTN_OK;
-    failed = failed || lens_back_product(ctx, &d, qkv, w->qkv) ||
+    failed = failed || lens_back_product(ctx, &d, qkv, w->qkv, resid.shape[1]) ||
              lens_back_layernorm(ctx, p, layer, "ln1", w->ln1_w, d) ||
              attn_add(ctx, &resid, resid, d) ||
              (copies.ndim && attn_add(ctx, &resid, resid, copies)) ||
@@ -591,14 +627,16 @@ LENS_FN attn_status lens_back_metric(attn_ctx *ctx, float *value, const lens_pas
 {
     const lens_metric *m = &p->desc->metric;
     const size_t row = p->desc->n_tokens - 1 - m->from_end;
-    attn_tensor w_u = ATTN_ZERO, at = lens_metric_is_local(m) ? attn_slice(d, 0, row, 1) : d;
-    attn_status status = lens_metric_back(ctx, value, p->logits, m, p->desc->tokens);
+    attn_tensor at = lens_metric_is_local(m) ? attn_slice(d, 0, row, 1) : d;
+    attn_status status = ATTN_OK;
+    if (p->logits.ndim > 0)
+        status = lens_metric_back(ctx, value, p->logits, m, p->desc->tokens);
     if (status == ATTN_OK && m->kind == LENS_METRIC_LOGIT) /* two columns of W_U are enough */
         return attn_logit_directions(ctx, &at, p->b->model, &m->token,
                                      m->against < 0 ? NULL : &m->against, 1);
     if (status == ATTN_OK)
-        status = lens_unembedding(ctx, &w_u, p->b);
-    return status == ATTN_OK ? attn_matmul(ctx, &at, p->logits, w_u) : status;
+        status = lens_need_unembedding(ctx, p->b);
+    return status == ATTN_OK ? lens_multiply(ctx, at, p->logits, p->b->w_u) : status;
 }
 
 /* All of them, from the logits down to the embeddings. */
@@ -618,7 +656,7 @@ LENS_FN attn_status lens_back(attn_ctx *ctx, float *value, const lens_pass *p)
 /* ---- the forward pass before it ---- */
 
 /* Runs a text in a session that holds nothing. *logits (a zeroed tensor) becomes those that the
- * metric looks at, [1, V] or [T, V]. */
+ * metric looks at, [1, V] or [T, V]; NULL: none are made, which saves reading W_U. */
 LENS_FN attn_status lens_feed_metric(attn_ctx *ctx, attn_tensor *logits, attn_session *session,
                                      const lens_gradients_desc *desc)
 {
@@ -626,20 +664,23 @@ LENS_FN attn_status lens_feed_metric(attn_ctx *ctx, attn_tensor *logits, attn_se
     const int is_local = lens_metric_is_local(&desc->metric);
     const size_t row = desc->n_tokens - 1 - (is_local ? desc->metric.from_end : 0);
     attn_feed_item item = ATTN_ZERO;
-    if (attn_zeros(ctx, logits, ATTN_F32, attn_shape2(is_local ? 1 : desc->n_tokens, n_vocab)))
+    float nothing = 0; /* where no logits go */
+    if (logits &&
+        attn_zeros(ctx, logits, ATTN_F32, attn_shape2(is_local ? 1 : desc->n_tokens, n_vocab)))
         return ctx->status;
     item.session = session;
     item.tokens = desc->tokens;
     item.n_tokens = desc->n_tokens;
-    item.logits = (float *)logits->data;
-    item.rows = is_local ? &row : NULL;
-    item.n_rows = is_local ? 1 : 0;
+    item.logits = logits ? (float *)logits->data : &nothing;
+    item.rows = is_local || !logits ? &row : NULL;
+    item.n_rows = is_local && logits ? 1 : 0;
     item.layers.resid = desc->resid;
     return attn_feed_batch(ctx, &item, 1);
 }
 
-/* Runs the text, with a record of what the formulas need and one that the gradients will fill. */
-LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *session)
+/* Runs the text, with a record of what the formulas need and one that the gradients will fill. The
+ * gradient of a logit needs no logits: they are made only if the metric's value is wanted. */
+LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *session, int has_value)
 {
     static const char *const needed[] = {
         "*.hook_scale",   "*.hook_normalized.pre", "*.attn.hook_pattern", "*.attn.hook_q",
@@ -661,8 +702,14 @@ LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *sess
         failed = failed || attn_record_new(ctx, &p->before, session, &names, NULL, 0) ||
                  lens_hook_edits(ctx, session, p->b->edits, p->b->n_edits);
     names.n_names = copies ? 10 : 7;
-    failed = failed || attn_record_new(ctx, &p->seen, session, &names, NULL, 0) ||
-             lens_feed_metric(ctx, &p->logits, session, desc);
+    failed = failed || attn_record_new(ctx, &p->seen, session, &names, NULL, 0);
+    if (p->kept) {
+        names.names = p->kept->names;
+        names.n_names = p->kept->n_names;
+        failed = failed || attn_record_new(ctx, &p->kept->record, session, &names, NULL, 0);
+    }
+    has_value = has_value || desc->metric.kind != LENS_METRIC_LOGIT;
+    failed = failed || lens_feed_metric(ctx, has_value ? &p->logits : NULL, session, desc);
     return failed ? ctx->status : ATTN_OK;
 }
 
@@ -680,18 +727,36 @@ LENS_FN attn_status lens_prepare_pass(attn_ctx *ctx, lens_pass *p)
     return ATTN_OK;
 }
 
-/* *gradients: a record with d metric / d activation in place of every activation that desc names, in
- * its shape (attn_record_get, attn_record_save). attn_record_free frees it; NULL after a failure.
- * *value (may be NULL) becomes the metric. The text runs once, in a session of its own. */
-LENS_FN attn_status lens_gradients(attn_ctx *ctx, attn_record **gradients, float *value,
-                                   lens_backward *b, const lens_gradients_desc *desc)
+/* One pass, forward and back. What it makes stays in *p also after a failure. */
+LENS_FN attn_status lens_run_pass(attn_ctx *ctx, float *value, lens_pass *p)
 {
-    static const char op[] = "lens_gradients";
     attn_session_desc size = ATTN_ZERO;
     attn_session *session = NULL;
-    lens_pass pass = ATTN_ZERO;
     attn_status status;
     float metric = 0;
+    size.n_ctx = p->desc->n_tokens;
+    size.workspace = p->b->workspace;
+    status = attn_session_new(ctx, &session, p->b->model, &size);
+    if (status == ATTN_OK)
+        status = lens_prepare_pass(ctx, p);
+    if (status == ATTN_OK)
+        status = lens_forward(ctx, p, session, value != NULL);
+    if (status == ATTN_OK)
+        status = lens_back(ctx, &metric, p);
+    if (status == ATTN_OK && value)
+        *value = metric;
+    attn_session_free(session);
+    return status;
+}
+
+/* lens_gradients, and with it what `kept` (may be NULL) names of the forward pass's activations. */
+LENS_FN attn_status lens_gradients_beside(attn_ctx *ctx, attn_record **gradients, lens_kept *kept,
+                                          float *value, lens_backward *b,
+                                          const lens_gradients_desc *desc)
+{
+    static const char op[] = "lens_gradients";
+    lens_pass pass = ATTN_ZERO;
+    attn_status status;
     if (!gradients || !b || !b->model || !desc)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
                          !gradients ? "place for the gradients"
@@ -705,29 +770,32 @@ LENS_FN attn_status lens_gradients(attn_ctx *ctx, attn_record **gradients, float
         return ctx->status;
     pass.b = b;
     pass.desc = desc;
-    size.n_ctx = desc->n_tokens;
-    size.workspace = b->workspace;
-    status = attn_session_new(ctx, &session, b->model, &size);
-    if (status == ATTN_OK)
-        status = lens_prepare_pass(ctx, &pass);
-    if (status == ATTN_OK)
-        status = lens_forward(ctx, &pass, session);
-    if (status == ATTN_OK)
-        status = lens_back(ctx, &metric, &pass);
-    attn_session_free(session);
+    pass.kept = kept;
+    status = lens_run_pass(ctx, value, &pass);
     attn_record_free(pass.seen);
     attn_record_free(pass.before);
     attn_tensor_free(ctx, &pass.logits);
     attn_tensor_free(ctx, &pass.later);
     attn_tensor_free(ctx, &pass.resid);
-    if (status != ATTN_OK) {
-        attn_record_free(pass.gradients);
-        return status;
+    if (status == ATTN_OK) {
+        *gradients = pass.gradients;
+        return ATTN_OK;
     }
-    *gradients = pass.gradients;
-    if (value)
-        *value = metric;
-    return ATTN_OK;
+    attn_record_free(pass.gradients);
+    if (kept) {
+        attn_record_free(kept->record);
+        kept->record = NULL;
+    }
+    return status;
+}
+
+/* *gradients: a record with d metric / d activation in place of every activation that desc names, in
+ * its shape (attn_record_get, attn_record_save). attn_record_free frees it; NULL after a failure.
+ * *value (may be NULL) becomes the metric. The text runs once, in a session of its own. */
+LENS_FN attn_status lens_gradients(attn_ctx *ctx, attn_record **gradients, float *value,
+                                   lens_backward *b, const lens_gradients_desc *desc)
+{
+    return lens_gradients_beside(ctx, gradients, NULL, value, b, desc);
 }
 
 #endif

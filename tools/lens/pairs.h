@@ -51,7 +51,7 @@ LENS_FN attn_status lens_record_metric(attn_ctx *ctx, attn_record **record, floa
     failed = attn_session_new(ctx, &session, b->model, &size) ||
              lens_hook_edits(ctx, session, b->edits, b->n_edits) ||
              attn_record_new(ctx, record, session, &names, NULL, 0) ||
-             lens_feed_metric(ctx, &logits, session, desc) ||
+             lens_feed_metric(ctx, value ? &logits : NULL, session, desc) ||
              (value && lens_metric_back(ctx, &metric, logits, &desc->metric, desc->tokens));
     attn_session_free(session);
     attn_tensor_free(ctx, &logits);
@@ -119,7 +119,8 @@ LENS_FN attn_status lens_attribution_patch(attn_ctx *ctx, attn_tensor *out, lens
                                            const lens_pair *pair, const char *name)
 {
     static const char op[] = "lens_attribution_patch";
-    attn_record *clean = NULL, *corrupted = NULL, *gradients = NULL;
+    attn_record *clean = NULL, *gradients = NULL;
+    lens_kept corrupted = ATTN_ZERO;
     lens_gradients_desc of_clean, of_corrupted;
     char pattern[64];
     const char *const names[] = {pattern};
@@ -136,12 +137,13 @@ LENS_FN attn_status lens_attribution_patch(attn_ctx *ctx, attn_tensor *out, lens
     snprintf(pattern, sizeof pattern, "blocks.*.%s", name);
     of_clean = lens_text_of(pair, pair->clean, names, 1);
     of_corrupted = lens_text_of(pair, pair->corrupted, names, 1);
+    corrupted.names = names;
+    corrupted.n_names = 1;
     failed = lens_record_metric(ctx, &clean, NULL, b, &of_clean) ||
-             lens_record_metric(ctx, &corrupted, NULL, b, &of_corrupted) ||
-             lens_gradients(ctx, &gradients, NULL, b, &of_corrupted);
-    failed = failed || lens_estimate(ctx, out, clean, corrupted, gradients, name) != ATTN_OK;
+             lens_gradients_beside(ctx, &gradients, &corrupted, NULL, b, &of_corrupted) ||
+             lens_estimate(ctx, out, clean, corrupted.record, gradients, name);
     attn_record_free(clean);
-    attn_record_free(corrupted);
+    attn_record_free(corrupted.record);
     attn_record_free(gradients);
     return failed ? ctx->status : ATTN_OK;
 }

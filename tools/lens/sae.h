@@ -47,7 +47,8 @@ typedef enum lens_sae_norm {
     LENS_SAE_NORM_LAYER     /* layer_norm */
 } lens_sae_norm;
 
-/* The numbers of one, f32. n = d_in, m = d_sae. */
+/* The numbers of one, f32. n = d_in, m = d_sae. Matrices have rows, or the panels that lens_pack makes
+ * of them if 16 divides their second dimension: attn_linear, which takes both, packs rows in each call. */
 typedef struct lens_sae {
     lens_sae_kind kind;
     lens_sae_norm norm;
@@ -138,11 +139,24 @@ LENS_FN void lens_keep_largest(float *row, size_t m, size_t k, lens_ranked *room
         row[room[i].index] = 0;
 }
 
+/* What is not above 0, and above its threshold [m] (may be NULL), becomes 0. Choices, not branches:
+ * about half of the numbers of a row would take one, and no processor could predict it. */
+LENS_FN void lens_zero_below(float *row, size_t m, const float *threshold)
+{
+    size_t i;
+    for (i = 0; i < m; i++)
+        row[i] = row[i] > 0 ? row[i] : 0;
+    for (i = 0; i < m && threshold; i++)
+        row[i] = row[i] > threshold[i] ? row[i] : 0;
+}
+
 /* Rows of pre [T, m] become features, but for gated ones. */
 LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens_sae *sae)
 {
+    const float *threshold =
+        sae->kind == LENS_SAE_JUMPRELU ? (const float *)sae->threshold.data : NULL;
     attn_tensor room = ATTN_ZERO;
-    size_t t, i;
+    size_t t;
     attn_status status = ATTN_OK;
     if (sae->kind == LENS_SAE_TOPK && sae->by_decoder_norm)
         status = attn_mul(ctx, &pre, pre, sae->norms);
@@ -153,10 +167,7 @@ LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens
         float *row = (float *)pre.data + t * sae->m;
         if (sae->kind == LENS_SAE_TOPK)
             lens_keep_largest(row, sae->m, sae->k, (lens_ranked *)room.data);
-        for (i = 0; i < sae->m; i++)
-            if (!(row[i] > 0) || (sae->kind == LENS_SAE_JUMPRELU &&
-                                  !(row[i] > ((const float *)sae->threshold.data)[i])))
-                row[i] = 0;
+        lens_zero_below(row, sae->m, threshold);
     }
     attn_tensor_free(ctx, &room);
     return status;

@@ -10,6 +10,7 @@
 #define LENS_SAE_FILES_H
 
 #include "tensor_files.h" /* first: it asks the system for POSIX */
+#include "panels.h"
 #include "sae.h"
 
 enum { LENS_SAE_MAX_CONFIG = 1 << 20, LENS_SAE_MAX_SIZE = 1 << 24 };
@@ -141,6 +142,19 @@ LENS_FN attn_status lens_sae_norms(attn_ctx *ctx, lens_sae *s)
     return failed ? ctx->status : ATTN_OK;
 }
 
+/* A matrix as panels, which many calls will read. */
+LENS_FN attn_status lens_sae_pack(attn_ctx *ctx, attn_tensor *w)
+{
+    attn_tensor panels = ATTN_ZERO;
+    if (w->shape[1] % 16 != 0)
+        return ATTN_OK;
+    if (lens_pack(ctx, &panels, *w) != ATTN_OK)
+        return ctx->status;
+    attn_tensor_free(ctx, w);
+    *w = panels;
+    return ATTN_OK;
+}
+
 LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, source *from)
 {
     const int gated = s->kind == LENS_SAE_GATED;
@@ -153,7 +167,8 @@ LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, source *from)
                        (gated && (lens_sae_tensor(ctx, &s->gain, from, "r_mag", 0, s->m) ||
                                   lens_sae_tensor(ctx, &s->b_mag, from, "b_mag", 0, s->m) ||
                                   attn_exp(ctx, &s->gain, s->gain))) ||
-                       (s->by_decoder_norm && lens_sae_norms(ctx, s));
+                       (s->by_decoder_norm && lens_sae_norms(ctx, s)) ||
+                       lens_sae_pack(ctx, &s->w_enc) || lens_sae_pack(ctx, &s->w_dec);
     return failed ? ctx->status : ATTN_OK;
 }
 
