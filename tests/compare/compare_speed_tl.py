@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 """attn.h beside TransformerLens: how long the same experiments take on the same weights and machine.
 
-    compare_speed_tl.py BUILD [HF_DIRECTORY] [--small] [--threads 1,2] [--rounds 5] [--only NAME,...]
+    compare_speed_tl.py BUILD [HF_DIRECTORY] [--small] [--threads 1,2] [--rounds 5] [--only NAME,...] [--cpu]
     PyPI: transformer-lens (3.x), torch, transformers, numpy; sae-lens for the last row
 
 BUILD holds attn-convert. Without a directory the model has random weights and the shape of GPT-2 124M;
 --small takes the included one. speed_tl.c, compiled here with cc -O2 -march=native, does our side in one process; this
 program does TransformerLens's, with transformer-lens's own functions. Both wait while the other works. Every
 round does each experiment once on either side; figures are medians over the rounds, after one round that is
-not counted. Loading, converting and what is prepared once for many calls (sessions, transposed weights,
+not counted. What takes TransformerLens more than 10 s is done once, and the last line names it. --cpu counts
+seconds of the processor in place of the clock's, for one thread on a machine that others use. Loading, converting and what is prepared once for many calls (sessions, transposed weights,
 hooked copies of the model) are not timed. Texts are random tokens: 64 for the cache, 15 for the others, in
 which the corrupted text differs by one token.
 
 The experiments: run_with_cache of all activations; the logit difference without each head (zero ablation of
 hook_z); activation patching of hook_z for every head, and of hook_resid_pre for every layer and position
-(transformer_lens.patching); attribution patching of hook_z for all heads, from the gradients of one backward
+(transformer_lens.patching); both with the pass that finds what is patched in; attribution patching of hook_z for all heads, from the gradients of one backward
 pass; EAP, the scores of all edges from split inputs and heads' results, as its authors' code asks
 TransformerLens for them; encoding 64 rows with a sparse autoencoder of 24,576 features (standard).
 The last column is the difference of a result of both sides, so that the same thing is timed.
@@ -34,16 +35,19 @@ import torch
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, HERE)
-NAMES = {"cache": "run_with_cache, 64 tokens", "ablate": "each head ablated, 15 tokens",
-         "heads": "patching each head's z, 15 tokens", "positions": "patching hook_resid_pre at each of 15 positions",
+SLOW = 10  # seconds
+NAMES = {"cache": "`run_with_cache` of 64 tokens", "ablate": "ablating each head, 15 tokens",
+         "heads": "patching each head's `z`, 15 tokens",
+         "positions": "patching `hook_resid_pre` of each layer at each of 15 positions",
          "attribution": "attribution patching, 15 tokens", "eap": "EAP, all edges, 15 tokens",
-         "sae": "SAE encoding, 64 x 24,576"}
+         "sae": "an autoencoder's encoding, 64 rows to 24,576 features"}
 
 
 class Ours:
     """speed_tl in a process of its own, which sleeps between the experiments."""
 
-    def __init__(self, program, model, threads, texts, tokens, sae=None):
+    def __init__(self, program, model, threads, texts, tokens, sae=None, cpu=False):
+        self.cpu = cpu
         words = [",".join(map(str, t)) for t in texts] + [str(t) for t in tokens] + ([sae] if sae else [])
         self.p = subprocess.Popen([program, model, str(threads), *words], stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, text=True)
@@ -54,8 +58,8 @@ class Ours:
         line = self.p.stdout.readline()
         if not line:
             sys.exit(f"speed_tl failed at {name}")
-        seconds, result = map(float, line.split())
-        return seconds, result
+        seconds, of_cpu, result = map(float, line.split())
+        return of_cpu if self.cpu else seconds, result
 
     def close(self):
         self.p.stdin.close()
@@ -65,8 +69,9 @@ class Ours:
 class Theirs:
     """The experiments as a notebook writes them."""
 
-    def __init__(self, model, texts, tokens, sae=None):
+    def __init__(self, model, texts, tokens, sae=None, cpu=False):
         self.model, self.sae = model, sae
+        self.clock = time.process_time if cpu else time.perf_counter
         self.clean, self.corrupted = (torch.tensor([t]) for t in texts)
         self.right, self.wrong = tokens
 
@@ -150,10 +155,10 @@ class Theirs:
             return self.sae.encode(x).mean().item()
 
     def run(self, name):
-        start = time.perf_counter()
+        start = self.clock()
         result = {"sae": self.encode}.get(name) or getattr(self, name)
         result = result()
-        return time.perf_counter() - start, result
+        return self.clock() - start, result
 
 
 def random_model(folder):
@@ -177,27 +182,30 @@ def random_sae(folder, width):
 
 
 def measure(o, program, path, model, threads, texts, sae):
-    """For each experiment: medians of both sides, and the relative difference of the results."""
+    """For each experiment: medians of both sides, the difference of the results, how many rounds count."""
     torch.set_num_threads(threads)
     tokens = (int(texts[0][3]), int(texts[0][5]))
     sides = {}
     for length in (64, 15):
         cut = [t[:length] for t in texts]
-        sides[length] = (Ours(program, path, threads, cut, tokens, sae[0] if sae else None),
-                         Theirs(model, cut, tokens, sae[1] if sae else None))
+        sides[length] = (Ours(program, path, threads, cut, tokens, sae[0] if sae else None, o.cpu),
+                         Theirs(model, cut, tokens, sae[1] if sae else None, o.cpu))
     found = {name: ([], [], 0.0) for name in NAMES if (name != "sae" or sae) and (not o.only or name in o.only)}
     for turn in range(o.rounds + 1):
-        for name in found:
+        for name, (a, b, _) in found.items():
             ours, theirs = sides[64 if name in ("cache", "sae") else 15]
-            a, x = ours.run(name)
-            b, y = theirs.run(name)
-            if turn > 0:
-                found[name][0].append(a)
-                found[name][1].append(b)
-            found[name] = (*found[name][:2], abs(x - y))
+            if turn > 0 and b[0] > SLOW:
+                continue
+            if turn == 1:  # the first round has made caches warm and is not counted
+                a.clear(), b.clear()
+            seconds, x = ours.run(name)
+            a.append(seconds)
+            seconds, y = theirs.run(name)
+            b.append(seconds)
+            found[name] = (a, b, abs(x - y))
     for ours, _ in sides.values():
         ours.close()
-    return {name: (statistics.median(a), statistics.median(b), off) for name, (a, b, off) in found.items()}
+    return {name: (statistics.median(a), statistics.median(b), off, len(b)) for name, (a, b, off) in found.items()}
 
 
 def show(seconds):
@@ -212,6 +220,7 @@ def main():
     ap.add_argument("--threads", default="1,2", type=lambda s: [int(x) for x in s.split(",")])
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--only", type=lambda s: s.split(","))
+    ap.add_argument("--cpu", action="store_true")
     o = ap.parse_args()
     from compare_processing import theirs
     with tempfile.TemporaryDirectory() as folder:
@@ -234,12 +243,14 @@ def main():
     columns = [f"attn.h, {t} thread{'s' * (t > 1)} | TransformerLens | times faster" for t in o.threads]
     print("| experiment | " + " | ".join(columns) + " |\n|" + "---|" * (1 + 3 * len(columns)))
     for name in tables[o.threads[0]]:
-        cells = [f"{show(a)} | {show(b)} | {b / a:.1f}" for a, b, _ in (tables[t][name] for t in o.threads)]
+        cells = [f"{show(a)} | {show(b)} | {b / a:.1f}" for a, b, *_ in (tables[t][name] for t in o.threads)]
         print(f"| {NAMES[name]} | " + " | ".join(cells) + " |")
     if not sae:
         print("\nSAE encoding: not compared, sae-lens is not installed.")
     print("\nLargest differences of the results: " + ", ".join(
         f"{name} {max(tables[t][name][2] for t in o.threads):.1e}" for name in tables[o.threads[0]]))
+    once = sorted({name for t in o.threads for name, found in tables[t].items() if found[3] < o.rounds})
+    print(f"Medians of {o.rounds} rounds" + (f"; done once: {', '.join(once)}" if once else ""))
 
 
 if __name__ == "__main__":
