@@ -70,6 +70,25 @@ TEST(sha256_vectors)
     free(million);
 }
 
+/* Two texts at once have the digests that plain C gives to each. */
+TEST(sha256_of_two_texts)
+{
+    static const size_t sizes[] = {0, 1, 55, 56, 64, 119, 128, 5000};
+    unsigned char text[5064], digests[2 * SHA256_SIZE];
+    char plain[SHA256_HEX], hex[SHA256_HEX];
+    size_t i, j;
+    for (i = 0; i < sizeof text; i++)
+        text[i] = (unsigned char)(i * 40503 >> 8 & 255);
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        sha256_of_two(digests, text, text + 64, sizes[i]);
+        for (j = 0; j < 2; j++) {
+            hash(plain, (const char *)text + 64 * j, sizes[i], 0, SIZE_MAX);
+            sha256_hex(hex, digests + j * SHA256_SIZE, SHA256_SIZE);
+            CHECKF(strcmp(hex, plain) == 0, "text %d of %d bytes: %s", (int)j, (int)sizes[i], hex);
+        }
+    }
+}
+
 /* >> Receipts of texts ========================================================================= */
 
 static const char *const ways[] = {

@@ -67,40 +67,112 @@ TOOLS_FN void sha256_block(uint32_t *state, const unsigned char *block)
 }
 
 #ifdef SHA256_X86
-/* The words of the state stand in two registers, in the order that the instructions want: A B E F
- * and C D G H. Four rounds at a time, while the words of the block become those 16 rounds later. */
-__attribute__((target("sha,sse4.1"))) TOOLS_FN void
-sha256_x86(uint32_t *state, const unsigned char *at, size_t n_blocks)
+#define SHA256_FN __attribute__((target("sha,sse4.1"))) TOOLS_FN
+
+/* A text that is being digested. The words of the state stand in two registers, in the order that the
+ * instructions want: A B E F and C D G H. */
+typedef struct sha256_lane {
+    __m128i abef, cdgh, w[4];
+} sha256_lane;
+
+SHA256_FN inline void sha256_load(sha256_lane *l, const uint32_t *state)
 {
-    const __m128i order = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
     const __m128i low =
         _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(const void *)state), 0xb1);
     const __m128i high =
         _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(const void *)(state + 4)), 0x1b);
-    __m128i abef = _mm_alignr_epi8(low, high, 8), cdgh = _mm_blend_epi16(high, low, 0xf0);
-    __m128i w[4], k, x;
+    l->abef = _mm_alignr_epi8(low, high, 8);
+    l->cdgh = _mm_blend_epi16(high, low, 0xf0);
+}
+
+SHA256_FN inline void sha256_store(uint32_t *state, const sha256_lane *l)
+{
+    const __m128i low = _mm_shuffle_epi32(l->abef, 0x1b), high = _mm_shuffle_epi32(l->cdgh, 0xb1);
+    _mm_storeu_si128((__m128i *)(void *)state, _mm_blend_epi16(low, high, 0xf0));
+    _mm_storeu_si128((__m128i *)(void *)(state + 4), _mm_alignr_epi8(high, low, 8));
+}
+
+/* Rounds 4i to 4i + 3. */
+SHA256_FN inline void sha256_rounds(sha256_lane *l, size_t i, int j)
+{
+    __m128i k = _mm_loadu_si128((const __m128i *)(const void *)&sha256_k[4 * i]);
+    k = _mm_add_epi32(k, l->w[j]);
+    l->cdgh = _mm_sha256rnds2_epu32(l->cdgh, l->abef, k);
+    l->abef = _mm_sha256rnds2_epu32(l->abef, l->cdgh, _mm_shuffle_epi32(k, 0x0e));
+}
+
+/* And their words become those of 16 rounds later. */
+SHA256_FN inline void sha256_rounds_on(sha256_lane *l, size_t i, int j)
+{
+    const __m128i before = l->w[(j + 3) & 3];
+    __m128i x = _mm_sha256msg1_epu32(l->w[j], l->w[(j + 1) & 3]);
+    sha256_rounds(l, i, j);
+    x = _mm_add_epi32(x, _mm_alignr_epi8(before, l->w[(j + 2) & 3], 4));
+    l->w[j] = _mm_sha256msg2_epu32(x, before);
+}
+
+SHA256_FN inline void sha256_words(sha256_lane *l, const unsigned char *at)
+{
+    const __m128i order = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+    int j;
+    for (j = 0; j < 4; j++)
+        l->w[j] =
+            _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(at + j * 16)), order);
+}
+
+/* Two texts by turns: each step waits for the one before it in its own text alone. */
+SHA256_FN void sha256_x86_two(uint32_t *state, uint32_t *other, const unsigned char *at,
+                              const unsigned char *other_at, size_t n_blocks)
+{
+    sha256_lane a, b;
     size_t i;
-    for (; n_blocks > 0; n_blocks--, at += 64) {
-        const __m128i abef_before = abef, cdgh_before = cdgh;
-        for (i = 0; i < 4; i++)
-            w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(at + i * 16)),
-                                    order);
-        for (i = 0; i < 16; i++) {
-            k = _mm_loadu_si128((const __m128i *)(const void *)&sha256_k[4 * i]);
-            k = _mm_add_epi32(k, w[i & 3]);
-            cdgh = _mm_sha256rnds2_epu32(cdgh, abef, k);
-            abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(k, 0x0e));
-            x = _mm_sha256msg1_epu32(w[i & 3], w[(i + 1) & 3]);
-            x = _mm_add_epi32(x, _mm_alignr_epi8(w[(i + 3) & 3], w[(i + 2) & 3], 4));
-            w[i & 3] = _mm_sha256msg2_epu32(x, w[(i + 3) & 3]);
+    sha256_load(&a, state);
+    sha256_load(&b, other);
+    for (; n_blocks > 0; n_blocks--, at += 64, other_at += 64) {
+        const __m128i before[4] = {a.abef, a.cdgh, b.abef, b.cdgh};
+        sha256_words(&a, at);
+        sha256_words(&b, other_at);
+        for (i = 0; i < 12; i += 4) {
+            sha256_rounds_on(&a, i, 0), sha256_rounds_on(&b, i, 0);
+            sha256_rounds_on(&a, i + 1, 1), sha256_rounds_on(&b, i + 1, 1);
+            sha256_rounds_on(&a, i + 2, 2), sha256_rounds_on(&b, i + 2, 2);
+            sha256_rounds_on(&a, i + 3, 3), sha256_rounds_on(&b, i + 3, 3);
         }
-        abef = _mm_add_epi32(abef, abef_before);
-        cdgh = _mm_add_epi32(cdgh, cdgh_before);
+        sha256_rounds(&a, 12, 0), sha256_rounds(&b, 12, 0);
+        sha256_rounds(&a, 13, 1), sha256_rounds(&b, 13, 1);
+        sha256_rounds(&a, 14, 2), sha256_rounds(&b, 14, 2);
+        sha256_rounds(&a, 15, 3), sha256_rounds(&b, 15, 3);
+        a.abef = _mm_add_epi32(a.abef, before[0]);
+        a.cdgh = _mm_add_epi32(a.cdgh, before[1]);
+        b.abef = _mm_add_epi32(b.abef, before[2]);
+        b.cdgh = _mm_add_epi32(b.cdgh, before[3]);
     }
-    k = _mm_shuffle_epi32(abef, 0x1b);
-    x = _mm_shuffle_epi32(cdgh, 0xb1);
-    _mm_storeu_si128((__m128i *)(void *)state, _mm_blend_epi16(k, x, 0xf0));
-    _mm_storeu_si128((__m128i *)(void *)(state + 4), _mm_alignr_epi8(x, k, 8));
+    sha256_store(state, &a);
+    sha256_store(other, &b);
+}
+
+SHA256_FN void sha256_x86(uint32_t *state, const unsigned char *at, size_t n_blocks)
+{
+    sha256_lane l;
+    size_t i;
+    sha256_load(&l, state);
+    for (; n_blocks > 0; n_blocks--, at += 64) {
+        const __m128i abef = l.abef, cdgh = l.cdgh;
+        sha256_words(&l, at);
+        for (i = 0; i < 12; i += 4) {
+            sha256_rounds_on(&l, i, 0);
+            sha256_rounds_on(&l, i + 1, 1);
+            sha256_rounds_on(&l, i + 2, 2);
+            sha256_rounds_on(&l, i + 3, 3);
+        }
+        sha256_rounds(&l, 12, 0);
+        sha256_rounds(&l, 13, 1);
+        sha256_rounds(&l, 14, 2);
+        sha256_rounds(&l, 15, 3);
+        l.abef = _mm_add_epi32(l.abef, abef);
+        l.cdgh = _mm_add_epi32(l.cdgh, cdgh);
+    }
+    sha256_store(state, &l);
 }
 #endif
 
@@ -184,6 +256,27 @@ TOOLS_FN void sha256_of(unsigned char *digest, const void *bytes, size_t size)
     sha256_end(&h, digest);
 }
 
+/* digests [2, SHA256_SIZE] of two texts of one size, which takes little longer than one. */
+TOOLS_FN void sha256_of_two(unsigned char *digests, const void *a, const void *b, size_t size)
+{
+    const unsigned char *const at[2] = {(const unsigned char *)a, (const unsigned char *)b};
+    size_t i, done = 0;
+    sha256 h[2];
+    sha256_begin(&h[0]);
+    sha256_begin(&h[1]);
+#ifdef SHA256_X86
+    if (h[0].fast) {
+        sha256_x86_two(h[0].state, h[1].state, at[0], at[1], size / 64);
+        done = size / 64 * 64;
+        h[0].size = h[1].size = done;
+    }
+#endif
+    for (i = 0; i < 2; i++) {
+        sha256_add(&h[i], at[i] + done, size - done);
+        sha256_end(&h[i], digests + i * SHA256_SIZE);
+    }
+}
+
 /* Floats as their bits, little-endian on any host. */
 TOOLS_FN void sha256_floats(unsigned char *digest, const float *numbers, size_t n)
 {
@@ -206,6 +299,18 @@ TOOLS_FN void sha256_floats(unsigned char *digest, const float *numbers, size_t 
         }
     }
     sha256_end(&h, digest);
+}
+
+/* digests [2, SHA256_SIZE] of two rows of floats. */
+TOOLS_FN void sha256_two_rows(unsigned char *digests, const float *a, const float *b, size_t n)
+{
+    const uint16_t one = 1;
+    if (*(const unsigned char *)&one == 1) {
+        sha256_of_two(digests, a, b, n * sizeof *a);
+    } else {
+        sha256_floats(digests, a, n);
+        sha256_floats(digests + SHA256_SIZE, b, n);
+    }
 }
 
 /* The first n_bytes of a digest in hexadecimal, with a zero behind them. */

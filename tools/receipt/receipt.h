@@ -103,8 +103,13 @@ TOOLS_FN void receipt_digest_rows(const attn_ctx *ctx, unsigned char *digests, c
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(ctx->n_threads > 0 ? ctx->n_threads : omp_get_max_threads())
 #endif
-    for (i = 0; i < (long)n; i++)
-        sha256_floats(digests + (size_t)i * SHA256_SIZE, rows + (size_t)i * width, width);
+    for (i = 0; i < (long)n / 2; i++) {
+        const size_t at = 2 * (size_t)i;
+        sha256_two_rows(digests + at * SHA256_SIZE, rows + at * width, rows + (at + 1) * width,
+                        width);
+    }
+    if (n % 2 > 0)
+        sha256_floats(digests + (n - 1) * SHA256_SIZE, rows + (n - 1) * width, width);
     (void)ctx;
 }
 
@@ -118,6 +123,21 @@ TOOLS_FN uint32_t receipt_float_bits(float x)
 /* >> The digest of a model ===================================================================== */
 
 enum { RECEIPT_BLOCK = 1 << 20, RECEIPT_AT_ONCE = 16 }; /* bytes; blocks in memory */
+
+/* digests of pair i of n bytes' blocks; the last one may be alone, or shorter. */
+TOOLS_FN void receipt_digest_blocks(unsigned char *digests, const unsigned char *bytes, size_t n,
+                                    size_t i)
+{
+    const size_t block = RECEIPT_BLOCK, begin = 2 * i * block, rest = n - begin;
+    unsigned char *to = digests + 2 * i * SHA256_SIZE;
+    if (rest >= 2 * block) {
+        sha256_of_two(to, bytes + begin, bytes + begin + block, block);
+        return;
+    }
+    sha256_of(to, bytes + begin, rest < block ? rest : block);
+    if (rest > block)
+        sha256_of(to + SHA256_SIZE, bytes + begin + block, rest - block);
+}
 
 /* The digest of `size` bytes of a file from `offset` on: SHA-256 of the SHA-256 of each block of
  * 1 MiB, so that blocks can be digested side by side. */
@@ -140,11 +160,8 @@ TOOLS_FN attn_status receipt_tensor_digest(attn_ctx *ctx, unsigned char *digest,
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(ctx->n_threads > 0 ? ctx->n_threads : omp_get_max_threads())
 #endif
-        for (i = 0; i < n_blocks; i++) {
-            const size_t begin = (size_t)i * RECEIPT_BLOCK, rest = (size_t)n - begin;
-            sha256_of(digests + i * SHA256_SIZE, buffer + begin,
-                      rest < RECEIPT_BLOCK ? rest : RECEIPT_BLOCK);
-        }
+        for (i = 0; i < (n_blocks + 1) / 2; i++)
+            receipt_digest_blocks(digests, buffer, (size_t)n, (size_t)i);
         sha256_add(&whole, digests, (size_t)n_blocks * SHA256_SIZE);
     }
     sha256_end(&whole, digest);
