@@ -2,13 +2,14 @@
 """Compares sweeps of attn_lens.py with TransformerLens's patching functions, in float64, and path patching
 with its definition by hooks.
 
-    compare_patching.py BUILD [HF_DIRECTORY...]
+    compare_patching.py BUILD [HF_DIRECTORY...] [--only WORD] [--float32]
 
 BUILD holds attn-convert and libattn.so. A directory is any that attn-convert and transformers take
 (default: two random models of golden/ and the included model). Two pairs of texts are one batch there and
 a list of pairs here; the metric is the mean difference of two logits. Prints the largest difference of each
-sweep, relative to the largest logit, in whose float32 rounding it lies; the exit code is 1 if one is above
-the limit, or if no patch of a sweep changes more than ten times that.
+sweep, relative to the largest logit, in whose float32 rounding it lies, and as a share of the gap between
+both texts; with --float32 the same of TransformerLens's own float32. The exit code is 1 if one is above the
+limit, or if no patch of a sweep changes more than ten times that. --only: sweeps whose name has the word.
 Needs transformer-lens 3 (4.0 has no HookedTransformer), transformers and torch.
 """
 import argparse
@@ -64,15 +65,16 @@ def metric(logits):
 
 def path(model, clean, corrupted, sender, receivers, mlps):
     """Wang et al. 2022, or with MLPs frozen: what the receivers read in a run whose heads are fixed, all but
-    the sender at the corrupted text's; then a run in which they read that."""
+    the sender (a head, an MLP, the embedding) at the corrupted text's; then a run in which they read that."""
     _, is_ = model.run_with_cache(clean)
     _, was = model.run_with_cache(corrupted)
-    layer, head = sender
+    layer, head = (0, sender) if sender == "embed" else sender
     got = {}
+    sends = {"mlp": f"blocks.{layer}.hook_mlp_out", "embed": "blocks.0.hook_resid_pre"}.get(head)
 
     def fix(value, hook):
-        value[:] = was[hook.name]
-        if hook.name == f"blocks.{layer}.attn.hook_z":
+        value[:] = (is_ if hook.name == sends else was)[hook.name]
+        if not sends and hook.name == f"blocks.{layer}.attn.hook_z":
             value[:, :, head] = is_[hook.name][:, :, head]
         return value
 
@@ -91,6 +93,7 @@ def path(model, clean, corrupted, sender, receivers, mlps):
     names = {name_of(at, name, model) for at, name, _ in receivers}
     fixed = [f"blocks.{i}.attn.hook_z" for i in range(model.cfg.n_layers)]
     fixed += [f"blocks.{i}.hook_mlp_out" for i in range(model.cfg.n_layers)] if mlps == "frozen" else []
+    fixed += [sends] if sends and sends not in fixed else []
     model.run_with_hooks(corrupted, fwd_hooks=[(n, fix) for n in fixed] + [(n, keep) for n in names])
     return metric(model.run_with_hooks(corrupted, fwd_hooks=[(n, give) for n in names]))
 
@@ -100,7 +103,7 @@ def name_of(layer, name, model):
     return f"blocks.{last}.hook_resid_post" if layer > last else f"blocks.{layer}.{name}"
 
 
-def compare(attn, lens, model, other):
+def compare(lens, model, other, only):
     c, random = model.config, np.random.default_rng(7)
     n = 7
     clean = random.integers(0, c.n_vocab, (2, n))
@@ -110,8 +113,11 @@ def compare(attn, lens, model, other):
     with torch.no_grad():
         cache = other.run_with_cache(texts[0])[1]
         logits = [other(text) for text in texts]
-        whole = float(metric(logits[1])), max(float(x[:, -1].abs().max()) for x in logits)
+        whole = (float(metric(logits[1])), max(float(x[:, -1].abs().max()) for x in logits),
+                 abs(float(metric(logits[0]) - metric(logits[1]))))
         for name, activation, kind, axes in SWEEPS:
+            if only not in name:
+                continue
             want = getattr(patching, name)(other, texts[1], cache, metric).numpy()
             got = lens.patch(model, pairs, activation, kind).effect
             yield name, np.transpose(got, axes) if axes else got, want, whole
@@ -119,8 +125,10 @@ def compare(attn, lens, model, other):
         ends = [[(c.n_layer, "hook_resid_pre", None)], [(last, "hook_mlp_in", None)], [(last, "hook_q_input", 1)],
                 [(last, "hook_k_input", 0), (last, "hook_k_input", 1), (last, "hook_v_input", 1)],
                 [(1, "hook_v_input", 0), (last, "hook_q_input", 0), (c.n_layer, "hook_resid_pre", None)]]
-        senders = [(0, 0), (0, 1)]
+        senders = [(0, 0), (0, 1), (0, "mlp"), "embed"]
         for end, mlps in itertools.product(ends, ("frozen", "through")):
+            if only not in "paths":
+                break
             want = np.array([float(path(other, *texts, s, end, mlps)) for s in senders])
             given = [tuple(part for part in r if part is not None) for r in end]
             got = lens.path_patch(model, pairs, senders, given, mlps=mlps).effect
@@ -131,6 +139,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("build")
     parser.add_argument("directories", nargs="*")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--float32", action="store_true")
     args = parser.parse_args()
     os.environ.setdefault("ATTN_LIBRARY", os.path.join(args.build, "libattn.so"))
     import attn
@@ -142,11 +152,16 @@ def main():
             converted = os.path.join(scratch, "model.attn")
             subprocess.run([os.path.join(args.build, "attn-convert"), "--quiet", "--no-tokenizer", directory, converted],
                            check=True)
-            for name, got, want, whole in compare(attn, lens, attn.Model(converted), theirs(directory)):
-                off, change = (np.abs(x - y).max() / whole[1] for x, y in ((got, want), (want, whole[0])))
+            other, ours = theirs(directory), attn.Model(converted)
+            single = compare(lens, ours, theirs(directory).float(), args.only) if args.float32 else itertools.repeat(None)
+            for (name, got, want, whole), theirs_too in zip(compare(lens, ours, other, args.only), single):
+                largest = np.abs(got - want).max()
+                off, change = largest / whole[1], np.abs(want - whole[0]).max() / whole[1]
                 bad = not (off <= LIMIT and change > 10 * off)
                 failed |= bad
-                print(f"{os.path.basename(directory)}: {name}: {off:.1e}", "TOO FAR" if bad else "", flush=True)
+                more = f", its float32 {np.abs(theirs_too[2] - want).max() / whole[2]:.1e}" if theirs_too else ""
+                print(f"{os.path.basename(directory)}: {name}: {off:.1e}; of the gap {largest / whole[2]:.1e}{more}",
+                      "TOO FAR" if bad else "", flush=True)
     sys.exit(int(failed))
 
 
