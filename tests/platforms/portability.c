@@ -19,6 +19,7 @@
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include "examples/from_scratch/torch.h"
+#include "tools/lens/gradients.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,6 +227,37 @@ static uint64_t watched(attn_ctx *ctx, const attn_model *model)
     return sum;
 }
 
+/* d log-probability / d activation, for every activation by its name. */
+static uint64_t gradients(attn_ctx *ctx, const attn_model *model)
+{
+    static const char *const names[] = {"*", "*.hook_result", "*.hook_attn_in", "*.hook_k_input"};
+    lens_backward backward = ATTN_ZERO;
+    lens_gradients_desc what = ATTN_ZERO;
+    attn_record *record = NULL;
+    attn_activation a = ATTN_ZERO;
+    int32_t tokens[8];
+    uint64_t sum = 0;
+    size_t i;
+    make_tokens(model, 7, tokens, 8);
+    what.tokens = tokens;
+    what.n_tokens = 8;
+    what.names = names;
+    what.n_names = sizeof names / sizeof names[0];
+    what.metric.kind = LENS_METRIC_LOG_PROB;
+    what.metric.token = 1;
+    what.metric.against = -1;
+    if (good(ctx, lens_backward_new(ctx, &backward, model), "lens_backward_new"))
+        good(ctx, lens_gradients(ctx, &record, NULL, &backward, &what), "lens_gradients");
+    for (i = 0; record && i < attn_record_count(record); i++) {
+        a.name = attn_record_name(record, i);
+        if (good(ctx, attn_record_get(ctx, &a.value, record, a.name), "attn_record_get"))
+            watch(&a, &sum);
+    }
+    attn_record_free(record);
+    lens_backward_free(ctx, &backward);
+    return sum;
+}
+
 /* Drafting needs a text that repeats itself; the last third is sampled, not greedy. */
 static uint64_t generate(attn_ctx *ctx, const attn_model *model)
 {
@@ -373,6 +405,7 @@ static void measure(table *t, const char *directory, attn_isa_kind isa, int n_th
             put(t, name, "decode", decode(&ctx, model));
             put(t, name, "batch", batch(&ctx, model));
             put(t, name, "watched", watched(&ctx, model));
+            put(t, name, "gradients", gradients(&ctx, model));
             put(t, name, "generate", generate(&ctx, model));
             if (attn_model_tokenizer(model) && j == 0)
                 put(t, name, "words", words(&ctx, model));
