@@ -23,6 +23,7 @@ typedef struct job {
     attn_session *session;   /* for the passes over the long text */
     attn_session **sessions; /* one for each head of a layer, on one workspace */
     attn_workspace *workspace;
+    attn_tensor logits, activations; /* room for those of the long text */
     lens_sae sae;
     int32_t clean[MOST], corrupted[MOST];
 } job;
@@ -43,28 +44,38 @@ static size_t read_ids(int32_t *ids, const char *text)
     return n;
 }
 
+/* Room for all logits and activations of the text, in memory that the next call uses again. */
+static int make_room(job *j, const attn_record_desc *what)
+{
+    const size_t n_vocab = attn_model_config(j->model)->n_vocab;
+    size_t bytes;
+    return j->logits.ndim > 0 ||
+           (attn_record_size(&j->ctx, &bytes, j->model, what) == ATTN_OK &&
+            attn_zeros(&j->ctx, &j->activations, ATTN_F32, attn_shape1(bytes / 4)) == ATTN_OK &&
+            attn_zeros(&j->ctx, &j->logits, ATTN_F32, attn_shape2(j->pair.n_tokens, n_vocab)) ==
+                ATTN_OK);
+}
+
 /* run_with_cache: all activations of the text and all its logits. */
 static int cache(job *j, double *result)
 {
-    const size_t n = j->pair.n_tokens, n_vocab = attn_model_config(j->model)->n_vocab;
+    const size_t n = j->pair.n_tokens;
     attn_record_desc what = ATTN_ZERO;
     attn_feed_item item = ATTN_ZERO;
     attn_record *record = NULL;
-    attn_tensor logits = ATTN_ZERO;
     what.n_positions = n;
     item.session = j->session;
     item.tokens = j->clean;
     item.n_tokens = n;
-    if (attn_zeros(&j->ctx, &logits, ATTN_F32, attn_shape2(n, n_vocab)) ||
-        attn_truncate(&j->ctx, j->session, 0) ||
-        attn_record_new(&j->ctx, &record, j->session, &what, NULL, 0))
+    if (!make_room(j, &what) || attn_truncate(&j->ctx, j->session, 0) ||
+        attn_record_new(&j->ctx, &record, j->session, &what, j->activations.data,
+                        attn_count(j->activations) * sizeof(float)))
         return 0;
-    item.logits = (float *)logits.data;
+    item.logits = (float *)j->logits.data;
     if (attn_feed_batch(&j->ctx, &item, 1) == ATTN_OK)
-        *result = (double)attn_get2(logits, n - 1, (size_t)j->pair.metric.token);
+        *result = (double)attn_get2(j->logits, n - 1, (size_t)j->pair.metric.token);
     attn_record_free(record);
     attn_unhook_all(j->session);
-    attn_tensor_free(&j->ctx, &logits);
     return j->ctx.status == ATTN_OK;
 }
 
@@ -126,21 +137,19 @@ static int ablate(job *j, double *result)
     return j->ctx.status == ATTN_OK;
 }
 
-static double mean_of(attn_tensor x)
-{
-    double sum = 0;
-    size_t i, k;
-    for (i = 0; i < x.shape[0]; i++)
-        for (k = 0; k < x.shape[1]; k++)
-            sum += (double)attn_get2(x, i, k);
-    return sum / (double)attn_count(x);
-}
-
 /* The mean of a call's result [.., ..], which it then frees. */
 static int take_mean(job *j, attn_status status, attn_tensor *made, double *result)
 {
+    attn_tensor sums = ATTN_ZERO;
+    double sum = 0;
+    size_t i;
     if (status == ATTN_OK)
-        *result = mean_of(*made);
+        status = attn_sum(&j->ctx, &sums, *made);
+    for (i = 0; status == ATTN_OK && i < sums.shape[0]; i++)
+        sum += (double)attn_get2(sums, i, 0);
+    if (status == ATTN_OK)
+        *result = sum / (double)attn_count(*made);
+    attn_tensor_free(&j->ctx, &sums);
     attn_tensor_free(&j->ctx, made);
     return status == ATTN_OK;
 }

@@ -139,22 +139,17 @@ LENS_FN void lens_keep_largest(float *row, size_t m, size_t k, lens_ranked *room
         row[room[i].index] = 0;
 }
 
-/* What is not above 0, and above its threshold [m] (may be NULL), becomes 0. Choices, not branches:
- * about half of the numbers of a row would take one, and no processor could predict it. */
+/* JumpReLU, of a row that has no negative numbers. */
 LENS_FN void lens_zero_below(float *row, size_t m, const float *threshold)
 {
     size_t i;
     for (i = 0; i < m; i++)
-        row[i] = row[i] > 0 ? row[i] : 0;
-    for (i = 0; i < m && threshold; i++)
         row[i] = row[i] > threshold[i] ? row[i] : 0;
 }
 
 /* Rows of pre [T, m] become features, but for gated ones. */
 LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens_sae *sae)
 {
-    const float *threshold =
-        sae->kind == LENS_SAE_JUMPRELU ? (const float *)sae->threshold.data : NULL;
     attn_tensor room = ATTN_ZERO;
     size_t t;
     attn_status status = ATTN_OK;
@@ -163,11 +158,14 @@ LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens
     if (status == ATTN_OK && sae->kind == LENS_SAE_TOPK)
         status = attn_zeros(ctx, &room, ATTN_F32,
                             attn_shape2(sae->m, sizeof(lens_ranked) / sizeof(float)));
+    if (status == ATTN_OK)
+        status = attn_activate(ctx, &pre, pre, ATTN_ACT_RELU);
     for (t = 0; t < pre.shape[0] && status == ATTN_OK; t++) {
         float *row = (float *)pre.data + t * sae->m;
         if (sae->kind == LENS_SAE_TOPK)
             lens_keep_largest(row, sae->m, sae->k, (lens_ranked *)room.data);
-        lens_zero_below(row, sae->m, threshold);
+        else if (sae->kind == LENS_SAE_JUMPRELU)
+            lens_zero_below(row, sae->m, (const float *)sae->threshold.data);
     }
     attn_tensor_free(ctx, &room);
     return status;
