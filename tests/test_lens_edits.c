@@ -255,3 +255,77 @@ TEST(gradients_of_a_changed_model)
     refuses(1, "leaves no sum",
             LENS MODEL "edges Tom Lily --token ' a' --edit 'zero blocks.1.hook_resid_mid'");
 }
+
+/* Means over the pairs of a file, by the library; a text may be ids, a token an id. */
+TEST(pairs_in_files)
+{
+    static const char lines[] =
+        "{\"clean\": \"Tom was a boy. He\", \"corrupted\": \"Tom was a girl. He\", "
+        "\"token\": \" was\", \"against\": 258}\n\n"
+        "{\"clean\": [506, 511, 258, 433, 265, 338], \"corrupted\": [506, 511, 258, 414, 265, "
+        "286]}";
+    static const int32_t ids[2][6] = {{506, 511, 258, 433, 265, 338},
+                                      {506, 511, 258, 414, 265, 286}};
+    lens_pair pairs[2] = {{.metric = {.token = 286, .against = 258}},
+                          {.n_tokens = 6, .metric = {.token = 286, .against = -1}}};
+    lens_patch_desc d = {.pairs = pairs, .n_pairs = 2, .name = "attn.hook_z"};
+    lens_baseline whole = {0, 0};
+    attn_tensor want = {0}, weights = {0}, scores = {0};
+    const lens_sender from = {1, LENS_SENDER_MLP};
+    const lens_receiver to = {4, "hook_resid_pre", 0};
+    lens_paths_desc paths = {.pairs = pairs,
+                             .n_pairs = 2,
+                             .senders = &from,
+                             .n_senders = 1,
+                             .receivers = &to,
+                             .n_receivers = 1};
+    attn_tensor path = {0};
+    lens_backward b = ATTN_ZERO;
+    const json_value *all;
+    story s, other;
+    size_t i;
+    if (!open_story(&s, TINY, "Tom was a boy. He") ||
+        !open_story(&other, TINY, "Tom was a girl. He"))
+        return;
+    pairs[0].clean = s.tokens;
+    pairs[0].corrupted = other.tokens;
+    pairs[0].n_tokens = s.n;
+    pairs[1].clean = ids[0];
+    pairs[1].corrupted = ids[1];
+    CHECK(s.n == 6);
+    test_write(TMP "pairs.jsonl", lines, sizeof lines - 1);
+#define PAIRS " --pairs " TMP "pairs.jsonl --token ' was' --json "
+    d.kind = LENS_PATCH_HEADS;
+    OK(&s.ctx, lens_patch(&s.ctx, &want, &whole, s.model, &d));
+    all = parse(LENS MODEL "patch attn.hook_z" PAIRS);
+    is_float(member(all, "clean"), whole.clean, "the mean of the clean texts");
+    CHECK(number(member(all, "pairs")) == 2);
+    for (i = 0; i < 24; i++)
+        is_float(cell(all, 0, i / 6, i % 6), attn_get2(want, i / 6, i % 6), "a mean");
+    d.name = "attn.hook_pattern";
+    d.kind = LENS_PATCH_WEIGHTS;
+    OK(&s.ctx, lens_patch(&s.ctx, &weights, NULL, s.model, &d));
+    all = parse(LENS MODEL "patch --by weights" PAIRS);
+    CHECK(all && member(all, "grids")->size == 24);
+    for (i = 0; i < 36; i++)
+        is_float(cell(all, 2 * 6 + 4, i / 6, i % 6), attn_get4(weights, 2, 4, i / 6, i % 6),
+                 "a weight");
+    OK(&s.ctx, lens_patch_paths(&s.ctx, &path, NULL, s.model, &paths));
+    all = parse(LENS MODEL "path --from 1.mlp" PAIRS);
+    is_float(cell(all, 0, 0, 0), attn_get1(path, 0), "a path");
+    OK(&s.ctx, lens_backward_new(&s.ctx, &b, s.model));
+    OK(&s.ctx, lens_edge_scores(&s.ctx, &scores, &b, pairs, 2, 1));
+    all = parse(LENS MODEL "edges --edges 1" PAIRS);
+    for (i = 0; i < attn_count(scores); i++)
+        CHECK(fabs((double)((const float *)scores.data)[i]) <=
+              fabs(number(member(item(member(all, "edges"), 0), "score"))) + 1e-6);
+    lens_backward_free(&s.ctx, &b);
+    close_story(&s);
+    close_story(&other);
+    refuses(2, "--pairs has the texts", LENS MODEL "patch --ids '1 2' --pairs x");
+    refuses(1, "no \"token\"", LENS MODEL "patch --pairs " TMP "pairs.jsonl");
+    test_write(TMP "pairs.jsonl", "{\"clean\": [1, 2]}", 17);
+    refuses(1, "line 1: expected \"corrupted\"", LENS MODEL "patch --pairs " TMP "pairs.jsonl");
+    test_write(TMP "pairs.jsonl", "\n{\"clean\": [1, 2],}", 19);
+    refuses(1, "malformed JSON at line 2", LENS MODEL "patch --pairs " TMP "pairs.jsonl");
+}

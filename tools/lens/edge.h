@@ -14,25 +14,32 @@ typedef struct edge_finding {
     float value;      /* the answer of the circuit */
 } edge_finding;
 
+/* The mean answer of the circuit. */
+static attn_status run_circuit(lens *l, edge_finding *f, lens_backward *backward, attn_tensor kept)
+{
+    attn_status status = ATTN_OK;
+    float value = 0;
+    size_t i;
+    for (i = 0; i < f->p.n_pairs && status == ATTN_OK; i++) {
+        status = lens_run_edges(&l->ctx, &value, backward, &f->p.pairs[i], kept);
+        f->value += value / (float)f->p.n_pairs;
+    }
+    return status;
+}
+
 static int find_edges(lens *l, edge_finding *f)
 {
     lens_backward backward = ATTN_ZERO;
     attn_tensor scores = ATTN_ZERO, kept = ATTN_ZERO;
-    lens_pair pair = ATTN_ZERO;
     int code = FINE;
-    pair.clean = l->text.ids;
-    pair.corrupted = l->corrupted.ids;
-    pair.n_tokens = l->text.n;
-    pair.metric.token = f->p.question.token;
-    pair.metric.against = f->p.question.against;
     f->graph = lens_graph_of(l->model);
     f->n_kept = l->o.edges < f->graph.n_edges ? l->o.edges : f->graph.n_edges;
     f->edges = (lens_edge *)allocate(l, f->graph.n_edges, sizeof *f->edges);
     if (!f->edges || new_backward(l, &backward) ||
-        lens_edge_scores(&l->ctx, &scores, &backward, &pair, 1, f->n_steps) ||
+        lens_edge_scores(&l->ctx, &scores, &backward, f->p.pairs, f->p.n_pairs, f->n_steps) ||
         lens_sort_edges(&l->ctx, f->edges, l->model, scores) ||
         lens_best_edges(&l->ctx, &kept, l->model, scores, f->n_kept) ||
-        lens_run_edges(&l->ctx, &f->value, &backward, &pair, kept))
+        run_circuit(l, f, &backward, kept))
         code = failed(&l->ctx);
     attn_tensor_free(&l->ctx, &scores);
     attn_tensor_free(&l->ctx, &kept);

@@ -155,12 +155,17 @@ static const struct option table[] = {
      "gradients: of logit (default), log-prob, or loss, the mean over the text"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL,
      "patch, path and edges: TEXT2 as token ids"},
+    {0, "pairs", "FILE", TEXT, AT(pairs), OF_TWO_TEXTS, NULL,
+     "patch, path and edges: means over many pairs, in place of TEXT and TEXT2. Each line is "
+     "{\"clean\": TEXT, \"corrupted\": TEXT2, \"token\": TOKEN, \"against\": TOKEN}; texts may be "
+     "lists of ids"},
     {0, "estimate", NULL, FLAG, AT(estimate), PATCH, NULL,
      "patch: estimates by one backward pass for all cells (attribution patching)"},
-    {0, "by", "KIND", CHOICE, AT(by), PATCH, "positions heads position-heads sources source-heads",
-     "patch: positions, heads (at all positions), position-heads (one head at one position), "
-     "sources "
-     "or source-heads (of patterns and scores, one key of all queries); default: what fits NAME"},
+    {0, "by", "KIND", CHOICE, AT(by), PATCH,
+     "positions heads position-heads sources source-heads weights",
+     "patch: positions, heads (at all positions), position-heads (one head at one position), of "
+     "patterns and scores sources or source-heads (one key of all queries) or weights (one of a "
+     "query and a key); default: what fits NAME"},
     {0, "edges", "COUNT", COUNT, AT(edges), EDGES, "1 10000000",
      "edges: how many of the best make the circuit (default 20)"},
     {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
@@ -212,6 +217,7 @@ static void print_help(void)
     print_about("lens MODEL.attn [COMMAND] TEXT [options]\n"
                 "lens MODEL.attn [COMMAND] TEXT --edit EDIT [--edit EDIT ...]\n"
                 "lens MODEL.attn patch TEXT TEXT2 [NAME...] [options]\n"
+                "lens MODEL.attn patch --pairs FILE [NAME...] [options]\n"
                 "lens MODEL.attn path TEXT TEXT2 [--from SENDER] [--to NAME] [options]\n"
                 "lens MODEL.attn edges TEXT TEXT2 [--edges COUNT] [--steps COUNT] [options]\n"
                 "lens MODEL.attn sae DIRECTORY TEXT [--change CHANGE] [options]\n"
@@ -309,10 +315,12 @@ static int sort_words(lens *l)
     }
     if (l->command->bit == SAE && next < l->given.n_words)
         l->directory = l->given.words[next++];
-    l->clean_word = l->o.ids || l->o.file || l->o.lines || l->command->bit & OF_WEIGHTS
-                        ? l->o.text
-                        : option_or_word(l->o.text, &l->given, &next);
-    if (next < l->given.n_words && l->command->bit & OF_TWO_TEXTS && !l->o.corrupted_ids)
+    l->clean_word =
+        l->o.ids || l->o.file || l->o.lines || l->o.pairs || l->command->bit & OF_WEIGHTS
+            ? l->o.text
+            : option_or_word(l->o.text, &l->given, &next);
+    if (next < l->given.n_words && l->command->bit & OF_TWO_TEXTS && !l->o.corrupted_ids &&
+        !l->o.pairs)
         l->corrupted_word = l->given.words[next++];
     l->names = l->given.words + next;
     l->n_names = l->given.n_words - next;
@@ -351,10 +359,12 @@ static int check_usage(const lens *l)
         return fail(USAGE, "--%s is for the texts of --lines", o->resume ? "resume" : "rows");
     if (o->lines && l->n_names == 0)
         return fail(USAGE, "--lines needs the names of activations, such as '*.hook_resid_post'");
+    if (o->pairs && (l->clean_word || o->file || o->ids || o->corrupted_ids))
+        return fail(USAGE, "--pairs has the texts: give no other");
     if (l->command->bit & OF_TEXTS && !l->clean_word && !o->file && !o->ids && !o->bos &&
-        !o->lines && l->command->bit != HEADS && system_is_terminal(stdin))
+        !o->lines && !o->pairs && l->command->bit != HEADS && system_is_terminal(stdin))
         return fail(USAGE, NO_TEXT);
-    if (l->command->bit & OF_TWO_TEXTS && !l->corrupted_word && !o->corrupted_ids)
+    if (l->command->bit & OF_TWO_TEXTS && !l->corrupted_word && !o->corrupted_ids && !o->pairs)
         return fail(USAGE, "%s needs two texts: a second argument, or --corrupted-ids",
                     l->command->name);
     if (l->command->bit == SAE && !l->directory)
@@ -402,13 +412,15 @@ static int run_all(lens *l)
         return code;
     l->config = attn_model_config(l->model);
     l->tokenizer = attn_model_tokenizer(l->model);
-    if (l->command->bit == HEADS && !is_text_given(l))
+    if (l->o.pairs)
+        code = read_pairs(l);
+    else if (l->command->bit == HEADS && !is_text_given(l))
         code = make_repeated(l);
     else if (!l->o.lines && l->command->bit & OF_TEXTS)
         code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids);
     if (code != FINE)
         return code;
-    if (l->command->bit & OF_TWO_TEXTS &&
+    if (l->command->bit & OF_TWO_TEXTS && !l->o.pairs &&
         (code = make_text(l, &l->corrupted, l->corrupted_word, NULL, "corrupted-ids",
                           l->o.corrupted_ids)) != FINE)
         return code;

@@ -3,6 +3,7 @@
 #define LENS_PATCHING_H
 
 #include "gradient.h"
+#include "pair_file.h"
 #include "pairs.h"
 #include "patch.h"
 #include "question.h"
@@ -13,8 +14,10 @@ static const double small_gap = 0.5;
 typedef struct patching {
     question question, changes; /* changes: the likely tokens whose logits change most */
     double changes_gap;
-    const char *reason; /* for the question, if it was not asked by the user */
-    lens_pair pair;
+    const char *reason;     /* for the question, if it was not asked by the user */
+    lens_pair pair;         /* of the command line, */
+    const lens_pair *pairs; /* [n_pairs]: or of --pairs */
+    size_t n_pairs;
     lens_baseline whole;    /* the texts as they are */
     lens_backward backward; /* of --estimate */
 } patching;
@@ -122,30 +125,84 @@ static int read_head(const lens *l, const char *option, const char **at, size_t 
     return FINE;
 }
 
+/* The answer after one of the texts, in the model that --edit makes. */
+static int answer(lens *l, const int32_t *ids, size_t n, const lens_metric *asked, float *value)
+{
+    attn_session *session = NULL;
+    attn_session_desc size = {0};
+    const float *logits;
+    attn_status status;
+    size.n_ctx = n;
+    status = attn_session_new(&l->ctx, &session, l->model, &size);
+    if (status == ATTN_OK)
+        status = hook_edits(l, session);
+    if (status == ATTN_OK)
+        status = attn_feed(&l->ctx, session, ids, n);
+    logits = status == ATTN_OK ? attn_logits(session) : NULL;
+    if (logits)
+        *value = logits[asked->token] - (asked->against < 0 ? 0 : logits[asked->against]);
+    attn_session_free(session);
+    return status ? failed(&l->ctx) : interrupted ? INTERRUPTED : FINE;
+}
+
+/* The question of --pairs: each pair's own tokens, and the means of the answers. */
+static int ask_about_pairs(lens *l, patching *p)
+{
+    const lens_metric *const first = &l->pairs[0].metric;
+    size_t i;
+    float clean = 0, corrupted = 0;
+    int code = FINE;
+    p->question.token = first->token;
+    p->question.against = first->against;
+    p->question.text = "logits of the pairs' tokens";
+    p->reason = keep(l, " (mean of %zu pairs)", l->n_pairs);
+    for (i = 0; i < l->n_pairs && code == FINE; i++) {
+        const lens_pair *pair = &l->pairs[i];
+        if ((code = answer(l, pair->clean, pair->n_tokens, &pair->metric, &clean)) == FINE)
+            code = answer(l, pair->corrupted, pair->n_tokens, &pair->metric, &corrupted);
+        p->whole.clean += clean / (float)l->n_pairs;
+        p->whole.corrupted += corrupted / (float)l->n_pairs;
+    }
+    return code;
+}
+
 static int ask_about_patches(lens *l, patching *p)
 {
-    const int code =
-        l->text.n == l->corrupted.n
-            ? choose_question(l, p)
-            : fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
-                   l->text.n, l->corrupted.n);
+    int code;
+    p->pairs = l->pairs;
+    p->n_pairs = l->n_pairs;
+    if (l->pairs)
+        return ask_about_pairs(l, p);
+    code = l->text.n == l->corrupted.n
+               ? choose_question(l, p)
+               : fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
+                      l->text.n, l->corrupted.n);
     p->pair.clean = l->text.ids;
     p->pair.corrupted = l->corrupted.ids;
     p->pair.n_tokens = l->text.n;
     p->pair.metric.token = p->question.token;
     p->pair.metric.against = p->question.against;
+    p->pairs = &p->pair;
+    p->n_pairs = 1;
     return code;
 }
 
-/* The answers to one sweep as one backward pass estimates them. */
+/* The answers to one sweep as one backward pass for each pair estimates them. */
 static int estimate(lens *l, patching *p, const char *name, attn_tensor *values)
 {
-    attn_status status;
+    attn_status status = p->backward.model ? ATTN_OK : new_backward(l, &p->backward);
     size_t i;
-    status = p->backward.model ? ATTN_OK : new_backward(l, &p->backward);
+    for (i = 0; i < p->n_pairs && status == ATTN_OK; i++) {
+        attn_tensor one = {0};
+        status = lens_attribution_patch(&l->ctx, &one, &p->backward, &p->pairs[i], name);
+        if (status == ATTN_OK)
+            status = values->ndim ? attn_add(&l->ctx, values, *values, one)
+                                  : attn_copy(&l->ctx, values, one);
+        attn_tensor_free(&l->ctx, &one);
+    }
     if (status == ATTN_OK)
-        status = lens_attribution_patch(&l->ctx, values, &p->backward, &p->pair, name);
-    for (i = 0; status == ATTN_OK && values->data && i < attn_count(*values); i++)
+        status = attn_scale(&l->ctx, values, *values, 1.0f / (float)p->n_pairs);
+    for (i = 0; status == ATTN_OK && i < attn_count(*values); i++)
         ((float *)values->data)[i] += p->whole.corrupted;
     return status ? failed(&l->ctx) : FINE;
 }
@@ -174,7 +231,9 @@ static void label_both(lens *l, lens_grid *grid)
     size_t j;
     label_positions(l, grid);
     for (j = 0; j < grid->n_columns; j++)
-        if (l->text.ids[j] != l->corrupted.ids[j])
+        if (l->n_pairs > 1)
+            ((const char **)grid->columns)[j] = keep(l, "%zu", j);
+        else if (l->text.ids[j] != l->corrupted.ids[j])
             ((const char **)grid->columns)[j] =
                 keep(l, "%s\n%s", grid->columns[j], l->corrupted.shown[j]);
 }
@@ -191,24 +250,55 @@ static lens_patch_kind kind_of(const lens *l, const char *name)
 static size_t n_grids_of(const lens *l, const char *name)
 {
     const lens_patch_kind kind = kind_of(l, name);
-    return kind == LENS_PATCH_POSITION_HEADS || kind == LENS_PATCH_SOURCE_HEADS ? l->config->n_layer
-                                                                                : 1;
+    return kind == LENS_PATCH_WEIGHTS ? (size_t)l->config->n_layer * l->config->n_head
+           : kind == LENS_PATCH_POSITION_HEADS || kind == LENS_PATCH_SOURCE_HEADS
+               ? l->config->n_layer
+               : 1;
+}
+
+/* Grid i of a sweep, and its labels: heads are rows, where each layer has a grid; queries, where each
+ * head has one. */
+static int fill_sweep(lens *l, lens_grid *grid, attn_tensor values, lens_patch_kind kind, size_t i)
+{
+    const size_t n_head = l->config->n_head;
+    size_t t;
+    int code;
+    if (kind == LENS_PATCH_WEIGHTS)
+        values = attn_select(attn_select(values, 0, i / n_head), 0, i % n_head);
+    else if (values.ndim == 3)
+        values = attn_transpose(attn_select(values, 0, i), 0, 1);
+    if ((code = fill_patches(l, grid, values)) != FINE)
+        return code;
+    if (kind != LENS_PATCH_HEADS)
+        label_both(l, grid);
+    if (kind == LENS_PATCH_POSITION_HEADS || kind == LENS_PATCH_SOURCE_HEADS)
+        grid->row_name = "head";
+    if (kind == LENS_PATCH_WEIGHTS) {
+        grid->row_name = "query";
+        grid->column_name = "key";
+        for (t = 0; t < grid->n_rows; t++)
+            ((const char **)grid->rows)[t] = keep(l, "%zu", t);
+    }
+    return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
 /* The answers to one sweep, as grids. */
 static int sweep(lens *l, patching *p, const char *name, lens_grid *grids)
 {
-    static const char *const each[] = {
-        "at one position", "of one head at all positions", "of one head at one position",
-        "at one key, of all queries and heads", "of one head at one key, of all queries"};
+    static const char *const each[] = {"at one position",
+                                       "of one head at all positions",
+                                       "of one head at one position",
+                                       "at one key, of all queries and heads",
+                                       "of one head at one key, of all queries",
+                                       "one weight"};
     const lens_patch_kind kind = kind_of(l, name);
     const size_t n = n_grids_of(l, name);
     lens_patch_desc d = ATTN_ZERO;
     attn_tensor values = {0};
     size_t i;
     int code = FINE;
-    d.pairs = &p->pair;
-    d.n_pairs = 1;
+    d.pairs = p->pairs;
+    d.n_pairs = p->n_pairs;
     d.name = name;
     d.kind = kind;
     d.edits = l->edits;
@@ -218,16 +308,14 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grids)
         return code;
     if (!l->o.estimate && lens_patch(&l->ctx, &values, &p->whole, l->model, &d) != ATTN_OK)
         return failed(&l->ctx);
-    for (i = 0; i < n && code == FINE; i++) { /* heads are rows, where each layer has its own */
-        code = fill_patches(l, &grids[i],
-                            n > 1 ? attn_transpose(attn_select(values, 0, i), 0, 1) : values);
-        if (code == FINE && kind != LENS_PATCH_HEADS)
-            label_both(l, &grids[i]);
+    for (i = 0; i < n && code == FINE; i++) {
+        code = fill_sweep(l, &grids[i], values, kind, i);
         grids[i].title = keep(l, "%s, %s", name, each[kind]);
-        if (n > 1) {
+        if (kind == LENS_PATCH_WEIGHTS)
+            grids[i].title = keep(l, "layer %zu, head %zu, %s, %s", i / l->config->n_head,
+                                  i % l->config->n_head, name, each[kind]);
+        else if (n > 1)
             grids[i].title = keep(l, "layer %zu, %s, %s", i, name, each[kind]);
-            grids[i].row_name = "head";
-        }
     }
     attn_tensor_free(&l->ctx, &values);
     return code == FINE && l->ctx.status ? failed(&l->ctx) : code;
@@ -317,6 +405,8 @@ static void json_patches(const lens *l, const void *of)
     json_figure((double)p->whole.corrupted);
     fputs(", \"gap\": ", stdout);
     json_figure(gap_of(p));
+    if (l->pairs)
+        printf(", \"pairs\": %zu", p->n_pairs);
     printf(", \"gap_is_small\": %s", is_small(p) ? "true" : "false");
     json_question(l, &p->question);
 }

@@ -156,8 +156,6 @@ static int run_path(lens *l)
     int code;
     if (!readers || !senders)
         return failed(&l->ctx);
-    d.pairs = &p.pair;
-    d.n_pairs = 1;
     d.senders = senders;
     d.receivers = readers;
     d.mlps = (lens_path_mlps)l->o.mlps;
@@ -165,6 +163,8 @@ static int run_path(lens *l)
     if ((code = read_paths(l, &d, readers, senders)) != FINE ||
         (code = ask_about_patches(l, &p)) != FINE)
         return code;
+    d.pairs = p.pairs;
+    d.n_pairs = p.n_pairs;
     d.edits = l->edits;
     d.n_edits = l->n_edits;
     if ((code = patch_paths(l, &p, &d, &grid)) != FINE)

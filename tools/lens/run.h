@@ -4,11 +4,13 @@
 
 #include "tools/common/prompt.h"
 #include "lens_html.h"
+#include "metric.h"
 #include <math.h>
 
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
     const char *from, *to, *second, *towards, *away, *heads, *pattern, *vector, *tuned;
+    const char *pairs;
     text_list edit, change;
     size_t top, layer, head, position, rows, threads, edges, steps, key, tokens;
     float strength;
@@ -82,6 +84,9 @@ struct lens {
     attn_session *session;
     lens_text text, corrupted, second, towards, away;
     attn_edit *edits; /* of --edit (edits.h) */
+    lens_pair *
+        pairs; /* [n_pairs]: of --pairs (pair_file.h), else NULL; text and corrupted are the first */
+    size_t n_pairs;
     size_t n_edits;
     const char *const *command_line; /* argv without the program's name */
     lens_fact facts[5];

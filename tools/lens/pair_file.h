@@ -1,0 +1,132 @@
+/* --pairs FILE: many pairs of texts, over which patch, path and edges take means. Each line is a JSON object:
+ *
+ *     {"clean": "Tom was a boy. He", "corrupted": "Tom was a girl. He", "token": " was", "against": " a"}
+ *
+ * A text may be a list of ids, and a token an id. Where a line names no token, --token and --against count. */
+#ifndef LENS_PAIR_FILE_H
+#define LENS_PAIR_FILE_H
+
+#include "question.h"
+#include "tools/common/json.h"
+#include "tools/common/lines.h"
+
+/* A list of ids as the options spell it, or NULL if it is none. */
+static const char *spell_ids(lens *l, const json_value *list)
+{
+    const json_value *v;
+    char *text = (char *)allocate(l, list->size + 1, 24), *to = text;
+    uint64_t id;
+    size_t i;
+    for (i = 0, v = list + 1; text && i < list->size; i++, v += v->span) {
+        if (!json_u64(v, &id))
+            return NULL;
+        to += sprintf(to, "%llu ", (unsigned long long)id);
+    }
+    if (text)
+        *to = 0;
+    return text;
+}
+
+/* A text, or its ids. */
+static int read_side(lens *l, const json_value *line, const char *key, uint64_t number,
+                     lens_text *to)
+{
+    const json_value *v = json_get(line, key);
+    const char *ids = v && v->kind == JSON_ARRAY ? spell_ids(l, v) : NULL;
+    const char *words = v && v->kind == JSON_STRING ? keep(l, "%.*s", (int)v->size, v->text) : NULL;
+    int code;
+    if (!ids && !words)
+        return fail(FAILED, "%s, line %llu: expected \"%s\": a text, or a list of ids", l->o.pairs,
+                    (unsigned long long)number, key);
+    if ((code = make_text(l, to, words, NULL, key, ids)) != FINE || to->n > 0)
+        return code;
+    return fail(FAILED, "%s, line %llu: the %s text is empty", l->o.pairs,
+                (unsigned long long)number, key);
+}
+
+/* A token by its text or its id; what the option says if the line has none. */
+static int read_answer(lens *l, const json_value *line, const char *key, uint64_t number,
+                       const char *option, int32_t *token)
+{
+    const json_value *v = json_get(line, key);
+    uint64_t id;
+    *token = -1;
+    if (!v)
+        return option ? name_token(l, key, option, token) : FINE;
+    if (v->kind == JSON_STRING)
+        return name_token(l, key, keep(l, "%.*s", (int)v->size, v->text), token);
+    if (!json_u64(v, &id) || id >= l->config->n_vocab)
+        return fail(FAILED, "%s, line %llu: \"%s\" is no token", l->o.pairs,
+                    (unsigned long long)number, key);
+    *token = (int32_t)id;
+    return FINE;
+}
+
+/* One line becomes the next pair; the first is shown, as a pair of the command line is. */
+static int read_pair(lens *l, const json_value *line, uint64_t number)
+{
+    lens_pair *pair = &l->pairs[l->n_pairs];
+    lens_text clean = {0}, corrupted = {0};
+    int code;
+    memset(pair, 0, sizeof *pair);
+    if ((code = read_side(l, line, "clean", number, &clean)) != FINE ||
+        (code = read_side(l, line, "corrupted", number, &corrupted)) != FINE ||
+        (code = read_answer(l, line, "token", number, l->o.token, &pair->metric.token)) != FINE ||
+        (code = read_answer(l, line, "against", number, l->o.against, &pair->metric.against)) !=
+            FINE)
+        return code;
+    if (clean.n != corrupted.n)
+        return fail(FAILED,
+                    "%s, line %llu: the texts have %zu and %zu tokens; patching needs as many in "
+                    "both",
+                    l->o.pairs, (unsigned long long)number, clean.n, corrupted.n);
+    if (pair->metric.token < 0)
+        return fail(FAILED, "%s, line %llu: no \"token\"; name it there, or by --token", l->o.pairs,
+                    (unsigned long long)number);
+    if (l->n_pairs++ == 0) {
+        l->text = clean;
+        l->corrupted = corrupted;
+    }
+    pair->clean = clean.ids;
+    pair->corrupted = corrupted.ids;
+    pair->n_tokens = clean.n;
+    return FINE;
+}
+
+static int add_line(lens *l, char *text, size_t size, uint64_t number)
+{
+    json_value *root = NULL;
+    int code;
+    if (json_parse_at(&l->ctx, l->o.pairs, (size_t)number, text, size, &root) != ATTN_OK)
+        return failed(&l->ctx);
+    code = read_pair(l, root, number);
+    free(root);
+    return code;
+}
+
+/* l->pairs: of all lines but empty ones. */
+static int read_pairs(lens *l)
+{
+    char *bytes = NULL, *line, *end;
+    size_t size = 0, n = 1;
+    uint64_t number = 0;
+    int code = FINE;
+    if (read_file(&l->ctx, &l->memory, l->o.pairs, MAX_LINE, &bytes, &size))
+        return failed(&l->ctx);
+    for (line = bytes; (line = (char *)memchr(line, '\n', (size_t)(bytes + size - line))) != NULL;)
+        line++, n++;
+    if ((l->pairs = (lens_pair *)allocate(l, n, sizeof *l->pairs)) == NULL)
+        return failed(&l->ctx);
+    for (line = bytes; line < bytes + size && code == FINE; line = end + 1) {
+        end = (char *)memchr(line, '\n', (size_t)(bytes + size - line));
+        end = end ? end : bytes + size;
+        *end = 0;
+        number++;
+        if (line[strspn(line, " \t\r")])
+            code = add_line(l, line, strlen(line), number);
+    }
+    return code == FINE && l->n_pairs == 0 ? fail(FAILED, "%s: there are no pairs", l->o.pairs)
+                                           : code;
+}
+
+#endif
