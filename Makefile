@@ -64,8 +64,8 @@ ALONE  = $(COMPILE) -DATTN_STATIC -MF $@.d
 
 run: ## a story (PROMPT="Once upon a time" N=200 SEED=1)
 	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j2) \
-	    $(STORY)/gpt2 $(STORY)/tiny-stories.attn
-	@$(STORY)/gpt2 $(STORY)/tiny-stories.attn -n $(N) --temperature 0.7 --top-k 40 --seed $(SEED) \
+	    $(STORY)/gpt2 $(BUILD)/tiny-stories.attn CONVERTER=$(STORY)/attn-convert
+	@$(STORY)/gpt2 $(BUILD)/tiny-stories.attn -n $(N) --temperature 0.7 --top-k 40 --seed $(SEED) \
 	    -- "$$PROMPT"
 
 $(BUILD)/run/gpt2: gpt2.c $(BUILD)/flags
@@ -103,13 +103,11 @@ $(FILES)/model.safetensors:
 $(BUILD)/$(SIZE).attn: $(FILES)/model.safetensors $(BUILD)/attn-convert
 	$(BUILD)/attn-convert $(FILES) $@
 
+CONVERTER = $(BUILD)/attn-convert
 CONVERT = $(SHOW)$(filter %/attn-convert,$^) --quiet $(<D) $@
 
-$(BUILD)/tiny-stories.attn $(BUILD)/run/tiny-stories.attn: $(BUILD)/%.attn: examples/tiny-stories/config.json \
-    $(wildcard examples/tiny-stories/*)
+$(BUILD)/tiny-stories.attn: examples/tiny-stories/config.json $(wildcard examples/tiny-stories/*) $(CONVERTER)
 	$(CONVERT)
-$(BUILD)/tiny-stories.attn: $(BUILD)/attn-convert
-$(BUILD)/run/tiny-stories.attn: $(BUILD)/run/attn-convert
 
 $(BUILD)/from_scratch/plain.attn: tests/golden/plain/config.json $(wildcard tests/golden/plain/*) \
     $(BUILD)/attn-convert
