@@ -1517,13 +1517,14 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #define ATTN__DEF
 #endif
 
-/* Begins a public function that leaves the work to others, or that a program calls seldom. gcc
- * compiles it for size, and with it what such functions alone call: a tenth less time in all. */
+/* A function that leaves the work to others, or that a program calls seldom. gcc compiles it for
+ * size, and with it what such functions alone call: a tenth less time in all. */
 #if defined(__GNUC__) && !defined(__clang__)
-#define ATTN__COLD __attribute__((__cold__)) ATTN__DEF
+#define ATTN__SELDOM __attribute__((__cold__))
 #else
-#define ATTN__COLD ATTN__DEF
+#define ATTN__SELDOM
 #endif
+#define ATTN__COLD ATTN__SELDOM ATTN__DEF /* begins such a public function */
 
 #if defined(__GNUC__) /* and clang */
 #define ATTN__INLINE       static inline __attribute__((__always_inline__))
@@ -1547,7 +1548,6 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #else
 #define ATTN__UNCHECKED
 #endif
-#define ATTN__KERNEL ATTN__UNCHECKED static
 
 #if defined(__clang__)
 #define ATTN__UNROLL _Pragma("clang loop unroll(full)")
@@ -4149,7 +4149,7 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
+ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
 {
     attn_status status = ATTN_OK;
     attn__pass p = ATTN_ZERO;
@@ -4190,8 +4190,8 @@ static attn_feed_item attn__feed_of(attn_session *session, const int32_t *tokens
     return item;
 }
 
-ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                size_t n_tokens)
+ATTN__COLD attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                 size_t n_tokens)
 {
     attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
     return attn_feed_batch(ctx, &item, 1);
@@ -4808,7 +4808,7 @@ static void attn__note_stop(attn__pass *p, int asked, const attn__shown *shown)
 
 /* Shows one activation to the watchers of every session. The workers meet at a barrier before each
  * watcher, so that it sees the rows of all workers, and after it, because it may remove others. */
-static void attn__show_rows(const attn__worker *me, attn__pass *p, int point)
+static ATTN__SELDOM void attn__show_rows(const attn__worker *me, attn__pass *p, int point)
 {
     attn__shown shown;
     attn__watcher *w;
@@ -5060,7 +5060,7 @@ static void attn__put_resid_aside(const attn__worker *me, attn__pass *p, int bac
 }
 
 /* An activation of a pass that is watched, with those on request that come before or after it. */
-static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point)
+static ATTN__SELDOM void attn__visit_watched(const attn__worker *me, attn__pass *p, int point)
 {
     if (point == ATTN__HOOK_Q)
         attn__split_inputs(me, p);
@@ -10324,6 +10324,9 @@ static unsigned attn__cpu_features(void)
 #define ATTN__CAT(a, b)  ATTN__CAT_(a, b)
 #define ATTN__FN(name)   ATTN__CAT(attn__##name, ATTN__ISA)
 
+/* Kernels in plain C run only where somebody asks for them. */
+#define ATTN__KERNEL     ATTN__UNCHECKED ATTN__SELDOM static
+
 /* Pass 0: plain C with fmaf. Pass 1: SSE or NEON, or plain C, as the compiler flags allow. Pass 2:
  * AVX2. Pass 3: AVX-512. From pass 4 on there are dot products of bytes, for q8 and q4, beside the
  * floats' kernels of another pass: 4 with AVX-512, 5 with AVX2, 6 with NEON, and
@@ -12266,9 +12269,11 @@ static const attn__kernels ATTN__FN(kernels) = {
 /* The first inclusion goes on here; the others end. */
 #if defined(ATTN__PASS) && ATTN__PASS == 0
 #undef ATTN__PASS
+#undef ATTN__KERNEL
+#define ATTN__KERNEL ATTN__UNCHECKED static
 
-#define ATTN__PASS ATTN__WIDEST
-#define ATTN__ISA  base
+#define ATTN__PASS   ATTN__WIDEST
+#define ATTN__ISA    base
 #include ATTN_FILE
 #undef ATTN__PASS
 
@@ -13616,7 +13621,7 @@ static void attn__print_element(attn__printer *p, ptrdiff_t at)
 
 /* One dimension in brackets. The last one is filled into lines; the others begin a new line, or
  * leave some empty, for each of their parts. */
-static void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
+static ATTN__SELDOM void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
 {
     const size_t n = p->x.shape[dim], indent = sizeof "tensor(" + (size_t)dim;
     const size_t fit = (81 - indent) / (p->width + 2); /* no number is wider than 50 */
