@@ -130,10 +130,11 @@ export class Small {
   constructor(canvas, weight) {
     Object.assign(this, { canvas, weight, painted: 0, step: 1, line: null });
   }
-  clear() {
+  /** Begins anew; what is there may stay in sight until then. @param {boolean} stays */
+  clear(stays = false) {
     this.painted = 0;
     this.step = 1;
-    this.canvas.width = this.canvas.height = 1;
+    if (!stays) this.canvas.width = this.canvas.height = 1;
   }
   /** Makes room for n rows: a larger canvas, or pixels of more weights, which halves what is there. */
   #makeRoom(n) {
@@ -147,9 +148,10 @@ export class Small {
     this.step = step;
     this.line = null;
   }
-  /** Paints the rows up to n that are not there yet. @param {number} n */
-  paint(n) {
+  /** Paints the rows up to n that are not there yet. @param {number} n @param {number} room rows that fit */
+  paint(n, room = n) {
     if (n <= this.painted) return;
+    if (!this.painted) this.canvas.width = 1;
     this.#makeRoom(n);
     const { canvas, step, weight } = this, { rgb } = colours(), side = canvas.width, top = Math.floor(this.painted / step);
     const image = this.pen.createImageData(side, Math.floor((n - 1) / step) - top + 1);
@@ -165,7 +167,12 @@ export class Small {
     this.pen.putImageData(image, 0, top);
     this.line = n % step ? image.data.slice(-4 * side) : null;
     this.painted = n;
-    canvas.style.width = canvas.style.height = `${(100 * step * side) / n}%`; // what is painted fills the box around
+    this.fit(room);
+  }
+  /** Makes so many rows fill the box around. @param {number} rows */
+  fit(rows) {
+    const { style, width } = this.canvas, size = `${(100 * this.step * width) / rows}%`;
+    if (rows && this.size !== size) style.width = style.height = this.size = size;
   }
 }
 
@@ -229,10 +236,14 @@ export class Large {
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, w, h);
     const part = { q0: Math.max(0, Math.floor((margin - y0) / cell)), q1: Math.min(n, (h - y0) / cell), k0: Math.max(0, Math.floor((margin - x0) / cell)), k1: Math.min(n, (w - x0) / cell) };
+    pen.fillStyle = line;
+    pen.globalAlpha = 0.2;
     for (let q = part.q0; q < part.q1; q++)
-      for (let k = part.k0; k < part.k1; k++) {
-        pen.fillStyle = k > q ? line : `rgb(${rgb})`;
-        pen.globalAlpha = k > q ? 0.2 : 0.03 + 0.97 * strength(this.weight(q, k));
+      for (let k = Math.max(q + 1, part.k0); k < part.k1; k++) pen.fillRect(x0 + k * cell, y0 + q * cell, cell - 1, cell - 1);
+    pen.fillStyle = `rgb(${rgb})`;
+    for (let q = part.q0; q < part.q1; q++)
+      for (let k = part.k0; k < Math.min(q + 1, part.k1); k++) {
+        pen.globalAlpha = 0.03 + 0.97 * strength(this.weight(q, k));
         pen.fillRect(x0 + k * cell, y0 + q * cell, cell - 1, cell - 1);
       }
     pen.globalAlpha = 1;
@@ -273,11 +284,15 @@ export class Large {
     pen.fillText("key →", margin - 46, 12);
     pen.fillText("query ↓", 6, margin - 12);
   }
-  /** Scrolls so that a weight is in sight. */
+  /** Draws with a weight in sight, scrolled to where it is not. */
   reveal(q, k) {
+    if (!this.n || !this.width) return this.draw();
+    this.#layOut();
     const shift = (place, size, now) => Math.max(Math.min(now, place), place + this.margin + this.cell - size);
     this.box.scrollTo({ left: shift(k * this.cell, this.width, this.x), top: shift(q * this.cell, this.height, this.y), behavior: "instant" });
-    this.#scrolled();
+    this.x = this.box.scrollLeft;
+    this.y = this.box.scrollTop;
+    this.draw();
   }
   #scrolled() {
     const { scrollLeft, scrollTop } = this.box, isElsewhere = this.x !== scrollLeft || this.y !== scrollTop;

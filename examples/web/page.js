@@ -14,6 +14,7 @@ let past = [], future = []; // lists of changes, for undo and redo
 let parts = null, isAllDue = true;
 let heads = [], large = null; // the small pictures, with their buttons, layer by layer; one of them, large
 let words = []; // the model's tokens
+let typing = 0; // the timer that waits for the end of typing
 let madeFrom = Infinity; // the first token that the model wrote
 
 // ---- the worker ----
@@ -25,8 +26,8 @@ let counter = 0;
 function ask(task, data = {}) {
   const run = ++counter;
   return new Promise((resolve, reject) => {
-    waiting.set(run, { resolve, reject, onToken: data.onToken, onProgress: data.onProgress, isKept: task === "open" || task === "generate" });
-    delete data.onToken, delete data.onProgress;
+    waiting.set(run, { resolve, reject, onTokens: data.onTokens, onProgress: data.onProgress, isKept: task === "open" || task === "generate" });
+    delete data.onTokens, delete data.onProgress;
     worker.postMessage({ task, run, ...data });
   });
 }
@@ -39,7 +40,7 @@ class Stopped extends Error {}
 worker.onmessage = ({ data }) => {
   const asked = waiting.get(data.run);
   if (!asked) return;
-  if (data.token) return asked.onToken(data);
+  if (data.made) return asked.onTokens(data);
   if (data.progress !== undefined) return asked.onProgress?.(data.progress);
   waiting.delete(data.run);
   if (data.isStopped) asked.reject(new Stopped());
@@ -117,8 +118,8 @@ async function generate(ids) {
     madeFrom = Math.min(madeFrom, ids ? from - 1 : from);
     if (!from) throw new Error("Write a prompt first: the model goes on with it.");
     chosen = null;
-    const answer = await ask("generate", { state: { ...state }, onToken: (message) => {
-      tokens.push(message.token);
+    const answer = await ask("generate", { state: { ...state }, onTokens: (message) => {
+      tokens.push(...message.made);
       logits = message.logits;
       plain = null;
       draw(true);
@@ -138,6 +139,7 @@ async function generate(ids) {
 }
 function setBusy(busy) {
   isBusy = busy;
+  document.body.classList.toggle("writing", busy);
   $("generate").disabled = busy;
   $("stop").disabled = !busy;
   if (busy && document.activeElement === document.body) $("stop").focus();
@@ -146,8 +148,11 @@ function setBusy(busy) {
 // ---- drawing ----
 
 // While a text grows, every frame shows its tokens and the bars. Of what takes longer to draw, a frame
-// has one part at most, and each part follows after a while of its own.
-const SLOW = [{ draw: () => drawLens(), every: 250 }, { draw: () => drawLarge(), every: 60 }, { draw: () => paintHeads(), every: 0 }].map((part) => ({ ...part, drawn: 0 }));
+// has one part at most, of those in sight: the one that waited longest, of those whose while is over. To scroll
+// makes the browser lay out the page, so that whatever scrolls comes last.
+const SLOW = [{ place: "part-lens", draw: () => drawLens(), every: 100 }, { place: "large", draw: () => drawLarge(), every: 60 }, { place: "heads", draw: () => paintHeads(), every: 0 }].map((part) => ({ ...part, drawn: 0, isSeen: true }));
+const sight = new IntersectionObserver((list) => list.forEach(({ target, isIntersecting }) => (SLOW.find(({ place }) => place === target.id).isSeen = isIntersecting)));
+for (const { place } of SLOW) sight.observe($(place));
 let isDue = false;
 function draw(isGrowing = false) {
   isAllDue ||= !isGrowing;
@@ -159,16 +164,20 @@ function draw(isGrowing = false) {
     isAllDue = false;
     drawText(all);
     drawNext();
-    if (all) return drawAll();
-    const part = SLOW.find(({ every, drawn }) => now >= drawn + every);
-    part.draw();
-    part.drawn = now;
+    if (all) drawAll();
+    else if (!isBusy) paintHeads();
+    else {
+      const [part] = SLOW.filter(({ every, drawn, isSeen }) => isSeen && now >= drawn + every).sort((a, b) => a.drawn - b.drawn);
+      part?.draw();
+      if (part) part.drawn = now;
+    }
+    if (isBusy) $("text").scrollTop = 1e6;
   });
 }
 function drawAll() {
   drawHeads();
   drawLarge();
-  drawLens(true);
+  drawLens();
   drawParts();
   drawChanges();
 }
@@ -191,7 +200,6 @@ function drawText(all) {
     element.dataset.tip = probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`;
     element.tabIndex = i === (chosen ?? 0) ? 0 : -1;
   }
-  if (isBusy && tokens.length % 8 === 0) box.scrollTop = 1e6;
   drawChoice();
 }
 
@@ -275,10 +283,12 @@ function makeAllHeads() {
 }
 const headAt = (element) => heads.find(({ button }) => button === element?.closest(".head"));
 
-/** Paints what the small pictures lack, for a few milliseconds; the others follow at the next frames. */
+/** Paints what the small pictures lack, for a few milliseconds; the others follow at the next frames.
+ * While the text grows they have room for more rows, and so keep their size for a while. */
 function paintHeads() {
-  const end = performance.now() + 6, n = tokens.length, behind = heads.filter(({ small }) => small.painted < n).sort((a, b) => a.small.painted - b.small.painted);
-  for (const { small } of behind) if (performance.now() < end) small.paint(Math.min(n, small.painted + 64));
+  const end = performance.now() + 6, n = tokens.length, room = isBusy ? 16 * Math.ceil(n / 16) : n, behind = heads.filter(({ small }) => small.painted < n).sort((a, b) => a.small.painted - b.small.painted);
+  for (const { small } of behind) if (performance.now() < end) small.paint(Math.min(n, small.painted + 64), room);
+  if (!isBusy) for (const { small } of heads) small.fit(n);
   if (heads.some(({ small }) => small.painted < n)) draw(true);
 }
 
@@ -292,9 +302,11 @@ function markHeads() {
     button.setAttribute("aria-current", layer === head[0] && h === head[1]);
   }
 }
+let paintedTokens = null; // the list that the small pictures show
 function drawHeads() {
   if (!config) return;
-  for (const { small } of heads) small.clear();
+  if (paintedTokens !== tokens) for (const { small } of heads) small.clear(tokens.length > 0);
+  paintedTokens = tokens;
   markHeads();
   paintHeads();
 }
@@ -310,7 +322,8 @@ function drawLarge() {
   large.setLabels(tokens.map((t) => visible(t.text)));
   if (large.over?.q >= tokens.length) large.over = null;
   if (!large.over) large.query = tokens.length - 1;
-  large.draw();
+  if (isBusy) large.reveal(tokens.length - 1, tokens.length - 1);
+  else large.draw();
   say(large.query);
 }
 function say(q) {
@@ -318,31 +331,35 @@ function say(q) {
 }
 
 const streamName = (i) => (i < config.nLayer ? `before layer ${i}` : "at the end");
-const MOST_COLUMNS = 64;
-function drawLens(all) {
+const MOST_COLUMNS = 64, COLUMNS_A_FRAME = 24; // the latter while the text grows
+let lensTokens = null; // the list whose columns the table has
+function drawLens() {
   const table = $("lens"), indices = tokens.map((t, i) => (t.lens ? i : -1)).filter((i) => i >= 0).slice(-MOST_COLUMNS);
   if (!config || !indices.length) return table.replaceChildren();
-  const isOld = all || !table.tHead || +table.dataset.first > indices[0] || table.rows.length !== config.nLayer + 2;
-  if (isOld) {
+  if (lensTokens !== tokens || !table.tHead || +table.dataset.first > indices[0] || +table.dataset.next < indices[0] || table.rows.length !== config.nLayer + 2) {
     makeTable(table, { corner: "stream\\token", columns: [], rows: Array.from({ length: config.nLayer + 1 }, (_, i) => streamName(i)) });
     table.dataset.first = table.dataset.next = indices[0];
+    lensTokens = tokens;
   }
-  for (const i of indices) {
-    if (i < +table.dataset.next) continue;
+  const missing = indices.filter((i) => i >= +table.dataset.next).slice(0, isBusy ? COLUMNS_A_FRAME : MOST_COLUMNS);
+  for (const i of missing) {
     table.tHead.rows[0].append(make("th", { scope: "col", textContent: visible(tokens[i].text) }));
     tokens[i].lens.forEach((guess, layer) => {
       const button = make("button", { type: "button", textContent: visible(guess.text), tabIndex: -1, "aria-label": `${guess.text}, ${percent(guess.probability)}, ${streamName(layer)}, token ${i}` });
       button.dataset.layer = layer;
       button.dataset.position = i;
-      if (state.changes.some((c) => c.head === undefined && c.layer === layer && (c.position === undefined || c.position === i))) button.className = "changed";
       table.tBodies[0].rows[layer].append(makeCell(button, guess.probability, `${streamName(layer)}, token ${i}: ${percent(guess.probability)}`));
     });
     table.dataset.next = i + 1;
   }
   for (const row of table.rows) while (row.cells.length > MOST_COLUMNS + 1) row.deleteCell(1);
+  if (isBusy) return void (missing.length && (table.parentElement.scrollLeft = 1e6));
+  for (const button of table.querySelectorAll("td button")) {
+    const { layer, position } = button.dataset;
+    button.classList.toggle("changed", state.changes.some((c) => c.head === undefined && c.layer === +layer && (c.position === undefined || c.position === +position)));
+  }
   const first = table.querySelector("td button");
   if (first && !table.querySelector('td button[tabindex="0"]')) first.tabIndex = 0;
-  if (isBusy) table.parentElement.scrollLeft = 1e6, large.reveal(tokens.length - 1, tokens.length - 1);
 }
 
 function partsTable() {
@@ -484,12 +501,12 @@ function listenToText() {
     choose(+event.target.dataset.i);
   });
   arrows($("text"), ".token", () => 1);
-  let timer;
   $("prompt").addEventListener("input", () => {
     state.text = $("prompt").value;
     keepInAddress();
-    clearTimeout(timer);
-    timer = setTimeout(() => {
+    clearTimeout(typing);
+    typing = setTimeout(() => {
+      typing = 0;
       chosen = cell = null;
       if (isBusy) stopAll();
       else refresh();

@@ -8,6 +8,7 @@ import { runProgram } from "./wasi.js";
 const MOST_WEIGHTS = 2 ** 26; // of attention are kept, 256 MB
 const MOST_COLUMNS = 64; // the lens shows so many
 const ALTERNATIVES = 6;
+const FRAME = 12; // milliseconds
 
 let model, session, record, shown = "", baseline, stopped = 0, run = 0, outputs = null;
 
@@ -170,21 +171,28 @@ function plainLogits(ids, state) {
   return baseline.logits;
 }
 
+/** Tokens go to the page a frame's worth at a time: it draws no oftener. */
 async function generate({ state, run: mine }) {
   const ids = session.tokens;
-  let n = ids.length, last = performance.now();
+  let n = ids.length, last = performance.now(), made = [];
   const begin = last;
+  const send = () => {
+    if (made.length) postMessage({ run: mine, made, logits: session.logits }, made.map((token) => token.attention.buffer));
+    made = [];
+  };
   for await (const token of session.generate({ temperature: state.temperature, topK: state.topK, topP: state.topP, seed: state.seed, maxTokens: state.length })) {
     const answer = { id: token.id, text: nameOfToken(token.id), probability: token.probability, alternatives: best(softmax(token.logits)), attention: attentionAt(n) };
     if (lensIsCheap()) answer.lens = lensAt(n);
-    postMessage({ run: mine, token: answer, logits: session.logits });
+    made.push(answer);
     n++;
-    if (performance.now() - last > 4) {
+    if (performance.now() - last > FRAME) {
+      send();
       await breathe();
       last = performance.now();
     }
     if (stopped >= mine) break;
   }
+  send();
   const seconds = (performance.now() - begin) / 1000;
   return { done: true, plain: plainLogits(session.tokens, state), speed: (n - ids.length) / seconds, full: n === session.capacity };
 }

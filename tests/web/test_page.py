@@ -26,6 +26,7 @@ build = os.path.abspath(sys.argv[1])
 root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 shots = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else None
 where = ""
+downloads = tempfile.mkdtemp()  # of Firefox
 
 
 def check(what, good, got=""):
@@ -58,11 +59,16 @@ try:
 except (ImportError, OSError):
     AXE_SOURCE = None
 
+try:
+    from safetensors.numpy import load as read_safetensors
+except ImportError:
+    read_safetensors = None
+
 # FNV-1a of the numbers' bytes, as web-native's.
 DIGEST = """() => { let h = 2166136261;
     for (const b of new Uint8Array(logits.buffer, logits.byteOffset, logits.byteLength)) h = Math.imul(h ^ b, 16777619);
     return h >>> 0; }"""
-IDLE = "() => config && !isBusy && !waiting.size"
+IDLE = "() => config && !isBusy && !typing && !waiting.size"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -248,10 +254,25 @@ def check_lens_commands(page, tmp):
 
 
 def saved(page, picture, kind):
-    """The bytes of a file that a click saves (WebDriver BiDi tells nothing of downloads)."""
-    page.evaluate("() => { window.save = (name, type, content) => (window.kept = new Blob([content], { type })); }")
-    page.locator(f'[data-{kind}="{picture}"]').click()
-    return bytes(page.evaluate("async () => [...new Uint8Array(await kept.arrayBuffer())]"))
+    """The bytes of the file that a click saves."""
+    name = f"{picture}.{'safetensors' if kind == 'numbers' else kind}"
+    link = page.locator(f'[data-{kind}="{picture}"]')
+    if not where.startswith("firefox"):
+        with page.expect_download() as download:
+            link.click()
+        check("the name of the file", download.value.suggested_filename == name, download.value.suggested_filename)
+        with open(download.value.path(), "rb") as file:
+            return file.read()
+    path = os.path.join(downloads, name)  # WebDriver BiDi tells Playwright nothing of downloads: Firefox has a folder
+    link.click()
+    for _ in range(200):
+        if os.path.exists(path) and os.path.getsize(path) and not os.path.exists(path + ".part"):
+            break
+        page.wait_for_timeout(50)
+    with open(path, "rb") as file:
+        content = file.read()
+    os.remove(path)
+    return content
 
 
 def tensors_of(content):
@@ -267,6 +288,9 @@ def tensors_of(content):
         all_tensors[name] = entry["shape"], struct.unpack_from(f"<{count}f", content, 8 + size + first)
         end = last
     check("the file ends with its numbers", len(content) == 8 + size + end)
+    if read_safetensors:
+        read = read_safetensors(content)
+        check("the safetensors package reads the same", {name: (list(x.shape), x.ravel().tolist()) for name, x in read.items()} == {name: (shape, list(values)) for name, (shape, values) in all_tensors.items()})
     return all_tensors, texts
 
 
@@ -296,11 +320,16 @@ WATCH = """() => {
     requestAnimationFrame(frame);
     if (PerformanceObserver.supportedEntryTypes.includes("longtask"))
         new PerformanceObserver((list) => seen.tasks.push(...list.getEntries().map((e) => e.duration))).observe({ type: "longtask" });
+    const size = (nodes) => [...nodes].reduce((n, node) => n + 1 + (node.querySelectorAll?.("*").length ?? 0), 0), from = tokens.length;
+    window.touched = 0; // nodes made, removed or changed while it writes
+    new MutationObserver((list) => {
+        if (isBusy && tokens.length > from) for (const { addedNodes, removedNodes } of list) touched += Math.max(1, size(addedNodes) + size(removedNodes));
+    }).observe(document.body, { subtree: true, childList: true, attributes: true, characterData: true });
 }"""
 
 
 def check_smoothness(page):
-    """While it writes, the page draws as many frames as the screen shows, and no task is long."""
+    """While it writes, the page draws frames, and what a token or a frame changes does not grow with the text."""
     page.get_by_label("Prompt").fill("Once upon a time")
     page.get_by_role("slider", name="Length").fill("240")
     settle(page)
@@ -313,6 +342,8 @@ def check_smoothness(page):
     if gaps:
         print(f"{where}: {len(frames)} frames while writing, {1000 * len(gaps) / sum(gaps):.0f} a second, half below {gaps[len(gaps) // 2]:.1f} ms, the longest {gaps[-1]:.0f} ms; tasks above 50 ms: {[round(t) for t in tasks]}")
     check("frames while writing", len(frames) > 10, len(frames))
+    touched, n = page.evaluate("() => [touched, tokens.length]")  # a token has a span and a column of the lens; a frame the bars and the heads' sizes
+    check("nodes that are touched", 10 * n < touched < 40 * n + 110 * len(frames), (touched, n, len(frames)))
     page.get_by_role("slider", name="Length").fill("40")
 
 
@@ -464,6 +495,7 @@ def take_shots(page, name):
             page.set_viewport_size({"width": width, "height": height})
             page.emulate_media(color_scheme=scheme)
             settle(page)
+            page.wait_for_function("() => heads.every(({ small }) => small.painted >= tokens.length)")
             check(f"no sideways scrolling at {width}", page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"))
             if shots:
                 page.screenshot(path=f"{shots}/{name}-{width}-{scheme}.png", full_page=True)
@@ -512,7 +544,8 @@ def launch(kind, program, name):
     if not program:
         return kind.launch()
     if name == "firefox":  # as it comes from Debian, driven by WebDriver BiDi
-        return kind.launch(executable_path=program, channel="moz-firefox")
+        folder = {"browser.download.folderList": 2, "browser.download.dir": downloads, "browser.download.alwaysOpenPanel": False}
+        return kind.launch(executable_path=program, channel="moz-firefox", firefox_user_prefs=folder)
     return kind.launch(executable_path=program, args=["--no-sandbox"])
 
 
@@ -541,6 +574,7 @@ def main():
                     check("came to an end", False, f"{type(error).__name__}: {str(error)[:600]}")
             browser.close()
     server.shutdown()
+    shutil.rmtree(downloads)
     finish()
 
 
