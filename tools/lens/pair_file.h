@@ -46,13 +46,13 @@ static int read_side(lens *l, const json_value *line, const char *key, uint64_t 
 
 /* A token by its text or its id; what the option says if the line has none. */
 static int read_answer(lens *l, const json_value *line, const char *key, uint64_t number,
-                       const char *option, int32_t *token)
+                       const char *otherwise, int32_t *token)
 {
     const json_value *v = json_get(line, key);
     uint64_t id;
     *token = -1;
     if (!v)
-        return option ? name_token(l, key, option, token) : FINE;
+        return otherwise ? name_token(l, key, otherwise, token) : FINE;
     if (v->kind == JSON_STRING)
         return name_token(l, key, keep(l, "%.*s", (int)v->size, v->text), token);
     if (!json_u64(v, &id) || id >= l->config->n_vocab)
