@@ -69,15 +69,15 @@ typedef struct lens_path_entry {
 enum { LENS_PATH_RECORDS = 5 }; /* the most names that are recorded, beside what receivers read */
 
 typedef struct lens_path_name {
-    char text[64];
+    char text[80];
 } lens_path_name;
 
 typedef struct lens_path_run {
     const lens_paths_desc *d;
     lens_sweep sweep;
-    const char *
-        *names; /* [n_names]: recorded of the corrupted text, the first n_both of both; the */
-    size_t n_both, n_names, first_input; /* receivers' inputs begin at first_input */
+    const char **names; /* [n_names]: recorded of the corrupted text, the first n_both of both */
+    size_t n_both, n_names;
+    size_t first_input; /* of names: where those of the receivers' inputs begin */
     size_t n_layer, width;
     size_t first_receiver, end_receiver; /* those of this run */
     size_t stage, start;                 /* of the senders; the lowest layer of their receivers */
