@@ -303,9 +303,10 @@ TEST(pages)
     CHECKF(lines <= 155, "README.md has %d lines", (int)lines);
     if (CHECK(command)) { /* draws the page's picture */
         command[strcspn(command, "\n")] = 0;
-        CHECKF(run("d=%s; rm -rf $d; mkdir -p $d/examples; ln -s \"$PWD/" TEST_BUILD
-                   "\" $d/build; top=$PWD; cd $d && %s && "
-                   "cmp examples/logit-lens.svg $top/examples/logit-lens.svg",
+        CHECKF(run("d=%s; rm -rf $d; mkdir -p $d/examples/induction; ln -s \"$PWD/" TEST_BUILD
+                   "\" $d/build; top=$PWD; cd $d && "
+                   "build/attn-convert --quiet $top/examples/induction build/induction.attn && "
+                   "%s && cmp examples/induction/patterns.svg $top/examples/induction/patterns.svg",
                    test_tmp("pages"), command) == 0,
                "draw the README's picture anew, with the command above it: %s%s", out, err);
     }
