@@ -10841,10 +10841,11 @@ ATTN__OP v128_t ATTN__FN(r_half4)(const uint16_t *p)
 {
     /* As with SSE2, but the sign comes along: it fills the bits above, of which one is kept. */
     const v128_t kept = wasm_i32x4_splat((int32_t)0x8fffffff), two_112 = wasm_f32x4_splat(5.19229686e33f);
-    const v128_t bits = wasm_v128_and(wasm_i32x4_shl(wasm_i32x4_load16x4(p), 13), kept);
-    const v128_t x = wasm_f32x4_mul(bits, two_112);
-    const v128_t is_special = wasm_f32x4_gt(wasm_f32x4_abs(x), wasm_f32x4_splat(65504.0f));
-    return wasm_v128_or(x, wasm_v128_and(is_special, wasm_i32x4_splat(0x7f800000)));
+    const v128_t bits = wasm_i32x4_shl(wasm_i32x4_load16x4(p), 13), inf = wasm_i32x4_splat(0x0f800000);
+    /* 1 above the low 16 bits where the exponent is the largest: no compiler makes a choice of it */
+    const v128_t is_special = wasm_u16x8_sub_sat(wasm_v128_and(bits, inf), wasm_i32x4_splat(0x0f7f0000));
+    return wasm_v128_or(wasm_f32x4_mul(wasm_v128_and(bits, kept), two_112),
+                        wasm_i16x8_mul(is_special, wasm_i32x4_splat(0x7f800000)));
 }
 ATTN__R(attn__r_load, (const float *p), wasm_v128_load(p + 4 * i))
 ATTN__R(attn__r_half, (const uint16_t *p), ATTN__FN(r_half4)(p + 4 * i))
