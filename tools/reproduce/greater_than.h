@@ -265,7 +265,7 @@ static attn_status evaluate_years(greater_than *g, float *out, float *errors,
     const double n = (double)g->n;
     size_t i, c;
     for (i = 0; i < g->n; i++) {
-        float value[1 + N_CIRCUITS];
+        float value[1 + N_CIRCUITS] = {0};
         if (years_so_far(g, i, 0.8, 1) || run_years(g, value, i, edges))
             return g->reading->study->ctx->status;
         for (c = 0; c < 1 + N_CIRCUITS; c++) {
@@ -301,7 +301,7 @@ static attn_status greater_than_figures(reading *r, const char *path, float *out
     attn_ctx *ctx = r->study->ctx;
     attn_tensor scores = ATTN_ZERO, edges[N_CIRCUITS] = {ATTN_ZERO};
     greater_than g = ATTN_ZERO;
-    float counts[2];
+    float counts[2] = {0, 0};
     size_t c;
     int failed;
     g.reading = r;
