@@ -10,6 +10,9 @@ a list of pairs here; the metric is the mean difference of two logits. Prints th
 sweep, relative to the largest logit, in whose float32 rounding it lies, and as a share of the gap between
 both texts; with --float32 the same of TransformerLens's own float32. The exit code is 1 if one is above the
 limit, or if no patch of a sweep changes more than ten times that. --only: sweeps whose name has the word.
+
+What differs is float32's rounding: of the included model's resid_mid sweep, whose gap is a fiftieth of its
+largest logit, we are off by 1.6e-5 of the gap, and TransformerLens in float32 by 9.5e-6.
 Needs transformer-lens 3 (4.0 has no HookedTransformer), transformers and torch.
 """
 import argparse
