@@ -114,7 +114,7 @@ SHA256_FN inline void sha256_rounds_on(sha256_lane *l, size_t i, int j)
 SHA256_FN inline void sha256_words(sha256_lane *l, const unsigned char *at)
 {
     const __m128i order = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
-    int j;
+    size_t j;
     for (j = 0; j < 4; j++)
         l->w[j] =
             _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(at + j * 16)), order);
