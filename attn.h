@@ -2114,7 +2114,8 @@ ATTN__SMALL_END
  * 64 bytes; the blocks of tensors are chained in the context so that one call can free them. */
 
 ATTN__PRINTF(3, 4)
-static attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *format, ...)
+static ATTN__SELDOM attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *format,
+                                            ...)
 {
     va_list args;
     unsigned char *at, before = 0;
@@ -2741,9 +2742,9 @@ ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t
 
 /* Fails with "attn_matmul: a has shape [2, 3] and b [4]; " followed by `expected`. `name` holds the
  * verb too: "a has", "logits have". If y is NULL, only the shape of x is told. */
-static attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
-                                const attn_tensor *x, const char *other, const attn_tensor *y,
-                                const char *expected)
+static ATTN__SELDOM attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
+                                             const attn_tensor *x, const char *other,
+                                             const attn_tensor *y, const char *expected)
 {
     const attn__text first = attn__show(attn__shape_of(x));
     const attn__text second = attn__show(attn__shape_of(y ? y : x));
@@ -3983,7 +3984,7 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
 }
 
 /* Says of a failure which item of a batch it is about. */
-static attn_status attn__of_item(attn_ctx *ctx, size_t index)
+static ATTN__SELDOM attn_status attn__of_item(attn_ctx *ctx, size_t index)
 {
     char told[sizeof ctx->message];
     memcpy(told, ctx->message, sizeof told);
@@ -3991,7 +3992,8 @@ static attn_status attn__of_item(attn_ctx *ctx, size_t index)
 }
 
 /* All items run the same layers on one workspace, and no session comes twice. */
-static attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items, size_t n_items)
+static ATTN__SELDOM attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items,
+                                                  size_t n_items)
 {
     const attn_model *model = items[0].session->model;
     size_t i, j;
@@ -4044,7 +4046,7 @@ static void attn__forget_later(attn_session *s, size_t layer)
 
 /* Begins a feed: stores its tokens in the session, forgets the keys and values that will be wrong
  * after it, and tells the watchers. In a layer that runs alone, those at later positions stay. */
-static void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
+static ATTN__SELDOM void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
 {
     attn_session *s = item->session;
     const attn__span span = attn__span_of(item);
@@ -4064,7 +4066,7 @@ static void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
 
 /* Ends a feed after its last pass: the layers that ran hold its positions, and watchers are told.
  * If the last layer ran, the session becomes longer and the new logits become its own. */
-static void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
+static ATTN__SELDOM void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
 {
     attn_session *s = item->session;
     const attn__span span = attn__span_of(item);
@@ -4149,7 +4151,7 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
     return ATTN_OK;
 }
 
-ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
+ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
 {
     attn_status status = ATTN_OK;
     attn__pass p = ATTN_ZERO;
@@ -4190,8 +4192,8 @@ static attn_feed_item attn__feed_of(attn_session *session, const int32_t *tokens
     return item;
 }
 
-ATTN__COLD attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                 size_t n_tokens)
+ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                size_t n_tokens)
 {
     attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
     return attn_feed_batch(ctx, &item, 1);
