@@ -1,6 +1,6 @@
 #!/bin/sh
 # What can be counted about the tests, one "name: number" a line. With --check: a page that quotes one
-# of these, as "122 checksums", must quote it right; what differs is printed, and the status is 1.
+# of these, as "142 checksums", must quote it right; what differs is printed, and the status is 1.
 #
 #     sh tests/figures.sh [--check] [BUILD]
 cd "$(dirname "$0")/.." || exit

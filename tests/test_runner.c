@@ -96,5 +96,5 @@ TEST(figures_in_pages)
 {
     CHECKF(run("sh tests/figures.sh --check " TEST_BUILD) == 0, "%s", out);
     EQUAL(run("sh tests/figures.sh " TEST_BUILD), 0);
-    EQUAL(lines_with("checksums: 122\n"), 1);
+    EQUAL(lines_with("checksums: 142\n"), 1);
 }

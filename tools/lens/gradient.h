@@ -51,7 +51,7 @@ static int run_gradients(lens *l)
     lens_backward backward = ATTN_ZERO;
     lens_gradients_desc what = ATTN_ZERO;
     attn_record *gradients = NULL;
-    float value;
+    float value = 0;
     int code;
     if ((code = choose_metric(l, &what.metric)) != FINE)
         return code;
