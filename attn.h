@@ -1520,11 +1520,11 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 /* A function that leaves the work to others, or that a program calls seldom. gcc compiles it for
  * size, and with it what such functions alone call: a tenth less time in all. */
 #if defined(__GNUC__) && !defined(__clang__)
-#define ATTN__SELDOM __attribute__((__cold__))
+#define ATTN__COMPACT __attribute__((__cold__))
 #else
-#define ATTN__SELDOM
+#define ATTN__COMPACT
 #endif
-#define ATTN__COLD ATTN__SELDOM ATTN__DEF /* begins such a public function */
+#define ATTN__COLD ATTN__COMPACT ATTN__DEF /* begins such a public function */
 
 #if defined(__GNUC__) /* and clang */
 #define ATTN__INLINE       static inline __attribute__((__always_inline__))
@@ -2114,8 +2114,8 @@ ATTN__SMALL_END
  * 64 bytes; the blocks of tensors are chained in the context so that one call can free them. */
 
 ATTN__PRINTF(3, 4)
-static ATTN__SELDOM attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *format,
-                                            ...)
+static ATTN__COMPACT attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *format,
+                                             ...)
 {
     va_list args;
     unsigned char *at, before = 0;
@@ -2481,7 +2481,7 @@ static attn_tensor attn__no_tensor(const char *why)
 }
 
 /* Writes a shape for a message. */
-static attn__text attn__show(attn_shape s)
+static ATTN__COMPACT attn__text attn__show(attn_shape s)
 {
     attn__text t = {"["};
     int i, at = 1;
@@ -2742,9 +2742,9 @@ ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t
 
 /* Fails with "attn_matmul: a has shape [2, 3] and b [4]; " followed by `expected`. `name` holds the
  * verb too: "a has", "logits have". If y is NULL, only the shape of x is told. */
-static ATTN__SELDOM attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
-                                             const attn_tensor *x, const char *other,
-                                             const attn_tensor *y, const char *expected)
+static ATTN__COMPACT attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
+                                              const attn_tensor *x, const char *other,
+                                              const attn_tensor *y, const char *expected)
 {
     const attn__text first = attn__show(attn__shape_of(x));
     const attn__text second = attn__show(attn__shape_of(y ? y : x));
@@ -2820,8 +2820,8 @@ static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *o
     return ATTN_OK;
 }
 
-static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, attn_shape shape,
-                               attn__result *result)
+static ATTN__COMPACT attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                             attn_shape shape, attn__result *result)
 {
     const int is_new = out && out->ndim == 0;
     attn_status status;
@@ -2842,8 +2842,8 @@ static attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
     return ATTN_OK;
 }
 
-static attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
-                                attn_status status)
+static ATTN__COMPACT attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
+                                              attn_status status)
 {
     if (result->stand_in) {
         if (status == ATTN_OK)
@@ -3266,8 +3266,8 @@ static float attn__score_scale(const attn_config *c, int layer)
 }
 
 /* The attention of one head for a block of queries of one session. */
-static attn__head attn__head_of(const attn__pass *p, const attn_session *of, int layer, size_t head,
-                                size_t row)
+static ATTN__COMPACT attn__head attn__head_of(const attn__pass *p, const attn_session *of,
+                                              int layer, size_t head, size_t row)
 {
     const attn_config *c = &p->model->config;
     const size_t index = (size_t)layer * c->n_head + head;
@@ -3302,7 +3302,8 @@ static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__s
 
 /* Calls `block` for this worker's share of the heads and blocks of queries. Later queries see more
  * keys and take longer, so tasks are dealt block by block, and within a block head by head. */
-static void attn__each_block(const attn__worker *me, attn__pass *p, attn__block_fn block)
+static ATTN__COMPACT void attn__each_block(const attn__worker *me, attn__pass *p,
+                                           attn__block_fn block)
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
     const size_t n_head = p->model->config.n_head;
@@ -3984,7 +3985,7 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
 }
 
 /* Says of a failure which item of a batch it is about. */
-static ATTN__SELDOM attn_status attn__of_item(attn_ctx *ctx, size_t index)
+static ATTN__COMPACT attn_status attn__of_item(attn_ctx *ctx, size_t index)
 {
     char told[sizeof ctx->message];
     memcpy(told, ctx->message, sizeof told);
@@ -3992,8 +3993,8 @@ static ATTN__SELDOM attn_status attn__of_item(attn_ctx *ctx, size_t index)
 }
 
 /* All items run the same layers on one workspace, and no session comes twice. */
-static ATTN__SELDOM attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items,
-                                                  size_t n_items)
+static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items,
+                                                   size_t n_items)
 {
     const attn_model *model = items[0].session->model;
     size_t i, j;
@@ -4046,7 +4047,7 @@ static void attn__forget_later(attn_session *s, size_t layer)
 
 /* Begins a feed: stores its tokens in the session, forgets the keys and values that will be wrong
  * after it, and tells the watchers. In a layer that runs alone, those at later positions stay. */
-static ATTN__SELDOM void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
+static ATTN__COMPACT void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
 {
     attn_session *s = item->session;
     const attn__span span = attn__span_of(item);
@@ -4066,7 +4067,7 @@ static ATTN__SELDOM void attn__begin_feed(attn__pass *p, const attn_feed_item *i
 
 /* Ends a feed after its last pass: the layers that ran hold its positions, and watchers are told.
  * If the last layer ran, the session becomes longer and the new logits become its own. */
-static ATTN__SELDOM void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
+static ATTN__COMPACT void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
 {
     attn_session *s = item->session;
     const attn__span span = attn__span_of(item);
@@ -4810,7 +4811,7 @@ static void attn__note_stop(attn__pass *p, int asked, const attn__shown *shown)
 
 /* Shows one activation to the watchers of every session. The workers meet at a barrier before each
  * watcher, so that it sees the rows of all workers, and after it, because it may remove others. */
-static ATTN__SELDOM void attn__show_rows(const attn__worker *me, attn__pass *p, int point)
+static ATTN__COMPACT void attn__show_rows(const attn__worker *me, attn__pass *p, int point)
 {
     attn__shown shown;
     attn__watcher *w;
@@ -5062,7 +5063,7 @@ static void attn__put_resid_aside(const attn__worker *me, attn__pass *p, int bac
 }
 
 /* An activation of a pass that is watched, with those on request that come before or after it. */
-static ATTN__SELDOM void attn__visit_watched(const attn__worker *me, attn__pass *p, int point)
+static ATTN__COMPACT void attn__visit_watched(const attn__worker *me, attn__pass *p, int point)
 {
     if (point == ATTN__HOOK_Q)
         attn__split_inputs(me, p);
@@ -5231,8 +5232,8 @@ static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, si
 }
 
 /* Counts the activations in points [1 + n_layer] and their bytes; 0 bytes if that is too many. */
-static size_t attn__points_bytes(const attn_config *c, const uint32_t *points, size_t first,
-                                 size_t room, size_t *n_slots)
+static ATTN__COMPACT size_t attn__points_bytes(const attn_config *c, const uint32_t *points,
+                                               size_t first, size_t room, size_t *n_slots)
 {
     size_t bytes = 0;
     int layer, point;
@@ -5323,7 +5324,8 @@ static int attn__is_made(const attn_record *r, const attn__slot *slot, const att
 }
 
 /* Rows may join only if there is room, and no gap before them. */
-static attn_status attn__record_check(attn_ctx *ctx, const attn__watcher *w, const attn__span *span)
+static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__watcher *w,
+                                                    const attn__span *span)
 {
     const attn_record *r = attn__record_of(w);
     const size_t before = attn__recorded_before(r, span->position);
@@ -5350,7 +5352,7 @@ static attn_status attn__record_check(attn_ctx *ctx, const attn__watcher *w, con
 }
 
 /* Before a feed: forgets the rows that it is about to overwrite, and those of later layers. */
-static void attn__record_begin(attn__watcher *w, const attn__span *span)
+static ATTN__COMPACT void attn__record_begin(attn__watcher *w, const attn__span *span)
 {
     attn_record *r = attn__record_of(w);
     const size_t before = attn__recorded_before(r, span->position);
@@ -5366,7 +5368,7 @@ static void attn__record_begin(attn__watcher *w, const attn__span *span)
 }
 
 /* After a feed: the new rows are there, and those that lie below it count again. */
-static void attn__record_end(attn__watcher *w, const attn__span *span)
+static ATTN__COMPACT void attn__record_end(attn__watcher *w, const attn__span *span)
 {
     attn_record *r = attn__record_of(w);
     const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
@@ -5622,7 +5624,7 @@ typedef struct attn__axes {
 
 /* Where positions, heads and numbers lie in a tensor of 1 to 3 dimensions; -1: nowhere. A missing
  * leading dimension is 1; if one head is edited, two dimensions are positions and numbers. */
-static attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
+static ATTN__COMPACT attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
 {
     static const int dims[5][3] = {{-1, -1, 0}, /* [numbers] */
                                    {0, -1, 1},  /* [positions, numbers] */
@@ -8108,8 +8110,8 @@ ATTN__INLINE int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
 }
 
 /* out = kind(a, b), element by element, after both shapes were broadcast to one. */
-static attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary kind,
-                                     attn_tensor *out, attn_tensor a, attn_tensor b)
+static ATTN__COMPACT attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary kind,
+                                                   attn_tensor *out, attn_tensor a, attn_tensor b)
 {
     const attn__kernels *kernels;
     attn__result result;
@@ -8167,8 +8169,9 @@ typedef struct attn__row_args {
 typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
 
 /* Applies fn to each row of x. The last dimension of out keeps its length, becomes 1 or goes away. */
-static attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
-                                  attn__becomes becomes, attn__row_fn fn, attn__row_args args)
+static ATTN__COMPACT attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                                attn_tensor x, attn__becomes becomes,
+                                                attn__row_fn fn, attn__row_args args)
 {
     attn__result result;
     const attn_shape shape = attn__shape_of(&x);
@@ -8682,7 +8685,7 @@ static attn_status attn__attention_plan(attn_ctx *ctx, const char *op, attn__att
 
 /* A worker's share of the heads: packs keys and values into panels, then takes the queries block by
  * block, as the forward pass does. */
-static void attn__attention_body(attn__worker *me, void *arg)
+static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
 {
     const attn__attention *a = (const attn__attention *)arg;
     const size_t tile_stride = attn__round_up(a->n_keys, 16);
@@ -9698,7 +9701,7 @@ static size_t attn__blocks_of(const attn__weight *w)
     return (size_t)((w->info.size + ATTN__IO_BLOCK - 1) / ATTN__IO_BLOCK);
 }
 
-static void attn__verify_body(attn__worker *me, void *arg)
+static ATTN__COMPACT void attn__verify_body(attn__worker *me, void *arg)
 {
     const attn__verify *v = (const attn__verify *)arg;
     size_t first, last, index = 0, i, block;
@@ -10327,7 +10330,7 @@ static unsigned attn__cpu_features(void)
 #define ATTN__FN(name)   ATTN__CAT(attn__##name, ATTN__ISA)
 
 /* Kernels in plain C run only where somebody asks for them. */
-#define ATTN__KERNEL     ATTN__UNCHECKED ATTN__SELDOM static
+#define ATTN__KERNEL     ATTN__UNCHECKED ATTN__COMPACT static
 
 /* Pass 0: plain C with fmaf. Pass 1: SSE or NEON, or plain C, as the compiler flags allow. Pass 2:
  * AVX2. Pass 3: AVX-512. From pass 4 on there are dot products of bytes, for q8 and q4, beside the
@@ -12412,7 +12415,7 @@ static const attn__kernels *attn__kernels_of(attn_isa_kind isa, unsigned feature
 
 /* The kernels a context asks for, or NULL if they are not here. The processor is asked once: a race
  * to keep the answer is harmless, since everybody would write the same. */
-static const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
+static ATTN__COMPACT const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
 {
 #ifdef ATTN__DISPATCH
     static unsigned cached; /* features, and bit 31 once they are known */
@@ -13624,7 +13627,7 @@ static void attn__print_element(attn__printer *p, ptrdiff_t at)
 
 /* One dimension in brackets. The last one is filled into lines; the others begin a new line, or
  * leave some empty, for each of their parts. */
-static ATTN__SELDOM void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
+static ATTN__COMPACT void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
 {
     const size_t n = p->x.shape[dim], indent = sizeof "tensor(" + (size_t)dim;
     const size_t fit = (81 - indent) / (p->width + 2); /* no number is wider than 50 */
