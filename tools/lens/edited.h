@@ -1,6 +1,7 @@
 /* The formulas of gradients.h where edits come between an activation and what is made of it: a LayerNorm
  * whose scale they change, results of heads, and copies of the stream that heads read. Part of gradients.h,
- * which includes it. */
+ * which includes it behind the types that they use. */
+#include "gradients.h"
 #ifndef LENS_EDITED_H
 #define LENS_EDITED_H
 
