@@ -366,6 +366,8 @@ VERSIONS
                                       tools/lens/decompose.h: lens_decompose, lens_parts_count,
                                       _label, LENS_PARTS_*; its scale is an output of its own, and
                                       `layer` is n_layer for the final stream
+      attn_bias_logit_attrs           the same: lens_bias_logit_attrs, of tokens and against, in place
+                                      of directions
       attn_save, attn_record_save to .npz; attn_npy_header
                                       tools/common/npz.h: npz_save, npy_header
       attn_head_results               the activation attn.hook_result
@@ -396,7 +398,6 @@ VERSIONS
       attn_cache_get                  to the last position; attn_slice takes fewer
       attn_record_new                 memory NULL and bytes 0: the context allocates it
       attn_logit_lens                 tokens are a tensor; zeroed: all
-      attn_bias_logit_attrs           tokens and against, in place of directions
     New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special; ATTN_EDIT_SCALE; attn_linear takes panels.
 
     0.2.0, for programs that were written for 0.1: outputs come right after the context, an
@@ -1364,8 +1365,8 @@ ATTN_API attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_
  *   logit[v] = sum over parts x of ((x - mean(x)) / scale * ln_final.w) · W_U[:, v]
  *              + ln_final.b · W_U[:, v] + b_U[v]
  *
- * to float error. Quantized weights round their inputs too, so the logits of such a model are off
- * by as much. */
+ * to float error; the last two terms are lens_bias_logit_attrs of tools/lens/decompose.h. Quantized
+ * weights round their inputs too, so the logits of such a model are off by as much. */
 
 /* directions [n, C] = W_U[:, tokens[i]], for tokens [n], minus W_U[:, against[i]] if against [n] is
  * not NULL: the direction of a logit, or of a difference of two. */
@@ -1376,9 +1377,6 @@ ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *direction
  * directions are [1, C], or [T, C] for one at each position. */
 ATTN_API attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                       attn_tensor parts, attn_tensor scale, attn_tensor directions);
-/* out [n]: its last two terms for tokens [n], minus those for against [n] if that is not NULL. */
-ATTN_API attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                           const int32_t *tokens, const int32_t *against, size_t n);
 
 /* The logit lens (nostalgebraist 2020): the logits of a model that ended at the residual stream
  * [.., T, C]. out is [.., T, V] with `tokens` zeroed, or [.., T, n] for tokens I32 [n]. The stream
@@ -1517,14 +1515,14 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #define ATTN__DEF
 #endif
 
-/* A function that leaves the work to others, or that a program calls seldom. gcc compiles it for
- * size, and with it what such functions alone call: a tenth less time in all. */
+/* Marks a function that only calls others, or that a program calls seldom. gcc compiles it for size,
+ * and with it the functions that such functions alone call: it takes a tenth less time in all. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define ATTN__COMPACT __attribute__((__cold__))
 #else
 #define ATTN__COMPACT
 #endif
-#define ATTN__COLD ATTN__COMPACT ATTN__DEF /* begins such a public function */
+#define ATTN__COLD ATTN__COMPACT ATTN__DEF /* the same for a public function */
 
 #if defined(__GNUC__) /* and clang */
 #define ATTN__INLINE       static inline __attribute__((__always_inline__))
@@ -10847,7 +10845,7 @@ ATTN__OP v128_t ATTN__FN(r_half4)(const uint16_t *p)
     /* As with SSE2, but the sign comes along: it fills the bits above, of which one is kept. */
     const v128_t kept = wasm_i32x4_splat((int32_t)0x8fffffff), two_112 = wasm_f32x4_splat(5.19229686e33f);
     const v128_t bits = wasm_i32x4_shl(wasm_i32x4_load16x4(p), 13), inf = wasm_i32x4_splat(0x0f800000);
-    /* 1 above the low 16 bits where the exponent is the largest: no compiler makes a choice of it */
+    /* 1 above the low 16 bits where the exponent is the largest; a comparison would become a select */
     const v128_t is_special = wasm_u16x8_sub_sat(wasm_v128_and(bits, inf), wasm_i32x4_splat(0x0f7f0000));
     return wasm_v128_or(wasm_f32x4_mul(wasm_v128_and(bits, kept), two_112),
                         wasm_i16x8_mul(is_special, wasm_i32x4_splat(0x7f800000)));
@@ -10889,8 +10887,8 @@ ATTN__OP v128_t ATTN__FN(r_odd_sum)(v128_t x, v128_t y)
     return wasm_i64x2_add(sum, wasm_v128_and(wasm_v128_andnot(is_inexact, is_odd), way));
 }
 /* Products are exact in double, and the sum is rounded there and again to float. The second rounding
- * errs only if the sum looks like a tie: 1000... in the 29 bits that go, or 0 where it is denormal as
- * a float. This has a closer look, and adds such numbers again. */
+ * errs only if the sum looks like a tie: 1000... in the 29 bits that are dropped, or 0 where it is
+ * denormal as a float. This function finds such sums and computes them again, rounded to odd. */
 ATTN__UNCHECKED ATTN__APART v128_t ATTN__FN(r_fma_closely)(v128_t a, v128_t b, v128_t c)
 {
     const v128_t low = wasm_f64x2_mul(ATTN__FN(r_low2)(a), ATTN__FN(r_low2)(b)), c_low = ATTN__FN(r_low2)(c);
@@ -14096,14 +14094,6 @@ ATTN__COLD attn_status attn_record_save(attn_ctx *ctx, const char *path, const a
  * Reading activations and weights. Everything here is written with the pieces above: products go
  * through the kernels or through fma, so that results do not depend on how this was compiled. */
 
-/* Columns first .. first + n_out of a matrix in panels; `first` is a multiple of 16. */
-static attn__panels attn__columns(attn__panels w, size_t first, size_t n_out)
-{
-    w.data = (const unsigned char *)w.data + first / 16 * w.stride;
-    w.n_out = n_out;
-    return w;
-}
-
 /* ---- checks ---- */
 
 /* A tensor of floats of exactly this shape. */
@@ -14122,12 +14112,6 @@ static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_m
 {
     ATTN__TRY(attn__need_given(ctx, op, "tokens", n ? tokens : NULL));
     return attn__need_ids(ctx, op, "token", tokens, 1, n, model->config.n_vocab);
-}
-
-/* A vector of the model as a tensor, to be read only. */
-static attn_tensor attn__parameter(const float *values, size_t n)
-{
-    return attn_borrow(values, ATTN_F32, attn_shape1(n));
 }
 
 /* ---- direct logit attribution ---- */
@@ -14155,28 +14139,6 @@ ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directi
     return attn__finish(ctx, directions, &result, ATTN_OK);
 }
 
-/* One direction, or one for each of n positions. */
-static attn_status attn__need_directions(attn_ctx *ctx, const char *op, const attn_model *model,
-                                         const attn_tensor *directions, size_t n)
-{
-    const size_t width = model->config.d_model;
-    ATTN__TRY(attn__need(ctx, op, "directions", directions));
-    if (!attn__has_shape(directions, attn_shape2(1, width)) &&
-        !attn__has_shape(directions, attn_shape2(n, width)))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "%s: directions have shape %s; expected [1, %llu] or [%llu, %llu]", op,
-                          attn__show(attn__shape_of(directions)).text, ATTN__LLU(width),
-                          ATTN__LLU(n), ATTN__LLU(width));
-    return ATTN_OK;
-}
-
-/* directions * ln_final.w */
-static attn_status attn__with_gain(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                   attn_tensor directions)
-{
-    return attn_mul(ctx, out, directions, attn__parameter(model->ln_f_w, model->config.d_model));
-}
-
 /* What rows [.., T, C] are divided by and multiplied with: a LayerNorm's scale [T, 1], and
  * directions with its gain, [1 or T, C]. */
 typedef struct attn__scaled {
@@ -14191,19 +14153,14 @@ static void attn__row_scaled(float *out, const float *x, size_t n, const attn__r
                              attn_get2(scale, args->row % scale.shape[0], 0), n);
 }
 
-static void attn__row_dot(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    args->kernels->binary(ATTN__MUL, args->room, x, args->w, n);
-    *out = args->kernels->sum(args->room, n);
-}
-
+/* out = ((x - mean) / scale) · gained */
 static void attn__row_attr(float *out, const float *x, size_t n, const attn__row_args *args)
 {
     const attn_tensor *gained = &((const attn__scaled *)args->more)->gained;
-    attn__row_args dot = *args;
-    dot.w = (const float *)gained->data + args->row % gained->shape[0] * n;
+    const float *w = (const float *)gained->data + args->row % gained->shape[0] * n;
     attn__row_scaled(args->room, x, n, args);
-    attn__row_dot(out, args->room, n, &dot);
+    args->kernels->binary(ATTN__MUL, args->room, args->room, w, n);
+    *out = args->kernels->sum(args->room, n);
 }
 
 ATTN__COLD attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
@@ -14214,53 +14171,31 @@ ATTN__COLD attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const a
     attn__row_args args = attn__args(0);
     attn__scaled scaled = ATTN_ZERO;
     attn_status status;
-    size_t n;
+    size_t n, width;
     ATTN__TRY(attn__need_kernels(ctx, &args.kernels));
     ATTN__TRY(attn__need_layer(ctx, op, model, 0));
     ATTN__TRY(attn__need(ctx, op, "parts", &parts));
-    if (parts.ndim < 2 || attn__row_length(&parts) != model->config.d_model)
+    width = model->config.d_model;
+    if (parts.ndim < 2 || attn__row_length(&parts) != width)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: parts have shape %s; expected [.., T, %llu]", op,
-                          attn__show(attn__shape_of(&parts)).text,
-                          ATTN__LLU(model->config.d_model));
+                          attn__show(attn__shape_of(&parts)).text, ATTN__LLU(width));
     n = parts.shape[parts.ndim - 2];
     ATTN__TRY(attn__need_shape(ctx, op, "scale", &scale, attn_shape2(n, 1)));
-    ATTN__TRY(attn__need_directions(ctx, op, model, &directions, n));
+    ATTN__TRY(attn__need(ctx, op, "directions", &directions));
+    if (!attn__has_shape(&directions, attn_shape2(1, width)) &&
+        !attn__has_shape(&directions, attn_shape2(n, width)))
+        return attn__fail(ctx, ATTN_E_SHAPE,
+                          "%s: directions have shape %s; expected [1, %llu] or [%llu, %llu]", op,
+                          attn__show(attn__shape_of(&directions)).text, ATTN__LLU(width),
+                          ATTN__LLU(n), ATTN__LLU(width));
     scaled.scale = scale;
     args.more = &scaled;
-    status = attn__with_gain(ctx, &scaled.gained, model, directions);
+    status = attn_mul(ctx, &scaled.gained, directions,
+                      attn_borrow(model->ln_f_w, ATTN_F32, attn_shape1(width)));
     if (status == ATTN_OK)
         status = attn__each_row(ctx, op, out, parts, ATTN__A_NUMBER, attn__row_attr, args);
     attn_tensor_free(ctx, &scaled.gained);
     return status;
-}
-
-/* What is in a token's logit whatever the stream. */
-static double attn__logit_bias(const attn_model *m, int32_t token)
-{
-    double sum = m->b_u ? (double)m->b_u[token] : 0;
-    size_t k;
-    for (k = 0; k < m->w_u.n_in; k++)
-        sum = fma((double)m->ln_f_b[k], (double)attn__panels_get(&m->w_u, k, (size_t)token), sum);
-    return sum;
-}
-
-ATTN__COLD attn_status attn_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out,
-                                             const attn_model *model, const int32_t *tokens,
-                                             const int32_t *against, size_t n)
-{
-    static const char op[] = "attn_bias_logit_attrs";
-    attn__result result;
-    size_t i;
-    ATTN__TRY(attn__need_layer(ctx, op, model, 0));
-    ATTN__TRY(attn__need_tokens(ctx, op, model, tokens, n));
-    if (against)
-        ATTN__TRY(attn__need_tokens(ctx, op, model, against, n));
-    ATTN__TRY(attn__begin(ctx, op, out, attn_shape1(n), &result));
-    for (i = 0; i < n; i++)
-        ((float *)result.dense.data)[i] =
-            (float)(attn__logit_bias(model, tokens[i]) -
-                    (against ? attn__logit_bias(model, against[i]) : 0));
-    return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
 /* ---- the logit lens ---- */
@@ -14275,7 +14210,9 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     attn_tensor w = in;
     attn__product u = ATTN_ZERO;
     ATTN__TRY(attn__need_kernels(ctx, &u.kernels)); /* cover: the layer norm has asked */
-    u.made = attn__columns(model->w_u, first, n_out);
+    u.made = model->w_u;
+    u.made.data = (const unsigned char *)u.made.data + first / 16 * u.made.stride;
+    u.made.n_out = n_out;
     u.bias = model->b_u ? model->b_u + first : NULL;
     w.shape[1] = n_out;
     return attn__multiply(ctx, "attn_logit_lens", &u, out, &in, &w, &one);

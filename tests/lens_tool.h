@@ -3,6 +3,7 @@
 #ifndef LENS_TOOL_H
 #define LENS_TOOL_H
 
+#include "tools/lens/metric.h"
 #include "fixture.h"
 #include "printed_json.h"
 #include "command.h"
@@ -103,7 +104,21 @@ static inline void close_story(story *s)
     attn_model_close(s->model);
 }
 
-#define TINY TEST_BUILD "/tiny-stories.attn"
-#define TEXT "Tom and Lily saw a cat. Tom and Lily ran"
+#define TINY      TEST_BUILD "/tiny-stories.attn"
+#define TEXT      "Tom and Lily saw a cat. Tom and Lily ran"
+#define CLEAN     "Tom was a boy. He"
+#define CORRUPTED "Tom was a girl. He"
+
+/* The included model twice, with a clean and a corrupted text, and the pair of these texts. */
+static inline int open_pair(story *clean, story *corrupted, lens_pair *pair)
+{
+    if (!open_story(clean, TINY, CLEAN) || !open_story(corrupted, TINY, CORRUPTED) ||
+        !EQUAL(clean->n, corrupted->n))
+        return 0;
+    pair->clean = clean->tokens;
+    pair->corrupted = corrupted->tokens;
+    pair->n_tokens = clean->n;
+    return 1;
+}
 
 #endif

@@ -190,7 +190,6 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_score, (ctx, s->stats, &(attn_top){s->predictions, 4}, held, tokens, 8))               \
     DO(attn_logit_directions, (ctx, &s->out, model, tokens, tokens + 1, 6))                        \
     DO(attn_logit_attrs, (ctx, &s->out, model, resid, scale, x3))                                  \
-    DO(attn_bias_logit_attrs, (ctx, &s->out, model, tokens, tokens + 1, 6))                        \
     DO(attn_logit_lens, (ctx, &s->out, model, resid, scale, ids3))                                 \
     DO(attn_process_weights, (ctx, &s->model, model, ATTN_PROCESS_FOLD_LN))                        \
     DO(attn_model_save, (ctx, test_tmp("faults.attn"), model))                                     \
@@ -509,9 +508,6 @@ TEST(every_function_without_memory)
     DO(attn_logit_directions, (ctx, &s->out, model, NULL, tokens + 1, 6))                          \
     DO(attn_logit_attrs, (ctx, NULL, model, resid, scale, x3))                                     \
     DO(attn_logit_attrs, (ctx, &s->out, NULL, resid, scale, x3))                                   \
-    DO(attn_bias_logit_attrs, (ctx, NULL, model, tokens, tokens + 1, 6))                           \
-    DO(attn_bias_logit_attrs, (ctx, &s->out, NULL, tokens, tokens + 1, 6))                         \
-    DO(attn_bias_logit_attrs, (ctx, &s->out, model, NULL, tokens + 1, 6))                          \
     DO(attn_logit_lens, (ctx, NULL, model, resid, scale, ids3))                                    \
     DO(attn_logit_lens, (ctx, &s->out, NULL, resid, scale, ids3))                                  \
     DO(attn_process_weights, (ctx, NULL, model, ATTN_PROCESS_FOLD_LN))                             \

@@ -235,7 +235,7 @@ TEST(attribution)
         OK(&ctx, attn_logit_directions(&ctx, &directions, m, ids_of(expected(i, "right")),
                                        ids_of(expected(i, "wrong")), MOST));
         close_to(directions, expected(i, "directions"), 1e-7, "directions");
-        OK(&ctx, attn_bias_logit_attrs(&ctx, &bias, m, ids_of(expected(i, "right")),
+        OK(&ctx, lens_bias_logit_attrs(&ctx, &bias, m, ids_of(expected(i, "right")),
                                        ids_of(expected(i, "wrong")), MOST));
         close_to(bias, expected(i, "bias"), 1e-6, "the bias's term");
         for (kind = 0; kind < 4; kind++) {
@@ -283,7 +283,7 @@ TEST(parts_make_logits)
             OK(&ctx, take_apart(&ctx, &p, m, kinds_of_parts[kind], ids_of(tokens), n, 0, 0));
             OK(&ctx, attn_logit_directions(&ctx, &direction, m, &right, &wrong, 1));
             OK(&ctx, attn_logit_attrs(&ctx, &terms, m, p.stack, p.scale, direction));
-            OK(&ctx, attn_bias_logit_attrs(&ctx, &bias, m, &right, &wrong, 1));
+            OK(&ctx, lens_bias_logit_attrs(&ctx, &bias, m, &right, &wrong, 1));
             for (t = 0; t < n; t++) {
                 double sum = value_of(bias, 0);
                 for (part = 0; part < terms.shape[0]; part++)
@@ -314,8 +314,8 @@ TEST(bad_attribution)
           attn_logit_attrs(&ctx, &x, plain, parts0, directions, directions));
     FAILS(&ctx, ATTN_E_SHAPE, "expected [1, 64] or [3, 64]",
           attn_logit_attrs(&ctx, &x, plain, parts0, scale, attn_slice(directions, 0, 0, 2)));
-    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_bias_logit_attrs(&ctx, &x, plain, &outside, NULL, 1));
-    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_bias_logit_attrs(&ctx, &x, plain, &one, &outside, 1));
+    FAILS(&ctx, ATTN_E_TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &outside, NULL, 1));
+    FAILS(&ctx, ATTN_E_TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &one, &outside, 1));
     ctx.status = ATTN_OK;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tensor",
           attn_logit_attrs(&ctx, &x, plain, none, scale, directions));
@@ -450,7 +450,7 @@ static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made
     *next_of(f) = p.scale;
     if (attn_logit_directions(ctx, directions, odd, ids, ids + 3, 3) ||
         attn_logit_attrs(ctx, next_of(f), odd, p.stack, p.scale, *directions) ||
-        attn_bias_logit_attrs(ctx, next_of(f), odd, ids, ids + 3, 3) ||
+        lens_bias_logit_attrs(ctx, next_of(f), odd, ids, ids + 3, 3) ||
         attn_logit_lens(ctx, next_of(f), odd, p.stack, no_scale, no_tensor) ||
         attn_logit_lens(ctx, next_of(f), odd, p.stack, p.scale,
                         attn_borrow(ids, ATTN_I32, attn_shape1(5))))
@@ -566,7 +566,7 @@ TEST(arguments_of_statistics)
     REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, m, scale, wider));
     REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, v, scale, m));
     REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, wider, scale, m));
-    CHECK(attn_bias_logit_attrs(&ctx, &not_made, NULL, ten, NULL, 2) != ATTN_OK);
+    CHECK(lens_bias_logit_attrs(&ctx, &not_made, NULL, ten, NULL, 2) != ATTN_OK);
     REFUSED(ATTN_E_ARGUMENT, "resid",
             attn_logit_lens(&ctx, &not_made, plain, no_tensor, no_tensor, no_tensor));
     REFUSED(ATTN_E_SHAPE, "resid has shape",

@@ -159,12 +159,8 @@ TEST(patches_of_a_changed_model)
     const json_value *all;
     story s, other;
     size_t i, j;
-    if (!open_story(&s, TINY, "Tom was a boy. He") ||
-        !open_story(&other, TINY, "Tom was a girl. He"))
+    if (!open_pair(&s, &other, &pair))
         return;
-    pair.clean = s.tokens;
-    pair.corrupted = other.tokens;
-    pair.n_tokens = s.n;
     for (d.kind = LENS_PATCH_POSITIONS; d.kind <= LENS_PATCH_SOURCE_HEADS;
          d.kind = (lens_patch_kind)(d.kind + 1)) {
         const int by_layer =
@@ -217,12 +213,8 @@ TEST(gradients_of_a_changed_model)
     char line[64];
     story s, other;
     size_t i;
-    if (!open_story(&s, TINY, "Tom was a boy. He") ||
-        !open_story(&other, TINY, "Tom was a girl. He"))
+    if (!open_pair(&s, &other, &pair))
         return;
-    pair.clean = s.tokens;
-    pair.corrupted = other.tokens;
-    pair.n_tokens = s.n;
     edits[1].value = attn_borrow(&half, ATTN_F32, attn_shape1(1));
     OK(&s.ctx, lens_backward_new(&s.ctx, &b, s.model));
     b.edits = edits;
@@ -284,12 +276,8 @@ TEST(pairs_in_files)
     const json_value *all;
     story s, other;
     size_t i;
-    if (!open_story(&s, TINY, "Tom was a boy. He") ||
-        !open_story(&other, TINY, "Tom was a girl. He"))
+    if (!open_pair(&s, &other, &pairs[0]))
         return;
-    pairs[0].clean = s.tokens;
-    pairs[0].corrupted = other.tokens;
-    pairs[0].n_tokens = s.n;
     pairs[1].clean = ids[0];
     pairs[1].corrupted = ids[1];
     CHECK(s.n == 6);

@@ -334,24 +334,18 @@ static const json_value *grid_value(const json_value *all, size_t grid, size_t r
  * restores the clean run to the bit; before it, nothing changes. */
 TEST(patching)
 {
-#define CLEAN     "Tom was a boy. He"
-#define CORRUPTED "Tom was a girl. He"
-#define BOY       "Tom was a boy. Then"
-#define GIRL      "Tom was a girl. Then"
+#define BOY  "Tom was a boy. Then"
+#define GIRL "Tom was a girl. Then"
     story s, other;
     const json_value *all;
     lens_pair desc = {0};
     attn_tensor positions = {0}, heads = {0};
     lens_baseline whole = {0, 0};
     size_t i, j, place = 0;
-    if (!open_story(&s, TINY, CLEAN) || !open_story(&other, TINY, CORRUPTED))
+    if (!open_pair(&s, &other, &desc))
         return;
-    EQUAL(s.n, other.n);
     while (place + 1 < s.n && s.tokens[place] == other.tokens[place])
         place++;
-    desc.clean = s.tokens;
-    desc.corrupted = other.tokens;
-    desc.n_tokens = s.n;
     desc.metric.token = 286;   /* " was" */
     desc.metric.against = 258; /* " a" */
     OK(&s.ctx, patch_positions(&s.ctx, &positions, &whole, s.model, &desc, "hook_mlp_out"));
@@ -445,11 +439,8 @@ TEST(path_patching)
     const json_value *all;
     double clean, corrupted, gap;
     size_t r, i, j;
-    if (!open_story(&s, TINY, CLEAN) || !open_story(&other, TINY, CORRUPTED))
+    if (!open_pair(&s, &other, &desc))
         return;
-    desc.clean = s.tokens;
-    desc.corrupted = other.tokens;
-    desc.n_tokens = s.n;
     desc.metric.token = 286;   /* " was" */
     desc.metric.against = 258; /* " a" */
     all = parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED

@@ -137,8 +137,8 @@ static void check_unembedding_bias(attn_ctx *ctx, const attn_model *made, const 
     stream_parts parts = {0};
     attn_tensor share = {0}, less = {0}, lens = {0};
     size_t i;
-    OK(ctx, attn_bias_logit_attrs(ctx, &share, made, some, NULL, 2));
-    OK(ctx, attn_bias_logit_attrs(ctx, &less, made, some, others, 2));
+    OK(ctx, lens_bias_logit_attrs(ctx, &share, made, some, NULL, 2));
+    OK(ctx, lens_bias_logit_attrs(ctx, &less, made, some, others, 2));
     for (i = 0; i < 2; i++) {
         const float b = attn_get1(b_u, (size_t)some[i]), other = attn_get1(b_u, (size_t)others[i]);
         CHECK(b != 0 && attn_get1(share, i) == b && attn_get1(less, i) == b - other);

@@ -32,7 +32,7 @@ static void freeze(attn_ctx *ctx, attn_session *session, const char *name, attn_
     OK(ctx, attn_hook_edit(ctx, NULL, session, &e));
 }
 
-/* In this session the sender writes what it wrote in the clean text. */
+/* Hooks an edit that sets the sender's output to its output in the clean text. */
 static void send(attn_ctx *ctx, attn_session *session, const one_path *path, const sight *is)
 {
     const int is_head = path->from_head < LENS_SENDER_EMBED;

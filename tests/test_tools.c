@@ -494,8 +494,9 @@ TEST(texts_from_elsewhere)
     refuses(1, "it is UTF-16, where UTF-8 is needed",
             "printf '\\377\\376{\\000' | " TEST_BUILD "/score " MODEL);
     refuses(1, "it is UTF-16, where UTF-8 is needed",
+            "rm -rf build/test-tmp/utf16 && mkdir -p build/test-tmp/utf16 && "
             "printf '\\377\\376{\\000' | " TEST_BUILD "/lens " MODEL
-            "record '*resid_pre' --lines - -o " TEST_BUILD);
+            "record '*resid_pre' --lines - -o build/test-tmp/utf16");
 }
 
 TEST(special_tokens)

@@ -130,7 +130,7 @@ export class Small {
   constructor(canvas, weight) {
     Object.assign(this, { canvas, weight, painted: 0, step: 1, line: null });
   }
-  /** Begins anew; what is there may stay in sight until then. @param {boolean} stays */
+  /** Marks all rows as not painted. The old picture may stay until they are. @param {boolean} stays */
   clear(stays = false) {
     this.painted = 0;
     this.step = 1;
@@ -169,7 +169,7 @@ export class Small {
     this.painted = n;
     this.fit(room);
   }
-  /** Makes so many rows fill the box around. @param {number} rows */
+  /** Sets the row height so that this many rows fill the box. @param {number} rows */
   fit(rows) {
     const { style, width } = this.canvas, size = `${(100 * this.step * width) / rows}%`;
     if (rows && this.size !== size) style.width = style.height = this.size = size;

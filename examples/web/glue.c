@@ -6,6 +6,7 @@
  * has the sentence. attn.js is the other half and documents what a program may call. */
 #define ATTN_STATIC
 #include "attn.h"
+#include "tools/lens/decompose.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -523,7 +524,7 @@ int glue_attribute(const attn_model *model, const float *parts, size_t n, float 
     ctx.status = ATTN_OK;
     if (attn_logit_directions(&ctx, &direction, model, &token, NULL, 1) == ATTN_OK &&
         attn_logit_attrs(&ctx, &shares, model, x, s, direction) == ATTN_OK &&
-        attn_bias_logit_attrs(&ctx, &bias, model, &token, NULL, 1) == ATTN_OK) {
+        lens_bias_logit_attrs(&ctx, &bias, model, &token, NULL, 1) == ATTN_OK) {
         memcpy(out, shares.data, n * sizeof *out);
         out[n] = attn_get1(bias, 0);
     }

@@ -147,9 +147,9 @@ function setBusy(busy) {
 
 // ---- drawing ----
 
-// While a text grows, every frame shows its tokens and the bars. Of what takes longer to draw, a frame
-// has one part at most, of those in sight: the one that waited longest, of those whose while is over. To scroll
-// makes the browser lay out the page, so that whatever scrolls comes last.
+// While a text grows, every frame draws the text and the bars. A frame draws at most one of the slow parts: among
+// those that are visible and whose pause is over, the part that has waited longest. Scrolling forces the browser
+// to lay out the page, so it comes last.
 const SLOW = [{ place: "part-lens", draw: () => drawLens(), every: 100 }, { place: "large", draw: () => drawLarge(), every: 60 }, { place: "heads", draw: () => paintHeads(), every: 0 }].map((part) => ({ ...part, drawn: 0, isSeen: true }));
 const sight = new IntersectionObserver((list) => list.forEach(({ target, isIntersecting }) => (SLOW.find(({ place }) => place === target.id).isSeen = isIntersecting)));
 for (const { place } of SLOW) sight.observe($(place));

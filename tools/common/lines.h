@@ -23,7 +23,7 @@ typedef struct line_reader {
     size_t start, seen, end; /* the bytes that were not handed out; up to `seen` no newline */
     size_t capacity;
     int at_end, skips; /* the beginning of this line is gone: it is too long */
-    int is_utf16;      /* the first line, so there are none that could be read */
+    int is_utf16;      /* the first line is UTF-16, and so no line can be read */
     uint64_t n_lines, n_bytes;
 } line_reader;
 

@@ -101,7 +101,7 @@ SHA256_FN inline void sha256_rounds(sha256_lane *l, size_t i, int j)
     l->abef = _mm_sha256rnds2_epu32(l->abef, l->cdgh, _mm_shuffle_epi32(k, 0x0e));
 }
 
-/* And their words become those of 16 rounds later. */
+/* The same rounds; then the four words of the message schedule become those of rounds 4i + 16 on. */
 SHA256_FN inline void sha256_rounds_on(sha256_lane *l, size_t i, int j)
 {
     const __m128i before = l->w[(j + 3) & 3];
@@ -120,7 +120,8 @@ SHA256_FN inline void sha256_words(sha256_lane *l, const unsigned char *at)
             _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(at + j * 16)), order);
 }
 
-/* Two texts by turns: each step waits for the one before it in its own text alone. */
+/* Digests two texts at once. A round depends on the round before it of the same text only, so the
+ * processor computes rounds of both texts at the same time. */
 SHA256_FN void sha256_x86_two(uint32_t *state, uint32_t *other, const unsigned char *at,
                               const unsigned char *other_at, size_t n_blocks)
 {

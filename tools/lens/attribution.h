@@ -48,7 +48,7 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
                               q->against < 0 ? NULL : &q->against, 1) ||
         decompose_edited(l, &parts, &scale, &heads) ||
         attn_logit_attrs(&l->ctx, &values, l->model, parts, scale, directions) ||
-        attn_bias_logit_attrs(&l->ctx, &bias, l->model, &q->token,
+        lens_bias_logit_attrs(&l->ctx, &bias, l->model, &q->token,
                               q->against < 0 ? NULL : &q->against, 1))
         return failed(&l->ctx);
     if ((code = make_grid(l, &out->layers, l->config->n_layer, l->config->n_head + 1)) != FINE ||

@@ -1,7 +1,7 @@
-/* Edits that are in force in every run of a call, and what a gradient becomes on its way back through
- * them. On attn.h's public API alone. sweep.h and gradients.h begin with it.
+/* Edits that hold in every run of a call, and the backward pass through them. On attn.h's public API
+ * alone. sweep.h and gradients.h begin with it.
  *
- * An edit makes y of an activation x, and the model goes on with y. By the chain rule d x is
+ * An edit turns an activation x into y, and the model goes on with y. By the chain rule d x is
  *
  *     ZERO, SET, MEAN    0: nothing passes          ADD    d y
  *     SCALE              d y * value
@@ -29,7 +29,7 @@ LENS_FN lens_full_name lens_name_in(int layer, const char *name)
 
 /* ---- what edits name ---- */
 
-/* What follows "blocks.i." */
+/* The part of a name that follows "blocks.i."; the whole name if it has no such prefix. */
 LENS_FN const char *lens_name_in_block(const char *full)
 {
     const char *dot = strncmp(full, "blocks.", 7) == 0 ? strchr(full + 7, '.') : NULL;
@@ -49,7 +49,7 @@ LENS_FN int lens_is_one_of(const char *name, const char *const *names, size_t n)
 static const char *const lens_head_inputs[] = {"hook_attn_in", "hook_q_input", "hook_k_input",
                                                "hook_v_input"};
 
-/* Is its last dimension over keys? For a name without "blocks.i.", as below. */
+/* Is the activation's last dimension over keys? The name has no "blocks.i.", as in the functions below. */
 LENS_FN int lens_is_over_keys(const char *name)
 {
     return strcmp(name, "attn.hook_pattern") == 0 || strcmp(name, "attn.hook_attn_scores") == 0;
@@ -60,7 +60,7 @@ LENS_FN int lens_has_heads(const char *name)
     return lens_is_one_of(name, lens_head_inputs, 4) || strncmp(name, "attn.", 5) == 0;
 }
 
-/* Is it made only where something asks for it by its name? */
+/* Does the model make this activation only where a hook asks for it by its name? */
 LENS_FN int lens_is_on_request(const char *name)
 {
     return lens_is_one_of(name, lens_head_inputs, 4) || strcmp(name, "attn.hook_result") == 0 ||
@@ -138,7 +138,8 @@ LENS_FN attn_status lens_hook_edits(attn_ctx *ctx, attn_session *session, const 
 
 /* ---- on the way back ---- */
 
-/* An activation, or the value of an edit of one, as [positions, heads, numbers]; a step of 0 repeats. */
+/* The three dimensions [positions, heads, numbers] of an activation or of an edit's value. A dimension
+ * with step 0 repeats. */
 typedef struct lens_axes {
     size_t n[3];
     ptrdiff_t step[3];
@@ -175,7 +176,8 @@ LENS_FN void lens_edited_positions(const attn_edit *e, const char *name, int one
     *end = count == 0 || count > n - *first ? n : *first + count;
 }
 
-/* d: the gradient of what an edit made, becomes that of what it was made from. */
+/* Takes a gradient back through one edit, in place: d holds the gradient with respect to the edited
+ * activation, and becomes the gradient with respect to the activation before the edit. */
 LENS_FN void lens_back_edit(const attn_edit *e, const char *name, attn_tensor d)
 {
     const lens_axes to = lens_axes_of(d, name, 0);
@@ -201,7 +203,7 @@ LENS_FN void lens_back_edit(const attn_edit *e, const char *name, attn_tensor d)
         }
 }
 
-/* The same for all edits of an activation, the last one first. */
+/* Takes a gradient back through all edits of an activation, the last edit first. */
 LENS_FN void lens_back_edits(const attn_edit *edits, size_t n_edits, int layer, const char *name,
                              attn_tensor d)
 {

@@ -52,6 +52,37 @@ typedef struct lens_parts_desc {
                             neurons need no room for [N * F, T, C] */
 } lens_parts_desc;
 
+/* out [n]: the terms of the logits of tokens [n] that no part of the stream has, ln_final.b · W_U[:, v] +
+ * b_U[v], minus those of against [n] if that is not NULL. With attn_logit_attrs of all parts they sum to
+ * the logits. */
+LENS_FN attn_status lens_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                          const int32_t *tokens, const int32_t *against, size_t n)
+{
+    attn_tensor directions = ATTN_ZERO, ln_b = ATTN_ZERO, b_u = ATTN_ZERO;
+    lens_result result;
+    size_t i, k;
+    int failed;
+    if (lens_begin(ctx, "lens_bias_logit_attrs", out, attn_shape1(n), &result) != ATTN_OK)
+        return ctx->status;
+    failed =
+        attn_logit_directions(ctx, &directions, model, tokens, against, n) ||
+        attn_model_tensor(ctx, &ln_b, model, "ln_final.b") ||
+        (attn_model_config(model)->has_b_U && attn_model_tensor(ctx, &b_u, model, "unembed.b_U"));
+    for (i = 0; i < n && !failed; i++) {
+        double sum = 0;
+        if (b_u.ndim > 0)
+            sum = (double)attn_get1(b_u, (size_t)tokens[i]) -
+                  (against ? (double)attn_get1(b_u, (size_t)against[i]) : 0);
+        for (k = 0; k < ln_b.shape[0]; k++)
+            sum += (double)attn_get1(ln_b, k) * (double)attn_get2(directions, i, k);
+        ((float *)result.numbers.data)[i] = (float)sum;
+    }
+    attn_tensor_free(ctx, &directions);
+    attn_tensor_free(ctx, &ln_b);
+    attn_tensor_free(ctx, &b_u);
+    return lens_finish(ctx, &result, failed ? ctx->status : ATTN_OK);
+}
+
 /* ---- which part is which ---- */
 
 typedef enum lens_term_kind {

@@ -22,10 +22,10 @@
  *         lens_run_edges(&ctx, &value, &backward, &pairs[0], kept) == ATTN_OK)
  *         printf("with 200 edges the metric is %.3f\n", value);
  *
- * With backward.edits everything runs in the changed model: senders write what edits leave of it, and an
- * edit of a receiver's input stands behind all edges that lead there. A path through the stream must stay
- * a sum, so edits of hook_attn_out and of the stream, from behind the embeddings on, may only add; and heads
- * read LayerNorms of copies, so ln1 and hook_attn_in take none.
+ * With backward.edits all runs use the edited model. A sender's output is its edited output, and an edit of
+ * a receiver's input applies after all edges into that receiver have been added. EAP needs the stream to be
+ * a sum of the senders' outputs. So edits of hook_attn_out and of the stream above the embeddings must be
+ * ATTN_EDIT_ADD, and ln1 and hook_attn_in cannot be edited, because each head reads its own copy.
  *
  * S = 1 + L * (H + 1) senders, R = L * (3H + 1) + 1 receivers. */
 #ifndef LENS_EDGES_H
@@ -174,7 +174,8 @@ LENS_FN attn_status lens_differences(attn_ctx *ctx, attn_tensor *differences, co
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* *panels: of the transposed differences [T * C, S], which all receivers are multiplied with. */
+/* *panels (a zeroed tensor) becomes the transposed differences [T * C, S] in panels, for the products with
+ * the receivers' gradients. */
 LENS_FN attn_status lens_pack_differences(attn_ctx *ctx, attn_tensor *panels, const lens_graph *g,
                                           const attn_record *clean, const attn_record *corrupted)
 {
@@ -205,7 +206,7 @@ LENS_FN attn_status lens_add_scores(attn_ctx *ctx, attn_tensor scores, attn_tens
     return status;
 }
 
-/* The gradient of what reaches a receiver, before edits of its input. */
+/* The gradient with respect to the sum that reaches a receiver, before the edits of its input. */
 LENS_FN attn_tensor lens_input_gradient(attn_ctx *ctx, const lens_backward *b,
                                         const attn_record *gradients, int layer, const char *name)
 {
@@ -236,8 +237,8 @@ LENS_FN attn_status lens_gather_inputs(attn_ctx *ctx, attn_tensor inputs, const 
     return attn_copy(ctx, &to, value);
 }
 
-/* The edges to one layer, or to the logits (layer n_layer), by one product with the differences of all
- * senders that write before its last receiver. */
+/* Scores the edges into one layer, or into the logits (layer n_layer), with one matrix product: the
+ * receivers' gradients times the differences of all senders below the layer's last receiver. */
 LENS_FN attn_status lens_score_layer(attn_ctx *ctx, attn_tensor scores, attn_tensor panels,
                                      const lens_backward *b, const attn_record *gradients,
                                      size_t layer, float factor)

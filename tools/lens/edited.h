@@ -1,16 +1,17 @@
-/* The formulas of gradients.h where edits come between an activation and what is made of it: a LayerNorm
- * whose scale they change, results of heads, and copies of the stream that heads read. Part of gradients.h,
- * which includes it behind the types that they use. */
+/* Backward formulas for a model with edits, where an edit stands between two activations of one formula
+ * of gradients.h: in a LayerNorm's scale, in the heads' results, in the heads' copies of the stream. This
+ * file is part of gradients.h, which includes it below the types that it uses. */
 #include "gradients.h"
 #ifndef LENS_EDITED_H
 #define LENS_EDITED_H
 
-/* 2. where edits change the scale, from s0 to s: n = (x - mean(x)) / s, and with d s0 what they leave of
- * d s = -C / s * mean(g * n),
+/* Formula 2 for a LayerNorm whose scale is edited. The edits change the scale s0 to s, and the LayerNorm
+ * computes n = (x - mean(x)) / s. The gradient of s is d s = -C / s * mean(g * n); the edits take it back
+ * to d s0 (changes.h). Then
  *
  *     d x = (g - mean(g) + d s0 / C * s / s0 * s * n) / s
  *
- * which is 2. if s = s0 and d s0 = d s. */
+ * Without edits s = s0 and d s = d s0, and this is formula 2. */
 LENS_FN attn_status lens_back_edited_scale(attn_ctx *ctx, const lens_pass *p, int layer,
                                            const char *name, attn_tensor d, attn_tensor n)
 {
@@ -44,7 +45,7 @@ LENS_FN attn_status lens_back_edited_scale(attn_ctx *ctx, const lens_pass *p, in
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* 6. where edits change the heads' results: head by head, *z [T, C] for d attn_out [T, C]. */
+/* Formula 6 for edited head results: *z [T, C] becomes d z, head by head, from d attn_out [T, C]. */
 LENS_FN attn_status lens_back_edited_results(attn_ctx *ctx, const lens_pass *p, int layer,
                                              attn_tensor *z, attn_tensor d_out)
 {
@@ -71,7 +72,8 @@ LENS_FN attn_status lens_back_edited_results(attn_ctx *ctx, const lens_pass *p, 
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* Do heads read other numbers than ln1's, or would their copies of the stream have others? */
+/* Do edits make the heads' input differ from ln1's output, or a head's copy of the stream from the
+ * stream? */
 LENS_FN int lens_copies_differ(const lens_pass *p, int layer)
 {
     int i, any = lens_is_edited_in(p, layer, "ln1.hook_scale") ||
@@ -143,8 +145,9 @@ LENS_FN attn_status lens_back_copies_of(attn_ctx *ctx, const lens_pass *p, int l
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* Copies that edits name are read in place of the stream: their gradients d [H, T, C] are added to
- * through [T, H, C], and q, k or v [T, H, d] have none left that goes the way of ln1. */
+/* A head reads an edited copy in place of the stream. So the gradients d [H, T, C] of edited copies are
+ * added to through [T, H, C], and the gradient of q, k or v [T, H, d] at those places becomes 0, so that
+ * it does not reach the stream through ln1 as well. */
 LENS_FN void lens_part_copies(const lens_pass *p, int layer, const char *name, attn_tensor gradient,
                               attn_tensor d, attn_tensor through)
 {
@@ -164,8 +167,9 @@ LENS_FN void lens_part_copies(const lens_pass *p, int layer, const char *name, a
         }
 }
 
-/* All of that for qkv [T, 3C], the gradients of queries, keys and values. *copies (a zeroed tensor)
- * becomes what reaches the stream through the copies that edits name [T, C]. */
+/* The gradient through all edited copies of a layer. qkv [T, 3C] holds the gradients of queries, keys
+ * and values. *copies (a zeroed tensor) becomes the gradient [T, C] that reaches the stream through
+ * edited copies. */
 LENS_FN attn_status lens_back_edited_copies(attn_ctx *ctx, const lens_pass *p, int layer,
                                             attn_tensor qkv, attn_tensor *copies)
 {

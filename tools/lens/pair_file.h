@@ -27,7 +27,7 @@ static const char *spell_ids(lens *l, const json_value *list)
     return text;
 }
 
-/* A text, or its ids. */
+/* Reads the clean or the corrupted text of a line: a string, or a list of ids. */
 static int read_side(lens *l, const json_value *line, const char *key, uint64_t number,
                      lens_text *to)
 {
@@ -44,7 +44,7 @@ static int read_side(lens *l, const json_value *line, const char *key, uint64_t 
                 (unsigned long long)number, key);
 }
 
-/* A token by its text or its id; what the option says if the line has none. */
+/* Reads a token of a line, as text or id. Without one, the command line's token counts. */
 static int read_answer(lens *l, const json_value *line, const char *key, uint64_t number,
                        const char *otherwise, int32_t *token)
 {
@@ -62,7 +62,7 @@ static int read_answer(lens *l, const json_value *line, const char *key, uint64_
     return FINE;
 }
 
-/* One line becomes the next pair; the first is shown, as a pair of the command line is. */
+/* Appends the pair of one line. The first pair's tokens are shown, as those of the command line are. */
 static int read_pair(lens *l, const json_value *line, uint64_t number)
 {
     lens_pair *pair = &l->pairs[l->n_pairs];
@@ -104,7 +104,7 @@ static int add_line(lens *l, char *text, size_t size, uint64_t number)
     return code;
 }
 
-/* l->pairs: of all lines but empty ones. */
+/* Fills l->pairs from all lines; empty lines are passed over. */
 static int read_pairs(lens *l)
 {
     char *bytes = NULL, *line, *end;

@@ -24,7 +24,8 @@ LENS_FN attn_status lens_pack(attn_ctx *ctx, attn_tensor *panels, attn_tensor w)
     return status;
 }
 
-/* out [T, N], a tensor that is there, = x [T, K] · w, for the panels of w [K, N]. */
+/* Matrix product: out [T, N] = x [T, K] · w [K, N]. `panels` holds w, as lens_pack made it; the caller
+ * allocates out. */
 LENS_FN attn_status lens_multiply(attn_ctx *ctx, attn_tensor out, attn_tensor x, attn_tensor panels)
 {
     attn_tensor wide = ATTN_ZERO, none = ATTN_ZERO;

@@ -125,7 +125,7 @@ static int read_head(const lens *l, const char *option, const char **at, size_t 
     return FINE;
 }
 
-/* The answer after one of the texts, in the model that --edit makes. */
+/* The metric of one text in the edited model. */
 static int answer(lens *l, const int32_t *ids, size_t n, const lens_metric *asked, float *value)
 {
     attn_session *session = NULL;
@@ -187,7 +187,7 @@ static int ask_about_patches(lens *l, patching *p)
     return code;
 }
 
-/* The answers to one sweep as one backward pass for each pair estimates them. */
+/* Estimates the results of one sweep by attribution patching: one backward pass for each pair. */
 static int estimate(lens *l, patching *p, const char *name, attn_tensor *values)
 {
     attn_status status = p->backward.model ? ATTN_OK : new_backward(l, &p->backward);
@@ -256,8 +256,8 @@ static size_t n_grids_of(const lens *l, const char *name)
                : 1;
 }
 
-/* Grid i of a sweep, and its labels: heads are rows, where each layer has a grid; queries, where each
- * head has one. */
+/* Fills grid i of a sweep, with its labels. Rows are heads where each layer has a grid, and queries where
+ * each head has a grid. */
 static int fill_sweep(lens *l, lens_grid *grid, attn_tensor values, lens_patch_kind kind, size_t i)
 {
     const size_t n_head = l->config->n_head;

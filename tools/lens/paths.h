@@ -68,10 +68,6 @@ typedef struct lens_path_entry {
 
 enum { LENS_PATH_RECORDS = 5 }; /* the most names that are recorded, beside what receivers read */
 
-typedef struct lens_path_name {
-    char text[80];
-} lens_path_name;
-
 typedef struct lens_path_run {
     const lens_paths_desc *d;
     lens_sweep sweep;
@@ -85,13 +81,6 @@ typedef struct lens_path_run {
     attn_tensor differences;             /* [n_rows, C]: clean - corrupted writing of a batch */
     attn_tensor inputs;                  /* [n_receivers, n_rows, C]: what receivers get */
 } lens_path_run;
-
-LENS_FN lens_path_name lens_name_at(size_t layer, const char *name)
-{
-    lens_path_name out;
-    snprintf(out.text, sizeof out.text, "blocks.%llu.%.40s", LENS_LLU(layer), name);
-    return out;
-}
 
 /* ---- what is asked ---- */
 
@@ -149,9 +138,9 @@ LENS_FN attn_status lens_need_receiver(attn_ctx *ctx, const attn_model *model,
 }
 
 /* "head 3 of layer 1", "MLP of layer 1", "embedding of layer 0" */
-LENS_FN lens_path_name lens_show_sender(const lens_sender *s)
+LENS_FN lens_full_name lens_show_sender(const lens_sender *s)
 {
-    lens_path_name out;
+    lens_full_name out;
     if (s->head == LENS_SENDER_EMBED || s->head == LENS_SENDER_MLP)
         snprintf(out.text, sizeof out.text, "%s of layer %llu",
                  s->head == LENS_SENDER_MLP ? "MLP" : "embedding", LENS_LLU(s->layer));
@@ -215,10 +204,10 @@ LENS_FN attn_status lens_need_paths(attn_ctx *ctx, const attn_model *model,
 /* ---- what receivers get ---- */
 
 /* The activation that a receiver reads. */
-LENS_FN lens_path_name lens_input_of(const lens_path_run *run, const lens_receiver *r)
+LENS_FN lens_full_name lens_input_of(const lens_path_run *run, const lens_receiver *r)
 {
-    return r->layer == run->n_layer ? lens_name_at(r->layer - 1, "hook_resid_post")
-                                    : lens_name_at(r->layer, r->to);
+    return r->layer == run->n_layer ? lens_name_in((int)(r->layer - 1), "hook_resid_post")
+                                    : lens_name_in((int)r->layer, r->to);
 }
 
 LENS_FN int lens_takes_part(const lens_path_run *run, size_t receiver)
@@ -264,15 +253,15 @@ LENS_FN attn_status lens_give_directly(attn_ctx *ctx, lens_path_run *run, size_t
     return status;
 }
 
-/* Hooks what makes a run that MLPs carry on: the difference joins what the sender writes, and later
- * attention writes as in the corrupted text. */
+/* Hooks the edits of a run through MLPs: one edit adds the sender's difference to its output, and one for
+ * each later attention layer sets its output to that of the corrupted text. */
 LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
                                       attn_session *session, size_t end, size_t row, size_t first)
 {
     static const char *const places[] = {"hook_mlp_out", "hook_attn_out"};
     const size_t count = run->sweep.n - first, own = lens_layer_of(run->stage);
-    const lens_path_name place =
-        lens_name_at(own, run->stage == 0 ? "hook_resid_pre" : places[run->stage % 2]);
+    const lens_full_name place =
+        lens_name_in((int)own, run->stage == 0 ? "hook_resid_pre" : places[run->stage % 2]);
     attn_edit edit = ATTN_ZERO;
     attn_status status;
     size_t layer;
@@ -283,7 +272,7 @@ LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
     edit.value = attn_slice(run->differences, 0, row, count);
     status = attn_hook_edit(ctx, NULL, session, &edit);
     for (layer = own + (run->stage > 0); layer < end && status == ATTN_OK; layer++) {
-        const lens_path_name name = lens_name_at(layer, "hook_attn_out");
+        const lens_full_name name = lens_name_in((int)layer, "hook_attn_out");
         edit.name = name.text;
         edit.kind = ATTN_EDIT_SET;
         status = attn_record_get(ctx, &edit.value, run->sweep.corrupted, name.text);
@@ -350,7 +339,7 @@ LENS_FN attn_status lens_hook_receivers(attn_ctx *ctx, const lens_path_run *run,
     size_t r;
     for (r = 0; r < run->d->n_receivers && status == ATTN_OK; r++) {
         const lens_receiver *const receiver = &run->d->receivers[r];
-        const lens_path_name name = lens_input_of(run, receiver);
+        const lens_full_name name = lens_input_of(run, receiver);
         attn_edit edit = ATTN_ZERO;
         if (!lens_takes_part(run, r))
             continue;
@@ -381,7 +370,8 @@ LENS_FN attn_status lens_written_by(attn_ctx *ctx, attn_tensor *out, const lens_
     const char *const what = is_head                      ? "attn.hook_result"
                              : s->head == LENS_SENDER_MLP ? "hook_mlp_out"
                                                           : "hook_resid_pre";
-    const attn_status status = attn_record_get(ctx, out, record, lens_name_at(s->layer, what).text);
+    const attn_status status =
+        attn_record_get(ctx, out, record, lens_name_in((int)s->layer, what).text);
     if (status == ATTN_OK && is_head)
         *out = attn_select(*out, 1, s->head);
     return status;
@@ -430,8 +420,8 @@ LENS_FN int lens_compare_paths(const void *a, const void *b)
     return x->sender < y->sender ? 1 : -1;
 }
 
-/* The senders of this stage whose writing differs. To sums [n_senders, stride] of the others, the
- * corrupted text's value is added. */
+/* Lists the senders of this stage whose output differs between the two texts. For each other sender,
+ * adds the corrupted text's value to sums [n_senders, stride]. */
 LENS_FN attn_status lens_plan_paths(attn_ctx *ctx, lens_path_run *run, size_t *n_entries,
                                     float *sums, size_t stride)
 {
@@ -518,8 +508,9 @@ LENS_FN attn_status lens_paths_pair(attn_ctx *ctx, lens_path_run *run, float *su
     return status;
 }
 
-/* Names of what is recorded, which depends on who sends; texts [n_receivers] is room for some of them. */
-LENS_FN void lens_name_records(lens_path_run *run, lens_path_name *texts)
+/* Lists the names of the activations to record: outputs of the kinds of senders that are given, the stream,
+ * and the receivers' inputs. The text of the last ones stands in texts [n_receivers]. */
+LENS_FN void lens_name_records(lens_path_run *run, lens_full_name *texts)
 {
     static const char *const written[] = {"*.attn.hook_result", "*.hook_mlp_out",
                                           "blocks.0.hook_resid_pre"};
@@ -548,12 +539,12 @@ LENS_FN attn_status lens_list_paths(attn_ctx *ctx, attn_tensor *room, lens_path_
 {
     const size_t n_names = LENS_PATH_RECORDS + run->d->n_receivers;
     const size_t size = run->d->n_senders * sizeof *run->entries + n_names * sizeof *run->names +
-                        run->d->n_receivers * sizeof(lens_path_name);
+                        run->d->n_receivers * sizeof(lens_full_name);
     if (attn_zeros(ctx, room, ATTN_I32, attn_shape1(size / 4)) != ATTN_OK)
         return ctx->status;
     run->entries = (lens_path_entry *)room->data;
     run->names = (const char **)(void *)(run->entries + run->d->n_senders);
-    lens_name_records(run, (lens_path_name *)(void *)(run->names + n_names));
+    lens_name_records(run, (lens_full_name *)(void *)(run->names + n_names));
     return ATTN_OK;
 }
 

@@ -124,7 +124,7 @@ TOOLS_FN uint32_t receipt_float_bits(float x)
 
 enum { RECEIPT_BLOCK = 1 << 20, RECEIPT_AT_ONCE = 16 }; /* bytes; blocks in memory */
 
-/* digests of pair i of n bytes' blocks; the last one may be alone, or shorter. */
+/* Digests blocks 2i and 2i + 1 of n bytes. The last block may be shorter, or without a partner. */
 TOOLS_FN void receipt_digest_blocks(unsigned char *digests, const unsigned char *bytes, size_t n,
                                     size_t i)
 {

@@ -20,7 +20,7 @@ static const struct data_set {
 };
 enum { N_DATA_SETS = sizeof data_sets / sizeof data_sets[0] };
 
-/* Which of them a procedure is; N_DATA_SETS: none. */
+/* The index of the data set that a procedure needs; N_DATA_SETS if it needs none. */
 static size_t find_data_set(const char *procedure)
 {
     size_t i = 0;

@@ -180,7 +180,7 @@ static attn_status score_years(greater_than *g, attn_tensor *scores)
     return ATTN_OK;
 }
 
-/* Which node a receiver's input is of: the sender, or n_senders for the logits. */
+/* The node to which a receiver belongs, as the index of its sender; n_senders for the logits. */
 static size_t node_of_receiver(const lens_graph *g, size_t receiver)
 {
     const size_t in_layer = 3 * g->n_head + 1, part = receiver % in_layer;

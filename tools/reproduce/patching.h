@@ -5,8 +5,8 @@
  * what came before is the corrupted text's own. Where both texts have the same numbers, as everywhere
  * before the word in which they differ, there is nothing to run: the bits of the logits do not depend
  * on how a text is fed, so the result is the corrupted text's. All heads and pairs of a place run as
- * one batch, and of their last streams the logits of the answers are worked out, which is a fifth of
- * the work less than all logits. */
+ * one batch. The batch computes only the logits of the answers, from the final stream: a fifth less
+ * work than with all logits. */
 #ifndef REPRODUCE_PATCHING_H
 #define REPRODUCE_PATCHING_H
 
@@ -68,7 +68,7 @@ static attn_status record_text(study *s, sweeps *w, size_t i, size_t corrupted)
     return ATTN_OK;
 }
 
-/* Room for what leaves the runs. */
+/* Allocates the tensors that the runs write. */
 static attn_status prepare_ends(study *s, sweeps *w)
 {
     const size_t width = attn_model_config(s->model)->d_model;
