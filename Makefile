@@ -106,7 +106,8 @@ $(BUILD)/$(SIZE).attn: $(FILES)/model.safetensors $(BUILD)/attn-convert
 CONVERTER = $(BUILD)/attn-convert
 CONVERT = $(SHOW)$(filter %/attn-convert,$^) --quiet $(<D) $@
 
-$(BUILD)/tiny-stories.attn: examples/tiny-stories/config.json $(wildcard examples/tiny-stories/*) $(CONVERTER)
+$(BUILD)/tiny-stories.attn $(BUILD)/induction.attn: $(BUILD)/%.attn: examples/%/config.json \
+    $(wildcard examples/tiny-stories/* examples/induction/*) $(CONVERTER)
 	$(CONVERT)
 
 $(BUILD)/from_scratch/plain.attn: tests/golden/plain/config.json $(wildcard tests/golden/plain/*) \

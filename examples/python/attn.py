@@ -490,7 +490,7 @@ def _edit_of(name: str, kind: EditKind, value: Optional[npt.ArrayLike], position
         raise ValueError(f'"{kind}" takes {"no" if kind == "zero" else "a"} value')
     if factor == 0:
         raise ValueError("a factor of 0 would change nothing")
-    tensor = _attn_tensor() if value is None else _attn_tensor.of(_floats(value))
+    tensor = _attn_tensor() if value is None else _attn_tensor.of(np.atleast_1d(_floats(value)))
     return _attn_edit(name.encode(), _EDITS.index(kind), *_span("positions", positions), *_span("heads", heads),
                       tensor, factor), tensor
 
@@ -1137,7 +1137,7 @@ class Session(_Closing):
     def edit(self, name: str, kind: EditKind, value: Optional[npt.ArrayLike] = None, *, positions: Span = None,
              heads: Span = None, factor: float = 1) -> Hook:
         """Changes activations without a Python function: "zero" them, "set" them to value, to the "mean" of
-        value over its positions, "add" value * factor, or "scale" them by value, for instance [0.5].
+        value over its positions, "add" value * factor, or "scale" them by value, for instance 0.5.
 
         positions and heads: a number, a slice, or None for all. value: f32, shaped as what is edited,
         [positions, width], [positions, heads, width] or [heads, positions, keys]; leading dimensions may

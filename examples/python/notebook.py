@@ -2,8 +2,8 @@
 """A clean GPT-2 in NumPy, module by module, each checked against the activations of the engine; then the
 glass box: a head taken out, the logit lens, activation patching.
 
-    make build/libattn.so build/tiny-stories.attn
-    python3 examples/python/notebook.py [MODEL.attn]
+    make build/libattn.so build/tiny-stories.attn build/induction.attn
+    python3 examples/python/notebook.py [MODEL.attn [INDUCTION.attn]]
 
 The first part is notebook 001 (examples/from_scratch/001_clean_gpt2.c), with NumPy in the place of
 PyTorch and attn.h in that of TransformerLens. `# %%` begins a cell, for editors that run cells.
@@ -242,3 +242,27 @@ patched = attn_lens.patch(reference_gpt2, attn_lens.Pair("The cat said that she"
                           "hook_resid_pre")
 print(f"\nlogit difference: clean {patched.clean:.2f}, corrupted {patched.corrupted:.2f}, and patched")
 print(np.round(patched.effect, 2))
+
+# %% A model whose circuit is known: examples/induction was trained to go on with what stood there before
+circuit = attn.Model(sys.argv[2] if len(sys.argv) > 2 else ROOT / "build" / "induction.attn")
+repeated = [0, 7, 21, 5, 90, 33, 7, 21, 5]
+pattern = circuit.run_with_cache(repeated, "*.attn.hook_pattern")[1]
+kinds = attn_lens.detect_heads(circuit, repeated)
+
+# %% The patterns of its heads, side by side: a row is a token that looks, and the darker the stronger
+for layer in range(circuit.config.n_layer):
+    print(f"\nlayer {layer}" + "".join(f"{f'head {head}':>14}" for head in range(circuit.config.n_head)))
+    for at, token in enumerate(repeated):
+        shades = [[" ░▒▓█"[round(4 * weight)] for weight in row] for row in pattern["pattern", layer][:, at].tolist()]
+        print(f"{token:>7}" + "".join(f"{'':5}{''.join(row)}" for row in shades))
+
+# %% One head of layer 0 looks at the token before, those of layer 1 at the token after an earlier copy of their own
+for kind in ("previous", "induction"):
+    print(f"\n{kind}-token heads, [layers, heads]\n{np.round(kinds[kind], 2)}")
+
+# %% Patching finds the same heads: which of them turn a text without the repetition into one with it?
+again = [0, 50, 93, 12, 77, 31, 64, 9, 101, 50, 93, 12, 77]
+other = again[:4] + [8] + again[5:]
+of_heads = attn_lens.patch(circuit, attn_lens.Pair(again, other, attn_lens.logit_diff(31, 64)), "attn.hook_z", "heads",
+                           normalize=True)
+print(f"\nshare of the difference that each head's z brings back\n{np.round(of_heads.effect, 2)}")

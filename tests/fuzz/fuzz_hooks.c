@@ -205,10 +205,11 @@ static int alter(const attn_activation *a, void *user)
                 float *number = (float *)a->value.data + (ptrdiff_t)i * x.step[0] +
                                 (ptrdiff_t)head * x.step[1] + (ptrdiff_t)k * x.step[2];
                 const float value = c->values[at - c->position];
-                *number = c->kind == ATTN_EDIT_ZERO  ? 0
-                          : c->kind == ATTN_EDIT_SET ? value
-                          : c->kind == ATTN_EDIT_ADD ? fmaf(value, c->factor, *number)
-                                                     : mean;
+                *number = c->kind == ATTN_EDIT_ZERO    ? 0
+                          : c->kind == ATTN_EDIT_SET   ? value
+                          : c->kind == ATTN_EDIT_ADD   ? fmaf(value, c->factor, *number)
+                          : c->kind == ATTN_EDIT_SCALE ? *number * value
+                                                       : mean;
             }
     }
     return 0;
@@ -235,16 +236,16 @@ static attn_status edit(attn_session *session, change *c)
 static change take_change(input *in)
 {
     static const attn_edit_kind kinds[] = {ATTN_EDIT_ZERO, ATTN_EDIT_SET, ATTN_EDIT_MEAN,
-                                           ATTN_EDIT_ADD};
+                                           ATTN_EDIT_ADD, ATTN_EDIT_SCALE};
     const unsigned name = take(in) % (unsigned)n_names, how = take(in);
     change c;
     size_t i;
     memset(&c, 0, sizeof c);
     strcpy(c.name, names[name]);
     c.rank = ranks[name];
-    c.kind = kinds[how % 4];
-    c.n_positions = (size_t)1 << how / 4 % 3;
-    c.position = how / 16 % (TEXT - 3);
+    c.kind = kinds[how % 5];
+    c.n_positions = (size_t)1 << how / 5 % 3;
+    c.position = how / 15 % (TEXT - 3);
     c.n_heads = 1;
     if (c.rank == 3) {
         c.head = take(in) % HEADS;

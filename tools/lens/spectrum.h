@@ -294,17 +294,18 @@ LENS_FN attn_status lens_eigenvalues_of(attn_ctx *ctx, const char *op, float *ou
 
 /* ---- eigenvalues of a circuit ---- */
 
-/* core [r, r] = right [r, m] · left [m, r], in double. */
+/* core [r, r] = right [r, m] · left [m, r], in double. Both are f32 and dense. */
 LENS_FN void lens_inner_product(double *core, attn_tensor left, attn_tensor right)
 {
+    const float *const x = (const float *)left.data, *const y = (const float *)right.data;
     const size_t r = left.shape[1], m = left.shape[0];
     size_t i, j, k;
     memset(core, 0, r * r * sizeof *core);
     for (i = 0; i < r; i++)
         for (k = 0; k < m; k++) {
-            const double factor = (double)attn_get2(right, i, k);
+            const double factor = (double)y[i * m + k];
             for (j = 0; j < r; j++)
-                core[i * r + j] += factor * (double)attn_get2(left, k, j);
+                core[i * r + j] += factor * (double)x[k * r + j];
         }
 }
 
@@ -315,7 +316,7 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
                                      attn_tensor right)
 {
     static const char op[] = "lens_eigenvalues";
-    attn_tensor room = ATTN_ZERO;
+    attn_tensor room = ATTN_ZERO, x = ATTN_ZERO, y = ATTN_ZERO;
     lens_result result;
     attn_status status;
     size_t r;
@@ -330,11 +331,17 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
     if (lens_begin(ctx, op, out, attn_shape2(r, 2), &result) != ATTN_OK)
         return ctx->status;
     status = lens_doubles(ctx, &room, r + 3, r);
+    if (status == ATTN_OK)
+        status = attn_scale(ctx, &x, left, 1); /* f32, dense */
+    if (status == ATTN_OK)
+        status = attn_scale(ctx, &y, right, 1);
     if (status == ATTN_OK) {
         double *const core = (double *)room.data;
-        lens_inner_product(core, left, right);
+        lens_inner_product(core, x, y);
         status = lens_eigenvalues_of(ctx, op, (float *)result.numbers.data, core, r, core + r * r);
     }
+    attn_tensor_free(ctx, &x);
+    attn_tensor_free(ctx, &y);
     attn_tensor_free(ctx, &room);
     return lens_finish(ctx, &result, status);
 }
@@ -363,11 +370,11 @@ LENS_FN attn_status lens_ov_eigenvalues(attn_ctx *ctx, attn_tensor *out, const a
                                         lens_ov_space space)
 {
     static const char op[] = "lens_ov_eigenvalues";
-    attn_tensor tokens = ATTN_ZERO, left = ATTN_ZERO, right = ATTN_ZERO, half = ATTN_ZERO;
+    attn_tensor tokens = ATTN_ZERO, w_v = ATTN_ZERO, w_o = ATTN_ZERO, half = ATTN_ZERO;
     const attn_config *c;
     lens_result result;
     attn_status status = ATTN_OK;
-    lens_head of;
+    size_t layer, head;
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
         return ctx->status;
     if ((unsigned)space > LENS_OV_TOKENS)
@@ -379,19 +386,25 @@ LENS_FN attn_status lens_ov_eigenvalues(attn_ctx *ctx, attn_tensor *out, const a
         return ctx->status;
     if (space == LENS_OV_TOKENS)
         status = lens_token_product(ctx, &tokens, model);
-    for (of.layer = 0; of.layer < c->n_layer; of.layer++)
-        for (of.head = 0; of.head < c->n_head && status == ATTN_OK; of.head++) {
-            attn_tensor values = attn_select(attn_select(result.numbers, 0, of.layer), 0, of.head);
-            status = lens_circuit(ctx, &left, &right, model, of, LENS_CIRCUIT_OV);
-            if (status == ATTN_OK && space == LENS_OV_TOKENS)
+    for (layer = 0; layer < c->n_layer; layer++) {
+        if (status == ATTN_OK)
+            status = lens_layer_tensor(ctx, &w_v, model, layer, "attn.W_V");
+        if (status == ATTN_OK)
+            status = lens_layer_tensor(ctx, &w_o, model, layer, "attn.W_O");
+        for (head = 0; head < c->n_head && status == ATTN_OK; head++) {
+            attn_tensor values = attn_select(attn_select(result.numbers, 0, layer), 0, head);
+            attn_tensor right = attn_select(w_o, 0, head);
+            if (space == LENS_OV_TOKENS) {
                 status = attn_matmul(ctx, &half, right, tokens);
+                right = half;
+            }
             if (status == ATTN_OK)
-                status =
-                    lens_eigenvalues(ctx, &values, left, space == LENS_OV_TOKENS ? half : right);
+                status = lens_eigenvalues(ctx, &values, attn_select(w_v, 0, head), right);
         }
+    }
     attn_tensor_free(ctx, &tokens);
-    attn_tensor_free(ctx, &left);
-    attn_tensor_free(ctx, &right);
+    attn_tensor_free(ctx, &w_v);
+    attn_tensor_free(ctx, &w_o);
     attn_tensor_free(ctx, &half);
     return lens_finish(ctx, &result, status);
 }

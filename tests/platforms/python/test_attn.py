@@ -721,6 +721,15 @@ class Studies(Case):
         for i, j in itertools.product(range(2), range(2)):
             one = lens.path_patch(self.model, self.pair(), senders[i:i + 1], receivers[j:j + 1], mlps="through")
             self.assertEqual(one.effect[0], each[i, j])
+        for sender, name in (((1, "mlp"), "blocks.1.hook_mlp_out"), ("embed", "blocks.0.hook_resid_pre")):
+            wrote = [self.model.run_with_cache(text, name)[1][name] for text in (self.clean, self.corrupted)]
+            got = lens.path_patch(self.model, self.pair(), [sender], [(4, "hook_resid_pre")]).effect
+            want = self.run_edited(("blocks.3.hook_resid_post", "add", wrote[0] - wrote[1], {}))
+            self.assertLess(abs(float(got[0]) - float(want)), 1e-5)
+        self.assertRaises(ValueError, lens.path_patch, self.model, self.pair(), [(1, "attn")], receivers)
+        edited = lens.path_patch(self.model, self.pair(), [(1, 4)], receivers,
+                                 edits=[lens.Edit("blocks.0.attn.hook_z", "zero", heads=2)])
+        self.assertEqual(edited.corrupted, self.run_edited(("blocks.0.attn.hook_z", "zero", None, {"heads": 2})))
         with self.fails(attn.Status.ARGUMENT, "no path leads"):
             lens.path_patch(self.model, self.pair(), [(3, 0)], [(1, "hook_mlp_in")])
 
@@ -748,6 +757,26 @@ class Studies(Case):
         loss = back.gradients(self.corrupted, lens.loss(), name).value
         self.assertLess(abs(loss - self.model.score(self.corrupted).nll.mean()), 1e-5)
         self.assertRaises(ZeroDivisionError, lambda: back.gradients(PROMPT, lens.function(lambda _: 1 / 0)))
+
+    def test_gradients_under_edits(self):
+        """By central differences along one direction, with a head scaled, and with another layer's MLP ablated."""
+        back, name = lens.Backward(self.model), "blocks.1.hook_resid_pre"
+        direction = np.random.default_rng(3).standard_normal((5, 192)).astype(np.float32)
+        for change in (("blocks.2.attn.hook_z", "scale", 0.5, {"heads": 1}), ("blocks.3.hook_mlp_out", "zero", None, {})):
+            edits = [lens.Edit(*change[:3], **change[3])]
+            got = back.gradients(self.corrupted, lens.logit_diff(" was", " had"), name, edits=edits)
+            self.assertEqual(np.float32(got.value), self.run_edited(change))
+            step = 1e-2
+            up, down = (float(self.run_edited(change, (name, "add", direction, {"factor": f}))) for f in (step, -step))
+            slope = float((got.gradient[name].astype(np.float64) * direction).sum())
+            self.assertLess(abs((up - down) / (2 * step) - slope), 2e-2 * abs(slope))
+            plain, edited = (back.attribution_patch(self.pair(), "hook_resid_pre", edits=e) for e in ((), edits))
+            self.assertGreater(np.abs(edited - plain).max(), 1e-4)
+            everything = lens.best_edges(self.model, back.edge_scores(self.pair(), edits=edits), 10**6)
+            with self.model.session() as session:
+                session.edit(*change[:3], **change[3])
+                want = self.difference(session.feed(self.clean))
+            self.assertLess(abs(back.run_edges(self.pair(), everything, edits=edits) - want), 1e-4)
 
     def test_edges(self):
         back = lens.Backward(self.model)
@@ -1092,7 +1121,8 @@ class PyTorch(Case):
 
 class Notebook(Case):
     def test_it_prints_what_pytorch_and_the_seed_say(self):
-        text = run(sys.executable, ROOT / "examples" / "python" / "notebook.py", STORIES).decode()
+        text = run(sys.executable, ROOT / "examples" / "python" / "notebook.py", STORIES,
+                   BUILD / "induction.attn").decode()
         self.assertEqual(text.count("100.00% of the values are correct"), 8)
         wanted = (ROOT / "tests" / "fixtures" / "notebooks.txt").read_text()
         for line in ("Avg cross entropy loss", "Avg cross entropy loss for uniform distribution",
@@ -1104,6 +1134,13 @@ class Notebook(Case):
         story = run(BUILD / "gpt2", STORIES, PROMPT, "-n200", "--temperature=0.7", "--top-k=40", "-s1", "-q").decode()
         self.assertIn(f"\n{story}", text)
         self.assertIn("with the head 12.42, without it 12.72\nby a function 12.72", text)
+        found = re.search(r"previous-token heads.*?\n(\[\[.*?\]\]).*induction-token.*?\n(\[\[.*?\]\]).*brings back\n(\[\[.*?\]\])", text, re.S)
+        previous, induction, brought = (np.array(re.findall(r"-?[\d.]+", part), float).reshape(2, 2)
+                                        for part in found.groups())
+        self.assertGreater(previous[0, 0], 0.8)  # the heads that examples/induction/README.md names
+        self.assertGreater(induction[1].min(), 0.3)
+        self.assertLess(induction[0].max(), 0.1)
+        self.assertGreater(brought[0, 0], 0.3)
 
 
 if __name__ == "__main__":
