@@ -147,42 +147,51 @@ function setBusy(busy) {
 
 // ---- drawing ----
 
-// While a text grows, every frame draws the text and the bars. A frame draws at most one of the slow parts: among
-// those that are visible and whose pause is over, the part that has waited longest. Scrolling forces the browser
-// to lay out the page, so it comes last.
-const SLOW = [{ place: "part-lens", draw: () => drawLens(), every: 100 }, { place: "large", draw: () => drawLarge(), every: 60 }, { place: "heads", draw: () => paintHeads(), every: 0 }].map((part) => ({ ...part, drawn: 0, isSeen: true }));
-const sight = new IntersectionObserver((list) => list.forEach(({ target, isIntersecting }) => (SLOW.find(({ place }) => place === target.id).isSeen = isIntersecting)));
-for (const { place } of SLOW) sight.observe($(place));
+// While a text grows, a frame draws one part of the page: among those that are behind, visible and whose pause is
+// over, the one that is most overdue. So a frame stays short, and each part is a few frames behind the text at most.
+const PARTS = [
+  { place: "text", draw: () => drawText(), every: 30 },
+  { place: "next", draw: () => drawNext(), every: 60 },
+  { place: "heads", draw: () => paintHeads(), every: 80 },
+  { place: "large", draw: () => drawLarge(), every: 60 },
+  { place: "part-lens", draw: () => drawLens(), every: 100 },
+].map((part) => ({ ...part, drawn: 0, isBehind: false, isSeen: true }));
+const sight = new IntersectionObserver((list) => list.forEach(({ target, isIntersecting }) => (PARTS.find(({ place }) => place === target.id).isSeen = isIntersecting)));
+for (const { place } of PARTS) if (place !== "text") sight.observe($(place)); // the text is read aloud, seen or not
 let isDue = false;
 function draw(isGrowing = false) {
   isAllDue ||= !isGrowing;
-  if (isDue) return;
+  for (const part of PARTS) part.isBehind = true;
+  awaitFrame();
+}
+function awaitFrame() {
+  if (!isDue) requestAnimationFrame(drawFrame);
   isDue = true;
-  requestAnimationFrame(() => {
-    isDue = false;
-    const all = isAllDue, now = performance.now();
-    isAllDue = false;
-    drawText(all);
-    drawNext();
-    if (all) drawAll();
-    else if (!isBusy) paintHeads();
-    else {
-      const [part] = SLOW.filter(({ every, drawn, isSeen }) => isSeen && now >= drawn + every).sort((a, b) => a.drawn - b.drawn);
-      part?.draw();
-      if (part) part.drawn = now;
-    }
-    if (isBusy) $("text").scrollTop = 1e6;
-  });
+}
+function drawFrame() {
+  const all = isAllDue, now = performance.now(), overdue = ({ drawn, every }) => now - drawn - every;
+  isDue = isAllDue = false;
+  if (all) drawAll();
+  const behind = PARTS.filter(({ isSeen, isBehind }) => isSeen && isBehind).sort((a, b) => overdue(b) - overdue(a));
+  const due = isBusy ? behind.filter((part) => overdue(part) >= 0).slice(0, 1) : behind;
+  for (const part of due) {
+    part.drawn = now;
+    part.isBehind = part.draw() === true; // it has more to draw
+  }
+  if (behind.some(({ isBehind }) => isBehind)) awaitFrame();
 }
 function drawAll() {
+  drawText(true);
+  drawNext();
   drawHeads();
   drawLarge();
   drawLens();
   drawParts();
   drawChanges();
+  for (const part of PARTS) part.isBehind = part.place === "heads";
 }
 
-function drawText(all) {
+function drawText(all = false) {
   const box = $("text");
   while (box.children.length > tokens.length) box.lastChild.remove();
   for (let i = all ? 0 : box.children.length; i < tokens.length; i++) {
@@ -201,6 +210,7 @@ function drawText(all) {
     element.tabIndex = i === (chosen ?? 0) ? 0 : -1;
   }
   drawChoice();
+  if (isBusy) box.scrollTop = 1e6;
 }
 
 function drawChoice() {
@@ -283,13 +293,13 @@ function makeAllHeads() {
 }
 const headAt = (element) => heads.find(({ button }) => button === element?.closest(".head"));
 
-/** Paints what the small pictures lack, for a few milliseconds; the others follow at the next frames.
+/** Paints what the small pictures lack, for a few milliseconds; the others follow at the next frames, if it returns true.
  * While the text grows they have room for more rows, and so keep their size for a while. */
 function paintHeads() {
-  const end = performance.now() + 6, n = tokens.length, room = isBusy ? 16 * Math.ceil(n / 16) : n, behind = heads.filter(({ small }) => small.painted < n).sort((a, b) => a.small.painted - b.small.painted);
+  const end = performance.now() + (isBusy ? 3 : 6), n = tokens.length, room = isBusy ? 16 * Math.ceil(n / 16) : n, behind = heads.filter(({ small }) => small.painted < n).sort((a, b) => a.small.painted - b.small.painted);
   for (const { small } of behind) if (performance.now() < end) small.paint(Math.min(n, small.painted + 64), room);
   if (!isBusy) for (const { small } of heads) small.fit(n);
-  if (heads.some(({ small }) => small.painted < n)) draw(true);
+  return heads.some(({ small }) => small.painted < n);
 }
 
 function markHeads() {
