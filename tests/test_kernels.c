@@ -8,6 +8,7 @@
 #include "attn.h"
 
 #include "fixture.h"
+#include "contract_vectors.h"
 #include "tools/bench/roofs.h"
 
 SUITE("kernels");
@@ -347,6 +348,90 @@ TEST(not_finite)
                 }
                 pool_clear();
             }
+}
+
+/* Column n of the vectors, from a list of its scales and one of its numbers, into panels. */
+static void put_column(unsigned char *panels, attn_dtype dtype, size_t n_in, size_t n,
+                       vector_file *v, const json_value *column)
+{
+    size_t n_scales, k;
+    const float *scales = vectors_floats(v, json_get(column, "scales"), &n_scales);
+    const int32_t *numbers = vectors_ids(v, json_get(column, "numbers"), &k);
+    CHECK(k == n_in && n_scales == (n_in + 31) / 32);
+    panels += n / 16 * ((n_in + 63) / 64) * (dtype == ATTN_Q8 ? 17 * 64 : 9 * 64);
+    for (k = 0; k < n_in; k++) {
+        const uint16_t half = half_of(scales[k / 32]);
+        const size_t j = k % 64;
+        unsigned char *p = panels + k / 64 * (dtype == ATTN_Q8 ? 17 * 64 : 9 * 64);
+        memcpy(p + (j / 32 * 16 + n % 16) * 2, &half, 2);
+        if (dtype == ATTN_Q8)
+            p[64 + j / 4 * 64 + n % 16 * 4 + j % 4] = (unsigned char)(numbers[k] + 128);
+        else
+            p[64 + j / 8 * 64 + n % 16 * 4 + j % 4] |= (unsigned char)(numbers[k] + 8)
+                                                       << (j % 8 < 4 ? 0 : 4);
+    }
+}
+
+/* Products of q8 and q4 weights; as many equal rows as AMX takes, or one. */
+static void check_quantised(const attn__kernels *kernels, vector_file *v)
+{
+    const attn_dtype dtype = vectors_is(v->entry, "type", "q8") ? ATTN_Q8 : ATTN_Q4;
+    const json_value *column = json_get(v->entry, "columns");
+    const size_t n_out = column->size;
+    float *pack = (float *)pool_new(attn__pack_size(ATTN_Q8, ATTN__PACK, 1) * sizeof(float));
+    float out[17][16];
+    size_t n_in, n_bias, n, size;
+    const float *x = vectors_floats(v, json_get(v->entry, "x"), &n_in);
+    unsigned char *panels;
+    attn__matmul_job job;
+    size = attn_panels_size(dtype, n_in, n_out);
+    panels = (unsigned char *)pool_new(size + 64);
+    panels += (64 - (uintptr_t)panels % 64) % 64;
+    memset(panels, 0, size);
+    for (n = 0, column++; n < n_out; n++, column += column->span)
+        put_column(panels, dtype, n_in, n, v, column);
+    memset(&job, 0, sizeof job);
+    job.in = x;
+    job.in_step = 1;
+    job.w = attn__panels_at(panels, dtype, n_in, n_out);
+    job.bias = vectors_floats(v, json_get(v->entry, "bias"), &n_bias);
+    job.out = out[0];
+    job.out_stride = 16;
+    for (job.rows = 1; job.rows <= 17; job.rows += 16) {
+        kernels->matmul(kernels, &job, 0, job.rows, 0, 1, pack);
+        vectors_compare(v, out[0], n_out, kernels->names[0]);
+        vectors_compare(v, out[job.rows - 1], n_out, kernels->names[0]);
+    }
+    pool_clear();
+}
+
+/* What of contract.md is not public; tests/test_proof.c has the rest. */
+TEST(contract_vectors)
+{
+    int isa;
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
+        attn_ctx ctx = {0};
+        const attn__kernels *kernels;
+        vector_file v;
+        float y[64];
+        size_t n, i;
+        ctx.isa = (attn_isa_kind)isa;
+        kernels = attn__kernels_for(&ctx);
+        if (!kernels || strstr(kernels->names[0], "no fused"))
+            continue;
+        for (vectors_open(&v); v.index < v.n; vectors_next(&v)) {
+            const json_value *type = json_get(v.entry, "type");
+            if (type && type->text[0] == 'q')
+                check_quantised(kernels, &v);
+            if (!vectors_is(v.entry, "function", "log"))
+                continue;
+            const float *x = vectors_floats(&v, json_get(v.entry, "x"), &n);
+            for (i = 0; i < n && i < 64; i++)
+                y[i] = attn__log(x[i]);
+            vectors_compare(&v, y, i, kernels->names[0]);
+        }
+        vectors_close(&v);
+    }
 }
 
 /* Every half, times one. */

@@ -3,6 +3,7 @@
 #include "test.h"
 #include "tools/receipt/verify.h"
 #include "command.h"
+#include "contract_vectors.h"
 
 static void tear_down(void)
 {
@@ -442,154 +443,172 @@ TEST(mistakes)
 
 /* >> The contract ============================================================================== */
 
-#define VECTORS "tests/contract/vectors.json"
-
-/* The numbers of a list of bits in hexadecimal, as an arena's; *n of them. */
-static float *numbers(arena *memory, const json_value *list, size_t *n)
-{
-    attn_ctx ctx = {0};
-    const json_value *v = list;
-    float *x = NULL;
-    uint32_t bits;
-    size_t i;
-    *n = CHECK(list && list->kind == JSON_ARRAY) ? list->size : 0;
-    x = (float *)arena_alloc(&ctx, memory, *n + 1, sizeof *x);
-    for (i = 0, v++; i < *n; i++, v += v->span) {
-        bits = (uint32_t)strtoul(v->text, NULL, 16);
-        memcpy(&x[i], &bits, 4);
-    }
-    return x;
-}
-
-static attn_tensor vector(arena *memory, const json_value *object, const char *name, size_t width)
+static attn_tensor tensor(vector_file *v, const char *name, size_t width)
 {
     size_t n = 0;
-    const float *x = numbers(memory, json_get(object, name), &n);
+    const float *x = vectors_floats(v, json_get(v->entry, name), &n);
     return width ? attn_borrow(x, ATTN_F32, attn_shape2(n / width, width))
                  : attn_borrow(x, ATTN_F32, attn_shape1(n));
 }
 
-/* The operation's result has the bits of `out`. */
-static void has_bits(arena *memory, const json_value *object, attn_tensor got, const char *what)
+/* Columns one after the other -> the matrix [n_in, n_out]. */
+static attn_tensor matrix(vector_file *v, const char *name, size_t n_in)
 {
-    size_t n = 0, i;
-    const float *expected = numbers(memory, json_get(object, "out"), &n);
-    if (CHECKF(got.data && attn_count(got) == n, "%s: %d numbers", what, (int)n))
-        for (i = 0; i < n; i++)
-            CHECKF(memcmp((float *)got.data + i, expected + i, 4) == 0,
-                   "%s %d: %.9g, expected %.9g", what, (int)i, (double)((float *)got.data)[i],
-                   (double)expected[i]);
+    return attn_transpose(tensor(v, name, n_in), 0, 1);
 }
 
-static void check_products(attn_ctx *ctx, arena *memory, const json_value *root)
+static void halve(attn_ctx *ctx, attn_tensor *x)
 {
-    static const char *const names[] = {"matmul_f32", "matmul_f16"};
-    size_t i, j, n;
-    for (i = 0; i < 2; i++) {
-        const json_value *object = json_get(root, names[i]), *list = json_get(object, "columns");
-        const json_value *column = list + 1;
-        attn_tensor got = ATTN_ZERO, rows = ATTN_ZERO, halves = ATTN_ZERO, w;
-        OK(ctx, attn_zeros(ctx, &rows, ATTN_F32, attn_shape2(3, 300)));
-        OK(ctx, attn_zeros(ctx, &halves, ATTN_F16, attn_shape2(3, 300)));
-        for (j = 0; j < 3; j++, column += column->span)
-            memcpy((float *)rows.data + 300 * j, numbers(memory, column, &n), 300 * sizeof(float));
-        OK(ctx, attn_copy(ctx, &halves, rows));
-        w = attn_transpose(i ? halves : rows, 0, 1);
-        OK(ctx, attn_linear(ctx, &got, vector(memory, object, "x", 300), w,
-                            vector(memory, object, "bias", 0)));
-        has_bits(memory, object, got, names[i]);
-    }
+    attn_tensor halves = ATTN_ZERO;
+    OK(ctx, attn_zeros(ctx, &halves, ATTN_F16, attn_shape2(x->shape[0], x->shape[1])));
+    OK(ctx, attn_copy(ctx, &halves, *x));
+    *x = halves;
 }
 
-static void check_attention(attn_ctx *ctx, arena *memory, const json_value *object)
+/* tests/test_kernels.c has those of q8 and q4, which need panels. */
+static void multiply(attn_ctx *ctx, attn_tensor *got, vector_file *v)
 {
+    const json_value *column = json_get(v->entry, "columns");
+    const size_t n_out = column->size;
+    attn_tensor x = tensor(v, "x", 0), rows = ATTN_ZERO;
+    const size_t n_in = x.shape[0];
+    size_t i, n;
+    OK(ctx, attn_zeros(ctx, &rows, ATTN_F32, attn_shape2(n_out, n_in)));
+    for (i = 0, column++; i < n_out; i++, column += column->span)
+        memcpy((float *)rows.data + n_in * i, vectors_floats(v, column, &n), n_in * sizeof(float));
+    if (vectors_is(v->entry, "type", "f16"))
+        halve(ctx, &rows);
+    OK(ctx, attn_linear(ctx, got, tensor(v, "x", n_in), attn_transpose(rows, 0, 1),
+                        tensor(v, "bias", 0)));
+}
+
+/* The last positions, as many as `out` has. */
+static void attend(attn_ctx *ctx, attn_tensor *got, vector_file *v)
+{
+    const size_t d = (size_t)vectors_number(v->entry, "d");
+    const size_t asked = json_get(v->entry, "out")->size / d;
+    attn_tensor q = tensor(v, "q", d), k = tensor(v, "k", d), w = tensor(v, "v", d);
     attn_attention_desc causal = ATTN_ZERO;
-    attn_tensor got = ATTN_ZERO;
     causal.mask_kind = ATTN_MASK_CAUSAL;
-    OK(ctx,
-       attn_attention(ctx, &got, vector(memory, object, "q", 8), vector(memory, object, "k", 8),
-                      vector(memory, object, "v", 8), &causal));
-    has_bits(memory, object, got, "attention");
-}
-
-static float setting(const json_value *object, const char *name)
-{
-    double value = 0;
-    CHECKF(json_get(object, name) && json_double(json_get(object, name), &value), "no %s", name);
-    return (float)value;
-}
-
-static void check_sampler(attn_ctx *ctx, arena *memory, const json_value *object)
-{
-    const json_value *tries = json_get(object, "tries"), *one = tries + 1, *v;
-    size_t n_vocab = 0, i, j;
-    const float *logits = numbers(memory, json_get(object, "logits"), &n_vocab);
-    for (i = 0; i < tries->size; i++, one += one->span) {
-        attn_sampler_desc how = ATTN_ZERO;
-        attn_sampler *sampler = NULL;
-        int32_t seen[32], drawn;
-        uint64_t id = 0;
-        size_t n = 0;
-        how.temperature = setting(one, "temperature");
-        how.top_k = (int32_t)setting(one, "top_k");
-        how.top_p = setting(one, "top_p");
-        how.min_p = setting(one, "min_p");
-        how.repeat_penalty = setting(one, "repeat_penalty");
-        how.repeat_last = (size_t)setting(one, "repeat_last");
-        how.seed = strtoull(json_get(one, "seed")->text, NULL, 10);
-        for (v = json_get(one, "seen"), j = 0; j < 4; j++)
-            if (json_u64(v + 1 + j, &id))
-                seen[n++] = (int32_t)id;
-        OK(ctx, attn_sampler_new(ctx, &sampler, n_vocab, &how));
-        for (v = json_get(one, "drawn"), j = 0; j < v->size && json_u64(v + 1 + j, &id); j++) {
-            OK(ctx, attn_sample(ctx, &drawn, sampler, logits, seen, n));
-            CHECKF(drawn == (int32_t)id, "try %d, draw %d: %d, expected %d", (int)i, (int)j, drawn,
-                   (int)id);
-            seen[n++] = (int32_t)id;
-        }
-        attn_sampler_free(sampler);
+    if (vectors_is(v->entry, "cache", "f16")) {
+        halve(ctx, &k);
+        halve(ctx, &w);
     }
+    OK(ctx, attn_attention(ctx, got, attn_slice(q, 0, q.shape[0] - asked, asked), k, w, &causal));
 }
 
-/* The results that contract.py worked out with whole numbers. */
+static void block(attn_ctx *ctx, attn_tensor *got, vector_file *v)
+{
+    const size_t width = (size_t)vectors_number(v->entry, "d_model");
+    const attn_tensor qkv = matrix(v, "W_QKV", width), b = tensor(v, "b_QKV", 0);
+    attn_block_weights w = ATTN_ZERO;
+    w.n_head = (size_t)vectors_number(v->entry, "n_head");
+    w.ln1_w = tensor(v, "ln1_w", 0);
+    w.ln1_b = tensor(v, "ln1_b", 0);
+    w.w_q = attn_slice(qkv, 1, 0, width);
+    w.w_k = attn_slice(qkv, 1, width, width);
+    w.w_v = attn_slice(qkv, 1, 2 * width, width);
+    w.b_q = attn_slice(b, 0, 0, width);
+    w.b_k = attn_slice(b, 0, width, width);
+    w.b_v = attn_slice(b, 0, 2 * width, width);
+    w.w_o = matrix(v, "W_O", width);
+    w.b_o = tensor(v, "b_O", 0);
+    w.ln2_w = tensor(v, "ln2_w", 0);
+    w.ln2_b = tensor(v, "ln2_b", 0);
+    w.w_in = matrix(v, "W_in", width);
+    w.b_in = tensor(v, "b_in", 0);
+    w.w_out = matrix(v, "W_out", w.b_in.shape[0]);
+    w.b_out = tensor(v, "b_out", 0);
+    OK(ctx, attn_block(ctx, got, tensor(v, "x", width), &w, attn_get1(tensor(v, "eps", 0), 0),
+                       ATTN_ACT_GELU_TANH));
+}
+
+static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
+{
+    const json_value *e = v->entry;
+    attn_sampler_desc how = ATTN_ZERO;
+    attn_sampler *sampler = NULL;
+    int32_t seen[32], token, *drawn;
+    size_t n_vocab, n_seen, n_drawn, i;
+    const float *logits = vectors_floats(v, json_get(e, "x"), &n_vocab);
+    const int32_t *before = vectors_ids(v, json_get(e, "seen"), &n_seen);
+    drawn = vectors_ids(v, json_get(e, "drawn"), &n_drawn);
+    if (!CHECK(n_seen + n_drawn <= sizeof seen / sizeof *seen))
+        return;
+    memcpy(seen, before, n_seen * sizeof *seen);
+    how.temperature = (float)vectors_number(e, "temperature");
+    how.top_k = (int32_t)vectors_number(e, "top_k");
+    how.top_p = (float)vectors_number(e, "top_p");
+    how.min_p = (float)vectors_number(e, "min_p");
+    how.repeat_penalty = (float)vectors_number(e, "repeat_penalty");
+    how.repeat_last = (size_t)vectors_number(e, "repeat_last");
+    how.seed = strtoull(json_get(e, "seed")->text, NULL, 10);
+    OK(ctx, attn_sampler_new(ctx, &sampler, n_vocab, &how));
+    for (i = 0; i < n_drawn; i++) {
+        OK(ctx, attn_sample(ctx, &token, sampler, logits, seen, n_seen));
+        CHECKF(token == drawn[i], "%s, entry %d, sampler, draw %d: %d, expected %d", isa,
+               (int)v->index, (int)i, (int)token, (int)drawn[i]);
+        seen[n_seen++] = drawn[i];
+    }
+    attn_sampler_free(sampler);
+}
+
+/* 0: there is no tensor to compare. */
+static int compute(attn_ctx *ctx, attn_tensor *got, vector_file *v)
+{
+    const json_value *e = v->entry;
+    if (vectors_is(e, "function", "exp"))
+        OK(ctx, attn_exp(ctx, got, tensor(v, "x", 0)));
+    else if (vectors_is(e, "function", "gelu"))
+        OK(ctx, attn_activate(ctx, got, tensor(v, "x", 0), ATTN_ACT_GELU_TANH));
+    else if (vectors_is(e, "function", "softmax"))
+        OK(ctx, attn_softmax(ctx, got, tensor(v, "x", 0)));
+    else if (vectors_is(e, "function", "layernorm"))
+        OK(ctx, attn_layernorm(ctx, got, tensor(v, "x", 0), tensor(v, "w", 0), tensor(v, "b", 0),
+                               attn_get1(tensor(v, "eps", 0), 0)));
+    else if (vectors_is(e, "function", "matmul") && json_get(e, "type")->text[0] == 'f')
+        multiply(ctx, got, v);
+    else if (vectors_is(e, "function", "attention"))
+        attend(ctx, got, v);
+    else if (vectors_is(e, "function", "block"))
+        block(ctx, got, v);
+    else if (vectors_is(e, "function", "loss")) {
+        const int32_t id = (int32_t)vectors_number(e, "id");
+        attn_token_stats stats;
+        size_t n;
+        float *x = vectors_floats(v, json_get(e, "x"), &n);
+        OK(ctx,
+           attn_logit_stats(ctx, &stats, NULL, attn_borrow(x, ATTN_F32, attn_shape2(1, n)), &id));
+        OK(ctx, attn_zeros(ctx, got, ATTN_F32, attn_shape1(1)));
+        *(float *)got->data = stats.nll;
+    } else
+        return 0;
+    return 1;
+}
+
+/* The results that contract.py worked out with whole numbers, on every instruction set that has a
+ * fused multiply-add. tests/test_kernels.c has the functions that are not public. */
 TEST(contract_vectors)
 {
-    attn_ctx ctx = {0};
-    arena memory = {NULL};
-    json_value *root = NULL;
-    const json_value *object;
-    attn_token_stats stats;
-    attn_tensor got[4];
-    char *text = NULL;
-    size_t size = 0;
-    int32_t id = 5;
-    float eps = 1e-5f;
-    memset(got, 0, sizeof got);
-    if (!OK(&ctx, read_file(&ctx, &memory, VECTORS, 1 << 20, &text, &size)) ||
-        !OK(&ctx, json_parse(&ctx, VECTORS, text, size, &root)))
-        return;
-    object = json_get(root, "exp");
-    OK(&ctx, attn_exp(&ctx, &got[0], vector(&memory, object, "x", 0)));
-    has_bits(&memory, object, got[0], "exp");
-    object = json_get(root, "gelu");
-    OK(&ctx, attn_activate(&ctx, &got[1], vector(&memory, object, "x", 0), ATTN_ACT_GELU_TANH));
-    has_bits(&memory, object, got[1], "gelu");
-    object = json_get(root, "softmax");
-    OK(&ctx, attn_softmax(&ctx, &got[2], vector(&memory, object, "x", 0)));
-    has_bits(&memory, object, got[2], "softmax");
-    object = json_get(root, "layernorm");
-    OK(&ctx, attn_layernorm(&ctx, &got[3], vector(&memory, object, "x", 0),
-                            vector(&memory, object, "w", 0), vector(&memory, object, "b", 0), eps));
-    has_bits(&memory, object, got[3], "layernorm");
-    check_products(&ctx, &memory, root);
-    check_attention(&ctx, &memory, json_get(root, "attention"));
-    object = json_get(root, "loss");
-    OK(&ctx, attn_logit_stats(&ctx, &stats, NULL, vector(&memory, object, "logits", 97), &id));
-    has_bits(&memory, object, attn_borrow(&stats.nll, ATTN_F32, attn_shape1(1)), "loss");
-    check_sampler(&ctx, &memory, json_get(root, "sampler"));
-    free(root);
-    arena_free(&memory);
-    attn_ctx_free(&ctx);
+    int kind;
+    for (kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_AMX; kind++) {
+        attn_ctx ctx = {0};
+        vector_file v;
+        const char *isa;
+        ctx.isa = (attn_isa_kind)kind;
+        isa = attn_isa(&ctx);
+        if (!isa || strchr(isa, '('))
+            continue;
+        for (vectors_open(&v); v.index < v.n; vectors_next(&v)) {
+            attn_tensor got = ATTN_ZERO;
+            if (compute(&ctx, &got, &v))
+                vectors_compare(&v, (const float *)got.data, attn_count(got), isa);
+            else if (vectors_is(v.entry, "function", "sampler"))
+                draw(&ctx, &v, isa);
+        }
+        vectors_close(&v);
+        attn_ctx_free(&ctx);
+    }
 }
 
 static int has_python(void)
@@ -604,36 +623,47 @@ TEST(contract_vectors_are_current)
 {
     if (!has_python())
         return;
-    CHECKF(run("python3 tests/contract/contract.py vectors | cmp - " VECTORS) == 0, "%s%s", out,
-           err);
+    CHECKF(run("python3 tests/contract/contract.py check " VECTORS) == 0, "%s%s", out, err);
+    CHECKF(run("python3 tests/makers/make_contract_vectors.py %s", test_tmp("vectors.json")) == 0 &&
+               test_same_file(VECTORS, test_tmp("vectors.json")),
+           "another file than %s: %s", VECTORS, err);
+}
+
+/* contract.py's operations, each beside Python's own. */
+TEST(contract_by_itself)
+{
+    if (has_python())
+        CHECKF(run("python3 tests/contract/selftest.py") == 0, "%s%s", out, err);
 }
 
 /* Another implementation, written from the page alone, has the bits of every logit. */
 TEST(another_implementation)
 {
-    static const char *const dtypes[] = {"f32", "f16", "q8", "q4"};
+    static const char *const dtypes[][2] = {
+        {"f32", ""}, {"f16", ""}, {"q8", ""}, {"q4", ""}, {"q8", "--f16-cache"}};
     const char *const ids = TEST_SANITIZED ? "5 7" : "5 96 0 5";
     unsigned char *array;
     char model[256], *at;
     size_t i, j, size, n = 0;
     if (!has_python())
         return;
-    for (i = 0; i < 4; i++) {
+    for (i = 0; i < 5; i++) {
         snprintf(model, sizeof model, "%s", test_tmp("plain.attn"));
         if (!CHECKF(run(TEST_BUILD "/attn-convert -q tests/golden/plain %s --dtype %s && " GPT2
-                                   "%s --ids '%s' -q --logits %s && "
-                                   "python3 tests/contract/contract.py logits %s %s",
-                        model, dtypes[i], model, ids, test_tmp("logits.npy"), model, ids) == 0,
+                                   "%s --ids '%s' -q %s --logits %s && "
+                                   "python3 tests/contract/contract.py logits %s %s %s",
+                        model, dtypes[i][0], model, ids, dtypes[i][1], test_tmp("logits.npy"),
+                        dtypes[i][1], model, ids) == 0,
                     "%s%s", err, out))
             return;
         array = test_read(test_tmp("logits.npy"), &size);
         for (j = 128, at = out; array && j + 4 <= size; j += 4, n++)
             if (!CHECKF(strtoul(at, &at, 16) == get_u32(array + j), "%s: number %d differs",
-                        dtypes[i], (int)(j / 4 - 32)))
+                        dtypes[i][0], (int)(j / 4 - 32)))
                 break;
         free(array);
     }
-    CHECKF(n == 4 * 97 * (TEST_SANITIZED ? 2u : 4u), "%d numbers", (int)n);
+    CHECKF(n == 5 * 97 * (TEST_SANITIZED ? 2u : 4u), "%d numbers", (int)n);
 }
 
 /* >> zip ======================================================================================= */
