@@ -94,7 +94,7 @@ TABLE OF CONTENTS: search for the mark
     >>tensors        views, allocation, checks
     >>steps          the steps of the forward pass, in its order
     >>session        workspaces, sessions, feeding, the key/value cache
-    >>watch          hook points, watchers, callbacks   >>record     records and edits
+    >>watch          hook points, watchers, callbacks
     >>sampling       logits to a token                  >>generate   text in, text out
     >>score          losses and predictions             >>tokenizer  byte-level BPE
     >>ops            tier 1's operations                >>format     reading .attn files
@@ -102,6 +102,7 @@ TABLE OF CONTENTS: search for the mark
     >>kernels        vector code, once for each         >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
   part two, left out by ATTN_NO_LENS with its API: built on the engine, never needed by it
+    >>record         records and edits
     >>print, >>files, >>lens, >>models                  >>api-files to >>api-lens, implemented
 
 >>manual ===========================================================================================
@@ -116,7 +117,8 @@ OPTIONS: define before the include that has ATTN_IMPLEMENTATION
     ATTN_SANITIZE_KERNELS  with -fsanitize, check the kernels as well, which takes minutes to
                        compile. Without it sanitizers skip the kernels
     ATTN_NO_MMAP       read model files into memory instead of mapping them
-    ATTN_NO_LENS       part one only: no printing, files of tensors, lens, rewriting of models
+    ATTN_NO_LENS       part one only: no records and edits, printing, files of tensors, lens,
+                       rewriting of models. Hooks call your functions
     ATTN_FILE          this file's name, if you renamed it (default: "attn.h"); it includes itself
                        once for each instruction set
 
@@ -399,6 +401,7 @@ VERSIONS
       attn_record_new                 memory NULL and bytes 0: the context allocates it
       attn_logit_lens                 tokens are a tensor; zeroed: all
     New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special; ATTN_EDIT_SCALE; attn_linear takes panels.
+    ATTN_NO_LENS leaves out records and edits, too.
 
     0.2.0, for programs that were written for 0.1: outputs come right after the context, an
     attn_metric_fn gets its value first, and a batch runs on one attn_workspace. Renamed:
@@ -1238,6 +1241,9 @@ ATTN_API attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn_
 ATTN_API attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
                                     size_t layer, size_t first, attn_tensor value);
 
+#ifndef ATTN_NO_LENS
+/* What part two implements, from here to the end of the API. */
+
 /* A record keeps many activations at many positions. A text fed token by token gives the same
  * record, to the bit, as one call. */
 typedef struct attn_record attn_record;
@@ -1305,9 +1311,6 @@ typedef struct attn_edit {
  * ATTN_E_SHAPE. */
 ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                     const attn_edit *edit);
-
-#ifndef ATTN_NO_LENS
-/* What part two implements, from here to the end of the API. */
 
 /* >>api-files ===================================================================================*/
 
@@ -2306,7 +2309,7 @@ static void attn__unchain(attn_ctx *ctx, void *start)
     attn__free(start);
 }
 
-ATTN__DEF void attn_ctx_free(attn_ctx *ctx)
+ATTN__COLD void attn_ctx_free(attn_ctx *ctx)
 {
     while (ctx->blocks) {
         attn__allocation *block = ctx->blocks;
@@ -2320,7 +2323,7 @@ ATTN__DEF int attn_version(void)
     return ATTN_VERSION;
 }
 
-ATTN__DEF const char *attn_status_name(attn_status status)
+ATTN__COLD const char *attn_status_name(attn_status status)
 {
     static const char *const names[] = {"ATTN_OK",
                                         "ATTN_E_ARGUMENT",
@@ -2529,7 +2532,7 @@ static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
     return 1;
 }
 
-ATTN__DEF attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape)
+ATTN__COLD attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape)
 {
     attn_tensor x = ATTN_ZERO;
     ptrdiff_t stride = 1;
@@ -2552,8 +2555,8 @@ ATTN__DEF attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape
     return x;
 }
 
-ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
-                                 attn_shape shape)
+ATTN__COLD attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
+                                  attn_shape shape)
 {
     size_t bytes;
     void *data;
@@ -2573,7 +2576,7 @@ ATTN__DEF attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dty
     return ATTN_OK;
 }
 
-ATTN__DEF void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
+ATTN__COLD void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
 {
     if (tensor && tensor->owned)
         attn__unchain(ctx, tensor->owned);
@@ -2588,7 +2591,7 @@ static int attn__dim(const attn_tensor *x, int dim)
     return dim >= 0 && dim < x->ndim && x->ndim <= 4 ? dim : -1;
 }
 
-ATTN__DEF attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
+ATTN__COLD attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
 {
     const int a = attn__dim(&x, dim_a), b = attn__dim(&x, dim_b);
     size_t n;
@@ -2614,7 +2617,7 @@ static void attn__advance(attn_tensor *x, ptrdiff_t elements)
         x->data = (char *)x->data + elements * (ptrdiff_t)attn__dtype_size(x->dtype);
 }
 
-ATTN__DEF attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count)
+ATTN__COLD attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count)
 {
     const int d = attn__dim(&x, dim);
     if (x.ndim == 0)
@@ -2630,7 +2633,7 @@ ATTN__DEF attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t co
     return x;
 }
 
-ATTN__DEF attn_tensor attn_select(attn_tensor x, int dim, size_t index)
+ATTN__COLD attn_tensor attn_select(attn_tensor x, int dim, size_t index)
 {
     int d = attn__dim(&x, dim);
     if (x.ndim == 0)
@@ -2653,7 +2656,7 @@ ATTN__DEF attn_tensor attn_select(attn_tensor x, int dim, size_t index)
     return x;
 }
 
-ATTN__DEF attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
+ATTN__COLD attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
 {
     attn_tensor y;
     int from = x.ndim - 1, to = shape.ndim - 1;
@@ -3820,7 +3823,7 @@ static void attn__truncate(attn_session *session, size_t length)
             (w->kind->truncate)(w, length);
 }
 
-ATTN__DEF attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t length)
+ATTN__COLD attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t length)
 {
     ATTN__TRY(attn__need_given(ctx, "attn_truncate", "session", session));
     if (length > session->length)
@@ -4150,7 +4153,7 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
+ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
 {
     attn_status status = ATTN_OK;
     attn__pass p = ATTN_ZERO;
@@ -4191,8 +4194,8 @@ static attn_feed_item attn__feed_of(attn_session *session, const int32_t *tokens
     return item;
 }
 
-ATTN__DEF attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
-                                size_t n_tokens)
+ATTN__COLD attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+                                 size_t n_tokens)
 {
     attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
     return attn_feed_batch(ctx, &item, 1);
@@ -5168,7 +5171,7 @@ static const attn__watcher_kind attn__callbacks = {1,    NULL, NULL, attn__call_
 ATTN__COLD attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                  const char *pattern, attn_hook_fn fn, void *user)
 {
-    attn__watcher *w;
+    attn__watcher *w = NULL;
     attn__callback *callback;
     if (id)
         *id = 0;
@@ -5185,672 +5188,6 @@ ATTN__COLD attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *
         *id = w->id;
     return ATTN_OK;
 }
-
-/* >>record (tests: record) ======================================================================
- * A record is a watcher that copies rows into the caller's memory. Each activation has its own
- * array there, [room, ..], or [H, room, first + room] for scores and patterns. New rows are added
- * without moving the earlier ones. All workers copy at once. */
-
-typedef struct attn__slot {
-    attn__hook_name name;
-    int point, layer;
-    size_t n_heads, width; /* a position is [n_heads, width]; n_heads is 1 where there are none */
-    float *data;
-    size_t held; /* positions whose numbers are here, from the record's first on */
-    size_t n;    /* of which these are the session's: fewer after a truncation */
-} attn__slot;
-
-typedef struct attn__record_watcher {
-    attn__watcher base;
-    attn_record *record;
-} attn__record_watcher;
-
-struct attn_record {
-    const attn_model *model;
-    attn__watcher *watcher; /* NULL once it is removed or its session is freed */
-    int is_freed;           /* by a callback: the record goes with its watcher */
-    size_t first, room;     /* positions */
-    size_t n_slots;
-    attn__slot *slots;
-    uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: number of the slot and 1, or 0 */
-    float *own;        /* the numbers' memory, unless it is the caller's */
-};
-
-/* Bytes of one activation; 0 if they are too many to count. */
-static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, size_t room)
-{
-    size_t n_heads, size = attn__floats_at(c, point, &n_heads);
-    if (attn__is_over_keys(point))
-        size = first + room;                       /* both at most n_ctx */
-    if (attn__mul_overflows(size, n_heads, &size)) /* cover: 32-bit */
-        return 0;
-    if (attn__mul_overflows(size, room, &size) || attn__mul_overflows(size, sizeof(float), &size))
-        return 0;
-    return size;
-}
-
-/* Counts the activations in points [1 + n_layer] and their bytes; 0 bytes if that is too many. */
-static ATTN__COMPACT size_t attn__points_bytes(const attn_config *c, const uint32_t *points,
-                                               size_t first, size_t room, size_t *n_slots)
-{
-    size_t bytes = 0;
-    int layer, point;
-    *n_slots = 0;
-    for (layer = -1; layer < (int)c->n_layer; layer++)
-        for (point = 0; point < ATTN__N_HOOKS; point++)
-            if (points[1 + layer] & ATTN__POINT(point)) {
-                const size_t one = attn__slot_bytes(c, point, first, room);
-                if (one == 0 || bytes > SIZE_MAX - one)
-                    return 0;
-                bytes += one;
-                ++*n_slots;
-            }
-    return bytes;
-}
-
-/* The description with its defaults filled in, checked against the model. */
-static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn_model *model,
-                                     const attn_record_desc *desc, attn_record_desc *plan)
-{
-    static const char *const everything[] = {"*"};
-    size_t i, n_ctx;
-    memset(plan, 0, sizeof *plan);
-    ATTN__TRY(attn__need_given(ctx, what, "model or session", model));
-    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_record_desc, desc));
-    if (desc)
-        *plan = *desc;
-    n_ctx = model->config.n_ctx;
-    if (plan->n_names == 0) {
-        plan->names = everything;
-        plan->n_names = 1;
-    }
-    for (i = 0; i < plan->n_names; i++)
-        if (!plan->names || !plan->names[i])
-            return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: name %llu is missing", what, ATTN__LLU(i));
-    if (plan->first >= n_ctx || plan->n_positions > n_ctx - plan->first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: %llu positions from %llu on; the model's n_ctx is %llu", what,
-                          ATTN__LLU(plan->n_positions), ATTN__LLU(plan->first), ATTN__LLU(n_ctx));
-    if (plan->n_positions == 0)
-        plan->n_positions = n_ctx - plan->first;
-    return ATTN_OK;
-}
-
-ATTN__COLD attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
-                                        const attn_record_desc *desc)
-{
-    attn_record_desc plan;
-    uint32_t *points;
-    size_t i, n_slots;
-    attn_status status = ATTN_OK;
-    ATTN__TRY(attn__need_given(ctx, "attn_record_size", "place for the size", bytes));
-    ATTN__TRY(attn__record_plan(ctx, "attn_record_size", model, desc, &plan));
-    points = ATTN__NEW(ctx, uint32_t, 1 + (size_t)model->config.n_layer, "a list of names");
-    ATTN__TRY_MEMORY(points);
-    for (i = 0; i < plan.n_names && status == ATTN_OK; i++)
-        if (attn__match_all(&model->config, plan.names[i], points) == 0)
-            status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
-    if (status == ATTN_OK) {
-        *bytes = attn__points_bytes(&model->config, points, plan.first, plan.n_positions, &n_slots);
-        if (*bytes == 0)
-            status = attn__fail(ctx, ATTN_E_MEMORY,
-                                "attn_record_size: %llu positions do not fit in memory",
-                                ATTN__LLU(plan.n_positions));
-    }
-    attn__free(points);
-    return status;
-}
-
-/* How many positions of a record come before this one of the session. */
-static size_t attn__recorded_before(const attn_record *r, size_t position)
-{
-    return position > r->first ? position - r->first : 0;
-}
-
-static attn_record *attn__record_of(const attn__watcher *w)
-{
-    return ((const attn__record_watcher *)(const void *)w)->record;
-}
-
-/* Does a feed of this span make the slot's activation? */
-static int attn__is_made(const attn_record *r, const attn__slot *slot, const attn__span *span)
-{
-    if (slot->layer >= 0)
-        return (size_t)slot->layer >= span->first_layer && (size_t)slot->layer < span->end_layer;
-    return slot->point < ATTN__HOOK_LN_FINAL ? span->embedded
-                                             : span->end_layer == r->model->config.n_layer;
-}
-
-/* Rows may join only if there is room, and no gap before them. */
-static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__watcher *w,
-                                                    const attn__span *span)
-{
-    const attn_record *r = attn__record_of(w);
-    const size_t before = attn__recorded_before(r, span->position);
-    const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
-    size_t i, n_slots;
-    if (after > r->room) {
-        const size_t needed =
-            attn__points_bytes(&r->model->config, w->points, r->first, after, &n_slots);
-        return attn__fail(ctx, ATTN_E_SPACE,
-                          "the record has room for %llu positions from %llu on; to go on to "
-                          "position %llu it needs %llu bytes (attn_record_free lets the session go "
-                          "on without it)",
-                          ATTN__LLU(r->room), ATTN__LLU(r->first),
-                          ATTN__LLU(span->position + span->n_tokens - 1), ATTN__LLU(needed));
-    }
-    for (i = 0; i < r->n_slots; i++)
-        if (attn__is_made(r, &r->slots[i], span) && r->slots[i].held < before)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "the record has %llu positions of %s, so position %llu would leave a "
-                              "gap: attn_truncate to there, and feed on",
-                              ATTN__LLU(r->slots[i].held), r->slots[i].name.text,
-                              ATTN__LLU(before));
-    return ATTN_OK;
-}
-
-/* Before a feed: forgets the rows that it is about to overwrite, and those of later layers. */
-static ATTN__COMPACT void attn__record_begin(attn__watcher *w, const attn__span *span)
-{
-    attn_record *r = attn__record_of(w);
-    const size_t before = attn__recorded_before(r, span->position);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++) {
-        attn__slot *slot = &r->slots[i];
-        const int below = slot->layer >= 0
-                              ? (size_t)slot->layer < span->first_layer
-                              : slot->point < ATTN__HOOK_LN_FINAL && span->first_layer > 0;
-        slot->held = below || slot->held < before ? slot->held : before;
-        slot->n = slot->n < slot->held ? slot->n : slot->held;
-    }
-}
-
-/* After a feed: the new rows are there, and those that lie below it count again. */
-static ATTN__COMPACT void attn__record_end(attn__watcher *w, const attn__span *span)
-{
-    attn_record *r = attn__record_of(w);
-    const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++) {
-        attn__slot *slot = &r->slots[i];
-        if (attn__is_made(r, slot, span))
-            slot->held = after;
-        slot->n = slot->held < after ? slot->held : after;
-    }
-}
-
-static void attn__record_truncate(attn__watcher *w, size_t length)
-{
-    attn_record *r = attn__record_of(w);
-    const size_t left = attn__recorded_before(r, length);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++)
-        r->slots[i].n = r->slots[i].n < left ? r->slots[i].n : left;
-}
-
-/* One worker's share of rows over keys, [H, T, Tk]. Each row gets its later keys masked: the record
- * then does not depend on how the text was cut. */
-static void attn__record_keys(const attn__worker *me, const attn_record *r, const attn__slot *slot,
-                              const attn__shown *shown)
-{
-    const attn_tensor *x = &shown->value;
-    const size_t n_rows = x->shape[1], n_keys = r->first + r->room;
-    const float masked = shown->point == ATTN__HOOK_SCORES ? -INFINITY : 0;
-    size_t i, last, key;
-    attn__share(me, x->shape[0] * n_rows, &i, &last);
-    for (; i < last; i++) {
-        const size_t head = i / n_rows, row = i % n_rows, position = shown->first + row;
-        const float *from =
-            (const float *)x->data + (ptrdiff_t)head * x->stride[0] + (ptrdiff_t)row * x->stride[1];
-        float *to;
-        if (position < r->first)
-            continue;
-        to = slot->data + (head * r->room + position - r->first) * n_keys;
-        memcpy(to, from, (position + 1) * sizeof(float));
-        for (key = position + 1; key < n_keys; key++)
-            to[key] = masked;
-    }
-}
-
-/* One worker's share of copying rows. */
-static int attn__record_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
-{
-    const attn_record *r = attn__record_of(w);
-    const size_t index = (size_t)(1 + shown->layer) * ATTN__N_HOOKS + (size_t)shown->point;
-    const attn__slot *slot = &r->slots[r->slot_of[index] - 1];
-    const attn_tensor *x = &shown->value;
-    size_t i, last;
-    if (attn__is_over_keys(shown->point)) {
-        attn__record_keys(me, r, slot, shown);
-        return 0;
-    }
-    attn__share(me, x->shape[0] * slot->n_heads, &i, &last); /* [T, H, width], or H = 1 */
-    for (; i < last; i++) {
-        const size_t row = i / slot->n_heads, head = i % slot->n_heads;
-        const size_t position = shown->first + row;
-        ptrdiff_t at = (ptrdiff_t)row * x->stride[0];
-        if (position < r->first)
-            continue;
-        if (x->ndim == 3)
-            at += (ptrdiff_t)head * x->stride[1];
-        memcpy(slot->data + ((position - r->first) * slot->n_heads + head) * slot->width,
-               (const float *)x->data + at, slot->width * sizeof(float));
-    }
-    return 0;
-}
-
-static void attn__free_record(attn_record *record)
-{
-    attn__free(record->slots);
-    attn__free(record->slot_of);
-    attn__free(record->own);
-    attn__free(record);
-}
-
-/* The watcher goes; the numbers stay, unless the record was to go with it. */
-static void attn__record_detach(attn__watcher *w)
-{
-    attn_record *r = attn__record_of(w);
-    r->watcher = NULL;
-    if (r->is_freed)
-        attn__free_record(r);
-}
-
-static const attn__watcher_kind attn__records = {0,
-                                                 attn__record_check,
-                                                 attn__record_begin,
-                                                 attn__record_rows,
-                                                 attn__record_end,
-                                                 attn__record_truncate,
-                                                 attn__record_detach};
-
-/* Divides the caller's memory among the activations, in the order of the pass. */
-static void attn__place_slots(attn_record *r, const uint32_t *points, float *data)
-{
-    const attn_config *c = &r->model->config;
-    size_t n = 0;
-    int layer, point;
-    for (layer = -1; layer < (int)c->n_layer; layer++)
-        for (point = 0; point < ATTN__N_HOOKS; point++)
-            if (points[1 + layer] & ATTN__POINT(point)) {
-                attn__slot *slot = &r->slots[n++];
-                slot->name = attn__name_of(point, layer);
-                slot->point = point;
-                slot->layer = layer;
-                slot->width = attn__floats_at(c, point, &slot->n_heads);
-                slot->data = data;
-                data += attn__slot_bytes(c, point, r->first, r->room) / sizeof(float);
-                r->slot_of[(size_t)(1 + layer) * ATTN__N_HOOKS + (size_t)point] = (uint32_t)n;
-            }
-}
-
-/* The slots of a record whose watcher has been made. */
-static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory, size_t bytes)
-{
-    const size_t n_layers = 1 + (size_t)r->model->config.n_layer;
-    const size_t needed =
-        attn__points_bytes(&r->model->config, r->watcher->points, r->first, r->room, &r->n_slots);
-    if (needed == 0)
-        return attn__fail(ctx, ATTN_E_MEMORY,
-                          "attn_record_new: %llu positions do not fit in memory",
-                          ATTN__LLU(r->room));
-    if (!memory)
-        memory = r->own = (float *)attn__alloc(ctx, needed, "a record's numbers");
-    else if (bytes < needed)
-        return attn__fail(ctx, ATTN_E_SPACE,
-                          "attn_record_new: %llu positions need %llu bytes of memory; %llu were "
-                          "given",
-                          ATTN__LLU(r->room), ATTN__LLU(needed), ATTN__LLU(bytes));
-    r->slots = ATTN__NEW(ctx, attn__slot, r->n_slots, "a record");
-    r->slot_of = ATTN__NEW(ctx, uint32_t, n_layers * ATTN__N_HOOKS, "a record");
-    if (!memory || !r->slots || !r->slot_of)
-        return ATTN_E_MEMORY;
-    attn__place_slots(r, r->watcher->points, memory);
-    return ATTN_OK;
-}
-
-ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
-                                       const attn_record_desc *desc, void *memory, size_t bytes)
-{
-    attn_record_desc plan;
-    attn_record *r;
-    ATTN__TRY(attn__need_place(ctx, "attn_record_new", "place for the record", record));
-    ATTN__TRY(
-        attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan));
-    if ((!memory && bytes > 0) || (uintptr_t)memory % sizeof(float) != 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
-                          memory ? "the memory must be aligned to 4 bytes, as floats are"
-                                 : "bytes were given, but no memory; expected both, or NULL and 0");
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the plan is refused without a model */
-    if (session->length > plan.first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_record_new: the session holds %llu positions already, so the first "
-                          "to record cannot be %llu; attn_truncate it, or set first",
-                          ATTN__LLU(session->length), ATTN__LLU(plan.first));
-    r = ATTN__NEW(ctx, attn_record, 1, "a record");
-    ATTN__TRY_MEMORY(r);
-    r->model = session->model;
-    r->first = plan.first;
-    r->room = plan.n_positions;
-    if (attn__new_watcher(ctx, "attn_record_new", &r->watcher, session, &attn__records,
-                          sizeof(attn__record_watcher), plan.names, plan.n_names) != ATTN_OK) {
-        attn__free(r);
-        return ctx->status;
-    }
-    ((attn__record_watcher *)(void *)r->watcher)->record = r;
-    if (attn__make_slots(ctx, r, (float *)memory, bytes) != ATTN_OK) {
-        attn_record_free(r);
-        return ctx->status;
-    }
-    *record = r;
-    return ATTN_OK;
-}
-
-ATTN__COLD void attn_record_free(attn_record *record)
-{
-    if (!record)
-        return;
-    record->is_freed = 1;
-    if (record->watcher)
-        attn__remove_watcher(record->watcher); /* frees the record too, now or after the feed */
-    else
-        attn__free_record(record);
-}
-
-ATTN__DEF size_t attn_record_count(const attn_record *record)
-{
-    return record ? record->n_slots : 0;
-}
-ATTN__DEF const char *attn_record_name(const attn_record *record, size_t index)
-{
-    return record && index < record->n_slots ? record->slots[index].name.text : NULL;
-}
-
-static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
-{
-    attn_tensor t;
-    if (attn__is_over_keys(slot->point)) {
-        const size_t n_keys = r->first + r->room;
-        t = attn_borrow(slot->data, ATTN_F32,
-                        attn_shape3(slot->n_heads, slot->n, slot->n ? r->first + slot->n : 0));
-        t.stride[1] = (ptrdiff_t)n_keys;
-        t.stride[0] = (ptrdiff_t)(n_keys * r->room);
-        return t;
-    }
-    if (attn__has_heads(slot->point))
-        return attn_borrow(slot->data, ATTN_F32, attn_shape3(slot->n, slot->n_heads, slot->width));
-    return attn_borrow(slot->data, ATTN_F32, attn_shape2(slot->n, slot->width));
-}
-
-ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
-                                       const char *name)
-{
-    const attn_config *c;
-    size_t i;
-    int point, layer;
-    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "record", record));
-    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "name", name));
-    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "place for the tensor", out));
-    for (i = 0; i < record->n_slots; i++)
-        if (strcmp(record->slots[i].name.text, name) == 0) {
-            *out = attn__slot_view(record, &record->slots[i]);
-            return ATTN_OK;
-        }
-    c = &record->model->config;
-    for (point = 0; point < ATTN__N_HOOKS; point++)
-        for (layer = 0; layer < (int)c->n_layer; layer++)
-            if (strcmp(attn__name_of(point, layer).text, name) == 0)
-                return attn__fail(ctx, ATTN_E_NAME,
-                                  "attn_record_get: %s is not among the activations of this record",
-                                  name);
-    return attn__no_such_name(ctx, "attn_record_get", c, name);
-}
-
-/* ---- edits ---- */
-
-typedef struct attn__edit_watcher {
-    attn__watcher base;
-    attn_edit edit; /* with its defaults filled in */
-    float *mean;    /* of ATTN_EDIT_MEAN, or NULL */
-} attn__edit_watcher;
-
-/* An activation, or the value for one, as [positions, heads, numbers]; a step of 0 repeats. */
-typedef struct attn__axes {
-    size_t n[3];
-    ptrdiff_t step[3];
-} attn__axes;
-
-/* Where positions, heads and numbers lie in a tensor of 1 to 3 dimensions; -1: nowhere. A missing
- * leading dimension is 1; if one head is edited, two dimensions are positions and numbers. */
-static ATTN__COMPACT attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
-{
-    static const int dims[5][3] = {{-1, -1, 0}, /* [numbers] */
-                                   {0, -1, 1},  /* [positions, numbers] */
-                                   {-1, 0, 1},  /* [heads, numbers] */
-                                   {0, 1, 2},   /* [positions, heads, numbers] */
-                                   {1, 0, 2}};  /* [heads, positions, keys] */
-    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
-    const int *dim = x.ndim == 1   ? dims[0]
-                     : x.ndim == 2 ? dims[has_heads && !over_keys && !one_head ? 2 : 1]
-                                   : dims[over_keys ? 4 : 3];
-    attn__axes axes;
-    int i;
-    for (i = 0; i < 3; i++) {
-        axes.n[i] = dim[i] < 0 ? 1 : x.shape[dim[i]];
-        axes.step[i] = dim[i] < 0 || axes.n[i] == 1 ? 0 : x.stride[dim[i]];
-    }
-    return axes;
-}
-
-static attn__axes attn__value_axes(const attn_session *s, const attn_edit *e, int point)
-{
-    const size_t n_heads = e->n_heads ? e->n_heads : s->model->config.n_head - e->head;
-    return attn__axes_of(e->value, point, n_heads == 1);
-}
-
-/* Checks the heads and the shape of the value of an edit against one activation. `asked` is the
- * number of positions that the caller gave. */
-static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const attn_edit *e,
-                                    int point, int layer, size_t asked)
-{
-    const attn__hook_name name = attn__name_of(point, layer);
-    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
-    size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
-    const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
-    attn__axes v;
-    if (e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %s%.0llu heads from %llu on; %s has %llu", /* no 0 */
-                          e->n_heads ? "" : "all", ATTN__LLU(e->n_heads), ATTN__LLU(e->head),
-                          name.text, ATTN__LLU(has_heads ? n_heads : 0));
-    if (e->kind == ATTN_EDIT_ZERO)
-        return ATTN_OK;
-    if (over_keys && e->kind == ATTN_EDIT_MEAN)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %s has other keys at every position, so it has no mean",
-                          name.text);
-    v = attn__value_axes(s, e, point);
-    if (e->value.ndim > (has_heads ? 3 : 2) ||
-        (over_keys ? v.n[2] == 0 || v.n[2] > s->capacity : v.n[2] != 1 && v.n[2] != width) ||
-        (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
-        (v.n[0] != 1 && v.n[0] != e->n_positions && e->kind != ATTN_EDIT_MEAN))
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_hook_edit: the value for %s has shape %s; expected %s%.0llu positions%s"
-            ", %llu heads, %s%llu numbers, or 1 of each; leading ones may be missing",
-            name.text, attn__show(attn__shape_of(&e->value)).text, asked ? "" : "any",
-            ATTN__LLU(asked), over_keys ? " (after the heads)" : "", ATTN__LLU(heads),
-            over_keys ? "up to " : "", ATTN__LLU(over_keys ? s->capacity : width));
-    return ATTN_OK;
-}
-
-/* [1, heads, numbers] or [1, numbers]: sums over positions in double, rounded once. */
-static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *hook, int point)
-{
-    attn_tensor *value = &hook->edit.value;
-    const attn__axes v = attn__value_axes(hook->base.session, &hook->edit, point);
-    const float *data = (const float *)value->data;
-    size_t row, head, k;
-    if (v.n[0] == 1)
-        return ATTN_OK;
-    hook->mean = ATTN__NEW(ctx, float, v.n[1] * v.n[2], "a mean");
-    ATTN__TRY_MEMORY(hook->mean);
-    for (head = 0; head < v.n[1]; head++)
-        for (k = 0; k < v.n[2]; k++) {
-            double sum = 0;
-            for (row = 0; row < v.n[0]; row++)
-                sum += (double)data[(ptrdiff_t)row * v.step[0] + (ptrdiff_t)head * v.step[1] +
-                                    (ptrdiff_t)k * v.step[2]];
-            hook->mean[head * v.n[2] + k] = (float)(sum / (double)v.n[0]);
-        }
-    *value =
-        attn_borrow(hook->mean, ATTN_F32,
-                    value->ndim == 3 ? attn_shape3(1, v.n[1], v.n[2]) : attn_shape2(1, v.n[2]));
-    return ATTN_OK;
-}
-
-/* Fills in the positions, 0 standing for as many as the value has, if it has several, else for all
- * from the first on. */
-static attn_status attn__edit_positions(attn_ctx *ctx, const attn_session *s, attn_edit *e,
-                                        int point)
-{
-    const int has_rows = e->kind != ATTN_EDIT_ZERO && e->kind != ATTN_EDIT_MEAN;
-    const size_t room = e->position < s->capacity ? s->capacity - e->position : 0;
-    if (e->n_positions == 0 && has_rows && attn__value_axes(s, e, point).n[0] > 1)
-        e->n_positions = attn__value_axes(s, e, point).n[0];
-    if (room == 0 || e->n_positions > room)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "attn_hook_edit: %s%.0llu positions from %llu on; the session has room for "
-            "%llu",
-            e->n_positions ? "" : "all", ATTN__LLU(e->n_positions), ATTN__LLU(e->position),
-            ATTN__LLU(s->capacity));
-    if (e->n_positions == 0)
-        e->n_positions = room;
-    return ATTN_OK;
-}
-
-/* Checks an edit against every activation that its name matches, and completes it. */
-static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
-{
-    attn_edit *e = &hook->edit;
-    const attn_session *s = hook->base.session;
-    const size_t n_positions = e->n_positions;
-    int layer, point, any = -1;
-    if (e->kind != ATTN_EDIT_ZERO) {
-        ATTN__TRY(attn__need_any(ctx, "attn_hook_edit", "the value", &e->value));
-        if (e->value.dtype != ATTN_F32)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_hook_edit: the value holds type %d; expected ATTN_F32",
-                              (int)e->value.dtype);
-    }
-    if (e->factor == 0)
-        e->factor = 1;
-    for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
-        for (point = 0; point < ATTN__N_HOOKS; point++)
-            if (hook->base.points[1 + layer] & ATTN__POINT(point)) {
-                any = point;
-                e->n_positions = n_positions;
-                ATTN__TRY(attn__edit_positions(ctx, s, e, point));
-                ATTN__TRY(attn__check_edit(ctx, s, e, point, layer, n_positions));
-            }
-    return e->kind == ATTN_EDIT_MEAN ? attn__mean_over_positions(ctx, hook, any) : ATTN_OK;
-}
-
-/* Has the value a number for each key that a feed will bring to positions it edits? */
-static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const attn__span *span)
-{
-    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
-    const size_t until = span->position + span->n_tokens;
-    int layer;
-    if (e->kind == ATTN_EDIT_ZERO || span->position >= e->position + e->n_positions ||
-        until <= e->position)
-        return ATTN_OK;
-    for (layer = 0; layer < (int)w->session->model->config.n_layer; layer++)
-        if (w->points[1 + layer] & ATTN__SEES_SCORES) {
-            const size_t n_keys = e->value.shape[e->value.ndim - 1];
-            if (n_keys > 1 && n_keys < until)
-                return attn__fail(ctx, ATTN_E_SHAPE,
-                                  "an edit of scores or patterns has numbers for %llu keys; the "
-                                  "feed comes to %llu",
-                                  ATTN__LLU(n_keys), ATTN__LLU(until));
-        }
-    return ATTN_OK;
-}
-
-/* x [n] becomes 0, or v, x + v * factor, x * v; v NULL for 0. */
-static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const float *v,
-                           ptrdiff_t v_step, size_t n)
-{
-    const int adds = e->kind == ATTN_EDIT_ADD, scales = e->kind == ATTN_EDIT_SCALE;
-    for (; n > 0; n--, x += step, v = v ? v + v_step : NULL)
-        *x = !v ? 0 : adds ? attn__fmaf(*v, e->factor, *x) : scales ? *v * *x : *v;
-}
-
-/* One worker's share of an edit. In scores and patterns it edits only the keys that a query sees.
- */
-static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
-{
-    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
-    const int is_zero = e->kind == ATTN_EDIT_ZERO;
-    const attn__axes to = attn__axes_of(shown->value, shown->point, 0);
-    const attn__axes from = is_zero ? to : attn__value_axes(w->session, e, shown->point);
-    const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->head;
-    size_t row, last, head;
-    attn__share(me, to.n[0], &row, &last);
-    for (; row < last; row++) {
-        const size_t position = shown->first + row, at = position - e->position;
-        const size_t n = attn__is_over_keys(shown->point) ? position + 1 : to.n[2];
-        if (position < e->position || at >= e->n_positions)
-            continue;
-        for (head = 0; head < heads; head++) {
-            float *x = (float *)shown->value.data + (ptrdiff_t)row * to.step[0] +
-                       (ptrdiff_t)(e->head + head) * to.step[1];
-            const float *v = is_zero ? NULL
-                                     : (const float *)e->value.data + (ptrdiff_t)at * from.step[0] +
-                                           (ptrdiff_t)head * from.step[1];
-            attn__edit_row(e, x, to.step[2], v, from.step[2], n);
-        }
-    }
-    return 0;
-}
-
-static void attn__edit_free(attn__watcher *w)
-{
-    attn__free(((attn__edit_watcher *)(void *)w)->mean);
-}
-
-static const attn__watcher_kind attn__edits = {0,    attn__edit_check, NULL, attn__edit_rows, NULL,
-                                               NULL, attn__edit_free};
-
-ATTN__COLD attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
-                                      const attn_edit *edit)
-{
-    attn__watcher *w;
-    attn__edit_watcher *hook;
-    if (id)
-        *id = 0;
-    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "session", session));
-    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "edit", edit));
-    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "name", edit->name));
-    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_edit, edit));
-    if ((unsigned)edit->kind > ATTN_EDIT_SCALE)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
-                          (unsigned)edit->kind);
-    ATTN__TRY(attn__new_watcher(ctx, "attn_hook_edit", &w, session, &attn__edits, sizeof *hook,
-                                &edit->name, 1));
-    hook = (attn__edit_watcher *)(void *)w;
-    hook->edit = *edit;
-    if (attn__prepare_edit(ctx, hook) != ATTN_OK) {
-        attn__free_watcher(w);
-        return ctx->status;
-    }
-    if (id)
-        *id = w->id;
-    return ATTN_OK;
-}
-
-ATTN__SMALL_END
 
 /* >>sampling (tests: sampling) ==================================================================
  * From logits to one token. All sums go in one order and the random numbers are our own, so a seed
@@ -6106,7 +5443,7 @@ ATTN__SMALL
 /* >>generate (tests: generate) ==================================================================
  * Text in, text out: encode, feed, then sample, show and feed until something ends it. */
 
-ATTN__DEF const char *attn_stop_reason_name(attn_stop_reason reason)
+ATTN__COLD const char *attn_stop_reason_name(attn_stop_reason reason)
 {
     static const char *const names[] = {"none",         "end of text", "token count",
                                         "context full", "callback",    "stop string"};
@@ -7403,7 +6740,7 @@ static char *attn__utf8_replace(char *out) /* U+FFFD */
     return out + 3;
 }
 
-ATTN__DEF size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, size_t size)
+ATTN__COLD size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, size_t size)
 {
     char *out = text;
     size_t i, length;
@@ -7920,8 +7257,8 @@ static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encode
     return ATTN_OK;
 }
 
-ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
-                                  const attn_tokenizer *tokenizer, const char *text, size_t size)
+ATTN__COLD attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+                                   const attn_tokenizer *tokenizer, const char *text, size_t size)
 {
     attn__encoder encoder = ATTN_ZERO;
     encoder.tokenizer = tokenizer;
@@ -7929,9 +7266,9 @@ ATTN__DEF attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
     return attn__encode_text(ctx, "attn_encode", &encoder, n_ids, text, size, 0);
 }
 
-ATTN__DEF attn_status attn_encode_special(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
-                                          const attn_tokenizer *tokenizer, const char *text,
-                                          size_t size)
+ATTN__COLD attn_status attn_encode_special(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+                                           const attn_tokenizer *tokenizer, const char *text,
+                                           size_t size)
 {
     attn__encoder encoder = ATTN_ZERO;
     encoder.tokenizer = tokenizer;
@@ -8135,19 +7472,19 @@ static ATTN__COMPACT attn_status attn__elementwise(attn_ctx *ctx, const char *op
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
-ATTN__DEF attn_status attn_add(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+ATTN__COLD attn_status attn_add(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
 {
     return attn__elementwise(ctx, "attn_add", ATTN__ADD, out, a, b);
 }
-ATTN__DEF attn_status attn_sub(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+ATTN__COLD attn_status attn_sub(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
 {
     return attn__elementwise(ctx, "attn_sub", ATTN__SUB, out, a, b);
 }
-ATTN__DEF attn_status attn_mul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+ATTN__COLD attn_status attn_mul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
 {
     return attn__elementwise(ctx, "attn_mul", ATTN__MUL, out, a, b);
 }
-ATTN__DEF attn_status attn_div(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
+ATTN__COLD attn_status attn_div(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
 {
     return attn__elementwise(ctx, "attn_div", ATTN__DIV, out, a, b);
 }
@@ -8247,35 +7584,35 @@ ATTN__INLINE attn__row_args attn__args(float number)
     return args;
 }
 
-ATTN__DEF attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor)
+ATTN__COLD attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor)
 {
     return attn__each_row(ctx, "attn_scale", out, x, ATTN__A_ROW, attn__row_scale,
                           attn__args(factor));
 }
-ATTN__DEF attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+ATTN__COLD attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     return attn__each_row(ctx, "attn_exp", out, x, ATTN__A_ROW, attn__row_exp, attn__args(0));
 }
-ATTN__DEF attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+ATTN__COLD attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     return attn__each_row(ctx, "attn_sum", out, x, ATTN__A_DIM_OF_1, attn__row_sum, attn__args(0));
 }
-ATTN__DEF attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+ATTN__COLD attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     return attn__each_row(ctx, "attn_mean", out, x, ATTN__A_DIM_OF_1, attn__row_mean,
                           attn__args(0));
 }
-ATTN__DEF attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
+ATTN__COLD attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
 {
     return attn__each_row(ctx, "attn_variance", out, x, ATTN__A_DIM_OF_1, attn__row_variance,
                           attn__args(unbiased ? 1 : 0));
 }
-ATTN__DEF attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+ATTN__COLD attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     return attn__each_row(ctx, "attn_softmax", out, x, ATTN__A_ROW, attn__row_softmax,
                           attn__args(0));
 }
-ATTN__DEF attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
+ATTN__COLD attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__A_ROW, attn__row_log_softmax,
                           attn__args(0));
@@ -8985,7 +8322,7 @@ static void attn__rng_mix(uint32_t *state, uint64_t seed)
     state[0] = 0x80000000u;
 }
 
-ATTN__DEF void attn_rng_seed(attn_rng *rng, uint64_t seed)
+ATTN__COLD void attn_rng_seed(attn_rng *rng, uint64_t seed)
 {
     if (seed >> 32)
         attn__rng_mix(rng->state, seed);
@@ -9142,7 +8479,7 @@ static const struct attn__reason {
 #endif
     {0, "the system gave no reason"}};
 
-ATTN__DEF const char *attn_system_error(char text[64], int error)
+ATTN__COLD const char *attn_system_error(char text[64], int error)
 {
     size_t i;
     snprintf(text, 64, "system error %d", error);
@@ -11977,9 +11314,17 @@ ATTN__KERNEL void attn__matmul_amx(const attn__kernels *kernels, const attn__mat
 #ifdef ATTN__HAS_FLOATS
 /* ---- rows ---- */
 
+/* Where SSE2 is the best there is, these are a small part of a pass. */
+#undef ATTN__ROW_KERNEL
+#if ATTN__PASS == 1 && defined(ATTN__X86)
+#define ATTN__ROW_KERNEL ATTN__COMPACT ATTN__KERNEL
+#else
+#define ATTN__ROW_KERNEL ATTN__KERNEL
+#endif
+
 /* out [n] = a + b, a - b, a · b or a / b */
-ATTN__KERNEL void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const float *b,
-                                   size_t n)
+ATTN__ROW_KERNEL void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const float *b,
+                                       size_t n)
 {
     ATTN__ROW(n)
     {
@@ -12003,7 +11348,7 @@ ATTN__KERNEL void ATTN__FN(binary)(attn__binary op, float *out, const float *a, 
     }
 }
 
-ATTN__KERNEL void ATTN__FN(narrow)(uint16_t *out, const float *x, size_t n)
+ATTN__ROW_KERNEL void ATTN__FN(narrow)(uint16_t *out, const float *x, size_t n)
 {
     ATTN__ROW(n)
     {
@@ -12014,14 +11359,14 @@ ATTN__KERNEL void ATTN__FN(narrow)(uint16_t *out, const float *x, size_t n)
     }
 }
 
-ATTN__KERNEL void ATTN__FN(scale)(float *out, const float *x, float factor, size_t n)
+ATTN__ROW_KERNEL void ATTN__FN(scale)(float *out, const float *x, float factor, size_t n)
 {
     const attn__vec f = attn__set1(factor);
     ATTN__ROW(n) attn__put(out + i, attn__vmul(attn__get(x + i, n_part, 0), f), n_part);
 }
 
-ATTN__KERNEL void ATTN__FN(scale_mask)(float *out, const float *x, float factor, const float *mask,
-                                       size_t n)
+ATTN__ROW_KERNEL void ATTN__FN(scale_mask)(float *out, const float *x, float factor,
+                                           const float *mask, size_t n)
 {
     const attn__vec f = attn__set1(factor);
     ATTN__ROW(n)
@@ -12029,12 +11374,12 @@ ATTN__KERNEL void ATTN__FN(scale_mask)(float *out, const float *x, float factor,
               n_part);
 }
 
-ATTN__KERNEL void ATTN__FN(exp)(float *out, const float *x, size_t n)
+ATTN__ROW_KERNEL void ATTN__FN(exp)(float *out, const float *x, size_t n)
 {
     ATTN__ROW(n) attn__put(out + i, attn__vexp(attn__get(x + i, n_part, 0)), n_part);
 }
 
-ATTN__KERNEL void ATTN__FN(activate)(float *out, const float *x, size_t n, attn_act_kind kind)
+ATTN__ROW_KERNEL void ATTN__FN(activate)(float *out, const float *x, size_t n, attn_act_kind kind)
 {
     if (kind == ATTN_ACT_GELU_TANH)
         ATTN__ROW(n) attn__put(out + i, attn__gelu_tanh(attn__get(x + i, n_part, 0)), n_part);
@@ -12046,14 +11391,14 @@ ATTN__KERNEL void ATTN__FN(activate)(float *out, const float *x, size_t n, attn_
         ATTN__ROW(n) attn__put(out + i, attn__silu(attn__get(x + i, n_part, 0)), n_part);
 }
 
-ATTN__KERNEL float ATTN__FN(sum)(const float *x, size_t n)
+ATTN__ROW_KERNEL float ATTN__FN(sum)(const float *x, size_t n)
 {
     attn__vec s = attn__set1(0);
     ATTN__ROW(n) s = attn__vadd(s, attn__get(x + i, n_part, 0));
     return attn__fold(s);
 }
 
-ATTN__KERNEL float ATTN__FN(square_distance)(const float *x, float center, size_t n)
+ATTN__ROW_KERNEL float ATTN__FN(square_distance)(const float *x, float center, size_t n)
 {
     const attn__vec c = attn__set1(center);
     attn__vec s = attn__set1(0);
@@ -12065,15 +11410,16 @@ ATTN__KERNEL float ATTN__FN(square_distance)(const float *x, float center, size_
     return attn__fold(s);
 }
 
-ATTN__KERNEL void ATTN__FN(normalize)(float *out, const float *x, float mean, float scale, size_t n)
+ATTN__ROW_KERNEL void ATTN__FN(normalize)(float *out, const float *x, float mean, float scale,
+                                          size_t n)
 {
     const attn__vec m = attn__set1(mean), s = attn__set1(scale);
     ATTN__ROW(n)
     attn__put(out + i, attn__vdiv(attn__vsub(attn__get(x + i, n_part, 0), m), s), n_part);
 }
 
-ATTN__KERNEL void ATTN__FN(affine)(float *out, const float *x, const float *w, const float *b,
-                                   size_t n)
+ATTN__ROW_KERNEL void ATTN__FN(affine)(float *out, const float *x, const float *w, const float *b,
+                                       size_t n)
 {
     ATTN__ROW(n)
     attn__put(out + i,
@@ -12083,7 +11429,7 @@ ATTN__KERNEL void ATTN__FN(affine)(float *out, const float *x, const float *w, c
 }
 
 /* A NaN may get lost here; it comes back through the sum of exponentials. */
-ATTN__KERNEL float ATTN__FN(largest)(const float *x, size_t n)
+ATTN__ROW_KERNEL float ATTN__FN(largest)(const float *x, size_t n)
 {
     attn__vec m = attn__set1(-INFINITY);
     float lanes[16], result;
@@ -12100,7 +11446,7 @@ ATTN__KERNEL float ATTN__FN(largest)(const float *x, size_t n)
     return result;
 }
 
-ATTN__KERNEL void ATTN__FN(softmax)(float *out, const float *x, size_t n)
+ATTN__ROW_KERNEL void ATTN__FN(softmax)(float *out, const float *x, size_t n)
 {
     const attn__vec m = attn__set1(ATTN__FN(largest)(x, n));
     attn__vec s = attn__set1(0);
@@ -12113,7 +11459,7 @@ ATTN__KERNEL void ATTN__FN(softmax)(float *out, const float *x, size_t n)
     ATTN__FN(scale)(out, out, 1.0f / attn__fold(s), n);
 }
 
-ATTN__KERNEL float ATTN__FN(log_sum_exp)(const float *x, size_t n, float *largest)
+ATTN__ROW_KERNEL float ATTN__FN(log_sum_exp)(const float *x, size_t n, float *largest)
 {
     const attn__vec m = attn__set1(*largest = ATTN__FN(largest)(x, n));
     attn__vec s = attn__set1(0);
@@ -12122,7 +11468,7 @@ ATTN__KERNEL float ATTN__FN(log_sum_exp)(const float *x, size_t n, float *larges
 }
 
 /* NaN if there is one among them: a number neither below +inf nor above -inf. */
-ATTN__KERNEL float ATTN__FN(largest_or_nan)(const float *x, size_t n)
+ATTN__ROW_KERNEL float ATTN__FN(largest_or_nan)(const float *x, size_t n)
 {
     const attn__vec zero = attn__set1(0), one = attn__set1(1);
     const attn__vec top = attn__set1(INFINITY), bottom = attn__set1(-INFINITY);
@@ -12142,7 +11488,7 @@ ATTN__KERNEL float ATTN__FN(largest_or_nan)(const float *x, size_t n)
 }
 
 /* One block of the file format's checksum; see the manual. */
-ATTN__KERNEL uint64_t ATTN__FN(digest)(const unsigned char *block, size_t size)
+ATTN__ROW_KERNEL uint64_t ATTN__FN(digest)(const unsigned char *block, size_t size)
 {
     unsigned char padded[256];
     uint32_t lanes[64];
@@ -12514,7 +11860,7 @@ static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
     return behind + (packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK);
 }
 
-ATTN__DEF size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
+ATTN__COLD size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
 {
     size_t size;
     if (attn__weight_type_of(dtype)->bytes == 0 || n_in > SIZE_MAX / 64 - ATTN__PER_SCALES ||
@@ -13502,9 +12848,675 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 #define ATTN__IMPLEMENTED_LENS
 
 /* ==================================================================================================
- * PART TWO stands on the engine above; the engine never needs it. Its declarations are in
- * >>api-files to >>api-lens. ATTN_NO_LENS leaves both out.
+ * PART TWO stands on the engine above; the engine never needs it. Its declarations go from records
+ * in >>api-hooks to the end of the API. ATTN_NO_LENS leaves both out.
  * ================================================================================================ */
+
+/* >>record (tests: record) ======================================================================
+ * A record is a watcher that copies rows into the caller's memory. Each activation has its own
+ * array there, [room, ..], or [H, room, first + room] for scores and patterns. New rows are added
+ * without moving the earlier ones. All workers copy at once. */
+
+typedef struct attn__slot {
+    attn__hook_name name;
+    int point, layer;
+    size_t n_heads, width; /* a position is [n_heads, width]; n_heads is 1 where there are none */
+    float *data;
+    size_t held; /* positions whose numbers are here, from the record's first on */
+    size_t n;    /* of which these are the session's: fewer after a truncation */
+} attn__slot;
+
+typedef struct attn__record_watcher {
+    attn__watcher base;
+    attn_record *record;
+} attn__record_watcher;
+
+struct attn_record {
+    const attn_model *model;
+    attn__watcher *watcher; /* NULL once it is removed or its session is freed */
+    int is_freed;           /* by a callback: the record goes with its watcher */
+    size_t first, room;     /* positions */
+    size_t n_slots;
+    attn__slot *slots;
+    uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: number of the slot and 1, or 0 */
+    float *own;        /* the numbers' memory, unless it is the caller's */
+};
+
+/* Bytes of one activation; 0 if they are too many to count. */
+static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, size_t room)
+{
+    size_t n_heads, size = attn__floats_at(c, point, &n_heads);
+    if (attn__is_over_keys(point))
+        size = first + room;                       /* both at most n_ctx */
+    if (attn__mul_overflows(size, n_heads, &size)) /* cover: 32-bit */
+        return 0;
+    if (attn__mul_overflows(size, room, &size) || attn__mul_overflows(size, sizeof(float), &size))
+        return 0;
+    return size;
+}
+
+/* Counts the activations in points [1 + n_layer] and their bytes; 0 bytes if that is too many. */
+static ATTN__COMPACT size_t attn__points_bytes(const attn_config *c, const uint32_t *points,
+                                               size_t first, size_t room, size_t *n_slots)
+{
+    size_t bytes = 0;
+    int layer, point;
+    *n_slots = 0;
+    for (layer = -1; layer < (int)c->n_layer; layer++)
+        for (point = 0; point < ATTN__N_HOOKS; point++)
+            if (points[1 + layer] & ATTN__POINT(point)) {
+                const size_t one = attn__slot_bytes(c, point, first, room);
+                if (one == 0 || bytes > SIZE_MAX - one)
+                    return 0;
+                bytes += one;
+                ++*n_slots;
+            }
+    return bytes;
+}
+
+/* The description with its defaults filled in, checked against the model. */
+static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn_model *model,
+                                     const attn_record_desc *desc, attn_record_desc *plan)
+{
+    static const char *const everything[] = {"*"};
+    size_t i, n_ctx;
+    memset(plan, 0, sizeof *plan);
+    ATTN__TRY(attn__need_given(ctx, what, "model or session", model));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_record_desc, desc));
+    if (desc)
+        *plan = *desc;
+    n_ctx = model->config.n_ctx;
+    if (plan->n_names == 0) {
+        plan->names = everything;
+        plan->n_names = 1;
+    }
+    for (i = 0; i < plan->n_names; i++)
+        if (!plan->names || !plan->names[i])
+            return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: name %llu is missing", what, ATTN__LLU(i));
+    if (plan->first >= n_ctx || plan->n_positions > n_ctx - plan->first)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: %llu positions from %llu on; the model's n_ctx is %llu", what,
+                          ATTN__LLU(plan->n_positions), ATTN__LLU(plan->first), ATTN__LLU(n_ctx));
+    if (plan->n_positions == 0)
+        plan->n_positions = n_ctx - plan->first;
+    return ATTN_OK;
+}
+
+ATTN__COLD attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
+                                        const attn_record_desc *desc)
+{
+    attn_record_desc plan;
+    uint32_t *points;
+    size_t i, n_slots;
+    attn_status status = ATTN_OK;
+    ATTN__TRY(attn__need_given(ctx, "attn_record_size", "place for the size", bytes));
+    ATTN__TRY(attn__record_plan(ctx, "attn_record_size", model, desc, &plan));
+    points = ATTN__NEW(ctx, uint32_t, 1 + (size_t)model->config.n_layer, "a list of names");
+    ATTN__TRY_MEMORY(points);
+    for (i = 0; i < plan.n_names && status == ATTN_OK; i++)
+        if (attn__match_all(&model->config, plan.names[i], points) == 0)
+            status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
+    if (status == ATTN_OK) {
+        *bytes = attn__points_bytes(&model->config, points, plan.first, plan.n_positions, &n_slots);
+        if (*bytes == 0)
+            status = attn__fail(ctx, ATTN_E_MEMORY,
+                                "attn_record_size: %llu positions do not fit in memory",
+                                ATTN__LLU(plan.n_positions));
+    }
+    attn__free(points);
+    return status;
+}
+
+/* How many positions of a record come before this one of the session. */
+static size_t attn__recorded_before(const attn_record *r, size_t position)
+{
+    return position > r->first ? position - r->first : 0;
+}
+
+static attn_record *attn__record_of(const attn__watcher *w)
+{
+    return ((const attn__record_watcher *)(const void *)w)->record;
+}
+
+/* Does a feed of this span make the slot's activation? */
+static int attn__is_made(const attn_record *r, const attn__slot *slot, const attn__span *span)
+{
+    if (slot->layer >= 0)
+        return (size_t)slot->layer >= span->first_layer && (size_t)slot->layer < span->end_layer;
+    return slot->point < ATTN__HOOK_LN_FINAL ? span->embedded
+                                             : span->end_layer == r->model->config.n_layer;
+}
+
+/* Rows may join only if there is room, and no gap before them. */
+static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__watcher *w,
+                                                    const attn__span *span)
+{
+    const attn_record *r = attn__record_of(w);
+    const size_t before = attn__recorded_before(r, span->position);
+    const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
+    size_t i, n_slots;
+    if (after > r->room) {
+        const size_t needed =
+            attn__points_bytes(&r->model->config, w->points, r->first, after, &n_slots);
+        return attn__fail(ctx, ATTN_E_SPACE,
+                          "the record has room for %llu positions from %llu on; to go on to "
+                          "position %llu it needs %llu bytes (attn_record_free lets the session go "
+                          "on without it)",
+                          ATTN__LLU(r->room), ATTN__LLU(r->first),
+                          ATTN__LLU(span->position + span->n_tokens - 1), ATTN__LLU(needed));
+    }
+    for (i = 0; i < r->n_slots; i++)
+        if (attn__is_made(r, &r->slots[i], span) && r->slots[i].held < before)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "the record has %llu positions of %s, so position %llu would leave a "
+                              "gap: attn_truncate to there, and feed on",
+                              ATTN__LLU(r->slots[i].held), r->slots[i].name.text,
+                              ATTN__LLU(before));
+    return ATTN_OK;
+}
+
+/* Before a feed: forgets the rows that it is about to overwrite, and those of later layers. */
+static ATTN__COMPACT void attn__record_begin(attn__watcher *w, const attn__span *span)
+{
+    attn_record *r = attn__record_of(w);
+    const size_t before = attn__recorded_before(r, span->position);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++) {
+        attn__slot *slot = &r->slots[i];
+        const int below = slot->layer >= 0
+                              ? (size_t)slot->layer < span->first_layer
+                              : slot->point < ATTN__HOOK_LN_FINAL && span->first_layer > 0;
+        slot->held = below || slot->held < before ? slot->held : before;
+        slot->n = slot->n < slot->held ? slot->n : slot->held;
+    }
+}
+
+/* After a feed: the new rows are there, and those that lie below it count again. */
+static ATTN__COMPACT void attn__record_end(attn__watcher *w, const attn__span *span)
+{
+    attn_record *r = attn__record_of(w);
+    const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++) {
+        attn__slot *slot = &r->slots[i];
+        if (attn__is_made(r, slot, span))
+            slot->held = after;
+        slot->n = slot->held < after ? slot->held : after;
+    }
+}
+
+static void attn__record_truncate(attn__watcher *w, size_t length)
+{
+    attn_record *r = attn__record_of(w);
+    const size_t left = attn__recorded_before(r, length);
+    size_t i;
+    for (i = 0; i < r->n_slots; i++)
+        r->slots[i].n = r->slots[i].n < left ? r->slots[i].n : left;
+}
+
+/* One worker's share of rows over keys, [H, T, Tk]. Each row gets its later keys masked: the record
+ * then does not depend on how the text was cut. */
+static void attn__record_keys(const attn__worker *me, const attn_record *r, const attn__slot *slot,
+                              const attn__shown *shown)
+{
+    const attn_tensor *x = &shown->value;
+    const size_t n_rows = x->shape[1], n_keys = r->first + r->room;
+    const float masked = shown->point == ATTN__HOOK_SCORES ? -INFINITY : 0;
+    size_t i, last, key;
+    attn__share(me, x->shape[0] * n_rows, &i, &last);
+    for (; i < last; i++) {
+        const size_t head = i / n_rows, row = i % n_rows, position = shown->first + row;
+        const float *from =
+            (const float *)x->data + (ptrdiff_t)head * x->stride[0] + (ptrdiff_t)row * x->stride[1];
+        float *to;
+        if (position < r->first)
+            continue;
+        to = slot->data + (head * r->room + position - r->first) * n_keys;
+        memcpy(to, from, (position + 1) * sizeof(float));
+        for (key = position + 1; key < n_keys; key++)
+            to[key] = masked;
+    }
+}
+
+/* One worker's share of copying rows. */
+static int attn__record_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
+{
+    const attn_record *r = attn__record_of(w);
+    const size_t index = (size_t)(1 + shown->layer) * ATTN__N_HOOKS + (size_t)shown->point;
+    const attn__slot *slot = &r->slots[r->slot_of[index] - 1];
+    const attn_tensor *x = &shown->value;
+    size_t i, last;
+    if (attn__is_over_keys(shown->point)) {
+        attn__record_keys(me, r, slot, shown);
+        return 0;
+    }
+    attn__share(me, x->shape[0] * slot->n_heads, &i, &last); /* [T, H, width], or H = 1 */
+    for (; i < last; i++) {
+        const size_t row = i / slot->n_heads, head = i % slot->n_heads;
+        const size_t position = shown->first + row;
+        ptrdiff_t at = (ptrdiff_t)row * x->stride[0];
+        if (position < r->first)
+            continue;
+        if (x->ndim == 3)
+            at += (ptrdiff_t)head * x->stride[1];
+        memcpy(slot->data + ((position - r->first) * slot->n_heads + head) * slot->width,
+               (const float *)x->data + at, slot->width * sizeof(float));
+    }
+    return 0;
+}
+
+static void attn__free_record(attn_record *record)
+{
+    attn__free(record->slots);
+    attn__free(record->slot_of);
+    attn__free(record->own);
+    attn__free(record);
+}
+
+/* The watcher goes; the numbers stay, unless the record was to go with it. */
+static void attn__record_detach(attn__watcher *w)
+{
+    attn_record *r = attn__record_of(w);
+    r->watcher = NULL;
+    if (r->is_freed)
+        attn__free_record(r);
+}
+
+static const attn__watcher_kind attn__records = {0,
+                                                 attn__record_check,
+                                                 attn__record_begin,
+                                                 attn__record_rows,
+                                                 attn__record_end,
+                                                 attn__record_truncate,
+                                                 attn__record_detach};
+
+/* Divides the caller's memory among the activations, in the order of the pass. */
+static void attn__place_slots(attn_record *r, const uint32_t *points, float *data)
+{
+    const attn_config *c = &r->model->config;
+    size_t n = 0;
+    int layer, point;
+    for (layer = -1; layer < (int)c->n_layer; layer++)
+        for (point = 0; point < ATTN__N_HOOKS; point++)
+            if (points[1 + layer] & ATTN__POINT(point)) {
+                attn__slot *slot = &r->slots[n++];
+                slot->name = attn__name_of(point, layer);
+                slot->point = point;
+                slot->layer = layer;
+                slot->width = attn__floats_at(c, point, &slot->n_heads);
+                slot->data = data;
+                data += attn__slot_bytes(c, point, r->first, r->room) / sizeof(float);
+                r->slot_of[(size_t)(1 + layer) * ATTN__N_HOOKS + (size_t)point] = (uint32_t)n;
+            }
+}
+
+/* The slots of a record whose watcher has been made. */
+static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory, size_t bytes)
+{
+    const size_t n_layers = 1 + (size_t)r->model->config.n_layer;
+    const size_t needed =
+        attn__points_bytes(&r->model->config, r->watcher->points, r->first, r->room, &r->n_slots);
+    if (needed == 0)
+        return attn__fail(ctx, ATTN_E_MEMORY,
+                          "attn_record_new: %llu positions do not fit in memory",
+                          ATTN__LLU(r->room));
+    if (!memory)
+        memory = r->own = (float *)attn__alloc(ctx, needed, "a record's numbers");
+    else if (bytes < needed)
+        return attn__fail(ctx, ATTN_E_SPACE,
+                          "attn_record_new: %llu positions need %llu bytes of memory; %llu were "
+                          "given",
+                          ATTN__LLU(r->room), ATTN__LLU(needed), ATTN__LLU(bytes));
+    r->slots = ATTN__NEW(ctx, attn__slot, r->n_slots, "a record");
+    r->slot_of = ATTN__NEW(ctx, uint32_t, n_layers * ATTN__N_HOOKS, "a record");
+    if (!memory || !r->slots || !r->slot_of)
+        return ATTN_E_MEMORY;
+    attn__place_slots(r, r->watcher->points, memory);
+    return ATTN_OK;
+}
+
+ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
+                                       const attn_record_desc *desc, void *memory, size_t bytes)
+{
+    attn_record_desc plan;
+    attn_record *r;
+    ATTN__TRY(attn__need_place(ctx, "attn_record_new", "place for the record", record));
+    ATTN__TRY(
+        attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan));
+    if ((!memory && bytes > 0) || (uintptr_t)memory % sizeof(float) != 0)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
+                          memory ? "the memory must be aligned to 4 bytes, as floats are"
+                                 : "bytes were given, but no memory; expected both, or NULL and 0");
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the plan is refused without a model */
+    if (session->length > plan.first)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_record_new: the session holds %llu positions already, so the first "
+                          "to record cannot be %llu; attn_truncate it, or set first",
+                          ATTN__LLU(session->length), ATTN__LLU(plan.first));
+    r = ATTN__NEW(ctx, attn_record, 1, "a record");
+    ATTN__TRY_MEMORY(r);
+    r->model = session->model;
+    r->first = plan.first;
+    r->room = plan.n_positions;
+    if (attn__new_watcher(ctx, "attn_record_new", &r->watcher, session, &attn__records,
+                          sizeof(attn__record_watcher), plan.names, plan.n_names) != ATTN_OK) {
+        attn__free(r);
+        return ctx->status;
+    }
+    ((attn__record_watcher *)(void *)r->watcher)->record = r;
+    if (attn__make_slots(ctx, r, (float *)memory, bytes) != ATTN_OK) {
+        attn_record_free(r);
+        return ctx->status;
+    }
+    *record = r;
+    return ATTN_OK;
+}
+
+ATTN__COLD void attn_record_free(attn_record *record)
+{
+    if (!record)
+        return;
+    record->is_freed = 1;
+    if (record->watcher)
+        attn__remove_watcher(record->watcher); /* frees the record too, now or after the feed */
+    else
+        attn__free_record(record);
+}
+
+ATTN__DEF size_t attn_record_count(const attn_record *record)
+{
+    return record ? record->n_slots : 0;
+}
+ATTN__DEF const char *attn_record_name(const attn_record *record, size_t index)
+{
+    return record && index < record->n_slots ? record->slots[index].name.text : NULL;
+}
+
+static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
+{
+    attn_tensor t;
+    if (attn__is_over_keys(slot->point)) {
+        const size_t n_keys = r->first + r->room;
+        t = attn_borrow(slot->data, ATTN_F32,
+                        attn_shape3(slot->n_heads, slot->n, slot->n ? r->first + slot->n : 0));
+        t.stride[1] = (ptrdiff_t)n_keys;
+        t.stride[0] = (ptrdiff_t)(n_keys * r->room);
+        return t;
+    }
+    if (attn__has_heads(slot->point))
+        return attn_borrow(slot->data, ATTN_F32, attn_shape3(slot->n, slot->n_heads, slot->width));
+    return attn_borrow(slot->data, ATTN_F32, attn_shape2(slot->n, slot->width));
+}
+
+ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
+                                       const char *name)
+{
+    const attn_config *c;
+    size_t i;
+    int point, layer;
+    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "record", record));
+    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "name", name));
+    ATTN__TRY(attn__need_given(ctx, "attn_record_get", "place for the tensor", out));
+    for (i = 0; i < record->n_slots; i++)
+        if (strcmp(record->slots[i].name.text, name) == 0) {
+            *out = attn__slot_view(record, &record->slots[i]);
+            return ATTN_OK;
+        }
+    c = &record->model->config;
+    for (point = 0; point < ATTN__N_HOOKS; point++)
+        for (layer = 0; layer < (int)c->n_layer; layer++)
+            if (strcmp(attn__name_of(point, layer).text, name) == 0)
+                return attn__fail(ctx, ATTN_E_NAME,
+                                  "attn_record_get: %s is not among the activations of this record",
+                                  name);
+    return attn__no_such_name(ctx, "attn_record_get", c, name);
+}
+
+/* ---- edits ---- */
+
+typedef struct attn__edit_watcher {
+    attn__watcher base;
+    attn_edit edit; /* with its defaults filled in */
+    float *mean;    /* of ATTN_EDIT_MEAN, or NULL */
+} attn__edit_watcher;
+
+/* An activation, or the value for one, as [positions, heads, numbers]; a step of 0 repeats. */
+typedef struct attn__axes {
+    size_t n[3];
+    ptrdiff_t step[3];
+} attn__axes;
+
+/* Where positions, heads and numbers lie in a tensor of 1 to 3 dimensions; -1: nowhere. A missing
+ * leading dimension is 1; if one head is edited, two dimensions are positions and numbers. */
+static ATTN__COMPACT attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
+{
+    static const int dims[5][3] = {{-1, -1, 0}, /* [numbers] */
+                                   {0, -1, 1},  /* [positions, numbers] */
+                                   {-1, 0, 1},  /* [heads, numbers] */
+                                   {0, 1, 2},   /* [positions, heads, numbers] */
+                                   {1, 0, 2}};  /* [heads, positions, keys] */
+    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
+    const int *dim = x.ndim == 1   ? dims[0]
+                     : x.ndim == 2 ? dims[has_heads && !over_keys && !one_head ? 2 : 1]
+                                   : dims[over_keys ? 4 : 3];
+    attn__axes axes;
+    int i;
+    for (i = 0; i < 3; i++) {
+        axes.n[i] = dim[i] < 0 ? 1 : x.shape[dim[i]];
+        axes.step[i] = dim[i] < 0 || axes.n[i] == 1 ? 0 : x.stride[dim[i]];
+    }
+    return axes;
+}
+
+static attn__axes attn__value_axes(const attn_session *s, const attn_edit *e, int point)
+{
+    const size_t n_heads = e->n_heads ? e->n_heads : s->model->config.n_head - e->head;
+    return attn__axes_of(e->value, point, n_heads == 1);
+}
+
+/* Checks the heads and the shape of the value of an edit against one activation. `asked` is the
+ * number of positions that the caller gave. */
+static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const attn_edit *e,
+                                    int point, int layer, size_t asked)
+{
+    const attn__hook_name name = attn__name_of(point, layer);
+    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
+    size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
+    const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
+    attn__axes v;
+    if (e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_hook_edit: %s%.0llu heads from %llu on; %s has %llu", /* no 0 */
+                          e->n_heads ? "" : "all", ATTN__LLU(e->n_heads), ATTN__LLU(e->head),
+                          name.text, ATTN__LLU(has_heads ? n_heads : 0));
+    if (e->kind == ATTN_EDIT_ZERO)
+        return ATTN_OK;
+    if (over_keys && e->kind == ATTN_EDIT_MEAN)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_hook_edit: %s has other keys at every position, so it has no mean",
+                          name.text);
+    v = attn__value_axes(s, e, point);
+    if (e->value.ndim > (has_heads ? 3 : 2) ||
+        (over_keys ? v.n[2] == 0 || v.n[2] > s->capacity : v.n[2] != 1 && v.n[2] != width) ||
+        (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
+        (v.n[0] != 1 && v.n[0] != e->n_positions && e->kind != ATTN_EDIT_MEAN))
+        return attn__fail(
+            ctx, ATTN_E_SHAPE,
+            "attn_hook_edit: the value for %s has shape %s; expected %s%.0llu positions%s"
+            ", %llu heads, %s%llu numbers, or 1 of each; leading ones may be missing",
+            name.text, attn__show(attn__shape_of(&e->value)).text, asked ? "" : "any",
+            ATTN__LLU(asked), over_keys ? " (after the heads)" : "", ATTN__LLU(heads),
+            over_keys ? "up to " : "", ATTN__LLU(over_keys ? s->capacity : width));
+    return ATTN_OK;
+}
+
+/* [1, heads, numbers] or [1, numbers]: sums over positions in double, rounded once. */
+static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *hook, int point)
+{
+    attn_tensor *value = &hook->edit.value;
+    const attn__axes v = attn__value_axes(hook->base.session, &hook->edit, point);
+    const float *data = (const float *)value->data;
+    size_t row, head, k;
+    if (v.n[0] == 1)
+        return ATTN_OK;
+    hook->mean = ATTN__NEW(ctx, float, v.n[1] * v.n[2], "a mean");
+    ATTN__TRY_MEMORY(hook->mean);
+    for (head = 0; head < v.n[1]; head++)
+        for (k = 0; k < v.n[2]; k++) {
+            double sum = 0;
+            for (row = 0; row < v.n[0]; row++)
+                sum += (double)data[(ptrdiff_t)row * v.step[0] + (ptrdiff_t)head * v.step[1] +
+                                    (ptrdiff_t)k * v.step[2]];
+            hook->mean[head * v.n[2] + k] = (float)(sum / (double)v.n[0]);
+        }
+    *value =
+        attn_borrow(hook->mean, ATTN_F32,
+                    value->ndim == 3 ? attn_shape3(1, v.n[1], v.n[2]) : attn_shape2(1, v.n[2]));
+    return ATTN_OK;
+}
+
+/* Fills in the positions, 0 standing for as many as the value has, if it has several, else for all
+ * from the first on. */
+static attn_status attn__edit_positions(attn_ctx *ctx, const attn_session *s, attn_edit *e,
+                                        int point)
+{
+    const int has_rows = e->kind != ATTN_EDIT_ZERO && e->kind != ATTN_EDIT_MEAN;
+    const size_t room = e->position < s->capacity ? s->capacity - e->position : 0;
+    if (e->n_positions == 0 && has_rows && attn__value_axes(s, e, point).n[0] > 1)
+        e->n_positions = attn__value_axes(s, e, point).n[0];
+    if (room == 0 || e->n_positions > room)
+        return attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            "attn_hook_edit: %s%.0llu positions from %llu on; the session has room for "
+            "%llu",
+            e->n_positions ? "" : "all", ATTN__LLU(e->n_positions), ATTN__LLU(e->position),
+            ATTN__LLU(s->capacity));
+    if (e->n_positions == 0)
+        e->n_positions = room;
+    return ATTN_OK;
+}
+
+/* Checks an edit against every activation that its name matches, and completes it. */
+static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
+{
+    attn_edit *e = &hook->edit;
+    const attn_session *s = hook->base.session;
+    const size_t n_positions = e->n_positions;
+    int layer, point, any = -1;
+    if (e->kind != ATTN_EDIT_ZERO) {
+        ATTN__TRY(attn__need_any(ctx, "attn_hook_edit", "the value", &e->value));
+        if (e->value.dtype != ATTN_F32)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_hook_edit: the value holds type %d; expected ATTN_F32",
+                              (int)e->value.dtype);
+    }
+    if (e->factor == 0)
+        e->factor = 1;
+    for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
+        for (point = 0; point < ATTN__N_HOOKS; point++)
+            if (hook->base.points[1 + layer] & ATTN__POINT(point)) {
+                any = point;
+                e->n_positions = n_positions;
+                ATTN__TRY(attn__edit_positions(ctx, s, e, point));
+                ATTN__TRY(attn__check_edit(ctx, s, e, point, layer, n_positions));
+            }
+    return e->kind == ATTN_EDIT_MEAN ? attn__mean_over_positions(ctx, hook, any) : ATTN_OK;
+}
+
+/* Has the value a number for each key that a feed will bring to positions it edits? */
+static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const attn__span *span)
+{
+    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
+    const size_t until = span->position + span->n_tokens;
+    int layer;
+    if (e->kind == ATTN_EDIT_ZERO || span->position >= e->position + e->n_positions ||
+        until <= e->position)
+        return ATTN_OK;
+    for (layer = 0; layer < (int)w->session->model->config.n_layer; layer++)
+        if (w->points[1 + layer] & ATTN__SEES_SCORES) {
+            const size_t n_keys = e->value.shape[e->value.ndim - 1];
+            if (n_keys > 1 && n_keys < until)
+                return attn__fail(ctx, ATTN_E_SHAPE,
+                                  "an edit of scores or patterns has numbers for %llu keys; the "
+                                  "feed comes to %llu",
+                                  ATTN__LLU(n_keys), ATTN__LLU(until));
+        }
+    return ATTN_OK;
+}
+
+/* x [n] becomes 0, or v, x + v * factor, x * v; v NULL for 0. */
+static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const float *v,
+                           ptrdiff_t v_step, size_t n)
+{
+    const int adds = e->kind == ATTN_EDIT_ADD, scales = e->kind == ATTN_EDIT_SCALE;
+    for (; n > 0; n--, x += step, v = v ? v + v_step : NULL)
+        *x = !v ? 0 : adds ? attn__fmaf(*v, e->factor, *x) : scales ? *v * *x : *v;
+}
+
+/* One worker's share of an edit. In scores and patterns it edits only the keys that a query sees.
+ */
+static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
+{
+    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
+    const int is_zero = e->kind == ATTN_EDIT_ZERO;
+    const attn__axes to = attn__axes_of(shown->value, shown->point, 0);
+    const attn__axes from = is_zero ? to : attn__value_axes(w->session, e, shown->point);
+    const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->head;
+    size_t row, last, head;
+    attn__share(me, to.n[0], &row, &last);
+    for (; row < last; row++) {
+        const size_t position = shown->first + row, at = position - e->position;
+        const size_t n = attn__is_over_keys(shown->point) ? position + 1 : to.n[2];
+        if (position < e->position || at >= e->n_positions)
+            continue;
+        for (head = 0; head < heads; head++) {
+            float *x = (float *)shown->value.data + (ptrdiff_t)row * to.step[0] +
+                       (ptrdiff_t)(e->head + head) * to.step[1];
+            const float *v = is_zero ? NULL
+                                     : (const float *)e->value.data + (ptrdiff_t)at * from.step[0] +
+                                           (ptrdiff_t)head * from.step[1];
+            attn__edit_row(e, x, to.step[2], v, from.step[2], n);
+        }
+    }
+    return 0;
+}
+
+static void attn__edit_free(attn__watcher *w)
+{
+    attn__free(((attn__edit_watcher *)(void *)w)->mean);
+}
+
+static const attn__watcher_kind attn__edits = {0,    attn__edit_check, NULL, attn__edit_rows, NULL,
+                                               NULL, attn__edit_free};
+
+ATTN__COLD attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
+                                      const attn_edit *edit)
+{
+    attn__watcher *w;
+    attn__edit_watcher *hook;
+    if (id)
+        *id = 0;
+    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "session", session));
+    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "edit", edit));
+    ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "name", edit->name));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_edit, edit));
+    if ((unsigned)edit->kind > ATTN_EDIT_SCALE)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
+                          (unsigned)edit->kind);
+    ATTN__TRY(attn__new_watcher(ctx, "attn_hook_edit", &w, session, &attn__edits, sizeof *hook,
+                                &edit->name, 1));
+    hook = (attn__edit_watcher *)(void *)w;
+    hook->edit = *edit;
+    if (attn__prepare_edit(ctx, hook) != ATTN_OK) {
+        attn__free_watcher(w);
+        return ctx->status;
+    }
+    if (id)
+        *id = w->id;
+    return ATTN_OK;
+}
+
+ATTN__SMALL_END
 
 /* >>print (tests: tensors) ======================================================================
  * Tensors as text. */

@@ -152,7 +152,7 @@ function setBusy(busy) {
 const PARTS = [
   { place: "text", draw: () => drawText(), every: 30 },
   { place: "next", draw: () => drawNext(), every: 60 },
-  { place: "heads", draw: () => paintHeads(), every: 80 },
+  { place: "heads", draw: () => paintHeads(), every: 50 },
   { place: "large", draw: () => drawLarge(), every: 60 },
   { place: "part-lens", draw: () => drawLens(), every: 100 },
 ].map((part) => ({ ...part, drawn: 0, isBehind: false, isSeen: true }));
