@@ -272,11 +272,12 @@ THE FILE FORMAT: .attn, versions 1 to 3
     an f32 matrix is float number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix half number
     (n / 16 * K2 + k) * 16 + n % 16, where K2 is K rounded up to even.
 
-    q8 and q4 have one line of scales, then the lines of 64 k: the f16 scales of the first 32 k, 16
-    outputs, then those of the second 32. A q8 line is 16 outputs times 4 consecutive k, all 4 of an
-    output together, one byte each: scale * (byte - 128) is the weight. A q4 line is 16 outputs
-    times 8 consecutive k: byte number 4 n + i holds k = i in its low and k = 4 + i in its high 4
-    bits, and scale * (bits - 8) is the weight.
+    For each 64 k, q8 and q4 have one line of scales, then 16 lines (q8) or 8 (q4); the last block
+    is whole too. The line of scales: the f16 scales of the first 32 k, 16 outputs, then those of
+    the second 32. A q8 line is 16 outputs times 4 consecutive k, all 4 of an output together, one
+    byte each: scale * (byte - 128) is the weight. A q4 line is 16 outputs times 8 consecutive k:
+    byte number 4 n + i holds k = i in its low and k = 4 + i in its high 4 bits, and
+    scale * (bits - 8) is the weight.
 
     Tokenizer section:
       0   4  n_tokens                              4   4  n_merges

@@ -636,7 +636,7 @@ TEST(contract_by_itself)
         CHECKF(run("python3 tests/contract/selftest.py") == 0, "%s%s", out, err);
 }
 
-/* Another implementation, written from the page alone, has the bits of every logit. */
+/* Another implementation, written from the page, has the bits of every logit. */
 TEST(another_implementation)
 {
     static const char *const dtypes[][2] = {

@@ -5,7 +5,7 @@
  * A receipt is one JSON object:
  *
  *   receipt    1, the version of this format
- *   contract   1, the version of the rules by which the numbers are made (tests/contract.md)
+ *   contract   1, the version of the rules by which the numbers are made (tests/contract/contract.md)
  *   kind       "text", "score" or "activations"
  *   model      SHA-256 of the model, see receipt_model_digest
  *   dtype      the type of the model's matrices; cache: of keys and values
