@@ -156,7 +156,10 @@ const PARTS = [
   { place: "large", draw: () => drawLarge(), every: 60 },
   { place: "part-lens", draw: () => drawLens(), every: 100 },
 ].map((part) => ({ ...part, drawn: 0, isBehind: false, isSeen: true }));
-const sight = new IntersectionObserver((list) => list.forEach(({ target, isIntersecting }) => (PARTS.find(({ place }) => place === target.id).isSeen = isIntersecting)));
+const sight = new IntersectionObserver((list) => {
+  for (const { target, isIntersecting } of list) PARTS.find(({ place }) => place === target.id).isSeen = isIntersecting;
+  if (PARTS.some(({ isSeen, isBehind }) => isSeen && isBehind)) awaitFrame();
+});
 for (const { place } of PARTS) if (place !== "text") sight.observe($(place)); // the text is read aloud, seen or not
 let isDue = false;
 function draw(isGrowing = false) {
@@ -172,7 +175,7 @@ function drawFrame() {
   const all = isAllDue, now = performance.now(), overdue = ({ drawn, every }) => now - drawn - every;
   isDue = isAllDue = false;
   if (all) drawAll();
-  const behind = PARTS.filter(({ isSeen, isBehind }) => isSeen && isBehind).sort((a, b) => overdue(b) - overdue(a));
+  const behind = PARTS.filter(({ isSeen, isBehind }) => isBehind && (isSeen || !isBusy)).sort((a, b) => overdue(b) - overdue(a));
   const due = isBusy ? behind.filter((part) => overdue(part) >= 0).slice(0, 1) : behind;
   for (const part of due) {
     part.drawn = now;
@@ -596,13 +599,14 @@ function listenToSliders() {
 // ---- saving ----
 
 const labels = () => tokens.map((t) => t.text);
+const lensSvg = (title, some) => {
+  const rows = Array.from({ length: config.nLayer + 1 }, (_, layer) => layer);
+  return gridSvg({ title, rows: rows.map(streamName), columns: some.map((t) => visible(t.text)), cells: rows.map((layer) => some.map((t) => ({ text: visible(t.lens[layer].text), tint: t.lens[layer].probability }))), colour: "#0b6a72", other: "#786e5f" });
+};
 const PICTURES = {
   next: () => barsSvg({ title: "Next token", bars: shownNext.map((b) => ({ ...b, text: visible(b.text) })), colour: "#0b6a72" }),
   attention: () => patternSvg({ title: nameOfHead(...head), tokens: labels(), rows: rowsOfHead(...head), colour: "#0b6a72" }),
-  lens: () => {
-    const some = tokens.map((t, i) => ({ ...t, i })).filter((t) => t.lens);
-    return gridSvg({ title: "Logit lens", rows: Array.from({ length: config.nLayer + 1 }, (_, i) => streamName(i)), columns: some.map((t) => visible(t.text)), cells: Array.from({ length: config.nLayer + 1 }, (_, layer) => some.map((t) => ({ text: visible(t.lens[layer].text), tint: t.lens[layer].probability }))), colour: "#0b6a72", other: "#786e5f" });
-  },
+  lens: () => lensSvg("Logit lens", tokens.filter((t) => t.lens)),
   parts: () => {
     const { columns, rows, most } = partsTable();
     return gridSvg({ title: `What each part adds to “${visible(parts.text)}”`, rows: rows.map((r) => r.name), columns, cells: rows.map((r) => r.values.map((x) => ({ text: x.toFixed(2), tint: Math.abs(x) / most, negative: x < 0 }))), colour: "#0b6a72", other: "#786e5f" });
@@ -645,7 +649,16 @@ function save(name, type, content) {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
+/** On paper nothing scrolls: the whole picture takes the place of its part that is in view, the lens a dozen tokens at a time. */
+function fillPaper() {
+  const some = tokens.filter((t) => t.lens), dozens = Array.from({ length: Math.ceil(some.length / 12) }, (_, i) => some.slice(12 * i, 12 * i + 12));
+  const pictures = { attention: tokens.length ? [PICTURES.attention()] : [], lens: dozens.map((dozen) => lensSvg("", dozen)) };
+  for (const place of document.querySelectorAll("[data-paper]"))
+    place.replaceChildren(...pictures[place.dataset.paper].map((svg) => document.importNode(new DOMParser().parseFromString(svg, "image/svg+xml").documentElement, true)));
+}
 function listenToSaving() {
+  addEventListener("beforeprint", fillPaper);
+  matchMedia("print").addEventListener("change", ({ matches }) => matches && fillPaper());
   document.addEventListener("click", ({ target }) => {
     const { svg, csv: table, numbers } = target.dataset ?? {};
     if (!tokens.length) return;

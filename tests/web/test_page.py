@@ -501,6 +501,11 @@ def take_shots(page, name):
             if shots:
                 page.screenshot(path=f"{shots}/{name}-{width}-{scheme}.png", full_page=True)
     page.emulate_media(media="print", color_scheme="light")
+    page.wait_for_function("() => document.querySelectorAll('.paper svg').length > 1")
+    shown = page.evaluate("""() => [document.querySelectorAll('[data-paper=attention] text').length - 1, 2 * tokens.length,
+        document.querySelectorAll('[data-paper=lens] svg').length, Math.ceil(tokens.filter((t) => t.lens).length / 12),
+        document.documentElement.scrollWidth <= innerWidth, getComputedStyle($("large")).display]""")
+    check("paper has all tokens of the pattern and of the lens", shown[0] == shown[1] and shown[2] == shown[3] and shown[4:] == [True, "none"], shown)
     if shots:
         page.screenshot(path=f"{shots}/{name}-print.png", full_page=True)
 
