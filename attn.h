@@ -5190,6 +5190,8 @@ ATTN__COLD attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *
     return ATTN_OK;
 }
 
+ATTN__SMALL_END
+
 /* >>sampling (tests: sampling) ==================================================================
  * From logits to one token. All sums go in one order and the random numbers are our own, so a seed
  * gives the same text everywhere. */
@@ -12852,6 +12854,8 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
  * PART TWO stands on the engine above; the engine never needs it. Its declarations go from records
  * in >>api-hooks to the end of the API. ATTN_NO_LENS leaves both out.
  * ================================================================================================ */
+
+ATTN__SMALL
 
 /* >>record (tests: record) ======================================================================
  * A record is a watcher that copies rows into the caller's memory. Each activation has its own

@@ -658,7 +658,6 @@ function fillPaper() {
 }
 function listenToSaving() {
   addEventListener("beforeprint", fillPaper);
-  matchMedia("print").addEventListener("change", ({ matches }) => matches && fillPaper());
   document.addEventListener("click", ({ target }) => {
     const { svg, csv: table, numbers } = target.dataset ?? {};
     if (!tokens.length) return;

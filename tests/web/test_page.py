@@ -501,7 +501,7 @@ def take_shots(page, name):
             if shots:
                 page.screenshot(path=f"{shots}/{name}-{width}-{scheme}.png", full_page=True)
     page.emulate_media(media="print", color_scheme="light")
-    page.wait_for_function("() => document.querySelectorAll('.paper svg').length > 1")
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")  # as the browser does before it prints
     shown = page.evaluate("""() => [document.querySelectorAll('[data-paper=attention] text').length - 1, 2 * tokens.length,
         document.querySelectorAll('[data-paper=lens] svg').length, Math.ceil(tokens.filter((t) => t.lens).length / 12),
         document.documentElement.scrollWidth <= innerWidth, getComputedStyle($("large")).display]""")
