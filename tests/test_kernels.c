@@ -366,9 +366,10 @@ static void put_column(unsigned char *panels, attn_dtype dtype, size_t n_in, siz
         memcpy(p + (j / 32 * 16 + n % 16) * 2, &half, 2);
         if (dtype == ATTN_Q8)
             p[64 + j / 4 * 64 + n % 16 * 4 + j % 4] = (unsigned char)(numbers[k] + 128);
-        else
-            p[64 + j / 8 * 64 + n % 16 * 4 + j % 4] |= (unsigned char)(numbers[k] + 8)
-                                                       << (j % 8 < 4 ? 0 : 4);
+        else {
+            unsigned char *const at = p + 64 + j / 8 * 64 + n % 16 * 4 + j % 4;
+            *at = (unsigned char)(*at | (numbers[k] + 8) << (j % 8 < 4 ? 0 : 4));
+        }
     }
 }
 
