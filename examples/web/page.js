@@ -151,10 +151,10 @@ function setBusy(busy) {
 // over, the one that is most overdue. So a frame stays short, and each part is a few frames behind the text at most.
 const PARTS = [
   { place: "text", draw: () => drawText(), every: 30 },
-  { place: "next", draw: () => drawNext(), every: 60 },
-  { place: "heads", draw: () => paintHeads(), every: 50 },
-  { place: "large", draw: () => drawLarge(), every: 60 },
-  { place: "part-lens", draw: () => drawLens(), every: 100 },
+  { place: "next", draw: () => drawNext(), every: 80 },
+  { place: "heads", draw: () => paintHeads(), every: 80 },
+  { place: "large", draw: () => drawLarge(), every: 100 },
+  { place: "part-lens", draw: () => drawLens(), every: 150 },
 ].map((part) => ({ ...part, drawn: 0, isBehind: false, isSeen: true }));
 const sight = new IntersectionObserver((list) => {
   for (const { target, isIntersecting } of list) PARTS.find(({ place }) => place === target.id).isSeen = isIntersecting;
@@ -299,7 +299,7 @@ const headAt = (element) => heads.find(({ button }) => button === element?.close
 /** Paints what the small pictures lack, for a few milliseconds; the others follow at the next frames, if it returns true.
  * While the text grows they have room for more rows, and so keep their size for a while. */
 function paintHeads() {
-  const end = performance.now() + (isBusy ? 3 : 6), n = tokens.length, room = isBusy ? 16 * Math.ceil(n / 16) : n, behind = heads.filter(({ small }) => small.painted < n).sort((a, b) => a.small.painted - b.small.painted);
+  const end = performance.now() + (isBusy ? 2 : 6), n = tokens.length, room = isBusy ? 16 * Math.ceil(n / 16) : n, behind = heads.filter(({ small }) => small.painted < n).sort((a, b) => a.small.painted - b.small.painted);
   for (const { small } of behind) if (performance.now() < end) small.paint(Math.min(n, small.painted + 64), room);
   if (!isBusy) for (const { small } of heads) small.fit(n);
   return heads.some(({ small }) => small.painted < n);
