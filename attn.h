@@ -11318,7 +11318,6 @@ ATTN__KERNEL void attn__matmul_amx(const attn__kernels *kernels, const attn__mat
 /* ---- rows ---- */
 
 /* Where SSE2 is the best there is, these are a small part of a pass. */
-#undef ATTN__ROW_KERNEL
 #if ATTN__PASS == 1 && defined(ATTN__X86)
 #define ATTN__ROW_KERNEL ATTN__COMPACT ATTN__KERNEL
 #else
@@ -11595,6 +11594,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__OP
 #undef ATTN__LANES
 #undef ATTN__ROWS
+#undef ATTN__ROW_KERNEL
 #undef ATTN__EACH_ROWS
 #undef ATTN__EACH_Q
 #undef ATTN__ROW_BLOCKS
