@@ -9478,8 +9478,8 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
 
 /* For q8 and q4, one row's inputs of ATTN__PER_SCALE k. A sum of products s begins at `start`, the
  * bits of the float 12582912 (3 * 2^22), so that its bits are those of 12582912 + s; times the
- * scale, and less 12582912 times the scale, is s times the scale in one fused multiply-add, because
- * the scale leaves two bits for that product to be exact in. */
+ * scale, and less 12582912 times the scale, is s times the scale in one fused multiply-add. The
+ * product 12582912 * scale is exact, because the two lowest bits of the scale are 0. */
 typedef struct attn__q_inputs {
     unsigned char bytes[32];
     int32_t start; /* the zero-point correction: vpdpbusd and maddubs take unsigned weights */

@@ -1,4 +1,4 @@
-/* Reads tests/contract/vectors.json; the last section of contract.md says what stands there. */
+/* Reads tests/contract/vectors.json. The last section of contract.md describes its entries. */
 #ifndef CONTRACT_VECTORS_H
 #define CONTRACT_VECTORS_H
 

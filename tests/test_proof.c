@@ -553,7 +553,7 @@ static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
     attn_sampler_free(sampler);
 }
 
-/* 0: there is no tensor to compare. */
+/* Computes an entry's function into *got. Returns 0 for entries that have no tensor as their result. */
 static int compute(attn_ctx *ctx, attn_tensor *got, vector_file *v)
 {
     const json_value *e = v->entry;
