@@ -14,6 +14,20 @@ export const strength = (weight) => Math.sqrt(Math.max(0, Math.min(1, weight || 
 export const percent = (p) => (!(p >= 0) ? "not a number" : p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p >= 0.001 ? `${(100 * p).toFixed(1)} %` : "< 0.1 %");
 /** A token as people can see it: spaces and line ends have a sign. */
 export const visible = (text) => text.replace(/\n/g, "⏎").replace(/^ /, "·") || "∅";
+let ruler = null;
+/** A text cut to so many rem of the small type. To cut it by style would give each place a region of its own to clip,
+ * and the browser visits them all at every frame. */
+export function shorten(text, rem) {
+  if (!ruler) {
+    const { fontFamily, fontSize } = getComputedStyle(document.documentElement);
+    ruler = { pen: make("canvas").getContext("2d"), rem: parseFloat(fontSize) };
+    ruler.pen.font = `${0.875 * ruler.rem}px ${fontFamily}`;
+  }
+  const fits = (letters) => ruler.pen.measureText(letters).width <= rem * ruler.rem, letters = [...text];
+  if (fits(text)) return text;
+  while (letters.length > 1 && !fits(`${letters.join("")}…`)) letters.pop();
+  return `${letters.join("")}…`;
+}
 export const nameOfHead = (layer, head) => `Layer ${layer} head ${head}`;
 /** @param {string} colour "#rrggbb" @returns {number[]} */
 export const rgbOf = (colour) => [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
@@ -108,33 +122,17 @@ export function makeCell(content, tint, text) {
 
 // Heads =============================================================================================
 
-/** Buttons for heads, with a row for each layer, and labels before them; returned row by row.
- * @param {HTMLElement} box @param {[number, number][]} heads layers and heads @param {number} columns */
-export function makeHeads(box, heads, columns) {
-  const label = (text) => make("span", { textContent: text, "aria-hidden": "true" });
-  const buttons = heads.map(([layer, head], i) => {
-    const name = nameOfHead(layer, head);
-    const button = make("button", { type: "button", className: "head", tabIndex: i ? -1 : 0, "aria-label": name, "aria-pressed": "false" }, make("canvas", { width: 1, height: 1 }));
-    button.dataset.tip = name;
-    return button;
-  });
-  box.style.setProperty("--heads", columns);
-  box.replaceChildren(label("layer\\\u200bhead"), ...heads.slice(0, columns).map(([, head]) => label(head)), ...buttons.flatMap((button, i) => (i % columns ? [button] : [label(heads[i][0]), button])));
-  return buttons;
-}
-
 const SMALL = 256;
-/** A head at a glance: a pixel is a weight, or in a long text the largest of several. */
+/** The pattern of a head, out of sight: a pixel is a weight, or in a long text the largest of several. */
 export class Small {
-  /** @param {HTMLCanvasElement} canvas @param {(query: number, key: number) => number} weight */
-  constructor(canvas, weight) {
-    Object.assign(this, { canvas, weight, painted: 0, step: 1, line: null });
+  /** @param {(query: number, key: number) => number} weight */
+  constructor(weight) {
+    Object.assign(this, { canvas: make("canvas", { width: 1, height: 1 }), weight, painted: 0, step: 1, line: null });
   }
-  /** Marks all rows as not painted. The old picture may stay until they are. @param {boolean} stays */
-  clear(stays = false) {
+  /** Marks all rows as not painted. */
+  clear() {
     this.painted = 0;
     this.step = 1;
-    if (!stays) this.canvas.width = this.canvas.height = 1;
   }
   /** Makes room for n rows: a larger canvas, or pixels of more weights, which halves what is there. */
   #makeRoom(n) {
@@ -148,8 +146,8 @@ export class Small {
     this.step = step;
     this.line = null;
   }
-  /** Paints the rows up to n that are not there yet. @param {number} n @param {number} room rows that fit */
-  paint(n, room = n) {
+  /** Paints the rows up to n that are not there yet. @param {number} n */
+  paint(n) {
     if (n <= this.painted) return;
     if (!this.painted) this.canvas.width = 1;
     this.#makeRoom(n);
@@ -167,12 +165,67 @@ export class Small {
     this.pen.putImageData(image, 0, top);
     this.line = n % step ? image.data.slice(-4 * side) : null;
     this.painted = n;
-    this.fit(room);
   }
-  /** Sets the row height so that this many rows fill the box. @param {number} rows */
-  fit(rows) {
-    const { style, width } = this.canvas, size = `${(100 * this.step * width) / rows}%`;
-    if (rows && this.size !== size) style.width = style.height = this.size = size;
+}
+
+/** Heads at a glance: buttons, a row of them for each layer, with labels before them, and their patterns. All patterns
+ * are on one canvas over the buttons, as each canvas would cost the browser time at every frame. */
+export class Heads {
+  /** @param {HTMLElement} box @param {[number, number][]} heads layers and heads, row by row @param {number} columns
+   * @param {((query: number, key: number) => number)[]} weights of each head */
+  constructor(box, heads, columns, weights) {
+    const label = (text) => make("span", { textContent: text, "aria-hidden": "true" });
+    this.small = weights.map((weight) => new Small(weight));
+    this.pale = []; // whether a head's weights go unused
+    this.shown = []; // what the canvas shows of each head
+    this.canvas = make("canvas", { "aria-hidden": "true" });
+    this.room = 0;
+    this.buttons = heads.map(([layer, head], i) => {
+      const name = nameOfHead(layer, head), button = make("button", { type: "button", className: "head", tabIndex: i ? -1 : 0, "aria-label": name, "aria-pressed": "false" });
+      button.dataset.tip = name;
+      return button;
+    });
+    box.style.setProperty("--heads", columns);
+    box.style.setProperty("--layers", Math.ceil(heads.length / columns));
+    box.replaceChildren(label("layer\\\u200bhead"), ...heads.slice(0, columns).map(([, head]) => label(head)), ...this.buttons.flatMap((button, i) => (i % columns ? [button] : [label(heads[i][0]), button])), this.canvas);
+    new ResizeObserver(() => this.measure()).observe(this.canvas);
+    this.measure();
+  }
+  measure() {
+    const { canvas } = this, ratio = Math.min(2, devicePixelRatio || 1), { offsetLeft, offsetTop } = canvas;
+    this.places = this.buttons.map((b) => [b.offsetLeft + b.clientLeft - offsetLeft + 1, b.offsetTop + b.clientTop - offsetTop + 1, b.clientWidth - 2].map((x) => Math.round(x * ratio)));
+    canvas.width = Math.round(canvas.clientWidth * ratio);
+    canvas.height = Math.round(canvas.clientHeight * ratio);
+    this.pen = canvas.getContext("2d");
+    this.shown = [];
+    this.show();
+  }
+  /** Marks all rows as not painted. The old pictures may stay until they are. @param {boolean} stay */
+  clear(stay = false) {
+    for (const small of this.small) small.clear();
+    if (!stay) this.measure();
+  }
+  /** Paints the rows up to n, those heads first that lack most, and shows them with room for so many rows. Returns
+   * whether it came to an end in so many milliseconds. @param {number} n */
+  paint(n, room = n, time = Infinity) {
+    const end = performance.now() + time, behind = this.small.filter(({ painted }) => painted < n).sort((a, b) => a.painted - b.painted);
+    for (const small of behind) if (performance.now() < end) small.paint(Math.min(n, small.painted + 64));
+    this.room = room;
+    this.show();
+    return this.small.every(({ painted }) => painted >= n);
+  }
+  /** Brings the canvas up to date. */
+  show() {
+    const { pen, pale, room, shown } = this;
+    this.small.forEach(({ canvas, painted, step }, i) => {
+      const now = `${painted} ${room} ${pale[i]}`, [x, y, side] = this.places[i];
+      if (!painted || now === shown[i]) return;
+      shown[i] = now;
+      pen.clearRect(x, y, side, side);
+      pen.globalAlpha = pale[i] ? 0.25 : 1;
+      pen.imageSmoothingEnabled = room > side * step;
+      pen.drawImage(canvas, 0, 0, room / step, room / step, x, y, side, side);
+    });
   }
 }
 
@@ -225,7 +278,7 @@ export class Large {
     if (!n || !this.width) return (canvas.width = canvas.height = 0);
     this.#layOut();
     const { margin, cell, all } = this, w = Math.min(all, this.width), h = Math.min(all, this.height), ratio = Math.min(2, devicePixelRatio || 1);
-    const x0 = margin - this.x, y0 = margin - this.y, { rgb, ink, quiet, line } = colours();
+    const x0 = margin - this.x, y0 = margin - this.y, { ink, quiet } = colours();
     if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio)) {
       canvas.width = Math.round(w * ratio);
       canvas.height = Math.round(h * ratio);
@@ -236,17 +289,7 @@ export class Large {
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, w, h);
     const part = { q0: Math.max(0, Math.floor((margin - y0) / cell)), q1: Math.min(n, (h - y0) / cell), k0: Math.max(0, Math.floor((margin - x0) / cell)), k1: Math.min(n, (w - x0) / cell) };
-    pen.fillStyle = line;
-    pen.globalAlpha = 0.2;
-    for (let q = part.q0; q < part.q1; q++)
-      for (let k = Math.max(q + 1, part.k0); k < part.k1; k++) pen.fillRect(x0 + k * cell, y0 + q * cell, cell - 1, cell - 1);
-    pen.fillStyle = `rgb(${rgb})`;
-    for (let q = part.q0; q < part.q1; q++)
-      for (let k = part.k0; k < Math.min(q + 1, part.k1); k++) {
-        pen.globalAlpha = 0.03 + 0.97 * strength(this.weight(q, k));
-        pen.fillRect(x0 + k * cell, y0 + q * cell, cell - 1, cell - 1);
-      }
-    pen.globalAlpha = 1;
+    this.#drawWeights(pen, x0, y0, part);
     pen.lineWidth = 1;
     pen.strokeStyle = quiet;
     if (query < n) pen.strokeRect(x0, y0 + query * cell, (query + 1) * cell - 1, cell - 1);
@@ -254,6 +297,20 @@ export class Large {
     pen.strokeStyle = ink;
     if (over) pen.strokeRect(x0 + over.k * cell, y0 + over.q * cell, cell - 1, cell - 1);
     this.#drawLabels(pen, { w, h, x0, y0, ...part });
+  }
+  #drawWeights(pen, x0, y0, { q0, q1, k0, k1 }) {
+    const { cell } = this, { rgb, line } = colours();
+    pen.fillStyle = line;
+    pen.globalAlpha = 0.2;
+    for (let q = q0; q < q1; q++)
+      for (let k = Math.max(q + 1, k0); k < k1; k++) pen.fillRect(x0 + k * cell, y0 + q * cell, cell - 1, cell - 1);
+    pen.fillStyle = `rgb(${rgb})`;
+    for (let q = q0; q < q1; q++)
+      for (let k = k0; k < Math.min(q + 1, k1); k++) {
+        pen.globalAlpha = 0.03 + 0.97 * strength(this.weight(q, k));
+        pen.fillRect(x0 + k * cell, y0 + q * cell, cell - 1, cell - 1);
+      }
+    pen.globalAlpha = 1;
   }
   #drawLabels(pen, { w, h, x0, y0, q0, q1, k0, k1 }) {
     const { margin, cell, labels, query, over } = this, { ink, quiet, panel } = colours();

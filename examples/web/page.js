@@ -2,7 +2,7 @@
 // worker's; what it sends is drawn at the next frame.
 
 import { describe, fromHash, isSamePlace, toC, toHash, toLens } from "./changes.js";
-import { Large, Small, arrows, forgetColours, make, makeCell, makeHeads, makeTable, nameOfHead, percent, sayAttention, showTips, visible } from "./draw.js";
+import { Heads, Large, arrows, forgetColours, make, makeCell, makeTable, nameOfHead, percent, sayAttention, shorten, showTips, visible } from "./draw.js";
 import { barsSvg, csv, gridSvg, patternSvg, safetensors } from "./save.js";
 import { steps } from "./tour.js";
 
@@ -11,8 +11,8 @@ let state = fromHash(location.hash), config = null, isBusy = false;
 let tokens = [], logits = null, plain = null; // of the text as it stands; plain: without the changes
 let chosen = null, head = [0, 0], cell = null; // the token, head and cell of the lens that were picked
 let past = [], future = []; // lists of changes, for undo and redo
-let parts = null, isAllDue = true;
-let heads = [], large = null; // the small pictures, with their buttons, layer by layer; one of them, large
+let parts = null;
+let heads = null, large = null; // the small pictures, with their buttons, layer by layer; one of them, large
 let words = []; // the model's tokens
 let typing = 0; // the timer that waits for the end of typing
 let madeFrom = Infinity; // the first token that the model wrote
@@ -67,13 +67,13 @@ async function open(source, name) {
   head = [Math.min(head[0], config.nLayer - 1), Math.min(head[1], config.nHead - 1)];
   $("status").textContent = `${config.nLayer} layers of ${config.nHead} heads.`;
   $("about-model").textContent = `Open now: ${name}, ${config.nLayer} layers of ${config.nHead} heads, width ${config.dModel}, ${config.nVocab} tokens. Kernels: ${answer.isa}.`;
-  makeAllHeads();
+  makeHeads();
   $("steer-layer").replaceChildren(...Array.from({ length: config.nLayer }, (_, i) => make("option", { value: i, textContent: i, selected: i === config.nLayer >> 1 })));
   await refresh();
 }
 
-/** Runs the text, or these ids, with the changes. Whether that went well. */
-async function refresh(ids) {
+/** Runs the text, or these ids, with the changes. Whether that went well. @param {boolean} goesOn it will grow at once */
+async function refresh(ids, goesOn = false) {
   if (!config) return false;
   stopAll();
   if (!ids) madeFrom = Infinity;
@@ -84,7 +84,7 @@ async function refresh(ids) {
     tokens = answer.tokens;
     chosen = chosen !== null && chosen < tokens.length ? chosen : null;
     draw();
-    await afterwards();
+    if (!goesOn) await afterwards();
     return true;
   } catch (error) {
     complain(error);
@@ -96,7 +96,7 @@ async function refresh(ids) {
 async function afterwards() {
   if (!tokens.length) return draw();
   const at = chosen === null || chosen === 0 ? tokens.length - 1 : chosen - 1;
-  const token = chosen === null || chosen === 0 ? likeliest(logits) : tokens[chosen].id;
+  const token = chosen === null || chosen === 0 ? largest(logits, 1)[0] : tokens[chosen].id;
   parts = await ask("explain", { position: at, token });
   if (!tokens.at(-1).lens) {
     const { columns } = await ask("lens");
@@ -104,7 +104,6 @@ async function afterwards() {
   }
   draw();
 }
-const likeliest = (x) => x.reduce((best, value, i) => (value > x[best] ? i : best), 0);
 
 async function generate(ids) {
   if (!config || isBusy) return;
@@ -113,7 +112,7 @@ async function generate(ids) {
   setBusy(true);
   const asked = JSON.stringify([state.text, state.changes]);
   try {
-    if (!(await refresh(ids))) return;
+    if (!(await refresh(ids, true))) return;
     const from = tokens.length;
     madeFrom = Math.min(madeFrom, ids ? from - 1 : from);
     if (!from) throw new Error("Write a prompt first: the model goes on with it.");
@@ -147,24 +146,29 @@ function setBusy(busy) {
 
 // ---- drawing ----
 
-// While a text grows, a frame draws one part of the page: among those that are behind, visible and whose pause is
-// over, the one that is most overdue. So a frame stays short, and each part is a few frames behind the text at most.
+// A frame draws what it has time for, the part of the page first that is most overdue. While the model writes it draws
+// one part alone, of those that are visible and whose pause is over, and each is a few frames behind the text at most.
 const PARTS = [
-  { place: "text", draw: () => drawText(), every: 30 },
-  { place: "next", draw: () => drawNext(), every: 80 },
-  { place: "heads", draw: () => paintHeads(), every: 80 },
-  { place: "large", draw: () => drawLarge(), every: 100 },
-  { place: "part-lens", draw: () => drawLens(), every: 150 },
-].map((part) => ({ ...part, drawn: 0, isBehind: false, isSeen: true }));
+  { place: "text", draw: drawText, every: 45 },
+  { place: "next", draw: drawNext, every: 80 },
+  { place: "heads", draw: drawHeads, every: 80 },
+  { place: "large", draw: drawLarge, every: 100 },
+  { place: "part-lens", draw: drawLens, every: 80 },
+  { place: "parts", draw: drawParts, every: 150, isStill: true }, // tokens that are added change nothing in it
+  { place: "changes", draw: drawChanges, every: 150, isStill: true },
+].map((part) => ({ ...part, drawn: 0, isBehind: false, isWhole: false, isSeen: true }));
 const sight = new IntersectionObserver((list) => {
   for (const { target, isIntersecting } of list) PARTS.find(({ place }) => place === target.id).isSeen = isIntersecting;
   if (PARTS.some(({ isSeen, isBehind }) => isSeen && isBehind)) awaitFrame();
 });
 for (const { place } of PARTS) if (place !== "text") sight.observe($(place)); // the text is read aloud, seen or not
 let isDue = false;
+/** Draws everything anew, or if the text only grows what that adds. */
 function draw(isGrowing = false) {
-  isAllDue ||= !isGrowing;
-  for (const part of PARTS) part.isBehind = true;
+  for (const part of PARTS) {
+    part.isBehind ||= !(isGrowing && part.isStill);
+    part.isWhole ||= !isGrowing;
+  }
   awaitFrame();
 }
 function awaitFrame() {
@@ -172,45 +176,38 @@ function awaitFrame() {
   isDue = true;
 }
 function drawFrame() {
-  const all = isAllDue, now = performance.now(), overdue = ({ drawn, every }) => now - drawn - every;
-  isDue = isAllDue = false;
-  if (all) drawAll();
+  const now = performance.now(), overdue = ({ drawn, every }) => now - drawn - every;
+  isDue = false;
   const behind = PARTS.filter(({ isSeen, isBehind }) => isBehind && (isSeen || !isBusy)).sort((a, b) => overdue(b) - overdue(a));
-  const due = isBusy ? behind.filter((part) => overdue(part) >= 0).slice(0, 1) : behind;
-  for (const part of due) {
+  for (const part of behind) {
+    if (isBusy ? overdue(part) < 0 || part !== behind[0] : performance.now() > now + 8) break;
     part.drawn = now;
-    part.isBehind = part.draw() === true; // it has more to draw
+    part.isBehind = part.draw(part.isWhole) === true; // it has more to draw
+    part.isWhole = false;
   }
   if (behind.some(({ isBehind }) => isBehind)) awaitFrame();
 }
-function drawAll() {
-  drawText(true);
-  drawNext();
-  drawHeads();
-  drawLarge();
-  drawLens();
-  drawParts();
-  drawChanges();
-  for (const part of PARTS) part.isBehind = part.place === "heads";
-}
 
-function drawText(all = false) {
+function drawText(isWhole) {
   const box = $("text");
   while (box.children.length > tokens.length) box.lastChild.remove();
-  for (let i = all ? 0 : box.children.length; i < tokens.length; i++) {
+  for (let i = isWhole ? 0 : box.children.length; i < tokens.length; i++) {
     const { text, probability, alternatives } = tokens[i];
     let element = box.children[i];
     if (!element) {
-      element = make("span", { className: "token", tabIndex: -1, role: "button" }); // a button would not break with its line
+      element = make("span", { role: "button" }); // a button would not break with its line
       element.dataset.i = i;
       box.append(element);
     }
-    if (element.textContent !== text) element.textContent = text;
-    element.classList.toggle("made", i >= madeFrom);
-    element.style.setProperty("--surprise", probability === null ? 0 : (0.4 * Math.min(1, -Math.log(probability) / 7)).toFixed(3));
-    element.setAttribute("aria-pressed", chosen === i);
-    element.dataset.tip = probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`;
-    element.tabIndex = i === (chosen ?? 0) ? 0 : -1;
+    setText(element, text);
+    const surprise = probability === null ? "0" : (0.4 * Math.min(1, -Math.log(probability) / 7)).toFixed(3);
+    if (element.style.getPropertyValue("--surprise") !== surprise) element.style.setProperty("--surprise", surprise);
+    setAttributes(element, {
+      class: i >= madeFrom ? "token made" : "token",
+      tabindex: i === (chosen ?? 0) ? 0 : -1,
+      "aria-pressed": chosen === i,
+      "data-tip": probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`,
+    });
   }
   drawChoice();
   if (isBusy) box.scrollTop = 1e6;
@@ -242,32 +239,39 @@ function bar(share, was, svg = document.createElementNS(SVG, "svg")) {
 /** Changes a text if it is another: whatever is written makes the browser lay out the page anew. */
 const setText = (element, text) => element.textContent !== text && (element.textContent = text);
 
-/** The chances of the next token under the sliders: temperature, then top-k, then top-p. */
+const MOST_BARS = 8;
+/** The ids of the k largest, the largest first, and of equal ones the first. */
+function largest(x, k) {
+  const ids = [];
+  for (let id = 0; id < x.length; id++) {
+    if (ids.length === k && x[id] <= x[ids[k - 1]]) continue;
+    let place = ids.length;
+    while (place > 0 && x[ids[place - 1]] < x[id]) place--;
+    ids.splice(place, 0, id);
+    ids.length = Math.min(ids.length, k);
+  }
+  return ids;
+}
+/** The next token under the sliders, temperature, then top-k, then top-p: the likeliest ids, and the chance of any. */
 function chances(x, { temperature, topK, topP }) {
-  const t = temperature || 1, most = x.reduce((a, b) => Math.max(a, b), -Infinity);
-  let list = [], sum = 0, n = 0;
-  x.forEach((value, id) => {
-    const p = Math.exp((value - most) / t);
-    sum += p;
-    if (p > 1e-5) list.push({ id, p }); // the others are too small to be seen
-  });
-  list.sort((a, b) => b.p - a.p || a.id - b.id);
-  if (temperature && topK) {
-    list = list.slice(0, topK);
-    sum = list.reduce((s, c) => s + c.p, 0);
-  }
+  const total = (list) => list.reduce((a, b) => a + b, 0), t = temperature || 1, isCut = temperature && topK, most = x[largest(x, 1)[0]];
+  const p = Float64Array.from(x, (value) => Math.exp((value - most) / t)), ids = largest(p, isCut ? topK : MOST_BARS);
+  let kept = isCut ? Float64Array.from(ids, (id) => p[id]) : p, sum = total(kept);
   if (temperature && topP < 1) {
-    for (let reached = 0; n < list.length && reached < topP * sum; n++) reached += list[n].p;
-    list = list.slice(0, Math.max(1, n));
-    sum = list.reduce((s, c) => s + c.p, 0);
+    kept = kept.slice().sort().reverse();
+    let n = 0;
+    for (let reached = 0; n < kept.length && reached < topP * sum; n++) reached += kept[n];
+    kept = kept.subarray(0, Math.max(1, n));
+    sum = total(kept);
   }
-  return list.map(({ id, p }) => ({ id, p: p / sum }));
+  const least = kept === p ? 0 : kept.at(-1);
+  return { ids: ids.slice(0, Math.min(kept.length, MOST_BARS)), of: (id) => (p[id] >= least ? p[id] / sum : 0) };
 }
 let shownNext = [];
 function drawNext() {
-  if (!logits) return $("next").replaceChildren();
-  const wanted = chances(logits, state).slice(0, 8), before = plain && new Map(chances(plain, state).map((c) => [c.id, c.p]));
-  shownNext = wanted.map(({ id, p }) => ({ id, text: words[id], value: p, was: before?.get(id) ?? (before ? 0 : undefined) }));
+  if (!logits) return void $("next").replaceChildren();
+  const now = chances(logits, state), before = plain && chances(plain, state);
+  shownNext = now.ids.map((id) => ({ id, text: words[id], value: now.of(id), was: before?.of(id) }));
   const box = $("next");
   while (box.children.length > 3 * shownNext.length) box.lastChild.remove();
   shownNext.forEach((b, i) => {
@@ -282,7 +286,7 @@ function drawNext() {
 
 function changeColours() {
   forgetColours();
-  for (const { small } of heads) small.clear();
+  heads?.clear();
   draw();
 }
 
@@ -290,38 +294,35 @@ function changeColours() {
 const weightOf = (layer, h) => (q, k) => tokens[q].attention[(layer * config.nHead + h) * (q + 1) + k];
 const rowsOfHead = (layer, h) => tokens.map(({ attention }, q) => attention.subarray((layer * config.nHead + h) * (q + 1), (layer * config.nHead + h + 1) * (q + 1)));
 
-function makeAllHeads() {
-  const places = Array.from({ length: config.nLayer * config.nHead }, (_, i) => [Math.floor(i / config.nHead), i % config.nHead]);
-  heads = makeHeads($("heads"), places, config.nHead).map((button, i) => ({ button, place: places[i], small: new Small(button.firstChild, weightOf(...places[i])) }));
+/** Layer and head of a small picture. */
+const placeOf = (i) => [Math.floor(i / config.nHead), i % config.nHead];
+function makeHeads() {
+  const places = Array.from({ length: config.nLayer * config.nHead }, (_, i) => placeOf(i));
+  heads = new Heads($("heads"), places, config.nHead, places.map((place) => weightOf(...place)));
 }
-const headAt = (element) => heads.find(({ button }) => button === element?.closest(".head"));
 
-/** Paints what the small pictures lack, for a few milliseconds; the others follow at the next frames, if it returns true.
+let paintedTokens = null; // the list that the small pictures show
+/** Paints what the small pictures lack, for a few milliseconds; returns true if there is more.
  * While the text grows they have room for more rows, and so keep their size for a while. */
-function paintHeads() {
-  const end = performance.now() + (isBusy ? 2 : 6), n = tokens.length, room = isBusy ? 16 * Math.ceil(n / 16) : n, behind = heads.filter(({ small }) => small.painted < n).sort((a, b) => a.small.painted - b.small.painted);
-  for (const { small } of behind) if (performance.now() < end) small.paint(Math.min(n, small.painted + 64), room);
-  if (!isBusy) for (const { small } of heads) small.fit(n);
-  return heads.some(({ small }) => small.painted < n);
+function drawHeads(isWhole) {
+  if (!config) return false;
+  if (isWhole) markHeads();
+  if (paintedTokens !== tokens) heads.clear(tokens.length > 0);
+  paintedTokens = tokens;
+  const n = tokens.length;
+  return !heads.paint(n, isBusy ? 16 * Math.ceil(n / 16) : n, isBusy ? 2 : 6);
 }
 
 function markHeads() {
-  for (const { button, place: [layer, h] } of heads) {
-    const change = state.changes.find((c) => c.layer === layer && c.head === h);
+  heads.buttons.forEach((button, i) => {
+    const [layer, h] = placeOf(i), change = state.changes.find((c) => c.layer === layer && c.head === h);
     button.classList.toggle("changed", !!change);
     button.dataset.mark = !change ? "" : change.kind === "zero" ? "off" : change.kind === "mean" ? "mean" : change.kind === "patch" ? "2nd" : `×${change.factor}`;
     button.setAttribute("aria-pressed", !!change && change.kind !== "scale");
     button.setAttribute("aria-description", change ? describe(change) : "as it is");
     button.setAttribute("aria-current", layer === head[0] && h === head[1]);
-  }
-}
-let paintedTokens = null; // the list that the small pictures show
-function drawHeads() {
-  if (!config) return;
-  if (paintedTokens !== tokens) for (const { small } of heads) small.clear(tokens.length > 0);
-  paintedTokens = tokens;
-  markHeads();
-  paintHeads();
+    heads.pale[i] = change?.kind === "zero";
+  });
 }
 
 function drawLarge() {
@@ -344,7 +345,7 @@ function say(q) {
 }
 
 const streamName = (i) => (i < config.nLayer ? `before layer ${i}` : "at the end");
-const MOST_COLUMNS = 64, COLUMNS_A_FRAME = 24; // the latter while the text grows
+const MOST_COLUMNS = 64;
 let lensTokens = null; // the list whose columns the table has
 function drawLens() {
   const table = $("lens"), indices = tokens.map((t, i) => (t.lens ? i : -1)).filter((i) => i >= 0).slice(-MOST_COLUMNS);
@@ -354,11 +355,11 @@ function drawLens() {
     table.dataset.first = table.dataset.next = indices[0];
     lensTokens = tokens;
   }
-  const missing = indices.filter((i) => i >= +table.dataset.next).slice(0, isBusy ? COLUMNS_A_FRAME : MOST_COLUMNS);
-  for (const i of missing) {
+  const missing = indices.filter((i) => i >= +table.dataset.next), some = missing.slice(0, isBusy ? 6 : 24);
+  for (const i of some) {
     table.tHead.rows[0].append(make("th", { scope: "col", textContent: visible(tokens[i].text) }));
     tokens[i].lens.forEach((guess, layer) => {
-      const button = make("button", { type: "button", textContent: visible(guess.text), tabIndex: -1, "aria-label": `${guess.text}, ${percent(guess.probability)}, ${streamName(layer)}, token ${i}` });
+      const button = make("button", { type: "button", textContent: shorten(visible(guess.text), 4.2), tabIndex: -1, "aria-label": `${guess.text}, ${percent(guess.probability)}, ${streamName(layer)}, token ${i}` });
       button.dataset.layer = layer;
       button.dataset.position = i;
       table.tBodies[0].rows[layer].append(makeCell(button, guess.probability, `${streamName(layer)}, token ${i}: ${percent(guess.probability)}`));
@@ -366,7 +367,8 @@ function drawLens() {
     table.dataset.next = i + 1;
   }
   for (const row of table.rows) while (row.cells.length > MOST_COLUMNS + 1) row.deleteCell(1);
-  if (isBusy) return void (missing.length && (table.parentElement.scrollLeft = 1e6));
+  if (missing.length && madeFrom < tokens.length) table.parentElement.scrollLeft = 1e6;
+  if (isBusy || some.length < missing.length) return some.length < missing.length;
   for (const button of table.querySelectorAll("td button")) {
     const { layer, position } = button.dataset;
     button.classList.toggle("changed", state.changes.some((c) => c.head === undefined && c.layer === +layer && (c.position === undefined || c.position === +position)));
@@ -442,11 +444,11 @@ const mode = () => document.querySelector('input[name="mode"]:checked').value;
 function pickHead(layer, h) {
   head = [layer, h];
   drawLarge();
-  for (const { button, place } of heads) {
-    const isIt = String(place) === String(head);
+  heads?.buttons.forEach((button, i) => {
+    const isIt = String(placeOf(i)) === String(head);
     button.setAttribute("aria-current", isIt);
     button.tabIndex = isIt ? 0 : -1;
-  }
+  });
 }
 function scaleHead(layer, h, factor) {
   factor = Math.round(10 * Math.min(2, Math.max(0, factor))) / 10;
@@ -455,6 +457,10 @@ function scaleHead(layer, h, factor) {
 
 function listenToHeads() {
   const box = $("heads");
+  const headAt = (element) => {
+    const button = element?.closest(".head"), i = heads?.buttons.indexOf(button);
+    return button && { button, i, place: placeOf(i) };
+  };
   let drag = null;
   for (const event of ["pointerover", "focusin"]) box.addEventListener(event, ({ target }) => headAt(target) && !drag && pickHead(...headAt(target).place));
   box.addEventListener("pointerdown", (event) => {
@@ -483,10 +489,10 @@ function listenToHeads() {
     else change({ kind: mode(), layer, head: h });
   });
   box.addEventListener("keydown", (event) => {
-    const at = headAt(event.target), i = heads.indexOf(at);
+    const at = headAt(event.target);
     if (!at) return;
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: config.nHead, ArrowUp: -config.nHead }[event.key];
-    if (step && heads[i + step]) heads[i + step].button.focus();
+    if (step && heads.buttons[at.i + step]) heads.buttons[at.i + step].focus();
     else if (event.key === "+" || event.key === "-") {
       const [layer, h] = at.place, old = state.changes.find((c) => c.layer === layer && c.head === h);
       scaleHead(layer, h, (old?.kind === "zero" ? 0 : old?.factor ?? 1) + (event.key === "+" ? 0.1 : -0.1));

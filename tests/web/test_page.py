@@ -9,6 +9,7 @@ at three sizes, light and dark, go to the folder SHOTS."""
 import functools
 import http.server
 import json
+import math
 import os
 import re
 import shlex
@@ -68,7 +69,7 @@ except ImportError:
 DIGEST = """() => { let h = 2166136261;
     for (const b of new Uint8Array(logits.buffer, logits.byteOffset, logits.byteLength)) h = Math.imul(h ^ b, 16777619);
     return h >>> 0; }"""
-IDLE = "() => config && !isBusy && !typing && !waiting.size"
+IDLE = "() => config && !isBusy && !typing && !waiting.size && !isDue"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -350,7 +351,7 @@ def check_smoothness(page):
 
 # A text of 700 tokens: pixels of a small picture, each for several weights, and the large picture's ends.
 LONG = """() => {
-    const weight = (q, k) => ((7 * q + 13 * k) % 97) / 97, n = 700, canvas = document.createElement("canvas"), small = new Small(canvas, weight);
+    const weight = (q, k) => ((7 * q + 13 * k) % 97) / 97, n = 700, small = new Small(weight), { canvas } = small;
     for (let rows = 0; rows < n;) small.paint((rows = Math.min(n, rows + 64)));
     const step = small.step, pixels = canvas.getContext("2d").getImageData(0, 0, 256, 256).data, alpha = (x, y) => pixels[4 * (256 * y + x) + 3];
     let wrong = 0;
@@ -372,6 +373,21 @@ LONG = """() => {
 }"""
 
 
+# The pixels in the middle of each weight of each small picture, beside what draws a weight; how many canvases hold them.
+PICTURES = """() => {
+    const { canvas: { width, height }, places, pen, small } = heads, n = tokens.length, pixels = pen.getImageData(0, 0, width, height).data;
+    let wrong = 0, seen = 0;
+    places.forEach(([x, y, side], i) => {
+        for (let q = 0; q < n; q++)
+            for (let k = 0; k < n; k++, seen++) {
+                const at = (j) => Math.floor(((j + 0.5) * side) / n), alpha = pixels[4 * ((y + at(q)) * width + x + at(k)) + 3];
+                wrong += Math.abs(alpha - (k > q ? 0 : 10 + 245 * Math.sqrt(small[i].weight(q, k)))) > 1;
+            }
+    });
+    return [wrong, seen, document.querySelectorAll("#heads canvas").length];
+}"""
+
+
 def check_long_text(page):
     long = page.evaluate(LONG)
     check("a pixel for several weights of a long text", long["step"] == 4 and long["size"] == 256 and long["wrong"] == 0, long)
@@ -379,13 +395,31 @@ def check_long_text(page):
     check("the last weight of a long text comes into sight", abs(right - whole) < 5 and abs(bottom - whole) < 5 and cell >= 16, long)
 
 
+def next_tokens(logits, temperature, top_k, top_p):
+    """The eight likeliest ids with their probabilities, cut by top-k, then by top-p."""
+    most = max(logits)
+    ranked = sorted(((math.exp((x - most) / (temperature or 1)), -i) for i, x in enumerate(logits)), reverse=True)
+    if temperature and top_k:
+        ranked = ranked[:top_k]
+    if temperature and top_p < 1:
+        total, reached, n = sum(w for w, _ in ranked), 0, 0
+        while n < len(ranked) and reached < top_p * total:
+            reached += ranked[n][0]
+            n += 1
+        ranked = ranked[:n]
+    total = sum(w for w, _ in ranked)
+    return [(-i, w / total) for w, i in ranked[:8]]
+
+
 def check_views(page):
     page.get_by_label("Prompt").fill("Once upon a time there was")
     settle(page)
     n = page.evaluate("() => tokens.length")
+    pictures = page.evaluate(PICTURES)
+    check("a pixel for each weight of each head, on one canvas", pictures == [0, 24 * n * n, 1], pictures)
     rows = page.evaluate("() => rowsOfHead(1, 2).map((r) => r.reduce((a, b) => a + b, 0))")
     check("rows of a pattern sum to 1", len(rows) == n and all(abs(x - 1) < 1e-4 for x in rows), rows)
-    check("the last row of the lens is the model's answer", page.evaluate("() => tokens.at(-1).lens.at(-1).text === words[likeliest(logits)]"))
+    check("the last row of the lens is the model's answer", page.evaluate("() => tokens.at(-1).lens.at(-1).text === words[largest(logits, 1)[0]]"))
     sums = page.evaluate("() => [parts.shares.reduce((a, b) => a + b, 0), logits[parts.token]]")
     check("the parts sum to the logit", abs(sums[0] - sums[1]) < 0.02, sums)
     page.get_by_role("log").get_by_role("button").nth(3).click()
@@ -400,8 +434,15 @@ def check_views(page):
     settle(page)
     check("top-k leaves so many", page.evaluate("() => shownNext.length") == 5)
     check("the bars sum to 1", abs(page.evaluate("() => shownNext.reduce((s, b) => s + b.value, 0)") - 1) < 1e-6)
-    page.get_by_role("slider", name="Temperature").fill("0")
-    page.get_by_role("slider", name="Top-k").fill("0")
+    for temperature, top_k, top_p in (1, 5, 1), (0.7, 0, 0.9), (1.5, 40, 0.5), (2, 0, 1), (0, 9, 0.2):
+        for name, value in ("Temperature", temperature), ("Top-k", top_k), ("Top-p", top_p):
+            page.get_by_role("slider", name=name).fill(str(value))
+        settle(page)
+        want = next_tokens(page.evaluate("() => [...logits]"), temperature, top_k, top_p)
+        got = page.evaluate("() => shownNext.map((b) => [b.id, b.value])")
+        check(f"the bars at {temperature}, {top_k}, {top_p}", [b[0] for b in got] == [b[0] for b in want] and all(abs(g[1] - w[1]) < 1e-9 for g, w in zip(got, want)), (got, want))
+    for name, value in ("Temperature", 0), ("Top-k", 0), ("Top-p", 1):
+        page.get_by_role("slider", name=name).fill(str(value))
     check("layers from 0 on in both tables", page.evaluate("() => [...document.querySelectorAll('#parts tbody th')].slice(0, 4).map((th) => th.textContent).join()") == "0,1,2,3"
           and page.evaluate("() => [...document.querySelectorAll('#heads .head')].slice(0, 8).map((b) => b.ariaLabel).join()").startswith("Layer 0 head 0,Layer 0 head 1,"))
     check_saving(page)
@@ -496,7 +537,7 @@ def take_shots(page, name):
             page.set_viewport_size({"width": width, "height": height})
             page.emulate_media(color_scheme=scheme)
             settle(page)
-            page.wait_for_function("() => heads.every(({ small }) => small.painted >= tokens.length)")
+            page.wait_for_function("() => heads.small.every(({ painted }) => painted >= tokens.length)")
             check(f"no sideways scrolling at {width}", page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"))
             if shots:
                 page.screenshot(path=f"{shots}/{name}-{width}-{scheme}.png", full_page=True)

@@ -1,6 +1,6 @@
 // A page of lens, from the JSON in it: tables of cells, a text on tinted ground, or patterns of heads.
 
-import { Large, Small, arrows, forgetColours, hideTip, isBeyond, make, makeCell, makeHeads, makeTable, nameOfHead, sayAttention, showTips, strength } from "../../examples/web/draw.js";
+import { Heads, Large, arrows, forgetColours, hideTip, isBeyond, make, makeCell, makeTable, nameOfHead, sayAttention, showTips, strength } from "../../examples/web/draw.js";
 
 const data = JSON.parse(document.getElementById("data").textContent), main = document.querySelector("main");
 
@@ -52,8 +52,8 @@ class Patterns {
     const box = make("div", { id: "large", className: "large", tabIndex: 0, role: "region", "aria-label": "the chosen head, large" });
     this.both = make("div", { id: "both" }, this.grid, make("div", { id: "one" }, this.name, this.words, this.said, box));
     main.append(legend("0", "roots", data.high), this.both);
-    this.buttons = makeHeads(this.grid, heads, columns);
-    this.small = this.buttons.map((button, i) => new Small(button.firstChild, this.weights[i]));
+    this.small = new Heads(this.grid, heads, columns, this.weights);
+    this.buttons = this.small.buttons;
     this.large = new Large(box, { onLook: (query) => this.say(query) });
     this.large.query = tokens.length - 1;
     this.large.setLabels(tokens);
@@ -63,10 +63,8 @@ class Patterns {
     this.paint();
   }
   paint() {
-    for (const small of this.small) {
-      small.clear();
-      small.paint(this.large.n);
-    }
+    this.small.clear();
+    while (!this.small.paint(this.large.n));
   }
   arrange() {
     const isBeside = getComputedStyle(this.both).flexDirection === "row";
