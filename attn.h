@@ -478,9 +478,9 @@ typedef enum attn_isa_kind {
     ATTN_ISA_AVX2_VNNI,
     ATTN_ISA_NEON_DOT,
     ATTN_ISA_NEON_I8MM,
-    /* AVX-512 VNNI, and AMX's tiles for 16 or more rows of q8 or q4. Tested by emulation only, never
-     * yet on hardware. On Linux alone: the first call with this context asks it for permission to use
-     * AMX, after which sigaltstack refuses stacks below about 12 KiB. */
+    /* AVX-512 VNNI, and AMX's tiles for 16 or more rows of q8 or q4. On Linux alone: the first call
+     * with this context asks it for permission to use AMX, after which sigaltstack refuses stacks below
+     * about 12 KiB. */
     ATTN_ISA_AMX
 } attn_isa_kind;
 
@@ -12808,13 +12808,15 @@ static void attn__gait_note(attn__gait *g, int most, double work, double seconds
 #define ATTN__WORTH_A_THREAD 3e7
 
 /* attn__parallel for `work` multiply-adds with n_barriers barriers between them, on the number of
- * threads that the pace has found best; on `most` without a pace. */
+ * threads that the pace has found best; on `most` without a pace. At first a thread should have 200,000
+ * multiply-adds between two barriers: on 16 virtual cores, with half as many, 16 threads took up to
+ * twice as long as 8. */
 static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
                                  void (*body)(attn__worker *, void *), void *arg)
 {
 #ifdef _OPENMP
     if (pace && most > 1) {
-        const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 100000;
+        const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 200000;
         const int start = share + 1 < most ? (int)share + 1 : most;
         int size, n = 1;
         frexp(work, &size);

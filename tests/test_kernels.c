@@ -1058,7 +1058,7 @@ TEST(when_there_is_a_choice)
     CHECK(n == 4 && memcmp(&pace, &untouched, sizeof pace) != 0);
     attn__parallel_paced(&pace, 4, 2.5e6, 10, count_workers, &n);
     EQUAL(n, 1); /* to start threads would cost more than it saves */
-    attn__parallel_paced(&pace, 4, 5e7, 200, count_workers, &n);
+    attn__parallel_paced(&pace, 4, 5e7, 100, count_workers, &n);
     EQUAL(n, 3);
     attn__parallel_paced(&pace, 4, 1e300, 10, count_workers, &n);
     EQUAL(n, 4);
