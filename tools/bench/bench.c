@@ -183,7 +183,9 @@ static void opening(bench *b)
             b->repeats,
             has_amx()
                 ? "The roof of 8-bit products is that of vector instructions. This processor has "
-                  "AMX, which this\nlibrary does not use, and which could go beyond that roof.\n"
+                  "AMX, which\nattn.h uses only where ATTN_ISA_AMX is asked for, and which could "
+                  "go beyond "
+                  "that roof.\n"
                 : "");
     if (!b->json)
         return;
