@@ -25,7 +25,7 @@
 /** @typedef {{name: string, kind?: "zero"|"set"|"mean"|"add"|"scale", position?: number,
  *   nPositions?: number, head?: number, nHeads?: number, value?: {shape: number[], data: Float32Array},
  *   factor?: number}} Edit
- *   As attn_edit; "scale" multiplies by `factor`. nPositions and nHeads of 0 mean all from the first. */
+ *   As attn_edit; without a `value`, "scale" multiplies by `factor`. nPositions and nHeads of 0 mean all from the first. */
 
 const KINDS = ["zero", "set", "mean", "add", "scale"];
 
@@ -337,6 +337,7 @@ export class Session {
   edit({ name, kind = "zero", position = 0, nPositions = 0, head = 0, nHeads = 0, value, factor = 1 }) {
     const { machine } = this, kindNumber = KINDS.indexOf(kind);
     if (kindNumber < 0) throw new Error(`there is no edit "${kind}"; there are ${KINDS.join(", ")}`);
+    if (kind === "scale") value ??= { shape: [1], data: Float32Array.of(factor) };
     let at = 0;
     if (value) {
       at = machine.alloc(value.data.byteLength);

@@ -91,26 +91,6 @@ const cString = (text) => '"' + [...new TextEncoder().encode(text)].map((b) => (
 const cFloat = (x) => (Number.isInteger(x) ? `${x}.0f` : `${x}f`);
 const NAME_OF = (c) => `blocks.${c.layer}.${c.head === undefined ? "hook_resid_pre" : "attn.hook_z"}`;
 
-const C_SCALE = `
-/* What a scaling multiplies: \`head\` of an activation [positions, heads, width], or, if head is -1,
- * \`position\` of a residual stream [positions, width]. */
-typedef struct scaling {
-    int head;
-    size_t position;
-    float factor;
-} scaling;
-
-static int scale(const attn_activation *a, void *user)
-{
-    const scaling *s = user;
-    const attn_tensor x = a->value;
-    for (size_t t = 0; t < x.shape[0]; t++)
-        for (size_t i = 0; i < x.shape[x.ndim - 1] && (s->head >= 0 || a->first + t == s->position); i++)
-            ((float *)x.data)[(ptrdiff_t)t * x.stride[0] + (s->head >= 0 ? s->head * x.stride[1] : 0) +
-                              (ptrdiff_t)i * x.stride[x.ndim - 1]] *= s->factor;
-    return 0;
-}
-`;
 const C_VALUE = `
 /* An activation of a text; the context frees it. */
 static attn_tensor activation(attn_ctx *ctx, const attn_model *model, const char *name, const char *text)
@@ -144,18 +124,14 @@ static attn_tensor last(attn_tensor stream)
 }
 `;
 
+const isScaling = ({ kind }) => kind === "scale" || kind === "stream";
 /** The lines of C for one change. @param {Change} c @param {State} state */
 function changeInC(c, state) {
   const name = `"${NAME_OF(c)}"`;
-  if (c.kind === "scale" || c.kind === "stream") {
-    const place = c.kind === "scale" ? `{${c.head}, 0, ${cFloat(c.factor)}}` : `{-1, ${c.position}, ${cFloat(c.factor)}}`;
-    return `    {
-        static scaling s = ${place};
-        attn_hook(&ctx, NULL, session, ${name}, scale, &s);
-    }`;
-  }
   const lines = [`edit.name = ${name};`];
   if (c.head !== undefined) lines.push(`edit.head = ${c.head}, edit.n_heads = 1;`);
+  if (c.kind === "stream") lines.push(`edit.position = ${c.position}, edit.n_positions = 1;`);
+  if (isScaling(c)) lines.push("edit.kind = ATTN_EDIT_SCALE;", "edit.value = attn_borrow(&factor, ATTN_F32, attn_shape1(1));");
   const from = (text) => `activation(&ctx, model, ${name}, ${cString(text)})`;
   if (c.kind === "mean") lines.push("edit.kind = ATTN_EDIT_MEAN;", `edit.value = of_head(&ctx, ${from(state.text)}, ${c.head});`);
   if (c.kind === "patch" || c.kind === "patch-stream") {
@@ -165,7 +141,7 @@ function changeInC(c, state) {
   if (c.kind === "steer")
     lines.push("edit.kind = ATTN_EDIT_ADD;", `edit.factor = ${cFloat(c.factor)};`, `attn_sub(&ctx, &edit.value, last(${from(state.plus)}),`, `         last(${from(state.minus)}));`);
   return `    {
-        attn_edit edit = {0};
+${isScaling(c) ? `        static const float factor = ${cFloat(c.factor)};\n` : ""}        attn_edit edit = {0};
 ${lines.map((line) => "        " + line).join("\n")}
         attn_hook_edit(&ctx, NULL, session, &edit);
     }`;
@@ -189,7 +165,7 @@ static int print(const char *text, size_t size, void *file)
     fwrite(text, 1, size, (FILE *)file);
     return fflush((FILE *)file);
 }
-${kinds.some((k) => k === "scale" || k === "stream") ? C_SCALE : ""}${kinds.some((k) => ["mean", "patch", "patch-stream", "steer"].includes(k)) ? C_VALUE : ""}
+${kinds.some((k) => ["mean", "patch", "patch-stream", "steer"].includes(k)) ? C_VALUE : ""}
 int main(int argc, char **argv)
 {
     const char *prompt = ${cString(state.text)};

@@ -314,60 +314,6 @@ uint32_t glue_hook(attn_session *session, const char *name, uint32_t number)
 
 /* An edit: what glue_edit takes, one number each. */
 enum { KIND, POSITION, N_POSITIONS, HEAD, N_HEADS, VALUE, NDIM, DIM, FACTOR = DIM + 3, N_NUMBERS };
-enum { SCALE = 4 }; /* a kind beside those of attn_edit_kind: x becomes x * factor */
-
-/* A scaling in force, until the session it belongs to is freed. */
-typedef struct scaling {
-    attn_session *session;
-    attn_hook_id id;
-    size_t position, end, head, end_head; /* [position, end), [head, end_head) */
-    float factor;
-    struct scaling *next;
-} scaling;
-
-static scaling *scalings;
-
-/* Scales [positions, width] or [positions, heads, width]. */
-static int scale(const attn_activation *a, void *user)
-{
-    const scaling *s = (const scaling *)user;
-    const size_t *shape = a->value.shape;
-    const size_t heads = a->value.ndim == 3 ? shape[1] : 1;
-    size_t t, h, i;
-    for (t = 0; t < shape[0]; t++)
-        for (h = 0; a->first + t >= s->position && a->first + t < s->end && h < heads; h++) {
-            const ptrdiff_t at = (ptrdiff_t)t * a->value.stride[0] +
-                                 (a->value.ndim == 3 ? (ptrdiff_t)h * a->value.stride[1] : 0);
-            float *x = (float *)a->value.data + at;
-            if (a->value.ndim == 3 && (h < s->head || h >= s->end_head))
-                continue;
-            for (i = 0; i < shape[a->value.ndim - 1]; i++)
-                x[(ptrdiff_t)i * a->value.stride[a->value.ndim - 1]] *= s->factor;
-        }
-    return 0;
-}
-
-static uint32_t hook_scaling(attn_session *session, const char *name, const double *n)
-{
-    scaling *s = (scaling *)calloc(1, sizeof *s);
-    if (!s) {
-        strcpy(ctx.message, "there is no memory for another edit");
-        return 0;
-    }
-    s->session = session;
-    s->position = (size_t)n[POSITION];
-    s->end = n[N_POSITIONS] > 0 ? s->position + (size_t)n[N_POSITIONS] : SIZE_MAX;
-    s->head = (size_t)n[HEAD];
-    s->end_head = n[N_HEADS] > 0 ? s->head + (size_t)n[N_HEADS] : SIZE_MAX;
-    s->factor = (float)n[FACTOR];
-    if (attn_hook(&ctx, &s->id, session, name, scale, s)) {
-        free(s);
-        return 0;
-    }
-    s->next = scalings;
-    scalings = s;
-    return s->id;
-}
 
 /* The id of the edit, or 0 on failure. A value must outlive it. */
 EXPORT(glue_edit)
@@ -378,8 +324,6 @@ uint32_t glue_edit(attn_session *session, const char *name, const double *number
     attn_edit edit = ATTN_ZERO;
     attn_shape shape = ATTN_ZERO;
     int i;
-    if ((int)numbers[KIND] == SCALE)
-        return hook_scaling(session, name, numbers);
     edit.name = name;
     edit.kind = (attn_edit_kind)numbers[KIND];
     edit.position = (size_t)numbers[POSITION];
@@ -396,31 +340,13 @@ uint32_t glue_edit(attn_session *session, const char *name, const double *number
     return id;
 }
 
-static void forget_scalings(const attn_session *session, attn_hook_id id) /* 0: all of them */
-{
-    scaling **at = &scalings;
-    while (*at) {
-        scaling *s = *at;
-        if (s->session == session && (id == 0 || s->id == id)) {
-            *at = s->next;
-            free(s);
-        } else {
-            at = &s->next;
-        }
-    }
-}
-
 EXPORT(glue_unhook) int glue_unhook(attn_session *session, uint32_t id);
 int glue_unhook(attn_session *session, uint32_t id) /* a status; id 0: all hooks and edits */
 {
-    attn_status status = ATTN_OK;
     if (id)
-        status = attn_unhook(&ctx, session, id);
-    else
-        attn_unhook_all(session);
-    if (status == ATTN_OK)
-        forget_scalings(session, id);
-    return (int)status;
+        return (int)attn_unhook(&ctx, session, id);
+    attn_unhook_all(session);
+    return ATTN_OK;
 }
 
 /* ---- records ---- */
