@@ -520,8 +520,14 @@ function listenToText() {
     choose(+event.target.dataset.i);
   });
   arrows($("text"), ".token", () => 1);
+  $("choose").addEventListener("change", () => {
+    if (!$("choose").value) return;
+    $("prompt").value = $("choose").value;
+    $("prompt").dispatchEvent(new Event("input"));
+  });
   $("prompt").addEventListener("input", () => {
     state.text = $("prompt").value;
+    if ($("choose").value !== state.text) $("choose").value = "";
     keepInAddress();
     clearTimeout(typing);
     typing = setTimeout(() => {

@@ -107,6 +107,18 @@ def check_generation(page, native):
     return text_of(page)
 
 
+def check_choice_of_texts(page):
+    choose = page.get_by_label("Choose a text")
+    text = "Tom had a red ball. Sue had a blue hat. Tom had a"
+    choose.select_option(text)
+    settle(page)
+    check("a chosen text is the prompt, and runs", page.get_by_label("Prompt").input_value() == text == text_of(page), text_of(page))
+    check("it says what was said before", page.evaluate("() => shownNext[0].text") == " red")
+    page.get_by_label("Prompt").fill(text + "n")
+    settle(page)
+    check("another text is no longer the chosen one", choose.input_value() == "")
+
+
 def check_stop(page):
     page.get_by_role("slider", name="Length").fill("200")
     page.get_by_role("button", name="Generate").click()
@@ -567,6 +579,7 @@ def run_in(browser, name, address, native, tmp):
     print(f"{where}: first text after {ready:.0f} ms; {page.evaluate('() => $(`about-model`).textContent')}")
     settle(page)
     text = check_generation(page, native)
+    check_choice_of_texts(page)
     check_stop(page)
     check_ablation(page, native, text)
     check_views(page)
