@@ -15,7 +15,7 @@ export const percent = (p) => (!(p >= 0) ? "not a number" : p >= 0.0995 ? `${(10
 /** A token as people can see it: spaces and line ends have a sign. */
 export const visible = (text) => text.replace(/\n/g, "⏎").replace(/^ /, "·") || "∅";
 let ruler = null;
-/** A text cut to so many rem of the small type. To cut it by style would give each place a region of its own to clip,
+/** A text cut to so many rem of the small type. To cut it by style would give each cell a region of its own to clip,
  * and the browser visits them all at every frame. */
 export function shorten(text, rem) {
   if (!ruler) {
@@ -28,6 +28,8 @@ export function shorten(text, rem) {
   while (letters.length > 1 && !fits(`${letters.join("")}…`)) letters.pop();
   return `${letters.join("")}…`;
 }
+/** Pixels of a canvas for one of the page's. */
+const ratioOfPixels = () => Math.min(2, devicePixelRatio || 1);
 export const nameOfHead = (layer, head) => `Layer ${layer} head ${head}`;
 /** @param {string} colour "#rrggbb" @returns {number[]} */
 export const rgbOf = (colour) => [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
@@ -123,7 +125,7 @@ export function makeCell(content, tint, text) {
 // Heads =============================================================================================
 
 const SMALL = 256;
-/** The pattern of a head, out of sight: a pixel is a weight, or in a long text the largest of several. */
+/** The pattern of a head, on a canvas that is not in the page: a pixel is a weight, or in a long text the largest of several. */
 export class Small {
   /** @param {(query: number, key: number) => number} weight */
   constructor(weight) {
@@ -176,7 +178,7 @@ export class Heads {
   constructor(box, heads, columns, weights) {
     const label = (text) => make("span", { textContent: text, "aria-hidden": "true" });
     this.small = weights.map((weight) => new Small(weight));
-    this.pale = []; // whether a head's weights go unused
+    this.pale = []; // whether a head is switched off
     this.shown = []; // what the canvas shows of each head
     this.canvas = make("canvas", { "aria-hidden": "true" });
     this.room = 0;
@@ -192,8 +194,9 @@ export class Heads {
     this.measure();
   }
   measure() {
-    const { canvas } = this, ratio = Math.min(2, devicePixelRatio || 1), { offsetLeft, offsetTop } = canvas;
-    this.places = this.buttons.map((b) => [b.offsetLeft + b.clientLeft - offsetLeft + 1, b.offsetTop + b.clientTop - offsetTop + 1, b.clientWidth - 2].map((x) => Math.round(x * ratio)));
+    const { canvas } = this, ratio = ratioOfPixels(), { offsetLeft, offsetTop } = canvas;
+    this.ratio = ratio;
+    this.places = this.buttons.map((b) => [b.offsetLeft + b.clientLeft - offsetLeft + 2, b.offsetTop + b.clientTop - offsetTop + 2, b.clientWidth - 4].map((x) => Math.round(x * ratio)));
     canvas.width = Math.round(canvas.clientWidth * ratio);
     canvas.height = Math.round(canvas.clientHeight * ratio);
     this.pen = canvas.getContext("2d");
@@ -203,15 +206,17 @@ export class Heads {
   /** Marks all rows as not painted. The old pictures may stay until they are. @param {boolean} stay */
   clear(stay = false) {
     for (const small of this.small) small.clear();
+    this.shown = [];
     if (!stay) this.measure();
   }
   /** Paints the rows up to n, those heads first that lack most, and shows them with room for so many rows. Returns
-   * whether it came to an end in so many milliseconds. @param {number} n */
+   * whether all are painted. @param {number} n @param {number} [room] @param {number} [time] milliseconds that it may take */
   paint(n, room = n, time = Infinity) {
     const end = performance.now() + time, behind = this.small.filter(({ painted }) => painted < n).sort((a, b) => a.painted - b.painted);
     for (const small of behind) if (performance.now() < end) small.paint(Math.min(n, small.painted + 64));
     this.room = room;
-    this.show();
+    if (this.ratio === ratioOfPixels()) this.show();
+    else this.measure();
     return this.small.every(({ painted }) => painted >= n);
   }
   /** Brings the canvas up to date. */
@@ -277,7 +282,7 @@ export class Large {
     const { canvas, n, query, over } = this;
     if (!n || !this.width) return (canvas.width = canvas.height = 0);
     this.#layOut();
-    const { margin, cell, all } = this, w = Math.min(all, this.width), h = Math.min(all, this.height), ratio = Math.min(2, devicePixelRatio || 1);
+    const { margin, cell, all } = this, w = Math.min(all, this.width), h = Math.min(all, this.height), ratio = ratioOfPixels();
     const x0 = margin - this.x, y0 = margin - this.y, { ink, quiet } = colours();
     if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio)) {
       canvas.width = Math.round(w * ratio);

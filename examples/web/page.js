@@ -147,7 +147,7 @@ function setBusy(busy) {
 // ---- drawing ----
 
 // A frame draws what it has time for, the part of the page first that is most overdue. While the model writes it draws
-// one part alone, of those that are visible and whose pause is over, and each is a few frames behind the text at most.
+// one part alone, of those that are visible or changed by the reader and whose pause is over; so each is a few frames behind.
 const PARTS = [
   { place: "text", draw: drawText, every: 45 },
   { place: "next", draw: drawNext, every: 80 },
@@ -163,7 +163,7 @@ const sight = new IntersectionObserver((list) => {
 });
 for (const { place } of PARTS) if (place !== "text") sight.observe($(place)); // the text is read aloud, seen or not
 let isDue = false;
-/** Draws everything anew, or if the text only grows what that adds. */
+/** Draws everything anew, or only what added tokens or moved sliders change. */
 function draw(isGrowing = false) {
   for (const part of PARTS) {
     part.isBehind ||= !(isGrowing && part.isStill);
@@ -178,7 +178,7 @@ function awaitFrame() {
 function drawFrame() {
   const now = performance.now(), overdue = ({ drawn, every }) => now - drawn - every;
   isDue = false;
-  const behind = PARTS.filter(({ isSeen, isBehind }) => isBehind && (isSeen || !isBusy)).sort((a, b) => overdue(b) - overdue(a));
+  const behind = PARTS.filter(({ isSeen, isBehind, isWhole }) => isBehind && (isSeen || isWhole || !isBusy)).sort((a, b) => overdue(b) - overdue(a));
   for (const part of behind) {
     if (isBusy ? overdue(part) < 0 || part !== behind[0] : performance.now() > now + 8) break;
     part.drawn = now;
@@ -255,23 +255,23 @@ function largest(x, k) {
 /** The next token under the sliders, temperature, then top-k, then top-p: the likeliest ids, and the chance of any. */
 function chances(x, { temperature, topK, topP }) {
   const total = (list) => list.reduce((a, b) => a + b, 0), t = temperature || 1, isCut = temperature && topK, most = x[largest(x, 1)[0]];
-  const p = Float64Array.from(x, (value) => Math.exp((value - most) / t)), ids = largest(p, isCut ? topK : MOST_BARS);
+  const p = new Float64Array(x).map((value) => Math.exp((value - most) / t)), ids = largest(p, isCut ? topK : MOST_BARS);
   let kept = isCut ? Float64Array.from(ids, (id) => p[id]) : p, sum = total(kept);
   if (temperature && topP < 1) {
-    kept = kept.slice().sort().reverse();
+    if (!isCut) kept = kept.slice().sort().reverse();
     let n = 0;
     for (let reached = 0; n < kept.length && reached < topP * sum; n++) reached += kept[n];
     kept = kept.subarray(0, Math.max(1, n));
     sum = total(kept);
   }
   const least = kept === p ? 0 : kept.at(-1);
-  return { ids: ids.slice(0, Math.min(kept.length, MOST_BARS)), of: (id) => (p[id] >= least ? p[id] / sum : 0) };
+  return { ids: ids.slice(0, Math.min(kept.length, MOST_BARS)), chanceOf: (id) => (p[id] >= least ? p[id] / sum : 0) };
 }
 let shownNext = [];
 function drawNext() {
   if (!logits) return void $("next").replaceChildren();
   const now = chances(logits, state), before = plain && chances(plain, state);
-  shownNext = now.ids.map((id) => ({ id, text: words[id], value: now.of(id), was: before?.of(id) }));
+  shownNext = now.ids.map((id) => ({ id, text: words[id], value: now.chanceOf(id), was: before?.chanceOf(id) }));
   const box = $("next");
   while (box.children.length > 3 * shownNext.length) box.lastChild.remove();
   shownNext.forEach((b, i) => {
@@ -346,11 +346,13 @@ function say(q) {
 
 const streamName = (i) => (i < config.nLayer ? `before layer ${i}` : "at the end");
 const MOST_COLUMNS = 64;
-let lensTokens = null; // the list whose columns the table has
+let lensTokens = null, lensLeft = 0; // the list whose columns the table has, and how far that is to be scrolled
 function drawLens() {
-  const table = $("lens"), indices = tokens.map((t, i) => (t.lens ? i : -1)).filter((i) => i >= 0).slice(-MOST_COLUMNS);
-  if (!config || !indices.length) return table.replaceChildren();
+  const table = $("lens"), scroller = table.parentElement, indices = tokens.map((t, i) => (t.lens ? i : -1)).filter((i) => i >= 0).slice(-MOST_COLUMNS);
+  if (isBusy && !indices.length) return; // a large model's, which comes in the end
+  if (!config || !indices.length) return void table.replaceChildren();
   if (lensTokens !== tokens || !table.tHead || +table.dataset.first > indices[0] || +table.dataset.next < indices[0] || table.rows.length !== config.nLayer + 2) {
+    lensLeft = scroller.scrollLeft;
     makeTable(table, { corner: "stream\\token", columns: [], rows: Array.from({ length: config.nLayer + 1 }, (_, i) => streamName(i)) });
     table.dataset.first = table.dataset.next = indices[0];
     lensTokens = tokens;
@@ -362,12 +364,13 @@ function drawLens() {
       const button = make("button", { type: "button", textContent: shorten(visible(guess.text), 4.2), tabIndex: -1, "aria-label": `${guess.text}, ${percent(guess.probability)}, ${streamName(layer)}, token ${i}` });
       button.dataset.layer = layer;
       button.dataset.position = i;
-      table.tBodies[0].rows[layer].append(makeCell(button, guess.probability, `${streamName(layer)}, token ${i}: ${percent(guess.probability)}`));
+      table.tBodies[0].rows[layer].append(makeCell(button, guess.probability, `${streamName(layer)}, token ${i}: ${visible(guess.text)} ${percent(guess.probability)}`));
     });
     table.dataset.next = i + 1;
   }
   for (const row of table.rows) while (row.cells.length > MOST_COLUMNS + 1) row.deleteCell(1);
-  if (missing.length && madeFrom < tokens.length) table.parentElement.scrollLeft = 1e6;
+  if (isBusy) lensLeft = 1e6;
+  if (some.length) scroller.scrollLeft = lensLeft;
   if (isBusy || some.length < missing.length) return some.length < missing.length;
   for (const button of table.querySelectorAll("td button")) {
     const { layer, position } = button.dataset;
@@ -559,6 +562,7 @@ function listenToLens() {
 
 function listenToChanges() {
   const step = (from, to) => {
+    if (!from.length) return; // the button may still be enabled while the model writes
     to.push(state.changes);
     setChanges(from.pop(), true);
   };

@@ -107,6 +107,30 @@ def check_generation(page, native):
     return text_of(page)
 
 
+def check_changes_while_writing(page):
+    """Undo may be pressed too often; what is changed shows at once; the lens stays where it was scrolled to."""
+    page.get_by_label("Prompt").fill("Once upon a time there was a little girl named Lily. She loved to play outside in the park with")
+    page.get_by_role("slider", name="Length").fill("100")
+    page.get_by_role("button", name="Layer 0 head 1").click()
+    settle(page)
+    page.locator("#lens").evaluate("(table) => { table.parentElement.scrollLeft = 150; }")
+    page.get_by_role("button", name="Layer 1 head 1").click()
+    settle(page)
+    scrolled = page.locator("#lens").evaluate("(table) => table.parentElement.scrollLeft")
+    check("a change leaves the lens where it was", abs(scrolled - 150) < 2, scrolled)
+    page.evaluate("""() => new Promise((go) => {
+        document.getElementById("generate").click();
+        const press = (times) => {
+            document.getElementById("undo").click();
+            times > 1 ? setTimeout(press, 20, times - 1) : go();
+        };
+        setTimeout(press, 100, 4);
+    })""")
+    settle(page)
+    check("undone as often as there was something", page.evaluate("() => state.changes.length") == 0 and page.locator("#undo").is_disabled())
+    check("and the text is that without changes", page.evaluate("() => tokens.length") > 20 and page.locator("#problem").inner_text() == "")
+
+
 def check_choice_of_texts(page):
     choose = page.get_by_label("Choose a text")
     text = "Tom had a red ball. Sue had a blue hat. Tom had a"
@@ -355,9 +379,9 @@ def check_smoothness(page):
     if gaps:
         print(f"{where}: {len(frames)} frames while writing, {1000 * len(gaps) / sum(gaps):.0f} a second, half below {gaps[len(gaps) // 2]:.1f} ms, the longest {gaps[-1]:.0f} ms; tasks above 50 ms: {[round(t) for t in tasks]}")
     check("frames while writing", len(frames) > 10, len(frames))
-    # Each token adds a span, at least; at most a span and a column of the lens. Each frame changes the bars and the heads' sizes.
+    # Each token adds a span, at least; at most a span and a column of the lens. Each frame changes the bars.
     touched, n = page.evaluate("() => [touched, tokens.length]")
-    check("nodes that are touched", n < touched < 40 * n + 110 * len(frames), (touched, n, len(frames)))
+    check("nodes that are touched", n < touched < 40 * n + 60 * len(frames), (touched, n, len(frames)))
     page.get_by_role("slider", name="Length").fill("40")
 
 
@@ -387,13 +411,15 @@ LONG = """() => {
 
 # The pixels in the middle of each weight of each small picture, beside what draws a weight; how many canvases hold them.
 PICTURES = """() => {
-    const { canvas: { width, height }, places, pen, small } = heads, n = tokens.length, pixels = pen.getImageData(0, 0, width, height).data;
+    const { canvas, canvas: { width, height }, pale, places, small } = heads, n = tokens.length, copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    const pixels = copy.getImageData(0, 0, width, height).data;
     let wrong = 0, seen = 0;
     places.forEach(([x, y, side], i) => {
         for (let q = 0; q < n; q++)
             for (let k = 0; k < n; k++, seen++) {
                 const at = (j) => Math.floor(((j + 0.5) * side) / n), alpha = pixels[4 * ((y + at(q)) * width + x + at(k)) + 3];
-                wrong += Math.abs(alpha - (k > q ? 0 : 10 + 245 * Math.sqrt(small[i].weight(q, k)))) > 1;
+                wrong += Math.abs(alpha - (k > q ? 0 : (pale[i] ? 0.25 : 1) * (10 + 245 * Math.sqrt(small[i].weight(q, k))))) > 1;
             }
     });
     return [wrong, seen, document.querySelectorAll("#heads canvas").length];
@@ -405,6 +431,11 @@ def check_long_text(page):
     check("a pixel for several weights of a long text", long["step"] == 4 and long["size"] == 256 and long["wrong"] == 0, long)
     right, bottom, whole, cell = long["end"]
     check("the last weight of a long text comes into sight", abs(right - whole) < 5 and abs(bottom - whole) < 5 and cell >= 16, long)
+
+
+def check_pictures(page, what):
+    got, n = page.evaluate(PICTURES), page.evaluate("() => tokens.length")
+    check(f"a pixel for each weight of each head, on one canvas, {what}", got == [0, 24 * n * n, 1], got)
 
 
 def next_tokens(logits, temperature, top_k, top_p):
@@ -427,8 +458,16 @@ def check_views(page):
     page.get_by_label("Prompt").fill("Once upon a time there was")
     settle(page)
     n = page.evaluate("() => tokens.length")
-    pictures = page.evaluate(PICTURES)
-    check("a pixel for each weight of each head, on one canvas", pictures == [0, 24 * n * n, 1], pictures)
+    check_pictures(page, "of a text")
+    page.get_by_label("Prompt").fill("Once upon a time there is")
+    settle(page)
+    check_pictures(page, "of another text of as many tokens")
+    page.get_by_role("button", name="Layer 0 head 2").click()
+    settle(page)
+    check_pictures(page, "with a head switched off")
+    page.get_by_role("button", name="Clear all").click()
+    page.get_by_label("Prompt").fill("Once upon a time there was")
+    settle(page)
     rows = page.evaluate("() => rowsOfHead(1, 2).map((r) => r.reduce((a, b) => a + b, 0))")
     check("rows of a pattern sum to 1", len(rows) == n and all(abs(x - 1) < 1e-4 for x in rows), rows)
     check("the last row of the lens is the model's answer", page.evaluate("() => tokens.at(-1).lens.at(-1).text === words[largest(logits, 1)[0]]"))
@@ -580,6 +619,7 @@ def run_in(browser, name, address, native, tmp):
     settle(page)
     text = check_generation(page, native)
     check_choice_of_texts(page)
+    check_changes_while_writing(page)
     check_stop(page)
     check_ablation(page, native, text)
     check_views(page)

@@ -52,8 +52,8 @@ class Patterns {
     const box = make("div", { id: "large", className: "large", tabIndex: 0, role: "region", "aria-label": "the chosen head, large" });
     this.both = make("div", { id: "both" }, this.grid, make("div", { id: "one" }, this.name, this.words, this.said, box));
     main.append(legend("0", "roots", data.high), this.both);
-    this.small = new Heads(this.grid, heads, columns, this.weights);
-    this.buttons = this.small.buttons;
+    this.pictures = new Heads(this.grid, heads, columns, this.weights);
+    this.buttons = this.pictures.buttons;
     this.large = new Large(box, { onLook: (query) => this.say(query) });
     this.large.query = tokens.length - 1;
     this.large.setLabels(tokens);
@@ -63,8 +63,8 @@ class Patterns {
     this.paint();
   }
   paint() {
-    this.small.clear();
-    while (!this.small.paint(this.large.n));
+    this.pictures.clear();
+    while (!this.pictures.paint(this.large.n));
   }
   arrange() {
     const isBeside = getComputedStyle(this.both).flexDirection === "row";
