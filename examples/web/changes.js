@@ -75,11 +75,11 @@ export function toHash(state) {
  * @param {string} hash @returns {State} */
 export function fromHash(hash) {
   const state = newState(), words = new URLSearchParams(hash.replace(/^#/, ""));
-  const limits = { temperature: [0, 2], topK: [0, 200], topP: [0.05, 1], seed: [0, 4294967295], length: [1, 1024] };
+  const limits = { temperature: [0, 2], topK: [0, 100], topP: [0.05, 1], seed: [0, 4294967295], length: [1, 1024] };
   for (const key of ["text", "second", "plus", "minus"]) if (words.has(key)) state[key] = words.get(key).slice(0, 20000);
   for (const key in limits) {
     const value = words.get(key) ? Number(words.get(key)) : NaN;
-    if (value >= limits[key][0] && value <= limits[key][1]) state[key] = value;
+    if (value >= limits[key][0] && value <= limits[key][1]) state[key] = key.startsWith("t") && key !== "topK" ? value : Math.floor(value);
   }
   state.changes = (words.get("changes") ?? "").split(",").slice(0, 200).map(decodeChange).filter((c) => c);
   return state;
@@ -147,15 +147,15 @@ ${lines.map((line) => "        " + line).join("\n")}
     }`;
 }
 
-/** A program that does what the page shows. @param {State} state */
-export function toC(state) {
+/** A program that does what the page shows. @param {State} state @param {string} model its file */
+export function toC(state, model) {
   const kinds = state.changes.map((c) => c.kind), sampling = [`how.sampling.temperature = ${cFloat(state.temperature)};`];
   if (state.temperature > 0) {
     if (state.topK) sampling.push(`how.sampling.top_k = ${state.topK};`);
     if (state.topP < 1) sampling.push(`how.sampling.top_p = ${cFloat(state.topP)};`);
     sampling.push(`how.sampling.seed = ${state.seed};`);
   }
-  return `/* cc page.c -I. -O2 -lm -o page && ./page build/tiny-stories.attn */
+  return `/* cc page.c -I. -O2 -lm -o page && ./page ${model.replaceAll("*/", "")} */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include <stdio.h>
@@ -205,12 +205,12 @@ function editOf(c) {
   return `${kind} ${NAME_OF(c)}${c.factor === undefined ? "" : ` by ${c.factor}`}${c.head === undefined ? "" : ` head ${c.head}`}${c.position === undefined ? "" : ` at ${c.position}`}`;
 }
 
-/** Commands of lens that show what the page shows. @param {State} state */
-export function toLens(state) {
+/** Commands of lens that show what the page shows. @param {State} state @param {string} model its file */
+export function toLens(state, model) {
   const kinds = state.changes.map((c) => c.kind), text = quoted(state.text);
   const edits = state.changes.length ? ` --edit '${state.changes.map(editOf).join("; ")}'` : "";
   const second = kinds.some((k) => k.startsWith("patch")) ? ` --second=${quoted(state.second)}` : "";
   const steer = kinds.includes("steer") ? ` --towards=${quoted(state.plus)} --away=${quoted(state.minus)}` : "";
-  const line = (command, more) => `build/lens build/tiny-stories.attn ${command}${edits}${second}${steer}${more} --prompt=${text}\n`;
+  const line = (command, more) => `build/lens ${/^[\w./-]+$/.test(model) ? model : quoted(model)} ${command}${edits}${second}${steer}${more} --prompt=${text}\n`;
   return line("tokens", "") + line("patterns", " -o patterns.html") + line("logit-lens", " -o lens.html") + line("attribute", "");
 }

@@ -16,6 +16,8 @@ let heads = null, large = null; // the small pictures, with their buttons, layer
 let words = []; // the model's tokens
 let typing = 0; // the timer that waits for the end of typing
 let madeFrom = Infinity; // the first token that the model wrote
+let modelFile = "build/tiny-stories.attn"; // in what is copied
+let next = null; // what is written when the writing under way has been interrupted: {} for the rest of it, or {ids, length}
 
 // ---- the worker ----
 
@@ -44,7 +46,7 @@ worker.onmessage = ({ data }) => {
   if (data.progress !== undefined) return asked.onProgress?.(data.progress);
   waiting.delete(data.run);
   if (data.isStopped) asked.reject(new Stopped());
-  else data.error ? asked.reject(new Error(data.error)) : asked.resolve(data.answer);
+  else data.error ? asked.reject(Object.assign(new Error(data.error), { change: data.change })) : asked.resolve(data.answer);
 };
 worker.onerror = (event) => complain(new Error(event.message));
 
@@ -63,13 +65,21 @@ async function open(source, name) {
   $("length").max = answer.capacity;
   tokens = [];
   logits = plain = parts = chosen = cell = null;
-  if (!state.changes.every((c) => c.layer < config.nLayer && (c.head ?? 0) < config.nHead)) state.changes = [], past = [], future = [];
+  const changes = state.changes.filter((c) => c.layer < config.nLayer && (c.head ?? 0) < config.nHead), isFewer = changes.length < state.changes.length;
+  if (isFewer) {
+    state.changes = changes;
+    past = [], future = [];
+    keepInAddress();
+  }
   head = [Math.min(head[0], config.nLayer - 1), Math.min(head[1], config.nHead - 1)];
   $("status").textContent = `${config.nLayer} layers of ${config.nHead} heads.`;
+  modelFile = typeof source === "string" ? modelFile : source.name ?? "MODEL.attn";
+  $("model-name").textContent = typeof source === "string" ? "A small GPT-2" : name;
   $("about-model").textContent = `Open now: ${name}, ${config.nLayer} layers of ${config.nHead} heads, width ${config.dModel}, ${config.nVocab} tokens. Kernels: ${answer.isa}.`;
   makeHeads();
   $("steer-layer").replaceChildren(...Array.from({ length: config.nLayer }, (_, i) => make("option", { value: i, textContent: i, selected: i === config.nLayer >> 1 })));
   await refresh();
+  if (isFewer) complain(new Error("Changes of layers or heads that this model does not have were taken away."));
 }
 
 /** Runs the text, or these ids, with the changes. Whether that went well. @param {boolean} goesOn it will grow at once */
@@ -77,7 +87,7 @@ async function refresh(ids, goesOn = false) {
   if (!config) return false;
   stopAll();
   if (!ids) madeFrom = Infinity;
-  $("problem").textContent = "";
+  $("problem").textContent = $("speed").textContent = "";
   try {
     const answer = await ask("show", { state: { ...state }, ids });
     ({ logits, plain = null } = answer);
@@ -87,37 +97,60 @@ async function refresh(ids, goesOn = false) {
     if (!goesOn) await afterwards();
     return true;
   } catch (error) {
+    if (error.change !== undefined) return takeAway(error, ids, goesOn);
+    if (!(error instanceof Stopped)) {
+      tokens = [];
+      logits = plain = parts = null;
+      draw();
+    }
     complain(error);
     return false;
   }
 }
+/** A change that cannot be applied leaves the list. */
+async function takeAway(error, ids, goesOn) {
+  const bad = state.changes[error.change];
+  state.changes = state.changes.filter((c) => c !== bad);
+  keepInAddress();
+  const isDone = await refresh(ids, goesOn);
+  complain(new Error(`“${describe(bad)}” was taken away: ${error.message}`));
+  return isDone;
+}
 
-/** What is made once the text stands: shares of the parts, and the lens of a large model. */
+/** What is made once the text stands: the shares of the parts, and then the lens of a large model. */
 async function afterwards() {
   if (!tokens.length) return draw();
   const at = chosen === null || chosen === 0 ? tokens.length - 1 : chosen - 1;
   const token = chosen === null || chosen === 0 ? largest(logits, 1)[0] : tokens[chosen].id;
   parts = await ask("explain", { position: at, token });
-  if (!tokens.at(-1).lens) {
-    const { columns } = await ask("lens");
-    tokens.forEach((t, i) => (t.lens = columns[i]));
-  }
   draw();
+  if (!tokens.at(-1).lens) fillLens().catch(complain);
+}
+/** The lens of a large model comes a few columns at a time. */
+async function fillLens() {
+  const list = tokens;
+  for (let i = Math.max(0, list.length - MOST_COLUMNS); i < list.length && list === tokens; draw(true)) {
+    const columns = await ask("lens", { first: i });
+    for (const column of columns) list[i++].lens = column;
+  }
 }
 
-async function generate(ids) {
-  if (!config || isBusy) return;
+/** Writes after the prompt, or after these ids. @param {number[]} [ids] @param {number} [length] tokens */
+async function generate(ids, length = state.length) {
+  if (!config) return;
+  if (isBusy) return interrupt({ ids, length });
   $("problem").textContent = "";
   $("speed").textContent = "";
   setBusy(true);
   const asked = JSON.stringify([state.text, state.changes]);
+  let from = null;
   try {
     if (!(await refresh(ids, true))) return;
-    const from = tokens.length;
+    from = tokens.length;
     madeFrom = Math.min(madeFrom, ids ? from - 1 : from);
     if (!from) throw new Error("Write a prompt first: the model goes on with it.");
     chosen = null;
-    const answer = await ask("generate", { state: { ...state }, onTokens: (message) => {
+    const answer = await ask("generate", { state: { ...state, length }, onTokens: (message) => {
       tokens.push(...message.made);
       logits = message.logits;
       plain = null;
@@ -127,21 +160,31 @@ async function generate(ids) {
     $("speed").textContent = tokens.length > from ? `${tokens.length - from} tokens, ${Math.round(answer.speed)} a second` : "";
     large.reveal(tokens.length - 1, tokens.length - 1);
     if (answer.full) $("problem").textContent = `The text has ${tokens.length} tokens, which is all there is room for.`;
-    await afterwards();
+    if (!next) await afterwards();
   } catch (error) {
     complain(error);
   } finally {
     setBusy(false);
     draw();
-    if (asked !== JSON.stringify([state.text, state.changes])) refresh(JSON.parse(asked)[0] === state.text ? tokens.map((t) => t.id) : undefined);
+    const here = from === null ? ids : tokens.map((t) => t.id), left = from === null ? length : length - (tokens.length - from), then = next;
+    next = null;
+    if (JSON.parse(asked)[0] !== state.text) refresh();
+    else if (then?.length) generate(then.ids, then.length);
+    else if (then && left > 0) generate(here, left);
+    else if (asked !== JSON.stringify([state.text, state.changes])) refresh(here);
   }
 }
+function interrupt(then = {}) {
+  next = then;
+  stopAll();
+}
 function setBusy(busy) {
+  const [from, to] = busy ? [$("generate"), $("stop")] : [$("stop"), $("generate")], hasFocus = document.activeElement === from;
   isBusy = busy;
   document.body.classList.toggle("writing", busy);
-  $("generate").disabled = busy;
-  $("stop").disabled = !busy;
-  if (busy && document.activeElement === document.body) $("stop").focus();
+  to.disabled = false;
+  if (hasFocus) to.focus({ preventScroll: true });
+  from.disabled = true;
 }
 
 // ---- drawing ----
@@ -220,7 +263,12 @@ function drawChoice() {
   $("choice-title").textContent = `Token ${chosen}: “${visible(token.text)}”, ${percent(token.probability)}`;
   $("alternatives").replaceChildren(...token.alternatives.flatMap((a) => {
     const button = make("button", { type: "button", className: "word", textContent: visible(a.text) });
-    button.onclick = () => generate([...tokens.slice(0, chosen).map((t) => t.id), a.id]);
+    button.onclick = () => {
+      const before = tokens.slice(0, chosen), text = [...before, a].map((t) => t.text).join("");
+      if (!/<[0-9a-f]{2}>|\ufffd/.test(a.text)) $("prompt").value = state.text = text;
+      keepInAddress();
+      generate([...before.map((t) => t.id), a.id]);
+    };
     return [button, bar(a.probability), make("span", { className: "value", textContent: percent(a.probability) })];
   }));
 }
@@ -349,8 +397,8 @@ const MOST_COLUMNS = 64;
 let lensTokens = null, lensLeft = 0; // the list whose columns the table has, and how far that is to be scrolled
 function drawLens() {
   const table = $("lens"), scroller = table.parentElement, indices = tokens.map((t, i) => (t.lens ? i : -1)).filter((i) => i >= 0).slice(-MOST_COLUMNS);
-  if (isBusy && !indices.length) return; // a large model's, which comes in the end
-  if (!config || !indices.length) return void table.replaceChildren();
+  if (!config || !tokens.length) return void table.replaceChildren();
+  if (!indices.length) return; // a large model's comes later
   if (lensTokens !== tokens || !table.tHead || +table.dataset.first > indices[0] || +table.dataset.next < indices[0] || table.rows.length !== config.nLayer + 2) {
     lensLeft = scroller.scrollLeft;
     makeTable(table, { corner: "stream\\token", columns: [], rows: Array.from({ length: config.nLayer + 1 }, (_, i) => streamName(i)) });
@@ -394,7 +442,10 @@ function numberCell(x, most) {
 }
 function drawParts() {
   const table = $("parts");
-  if (!parts || !tokens.length) return table.replaceChildren();
+  if (!parts || !tokens.length) {
+    $("parts-note").textContent = "";
+    return void table.replaceChildren();
+  }
   const { columns, rows, rest, most, sum } = partsTable();
   makeTable(table, { corner: "layer\\head", columns, rows: [...rows, ...rest.map(([name]) => ({ name }))].map((r) => r.name) });
   [...rows.map((r) => r.values), ...rest.map(([, x]) => [x])].forEach((values, i) => table.tBodies[0].rows[i].append(...values.map((x) => numberCell(x, most))));
@@ -402,6 +453,7 @@ function drawParts() {
 }
 
 function drawChanges() {
+  const hadFocus = document.activeElement.closest("#part-changes");
   $("changes-none").hidden = state.changes.length > 0;
   $("changes").replaceChildren(...state.changes.map((c, i) => {
     const button = make("button", { type: "button", className: "plain", textContent: "remove", "aria-label": `Remove change ${i + 1}` });
@@ -411,6 +463,7 @@ function drawChanges() {
   $("undo").disabled = !past.length;
   $("redo").disabled = !future.length;
   $("clear").disabled = !state.changes.length;
+  if (hadFocus && (document.activeElement === document.body || document.activeElement.disabled)) [$("undo"), $("redo")].find((b) => !b.disabled)?.focus();
   if (cell) drawCell();
 }
 
@@ -433,7 +486,7 @@ function setChanges(list, isUndo = false) {
   state.changes = list;
   keepInAddress();
   draw();
-  return isBusy ? undefined : refresh(tokens.length ? tokens.map((t) => t.id) : undefined);
+  return isBusy ? interrupt() : refresh(tokens.length ? tokens.map((t) => t.id) : undefined);
 }
 /** Puts a change in the place of one at the same place, or takes that away. */
 function change(next) {
@@ -465,7 +518,13 @@ function listenToHeads() {
     return button && { button, i, place: placeOf(i) };
   };
   let drag = null;
-  for (const event of ["pointerover", "focusin"]) box.addEventListener(event, ({ target }) => headAt(target) && !drag && pickHead(...headAt(target).place));
+  let resting = 0; // a timer: the pointer picks the head where it rests, not each that it crosses
+  box.addEventListener("focusin", ({ target }) => headAt(target) && !drag && pickHead(...headAt(target).place));
+  box.addEventListener("pointerover", ({ target }) => {
+    clearTimeout(resting);
+    if (headAt(target)) resting = setTimeout(() => drag || pickHead(...headAt(target).place), 200);
+  });
+  box.addEventListener("pointerleave", () => clearTimeout(resting));
   box.addEventListener("pointerdown", (event) => {
     const at = headAt(event.target);
     if (at) drag = { ...at, x: event.clientX, factor: null, id: event.pointerId };
@@ -541,7 +600,7 @@ function listenToText() {
     }, 120);
   });
   $("generate").onclick = () => generate();
-  $("stop").onclick = () => stopAll();
+  $("stop").onclick = () => interrupt(null);
   $("prompt").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) generate();
   });
@@ -589,8 +648,8 @@ function listenToChanges() {
     }
   };
   $("copy-link").onclick = () => copy("The link", location.href.replace(/#.*/, "") + toHash(state));
-  $("copy-c").onclick = () => copy("The program", toC(state));
-  $("copy-lens").onclick = () => copy("The command", toLens(state));
+  $("copy-c").onclick = () => copy("The program", toC(state, modelFile));
+  $("copy-lens").onclick = () => copy("The command", toLens(state, modelFile));
 }
 
 function listenToSliders() {
@@ -606,6 +665,7 @@ function listenToSliders() {
       keepInAddress();
       draw(true);
     });
+    input.addEventListener("change", () => isBusy && key !== "length" && interrupt());
   }
   const steer = () => (document.querySelector('output[for="steer-factor"]').textContent = `× ${$("steer-factor").value}`);
   $("steer-factor").addEventListener("input", steer);
@@ -624,8 +684,8 @@ const PICTURES = {
   attention: () => patternSvg({ title: nameOfHead(...head), tokens: labels(), rows: rowsOfHead(...head), colour: "#0b6a72" }),
   lens: () => lensSvg("Logit lens", tokens.filter((t) => t.lens)),
   parts: () => {
-    const { columns, rows, most } = partsTable();
-    return gridSvg({ title: `What each part adds to “${visible(parts.text)}”`, rows: rows.map((r) => r.name), columns, cells: rows.map((r) => r.values.map((x) => ({ text: x.toFixed(2), tint: Math.abs(x) / most, negative: x < 0 }))), colour: "#0b6a72", other: "#786e5f" });
+    const { columns, rows, rest, most } = partsTable(), all = [...rows, ...rest.map(([name, value]) => ({ name, values: [value] }))];
+    return gridSvg({ title: `What each part adds to “${visible(parts.text)}”`, rows: all.map((r) => r.name), columns, cells: all.map((r) => r.values.map((x) => ({ text: x.toFixed(2), tint: Math.abs(x) / most, negative: x < 0 }))), colour: "#0b6a72", other: "#786e5f" });
   },
 };
 const TABLES = {
@@ -667,6 +727,10 @@ function save(name, type, content) {
 }
 /** On paper nothing scrolls: the whole picture takes the place of its part that is in view, the lens a dozen tokens at a time. */
 function fillPaper() {
+  document.documentElement.classList.add("on-paper"); // with the colours of the light scheme
+  forgetColours();
+  heads?.clear();
+  while (heads && !heads.paint(tokens.length));
   const some = tokens.filter((t) => t.lens), dozens = Array.from({ length: Math.ceil(some.length / 12) }, (_, i) => some.slice(12 * i, 12 * i + 12));
   const pictures = { attention: tokens.length ? [PICTURES.attention()] : [], lens: dozens.map((dozen) => lensSvg("", dozen)) };
   for (const place of document.querySelectorAll("[data-paper]"))
@@ -674,6 +738,10 @@ function fillPaper() {
 }
 function listenToSaving() {
   addEventListener("beforeprint", fillPaper);
+  addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("on-paper");
+    changeColours();
+  });
   document.addEventListener("click", ({ target }) => {
     const { svg, csv: table, numbers } = target.dataset ?? {};
     if (!tokens.length) return;
@@ -709,12 +777,15 @@ function listenToFiles() {
     }
   };
   $("file").addEventListener("change", () => $("file").files.length && take([...$("file").files]));
+  const isFiles = (event) => event.dataTransfer.types.includes("Files"); // not a text that is dragged to the prompt
   document.addEventListener("dragover", (event) => {
+    if (!isFiles(event)) return;
     event.preventDefault();
     $("drop").hidden = false;
   });
   document.addEventListener("dragleave", (event) => !event.relatedTarget && ($("drop").hidden = true));
   document.addEventListener("drop", (event) => {
+    if (!isFiles(event)) return;
     event.preventDefault();
     $("drop").hidden = true;
     filesOf(event.dataTransfer).then(take, complain);
@@ -742,10 +813,15 @@ function showStep(next) {
   $("tour").scrollIntoView({ block: "nearest" });
 }
 async function act({ text, generate: writes, head: picked, off }) {
+  while (isBusy) {
+    interrupt(null);
+    await new Promise((go) => setTimeout(go, 20));
+  }
   if (text) $("prompt").value = state.text = text;
   if (picked) pickHead(Math.min(picked[0], config.nLayer - 1), Math.min(picked[1], config.nHead - 1));
   if (off && off[0] < config.nLayer && off[1] < config.nHead) {
     past.push(state.changes);
+    future = [];
     state.changes = [{ kind: "zero", layer: off[0], head: off[1] }];
     pickHead(...off);
   }

@@ -37,12 +37,14 @@ export function gridSvg({ title, rows, columns, cells, colour, other }) {
   return svg + "</svg>\n";
 }
 
-/** Bars with a label before and a number behind. @param {{title: string, bars: {text: string, value: number}[], colour: string}} picture */
+/** Bars with a label before and a number behind, and a line where one was. @param {{title: string,
+ *   bars: {text: string, value: number, was?: number}[], colour: string}} picture */
 export function barsSvg({ title, bars, colour }) {
   let svg = svgStart(520, 44 + bars.length * 26, title) + svgText(10, 22, title, ' font-size="15" font-weight="600"');
-  bars.forEach(({ text, value }, i) => {
+  bars.forEach(({ text, value, was }, i) => {
     svg += svgText(110, 56 + i * 26, text, ' text-anchor="end"') + `<rect x="118" y="${43 + i * 26}" width="${(320 * value).toFixed(1)}" height="18" rx="3" fill="${colour}"/>\n`;
-    svg += svgText(124 + 320 * value, 56 + i * 26, `${(100 * value).toFixed(1)} %`);
+    if (was !== undefined) svg += `<rect x="${(117 + 320 * was).toFixed(1)}" y="${41 + i * 26}" width="2" height="22"/>\n`;
+    svg += svgText(124 + 320 * Math.max(value, was ?? 0), 56 + i * 26, `${(100 * value).toFixed(1)} %`);
   });
   return svg + "</svg>\n";
 }

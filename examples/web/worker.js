@@ -19,14 +19,33 @@ const breathe = () => new Promise((go) => {
   channel.port2.postMessage(0);
 });
 
-const decoder = new TextDecoder();
-const nameOfToken = (id) => decoder.decode(model.tokenBytes(id));
+const decoder = new TextDecoder("utf-8", { fatal: true });
+/** A token by itself: where its bytes are a part of a letter, as numbers. */
+function nameOfToken(id) {
+  const bytes = model.tokenBytes(id);
+  try {
+    return decoder.decode(bytes);
+  } catch {
+    return Array.from(bytes, (b) => (b >= 32 && b < 127 ? String.fromCharCode(b) : `<${b.toString(16).padStart(2, "0")}>`)).join("");
+  }
+}
+/** The texts of tokens in a row: a letter of several tokens stands at the last of them. */
+function textsOf(ids) {
+  const stream = new TextDecoder();
+  return Array.from(ids, (id) => stream.decode(model.tokenBytes(id), { stream: true }));
+}
 
 /** A session whose activations are kept. @param {Array} changes */
 function watchedSession(changes, state) {
   const made = model.session({ nCtx: capacity() });
   try {
-    for (const change of changes) applyChange(made, change, state);
+    changes.forEach((change, i) => {
+      try {
+        applyChange(made, change, state);
+      } catch (error) {
+        throw Object.assign(error, { change: i }); // the page takes it away
+      }
+    });
   } catch (error) {
     made.free();
     throw error;
@@ -103,7 +122,7 @@ function lensAt(position) {
   const { tokens, probabilities } = model.lens(streams, 1);
   return Array.from(tokens, (id, i) => ({ id, text: nameOfToken(id), probability: probabilities[i] }));
 }
-/** How many positions have a column in the lens while the text grows; large models get them in the end. */
+/** Whether a token comes with its column of the lens; those of large models are asked for, so many at a time. */
 const lensIsCheap = () => model.config.nVocab * model.config.dModel < 4e6;
 const lensColumns = () => Math.max(4, Math.min(MOST_COLUMNS, Math.floor(1.5e9 / (model.config.nVocab * model.config.dModel * (model.config.nLayer + 1)))));
 
@@ -121,9 +140,9 @@ function best(probabilities, k = ALTERNATIVES) {
 /** All about the text as it stands, from `first` on. */
 function describeFrom(first, scores) {
   const tokens = [];
-  const ids = session.tokens, start = ids.length - scores.tokens.length / ALTERNATIVES;
+  const ids = session.tokens, texts = textsOf(ids), start = ids.length - scores.tokens.length / ALTERNATIVES;
   for (let i = first; i < ids.length; i++) {
-    const j = i - start, token = { id: ids[i], text: nameOfToken(ids[i]), probability: null, attention: attentionAt(i) };
+    const j = i - start, token = { id: ids[i], text: texts[i], probability: null, attention: attentionAt(i) };
     if (j > 0) {
       token.probability = Math.exp(-scores.losses[j - 1]);
       token.alternatives = alternativesOf(scores, j - 1);
@@ -159,7 +178,7 @@ function show({ state, ids }) {
   }
   session.truncate(0);
   const scores = session.score(list, ALTERNATIVES), logits = session.logits;
-  return { tokens: describeFrom(0, scores), logits, plain: plainLogits(list, state), lensColumns: lensColumns() };
+  return { tokens: describeFrom(0, scores), logits, plain: plainLogits(list, state) };
 }
 
 /** The logits of the model without changes, or null if there are none. */
@@ -181,7 +200,7 @@ async function generate({ state, run: mine }) {
     made = [];
   };
   for await (const token of session.generate({ temperature: state.temperature, topK: state.topK, topP: state.topP, seed: state.seed, maxTokens: state.length })) {
-    const answer = { id: token.id, text: nameOfToken(token.id), probability: token.probability, alternatives: best(softmax(token.logits)), attention: attentionAt(n) };
+    const answer = { id: token.id, text: token.text, probability: token.probability, alternatives: best(softmax(token.logits)), attention: attentionAt(n) };
     if (lensIsCheap()) answer.lens = lensAt(n);
     made.push(answer);
     n++;
@@ -224,11 +243,9 @@ function explain({ position, token }) {
   return { position, token, text: nameOfToken(token), labels, shares: Array.from(model.attribute(all, record.get("ln_final.hook_scale", 0, position).data[0], token)) };
 }
 
-/** Lens columns for the last positions of a large model. */
-function lens() {
-  const n = session.length, columns = {};
-  for (let i = Math.max(0, n - lensColumns()); i < n; i++) columns[i] = lensAt(i);
-  return { columns };
+/** Some columns of a large model's lens. */
+function lens({ first }) {
+  return Array.from({ length: Math.min(lensColumns(), session.length - first) }, (_, i) => lensAt(first + i));
 }
 
 function fromBase64(text) {
@@ -278,7 +295,7 @@ onmessage = ({ data }) => {
     try {
       postMessage({ run: data.run, task: data.task, answer: await TASKS[data.task](data) });
     } catch (error) {
-      postMessage({ run: data.run, task: data.task, error: error.message });
+      postMessage({ run: data.run, task: data.task, error: error.message, change: error.change });
     }
   });
 };

@@ -131,6 +131,56 @@ def check_changes_while_writing(page):
     check("and the text is that without changes", page.evaluate("() => tokens.length") > 20 and page.locator("#problem").inner_text() == "")
 
 
+def check_interruptions(page):
+    """What is changed while the model writes changes what it goes on with; the keyboard's focus goes along."""
+    page.get_by_label("Prompt").fill("Once upon a time there was a little girl named Lily. She loved to")
+    settle(page)
+    page.get_by_role("button", name="Generate").focus()
+    page.keyboard.press("Enter")
+    focus = page.evaluate("() => document.activeElement.id")
+    settle(page)
+    check("the focus goes to Stop and back", [focus, page.evaluate("() => document.activeElement.id")] in (["stop", "generate"], ["generate", "generate"]), focus)
+    plain, n = text_of(page), page.evaluate("() => tokens.length")
+    at_once = """() => new Promise((go) => {
+        document.getElementById("generate").click();
+        const wait = () => {
+            if (!isBusy || tokens.length < 30) return setTimeout(wait, 1);
+            WHAT;
+            go(isBusy);
+        };
+        setTimeout(wait, 1);
+    })"""
+    was_busy = page.evaluate(at_once.replace("WHAT", "for (let h = 0; h < 6; h++) change({ kind: 'zero', layer: 2, head: h })"))
+    settle(page)
+    check("heads switched off while it writes change the story", was_busy and text_of(page) != plain and page.evaluate("() => tokens.length") == n, text_of(page))
+    check("and the numbers are those of the whole text without them", page.evaluate("() => [state.changes.length, tokens.at(-1).lens.length, isBusy].join()") == "6,5,false")
+    page.get_by_role("button", name="Clear all").click()
+    settle(page)
+    page.evaluate(at_once.replace("WHAT", "chosen = 20, drawChoice(), document.querySelectorAll('#alternatives button')[1].click()"))
+    settle(page)
+    check("another choice while it writes", text_of(page) != plain and page.get_by_label("Prompt").input_value() == page.evaluate("() => tokens.slice(0, 21).map((t) => t.text).join('')"), text_of(page))
+
+
+def check_odd_texts(page):
+    text = "caf\u00e9 \U0001f600 na\u00efve"
+    page.get_by_label("Prompt").fill(text)
+    settle(page)
+    check("letters of several tokens", text_of(page) == text, text_of(page))
+    page.get_by_label("Prompt").evaluate("(box) => { box.value = 'word '.repeat(600); box.dispatchEvent(new Event('input')); }")
+    settle(page)
+    page.get_by_role("button", name="Layer 1 head 1").click()
+    settle(page)
+    check("too long a text stays refused", "make it shorter" in page.locator("#problem").inner_text() and text_of(page) == "", page.locator("#problem").inner_text())
+    page.get_by_role("button", name="Clear all").click()
+    page.get_by_label("Prompt").fill("Once upon a time")
+    settle(page)
+    page.evaluate("() => { state.second = 'Lily'; setChanges([{ kind: 'zero', layer: 0, head: 0 }, { kind: 'patch-stream', layer: 2, position: 3 }]); }")
+    settle(page)
+    check("a change that cannot be applied is taken away, with a sentence", "was taken away" in page.locator("#problem").inner_text() and page.locator("#changes li").count() == 1 and text_of(page) != "", page.locator("#problem").inner_text())
+    page.get_by_role("button", name="Clear all").click()
+    settle(page)
+
+
 def check_choice_of_texts(page):
     choose = page.get_by_label("Choose a text")
     text = "Tom had a red ball. Sue had a blue hat. Tom had a"
@@ -589,6 +639,9 @@ def take_shots(page, name):
             page.emulate_media(color_scheme=scheme)
             settle(page)
             page.wait_for_function("() => heads.small.every(({ painted }) => painted >= tokens.length)")
+            page.evaluate("() => document.getElementById('about').showModal()")
+            check(f"the dialog fits at {width}", page.evaluate("() => document.getElementById('about').getBoundingClientRect().right <= innerWidth"))
+            page.evaluate("() => document.getElementById('about').close()")
             check(f"no sideways scrolling at {width}", page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"))
             if shots:
                 page.screenshot(path=f"{shots}/{name}-{width}-{scheme}.png", full_page=True)
@@ -620,6 +673,8 @@ def run_in(browser, name, address, native, tmp):
     text = check_generation(page, native)
     check_choice_of_texts(page)
     check_changes_while_writing(page)
+    check_interruptions(page)
+    check_odd_texts(page)
     check_stop(page)
     check_ablation(page, native, text)
     check_views(page)
