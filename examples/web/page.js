@@ -206,6 +206,7 @@ const sight = new IntersectionObserver((list) => {
 });
 for (const { place } of PARTS) if (place !== "text") sight.observe($(place)); // the text is read aloud, seen or not
 let isDue = false;
+let lastFrame = 0, patience = 1; // the parts rest so many times as long: more where frames come late
 /** Draws everything anew, or only what added tokens or moved sliders change. */
 function draw(isGrowing = false) {
   for (const part of PARTS) {
@@ -219,8 +220,10 @@ function awaitFrame() {
   isDue = true;
 }
 function drawFrame() {
-  const now = performance.now(), overdue = ({ drawn, every }) => now - drawn - every;
+  const now = performance.now(), overdue = ({ drawn, every }) => now - drawn - patience * every;
   isDue = false;
+  if (isBusy) patience = Math.min(4, Math.max(1, patience * (now - lastFrame > 25 ? 1.3 : 0.99)));
+  lastFrame = now;
   const behind = PARTS.filter(({ isSeen, isBehind, isWhole }) => isBehind && (isSeen || isWhole || !isBusy)).sort((a, b) => overdue(b) - overdue(a));
   for (const part of behind) {
     if (isBusy ? overdue(part) < 0 || part !== behind[0] : performance.now() > now + 8) break;
