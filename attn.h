@@ -12808,9 +12808,9 @@ static void attn__gait_note(attn__gait *g, int most, double work, double seconds
 #define ATTN__WORTH_A_THREAD 3e7
 
 /* attn__parallel for `work` multiply-adds with n_barriers barriers between them, on the number of
- * threads that the pace has found best; on `most` without a pace. At first a thread should have 200,000
- * multiply-adds between two barriers: on 16 virtual cores, with half as many, 16 threads took up to
- * twice as long as 8. */
+ * threads that the pace has found best; on `most` without a pace. The first pass gives a thread at least
+ * 200,000 multiply-adds between two barriers. With 100,000, a processor of 16 virtual cores ran 16
+ * threads, which took up to 1.8 times as long as 8. */
 static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
                                  void (*body)(attn__worker *, void *), void *arg)
 {

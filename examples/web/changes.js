@@ -79,7 +79,7 @@ export function fromHash(hash) {
   for (const key of ["text", "second", "plus", "minus"]) if (words.has(key)) state[key] = words.get(key).slice(0, 20000);
   for (const key in limits) {
     const value = words.get(key) ? Number(words.get(key)) : NaN;
-    if (value >= limits[key][0] && value <= limits[key][1]) state[key] = key.startsWith("t") && key !== "topK" ? value : Math.floor(value);
+    if (value >= limits[key][0] && value <= limits[key][1]) state[key] = ["topK", "seed", "length"].includes(key) ? Math.floor(value) : value;
   }
   state.changes = (words.get("changes") ?? "").split(",").slice(0, 200).map(decodeChange).filter((c) => c);
   return state;

@@ -193,6 +193,7 @@ export class Heads {
     new ResizeObserver(() => this.measure()).observe(this.canvas);
     this.measure();
   }
+  /** Reads where the buttons are, gives the canvas its size in pixels, and draws anew. */
   measure() {
     const { canvas } = this, ratio = ratioOfPixels(), { offsetLeft, offsetTop } = canvas;
     this.ratio = ratio;

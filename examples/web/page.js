@@ -518,7 +518,7 @@ function listenToHeads() {
   const box = $("heads");
   const headAt = (element) => {
     const button = element?.closest(".head"), i = heads?.buttons.indexOf(button);
-    return button && { button, i, place: placeOf(i) };
+    return i >= 0 ? { button, i, place: placeOf(i) } : undefined;
   };
   let drag = null;
   let resting = 0; // a timer: the pointer picks the head where it rests, not each that it crosses
@@ -730,17 +730,19 @@ function save(name, type, content) {
 }
 /** On paper nothing scrolls: the whole picture takes the place of its part that is in view, the lens a dozen tokens at a time. */
 function fillPaper() {
-  document.documentElement.classList.add("on-paper"); // with the colours of the light scheme
-  forgetColours();
-  heads?.clear();
-  while (heads && !heads.paint(tokens.length));
   const some = tokens.filter((t) => t.lens), dozens = Array.from({ length: Math.ceil(some.length / 12) }, (_, i) => some.slice(12 * i, 12 * i + 12));
   const pictures = { attention: tokens.length ? [PICTURES.attention()] : [], lens: dozens.map((dozen) => lensSvg("", dozen)) };
   for (const place of document.querySelectorAll("[data-paper]"))
     place.replaceChildren(...pictures[place.dataset.paper].map((svg) => document.importNode(new DOMParser().parseFromString(svg, "image/svg+xml").documentElement, true)));
 }
 function listenToSaving() {
-  addEventListener("beforeprint", fillPaper);
+  addEventListener("beforeprint", () => {
+    document.documentElement.classList.add("on-paper"); // the colours of the light scheme
+    forgetColours();
+    heads?.clear();
+    while (heads && !heads.paint(tokens.length)); // now: the browser draws no more frames before it prints
+    fillPaper();
+  });
   addEventListener("afterprint", () => {
     document.documentElement.classList.remove("on-paper");
     changeColours();

@@ -645,8 +645,9 @@ def take_shots(page, name):
             check(f"no sideways scrolling at {width}", page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"))
             if shots:
                 page.screenshot(path=f"{shots}/{name}-{width}-{scheme}.png", full_page=True)
-    page.emulate_media(media="print", color_scheme="light")
+    page.emulate_media(media="print", color_scheme="dark")
     page.evaluate("() => dispatchEvent(new Event('beforeprint'))")  # as the browser does before it prints
+    check("paper has the light scheme's colours", page.evaluate("() => colours().accent") == "#0b6a72")
     shown = page.evaluate("""() => [document.querySelectorAll('[data-paper=attention] text').length - 1, 2 * tokens.length,
         document.querySelectorAll('[data-paper=lens] svg').length, Math.ceil(tokens.filter((t) => t.lens).length / 12),
         document.documentElement.scrollWidth <= innerWidth, getComputedStyle($("large")).display, matchMedia("print").matches]""")

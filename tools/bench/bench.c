@@ -184,8 +184,7 @@ static void opening(bench *b)
             has_amx()
                 ? "The roof of 8-bit products is that of vector instructions. This processor has "
                   "AMX, which\nattn.h uses only where ATTN_ISA_AMX is asked for, and which could "
-                  "go beyond "
-                  "that roof.\n"
+                  "go beyond that roof.\n"
                 : "");
     if (!b->json)
         return;
