@@ -31,7 +31,7 @@ TESTED    = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads 
             $(BUILD)/tests/saving $(BUILD)/tests/saving-read $(BUILD)/tests/failing
 TESTS     = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/test_*.c))
 
-vpath %.c examples examples/gpt2 tools tools/convert tools/lens tools/receipt tools/reproduce tools/score
+vpath %.c examples examples/gpt2 tools tools/convert tools/lens/program tools/receipt tools/reproduce tools/score
 
 # The model for `make gpt2` and what `make run` does.
 SIZE   = gpt2
@@ -132,7 +132,7 @@ $(BUILD)/%.o: %.c $(BUILD)/flags
 	$(SHOW)$(COMPILE) -DATTN__IMPLEMENTED -c $< -o $@
 
 # The scripts and styles of lens's pages, as C.
-$(BUILD)/lens_page.h: tools/lens/embed.sh tools/lens/page.js tools/lens/page.css examples/web/draw.js \
+$(BUILD)/lens_page.h: $(addprefix tools/lens/program/,embed.sh page.js page.css) examples/web/draw.js \
     examples/web/draw.css
 	@mkdir -p $(@D)
 	$(SHOW)sh $< >$@

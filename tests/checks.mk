@@ -186,7 +186,8 @@ coverage: all $(NOTEBOOKS) $(MODELS) ## lines and branches that the tests run (n
 # cppcheck's style checks are left out: beside wishes for variables in inner blocks (variableScope)
 # they call conditions constant that loops decide (knownConditionTrueFalse), members and results
 # unused that other files use, and names shadowed that no caller sees. None was an error.
-ANALYZED = $(filter-out tools/bench/bench.c tools/lens/library.c,$(wildcard tools/*.c tools/*/*.c examples/*.c examples/gpt2/*.c examples/from_scratch/*.c))
+ANALYZED = $(filter-out tools/bench/bench.c tools/lens/library.c,\
+           $(wildcard tools/*.c tools/*/*.c tools/lens/program/*.c examples/*.c examples/gpt2/*.c examples/from_scratch/*.c))
 TIDY     = nice clang-tidy --quiet
 CPPCHECK = cppcheck --quiet --std=c99 --language=c --enable=warning,performance,portability \
            --error-exitcode=1 --inline-suppr -I.

@@ -1,4 +1,4 @@
-/* The edits of lens (tools/lens/edits.h), against the same changes made by the library. */
+/* The edits of lens (tools/lens/program/edits.h), against the same changes made by the library. */
 #include "tools/common/system.h" /* first: it asks the system for POSIX */
 #include "tools/lens/edges.h"
 #include "tools/lens/patch.h"

@@ -1,4 +1,4 @@
-/* The commands decompose, heads and circuits of tools/lens/lens.c, against numpy in float64
+/* The commands decompose, heads and circuits of tools/lens/program/lens.c, against numpy in float64
  * (makers/make_circuit_fixtures.py). */
 #define FIXTURE_FILE "tests/fixtures/circuits.bin"
 #include "tools/common/system.h" /* first: it asks the system for POSIX */

@@ -1,4 +1,4 @@
-/* tools/lens/lens.c, tried as a person uses it: through a shell, by its tables, its JSON, its files
+/* tools/lens/program/lens.c, tried as a person uses it: through a shell, by its tables, its JSON, its files
  * and its exit codes. Numbers are held against PyTorch's (golden/make_golden.py), numpy's and the
  * library's own functions'; pictures are opened in Chromium, where there is one. */
 #define FIXTURE_FILE "tests/fixtures/lens.bin" /* numpy in float64: make_lens_fixtures.py */

@@ -4,7 +4,7 @@
 
 #include "tools/common/prompt.h"
 #include "lens_html.h"
-#include "metric.h"
+#include "tools/lens/metric.h"
 #include <math.h>
 
 typedef struct options {

@@ -6,7 +6,7 @@
 #define LENS_DIRECTIONS_H
 
 #include "findings.h"
-#include "spectrum.h"
+#include "tools/lens/spectrum.h"
 
 enum { MOST_OF_A_DIRECTION = 5 };
 

@@ -1,4 +1,4 @@
-/* sh tools/lens/embed.sh >lens_page.h && cc tools/lens/lens.c -I. -O2 -fopenmp -lm -o lens
+/* sh tools/lens/program/embed.sh >lens_page.h && cc tools/lens/program/lens.c -I. -O2 -fopenmp -lm -o lens
  *                                                          (without -fopenmp: one thread)
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,

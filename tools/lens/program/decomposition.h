@@ -3,7 +3,7 @@
 #ifndef LENS_DECOMPOSITION_H
 #define LENS_DECOMPOSITION_H
 
-#include "decompose.h"
+#include "tools/lens/decompose.h"
 #include "question.h"
 #include "tools/common/npz.h"
 

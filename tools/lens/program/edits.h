@@ -10,8 +10,8 @@
 #ifndef LENS_EDITS_H
 #define LENS_EDITS_H
 
-#include "changes.h"
-#include "decompose.h"
+#include "tools/lens/changes.h"
+#include "tools/lens/decompose.h"
 #include "run.h"
 
 #define EDIT_KINDS "zero set mean add scale" /* by attn_edit_kind */

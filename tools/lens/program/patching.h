@@ -4,8 +4,8 @@
 
 #include "gradient.h"
 #include "pair_file.h"
-#include "pairs.h"
-#include "patch.h"
+#include "tools/lens/pairs.h"
+#include "tools/lens/patch.h"
 #include "question.h"
 
 /* A share of a gap below this many logits is mostly noise. */

@@ -3,8 +3,8 @@
 #define LENS_STEER_H
 
 #include "beside.h"
-#include "control.h"
-#include "steering.h"
+#include "tools/lens/control.h"
+#include "tools/lens/steering.h"
 
 /* What is added: a direction of each layer from a file, or one at a single place. */
 typedef struct steered {

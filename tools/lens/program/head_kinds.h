@@ -2,7 +2,7 @@
 #ifndef LENS_HEAD_KINDS_H
 #define LENS_HEAD_KINDS_H
 
-#include "detect.h"
+#include "tools/lens/detect.h"
 #include "findings.h"
 
 /* Is there a text? What comes through a pipe is one, unless it is empty. */

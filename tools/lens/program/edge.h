@@ -3,7 +3,7 @@
 #ifndef LENS_EDGE_H
 #define LENS_EDGE_H
 
-#include "edges.h"
+#include "tools/lens/edges.h"
 #include "patching.h"
 
 typedef struct edge_finding {

@@ -4,7 +4,7 @@
 #define LENS_FEATURES_H
 
 #include "beside.h"
-#include "sae_files.h"
+#include "tools/lens/sae_files.h"
 
 typedef struct feature_finding {
     lens_sae sae;

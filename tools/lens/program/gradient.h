@@ -2,7 +2,7 @@
 #ifndef LENS_GRADIENT_H
 #define LENS_GRADIENT_H
 
-#include "gradients.h"
+#include "tools/lens/gradients.h"
 #include "question.h"
 #include "record.h"
 

@@ -3,7 +3,7 @@
 #ifndef LENS_PROCESS_H
 #define LENS_PROCESS_H
 
-#include "refactor.h"
+#include "tools/lens/refactor.h"
 #include "run.h"
 
 /* The tokenizer section of the model's file, which attn_model_open has checked; *size 0 if it has

@@ -3,7 +3,7 @@
 #define LENS_PATH_H
 
 #include "patching.h"
-#include "paths.h"
+#include "tools/lens/paths.h"
 
 /* blocks.L.NAME or, of a head's copy of the stream, blocks.L.NAME.H; up to a comma or the end */
 static int read_reader(const lens *l, const char **at, lens_receiver *to)

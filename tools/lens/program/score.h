@@ -3,7 +3,7 @@
 #define LENS_SCORE_H
 
 #include "findings.h"
-#include "qk.h"
+#include "tools/lens/qk.h"
 
 typedef struct pair {
     size_t query, key; /* parts */

@@ -3,7 +3,7 @@
 #define LENS_LOGIT_LENS_H
 
 #include "findings.h"
-#include "tuned.h"
+#include "tools/lens/tuned.h"
 
 /* Judges positions [first, first + count): the k likeliest tokens of each layer's stream, and how
  * it rates the token that comes next. Results are [layers, positions]. */
