@@ -29,7 +29,7 @@ PROGRAMS  = $(EXAMPLES) $(TOOLS) bench reproduce
 MODELS    = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
 TESTED    = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads $(BUILD)/faults.so \
             $(BUILD)/tests/saving $(BUILD)/tests/saving-read $(BUILD)/tests/failing
-TESTS     = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/test_*.c))
+TESTS     = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/suites/*/*.c))
 
 vpath %.c examples examples/gpt2 tools tools/convert tools/lens/program tools/receipt tools/reproduce tools/score
 
@@ -162,7 +162,8 @@ $(BUILD)/flags: FORCE
 	    echo '$(COMPILE) $(LINK)' >$@
 
 include tools/packaging/install.mk tests/checks.mk examples/web/web.mk
--include $(wildcard $(BUILD)/*.d $(BUILD)/run/*.d $(BUILD)/from_scratch/*.d $(BUILD)/tests/*.d)
+-include $(wildcard $(BUILD)/*.d $(BUILD)/run/*.d $(BUILD)/from_scratch/*.d $(BUILD)/tests/*.d \
+    $(BUILD)/tests/suites/*/*.d)
 
 clean: ## remove what was built; downloaded files stay
 	@test ! -d $(BUILD) || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name gpt2-files -exec rm -rf {} +

@@ -133,7 +133,8 @@ sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memo
 # Suites run the best instruction set by default; `kernels`, `ops`, `attention`, `gpt2` and `generate` go through all of them.
 # Only what these suites need is built: each program with the kernels in it takes minutes to compile.
 # Plain C is left out, which `make fuzz` runs under the same sanitizers: here it takes twice as long.
-MODEL_SUITES  = kernels ops attention gpt2 session threads watch record patch generate score memory lens models sampling
+MODEL_SUITES  = kernels ops attention gpt2 session threads watch record generate score memory lens models sampling
+MODEL_PARTS   = $(foreach suite,$(MODEL_SUITES),suites/$(suite)/$(suite)) suites/lens/patch
 CHECKED       = $(BUILD)/sanitized-kernels
 CHECKED_FLAGS = CC=gcc OPENMP=0 BUILD=$(CHECKED) CFLAGS='-O1 -g1 -fsanitize=address,undefined \
     -fno-sanitize-recover=all -DATTN_SANITIZE_KERNELS'
@@ -141,13 +142,13 @@ CHECKED_NEEDS = $(addprefix $(CHECKED)/,test-models attn-convert tiny-stories.at
 
 sanitize-kernels: sanitize-best ## kernels and models under sanitizers, once for each instruction set (needs gcc)
 	$(CHECKED)/test-models --isas | grep -v portable | sed '$$d' | while read -r isa; do echo "== $$isa"; \
-	    ATTN_TEST_ISA="$$isa" $(CHECKED)/test-models $(filter-out kernels ops attention patch,$(MODEL_SUITES)) </dev/null || exit; done
+	    ATTN_TEST_ISA="$$isa" $(CHECKED)/test-models $(filter-out kernels ops attention,$(MODEL_SUITES)) </dev/null || exit; done
 
 sanitize-best: ## ... and on the best of them alone
 	$(MAKE) --no-print-directory $(CHECKED_FLAGS) $(CHECKED_NEEDS)
 	$(CHECKED)/test-models $(SUITES) </dev/null
 
-$(BUILD)/test-models: $(patsubst %,$(BUILD)/tests/%.o,main $(MODEL_SUITES:%=test_%)) $(BUILD)/attn.o
+$(BUILD)/test-models: $(patsubst %,$(BUILD)/tests/%.o,main $(MODEL_PARTS)) $(BUILD)/attn.o
 	$(SHOW)$(COMPILE) $^ -o $@ $(LINK)
 
 # A static program of 32 bits runs where one of 64 does.

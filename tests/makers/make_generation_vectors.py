@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sample stories from the included model in float64 with numpy, for test_generate.c.
+"""Sample stories from the included model in float64 with numpy, for tests/suites/generate.
 
     make_generation_vectors.py > generation_vectors.h     (in tests/; needs numpy)
 

@@ -1,4 +1,4 @@
-"""python3 tests/makers/make_pickles.py DIRECTORY OUTPUT, for tests/test_convert.c: pickled PyTorch
+"""python3 tests/makers/make_pickles.py DIRECTORY OUTPUT, for tests/suites/convert: pickled PyTorch
 checkpoints with the numbers of DIRECTORY/model.safetensors (bfloat16 throughout).
 
     OUTPUT/hub/pytorch_model.bin    as Hugging Face's transformers wrote it, with mask buffers

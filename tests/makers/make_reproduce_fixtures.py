@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes fixtures/reproduce/: small data sets in the shape of LAMBADA, HellaSwag, WikiText and greater-than, and
 figures.txt, in which stand the figures that PyTorch's GPT-2 in float64 (transformers; for greater-than transformer_lens
-3) gives for them and for single texts, with the included model. tests/test_proof.c lets tools/reproduce work them out.
+3) gives for them and for single texts, with the included model. tests/suites/proof lets tools/reproduce work them out.
 
     python3 tests/makers/make_reproduce_fixtures.py
 

@@ -158,10 +158,10 @@ class Tree:
     def make_for(self, suite):
         """Builds what a suite runs. What has an implementation of its own is made again for it, too."""
         if self.forgotten:  # attn.h has changed
-            stems = {p: os.path.basename(p).split(".")[0] for p in self.own if p not in self.forgotten}
-            self.forget([p for p, stem in stems.items() if stem == suite.stem or
-                         re.search(r"\b%s\b" % stem, suite.text)])
-        if '"command.h"' in suite.text:  # it runs programs
+            self.forget([p for p in self.own if p not in self.forgotten and
+                         (p.startswith("build/tests/suites/%s/" % suite.name) or
+                          re.search(r"\b%s\b" % os.path.basename(p).split(".")[0], suite.text))])
+        if '/command.h"' in suite.text:  # it runs programs
             return self.make()
         return self.make("build/test", *(p for p in self.right if p[len("build"):] in suite.text))
 
@@ -177,12 +177,12 @@ class Tree:
 
 
 class Suite:
-    def __init__(self, path):
-        self.text, self.stem = read(path), os.path.basename(path)[:-2]
-        self.name = re.search(r'^SUITE(?:_WITH)?\(\s*"([\w-]+)"', self.text, re.M).group(1)
+    def __init__(self, folder):
+        self.name = os.path.basename(folder)
+        self.text = "".join(read(p) for p in sorted(glob.glob(folder + "/*.[ch]")))
         headers = glob.glob("tests/*.h")
         for header in headers + headers:  # those of headers, too
-            if '#include "%s"' % os.path.basename(header) in self.text:
+            if re.search('#include "(tests/)?%s"' % os.path.basename(header), self.text):
                 self.text += read(header)
         self.seconds, self.reached, self.trusted = 0.0, [], set()
 
@@ -195,7 +195,7 @@ class Tests:
     """The suites, the time that each takes, and the functions that it reaches."""
 
     def __init__(self, again):
-        self.suites = [Suite(p) for p in sorted(glob.glob("tests/test_*.c"))]
+        self.suites = [Suite(p) for p in sorted(glob.glob("tests/suites/*"))]
         store, names = HOME + "/reached.json", {s.name for s in self.suites}
         known = json.loads(read(store)) if os.path.exists(store) and not again else {}
         if set(known) != names:
@@ -216,8 +216,7 @@ class Tests:
             tree.test(suite.name, PATIENCE)
             seconds = spent() - start
             for one in glob.glob(tree.path("build/**/*.gcda"), recursive=True):
-                stem = os.path.basename(one)[:-5]
-                if not stem.startswith("test_") or stem == suite.stem:
+                if "/tests/suites/" not in one or "/tests/suites/%s/" % suite.name in one:
                     _, output = tree.run(["gcov", "-f", "-n", os.path.relpath(one, tree.root)], 100)
                     reached |= set(REACHED.findall(output))
             known[suite.name] = seconds, sorted(reached)

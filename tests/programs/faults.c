@@ -3,7 +3,7 @@
  * leaves the number of calls in the file $FAULT_COUNT. With FAULT_ON=1 all later calls fail too,
  * as they would on a full disk; with FAULT_REMOVE=1 files that should be removed stay, as far as it
  * goes by these rules; with FAULT_SIGNAL the program gets that signal instead, and the call does
- * its work. Linux with glibc; tests/test_faults.c uses it. */
+ * its work. Linux with glibc; tests/suites/faults uses it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Opening and saving, for calls of the system that fail (test_faults.c, faults.c): opens a model
+/* Opening and saving, for calls of the system that fail (suite faults, faults.c): opens a model
  * from a path and once more from standard input, which may be a pipe; saves the second, a tensor
  * and a record; opens what it saved and sees that it computes the same.
  *

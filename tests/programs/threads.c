@@ -1,4 +1,4 @@
-/* Threads, for a race detector (make tsan) and for load (test_load.c): many of them, each with a
+/* Threads, for a race detector (make tsan) and for load (suites/load): many of them, each with a
  * context and sessions of its own, over one model, and each call of theirs divided over workers
  * where there is OpenMP. Every thread must get the bits and the text that one gets alone.
  *

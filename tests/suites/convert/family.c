@@ -1,0 +1,597 @@
+/* GPT-2's relatives: checkpoints in fixtures/family (make_family_fixtures.py), converted as they are.
+ * Their logits are those of transformers' GPT2LMHeadModel with the same configuration, in float64;
+ * and part two of the library (hooks, rewriting) is right for models that compute in other ways. */
+#include "tools/convert/gguf.h"
+#include "tests/models.h"
+#include "tests/command.h"
+#include <math.h>
+
+#define FAMILY "tests/fixtures/family/"
+
+static int set_up(void)
+{
+    return CHECK(system("mkdir -p build/test-tmp/family") == 0);
+}
+
+SUITE_WITH("convert", set_up, NULL);
+
+enum { N_TOKENS = 6, V = 24 };
+static const int32_t tokens[N_TOKENS] = {3, 17, 0, 21, 9, 9};
+
+/* A copy of a checkpoint, with another configuration of its directory if `config` is not NULL. */
+static const char *copied(const char *name, const char *config)
+{
+    static char dir[512];
+    snprintf(dir, sizeof dir, "%s", test_tmp("copy"));
+    CHECK(run("rm -rf %s && cp -r " FAMILY "%s %s && chmod -R u+w %s", dir, name, dir, dir) == 0);
+    if (config)
+        CHECK(run("cp " FAMILY "%s/%s.json %s/config.json", name, config, dir) == 0);
+    return dir;
+}
+
+/* Text in the place of other text in a configuration. */
+static void edit(const char *dir, const char *find, const char *replace)
+{
+    CHECK(run("grep -q '%s' %s/config.json && sed -i.old 's/%s/%s/' %s/config.json", find, dir,
+              find, replace, dir) == 0);
+}
+
+/* All logits of a model, within 2e-5 of those in a file, by the largest among them. */
+static void same_as_transformers(const attn_model *model, const char *name, const char *config)
+{
+    attn_ctx ctx = alone();
+    char path[512];
+    size_t size, i;
+    double want[N_TOKENS * V], largest = 0, worst = 0;
+    unsigned char *file;
+    float *logits;
+    snprintf(path, sizeof path, FAMILY "%s/%s.logits", name, config);
+    if (!CHECK((file = test_read(path, &size)) != NULL) || !CHECK(size == sizeof want))
+        return;
+    for (i = 0; i < N_TOKENS * V; i++) {
+        const uint64_t bits = get_u64(file + 8 * i);
+        memcpy(&want[i], &bits, sizeof bits);
+        largest = fabs(want[i]) > largest ? fabs(want[i]) : largest;
+    }
+    free(file);
+    logits = logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS);
+    for (i = 0; i < N_TOKENS * V; i++) {
+        const double error = fabs((double)logits[i] - want[i]) / largest;
+        worst = error > worst || isnan(error) ? error : worst;
+    }
+    CHECKF(worst <= 2e-5, "%s/%s: %.3g of the largest logit away from transformers'", name, config,
+           worst);
+}
+
+typedef struct member {
+    const char *name, *config;
+    int act_fn, unscaled_attn, by_layer, version;
+} member;
+static const member members[] = {{"base", "config", ATTN_ACT_GELU_TANH, 0, 0, 1},
+                                 {"base", "gelu", ATTN_ACT_GELU_ERF, 0, 0, 2},
+                                 {"base", "gelu_fast", ATTN_ACT_GELU_TANH, 0, 0, 1},
+                                 {"base", "gelu_pytorch_tanh", ATTN_ACT_GELU_TANH, 0, 0, 1},
+                                 {"base", "relu", ATTN_ACT_RELU, 0, 0, 2},
+                                 {"base", "silu", ATTN_ACT_SILU, 0, 0, 2},
+                                 {"base", "swish", ATTN_ACT_SILU, 0, 0, 2},
+                                 {"base", "unscaled", ATTN_ACT_GELU_TANH, 1, 0, 2},
+                                 {"base", "inverse", ATTN_ACT_GELU_TANH, 0, 1, 2},
+                                 {"base", "codeparrot", ATTN_ACT_GELU_TANH, 0, 1, 2},
+                                 {"base", "everything", ATTN_ACT_RELU, 1, 1, 2},
+                                 {"nano", "config", ATTN_ACT_GELU_ERF, 0, 0, 2},
+                                 {"mingpt", "config", ATTN_ACT_GELU_ERF, 0, 0, 2},
+                                 {"scratch", "config", ATTN_ACT_GELU_TANH, 0, 0, 1},
+                                 {"wrapped", "config", ATTN_ACT_GELU_TANH, 0, 0, 1},
+                                 {"head", "config", ATTN_ACT_GELU_TANH, 0, 0, 1}};
+enum { N_MEMBERS = sizeof members / sizeof members[0] };
+
+static attn_model *member_of(const member *m, const char *options)
+{
+    return converted(copied(m->name, strcmp(m->config, "config") ? m->config : NULL), "member.attn",
+                     options);
+}
+
+/* Each one's logits and configuration; and version 2 of the format only where it must be. */
+TEST(logits_of_transformers)
+{
+    size_t i, size;
+    for (i = 0; i < N_MEMBERS; i++) {
+        const member *m = &members[i];
+        attn_model *model = member_of(m, "--quiet 2>/dev/null");
+        unsigned char *file = test_read(test_tmp("member.attn"), &size);
+        if (model) {
+            const attn_config *c = attn_model_config(model);
+            same_as_transformers(model, m->name, m->config);
+            CHECKF((int)c->act_fn == m->act_fn && c->unscaled_attn == m->unscaled_attn &&
+                       c->scale_attn_by_inverse_layer_idx == m->by_layer,
+                   "%s/%s: another configuration", m->name, m->config);
+            CHECKF(file && get_u32(file + 8) == (uint32_t)m->version, "%s/%s: version %u", m->name,
+                   m->config, file ? (unsigned)get_u32(file + 8) : 0);
+        }
+        free(file);
+        attn_model_close(model);
+        pool_clear();
+    }
+    forget();
+}
+
+/* The same bits on every instruction set, and token by token. */
+TEST(the_same_bits_everywhere)
+{
+    size_t i;
+    int kind;
+    for (i = 0; i < N_MEMBERS; i++) {
+        attn_model *model = member_of(&members[i], "--quiet 2>/dev/null");
+        attn_ctx ctx = alone();
+        float *want = model ? logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS) : NULL;
+        for (kind = ATTN_ISA_PORTABLE; want && kind <= ATTN_ISA_NEON; kind++) {
+            ctx.isa = (attn_isa_kind)kind;
+            if (attn_isa(&ctx) && strstr(attn_isa(&ctx), "no fused") == NULL)
+                same_logits(logits_of(&ctx, model, 0, tokens, N_TOKENS, 1), want, N_TOKENS, model,
+                            attn_isa(&ctx));
+        }
+        attn_model_close(model);
+        pool_clear();
+    }
+    forget();
+}
+
+/* Scores that a hook shows, worked out again from the queries and keys that it shows. */
+TEST(scores_as_the_configuration_says)
+{
+    size_t i, layer, head, row, k, j;
+    for (i = 7; i <= 10; i++) { /* unscaled, inverse, codeparrot, everything */
+        const member *m = &members[i];
+        attn_model *model = member_of(m, "--quiet 2>/dev/null");
+        sight *s = new_sight();
+        double worst = 0;
+        if (!model)
+            continue;
+        hooked(model, tokens, N_TOKENS, N_TOKENS, NULL, NULL, NULL, "blocks.*.attn.*", s);
+        hooked(model, tokens, N_TOKENS, N_TOKENS, NULL, NULL, NULL, "*.hook_attn_scores", s);
+        for (layer = 0; layer < 3; layer++) {
+            char name[3][64];
+            attn_tensor q, keys, scores;
+            snprintf(name[0], 64, "blocks.%d.attn.hook_q", (int)layer);
+            snprintf(name[1], 64, "blocks.%d.attn.hook_k", (int)layer);
+            snprintf(name[2], 64, "blocks.%d.attn.hook_attn_scores", (int)layer);
+            q = latest(s, name[0]);
+            keys = latest(s, name[1]);
+            scores = latest(s, name[2]);
+            for (head = 0; head < 2 && scores.ndim == 3; head++)
+                for (row = 0; row < N_TOKENS; row++)
+                    for (k = 0; k <= row; k++) {
+                        double want = 0, got = (double)*entry(scores, head, row, k);
+                        for (j = 0; j < 4; j++)
+                            want +=
+                                (double)*entry(q, row, head, j) * (double)*entry(keys, k, head, j);
+                        want /= m->unscaled_attn ? 1 : 2; /* sqrt(4) */
+                        want /= m->by_layer ? (double)(layer + 1) : 1;
+                        worst = fabs(got - want) > worst ? fabs(got - want) : worst;
+                    }
+        }
+        CHECKF(worst < 1e-5, "%s: scores are off by %.3g", m->config, worst);
+        attn_model_close(model);
+        pool_clear();
+    }
+    forget();
+}
+
+/* A rewritten model computes the same, also after it was saved. */
+TEST(rewritten)
+{
+    size_t i, n;
+    for (i = 0; i < N_MEMBERS; i++) {
+        attn_ctx ctx = alone();
+        attn_model *model = member_of(&members[i], "--quiet 2>/dev/null"), *made = NULL,
+                   *again = NULL;
+        const char *path = test_tmp("rewritten.attn");
+        double worst = 0, largest = 0;
+        if (model &&
+            OK(&ctx,
+               attn_process_weights(&ctx, &made, model,
+                                    ATTN_PROCESS_FOLD_LN | ATTN_PROCESS_CENTER_WRITING_WEIGHTS)) &&
+            OK(&ctx, attn_model_save(&ctx, path, made)) &&
+            OK(&ctx, attn_model_open(&ctx, &again, path, NULL))) {
+            const float *want = logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS);
+            const float *got = logits_of(&ctx, again, 0, tokens, N_TOKENS, N_TOKENS);
+            for (n = 0; n < N_TOKENS * V; n++) {
+                worst = fmax(worst, fabs((double)got[n] - (double)want[n]));
+                largest = fmax(largest, fabs((double)want[n]));
+            }
+            CHECKF(worst < 1e-4 * largest, "%s/%s: off by %.3g", members[i].name, members[i].config,
+                   worst);
+            CHECK((int)attn_model_config(again)->act_fn == members[i].act_fn);
+        }
+        attn_model_close(again);
+        attn_model_close(made);
+        attn_model_close(model);
+        pool_clear();
+    }
+    forget();
+}
+
+/* Every quantised type of GGUF: the numbers of random blocks, bit for bit as the gguf package has
+ * them. */
+TEST(blocks_as_the_gguf_package)
+{
+    size_t size, at = 0, n, i, n_types = 0;
+    unsigned char *file = test_read(FAMILY "blocks.bin", &size);
+    while (CHECK(file != NULL) && at < size) {
+        source_dtype dtype;
+        const char *name = gguf_dtype(get_u32(file + at), &dtype);
+        const source_block *block = &source_blocks[dtype];
+        float got[8 * 256];
+        n = get_u32(file + at + 4);
+        if (!CHECK(name && dtype != SOURCE_OTHER && n * block->count <= 8 * 256))
+            break;
+        source_widen(dtype, file + at + 8, n * block->size, got);
+        at += 8 + n * block->size;
+        for (i = 0; i < n * block->count; i++, at += 4)
+            if (!CHECKF(memcmp(&got[i], (float[]){float_from_bits(get_u32(file + at))}, 4) == 0,
+                        "%s: number %zu is %.9g, expected %.9g", name, i, (double)got[i],
+                        (double)float_from_bits(get_u32(file + at))))
+                break;
+        at += 4 * (n * block->count - i);
+        n_types++;
+    }
+    CHECK(n_types == SOURCE_OTHER - SOURCE_Q8_0);
+    free(file);
+}
+
+/* What is left out, or taken for granted, is said once. */
+TEST(notes)
+{
+    const char *dir = copied("wrapped", NULL);
+    enum { MANY = 100000 };
+    char *header = (char *)malloc((size_t)MANY * 80), path[600];
+    size_t size, n, i;
+    unsigned char *file;
+    CHECK(run(TEST_BUILD "/attn-convert %s %s -q", dir, test_tmp("x.attn")) == 0);
+    CHECKF(strstr(err, "note: 5 tensors are not part of GPT-2, classifier.weight among them; left "
+                       "out\n"),
+           "%s", err);
+    CHECKF(strstr(err, "note: 29 tensors are F64, and are rounded to f32\n"), "%s", err);
+    CHECK(run(TEST_BUILD "/attn-convert " FAMILY "nano %s -q", test_tmp("x.attn")) == 0);
+    CHECKF(strstr(err, "no activation_function; taken as \"gelu\"") &&
+               strstr(err, "no tensor is a bias"),
+           "%s", err);
+    CHECK(run(TEST_BUILD "/attn-info %s", test_tmp("x.attn")) == 0);
+    CHECKF(strstr(out, "gelu, by erf") && strstr(out, "over sqrt(d_head)\n"), "%s", out);
+    dir = copied("base", "everything");
+    CHECK(run(TEST_BUILD "/attn-convert %s %s -q", dir, test_tmp("x.attn")) == 0);
+    CHECK(run(TEST_BUILD "/attn-info %s", test_tmp("x.attn")) == 0);
+    CHECKF(strstr(out, "relu\n") && strstr(out, "not scaled, over layer + 1\n"), "%s", out);
+    /* a hundred thousand tensors without a byte, at the end of the data */
+    dir = copied("base", NULL);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    file = test_read(path, &size);
+    if (CHECK(file && header)) {
+        const size_t old = (size_t)get_u64(file);
+        const unsigned long end = (unsigned long)(size - 8 - old);
+        unsigned char *made;
+        for (i = n = 0; i < MANY; i++)
+            n += (size_t)sprintf(
+                header + n, ",\"x%lu\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[%lu,%lu]}",
+                (unsigned long)i, end, end);
+        for (i = old; file[8 + i - 1] != '}'; i--)
+            continue;
+        made = (unsigned char *)malloc(size + n);
+        if (CHECK(made != NULL)) {
+            memcpy(made, file, 8 + i - 1);
+            put_u64(made, i + n);
+            memcpy(made + 8 + i - 1, header, n);
+            made[8 + i - 1 + n] = '}';
+            memcpy(made + 8 + i + n, file + 8 + old, end);
+            test_write(path, made, 8 + i + n + end);
+        }
+        free(made);
+        CHECKF(run(TEST_BUILD "/attn-convert %s %s -q", dir, test_tmp("x.attn")) == 0, "%s", err);
+        CHECKF(strstr(err, "note: 100000 tensors are not part of GPT-2, x") && err_size < 300,
+               "%.400s", err);
+    }
+    free(file);
+    free(header);
+    forget();
+}
+
+/* transformers give some settings a second name, which the configurations of all models share. */
+TEST(names_of_settings)
+{
+    static const char *const names[][2] = {{"\"n_embd\"", "\"hidden_size\""},
+                                           {"\"n_layer\"", "\"num_hidden_layers\""},
+                                           {"\"n_head\"", "\"num_attention_heads\""},
+                                           {"\"n_positions\"", "\"max_position_embeddings\""}};
+    const char *dir = copied("base", NULL);
+    attn_model *model;
+    size_t i;
+    for (i = 0; i < sizeof names / sizeof names[0]; i++)
+        edit(dir, names[i][0], names[i][1]);
+    if ((model = converted(dir, "member.attn", "--quiet 2>/dev/null")) != NULL)
+        same_as_transformers(model, "base", "config");
+    attn_model_close(model);
+    edit(dir, "\"hidden_size\"", "\"auto_map\": {\"AutoModelForCausalLM\": \"a.B\"}, \"n_embd\"");
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0);
+    CHECKF(strstr(err, "note: config.json: auto_map names a program as the model"), "%s", err);
+    pool_clear();
+    forget();
+}
+
+/* A configuration or a directory that asks for another model gets a sentence that says so. */
+TEST(refused_by_a_sentence)
+{
+    static const struct {
+        const char *find, *replace, *text;
+    } cases[] = {
+        {"\"gelu_new\"", "\"quick_gelu\"", "activation_function is quick_gelu; only gelu (also as"},
+        {"\"gelu_new\"", "\"gelu_10\"", "activation_function is gelu_10; only"},
+        {"\"gelu_new\"", "null", "activation_function is null; only"},
+        {"\"scale_attn_weights\": true", "\"scale_attn_weights\": 1",
+         "scale_attn_weights is neither true nor false"},
+        {"\"add_cross_attention\": false", "\"add_cross_attention\": true",
+         "add_cross_attention is true"},
+        {"\"n_layer\": 3", "\"n_layer\": 3, \"quantization_config\": {\"bits\": 4}",
+         "quantization_config is a list or object; only none"},
+        {"\"n_layer\": 3", "\"n_layer\": 3, \"pruned_heads\": {\"0\": [1]}",
+         "pruned_heads is a list"},
+        {"\"gpt2\"", "\"gpt_bigcode\"", "model_type is gpt_bigcode; only gpt2"}};
+    const char *dir = "";
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char command[1024];
+        dir = copied("base", NULL);
+        edit(dir, cases[i].find, cases[i].replace);
+        snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s", dir,
+                 test_tmp("x.attn"));
+        refuses(1, cases[i].text, command);
+    }
+    dir = copied("head", NULL);
+    edit(dir, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1);
+    CHECKF(strstr(err, "the tensor wte.weight is missing"), "%s", err);
+    dir = copied("base", NULL);
+    edit(dir, "\"n_layer\": 3", "\"n_layer\": 3, \"pruned_heads\": {}");
+    CHECK(run("touch %s/adapter_config.json", dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0 &&
+          strstr(err, "note: an adapter (LoRA or another of PEFT's) is beside the model"));
+    CHECK(run("rm %s/model.safetensors && touch %s/adapter_config.json", dir, dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1 &&
+          strstr(err, "merge_and_unload()"));
+    CHECK(run("echo {} >%s/pytorch_model.bin.index.json", dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1 &&
+          strstr(err, "holds shards of pytorch_model.bin") &&
+          strstr(err, "tools/convert/pickle-to-safetensors.py"));
+    CHECK(run("cd %s && rm pytorch_model.bin.index.json && touch pytorch_model-00001-of-00003.bin",
+              dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1 &&
+          strstr(err, "holds shards of pytorch_model.bin"));
+    dir = copied("wrapped", NULL); /* a buffer of a layer's dropout is left out */
+    CHECK(run("LC_ALL=C sed -i.old 's/model.v_head.summary.bias/model.h.0.mlp.dropout.mas/' "
+              "%s/model.safetensors",
+              dir) == 0);
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0, "%s", err);
+    CHECKF(strstr(err, "note: 5 tensors are not part of GPT-2"), "%s", err);
+    /* whatever stands before the embedding's name stands before all names; of two models, none */
+    dir = copied("wrapped", NULL);
+    CHECK(run("LC_ALL=C sed -i.old 's/_orig_mod.module.model/_orig_mod.policy.base_/g' "
+              "%s/model.safetensors",
+              dir) == 0);
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0, "%s", err);
+    dir = copied("wrapped", NULL);
+    CHECK(run("LC_ALL=C sed -i.old 's/model.v_head.summary.bias/others.network.wte.weight/' "
+              "%s/model.safetensors",
+              dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1);
+    CHECKF(strstr(err, "holds two models, whose tensors begin with \"") &&
+               strstr(err, "\"others.network.\""),
+           "%s", err);
+    /* the message about a tensor that is missing names the nearest */
+    dir = copied("wrapped", NULL);
+    CHECK(run("LC_ALL=C sed -i.old 's/h.1.attn.c_proj.bias/h.1.attn.c_proj.lora/g' "
+              "%s/model.safetensors",
+              dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1);
+    CHECKF(strstr(err,
+                  "the tensor h.1.attn.c_proj.bias is missing (config.json asks for 2 layers); "
+                  "the nearest is h.1.attn.c_proj.lora"),
+           "%s", err);
+    /* a bias of the logits is no head of its own */
+    dir = copied("wrapped", NULL);
+    CHECK(run("LC_ALL=C sed -i.old 's/model.v_head.summary.bias/model.module.lm_head.bias/' "
+              "%s/model.safetensors",
+              dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1);
+    CHECKF(strstr(err, "lm_head.bias is a bias of the logits, which GPT-2 lacks"), "%s", err);
+    forget();
+}
+
+/* >> The other way ============================================================================= */
+
+/* Out of a .attn file and in again, by either format, it is the same file. */
+static void there_and_back(const char *path, int as_gguf)
+{
+    char gguf[512], dir[512], again[512];
+    snprintf(gguf, sizeof gguf, "%s", test_tmp("back.gguf"));
+    snprintf(dir, sizeof dir, "%s", test_tmp("back"));
+    snprintf(again, sizeof again, "%s", test_tmp("again.attn"));
+    CHECK(run("rm -rf %s %s", dir, gguf) == 0);
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s", path, dir) == 0 && strstr(err, "wrote back: "),
+           "%s: %s", path, err);
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s", dir, again) == 0, "%s: %s", path, err);
+    CHECKF(test_same_file(path, again), "%s: another file by way of a directory", path);
+    if (!as_gguf) {
+        CHECK(run(TEST_BUILD "/attn-convert %s %s", path, gguf) == 1);
+        CHECKF(strstr(err, "GGUF's gpt2 has gelu by tanh") != NULL, "%s", err);
+        return;
+    }
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s -q", path, gguf) == 0 && err_size == 0, "%s: %s",
+           path, err);
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s", gguf, again) == 0, "%s: %s", path, err);
+    CHECKF(test_same_file(path, again), "%s: another file by way of GGUF", path);
+}
+
+/* Makes "<|endoftext|>" of a .attn file another special token. */
+static void rename_special(const char *path)
+{
+    size_t size, i;
+    unsigned char *file = test_read(path, &size);
+    for (i = 0; file && i + 13 < size; i++)
+        if (memcmp(file + i, "<|endoftext|>", 13) == 0)
+            file[i + 3] = 'X';
+    if (CHECK(file != NULL)) {
+        put_u64(file + 112,
+                attn_checksum(0, file + get_u64(file + 96), (size_t)get_u64(file + 104)));
+        put_u64(file + 248, attn_checksum(0, file, 248));
+        test_write(path, file, size);
+    }
+    free(file);
+}
+
+TEST(there_and_back_again)
+{
+    static const char *const others[] = {"sharded", "bf16", "tiny.gguf"};
+    char path[512];
+    size_t i;
+    snprintf(path, sizeof path, "%s", test_tmp("there.attn"));
+    there_and_back(TEST_BUILD "/tiny-stories.attn", 1);
+    for (i = 0; i < sizeof others / sizeof others[0]; i++) {
+        CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/%s %s", others[i], path) == 0);
+        there_and_back(path, 1);
+    }
+    rename_special(path); /* of the last one: no reader takes this for special by itself */
+    there_and_back(path, 1);
+    for (i = 0; i < N_MEMBERS; i++) {
+        attn_model_close(member_of(&members[i], "--quiet 2>/dev/null"));
+        CHECK(run("cp %s %s", test_tmp("member.attn"), path) == 0);
+        there_and_back(path, members[i].version == 1);
+    }
+    forget();
+}
+
+/* 8 and 4 bits become Q8_0 and Q4_0, whose numbers are the same, where rows are whole blocks of 32;
+ * else, and for Hugging Face, f32. */
+TEST(quantised_and_back)
+{
+    static const char *const inputs[] = {"tests/fixtures/convert/tiny.gguf",
+                                         "tests/fixtures/convert/sharded"},
+                             *dtypes[] = {"q8", "q4"}, *ends[] = {".gguf", ""};
+    char from[512], to[512], back[512];
+    size_t n, i;
+    snprintf(from, sizeof from, "%s", test_tmp("quantised.attn"));
+    snprintf(back, sizeof back, "%s", test_tmp("again.attn"));
+    for (n = 0; n < 8; n++) {
+        attn_ctx ctx = alone();
+        attn_model *a = NULL, *b = NULL;
+        snprintf(to, sizeof to, "%s%s", test_tmp("quantised"), ends[n & 1]);
+        CHECK(run("rm -rf %s && " TEST_BUILD "/attn-convert %s %s --dtype %s", to, inputs[n >> 2],
+                  from, dtypes[n >> 1 & 1]) == 0);
+        CHECKF(run(TEST_BUILD "/attn-convert %s %s && " TEST_BUILD "/attn-convert %s %s", from, to,
+                   to, back) == 0,
+               "%s: %s", to, err);
+        if (!(n & 1)) /* 107 KB as f32 */
+            CHECK((run("test $(wc -c <%s) -lt 60000", to) == 0) == (n < 4));
+        if (OK(&ctx, attn_model_open(&ctx, &a, from, NULL)) &&
+            OK(&ctx, attn_model_open(&ctx, &b, back, NULL)))
+            for (i = 0; i < attn_model_n_tensors(a); i++) {
+                attn_tensor_info info;
+                attn_tensor x = {0}, y = {0};
+                OK(&ctx, attn_model_tensor_info(&ctx, &info, a, i));
+                if (OK(&ctx, attn_model_tensor(&ctx, &x, a, info.name)) &&
+                    OK(&ctx, attn_model_tensor(&ctx, &y, b, info.name)))
+                    CHECKF(attn_count(x) == attn_count(y) &&
+                               memcmp(x.data, y.data, attn_count(x) * 4) == 0,
+                           "%s by way of %s: other numbers", info.name, to);
+                attn_tensor_free(&ctx, &x);
+                attn_tensor_free(&ctx, &y);
+            }
+        attn_model_close(a);
+        attn_model_close(b);
+        attn_ctx_free(&ctx);
+    }
+    forget();
+}
+
+/* What transformers and the gguf package make of it, where they are installed. */
+TEST(opened_by_those_it_is_for)
+{
+    char path[512], other[512];
+    if (run("python3 -c 'import torch, transformers, gguf'") != 0) {
+        test_skip("no torch, transformers and gguf here");
+        return;
+    }
+    snprintf(path, sizeof path, "%s", test_tmp("member.attn"));
+    snprintf(other, sizeof other, "%s", test_tmp("sharded.attn"));
+    attn_model_close(member_of(&members[10], "--quiet 2>/dev/null"));
+    CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/sharded %s", other) == 0);
+    CHECKF(run("python3 tests/compare/check_export.py " TEST_BUILD " " TEST_BUILD
+               "/tiny-stories.attn %s %s",
+               path, other) == 0,
+           "%s%s", out, err);
+    forget();
+}
+
+/* A directory that is in use is left alone, and a failure leaves nothing behind. */
+TEST(not_exported)
+{
+    char attn[512], dir[512], path[600];
+    unsigned char *file;
+    char *special;
+    size_t size, i;
+    snprintf(attn, sizeof attn, "%s", test_tmp("x.attn"));
+    snprintf(dir, sizeof dir, "%s", test_tmp("exported"));
+    CHECK(run("rm -rf %s", dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 %s", attn) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s --dtype f16", attn, dir) == 1 &&
+          strstr(err, "is written as it is"));
+    CHECK(run(TEST_BUILD "/attn-convert %s %s --tokenizer .", attn, dir) == 1 &&
+          strstr(err, "is written as it is"));
+    CHECK(run(TEST_BUILD "/attn-convert %s %s/no/such", attn, dir) == 1 &&
+          strstr(err, "cannot make the directory"));
+    CHECK(run(TEST_BUILD "/attn-convert %s %s.safetensors", attn, dir) == 1 &&
+          strstr(err, "would be a directory"));
+    CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 %s.gguf", dir) == 1 &&
+          strstr(err, "would be a .attn file in spite of its name"));
+    CHECK(run(TEST_BUILD "/attn-convert %s LICENSE", attn) == 1 &&
+          strstr(err, "LICENSE is a file; expected a directory"));
+    CHECK(run("mkdir -p %s.gguf && " TEST_BUILD "/attn-convert %s %s.gguf", dir, attn, dir) == 1 &&
+          strstr(err, ".gguf is a directory; expected a file name"));
+    CHECK(run("ln -sf x.attn %s && " TEST_BUILD "/attn-convert %s %s", test_tmp("link.gguf"), attn,
+              test_tmp("link.gguf")) == 1 &&
+          strstr(err, "is part of the input"));
+    CHECK(run("mkdir %s && echo {} >%s/config.json", dir, dir) == 0);
+    CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 &&
+          strstr(err, "holds a config.json already"));
+    CHECK(run("rm %s/config.json && " TEST_BUILD "/attn-convert %s %s --no-tokenizer", dir, attn,
+              dir) == 0);
+    CHECK(run("ls %s", dir) == 0 && strcmp(out, "config.json\nmodel.safetensors\n") == 0);
+    CHECK(run("rm -r %s && " TEST_BUILD "/attn-convert %s %s/ && ls %s", dir, attn, dir, dir) ==
+              0 &&
+          strstr(out, "merges.txt"));
+    /* a special token that no JSON can hold */
+    file = test_read(attn, &size);
+    for (i = 0, special = NULL; file && i + 13 < size && !special; i++)
+        if (memcmp(file + i, "<|endoftext|>", 13) == 0)
+            special = (char *)file + i;
+    if (CHECK(special != NULL)) {
+        *special = (char)0xff;
+        put_u64(file + 112,
+                attn_checksum(0, file + get_u64(file + 96), (size_t)get_u64(file + 104)));
+        put_u64(file + 248, attn_checksum(0, file, 248));
+        test_write(attn, file, size);
+        CHECK(run("rm -r %s", dir) == 0);
+        CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 &&
+              strstr(err, "a special token is not UTF-8"));
+        CHECKF(run("ls %s", dir) != 0, "a directory is left");
+        snprintf(path, sizeof path, "%s/x.gguf", dir);
+        CHECK(run("mkdir %s", dir) == 0);
+        CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, path) == 1 &&
+              strstr(err, "a special token is not UTF-8"));
+        CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1);
+        CHECKF(run("ls -A %s", dir) == 0 && out_size == 0, "%s", out);
+        file[300] ^= 1;
+        test_write(attn, file, size);
+        CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 && strstr(err, "checksum"));
+    }
+    free(file);
+    forget();
+}

@@ -1,0 +1,62 @@
+/* The fuzz targets on their corpus, and on a few mutations of it. (make fuzz goes on from there.)
+ * A program of their own runs them, for what breaks there ends it. */
+#define _POSIX_C_SOURCE 200809L
+#include "tests/test.h"
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+SUITE("fuzz");
+
+static void replay(const char *target)
+{
+    char command[256];
+    int status;
+    snprintf(command, sizeof command, TEST_BUILD "/fuzz/replay 40 499 %s >%s 2>&1", target,
+             test_tmp("replay.out"));
+    status = system(command);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        size_t size;
+        char *text = (char *)test_read(test_tmp("replay.out"), &size);
+        test_fail(__FILE__, __LINE__, "%s broke on " TEST_BUILD "/fuzz/input: %.300s", target,
+                  text ? text + (size > 300 ? size - 300 : 0) : "");
+        free(text);
+    }
+}
+
+/* A target that something ended leaves its directory behind; the next one removes it, and not that
+ * of a process which still runs. */
+TEST(leavings)
+{
+    const char *parent = access("/dev/shm", F_OK) == 0 ? "/dev/shm" : TEST_BUILD "/fuzz";
+    char gone[128], ours[128], path[140];
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+    snprintf(gone, sizeof gone, "%s/attn-fuzz.%ld", parent, (long)child);
+    snprintf(ours, sizeof ours, "%s/attn-fuzz.%ld", parent, (long)getpid());
+    CHECK(mkdir(gone, 0700) == 0 && mkdir(ours, 0700) == 0);
+    snprintf(path, sizeof path, "%s/in", gone);
+    test_write(path, "x", 1);
+    CHECK(system(TEST_BUILD "/fuzz/replay 0 0 llmc >/dev/null") == 0);
+    CHECK(access(gone, F_OK) != 0);
+    EQUAL(rmdir(ours), 0);
+}
+
+#define TARGET(name)                                                                               \
+    TEST(name)                                                                                     \
+    {                                                                                              \
+        replay(#name);                                                                             \
+    }
+TARGET(attn)
+TARGET(huggingface)
+TARGET(gguf)
+TARGET(llmc)
+TARGET(vocab)
+TARGET(tokenizer)
+TARGET(session)
+TARGET(sampler)
+TARGET(hooks)
+TARGET(lens)

@@ -1,0 +1,585 @@
+/* tools/lens/circuits.h against numpy in float64 (make_lens_fixtures.py), and its rules. */
+#include "tests/lens_fixtures.h"
+#include "tests/refused.h"
+#include "tools/lens/circuits.h"
+#include "tests/patches.h"
+#include "tools/lens/heads.h"
+#include "tools/lens/edges.h"
+#include "tools/lens/refactor.h"
+
+SUITE_WITH("headers", open_plain_and_odd, close_plain_and_odd);
+
+TEST(circuits)
+{
+    int i, kind;
+    for (i = 0; i < 2; i++) {
+        attn_ctx ctx = alone();
+        const attn_model *const m = model_of(i);
+        const attn_config *c = attn_model_config(m);
+        for (kind = 0; kind < 2; kind++) {
+            const attn_tensor want = expected_n(i, "singular", kind);
+            attn_tensor left = {0}, right = {0}, whole = {0};
+            const lens_head last = {c->n_layer - 1, 1};
+            size_t layer, head;
+            OK(&ctx, lens_circuit(&ctx, &left, &right, m, last, (lens_circuit_kind)kind));
+            OK(&ctx, attn_matmul(&ctx, &whole, left, right));
+            close_to(attn_slice(whole, 0, 0, 16), expected(i, kind ? "ov" : "qk"), 1e-6, "circuit");
+            for (layer = 0; layer < c->n_layer; layer++)
+                for (head = 0; head < c->n_head; head++) {
+                    const lens_head at = {layer, head};
+                    attn_tensor values = {0};
+                    OK(&ctx, lens_circuit(&ctx, &left, &right, m, at, (lens_circuit_kind)kind));
+                    OK(&ctx, lens_singular_values(&ctx, &values, left, right));
+                    close_to(values, attn_select(attn_select(want, 0, layer), 0, head), 1e-7,
+                             "singular values");
+                }
+        }
+        for (kind = 0; kind < 3; kind++) {
+            attn_tensor scores = {0};
+            OK(&ctx, lens_composition_scores(&ctx, &scores, m, (lens_composition_kind)kind));
+            close_to(scores, expected_n(i, "composition", kind), 1e-6, "composition");
+        }
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
+/* [[1, 1], [x, 0]] has sqrt(2) and, to x * x, x / sqrt(2): nothing of the small one may be lost in
+ * the first column's length. */
+TEST(a_small_singular_value)
+{
+    attn_ctx ctx = alone();
+    float x[4] = {1, 1, 1.5e-8f, 0}, one[4] = {1, 0, 0, 1};
+    attn_tensor values = {0};
+    OK(&ctx, lens_singular_values(&ctx, &values, attn_borrow(x, ATTN_F32, attn_shape2(2, 2)),
+                                  attn_borrow(one, ATTN_F32, attn_shape2(2, 2))));
+    CHECKF(fabs((double)attn_get1(values, 1) / (1.5e-8 * sqrt(0.5)) - 1) < 1e-6, "%g and %g",
+           (double)attn_get1(values, 0), (double)attn_get1(values, 1));
+    attn_ctx_free(&ctx);
+}
+
+/* left [m, r] becomes U · S^a and right [n, r] V · S^(1 - a): columns at right angles, of the lengths
+ * that numpy's singular values say, with the product that they had. */
+static void check_refactored(attn_ctx *ctx, attn_tensor left, attn_tensor right, attn_tensor values,
+                             int even)
+{
+    const size_t r = left.shape[1];
+    const double most = value_of(values, 0);
+    attn_tensor before = {0}, after = {0}, x = {0}, y = {0}, angles = {0};
+    size_t side, i, j;
+    OK(ctx, attn_scale(ctx, &x, left, 1));
+    OK(ctx, attn_scale(ctx, &y, right, 1));
+    OK(ctx, attn_matmul(ctx, &before, x, attn_transpose(y, 0, 1)));
+    OK(ctx, lens_refactor(ctx, x, y, even));
+    OK(ctx, attn_matmul(ctx, &after, x, attn_transpose(y, 0, 1)));
+    close_to(after, before, 2e-6, "the product");
+    for (side = 0; side < 2; side++) {
+        const attn_tensor f = side ? y : x;
+        OK(ctx, attn_matmul(ctx, &angles, attn_transpose(f, 0, 1), f));
+        for (i = 0; i < r; i++)
+            for (j = 0; j < r; j++) {
+                const double s = value_of(values, i), t = value_of(values, j);
+                const double square = even ? s : side ? 1 : s * s; /* of a column's length */
+                const double across = even ? sqrt(s * t) : side ? 1 : s * t;
+                const double got = (double)attn_get2(angles, i, j);
+                if (s <= 1e-6 * most || t <= 1e-6 * most)
+                    continue; /* which is 0 but for rounding */
+                CHECKF(fabs(got - (i == j ? square : 0)) < 1e-5 * (i == j ? square : across),
+                       "side %zu, columns %zu and %zu: %g", side, i, j, got);
+            }
+        attn_tensor_free(ctx, &angles);
+    }
+}
+
+TEST(refactored_products)
+{
+    attn_ctx ctx = alone();
+    attn_tensor left, right, values;
+    int i, even;
+    for (i = 0; fixture(&left, "svd.%d.left", i); i++)
+        for (even = 0; even < 2; even++) {
+            attn_tensor turned = {0};
+            fixture(&right, "svd.%d.right", i);
+            fixture(&values, "svd.%d.values", i);
+            OK(&ctx, attn_copy(&ctx, &turned, attn_transpose(right, 0, 1)));
+            check_refactored(&ctx, left, turned, values, even);
+        }
+    CHECK(i == 7);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* The refactored model says the same, its value biases are 0, and each W_O turns without stretching. */
+TEST(refactored_models)
+{
+    int i;
+    for (i = 0; i < 2; i++) {
+        attn_ctx ctx = alone();
+        const attn_model *const m = model_of(i);
+        const attn_tensor tokens = expected(i, "tokens");
+        const char *const path = test_tmp("refactored.attn");
+        attn_model *made = NULL;
+        attn_tensor logits, w_o = {0}, b_v = {0}, square = {0}, one = {0};
+        size_t j;
+        OK(&ctx, lens_refactor_attention(&ctx, path, m, NULL, 0));
+        if (!OK(&ctx, attn_model_open(&ctx, &made, path, NULL)))
+            continue;
+        close_to(log_probabilities(&ctx, made, ids_of(tokens), tokens.shape[0], &logits),
+                 log_probabilities(&ctx, m, ids_of(tokens), tokens.shape[0], &logits), 3e-6,
+                 "log-probabilities");
+        OK(&ctx, attn_model_tensor(&ctx, &b_v, made, "blocks.1.attn.b_V"));
+        for (j = 0; j < count_of(b_v); j++)
+            CHECK(value_of(b_v, j) == 0);
+        OK(&ctx, attn_model_tensor(&ctx, &w_o, made, "blocks.1.attn.W_O"));
+        w_o = attn_select(w_o, 0, 1);
+        OK(&ctx, attn_matmul(&ctx, &square, w_o, attn_transpose(w_o, 0, 1)));
+        OK(&ctx, attn_zeros(&ctx, &one, ATTN_F32, attn_shape2(w_o.shape[0], w_o.shape[0])));
+        for (j = 0; j < w_o.shape[0]; j++)
+            ((float *)one.data)[j * w_o.shape[0] + j] = 1;
+        close_to(square, one, 1e-5, "W_O · W_Oᵀ");
+        attn_model_close(made);
+        FAILS(&ctx, ATTN_E_IO, "nowhere/",
+              lens_refactor_attention(&ctx, "build/nowhere/x.attn", m, NULL, 0));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
+              lens_refactor_attention(&ctx, path, NULL, NULL, 0));
+        attn_ctx_free(&ctx);
+        pool_clear();
+    }
+}
+
+TEST(products)
+{
+    attn_ctx ctx = alone();
+    attn_tensor left, right, want;
+    int n;
+    for (n = 0; fixture(&left, "svd.%d.left", n); n++) {
+        attn_tensor values = {0};
+        fixture(&right, "svd.%d.right", n);
+        fixture(&want, "svd.%d.values", n);
+        OK(&ctx, lens_singular_values(&ctx, &values, laid_out(left, ATTN_F32, LAYOUT_BACKWARD),
+                                      laid_out(right, ATTN_F32, LAYOUT_SWAPPED)));
+        close_to(values, want, 1e-7, "singular values");
+    }
+    EQUAL(n, 7);
+    pool_clear();
+    attn_ctx_free(&ctx);
+}
+
+TEST(bad_circuits)
+{
+    attn_ctx ctx = alone();
+    attn_tensor x = {0}, y = random_tensor(2, 3, 4), z = random_tensor(2, 3, 5);
+    const lens_head first = {0, 0}, no_head = {0, 4}, no_layer = {2, 0};
+    FAILS(&ctx, ATTN_E_ARGUMENT, "head 4",
+          lens_circuit(&ctx, &x, &x, plain, no_head, LENS_CIRCUIT_QK));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 2",
+          lens_circuit(&ctx, &x, &x, plain, first, (lens_circuit_kind)2));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 2",
+          lens_circuit(&ctx, &x, &x, plain, no_layer, LENS_CIRCUIT_QK));
+    FAILS(&ctx, ATTN_E_SHAPE, "[16, 64]",
+          lens_circuit(&ctx, &x, &y, plain, first, LENS_CIRCUIT_QK));
+    FAILS(&ctx, ATTN_E_SHAPE, "[3, 4] and right [3, 5]", lens_singular_values(&ctx, &x, y, z));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3",
+          lens_composition_scores(&ctx, &x, plain, (lens_composition_kind)3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
+          lens_composition_scores(&ctx, &x, NULL, LENS_COMPOSE_Q));
+    CHECK(x.ndim == 0 && ctx.blocks == NULL);
+    pool_clear();
+    attn_ctx_free(&ctx);
+}
+
+TEST(circuits_refused)
+{
+    attn_ctx ctx = {0};
+    const attn_tensor v = some(1, 64, 1, 1), m = some(2, 3, 64, 1), scale = some(2, 3, 1, 1);
+    const lens_head first = {0, 0};
+    attn_tensor x = no_tensor;
+    float number = 0;
+    REFUSED(ATTN_E_ARGUMENT, "left", lens_singular_values(&ctx, &not_made, no_tensor, m));
+    REFUSED(ATTN_E_ARGUMENT, "right", lens_singular_values(&ctx, &not_made, m, no_tensor));
+    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, v, m));
+    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, m, v));
+    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, m, m));
+    {
+        attn_tensor tall = attn_borrow(&number, ATTN_F32, attn_shape2(1, 1));
+        tall.shape[0] = SIZE_MAX / 8;
+        tall.stride[0] = tall.stride[1] = 0;
+        REFUSED(ATTN_E_MEMORY, "no memory for factors",
+                lens_singular_values(&ctx, &not_made, tall, attn_slice(scale, 0, 0, 1)));
+        tall.shape[0] = SIZE_MAX / 16;
+        tall.shape[1] = 64;
+        not_made = no_tensor;
+        CHECK(lens_singular_values(&ctx, &not_made, tall, some(2, 64, 1, 1)) != ATTN_OK);
+        CHECK(not_made.ndim == 0 && strstr(ctx.message, "memory"));
+        tall.shape[0] = SIZE_MAX / 256;
+        not_made = no_tensor;
+        CHECK(lens_singular_values(&ctx, &not_made, tall, some(2, 64, 1, 1)) != ATTN_OK);
+        CHECK(not_made.ndim == 0 && strstr(ctx.message, "memory"));
+    }
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
+          lens_singular_values(&ctx, NULL, m, attn_transpose(m, 0, 1)));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
+          lens_circuit(&ctx, NULL, &x, plain, first, LENS_CIRCUIT_OV));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
+          lens_circuit(&ctx, &x, NULL, plain, first, LENS_CIRCUIT_OV));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
+          lens_circuit(&ctx, &x, &x, NULL, first, LENS_CIRCUIT_OV));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
+          lens_composition_scores(&ctx, NULL, plain, LENS_COMPOSE_K));
+    EQUAL(x.ndim, 0);
+    done(&ctx);
+}
+
+static attn_status everything(attn_ctx *ctx, int call, attn_tensor *out, attn_tensor *second)
+{
+    const attn_tensor post = expected(1, "post");
+    const lens_head head = {1, 2};
+    return call == 0   ? lens_circuit(ctx, out, second, odd, head, LENS_CIRCUIT_OV)
+           : call == 1 ? lens_singular_values(ctx, out, post, attn_transpose(post, 0, 1))
+                       : lens_composition_scores(ctx, out, odd, (lens_composition_kind)(call - 2));
+}
+
+/* The same bits on any instruction set and any number of threads. */
+TEST(same_everywhere)
+{
+    static const attn_isa_kind kinds[] = {ATTN_ISA_AUTO, ATTN_ISA_PORTABLE, ATTN_ISA_AVX2};
+    attn_ctx ctx[3];
+    attn_tensor found[3][5], second[3];
+    int i, k;
+    memset(found, 0, sizeof found);
+    memset(second, 0, sizeof second);
+    for (k = 0; k < 3; k++) {
+        ctx[k] = alone();
+        ctx[k].isa = kinds[k];
+        ctx[k].n_threads = k ? 1 : 3;
+        if (!attn_isa(&ctx[k]) || strstr(attn_isa(&ctx[k]), "no fused"))
+            continue;
+        for (i = 0; i < 5; i++) {
+            OK(&ctx[k], everything(&ctx[k], i, &found[k][i], &second[k]));
+            if (found[0][i].ndim)
+                same_bits(found[k][i], found[0][i], "what was found");
+        }
+    }
+    for (k = 0; k < 3; k++)
+        attn_ctx_free(&ctx[k]);
+    pool_clear();
+}
+
+/* Every allocation that fails says so and leaves nothing behind. */
+TEST(circuits_without_memory)
+{
+    int call;
+    for (call = 0; call < 3; call++) {
+        attn_status status = ATTN_E_MEMORY;
+        long n;
+        for (n = 0; n < 2000 && status == ATTN_E_MEMORY; n++) {
+            meter m;
+            attn_ctx ctx = metered(&m);
+            attn_tensor out = {0}, second = {0};
+            ctx.n_threads = 1;
+            m.fail_at = n;
+            status = everything(&ctx, call, &out, &second);
+            CHECK(status == ATTN_OK ? n > 0
+                                    : strstr(ctx.message, "memory") && !out.ndim && !second.ndim);
+            attn_ctx_free(&ctx);
+            CHECK(m.live == 0 && m.wrong == 0);
+        }
+        CHECKF(status == ATTN_OK, "call %d: %s after %ld rounds", call, attn_status_name(status),
+               n);
+    }
+    pool_clear();
+}
+
+/* ---- a model whose circuit is known: examples/induction ----
+ *
+ * Head 0 of layer 0 looks at the previous token; both heads of layer 1 find, by what it wrote, the
+ * token that followed an earlier occurrence of this one, and copy it. Everything must say so. */
+
+enum { N_TEXTS = 6, PERIOD = 20, KNOWN = 10, LENGTH = 1 + PERIOD + KNOWN + 1 };
+
+/* Token 0, a phrase of different tokens, and half of it again: what follows is known. In the
+ * corrupted text another token stands where the last one stood first. */
+typedef struct repeats {
+    int32_t clean[LENGTH], corrupted[LENGTH], right, wrong;
+} repeats;
+
+/* The tokens 1 to 127 in random order. */
+static void shuffle(int32_t all[127], uint64_t seed)
+{
+    size_t i;
+    random_state = seed * 2 + 1;
+    for (i = 0; i < 127; i++)
+        all[i] = (int32_t)i + 1;
+    for (i = 126; i > 0; i--) {
+        const size_t j = random_below(i + 1);
+        const int32_t was = all[i];
+        all[i] = all[j];
+        all[j] = was;
+    }
+}
+
+static repeats repeats_of(uint64_t seed)
+{
+    int32_t all[127];
+    repeats r;
+    size_t i;
+    shuffle(all, seed);
+    r.clean[0] = 0;
+    for (i = 1; i < LENGTH; i++)
+        r.clean[i] = all[(i - 1) % PERIOD];
+    memcpy(r.corrupted, r.clean, sizeof r.clean);
+    r.corrupted[1 + KNOWN] = all[100];
+    r.right = all[KNOWN + 1];
+    r.wrong = all[KNOWN + 5];
+    return r;
+}
+
+static lens_pair pair_of(const repeats *r)
+{
+    lens_pair p = ATTN_ZERO;
+    p.clean = r->clean;
+    p.corrupted = r->corrupted;
+    p.n_tokens = LENGTH;
+    p.metric.token = r->right;
+    p.metric.against = r->wrong;
+    return p;
+}
+
+/* What one method says of the heads, [layer][head]: the previous-token head before the other of its
+ * layer, by more than twice, and both induction heads. `least` is the share that an induction head has. */
+static void names_the_circuit(double by_head[2][2], double least, const char *method)
+{
+    CHECKF(by_head[0][0] > 2 * fabs(by_head[0][1]), "%s: layer 0 has %.3f and %.3f", method,
+           by_head[0][0], by_head[0][1]);
+    CHECKF(by_head[1][0] > least && by_head[1][1] > least, "%s: layer 1 has %.3f and %.3f", method,
+           by_head[1][0], by_head[1][1]);
+}
+
+static void add_heads(double by_head[2][2], attn_tensor values, double less)
+{
+    size_t i, j;
+    for (i = 0; i < 2; i++)
+        for (j = 0; j < 2; j++)
+            by_head[i][j] += ((double)attn_get2(values, i, j) - less) / N_TEXTS;
+}
+
+/* [0, R, R] with forty different tokens R: the loss on the second R, with one head's result zeroed (layer
+ * 2: none); where patterns [2] are wanted, those of both layers. */
+enum { HALF = 40, TWICE = 1 + 2 * HALF };
+
+static double loss_without(attn_ctx *ctx, const attn_model *m, const int32_t *ids, size_t layer,
+                           size_t head)
+{
+    attn_session *session = session_on(ctx, m, 0, 0);
+    attn_token_stats stats[TWICE - 1];
+    attn_edit off = ATTN_ZERO;
+    char name[40];
+    double loss;
+    snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)layer);
+    off.name = name;
+    off.head = head;
+    off.n_heads = 1;
+    if (layer < 2)
+        OK(ctx, attn_hook_edit(ctx, NULL, session, &off));
+    OK(ctx, attn_score(ctx, stats, NULL, session, ids, TWICE));
+    loss = attn_mean_nll(stats + HALF + 1, HALF - 1);
+    attn_session_free(session);
+    return loss;
+}
+
+/* The share of a layer's attention from the second R on that goes where a kind of head looks. */
+static void score_heads(attn_ctx *ctx, double by_head[2], const attn_model *m, const int32_t *ids,
+                        int layer, lens_head_kind kind)
+{
+    sight *const s = new_sight();
+    attn_tensor keys = {0}, score = {0};
+    char name[40];
+    size_t head;
+    snprintf(name, sizeof name, "blocks.%d.attn.hook_pattern", layer);
+    hooked(m, ids, TWICE, TWICE, NULL, NULL, NULL, name, s);
+    OK(ctx, lens_head_keys(ctx, &keys, kind, ids, TWICE));
+    OK(ctx, lens_head_score(ctx, &score, attn_slice(latest(s, name), 1, HALF + 2, HALF - 1),
+                            attn_slice(keys, 0, HALF + 2, HALF - 1)));
+    for (head = 0; head < 2; head++)
+        by_head[head] += (double)attn_get1(score, head) / N_TEXTS;
+}
+
+static void detect_and_ablate(attn_ctx *ctx, const attn_model *m)
+{
+    double scores[2][2] = {{0}}, losses[2][2] = {{0}}, whole = 0;
+    size_t text, i, t;
+    for (text = 0; text < N_TEXTS; text++) {
+        int32_t ids[TWICE] = {0}, all[127];
+        shuffle(all, text);
+        for (t = 1; t < TWICE; t++)
+            ids[t] = all[(t - 1) % HALF];
+        score_heads(ctx, scores[0], m, ids, 0, LENS_HEAD_PREVIOUS);
+        score_heads(ctx, scores[1], m, ids, 1, LENS_HEAD_INDUCTION);
+        whole += loss_without(ctx, m, ids, 2, 0) / N_TEXTS;
+        for (i = 0; i < 4; i++)
+            losses[i / 2][i % 2] += loss_without(ctx, m, ids, i / 2, i % 2) / N_TEXTS;
+    }
+    for (i = 0; i < 4; i++)
+        losses[i / 2][i % 2] -= whole;
+    CHECKF(whole < 0.1, "the loss on the second R is %.3f", whole);
+    names_the_circuit(scores, 0.9, "detection");
+    CHECKF(scores[0][0] > 0.9, "the previous-token head has %.3f", scores[0][0]);
+    names_the_circuit(losses, 0.1, "ablation");
+}
+
+/* Activation patching, its estimate, and paths into the keys of layer 1. */
+static void patch_and_estimate(attn_ctx *ctx, const attn_model *m, lens_backward *b)
+{
+    static const char *const inputs[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
+    double patched[2][2] = {{0}}, estimated[2][2] = {{0}}, paths[3][2][2] = {{{0}}}, gap = 0;
+    size_t text, i, j, part;
+    for (text = 0; text < N_TEXTS; text++) {
+        const repeats r = repeats_of(text);
+        const lens_pair pair = pair_of(&r);
+        lens_baseline whole;
+        attn_tensor values = {0}, changes = {0};
+        double whole_gap;
+        OK(ctx, patch_heads(ctx, &values, &whole, m, &pair, "attn.hook_z"));
+        whole_gap = (double)whole.clean - (double)whole.corrupted;
+        gap += whole_gap / N_TEXTS;
+        add_heads(patched, values, (double)whole.corrupted);
+        OK(ctx, lens_attribution_patch(ctx, &changes, b, &pair, "attn.hook_z"));
+        add_heads(estimated, changes, 0);
+        for (part = 0; part < 3; part++)
+            for (i = 0; i < 2; i++)
+                for (j = 0; j < 2; j++) {
+                    one_path path = {0, 0, 1, NULL, 0, LENS_MLPS_FROZEN};
+                    float value = 0;
+                    path.from_head = i;
+                    path.to = inputs[part];
+                    path.to_head = j;
+                    OK(ctx, patch_path(ctx, &value, m, &pair, &path));
+                    paths[part][i][j] += ((double)value - (double)whole.corrupted) / N_TEXTS;
+                }
+    }
+    CHECKF(gap > 5, "a gap of %.3f", gap);
+    names_the_circuit(patched, gap / 20, "patching");
+    names_the_circuit(estimated, gap / 20, "attribution patching");
+    for (j = 0; j < 2; j++) /* from head 0 of layer 0 into the keys, by no other way */
+        CHECKF(paths[1][0][j] > gap / 20 && paths[1][0][j] > 3 * fabs(paths[1][1][j]) &&
+                   paths[1][0][j] > 3 * fabs(paths[0][0][j]) &&
+                   paths[1][0][j] > 3 * fabs(paths[2][0][j]),
+               "paths to head %d: keys %.3f and %.3f, queries %.3f, values %.3f", (int)j,
+               paths[1][0][j], paths[1][1][j], paths[0][0][j], paths[2][0][j]);
+}
+
+/* The best edges are those of the circuit: from the previous-token head to the induction heads' keys,
+ * and from these to the logits. */
+static void find_edges(attn_ctx *ctx, const attn_model *m, lens_backward *b)
+{
+    const lens_graph g = lens_graph_of(m);
+    repeats r[N_TEXTS];
+    lens_pair pairs[N_TEXTS];
+    attn_tensor scores = {0}, kept = {0};
+    lens_edge *edges = (lens_edge *)pool_new(g.n_edges * sizeof *edges);
+    size_t i, j, n_found = 0;
+    for (i = 0; i < N_TEXTS; i++) {
+        r[i] = repeats_of(i);
+        pairs[i] = pair_of(&r[i]);
+    }
+    OK(ctx, lens_edge_scores(ctx, &scores, b, pairs, N_TEXTS, 5));
+    OK(ctx, lens_sort_edges(ctx, edges, m, scores));
+    for (i = 0; i < 8; i++) {
+        const char *from = lens_sender_name(&g, edges[i].sender).text;
+        const char *to = lens_receiver_name(&g, edges[i].receiver).text;
+        for (j = 0; j < 2; j++) {
+            const char *const keys = j ? "a1.h1<k>" : "a1.h0<k>", *const head =
+                                                                      j ? "a1.h1" : "a1.h0";
+            n_found += (strcmp(from, "a0.h0") == 0 && strcmp(to, keys) == 0) ||
+                       (strcmp(from, head) == 0 && strcmp(to, "logits") == 0);
+        }
+    }
+    CHECKF(n_found == 4, "%d of the circuit's four edges are among the best eight", (int)n_found);
+    (void)kept;
+}
+
+/* A hook that keeps row 1. */
+static int keep_row(const attn_activation *a, void *user)
+{
+    memcpy(user, entry(a->value, 1, 0, 0), a->value.shape[1] * sizeof(float));
+    return 0;
+}
+
+/* What layer 1 reads of each token by itself, normalized: x [128, C]. It is the embedding with what
+ * head 1 of layer 0, which looks at its own position, and the MLP add to it. */
+static attn_tensor read_of_tokens(attn_ctx *ctx, const attn_model *m)
+{
+    const size_t width = attn_model_config(m)->d_model;
+    attn_tensor x = some(2, 128, width, 1);
+    attn_edit off = ATTN_ZERO;
+    size_t t;
+    off.name = "blocks.0.attn.hook_z";
+    off.n_heads = 1;
+    for (t = 0; t < 128; t++) {
+        const int32_t ids[] = {0, (int32_t)t};
+        attn_session *session = session_on(ctx, m, 0, 0);
+        OK(ctx, attn_hook_edit(ctx, NULL, session, &off));
+        OK(ctx, attn_hook(ctx, NULL, session, "blocks.1.ln1.hook_normalized.post", keep_row,
+                          entry(x, t, 0, 0)));
+        OK(ctx, attn_feed(ctx, session, ids, 2));
+        attn_session_free(session);
+    }
+    return x;
+}
+
+/* K-composition, and the share of tokens whose own logit a head's W_OV raises most of all. */
+static void compose_and_copy(attn_ctx *ctx, const attn_model *m)
+{
+    attn_model *folded = NULL;
+    attn_tensor scores[3] = {{0}}, embed = {0}, unembed = {0};
+    double copies[2][2];
+    size_t i, j, t, v;
+    OK(ctx, attn_process_weights(ctx, &folded, m,
+                                 ATTN_PROCESS_FOLD_LN | ATTN_PROCESS_CENTER_WRITING_WEIGHTS |
+                                     ATTN_PROCESS_CENTER_UNEMBED));
+    for (i = 0; i < 3; i++)
+        OK(ctx, lens_composition_scores(ctx, &scores[i], folded, (lens_composition_kind)i));
+    for (j = 0; j < 2; j++)
+        CHECKF(attn_get4(scores[1], 0, 0, 1, j) > attn_get4(scores[1], 0, 1, 1, j) &&
+                   attn_get4(scores[1], 0, 0, 1, j) > attn_get4(scores[0], 0, 0, 1, j) &&
+                   attn_get4(scores[1], 0, 0, 1, j) > attn_get4(scores[2], 0, 0, 1, j),
+               "K-composition with head %d is not the largest", (int)j);
+    embed = read_of_tokens(ctx, folded);
+    OK(ctx, attn_model_tensor(ctx, &unembed, folded, "unembed.W_U"));
+    for (i = 0; i < 4; i++) {
+        const lens_head head = {i / 2, i % 2};
+        attn_tensor left = {0}, right = {0}, a = {0}, b = {0}, all = {0};
+        size_t n = 0;
+        OK(ctx, lens_circuit(ctx, &left, &right, folded, head, LENS_CIRCUIT_OV));
+        OK(ctx, attn_matmul(ctx, &a, embed, left));
+        OK(ctx, attn_matmul(ctx, &b, right, unembed));
+        OK(ctx, attn_matmul(ctx, &all, a, b));
+        for (t = 1; t < 128; t++) {
+            for (v = 0; v < 128 && !(attn_get2(all, t, v) > attn_get2(all, t, t)); v++)
+                ;
+            n += v == 128;
+        }
+        copies[i / 2][i % 2] = (double)n / 127;
+    }
+    CHECKF(copies[1][0] > 0.9 && copies[1][1] > 0.9 && copies[0][0] < 0.5 && copies[0][1] < 0.5,
+           "copying scores: %.3f %.3f %.3f %.3f", copies[0][0], copies[0][1], copies[1][0],
+           copies[1][1]);
+    attn_model_close(folded);
+}
+
+TEST(a_known_circuit)
+{
+    attn_model *const m = converted("examples/induction", "induction.attn", "");
+    attn_ctx ctx = alone();
+    lens_backward b = ATTN_ZERO;
+    if (!m)
+        return;
+    OK(&ctx, lens_backward_new(&ctx, &b, m));
+    detect_and_ablate(&ctx, m);
+    patch_and_estimate(&ctx, m, &b);
+    find_edges(&ctx, m, &b);
+    compose_and_copy(&ctx, m);
+    lens_backward_free(&ctx, &b);
+    attn_model_close(m);
+    done(&ctx);
+}

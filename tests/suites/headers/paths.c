@@ -1,0 +1,345 @@
+/* tools/lens/paths.h: every path by its definition, and its rules. */
+#include "tests/models.h"
+#include "tests/refused.h"
+#include "tests/patches.h"
+
+static attn_model *plain, *odd, *narrow;
+
+static int set_up(void)
+{
+    plain = converted("tests/golden/plain", "plain.attn", "--dtype f32 --no-tokenizer");
+    odd = converted("tests/golden/odd", "odd.attn", "--dtype f32 --no-tokenizer");
+    narrow = converted("tests/golden/narrow", "narrow.attn", "--dtype f32 --no-tokenizer");
+    return plain && odd && narrow;
+}
+
+static void tear_down(void)
+{
+    attn_model_close(plain);
+    attn_model_close(odd);
+    attn_model_close(narrow);
+}
+
+SUITE_WITH("headers", set_up, tear_down);
+
+/* The activation of this name is `value`, whatever comes before it. */
+static void freeze(attn_ctx *ctx, attn_session *session, const char *name, attn_tensor value)
+{
+    attn_edit e = ATTN_ZERO;
+    e.name = name;
+    e.kind = ATTN_EDIT_SET;
+    e.value = value;
+    OK(ctx, attn_hook_edit(ctx, NULL, session, &e));
+}
+
+/* Hooks an edit that sets the sender's output to its output in the clean text. */
+static void send(attn_ctx *ctx, attn_session *session, const one_path *path, const sight *is)
+{
+    const int is_head = path->from_head < LENS_SENDER_EMBED;
+    attn_edit e = ATTN_ZERO;
+    char name[64];
+    snprintf(name, sizeof name, "blocks.%d.%s", (int)path->from_layer,
+             is_head                              ? "attn.hook_result"
+             : path->from_head == LENS_SENDER_MLP ? "hook_mlp_out"
+                                                  : "hook_resid_pre");
+    e.name = name;
+    e.kind = ATTN_EDIT_SET;
+    e.value = latest(is, name);
+    if (is_head) {
+        e.head = path->from_head;
+        e.n_heads = 1;
+        e.value = attn_slice(e.value, 1, path->from_head, 1);
+    }
+    OK(ctx, attn_hook_edit(ctx, NULL, session, &e));
+}
+
+/* A path by its definition: run the corrupted text with the sender clean and every other writer
+ * frozen at what it wrote, and see what reaches the reader; then run again with that. */
+static void check_path(const attn_model *model, const one_path *path)
+{
+    enum { LENGTH = 10 };
+    const attn_config *const c = attn_model_config(model);
+    attn_ctx ctx = alone();
+    const int32_t *const clean = random_tokens(model, LENGTH, 1), *const corrupted = random_tokens(
+                                                                      model, LENGTH, 2);
+    attn_session *session = session_on(&ctx, model, 0, 0);
+    sight *const was = new_sight(), *const is = new_sight(), *const reached = new_sight();
+    attn_tensor outs[64];
+    lens_pair d;
+    attn_edit e = ATTN_ZERO;
+    char name[64];
+    size_t i, j, k;
+    float got = 0, want;
+    memset(&d, 0, sizeof d);
+    d.clean = clean;
+    d.corrupted = corrupted;
+    d.n_tokens = LENGTH;
+    d.metric.token = 5;
+    d.metric.against = 6;
+    OK(&ctx, patch_path(&ctx, &got, model, &d, path));
+    hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
+    hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_mlp_out", is);
+    hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "blocks.0.hook_resid_pre", is);
+    hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*_out", was);
+    for (i = 0; i < c->n_layer; i++) { /* what others write, frozen */
+        snprintf(name, sizeof name, "blocks.%d.hook_mlp_out", (int)i);
+        outs[2 * i] = latest(was, name);
+        if (path->mlps == LENS_MLPS_FROZEN)
+            freeze(&ctx, session, name, outs[2 * i]);
+        snprintf(name, sizeof name, "blocks.%d.hook_attn_out", (int)i);
+        outs[2 * i + 1] = latest(was, name);
+        if (i != path->from_layer || path->from_head >= LENS_SENDER_EMBED)
+            freeze(&ctx, session, name, outs[2 * i + 1]);
+    }
+    send(&ctx, session, path, is);
+    e.name = name;
+    e.kind = ATTN_EDIT_SET;
+    OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_resid_*", note, reached));
+    OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
+    want = attn_logits(session)[5] - attn_logits(session)[6];
+    if (path->to_layer < c->n_layer) {
+        attn_tensor stream;
+        attn_unhook_all(session);
+        OK(&ctx, attn_truncate(&ctx, session, 0));
+        snprintf(name, sizeof name, "blocks.%d.hook_resid_%s", (int)path->to_layer,
+                 strstr(path->to, "mlp") ? "mid" : "pre");
+        stream = latest(reached, name);
+        snprintf(name, sizeof name, "blocks.%d.%s", (int)path->to_layer, path->to);
+        e.head = e.n_heads = 0;
+        e.value = stream;
+        if (strstr(path->to, "_input")) {
+            attn_tensor copies = random_tensor(3, LENGTH, 1, (int)c->d_model);
+            for (i = 0; i < LENGTH; i++)
+                for (j = 0, k = 0; k < c->d_model; k++)
+                    *entry(copies, i, j, k) = *entry(stream, i, k, 0);
+            e.head = path->to_head;
+            e.n_heads = 1;
+            e.value = copies;
+        }
+        OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+        OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
+        want = attn_logits(session)[5] - attn_logits(session)[6];
+    }
+    CHECKF(fabs((double)got - (double)want) < 2e-5 * (1 + fabs((double)want)),
+           "%llu.%llu to %s of %llu: %.9g, expected %.9g", LLU(path->from_layer),
+           LLU(path->from_head), path->to, LLU(path->to_layer), (double)got, (double)want);
+    {
+        float *const usual =
+            hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL) +
+            (LENGTH - 1) * vocab_of(model);
+        CHECKF(fabs((double)got - (double)(usual[5] - usual[6])) > 1e-5, "%s changed nothing",
+               path->to);
+    }
+    attn_session_free(session);
+    pool_clear();
+}
+
+TEST(paths)
+{
+    static const one_path all[] = {
+        {.from_layer = 0, .from_head = 1, .to_layer = 1, .to = "hook_q_input", .to_head = 2},
+        {.from_layer = 0, .from_head = 0, .to_layer = 2, .to = "hook_k_input", .to_head = 1},
+        {.from_layer = 1, .from_head = 2, .to_layer = 2, .to = "hook_v_input", .to_head = 0},
+        {.from_layer = 0, .from_head = 1, .to_layer = 2, .to = "hook_resid_pre", .to_head = 0},
+        {.from_layer = 0, .from_head = 2, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0},
+        {.from_layer = 1, .from_head = 1, .to_layer = 1, .to = "hook_mlp_in", .to_head = 0},
+        {.from_layer = 0, .from_head = 1, .to_layer = 2, .to = "hook_mlp_in", .to_head = 0},
+        {.from_layer = 2, .from_head = 0, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0},
+        {.from_layer = 0, .from_head = LENS_SENDER_MLP, .to_layer = 1, .to = "hook_k_input"},
+        {.from_layer = 0, .from_head = LENS_SENDER_MLP, .to_layer = 2, .to = "hook_mlp_in"},
+        {.from_layer = 1, .from_head = LENS_SENDER_MLP, .to_layer = 3, .to = "hook_resid_pre"},
+        {.from_layer = 2, .from_head = LENS_SENDER_MLP, .to_layer = 3, .to = "hook_resid_pre"},
+        {.from_layer = 0, .from_head = LENS_SENDER_EMBED, .to_layer = 0, .to = "hook_mlp_in"},
+        {.from_layer = 0, .from_head = LENS_SENDER_EMBED, .to_layer = 2, .to = "hook_v_input"},
+        {.from_layer = 0, .from_head = LENS_SENDER_EMBED, .to_layer = 3, .to = "hook_resid_pre"}};
+    size_t i;
+    for (i = 0; i < 2 * sizeof all / sizeof all[0]; i++) {
+        one_path path = all[i / 2];
+        path.mlps = i % 2 ? LENS_MLPS_THROUGH : LENS_MLPS_FROZEN;
+        check_path(odd, &path);
+        check_path(narrow, &path);
+    }
+}
+
+/* One sender to receivers in two layers, by its definition: the second does not see what the first did
+ * with its input. */
+TEST(two_receivers)
+{
+    enum { LENGTH = 6 };
+    const size_t width = attn_model_config(odd)->d_model;
+    const lens_sender from[] = {{0, 1}, {0, 2}};
+    const lens_receiver to[] = {{1, "hook_q_input", 2}, {2, "hook_mlp_in", 0}};
+    lens_pair pair = {.n_tokens = LENGTH, .metric = {.token = 5, .against = 6}};
+    lens_paths_desc d = {.pairs = &pair,
+                         .n_pairs = 1,
+                         .senders = from,
+                         .n_senders = 2,
+                         .receivers = to,
+                         .n_receivers = 2};
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, odd, 0, 0);
+    sight *const is = new_sight(), *const was = new_sight(), *const stream = new_sight();
+    attn_tensor got = {0}, each = {0}, input[2];
+    lens_baseline whole;
+    size_t s, r, t, i;
+    pair.clean = random_tokens(odd, LENGTH, 1);
+    pair.corrupted = random_tokens(odd, LENGTH, 2);
+    OK(&ctx, lens_patch_paths(&ctx, &got, &whole, odd, &d));
+    hooked(odd, pair.clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
+    hooked(odd, pair.corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", was);
+    hooked(odd, pair.corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_resid_*", stream);
+    for (s = 0; s < 2; s++) {
+        const attn_tensor x = latest(is, "blocks.0.attn.hook_result");
+        const attn_tensor y = latest(was, "blocks.0.attn.hook_result");
+        double value;
+        for (r = 0; r < 2; r++) {
+            const attn_tensor base =
+                latest(stream, r ? "blocks.2.hook_resid_mid" : "blocks.1.hook_resid_pre");
+            attn_edit e = ATTN_ZERO;
+            input[r] = random_tensor(3, LENGTH, 1, (int)width);
+            for (t = 0; t < LENGTH; t++)
+                for (i = 0; i < width; i++)
+                    *entry(input[r], t, 0, i) =
+                        *entry(base, t, i, 0) +
+                        (*entry(x, t, from[s].head, i) - *entry(y, t, from[s].head, i));
+            e.name = r ? "blocks.2.hook_mlp_in" : "blocks.1.hook_q_input";
+            e.kind = ATTN_EDIT_SET;
+            e.head = r ? 0 : 2;
+            e.n_heads = !r;
+            e.value = r ? attn_reshape(input[r], attn_shape2(LENGTH, width)) : input[r];
+            OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+        }
+        OK(&ctx, attn_feed(&ctx, session, pair.corrupted, LENGTH));
+        value = (double)(attn_logits(session)[5] - attn_logits(session)[6]);
+        CHECK(fabs((double)attn_get1(got, s) - value) < 1e-6 &&
+              fabs(value - (double)whole.corrupted) > 1e-5);
+        attn_unhook_all(session);
+        OK(&ctx, attn_truncate(&ctx, session, 0));
+    }
+    d.each_receiver = 1;
+    OK(&ctx, lens_patch_paths(&ctx, &each, NULL, odd, &d));
+    for (s = 0; s < 2; s++)
+        for (r = 0; r < 2; r++) {
+            const one_path path = {0,        from[s].head, to[r].layer,
+                                   to[r].to, to[r].head,   LENS_MLPS_FROZEN};
+            float one = 0;
+            OK(&ctx, patch_path(&ctx, &one, odd, &pair, &path));
+            CHECK(attn_get2(each, s, r) == one);
+        }
+    attn_session_free(session);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+static int give_up(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
+{
+    (void)d_logits;
+    *value = attn_get2(logits, 0, 0);
+    return *(int *)user;
+}
+
+TEST(rules)
+{
+    attn_ctx ctx = alone();
+    const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
+    one_path path = {0, 0, 1, "hook_q_input", 0, LENS_MLPS_FROZEN}, astray;
+    lens_pair d = ATTN_ZERO, wrong;
+    attn_tensor out = {0};
+    float value = 0;
+    int answer = 0;
+    meter m;
+    attn_ctx counted = metered(&m);
+    attn_status status;
+    long n;
+    d.clean = clean;
+    d.corrupted = corrupted;
+    d.n_tokens = 4;
+    d.metric.token = 1;
+    d.metric.against = 2;
+    astray = path;
+    astray.to_layer = 0;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", patch_path(&ctx, &value, odd, &d, &astray));
+    astray = path;
+    astray.from_head = 3;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no head 3", patch_path(&ctx, &value, odd, &d, &astray));
+    astray.from_head = LENS_SENDER_MLP;
+    astray.to_layer = 0;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path leads from MLP of layer 0",
+          patch_path(&ctx, &value, odd, &d, &astray));
+    astray.from_head = LENS_SENDER_EMBED;
+    astray.from_layer = 1;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no embedding of layer 1",
+          patch_path(&ctx, &value, odd, &d, &astray));
+    astray = path;
+    astray.to_layer = 3;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no receiver", patch_path(&ctx, &value, odd, &d, &astray));
+    astray = path;
+    astray.to = "attn.hook_z";
+    FAILS(&ctx, ATTN_E_NAME, "hook_mlp_in", patch_path(&ctx, &value, odd, &d, &astray));
+
+    wrong = d;
+    wrong.corrupted = bad;
+    FAILS(&ctx, ATTN_E_TOKEN, "301", patch_path(&ctx, &value, odd, &wrong, &path));
+    wrong = d;
+    wrong.metric.token = -1;
+    FAILS(&ctx, ATTN_E_TOKEN, "token is -1", patch_path(&ctx, &value, odd, &wrong, &path));
+    wrong = d;
+    wrong.metric.kind = LENS_METRIC_FUNCTION_AT;
+    wrong.metric.fn = give_up;
+    wrong.metric.user = &answer;
+    OK(&ctx, patch_path(&ctx, &value, odd, &wrong, &path));
+    answer = 1;
+    FAILS(&ctx, ATTN_STOPPED, "metric", patch_path(&ctx, &value, odd, &wrong, &path));
+    wrong.clean = NULL;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no clean text", patch_path(&ctx, &value, odd, &wrong, &path));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", patch_path(&ctx, &value, NULL, &d, &path));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no pair", patch_path(&ctx, &value, odd, NULL, &path));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no description", lens_patch_paths(&ctx, &out, NULL, odd, NULL));
+
+    /* Whatever runs out, nothing is left behind. */
+    counted.n_threads = 1;
+    for (n = 0, status = ATTN_E_MEMORY; n < 400 && status != ATTN_OK; n++) {
+        m.fail_at = m.asked + n;
+        status = patch_path(&counted, &value, odd, &d, &path);
+        m.fail_at = -1;
+        CHECK((status == ATTN_OK || status == ATTN_E_MEMORY) && m.live == 0);
+    }
+    CHECK(status == ATTN_OK && n > 10);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+TEST(ends_of_a_path)
+{
+    attn_ctx ctx = {0};
+    const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4};
+    one_path path = ATTN_ZERO;
+    lens_pair d = ATTN_ZERO;
+    float value = 3;
+    d.clean = clean;
+    d.corrupted = corrupted;
+    d.n_tokens = 4;
+    d.metric.against = 1;
+#define PATH(text, status_)                                                                        \
+    REFUSED(status_, text, patch_path(&ctx, &value, plain, &d, &path));                            \
+    CHECK(value == 3)
+    PATH("not nothing", ATTN_E_NAME);
+    path.to = "hook_z";
+    PATH("not hook_z", ATTN_E_NAME);
+    path.to = "hook_mlp_in";
+    path.from_head = attn_model_config(plain)->n_head;
+    CHECK(patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
+    path.from_head = 0;
+    path.to_head = attn_model_config(plain)->n_head;
+    path.to = "hook_v_input";
+    path.to_layer = 1;
+    PATH("no receiver hook_v_input of layer 1", ATTN_E_ARGUMENT);
+    path.to = "hook_mlp_in";
+    path.to_head = path.to_layer = 0;
+    path.from_layer = attn_model_config(plain)->n_layer;
+    CHECK(patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
+    path.from_layer = 0;
+    d.n_tokens = 0;
+    PATH("no tokens", ATTN_E_ARGUMENT);
+    done(&ctx);
+}

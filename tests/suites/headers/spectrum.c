@@ -1,0 +1,455 @@
+/* tools/lens/spectrum.h, decompose.h and detect.h against numpy in float64 (makers/make_circuit_fixtures.py), and
+ * their rules. */
+#define FIXTURE_FILE "tests/fixtures/circuits.bin"
+#include "tests/models.h"
+#include "tests/refused.h"
+#include "tools/lens/decompose.h"
+#include "tools/lens/detect.h"
+#include "tools/lens/spectrum.h"
+
+static attn_model *odd, *narrow;
+
+static int set_up(void)
+{
+    odd = converted("tests/golden/odd", "odd.attn", "--no-tokenizer");
+    narrow = converted("tests/golden/narrow", "narrow.attn", "--no-tokenizer");
+    return odd && narrow;
+}
+
+static void tear_down(void)
+{
+    attn_model_close(odd);
+    attn_model_close(narrow);
+}
+
+SUITE_WITH("headers", set_up, tear_down);
+
+/* ---- eigenvalues ---- */
+
+/* The same numbers in any order: each has its own near it, beside the largest of all. */
+static void same_spectrum(attn_tensor got, attn_tensor want, double within, const char *what)
+{
+    const size_t n = want.shape[0];
+    char taken[64] = {0};
+    double largest = 0;
+    size_t i, j;
+    if (!CHECKF(got.ndim == 2 && got.shape[0] == n && got.shape[1] == 2 && n <= 64, "%s: the shape",
+                what))
+        return;
+    for (i = 0; i < n; i++)
+        largest =
+            fmax(largest, hypot((double)attn_get2(want, i, 0), (double)attn_get2(want, i, 1)));
+    for (i = 0; i < n; i++) {
+        size_t best = n;
+        double least = INFINITY, off;
+        for (j = 0; j < n; j++) {
+            off = hypot((double)(attn_get2(got, j, 0) - attn_get2(want, i, 0)),
+                        (double)(attn_get2(got, j, 1) - attn_get2(want, i, 1)));
+            if (!taken[j] && off < least) {
+                least = off;
+                best = j;
+            }
+        }
+        if (best < n)
+            taken[best] = 1;
+        CHECKF(least <= within * fmax(largest, 1e-30), "%s: %g %+gi is %g away", what,
+               (double)attn_get2(want, i, 0), (double)attn_get2(want, i, 1), least);
+    }
+    for (i = 1; i < n; i++)
+        CHECKF(hypot((double)attn_get2(got, i, 0), (double)attn_get2(got, i, 1)) <=
+                   1.000001 *
+                       hypot((double)attn_get2(got, i - 1, 0), (double)attn_get2(got, i - 1, 1)),
+               "%s: number %d is larger than the one before it", what, (int)i);
+}
+
+TEST(eigenvalues)
+{
+    attn_ctx ctx = alone();
+    attn_tensor left;
+    int n;
+    for (n = 0; fixture(&left, "eig.%d.left", n); n++) {
+        attn_tensor values = no_tensor, laid = no_tensor;
+        char what[32];
+        snprintf(what, sizeof what, "product %d", n);
+        OK(&ctx, lens_eigenvalues(&ctx, &values, left, fixture_tensor("eig.%d.right", n)));
+        /* two or three equal ones move by the square or cube root of a rounding */
+        same_spectrum(values, fixture_tensor("eig.%d.values", n), n == 11 ? 2e-5 : 2e-7, what);
+        OK(&ctx,
+           lens_eigenvalues(&ctx, &laid, laid_out(left, ATTN_F32, LAYOUT_BACKWARD),
+                            laid_out(fixture_tensor("eig.%d.right", n), ATTN_F32, LAYOUT_SWAPPED)));
+        same_bits(laid, values, what);
+    }
+    EQUAL(n, 12);
+    done(&ctx);
+}
+
+TEST(eigenvalues_of_circuits)
+{
+    static const char *const names[] = {"odd", "narrow"};
+    attn_ctx ctx = alone();
+    int i, space;
+    for (i = 0; i < 2; i++)
+        for (space = 0; space < 2; space++) {
+            const attn_model *const m = i ? narrow : odd;
+            const attn_tensor want = fixture_tensor("%s.ov.%d", names[i], space);
+            attn_tensor values = no_tensor, scores = no_tensor;
+            size_t layer, head;
+            OK(&ctx, lens_ov_eigenvalues(&ctx, &values, m, (lens_ov_space)space));
+            for (layer = 0; layer < want.shape[0]; layer++)
+                for (head = 0; head < want.shape[1]; head++)
+                    same_spectrum(attn_select(attn_select(values, 0, layer), 0, head),
+                                  attn_select(attn_select(want, 0, layer), 0, head), 1e-5,
+                                  names[i]);
+            OK(&ctx, lens_copying_scores(&ctx, &scores, values));
+            close_to(scores, fixture_tensor("%s.copying.%d", names[i], space), 1e-5,
+                     "copying scores");
+        }
+    done(&ctx);
+}
+
+/* U · S · Vᵀ is the product, and columns are at right angles. */
+TEST(singular_vectors)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor left = random_tensor(2, 20, 6), right = random_tensor(2, 6, 15);
+    attn_tensor before = no_tensor, after = no_tensor, us = no_tensor, values = no_tensor, angles;
+    lens_svd svd = {no_tensor, no_tensor, no_tensor};
+    size_t i, j, side;
+    OK(&ctx, lens_singular_vectors(&ctx, &svd, left, right));
+    OK(&ctx, lens_singular_values(&ctx, &values, left, right));
+    close_to(svd.s, values, 1e-6, "singular values");
+    OK(&ctx, attn_matmul(&ctx, &before, left, right));
+    OK(&ctx, attn_mul(&ctx, &us, svd.u, svd.s));
+    OK(&ctx, attn_matmul(&ctx, &after, us, attn_transpose(svd.v, 0, 1)));
+    close_to(after, before, 2e-6, "U · S · Vᵀ");
+    for (side = 0; side < 2; side++) {
+        const attn_tensor x = side ? svd.v : svd.u;
+        angles = no_tensor;
+        OK(&ctx, attn_matmul(&ctx, &angles, attn_transpose(x, 0, 1), x));
+        for (i = 0; i < 6; i++)
+            for (j = 0; j < 6; j++)
+                CHECK(fabs((double)attn_get2(angles, i, j) - (i == j)) < 2e-6);
+    }
+    for (j = 0; j < 6; j++) { /* the sign */
+        float largest = 0;
+        for (i = 0; i < 20; i++)
+            if (fabsf(attn_get2(svd.u, i, j)) > fabsf(largest))
+                largest = attn_get2(svd.u, i, j);
+        CHECK(largest > 0);
+    }
+    /* a matrix of rank 1 has one pair of singular vectors */
+    OK(&ctx, lens_singular_vectors(&ctx, &svd, attn_slice(left, 0, 0, 20), right));
+    done(&ctx);
+}
+
+/* The product of ones [3, 2] · [2, 4] is 2 everywhere: s = 2 * sqrt(12), 0. */
+TEST(singular_vectors_of_rank_one)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor left = some(2, 3, 2, 1), right = some(2, 2, 4, 1);
+    lens_svd svd = {no_tensor, no_tensor, no_tensor};
+    size_t i;
+    for (i = 0; i < 6; i++)
+        set_value(left, i, 1);
+    for (i = 0; i < 8; i++)
+        set_value(right, i, 1);
+    OK(&ctx, lens_singular_vectors(&ctx, &svd, left, right));
+    CHECK(fabs((double)attn_get1(svd.s, 0) - 2 * sqrt(12)) < 1e-5);
+    CHECK(attn_get1(svd.s, 1) == 0);
+    for (i = 0; i < 3; i++) {
+        CHECK(fabs((double)attn_get2(svd.u, i, 0) - 1 / sqrt(3)) < 1e-6);
+        CHECK(attn_get2(svd.u, i, 1) == 0);
+    }
+    for (i = 0; i < 4; i++) {
+        CHECK(fabs((double)attn_get2(svd.v, i, 0) - 0.5) < 1e-6);
+        CHECK(attn_get2(svd.v, i, 1) == 0);
+    }
+    done(&ctx);
+}
+
+TEST(spectra_refused)
+{
+    attn_ctx ctx = alone();
+    const attn_tensor m = some(2, 3, 4, 1), n = some(2, 4, 5, 1), flat = some(1, 4, 1, 1);
+    attn_tensor endless = laid_out(some(2, 4, 3, 1), ATTN_F32, LAYOUT_DENSE);
+    lens_svd svd = {no_tensor, no_tensor, no_tensor};
+    set_value(endless, 5, INFINITY);
+    REFUSED(ATTN_E_SHAPE, "a square product", lens_eigenvalues(&ctx, &not_made, m, n));
+    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_eigenvalues(&ctx, &not_made, m, m));
+    REFUSED(ATTN_E_ARGUMENT, "left", lens_eigenvalues(&ctx, &not_made, no_tensor, n));
+    REFUSED(ATTN_E_ARGUMENT, "not finite", lens_eigenvalues(&ctx, &not_made, m, endless));
+    REFUSED(ATTN_E_ARGUMENT, "space 2",
+            lens_ov_eigenvalues(&ctx, &not_made, narrow, (lens_ov_space)2));
+    REFUSED(ATTN_E_ARGUMENT, "no model",
+            lens_ov_eigenvalues(&ctx, &not_made, NULL, LENS_OV_STREAM));
+    REFUSED(ATTN_E_SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, m));
+    REFUSED(ATTN_E_SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, some(3, 2, 3, 4)));
+    REFUSED(ATTN_E_ARGUMENT, "eigenvalues", lens_copying_scores(&ctx, &not_made, no_tensor));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_singular_vectors(&ctx, NULL, m, n));
+    FAILS(&ctx, ATTN_E_SHAPE, "expected [m, r]", lens_singular_vectors(&ctx, &svd, m, flat));
+    svd.s = flat;
+    FAILS(&ctx, ATTN_E_SHAPE, "", lens_singular_vectors(&ctx, &svd, n, some(2, 5, 3, 1)));
+    CHECK(svd.u.ndim == 0 && svd.v.ndim == 0);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
+          lens_eigenvalues(&ctx, NULL, m, attn_transpose(m, 0, 1)));
+    done(&ctx);
+}
+
+/* ---- the stream taken apart ---- */
+
+static lens_parts_desc parts_of(attn_tensor tokens, lens_parts_kind kind, size_t layer)
+{
+    lens_parts_desc d = ATTN_ZERO;
+    d.kind = kind;
+    d.tokens = (const int32_t *)tokens.data;
+    d.n_tokens = tokens.shape[0];
+    d.first = 4;
+    d.count = 2;
+    d.layer = layer;
+    return d;
+}
+
+TEST(parts_of_the_stream)
+{
+    static const int layers[][2] = {{0, 0}, {1, 1}, {2, 0}, {3, 0}};
+    const attn_tensor tokens = fixture_tensor("tokens"), project = fixture_tensor("project");
+    attn_ctx ctx = alone();
+    int i, kind, ln;
+    for (i = 0; i < 4; i++)
+        for (kind = 0; kind < LENS_N_PARTS_KINDS; kind++)
+            for (ln = 0; ln < 2; ln++) {
+                lens_parts_desc d = parts_of(tokens, (lens_parts_kind)kind, (size_t)layers[i][0]);
+                attn_tensor parts = no_tensor, projected = no_tensor, product = no_tensor;
+                char name[32];
+                d.mlp_input = layers[i][1];
+                d.apply_ln = ln;
+                snprintf(name, sizeof name, "%d.%d.%d.%d", kind, layers[i][0], layers[i][1], ln);
+                OK(&ctx, lens_decompose(&ctx, &parts, NULL, narrow, &d));
+                EQUAL(parts.shape[0], lens_parts_count(narrow, &d));
+                if (kind < LENS_PARTS_NEURONS)
+                    close_to(parts, fixture_tensor("parts.%s", name), 1e-6, name);
+                d.project = project;
+                OK(&ctx, lens_decompose(&ctx, &projected, NULL, narrow, &d));
+                close_to(projected, fixture_tensor("projected.%s", name), 2e-6, name);
+                OK(&ctx, attn_matmul(&ctx, &product, parts, project));
+                close_to(projected, product, 2e-6, "a projection");
+            }
+    done(&ctx);
+}
+
+/* Without embeddings, the other parts; and all positions from `first` on. */
+TEST(some_of_the_parts)
+{
+    static const lens_parts_kind kinds[] = {LENS_PARTS_SUBLAYERS, LENS_PARTS_ATTNS,
+                                            LENS_PARTS_MLPS};
+    const attn_tensor tokens = fixture_tensor("tokens");
+    attn_ctx ctx = alone();
+    size_t i;
+    for (i = 0; i < 3; i++) {
+        lens_parts_desc d = parts_of(tokens, kinds[i], 2);
+        attn_tensor all = no_tensor, some_parts = no_tensor, longer = no_tensor;
+        OK(&ctx, lens_decompose(&ctx, &all, NULL, narrow, &d));
+        d.no_embeds = 1;
+        OK(&ctx, lens_decompose(&ctx, &some_parts, NULL, narrow, &d));
+        same_bits(some_parts, attn_slice(all, 0, 2, all.shape[0] - 2), "without embeddings");
+        d.no_embeds = 0;
+        d.count = 0;
+        OK(&ctx, lens_decompose(&ctx, &longer, NULL, narrow, &d));
+        EQUAL(longer.shape[1], 4);
+        same_bits(attn_slice(longer, 1, 0, 2), all, "more positions");
+    }
+    done(&ctx);
+}
+
+TEST(labels_of_parts)
+{
+    /* as transformer-lens 3.9 prints them for a model of three layers, four heads, 50 neurons */
+    static const struct {
+        lens_parts_kind kind;
+        size_t layer;
+        int mlp_input;
+        size_t count, index[3];
+        const char *labels[3];
+    } wants[] = {
+        {LENS_PARTS_STREAMS, 3, 0, 4, {0, 2, 3}, {"0_pre", "2_pre", "final_post"}},
+        {LENS_PARTS_STREAMS, 1, 1, 3, {0, 1, 2}, {"0_pre", "1_pre", "1_mid"}},
+        {LENS_PARTS_STREAMS_MID, 1, 1, 4, {0, 1, 3}, {"0_pre", "0_mid", "1_mid"}},
+        {LENS_PARTS_SUBLAYERS, 2, 1, 7, {1, 5, 6}, {"pos_embed", "1_mlp_out", "2_attn_out"}},
+        {LENS_PARTS_ATTNS, 2, 0, 4, {0, 2, 3}, {"embed", "0_attn_out", "1_attn_out"}},
+        {LENS_PARTS_MLPS, 3, 0, 5, {0, 2, 4}, {"embed", "0_mlp_out", "2_mlp_out"}},
+        {LENS_PARTS_HEADS, 1, 1, 12, {7, 8, 11}, {"L1H3", "0_mlp_out", "bias"}},
+        {LENS_PARTS_NEURONS, 2, 0, 111, {8, 63, 108}, {"L0N0", "L1N5", "embed"}}};
+    size_t i, k;
+    for (i = 0; i < sizeof wants / sizeof wants[0]; i++) {
+        lens_parts_desc d = parts_of(fixture_tensor("tokens"), wants[i].kind, wants[i].layer);
+        d.mlp_input = wants[i].mlp_input;
+        EQUAL(lens_parts_count(narrow, &d), wants[i].count);
+        for (k = 0; k < 3; k++)
+            CHECKF(strcmp(lens_parts_label(narrow, &d, wants[i].index[k]).text,
+                          wants[i].labels[k]) == 0,
+                   "%s, not %s", lens_parts_label(narrow, &d, wants[i].index[k]).text,
+                   wants[i].labels[k]);
+        CHECK(lens_parts_label(narrow, &d, wants[i].count).text[0] == 0);
+    }
+    EQUAL(lens_parts_count(NULL, NULL), 0);
+}
+
+TEST(parts_refused)
+{
+    const attn_tensor tokens = fixture_tensor("tokens");
+    attn_ctx ctx = alone();
+    lens_parts_desc d = parts_of(tokens, LENS_N_PARTS_KINDS, 1);
+    REFUSED(ATTN_E_ARGUMENT, "kind 7", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    EQUAL(lens_parts_count(narrow, &d), 0);
+    d.kind = LENS_PARTS_HEADS;
+    d.layer = 4;
+    REFUSED(ATTN_E_ARGUMENT, "layer 4; the model has layers 0 to 2, and 3 stands",
+            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    d.layer = 3;
+    d.mlp_input = 1;
+    REFUSED(ATTN_E_ARGUMENT, "layer 3 with mlp_input",
+            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    EQUAL(lens_parts_count(narrow, &d), 0);
+    d.mlp_input = 0;
+    d.first = 8;
+    REFUSED(ATTN_E_ARGUMENT, "positions from 8 on",
+            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    d.first = 7;
+    REFUSED(ATTN_E_ARGUMENT, "2 positions from 7 on",
+            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    d.first = 4;
+    d.project = some(2, 3, 4, 1);
+    REFUSED(ATTN_E_SHAPE, "expected [20, n]", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    d.project = some_ids(3, 1);
+    REFUSED(ATTN_E_ARGUMENT, "project", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    d.project = no_tensor;
+    REFUSED(ATTN_E_ARGUMENT, "no model", lens_decompose(&ctx, &not_made, NULL, NULL, &d));
+    REFUSED(ATTN_E_ARGUMENT, "no description", lens_decompose(&ctx, &not_made, NULL, narrow, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_decompose(&ctx, NULL, NULL, narrow, &d));
+    d.tokens = NULL;
+    REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    done(&ctx);
+}
+
+/* ---- head detection ---- */
+
+TEST(detected_heads)
+{
+    static const lens_head some_heads[] = {{0, 1}, {2, 3}};
+    const attn_tensor tokens = fixture_tensor("again"), keys = fixture_tensor("keys");
+    attn_ctx ctx = alone();
+    int kind, measure, bos, current;
+    size_t layer, head;
+    for (kind = 0; kind < 4; kind++)
+        for (measure = 0; measure < 2; measure++)
+            for (bos = 0; bos < 2; bos++)
+                for (current = 0; current < 2; current++) {
+                    const attn_tensor want =
+                        fixture_tensor("heads.%d.%d.%d.%d", kind, measure, bos, current);
+                    lens_detect_desc d = ATTN_ZERO;
+                    attn_tensor all = no_tensor, chosen = no_tensor;
+                    d.tokens = (const int32_t *)tokens.data;
+                    d.n_tokens = tokens.shape[0];
+                    d.kind = kind < 3 ? (lens_head_kind)kind : LENS_HEAD_PREVIOUS;
+                    if (kind == 3)
+                        d.keys = laid_out(keys, ATTN_F32, LAYOUT_COLUMNS);
+                    d.measure = (lens_head_measure)measure;
+                    d.exclude_bos = bos;
+                    d.exclude_current_token = current;
+                    OK(&ctx, lens_detect_head(&ctx, &all, narrow, &d));
+                    close_to(all, want, 1e-6, "head scores");
+                    d.heads = some_heads;
+                    d.n_heads = 2;
+                    OK(&ctx, lens_detect_head(&ctx, &chosen, narrow, &d));
+                    for (layer = 0; layer < 3; layer++)
+                        for (head = 0; head < 4; head++)
+                            EQUAL(attn_get2(chosen, layer, head),
+                                  (layer == 0 && head == 1) || (layer == 2 && head == 3)
+                                      ? attn_get2(all, layer, head)
+                                      : -1);
+                }
+    done(&ctx);
+}
+
+TEST(detection_refused)
+{
+    static const lens_head beyond[] = {{0, 1}, {1, 4}};
+    attn_ctx ctx = alone();
+    lens_detect_desc d = ATTN_ZERO;
+    d.tokens = ten;
+    d.n_tokens = 4;
+    d.heads = beyond;
+    d.n_heads = 2;
+    REFUSED(ATTN_E_ARGUMENT, "head 4 of layer 1; the model has heads 0 to 3 in layers 0 to 2",
+            lens_detect_head(&ctx, &not_made, narrow, &d));
+    d.heads = NULL;
+    REFUSED(ATTN_E_ARGUMENT, "n_heads is 2", lens_detect_head(&ctx, &not_made, narrow, &d));
+    d.n_heads = 0;
+    d.measure = (lens_head_measure)2;
+    REFUSED(ATTN_E_ARGUMENT, "measure 2", lens_detect_head(&ctx, &not_made, narrow, &d));
+    d.measure = LENS_HEAD_ABS;
+    d.kind = LENS_N_HEAD_KINDS;
+    REFUSED(ATTN_E_ARGUMENT, "kind 3", lens_detect_head(&ctx, &not_made, narrow, &d));
+    d.keys = some(2, 4, 3, 1);
+    REFUSED(ATTN_E_SHAPE, "expected [4, 4]", lens_detect_head(&ctx, &not_made, narrow, &d));
+    d.keys = some_ids(4, 1);
+    REFUSED(ATTN_E_ARGUMENT, "keys", lens_detect_head(&ctx, &not_made, narrow, &d));
+    d.keys = laid_out(some(2, 4, 4, 1), ATTN_F32, LAYOUT_DENSE);
+    set_value(d.keys, 6, 0.5f);
+    REFUSED(ATTN_E_ARGUMENT, "later key", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ATTN_E_ARGUMENT, "no description", lens_detect_head(&ctx, &not_made, narrow, NULL));
+    REFUSED(ATTN_E_ARGUMENT, "no model", lens_detect_head(&ctx, &not_made, NULL, &d));
+    d.n_tokens = 0;
+    REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_detect_head(&ctx, &not_made, narrow, &d));
+    done(&ctx);
+}
+
+/* ---- without memory ---- */
+
+static attn_status everything(attn_ctx *ctx, int call, attn_tensor *out)
+{
+    const attn_tensor tokens = fixture_tensor("tokens");
+    lens_parts_desc d =
+        parts_of(tokens, call == 3 ? LENS_PARTS_NEURONS : LENS_PARTS_STREAMS_MID, 3);
+    lens_detect_desc look = ATTN_ZERO;
+    lens_svd svd = {no_tensor, no_tensor, no_tensor};
+    attn_status status;
+    d.apply_ln = 1;
+    d.project = fixture_tensor("project");
+    look.tokens = d.tokens;
+    look.n_tokens = d.n_tokens;
+    if (call == 0)
+        return lens_ov_eigenvalues(ctx, out, narrow, LENS_OV_TOKENS);
+    if (call == 1) {
+        status = lens_singular_vectors(ctx, &svd, fixture_tensor("eig.0.left"),
+                                       fixture_tensor("eig.0.right"));
+        CHECK(status == ATTN_OK || (!svd.u.ndim && !svd.s.ndim && !svd.v.ndim));
+        return status;
+    }
+    return call < 4 ? lens_decompose(ctx, out, NULL, narrow, &d)
+                    : lens_detect_head(ctx, out, narrow, &look);
+}
+
+/* Every allocation that fails says so and leaves nothing behind. */
+TEST(spectra_without_memory)
+{
+    int call;
+    for (call = 0; call < 5; call++) {
+        attn_status status = ATTN_E_MEMORY;
+        long n;
+        for (n = 0; n < 2000 && status == ATTN_E_MEMORY; n++) {
+            meter m;
+            attn_ctx ctx = metered(&m);
+            attn_tensor out = {0};
+            ctx.n_threads = 1;
+            m.fail_at = n;
+            status = everything(&ctx, call, &out);
+            CHECK(status == ATTN_OK ? n > 0 : strstr(ctx.message, "memory") && !out.ndim);
+            attn_ctx_free(&ctx);
+            CHECK(m.live == 0 && m.wrong == 0);
+        }
+        CHECKF(status == ATTN_OK, "call %d: %s after %ld rounds", call, attn_status_name(status),
+               n);
+    }
+    pool_clear();
+}

@@ -1,0 +1,168 @@
+/* tools/lens/control.h and tuned.h: files that the packages wrote, against transformers in float64
+ * (makers/make_steering_fixtures.py), and files that must be refused. */
+#define FIXTURE_FILE "tests/fixtures/steering/steering.bin"
+#include "tools/lens/control.h" /* first: it asks the system for POSIX */
+#include "tools/lens/decompose.h"
+#include "tools/lens/tuned.h"
+#include "tests/models.h"
+#include "tests/refused.h"
+
+static attn_model *narrow;
+
+static int set_up(void)
+{
+    narrow = converted("tests/golden/narrow", "narrow.attn", "--dtype f32 --no-tokenizer");
+    return narrow != NULL;
+}
+
+static void tear_down(void)
+{
+    attn_model_close(narrow);
+}
+
+SUITE_WITH("headers", set_up, tear_down);
+
+#define FILES "tests/fixtures/steering/"
+
+TEST(control_vectors)
+{
+    static const char *const files[][2] = {{"control", FILES "control.gguf"},
+                                           {"rows", FILES "rows.safetensors"},
+                                           {"layers", FILES "layers.safetensors"}};
+    const attn_tensor ids = fixture_tensor("tokens");
+    attn_ctx ctx = alone();
+    size_t i;
+    for (i = 0; i < 3; i++) {
+        lens_control control = ATTN_ZERO;
+        attn_tensor got;
+        control.strength = 1.5f;
+        OK(&ctx, lens_control_open(&ctx, &control.directions, narrow, files[i][1]));
+        got = attn_borrow(hooked(narrow, (const int32_t *)ids.data, 9, 4, LENS_CONTROL_POINTS,
+                                 lens_control_hook, &control, NULL, NULL),
+                          ATTN_F32, attn_shape2(9, 43));
+        close_to(got, fixture_tensor(files[i][0]), 1e-5, files[i][0]);
+        attn_tensor_free(&ctx, &control.directions);
+    }
+    done(&ctx);
+}
+
+/* A file of tensors of these names and shapes; columns 0: one dimension. */
+static const char *file_of(const char *const *names, size_t n, int rows, int columns)
+{
+    attn_ctx ctx = alone();
+    attn_tensor values[8];
+    const char *const path = test_tmp("vectors.safetensors");
+    size_t i;
+    for (i = 0; i < n; i++)
+        values[i] = columns ? random_tensor(2, rows, columns) : random_tensor(1, rows);
+    OK(&ctx, attn_save(&ctx, path, names, values, n));
+    attn_ctx_free(&ctx);
+    return path;
+}
+
+/* The GGUF fixture with some bytes changed. */
+static const char *damaged(const char *what, const char *with)
+{
+    size_t size, i, n = strlen(what), found = 0;
+    unsigned char *file = test_read(FILES "control.gguf", &size);
+    const char *const path = test_tmp("damaged.gguf");
+    if (!CHECK(file && strlen(with) == n))
+        return path;
+    for (i = 0; i + n <= size && !found; i++)
+        if (memcmp(file + i, what, n) == 0) {
+            memcpy(file + i, with, n);
+            found = 1;
+        }
+    CHECKF(found, "no \"%s\" in the fixture", what);
+    test_write(path, file, size);
+    free(file);
+    return path;
+}
+
+TEST(control_vectors_refused)
+{
+    static const char *const rows[] = {"direction.1", "direction.3"}, *const odd[] = {"left"};
+    attn_tensor other = ATTN_ZERO;
+    lens_control control = ATTN_ZERO;
+    attn_ctx ctx = alone();
+    attn_activation a = ATTN_ZERO;
+#define REFUSES(status, text, path)                                                                \
+    REFUSED(status, text, lens_control_open(&ctx, &not_made, narrow, path))
+    REFUSES(ATTN_E_FORMAT, "direction.3; expected direction.0 to direction.2",
+            file_of(rows, 2, 20, 0));
+    REFUSES(ATTN_E_FORMAT, "is [19] of F32; expected floats of [20]", file_of(rows, 1, 19, 0));
+    REFUSES(ATTN_E_FORMAT, "the tensor left; expected direction.0 to direction.2, or a single",
+            file_of(odd, 1, 20, 0));
+    REFUSES(ATTN_E_FORMAT, "is [2, 20] of F32; expected floats of [3, 20]", file_of(odd, 1, 2, 20));
+    REFUSES(ATTN_E_FORMAT, "direction.0; expected direction.1 to direction.2",
+            damaged("direction.1", "direction.0"));
+    REFUSES(ATTN_E_FORMAT, "direction.x", damaged("direction.2", "direction.x"));
+    REFUSES(ATTN_E_UNSUPPORTED, "its architecture is controlvectoR; expected controlvector",
+            damaged("controlvector", "controlvectoR"));
+    REFUSES(ATTN_E_FORMAT, "there twice", damaged("direction.2", "direction.1"));
+    REFUSES(ATTN_E_IO, "no-such", FILES "no-such.gguf");
+    REFUSES(ATTN_E_ARGUMENT, "no file", NULL);
+    REFUSED(ATTN_E_ARGUMENT, "no model",
+            lens_control_open(&ctx, &not_made, NULL, FILES "control.gguf"));
+    other = random_tensor(2, 3, 19);
+    control.directions = other;
+    a.name = "blocks.0.hook_resid_post";
+    a.value = random_tensor(2, 4, 20);
+    EQUAL(lens_control_hook(&a, &control), 1);
+    CHECK(strstr(control.ctx.message, "blocks.0.hook_resid_post has shape [4, 20]"));
+    done(&ctx);
+}
+
+TEST(tuned_lens)
+{
+    static const attn_tensor own = ATTN_ZERO;
+    const attn_tensor ids = fixture_tensor("tokens");
+    lens_parts_desc what = ATTN_ZERO;
+    attn_tensor streams = ATTN_ZERO;
+    lens_tuned tuned = ATTN_ZERO;
+    attn_ctx ctx = alone();
+    char name[16];
+    size_t i;
+    what.tokens = (const int32_t *)ids.data;
+    what.n_tokens = 9;
+    what.layer = attn_model_config(narrow)->n_layer;
+    OK(&ctx, lens_tuned_open(&ctx, &tuned, narrow, FILES "tuned.safetensors"));
+    OK(&ctx, lens_decompose(&ctx, &streams, NULL, narrow, &what));
+    for (i = 0; i < 4; i++) {
+        attn_tensor x = no_tensor, logits = no_tensor;
+        const attn_tensor stream = attn_select(streams, 0, i);
+        OK(&ctx, lens_tuned_apply(&ctx, &x, &tuned, i, stream));
+        if (i == 3) { /* the final stream has no map */
+            same_bits(x, stream, "the final stream");
+            continue;
+        }
+        OK(&ctx, attn_logit_lens(&ctx, &logits, narrow, x, own, own));
+        snprintf(name, sizeof name, "tuned.%d", (int)i);
+        close_to(logits, fixture_tensor(name), 1e-5, name);
+    }
+    REFUSED(ATTN_E_ARGUMENT, "layer 4",
+            lens_tuned_apply(&ctx, &not_made, &tuned, 4, attn_select(streams, 0, 0)));
+    REFUSED(ATTN_E_SHAPE, "expected [T, 20]",
+            lens_tuned_apply(&ctx, &not_made, &tuned, 0, random_tensor(2, 9, 19)));
+    lens_tuned_free(&ctx, &tuned);
+    REFUSED(ATTN_E_ARGUMENT, "no lens",
+            lens_tuned_apply(&ctx, &not_made, &tuned, 0, attn_select(streams, 0, 0)));
+    done(&ctx);
+}
+
+TEST(tuned_lenses_refused)
+{
+    static const char *const names[] = {"0.weight", "0.bias",   "1.weight",
+                                        "1.bias",   "2.weight", "2.biases"};
+    lens_tuned tuned = ATTN_ZERO;
+    attn_ctx ctx = alone();
+#define NO_LENS(text, path)                                                                        \
+    FAILS(&ctx, ATTN_E_FORMAT, text, lens_tuned_open(&ctx, &tuned, narrow, path));                 \
+    CHECK(tuned.weight.ndim == 0 && tuned.bias.ndim == 0)
+    NO_LENS("has 3 tensors; expected 0.weight", file_of(names, 3, 20, 20));
+    NO_LENS("0.bias is [20, 20] of F32; expected floats of [20]", file_of(names, 6, 20, 20));
+    NO_LENS("0.weight is [20, 19] of F32; expected floats of [20, 20]", file_of(names, 6, 20, 19));
+    NO_LENS("a safetensors file is expected", FILES "control.gguf");
+    FAILS(&ctx, ATTN_E_ARGUMENT, "NULL", lens_tuned_open(&ctx, &tuned, narrow, NULL));
+    done(&ctx);
+}

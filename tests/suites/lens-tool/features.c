@@ -1,0 +1,381 @@
+/* lens sae, steer, qk and logit-lens --tuned, tried as a person uses them. Numbers are held against
+ * PyTorch's (makers/make_sae_vectors.py, make_steering_fixtures.py) and the headers' own functions'. */
+#define FIXTURE_FILE "tests/fixtures/steering/steering.bin"
+#include "tools/lens/control.h" /* first: it asks the system for POSIX */
+#include "tools/lens/qk.h"
+#include "tools/lens/sae_files.h"
+#include "tools/lens/steering.h"
+#include "tools/lens/tuned.h"
+#include "tests/fixtures/sae_vectors.h"
+#include "lens_tool.h"
+
+SUITE_WITH("lens-tool", NULL, tear_down);
+
+static const int32_t ids[] = {506, 511, 258};
+enum { N_IDS = 3 };
+#define IDS "--ids '506 511 258' "
+
+/* ---- autoencoders ---- */
+
+/* An autoencoder of the included model's stream, random but for its shape. */
+static void write_autoencoder(const char *cfg)
+{
+    static const char *const tensors[] = {"W_dec", "W_enc", "b_dec", "b_enc"};
+    attn_ctx ctx = {0};
+    attn_tensor values[4];
+    random_state = 5;
+    values[0] = random_tensor(2, 30, 192);
+    values[1] = random_tensor(2, 192, 30);
+    values[2] = random_tensor(1, 192);
+    values[3] = random_tensor(1, 30);
+    CHECK(run("mkdir -p " TMP "sae") == 0);
+    OK(&ctx, attn_save(&ctx, TMP "sae/sae_weights.safetensors", tensors, values, 4));
+    test_write(TMP "sae/cfg.json", cfg, strlen(cfg));
+}
+
+#define SAE_CFG(more)                                                                              \
+    "{\"architecture\": \"standard\", \"d_in\": 192, \"d_sae\": 30, \"metadata\": "                \
+    "{\"hook_name\": \"blocks.2.hook_resid_pre\", \"hook_head_index\": null}" more "}"
+
+/* The pairs of one token: all active features, the largest first. */
+static void check_features(const json_value *pairs, attn_tensor features, size_t t)
+{
+    double last = INFINITY;
+    size_t i, n = 0;
+    for (i = 0; i < features.shape[1]; i++)
+        n += attn_get2(features, t, i) > 0;
+    if (!CHECK(pairs && pairs->size == n))
+        return;
+    for (i = 0; i < n; i++) {
+        const double index = number(item(item(pairs, i), 0));
+        is_float(item(item(pairs, i), 1), attn_get2(features, t, (size_t)index), "a feature");
+        CHECK(number(item(item(pairs, i), 1)) <= last);
+        last = number(item(item(pairs, i), 1));
+    }
+}
+
+TEST(sparse_autoencoders)
+{
+    static const char command[] = LENS MODEL "sae " TMP "sae --ids '506 511 258' --json";
+    const json_value *all, *tokens;
+    attn_ctx ctx = {0};
+    attn_tensor x = {0}, features = {0};
+    lens_sae s = ATTN_ZERO;
+    unsigned char *file;
+    size_t size, t;
+    write_autoencoder(SAE_CFG(""));
+    CHECK(works(LENS MODEL "record --ids '506 511 258' blocks.2.hook_resid_pre -o " TMP
+                           "sae.safetensors"));
+    file = test_read(TMP "sae.safetensors", &size);
+    if (CHECK(file))
+        x = safetensor(file, "blocks.2.hook_resid_pre");
+    OK(&ctx, lens_sae_open(&ctx, &s, TMP "sae"));
+    OK(&ctx, lens_sae_encode(&ctx, &features, &s, x));
+    all = parse(command);
+    CHECK(all && all->size == 3 && json_is(member(all, "hook"), "blocks.2.hook_resid_pre") &&
+          isfinite(number(member(all, "explained"))));
+    tokens = member(all, "tokens");
+    CHECK(tokens && tokens->size == 3);
+    for (t = 0; t < 3; t++)
+        check_features(member(item(tokens, t), "features"), features, t);
+    free(file);
+    lens_sae_free(&ctx, &s);
+    FAILS(&ctx, ATTN_E_IO, "no-such", lens_sae_open(&ctx, &s, TMP "no-such"));
+    OK(&ctx, lens_sae_open(&ctx, &s, TMP "sae")); /* an earlier failure does not count */
+    lens_sae_free(&ctx, &s);
+    attn_ctx_free(&ctx);
+    CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' --top 2") && strstr(out, "30 features of "));
+    CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' -o " TMP "sae.html"));
+    refuses(2, "sae needs a directory", LENS MODEL "sae --ids 506");
+    refuses(1, "no-such", LENS MODEL "sae " TMP "no-such --ids 506");
+    write_autoencoder(SAE_CFG(", \"normalize_activations\": \"odd\""));
+    refuses(1, "normalize_activations is \"odd\"", command);
+    write_autoencoder("{\"d_in\": 192, \"d_sae\": 31, \"hook_name\": \"hook_embed\"}");
+    refuses(1, "expected floats of [192, 31]", command);
+    write_autoencoder("{\"d_in\": 192, \"d_sae\": 1e9, \"hook_name\": \"hook_embed\"}");
+    refuses(1, "d_sae must be a whole number", command);
+    write_autoencoder("{\"d_in\": 192, \"d_sae\": 30}");
+    refuses(1, "no hook_name", command);
+    write_autoencoder("{\"d_in\": 192, \"d_sae\": 30, \"hook_name\": \"nothing\"}");
+    refuses(1, "nothing", command);
+    write_autoencoder("[]");
+    refuses(1, "not a JSON object", command);
+    pool_clear();
+}
+
+/* ---- a run with a change ---- */
+
+/* What a hooked session says after `ids`, and goes on with; the caller frees the session. */
+static attn_session *after_ids(story *s, const char *pattern, attn_hook_fn fn, void *user)
+{
+    attn_session *session = NULL;
+    OK(&s->ctx, attn_session_new(&s->ctx, &session, s->model, NULL));
+    if (pattern)
+        OK(&s->ctx, attn_hook(&s->ctx, NULL, session, pattern, fn, user));
+    OK(&s->ctx, attn_feed(&s->ctx, session, ids, N_IDS));
+    return session;
+}
+
+/* One of the two runs that lens shows: logits of the tokens of its table, and four tokens more. */
+static void check_side(story *s, const json_value *all, int side, attn_session *session)
+{
+    const json_value *const run = member(all, side ? "with" : "without");
+    const json_value *const logits = member(all, "logits"), *const made = member(run, "ids");
+    attn_generate_desc how = {0};
+    attn_generation result = {0};
+    int32_t more[4];
+    size_t i;
+    for (i = 0; logits && i < logits->size; i++)
+        is_float(item(item(logits, i), 1 + (size_t)side),
+                 attn_logits(session)[(int)number(item(item(logits, i), 0))], "a logit");
+    how.max_tokens = 4;
+    result.ids = more;
+    OK(&s->ctx, attn_generate(&s->ctx, &result, session, NULL, &how));
+    CHECK(made && made->size == result.n_ids);
+    for (i = 0; made && i < made->size; i++)
+        EQUAL(number(item(made, i)), more[i]);
+    CHECK(member(run, "text"));
+    attn_session_free(session);
+}
+
+/* `logits` may not be empty, nor the same on both sides. */
+static void check_sides(story *s, const json_value *all, attn_session *changed)
+{
+    const json_value *const logits = member(all, "logits");
+    CHECK(logits && logits->size >= 5);
+    CHECK(number(item(item(logits, 0), 1)) != number(item(item(logits, 0), 2)));
+    check_side(s, all, 0, after_ids(s, NULL, NULL, NULL));
+    check_side(s, all, 1, changed);
+}
+
+TEST(features_changed)
+{
+    const lens_sae_change changes[] = {
+        {3, LENS_SAE_CLAMP, 2}, {7, LENS_SAE_SCALE, 0.5f}, {9, LENS_SAE_STEER, -1.5f}};
+    lens_sae sae = ATTN_ZERO;
+    lens_sae_watch watch = ATTN_ZERO;
+    story s;
+    int k;
+    write_autoencoder(SAE_CFG(""));
+    if (!open_story(&s, TINY, NULL))
+        return;
+    OK(&s.ctx, lens_sae_open(&s.ctx, &sae, TMP "sae"));
+    watch.sae = &sae;
+    watch.changes = changes;
+    watch.n_changes = 3;
+    for (k = 0; k < 2; k++) {
+        watch.keep_error = k;
+        check_sides(
+            &s,
+            parse(k ? LENS MODEL "sae " TMP "sae " IDS
+                                 "--change 3=2 --change '7*0.5' --change 9-1.5 -n 4 --json"
+                    : LENS MODEL
+                      "sae " TMP "sae " IDS
+                      "--change 3=2 --change '7*0.5' --change 9-1.5 -n 4 --json --no-error"),
+            after_ids(&s, sae.hook, lens_sae_hook, &watch));
+    }
+    watch.n_changes = 0; /* the reconstruction alone */
+    watch.keep_error = 0;
+    check_sides(&s, parse(LENS MODEL "sae " TMP "sae " IDS "--no-error -n 4 --json"),
+                after_ids(&s, sae.hook, lens_sae_hook, &watch));
+    lens_sae_free(&s.ctx, &sae);
+    attn_ctx_free(&watch.ctx);
+    close_story(&s);
+    CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' --change 3=2") &&
+          strstr(out, "\nWith it: \"") && strstr(out, "p without"));
+    CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' --change 3=2 -n 0 -o " TMP "changed.html"));
+    refuses(2, "\"3\" is not a feature and what becomes of it",
+            LENS MODEL "sae " TMP "sae Once --change 3");
+    refuses(2, "\"3=\" is not a feature", LENS MODEL "sae " TMP "sae Once --change 3=");
+    refuses(2, "\"3-\" is not a feature", LENS MODEL "sae " TMP "sae Once --change 3-");
+    refuses(2, "\"3=1x\" is not a feature", LENS MODEL "sae " TMP "sae Once --change 3=1x");
+    refuses(2, "\"-3=1\" is not a feature", LENS MODEL "sae " TMP "sae Once --change=-3=1");
+    refuses(1, "no feature 30; the autoencoder has 0 to 29",
+            LENS MODEL "sae " TMP "sae Once --change 30=1");
+    refuses(2, "--change means nothing to steer", LENS MODEL "steer Once --change 3=1");
+    pool_clear();
+}
+
+/* What the JSON of lens sae says of a feature at a token; 0: it is not active there. */
+static double activation_of(const json_value *token, int feature)
+{
+    const json_value *const features = member(token, "features");
+    size_t k;
+    for (k = 0; features && k < features->size; k++)
+        if ((int)number(item(item(features, k), 0)) == feature)
+            return number(item(item(features, k), 1));
+    return 0;
+}
+
+/* The features that examples/sae/README.md names fire where PyTorch has them fire, as strongly. */
+TEST(features_with_names)
+{
+    const size_t n_texts = sizeof sae_vectors / sizeof sae_vectors[0];
+    char command[512];
+    size_t i, t, k, n_fired = 0;
+    for (i = 0; i < n_texts; i++) {
+        const json_value *tokens;
+        snprintf(command, sizeof command, LENS MODEL "sae examples/sae --json --bos \"%s\"",
+                 sae_vectors[i].text);
+        tokens = member(parse(command), "tokens");
+        CHECK(tokens && tokens->size == sae_vectors[i].n);
+        for (t = 0; t < sae_vectors[i].n; t++)
+            for (k = 0; k < N_NAMED; k++) {
+                const double want = sae_vectors[i].values[k][t];
+                const double got = activation_of(item(tokens, t), sae_named[k]);
+                CHECKF(fabs(got - want) < 1e-4 * fmax(1, want),
+                       "feature %d at position %d of \"%s\" is %g, expected %g", sae_named[k],
+                       (int)t, sae_vectors[i].text, got, want);
+                n_fired += want > 0;
+            }
+    }
+    CHECK(n_fired >= 9);
+}
+
+/* ---- steering ---- */
+
+TEST(steering_by_texts)
+{
+    static const char name[] = "blocks.1.hook_resid_pre";
+    static const int32_t towards[] = {414, 286}, away[] = {433};
+    const lens_tokens to = {towards, 2}, from = {away, 1};
+    attn_session *session = NULL;
+    attn_tensor direction = no_tensor;
+    attn_edit e = ATTN_ZERO;
+    story s;
+    if (!open_story(&s, TINY, NULL))
+        return;
+    OK(&s.ctx, lens_steering_vector(&s.ctx, &direction, s.model, name, &to, &from));
+    e.name = name;
+    e.kind = ATTN_EDIT_ADD;
+    e.value = direction;
+    e.factor = -2.5f;
+    OK(&s.ctx, attn_session_new(&s.ctx, &session, s.model, NULL));
+    OK(&s.ctx, attn_hook_edit(&s.ctx, NULL, session, &e));
+    OK(&s.ctx, attn_feed(&s.ctx, session, ids, N_IDS));
+    check_sides(&s,
+                parse(LENS MODEL "steer " IDS
+                                 "--towards '414 286' --away 433 --layer 1 --strength -2.5 -n 4 "
+                                 "--json"),
+                session);
+    close_story(&s);
+    CHECK(works(LENS MODEL "steer 'Once upon' --towards ' happy' --away ' sad'") &&
+          strstr(out, "the mean of blocks.2.hook_resid_pre over \" happy\""));
+    CHECK(works(LENS MODEL "steer Once --towards a --away b -n 0 -o " TMP "steer.html"));
+    same(LENS MODEL "steer Once --towards a --away b --strength 0 --json | grep '\"with'",
+         LENS MODEL "steer Once --towards b --away a --strength 0 --json | grep '\"with'");
+    refuses(2, "steer needs a direction", LENS MODEL "steer Once");
+    refuses(2, "steer needs a direction", LENS MODEL "steer Once --towards a");
+    refuses(2, "steer needs a direction", LENS MODEL "steer Once --towards a --away b --vector x");
+    refuses(2, "--strength: \"x\" is not a number", LENS MODEL "steer Once --strength x");
+    refuses(1, "there is no layer 4", LENS MODEL "steer Once --towards a --away b --layer 4");
+}
+
+TEST(steering_by_a_file)
+{
+    static const char *const names[] = {"direction.1", "direction.3"};
+    attn_tensor values[2];
+    lens_control control = ATTN_ZERO;
+    story s;
+    if (!open_story(&s, TINY, NULL))
+        return;
+    random_state = 3;
+    values[0] = random_tensor(1, 192);
+    values[1] = random_tensor(1, 192);
+    OK(&s.ctx, attn_save(&s.ctx, TMP "vector.safetensors", names, values, 2));
+    OK(&s.ctx, lens_control_open(&s.ctx, &control.directions, s.model, TMP "vector.safetensors"));
+    control.strength = 3;
+    check_sides(&s,
+                parse(LENS MODEL "steer " IDS "--vector " TMP
+                                 "vector.safetensors --strength 3 -n 4 --json"),
+                after_ids(&s, LENS_CONTROL_POINTS, lens_control_hook, &control));
+    memset((float *)control.directions.data + 192, 0, 192 * sizeof(float));
+    check_sides(&s,
+                parse(LENS MODEL "steer " IDS "--vector " TMP
+                                 "vector.safetensors --strength 3 -n 4 --json --layer 3"),
+                after_ids(&s, LENS_CONTROL_POINTS, lens_control_hook, &control));
+    attn_tensor_free(&s.ctx, &control.directions);
+    close_story(&s);
+    refuses(1, "expected floats of [192]",
+            LENS MODEL "steer Once --vector tests/fixtures/steering/control.gguf");
+    refuses(1, "its architecture is gpt2; expected controlvector",
+            LENS MODEL "steer Once --vector tests/fixtures/convert/tiny.gguf");
+    pool_clear();
+}
+
+/* ---- scores ---- */
+
+TEST(scores_taken_apart_by_lens)
+{
+    const lens_qk which = {ids, N_IDS, 1, 2, 2, 1};
+    const json_value *all, *values;
+    attn_tensor terms = no_tensor;
+    double sum = 0;
+    size_t i, j, n;
+    story s;
+    if (!open_story(&s, TINY, NULL))
+        return;
+    OK(&s.ctx, lens_qk_terms(&s.ctx, &terms, s.model, &which));
+    n = terms.shape[0];
+    all = parse(LENS MODEL "qk " IDS "--layer 1 --head 2 --key 1 --json");
+    values = member(item(member(all, "grids"), 0), "values");
+    CHECK(values && values->size == n);
+    for (i = 0; i < n; i++)
+        for (j = 0; j < n; j++) {
+            is_float(item(item(values, i), j), attn_get2(terms, i, j), "a share");
+            sum += number(item(item(values, i), j));
+        }
+    EQUAL(number(member(all, "query")), 2);
+    CHECK(fabs(sum - number(member(all, "score"))) < 1e-4);
+    close_story(&s);
+    /* the key of the highest score is the one with the highest weight */
+    all = parse(LENS MODEL "qk " IDS "--layer 1 --head 2 --json");
+    CHECK(number(member(all, "weight")) >= 1.0 / N_IDS);
+    CHECK(works(LENS MODEL "qk 'Once upon' --layer 1 --head 2 --top 3") &&
+          strstr(out, "the largest pairs") && strstr(out, "as query") && strstr(out, "3."));
+    CHECK(works(LENS MODEL "qk 'Once upon' --layer 1 --head 2 -o " TMP "qk.svg"));
+    refuses(2, "qk needs a head", LENS MODEL "qk Once --layer 1");
+    refuses(1, "there is no head 6 of layer 1", LENS MODEL "qk Once --layer 1 --head 6");
+    refuses(1, "position 1 cannot look at position 2",
+            LENS MODEL "qk " IDS "--layer 1 --head 2 --at 1 --key 2");
+    refuses(1, "position 3 cannot look at position 0",
+            LENS MODEL "qk " IDS "--layer 1 --head 2 --at 3 --key 0");
+}
+
+/* ---- the tuned lens ---- */
+
+TEST(logit_lens_through_a_tuned_one)
+{
+    char command[512], text[128] = "";
+    const json_value *layers;
+    attn_tensor tokens, want;
+    size_t i, t, v;
+    CHECK(fixture(&tokens, "tokens"));
+    for (t = 0; t < 9; t++)
+        sprintf(text + strlen(text), "%d ", (int)((const int32_t *)tokens.data)[t]);
+    CHECK(run(TEST_BUILD "/attn-convert tests/golden/narrow " TMP "tuned.attn --dtype f32 "
+                         "2>/dev/null") == 0);
+    snprintf(command, sizeof command,
+             LENS TMP "tuned.attn logit-lens --ids '%s' --top 1 --json --tuned "
+                      "tests/fixtures/steering/tuned.safetensors",
+             text);
+    layers = member(parse(command), "layers");
+    for (i = 0; i < 3; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "tuned.%d", (int)i);
+        CHECK(fixture(&want, "%s", name));
+        for (t = 0; t < 9; t++) {
+            const json_value *const top =
+                member(item(member(item(layers, i), "positions"), t), "top");
+            float most = -INFINITY;
+            for (v = 0; v < 43; v++)
+                most = fmaxf(most, attn_get2(want, t, v));
+            CHECKF(fabs(number(member(item(top, 0), "logit")) - (double)most) < 1e-4,
+                   "layer %d, position %d", (int)i, (int)t);
+        }
+    }
+    refuses(2, "leave out --saved-scale", LENS MODEL "logit-lens Once --tuned x --saved-scale");
+    refuses(1, "has 6 tensors; expected 0.weight",
+            LENS MODEL "logit-lens Once --tuned tests/fixtures/steering/tuned.safetensors");
+    pool_clear();
+}

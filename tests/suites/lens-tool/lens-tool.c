@@ -1,0 +1,1713 @@
+/* tools/lens/program/lens.c, tried as a person uses it: through a shell, by its tables, its JSON, its files
+ * and its exit codes. Numbers are held against PyTorch's (golden/make_golden.py), numpy's and the
+ * library's own functions'; pictures are opened in Chromium, where there is one. */
+#define FIXTURE_FILE "tests/fixtures/lens.bin" /* numpy in float64: make_lens_fixtures.py */
+#include "tools/bench/bench_model.h"
+#include "tools/lens/circuits.h"
+#include "tools/lens/edges.h"
+#include "tools/lens/heads.h"
+#include "tests/patches.h"
+#include "tests/stream_parts.h"
+#include "tests/fixture.h"
+#include "lens_tool.h"
+
+static const attn_tensor no_scale; /* a lens takes the stream's own */
+
+SUITE_WITH("lens-tool", NULL, tear_down);
+
+/* ---- models ---- */
+
+static const char *const golden[] = {"plain", "odd", "narrow"};
+enum { N_GOLDEN = 3 };
+
+typedef struct reference {
+    unsigned char *file;
+    char model[64], ids[512];
+    int32_t tokens[64];
+    size_t n;
+} reference;
+
+/* Converts a golden model and reads what PyTorch made of its text. */
+static int open_reference(int which, reference *r)
+{
+    char command[256], path[128];
+    attn_tensor tokens;
+    size_t size, i;
+    memset(r, 0, sizeof *r);
+    snprintf(r->model, sizeof r->model, TMP "lens-tool-%s.attn", golden[which]);
+    snprintf(command, sizeof command,
+             TEST_BUILD "/attn-convert tests/golden/%s %s --dtype f32 2>/dev/null", golden[which],
+             r->model);
+    snprintf(path, sizeof path, "tests/golden/%s/reference.safetensors", golden[which]);
+    r->file = test_read(path, &size);
+    if (!CHECK(run("%s", command) == 0) || !CHECKF(r->file != NULL, "%s cannot be read", path))
+        return 0;
+    tokens = safetensor(r->file, "tokens"); /* I64, little-endian */
+    for (i = 0; i < tokens.shape[0] && CHECK(i < 64); i++) {
+        const unsigned char *p = (const unsigned char *)tokens.data + 8 * i;
+        r->tokens[r->n++] = p[0] | p[1] << 8;
+        sprintf(r->ids + strlen(r->ids), "%d ", (int)r->tokens[i]);
+    }
+    return 1;
+}
+
+static const char *command_of(const reference *r, const char *before, const char *after)
+{
+    static char command[2048];
+    snprintf(command, sizeof command, LENS "%s %s --ids '%s' %s", r->model, before, r->ids, after);
+    return command;
+}
+
+/* ---- cases ---- */
+
+TEST(wrong_usage)
+{
+    refuses(2, "no model given", LENS);
+    refuses(2, "no text given", LENS MODEL);
+    refuses(2, "no text given", LENS MODEL "loss");
+    refuses(2, "quote the text", LENS MODEL "Once upon a time");
+    refuses(2, "there is no command pattern; do you mean patterns?",
+            LENS MODEL "pattern 'Once upon'");
+    refuses(2, "quote the text", LENS MODEL "loss Once upon");
+    refuses(2, "give one text", LENS MODEL "--ids 1 --file x");
+    refuses(2, "there is no option --wrong", LENS MODEL "Once --wrong");
+    refuses(2, "--top: \"x\" is not a whole number", LENS MODEL "Once --top x");
+    refuses(2, "from 0 to 50", LENS MODEL "Once --top 51");
+    refuses(2, "--top needs a value: K", LENS MODEL "Once --top");
+    refuses(2, "--json takes no value", LENS MODEL "Once --json=1");
+    refuses(2, "--layer means nothing to loss", LENS MODEL "loss Once --layer 1");
+    refuses(2, "--token means nothing to tokens", LENS MODEL "Once --token x");
+    refuses(2, "patch needs two texts", LENS MODEL "patch Once");
+    refuses(2, "path needs two texts", LENS MODEL "path Once");
+    refuses(2, "--from: \"1\" is not a layer and a head", LENS MODEL "path Once Tom --from 1");
+    refuses(2, "is not a layer and a head", LENS MODEL "path Once Tom --from 1.2x");
+    refuses(2, "--to: \"hook_q_input\" is not the name of a reader",
+            LENS MODEL "path Once Tom --to hook_q_input");
+    refuses(2, "is not the name of a reader", LENS MODEL "path Once Tom --to blocks.1.attn.hook_z");
+    refuses(2, "is not the name of a reader",
+            LENS MODEL "path Once Tom --to blocks.1.hook_q_input");
+    refuses(2, "is not the name of a reader",
+            LENS MODEL "path Once Tom --to blocks.1.hook_mlp_in.2");
+    refuses(2, "--from means nothing to patch", LENS MODEL "patch Once Tom --from 0.0");
+    refuses(2, "circuits reads no text: leave out \"Once\"", LENS MODEL "circuits Once");
+    refuses(2, "circuits reads no text: leave out \"Once\"", LENS MODEL "Once circuits");
+    refuses(2, "--ids means nothing to circuits", LENS MODEL "circuits --ids 11");
+    refuses(2, "--against needs --token", LENS MODEL "attribute Once --against x");
+    refuses(2, "give one of them", LENS MODEL "Once --json -o x.html");
+    refuses(2, "record writes a file", LENS MODEL "record Once");
+    refuses(2, "must end in .safetensors or .npz", LENS MODEL "record Once -o x.html");
+    refuses(2, "must end in .html or .svg", LENS MODEL "loss Once -o x.npz");
+    refuses(2, "no token id at \"x\"", LENS MODEL "--ids 'x'");
+    refuses(2, "there is no \"zx\"", LENS MODEL "Once --isa zx");
+    CHECK(run(LENS "--version") == 0 && strncmp(out, "lens of attn.h ", 15) == 0);
+}
+
+TEST(runs_that_fail)
+{
+    refuses(1, "nowhere.attn", LENS "nowhere.attn Once");
+    refuses(1, "nowhere.txt: no such file", LENS MODEL "--file nowhere.txt");
+    refuses(1, "not in the vocabulary of 2048", LENS MODEL "--ids 2048");
+    refuses(1, "the text is empty", LENS MODEL "''");
+    refuses(1, "has 257 tokens, but the model's context holds 256",
+            LENS MODEL "--ids \"$(yes 11 | head -n 257)\"");
+    refuses(1, "there is no layer 4: the model has 4", LENS MODEL "patterns Once --layer 4");
+    refuses(1, "there is no head 6: a layer has 6", LENS MODEL "patterns Once --head 6");
+    refuses(1, "there is no position 1: the text has 1", LENS MODEL "attribute Once --at 1");
+    refuses(1, "there is no position 1: the text has 1", LENS MODEL "ablate Once --at 1");
+    refuses(1, "a text of one token has no loss", LENS MODEL "ablate Once");
+    refuses(1, "tokens, where one is needed", LENS MODEL "ablate Once --token 'Once upon'");
+    refuses(1, "needs as many in both", LENS MODEL "patch 'Once upon' Once");
+    refuses(1, "the logits are the same after both texts", LENS MODEL "patch Once Once");
+    refuses(1, "no path leads from head 0 of layer 1 to blocks.1.hook_k_input.2",
+            LENS MODEL "path Once Tom --from 1.0 --to blocks.1.hook_k_input.2");
+    refuses(1, "has layers 0 to 3 of heads 0 to 5", LENS MODEL "path Once Tom --from 0.6");
+    refuses(1, "there is no layer 4", LENS MODEL "path Once Tom --from 4.mlp");
+    refuses(2, "such as 0.1", LENS MODEL "path Once Tom --from mlp");
+    refuses(1, "no path leads", LENS MODEL "path Once Tom --to blocks.0.hook_resid_pre");
+    refuses(1, "needs as many in both", LENS MODEL "path 'Once upon' Once");
+    refuses(1, "hook_nothing", LENS MODEL "patch Once Tom --token ' a' hook_nothing");
+    refuses(1, "tokens, where one is needed", LENS MODEL "attribute Once --token 'Once upon'");
+    refuses(1, "is not one token id", LENS MODEL "attribute --ids 11 --token '11 12'");
+    refuses(1, "lens: no activation is called", /* and not by which function */
+            LENS MODEL "record Once -o " TMP "never.npz nonsense");
+    refuses(1, "blocks.0.hook_resid_pre",
+            LENS MODEL "record Once -o " TMP "never.npz blocks.0.hook_resid_pro");
+    refuses(1, "nowhere/x.html: cannot be written: no such file",
+            LENS MODEL "loss Once -o nowhere/x.html");
+    refuses(1, "nowhere/x.npz", LENS MODEL "record Once -o nowhere/x.npz");
+    refuses(1, "cannot write the output: the disk is full", LENS MODEL "Once >/dev/full");
+    CHECK(run("ls " TMP "never*") != 0);
+    CHECK(run("cp /dev/null " TMP "full.svg; trap '' XFSZ; ulimit -f 4; " LENS MODEL
+              "heads 'Once upon a time' -o " TMP "full.svg") == 1);
+    CHECKF(strstr(err, "full.svg: writing failed: the file would exceed") != NULL, "%s", err);
+    CHECK(run("test ! -s " TMP "full.svg && ls " TMP "full.svg* | wc -l | grep -qx 1") == 0);
+}
+
+TEST(ways_to_give_a_text)
+{
+    const char *const whole = LENS MODEL "'Once upon a time'";
+    test_write(TMP "lens.txt", "Once upon a time", 16);
+    same(whole, LENS MODEL "tokens 'Once upon a time'");
+    same(whole, LENS MODEL "'Once upon a time' tokens");
+    same(whole, LENS MODEL "--ids '506 511 258 433'");
+    same(whole, LENS MODEL "--ids '506,511, 258\n433' tokens");
+    same(whole, LENS MODEL "--file " TMP "lens.txt");
+    same(whole, LENS MODEL "- <" TMP "lens.txt");
+    same(whole, LENS MODEL "<" TMP "lens.txt"); /* piped in: no - is needed */
+    same(whole, LENS "-m " MODEL "-p 'Once upon a time' -t1");
+    same(whole, LENS "-m " MODEL "tokens 'Once upon a time'");
+    same(whole, LENS "--threads 1 --isa portable --top=5 " MODEL "-- 'Once upon a time'");
+    same(LENS MODEL "loss 'Once upon'", LENS MODEL "'Once upon' loss");
+    same(LENS MODEL "loss 'Once upon'", LENS "loss " MODEL "'Once upon'");
+    same(LENS MODEL "patch Once Tom --token ' a'", LENS "patch " MODEL "Once Tom --token ' a'");
+    same(LENS MODEL "-- tokens", LENS MODEL "tokens tokens");
+    CHECK(run(LENS MODEL "circuit") == 0);
+    CHECKF(strstr(err, "\"circuit\" is taken as a text; there is a command circuits"), "%s", err);
+    same(LENS MODEL "--bos Once", LENS MODEL "--special '<|endoftext|>Once'");
+    same(LENS MODEL "--bos", LENS MODEL "--ids 2047");
+    same(LENS MODEL "patch Once Tom --token ' a'",
+         LENS MODEL "patch --ids 506 --corrupted-ids \"$(" TEST_BUILD "/gpt2 " MODEL
+                    "Tom -n 0 -q --print-ids)\" --token 258");
+}
+
+/* Losses of PyTorch, and every number of the library, for texts and for ids. */
+TEST(losses)
+{
+    int which;
+    size_t t, i;
+    for (which = 0; which < N_GOLDEN; which++) {
+        reference r;
+        attn_tensor nll;
+        const json_value *tokens;
+        if (!open_reference(which, &r))
+            return;
+        nll = safetensor(r.file, "nll");
+        tokens = member(parse(command_of(&r, "loss", "--json")), "tokens");
+        if (CHECK(tokens && tokens->size == r.n && nll.shape[0] == r.n - 1))
+            for (t = 0; t < r.n; t++) {
+                const json_value *token = item(tokens, t);
+                CHECK(number(member(token, "id")) == r.tokens[t] && !json_get(token, "token"));
+                if (t)
+                    CHECKF(fabs(number(member(token, "loss")) - value_of(nll, t - 1)) < 2e-5,
+                           "%s: loss of token %d", golden[which], (int)t);
+            }
+        free(r.file);
+    }
+    {
+        story s;
+        attn_token_stats stats[64];
+        attn_prediction top[64 * 3];
+        double mean = 0;
+        const json_value *all, *tokens;
+        if (!open_story(&s, TINY, TEXT))
+            return;
+        OK(&s.ctx, attn_score(&s.ctx, stats, &(attn_top){top, 3}, s.session, s.tokens, s.n));
+        all = parse(LENS MODEL "'" TEXT "' --json --top 3");
+        tokens = member(all, "tokens");
+        for (t = 0; tokens && t < s.n; t++) {
+            const json_value *token = item(tokens, t), *guesses = member(token, "top");
+            CHECK(number(member(token, "position")) == (double)t);
+            for (i = 0; i < 3; i++) {
+                const attn_prediction *guess = &top[t * 3 + i];
+                CHECK(number(member(item(guesses, i), "id")) == guess->token);
+                is_float(member(item(guesses, i), "logit"), guess->logit, "a logit");
+                is_float(member(item(guesses, i), "probability"), guess->probability, "of a guess");
+            }
+            if (t == 0)
+                continue;
+            is_float(member(token, "loss"), stats[t - 1].nll, "a loss");
+            is_float(member(token, "probability"), stats[t - 1].probability, "a probability");
+            CHECK(number(member(token, "rank")) == (double)stats[t - 1].rank);
+            mean += (double)stats[t - 1].nll / (double)(s.n - 1);
+        }
+        CHECK(fabs(number(member(all, "mean_loss")) - mean) < 1e-6);
+        CHECK(fabs(number(member(all, "perplexity")) - exp(mean)) < 1e-4);
+        CHECK(json_is(member(item(tokens, 1), "token"), " and"));
+        close_story(&s);
+    }
+}
+
+/* The last stream says what PyTorch's logits say; the others what the library's lens does. */
+TEST(logit_lens)
+{
+    int which, saved;
+    size_t i, t, j, best;
+    for (which = 0; which < N_GOLDEN; which++) {
+        reference r;
+        attn_tensor logits;
+        const json_value *layers, *positions;
+        if (!open_reference(which, &r))
+            return;
+        logits = safetensor(r.file, "logits");
+        layers = member(parse(command_of(&r, "logit-lens", "--json --top 1")), "layers");
+        positions = member(item(layers, layers ? layers->size - 1 : 0), "positions");
+        for (t = 0; positions && t < r.n; t++) {
+            const json_value *guess = item(member(item(positions, t), "top"), 0);
+            const size_t n_vocab = logits.shape[1];
+            for (best = 0, j = 1; j < n_vocab; j++)
+                best = value_of(logits, t * n_vocab + j) > value_of(logits, t * n_vocab + best)
+                           ? j
+                           : best;
+            CHECKF(number(member(guess, "id")) == (double)best &&
+                       fabs(number(member(guess, "logit")) - value_of(logits, t * n_vocab + best)) <
+                           2e-4,
+                   "%s: position %d", golden[which], (int)t);
+        }
+        free(r.file);
+    }
+    for (saved = 0; saved < 2; saved++) {
+        story s;
+        stream_parts parts = {0};
+        attn_tensor logits = {0};
+        attn_prediction top[64 * 2];
+        const json_value *layers;
+        if (!open_story(&s, TINY, TEXT))
+            return;
+        OK(&s.ctx, take_apart(&s.ctx, &parts, s.model, LENS_PARTS_STREAMS, s.tokens, s.n, 0, 0));
+        OK(&s.ctx, attn_logit_lens(&s.ctx, &logits, s.model, parts.stack,
+                                   saved ? parts.scale : no_scale, no_scale));
+        layers = member(parse(saved ? LENS MODEL "logit-lens '" TEXT "' --json --saved-scale"
+                                    : LENS MODEL "logit-lens '" TEXT "' --json"),
+                        "layers");
+        CHECK(layers && layers->size == 5 &&
+              json_is(member(item(layers, 4), "stream"), "final_post"));
+        for (i = 0; layers && i < layers->size; i++) {
+            const json_value *positions = member(item(layers, i), "positions");
+            OK(&s.ctx, attn_logit_stats(&s.ctx, NULL, &(attn_top){top, 2},
+                                        attn_select(logits, 0, i), NULL));
+            for (t = 0; t < s.n; t++)
+                for (j = 0; j < 2; j++) {
+                    const json_value *guess = item(member(item(positions, t), "top"), j);
+                    CHECK(number(member(guess, "id")) == top[t * 2 + j].token);
+                    is_float(member(guess, "logit"), top[t * 2 + j].logit, "a lens's logit");
+                }
+        }
+        close_story(&s);
+    }
+}
+
+TEST(patterns)
+{
+    int which;
+    size_t q, k, i, n_heads = 0;
+    for (which = 0; which < N_GOLDEN; which++) {
+        reference r;
+        const json_value *all;
+        if (!open_reference(which, &r))
+            return;
+        all = member(parse(command_of(&r, "patterns", "--json")), "patterns");
+        for (i = 0; all && i < all->size; i++) {
+            const json_value *head = item(all, i), *rows = member(head, "pattern");
+            char name[64];
+            attn_tensor want;
+            double worst = 0;
+            snprintf(name, sizeof name, "blocks.%d.attn.hook_pattern",
+                     (int)number(member(head, "layer")));
+            want = safetensor(r.file, name);
+            n_heads = want.shape[0];
+            CHECK(number(member(head, "layer")) == (double)(i / n_heads));
+            CHECK(number(member(head, "head")) == (double)(i % n_heads));
+            CHECK(rows && rows->size == r.n);
+            for (q = 0; q < r.n; q++)
+                for (k = 0; k <= q; k++)
+                    worst = fmax(worst, fabs(number(item(item(rows, q), k)) -
+                                             value_of(want, (i % n_heads * r.n + q) * r.n + k)));
+            CHECKF(worst < 2e-5, "%s: head %d is off by %g", golden[which], (int)i, worst);
+        }
+        all = member(parse(command_of(&r, "patterns", "--json --layer 1")), "patterns");
+        CHECK(all && all->size == n_heads && number(member(item(all, 0), "layer")) == 1);
+        all = member(parse(command_of(&r, "patterns", "--json --layer 1 --head 2")), "patterns");
+        CHECK(all && all->size == 1 && number(member(item(all, 0), "head")) == 2);
+        free(r.file);
+    }
+    /* A table of one head: the first query looks at itself, and shares are of 100. */
+    if (works(LENS MODEL "patterns 'Once upon' --layer 0 --head 0 --top 1"))
+        CHECKF(strstr(out, "    0 Once              0 Once 100%\n") == out, "%s", out);
+}
+
+static const json_value *grid_value(const json_value *all, size_t grid, size_t row, size_t column)
+{
+    return item(item(member(item(member(all, "grids"), grid), "values"), row), column);
+}
+
+/* Texts that differ in one token: putting the clean stream back there, before the first layer,
+ * restores the clean run to the bit; before it, nothing changes. */
+TEST(patching)
+{
+#define BOY  "Tom was a boy. Then"
+#define GIRL "Tom was a girl. Then"
+    story s, other;
+    const json_value *all;
+    lens_pair desc = {0};
+    attn_tensor positions = {0}, heads = {0};
+    lens_baseline whole = {0, 0};
+    size_t i, j, place = 0;
+    if (!open_pair(&s, &other, &desc))
+        return;
+    while (place + 1 < s.n && s.tokens[place] == other.tokens[place])
+        place++;
+    desc.metric.token = 286;   /* " was" */
+    desc.metric.against = 258; /* " a" */
+    OK(&s.ctx, patch_positions(&s.ctx, &positions, &whole, s.model, &desc, "hook_mlp_out"));
+    OK(&s.ctx, patch_heads(&s.ctx, &heads, NULL, s.model, &desc, "attn.hook_z"));
+    all =
+        parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' --json");
+    is_float(member(all, "clean"), whole.clean, "the clean value");
+    is_float(member(all, "corrupted"), whole.corrupted, "the corrupted value");
+    CHECK(whole.clean != whole.corrupted && json_is(member(member(all, "against"), "token"), " a"));
+    for (i = 0; i < 4; i++) {
+        for (j = 0; j < s.n; j++)
+            is_float(grid_value(all, 2, i, j), attn_get2(positions, i, j), "a position");
+        for (j = 0; j < 6; j++)
+            is_float(grid_value(all, 3, i, j), attn_get2(heads, i, j), "a head");
+    }
+    is_float(grid_value(all, 0, 0, place), whole.clean, "resid_pre at the place that differs");
+    is_float(grid_value(all, 0, 0, 0), whole.corrupted, "resid_pre before it");
+    all = parse(LENS MODEL "'" CLEAN "' patch '" CORRUPTED "' --token ' was' --json "
+                           "attn.hook_pattern");
+    CHECK(all && member(all, "grids")->size == 1 && !json_get(all, "against"));
+    if (works(LENS MODEL "patch '" BOY "' '" GIRL "' hook_resid_pre"))
+        CHECKF(strstr(out, "·boy/·girl") && strstr(out, "1.00 ") &&
+                   strstr(out, "\nposition\\layer "),
+               "%s", out);
+    close_story(&s);
+    close_story(&other);
+}
+
+/* What one head writes at every position of a text: [T, C]. */
+static void record_head(story *s, attn_tensor *result, const one_path *path)
+{
+    const attn_record_desc all = {0};
+    attn_record_desc desc = all;
+    attn_record *record = NULL;
+    attn_tensor view;
+    char name[64];
+    const char *const names[] = {name};
+    snprintf(name, sizeof name, "blocks.%d.attn.hook_result", (int)path->from_layer);
+    desc.names = names;
+    desc.n_names = 1;
+    desc.n_positions = s->n;
+    OK(&s->ctx, attn_truncate(&s->ctx, s->session, 0));
+    OK(&s->ctx, attn_record_new(&s->ctx, &record, s->session, &desc, NULL, 0));
+    OK(&s->ctx, attn_feed(&s->ctx, s->session, s->tokens, s->n));
+    OK(&s->ctx, attn_record_get(&s->ctx, &view, record, name));
+    OK(&s->ctx, attn_scale(&s->ctx, result, attn_select(view, 1, path->from_head), 1));
+    attn_unhook_all(s->session);
+    attn_record_free(record);
+}
+
+/* The path to the final stream by its definition: the corrupted run, to whose last stream the
+ * difference of the head's two results is added. */
+static double direct_effect(story *clean, story *corrupted, const lens_pair *desc,
+                            const one_path *path)
+{
+    attn_tensor is = {0}, was = {0};
+    attn_edit edit = {0};
+    const float *logits;
+    record_head(clean, &is, path);
+    record_head(corrupted, &was, path);
+    OK(&clean->ctx, attn_sub(&clean->ctx, &is, is, was));
+    edit.name = "blocks.3.hook_resid_post";
+    edit.kind = ATTN_EDIT_ADD;
+    edit.factor = 1;
+    edit.value = is;
+    OK(&corrupted->ctx, attn_truncate(&corrupted->ctx, corrupted->session, 0));
+    OK(&corrupted->ctx, attn_hook_edit(&corrupted->ctx, NULL, corrupted->session, &edit));
+    OK(&corrupted->ctx,
+       attn_feed(&corrupted->ctx, corrupted->session, corrupted->tokens, corrupted->n));
+    attn_unhook_all(corrupted->session);
+    logits = attn_logits(corrupted->session);
+    return (double)logits[desc->metric.token] - (double)logits[desc->metric.against];
+}
+
+TEST(path_patching)
+{
+#define ASKED "path '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' --json "
+    static const struct {
+        const char *options;
+        size_t n_rows;
+        one_path path;
+    } readers[] = {
+        {"--to blocks.2.hook_resid_pre", 2, {0, 0, 2, "hook_resid_pre", 0, LENS_MLPS_FROZEN}},
+        {"--to blocks.2.hook_mlp_in", 3, {0, 0, 2, "hook_mlp_in", 0, LENS_MLPS_FROZEN}},
+        {"--to blocks.3.hook_q_input.4", 3, {0, 0, 3, "hook_q_input", 4, LENS_MLPS_FROZEN}},
+        {"--to blocks.3.hook_k_input.0", 3, {0, 0, 3, "hook_k_input", 0, LENS_MLPS_FROZEN}},
+        {"--to blocks.1.hook_v_input.5", 1, {0, 0, 1, "hook_v_input", 5, LENS_MLPS_FROZEN}},
+        {"", 4, {0, 0, 4, "hook_resid_pre", 0, LENS_MLPS_FROZEN}}};
+    story s, other;
+    lens_pair desc = {0};
+    const json_value *all;
+    double clean, corrupted, gap;
+    size_t r, i, j;
+    if (!open_pair(&s, &other, &desc))
+        return;
+    desc.metric.token = 286;   /* " was" */
+    desc.metric.against = 258; /* " a" */
+    all = parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED
+                           "' --token ' was' --against ' a' --json hook_mlp_out");
+    clean = number(member(all, "clean"));
+    corrupted = number(member(all, "corrupted"));
+    for (r = 0; r < sizeof readers / sizeof readers[0]; r++) {
+        char command[512];
+        one_path path = readers[r].path;
+        snprintf(command, sizeof command, LENS MODEL ASKED "%s", readers[r].options);
+        all = parse(command);
+        CHECK(number(member(all, "clean")) == clean &&
+              number(member(all, "corrupted")) == corrupted);
+        CHECK(all && member(item(member(all, "grids"), 0), "values")->size == readers[r].n_rows);
+        for (i = 0; i < readers[r].n_rows; i++)
+            for (j = 0; j < 7; j++) {
+                float want = (float)corrupted;
+                path.from_layer = i;
+                path.from_head = j < 6 ? j : LENS_SENDER_MLP;
+                if (j < 6 || i < path.to_layer) /* or no path leads from this MLP */
+                    OK(&s.ctx, patch_path(&s.ctx, &want, s.model, &desc, &path));
+                is_float(grid_value(all, 0, i, j), want, "a path");
+                if (j < 6 && path.to_layer == 4)
+                    CHECK(fabs(number(grid_value(all, 0, i, j)) -
+                               direct_effect(&s, &other, &desc, &path)) < 1e-4);
+            }
+    }
+    gap = number(grid_value(all, 0, 3, 2));
+    all = parse(LENS MODEL ASKED "--from 3.2");
+    CHECK(all && number(grid_value(all, 0, 0, 0)) == gap &&
+          member(item(member(all, "grids"), 0), "values")->size == 1);
+    if (works(LENS MODEL "path '" BOY "' '" GIRL "' --from 3.3"))
+        CHECKF(
+            strstr(
+                out,
+                "from head 3 of layer 3 to the final stream\nlayer\\head      3\n3            0."),
+            "%s", out);
+    if (works(LENS MODEL "path '" BOY "' '" GIRL "' --from 1.mlp"))
+        CHECKF(strstr(out, "from MLP of layer 1 to the final stream\nlayer\\head    MLP\n1"), "%s",
+               out);
+    if (works(LENS MODEL "path '" BOY "' '" GIRL "' --from embed --to blocks.2.hook_k_input.1"))
+        CHECKF(strstr(out, "from embedding of layer 0 to blocks.2.hook_k_input.1"), "%s", out);
+    close_story(&s);
+    close_story(&other);
+}
+
+static size_t rank_of(const float *logits, size_t n, size_t token)
+{
+    size_t i, rank = 0;
+    for (i = 0; i < n; i++)
+        rank += logits[i] > logits[token];
+    return rank;
+}
+
+/* Where the likeliest token is the same after both texts, the question is about the likely tokens
+ * whose logits change most. */
+TEST(questions_found)
+{
+    static const char *const texts[] = {"Once upon a", "Once there a"};
+    enum { N = 2048 };
+    const float *logits[2];
+    story s[2];
+    size_t i, best[2] = {0, 0}, up = N, down = N;
+    const json_value *all;
+    for (i = 0; i < 2; i++) {
+        if (!open_story(&s[i], TINY, texts[i]))
+            return;
+        OK(&s[i].ctx, attn_feed(&s[i].ctx, s[i].session, s[i].tokens, s[i].n));
+        logits[i] = attn_logits(s[i].session);
+        while (rank_of(logits[i], N, best[i]))
+            best[i]++;
+    }
+    CHECK(best[0] == best[1]);
+    for (i = 0; i < N; i++)
+        if (rank_of(logits[0], N, i) < 50 || rank_of(logits[1], N, i) < 50) {
+            const float change = logits[0][i] - logits[1][i];
+            up = up == N || change > logits[0][up] - logits[1][up] ? i : up;
+            down = down == N || change < logits[0][down] - logits[1][down] ? i : down;
+        }
+    all = parse(LENS MODEL "patch 'Once upon a' 'Once there a' hook_mlp_out --json");
+    CHECK(number(member(member(all, "token"), "id")) == (double)up);
+    CHECK(number(member(member(all, "against"), "id")) == (double)down);
+    CHECK(fabs(number(member(all, "clean")) - (double)(logits[0][up] - logits[0][down])) < 1e-5);
+    CHECK(works(LENS MODEL "patch 'Once upon a' 'Once there a' hook_mlp_out") &&
+          strstr(out, "·time is the likeliest token after both texts"));
+    for (i = 0; i < 2; i++)
+        close_story(&s[i]);
+}
+
+/* Over a small gap nothing is divided: cells show logits, and a warning says so and names a
+ * question with a larger gap. */
+TEST(small_gaps)
+{
+    const json_value *all;
+    char *page, first[64], second[64], named[512];
+    double clean, corrupted;
+    all = parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out --json");
+    clean = number(member(all, "clean"));
+    corrupted = number(member(all, "corrupted"));
+    CHECK(fabs(clean - corrupted) < 0.5 && member(all, "gap_is_small")->kind == JSON_TRUE);
+    CHECK(fabs(number(member(all, "gap")) - (clean - corrupted)) < 1e-6);
+    CHECK(member(parse(LENS MODEL "patch '" BOY "' '" GIRL "' hook_mlp_out --json"), "gap_is_small")
+              ->kind == JSON_FALSE);
+    if (!works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out"))
+        return;
+    CHECK(strstr(out, "\nwarning: the gap between the texts is only 0.150 logits"));
+    page = strstr(out, "--token '");
+    if (CHECKF(page && sscanf(page, "--token '%63[^']' --against '%63[^']'", first, second) == 2,
+               "%s", out)) {
+        snprintf(named, sizeof named,
+                 LENS MODEL "patch '" CLEAN "' '" CORRUPTED
+                            "' hook_mlp_out --json --token '%s' --against '%s'",
+                 first, second);
+        CHECK(fabs(number(member(parse(named), "gap"))) > 0.5);
+    }
+    CHECK(works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out -o " TMP "gap.html"));
+    CHECK(works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out -o " TMP "gap.svg"));
+    CHECK((page = read_text(TMP "gap.html")) &&
+          strstr(page, "class=\"warning\" role=\"alert\">w") &&
+          strstr(page, " logits\", \"high\": "));
+    free(page);
+    CHECK((page = read_text(TMP "gap.svg")) && strstr(page, "class=\"warning\">warning: the gap") &&
+          !strstr(page, "beyond the scale"));
+    free(page);
+}
+
+/* The terms are the library's, and sum to the model's own logit. */
+TEST(attribution)
+{
+    story s;
+    const json_value *all;
+    stream_parts parts = {0};
+    attn_tensor directions = {0}, values = {0};
+    const int32_t token = 286, against = 258;
+    lens_parts_desc heads;
+    double want, sum = 0;
+    size_t i, j;
+    if (!open_story(&s, TINY, TEXT))
+        return;
+    OK(&s.ctx, attn_feed(&s.ctx, s.session, s.tokens, 5));
+    want = (double)attn_logits(s.session)[token] - (double)attn_logits(s.session)[against];
+    OK(&s.ctx, attn_logit_directions(&s.ctx, &directions, s.model, &token, &against, 1));
+    OK(&s.ctx, take_apart(&s.ctx, &parts, s.model, LENS_PARTS_HEADS, s.tokens, s.n, 4, 1));
+    OK(&s.ctx, attn_logit_attrs(&s.ctx, &values, s.model, parts.stack, parts.scale, directions));
+    heads = final_parts(s.model, LENS_PARTS_HEADS, s.tokens, s.n, 4, 1);
+    all = parse(LENS MODEL "attribute '" TEXT "' --at 4 --token ' was' --against ' a' --json");
+    CHECK(fabs(number(member(all, "logit")) - want) < 1e-6);
+    CHECK(fabs(number(member(all, "sum")) - want) < 1e-4);
+    for (i = 0; i < 4; i++)
+        for (j = 0; j < 7; j++) {
+            char label[16];
+            size_t part = 0;
+            snprintf(label, sizeof label, j < 6 ? "L%dH%d" : "%d_mlp_out", (int)i, (int)j);
+            while (part + 1 < lens_parts_count(s.model, &heads) &&
+                   strcmp(lens_parts_label(s.model, &heads, part).text, label) != 0)
+                part++;
+            is_float(grid_value(all, 0, i, j), attn_get2(values, part, 0), label);
+            sum += number(grid_value(all, 0, i, j));
+        }
+    for (j = 0; j < 4; j++)
+        sum += number(grid_value(all, 1, 0, j));
+    CHECKF(fabs(sum - want) < 1e-4, "the cells sum to %g, not %g", sum, want);
+    /* Without --token it is the likeliest. */
+    all = parse(LENS MODEL "attribute 'Once upon a' --json");
+    CHECK(json_is(member(member(all, "token"), "token"), " time"));
+    close_story(&s);
+}
+
+TEST(kinds_of_heads)
+{
+    story s;
+    const json_value *all;
+    attn_tensor entropy = {0}, scores = {0}, mean = {0};
+    size_t kind, i, j;
+    if (!open_story(&s, TINY, TEXT))
+        return;
+    OK(&s.ctx, lens_detect_heads(&s.ctx, &entropy, &scores, s.model, s.tokens, s.n));
+    OK(&s.ctx, attn_mean(&s.ctx, &mean, entropy));
+    all = parse(LENS MODEL "heads '" TEXT "' --json");
+    for (i = 0; i < 4; i++)
+        for (j = 0; j < 6; j++) {
+            for (kind = 0; kind < LENS_N_HEAD_KINDS; kind++)
+                is_float(grid_value(all, kind, i, j), attn_get3(scores, kind, i, j), "a score");
+            is_float(grid_value(all, LENS_N_HEAD_KINDS, i, j), attn_get3(mean, i, j, 0),
+                     "an entropy");
+        }
+    close_story(&s);
+}
+
+/* The pairs are those of the largest scores in numpy's [L, H, L, H], largest first. */
+static void check_pairs(const json_value *pairs, attn_tensor scores, const char *what)
+{
+    double least = 2;
+    size_t i, n_larger = 0;
+    if (!CHECK(pairs && pairs->size == 8))
+        return;
+    for (i = 0; i < 8; i++) {
+        const json_value *pair = item(pairs, i), *from = member(pair, "from");
+        const json_value *to = member(pair, "to");
+        const double score = number(member(pair, "score"));
+        const double want =
+            (double)attn_get4(scores, (size_t)number(item(from, 0)), (size_t)number(item(from, 1)),
+                              (size_t)number(item(to, 0)), (size_t)number(item(to, 1)));
+        CHECKF(fabs(score - want) < 1e-6 && score <= least, "%s-composition %d: %g, not %g", what,
+               (int)i, score, want);
+        least = score;
+    }
+    for (i = 0; i < attn_count(scores); i++)
+        n_larger += value_of(scores, i) > least + 1e-6;
+    CHECKF(n_larger < 8, "%d %s-compositions are larger than the last", (int)n_larger, what);
+}
+
+TEST(circuits_of_weights)
+{
+    static const char *const circuits[] = {"QK", "OV"}, *const compositions[] = {"Q", "K", "V"};
+    size_t i, j, k;
+    int which, kind;
+    for (which = 0; which < 2; which++) { /* plain and odd */
+        char command[256];
+        reference r;
+        attn_tensor want;
+        const json_value *all, *found;
+        if (!open_reference(which, &r))
+            return;
+        snprintf(command, sizeof command, LENS "%s circuits --json --top 8", r.model);
+        all = parse(command);
+        for (kind = 0; kind < 2; kind++) {
+            found = member(member(all, "singular_values"), circuits[kind]);
+            if (!CHECK(fixture(&want, "%s.singular.%d", golden[which], kind)) || !found)
+                continue;
+            EQUAL(found->size, want.shape[0]);
+            for (i = 0; i < want.shape[0]; i++)
+                for (j = 0; j < want.shape[1]; j++) {
+                    const double largest = (double)attn_get3(want, i, j, 0);
+                    const json_value *values = item(item(found, i), j);
+                    CHECK(values && values->size == 8);
+                    CHECK(fabs(number(grid_value(all, (size_t)kind, i, j)) - largest) <
+                          1e-6 * largest);
+                    for (k = 0; values && k < values->size; k++)
+                        CHECK(fabs(number(item(values, k)) - (double)attn_get3(want, i, j, k)) <
+                              1e-6 * largest);
+                }
+        }
+        for (kind = 0; kind < 3; kind++)
+            if (CHECK(fixture(&want, "%s.composition.%d", golden[which], kind)))
+                check_pairs(member(member(all, "compositions"), compositions[kind]), want,
+                            compositions[kind]);
+        free(r.file);
+    }
+}
+
+/* The table begins with the pair of the library's largest score; a kind has --top rows below its
+ * heading. */
+/* `process` writes what attn_process_weights makes, and each program opens it. */
+TEST(processing)
+{
+    static const struct {
+        const char *options;
+        unsigned flags;
+    } ways[] = {{"", 15},
+                {"--no-fold-ln --no-center-unembed", 2 + 8},
+                {"--no-fold-value-biases --no-center-writing-weights", 1 + 4}};
+    static const char *const programs[] = {"attn-info " TMP "process.attn",
+                                           "gpt2 " TMP "process.attn 'Once upon' -n 3",
+                                           "lens " TMP "process.attn loss 'Once upon a time'",
+                                           "lens " TMP "process.attn attribute 'Once upon a time'"};
+    attn_ctx ctx = {0};
+    attn_model *model = NULL, *made = NULL;
+    char command[400];
+    size_t i;
+    OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
+    for (i = 0; i < 3; i++) {
+        snprintf(command, sizeof command, LENS MODEL "process -o " TMP "process.attn %s",
+                 ways[i].options);
+        works(command);
+        OK(&ctx, attn_process_weights(&ctx, &made, model, ways[i].flags));
+        OK(&ctx, attn_model_save(&ctx, TMP "want.attn", made));
+        CHECK(test_same_file(TMP "process.attn", TMP "want.attn"));
+        attn_model_close(made);
+    }
+    works(LENS MODEL "process -o " TMP "process.attn --refactor");
+    for (i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+        snprintf(command, sizeof command, TEST_BUILD "/%s", programs[i]);
+        CHECKF(run("%s", command) == 0, "%s: %s", command, err);
+    }
+    CHECK(run(LENS MODEL "process") == 2 && strstr(err, "-o FILE.attn"));
+    CHECK(run(LENS MODEL "process -o x.html") == 2 && strstr(err, "-o FILE.attn"));
+    CHECK(run(LENS MODEL "process text -o x.attn") == 2 && strstr(err, "process reads no text"));
+    CHECK(run(LENS MODEL "process -o x.attn --no-fold-ln --no-center-writing-weights "
+                         "--no-center-unembed --no-fold-value-biases") == 2 &&
+          strstr(err, "nothing is left to do"));
+    CHECK(run(LENS MODEL "loss 'a b' --refactor") == 2 && strstr(err, "means nothing to loss"));
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+}
+
+TEST(circuits_as_tables)
+{
+    story s;
+    attn_tensor scores = {0};
+    size_t i, j, k, m, best[4] = {0, 0, 1, 0};
+    char line[64];
+    if (!open_story(&s, TINY, NULL))
+        return;
+    OK(&s.ctx, lens_composition_scores(&s.ctx, &scores, s.model, LENS_COMPOSE_K));
+    for (i = 0; i < 4; i++)
+        for (j = 0; j < 6; j++)
+            for (k = i + 1; k < 4; k++)
+                for (m = 0; m < 6; m++)
+                    if (attn_get4(scores, i, j, k, m) >
+                        attn_get4(scores, best[0], best[1], best[2], best[3]))
+                        best[0] = i, best[1] = j, best[2] = k, best[3] = m;
+    snprintf(line, sizeof line, "%d.%d to %d.%d ", (int)best[0], (int)best[1], (int)best[2],
+             (int)best[3]);
+    if (works(LENS MODEL "circuits --top 3"))
+        CHECKF(strstr(out, "strongest K-compositions\n") &&
+                   strstr(strstr(strstr(out, "strongest K-compositions\n"), "score\n"), line) ==
+                       strstr(strstr(out, "strongest K-compositions\n"), "score\n") + 6 &&
+                   occurrences(out, " to ") == 3 * (1 + 3),
+               "%s", out);
+    CHECK(works(LENS MODEL "circuits --top 0") && !strstr(out, "compositions"));
+    CHECK(works(LENS MODEL "circuits -o " TMP "circuits.svg") && out_size == 0);
+    close_story(&s);
+}
+
+/* Every activation against PyTorch's, in shape and value; hook_result, which is made on request, in
+ * its turn. */
+TEST(recording)
+{
+    int which;
+    size_t i;
+    for (which = 0; which < N_GOLDEN; which++) {
+        reference r;
+        const json_value *shapes, *v;
+        unsigned char *file;
+        size_t size, n_layer;
+        if (!open_reference(which, &r))
+            return;
+        shapes = parse(command_of(&r, "record -o " TMP "record.safetensors", "--json"));
+        file = test_read(TMP "record.safetensors", &size);
+        n_layer = which ? 3 : 2;
+        if (CHECK(shapes && file) &&
+            CHECKF(shapes->size == 5 + 19 * n_layer, "%d tensors", (int)shapes->size))
+            for (i = 0, v = shapes + 1; i < shapes->size; i++, v += v->span) {
+                char name[64];
+                attn_tensor got, want;
+                snprintf(name, sizeof name, "%.*s", (int)v->key_size, v->key);
+                got = safetensor(file, name);
+                want = safetensor(r.file, name);
+                CHECKF(want.ndim > 0, "%s is not in the reference", name);
+                CHECKF((int)v->size == want.ndim, "%s: %d dimensions", name, (int)v->size);
+                close_to(got, want, 2e-5, name);
+            }
+        free(file);
+        CHECK(works(command_of(&r, "record",
+                               "-o " TMP "record.safetensors '*.hook_result' "
+                               "blocks.1.attn.hook_pattern")) &&
+              out_size == 0);
+        file = test_read(TMP "record.safetensors", &size);
+        if (CHECK(file)) {
+            const char *const names[] = {"blocks.0.attn.hook_result", "blocks.1.attn.hook_result",
+                                         "blocks.1.attn.hook_pattern"};
+            for (i = 0; i < 3; i++)
+                close_to(safetensor(file, names[i]), safetensor(r.file, names[i]), 2e-5, names[i]);
+            CHECK(safetensor(file, "blocks.0.attn.hook_pattern").ndim == 0);
+        }
+        free(file);
+        CHECK(works(command_of(&r, "record", "-o " TMP "record.npz hook_embed")));
+        file = test_read(TMP "record.npz", &size);
+        CHECK(file && memcmp(file, "PK\3\4", 4) == 0);
+        free(file);
+        free(r.file);
+    }
+    /* The text before the names, and after the command or before it. */
+    CHECK(works(LENS MODEL "record 'Once upon' hook_embed -o " TMP "a.safetensors"));
+    CHECK(works(LENS MODEL "'Once upon' record hook_embed -o " TMP "b.safetensors"));
+    CHECK(works("cmp " TMP "a.safetensors " TMP "b.safetensors"));
+}
+
+/* ---- gradients, edges, autoencoders: the commands print and write what the headers make ---- */
+
+TEST(gradients_in_files)
+{
+    static const char *const wanted[] = {"blocks.1.attn.hook_z", "blocks.0.hook_mlp_in"};
+    const int32_t ids[] = {506, 511, 258, 433};
+    lens_gradients_desc what = ATTN_ZERO;
+    lens_backward b = ATTN_ZERO;
+    attn_record *made = NULL;
+    attn_model *model = NULL;
+    attn_ctx ctx = {0};
+    unsigned char *file;
+    size_t size, i;
+    float value = NAN;
+    what.tokens = ids;
+    what.n_tokens = 4;
+    what.names = wanted;
+    what.n_names = 2;
+    what.metric.token = 265;
+    what.metric.against = 338;
+    CHECK(works(LENS MODEL "gradients --ids '506 511 258 433' --token 265 --against 338 -o " TMP
+                           "g.safetensors blocks.1.attn.hook_z blocks.0.hook_mlp_in") &&
+          strstr(out, "gradients of 2 activations"));
+    file = test_read(TMP "g.safetensors", &size);
+    OK(&ctx, attn_model_open(&ctx, &model, TINY, NULL));
+    OK(&ctx, lens_backward_new(&ctx, &b, model));
+    OK(&ctx, lens_gradients(&ctx, &made, &value, &b, &what));
+    for (i = 0; i < 2 && CHECK(file && made); i++) {
+        attn_tensor want = {0};
+        OK(&ctx, attn_record_get(&ctx, &want, made, wanted[i]));
+        same_bits(safetensor(file, wanted[i]), want, wanted[i]);
+    }
+    CHECK(strncmp(out, "metric ", 7) == 0 && fabs(atof(out + 7) - (double)value) < 1e-5);
+    free(file);
+    attn_record_free(made);
+    lens_backward_free(&ctx, &b);
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+    CHECK(
+        works(LENS MODEL "gradients 'Once upon' --metric loss hook_embed --json -o " TMP "g.npz") &&
+        strcmp(out, "{\n \"hook_embed\": [2, 192]\n}\n") == 0);
+    refuses(2, "gradients writes a file", LENS MODEL "gradients Once");
+    refuses(2, "must end in .safetensors", LENS MODEL "gradients Once -o x.html");
+    refuses(2, "--metric means nothing to record", LENS MODEL "record Once --metric loss -o x.npz");
+    refuses(1, "no position 7", LENS MODEL "gradients Once --at 7 -o " TMP "g.npz");
+    refuses(1, "hook_zz", LENS MODEL "gradients Once hook_zz -o " TMP "g.npz");
+}
+
+TEST(edges_and_estimates)
+{
+#define OF_BOTH " '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' "
+    const json_value *all;
+    double clean, circuit;
+    all = parse(LENS MODEL "edges" OF_BOTH "--edges 30 --json");
+    /* 4 layers of 6 heads: 18 readers of 1 + 7i parts in layer i, its MLP of 7 + 7i, logits of 29 */
+    CHECK(all && number(member(all, "n_edges")) == 18 * (4 + 7 * 6) + 7 * (4 + 6) + 29);
+    CHECK(all && member(all, "edges")->size == 30);
+    all = parse(LENS MODEL "edges" OF_BOTH "--edges 100000 --steps 2 --json");
+    clean = number(member(all, "clean"));
+    circuit = number(member(all, "circuit"));
+    CHECKF(fabs(circuit - clean) < 1e-3, "all edges: %g, not %g", circuit, clean);
+    CHECK(works(LENS MODEL "edges" OF_BOTH "-o " TMP "edges.svg"));
+    CHECK(run("cat " TMP "edges.svg") == 0 && occurrences(out, "<path d=") == 20 &&
+          strstr(out, ">logits</text>") && strstr(out, "</svg>"));
+    CHECK(works(LENS MODEL "edges" OF_BOTH) && strstr(out, "the best 20 of ") && strstr(out, "->"));
+    CHECK(works(LENS MODEL "patch" OF_BOTH "--estimate") &&
+          strstr(out, "Each cell estimates, by the gradient"));
+    refuses(2, "--steps means nothing to patch", LENS MODEL "patch Once Tom --steps 2");
+    refuses(2, "edges needs two texts", LENS MODEL "edges Once");
+}
+
+/* ---- pictures ---- */
+
+#define ODD                                                                                        \
+    "<b>\"Hi\" & 'bye'</b></script><script>alert(1)</script><!-- &amp; ]]>\n\ttab\n\n"             \
+    "\xFF\x80\xC3\x00 \x1B[31m\x7F \xE2\x80\xAE \xC3\xA9\xE7\x8C\xAB "                             \
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+/* Whole UTF-8 without controls; every quote closed where a tag ends; no foreign tag; nothing that
+ * is fetched. */
+static void check_markup(const char *path, size_t n_scripts)
+{
+    size_t size = 0, i;
+    char *page = (char *)test_read(path, &size);
+    json_parser j = {0};
+    int in_tag = 0, in_quote = 0, bad = 0;
+    if (!CHECKF(page != NULL, "%s cannot be read", path))
+        return;
+    j.end = page + size;
+    for (i = 0; i < size; i++) {
+        const unsigned char c = (unsigned char)page[i];
+        const size_t length = c < 0x80 ? 1 : json_utf8_length(&j, page + i);
+        bad += length == 0 || (c < ' ' && c != '\n') || c == 0x7F;
+        i += length > 1 ? length - 1 : 0;
+    }
+    CHECKF(bad == 0, "%s: %d bytes that do not belong there", path, bad);
+    CHECKF(occurrences(page, "<script") == n_scripts && occurrences(page, "</script>") == n_scripts,
+           "%s: %d scripts begin, %d end", path, (int)occurrences(page, "<script"),
+           (int)occurrences(page, "</script>"));
+    CHECKF(!strstr(page, "<b>") && !strstr(page, "<!--") && !strstr(page, "alert(1)<"), "%s", path);
+    CHECKF(!strstr(page, "src=") && !strstr(page, "href=") && !strstr(page, "url(") &&
+               !strstr(page, "@import"),
+           "%s fetches something", path);
+    CHECKF(strstr(page, "prefers-color-scheme: dark") != NULL, "%s knows no dark", path);
+    for (i = 0; i < size && strncmp(page + i, "<script", 7) != 0; i++) {
+        in_quote ^= in_tag && page[i] == '"';
+        if (!in_quote && page[i] == '<')
+            CHECKF(!in_tag++, "%s: a tag within a tag at \"%.20s\"", path, page + i);
+        if (!in_quote && in_tag && page[i] == '>')
+            in_tag = 0;
+    }
+    CHECKF(!in_tag && !in_quote, "%s: a tag stays open", path);
+    free(page);
+}
+
+static const char *const drawn[] = {"tokens",    "loss",  "logit-lens", "patterns",
+                                    "attribute", "heads", "ablate",     "patch"};
+
+static void draw(const char *command, const char *path, const char *more)
+{
+    char line[1024];
+    const int two = strcmp(command, "patch") == 0;
+    snprintf(line, sizeof line, LENS MODEL "%s %s -o %s %s", command,
+             two ? "'<b> & boy' '</b \"girl' --token ' was' --against ' a'"
+                 : "--file " TMP "odd.txt",
+             path, more);
+    if (works(line))
+        CHECKF(out_size == 0, "%s printed something", line);
+}
+
+TEST(markup)
+{
+    char path[64];
+    size_t i;
+    test_write(TMP "odd.txt", ODD, sizeof ODD - 1);
+    for (i = 0; i < sizeof drawn / sizeof drawn[0]; i++) {
+        snprintf(path, sizeof path, TMP "odd-%s.html", drawn[i]);
+        draw(drawn[i], path, "");
+        check_markup(path, strcmp(drawn[i], "patterns") ? 2 : 2 + 24);
+        snprintf(path, sizeof path, TMP "odd-%s.svg", drawn[i]);
+        draw(drawn[i], path, "");
+        check_markup(path, 0);
+    }
+    draw("patterns", TMP "odd-one.svg", "--layer 2 --head 3");
+    check_markup(TMP "odd-one.svg", 0);
+    CHECK(run(TEST_BUILD "/attn-convert tests/golden/long " TMP
+                         "lens-tool-long.attn 2>/dev/null") == 0);
+    refuses(1, "too many for an SVG of one head",
+            LENS TMP "lens-tool-long.attn patterns --layer 0 --head 0 -o " TMP "x.svg "
+                     "--ids \"$(yes 11 | head -n 257)\"");
+}
+
+/* HTML's entities back into text. */
+static void unescape(char *text)
+{
+    static const char *const entities[] = {"&lt;", "&gt;", "&quot;", "&#10;", "&amp;"};
+    char *to = text;
+    while (*text) {
+        size_t i = 0;
+        while (i < 5 && strncmp(text, entities[i], strlen(entities[i])) != 0)
+            i++;
+        *to++ = i < 5 ? "<>\"\n&"[i] : *text;
+        text += i < 5 ? strlen(entities[i]) : 1;
+    }
+    *to = 0;
+}
+
+/* The value that a page gives to a fact, as text that the caller frees. */
+static char *fact_of(const char *path, const char *name)
+{
+    char *page = read_text(path), *at, *value = NULL, term[64];
+    snprintf(term, sizeof term, "<dt>%s</dt><dd dir=\"auto\">", name);
+    at = page ? strstr(page, term) : NULL;
+    if (CHECKF(at != NULL, "%s does not say its %s", path, name)) {
+        at += strlen(term);
+        *strstr(at, "</dd>") = 0;
+        value = strdup(at);
+        unescape(value);
+    }
+    free(page);
+    return value;
+}
+
+static void is_fact(const char *path, const char *name, const char *want)
+{
+    char *value = fact_of(path, name);
+    CHECKF(value && strcmp(value, want) == 0, "%s: the %s is \"%s\", not \"%s\"", path, name, value,
+           want);
+    free(value);
+}
+
+/* Every page and every SVG says which model, text, command and version made it. */
+TEST(origins)
+{
+    char path[64], version[64], *picture;
+    size_t i;
+    snprintf(version, sizeof version, "lens of attn.h %d.%d.%d", ATTN_VERSION_MAJOR,
+             ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
+    for (i = 0; i < sizeof drawn / sizeof drawn[0]; i++) {
+        const int two = strcmp(drawn[i], "patch") == 0;
+        snprintf(path, sizeof path, TMP "odd-%s.html", drawn[i]);
+        is_fact(path, "model",
+                "tiny-stories.attn: 4 layers of 6 heads, width 192, 2048 tokens in the vocabulary");
+        is_fact(path, "version", version);
+        if (two) {
+            is_fact(path, "clean", "<b> & boy");
+            is_fact(path, "corrupted", "</b \"girl");
+        }
+        snprintf(path, sizeof path, TMP "odd-%s.svg", drawn[i]);
+        picture = read_text(path);
+        CHECKF(picture && strstr(picture, version) && strstr(picture, ">model</text>") &&
+                   strstr(picture, ">tiny-stories.attn: 4 layers") &&
+                   strstr(picture, two ? ">&lt;b&gt; &amp; boy</text>" : ">prompt</text>") &&
+                   strstr(picture, ">lens " TEST_BUILD "/tiny-stories.attn ") &&
+                   strstr(picture, "role=\"img\" aria-label="),
+               "%s", path);
+        free(picture);
+    }
+}
+
+/* The command on a page, given to a shell again, makes the same page: whatever was in the text. */
+TEST(commands_again)
+{
+    char *command, *first, *second;
+    CHECK(works(LENS MODEL
+                "heads \"$(printf 'it'\"'\"'s \\\\n \\377\\342\\200\\256\n$x <b>')\" -o " TMP
+                "again.html"));
+    check_markup(TMP "again.html", 2);
+    command = fact_of(TMP "again.html", "command");
+    first = read_text(TMP "again.html");
+    if (run("command -v bash") != 0) {
+        test_skip("no bash here to read $'...'");
+    } else if (command && first) {
+        test_write(TMP "again.sh", command, strlen(command));
+        CHECK(run("rm " TMP "again.html; bash -c 'lens() { " LENS "\"$@\"; }; . " TMP
+                  "again.sh'") == 0);
+        second = read_text(TMP "again.html");
+        CHECKF(second && strcmp(first, second) == 0, "%s makes another page", command);
+        free(second);
+    }
+    free(command);
+    free(first);
+}
+
+/* Without a text, heads makes one: random tokens twice, of which a text that repeats itself is the
+ * better half: duplicate-token heads look at nothing else. */
+TEST(heads_without_a_text)
+{
+    static const char made[] = "the beginning-of-text token, then 50 random tokens twice, seed 1";
+    CHECK(works(LENS MODEL "heads -o " TMP "made.html") && strstr(err, "made.html: a page"));
+    is_fact(TMP "made.html", "prompt", made);
+    if (works(LENS MODEL "heads"))
+        CHECKF(strstr(out, "Means over 101 tokens, ") && strstr(out, made), "%s", out);
+    same(LENS MODEL "heads --json", LENS MODEL "heads --json -t 1");
+    same("printf 'Once upon' | " LENS MODEL "heads --json", LENS MODEL "heads 'Once upon' --json");
+    CHECK(run(LENS MODEL "heads -q -o " TMP "made.svg") == 0 && err_size == 0);
+}
+
+static int put_out(const attn_activation *a, void *user)
+{
+    attn_tensor z = attn_select(a->value, 1, *(const size_t *)user);
+    size_t i, j;
+    for (i = 0; i < z.shape[0]; i++)
+        for (j = 0; j < z.shape[1]; j++)
+            ((float *)z.data)[(ptrdiff_t)i * z.stride[0] + (ptrdiff_t)j * z.stride[1]] = 0;
+    return 0;
+}
+
+/* What ablate says of the loss, or with options of a logit, for each head, and then for no head. */
+static void ask_ablation(const char *options, const char *answer, double values[25])
+{
+    char command[256];
+    const json_value *all;
+    size_t i;
+    snprintf(command, sizeof command, LENS MODEL "ablate '" TEXT "' --json %s", options);
+    all = parse(command);
+    for (i = 0; i < 24; i++)
+        values[i] = number(grid_value(all, 0, i / 6, i % 6));
+    values[24] = number(member(all, answer));
+}
+
+/* Each head's z is set to zero by a hook here, and by an edit there. */
+TEST(ablation)
+{
+    story s;
+    attn_token_stats stats[64];
+    const int32_t was = 286, a = 258;
+    double losses[25], logits[25], loss, logit;
+    size_t i, t, head;
+    if (!open_story(&s, TINY, TEXT))
+        return;
+    ask_ablation("", "mean_loss", losses);
+    ask_ablation("--at 4 --token ' was' --against ' a'", "logit", logits);
+    for (i = 0; i < 25; i++) {
+        char name[64];
+        head = i % 6;
+        snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)i / 6);
+        if (i < 24)
+            OK(&s.ctx, attn_hook(&s.ctx, NULL, s.session, name, put_out, &head));
+        OK(&s.ctx, attn_truncate(&s.ctx, s.session, 0));
+        OK(&s.ctx, attn_score(&s.ctx, stats, NULL, s.session, s.tokens, s.n));
+        for (t = 0, loss = 0; t + 1 < s.n; t++)
+            loss += (double)stats[t].nll / (double)(s.n - 1);
+        OK(&s.ctx, attn_truncate(&s.ctx, s.session, 0));
+        OK(&s.ctx, attn_feed(&s.ctx, s.session, s.tokens, 5));
+        logit = (double)attn_logits(s.session)[was] - (double)attn_logits(s.session)[a];
+        attn_unhook_all(s.session);
+        CHECKF(fabs(loss - losses[i] - (i < 24 ? losses[24] : 0)) < 1e-6, "loss %d", (int)i);
+        CHECKF(fabs(logit - logits[i] - (i < 24 ? logits[24] : 0)) < 1e-5, "logit %d", (int)i);
+    }
+    CHECK(works(LENS MODEL "ablate '" TEXT "'") && strstr(out, "Mean loss "));
+    close_story(&s);
+}
+
+/* The numbers of a page's picture, which its script draws. The caller frees them; they point into the
+ * page, which is changed. */
+static json_value *data_of(char *page)
+{
+    char *at = page ? strstr(page, "id=\"data\">\n") : NULL,
+         *end = at ? strstr(at, "</script>") : NULL;
+    json_value *data = NULL;
+    attn_ctx ctx = {0};
+    if (CHECKF(end != NULL, "a page has no data"))
+        OK(&ctx, json_parse(&ctx, "data", at + 11, (size_t)(end - at - 11), &data));
+    return data;
+}
+
+/* Cells show the numbers of --json; those beyond the scale are framed and counted. */
+TEST(cells_of_pages)
+{
+    const json_value *all, *table, *cell;
+    json_value *data;
+    char *page, *picture, want[64], legend[64];
+    size_t grid, row, column, n_clipped, total = 0;
+    double clean, corrupted;
+    CHECK(works(LENS MODEL "patch '" BOY "' '" GIRL "' -o " TMP "cells.html"));
+    CHECK(works(LENS MODEL "patch '" BOY "' '" GIRL "' -o " TMP "cells.svg"));
+    all = parse(LENS MODEL "patch '" BOY "' '" GIRL "' --json");
+    page = read_text(TMP "cells.html");
+    data = data_of(page);
+    picture = read_text(TMP "cells.svg");
+    clean = number(member(all, "clean"));
+    corrupted = number(member(all, "corrupted"));
+    for (grid = 0; data && picture && grid < 4; grid++, total += n_clipped) {
+        table = item(member(data, "tables"), grid);
+        for (row = 0, n_clipped = 0; row < 4; row++)
+            for (column = 0; column < 6; column++) {
+                const double share =
+                    (number(grid_value(all, grid, row, column)) - corrupted) / (clean - corrupted);
+                cell = item(member(table, "cells"), row * 6 + column);
+                snprintf(want, sizeof want, "%.2f", fabs(share) < 0.005 ? 0.0 : share);
+                CHECKF(json_is(item(cell, 1), want), "not %s", want);
+                CHECKF(fabs(number(item(cell, 0)) - share) < 1e-3 * fmax(1, fabs(share)), "%s",
+                       want);
+                n_clipped += fabs(share) > 1.005;
+            }
+        snprintf(legend, sizeof legend, "beyond the scale (%d cell%s)", (int)n_clipped,
+                 n_clipped == 1 ? "" : "s");
+        CHECKF(!n_clipped || strstr(picture, legend), "%s", legend);
+        CHECK(json_is(member(table, "corner"), grid < 3 ? "layer\\position" : "layer\\head"));
+    }
+    CHECK(total > 0 && data && picture);
+    CHECK(occurrences(picture, " x\" fill-opacity=\"1.000\"") ==
+          total + occurrences(picture, "beyond the scale"));
+    CHECK(occurrences(picture, ">layer\\position</text>") == 3);
+    free(data);
+    free(page);
+    free(picture);
+}
+
+/* Patterns show square roots, and say so; an SVG names its axes. */
+TEST(legends_of_patterns)
+{
+    char *page = read_text(TMP "odd-patterns.html"), *picture = read_text(TMP "odd-patterns.svg"),
+         *one = read_text(TMP "odd-one.svg");
+    CHECK(page && strstr(page, "{\"high\": \"1: all of a query's attention. "
+                               "Colours show the square root of a weight"));
+    CHECK(picture && strstr(picture, "Colours show the square root of a weight") &&
+          strstr(picture, "Less than 1/64 is left out") && strstr(picture, ">layer\\head</text>") &&
+          strstr(picture, "queries go down and keys across"));
+    CHECK(one && strstr(one, ">query\\key</text>"));
+    CHECK(works(LENS MODEL "patterns 'Once upon' --head 3 -o " TMP "column.svg"));
+    free(picture);
+    picture = read_text(TMP "column.svg");
+    CHECK(picture && strstr(picture, ">layer\\head</text>") &&
+          occurrences(picture, "<title>layer ") == 4 && strstr(picture, "<title>layer 3, head 3<"));
+    free(page);
+    free(picture);
+    free(one);
+}
+
+/* Weights in a page are two digits of base 64 each, rows of the lower triangle. */
+TEST(weights_in_pages)
+{
+    reference r;
+    attn_tensor want;
+    char *page, *at;
+    size_t head, q, k;
+    int wrong = 0;
+    if (!open_reference(0, &r))
+        return;
+    CHECK(works(command_of(&r, "patterns", "--layer 1 -o " TMP "weights.html")));
+    want = safetensor(r.file, "blocks.1.attn.hook_pattern");
+    page = read_text(TMP "weights.html");
+    at = page;
+    for (head = 0; at && head < 4; head++) {
+        at = strstr(at, "class=\"head\">");
+        if (!CHECK(at))
+            break;
+        at += 13;
+        for (q = 0; q < r.n; q++)
+            for (k = 0; k <= q; k++, at += 2)
+                wrong += fabs(((at[0] - '0') * 64 + at[1] - '0') / 4095. -
+                              value_of(want, (head * r.n + q) * r.n + k)) > 0.5 / 4095 + 2e-5;
+        CHECK(strncmp(at, "</script>", 9) == 0);
+    }
+    CHECKF(wrong == 0, "%d weights differ", wrong);
+    free(page);
+    free(r.file);
+}
+
+/* The document that Chromium makes of a page, in `out`; its console comes on standard error. */
+static int browse(const char *path, int width)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "b=$(command -v chromium || command -v chromium-browser || command -v google-chrome) "
+             "&& timeout 60 \"$b\" --headless --no-sandbox --disable-gpu --no-first-run "
+             "--disable-background-networking --user-data-dir=$PWD/" TMP
+             "chromium --enable-logging=stderr --virtual-time-budget=3000 "
+             "--window-size=%d,800 --dump-dom \"file://$PWD/%s\"",
+             width, path);
+    return run(command);
+}
+
+static size_t opened(const char *path, const char *what)
+{
+    const int code = browse(path, 1280);
+    CHECKF(code == 0, "%s: chromium ended with %d", path, code);
+    CHECKF(!strstr(err, "CONSOLE"), "%s: %s", path, strstr(err, "CONSOLE"));
+    return occurrences(out, what);
+}
+
+/* A model whose numbers overflow, or a damaged one, makes patterns that are no numbers. A page says
+ * so, and an SVG leaves them out. Here one bias of the first layer is none, so of the second layer
+ * nothing is. */
+TEST(patterns_that_are_no_numbers)
+{
+    size_t size, i, n = 0, others = 0;
+    char *bytes = (char *)test_read(TEST_BUILD "/tiny-stories.attn", &size), *page, *at;
+    for (i = 0; bytes && i < 8192 && strncmp(bytes + i, "blocks.0.attn.b_QKV", 20) != 0; i += 128)
+        ;
+    if (!CHECK(bytes && i < 8192))
+        return;
+    memset(bytes + (size_t)get_u64((unsigned char *)bytes + i + 96), 0xff, 4);
+    test_write(TMP "nan.attn", bytes, size);
+    free(bytes);
+    CHECK(works(LENS TMP "nan.attn patterns 'Once upon a time' --skip-checksums --layer 1 -o " TMP
+                         "nan.html"));
+    check_markup(TMP "nan.html", 2 + 6);
+    if ((page = read_text(TMP "nan.html")) != NULL)
+        for (at = page; (at = strstr(at, "class=\"head\">")) != NULL;)
+            for (at += 13; *at != '<'; at++) {
+                n += *at == '-';
+                others += *at != '-';
+            }
+    CHECKF(n == 6 * 2 * 10 && others == 0, "%d and %d digits", (int)n, (int)others);
+    free(page);
+    CHECK(works(LENS TMP "nan.attn patterns 'Once upon a time' --skip-checksums --layer 1 -o " TMP
+                         "nan.svg"));
+    check_markup(TMP "nan.svg", 0);
+    if ((page = read_text(TMP "nan.svg")) != NULL)
+        CHECK(occurrences(page, "class=\"line\"") == 6 && !strstr(page, "<path class=\"ink\""));
+    free(page);
+    CHECK(works(LENS TMP "nan.attn patterns 'Once upon a time' --skip-checksums") && out_size > 0);
+}
+
+/* Opens a page in which a script has run. What the script writes goes into <pre id="answer">. */
+static int act(const char *path, int width, const char *script)
+{
+    char *page = read_text(path), *end = page ? strstr(page, "</body>") : NULL, *with;
+    int code = -1;
+    if (!CHECKF(end != NULL, "%s has no body", path))
+        return 0;
+    *end = 0;
+    with = (char *)malloc(strlen(page) + strlen(script) + 512);
+    if (CHECK(with)) {
+        sprintf(with,
+                "%s<pre id=\"answer\" hidden></pre><script>const answer = text => {"
+                "document.getElementById('answer').textContent += text + '\\n'; };\n"
+                "%s</script></body></html>",
+                page, script);
+        test_write(TMP "acted.html", with, strlen(with));
+        code = browse(TMP "acted.html", width);
+        CHECKF(code == 0 && !strstr(err, "CONSOLE"), "%s: %d, %s", path, code, err);
+    }
+    free(with);
+    free(page);
+    return code == 0;
+}
+
+#define PRESS(key)                                                                                 \
+    "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: '" key                \
+    "', bubbles: true, cancelable: true}));"
+
+/* Says which head is shown, and whether its pattern, its button and the text are all in sight. */
+#define SIGHT                                                                                      \
+    "answer(document.getElementById('head').textContent + ['#head', '#large canvas', '.words', "   \
+    "'[aria-pressed=true]'].map(name => { const box = "                                            \
+    "document.querySelector(name).getBoundingClientRect(); return box.width > 20 && box.height > " \
+    "15 && box.top >= 0 && box.top + 15 < innerHeight && box.left >= 0 && box.right <= "           \
+    "document.documentElement.clientWidth ? ' seen' : ' unseen'; }).join('') + ' ' + "             \
+    "document.querySelectorAll('[aria-pressed=true]').length + (document.documentElement."         \
+    "scrollWidth > innerWidth ? ' cut' : ''));"
+
+/* 144 heads: the chosen one stays in sight beside them, in wide windows and narrow ones, and
+ * follows clicks and arrow keys; a token shows where it attends. */
+static void many_heads(void)
+{
+    static const model_shape shape = {"144 heads", 12, 12, 24};
+    static const int widths[] = {1280, 420};
+    char *page, *at, want[128];
+    double best = -1;
+    attn_ctx ctx = {0};
+    size_t i, key, k;
+    if (!OK(&ctx, model_write(&ctx, TMP "144.attn", &shape, ATTN_F32)))
+        return;
+    CHECK(
+        works(LENS TMP "144.attn patterns --ids '1 2 3 4 5 6 7 8 9 10 11 12' -o " TMP "144.html"));
+    check_markup(TMP "144.html", 2 + 144);
+    for (i = 0; i < 2; i++) {
+        if (!act(TMP "144.html", widths[i],
+                 "const all = document.querySelectorAll('#heads button'); all[143].click(); " SIGHT
+                 "all[143].focus(); " PRESS("ArrowLeft") SIGHT PRESS("ArrowUp")
+                     SIGHT PRESS("ArrowRight") SIGHT PRESS("ArrowRight") SIGHT
+                 "all[0].blur(); document.activeElement.blur(); " PRESS("ArrowDown") SIGHT
+                 "answer(location.hash);"))
+            return;
+        CHECKF(strstr(out, "Layer 11 head 11 seen seen seen seen 1\n"
+                           "Layer 11 head 10 seen seen seen seen 1\n"
+                           "Layer 10 head 10 seen seen seen seen 1\n"
+                           "Layer 10 head 11 seen seen seen seen 1\n"
+                           "Layer 10 head 11 seen seen seen seen 1\n"
+                           "Layer 11 head 11 seen seen seen seen 1\n#11.11\n"),
+               "%d: %s", widths[i], strstr(out, "id=\"answer\""));
+    }
+    /* The largest weight of query 7 in layer 0, head 0, which the page starts with. */
+    page = read_text(TMP "144.html");
+    at = page ? strstr(page, "class=\"head\">") : NULL;
+    for (key = k = 0; at && k <= 7; k++) {
+        const char *digits = at + 13 + 7 * 8 + 2 * k;
+        const double weight = ((digits[0] - '0') * 64 + digits[1] - '0') / 4095.;
+        key = weight > best ? k : key;
+        best = fmax(best, weight);
+    }
+    free(page);
+    snprintf(want, sizeof want, "7 8 attends to %d %d %.1f %%", (int)key, (int)key + 1, 100 * best);
+    if (act(TMP "144.html", 420,
+            "const token = document.querySelectorAll('.words span')[7]; token.dispatchEvent("
+            "new PointerEvent('pointerenter')); answer(document.getElementById('said')."
+            "textContent); document.querySelectorAll('.words span')[6].click(); " PRESS(
+                "ArrowRight") "answer(document.getElementById('said').textContent + "
+                              "[...document.querySelectorAll('.words span')].filter(word => "
+                              "word.className == 'later').length + document.activeElement."
+                              "ariaSelected);"))
+        CHECKF(strstr(out, want) && strstr(strstr(out, want) + 1, want) && strstr(out, "4true\n"),
+               "%s: %s", want, strstr(out, "id=\"answer\""));
+    /* The arrow keys in the large pattern go from weight to weight. */
+    if (act(TMP "144.html", 1280,
+            "document.getElementById('large').focus(); " PRESS("ArrowUp")
+                PRESS("ArrowLeft") "answer(document.getElementById('tip').textContent);"))
+        CHECKF(strstr(out, "query 10  11\nkey 9  10\nweight "), "%s", strstr(out, "id=\"answer\""));
+}
+
+/* In the document that Chromium made of cells.html: cells beyond the scale, and what legends say. */
+static size_t framed_cells(void)
+{
+    return occurrences(out, " beyond\" data-tip=");
+}
+
+static size_t counted_cells(void)
+{
+    size_t sum = 0;
+    const char *at = out;
+    while ((at = strstr(at, "beyond the scale (")) != NULL)
+        sum += (size_t)strtoul(at += 18, NULL, 10);
+    return sum;
+}
+
+TEST(in_a_browser)
+{
+    static const char broken[] = "<!DOCTYPE html><p id=here></p><script>nothing.here</script>";
+    test_write(TMP "broken.html", broken, sizeof broken - 1);
+    if (browse(TMP "broken.html", 1280) != 0 || !strstr(out, "here") || !strstr(err, "CONSOLE")) {
+        test_skip("no Chromium here that can be run headless");
+        return;
+    }
+    /* A canvas for all small patterns, and one for the large pattern. */
+    CHECK(opened(TMP "odd-patterns.html", "<button") == 24 && occurrences(out, "<canvas") == 2);
+    CHECK(strstr(out, "Layer 0 head 0") && occurrences(out, "aria-pressed=\"true\"") == 1 &&
+          strstr(out, ">layer\\\xE2\x80\x8Bhead</span>"));
+    CHECK(opened(TMP "odd-loss.html", "<span class=\"scale") == 1 && !strstr(out, "<b>"));
+    CHECK(opened(TMP "odd-patch.html", "<table ") == 4 && occurrences(out, "<td") > 24 &&
+          (occurrences(out, "<td") - 24) % (3 * 4) == 0);
+    CHECK(opened(TMP "cells.html", "<table ") == 4 && framed_cells() == counted_cells());
+    CHECK(opened(TMP "odd-heads.svg", "<title>layer 3, head 5") == 4 && !strstr(out, "error"));
+    CHECK(opened(TMP "odd-loss.svg", "alert") == 0 || !strstr(out, "parsererror"));
+    /* The pointer over a cell, and the focus on it, show what the cell has to tell. */
+    if (act(TMP "odd-logit-lens.html", 1280,
+            "const cell = document.querySelectorAll('td')[7];"
+            "cell.dispatchEvent(new PointerEvent('pointermove', {clientX: 50, clientY: 50, "
+            "bubbles: true}));"))
+        CHECKF(strstr(out, "<div id=\"tip\" role=\"tooltip\" style") &&
+                   strstr(out, ">embedding, at 7 "),
+               "no tip");
+    if (act(TMP "odd-logit-lens.html", 1280,
+            "document.querySelectorAll('td')[7].click();" PRESS("ArrowRight") PRESS("ArrowDown")))
+        CHECKF(strstr(out, "<div id=\"tip\" role=\"tooltip\" style") &&
+                   strstr(out, ">after layer 0, at 8 ") &&
+                   occurrences(out, " tabindex=\"0\"") == 1 &&
+                   strstr(out, " aria-describedby=\"tip\""),
+               "no tip at the focus");
+    if (act(TMP "odd-loss.html", 420,
+            "document.querySelector('.words span').click();" PRESS("ArrowRight") PRESS("End")
+                PRESS("ArrowLeft")))
+        CHECKF(strstr(out, "<div id=\"tip\" role=\"tooltip\" style") &&
+                   strstr(strstr(out, "<div id=\"tip\""), "\nloss "),
+               "no tip at a token");
+    many_heads();
+}
+
+/* ---- terminals, ends ---- */
+
+TEST(colours)
+{
+    if (run("command -v script >/dev/null && script -qec true " TMP "typescript") != 0) {
+        test_skip("no script(1) here to play the terminal");
+        return;
+    }
+    CHECK(run("env -u NO_COLOR script -qec \"" LENS MODEL "loss 'Once upon cat'\" /dev/null") == 0);
+    CHECKF(strstr(out, "\033[") != NULL, "%s", out);
+    CHECK(run("NO_COLOR=1 script -qec \"" LENS MODEL "loss 'Once upon cat'\" /dev/null") == 0);
+    CHECKF(strstr(out, "upon") && !strstr(out, "\033["), "%s", out);
+    CHECK(works(LENS MODEL "loss 'Once upon cat'") && !strchr(out, '\033'));
+    /* Nothing in a text may command the terminal. */
+    CHECK(works("printf 'a\\033[31mb\\302\\205c\\ad' | " LENS MODEL "-"));
+    CHECKF(!strchr(out, '\033') && !strstr(out, "\xC2\x85") && !strchr(out, '\a'), "%s", out);
+}
+
+TEST(outputs_that_end)
+{
+    CHECK(run("{ " LENS MODEL "patterns '" TEXT "' --json; echo $? >" TMP "code; } | head -c 10") ==
+          0);
+    CHECKF(err_size == 0 && out_size == 10, "said \"%s\"", err);
+    CHECK(run("trap '' PIPE; { " LENS MODEL "patterns '" TEXT "' --json; echo $? >" TMP
+              "code; } | head -c 10") == 0);
+    /* 0 if it had written everything before the reader left */
+    CHECK(run("cat " TMP "code") == 0 && (strcmp(out, "141\n") == 0 || strcmp(out, "0\n") == 0));
+    CHECK(run("trap '' PIPE; { " LENS MODEL "patterns '" TEXT "' --json; } 2>" TMP
+              "said | head -c 10; cat " TMP "said >&2") == 0);
+    CHECKF(!strstr(err, "lens:"), "said \"%s\"", err);
+}
+
+/* Ctrl-C while it sweeps; what is there stays. */
+TEST(interrupt)
+{
+    test_write(TMP "sweep.html", "older", 5);
+    CHECKF(run(LENS MODEL "patch --ids \"$(yes 11 | head -n 250)\" --corrupted-ids \"$(yes 12 | "
+                          "head -n 250)\" --token 11 --isa portable --threads 1 -o " TMP
+                          "sweep.html & " INTERRUPT "wait $run") == 130,
+           "not 130: %s", err);
+    CHECKF(err_size == 0, "said \"%s\"", err);
+    CHECK(run("cat " TMP "sweep.html; ls " TMP "sweep.html*") == 0);
+    CHECKF(strcmp(out, "older" TMP "sweep.html\n") == 0, "%s", out);
+}
+
+TEST(no_tokenizer)
+{
+    CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories " TMP "lens-bare.attn "
+                         "--no-tokenizer 2>/dev/null") == 0);
+    CHECK(works(LENS TMP "lens-bare.attn --ids '506 511' --json") && !strstr(out, "\"token\""));
+    CHECK(works(LENS TMP "lens-bare.attn attribute --ids '506 511' --token 258") &&
+          strstr(out, "logit of 258 after position 1 511"));
+    CHECK(works(LENS TMP "lens-bare.attn patch --ids 506 --corrupted-ids 511 --token 258 -o " TMP
+                         "bare.html"));
+    check_markup(TMP "bare.html", 2);
+    refuses(1, "has no tokenizer: give the text with --ids", LENS TMP "lens-bare.attn Once");
+    refuses(1, "has no tokenizer: give the text with --corrupted-ids",
+            LENS TMP "lens-bare.attn patch --ids 506 Once");
+}
+
+/* ---- many texts ---- */
+
+#define CORPUS "build/test-tmp/lens-tool/"
+#define RECORD_AS(input)                                                                           \
+    LENS MODEL "record --lines " CORPUS input " --rows 256 '*.hook_resid_post' -o " CORPUS
+#define RECORDS     RECORD_AS("texts.jsonl")
+#define RECORDS_ALL RECORD_AS("folder")
+
+static void put_cats(FILE *file, int n)
+{
+    fputs("Once upon a time", file);
+    for (; n > 0; n--)
+        fputs(n % 4 ? " was a cat" : " there was a cat", file);
+}
+
+/* So many texts, and in between one that is refused: as lines, and as files of a folder. */
+static void write_texts(int n)
+{
+    FILE *const lines = fopen(CORPUS "texts.jsonl", "w");
+    int i, number = 0;
+    CHECK(run("cd " CORPUS " && rm -rf folder && mkdir folder") == 0);
+    for (i = 0; lines && i < n; i++) {
+        char path[sizeof CORPUS + 32];
+        FILE *file;
+        if (i == 3) {
+            fputs("Once upon a time\n", lines);
+            snprintf(path, sizeof path, CORPUS "folder/%04d", ++number);
+            test_write(path, "Once upon a \xE9", 13);
+        }
+        fputs("{\"text\": \"", lines);
+        put_cats(lines, i * 7 % 60);
+        fputs("\"}\n", lines);
+        snprintf(path, sizeof path, CORPUS "folder/%04d", ++number);
+        if (CHECK((file = fopen(path, "w")) != NULL)) {
+            put_cats(file, i * 7 % 60);
+            fclose(file);
+        }
+    }
+    if (CHECK(lines != NULL))
+        fclose(lines);
+}
+
+/* A shard has the numbers of the texts' own records, text after text. */
+TEST(record_of_lines)
+{
+    CHECK(run("cd " CORPUS " && rm -rf many && mkdir many") == 0);
+    CHECK(run("printf '%%s\\n' '{\"text\": \"Once upon a time\"}' '{\"ids\": [506, 9999]}' '{}' "
+              "'{\"ids\": [506, 511]}' >" CORPUS "texts.jsonl") == 0);
+    if (!CHECKF(run(RECORDS "many") == 0, "%s", err))
+        return;
+    /* per shard: 4 + 2 rows of 192 floats for 4 activations, 6 ids, 6 lines */
+    CHECKF(run("for i in 0 1 2 3; do " LENS MODEL "record 'Once upon a time' "
+               "blocks.$i.hook_resid_post -o " CORPUS "one.safetensors && tail -c 3072 " CORPUS
+               "one.safetensors; " LENS MODEL
+               "record --ids '506 511' blocks.$i.hook_resid_post -o " CORPUS
+               "one.safetensors && tail -c 1536 " CORPUS "one.safetensors; done >" CORPUS
+               "joined && "
+               "tail -c 18480 " CORPUS "many/00001.safetensors | head -c 18432 | cmp - " CORPUS
+               "joined") == 0,
+           "%s%s", out, err);
+    CHECKF(run("tail -c 48 " CORPUS "many/00001.safetensors | od -An -td4 | tr -s ' \\n' ' '") ==
+                   0 &&
+               strcmp(out, " 506 511 258 433 506 511 1 1 1 1 4 4 ") == 0,
+           "%s", out);
+    CHECKF(run("cat " CORPUS "many/index.jsonl") == 0 &&
+               strstr(out, "{\"line\": 2, \"error\": \"ids[1] is not in the vocabulary of 2048\"}\n"
+                           "{\"line\": 3, \"error\": \"expected a \\\"text\\\", or a list of "
+                           "\\\"ids\\\"\"}\n{\"file\": \"00001.safetensors\", \"first_line\": 1, "
+                           "\"last_line\": 4, \"texts\": \"") &&
+               strstr(out, "\", \"rows\": 6, \"bytes\": "),
+           "%s", out);
+    refuses(1, "index.jsonl is there already: --resume goes on", RECORDS "many");
+    refuses(1, "was made with another model, --bos or activations", RECORDS "many --resume --bos");
+    refuses(1, "nowhere: make it first", RECORDS "nowhere");
+    refuses(2, "needs the names of activations",
+            LENS MODEL "record --lines LICENSE -o " CORPUS "many");
+    refuses(2, "into a directory: -o DIRECTORY", LENS MODEL "record --lines LICENSE hook_embed");
+    refuses(1, "README.md is not a directory: the shards need one",
+            LENS MODEL "record --lines LICENSE hook_embed -o README.md");
+    refuses(2, "--resume is for the texts of --lines", LENS MODEL "record Once --resume -o x.npz");
+    refuses(1, "attn.hook_pattern has no row for each position",
+            LENS MODEL "record --lines LICENSE '*.hook_pattern' -o " CORPUS "many");
+}
+
+/* Each file of a folder is a text, with the numbers that it has as a line. */
+TEST(record_of_a_folder)
+{
+    write_texts(12);
+    CHECK(run("cd " CORPUS "folder && rm -rf ../whole ../many && mkdir ../whole ../many below && "
+              ": >0014 && ln -s nowhere 0015 && mkfifo 0016 && printf Once >'0017 \"q\"' && "
+              "echo '{}' >>../texts.jsonl && echo '{}' >>../texts.jsonl && "
+              "echo '{\"text\": \"Once\"}' >>../texts.jsonl") == 0);
+    CHECKF(run(RECORDS "whole") == 0, "%s", err);
+    CHECKF(run(RECORDS_ALL "many") == 0, "%s", err);
+    CHECKF(run("cd " CORPUS "whole && ls | grep -c safetensors && for f in *.safetensors; do "
+               "cmp $f ../many/$f || exit; done && ! test -e ../many/00$(ls | wc -l)*") == 0 &&
+               atoi(out) > 1,
+           "%s%s", out, err);
+    CHECKF(run("sed 1d " CORPUS "many/index.jsonl | grep -v '\"file\"'") == 0 &&
+               strstr(out, "{\"line\": 1, \"id\": \"0001\"}\n") == out &&
+               strstr(out, "{\"line\": 3, \"id\": \"0003\"}\n{\"line\": 4, \"id\": \"0004\", "
+                           "\"error\": \"" CORPUS "folder/0004: byte 13 is not UTF-8\"}\n") &&
+               strstr(out, "{\"line\": 13, \"id\": \"0013\"}\n{\"line\": 14, \"id\": \"0014\", "
+                           "\"error\": \"" CORPUS "folder/0014 is empty\"}\n{\"line\": 15, "
+                           "\"id\": \"0015\", \"error\": \"cannot open " CORPUS "folder/0015: no "
+                           "such file or directory\"}\n{\"line\": 16, \"id\": \"0017 "
+                           "\\\"q\\\"\"}\n"),
+           "%s", out);
+    /* A file behind those of the index is one more; another among them is not the same folder. */
+    CHECKF(run("printf Once >" CORPUS "folder/0018; " RECORDS_ALL
+               "many --resume && tail -n 2 " CORPUS "many/index.jsonl") == 0 &&
+               strstr(out, "{\"line\": 17, \"id\": \"0018\"}\n{\"file\": \"0000") == out,
+           "%s%s", out, err);
+    refuses(1, "the files of " CORPUS "folder have changed",
+            ": >" CORPUS "folder/0003b; " RECORDS_ALL "many --resume");
+    refuses(1, "the files of " CORPUS "folder have changed",
+            "rm " CORPUS "folder/00*; " RECORDS_ALL "many --resume");
+    refuses(1, "or a folder in place of lines", RECORDS_ALL "whole --resume");
+    refuses(1, "or a folder in place of lines", RECORDS "many --resume");
+    refuses(1, "folder cannot have both texts and shards", RECORDS_ALL "folder");
+    CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories " TMP "lens-bare.attn "
+                         "--no-tokenizer 2>/dev/null") == 0);
+    refuses(1, "has no tokenizer: give the texts as lines with \"ids\"",
+            LENS TMP "lens-bare.attn record --lines " CORPUS "folder '*.hook_resid_post' -o " CORPUS
+                     "many");
+}
+
+/* It goes on with the same model and texts only, makes a shard again that is gone, and clears up after a
+ * run that was killed. */
+TEST(record_resumed)
+{
+    write_texts(20);
+    CHECK(run("cd " CORPUS " && rm -rf whole many other && mkdir whole many other && "
+              "echo '{\"text\": \"Once\"}' >>texts.jsonl") == 0);
+    CHECKF(run(RECORDS "whole") == 0 && run(RECORDS "many") == 0, "%s", err);
+    CHECKF(run("cd " CORPUS "many && rm 00002.safetensors && : >00003.safetensors.00.part && "
+               ": >notes.part && cd - >&2 && " RECORDS "many --resume && cd " CORPUS
+               "many && ls *.part && for f in *.safetensors index.jsonl; do cmp $f ../whole/$f || "
+               "exit; done") == 0 &&
+               strcmp(out, "notes.part\n") == 0,
+           "%s%s", out, err);
+    CHECKF(run("cd " CORPUS
+               "many && head -c 4000 00002.safetensors >cut && mv cut 00002.safetensors && "
+               "cd - >&2 && " RECORDS "many --resume && cd " CORPUS
+               "many && for f in *.safetensors index.jsonl; do cmp $f ../whole/$f || exit; done") ==
+               0,
+           "a shard that was cut: %s%s", out, err);
+    refuses(1, "a text among those up to number",
+            "sed -i.old '2s/Once/Twice/' " CORPUS "texts.jsonl; " RECORDS "many --resume");
+    CHECK(run("cd " CORPUS " && mv texts.jsonl.old texts.jsonl && cp texts.jsonl all.jsonl && "
+              "head -n 5 all.jsonl >texts.jsonl") == 0);
+    refuses(1, "has 5 texts, but " CORPUS "many/index.jsonl tells of 22", RECORDS "many --resume");
+    CHECK(run("cd " CORPUS " && mv all.jsonl texts.jsonl && cd - >&2 && " TEST_BUILD
+              "/attn-convert examples/tiny-stories " CORPUS
+              "other/tiny-stories.attn --dtype q8 -q") == 0);
+    refuses(1, "was made with another model",
+            LENS CORPUS "other/tiny-stories.attn record --lines " CORPUS
+                        "texts.jsonl '*.hook_resid_post' --rows 256 -o " CORPUS "many --resume");
+}
+
+/* Memory stays that of one shard and one text, however many are recorded or refused. */
+TEST_IF(!TEST_SANITIZED, record_in_flat_memory)
+{
+    write_texts(120);
+    CHECK(run("cd " CORPUS
+              " && rm -rf many && mkdir many && yes '{}' | head -n 1000000 >>texts.jsonl") == 0);
+    CHECKF(run("ulimit -v 60000; " RECORDS "many -t 1 '*.hook_mlp_out' '*.hook_attn_out' "
+               "'*.hook_resid_pre' '*.hook_resid_mid'") == 0,
+           "%s", err);
+    CHECK(run("cd " CORPUS "many && wc -l <index.jsonl && du -sk .") == 0);
+    CHECKF(atoi(out) > 1000001 && atoi(strchr(out, '\n')) > 120000, "%s", out);
+    CHECK(run("cd " CORPUS " && rm -rf many && : >texts.jsonl") == 0);
+}
+
+static void kill_again_and_again(const char *records, const char *whole, const char *many)
+{
+    int i, code = -1;
+    CHECK(run("cd " CORPUS " && rm -rf %s %s && mkdir %s %s", whole, many, whole, many) == 0);
+    CHECKF(run("%s%s", records, whole) == 0, "%s", err);
+    for (i = 0; i < 200 && code != 0; i++)
+        code = run("%s%s --resume & pid=$!; (sleep %g; kill -9 $pid) 2>/dev/null & wait $pid",
+                   records, many, 0.03 + i * 137 % 80 / 400.0 + i / 50.0);
+    CHECKF(code == 0 && i > 1, "exit code %d after %d runs: %s", code, i, err);
+    CHECKF(run("cd " CORPUS "%s && ls | grep -c safetensors && for f in *; do "
+               "cmp $f ../%s/$f || exit; done",
+               whole, many) == 0 &&
+               atoi(out) > 5,
+           "%s%s", out, err);
+    CHECKF(run("%s%s --resume && cmp " CORPUS "%s/index.jsonl " CORPUS "%s/index.jsonl", records,
+               many, whole, many) == 0,
+           "%s", err); /* nothing is left to do */
+}
+
+/* Killed at any moment, it ends with the same shards and the same index. */
+TEST(record_killed)
+{
+    write_texts(120);
+    kill_again_and_again(RECORDS, "whole", "many");
+    kill_again_and_again(RECORDS_ALL, "whole-folder", "many-of-folder");
+}

@@ -1,0 +1,252 @@
+/* The commands decompose, heads and circuits of tools/lens/program/lens.c, against numpy in float64
+ * (makers/make_circuit_fixtures.py). */
+#define FIXTURE_FILE "tests/fixtures/circuits.bin"
+#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#include "tests/models.h"
+#include "tools/lens/spectrum.h"
+#include "tests/printed_json.h"
+#include "tests/command.h"
+
+static attn_model *narrow;
+static json_value *root;
+
+static int set_up(void)
+{
+    narrow = converted("tests/golden/narrow", "narrow-parts.attn", "--no-tokenizer");
+    return narrow != NULL;
+}
+
+static void tear_down(void)
+{
+    attn_model_close(narrow);
+    free(root);
+    root = NULL;
+    forget();
+}
+
+SUITE_WITH("lens-tool", set_up, tear_down);
+
+#define LENS   TEST_BUILD "/lens "
+#define TMP    "build/test-tmp/lens-tool/"
+#define NARROW TMP "narrow-parts.attn "
+
+/* The ids of a text, as --ids takes them. */
+static const char *ids_of(const char *fixture_name)
+{
+    static char text[128];
+    const attn_tensor ids = fixture_tensor("%s", fixture_name);
+    size_t i, at = 0;
+    for (i = 0; i < count_of(ids); i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%d ", ((const int32_t *)ids.data)[i]);
+    return text;
+}
+
+static const json_value *parse(const char *format, ...)
+{
+    char command[512];
+    attn_ctx ctx = {0};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    free(root);
+    root = NULL;
+    if (CHECKF(run("%s", command) == 0, "%s: %s", command, err))
+        OK(&ctx, json_parse(&ctx, "output", out, out_size, &root));
+    return root;
+}
+
+static const json_value *value_of_grid(const json_value *all, size_t grid, size_t row,
+                                       size_t column)
+{
+    return item(item(member(item(member(all, "grids"), grid), "values"), row), column);
+}
+
+TEST(parts_in_files)
+{
+    static const char *const kinds[] = {"streams", "streams-mid", "sublayers",
+                                        "attns",   "mlps",        "heads"};
+    size_t kind;
+    for (kind = 0; kind < 6; kind++) {
+        const attn_tensor want = fixture_tensor("parts.%d.1.1.1", (int)kind);
+        const json_value *labels = member(
+            parse(LENS NARROW "decompose --ids '%s' --kind %s --layer 1 --mlp-input --apply-ln "
+                              "--json -q -o " TMP "parts.safetensors",
+                  ids_of("tokens"), kinds[kind]),
+            "labels");
+        size_t size = 0;
+        unsigned char *file = test_read(TMP "parts.safetensors", &size);
+        if (CHECK(file && labels)) {
+            EQUAL(labels->size, want.shape[0]);
+            close_to(attn_slice(stored_tensor(file, "stack"), 1, 4, 2), want, 1e-6, kinds[kind]);
+        }
+        free(file);
+    }
+}
+
+/* At one position, times the direction of a logit: the largest neurons, largest first. */
+TEST(largest_neurons)
+{
+    attn_ctx ctx = alone();
+    attn_tensor w_u = no_tensor, stack;
+    const json_value *all;
+    double sum = 0, before = INFINITY;
+    size_t i, k;
+    unsigned char *file;
+    size_t size;
+    OK(&ctx, attn_model_tensor(&ctx, &w_u, narrow, "unembed.W_U"));
+    parse(LENS NARROW "decompose --ids '%s' --kind neurons --at 5 -q --json -o " TMP
+                      "n.safetensors",
+          ids_of("tokens"));
+    file = test_read(TMP "n.safetensors", &size);
+    all = parse(LENS NARROW "decompose --ids '%s' --kind neurons --at 5 --token 7 --top 3 --json",
+                ids_of("tokens"));
+    if (!CHECK(file && all))
+        return;
+    stack = stored_tensor(file, "stack");
+    EQUAL(stack.shape[1], 1);
+    EQUAL(member(all, "labels")->size, 3);
+    for (i = 0; i < 3; i++) {
+        const json_value *label = item(member(all, "labels"), i);
+        const double got = number(value_of_grid(all, 0, i, 0));
+        unsigned long layer = 0, neuron = 0;
+        CHECK(fabs(got) <= before);
+        before = fabs(got);
+        if (label->text[0] != 'L' || sscanf(label->text, "L%luN%lu", &layer, &neuron) != 2)
+            continue; /* the embeddings and the bias are among them */
+        for (k = 0, sum = 0; k < 20; k++)
+            sum += (double)attn_get3(stack, 12 + layer * 50 + neuron, 0, k) *
+                   (double)attn_get2(w_u, k, 7);
+        CHECKF(fabs(sum - got) < 1e-5, "L%luN%lu: %g, not %g", layer, neuron, got, sum);
+    }
+    free(file);
+    attn_ctx_free(&ctx);
+    CHECK(run(LENS NARROW "decompose --ids '1 2' --no-embeds --kind mlps") == 0 &&
+          strstr(out, "2_mlp_out") && !strstr(out, "pos_embed"));
+    CHECK(run(LENS NARROW "decompose --ids '1 2' -q -o " TMP "parts.npz") == 0);
+    CHECK(run(LENS NARROW "decompose --ids '1 2' -q -o " TMP "parts.svg") == 0);
+    refuses(1, "layer 4; the model has layers", LENS NARROW "decompose --ids 1 --layer 4");
+    refuses(1, "no position 1", LENS NARROW "decompose --ids 1 --at 1");
+    refuses(2, "draws a picture", LENS NARROW "decompose --ids 1 --json -o x.svg");
+    refuses(2, "must end in .html", LENS NARROW "decompose --ids 1 -o x.txt");
+    refuses(2, "--kind means nothing to loss", LENS NARROW "loss --ids 1 --kind heads");
+}
+
+TEST(options_of_detection)
+{
+    static const char *const measures[] = {"mul", "abs"};
+    int measure, bos, current;
+    for (measure = 0; measure < 2; measure++)
+        for (bos = 0; bos < 2; bos++)
+            for (current = 0; current < 2; current++) {
+                const json_value *all;
+                size_t kind, layer, head;
+                if (measure + bos + current == 0)
+                    continue; /* without options the command shows entropies too */
+                all = parse(LENS NARROW "heads --json --ids '%s' --measure %s %s %s",
+                            ids_of("again"), measures[measure], bos ? "--exclude-bos" : "",
+                            current ? "--exclude-current-token" : "");
+                for (kind = 0; kind < 3; kind++)
+                    for (layer = 0; layer < 3; layer++)
+                        for (head = 0; head < 4; head++) {
+                            const double got = number(value_of_grid(all, kind, layer, head));
+                            const double want =
+                                (double)attn_get2(fixture_tensor("heads.%d.%d.%d.%d", (int)kind,
+                                                                 measure, bos, current),
+                                                  layer, head);
+                            CHECKF(fabs(got - want) < 1e-6, "%g, not %g", got, want);
+                        }
+            }
+}
+
+TEST(a_pattern_from_a_file)
+{
+    const attn_tensor keys = fixture_tensor("keys"), want = fixture_tensor("heads.3.1.0.0");
+    const size_t n = keys.shape[0];
+    char *text = (char *)pool_new(n * n * 16);
+    const json_value *all;
+    size_t i, at = 0;
+    for (i = 0; i < n * n; i++)
+        at += (size_t)sprintf(text + at, "%.8g%s", value_of(keys, i), (i + 1) % n ? " " : "\n");
+    test_write(TMP "keys.txt", text, at);
+    all =
+        parse(LENS NARROW "heads --json --ids '%s' --measure abs --heads '1.3, 2.0' --pattern " TMP
+                          "keys.txt",
+              ids_of("again"));
+    EQUAL(member(all, "grids")->size, 1);
+    CHECK(fabs(number(value_of_grid(all, 0, 1, 3)) - (double)attn_get2(want, 1, 3)) < 1e-6);
+    CHECK(fabs(number(value_of_grid(all, 0, 2, 0)) - (double)attn_get2(want, 2, 0)) < 1e-6);
+    EQUAL(number(value_of_grid(all, 0, 0, 0)), -1);
+    refuses(1, "has 289 numbers; the text has 2 tokens",
+            LENS NARROW "heads --ids '1 2' --pattern " TMP "keys.txt");
+    test_write(TMP "keys.txt", "1 0\n1 x", 7);
+    refuses(1, "\"x\" is not a number", LENS NARROW "heads --ids '1 2' --pattern " TMP "keys.txt");
+    test_write(TMP "keys.txt", "1 1\n1 0", 7);
+    refuses(1, "later key", LENS NARROW "heads --ids '1 2' --pattern " TMP "keys.txt");
+    refuses(1, "expected layer.head", LENS NARROW "heads --ids '1 2' --heads 3.0");
+    refuses(1, "expected layer.head", LENS NARROW "heads --ids '1 2' --heads '1.0x'");
+    refuses(1, "names no head", LENS NARROW "heads --ids '1 2' --heads ' '");
+    refuses(2, "choose mul", LENS NARROW "heads --ids '1 2' --measure sum");
+    pool_clear();
+}
+
+TEST(copying)
+{
+    static const char *const names[] = {"OV", "full_OV"};
+    const json_value *const all = parse(LENS NARROW "circuits --json --top 5");
+    size_t space, layer, head, k;
+    for (space = 0; space < 2 && all; space++) {
+        const json_value *values = member(member(all, "eigenvalues"), names[space]);
+        const attn_tensor want = fixture_tensor("narrow.copying.%d", (int)space);
+        for (layer = 0; layer < 3; layer++)
+            for (head = 0; head < 4; head++) {
+                double sum = 0, sizes = 0;
+                for (k = 0; k < 5; k++) { /* d_head is 5: these are all */
+                    const json_value *pair = item(item(item(values, layer), head), k);
+                    sum += number(item(pair, 0));
+                    sizes += hypot(number(item(pair, 0)), number(item(pair, 1)));
+                }
+                CHECK(fabs(sum / sizes - (double)attn_get2(want, layer, head)) < 1e-5);
+                CHECK(fabs(number(value_of_grid(all, 2 + space, layer, head)) -
+                           (double)attn_get2(want, layer, head)) < 1e-5);
+            }
+    }
+}
+
+/* The first pair of vectors of a head, by tokens: those with the largest products, largest first. */
+TEST(vectors_of_a_head)
+{
+    const lens_head of = {1, 2};
+    attn_ctx ctx = alone();
+    attn_tensor left = no_tensor, right = no_tensor, w_e = no_tensor, w_u = no_tensor;
+    lens_svd svd = {no_tensor, no_tensor, no_tensor};
+    const json_value *first =
+        item(member(parse(LENS NARROW "circuits --layer 1 --head 2 --top 2 --json"), "OV"), 0);
+    int side;
+    OK(&ctx, lens_circuit(&ctx, &left, &right, narrow, of, LENS_CIRCUIT_OV));
+    OK(&ctx, lens_singular_vectors(&ctx, &svd, left, right));
+    OK(&ctx, attn_model_tensor(&ctx, &w_e, narrow, "embed.W_E"));
+    OK(&ctx, attn_model_tensor(&ctx, &w_u, narrow, "unembed.W_U"));
+    CHECK(fabs(number(member(first, "value")) - (double)attn_get1(svd.s, 0)) < 1e-6);
+    for (side = 0; side < 2 && first; side++) {
+        const json_value *best = item(member(first, side ? "writes" : "reads"), 0);
+        double largest = -INFINITY, product;
+        size_t token, k, at = 0;
+        for (token = 0; token < 43; token++) {
+            for (k = 0, product = 0; k < 20; k++)
+                product += (double)attn_get2(side ? svd.v : svd.u, k, 0) *
+                           (double)(side ? attn_get2(w_u, k, token) : attn_get2(w_e, token, k));
+            at = product > largest ? token : at;
+            largest = fmax(largest, product);
+        }
+        EQUAL(number(member(best, "id")), at);
+        CHECK(fabs(number(member(best, "product")) - largest) < 1e-6);
+    }
+    CHECK(run(LENS NARROW "circuits --layer 1 --head 2 --top 2") == 0 && strstr(out, "writes 1"));
+    CHECK(run(LENS NARROW "circuits --layer 1 --head 2 --top 0") == 0);
+    refuses(2, "need both", LENS NARROW "circuits --layer 1");
+    refuses(2, "need both", LENS NARROW "circuits --head 1");
+    refuses(1, "layer 3; the model has layers 0 to 2", LENS NARROW "circuits --layer 3 --head 0");
+    refuses(1, "head 4", LENS NARROW "circuits --layer 0 --head 4");
+    attn_ctx_free(&ctx);
+}

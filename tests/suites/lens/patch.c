@@ -1,0 +1,626 @@
+/* Activation patching, compared with one whole forward pass for each patch. */
+#include "tests/hooks.h"
+#include "tests/refused.h"
+#include "tests/patches.h"
+
+static attn_model *plain, *odd, *narrow, *longer, *tiny, *bytes8;
+
+static int set_up(void)
+{
+    plain = golden("plain");
+    odd = golden("odd");
+    narrow = golden("narrow");
+    longer = golden("long");
+    tiny = included();
+    bytes8 = converted("examples/tiny-stories", "q8.attn", "--dtype q8 --no-tokenizer");
+    return plain && odd && narrow && longer && tiny && bytes8;
+}
+
+static void tear_down(void)
+{
+    attn_model_close(plain);
+    attn_model_close(odd);
+    attn_model_close(narrow);
+    attn_model_close(longer);
+    attn_model_close(tiny);
+    attn_model_close(bytes8);
+}
+
+SUITE_WITH("lens", set_up, tear_down);
+
+/* ---- patching ---- */
+
+static int surprise(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
+{
+    (void)d_logits;
+    *value = attn_get2(logits, 0, 3) * 2 - attn_get2(logits, 0, *(const size_t *)user);
+    return 0;
+}
+
+static int give_up(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
+{
+    (void)d_logits;
+    *value = attn_get2(logits, 0, 0);
+    return --*(int *)user < 0;
+}
+
+/* The naive way: one full forward for each patch, with a hook of our own. */
+static float patched(const attn_model *model, const int32_t *tokens, size_t n, const char *name,
+                     attn_tensor clean, int over_keys, size_t position, size_t head, int right,
+                     int wrong)
+{
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, model, 0, 0);
+    attn_edit e = edit_of(name, ATTN_EDIT_SET);
+    float value;
+    if (position < n) {
+        e.position = position;
+        e.n_positions = 1;
+        e.value = attn_slice(clean, over_keys, position, 1);
+    } else {
+        e.head = head;
+        e.n_heads = 1;
+        e.value = attn_slice(clean, !over_keys, head, 1);
+    }
+    OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
+    OK(&ctx, attn_feed(&ctx, session, tokens, n));
+    value = attn_logits(session)[right] - attn_logits(session)[wrong];
+    attn_session_free(session);
+    return value;
+}
+
+static void check_sweep(const attn_model *model, size_t n, const char *name)
+{
+    const attn_config *const c = attn_model_config(model);
+    const int over_keys = strstr(name, "pattern") || strstr(name, "scores");
+    const int has_heads = over_keys || strstr(name, "attn.") || strstr(name, "_input");
+    attn_ctx ctx = alone();
+    lens_pair d;
+    attn_tensor got = {0}, heads = {0};
+    sight *const s = new_sight();
+    char full[64];
+    lens_baseline as_it_is = {0, 0};
+    float corrupted;
+    size_t layer, i, n_differ = 0;
+    int32_t *const corrupt = random_tokens(model, n, 2);
+    memset(&d, 0, sizeof d);
+    d.clean = random_tokens(model, n, 1);
+    memcpy(corrupt, d.clean, n / 4 * sizeof *corrupt); /* they part and meet again */
+    memcpy(corrupt + n / 2, d.clean + n / 2, (n - n / 2) * sizeof *corrupt);
+    d.corrupted = corrupt;
+    d.n_tokens = n;
+    d.metric.token = 7;
+    d.metric.against = 3;
+    ctx.n_threads = 2;
+    snprintf(full, sizeof full, "*.%s", name);
+    hooked(model, d.clean, n, n, NULL, NULL, NULL, full, s);
+    OK(&ctx, patch_positions(&ctx, &got, &as_it_is, model, &d, name));
+    corrupted = as_it_is.corrupted;
+    if (has_heads)
+        OK(&ctx, patch_heads(&ctx, &heads, NULL, model, &d, name));
+    CHECK(got.ndim == 2 && got.shape[0] == c->n_layer && got.shape[1] == n);
+    for (layer = 0; layer < c->n_layer; layer++) {
+        snprintf(full, sizeof full, "blocks.%d.%s", (int)layer, name);
+        for (i = 0; i < n; i++) {
+            const float want =
+                patched(model, corrupt, n, full, latest(s, full), over_keys, i, 0, 7, 3);
+            n_differ += want != corrupted;
+            CHECKF(*entry(got, layer, i, 0) == want, "%s at %llu: %.9g, expected %.9g", full,
+                   LLU(i), (double)*entry(got, layer, i, 0), (double)want);
+        }
+        for (i = 0; has_heads && i < c->n_head; i++)
+            CHECKF(*entry(heads, layer, i, 0) ==
+                       patched(model, corrupt, n, full, latest(s, full), over_keys, n, i, 7, 3),
+                   "%s, head %llu", full, LLU(i));
+    }
+    CHECK(n_differ > 0 && as_it_is.clean != corrupted);
+    if (strcmp(name, "hook_resid_pre") == 0) /* the last position's last stream is all there is */
+        CHECK(*entry(got, c->n_layer - 1, n - 1, 0) != as_it_is.clean);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* Patches of more positions than they have rows together. */
+TEST(sweep_of_a_long_text)
+{
+    enum { LENGTH = 530, PART = 517 };
+    static const char *const name = "blocks.0.attn.hook_z";
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, longer, 0, 0);
+    attn_record *record = NULL;
+    attn_record_desc recorded;
+    lens_pair d;
+    attn_tensor clean = {0}, heads = {0};
+    size_t bytes = 0;
+    int32_t *const corrupt = random_tokens(longer, LENGTH, 2);
+    size_t i;
+    memset(&d, 0, sizeof d);
+    d.clean = random_tokens(longer, LENGTH, 1);
+    memcpy(corrupt, d.clean, PART * sizeof *corrupt);
+    d.corrupted = corrupt;
+    d.n_tokens = LENGTH;
+    d.metric.token = 7;
+    d.metric.against = 3;
+    memset(&recorded, 0, sizeof recorded);
+    recorded.names = &name;
+    recorded.n_names = 1;
+    recorded.n_positions = LENGTH;
+    OK(&ctx, attn_record_size(&ctx, &bytes, longer, &recorded));
+    OK(&ctx, attn_record_new(&ctx, &record, session, &recorded, pool_new(bytes), bytes));
+    OK(&ctx, attn_feed(&ctx, session, d.clean, LENGTH));
+    OK(&ctx, attn_record_get(&ctx, &clean, record, name));
+    OK(&ctx, patch_heads(&ctx, &heads, NULL, longer, &d, "attn.hook_z"));
+    for (i = 0; i < 2; i++)
+        CHECK(*entry(heads, 0, i, 0) ==
+              patched(longer, corrupt, LENGTH, name, clean, 0, LENGTH, i, 7, 3));
+    CHECK(*entry(heads, 0, 0, 0) != *entry(heads, 0, 1, 0));
+    attn_record_free(record);
+    attn_session_free(session);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+TEST(sweeps)
+{
+    static const char *const swept[] = {
+        "hook_resid_pre",   "hook_resid_mid", "hook_resid_post",      "hook_attn_out",
+        "hook_mlp_out",     "attn.hook_z",    "attn.hook_pattern",    "attn.hook_v",
+        "attn.hook_result", "hook_q_input",   "attn.hook_attn_scores"};
+    size_t i;
+    for (i = 0; i < sizeof swept / sizeof swept[0]; i++) {
+        check_sweep(odd, 11, swept[i]);
+        check_sweep(i % 2 ? plain : narrow, 4, swept[i]); /* as many positions as heads */
+    }
+    check_sweep(odd, 40, "hook_resid_pre"); /* more patches than run at once */
+    check_sweep(tiny, 9, "attn.hook_z");
+    check_sweep(bytes8, 5, "hook_mlp_out");
+}
+
+/* Head 0 of layer 0 reads channels 0 to 15 alone, and where two texts part, at position 2, their
+ * tokens differ only in that others change places: whole numbers, so that mean and variance stay
+ * exact. What head 0 does then first differs at position 3, what the others do at 2, and the
+ * patches of the layer begin at different positions. */
+TEST(a_blind_head)
+{
+    enum { LENGTH = 11, AT = 2, CHANNELS = 16, WIDTH = 64 };
+    const attn_model_desc unchecked = {.skip_checksums = 1};
+    attn_ctx ctx = alone();
+    attn_model *model = NULL;
+    attn_tensor_info info;
+    attn_tensor v[2];
+    size_t size, i, j, k;
+    unsigned char *file = test_read(test_tmp("plain.attn"), &size);
+    int text;
+    for (i = 0; file && i < attn_model_n_tensors(plain); i++) {
+        unsigned char *data = file;
+        if (!OK(&ctx, attn_model_tensor_info(&ctx, &info, plain, i)))
+            break;
+        data += info.offset; /* entry (k, n) of a matrix: see "panels" in the manual */
+        if (strcmp(info.name, "pos_embed.W_pos") == 0)
+            memset(data + 4 * AT * WIDTH, 0, 4 * WIDTH);
+        for (text = 0; text < 2 && strcmp(info.name, "embed.W_E") == 0; text++) {
+            const size_t n = (size_t)random_tokens(plain, LENGTH, (uint64_t)text + 1)[AT];
+            for (k = 0; k < WIDTH; k++) {
+                const size_t from = text && k >= CHANNELS ? k ^ 1 : k;
+                const float value = (float)(from * from % 7) - 3;
+                memcpy(data + 4 * ((n / 16 * WIDTH + k) * 16 + n % 16), &value, 4);
+            }
+        }
+        for (j = 0; j < 3 * WIDTH && strcmp(info.name, "blocks.0.attn.W_QKV") == 0; j += WIDTH)
+            for (k = CHANNELS; k < WIDTH; k++)
+                memset(data + 4 * (j / 16 * WIDTH + k) * 16, 0, 4 * 16);
+    }
+    if (CHECK(file))
+        test_write(test_tmp("blind.attn"), file, size);
+    free(file);
+    if (!OK(&ctx, attn_model_open(&ctx, &model, test_tmp("blind.attn"), &unchecked)))
+        return;
+    for (text = 0; text < 2; text++) { /* those of check_sweep */
+        sight *const s = new_sight();
+        hooked(model, random_tokens(model, LENGTH, (uint64_t)text + 1), LENGTH, LENGTH, NULL, NULL,
+               NULL, "blocks.0.attn.hook_v", s);
+        v[text] = latest(s, "blocks.0.attn.hook_v");
+    }
+    CHECK(!differ(entry(v[0], AT, 0, 0), entry(v[1], AT, 0, 0), 16));
+    CHECK(differ(entry(v[0], AT, 1, 0), entry(v[1], AT, 1, 0), 16));
+    CHECK(differ(entry(v[0], AT + 1, 0, 0), entry(v[1], AT + 1, 0, 0), 16));
+    check_sweep(model, LENGTH, "attn.hook_v");
+    check_sweep(model, LENGTH, "attn.hook_z");
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
+}
+
+TEST(patch_rules)
+{
+    attn_ctx ctx = alone();
+    const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
+    attn_tensor out = {0}, small = random_tensor(2, 3, 5);
+    lens_pair d, wrong;
+    size_t question = 9;
+    int patience = 5;
+    meter m;
+    attn_ctx counted = metered(&m);
+    attn_status status = ATTN_E_MEMORY;
+    long n;
+    memset(&d, 0, sizeof d);
+    d.clean = clean;
+    d.corrupted = corrupted;
+    d.n_tokens = 4;
+    d.metric.token = 1;
+    d.metric.against = 2;
+    FAILS(&ctx, ATTN_E_NAME, "did you mean",
+          patch_positions(&ctx, &out, NULL, odd, &d, "hook_resid_prex"));
+    FAILS(&ctx, ATTN_E_NAME, "", patch_positions(&ctx, &out, NULL, odd, &d, "*"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", patch_positions(&ctx, &out, NULL, odd, &d, NULL));
+    FAILS(&ctx, ATTN_E_NAME, "no heads", patch_heads(&ctx, &out, NULL, odd, &d, "hook_mlp_out"));
+    FAILS(&ctx, ATTN_E_SHAPE, "[3, 4]",
+          patch_positions(&ctx, &small, NULL, odd, &d, "hook_mlp_out"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
+          patch_positions(&ctx, &out, NULL, NULL, &d, "hook_mlp_out"));
+    wrong = d;
+    wrong.n_tokens = 0;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
+          patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_mlp_out"));
+    wrong = d;
+    wrong.corrupted = bad;
+    FAILS(&ctx, ATTN_E_TOKEN, "corrupted token 2 is 301",
+          patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_mlp_out"));
+    wrong = d;
+    wrong.metric.against = -2;
+    FAILS(&ctx, ATTN_E_TOKEN, "against is -2",
+          patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_mlp_out"));
+    wrong = d;
+    wrong.metric.kind = LENS_METRIC_FUNCTION_AT;
+    wrong.metric.fn = give_up;
+    wrong.metric.user = &patience;
+    FAILS(&ctx, ATTN_STOPPED, "metric",
+          patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_mlp_out"));
+    CHECK(patience == -1 && out.ndim == 0);
+    wrong.metric.fn = surprise;
+    wrong.metric.user = &question;
+    OK(&ctx, patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_resid_pre"));
+    {
+        const float *const logits =
+            hooked(odd, clean, 4, 4, NULL, NULL, NULL, NULL, NULL) + 3 * vocab_of(odd);
+        CHECK(*entry(out, 0, 0, 0) == logits[3] * 2 - logits[9]); /* only that token differed */
+    }
+    /* Whatever runs out, nothing is left behind. */
+    counted.n_threads = 1;
+    for (n = 0; n < 400 && status != ATTN_OK; n++) {
+        attn_tensor made = {0};
+        m.fail_at = m.asked + n;
+        status = patch_heads(&counted, &made, NULL, odd, &d, "attn.hook_z");
+        m.fail_at = -1;
+        CHECK(status == ATTN_OK || status == ATTN_E_MEMORY);
+        attn_tensor_free(&counted, &made);
+        CHECKF(m.live == 0 && m.wrong == 0, "allocation %ld: %ld blocks are left", n, m.live);
+    }
+    CHECKF(status == ATTN_OK && n > 10, "%s after %ld", attn_status_name(status), n);
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* ---- every kind, by whole passes ---- */
+
+/* A part of an activation, and the clean text's value of all of it. */
+typedef struct box {
+    attn_tensor clean; /* [T, ..] or [H, T, Tk] */
+    int over_keys;
+    size_t head, n_heads, position, n_positions, key, n_keys;
+} box;
+
+static int is_inside(size_t at, size_t first, size_t count)
+{
+    return at >= first && at - first < count;
+}
+
+static int put_box(const attn_activation *a, void *user)
+{
+    const box *b = (const box *)user;
+    const size_t *const n = a->value.shape;
+    size_t i, j, k;
+    for (i = 0; i < n[0]; i++)
+        for (j = 0; j < n[1]; j++)
+            for (k = 0; k < n[2]; k++) {
+                const size_t head = b->over_keys ? i : j;
+                const size_t position = a->first + (b->over_keys ? j : i);
+                if (!is_inside(position, b->position, b->n_positions) ||
+                    (a->value.ndim == 3 && !is_inside(head, b->head, b->n_heads)) ||
+                    (b->over_keys && !is_inside(k, b->key, b->n_keys)))
+                    continue;
+                *entry(a->value, i, j, k) =
+                    *entry(b->clean, b->over_keys ? i : position, b->over_keys ? position : j, k);
+            }
+    return 0;
+}
+
+/* Runs a text with edits, and with a box of one activation from elsewhere; the metric, in double. */
+static double plainly(const attn_model *model, const int32_t *tokens, const lens_patch_desc *d,
+                      const char *name, box *patch)
+{
+    const lens_metric *const m = &d->pairs->metric;
+    const size_t n = d->pairs->n_tokens, n_vocab = vocab_of(model);
+    float *const logits = (float *)pool_new(n * n_vocab * sizeof *logits);
+    const float *const row = logits + (n - 1 - m->from_end) * n_vocab;
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, model, 0, 0);
+    attn_feed_item item = item_of(session, tokens, n, logits);
+    double loss = 0, sum;
+    size_t i, t;
+    for (i = 0; i < d->n_edits; i++)
+        OK(&ctx, attn_hook_edit(&ctx, NULL, session, &d->edits[i]));
+    if (patch)
+        OK(&ctx, attn_hook(&ctx, NULL, session, name, put_box, patch));
+    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+    attn_session_free(session);
+    if (m->kind == LENS_METRIC_LOGIT)
+        return (double)(row[m->token] - row[m->against]);
+    for (t = 0; t + 1 < n; t++) {
+        for (sum = 0, i = 0; i < n_vocab; i++)
+            sum += exp((double)logits[t * n_vocab + i]);
+        loss += log(sum) - (double)logits[t * n_vocab + (size_t)tokens[t + 1]];
+    }
+    return loss / (double)(n - 1);
+}
+
+/* The clean text's activation, with the edits. */
+static attn_tensor clean_of(const attn_model *model, const lens_patch_desc *d, const char *name)
+{
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, model, 0, 0);
+    sight *const s = new_sight();
+    size_t i;
+    for (i = 0; i < d->n_edits; i++)
+        OK(&ctx, attn_hook_edit(&ctx, NULL, session, &d->edits[i]));
+    OK(&ctx, attn_hook(&ctx, NULL, session, name, note, s));
+    OK(&ctx, attn_feed(&ctx, session, d->pairs->clean, d->pairs->n_tokens));
+    attn_session_free(session);
+    return latest(s, name);
+}
+
+/* The box that entry `at` of a layer stands for: what lens_patch_kind's comments say. */
+static box box_of(const lens_patch_desc *d, size_t n_head, attn_tensor clean, size_t at)
+{
+    const size_t n = d->pairs->n_tokens;
+    box b = {clean, strstr(d->name, "pattern") != NULL, 0, n_head, 0, n, 0, n};
+    switch (d->kind) {
+    case LENS_PATCH_POSITIONS:
+        b.position = at, b.n_positions = 1;
+        break;
+    case LENS_PATCH_HEADS:
+        b.head = at, b.n_heads = 1;
+        break;
+    case LENS_PATCH_POSITION_HEADS:
+        b.position = at / n_head, b.n_positions = 1, b.head = at % n_head, b.n_heads = 1;
+        break;
+    case LENS_PATCH_SOURCES:
+        b.key = at, b.n_keys = 1;
+        break;
+    case LENS_PATCH_SOURCE_HEADS:
+        b.key = at / n_head, b.n_keys = 1, b.head = at % n_head, b.n_heads = 1;
+        break;
+    default:
+        b.head = at / (n * n), b.n_heads = 1, b.position = at / n % n, b.n_positions = 1;
+        b.key = at % n, b.n_keys = 1;
+    }
+    return b;
+}
+
+static void check_kind(const attn_model *model, const lens_patch_desc *d)
+{
+    const attn_config *const c = attn_model_config(model);
+    const double close = d->pairs->metric.kind == LENS_METRIC_LOGIT ? 0 : 1e-5;
+    attn_ctx ctx = alone();
+    attn_tensor got = {0};
+    lens_baseline whole = {0, 0};
+    double want, most = 0;
+    size_t layer, i, n;
+    OK(&ctx, lens_patch(&ctx, &got, &whole, model, d));
+    want = plainly(model, d->pairs->corrupted, d, NULL, NULL);
+    CHECK(fabs((double)whole.corrupted - want) <= close);
+    CHECK(fabs((double)whole.clean - plainly(model, d->pairs->clean, d, NULL, NULL)) <= close);
+    n = count_of(got) / c->n_layer;
+    for (layer = 0; layer < c->n_layer; layer++) {
+        char name[64];
+        attn_tensor clean;
+        snprintf(name, sizeof name, "blocks.%d.%s", (int)layer, d->name);
+        clean = clean_of(model, d, name);
+        for (i = 0; i < n; i++) {
+            const double is = (double)((const float *)got.data)[layer * n + i];
+            box b = box_of(d, c->n_head, clean, i);
+            want = plainly(model, d->pairs->corrupted, d, name, &b);
+            CHECKF(fabs(is - want) <= close, "%s, kind %d, entry %llu: %.9g, expected %.9g", name,
+                   (int)d->kind, LLU(i), is, want);
+            most = fmax(most, fabs(want - (double)whole.corrupted));
+        }
+    }
+    CHECKF(most > 1e-4, "%s, kind %d: no patch changes anything", d->name, (int)d->kind);
+    attn_ctx_free(&ctx);
+}
+
+/* Two texts that part in the middle. */
+static lens_pair a_pair(const attn_model *model, size_t n, uint64_t seed)
+{
+    lens_pair p = ATTN_ZERO;
+    int32_t *const corrupted = random_tokens(model, n, seed + 1);
+    const int32_t *const clean = random_tokens(model, n, seed);
+    memcpy(corrupted, clean, n / 2 * sizeof *corrupted);
+    p.clean = clean;
+    p.corrupted = corrupted;
+    p.n_tokens = n;
+    p.metric.token = 7;
+    p.metric.against = 3;
+    return p;
+}
+
+TEST(kinds)
+{
+    static const struct {
+        lens_patch_kind kind;
+        const char *name;
+    } all[] = {{LENS_PATCH_POSITION_HEADS, "attn.hook_z"},
+               {LENS_PATCH_POSITION_HEADS, "attn.hook_v"},
+               {LENS_PATCH_POSITION_HEADS, "attn.hook_pattern"},
+               {LENS_PATCH_SOURCES, "attn.hook_pattern"},
+               {LENS_PATCH_SOURCE_HEADS, "attn.hook_pattern"},
+               {LENS_PATCH_WEIGHTS, "attn.hook_pattern"}};
+    lens_pair pair = a_pair(odd, 5, 4);
+    size_t i;
+    for (i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const lens_patch_desc d = {
+            .pairs = &pair, .n_pairs = 1, .name = all[i].name, .kind = all[i].kind};
+        check_kind(odd, &d);
+    }
+    pair = a_pair(plain, 9, 8); /* more changes than run at once */
+    check_kind(plain, &(lens_patch_desc){.pairs = &pair,
+                                         .n_pairs = 1,
+                                         .name = "attn.hook_z",
+                                         .kind = LENS_PATCH_POSITION_HEADS});
+    pool_clear();
+}
+
+/* A metric before the last position, and one of all positions. */
+TEST(other_metrics)
+{
+    lens_pair pair = a_pair(odd, 7, 4);
+    lens_patch_desc d = {.pairs = &pair, .n_pairs = 1, .name = "hook_resid_mid"};
+    pair.metric.from_end = 2;
+    check_kind(odd, &d);
+    d.name = "attn.hook_v";
+    d.kind = LENS_PATCH_HEADS;
+    check_kind(odd, &d);
+    pair.metric.kind = LENS_METRIC_LOSS;
+    pair.metric.from_end = 0;
+    check_kind(odd, &d);
+    d.name = "hook_mlp_out";
+    d.kind = LENS_PATCH_POSITIONS;
+    check_kind(odd, &d);
+    pool_clear();
+}
+
+/* An edited model: with a head at zero, and a stream that is steered. */
+TEST(sweeps_of_an_edited_model)
+{
+    const attn_config *const c = attn_model_config(odd);
+    const attn_tensor steer = random_tensor(1, (int)c->d_model, 1, 1);
+    lens_pair pair = a_pair(odd, 6, 4);
+    attn_edit edits[3] = {edit_of("blocks.0.attn.hook_z", ATTN_EDIT_ZERO),
+                          edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_ADD),
+                          edit_of("blocks.1.hook_resid_post", ATTN_EDIT_ADD)};
+    const char *const names[] = {"hook_resid_pre", "hook_mlp_out", "attn.hook_z"};
+    size_t i;
+    edits[0].head = 1;
+    edits[0].n_heads = 1;
+    edits[1].value = edits[2].value = attn_reshape(steer, attn_shape2(1, c->d_model));
+    edits[1].factor = edits[2].factor = 2;
+    edits[1].n_positions = edits[2].n_positions = 6;
+    for (i = 0; i < 3; i++)
+        check_kind(odd, &(lens_patch_desc){.pairs = &pair,
+                                           .n_pairs = 1,
+                                           .name = names[i],
+                                           .kind = i == 2 ? LENS_PATCH_HEADS : LENS_PATCH_POSITIONS,
+                                           .edits = edits,
+                                           .n_edits = 3});
+    pool_clear();
+}
+
+static int stop_halfway(double done, void *user)
+{
+    *(double *)user = done;
+    return done >= 0.5;
+}
+
+/* Several pairs are the mean of each, and normalized. */
+TEST(means_over_pairs)
+{
+    attn_ctx ctx = alone();
+    attn_tensor each[2] = {{0}, {0}}, mean = {0}, share = {0};
+    lens_baseline whole[2] = {{0, 0}, {0, 0}}, both = {0, 0};
+    lens_pair pairs[2] = {a_pair(odd, 6, 4), a_pair(odd, 6, 9)};
+    lens_patch_desc d = {.pairs = pairs, .n_pairs = 2, .name = "hook_resid_pre"};
+    double clean = 0, corrupted = 0, done = 0;
+    size_t i;
+    for (i = 0; i < 2; i++) {
+        OK(&ctx, patch_positions(&ctx, &each[i], &whole[i], odd, &pairs[i], "hook_resid_pre"));
+        clean += (double)whole[i].clean / 2;
+        corrupted += (double)whole[i].corrupted / 2;
+    }
+    OK(&ctx, lens_patch(&ctx, &mean, &both, odd, &d));
+    CHECK(fabs((double)both.clean - clean) < 1e-6 &&
+          fabs((double)both.corrupted - corrupted) < 1e-6);
+    d.normalize = 1;
+    OK(&ctx, lens_patch(&ctx, &share, NULL, odd, &d));
+    for (i = 0; i < count_of(mean); i++) {
+        const double want =
+            ((double)((const float *)each[0].data)[i] + (double)((const float *)each[1].data)[i]) /
+            2;
+        CHECK(fabs((double)((const float *)mean.data)[i] - want) < 1e-6);
+        CHECK(fabs((double)((const float *)share.data)[i] -
+                   (want - corrupted) / (clean - corrupted)) < 1e-5 / fabs(clean - corrupted));
+    }
+    d.progress = stop_halfway;
+    d.user = &done;
+    REFUSED(ATTN_STOPPED, "progress asked to stop", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    CHECK(fabs(done - 0.5) < 1e-9);
+    d.progress = NULL;
+    pairs[1].n_tokens = 5;
+    REFUSED(ATTN_E_ARGUMENT, "pair 1 has 5 tokens", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    d.n_pairs = 1;
+    pairs[0].corrupted = pairs[0].clean;
+    REFUSED(ATTN_E_ARGUMENT, "leave out normalize", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    d.n_edits = 1;
+    REFUSED(ATTN_E_ARGUMENT, "no edits given", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    d.n_edits = d.n_pairs = 0;
+    REFUSED(ATTN_E_ARGUMENT, "no pair", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    d.n_pairs = 1;
+    d.kind = LENS_PATCH_SOURCES;
+    REFUSED(ATTN_E_NAME, "has no keys", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+TEST(arguments_of_patches)
+{
+    attn_ctx ctx = {0};
+    int32_t clean[4] = {1, 2, 3, 4}, corrupted[4] = {1, 5, 3, 4};
+    lens_pair d;
+    const int32_t n_vocab = (int32_t)attn_model_config(plain)->n_vocab;
+    memset(&d, 0, sizeof d);
+#define POSITIONS(text, status_)                                                                   \
+    REFUSED(status_, text, patch_positions(&ctx, &not_made, NULL, plain, &d, "hook_resid_pre"))
+    REFUSED(ATTN_E_ARGUMENT, "no model given",
+            patch_positions(&ctx, &not_made, NULL, NULL, &d, "hook_resid_pre"));
+    REFUSED(ATTN_E_ARGUMENT, "no description given",
+            lens_patch(&ctx, &not_made, NULL, plain, NULL));
+    REFUSED(ATTN_E_ARGUMENT, "no pair of texts given",
+            patch_positions(&ctx, &not_made, NULL, plain, NULL, "hook_resid_pre"));
+    POSITIONS("no clean text", ATTN_E_ARGUMENT);
+    d.clean = clean;
+    POSITIONS("no corrupted text", ATTN_E_ARGUMENT);
+    d.corrupted = corrupted;
+    POSITIONS("no tokens", ATTN_E_ARGUMENT);
+    d.n_tokens = attn_model_config(plain)->n_ctx + 1;
+    POSITIONS("the model's n_ctx is", ATTN_E_CONTEXT);
+    d.n_tokens = 4;
+    d.metric.token = -1;
+    POSITIONS("token is -1", ATTN_E_TOKEN);
+    d.metric.token = n_vocab;
+    POSITIONS("token is", ATTN_E_TOKEN);
+    d.metric.token = 0;
+    d.metric.against = -2;
+    POSITIONS("against is -2", ATTN_E_TOKEN);
+    d.metric.against = n_vocab;
+    POSITIONS("against is", ATTN_E_TOKEN);
+    d.metric.against = 1;
+    clean[2] = -5;
+    POSITIONS("clean token 2 is -5", ATTN_E_TOKEN);
+    clean[2] = 3;
+    corrupted[1] = n_vocab;
+    POSITIONS("corrupted token 1 is 97", ATTN_E_TOKEN);
+    corrupted[1] = 5;
+    REFUSED(ATTN_E_ARGUMENT, "no place for the result",
+            patch_positions(&ctx, NULL, NULL, plain, &d, "hook_resid_pre"));
+    REFUSED(ATTN_E_ARGUMENT, "no name", patch_positions(&ctx, &not_made, NULL, plain, &d, NULL));
+
+    done(&ctx);
+}

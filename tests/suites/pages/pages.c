@@ -1,0 +1,201 @@
+/* The pages for people, as a reader follows them: the programs of a page are compiled, its commands
+ * are run in their order, and print what the page says. */
+#include "tests/command.h"
+
+static void tear_down(void)
+{
+    forget();
+}
+
+SUITE_WITH("pages", NULL, tear_down);
+
+#define DIR "build/test-tmp/pages/"
+
+/* A directory that looks like the top of the repository and may be written to. The `cc` in it
+ * leaves out the kernels and the optimiser: their code is tested elsewhere, and they take long. */
+static void make_place(const char *name)
+{
+    static const char cc[] = "#!/bin/sh\nPATH=${PATH#*:}\nexec cc -DATTN_NO_SIMD \"$@\" -O0\n";
+    char path[128];
+    CHECK(run("rm -rf " DIR "%s; mkdir -p " DIR
+              "%s/bin && for f in attn.h examples tools tests; do "
+              "ln -s \"$PWD/$f\" " DIR "%s || exit; done; ln -s \"$PWD/" TEST_BUILD "\" " DIR
+              "%s/build",
+              name, name, name, name) == 0);
+    snprintf(path, sizeof path, DIR "%s/bin/cc", name);
+    test_write(path, cc, sizeof cc - 1);
+    CHECK(run("chmod +x %s", path) == 0);
+}
+
+/* The commands of a block; they find the block before them as block.sh. */
+static void run_block(const char *page, const char *name, const char *block, size_t size)
+{
+    char path[128];
+    int code;
+    snprintf(path, sizeof path, DIR "%s/block.sh", name);
+    test_write(path, block, size);
+    code = run("cd " DIR "%s && PATH=\"$PWD/bin:$PATH\" sh -e block.sh", name);
+    CHECKF(code == 0, "%s: exit code %d of\n%.*s%s", page, code, (int)size, block, err);
+}
+
+/* A block that is a file has its name in the first line, as a comment. */
+static void write_block(const char *page, const char *name, const char *block, size_t size)
+{
+    char path[128], file[64] = "";
+    if (!CHECKF(sscanf(block, "/* %63[^ ] */", file) == 1 ||
+                    sscanf(block, "# %63[^ \n]", file) == 1,
+                "%s: a block without a name:\n%.*s", page, (int)size, block))
+        return;
+    snprintf(path, sizeof path, DIR "%s/%s", name, file);
+    test_write(path, block, size);
+}
+
+static void follow(const char *page, const char *name)
+{
+    size_t size, n = 0, length;
+    char *text = (char *)test_read(page, &size), *at = text, *block, *end;
+    if (!CHECKF(text, "%s cannot be read", page))
+        return;
+    make_place(name);
+    for (; (at = strstr(at, "\n```")) != NULL; at = end + 4, n++) {
+        at += 4;
+        block = strchr(at, '\n') + 1;
+        if (!CHECK((end = strstr(block, "\n```")) != NULL))
+            break;
+        length = (size_t)(end + 1 - block);
+        if (strncmp(at, "sh\n", 3) == 0)
+            run_block(page, name, block, length);
+        else if (strncmp(at, "text\n", 5) == 0)
+            CHECKF(out_size == length && memcmp(out, block, length) == 0,
+                   "%s says\n%.*sbut what is printed is\n%s", page, (int)length, block, out);
+        else
+            write_block(page, name, block, length);
+    }
+    CHECKF(n > 0, "%s has nothing to run", page);
+    free(text);
+}
+
+TEST(embed)
+{
+    follow("examples/embed.md", "embed");
+}
+
+TEST(study)
+{
+    follow("examples/study.md", "study");
+}
+
+TEST(many)
+{
+    follow("examples/many.md", "many");
+}
+
+TEST(convert)
+{
+    follow("tools/convert/convert.md", "convert");
+}
+
+TEST(fast)
+{
+    follow("tools/bench/fast.md", "fast");
+}
+
+/* The beginning of a program names the command that compiles it from the top. It is run as far as
+ * the compiler's syntax check; `make` links the same programs. */
+static void compile_as_told(const char *file)
+{
+    size_t size, length;
+    char *text = (char *)test_read(file, &size), *command, start[128];
+    snprintf(start, sizeof start, "cc %s -I. ", file);
+    command = text ? strstr(text, start) : NULL;
+    if (CHECKF(command && command - text < 300, "%s does not begin with \"%s...\"", file, start)) {
+        length = strcspn(command, "\n&(");
+        if (strncmp(text, "/* sh ", 6) == 0) { /* a script first, on the same line */
+            length += (size_t)(command - text) - 3;
+            command = text + 3;
+        }
+        CHECKF(run("cd " DIR "first && PATH=\"$PWD/bin:$PATH\" && %.*s", (int)length, command) == 0,
+               "%.*s\nsays\n%s", (int)length, command, err);
+    }
+    free(text);
+}
+
+TEST(first_lines)
+{
+    static const char cc[] =
+        "#!/bin/sh\nPATH=${PATH#*:}\nexec cc -DATTN_NO_SIMD -fsyntax-only \"$@\"\n";
+    char *list, *file;
+    size_t n = 0;
+    make_place("first");
+    test_write(DIR "first/bin/cc", cc, sizeof cc - 1);
+    list = prints("ls examples/*.c examples/*/*.c tools/*.c tools/*/*.c tools/lens/program/*.c | "
+                  "grep -v -e /hello.c "
+                  "-e examples/web/");
+    for (file = strtok(list, "\n"); file; file = strtok(NULL, "\n"), n++)
+        compile_as_told(file);
+    CHECKF(n > 20, "%d programs", (int)n);
+    free(list);
+}
+
+/* The cells of a row of a table, without the blanks and backticks around them. */
+static int cells_of(char *row, char *cells[4])
+{
+    int n = 0;
+    char *end;
+    for (; n < 4 && (end = strstr(row + 1, " |")) != NULL; n++, row = end + 1) {
+        cells[n] = row + 1 + strspn(row + 1, "| `");
+        *end = 0;
+        while (end > cells[n] && strchr(" `", end[-1]))
+            *--end = 0;
+    }
+    return n;
+}
+
+/* Every mistake in the table is made, and answered in the words of the table. */
+TEST(trouble)
+{
+    size_t size, n = 0;
+    char *text = (char *)test_read("tools/trouble.md", &size), *row, *next, *cells[4];
+    if (!CHECK(text))
+        return;
+    make_place("trouble");
+    for (row = text; row; row = next) {
+        if ((next = strchr(row, '\n')) != NULL)
+            *next++ = 0;
+        if (strncmp(row, "| `", 3) != 0)
+            continue;
+        if (!CHECKF(cells_of(row, cells) == 3, "not a row of three cells: %s", row))
+            continue;
+        n++;
+        run("cd " DIR "trouble && %s", cells[0]);
+        CHECKF(strstr(err, cells[1]) || strstr(out, cells[1]), "%s\nsays\n%s%s\nand not\n%s",
+               cells[0], err, out, cells[1]);
+    }
+    CHECKF(n >= 20, "%d rows", (int)n);
+    free(text);
+    follow("tools/trouble.md", "trouble");
+}
+
+/* Every function of the header is on the page that `make docs` makes, and mandoc takes it. */
+TEST(docs)
+{
+    size_t n;
+    CHECK(run("sh tools/packaging/docs.sh attn.h >" DIR "attn.3") == 0);
+    CHECKF(run("for f in $(sed -n 's/^ATTN_API .*[ *]\\(attn_[a-z0-9_]*\\)(.*/\\1/p' attn.h); do "
+               "grep -q \"$f(\" " DIR "attn.3 || echo $f; echo >&2; done") == 0 &&
+               out_size == 0 && err_size > 100,
+           "missing: %s", out);
+    CHECK(run("grep -c '^\\.SH' " DIR "attn.3") == 0 && atoi(out) > 20);
+    if (run("command -v mandoc") != 0) {
+        test_skip("no mandoc here to look at the page");
+        return;
+    }
+    CHECKF(run("mandoc -T lint -W warning " DIR "attn.3") == 0, "%s", out);
+    /* The page: an entry of its contents for each section, and no line of code broken twice. */
+    CHECK(run("mandoc -T html " DIR "attn.3 | awk -f tools/packaging/page.awk") == 0 &&
+          out_size > 0);
+    n = occurrences(out, "<h1 class=\"Sh\"");
+    CHECK(n > 20 && occurrences(out, "\n<a href=\"#") == n);
+    CHECK(occurrences(out, "<br/>") == 0 &&
+          strstr(out, "    #include &lt;stdio.h&gt;\n\n    static int print(const char *text"));
+}

@@ -1,0 +1,834 @@
+/* Receipts, the contract and what stands on equal bits: another person's implementation, and zip. */
+#include "tools/common/system.h"
+#include "tests/test.h"
+#include "tools/receipt/verify.h"
+#include "tests/command.h"
+#include "tests/contract_vectors.h"
+
+static void tear_down(void)
+{
+    forget();
+}
+
+SUITE_WITH("proof", NULL, tear_down);
+
+#define GPT2   TEST_BUILD "/gpt2 "
+#define VERIFY TEST_BUILD "/attn-verify "
+#define ZIP    TEST_BUILD "/zip "
+#define MODEL  TEST_BUILD "/tiny-stories.attn "
+
+/* >> SHA-256 =================================================================================== */
+
+static void hash(char *hex, const void *bytes, size_t size, int fast, size_t piece)
+{
+    unsigned char digest[SHA256_SIZE];
+    sha256 h;
+    size_t i, n;
+    sha256_begin(&h);
+    h.fast = h.fast && fast;
+    for (i = 0; i < size; i += n) {
+        n = size - i < piece ? size - i : piece;
+        sha256_add(&h, (const char *)bytes + i, n);
+    }
+    sha256_end(&h, digest);
+    sha256_hex(hex, digest, SHA256_SIZE);
+}
+
+/* The examples of FIPS 180-4 and of NIST's SHAVS byte-oriented tests, by the processor's instructions
+ * and by plain C. */
+TEST(sha256_vectors)
+{
+    static const struct {
+        const char *message, *digest;
+    } vectors[] = {
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+         "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+        {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrl"
+         "mno"
+         "pqrsmnopqrstnopqrstu",
+         "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"},
+        {"\xd3", "28969cdfa74a12c82f3bad960b0b000aca2ac329deea5c2328ebc6f2ba9802c1"},
+        {"\x11\xaf", "5ca7133fa735326081558ac312c620eeca9970d1e70a4b95533d956f072d1f98"},
+    };
+    char hex[SHA256_HEX], *million = (char *)malloc(1000000);
+    size_t i;
+    int fast;
+    for (fast = 0; fast < 2; fast++) {
+        for (i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+            hash(hex, vectors[i].message, strlen(vectors[i].message), fast, SIZE_MAX);
+            CHECKF(strcmp(hex, vectors[i].digest) == 0, "\"%s\": %s", vectors[i].message, hex);
+        }
+        memset(million, 'a', 1000000);
+        for (i = 1; i < 200; i += 31) { /* in pieces of any size */
+            hash(hex, million, 1000000, fast, i == 1 ? SIZE_MAX : i);
+            CHECKF(strcmp(hex,
+                          "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0") == 0,
+                   "a million a, %d: %s", (int)i, hex);
+        }
+    }
+    free(million);
+}
+
+/* Two texts at once have the digests that plain C gives to each. */
+TEST(sha256_of_two_texts)
+{
+    static const size_t sizes[] = {0, 1, 55, 56, 64, 119, 128, 5000};
+    unsigned char text[5064], digests[2 * SHA256_SIZE];
+    char plain[SHA256_HEX], hex[SHA256_HEX];
+    size_t i, j;
+    for (i = 0; i < sizeof text; i++)
+        text[i] = (unsigned char)(i * 40503 >> 8 & 255);
+    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        sha256_of_two(digests, text, text + 64, sizes[i]);
+        for (j = 0; j < 2; j++) {
+            hash(plain, (const char *)text + 64 * j, sizes[i], 0, SIZE_MAX);
+            sha256_hex(hex, digests + j * SHA256_SIZE, SHA256_SIZE);
+            CHECKF(strcmp(hex, plain) == 0, "text %d of %d bytes: %s", (int)j, (int)sizes[i], hex);
+        }
+    }
+}
+
+/* >> Receipts of texts ========================================================================= */
+
+static const char *const ways[] = {
+    "Once -n 12",
+    "'Once upon' -n 30 --temperature 0.8 --top-k 40 --seed 7",
+    "Once -n 9 --temperature 1.2 --seed 18446744073709551615",
+    "'The cat' -n 12 --temperature 1 --top-p 0.9 --min-p 0.02 --repeat-penalty 1.3 --repeat-last 8",
+    "'Once upon a time' -n 90 --temperature 0.7 --stop . --stop '\" she'",
+    "--bos -n 250 --seed 3 --temperature 0.6",
+    "--ids \"$(yes 11 | head -n 250)\" -n 20 --ignore-eos",
+    "'One day' -n 11 --f16-cache",
+    "Once -n 0",
+};
+enum { N_WAYS = sizeof ways / sizeof ways[0] };
+
+static int make(const char *way, const char *more)
+{
+    return CHECKF(run(GPT2 MODEL "%s %s -q --receipt %s", way, more, test_tmp("made")) == 0,
+                  "%s: %s", way, err);
+}
+
+TEST(texts_hold)
+{
+    size_t i;
+    for (i = 0; i < N_WAYS; i++)
+        if (make(ways[i], "")) {
+            CHECKF(run(VERIFY MODEL "%s", test_tmp("made")) == 0 && strstr(out, ": holds: "),
+                   "%s: %s%s", ways[i], out, err);
+        }
+}
+
+/* Any kernels and any number of threads make the same receipt, byte for byte. */
+TEST(same_receipts)
+{
+    static const char *const more[] = {"--isa portable", "-t 1", "-t 3", "--isa base"};
+    char first[512];
+    size_t i, j;
+    for (i = 0; i < N_WAYS; i += 3) {
+        if (!make(ways[i], "-t 2"))
+            continue;
+        snprintf(first, sizeof first, "%s", test_tmp("first"));
+        if (!CHECK(rename(test_tmp("made"), first) == 0))
+            return;
+        for (j = 0; j < sizeof more / sizeof more[0]; j++) {
+            if (run(GPT2 MODEL "%s %s -q --receipt %s", ways[i], more[j], test_tmp("made")) == 2 &&
+                strstr(err, "does not compute a receipt's bits"))
+                continue; /* kernels without a fused multiply-add */
+            CHECKF(test_same_file(first, test_tmp("made")), "%s %s: another receipt", ways[i],
+                   more[j]);
+        }
+        CHECKF(run(VERIFY MODEL "%s --isa portable -t 1", first) == 0, "%s%s", out, err);
+    }
+}
+
+/* A copy of the receipt in which `from` became `to`. */
+static int change(const char *from, const char *to)
+{
+    size_t size;
+    char *text = (char *)test_read(test_tmp("made"), &size), *at, *changed;
+    at = text ? strstr(text, from) : NULL;
+    if (!CHECKF(at != NULL, "no %s in %s", from, text)) {
+        free(text);
+        return 0;
+    }
+    changed = (char *)malloc(size + strlen(to) + 1);
+    memcpy(changed, text, (size_t)(at - text));
+    strcpy(changed + (at - text), to);
+    strcat(changed, at + strlen(from));
+    test_write(test_tmp("changed"), changed, strlen(changed));
+    free(changed);
+    free(text);
+    return 1;
+}
+
+static void notices(int code, const char *from, const char *to, const char *text)
+{
+    int got;
+    if (!change(from, to))
+        return;
+    got = run(VERIFY MODEL "%s", test_tmp("changed"));
+    CHECKF(got == code && strstr(code == 1 ? out : err, text), "%s to %s: code %d, %s%s", from, to,
+           got, out, err);
+}
+
+/* The same, for the hexadecimal digit after `before`. */
+static void flips(const char *before, const char *text)
+{
+    char from[64], to[64];
+    size_t size;
+    char *whole = (char *)test_read(test_tmp("made"), &size);
+    const char *at = whole ? strstr(whole, before) : NULL;
+    if (CHECKF(at != NULL, "no %s", before)) {
+        const char digit = at[strlen(before)];
+        snprintf(from, sizeof from, "%s%c", before, digit);
+        snprintf(to, sizeof to, "%s%c", before, digit == '0' ? '1' : '0');
+        notices(1, from, to, text);
+    }
+    free(whole);
+}
+
+TEST(every_field)
+{
+    if (!make("'Once upon' -n 12 --temperature 0.8 --top-k 40 --top-p 0.95 --min-p 0.01 --seed 7 "
+              "--repeat-penalty 1.1 --repeat-last 30 --stop zebra",
+              ""))
+        return;
+    notices(2, "\"receipt\": 1", "\"receipt\": 2", "is a receipt of version 2");
+    notices(2, "\"contract\": 1", "\"contract\": 2", "\"contract\"");
+    notices(2, "\"kind\": \"text\"", "\"kind\": \"score\"", "\"kind\"");
+    notices(2, "\"kind\": \"text\"", "\"sort\": \"text\"", "\"kind\"");
+    flips("\"model\": \"", "another model");
+    flips("\"links\": [\"", "position ");
+    flips("\"chain\": \"", "the end of the chain");
+    flips("\"sha256\": \"", "not its own digest");
+    notices(1, "\"dtype\": \"f16\"", "\"dtype\": \"q8\"", "the model's type is q8 in the receipt");
+    notices(1, "\"cache\": \"f32\"", "\"cache\": \"f16\"", "position ");
+    notices(1, "\"temperature\": 0.8", "\"temperature\": 0.9", "differs: ");
+    notices(1, "\"top_k\": 40", "\"top_k\": 41", "differs: ");
+    notices(1, "\"top_p\": 0.9", "\"top_p\": 0.8", "differs: ");
+    notices(1, "\"min_p\": 0.0", "\"min_p\": 0.2", "differs: ");
+    notices(1, "\"repeat_penalty\": 1.1", "\"repeat_penalty\": 1.2", "differs: ");
+    notices(1, "\"repeat_last\": 30", "\"repeat_last\": 31", "differs: ");
+    notices(1, "\"seed\": \"7\"", "\"seed\": \"8\"", "position ");
+    notices(1, "\"max_tokens\": 12", "\"max_tokens\": 13",
+            "12 tokens were generated, not max_tokens = 13");
+    notices(1, "\"ignore_eos\": false", "\"ignore_eos\": true", "differs: ");
+    notices(1, "\"eos\": ", "\"eos\": 1", "the end-of-text token is 1");
+    notices(1, "[\"zebra\"]", "[]", "differs: ");
+    notices(1, "\"prompt\": [", "\"prompt\": [5, ", "position ");
+    notices(1, "\"ended\": \"token count\"", "\"ended\": \"stop string\"",
+            "does not end with a stop string");
+    notices(1, "\"ended\": \"token count\"", "\"ended\": \"context full\"", "is not full there");
+    notices(1, "\"ended\": \"token count\"", "\"ended\": \"end of text\"",
+            "there are 12 links for 13 draws");
+    notices(1, "\"ids\": [", "\"ids\": [5, ", "there are 12 links for 13 draws");
+    notices(1, "\"links\": [\"", "\"links\": [\"0000000000000000\", \"",
+            "there are 13 links for 12 draws");
+    notices(1, "\"], \"chain\": \"", "\", \"0000000000000000\"], \"chain\": \"", "13 links");
+    notices(2, "\"chain\": \"", "\"chain\": \"0", "\"chain\"");
+    notices(2, "\"sha256\": \"", "\"sha256\": \"0", "\"sha256\"");
+    notices(2, "\"sha256\"", "\"sha257\"", "\"sha256\"");
+}
+
+/* >> In memory ================================================================================= */
+
+/* The text of the last receipt that was made, for free(). */
+static char *made_text(size_t *size)
+{
+    return (char *)test_read(test_tmp("made"), size);
+}
+
+static receipt_verdict judge(attn_model *model, const receipt *r, receipt_findings *found)
+{
+    static char digest[SHA256_HEX];
+    static attn_dtype dtype;
+    attn_ctx ctx = {0};
+    ctx.n_threads = 1;
+    if (!digest[0])
+        OK(&ctx,
+           receipt_model_digest(&ctx, digest, &dtype, model, TEST_BUILD "/tiny-stories.attn"));
+    return receipt_verify(&ctx, found, model, r, digest, dtype);
+}
+
+/* A token, a link and the end of the chain that somebody changed, with a digest that fits again. */
+TEST(forged)
+{
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    arena memory = {NULL};
+    receipt r;
+    receipt_findings found;
+    receipt_text text;
+    int is_whole = 0;
+    if (!make("'Once upon' -n 12 --temperature 0.8 --seed 7", "") ||
+        !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return;
+    text.bytes = made_text(&text.size);
+    OK(&ctx, receipt_parse(&ctx, &r, &is_whole, &memory, "made", text));
+    CHECK(is_whole && judge(model, &r, &found) == RECEIPT_HOLDS);
+    r.ids[5] ^= 1;
+    CHECKF(judge(model, &r, &found) == RECEIPT_DIFFERS &&
+               strstr(found.text, "(generated token 6): the receipt has token "),
+           "%s", found.text);
+    r.ids[5] ^= 1;
+    r.links[7 * RECEIPT_LINK + 2] ^= 1;
+    CHECKF(
+        judge(model, &r, &found) == RECEIPT_DIFFERS &&
+            strstr(found.text, "(generated token 8): the same token, but the bits of its logits"),
+        "%s", found.text);
+    r.links[7 * RECEIPT_LINK + 2] ^= 1;
+    r.chain[31] ^= 1;
+    CHECKF(judge(model, &r, &found) == RECEIPT_DIFFERS &&
+               strstr(found.text, "the end of the chain"),
+           "%s", found.text);
+    r.chain[31] ^= 1;
+    r.prompt[0] = INT32_MAX;
+    CHECKF(judge(model, &r, &found) == RECEIPT_DIFFERS &&
+               strstr(found.text, "position 0: there is no"),
+           "%s", found.text);
+    free(text.bytes);
+    arena_free(&memory);
+    attn_model_close(model);
+}
+
+static uint32_t noise(uint32_t most)
+{
+    static uint32_t state = 1;
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % most;
+}
+
+/* Damages a text in one of several ways; its new size. There is room for 64 bytes more. */
+static size_t damage(char *text, size_t size)
+{
+    static const char inserts[] = "0123456789-[]{}\",:.eE truefalsn\\u\x80\xff";
+    const size_t at = noise((uint32_t)size), n = 1 + noise(20);
+    size_t i, run_size = size - at < n ? size - at : n;
+    switch (noise(5)) {
+    case 0:
+        text[at] = (char)(text[at] ^ 1 << noise(8));
+        return size;
+    case 1:
+        text[at] = inserts[noise(sizeof inserts - 1)];
+        return size;
+    case 2: /* cut off */
+        return at;
+    case 3: /* a piece is missing */
+        memmove(text + at, text + at + run_size, size - at - run_size);
+        return size - run_size;
+    default: /* a piece is too many */
+        memmove(text + at + n, text + at, size - at);
+        for (i = 0; i < n; i++)
+            text[at + i] = inserts[noise(sizeof inserts - 1)];
+        return size + n;
+    }
+}
+
+/* None is taken for whole unless it says the same, and none takes long. */
+TEST(damaged)
+{
+    static const char *const more[] = {"--score", "--activations blocks.1.hook_resid_post"};
+    const int most = TEST_SANITIZED ? 300 : 3400;
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    receipt_findings found;
+    receipt r;
+    int kind, i, is_whole, n_read = 0;
+    if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return;
+    for (kind = 0; kind < 3; kind++) {
+        size_t size;
+        char *whole, *copy, seal[SHA256_HEX];
+        if (kind == 0 ? !make("Once -n 6 --temperature 0.9 --stop zebra", "")
+                      : !CHECKF(run(VERIFY MODEL "%s -p 'Once upon a time' -o %s", more[kind - 1],
+                                    test_tmp("made")) == 0,
+                                "%s", err))
+            return;
+        whole = made_text(&size);
+        copy = (char *)malloc(size + 65);
+        for (i = 0; i < most; i++) {
+            arena memory = {NULL};
+            receipt_text text = {copy, 0};
+            json_out again = {NULL, 0, 0, 0, 0};
+            memcpy(copy, whole, size);
+            text.size = damage(copy, size);
+            copy[text.size] = 0;
+            if (receipt_parse(&ctx, &r, &is_whole, &memory, "damaged", text) == ATTN_OK) {
+                n_read++;
+                receipt_out(&again, seal, &r);
+                CHECKF(!is_whole ||
+                           (again.size + 1 == size && !memcmp(again.text, whole, again.size)),
+                       "taken for whole: %.*s", (int)again.size, again.text);
+                if (!is_whole && n_read % 16 == 0)
+                    judge(model, &r, &found);
+            } else {
+                CHECK(ctx.message[0]);
+            }
+            out_free(&again);
+            arena_free(&memory);
+        }
+        free(copy);
+        free(whole);
+    }
+    CHECKF(n_read > most / 20, "%d of %d could be read", n_read, 3 * most);
+    attn_model_close(model);
+}
+
+/* >> Scores, activations, models =============================================================== */
+
+TEST(scores_and_activations)
+{
+    CHECKF(run(VERIFY MODEL "--score -p 'Once upon a time there was' -o %s", test_tmp("made")) == 0,
+           "%s", err);
+    CHECKF(run(VERIFY MODEL "%s --isa portable", test_tmp("made")) == 0 &&
+               strstr(out, "holds: the losses of 5 tokens"),
+           "%s%s", out, err);
+    notices(1, "\"losses\": [", "\"losses\": [1", "position 1: the loss of token ");
+    CHECKF(run(VERIFY MODEL "--activations 'blocks.*.attn.hook_pattern' --activations hook_embed "
+                            "-p 'Once upon' --bos -o %s",
+               test_tmp("made")) == 0,
+           "%s", err);
+    CHECKF(run(VERIFY MODEL "%s -t 1 --isa portable", test_tmp("made")) == 0 &&
+               strstr(out, " activations of 3 tokens"),
+           "%s%s", out, err);
+    notices(1, "\"name\": \"hook_embed\"", "\"name\": \"hook_embeds\"", "hook_embeds");
+    notices(1, "\"shape\": [3", "\"shape\": [4", "another shape");
+    notices(1, "\"ids\": [", "\"ids\": [1", "");
+}
+
+/* The digest of a model is that of its numbers, not of its file. */
+TEST(models)
+{
+    char first[SHA256_HEX], second[SHA256_HEX];
+    const char *const checkpoint = test_tmp("checkpoint");
+    attn_ctx ctx = {0};
+    attn_model *model = NULL, *back = NULL;
+    attn_dtype dtype = ATTN_I32;
+    char path[256];
+    snprintf(path, sizeof path, "%s", test_tmp("back.attn"));
+    if (!CHECKF(run(TEST_BUILD "/attn-convert " MODEL "%s.gguf && " TEST_BUILD
+                               "/attn-convert %s.gguf %s",
+                    checkpoint, checkpoint, path) == 0,
+                "%s", err) ||
+        !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) ||
+        !OK(&ctx, attn_model_open(&ctx, &back, path, NULL)))
+        return;
+    OK(&ctx, receipt_model_digest(&ctx, first, &dtype, model, TEST_BUILD "/tiny-stories.attn"));
+    CHECK(dtype == ATTN_F16);
+    OK(&ctx, receipt_model_digest(&ctx, second, &dtype, back, path));
+    CHECKF(strcmp(first, second) == 0, "%s, %s", first, second);
+    attn_model_close(model);
+    attn_model_close(back);
+}
+
+TEST(mistakes)
+{
+    refuses(2, "no model given", VERIFY);
+    refuses(2, "no receipt given", VERIFY MODEL);
+    refuses(2, "is the path right?", VERIFY "missing.attn x");
+    refuses(2, "cannot open missing", VERIFY MODEL "missing");
+    refuses(2, "malformed JSON", VERIFY MODEL "README.md");
+    refuses(2, "no place for the receipt", VERIFY MODEL "--score -p Once");
+    refuses(2, "say of what", VERIFY MODEL "-p Once");
+    refuses(2, "give one of them", VERIFY MODEL "--score --activations x -p a -o b");
+    refuses(1, "one token", VERIFY MODEL "--score -p Once -o build/x");
+    refuses(2, "--receipt and --count do not go together",
+            GPT2 MODEL "Once --count 2 --temperature 1 --receipt x");
+    refuses(2, "that is the model", GPT2 MODEL "Once --receipt " TEST_BUILD "/tiny-stories.attn");
+    refuses(2, "is not UTF-8", GPT2 MODEL "Once --receipt x --stop \"$(printf '\\377')\"");
+}
+
+/* >> The contract ============================================================================== */
+
+static attn_tensor tensor(vector_file *v, const char *name, size_t width)
+{
+    size_t n = 0;
+    const float *x = vectors_floats(v, json_get(v->entry, name), &n);
+    return width ? attn_borrow(x, ATTN_F32, attn_shape2(n / width, width))
+                 : attn_borrow(x, ATTN_F32, attn_shape1(n));
+}
+
+/* Columns one after the other -> the matrix [n_in, n_out]. */
+static attn_tensor matrix(vector_file *v, const char *name, size_t n_in)
+{
+    return attn_transpose(tensor(v, name, n_in), 0, 1);
+}
+
+static void halve(attn_ctx *ctx, attn_tensor *x)
+{
+    attn_tensor halves = ATTN_ZERO;
+    OK(ctx, attn_zeros(ctx, &halves, ATTN_F16, attn_shape2(x->shape[0], x->shape[1])));
+    OK(ctx, attn_copy(ctx, &halves, *x));
+    *x = halves;
+}
+
+/* tests/suites/kernels has those of q8 and q4, which need panels. */
+static void multiply(attn_ctx *ctx, attn_tensor *got, vector_file *v)
+{
+    const json_value *column = json_get(v->entry, "columns");
+    const size_t n_out = column->size;
+    attn_tensor x = tensor(v, "x", 0), rows = ATTN_ZERO;
+    const size_t n_in = x.shape[0];
+    size_t i, n;
+    OK(ctx, attn_zeros(ctx, &rows, ATTN_F32, attn_shape2(n_out, n_in)));
+    for (i = 0, column++; i < n_out; i++, column += column->span)
+        memcpy((float *)rows.data + n_in * i, vectors_floats(v, column, &n), n_in * sizeof(float));
+    if (vectors_is(v->entry, "type", "f16"))
+        halve(ctx, &rows);
+    OK(ctx, attn_linear(ctx, got, tensor(v, "x", n_in), attn_transpose(rows, 0, 1),
+                        tensor(v, "bias", 0)));
+}
+
+/* The last positions, as many as `out` has. */
+static void attend(attn_ctx *ctx, attn_tensor *got, vector_file *v)
+{
+    const size_t d = (size_t)vectors_number(v->entry, "d");
+    const size_t asked = json_get(v->entry, "out")->size / d;
+    attn_tensor q = tensor(v, "q", d), k = tensor(v, "k", d), w = tensor(v, "v", d);
+    attn_attention_desc causal = ATTN_ZERO;
+    causal.mask_kind = ATTN_MASK_CAUSAL;
+    if (vectors_is(v->entry, "cache", "f16")) {
+        halve(ctx, &k);
+        halve(ctx, &w);
+    }
+    OK(ctx, attn_attention(ctx, got, attn_slice(q, 0, q.shape[0] - asked, asked), k, w, &causal));
+}
+
+static void block(attn_ctx *ctx, attn_tensor *got, vector_file *v)
+{
+    const size_t width = (size_t)vectors_number(v->entry, "d_model");
+    const attn_tensor qkv = matrix(v, "W_QKV", width), b = tensor(v, "b_QKV", 0);
+    attn_block_weights w = ATTN_ZERO;
+    w.n_head = (size_t)vectors_number(v->entry, "n_head");
+    w.ln1_w = tensor(v, "ln1_w", 0);
+    w.ln1_b = tensor(v, "ln1_b", 0);
+    w.w_q = attn_slice(qkv, 1, 0, width);
+    w.w_k = attn_slice(qkv, 1, width, width);
+    w.w_v = attn_slice(qkv, 1, 2 * width, width);
+    w.b_q = attn_slice(b, 0, 0, width);
+    w.b_k = attn_slice(b, 0, width, width);
+    w.b_v = attn_slice(b, 0, 2 * width, width);
+    w.w_o = matrix(v, "W_O", width);
+    w.b_o = tensor(v, "b_O", 0);
+    w.ln2_w = tensor(v, "ln2_w", 0);
+    w.ln2_b = tensor(v, "ln2_b", 0);
+    w.w_in = matrix(v, "W_in", width);
+    w.b_in = tensor(v, "b_in", 0);
+    w.w_out = matrix(v, "W_out", w.b_in.shape[0]);
+    w.b_out = tensor(v, "b_out", 0);
+    OK(ctx, attn_block(ctx, got, tensor(v, "x", width), &w, attn_get1(tensor(v, "eps", 0), 0),
+                       ATTN_ACT_GELU_TANH));
+}
+
+static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
+{
+    const json_value *e = v->entry;
+    attn_sampler_desc how = ATTN_ZERO;
+    attn_sampler *sampler = NULL;
+    int32_t seen[32], token, *drawn;
+    size_t n_vocab, n_seen, n_drawn, i;
+    const float *logits = vectors_floats(v, json_get(e, "x"), &n_vocab);
+    const int32_t *before = vectors_ids(v, json_get(e, "seen"), &n_seen);
+    drawn = vectors_ids(v, json_get(e, "drawn"), &n_drawn);
+    if (!CHECK(n_seen + n_drawn <= sizeof seen / sizeof *seen))
+        return;
+    memcpy(seen, before, n_seen * sizeof *seen);
+    how.temperature = (float)vectors_number(e, "temperature");
+    how.top_k = (int32_t)vectors_number(e, "top_k");
+    how.top_p = (float)vectors_number(e, "top_p");
+    how.min_p = (float)vectors_number(e, "min_p");
+    how.repeat_penalty = (float)vectors_number(e, "repeat_penalty");
+    how.repeat_last = (size_t)vectors_number(e, "repeat_last");
+    how.seed = strtoull(json_get(e, "seed")->text, NULL, 10);
+    OK(ctx, attn_sampler_new(ctx, &sampler, n_vocab, &how));
+    for (i = 0; i < n_drawn; i++) {
+        OK(ctx, attn_sample(ctx, &token, sampler, logits, seen, n_seen));
+        CHECKF(token == drawn[i], "%s, entry %d, sampler, draw %d: %d, expected %d", isa,
+               (int)v->index, (int)i, (int)token, (int)drawn[i]);
+        seen[n_seen++] = drawn[i];
+    }
+    attn_sampler_free(sampler);
+}
+
+/* Computes an entry's function into *got. Returns 0 for entries that have no tensor as their result. */
+static int compute(attn_ctx *ctx, attn_tensor *got, vector_file *v)
+{
+    const json_value *e = v->entry;
+    if (vectors_is(e, "function", "exp"))
+        OK(ctx, attn_exp(ctx, got, tensor(v, "x", 0)));
+    else if (vectors_is(e, "function", "gelu"))
+        OK(ctx, attn_activate(ctx, got, tensor(v, "x", 0), ATTN_ACT_GELU_TANH));
+    else if (vectors_is(e, "function", "softmax"))
+        OK(ctx, attn_softmax(ctx, got, tensor(v, "x", 0)));
+    else if (vectors_is(e, "function", "layernorm"))
+        OK(ctx, attn_layernorm(ctx, got, tensor(v, "x", 0), tensor(v, "w", 0), tensor(v, "b", 0),
+                               attn_get1(tensor(v, "eps", 0), 0)));
+    else if (vectors_is(e, "function", "matmul") && json_get(e, "type")->text[0] == 'f')
+        multiply(ctx, got, v);
+    else if (vectors_is(e, "function", "attention"))
+        attend(ctx, got, v);
+    else if (vectors_is(e, "function", "block"))
+        block(ctx, got, v);
+    else if (vectors_is(e, "function", "loss")) {
+        const int32_t id = (int32_t)vectors_number(e, "id");
+        attn_token_stats stats;
+        size_t n;
+        float *x = vectors_floats(v, json_get(e, "x"), &n);
+        OK(ctx,
+           attn_logit_stats(ctx, &stats, NULL, attn_borrow(x, ATTN_F32, attn_shape2(1, n)), &id));
+        OK(ctx, attn_zeros(ctx, got, ATTN_F32, attn_shape1(1)));
+        *(float *)got->data = stats.nll;
+    } else
+        return 0;
+    return 1;
+}
+
+/* The results that contract.py worked out with whole numbers, on every instruction set that has a
+ * fused multiply-add. tests/suites/kernels has the functions that are not public. */
+TEST(contract_vectors)
+{
+    int kind;
+    for (kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_AMX; kind++) {
+        attn_ctx ctx = {0};
+        vector_file v;
+        const char *isa;
+        ctx.isa = (attn_isa_kind)kind;
+        isa = attn_isa(&ctx);
+        if (!isa || strchr(isa, '('))
+            continue;
+        for (vectors_open(&v); v.index < v.n; vectors_next(&v)) {
+            attn_tensor got = ATTN_ZERO;
+            if (compute(&ctx, &got, &v))
+                vectors_compare(&v, (const float *)got.data, attn_count(got), isa);
+            else if (vectors_is(v.entry, "function", "sampler"))
+                draw(&ctx, &v, isa);
+        }
+        vectors_close(&v);
+        attn_ctx_free(&ctx);
+    }
+}
+
+static int has_python(void)
+{
+    if (run("python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))'") == 0)
+        return 1;
+    test_skip("no python3 here");
+    return 0;
+}
+
+TEST(contract_vectors_are_current)
+{
+    if (!has_python())
+        return;
+    CHECKF(run("python3 tests/contract/contract.py check " VECTORS) == 0, "%s%s", out, err);
+    CHECKF(run("python3 tests/makers/make_contract_vectors.py %s", test_tmp("vectors.json")) == 0 &&
+               test_same_file(VECTORS, test_tmp("vectors.json")),
+           "another file than %s: %s", VECTORS, err);
+}
+
+/* contract.py's operations, each beside Python's own. */
+TEST(contract_by_itself)
+{
+    if (has_python())
+        CHECKF(run("python3 tests/contract/selftest.py") == 0, "%s%s", out, err);
+}
+
+/* Another implementation, written from the page, has the bits of every logit. */
+TEST(another_implementation)
+{
+    static const char *const dtypes[][2] = {
+        {"f32", ""}, {"f16", ""}, {"q8", ""}, {"q4", ""}, {"q8", "--f16-cache"}};
+    const char *const ids = TEST_SANITIZED ? "5 7" : "5 96 0 5";
+    unsigned char *array;
+    char model[256], *at;
+    size_t i, j, size, n = 0;
+    if (!has_python())
+        return;
+    for (i = 0; i < 5; i++) {
+        snprintf(model, sizeof model, "%s", test_tmp("plain.attn"));
+        if (!CHECKF(run(TEST_BUILD "/attn-convert -q tests/golden/plain %s --dtype %s && " GPT2
+                                   "%s --ids '%s' -q %s --logits %s && "
+                                   "python3 tests/contract/contract.py logits %s %s %s",
+                        model, dtypes[i][0], model, ids, dtypes[i][1], test_tmp("logits.npy"),
+                        dtypes[i][1], model, ids) == 0,
+                    "%s%s", err, out))
+            return;
+        array = test_read(test_tmp("logits.npy"), &size);
+        for (j = 128, at = out; array && j + 4 <= size; j += 4, n++)
+            if (!CHECKF(strtoul(at, &at, 16) == get_u32(array + j), "%s: number %d differs",
+                        dtypes[i][0], (int)(j / 4 - 32)))
+                break;
+        free(array);
+    }
+    CHECKF(n == 5 * 97 * (TEST_SANITIZED ? 2u : 4u), "%d numbers", (int)n);
+}
+
+/* >> zip ======================================================================================= */
+
+static size_t round_trip(const char *make_text, const char *dtype)
+{
+    unsigned char *zipped;
+    size_t size = 0;
+    if (!CHECKF(run("{ %s\n} >%s", make_text, test_tmp("text")) == 0, "%s: %s", make_text, err) ||
+        !CHECKF(run(ZIP "%s %s %s && " ZIP "-d %s %s %s && cmp %s %s", dtype, test_tmp("text"),
+                    test_tmp("zipped"), dtype, test_tmp("zipped"), test_tmp("back"),
+                    test_tmp("text"), test_tmp("back")) == 0,
+                "%s: %s%s", make_text, out, err))
+        return 0;
+    zipped = test_read(test_tmp("zipped"), &size);
+    free(zipped);
+    return size;
+}
+
+#define STORY GPT2 MODEL "'Once upon a time' -n 200 --temperature 0.8 --seed 5 -q"
+
+TEST(zip_any_bytes)
+{
+    round_trip(":", MODEL);
+    round_trip("printf a", MODEL);
+    round_trip(STORY "; cat LICENSE", MODEL); /* beyond the context */
+    round_trip("printf 'caf\\303\\251 \\377\\376\\000\\001 \\360\\237\\220'", MODEL);
+    round_trip("head -c 700 " TEST_BUILD "/zip", MODEL);
+}
+
+/* Within 1 % of the model's cross-entropy. */
+TEST(zip_near_entropy)
+{
+    size_t size = round_trip(STORY, MODEL);
+    const char *at;
+    double nats, tokens;
+    if (size == 0 || !CHECKF(run(TEST_BUILD "/perplexity " MODEL "%s --exact --bos --json",
+                                 test_tmp("text")) == 0,
+                             "%s", err))
+        return;
+    at = strstr(out, "\"nll\": ");
+    nats = at ? atof(at + 7) : 0;
+    at = strstr(out, "\"tokens\": ");
+    tokens = at ? atof(at + 10) : 0;
+    CHECKF((double)(size - 40) * 8 < 1.01 * nats * tokens / 0.69314718 + 16,
+           "%d bytes for %.1f bits", (int)size - 40, nats * tokens / 0.69314718);
+}
+
+TEST(zip_damaged)
+{
+    unsigned char *whole;
+    size_t size = round_trip(STORY " -n 20", MODEL), i;
+    whole = test_read(test_tmp("zipped"), &size);
+    for (i = 0; whole && i < size; i += 13) {
+        whole[i] ^= 1;
+        test_write(test_tmp("broken"), whole, size);
+        whole[i] ^= 1;
+        CHECKF(run(ZIP "-d " MODEL "%s %s", test_tmp("broken"), test_tmp("back")) == 1 &&
+                   strstr(err, "zip: the input "),
+               "byte %d: %s", (int)i, err);
+    }
+    test_write(test_tmp("broken"), whole, size - 1);
+    CHECK(run(ZIP "-d " MODEL "%s %s", test_tmp("broken"), test_tmp("back")) == 1 &&
+          strstr(err, "damaged or cut off"));
+    CHECK(run(ZIP "-d " MODEL "README.md %s", test_tmp("back")) == 1 &&
+          strstr(err, "not a file that this program made"));
+    free(whole);
+}
+
+/* >> reproduce ================================================================================= */
+
+#define REPRODUCE TEST_BUILD "/reproduce "
+
+/* tests/compare/compare_reproduce.py compares its numbers; here it says what it cannot do. */
+TEST(reproduce_with_another_vocabulary)
+{
+    CHECKF(run(REPRODUCE MODEL "--json %s", test_tmp("figures.json")) == 0, "%s", err);
+    CHECKF(occurrences(out, "\n         ") == occurrences(out, " not worked out: ") &&
+               occurrences(out, "it needs GPT-2's vocabulary") > 3 &&
+               occurrences(out, "it needs a model of 12 layers with 12 heads") > 40 &&
+               strstr(out, "\n0 of 0 figures are within their tolerance; 0 of 0 blocks are ok, "),
+           "%s", out);
+}
+
+/* A loss of known tokens, beside perplexity's. */
+TEST(reproduce_a_loss)
+{
+    char figures[256], line[64];
+    double nll = 0;
+    const char *at;
+    snprintf(figures, sizeof figures, "%s", test_tmp("figures.txt"));
+    if (!CHECKF(run("printf 'Once upon a time' | " TEST_BUILD "/perplexity " MODEL "--json") == 0,
+                "%s", err))
+        return;
+    at = strstr(out, "\"nll\": ");
+    nll = at ? atof(at + 7) : 0;
+    snprintf(line, sizeof line, "%.0f", nll * 1e7);
+    CHECKF(run("{ echo '#'; printf 'block\\ta\\t1\\tb\\tloss\\t1e-5\\t1\\t%%s\\n' "
+               "\"$(printf 'Once upon a time' | " TEST_BUILD "/attn-tokenize " MODEL
+               "| tr '\\n' ' ')\"; echo %s; } >%s; " REPRODUCE MODEL "--figures %s",
+               line, figures, figures) == 0 &&
+               strstr(out, "ok           1 of     1 within 1e-05"),
+           "%s%s", out, err);
+    CHECK(run("sed -i.old 's/^%s$/1/' %s; " REPRODUCE MODEL "--figures %s", line, figures,
+              figures) == 1);
+    CHECKF(strstr(out, "differs      0 of     1 within 1e-05"), "%s%s", out, err);
+    CHECK(run("sed -i.old 's/^1$/x/' %s; " REPRODUCE MODEL "--figures %s", figures, figures) == 1);
+    CHECKF(strstr(err, "block 1 is damaged"), "%s%s", out, err);
+}
+
+#define SMALL "tests/fixtures/reproduce/"
+
+/* Losses, log-probabilities, greedy text, hidden states and small data sets, as PyTorch has them. */
+TEST(reproduce_as_pytorch)
+{
+    CHECKF(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --lambada " SMALL "lambada.jsonl "
+                               "--hellaswag " SMALL "hellaswag.jsonl --wikitext-2 " SMALL
+                               "wiki.txt --greater-than " SMALL "greater_than.csv") == 0 &&
+               strstr(out, "; 21 of 21 blocks are ok, 0 were not worked out; "),
+           "%s%s", out, err);
+    CHECKF(occurrences(out, ", standard error ") == 16, "%s", out);
+    CHECKF(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --json %s", test_tmp("json")) == 0 &&
+               strstr(out, "not worked out: give --hellaswag FILE: hellaswag"),
+           "%s%s", out, err);
+    refuses(1, "a line has no text \"text\"",
+            REPRODUCE MODEL "--figures " SMALL "figures.txt --lambada " SMALL
+                            "hellaswag.jsonl >/dev/null");
+    refuses(1, "without four \"endings\"",
+            REPRODUCE MODEL "--figures " SMALL "figures.txt --hellaswag " SMALL
+                            "lambada.jsonl >/dev/null");
+}
+
+/* Pairs that are none. */
+TEST(reproduce_bad_pairs)
+{
+    static const char *const lines[][2] = {
+        {"clean,corrupted\\n", "the first line is not clean,corrupted,label"},
+        {"clean,corrupted,label\\n\\n", "has no pairs"},
+        {"clean,corrupted,label\\na,b,100\\n", "pairs.csv, line 2: expected clean,corrupted,label"},
+        {"clean,corrupted,label\\na,b\\n", "line 2: expected clean,corrupted,label"},
+        {"clean,corrupted,label\\na,b,1\\na,b,x\\n", "line 3: expected clean,corrupted,label"},
+        {"clean,corrupted,label\\na,The dog ran,1\\n", "line 2: the clean text has 2 tokens"}};
+    size_t i;
+    for (i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        CHECK(run("printf '%s' >%s", lines[i][0], test_tmp("pairs.csv")) == 0);
+        CHECKF(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --greater-than %s",
+                   test_tmp("pairs.csv")) == 1 &&
+                   strstr(err, lines[i][1]),
+               "%s: %s", lines[i][1], err);
+    }
+}
+
+/* Files that are not GPT-2 small's are seen; git's names are those that git hash-object prints. */
+TEST(reproduce_wrong_files)
+{
+    CHECK(run("mkdir -p %s && printf 'hello\\n' >%s/config.json && : >%s/vocab.json && cp "
+              "%s/config.json %s/merges.txt && cp %s/config.json %s/model.safetensors",
+              test_tmp("files"), test_tmp("files"), test_tmp("files"), test_tmp("files"),
+              test_tmp("files"), test_tmp("files"), test_tmp("files")) == 0);
+    CHECK(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --files %s", test_tmp("files")) == 1);
+    CHECKF(
+        strstr(out, "differs  model.safetensors: SHA-256 5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163"
+                    "af34d08286a2e846f6be03 of 6 bytes; expected 248dfc39") &&
+            strstr(out, "config.json: git ce013625030ba8dba906f756967f9e9ca394464a of 6 bytes") &&
+            strstr(out, "vocab.json: git e69de29bb2d1d6434b8b29ae775ad8c2e48c5391 of 0 bytes") &&
+            occurrences(out, "differs ") == 4,
+        "%s", out);
+}

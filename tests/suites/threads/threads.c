@@ -1,0 +1,105 @@
+/* The number of threads changes no bit, and a program's own threads may share a model. */
+#include "tests/same_bits.h"
+
+static attn_model *plain, *odd, *longer, *tiny;
+
+static int set_up(void)
+{
+    plain = golden("plain");
+    odd = golden("odd");
+    longer = golden("long");
+    tiny = included();
+    return plain && odd && longer && tiny;
+}
+
+static void tear_down(void)
+{
+    attn_model_close(plain);
+    attn_model_close(odd);
+    attn_model_close(longer);
+    attn_model_close(tiny);
+}
+
+SUITE_WITH("threads", set_up, tear_down);
+
+/* ---- the same bits ---- */
+
+/* The caller may change its mind after a session is made: fewer threads then do the work, and more
+ * than the session has memory for do not hurt. */
+TEST(another_number_later)
+{
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(longer, 120, 5);
+    float *const want = logits_of(&ctx, longer, 0, tokens, 120, 120);
+    attn_session *session;
+    int made, now;
+    for (made = 1; made <= 4; made++) {
+        ctx.n_threads = made;
+        session = session_on(&ctx, longer, 0, 0);
+        for (now = 1; now <= 9; now += 2) {
+            ctx.n_threads = now;
+            OK(&ctx, attn_truncate(&ctx, session, 0));
+            same_logits(feed_all(&ctx, session, tokens, 120, 50), want, 120, longer,
+                        "threads later");
+        }
+        attn_session_free(session);
+    }
+    pool_clear();
+}
+
+TEST(any_number_of_threads)
+{
+    threads_on(tiny, 120);
+    threads_on(plain, 32);
+    threads_on(odd, 40);
+    threads_on(longer, 600);
+}
+
+/* ---- 8-bit and 4-bit weights ---- */
+
+/* One model under several threads of the caller's, each with a session of its own. */
+TEST(callers_threads)
+{
+#ifdef _OPENMP
+    enum { CALLERS = 4, LENGTH = 40 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(tiny, LENGTH, 9);
+    const float *const want = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
+    float *got[CALLERS];
+    int i, failures = 0;
+    for (i = 0; i < CALLERS; i++)
+        got[i] = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof(float));
+#pragma omp parallel for num_threads(CALLERS) reduction(+ : failures)
+    for (i = 0; i < CALLERS; i++) {
+        attn_ctx mine = {0};
+        attn_session *session;
+        attn_feed_item item;
+        mine.n_threads = 1;
+        failures += attn_session_new(&mine, &session, tiny, NULL) != ATTN_OK;
+        item = item_of(session, tokens, LENGTH, got[i]);
+        failures += attn_feed_batch(&mine, &item, 1) != ATTN_OK;
+        attn_session_free(session);
+    }
+    EQUAL(failures, 0);
+    for (i = 0; i < CALLERS; i++)
+        same_logits(got[i], want, LENGTH, tiny, "a thread of the caller's");
+    pool_clear();
+#else
+    test_skip("built without OpenMP");
+#endif
+}
+
+/* ---- drafting ---- */
+
+/* A session made for one thread has scratch memory for one, whatever is asked for later. */
+TEST(more_threads_than_the_session_has)
+{
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, plain, 0, 0);
+    float *want = logits_of(&ctx, plain, 0, ten, 10, 10);
+    ctx.n_threads = 4;
+    OK(&ctx, attn_feed(&ctx, session, ten, 10));
+    CHECK(!differ(attn_logits(session), want + 9 * vocab_of(plain), vocab_of(plain)));
+    attn_session_free(session);
+    done(&ctx);
+}

@@ -1,0 +1,99 @@
+/* The runner of the tests (main.c), by a program whose cases fail (programs/failing.c); and the suites
+ * that attn.h names. */
+#include "tests/command.h"
+
+SUITE_WITH("tools", NULL, forget);
+
+/* How many lines of what was printed begin with a text. */
+static int lines_with(const char *text)
+{
+    const char *at = out;
+    int n = 0;
+    for (; at && *at; at += strcspn(at, "\n"), at += *at == '\n')
+        n += strncmp(at, text, strlen(text)) == 0;
+    return n;
+}
+
+static size_t longest_line(void)
+{
+    const char *at = out;
+    size_t most = 0;
+    for (; at && *at; at += strcspn(at, "\n"), at += *at == '\n')
+        most = strcspn(at, "\n") > most ? strcspn(at, "\n") : most;
+    return most;
+}
+
+/* A line for the suite, two that failed with what they printed, one for what was skipped, the sums. */
+TEST(what_is_printed)
+{
+    EQUAL(run(TEST_BUILD "/tests/failing"), 1);
+    EQUAL(lines_with("failing           1 passed    2 failed    2 skipped"), 1);
+    EQUAL(
+        lines_with("FAILED failing/fails at tests/programs/failing.c:22: 1 + 1 is 2, expected 3   "
+                   "(" TEST_BUILD "/tests/failing failing/fails)\n"),
+        1);
+    EQUAL(lines_with("    it printed, at the end:\n"), 1);
+    EQUAL(lines_with("    | a program prints\n"), 11);
+    EQUAL(lines_with("    | 100 lines\n"), 1);
+    EQUAL(lines_with("FAILED failing/fails_at_length at tests/programs/failing.c:32: begin xxx"),
+          1);
+    CHECKF(strstr(out, "xx end   (") && longest_line() < 550, "%d bytes in a line",
+           (int)longest_line());
+    EQUAL(
+        lines_with(
+            "skipped, a reason: failing/skips failing/skips_too\n1 passed, 2 failed, 2 skipped\n"),
+        1);
+    CHECK(!strstr(out, "nobody sees this"));
+}
+
+/* A process that ends before its suite has failed where it was. */
+TEST(a_crash)
+{
+    EQUAL(run("CRASH=1 " TEST_BUILD "/tests/failing"), 1);
+    EQUAL(lines_with("FAILED failing/crashes: its process ended with signal 9   (" TEST_BUILD
+                     "/tests/failing failing/crashes)\n    it printed:\n    | last words\n"),
+          1);
+    EQUAL(lines_with("1 passed, 3 failed, 2 skipped\n"), 1);
+}
+
+/* One case alone prints where it runs. */
+TEST(one_case)
+{
+    EQUAL(run(TEST_BUILD "/tests/failing failing/passes"), 0);
+    EQUAL(lines_with("nobody sees this\n"), 1);
+    EQUAL(lines_with("1 passed, 0 failed, 0 skipped\n"), 1);
+    EQUAL(run(TEST_BUILD "/tests/failing failing/nothing"), 2);
+    CHECK(strstr(out, "no suite or case is named \"failing/nothing\"; the suites are: failing"));
+}
+
+/* The banner of each section of the implementation, "/" "* >>ops (tests: ops attention) ===", names
+ * suites, which exist. */
+TEST(sections_name_their_suites)
+{
+    char name[64], *suites = prints("ls tests/suites | sed 's/.*/ & /'");
+    char *banners = prints("sed -n 's/^\\/\\* >>//p' attn.h | grep -v ^api-");
+    const char *line = banners;
+    int n = 0;
+    for (; suites && line && *line; line += strcspn(line, "\n") + 1, n++) {
+        const char *at = strstr(line, " (tests: ");
+        const int length = (int)strcspn(line, "\n");
+        if (!CHECKF(at && at < line + length, "no suites: %.*s", length, line))
+            continue;
+        for (at += 9; *at != '='; at += strcspn(at, ") ") + 1 + (at[strcspn(at, ") ")] == ')')) {
+            snprintf(name, sizeof name, " %.*s \n", (int)strcspn(at, ") "), at);
+            CHECKF(strstr(suites, name), "no such suite:%.*s of %.*s", (int)strlen(name) - 1, name,
+                   length, line);
+        }
+    }
+    CHECKF(n > 20, "%d sections", n);
+    free(banners);
+    free(suites);
+}
+
+/* Where a page says how many checksums, cases or functions there are, it is right. */
+TEST(figures_in_pages)
+{
+    CHECKF(run("sh tests/figures.sh --check " TEST_BUILD) == 0, "%s", out);
+    EQUAL(run("sh tests/figures.sh " TEST_BUILD), 0);
+    EQUAL(lines_with("checksums: 142\n"), 1);
+}
