@@ -35,6 +35,7 @@ int main(int argc, char **argv)
             most = change > most ? change : most;
             least = change < least ? change : least;
         }
+        pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
         pair.clean = attn_session_tokens(sessions[0]);
         pair.corrupted = attn_session_tokens(sessions[1]);
         pair.n_tokens = n;

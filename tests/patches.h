@@ -27,9 +27,9 @@ static inline attn_status patch_heads(attn_ctx *ctx, attn_tensor *out, lens_base
     return patch_by(ctx, out, baseline, model, d);
 }
 
-/* From one head to one receiver. */
+/* From one sender to one receiver. */
 typedef struct one_path {
-    size_t from_layer, from_head;
+    lens_sender from;
     size_t to_layer;
     const char *to;
     size_t to_head;
@@ -39,11 +39,10 @@ typedef struct one_path {
 static inline attn_status patch_path(attn_ctx *ctx, float *value, const attn_model *model,
                                      const lens_pair *pair, const one_path *path)
 {
-    const lens_sender from = {path->from_layer, path->from_head};
     const lens_receiver to = {path->to_layer, path->to, path->to_head};
     const lens_paths_desc d = {.pairs = pair,
                                .n_pairs = 1,
-                               .senders = &from,
+                               .senders = &path->from,
                                .n_senders = 1,
                                .receivers = &to,
                                .n_receivers = 1,

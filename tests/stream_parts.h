@@ -13,9 +13,8 @@ typedef struct stream_parts {
     attn_tensor stack, scale;
 } stream_parts;
 
-static inline lens_parts_desc final_parts(const attn_model *m, lens_parts_kind kind,
-                                          const int32_t *tokens, size_t n_tokens, size_t first,
-                                          size_t count)
+static inline lens_parts_desc final_parts(lens_parts_kind kind, const int32_t *tokens,
+                                          size_t n_tokens, size_t first, size_t count)
 {
     lens_parts_desc d = ATTN_ZERO;
     d.kind = kind;
@@ -23,7 +22,6 @@ static inline lens_parts_desc final_parts(const attn_model *m, lens_parts_kind k
     d.n_tokens = n_tokens;
     d.first = first;
     d.count = count;
-    d.layer = m ? attn_model_config(m)->n_layer : 0;
     return d;
 }
 
@@ -31,7 +29,7 @@ static inline attn_status take_apart(attn_ctx *ctx, stream_parts *out, const att
                                      lens_parts_kind kind, const int32_t *tokens, size_t n_tokens,
                                      size_t first, size_t count)
 {
-    const lens_parts_desc d = final_parts(m, kind, tokens, n_tokens, first, count);
+    const lens_parts_desc d = final_parts(kind, tokens, n_tokens, first, count);
     return lens_decompose(ctx, &out->stack, &out->scale, m, &d);
 }
 

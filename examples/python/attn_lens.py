@@ -43,11 +43,12 @@ By = Literal["positions", "heads", "position_heads", "sources", "source_heads", 
 Sender = Union[tuple[int, Union[int, Literal["mlp"]]], Literal["embed"]]
 Receiver = Union[tuple[int, str], tuple[int, str, int]]  # layer, activation, and of a head's input the head
 _BY = ["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
-_METRICS = ["logit", "log_prob", "loss", "function", "function_at"]
+_METRICS = ["loss", "logit", "logit_diff", "log_prob", "function", "function_at"]
 _MLPS = ["frozen", "through"]
-_PARTS_OF_SENDERS = {"mlp": ctypes.c_size_t(-1).value, "embed": ctypes.c_size_t(-2).value}
+_SENDERS = ["embed", "head", "mlp"]
 PartsKind = Literal["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
 _PARTS = ["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
+_READERS = ["final", "attn", "mlp"]
 _HEAD_KINDS = ["previous", "duplicate", "induction"]
 
 # ---- the headers' structs, with the names that C gives them ----
@@ -71,8 +72,12 @@ class _lens_patch_desc(ctypes.Structure):
                 ("edits", c_void_p), ("n_edits", c_size_t), ("progress", c_void_p), ("user", c_void_p)]
 
 
-class _lens_sender(ctypes.Structure):
+class _lens_head(ctypes.Structure):
     _fields_ = [("layer", c_size_t), ("head", c_size_t)]
+
+
+class _lens_sender(ctypes.Structure):
+    _fields_ = [("kind", c_int), ("layer", c_size_t), ("head", c_size_t)]
 
 
 class _lens_receiver(ctypes.Structure):
@@ -112,7 +117,7 @@ class _lens_label(ctypes.Structure):
 
 class _lens_parts_desc(ctypes.Structure):
     _fields_ = [("kind", c_int), ("tokens", c_void_p), ("n_tokens", c_size_t), ("first", c_size_t),
-                ("count", c_size_t), ("layer", c_size_t), ("mlp_input", c_int), ("no_embeds", c_int),
+                ("count", c_size_t), ("reader", c_int), ("layer", c_size_t), ("no_embeds", c_int),
                 ("apply_ln", c_int), ("project", attn._attn_tensor)]
 
 
@@ -138,7 +143,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "lens_graph_of": (_lens_graph, _P),
     "lens_sender_name": (_lens_node_name, _P, _SIZE),
     "lens_receiver_name": (_lens_node_name, _P, _SIZE),
-    "lens_circuit": (_STATUS, _P, _P, _P, _P, _lens_sender, c_int),
+    "lens_circuit": (_STATUS, _P, _P, _P, _P, _lens_head, c_int),
     "lens_singular_values": (_STATUS, _P, _P, _T, _T),
     "lens_composition_scores": (_STATUS, _P, _P, _P, c_int),
     "lens_detect_heads": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
@@ -174,7 +179,7 @@ class Metric:
 def logit_diff(token: Token, against: Optional[Token] = None, *, from_end: int = 0) -> Metric:
     """logits[token] - logits[against], or logits[token], `from_end` positions before the last. Tokens are
     ids, or texts that are one token."""
-    return Metric("logit", token, against, from_end)
+    return Metric("logit" if against is None else "logit_diff", token, against, from_end)
 
 
 def log_prob(token: Token, *, from_end: int = 0) -> Metric:
@@ -254,7 +259,7 @@ class _Question:
         callback = _METRIC_FN(lambda value, d_logits, logits, _: self.guard(lambda: measure(value, d_logits, logits)))
         targets = None if metric.targets is None else np.asarray(metric.targets, np.int32)
         self.kept += [callback, targets]
-        token, against = (-1 if t is None else self.model._token(t) for t in (metric.token, metric.against))
+        token, against = (0 if t is None else self.model._token(t) for t in (metric.token, metric.against))
         return _lens_metric(_METRICS.index(metric.kind), token, against, attn._natural("from_end", metric.from_end),
                             None if targets is None else targets.ctypes.data,
                             ctypes.cast(callback, c_void_p) if fn else None)
@@ -316,10 +321,11 @@ def patch(model: attn.Model, pairs: Pairs, name: str, by: By = "positions", *, n
 
 
 def _sender_of(sender: Sender) -> _lens_sender:
-    layer, head = (0, "embed") if isinstance(sender, str) else sender
-    if isinstance(head, str) and head not in _PARTS_OF_SENDERS or isinstance(sender, str) and sender != "embed":
+    layer, part = (0, sender) if isinstance(sender, str) else sender
+    if isinstance(part, str) and part != ("embed" if isinstance(sender, str) else "mlp"):
         raise ValueError(f'a sender is (layer, head), (layer, "mlp") or "embed", not {sender!r}')
-    return _lens_sender(layer, _PARTS_OF_SENDERS[head] if isinstance(head, str) else attn._natural("head", head))
+    head = 0 if isinstance(part, str) else attn._natural("head", part)
+    return _lens_sender(_SENDERS.index(part if isinstance(part, str) else "head"), layer, head)
 
 
 def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], receivers: Sequence[Receiver], *,
@@ -484,7 +490,7 @@ def circuit(model: attn.Model, layer: int, head: int, kind: Literal["QK", "OV"])
     c = model.config
     left, right = np.zeros((c.d_model, c.d_head), np.float32), np.zeros((c.d_head, c.d_model), np.float32)
     model._context().run(_lib.lens_circuit, byref(_T.of(left)), byref(_T.of(right)), model._handle,
-                         _lens_sender(attn._natural("layer", layer), attn._natural("head", head)), kind == "OV")
+                         _lens_head(attn._natural("layer", layer), attn._natural("head", head)), kind == "OV")
     return FactoredMatrix(left, right)
 
 
@@ -529,9 +535,13 @@ def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublay
         raise ValueError(f"kind is one of {', '.join(_PARTS)}, not {kind!r}")
     ids, c = model._ids(tokens), model.config
     first, count = attn._span("positions", positions)
-    desc = _lens_parts_desc(_PARTS.index(kind), ids.ctypes.data, len(ids), first, count,
-                            c.n_layer if layer is None else attn._natural("layer", layer), mlp_input, not incl_embeds,
-                            apply_ln)
+    reader = "mlp" if mlp_input else "attn"
+    if layer is None or layer == c.n_layer and not mlp_input:
+        if mlp_input:
+            raise ValueError("mlp_input needs a layer")
+        reader, layer = "final", 0
+    desc = _lens_parts_desc(_PARTS.index(kind), ids.ctypes.data, len(ids), first, count, _READERS.index(reader),
+                            attn._natural("layer", layer), not incl_embeds, apply_ln)
     onto = None if project is None else attn._floats(project)
     if onto is not None:
         desc.project = _T.of(onto)

@@ -232,6 +232,7 @@ static int prepare(job *j, char **argv, int argc)
     c = attn_model_config(j->model);
     j->pair.clean = j->clean;
     j->pair.corrupted = j->corrupted;
+    j->pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
     j->pair.metric.token = (int32_t)strtol(argv[5], NULL, 10);
     j->pair.metric.against = (int32_t)strtol(argv[6], NULL, 10);
     room.n_ctx = size.n_ctx = j->pair.n_tokens;

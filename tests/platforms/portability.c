@@ -245,7 +245,6 @@ static uint64_t gradients(attn_ctx *ctx, const attn_model *model)
     what.n_names = sizeof names / sizeof names[0];
     what.metric.kind = LENS_METRIC_LOG_PROB;
     what.metric.token = 1;
-    what.metric.against = -1;
     if (good(ctx, lens_backward_new(ctx, &backward, model), "lens_backward_new"))
         good(ctx, lens_gradients(ctx, &record, NULL, &backward, &what), "lens_gradients");
     for (i = 0; record && i < attn_record_count(record); i++) {

@@ -94,6 +94,7 @@ static double run_sweep(bench *b, void *arg)
     pair.clean = a->text;
     pair.corrupted = a->corrupted;
     pair.n_tokens = a->n_tokens;
+    pair.metric.kind = LENS_METRIC_LOGIT;
     pair.metric.token = 1;
     desc.pairs = &pair;
     desc.n_pairs = 1;

@@ -7,7 +7,7 @@
  *     which.kind = LENS_PARTS_NEURONS;
  *     which.tokens = tokens, which.n_tokens = n;
  *     which.first = n - 1;                              the last position alone
- *     which.layer = 6, which.mlp_input = 1;             what the MLP of layer 6 reads
+ *     which.reader = LENS_READER_MLP, which.layer = 6;  what the MLP of layer 6 reads
  *     which.project = direction;                        [C, 1]
  *     if (lens_decompose(&ctx, &parts, NULL, model, &which) == ATTN_OK)
  *         for (i = 0; i < lens_parts_count(model, &which); i++)
@@ -20,12 +20,20 @@
 
 #include "result.h"
 
-/* With N = layer, and M = layer + 1 if mlp_input is set, else layer: */
+/* Who reads the stream that is taken apart. */
+typedef enum lens_reader {
+    LENS_READER_FINAL = 0, /* ln_final, and so the logits (TransformerLens: layer=None) */
+    LENS_READER_ATTN,      /* ln1 of a layer: the stream that enters it */
+    LENS_READER_MLP        /* ln2 of a layer, after its attention (mlp_input=True) */
+} lens_reader;
+
+/* N MLPs and M attentions write before that: FINAL: N = M = L; ATTN: N = M = layer; MLP: N = layer,
+ * M = layer + 1. */
 typedef enum lens_parts_kind {
     LENS_PARTS_STREAMS =
         0, /* accumulated_resid: the stream that enters each layer up to N ("0_pre"),
-                               or leaves the last one ("final_post"), and, with mlp_input, the one
-                               that enters the MLP of N ("N_mid") */
+                               or leaves the last one ("final_post"), and for an MLP the one that
+                               it reads ("N_mid") */
     LENS_PARTS_STREAMS_MID, /* ... also after the attention of each layer (incl_mid) */
     LENS_PARTS_SUBLAYERS,   /* decompose_resid: the embeddings ("embed", "pos_embed"), and what M
                                attentions ("0_attn_out") and N MLPs ("0_mlp_out") add, by layer */
@@ -44,8 +52,8 @@ typedef struct lens_parts_desc {
     const int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;
     size_t first, count; /* positions [first, first + count); count 0: to the end */
-    size_t layer;        /* what enters this layer, 0 to L; L: the last LayerNorm (None there) */
-    int mlp_input;       /* ... or, for a layer below L, its MLP */
+    lens_reader reader;
+    size_t layer;        /* of an attention or an MLP; 0 for LENS_READER_FINAL */
     int no_embeds;       /* leave the two embeddings out (incl_embeds=False) */
     int apply_ln;        /* see lens_decompose */
     attn_tensor project; /* zeroed, or [C, n]: every part times this (project_output_onto), so that
@@ -103,17 +111,30 @@ typedef struct lens_term {
     size_t layer, index; /* index: of a head or neuron */
 } lens_term;
 
+/* N: layers that have written all of their output before the reader. */
+LENS_FN size_t lens_layers_before(const attn_config *c, const lens_parts_desc *d)
+{
+    return d->reader == LENS_READER_FINAL ? c->n_layer : d->layer;
+}
+
+/* M: attentions that have written before the reader. */
+LENS_FN size_t lens_attns_before(const attn_config *c, const lens_parts_desc *d)
+{
+    return lens_layers_before(c, d) + (d->reader == LENS_READER_MLP);
+}
+
 /* Part i of the streams: those of `layer` pairs of before and after attention, or of the first of each
  * pair alone; then the one that is read, and with mlp_input the one after its attention. */
 LENS_FN lens_term lens_stream_at(const attn_config *c, const lens_parts_desc *d, size_t i)
 {
-    const size_t step = d->kind == LENS_PARTS_STREAMS_MID ? 2 : 1, n = step * d->layer;
+    const size_t step = d->kind == LENS_PARTS_STREAMS_MID ? 2 : 1;
+    const size_t n = step * lens_layers_before(c, d);
     lens_term part = {LENS_TERM_PRE, i / step, 0};
     if (i < n) {
         part.kind = i % step ? LENS_TERM_MID : LENS_TERM_PRE;
-    } else if (i == n && d->layer == c->n_layer) {
+    } else if (d->reader == LENS_READER_FINAL) {
         part.kind = LENS_TERM_POST;
-        part.layer = d->layer - 1;
+        part.layer = c->n_layer - 1;
     } else {
         part.kind = i == n ? LENS_TERM_PRE : LENS_TERM_MID;
         part.layer = d->layer;
@@ -137,7 +158,8 @@ LENS_FN int lens_in_group(lens_term *part, size_t *i, lens_term_kind kind, size_
 /* Part i, which there is, of any kind. */
 LENS_FN lens_term lens_term_at(const attn_config *c, const lens_parts_desc *d, size_t i)
 {
-    const size_t n = d->layer, m = d->layer + !!d->mlp_input, n_embeds = d->no_embeds ? 0 : 1;
+    const size_t n = lens_layers_before(c, d), m = lens_attns_before(c, d);
+    const size_t n_embeds = d->no_embeds ? 0 : 1;
     lens_term part = {LENS_TERM_BIAS, 0, 0};
     if (d->kind == LENS_PARTS_STREAMS || d->kind == LENS_PARTS_STREAMS_MID)
         return lens_stream_at(c, d, i);
@@ -163,27 +185,37 @@ LENS_FN lens_term lens_term_at(const attn_config *c, const lens_parts_desc *d, s
     return part;
 }
 
-/* Number of parts; 0 for no such kind, layer or model. */
+/* Is there such a reader in the model? */
+LENS_FN int lens_has_reader(const attn_config *c, const lens_parts_desc *d)
+{
+    return (unsigned)d->reader <= LENS_READER_MLP &&
+           d->layer < (d->reader == LENS_READER_FINAL ? 1 : c->n_layer);
+}
+
+/* Number of parts; 0 for no such kind, reader or model. */
 LENS_FN size_t lens_parts_count(const attn_model *model, const lens_parts_desc *d)
 {
     const attn_config *c = attn_model_config(model);
-    const size_t embeds = d && !d->no_embeds ? 2 : 0, mlp_input = d && d->mlp_input;
-    if (!c || !d || d->layer + mlp_input > c->n_layer || (unsigned)d->kind >= LENS_N_PARTS_KINDS)
+    const size_t embeds = d && !d->no_embeds ? 2 : 0;
+    size_t n, m;
+    if (!c || !d || !lens_has_reader(c, d) || (unsigned)d->kind >= LENS_N_PARTS_KINDS)
         return 0;
+    n = lens_layers_before(c, d);
+    m = lens_attns_before(c, d);
     switch (d->kind) {
     case LENS_PARTS_STREAMS:
-        return d->layer + 1 + mlp_input;
+        return m + 1;
     case LENS_PARTS_STREAMS_MID:
-        return 2 * d->layer + 1 + mlp_input;
+        return n + m + 1;
     case LENS_PARTS_SUBLAYERS:
-        return embeds + 2 * d->layer + mlp_input;
+        return embeds + n + m;
     case LENS_PARTS_ATTNS:
-        return embeds + d->layer + mlp_input;
+        return embeds + m;
     case LENS_PARTS_MLPS:
-        return embeds + d->layer;
+        return embeds + n;
     default:
-        return (d->layer + mlp_input) * c->n_head + embeds + 1 +
-               d->layer * (d->kind == LENS_PARTS_HEADS ? 1 : (size_t)c->d_mlp);
+        return m * c->n_head + embeds + 1 +
+               n * (d->kind == LENS_PARTS_HEADS ? 1 : (size_t)c->d_mlp);
     }
 }
 
@@ -231,15 +263,6 @@ typedef struct lens_parts {
     attn_tensor out;       /* [parts, T, C or n] */
 } lens_parts;
 
-/* The name of the LayerNorm that reads the stream. */
-LENS_FN void lens_reader_of(char name[48], const attn_config *c, const lens_parts_desc *d)
-{
-    if (d->layer == c->n_layer)
-        snprintf(name, 48, "ln_final");
-    else
-        snprintf(name, 48, "blocks.%llu.ln%d", LENS_LLU(d->layer), d->mlp_input ? 2 : 1);
-}
-
 /* Positions of the text that are fed: what comes later changes nothing. */
 LENS_FN size_t lens_fed(const lens_parts_desc *d)
 {
@@ -259,11 +282,14 @@ LENS_FN attn_status lens_record_parts(attn_ctx *ctx, lens_parts *p)
         {"hook_embed", "hook_pos_embed", "*.mlp.hook_post", "*.hook_result"}};
     const lens_parts_desc *d = p->desc;
     const char *names[5];
-    char reader[48], scale[64];
+    char scale[64];
     attn_record_desc what = ATTN_ZERO;
     attn_status status;
-    lens_reader_of(reader, attn_model_config(p->model), d);
-    snprintf(scale, sizeof scale, "%s.hook_scale", reader);
+    if (d->reader == LENS_READER_FINAL)
+        snprintf(scale, sizeof scale, "ln_final.hook_scale");
+    else
+        snprintf(scale, sizeof scale, "blocks.%llu.ln%d.hook_scale", LENS_LLU(d->layer),
+                 d->reader == LENS_READER_ATTN ? 1 : 2);
     names[0] = scale;
     for (what.n_names = 1; what.n_names < 5 && needed[d->kind][what.n_names - 1]; what.n_names++)
         names[what.n_names] = needed[d->kind][what.n_names - 1];
@@ -288,18 +314,18 @@ LENS_FN attn_status lens_recorded(attn_ctx *ctx, attn_tensor *out, const lens_pa
 /* The sum of the biases [T, C], the same at each position. */
 LENS_FN attn_status lens_sum_biases(attn_ctx *ctx, attn_tensor *sum, const lens_parts *p)
 {
-    const lens_parts_desc *d = p->desc;
-    const size_t width = attn_model_config(p->model)->d_model;
+    const attn_config *c = attn_model_config(p->model);
+    const size_t n = p->desc->kind == LENS_PARTS_NEURONS ? lens_layers_before(c, p->desc) : 0;
     attn_tensor bias = ATTN_ZERO;
     size_t layer;
-    attn_status status = attn_zeros(ctx, sum, ATTN_F32, attn_shape2(p->count, width));
-    for (layer = 0; layer < d->layer + !!d->mlp_input && status == ATTN_OK; layer++) {
+    attn_status status = attn_zeros(ctx, sum, ATTN_F32, attn_shape2(p->count, c->d_model));
+    for (layer = 0; layer < lens_attns_before(c, p->desc) && status == ATTN_OK; layer++) {
         status = lens_layer_tensor(ctx, &bias, p->model, layer, "attn.b_O");
         if (status == ATTN_OK)
             status = attn_add(ctx, sum, *sum, bias);
-        if (status == ATTN_OK && d->kind == LENS_PARTS_NEURONS && layer < d->layer)
+        if (status == ATTN_OK && layer < n)
             status = lens_layer_tensor(ctx, &bias, p->model, layer, "mlp.b_out");
-        if (status == ATTN_OK && d->kind == LENS_PARTS_NEURONS && layer < d->layer)
+        if (status == ATTN_OK && layer < n)
             status = attn_add(ctx, sum, *sum, bias);
     }
     attn_tensor_free(ctx, &bias);
@@ -328,7 +354,7 @@ LENS_FN attn_status lens_centre_and_project(attn_ctx *ctx, attn_tensor *out, con
 /* Are the streams normalized each by its own scale, as the last LayerNorm would? */
 LENS_FN int lens_has_own_scale(const lens_parts *p)
 {
-    return p->desc->layer == attn_model_config(p->model)->n_layer &&
+    return p->desc->reader == LENS_READER_FINAL &&
            (p->desc->kind == LENS_PARTS_STREAMS || p->desc->kind == LENS_PARTS_STREAMS_MID);
 }
 
@@ -425,16 +451,22 @@ LENS_FN attn_status lens_put(attn_ctx *ctx, const lens_parts *p, size_t i, size_
 LENS_FN attn_status lens_need_parts(attn_ctx *ctx, const char *op, const attn_model *model,
                                     const lens_parts_desc *d)
 {
-    const size_t n_layer = attn_model_config(model)->n_layer;
+    const attn_config *c = attn_model_config(model);
     if ((unsigned)d->kind >= LENS_N_PARTS_KINDS)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is no lens_parts_kind", op,
                          (int)d->kind);
-    if (d->layer > n_layer || (d->mlp_input && d->layer == n_layer))
+    if ((unsigned)d->reader > LENS_READER_MLP)
         return lens_fail(ctx, ATTN_E_ARGUMENT,
-                         "%s: layer %llu%s; the model has layers 0 to %llu, and %llu stands for "
-                         "the last LayerNorm",
-                         op, LENS_LLU(d->layer), d->mlp_input ? " with mlp_input" : "",
-                         LENS_LLU(n_layer - 1), LENS_LLU(n_layer));
+                         "%s: reader %d is none of LENS_READER_FINAL, _ATTN, _MLP", op,
+                         (int)d->reader);
+    if (d->reader == LENS_READER_FINAL && d->layer > 0)
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s: layer is %llu, but the reader is LENS_READER_FINAL, which has no "
+                         "layer; set reader to LENS_READER_ATTN or LENS_READER_MLP",
+                         op, LENS_LLU(d->layer));
+    if (!lens_has_reader(c, d))
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
+                         LENS_LLU(d->layer), (unsigned long)c->n_layer - 1);
     if (d->first >= d->n_tokens || d->count > d->n_tokens - d->first)
         return lens_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: %llu positions from %llu on; the text has %llu tokens", op,
@@ -443,10 +475,9 @@ LENS_FN attn_status lens_need_parts(attn_ctx *ctx, const char *op, const attn_mo
         return ATTN_OK;
     if (lens_need(ctx, op, "project", d->project) != ATTN_OK)
         return ctx->status;
-    if (d->project.ndim != 2 || d->project.shape[0] != attn_model_config(model)->d_model)
+    if (d->project.ndim != 2 || d->project.shape[0] != c->d_model)
         return lens_fail(ctx, ATTN_E_SHAPE, "%s: project has shape %s; expected [%lu, n]", op,
-                         lens_show(d->project).text,
-                         (unsigned long)attn_model_config(model)->d_model);
+                         lens_show(d->project).text, (unsigned long)c->d_model);
     return ATTN_OK;
 }
 
@@ -501,9 +532,9 @@ LENS_FN attn_status lens_decompose_in(attn_ctx *ctx, attn_tensor *out, attn_tens
 
 /* *out [parts, T, C], or [parts, T, n] with project: the parts, in the order of their labels; *scale
  * [T, 1] (scale may be NULL): the scale of the LayerNorm that reads the stream. With apply_ln every part
- * loses its mean over C and is divided by that scale (of ln1 of `layer`, ln2 with mlp_input, ln_final),
- * without its gain and bias. As there, STREAMS up to the last LayerNorm are an exception: each is
- * normalized with its own scale, gain and bias. The text runs once, in a session of its own. */
+ * loses its mean over C and is divided by that scale, without gain and bias. STREAMS for
+ * LENS_READER_FINAL are an exception, as in TransformerLens: each is normalized by ln_final with its own
+ * scale, gain and bias. The text runs once, in a session of its own. */
 LENS_FN attn_status lens_decompose(attn_ctx *ctx, attn_tensor *out, attn_tensor *scale,
                                    const attn_model *model, const lens_parts_desc *desc)
 {

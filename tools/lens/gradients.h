@@ -9,7 +9,8 @@
  *     float difference;
  *     what.tokens = tokens, what.n_tokens = n;
  *     what.names = names, what.n_names = 2;
- *     what.metric.token = mary, what.metric.against = john;      logits[mary] - logits[john]
+ *     what.metric.kind = LENS_METRIC_LOGIT_DIFF;                 logits[mary] - logits[john]
+ *     what.metric.token = mary, what.metric.against = john;
  *     if (lens_backward_new(&ctx, &backward, model) == ATTN_OK &&
  *         lens_gradients(&ctx, &gradients, &difference, &backward, &what) == ATTN_OK &&
  *         attn_record_get(&ctx, &d_z, gradients, "blocks.3.attn.hook_z") == ATTN_OK)
@@ -832,9 +833,8 @@ LENS_FN attn_status lens_back_metric(attn_ctx *ctx, float *value, const lens_pas
     attn_status status = ATTN_OK;
     if (p->logits.ndim > 0)
         status = lens_metric_back(ctx, value, p->logits, m, p->desc->tokens);
-    if (status == ATTN_OK && m->kind == LENS_METRIC_LOGIT) /* two columns of W_U are enough */
-        return attn_logit_directions(ctx, &at, p->b->model, &m->token,
-                                     m->against < 0 ? NULL : &m->against, 1);
+    if (status == ATTN_OK && lens_metric_is_linear(m)) /* one or two columns of W_U are enough */
+        return attn_logit_directions(ctx, &at, p->b->model, &m->token, lens_metric_against(m), 1);
     if (status == ATTN_OK)
         status = lens_need_unembedding(ctx, p->b);
     return status == ATTN_OK ? lens_multiply(ctx, at, p->logits, p->b->w_u) : status;
@@ -909,7 +909,7 @@ LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *sess
         names.n_names = p->kept->n_names;
         failed = failed || attn_record_new(ctx, &p->kept->record, session, &names, NULL, 0);
     }
-    has_value = has_value || desc->metric.kind != LENS_METRIC_LOGIT;
+    has_value = has_value || !lens_metric_is_linear(&desc->metric);
     failed = failed || lens_feed_metric(ctx, has_value ? &p->logits : NULL, session, desc);
     return failed ? ctx->status : ATTN_OK;
 }

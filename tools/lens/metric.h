@@ -6,11 +6,12 @@
 #include "result.h"
 
 typedef enum lens_metric_kind {
-    LENS_METRIC_LOGIT = 0,  /* logits[token], or logits[token] - logits[against] */
+    LENS_METRIC_LOSS = 0,   /* mean of -log softmax(logits)[target] over the positions */
+    LENS_METRIC_LOGIT,      /* logits[token] */
+    LENS_METRIC_LOGIT_DIFF, /* logits[token] - logits[against] */
     LENS_METRIC_LOG_PROB,   /* log softmax(logits)[token] */
-    LENS_METRIC_LOSS,       /* mean of -log softmax(logits)[target] over the positions */
-    LENS_METRIC_FUNCTION,   /* of the caller's own, of the logits of all positions */
-    LENS_METRIC_FUNCTION_AT /* of the caller's own, of the logits of one position */
+    LENS_METRIC_FUNCTION,   /* a function of the caller's, of the logits of all positions */
+    LENS_METRIC_FUNCTION_AT /* a function of the caller's, of the logits of one position */
 } lens_metric_kind;
 
 /* A metric of the caller's own: the value, and d value / d logits, which comes filled with zeros and
@@ -18,14 +19,17 @@ typedef enum lens_metric_kind {
  * go on, anything else to stop (ATTN_STOPPED). */
 typedef int (*lens_metric_fn)(float *value, attn_tensor d_logits, attn_tensor logits, void *user);
 
+/* Zeroed, it is the loss of the text. A field that the kind does not read must be zero. */
 typedef struct lens_metric {
     lens_metric_kind kind;
-    int32_t token, against; /* against -1: none */
-    size_t from_end;        /* of LOGIT, LOG_PROB and FUNCTION_AT, the position: 0 is the last */
-    const int32_t *targets; /* of LOSS, [T]: the token whose loss counts after each position, -1
-                                 for none; NULL: the next token of the text */
-    lens_metric_fn fn;      /* of FUNCTION and FUNCTION_AT, */
-    void *user;             /* with this */
+    int32_t token;          /* LOGIT, LOGIT_DIFF, LOG_PROB */
+    int32_t against;        /* LOGIT_DIFF */
+    size_t from_end;        /* these three and FUNCTION_AT: the position, counted back from the
+                               last, which is 0 */
+    const int32_t *targets; /* LOSS: [T], the token whose loss counts after each position, -1 for
+                               none; NULL: the next token of the text */
+    lens_metric_fn fn;      /* FUNCTION, FUNCTION_AT */
+    void *user;             /* fn gets it */
 } lens_metric;
 
 /* Two texts of one length, and a question whose answer differs between them. The metric's targets, if
@@ -36,16 +40,32 @@ typedef struct lens_pair {
     lens_metric metric;
 } lens_pair;
 
-/* Does the metric look at one position alone? */
+/* Does the metric read the logits of one position only? */
 LENS_FN int lens_metric_is_local(const lens_metric *m)
 {
-    return m->kind == LENS_METRIC_LOGIT || m->kind == LENS_METRIC_LOG_PROB ||
-           m->kind == LENS_METRIC_FUNCTION_AT;
+    return m->kind != LENS_METRIC_LOSS && m->kind != LENS_METRIC_FUNCTION;
 }
 
 LENS_FN int lens_metric_is_function(const lens_metric *m)
 {
     return m->kind == LENS_METRIC_FUNCTION || m->kind == LENS_METRIC_FUNCTION_AT;
+}
+
+LENS_FN int lens_metric_has_token(const lens_metric *m)
+{
+    return lens_metric_is_local(m) && !lens_metric_is_function(m);
+}
+
+/* Is the metric linear in the logits? Then its gradient needs no logits. */
+LENS_FN int lens_metric_is_linear(const lens_metric *m)
+{
+    return m->kind == LENS_METRIC_LOGIT || m->kind == LENS_METRIC_LOGIT_DIFF;
+}
+
+/* The token that is subtracted, as attn_logit_directions takes it: [1], or NULL if there is none. */
+LENS_FN const int32_t *lens_metric_against(const lens_metric *m)
+{
+    return m->kind == LENS_METRIC_LOGIT_DIFF ? &m->against : NULL;
 }
 
 LENS_FN attn_status lens_need_target(attn_ctx *ctx, const char *op, const char *name, int32_t token,
@@ -57,16 +77,38 @@ LENS_FN attn_status lens_need_target(attn_ctx *ctx, const char *op, const char *
                      (long)token, LENS_LLU(n_vocab - 1));
 }
 
+/* A field that is set, although the metric's kind does not read it; NULL if there is none. */
+LENS_FN const char *lens_unread_field(const lens_metric *m)
+{
+    if (m->token && !lens_metric_has_token(m))
+        return "token";
+    if (m->against && !lens_metric_against(m))
+        return "against";
+    if (m->from_end && !lens_metric_is_local(m))
+        return "from_end";
+    if (m->targets && m->kind != LENS_METRIC_LOSS)
+        return "targets";
+    return m->fn && !lens_metric_is_function(m) ? "fn" : NULL;
+}
+
 /* A metric that the logits [n, V] of a text of n tokens have. */
 LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_metric *m,
                                      size_t n_vocab, size_t n)
 {
+    static const char *const kinds[] = {"LOSS",     "LOGIT",    "LOGIT_DIFF",
+                                        "LOG_PROB", "FUNCTION", "FUNCTION_AT"};
     size_t t, n_targets = 0;
     if ((unsigned)m->kind > LENS_METRIC_FUNCTION_AT)
         return lens_fail(ctx, ATTN_E_ARGUMENT,
-                         "%s: kind %d is none of LENS_METRIC_LOGIT, _LOG_PROB, "
-                         "_LOSS, _FUNCTION, _FUNCTION_AT",
+                         "%s: kind %d is none of LENS_METRIC_LOSS, _LOGIT, _LOGIT_DIFF, _LOG_PROB, "
+                         "_FUNCTION, _FUNCTION_AT",
                          op, (int)m->kind);
+    if (lens_unread_field(m))
+        return lens_fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s: the metric's %s is set, but its kind LENS_METRIC_%s does not read it; "
+            "set kind to what is measured, and leave other fields zero",
+            op, lens_unread_field(m), kinds[m->kind]);
     if (lens_metric_is_function(m) && !m->fn)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no function of the metric given (NULL)", op);
     if (lens_metric_is_local(m)) {
@@ -77,15 +119,9 @@ LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_m
                              op, LENS_LLU(m->from_end), LENS_LLU(n));
         if (lens_metric_is_function(m))
             return ATTN_OK;
-        if (m->kind == LENS_METRIC_LOG_PROB && m->against != -1)
-            return lens_fail(ctx, ATTN_E_ARGUMENT,
-                             "%s: against is %ld, but a log-probability is of "
-                             "one token; expected -1",
-                             op, (long)m->against);
-        if (lens_need_target(ctx, op, "token", m->token, n_vocab) != ATTN_OK)
-            return ctx->status;
-        return m->against == -1 ? ATTN_OK
-                                : lens_need_target(ctx, op, "against", m->against, n_vocab);
+        return lens_need_target(ctx, op, "token", m->token, n_vocab)
+                   ? ctx->status
+                   : lens_need_target(ctx, op, "against", m->against, n_vocab);
     }
     for (t = 0; m->kind == LENS_METRIC_LOSS && m->targets && t < n; t++) {
         if (m->targets[t] == -1)
@@ -173,15 +209,23 @@ LENS_FN attn_status lens_function_back(attn_ctx *ctx, float *value, attn_tensor 
     return status;
 }
 
-/* value = logits[token] - logits[against] for logits [1, V], which become d value / d logits. */
+/* LOGIT or LOGIT_DIFF of a row of logits [V]. */
+LENS_FN float lens_logit_value(const lens_metric *m, const float *row)
+{
+    const int32_t *against = lens_metric_against(m);
+    return row[m->token] - (against ? row[*against] : 0);
+}
+
+/* The same of logits [1, V], which become d value / d logits. */
 LENS_FN void lens_logit_back(float *value, attn_tensor logits, const lens_metric *m)
 {
+    const int32_t *against = lens_metric_against(m);
     float *row = (float *)logits.data;
-    *value = row[m->token] - (m->against < 0 ? 0 : row[m->against]);
+    *value = lens_logit_value(m, row);
     memset(row, 0, logits.shape[1] * sizeof *row);
     row[m->token] += 1;
-    if (m->against >= 0)
-        row[m->against] -= 1;
+    if (against)
+        row[*against] -= 1;
 }
 
 /* The metric, and logits become d value / d logits: [1, V] at the metric's position if
@@ -191,6 +235,7 @@ LENS_FN attn_status lens_metric_back(attn_ctx *ctx, float *value, attn_tensor lo
 {
     switch (m->kind) {
     case LENS_METRIC_LOGIT:
+    case LENS_METRIC_LOGIT_DIFF:
         lens_logit_back(value, logits, m);
         return ATTN_OK;
     case LENS_METRIC_LOG_PROB:
@@ -202,15 +247,18 @@ LENS_FN attn_status lens_metric_back(attn_ctx *ctx, float *value, attn_tensor lo
     }
 }
 
-/* *value: the metric of logits [1, V] or [T, V], likewise, which stay as they are. */
+/* *value: the metric of logits [1, V] or [T, V], dense, as lens_metric_back takes them. They do not
+ * change. `tokens` [T] is the text, which LOSS without targets needs. */
 LENS_FN attn_status lens_metric_value(attn_ctx *ctx, float *value, attn_tensor logits,
                                       const lens_metric *m, const int32_t *tokens)
 {
-    const float *row = (const float *)logits.data;
+    const size_t n = lens_metric_is_local(m) ? m->from_end + 1 : logits.shape[0];
     attn_tensor copy = ATTN_ZERO;
     attn_status status;
-    if (m->kind == LENS_METRIC_LOGIT) {
-        *value = row[m->token] - (m->against < 0 ? 0 : row[m->against]);
+    if (lens_need_metric(ctx, "lens_metric_value", m, logits.shape[1], n) != ATTN_OK)
+        return ctx->status;
+    if (lens_metric_is_linear(m)) {
+        *value = lens_logit_value(m, (const float *)logits.data);
         return ATTN_OK;
     }
     status = attn_copy(ctx, &copy, logits);

@@ -9,6 +9,7 @@
  *     lens_pair pair = ATTN_ZERO;
  *     attn_tensor change = ATTN_ZERO;
  *     pair.clean = clean, pair.corrupted = corrupted, pair.n_tokens = 15;
+ *     pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
  *     pair.metric.token = mary, pair.metric.against = john;
  *     if (lens_attribution_patch(&ctx, &change, &backward, &pair, "hook_resid_pre") == ATTN_OK)
  *         printf("layer 3, position 7: %+.3f\n", attn_get2(change, 3, 7));

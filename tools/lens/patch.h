@@ -5,6 +5,7 @@
  *     lens_patch_desc d = ATTN_ZERO;
  *     attn_tensor effect = ATTN_ZERO;
  *     pair.clean = clean, pair.corrupted = corrupted, pair.n_tokens = 15;
+ *     pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
  *     pair.metric.token = mary, pair.metric.against = john;
  *     d.pairs = &pair, d.n_pairs = 1;
  *     d.name = "hook_resid_pre";

@@ -8,7 +8,7 @@
  *     frozen    they write as in the corrupted text (Goldowsky-Dill et al. 2023): the direct path alone
  *     through   they read what the sender wrote, and pass it on (Wang et al. 2022)
  *
- *     lens_sender from = {5, 5};
+ *     lens_sender from = {LENS_SENDER_HEAD, 5, 5};
  *     lens_receiver to[2] = {{7, "hook_k_input", 3}, {7, "hook_k_input", 9}};
  *     lens_paths_desc d = ATTN_ZERO;
  *     attn_tensor effect = ATTN_ZERO;
@@ -25,12 +25,18 @@
 #include "sweep.h"
 #include <stdlib.h>
 
+/* What writes into the stream. A field that the kind does not read must be zero. */
+typedef enum lens_sender_kind {
+    LENS_SENDER_EMBED = 0, /* both embeddings together */
+    LENS_SENDER_HEAD,
+    LENS_SENDER_MLP
+} lens_sender_kind;
+
 typedef struct lens_sender {
-    size_t layer;
-    size_t head; /* or LENS_SENDER_MLP, or of layer 0 LENS_SENDER_EMBED, both embeddings together */
+    lens_sender_kind kind;
+    size_t layer; /* HEAD, MLP */
+    size_t head;  /* HEAD */
 } lens_sender;
-#define LENS_SENDER_MLP   ((size_t)-1)
-#define LENS_SENDER_EMBED ((size_t)-2)
 
 typedef struct lens_receiver {
     size_t layer; /* above the sender's; of hook_mlp_in it may be a head's own */
@@ -97,9 +103,7 @@ LENS_FN int lens_is_of_a_head(const lens_receiver *r)
 /* Senders in the order in which they write: 0 the embedding, 1 + 2i the heads of layer i, 2 + 2i its MLP. */
 LENS_FN size_t lens_stage_of(const lens_sender *s)
 {
-    if (s->head == LENS_SENDER_EMBED)
-        return 0;
-    return 2 * s->layer + (s->head == LENS_SENDER_MLP ? 2 : 1);
+    return s->kind == LENS_SENDER_EMBED ? 0 : 2 * s->layer + (size_t)s->kind;
 }
 
 /* The layer in which those of a stage write. */
@@ -137,13 +141,14 @@ LENS_FN attn_status lens_need_receiver(attn_ctx *ctx, const attn_model *model,
     return ATTN_OK;
 }
 
-/* "head 3 of layer 1", "MLP of layer 1", "embedding of layer 0" */
+/* "head 3 of layer 1", "MLP of layer 1", "the embedding" */
 LENS_FN lens_full_name lens_show_sender(const lens_sender *s)
 {
     lens_full_name out;
-    if (s->head == LENS_SENDER_EMBED || s->head == LENS_SENDER_MLP)
-        snprintf(out.text, sizeof out.text, "%s of layer %llu",
-                 s->head == LENS_SENDER_MLP ? "MLP" : "embedding", LENS_LLU(s->layer));
+    if (s->kind == LENS_SENDER_EMBED)
+        snprintf(out.text, sizeof out.text, "the embedding");
+    else if (s->kind == LENS_SENDER_MLP)
+        snprintf(out.text, sizeof out.text, "MLP of layer %llu", LENS_LLU(s->layer));
     else
         snprintf(out.text, sizeof out.text, "head %llu of layer %llu", LENS_LLU(s->head),
                  LENS_LLU(s->layer));
@@ -155,13 +160,20 @@ LENS_FN attn_status lens_need_sender(attn_ctx *ctx, const attn_model *model,
                                      const lens_paths_desc *d, const lens_sender *s)
 {
     const attn_config *c = attn_model_config(model);
-    const int is_head = s->head != LENS_SENDER_MLP && s->head != LENS_SENDER_EMBED;
     size_t i, n = 0;
-    if (s->layer >= c->n_layer || (is_head && s->head >= c->n_head) ||
-        (s->head == LENS_SENDER_EMBED && s->layer > 0))
+    if ((unsigned)s->kind > LENS_SENDER_MLP)
         return lens_fail(ctx, ATTN_E_ARGUMENT,
-                         "lens_patch_paths: no %s: the model has layers 0 to %lu of heads 0 to %lu "
-                         "(and the embedding is of layer 0)",
+                         "lens_patch_paths: kind %d of a sender is none of LENS_SENDER_EMBED, "
+                         "_HEAD, _MLP",
+                         (int)s->kind);
+    if ((s->kind != LENS_SENDER_HEAD && s->head) || (s->kind == LENS_SENDER_EMBED && s->layer))
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "lens_patch_paths: layer %llu, head %llu of a sender: the embedding has "
+                         "neither, and an MLP has no head; set kind, and leave other fields zero",
+                         LENS_LLU(s->layer), LENS_LLU(s->head));
+    if (s->layer >= c->n_layer || s->head >= c->n_head)
+        return lens_fail(ctx, ATTN_E_ARGUMENT,
+                         "lens_patch_paths: no %s: the model has layers 0 to %lu of heads 0 to %lu",
                          lens_show_sender(s).text, (unsigned long)c->n_layer - 1,
                          (unsigned long)c->n_head - 1);
     for (i = 0; i < d->n_receivers; i++)
@@ -366,13 +378,10 @@ LENS_FN attn_status lens_hook_receivers(attn_ctx *ctx, const lens_path_run *run,
 LENS_FN attn_status lens_written_by(attn_ctx *ctx, attn_tensor *out, const lens_sender *s,
                                     const attn_record *record)
 {
-    const int is_head = s->head != LENS_SENDER_MLP && s->head != LENS_SENDER_EMBED;
-    const char *const what = is_head                      ? "attn.hook_result"
-                             : s->head == LENS_SENDER_MLP ? "hook_mlp_out"
-                                                          : "hook_resid_pre";
+    static const char *const names[] = {"hook_resid_pre", "attn.hook_result", "hook_mlp_out"};
     const attn_status status =
-        attn_record_get(ctx, out, record, lens_name_in((int)s->layer, what).text);
-    if (status == ATTN_OK && is_head)
+        attn_record_get(ctx, out, record, lens_name_in((int)s->layer, names[s->kind]).text);
+    if (status == ATTN_OK && s->kind == LENS_SENDER_HEAD)
         *out = attn_select(*out, 1, s->head);
     return status;
 }
@@ -512,17 +521,15 @@ LENS_FN attn_status lens_paths_pair(attn_ctx *ctx, lens_path_run *run, float *su
  * and the receivers' inputs. The text of the last ones stands in texts [n_receivers]. */
 LENS_FN void lens_name_records(lens_path_run *run, lens_full_name *texts)
 {
-    static const char *const written[] = {"*.attn.hook_result", "*.hook_mlp_out",
-                                          "blocks.0.hook_resid_pre"};
+    static const char *const written[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
+                                          "*.hook_mlp_out"};
     size_t i, kind, n = 0;
     for (kind = 0; kind < 3; kind++)
-        for (i = 0; i < run->d->n_senders; i++) {
-            const size_t head = run->d->senders[i].head;
-            if (kind == (head == LENS_SENDER_EMBED ? 2u : head == LENS_SENDER_MLP ? 1u : 0u)) {
+        for (i = 0; i < run->d->n_senders; i++)
+            if ((size_t)run->d->senders[i].kind == kind) {
                 run->names[n++] = written[kind];
                 break;
             }
-        }
     run->n_both = n;
     run->names[n++] = "*.hook_resid_post";
     run->names[n++] = "*.hook_attn_out";

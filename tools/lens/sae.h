@@ -186,12 +186,31 @@ LENS_FN attn_status lens_sae_gate(attn_ctx *ctx, attn_tensor features, const len
     return failed ? ctx->status : ATTN_OK;
 }
 
+/* What an autoencoder of its kind needs and this one does not have; NULL: nothing. */
+LENS_FN const char *lens_sae_lack(const lens_sae *s)
+{
+    const int gated = s->kind == LENS_SAE_GATED;
+    return !s->w_enc.ndim                                       ? "w_enc"
+           : !s->w_dec.ndim                                     ? "w_dec"
+           : !s->b_dec.ndim                                     ? "b_dec"
+           : !s->b_enc.ndim                                     ? "b_enc"
+           : s->kind == LENS_SAE_TOPK && !s->k                  ? "k"
+           : s->kind == LENS_SAE_JUMPRELU && !s->threshold.ndim ? "threshold"
+           : gated && !s->gain.ndim                             ? "gain"
+           : gated && !s->b_mag.ndim                            ? "b_mag"
+           : s->by_decoder_norm && !s->norms.ndim               ? "norms"
+                                                                : NULL;
+}
+
 LENS_FN attn_status lens_sae_need(attn_ctx *ctx, const char *op, const lens_sae *sae, attn_tensor x,
                                   size_t width)
 {
     if (!sae || sae->n == 0)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no autoencoder given; lens_sae_open reads one",
                          op);
+    if (lens_sae_lack(sae))
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: the autoencoder has no %s", op,
+                         lens_sae_lack(sae));
     if (lens_need(ctx, op, "x", x) != ATTN_OK)
         return ctx->status;
     if (x.ndim != 2 || x.shape[1] != width)

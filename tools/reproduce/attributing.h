@@ -202,6 +202,7 @@ static attn_status attribute_prompt(study *s, float **out, lens_backward *backwa
     what.n_tokens = N_TOKENS;
     what.names = names;
     what.n_names = N_ATTRIBUTED;
+    what.metric.kind = LENS_METRIC_LOGIT_DIFF;
     what.metric.token = answers[i][0];
     what.metric.against = answers[i][1];
     if (!record_activations(s, &a.sessions[0], &a.clean, names, prompts[i]) &&

@@ -148,7 +148,6 @@ static attn_status attribute(study *s, float *out, size_t n, lens_parts_kind kin
         what.n_tokens = N_TOKENS;
         what.first = N_TOKENS - 1;
         what.count = 1;
-        what.layer = attn_model_config(s->model)->n_layer;
         if (!lens_decompose(s->ctx, &stack, &scale, s->model, &what)) {
             attn_tensor parts = attn_slice(stack, 0, 0, n);
             if (kind == LENS_PARTS_HEADS)

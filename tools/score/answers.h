@@ -217,7 +217,6 @@ static void answer_lens(run *r, job *j)
     const size_t n_streams = r->config->n_layer + 1;
     lens_parts_desc streams = ATTN_ZERO;
     size_t i;
-    streams.layer = r->config->n_layer;
     if (read_streams(r, j) != ATTN_OK)
         return;
     put_positions(j);

@@ -340,6 +340,7 @@ static lens_pair pair_of(const repeats *r)
     p.clean = r->clean;
     p.corrupted = r->corrupted;
     p.n_tokens = LENGTH;
+    p.metric.kind = LENS_METRIC_LOGIT_DIFF;
     p.metric.token = r->right;
     p.metric.against = r->wrong;
     return p;
@@ -448,9 +449,9 @@ static void patch_and_estimate(attn_ctx *ctx, const attn_model *m, lens_backward
         for (part = 0; part < 3; part++)
             for (i = 0; i < 2; i++)
                 for (j = 0; j < 2; j++) {
-                    one_path path = {0, 0, 1, NULL, 0, LENS_MLPS_FROZEN};
+                    one_path path = {{LENS_SENDER_HEAD, 0, 0}, 1, NULL, 0, LENS_MLPS_FROZEN};
                     float value = 0;
-                    path.from_head = i;
+                    path.from.head = i;
                     path.to = inputs[part];
                     path.to_head = j;
                     OK(ctx, patch_path(ctx, &value, m, &pair, &path));

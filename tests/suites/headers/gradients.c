@@ -52,6 +52,7 @@ static lens_gradients_desc asked(attn_tensor tokens, int n_vocab)
     d.n_tokens = tokens.shape[0];
     d.names = everything;
     d.n_names = sizeof everything / sizeof everything[0];
+    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
     d.metric.token = (ids[0] + 1) % n_vocab;
     d.metric.against = (ids[d.n_tokens - 1] + 3) % n_vocab;
     return d;
@@ -150,10 +151,11 @@ TEST(losses_and_log_probabilities)
 {
     const attn_tensor tokens = wanted("plain", "tokens");
     lens_gradients_desc d = asked(tokens, 97);
-    d.metric.kind = LENS_METRIC_LOSS;
+    const int32_t token = d.metric.token;
+    memset(&d.metric, 0, sizeof d.metric); /* the loss */
     EQUAL(check_gradients(plain, "loss", &d), 4);
     d.metric.kind = LENS_METRIC_LOG_PROB;
-    d.metric.against = -1;
+    d.metric.token = token;
     d.metric.from_end = d.n_tokens - 1 - d.n_tokens / 2;
     EQUAL(check_gradients(plain, "log-prob", &d), 4);
 }
@@ -197,6 +199,7 @@ TEST(a_metric_of_the_callers)
     lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43), own = d;
     float value, own_value;
     attn_record *want = gradients_of(&ctx, narrow, &value, &d), *got;
+    memset(&own.metric, 0, sizeof own.metric);
     own.metric.kind = LENS_METRIC_FUNCTION;
     own.metric.fn = difference;
     own.metric.user = &d.metric;
@@ -257,6 +260,26 @@ TEST(from_a_stream)
     done(&ctx);
 }
 
+/* A field that nobody set counts for nothing. */
+TEST(a_zeroed_metric)
+{
+    float logits[] = {3, 1, 5, 2}, value = NAN;
+    const int32_t tokens[] = {2};
+    const attn_tensor row = attn_borrow(logits, ATTN_F32, attn_shape2(1, 4));
+    attn_ctx ctx = alone();
+    lens_metric m = ATTN_ZERO;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no position", lens_metric_value(&ctx, &value, row, &m, tokens));
+    m.token = 2;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "token is set", lens_metric_value(&ctx, &value, row, &m, tokens));
+    m.kind = LENS_METRIC_LOGIT;
+    OK(&ctx, lens_metric_value(&ctx, &value, row, &m, tokens));
+    EQUAL(value, 5);
+    m.kind = LENS_METRIC_LOGIT_DIFF;
+    OK(&ctx, lens_metric_value(&ctx, &value, row, &m, tokens));
+    EQUAL(value, 5 - 3);
+    done(&ctx);
+}
+
 TEST(bad_gradients)
 {
     const attn_tensor tokens = wanted("narrow", "tokens");
@@ -280,15 +303,21 @@ TEST(bad_gradients)
     WRONG(ATTN_E_TOKEN, "token is 43", d.metric.token = 43);
     WRONG(ATTN_E_TOKEN, "against is -2", d.metric.against = -2);
     WRONG(ATTN_E_ARGUMENT, "9 from the end", d.metric.from_end = 9);
-    WRONG(ATTN_E_ARGUMENT, "kind 5", d.metric.kind = (lens_metric_kind)5);
-    WRONG(ATTN_E_ARGUMENT, "no function", d.metric.kind = LENS_METRIC_FUNCTION);
-    WRONG(ATTN_E_ARGUMENT, "expected -1", d.metric.kind = LENS_METRIC_LOG_PROB);
-    WRONG(ATTN_STOPPED, "stop", d.metric.kind = LENS_METRIC_FUNCTION; d.metric.fn = stop);
-    WRONG(ATTN_E_ARGUMENT, "no position", d.metric.kind = LENS_METRIC_LOSS;
-          d.metric.targets = none);
+    WRONG(ATTN_E_ARGUMENT, "kind 6", d.metric.kind = (lens_metric_kind)6);
+    WRONG(ATTN_E_ARGUMENT, "against is set, but its kind LENS_METRIC_LOG_PROB",
+          d.metric.kind = LENS_METRIC_LOG_PROB);
+    WRONG(ATTN_E_ARGUMENT, "token is set, but its kind LENS_METRIC_LOSS",
+          d.metric.kind = LENS_METRIC_LOSS);
+    WRONG(ATTN_E_ARGUMENT, "fn is set, but its kind LENS_METRIC_LOGIT_DIFF", d.metric.fn = stop);
+    WRONG(ATTN_E_ARGUMENT, "targets is set, but", d.metric.targets = none);
+#define ZEROED memset(&d.metric, 0, sizeof d.metric)
+    WRONG(ATTN_E_ARGUMENT, "no function", ZEROED; d.metric.kind = LENS_METRIC_FUNCTION);
+    WRONG(ATTN_E_ARGUMENT, "from_end is set, but its kind LENS_METRIC_FUNCTION does", ZEROED;
+          d.metric.kind = LENS_METRIC_FUNCTION; d.metric.from_end = 1);
+    WRONG(ATTN_STOPPED, "stop", ZEROED; d.metric.kind = LENS_METRIC_FUNCTION; d.metric.fn = stop);
+    WRONG(ATTN_E_ARGUMENT, "no position", ZEROED; d.metric.targets = none);
     none[3] = 43;
-    WRONG(ATTN_E_TOKEN, "a target is 43", d.metric.kind = LENS_METRIC_LOSS;
-          d.metric.targets = none);
+    WRONG(ATTN_E_TOKEN, "a target is 43", ZEROED; d.metric.targets = none);
     WRONG(ATTN_E_NAME, "hook_z", d.names = wrong; d.n_names = 1);
     FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_gradients(&ctx, NULL, NULL, &b, &good));
     lens_backward_free(&ctx, &b);
@@ -410,8 +439,7 @@ TEST(circuits_of_edges)
     texts.clean = pair.corrupted;
     texts.corrupted = pair.clean;
     texts.n_tokens = pair.n_tokens;
-    texts.metric.token = pair.metric.token;
-    texts.metric.against = pair.metric.against;
+    texts.metric = pair.metric;
     OK(&ctx, patch_heads(&ctx, &patched, NULL, narrow, &texts, "attn.hook_z"));
     for (i = 0; i < g.n_layer * g.n_head; i++) {
         const size_t sender = lens_senders_before(&g, i / g.n_head, 0) + i % g.n_head;
@@ -776,6 +804,29 @@ TEST(bad_autoencoders)
     EQUAL(lens_sae_hook(&a, &w), 1);
     CHECK(strstr(w.ctx.message, "feature 40") != NULL);
     same_bits(a.value, x, "refused");
+    done(&ctx);
+}
+
+/* One that lacks what its kind reads is refused. */
+TEST(autoencoders_made_by_hand)
+{
+    const attn_tensor x = wanted("sae", "x");
+    attn_ctx ctx = alone();
+    lens_sae s;
+#define LACKS(kind, what, change)                                                                  \
+    s = sae_of(kind);                                                                              \
+    change;                                                                                        \
+    REFUSED(ATTN_E_ARGUMENT, "the autoencoder has no " what,                                       \
+            lens_sae_encode(&ctx, &not_made, &s, x))
+    LACKS("standard", "w_enc", s.w_enc = no_tensor);
+    LACKS("standard", "w_dec", s.w_dec = no_tensor);
+    LACKS("standard", "b_dec", s.b_dec = no_tensor);
+    LACKS("standard", "b_enc", s.b_enc = no_tensor);
+    LACKS("topk", "k", s.k = 0);
+    LACKS("jumprelu", "threshold", s.threshold = no_tensor);
+    LACKS("gated", "gain", s.gain = no_tensor);
+    LACKS("gated", "b_mag", s.b_mag = no_tensor);
+    LACKS("norms", "norms", s.norms = no_tensor);
     done(&ctx);
 }
 

@@ -35,20 +35,17 @@ static void freeze(attn_ctx *ctx, attn_session *session, const char *name, attn_
 /* Hooks an edit that sets the sender's output to its output in the clean text. */
 static void send(attn_ctx *ctx, attn_session *session, const one_path *path, const sight *is)
 {
-    const int is_head = path->from_head < LENS_SENDER_EMBED;
+    static const char *const names[] = {"hook_resid_pre", "attn.hook_result", "hook_mlp_out"};
     attn_edit e = ATTN_ZERO;
     char name[64];
-    snprintf(name, sizeof name, "blocks.%d.%s", (int)path->from_layer,
-             is_head                              ? "attn.hook_result"
-             : path->from_head == LENS_SENDER_MLP ? "hook_mlp_out"
-                                                  : "hook_resid_pre");
+    snprintf(name, sizeof name, "blocks.%d.%s", (int)path->from.layer, names[path->from.kind]);
     e.name = name;
     e.kind = ATTN_EDIT_SET;
     e.value = latest(is, name);
-    if (is_head) {
-        e.head = path->from_head;
+    if (path->from.kind == LENS_SENDER_HEAD) {
+        e.head = path->from.head;
         e.n_heads = 1;
-        e.value = attn_slice(e.value, 1, path->from_head, 1);
+        e.value = attn_slice(e.value, 1, path->from.head, 1);
     }
     OK(ctx, attn_hook_edit(ctx, NULL, session, &e));
 }
@@ -74,6 +71,7 @@ static void check_path(const attn_model *model, const one_path *path)
     d.clean = clean;
     d.corrupted = corrupted;
     d.n_tokens = LENGTH;
+    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
     d.metric.token = 5;
     d.metric.against = 6;
     OK(&ctx, patch_path(&ctx, &got, model, &d, path));
@@ -88,7 +86,7 @@ static void check_path(const attn_model *model, const one_path *path)
             freeze(&ctx, session, name, outs[2 * i]);
         snprintf(name, sizeof name, "blocks.%d.hook_attn_out", (int)i);
         outs[2 * i + 1] = latest(was, name);
-        if (i != path->from_layer || path->from_head >= LENS_SENDER_EMBED)
+        if (i != path->from.layer || path->from.kind != LENS_SENDER_HEAD)
             freeze(&ctx, session, name, outs[2 * i + 1]);
     }
     send(&ctx, session, path, is);
@@ -121,8 +119,8 @@ static void check_path(const attn_model *model, const one_path *path)
         want = attn_logits(session)[5] - attn_logits(session)[6];
     }
     CHECKF(fabs((double)got - (double)want) < 2e-5 * (1 + fabs((double)want)),
-           "%llu.%llu to %s of %llu: %.9g, expected %.9g", LLU(path->from_layer),
-           LLU(path->from_head), path->to, LLU(path->to_layer), (double)got, (double)want);
+           "%s to %s of %llu: %.9g, expected %.9g", lens_show_sender(&path->from).text, path->to,
+           LLU(path->to_layer), (double)got, (double)want);
     {
         float *const usual =
             hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL) +
@@ -137,21 +135,21 @@ static void check_path(const attn_model *model, const one_path *path)
 TEST(paths)
 {
     static const one_path all[] = {
-        {.from_layer = 0, .from_head = 1, .to_layer = 1, .to = "hook_q_input", .to_head = 2},
-        {.from_layer = 0, .from_head = 0, .to_layer = 2, .to = "hook_k_input", .to_head = 1},
-        {.from_layer = 1, .from_head = 2, .to_layer = 2, .to = "hook_v_input", .to_head = 0},
-        {.from_layer = 0, .from_head = 1, .to_layer = 2, .to = "hook_resid_pre", .to_head = 0},
-        {.from_layer = 0, .from_head = 2, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0},
-        {.from_layer = 1, .from_head = 1, .to_layer = 1, .to = "hook_mlp_in", .to_head = 0},
-        {.from_layer = 0, .from_head = 1, .to_layer = 2, .to = "hook_mlp_in", .to_head = 0},
-        {.from_layer = 2, .from_head = 0, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0},
-        {.from_layer = 0, .from_head = LENS_SENDER_MLP, .to_layer = 1, .to = "hook_k_input"},
-        {.from_layer = 0, .from_head = LENS_SENDER_MLP, .to_layer = 2, .to = "hook_mlp_in"},
-        {.from_layer = 1, .from_head = LENS_SENDER_MLP, .to_layer = 3, .to = "hook_resid_pre"},
-        {.from_layer = 2, .from_head = LENS_SENDER_MLP, .to_layer = 3, .to = "hook_resid_pre"},
-        {.from_layer = 0, .from_head = LENS_SENDER_EMBED, .to_layer = 0, .to = "hook_mlp_in"},
-        {.from_layer = 0, .from_head = LENS_SENDER_EMBED, .to_layer = 2, .to = "hook_v_input"},
-        {.from_layer = 0, .from_head = LENS_SENDER_EMBED, .to_layer = 3, .to = "hook_resid_pre"}};
+        {.from = {LENS_SENDER_HEAD, 0, 1}, .to_layer = 1, .to = "hook_q_input", .to_head = 2},
+        {.from = {LENS_SENDER_HEAD, 0, 0}, .to_layer = 2, .to = "hook_k_input", .to_head = 1},
+        {.from = {LENS_SENDER_HEAD, 1, 2}, .to_layer = 2, .to = "hook_v_input", .to_head = 0},
+        {.from = {LENS_SENDER_HEAD, 0, 1}, .to_layer = 2, .to = "hook_resid_pre", .to_head = 0},
+        {.from = {LENS_SENDER_HEAD, 0, 2}, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0},
+        {.from = {LENS_SENDER_HEAD, 1, 1}, .to_layer = 1, .to = "hook_mlp_in", .to_head = 0},
+        {.from = {LENS_SENDER_HEAD, 0, 1}, .to_layer = 2, .to = "hook_mlp_in", .to_head = 0},
+        {.from = {LENS_SENDER_HEAD, 2, 0}, .to_layer = 3, .to = "hook_resid_pre", .to_head = 0},
+        {.from = {LENS_SENDER_MLP, 0, 0}, .to_layer = 1, .to = "hook_k_input"},
+        {.from = {LENS_SENDER_MLP, 0, 0}, .to_layer = 2, .to = "hook_mlp_in"},
+        {.from = {LENS_SENDER_MLP, 1, 0}, .to_layer = 3, .to = "hook_resid_pre"},
+        {.from = {LENS_SENDER_MLP, 2, 0}, .to_layer = 3, .to = "hook_resid_pre"},
+        {.from = {LENS_SENDER_EMBED, 0, 0}, .to_layer = 0, .to = "hook_mlp_in"},
+        {.from = {LENS_SENDER_EMBED, 0, 0}, .to_layer = 2, .to = "hook_v_input"},
+        {.from = {LENS_SENDER_EMBED, 0, 0}, .to_layer = 3, .to = "hook_resid_pre"}};
     size_t i;
     for (i = 0; i < 2 * sizeof all / sizeof all[0]; i++) {
         one_path path = all[i / 2];
@@ -167,9 +165,10 @@ TEST(two_receivers)
 {
     enum { LENGTH = 6 };
     const size_t width = attn_model_config(odd)->d_model;
-    const lens_sender from[] = {{0, 1}, {0, 2}};
+    const lens_sender from[] = {{LENS_SENDER_HEAD, 0, 1}, {LENS_SENDER_HEAD, 0, 2}};
     const lens_receiver to[] = {{1, "hook_q_input", 2}, {2, "hook_mlp_in", 0}};
-    lens_pair pair = {.n_tokens = LENGTH, .metric = {.token = 5, .against = 6}};
+    lens_pair pair = {.n_tokens = LENGTH,
+                      .metric = {LENS_METRIC_LOGIT_DIFF, 5, 6, 0, NULL, NULL, NULL}};
     lens_paths_desc d = {.pairs = &pair,
                          .n_pairs = 1,
                          .senders = from,
@@ -220,8 +219,7 @@ TEST(two_receivers)
     OK(&ctx, lens_patch_paths(&ctx, &each, NULL, odd, &d));
     for (s = 0; s < 2; s++)
         for (r = 0; r < 2; r++) {
-            const one_path path = {0,        from[s].head, to[r].layer,
-                                   to[r].to, to[r].head,   LENS_MLPS_FROZEN};
+            const one_path path = {from[s], to[r].layer, to[r].to, to[r].head, LENS_MLPS_FROZEN};
             float one = 0;
             OK(&ctx, patch_path(&ctx, &one, odd, &pair, &path));
             CHECK(attn_get2(each, s, r) == one);
@@ -242,7 +240,7 @@ TEST(rules)
 {
     attn_ctx ctx = alone();
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
-    one_path path = {0, 0, 1, "hook_q_input", 0, LENS_MLPS_FROZEN}, astray;
+    one_path path = {{LENS_SENDER_HEAD, 0, 0}, 1, "hook_q_input", 0, LENS_MLPS_FROZEN}, astray;
     lens_pair d = ATTN_ZERO, wrong;
     attn_tensor out = {0};
     float value = 0;
@@ -254,22 +252,27 @@ TEST(rules)
     d.clean = clean;
     d.corrupted = corrupted;
     d.n_tokens = 4;
+    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
     d.metric.token = 1;
     d.metric.against = 2;
     astray = path;
     astray.to_layer = 0;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
-    astray.from_head = 3;
+    astray.from.head = 3;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no head 3", patch_path(&ctx, &value, odd, &d, &astray));
-    astray.from_head = LENS_SENDER_MLP;
+    astray.from.kind = LENS_SENDER_MLP;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "an MLP has no head", patch_path(&ctx, &value, odd, &d, &astray));
+    astray.from.head = 0;
     astray.to_layer = 0;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path leads from MLP of layer 0",
           patch_path(&ctx, &value, odd, &d, &astray));
-    astray.from_head = LENS_SENDER_EMBED;
-    astray.from_layer = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no embedding of layer 1",
+    astray.from.kind = LENS_SENDER_EMBED;
+    astray.from.layer = 1;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 1, head 0 of a sender: the embedding has neither",
           patch_path(&ctx, &value, odd, &d, &astray));
+    astray.from.kind = (lens_sender_kind)3;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3 of a sender", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.to_layer = 3;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no receiver", patch_path(&ctx, &value, odd, &d, &astray));
@@ -284,6 +287,7 @@ TEST(rules)
     wrong.metric.token = -1;
     FAILS(&ctx, ATTN_E_TOKEN, "token is -1", patch_path(&ctx, &value, odd, &wrong, &path));
     wrong = d;
+    memset(&wrong.metric, 0, sizeof wrong.metric);
     wrong.metric.kind = LENS_METRIC_FUNCTION_AT;
     wrong.metric.fn = give_up;
     wrong.metric.user = &answer;
@@ -319,7 +323,9 @@ TEST(ends_of_a_path)
     d.clean = clean;
     d.corrupted = corrupted;
     d.n_tokens = 4;
+    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
     d.metric.against = 1;
+    path.from.kind = LENS_SENDER_HEAD;
 #define PATH(text, status_)                                                                        \
     REFUSED(status_, text, patch_path(&ctx, &value, plain, &d, &path));                            \
     CHECK(value == 3)
@@ -327,18 +333,18 @@ TEST(ends_of_a_path)
     path.to = "hook_z";
     PATH("not hook_z", ATTN_E_NAME);
     path.to = "hook_mlp_in";
-    path.from_head = attn_model_config(plain)->n_head;
+    path.from.head = attn_model_config(plain)->n_head;
     CHECK(patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
-    path.from_head = 0;
+    path.from.head = 0;
     path.to_head = attn_model_config(plain)->n_head;
     path.to = "hook_v_input";
     path.to_layer = 1;
     PATH("no receiver hook_v_input of layer 1", ATTN_E_ARGUMENT);
     path.to = "hook_mlp_in";
     path.to_head = path.to_layer = 0;
-    path.from_layer = attn_model_config(plain)->n_layer;
+    path.from.layer = attn_model_config(plain)->n_layer;
     CHECK(patch_path(&ctx, &value, plain, &d, &path) != ATTN_OK);
-    path.from_layer = 0;
+    path.from.layer = 0;
     d.n_tokens = 0;
     PATH("no tokens", ATTN_E_ARGUMENT);
     done(&ctx);

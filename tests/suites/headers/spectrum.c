@@ -197,7 +197,9 @@ TEST(spectra_refused)
 
 /* ---- the stream taken apart ---- */
 
-static lens_parts_desc parts_of(attn_tensor tokens, lens_parts_kind kind, size_t layer)
+/* Of the stream that a layer's attention reads, or its MLP; layer 3, which the model lacks: ln_final. */
+static lens_parts_desc parts_of(attn_tensor tokens, lens_parts_kind kind, size_t layer,
+                                int mlp_input)
 {
     lens_parts_desc d = ATTN_ZERO;
     d.kind = kind;
@@ -205,7 +207,8 @@ static lens_parts_desc parts_of(attn_tensor tokens, lens_parts_kind kind, size_t
     d.n_tokens = tokens.shape[0];
     d.first = 4;
     d.count = 2;
-    d.layer = layer;
+    d.reader = layer == 3 ? LENS_READER_FINAL : mlp_input ? LENS_READER_MLP : LENS_READER_ATTN;
+    d.layer = layer == 3 ? 0 : layer;
     return d;
 }
 
@@ -218,10 +221,10 @@ TEST(parts_of_the_stream)
     for (i = 0; i < 4; i++)
         for (kind = 0; kind < LENS_N_PARTS_KINDS; kind++)
             for (ln = 0; ln < 2; ln++) {
-                lens_parts_desc d = parts_of(tokens, (lens_parts_kind)kind, (size_t)layers[i][0]);
+                lens_parts_desc d =
+                    parts_of(tokens, (lens_parts_kind)kind, (size_t)layers[i][0], layers[i][1]);
                 attn_tensor parts = no_tensor, projected = no_tensor, product = no_tensor;
                 char name[32];
-                d.mlp_input = layers[i][1];
                 d.apply_ln = ln;
                 snprintf(name, sizeof name, "%d.%d.%d.%d", kind, layers[i][0], layers[i][1], ln);
                 OK(&ctx, lens_decompose(&ctx, &parts, NULL, narrow, &d));
@@ -246,7 +249,7 @@ TEST(some_of_the_parts)
     attn_ctx ctx = alone();
     size_t i;
     for (i = 0; i < 3; i++) {
-        lens_parts_desc d = parts_of(tokens, kinds[i], 2);
+        lens_parts_desc d = parts_of(tokens, kinds[i], 2, 0);
         attn_tensor all = no_tensor, some_parts = no_tensor, longer = no_tensor;
         OK(&ctx, lens_decompose(&ctx, &all, NULL, narrow, &d));
         d.no_embeds = 1;
@@ -281,8 +284,8 @@ TEST(labels_of_parts)
         {LENS_PARTS_NEURONS, 2, 0, 111, {8, 63, 108}, {"L0N0", "L1N5", "embed"}}};
     size_t i, k;
     for (i = 0; i < sizeof wants / sizeof wants[0]; i++) {
-        lens_parts_desc d = parts_of(fixture_tensor("tokens"), wants[i].kind, wants[i].layer);
-        d.mlp_input = wants[i].mlp_input;
+        lens_parts_desc d =
+            parts_of(fixture_tensor("tokens"), wants[i].kind, wants[i].layer, wants[i].mlp_input);
         EQUAL(lens_parts_count(narrow, &d), wants[i].count);
         for (k = 0; k < 3; k++)
             CHECKF(strcmp(lens_parts_label(narrow, &d, wants[i].index[k]).text,
@@ -298,19 +301,24 @@ TEST(parts_refused)
 {
     const attn_tensor tokens = fixture_tensor("tokens");
     attn_ctx ctx = alone();
-    lens_parts_desc d = parts_of(tokens, LENS_N_PARTS_KINDS, 1);
+    lens_parts_desc d = parts_of(tokens, LENS_N_PARTS_KINDS, 1, 0);
     REFUSED(ATTN_E_ARGUMENT, "kind 7", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
     d.kind = LENS_PARTS_HEADS;
-    d.layer = 4;
-    REFUSED(ATTN_E_ARGUMENT, "layer 4; the model has layers 0 to 2, and 3 stands",
-            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.layer = 3;
-    d.mlp_input = 1;
-    REFUSED(ATTN_E_ARGUMENT, "layer 3 with mlp_input",
+    REFUSED(ATTN_E_ARGUMENT, "layer 3; the model has layers 0 to 2",
             lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
-    d.mlp_input = 0;
+    d.reader = (lens_reader)3;
+    REFUSED(ATTN_E_ARGUMENT, "reader 3", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    EQUAL(lens_parts_count(narrow, &d), 0);
+    d.reader = LENS_READER_FINAL;
+    d.layer = 1;
+    REFUSED(ATTN_E_ARGUMENT, "layer is 1, but the reader is LENS_READER_FINAL",
+            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    EQUAL(lens_parts_count(narrow, &d), 0);
+    d.layer = 0;
+    EQUAL(lens_parts_count(narrow, &d), 3 * 4 + 3 + 2 + 1); /* zeroed: all that reaches ln_final */
     d.first = 8;
     REFUSED(ATTN_E_ARGUMENT, "positions from 8 on",
             lens_decompose(&ctx, &not_made, NULL, narrow, &d));
@@ -410,7 +418,7 @@ static attn_status everything(attn_ctx *ctx, int call, attn_tensor *out)
 {
     const attn_tensor tokens = fixture_tensor("tokens");
     lens_parts_desc d =
-        parts_of(tokens, call == 3 ? LENS_PARTS_NEURONS : LENS_PARTS_STREAMS_MID, 3);
+        parts_of(tokens, call == 3 ? LENS_PARTS_NEURONS : LENS_PARTS_STREAMS_MID, 3, 0);
     lens_detect_desc look = ATTN_ZERO;
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
     attn_status status;

@@ -125,7 +125,6 @@ TEST(tuned_lens)
     size_t i;
     what.tokens = (const int32_t *)ids.data;
     what.n_tokens = 9;
-    what.layer = attn_model_config(narrow)->n_layer;
     OK(&ctx, lens_tuned_open(&ctx, &tuned, narrow, FILES "tuned.safetensors"));
     OK(&ctx, lens_decompose(&ctx, &streams, NULL, narrow, &what));
     for (i = 0; i < 4; i++) {

@@ -131,6 +131,9 @@ static const json_value *cell(const json_value *all, size_t grid, size_t row, si
     return item(item(member(item(member(all, "grids"), grid), "values"), row), column);
 }
 
+/* --token ' was' --against ' a' */
+static const lens_metric asked = {.kind = LENS_METRIC_LOGIT_DIFF, .token = 286, .against = 258};
+
 /* Patches and paths in a changed model, of every kind that the command has, by the library. */
 TEST(patches_of_a_changed_model)
 {
@@ -141,10 +144,10 @@ TEST(patches_of_a_changed_model)
                                         "source-heads"};
     const lens_receiver readers[] = {{2, "hook_q_input", 1}, {3, "hook_mlp_in", 0}};
     attn_edit edit = {.name = "blocks.1.attn.hook_z", .head = 3, .n_heads = 1};
-    lens_pair pair = {.metric = {.token = 286, .against = 258}};
+    lens_pair pair = {.metric = asked};
     lens_patch_desc d = {
         .pairs = &pair, .n_pairs = 1, .name = "attn.hook_pattern", .edits = &edit, .n_edits = 1};
-    lens_sender from = {1, 4};
+    lens_sender from = {LENS_SENDER_HEAD, 1, 4};
     lens_paths_desc paths = {.pairs = &pair,
                              .n_pairs = 1,
                              .senders = &from,
@@ -202,7 +205,7 @@ TEST(gradients_of_a_changed_model)
                            .kind = ATTN_EDIT_SCALE,
                            .position = 2,
                            .n_positions = 1}};
-    lens_pair pair = {.metric = {.token = 286, .against = 258}};
+    lens_pair pair = {.metric = asked};
     lens_backward b = ATTN_ZERO;
     lens_gradients_desc what = ATTN_ZERO;
     attn_record *record = NULL;
@@ -258,12 +261,12 @@ TEST(pairs_in_files)
         "286]}";
     static const int32_t ids[2][6] = {{506, 511, 258, 433, 265, 338},
                                       {506, 511, 258, 414, 265, 286}};
-    lens_pair pairs[2] = {{.metric = {.token = 286, .against = 258}},
-                          {.n_tokens = 6, .metric = {.token = 286, .against = -1}}};
+    lens_pair pairs[2] = {{.metric = asked},
+                          {.n_tokens = 6, .metric = {.kind = LENS_METRIC_LOGIT, .token = 286}}};
     lens_patch_desc d = {.pairs = pairs, .n_pairs = 2, .name = "attn.hook_z"};
     lens_baseline whole = {0, 0};
     attn_tensor want = {0}, weights = {0}, scores = {0};
-    const lens_sender from = {1, LENS_SENDER_MLP};
+    const lens_sender from = {LENS_SENDER_MLP, 1, 0};
     const lens_receiver to = {4, "hook_resid_pre", 0};
     lens_paths_desc paths = {.pairs = pairs,
                              .n_pairs = 2,

@@ -346,6 +346,7 @@ TEST(patching)
         return;
     while (place + 1 < s.n && s.tokens[place] == other.tokens[place])
         place++;
+    desc.metric.kind = LENS_METRIC_LOGIT_DIFF;
     desc.metric.token = 286;   /* " was" */
     desc.metric.against = 258; /* " a" */
     OK(&s.ctx, patch_positions(&s.ctx, &positions, &whole, s.model, &desc, "hook_mlp_out"));
@@ -383,7 +384,7 @@ static void record_head(story *s, attn_tensor *result, const one_path *path)
     attn_tensor view;
     char name[64];
     const char *const names[] = {name};
-    snprintf(name, sizeof name, "blocks.%d.attn.hook_result", (int)path->from_layer);
+    snprintf(name, sizeof name, "blocks.%d.attn.hook_result", (int)path->from.layer);
     desc.names = names;
     desc.n_names = 1;
     desc.n_positions = s->n;
@@ -391,7 +392,7 @@ static void record_head(story *s, attn_tensor *result, const one_path *path)
     OK(&s->ctx, attn_record_new(&s->ctx, &record, s->session, &desc, NULL, 0));
     OK(&s->ctx, attn_feed(&s->ctx, s->session, s->tokens, s->n));
     OK(&s->ctx, attn_record_get(&s->ctx, &view, record, name));
-    OK(&s->ctx, attn_scale(&s->ctx, result, attn_select(view, 1, path->from_head), 1));
+    OK(&s->ctx, attn_scale(&s->ctx, result, attn_select(view, 1, path->from.head), 1));
     attn_unhook_all(s->session);
     attn_record_free(record);
 }
@@ -428,12 +429,12 @@ TEST(path_patching)
         size_t n_rows;
         one_path path;
     } readers[] = {
-        {"--to blocks.2.hook_resid_pre", 2, {0, 0, 2, "hook_resid_pre", 0, LENS_MLPS_FROZEN}},
-        {"--to blocks.2.hook_mlp_in", 3, {0, 0, 2, "hook_mlp_in", 0, LENS_MLPS_FROZEN}},
-        {"--to blocks.3.hook_q_input.4", 3, {0, 0, 3, "hook_q_input", 4, LENS_MLPS_FROZEN}},
-        {"--to blocks.3.hook_k_input.0", 3, {0, 0, 3, "hook_k_input", 0, LENS_MLPS_FROZEN}},
-        {"--to blocks.1.hook_v_input.5", 1, {0, 0, 1, "hook_v_input", 5, LENS_MLPS_FROZEN}},
-        {"", 4, {0, 0, 4, "hook_resid_pre", 0, LENS_MLPS_FROZEN}}};
+        {"--to blocks.2.hook_resid_pre", 2, {{0}, 2, "hook_resid_pre", 0, LENS_MLPS_FROZEN}},
+        {"--to blocks.2.hook_mlp_in", 3, {{0}, 2, "hook_mlp_in", 0, LENS_MLPS_FROZEN}},
+        {"--to blocks.3.hook_q_input.4", 3, {{0}, 3, "hook_q_input", 4, LENS_MLPS_FROZEN}},
+        {"--to blocks.3.hook_k_input.0", 3, {{0}, 3, "hook_k_input", 0, LENS_MLPS_FROZEN}},
+        {"--to blocks.1.hook_v_input.5", 1, {{0}, 1, "hook_v_input", 5, LENS_MLPS_FROZEN}},
+        {"", 4, {{0}, 4, "hook_resid_pre", 0, LENS_MLPS_FROZEN}}};
     story s, other;
     lens_pair desc = {0};
     const json_value *all;
@@ -441,6 +442,7 @@ TEST(path_patching)
     size_t r, i, j;
     if (!open_pair(&s, &other, &desc))
         return;
+    desc.metric.kind = LENS_METRIC_LOGIT_DIFF;
     desc.metric.token = 286;   /* " was" */
     desc.metric.against = 258; /* " a" */
     all = parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED
@@ -458,8 +460,9 @@ TEST(path_patching)
         for (i = 0; i < readers[r].n_rows; i++)
             for (j = 0; j < 7; j++) {
                 float want = (float)corrupted;
-                path.from_layer = i;
-                path.from_head = j < 6 ? j : LENS_SENDER_MLP;
+                path.from.kind = j < 6 ? LENS_SENDER_HEAD : LENS_SENDER_MLP;
+                path.from.layer = i;
+                path.from.head = j < 6 ? j : 0;
                 if (j < 6 || i < path.to_layer) /* or no path leads from this MLP */
                     OK(&s.ctx, patch_path(&s.ctx, &want, s.model, &desc, &path));
                 is_float(grid_value(all, 0, i, j), want, "a path");
@@ -482,7 +485,7 @@ TEST(path_patching)
         CHECKF(strstr(out, "from MLP of layer 1 to the final stream\nlayer\\head    MLP\n1"), "%s",
                out);
     if (works(LENS MODEL "path '" BOY "' '" GIRL "' --from embed --to blocks.2.hook_k_input.1"))
-        CHECKF(strstr(out, "from embedding of layer 0 to blocks.2.hook_k_input.1"), "%s", out);
+        CHECKF(strstr(out, "from the embedding to blocks.2.hook_k_input.1"), "%s", out);
     close_story(&s);
     close_story(&other);
 }
@@ -585,7 +588,7 @@ TEST(attribution)
     OK(&s.ctx, attn_logit_directions(&s.ctx, &directions, s.model, &token, &against, 1));
     OK(&s.ctx, take_apart(&s.ctx, &parts, s.model, LENS_PARTS_HEADS, s.tokens, s.n, 4, 1));
     OK(&s.ctx, attn_logit_attrs(&s.ctx, &values, s.model, parts.stack, parts.scale, directions));
-    heads = final_parts(s.model, LENS_PARTS_HEADS, s.tokens, s.n, 4, 1);
+    heads = final_parts(LENS_PARTS_HEADS, s.tokens, s.n, 4, 1);
     all = parse(LENS MODEL "attribute '" TEXT "' --at 4 --token ' was' --against ' a' --json");
     CHECK(fabs(number(member(all, "logit")) - want) < 1e-6);
     CHECK(fabs(number(member(all, "sum")) - want) < 1e-4);
@@ -838,6 +841,7 @@ TEST(gradients_in_files)
     what.n_tokens = 4;
     what.names = wanted;
     what.n_names = 2;
+    what.metric.kind = LENS_METRIC_LOGIT_DIFF;
     what.metric.token = 265;
     what.metric.against = 338;
     CHECK(works(LENS MODEL "gradients --ids '506 511 258 433' --token 265 --against 338 -o " TMP
@@ -863,6 +867,10 @@ TEST(gradients_in_files)
         strcmp(out, "{\n \"hook_embed\": [2, 192]\n}\n") == 0);
     refuses(2, "gradients writes a file", LENS MODEL "gradients Once");
     refuses(2, "must end in .safetensors", LENS MODEL "gradients Once -o x.html");
+    refuses(2, "--against is for a logit",
+            LENS MODEL "gradients Once --metric log-prob --token x --against y -o x.npz");
+    refuses(2, "--metric loss is a mean",
+            LENS MODEL "gradients Once --metric loss --at 0 -o x.npz");
     refuses(2, "--metric means nothing to record", LENS MODEL "record Once --metric loss -o x.npz");
     refuses(1, "no position 7", LENS MODEL "gradients Once --at 7 -o " TMP "g.npz");
     refuses(1, "hook_zz", LENS MODEL "gradients Once hook_zz -o " TMP "g.npz");

@@ -126,6 +126,7 @@ TEST(largest_neurons)
     CHECK(run(LENS NARROW "decompose --ids '1 2' -q -o " TMP "parts.npz") == 0);
     CHECK(run(LENS NARROW "decompose --ids '1 2' -q -o " TMP "parts.svg") == 0);
     refuses(1, "layer 4; the model has layers", LENS NARROW "decompose --ids 1 --layer 4");
+    refuses(2, "--mlp-input needs --layer", LENS NARROW "decompose --ids 1 --mlp-input");
     refuses(1, "no position 1", LENS NARROW "decompose --ids 1 --at 1");
     refuses(2, "draws a picture", LENS NARROW "decompose --ids 1 --json -o x.svg");
     refuses(2, "must end in .html", LENS NARROW "decompose --ids 1 -o x.txt");

@@ -28,12 +28,12 @@ TEST(labels)
     lens_parts_desc d;
     size_t i;
     for (i = 0; i < sizeof want / sizeof want[0]; i++) {
-        d = final_parts(odd, want[i].kind, NULL, 0, 0, 0);
+        d = final_parts(want[i].kind, NULL, 0, 0, 0);
         CHECKF(strcmp(lens_parts_label(odd, &d, want[i].index).text, want[i].text) == 0,
                "part %zu of kind %d is called %s, expected %s", want[i].index, (int)want[i].kind,
                lens_parts_label(odd, &d, want[i].index).text, want[i].text);
     }
-    d = final_parts(odd, LENS_PARTS_HEADS, NULL, 0, 0, 0);
+    d = final_parts(LENS_PARTS_HEADS, NULL, 0, 0, 0);
     EQUAL(lens_parts_count(odd, &d), 15);
     d.kind = (lens_parts_kind)9;
     EQUAL(lens_parts_count(odd, &d), 0);

@@ -89,6 +89,7 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
     memcpy(corrupt + n / 2, d.clean + n / 2, (n - n / 2) * sizeof *corrupt);
     d.corrupted = corrupt;
     d.n_tokens = n;
+    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
     d.metric.token = 7;
     d.metric.against = 3;
     ctx.n_threads = 2;
@@ -139,6 +140,7 @@ TEST(sweep_of_a_long_text)
     memcpy(corrupt, d.clean, PART * sizeof *corrupt);
     d.corrupted = corrupt;
     d.n_tokens = LENGTH;
+    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
     d.metric.token = 7;
     d.metric.against = 3;
     memset(&recorded, 0, sizeof recorded);
@@ -246,6 +248,7 @@ TEST(patch_rules)
     d.clean = clean;
     d.corrupted = corrupted;
     d.n_tokens = 4;
+    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
     d.metric.token = 1;
     d.metric.against = 2;
     FAILS(&ctx, ATTN_E_NAME, "did you mean",
@@ -270,6 +273,7 @@ TEST(patch_rules)
     FAILS(&ctx, ATTN_E_TOKEN, "against is -2",
           patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_mlp_out"));
     wrong = d;
+    memset(&wrong.metric, 0, sizeof wrong.metric);
     wrong.metric.kind = LENS_METRIC_FUNCTION_AT;
     wrong.metric.fn = give_up;
     wrong.metric.user = &patience;
@@ -353,7 +357,7 @@ static double plainly(const attn_model *model, const int32_t *tokens, const lens
         OK(&ctx, attn_hook(&ctx, NULL, session, name, put_box, patch));
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     attn_session_free(session);
-    if (m->kind == LENS_METRIC_LOGIT)
+    if (m->kind == LENS_METRIC_LOGIT_DIFF)
         return (double)(row[m->token] - row[m->against]);
     for (t = 0; t + 1 < n; t++) {
         for (sum = 0, i = 0; i < n_vocab; i++)
@@ -409,7 +413,7 @@ static box box_of(const lens_patch_desc *d, size_t n_head, attn_tensor clean, si
 static void check_kind(const attn_model *model, const lens_patch_desc *d)
 {
     const attn_config *const c = attn_model_config(model);
-    const double close = d->pairs->metric.kind == LENS_METRIC_LOGIT ? 0 : 1e-5;
+    const double close = d->pairs->metric.kind == LENS_METRIC_LOGIT_DIFF ? 0 : 1e-5;
     attn_ctx ctx = alone();
     attn_tensor got = {0};
     lens_baseline whole = {0, 0};
@@ -448,6 +452,7 @@ static lens_pair a_pair(const attn_model *model, size_t n, uint64_t seed)
     p.clean = clean;
     p.corrupted = corrupted;
     p.n_tokens = n;
+    p.metric.kind = LENS_METRIC_LOGIT_DIFF;
     p.metric.token = 7;
     p.metric.against = 3;
     return p;
@@ -489,8 +494,7 @@ TEST(other_metrics)
     d.name = "attn.hook_v";
     d.kind = LENS_PATCH_HEADS;
     check_kind(odd, &d);
-    pair.metric.kind = LENS_METRIC_LOSS;
-    pair.metric.from_end = 0;
+    memset(&pair.metric, 0, sizeof pair.metric); /* the loss */
     check_kind(odd, &d);
     d.name = "hook_mlp_out";
     d.kind = LENS_PATCH_POSITIONS;
@@ -602,6 +606,7 @@ TEST(arguments_of_patches)
     d.n_tokens = attn_model_config(plain)->n_ctx + 1;
     POSITIONS("the model's n_ctx is", ATTN_E_CONTEXT);
     d.n_tokens = 4;
+    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
     d.metric.token = -1;
     POSITIONS("token is -1", ATTN_E_TOKEN);
     d.metric.token = n_vocab;

@@ -17,16 +17,14 @@ typedef struct ablation {
 static int find_answer(lens *l, ablation *a, double *answer)
 {
     const int is_loss = !a->question.text;
-    float value = 0;
     attn_status status = attn_truncate(&l->ctx, l->session, 0);
     if (status == ATTN_OK)
         status = is_loss ? attn_score(&l->ctx, a->stats, NULL, l->session, l->text.ids, l->text.n)
                          : attn_feed(&l->ctx, l->session, l->text.ids, a->position + 1);
     if (status != ATTN_OK)
         return failed(&l->ctx);
-    if (!is_loss)
-        judge_logits(&value, attn_logits(l->session), &a->question);
-    *answer = is_loss ? attn_mean_nll(a->stats, l->text.n - 1) : (double)value;
+    *answer = is_loss ? attn_mean_nll(a->stats, l->text.n - 1)
+                      : (double)lens_logit_value(&a->question.metric, attn_logits(l->session));
     return FINE;
 }
 
@@ -53,7 +51,7 @@ static int choose_answer(lens *l, ablation *a)
     const int asks = l->o.token || l->o.position != not_given;
     float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
     int code;
-    a->question.against = -1;
+    a->question.metric.kind = LENS_METRIC_LOGIT;
     a->position = l->o.position == not_given ? l->text.n - 1 : l->o.position;
     a->stats = (attn_token_stats *)allocate(l, l->text.n, sizeof *a->stats);
     if (!logits || !a->stats)
@@ -63,9 +61,9 @@ static int choose_answer(lens *l, ablation *a)
                     a->position, l->text.n);
     if (!asks && l->text.n < 2)
         return fail(FAILED, "a text of one token has no loss: give a longer one, or --token");
-    if (asks &&
-        ((code = likeliest(l, &l->text, a->position + 1, &a->question.token, logits)) != FINE ||
-         (code = name_tokens(l, &a->question)) != FINE))
+    if (asks && ((code = likeliest(l, &l->text, a->position + 1, &a->question.metric.token,
+                                   logits)) != FINE ||
+                 (code = name_tokens(l, &a->question)) != FINE))
         return code;
     return (code = make_session(l, 0)) == FINE ? find_answer(l, a, &a->whole) : code;
 }
@@ -126,7 +124,7 @@ static int run_ablate(lens *l)
             "%s after position %zu %s: %.4f. Each cell sets one head to zero. A negative change "
             "is a head that raises it.",
             a.question.text, a.position, brief(l, l->text.shown[a.position], 40), a.whole);
-        if (a.question.against >= 0)
+        if (lens_metric_against(&a.question.metric))
             grid.title = "how much larger the difference of the logits is without the head";
     } else {
         grid.title = "how much higher the mean loss is without the head, in nats";

@@ -43,13 +43,12 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
     attn_tensor parts = {0}, scale = {0}, directions = {0}, values = {0}, bias = {0};
     size_t i, n_others = 0, n_parts = lens_parts_count(l->model, &heads);
     const size_t n_edited = l->n_edits > 0;
+    const int32_t *const against = lens_metric_against(&q->metric);
     int code;
-    if (attn_logit_directions(&l->ctx, &directions, l->model, &q->token,
-                              q->against < 0 ? NULL : &q->against, 1) ||
+    if (attn_logit_directions(&l->ctx, &directions, l->model, &q->metric.token, against, 1) ||
         decompose_edited(l, &parts, &scale, &heads) ||
         attn_logit_attrs(&l->ctx, &values, l->model, parts, scale, directions) ||
-        lens_bias_logit_attrs(&l->ctx, &bias, l->model, &q->token,
-                              q->against < 0 ? NULL : &q->against, 1))
+        lens_bias_logit_attrs(&l->ctx, &bias, l->model, &q->metric.token, against, 1))
         return failed(&l->ctx);
     if ((code = make_grid(l, &out->layers, l->config->n_layer, l->config->n_head + 1)) != FINE ||
         (code = make_grid(l, &out->others, 1,
@@ -120,16 +119,16 @@ static int run_attribute(lens *l)
     findings found = {make_page(l, "Direct logit attribution"), grids, 2, json_attribution, &a};
     int code;
     a.position = position;
-    a.question.against = -1;
+    a.question.metric.kind = LENS_METRIC_LOGIT;
     if (!logits)
         return failed(&l->ctx);
     if (position >= l->text.n)
         return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0", position,
                     l->text.n);
-    if ((code = likeliest(l, &l->text, position + 1, &a.question.token, logits)) != FINE ||
+    if ((code = likeliest(l, &l->text, position + 1, &a.question.metric.token, logits)) != FINE ||
         (code = name_tokens(l, &a.question)) != FINE)
         return code;
-    judge_logits(&a.terms.logit, logits, &a.question);
+    a.terms.logit = lens_logit_value(&a.question.metric, logits);
     if ((code = find_terms(l, &a.question, position, &a.terms)) != FINE)
         return code;
     finish_terms(l, &a.terms);

@@ -16,8 +16,10 @@ static int choose_parts(lens *l, lens_parts_desc *d)
     d->kind = (lens_parts_kind)l->o.kind;
     d->tokens = l->text.ids;
     d->n_tokens = l->text.n;
-    d->layer = l->o.layer == not_given ? n_layer : l->o.layer;
-    d->mlp_input = l->o.mlp_input;
+    if (l->o.layer != not_given && (l->o.layer != n_layer || l->o.mlp_input)) {
+        d->reader = l->o.mlp_input ? LENS_READER_MLP : LENS_READER_ATTN;
+        d->layer = l->o.layer;
+    }
     d->no_embeds = l->o.no_embeds;
     d->apply_ln = l->o.apply_ln;
     if (l->o.position != not_given) {
@@ -35,13 +37,12 @@ static int choose_direction(lens *l, lens_parts_desc *d, question *q)
 {
     attn_tensor row = ATTN_ZERO;
     int code;
-    q->against = -1;
     if (!l->o.token)
         return FINE;
     if ((code = name_tokens(l, q)) != FINE)
         return code;
-    if (attn_logit_directions(&l->ctx, &row, l->model, &q->token,
-                              q->against < 0 ? NULL : &q->against, 1))
+    if (attn_logit_directions(&l->ctx, &row, l->model, &q->metric.token,
+                              lens_metric_against(&q->metric), 1))
         return failed(&l->ctx);
     d->project = attn_transpose(row, 0, 1);
     return FINE;
@@ -155,7 +156,7 @@ static void json_parts(const lens *l, const void *of)
 static int run_decompose(lens *l)
 {
     lens_parts_desc d = ATTN_ZERO;
-    question q = {0, -1, NULL};
+    question q = ATTN_ZERO;
     attn_tensor parts = ATTN_ZERO;
     lens_grid grid;
     findings found = {make_page(l, "The stream taken apart"), &grid, 1, json_parts, &grid};
@@ -173,8 +174,8 @@ static int run_decompose(lens *l)
     found.page.note = keep(
         l, "%s of the stream that enters %s%s.%s",
         d.kind == LENS_PARTS_NEURONS ? "The largest parts" : "Parts",
-        d.layer == l->config->n_layer ? "the last LayerNorm" : keep(l, "layer %zu", d.layer),
-        d.mlp_input ? "'s MLP" : "",
+        d.reader == LENS_READER_FINAL ? "the last LayerNorm" : keep(l, "layer %zu", d.layer),
+        d.reader == LENS_READER_MLP ? "'s MLP" : "",
         d.apply_ln ? " Each is divided by the scale of the LayerNorm that reads the stream." : "");
     return present(l, &found);
 }

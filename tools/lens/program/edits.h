@@ -223,7 +223,6 @@ static lens_parts_desc parts_of_text(const lens *l, lens_parts_kind kind, size_t
     d.n_tokens = l->text.n;
     d.first = first;
     d.count = count;
-    d.layer = l->config->n_layer;
     return d;
 }
 

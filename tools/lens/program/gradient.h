@@ -23,24 +23,22 @@ static int choose_metric(lens *l, lens_metric *metric)
 {
     const size_t at = l->o.position == not_given ? l->text.n - 1 : l->o.position;
     float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
-    question q = {0, -1, ""};
+    question q = ATTN_ZERO;
     int code;
     if (!logits)
         return failed(&l->ctx);
-    metric->kind = l->o.metric == METRIC_LOSS       ? LENS_METRIC_LOSS
-                   : l->o.metric == METRIC_LOG_PROB ? LENS_METRIC_LOG_PROB
-                                                    : LENS_METRIC_LOGIT;
-    metric->against = -1;
-    if (metric->kind == LENS_METRIC_LOSS)
+    q.metric.kind = LENS_METRIC_LOGIT;
+    if (l->o.metric == METRIC_LOSS)
         return FINE;
     if (at >= l->text.n)
         return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0", at,
                     l->text.n);
-    if ((!l->o.token && (code = likeliest(l, &l->text, at + 1, &q.token, logits)) != FINE) ||
+    if ((!l->o.token && (code = likeliest(l, &l->text, at + 1, &q.metric.token, logits)) != FINE) ||
         (code = name_tokens(l, &q)) != FINE)
         return code;
-    metric->token = q.token;
-    metric->against = q.against;
+    *metric = q.metric;
+    if (l->o.metric == METRIC_LOG_PROB)
+        metric->kind = LENS_METRIC_LOG_PROB;
     metric->from_end = l->text.n - 1 - at;
     return FINE;
 }

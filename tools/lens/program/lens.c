@@ -382,6 +382,12 @@ static int check_usage(const lens *l)
         return fail(USAGE, "circuits of one head need both --layer and --head");
     if (o->against && !o->token)
         return fail(USAGE, "--against needs --token, to be subtracted from");
+    if (o->mlp_input && o->layer == not_given)
+        return fail(USAGE, "--mlp-input needs --layer");
+    if (o->metric != METRIC_LOGIT && o->against)
+        return fail(USAGE, "--against is for a logit: leave out --metric");
+    if (o->metric == METRIC_LOSS && (o->token || o->position != not_given))
+        return fail(USAGE, "--metric loss is a mean over the text: leave out --token and --at");
     if (o->output && o->json && !writes_tensors(l))
         return fail(USAGE, "-o draws a picture and --json prints: give one of them");
     if (l->command->bit & OF_TENSORS && !o->output && o->lines)

@@ -50,7 +50,6 @@ static int read_answer(lens *l, const json_value *line, const char *key, uint64_
 {
     const json_value *v = json_get(line, key);
     uint64_t id;
-    *token = -1;
     if (!v)
         return otherwise ? name_token(l, key, otherwise, token) : FINE;
     if (v->kind == JSON_STRING)
@@ -69,6 +68,8 @@ static int read_pair(lens *l, const json_value *line, uint64_t number)
     lens_text clean = {0}, corrupted = {0};
     int code;
     memset(pair, 0, sizeof *pair);
+    pair->metric.kind =
+        json_get(line, "against") || l->o.against ? LENS_METRIC_LOGIT_DIFF : LENS_METRIC_LOGIT;
     if ((code = read_side(l, line, "clean", number, &clean)) != FINE ||
         (code = read_side(l, line, "corrupted", number, &corrupted)) != FINE ||
         (code = read_answer(l, line, "token", number, l->o.token, &pair->metric.token)) != FINE ||
@@ -80,7 +81,7 @@ static int read_pair(lens *l, const json_value *line, uint64_t number)
                     "%s, line %llu: the texts have %zu and %zu tokens; patching needs as many in "
                     "both",
                     l->o.pairs, (unsigned long long)number, clean.n, corrupted.n);
-    if (pair->metric.token < 0)
+    if (!json_get(line, "token") && !l->o.token)
         return fail(FAILED, "%s, line %llu: no \"token\"; name it there, or by --token", l->o.pairs,
                     (unsigned long long)number);
     if (l->n_pairs++ == 0) {

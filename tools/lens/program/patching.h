@@ -43,6 +43,7 @@ static int find_changes(lens *l, float *logits, patching *p)
     attn_prediction top[2 * MOST] = {{0, 0, 0}};
     double most = -INFINITY, least = INFINITY;
     size_t i;
+    p->changes.metric.kind = LENS_METRIC_LOGIT_DIFF;
     if (attn_logit_stats(&l->ctx, NULL, &(attn_top){top, k}, rows, NULL))
         return failed(&l->ctx);
     for (i = 0; i < 2 * k; i++) {
@@ -50,11 +51,11 @@ static int find_changes(lens *l, float *logits, patching *p)
         const double change = (double)logits[id] - (double)logits[n_vocab + (size_t)id];
         if (change > most) {
             most = change;
-            p->changes.token = id;
+            p->changes.metric.token = id;
         }
         if (change < least) {
             least = change;
-            p->changes.against = id;
+            p->changes.metric.against = id;
         }
     }
     p->changes_gap = most - least;
@@ -66,32 +67,29 @@ static int choose_question(lens *l, patching *p)
 {
     const size_t n_vocab = l->config->n_vocab;
     float *logits = (float *)allocate(l, 2 * n_vocab, sizeof *logits);
+    lens_metric *const m = &p->question.metric;
     int code;
     if (!logits)
         return failed(&l->ctx);
-    p->question.against = -1;
-    if ((code = likeliest(l, &l->text, l->text.n, &p->question.token, logits)) != FINE ||
-        (code = likeliest(l, &l->corrupted, l->text.n, &p->question.against, logits + n_vocab)) !=
-            FINE ||
+    m->kind = LENS_METRIC_LOGIT_DIFF;
+    if ((code = likeliest(l, &l->text, l->text.n, &m->token, logits)) != FINE ||
+        (code = likeliest(l, &l->corrupted, l->text.n, &m->against, logits + n_vocab)) != FINE ||
         (code = find_changes(l, logits, p)) != FINE)
         return code;
-    p->reason = " (the likeliest token after each text)";
-    if (l->o.token) {
-        p->question.against = -1;
-        p->reason = "";
-    } else if (p->question.token == p->question.against) {
-        if (p->changes.token == p->changes.against)
+    p->reason = l->o.token ? "" : " (the likeliest token after each text)";
+    if (!l->o.token && m->token == m->against) {
+        if (p->changes.metric.token == p->changes.metric.against)
             return fail(FAILED, "the logits are the same after both texts: patching needs two "
                                 "texts that the model tells apart");
         p->reason = keep(l,
                          " (%s is the likeliest token after both texts; of the likely tokens, the "
                          "logits of these two change most)",
-                         shown_token(l, p->question.token));
+                         shown_token(l, m->token));
         p->question = p->changes;
     }
     if ((code = name_tokens(l, &p->question)) == FINE) {
-        judge_logits(&p->whole.clean, logits, &p->question);
-        judge_logits(&p->whole.corrupted, logits + n_vocab, &p->question);
+        p->whole.clean = lens_logit_value(m, logits);
+        p->whole.corrupted = lens_logit_value(m, logits + n_vocab);
     }
     return code;
 }
@@ -140,7 +138,7 @@ static int answer(lens *l, const int32_t *ids, size_t n, const lens_metric *aske
         status = attn_feed(&l->ctx, session, ids, n);
     logits = status == ATTN_OK ? attn_logits(session) : NULL;
     if (logits)
-        *value = logits[asked->token] - (asked->against < 0 ? 0 : logits[asked->against]);
+        *value = lens_logit_value(asked, logits);
     attn_session_free(session);
     return status ? failed(&l->ctx) : interrupted ? INTERRUPTED : FINE;
 }
@@ -148,12 +146,10 @@ static int answer(lens *l, const int32_t *ids, size_t n, const lens_metric *aske
 /* The question of --pairs: each pair's own tokens, and the means of the answers. */
 static int ask_about_pairs(lens *l, patching *p)
 {
-    const lens_metric *const first = &l->pairs[0].metric;
     size_t i;
     float clean = 0, corrupted = 0;
     int code = FINE;
-    p->question.token = first->token;
-    p->question.against = first->against;
+    p->question.metric = l->pairs[0].metric;
     p->question.text = "logits of the pairs' tokens";
     p->reason = keep(l, " (mean of %zu pairs)", l->n_pairs);
     for (i = 0; i < l->n_pairs && code == FINE; i++) {
@@ -180,8 +176,7 @@ static int ask_about_patches(lens *l, patching *p)
     p->pair.clean = l->text.ids;
     p->pair.corrupted = l->corrupted.ids;
     p->pair.n_tokens = l->text.n;
-    p->pair.metric.token = p->question.token;
-    p->pair.metric.against = p->question.against;
+    p->pair.metric = p->question.metric;
     p->pairs = &p->pair;
     p->n_pairs = 1;
     return code;
@@ -382,7 +377,7 @@ static const char *token_argument(lens *l, int32_t id)
 /* NULL unless the gap is small. */
 static const char *warn_of_gap(lens *l, const patching *p)
 {
-    const question *other = &p->changes;
+    const lens_metric *other = &p->changes.metric;
     const char *advice = "";
     if (!is_small(p))
         return NULL;

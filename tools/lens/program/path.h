@@ -39,11 +39,10 @@ static int read_reader(const lens *l, const char **at, lens_receiver *to)
 static int read_sender(lens *l, lens_sender *sender)
 {
     const char *at = l->o.from;
-    sender->layer = 0;
-    sender->head = LENS_SENDER_EMBED;
+    memset(sender, 0, sizeof *sender);
     if (strcmp(at, "embed") == 0)
         return FINE;
-    sender->head = LENS_SENDER_MLP;
+    sender->kind = LENS_SENDER_MLP;
     if (read_number(&at, &sender->layer) && strcmp(at, ".mlp") == 0) {
         if (sender->layer < l->config->n_layer)
             return FINE;
@@ -51,6 +50,7 @@ static int read_sender(lens *l, lens_sender *sender)
                     sender->layer, (unsigned)l->config->n_layer - 1);
     }
     at = l->o.from;
+    sender->kind = LENS_SENDER_HEAD;
     return read_head(l, "from", &at, &sender->layer, &sender->head);
 }
 
@@ -94,7 +94,8 @@ static int read_paths(lens *l, lens_paths_desc *d, lens_receiver *readers, lens_
     for (i = 0; !l->o.from && i < l->config->n_layer * per_layer && code == FINE; i++) {
         lens_sender *next = &senders[d->n_senders];
         next->layer = i / per_layer;
-        next->head = i % per_layer < l->config->n_head ? i % per_layer : LENS_SENDER_MLP;
+        next->kind = i % per_layer < l->config->n_head ? LENS_SENDER_HEAD : LENS_SENDER_MLP;
+        next->head = next->kind == LENS_SENDER_HEAD ? i % per_layer : 0;
         d->n_senders += (size_t)has_path(d, next);
     }
     if (code == FINE && d->n_senders == 0)
@@ -109,7 +110,7 @@ static int read_paths(lens *l, lens_paths_desc *d, lens_receiver *readers, lens_
 /* The column of a sender: heads, then the MLP. */
 static size_t column_of(const lens *l, const lens_sender *s)
 {
-    return s->head == LENS_SENDER_MLP ? l->config->n_head : s->head;
+    return s->kind == LENS_SENDER_MLP ? l->config->n_head : s->head;
 }
 
 /* The answers with each path patched: from one sender, or from all before the readers. */
@@ -135,8 +136,8 @@ static int patch_paths(lens *l, patching *p, const lens_paths_desc *d, lens_grid
         ((const char **)grid->rows)[0] = keep(l, "%zu", last->layer);
     if (code == FINE)
         ((const char **)grid->columns)[grid->n_columns - 1] =
-            !l->o.from || last->head == LENS_SENDER_MLP ? "MLP"
-            : last->head == LENS_SENDER_EMBED           ? "embedding"
+            !l->o.from || last->kind == LENS_SENDER_MLP ? "MLP"
+            : last->kind == LENS_SENDER_EMBED           ? "embedding"
                                                         : keep(l, "%zu", last->head);
     grid->title = keep(l, "from %s to %s", from, l->o.to ? l->o.to : "the final stream");
     attn_tensor_free(&l->ctx, &values);

@@ -5,8 +5,8 @@
 #include "findings.h"
 
 typedef struct question {
-    int32_t token, against; /* against -1: none */
-    const char *text;       /* "logit of X - logit of Y" */
+    lens_metric metric; /* LENS_METRIC_LOGIT or _LOGIT_DIFF */
+    const char *text;   /* "logit of X minus logit of Y"; NULL: nothing was asked */
 } question;
 
 static int likeliest(lens *l, const lens_text *what, size_t n, int32_t *token, float *logits)
@@ -34,35 +34,36 @@ static int likeliest(lens *l, const lens_text *what, size_t n, int32_t *token, f
     return status ? failed(&l->ctx) : FINE;
 }
 
+/* The question of --token and --against. Without --token, of the tokens that *metric has, and its kind
+ * is set. */
 static int name_tokens(lens *l, question *q)
 {
+    lens_metric *const m = &q->metric;
     int code = FINE;
-    if (l->o.token)
-        code = name_token(l, "token", l->o.token, &q->token);
-    if (l->o.against && code == FINE)
-        code = name_token(l, "against", l->o.against, &q->against);
+    if (l->o.token) {
+        m->kind = LENS_METRIC_LOGIT;
+        m->against = 0;
+        code = name_token(l, "token", l->o.token, &m->token);
+    }
+    if (l->o.against && code == FINE) {
+        m->kind = LENS_METRIC_LOGIT_DIFF;
+        code = name_token(l, "against", l->o.against, &m->against);
+    }
     if (code != FINE)
         return code;
-    q->text = q->against < 0 ? keep(l, "logit of %s", shown_token(l, q->token))
-                             : keep(l, "logit of %s minus logit of %s", shown_token(l, q->token),
-                                    shown_token(l, q->against));
+    q->text = lens_metric_against(m) ? keep(l, "logit of %s minus logit of %s",
+                                            shown_token(l, m->token), shown_token(l, m->against))
+                                     : keep(l, "logit of %s", shown_token(l, m->token));
     return FINE;
-}
-
-static int judge_logits(float *value, const float *logits, void *user)
-{
-    const question *q = (const question *)user;
-    *value = logits[q->token] - (q->against < 0 ? 0 : logits[q->against]);
-    return interrupted;
 }
 
 static void json_question(const lens *l, const question *q)
 {
     printf(", \"token\": {");
-    json_token(l, q->token);
-    if (q->against >= 0) {
+    json_token(l, q->metric.token);
+    if (lens_metric_against(&q->metric)) {
         printf("}, \"against\": {");
-        json_token(l, q->against);
+        json_token(l, q->metric.against);
     }
     printf("},\n");
 }
