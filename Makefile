@@ -1,12 +1,20 @@
 # GNU make. `make` builds everything into build/, `make help` lists the rest. What a contributor runs
 # beside that is in tests/checks.mk; installing and packages are in tools/packaging/install.mk.
 
+$(if $(wildcard tests/checks.mk),,$(error This Makefile works in its own directory: \
+    make -C $(dir $(lastword $(MAKEFILE_LIST))) $(MAKECMDGOALS)))
+
 BUILD   = build
 CC      = cc
 CFLAGS  = -O2
 WARN    = -Wall -Wextra -pedantic -Wshadow -Wconversion
 LDFLAGS =
 PREFIX  = /usr/local
+
+$(if $(filter 1,$(words $(BUILD))),,$(error BUILD="$(BUILD)": make needs one name without blanks))
+
+# As many jobs as there are processors where the caller did not say how many.
+JOBS    = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))
 
 # Threads, if this compiler can compile and link them. OPENMP=0 turns them off.
 probe  = int omp_get_max_threads(void); int main(void) { return omp_get_max_threads() < 1; }
@@ -50,7 +58,7 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test bench gpt2 reproduce clean distclean help FORCE
+.PHONY: all run notebooks test tested bench gpt2 reproduce clean distclean help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -63,7 +71,7 @@ STORY  = $(if $(wildcard $(BUILD)/gpt2),$(BUILD),$(BUILD)/run)
 ALONE  = $(COMPILE) -DATTN_STATIC -MF $@.d
 
 run: ## a story (PROMPT="Once upon a time" N=200 SEED=1)
-	@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j2) \
+	@$(MAKE) --no-print-directory $(JOBS) \
 	    $(STORY)/gpt2 $(BUILD)/tiny-stories.attn CONVERTER=$(STORY)/attn-convert
 	@$(STORY)/gpt2 $(BUILD)/tiny-stories.attn -n $(N) --temperature 0.7 --top-k 40 --seed $(SEED) \
 	    -- "$$PROMPT"
@@ -79,8 +87,17 @@ $(BUILD)/run/attn-convert: attn-convert.c $(BUILD)/flags
 notebooks: $(NOTEBOOKS) $(MODELS) ## the notebooks on attention, in C
 	@for n in $(READ:%=$(BUILD)/from_scratch/%); do echo; echo "== $$n"; $$n || exit; done
 
-test: all $(NOTEBOOKS) $(MODELS) $(TESTED) $(BUILD)/test ## build and run the tests (SUITES="session record" for some)
+# Suites are folders: a name that is none of them is found before anything is built.
+NO_SUITE = $(foreach s,$(SUITES),$(if $(wildcard tests/suites/$(firstword $(subst /, ,$(s)))/*.c),,$(s)))
+
+test: ## build and run the tests (SUITES="session record" for some)
+	@$(if $(strip $(NO_SUITE)),echo 'no suite is named "$(firstword $(NO_SUITE))"; the suites are: \
+	    $(notdir $(wildcard tests/suites/*))'; exit 2)
+	@mkdir -p $(BUILD)
+	@sh tests/building.sh $(BUILD) $$PPID $(MAKE) --no-print-directory $(JOBS) tested
 	@$(TEST) $(SUITES)
+
+tested: all $(NOTEBOOKS) $(MODELS) $(TESTED) $(BUILD)/test
 
 bench: $(BUILD)/bench $(BUILD)/tiny-stories.attn ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
 	$(BUILD)/bench $(BENCH)
@@ -150,7 +167,7 @@ $(BUILD)/bench: tools/bench/bench.c $(BUILD)/flags
 
 $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(SHOW)$(COMPILE) -DTEST_BUILD='"$(BUILD)"' -c $< -o $@
+	$(SHOW)$(COMPILE) -DTEST_BUILD='"$(BUILD)"' -DTEST_SUITE='"$(notdir $(<D))"' -c $< -o $@
 
 $(BUILD)/test: $(TESTS) $(BUILD)/attn.o
 	$(SHOW)$(COMPILE) $^ -o $@ $(LINK)
@@ -161,12 +178,17 @@ $(BUILD)/flags: FORCE
 	@echo '$(COMPILE) $(LINK)' | cmp -s - $@ || \
 	    echo '$(COMPILE) $(LINK)' >$@
 
+FORCE:
+
 include tools/packaging/install.mk tests/checks.mk examples/web/web.mk
 -include $(wildcard $(BUILD)/*.d $(BUILD)/run/*.d $(BUILD)/from_scratch/*.d $(BUILD)/tests/*.d \
     $(BUILD)/tests/suites/*/*.d)
 
 clean: ## remove what was built; downloaded files stay
 	@test ! -d $(BUILD) || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name gpt2-files -exec rm -rf {} +
+
+.DEFAULT:
+	@echo "make: '$@' is neither a target nor a file; make help lists the targets" >&2; exit 2
 
 distclean: ## remove everything in build/, downloads too
 	rm -rf $(BUILD)

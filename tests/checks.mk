@@ -49,7 +49,7 @@ $(BUILD)/tests/saving-read: tests/programs/saving.c $(BUILD)/flags
 
 # A suite whose cases fail, for the suite `runner`.
 $(BUILD)/tests/failing: tests/programs/failing.c $(BUILD)/tests/main.o $(BUILD)/attn.o
-	$(PROGRAM)
+	$(PROGRAM) -DTEST_SUITE='"failing"'
 
 # Where it cannot be built it is not used.
 $(BUILD)/faults.so: tests/programs/faults.c

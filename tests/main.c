@@ -6,7 +6,7 @@
  *     test --isas                   the instruction sets here, for ATTN_TEST_ISA
  *
  * Each suite is a process, and what it and the programs that it runs print goes to
- * build/test-tmp/SUITE.log. The end of that is shown with a case that fails. One case that is named
+ * test-tmp/SUITE.log beside this program. The end of that is shown with a case that fails. One case that is named
  * alone runs in this process and prints where it runs, for a debugger. */
 #define PROGRAM "test"
 #include "tools/common/program.h" /* first: it asks the system for POSIX */
@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,6 +28,8 @@ static struct {
     const char *program; /* how this program was called */
     FILE *report;        /* what the parent process shall print, see read_report */
     int log;             /* a file instead of standard output and standard error, or -1 */
+    char **names;        /* the suites and cases that shall run: all if there are none */
+    int n_names;
 } state;
 
 /* Copies the end of what the running case printed into the report: a few lines, none too long. */
@@ -204,7 +207,7 @@ const char *test_tmp(const char *name)
     static char paths[8][512];
     static int turn;
     char *path = paths[turn++ % 8];
-    snprintf(path, sizeof paths[0], "build/test-tmp/%s/%s", state.suite, name);
+    snprintf(path, sizeof paths[0], TEST_BUILD "/test-tmp/%s/%s", state.suite, name);
     return path;
 }
 
@@ -224,7 +227,10 @@ const char *__msan_default_options(void)
 enum { MAX_SUITES = 64, MAX_JOBS = 4 };
 static struct {
     test_suite *suite;
-    const char *only; /* this case alone, or NULL */
+    int wanted;
+    int lock;     /* this file is locked while the suite runs */
+    pid_t child;  /* its process while it runs */
+    double began; /* the time of its beginning */
 } suites[MAX_SUITES];
 static int n_suites;
 
@@ -276,12 +282,13 @@ static int compare_suites(const void *a, const void *b)
 /* What became of a suite, and of all. */
 typedef struct result {
     int passed, failed, skipped;
+    double processor; /* seconds that it took of a processor, with the programs that it ran */
 } result;
 
 static const char *path_of(int suite, const char *suffix)
 {
     static char path[128];
-    snprintf(path, sizeof path, "build/test-tmp/%s.%s", suites[suite].suite->name, suffix);
+    snprintf(path, sizeof path, TEST_BUILD "/test-tmp/%s.%s", suites[suite].suite->name, suffix);
     return path;
 }
 
@@ -293,23 +300,54 @@ static int has_case(const test_suite *part, const char *name)
     return one != NULL;
 }
 
-/* Runs one file's cases, or the case of this name if the file has it. */
-static void run_part(const test_suite *part, const char *only)
+/* Was this suite named, or this case of it? */
+static int is_wanted(const test_suite *part, const test_case *one)
+{
+    const size_t length = strlen(part->name);
+    int i;
+    for (i = 0; i < state.n_names; i++)
+        if (strncmp(state.names[i], part->name, length) == 0 &&
+            (!state.names[i][length] || (state.names[i][length] == '/' &&
+                                         strcmp(state.names[i] + length + 1, one->name) == 0)))
+            return 1;
+    return state.n_names == 0;
+}
+
+static int is_wanted_part(const test_suite *part)
+{
+    const test_case *one = part->cases;
+    while (one && !is_wanted(part, one))
+        one = one->next;
+    return one != NULL;
+}
+
+/* Runs those cases of one file that are wanted. */
+static void run_part(const test_suite *part)
 {
     const test_case *one;
-    if (only && !has_case(part, only))
+    if (!is_wanted_part(part))
         return;
     if (!part->set_up || part->set_up())
         for (one = part->cases; one; one = one->next)
-            if (!only || strcmp(only, one->name) == 0)
+            if (is_wanted(part, one))
                 run_case(one);
     if (part->tear_down)
         part->tear_down();
     end_case();
 }
 
+static double processor_seconds(int who)
+{
+    struct rusage used;
+    return getrusage(who, &used) != 0
+               ? 0
+               : (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                     (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
 /* Runs a suite in this process. Its report's lines begin with a mark: > a case that begins, ! a line to
- * print, - a reason, a tab and the case that was skipped for it, = the three counts so far, . the end. */
+ * print, - a reason, a tab and the case that was skipped for it, = the three counts so far, . the end and
+ * the seconds of a processor. */
 static int run_suite(int number, int with_log)
 {
     const test_suite *part = suites[number].suite;
@@ -324,8 +362,9 @@ static int run_suite(int number, int with_log)
     if (with_log)
         fcntl(state.log, F_SETFD, FD_CLOEXEC);
     for (; part; part = part->next)
-        run_part(part, suites[number].only);
-    fprintf(state.report, ".\n");
+        run_part(part);
+    fprintf(state.report, ".%.3f\n",
+            processor_seconds(RUSAGE_SELF) + processor_seconds(RUSAGE_CHILDREN));
     return fclose(state.report) != 0;
 }
 
@@ -347,7 +386,7 @@ static result read_report(int number, int status, double seconds)
     const char *const name = suites[number].suite->name;
     FILE *const file = fopen(path_of(number, "report"), "r");
     char *lines[1000], line[1400], last[200] = "";
-    result r = {0, 0, 0};
+    result r = {0, 0, 0, 0};
     int n_lines = 0, ended = 0, i, log;
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = 0;
@@ -361,7 +400,7 @@ static result read_report(int number, int status, double seconds)
         else if (line[0] == '=')
             sscanf(line, "=%d %d %d", &r.passed, &r.failed, &r.skipped);
         else if (line[0] == '.')
-            ended = 1;
+            ended = sscanf(line, ".%lf", &r.processor);
     }
     if (file)
         fclose(file);
@@ -371,7 +410,8 @@ static result read_report(int number, int status, double seconds)
         printf("%5d failed", r.failed);
     if (r.skipped)
         printf("%5d skipped", r.skipped);
-    printf("%*.1f s\n", 31 - 12 * (r.failed > 0) - 13 * (r.skipped > 0), seconds);
+    printf("%*.1f s,%6.1f s CPU\n", 31 - 12 * (r.failed > 0) - 13 * (r.skipped > 0), seconds,
+           r.processor);
     for (i = 0; i < n_lines; i++) {
         printf("%s\n", lines[i]);
         free(lines[i]);
@@ -425,85 +465,166 @@ static int n_jobs(void)
     return n < 1 ? 1 : n > MAX_JOBS ? MAX_JOBS : (int)n;
 }
 
-/* Runs the suites that are wanted, each in a process of its own, and adds up what became of them. */
-static result run_all(const unsigned char *wanted)
+/* Locks a file of this suite until the suite ends here: what it writes has one place. */
+static int lock_suite(int number)
 {
-    struct {
-        pid_t child;
-        double began;
-    } running[MAX_SUITES] = {{0, 0}};
-    result all = {0, 0, 0}, r;
-    int next = 0, n_running = 0, most = n_jobs(), status, i;
+    struct flock lock;
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    suites[number].lock = open(path_of(number, "lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (suites[number].lock >= 0 && fcntl(suites[number].lock, F_SETLK, &lock) == 0)
+        return 1;
+    if (fcntl(suites[number].lock, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK)
+        printf("FAILED %s: process %ld runs this suite now; wait for its end, or build and test "
+               "elsewhere: make test BUILD=build/other\n",
+               suites[number].suite->name, (long)lock.l_pid);
+    else
+        printf("FAILED %s: cannot lock %s: %s\n", suites[number].suite->name,
+               path_of(number, "lock"), strerror(errno));
+    return 0;
+}
+
+static void unlock_suite(int number)
+{
+    if (suites[number].lock >= 0)
+        close(suites[number].lock);
+}
+
+static int begin_suite(int number)
+{
+    fflush(stdout);
+    if (!lock_suite(number))
+        return 0;
+    remove(path_of(number, "report"));
+    suites[number].began = system_seconds();
+    if ((suites[number].child = fork()) == 0) {
+        signal(SIGALRM, SIG_DFL);
+        exit(run_suite(number, 1));
+    }
+    if (suites[number].child < 0)
+        printf("FAILED %s: no process for it: %s\n", suites[number].suite->name, strerror(errno));
+    return suites[number].child > 0;
+}
+
+/* Which suites run, and how many of their cases have begun. */
+static void print_running(void)
+{
+    int i, n = 0;
+    for (i = 0; i < n_suites; i++) {
+        const test_suite *part;
+        const test_case *one;
+        FILE *report;
+        int begun = 0, all = 0, last = '\n', c;
+        if (suites[i].child <= 0 || (report = fopen(path_of(i, "report"), "r")) == NULL)
+            continue;
+        for (; (c = getc(report)) != EOF; last = c)
+            begun += last == '\n' && c == '>';
+        fclose(report);
+        for (part = suites[i].suite; part; part = part->next)
+            for (one = part->cases; one; one = one->next)
+                all += is_wanted(part, one);
+        printf("%s%s (case %d of %d)", n++ ? ", " : "  still running: ", suites[i].suite->name,
+               begun, all);
+    }
+    printf("%s", n ? "\n" : "");
+    fflush(stdout);
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+}
+
+/* Runs the suites that are wanted, each in a process of its own, and adds up what became of them. Prints
+ * something at least each QUIET seconds. */
+static result run_all(void)
+{
+    enum { QUIET = 8 };
+    result all = {0, 0, 0, 0}, r;
+    int next = 0, n_running = 0, status, i;
+    const int most = n_jobs();
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_alarm;
+    sigaction(SIGALRM, &action, NULL);
     for (;;) {
         pid_t ended;
         for (; next < n_suites && n_running < most; next++) {
-            if (!wanted[next])
-                continue;
-            fflush(stdout);
-            remove(path_of(next, "report"));
-            running[next].began = system_seconds();
-            if ((running[next].child = fork()) == 0)
-                exit(run_suite(next, 1));
-            if (running[next].child < 0) {
-                printf("FAILED %s: no process for it: %s\n", suites[next].suite->name,
-                       strerror(errno));
-                all.failed++;
-                continue;
-            }
-            n_running++;
+            const int began = suites[next].wanted && begin_suite(next);
+            n_running += began;
+            all.failed += suites[next].wanted && !began;
         }
         if (n_running == 0)
             return all;
-        if ((ended = wait(&status)) < 0 && errno != EINTR)
-            return all;
+        alarm(QUIET);
+        if ((ended = wait(&status)) < 0) {
+            print_running();
+            continue;
+        }
         for (i = 0; i < n_suites; i++)
-            if (running[i].child > 0 && running[i].child == ended) {
-                r = read_report(i, status, system_seconds() - running[i].began);
+            if (suites[i].child > 0 && suites[i].child == ended) {
+                r = read_report(i, status, system_seconds() - suites[i].began);
                 all.passed += r.passed;
                 all.failed += r.failed;
                 all.skipped += r.skipped;
-                running[i].child = 0;
+                all.processor += r.processor;
+                suites[i].child = 0;
+                unlock_suite(i);
                 n_running--;
             }
     }
 }
 
-static int made(const char *directory)
+/* A directory, and those that it is in. */
+static int made(char *path)
 {
-    return mkdir(directory, 0777) == 0 || errno == EEXIST;
+    char *slash = path;
+    while ((slash = strchr(slash + 1, '/')) != NULL) {
+        *slash = 0;
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+    return mkdir(path, 0777) == 0 || errno == EEXIST;
 }
 
 /* One for each suite. */
 static int make_directories(void)
 {
-    char path[64];
-    int i, fine = access("attn.h", R_OK) == 0 && made("build") && made("build/test-tmp");
+    char path[1024];
+    int i, fine = access("attn.h", R_OK) == 0;
     for (i = 0; i < n_suites && fine; i++) {
-        snprintf(path, sizeof path, "build/test-tmp/%s", suites[i].suite->name);
+        snprintf(path, sizeof path, TEST_BUILD "/test-tmp/%s", suites[i].suite->name);
         fine = made(path);
     }
     return fine;
 }
 
 /* Marks the suite that is named, or with "suite/case" one case of it. */
-static int want(unsigned char *wanted, const char *name)
+static int want(const char *name)
 {
     const size_t length = strcspn(name, "/");
-    const char *const only = name[length] ? name + length + 1 : NULL;
     const test_suite *part;
-    int i;
-    for (i = 0; i < n_suites; i++)
-        for (part = suites[i].suite;
-             part && strncmp(name, part->name, length) == 0 && strlen(part->name) == length;
-             part = part->next)
-            if (!only || has_case(part, only)) {
-                suites[i].only = only;
-                return wanted[i] = 1;
-            }
-    printf("no suite or case is named \"%s\"; the suites are:", name);
-    for (i = 0; i < n_suites; i++)
-        printf(" %s", suites[i].suite->name);
-    printf("\nbuild/test --list names the cases\n");
+    const test_case *one;
+    int i, n;
+    for (i = 0; i < n_suites; i++) {
+        const char *const suite = suites[i].suite->name;
+        if (strncmp(name, suite, length) != 0 || suite[length])
+            continue;
+        for (part = suites[i].suite; part; part = part->next)
+            if (!name[length] || has_case(part, name + length + 1))
+                return suites[i].wanted = 1;
+        printf("the suite %s has no case \"%s\"; its cases are:", suite, name + length + 1);
+        for (part = suites[i].suite; part; part = part->next)
+            for (one = part->cases; one; one = one->next)
+                printf(" %s", one->name);
+        printf("\n");
+        return 0;
+    }
+    printf("no suite is named \"%.*s\"; the suites are:", (int)length, name);
+    for (n = 0; n < n_suites; n++)
+        printf(" %s", suites[n].suite->name);
+    printf("\n%s --list names the cases\n", state.program);
     return 0;
 }
 
@@ -535,34 +656,39 @@ static int list_isas(void)
 
 int main(int argc, char **argv)
 {
-    unsigned char wanted[MAX_SUITES] = {0};
     result all;
-    int arg, i, alone = -1;
+    int arg, i;
     state.program = argv[0];
     qsort(suites, (size_t)n_suites, sizeof suites[0], compare_suites);
     if (argc == 2 && strcmp(argv[1], "--list") == 0)
         return list_cases();
     if (argc == 2 && strcmp(argv[1], "--isas") == 0)
         return list_isas();
+    state.names = argv + 1;
+    state.n_names = argc - 1;
     for (arg = 1; arg < argc; arg++)
-        if (!want(wanted, argv[arg]))
+        if (!want(argv[arg]))
             return 2;
     if (!make_directories()) {
-        printf("run this from the top of the repository: no attn.h here, or no way to make "
-               "build/test-tmp\n");
+        printf(
+            "run this from the top of the repository: no attn.h here, or no way to make " TEST_BUILD
+            "/test-tmp\n");
         return 2;
     }
-    for (i = 0; i < n_suites; i++) {
-        wanted[i] |= argc < 2;
-        if (wanted[i] && suites[i].only && argc == 2)
-            alone = i;
-    }
-    if (alone >= 0) {
+    for (i = 0; i < n_suites; i++)
+        suites[i].wanted |= argc < 2;
+    if (argc == 2 && strchr(argv[1], '/')) {
         const double began = system_seconds();
-        const int status = run_suite(alone, 0);
-        all = read_report(alone, status, system_seconds() - began);
+        int status;
+        for (i = 0; !suites[i].wanted; i++)
+            ;
+        if (!lock_suite(i))
+            return 2;
+        status = run_suite(i, 0);
+        all = read_report(i, status, system_seconds() - began);
+        unlock_suite(i);
     } else {
-        all = run_all(wanted);
+        all = run_all();
     }
     print_skipped();
     printf("%d passed, %d failed, %d skipped\n", all.passed, all.failed, all.skipped);

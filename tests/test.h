@@ -1,6 +1,7 @@
-/* The test harness. A suite is one file, and a case registers itself where it is written:
+/* The test harness. A suite is a folder of suites/, whose name it has. A case registers itself where it
+ * is written:
  *
- *     SUITE("ops");            once, above the first case
+ *     SUITE();                 once in a file, above its first case
  *     TEST(sum_of_two) { ... } a case of this suite
  *
  * A case passes if nothing in it failed. A case that cannot run here says why and counts as
@@ -11,10 +12,12 @@
 #include "attn.h"
 #include <stdio.h>
 
-/* Where the programs are. */
+/* Where the programs are, and where this suite may write. The Makefile defines both names by the build
+ * directory and the folder. */
 #ifndef TEST_BUILD
 #define TEST_BUILD "build"
 #endif
+#define TEST_TMP TEST_BUILD "/test-tmp/" TEST_SUITE "/"
 
 /* Is this a build whose sanitizer keeps freed memory and wants all addresses for itself? */
 #if defined(__SANITIZE_ADDRESS__)
@@ -46,9 +49,9 @@ typedef struct test_suite {
 /* Adds a case to its suite, and the suite of a first case to the program. */
 void test_register(test_suite *suite, test_case *added);
 
-#define SUITE(name) SUITE_WITH(name, NULL, NULL)
-#define SUITE_WITH(name, set_up, tear_down)                                                        \
-    static test_suite this_suite = {name, set_up, tear_down, NULL, NULL}
+#define SUITE() SUITE_WITH(NULL, NULL)
+#define SUITE_WITH(set_up, tear_down)                                                              \
+    static test_suite this_suite = {TEST_SUITE, set_up, tear_down, NULL, NULL}
 
 /* Defines and registers a case. The constructor runs before main. */
 #define TEST(name) TEST_IF(1, name)
@@ -93,8 +96,7 @@ unsigned char *test_read(const char *path, size_t *size);
 void test_write(const char *path, const void *bytes, size_t size);
 /* Two files that can be read and hold the same bytes. */
 int test_same_file(const char *path, const char *other);
-/* Where this suite may write: "build/test-tmp/suite/name", in one of a few rotating static buffers.
- */
+/* TEST_TMP "name" for what suites share, in one of a few rotating static buffers. */
 const char *test_tmp(const char *name);
 
 #endif

@@ -3,7 +3,7 @@
 #include "examples/from_scratch/torch.h"
 #include "tests/ops.h"
 
-SUITE("attention");
+SUITE();
 
 /* ---- against PyTorch ------------------------------------------------------------------------ */
 

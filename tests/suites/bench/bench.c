@@ -5,7 +5,7 @@
 #include <math.h>
 #include <signal.h>
 
-SUITE("bench");
+SUITE();
 
 #define BENCH TEST_BUILD "/bench "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
@@ -131,10 +131,10 @@ TEST(every_section)
     char *table = NULL, *json = NULL;
     const char *line, *end;
     size_t size, i, n;
-    table = prints(BENCH MODEL "--quick --threads " THREADS " --json build/test-tmp/bench/json");
+    table = prints(BENCH MODEL "--quick --threads " THREADS " --json " TEST_TMP "json");
     if (!table)
         return;
-    json = (char *)test_read("build/test-tmp/bench/json", &size);
+    json = (char *)test_read(TEST_TMP "json", &size);
     if (!CHECK(json))
         return;
     for (i = 0; i < sizeof headings / sizeof headings[0]; i++)
@@ -159,7 +159,7 @@ TEST(every_section)
         test_skip("no python3 here to read the JSON");
         return;
     }
-    CHECKF(run("python3 -c 'import json; j = json.load(open(\"build/test-tmp/bench/json\")); "
+    CHECKF(run("python3 -c 'import json; j = json.load(open(\"" TEST_TMP "json\")); "
                "assert {f[\"dtype\"] for f in j[\"figures\"]} == {None, \"f16\"}, j; "
                "assert all(f[\"value\"] > 0 and f[\"unit\"] for f in j[\"figures\"]), j'") == 0,
            "%s", err);
@@ -185,31 +185,28 @@ TEST(json_alone)
  * is. Then weights of 8 bits, and no model at all. */
 TEST(other_models)
 {
-    CHECK(run(TEST_BUILD
-              "/attn-convert --no-tokenizer tests/golden/plain 'build/test-tmp/bench/a\"b.attn' "
-              "&& " TEST_BUILD
-              "/attn-convert examples/tiny-stories build/test-tmp/bench/q8.attn --dtype q8") == 0);
-    CHECK(run(BENCH "'build/test-tmp/bench/a\"b.attn' --quick --only "
+    CHECK(run(TEST_BUILD "/attn-convert --no-tokenizer tests/golden/plain '" TEST_TMP "a\"b.attn' "
+                         "&& " TEST_BUILD "/attn-convert examples/tiny-stories " TEST_TMP
+                         "q8.attn --dtype q8") == 0);
+    CHECK(run(BENCH "'" TEST_TMP "a\"b.attn' --quick --only "
                     "speculation,batch,mixed,memory,tokenizer "
-                    "--json build/test-tmp/bench/json") == 0);
+                    "--json " TEST_TMP "json") == 0);
     CHECKF(occurrences(out, "not measured: the model has too few positions") == 4 &&
                strstr(out, "\ntokenizer "),
            "%s", out);
-    CHECK(run("grep -c '\"model\": \"a\\\\\"b.attn\"' build/test-tmp/bench/json") == 0);
-    CHECK(run("odd=$(printf 'build/test-tmp/bench/a\\\\b\\303\\251\\177.attn'); mv "
-              "build/test-tmp/bench/a*b.attn "
+    CHECK(run("grep -c '\"model\": \"a\\\\\"b.attn\"' " TEST_TMP "json") == 0);
+    CHECK(run("odd=$(printf '" TEST_TMP "a\\\\b\\303\\251\\177.attn'); mv " TEST_TMP "a*b.attn "
               "\"$odd\" && " BENCH "\"$odd\" --only glass --threads 1 --json -") == 0);
     CHECKF(out && strstr(out, "\"model\": \"b.attn\""), "%s", out);
-    CHECK(run(TEST_BUILD
-              "/attn-convert --no-tokenizer tests/golden/narrow build/test-tmp/bench/n.attn "
-              "&& " TEST_BUILD
-              "/attn-convert --no-tokenizer tests/golden/odd build/test-tmp/bench/o.attn") == 0);
-    CHECK(run(BENCH "build/test-tmp/bench/n.attn --quick --only first --threads 1") == 0);
+    CHECK(run(TEST_BUILD "/attn-convert --no-tokenizer tests/golden/narrow " TEST_TMP "n.attn "
+                         "&& " TEST_BUILD "/attn-convert --no-tokenizer tests/golden/odd " TEST_TMP
+                         "o.attn") == 0);
+    CHECK(run(BENCH TEST_TMP "n.attn --quick --only first --threads 1") == 0);
     CHECK(occurrences(out, "not measured: the model has too few positions") == 1);
-    CHECK(run(BENCH "--child build/test-tmp/bench/n.attn 1 1") == 1);
+    CHECK(run(BENCH "--child " TEST_TMP "n.attn 1 1") == 1);
     CHECK(err && strstr(err, "do not fit"));
-    CHECK(run(BENCH "build/test-tmp/bench/o.attn --quick --only prompt --threads 1") == 0);
-    CHECK(run(BENCH "build/test-tmp/bench/q8.attn --quick --only matmul,prompt --json -") == 0);
+    CHECK(run(BENCH TEST_TMP "o.attn --quick --only prompt --threads 1") == 0);
+    CHECK(run(BENCH TEST_TMP "q8.attn --quick --only matmul,prompt --json -") == 0);
     CHECK(occurrences(out, "\"dtype\": \"q8\"") > 3 && occurrences(out, "\"dtype\": \"f16\"") == 0);
     CHECK(run(BENCH "--quick --size 355M --only roofs --json -") == 0);
     CHECK(occurrences(out, "\"section\": \"roofs\"") >= 4 &&
@@ -238,7 +235,7 @@ TEST(failing_systems)
     }
     if (sizeof(size_t) > 4)
         FAILS(&ctx, ATTN_E_FORMAT, "d_model is 2147483647",
-              model_write(&ctx, "build/test-tmp/bench/huge.attn", &huge, ATTN_F32));
+              model_write(&ctx, TEST_TMP "huge.attn", &huge, ATTN_F32));
     CHECK(run(BENCH "--child build/no-such-file.attn 1 1") == 1);
     CHECK(err && strstr(err, "no-such-file.attn"));
     CHECK(run(BENCH "--child " MODEL "1 2") == 0);
@@ -264,7 +261,7 @@ TEST(second_processes)
 {
     static const char *const fails[] = {"exit 0", "printf x", "printf 'no '",
                                         "printf 't 1'; exit 1", "printf '%0100d' 1"};
-    const char *const fake = "build/test-tmp/bench/fake";
+    const char *const fake = TEST_TMP "fake";
     char text[256];
     size_t i;
     if (run("command -v python3") != 0) {
@@ -318,13 +315,12 @@ TEST(no_numbers)
     }
     put_u64(file + 88, attn_checksum(0, file + 256, 128 * i));
     put_u64(file + 248, attn_checksum(0, file, 248));
-    test_write("build/test-tmp/bench/nan.attn", file, size);
+    test_write(TEST_TMP "nan.attn", file, size);
     attn_model_close(model);
     free(file);
     for (i = 0; i < sizeof sections / sizeof *sections; i++) {
-        CHECKF(run(BENCH "build/test-tmp/bench/nan.attn --quick --threads 1 --only %s",
-                   sections[i]) == 1,
-               "%s", sections[i]);
+        CHECKF(run(BENCH TEST_TMP "nan.attn --quick --threads 1 --only %s", sections[i]) == 1, "%s",
+               sections[i]);
         CHECKF(strstr(err, "NaN") != NULL, "%s: %s", sections[i], err);
     }
     forget();
@@ -338,8 +334,7 @@ TEST(tokenizers)
     CHECK(out && strstr(out, "of tests/fixtures/convert/strings"));
     CHECK(run(BENCH "--quick --size 124M --only tokenizer --threads 1") == 0);
     CHECK(out && strstr(out, "of examples/tiny-stories"));
-    CHECK(run("program=$PWD/" BENCH
-              "; cd build/test-tmp/bench && $program --quick --only tokenizer") == 0);
+    CHECK(run("program=$PWD/" BENCH "; cd " TEST_TMP " && $program --quick --only tokenizer") == 0);
     CHECK(out && strstr(out, "not measured: the model has no tokenizer"));
     forget();
 }
@@ -350,14 +345,13 @@ TEST(interrupted)
     static const char *const signals[] = {"INT", "TERM"};
     size_t i;
     for (i = 0; i < 2; i++) {
-        const int code =
-            run("dir=build/test-tmp/bench/bench; rm -rf $dir; mkdir $dir; TMPDIR=$dir " BENCH
-                "--quick --only prompt --dtype f32 & bench=$!; "
-                "while [ -z \"$(ls $dir)\" ] && kill -0 $bench; do sleep 0.01; done; "
-                "kill -%s $bench; wait $bench",
-                signals[i]);
+        const int code = run("dir=" TEST_TMP "bench; rm -rf $dir; mkdir $dir; TMPDIR=$dir " BENCH
+                             "--quick --only prompt --dtype f32 & bench=$!; "
+                             "while [ -z \"$(ls $dir)\" ] && kill -0 $bench; do sleep 0.01; done; "
+                             "kill -%s $bench; wait $bench",
+                             signals[i]);
         CHECKF(code == 128 + (i ? SIGTERM : SIGINT), "exit code %d (%s)", code, err);
-        CHECK(run("rmdir build/test-tmp/bench/bench") == 0);
+        CHECK(run("rmdir " TEST_TMP "bench") == 0);
     }
     forget();
 }
@@ -390,14 +384,13 @@ TEST(one_processor)
         test_skip("no taskset here");
         return;
     }
-    CHECKF(run("OMP_NUM_THREADS=4 taskset -c 0 " BENCH MODEL "--quick --only threads --json "
-               "build/test-tmp/bench/json") == 0,
+    CHECKF(run("OMP_NUM_THREADS=4 taskset -c 0 " BENCH MODEL
+               "--quick --only threads --json " TEST_TMP "json") == 0,
            "%s", err);
     CHECKF(out && strstr(out, ", 1 thread,") && strstr(out, "generation, 1 busy") &&
                !strstr(out, "2 busy") && !strstr(out, "4 threads"),
            "%s", out);
-    CHECK(run("grep -c '\"name\": \"generation, idle\".*\"threads\": 0,' "
-              "build/test-tmp/bench/json") == 0);
+    CHECK(run("grep -c '\"name\": \"generation, idle\".*\"threads\": 0,' " TEST_TMP "json") == 0);
     forget();
 }
 
@@ -411,8 +404,7 @@ TEST_IF(getenv("ATTN_TEST_FULL"), everything)
     memset(&ctx, 0, sizeof ctx);
     snprintf(path, sizeof path, "%s", test_tmp("bench-small.attn"));
     OK(&ctx, model_write(&ctx, path, &shape, ATTN_F32));
-    CHECKF(run(BENCH "%s --threads " THREADS " --json build/test-tmp/bench/json", path) == 0, "%s",
-           err);
+    CHECKF(run(BENCH "%s --threads " THREADS " --json " TEST_TMP "json", path) == 0, "%s", err);
     CHECK(out && strstr(out, "after 960 tokens, f16 cache") && strstr(out, "1024 tokens") &&
           strstr(out, "16 sequences") && strstr(out, "60, sweep of") && strstr(out, "1024 rows"));
     remove(path);

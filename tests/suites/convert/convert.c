@@ -9,7 +9,7 @@
 #include <math.h>
 #include <sys/resource.h>
 
-SUITE("convert");
+SUITE();
 
 /* >> Values ==================================================================================== */
 

@@ -10,10 +10,10 @@
 
 static int set_up(void)
 {
-    return CHECK(system("mkdir -p build/test-tmp/family") == 0);
+    return CHECK(system("mkdir -p " TEST_TMP "family") == 0);
 }
 
-SUITE_WITH("convert", set_up, NULL);
+SUITE_WITH(set_up, NULL);
 
 enum { N_TOKENS = 6, V = 24 };
 static const int32_t tokens[N_TOKENS] = {3, 17, 0, 21, 9, 9};

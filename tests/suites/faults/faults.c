@@ -8,7 +8,7 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
-SUITE("faults");
+SUITE();
 
 /* ---- the library: no memory ---- */
 
@@ -648,7 +648,7 @@ static int run_faulty(const char *before, const char *fault, const char *command
  * the case, and for a command that fails by itself. */
 static long count_calls(const char *before, const char *command)
 {
-    static const char count[] = "build/test-tmp/faults/count";
+    static const char count[] = TEST_TMP "count";
     size_t size = 0;
     long n = 0;
     FILE *counted;
@@ -659,7 +659,7 @@ static long count_calls(const char *before, const char *command)
         return 0;
     }
     remove(count);
-    if (!CHECKF(run_faulty(before, "COUNT=build/test-tmp/faults/count", command) == 0,
+    if (!CHECKF(run_faulty(before, "COUNT=" TEST_TMP "count", command) == 0,
                 "%s fails by itself: %s", command, err))
         return 0;
     counted = fopen(count, "r");
@@ -678,7 +678,7 @@ static long count_calls(const char *before, const char *command)
  * it writes, or NULL. */
 static void each_call(const char *how, const char *command, const char *made)
 {
-    static const char want[] = "build/test-tmp/faults/want";
+    static const char want[] = TEST_TMP "want";
     const int measures = strstr(command, "/bench ") != NULL; /* other figures each time */
     char fault[300], drafts[300], *good;
     size_t good_size;
@@ -738,7 +738,7 @@ static void every_call_fails(const char *command, const char *made)
     each_call("", command, made);
 }
 
-#define SAVED "build/test-tmp/faults/saved"
+#define SAVED TEST_TMP "saved"
 
 /* Removes what lies in the directory SAVED, and counts it. */
 static int clear_saved(void)
@@ -778,12 +778,12 @@ static void save_under_faults(const char *command)
     size_t i, mode;
     mkdir(SAVED, 0777);
     clear_saved();
-    test_write("build/test-tmp/faults/old", old, sizeof old - 1);
+    test_write(TEST_TMP "old", old, sizeof old - 1);
     if ((n = count_calls(before, command)) == 0)
         return;
     for (i = 0; i < 3; i++) {
         snprintf(made[i], sizeof made[i], SAVED "/made%s", ends[i]);
-        snprintf(want[i], sizeof want[i], "build/test-tmp/faults/want%s", ends[i]);
+        snprintf(want[i], sizeof want[i], TEST_TMP "want%s", ends[i]);
         CHECKF(rename(made[i], want[i]) == 0, "%s was not made", made[i]);
     }
     for (mode = 0; mode < sizeof modes / sizeof *modes; mode++)
@@ -801,7 +801,7 @@ static void save_under_faults(const char *command)
             CHECKF(code != 1 || err_size > 0, "%s, call %ld, %s: no message", command, at, how);
             for (i = 0; i < 3; i++) {
                 is_new[i] = test_same_file(made[i], want[i]);
-                CHECKF(is_new[i] || test_same_file(made[i], "build/test-tmp/faults/old"),
+                CHECKF(is_new[i] || test_same_file(made[i], TEST_TMP "old"),
                        "call %ld, %s: %s is neither the old file nor the new one", at, how,
                        made[i]);
                 CHECKF(!is_new[i] || i == 0 || is_new[i - 1], "call %ld, %s: %s came first", at,
@@ -831,7 +831,7 @@ TEST(reading_and_saving)
                                  "/made");
 }
 
-#define OUT "build/test-tmp/faults/made.attn"
+#define OUT TEST_TMP "made.attn"
 
 TEST(converting_a_directory)
 {
@@ -851,8 +851,8 @@ TEST(converting_llmc)
     every_call_fails(TEST_BUILD "/attn-convert tests/fixtures/convert/v3.bin " OUT " --dtype q4",
                      OUT);
 }
-#define SMALL "build/test-tmp/faults/small.attn"
-#define BACK  "build/test-tmp/faults/made"
+#define SMALL TEST_TMP "small.attn"
+#define BACK  TEST_TMP "made"
 
 /* Out of a .attn file again: into one file, and into a directory, of which nothing is left either. */
 TEST(exporting_gguf)
@@ -893,27 +893,26 @@ TEST(showing)
 TEST(tokenizing)
 {
     every_call_fails(TEST_BUILD "/attn-tokenize " TEST_BUILD "/tiny-stories.attn", NULL);
-    CHECK(system("yes 'the cat' | head -c 140000 >build/test-tmp/faults/text") == 0);
-    every_call_fails(TEST_BUILD
-                     "/attn-tokenize tests/fixtures/convert/strings <build/test-tmp/faults/text",
+    CHECK(system("yes 'the cat' | head -c 140000 >" TEST_TMP "text") == 0);
+    every_call_fails(TEST_BUILD "/attn-tokenize tests/fixtures/convert/strings <" TEST_TMP "text",
                      NULL);
 }
 TEST(detokenizing)
 {
-    CHECK(system("echo 1 2 3 299 | tr ' ' '\\n' >build/test-tmp/faults/ids") == 0);
+    CHECK(system("echo 1 2 3 299 | tr ' ' '\\n' >" TEST_TMP "ids") == 0);
     every_call_fails(TEST_BUILD "/attn-tokenize --decode tests/fixtures/convert/strings "
-                                "<build/test-tmp/faults/ids",
+                                "<" TEST_TMP "ids",
                      NULL);
 }
 /* A list of 300 strings, so that one of them is what does not find room. */
 TEST(converting_a_long_configuration)
 {
-    CHECK(system("rm -rf build/test-tmp/faults/long && cp -r tests/fixtures/convert/bf16 "
-                 "build/test-tmp/faults/long && cd build/test-tmp/faults/long && "
+    CHECK(system("rm -rf " TEST_TMP "long && cp -r tests/fixtures/convert/bf16 " TEST_TMP
+                 "long && cd " TEST_TMP "long && "
                  "chmod -R u+w . && (echo '{ \"a list\": ['; i=0; while [ $i -lt 300 ]; do "
                  "echo '\"\",'; i=$((i + 1)); done; echo '\"\"],'; tail -n +2 config.json) "
                  ">config.new && mv config.new config.json") == 0);
-    every_call_fails(TEST_BUILD "/attn-convert build/test-tmp/faults/long " OUT, OUT);
+    every_call_fails(TEST_BUILD "/attn-convert " TEST_TMP "long " OUT, OUT);
 }
 /* A disk that is full stays full, and what has run out of memory finds none later. */
 TEST(failures_that_last)
@@ -972,10 +971,9 @@ TEST(generating_several)
 TEST(writing_in_turns)
 {
     CHECK(system("printf 'Once\\\\\nupon\\n/regenerate\\n/candidates 2\\n/choose 2\\n/undo\\nTom\\n"
-                 "/save! " OUT "\\n/load " OUT
-                 "\\n/help\\n/show\\n' >build/test-tmp/faults/typed") == 0);
+                 "/save! " OUT "\\n/load " OUT "\\n/help\\n/show\\n' >" TEST_TMP "typed") == 0);
     every_call_fails(TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn --repl -n 3 "
-                                "<build/test-tmp/faults/typed",
+                                "<" TEST_TMP "typed",
                      NULL);
 }
 TEST(saving_logits)
@@ -1007,8 +1005,7 @@ TEST(looking_at_heads)
 }
 TEST(drawing)
 {
-    static const char page[] = "build/test-tmp/faults/made.html",
-                      picture[] = "build/test-tmp/faults/made.svg";
+    static const char page[] = TEST_TMP "made.html", picture[] = TEST_TMP "made.svg";
     char command[200];
     snprintf(command, sizeof command,
              TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn patterns 'Once upon' -o %s", page);
@@ -1020,8 +1017,7 @@ TEST(drawing)
 }
 TEST(recording)
 {
-    static const char *const made[] = {"build/test-tmp/faults/made.safetensors",
-                                       "build/test-tmp/faults/made.npz"};
+    static const char *const made[] = {TEST_TMP "made.safetensors", TEST_TMP "made.npz"};
     char command[200];
     int i;
     for (i = 0; i < 2; i++) {

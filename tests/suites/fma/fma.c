@@ -11,7 +11,7 @@
 #include "attn.h"
 #include "tests/fixture.h"
 
-SUITE("fma");
+SUITE();
 
 #ifdef attn__fmaf
 TEST(without_software)

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PLAIN "build/test-tmp/format/plain.attn"
+#define PLAIN TEST_TMP "plain.attn"
 #define MIB   ((size_t)1 << 20)
 
 static int set_up(void)
@@ -17,7 +17,7 @@ static int set_up(void)
                  0);
 }
 
-SUITE_WITH("format", set_up, NULL);
+SUITE_WITH(set_up, NULL);
 
 /* ---- the checksum, as the manual has it ---- */
 
@@ -1467,7 +1467,7 @@ TEST(streams_without_end)
 
 /* ---- writing ---- */
 
-#define WRITTEN "build/test-tmp/format/written.attn"
+#define WRITTEN TEST_TMP "written.attn"
 
 /* A tensor of the model in the shape that attn_writer_add takes. */
 static attn_tensor weight(attn_ctx *ctx, const attn_model *model, const char *name)

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-SUITE("fuzz");
+SUITE();
 
 static void replay(const char *target)
 {

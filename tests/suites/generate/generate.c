@@ -23,7 +23,7 @@ static void tear_down(void)
     attn_model_close(tiny);
 }
 
-SUITE_WITH("generate", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* ---- tiny-stories: what PyTorch made of it ---- */
 

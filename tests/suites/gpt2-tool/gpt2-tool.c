@@ -10,13 +10,13 @@ static void tear_down(void)
     forget();
 }
 
-SUITE_WITH("gpt2-tool", NULL, tear_down);
+SUITE_WITH(NULL, tear_down);
 
 #define GPT2 TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn "
 #define ONCE GPT2 "'Once upon a time' -q "
 #define WARM "--temperature 0.8 --top-k 0 --seed 7 "
 #define REPL "| " GPT2 "--repl -n 20 " WARM
-#define TMP  "build/test-tmp/gpt2-tool/"
+#define TMP  TEST_TMP
 #define N(a) (sizeof(a) / sizeof(a)[0])
 
 /* A text as JSON, to be freed. */

@@ -26,7 +26,7 @@ static void tear_down(void)
     attn_model_close(bytes8);
 }
 
-SUITE_WITH("gpt2", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* ---- golden: every activation against float64 ---- */
 
@@ -232,9 +232,8 @@ static void round_to_halfs(void)
 {
     size_t size = 0, at, header;
     unsigned char *file = test_read("tests/golden/odd/model.safetensors", &size);
-    if (!CHECK(file) ||
-        !CHECK(system("mkdir -p build/test-tmp/gpt2/half && cp "
-                      "tests/golden/odd/config.json build/test-tmp/gpt2/half") == 0))
+    if (!CHECK(file) || !CHECK(system("mkdir -p " TEST_TMP "half && cp "
+                                      "tests/golden/odd/config.json " TEST_TMP "half") == 0))
         return;
     header = 8 + (file[0] | (size_t)file[1] << 8);
     for (at = header; at + 4 <= size; at += 4) {
@@ -243,7 +242,7 @@ static void round_to_halfs(void)
         value = (float)half_value(half_of(value));
         memcpy(file + at, &value, 4);
     }
-    test_write("build/test-tmp/gpt2/half/model.safetensors", file, size);
+    test_write(TEST_TMP "half/model.safetensors", file, size);
     free(file);
 }
 
@@ -254,8 +253,8 @@ TEST(halfs)
     const int32_t *tokens;
     round_to_halfs();
     wide = converted("examples/tiny-stories", "tiny32.attn", "--dtype f32");
-    half = converted("build/test-tmp/gpt2/half", "f16.attn", "--dtype f16 --no-tokenizer");
-    single = converted("build/test-tmp/gpt2/half", "f32.attn", "--dtype f32 --no-tokenizer");
+    half = converted(TEST_TMP "half", "f16.attn", "--dtype f16 --no-tokenizer");
+    single = converted(TEST_TMP "half", "f32.attn", "--dtype f32 --no-tokenizer");
     if (CHECK(wide && half && single)) {
         attn_tensor_info info;
         OK(&ctx, attn_model_tensor_info(&ctx, &info, half, 0));

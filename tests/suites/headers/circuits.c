@@ -7,7 +7,7 @@
 #include "tools/lens/edges.h"
 #include "tools/lens/refactor.h"
 
-SUITE_WITH("headers", open_plain_and_odd, close_plain_and_odd);
+SUITE_WITH(open_plain_and_odd, close_plain_and_odd);
 
 TEST(circuits)
 {

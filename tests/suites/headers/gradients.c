@@ -25,7 +25,7 @@ static void tear_down(void)
     attn_model_close(plain);
 }
 
-SUITE_WITH("headers", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* Every activation, those on request too. */
 static const char *const everything[] = {"*",

@@ -20,7 +20,7 @@ static void tear_down(void)
     attn_model_close(narrow);
 }
 
-SUITE_WITH("headers", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* The activation of this name is `value`, whatever comes before it. */
 static void freeze(attn_ctx *ctx, attn_session *session, const char *name, attn_tensor value)

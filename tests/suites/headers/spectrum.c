@@ -22,7 +22,7 @@ static void tear_down(void)
     attn_model_close(narrow);
 }
 
-SUITE_WITH("headers", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* ---- eigenvalues ---- */
 

@@ -4,7 +4,7 @@
 #include "tests/refused.h"
 #include "examples/from_scratch/torch.h"
 
-SUITE("headers");
+SUITE();
 
 /* PyTorch 1.13: manual_seed(7), then torch.randn of 3, 4, 17 and 5. The short rule makes two
  * numbers at a time, so that one is left over from the first call and the third, long one does not

@@ -11,7 +11,7 @@
 #include "tests/contract_vectors.h"
 #include "tools/bench/roofs.h"
 
-SUITE("kernels");
+SUITE();
 
 /* ---- the manual's words in plain C ---- */
 

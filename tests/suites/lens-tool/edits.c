@@ -5,7 +5,7 @@
 #include "tools/lens/paths.h"
 #include "lens_tool.h"
 
-SUITE_WITH("lens-tool", NULL, tear_down);
+SUITE_WITH(NULL, tear_down);
 
 static int halve(const attn_activation *a, void *user)
 {

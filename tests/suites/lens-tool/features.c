@@ -9,7 +9,7 @@
 #include "tests/fixtures/sae_vectors.h"
 #include "lens_tool.h"
 
-SUITE_WITH("lens-tool", NULL, tear_down);
+SUITE_WITH(NULL, tear_down);
 
 static const int32_t ids[] = {506, 511, 258};
 enum { N_IDS = 3 };

@@ -13,7 +13,7 @@
 
 static const attn_tensor no_scale; /* a lens takes the stream's own */
 
-SUITE_WITH("lens-tool", NULL, tear_down);
+SUITE_WITH(NULL, tear_down);
 
 /* ---- models ---- */
 
@@ -1521,7 +1521,7 @@ TEST(no_tokenizer)
 
 /* ---- many texts ---- */
 
-#define CORPUS "build/test-tmp/lens-tool/"
+#define CORPUS TEST_TMP
 #define RECORD_AS(input)                                                                           \
     LENS MODEL "record --lines " CORPUS input " --rows 256 '*.hook_resid_post' -o " CORPUS
 #define RECORDS     RECORD_AS("texts.jsonl")

@@ -10,7 +10,7 @@
 
 #define LENS  TEST_BUILD "/lens "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
-#define TMP   "build/test-tmp/lens-tool/"
+#define TMP   TEST_TMP
 
 /* A command that succeeds and says at most what -o wrote. */
 static inline int works(const char *command)

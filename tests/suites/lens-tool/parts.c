@@ -24,10 +24,10 @@ static void tear_down(void)
     forget();
 }
 
-SUITE_WITH("lens-tool", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 #define LENS   TEST_BUILD "/lens "
-#define TMP    "build/test-tmp/lens-tool/"
+#define TMP    TEST_TMP
 #define NARROW TMP "narrow-parts.attn "
 
 /* The ids of a text, as --ids takes them. */

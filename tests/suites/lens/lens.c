@@ -3,7 +3,7 @@
 #include "tests/lens_fixtures.h"
 #include "tests/refused.h"
 
-SUITE_WITH("lens", open_plain_and_odd, close_plain_and_odd);
+SUITE_WITH(open_plain_and_odd, close_plain_and_odd);
 
 static const attn_tensor no_scale; /* a lens takes the stream's own */
 

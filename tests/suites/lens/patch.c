@@ -26,7 +26,7 @@ static void tear_down(void)
     attn_model_close(bytes8);
 }
 
-SUITE_WITH("lens", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* ---- patching ---- */
 

@@ -9,7 +9,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-SUITE("load");
+SUITE();
 
 #define LONG    TEST_BUILD "/fuzz/long.attn" /* 40 tokens, 600 positions, 20 wide, one layer */
 #define STORIES TEST_BUILD "/tiny-stories.attn"
@@ -373,7 +373,7 @@ TEST_IF(full(), one_and_a_half_billion)
 {
     const model_shape *const shape = &model_shapes[N_SHAPES - 1];
     const uint64_t size = model_bytes(shape, ATTN_Q4) + (uint64_t)4 * N_CTX * shape->d_model;
-    const char *const path = "build/test-tmp/load/xl.attn";
+    const char *const path = TEST_TMP "xl.attn";
     static float logits[2][N_VOCAB];
     int32_t ids[2][6] = {{0}};
     struct statvfs disk;
@@ -381,8 +381,7 @@ TEST_IF(full(), one_and_a_half_billion)
     attn_ctx ctx = kept_by(&l);
     attn_model *model = NULL;
     spent before, after;
-    if (statvfs("build/test-tmp/load", &disk) != 0 ||
-        (uint64_t)disk.f_bavail * disk.f_frsize < 2 * size) {
+    if (statvfs(TEST_TMP, &disk) != 0 || (uint64_t)disk.f_bavail * disk.f_frsize < 2 * size) {
         test_skip("no 2 GB of disk for a model of 1.5 billion weights");
         return;
     }

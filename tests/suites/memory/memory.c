@@ -18,7 +18,7 @@ static void tear_down(void)
     attn_model_close(tiny);
 }
 
-SUITE_WITH("memory", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* ---- memory ---- */
 

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-SUITE("memory");
+SUITE();
 
 #ifdef MAP_NORESERVE /* addresses alone; memory comes with what is written */
 #define HOLLOW (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
@@ -386,7 +386,7 @@ static int with_hole(const char *path, off_t size)
 
 TEST(a_file_beyond_4_gib)
 {
-    const char *const path = "build/test-tmp/memory/hole.attn";
+    const char *const path = TEST_TMP "hole.attn";
     attn_ctx ctx = alone();
     attn_model *model = NULL;
     size_t size;
@@ -404,9 +404,8 @@ TEST(a_file_beyond_4_gib)
         FAILS(&ctx, ATTN_E_FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
     CHECK(model == NULL);
     refuses(1, IS_32_BIT ? "hole.attn" : "more follow",
-            TEST_SANITIZED ? TEST_BUILD "/attn-info build/test-tmp/memory/hole.attn"
-                           : "ulimit -v 100000; " TEST_BUILD
-                             "/attn-info build/test-tmp/memory/hole.attn");
+            TEST_SANITIZED ? TEST_BUILD "/attn-info " TEST_TMP "hole.attn"
+                           : "ulimit -v 100000; " TEST_BUILD "/attn-info " TEST_TMP "hole.attn");
     remove(path);
     forget();
 }
@@ -415,8 +414,7 @@ TEST(a_file_beyond_4_gib)
  * of 4 GiB. The converter refuses it for its header; the weights are a hole. */
 TEST_IF(IS_32_BIT, programs_of_32_bits)
 {
-    static const char model[] = "build/test-tmp/memory/many.attn",
-                      weights[] = "build/test-tmp/memory/hole.bin";
+    static const char model[] = TEST_TMP "many.attn", weights[] = TEST_TMP "hole.bin";
     const model_shape shape = {"made", 256, 64, 64};
     const uint32_t header[] = {20240326, 5, 1, 1 << 20, 1, 1, 1024, 1 << 20}; /* of llm.c */
     const uint64_t n_weights = ((uint64_t)(1 << 20) + 1 + 12 * 1024 + 15) * 1024;
@@ -435,8 +433,7 @@ TEST_IF(IS_32_BIT, programs_of_32_bits)
     if (sizeof(off_t) < 8 || !with_hole(weights, (off_t)(1024 + 2 * n_weights)))
         test_skip("no file of 2 GiB can be made here");
     else
-        CHECKF(run(TEST_BUILD "/attn-convert %s build/test-tmp/memory/made.attn --dtype f32",
-                   weights) == 1 &&
+        CHECKF(run(TEST_BUILD "/attn-convert %s " TEST_TMP "made.attn --dtype f32", weights) == 1 &&
                    strstr(err, "embed.W_E is too large for this machine"),
                "attn-convert said %s", err);
     remove(weights);

@@ -2,7 +2,7 @@
  * them, and saved. The expected numbers are numpy's in float64 (make_lens_fixtures.py). */
 #include "tests/lens_fixtures.h"
 
-SUITE_WITH("models", open_plain_and_odd, close_plain_and_odd);
+SUITE_WITH(open_plain_and_odd, close_plain_and_odd);
 
 /* ---- weights under TransformerLens's names ---- */
 

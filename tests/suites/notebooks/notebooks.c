@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-SUITE("notebooks");
+SUITE();
 
 #define VECTORS "tests/fixtures/notebooks.txt"
 

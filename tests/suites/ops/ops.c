@@ -4,7 +4,7 @@
 #include "tests/ops.h"
 #include "tests/refused.h"
 
-SUITE("ops");
+SUITE();
 
 /* ---- against PyTorch ------------------------------------------------------------------------ */
 

@@ -7,9 +7,9 @@ static void tear_down(void)
     forget();
 }
 
-SUITE_WITH("pages", NULL, tear_down);
+SUITE_WITH(NULL, tear_down);
 
-#define DIR "build/test-tmp/pages/"
+#define DIR TEST_TMP
 
 /* A directory that looks like the top of the repository and may be written to. The `cc` in it
  * leaves out the kernels and the optimiser: their code is tested elsewhere, and they take long. */
@@ -141,12 +141,12 @@ TEST(first_lines)
 static int cells_of(char *row, char *cells[4])
 {
     int n = 0;
-    char *end;
-    for (; n < 4 && (end = strstr(row + 1, " |")) != NULL; n++, row = end + 1) {
+    char *bar, *end;
+    for (; n < 4 && (bar = strstr(row + 1, " |")) != NULL; n++, row = bar + 1) {
         cells[n] = row + 1 + strspn(row + 1, "| `");
+        for (end = bar; end > cells[n] && strchr(" `", end[-1]); end--)
+            ;
         *end = 0;
-        while (end > cells[n] && strchr(" `", end[-1]))
-            *--end = 0;
     }
     return n;
 }

@@ -10,7 +10,7 @@ static void tear_down(void)
     forget();
 }
 
-SUITE_WITH("proof", NULL, tear_down);
+SUITE_WITH(NULL, tear_down);
 
 #define GPT2   TEST_BUILD "/gpt2 "
 #define VERIFY TEST_BUILD "/attn-verify "

@@ -2,7 +2,7 @@
  * tokens of every type. The files come from numpy (make_convert_fixtures.py). */
 #include "tests/converting.h"
 
-SUITE("readers");
+SUITE();
 
 /* >> Files of bytes that are none ============================================================== */
 

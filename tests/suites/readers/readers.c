@@ -16,7 +16,7 @@
 #include "tests/converting.h"
 #include <sys/resource.h>
 
-SUITE("readers");
+SUITE();
 
 /* >> Vocabularies ============================================================================== */
 

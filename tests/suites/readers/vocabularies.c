@@ -5,7 +5,7 @@
 #include "tests/test.h"
 #include "tests/command.h"
 
-SUITE("readers");
+SUITE();
 
 #define FIXTURES "tests/fixtures/vocabularies/"
 

@@ -21,7 +21,7 @@ static void tear_down(void)
     attn_model_close(plain);
 }
 
-SUITE_WITH("record", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* Files of arrays: every type, any layout, names that zip and JSON can hold, a full disk. */
 TEST(saved_tensors)
@@ -127,7 +127,7 @@ TEST(more_tensors_than_an_archive_holds)
     attn_ctx_free(&ctx);
 }
 
-#define DRAFTS "build/test-tmp/record/drafts/"
+#define DRAFTS TEST_TMP "drafts/"
 
 static int in_drafts(const char *command)
 {
@@ -263,10 +263,10 @@ TEST(written_in_place)
 TEST(models_that_cannot_be_saved)
 {
     attn_ctx ctx = {0};
-    const char *const path = "build/test-tmp/record/a-directory";
-    CHECK(system("mkdir -p build/test-tmp/record/a-directory/full") == 0);
+    const char *const path = TEST_TMP "a-directory";
+    CHECK(system("mkdir -p " TEST_TMP "a-directory/full") == 0);
     FAILS(&ctx, ATTN_E_IO, "a-directory", attn_model_save(&ctx, path, plain));
-    CHECK(system("test ! -e build/test-tmp/record/a-directory.00.part") == 0);
+    CHECK(system("test ! -e " TEST_TMP "a-directory.00.part") == 0);
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, NULL, plain));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, "", plain));
     FAILS(&ctx, ATTN_E_IO, "", attn_model_save(&ctx, "build/no/such/x.attn", plain));

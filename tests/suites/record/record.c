@@ -27,7 +27,7 @@ static void tear_down(void)
     attn_model_close(bytes8);
 }
 
-SUITE_WITH("record", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* ---- records ---- */
 
@@ -542,9 +542,8 @@ static void python_reads(const char *module, const char *format)
         test_skip(command);
         return;
     }
-    snprintf(command, sizeof command,
-             "%s tests/compare/check_saved.py %s build/test-tmp/record/record.%s %s", python,
-             module, format, "build/test-tmp/record/record.list");
+    snprintf(command, sizeof command, "%s tests/compare/check_saved.py %s " TEST_TMP "record.%s %s",
+             python, module, format, TEST_TMP "record.list");
     CHECKF(system(command) == 0, "%s failed", command);
 }
 

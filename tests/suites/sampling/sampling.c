@@ -3,7 +3,7 @@
  * are concerned, as sets. Seeds are fixed, so a case that passes once passes always. */
 #include "tests/models.h"
 
-SUITE("sampling");
+SUITE();
 
 enum { MOST = 64 }; /* tokens in these vocabularies */
 

@@ -10,12 +10,12 @@ static void tear_down(void)
     forget();
 }
 
-SUITE_WITH("score-tool", NULL, tear_down);
+SUITE_WITH(NULL, tear_down);
 
 #define SCORE    TEST_BUILD "/score "
 #define MODEL    TEST_BUILD "/tiny-stories.attn "
 #define FIXTURES "tests/fixtures/score/"
-#define TMP      "build/test-tmp/score-tool/"
+#define TMP      TEST_TMP
 
 /* ---- the numbers ---- */
 

@@ -17,7 +17,7 @@ static void tear_down(void)
     close_plain_and_odd();
 }
 
-SUITE_WITH("score", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* ---- sessions ---- */
 

@@ -2,7 +2,7 @@
 #include "tests/fixture.h"
 #include "examples/from_scratch/torch.h"
 
-SUITE("tensors");
+SUITE();
 
 static float numbers[120]; /* 0, 1, 2 ... */
 

@@ -13,7 +13,7 @@
 #endif
 #include "tests/command.h"
 
-SUITE("threads");
+SUITE();
 
 #define MODEL TEST_BUILD "/tiny-stories.attn"
 

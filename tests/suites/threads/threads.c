@@ -20,7 +20,7 @@ static void tear_down(void)
     attn_model_close(tiny);
 }
 
-SUITE_WITH("threads", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* ---- the same bits ---- */
 

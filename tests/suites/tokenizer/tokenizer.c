@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-SUITE("tokenizer");
+SUITE();
 
 /* --- vocabularies made here --- */
 

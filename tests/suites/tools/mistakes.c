@@ -7,14 +7,14 @@ static void tear_down(void)
     forget();
 }
 
-SUITE_WITH("tools", NULL, tear_down);
+SUITE_WITH(NULL, tear_down);
 
 #define BIN(name) TEST_BUILD "/" name " "
 #define GPT2      BIN("gpt2")
 #define LENS      BIN("lens")
 #define CONVERT   BIN("attn-convert")
 #define MODEL     TEST_BUILD "/tiny-stories.attn "
-#define TMP       "build/test-tmp/tools/"
+#define TMP       TEST_TMP
 #define STORIES   "examples/tiny-stories "
 
 typedef struct mistake {

@@ -9,7 +9,7 @@ static void tear_down(void)
     forget();
 }
 
-SUITE_WITH("tools", NULL, tear_down);
+SUITE_WITH(NULL, tear_down);
 
 #define PERPLEXITY TEST_BUILD "/perplexity "
 #define MODEL      TEST_BUILD "/tiny-stories.attn "
@@ -59,8 +59,8 @@ TEST(bits_of_bytes)
 TEST(mistakes)
 {
     refuses(1, "a.png is not a text in UTF-8: it has the byte 00",
-            "printf '\\211PNG\\r\\n\\032\\n\\000' >build/test-tmp/tools/a.png; " PERPLEXITY MODEL
-            "build/test-tmp/tools/a.png");
+            "printf '\\211PNG\\r\\n\\032\\n\\000' >" TEST_TMP "a.png; " PERPLEXITY MODEL TEST_TMP
+            "a.png");
     refuses(1, TEST_BUILD "/tiny-stories.attn is not a text", PERPLEXITY MODEL MODEL);
     refuses(1, "standard input is not a text in UTF-8: it has the byte e9",
             "printf 'caf\\351 noir' | " PERPLEXITY MODEL);

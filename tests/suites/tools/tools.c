@@ -6,7 +6,7 @@ static void tear_down(void)
     forget();
 }
 
-SUITE_WITH("tools", NULL, tear_down);
+SUITE_WITH(NULL, tear_down);
 
 #define GPT2      TEST_BUILD "/gpt2 "
 #define MODEL     TEST_BUILD "/tiny-stories.attn "
@@ -144,10 +144,10 @@ TEST(models_that_are_none)
     refuses(1, "missing.attn", GPT2 "missing.attn once");
     refuses(1, "is a directory, where an .attn file is needed", GPT2 "examples once");
     run("true >%s; printf 'not a model' >%s", test_tmp("empty.attn"), test_tmp("text.attn"));
-    refuses(1, "empty.attn", GPT2 "build/test-tmp/tools/empty.attn once");
-    refuses(1, "text.attn", GPT2 "build/test-tmp/tools/text.attn once");
+    refuses(1, "empty.attn", GPT2 TEST_TMP "empty.attn once");
+    refuses(1, "text.attn", GPT2 TEST_TMP "text.attn once");
     run("head -c 100000 " MODEL ">%s", test_tmp("cut.attn"));
-    refuses(1, "cut.attn", GPT2 "build/test-tmp/tools/cut.attn once");
+    refuses(1, "cut.attn", GPT2 TEST_TMP "cut.attn once");
 }
 
 /* One byte changed within the weights: refused, unless one asks not to look. */
@@ -160,8 +160,8 @@ TEST(checksums)
         test_write(test_tmp("flipped.attn"), bytes, size);
     }
     free(bytes);
-    refuses(1, "checksum", GPT2 "build/test-tmp/tools/flipped.attn once");
-    free(prints(GPT2 "build/test-tmp/tools/flipped.attn once -n 2 --skip-checksums"));
+    refuses(1, "checksum", GPT2 TEST_TMP "flipped.attn once");
+    free(prints(GPT2 TEST_TMP "flipped.attn once -n 2 --skip-checksums"));
 }
 
 TEST(prompts_that_are_none)
@@ -244,7 +244,7 @@ TEST(hello)
     run("cd / && \"$OLDPWD/" TEST_BUILD "/hello\" \"$OLDPWD/" TEST_BUILD "/tiny-stories.attn\" "
         ">\"$OLDPWD/%s\"",
         test_tmp("story.txt"));
-    same("cat build/test-tmp/tools/story.txt", TEST_BUILD "/hello " MODEL);
+    same("cat " TEST_TMP "story.txt", TEST_BUILD "/hello " MODEL);
     refuses(2, "usage", TEST_BUILD "/hello");
     refuses(1, "missing.attn", TEST_BUILD "/hello missing.attn");
     free(header);
@@ -389,8 +389,8 @@ TEST(examples_print)
     free(printed);
     refuses(1, "as many tokens", TEST_BUILD "/patch " MODEL "'Once upon a time' 'Once'");
 
-    printed = prints(TEST_BUILD "/record " MODEL
-                                "'Once upon a time' build/test-tmp/tools/record.safetensors");
+    printed =
+        prints(TEST_BUILD "/record " MODEL "'Once upon a time' " TEST_TMP "record.safetensors");
     CHECKF(printed && strncmp(printed, "blocks.0.hook_resid_post [4, ", 29) == 0, "%s", printed);
     free(printed);
     printed = (char *)test_read(test_tmp("record.safetensors"), &at);
@@ -422,16 +422,16 @@ TEST(ways_to_give_a_prompt)
 {
     const char *const whole = GPT2 MODEL "'Once upon a time' -n 20";
     run("printf 'Once upon a time' >%s", test_tmp("prompt.txt"));
-    same(whole, GPT2 MODEL "--file build/test-tmp/tools/prompt.txt --tokens=20");
-    same(whole, GPT2 MODEL "- -n 20 <build/test-tmp/tools/prompt.txt");
-    same(whole, GPT2 MODEL "--file - -n 20 <build/test-tmp/tools/prompt.txt");
+    same(whole, GPT2 MODEL "--file " TEST_TMP "prompt.txt --tokens=20");
+    same(whole, GPT2 MODEL "- -n 20 <" TEST_TMP "prompt.txt");
+    same(whole, GPT2 MODEL "--file - -n 20 <" TEST_TMP "prompt.txt");
     same(whole, GPT2 MODEL "--ids '506 511 258 433' -n 20");
     same(whole, GPT2 MODEL "--ids '506,511, 258\n433' -n 20");
     same(whole, GPT2 "-n 20 -- " MODEL "'Once upon a time'");
     same(whole, GPT2 "-m " MODEL "-p 'Once upon a time' -n20 -t 1");
     same(whole, GPT2 "-qn20 -m" MODEL "'Once upon a time'");
-    same(whole, GPT2 "-n=20 -f build/test-tmp/tools/prompt.txt " MODEL);
-    same(whole, GPT2 MODEL "-n 20 <build/test-tmp/tools/prompt.txt"); /* piped in: no - is needed */
+    same(whole, GPT2 "-n=20 -f " TEST_TMP "prompt.txt " MODEL);
+    same(whole, GPT2 MODEL "-n 20 <" TEST_TMP "prompt.txt"); /* piped in: no - is needed */
     same("printf 'Once\n\nTom had a' | " GPT2 "-i -n 5 " MODEL,
          GPT2 MODEL "Once -n 5; " GPT2 MODEL "'Tom had a' -n 5");
     same(GPT2 MODEL "--print-ids -n 0 -- --help", GPT2 MODEL "--print-ids -n 0 '--' '--help'");
@@ -461,7 +461,7 @@ TEST(texts_from_elsewhere)
         snprintf(command, sizeof command, "%s | " GPT2 MODEL "-i -n 4", ways[i]);
         same(GPT2 MODEL "'Once upon a' -n 4", command);
         snprintf(command, sizeof command, "%s >%s; " GPT2 MODEL "-f %s -n 4", ways[i],
-                 test_tmp("prompt.txt"), "build/test-tmp/tools/prompt.txt");
+                 test_tmp("prompt.txt"), TEST_TMP "prompt.txt");
         same(GPT2 MODEL "'Once upon a' -n 4", command);
         snprintf(command, sizeof command, "%s | " TEST_BUILD "/attn-tokenize " MODEL, ways[i]);
         same("echo 506 511 258", command);
@@ -494,9 +494,9 @@ TEST(texts_from_elsewhere)
     refuses(1, "it is UTF-16, where UTF-8 is needed",
             "printf '\\377\\376{\\000' | " TEST_BUILD "/score " MODEL);
     refuses(1, "it is UTF-16, where UTF-8 is needed",
-            "rm -rf build/test-tmp/utf16 && mkdir -p build/test-tmp/utf16 && "
+            "rm -rf " TEST_TMP "utf16 && mkdir -p " TEST_TMP "utf16 && "
             "printf '\\377\\376{\\000' | " TEST_BUILD "/lens " MODEL
-            "record '*resid_pre' --lines - -o build/test-tmp/utf16");
+            "record '*resid_pre' --lines - -o " TEST_TMP "utf16");
 }
 
 TEST(special_tokens)
@@ -627,7 +627,7 @@ static void check_logits(const char *options, attn_dtype cache)
 {
     enum { T = 70, V = 2048 };
     const char expected[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (70, 2048), }";
-    char command[2048] = GPT2 MODEL "--logits build/test-tmp/tools/logits.npy --ids '";
+    char command[2048] = GPT2 MODEL "--logits " TEST_TMP "logits.npy --ids '";
     attn_session_desc desc = {.cache_dtype = ATTN_F32};
     attn_ctx ctx = {0};
     attn_model *model = NULL;
@@ -669,7 +669,7 @@ TEST(logits_array)
 {
     check_logits("", ATTN_F32);
     check_logits(" --f16-cache", ATTN_F16);
-    same(STORY, STORY "--logits build/test-tmp/tools/logits.npy");
+    same(STORY, STORY "--logits " TEST_TMP "logits.npy");
     refuses(1, "nowhere/x.npy: cannot be written: no such file",
             GPT2 MODEL "Once --logits nowhere/x.npy");
     refuses(1, "/dev/full: writing failed: the disk is full", GPT2 MODEL "Once --logits /dev/full");
@@ -677,18 +677,17 @@ TEST(logits_array)
 
 TEST(outputs_that_fail)
 {
-    static const char quiet_end[] =
-        "{ " STORY "-q; echo $? >build/test-tmp/tools/code; } | head -c 10";
+    static const char quiet_end[] = "{ " STORY "-q; echo $? >" TEST_TMP "code; } | head -c 10";
     size_t size;
     char *code;
     CHECK(run(quiet_end) == 0 && err_size == 0 && strcmp(out, "Once upon ") == 0);
     /* So long that the reader is gone before the end, whether or not the signal is taken. */
     CHECK(run("{ for i in 1 2 3 4 5 6 7 8; do " STORY "-q || break; sleep 0.1; done; "
-              "echo $? >build/test-tmp/tools/code; } | head -c 10") == 0);
+              "echo $? >" TEST_TMP "code; } | head -c 10") == 0);
     CHECKF(err_size == 0, "said \"%s\"", err);
     CHECK(run("trap '' PIPE; for i in 1 2 3 4 5 6 7 8; do " STORY "-q; echo $? "
-              ">build/test-tmp/tools/code; sleep 0.1; done | head -c 10") == 0);
-    code = (char *)test_read("build/test-tmp/tools/code", &size);
+              ">" TEST_TMP "code; sleep 0.1; done | head -c 10") == 0);
+    code = (char *)test_read(TEST_TMP "code", &size);
     CHECKF(code && strcmp(code, "141\n") == 0, "exit code %s", code);
     CHECKF(err && !strstr(err, "gpt2"), "said \"%s\"", err);
     free(code);
@@ -702,34 +701,32 @@ TEST(logits_in_part)
     int i, code;
     for (i = 0; i < 256; i++)
         strcat(ids, "11 ");
-    CHECK(run("echo older >build/test-tmp/tools/part.npy") == 0);
+    CHECK(run("echo older >" TEST_TMP "part.npy") == 0);
     snprintf(command, sizeof command,
-             "trap '' XFSZ; ulimit -f 1000; " GPT2 MODEL
-             "--logits build/test-tmp/tools/part.npy --ids '%s'",
+             "trap '' XFSZ; ulimit -f 1000; " GPT2 MODEL "--logits " TEST_TMP "part.npy --ids '%s'",
              ids);
     refuses(1, "part.npy: writing failed: the file would exceed", command);
-    same("cat build/test-tmp/tools/part.npy", "echo older");
-    same("ls build/test-tmp/tools/part.npy*", "echo build/test-tmp/tools/part.npy");
+    same("cat " TEST_TMP "part.npy", "echo older");
+    same("ls " TEST_TMP "part.npy*", "echo " TEST_TMP "part.npy");
     /* Ctrl-C when the file has been begun: this takes a second or more. */
-    code = run(
-        GPT2 MODEL
-        "--isa portable --threads 1 --logits build/test-tmp/tools/part.npy --ids '%s' & run=$!; "
-        "while kill -0 $run && ! ls build/test-tmp/tools/part.npy.*; do :; done >&2 2>/dev/null; "
-        "kill -INT $run; wait $run",
-        ids);
+    code = run(GPT2 MODEL
+               "--isa portable --threads 1 --logits " TEST_TMP "part.npy --ids '%s' & run=$!; "
+               "while kill -0 $run && ! ls " TEST_TMP "part.npy.*; do :; done >&2 2>/dev/null; "
+               "kill -INT $run; wait $run",
+               ids);
     CHECKF(code == 130, "exit code %d (%s)", code, err);
-    same("cat build/test-tmp/tools/part.npy", "echo older");
-    same("ls build/test-tmp/tools/part.npy*", "echo build/test-tmp/tools/part.npy");
-    CHECK(run(GPT2 MODEL "-q --logits build/test-tmp/tools/part.npy Once") == 0);
-    same("head -c 6 build/test-tmp/tools/part.npy | tail -c 5", "printf NUMPY");
-    same("ls build/test-tmp/tools/part.npy*", "echo build/test-tmp/tools/part.npy");
+    same("cat " TEST_TMP "part.npy", "echo older");
+    same("ls " TEST_TMP "part.npy*", "echo " TEST_TMP "part.npy");
+    CHECK(run(GPT2 MODEL "-q --logits " TEST_TMP "part.npy Once") == 0);
+    same("head -c 6 " TEST_TMP "part.npy | tail -c 5", "printf NUMPY");
+    same("ls " TEST_TMP "part.npy*", "echo " TEST_TMP "part.npy");
 }
 
 /* A reader that waits until Ctrl-C has come holds the run within --logits. */
 TEST(interrupt)
 {
     char command[1024] =
-        "tmp=build/test-tmp/tools; rm -f $tmp/fifo $tmp/came; mkfifo $tmp/fifo; "
+        "tmp=" TEST_TMP "; rm -f $tmp/fifo $tmp/came; mkfifo $tmp/fifo; "
         "(until test -e $tmp/came; do sleep 0.1; done; cat) <$tmp/fifo >/dev/null & " GPT2 MODEL
         "-n 5 --logits $tmp/fifo --ids '";
     int i, code;
@@ -745,7 +742,7 @@ TEST(interrupt)
 /* A suite that cannot make its models has not passed. */
 TEST(tests_without_models)
 {
-    CHECK(run("here=$PWD; cd build/test-tmp/tools && rm -rf bare && mkdir bare && cd bare && "
+    CHECK(run("here=$PWD; cd " TEST_TMP " && rm -rf bare && mkdir bare && cd bare && "
               "touch attn.h && $here/" TEST_BUILD "/test lens") == 1);
     CHECKF(out && strstr(out, "FAILED lens/(between cases)") &&
                strstr(out, "0 passed, 2 failed, 0 skipped"), /* in two files */
@@ -755,12 +752,10 @@ TEST(tests_without_models)
 /* A model without a tokenizer speaks ids. */
 TEST(no_tokenizer)
 {
-    CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories build/test-tmp/tools/bare.attn "
+    CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories " TEST_TMP "bare.attn "
                          "--no-tokenizer") == 0);
-    same(GPT2 "build/test-tmp/tools/bare.attn --ids '506 511 258 433' -n 5",
-         STORY "-n 5 --print-ids");
-    refuses(1, "has no tokenizer: give the prompt with --ids",
-            GPT2 "build/test-tmp/tools/bare.attn Once");
+    same(GPT2 TEST_TMP "bare.attn --ids '506 511 258 433' -n 5", STORY "-n 5 --print-ids");
+    refuses(1, "has no tokenizer: give the prompt with --ids", GPT2 TEST_TMP "bare.attn Once");
 }
 
 /* Why the text ends is on the line of statistics. */

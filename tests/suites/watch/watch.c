@@ -27,7 +27,7 @@ static void tear_down(void)
     attn_model_close(bytes8);
 }
 
-SUITE_WITH("watch", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* ---- the same bits ---- */
 

@@ -25,7 +25,7 @@ static void tear_down(void)
         attn_model_close(models[i]);
 }
 
-SUITE_WITH("watch", set_up, tear_down);
+SUITE_WITH(set_up, tear_down);
 
 /* Every hook point of a block, and those outside the blocks. */
 static const char *const points[] = {"hook_embed",
