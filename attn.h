@@ -103,7 +103,7 @@ TABLE OF CONTENTS: search for the mark
     >>threads        workers, barriers, how many of them
   part two, left out by ATTN_NO_LENS with its API: built on the engine, never needed by it
     >>record         records and edits
-    >>print, >>files, >>lens, >>models                  >>api-files to >>api-lens, implemented
+    >>files, >>lens, >>models                           >>api-files to >>api-lens, implemented
 
 >>manual ===========================================================================================
 
@@ -181,9 +181,10 @@ THREADS
     pthreads, the library first tries to make the threads, and uses fewer if the system refuses.
     This can still fail if another program takes the last thread first, or if OMP_STACKSIZE makes
     stacks larger. Where memory or processes are that scarce, set ctx->n_threads to 1, which makes
-    none. OpenMP's threads do not survive fork(), be they this library's or the program's own: with
-    GCC and clang on systems with pthreads, calls in the child of a process that had more threads
-    than one run on one thread. Fork while no other thread is in a call.
+    none. OpenMP's threads do not survive fork(). With GCC and clang on systems with pthreads, every
+    call in the child of a multi-threaded process runs on one thread, provided that this library had
+    made threads in the parent. If only the program's own parallel regions had, set n_threads to 1
+    in the child. Fork while no other thread is in a call.
 
 THE SAME BITS
     The logits of a token do not depend on the number of threads, on the batch the token travels
@@ -417,7 +418,7 @@ VERSIONS
 */
 /* clang-format on */
 
-#ifndef ATTN__PASS /* the kernel room includes this file again with ATTN__PASS defined */
+#ifndef ATTN__SET /* the kernel room includes this file again with ATTN__SET defined */
 #ifndef ATTN_H
 #define ATTN_H
 
@@ -465,7 +466,7 @@ typedef enum attn_status {
 /* A program compiled with -fshort-enums and a library without it would not agree about structs. */
 typedef char attn__enums_are_ints[sizeof(attn_status) == sizeof(int) ? 1 : -1];
 
-/* Instruction sets, for attn_ctx.isa. AUTO takes the best that the processor has, but never AMX. */
+/* Instruction sets, for attn_ctx.isa. AUTO takes the best that the processor has. */
 typedef enum attn_isa_kind {
     ATTN_ISA_AUTO = 0,
     ATTN_ISA_PORTABLE, /* plain C with fmaf: exact everywhere, slow without hardware support */
@@ -477,11 +478,7 @@ typedef enum attn_isa_kind {
     ATTN_ISA_AVX512_VNNI,
     ATTN_ISA_AVX2_VNNI,
     ATTN_ISA_NEON_DOT,
-    ATTN_ISA_NEON_I8MM,
-    /* AVX-512 VNNI, and AMX's tiles for 16 or more rows of q8 or q4. On Linux alone: the first call
-     * with this context asks it for permission to use AMX, after which sigaltstack refuses stacks below
-     * about 12 KiB. */
-    ATTN_ISA_AMX
+    ATTN_ISA_NEON_I8MM
 } attn_isa_kind;
 
 /* A context holds a caller's settings and its latest failure. Zero it, set the fields you like, and
@@ -516,7 +513,7 @@ ATTN_API int attn_version(void);
 /* "ATTN_E_SHAPE" and so on; never NULL. */
 ATTN_API const char *attn_status_name(attn_status status);
 
-/* Name of the kernels that this context uses: "amx", "avx512 vnni", "avx512", "avx2 vnni", "avx2",
+/* Name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2 vnni", "avx2",
  * "neon i8mm", "neon dotprod", "neon", "wasm simd", "portable". Where they round otherwise than the
  * manual says, an explanation follows: "sse2 (no fused multiply-add)", "avx2 (inexact: built with unsafe math)",
  * "avx2 (inexact: denormals are flushed)", which the calling thread may have asked for. NULL if
@@ -525,9 +522,12 @@ ATTN_API const char *attn_status_name(attn_status status);
  * slower and round otherwise: use clang-cl or mingw. */
 ATTN_API const char *attn_isa(const attn_ctx *ctx);
 
-/* Writes the English text of the errno value `error` to `text`, whatever the locale; returns it. */
-ATTN_API const char *attn_system_error(char text[64], int error);
-
+/* n zeroed elements of `size` bytes from the context's allocator, aligned to 64 bytes; free them with
+ * attn_free. NULL and ATTN_E_MEMORY if there is no room for them; the message then names `what` they
+ * are. */
+ATTN_API void *attn_alloc(attn_ctx *ctx, size_t n, size_t size, const char *what);
+/* Frees what attn_alloc gave, after the context's end too. NULL is fine. */
+ATTN_API void attn_free(void *block);
 /* Frees every tensor that was made through this context and is still alive. */
 ATTN_API void attn_ctx_free(attn_ctx *ctx);
 
@@ -1315,29 +1315,12 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 
 /* >>api-files ===================================================================================*/
 
-/* The text of print(tensor) in PyTorch: "tensor([[1.0000, 0.5000], ...", rounded to `decimals`
- * places (0 to 9; PyTorch's default is 4), a long dimension as "..." once there are more than 1000
- * elements, lines of at most 80 characters. Never in scientific notation, and with a point in every
- * locale. Works like snprintf: writes at most `size` bytes with the zero that ends them, and
- * returns the length of the whole text. */
-ATTN_API size_t attn_format(char *text, size_t size, attn_tensor x, int decimals);
-
-/* Writes every activation of the record into a .safetensors file, see attn_save. */
-ATTN_API attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record);
-
-/* Writes tensors into a .safetensors file, which PyTorch (safetensors.torch.load_file) and others
- * open. (A .npz for NumPy: tools/common/npz.h.) Names are printable ASCII without space, quotes,
- * colon and slashes. The file takes its name only when it is whole; until then it is `path` with
- * ".00.part" (or another number) at the end, or attn.00.part beside it if the name is very long, so
- * the directory must be writable. After ATTN_E_IO an older file is still there. The new file gets
- * the older one's permissions; a link is replaced, and its target stays. A device, a pipe and an
- * open file under /dev or /proc are written in place, as is every file on a system that is neither
- * POSIX nor Windows. (The bytes are not forced to the disk: no fsync.) */
-ATTN_API attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
-                               const attn_tensor *values, size_t n_values);
-
-/* A file of any kind that appears whole or not at all. Write to the stream; it goes to another name
- * beside `path`, as described at attn_save, and the file takes its own name at the end. */
+/* A file that appears whole or not at all. Write to its stream. Until the end the bytes are in
+ * `path` with ".00.part" (or another number) behind it, or in attn.00.part beside it if the name is
+ * very long, so the directory must be writable. After ATTN_E_IO an older file is still there. The new
+ * file gets the older one's permissions; a link is replaced, and its target stays. A device, a pipe
+ * and an open file under /dev or /proc are written in place, as is every file on a system that is
+ * neither POSIX nor Windows. The bytes are not forced to the disk: no fsync. */
 typedef struct attn_new_file attn_new_file;
 /* Call attn_new_file_end in the end, after a failed write too. ATTN_E_IO if the directory cannot be
  * written; *file is then NULL. */
@@ -1417,14 +1400,14 @@ typedef enum attn_process_flags {
 ATTN_API attn_status attn_process_weights(attn_ctx *ctx, attn_model **model, const attn_model *from,
                                           unsigned flags);
 /* Writes a model as a .attn file, with the bytes that it was opened from or made as; like
- * attn_save, the file takes its name only when it is whole. */
+ * attn_new_file, the file takes its name only when it is whole. */
 ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model);
 
 /* ---- models of your own ----
  *
  * Writes weights from anywhere (a training loop, an initialisation, another format) into a .attn
  * file: begin with a configuration, add every tensor in any order, end. Memory stays small, because
- * a tensor goes to the file at once, and a large one may come in pieces. Like attn_save, the file
+ * a tensor goes to the file at once, and a large one may come in pieces. Like attn_new_file, the file
  * takes its name only when it is whole; then its bytes are on the disk (fsync). */
 
 typedef struct attn_writer attn_writer;
@@ -1890,10 +1873,7 @@ struct attn__kernels {
     const char *names[3]; /* by attn__flaw */
     attn_isa_kind kind;
     const attn__tiling *tilings[2]; /* for weights in floats; for those in q8 and q4 */
-    /* rows [row0, row1) and panels [panel0, panel1) of a job */
-    void (*matmul)(const attn__kernels *kernels, const attn__matmul_job *job, size_t row0,
-                   size_t row1, size_t panel0, size_t panel1, float *pack);
-    /* The rest work on one row of n elements; out may be the input. Their bodies are ATTN__FN(binary),
+    /* They work on one row of n elements; out may be the input. Their bodies are ATTN__FN(binary),
      * ATTN__FN(softmax) and so on, in >>kernels. */
     void (*binary)(attn__binary op, float *out, const float *a, const float *b, size_t n);
     void (*narrow)(uint16_t *out, const float *x, size_t n); /* to f16, as attn_f16_from_f32 */
@@ -2097,6 +2077,9 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
                               size_t panel1);
 static void attn__matmul(const attn__worker *me, const attn__kernels *kernels,
                          const attn__matmul_job *job, float *pack);
+static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul_job *job,
+                                size_t row0, size_t row1, size_t panel0, size_t panel1,
+                                float *pack);
 static void attn__head_scores(const attn__kernels *kernels, const attn__head *h, float *scores,
                               size_t stride, float *pack);
 static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
@@ -2198,7 +2181,7 @@ static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const
         if ((call) != ATTN_OK)                                                                     \
             return ctx->status;                                                                    \
     } while (0)
-/* The same for what attn__alloc returned. */
+/* The same for what attn_alloc returned. */
 #define ATTN__TRY_MEMORY(pointer)                                                                  \
     do {                                                                                           \
         if (!(pointer))                                                                            \
@@ -2233,10 +2216,10 @@ static size_t attn__stride(size_t width)
     return n % 256 == 0 ? n + 16 : n;
 }
 
-/* `what` names the purpose in the message. The bytes are zero. NULL after a failure. */
-static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
+ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *what)
 {
     const size_t extra = sizeof(attn__allocation) + 64;
+    const size_t size = element > 0 && n > SIZE_MAX / element ? SIZE_MAX : n * element;
     const attn__allocator allocator = {ctx->alloc, ctx->free, ctx->user};
     attn__allocation *block;
     unsigned char *base, *start;
@@ -2245,7 +2228,7 @@ static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
            : ctx->alloc            ? ATTN__AS(unsigned char *, ctx->alloc(size + extra, ctx->user))
                                    : ATTN__AS(unsigned char *, calloc(1, size + extra));
     if (!base) {
-        attn__fail(ctx, ATTN_E_MEMORY, "no memory for %s (%llu bytes)", what, ATTN__LLU(size));
+        attn__fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what, size);
         return NULL;
     }
     if (ctx->alloc) /* calloc's pages are zero without being touched */
@@ -2256,19 +2239,14 @@ static void *attn__alloc(attn_ctx *ctx, size_t size, const char *what)
     block->next = block->before = NULL;
     block->base = base;
     block->allocator = allocator;
-    if (!ctx->alloc) /* others may take memory back without our hearing of it */
+    if (!ctx->alloc) /* a custom allocator may reuse the block without unpoisoning it */
         ATTN__FORBID(start + size, (size_t)(base + extra - start));
     return start;
 }
 
-/* n elements of a size, see ATTN__NEW. */
-static void *attn__alloc_array(attn_ctx *ctx, size_t n, size_t size, const char *what)
-{
-    return attn__alloc(ctx, n > SIZE_MAX / size ? SIZE_MAX : n * size, what);
-}
-#define ATTN__NEW(ctx, type, n, what) ((type *)attn__alloc_array(ctx, n, sizeof(type), what))
+#define ATTN__NEW(ctx, type, n, what) ((type *)attn_alloc(ctx, n, sizeof(type), what))
 
-ATTN__APART void attn__free(void *start)
+ATTN__DEF void attn_free(void *start)
 {
     attn__allocation *block;
     attn__allocator allocator;
@@ -2277,7 +2255,7 @@ ATTN__APART void attn__free(void *start)
     block = (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
     allocator = block->allocator;
     if (allocator.free)
-        (allocator.free)(block->base, allocator.user); /* in parentheses no macro is called */
+        (allocator.free)(block->base, allocator.user); /* parentheses: `free` may be a macro */
     else if (!allocator.alloc)
         free(block->base); /* the forbidden bytes end with the block */
 }
@@ -2307,7 +2285,7 @@ static void attn__unchain(attn_ctx *ctx, void *start)
         ctx->blocks = block->next;
     if (block->next)
         block->next->before = block->before;
-    attn__free(start);
+    attn_free(start);
 }
 
 ATTN__COLD void attn_ctx_free(attn_ctx *ctx)
@@ -2315,7 +2293,7 @@ ATTN__COLD void attn_ctx_free(attn_ctx *ctx)
     while (ctx->blocks) {
         attn__allocation *block = ctx->blocks;
         ctx->blocks = block->next;
-        attn__free((unsigned char *)block + sizeof(attn__allocation));
+        attn_free((unsigned char *)block + sizeof(attn__allocation));
     }
 }
 
@@ -2488,8 +2466,7 @@ static ATTN__COMPACT attn__text attn__show(attn_shape s)
     attn__text t = {"["};
     int i, at = 1;
     for (i = 0; i < s.ndim; i++)
-        at += snprintf(t.text + at, sizeof t.text - (size_t)at, "%s%llu", i ? ", " : "",
-                       ATTN__LLU(s.dim[i]));
+        at += snprintf(t.text + at, sizeof t.text - (size_t)at, "%s%zu", i ? ", " : "", s.dim[i]);
     t.text[at] = ']';
     return t;
 }
@@ -2569,7 +2546,7 @@ ATTN__COLD attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dt
             "to 4 dimensions that fit in memory, and ATTN_F32, ATTN_F16 or ATTN_I32",
             shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
             shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
-    data = attn__alloc(ctx, bytes, "a tensor");
+    data = attn_alloc(ctx, 1, bytes, "a tensor");
     ATTN__TRY_MEMORY(data);
     attn__chain(ctx, data);
     *out = attn_borrow(data, dtype, shape);
@@ -2794,8 +2771,8 @@ static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *nam
     for (i = 0; i < n; i++) {
         const int32_t id = ids[(ptrdiff_t)i * step];
         if (id < 0 || (size_t)id >= n_vocab)
-            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %llu is %ld; expected an id below %llu",
-                              op, name, ATTN__LLU(i), (long)id, ATTN__LLU(n_vocab));
+            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %zu is %ld; expected an id below %zu", op,
+                              name, i, (long)id, n_vocab);
     }
     return ATTN_OK;
 }
@@ -3400,7 +3377,7 @@ static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_fin
         attn__matmul_job job = attn__job_of(out, in, p->model->w_u, b_u);
         job.w.data = (const unsigned char *)job.w.data + first * job.w.stride;
         job.w.n_out = (stop * 16 < n_vocab ? stop * 16 : n_vocab) - first * 16;
-        p->kernels->matmul(p->kernels, &job, 0, n_final, 0, stop - first, s.pack);
+        attn__matmul_panels(p->kernels, &job, 0, n_final, 0, stop - first, s.pack);
         for (i = 0, k = 0; i < p->n_items; i++) {
             size_t at;
             n = attn__wanted(p, &p->items[i], &at, &logits);
@@ -3470,7 +3447,7 @@ static float *attn__part(const attn_ctx *ctx, float *base, size_t *at, size_t co
     *at = attn__round_up(end, 16) + ATTN__GAP;
     if (!base)
         return NULL;
-    if (!ctx->alloc) /* as in attn__alloc */
+    if (!ctx->alloc) /* as in attn_alloc */
         ATTN__FORBID(base + end, (*at - end) * sizeof(float));
     return base + start;
 }
@@ -3532,7 +3509,7 @@ static attn_ctx attn__allocator_of(const attn_ctx *ctx)
     return own;
 }
 
-/* Bytes of an object and its block of arrays, as attn__alloc takes them. */
+/* Bytes of an object and its block of arrays, as attn_alloc takes them. */
 static size_t attn__bytes_of(size_t object, size_t floats)
 {
     return attn__round_up(object, 64) + floats * sizeof(float) +
@@ -3558,19 +3535,18 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     ws->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
     ws->n_threads = attn__max_threads(ctx);
     if (ws->n_ctx > c->n_ctx)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "a workspace for sessions of %llu tokens was asked for; the model's n_ctx "
-            "is %lu",
-            ATTN__LLU(ws->n_ctx), (unsigned long)c->n_ctx);
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "a workspace for sessions of %zu tokens was asked for; the model's n_ctx "
+                          "is %lu",
+                          ws->n_ctx, (unsigned long)c->n_ctx);
     ATTN__TRY(attn__need_kernels(ctx, &ws->kernels));
     estimate = 4.0 * (double)ws->n_batch * (8.0 * ((double)c->d_model + 32) + c->d_mlp + 64) +
                4.0 * (double)ws->n_threads *
                    (ATTN__PACK + ATTN__QUERIES * 2.0 * ((double)ws->n_ctx + c->d_head + 32)) +
                65536;
     if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
-        return attn__fail(ctx, ATTN_E_MEMORY, "a workspace of %llu rows does not fit in memory",
-                          ATTN__LLU(ws->n_batch));
+        return attn__fail(ctx, ATTN_E_MEMORY, "a workspace of %zu rows does not fit in memory",
+                          ws->n_batch);
     *floats = attn__lay_out_workspace(ws, NULL);
     return ATTN_OK;
 }
@@ -3594,11 +3570,11 @@ ATTN__COLD attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **worksp
     float *base;
     ATTN__TRY(attn__need_place(ctx, "attn_workspace_new", "place for the workspace", workspace));
     ATTN__TRY(attn__plan_workspace(ctx, &plan, &floats, model, desc));
-    ws = (attn_workspace *)attn__alloc(ctx, attn__round_up(sizeof *ws, 16) + sizeof(attn__pace),
-                                       "a workspace");
+    ws = (attn_workspace *)attn_alloc(ctx, 1, attn__round_up(sizeof *ws, 16) + sizeof(attn__pace),
+                                      "a workspace");
     base = ws ? ATTN__NEW(ctx, float, floats, "a workspace's rows") : NULL;
     if (!base) {
-        attn__free(ws);
+        attn_free(ws);
         return ATTN_E_MEMORY;
     }
     *ws = plan;
@@ -3624,8 +3600,8 @@ ATTN__COLD void attn_workspace_free(attn_workspace *workspace)
 {
     if (!workspace || attn__users(workspace, -1) > 0)
         return;
-    attn__free(workspace->memory);
-    attn__free(workspace);
+    attn_free(workspace->memory);
+    attn_free(workspace);
 }
 
 /* ---- sessions ---- */
@@ -3657,14 +3633,14 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
                           (int)s->cache);
     if (s->capacity > c->n_ctx)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "a session of %llu tokens was asked for; the model's n_ctx is %lu",
-                          ATTN__LLU(s->capacity), (unsigned long)c->n_ctx);
+                          "a session of %zu tokens was asked for; the model's n_ctx is %lu",
+                          s->capacity, (unsigned long)c->n_ctx);
     estimate =
         8.0 * ((double)s->capacity + 16) * ((double)c->d_model + 16.0 * c->n_head) * c->n_layer +
         8.0 * c->n_vocab + 8.0 * c->n_layer + 65536;
     if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
-        return attn__fail(ctx, ATTN_E_MEMORY, "a session of %llu tokens does not fit in memory",
-                          ATTN__LLU(s->capacity));
+        return attn__fail(ctx, ATTN_E_MEMORY, "a session of %zu tokens does not fit in memory",
+                          s->capacity);
     *floats = attn__lay_out(s, NULL);
     return ATTN_OK;
 }
@@ -3677,11 +3653,10 @@ static attn_status attn__check_workspace(attn_ctx *ctx, const attn_session *s,
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "the workspace was made for another model; each model needs its own");
     if (s->capacity > ws->n_ctx)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "the workspace is for sessions of at most %llu tokens, and this one shall "
-            "hold %llu (attn_workspace_desc.n_ctx)",
-            ATTN__LLU(ws->n_ctx), ATTN__LLU(s->capacity));
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "the workspace is for sessions of at most %zu tokens, and this one shall "
+                          "hold %zu (attn_workspace_desc.n_ctx)",
+                          ws->n_ctx, s->capacity);
     if (n_batch > 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "n_batch is the workspace's where one is given: set it in "
@@ -3722,7 +3697,7 @@ ATTN__COLD attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     s = ATTN__NEW(ctx, attn_session, 1, "a session");
     base = s ? ATTN__NEW(ctx, float, floats, "a session's cache") : NULL;
     if (!base) {
-        attn__free(s);
+        attn_free(s);
         attn_workspace_free(plan.workspace);
         return ATTN_E_MEMORY;
     }
@@ -3764,8 +3739,8 @@ ATTN__COLD void attn_session_free(attn_session *session)
         return;
     attn_unhook_all(session);
     attn_workspace_free(session->workspace);
-    attn__free(session->memory);
-    attn__free(session);
+    attn_free(session->memory);
+    attn_free(session);
 }
 
 ATTN__COLD attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
@@ -3829,8 +3804,8 @@ ATTN__COLD attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_
     ATTN__TRY(attn__need_given(ctx, "attn_truncate", "session", session));
     if (length > session->length)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_truncate: to %llu, but the session holds %llu tokens",
-                          ATTN__LLU(length), ATTN__LLU(session->length));
+                          "attn_truncate: to %zu, but the session holds %zu tokens", length,
+                          session->length);
     ATTN__TRY(attn__check_idle(ctx, "attn_truncate", session));
     attn__truncate(session, length);
     session->has_logits = 0;
@@ -3856,8 +3831,8 @@ static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const
                           "attn_session_copy: one session keeps f16, the other f32 (cache)");
     if (from->length > to->capacity)
         return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "attn_session_copy: %llu tokens do not fit into a session for %llu",
-                          ATTN__LLU(from->length), ATTN__LLU(to->capacity));
+                          "attn_session_copy: %zu tokens do not fit into a session for %zu",
+                          from->length, to->capacity);
     return ATTN_OK;
 }
 
@@ -3914,32 +3889,29 @@ static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
     const size_t until = s->length + item->n_tokens;
     size_t i;
     if (end > n_layer || item->layers.first > end || (item->layers.first == end && end < n_layer))
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "attn_feed: layers %llu to before %llu; expected some of 0 to before %llu",
-            ATTN__LLU(item->layers.first), ATTN__LLU(end), ATTN__LLU(n_layer));
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: layers %zu to before %zu; expected some of 0 to before %zu",
+                          item->layers.first, end, n_layer);
     if (item->layers.first > 0 && !item->layers.resid)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: to begin at layer %llu takes the residual stream that enters "
+                          "attn_feed: to begin at layer %zu takes the residual stream that enters "
                           "it (resid)",
-                          ATTN__LLU(item->layers.first));
+                          item->layers.first);
     if (end < n_layer && (item->logits || item->rows))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: a pass that stops before layer %llu makes no logits",
-                          ATTN__LLU(end));
+                          "attn_feed: a pass that stops before layer %zu makes no logits", end);
     for (i = 0; i < item->layers.first; i++)
         if (s->held[i] < until)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed: to begin at layer %llu, layer %llu must hold keys and "
-                              "values of %llu positions; it holds %llu. Feed the tokens from layer "
+                              "attn_feed: to begin at layer %zu, layer %zu must hold keys and "
+                              "values of %zu positions; it holds %zu. Feed the tokens from layer "
                               "0 first, then call attn_truncate",
-                              ATTN__LLU(item->layers.first), ATTN__LLU(i), ATTN__LLU(until),
-                              ATTN__LLU(s->held[i]));
+                              item->layers.first, i, until, s->held[i]);
     if (item->layers.first > 0 &&
         memcmp(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *item->tokens) != 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: the layers below %llu hold keys and values of other tokens",
-                          ATTN__LLU(item->layers.first));
+                          "attn_feed: the layers below %zu hold keys and values of other tokens",
+                          item->layers.first);
     return ATTN_OK;
 }
 
@@ -3966,10 +3938,9 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
     if (item->n_tokens > s->capacity - s->length)
         return attn__fail(
             ctx, ATTN_E_CONTEXT,
-            "the session holds %llu of at most %llu tokens, so %llu more do not "
+            "the session holds %zu of at most %zu tokens, so %zu more do not "
             "fit; call attn_truncate, or make a larger one (the model's n_ctx is %lu)",
-            ATTN__LLU(s->length), ATTN__LLU(s->capacity), ATTN__LLU(item->n_tokens),
-            (unsigned long)model->config.n_ctx);
+            s->length, s->capacity, item->n_tokens, (unsigned long)model->config.n_ctx);
     ATTN__TRY(attn__need_ids(ctx, "attn_feed", "token", item->tokens, 1, item->n_tokens,
                              model->config.n_vocab));
     ATTN__TRY(attn__check_layers(ctx, item, model));
@@ -3980,9 +3951,9 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
     for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
         if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed: rows[%llu] is %llu; rows must ascend and stay below "
-                              "n_tokens, %llu",
-                              ATTN__LLU(i), ATTN__LLU(item->rows[i]), ATTN__LLU(item->n_tokens));
+                              "attn_feed: rows[%zu] is %zu; rows must ascend and stay below "
+                              "n_tokens, %zu",
+                              i, item->rows[i], item->n_tokens);
     return ATTN_OK;
 }
 
@@ -3991,7 +3962,7 @@ static ATTN__COMPACT attn_status attn__of_item(attn_ctx *ctx, size_t index)
 {
     char told[sizeof ctx->message];
     memcpy(told, ctx->message, sizeof told);
-    return attn__fail(ctx, ctx->status, "item %llu: %s", ATTN__LLU(index), told);
+    return attn__fail(ctx, ctx->status, "item %zu: %s", index, told);
 }
 
 /* All items run the same layers on one workspace, and no session comes twice. */
@@ -4006,24 +3977,23 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
     for (i = 1; i < n_items; i++) {
         if (items[i].session->workspace != items[0].session->workspace)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed_batch: item %llu's session does not share item 0's "
+                              "attn_feed_batch: item %zu's session does not share item 0's "
                               "workspace; make one with attn_workspace_new and give it to all "
                               "sessions of a batch (attn_session_desc.workspace)",
-                              ATTN__LLU(i));
+                              i);
         if (items[i].layers.first != items[0].layers.first ||
             !items[i].layers.resid != !items[0].layers.resid ||
             attn__end_layer(&items[i], model) != attn__end_layer(&items[0], model))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed_batch: item %llu does not run the same layers as item 0",
-                              ATTN__LLU(i));
+                              "attn_feed_batch: item %zu does not run the same layers as item 0",
+                              i);
     }
     for (i = 0; i < n_items; i++) /* mark each session, and find the mark if it comes again */
         items[i].session->n_rows = SIZE_MAX;
     for (i = 0; i < n_items; i++) {
         if (items[i].session->n_rows == 0)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed_batch: item %llu's session is in the batch twice",
-                              ATTN__LLU(i));
+                              "attn_feed_batch: item %zu's session is in the batch twice", i);
         items[i].session->n_rows = items[i].session->fed = 0;
     }
     for (i = 0; i < n_items; i++)
@@ -4034,9 +4004,9 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
             if (i != j && at < from + items[j].n_tokens * sizeof *s->tokens &&
                 from < at + items[i].n_tokens * sizeof *s->tokens)
                 return attn__fail(ctx, ATTN_E_ARGUMENT,
-                                  "attn_feed_batch: item %llu's tokens lie where item %llu's "
+                                  "attn_feed_batch: item %zu's tokens lie where item %zu's "
                                   "session is about to write its own; copy them first",
-                                  ATTN__LLU(i), ATTN__LLU(j));
+                                  i, j);
         }
     return ATTN_OK;
 }
@@ -4130,6 +4100,12 @@ static double attn__pass_work(const attn__pass *p)
     return work;
 }
 
+/* Barriers of a pass that nobody watches, with the one at the end of its parallel region. */
+static int attn__n_barriers(size_t n_layers)
+{
+    return 11 * (int)n_layers + 6;
+}
+
 /* One pass over the layers for the rows that attn__next_rows chose. */
 static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
 {
@@ -4141,7 +4117,7 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
         p->items[i].session->running = ATTN__FEEDING;
     p->ws->is_running = 1;
     attn__parallel_paced(ctx->n_threads > 0 ? NULL : p->ws->pace, n_threads, attn__pass_work(p),
-                         7 * (int)(p->end_layer - p->first_layer) + 4, attn__forward, p);
+                         attn__n_barriers(p->end_layer - p->first_layer), attn__forward, p);
     for (i = 0; i < p->n_items; i++)
         p->items[i].session->running = ATTN__IDLE;
     p->ws->is_running = 0;
@@ -4207,8 +4183,8 @@ static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_mo
 {
     ATTN__TRY(attn__need_given(ctx, op, "model", model));
     if (layer >= model->config.n_layer)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
-                          ATTN__LLU(layer), (unsigned long)model->config.n_layer - 1);
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %zu; the model has layers 0 to %lu", op,
+                          layer, (unsigned long)model->config.n_layer - 1);
     return ATTN_OK;
 }
 
@@ -4230,8 +4206,8 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
     held = attn__n_cached(s);
     if (first > held || count > held - first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: %llu positions from %llu on; the session holds %llu", what,
-                          ATTN__LLU(count), ATTN__LLU(first), ATTN__LLU(held));
+                          "%s: %zu positions from %zu on; the session holds %zu", what, count,
+                          first, held);
     return ATTN_OK;
 }
 
@@ -4540,10 +4516,10 @@ static attn_status attn__claim_watched(attn_ctx *ctx, const attn_workspace *ws,
         if (width > SIZE_MAX / sizeof(float) || /* cover: 32-bit */
             attn__mul_overflows(width * sizeof(float), ws->n_batch, &n))
             return attn__fail(ctx, ATTN_E_MEMORY,
-                              "the activations of every head at %llu positions do not fit in "
+                              "the activations of every head at %zu positions do not fit in "
                               "memory; make a workspace with a smaller n_batch",
-                              ATTN__LLU(ws->n_batch));
-        block->data = (float *)attn__alloc(ctx, n, "the activations of every head");
+                              ws->n_batch);
+        block->data = (float *)attn_alloc(ctx, 1, n, "the activations of every head");
         ATTN__TRY_MEMORY(block->data);
     }
     block->n_users++;
@@ -4554,7 +4530,7 @@ static void attn__release_watched(attn__watched *block)
 {
     if (--block->n_users > 0)
         return;
-    attn__free(block->data);
+    attn_free(block->data);
     block->data = NULL;
 }
 
@@ -4610,7 +4586,7 @@ static void attn__free_watcher(attn__watcher *w)
     attn__release(w->session->workspace, w);
     if (w->kind->free)
         (w->kind->free)(w);
-    attn__free(w);
+    attn_free(w);
 }
 
 /* Removes a watcher: at once, or, if its session is being fed, at the end of the feed. Its points
@@ -4644,19 +4620,19 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
     attn_status status;
     size_t i;
     ATTN__TRY(attn__check_idle(ctx, what, session));
-    w = (attn__watcher *)attn__alloc(ctx, at + (1 + c->n_layer) * sizeof *w->points, "a hook");
+    w = (attn__watcher *)attn_alloc(ctx, 1, at + (1 + c->n_layer) * sizeof *w->points, "a hook");
     ATTN__TRY_MEMORY(w);
     w->points = (uint32_t *)(void *)((unsigned char *)w + at);
     for (i = 0; i < n_patterns; i++)
         if (attn__match_all(c, patterns[i], w->points) == 0) {
-            attn__free(w);
+            attn_free(w);
             return attn__no_such_name(ctx, what, c, patterns[i]);
         }
     w->kind = kind;
     w->session = session;
     w->id = ++session->n_watchers;
     if ((status = attn__claim(ctx, session->workspace, w)) != ATTN_OK) {
-        attn__free(w);
+        attn_free(w);
         return status;
     }
     while (*last) /* watchers see an activation in the order in which they were made */
@@ -4882,7 +4858,7 @@ static void attn__project_head(const attn__worker *me, const attn__pass *p, int 
     job = attn__job_of(out, in, l->w_qkv, l->b_qkv + first);
     job.w.data = (const unsigned char *)job.w.data + first / 16 * job.w.stride;
     job.w.n_out = column + d - first;
-    p->kernels->matmul(p->kernels, &job, 0, job.rows, 0, (job.w.n_out + 15) / 16, s.pack);
+    attn__matmul_panels(p->kernels, &job, 0, job.rows, 0, (job.w.n_out + 15) / 16, s.pack);
     for (i = 0; i < job.rows; i++)
         memcpy(attn__row_at(p->ws->qkv, row + i) + column, attn__row_at(out, i) + column - first,
                d * sizeof(float));
@@ -4987,7 +4963,7 @@ static void attn__head_result(const attn__kernels *kernels, const attn__panels *
         job = attn__job_of(to, padded, *w_o, NULL);
         job.w.data = (const unsigned char *)job.w.data + attn__line_of(w_o->dtype, from);
         job.w.n_in = span;
-        kernels->matmul(kernels, &job, 0, n, 0, (w_o->n_out + 15) / 16, pack);
+        attn__matmul_panels(kernels, &job, 0, n, 0, (w_o->n_out + 15) / 16, pack);
     }
 }
 
@@ -5221,8 +5197,8 @@ ATTN__COLD attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, s
     ATTN__TRY(attn__need_place(ctx, "attn_sampler_new", "place for the sampler", sampler));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_sampler_desc, desc));
     if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %llu tokens",
-                          ATTN__LLU(n_vocab));
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %zu tokens",
+                          n_vocab);
     if (!(d.temperature >= 0 && d.temperature <= FLT_MAX))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "temperature is %s; expected 0 (greedy) or a positive number",
@@ -5260,10 +5236,10 @@ ATTN__COLD void attn_sampler_free(attn_sampler *sampler)
 {
     if (!sampler)
         return;
-    attn__free(sampler->logits);
-    attn__free(sampler->weights);
-    attn__free(sampler->candidates);
-    attn__free(sampler);
+    attn_free(sampler->logits);
+    attn_free(sampler->weights);
+    attn_free(sampler->candidates);
+    attn_free(sampler);
 }
 
 /* Likelier first; among equals the smaller id. */
@@ -5396,8 +5372,7 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
     d = &s->desc;
     best = attn__largest_at(s->kernels, logits, s->n_vocab);
     if (logits[best] != logits[best])
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %llu is NaN",
-                          ATTN__LLU(best));
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %zu is NaN", best);
     ATTN__TRY(attn__need_possible(ctx, logits[best]));
     *token = (int32_t)best;
     if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
@@ -5503,8 +5478,7 @@ static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
     size_t i, size;
     *longest = 0;
     if (d->n_stop > 0 && !d->stop)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "n_stop is %llu, but stop is NULL",
-                          ATTN__LLU(d->n_stop));
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "n_stop is %zu, but stop is NULL", d->n_stop);
     if (d->n_stop > 0 && !model->tokenizer)
         return attn__fail(
             ctx, ATTN_E_TOKENIZER,
@@ -5513,8 +5487,8 @@ static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
         size = d->stop[i] ? strlen(d->stop[i]) : 0;
         if (size == 0)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "stop string %llu is %s; every text would end before it begins",
-                              ATTN__LLU(i), d->stop[i] ? "empty" : "NULL");
+                              "stop string %zu is %s; every text would end before it begins", i,
+                              d->stop[i] ? "empty" : "NULL");
         *longest = size > *longest ? size : *longest;
     }
     return ATTN_OK;
@@ -5746,8 +5720,8 @@ static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
             "attn_sampler_new, so leave sampling zeroed");
     if (w->sampler->n_vocab != n_vocab)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "the sampler is for a vocabulary of %llu tokens; the model's has %llu",
-                          ATTN__LLU(w->sampler->n_vocab), ATTN__LLU(n_vocab));
+                          "the sampler is for a vocabulary of %zu tokens; the model's has %zu",
+                          w->sampler->n_vocab, n_vocab);
     return ATTN_OK;
 }
 
@@ -5764,7 +5738,7 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w)
     w->listener.user = w->desc.text_user;
     w->listener.stops = w->desc.stop;
     w->listener.n_stops = w->desc.n_stop;
-    w->listener.held = (char *)attn__alloc(ctx, longest_stop, "stop strings");
+    w->listener.held = (char *)attn_alloc(ctx, 1, longest_stop, "stop strings");
     ATTN__TRY_MEMORY(w->listener.held);
     if (w->desc.logits_fn) {
         w->logits = ATTN__NEW(ctx, float, model->config.n_vocab, "logits for logits_fn");
@@ -5776,10 +5750,10 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w)
 static void attn__generation_free(attn__generation *w)
 {
     attn_sampler_free(w->own_sampler);
-    attn__free(w->drafter.logits);
-    attn__free(w->listener.held);
-    attn__free(w->logits);
-    attn__free(w->prompt);
+    attn_free(w->drafter.logits);
+    attn_free(w->listener.held);
+    attn_free(w->logits);
+    attn_free(w->prompt);
 }
 
 /* Draws a token, unless logits_fn stops it. */
@@ -5962,13 +5936,13 @@ static int attn__keep_text(const char *text, size_t size, void *user)
     attn_continuation *to = w->kept;
     if (size >= w->capacity - to->size) { /* a zero follows */
         const size_t capacity = 2 * (w->capacity + size);
-        char *grown = (char *)attn__alloc(w->ctx, capacity, "a text");
+        char *grown = (char *)attn_alloc(w->ctx, 1, capacity, "a text");
         if (!grown) {
             w->no_memory = 1;
             return 1;
         }
         memcpy(grown, to->text, to->size);
-        attn__free(to->text);
+        attn_free(to->text);
         to->text = grown;
         w->capacity = capacity;
     }
@@ -5991,9 +5965,9 @@ ATTN__COLD void attn_continuations_free(attn_continuation *texts, size_t n_texts
 {
     size_t i;
     for (i = 0; texts && i < n_texts; i++) {
-        attn__free(texts[i].text);
-        attn__free(texts[i].ids);
-        attn__free(texts[i].log_probs);
+        attn_free(texts[i].text);
+        attn_free(texts[i].ids);
+        attn_free(texts[i].log_probs);
         attn__forget_text(&texts[i]);
     }
 }
@@ -6016,15 +5990,15 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_con
                           "the prompt is empty: give some text, or set prepend_bos");
     if (w->n_prompt > n_ctx)
         return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "the prompt has %llu tokens; the model's n_ctx is %llu",
-                          ATTN__LLU(w->n_prompt), ATTN__LLU(n_ctx));
+                          "the prompt has %zu tokens; the model's n_ctx is %zu", w->n_prompt,
+                          n_ctx);
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
     room = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
     ATTN__TRY(attn__session_for(ctx, &w->session, model, room, workspace));
     w->ctx = ctx;
     w->kept = text;
     w->capacity = 64;
-    text->text = (char *)attn__alloc(ctx, w->capacity, "a text");
+    text->text = (char *)attn_alloc(ctx, 1, w->capacity, "a text");
     text->ids = ATTN__NEW(ctx, int32_t, room - w->n_prompt + 1, "a text's ids");
     text->log_probs = ATTN__NEW(ctx, float, room - w->n_prompt + 1, "a text's log_probs");
     if (!text->text || !text->ids || !text->log_probs)
@@ -6087,8 +6061,8 @@ ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *text
         attn__generation_free(&runs[i]);
     }
     attn_workspace_free(workspace);
-    attn__free(runs);
-    attn__free(items);
+    attn_free(runs);
+    attn_free(items);
     if (status != ATTN_OK)
         attn_continuations_free(texts, n_texts);
     return status;
@@ -6212,11 +6186,11 @@ ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, 
                          targets ? targets[t] : 0, stats ? stats + t : NULL,
                          room.k ? room.best + t * room.k : NULL, room.k, heap))
             status = attn__fail(ctx, ATTN_E_ARGUMENT,
-                                "attn_logit_stats: the logits of row %llu hold a NaN, or are all "
+                                "attn_logit_stats: the logits of row %zu hold a NaN, or are all "
                                 "-inf",
-                                ATTN__LLU(t));
-    attn__free(heap);
-    attn__free(buffers);
+                                t);
+    attn_free(heap);
+    attn_free(buffers);
     return status;
 }
 
@@ -6251,8 +6225,8 @@ static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_
                          has_next && s->stats ? s->stats + i : NULL,
                          s->top.k ? s->top.best + i * s->top.k : NULL, s->top.k, s->heap))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_score: the logits at position %llu hold a NaN, or are all -inf",
-                              ATTN__LLU(s->before + i));
+                              "attn_score: the logits at position %zu hold a NaN, or are all -inf",
+                              s->before + i);
     }
     return ATTN_OK;
 }
@@ -6274,7 +6248,7 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
     logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
     s.heap = logits ? ATTN__NEW(ctx, attn__candidate, s.top.k, "likely tokens") : NULL;
     if (!s.heap) {
-        attn__free(logits);
+        attn_free(logits);
         return ATTN_E_MEMORY;
     }
     s.before = session->length;
@@ -6295,8 +6269,8 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     }
     attn__leave_call(session);
-    attn__free(s.heap);
-    attn__free(logits);
+    attn_free(s.heap);
+    attn_free(logits);
     return status;
 }
 
@@ -6423,14 +6397,13 @@ static attn_status attn__check_ends(attn_ctx *ctx, const attn_tokenizer *tokeniz
         end = attn__u32(tokenizer->ends + 4 * id);
         if (end < previous || end > n_bytes)
             return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: token %llu ends at byte %llu, expected %llu to %llu",
-                              ATTN__LLU(id), ATTN__LLU(end), ATTN__LLU(previous),
-                              ATTN__LLU(n_bytes));
+                              "tokenizer: token %zu ends at byte %zu, expected %zu to %zu", id, end,
+                              previous, n_bytes);
     }
     if (previous != n_bytes)
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: the last token ends at byte %llu of %llu token bytes",
-                          ATTN__LLU(previous), ATTN__LLU(n_bytes));
+                          "tokenizer: the last token ends at byte %zu of %zu token bytes", previous,
+                          n_bytes);
     return ATTN_OK;
 }
 
@@ -6476,18 +6449,18 @@ static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokeni
                           : attn__token_size(tokenizer, id) == 0 ? "is a token without bytes"
                                                                  : NULL;
         if (why)
-            return attn__fail(
-                ctx, ATTN_E_FORMAT, "tokenizer: merge %llu: its %s id %llu %s (of %llu tokens)",
-                ATTN__LLU(rank), part[i], ATTN__LLU(id), why, ATTN__LLU(tokenizer->n_tokens));
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: merge %zu: its %s id %llu %s (of %zu tokens)", rank,
+                              part[i], ATTN__LLU(id), why, tokenizer->n_tokens);
         bytes[i] = tokenizer->bytes + attn__token_start(tokenizer, id);
         size[i] = attn__token_size(tokenizer, id);
     }
     if (size[2] - size[0] != size[1] || memcmp(bytes[2], bytes[0], size[0]) != 0 ||
         memcmp(bytes[2] + size[0], bytes[1], size[1]) != 0)
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: merge %llu: the bytes of its result are not those of its "
+                          "tokenizer: merge %zu: the bytes of its result are not those of its "
                           "left followed by those of its right",
-                          ATTN__LLU(rank));
+                          rank);
     return ATTN_OK;
 }
 
@@ -6534,8 +6507,8 @@ static attn_status attn__mark_special(attn_ctx *ctx, attn_tokenizer *tokenizer,
 {
     size_t i;
     if (tokenizer->n_special > ATTN__N_SPECIAL)
-        return attn__fail(ctx, ATTN_E_FORMAT, "tokenizer: %llu special tokens; expected at most %d",
-                          ATTN__LLU(tokenizer->n_special), ATTN__N_SPECIAL);
+        return attn__fail(ctx, ATTN_E_FORMAT, "tokenizer: %zu special tokens; expected at most %d",
+                          tokenizer->n_special, ATTN__N_SPECIAL);
     for (i = 0; i < tokenizer->n_special; i++) {
         const uint32_t id = attn__u32(tokenizer->special + 4 * i);
         const size_t size = id < tokenizer->n_tokens ? attn__token_size(tokenizer, id) : 0;
@@ -6546,8 +6519,8 @@ static attn_status attn__mark_special(attn_ctx *ctx, attn_tokenizer *tokenizer,
                                                      : NULL;
         if (why)
             return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token %llu: its id %llu %s (of %llu tokens)",
-                              ATTN__LLU(i), ATTN__LLU(id), why, ATTN__LLU(tokenizer->n_tokens));
+                              "tokenizer: special token %zu: its id %llu %s (of %zu tokens)", i,
+                              ATTN__LLU(id), why, tokenizer->n_tokens);
         is_special[id] = 1;
         tokenizer->special_first[tokenizer->bytes[attn__token_start(tokenizer, id)]] = 1;
     }
@@ -6585,11 +6558,10 @@ static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *token
         ATTN__TRY(attn__check_merge(ctx, tokenizer, rank, is_special));
         joined += attn__token_size(tokenizer, attn__u32(tokenizer->merges + 12 * rank + 8));
         if (joined > most)
-            return attn__fail(
-                ctx, ATTN_E_FORMAT,
-                "tokenizer: the results of merges 0 to %llu have %llu bytes together; "
-                "expected at most %llu, 64 for each byte of tokens and merges",
-                ATTN__LLU(rank), ATTN__LLU(joined), ATTN__LLU(most));
+            return attn__fail(ctx, ATTN_E_FORMAT,
+                              "tokenizer: the results of merges 0 to %zu have %llu bytes together; "
+                              "expected at most %llu, 64 for each byte of tokens and merges",
+                              rank, ATTN__LLU(joined), ATTN__LLU(most));
     }
     return ATTN_OK;
 }
@@ -6629,8 +6601,7 @@ ATTN__COLD attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeni
     ATTN__TRY(attn__need_given(ctx, "attn_tokenizer_new", "data", data));
     if (size < 16)
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: %llu bytes of data, its header alone has 16",
-                          ATTN__LLU(size));
+                          "tokenizer: %zu bytes of data, its header alone has 16", size);
     n_tokens = attn__u32(start);
     n_merges = attn__u32(start + 4);
     n_special = attn__u32(start + 8) & 0xFFFF;
@@ -6639,10 +6610,10 @@ ATTN__COLD attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeni
     needed = 16 + 4 * n_tokens + 12 * n_merges + 4 * n_special + n_bytes; /* below 2^37 */
     if (needed != size)
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: %llu bytes of data, but %llu tokens, %llu merges, %llu "
+                          "tokenizer: %zu bytes of data, but %llu tokens, %llu merges, %llu "
                           "special tokens and %llu token bytes need %llu",
-                          ATTN__LLU(size), ATTN__LLU(n_tokens), ATTN__LLU(n_merges),
-                          ATTN__LLU(n_special), ATTN__LLU(n_bytes), ATTN__LLU(needed));
+                          size, ATTN__LLU(n_tokens), ATTN__LLU(n_merges), ATTN__LLU(n_special),
+                          ATTN__LLU(n_bytes), ATTN__LLU(needed));
     if (n_tokens > INT32_MAX || n_merges > INT32_MAX)
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "tokenizer: %llu tokens and %llu merges; ids and ranks end at 2147483647",
@@ -6675,9 +6646,9 @@ ATTN__COLD attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeni
     if (made->first && made->right && made->rank && is_special && by_right && first)
         status =
             attn__tokenizer_fill(ctx, made, (size_t)n_bytes, flags, is_special, by_right, first);
-    attn__free(is_special);
-    attn__free(by_right);
-    attn__free(first);
+    attn_free(is_special);
+    attn_free(by_right);
+    attn_free(first);
     if (status)
         attn_tokenizer_free(made);
     else
@@ -6689,11 +6660,11 @@ ATTN__COLD void attn_tokenizer_free(attn_tokenizer *tokenizer)
 {
     if (!tokenizer)
         return;
-    attn__free(tokenizer->characters);
-    attn__free(tokenizer->first);
-    attn__free(tokenizer->right);
-    attn__free(tokenizer->rank);
-    attn__free(tokenizer);
+    attn_free(tokenizer->characters);
+    attn_free(tokenizer->first);
+    attn_free(tokenizer->right);
+    attn_free(tokenizer->rank);
+    attn_free(tokenizer);
 }
 
 ATTN__SMALL_END
@@ -6955,7 +6926,7 @@ static attn_status attn__find_characters(attn_ctx *ctx, attn_tokenizer *tokenize
     tokenizer->n_characters = n;
     for (i = 0; n > 0; i++)
         tokenizer->characters[i] = attn__heap_pop(heap, &n);
-    attn__free(heap);
+    attn_free(heap);
     return heap && tokenizer->characters ? ATTN_OK : ATTN_E_MEMORY;
 }
 
@@ -7063,13 +7034,12 @@ static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
     attn_ctx *ctx = encoder->ctx;
     if (size >= INT32_MAX) /* cover: a word of 2 GiB */
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_encode: a word of %llu bytes; the most is 2147483646",
-                          ATTN__LLU(size));
+                          "attn_encode: a word of %zu bytes; the most is 2147483646", size);
     if (size <= encoder->n_places)
         return ATTN_OK;
-    attn__free(encoder->places);
-    attn__free(encoder->heap);
-    attn__free(encoder->batch);
+    attn_free(encoder->places);
+    attn_free(encoder->heap);
+    attn_free(encoder->batch);
     encoder->places = ATTN__NEW(ctx, attn__place, size + 1, "the places of a long word");
     encoder->heap = ATTN__NEW(ctx, uint64_t, 2 * size, "the heap of a long word");
     encoder->batch = ATTN__NEW(ctx, uint32_t, size, "the merges of a long word");
@@ -7227,10 +7197,10 @@ static attn_status attn__encode(attn__encoder *encoder, const char *text, size_t
         ATTN__TRY_MEMORY(encoder->cache);
     }
     status = attn__encode_all(encoder, start, start + size, allow_special);
-    attn__free(encoder->cache);
-    attn__free(encoder->places);
-    attn__free(encoder->heap);
-    attn__free(encoder->batch);
+    attn_free(encoder->cache);
+    attn_free(encoder->places);
+    attn_free(encoder->heap);
+    attn_free(encoder->batch);
     return status;
 }
 
@@ -7247,16 +7217,16 @@ static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encode
         return attn__fail(ctx, ATTN_E_TOKENIZER,
                           "%s: there is no tokenizer; give token ids instead of text", op);
     if ((!text && size) || (!encoder->ids && room))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is NULL but its size is %llu", op,
-                          !text && size ? "text" : "ids", ATTN__LLU(!text && size ? size : room));
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is NULL but its size is %zu", op,
+                          !text && size ? "text" : "ids", !text && size ? size : room);
     encoder->ctx = ctx;
     encoder->capacity = room;
     if (size > 0 && attn__encode(encoder, text, size, allow_special))
         return ctx->status;
     *n_ids = encoder->n_ids;
     if (*n_ids > room)
-        return attn__fail(ctx, ATTN_E_SPACE, "%s: %llu ids, but room for only %llu", op,
-                          ATTN__LLU(*n_ids), ATTN__LLU(room));
+        return attn__fail(ctx, ATTN_E_SPACE, "%s: %zu ids, but room for only %zu", op, *n_ids,
+                          room);
     return ATTN_OK;
 }
 
@@ -7292,15 +7262,14 @@ ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
     if (!tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER, "attn_decode: there is no tokenizer");
     if ((!ids && n_ids) || (!text && capacity))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_decode: %s is NULL but its size is %llu",
-                          !ids && n_ids ? "ids" : "text",
-                          ATTN__LLU(!ids && n_ids ? n_ids : capacity));
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_decode: %s is NULL but its size is %zu",
+                          !ids && n_ids ? "ids" : "text", !ids && n_ids ? n_ids : capacity);
     for (i = 0; i < n_ids; i++) {
         const char *bytes = attn_token_bytes(&length, tokenizer, ids[i]);
         if (!bytes)
             return attn__fail(ctx, ATTN_E_TOKEN,
-                              "attn_decode: id %ld at index %llu is not in the vocabulary of %llu",
-                              (long)ids[i], ATTN__LLU(i), ATTN__LLU(tokenizer->n_tokens));
+                              "attn_decode: id %ld at index %zu is not in the vocabulary of %zu",
+                              (long)ids[i], i, tokenizer->n_tokens);
         if (length > SIZE_MAX - total) /* cover: 32-bit */
             return attn__fail(ctx, ATTN_E_SPACE,
                               "attn_decode: the text is too long for any buffer");
@@ -7310,8 +7279,8 @@ ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
     }
     *size = total;
     if (total > capacity)
-        return attn__fail(ctx, ATTN_E_SPACE, "attn_decode: %llu bytes, but room for only %llu",
-                          ATTN__LLU(total), ATTN__LLU(capacity));
+        return attn__fail(ctx, ATTN_E_SPACE, "attn_decode: %zu bytes, but room for only %zu", total,
+                          capacity);
     return ATTN_OK;
 }
 
@@ -7334,8 +7303,8 @@ static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *mo
         return NULL;
     }
     /* A text has at most as many tokens as bytes. The bytes stand behind the ids. */
-    ids = (int32_t *)attn__alloc(ctx, size < SIZE_MAX / 8 ? size * (sizeof *ids + 1) + 1 : SIZE_MAX,
-                                 "a text's tokens");
+    ids = (int32_t *)attn_alloc(
+        ctx, 1, size < SIZE_MAX / 8 ? size * (sizeof *ids + 1) + 1 : SIZE_MAX, "a text's tokens");
     if (!ids)
         return NULL;
     bytes = (char *)(ids + size);
@@ -7343,7 +7312,7 @@ static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *mo
     memcpy(bytes + spaced, text, size - spaced);
     *n_ids = size;
     if (attn_encode(ctx, ids, n_ids, attn_model_tokenizer(model), bytes, size)) {
-        attn__free(ids);
+        attn_free(ids);
         return NULL;
     }
     return ids;
@@ -7359,7 +7328,7 @@ ATTN__COLD attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, cons
     if (!ids)
         return ctx->status;
     status = attn_feed(ctx, session, ids, n);
-    attn__free(ids);
+    attn_free(ids);
     return status;
 }
 
@@ -7376,7 +7345,7 @@ ATTN__COLD attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const att
     status = attn__copy_into(ctx, "attn_token_ids", ids, ATTN_I32, attn_shape1(n));
     if (status == ATTN_OK)
         status = attn_copy(ctx, ids, attn_borrow(found, ATTN_I32, attn_shape1(n)));
-    attn__free(found);
+    attn_free(found);
     return status;
 }
 
@@ -7410,7 +7379,7 @@ ATTN__COLD attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_mode
     ids = attn__ids_of(ctx, op, model, text, 0, &n);
     if (ids && n == 1) {
         *id = ids[0];
-        attn__free(ids);
+        attn_free(ids);
         return ATTN_OK;
     }
     spaced = ids ? attn__ids_of(ctx, op, model, text, 1, &n_spaced) : NULL;
@@ -7421,11 +7390,11 @@ ATTN__COLD attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_mode
         if (n_spaced == 1)
             snprintf(hint, sizeof hint, "; with a leading space it is one: %ld", (long)spaced[0]);
         attn__list_tokens(list, sizeof list, model, ids, n);
-        attn__fail(ctx, ATTN_E_TOKEN, "%s: \"%.30s%s\" is %llu tokens (%s)%s", op, text,
-                   strlen(text) > 30 ? "..." : "", ATTN__LLU(n), list, hint);
+        attn__fail(ctx, ATTN_E_TOKEN, "%s: \"%.30s%s\" is %zu tokens (%s)%s", op, text,
+                   strlen(text) > 30 ? "..." : "", n, list, hint);
     }
-    attn__free(ids);
-    attn__free(spaced);
+    attn_free(ids);
+    attn_free(spaced);
     return ctx->status;
 }
 
@@ -7471,7 +7440,7 @@ static ATTN__COMPACT attn_status attn__elementwise(attn_ctx *ctx, const char *op
         kernels->binary(kind, (float *)result.dense.data + row * n,
                         attn__row(&a, &shape, row, n, buffers),
                         attn__row(&b, &shape, row, n, buffers + n), n);
-    attn__free(buffers);
+    attn_free(buffers);
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
@@ -7531,7 +7500,7 @@ static ATTN__COMPACT attn_status attn__each_row(attn_ctx *ctx, const char *op, a
     for (args.row = 0; args.row < n_rows; args.row++)
         fn((float *)result.dense.data + args.row * n_out,
            attn__row(&x, &shape, args.row, n, buffers), n, &args);
-    attn__free(buffers);
+    attn_free(buffers);
     return attn__finish(ctx, out, &result, ATTN_OK);
 }
 
@@ -7649,8 +7618,8 @@ static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
     }
     ATTN__TRY(attn__need(ctx, op, name, x));
     if (x->ndim != 1 || x->shape[0] != n)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s, expected [%llu] beside %s %s",
-                          op, name, attn__show(attn__shape_of(x)).text, ATTN__LLU(n), beside,
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s, expected [%zu] beside %s %s", op,
+                          name, attn__show(attn__shape_of(x)).text, n, beside,
                           attn__show(attn__shape_of(y)).text);
     for (i = 0; i < n; i++)
         buffer[i] = attn__load_element(x->data, x->dtype, (ptrdiff_t)i * x->stride[0]);
@@ -7672,7 +7641,7 @@ ATTN__COLD attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tens
     failed = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w) ||
              attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b) ||
              attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, args);
-    attn__free(buffer);
+    attn_free(buffer);
     return failed ? ctx->status : ATTN_OK;
 }
 
@@ -7722,7 +7691,7 @@ static float *attn__scratch_new(attn_ctx *ctx, attn__scratch *scratch, size_t n,
 
 static void attn__scratch_free(attn__scratch *scratch)
 {
-    attn__free(scratch->allocated);
+    attn_free(scratch->allocated);
 }
 
 /* The leading dimensions of matrices [.., M, N], then 1, 1. */
@@ -7923,7 +7892,7 @@ static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out,
         p.bias = NULL;
     if (status == ATTN_OK)
         status = attn__product_of(ctx, op, out, x, w, &p);
-    attn__free(buffer);
+    attn_free(buffer);
     return status;
 }
 
@@ -8210,8 +8179,8 @@ static attn_status attn__multihead_check(attn_ctx *ctx, const char *op, attn_ten
         return attn__misfit(ctx, op, "w_q has", &w->w_q, "w_k", &w->w_k,
                             "expected [C, H*d] for both");
     if (w->n_head == 0 || w->w_q.shape[1] % w->n_head != 0)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_q %s does not divide into %llu heads", op,
-                          attn__show(attn__shape_of(&w->w_q)).text, ATTN__LLU(w->n_head));
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_q %s does not divide into %zu heads", op,
+                          attn__show(attn__shape_of(&w->w_q)).text, w->n_head);
     return ATTN_OK;
 }
 
@@ -8225,8 +8194,8 @@ ATTN__COLD attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tens
     ATTN__TRY(attn__multihead_check(ctx, op, x, y, w));
     ATTN__TRY(attn__need(ctx, op, "w_v", &w->w_v));
     if (w->w_v.ndim != 2 || w->w_v.shape[1] % w->n_head != 0)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_v %s does not divide into %llu heads", op,
-                          attn__show(attn__shape_of(&w->w_v)).text, ATTN__LLU(w->n_head));
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_v %s does not divide into %zu heads", op,
+                          attn__show(attn__shape_of(&w->w_v)).text, w->n_head);
     shape = attn__shape_of(&x);
     shape.dim[shape.ndim - 1] = w->w_v.shape[1];
     if ((status = attn_linear(ctx, &q, x, w->w_q, w->b_q)) == ATTN_OK &&
@@ -8444,54 +8413,6 @@ static FILE *attn__fopen(const char *path, const char *how)
 }
 #endif
 
-/* Errors of the system in our own words: strerror speaks the language of the user's locale, and
- * needs a lock where threads are. */
-static const struct attn__reason {
-    int error;
-    const char *text;
-} attn__reasons[] = {
-#if defined(ENOENT) /* C itself knows none of these */
-    {ENOENT, "no such file or directory"},
-    {ENOTDIR, "a part of the path is not a directory"},
-    {EISDIR, "it is a directory"},
-    {EACCES, "permission denied"},
-    {EPERM, "permission denied"},
-    {EROFS, "the file system is read-only"},
-    {ENOSPC, "the disk is full"},
-    {EFBIG, "the file would exceed the limit on its size"},
-    {ENAMETOOLONG, "the path is too long"},
-    {EMFILE, "this program has too many files open"},
-    {ENFILE, "the system has too many files open"},
-    {EIO, "the disk or its connection failed"},
-    {ENOMEM, "not enough memory"},
-    {EBUSY, "another program is using it"},
-    {EBADF, "it is closed"},
-    {EINTR, "a signal interrupted it"},
-    {EPIPE, "the reader of the pipe is gone"},
-    {ESPIPE, "a pipe cannot be read or written out of order"},
-    {EINVAL, "the path or the request is not valid"},
-#endif
-#if defined(EDQUOT)
-    {EDQUOT, "the disk quota is used up"},
-#endif
-#if defined(ETXTBSY)
-    {ETXTBSY, "another program is using it"},
-#endif
-#if defined(ELOOP)
-    {ELOOP, "its links lead in a circle"},
-#endif
-    {0, "the system gave no reason"}};
-
-ATTN__COLD const char *attn_system_error(char text[64], int error)
-{
-    size_t i;
-    snprintf(text, 64, "system error %d", error);
-    for (i = 0; i < sizeof attn__reasons / sizeof *attn__reasons; i++)
-        if (attn__reasons[i].error == error)
-            snprintf(text, 64, "%s", attn__reasons[i].text);
-    return text;
-}
-
 /* ---- getting the file's bytes: mapped where that is possible, else read ---- */
 
 #if defined(_WIN32) && !defined(ATTN_NO_MMAP)
@@ -8576,9 +8497,8 @@ static const char *attn__tail_of(const char *path)
 
 static attn_status attn__fail_io(attn_ctx *ctx, const char *path, const char *what, int error)
 {
-    char reason[64];
     return attn__fail(ctx, ATTN_E_IO, "%s: %s: %s", attn__tail_of(path), what,
-                      attn_system_error(reason, error));
+                      error ? strerror(error) : "the system gave no reason");
 }
 
 enum { ATTN__HEADER = 256, ATTN__ENTRY = 128 }; /* bytes */
@@ -8613,7 +8533,7 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
     int failed;
     if (!file)
         return attn__fail_read(ctx, path, errno);
-    block = (unsigned char *)attn__alloc(ctx, room, "a model file");
+    block = (unsigned char *)attn_alloc(ctx, 1, room, "a model file");
     *size = 0;
     while (block && (n = fread(block + *size, 1, room - *size, file)) > 0) {
         *size += n;
@@ -8622,11 +8542,11 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
             break; /* the header says how large it is */
         if (*size < room)
             continue;
-        larger = (unsigned char *)attn__alloc(ctx, room < SIZE_MAX / 2 ? room * 2 : SIZE_MAX,
-                                              "a model file");
+        larger = (unsigned char *)attn_alloc(ctx, 1, room < SIZE_MAX / 2 ? room * 2 : SIZE_MAX,
+                                             "a model file");
         if (larger)
             memcpy(larger, block, *size);
-        attn__free(block);
+        attn_free(block);
         block = larger;
         room *= 2;
     }
@@ -8634,7 +8554,7 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
     fclose(file);
     ATTN__TRY_MEMORY(block);
     if (failed) {
-        attn__free(block);
+        attn_free(block);
         return attn__fail_read(ctx, path, failed);
     }
     *bytes = block;
@@ -8765,9 +8685,9 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
     }
     if (found != m->n_weights)
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file holds %llu tensors, but a model of this configuration has "
-                          "%llu; one is there twice or does not belong",
-                          path, ATTN__LLU(m->n_weights), ATTN__LLU(found));
+                          "%s: the file holds %zu tensors, but a model of this configuration has "
+                          "%zu; one is there twice or does not belong",
+                          path, m->n_weights, found);
     if (m->config.tied)
         m->w_u = m->w_e;
     return ATTN_OK;
@@ -8836,9 +8756,9 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
         i++;
     if (i < n_more || (n_more > 0 && c->eos < 0))
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: %lu further ids end a text, and number %llu is not right; expected "
+                          "%s: %lu further ids end a text, and number %zu is not right; expected "
                           "at most 31, each below n_vocab, %lu, and none without a first (eos)",
-                          path, (unsigned long)n_more, ATTN__LLU(i), (unsigned long)c->n_vocab);
+                          path, (unsigned long)n_more, i, (unsigned long)c->n_vocab);
     return ATTN_OK;
 }
 
@@ -8859,8 +8779,7 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
                           path);
     if (m->size < ATTN__HEADER)
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file ends in its header, after %llu of 256 bytes", path,
-                          ATTN__LLU(m->size));
+                          "%s: the file ends in its header, after %zu of 256 bytes", path, m->size);
     if (attn__u32(h + 8) < 1 || attn__u32(h + 8) > 3)
         return attn__fail(
             ctx, ATTN_E_VERSION,
@@ -8872,8 +8791,8 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
                           path);
     if (attn__u64(h + 16) > m->size)
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file has %llu bytes but was written with %llu; it is cut", path,
-                          ATTN__LLU(m->size), ATTN__LLU(attn__u64(h + 16)));
+                          "%s: the file has %zu bytes but was written with %llu; it is cut", path,
+                          m->size, ATTN__LLU(attn__u64(h + 16)));
     if (attn__u64(h + 16) < m->size) /* of a stream, not all has been read */
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "%s: the file was written with %llu bytes, but more follow; something "
@@ -8922,8 +8841,7 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
     const uint32_t dtype = attn__u32(r + 64), layout = attn__u32(r + 68), ndim = attn__u32(r + 72);
     uint64_t expected, at;
     if (r[0] == 0 || memchr(r, 0, 64) == NULL)
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %llu has no proper name", path,
-                          ATTN__LLU(index));
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %zu has no proper name", path, index);
     t->name = (const char *)r;
     at = (uint64_t)(r - m->bytes);
     ATTN__TRY(attn__check_zeros(ctx, m, path, at + strlen(t->name), at + 64));
@@ -8955,9 +8873,9 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
         return attn__fail(
             ctx, ATTN_E_FORMAT,
             "%s: tensor %s lies at %llu with %llu bytes; expected %llu bytes after %llu "
-            "in a file of %llu",
+            "in a file of %zu",
             path, t->name, ATTN__LLU(t->offset), ATTN__LLU(t->size), ATTN__LLU(expected),
-            ATTN__LLU(*end), ATTN__LLU(m->size));
+            ATTN__LLU(*end), m->size);
     ATTN__TRY(attn__check_zeros(ctx, m, path, *end, t->offset));
     *end = t->offset + t->size;
     m->weights[index].data = m->bytes + t->offset;
@@ -8975,8 +8893,8 @@ static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenize
         return attn__fail(ctx, ctx->status, "%s: %s", path, reason);
     }
     if (attn_tokenizer_n_tokens(*tokenizer) > config->n_vocab)
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer has %llu tokens, the model %lu",
-                          path, ATTN__LLU(attn_tokenizer_n_tokens(*tokenizer)),
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer has %zu tokens, the model %lu",
+                          path, attn_tokenizer_n_tokens(*tokenizer),
                           (unsigned long)config->n_vocab);
     return ATTN_OK;
 }
@@ -9091,7 +9009,7 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
                 attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the checksum of tensor %s is wrong: damaged",
                            path, w->info.name);
     }
-    attn__free(v.digests);
+    attn_free(v.digests);
     return status;
 }
 
@@ -9126,12 +9044,12 @@ ATTN__COLD void attn_model_close(attn_model *model)
     if (!model)
         return;
     attn_tokenizer_free(model->tokenizer);
-    attn__free(model->layers);
-    attn__free(model->weights);
-    attn__free(model->copy);
+    attn_free(model->layers);
+    attn_free(model->weights);
+    attn_free(model->copy);
     if (model->is_mapped)
         attn__unmap(model->bytes, model->size);
-    attn__free(model);
+    attn_free(model);
 }
 
 /* From bytes to a model: checks everything, then points the layers at the weights. */
@@ -9143,7 +9061,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     ATTN__TRY(attn__read_sections(ctx, m, path));
     if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
         size_t i;
-        m->copy = attn__alloc(ctx, m->size, "a copy in this processor's byte order");
+        m->copy = attn_alloc(ctx, 1, m->size, "a copy in this processor's byte order");
         ATTN__TRY_MEMORY(m->copy);
         memcpy(m->copy, m->bytes, m->size);
         for (i = 0; i < m->n_weights; i++)
@@ -9185,7 +9103,7 @@ ATTN__COLD attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model,
     m->bytes = (const unsigned char *)data;
     m->size = size;
     if ((uintptr_t)data % 64 != 0 && size > 0) {
-        m->copy = attn__alloc(ctx, size, "an aligned copy of the model");
+        m->copy = attn_alloc(ctx, 1, size, "an aligned copy of the model");
         if (m->copy)
             memcpy(m->copy, data, size);
         m->bytes = (const unsigned char *)m->copy;
@@ -9241,8 +9159,8 @@ ATTN__COLD attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *i
     ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "place for the answer", info));
     if (index >= model->n_weights)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_model_tensor_info: index %llu; the model has %llu tensors",
-                          ATTN__LLU(index), ATTN__LLU(model->n_weights));
+                          "attn_model_tensor_info: index %zu; the model has %zu tensors", index,
+                          model->n_weights);
     *info = model->weights[index].info;
     return ATTN_OK;
 }
@@ -9471,11 +9389,6 @@ struct attn__tiling {
                  size_t n_k, int32_t zero);
 };
 
-/* attn__kernels.matmul of every set but AMX: see >>matmul. */
-static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul_job *job,
-                                size_t row0, size_t row1, size_t panel0, size_t panel1,
-                                float *pack);
-
 /* For q8 and q4, one row's inputs of ATTN__PER_SCALE k. A sum of products s begins at `start`, the
  * bits of the float 12582912 (3 * 2^22), so that its bits are those of 12582912 + s; times the
  * scale, and less 12582912 times the scale, is s times the scale in one fused multiply-add. The
@@ -9537,32 +9450,43 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #define ATTN__I8MM "arch=armv8.2-a+dotprod+i8mm"
 #endif
 
-/* ATTN__WIDEST is the pass that compiles the base kernels. Without a choice at run time, it has the
- * widest registers that the compiler flags allow. */
+/* The sets of instructions that kernels are compiled for. From ATTN__SET_AVX512_VNNI on they have dot
+ * products of bytes, for q8 and q4 weights. */
+#define ATTN__SET_PORTABLE    0 /* plain C with fmaf */
+#define ATTN__SET_BASE        1 /* SSE2, NEON, WebAssembly or plain C, as the compiler flags allow */
+#define ATTN__SET_AVX2        2
+#define ATTN__SET_AVX512      3
+#define ATTN__SET_AVX512_VNNI 4
+#define ATTN__SET_AVX2_VNNI   5
+#define ATTN__SET_NEON_DOT    6
+#define ATTN__SET_NEON_I8MM   7 /* and products of matrices of bytes */
+
+/* ATTN__WIDEST is the set of the base kernels. Without a choice at run time, it has the widest
+ * registers that the compiler flags allow. */
 #if !defined(__GNUC__)
 #elif defined(ATTN__NEON) && defined(__ARM_FEATURE_DOTPROD)
 #ifdef __ARM_FEATURE_MATMUL_INT8
-#define ATTN__WIDEST 7
+#define ATTN__WIDEST ATTN__SET_NEON_I8MM
 #else
-#define ATTN__WIDEST 6
+#define ATTN__WIDEST ATTN__SET_NEON_DOT
 #endif
 #elif defined(ATTN__DISPATCH) || !defined(ATTN__X86)
 #elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) &&                    \
     defined(__AVX512VL__)
 #ifdef __AVX512VNNI__
-#define ATTN__WIDEST 4
+#define ATTN__WIDEST ATTN__SET_AVX512_VNNI
 #else
-#define ATTN__WIDEST 3
+#define ATTN__WIDEST ATTN__SET_AVX512
 #endif
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #ifdef __AVXVNNI__
-#define ATTN__WIDEST 5
+#define ATTN__WIDEST ATTN__SET_AVX2_VNNI
 #else
-#define ATTN__WIDEST 2
+#define ATTN__WIDEST ATTN__SET_AVX2
 #endif
 #endif
 #ifndef ATTN__WIDEST
-#define ATTN__WIDEST 1
+#define ATTN__WIDEST ATTN__SET_BASE
 #endif
 
 /* The instruction sets that this processor and its operating system can run, a bit each. */
@@ -9572,19 +9496,17 @@ enum {
     ATTN__HAS_AVX512_VNNI = 4,
     ATTN__HAS_AVX2_VNNI = 8,
     ATTN__HAS_NEON_DOT = 16,
-    ATTN__HAS_NEON_I8MM = 32,
-    ATTN__HAS_AMX = 64
+    ATTN__HAS_NEON_I8MM = 32
 };
 
 #if defined(ATTN__DISPATCH) && defined(ATTN__X86)
-/* The same from leaf 1's ecx, the low half of XCR0, leaf 7's ebx, ecx and edx, and eax of its
+/* The same from leaf 1's ecx, the low half of XCR0, leaf 7's ebx and ecx, and eax of its
  * second part. */
 static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b, unsigned leaf7c,
-                                  unsigned leaf7d, unsigned leaf7_1a)
+                                  unsigned leaf7_1a)
 {
-    const unsigned ymm = 0x6, zmm = 0xe6, tiles = 0x60000; /* registers that the system saves */
-    const unsigned tile_int8 = 1u << 24 | 1u << 25;        /* leaf 7 */
-    const unsigned fma_f16c = 1u << 12 | 1u << 29;         /* leaf 1 */
+    const unsigned ymm = 0x6, zmm = 0xe6;          /* registers that the system saves */
+    const unsigned fma_f16c = 1u << 12 | 1u << 29; /* leaf 1 */
     const unsigned f_dq_bw_vl = 3u << 16 | 1u << 30 | 1u << 31; /* leaf 7 */
     unsigned features = ATTN__HAS_AVX2;
     if ((xcr0 & ymm) != ymm || (leaf1 & fma_f16c) != fma_f16c || !(leaf7b >> 5 & 1))
@@ -9596,27 +9518,8 @@ static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b
     features |= ATTN__HAS_AVX512;
     if (!(leaf7c >> 11 & 1))
         return features;
-    features |= ATTN__HAS_AVX512_VNNI;
-    if ((xcr0 & tiles) == tiles && (leaf7d & tile_int8) == tile_int8)
-        features |= ATTN__HAS_AMX;
-    return features;
+    return features | ATTN__HAS_AVX512_VNNI;
 }
-
-#if defined(__linux__) && defined(__x86_64__) && !defined(__ILP32__) &&                            \
-    (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
-#define ATTN__AMX
-#endif
-
-/* Linux lets a process use AMX's registers once it has asked: arch_prctl(ARCH_REQ_XCOMP_PERM, 18)
- * for the state of the tiles. It may refuse. On other systems the kernels are left out. */
-#ifdef ATTN__AMX
-static int attn__may_use_amx(void)
-{
-    long answer = 158;
-    __asm__ volatile("syscall" : "+a"(answer) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
-    return answer == 0;
-}
-#endif
 
 static unsigned attn__cpu_features(void)
 {
@@ -9628,7 +9531,7 @@ static unsigned attn__cpu_features(void)
     if (a >= 1) /* parts of leaf 7 beyond the first */
         __cpuid_count(7, 1, leaf7_1a, high, high, high);
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
-    return attn__features_of(leaf1, xcr0, b, c, d, leaf7_1a);
+    return attn__features_of(leaf1, xcr0, b, c, leaf7_1a);
 }
 #elif defined(ATTN__DISPATCH)
 #if defined(__linux__)
@@ -9670,17 +9573,12 @@ static unsigned attn__cpu_features(void)
 /* Kernels in plain C run only where somebody asks for them. */
 #define ATTN__KERNEL     ATTN__UNCHECKED ATTN__COMPACT static
 
-/* Pass 0: plain C with fmaf. Pass 1: SSE or NEON, or plain C, as the compiler flags allow. Pass 2:
- * AVX2. Pass 3: AVX-512. From pass 4 on there are dot products of bytes, for q8 and q4, beside the
- * floats' kernels of another pass: 4 with AVX-512, 5 with AVX2, 6 with NEON, and
- * 7 with NEON and products of matrices of bytes. Pass 8, AMX, is pass 4 but for many rows of q8 and
- * q4. */
-#define ATTN__PASS       0
+#define ATTN__SET        ATTN__SET_PORTABLE
 #define ATTN__ISA        portable
 #endif /* ATTN_IMPLEMENTATION */
-#endif /* !ATTN__PASS */
+#endif /* !ATTN__SET */
 
-#ifdef ATTN__PASS
+#ifdef ATTN__SET
 /* Analysers: rows and columns of a tile are a handful, and that they are ints cannot matter; macros
  * that declare a counter cannot put its name in parentheses; in portable C a tile is one panel
  * wide, so that branches are the same.
@@ -9695,15 +9593,23 @@ static unsigned attn__cpu_features(void)
  * pass gives the same bits; a multiplication never feeds an addition except as fma, so that no
  * compiler can contract the two. (SSE2 has no fma and says so in its name.) */
 
-#if ATTN__PASS < 4 || ATTN__PASS == ATTN__WIDEST
+/* Kernels that one set takes from another: sets with dot products of bytes those for floats, and
+ * AVX-512 without them the tiles for q8 and q4, which are no faster in its wider registers. */
+#if ATTN__SET <= ATTN__SET_AVX512 || ATTN__SET == ATTN__WIDEST
 #define ATTN__FLOAT(name) ATTN__FN(name)
 #define ATTN__HAS_FLOATS
-#elif ATTN__PASS == 4 || ATTN__PASS == 8
+#elif ATTN__SET == ATTN__SET_AVX512_VNNI
 #define ATTN__FLOAT(name) attn__##name##_avx512
-#elif ATTN__PASS == 5
+#elif ATTN__SET == ATTN__SET_AVX2_VNNI
 #define ATTN__FLOAT(name) attn__##name##_avx2
 #else
 #define ATTN__FLOAT(name) attn__##name##_base
+#endif
+#if ATTN__SET == ATTN__SET_AVX512
+#define ATTN__BYTES(name) attn__##name##_avx2
+#else
+#define ATTN__BYTES(name) ATTN__FN(name)
+#define ATTN__HAS_BYTES
 #endif
 
 /* ---- the vocabulary: operations on one register ---- */
@@ -9747,25 +9653,24 @@ static unsigned attn__cpu_features(void)
  * sum times the scale of x. */
 
 /* Each vocabulary begins with the sizes that suit its registers:
- *   LANES     floats in a register
- *   ROWS      most rows of a tile of floats; EACH_ROWS lists 1 to ROWS, a function each
- *   COLS(m)   panels of a tile of m rows, as many as have sums in registers: at most 8
- *   BLOCKS    most blocks of ROWS rows that go along a group of panels together
- *   Q_ROWS    most rows of a tile of q8 or q4; EACH_Q lists 1 to Q_ROWS. Four are enough: two
- *             blocks of four rows are faster than one of eight, which loads more inputs a product
- *   Q_COLS(m) panels of a tile of m rows of q8 or q4 */
+ *   LANES      floats in a register
+ *   ROWS       most rows of a tile of floats; EACH_ROWS lists 1 to ROWS, a function each
+ *   COLS(m)    panels of a tile of m rows, at most 8: their sums fit the registers
+ *   ROW_BLOCKS most blocks of ROWS rows that are multiplied by one group of panels in a turn
+ *   Q_ROWS     most rows of a tile of q8 or q4; EACH_Q lists 1 to Q_ROWS. Four are enough: two
+ *              blocks of four rows are faster than one of eight, which loads more inputs a product
+ *   Q_COLS(m)  panels of a tile of m rows of q8 or q4 */
 
 /* clang-format off */
-#if ATTN__PASS == 3 || ATTN__PASS == 4 || ATTN__PASS == 8
+#if ATTN__SET == ATTN__SET_AVX512 || ATTN__SET == ATTN__SET_AVX512_VNNI
 #define ATTN__LANES         16
 #define ATTN__ROWS          9
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9)
-#define ATTN__ROW_BLOCKS        18
+#define ATTN__ROW_BLOCKS    18
 #define ATTN__COLS(m)       ((m) <= 3 ? 8 : (m) <= 4 ? 6 : (m) <= 7 ? 4 : 3)
 #define ATTN__Q_ROWS        4
 #define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4)
-/* Without vpdpbusd a tile of 4 rows has 2 panels: with 3, q4 prompts take up to a tenth longer. */
-#define ATTN__Q_COLS(m)     ((m) == 1 ? 8 : (m) <= 3 ? 4 : ATTN__PASS == 3 ? 2 : 3)
+#define ATTN__Q_COLS(m)     ((m) == 1 ? 8 : (m) <= 3 ? 4 : 3)
 typedef __m512 attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return _mm512_loadu_ps(p); }
 ATTN__OP attn__reg attn__r_half(const uint16_t *p)
@@ -9795,13 +9700,13 @@ ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 { _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(_mm512_castps_si512(v))); }
 ATTN__OP float attn__r_most(attn__reg v) { return _mm512_reduce_max_ps(v); }
 ATTN__OP float attn__r_total(attn__reg v) { return _mm512_reduce_add_ps(v); }
+#ifdef ATTN__HAS_BYTES /* one instruction for unsigned weights times signed inputs */
 typedef __m512i attn__ireg;
 ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 {
     return _mm512_fmadd_ps(_mm512_castsi512_ps(acc), _mm512_set1_ps(x->scale),
                            _mm512_set1_ps(x->minus));
 }
-#if ATTN__PASS == 4 || ATTN__PASS == 8 /* one instruction for unsigned weights times signed inputs */
 typedef __m512i attn__wreg;
 ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
@@ -9820,43 +9725,14 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
     (void)is_q4;
     return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x));
 }
-#else /* products of unsigned and signed bytes, summed in pairs: |w| times x with the sign of w */
-typedef struct attn__wreg {
-    __m512i size;
-    __mmask64 negative;
-} attn__wreg;
-ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
-{ return _mm512_set1_epi32(is_q4 ? start : ATTN__MAGIC_I32); }
-ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
-{
-    __m512i line = _mm512_loadu_si512((const void *)p);
-    attn__wreg w;
-    w.negative = 0;
-    if (is_q4) {
-        w.size = _mm512_and_si512(high ? _mm512_srli_epi16(line, 4) : line, _mm512_set1_epi8(15));
-        return w;
-    }
-    line = _mm512_xor_si512(line, _mm512_set1_epi8(-128));
-    w.size = _mm512_abs_epi8(line);
-    w.negative = _mm512_movepi8_mask(line);
-    return w;
-}
-ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
-{
-    __m512i v = _mm512_set1_epi32(x);
-    if (!is_q4)
-        v = _mm512_mask_sub_epi8(v, w.negative, _mm512_setzero_si512(), v);
-    v = _mm512_madd_epi16(_mm512_maddubs_epi16(w.size, v), _mm512_set1_epi16(1));
-    return _mm512_add_epi32(acc, v);
-}
 #endif
 
-#elif ATTN__PASS == 2 || ATTN__PASS == 5
+#elif ATTN__SET == ATTN__SET_AVX2 || ATTN__SET == ATTN__SET_AVX2_VNNI
 #define ATTN__LANES         8
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6)
 #define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4)
 #define ATTN__ROWS          6
-#define ATTN__ROW_BLOCKS        12
+#define ATTN__ROW_BLOCKS    12
 #define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
 #define ATTN__Q_ROWS        4
 #define ATTN__Q_COLS(m)     ((m) == 1 ? 4 : 1)
@@ -9902,7 +9778,7 @@ ATTN__OP float attn__r_total(attn__reg v)
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 typedef __m256i attn__ireg;
-#if ATTN__PASS == 5 /* one instruction for unsigned weights times signed inputs */
+#if ATTN__SET == ATTN__SET_AVX2_VNNI /* one instruction for unsigned weights times signed inputs */
 typedef __m256i attn__wreg;
 ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
@@ -9955,14 +9831,21 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
                            _mm256_set1_ps(x->minus));
 }
 
-#elif ATTN__PASS == 1 && defined(ATTN__X86)
+#elif ATTN__SET == ATTN__SET_BASE && defined(ATTN__X86)
 #define ATTN__LANES         4
+#ifdef ATTN__DISPATCH /* only processors from before 2013 run it: tiles of one row compile faster */
+#define ATTN__ROWS          1
+#define ATTN__EACH_ROWS(X)  X(1)
+#define ATTN__Q_ROWS        1
+#define ATTN__EACH_Q(X)     X(1)
+#else
 #define ATTN__ROWS          3
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3)
-#define ATTN__EACH_Q(X)     X(1) X(2)
-#define ATTN__ROW_BLOCKS        12
-#define ATTN__COLS(m)       ((m) == 1 ? 2 : 1)
 #define ATTN__Q_ROWS        2
+#define ATTN__EACH_Q(X)     X(1) X(2)
+#endif
+#define ATTN__ROW_BLOCKS    12
+#define ATTN__COLS(m)       ((m) == 1 ? 2 : 1)
 #define ATTN__Q_COLS(m)     1
 typedef __m128 attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return _mm_loadu_ps(p); }
@@ -10067,12 +9950,12 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 { return _mm_mul_ps(_mm_cvtepi32_ps(acc), _mm_set1_ps(x->scale)); }
 
-#elif defined(ATTN__NEON) && ATTN__PASS > 0
+#elif defined(ATTN__NEON) && ATTN__SET != ATTN__SET_PORTABLE
 #define ATTN__LANES         4
 #define ATTN__ROWS          6
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4) X(5) X(6)
 #define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4)
-#define ATTN__ROW_BLOCKS        12
+#define ATTN__ROW_BLOCKS    12
 #define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) <= 3 ? 2 : 1)
 #define ATTN__Q_ROWS        4
 #define ATTN__Q_COLS(m)     ((m) == 1 ? 2 : 1)
@@ -10108,7 +9991,7 @@ ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 ATTN__OP float attn__r_most(attn__reg v) { return vmaxvq_f32(v); }
 ATTN__OP float attn__r_total(attn__reg v) { return vaddvq_f32(v); }
 typedef int32x4_t attn__ireg;
-#if ATTN__PASS == 7 /* products of unsigned weights and signed inputs */
+#if ATTN__SET == ATTN__SET_NEON_I8MM /* products of unsigned weights and signed inputs */
 typedef uint8x16_t attn__wreg;
 ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 {
@@ -10145,7 +10028,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 {
     const int8x16_t v = vreinterpretq_s8_s32(vdupq_n_s32(x));
     (void)is_q4;
-#if ATTN__PASS == 6
+#if ATTN__SET == ATTN__SET_NEON_DOT
     return vdotq_s32(acc, w, v);
 #else
     return vaddq_s32(acc, vpaddq_s32(vpaddlq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(v))),
@@ -10156,7 +10039,7 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 { return vfmaq_n_f32(vdupq_n_f32(x->minus), vreinterpretq_f32_s32(acc), x->scale); }
 
-#elif defined(ATTN__WASM) && ATTN__PASS > 0
+#elif defined(ATTN__WASM) && ATTN__SET != ATTN__SET_PORTABLE
 #ifdef __wasm_relaxed_simd__
 #define ATTN__LANES         4
 #else
@@ -10165,7 +10048,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #define ATTN__ROWS          3
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3)
 #define ATTN__EACH_Q(X)     X(1) X(2)
-#define ATTN__ROW_BLOCKS        12
+#define ATTN__ROW_BLOCKS    12
 #define ATTN__COLS(m)       ((m) == 1 ? 2 : 1)
 #define ATTN__Q_ROWS        2
 #define ATTN__Q_COLS(m)     1
@@ -10320,7 +10203,7 @@ ATTN__R(attn__r_scaled, (attn__ireg acc, const attn__q_inputs *x),
 
 #else /* plain C, one float a register */
 #define ATTN__LANES         1
-#if ATTN__PASS == 0 /* what the others are tested against: nobody waits for it */
+#if ATTN__SET == ATTN__SET_PORTABLE /* what the others are tested against: nobody waits for it */
 #define ATTN__ROWS          1
 #define ATTN__EACH_ROWS(X)  X(1)
 #else
@@ -10328,7 +10211,7 @@ ATTN__R(attn__r_scaled, (attn__ireg acc, const attn__q_inputs *x),
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3) X(4)
 #endif
 #define ATTN__EACH_Q(X)     X(1)
-#define ATTN__ROW_BLOCKS        12
+#define ATTN__ROW_BLOCKS    12
 #define ATTN__COLS(m)       1
 #define ATTN__Q_ROWS        1
 #define ATTN__Q_COLS(m)     1
@@ -10344,7 +10227,7 @@ ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return a * b; }
 ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return a / b; }
 ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 {
-#if ATTN__PASS == 0 || defined(ATTN__FUSED)
+#if ATTN__SET == ATTN__SET_PORTABLE || defined(ATTN__FUSED)
     return attn__fmaf(a, b, c);
 #else
     attn__reg product = a * b; /* by itself, or clang may fuse the two */
@@ -10502,7 +10385,8 @@ ATTN__OP attn__reg attn__r_silu(attn__reg x)
 
 /* ---- vectors of 16 ---- */
 
-#if ATTN__PASS == 0 /* functions: inlined, they took a tenth of the time of compiling the file */
+#if ATTN__SET ==                                                                                   \
+    ATTN__SET_PORTABLE /* functions: inlined, they took a tenth of the time of compiling the file */
 #undef ATTN__OP
 #define ATTN__OP ATTN__UNCHECKED ATTN__APART
 #endif
@@ -10514,7 +10398,7 @@ ATTN__OP attn__reg attn__r_silu(attn__reg x)
 #endif
 #define ATTN__EACH(r) ATTN__FLAT for (int r = 0; r < ATTN__REGS; r++)
 /* Around a loop over dot products gcc copies every sum, which costs more than they do. */
-#if (ATTN__PASS == 4 || ATTN__PASS == 5) && !defined(__clang__)
+#if (ATTN__SET == ATTN__SET_AVX512_VNNI || ATTN__SET == ATTN__SET_AVX2_VNNI) && !defined(__clang__)
 #define ATTN__Q_UNROLL ATTN__UNROLL
 #else
 #define ATTN__Q_UNROLL
@@ -10585,13 +10469,6 @@ ATTN__OP void attn__store(float *p, attn__vec v)
 #define attn__i_dot     ATTN__FN(i_dot)
 #define attn__i_scaled  ATTN__FN(i_scaled)
 
-typedef struct attn__ivec {
-    attn__ireg r[ATTN__REGS];
-} attn__ivec;
-typedef struct attn__wvec {
-    attn__wreg r[ATTN__REGS];
-} attn__wvec;
-
 ATTN__OP float attn__most(attn__vec v)
 {
     float most = attn__r_most(v.r[0]);
@@ -10611,6 +10488,14 @@ ATTN__OP void attn__low_bytes(unsigned char *to, attn__vec v)
 {
     ATTN__EACH(i) attn__r_low(to + i * ATTN__LANES, v.r[i]);
 }
+
+#ifdef ATTN__HAS_BYTES
+typedef struct attn__ivec {
+    attn__ireg r[ATTN__REGS];
+} attn__ivec;
+typedef struct attn__wvec {
+    attn__wreg r[ATTN__REGS];
+} attn__wvec;
 /* clang-format off */
 ATTN__LIFT(attn__ivec, attn__i_start, (int32_t start, const int is_q4), attn__r_start(start, is_q4))
 ATTN__LIFT(attn__vec, attn__i_scaled, (attn__ivec acc, const attn__q_inputs *x),
@@ -10627,6 +10512,8 @@ ATTN__OP attn__ivec attn__i_dot(attn__ivec acc, attn__wvec w, const unsigned cha
     ATTN__EACH(i) acc.r[i] = attn__r_dot(acc.r[i], w.r[i], bytes, is_q4);
     return acc;
 }
+#endif
+
 /* The first n < 16 elements; the other lanes are `fill`, and are not stored. */
 #define attn__load_part  ATTN__FN(load_part)
 #define attn__store_part ATTN__FN(store_part)
@@ -10674,7 +10561,6 @@ ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
         attn__store_part(p, v, n_part);
 }
 
-#if ATTN__PASS != 8
 /* ---- matmul ---- */
 
 /* The micro-kernel. For n_rows rows (packed: in[k][row]) and n_cols panels, chain by chain:
@@ -10852,8 +10738,9 @@ static const attn__tiling ATTN__FN(tiling) = {ATTN__FN(tiles), ATTN__ROWS, ATTN_
 
 /* ---- matmul with q8 and q4 weights ---- */
 
+#ifdef ATTN__HAS_BYTES
 #define attn__q_tile ATTN__FN(q_tile)
-#if ATTN__PASS == 7
+#if ATTN__SET == ATTN__SET_NEON_I8MM
 /* The sums of 32 k for rows in pairs, which have one panel. usmmla adds to 2 outputs of 2 rows
  * their dot products over 8 k: [2 outputs, 8 k] times [8 k, 2 rows]. So two rows take two lines at
  * once, each 4 k of 16 outputs. Their sums share registers meanwhile: those of the first row hold
@@ -10932,7 +10819,7 @@ ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int 
 {
     const size_t stride = job->panel_stride;
     const size_t apart = n_rows == 1 ? stride : job->ahead_apart; /* one row is alone */
-#if ATTN__PASS == 7
+#if ATTN__SET == ATTN__SET_NEON_I8MM
     if (n_rows > 1)
         return ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job) + job->ahead_step;
 #endif
@@ -11015,6 +10902,7 @@ ATTN__EACH_Q(ATTN__DEFINE)
 static const attn__tiles ATTN__FN(q_tiles)[] = {ATTN__EACH_Q(ATTN__NAME)};
 #undef ATTN__DEFINE
 #undef ATTN__NAME
+#endif
 
 #ifdef ATTN__HAS_FLOATS
 /* Quantises n <= 64 blocks of 32 floats into to[0], to[step], to[2 * step] and so on: the bytes are
@@ -11087,238 +10975,18 @@ ATTN__KERNEL void ATTN__FN(quantize_rows)(float *pack, const float *in, ptrdiff_
 }
 #endif
 
-static const attn__tiling ATTN__FN(q_tiling) = {ATTN__FN(q_tiles), ATTN__Q_ROWS, 48,
+static const attn__tiling ATTN__FN(q_tiling) = {ATTN__BYTES(q_tiles), ATTN__Q_ROWS, 48,
                                                 ATTN__FLOAT(quantize_rows)};
 
 #if ATTN__ROWS > ATTN__TILE_ROWS || ATTN__Q_ROWS > ATTN__TILE_ROWS
 #error "ATTN__TILE_ROWS: a tile has more rows"
 #endif
 
-#else /* AMX */
-/* ---- q8 and q4 on AMX ---- */
-
-/* Tile registers hold matrices: inputs [16 rows, 32 k], weights [8 lines, 16 outputs of 4 k] and
- * sums [16 rows, 16 outputs]. Inputs and weights are loaded from here, all of them signed bytes, so
- * that a sum needs no start that makes up for a zero point. */
-typedef struct attn__amx_tile {
-    float scales[16]; /* of the rows or outputs */
-    unsigned char bytes[512];
-} attn__amx_tile;
-
-enum {
-    ATTN__AMX_ROWS = 16,  /* in a block; with fewer, matmul does without AMX */
-    ATTN__AMX_SPAN = 32,  /* most tiles of k that a block is packed for at once */
-    ATTN__AMX_PACK = 448, /* most rows that then fit into ATTN__PACK */
-    ATTN__AMX_CHAIN = 8,  /* tiles */
-    ATTN__AMX_GROUP = 4   /* panels: a chain of them stays in first-level cache beside a block's */
-};
-
-/* The block of rows that begins with `row`: its first row. The last block has 16 rows too, some of
- * them those of the block before. */
-ATTN__OP size_t attn__amx_row(size_t row, size_t row1)
-{
-    return row1 - row < ATTN__AMX_ROWS ? row1 - ATTN__AMX_ROWS : row;
-}
-
-/* A block of rows of a job, k .. k + n_k, into tiles; returns the place after them. */
-ATTN__KERNEL attn__amx_tile *attn__amx_inputs(attn__amx_tile *tiles, const attn__matmul_job *job,
-                                              size_t row0, size_t k, size_t n_k)
-{
-    const float *from = job->in + (ptrdiff_t)row0 * job->in_stride + (ptrdiff_t)k * job->in_step;
-    for (size_t row = 0; row < ATTN__AMX_ROWS; row++, from += job->in_stride) {
-        attn__q_inputs packed[ATTN__AMX_SPAN];
-        ATTN__FLOAT(quantize_rows)
-        ((float *)(void *)packed, from, 0, job->in_step, 1, n_k, 0);
-        for (size_t t = 0; t * ATTN__PER_SCALE < n_k; t++) {
-            memcpy(tiles[t].bytes + row * sizeof packed->bytes, packed[t].bytes,
-                   sizeof packed->bytes);
-            tiles[t].scales[row] = packed[t].scale;
-        }
-    }
-    return tiles + (n_k + ATTN__PER_SCALE - 1) / ATTN__PER_SCALE;
-}
-
-/* Lines of a panel, of n_k inputs, into tiles; meanwhile those at `ahead` come into cache. */
-ATTN__KERNEL void attn__amx_weights(attn__amx_tile *tiles, const unsigned char *lines,
-                                    const unsigned char *ahead, size_t n_k, attn_dtype dtype)
-{
-    const attn__weight_type *const type = attn__weight_type_of(dtype);
-    const int is_q4 = dtype == ATTN_Q4;
-    const __m512i zero = _mm512_set1_epi8((char)type->zero);
-    for (size_t t = 0; t * ATTN__PER_SCALE < n_k; t++) {
-        const size_t scales = t / 2 * type->bytes + t % 2 * 32;
-        const size_t first = t / 2 * type->bytes + 64 + (is_q4 ? t % 2 * 256 : t % 2 * 512);
-        attn__store(tiles[t].scales, attn__half((const uint16_t *)(const void *)(lines + scales)));
-        ATTN__PREFETCH(ahead + scales);
-        for (int i = 0; i < 8; i++) {
-            const size_t line = first + (size_t)(is_q4 ? i / 2 : i) * 64;
-            ATTN__PREFETCH(ahead + line);
-            _mm512_storeu_si512((void *)(tiles[t].bytes + i * 64),
-                                _mm512_sub_epi8(attn__r_weights(lines + line, is_q4, i % 2), zero));
-        }
-    }
-}
-
-/* gcc's intrinsics do not tell it that tiles are loaded from memory and stored there. */
-#define ATTN__AMX_FENCE() __asm__ volatile("" ::: "memory")
-/* Tile t of the chain: the sums begin in register `sum`. */
-#define ATTN__AMX_PRODUCT(sum, in, weight, t)                                                      \
-    if ((t) < n_tiles) {                                                                           \
-        _tile_loadd(in, x[t].bytes, 32);                                                           \
-        _tile_loadd(weight, w[t].bytes, 64);                                                       \
-        _tile_zero(sum);                                                                           \
-        _tile_dpbssd(sum, in, weight);                                                             \
-    }
-#define ATTN__AMX_STORE(sum, t)                                                                    \
-    if ((t) < n_tiles) {                                                                           \
-        ATTN__AMX_FENCE();                                                                         \
-        _tile_stored(sum, sums[sum], 64);                                                          \
-        ATTN__AMX_FENCE();                                                                         \
-    }
-
-/* acc[row] = fma(sums[row] * scale of the row, scales of the outputs, acc[row]) */
-ATTN__OP void attn__amx_scale(attn__vec *acc, const int32_t *sums, const attn__amx_tile *x,
-                              const attn__amx_tile *w)
-{
-    const attn__vec scales = attn__load(w->scales);
-    ATTN__UNROLL for (int row = 0; row < ATTN__AMX_ROWS; row++)
-    {
-        attn__vec sum;
-        sum.r[0] = _mm512_cvtepi32_ps(_mm512_loadu_si512((const void *)(sums + row * 16)));
-        acc[row] = attn__vfma(attn__vmul(sum, attn__set1(x->scales[row])), scales, acc[row]);
-    }
-}
-
-/* The micro-kernel: one chain of a block of rows against one panel, of which n_part outputs exist.
- * The first n_done rows are not stored: the block before has them. Three steps overlap, since each
- * is long: while tile t + 1 is multiplied, the sums of t are stored and those of t - 1 scaled. */
-ATTN__KERNEL void attn__amx_block(const attn__tile_job *job, size_t n_done, size_t n_part,
-                                  int32_t (*sums)[ATTN__AMX_ROWS * 16])
-{
-    const attn__amx_tile *const x = (const attn__amx_tile *)(const void *)job->in;
-    const attn__amx_tile *const w = (const attn__amx_tile *)(const void *)job->line;
-    const size_t n_tiles = (job->n_k + ATTN__PER_SCALE - 1) / ATTN__PER_SCALE;
-    const __mmask16 part = (__mmask16)(0xffffu >> (16 - n_part));
-    attn__vec acc[ATTN__AMX_ROWS];
-
-    attn__tile_prefetch(job, ATTN__AMX_ROWS, 1);
-    ATTN__UNROLL for (int row = 0; row < ATTN__AMX_ROWS; row++) acc[row] = attn__set1(0);
-    ATTN__AMX_FENCE();
-    ATTN__AMX_PRODUCT(0, 2, 4, 0)
-    for (size_t t = 0; t < n_tiles; t += 2) {
-        ATTN__AMX_PRODUCT(1, 3, 5, t + 1)
-        ATTN__AMX_STORE(0, t)
-        if (t > 0)
-            attn__amx_scale(acc, sums[1], x + t - 1, w + t - 1);
-        ATTN__AMX_PRODUCT(0, 2, 4, t + 2)
-        ATTN__AMX_STORE(1, t + 1)
-        attn__amx_scale(acc, sums[0], x + t, w + t);
-    }
-    if (n_tiles > 0 && n_tiles % 2 == 0)
-        attn__amx_scale(acc, sums[1], x + n_tiles - 1, w + n_tiles - 1);
-    ATTN__UNROLL for (size_t row = 0; row < ATTN__AMX_ROWS; row++) if (row >= n_done)
-    {
-        float *const out = job->out + row * job->out_stride;
-        __m512 sum = acc[row].r[0];
-        if (job->start != ATTN__FRESH)
-            sum = _mm512_add_ps(_mm512_maskz_loadu_ps(part, out), sum);
-        if (job->bias)
-            sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(part, job->bias));
-        _mm512_mask_storeu_ps(out, part, sum);
-    }
-}
-
-/* The shapes of the tile registers: two each for sums, inputs and weights. */
-ATTN__KERNEL void attn__amx_configure(void)
-{
-    unsigned char config[64] = {1}; /* the palette; from byte 16 on widths, from 48 on heights */
-    for (int i = 0; i < 6; i++) {
-        config[16 + 2 * i] = i == 2 || i == 3 ? 32 : 64;
-        config[48 + i] = i < 4 ? ATTN__AMX_ROWS : 8;
-    }
-    ATTN__AMX_FENCE();
-    _tile_loadconfig(config);
-}
-
-/* Rows row0 .. row1, packed for n_k inputs from k on, against a group of panels. The lines of a chain
- * become tiles first; then block after block of rows meets them. */
-ATTN__KERNEL void attn__amx_group(const attn__matmul_job *job, const attn__amx_tile *inputs,
-                                  size_t row0, size_t row1, size_t k, size_t n_k, size_t panel0,
-                                  size_t panel1)
-{
-    __attribute__((aligned(64))) attn__amx_tile weights[ATTN__AMX_GROUP][ATTN__AMX_CHAIN];
-    __attribute__((aligned(64))) int32_t sums[2][ATTN__AMX_ROWS * 16];
-    const size_t n_tiles = (n_k + ATTN__PER_SCALE - 1) / ATTN__PER_SCALE, end = k + n_k;
-    const size_t ahead = (panel1 - panel0) * job->w.stride; /* to the next group */
-    do {                                                    /* runs once if n_k is 0 */
-        attn__tile_job tile;
-        memset(&tile, 0, sizeof tile);
-        tile.n_rows = ATTN__AMX_ROWS;
-        tile.n_k = end - k < ATTN__CHAIN ? end - k : ATTN__CHAIN;
-        tile.out_stride = job->out_stride;
-        tile.start = k > 0 ? ATTN__SUM : job->start;
-        for (size_t panel = panel0; panel < panel1; panel++) {
-            const unsigned char *lines = (const unsigned char *)job->w.data +
-                                         panel * job->w.stride + attn__line_of(job->w.dtype, k);
-            attn__amx_weights(weights[panel - panel0], lines, lines + ahead, tile.n_k,
-                              job->w.dtype);
-        }
-        for (size_t row = row0; row < row1; row += ATTN__AMX_ROWS) {
-            const size_t block = (row - row0) / ATTN__AMX_ROWS, first = attn__amx_row(row, row1);
-            const size_t at = block * n_tiles + (n_k - (end - k)) / ATTN__PER_SCALE;
-            for (size_t panel = panel0; panel < panel1; panel++) {
-                const size_t out = panel * 16, n_out = job->w.n_out - out;
-                tile.in = (const float *)(inputs + at);
-                tile.line = (const unsigned char *)weights[panel - panel0];
-                tile.out = job->out + first * job->out_stride + out;
-                tile.bias = job->bias && k + tile.n_k == job->w.n_in ? job->bias + out : NULL;
-                attn__amx_block(&tile, row - first, n_out < 16 ? n_out : 16, sums);
-            }
-        }
-        k += tile.n_k;
-    } while (k < end);
-}
-
-/* As the other sets do it: rows packed for some chains, then group of panels by group. */
-ATTN__KERNEL void attn__matmul_amx(const attn__kernels *kernels, const attn__matmul_job *job,
-                                   size_t row0, size_t row1, size_t panel0, size_t panel1,
-                                   float *pack)
-{
-    attn__amx_tile *const inputs = (attn__amx_tile *)(void *)pack;
-    const size_t n_in = job->w.n_in, span = ATTN__AMX_SPAN * ATTN__PER_SCALE;
-    size_t n_parts = (row1 - row0 + ATTN__AMX_PACK - 1) / ATTN__AMX_PACK;
-    if (!attn__is_quantized(job->w.dtype) || row1 - row0 < ATTN__AMX_ROWS) {
-        attn__matmul_panels(kernels, job, row0, row1, panel0, panel1, pack);
-        return;
-    }
-    attn__amx_configure();
-    for (; row0 < row1; n_parts--) {
-        const size_t share = attn__round_up((row1 - row0) / n_parts, ATTN__AMX_ROWS);
-        const size_t last = row1 - row0 < share ? row1 : row0 + share;
-        size_t k = 0;
-        do {
-            const size_t n_k = n_in - k < span ? n_in - k : span;
-            attn__amx_tile *to = inputs;
-            for (size_t row = row0; row < last; row += ATTN__AMX_ROWS)
-                to = attn__amx_inputs(to, job, attn__amx_row(row, last), k, n_k);
-            for (size_t panel = panel0; panel < panel1; panel += ATTN__AMX_GROUP) {
-                const size_t left = panel1 - panel;
-                attn__amx_group(job, inputs, row0, last, k, n_k, panel,
-                                left < ATTN__AMX_GROUP ? panel1 : panel + ATTN__AMX_GROUP);
-            }
-            k += n_k;
-        } while (k < n_in);
-        row0 = last;
-    }
-    _tile_release();
-}
-#endif
-
 #ifdef ATTN__HAS_FLOATS
 /* ---- rows ---- */
 
 /* Where SSE2 is the best there is, these are a small part of a pass. */
-#if ATTN__PASS == 1 && defined(ATTN__X86)
+#if ATTN__SET == ATTN__SET_BASE && defined(ATTN__X86)
 #define ATTN__ROW_KERNEL ATTN__COMPACT ATTN__KERNEL
 #else
 #define ATTN__ROW_KERNEL ATTN__KERNEL
@@ -11523,30 +11191,27 @@ ATTN__ROW_KERNEL uint64_t ATTN__FN(digest)(const unsigned char *block, size_t si
 #endif
 
 static const attn__kernels ATTN__FN(kernels) = {
-#if ATTN__PASS == 0
+#if ATTN__SET == ATTN__SET_PORTABLE
     ATTN__NAMES("portable"),
     ATTN_ISA_PORTABLE,
-#elif ATTN__PASS == 2
+#elif ATTN__SET == ATTN__SET_AVX2
     ATTN__NAMES("avx2"),
     ATTN_ISA_AVX2,
-#elif ATTN__PASS == 3
+#elif ATTN__SET == ATTN__SET_AVX512
     ATTN__NAMES("avx512"),
     ATTN_ISA_AVX512,
-#elif ATTN__PASS == 4
+#elif ATTN__SET == ATTN__SET_AVX512_VNNI
     ATTN__NAMES("avx512 vnni"),
     ATTN_ISA_AVX512_VNNI,
-#elif ATTN__PASS == 5
+#elif ATTN__SET == ATTN__SET_AVX2_VNNI
     ATTN__NAMES("avx2 vnni"),
     ATTN_ISA_AVX2_VNNI,
-#elif ATTN__PASS == 6
+#elif ATTN__SET == ATTN__SET_NEON_DOT
     ATTN__NAMES("neon dotprod"),
     ATTN_ISA_NEON_DOT,
-#elif ATTN__PASS == 7
+#elif ATTN__SET == ATTN__SET_NEON_I8MM
     ATTN__NAMES("neon i8mm"),
     ATTN_ISA_NEON_I8MM,
-#elif ATTN__PASS == 8
-    ATTN__NAMES("amx"),
-    ATTN_ISA_AMX,
 #elif defined(ATTN__NEON)
     ATTN__NAMES("neon"),
     ATTN_ISA_NEON,
@@ -11566,13 +11231,7 @@ static const attn__kernels ATTN__FN(kernels) = {
     ATTN__NAMES("base (no fused multiply-add)"),
     ATTN_ISA_BASE,
 #endif
-#if ATTN__PASS == 8
-    {&ATTN__FLOAT(tiling), &attn__q_tiling_avx512_vnni},
-    attn__matmul_amx,
-#else
     {&ATTN__FLOAT(tiling), &ATTN__FN(q_tiling)},
-    attn__matmul_panels,
-#endif
     ATTN__FLOAT(binary),
     ATTN__FLOAT(narrow),
     ATTN__FLOAT(scale),
@@ -11591,6 +11250,8 @@ static const attn__kernels ATTN__FN(kernels) = {
 /* The door. Names in lower case are defined alike in every pass and stay. */
 #undef ATTN__FLOAT
 #undef ATTN__HAS_FLOATS
+#undef ATTN__BYTES
+#undef ATTN__HAS_BYTES
 #undef ATTN__OP
 #undef ATTN__LANES
 #undef ATTN__ROWS
@@ -11611,24 +11272,28 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__GRID
 #undef ATTN__REAL_ROWS
 #undef ATTN__WALK_PANELS
-#undef ATTN__AMX_FENCE
-#undef ATTN__AMX_PRODUCT
-#undef ATTN__AMX_STORE
 #undef ATTN__ISA
 /* NOLINTEND(bugprone-implicit-widening-of-multiplication-result,bugprone-macro-parentheses,
  *           bugprone-branch-clone) */
 #endif /* the kernel room */
 
 /* The first inclusion goes on here; the others end. */
-#if defined(ATTN__PASS) && ATTN__PASS == 0
-#undef ATTN__PASS
+#if defined(ATTN__SET) && ATTN__SET == ATTN__SET_PORTABLE
+#undef ATTN__SET
 #undef ATTN__KERNEL
 #define ATTN__KERNEL ATTN__UNCHECKED static
 
-#define ATTN__PASS   ATTN__WIDEST
-#define ATTN__ISA    base
+#if ATTN__WIDEST == ATTN__SET_AVX512 /* it takes AVX2's tiles for q8 and q4 */
+#define ATTN__SET ATTN__SET_AVX2
+#define ATTN__ISA avx2
 #include ATTN_FILE
-#undef ATTN__PASS
+#undef ATTN__SET
+#endif
+
+#define ATTN__SET ATTN__WIDEST
+#define ATTN__ISA base
+#include ATTN_FILE
+#undef ATTN__SET
 
 #ifdef ATTN__DISPATCH
 /* Functions between the two are compiled for these instructions besides those of the flags. */
@@ -11645,60 +11310,51 @@ static const attn__kernels ATTN__FN(kernels) = {
 
 #ifdef ATTN__X86
 ATTN__TARGET("avx2,fma,f16c")
-#define ATTN__PASS 2
-#define ATTN__ISA  avx2
+#define ATTN__SET ATTN__SET_AVX2
+#define ATTN__ISA avx2
 #include ATTN_FILE
-#undef ATTN__PASS
+#undef ATTN__SET
 ATTN__TARGET_END
 
 ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
-#define ATTN__PASS 3
-#define ATTN__ISA  avx512
+#define ATTN__SET ATTN__SET_AVX512
+#define ATTN__ISA avx512
 #include ATTN_FILE
-#undef ATTN__PASS
+#undef ATTN__SET
 ATTN__TARGET_END
 
 ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
-#define ATTN__PASS 4
-#define ATTN__ISA  avx512_vnni
+#define ATTN__SET ATTN__SET_AVX512_VNNI
+#define ATTN__ISA avx512_vnni
 #include ATTN_FILE
-#undef ATTN__PASS
+#undef ATTN__SET
 ATTN__TARGET_END
-
-#ifdef ATTN__AMX
-ATTN__TARGET("amx-tile,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
-#define ATTN__PASS 8
-#define ATTN__ISA  amx
-#include ATTN_FILE
-#undef ATTN__PASS
-ATTN__TARGET_END
-#endif
 
 #if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
 #define ATTN__AVX2_VNNI
 ATTN__TARGET("avxvnni,avx2,fma,f16c")
-#define ATTN__PASS 5
-#define ATTN__ISA  avx2_vnni
+#define ATTN__SET ATTN__SET_AVX2_VNNI
+#define ATTN__ISA avx2_vnni
 #include ATTN_FILE
-#undef ATTN__PASS
+#undef ATTN__SET
 ATTN__TARGET_END
 #endif
 
 #else
-#if ATTN__WIDEST < 6
+#if ATTN__WIDEST < ATTN__SET_NEON_DOT
 ATTN__TARGET(ATTN__DOT)
-#define ATTN__PASS 6
-#define ATTN__ISA  neon_dot
+#define ATTN__SET ATTN__SET_NEON_DOT
+#define ATTN__ISA neon_dot
 #include ATTN_FILE
-#undef ATTN__PASS
+#undef ATTN__SET
 ATTN__TARGET_END
 #endif
 
 ATTN__TARGET(ATTN__I8MM)
-#define ATTN__PASS 7
-#define ATTN__ISA  neon_i8mm
+#define ATTN__SET ATTN__SET_NEON_I8MM
+#define ATTN__ISA neon_i8mm
 #include ATTN_FILE
-#undef ATTN__PASS
+#undef ATTN__SET
 ATTN__TARGET_END
 #endif
 
@@ -11734,15 +11390,15 @@ static const struct {
     {ATTN__HAS_AVX2, &attn__kernels_avx2},
 #elif defined(ATTN__DISPATCH)
     {ATTN__HAS_NEON_I8MM, &attn__kernels_neon_i8mm},
-#if ATTN__WIDEST < 6
+#if ATTN__WIDEST < ATTN__SET_NEON_DOT
     {ATTN__HAS_NEON_DOT, &attn__kernels_neon_dot},
 #endif
 #endif
     {0, &attn__kernels_base},
-    {0, &attn__kernels_portable},
-#ifdef ATTN__AMX
-    {ATTN__HAS_AMX, &attn__kernels_amx},
+#if ATTN__WIDEST == ATTN__SET_AVX512
+    {0, &attn__kernels_avx2},
 #endif
+    {0, &attn__kernels_portable},
 };
 
 /* The kernels that a processor with these features runs when asked for `isa`, or NULL. */
@@ -11771,10 +11427,6 @@ static ATTN__COMPACT const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
         features = attn__cpu_features() | 1u << 31;
         __atomic_store_n(&cached, features, __ATOMIC_RELAXED);
     }
-#ifdef ATTN__AMX
-    if (ctx->isa == ATTN_ISA_AMX && features & ATTN__HAS_AMX && !attn__may_use_amx())
-        return NULL;
-#endif
     return attn__kernels_of(ctx->isa, features);
 #else
     return attn__kernels_of(ctx->isa, 0);
@@ -11858,8 +11510,6 @@ static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
 {
     const size_t packed = attn__packed(attn__is_quantized(dtype), n_in);
     const size_t behind = ATTN__TILE_ROWS * attn__packed(attn__is_quantized(dtype), 1);
-    if (rows >= 16 && attn__is_quantized(dtype)) /* AMX packs sixteen at a time */
-        rows = attn__round_up(rows, 16);
     return behind + (packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK);
 }
 
@@ -12253,7 +11903,7 @@ static void attn__matmul(const attn__worker *me, const attn__kernels *kernels,
         const size_t panel0 = n_panels * (size_t)panel_part / (size_t)panel_parts;
         const size_t panel1 = n_panels * (size_t)(panel_part + 1) / (size_t)panel_parts;
         if (row0 < row1 && panel0 < panel1)
-            kernels->matmul(kernels, job, row0, row1, panel0, panel1, pack);
+            attn__matmul_panels(kernels, job, row0, row1, panel0, panel1, pack);
     }
 }
 
@@ -12271,7 +11921,7 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
     attn__matmul_job job = attn__job(scores, stride, h->q, h->q_stride, h->keys, h->rows);
     size_t row, key;
     job.in_step = h->q_step;
-    kernels->matmul(kernels, &job, 0, h->rows, 0, (n_keys + 15) / 16, pack);
+    attn__matmul_panels(kernels, &job, 0, h->rows, 0, (n_keys + 15) / 16, pack);
     for (row = 0; row < h->rows; row++) {
         float *s = scores + row * stride;
         if (h->mask)
@@ -12297,20 +11947,20 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                                      attn__inputs(h->values, 0, before), h->rows);
     size_t row;
     if (before > 0) {
-        kernels->matmul(kernels, &job, 0, h->rows, 0, n_panels, pack);
+        attn__matmul_panels(kernels, &job, 0, h->rows, 0, n_panels, pack);
         job.out = tail;
         job.out_stride = tail_stride;
     }
     job.in = pattern + before;
     job.w = attn__inputs(h->values, before, common - before);
-    kernels->matmul(kernels, &job, 0, h->rows, 0, n_panels, pack);
+    attn__matmul_panels(kernels, &job, 0, h->rows, 0, n_panels, pack);
     job.start = ATTN__RESUME;
     job.in = pattern + common;
     job.w = attn__inputs(h->values, common, 0);
     for (row = 1; row < h->rows; row++) {
         job.w.n_in = attn__visible(h, row) - common;
         if (job.w.n_in > 0)
-            kernels->matmul(kernels, &job, row, row + 1, 0, n_panels, pack);
+            attn__matmul_panels(kernels, &job, row, row + 1, 0, n_panels, pack);
     }
     for (row = 0; row < h->rows && before > 0; row++)
         kernels->binary(ATTN__ADD, h->z + row * h->z_stride, h->z + row * h->z_stride,
@@ -12498,9 +12148,9 @@ static void attn__leave(const attn__worker *me)
 enum { ATTN__MAX_THREADS = 256 };
 
 #ifdef ATTN__PTHREADS
-/* Does this process have a copy of another's OpenMP, without its threads? Only the process that forks
- * can tell whether there are any, whoever made them: before this library's first call too, so the
- * handlers are there from the start of the program. */
+/* Is this process the child of one that had threads? OpenMP's are not there any more, and a parallel
+ * region would wait for them. Only the process that forks can tell, so it is asked from the first time
+ * on that this library makes threads. */
 static int attn__is_forked, attn__has_threads;
 
 static void attn__before_fork(void)
@@ -12518,7 +12168,7 @@ static void attn__after_fork(void)
     attn__is_forked |= attn__has_threads;
 }
 
-__attribute__((__constructor__)) static void attn__watch_forks(void)
+static void attn__watch_forks(void)
 {
     pthread_atfork(attn__before_fork, NULL, attn__after_fork);
 }
@@ -12554,8 +12204,10 @@ static int attn__try_threads(int n)
  * have ended count for a moment more. Returns how many threads to ask for, 1 to n_threads. */
 static int attn__granted(int n_threads)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     static __thread int had = 1; /* by the latest call; OpenMP lets go of those it did not use */
     int more;
+    pthread_once(&once, attn__watch_forks);
     if (attn__is_forked)
         return 1;
     if (n_threads > had) {
@@ -12596,6 +12248,10 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
             body(&me, arg);
             attn__leave(&me);
         }
+#ifdef ATTN__PTHREADS
+        pthread_mutex_destroy(&bell.mutex);
+        pthread_cond_destroy(&bell.cond);
+#endif
         return team.waited * 1e-6;
     }
 #endif
@@ -12809,14 +12465,14 @@ static void attn__gait_note(attn__gait *g, int most, double work, double seconds
 
 /* attn__parallel for `work` multiply-adds with n_barriers barriers between them, on the number of
  * threads that the pace has found best; on `most` without a pace. The first pass gives a thread at least
- * 200,000 multiply-adds between two barriers. With 100,000, a processor of 16 virtual cores ran 16
+ * 128,000 multiply-adds between two barriers. With 64,000, a processor of 16 virtual cores ran 16
  * threads, which took up to 1.8 times as long as 8. */
 static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
                                  void (*body)(attn__worker *, void *), void *arg)
 {
 #ifdef _OPENMP
     if (pace && most > 1) {
-        const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 200000;
+        const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 128000;
         const int start = share + 1 < most ? (int)share + 1 : most;
         int size, n = 1;
         frexp(work, &size);
@@ -12847,7 +12503,7 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 
 #endif /* the implementation of part one */
 
-#ifndef ATTN__PASS
+#ifndef ATTN__SET
 #ifndef ATTN_NO_LENS
 #if defined(ATTN__IMPLEMENTING) && !defined(ATTN__IMPLEMENTED_LENS)
 #define ATTN__IMPLEMENTED_LENS
@@ -12939,11 +12595,11 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
     }
     for (i = 0; i < plan->n_names; i++)
         if (!plan->names || !plan->names[i])
-            return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: name %llu is missing", what, ATTN__LLU(i));
+            return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: name %zu is missing", what, i);
     if (plan->first >= n_ctx || plan->n_positions > n_ctx - plan->first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: %llu positions from %llu on; the model's n_ctx is %llu", what,
-                          ATTN__LLU(plan->n_positions), ATTN__LLU(plan->first), ATTN__LLU(n_ctx));
+                          "%s: %zu positions from %zu on; the model's n_ctx is %zu", what,
+                          plan->n_positions, plan->first, n_ctx);
     if (plan->n_positions == 0)
         plan->n_positions = n_ctx - plan->first;
     return ATTN_OK;
@@ -12967,10 +12623,10 @@ ATTN__COLD attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn
         *bytes = attn__points_bytes(&model->config, points, plan.first, plan.n_positions, &n_slots);
         if (*bytes == 0)
             status = attn__fail(ctx, ATTN_E_MEMORY,
-                                "attn_record_size: %llu positions do not fit in memory",
-                                ATTN__LLU(plan.n_positions));
+                                "attn_record_size: %zu positions do not fit in memory",
+                                plan.n_positions);
     }
-    attn__free(points);
+    attn_free(points);
     return status;
 }
 
@@ -13006,19 +12662,17 @@ static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__w
         const size_t needed =
             attn__points_bytes(&r->model->config, w->points, r->first, after, &n_slots);
         return attn__fail(ctx, ATTN_E_SPACE,
-                          "the record has room for %llu positions from %llu on; to go on to "
-                          "position %llu it needs %llu bytes (attn_record_free lets the session go "
+                          "the record has room for %zu positions from %zu on; to go on to "
+                          "position %zu it needs %zu bytes (attn_record_free lets the session go "
                           "on without it)",
-                          ATTN__LLU(r->room), ATTN__LLU(r->first),
-                          ATTN__LLU(span->position + span->n_tokens - 1), ATTN__LLU(needed));
+                          r->room, r->first, span->position + span->n_tokens - 1, needed);
     }
     for (i = 0; i < r->n_slots; i++)
         if (attn__is_made(r, &r->slots[i], span) && r->slots[i].held < before)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "the record has %llu positions of %s, so position %llu would leave a "
+                              "the record has %zu positions of %s, so position %zu would leave a "
                               "gap: attn_truncate to there, and feed on",
-                              ATTN__LLU(r->slots[i].held), r->slots[i].name.text,
-                              ATTN__LLU(before));
+                              r->slots[i].held, r->slots[i].name.text, before);
     return ATTN_OK;
 }
 
@@ -13114,10 +12768,10 @@ static int attn__record_rows(const attn__worker *me, attn__watcher *w, const att
 
 static void attn__free_record(attn_record *record)
 {
-    attn__free(record->slots);
-    attn__free(record->slot_of);
-    attn__free(record->own);
-    attn__free(record);
+    attn_free(record->slots);
+    attn_free(record->slot_of);
+    attn_free(record->own);
+    attn_free(record);
 }
 
 /* The watcher goes; the numbers stay, unless the record was to go with it. */
@@ -13164,16 +12818,15 @@ static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory
     const size_t needed =
         attn__points_bytes(&r->model->config, r->watcher->points, r->first, r->room, &r->n_slots);
     if (needed == 0)
-        return attn__fail(ctx, ATTN_E_MEMORY,
-                          "attn_record_new: %llu positions do not fit in memory",
-                          ATTN__LLU(r->room));
+        return attn__fail(ctx, ATTN_E_MEMORY, "attn_record_new: %zu positions do not fit in memory",
+                          r->room);
     if (!memory)
-        memory = r->own = (float *)attn__alloc(ctx, needed, "a record's numbers");
+        memory = r->own = (float *)attn_alloc(ctx, 1, needed, "a record's numbers");
     else if (bytes < needed)
         return attn__fail(ctx, ATTN_E_SPACE,
-                          "attn_record_new: %llu positions need %llu bytes of memory; %llu were "
+                          "attn_record_new: %zu positions need %zu bytes of memory; %zu were "
                           "given",
-                          ATTN__LLU(r->room), ATTN__LLU(needed), ATTN__LLU(bytes));
+                          r->room, needed, bytes);
     r->slots = ATTN__NEW(ctx, attn__slot, r->n_slots, "a record");
     r->slot_of = ATTN__NEW(ctx, uint32_t, n_layers * ATTN__N_HOOKS, "a record");
     if (!memory || !r->slots || !r->slot_of)
@@ -13197,9 +12850,9 @@ ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the plan is refused without a model */
     if (session->length > plan.first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_record_new: the session holds %llu positions already, so the first "
-                          "to record cannot be %llu; attn_truncate it, or set first",
-                          ATTN__LLU(session->length), ATTN__LLU(plan.first));
+                          "attn_record_new: the session holds %zu positions already, so the first "
+                          "to record cannot be %zu; attn_truncate it, or set first",
+                          session->length, plan.first);
     r = ATTN__NEW(ctx, attn_record, 1, "a record");
     ATTN__TRY_MEMORY(r);
     r->model = session->model;
@@ -13207,7 +12860,7 @@ ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn
     r->room = plan.n_positions;
     if (attn__new_watcher(ctx, "attn_record_new", &r->watcher, session, &attn__records,
                           sizeof(attn__record_watcher), plan.names, plan.n_names) != ATTN_OK) {
-        attn__free(r);
+        attn_free(r);
         return ctx->status;
     }
     ((attn__record_watcher *)(void *)r->watcher)->record = r;
@@ -13444,9 +13097,9 @@ static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const
             const size_t n_keys = e->value.shape[e->value.ndim - 1];
             if (n_keys > 1 && n_keys < until)
                 return attn__fail(ctx, ATTN_E_SHAPE,
-                                  "an edit of scores or patterns has numbers for %llu keys; the "
-                                  "feed comes to %llu",
-                                  ATTN__LLU(n_keys), ATTN__LLU(until));
+                                  "an edit of scores or patterns has numbers for %zu keys; the "
+                                  "feed comes to %zu",
+                                  n_keys, until);
         }
     return ATTN_OK;
 }
@@ -13490,7 +13143,7 @@ static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn_
 
 static void attn__edit_free(attn__watcher *w)
 {
-    attn__free(((attn__edit_watcher *)(void *)w)->mean);
+    attn_free(((attn__edit_watcher *)(void *)w)->mean);
 }
 
 static const attn__watcher_kind attn__edits = {0,    attn__edit_check, NULL, attn__edit_rows, NULL,
@@ -13524,178 +13177,6 @@ ATTN__COLD attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sess
 }
 
 ATTN__SMALL_END
-
-/* >>print (tests: tensors) ======================================================================
- * Tensors as text. */
-
-/* Where the text goes: beyond `size` it is only counted. */
-typedef struct attn__writer {
-    char *text;
-    size_t size, length;
-} attn__writer;
-
-static void attn__write(attn__writer *to, const char *text, size_t n)
-{
-    for (; n > 0; n--, text++, to->length++)
-        if (to->length + 1 < to->size)
-            to->text[to->length] = *text;
-}
-static void attn__write_many(attn__writer *to, char c, size_t n)
-{
-    for (; n > 0; n--)
-        attn__write(to, &c, 1);
-}
-
-/* The decimal digits of m * 2^e, e >= 0, with a point before the last `decimals` of them. A float
- * is m * 2^e, so the integer nearest to m * 2^e * 10^decimals has the digits that printf's %.*f
- * would print; it fits in 32 * 6 bits. */
-static void attn__write_digits(attn__writer *to, uint64_t m, int e, int decimals)
-{
-    uint32_t word[6];
-    char digits[64]; /* the last one first */
-    int n = 0, i, more;
-    for (i = 0; i < 6; i++) {
-        const int at = 32 * i - e;
-        word[i] = at >= 64 || at <= -32 ? 0 : (uint32_t)(at >= 0 ? m >> at : m << -at);
-    }
-    do { /* the next digit is what is left after a division by ten */
-        uint64_t rest = 0;
-        for (i = 5, more = 0; i >= 0; i--) {
-            rest = rest << 32 | word[i];
-            word[i] = (uint32_t)(rest / 10);
-            rest %= 10;
-            more |= word[i] != 0;
-        }
-        digits[n++] = (char)('0' + (int)rest);
-        if (n == decimals)
-            digits[n++] = '.';
-    } while (more || n < (decimals ? decimals + 2 : 1));
-    while (n > 0)
-        attn__write(to, &digits[--n], 1);
-}
-
-/* Rounded exactly, ties to even. */
-static void attn__write_float(attn__writer *to, float value, int decimals)
-{
-    int e, i;
-    uint64_t m;
-    if (!(fabsf(value) <= FLT_MAX)) {
-        attn__write(to, value > 0 ? "inf" : value < 0 ? "-inf" : "nan", value < 0 ? 4 : 3);
-        return;
-    }
-    m = (uint64_t)ldexpf(frexpf(fabsf(value), &e), 24);
-    e -= 24;
-    for (i = 0; i < decimals; i++)
-        m *= 10; /* stays below 2^54 */
-    if (e < 0) {
-        const int shift = e < -63 ? 63 : -e; /* m >> 63 is 0 already */
-        const uint64_t half = (uint64_t)1 << (shift - 1), rest = m & (2 * half - 1);
-        m = (m >> shift) + (rest > half || (rest == half && (m >> shift & 1)));
-        e = 0;
-    }
-    attn__write(to, "-", signbit(value) ? 1 : 0);
-    attn__write_digits(to, m, e, decimals);
-}
-
-/* A tensor is printed in three walks over the elements that will be seen: are they all whole
- * numbers (then "2." is enough); how wide is the widest; and then the text. */
-enum { ATTN__WALK_WHOLE, ATTN__WALK_WIDTH, ATTN__WALK_TEXT };
-typedef struct attn__printer {
-    attn_tensor x;
-    int decimals;
-    int walk;
-    int whole;
-    int shorten; /* show the first and the last 3 of a longer dimension */
-    size_t width;
-    attn__writer to;
-} attn__printer;
-
-static void attn__write_number(attn__writer *to, const attn__printer *p, ptrdiff_t at)
-{
-    if (p->x.dtype == ATTN_I32) {
-        const int64_t value = ((const int32_t *)p->x.data)[at];
-        attn__write(to, "-", value < 0);
-        attn__write_digits(to, (uint64_t)(value < 0 ? -value : value), 0, 0);
-    } else {
-        const float value = attn__load_element(p->x.data, p->x.dtype, at);
-        attn__write_float(to, value, p->whole ? 0 : p->decimals);
-        attn__write(to, ".", p->whole && fabsf(value) <= FLT_MAX);
-    }
-}
-
-static void attn__print_element(attn__printer *p, ptrdiff_t at)
-{
-    if (p->walk == ATTN__WALK_WHOLE) {
-        const float value = attn__load_element(p->x.data, p->x.dtype, at);
-        if (fabsf(value) <= FLT_MAX && value != floorf(value))
-            p->whole = 0;
-    } else {
-        char text[64];
-        attn__writer number = {text, sizeof text, 0};
-        attn__write_number(&number, p, at);
-        if (p->walk == ATTN__WALK_WIDTH) {
-            p->width = number.length > p->width ? number.length : p->width;
-        } else {
-            attn__write_many(&p->to, ' ', p->width - number.length);
-            attn__write(&p->to, text, number.length);
-        }
-    }
-}
-
-/* One dimension in brackets. The last one is filled into lines; the others begin a new line, or
- * leave some empty, for each of their parts. */
-static ATTN__COMPACT void attn__print_dim(attn__printer *p, int dim, ptrdiff_t at)
-{
-    const size_t n = p->x.shape[dim], indent = sizeof "tensor(" + (size_t)dim;
-    const size_t fit = (81 - indent) / (p->width + 2); /* no number is wider than 50 */
-    /* A tensor has 4 dimensions at most: gcc -O3 unrolls the recursion, and would warn of a fifth. */
-    const int last = dim == 3 || dim == p->x.ndim - 1;
-    const int shorten = p->shorten && n > 6;
-    size_t i, n_shown = 0;
-    attn__write(&p->to, "[", 1);
-    for (i = 0; i < n; i++, n_shown++) {
-        const int new_line = n_shown > 0 && (!last || n_shown % fit == 0);
-        attn__write(&p->to, new_line ? "," : ", ", n_shown == 0 ? 0 : new_line ? 1 : 2);
-        if (new_line) {
-            attn__write_many(&p->to, '\n', last ? 1 : (size_t)(p->x.ndim - 1 - dim));
-            attn__write_many(&p->to, ' ', indent);
-        }
-        if (shorten && i == 3) {
-            attn__write(&p->to, last ? " ..." : "...", last ? 4 : 3);
-            i = n - 4;
-        } else if (last) {
-            attn__print_element(p, at + (ptrdiff_t)i * p->x.stride[dim]);
-        } else {
-            attn__print_dim(p, dim + 1, at + (ptrdiff_t)i * p->x.stride[dim]);
-        }
-    }
-    attn__write(&p->to, "]", 1);
-}
-
-ATTN__COLD size_t attn_format(char *text, size_t size, attn_tensor x, int decimals)
-{
-    attn__printer p = ATTN_ZERO;
-    p.x = x;
-    p.decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
-    p.whole = 1;
-    p.shorten = attn_count(x) > 1000;
-    for (p.walk = ATTN__WALK_WHOLE; p.walk <= ATTN__WALK_TEXT; p.walk++) {
-        p.to.text = text;
-        p.to.size = p.walk == ATTN__WALK_TEXT ? size : 0;
-        p.to.length = 0;
-        attn__write(&p.to, "tensor(", 7);
-        if (x.ndim < 1 || x.ndim > 4)
-            attn__write(&p.to, "none", 4);
-        else if (attn_count(x) == 0)
-            attn__write(&p.to, "[]", 2);
-        else
-            attn__print_dim(&p, 0, 0);
-        attn__write(&p.to, ")", 1);
-    }
-    if (size > 0)
-        text[p.to.length < size ? p.to.length : size - 1] = 0;
-    return p.to.length;
-}
 
 ATTN__SMALL
 
@@ -13870,8 +13351,8 @@ ATTN__COLD attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, 
     ATTN__TRY(attn__need_place(ctx, "attn_new_file_begin", "place for the new file", file));
     if (length == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_new_file_begin: no path was given");
-    d = (attn_new_file *)attn__alloc(
-        ctx, sizeof *d + ATTN__NEW_FILE_BLOCK + 2 * length + sizeof "attn.00.part" + 1,
+    d = (attn_new_file *)attn_alloc(
+        ctx, 1, sizeof *d + ATTN__NEW_FILE_BLOCK + 2 * length + sizeof "attn.00.part" + 1,
         "a new file");
     ATTN__TRY_MEMORY(d);
     d->path = (char *)(d + 1) + ATTN__NEW_FILE_BLOCK;
@@ -13890,7 +13371,7 @@ ATTN__COLD attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, 
     reason = errno;
     if (made == 1 && d->part[0])
         attn__remove(d->part);
-    attn__free(d);
+    attn_free(d);
     return made == 0
                ? attn__fail(ctx, ATTN_E_IO,
                             "%s: 100 unfinished ones exist, from %s.00.part on; if no program "
@@ -13921,191 +13402,7 @@ ATTN__COLD attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, att
         status = attn__fail_io(ctx, file->path, "the finished file cannot take its place", errno);
     if (is_apart && status != ATTN_OK)
         attn__remove(file->part);
-    attn__free(file);
-    return status;
-}
-
-/* ---- files of tensors ---- */
-
-/* A stream of bytes to a file, counted. Without a file they are only counted. */
-typedef struct attn__out {
-    FILE *file;
-    uint64_t n;
-} attn__out;
-
-static void attn__out_bytes(attn__out *out, const void *bytes, size_t size)
-{
-    if (out->file)
-        fwrite(bytes, 1, size, out->file); /* attn_new_file_end sees whether it failed */
-    out->n += size;
-}
-
-static void attn__out_format(attn__out *out, const char *format, ...) ATTN__PRINTF(2, 3);
-static void attn__out_format(attn__out *out, const char *format, ...)
-{
-    char text[256];
-    va_list args;
-    int n;
-    va_start(args, format);
-    n = vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    attn__out_bytes(out, text, n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
-}
-
-/* A little-endian number of so many bytes. */
-static void attn__out_number(attn__out *out, uint64_t value, int size)
-{
-    unsigned char bytes[8];
-    int i;
-    for (i = 0; i < size; i++)
-        bytes[i] = (unsigned char)(value >> 8 * i & 255);
-    attn__out_bytes(out, bytes, (size_t)size);
-}
-
-/* The elements in row-major order, little-endian. */
-static void attn__out_elements(attn__out *out, attn_tensor x)
-{
-    const size_t size = x.dtype == ATTN_F16 ? 2 : 4, n = x.shape[x.ndim - 1];
-    const int whole_rows = x.stride[x.ndim - 1] == 1 && !attn__host_is_big_endian();
-    const size_t n_rows = n > 0 ? attn_count(x) / n : 0;
-    size_t row, rest, i;
-    int dim;
-    for (row = 0; row < n_rows; row++) {
-        const unsigned char *from = (const unsigned char *)x.data;
-        for (dim = x.ndim - 2, rest = row; dim >= 0; dim--) {
-            from += (ptrdiff_t)(rest % x.shape[dim]) * x.stride[dim] * (ptrdiff_t)size;
-            rest /= x.shape[dim];
-        }
-        if (whole_rows) {
-            attn__out_bytes(out, from, n * size);
-            continue;
-        }
-        for (i = 0; i < n; i++, from += x.stride[x.ndim - 1] * (ptrdiff_t)size) {
-            uint32_t bits = 0;
-            uint16_t half = 0;
-            memcpy(size == 2 ? (void *)&half : (void *)&bits, from, size);
-            attn__out_number(out, size == 2 ? half : bits, (int)size);
-        }
-    }
-}
-
-/* "4, 7, 7" */
-static void attn__out_shape(attn__out *out, attn_tensor x)
-{
-    int i;
-    for (i = 0; i < x.ndim; i++)
-        attn__out_format(out, "%s%llu", i ? ", " : "", ATTN__LLU(x.shape[i]));
-}
-
-static uint64_t attn__tensor_bytes(attn_tensor x)
-{
-    return (uint64_t)attn_count(x) * (x.dtype == ATTN_F16 ? 2 : 4);
-}
-
-/* {"name":{"dtype":"F32","shape":[2, 3],"data_offsets":[0,24]},..}, padded to a multiple of 8 */
-static void attn__out_safetensors_header(attn__out *out, const char *const *names,
-                                         const attn_tensor *values, size_t n)
-{
-    uint64_t at = 0;
-    size_t i;
-    attn__out_format(out, "{");
-    for (i = 0; i < n; i++) {
-        const uint64_t end = at + attn__tensor_bytes(values[i]);
-        attn__out_format(out, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "", names[i],
-                         values[i].dtype == ATTN_F32   ? "F32"
-                         : values[i].dtype == ATTN_F16 ? "F16"
-                                                       : "I32");
-        attn__out_shape(out, values[i]);
-        attn__out_format(out, "],\"data_offsets\":[%llu,%llu]}", ATTN__LLU(at), ATTN__LLU(end));
-        at = end;
-    }
-    attn__out_format(out, "}");
-    while (out->n % 8 != 0)
-        attn__out_format(out, " ");
-}
-
-static void attn__write_safetensors(attn__out *out, const char *const *names,
-                                    const attn_tensor *values, size_t n)
-{
-    attn__out count = ATTN_ZERO;
-    size_t i;
-    attn__out_safetensors_header(&count, names, values, n);
-    attn__out_number(out, count.n, 8);
-    attn__out_safetensors_header(out, names, values, n);
-    for (i = 0; i < n; i++)
-        attn__out_elements(out, values[i]);
-}
-
-/* Names go into JSON as they are, and into the names of files that others make; sizes into 64 bits. */
-static attn_status attn__check_save(attn_ctx *ctx, const char *const *names,
-                                    const attn_tensor *values, size_t n)
-{
-    double total = 0;
-    size_t i, j, k;
-    if (n > 0 && (attn__need_given(ctx, "attn_save", "names", names) ||
-                  attn__need_given(ctx, "attn_save", "tensors", values)))
-        return ctx->status;
-    for (i = 0; i < n; i++) {
-        const char *name = names[i];
-        for (k = 0; name && name[k]; k++)
-            if (name[k] <= ' ' || name[k] > '~' || strchr("\"\\/:", name[k]))
-                break;
-        if (!name || k == 0 || name[k] || k > 100)
-            return attn__fail(ctx, ATTN_E_NAME,
-                              "attn_save: name %llu is no name for a file: expected 1 to 100 "
-                              "printable characters, without space \" \\ / and :",
-                              ATTN__LLU(i));
-        for (j = 0; j < i; j++)
-            if (strcmp(name, names[j]) == 0)
-                return attn__fail(ctx, ATTN_E_NAME, "attn_save: two tensors are called %s", name);
-        ATTN__TRY(attn__need_any(ctx, "attn_save", name, &values[i]));
-        total += 4096;
-        for (k = 0; k < 4; k++)
-            if ((double)values[i].shape[k] > 1099511627776.0) /* 2^40 */
-                return attn__fail(ctx, ATTN_E_SHAPE, "attn_save: %s is too large", name);
-        total += 4.0 * (double)values[i].shape[0] * (double)values[i].shape[1] *
-                 (double)values[i].shape[2] * (double)values[i].shape[3];
-    }
-    if (total > 4.6e18)
-        return attn__fail(ctx, ATTN_E_SPACE, "attn_save: %.0f MiB are more than any file holds",
-                          total / 1048576);
-    return ATTN_OK;
-}
-
-ATTN__COLD attn_status attn_save(attn_ctx *ctx, const char *path, const char *const *names,
-                                 const attn_tensor *values, size_t n)
-{
-    attn_new_file *file;
-    attn__out out = ATTN_ZERO;
-    if (!path || !attn__ends_with(path, ".safetensors"))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_save: %s: expected a path that ends in .safetensors",
-                          path ? attn__tail_of(path) : "(none)");
-    ATTN__TRY(attn__check_save(ctx, names, values, n));
-    ATTN__TRY(attn_new_file_begin(ctx, &file, path));
-    out.file = file->stream;
-    attn__write_safetensors(&out, names, values, n);
-    return attn_new_file_end(ctx, file, ATTN_OK);
-}
-
-ATTN__COLD attn_status attn_record_save(attn_ctx *ctx, const char *path, const attn_record *record)
-{
-    const char **names;
-    attn_tensor *values;
-    attn_status status = ATTN_E_MEMORY;
-    size_t i;
-    ATTN__TRY(attn__need_given(ctx, "attn_record_save", "record", record));
-    names = ATTN__NEW(ctx, const char *, record->n_slots, "a list of names");
-    values = ATTN__NEW(ctx, attn_tensor, record->n_slots, "a list of tensors");
-    if (names && values) {
-        for (i = 0; i < record->n_slots; i++) {
-            names[i] = record->slots[i].name.text;
-            values[i] = attn__slot_view(record, &record->slots[i]);
-        }
-        status = attn_save(ctx, path, names, values, record->n_slots);
-    }
-    attn__free(names);
-    attn__free(values);
+    attn_free(file);
     return status;
 }
 
@@ -14196,17 +13493,16 @@ ATTN__COLD attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const a
     ATTN__TRY(attn__need(ctx, op, "parts", &parts));
     width = model->config.d_model;
     if (parts.ndim < 2 || attn__row_length(&parts) != width)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: parts have shape %s; expected [.., T, %llu]", op,
-                          attn__show(attn__shape_of(&parts)).text, ATTN__LLU(width));
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: parts have shape %s; expected [.., T, %zu]", op,
+                          attn__show(attn__shape_of(&parts)).text, width);
     n = parts.shape[parts.ndim - 2];
     ATTN__TRY(attn__need_shape(ctx, op, "scale", &scale, attn_shape2(n, 1)));
     ATTN__TRY(attn__need(ctx, op, "directions", &directions));
     if (!attn__has_shape(&directions, attn_shape2(1, width)) &&
         !attn__has_shape(&directions, attn_shape2(n, width)))
         return attn__fail(ctx, ATTN_E_SHAPE,
-                          "%s: directions have shape %s; expected [1, %llu] or [%llu, %llu]", op,
-                          attn__show(attn__shape_of(&directions)).text, ATTN__LLU(width),
-                          ATTN__LLU(n), ATTN__LLU(width));
+                          "%s: directions have shape %s; expected [1, %zu] or [%zu, %zu]", op,
+                          attn__show(attn__shape_of(&directions)).text, width, n, width);
     scaled.scale = scale;
     args.more = &scaled;
     status = attn_mul(ctx, &scaled.gained, directions,
@@ -14301,8 +13597,8 @@ ATTN__COLD attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const at
                             "expected [n] of ATTN_I32");
     width = model->config.d_model;
     if (attn__row_length(&resid) != width || resid.ndim < 2)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: resid has shape %s; expected [.., T, %llu]", op,
-                          attn__show(shape).text, ATTN__LLU(width));
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: resid has shape %s; expected [.., T, %zu]", op,
+                          attn__show(shape).text, width);
     shape.dim[shape.ndim - 1] = all ? model->config.n_vocab : tokens.shape[0];
     if ((scale.ndim > 0 &&
          attn__need_shape(ctx, op, "scale", &scale, attn_shape2(resid.shape[resid.ndim - 2], 1))) ||
@@ -14516,9 +13812,9 @@ ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, cons
     w = ATTN__NEW(ctx, attn_writer, 1, "a writer");
     ATTN__TRY_MEMORY(w);
     w->config = c;
-    w->start = (unsigned char *)attn__alloc(ctx, start_size, "a table of tensors");
-    w->has = (unsigned char *)attn__alloc(ctx, attn__n_tensors(&c), "a list of tensors");
-    w->block = (unsigned char *)attn__alloc(ctx, ATTN__IO_BLOCK, "a block of a file");
+    w->start = (unsigned char *)attn_alloc(ctx, 1, start_size, "a table of tensors");
+    w->has = (unsigned char *)attn_alloc(ctx, 1, attn__n_tensors(&c), "a list of tensors");
+    w->block = (unsigned char *)attn_alloc(ctx, 1, ATTN__IO_BLOCK, "a block of a file");
     if (w->start)
         memcpy(w->start, header, sizeof header);
     if (!w->start || !w->has || !w->block || attn_new_file_begin(ctx, &w->file, path) ||
@@ -14584,9 +13880,9 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
     if (done > 0 &&
         (strcmp((const char *)latest, name) != 0 || attn__u32(latest + 64) != (uint32_t)dtype))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_writer_add: %s came, but %s has %llu of %llu columns or rows so "
+                          "attn_writer_add: %s came, but %s has %zu of %zu columns or rows so "
                           "far; expected its next piece, of the same type",
-                          name, (const char *)latest, ATTN__LLU(done), ATTN__LLU(w->n_all));
+                          name, (const char *)latest, done, w->n_all);
     if (done == 0 && is_there)
         return attn__fail(ctx, ATTN_E_NAME, "attn_writer_add: %s is in the file already", name);
     if (dtype != ATTN_F32 && (!e->is_panels || attn_panels_size(dtype, 1, 1) == 0))
@@ -14597,10 +13893,10 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
     if (x.ndim != (e->is_panels || e->n_in > 0 ? 2 : 1) || attn_count(x) != n * each || n == 0 ||
         n > all - done || (e->is_panels && n < all - done && n % 16 != 0))
         return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_writer_add: %s came as %s; expected %llu times %llu, or a piece of "
+                          "attn_writer_add: %s came as %s; expected %zu times %zu, or a piece of "
                           "%s",
-                          name, attn__show(attn__shape_of(&x)).text, ATTN__LLU(all - done),
-                          ATTN__LLU(each), e->is_panels ? "a multiple of 16" : "its rows");
+                          name, attn__show(attn__shape_of(&x)).text, all - done, each,
+                          e->is_panels ? "a multiple of 16" : "its rows");
     return ATTN_OK;
 }
 
@@ -14647,7 +13943,7 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
     /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): no matrix of a model has a size of 0 */
     const size_t most = n_in < ATTN__IO_BLOCK / 64 ? ATTN__IO_BLOCK / 64 / n_in * 16 : 16;
     void *const panels =
-        attn__alloc(ctx, attn_panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
+        attn_alloc(ctx, 1, attn_panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
     size_t first, n;
     attn_status status = panels ? ATTN_OK : ATTN_E_MEMORY;
     for (first = 0; first < n_out && status == ATTN_OK; first += n) {
@@ -14656,7 +13952,7 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
         if (status == ATTN_OK)
             status = attn__writer_bytes(ctx, w, panels, attn_panels_size(dtype, n_in, n));
     }
-    attn__free(panels);
+    attn_free(panels);
     return status;
 }
 
@@ -14746,14 +14042,14 @@ ATTN__COLD attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
         return ctx->status = w->status;
     if (w->n_done < w->n_all)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_writer_end: %s has %llu of %llu columns or rows",
+                          "attn_writer_end: %s has %zu of %zu columns or rows",
                           (const char *)w->start + ATTN__HEADER + (w->n_tensors - 1) * ATTN__ENTRY,
-                          ATTN__LLU(w->n_done), ATTN__LLU(w->n_all));
+                          w->n_done, w->n_all);
     if (w->n_tensors < n_tensors) {
         attn__writer_lacks(w, missing);
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_writer_end: %llu of %llu tensors were added; %s is missing",
-                          ATTN__LLU(w->n_tensors), ATTN__LLU(n_tensors), missing);
+                          "attn_writer_end: %zu of %zu tensors were added; %s is missing",
+                          w->n_tensors, n_tensors, missing);
     }
     attn__seal(w->start, w->end);
     file = w->file;
@@ -14771,10 +14067,10 @@ ATTN__COLD void attn_writer_free(attn_writer *writer)
     if (!writer)
         return;
     attn_new_file_end(&none, writer->file, ATTN_STOPPED);
-    attn__free(writer->start);
-    attn__free(writer->has);
-    attn__free(writer->block);
-    attn__free(writer);
+    attn_free(writer->start);
+    attn_free(writer->has);
+    attn_free(writer->block);
+    attn_free(writer);
 }
 
 /* ---- models made of models: the image of a file, copied, rewritten in place, then opened ---- */
@@ -14994,22 +14290,22 @@ ATTN__COLD attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
     m.made.layers = ATTN__NEW(ctx, attn__layer, from->config.n_layer, "layers");
     ATTN__TRY_MEMORY(m.made.layers);
     size = attn__lay_sections(&m);
-    m.bytes =
-        size > SIZE_MAX ? NULL : (unsigned char *)attn__alloc(ctx, (size_t)size, "a model of f32");
+    m.bytes = size > SIZE_MAX ? NULL
+                              : (unsigned char *)attn_alloc(ctx, 1, (size_t)size, "a model of f32");
     if (!m.bytes) {
-        attn__free(m.made.layers);
+        attn_free(m.made.layers);
         return attn__fail(ctx, ATTN_E_MEMORY, "no memory for a model of %llu bytes",
                           ATTN__LLU(size));
     }
     attn__put_config(m.bytes, &m.old.config);
     attn__lay_sections(&m);
     attn__rewrite(&m.made, flags);
-    attn__free(m.made.layers);
+    attn_free(m.made.layers);
     attn__finish_image(&m, size);
     desc.skip_checksums = 1; /* they were made a moment ago */
     made = ATTN__NEW(ctx, attn_model, 1, "a model");
     if (!made) {
-        attn__free(m.bytes);
+        attn_free(m.bytes);
         return ATTN_E_MEMORY;
     }
     made->bytes = m.bytes;
@@ -15027,7 +14323,7 @@ static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
     if (attn__host_is_big_endian() && /* cover: another processor */
         model->bytes == (const unsigned char *)model->copy) {
         attn_model turned = *model;
-        turned.copy = *copy = attn__alloc(ctx, model->size, "a copy in a file's byte order");
+        turned.copy = *copy = attn_alloc(ctx, 1, model->size, "a copy in a file's byte order");
         ATTN__TRY_MEMORY(turned.copy);
         memcpy(turned.copy, model->bytes, model->size);
         attn__to_host_order(&turned);
@@ -15051,14 +14347,14 @@ ATTN__COLD attn_status attn_model_save(attn_ctx *ctx, const char *path, const at
         fwrite(bytes, 1, model->size, file->stream); /* ferror tells */
         status = attn_new_file_end(ctx, file, ATTN_OK);
     }
-    attn__free(copy);
+    attn_free(copy);
     return status;
 }
 
 ATTN__SMALL_END
 #endif /* the implementation of part two */
 #endif /* !ATTN_NO_LENS */
-#endif /* !ATTN__PASS */
+#endif /* !ATTN__SET */
 
 /*
  * MIT License

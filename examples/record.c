@@ -4,6 +4,7 @@
  * TransformerLens's names, as .safetensors. */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "tools/lens/save.h"
 #include <stdio.h>
 
 int main(int argc, char **argv)
@@ -23,7 +24,7 @@ int main(int argc, char **argv)
     if (attn_model_open(&ctx, &model, argv[1], NULL) ||
         attn_session_new(&ctx, &session, model, NULL) ||
         attn_record_new(&ctx, &record, session, &desc, NULL, 0) ||
-        attn_feed_text(&ctx, session, argv[2]) || attn_record_save(&ctx, argv[3], record))
+        attn_feed_text(&ctx, session, argv[2]) || lens_save_record(&ctx, argv[3], record))
         fprintf(stderr, "%s\n", ctx.message);
     for (i = 0; ctx.status == ATTN_OK && i < attn_record_count(record); i++)
         if (attn_record_get(&ctx, &x, record, attn_record_name(record, i)) == ATTN_OK)

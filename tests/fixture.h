@@ -378,12 +378,12 @@ static inline attn_ctx alone(void)
     attn_ctx ctx;
     int kind;
     memset(&ctx, 0, sizeof ctx);
-    for (kind = ATTN_ISA_AUTO; named && kind <= ATTN_ISA_AMX; kind++) {
+    for (kind = ATTN_ISA_AUTO; named && kind <= ATTN_ISA_NEON_I8MM; kind++) {
         ctx.isa = (attn_isa_kind)kind;
         if (attn_isa(&ctx) && strcmp(attn_isa(&ctx), named) == 0)
             break;
     }
-    CHECKF(kind <= ATTN_ISA_AMX, "ATTN_TEST_ISA is %s, which is not here", named);
+    CHECKF(kind <= ATTN_ISA_NEON_I8MM, "ATTN_TEST_ISA is %s, which is not here", named);
     ctx.n_threads = 1;
     return ctx;
 }

@@ -26,7 +26,7 @@ static inline const char *label(const char *name, int number)
 
 static const attn_isa_kind all_kinds[] = {
     ATTN_ISA_PORTABLE,    ATTN_ISA_BASE,      ATTN_ISA_AVX2,     ATTN_ISA_AVX512,    ATTN_ISA_NEON,
-    ATTN_ISA_AVX512_VNNI, ATTN_ISA_AVX2_VNNI, ATTN_ISA_NEON_DOT, ATTN_ISA_NEON_I8MM, ATTN_ISA_AMX};
+    ATTN_ISA_AVX512_VNNI, ATTN_ISA_AVX2_VNNI, ATTN_ISA_NEON_DOT, ATTN_ISA_NEON_I8MM};
 #define N_KINDS (sizeof all_kinds / sizeof all_kinds[0])
 static const int all_threads[] = {1, 2, 4, 7};
 #define N_THREADS (sizeof all_threads / sizeof all_threads[0])
@@ -47,7 +47,7 @@ enum { MOST = 1030 };
 static inline void each_isa(void (*body)(attn_ctx *ctx))
 {
     int kind;
-    for (kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_AMX; kind++) {
+    for (kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_NEON_I8MM; kind++) {
         attn_ctx ctx;
         memset(&ctx, 0, sizeof ctx);
         ctx.isa = (attn_isa_kind)kind;

@@ -56,7 +56,7 @@ static inline void isa_on(const attn_model *model, size_t n, double unfused)
     int kind, n_exact = 0;
     ctx.isa = ATTN_ISA_PORTABLE;
     want = logits_of(&ctx, model, 0, tokens, n, n);
-    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_AMX; kind++) {
+    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON_I8MM; kind++) {
         const char *name;
         ctx.isa = (attn_isa_kind)kind;
         name = attn_isa(&ctx);

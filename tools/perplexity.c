@@ -39,7 +39,7 @@ static const struct option table[] = {
     {0, "exact", NULL, FLAG, AT(exact), NULL, EXACT_HELP ". Text must be UTF-8 without it"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
+     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
     {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
     {0, "json", NULL, FLAG, AT(json), NULL, "print one JSON object"},

@@ -7,6 +7,7 @@
 
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "format.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,10 +22,10 @@ static const attn_tensor none; /* no tensor: "no bias", or one that the next cal
 /* A sentence, then the numbers as Python would print them: show("Scores", x) is print(x). */
 static inline void show(const char *sentence, attn_tensor x)
 {
-    const size_t size = attn_format(NULL, 0, x, 4) + 1;
+    const size_t size = format_tensor(NULL, 0, x, 4) + 1;
     char *text = (char *)malloc(size);
     if (text) {
-        attn_format(text, size, x, 4);
+        format_tensor(text, size, x, 4);
         printf("\n%s\n%s\n", sentence, text);
     }
     free(text);

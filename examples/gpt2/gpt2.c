@@ -73,7 +73,7 @@ static const struct option table[] = {
      "go on when the context is full: drop its older half"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
+     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
     {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
     {0, "ids", "IDS", TEXT, AT(ids), NULL, "the prompt as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), NULL, "begin with the beginning-of-text token"},

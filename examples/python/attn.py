@@ -189,7 +189,7 @@ class _attn_edit(ctypes.Structure):
 # Values of C's enums are places in these.
 _DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int32)]
 _ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu"]
-_ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "avx2_vnni", "neon_dot", "neon_i8mm", "amx"]
+_ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "avx2_vnni", "neon_dot", "neon_i8mm"]
 _EDITS = ["zero", "set", "mean", "add", "scale"]
 _CACHE_PARTS = ["keys", "values"]
 _ON_REQUEST = [f"blocks.*.{name}" for name in ("attn.hook_result", "hook_attn_in", "hook_q_input", "hook_k_input",
@@ -252,7 +252,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_record_count": (_SIZE, _P),
     "attn_record_name": (c_char_p, _P, _SIZE),
     "attn_record_get": (_STATUS, _P, _P, _P, _P),
-    "attn_save": (_STATUS, _P, _P, _P, _P, _SIZE),
+    "lens_save": (_STATUS, _P, _P, _P, _P, _SIZE),
     "attn_logit_directions": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
     "attn_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
@@ -673,7 +673,7 @@ class Model(_Closing):
         verify: read the whole file and compare its checksums; progress(share) is called meanwhile.
         threads: how many a call may use; 0: the library chooses.
         isa: the instruction set, "auto" or one of portable, base, avx2, avx2_vnni, avx512, avx512_vnni, neon,
-                neon_dot, neon_i8mm, amx."""
+                neon_dot, neon_i8mm."""
         if isa not in _ISAS:
             raise ValueError(f"isa is one of {', '.join(_ISAS)}, not {isa!r}")
         self.threads = threads
@@ -1325,7 +1325,7 @@ class Record(_Closing, Mapping[str, Array]):
             np.savez(path, **arrays)
             return
         names, tensors = _strings(self), [_attn_tensor.of(value) for value in self.values()]
-        self._session.model._context().run(_lib.attn_save, os.fsencode(path), names,
+        self._session.model._context().run(_lib.lens_save, os.fsencode(path), names,
                                            (_attn_tensor * len(tensors))(*tensors), len(tensors))
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does Python read what attn_save wrote?  check_saved.py numpy|torch FILE LIST
+"""Does Python read what lens_save wrote?  check_saved.py numpy|torch FILE LIST
 
 LIST has a line for each tensor, "name [shape] sum", where the sum is that of (i + 1) * (bits of
 element i) modulo 2^64. FILE is .npz, read by numpy.load, or .safetensors, read by the safetensors

@@ -509,7 +509,7 @@ int main(int argc, char **argv)
         print_table(argv[1]);
         return failures != 0;
     }
-    for (isa = ATTN_ISA_PORTABLE; isa <= (int)ATTN_ISA_AMX; isa++) {
+    for (isa = ATTN_ISA_PORTABLE; isa <= (int)ATTN_ISA_NEON_I8MM; isa++) {
         ctx.isa = (attn_isa_kind)isa;
         if (attn_isa(&ctx))
             wrong += compare(argv[1], argv[2], ctx.isa, 1);

@@ -67,7 +67,7 @@ printf '{"id": "é", "text": "Once upon"}\n{"text": "猫 🐈", "task": "tokens"
 check 'a prompt in UTF-8' same gpt2 '日本 ü/猫.attn' 'Ö 猫 🐈' -n 5 -q
 check 'a prompt from a file' same gpt2 '日本 ü/猫.attn' -f '日本 ü/text' -n 5 -q
 check 'a prompt from a pipe' sh -c "printf 'Ö 猫' | wine gpt2.exe '日本 ü/猫.attn' -n 0 -q | grep 'Ö 猫'"
-check 'a file that is missing' sh -c "! wine gpt2.exe '日本 ü/犬.attn' x 2>&1 | grep -qv '日本 ü/犬.attn: no such file'"
+check 'a file that is missing' sh -c "! wine gpt2.exe '日本 ü/犬.attn' x 2>&1 | grep -qv '日本 ü/犬.attn: No such file'"
 check 'save and load' sh -c "printf 'Ö 猫\\n/save 日本 ü/é.json\\n/new\\n/load 日本 ü/é.json\\n/show\\n' |
     wine gpt2.exe '日本 ü/猫.attn' --repl -n 0 | grep 'Ö 猫' && test -f '日本 ü/é.json'"
 check 'score' sh -c "wine score.exe '日本 ü/猫.attn' '日本 ü/lines' -o '日本 ü/ö' -q && grep -c '' '日本 ü/ö' | grep 2 &&

@@ -8,6 +8,7 @@
  * The Makefile builds it twice: with files that are mapped, and with files that are read. */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "tools/lens/save.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,9 +59,9 @@ static attn_status save_all(attn_ctx *ctx, work *w, const char *base)
     attn_tensor z;
     if (attn_model_save(ctx, with_end(w, base, ".attn"), w->piped) ||
         attn_record_get(ctx, &z, w->record, "blocks.0.attn.hook_z") ||
-        attn_save(ctx, with_end(w, base, ".safetensors"), &name, &z, 1))
+        lens_save(ctx, with_end(w, base, ".safetensors"), &name, &z, 1))
         return ctx->status;
-    return attn_record_save(ctx, with_end(w, base, "-record.safetensors"), w->record);
+    return lens_save_record(ctx, with_end(w, base, "-record.safetensors"), w->record);
 }
 
 /* The model that was given and the one that was saved must do the same; *other says so. */

@@ -159,18 +159,6 @@ static const char *compiler(void)
 #endif
 }
 
-/* Tiles of bytes: bit 25 of EDX in leaf 7 of CPUID. */
-static int has_amx(void)
-{
-#if defined(__GNUC__) && defined(__x86_64__)
-    unsigned a, registers[3];
-    return __get_cpuid_count(7, 0, &a, registers, registers + 1, registers + 2) &&
-           registers[2] >> 25 & 1;
-#else
-    return 0;
-#endif
-}
-
 static void opening(bench *b)
 {
     char cpu[64];
@@ -179,13 +167,8 @@ static void opening(bench *b)
             b->threads[b->n_counts - 1] == 1 ? "" : "s", attn_isa(&b->ctx), compiler());
     fprintf(b->table,
             "Medians of %d repeats; +-: between the quartiles; share: of what the roof allows,\n"
-            "which is set by arithmetic (a) or memory (m).\n%s",
-            b->repeats,
-            has_amx()
-                ? "The roof of 8-bit products is that of vector instructions. This processor has "
-                  "AMX, which\nattn.h uses only where ATTN_ISA_AMX is asked for, and which could "
-                  "go beyond that roof.\n"
-                : "");
+            "which is set by arithmetic (a) or memory (m).\n",
+            b->repeats);
     if (!b->json)
         return;
     fprintf(b->json, "{\n  \"cpu\": ");

@@ -144,36 +144,6 @@ ROOF_STEPS(roof_f32_avx512, ROOF_AVX512, __m512, 16, _mm512_set1_ps, ROOF_FMA_AV
 ROOF_STEPS(roof_bytes_avx2, ROOF_AVX2, __m256i, 10, ROOF_SET_AVX2, roof_dot_avx2)
 ROOF_STEPS(roof_bytes_avx512, ROOF_AVX512, __m512i, 16, ROOF_SET_AVX512, roof_dot_avx512)
 ROOF_STEPS(roof_bytes_vnni, ROOF_VNNI, __m512i, 16, ROOF_SET_AVX512, roof_dot_vnni)
-#ifdef ATTN__AMX
-/* Products of [16, 64] and [64, 16] bytes: four, so that none waits for the one before. */
-__attribute__((target("amx-tile,amx-int8"))) static void roof_bytes_amx(size_t n, float *x)
-{
-    unsigned char config[64] = {1}, bytes[1024];
-    int32_t sums[256] = {0};
-    int i;
-    for (i = 0; i < 8; i++) {
-        config[16 + 2 * i] = 64; /* bytes in a row */
-        config[48 + i] = 16;     /* rows */
-    }
-    memset(bytes, x[0] > 0 ? 1 : 2, sizeof bytes);
-    __asm__ volatile("" ::: "memory"); /* gcc's intrinsics lack a clobber of memory */
-    _tile_loadconfig(config);
-    _tile_loadd(4, bytes, 64);
-    _tile_loadd(5, bytes, 64);
-    _tile_loadd(6, bytes, 64);
-    _tile_loadd(7, bytes, 64);
-    for (; n > 0; n--) {
-        _tile_dpbssd(0, 4, 6);
-        _tile_dpbssd(1, 4, 7);
-        _tile_dpbssd(2, 5, 6);
-        _tile_dpbssd(3, 5, 7);
-    }
-    _tile_stored(3, sums, 64);
-    _tile_release();
-    __asm__ volatile("" ::: "memory");
-    x[2] += (float)sums[0];
-}
-#endif
 #ifdef ATTN__AVX2_VNNI
 #define ROOF_AVX2_VNNI __attribute__((target("avx2,avxvnni")))
 ROOF_AVX2_VNNI ATTN__INLINE __m256i roof_dot_avx2_vnni(__m256i a, __m256i w, __m256i v)
@@ -253,9 +223,6 @@ enum { ROOF_BASE_F32 = 16 * 2, ROOF_BASE_BYTES = 0 };
 /* The first whose word is in attn_isa(). */
 static const roof_loops roof_table[] = {
 #if defined(ATTN__DISPATCH) && defined(ATTN__X86)
-#ifdef ATTN__AMX
-    {"amx", roof_f32_avx512, roof_bytes_amx, 16 * 32, 4 * 16 * 16 * 128, roof_read_avx512},
-#endif
     {"avx512 vnni", roof_f32_avx512, roof_bytes_vnni, 16 * 32, 16 * 128, roof_read_avx512},
     {"avx512", roof_f32_avx512, roof_bytes_avx512, 16 * 32, 16 * 128, roof_read_avx512},
 #ifdef ATTN__AVX2_VNNI

@@ -101,17 +101,22 @@ TOOLS_FN const char *show(shown out, const char *text, size_t size)
     return out;
 }
 
-/* Why the latest call of the system failed, in the library's words. Returns `out`. */
-TOOLS_FN const char *reason(shown out)
+/* The C library's words for an errno value. */
+TOOLS_FN const char *system_word(int error)
 {
-    return attn_system_error(out, errno);
+    return error ? strerror(error) : "the system gave no reason";
 }
 
-/* "cannot open a/b.json: no such file or directory" */
+/* Why the latest call of the system failed. */
+TOOLS_FN const char *reason(void)
+{
+    return system_word(errno);
+}
+
+/* "cannot open a/b.json: No such file or directory" */
 TOOLS_FN attn_status tool_fail_io(attn_ctx *ctx, const char *what, const char *path)
 {
-    shown why;
-    return tool_fail(ctx, ATTN_E_IO, "%s %s: %s", what, path, reason(why));
+    return tool_fail(ctx, ATTN_E_IO, "%s %s: %s", what, path, reason());
 }
 
 /* The last part of a path: messages have room for little more. */

@@ -5,7 +5,7 @@
  *     if (npz_save(&ctx, "heads.npz", names, values, 2) != ATTN_OK)
  *         fprintf(stderr, "%s\n", ctx.message);
  *
- * (For .safetensors there is attn_save.) Formats: numpy.lib.format, version 1.0; APPNOTE.TXT of PKWARE
+ * (For .safetensors there is lens_save of tools/lens/save.h.) Formats: numpy.lib.format, version 1.0; APPNOTE.TXT of PKWARE
  * for zip. */
 #ifndef TOOLS_NPZ_H
 #define TOOLS_NPZ_H
@@ -226,7 +226,7 @@ TOOLS_FN attn_status npz_check(attn_ctx *ctx, const char *const *names, const at
     return ATTN_OK;
 }
 
-/* Writes n tensors of f32, f16 or I32 into a .npz of at most 4 GiB. Names are as for attn_save:
+/* Writes n tensors of f32, f16 or I32 into a .npz of at most 4 GiB. Names are as for lens_save:
  * printable ASCII without space, quotes, colon and slashes; so is the way in which the file takes its
  * name when it is whole. */
 TOOLS_FN attn_status npz_save(attn_ctx *ctx, const char *path, const char *const *names,

@@ -40,11 +40,10 @@ TOOLS_FN const char *why(int error)
                  {ENOSPC, "free some space, or write elsewhere"},
                  {EROFS, "write elsewhere"}};
     static char text[160];
-    shown word;
     size_t i;
     for (i = 0; i < sizeof known / sizeof known[0] && known[i].error != error; i++)
         continue;
-    snprintf(text, sizeof text, "%s%s%s", attn_system_error(word, error),
+    snprintf(text, sizeof text, "%s%s%s", system_word(error),
              i < sizeof known / sizeof known[0] ? "; " : "",
              i < sizeof known / sizeof known[0] ? known[i].advice : "");
     return text;

@@ -11,7 +11,7 @@
 #include <signal.h>
 
 #define ISA_NAMES /* by attn_isa_kind */                                                           \
-    "auto portable base avx2 avx512 neon avx512-vnni avx2-vnni neon-dot neon-i8mm amx"
+    "auto portable base avx2 avx512 neon avx512-vnni avx2-vnni neon-dot neon-i8mm"
 #define THREADS "0 256" /* attn.h starts no more */
 enum { MAX_THREADS = 256 };
 

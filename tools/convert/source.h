@@ -158,7 +158,6 @@ TOOLS_FN void source_close(source *s)
 TOOLS_FN attn_status source_bytes(attn_ctx *ctx, source_file *f, uint64_t offset, void *bytes,
                                   size_t size)
 {
-    shown why;
     if (offset > f->size || size > f->size - offset)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s ends at byte %llu, but something in it should "
@@ -166,7 +165,7 @@ TOOLS_FN attn_status source_bytes(attn_ctx *ctx, source_file *f, uint64_t offset
                          f->name, TOOLS_LLU(f->size), TOOLS_LLU(offset + size));
     if (system_seek(f->file, offset) || fread(bytes, 1, size, f->file) != size)
         return tool_fail(ctx, ATTN_E_IO, "cannot read %s at byte %llu: %s", f->name,
-                         TOOLS_LLU(offset), ferror(f->file) ? reason(why) : "it ends there");
+                         TOOLS_LLU(offset), ferror(f->file) ? reason() : "it ends there");
     return ATTN_OK;
 }
 

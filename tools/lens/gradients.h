@@ -991,7 +991,7 @@ LENS_FN attn_status lens_gradients_beside(attn_ctx *ctx, attn_record **gradients
 }
 
 /* *gradients: a record with d metric / d activation in place of every activation that desc names, in
- * its shape (attn_record_get, attn_record_save). attn_record_free frees it; NULL after a failure.
+ * its shape (attn_record_get, lens_save_record). attn_record_free frees it; NULL after a failure.
  * *value (may be NULL) becomes the value of the metric. The function runs the text once, in a session
  * that it makes and frees. */
 LENS_FN attn_status lens_gradients(attn_ctx *ctx, attn_record **gradients, float *value,

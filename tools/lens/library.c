@@ -20,5 +20,6 @@
 #include "paths.h"
 #include "qk.h"
 #include "sae_files.h"
+#include "save.h"
 #include "spectrum.h"
 #include "steering.h"

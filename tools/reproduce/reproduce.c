@@ -44,7 +44,7 @@ static const struct option table[] = {
      "greater_than_data.csv, for circuits by EAP"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
+     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
     PROGRAM_OPTIONS(0),
 };

@@ -59,7 +59,7 @@ static const struct option table[] = {
      "most texts at a time (default 64); answers do not depend on it"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
+     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
     {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no progress and statistics on standard error"},

@@ -1159,7 +1159,7 @@ TEST(outputs)
                  8) == 0);
     free(bytes);
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 no/such/dir/x.attn") == 1 &&
-          strstr(err, "no/such/dir/x.attn: cannot be written: no such file or directory"));
+          strstr(err, "no/such/dir/x.attn: cannot be written: No such file or directory"));
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 %s", test_tmp("")) == 1 &&
           strstr(err, "is a directory; expected a file name"));
     CHECK(run("cp " FIXTURES "v3.bin %s && chmod u+w %s && " TEST_BUILD "/attn-convert %s %s",
@@ -1605,7 +1605,7 @@ TEST(info)
     CHECK(run(TEST_BUILD "/attn-convert --no-tokenizer " FIXTURES "bf16 %s", path) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
     CHECK(strstr(out, "\ntokenizer\n  none\n") && strstr(out, "end of text        299\n"));
-    CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && strstr(err, "no such file"));
+    CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && strstr(err, "No such file"));
     CHECK(run("cat %s | " TEST_BUILD "/attn-info /dev/stdin", path) == 1 &&
           strstr(err, "/dev/stdin is a pipe, where a file is needed"));
     CHECK(run(TEST_BUILD "/attn-info tests") == 1 && strstr(err, "tests is a directory"));

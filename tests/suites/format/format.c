@@ -598,7 +598,7 @@ TEST(flips_in_a_converted_file)
     data = (unsigned char *)pool_new(size + 64);
     data += (64 - (uintptr_t)data % 64) % 64;
     memcpy(data, file, size);
-    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_AMX; kind = (attn_isa_kind)(kind + 1)) {
+    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON_I8MM; kind = (attn_isa_kind)(kind + 1)) {
         ctx.isa = kind;
         if (attn_isa(&ctx))
             CHECKF(try_open(&ctx, data, size, 0) == ATTN_OK, "%s: %s", attn_isa(&ctx), ctx.message);
@@ -1643,28 +1643,25 @@ TEST(reasons)
 {
     attn_ctx ctx = alone();
     attn_model *model = NULL;
-    char text[64], path[600];
-    CHECK(strcmp(attn_system_error(text, ENOSPC), "the disk is full") == 0);
-    CHECK(strcmp(attn_system_error(text, EACCES), "permission denied") == 0);
-    CHECK(strcmp(attn_system_error(text, 98765), "system error 98765") == 0);
-    FAILS(&ctx, ATTN_E_IO, "nowhere/x.attn: cannot be read: no such file or directory",
+    char path[600];
+    FAILS(&ctx, ATTN_E_IO, "nowhere/x.attn: cannot be read: No such file or directory",
           attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
     FAILS(&ctx, ATTN_E_IO, "tests: it is a directory; attn-convert makes",
           attn_model_open(&ctx, &model, "tests", NULL));
-    FAILS(&ctx, ATTN_E_IO, "a part of the path is not a directory",
+    FAILS(&ctx, ATTN_E_IO, "Not a directory",
           attn_model_open(&ctx, &model, "LICENSE/x.attn", NULL));
     memset(path, 'n', sizeof path);
     path[sizeof path - 1] = 0;
-    FAILS(&ctx, ATTN_E_IO, "cannot be read: the path is too long",
+    FAILS(&ctx, ATTN_E_IO, "cannot be read: File name too long",
           attn_model_open(&ctx, &model, path, NULL));
     memset(path, '/', 300); /* a long path, a short name */
     snprintf(path + 300, sizeof path - 300, "nowhere/\xc3\xa9.attn");
-    FAILS(&ctx, ATTN_E_IO, "nowhere/\xc3\xa9.attn: cannot be read: no such file or directory",
+    FAILS(&ctx, ATTN_E_IO, "nowhere/\xc3\xa9.attn: cannot be read: No such file or directory",
           attn_model_open(&ctx, &model, path, NULL));
     test_write(test_tmp("format-secret.attn"), "x", 1);
     CHECK(chmod(test_tmp("format-secret.attn"), 0) == 0);
     if (access(test_tmp("format-secret.attn"), R_OK) != 0)
-        FAILS(&ctx, ATTN_E_IO, "cannot be read: permission denied",
+        FAILS(&ctx, ATTN_E_IO, "cannot be read: Permission denied",
               attn_model_open(&ctx, &model, test_tmp("format-secret.attn"), NULL));
     else
         test_skip("this user may read everything");

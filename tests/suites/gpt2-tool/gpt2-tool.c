@@ -455,7 +455,7 @@ TEST(files_that_cannot_be_loaded)
                    strstr(err, damage[i].answer) && strcmp(out, "\nTom\n") == 0,
                "%s: %s%s", damage[i].edit, err, out);
     }
-    refuses(1, "nowhere.json: no such file", "echo /load nowhere.json " REPL);
+    refuses(1, "nowhere.json: No such file", "echo /load nowhere.json " REPL);
     refuses(1, "/load needs the name of a file", "echo /load " REPL);
     refuses(1, "/save needs the name of a file", "echo /save " REPL);
     refuses(1, "nowhere/x.json: cannot be written", "echo /save nowhere/x.json " REPL);

@@ -2,6 +2,7 @@
  * (makers/make_steering_fixtures.py), and files that must be refused. */
 #define FIXTURE_FILE "tests/fixtures/steering/steering.bin"
 #include "tools/lens/control.h" /* first: it asks the system for POSIX */
+#include "tools/lens/save.h"
 #include "tools/lens/decompose.h"
 #include "tools/lens/tuned.h"
 #include "tests/models.h"
@@ -55,7 +56,7 @@ static const char *file_of(const char *const *names, size_t n, int rows, int col
     size_t i;
     for (i = 0; i < n; i++)
         values[i] = columns ? random_tensor(2, rows, columns) : random_tensor(1, rows);
-    OK(&ctx, attn_save(&ctx, path, names, values, n));
+    OK(&ctx, lens_save(&ctx, path, names, values, n));
     attn_ctx_free(&ctx);
     return path;
 }

@@ -174,7 +174,7 @@ static void check_matmul(const problem *p)
     job.out = got;
     job.out_stride = out_stride;
     job.rows = p->rows;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
         attn_ctx ctx = {0};
         const attn__kernels *kernels;
         const size_t n_panels = (p->n_out + 15) / 16, cut = random_below(n_panels + 1);
@@ -186,8 +186,8 @@ static void check_matmul(const problem *p)
         if (!kernels)
             continue;
         memset(got, 0xFF, p->rows * out_stride * sizeof(float));
-        kernels->matmul(kernels, &job, 0, p->rows, 0, cut, pack);
-        kernels->matmul(kernels, &job, 0, p->rows, cut, n_panels, pack);
+        attn__matmul_panels(kernels, &job, 0, p->rows, 0, cut, pack);
+        attn__matmul_panels(kernels, &job, 0, p->rows, cut, n_panels, pack);
         for (row = 0; row < p->rows; row++)
             for (n = 0; n < out_stride; n++) {
                 const float g = got[row * out_stride + n];
@@ -266,7 +266,7 @@ TEST(chain_goes_on)
         in[i] = random_float();
     for (i = 0; i < 2; i++)
         for (width = 64; width <= WIDTH; width += 68)
-            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
+            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
                 const size_t n_panels = (width + 15) / 16;
                 const attn__panels panels = attn__panels_at(random_panels(dtypes[i], DEPTH, width),
                                                             dtypes[i], DEPTH, width);
@@ -277,13 +277,13 @@ TEST(chain_goes_on)
                 kernels = attn__kernels_for(&ctx);
                 if (kernels) {
                     job = attn__job(parts, WIDTH, in, DEPTH, attn__inputs(panels, 0, PART), 1);
-                    kernels->matmul(kernels, &job, 0, 1, 0, n_panels, NULL);
+                    attn__matmul_panels(kernels, &job, 0, 1, 0, n_panels, NULL);
                     job = attn__job(whole, WIDTH, in, DEPTH, panels, 1);
-                    kernels->matmul(kernels, &job, 0, 1, 0, n_panels, NULL);
+                    attn__matmul_panels(kernels, &job, 0, 1, 0, n_panels, NULL);
                     job = attn__job(parts, WIDTH, in + PART, DEPTH,
                                     attn__inputs(panels, PART, DEPTH - PART), 1);
                     job.start = ATTN__RESUME;
-                    kernels->matmul(kernels, &job, 0, 1, 0, n_panels, NULL);
+                    attn__matmul_panels(kernels, &job, 0, 1, 0, n_panels, NULL);
                     CHECKF(memcmp(whole, parts, width * sizeof *whole) == 0,
                            "%s, %s: %d outputs differ", kernels->names[0], dtype_names[dtypes[i]],
                            (int)width);
@@ -316,12 +316,12 @@ TEST(not_finite)
     int isa;
     for (i = 2; i < 4; i++)
         for (j = 0; j < sizeof bad / sizeof bad[0]; j++)
-            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
+            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
                 attn_ctx ctx = {0};
                 const attn__kernels *kernels;
                 float *const pack =
                     (float *)pool_new(attn__pack_size(ATTN_Q8, ATTN__PACK, 1) * sizeof(float));
-                float x[17][40], out[17][16]; /* as many rows as AMX takes */
+                float x[17][40], out[17][16]; /* two tiles and a row */
                 attn__matmul_job job;
                 size_t k, n;
                 ctx.isa = (attn_isa_kind)isa;
@@ -340,7 +340,7 @@ TEST(not_finite)
                 job.out = out[0];
                 job.out_stride = 16;
                 job.rows = 17;
-                kernels->matmul(kernels, &job, 0, 17, 0, 1, pack);
+                attn__matmul_panels(kernels, &job, 0, 17, 0, 1, pack);
                 for (n = 0; n < 16; n++) {
                     CHECKF(isfinite(out[0][n]), "%s: a neighbour is spoiled", kernels->names[0]);
                     CHECKF(!isfinite(out[1][n]), "%s: %g became %g", kernels->names[0],
@@ -373,7 +373,7 @@ static void put_column(unsigned char *panels, attn_dtype dtype, size_t n_in, siz
     }
 }
 
-/* Products of q8 and q4 weights; as many equal rows as AMX takes, or one. */
+/* Products of q8 and q4 weights; 17 equal rows, or one. */
 static void check_quantised(const attn__kernels *kernels, vector_file *v)
 {
     const attn_dtype dtype = vectors_is(v->entry, "type", "q8") ? ATTN_Q8 : ATTN_Q4;
@@ -399,7 +399,7 @@ static void check_quantised(const attn__kernels *kernels, vector_file *v)
     job.out = out[0];
     job.out_stride = 16;
     for (job.rows = 1; job.rows <= 17; job.rows += 16) {
-        kernels->matmul(kernels, &job, 0, job.rows, 0, 1, pack);
+        attn__matmul_panels(kernels, &job, 0, job.rows, 0, 1, pack);
         vectors_compare(v, out[0], n_out, kernels->names[0]);
         vectors_compare(v, out[job.rows - 1], n_out, kernels->names[0]);
     }
@@ -410,7 +410,7 @@ static void check_quantised(const attn__kernels *kernels, vector_file *v)
 TEST(contract_vectors)
 {
     int isa;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
         attn_ctx ctx = {0};
         const attn__kernels *kernels;
         vector_file v;
@@ -454,14 +454,14 @@ TEST(widening)
     job.out = got;
     job.out_stride = N;
     job.rows = 1;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
         attn_ctx ctx = {0};
         const attn__kernels *kernels;
         ctx.isa = (attn_isa_kind)isa;
         kernels = attn__kernels_for(&ctx);
         if (!kernels)
             continue;
-        kernels->matmul(kernels, &job, 0, 1, 0, N / 16, pack);
+        attn__matmul_panels(kernels, &job, 0, 1, 0, N / 16, pack);
         for (i = 0; i < N; i++) {
             const double want = half_value((uint16_t)i);
             CHECKF(want != want ? got[i] != got[i] : (double)got[i] == want, "%s: %04x gave %a",
@@ -479,7 +479,7 @@ TEST(narrowing)
                                     1e-40f,   NAN,       2049.0f,  2051.0f};
     const size_t n_special = sizeof special / sizeof special[0];
     int isa;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_AMX; isa++) {
+    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
         attn_ctx ctx = {0};
         const attn__kernels *kernels;
         float x[40];
@@ -629,45 +629,33 @@ TEST(features_of_processors)
     const unsigned vl = 1u << 31, fma = 1u << 12, f16c = 1u << 29;
     const unsigned all = AVX2 | F | DQ | BW | vl;
     const unsigned avx2 = ATTN__HAS_AVX2, avx512 = avx2 | ATTN__HAS_AVX512;
-    const unsigned vnni = avx512 | ATTN__HAS_AVX512_VNNI, tile_int8 = 3u << 24;
+    const unsigned vnni = avx512 | ATTN__HAS_AVX512_VNNI;
     const struct {
-        unsigned leaf1, xcr0, leaf7b, leaf7c, want, leaf7_1a, leaf7d;
-    } cases[] = {{fma | f16c, 0xe7, all, VNNI, vnni, 0, 0},
-                 {fma | f16c, 0xe7, all, VNNI, vnni, ~16u, 0},
-                 {fma | f16c, 0xe7, all & ~(unsigned)F, 0, avx2 | ATTN__HAS_AVX2_VNNI, 16, 0},
-                 {fma | f16c, 0x07, all, VNNI, avx2 | ATTN__HAS_AVX2_VNNI, 16, 0},
-                 {fma | f16c, 0x03, all, VNNI, 0, 16, 0},
-                 {fma | f16c, 0xe7, all, 0, avx512, 0, 0},
-                 {fma | f16c, 0xe7, all & ~(unsigned)F, VNNI, avx2, 0, 0},
-                 {fma | f16c, 0xe7, all & ~(unsigned)DQ, VNNI, avx2, 0, 0},
-                 {fma | f16c, 0xe7, all & ~(unsigned)BW, VNNI, avx2, 0, 0},
-                 {fma | f16c, 0xe7, all & ~vl, VNNI, avx2, 0, 0},
-                 {fma | f16c, 0x67, all, VNNI, avx2, 0, 0}, /* the upper 16 of the registers */
-                 {fma | f16c, 0x07, all, VNNI, avx2, 0, 0},
-                 {fma | f16c, 0x03, all, VNNI, 0, 0, 0}, /* the upper halves of ymm */
-                 {fma | f16c, 0x05, all, VNNI, 0, 0, 0},
-                 {fma | f16c, 0xe7, all & ~(unsigned)AVX2, VNNI, 0, 0, 0},
-                 {fma | f16c, 0x600e7, all, VNNI, vnni | ATTN__HAS_AMX, 0, tile_int8},
-                 {fma | f16c, 0x600e7, all, VNNI, vnni, 0, 1u << 24},
-                 {fma | f16c, 0x600e7, all, VNNI, vnni, 0, 1u << 25},
-                 {fma | f16c, 0x200e7, all, VNNI, vnni, 0, tile_int8},
-                 {fma | f16c, 0x400e7, all, VNNI, vnni, 0, tile_int8},
-                 {fma | f16c, 0x600e7, all, 0, avx512, 0, tile_int8},
-                 {fma | f16c, 0x60007, all, VNNI, avx2, 0, tile_int8},
-                 {fma, 0xe7, all, VNNI, 0, 0, 0},
-                 {f16c, 0xe7, all, VNNI, 0, 0, 0}};
+        unsigned leaf1, xcr0, leaf7b, leaf7c, want, leaf7_1a;
+    } cases[] = {{fma | f16c, 0xe7, all, VNNI, vnni, 0},
+                 {fma | f16c, 0xe7, all, VNNI, vnni, ~16u},
+                 {fma | f16c, 0xe7, all & ~(unsigned)F, 0, avx2 | ATTN__HAS_AVX2_VNNI, 16},
+                 {fma | f16c, 0x07, all, VNNI, avx2 | ATTN__HAS_AVX2_VNNI, 16},
+                 {fma | f16c, 0x03, all, VNNI, 0, 16},
+                 {fma | f16c, 0xe7, all, 0, avx512, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)F, VNNI, avx2, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)DQ, VNNI, avx2, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)BW, VNNI, avx2, 0},
+                 {fma | f16c, 0xe7, all & ~vl, VNNI, avx2, 0},
+                 {fma | f16c, 0x67, all, VNNI, avx2, 0}, /* the upper 16 of the registers */
+                 {fma | f16c, 0x07, all, VNNI, avx2, 0},
+                 {fma | f16c, 0x03, all, VNNI, 0, 0}, /* the upper halves of ymm */
+                 {fma | f16c, 0x05, all, VNNI, 0, 0},
+                 {fma | f16c, 0xe7, all & ~(unsigned)AVX2, VNNI, 0, 0},
+                 {fma, 0xe7, all, VNNI, 0, 0},
+                 {f16c, 0xe7, all, VNNI, 0, 0}};
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
         CHECKF(attn__features_of(cases[i].leaf1, cases[i].xcr0, cases[i].leaf7b, cases[i].leaf7c,
-                                 cases[i].leaf7d, cases[i].leaf7_1a) == cases[i].want,
+                                 cases[i].leaf7_1a) == cases[i].want,
                "case %d", (int)i);
     CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx512 | ATTN__HAS_AVX512_VNNI) ==
           &attn__kernels_avx512_vnni);
-#ifdef ATTN__AMX
-    CHECK(attn__kernels_of(ATTN_ISA_AUTO, ~0u) == &attn__kernels_avx512_vnni);
-    CHECK(attn__kernels_of(ATTN_ISA_AMX, ~0u) == &attn__kernels_amx);
-    CHECK(attn__kernels_of(ATTN_ISA_AMX, ~(unsigned)ATTN__HAS_AMX) == NULL);
-#endif
 #ifdef ATTN__AVX2_VNNI
     CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx2 | ATTN__HAS_AVX2_VNNI) == &attn__kernels_avx2_vnni);
     CHECK(attn__kernels_of(ATTN_ISA_AVX2_VNNI, avx2) == NULL);
@@ -742,14 +730,13 @@ TEST(roofs_of_every_kind)
         const roof_loops *r = &roof_table[i];
         float x[4] = {0.5f, 0.25f, 0, 0}, y[4] = {0.5f, 0.25f, 0, 0};
         attn_ctx ctx = {0};
-        ctx.isa = strcmp(r->isa, "amx") == 0           ? ATTN_ISA_AMX
-                  : strcmp(r->isa, "avx512 vnni") == 0 ? ATTN_ISA_AVX512_VNNI
-                  : strcmp(r->isa, "avx2 vnni") == 0   ? ATTN_ISA_AVX2_VNNI
-                  : strcmp(r->isa, "avx512") == 0      ? ATTN_ISA_AVX512
-                  : strcmp(r->isa, "avx2") == 0        ? ATTN_ISA_AVX2
-                  : strcmp(r->isa, "i8mm") == 0        ? ATTN_ISA_NEON_I8MM
-                  : strcmp(r->isa, "dotprod") == 0     ? ATTN_ISA_NEON_DOT
-                                                       : ATTN_ISA_BASE;
+        ctx.isa = strcmp(r->isa, "avx512 vnni") == 0 ? ATTN_ISA_AVX512_VNNI
+                  : strcmp(r->isa, "avx2 vnni") == 0 ? ATTN_ISA_AVX2_VNNI
+                  : strcmp(r->isa, "avx512") == 0    ? ATTN_ISA_AVX512
+                  : strcmp(r->isa, "avx2") == 0      ? ATTN_ISA_AVX2
+                  : strcmp(r->isa, "i8mm") == 0      ? ATTN_ISA_NEON_I8MM
+                  : strcmp(r->isa, "dotprod") == 0   ? ATTN_ISA_NEON_DOT
+                                                     : ATTN_ISA_BASE;
         if (!attn_isa(&ctx))
             continue;
         r->f32(0, x); /* the sums begin at 0, 1, 2 ...: how many there are is what a step costs */
@@ -1184,3 +1171,48 @@ TEST(weights_without_a_scale)
     }
     pool_clear();
 }
+
+/* ---- the barriers of a pass, by which the library guesses how many threads are worth while ---- */
+
+#if defined(_OPENMP) && defined(__GNUC__)
+static int n_passed;
+
+static void count_barriers(attn__worker *me, void *pass)
+{
+    attn__forward(me, pass);
+    if (me->id == 0)
+        n_passed = me->team->phase + 1; /* and the one at the end of the region */
+}
+
+TEST(barriers)
+{
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    attn_session *session = NULL;
+    const int32_t token = 1;
+    ctx.n_threads = 2;
+    if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) &&
+        OK(&ctx, attn_session_new(&ctx, &session, model, NULL)) &&
+        OK(&ctx, attn_feed(&ctx, session, &token, 1))) {
+        const size_t n_layer = model->config.n_layer;
+        attn_feed_item item = {0};
+        attn__pass pass = {0};
+        item.session = session;
+        item.tokens = &token;
+        item.n_tokens = 1;
+        session->first_row = session->fed = 0;
+        session->n_rows = 1;
+        pass.model = model;
+        pass.ws = session->workspace;
+        pass.kernels = pass.ws->kernels;
+        pass.items = &item;
+        pass.n_items = pass.n_rows = 1;
+        pass.end_layer = n_layer;
+        attn__parallel(2, count_barriers, &pass);
+        CHECKF(n_passed == attn__n_barriers(n_layer), "%d barriers were passed, %d were expected",
+               n_passed, attn__n_barriers(n_layer));
+    }
+    attn_session_free(session);
+    attn_model_close(model);
+}
+#endif

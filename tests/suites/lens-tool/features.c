@@ -2,6 +2,7 @@
  * PyTorch's (makers/make_sae_vectors.py, make_steering_fixtures.py) and the headers' own functions'. */
 #define FIXTURE_FILE "tests/fixtures/steering/steering.bin"
 #include "tools/lens/control.h" /* first: it asks the system for POSIX */
+#include "tools/lens/save.h"
 #include "tools/lens/qk.h"
 #include "tools/lens/sae_files.h"
 #include "tools/lens/steering.h"
@@ -29,7 +30,7 @@ static void write_autoencoder(const char *cfg)
     values[2] = random_tensor(1, 192);
     values[3] = random_tensor(1, 30);
     CHECK(run("mkdir -p " TMP "sae") == 0);
-    OK(&ctx, attn_save(&ctx, TMP "sae/sae_weights.safetensors", tensors, values, 4));
+    OK(&ctx, lens_save(&ctx, TMP "sae/sae_weights.safetensors", tensors, values, 4));
     test_write(TMP "sae/cfg.json", cfg, strlen(cfg));
 }
 
@@ -282,7 +283,7 @@ TEST(steering_by_a_file)
     random_state = 3;
     values[0] = random_tensor(1, 192);
     values[1] = random_tensor(1, 192);
-    OK(&s.ctx, attn_save(&s.ctx, TMP "vector.safetensors", names, values, 2));
+    OK(&s.ctx, lens_save(&s.ctx, TMP "vector.safetensors", names, values, 2));
     OK(&s.ctx, lens_control_open(&s.ctx, &control.directions, s.model, TMP "vector.safetensors"));
     control.strength = 3;
     check_sides(&s,

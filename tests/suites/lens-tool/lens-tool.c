@@ -105,7 +105,7 @@ TEST(wrong_usage)
 TEST(runs_that_fail)
 {
     refuses(1, "nowhere.attn", LENS "nowhere.attn Once");
-    refuses(1, "nowhere.txt: no such file", LENS MODEL "--file nowhere.txt");
+    refuses(1, "nowhere.txt: No such file", LENS MODEL "--file nowhere.txt");
     refuses(1, "not in the vocabulary of 2048", LENS MODEL "--ids 2048");
     refuses(1, "the text is empty", LENS MODEL "''");
     refuses(1, "has 257 tokens, but the model's context holds 256",
@@ -132,10 +132,10 @@ TEST(runs_that_fail)
             LENS MODEL "record Once -o " TMP "never.npz nonsense");
     refuses(1, "blocks.0.hook_resid_pre",
             LENS MODEL "record Once -o " TMP "never.npz blocks.0.hook_resid_pro");
-    refuses(1, "nowhere/x.html: cannot be written: no such file",
+    refuses(1, "nowhere/x.html: cannot be written: No such file",
             LENS MODEL "loss Once -o nowhere/x.html");
     refuses(1, "nowhere/x.npz", LENS MODEL "record Once -o nowhere/x.npz");
-    refuses(1, "cannot write the output: the disk is full", LENS MODEL "Once >/dev/full");
+    refuses(1, "cannot write the output: No space left on device", LENS MODEL "Once >/dev/full");
     CHECK(run("ls " TMP "never*") != 0);
     CHECK(run("cp /dev/null " TMP "full.svg; trap '' XFSZ; ulimit -f 4; " LENS MODEL
               "heads 'Once upon a time' -o " TMP "full.svg") == 1);

@@ -100,7 +100,7 @@ static attn_model *random_model(attn_ctx *ctx, uint32_t n_layer, uint32_t n_head
     attn_model *model = NULL;
     if (OK(ctx, model_write(ctx, path, &shape, ATTN_F16)))
         OK(ctx, attn_model_open(ctx, &model, path, NULL));
-    remove(path); /* large; it stays until it is closed */
+    remove(path); /* large; it stays until Bad file descriptor */
     return model;
 }
 

@@ -1,6 +1,7 @@
 /* The notebooks in C print what the notebooks printed. fixtures/notebooks.txt holds that, cut out
  * of the originals by make_notebook_vectors.py, which also describes the file. Then
- * attn_format, by itself. */
+ * format_tensor, by itself. */
+#include "examples/from_scratch/format.h"
 #include "tests/test.h"
 #include <math.h>
 #include <stdlib.h>
@@ -389,7 +390,7 @@ TEST(tables)
 static void formats_as(attn_tensor x, int decimals, const char *expected)
 {
     char text[2048];
-    const size_t n = attn_format(text, sizeof text, x, decimals);
+    const size_t n = format_tensor(text, sizeof text, x, decimals);
     CHECKF(n == strlen(expected) && strcmp(text, expected) == 0, "got\n%s\nexpected\n%s", text,
            expected);
 }
@@ -440,7 +441,7 @@ TEST(format_like_printf)
             continue;
         decimals = i % 10;
         value[1] = 0.5f; /* so that they are not all whole */
-        attn_format(text, sizeof text, attn_borrow(value, ATTN_F32, attn_shape1(2)), decimals);
+        format_tensor(text, sizeof text, attn_borrow(value, ATTN_F32, attn_shape1(2)), decimals);
         snprintf(expected, sizeof expected, "%.*f,", decimals, (double)value[0]);
         CHECKF(strncmp(text + 8 + strspn(text + 8, " "), expected, strlen(expected)) == 0,
                "%.9g with %d decimals gives %s", (double)value[0], decimals, text);
@@ -454,14 +455,14 @@ TEST(format_into_little_room)
     const attn_tensor x = attn_borrow(value, ATTN_F32, attn_shape1(2)), nothing = {0};
     const char *const whole = "tensor([ 0.50, -1.00])";
     size_t size;
-    CHECK(attn_format(NULL, 0, x, 2) == strlen(whole));
+    CHECK(format_tensor(NULL, 0, x, 2) == strlen(whole));
     for (size = 1; size < sizeof text; size++) {
         const size_t shown = size - 1 < strlen(whole) ? size - 1 : strlen(whole);
         memset(text, '#', sizeof text);
-        CHECK(attn_format(text, size, x, 2) == strlen(whole));
+        CHECK(format_tensor(text, size, x, 2) == strlen(whole));
         CHECK(memcmp(text, whole, shown) == 0 && text[shown] == 0);
         CHECK(shown + 1 == sizeof text || text[shown + 1] == '#');
     }
-    attn_format(text, sizeof text, nothing, 4);
+    format_tensor(text, sizeof text, nothing, 4);
     CHECK(strcmp(text, "tensor(none)") == 0);
 }

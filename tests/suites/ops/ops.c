@@ -1,6 +1,7 @@
 /* Tier 1's arithmetic: against numbers that PyTorch computed in float64 (make_op_fixtures.py), and
  * against the arithmetic contract of the manual (">>manual", THE SAME BITS), which is spelled out here
  * once more in plain C. Attention is in suites/attention. */
+#include "examples/from_scratch/format.h"
 #include "tests/ops.h"
 #include "tests/refused.h"
 
@@ -1828,7 +1829,7 @@ TEST(rows_of_nothing)
     attn_tensor empty = no_tensor;
     char text[64];
     OK(&ctx, attn_zeros(&ctx, &empty, ATTN_F32, attn_shape2(3, 0)));
-    attn_format(text, sizeof text, empty, 2);
+    format_tensor(text, sizeof text, empty, 2);
     CHECK(strstr(text, "[]") != NULL);
     CHECK(attn_slice(attn_borrow(NULL, ATTN_F32, attn_shape1(0)), 0, 0, 0).data == NULL);
     done(&ctx);

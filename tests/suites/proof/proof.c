@@ -591,7 +591,7 @@ static int compute(attn_ctx *ctx, attn_tensor *got, vector_file *v)
 TEST(contract_vectors)
 {
     int kind;
-    for (kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_AMX; kind++) {
+    for (kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_NEON_I8MM; kind++) {
         attn_ctx ctx = {0};
         vector_file v;
         const char *isa;

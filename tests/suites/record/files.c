@@ -2,6 +2,7 @@
  * into pipes and devices. A file takes its name when it is whole. */
 #define _XOPEN_SOURCE 700 /* for SIGXFSZ under -std=c99 */
 #include "tools/common/npz.h"
+#include "tools/lens/save.h"
 #include "tests/models.h"
 #include "tests/refused.h"
 #include <signal.h>
@@ -44,7 +45,7 @@ TEST(saved_tensors)
     values[3] = no_tensor;
     OK(&ctx, attn_zeros(&ctx, &values[3], ATTN_F32, attn_shape2(2, 0)));
     snprintf(path, sizeof path, "%s", test_tmp("arrays.safetensors"));
-    OK(&ctx, attn_save(&ctx, path, names, values, 5));
+    OK(&ctx, lens_save(&ctx, path, names, values, 5));
     OK(&ctx, npz_save(&ctx, test_tmp("arrays.npz"), names, values, 5));
     /* numpy reads them back, if there is one */
     snprintf(
@@ -62,45 +63,45 @@ TEST(saved_tensors)
     CHECK(system(script) == 0);
     REFUSED(ATTN_E_ARGUMENT, "no names", npz_save(&ctx, "build/x.npz", NULL, values, 1));
     REFUSED(ATTN_E_ARGUMENT, "no tensors", npz_save(&ctx, "build/x.npz", names, NULL, 1));
-    REFUSED(ATTN_E_ARGUMENT, "no names", attn_save(&ctx, path, NULL, values, 1));
-    REFUSED(ATTN_E_ARGUMENT, "no tensors", attn_save(&ctx, path, names, NULL, 1));
+    REFUSED(ATTN_E_ARGUMENT, "no names", lens_save(&ctx, path, NULL, values, 1));
+    REFUSED(ATTN_E_ARGUMENT, "no tensors", lens_save(&ctx, path, names, NULL, 1));
     memset(longest, 'a', sizeof longest);
     longest[101] = 0;
     name = longest;
-    CHECK(attn_save(&ctx, path, &name, values, 1) != ATTN_OK);
+    CHECK(lens_save(&ctx, path, &name, values, 1) != ATTN_OK);
     longest[100] = 0;
     ctx.status = ATTN_OK;
-    OK(&ctx, attn_save(&ctx, path, &name, values, 1));
+    OK(&ctx, lens_save(&ctx, path, &name, values, 1));
     for (i = 0; i < 6; i++) {
         static const char *const wrong[] = {"", "a b", "a\x7f", "a\"", "a/b", NULL};
         name = wrong[i];
-        CHECKF(attn_save(&ctx, path, &name, values, 1) != ATTN_OK, "a tensor called %s",
+        CHECKF(lens_save(&ctx, path, &name, values, 1) != ATTN_OK, "a tensor called %s",
                name ? name : "NULL");
         CHECK(npz_save(&ctx, "build/x.npz", &name, values, 1) != ATTN_OK);
         ctx.status = ATTN_OK;
     }
     name = "x";
     REFUSED(ATTN_E_ARGUMENT, "x has 0 dimensions", npz_save(&ctx, "build/x.npz", &name, &bad, 1));
-    REFUSED(ATTN_E_ARGUMENT, "x is no tensor", attn_save(&ctx, path, &name, &bad, 1));
+    REFUSED(ATTN_E_ARGUMENT, "x is no tensor", lens_save(&ctx, path, &name, &bad, 1));
     bad.error = "a reason";
-    REFUSED(ATTN_E_ARGUMENT, "x is no tensor: a reason", attn_save(&ctx, path, &name, &bad, 1));
+    REFUSED(ATTN_E_ARGUMENT, "x is no tensor: a reason", lens_save(&ctx, path, &name, &bad, 1));
     huge = attn_borrow(longest, ATTN_F32, attn_shape1(1));
     huge.ndim = 7;
-    REFUSED(ATTN_E_ARGUMENT, "x has 7 dimensions", attn_save(&ctx, path, &name, &huge, 1));
+    REFUSED(ATTN_E_ARGUMENT, "x has 7 dimensions", lens_save(&ctx, path, &name, &huge, 1));
     huge.ndim = 1;
     huge.dtype = ATTN_Q4;
-    REFUSED(ATTN_E_ARGUMENT, "data type", attn_save(&ctx, path, &name, &huge, 1));
+    REFUSED(ATTN_E_ARGUMENT, "data type", lens_save(&ctx, path, &name, &huge, 1));
     huge = attn_borrow(longest, ATTN_F32, attn_shape1(1));
     huge.shape[0] = (size_t)(((uint64_t)1 << 40) + 1);
     huge.stride[0] = 0;
     if (sizeof(size_t) > 4) {
-        REFUSED(ATTN_E_SHAPE, "x is too large", attn_save(&ctx, path, &name, &huge, 1));
+        REFUSED(ATTN_E_SHAPE, "x is too large", lens_save(&ctx, path, &name, &huge, 1));
         huge.shape[0] = (size_t)((uint64_t)1 << 40);
         REFUSED(ATTN_E_SPACE, "a .npz of 4 GiB", npz_save(&ctx, "build/x.npz", &name, &huge, 1));
         huge.shape[1] = (size_t)((uint64_t)1 << 40);
         huge.ndim = 2;
         REFUSED(ATTN_E_SPACE, "any file",
-                attn_save(&ctx, test_tmp("arrays.safetensors"), &name, &huge, 1));
+                lens_save(&ctx, test_tmp("arrays.safetensors"), &name, &huge, 1));
     }
     ctx.status = ATTN_OK;
     done(&ctx);
@@ -141,7 +142,7 @@ static attn_status save_one(attn_ctx *ctx, const char *path)
     static float numbers[4] = {1, 2, 3, 4};
     const char *const name = "x";
     const attn_tensor x = attn_borrow(numbers, ATTN_F32, attn_shape1(4));
-    return attn_save(ctx, path, &name, &x, 1);
+    return lens_save(ctx, path, &name, &x, 1);
 }
 
 /* Files here grow no further than 20 bytes: what was there stays, and no draft does. */
@@ -248,12 +249,13 @@ TEST(written_in_place)
         "ln -s /dev/null null.safetensors && ln -s /dev/full full.safetensors"));
     OK(&ctx, save_one(&ctx, DRAFTS "pipe.safetensors"));
     OK(&ctx, save_one(&ctx, DRAFTS "null.safetensors"));
-    FAILS(&ctx, ATTN_E_IO, "cannot be written: it is a directory",
+    FAILS(&ctx, ATTN_E_IO, "cannot be written: Is a directory",
           save_one(&ctx, DRAFTS "dir.safetensors"));
-    FAILS(&ctx, ATTN_E_IO, "cannot be written: no such file",
+    FAILS(&ctx, ATTN_E_IO, "cannot be written: No such file",
           save_one(&ctx, DRAFTS "dir.safetensors/no/x.safetensors"));
     if (system("test -c /dev/full") == 0)
-        FAILS(&ctx, ATTN_E_IO, "the disk is full", save_one(&ctx, DRAFTS "full.safetensors"));
+        FAILS(&ctx, ATTN_E_IO, "No space left on device",
+              save_one(&ctx, DRAFTS "full.safetensors"));
     CHECK(in_drafts("test -p pipe.safetensors && test -L null.safetensors && test -c /dev/null && "
                     "while ! cmp -s piped kept.safetensors; do sleep 0.01; done"));
     CHECK(system("rm -r " DRAFTS) == 0);

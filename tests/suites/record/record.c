@@ -1,6 +1,7 @@
 /* Records of activations, the files that they are saved to, and edits. A record is compared with what a
  * hook shows, an edit with a callback that does the same. */
 #include "tools/common/npz.h"
+#include "tools/lens/save.h"
 #include "tests/hooks.h"
 #include "tests/refused.h"
 
@@ -410,7 +411,7 @@ TEST(record_memory)
     EQUAL(m.asked, n);
     for (n = 0, status = ATTN_E_MEMORY; n < 20 && status != ATTN_OK; n++) {
         m.fail_at = m.asked + n;
-        status = attn_record_save(&ctx, test_tmp("record.safetensors"), record);
+        status = lens_save_record(&ctx, test_tmp("record.safetensors"), record);
         m.fail_at = -1;
     }
     CHECK(status == ATTN_OK && n == 4);
@@ -481,7 +482,7 @@ TEST(saved_records)
     OK(&ctx, attn_feed(&ctx, session, random_tokens(narrow, LENGTH, 4), LENGTH));
     snprintf(path[0], sizeof path[0], "%s", test_tmp("record.safetensors"));
     snprintf(path[1], sizeof path[1], "%s", test_tmp("record.npz"));
-    OK(&ctx, attn_record_save(&ctx, path[0], record));
+    OK(&ctx, lens_save_record(&ctx, path[0], record));
     for (i = 0; i < attn_record_count(record); i++) {
         named[i] = attn_record_name(record, i);
         values[i] = view(record, named[i]);
@@ -580,7 +581,7 @@ TEST(saving)
     values[0] = attn_transpose(random_tensor(3, 2, 3, 5), 0, 2);
     values[1] = attn_borrow(halfs, ATTN_F16, attn_shape2(2, 3));
     values[2] = attn_borrow(ids, ATTN_I32, attn_shape1(3));
-    OK(&ctx, attn_save(&ctx, test_tmp("saved.safetensors"), tensor_names, values, 3));
+    OK(&ctx, lens_save(&ctx, test_tmp("saved.safetensors"), tensor_names, values, 3));
     if (CHECK((file = test_read(test_tmp("saved.safetensors"), &size)) != NULL)) {
         const size_t data = 8 + get_u32(file);
         same_bits(stored_tensor(file, "a"), laid_out(values[0], ATTN_F32, LAYOUT_DENSE), "turned");
@@ -596,20 +597,20 @@ TEST(saving)
     CHECK((file = test_read(test_tmp("none.npz"), &size)) != NULL && size == 22);
     free(file);
     FAILS(&ctx, ATTN_E_ARGUMENT, ".safetensors",
-          attn_save(&ctx, "build/x.pt", tensor_names, values, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, ".safetensors", attn_save(&ctx, NULL, tensor_names, values, 3));
+          lens_save(&ctx, "build/x.pt", tensor_names, values, 3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, ".safetensors", lens_save(&ctx, NULL, tensor_names, values, 3));
     FAILS(&ctx, ATTN_E_IO, "directory",
-          attn_save(&ctx, "build/no-such-place/x.safetensors", tensor_names, values, 3));
+          lens_save(&ctx, "build/no-such-place/x.safetensors", tensor_names, values, 3));
     for (i = 0; i < 6; i++) {
         tensor_names[1] = bad[i];
         FAILS(&ctx, ATTN_E_NAME, "name 1", npz_save(&ctx, "build/x.npz", tensor_names, values, 3));
         FAILS(&ctx, ATTN_E_NAME, "name 1",
-              attn_save(&ctx, "build/x.safetensors", tensor_names, values, 3));
+              lens_save(&ctx, "build/x.safetensors", tensor_names, values, 3));
     }
     tensor_names[1] = "a";
     FAILS(&ctx, ATTN_E_NAME, "two tensors", npz_save(&ctx, "build/x.npz", tensor_names, values, 3));
     FAILS(&ctx, ATTN_E_NAME, "two tensors",
-          attn_save(&ctx, "build/x.safetensors", tensor_names, values, 3));
+          lens_save(&ctx, "build/x.safetensors", tensor_names, values, 3));
     tensor_names[1] = "b";
     values[1] = attn_reshape(values[0], attn_shape1(7));
     FAILS(&ctx, ATTN_E_ARGUMENT, "b has 0 dimensions",
@@ -1130,7 +1131,7 @@ TEST(arguments_of_records)
     REFUSED(ATTN_E_ARGUMENT, "no name", attn_record_get(&ctx, &not_made, record, NULL));
     REFUSED(ATTN_E_ARGUMENT, "place for the tensor",
             attn_record_get(&ctx, NULL, record, "blocks.0.hook_resid_pre"));
-    REFUSED(ATTN_E_ARGUMENT, "no record", attn_record_save(&ctx, test_tmp("x.safetensors"), NULL));
+    REFUSED(ATTN_E_ARGUMENT, "no record", lens_save_record(&ctx, test_tmp("x.safetensors"), NULL));
     attn_record_free(record);
     attn_session_free(session);
     done(&ctx);

@@ -410,7 +410,7 @@ TEST(no_tokenizer)
 TEST(usage)
 {
     refuses(2, "no model given", SCORE);
-    refuses(1, "no such file", SCORE MODEL "nowhere.jsonl");
+    refuses(1, "No such file", SCORE MODEL "nowhere.jsonl");
     refuses(1, "give the name of a file", SCORE MODEL "tests");
     refuses(2, "too many arguments", SCORE MODEL "LICENSE README.md");
     refuses(2, "\"0/4\" is not a part of a whole, such as 1/4", SCORE MODEL "LICENSE --shard 0/4");
@@ -422,7 +422,7 @@ TEST(usage)
     refuses(2, "a device, where a file is needed", SCORE MODEL "LICENSE --resume -o /dev/null");
     refuses(2, "that is the model", SCORE MODEL "LICENSE -o " MODEL);
     refuses(2, "that is the input", SCORE MODEL "LICENSE -o LICENSE");
-    refuses(1, "no such file", SCORE MODEL "LICENSE -o " TMP "no/such/directory");
+    refuses(1, "No such file", SCORE MODEL "LICENSE -o " TMP "no/such/directory");
     refuses(1, "holds answers already", SCORE MODEL FIXTURES "lines.jsonl -o README.md");
 }
 
@@ -434,9 +434,9 @@ TEST(lost_output)
               "grep -qx 141 " TMP "code") == 0);
     if (access("/dev/full", W_OK) != 0)
         return;
-    refuses(1, "cannot write the output: the disk is full",
+    refuses(1, "cannot write the output: No space left on device",
             SCORE MODEL FIXTURES "lines.jsonl >/dev/full");
-    refuses(1, "cannot write /dev/full: the disk is full",
+    refuses(1, "cannot write /dev/full: No space left on device",
             SCORE MODEL FIXTURES "lines.jsonl -o /dev/full");
 }
 

@@ -905,7 +905,7 @@ static void check_halves(const attn_model *model, size_t n)
     want = feed_all(&ctx, rounded, tokens, n, n);
     CHECK(memcmp(want, logits_of(&ctx, model, 0, tokens, n, n),
                  n * vocab_of(model) * sizeof *want) != 0);
-    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_AMX; kind++) {
+    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON_I8MM; kind++) {
         ctx.isa = (attn_isa_kind)kind;
         ctx.n_threads = 1 + kind % 2;
         if (!attn_isa(&ctx) || strstr(attn_isa(&ctx), "no fused"))

@@ -1,4 +1,5 @@
 /* Tier 1 without its arithmetic: tensors, views, data types, ownership, messages. */
+#include "examples/from_scratch/format.h"
 #include "tests/fixture.h"
 #include "examples/from_scratch/torch.h"
 
@@ -547,9 +548,9 @@ TEST(narrowing_rounds_to_even)
 TEST(tensors_convert_like_numbers)
 {
     static const attn_isa_kind kinds[] = {
-        ATTN_ISA_PORTABLE,  ATTN_ISA_BASE,        ATTN_ISA_AVX2,      ATTN_ISA_AVX512,
-        ATTN_ISA_NEON,      ATTN_ISA_AVX512_VNNI, ATTN_ISA_AVX2_VNNI, ATTN_ISA_NEON_DOT,
-        ATTN_ISA_NEON_I8MM, ATTN_ISA_AMX};
+        ATTN_ISA_PORTABLE,  ATTN_ISA_BASE,     ATTN_ISA_AVX2,
+        ATTN_ISA_AVX512,    ATTN_ISA_NEON,     ATTN_ISA_AVX512_VNNI,
+        ATTN_ISA_AVX2_VNNI, ATTN_ISA_NEON_DOT, ATTN_ISA_NEON_I8MM};
     static uint16_t halfs[65536];
     size_t k, i;
     for (i = 0; i < 65536; i++)
@@ -730,7 +731,7 @@ TEST(made_by_hand)
     CHECK(attn_transpose(bad, 5, 6).ndim == 0 && attn_slice(bad, 6, 0, 1).ndim == 0);
     CHECK(attn_select(bad, 5, 0).ndim == 0 && attn_reshape(bad, attn_shape1(4)).ndim == 0);
     CHECK(strstr(attn_reshape(bad, attn_shape1(4)).error, "1 to 4 dimensions") != NULL);
-    CHECK(attn_is_dense(bad) && attn_format(text, sizeof text, bad, 2) == strlen("tensor(none)"));
+    CHECK(attn_is_dense(bad) && format_tensor(text, sizeof text, bad, 2) == strlen("tensor(none)"));
     CHECK(strcmp(text, "tensor(none)") == 0);
 }
 
@@ -777,21 +778,21 @@ TEST(printed_numbers)
     attn_tensor x;
     values[3] = NAN;
     x = attn_borrow(values, ATTN_F32, attn_shape1(4));
-    attn_format(text, sizeof text, x, 2);
+    format_tensor(text, sizeof text, x, 2);
     CHECKF(strstr(text, "inf") && strstr(text, "-inf") && strstr(text, "nan"), "%s", text);
     values[0] = values[1] = values[3] = 0.123456789f;
-    attn_format(text, sizeof text, x, -5);
+    format_tensor(text, sizeof text, x, -5);
     CHECKF(strstr(text, "[0, 0, 1, 0]") != NULL, "%s", text);
-    attn_format(text, sizeof text, x, 99);
+    format_tensor(text, sizeof text, x, 99);
     CHECKF(strstr(text, "0.123456791") != NULL, "%s", text);
     values[0] = 3e38f; /* 39 digits and a point */
     values[1] = -3e38f;
-    attn_format(text, sizeof text, x, 9);
+    format_tensor(text, sizeof text, x, 9);
     CHECKF(strstr(text, "300000000549775575777803994281145270272.000000000") != NULL, "%s", text);
     values[0] = 0.125f; /* ties, to the even digit */
     values[1] = 0.375f;
     values[2] = -0.625f;
     values[3] = 0.875f;
-    attn_format(text, sizeof text, x, 2);
+    format_tensor(text, sizeof text, x, 2);
     CHECKF(strcmp(text, "tensor([ 0.12,  0.38, -0.62,  0.88])") == 0, "%s", text);
 }

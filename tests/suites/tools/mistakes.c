@@ -27,7 +27,7 @@ static const mistake mistakes[] = {
     /* the model */
     {"no model", 2, GPT2, "gpt2: no model given: gpt2 MODEL.attn \"a prompt\" (--help tells more)"},
     {"a wrong path", 1, GPT2 "nowhere.attn Once",
-     "gpt2: nowhere.attn: no such file or directory; is the path right?"},
+     "gpt2: nowhere.attn: No such file or directory; is the path right?"},
     {"a directory as the model", 1, LENS "tests Once",
      "lens: tests is a directory, where an .attn file is needed; attn-convert makes one of a "
      "checkpoint's directory"},
@@ -85,18 +85,17 @@ static const mistake mistakes[] = {
     {"a huge prompt", 1, "yes a | head -c 200000 | " GPT2 MODEL,
      "gpt2: the prompt has 199999 tokens, but the model's context holds 256: give less text"},
     {"a file of prompts that is not there", 1, GPT2 MODEL "--file prompt.txt",
-     "gpt2: prompt.txt: no such file or directory; is the path right?"},
+     "gpt2: prompt.txt: No such file or directory; is the path right?"},
     {"text for ids", 2, GPT2 MODEL "--ids Once", "gpt2: --ids: no token id at \"Once\""},
     {"text for ids on a pipe", 1, "echo Once | " BIN("attn-tokenize") MODEL "--decode",
      "attn-tokenize: entry 0 of the input, \"Once\", is not a token id"},
     /* the output */
     {"a full disk", 1, GPT2 MODEL "Once -qn 3 >/dev/full",
-     "gpt2: cannot write the output: the disk is full; free some space, or write elsewhere"},
+     "gpt2: cannot write the output: No space left on device; free some space, or write elsewhere"},
     {"a file beyond the limit", 1, "ulimit -f 64; " CONVERT STORIES TMP "limited.attn",
-     "attn-convert: " TMP
-     "limited.attn: writing failed: the file would exceed the limit on its size"},
+     "attn-convert: " TMP "limited.attn: writing failed: File too large"},
     {"a directory that is not there", 1, CONVERT STORIES TMP "no/x.attn",
-     "attn-convert: " TMP "no/x.attn: cannot be written: no such file or directory"},
+     "attn-convert: " TMP "no/x.attn: cannot be written: No such file or directory"},
     {"no output", 2, CONVERT STORIES,
      "attn-convert: no output given: attn-convert examples/tiny-stories OUTPUT.attn (--help tells "
      "more)"},
@@ -152,7 +151,7 @@ TEST(a_model_without_permission)
     }
     CHECKF(run("%s" GPT2 TMP "mine.attn Once", as) == 1 && out_size == 0 &&
                strcmp(err,
-                      "gpt2: " TMP "mine.attn: permission denied; ask the owner, or change its "
+                      "gpt2: " TMP "mine.attn: Permission denied; ask the owner, or change its "
                       "permissions with chmod\n") == 0,
            "%s", err);
     CHECK(run("rm -f " TMP "mine.attn") == 0);

@@ -69,9 +69,9 @@ TEST(mistakes)
     CHECK(run("printf '\\251 Once upon a \\303' | " PERPLEXITY MODEL) == 0);
     CHECK(run("printf 'caf\\351 noir' | " PERPLEXITY MODEL "--exact") == 0);
     refuses(1, "0 tokens; expected at least 2, to predict one", PERPLEXITY MODEL);
-    refuses(1, "cannot read standard input: it is closed", PERPLEXITY MODEL "- <&-");
+    refuses(1, "cannot read standard input: Bad file descriptor", PERPLEXITY MODEL "- <&-");
     refuses(2, "no model given", PERPLEXITY);
-    refuses(1, "no such file", PERPLEXITY MODEL "nowhere.txt");
+    refuses(1, "No such file", PERPLEXITY MODEL "nowhere.txt");
     refuses(1, "standard input has 1 token; expected at least 2",
             "printf Once | " PERPLEXITY MODEL "-");
     refuses(1, "expected at least 256, one window",

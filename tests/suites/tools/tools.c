@@ -80,7 +80,7 @@ TEST(help_and_version)
     text = prints(GPT2 "--version");
     CHECK(text && strstr(text, "0.3.0"));
     free(text);
-    refuses(1, "the disk is full", GPT2 "--help >/dev/full");
+    refuses(1, "No space left on device", GPT2 "--help >/dev/full");
 }
 
 TEST(usage_errors)
@@ -171,8 +171,8 @@ TEST(prompts_that_are_none)
     refuses(1, "prompt is empty", GPT2 MODEL "--file /dev/null");
     refuses(1, "prompt is empty", GPT2 MODEL "--ids ''");
     refuses(1, "prompt is empty", GPT2 MODEL "--ids ' , '");
-    refuses(1, "missing.txt: no such file", GPT2 MODEL "--file missing.txt");
-    refuses(1, "examples: it is a directory", GPT2 MODEL "--file examples");
+    refuses(1, "missing.txt: No such file", GPT2 MODEL "--file missing.txt");
+    refuses(1, "examples: Is a directory", GPT2 MODEL "--file examples");
     refuses(1, "token 2048 is not in the vocabulary of 2048", GPT2 MODEL "--ids 2048");
     refuses(1, "token 2147483647 is not", GPT2 MODEL "--ids '1 2 2147483647 3'");
 }
@@ -269,7 +269,8 @@ static void run_snippets(const char *page)
         if (!strstr(at, "int main(") && CHECK((f = fopen(test_tmp("snippet.c"), "w")) != NULL)) {
             fprintf(f,
                     "#define ATTN_IMPLEMENTATION\n#include \"attn.h\"\n"
-                    "#include \"tools/lens/patch.h\"\n#include <stdio.h>\nint main(void)\n{\n"
+                    "#include \"tools/lens/patch.h\"\n#include \"examples/from_scratch/format.h\"\n"
+                    "#include <stdio.h>\nint main(void)\n{\n"
                     "attn_ctx ctx = {0};\nattn_model *model = NULL;\n"
                     "attn_session *session = NULL;\n"
                     "%sattn_session_free(session);\nattn_model_close(model);\n"
@@ -670,9 +671,10 @@ TEST(logits_array)
     check_logits("", ATTN_F32);
     check_logits(" --f16-cache", ATTN_F16);
     same(STORY, STORY "--logits " TEST_TMP "logits.npy");
-    refuses(1, "nowhere/x.npy: cannot be written: no such file",
+    refuses(1, "nowhere/x.npy: cannot be written: No such file",
             GPT2 MODEL "Once --logits nowhere/x.npy");
-    refuses(1, "/dev/full: writing failed: the disk is full", GPT2 MODEL "Once --logits /dev/full");
+    refuses(1, "/dev/full: writing failed: No space left on device",
+            GPT2 MODEL "Once --logits /dev/full");
 }
 
 TEST(outputs_that_fail)
@@ -691,7 +693,7 @@ TEST(outputs_that_fail)
     CHECKF(code && strcmp(code, "141\n") == 0, "exit code %s", code);
     CHECKF(err && !strstr(err, "gpt2"), "said \"%s\"", err);
     free(code);
-    refuses(1, "cannot write the output: the disk is full", STORY ">/dev/full");
+    refuses(1, "cannot write the output: No space left on device", STORY ">/dev/full");
 }
 
 /* What is there stays until all of the new is there, and no part of it is left. */
@@ -705,7 +707,7 @@ TEST(logits_in_part)
     snprintf(command, sizeof command,
              "trap '' XFSZ; ulimit -f 1000; " GPT2 MODEL "--logits " TEST_TMP "part.npy --ids '%s'",
              ids);
-    refuses(1, "part.npy: writing failed: the file would exceed", command);
+    refuses(1, "part.npy: writing failed: File too large", command);
     same("cat " TEST_TMP "part.npy", "echo older");
     same("ls " TEST_TMP "part.npy*", "echo " TEST_TMP "part.npy");
     /* Ctrl-C when the file has been begun: this takes a second or more. */

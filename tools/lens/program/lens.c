@@ -194,7 +194,7 @@ static const struct option table[] = {
      "steer, and sae with a change: tokens to go on with, the likeliest each time (default 20)"},
     {'t', "threads", "COUNT", COUNT, AT(threads), ALL, THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ALL, ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm, amx"},
+     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), ALL, NULL,
      "open without verifying the file"},
     PROGRAM_OPTIONS(ALL),

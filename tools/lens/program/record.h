@@ -3,6 +3,7 @@
 #define LENS_RECORD_H
 
 #include "shards.h"
+#include "tools/lens/save.h"
 #include "tools/common/npz.h"
 
 static void json_record(lens *l, const attn_record *record)
@@ -32,7 +33,7 @@ static attn_status save_record(lens *l, const attn_record *record)
     attn_tensor *values;
     size_t i;
     if (!ends_in(l->o.output, ".npz"))
-        return attn_record_save(&l->ctx, l->o.output, record);
+        return lens_save_record(&l->ctx, l->o.output, record);
     names = (const char **)calloc(n + 1, sizeof *names);
     values = (attn_tensor *)calloc(n + 1, sizeof *values);
     for (i = 0; i < n && names && values && status == ATTN_OK; i++) {

@@ -11,6 +11,7 @@
 #define LENS_SHARDS_H
 
 #include "tools/common/digest.h"
+#include "tools/lens/save.h"
 #include "tools/common/json.h"
 #include "tools/common/json_out.h"
 #include "tools/common/lines.h"
@@ -118,7 +119,7 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
     path = keep(l, "%s/%s", l->o.output, name);
     for (i = 0; i < c->n + 2; i++)
         c->values[i].shape[0] = c->rows;
-    if (c->rows && attn_save(&l->ctx, path, c->names, c->values, c->n + 2))
+    if (c->rows && lens_save(&l->ctx, path, c->names, c->values, c->n + 2))
         return failed(&l->ctx);
     for (i = 0; i < c->n + 2; i++)
         c->values[i].shape[0] = c->capacity;
