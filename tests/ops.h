@@ -25,7 +25,7 @@ static inline const char *label(const char *name, int number)
 }
 
 static const attn_isa_kind all_kinds[] = {
-    ATTN_ISA_PORTABLE,    ATTN_ISA_BASE,      ATTN_ISA_AVX2,     ATTN_ISA_AVX512,    ATTN_ISA_NEON,
+    ATTN_ISA_PORTABLE,    ATTN_ISA_BASE,      ATTN_ISA_AVX2,     ATTN_ISA_AVX512,   ATTN_ISA_NEON,
     ATTN_ISA_AVX512_VNNI, ATTN_ISA_AVX2_VNNI, ATTN_ISA_NEON_DOT, ATTN_ISA_NEON_I8MM};
 #define N_KINDS (sizeof all_kinds / sizeof all_kinds[0])
 static const int all_threads[] = {1, 2, 4, 7};

@@ -14,7 +14,6 @@ static inline float format_number(const attn_tensor *x, ptrdiff_t at)
                                   : (float)((const int32_t *)x->data)[at];
 }
 
-
 /* Where the text goes: beyond `size` it is only counted. */
 typedef struct format_writer {
     char *text;

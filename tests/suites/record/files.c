@@ -157,11 +157,11 @@ TEST(drafts_that_fail)
     little = before;
     little.rlim_cur = 20;
     CHECK(setrlimit(RLIMIT_FSIZE, &little) == 0);
-    FAILS(&ctx, ATTN_E_IO, "writing failed: the file would exceed the limit",
+    FAILS(&ctx, ATTN_E_IO, "writing failed: File too large",
           save_one(&ctx, DRAFTS "kept.safetensors"));
-    FAILS(&ctx, ATTN_E_IO, "writing failed: the file would exceed the limit",
+    FAILS(&ctx, ATTN_E_IO, "writing failed: File too large",
           save_one(&ctx, DRAFTS "new.safetensors"));
-    FAILS(&ctx, ATTN_E_IO, "writing failed: the file would exceed the limit",
+    FAILS(&ctx, ATTN_E_IO, "writing failed: File too large",
           attn_model_save(&ctx, DRAFTS "new.attn", plain));
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
     signal(SIGXFSZ, SIG_DFL);
