@@ -27,7 +27,7 @@ static void put_text(const run *r, const char *text, size_t size)
         return;
     }
     for (i = 0; i < size; i += control ? control : 1) {
-        control = strchr("\n\t", text[i]) && text[i] ? 0 : control_size(text + i, size - i);
+        control = strchr("\n\t", text[i]) && text[i] ? 0 : control_size(text, i, size);
         if (control)
             fputs("\xEF\xBF\xBD", stdout);
         else

@@ -26,13 +26,16 @@
 
 #define TOOLS_LLU(x) ((unsigned long long)(x))
 
-/* How many bytes at `at` (of `size`, which is not 0) are a character that a terminal would obey
- * rather than show: a control of ASCII is one, and those from U+0080 to U+009F take two in UTF-8.
- */
-TOOLS_FN size_t control_size(const char *at, size_t size)
+/* The size of a control character at text[i], which a terminal would obey rather than show; 0: there is
+ * none. Those of ASCII take one byte, and U+0080 to U+009F take two in UTF-8, or are one byte that does
+ * not continue a character. The library's messages and lens_fail go by the same rule. */
+TOOLS_FN size_t control_size(const char *text, size_t i, size_t size)
 {
-    const unsigned char c = (unsigned char)at[0], next = size > 1 ? (unsigned char)at[1] : 0;
-    return c < 0x20 || c == 0x7f ? 1 : c == 0xc2 && next >= 0x80 && next < 0xa0 ? 2 : 0;
+    const unsigned char *at = (const unsigned char *)text + i;
+    const unsigned char before = i ? at[-1] : 0, next = i + 1 < size ? at[1] : 0;
+    if (*at == 0xc2 && next >= 0x80 && next < 0xa0)
+        return 2;
+    return *at < 0x20 || *at == 0x7f || (before < 0x80 && *at >= 0x80 && *at < 0xa0);
 }
 
 /* The beginning and the end of a text that is too long for `room` bytes, with dots between them. */
@@ -55,7 +58,8 @@ TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *fo
     TOOLS_PRINTF(3, 4);
 TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
-    char *at, *whole = NULL;
+    char *whole = NULL;
+    size_t i;
     int size;
     va_list args;
     ctx->status = status;
@@ -69,8 +73,8 @@ TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *fo
         cut_middle(ctx->message, sizeof ctx->message, whole);
         free(whole);
     }
-    for (at = ctx->message; *at; at++)
-        memset(at, '?', control_size(at, strlen(at)));
+    for (i = 0; ctx->message[i]; i++)
+        memset(ctx->message + i, '?', control_size(ctx->message, i, sizeof ctx->message));
     return status;
 }
 #ifdef __clang_analyzer__ /* it does not look into a function of any number of arguments */
@@ -86,7 +90,7 @@ TOOLS_FN const char *show(shown out, const char *text, size_t size)
     size_t i, n = 0, control = 0; /* bytes of a control character to come */
     for (i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
-        control = control > 1 ? control - 1 : control_size(text + i, size - i);
+        control = control > 1 ? control - 1 : control_size(text, i, size);
         if (n + 8 > sizeof(shown)) {
             memcpy(out + n, "...", 3);
             n += 3;

@@ -72,7 +72,7 @@ TOOLS_FN void out_escaped(json_out *o, const char *text, size_t size)
     size_t i, plain = 0, control;
     char escape[8];
     for (i = 0; i < size; i++) {
-        control = control_size(text + i, size - i);
+        control = control_size(text, i, size);
         if (control == 0 && text[i] != '"' && text[i] != '\\')
             continue;
         out_bytes(o, text + plain, i - plain);

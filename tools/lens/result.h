@@ -36,15 +36,22 @@
 
 #define LENS_LLU(x) ((unsigned long long)(x))
 
-/* Leaves a status and its sentence in the context. */
+/* Leaves a status and its message in the context. A message may quote names from files: a control
+ * character, which a terminal would obey, becomes a question mark, as in messages of attn.h. */
 LENS_FN attn_status lens_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
     LENS_PRINTF(3, 4);
 LENS_FN attn_status lens_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
+    unsigned char *at, before = 0;
     va_list args;
     va_start(args, format);
     vsnprintf(ctx->message, sizeof ctx->message, format, args);
     va_end(args);
+    for (at = (unsigned char *)ctx->message; *at; before = *at++)
+        if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
+            at[0] = at[1] = '?';
+        else if (*at < 0x20 || *at == 0x7f || (before < 0x80 && *at >= 0x80 && *at < 0xa0))
+            *at = '?';
     return ctx->status = status;
 }
 #ifdef __clang_analyzer__ /* it does not look into this */

@@ -1,7 +1,9 @@
 /* Contexts: every allocation that fails is an error that leaves nothing behind; messages; kernels that
  * the context names and this processor lacks. */
+#include "tools/common/files.h" /* first: it asks the system for POSIX */
 #include "tests/models.h"
 #include "tests/refused.h"
+#include "tools/lens/result.h"
 
 static attn_model *plain, *tiny;
 
@@ -196,6 +198,28 @@ TEST(nothing_for_the_terminal)
             attn_model_tensor(&ctx, &not_made, plain,
                               "a\x1b[31m\nb\x7f\xc2\x9bm\xc3\x84\xc2\xa0 \x9b"));
     CHECK(!strpbrk(ctx.message, "\x1b\n\x7f"));
+    done(&ctx);
+}
+
+/* Messages of the library, of the research headers and of the tools: one rule for any two bytes. */
+TEST(one_rule_for_controls)
+{
+    attn_ctx ctx = {0}, of_lens = {0}, of_tools = {0};
+    unsigned a, b;
+    for (a = 1; a < 256; a++)
+        for (b = 1; b < 256; b++) {
+            const char name[] = {'x', (char)a, (char)b, 'y', (char)b, 0};
+            const char *said;
+            attn_tensor none = no_tensor;
+            CHECK(attn_model_tensor(&ctx, &none, plain, name) == ATTN_E_NAME);
+            lens_fail(&of_lens, ATTN_E_NAME, "%s", name);
+            tool_fail(&of_tools, ATTN_E_NAME, "%s", name);
+            said = of_lens.message;
+            if (!CHECKF(strstr(ctx.message, said) && strcmp(said, of_tools.message) == 0,
+                        "bytes %x %x: \"%s\", \"%s\" and \"%s\"", a, b, ctx.message, said,
+                        of_tools.message))
+                return;
+        }
     done(&ctx);
 }
 
