@@ -77,33 +77,36 @@ WHAT IS HERE
        of its own, on this API alone: activation patching, gradients, circuits ...
 
 TABLE OF CONTENTS: search for the mark
-    >>manual         options, errors, memory, threads, determinism, the file format
+    >>manual         options, calls, errors, memory, threads, the same bits
   the public API
     >>api-basics     context, status codes, versions
     >>api-tensors    tier 1: attn_tensor and its operations
     >>api-models     tier 2: models, workspaces, sessions, scoring, sampling, generation
     >>api-tokenizer  text to ids and back
     >>api-hooks      tier 3: activations by name: hooks, records, edits
-    >>api-files      tensors as text and in files
+    >>api-files      files that appear whole or not at all
     >>api-lens       attribution, logit lens, rewriting and writing models
   part one: the engine
-    >>platform       compilers and systems
     >>gpt2           THE FORWARD PASS
+    >>platform       compilers and systems
     >>inside         types and functions that several sections share
     >>memory         contexts, errors, blocks           >>numbers    arithmetic with fixed bits
     >>tensors        views, allocation, checks
     >>steps          the steps of the forward pass, in its order
     >>session        workspaces, sessions, feeding, the key/value cache
     >>watch          hook points, watchers, callbacks
-    >>sampling       logits to a token                  >>generate   text in, text out
-    >>score          losses and predictions             >>tokenizer  byte-level BPE
-    >>ops            tier 1's operations                >>format     reading .attn files
+    >>sampling       logits to a token                  >>score      losses and predictions
+    >>generate       text in, text out                  >>tokenizer  byte-level BPE
+    >>ops            tier 1's operations
+    >>format         THE FILE FORMAT, and reading .attn files
     >>cpu            instruction sets
     >>kernels        vector code, once for each         >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
   part two, left out by ATTN_NO_LENS with its API: built on the engine, never needed by it
     >>record         records and edits
     >>files, >>lens, >>models                           >>api-files to >>api-lens, implemented
+  at the end
+    >>changes        where new things go; what each version renamed
 
 >>manual ===========================================================================================
 
@@ -211,119 +214,11 @@ THE SAME BITS
     Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
     ctx->isa = ATTN_ISA_PORTABLE asks for the exact bits there too, slowly.
 
-THE FILE FORMAT: .attn, versions 1 to 3
-    All numbers are little-endian and unsigned; reserved bytes and padding are zero. Version 2 adds
-    the activation function and bits 1 and 2 of the flags, for relatives of GPT-2. Version 3 adds
-    bit 3 of the flags, unembed.b_U and the further ids of end-of-text tokens. A model is written as
-    the lowest version that has all it needs, which older libraries read too.
-
-    Header, 256 bytes:
-      0   8  magic: 89 41 54 54 4E 0D 0A 1A ("\x89ATTN\r\n\x1a")
-      8   4  version: 1, 2 or 3                   12   4  header size: 256
-     16   8  size of the whole file
-     24   4  n_vocab                              28   4  n_ctx
-     32   4  d_model                              36   4  n_head
-     40   4  n_layer                              44   4  d_mlp
-     48   4  layer norm epsilon (f32 bits)        52   4  flags: bit 0 = tied unembedding, bit 1 =
-                                                          scores are not divided by sqrt(d_head),
-                                                          bit 2 = those of layer i, from 0 on, are
-                                                          divided by i + 1, bit 3 = the logits
-                                                          have a bias, unembed.b_U
-     56   4  id of the beginning-of-text token    60   4  id of the end-of-text token
-                                                          (both: FFFFFFFF for none)
-     64   4  n_tensors                            68   4  activation function: 0 = gelu by tanh,
-                                                          1 = gelu by erf, 2 = relu, 3 = silu
-     72   8  tensor table: offset (256)           80   8  tensor table: size (128 * n_tensors)
-     88   8  tensor table: checksum
-     96   8  tokenizer: offset (0 for none)      104   8  tokenizer: size
-    112   8  tokenizer: checksum
-    120   4  number of further end-of-text ids   124 124  those ids; reserved beyond them
-             (0 to 31)
-    248   8  checksum of bytes 0..247
-
-    Tensor table, one entry of 128 bytes each, in the order of the data:
-      0  64  name, padded with zeros
-     64   4  dtype: 0 = f32, 1 = f16,             68   4  layout: 0 = rows, 1 = panels
-             3 = q8, 4 = q4 (panels only);
-             2 = i32, never in a file
-     72   4  number of dimensions: 1 or 2         76   4  reserved
-     80   8  first dimension                      88   8  second dimension (1 if there is none)
-     96   8  offset in the file                  104   8  size in bytes
-    112   8  checksum                            120   8  reserved
-
-    Sections follow in the order header, table, tokenizer, tensors, each at the next multiple of 64
-    bytes, and the file ends with the last tensor.
-
-    Tensors (C = d_model, F = d_mlp, V = n_vocab; i = layer):
-      embed.W_E             panels [C, V]    pos_embed.W_pos       rows [n_ctx, C] f32
-      blocks.i.ln1.w, .b    rows [C] f32     blocks.i.ln2.w, .b    rows [C] f32
-      blocks.i.attn.W_QKV   panels [C, 3C]   blocks.i.attn.b_QKV   rows [3C] f32
-      blocks.i.attn.W_O     panels [C, C]    blocks.i.attn.b_O     rows [C] f32
-      blocks.i.mlp.W_in     panels [C, F]    blocks.i.mlp.b_in     rows [F] f32
-      blocks.i.mlp.W_out    panels [F, C]    blocks.i.mlp.b_out    rows [C] f32
-      ln_final.w, .b        rows [C] f32     unembed.W_U           panels [C, V], only if untied
-      unembed.b_U           rows [V] f32, only with bit 3 of the flags
-    W_QKV holds the queries' columns, then the keys', then the values', head by head in each.
-    W_E is kept as its transpose, so that a tied unembedding is the same panels.
-
-    Layout "rows" is row-major, dense. Layout "panels" is how the kernels read a matrix [K, N] that
-    maps K inputs to N outputs. A line is 64 bytes: 16 outputs times 1 (f32) or 2 (f16) consecutive
-    k, the 16 outputs of the first k first. A panel is the lines of 16 outputs over all k; the
-    matrix is ceil(N / 16) panels, padded with zeros at the edges. So entry (k, n) of
-    an f32 matrix is float number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix half number
-    (n / 16 * K2 + k) * 16 + n % 16, where K2 is K rounded up to even.
-
-    For each 64 k, q8 and q4 have one line of scales, then 16 lines (q8) or 8 (q4); the last block
-    is whole too. The line of scales: the f16 scales of the first 32 k, 16 outputs, then those of
-    the second 32. A q8 line is 16 outputs times 4 consecutive k, all 4 of an output together, one
-    byte each: scale * (byte - 128) is the weight. A q4 line is 16 outputs times 8 consecutive k:
-    byte number 4 n + i holds k = i in its low and k = 4 + i in its high 4 bits, and
-    scale * (bits - 8) is the weight.
-
-    Tokenizer section:
-      0   4  n_tokens                              4   4  n_merges
-      8   2  n_special                            10   2  flags: bit 0 = bytes may lack a token,
-                                                          bit 1 = the first special token stands
-                                                          for each of those, bit 2 = tokens are
-                                                          characters
-                                                  12   4  size of the token bytes
-     16      ends: u32[n_tokens], end of each token's bytes within the token bytes
-             merges: u32[n_merges][3] = left id, right id, merged id; in order of rank
-             special: u32[n_special] = ids of tokens that text may not produce unasked
-             the token bytes (raw bytes, not GPT-2's printable stand-ins)
-    Every one of the 256 bytes is a token of its own, unless bit 0 of the flags is set; a byte
-    without one is left out of texts. With bit 2 (and 0) the same holds of characters, and there are
-    no merges. No special token takes part in a merge. An id may have no bytes, unless it is special
-    or merged; a special token has at most 256, and there are at most 1024 special tokens. n_tokens
-    is at most n_vocab.
-
-    Checksum: the data is cut into blocks of 1 MiB, the last one shorter. A block is padded with
-    zeros to a multiple of 256 bytes and read as 32-bit words w; 64 lanes start as a[j] = j and take
-    every 64th word:  a = (a ^ w) * 9E3779B1h;  a = a ^ (a >> 15)  (mod 2^32). The block's digest
-    starts as its size in bytes before padding and takes the lanes in order: d = (d ^ a[j]) *
-    9E3779B97F4A7C15h;  d = d ^ (d >> 32)  (mod 2^64). The checksum starts as 0 and takes the
-    digests the same way: c = (c ^ d) * 9E3779B97F4A7C15h;  c = c ^ (c >> 32). So one word changed
-    anywhere always changes the checksum.
-
 FAQ
     "Where is the forward pass?" attn__forward, in >>gpt2. Its steps follow in >>steps.
     "Does it add a beginning-of-text token?" No. TransformerLens does by default, Hugging Face does
         not; here you feed it yourself, or set attn_generate_desc.prepend_bos.
     "Can I use it from C++?" Yes, C99 and C++11 or later.
-
-WHERE NEW THINGS GO
-    An activation function: in >>kernels its formula on one register beside attn__r_silu (with its
-        #define, #undef and ATTN__LIFT) and a branch in ATTN__FN(activate); a value of
-        attn_act_kind; the checks in attn_activate and attn__check_config; its number in the file
-        format above; its name in tools/attn-info.c, tools/convert/huggingface.h and export.h,
-        examples/python/attn.py.
-    A weight type: a row in attn__weight_type_of; its scale in attn__quantize_weights; reading its
-        bits in every set's attn__r_weights. attn__read_entry admits it to files, attn-convert
-        and export.h offer it.
-    A watcher: a section like >>record with one attn__watcher_kind, made by attn__new_watcher. It
-        may touch its own struct and the rows it is shown; the engine needs no change.
-    An instruction set: detection in >>cpu, its vectors at the head of >>kernels, one more include
-        below the kernels, a line in attn__choices. Nothing above >>cpu knows of it.
 
 WORDS
     row      the numbers of one position; a block of rows is [R, width] with a stride
@@ -341,80 +236,6 @@ WORDS
     draft    tokens that are fed before the sampler has drawn them
     room     >>kernels, the part of this file that is compiled once for each instruction set
 
-VERSIONS
-    A version is major.minor.patch. Before 1.0 a minor version may rename things, and this section
-    then says how. From 1.0 on, every version with the same major number keeps the public names,
-    their parameters and meaning, the values of enums, the fields of structs and their offsets (new
-    fields take the place of `reserved`), the names of activations, the files that older versions
-    wrote, and the bits of every logit. Names that begin with attn__ or ATTN__, the text of
-    messages and the memory that an object takes may change at any time.
-
-    0.3.0: what needs this header's public API alone has left it:
-      attn_full, attn_rand, attn_randn, attn_dropout, attn_tril
-                                      examples/from_scratch/torch.h: torch_full, torch_rand ...,
-                                      with a torch_rng for an attn_rng
-      attn_linear_init                the same: torch_linear
-      attn_concat                     the same: torch_cat, of floats to f32
-      attn_mask_causal                the same: torch_causal_mask
-      attn_softmax_causal             attn_add of that mask, then attn_softmax; in attn_attention
-                                      ATTN_MASK_CAUSAL
-      attn_pos_embedding              attn_slice(table, 0, first, count)
-      attn_pattern_entropy, attn_head_keys, attn_head_score, attn_detect_heads, ATTN_HEAD_*
-                                      tools/lens/heads.h: lens_pattern_entropy, LENS_HEAD_* ...
-      attn_circuit, attn_singular_values, attn_composition_scores, ATTN_CIRCUIT_*, ATTN_COMPOSE_*
-                                      tools/lens/circuits.h: lens_circuit, LENS_CIRCUIT_* ...
-      attn_patch_positions, _heads    tools/lens/patch.h: lens_patch with LENS_PATCH_POSITIONS,
-                                      _HEADS; an attn_patch_desc is a lens_pair and its lens_metric
-      attn_patch_path, attn_path      tools/lens/paths.h: lens_patch_paths
-      attn_decompose_resid, attn_resid_count, _label, ATTN_RESID_*
-                                      tools/lens/decompose.h: lens_decompose, lens_parts_count,
-                                      _label, LENS_PARTS_*; its scale is an output of its own, and
-                                      `layer` is n_layer for the final stream
-      attn_bias_logit_attrs           the same: lens_bias_logit_attrs, of tokens and against, in place
-                                      of directions
-      attn_save, attn_record_save to .npz; attn_npy_header
-                                      tools/common/npz.h: npz_save, npy_header
-      attn_head_results               the activation attn.hook_result
-      attn_neuron_results             attn_mul of post as [T, F, 1] and a slice of mlp.W_out
-      attn_neuron_logit_attrs         with d = directions * ln_final.w, W = mlp.W_out less the mean
-                                      of each row: attn_mul of post / scale and attn_matmul(d, Wᵀ)
-      attn_panels_write               attn_writer_add packs what it writes
-    Renamed:
-      attn_gelu, attn_gelu_kind       attn_activate, attn_act_kind
-      ATTN_GELU_*, ATTN_RELU, ATTN_SILU
-                                      ATTN_ACT_GELU_*, ATTN_ACT_RELU, ATTN_ACT_SILU
-      ATTN_KEYS, ATTN_VALUES          ATTN_CACHE_KEYS, ATTN_CACHE_VALUES
-      ATTN_FOLD_LAYERNORM             ATTN_PROCESS_FOLD_LN
-      ATTN_CENTER_WRITING             ATTN_PROCESS_CENTER_WRITING_WEIGHTS
-      ATTN_CENTER_UNEMBEDDING         ATTN_PROCESS_CENTER_UNEMBED
-      attn_draft, attn_draft_begin, _stream, _end
-                                      attn_new_file, attn_new_file_begin, _stream, _end
-      attn_session_desc.cache         .cache_dtype
-      attn_generate_desc.sampler      .reuse_sampler
-    Other parameters; none has more than six:
-      attn_generate                   its results are an attn_generation, in place of desc->ids,
-                                      n_ids, n_passes, reason; the callback is desc->text_fn
-      attn_encode, attn_decode        *n_ids and *size are the room on entry
-      attn_encode(..., 1)             attn_encode_special
-      attn_score, attn_logit_stats    an attn_top for (top, k)
-      attn_attention_desc.pattern     attn_attention_pattern, attn_multihead_pattern
-      attn_multihead, attn_block      the number of heads is w->n_head
-      attn_cache_get                  to the last position; attn_slice takes fewer
-      attn_record_new                 memory NULL and bytes 0: the context allocates it
-      attn_logit_lens                 tokens are a tensor; zeroed: all
-    New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special; ATTN_EDIT_SCALE; attn_linear takes panels.
-    ATTN_NO_LENS leaves out records and edits, too.
-
-    0.2.0, for programs that were written for 0.1: outputs come right after the context, an
-    attn_metric_fn gets its value first, and a batch runs on one attn_workspace. Renamed:
-      attn_rewind                     attn_truncate
-      attn_text_stats, attn_score     attn_score; attn_mean_nll gives the mean
-      attn_guess                      attn_prediction; in attn_generate_desc .n_draft
-      attn_get                        attn_get1 to attn_get4, by the number of dimensions
-      attn_parts, ATTN_PARTS_*        attn_resid_stack, ATTN_RESID_*
-      attn_decompose, attn_attribute  attn_decompose_resid, attn_logit_attrs
-      attn_logit_lens_fresh, _saved   attn_logit_lens; a zeroed `scale` is "fresh"
-      attn_model_rewrite              attn_process_weights
 */
 /* clang-format on */
 
@@ -1462,134 +1283,6 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #define ATTN__IMPLEMENTED
 #define ATTN__IMPLEMENTING /* in this file */
 
-/* >>platform (tests: threads) ===================================================================
- * The differences between compilers and systems, settled once. */
-
-/* (clang tells of -ffast-math and -ffinite-math-only, but of no other part given alone: attn_isa
- * finds those out.) */
-#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) ||     \
-    defined(__NO_SIGNED_ZEROS__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
-#error "attn.h keeps its promises by exact rounding: build without -ffast-math or a part of it"
-#endif
-
-#include <errno.h>
-#include <float.h>
-#include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#if defined(_WIN32)
-#ifndef WIN32_LEAN_AND_MEAN
-#define WIN32_LEAN_AND_MEAN
-#endif
-#ifndef NOMINMAX
-#define NOMINMAX
-#endif
-#include <windows.h>
-#endif
-
-/* FLT_EVAL_METHOD tells in which type the compiler computes. 0 and 16 both compute float in float;
- * gcc gives 16 for a processor with AVX512-FP16, where _Float16 is computed in _Float16. */
-#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
-#error                                                                                             \
-    "attn.h needs float arithmetic in float: add -fexcess-precision=fast, on 32-bit x86 -msse2 -mfpmath=sse"
-#endif
-
-#ifdef ATTN_STATIC
-#define ATTN__DEF ATTN_API
-#else
-#define ATTN__DEF
-#endif
-
-/* Marks a function that only calls others, or that a program calls seldom. gcc compiles it for size,
- * and with it the functions that such functions alone call: it takes a tenth less time in all. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define ATTN__COMPACT __attribute__((__cold__))
-#else
-#define ATTN__COMPACT
-#endif
-#define ATTN__COLD ATTN__COMPACT ATTN__DEF /* the same for a public function */
-
-#if defined(__GNUC__) /* and clang */
-#define ATTN__INLINE       static inline __attribute__((__always_inline__))
-#define ATTN__APART        static __attribute__((__noinline__))
-#define ATTN__PRINTF(a, b) __attribute__((__format__(__printf__, a, b)))
-#elif defined(_MSC_VER)
-#define ATTN__INLINE static __forceinline
-#define ATTN__APART  static
-#define ATTN__PRINTF(a, b)
-#else
-#define ATTN__INLINE static inline
-#define ATTN__APART  static
-#define ATTN__PRINTF(a, b)
-#endif
-
-/* Sanitizers leave the kernels alone unless ATTN_SANITIZE_KERNELS is defined: unrolled as they are,
- * checking each of their accesses takes a compiler minutes. (Before version 12 gcc did not inline a
- * function into one that is checked otherwise, not even an intrinsic.) */
-#if !defined(ATTN_SANITIZE_KERNELS) && (defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12))
-#define ATTN__UNCHECKED __attribute__((__no_sanitize__("address", "undefined")))
-#else
-#define ATTN__UNCHECKED
-#endif
-
-#if defined(__clang__)
-#define ATTN__UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define ATTN__UNROLL _Pragma("GCC unroll 32")
-#else
-#define ATTN__UNROLL
-#endif
-
-/* Functions between the two call others that do the work. clang is told to compile them for size,
- * which takes it half the time. gcc has no such region: see ATTN__COLD. */
-#if defined(__clang__)
-#define ATTN__SMALL                                                                                \
-    _Pragma("clang attribute push(__attribute__((__minsize__)), apply_to = function)")
-#define ATTN__SMALL_END _Pragma("clang attribute pop")
-#else
-#define ATTN__SMALL
-#define ATTN__SMALL_END
-#endif
-
-/* Hints only: any address will do. */
-#if defined(__GNUC__)
-#define ATTN__PREFETCH(p)       __builtin_prefetch(p, 0, 2)
-#define ATTN__PREFETCH_WRITE(p) __builtin_prefetch(p, 1, 3)
-#else
-#define ATTN__PREFETCH(p)       ((void)(p))
-#define ATTN__PREFETCH_WRITE(p) ((void)(p))
-#endif
-
-/* AddressSanitizer learns which bytes of a block no array uses: the padding for alignment, and the
- * gaps between arrays that share a block. An access to these bytes is then reported. */
-#if defined(__has_feature)
-#define ATTN__HAS_FEATURE(feature) __has_feature(feature)
-#else
-#define ATTN__HAS_FEATURE(feature) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || ATTN__HAS_FEATURE(address_sanitizer)
-#ifdef __cplusplus
-extern "C" {
-#endif
-void __asan_poison_memory_region(const volatile void *start, size_t size);
-#ifdef __cplusplus
-}
-#endif
-#define ATTN__FORBID(start, size) __asan_poison_memory_region(start, size)
-#define ATTN__GAP                 16 /* floats between the arrays of a block */
-#else
-#define ATTN__FORBID(start, size) ((void)(start), (void)(size))
-#define ATTN__GAP                 0
-#endif
-
-/* C++ wants casts from void *, C does not mind them. */
-#define ATTN__AS(type, expression) ((type)(expression))
-#define ATTN__LLU(x)               ((unsigned long long)(x))
-
-ATTN__SMALL
-
 /* >>gpt2 (tests: gpt2) ==========================================================================
  * THE FORWARD PASS. R rows of activations, which belong to one sequence or to several; C = d_model,
  * F = d_mlp, V = n_vocab, H heads of d. Every worker runs attn__forward side by side with the
@@ -1806,6 +1499,134 @@ static void attn__forward(attn__worker *me, void *pass)
     if (!p->stopped)
         attn__unembed(me, p);
 }
+
+/* >>platform (tests: threads) ===================================================================
+ * The differences between compilers and systems, settled once. */
+
+/* (clang tells of -ffast-math and -ffinite-math-only, but of no other part given alone: attn_isa
+ * finds those out.) */
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) ||     \
+    defined(__NO_SIGNED_ZEROS__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
+#error "attn.h keeps its promises by exact rounding: build without -ffast-math or a part of it"
+#endif
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(_WIN32)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#endif
+
+/* FLT_EVAL_METHOD tells in which type the compiler computes. 0 and 16 both compute float in float;
+ * gcc gives 16 for a processor with AVX512-FP16, where _Float16 is computed in _Float16. */
+#if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
+#error                                                                                             \
+    "attn.h needs float arithmetic in float: add -fexcess-precision=fast, on 32-bit x86 -msse2 -mfpmath=sse"
+#endif
+
+#ifdef ATTN_STATIC
+#define ATTN__DEF ATTN_API
+#else
+#define ATTN__DEF
+#endif
+
+/* Marks a function that only calls others, or that a program calls seldom. gcc compiles it for size,
+ * and with it the functions that such functions alone call: it takes a tenth less time in all. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define ATTN__COMPACT __attribute__((__cold__))
+#else
+#define ATTN__COMPACT
+#endif
+#define ATTN__COLD ATTN__COMPACT ATTN__DEF /* the same for a public function */
+
+#if defined(__GNUC__) /* and clang */
+#define ATTN__INLINE       static inline __attribute__((__always_inline__))
+#define ATTN__APART        static __attribute__((__noinline__))
+#define ATTN__PRINTF(a, b) __attribute__((__format__(__printf__, a, b)))
+#elif defined(_MSC_VER)
+#define ATTN__INLINE static __forceinline
+#define ATTN__APART  static
+#define ATTN__PRINTF(a, b)
+#else
+#define ATTN__INLINE static inline
+#define ATTN__APART  static
+#define ATTN__PRINTF(a, b)
+#endif
+
+/* Sanitizers leave the kernels alone unless ATTN_SANITIZE_KERNELS is defined: unrolled as they are,
+ * checking each of their accesses takes a compiler minutes. (Before version 12 gcc did not inline a
+ * function into one that is checked otherwise, not even an intrinsic.) */
+#if !defined(ATTN_SANITIZE_KERNELS) && (defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12))
+#define ATTN__UNCHECKED __attribute__((__no_sanitize__("address", "undefined")))
+#else
+#define ATTN__UNCHECKED
+#endif
+
+#if defined(__clang__)
+#define ATTN__UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define ATTN__UNROLL _Pragma("GCC unroll 32")
+#else
+#define ATTN__UNROLL
+#endif
+
+/* Functions between the two call others that do the work. clang is told to compile them for size,
+ * which takes it half the time. gcc has no such region: see ATTN__COLD. */
+#if defined(__clang__)
+#define ATTN__SMALL                                                                                \
+    _Pragma("clang attribute push(__attribute__((__minsize__)), apply_to = function)")
+#define ATTN__SMALL_END _Pragma("clang attribute pop")
+#else
+#define ATTN__SMALL
+#define ATTN__SMALL_END
+#endif
+
+/* Hints only: any address will do. */
+#if defined(__GNUC__)
+#define ATTN__PREFETCH(p)       __builtin_prefetch(p, 0, 2)
+#define ATTN__PREFETCH_WRITE(p) __builtin_prefetch(p, 1, 3)
+#else
+#define ATTN__PREFETCH(p)       ((void)(p))
+#define ATTN__PREFETCH_WRITE(p) ((void)(p))
+#endif
+
+/* AddressSanitizer learns which bytes of a block no array uses: the padding for alignment, and the
+ * gaps between arrays that share a block. An access to these bytes is then reported. */
+#if defined(__has_feature)
+#define ATTN__HAS_FEATURE(feature) __has_feature(feature)
+#else
+#define ATTN__HAS_FEATURE(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || ATTN__HAS_FEATURE(address_sanitizer)
+#ifdef __cplusplus
+extern "C" {
+#endif
+void __asan_poison_memory_region(const volatile void *start, size_t size);
+#ifdef __cplusplus
+}
+#endif
+#define ATTN__FORBID(start, size) __asan_poison_memory_region(start, size)
+#define ATTN__GAP                 16 /* floats between the arrays of a block */
+#else
+#define ATTN__FORBID(start, size) ((void)(start), (void)(size))
+#define ATTN__GAP                 0
+#endif
+
+/* C++ wants casts from void *, C does not mind them. */
+#define ATTN__AS(type, expression) ((type)(expression))
+#define ATTN__LLU(x)               ((unsigned long long)(x))
+
+ATTN__SMALL
 
 /* >>inside (tests: gpt2 session) ================================================================
  * The types that several sections share, and the functions that are called above their definition.
@@ -4263,6 +4084,118 @@ ATTN__COLD attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn
     return ATTN_OK;
 }
 
+/* ---- text for a model ---- */
+
+/* The ids of a text, behind a space if `spaced` is 1; the caller frees them. NULL after a failure.
+ */
+static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *model,
+                             const char *text, size_t spaced, size_t *n_ids)
+{
+    const size_t size = text ? strlen(text) + spaced : 0;
+    int32_t *ids;
+    char *bytes;
+    if (attn__need_given(ctx, op, "model", model) || attn__need_given(ctx, op, "text", text))
+        return NULL;
+    if (!attn_model_tokenizer(model)) {
+        attn__fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use token ids", op);
+        return NULL;
+    }
+    /* A text has at most as many tokens as bytes. The bytes stand behind the ids. */
+    ids = (int32_t *)attn_alloc(
+        ctx, 1, size < SIZE_MAX / 8 ? size * (sizeof *ids + 1) + 1 : SIZE_MAX, "a text's tokens");
+    if (!ids)
+        return NULL;
+    bytes = (char *)(ids + size);
+    bytes[0] = ' ';
+    memcpy(bytes + spaced, text, size - spaced);
+    *n_ids = size;
+    if (attn_encode(ctx, ids, n_ids, attn_model_tokenizer(model), bytes, size)) {
+        attn_free(ids);
+        return NULL;
+    }
+    return ids;
+}
+
+ATTN__COLD attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text)
+{
+    size_t n = 0;
+    int32_t *ids;
+    attn_status status;
+    ATTN__TRY(attn__need_given(ctx, "attn_feed_text", "session", session));
+    ids = attn__ids_of(ctx, "attn_feed_text", session->model, text, 0, &n);
+    if (!ids)
+        return ctx->status;
+    status = attn_feed(ctx, session, ids, n);
+    attn_free(ids);
+    return status;
+}
+
+ATTN__COLD attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+                                      const char *text)
+{
+    size_t n = 0;
+    attn_status status;
+    int32_t *found;
+    ATTN__TRY(attn__need_given(ctx, "attn_token_ids", "place for the ids", ids));
+    found = attn__ids_of(ctx, "attn_token_ids", model, text, 0, &n);
+    if (!found)
+        return ctx->status;
+    status = attn__copy_into(ctx, "attn_token_ids", ids, ATTN_I32, attn_shape1(n));
+    if (status == ATTN_OK)
+        status = attn_copy(ctx, ids, attn_borrow(found, ATTN_I32, attn_shape1(n)));
+    attn_free(found);
+    return status;
+}
+
+/* Lists tokens as `12 " wor", 7 "d"`, as many as there is room for. */
+static void attn__list_tokens(char *list, size_t room, const attn_model *model, const int32_t *ids,
+                              size_t n_ids)
+{
+    size_t i, at = 0, size;
+    list[0] = 0;
+    for (i = 0; i < n_ids && at < room; i++) {
+        const char *bytes = attn_token_bytes(&size, attn_model_tokenizer(model), ids[i]);
+        const int shown = size < 20 ? (int)size : 20;
+        if (room - at < (size_t)shown + 24) {
+            snprintf(list + at, room - at, ", ...");
+            return;
+        }
+        at += (size_t)snprintf(list + at, room - at, "%s%ld \"%.*s%s\"", i > 0 ? ", " : "",
+                               (long)ids[i], shown, bytes, size > 20 ? "..." : "");
+    }
+}
+
+ATTN__COLD attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
+                                     const char *text)
+{
+    static const char op[] = "attn_token_id";
+    size_t n = 0, n_spaced = 0;
+    int32_t *ids, *spaced;
+    char list[128], hint[64];
+    ATTN__TRY(attn__need_given(ctx, op, "place for the id", id));
+    *id = -1;
+    ids = attn__ids_of(ctx, op, model, text, 0, &n);
+    if (ids && n == 1) {
+        *id = ids[0];
+        attn_free(ids);
+        return ATTN_OK;
+    }
+    spaced = ids ? attn__ids_of(ctx, op, model, text, 1, &n_spaced) : NULL;
+    if (spaced && n == 0) {
+        attn__fail(ctx, ATTN_E_TOKEN, "%s: the text is empty; expected one token", op);
+    } else if (spaced) {
+        hint[0] = 0;
+        if (n_spaced == 1)
+            snprintf(hint, sizeof hint, "; with a leading space it is one: %ld", (long)spaced[0]);
+        attn__list_tokens(list, sizeof list, model, ids, n);
+        attn__fail(ctx, ATTN_E_TOKEN, "%s: \"%.30s%s\" is %zu tokens (%s)%s", op, text,
+                   strlen(text) > 30 ? "..." : "", n, list, hint);
+    }
+    attn_free(ids);
+    attn_free(spaced);
+    return ctx->status;
+}
+
 /* >>watch (tests: watch) ========================================================================
  * The forward pass calls attn__visit wherever an activation is complete. The engine knows its
  * watchers only through a small interface, attn__watcher_kind. Callbacks, records and edits are
@@ -5418,6 +5351,223 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
 
 ATTN__SMALL
 
+/* >>score (tests: score) ========================================================================
+ * The loss of each token of a text, and the likeliest tokens at each position. */
+
+/* The k likeliest of logits x [n], likeliest first; of equal ones the first. They stand in a heap
+ * [k] with the least likely on top, where a likelier one replaces it: O(n log k). */
+static void attn__likeliest(const float *x, size_t n, attn__candidate *heap, size_t k)
+{
+    size_t i;
+    for (i = 0; i < n && k > 0; i++) {
+        const attn__candidate c = {x[i], 0, (int32_t)i};
+        if (i < k)
+            heap[i] = c;
+        if (i + 1 == k)
+            attn__heapify(heap, k, ATTN__LEAST_LIKELY);
+        if (i >= k && attn__likelier(&c, &heap[0])) {
+            heap[0] = c;
+            attn__sink(heap, k, 0, ATTN__LEAST_LIKELY);
+        }
+    }
+    for (i = k; i > 1; i--)
+        attn__take(heap, i, ATTN__LEAST_LIKELY);
+}
+
+/* How many of x [n] come before entry `target`. */
+static size_t attn__rank(const float *x, size_t n, size_t target)
+{
+    size_t i, rank = 0;
+    for (i = 0; i < n; i++)
+        rank += x[i] > x[target] || (i < target && x[i] == x[target]);
+    return rank;
+}
+
+/* -log of the probability of entry i. A logit of +inf makes the first such entry, `certain`, the
+ * only one that can come, as attn_sample has it. */
+static float attn__nll(const float *x, size_t i, float largest, float log_sum, size_t certain)
+{
+    if (largest == INFINITY)
+        return i == certain ? 0 : INFINITY;
+    return log_sum - (x[i] - largest);
+}
+
+/* Statistics of one row of logits: those of the target into `stats` (may be NULL), and the k
+ * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN, or are
+ * all -inf. */
+static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
+                       attn_token_stats *stats, attn_prediction *top, size_t k,
+                       attn__candidate *heap)
+{
+    float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
+    size_t i, certain = 0;
+    if (largest == INFINITY) {
+        certain = attn__largest_at(kernels, x, n);
+        log_sum = x[certain] == INFINITY ? 0 : NAN;
+    }
+    if (log_sum != log_sum)
+        return 0;
+    if (stats) {
+        stats->nll = attn__nll(x, (size_t)target, largest, log_sum, certain);
+        log_p = -stats->nll;
+        (kernels->exp)(&stats->probability, &log_p, 1);
+        stats->rank = attn__rank(x, n, (size_t)target);
+    }
+    attn__likeliest(x, n, heap, k);
+    for (i = 0; i < k; i++) {
+        top[i].token = heap[i].id;
+        top[i].logit = heap[i].logit;
+        log_p = -attn__nll(x, (size_t)heap[i].id, largest, log_sum, certain);
+        (kernels->exp)(&top[i].probability, &log_p, 1);
+    }
+    return 1;
+}
+
+/* *top becomes the caller's, or room for none. */
+static attn_status attn__need_top(attn_ctx *ctx, const char *op, attn_top *top,
+                                  const attn_top *given, size_t n_vocab)
+{
+    const attn_top none = {NULL, 0};
+    *top = given ? *given : none;
+    if (top->k > n_vocab || (top->k > 0 && !top->best))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          top->best ? "%s: the %llu likeliest of a vocabulary of %llu"
+                                    : "%s: no room for the %llu likeliest of %llu tokens was given",
+                          op, ATTN__LLU(top->k), ATTN__LLU(n_vocab));
+    return ATTN_OK;
+}
+
+ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
+                                        attn_tensor logits, const int32_t *targets)
+{
+    attn_top room;
+    const attn__kernels *kernels;
+    const attn_shape shape = attn__shape_of(&logits);
+    attn_status status = ATTN_OK;
+    float *buffers;
+    attn__candidate *heap;
+    size_t t, n;
+    ATTN__TRY(attn__need_kernels(ctx, &kernels));
+    ATTN__TRY(attn__need(ctx, "attn_logit_stats", "logits", &logits));
+    n = logits.shape[1];
+    if (logits.ndim != 2 || n == 0)
+        return attn__misfit(ctx, "attn_logit_stats", "logits have", &logits, NULL, NULL,
+                            "expected [T, V]");
+    if (!targets != !stats)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
+                          stats ? "target" : "room for the targets' statistics");
+    ATTN__TRY(attn__need_top(ctx, "attn_logit_stats", &room, top, n));
+    if (targets)
+        ATTN__TRY(
+            attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0], n));
+    buffers = attn__row_buffers(ctx, n);
+    heap = buffers ? ATTN__NEW(ctx, attn__candidate, room.k, "likely tokens") : NULL;
+    if (!heap)
+        status = ATTN_E_MEMORY;
+    for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
+        if (!attn__judge(kernels, attn__row(&logits, &shape, t, n, buffers), n,
+                         targets ? targets[t] : 0, stats ? stats + t : NULL,
+                         room.k ? room.best + t * room.k : NULL, room.k, heap))
+            status = attn__fail(ctx, ATTN_E_ARGUMENT,
+                                "attn_logit_stats: the logits of row %zu hold a NaN, or are all "
+                                "-inf",
+                                t);
+    attn_free(heap);
+    attn_free(buffers);
+    return status;
+}
+
+/* A text that attn_score feeds, some rows of logits at a time. */
+typedef struct attn__scoring {
+    attn_session *session;
+    const int32_t *tokens;
+    size_t n_tokens, before; /* before: tokens that the session held */
+    attn_token_stats *stats;
+    attn_top top;
+    attn__candidate *heap; /* [top.k] */
+} attn__scoring;
+
+/* Token i of the text, once it or the token before it was fed. The text may be the session's own
+ * tokens from before attn_truncate, which feeding overwrites. */
+static int32_t attn__scored_token(const attn__scoring *s, size_t i)
+{
+    const size_t at = s->before + i;
+    return at < s->session->length ? s->session->tokens[at] : s->tokens[i];
+}
+
+/* Judges the logits of tokens [from, end), which were just fed. */
+static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_t from, size_t end,
+                                    const float *logits)
+{
+    const size_t n_vocab = s->session->model->config.n_vocab;
+    size_t i;
+    for (i = from; i < end; i++, logits += n_vocab) {
+        const int has_next = i + 1 < s->n_tokens;
+        if (!attn__judge(s->session->workspace->kernels, logits, n_vocab,
+                         has_next ? attn__scored_token(s, i + 1) : 0,
+                         has_next && s->stats ? s->stats + i : NULL,
+                         s->top.k ? s->top.best + i * s->top.k : NULL, s->top.k, s->heap))
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "attn_score: the logits at position %zu hold a NaN, or are all -inf",
+                              s->before + i);
+    }
+    return ATTN_OK;
+}
+
+ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
+                                  attn_session *session, const int32_t *tokens, size_t n_tokens)
+{
+    const size_t at_once = 32; /* rows of logits held */
+    attn__scoring s = {session, tokens, n_tokens, 0, stats, {NULL, 0}, NULL};
+    size_t n_vocab, at;
+    int had_logits;
+    attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
+    attn_status status = ATTN_OK;
+    float *logits;
+    ATTN__TRY(attn__need_given(ctx, "attn_score", "session", session));
+    n_vocab = session->model->config.n_vocab;
+    ATTN__TRY(attn__check_item(ctx, &item, session->model));
+    ATTN__TRY(attn__need_top(ctx, "attn_score", &s.top, top, n_vocab));
+    logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
+    s.heap = logits ? ATTN__NEW(ctx, attn__candidate, s.top.k, "likely tokens") : NULL;
+    if (!s.heap) {
+        attn_free(logits);
+        return ATTN_E_MEMORY;
+    }
+    s.before = session->length;
+    attn__enter_call(session);
+    had_logits = session->has_logits;
+    memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
+    item.logits = logits;
+    for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
+        item.tokens = tokens + at;
+        item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
+        status = attn_feed_batch(ctx, &item, 1);
+        if (status == ATTN_OK)
+            status = attn__judge_rows(ctx, &s, at, at + item.n_tokens, logits);
+    }
+    if (status != ATTN_OK) {
+        attn__truncate(session, s.before);
+        session->has_logits = had_logits;
+        memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
+    }
+    attn__leave_call(session);
+    attn_free(s.heap);
+    attn_free(logits);
+    return status;
+}
+
+ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
+{
+    double sum = 0;
+    size_t i;
+    if (!stats || n == 0)
+        return (double)NAN;
+    for (i = 0; i < n; i++)
+        sum += (double)stats[i].nll;
+    return sum / (double)n;
+}
+
 /* >>generate (tests: generate) ==================================================================
  * Text in, text out: encode, feed, then sample, show and feed until something ends it. */
 
@@ -5774,11 +5924,6 @@ static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token
     return attn_sample(ctx, token, w->sampler, logits, s->tokens, s->length);
 }
 
-/* Of >>score. */
-static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
-                       attn_token_stats *stats, attn_prediction *top, size_t k,
-                       attn__candidate *heap);
-
 /* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
 static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t *token)
 {
@@ -6066,223 +6211,6 @@ ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *text
     if (status != ATTN_OK)
         attn_continuations_free(texts, n_texts);
     return status;
-}
-
-/* >>score (tests: score) ========================================================================
- * The loss of each token of a text, and the likeliest tokens at each position. */
-
-/* The k likeliest of logits x [n], likeliest first; of equal ones the first. They stand in a heap
- * [k] with the least likely on top, where a likelier one replaces it: O(n log k). */
-static void attn__likeliest(const float *x, size_t n, attn__candidate *heap, size_t k)
-{
-    size_t i;
-    for (i = 0; i < n && k > 0; i++) {
-        const attn__candidate c = {x[i], 0, (int32_t)i};
-        if (i < k)
-            heap[i] = c;
-        if (i + 1 == k)
-            attn__heapify(heap, k, ATTN__LEAST_LIKELY);
-        if (i >= k && attn__likelier(&c, &heap[0])) {
-            heap[0] = c;
-            attn__sink(heap, k, 0, ATTN__LEAST_LIKELY);
-        }
-    }
-    for (i = k; i > 1; i--)
-        attn__take(heap, i, ATTN__LEAST_LIKELY);
-}
-
-/* How many of x [n] come before entry `target`. */
-static size_t attn__rank(const float *x, size_t n, size_t target)
-{
-    size_t i, rank = 0;
-    for (i = 0; i < n; i++)
-        rank += x[i] > x[target] || (i < target && x[i] == x[target]);
-    return rank;
-}
-
-/* -log of the probability of entry i. A logit of +inf makes the first such entry, `certain`, the
- * only one that can come, as attn_sample has it. */
-static float attn__nll(const float *x, size_t i, float largest, float log_sum, size_t certain)
-{
-    if (largest == INFINITY)
-        return i == certain ? 0 : INFINITY;
-    return log_sum - (x[i] - largest);
-}
-
-/* Statistics of one row of logits: those of the target into `stats` (may be NULL), and the k
- * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN, or are
- * all -inf. */
-static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
-                       attn_token_stats *stats, attn_prediction *top, size_t k,
-                       attn__candidate *heap)
-{
-    float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
-    size_t i, certain = 0;
-    if (largest == INFINITY) {
-        certain = attn__largest_at(kernels, x, n);
-        log_sum = x[certain] == INFINITY ? 0 : NAN;
-    }
-    if (log_sum != log_sum)
-        return 0;
-    if (stats) {
-        stats->nll = attn__nll(x, (size_t)target, largest, log_sum, certain);
-        log_p = -stats->nll;
-        (kernels->exp)(&stats->probability, &log_p, 1);
-        stats->rank = attn__rank(x, n, (size_t)target);
-    }
-    attn__likeliest(x, n, heap, k);
-    for (i = 0; i < k; i++) {
-        top[i].token = heap[i].id;
-        top[i].logit = heap[i].logit;
-        log_p = -attn__nll(x, (size_t)heap[i].id, largest, log_sum, certain);
-        (kernels->exp)(&top[i].probability, &log_p, 1);
-    }
-    return 1;
-}
-
-/* *top becomes the caller's, or room for none. */
-static attn_status attn__need_top(attn_ctx *ctx, const char *op, attn_top *top,
-                                  const attn_top *given, size_t n_vocab)
-{
-    const attn_top none = {NULL, 0};
-    *top = given ? *given : none;
-    if (top->k > n_vocab || (top->k > 0 && !top->best))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          top->best ? "%s: the %llu likeliest of a vocabulary of %llu"
-                                    : "%s: no room for the %llu likeliest of %llu tokens was given",
-                          op, ATTN__LLU(top->k), ATTN__LLU(n_vocab));
-    return ATTN_OK;
-}
-
-ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
-                                        attn_tensor logits, const int32_t *targets)
-{
-    attn_top room;
-    const attn__kernels *kernels;
-    const attn_shape shape = attn__shape_of(&logits);
-    attn_status status = ATTN_OK;
-    float *buffers;
-    attn__candidate *heap;
-    size_t t, n;
-    ATTN__TRY(attn__need_kernels(ctx, &kernels));
-    ATTN__TRY(attn__need(ctx, "attn_logit_stats", "logits", &logits));
-    n = logits.shape[1];
-    if (logits.ndim != 2 || n == 0)
-        return attn__misfit(ctx, "attn_logit_stats", "logits have", &logits, NULL, NULL,
-                            "expected [T, V]");
-    if (!targets != !stats)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
-                          stats ? "target" : "room for the targets' statistics");
-    ATTN__TRY(attn__need_top(ctx, "attn_logit_stats", &room, top, n));
-    if (targets)
-        ATTN__TRY(
-            attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0], n));
-    buffers = attn__row_buffers(ctx, n);
-    heap = buffers ? ATTN__NEW(ctx, attn__candidate, room.k, "likely tokens") : NULL;
-    if (!heap)
-        status = ATTN_E_MEMORY;
-    for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
-        if (!attn__judge(kernels, attn__row(&logits, &shape, t, n, buffers), n,
-                         targets ? targets[t] : 0, stats ? stats + t : NULL,
-                         room.k ? room.best + t * room.k : NULL, room.k, heap))
-            status = attn__fail(ctx, ATTN_E_ARGUMENT,
-                                "attn_logit_stats: the logits of row %zu hold a NaN, or are all "
-                                "-inf",
-                                t);
-    attn_free(heap);
-    attn_free(buffers);
-    return status;
-}
-
-/* A text that attn_score feeds, some rows of logits at a time. */
-typedef struct attn__scoring {
-    attn_session *session;
-    const int32_t *tokens;
-    size_t n_tokens, before; /* before: tokens that the session held */
-    attn_token_stats *stats;
-    attn_top top;
-    attn__candidate *heap; /* [top.k] */
-} attn__scoring;
-
-/* Token i of the text, once it or the token before it was fed. The text may be the session's own
- * tokens from before attn_truncate, which feeding overwrites. */
-static int32_t attn__scored_token(const attn__scoring *s, size_t i)
-{
-    const size_t at = s->before + i;
-    return at < s->session->length ? s->session->tokens[at] : s->tokens[i];
-}
-
-/* Judges the logits of tokens [from, end), which were just fed. */
-static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_t from, size_t end,
-                                    const float *logits)
-{
-    const size_t n_vocab = s->session->model->config.n_vocab;
-    size_t i;
-    for (i = from; i < end; i++, logits += n_vocab) {
-        const int has_next = i + 1 < s->n_tokens;
-        if (!attn__judge(s->session->workspace->kernels, logits, n_vocab,
-                         has_next ? attn__scored_token(s, i + 1) : 0,
-                         has_next && s->stats ? s->stats + i : NULL,
-                         s->top.k ? s->top.best + i * s->top.k : NULL, s->top.k, s->heap))
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_score: the logits at position %zu hold a NaN, or are all -inf",
-                              s->before + i);
-    }
-    return ATTN_OK;
-}
-
-ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
-                                  attn_session *session, const int32_t *tokens, size_t n_tokens)
-{
-    const size_t at_once = 32; /* rows of logits held */
-    attn__scoring s = {session, tokens, n_tokens, 0, stats, {NULL, 0}, NULL};
-    size_t n_vocab, at;
-    int had_logits;
-    attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
-    attn_status status = ATTN_OK;
-    float *logits;
-    ATTN__TRY(attn__need_given(ctx, "attn_score", "session", session));
-    n_vocab = session->model->config.n_vocab;
-    ATTN__TRY(attn__check_item(ctx, &item, session->model));
-    ATTN__TRY(attn__need_top(ctx, "attn_score", &s.top, top, n_vocab));
-    logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
-    s.heap = logits ? ATTN__NEW(ctx, attn__candidate, s.top.k, "likely tokens") : NULL;
-    if (!s.heap) {
-        attn_free(logits);
-        return ATTN_E_MEMORY;
-    }
-    s.before = session->length;
-    attn__enter_call(session);
-    had_logits = session->has_logits;
-    memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
-    item.logits = logits;
-    for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
-        item.tokens = tokens + at;
-        item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
-        status = attn_feed_batch(ctx, &item, 1);
-        if (status == ATTN_OK)
-            status = attn__judge_rows(ctx, &s, at, at + item.n_tokens, logits);
-    }
-    if (status != ATTN_OK) {
-        attn__truncate(session, s.before);
-        session->has_logits = had_logits;
-        memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
-    }
-    attn__leave_call(session);
-    attn_free(s.heap);
-    attn_free(logits);
-    return status;
-}
-
-ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
-{
-    double sum = 0;
-    size_t i;
-    if (!stats || n == 0)
-        return (double)NAN;
-    for (i = 0; i < n; i++)
-        sum += (double)stats[i].nll;
-    return sum / (double)n;
 }
 
 /* >>tokenizer (tests: tokenizer) ================================================================
@@ -7286,118 +7214,6 @@ ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
 
 ATTN__SMALL
 
-/* --- words for a model --- */
-
-/* The ids of a text, behind a space if `spaced` is 1; the caller frees them. NULL after a failure.
- */
-static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *model,
-                             const char *text, size_t spaced, size_t *n_ids)
-{
-    const size_t size = text ? strlen(text) + spaced : 0;
-    int32_t *ids;
-    char *bytes;
-    if (attn__need_given(ctx, op, "model", model) || attn__need_given(ctx, op, "text", text))
-        return NULL;
-    if (!attn_model_tokenizer(model)) {
-        attn__fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use token ids", op);
-        return NULL;
-    }
-    /* A text has at most as many tokens as bytes. The bytes stand behind the ids. */
-    ids = (int32_t *)attn_alloc(
-        ctx, 1, size < SIZE_MAX / 8 ? size * (sizeof *ids + 1) + 1 : SIZE_MAX, "a text's tokens");
-    if (!ids)
-        return NULL;
-    bytes = (char *)(ids + size);
-    bytes[0] = ' ';
-    memcpy(bytes + spaced, text, size - spaced);
-    *n_ids = size;
-    if (attn_encode(ctx, ids, n_ids, attn_model_tokenizer(model), bytes, size)) {
-        attn_free(ids);
-        return NULL;
-    }
-    return ids;
-}
-
-ATTN__COLD attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text)
-{
-    size_t n = 0;
-    int32_t *ids;
-    attn_status status;
-    ATTN__TRY(attn__need_given(ctx, "attn_feed_text", "session", session));
-    ids = attn__ids_of(ctx, "attn_feed_text", session->model, text, 0, &n);
-    if (!ids)
-        return ctx->status;
-    status = attn_feed(ctx, session, ids, n);
-    attn_free(ids);
-    return status;
-}
-
-ATTN__COLD attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
-                                      const char *text)
-{
-    size_t n = 0;
-    attn_status status;
-    int32_t *found;
-    ATTN__TRY(attn__need_given(ctx, "attn_token_ids", "place for the ids", ids));
-    found = attn__ids_of(ctx, "attn_token_ids", model, text, 0, &n);
-    if (!found)
-        return ctx->status;
-    status = attn__copy_into(ctx, "attn_token_ids", ids, ATTN_I32, attn_shape1(n));
-    if (status == ATTN_OK)
-        status = attn_copy(ctx, ids, attn_borrow(found, ATTN_I32, attn_shape1(n)));
-    attn_free(found);
-    return status;
-}
-
-/* Lists tokens as `12 " wor", 7 "d"`, as many as there is room for. */
-static void attn__list_tokens(char *list, size_t room, const attn_model *model, const int32_t *ids,
-                              size_t n_ids)
-{
-    size_t i, at = 0, size;
-    list[0] = 0;
-    for (i = 0; i < n_ids && at < room; i++) {
-        const char *bytes = attn_token_bytes(&size, attn_model_tokenizer(model), ids[i]);
-        const int shown = size < 20 ? (int)size : 20;
-        if (room - at < (size_t)shown + 24) {
-            snprintf(list + at, room - at, ", ...");
-            return;
-        }
-        at += (size_t)snprintf(list + at, room - at, "%s%ld \"%.*s%s\"", i > 0 ? ", " : "",
-                               (long)ids[i], shown, bytes, size > 20 ? "..." : "");
-    }
-}
-
-ATTN__COLD attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
-                                     const char *text)
-{
-    static const char op[] = "attn_token_id";
-    size_t n = 0, n_spaced = 0;
-    int32_t *ids, *spaced;
-    char list[128], hint[64];
-    ATTN__TRY(attn__need_given(ctx, op, "place for the id", id));
-    *id = -1;
-    ids = attn__ids_of(ctx, op, model, text, 0, &n);
-    if (ids && n == 1) {
-        *id = ids[0];
-        attn_free(ids);
-        return ATTN_OK;
-    }
-    spaced = ids ? attn__ids_of(ctx, op, model, text, 1, &n_spaced) : NULL;
-    if (spaced && n == 0) {
-        attn__fail(ctx, ATTN_E_TOKEN, "%s: the text is empty; expected one token", op);
-    } else if (spaced) {
-        hint[0] = 0;
-        if (n_spaced == 1)
-            snprintf(hint, sizeof hint, "; with a leading space it is one: %ld", (long)spaced[0]);
-        attn__list_tokens(list, sizeof list, model, ids, n);
-        attn__fail(ctx, ATTN_E_TOKEN, "%s: \"%.30s%s\" is %zu tokens (%s)%s", op, text,
-                   strlen(text) > 30 ? "..." : "", n, list, hint);
-    }
-    attn_free(ids);
-    attn_free(spaced);
-    return ctx->status;
-}
-
 /* >>ops (tests: ops attention) ==================================================================
  * Tier 1's operations: checks, then a walk over rows with the kernels of the room. */
 
@@ -8325,9 +8141,104 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
     return (float)(attn_rng_u32(rng) & 0xffffff) * (1.0f / 16777216.0f);
 }
 
+/* clang-format off */
 /* >>format (tests: format) ======================================================================
- * Opening a .attn file. Every number is checked against the size of the file and every tensor
- * against the configuration before it is used. The manual describes the layout. */
+ * THE FILE FORMAT: .attn, versions 1 to 3, and opening such a file. Every number is checked against
+ * the size of the file and every tensor against the configuration before it is used.
+ *
+ * All numbers are little-endian and unsigned; reserved bytes and padding are zero. Version 2 adds
+ * the activation function and bits 1 and 2 of the flags, for relatives of GPT-2. Version 3 adds
+ * bit 3 of the flags, unembed.b_U and the further ids of end-of-text tokens. A model is written as
+ * the lowest version that has all it needs, which older libraries read too.
+ *
+ * Header, 256 bytes:
+ *   0   8  magic: 89 41 54 54 4E 0D 0A 1A ("\x89ATTN\r\n\x1a")
+ *   8   4  version: 1, 2 or 3                   12   4  header size: 256
+ *  16   8  size of the whole file
+ *  24   4  n_vocab                              28   4  n_ctx
+ *  32   4  d_model                              36   4  n_head
+ *  40   4  n_layer                              44   4  d_mlp
+ *  48   4  layer norm epsilon (f32 bits)        52   4  flags: bit 0 = tied unembedding, bit 1 =
+ *                                                       scores are not divided by sqrt(d_head),
+ *                                                       bit 2 = those of layer i, from 0 on, are
+ *                                                       divided by i + 1, bit 3 = the logits
+ *                                                       have a bias, unembed.b_U
+ *  56   4  id of the beginning-of-text token    60   4  id of the end-of-text token
+ *                                                       (both: FFFFFFFF for none)
+ *  64   4  n_tensors                            68   4  activation function: 0 = gelu by tanh,
+ *                                                       1 = gelu by erf, 2 = relu, 3 = silu
+ *  72   8  tensor table: offset (256)           80   8  tensor table: size (128 * n_tensors)
+ *  88   8  tensor table: checksum
+ *  96   8  tokenizer: offset (0 for none)      104   8  tokenizer: size
+ * 112   8  tokenizer: checksum
+ * 120   4  number of further end-of-text ids   124 124  those ids; reserved beyond them
+ *          (0 to 31)
+ * 248   8  checksum of bytes 0..247
+ *
+ * Tensor table, one entry of 128 bytes each, in the order of the data:
+ *   0  64  name, padded with zeros
+ *  64   4  dtype: 0 = f32, 1 = f16,             68   4  layout: 0 = rows, 1 = panels
+ *          3 = q8, 4 = q4 (panels only);
+ *          2 = i32, never in a file
+ *  72   4  number of dimensions: 1 or 2         76   4  reserved
+ *  80   8  first dimension                      88   8  second dimension (1 if there is none)
+ *  96   8  offset in the file                  104   8  size in bytes
+ * 112   8  checksum                            120   8  reserved
+ *
+ * Sections follow in the order header, table, tokenizer, tensors, each at the next multiple of 64
+ * bytes, and the file ends with the last tensor.
+ *
+ * Tensors (C = d_model, F = d_mlp, V = n_vocab; i = layer):
+ *   embed.W_E             panels [C, V]    pos_embed.W_pos       rows [n_ctx, C] f32
+ *   blocks.i.ln1.w, .b    rows [C] f32     blocks.i.ln2.w, .b    rows [C] f32
+ *   blocks.i.attn.W_QKV   panels [C, 3C]   blocks.i.attn.b_QKV   rows [3C] f32
+ *   blocks.i.attn.W_O     panels [C, C]    blocks.i.attn.b_O     rows [C] f32
+ *   blocks.i.mlp.W_in     panels [C, F]    blocks.i.mlp.b_in     rows [F] f32
+ *   blocks.i.mlp.W_out    panels [F, C]    blocks.i.mlp.b_out    rows [C] f32
+ *   ln_final.w, .b        rows [C] f32     unembed.W_U           panels [C, V], only if untied
+ *   unembed.b_U           rows [V] f32, only with bit 3 of the flags
+ * W_QKV holds the queries' columns, then the keys', then the values', head by head in each.
+ * W_E is kept as its transpose, so that a tied unembedding is the same panels.
+ *
+ * Layout "rows" is row-major, dense. Layout "panels" is how the kernels read a matrix [K, N] that
+ * maps K inputs to N outputs. A line is 64 bytes: 16 outputs times 1 (f32) or 2 (f16) consecutive
+ * k, the 16 outputs of the first k first. A panel is the lines of 16 outputs over all k; the
+ * matrix is ceil(N / 16) panels, padded with zeros at the edges. So entry (k, n) of
+ * an f32 matrix is float number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix half number
+ * (n / 16 * K2 + k) * 16 + n % 16, where K2 is K rounded up to even.
+ *
+ * For each 64 k, q8 and q4 have one line of scales, then 16 lines (q8) or 8 (q4); the last block
+ * is whole too. The line of scales: the f16 scales of the first 32 k, 16 outputs, then those of
+ * the second 32. A q8 line is 16 outputs times 4 consecutive k, all 4 of an output together, one
+ * byte each: scale * (byte - 128) is the weight. A q4 line is 16 outputs times 8 consecutive k:
+ * byte number 4 n + i holds k = i in its low and k = 4 + i in its high 4 bits, and
+ * scale * (bits - 8) is the weight.
+ *
+ * Tokenizer section:
+ *   0   4  n_tokens                              4   4  n_merges
+ *   8   2  n_special                            10   2  flags: bit 0 = bytes may lack a token,
+ *                                                       bit 1 = the first special token stands
+ *                                                       for each of those, bit 2 = tokens are
+ *                                                       characters
+ *                                               12   4  size of the token bytes
+ *  16      ends: u32[n_tokens], end of each token's bytes within the token bytes
+ *          merges: u32[n_merges][3] = left id, right id, merged id; in order of rank
+ *          special: u32[n_special] = ids of tokens that text may not produce unasked
+ *          the token bytes (raw bytes, not GPT-2's printable stand-ins)
+ * Every one of the 256 bytes is a token of its own, unless bit 0 of the flags is set; a byte
+ * without one is left out of texts. With bit 2 (and 0) the same holds of characters, and there are
+ * no merges. No special token takes part in a merge. An id may have no bytes, unless it is special
+ * or merged; a special token has at most 256, and there are at most 1024 special tokens. n_tokens
+ * is at most n_vocab.
+ *
+ * Checksum: the data is cut into blocks of 1 MiB, the last one shorter. A block is padded with
+ * zeros to a multiple of 256 bytes and read as 32-bit words w; 64 lanes start as a[j] = j and take
+ * every 64th word:  a = (a ^ w) * 9E3779B1h;  a = a ^ (a >> 15)  (mod 2^32). The block's digest
+ * starts as its size in bytes before padding and takes the lanes in order: d = (d ^ a[j]) *
+ * 9E3779B97F4A7C15h;  d = d ^ (d >> 32)  (mod 2^64). The checksum starts as 0 and takes the
+ * digests the same way: c = (c ^ d) * 9E3779B97F4A7C15h;  c = c ^ (c >> 32). So one word changed
+ * anywhere always changes the checksum. */
+/* clang-format on */
 
 ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
 {
@@ -14355,6 +14266,100 @@ ATTN__SMALL_END
 #endif /* the implementation of part two */
 #endif /* !ATTN_NO_LENS */
 #endif /* !ATTN__SET */
+
+/* clang-format off */
+/* >>changes =====================================================================================
+ * WHERE NEW THINGS GO
+ *
+ * An activation function: in >>kernels its formula on one register beside attn__r_silu (with its
+ *     #define, #undef and ATTN__LIFT) and a branch in ATTN__FN(activate); a value of
+ *     attn_act_kind; the checks in attn_activate and attn__check_config; its number in the file
+ *     format above; its name in tools/attn-info.c, tools/convert/huggingface.h and export.h,
+ *     examples/python/attn.py.
+ * A weight type: a row in attn__weight_type_of; its scale in attn__quantize_weights; reading its
+ *     bits in every set's attn__r_weights. attn__read_entry admits it to files, attn-convert
+ *     and export.h offer it.
+ * A watcher: a section like >>record with one attn__watcher_kind, made by attn__new_watcher. It
+ *     may touch its own struct and the rows it is shown; the engine needs no change.
+ * An instruction set: detection in >>cpu, its vectors at the head of >>kernels, one more include
+ *     below the kernels, a line in attn__choices. Nothing above >>cpu knows of it.
+ *
+ * VERSIONS
+ *
+ * A version is major.minor.patch. Before 1.0 a minor version may rename things, and this section
+ * then says how. From 1.0 on, every version with the same major number keeps the public names,
+ * their parameters and meaning, the values of enums, the fields of structs and their offsets (new
+ * fields take the place of `reserved`), the names of activations, the files that older versions
+ * wrote, and the bits of every logit. Names that begin with attn__ or ATTN__, the text of
+ * messages and the memory that an object takes may change at any time.
+ *
+ * 0.3.0: what needs this header's public API alone has left it:
+ *   attn_full, attn_rand, attn_randn, attn_dropout, attn_tril
+ *                                   examples/from_scratch/torch.h: torch_full, torch_rand ...,
+ *                                   with a torch_rng for an attn_rng
+ *   attn_linear_init                the same: torch_linear
+ *   attn_concat                     the same: torch_cat, of floats to f32
+ *   attn_mask_causal                the same: torch_causal_mask
+ *   attn_softmax_causal             attn_add of that mask, then attn_softmax; in attn_attention
+ *                                   ATTN_MASK_CAUSAL
+ *   attn_pos_embedding              attn_slice(table, 0, first, count)
+ *   attn_pattern_entropy, attn_head_keys, attn_head_score, attn_detect_heads, ATTN_HEAD_*
+ *                                   tools/lens/heads.h: lens_pattern_entropy, LENS_HEAD_* ...
+ *   attn_circuit, attn_singular_values, attn_composition_scores, ATTN_CIRCUIT_*, ATTN_COMPOSE_*
+ *                                   tools/lens/circuits.h: lens_circuit, LENS_CIRCUIT_* ...
+ *   attn_patch_positions, _heads    tools/lens/patch.h: lens_patch with LENS_PATCH_POSITIONS,
+ *                                   _HEADS; an attn_patch_desc is a lens_pair and its lens_metric
+ *   attn_patch_path, attn_path      tools/lens/paths.h: lens_patch_paths
+ *   attn_decompose_resid, attn_resid_count, _label, ATTN_RESID_*
+ *                                   tools/lens/decompose.h: lens_decompose, lens_parts_count,
+ *                                   _label, LENS_PARTS_*; its scale is an output of its own, and
+ *                                   `layer` is n_layer for the final stream
+ *   attn_bias_logit_attrs           the same: lens_bias_logit_attrs, of tokens and against, in place
+ *                                   of directions
+ *   attn_save, attn_record_save to .npz; attn_npy_header
+ *                                   tools/common/npz.h: npz_save, npy_header
+ *   attn_head_results               the activation attn.hook_result
+ *   attn_neuron_results             attn_mul of post as [T, F, 1] and a slice of mlp.W_out
+ *   attn_neuron_logit_attrs         with d = directions * ln_final.w, W = mlp.W_out less the mean
+ *                                   of each row: attn_mul of post / scale and attn_matmul(d, Wᵀ)
+ *   attn_panels_write               attn_writer_add packs what it writes
+ * Renamed:
+ *   attn_gelu, attn_gelu_kind       attn_activate, attn_act_kind
+ *   ATTN_GELU_*, ATTN_RELU, ATTN_SILU
+ *                                   ATTN_ACT_GELU_*, ATTN_ACT_RELU, ATTN_ACT_SILU
+ *   ATTN_KEYS, ATTN_VALUES          ATTN_CACHE_KEYS, ATTN_CACHE_VALUES
+ *   ATTN_FOLD_LAYERNORM             ATTN_PROCESS_FOLD_LN
+ *   ATTN_CENTER_WRITING             ATTN_PROCESS_CENTER_WRITING_WEIGHTS
+ *   ATTN_CENTER_UNEMBEDDING         ATTN_PROCESS_CENTER_UNEMBED
+ *   attn_draft, attn_draft_begin, _stream, _end
+ *                                   attn_new_file, attn_new_file_begin, _stream, _end
+ *   attn_session_desc.cache         .cache_dtype
+ *   attn_generate_desc.sampler      .reuse_sampler
+ * Other parameters; none has more than six:
+ *   attn_generate                   its results are an attn_generation, in place of desc->ids,
+ *                                   n_ids, n_passes, reason; the callback is desc->text_fn
+ *   attn_encode, attn_decode        *n_ids and *size are the room on entry
+ *   attn_encode(..., 1)             attn_encode_special
+ *   attn_score, attn_logit_stats    an attn_top for (top, k)
+ *   attn_attention_desc.pattern     attn_attention_pattern, attn_multihead_pattern
+ *   attn_multihead, attn_block      the number of heads is w->n_head
+ *   attn_cache_get                  to the last position; attn_slice takes fewer
+ *   attn_record_new                 memory NULL and bytes 0: the context allocates it
+ *   attn_logit_lens                 tokens are a tensor; zeroed: all
+ * New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special; ATTN_EDIT_SCALE; attn_linear takes panels.
+ * ATTN_NO_LENS leaves out records and edits, too.
+ *
+ * 0.2.0, for programs that were written for 0.1: outputs come right after the context, an
+ * attn_metric_fn gets its value first, and a batch runs on one attn_workspace. Renamed:
+ *   attn_rewind                     attn_truncate
+ *   attn_text_stats, attn_score     attn_score; attn_mean_nll gives the mean
+ *   attn_guess                      attn_prediction; in attn_generate_desc .n_draft
+ *   attn_get                        attn_get1 to attn_get4, by the number of dimensions
+ *   attn_parts, ATTN_PARTS_*        attn_resid_stack, ATTN_RESID_*
+ *   attn_decompose, attn_attribute  attn_decompose_resid, attn_logit_attrs
+ *   attn_logit_lens_fresh, _saved   attn_logit_lens; a zeroed `scale` is "fresh"
+ *   attn_model_rewrite              attn_process_weights */
+/* clang-format on */
 
 /*
  * MIT License
