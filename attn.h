@@ -152,7 +152,7 @@ MEMORY
     logits: for GPT-2 124M 76 MB for 1,024 tokens as f32 (74 KB a token), half of that as f16.
     A workspace holds the activations of a forward pass, 10 MB for 124M, and 0.7 MB for each thread;
     sessions can share one. All of this is allocated when the object is made (attn_session_size and
-    attn_workspace_size tell how much). attn_feed, attn_feed_batch, attn_logits and attn_sample
+    attn_workspace_size tell how much). attn_feed, attn_feed_batch, attn_session_logits and attn_sample
     allocate nothing. Hooks, edits, records and samplers hold memory until they are freed. Other
     calls free what they allocate before they return. Weights are read from the mapped file, so
     several processes share one copy.
@@ -168,7 +168,7 @@ THREADS
     ctx->isa asked for then.
 
     A model may be used by any number of threads at once, each with its own context and its own
-    workspace. A workspace and the sessions on it belong to one thread at a time. attn_session_use
+    workspace. A workspace and the sessions on it belong to one thread at a time. attn_session_set_workspace
     moves a session to the workspace of the thread that calls it: no other thread may use that
     session meanwhile, but its old workspace may be busy with others. An allocator of the caller's
     must then allow calls from several threads.
@@ -540,7 +540,7 @@ ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x
                                   attn_tensor table);
 
 /* The kernels' own layout of a weight matrix [K, N], see "panels" in the manual. */
-ATTN_API size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out); /* 0: too large */
+ATTN_API size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out); /* 0: too large */
 /* f16 (IEEE 754 binary16): widening is exact; narrowing rounds to nearest even, overflow to inf. */
 ATTN_API float attn_f32_from_f16(uint16_t half);
 ATTN_API uint16_t attn_f16_from_f32(float value);
@@ -581,7 +581,7 @@ typedef struct attn_config {
     uint64_t reserved[1]; /* zero */
 } attn_config;
 /* Does this token end a text? 1 for eos and for each of more_eos, else 0. */
-ATTN_API int attn_is_eos(const attn_config *config, int32_t token);
+ATTN_API int attn_config_is_eos(const attn_config *config, int32_t token);
 
 /* How to open; zeroed is right for most. */
 typedef struct attn_model_desc {
@@ -681,17 +681,17 @@ ATTN_API attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
 ATTN_API void attn_session_free(attn_session *session); /* NULL is fine */
 /* Gives a session another workspace of its model, for instance that of the thread that runs it from
  * now on. */
-ATTN_API attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
-                                      attn_workspace *workspace);
+ATTN_API attn_status attn_session_set_workspace(attn_ctx *ctx, attn_session *session,
+                                                attn_workspace *workspace);
 
 /* Runs the model over n_tokens more tokens (at least one), which join the session;
- * attn_logits(session) then gives the logits of the last one. One call, many calls or one token at
+ * attn_session_logits(session) then gives the logits of the last one. One call, many calls or one token at
  * a time give the same bits. On failure the session's tokens are unchanged; cached keys and values
- * beyond its end, left there by attn_truncate, may be lost. `tokens` may be the session's own:
- * after attn_truncate to length n, attn_session_tokens(session) + n feeds the old ones again. So a
+ * beyond its end, left there by attn_session_truncate, may be lost. `tokens` may be the session's own:
+ * after attn_session_truncate to length n, attn_session_tokens(session) + n feeds the old ones again. So a
  * session that is nearly full goes on with the last `keep` of its n = attn_session_length tokens:
  *
- *     attn_truncate(&ctx, session, 0);
+ *     attn_session_truncate(&ctx, session, 0);
  *     attn_feed(&ctx, session, attn_session_tokens(session) + n - keep, keep);
  *
  * Their positions are new, so they are computed again. examples/chat.c does so before each turn. */
@@ -700,7 +700,7 @@ ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32
 /* Encodes a text, special tokens as their letters, and feeds it. */
 ATTN_API attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text);
 /* [n_vocab]: logits of the last token fed. NULL before the first. Valid until the next call. */
-ATTN_API const float *attn_logits(const attn_session *session);
+ATTN_API const float *attn_session_logits(const attn_session *session);
 
 /* The layers that a pass runs, and the residual streams that enter and leave them. A pass of one
  * layer keeps that layer's keys and values at later positions, which come from their own streams. */
@@ -716,10 +716,10 @@ typedef struct attn_feed_item {
     attn_session *session;
     const int32_t *tokens;
     size_t n_tokens;
-    float *logits;      /* NULL: only the last position's, into attn_logits(). Else room for
+    float *logits;      /* NULL: only the last position's, into attn_session_logits(). Else room for
                            [n_rows, n_vocab], or [n_tokens, n_vocab] if rows is NULL */
     const size_t *rows; /* which of these tokens' logits, in ascending order, counted from 0;
-                           attn_logits() then is NULL unless the last token is among them */
+                           attn_session_logits() then is NULL unless the last token is among them */
     size_t n_rows;
     attn_layers layers;   /* zeroed: all, from the embedding to the logits */
     uint64_t reserved[4]; /* zero */
@@ -731,8 +731,8 @@ typedef struct attn_feed_item {
  * tokens. To continue, feed the same tokens with layers.first set to the old layers.end, and
  * layers.resid to the old resid_out. A pass with layers.first > 0 needs layers.resid, and the keys
  * and values of the layers below for all its positions: those of a pass that stopped, or those that
- * attn_truncate left. So, to see the effect of another stream at layer i from position p on: feed the
- * text, attn_truncate to p (on an attn_session_copy, if the original is still needed), and feed the
+ * attn_session_truncate left. So, to see the effect of another stream at layer i from position p on: feed the
+ * text, attn_session_truncate to p (on an attn_session_copy, if the original is still needed), and feed the
  * same tokens from p on with layers.first = i. ATTN_E_ARGUMENT if layers below lack keys and
  * values, or hold those of other tokens. layers.first = n_layer makes just the logits of a stream.
  * All items of a batch run the same layers, with a stream given to all or to none. */
@@ -740,13 +740,13 @@ ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
 ATTN_API size_t attn_session_capacity(const attn_session *session); /* tokens it can hold */
-/* [attn_session_length]: ids of its tokens, the session's own. After attn_truncate the ids beyond
+/* [attn_session_length]: ids of its tokens, the session's own. After attn_session_truncate the ids beyond
  * the new length stay until the next feed. */
 ATTN_API const int32_t *attn_session_tokens(const attn_session *session);
 ATTN_API const attn_model *attn_session_model(const attn_session *session); /* NULL for NULL */
 /* Forgets all tokens from position `length` on; a pass that begins at a later layer may still build
- * on them (attn_feed_batch). attn_logits() is NULL until the next feed. */
-ATTN_API attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t length);
+ * on them (attn_feed_batch). attn_session_logits() is NULL until the next feed. */
+ATTN_API attn_status attn_session_truncate(attn_ctx *ctx, attn_session *session, size_t length);
 /* Copies the tokens, keys and values of `from` into `to` (same model and cache; room enough; no
  * record may watch `to`). To try several continuations of one prompt, feed it once and copy it.
  * Hooks are not copied. */
@@ -820,7 +820,7 @@ typedef int (*attn_text_fn)(const char *text, size_t size, void *user);
 
 /* Receives the logits [n_vocab] that the next token is about to be drawn from, before the
  * repetition penalty, and may change them: -INFINITY forbids a token, and forbidding all but some
- * constrains the text. They are a copy; attn_logits(session) stays as the model made it. The
+ * constrains the text. They are a copy; attn_session_logits(session) stays as the model made it. The
  * session holds the tokens so far, whether drafts are tried or not. Return 0 to go on, anything
  * else to stop before this token. The rules of attn_text_fn apply. */
 typedef int (*attn_logits_fn)(float *logits, const attn_session *session, void *user);
@@ -856,8 +856,9 @@ typedef struct attn_generate_desc {
     int n_draft;       /* most tokens to draft ahead: 0: 15; negative: none. See attn_generate */
     const char *const *stop; /* end the text before any of these n_stop strings */
     size_t n_stop;
-    const int32_t *prompt_ids; /* if not NULL: these n_prompt_ids instead of the prompt text */
-    size_t n_prompt_ids;
+    const int32_t
+        *prompt_tokens; /* if not NULL: these n_prompt_tokens instead of the prompt text */
+    size_t n_prompt_tokens;
     uint64_t reserved[4]; /* zero */
 } attn_generate_desc;
 
@@ -893,9 +894,9 @@ ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_
 
 /* One text of attn_generate_many. Zero it, and set its prompt. */
 typedef struct attn_continuation {
-    const char *prompt;        /* text, ended by a zero, */
-    const int32_t *prompt_ids; /* or if not NULL: these n_prompt_ids instead */
-    size_t n_prompt_ids;
+    const char *prompt;           /* text, ended by a zero, */
+    const int32_t *prompt_tokens; /* or if not NULL: these n_prompt_tokens instead */
+    size_t n_prompt_tokens;
 
     /* the result */
     char *text;       /* whole UTF-8 characters, ended by a zero */
@@ -912,7 +913,7 @@ typedef struct attn_continuation {
  *
  * Text i is the one that attn_generate makes of its prompt with desc->sampling, but for the seed:
  * it is sampling.seed + i, so that equal prompts continue differently. desc (may be NULL) is for
- * all texts, except that reuse_sampler, text_fn and prompt_ids must be zeroed. Where logits_fn
+ * all texts, except that reuse_sampler, text_fn and prompt_tokens must be zeroed. Where logits_fn
  * stops, only that text ends (ATTN_STOP_CALLBACK). The drafts of all texts share n_draft's default
  * of 15. */
 ATTN_API attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
@@ -938,7 +939,7 @@ ATTN_API size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer);
  * (may be NULL) is their number. NULL for an id outside the vocabulary. */
 ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t id);
 /* Does only attn_encode_special make this token? 1 for "<|endoftext|>" and its kind, else 0. */
-ATTN_API int attn_is_special(const attn_tokenizer *tokenizer, int32_t id);
+ATTN_API int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, int32_t id);
 
 /* Text to ids [n_ids]. *n_ids is the room at `ids` on entry, and the number of ids on return, even
  * where that is more (then ATTN_E_SPACE; `size` is always room enough, and ids may be NULL with
@@ -956,13 +957,13 @@ ATTN_API attn_status attn_encode_special(attn_ctx *ctx, int32_t *ids, size_t *n_
 ATTN_API attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
                                  const attn_tokenizer *tokenizer, const int32_t *ids, size_t n_ids);
 /* Text to a tensor of ids, I32 [T], as attn_encode. An empty text gives an empty tensor. */
-ATTN_API attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
-                                    const char *text);
+ATTN_API attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+                                      const char *text);
 /* The id of a text that is one token, encoded likewise. If it is several, or none, the call fails
  * with ATTN_E_TOKEN and a message that lists them; *id is -1 after a failure. Most words have one
  * token with the space before them and others without: " word" and "word" differ. */
-ATTN_API attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
-                                   const char *text);
+ATTN_API attn_status attn_text_token(attn_ctx *ctx, int32_t *id, const attn_model *model,
+                                     const char *text);
 
 /* Cuts a stream of bytes into whole characters: keeps the beginning of one until its end comes. */
 typedef struct attn_utf8 {
@@ -1049,19 +1050,21 @@ ATTN_API attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook
 ATTN_API void attn_unhook_all(attn_session *session);
 
 /* The keys and values that a session remembers are all that later tokens see of earlier ones:
- * hook_k and hook_v show only the new ones, on their way in. attn_cache_get copies those of a layer
- * from position `first` to the last that the session holds into *out [n, H, d]; attn_cache_set
+ * hook_k and hook_v show only the new ones, on their way in. attn_session_get_cache copies those of a layer
+ * from position `first` to the last that the session holds into *out [n, H, d]; attn_session_set_cache
  * puts others in their place, value [n, H, d], from `first` on. Both may be called between feeds.
  * A hook may call them for the positions before the current feed; to affect a layer, set its values
  * in its hook_v or earlier. A change stays until its positions are truncated and fed
  * again, even if the feed in which a hook made it is stopped. A session with cache_dtype = ATTN_F16
- * rounds what hook_k and hook_v leave, and what attn_cache_set brings; scores and z are made of the
+ * rounds what hook_k and hook_v leave, and what attn_session_set_cache brings; scores and z are made of the
  * rounded ones. */
 typedef enum attn_cache_part { ATTN_CACHE_KEYS, ATTN_CACHE_VALUES } attn_cache_part;
-ATTN_API attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn_session *session,
-                                    attn_cache_part part, size_t layer, size_t first);
-ATTN_API attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
-                                    size_t layer, size_t first, attn_tensor value);
+ATTN_API attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
+                                            const attn_session *session, attn_cache_part part,
+                                            size_t layer, size_t first);
+ATTN_API attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *session,
+                                            attn_cache_part part, size_t layer, size_t first,
+                                            attn_tensor value);
 
 #ifndef ATTN_NO_LENS
 /* What part two implements, from here to the end of the API. */
@@ -1096,7 +1099,7 @@ ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_s
 ATTN_API void attn_record_free(attn_record *record);
 /* How many activations it records, and their names, first those outside the blocks, then
  * block by block (NULL beyond); the record owns the names. */
-ATTN_API size_t attn_record_count(const attn_record *record);
+ATTN_API size_t attn_record_n_activations(const attn_record *record);
 ATTN_API const char *attn_record_name(const attn_record *record, size_t index);
 /* A view of one, in the shape of the table above with T the positions recorded so far and Tk =
  * first + T: at later keys a pattern is 0, and scores are -inf. The view may be written. Ask
@@ -1425,7 +1428,7 @@ typedef struct attn__pass {
 /* resid = W_E[token] + W_pos[position] */
 static void attn__embed(attn__worker *me, attn__pass *p);
 /* out = (in - mean) / sqrt(variance + eps) * w + b; `point` is its first hook */
-static void attn__layernorm(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
+static void attn__normalize(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
                             const float *w, const float *b, int point);
 /* out = in · w + b */
 static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
@@ -1437,13 +1440,13 @@ static void attn__drop_rows(attn__worker *me, attn__pass *p);
 /* z = softmax(q · kᵀ / √d, causal) · v */
 static void attn__attend(attn__worker *me, attn__pass *p);
 /* to = to + added */
-static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added);
+static void attn__add_to_resid(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added);
 /* rows = act_fn(rows), the model's activation function: GELU in GPT-2 */
-static void attn__activate(attn__worker *me, attn__pass *p, attn__rows rows);
+static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows);
 /* resid -> the items that asked for it */
 static void attn__copy_resid(attn__worker *me, attn__pass *p);
 /* logits = normed · W_U + b_U */
-static void attn__unembed(attn__worker *me, attn__pass *p);
+static void attn__make_logits(attn__worker *me, attn__pass *p);
 /* Shows an activation to its watchers. Without watchers this costs one comparison. */
 static void attn__visit(attn__worker *me, attn__pass *p, int point);
 
@@ -1463,7 +1466,7 @@ static void attn__forward(attn__worker *me, void *pass)
         attn__visit(me, p, ATTN__HOOK_RESID_PRE);
 
         /* resid_mid = resid_pre + attention(layernorm1(resid_pre)) */
-        attn__layernorm(me, p, ws->normed, ws->resid, l->ln1_w, l->ln1_b, ATTN__HOOK_LN1);
+        attn__normalize(me, p, ws->normed, ws->resid, l->ln1_w, l->ln1_b, ATTN__HOOK_LN1);
         attn__project(me, p, ws->qkv, ws->normed, &l->w_qkv, l->b_qkv); /* qkv [R, 3C] */
         attn__visit(me, p, ATTN__HOOK_Q);
         attn__visit(me, p, ATTN__HOOK_K);
@@ -1474,18 +1477,18 @@ static void attn__forward(attn__worker *me, void *pass)
         attn__attend(me, p);        /* z [R, H, d] */
         attn__project(me, p, ws->added, ws->z, &l->w_o, l->b_o); /* attn_out [R, C] */
         attn__visit(me, p, ATTN__HOOK_ATTN_OUT);
-        attn__add(me, p, ws->resid, ws->added);
+        attn__add_to_resid(me, p, ws->resid, ws->added);
         attn__visit(me, p, ATTN__HOOK_RESID_MID);
 
         /* resid_post = resid_mid + gelu(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
-        attn__layernorm(me, p, ws->normed, ws->resid, l->ln2_w, l->ln2_b, ATTN__HOOK_LN2);
+        attn__normalize(me, p, ws->normed, ws->resid, l->ln2_w, l->ln2_b, ATTN__HOOK_LN2);
         attn__project(me, p, ws->mlp, ws->normed, &l->w_in, l->b_in); /* mlp [R, F] */
         attn__visit(me, p, ATTN__HOOK_MLP_PRE);
-        attn__activate(me, p, ws->mlp);
+        attn__apply_act_fn(me, p, ws->mlp);
         attn__visit(me, p, ATTN__HOOK_MLP_POST);
         attn__project(me, p, ws->added, ws->mlp, &l->w_out, l->b_out); /* mlp_out [R, C] */
         attn__visit(me, p, ATTN__HOOK_MLP_OUT);
-        attn__add(me, p, ws->resid, ws->added);
+        attn__add_to_resid(me, p, ws->resid, ws->added);
         attn__visit(me, p, ATTN__HOOK_RESID_POST);
     }
 
@@ -1495,9 +1498,9 @@ static void attn__forward(attn__worker *me, void *pass)
         return;
 
     /* logits [rows that want them, V] = layernorm_final(resid) · W_U + b_U */
-    attn__layernorm(me, p, ws->normed, ws->resid, m->ln_f_w, m->ln_f_b, ATTN__HOOK_LN_FINAL);
+    attn__normalize(me, p, ws->normed, ws->resid, m->ln_f_w, m->ln_f_b, ATTN__HOOK_LN_FINAL);
     if (!p->stopped)
-        attn__unembed(me, p);
+        attn__make_logits(me, p);
 }
 
 /* >>platform (tests: threads) ===================================================================
@@ -1742,7 +1745,7 @@ typedef struct attn__text {
 } attn__text;
 
 /* Where an operation writes: *out itself if it is, or is made to be, f32 with dense rows; else a
- * dense stand-in that attn__finish copies into *out. */
+ * dense stand-in that attn__out_end copies into *out. */
 typedef struct attn__result {
     attn_tensor dense;
     int fresh;    /* out was made here, and is given back if the operation fails */
@@ -1882,7 +1885,8 @@ static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer);
 static void attn__release(attn_workspace *ws, const attn__watcher *w);
 static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s);
 static void attn__sweep_watchers(attn_session *s);
-static void attn__hold(int *lock, int held);
+static void attn__lock(int *lock);
+static void attn__unlock(int *lock);
 static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point);
 static void attn__attend_watched(const attn__worker *me, attn__pass *p);
 static size_t attn__line_of(attn_dtype dtype, size_t k);
@@ -1896,8 +1900,8 @@ static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in);
 static float attn__panels_get(const attn__panels *w, size_t k, size_t n);
 static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
                               size_t panel1);
-static void attn__matmul(const attn__worker *me, const attn__kernels *kernels,
-                         const attn__matmul_job *job, float *pack);
+static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
+                                const attn__matmul_job *job, float *pack);
 static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul_job *job,
                                 size_t row0, size_t row1, size_t panel0, size_t panel1,
                                 float *pack);
@@ -2239,31 +2243,31 @@ ATTN__SMALL
 /* >>tensors (tests: tensors) ====================================================================
  * Views are arithmetic on strides; a tensor that could not be made says why in `error`. */
 
-ATTN__INLINE attn_shape attn__shape(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
+ATTN__INLINE attn_shape attn__dims(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
 {
     const attn_shape s = {ndim, {d0, d1, d2, d3}};
     return s;
 }
 ATTN__DEF attn_shape attn_shape1(size_t d0)
 {
-    return attn__shape(1, d0, 1, 1, 1);
+    return attn__dims(1, d0, 1, 1, 1);
 }
 ATTN__DEF attn_shape attn_shape2(size_t d0, size_t d1)
 {
-    return attn__shape(2, d0, d1, 1, 1);
+    return attn__dims(2, d0, d1, 1, 1);
 }
 ATTN__DEF attn_shape attn_shape3(size_t d0, size_t d1, size_t d2)
 {
-    return attn__shape(3, d0, d1, d2, 1);
+    return attn__dims(3, d0, d1, d2, 1);
 }
 ATTN__DEF attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3)
 {
-    return attn__shape(4, d0, d1, d2, d3);
+    return attn__dims(4, d0, d1, d2, d3);
 }
 
 ATTN__INLINE attn_shape attn__shape_of(const attn_tensor *x)
 {
-    return attn__shape(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
+    return attn__dims(x->ndim, x->shape[0], x->shape[1], x->shape[2], x->shape[3]);
 }
 
 ATTN__INLINE int attn__has_shape(const attn_tensor *x, attn_shape shape)
@@ -2513,7 +2517,8 @@ static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at
 }
 
 /* One element, or NaN; indices beyond ndim are 0. */
-static float attn__get(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2, size_t i3)
+static float attn__element(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2,
+                           size_t i3)
 {
     if (x->ndim != ndim || ndim == 0 || i0 >= x->shape[0] || i1 >= x->shape[1] ||
         i2 >= x->shape[2] || i3 >= x->shape[3])
@@ -2523,19 +2528,19 @@ static float attn__get(const attn_tensor *x, int ndim, size_t i0, size_t i1, siz
 
 ATTN__DEF float attn_get1(attn_tensor x, size_t i0)
 {
-    return attn__get(&x, 1, i0, 0, 0, 0);
+    return attn__element(&x, 1, i0, 0, 0, 0);
 }
 ATTN__DEF float attn_get2(attn_tensor x, size_t i0, size_t i1)
 {
-    return attn__get(&x, 2, i0, i1, 0, 0);
+    return attn__element(&x, 2, i0, i1, 0, 0);
 }
 ATTN__DEF float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2)
 {
-    return attn__get(&x, 3, i0, i1, i2, 0);
+    return attn__element(&x, 3, i0, i1, i2, 0);
 }
 ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3)
 {
-    return attn__get(&x, 4, i0, i1, i2, i3);
+    return attn__element(&x, 4, i0, i1, i2, i3);
 }
 
 /* ---- checks that every operation makes ---- */
@@ -2600,8 +2605,8 @@ static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *nam
 
 /* Where a copy goes: makes *out a tensor of this type and shape if it is none, else checks that it
  * has the shape and a type to which the numbers can be converted. */
-static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *out,
-                                   attn_dtype dtype, attn_shape shape)
+static attn_status attn__need_out(attn_ctx *ctx, const char *op, attn_tensor *out, attn_dtype dtype,
+                                  attn_shape shape)
 {
     ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
     if (out->error)
@@ -2620,8 +2625,8 @@ static attn_status attn__copy_into(attn_ctx *ctx, const char *op, attn_tensor *o
     return ATTN_OK;
 }
 
-static ATTN__COMPACT attn_status attn__begin(attn_ctx *ctx, const char *op, attn_tensor *out,
-                                             attn_shape shape, attn__result *result)
+static ATTN__COMPACT attn_status attn__out_begin(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                                 attn_shape shape, attn__result *result)
 {
     const int is_new = out && out->ndim == 0;
     attn_status status;
@@ -2631,7 +2636,7 @@ static ATTN__COMPACT attn_status attn__begin(attn_ctx *ctx, const char *op, attn
         result->dense = *out;
         return ATTN_OK;
     }
-    status = attn__copy_into(ctx, op, out, ATTN_F32, shape);
+    status = attn__need_out(ctx, op, out, ATTN_F32, shape);
     if (status != ATTN_OK)
         return status;
     result->fresh = is_new;
@@ -2642,8 +2647,8 @@ static ATTN__COMPACT attn_status attn__begin(attn_ctx *ctx, const char *op, attn
     return ATTN_OK;
 }
 
-static ATTN__COMPACT attn_status attn__finish(attn_ctx *ctx, attn_tensor *out, attn__result *result,
-                                              attn_status status)
+static ATTN__COMPACT attn_status attn__out_end(attn_ctx *ctx, attn_tensor *out,
+                                               attn__result *result, attn_status status)
 {
     if (result->stand_in) {
         if (status == ATTN_OK)
@@ -2713,7 +2718,7 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
     const attn_shape shape = attn__shape_of(&x);
     size_t row, i, n;
     ATTN__TRY(attn__need_any(ctx, "attn_copy", "x", &x));
-    ATTN__TRY(attn__copy_into(ctx, "attn_copy", out, x.dtype, shape));
+    ATTN__TRY(attn__need_out(ctx, "attn_copy", out, x.dtype, shape));
     if (attn_count(x) == 0)
         return ATTN_OK;
     n = attn__row_length(&x);
@@ -2824,7 +2829,7 @@ static float *attn__row_at(attn__rows rows, size_t row)
 }
 
 /* The rows of a pass that begins at a layer are the caller's streams, dense: [n_tokens, C]. */
-static void attn__enter(const attn__worker *me, const attn__pass *p)
+static void attn__embed_given(const attn__worker *me, const attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
     size_t i, row, last;
@@ -2844,7 +2849,7 @@ static void attn__embed(attn__worker *me, attn__pass *p)
     const size_t width = p->model->config.d_model;
     size_t i, row, k, first, last;
     if (p->items[0].layers.resid) {
-        attn__enter(me, p);
+        attn__embed_given(me, p);
         return;
     }
     attn__share(me, p->n_rows, &first, &last);
@@ -2864,7 +2869,7 @@ static void attn__embed(attn__worker *me, attn__pass *p)
     attn__visit(me, p, ATTN__HOOK_EMBED);
     attn__visit(me, p, ATTN__HOOK_POS_EMBED);
     attn__barrier(me);
-    attn__add(me, p, p->ws->resid, p->ws->added);
+    attn__add_to_resid(me, p, p->ws->resid, p->ws->added);
 }
 
 /* mean and scale of one row: scale = sqrt(variance + eps) */
@@ -2878,7 +2883,7 @@ static void attn__moments(const attn__kernels *kernels, const float *x, size_t n
 /* out = (in - mean) / scale * w + b with scale = sqrt(variance + eps), in the three parts that can
  * be watched: `point` is that of the scale, the next two are those before and after gain and bias.
  */
-static void attn__layernorm(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
+static void attn__normalize(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
                             const float *w, const float *b, int point)
 {
     const size_t width = p->model->config.d_model;
@@ -2904,7 +2909,7 @@ static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn_
                           const attn__panels *w, const float *b)
 {
     const attn__matmul_job job = attn__job_of(out, in, *w, b);
-    attn__matmul(me, p->kernels, &job, attn__scratchpad_of(me, p).pack);
+    attn__shared_matmul(me, p->kernels, &job, attn__scratchpad_of(me, p).pack);
     attn__barrier(me);
 }
 
@@ -3138,7 +3143,7 @@ static void attn__attend(attn__worker *me, attn__pass *p)
 }
 
 /* to [R, C] = to + added. Rows lie one after the other, so a worker takes a run of lines. */
-static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added)
+static void attn__add_to_resid(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added)
 {
     size_t first, last;
     attn__share(me, to.n * to.stride / 16, &first, &last);
@@ -3149,7 +3154,7 @@ static void attn__add(attn__worker *me, attn__pass *p, attn__rows to, attn__rows
 }
 
 /* rows [R, F] = act_fn(rows); the padding of a row comes along. */
-static void attn__activate(attn__worker *me, attn__pass *p, attn__rows rows)
+static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
 {
     size_t first, last;
     attn__share(me, rows.n * rows.stride / 16, &first, &last);
@@ -3226,7 +3231,7 @@ static void attn__copy_resid(attn__worker *me, attn__pass *p)
 
 /* logits [rows that want them, V] = normed · W_U + b_U. Many rows of one session go straight to where
  * they belong. */
-static void attn__unembed(attn__worker *me, attn__pass *p)
+static void attn__make_logits(attn__worker *me, attn__pass *p)
 {
     const size_t n_final = attn__gather_final(me, p);
     attn__rows in = p->ws->final, out;
@@ -3411,9 +3416,9 @@ ATTN__COLD attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **worksp
 static size_t attn__users(attn_workspace *ws, int change)
 {
     size_t n;
-    attn__hold(&ws->lock, 1);
+    attn__lock(&ws->lock);
     n = change > 0 ? ++ws->n_users : --ws->n_users;
-    attn__hold(&ws->lock, 0);
+    attn__unlock(&ws->lock);
     return n;
 }
 
@@ -3540,12 +3545,12 @@ static attn_status attn__session_for(attn_ctx *ctx, attn_session **session, cons
 
 /* A call of the library that lets callbacks run begins and ends with these two. A session that a
  * callback frees lives until the last such call has ended. */
-static void attn__enter_call(attn_session *session)
+static void attn__session_hold(attn_session *session)
 {
     session->n_calls++;
 }
 
-static void attn__leave_call(attn_session *session)
+static void attn__session_drop(attn_session *session)
 {
     if (--session->n_calls == 0 && session->is_freed)
         attn_session_free(session);
@@ -3564,13 +3569,13 @@ ATTN__COLD void attn_session_free(attn_session *session)
     attn_free(session);
 }
 
-ATTN__COLD attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
-                                        attn_workspace *workspace)
+ATTN__COLD attn_status attn_session_set_workspace(attn_ctx *ctx, attn_session *session,
+                                                  attn_workspace *workspace)
 {
     const attn__watcher *w;
-    ATTN__TRY(attn__need_given(ctx, "attn_session_use", "session", session));
-    ATTN__TRY(attn__need_given(ctx, "attn_session_use", "workspace", workspace));
-    ATTN__TRY(attn__check_idle(ctx, "attn_session_use", session));
+    ATTN__TRY(attn__need_given(ctx, "attn_session_set_workspace", "session", session));
+    ATTN__TRY(attn__need_given(ctx, "attn_session_set_workspace", "workspace", workspace));
+    ATTN__TRY(attn__check_idle(ctx, "attn_session_set_workspace", session));
     ATTN__TRY(attn__check_workspace(ctx, session, workspace, 0));
     ATTN__TRY(attn__claim_all(ctx, workspace, session));
     for (w = session->watchers; w; w = w->next)
@@ -3581,7 +3586,7 @@ ATTN__COLD attn_status attn_session_use(attn_ctx *ctx, attn_session *session,
     return ATTN_OK;
 }
 
-ATTN__DEF const float *attn_logits(const attn_session *session)
+ATTN__DEF const float *attn_session_logits(const attn_session *session)
 {
     return session && session->has_logits ? session->logits : NULL;
 }
@@ -3611,7 +3616,7 @@ static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_
 }
 
 /* The session's tokens end at `length`; its watchers hear of it. */
-static void attn__truncate(attn_session *session, size_t length)
+static void attn__forget_from(attn_session *session, size_t length)
 {
     attn__watcher *w;
     session->length = length;
@@ -3620,15 +3625,15 @@ static void attn__truncate(attn_session *session, size_t length)
             (w->kind->truncate)(w, length);
 }
 
-ATTN__COLD attn_status attn_truncate(attn_ctx *ctx, attn_session *session, size_t length)
+ATTN__COLD attn_status attn_session_truncate(attn_ctx *ctx, attn_session *session, size_t length)
 {
-    ATTN__TRY(attn__need_given(ctx, "attn_truncate", "session", session));
+    ATTN__TRY(attn__need_given(ctx, "attn_session_truncate", "session", session));
     if (length > session->length)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_truncate: to %zu, but the session holds %zu tokens", length,
+                          "attn_session_truncate: to %zu, but the session holds %zu tokens", length,
                           session->length);
-    ATTN__TRY(attn__check_idle(ctx, "attn_truncate", session));
-    attn__truncate(session, length);
+    ATTN__TRY(attn__check_idle(ctx, "attn_session_truncate", session));
+    attn__forget_from(session, length);
     session->has_logits = 0;
     return ATTN_OK;
 }
@@ -3726,7 +3731,7 @@ static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "attn_feed: to begin at layer %zu, layer %zu must hold keys and "
                               "values of %zu positions; it holds %zu. Feed the tokens from layer "
-                              "0 first, then call attn_truncate",
+                              "0 first, then call attn_session_truncate",
                               item->layers.first, i, until, s->held[i]);
     if (item->layers.first > 0 &&
         memcmp(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *item->tokens) != 0)
@@ -3760,7 +3765,7 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
         return attn__fail(
             ctx, ATTN_E_CONTEXT,
             "the session holds %zu of at most %zu tokens, so %zu more do not "
-            "fit; call attn_truncate, or make a larger one (the model's n_ctx is %lu)",
+            "fit; call attn_session_truncate, or make a larger one (the model's n_ctx is %lu)",
             s->length, s->capacity, item->n_tokens, (unsigned long)model->config.n_ctx);
     ATTN__TRY(attn__need_ids(ctx, "attn_feed", "token", item->tokens, 1, item->n_tokens,
                              model->config.n_vocab));
@@ -3846,7 +3851,7 @@ static ATTN__COMPACT void attn__begin_feed(attn__pass *p, const attn_feed_item *
     const attn__span span = attn__span_of(item);
     attn__watcher *w;
     size_t layer;
-    attn__enter_call(s);
+    attn__session_hold(s);
     /* perhaps its own, from before a truncation */
     memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
     for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
@@ -3978,7 +3983,7 @@ ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, siz
             attn__forget_later(s, p.first_layer);
         s->fed = 0;
         attn__sweep_watchers(s);
-        attn__leave_call(s);
+        attn__session_drop(s);
     }
     return status;
 }
@@ -4032,8 +4037,9 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
     return ATTN_OK;
 }
 
-ATTN__COLD attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const attn_session *session,
-                                      attn_cache_part part, size_t layer, size_t first)
+ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
+                                              const attn_session *session, attn_cache_part part,
+                                              size_t layer, size_t first)
 {
     attn__result result;
     const size_t held = session ? attn__n_cached(session) : 0;
@@ -4041,10 +4047,10 @@ ATTN__COLD attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const att
     size_t t, head, j;
     float *to;
     const attn_config *c;
-    ATTN__TRY(attn__check_cache(ctx, "attn_cache_get", session, part, layer, first, n));
+    ATTN__TRY(attn__check_cache(ctx, "attn_session_get_cache", session, part, layer, first, n));
     c = &session->model->config;
-    ATTN__TRY(
-        attn__begin(ctx, "attn_cache_get", out, attn_shape3(n, c->n_head, c->d_head), &result));
+    ATTN__TRY(attn__out_begin(ctx, "attn_session_get_cache", out,
+                              attn_shape3(n, c->n_head, c->d_head), &result));
     to = (float *)result.dense.data;
     for (t = first; t < held; t++)
         for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
@@ -4053,23 +4059,24 @@ ATTN__COLD attn_status attn_cache_get(attn_ctx *ctx, attn_tensor *out, const att
                 *to++ = session->cache == ATTN_F32 ? *(const float *)from
                                                    : attn_f32_from_f16(*(const uint16_t *)from);
             }
-    return attn__finish(ctx, out, &result, ATTN_OK);
+    return attn__out_end(ctx, out, &result, ATTN_OK);
 }
 
-ATTN__COLD attn_status attn_cache_set(attn_ctx *ctx, attn_session *session, attn_cache_part part,
-                                      size_t layer, size_t first, attn_tensor value)
+ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *session,
+                                              attn_cache_part part, size_t layer, size_t first,
+                                              attn_tensor value)
 {
     size_t t, head, j;
     const attn_config *c;
-    ATTN__TRY(attn__need(ctx, "attn_cache_set", "value", &value));
-    ATTN__TRY(
-        attn__check_cache(ctx, "attn_cache_set", session, part, layer, first, value.shape[0]));
+    ATTN__TRY(attn__need(ctx, "attn_session_set_cache", "value", &value));
+    ATTN__TRY(attn__check_cache(ctx, "attn_session_set_cache", session, part, layer, first,
+                                value.shape[0]));
     if (session->running == ATTN__WRITING) /* drafted tokens used the old keys and values */
-        return attn__check_idle(ctx, "attn_cache_set", session);
+        return attn__check_idle(ctx, "attn_session_set_cache", session);
     c = &session->model->config;
     if (value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head)
         return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_cache_set: expected [positions, %lu heads, %lu dimensions]",
+                          "attn_session_set_cache: expected [positions, %lu heads, %lu dimensions]",
                           (unsigned long)c->n_head, (unsigned long)c->d_head);
     for (t = 0; t < value.shape[0]; t++)
         for (head = 0; head < c->n_head; head++)
@@ -4130,17 +4137,17 @@ ATTN__COLD attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, cons
     return status;
 }
 
-ATTN__COLD attn_status attn_token_ids(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
-                                      const char *text)
+ATTN__COLD attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+                                        const char *text)
 {
     size_t n = 0;
     attn_status status;
     int32_t *found;
-    ATTN__TRY(attn__need_given(ctx, "attn_token_ids", "place for the ids", ids));
-    found = attn__ids_of(ctx, "attn_token_ids", model, text, 0, &n);
+    ATTN__TRY(attn__need_given(ctx, "attn_text_tokens", "place for the ids", ids));
+    found = attn__ids_of(ctx, "attn_text_tokens", model, text, 0, &n);
     if (!found)
         return ctx->status;
-    status = attn__copy_into(ctx, "attn_token_ids", ids, ATTN_I32, attn_shape1(n));
+    status = attn__need_out(ctx, "attn_text_tokens", ids, ATTN_I32, attn_shape1(n));
     if (status == ATTN_OK)
         status = attn_copy(ctx, ids, attn_borrow(found, ATTN_I32, attn_shape1(n)));
     attn_free(found);
@@ -4165,10 +4172,10 @@ static void attn__list_tokens(char *list, size_t room, const attn_model *model, 
     }
 }
 
-ATTN__COLD attn_status attn_token_id(attn_ctx *ctx, int32_t *id, const attn_model *model,
-                                     const char *text)
+ATTN__COLD attn_status attn_text_token(attn_ctx *ctx, int32_t *id, const attn_model *model,
+                                       const char *text)
 {
-    static const char op[] = "attn_token_id";
+    static const char op[] = "attn_text_token";
     size_t n = 0, n_spaced = 0;
     int32_t *ids, *spaced;
     char list[128], hint[64];
@@ -4216,7 +4223,7 @@ typedef enum attn__where {
 
 /* The activations, in the order of the pass: the name after "blocks.i.", or whole for those outside
  * the blocks. */
-static const struct attn__activation {
+static const struct attn__point_info {
     const char *name;
     attn__where rows;
 } attn__activations[] = {{"hook_embed", ATTN__IN_RESID},
@@ -4474,7 +4481,7 @@ static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__wa
     const size_t heads = ws->model->config.n_head, wide = ws->resid.stride;
     const int scores = attn__watches(w, ATTN__SEES_SCORES);
     attn_status status = ATTN_OK;
-    attn__hold(&ws->lock, 1);
+    attn__lock(&ws->lock);
     if (scores)
         status = attn__claim_watched(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16));
     if (status == ATTN_OK && attn__watches(w, ATTN__SEES_HEADS)) {
@@ -4482,18 +4489,18 @@ static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__wa
         if (status != ATTN_OK && scores)
             attn__release_watched(&ws->scores);
     }
-    attn__hold(&ws->lock, 0);
+    attn__unlock(&ws->lock);
     return status;
 }
 
 static void attn__release(attn_workspace *ws, const attn__watcher *w)
 {
-    attn__hold(&ws->lock, 1);
+    attn__lock(&ws->lock);
     if (attn__watches(w, ATTN__SEES_SCORES))
         attn__release_watched(&ws->scores);
     if (attn__watches(w, ATTN__SEES_HEADS))
         attn__release_watched(&ws->heads);
-    attn__hold(&ws->lock, 0);
+    attn__unlock(&ws->lock);
 }
 
 /* The same for all watchers of a session. */
@@ -5488,7 +5495,7 @@ typedef struct attn__scoring {
 } attn__scoring;
 
 /* Token i of the text, once it or the token before it was fed. The text may be the session's own
- * tokens from before attn_truncate, which feeding overwrites. */
+ * tokens from before attn_session_truncate, which feeding overwrites. */
 static int32_t attn__scored_token(const attn__scoring *s, size_t i)
 {
     const size_t at = s->before + i;
@@ -5535,7 +5542,7 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
         return ATTN_E_MEMORY;
     }
     s.before = session->length;
-    attn__enter_call(session);
+    attn__session_hold(session);
     had_logits = session->has_logits;
     memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
     item.logits = logits;
@@ -5547,11 +5554,11 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
             status = attn__judge_rows(ctx, &s, at, at + item.n_tokens, logits);
     }
     if (status != ATTN_OK) {
-        attn__truncate(session, s.before);
+        attn__forget_from(session, s.before);
         session->has_logits = had_logits;
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     }
-    attn__leave_call(session);
+    attn__session_drop(session);
     attn_free(s.heap);
     attn_free(logits);
     return status;
@@ -5583,13 +5590,13 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
                                     const attn_generate_desc *d, int bos, int32_t **ids,
                                     size_t *n_ids)
 {
-    const size_t n_text = prompt && !d->prompt_ids ? strlen(prompt) : 0;
-    const size_t room = d->prompt_ids ? d->n_prompt_ids : n_text;
+    const size_t n_text = prompt && !d->prompt_tokens ? strlen(prompt) : 0;
+    const size_t room = d->prompt_tokens ? d->n_prompt_tokens : n_text;
     size_t n = 0;
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, d));
     if (n_text > 0 && !model->tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER,
-                          "the model has no tokenizer, so its prompt must be ids (prompt_ids)");
+                          "the model has no tokenizer, so its prompt must be ids (prompt_tokens)");
     if (bos && model->config.bos < 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the model has no beginning-of-text token");
     if (room > SIZE_MAX / sizeof **ids - 1)
@@ -5598,10 +5605,10 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
     ATTN__TRY_MEMORY(*ids);
     if (bos)
         (*ids)[n++] = model->config.bos;
-    if (d->prompt_ids)
-        memcpy(*ids + n, d->prompt_ids, room * sizeof **ids);
+    if (d->prompt_tokens)
+        memcpy(*ids + n, d->prompt_tokens, room * sizeof **ids);
     *n_ids = room;
-    if (!d->prompt_ids && n_text > 0 &&
+    if (!d->prompt_tokens && n_text > 0 &&
         (d->allow_special ? attn_encode_special : attn_encode)(
             ctx, *ids + n, n_ids, model->tokenizer, prompt, n_text) != ATTN_OK)
         return ctx->status;
@@ -5729,7 +5736,7 @@ static attn_stop_reason attn__end_text(attn__listener *to, int32_t id)
 {
     const attn_tokenizer *tokenizer = to->session->model->tokenizer;
     attn_stop_reason reason = ATTN_STOP_EOS;
-    if (tokenizer && !attn_is_special(tokenizer, id))
+    if (tokenizer && !attn_tokenizer_is_special(tokenizer, id))
         reason = attn__emit_text(to, id);
     if (reason == ATTN_STOP_STRING) /* and it is left out of the text */
         to->n_held = 0;
@@ -5828,7 +5835,7 @@ static attn_status attn__drafter_init(attn_ctx *ctx, attn__drafter *d, const att
 /* ---- writing ---- */
 
 /* A text that is being generated. */
-typedef struct attn__generation {
+typedef struct attn__run {
     attn_generate_desc desc;
     attn_session *session;
     attn_sampler *sampler;
@@ -5850,9 +5857,9 @@ typedef struct attn__generation {
     attn_continuation *kept; /* where the text goes */
     size_t capacity;         /* of kept->text */
     int no_memory;           /* for more of it */
-} attn__generation;
+} attn__run;
 
-static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
+static attn_status attn__run_sampler(attn_ctx *ctx, attn__run *w)
 {
     const attn_sampler_desc *d = &w->desc.sampling;
     const size_t n_vocab = w->session->model->config.n_vocab;
@@ -5876,13 +5883,13 @@ static attn_status attn__generation_sampler(attn_ctx *ctx, attn__generation *w)
 }
 
 /* All that a writer needs beside its desc, session and prompt. */
-static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w)
+static attn_status attn__generation_init(attn_ctx *ctx, attn__run *w)
 {
     const attn_model *model = w->session->model;
     size_t longest_stop;
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
     ATTN__TRY(attn__check_stops(ctx, model, &w->desc, &longest_stop));
-    ATTN__TRY(attn__generation_sampler(ctx, w));
+    ATTN__TRY(attn__run_sampler(ctx, w));
     w->listener.session = w->session;
     w->listener.fn = w->desc.text_fn;
     w->listener.user = w->desc.text_user;
@@ -5897,7 +5904,7 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__generation *w)
     return attn__drafter_init(ctx, &w->drafter, w->session, w->desc.n_draft);
 }
 
-static void attn__generation_free(attn__generation *w)
+static void attn__run_free(attn__run *w)
 {
     attn_sampler_free(w->own_sampler);
     attn_free(w->drafter.logits);
@@ -5907,7 +5914,7 @@ static void attn__generation_free(attn__generation *w)
 }
 
 /* Draws a token, unless logits_fn stops it. */
-static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token)
+static attn_status attn__draw(attn_ctx *ctx, attn__run *w, int32_t *token)
 {
     attn_session *s = w->session;
     const float *logits = s->logits;
@@ -5925,11 +5932,11 @@ static attn_status attn__draw(attn_ctx *ctx, attn__generation *w, int32_t *token
 }
 
 /* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
-static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t *token)
+static attn_status attn__next_token(attn_ctx *ctx, attn__run *w, int32_t *token)
 {
     const attn_session *s = w->session;
     ATTN__TRY(attn__draw(ctx, w, token));
-    if (!w->reason && attn_is_eos(&s->model->config, *token) && !w->desc.ignore_eos)
+    if (!w->reason && attn_config_is_eos(&s->model->config, *token) && !w->desc.ignore_eos)
         w->reason = attn__end_text(&w->listener, *token);
     w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
     if (w->reason)
@@ -5952,7 +5959,7 @@ static attn_status attn__next_token(attn_ctx *ctx, attn__generation *w, int32_t 
 }
 
 /* Sets the tokens that the next pass feeds: the one that is due, and a draft. */
-static attn_feed_item attn__plan_pass(attn__generation *w)
+static attn_feed_item attn__plan_pass(attn__run *w)
 {
     attn__drafter *d = &w->drafter;
     const size_t room = w->session->capacity - w->session->length - 1, left = w->most - w->n;
@@ -5969,7 +5976,7 @@ static attn_feed_item attn__plan_pass(attn__generation *w)
 
 /* After that pass: accepts the draft up to its first wrong token. The session then holds the same
  * keys and values as without a draft, and w->due[0] is the next token to feed. */
-static attn_status attn__read_rows(attn_ctx *ctx, attn__generation *w)
+static attn_status attn__read_rows(attn_ctx *ctx, attn__run *w)
 {
     attn_session *s = w->session;
     const size_t n_vocab = s->model->config.n_vocab, n = w->n_drafted;
@@ -5995,7 +6002,7 @@ static attn_status attn__read_rows(attn_ctx *ctx, attn__generation *w)
 }
 
 /* Feeds the prompts and writes until all texts have ended. There is room for an item each. */
-static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, size_t n,
+static attn_status attn__generate_all(attn_ctx *ctx, attn__run *runs, size_t n,
                                       attn_feed_item *items, size_t *n_passes)
 {
     attn_status status = ATTN_OK;
@@ -6029,7 +6036,7 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__generation *runs, siz
 ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
                                      const char *prompt, const attn_generate_desc *desc)
 {
-    attn__generation w = ATTN_ZERO;
+    attn__run w = ATTN_ZERO;
     attn_feed_item item;
     attn_status status;
     size_t n_passes = 0;
@@ -6041,7 +6048,7 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generation, result));
     ATTN__TRY(attn__check_idle(ctx, "attn_generate", session));
-    attn__enter_call(session);
+    attn__session_hold(session);
     if (desc)
         w.desc = *desc;
     w.session = session;
@@ -6050,11 +6057,12 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
     status = attn__prompt_ids(ctx, session->model, prompt, &w.desc,
                               w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
     if (status == ATTN_OK && w.n_prompt == 0 && !session->has_logits)
-        status = attn__fail(ctx, ATTN_E_ARGUMENT,
-                            session->length > 0
-                                ? "after attn_truncate, feed at least one token before generating"
-                                : "the prompt is empty and so is the session: give some text, or "
-                                  "set prepend_bos");
+        status = attn__fail(
+            ctx, ATTN_E_ARGUMENT,
+            session->length > 0
+                ? "after attn_session_truncate, feed at least one token before generating"
+                : "the prompt is empty and so is the session: give some text, or "
+                  "set prepend_bos");
     if (status == ATTN_OK)
         status = attn__generation_init(ctx, &w);
     if (status == ATTN_OK)
@@ -6065,8 +6073,8 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
         if (status == ATTN_OK)
             result->reason = w.reason;
     }
-    attn__generation_free(&w);
-    attn__leave_call(session);
+    attn__run_free(&w);
+    attn__session_drop(session);
     if (status == ATTN_OK && w.reason == ATTN_STOP_CALLBACK)
         return attn__fail(ctx, ATTN_STOPPED, "the callback asked to stop");
     return status;
@@ -6077,7 +6085,7 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
 /* An attn_text_fn that keeps the text, ended by a zero. */
 static int attn__keep_text(const char *text, size_t size, void *user)
 {
-    attn__generation *w = (attn__generation *)user;
+    attn__run *w = (attn__run *)user;
     attn_continuation *to = w->kept;
     if (size >= w->capacity - to->size) { /* a zero follows */
         const size_t capacity = 2 * (w->capacity + size);
@@ -6118,15 +6126,15 @@ ATTN__COLD void attn_continuations_free(attn_continuation *texts, size_t n_texts
 }
 
 /* Allocates for text i the ids of its prompt, a session, and room for its continuation. */
-static attn_status attn__begin_text(attn_ctx *ctx, attn__generation *w, attn_continuation *text,
-                                    size_t i, attn_workspace *workspace)
+static attn_status attn__begin_text(attn_ctx *ctx, attn__run *w, attn_continuation *text, size_t i,
+                                    attn_workspace *workspace)
 {
     const attn_model *model = workspace->model;
     const size_t n_ctx = model->config.n_ctx;
     size_t room;
     w->desc.sampling.seed += i;
-    w->desc.prompt_ids = text->prompt_ids;
-    w->desc.n_prompt_ids = text->n_prompt_ids;
+    w->desc.prompt_tokens = text->prompt_tokens;
+    w->desc.n_prompt_tokens = text->n_prompt_tokens;
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_continuation, text));
     ATTN__TRY(attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
                                &w->n_prompt));
@@ -6162,19 +6170,19 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
     ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
-    if (desc && (desc->reuse_sampler || desc->text_fn || desc->prompt_ids))
+    if (desc && (desc->reuse_sampler || desc->text_fn || desc->prompt_tokens))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_generate_many: desc->%s was given; each text has its own",
                           desc->reuse_sampler ? "reuse_sampler"
                           : desc->text_fn     ? "text_fn"
-                                              : "prompt_ids");
+                                              : "prompt_tokens");
     return ATTN_OK;
 }
 
 ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
                                           const attn_model *model, const attn_generate_desc *desc)
 {
-    attn__generation *runs;
+    attn__run *runs;
     attn_feed_item *items;
     attn_workspace *workspace = NULL;
     attn_status status;
@@ -6182,7 +6190,7 @@ ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *text
     for (i = 0; texts && i < n_texts; i++)
         attn__forget_text(&texts[i]);
     ATTN__TRY(attn__check_many(ctx, texts, n_texts, model, desc));
-    runs = ATTN__NEW(ctx, attn__generation, n_texts, "texts");
+    runs = ATTN__NEW(ctx, attn__run, n_texts, "texts");
     items = ATTN__NEW(ctx, attn_feed_item, n_texts, "texts");
     status = runs && items ? attn_workspace_new(ctx, &workspace, model, NULL) : ATTN_E_MEMORY;
     for (i = 0; workspace && i < n_texts && status == ATTN_OK; i++) {
@@ -6203,7 +6211,7 @@ ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *text
     }
     for (i = 0; runs && items && i < n_texts; i++) {
         attn_session_free(runs[i].session);
-        attn__generation_free(&runs[i]);
+        attn__run_free(&runs[i]);
     }
     attn_workspace_free(workspace);
     attn_free(runs);
@@ -7060,7 +7068,7 @@ static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char
     return ATTN_OK;
 }
 
-ATTN__DEF int attn_is_special(const attn_tokenizer *tokenizer, int32_t id)
+ATTN__DEF int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, int32_t id)
 {
     size_t i;
     for (i = 0; tokenizer && i < tokenizer->n_special; i++)
@@ -7110,8 +7118,8 @@ static attn_status attn__encode_all(attn__encoder *encoder, const unsigned char 
 }
 
 /* Encodes into encoder->ids and frees what that took. */
-static attn_status attn__encode(attn__encoder *encoder, const char *text, size_t size,
-                                int allow_special)
+static attn_status attn__encode_words(attn__encoder *encoder, const char *text, size_t size,
+                                      int allow_special)
 {
     const unsigned char *start = (const unsigned char *)text;
     attn_status status;
@@ -7149,7 +7157,7 @@ static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encode
                           !text && size ? "text" : "ids", !text && size ? size : room);
     encoder->ctx = ctx;
     encoder->capacity = room;
-    if (size > 0 && attn__encode(encoder, text, size, allow_special))
+    if (size > 0 && attn__encode_words(encoder, text, size, allow_special))
         return ctx->status;
     *n_ids = encoder->n_ids;
     if (*n_ids > room)
@@ -7221,7 +7229,7 @@ ATTN__SMALL
 ATTN__INLINE int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
 {
     int i;
-    *shape = attn__shape(a.ndim > b.ndim ? a.ndim : b.ndim, 1, 1, 1, 1);
+    *shape = attn__dims(a.ndim > b.ndim ? a.ndim : b.ndim, 1, 1, 1, 1);
     for (i = 1; i <= shape->ndim; i++) {
         const size_t m = i <= a.ndim ? a.dim[a.ndim - i] : 1;
         const size_t n = i <= b.ndim ? b.dim[b.ndim - i] : 1;
@@ -7246,18 +7254,18 @@ static ATTN__COMPACT attn_status attn__elementwise(attn_ctx *ctx, const char *op
     ATTN__TRY(attn__need(ctx, op, "b", &b));
     if (!attn__broadcast(attn__shape_of(&a), attn__shape_of(&b), &shape))
         return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
-    ATTN__TRY(attn__begin(ctx, op, out, shape, &result));
+    ATTN__TRY(attn__out_begin(ctx, op, out, shape, &result));
     n = attn__row_length(&result.dense);
     n_rows = n ? attn__n_rows(&result.dense) : 0;
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+        return attn__out_end(ctx, out, &result, ATTN_E_MEMORY);
     for (row = 0; row < n_rows; row++)
         kernels->binary(kind, (float *)result.dense.data + row * n,
                         attn__row(&a, &shape, row, n, buffers),
                         attn__row(&b, &shape, row, n, buffers + n), n);
     attn_free(buffers);
-    return attn__finish(ctx, out, &result, ATTN_OK);
+    return attn__out_end(ctx, out, &result, ATTN_OK);
 }
 
 ATTN__COLD attn_status attn_add(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
@@ -7308,16 +7316,16 @@ static ATTN__COMPACT attn_status attn__each_row(attn_ctx *ctx, const char *op, a
     n_rows = n_out ? attn__n_rows(&x) : 0;
     out_shape.dim[shape.ndim - 1] = n_out;
     out_shape.ndim -= becomes == ATTN__A_NUMBER;
-    ATTN__TRY(attn__begin(ctx, op, out, out_shape, &result));
+    ATTN__TRY(attn__out_begin(ctx, op, out, out_shape, &result));
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
-        return attn__finish(ctx, out, &result, ATTN_E_MEMORY);
+        return attn__out_end(ctx, out, &result, ATTN_E_MEMORY);
     args.room = buffers + n;
     for (args.row = 0; args.row < n_rows; args.row++)
         fn((float *)result.dense.data + args.row * n_out,
            attn__row(&x, &shape, args.row, n, buffers), n, &args);
     attn_free(buffers);
-    return attn__finish(ctx, out, &result, ATTN_OK);
+    return attn__out_end(ctx, out, &result, ATTN_OK);
 }
 
 static void attn__row_scale(float *out, const float *x, size_t n, const attn__row_args *args)
@@ -7576,7 +7584,7 @@ static void attn__product_body(attn__worker *me, void *arg)
     attn__share(me, p->panels ? (p->job.w.n_out + 15) / 16 : 0, &first, &last);
     attn__pack_panels(p->panels, p->job.w.dtype, &p->w, first, last);
     attn__barrier(me);
-    attn__matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * p->pack_size);
+    attn__shared_matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * p->pack_size);
 }
 
 /* Threads that pay off for this many multiply-adds. */
@@ -7608,7 +7616,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
     const size_t n_rows = a->shape[a->ndim - 2], n_in = a->shape[a->ndim - 1];
     const size_t n_out = b->shape[b->ndim - 1];
     const int is_made = p->made.data != NULL;
-    const size_t n_panels = is_made ? 0 : attn_panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
+    const size_t n_panels = is_made ? 0 : attn__panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
     const int n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
     attn__scratch scratch;
     size_t i;
@@ -7655,9 +7663,9 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     shape = lead;
     shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
     shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
-    ATTN__TRY(attn__begin(ctx, op, out, is_row ? attn_shape1(shape.dim[1]) : shape, &result));
+    ATTN__TRY(attn__out_begin(ctx, op, out, is_row ? attn_shape1(shape.dim[1]) : shape, &result));
     if (attn_count(result.dense) == 0)
-        return attn__finish(ctx, out, &result, ATTN_OK);
+        return attn__out_end(ctx, out, &result, ATTN_OK);
     n_rows = attn__n_rows(&result.dense);
     status = attn__as_floats(ctx, &copy, &a, 0); /* the kernels read rows of floats */
     if (status == ATTN_OK && attn__n_matrices(attn__lead_of(&b)) == 1) { /* pack it once */
@@ -7668,7 +7676,7 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     if (status == ATTN_OK)
         status = attn__multiply(ctx, op, p, (float *)result.dense.data, &a, &b, &lead);
     attn_tensor_free(ctx, &copy);
-    return attn__finish(ctx, out, &result, status);
+    return attn__out_end(ctx, out, &result, status);
 }
 
 ATTN__COLD attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b)
@@ -7683,8 +7691,8 @@ ATTN__COLD attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor 
 }
 
 /* out [.., N] = x [.., K] · w [K, N] + bias [N]; a bias without dimensions is none. */
-static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
-                                attn_tensor w, attn_tensor bias)
+static attn_status attn__product_op(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
+                                    attn_tensor w, attn_tensor bias)
 {
     attn__product p = ATTN_ZERO;
     float *buffer;
@@ -7715,7 +7723,7 @@ static attn_status attn__linear(attn_ctx *ctx, const char *op, attn_tensor *out,
 ATTN__COLD attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
                                    attn_tensor bias)
 {
-    return attn__linear(ctx, "attn_linear", out, x, w, bias);
+    return attn__product_op(ctx, "attn_linear", out, x, w, bias);
 }
 
 ATTN__COLD attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
@@ -7726,7 +7734,7 @@ ATTN__COLD attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor
     ATTN__TRY(attn__need(ctx, op, "table", &table));
     if (table.ndim != 2 || table.shape[1] != attn__row_length(&x))
         return attn__misfit(ctx, op, "x has", &x, "table", &table, "expected [.., C] and [V, C]");
-    return attn__linear(ctx, op, out, x, attn_transpose(table, 0, 1), attn__no_tensor(NULL));
+    return attn__product_op(ctx, op, out, x, attn_transpose(table, 0, 1), attn__no_tensor(NULL));
 }
 
 /* ---- embeddings ---- */
@@ -7750,7 +7758,7 @@ ATTN__COLD attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tens
     n = table.shape[1];
     n_ids = attn_count(ids);
     shape.dim[shape.ndim++] = n;
-    ATTN__TRY(attn__begin(ctx, op, out, shape, &result));
+    ATTN__TRY(attn__out_begin(ctx, op, out, shape, &result));
     status = attn_copy(ctx, &dense_ids, ids);
     if (status == ATTN_OK)
         status = attn__need_ids(ctx, op, "id", (const int32_t *)dense_ids.data, 1, n_ids,
@@ -7763,13 +7771,13 @@ ATTN__COLD attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tens
             memcpy(to, row, n * sizeof(float));
     }
     attn_tensor_free(ctx, &dense_ids);
-    return attn__finish(ctx, out, &result, status);
+    return attn__out_end(ctx, out, &result, status);
 }
 
 /* ---- attention ---- */
 
 /* All heads of an attention: head i is row i of the leading dimensions. */
-typedef struct attn__attention {
+typedef struct attn__all_heads {
     const attn__kernels *kernels;
     attn_tensor q, k, v; /* [.., Tq, d], [.., Tk, d], [.., Tk, dv] */
     int pattern_only;    /* v is not given */
@@ -7782,11 +7790,11 @@ typedef struct attn__attention {
     size_t block_rows;   /* most queries at once */
     size_t scratch_size; /* floats for each worker */
     float *scratch;
-} attn__attention;
+} attn__all_heads;
 
 /* Plans the scratch memory of each worker: packed keys and values, a tile of scores, a tail of z,
  * and packed rows. Fails if that is beyond counting. */
-static attn_status attn__attention_plan(attn_ctx *ctx, const char *op, attn__attention *a,
+static attn_status attn__attention_plan(attn_ctx *ctx, const char *op, attn__all_heads *a,
                                         int n_threads)
 {
     const size_t depth = a->d_qk > a->n_keys ? a->d_qk : a->n_keys;
@@ -7798,8 +7806,8 @@ static attn_status attn__attention_plan(attn_ctx *ctx, const char *op, attn__att
         return attn__fail(ctx, ATTN_E_MEMORY, "%s: no memory for the keys and values of q %s, k %s",
                           op, attn__show(attn__shape_of(&a->q)).text,
                           attn__show(attn__shape_of(&a->k)).text);
-    a->scratch_size = attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
-                      attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
+    a->scratch_size = attn__panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
+                      attn__panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
                       a->block_rows * attn__round_up(a->n_keys, 16) +
                       a->block_rows * attn__round_up(a->d_v, 16) +
                       attn__round_up(attn__pack_size(ATTN_F32, a->block_rows, depth), 16);
@@ -7810,11 +7818,11 @@ static attn_status attn__attention_plan(attn_ctx *ctx, const char *op, attn__att
  * block, as the forward pass does. */
 static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
 {
-    const attn__attention *a = (const attn__attention *)arg;
+    const attn__all_heads *a = (const attn__all_heads *)arg;
     const size_t tile_stride = attn__round_up(a->n_keys, 16);
     float *keys = a->scratch + (size_t)me->id * a->scratch_size;
-    float *values = keys + attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
-    float *tile = values + attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
+    float *values = keys + attn__panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
+    float *tile = values + attn__panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
     float *tail = tile + a->block_rows * tile_stride;
     float *pack = tail + a->block_rows * attn__round_up(a->d_v, 16);
     size_t i, last, row, j;
@@ -7858,7 +7866,7 @@ static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
 }
 
 /* Everything that must hold before attention can run; fills in `a`. */
-static attn_status attn__attention_check(attn_ctx *ctx, const char *op, attn__attention *a,
+static attn_status attn__attention_check(attn_ctx *ctx, const char *op, attn__all_heads *a,
                                          const attn_attention_desc *desc)
 {
     const attn_tensor q = a->q, k = a->k, v = a->pattern_only ? k : a->v;
@@ -7911,7 +7919,7 @@ static attn_status attn__attention_check(attn_ctx *ctx, const char *op, attn__at
 
 /* The pattern, or the values weighed by it, into *out. */
 static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor *out,
-                                      attn__attention *a, const attn_attention_desc *desc)
+                                      attn__all_heads *a, const attn_attention_desc *desc)
 {
     attn__result result;
     attn_tensor q_copy = ATTN_ZERO, mask_copy = ATTN_ZERO;
@@ -7923,7 +7931,7 @@ static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor
     shape = a->lead;
     shape.dim[shape.ndim - 2] = a->n_queries;
     shape.dim[shape.ndim - 1] = a->pattern_only ? a->n_keys : a->d_v;
-    ATTN__TRY(attn__begin(ctx, op, out, shape, &result));
+    ATTN__TRY(attn__out_begin(ctx, op, out, shape, &result));
     a->out = result.dense;
     status = attn__as_floats(ctx, &q_copy, &a->q, 0);
     if (status == ATTN_OK && desc && desc->mask_kind == ATTN_MASK_GIVEN) {
@@ -7945,13 +7953,13 @@ static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor
     }
     attn_tensor_free(ctx, &q_copy);
     attn_tensor_free(ctx, &mask_copy);
-    return attn__finish(ctx, out, &result, status);
+    return attn__out_end(ctx, out, &result, status);
 }
 
 ATTN__COLD attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
                                       attn_tensor v, const attn_attention_desc *desc)
 {
-    attn__attention a = ATTN_ZERO;
+    attn__all_heads a = ATTN_ZERO;
     a.q = q;
     a.k = k;
     a.v = v;
@@ -7961,7 +7969,7 @@ ATTN__COLD attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tens
 ATTN__COLD attn_status attn_attention_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor q,
                                               attn_tensor k, const attn_attention_desc *desc)
 {
-    attn__attention a = ATTN_ZERO;
+    attn__all_heads a = ATTN_ZERO;
     a.q = q;
     a.k = k;
     a.pattern_only = 1;
@@ -8777,7 +8785,7 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]",
                           path, t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]));
     expected = layout == 1
-                   ? attn_panels_size((attn_dtype)dtype, (size_t)t->shape[0], (size_t)t->shape[1])
+                   ? attn__panels_size((attn_dtype)dtype, (size_t)t->shape[0], (size_t)t->shape[1])
                    : t->shape[0] * t->shape[1] * (dtype == ATTN_F16 ? 2 : 4);
     if (expected == 0 || t->size != expected || !attn__lies_within(t->offset, t->size, m->size) ||
         t->offset - *end >= 64)
@@ -9045,7 +9053,7 @@ ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
 {
     return model ? &model->config : NULL;
 }
-ATTN__DEF int attn_is_eos(const attn_config *config, int32_t token)
+ATTN__DEF int attn_config_is_eos(const attn_config *config, int32_t token)
 {
     uint32_t i;
     if (!config || token < 0)
@@ -9198,9 +9206,9 @@ ATTN__COLD attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const 
                           "attn_model_tensor: the model has no tensor \"%.80s\"%s%s%s", name,
                           nearest[0] ? "; did you mean " : "", nearest, nearest[0] ? "?" : "");
     }
-    ATTN__TRY(attn__begin(ctx, "attn_model_tensor", out, s.shape, &result));
+    ATTN__TRY(attn__out_begin(ctx, "attn_model_tensor", out, s.shape, &result));
     attn__fetch(&s, (float *)result.dense.data, attn_count(result.dense));
-    return attn__finish(ctx, out, &result, ATTN_OK);
+    return attn__out_end(ctx, out, &result, ATTN_OK);
 }
 
 ATTN__SMALL_END
@@ -11424,7 +11432,7 @@ static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
     return behind + (packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK);
 }
 
-ATTN__COLD size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
+ATTN__COLD size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
 {
     size_t size;
     if (attn__weight_type_of(dtype)->bytes == 0 || n_in > SIZE_MAX / 64 - ATTN__PER_SCALES ||
@@ -11797,8 +11805,8 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
 
 /* One worker's share of a matmul: a block of rows if there are many, else a block of panels, so
  * that a single row is divided too. Results do not depend on the division. */
-static void attn__matmul(const attn__worker *me, const attn__kernels *kernels,
-                         const attn__matmul_job *job, float *pack)
+static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
+                                const attn__matmul_job *job, float *pack)
 {
     const size_t n_panels = (job->w.n_out + 15) / 16;
     int row_parts = me->count, panel_parts, row_part, panel_part;
@@ -11907,18 +11915,28 @@ static size_t attn__query_block(size_t first, size_t left)
 #define ATTN__YIELD() ((void)0)
 #endif
 
-/* Takes a lock (held 1) or gives it back (0). It guards a few numbers, and makes no promise on a
- * compiler that has neither of these functions. */
-static void attn__hold(int *lock, int held) /* NOLINT(readability-non-const-parameter) */
+/* A lock guards a few numbers. On a compiler that has neither of these functions it promises nothing. */
+static void attn__lock(int *lock) /* NOLINT(readability-non-const-parameter) */
 {
 #if defined(__GNUC__)
-    while (__atomic_exchange_n(lock, held, __ATOMIC_ACQ_REL) && held)
+    while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE))
         ATTN__YIELD();
 #elif defined(_WIN32)
-    while (InterlockedExchange((volatile long *)lock, held) && held)
+    while (InterlockedExchange((volatile long *)lock, 1))
         ATTN__YIELD();
 #else
-    *lock = held;
+    *lock = 1;
+#endif
+}
+
+static void attn__unlock(int *lock)
+{
+#if defined(__GNUC__)
+    __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
+#elif defined(_WIN32)
+    InterlockedExchange((volatile long *)lock, 0);
+#else
+    *lock = 0;
 #endif
 }
 
@@ -12582,7 +12600,7 @@ static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__w
         if (attn__is_made(r, &r->slots[i], span) && r->slots[i].held < before)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "the record has %zu positions of %s, so position %zu would leave a "
-                              "gap: attn_truncate to there, and feed on",
+                              "gap: attn_session_truncate to there, and feed on",
                               r->slots[i].held, r->slots[i].name.text, before);
     return ATTN_OK;
 }
@@ -12762,7 +12780,7 @@ ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn
     if (session->length > plan.first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_record_new: the session holds %zu positions already, so the first "
-                          "to record cannot be %zu; attn_truncate it, or set first",
+                          "to record cannot be %zu; attn_session_truncate it, or set first",
                           session->length, plan.first);
     r = ATTN__NEW(ctx, attn_record, 1, "a record");
     ATTN__TRY_MEMORY(r);
@@ -12794,7 +12812,7 @@ ATTN__COLD void attn_record_free(attn_record *record)
         attn__free_record(record);
 }
 
-ATTN__DEF size_t attn_record_count(const attn_record *record)
+ATTN__DEF size_t attn_record_n_activations(const attn_record *record)
 {
     return record ? record->n_slots : 0;
 }
@@ -13355,7 +13373,7 @@ ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directi
         ATTN__TRY(attn__need_tokens(ctx, "attn_logit_directions", model, against, n));
     width = model->config.d_model;
     ATTN__TRY(
-        attn__begin(ctx, "attn_logit_directions", directions, attn_shape2(n, width), &result));
+        attn__out_begin(ctx, "attn_logit_directions", directions, attn_shape2(n, width), &result));
     for (i = 0; i < n; i++)
         for (k = 0; k < width; k++) {
             float *at = (float *)result.dense.data + i * width + k;
@@ -13363,7 +13381,7 @@ ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directi
             if (against)
                 *at -= attn__panels_get(&model->w_u, k, (size_t)against[i]);
         }
-    return attn__finish(ctx, directions, &result, ATTN_OK);
+    return attn__out_end(ctx, directions, &result, ATTN_OK);
 }
 
 /* What rows [.., T, C] are divided by and multiplied with: a LayerNorm's scale [T, 1], and
@@ -13513,7 +13531,7 @@ ATTN__COLD attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const at
     shape.dim[shape.ndim - 1] = all ? model->config.n_vocab : tokens.shape[0];
     if ((scale.ndim > 0 &&
          attn__need_shape(ctx, op, "scale", &scale, attn_shape2(resid.shape[resid.ndim - 2], 1))) ||
-        attn__begin(ctx, op, out, shape, &result))
+        attn__out_begin(ctx, op, out, shape, &result))
         return ctx->status;
     status = all ? ATTN_OK : attn_copy(ctx, &ids, tokens); /* dense */
     if (status == ATTN_OK && !all)
@@ -13530,7 +13548,7 @@ ATTN__COLD attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const at
     }
     attn_tensor_free(ctx, &normed);
     attn_tensor_free(ctx, &ids);
-    return attn__finish(ctx, out, &result, status);
+    return attn__out_end(ctx, out, &result, status);
 }
 
 /* >>models (tests: models) ======================================================================
@@ -13609,7 +13627,7 @@ static void attn__put_tokenizer(unsigned char *h, uint64_t offset, uint64_t size
 static uint64_t attn__tensor_size(const attn__expected *e, attn_dtype dtype)
 {
     const uint64_t n_in = e->n_in ? e->n_in : 1;
-    return e->is_panels ? ((uint64_t)e->n_out + 15) / 16 * attn_panels_size(dtype, e->n_in, 16)
+    return e->is_panels ? ((uint64_t)e->n_out + 15) / 16 * attn__panels_size(dtype, e->n_in, 16)
                         : n_in * e->n_out * sizeof(float);
 }
 
@@ -13796,7 +13814,7 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
                           name, (const char *)latest, done, w->n_all);
     if (done == 0 && is_there)
         return attn__fail(ctx, ATTN_E_NAME, "attn_writer_add: %s is in the file already", name);
-    if (dtype != ATTN_F32 && (!e->is_panels || attn_panels_size(dtype, 1, 1) == 0))
+    if (dtype != ATTN_F32 && (!e->is_panels || attn__panels_size(dtype, 1, 1) == 0))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_writer_add: %s cannot have the type %d; matrices take ATTN_F32, "
                           "ATTN_F16, ATTN_Q8 and ATTN_Q4, everything else ATTN_F32",
@@ -13854,14 +13872,14 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
     /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): no matrix of a model has a size of 0 */
     const size_t most = n_in < ATTN__IO_BLOCK / 64 ? ATTN__IO_BLOCK / 64 / n_in * 16 : 16;
     void *const panels =
-        attn_alloc(ctx, 1, attn_panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
+        attn_alloc(ctx, 1, attn__panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
     size_t first, n;
     attn_status status = panels ? ATTN_OK : ATTN_E_MEMORY;
     for (first = 0; first < n_out && status == ATTN_OK; first += n) {
         n = n_out - first < most ? n_out - first : most;
         status = attn__make_panels(ctx, panels, dtype, attn_slice(x, 1, first, n));
         if (status == ATTN_OK)
-            status = attn__writer_bytes(ctx, w, panels, attn_panels_size(dtype, n_in, n));
+            status = attn__writer_bytes(ctx, w, panels, attn__panels_size(dtype, n_in, n));
     }
     attn_free(panels);
     return status;

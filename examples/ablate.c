@@ -18,8 +18,9 @@ static attn_status print_likeliest(attn_ctx *ctx, attn_session *session, const c
     attn_prediction best[K];
     const attn_top top = {best, K};
     size_t k, size;
-    if (attn_truncate(ctx, session, 0) || attn_feed_text(ctx, session, sentence) ||
-        attn_logit_stats(ctx, NULL, &top, attn_borrow(attn_logits(session), ATTN_F32, row), NULL))
+    if (attn_session_truncate(ctx, session, 0) || attn_feed_text(ctx, session, sentence) ||
+        attn_logit_stats(ctx, NULL, &top, attn_borrow(attn_session_logits(session), ATTN_F32, row),
+                         NULL))
         return ctx->status;
     printf("%s:", title);
     for (k = 0; k < K; k++) {

@@ -35,7 +35,7 @@ static void make_room(attn_ctx *ctx, attn_session *session, size_t n)
     const size_t keep = n < all ? (all - n) / 2 : 0;
     if (length + n <= all)
         return;
-    attn_truncate(ctx, session, 0);
+    attn_session_truncate(ctx, session, 0);
     if (keep > 0)
         attn_feed(ctx, session, attn_session_tokens(session) + length - keep, keep);
 }
@@ -53,7 +53,7 @@ int main(int argc, char **argv)
     if (argc != 2)
         return fprintf(stderr, "usage: chat MODEL.attn\n"), 2;
     how.text_user = stdout;
-    how.prompt_ids = prompt;
+    how.prompt_tokens = prompt;
     if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
         attn_session_new(&ctx, &session, model, NULL) == ATTN_OK)
         attn_sampler_new(&ctx, &how.reuse_sampler, attn_model_config(model)->n_vocab, &sampling);
@@ -62,9 +62,9 @@ int main(int argc, char **argv)
         const size_t most = attn_session_capacity(session) / 2;
         size_t n = sizeof prompt / sizeof *prompt;
         attn_encode(&ctx, prompt, &n, attn_model_tokenizer(model), text, strlen(text));
-        how.prompt_ids = n > most ? prompt + n - most : prompt; /* of a long one, its end */
-        how.n_prompt_ids = n > most ? most : n;
-        make_room(&ctx, session, how.n_prompt_ids + ANSWER);
+        how.prompt_tokens = n > most ? prompt + n - most : prompt; /* of a long one, its end */
+        how.n_prompt_tokens = n > most ? most : n;
+        make_room(&ctx, session, how.n_prompt_tokens + ANSWER);
         if (!ctx.status)
             attn_generate(&ctx, NULL, session, NULL, &how);
         printf("\n");

@@ -29,7 +29,8 @@ int main(int argc, char **argv)
         !attn_feed_text(&ctx, sessions[1], argv[3])) {
         n = attn_session_length(sessions[0]);
         for (i = 0; i < (int32_t)attn_model_config(model)->n_vocab; i++) {
-            const float change = attn_logits(sessions[0])[i] - attn_logits(sessions[1])[i];
+            const float change =
+                attn_session_logits(sessions[0])[i] - attn_session_logits(sessions[1])[i];
             pair.metric.token = change > most ? i : pair.metric.token;
             pair.metric.against = change < least ? i : pair.metric.against;
             most = change > most ? change : most;

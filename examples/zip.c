@@ -86,7 +86,7 @@ static float *logits_for(zip *z, size_t i, size_t known)
         return z->rows + (i - z->begin) * z->n_vocab;
     if (room == 0) {
         room = capacity - half + 1;
-        attn_truncate(&z->ctx, z->session, 0);
+        attn_session_truncate(&z->ctx, z->session, 0);
         if (half > 1)
             attn_feed(&z->ctx, z->session, z->tokens + i + 1 - half, half - 1);
     }

@@ -49,7 +49,7 @@ static inline void share_workspace(attn_ctx *ctx, attn_session *const *sessions,
     desc.n_batch = n_batch;
     OK(ctx, attn_workspace_new(ctx, &workspace, attn_session_model(sessions[0]), &desc));
     for (i = 0; i < n; i++)
-        OK(ctx, attn_session_use(ctx, sessions[i], workspace));
+        OK(ctx, attn_session_set_workspace(ctx, sessions[i], workspace));
     attn_workspace_free(workspace);
 }
 
@@ -91,8 +91,8 @@ static inline float *feed_all(attn_ctx *ctx, attn_session *session, const int32_
         item = item_of(session, tokens + at, take, logits + at * n_vocab);
         if (!OK(ctx, attn_feed_batch(ctx, &item, 1)))
             break;
-        CHECK(attn_logits(session) &&
-              memcmp(attn_logits(session), item.logits + (take - 1) * n_vocab,
+        CHECK(attn_session_logits(session) &&
+              memcmp(attn_session_logits(session), item.logits + (take - 1) * n_vocab,
                      n_vocab * sizeof *logits) == 0);
     }
     return logits;

@@ -118,7 +118,7 @@ static inline void check_batch(const attn_model *model, size_t n_batch, int n_th
         CHECK(attn_session_length(sessions[i]) == end);
         CHECK(memcmp(attn_session_tokens(sessions[i]), tokens[i], end * sizeof **tokens) == 0);
         if (i % 3 == 0)
-            same_logits(attn_logits(sessions[i]), row_of(want[i], end - 1, model), 1, model,
+            same_logits(attn_session_logits(sessions[i]), row_of(want[i], end - 1, model), 1, model,
                         "the last row in a batch");
         if (i % 3 == 1)
             same_logits(items[i].logits, row_of(want[i], past[i], model), first[i], model,
@@ -131,7 +131,7 @@ static inline void check_batch(const attn_model *model, size_t n_batch, int n_th
     }
     OK(&ctx, attn_feed_batch(&ctx, items, ITEMS));
     for (i = 0; i < ITEMS; i++)
-        same_logits(attn_logits(sessions[i]),
+        same_logits(attn_session_logits(sessions[i]),
                     row_of(want[i], past[i] + first[i] + second[i] - 1, model), 1, model,
                     "the second batch");
     for (i = 0; i < ITEMS; i++)
@@ -153,7 +153,7 @@ static inline void watched(const attn_model *model, size_t n, size_t step, size_
     OK(&ctx, attn_hook(&ctx, NULL, session, "*", do_nothing, NULL));
     same_logits(feed_all(&ctx, session, tokens, n, step), want, n, model, "hooks that read");
     attn_unhook_all(session);
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_hook(&ctx, NULL, session, "*", rewrite, &n_calls));
     same_logits(feed_all(&ctx, session, tokens, n, step), want, n, model, "hooks that rewrite");
     CHECK(n_calls >= 5 + 19 * attn_model_config(model)->n_layer);

@@ -140,7 +140,7 @@ static int score_window(run *r, size_t begin, size_t end, size_t first)
     size_t i, size = 0;
     if (r->o.recipe == HALVES && r->o.bos)
         r->ids[begin] = attn_model_config(r->model)->bos;
-    status = attn_truncate(&r->ctx, r->session, 0);
+    status = attn_session_truncate(&r->ctx, r->session, 0);
     if (status == ATTN_OK)
         status = attn_score(&r->ctx, r->stats, NULL, r->session, r->ids + begin, end - begin);
     r->ids[begin] = replaced;

@@ -154,7 +154,7 @@ class model
     {
         context ctx;
         int32_t id = -1;
-        ctx.check(attn_token_id(&ctx, &id, get(), text.c_str()));
+        ctx.check(attn_text_token(&ctx, &id, get(), text.c_str()));
         return id;
     }
     /* A weight under TransformerLens's name. */
@@ -202,7 +202,7 @@ class session
     /* [n_vocab], of the last token; valid until the next call. Empty before the first. */
     span<const float> logits() const
     {
-        const float *row = attn_logits(get());
+        const float *row = attn_session_logits(get());
         return {row, row ? model_.config().n_vocab : 0};
     }
     void feed(span<const int32_t> more) { run(attn_feed, more.data(), more.size()); }
@@ -211,9 +211,9 @@ class session
         mine(); /* before the model is asked, which went with the session */
         feed(model_.encode(text));
     }
-    void truncate(std::size_t length) { run(attn_truncate, length); }
+    void truncate(std::size_t length) { run(attn_session_truncate, length); }
     /* From now on it runs on another workspace of its model, such as that of another thread. */
-    void use(attn_workspace *workspace) { run(attn_session_use, workspace); }
+    void use(attn_workspace *workspace) { run(attn_session_set_workspace, workspace); }
     /* Feeds a prompt and hands the text that follows to fn. */
     void generate(const std::string &prompt, const text_fn &fn, attn_generate_desc how = {})
     {

@@ -143,8 +143,9 @@ static int blind(const attn_activation *a, void *user)
 static void run(attn_ctx *ctx, attn_session *session, const int32_t *ids, size_t n, float *logits)
 {
     const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
-    if (attn_truncate(ctx, session, 0) == ATTN_OK && attn_feed(ctx, session, ids, n) == ATTN_OK)
-        memcpy(logits, attn_logits(session), n_vocab * sizeof *logits);
+    if (attn_session_truncate(ctx, session, 0) == ATTN_OK &&
+        attn_feed(ctx, session, ids, n) == ATTN_OK)
+        memcpy(logits, attn_session_logits(session), n_vocab * sizeof *logits);
     attn_unhook_all(session);
 }
 

@@ -16,11 +16,12 @@ static int score_tokens(run *r, const int32_t *ids, size_t n, attn_token_stats *
         return FINE;
     r->drawn[0] = r->prompt[r->n_prompt - 1];
     memcpy(r->drawn + 1, ids, (n - 1) * sizeof *ids);
-    if (attn_truncate(&r->ctx, r->session, r->n_prompt - 1) ||
+    if (attn_session_truncate(&r->ctx, r->session, r->n_prompt - 1) ||
         attn_score(&r->ctx, stats, NULL, r->session, r->drawn, n) ||
-        attn_logit_stats(&r->ctx, &stats[n - 1], NULL,
-                         attn_borrow(attn_logits(r->session), ATTN_F32, attn_shape2(1, n_vocab)),
-                         &ids[n - 1]))
+        attn_logit_stats(
+            &r->ctx, &stats[n - 1], NULL,
+            attn_borrow(attn_session_logits(r->session), ATTN_F32, attn_shape2(1, n_vocab)),
+            &ids[n - 1]))
         return failed(&r->ctx);
     return FINE;
 }
@@ -110,8 +111,8 @@ static int draw_texts(run *r, const int32_t *ids, size_t n_ids, uint64_t seed,
     size_t i;
     for (i = 0; i < r->o.count; i++) {
         texts[i].reason = ATTN_STOP_COUNT;
-        texts[i].prompt_ids = ids;
-        texts[i].n_prompt_ids = n_ids;
+        texts[i].prompt_tokens = ids;
+        texts[i].n_prompt_tokens = n_ids;
     }
     how.sampling = sampling_of(&r->o, seed);
     how.logits_fn = before_any_draw;

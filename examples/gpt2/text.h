@@ -280,8 +280,8 @@ static int draw_tokens(run *r, const int32_t *ids, size_t n_ids, size_t most, si
     how.ignore_eos = r->o.ignore_eos;
     how.stop = r->o.stop.at;
     how.n_stop = r->o.stop.n;
-    how.prompt_ids = ids;
-    how.n_prompt_ids = n_ids;
+    how.prompt_tokens = ids;
+    how.n_prompt_tokens = n_ids;
     r->n_draws = r->n_shown = 0;
     status = attn_generate(&r->ctx, &made, r->session, "", &how);
     *n_drawn = made.n_ids;
@@ -364,7 +364,7 @@ static int generate(run *r)
         if (code != FINE || r->reason != ATTN_STOP_CONTEXT || !r->o.slide)
             break;
         n_fed = drop_older_half(r);
-        if (attn_truncate(&r->ctx, r->session, 0))
+        if (attn_session_truncate(&r->ctx, r->session, 0))
             return failed(&r->ctx);
     }
     r->ended = code == INTERRUPTED ? "stopped by Ctrl-C" : why_ended(r->reason);

@@ -90,10 +90,10 @@ static int feed_text(run *r)
     size_t same = 0;
     while (same < length && same < n && held[same] == text[same])
         same++;
-    if (same == n && length == n && attn_logits(r->session))
+    if (same == n && length == n && attn_session_logits(r->session))
         return FINE;
     same -= same == n; /* the last one gives the logits */
-    if (attn_truncate(&r->ctx, r->session, same))
+    if (attn_session_truncate(&r->ctx, r->session, same))
         return failed(&r->ctx);
     return feed_ids(r, text + same, n - same);
 }

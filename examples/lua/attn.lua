@@ -60,7 +60,7 @@ function Model:logits(text, edits)
     return self:with_session(function(session)
         for _, edit in ipairs(edits or {}) do check(lib.attn_hook_edit, nil, session, ffi.new("attn_edit", edit)) end
         check(lib.attn_feed_text, session, text)
-        ffi.copy(row, lib.attn_logits(session), ffi.sizeof(row))
+        ffi.copy(row, lib.attn_session_logits(session), ffi.sizeof(row))
         return row
     end)
 end
@@ -71,7 +71,7 @@ local done, message = pcall(function()
     local prompt, comma = arg[2] or "Once upon a time", ffi.new("int32_t[1]")
     io.stdout:setvbuf("no") io.write(prompt)
     model:generate(prompt, {max_tokens = 40}, io.write)
-    check(lib.attn_token_id, comma, model.handle, ",")
+    check(lib.attn_text_token, comma, model.handle, ",")
     print(("\na comma's logit with a head %.2f, without it %.2f"):format(model:logits(prompt)[comma[0]],
         model:logits(prompt, {{name = "blocks.2.attn.hook_z", head = 3, n_heads = 1}})[comma[0]]))
 end)

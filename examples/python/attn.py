@@ -160,12 +160,12 @@ class _attn_generate_desc(ctypes.Structure):
     _fields_ = [("sampling", _attn_sampler_desc), ("reuse_sampler", c_void_p), ("text_fn", c_void_p),
                 ("text_user", c_void_p), ("logits_fn", c_void_p), ("logits_user", c_void_p), ("max_tokens", c_size_t),
                 ("prepend_bos", c_int), ("allow_special", c_int), ("ignore_eos", c_int), ("n_draft", c_int),
-                ("stop", c_void_p), ("n_stop", c_size_t), ("prompt_ids", c_void_p), ("n_prompt_ids", c_size_t),
+                ("stop", c_void_p), ("n_stop", c_size_t), ("prompt_tokens", c_void_p), ("n_prompt_tokens", c_size_t),
                 ("reserved", c_uint64 * 4)]
 
 
 class _attn_continuation(ctypes.Structure):
-    _fields_ = [("prompt", c_char_p), ("prompt_ids", c_void_p), ("n_prompt_ids", c_size_t), ("text", c_void_p),
+    _fields_ = [("prompt", c_char_p), ("prompt_tokens", c_void_p), ("n_prompt_tokens", c_size_t), ("text", c_void_p),
                 ("size", c_size_t), ("ids", c_void_p), ("log_probs", c_void_p), ("n_ids", c_size_t),
                 ("reason", c_int), ("reserved", c_uint64 * 3)]
 
@@ -217,11 +217,11 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_process_weights": (_STATUS, _P, _P, _P, c_uint32),
     "attn_tokenizer_n_tokens": (_SIZE, _P),
     "attn_token_bytes": (_P, _P, _P, c_int32),
-    "attn_is_special": (c_int, _P, c_int32),
+    "attn_tokenizer_is_special": (c_int, _P, c_int32),
     "attn_encode": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_encode_special": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_decode": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
-    "attn_token_id": (_STATUS, _P, _P, _P, _P),
+    "attn_text_token": (_STATUS, _P, _P, _P, _P),
     "attn_workspace_new": (_STATUS, _P, _P, _P, _P),
     "attn_workspace_free": (None, _P),
     "attn_session_new": (_STATUS, _P, _P, _P, _P),
@@ -230,9 +230,9 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_session_capacity": (_SIZE, _P),
     "attn_session_tokens": (_P, _P),
     "attn_session_copy": (_STATUS, _P, _P, _P),
-    "attn_truncate": (_STATUS, _P, _P, _SIZE),
+    "attn_session_truncate": (_STATUS, _P, _P, _SIZE),
     "attn_feed_batch": (_STATUS, _P, _P, _SIZE),
-    "attn_logits": (_P, _P),
+    "attn_session_logits": (_P, _P),
     "attn_score": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_sampler_new": (_STATUS, _P, _P, _SIZE, _P),
     "attn_sampler_free": (None, _P),
@@ -244,12 +244,12 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_hook_edit": (_STATUS, _P, _P, _P, _P),
     "attn_unhook": (_STATUS, _P, _P, c_uint32),
     "attn_unhook_all": (None, _P),
-    "attn_cache_get": (_STATUS, _P, _P, _P, c_int, _SIZE, _SIZE),
-    "attn_cache_set": (_STATUS, _P, _P, c_int, _SIZE, _SIZE, _attn_tensor),
+    "attn_session_get_cache": (_STATUS, _P, _P, _P, c_int, _SIZE, _SIZE),
+    "attn_session_set_cache": (_STATUS, _P, _P, c_int, _SIZE, _SIZE, _attn_tensor),
     "attn_record_size": (_STATUS, _P, _P, _P, _P),
     "attn_record_new": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "attn_record_free": (None, _P),
-    "attn_record_count": (_SIZE, _P),
+    "attn_record_n_activations": (_SIZE, _P),
     "attn_record_name": (c_char_p, _P, _SIZE),
     "attn_record_get": (_STATUS, _P, _P, _P, _P),
     "lens_save": (_STATUS, _P, _P, _P, _P, _SIZE),
@@ -769,7 +769,7 @@ class Model(_Closing):
     def to_single_token(self, text: str) -> int:
         """The id of a text that is one token. " word" and "word" differ."""
         token = c_int32()
-        self._context().run(_lib.attn_token_id, byref(token), self._handle, text.encode())
+        self._context().run(_lib.attn_text_token, byref(token), self._handle, text.encode())
         return token.value
 
     def _token(self, token: Union[int, str]) -> int:
@@ -839,7 +839,7 @@ class Model(_Closing):
                                    ignore_eos=ignore_eos, stop=ctypes.addressof(stops), n_stop=len(stops))
         texts = (_attn_continuation * len(ids))()
         for text, prompt in zip(texts, ids):
-            text.prompt_ids, text.n_prompt_ids = prompt.ctypes.data, len(prompt)
+            text.prompt_tokens, text.n_prompt_tokens = prompt.ctypes.data, len(prompt)
         try:
             guard.run(self._context(), _lib.attn_generate_many, texts, len(texts), self._handle, byref(desc))
             return [Continuation(ctypes.string_at(text.text, text.size).decode(),
@@ -1048,7 +1048,7 @@ class Session(_Closing):
     def logits(self) -> Optional[Array]:
         """The logits [n_vocab] of the last token that was fed, a copy. None before the first."""
         with self._use() as handle:
-            pointer = _lib.attn_logits(handle)
+            pointer = _lib.attn_session_logits(handle)
             return _view(_vector(pointer, self.model.config.n_vocab)).copy() if pointer else None
 
     # ---- feeding ----
@@ -1080,7 +1080,7 @@ class Session(_Closing):
 
     def truncate(self, length: int) -> None:
         """Forgets all tokens from position `length` on."""
-        self._run(_lib.attn_truncate, _natural("length", length))
+        self._run(_lib.attn_session_truncate, _natural("length", length))
 
     def copy(self) -> Session:
         """Another session with the same tokens, keys and values, without the hooks."""
@@ -1177,13 +1177,13 @@ class Session(_Closing):
         """A copy [positions, heads, d_head] of a layer's keys or values at the positions from `first` on."""
         ctx, out = self.model._context(), _attn_tensor()
         with self._use() as handle:
-            ctx.run(_lib.attn_cache_get, byref(out), handle, _CACHE_PARTS.index(part), _natural("layer", layer),
+            ctx.run(_lib.attn_session_get_cache, byref(out), handle, _CACHE_PARTS.index(part), _natural("layer", layer),
                     _natural("first", first))
         return _array_of(ctx, out)
 
     def cache_set(self, part: Literal["keys", "values"], layer: int, value: npt.ArrayLike, first: int = 0) -> None:
         """Puts others in their place, from position `first` on."""
-        self._run(_lib.attn_cache_set, _CACHE_PARTS.index(part), _natural("layer", layer), _natural("first", first),
+        self._run(_lib.attn_session_set_cache, _CACHE_PARTS.index(part), _natural("layer", layer), _natural("first", first),
                   _attn_tensor.of(_floats(value)))
 
 
@@ -1265,7 +1265,7 @@ class Record(_Closing, Mapping[str, Array]):
             ctx.run(_lib.attn_record_new, byref(pointer), handle, byref(desc), self._memory.ctypes.data, size)
             self._open: Optional[_Handle] = _Handle(pointer, _lib.attn_record_free, self._memory)
             weakref.finalize(self, session._turns.retire, self._open).atexit = False
-        self._names = [_lib.attn_record_name(pointer, i).decode() for i in range(_lib.attn_record_count(pointer))]
+        self._names = [_lib.attn_record_name(pointer, i).decode() for i in range(_lib.attn_record_n_activations(pointer))]
 
     def close(self) -> None:
         """Ends the recording; what was recorded stays."""
@@ -1402,7 +1402,7 @@ class Generation(Iterator[str]):
         """The next token, from the session's logits or from logits_fn's."""
         session, token = self._session, c_int32()
         with session._use() as handle:
-            logits = _lib.attn_logits(handle)
+            logits = _lib.attn_session_logits(handle)
             if not logits:
                 raise Error(Status.ARGUMENT, "after truncate, feed at least one token before the text goes on")
             if self._logits_fn:
@@ -1420,7 +1420,7 @@ class Generation(Iterator[str]):
             token = self._draw()
             if token in self._eos:
                 self.reason = "end of text"
-                if not _lib.attn_is_special(tokenizer._pointer, token):  # a full stop, say, belongs to the text
+                if not _lib.attn_tokenizer_is_special(tokenizer._pointer, token):  # a full stop, say, belongs to the text
                     held = "".join(_cut(held + decoder.decode(tokenizer.token_bytes(token)), self._stops)[:2])
                 break
             is_full = len(session) == session.capacity

@@ -396,7 +396,7 @@ class Backward:
         asked.run(_lib.lens_gradients, byref(record), byref(value), byref(self._backward), byref(desc))
         found: dict[str, Array] = {}
         try:
-            for i in range(_lib.attn_record_count(record)):
+            for i in range(_lib.attn_record_n_activations(record)):
                 name, tensor = _lib.attn_record_name(record, i), _T()
                 self.model._context().run(_lib.attn_record_get, byref(tensor), record, name)
                 found[name.decode()] = attn._view(tensor).copy()

@@ -123,9 +123,9 @@ const int32_t *glue_config(const attn_model *model)
 EXPORT(glue_ends) int glue_ends(const attn_model *model, int32_t token);
 int glue_ends(const attn_model *model, int32_t token)
 {
-    if (!attn_is_eos(attn_model_config(model), token))
+    if (!attn_config_is_eos(attn_model_config(model), token))
         return 0;
-    return attn_is_special(attn_model_tokenizer(model), token) ? 2 : 1;
+    return attn_tokenizer_is_special(attn_model_tokenizer(model), token) ? 2 : 1;
 }
 
 /* Ids [n], with their number before them; the caller frees them. NULL on failure. */
@@ -208,7 +208,7 @@ int glue_feed(attn_session *session, const int32_t *ids, size_t n) /* a status *
 EXPORT(glue_truncate) int glue_truncate(attn_session *session, size_t length);
 int glue_truncate(attn_session *session, size_t length) /* a status */
 {
-    return (int)attn_truncate(&ctx, session, length);
+    return (int)attn_session_truncate(&ctx, session, length);
 }
 
 EXPORT(glue_length) size_t glue_length(const attn_session *session);
@@ -232,7 +232,7 @@ const int32_t *glue_tokens(const attn_session *session)
 EXPORT(glue_logits) const float *glue_logits(const attn_session *session);
 const float *glue_logits(const attn_session *session) /* NULL before the first feed */
 {
-    return attn_logits(session);
+    return attn_session_logits(session);
 }
 
 /* Feeds ids and tells, for each position, the k likeliest next tokens and their probabilities, [n, k]
@@ -290,8 +290,8 @@ EXPORT(glue_sample) int32_t glue_sample(attn_sampler *sampler, const attn_sessio
 int32_t glue_sample(attn_sampler *sampler, const attn_session *session) /* -1 on failure */
 {
     int32_t token = -1;
-    if (attn_sample(&ctx, &token, sampler, attn_logits(session), attn_session_tokens(session),
-                    attn_session_length(session)))
+    if (attn_sample(&ctx, &token, sampler, attn_session_logits(session),
+                    attn_session_tokens(session), attn_session_length(session)))
         return -1;
     return token;
 }
@@ -386,7 +386,7 @@ void glue_record_free(attn_record *record)
 EXPORT(glue_record_count) size_t glue_record_count(const attn_record *record);
 size_t glue_record_count(const attn_record *record)
 {
-    return attn_record_count(record);
+    return attn_record_n_activations(record);
 }
 
 EXPORT(glue_record_name) const char *glue_record_name(const attn_record *record, size_t index);

@@ -67,7 +67,7 @@ static int cache(job *j, double *result)
     item.session = j->session;
     item.tokens = j->clean;
     item.n_tokens = n;
-    if (!make_room(j, &what) || attn_truncate(&j->ctx, j->session, 0) ||
+    if (!make_room(j, &what) || attn_session_truncate(&j->ctx, j->session, 0) ||
         attn_record_new(&j->ctx, &record, j->session, &what, j->activations.data,
                         attn_count(j->activations) * sizeof(float)))
         return 0;
@@ -95,7 +95,7 @@ static int ablate(job *j, double *result)
     what.n_names = 1;
     what.n_positions = n;
     *result = 0;
-    if (attn_truncate(&j->ctx, j->sessions[0], 0) ||
+    if (attn_session_truncate(&j->ctx, j->sessions[0], 0) ||
         attn_record_new(&j->ctx, &record, j->sessions[0], &what, NULL, 0) ||
         attn_feed(&j->ctx, j->sessions[0], j->clean, n))
         return 0;
@@ -115,7 +115,7 @@ static int ablate(job *j, double *result)
             edit.head = head;
             edit.n_heads = 1;
             attn_unhook_all(j->sessions[head]);
-            attn_truncate(&j->ctx, j->sessions[head], 0);
+            attn_session_truncate(&j->ctx, j->sessions[head], 0);
             attn_hook_edit(&j->ctx, NULL, j->sessions[head], &edit);
             items[head].session = j->sessions[head];
             items[head].tokens = j->clean;
@@ -126,7 +126,7 @@ static int ablate(job *j, double *result)
         if (attn_feed_batch(&j->ctx, items, c->n_head) != ATTN_OK)
             break;
         for (head = 0; head < c->n_head; head++) {
-            const float *logits = attn_logits(j->sessions[head]);
+            const float *logits = attn_session_logits(j->sessions[head]);
             *result += (double)(logits[j->pair.metric.token] - logits[j->pair.metric.against]);
         }
     }

@@ -39,9 +39,9 @@ static void use(attn_ctx *ctx, const attn_model *model)
     size_t i, n = 0, n_back = 0, bytes;
     if (c->n_ctx < small.n_ctx)
         small.n_ctx = c->n_ctx;
-    MUST(attn_is_eos(c, c->eos) == (c->eos >= 0));
+    MUST(attn_config_is_eos(c, c->eos) == (c->eos >= 0));
     for (i = 0; i < c->n_more_eos; i++)
-        MUST(attn_is_eos(c, c->more_eos[i]));
+        MUST(attn_config_is_eos(c, c->more_eos[i]));
     for (i = 0; i < attn_model_n_tensors(model); i++) {
         MUST(attn_model_tensor_info(ctx, &info, model, i) == ATTN_OK);
         memset(&weight, 0, sizeof weight);
@@ -51,7 +51,7 @@ static void use(attn_ctx *ctx, const attn_model *model)
     MUST(attn_session_size(ctx, &bytes, model, &small) == ATTN_OK);
     if (attn_session_new(ctx, &session, model, &small) == ATTN_OK) {
         n = c->n_vocab > 1 ? small.n_ctx : 1;
-        MUST(attn_feed(ctx, session, tokens, n) == ATTN_OK && attn_logits(session));
+        MUST(attn_feed(ctx, session, tokens, n) == ATTN_OK && attn_session_logits(session));
         MUST(attn_feed(ctx, session, tokens, 4) == ATTN_E_CONTEXT);
     } else {
         MUST(ctx->status != ATTN_E_MEMORY);

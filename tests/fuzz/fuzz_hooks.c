@@ -58,7 +58,7 @@ static void collect_names(attn_ctx *ctx, attn_session *session)
     MUST(n_usual > 20);
     for (i = 0; i < sizeof on_request / sizeof on_request[0]; i++)
         MUST(attn_hook(ctx, NULL, session, on_request[i], collect, NULL) == ATTN_OK);
-    MUST(attn_truncate(ctx, session, 0) == ATTN_OK);
+    MUST(attn_session_truncate(ctx, session, 0) == ATTN_OK);
     MUST(attn_feed(ctx, session, tokens, 2) == ATTN_OK);
     attn_unhook_all(session);
     MUST(n_names == n_usual + 6 * (int)attn_model_config(fuzz_model())->n_layer);
@@ -141,13 +141,14 @@ static void fuzz_patterns(input *in, attn_session *session, attn_session *plain)
         MUST(w[k].calls == w[k].expected * (int)((n + 1) / 2));
     attn_unhook_all(session);
     if (changing || stopping) { /* what they wrote is in the cache: begin again */
-        MUST(attn_truncate(&ctx, session, 0) == ATTN_OK);
+        MUST(attn_session_truncate(&ctx, session, 0) == ATTN_OK);
         MUST(attn_feed(&ctx, session, tokens, n) == ATTN_OK);
     }
-    MUST(attn_truncate(&ctx, plain, 0) == ATTN_OK);
+    MUST(attn_session_truncate(&ctx, plain, 0) == ATTN_OK);
     MUST(attn_feed(&ctx, plain, tokens, n) == ATTN_OK);
-    MUST(memcmp(attn_logits(session), attn_logits(plain), n_vocab * sizeof(float)) == 0);
-    MUST(attn_truncate(&ctx, session, 0) == ATTN_OK);
+    MUST(memcmp(attn_session_logits(session), attn_session_logits(plain),
+                n_vocab * sizeof(float)) == 0);
+    MUST(attn_session_truncate(&ctx, session, 0) == ATTN_OK);
 }
 
 /* ---- changes in two ways ---- */
@@ -317,7 +318,7 @@ UNTRACED static int see(const attn_activation *a, void *user)
 UNTRACED static void check_record(const attn_record *record, size_t first, size_t n)
 {
     size_t which, i, head, k;
-    for (which = 0; which < attn_record_count(record); which++) {
+    for (which = 0; which < attn_record_n_activations(record); which++) {
         attn_activation a;
         axes x;
         memset(&a, 0, sizeof a);
@@ -344,7 +345,8 @@ static void get_cache(const attn_session *session, size_t layer, int part, size_
                       float *to)
 {
     attn_tensor out = attn_borrow(to, ATTN_F32, attn_shape3(n, HEADS, WIDE / HEADS)), held = {0};
-    MUST(attn_cache_get(&ctx, &held, session, (attn_cache_part)part, layer, first) == ATTN_OK);
+    MUST(attn_session_get_cache(&ctx, &held, session, (attn_cache_part)part, layer, first) ==
+         ATTN_OK);
     MUST(attn_copy(&ctx, &out, attn_slice(held, 0, 0, n)) == ATTN_OK);
     attn_tensor_free(&ctx, &held);
 }
@@ -365,9 +367,9 @@ typedef struct cache_change {
 
 static void set_cache(attn_session *session, cache_change *c)
 {
-    MUST(attn_cache_set(&ctx, session, (attn_cache_part)c->part, c->layer, c->first,
-                        attn_borrow(c->values, ATTN_F32, attn_shape3(c->n, HEADS, WIDE / HEADS))) ==
-         ATTN_OK);
+    MUST(attn_session_set_cache(
+             &ctx, session, (attn_cache_part)c->part, c->layer, c->first,
+             attn_borrow(c->values, ATTN_F32, attn_shape3(c->n, HEADS, WIDE / HEADS))) == ATTN_OK);
 }
 
 static int set_in_hook(const attn_activation *a, void *user)
@@ -438,7 +440,7 @@ static void change_cache(input *in, attn_session *one, attn_session *other, int 
     MUST(attn_hook(&ctx, NULL, other, "hook_embed", set_in_hook, &c) == ATTN_OK);
     MUST(attn_feed(&ctx, one, &token, 1) == ATTN_OK);
     MUST(attn_feed(&ctx, other, &token, 1) == ATTN_OK);
-    MUST(memcmp(attn_logits(one), attn_logits(other), VOCAB * sizeof(float)) == 0);
+    MUST(memcmp(attn_session_logits(one), attn_session_logits(other), VOCAB * sizeof(float)) == 0);
     check_attention(one, c.layer);
     get_cache(other, c.layer, c.part, c.first, c.n, c.values); /* as it rounds them */
     MUST(memcmp(back, c.values, c.n * WIDE * sizeof *back) == 0);
@@ -464,15 +466,15 @@ static void feed_stopped(attn_session *session, stopper *s, const int32_t *token
     static cache_of_layer before[2 * LAYERS], after[2 * LAYERS];
     static float logits[VOCAB];
     const size_t length = attn_session_length(session);
-    const float *had = attn_logits(session);
+    const float *had = attn_session_logits(session);
     if (had)
         memcpy(logits, had, sizeof logits);
     get_caches(session, before);
     s->left = left;
     MUST(attn_feed(&ctx, session, tokens, n) == ATTN_STOPPED);
     s->left = ~0u;
-    MUST(attn_session_length(session) == length && !attn_logits(session) == !had);
-    MUST(!had || memcmp(attn_logits(session), logits, sizeof logits) == 0);
+    MUST(attn_session_length(session) == length && !attn_session_logits(session) == !had);
+    MUST(!had || memcmp(attn_session_logits(session), logits, sizeof logits) == 0);
     get_caches(session, after);
     MUST(length == 0 || memcmp(before, after, sizeof before) == 0);
 }
@@ -543,7 +545,7 @@ static void fuzz_changes(input *in, attn_session *pieces, attn_session *whole, i
     MUST(attn_record_new(&ctx, &record, pieces, &desc, memory, sizeof memory) == ATTN_OK);
     if (desc.n_positions > 0 && desc.first + desc.n_positions < n) {
         MUST(attn_feed(&ctx, pieces, tokens, n) == ATTN_E_SPACE);
-        MUST(attn_session_length(pieces) == 0 && !attn_logits(pieces));
+        MUST(attn_session_length(pieces) == 0 && !attn_session_logits(pieces));
         attn_record_free(record);
         record = NULL;
     }
@@ -599,8 +601,8 @@ int fuzz_hooks(const unsigned char *data, size_t size)
         fuzz_patterns(&in, session, plain);
     } else {
         i = kind / 2 % 2;
-        MUST(attn_truncate(&ctx, pieces[i], 0) == ATTN_OK);
-        MUST(attn_truncate(&ctx, whole[i], 0) == ATTN_OK);
+        MUST(attn_session_truncate(&ctx, pieces[i], 0) == ATTN_OK);
+        MUST(attn_session_truncate(&ctx, whole[i], 0) == ATTN_OK);
         fuzz_changes(&in, pieces[i], whole[i], i);
     }
     return 0;

@@ -59,7 +59,7 @@ static const truth *fresh(attn_dtype cache, const token_list *tokens)
     if (t->tokens.n == tokens->n &&
         memcmp(t->tokens.ids, tokens->ids, tokens->n * sizeof *tokens->ids) == 0)
         return t;
-    MUST(attn_truncate(&ctx, t->session, 0) == ATTN_OK);
+    MUST(attn_session_truncate(&ctx, t->session, 0) == ATTN_OK);
     memset(&item, 0, sizeof item);
     item.session = t->session;
     item.tokens = tokens->ids;
@@ -72,7 +72,7 @@ static const truth *fresh(attn_dtype cache, const token_list *tokens)
 
 static void check(const twin *t)
 {
-    const float *logits = attn_logits(t->session);
+    const float *logits = attn_session_logits(t->session);
     const size_t n = t->tokens.n;
     MUST(attn_session_length(t->session) == n);
     MUST(attn_session_capacity(t->session) == t->desc.n_ctx);
@@ -205,7 +205,7 @@ static void make_known(twin *t)
     t->tokens.n -= t->tokens.n > 0;
     last.ids[0] = t->tokens.ids[t->tokens.n];
     last.n = 1;
-    MUST(attn_truncate(&ctx, t->session, t->tokens.n) == ATTN_OK);
+    MUST(attn_session_truncate(&ctx, t->session, t->tokens.n) == ATTN_OK);
     MUST(attn_feed(&ctx, t->session, last.ids, 1) == ATTN_OK);
     passed(t, &last, 0, LAYERS);
 }
@@ -292,7 +292,7 @@ static void feed_batch(twin *all, input *in)
 
 static void truncate_to(twin *t, size_t length)
 {
-    MUST((attn_truncate(&ctx, t->session, length) == ATTN_OK) == (length <= t->tokens.n));
+    MUST((attn_session_truncate(&ctx, t->session, length) == ATTN_OK) == (length <= t->tokens.n));
     if (length <= t->tokens.n) {
         t->tokens.n = length;
         t->has_logits = 0;
@@ -365,11 +365,12 @@ static token_list generate_plainly(const twin *t, const token_list *prompt,
     if (!*writer)
         MUST(attn_session_new(&ctx, writer, fuzz_model(), &desc) == ATTN_OK);
     MUST(attn_sampler_new(&ctx, &sampler, VOCAB, &d->sampling) == ATTN_OK);
-    MUST(attn_truncate(&ctx, *writer, 0) == ATTN_OK);
+    MUST(attn_session_truncate(&ctx, *writer, 0) == ATTN_OK);
     MUST(attn_feed(&ctx, *writer, held.ids, held.n) == ATTN_OK);
     for (made.n = 0; made.n < d->max_tokens;) {
         int32_t id;
-        MUST(attn_sample(&ctx, &id, sampler, attn_logits(*writer), held.ids, held.n) == ATTN_OK);
+        MUST(attn_sample(&ctx, &id, sampler, attn_session_logits(*writer), held.ids, held.n) ==
+             ATTN_OK);
         if (id == END && !d->ignore_eos)
             break;
         made.ids[made.n++] = id;
@@ -452,8 +453,8 @@ static void generate(twin *t, input *in)
     given.n = 0;
     if (how / 64 % 2)
         given = take_tokens(in, t);
-    desc.prompt_ids = given.ids;
-    desc.n_prompt_ids = given.n;
+    desc.prompt_tokens = given.ids;
+    desc.n_prompt_tokens = given.n;
     desc.prepend_bos = desc.max_tokens % 4 == 3 && given.n < MOST;
     prompt.n = desc.prepend_bos && t->tokens.n == 0;
     prompt.ids[0] = END;
@@ -555,11 +556,11 @@ static void look_at_cache(const twin *t, input *in)
     const attn_shape shape = attn_shape3(count, HEADS, WIDE / HEADS);
     attn_tensor a = attn_borrow(ours, ATTN_F32, shape), b = attn_borrow(theirs, ATTN_F32, shape);
     const int good = layer < LAYERS && first <= t->tokens.n;
-    MUST((attn_cache_get(&ctx, &a, t->session, which, layer, first) == ATTN_OK) == good);
+    MUST((attn_session_get_cache(&ctx, &a, t->session, which, layer, first) == ATTN_OK) == good);
     if (!good || count == 0)
         return;
-    MUST(attn_cache_get(&ctx, &b, fresh(t->desc.cache_dtype, &t->tokens)->session, which, layer,
-                        first) == ATTN_OK);
+    MUST(attn_session_get_cache(&ctx, &b, fresh(t->desc.cache_dtype, &t->tokens)->session, which,
+                                layer, first) == ATTN_OK);
     MUST(memcmp(ours, theirs, count * WIDE * sizeof *ours) == 0);
 }
 

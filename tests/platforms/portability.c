@@ -157,7 +157,7 @@ static uint64_t decode(attn_ctx *ctx, const attn_model *model)
     make_tokens(model, 1, tokens, n);
     for (i = 0; session && i < n && good(ctx, attn_feed(ctx, session, tokens + i, 1), "decode");
          i++)
-        sum = add_floats(sum, attn_logits(session), attn_model_config(model)->n_vocab);
+        sum = add_floats(sum, attn_session_logits(session), attn_model_config(model)->n_vocab);
     attn_session_free(session);
     return sum;
 }
@@ -180,7 +180,7 @@ static uint64_t batch(attn_ctx *ctx, const attn_model *model)
     }
     able = able && good(ctx, attn_workspace_new(ctx, &workspace, model, NULL), "workspace");
     for (i = 0; able && i < 3; i++)
-        able = good(ctx, attn_session_use(ctx, session[i], workspace), "workspace");
+        able = good(ctx, attn_session_set_workspace(ctx, session[i], workspace), "workspace");
     attn_workspace_free(workspace);
     for (turn = 0; able && turn < 2; turn++) {
         for (i = 0; i < 3; i++) {
@@ -192,7 +192,8 @@ static uint64_t batch(attn_ctx *ctx, const attn_model *model)
         }
         able = good(ctx, attn_feed_batch(ctx, item, 3), "batch");
         for (i = 0; able && i < 3; i++)
-            sum = add_floats(sum, attn_logits(session[i]), attn_model_config(model)->n_vocab);
+            sum =
+                add_floats(sum, attn_session_logits(session[i]), attn_model_config(model)->n_vocab);
     }
     for (i = 0; i < 3; i++)
         attn_session_free(session[i]);
@@ -247,7 +248,7 @@ static uint64_t gradients(attn_ctx *ctx, const attn_model *model)
     what.metric.token = 1;
     if (good(ctx, lens_backward_new(ctx, &backward, model), "lens_backward_new"))
         good(ctx, lens_gradients(ctx, &record, NULL, &backward, &what), "lens_gradients");
-    for (i = 0; record && i < attn_record_count(record); i++) {
+    for (i = 0; record && i < attn_record_n_activations(record); i++) {
         a.name = attn_record_name(record, i);
         if (good(ctx, attn_record_get(ctx, &a.value, record, a.name), "attn_record_get"))
             watch(&a, &sum);
@@ -278,13 +279,13 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
         prompt[i] = prompt[i - third / 2];
     desc.ignore_eos = 1;
     desc.max_tokens = third;
-    desc.prompt_ids = prompt;
-    desc.n_prompt_ids = third;
+    desc.prompt_tokens = prompt;
+    desc.n_prompt_tokens = third;
     for (turn = 0; session && turn < 2; turn++) {
         if (!good(ctx, attn_generate(ctx, &made, session, NULL, &desc), "attn_generate"))
             break;
         sum = add_ids(sum, ids, made.n_ids);
-        desc.n_prompt_ids = 0;
+        desc.n_prompt_tokens = 0;
         desc.sampling.temperature = 0.8f;
         desc.sampling.top_k = 30;
         desc.sampling.top_p = 0.95f;
@@ -294,7 +295,7 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
     if (session && attn_session_length(session) > 1) { /* what it thinks of all that */
         size_t length = attn_session_length(session);
         memcpy(prompt, attn_session_tokens(session), length * sizeof *prompt);
-        if (good(ctx, attn_truncate(ctx, session, 0), "attn_truncate") &&
+        if (good(ctx, attn_session_truncate(ctx, session, 0), "attn_session_truncate") &&
             good(ctx, attn_score(ctx, stats, NULL, session, prompt, length), "attn_score")) {
             for (i = 0; i + 1 < length; i++)
                 nll[i] = stats[i].nll;

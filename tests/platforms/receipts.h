@@ -41,8 +41,8 @@ static void make_again(attn_ctx *ctx, json_out *text, const attn_model *model, c
     how.sampling = told->sampling;
     how.max_tokens = told->max_tokens;
     how.ignore_eos = told->ignore_eos;
-    how.prompt_ids = told->prompt;
-    how.n_prompt_ids = told->n_prompt;
+    how.prompt_tokens = told->prompt;
+    how.n_prompt_tokens = told->n_prompt;
     how.logits_fn = keep_digest;
     how.logits_user = &m;
     made.ids = ids;

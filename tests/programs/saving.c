@@ -80,8 +80,8 @@ static attn_status compare(attn_ctx *ctx, work *w, const char *base, int *other)
         if (attn_session_new(ctx, &w->again, models[i], &small) ||
             attn_feed(ctx, w->again, tokens, TOKENS))
             return ctx->status;
-        *other |=
-            memcmp(attn_logits(w->again), attn_logits(w->session), n_vocab * sizeof(float)) != 0;
+        *other |= memcmp(attn_session_logits(w->again), attn_session_logits(w->session),
+                         n_vocab * sizeof(float)) != 0;
     }
     return ATTN_OK;
 }

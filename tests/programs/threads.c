@@ -104,14 +104,14 @@ static void *work(void *user)
     attn_workspace_free(workspace);
     if (one && two) {
         attn_feed(&ctx, one, tokens, 9);
-        j->sum = add(j->sum, attn_logits(one), n_vocab * sizeof(float));
+        j->sum = add(j->sum, attn_session_logits(one), n_vocab * sizeof(float));
         items[0].session = one;
         items[1].session = two;
         items[0].tokens = items[1].tokens = tokens;
         items[0].n_tokens = 5;
         items[1].n_tokens = 12;
         attn_feed_batch(&ctx, items, 2);
-        j->sum = add(j->sum, attn_logits(two), n_vocab * sizeof(float));
+        j->sum = add(j->sum, attn_session_logits(two), n_vocab * sizeof(float));
         attn_hook(&ctx, NULL, two, "*", count_calls, &calls);
         attn_feed(&ctx, two, tokens, 2);
         attn_unhook_all(two);
@@ -123,7 +123,7 @@ static void *work(void *user)
         generating.text_user = j;
         attn_generate(&ctx, &made, one, "", &generating);
         j->sum = add(j->sum, ids, made.n_ids * sizeof *ids);
-        attn_truncate(&ctx, two, 0);
+        attn_session_truncate(&ctx, two, 0);
         attn_score(&ctx, stats, NULL, two, tokens, TOKENS);
         for (i = 0; i + 1 < TOKENS; i++)
             j->sum = add(j->sum, &stats[i].nll, sizeof stats[i].nll);
@@ -161,11 +161,11 @@ static void *take_over(void *user)
     for (i = 0; i < TURNS && ctx.status == ATTN_OK; i++) {
         const size_t k = (i * 5 + (size_t)(uintptr_t)user / sizeof *j) % HANDED;
         pthread_mutex_lock(&locks[k]);
-        attn_session_use(&ctx, handed[k], workspace);
+        attn_session_set_workspace(&ctx, handed[k], workspace);
         if (i % 4 == 0) {
-            attn_truncate(&ctx, handed[k], 0);
+            attn_session_truncate(&ctx, handed[k], 0);
             attn_feed(&ctx, handed[k], tokens, 3);
-            j->sum = add(j->sum, attn_logits(handed[k]), n_vocab * sizeof(float));
+            j->sum = add(j->sum, attn_session_logits(handed[k]), n_vocab * sizeof(float));
         }
         pthread_mutex_unlock(&locks[k]);
     }

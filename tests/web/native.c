@@ -29,10 +29,10 @@ static attn_status greedy(attn_ctx *ctx, attn_session *session, const char *prom
     const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
     int32_t ids[STEPS];
     uint32_t digests[STEPS];
-    if (attn_truncate(ctx, session, 0) || attn_feed_text(ctx, session, prompt))
+    if (attn_session_truncate(ctx, session, 0) || attn_feed_text(ctx, session, prompt))
         return ctx->status;
     for (int i = 0; i < STEPS; i++) {
-        const float *logits = attn_logits(session);
+        const float *logits = attn_session_logits(session);
         digests[i] = digest(logits, n_vocab);
         ids[i] = 0;
         for (size_t v = 1; v < n_vocab; v++)
@@ -69,10 +69,11 @@ static attn_status print_all(attn_ctx *ctx, const attn_model *model, attn_sessio
     if (attn_hook_edit(ctx, NULL, session, &edit) || greedy(ctx, session, prompt))
         return ctx->status;
     attn_unhook_all(session);
-    if (attn_truncate(ctx, session, 0) || attn_record_new(ctx, &record, session, &desc, NULL, 0) ||
+    if (attn_session_truncate(ctx, session, 0) ||
+        attn_record_new(ctx, &record, session, &desc, NULL, 0) ||
         attn_feed_text(ctx, session, "The cat sat on the mat and") ||
         attn_record_get(ctx, &pattern, record, name) || attn_copy(ctx, &dense, pattern) ||
-        attn_token_ids(ctx, &ids, model, "Zo\303\253 said: \360\237\231\202 hello"))
+        attn_text_tokens(ctx, &ids, model, "Zo\303\253 said: \360\237\231\202 hello"))
         return ctx->status;
     printf(", \"pattern\": %lu, \"encoded\": [",
            (unsigned long)digest((const float *)dense.data, attn_count(dense)));
@@ -93,7 +94,7 @@ static double speed(attn_ctx *ctx, attn_session *session, size_t n, size_t step)
     while (taken < 1.5) {
         const clock_t from = clock();
         double seconds;
-        if (attn_truncate(ctx, session, 0))
+        if (attn_session_truncate(ctx, session, 0))
             return 0;
         for (size_t i = 0; i < n; i += step)
             if (attn_feed(ctx, session, ids + i, step))

@@ -20,7 +20,7 @@ typedef struct glass_arg {
 static double run_text(bench *b, glass_arg *a, attn_session *session)
 {
     const double start = seconds();
-    if (attn_truncate(&b->ctx, session, 0) || /* cover: nothing in it can fail */
+    if (attn_session_truncate(&b->ctx, session, 0) || /* cover: nothing in it can fail */
         attn_feed(&b->ctx, session, a->text, a->n_tokens))
         return -1;
     return seconds() - start;
@@ -68,7 +68,7 @@ static int measure_record(bench *b, glass_arg *a, const char *name)
     a->memory = (float *)malloc(bytes);
     if (!a->memory)
         return tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a record"), 0;
-    attn_truncate(&b->ctx, a->watched, 0);
+    attn_session_truncate(&b->ctx, a->watched, 0);
     good = attn_record_new(&b->ctx, &a->record, a->watched, &desc, a->memory, bytes) == ATTN_OK &&
            measure(b, &t);
     attn_unhook_all(a->watched);

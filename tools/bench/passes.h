@@ -90,7 +90,7 @@ static void fill_sessions(bench *b, feed_arg *a, size_t start)
     size_t i;
     b->ctx.n_threads = b->threads[b->n_counts - 1];
     for (i = 0; i < a->n_items; i++) {
-        attn_truncate(&b->ctx, a->items[i].session, 0);
+        attn_session_truncate(&b->ctx, a->items[i].session, 0);
         attn_feed(&b->ctx, a->items[i].session, a->tokens[i], start);
     }
     a->start = start;
@@ -103,7 +103,7 @@ static double run_feed(bench *b, void *arg)
     size_t i, n;
     double start;
     for (i = 0; i < a->n_items; i++) {
-        attn_truncate(&b->ctx, a->items[i].session, a->start);
+        attn_session_truncate(&b->ctx, a->items[i].session, a->start);
         next[i] = a->tokens[i][a->start];
         a->items[i].tokens = a->one_by_one ? &next[i] : a->tokens[i];
         a->items[i].n_tokens = a->one_by_one ? 1 : a->count;
@@ -112,7 +112,8 @@ static double run_feed(bench *b, void *arg)
     for (n = 0; n < (a->one_by_one ? a->count : 1); n++) {
         attn_feed_batch(&b->ctx, a->items, a->n_items);
         for (i = 0; i < a->n_items && a->one_by_one; i++)
-            attn_sample(&b->ctx, &next[i], a->greedy, attn_logits(a->items[i].session), NULL, 0);
+            attn_sample(&b->ctx, &next[i], a->greedy, attn_session_logits(a->items[i].session),
+                        NULL, 0);
     }
     return b->ctx.status ? -1 : seconds() - start;
 }
@@ -189,9 +190,9 @@ static double run_speculation(bench *b, void *arg)
 {
     speculation_arg *a = (speculation_arg *)arg;
     double start;
-    a->desc.prompt_ids = &a->last;
-    a->desc.n_prompt_ids = 1;
-    attn_truncate(&b->ctx, a->session, 2 * PROMPT - 1);
+    a->desc.prompt_tokens = &a->last;
+    a->desc.n_prompt_tokens = 1;
+    attn_session_truncate(&b->ctx, a->session, 2 * PROMPT - 1);
     start = seconds();
     return attn_generate(&b->ctx, NULL, a->session, NULL, &a->desc) ? -1 : seconds() - start;
 }
@@ -289,7 +290,7 @@ static double run_mixed(bench *b, void *arg)
     double start;
     size_t i;
     for (i = 0; i < a->texts->n_items; i++) {
-        attn_truncate(&b->ctx, a->texts->items[i].session, 0);
+        attn_session_truncate(&b->ctx, a->texts->items[i].session, 0);
         a->texts->items[i].tokens = a->texts->tokens[i];
         a->texts->items[i].n_tokens = a->lengths[i];
     }

@@ -57,7 +57,7 @@ static int child(char **argv)
         tokens[i] = (int32_t)(i * 37 % attn_model_config(model)->n_vocab);
     for (; n > 0 && !ctx.status; n--) {
         if (attn_feed(&ctx, session, tokens, count) ||
-            attn_sample(&ctx, &tokens[0], greedy, attn_logits(session), NULL, 0))
+            attn_sample(&ctx, &tokens[0], greedy, attn_session_logits(session), NULL, 0))
             break;
         if (count == PROMPT && (putchar('t'), fflush(stdout)))
             break;

@@ -93,7 +93,7 @@ LENS_FN attn_status lens_estimate(attn_ctx *ctx, attn_tensor *out, const attn_re
                                   const attn_record *corrupted, const attn_record *gradients,
                                   const char *name)
 {
-    const size_t n_layer = attn_record_count(clean);
+    const size_t n_layer = attn_record_n_activations(clean);
     attn_tensor x, y, g;
     lens_result result;
     attn_status status = ATTN_OK;

@@ -295,7 +295,7 @@ LENS_FN attn_status lens_run_patched_rows(attn_ctx *ctx, lens_patching *p, size_
     status = attn_feed_batch(ctx, rows, n);
     for (i = 0; i < n && status == ATTN_OK; i++) {
         attn_unhook_all(items[i].session);
-        status = attn_truncate(ctx, items[i].session, p->sweep.n - items[i].n_tokens);
+        status = attn_session_truncate(ctx, items[i].session, p->sweep.n - items[i].n_tokens);
         if (status == ATTN_OK)
             status = lens_hook_edits(ctx, items[i].session, p->d->edits, p->d->n_edits);
     }

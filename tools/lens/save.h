@@ -194,7 +194,7 @@ LENS_FN attn_status lens_save(attn_ctx *ctx, const char *path, const char *const
 /* Writes every activation of the record, under its name. */
 LENS_FN attn_status lens_save_record(attn_ctx *ctx, const char *path, const attn_record *record)
 {
-    const size_t n = attn_record_count(record);
+    const size_t n = attn_record_n_activations(record);
     const char **names = NULL;
     attn_tensor *values = NULL;
     attn_status status = ATTN_OK;

@@ -83,7 +83,7 @@ LENS_FN attn_status lens_sweep_value(attn_ctx *ctx, float *value, const lens_swe
 {
     const size_t n_vocab = attn_model_config(s->model)->n_vocab;
     if (lens_metric_is_local(&s->pair->metric))
-        logits = attn_borrow(attn_logits(session), ATTN_F32, attn_shape2(1, n_vocab));
+        logits = attn_borrow(attn_session_logits(session), ATTN_F32, attn_shape2(1, n_vocab));
     return lens_metric_value(ctx, value, logits, &s->pair->metric, tokens);
 }
 
@@ -192,7 +192,7 @@ LENS_FN attn_status lens_sweep_item(attn_ctx *ctx, attn_feed_item *item, const l
             return ctx->status;
         item->layers.resid = (const float *)stream.data + first * stream.shape[1];
     }
-    if (attn_truncate(ctx, item->session, first) != ATTN_OK)
+    if (attn_session_truncate(ctx, item->session, first) != ATTN_OK)
         return ctx->status;
     return lens_hook_edits(ctx, item->session, s->edits, s->n_edits);
 }

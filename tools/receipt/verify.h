@@ -155,7 +155,7 @@ TOOLS_FN receipt_verdict receipt_check_end(attn_ctx *ctx, receipt_findings *f,
         return receipt_differs(f, "the end-of-text token is %ld in the receipt, %ld in the model",
                                (long)r->eos, (long)c->eos);
     for (i = 0; i < r->n_ids && !r->ignore_eos; i++)
-        if (attn_is_eos(c, r->ids[i]))
+        if (attn_config_is_eos(c, r->ids[i]))
             return receipt_differs(f,
                                    "position %zu: the end-of-text token is among the generated "
                                    "ones, but a text ends before it",
@@ -188,7 +188,7 @@ TOOLS_FN receipt_verdict receipt_check_draw(attn_ctx *ctx, receipt_findings *f, 
     char a[96], b[96];
     (void)ctx;
     receipt_add(again, digest, (uint32_t)told);
-    if (at < r->n_ids ? drawn != told : !attn_is_eos(attn_model_config(model), drawn))
+    if (at < r->n_ids ? drawn != told : !attn_config_is_eos(attn_model_config(model), drawn))
         return receipt_differs(f,
                                "position %zu (generated token %zu): the receipt has token %s, "
                                "but the sampler draws %s",
@@ -353,7 +353,7 @@ TOOLS_FN attn_status receipt_watch(attn_ctx *ctx, receipt *r, arena *memory,
     if (!attn_session_new(ctx, &session, model, &desc) &&
         !attn_record_new(ctx, &record, session, &what, NULL, 0) &&
         !attn_feed(ctx, session, r->ids, r->n_ids))
-        r->n_values = attn_record_count(record);
+        r->n_values = attn_record_n_activations(record);
     r->values = (receipt_value *)arena_alloc(ctx, memory, r->n_values + 1, sizeof *r->values);
     for (i = 0; i < r->n_values && !ctx->status; i++) {
         const char *name = attn_record_name(record, i);

@@ -232,11 +232,11 @@ static attn_status whole_effect(study *s, float *gain)
     attn_session_new(s->ctx, &session, s->model, NULL);
     for (*gain = 0, i = 0; i < (size_t)2 * N_PROMPTS && !s->ctx->status; i++) {
         const size_t of = i / 2;
-        if (attn_truncate(s->ctx, session, 0) ||
+        if (attn_session_truncate(s->ctx, session, 0) ||
             attn_feed(s->ctx, session, prompts[i % 2 ? of ^ 1 : of], N_TOKENS))
             break;
-        *gain += (i % 2 ? -1.0f : 1.0f) *
-                 (attn_logits(session)[answers[of][0]] - attn_logits(session)[answers[of][1]]);
+        *gain += (i % 2 ? -1.0f : 1.0f) * (attn_session_logits(session)[answers[of][0]] -
+                                           attn_session_logits(session)[answers[of][1]]);
     }
     attn_session_free(session);
     return s->ctx->status;

@@ -57,7 +57,7 @@ static attn_status score_ids(reading *r, worth *w, const int32_t *ids, size_t n,
     first = first > cut + 1 ? first - cut : 1;
     while (keep < attn_session_length(r->session) && keep + 1 < first && had[keep] == ids[keep])
         keep++;
-    status = attn_truncate(r->study->ctx, r->session, keep);
+    status = attn_session_truncate(r->study->ctx, r->session, keep);
     if (status == ATTN_OK)
         status = attn_score(r->study->ctx, r->stats, NULL, r->session, ids + keep, n - keep);
     if (status != ATTN_OK)
@@ -441,7 +441,7 @@ static attn_status wikitext(reading *r, const char *path, float *out, float *err
                         ((double)end / (double)n * (double)(1 + recipe) + (double)recipe) / 3);
             if (interrupted)
                 return tool_fail(s->ctx, ATTN_STOPPED, "stopped by Ctrl-C");
-            if (end - begin < 2 || attn_truncate(s->ctx, r->session, 0) ||
+            if (end - begin < 2 || attn_session_truncate(s->ctx, r->session, 0) ||
                 attn_score(s->ctx, r->stats, NULL, r->session, ids + begin, end - begin))
                 break;
             for (i = seen > begin ? seen : begin + 1; i < end; i++) {

@@ -133,8 +133,8 @@ static attn_status greedy_ids(study *s, const block *b, float *out)
     int32_t *ids = (int32_t *)arena_alloc(s->ctx, s->memory, b->n, sizeof *ids);
     size_t i;
     made.ids = ids;
-    how.prompt_ids = b->ids;
-    how.n_prompt_ids = b->n_ids;
+    how.prompt_tokens = b->ids;
+    how.n_prompt_tokens = b->n_ids;
     how.max_tokens = b->n;
     how.ignore_eos = 1;
     if (ids && !attn_session_new(s->ctx, &session, s->raw, NULL) &&
@@ -151,7 +151,8 @@ static attn_status last_logits(study *s, const block *b, float *logits)
     attn_session *session = NULL;
     if (!attn_session_new(s->ctx, &session, s->model, NULL) &&
         !attn_feed(s->ctx, session, b->ids, b->n_ids))
-        memcpy(logits, attn_logits(session), attn_model_config(s->model)->n_vocab * sizeof *logits);
+        memcpy(logits, attn_session_logits(session),
+               attn_model_config(s->model)->n_vocab * sizeof *logits);
     attn_session_free(session);
     return s->ctx->status;
 }

@@ -41,7 +41,7 @@ typedef struct sweeps {
 
 static float difference_of(const sweeps *w, const attn_session *session, size_t pair)
 {
-    const float *logits = attn_logits(session);
+    const float *logits = attn_session_logits(session);
     return logits[w->texts->answers[pair][0]] - logits[w->texts->answers[pair][1]];
 }
 
@@ -183,7 +183,7 @@ static attn_status prepare_run(study *s, sweeps *w, attn_feed_item *item, int *d
     edit.value = clean;
     snprintf(name, sizeof name, "blocks.%u.hook_resid_pre", (unsigned)p->layer);
     if ((!w->is_base[head][pair] && attn_session_copy(s->ctx, run, w->base[1][pair])) ||
-        attn_truncate(s->ctx, run, position) || attn_hook_edit(s->ctx, NULL, run, &edit) ||
+        attn_session_truncate(s->ctx, run, position) || attn_hook_edit(s->ctx, NULL, run, &edit) ||
         attn_record_get(s->ctx, &resid, w->seen[1][pair], name))
         return s->ctx->status;
     w->is_base[head][pair] = 1;

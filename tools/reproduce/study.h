@@ -218,7 +218,7 @@ static attn_status ablate_top(study *s, const float *heads, const float *scales)
     for (i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
         ablation a = {NULL, NULL};
         if (!run_ablated(s, &a, i, top)) {
-            const float *logits = attn_logits(a.session);
+            const float *logits = attn_session_logits(a.session);
             *mean += (logits[answers[i][0]] - logits[answers[i][1]]) / N_PROMPTS;
             for (j = 0; j < s->n_layer; j++) {
                 attn_tensor to = attn_slice(results, 0, j * s->n_head, s->n_head);

@@ -214,7 +214,7 @@ static int begin_job(run *r, job *j, int *begun)
     s->is_busy = 1;
     r->n_waiting--;
     r->n_running++;
-    if (attn_truncate(&r->ctx, s->session, 0) != ATTN_OK)
+    if (attn_session_truncate(&r->ctx, s->session, 0) != ATTN_OK)
         return failed(&r->ctx);
     if (prepare(r, j) == ATTN_OK && j->q.task == EMBED)
         hook_embed(r, j, s->session);
@@ -327,9 +327,10 @@ static attn_status draw(run *r, job *j)
 {
     const attn_session *const session = r->slots[j->slot].session;
     int32_t id;
-    if (attn_sample(&r->ctx, &id, j->sampler, attn_logits(session), j->ids, j->n) != ATTN_OK)
+    if (attn_sample(&r->ctx, &id, j->sampler, attn_session_logits(session), j->ids, j->n) !=
+        ATTN_OK)
         return r->ctx.status;
-    if (attn_is_eos(r->config, id) && !j->q.ignore_eos) {
+    if (attn_config_is_eos(r->config, id) && !j->q.ignore_eos) {
         j->reason = ATTN_STOP_EOS;
         return ATTN_OK;
     }

@@ -80,11 +80,11 @@ static void prepare(attn_ctx *ctx)
 /* `held` as each call finds it, and `other` without a token, but with what others left behind. */
 static void fill(attn_ctx *ctx)
 {
-    OK(ctx, attn_truncate(ctx, other, 0));
+    OK(ctx, attn_session_truncate(ctx, other, 0));
     OK(ctx, attn_feed(ctx, other, tokens + 1, HELD));
-    OK(ctx, attn_truncate(ctx, other, 0));
-    OK(ctx, attn_truncate(ctx, teller, 0));
-    OK(ctx, attn_truncate(ctx, held, 0));
+    OK(ctx, attn_session_truncate(ctx, other, 0));
+    OK(ctx, attn_session_truncate(ctx, teller, 0));
+    OK(ctx, attn_session_truncate(ctx, held, 0));
     OK(ctx, attn_feed(ctx, held, tokens, HELD));
 }
 
@@ -94,7 +94,7 @@ static void holds(attn_ctx *ctx, attn_session *session, const char *what)
     if (CHECKF(attn_session_length(session) == HELD, "%s: %lu tokens, expected %d", what,
                (unsigned long)attn_session_length(session), (int)HELD) &&
         OK(ctx, attn_feed(ctx, session, tokens + HELD, 1)))
-        CHECKF(memcmp(attn_logits(session), next_logits, sizeof next_logits) == 0,
+        CHECKF(memcmp(attn_session_logits(session), next_logits, sizeof next_logits) == 0,
                "%s: other logits follow", what);
 }
 
@@ -159,13 +159,13 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_model_tensor, (ctx, &s->out, model, "blocks.0.attn.W_K"))                              \
     DO(attn_workspace_size, (ctx, &s->n, model, NULL))                                             \
     DO(attn_workspace_new, (ctx, &s->workspace, model, NULL))                                      \
-    DO(attn_session_use, (ctx, other, shared))                                                     \
+    DO(attn_session_set_workspace, (ctx, other, shared))                                           \
     DO(attn_unhook, (ctx, other, new_hook()))                                                      \
     DO(attn_session_size, (ctx, &s->n, model, NULL))                                               \
     DO(attn_session_new, (ctx, &s->session, model, NULL))                                          \
     DO(attn_feed, (ctx, held, tokens, 8))                                                          \
     DO(attn_feed_batch, (ctx, &item, 1))                                                           \
-    DO(attn_truncate, (ctx, held, 2))                                                              \
+    DO(attn_session_truncate, (ctx, held, 2))                                                      \
     DO(attn_session_copy, (ctx, other, held))                                                      \
     DO(attn_sampler_new, (ctx, &s->sampler, 40, NULL))                                             \
     DO(attn_sample, (ctx, s->ids, sampler, logits, NULL, 0))                                       \
@@ -176,11 +176,11 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_encode_special, (ctx, s->ids, room_for(s, 64), tokenizer, "Once upon a time", 16))     \
     DO(attn_decode, (ctx, s->text, room_for(s, 256), tokenizer, tokens, 8))                        \
     DO(attn_feed_text, (ctx, teller, "Once upon a time"))                                          \
-    DO(attn_token_ids, (ctx, &s->out, stories, "Once upon a time"))                                \
-    DO(attn_token_id, (ctx, s->ids, stories, " time"))                                             \
+    DO(attn_text_tokens, (ctx, &s->out, stories, "Once upon a time"))                              \
+    DO(attn_text_token, (ctx, s->ids, stories, " time"))                                           \
     DO(attn_hook, (ctx, NULL, other, "*hook_pattern", do_nothing, NULL))                           \
-    DO(attn_cache_get, (ctx, &s->out, held, ATTN_CACHE_VALUES, 0, 1))                              \
-    DO(attn_cache_set, (ctx, held, ATTN_CACHE_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                 \
+    DO(attn_session_get_cache, (ctx, &s->out, held, ATTN_CACHE_VALUES, 0, 1))                      \
+    DO(attn_session_set_cache, (ctx, held, ATTN_CACHE_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))         \
     DO(attn_record_size, (ctx, &s->n, model, &recorded))                                           \
     DO(attn_record_new, (ctx, &s->record, other, &recorded, NULL, 0))                              \
     DO(attn_record_get, (ctx, &view, record, "blocks.0.attn.hook_z"))                              \
@@ -303,15 +303,15 @@ static int begin_all(attn_ctx *usual)
     tokenizer = (attn_tokenizer *)(uintptr_t)attn_model_tokenizer(stories);
     OK(usual, attn_sampler_new(usual, &sampler, 40, NULL));
     if (OK(usual, attn_feed(usual, other, tokens, HELD + 1)))
-        memcpy(next_logits, attn_logits(other), sizeof next_logits);
+        memcpy(next_logits, attn_session_logits(other), sizeof next_logits);
     memset(&other_usual, 0, sizeof other_usual);
     memset(&written, 0, sizeof written);
     OK(&other_usual, attn_model_tensor(&other_usual, &written, model, "embed.W_E"));
     OK(&other_usual, attn_workspace_new(&other_usual, &shared, model, NULL));
     item = item_of(held, tokens, 8, NULL);
     memset(&generating, 0, sizeof generating);
-    generating.prompt_ids = tokens;
-    generating.n_prompt_ids = 8;
+    generating.prompt_tokens = tokens;
+    generating.n_prompt_tokens = 8;
     generating.max_tokens = 6;
     return 1;
 }
@@ -355,8 +355,8 @@ TEST(every_function_without_memory)
             fill(&usual);
             memset(&s, 0, sizeof s);
             many.max_tokens = 3;
-            s.texts[0].prompt_ids = s.texts[1].prompt_ids = tokens;
-            s.texts[0].n_prompt_ids = s.texts[1].n_prompt_ids = 8;
+            s.texts[0].prompt_tokens = s.texts[1].prompt_tokens = tokens;
+            s.texts[0].n_prompt_tokens = s.texts[1].n_prompt_tokens = 8;
             ctx.n_threads = 1;
             m.fail_at = n;
             status = functions[i].call(&ctx, &s);
@@ -370,7 +370,7 @@ TEST(every_function_without_memory)
             } else if (strcmp(name, "attn_session_copy") == 0) {
                 holds(&usual, held, name);
                 holds(&usual, other, name);
-            } else if (strcmp(name, "attn_truncate") == 0) {
+            } else if (strcmp(name, "attn_session_truncate") == 0) {
                 OK(&usual, attn_feed(&usual, held, tokens + 2, HELD - 2));
                 holds(&usual, held, name);
             }
@@ -440,8 +440,8 @@ TEST(every_function_without_memory)
     DO(attn_workspace_size, (ctx, &s->n, NULL, NULL))                                              \
     DO(attn_workspace_new, (ctx, NULL, model, NULL))                                               \
     DO(attn_workspace_new, (ctx, &s->workspace, NULL, NULL))                                       \
-    DO(attn_session_use, (ctx, NULL, shared))                                                      \
-    DO(attn_session_use, (ctx, other, NULL))                                                       \
+    DO(attn_session_set_workspace, (ctx, NULL, shared))                                            \
+    DO(attn_session_set_workspace, (ctx, other, NULL))                                             \
     DO(attn_session_size, (ctx, NULL, model, NULL))                                                \
     DO(attn_session_size, (ctx, &s->n, NULL, NULL))                                                \
     DO(attn_session_new, (ctx, NULL, model, NULL))                                                 \
@@ -449,7 +449,7 @@ TEST(every_function_without_memory)
     DO(attn_feed, (ctx, NULL, tokens, 8))                                                          \
     DO(attn_feed, (ctx, held, NULL, 8))                                                            \
     DO(attn_feed_batch, (ctx, NULL, 1))                                                            \
-    DO(attn_truncate, (ctx, NULL, 2))                                                              \
+    DO(attn_session_truncate, (ctx, NULL, 2))                                                      \
     DO(attn_session_copy, (ctx, NULL, held))                                                       \
     DO(attn_session_copy, (ctx, other, NULL))                                                      \
     DO(attn_sampler_new, (ctx, NULL, 40, NULL))                                                    \
@@ -472,18 +472,18 @@ TEST(every_function_without_memory)
     DO(attn_decode, (ctx, s->text, room_for(s, 256), tokenizer, NULL, 8))                          \
     DO(attn_feed_text, (ctx, NULL, "Once upon a time"))                                            \
     DO(attn_feed_text, (ctx, teller, NULL))                                                        \
-    DO(attn_token_ids, (ctx, NULL, stories, "Once upon a time"))                                   \
-    DO(attn_token_ids, (ctx, &s->out, NULL, "Once upon a time"))                                   \
-    DO(attn_token_ids, (ctx, &s->out, stories, NULL))                                              \
-    DO(attn_token_id, (ctx, NULL, stories, " time"))                                               \
-    DO(attn_token_id, (ctx, s->ids, NULL, " time"))                                                \
-    DO(attn_token_id, (ctx, s->ids, stories, NULL))                                                \
+    DO(attn_text_tokens, (ctx, NULL, stories, "Once upon a time"))                                 \
+    DO(attn_text_tokens, (ctx, &s->out, NULL, "Once upon a time"))                                 \
+    DO(attn_text_tokens, (ctx, &s->out, stories, NULL))                                            \
+    DO(attn_text_token, (ctx, NULL, stories, " time"))                                             \
+    DO(attn_text_token, (ctx, s->ids, NULL, " time"))                                              \
+    DO(attn_text_token, (ctx, s->ids, stories, NULL))                                              \
     DO(attn_hook, (ctx, NULL, NULL, "*hook_pattern", do_nothing, NULL))                            \
     DO(attn_hook, (ctx, NULL, other, NULL, do_nothing, NULL))                                      \
     DO(attn_hook, (ctx, NULL, other, "*hook_pattern", NULL, NULL))                                 \
-    DO(attn_cache_get, (ctx, NULL, held, ATTN_CACHE_VALUES, 0, 1))                                 \
-    DO(attn_cache_get, (ctx, &s->out, NULL, ATTN_CACHE_VALUES, 0, 1))                              \
-    DO(attn_cache_set, (ctx, NULL, ATTN_CACHE_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))                 \
+    DO(attn_session_get_cache, (ctx, NULL, held, ATTN_CACHE_VALUES, 0, 1))                         \
+    DO(attn_session_get_cache, (ctx, &s->out, NULL, ATTN_CACHE_VALUES, 0, 1))                      \
+    DO(attn_session_set_cache, (ctx, NULL, ATTN_CACHE_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))         \
     DO(attn_record_size, (ctx, NULL, model, &recorded))                                            \
     DO(attn_record_size, (ctx, &s->n, NULL, &recorded))                                            \
     DO(attn_record_new, (ctx, NULL, other, &recorded, recorded_there, recorded_size))              \
@@ -584,8 +584,8 @@ TEST(reserved_fields_are_zero)
         attn_edit editing = edit;
         attn_config config = *attn_model_config(model);
         attn_feed_item feeding = item;
-        s->texts[0].prompt_ids = tokens;
-        s->texts[0].n_prompt_ids = 8;
+        s->texts[0].prompt_tokens = tokens;
+        s->texts[0].n_prompt_tokens = 8;
 #define USED(type, variable, call)                                                                 \
     variable.reserved[sizeof variable.reserved / sizeof variable.reserved[0] - 1] = 1;             \
     CHECKF(call == ATTN_E_ARGUMENT && strstr(ctx->message, #type ".reserved is not zero"), "%s",   \

@@ -1117,7 +1117,7 @@ TEST(more_eos)
         c = attn_model_config(model);
         CHECK(c->eos == 7 && c->n_more_eos == n && (c->more_eos != NULL) == (n > 0));
         for (id = -2; id < V + 2; id++)
-            CHECKF(attn_is_eos(c, id) == (id == 7 || (id >= V - (int32_t)n && id < V)),
+            CHECKF(attn_config_is_eos(c, id) == (id == 7 || (id >= V - (int32_t)n && id < V)),
                    "token %ld of %lu", (long)id, (unsigned long)n);
         attn_model_close(model);
         if (n == 0 || n == 31)
@@ -1126,7 +1126,7 @@ TEST(more_eos)
         seal(&m);
         REFUSED(ATTN_E_FORMAT, "must be zero", m);
     }
-    CHECK(attn_is_eos(NULL, 7) == 0);
+    CHECK(attn_config_is_eos(NULL, 7) == 0);
     put_u32(m.data + N_MORE, 32);
     seal(&m);
     REFUSED(ATTN_E_FORMAT,
@@ -1175,7 +1175,7 @@ TEST(texts_end_at_any_of_them)
         const int32_t forced = id % V;
         const int ends = forced == 7 || forced == 0 || forced == V - 1;
         attn_generation made = {0};
-        attn_generate_desc d = {.max_tokens = 2, .prompt_ids = &first, .n_prompt_ids = 1};
+        attn_generate_desc d = {.max_tokens = 2, .prompt_tokens = &first, .n_prompt_tokens = 1};
         d.ignore_eos = id >= V;
         d.logits_fn = force;
         d.logits_user = (void *)(uintptr_t)&forced;
@@ -1228,7 +1228,7 @@ TEST(a_bias_of_logits)
             }
             OK(&ctx, attn_feed_batch(&ctx, items, 2));
             for (i = 0; i < 2; i++)
-                memcpy(together[i], attn_logits(sessions[i]), sizeof together[i]);
+                memcpy(together[i], attn_session_logits(sessions[i]), sizeof together[i]);
             for (i = 0; i < V; i++) {
                 const float b = attn_get1(b_u, i);
                 wrong += b != value_at(m.n_tensors - 1, 0, i) || attn_get1(none, i) != 0;
@@ -1429,7 +1429,7 @@ TEST(any_order)
         if (OK(&ctx, attn_model_open_memory(&ctx, &model, data->data, data->size, NULL)) &&
             OK(&ctx, attn_session_new(&ctx, &session, model, NULL)) &&
             OK(&ctx, attn_feed(&ctx, session, tokens, 3)))
-            memcpy(logits[way], attn_logits(session), V * sizeof(float));
+            memcpy(logits[way], attn_session_logits(session), V * sizeof(float));
         attn_session_free(session);
         attn_model_close(model);
     }

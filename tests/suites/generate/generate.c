@@ -30,8 +30,8 @@ SUITE_WITH(set_up, tear_down);
 /* One entry of reference.json's list; strings are unescaped. */
 typedef struct story {
     char prompt[256], text[4096];
-    int32_t prompt_ids[32], ids[256];
-    size_t n_prompt_ids, n_ids, n_nll;
+    int32_t prompt_tokens[32], ids[256];
+    size_t n_prompt_tokens, n_ids, n_nll;
     double nll[512];
 } story;
 
@@ -83,7 +83,7 @@ static int read_story(story *s, const char *json, int n)
         return 0;
     memset(s, 0, sizeof *s);
     read_string(at, s->prompt, sizeof s->prompt);
-    s->n_prompt_ids = read_ids(value_after(at, "\"prompt_ids\": ["), s->prompt_ids, 32);
+    s->n_prompt_tokens = read_ids(value_after(at, "\"prompt_ids\": ["), s->prompt_tokens, 32);
     s->n_ids = read_ids(value_after(at, "\"ids\": ["), s->ids, 256);
     read_string(value_after(at, "\"text\": \""), s->text, sizeof s->text);
     s->n_nll = read_numbers(value_after(at, "\"nll\": ["), s->nll, 512);
@@ -154,17 +154,17 @@ TEST(stories)
         double mean, worst = 0, expected = 0;
         listener l = {"", 0, 0, 0, 0};
         attn_generate_desc d = greedily(s.n_ids);
-        CHECK(s.n_ids == 200 && s.n_prompt_ids > 3 && s.n_nll == s.n_prompt_ids + 199);
+        CHECK(s.n_ids == 200 && s.n_prompt_tokens > 3 && s.n_nll == s.n_prompt_tokens + 199);
         d.ignore_eos = 1;
 
         n = 512;
         OK(&ctx,
            attn_encode(&ctx, all, &n, attn_model_tokenizer(tiny), s.prompt, strlen(s.prompt)));
-        CHECKF(n == s.n_prompt_ids && memcmp(all, s.prompt_ids, n * sizeof *all) == 0,
+        CHECKF(n == s.n_prompt_tokens && memcmp(all, s.prompt_tokens, n * sizeof *all) == 0,
                "prompt %d: the ids differ", number);
 
         memset(ids, 0, sizeof ids);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         d.text_fn = listen;
         d.text_user = &l;
         OK(&ctx, generate_ids(&ctx, ids, &n, session, s.prompt, &d));
@@ -175,16 +175,16 @@ TEST(stories)
         CHECKF(strcmp(l.text, s.text) == 0, "prompt %d: the text is %.60s...", number, l.text);
 
         memset(ids, 0, sizeof ids);
-        d.prompt_ids = s.prompt_ids;
-        d.n_prompt_ids = s.n_prompt_ids;
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        d.prompt_tokens = s.prompt_tokens;
+        d.n_prompt_tokens = s.n_prompt_tokens;
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, generate_ids(&ctx, ids, &n, session, "ignored", &d));
         CHECKF(n == 200 && memcmp(ids, s.ids, 200 * sizeof *ids) == 0,
                "prompt %d: other tokens from ids", number);
 
-        memcpy(all, s.prompt_ids, s.n_prompt_ids * sizeof *all);
-        memcpy(all + s.n_prompt_ids, s.ids, s.n_ids * sizeof *all);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        memcpy(all, s.prompt_tokens, s.n_prompt_tokens * sizeof *all);
+        memcpy(all + s.n_prompt_tokens, s.ids, s.n_ids * sizeof *all);
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_score(&ctx, stats, NULL, session, all, s.n_nll + 1));
         mean = attn_mean_nll(stats, s.n_nll);
         for (i = 0; i < s.n_nll; i++) {
@@ -212,8 +212,8 @@ TEST(hooks_while_generating)
     int32_t ids[MADE];
     size_t n, i;
     attn_generate_desc d = greedily(MADE);
-    d.prompt_ids = prompt;
-    d.n_prompt_ids = PROMPT;
+    d.prompt_tokens = prompt;
+    d.n_prompt_tokens = PROMPT;
     d.ignore_eos = 1;
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.2.attn.hook_pattern", note, r));
     OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d));
@@ -307,8 +307,8 @@ static void say(const char *said, const char *heard, size_t pieces)
     s.directions = directions;
     s.next = 0;
     s.n = n;
-    d.prompt_ids = &split;
-    d.n_prompt_ids = 1;
+    d.prompt_tokens = &split;
+    d.n_prompt_tokens = 1;
     OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", recite, &s));
     d.text_fn = listen;
     d.text_user = &l;
@@ -347,7 +347,7 @@ TEST(stopping_the_callback)
         listener l = {"", 0, 0, 0, 0};
         l.most = most;
         d = greedily(30);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         d.text_fn = listen;
         d.text_user = &l;
         FAILS(&ctx, ATTN_STOPPED, "callback",
@@ -371,7 +371,7 @@ TEST(continuing)
     attn_generate_desc d = greedily(TOTAL);
     OK(&ctx, generate_ids(&ctx, all, &n, session, "One day, a", &d));
     EQUAL(n, TOTAL);
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     for (at = 0, i = 1; at < TOTAL; at += n, i += 3) {
         d = greedily(i < TOTAL - at ? i : TOTAL - at);
         OK(&ctx, generate_ids(&ctx, ids + at, &n, session, at ? NULL : "One day, a", &d));
@@ -380,10 +380,10 @@ TEST(continuing)
     }
     CHECK(memcmp(ids, all, sizeof all) == 0);
     d = greedily(0); /* 0 means 100 */
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, generate_ids(&ctx, NULL, &n, session, "One day, a", &d));
     EQUAL(n, 100);
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, NULL, session, "One day, a", NULL));
     EQUAL(attn_session_length(session), 104);
     attn_session_free(session);
@@ -411,7 +411,7 @@ TEST(end_of_text)
         OK(&ctx, generate_ids(&ctx, ids, &n, session, s.prompt, &d));
         CHECK(n == end && memcmp(ids, s.ids, n * sizeof *ids) == 0);
         CHECK(!strstr(l.text, "<|endoftext|>") && strncmp(l.text, s.text, l.size) == 0);
-        CHECK(attn_session_length(session) == s.n_prompt_ids + end);
+        CHECK(attn_session_length(session) == s.n_prompt_tokens + end);
     }
     attn_session_free(session);
     free(json);
@@ -447,8 +447,8 @@ static telling tell(const attn_model *model, const int32_t *prompt, size_t n_pro
     telling t;
     memset(&t, 0, sizeof t);
     t.stop_after = stop_after;
-    d.prompt_ids = prompt;
-    d.n_prompt_ids = n_prompt;
+    d.prompt_tokens = prompt;
+    d.n_prompt_tokens = n_prompt;
     d.text_fn = hear;
     d.text_user = &t;
     memset(&made, 0, sizeof made);
@@ -459,8 +459,8 @@ static telling tell(const attn_model *model, const int32_t *prompt, size_t n_pro
     t.n_tokens = attn_session_length(session);
     memcpy(t.tokens, attn_session_tokens(session), t.n_tokens * sizeof *t.tokens);
     t.logits = (float *)pool_new(vocab_of(model) * sizeof(float));
-    if (CHECK(attn_logits(session)))
-        memcpy(t.logits, attn_logits(session), vocab_of(model) * sizeof(float));
+    if (CHECK(attn_session_logits(session)))
+        memcpy(t.logits, attn_session_logits(session), vocab_of(model) * sizeof(float));
     attn_session_free(session);
     return t;
 }
@@ -567,46 +567,46 @@ TEST(prompts)
     d.prepend_bos = 1;
     OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
     CHECK(memcmp(attn_session_tokens(session), with_bos, sizeof with_bos) == 0);
-    d.prompt_ids = prompt;
-    d.n_prompt_ids = 4;
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    d.prompt_tokens = prompt;
+    d.n_prompt_tokens = 4;
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d));
     CHECK(memcmp(attn_session_tokens(session), with_bos, sizeof with_bos) == 0);
     e = greedily(9);
     e.allow_special = 1;
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, generate_ids(&ctx, other, &i, session, "<|endoftext|>Once upon a time", &e));
     CHECK(memcmp(attn_session_tokens(session), with_bos, sizeof with_bos) == 0);
     CHECK(n == 9 && i == 9 && memcmp(ids, other, sizeof ids) == 0);
     OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d)); /* not again */
     CHECK(attn_session_tokens(session)[14] == prompt[0]);
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     d = greedily(9);
     d.prepend_bos = 1;
     OK(&ctx, generate_ids(&ctx, ids, &n, session, "", &d));
     CHECK(n == 9 && attn_session_length(session) == 10);
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     e.allow_special = 0; /* its letters then */
     OK(&ctx, generate_ids(&ctx, other, &i, session, "<|endoftext|>", &e));
     CHECK(attn_session_tokens(session)[0] != 2047 && attn_session_length(session) > 10);
 
     /* nothing to go on from */
     d = greedily(9);
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, "", &d));
     FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", attn_generate(&ctx, NULL, session, NULL, NULL));
-    d.prompt_ids = prompt;
+    d.prompt_tokens = prompt;
     FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, NULL, &d));
     OK(&ctx, attn_feed(&ctx, session, prompt, 4));
-    OK(&ctx, attn_truncate(&ctx, session, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "after attn_truncate",
+    OK(&ctx, attn_session_truncate(&ctx, session, 3));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "after attn_session_truncate",
           attn_generate(&ctx, NULL, session, "", NULL));
 
     /* ids that are none, text that is too long, samplers that cannot be */
     ids[0] = 3;
     ids[1] = 2048;
-    d.prompt_ids = ids;
-    d.n_prompt_ids = 2;
+    d.prompt_tokens = ids;
+    d.n_prompt_tokens = 2;
     FAILS(&ctx, ATTN_E_TOKEN, "2048", generate_ids(&ctx, ids, &n, session, NULL, &d));
     d = greedily(9);
     d.sampling.temperature = -1;
@@ -621,10 +621,10 @@ TEST(prompts)
 
     /* a model without tokenizer and without a beginning-of-text token */
     CHECK(attn_model_tokenizer(plain) == NULL && attn_model_config(plain)->bos == -1);
-    FAILS(&ctx, ATTN_E_TOKENIZER, "prompt_ids", attn_generate(&ctx, NULL, bare, "a", NULL));
+    FAILS(&ctx, ATTN_E_TOKENIZER, "prompt_tokens", attn_generate(&ctx, NULL, bare, "a", NULL));
     d = greedily(9);
-    d.prompt_ids = other;
-    d.n_prompt_ids = 2;
+    d.prompt_tokens = other;
+    d.n_prompt_tokens = 2;
     other[0] = 5, other[1] = 96;
     d.prepend_bos = 1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "beginning-of-text", generate_ids(&ctx, ids, &n, bare, NULL, &d));
@@ -685,7 +685,7 @@ TEST(seeds)
             CHECKF(n == GENERATED, "vector %llu, %s: token %llu is %ld, not %ld", LLU(v),
                    attn_isa(&ctx), LLU(n), (long)ids[n], (long)want[n]);
             d.sampling.seed++;
-            OK(&ctx, attn_truncate(&ctx, session, 0));
+            OK(&ctx, attn_session_truncate(&ctx, session, 0));
             OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
             CHECK(memcmp(ids, want, sizeof ids) != 0);
             attn_session_free(session);
@@ -715,14 +715,14 @@ static int meddle(const char *text, size_t size, void *user)
     m->size += size;
     if (!m->meddles)
         return 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_truncate(&ctx, m->session, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_session_truncate(&ctx, m->session, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, m->session, &token, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_hook(&ctx, NULL, m->session, "*", ignore, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_generate(&ctx, NULL, m->session, "", NULL));
     not_made = no_tensor;
-    OK(&ctx, attn_cache_get(&ctx, &not_made, m->session, ATTN_CACHE_KEYS, 0, 0));
+    OK(&ctx, attn_session_get_cache(&ctx, &not_made, m->session, ATTN_CACHE_KEYS, 0, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
-          attn_cache_set(&ctx, m->session, ATTN_CACHE_KEYS, 0, 0, not_made));
+          attn_session_set_cache(&ctx, m->session, ATTN_CACHE_KEYS, 0, 0, not_made));
     OK(&ctx, attn_session_copy(&ctx, m->other, m->session)); /* it may look */
     CHECK(attn_session_length(m->other) == attn_session_length(m->session));
     attn_ctx_free(&ctx);
@@ -755,9 +755,9 @@ TEST(a_callback_may_look_but_not_touch)
     desc.text_user = &without;
     OK(&ctx, attn_generate(&ctx, NULL, without.session, "the cat the cat the", &desc));
     CHECK(with.size == without.size && memcmp(with.text, without.text, with.size) == 0);
-    CHECK(memcmp(attn_logits(with.session), attn_logits(without.session),
+    CHECK(memcmp(attn_session_logits(with.session), attn_session_logits(without.session),
                  vocab_of(stories) * sizeof(float)) == 0);
-    OK(&ctx, attn_truncate(&ctx, with.session, 0)); /* it is free again */
+    OK(&ctx, attn_session_truncate(&ctx, with.session, 0)); /* it is free again */
     FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty",
           attn_generate(&ctx, &made, with.session, "", &desc));
     EQUAL(made.n_passes, 0);
@@ -780,8 +780,8 @@ static attn_generate_desc after_circle(int n_draft)
 {
     attn_generate_desc d;
     memset(&d, 0, sizeof d);
-    d.prompt_ids = circle;
-    d.n_prompt_ids = sizeof circle / sizeof circle[0];
+    d.prompt_tokens = circle;
+    d.n_prompt_tokens = sizeof circle / sizeof circle[0];
     d.ignore_eos = 1;
     d.n_draft = n_draft;
     d.max_tokens = TOTAL;
@@ -800,7 +800,7 @@ static void in_calls(attn_sampler_desc how, size_t step, int n_draft, int32_t *i
         attn_generate_desc d = after_circle(n_draft);
         d.reuse_sampler = sampler;
         d.max_tokens = step < TOTAL - at ? step : TOTAL - at;
-        d.n_prompt_ids = at ? 0 : d.n_prompt_ids;
+        d.n_prompt_tokens = at ? 0 : d.n_prompt_tokens;
         if (!OK(&ctx, generate_ids(&ctx, ids + at, &n, session, NULL, &d)) ||
             !CHECK(n == d.max_tokens))
             break;
@@ -883,7 +883,7 @@ static int watch(float *logits, const attn_session *session, void *user)
     size_t i;
     if (!CHECK(call <= TOTAL))
         return 1;
-    same_floats(logits, attn_logits(session), 1, n_vocab, "the copy of the logits");
+    same_floats(logits, attn_session_logits(session), 1, n_vocab, "the copy of the logits");
     w->length[call] = length;
     w->last[call] = attn_session_tokens(session)[length - 1];
     w->logit[call] = logits[call];
@@ -925,12 +925,13 @@ TEST(logits_are_shown)
         w.feeds = 0;
         if (i == 0)
             want = w;
-        CHECKF(n == TOTAL && w.calls == TOTAL && w.length[0] == d.n_prompt_ids &&
-                   w.length[TOTAL - 1] == d.n_prompt_ids + TOTAL - 1,
+        CHECKF(n == TOTAL && w.calls == TOTAL && w.length[0] == d.n_prompt_tokens &&
+                   w.length[TOTAL - 1] == d.n_prompt_tokens + TOTAL - 1,
                "%d calls, the last with %d tokens", (int)w.calls, (int)w.length[TOTAL - 1]);
         CHECK(memcmp(ids[i], ids[0], sizeof ids[0]) == 0 && memcmp(&w, &want, sizeof w) == 0);
         CHECK(memcmp(w.last + 1, ids[0], (TOTAL - 1) * sizeof *w.last) == 0);
-        CHECK(attn_logits(session) && attn_session_length(session) == d.n_prompt_ids + TOTAL);
+        CHECK(attn_session_logits(session) &&
+              attn_session_length(session) == d.n_prompt_tokens + TOTAL);
         attn_session_free(session);
     }
 }
@@ -948,22 +949,23 @@ TEST(logits_are_changed)
     attn_generate_desc d = after_circle(0);
     OK(&ctx, attn_sampler_new(&ctx, &greedy, vocab_of(tiny), NULL));
     OK(&ctx, generate_ids(&ctx, usual, &n, session, NULL, &d));
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     d = after_circle(0);
     d.logits_fn = watch;
     d.logits_user = &w;
     w.forbidden = usual[5];
     OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d));
-    OK(&ctx, attn_feed(&ctx, other, circle, d.n_prompt_ids));
+    OK(&ctx, attn_feed(&ctx, other, circle, d.n_prompt_tokens));
     for (i = 0; i < TOTAL; i++) {
         int32_t token = -1;
-        memcpy(logits, attn_logits(other), vocab_of(tiny) * sizeof *logits);
+        memcpy(logits, attn_session_logits(other), vocab_of(tiny) * sizeof *logits);
         logits[usual[5]] = -INFINITY;
         OK(&ctx, attn_sample(&ctx, &token, greedy, logits, NULL, 0));
         CHECKF(ids[i] == token && token != usual[5], "token %d is %d", (int)i, (int)ids[i]);
         OK(&ctx, attn_feed(&ctx, other, &token, 1));
     }
-    same_logits(attn_logits(session), attn_logits(other), 1, tiny, "the last logits");
+    same_logits(attn_session_logits(session), attn_session_logits(other), 1, tiny,
+                "the last logits");
     w.forbids_all = 1;
     w.calls = 0;
     FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
@@ -994,7 +996,8 @@ TEST(stopped_by_logits)
         FAILS(&ctx, ATTN_STOPPED, "callback", attn_generate(&ctx, &made, session, "", &d));
         n = made.n_ids;
         CHECK(n == at - 1 && made.reason == ATTN_STOP_CALLBACK);
-        CHECK(attn_session_length(session) == d.n_prompt_ids + n && attn_logits(session));
+        CHECK(attn_session_length(session) == d.n_prompt_tokens + n &&
+              attn_session_logits(session));
         attn_session_free(session);
     }
 }
@@ -1039,8 +1042,8 @@ TEST(log_probabilities)
         attn_generate_desc d = greedily(MADE);
         size_t i;
         memcpy(ids, start, sizeof start);
-        d.prompt_ids = start;
-        d.n_prompt_ids = PROMPT;
+        d.prompt_tokens = start;
+        d.n_prompt_tokens = PROMPT;
         d.ignore_eos = 1;
         if (way == 1)
             d.sampling = (attn_sampler_desc){.temperature = 0.9f, .top_k = 50, .seed = 3};
@@ -1050,7 +1053,7 @@ TEST(log_probabilities)
             d.logits_fn = forbid_odd;
         OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
         EQUAL(made.n_ids, MADE);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_score(&ctx, stats, NULL, session, ids, PROMPT + MADE));
         for (i = 0; i < MADE; i++)
             CHECKF(log_probs[i] == -stats[PROMPT - 1 + i].nll, "way %d, token %zu: %g, %g", way, i,
@@ -1084,7 +1087,7 @@ TEST(reasons)
     CHECK(made.reason == ATTN_STOP_COUNT);
     d.max_tokens = 0;
     h.most = 3;
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     d.text_fn = keep_text;
     d.text_user = &h;
     FAILS(&ctx, ATTN_STOPPED, "", attn_generate(&ctx, &made, session, "Once upon", &d));
@@ -1092,13 +1095,13 @@ TEST(reasons)
     w.forced = &eos;
     d.logits_fn = watch;
     d.logits_user = &w;
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, &made, session, "Once upon", &d));
     CHECK(made.reason == ATTN_STOP_EOS && attn_session_length(session) == 2);
     d.logits_fn = NULL;
     d.stop = stop;
     d.n_stop = 1;
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed(&ctx, session, circle, 1));
     OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
     CHECKF(made.reason == ATTN_STOP_STRING, "%s", attn_stop_reason_name(made.reason));
@@ -1214,8 +1217,8 @@ static void check_stops(const char *text, const char *const *stop, size_t n_stop
     n = ids_for(text, bytewise, r.ids);
     want = handed_over(text, size, stop, n_stop, &found);
     d.max_tokens = n;
-    d.prompt_ids = circle;
-    d.n_prompt_ids = 1;
+    d.prompt_tokens = circle;
+    d.n_prompt_tokens = 1;
     d.n_draft = n_draft;
     d.stop = stop;
     d.n_stop = n_stop;
@@ -1286,8 +1289,8 @@ TEST(stop_strings_that_cannot_be)
     attn_session *session = session_on(&ctx, tiny, 0, 0), *other = session_on(&ctx, bare, 0, 0);
     attn_generate_desc d;
     memset(&d, 0, sizeof d);
-    d.prompt_ids = circle + 2;
-    d.n_prompt_ids = 1;
+    d.prompt_tokens = circle + 2;
+    d.n_prompt_tokens = 1;
     d.n_stop = 2;
     FAILS(&ctx, ATTN_E_ARGUMENT, "stop is NULL", attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop = empty;
@@ -1326,8 +1329,8 @@ static void same_texts(const attn_continuation *texts, size_t n, attn_generate_d
         heard h;
         memset(&h, 0, sizeof h);
         one.sampling.seed += i;
-        one.prompt_ids = texts[i].prompt_ids;
-        one.n_prompt_ids = texts[i].n_prompt_ids;
+        one.prompt_tokens = texts[i].prompt_tokens;
+        one.n_prompt_tokens = texts[i].n_prompt_tokens;
         made.ids = ids;
         made.log_probs = log_probs;
         one.text_fn = keep_text;
@@ -1360,8 +1363,8 @@ TEST(many_texts)
         memset(&d, 0, sizeof d);
         for (i = 0; i < n; i++) {
             texts[i].prompt = openings[i];
-            texts[i].prompt_ids = i == 4 ? circle : NULL;
-            texts[i].n_prompt_ids = 9;
+            texts[i].prompt_tokens = i == 4 ? circle : NULL;
+            texts[i].n_prompt_tokens = 9;
             memset(texts[i].reserved, 0, sizeof texts[i].reserved);
         }
         d.max_tokens = round == 2 ? 250 : 40;
@@ -1398,8 +1401,8 @@ TEST(many_texts_end_for_themselves)
     int32_t first = circle[0];
     memset(texts, 0, sizeof texts);
     memset(&d, 0, sizeof d);
-    texts[0].prompt_ids = circle;
-    texts[0].n_prompt_ids = 12;
+    texts[0].prompt_tokens = circle;
+    texts[0].n_prompt_tokens = 12;
     texts[1].prompt = "The cat";
     d.max_tokens = 20;
     d.ignore_eos = 1;
@@ -1424,12 +1427,12 @@ TEST(many_texts_refused)
     FAILS(&ctx, ATTN_E_ARGUMENT, "item 2: the prompt is empty",
           attn_generate_many(&ctx, texts, 3, tiny, &d));
     CHECK(!texts[0].text && !texts[1].ids);
-    texts[2].prompt_ids = ids;
-    texts[2].n_prompt_ids = 300;
+    texts[2].prompt_tokens = ids;
+    texts[2].n_prompt_tokens = 300;
     FAILS(&ctx, ATTN_E_CONTEXT, "item 2: the prompt has 300 tokens",
           attn_generate_many(&ctx, texts, 3, tiny, NULL));
     ids[1] = 2048;
-    texts[2].n_prompt_ids = 2;
+    texts[2].n_prompt_tokens = 2;
     FAILS(&ctx, ATTN_E_TOKEN, "item 2: attn_feed: token 1 is 2048",
           attn_generate_many(&ctx, texts, 3, tiny, NULL));
     CHECK(!texts[0].text && texts[0].n_ids == 0);
@@ -1440,9 +1443,9 @@ TEST(many_texts_refused)
     d.reuse_sampler = sampler;
     FAILS(&ctx, ATTN_E_ARGUMENT, "->reuse_sampler", attn_generate_many(&ctx, texts, 2, tiny, &d));
     d.reuse_sampler = NULL;
-    d.prompt_ids = ids;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "->prompt_ids", attn_generate_many(&ctx, texts, 2, tiny, &d));
-    d.prompt_ids = NULL;
+    d.prompt_tokens = ids;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "->prompt_tokens", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    d.prompt_tokens = NULL;
     d.text_fn = hear;
     FAILS(&ctx, ATTN_E_ARGUMENT, "->text_fn", attn_generate_many(&ctx, texts, 2, tiny, &d));
     attn_sampler_free(sampler);

@@ -112,7 +112,7 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
                "%s is not in the reference", r->all[i].name);
 
     attn_unhook_all(session);
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     want = stored_tensor(file, "nll");
     got = new_tensor(ATTN_F32, 1, want.shape, LAYOUT_DENSE);
     stats = (attn_token_stats *)pool_new(n * sizeof *stats);
@@ -362,20 +362,20 @@ TEST(cut_between_layers)
                 } else { /* all layers, then the logits again from the stream */
                     item = part_of(session, tokens + at, 8, 0, 0, NULL, stream);
                     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-                    OK(&ctx, attn_truncate(&ctx, session, at));
+                    OK(&ctx, attn_session_truncate(&ctx, session, at));
                     item = part_of(session, tokens + at, 8, cut, 0, stream, NULL);
                 }
                 OK(&ctx, attn_feed_batch(&ctx, &item, 1));
                 CHECK(attn_session_length(session) == at + 8);
-                same_logits(attn_logits(session), want + (at + 7) * vocab_of(models[m]), 1,
+                same_logits(attn_session_logits(session), want + (at + 7) * vocab_of(models[m]), 1,
                             models[m], "a pass in two parts");
             }
             /* A stream of the caller's in place of the embedding. */
-            OK(&ctx, attn_truncate(&ctx, session, 0));
+            OK(&ctx, attn_session_truncate(&ctx, session, 0));
             item = part_of(session, tokens, LENGTH, 0, 0,
                            (const float *)latest(s, "blocks.0.hook_resid_pre").data, NULL);
             OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-            same_logits(attn_logits(session), want + (LENGTH - 1) * vocab_of(models[m]), 1,
+            same_logits(attn_session_logits(session), want + (LENGTH - 1) * vocab_of(models[m]), 1,
                         models[m], "an embedding of the caller's");
             attn_session_free(session);
         }
@@ -440,33 +440,33 @@ TEST(what_layers_hold)
     FAILS(&ctx, ATTN_E_ARGUMENT, "of 9 positions; it holds 8", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens, 5, 1, 0, stream, NULL); /* fewer are fine */
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    same_logits(attn_logits(session), want + 4 * vocab_of(odd), 1, odd, "some of them");
+    same_logits(attn_session_logits(session), want + 4 * vocab_of(odd), 1, odd, "some of them");
     item = part_of(session, tokens + 5, 3, 1, 0, stream + 5 * width, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    same_logits(attn_logits(session), want + 7 * vocab_of(odd), 1, odd, "the rest");
+    same_logits(attn_session_logits(session), want + 7 * vocab_of(odd), 1, odd, "the rest");
     OK(&ctx, attn_feed(&ctx, session, tokens + 8, 8));
 
     /* A truncated copy keeps the keys and values past its end until other tokens overwrite them. */
     OK(&ctx, attn_session_copy(&ctx, copy, session));
-    OK(&ctx, attn_truncate(&ctx, session, 3));
+    OK(&ctx, attn_session_truncate(&ctx, session, 3));
     OK(&ctx, attn_session_copy(&ctx, copy, session));
     EQUAL(attn_session_length(copy), 3);
     item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    OK(&ctx, attn_truncate(&ctx, copy, 3));
+    OK(&ctx, attn_session_truncate(&ctx, copy, 3));
     OK(&ctx, attn_feed(&ctx, copy, others, 2));
-    OK(&ctx, attn_truncate(&ctx, copy, 3));
+    OK(&ctx, attn_session_truncate(&ctx, copy, 3));
     item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "it holds 5", attn_feed_batch(&ctx, &item, 1));
     item.n_tokens = 2;
     FAILS(&ctx, ATTN_E_ARGUMENT, "other tokens", attn_feed_batch(&ctx, &item, 1));
     OK(&ctx, attn_feed(&ctx, copy, tokens + 3, 13));
-    same_logits(attn_logits(copy), want + 15 * vocab_of(odd), 1, odd, "fed anew");
+    same_logits(attn_session_logits(copy), want + 15 * vocab_of(odd), 1, odd, "fed anew");
 
     /* A stop takes back what the pass wrote over, and no more. */
     {
         int stop = 1;
-        OK(&ctx, attn_truncate(&ctx, copy, 3));
+        OK(&ctx, attn_session_truncate(&ctx, copy, 3));
         OK(&ctx, attn_hook(&ctx, NULL, copy, "*.hook_z", stop_late, &stop));
         FAILS(&ctx, ATTN_STOPPED, "", attn_feed(&ctx, copy, tokens + 3, 13));
         attn_unhook_all(copy);
@@ -496,13 +496,13 @@ TEST(what_layers_hold)
         two[0] = part_of(session, tokens + 3, 2, 0, 0, i == 3 ? stream : NULL, NULL);
         two[1] =
             part_of(copy, tokens + 3, 2, i == 0 || i == 3, i == 1, i == 1 ? NULL : stream, NULL);
-        OK(&ctx, attn_truncate(&ctx, copy, 0));
+        OK(&ctx, attn_session_truncate(&ctx, copy, 0));
         OK(&ctx, attn_feed(&ctx, copy, tokens, 16));
-        OK(&ctx, attn_truncate(&ctx, copy, 3));
+        OK(&ctx, attn_session_truncate(&ctx, copy, 3));
         FAILS(&ctx, ATTN_E_ARGUMENT, "same layers", attn_feed_batch(&ctx, two, 2));
     }
     OK(&ctx, attn_feed(&ctx, session, tokens + 3, 13));
-    same_logits(attn_logits(session), want + 15 * vocab_of(odd), 1, odd, "after all that");
+    same_logits(attn_session_logits(session), want + 15 * vocab_of(odd), 1, odd, "after all that");
     attn_session_free(session);
     attn_session_free(copy);
     pool_clear();

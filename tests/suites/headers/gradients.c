@@ -80,7 +80,7 @@ static int compare_gradients(attn_ctx *ctx, const attn_record *made, float value
         return 0;
     CHECKF(fabs((double)value - value_of(v, 0)) < 2e-5, "%s: the value is %g, expected %g", prefix,
            (double)value, value_of(v, 0));
-    for (i = 0; i < attn_record_count(made); i++) {
+    for (i = 0; i < attn_record_n_activations(made); i++) {
         const char *name = attn_record_name(made, i);
         attn_tensor want, got = no_tensor;
         if (!fixture(&want, "%s.%s", prefix, name))
@@ -112,7 +112,7 @@ TEST(every_activation)
     attn_record *made = gradients_of(&ctx, narrow, NULL, &d);
     const int n = check_gradients(narrow, "logit", &d);
     if (made)
-        EQUAL(n, attn_record_count(made)); /* PyTorch has each of them */
+        EQUAL(n, attn_record_n_activations(made)); /* PyTorch has each of them */
     CHECK(n > 3 * 25);
     attn_record_free(made);
     done(&ctx);
@@ -165,9 +165,9 @@ static void same_records(attn_ctx *ctx, const attn_record *got, const attn_recor
                          const char *what)
 {
     size_t i;
-    if (!got || !want || !CHECK(attn_record_count(got) == attn_record_count(want)))
+    if (!got || !want || !CHECK(attn_record_n_activations(got) == attn_record_n_activations(want)))
         return;
-    for (i = 0; i < attn_record_count(want); i++) {
+    for (i = 0; i < attn_record_n_activations(want); i++) {
         attn_tensor a = no_tensor, b = no_tensor;
         OK(ctx, attn_record_get(ctx, &a, got, attn_record_name(want, i)));
         OK(ctx, attn_record_get(ctx, &b, want, attn_record_name(want, i)));
@@ -630,7 +630,7 @@ static float changed_metric(attn_ctx *ctx, const edit_list *list, const lens_pai
     for (i = 0; i < list->n; i++)
         OK(ctx, attn_hook_edit(ctx, NULL, session, &list->edits[i]));
     OK(ctx, attn_feed(ctx, session, tokens, pair->n_tokens));
-    if ((logits = attn_logits(session)) != NULL)
+    if ((logits = attn_session_logits(session)) != NULL)
         value = logits[pair->metric.token] - logits[pair->metric.against];
     attn_session_free(session);
     return value;

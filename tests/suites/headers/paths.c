@@ -94,11 +94,11 @@ static void check_path(const attn_model *model, const one_path *path)
     e.kind = ATTN_EDIT_SET;
     OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_resid_*", note, reached));
     OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
-    want = attn_logits(session)[5] - attn_logits(session)[6];
+    want = attn_session_logits(session)[5] - attn_session_logits(session)[6];
     if (path->to_layer < c->n_layer) {
         attn_tensor stream;
         attn_unhook_all(session);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         snprintf(name, sizeof name, "blocks.%d.hook_resid_%s", (int)path->to_layer,
                  strstr(path->to, "mlp") ? "mid" : "pre");
         stream = latest(reached, name);
@@ -116,7 +116,7 @@ static void check_path(const attn_model *model, const one_path *path)
         }
         OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
         OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
-        want = attn_logits(session)[5] - attn_logits(session)[6];
+        want = attn_session_logits(session)[5] - attn_session_logits(session)[6];
     }
     CHECKF(fabs((double)got - (double)want) < 2e-5 * (1 + fabs((double)want)),
            "%s to %s of %llu: %.9g, expected %.9g", lens_show_sender(&path->from).text, path->to,
@@ -209,11 +209,11 @@ TEST(two_receivers)
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
         }
         OK(&ctx, attn_feed(&ctx, session, pair.corrupted, LENGTH));
-        value = (double)(attn_logits(session)[5] - attn_logits(session)[6]);
+        value = (double)(attn_session_logits(session)[5] - attn_session_logits(session)[6]);
         CHECK(fabs((double)attn_get1(got, s) - value) < 1e-6 &&
               fabs(value - (double)whole.corrupted) > 1e-5);
         attn_unhook_all(session);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
     }
     d.each_receiver = 1;
     OK(&ctx, lens_patch_paths(&ctx, &each, NULL, odd, &d));

@@ -128,7 +128,7 @@ static void check_side(story *s, const json_value *all, int side, attn_session *
     size_t i;
     for (i = 0; logits && i < logits->size; i++)
         is_float(item(item(logits, i), 1 + (size_t)side),
-                 attn_logits(session)[(int)number(item(item(logits, i), 0))], "a logit");
+                 attn_session_logits(session)[(int)number(item(item(logits, i), 0))], "a logit");
     how.max_tokens = 4;
     result.ids = more;
     OK(&s->ctx, attn_generate(&s->ctx, &result, session, NULL, &how));

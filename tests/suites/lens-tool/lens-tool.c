@@ -388,7 +388,7 @@ static void record_head(story *s, attn_tensor *result, const one_path *path)
     desc.names = names;
     desc.n_names = 1;
     desc.n_positions = s->n;
-    OK(&s->ctx, attn_truncate(&s->ctx, s->session, 0));
+    OK(&s->ctx, attn_session_truncate(&s->ctx, s->session, 0));
     OK(&s->ctx, attn_record_new(&s->ctx, &record, s->session, &desc, NULL, 0));
     OK(&s->ctx, attn_feed(&s->ctx, s->session, s->tokens, s->n));
     OK(&s->ctx, attn_record_get(&s->ctx, &view, record, name));
@@ -412,12 +412,12 @@ static double direct_effect(story *clean, story *corrupted, const lens_pair *des
     edit.kind = ATTN_EDIT_ADD;
     edit.factor = 1;
     edit.value = is;
-    OK(&corrupted->ctx, attn_truncate(&corrupted->ctx, corrupted->session, 0));
+    OK(&corrupted->ctx, attn_session_truncate(&corrupted->ctx, corrupted->session, 0));
     OK(&corrupted->ctx, attn_hook_edit(&corrupted->ctx, NULL, corrupted->session, &edit));
     OK(&corrupted->ctx,
        attn_feed(&corrupted->ctx, corrupted->session, corrupted->tokens, corrupted->n));
     attn_unhook_all(corrupted->session);
-    logits = attn_logits(corrupted->session);
+    logits = attn_session_logits(corrupted->session);
     return (double)logits[desc->metric.token] - (double)logits[desc->metric.against];
 }
 
@@ -512,7 +512,7 @@ TEST(questions_found)
         if (!open_story(&s[i], TINY, texts[i]))
             return;
         OK(&s[i].ctx, attn_feed(&s[i].ctx, s[i].session, s[i].tokens, s[i].n));
-        logits[i] = attn_logits(s[i].session);
+        logits[i] = attn_session_logits(s[i].session);
         while (rank_of(logits[i], N, best[i]))
             best[i]++;
     }
@@ -584,7 +584,8 @@ TEST(attribution)
     if (!open_story(&s, TINY, TEXT))
         return;
     OK(&s.ctx, attn_feed(&s.ctx, s.session, s.tokens, 5));
-    want = (double)attn_logits(s.session)[token] - (double)attn_logits(s.session)[against];
+    want = (double)attn_session_logits(s.session)[token] -
+           (double)attn_session_logits(s.session)[against];
     OK(&s.ctx, attn_logit_directions(&s.ctx, &directions, s.model, &token, &against, 1));
     OK(&s.ctx, take_apart(&s.ctx, &parts, s.model, LENS_PARTS_HEADS, s.tokens, s.n, 4, 1));
     OK(&s.ctx, attn_logit_attrs(&s.ctx, &values, s.model, parts.stack, parts.scale, directions));
@@ -1127,13 +1128,14 @@ TEST(ablation)
         snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)i / 6);
         if (i < 24)
             OK(&s.ctx, attn_hook(&s.ctx, NULL, s.session, name, put_out, &head));
-        OK(&s.ctx, attn_truncate(&s.ctx, s.session, 0));
+        OK(&s.ctx, attn_session_truncate(&s.ctx, s.session, 0));
         OK(&s.ctx, attn_score(&s.ctx, stats, NULL, s.session, s.tokens, s.n));
         for (t = 0, loss = 0; t + 1 < s.n; t++)
             loss += (double)stats[t].nll / (double)(s.n - 1);
-        OK(&s.ctx, attn_truncate(&s.ctx, s.session, 0));
+        OK(&s.ctx, attn_session_truncate(&s.ctx, s.session, 0));
         OK(&s.ctx, attn_feed(&s.ctx, s.session, s.tokens, 5));
-        logit = (double)attn_logits(s.session)[was] - (double)attn_logits(s.session)[a];
+        logit =
+            (double)attn_session_logits(s.session)[was] - (double)attn_session_logits(s.session)[a];
         attn_unhook_all(s.session);
         CHECKF(fabs(loss - losses[i] - (i < 24 ? losses[24] : 0)) < 1e-6, "loss %d", (int)i);
         CHECKF(fabs(logit - logits[i] - (i < 24 ? logits[24] : 0)) < 1e-5, "logit %d", (int)i);

@@ -576,15 +576,16 @@ TEST(arguments_of_statistics)
     /* a text whose logits are no numbers leaves the session as it was */
     ctx.status = ATTN_OK;
     OK(&ctx, attn_feed(&ctx, session, ten, 2));
-    memcpy(before, attn_logits(session), c->n_vocab * sizeof(float));
+    memcpy(before, attn_session_logits(session), c->n_vocab * sizeof(float));
     OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", poison, NULL));
     REFUSED(ATTN_E_ARGUMENT, "the logits at position 5 hold a NaN",
             attn_score(&ctx, stats, &(attn_top){top, 1}, session, ten + 2, 6));
-    CHECK(attn_logits(session) && !differ(before, attn_logits(session), c->n_vocab));
+    CHECK(attn_session_logits(session) &&
+          !differ(before, attn_session_logits(session), c->n_vocab));
     attn_unhook_all(session);
     ctx.status = ATTN_OK;
     OK(&ctx, attn_score(&ctx, stats, NULL, session, ten + 2, 6));
-    OK(&ctx, attn_truncate(&ctx, session, 2));
+    OK(&ctx, attn_session_truncate(&ctx, session, 2));
     OK(&ctx, attn_score(&ctx, NULL, &(attn_top){top, 1}, session, ten + 2, 6));
     attn_session_free(session);
     done(&ctx);

@@ -64,7 +64,7 @@ static float patched(const attn_model *model, const int32_t *tokens, size_t n, c
     }
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
     OK(&ctx, attn_feed(&ctx, session, tokens, n));
-    value = attn_logits(session)[right] - attn_logits(session)[wrong];
+    value = attn_session_logits(session)[right] - attn_session_logits(session)[wrong];
     attn_session_free(session);
     return value;
 }

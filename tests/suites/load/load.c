@@ -116,8 +116,8 @@ static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, siz
     n_prompt = n_prompt < room ? n_prompt : room;
     prompt = random_tokens(w->model, n_prompt, seed);
     memset(&desc, 0, sizeof desc);
-    desc.prompt_ids = prompt;
-    desc.n_prompt_ids = n_prompt;
+    desc.prompt_tokens = prompt;
+    desc.n_prompt_tokens = n_prompt;
     desc.max_tokens = n;
     desc.ignore_eos = 1;
     if (seed % 3) {
@@ -187,12 +187,12 @@ static void live(work *w, size_t seed)
         go_on(w, w->one, 1 + seed % 50, desc.n_ctx / 2, seed);
         watch_copy(w, seed);
         length = attn_session_length(w->one);
-        OK(&w->ctx, attn_truncate(&w->ctx, w->one, length / 2));
+        OK(&w->ctx, attn_session_truncate(&w->ctx, w->one, length / 2));
         go_on(w, w->one, 1, 1 + seed % 70, seed + 2);
         n = 2 + seed % 20 < desc.n_ctx ? 2 + seed % 20 : desc.n_ctx;
         stats = (attn_token_stats *)pool_new(n * sizeof *stats);
         tokens = random_tokens(w->model, n, seed);
-        OK(&w->ctx, attn_truncate(&w->ctx, w->two, 0));
+        OK(&w->ctx, attn_session_truncate(&w->ctx, w->two, 0));
         OK(&w->ctx, attn_score(&w->ctx, stats, NULL, w->two, tokens, n));
         OK(&w->ctx, attn_model_tensor(&w->ctx, &x, w->model, "blocks.0.attn.W_Q"));
     }
@@ -255,8 +255,8 @@ static size_t fill(attn_ctx *ctx, attn_session *session, int32_t token, int n_dr
     memset(&made, 0, sizeof made);
     made.ids = ids;
     memset(&desc, 0, sizeof desc);
-    desc.prompt_ids = &token;
-    desc.n_prompt_ids = 1;
+    desc.prompt_tokens = &token;
+    desc.n_prompt_tokens = 1;
     desc.max_tokens = attn_session_capacity(session) + 7;
     desc.ignore_eos = 1;
     desc.n_draft = n_draft;
@@ -271,13 +271,13 @@ static void is_full(attn_ctx *ctx, attn_session *session, float *logits)
     const int32_t token = 0;
     int i;
     CHECK(attn_session_length(session) == attn_session_capacity(session));
-    if (!CHECK(attn_logits(session) != NULL))
+    if (!CHECK(attn_session_logits(session) != NULL))
         return;
-    memcpy(logits, attn_logits(session), size);
+    memcpy(logits, attn_session_logits(session), size);
     for (i = 0; i < 2; i++) {
         FAILS(ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(ctx, session, &token, 1));
         CHECK(attn_session_length(session) == attn_session_capacity(session) &&
-              memcmp(logits, attn_logits(session), size) == 0);
+              memcmp(logits, attn_session_logits(session), size) == 0);
     }
 }
 
@@ -308,8 +308,8 @@ TEST(to_the_last_position)
         for (round = 0; round < rounds; round++) { /* back to somewhere, and on to the end */
             const size_t from = random_below(n);
             CHECK(attn_session_tokens(session)[from] == (from ? first[from - 1] : 3));
-            OK(&ctx, attn_truncate(&ctx, session, from));
-            CHECK(attn_logits(session) == NULL);
+            OK(&ctx, attn_session_truncate(&ctx, session, from));
+            CHECK(attn_session_logits(session) == NULL);
             CHECKF(fill(&ctx, session, from ? first[from - 1] : 3, round % 3 - 1, again) ==
                            n - from &&
                        memcmp(again, first + from, (n - from) * sizeof *again) == 0,
@@ -355,7 +355,7 @@ static void some_text(attn_ctx *ctx, const attn_model *model, size_t step, int32
     for (i = 0; i < 5; i += step)
         OK(ctx, attn_feed(ctx, session, prompt + i, step));
     for (i = 0; i < 6; i++) {
-        const float *now = attn_logits(session);
+        const float *now = attn_session_logits(session);
         size_t k;
         if (!CHECK(now != NULL))
             break;

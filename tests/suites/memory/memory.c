@@ -143,9 +143,9 @@ TEST(failing_allocations)
     if (session) {
         exhaust("attn_hook", &ctx, &m, hook_it, session);
         exhaust("attn_score", &ctx, &m, score_it, session);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         exhaust("attn_generate", &ctx, &m, generate_it, session);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         same_logits(feed_all(&ctx, session, short_text, 7, 7), want, 7, tiny, "after all failures");
     }
     attn_session_free(session);
@@ -300,7 +300,7 @@ TEST(no_memory)
             attn_unhook_all(session);
             CHECKF(m.live == 0 && m.wrong == 0, "attempt %d, call %d: %ld blocks kept", (int)i, n,
                    m.live);
-            OK(&fine, attn_truncate(&fine, session, 0));
+            OK(&fine, attn_session_truncate(&fine, session, 0));
             if (status == ATTN_OK)
                 break;
             failures++;

@@ -213,7 +213,7 @@ static uint64_t lay_tensors(unsigned char *table, size_t n_ctx, size_t width, si
         for (layer = 0; layer < (tensors[i].in_layers ? n_layers : 1); layer++) {
             const size_t n_in = tensors[i].n_in, n_out = tensors[i].n_out;
             const uint64_t size = tensors[i].panels
-                                      ? (uint64_t)attn_panels_size(ATTN_F16, n_in, n_out)
+                                      ? (uint64_t)attn__panels_size(ATTN_F16, n_in, n_out)
                                       : 4 * (uint64_t)(n_in ? n_in : 1) * n_out;
             at = (at + 63) / 64 * 64;
             if (table) {
@@ -363,12 +363,12 @@ TEST(a_prompt_beyond_memory)
     attn_session *session;
     attn_generate_desc desc;
     memset(&desc, 0, sizeof desc);
-    desc.prompt_ids = &id;
+    desc.prompt_tokens = &id;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
     session = session_on(&ctx, model, 0, 0);
-    for (desc.n_prompt_ids = SIZE_MAX / 4; session && desc.n_prompt_ids != 0;
-         desc.n_prompt_ids = desc.n_prompt_ids == SIZE_MAX ? 0 : SIZE_MAX)
+    for (desc.n_prompt_tokens = SIZE_MAX / 4; session && desc.n_prompt_tokens != 0;
+         desc.n_prompt_tokens = desc.n_prompt_tokens == SIZE_MAX ? 0 : SIZE_MAX)
         FAILS(&ctx, ATTN_E_ARGUMENT, "too long", attn_generate(&ctx, NULL, session, NULL, &desc));
     attn_session_free(session);
     attn_model_close(model);

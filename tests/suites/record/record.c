@@ -63,7 +63,7 @@ TEST(recorded_golden)
         if (!record)
             return;
         OK(&ctx, attn_feed(&ctx, session, tokens, n));
-        for (n_compared = i = 0; i < attn_record_count(record); i++) {
+        for (n_compared = i = 0; i < attn_record_n_activations(record); i++) {
             const char *name = attn_record_name(record, i);
             const attn_tensor got = view(record, name), want = stored_tensor(file, name);
             n_compared += (size_t)CHECKF(want.ndim > 0, "%s is not in the reference", name);
@@ -100,8 +100,8 @@ static void check_growth(const attn_model *model, size_t length, size_t step, si
     session = session_on(&ctx, model, 0, 8);
     got = record_on(&ctx, session, all_names, 3, first, length + 3 - first);
     same_logits(feed_all(&ctx, session, tokens, length, step), logits, length, model, "recorded");
-    CHECK(attn_record_count(want) == attn_record_count(got));
-    for (i = 0; i < attn_record_count(want); i++) {
+    CHECK(attn_record_n_activations(want) == attn_record_n_activations(got));
+    for (i = 0; i < attn_record_n_activations(want); i++) {
         const char *name = attn_record_name(want, i);
         attn_tensor rows = view(want, name);
         const int dim = strstr(name, "scores") || strstr(name, "pattern") ? 1 : 0;
@@ -138,7 +138,7 @@ static void one_at_a_time(const attn_model *model, size_t length)
     attn_record *all = record_on(&ctx, whole, all_names, 3, 0, length), *one;
     size_t i;
     OK(&ctx, attn_feed(&ctx, whole, tokens, length));
-    for (i = 0; i < attn_record_count(all); i++) {
+    for (i = 0; i < attn_record_n_activations(all); i++) {
         const char *const name = attn_record_name(all, i);
         attn_session *session = session_on(&ctx, model, 0, 0);
         one = record_on(&ctx, session, &name, 1, 0, length);
@@ -173,12 +173,12 @@ TEST(recording_while_generating)
     d.max_tokens = MADE;
     d.ignore_eos = 1;
     d.sampling.temperature = 0.8f;
-    d.prompt_ids = prompt;
-    d.n_prompt_ids = PROMPT;
+    d.prompt_tokens = prompt;
+    d.n_prompt_tokens = PROMPT;
     OK(&ctx, attn_generate(&ctx, NULL, session, NULL, &d));
     CHECK(attn_session_length(session) == PROMPT + MADE);
     OK(&ctx, attn_feed(&ctx, whole, attn_session_tokens(session), PROMPT + MADE));
-    for (i = 0; i < attn_record_count(want); i++)
+    for (i = 0; i < attn_record_n_activations(want); i++)
         same_bits(view(got, attn_record_name(want, i)), view(want, attn_record_name(want, i)),
                   attn_record_name(want, i));
     attn_record_free(got);
@@ -210,7 +210,7 @@ TEST(records_in_a_batch)
         if (past[i] > 0)
             OK(&ctx, attn_feed(&ctx, sessions[i], tokens, past[i]));
         OK(&ctx, attn_feed(&ctx, sessions[i], tokens + past[i], fed[i]));
-        OK(&ctx, attn_truncate(&ctx, sessions[i], 0));
+        OK(&ctx, attn_session_truncate(&ctx, sessions[i], 0));
         attn_unhook_all(sessions[i]);
         if (i == 2)
             OK(&ctx, attn_hook(&ctx, NULL, sessions[i], "*.hook_z", put_spot, &s));
@@ -235,7 +235,7 @@ TEST(records_in_a_batch)
         if (i == 0)
             OK(&ctx, attn_hook(&ctx, NULL, again, "*.hook_z", put_spot, &s));
         OK(&ctx, attn_feed(&ctx, again, attn_session_tokens(sessions[i]), past[i] + fed[i]));
-        for (j = 0; j < attn_record_count(r); j++)
+        for (j = 0; j < attn_record_n_activations(r); j++)
             same_bits(view(together[i], attn_record_name(r, j)), view(r, attn_record_name(r, j)),
                       attn_record_name(r, j));
         CHECK(view(one[i], "hook_embed").shape[0] == 0);
@@ -270,8 +270,8 @@ TEST(a_record_in_memory_of_the_context)
     OK(&ctx, attn_record_new(&ctx, &records[1], session, &desc, NULL, 0));
     OK(&ctx, attn_feed(&ctx, session, tokens, 9));
     attn_session_free(session);
-    CHECK(attn_record_count(records[1]) > 2);
-    for (i = 0; i < attn_record_count(records[1]); i++) {
+    CHECK(attn_record_n_activations(records[1]) > 2);
+    for (i = 0; i < attn_record_n_activations(records[1]); i++) {
         const char *name = attn_record_name(records[1], i);
         for (j = 0; j < 2; j++)
             OK(&ctx, attn_record_get(&ctx, &values[j], records[j], name));
@@ -332,9 +332,9 @@ TEST(record_rules)
     desc.n_positions = ROOM;
     desc.first = 0;
     OK(&ctx, attn_feed(&ctx, session, tokens, 2));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_truncate it",
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_session_truncate it",
           attn_record_new(&ctx, &record, session, &desc, memory_of, bytes));
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
 
     OK(&ctx, attn_record_new(&ctx, &record, session, &desc, memory_of, bytes));
     OK(&ctx, attn_record_get(&ctx, &value, record, two[0]));
@@ -347,12 +347,12 @@ TEST(record_rules)
           attn_record_get(&ctx, &value, record, "hook_embe"));
     FAILS(&ctx, ATTN_E_ARGUMENT, "a record watches", attn_session_copy(&ctx, session, other));
     OK(&ctx, attn_feed(&ctx, session, tokens + 8, 4));
-    same_logits(attn_logits(session), want + 11 * vocab_of(odd), 1, odd, "a full record");
+    same_logits(attn_session_logits(session), want + 11 * vocab_of(odd), 1, odd, "a full record");
     FAILS(&ctx, ATTN_E_SPACE, "bytes", attn_feed(&ctx, session, tokens, 1));
     EQUAL(view(record, two[0]).shape[0], ROOM);
 
     /* A stop leaves the record as it was; truncating takes rows away. */
-    OK(&ctx, attn_truncate(&ctx, session, 7));
+    OK(&ctx, attn_session_truncate(&ctx, session, 7));
     EQUAL(view(record, two[0]).shape[0], 7);
     OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_z", stop_late, &stop));
     stop = 1;
@@ -367,10 +367,11 @@ TEST(record_rules)
         FAILS(&ctx, ATTN_E_SPACE, "room", attn_score(&ctx, stats, NULL, session, tokens, 18));
         CHECK(view(record, two[0]).shape[0] == 10 && attn_session_length(session) == 10);
     }
-    same_logits(attn_logits(session), want + 9 * vocab_of(odd), 1, odd, "after a stop");
+    same_logits(attn_session_logits(session), want + 9 * vocab_of(odd), 1, odd, "after a stop");
     attn_record_free(record);
     OK(&ctx, attn_feed(&ctx, session, tokens + 10, 10));
-    same_logits(attn_logits(session), want + 19 * vocab_of(odd), 1, odd, "after the record");
+    same_logits(attn_session_logits(session), want + 19 * vocab_of(odd), 1, odd,
+                "after the record");
     CHECK(memory_of[bytes] == 0x5A && memory_of[bytes + 7] == 0x5A);
     attn_record_free(NULL);
     attn_session_free(session);
@@ -438,7 +439,7 @@ static uint32_t crc_of(const unsigned char *p, size_t n)
 static void check_npz(const unsigned char *file, size_t size, const attn_record *record)
 {
     size_t at = 0, i;
-    for (i = 0; i < attn_record_count(record); i++) {
+    for (i = 0; i < attn_record_n_activations(record); i++) {
         const char *name = attn_record_name(record, i);
         const attn_tensor want = view(record, name);
         const unsigned char *p = file + at, *npy;
@@ -483,15 +484,15 @@ TEST(saved_records)
     snprintf(path[0], sizeof path[0], "%s", test_tmp("record.safetensors"));
     snprintf(path[1], sizeof path[1], "%s", test_tmp("record.npz"));
     OK(&ctx, lens_save_record(&ctx, path[0], record));
-    for (i = 0; i < attn_record_count(record); i++) {
+    for (i = 0; i < attn_record_n_activations(record); i++) {
         named[i] = attn_record_name(record, i);
         values[i] = view(record, named[i]);
     }
-    OK(&ctx, npz_save(&ctx, path[1], named, values, attn_record_count(record)));
+    OK(&ctx, npz_save(&ctx, path[1], named, values, attn_record_n_activations(record)));
     if (CHECK((file = test_read(path[0], &size)) != NULL)) {
         size_t total = 8 + get_u32(file);
         EQUAL(total % 8, 0);
-        for (i = 0; i < attn_record_count(record); i++) {
+        for (i = 0; i < attn_record_n_activations(record); i++) {
             const char *name = attn_record_name(record, i);
             const attn_tensor want = view(record, name);
             same_bits(stored_tensor(file, name), want, name);
@@ -507,7 +508,7 @@ TEST(saved_records)
 
     /* Python reads both, if it is here: a sum of bits of every tensor must be ours. */
     list = fopen(test_tmp("record.list"), "w");
-    for (i = 0; list && i < attn_record_count(record); i++) {
+    for (i = 0; list && i < attn_record_n_activations(record); i++) {
         const attn_tensor x = view(record, attn_record_name(record, i));
         uint64_t sum = 0;
         for (j = 0; j < count_of(x); j++)
@@ -646,14 +647,14 @@ TEST(recorded_parts)
     CHECK(view(record, "ln_final.hook_scale").shape[0] == 0);
     item = part_of(session, tokens, LENGTH, 2, 0, stream, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    for (i = 0; i < attn_record_count(want); i++)
+    for (i = 0; i < attn_record_n_activations(want); i++)
         same_bits(view(record, attn_record_name(want, i)), view(want, attn_record_name(want, i)),
                   attn_record_name(want, i));
-    OK(&ctx, attn_truncate(&ctx, session, 5));
+    OK(&ctx, attn_session_truncate(&ctx, session, 5));
     CHECK(view(record, "blocks.0.hook_resid_pre").shape[0] == 5);
     item = part_of(session, tokens + 5, 4, 2, 0, stream + 5 * 48, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    for (i = 0; i < attn_record_count(want); i++) {
+    for (i = 0; i < attn_record_n_activations(want); i++) {
         const char *name = attn_record_name(want, i);
         attn_tensor rows = view(want, name);
         if (strstr(name, "scores") || strstr(name, "pattern"))
@@ -664,7 +665,7 @@ TEST(recorded_parts)
     }
 
     /* An embedding of the caller's leaves hook_embed without rows, and that cannot be filled. */
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     item = part_of(session, tokens, LENGTH - 2, 0, 0, stream, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     CHECK(view(record, "hook_embed").shape[0] == 0);
@@ -708,8 +709,8 @@ TEST(patched_with_itself)
         const char *const names_of[] = {"*", "*.hook_result", "*.hook_*_in", "*_input"};
         attn_record *record = record_on(&ctx, session, names_of, 4, 0, LENGTH);
         const float *const want = feed_all(&ctx, session, tokens, LENGTH, LENGTH);
-        CHECK(attn_record_count(record) == 5 + 25 * attn_model_config(models[m])->n_layer);
-        for (i = 0; i < attn_record_count(record); i++) {
+        CHECK(attn_record_n_activations(record) == 5 + 25 * attn_model_config(models[m])->n_layer);
+        for (i = 0; i < attn_record_n_activations(record); i++) {
             attn_edit e = edit_of(attn_record_name(record, i), ATTN_EDIT_SET);
             e.value = view(record, e.name);
             for (step = 5; step <= LENGTH; step += 13)
@@ -981,7 +982,7 @@ TEST(wrong_edits)
     e.name = NULL;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_hook_edit(&ctx, NULL, session, &e));
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
-    same_logits(attn_logits(session),
+    same_logits(attn_session_logits(session),
                 hooked(odd, tokens, 3, 3, NULL, NULL, NULL, NULL, NULL) + 2 * vocab_of(odd), 1, odd,
                 "no edit was left behind");
     attn_session_free(session);
@@ -1055,7 +1056,7 @@ TEST(values_without_leading_dimensions)
             logits[way] = (float *)pool_new(vocab_of(odd) * sizeof(float));
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
             OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
-            memcpy(logits[way], attn_logits(session), vocab_of(odd) * sizeof(float));
+            memcpy(logits[way], attn_session_logits(session), vocab_of(odd) * sizeof(float));
             attn_session_free(session);
         }
         same_logits(logits[1], logits[0], 1, odd, ways[i].name);

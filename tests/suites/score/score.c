@@ -39,7 +39,8 @@ TEST(scores)
         OK(&ctx, attn_score(&ctx, stats, NULL, session, tokens + PAST, LENGTH - PAST));
         mean = attn_mean_nll(stats, LENGTH - PAST - 1);
         EQUAL(attn_session_length(session), LENGTH);
-        same_logits(attn_logits(session), row_of(logits, LENGTH - 1, tiny), 1, tiny, "scored");
+        same_logits(attn_session_logits(session), row_of(logits, LENGTH - 1, tiny), 1, tiny,
+                    "scored");
         if (b == 0)
             memcpy(first, stats, sizeof stats);
         CHECK(memcmp(first, stats, (LENGTH - PAST - 1) * sizeof *stats) == 0);
@@ -77,7 +78,8 @@ TEST(stopped_score)
     FAILS(&ctx, ATTN_STOPPED, s.name,
           attn_score(&ctx, stats, NULL, session, tokens + 5, LENGTH - 5));
     EQUAL(attn_session_length(session), 5);
-    same_logits(attn_logits(session), row_of(want, 4, tiny), 1, tiny, "the logits from before");
+    same_logits(attn_session_logits(session), row_of(want, 4, tiny), 1, tiny,
+                "the logits from before");
     attn_unhook_all(session);
     same_logits(feed_all(&ctx, session, tokens + 5, LENGTH - 5, 50), row_of(want, 5, tiny),
                 LENGTH - 5, tiny, "after a stopped score");
@@ -126,21 +128,22 @@ TEST(text_statistics)
         size_t t;
         OK(&ctx, attn_score(&ctx, stats, &(attn_top){top, 5}, session, ids_of(tokens), n));
         check_stats(i, stats, top);
-        CHECK(attn_session_length(session) == n && attn_logits(session) != NULL);
+        CHECK(attn_session_length(session) == n && attn_session_logits(session) != NULL);
 
-        OK(&ctx,
-           attn_truncate(&ctx, session, 0)); /* alone, and none: the text is fed all the same */
+        OK(&ctx, attn_session_truncate(&ctx, session,
+                                       0)); /* alone, and none: the text is fed all the same */
         OK(&ctx, attn_score(&ctx, alone_stats, NULL, session, ids_of(tokens), n));
         CHECK(memcmp(alone_stats, stats, (n - 1) * sizeof *stats) == 0);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_score(&ctx, NULL, NULL, session, ids_of(tokens), n));
-        CHECK(attn_session_length(session) == n && attn_logits(session) != NULL);
+        CHECK(attn_session_length(session) == n && attn_session_logits(session) != NULL);
         for (t = 0; t + 1 < n; t++)
             sum += (double)stats[t].nll;
         CHECK(fabs(attn_mean_nll(stats, n - 1) - sum / (double)(n - 1)) < 1e-12);
         CHECK(isnan(attn_mean_nll(stats, 0)) && isnan(attn_mean_nll(NULL, 3)));
 
-        OK(&ctx, attn_truncate(&ctx, session, 0)); /* the same from logits that somebody has */
+        OK(&ctx,
+           attn_session_truncate(&ctx, session, 0)); /* the same from logits that somebody has */
         logits = feed_all(&ctx, session, ids_of(tokens), n, n);
         OK(&ctx, attn_logit_stats(&ctx, again, NULL,
                                   attn_borrow(logits, ATTN_F32, attn_shape2(n - 1, n_vocab)),
@@ -149,7 +152,8 @@ TEST(text_statistics)
             CHECK(again[t].nll == stats[t].nll && again[t].rank == stats[t].rank &&
                   again[t].probability == stats[t].probability);
 
-        OK(&ctx, attn_truncate(&ctx, session, n - 1)); /* a text of one token: only predictions */
+        OK(&ctx,
+           attn_session_truncate(&ctx, session, n - 1)); /* a text of one token: only predictions */
         OK(&ctx,
            attn_score(&ctx, stats, &(attn_top){again_top, 5}, session, ids_of(tokens) + n - 1, 1));
         for (t = 0; t < 5; t++)
@@ -258,7 +262,7 @@ TEST(failing_statistics)
     float before[97];
     OK(&ctx, attn_session_new(&ctx, &session, plain, NULL));
     OK(&ctx, attn_feed(&ctx, session, ids_of(tokens), 10));
-    memcpy(before, attn_logits(session), sizeof before);
+    memcpy(before, attn_session_logits(session), sizeof before);
     FAILS(&ctx, ATTN_E_TOKEN, "97", attn_score(&ctx, stats, NULL, session, beyond, 3));
     FAILS(&ctx, ATTN_E_CONTEXT, "32", attn_score(&ctx, stats, NULL, session, ids_of(tokens), 23));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_score(&ctx, stats, NULL, session, NULL, 3));
@@ -268,7 +272,7 @@ TEST(failing_statistics)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no session",
           attn_score(&ctx, stats, NULL, NULL, ids_of(tokens), 3));
     CHECK(attn_session_length(session) == 10 &&
-          memcmp(attn_logits(session), before, sizeof before) == 0);
+          memcmp(attn_session_logits(session), before, sizeof before) == 0);
     attn_session_free(session);
     attn_ctx_free(&ctx);
 }

@@ -128,14 +128,15 @@ TEST(capacity)
         const size_t n = sizes[i];
         session = session_on(&ctx, odd, n, 0);
         CHECK(attn_session_capacity(session) == n && attn_session_length(session) == 0);
-        CHECK(attn_logits(session) == NULL);
+        CHECK(attn_session_logits(session) == NULL);
         FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, n + 1));
-        CHECK(attn_session_length(session) == 0 && attn_logits(session) == NULL);
+        CHECK(attn_session_length(session) == 0 && attn_session_logits(session) == NULL);
         same_logits(feed_all(&ctx, session, tokens, n, n), want, n, odd, "a smaller session");
         FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, 1));
         EQUAL(attn_session_length(session), n);
         CHECK(memcmp(attn_session_tokens(session), tokens, n * sizeof *tokens) == 0);
-        same_logits(attn_logits(session), row_of(want, n - 1, odd), 1, odd, "after a refusal");
+        same_logits(attn_session_logits(session), row_of(want, n - 1, odd), 1, odd,
+                    "after a refusal");
         attn_session_free(session);
     }
     memset(&desc, 0, sizeof desc);
@@ -164,19 +165,20 @@ TEST(truncating)
     attn_session *session = session_on(&ctx, odd, 0, 0);
     size_t length;
     for (length = 0; length < LENGTH; length += 5) {
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         if (length > 0)
             OK(&ctx, attn_feed(&ctx, session, one, length));
         OK(&ctx, attn_feed(&ctx, session, other, LENGTH - length));
-        OK(&ctx, attn_truncate(&ctx, session, length));
-        CHECK(attn_session_length(session) == length && attn_logits(session) == NULL);
+        OK(&ctx, attn_session_truncate(&ctx, session, length));
+        CHECK(attn_session_length(session) == length && attn_session_logits(session) == NULL);
         same_logits(feed_all(&ctx, session, one + length, LENGTH - length, 11),
                     row_of(want, length, odd), LENGTH - length, odd, "after truncating");
     }
-    FAILS(&ctx, ATTN_E_ARGUMENT, "39", attn_truncate(&ctx, session, LENGTH + 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_truncate", attn_truncate(&ctx, session, SIZE_MAX));
-    CHECK(attn_session_length(session) == LENGTH && attn_logits(session));
-    OK(&ctx, attn_truncate(&ctx, session, LENGTH));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "39", attn_session_truncate(&ctx, session, LENGTH + 1));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_session_truncate",
+          attn_session_truncate(&ctx, session, SIZE_MAX));
+    CHECK(attn_session_length(session) == LENGTH && attn_session_logits(session));
+    OK(&ctx, attn_session_truncate(&ctx, session, LENGTH));
     attn_session_free(session);
     pool_clear();
 }
@@ -202,7 +204,8 @@ TEST(copies)
             OK(&ctx, attn_session_copy(&ctx, to, from));
             CHECK(attn_session_length(to) == SHARED && attn_session_capacity(to) == capacities[j]);
             CHECK(memcmp(attn_session_tokens(to), tokens, SHARED * sizeof *tokens) == 0);
-            same_logits(attn_logits(to), row_of(want, SHARED - 1, odd), 1, odd, "a copy's logits");
+            same_logits(attn_session_logits(to), row_of(want, SHARED - 1, odd), 1, odd,
+                        "a copy's logits");
             same_logits(feed_all(&ctx, to, branch + SHARED, capacities[j] - SHARED, 2),
                         row_of(branched, SHARED, odd), capacities[j] - SHARED, odd, "a copy");
             same_logits(feed_all(&ctx, from, tokens + SHARED, capacities[i] - SHARED, 40),
@@ -214,7 +217,7 @@ TEST(copies)
         attn_session *from = session_on(&ctx, odd, 0, 0), *small = session_on(&ctx, odd, 16, 0);
         attn_session *other = session_on(&ctx, plain, 0, 0);
         OK(&ctx, attn_session_copy(&ctx, small, from)); /* nothing at all */
-        CHECK(attn_session_length(small) == 0 && attn_logits(small) == NULL);
+        CHECK(attn_session_length(small) == 0 && attn_session_logits(small) == NULL);
         OK(&ctx, attn_feed(&ctx, from, tokens, SHARED));
         OK(&ctx, attn_feed(&ctx, small, branch, 3));
         FAILS(&ctx, ATTN_E_CONTEXT, "17", attn_session_copy(&ctx, small, from));
@@ -222,10 +225,10 @@ TEST(copies)
         same_logits(feed_all(&ctx, small, branch + 3, 13, 4), row_of(branched, 3, odd), 13, odd,
                     "after a refused copy");
         OK(&ctx, attn_session_copy(&ctx, from, from));
-        CHECK(attn_session_length(from) == SHARED && attn_logits(from));
-        OK(&ctx, attn_truncate(&ctx, from, 9));
+        CHECK(attn_session_length(from) == SHARED && attn_session_logits(from));
+        OK(&ctx, attn_session_truncate(&ctx, from, 9));
         OK(&ctx, attn_session_copy(&ctx, small, from)); /* no logits to copy */
-        CHECK(attn_session_length(small) == 9 && attn_logits(small) == NULL);
+        CHECK(attn_session_length(small) == 9 && attn_session_logits(small) == NULL);
         same_logits(feed_all(&ctx, small, tokens + 9, 7, 7), row_of(want, 9, odd), 7, odd,
                     "a copy of a truncated session");
         attn_session_free(from);
@@ -235,7 +238,7 @@ TEST(copies)
     pool_clear();
 }
 
-/* attn_logits() after feeds that ask for logits of their own. */
+/* attn_session_logits() after feeds that ask for logits of their own. */
 TEST(logits_rules)
 {
     attn_ctx ctx = alone();
@@ -245,20 +248,23 @@ TEST(logits_rules)
     const size_t inner[] = {1, 5}, last[] = {2, 7};
     attn_session *session = session_on(&ctx, plain, 0, 0);
     attn_feed_item item = item_of(session, tokens, 8, NULL);
-    CHECK(attn_logits(session) == NULL);
+    CHECK(attn_session_logits(session) == NULL);
     item.rows = inner; /* without a place for logits the choice says nothing */
     item.n_rows = 2;
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    same_logits(attn_logits(session), row_of(want, 7, plain), 1, plain, "no place for logits");
+    same_logits(attn_session_logits(session), row_of(want, 7, plain), 1, plain,
+                "no place for logits");
     item.logits = room;
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    CHECK(attn_logits(session) == NULL ||
-          same_logits(attn_logits(session), row_of(want, 7, plain), 1, plain, "other rows chosen"));
+    CHECK(attn_session_logits(session) == NULL ||
+          same_logits(attn_session_logits(session), row_of(want, 7, plain), 1, plain,
+                      "other rows chosen"));
     item.rows = last;
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    same_logits(attn_logits(session), row_of(want, 7, plain), 1, plain, "the last row chosen");
+    same_logits(attn_session_logits(session), row_of(want, 7, plain), 1, plain,
+                "the last row chosen");
     attn_session_free(session);
     pool_clear();
 }
@@ -321,8 +327,8 @@ TEST(bad_tokens_and_rows)
     items[1] = item_of(b, tokens, 3, NULL);
     CHECK(attn_session_length(a) == 0 && attn_session_length(b) == 0);
     OK(&ctx, attn_feed_batch(&ctx, items, 2)); /* and now they work */
-    same_logits(attn_logits(a), want + 2 * 97, 1, plain, "after all refusals");
-    same_logits(attn_logits(b), want + 2 * 97, 1, plain, "after all refusals");
+    same_logits(attn_session_logits(a), want + 2 * 97, 1, plain, "after all refusals");
+    same_logits(attn_session_logits(b), want + 2 * 97, 1, plain, "after all refusals");
     attn_session_free(a);
     attn_session_free(b);
     attn_session_free(other);
@@ -420,18 +426,18 @@ TEST(quiet_sessions)
     asked = s.m.asked;
     OK(&ctx, attn_feed(&ctx, session, tokens, 150));
     for (i = 0; i < 20; i++) {
-        OK(&ctx, attn_sample(&ctx, &token, sampler, attn_logits(session),
+        OK(&ctx, attn_sample(&ctx, &token, sampler, attn_session_logits(session),
                              attn_session_tokens(session), attn_session_length(session)));
         OK(&ctx, attn_feed(&ctx, session, &token, 1));
     }
     OK(&ctx, attn_session_copy(&ctx, other, session));
-    OK(&ctx, attn_truncate(&ctx, session, 10));
+    OK(&ctx, attn_session_truncate(&ctx, session, 10));
     items[0] = item_of(session, tokens, 20, NULL);
     items[1] = item_of(other, tokens, 30, logits);
     OK(&ctx, attn_feed_batch(&ctx, items, 2));
     CHECKF(s.m.asked == asked, "%ld allocations", s.m.asked - asked);
     s.bytes = 0;
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_score(&ctx, stats, NULL, session, tokens, LENGTH));
     CHECKF(s.bytes < LENGTH * vocab_of(tiny) * sizeof(float) / 4, "%llu bytes", LLU(s.bytes));
     attn_sampler_free(sampler);
@@ -475,7 +481,7 @@ TEST(missing_arguments)
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, stats, NULL, session, NULL, 3));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no room",
           attn_score(&ctx, stats, &(attn_top){NULL, 1}, session, tokens, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_truncate(&ctx, NULL, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_truncate(&ctx, NULL, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, session, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, NULL, session));
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, NULL, "*", do_nothing, NULL));
@@ -503,23 +509,25 @@ TEST(arguments_of_models)
     size_t n;
     OK(&ctx, attn_feed(&ctx, session, ten, T));
     REFUSED(ATTN_E_ARGUMENT, "no session given",
-            attn_cache_get(&ctx, &not_made, NULL, ATTN_CACHE_KEYS, 0, 0));
+            attn_session_get_cache(&ctx, &not_made, NULL, ATTN_CACHE_KEYS, 0, 0));
     REFUSED(ATTN_E_ARGUMENT, "expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
-            attn_cache_get(&ctx, &not_made, session, (attn_cache_part)2, 0, 0));
+            attn_session_get_cache(&ctx, &not_made, session, (attn_cache_part)2, 0, 0));
     not_made = some(2, 3, 3, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_cache_get",
-          attn_cache_get(&ctx, &not_made, session, ATTN_CACHE_KEYS, 0, 0));
-    REFUSED(ATTN_E_ARGUMENT, "attn_cache_set",
-            attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, 0, no_tensor));
+    FAILS(&ctx, ATTN_E_SHAPE, "attn_session_get_cache",
+          attn_session_get_cache(&ctx, &not_made, session, ATTN_CACHE_KEYS, 0, 0));
+    REFUSED(ATTN_E_ARGUMENT, "attn_session_set_cache",
+            attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, no_tensor));
     keys = no_tensor;
     ctx.status = ATTN_OK;
-    OK(&ctx, attn_cache_get(&ctx, &keys, session, ATTN_CACHE_KEYS, 0, 0));
-    REFUSED(ATTN_E_SHAPE, "attn_cache_set: expected",
-            attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_select(keys, 1, 0)));
-    REFUSED(ATTN_E_SHAPE, "attn_cache_set: expected",
-            attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 1, 0, 1)));
-    REFUSED(ATTN_E_SHAPE, "attn_cache_set: expected",
-            attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 2, 0, 1)));
+    OK(&ctx, attn_session_get_cache(&ctx, &keys, session, ATTN_CACHE_KEYS, 0, 0));
+    REFUSED(ATTN_E_SHAPE, "attn_session_set_cache: expected",
+            attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_select(keys, 1, 0)));
+    REFUSED(
+        ATTN_E_SHAPE, "attn_session_set_cache: expected",
+        attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 1, 0, 1)));
+    REFUSED(
+        ATTN_E_SHAPE, "attn_session_set_cache: expected",
+        attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 2, 0, 1)));
 
     ctx.status = ATTN_OK;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, c->n_vocab, NULL));
@@ -567,15 +575,15 @@ TEST(a_session_is_fed_its_own_tokens)
     attn_session *fresh = fed(&ctx, on, tokens + DROPPED, LEFT),
                  *session = fed(&ctx, on, tokens, ALL);
     attn_token_stats stats[2][LEFT];
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed(&ctx, session, attn_session_tokens(session) + DROPPED, LEFT));
     CHECK(memcmp(attn_session_tokens(session), tokens + DROPPED, LEFT * sizeof *tokens) == 0);
-    CHECK(memcmp(attn_logits(session), attn_logits(fresh), row_bytes) == 0);
+    CHECK(memcmp(attn_session_logits(session), attn_session_logits(fresh), row_bytes) == 0);
     attn_session_free(session);
 
     session = fed(&ctx, on, tokens, ALL);
-    OK(&ctx, attn_truncate(&ctx, session, 0));
-    OK(&ctx, attn_truncate(&ctx, fresh, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, fresh, 0));
     memset(stats, 0, sizeof stats);
     OK(&ctx,
        attn_score(&ctx, stats[0], NULL, session, attn_session_tokens(session) + DROPPED, LEFT));
@@ -604,10 +612,10 @@ TEST(a_batch_is_fed_anothers_tokens)
             for (n = 1; n <= ALL - first; n++) {
                 const int meets = first < CUT + 2 && first + n > CUT;
                 attn_session *alone_one = fed(&ctx, plain, tokens + first, n);
-                OK(&ctx, attn_truncate(&ctx, sessions[0], 0));
+                OK(&ctx, attn_session_truncate(&ctx, sessions[0], 0));
                 OK(&ctx, attn_feed(&ctx, sessions[0], tokens, ALL));
-                OK(&ctx, attn_truncate(&ctx, sessions[0], CUT));
-                OK(&ctx, attn_truncate(&ctx, sessions[1], 0));
+                OK(&ctx, attn_session_truncate(&ctx, sessions[0], CUT));
+                OK(&ctx, attn_session_truncate(&ctx, sessions[1], 0));
                 items[order] = item_of(sessions[0], tokens + ALL, 2, NULL);
                 items[!order] = item_of(sessions[1], theirs + first, n, NULL);
                 if (meets) {
@@ -618,7 +626,8 @@ TEST(a_batch_is_fed_anothers_tokens)
                     CHECK(memcmp(theirs, tokens, ALL * sizeof *tokens) == 0);
                 } else {
                     OK(&ctx, attn_feed_batch(&ctx, items, 2));
-                    same_logits(attn_logits(sessions[1]), attn_logits(alone_one), 1, plain, "fed");
+                    same_logits(attn_session_logits(sessions[1]), attn_session_logits(alone_one), 1,
+                                plain, "fed");
                 }
                 attn_session_free(alone_one);
             }
@@ -641,14 +650,14 @@ TEST(small_things)
     static const size_t row = 0;
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_pattern", note, s));
     OK(&ctx, attn_feed(&ctx, session, ten, 3));
-    memcpy(before, attn_logits(session), c->n_vocab * sizeof(float));
+    memcpy(before, attn_session_logits(session), c->n_vocab * sizeof(float));
     OK(&ctx, attn_session_copy(&ctx, session, session));
-    CHECK(!differ(before, attn_logits(session), c->n_vocab));
+    CHECK(!differ(before, attn_session_logits(session), c->n_vocab));
     memset(&edit, 0, sizeof edit);
     edit.name = "blocks.0.attn.hook_pattern";
     edit.kind = ATTN_EDIT_SET;
     edit.value = attn_borrow(&one, ATTN_F32, attn_shape3(1, 1, 1));
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     attn_unhook_all(session);
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &edit));
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_pattern", note, s));
@@ -715,7 +724,7 @@ TEST(permuted_batches)
                OK(&ctx, attn_feed(&ctx, s[i], tokens + i, i + 1)) &&
                OK(&ctx, attn_feed(&ctx, s[i], tokens + 5 * i, lengths[i]));
         if (able)
-            memcpy(want[i], attn_logits(s[i]), sizeof want[i]);
+            memcpy(want[i], attn_session_logits(s[i]), sizeof want[i]);
     }
     if (able)
         share_workspace(&ctx, s, SEQUENCES, 16);
@@ -726,13 +735,13 @@ TEST(permuted_batches)
             continue;
         n_orders++;
         for (i = 0; i < SEQUENCES; i++) {
-            OK(&ctx, attn_truncate(&ctx, s[i], i + 1)); /* earlier tokens stay */
+            OK(&ctx, attn_session_truncate(&ctx, s[i], i + 1)); /* earlier tokens stay */
             items[at[i]] = item_of(s[i], tokens + 5 * i, lengths[i], NULL);
         }
         if (!OK(&ctx, attn_feed_batch(&ctx, items, SEQUENCES)))
             break;
         for (i = 0; i < SEQUENCES; i++)
-            CHECKF(memcmp(attn_logits(s[i]), want[i], sizeof want[i]) == 0,
+            CHECKF(memcmp(attn_session_logits(s[i]), want[i], sizeof want[i]) == 0,
                    "order %llu, sequence %llu", LLU(order), LLU(i));
     }
     CHECK(!able || n_orders == 24);
@@ -747,8 +756,8 @@ static int refill(const attn_activation *a, void *user)
 {
     const attn_tensor *past = (const attn_tensor *)user;
     attn_ctx ctx = alone();
-    OK(&ctx, attn_cache_set(&ctx, a->session, ATTN_CACHE_KEYS, 1, 2, past[0]));
-    OK(&ctx, attn_cache_set(&ctx, a->session, ATTN_CACHE_VALUES, 1, 2, past[1]));
+    OK(&ctx, attn_session_set_cache(&ctx, a->session, ATTN_CACHE_KEYS, 1, 2, past[0]));
+    OK(&ctx, attn_session_set_cache(&ctx, a->session, ATTN_CACHE_VALUES, 1, 2, past[1]));
     return 0;
 }
 
@@ -757,10 +766,10 @@ static int look_back(const attn_activation *a, void *user)
     attn_tensor past = {0};
     attn_ctx ctx = alone();
     ++*(size_t *)user;
-    OK(&ctx, attn_cache_get(&ctx, &past, a->session, ATTN_CACHE_KEYS, 0, 0));
+    OK(&ctx, attn_session_get_cache(&ctx, &past, a->session, ATTN_CACHE_KEYS, 0, 0));
     CHECK(past.shape[0] == a->first);
     FAILS(&ctx, ATTN_E_ARGUMENT, "positions from",
-          attn_cache_get(&ctx, &past, a->session, ATTN_CACHE_KEYS, 0, a->first + 1));
+          attn_session_get_cache(&ctx, &past, a->session, ATTN_CACHE_KEYS, 0, a->first + 1));
     attn_ctx_free(&ctx);
     return 0;
 }
@@ -789,8 +798,8 @@ TEST(cache)
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_v", note, s));
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
         attn_unhook_all(session);
-        OK(&ctx, attn_cache_get(&ctx, &now[0], session, ATTN_CACHE_KEYS, 1, 0));
-        OK(&ctx, attn_cache_get(&ctx, &now[1], session, ATTN_CACHE_VALUES, 1, 0));
+        OK(&ctx, attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, 1, 0));
+        OK(&ctx, attn_session_get_cache(&ctx, &now[1], session, ATTN_CACHE_VALUES, 1, 0));
         CHECK(s->n == 6);
         for (i = 0; i < s->n; i++)
             same_floats((const float *)s->all[i].value.data,
@@ -798,14 +807,14 @@ TEST(cache)
                         "remembered");
 
         /* Set between feeds, set in a hook of a token that is generated: the same. */
-        OK(&ctx, attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 1, FIRST, past[0]));
-        OK(&ctx, attn_cache_set(&ctx, session, ATTN_CACHE_VALUES, 1, FIRST, past[1]));
+        OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 1, FIRST, past[0]));
+        OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, 1, FIRST, past[1]));
         attn_tensor_free(&ctx, &now[0]);
         now[0].ndim = 0;
-        OK(&ctx, attn_cache_get(&ctx, &now[0], session, ATTN_CACHE_KEYS, 1, FIRST));
+        OK(&ctx, attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, 1, FIRST));
         same_bits(attn_slice(now[0], 0, 0, COUNT), past[0], "what was set");
         want = feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, 1);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_q", refill, past));
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_pre", look_back, &n_calls));
@@ -817,31 +826,34 @@ TEST(cache)
          * layer, where the position's own attention to itself has no consequences for the others.
          */
         snprintf(name, sizeof name, "blocks.%d.attn.hook_v", (int)c->n_layer - 1);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_hook(&ctx, NULL, session, name, put_spot, &zero));
         want = feed_all(&ctx, session, tokens, LENGTH, 4);
         attn_unhook_all(session);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_feed(&ctx, session, tokens, 4));
         attn_tensor_free(&ctx, &now[1]);
         now[1].ndim = 0;
-        OK(&ctx, attn_cache_get(&ctx, &now[1], session, ATTN_CACHE_VALUES, c->n_layer - 1, 3));
+        OK(&ctx,
+           attn_session_get_cache(&ctx, &now[1], session, ATTN_CACHE_VALUES, c->n_layer - 1, 3));
         for (j = 0; j < c->d_head; j++)
             *entry(now[1], 0, 1, j) = 0;
-        OK(&ctx, attn_cache_set(&ctx, session, ATTN_CACHE_VALUES, c->n_layer - 1, 3, now[1]));
+        OK(&ctx,
+           attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, c->n_layer - 1, 3, now[1]));
         same_logits(feed_all(&ctx, session, tokens + 4, LENGTH - 4, 7),
                     want + 4 * vocab_of(models[m]), LENGTH - 4, models[m], "a value of zeros");
 
         FAILS(&ctx, ATTN_E_ARGUMENT, "layer",
-              attn_cache_get(&ctx, &now[0], session, ATTN_CACHE_KEYS, c->n_layer, 0));
+              attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, c->n_layer, 0));
         FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
-              attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, LENGTH - 1, past[0]));
+              attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, LENGTH - 1, past[0]));
         FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
-              attn_cache_get(&ctx, &now[0], session, ATTN_CACHE_KEYS, 0, SIZE_MAX));
+              attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, 0, SIZE_MAX));
         FAILS(&ctx, ATTN_E_SHAPE, "heads",
-              attn_cache_set(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_transpose(past[0], 0, 1)));
+              attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0,
+                                     attn_transpose(past[0], 0, 1)));
         FAILS(&ctx, ATTN_E_ARGUMENT, "no session",
-              attn_cache_set(&ctx, NULL, ATTN_CACHE_KEYS, 0, 0, past[0]));
+              attn_session_set_cache(&ctx, NULL, ATTN_CACHE_KEYS, 0, 0, past[0]));
         attn_session_free(session);
         attn_ctx_free(&ctx);
         pool_clear();
@@ -912,7 +924,7 @@ static void check_halves(const attn_model *model, size_t n)
             continue;
         session = halved(&ctx, model, 0);
         same_logits(feed_all(&ctx, session, tokens, n, n), want, n, model, attn_isa(&ctx));
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
         same_logits(feed_all(&ctx, session, tokens, n, RANDOM_CUTS), want, n, model, "cuts");
         attn_session_free(session);
     }
@@ -921,27 +933,28 @@ static void check_halves(const attn_model *model, size_t n)
     other = halved(&ctx, model, 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, n / 2));
     OK(&ctx, attn_session_copy(&ctx, other, session));
-    OK(&ctx, attn_truncate(&ctx, other, n / 2 - 1));
+    OK(&ctx, attn_session_truncate(&ctx, other, n / 2 - 1));
     items[0] = item_of(session, tokens + n / 2, n - n / 2, NULL);
     items[1] = item_of(other, tokens + n / 2 - 1, n - n / 2 + 1, NULL);
     pair[0] = session;
     pair[1] = other;
     share_workspace(&ctx, pair, 2, 0);
     OK(&ctx, attn_feed_batch(&ctx, items, 2));
-    memcpy(logits, attn_logits(session), vocab_of(model) * sizeof *logits);
+    memcpy(logits, attn_session_logits(session), vocab_of(model) * sizeof *logits);
     same_logits(logits, want + (n - 1) * vocab_of(model), 1, model, "in a batch");
-    same_logits(attn_logits(other), want + (n - 1) * vocab_of(model), 1, model, "of a copy");
+    same_logits(attn_session_logits(other), want + (n - 1) * vocab_of(model), 1, model,
+                "of a copy");
     for (part = ATTN_CACHE_KEYS; part <= ATTN_CACHE_VALUES; part++)
         for (layer = 0; layer < c->n_layer; layer++) {
             const attn_cache_part of = (attn_cache_part)part;
-            OK(&ctx, attn_cache_get(&ctx, &want_kept, rounded, of, layer, 0));
-            OK(&ctx, attn_cache_get(&ctx, &kept, other, of, layer, 0));
+            OK(&ctx, attn_session_get_cache(&ctx, &want_kept, rounded, of, layer, 0));
+            OK(&ctx, attn_session_get_cache(&ctx, &kept, other, of, layer, 0));
             same_floats((float *)kept.data, (float *)want_kept.data, 1, per_layer, "kept");
         }
     attn_tensor_free(&ctx, &kept);
     want_kept = random_tensor(3, 2, (int)c->n_head, (int)d); /* what is written is rounded too */
-    OK(&ctx, attn_cache_set(&ctx, other, ATTN_CACHE_VALUES, 0, 3, want_kept));
-    OK(&ctx, attn_cache_get(&ctx, &kept, other, ATTN_CACHE_VALUES, 0, 3));
+    OK(&ctx, attn_session_set_cache(&ctx, other, ATTN_CACHE_VALUES, 0, 3, want_kept));
+    OK(&ctx, attn_session_get_cache(&ctx, &kept, other, ATTN_CACHE_VALUES, 0, 3));
     for (i = 0; i < 2 * c->n_head * d; i++) {
         const size_t t = i / d / c->n_head, head = i / d % c->n_head;
         CHECK(*entry(kept, t, head, i % d) ==
@@ -1001,13 +1014,13 @@ TEST(one_layer_alone)
     int stop = 1;
     size_t i;
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
-    OK(&ctx, attn_truncate(&ctx, session, 0));
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed_batch(&ctx, &below, 1));
     OK(&ctx, attn_feed_batch(&ctx, &all, 1));
     for (i = 0; i < width; i++)
         before[AT * width + i] *= -1;
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
-    OK(&ctx, attn_truncate(&ctx, session, AT));
+    OK(&ctx, attn_session_truncate(&ctx, session, AT));
     OK(&ctx, attn_feed_batch(&ctx, &row, 1));
     EQUAL(attn_session_length(session), AT);
     OK(&ctx, attn_feed_batch(&ctx, &rest, 1));
@@ -1016,10 +1029,10 @@ TEST(one_layer_alone)
     edit.value = attn_borrow(after + AT * width, ATTN_F32, attn_shape2(LENGTH - AT, width));
     OK(&ctx, attn_hook_edit(&ctx, NULL, other, &edit));
     OK(&ctx, attn_feed(&ctx, other, tokens, LENGTH));
-    same_logits(attn_logits(session), attn_logits(other), 1, odd, "one row alone");
+    same_logits(attn_session_logits(session), attn_session_logits(other), 1, odd, "one row alone");
 
     /* of a pass that was stopped, no row behind its first counts as kept */
-    OK(&ctx, attn_truncate(&ctx, session, AT));
+    OK(&ctx, attn_session_truncate(&ctx, session, AT));
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.hook_resid_post", stop_late, &stop));
     CHECK(attn_feed_batch(&ctx, &row, 1) == ATTN_STOPPED);
     attn_unhook_all(session);
@@ -1028,7 +1041,7 @@ TEST(one_layer_alone)
 
     /* and of two layers, the upper one has not kept them */
     OK(&ctx, attn_feed(&ctx, session, tokens + AT, LENGTH - AT));
-    OK(&ctx, attn_truncate(&ctx, session, AT));
+    OK(&ctx, attn_session_truncate(&ctx, session, AT));
     row.layers.first = 0;
     row.layers.end = 2;
     row.layers.resid = NULL;

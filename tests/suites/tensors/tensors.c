@@ -650,10 +650,10 @@ TEST(no_memory)
 
 TEST(bad_panels)
 {
-    CHECK(attn_panels_size(ATTN_F32, SIZE_MAX / 32, 64) == 0);
-    CHECK(attn_panels_size(ATTN_F16, SIZE_MAX, 1) == 0);
-    CHECK(attn_panels_size(ATTN_F32, 1, SIZE_MAX) == 0);
-    CHECK(attn_panels_size(ATTN_F32, 2, SIZE_MAX / 8 + 1) == 0);
+    CHECK(attn__panels_size(ATTN_F32, SIZE_MAX / 32, 64) == 0);
+    CHECK(attn__panels_size(ATTN_F16, SIZE_MAX, 1) == 0);
+    CHECK(attn__panels_size(ATTN_F32, 1, SIZE_MAX) == 0);
+    CHECK(attn__panels_size(ATTN_F32, 2, SIZE_MAX / 8 + 1) == 0);
 }
 
 /* What a failed malloc leads to must not be read. */

@@ -38,7 +38,7 @@ TEST(another_number_later)
         session = session_on(&ctx, longer, 0, 0);
         for (now = 1; now <= 9; now += 2) {
             ctx.n_threads = now;
-            OK(&ctx, attn_truncate(&ctx, session, 0));
+            OK(&ctx, attn_session_truncate(&ctx, session, 0));
             same_logits(feed_all(&ctx, session, tokens, 120, 50), want, 120, longer,
                         "threads later");
         }
@@ -99,7 +99,7 @@ TEST(more_threads_than_the_session_has)
     float *want = logits_of(&ctx, plain, 0, ten, 10, 10);
     ctx.n_threads = 4;
     OK(&ctx, attn_feed(&ctx, session, ten, 10));
-    CHECK(!differ(attn_logits(session), want + 9 * vocab_of(plain), vocab_of(plain)));
+    CHECK(!differ(attn_session_logits(session), want + 9 * vocab_of(plain), vocab_of(plain)));
     attn_session_free(session);
     done(&ctx);
 }

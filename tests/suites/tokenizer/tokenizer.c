@@ -1262,14 +1262,14 @@ TEST(words_of_a_model)
     tokenizer = attn_model_tokenizer(model);
     n = 64;
     OK(&ctx, attn_encode(&ctx, expected, &n, tokenizer, text, sizeof text - 1));
-    OK(&ctx, attn_token_ids(&ctx, &ids, model, text));
+    OK(&ctx, attn_text_tokens(&ctx, &ids, model, text));
     CHECK(ids.ndim == 1 && ids.dtype == ATTN_I32 && ids.shape[0] == n && ids.owned != NULL &&
           memcmp(ids.data, expected, n * sizeof *expected) == 0);
     OK(&ctx, attn_zeros(&ctx, &given, ATTN_I32, attn_shape1(n)));
-    OK(&ctx, attn_token_ids(&ctx, &given, model, text));
+    OK(&ctx, attn_text_tokens(&ctx, &given, model, text));
     CHECK(memcmp(given.data, expected, n * sizeof *expected) == 0);
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_token_ids", attn_token_ids(&ctx, &given, model, "Once"));
-    OK(&ctx, attn_token_ids(&ctx, &empty, model, ""));
+    FAILS(&ctx, ATTN_E_SHAPE, "attn_text_tokens", attn_text_tokens(&ctx, &given, model, "Once"));
+    OK(&ctx, attn_text_tokens(&ctx, &empty, model, ""));
     CHECK(empty.ndim == 1 && empty.shape[0] == 0);
 
     for (i = 0; i < attn_tokenizer_n_tokens(tokenizer); i++) {
@@ -1283,7 +1283,7 @@ TEST(words_of_a_model)
         OK(&ctx, attn_encode(&ctx, expected, &n, tokenizer, word, size));
         if (n != 1)
             continue; /* a special token, or one that merges never make */
-        OK(&ctx, attn_token_id(&ctx, &found, model, word));
+        OK(&ctx, attn_text_token(&ctx, &found, model, word));
         CHECK(found == expected[0]);
         n_ones++;
         if (word[0] != ' ' || size < 2)
@@ -1294,7 +1294,7 @@ TEST(words_of_a_model)
             continue;
         n_hints++; /* a word that is one token only behind a space: the message says so */
         FAILS(&ctx, ATTN_E_TOKEN, "with a leading space it is one",
-              attn_token_id(&ctx, &id, model, word + 1));
+              attn_text_token(&ctx, &id, model, word + 1));
         CHECK(id == -1 && strstr(ctx.message, word + 1) != NULL);
         snprintf(number, sizeof number, "%d", (int)found);
         CHECK(strstr(ctx.message, number) != NULL);
@@ -1304,18 +1304,18 @@ TEST(words_of_a_model)
         CHECKF(strstr(ctx.message, number) != NULL, "no %s in %s", number, ctx.message);
     }
     CHECK(n_ones > 100 && n_hints > 0);
-    FAILS(&ctx, ATTN_E_TOKEN, "is empty", attn_token_id(&ctx, &id, model, ""));
-    FAILS(&ctx, ATTN_E_TOKEN, "tokens (", attn_token_id(&ctx, &id, model, "<|endoftext|>"));
-    FAILS(&ctx, ATTN_E_TOKEN, "...", attn_token_id(&ctx, &id, model, text));
+    FAILS(&ctx, ATTN_E_TOKEN, "is empty", attn_text_token(&ctx, &id, model, ""));
+    FAILS(&ctx, ATTN_E_TOKEN, "tokens (", attn_text_token(&ctx, &id, model, "<|endoftext|>"));
+    FAILS(&ctx, ATTN_E_TOKEN, "...", attn_text_token(&ctx, &id, model, text));
     CHECK(strstr(ctx.message, "leading space") == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_token_id(&ctx, &id, NULL, "a"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no text", attn_token_id(&ctx, &id, model, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_token_id(&ctx, NULL, model, "a"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_token_ids(&ctx, NULL, model, "a"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_text_token(&ctx, &id, NULL, "a"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no text", attn_text_token(&ctx, &id, model, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_text_token(&ctx, NULL, model, "a"));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_text_tokens(&ctx, NULL, model, "a"));
     attn_model_close(model);
     model = NULL;
     if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/from_scratch/plain.attn", NULL)))
-        FAILS(&ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_token_id(&ctx, &id, model, "a"));
+        FAILS(&ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_text_token(&ctx, &id, model, "a"));
     attn_model_close(model);
     attn_ctx_free(&ctx);
 }

@@ -651,7 +651,7 @@ static void check_logits(const char *options, attn_dtype cache)
             const int32_t id = (int32_t)(t * 29 % V);
             const float *row;
             OK(&ctx, attn_feed(&ctx, session, &id, 1));
-            row = attn_logits(session);
+            row = attn_session_logits(session);
             for (v = 0; v < V; v++) {
                 const unsigned char *b = file + 128 + 4 * (t * V + v);
                 const uint32_t bits = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |

@@ -383,7 +383,7 @@ TEST(stopping)
             FAILS(&ctx, ATTN_STOPPED, s.name,
                   attn_feed(&ctx, session, tokens + PAST, LENGTH - PAST));
             EQUAL(attn_session_length(session), PAST);
-            same_logits(attn_logits(session), row_of(want, PAST - 1, odd), 1, odd,
+            same_logits(attn_session_logits(session), row_of(want, PAST - 1, odd), 1, odd,
                         "the logits from before");
             attn_unhook_all(session);
             same_logits(feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, LENGTH - PAST),
@@ -416,14 +416,14 @@ TEST(stopping_a_batch)
     FAILS(&ctx, ATTN_STOPPED, s.name, attn_feed_batch(&ctx, items, 3));
     for (i = 0; i < 3; i++) {
         EQUAL(attn_session_length(sessions[i]), PAST);
-        same_logits(attn_logits(sessions[i]), row_of(want, PAST - 1, plain), 1, plain,
+        same_logits(attn_session_logits(sessions[i]), row_of(want, PAST - 1, plain), 1, plain,
                     "the logits from before");
     }
     attn_unhook_all(sessions[2]);
     OK(&ctx, attn_feed_batch(&ctx, items, 3));
     for (i = 0; i < 3; i++) {
-        same_logits(attn_logits(sessions[i]), row_of(want, PAST + items[i].n_tokens - 1, plain), 1,
-                    plain, "after a stop");
+        same_logits(attn_session_logits(sessions[i]),
+                    row_of(want, PAST + items[i].n_tokens - 1, plain), 1, plain, "after a stop");
         attn_session_free(sessions[i]);
     }
     pool_clear();
@@ -448,7 +448,7 @@ TEST(hooks_in_a_batch)
             OK(&ctx, attn_feed(&ctx, sessions[i], tokens, past[i]));
         OK(&ctx, attn_hook(&ctx, NULL, sessions[i], i == 3 ? "*.hook_q" : "*", note, by_itself[i]));
         OK(&ctx, attn_feed(&ctx, sessions[i], tokens + past[i], fed[i]));
-        OK(&ctx, attn_truncate(&ctx, sessions[i], past[i]));
+        OK(&ctx, attn_session_truncate(&ctx, sessions[i], past[i]));
         attn_unhook_all(sessions[i]);
         if (i != 2) /* this one goes unwatched */
             OK(&ctx,
@@ -562,14 +562,14 @@ TEST(looking_changes_nothing)
                 same_logits(feed_all(&ctx, session, tokens, LENGTH, step), want, LENGTH, models[m],
                             "hooks that look");
                 attn_unhook_all(session);
-                OK(&ctx, attn_truncate(&ctx, session, 0));
+                OK(&ctx, attn_session_truncate(&ctx, session, 0));
                 for (i = 0; i < OPT_IN; i++)
                     OK(&ctx, attn_hook(&ctx, NULL, session, opt_in[i], i % 2 ? rewrite : do_nothing,
                                        &n_calls));
                 same_logits(feed_all(&ctx, session, tokens, LENGTH, step), want, LENGTH, models[m],
                             "hooks that look");
                 CHECK(n_calls >= OPT_IN * attn_model_config(models[m])->n_layer);
-                OK(&ctx, attn_truncate(&ctx, session, 0));
+                OK(&ctx, attn_session_truncate(&ctx, session, 0));
                 attn_unhook_all(session);
             }
             for (i = 0; i < OPT_IN; i++) {
@@ -585,7 +585,7 @@ TEST(looking_changes_nothing)
             items[2] = item_of(others[1], tokens + 4, LENGTH - 4, NULL);
             OK(&ctx, attn_feed_batch(&ctx, items, 3));
             for (i = 0; i < 3; i++)
-                same_logits(attn_logits(items[i].session),
+                same_logits(attn_session_logits(items[i].session),
                             want + (LENGTH - 1) * vocab_of(models[m]), 1, models[m], "a batch");
             attn_session_free(session);
             attn_session_free(others[0]);
@@ -847,7 +847,7 @@ static int meddle(const attn_activation *a, void *user)
     const int32_t token = 1;
     attn_session *const *const others = (attn_session *const *)user, *const other = others[0];
     FAILS(&ctx, ATTN_E_ARGUMENT, "in use", attn_feed(&ctx, others[1], &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_truncate(&ctx, a->session, 0));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_session_truncate(&ctx, a->session, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, a->session, &token, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
           attn_hook(&ctx, NULL, a->session, "*", do_nothing, NULL));
@@ -906,7 +906,7 @@ TEST(memory)
         EQUAL(m.asked, n); /* feeding allocates nothing */
         attn_unhook_all(session);
         EQUAL(m.live, live);
-        OK(&ctx, attn_truncate(&ctx, session, 0));
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
     }
     OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_result", do_nothing, NULL));
     attn_session_free(session);
@@ -1084,8 +1084,8 @@ TEST(generating_beside_written_keys)
         attn_generation made = {.ids = ids + 4};
         float *logits;
         memcpy(ids, start, sizeof start);
-        d.prompt_ids = start;
-        d.n_prompt_ids = 4;
+        d.prompt_tokens = start;
+        d.n_prompt_tokens = 4;
         d.ignore_eos = 1;
         OK(&ctx, attn_hook(&ctx, NULL, session, points[i], scribble_on, &s));
         OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
@@ -1221,8 +1221,8 @@ static int reach_over(const attn_activation *a, void *user)
     const attn_config *const c = attn_model_config(attn_session_model(other));
     attn_ctx ctx = alone();
     FAILS(&ctx, ATTN_E_ARGUMENT, "the session holds 0",
-          attn_cache_set(&ctx, other, ATTN_CACHE_VALUES, (size_t)a->layer, 0,
-                         random_tensor(3, 2, (int)c->n_head, (int)c->d_head)));
+          attn_session_set_cache(&ctx, other, ATTN_CACHE_VALUES, (size_t)a->layer, 0,
+                                 random_tensor(3, 2, (int)c->n_head, (int)c->d_head)));
     return 0;
 }
 
@@ -1241,7 +1241,8 @@ TEST(reaching_over)
     pair[1] = other;
     share_workspace(&ctx, pair, 2, 0);
     OK(&ctx, attn_feed_batch(&ctx, items, 2));
-    same_logits(attn_logits(other), attn_logits(session), 1, odd, "of a session left alone");
+    same_logits(attn_session_logits(other), attn_session_logits(session), 1, odd,
+                "of a session left alone");
     attn_session_free(session);
     attn_session_free(other);
     pool_clear();
@@ -1285,8 +1286,8 @@ TEST(stopped_in_the_middle)
     memset(&desc, 0, sizeof desc);
     desc.max_tokens = 6;
     desc.n_draft = -1;
-    desc.prompt_ids = ten;
-    desc.n_prompt_ids = 2;
+    desc.prompt_tokens = ten;
+    desc.n_prompt_tokens = 2;
     s.calls = 0;
     s.at = 3; /* the prompt is one pass, and then there is one for each token */
     FAILS(&ctx, ATTN_STOPPED, "", attn_generate(&ctx, NULL, session, NULL, &desc));

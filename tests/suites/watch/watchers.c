@@ -272,7 +272,7 @@ static void stray(attn_ctx *ctx, const part *p)
                  n_stray = n ? 1 + random_below(n) : 0;
     if (n_stray)
         OK(ctx, attn_feed(ctx, p->session, ten, n_stray < 10 ? n_stray : 10));
-    OK(ctx, attn_truncate(ctx, p->session, p->at));
+    OK(ctx, attn_session_truncate(ctx, p->session, p->at));
 }
 
 /* The layers below `cut` first, then the others, of the stream that left those. */
@@ -327,7 +327,7 @@ static void feed_some(attn_ctx *ctx, const attn_model *model, part *parts, size_
 static int check_records(attn_ctx *ctx, const part *p)
 {
     size_t i;
-    for (i = 0; p->after && i < attn_record_count(p->after); i++) {
+    for (i = 0; p->after && i < attn_record_n_activations(p->after); i++) {
         const char *const name = attn_record_name(p->after, i);
         attn_tensor got, want;
         if (OK(ctx, attn_record_get(ctx, &got, p->after, name)) &&

@@ -17,14 +17,15 @@ typedef struct ablation {
 static int find_answer(lens *l, ablation *a, double *answer)
 {
     const int is_loss = !a->question.text;
-    attn_status status = attn_truncate(&l->ctx, l->session, 0);
+    attn_status status = attn_session_truncate(&l->ctx, l->session, 0);
     if (status == ATTN_OK)
         status = is_loss ? attn_score(&l->ctx, a->stats, NULL, l->session, l->text.ids, l->text.n)
                          : attn_feed(&l->ctx, l->session, l->text.ids, a->position + 1);
     if (status != ATTN_OK)
         return failed(&l->ctx);
-    *answer = is_loss ? attn_mean_nll(a->stats, l->text.n - 1)
-                      : (double)lens_logit_value(&a->question.metric, attn_logits(l->session));
+    *answer = is_loss
+                  ? attn_mean_nll(a->stats, l->text.n - 1)
+                  : (double)lens_logit_value(&a->question.metric, attn_session_logits(l->session));
     return FINE;
 }
 

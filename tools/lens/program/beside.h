@@ -84,7 +84,7 @@ static int judge_text(lens *l, attn_session *session, one_run *s)
         attn_score(&l->ctx, stats, NULL, session, l->text.ids, l->text.n))
         return failed(&l->ctx);
     s->loss = attn_mean_nll(stats, l->text.n - 1);
-    memcpy(s->logits, attn_logits(session), n_vocab * sizeof *s->logits);
+    memcpy(s->logits, attn_session_logits(session), n_vocab * sizeof *s->logits);
     row = attn_borrow(s->logits, ATTN_F32, attn_shape2(1, n_vocab));
     if (attn_logit_stats(&l->ctx, NULL, &(attn_top){s->all, n_vocab}, row, NULL))
         return failed(&l->ctx);

@@ -30,7 +30,7 @@ static int record_input(lens *l, const lens_sae *sae, attn_record **record, attn
     if (attn_record_new(&l->ctx, record, l->session, &desc, NULL, 0) ||
         attn_feed(&l->ctx, l->session, l->text.ids, l->text.n))
         return failed(&l->ctx);
-    if (attn_record_count(*record) != 1)
+    if (attn_record_n_activations(*record) != 1)
         return fail(FAILED, "cfg.json: hook_name %s is not one activation", sae->hook);
     if (attn_record_get(&l->ctx, x, *record, attn_record_name(*record, 0)))
         return failed(&l->ctx);

@@ -64,7 +64,7 @@ static int run_gradients(lens *l)
         json_record(l, gradients);
     else if (code == FINE)
         printf("metric %.6f; gradients of %zu activations in %s\n", (double)value,
-               attn_record_count(gradients), l->o.output);
+               attn_record_n_activations(gradients), l->o.output);
     attn_record_free(gradients);
     lens_backward_free(&l->ctx, &backward);
     return code;

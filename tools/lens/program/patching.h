@@ -136,7 +136,7 @@ static int answer(lens *l, const int32_t *ids, size_t n, const lens_metric *aske
         status = hook_edits(l, session);
     if (status == ATTN_OK)
         status = attn_feed(&l->ctx, session, ids, n);
-    logits = status == ATTN_OK ? attn_logits(session) : NULL;
+    logits = status == ATTN_OK ? attn_session_logits(session) : NULL;
     if (logits)
         *value = lens_logit_value(asked, logits);
     attn_session_free(session);

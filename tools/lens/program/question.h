@@ -25,7 +25,7 @@ static int likeliest(lens *l, const lens_text *what, size_t n, int32_t *token, f
     if (status == ATTN_OK)
         status = attn_feed(&l->ctx, session, what->ids, n);
     if (status == ATTN_OK) {
-        memcpy(logits, attn_logits(session), n_vocab * sizeof *logits);
+        memcpy(logits, attn_session_logits(session), n_vocab * sizeof *logits);
         row = attn_borrow(logits, ATTN_F32, attn_shape2(1, n_vocab));
         status = attn_logit_stats(&l->ctx, NULL, &(attn_top){&best, 1}, row, NULL);
         *token = best.token;

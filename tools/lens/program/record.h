@@ -8,7 +8,7 @@
 
 static void json_record(lens *l, const attn_record *record)
 {
-    const size_t n = attn_record_count(record);
+    const size_t n = attn_record_n_activations(record);
     size_t i;
     int d;
     printf("{");
@@ -27,7 +27,7 @@ static void json_record(lens *l, const attn_record *record)
 /* As NumPy's arrays or as .safetensors, by how the path ends. */
 static attn_status save_record(lens *l, const attn_record *record)
 {
-    const size_t n = attn_record_count(record);
+    const size_t n = attn_record_n_activations(record);
     attn_status status = ATTN_OK;
     const char **names;
     attn_tensor *values;
@@ -83,8 +83,8 @@ static int run_record(lens *l)
     if (code == FINE && save_record(l, record))
         code = failed(&l->ctx);
     if (code == FINE)
-        tell_written(
-            l, keep(l, "%zu activations of %zu tokens", attn_record_count(record), l->text.n));
+        tell_written(l, keep(l, "%zu activations of %zu tokens", attn_record_n_activations(record),
+                             l->text.n));
     if (code == FINE && l->o.json)
         json_record(l, record);
     attn_record_free(record);

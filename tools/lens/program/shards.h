@@ -57,7 +57,7 @@ static int make_shard(lens *l, corpus *c)
     const int32_t id = 0;
     attn_shape shape;
     size_t i, width = 2 * sizeof(float);
-    c->n = attn_record_count(c->record);
+    c->n = attn_record_n_activations(c->record);
     c->values = (attn_tensor *)allocate(l, c->n + 2, sizeof *c->values);
     c->names = (const char **)allocate(l, c->n + 2, sizeof *c->names);
     if (!c->values || !c->names || attn_feed(&l->ctx, l->session, &id, 1))
@@ -83,7 +83,7 @@ static int make_shard(lens *l, corpus *c)
     }
     c->names[c->n] = "ids";
     c->names[c->n + 1] = "line";
-    return attn_truncate(&l->ctx, l->session, 0) ? failed(&l->ctx) : FINE;
+    return attn_session_truncate(&l->ctx, l->session, 0) ? failed(&l->ctx) : FINE;
 }
 
 static int fail_index(const corpus *c)
@@ -156,7 +156,7 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
 static int feed_text(lens *l, corpus *c, const int32_t *ids, size_t n)
 {
     size_t i, t;
-    if (attn_truncate(&l->ctx, l->session, 0) || attn_feed(&l->ctx, l->session, ids, n))
+    if (attn_session_truncate(&l->ctx, l->session, 0) || attn_feed(&l->ctx, l->session, ids, n))
         return failed(&l->ctx);
     for (i = 0; i < c->n; i++) {
         attn_tensor value = {0}, place = attn_slice(c->values[i], 0, c->rows, n);
