@@ -14311,6 +14311,22 @@ ATTN__SMALL_END
  * wrote, and the bits of every logit. Names that begin with attn__ or ATTN__, the text of
  * messages and the memory that an object takes may change at any time.
  *
+ * 0.4.0, the last version that renames:
+ *   attn_truncate                   attn_session_truncate
+ *   attn_logits                     attn_session_logits
+ *   attn_session_use                attn_session_set_workspace
+ *   attn_cache_get, attn_cache_set  attn_session_get_cache, attn_session_set_cache
+ *   attn_record_count               attn_record_n_activations
+ *   attn_is_eos                     attn_config_is_eos
+ *   attn_is_special                 attn_tokenizer_is_special
+ *   attn_token_ids, attn_token_id   attn_text_tokens, attn_text_token
+ *   attn_generate_desc.prompt_ids   .prompt_tokens; the same in attn_continuation
+ *   attn_save, attn_record_save     tools/lens/save.h: lens_save, lens_save_record
+ *   attn_format                     examples/from_scratch/format.h: format_tensor
+ *   attn_system_error, attn_panels_size, ATTN_ISA_AMX
+ *                                   none
+ * New: attn_alloc, attn_free.
+ *
  * 0.3.0: what needs this header's public API alone has left it:
  *   attn_full, attn_rand, attn_randn, attn_dropout, attn_tril
  *                                   examples/from_scratch/torch.h: torch_full, torch_rand ...,
