@@ -19,14 +19,16 @@ static const struct option table[] = {
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
-static void print_help(void)
-{
-    print_about("attn-info FILE.attn [options]",
-                "Prints the configuration, the tokenizer's counts and the tensors of a .attn file, "
-                "after checking all of it, checksums included. A narrow terminal gets fewer "
-                "columns.");
-    print_options(table, N_OPTIONS);
-}
+static const help_page help = {
+    NULL,
+    NULL,
+    "attn-info FILE.attn [options]",
+    "Prints the configuration, the tokenizer's counts and the tensors of a .attn file, "
+    "after checking all of it, checksums included. A narrow terminal gets fewer "
+    "columns.",
+    0,
+    NULL,
+    NULL};
 
 static void print_token(const char *what, int32_t id, const attn_tokenizer *tokenizer)
 {
@@ -216,7 +218,7 @@ int main(int argc, char **argv)
 {
     static options o;
     static arguments given;
-    const program self = {table, N_OPTIONS, 1, "one file at a time", print_help};
+    const program self = {table, N_OPTIONS, 1, "one file at a time", &help, 1, NULL};
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);

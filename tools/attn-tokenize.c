@@ -29,15 +29,17 @@ static const struct option table[] = {
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
-static void print_help(void)
-{
-    print_about("attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
-                "Turns standard input into token ids on one line, separated by blanks: those of "
-                "the prompt that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a "
-                "tokenizer, or a directory that "
-                "holds tokenizer.json, or vocab.json and merges.txt, or all three.");
-    print_options(table, N_OPTIONS);
-}
+static const help_page help = {
+    NULL,
+    NULL,
+    "attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
+    "Turns standard input into token ids on one line, separated by blanks: the ids of the prompt "
+    "that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a "
+    "directory "
+    "that holds tokenizer.json, or vocab.json and merges.txt, or all three.",
+    0,
+    NULL,
+    NULL};
 
 /* A tokenizer, and what must outlive it: a model or a section. */
 typedef struct opened {
@@ -182,8 +184,9 @@ int main(int argc, char **argv)
 {
     static options o;
     static arguments given;
-    const program self = {table, N_OPTIONS, 1,
-                          "the text comes from standard input, or from --prompt", print_help};
+    const program self = {
+        table, N_OPTIONS, 1,   "the text comes from standard input, or from --prompt",
+        &help, 1,         NULL};
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);

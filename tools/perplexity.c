@@ -39,7 +39,7 @@ static const struct option table[] = {
     {0, "exact", NULL, FLAG, AT(exact), NULL, EXACT_HELP ". Text must be UTF-8 without it"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
+     ISA_HELP},
     {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
     {0, "json", NULL, FLAG, AT(json), NULL, "print one JSON object"},
@@ -47,21 +47,28 @@ static const struct option table[] = {
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
-static void print_help(void)
+static void print_recipes(void)
 {
-    print_about("perplexity MODEL.attn FILE [options]",
-                "How well a model predicts a text (FILE, or - for standard input): exp of the mean "
-                "loss, with its standard error as if the losses were independent. The text is read "
-                "in windows, by one of two recipes:");
+    printf("\nRecipes:\n");
     print_row(
         "strided", 10,
-        "windows overlap, and every token after the first counts once, with at least a window "
-        "less a stride before it: Hugging Face's documentation");
+        "windows overlap; every token after the first counts once, and reads at least a window "
+        "less a stride before it (Hugging Face's documentation)");
     print_row("halves", 10,
               "windows side by side; the second half of each counts, and an incomplete last window "
-              "does not: llama.cpp's perplexity");
-    print_options(table, N_OPTIONS);
+              "does not (llama.cpp's perplexity)");
 }
+
+static const help_page help = {
+    NULL,
+    NULL,
+    "perplexity MODEL.attn FILE [options]",
+    "How well a model predicts a text (FILE, or - for standard input): exp of the mean "
+    "loss, with its standard error as if the losses were independent. The text is read "
+    "in windows, by one of two recipes.",
+    0,
+    print_recipes,
+    NULL};
 
 typedef struct run {
     options o;
@@ -267,7 +274,7 @@ int main(int argc, char **argv)
 {
     static run r;
     static arguments given;
-    const program self = {table, N_OPTIONS, 2, "quote the path", print_help};
+    const program self = {table, N_OPTIONS, 2, "quote the path", &help, 1, NULL};
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);

@@ -36,24 +36,27 @@ typedef struct options {
         colours, no_prompt, skip_checksums, f16_cache, quiet;
 } options;
 
-enum { LIVE_OPTION = 1 }; /* an option that a command of the interactive mode may change */
+/* Options that a command of the interactive mode may change; those of each page of help. */
+enum { LIVE_OPTION = 1, FIRST_PAGE = 2, MORE_PAGE = 4 };
 
 static const struct option table[] = {
-#define AT(member)   offsetof(options, member), 0
-#define LIVE(member) offsetof(options, member), LIVE_OPTION
-#define COUNTED      "0 1000000000"
+#define AT(member)        offsetof(options, member), FIRST_PAGE
+#define LIVE(member)      offsetof(options, member), FIRST_PAGE | LIVE_OPTION
+#define MORE(member)      offsetof(options, member), MORE_PAGE
+#define MORE_LIVE(member) offsetof(options, member), MORE_PAGE | LIVE_OPTION
+#define COUNTED           "0 1000000000"
     {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
     {'p', "prompt", "TEXT", TEXT, AT(prompt), NULL, "the prompt, if it is not the next word"},
     {'f', "file", "FILE", TEXT, AT(file), NULL, "read the prompt from FILE (-: standard input)"},
-    {0, "exact", NULL, FLAG, AT(exact), NULL, EXACT_HELP},
+    {0, "exact", NULL, FLAG, MORE(exact), NULL, EXACT_HELP},
     {'i', "interactive", NULL, FLAG, AT(interactive), NULL,
-     "continue each line of standard input, one after the other"},
+     "continue each line of standard input, one after another"},
     {0, "repl", NULL, FLAG, AT(repl), NULL,
-     "type, watch the text go on, and go on from there; /help lists commands. The default on a "
-     "terminal without a prompt; temperature 0.7 and top-k 40 unless given"},
+     "write in turns with the model; /help lists commands. The default on a terminal without a "
+     "prompt; temperature 0.7 and top-k 40 unless given"},
     {'n', "tokens", "COUNT", COUNT, LIVE(tokens), COUNTED, "tokens to generate (default 100)"},
     {0, "count", "COUNT", COUNT, AT(count), "1 1000",
-     "so many texts from one prompt in one batch; text i has seed SEED + i, from 0"},
+     "this many texts of one prompt, as one batch; text i, from 0, has seed SEED + i"},
     {0, "temperature", "X", NUMBER, LIVE(temperature), "0 1000",
      "0: greedy (default); 1: as trained"},
     {0, "top-k", "K", COUNT, LIVE(top_k), COUNTED, "sample from the K likeliest tokens"},
@@ -67,50 +70,51 @@ static const struct option table[] = {
      "clears them"},
     {0, "choices", "A|B", TEXT, AT(choices), NULL,
      "go on with one of these texts: at temperature 0 the likeliest, else drawn by its "
-     "probability; "
-     "a space before a word belongs to it: ' yes| no'"},
+     "probability; a space before a word belongs to it: ' yes| no'"},
     {0, "slide", NULL, FLAG, LIVE(slide), NULL,
      "go on when the context is full: drop its older half"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
-    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
-    {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
+    {0, "isa", "NAME", CHOICE, MORE(isa), ISA_NAMES, ISA_HELP},
+    {0, "f16-cache", NULL, FLAG, MORE(f16_cache), NULL, "round keys and values to half the bytes"},
     {0, "ids", "IDS", TEXT, AT(ids), NULL, "the prompt as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), NULL, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the prompt is a token"},
     {0, "ignore-eos", NULL, FLAG, LIVE(ignore_eos), NULL, "go on through the end-of-text token"},
-    {0, "print-ids", NULL, FLAG, LIVE(print_ids), NULL, "print token ids in place of text"},
-    {0, "logprobs", NULL, FLAG, LIVE(logprobs), NULL,
+    {0, "print-ids", NULL, FLAG, MORE_LIVE(print_ids), NULL, "print token ids in place of text"},
+    {0, "logprobs", NULL, FLAG, MORE_LIVE(logprobs), NULL,
      "print a row for each token in place of text: the logarithm of its probability by the model "
      "(temperature 1, no filters); with --choices a row for each choice"},
     {0, "json", NULL, FLAG, AT(json), NULL, "print a JSON object for each text, one a line"},
-    {0, "colours", NULL, FLAG, LIVE(colours), NULL,
+    {0, "colours", NULL, FLAG, MORE_LIVE(colours), NULL,
      "each token by its probability, on a terminal: blue from 50 %, cyan from 20 %, yellow from "
      "5 %, red from 1 %, magenta below"},
     {0, "no-prompt", NULL, FLAG, AT(no_prompt), NULL, "print only what is generated"},
-    {0, "logits", "FILE", TEXT, AT(logits), NULL,
+    {0, "logits", "FILE", TEXT, MORE(logits), NULL,
      "write the logits of every position of the prompt as a NumPy array [T, vocab]; generates only "
      "if -n is given too"},
-    {0, "receipt", "FILE", TEXT, AT(receipt), NULL,
+    {0, "receipt", "FILE", TEXT, MORE(receipt), NULL,
      "write what the text was made of and from which logits: attn-verify computes it again, on any "
      "machine, and compares every bit"},
-    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
+    {0, "skip-checksums", NULL, FLAG, MORE(skip_checksums), NULL,
+     "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no statistics on standard error"},
-    PROGRAM_OPTIONS(0),
+    PROGRAM_OPTIONS(FIRST_PAGE),
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
-static void print_help(void)
-{
-    print_about(
-        "gpt2 MODEL.attn PROMPT [options]",
-        "Prints the prompt and how the model continues it. The prompt may be - for standard "
-        "input, and what comes through a pipe is the prompt if there is no other. On a "
-        "terminal without a prompt, you and the model write in turns (--repl), and `rlwrap gpt2 "
-        "MODEL.attn` adds a history of lines and keys to edit them. On a terminal the prompt has "
-        "a colour of its own, unless NO_COLOR is set.");
-    print_options(table, N_OPTIONS);
-}
+static const help_page pages[] = {
+    {NULL, NULL, "gpt2 MODEL.attn PROMPT [options]",
+     "Prints the prompt and how the model continues it. The prompt may be - for standard input, "
+     "and "
+     "text that comes through a pipe is the prompt if there is no other. On a terminal without a "
+     "prompt, you and the model write in turns (--repl); `rlwrap gpt2 MODEL.attn` adds a history "
+     "of "
+     "lines. The prompt has a colour of its own there, unless NO_COLOR is set.",
+     FIRST_PAGE, NULL, NULL},
+    {"more", "probabilities, logits, receipts, exact bytes, instruction sets", NULL,
+     "Options of gpt2 about its output, exact bytes and the processor.", MORE_PAGE, NULL,
+     "gpt2 model.attn \"Once upon a time\" --logprobs\n"
+     "gpt2 model.attn \"Once upon a time\" --receipt story.json"}};
 
 /* A list of tokens that grows. */
 typedef struct tokens {
@@ -275,7 +279,7 @@ static int is_given(const arguments *given, const char *name)
     size_t i;
     for (i = 0; i < N_OPTIONS; i++)
         if (strcmp(table[i].name, name) == 0)
-            return (given->given >> i & 1) != 0;
+            return given->given[i];
     return 0;
 }
 
@@ -350,7 +354,8 @@ int main(int argc, char **argv)
 {
     static run r;
     static arguments given;
-    const program self = {table, N_OPTIONS, 2, "quote the prompt", print_help};
+    const program self = {
+        table, N_OPTIONS, 2, "quote the prompt", pages, 2, "Further help (gpt2 --help more)"};
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);

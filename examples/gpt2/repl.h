@@ -310,7 +310,7 @@ static int do_help(repl *p, const char *value)
     print_wrapped("Settings, with their present values in brackets (on and off for flags):", 0, 0,
                   help_columns());
     for (i = 0; i < N_OPTIONS; i++) {
-        if (table[i].commands != LIVE_OPTION)
+        if (!(table[i].commands & LIVE_OPTION))
             continue;
         snprintf(label, sizeof label, "/%s %s", table[i].name,
                  table[i].argument ? table[i].argument : "on");
@@ -333,7 +333,7 @@ static size_t find_command(const char *word, size_t size)
     for (i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
         const struct option *option = i < N_COMMANDS ? NULL : &table[i - N_COMMANDS];
         const char *name = option ? option->name : commands[i].name;
-        if (option && option->commands != LIVE_OPTION)
+        if (option && !(option->commands & LIVE_OPTION))
             continue;
         if ((strlen(name) == size && memcmp(name, word, size) == 0) ||
             (option && size == 1 && option->letter == *word))
@@ -355,7 +355,7 @@ static int refuse_command(const char *word, size_t size)
     for (i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
         const struct option *option = i < N_COMMANDS ? NULL : &table[i - N_COMMANDS];
         const char *known = option ? option->name : commands[i].name;
-        if (option && option->commands != LIVE_OPTION)
+        if (option && !(option->commands & LIVE_OPTION))
             continue;
         if (size > 0 && strncmp(known, word, size) == 0 && used < sizeof several)
             used += (size_t)snprintf(several + used, sizeof several - used, "%s/%s",

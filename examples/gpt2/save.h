@@ -86,7 +86,7 @@ static void out_settings(const options *o, json_out *out)
     out_key(out, "settings");
     out_open(out, '{');
     for (i = 0; i < N_OPTIONS; i++) {
-        if (table[i].commands != LIVE_OPTION)
+        if (!(table[i].commands & LIVE_OPTION))
             continue;
         out_key(out, table[i].name);
         if (table[i].kind != TEXTS) {
@@ -225,7 +225,7 @@ static int load_settings(run *r, options *o, const json_value *settings)
     o->stop.n = 0;
     for (i = 0, v = settings + 1; i < settings->size; i++, v += v->span) {
         for (k = 0; k < N_OPTIONS; k++)
-            if (table[k].commands == LIVE_OPTION && strlen(table[k].name) == v->key_size &&
+            if (table[k].commands & LIVE_OPTION && strlen(table[k].name) == v->key_size &&
                 memcmp(table[k].name, v->key, v->key_size) == 0)
                 break;
         if (k == N_OPTIONS || (v->kind == JSON_ARRAY) != (table[k].kind == TEXTS))

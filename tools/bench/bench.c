@@ -75,14 +75,15 @@ static const struct option table[] = {
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
-static void print_help(void)
-{
-    print_about(
-        "bench [MODEL.attn] [options]",
-        "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights, which "
-        "is written to a temporary file: speed does not depend on the weights.");
-    print_options(table, N_OPTIONS);
-}
+static const help_page help = {
+    NULL,
+    NULL,
+    "bench [MODEL.attn] [options]",
+    "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights, which is written "
+    "to a temporary file: speed does not depend on the weights.",
+    0,
+    NULL,
+    NULL};
 
 /* Refuses options that contradict each other. */
 static int check_usage(const options *o)
@@ -101,7 +102,7 @@ static int check_usage(const options *o)
 static int read_command(int argc, char **argv, options *o, int *code)
 {
     static arguments given;
-    const program self = {table, N_OPTIONS, 1, "one model at a time", print_help};
+    const program self = {table, N_OPTIONS, 1, "one model at a time", &help, 1, NULL};
     size_t next = 0;
     o->size = -1;
     if (!read_command_line(&self, argc, argv, o, &given, code))

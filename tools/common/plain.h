@@ -12,9 +12,7 @@
 
 #include "files.h"
 
-#define EXACT_HELP                                                                                 \
-    "take the bytes of a text from a file or a pipe as they are; otherwise a byte order mark and " \
-    "the last line feed are left out, and CR LF is read as LF"
+#define EXACT_HELP "keep a byte order mark, CR LF and the last line feed of a file or a pipe"
 
 /* Bytes of the byte order mark that a text begins with. */
 TOOLS_FN size_t order_mark_size(const char *text, size_t size)

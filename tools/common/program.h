@@ -289,10 +289,11 @@ struct option {
     const char *name, *argument;
     enum kind kind;
     size_t at;         /* offset in the program's options */
-    int commands;      /* that know it, where there are commands */
+    int commands;      /* bits: the commands that know it, or the pages of --help that list it */
     const char *takes; /* COUNT and NUMBER: "least most"; CHOICE and CHOICES: the names */
     const char *help;
-};
+}; /* Where an option means different things, each meaning has a row, for other commands; only the first
+    * row of a name says how it is read. */
 
 /* The last rows of every table: read_command_line knows them by their places. */
 #define PROGRAM_OPTIONS(commands)                                                                  \
@@ -301,37 +302,55 @@ struct option {
         'V', "version", NULL, ASK, 0, commands, NULL, "print the version"                          \
     }
 
+/* A page of help. --help prints the first page of a program, --help NAME or NAME --help another one,
+ * and --help all prints all of them, for the manual page. */
+typedef struct help_page {
+    const char *name;         /* NULL: the first page */
+    const char *summary;      /* in the first page's list of the others */
+    const char *usage;        /* ways to call the program, one a line; or NULL */
+    const char *about;        /* paragraphs */
+    int options;              /* the page lists options that have one of these bits; 0: all */
+    void (*print_rows)(void); /* prints tables other than that of the options; or NULL */
+    const char *examples;     /* commands, one a line; or NULL */
+} help_page;
+
 /* How a program is called. */
 typedef struct program {
     const struct option *table;
     int n_options;
     size_t most_words;
     const char *hint; /* what to do instead, for a person who gave more words */
-    void (*print_help)(void);
+    const help_page *pages;
+    int n_pages;
+    const char *pages_title; /* of the first page's list of the others; NULL if there are none */
 } program;
 
+enum { MOST_OPTIONS = 128 }; /* rows of a table */
+
 typedef struct arguments {
-    const char *words[64];  /* that are no options; NULL beyond n_words */
-    size_t n_words, n_free; /* n_free: those before a -- */
-    uint64_t given;         /* bit i: option i of the table */
+    const char *words[64];             /* that are no options; NULL beyond n_words */
+    size_t n_words, n_free;            /* n_free: those before a -- */
+    unsigned char given[MOST_OPTIONS]; /* 1: that row of the table was given */
 } arguments;
 
-/* Words in lines that fit, the first from column `at` on, the others from `indent` on. */
+/* Words in lines that fit. The first line begins at column `at`, the others are indented. */
 TOOLS_FN void print_wrapped(const char *text, int at, int indent, int columns)
 {
+    int follows = 0; /* 1: a word stands before this one in its line */
     while (*text) {
         const int size = (int)strcspn(text, " \n");
-        if (at > indent && at + 1 + size > columns) {
+        if (follows && at + 1 + size > columns) {
             printf("\n%*s", indent, "");
             at = indent;
-        } else if (at > indent) {
+        } else if (follows) {
             putchar(' ');
             at++;
         }
         printf("%.*s", size, text);
         at += size;
         text += size;
-        if (*text == '\n') {
+        follows = *text != '\n';
+        if (!follows) {
             printf("\n%*s", text[1] == '\n' ? 0 : indent, "");
             at = indent;
         }
@@ -358,32 +377,99 @@ TOOLS_FN void print_row(const char *label, int width, const char *text)
     print_wrapped(text, beside ? width + 4 : 6, beside ? width + 4 : 6, columns);
 }
 
-TOOLS_FN void print_options(const struct option *table, int n_options)
+TOOLS_FN int is_on_page(const help_page *page, const struct option *option)
 {
-    char label[64];
-    int i;
-    printf("\nOptions:\n");
-    for (i = 0; i < n_options; i++) {
-        snprintf(label, sizeof label, "%c%c --%s%s%s", table[i].letter ? '-' : ' ',
-                 table[i].letter ? table[i].letter : ' ', table[i].name,
-                 table[i].argument ? " " : "", table[i].argument ? table[i].argument : "");
-        print_row(label, 22, table[i].help);
-    }
-    printf("\n");
-    print_wrapped(
-        "A value may follow its letter (-n5), a blank or an equals sign; after -- nothing "
-        "is an option.\nExit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by "
-        "Ctrl-C, 141 the reader of the output went away.",
-        0, 0, help_columns());
+    return !page->options || option->commands & page->options;
 }
 
-/* The beginning of every --help; `usage` and `about` are paragraphs. */
-TOOLS_FN void print_about(const char *usage, const char *about)
+/* The options of a page. Those of the first page are not explained again on another one. */
+TOOLS_FN void print_options(const program *p, const help_page *page)
 {
-    printf("Usage: ");
-    print_wrapped(usage, 7, 7, help_columns());
+    const help_page *const first = p->pages;
+    char label[64], others[400] = "";
+    size_t used = 0;
+    int i, n = 0;
+    for (i = 0; i < p->n_options; i++) {
+        const struct option *o = &p->table[i];
+        if (!is_on_page(page, o))
+            continue;
+        if (page != first && is_on_page(first, o)) {
+            if (i >= p->n_options - 2) /* PROGRAM_OPTIONS */
+                continue;
+            used += (size_t)snprintf(others + used, sizeof others - used, " --%s", o->name);
+            continue;
+        }
+        printf("%s", n++ ? "" : "\nOptions:\n");
+        snprintf(label, sizeof label, "%c%c --%s%s%s", o->letter ? '-' : ' ',
+                 o->letter ? o->letter : ' ', o->name, o->argument ? " " : "",
+                 o->argument ? o->argument : "");
+        print_row(label, 22, o->help);
+    }
+    if (used) {
+        snprintf(label, sizeof label, "%sFurther options, see %s --help:", n ? "" : "\n", PROGRAM);
+        fputs(label, stdout);
+        print_wrapped(others, (int)strlen(label), 2, help_columns());
+    }
+}
+
+TOOLS_FN void print_lines(const char *lines)
+{
+    for (; *lines; lines += strcspn(lines, "\n"), lines += *lines == '\n') {
+        char line[400];
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(lines, "\n"), lines);
+        fputs("  ", stdout);
+        print_wrapped(line, 2, 6, help_columns());
+    }
+}
+
+TOOLS_FN void print_page(const program *p, const help_page *page)
+{
+    int i;
+    if (page->usage) {
+        printf("Usage: ");
+        print_wrapped(page->usage, 7, 7, help_columns());
+        printf("\n");
+    }
+    print_wrapped(page->about, 0, 0, help_columns());
+    if (page->print_rows)
+        page->print_rows();
+    if (page == p->pages && p->n_pages > 1) {
+        printf("\n%s:\n", p->pages_title);
+        for (i = 1; i < p->n_pages; i++)
+            print_row(p->pages[i].name, 10, p->pages[i].summary);
+    }
+    print_options(p, page);
+    if (page->examples) {
+        printf("\nExamples:\n");
+        print_lines(page->examples);
+    }
+    if (page != p->pages)
+        return;
     printf("\n");
-    print_wrapped(about, 0, 0, help_columns());
+    print_wrapped("A value follows as in -n5, -n 5 or -n=5; after -- nothing is an option.\n"
+                  "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C, 141 broken pipe.",
+                  0, 0, help_columns());
+}
+
+/* The page that a word of the command line names, or the first one; with "all", every page. */
+TOOLS_FN void print_help(const program *p, const arguments *found)
+{
+    size_t i;
+    int page;
+    for (i = 0; i < found->n_free; i++) {
+        for (page = 1; page < p->n_pages; page++)
+            if (strcmp(found->words[i], p->pages[page].name) == 0) {
+                print_page(p, &p->pages[page]);
+                return;
+            }
+        if (strcmp(found->words[i], "all") == 0)
+            break;
+    }
+    print_page(p, p->pages);
+    for (page = 1; i < found->n_free && page < p->n_pages; page++) {
+        printf("\n%s:\n", p->pages[page].name);
+        print_page(p, &p->pages[page]);
+    }
 }
 
 /* Both take digits and nothing else; strtoull alone would take signs, spaces and "12abc". */
@@ -575,7 +661,7 @@ TOOLS_FN int read_option(command_line *r, const struct option *option, const cha
 {
     if (!option->argument && value)
         return fail(USAGE, "--%s takes no value", option->name);
-    r->found->given |= (uint64_t)1 << (option - r->table);
+    r->found->given[option - r->table] = 1;
     if (option->kind == FLAG)
         *(int *)((char *)r->options + option->at) = 1;
     if (!option->argument)
@@ -664,9 +750,10 @@ TOOLS_FN int read_command_line(const program *p, int argc, char **argv, void *op
     const int help = p->n_options - 2, version = p->n_options - 1; /* PROGRAM_OPTIONS */
     if ((*code = parse_options(p, argc, argv, options, found)) != FINE)
         return 0;
-    if (found->given >> help & 1)
-        p->print_help();
-    else if (found->given >> version & 1)
+    if (found->given[help] ||
+        (p->n_pages > 1 && found->n_words && strcmp(found->words[0], "help") == 0))
+        print_help(p, found);
+    else if (found->given[version])
         print_version();
     else
         return 1;

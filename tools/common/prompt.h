@@ -12,7 +12,8 @@
 
 #define ISA_NAMES /* by attn_isa_kind */                                                           \
     "auto portable base avx2 avx512 neon avx512-vnni avx2-vnni neon-dot neon-i8mm"
-#define THREADS "0 256" /* attn.h starts no more */
+#define ISA_HELP "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot or neon-i8mm"
+#define THREADS  "0 256" /* attn.h starts no more */
 enum { MAX_THREADS = 256 };
 
 static volatile sig_atomic_t interrupted; /* the number of the signal that came */

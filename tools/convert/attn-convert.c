@@ -522,21 +522,27 @@ static const struct option table[] = {
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
-static void print_help(void)
+static void print_inputs(void)
 {
-    print_about("attn-convert INPUT OUTPUT.attn [options]",
-                "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete. INPUT is "
-                "one of");
-    print_row("a Hugging Face directory", 24,
-              "config.json; model.safetensors, or shards with their index; tokenizer.json, or "
-              "vocab.json and merges.txt, or all three");
-    print_row("a GGUF file", 24,
+    printf("\nInput:\n");
+    print_row("a directory", 15,
+              "of Hugging Face: config.json; model.safetensors, or shards with their index; "
+              "tokenizer.json, or vocab.json and merges.txt, or all three");
+    print_row("a GGUF file", 15,
               "architecture gpt2; F32, F16, BF16, F64, Q2_K to Q6_K, Q4_0 to Q8_0, IQ4_NL, IQ4_XS");
-    print_row("an llm.c checkpoint", 24, "version 3 (f32) or 5 (bf16)");
-    print_row("a .attn file", 24,
+    print_row("an llm.c file", 15, "checkpoint of version 3 (f32) or 5 (bf16)");
+    print_row("a .attn file", 15,
               "the other way: OUTPUT is a directory for Hugging Face, or FILE.gguf for llama.cpp");
-    print_options(table, N_OPTIONS);
 }
+
+static const help_page help = {
+    NULL,
+    NULL,
+    "attn-convert INPUT OUTPUT.attn [options]",
+    "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete.",
+    0,
+    print_inputs,
+    NULL};
 
 static int ends_in(const char *text, const char *end)
 {
@@ -830,7 +836,7 @@ int main(int argc, char **argv)
 {
     static options o;
     static arguments given;
-    const program self = {table, N_OPTIONS, 2, "give one input and one output", print_help};
+    const program self = {table, N_OPTIONS, 2, "give one input and one output", &help, 1, NULL};
     int code;
     system_begin(&argc, &argv);
     o.dtype = -1;

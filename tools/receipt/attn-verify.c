@@ -36,29 +36,30 @@ static const struct option table[] = {
     {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
+     ISA_HELP},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "print only what does not hold"},
     PROGRAM_OPTIONS(0),
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
-static void print_help(void)
-{
-    print_about(
-        "attn-verify MODEL.attn RECEIPT... [options]\n"
-        "attn-verify MODEL.attn --score -p TEXT -o RECEIPT\n"
-        "attn-verify MODEL.attn --activations NAME -p TEXT -o RECEIPT",
-        "Verifies receipts by computing again what they say: that this model, with these "
-        "settings, draws these tokens from logits of these bits. Any build on any processor "
-        "may have made a receipt, and any other verifies it, in one pass over the text.\n\n"
-        "Example: gpt2 model.attn \"Once upon\" --receipt story.json, then attn-verify "
-        "model.attn story.json. Exit code 0: all receipts hold; 1: one does not, and the "
-        "first position that differs is printed; 2: it could not be told.\n\n"
-        "A receipt proves which model and settings give a text. It does not prove when or "
-        "by whom it was computed, nor that nobody tried other seeds before.");
-    print_options(table, N_OPTIONS);
-}
+static const help_page help = {
+    NULL,
+    NULL,
+    "attn-verify MODEL.attn RECEIPT... [options]\n"
+    "attn-verify MODEL.attn --score -p TEXT -o RECEIPT\n"
+    "attn-verify MODEL.attn --activations NAME -p TEXT -o RECEIPT",
+    "Verifies receipts by computing again what they say: that this model, with these "
+    "settings, draws these tokens from logits of these bits. Any build on any processor "
+    "may have made a receipt, and any other verifies it, in one pass over the text. Exit code 0: "
+    "all receipts hold; 1: one does not, and the first position that differs is printed; 2: it "
+    "could not be told.\n\n"
+    "A receipt proves which model and settings give a text. It does not prove when or "
+    "by whom it was computed, nor that nobody tried other seeds before.",
+    0,
+    NULL,
+    "gpt2 model.attn \"Once upon\" --receipt story.json\n"
+    "attn-verify model.attn story.json"};
 
 typedef struct run {
     options o;
@@ -177,7 +178,7 @@ int main(int argc, char **argv)
 {
     static run r;
     static arguments given;
-    const program self = {table, N_OPTIONS, 64, "64 are the most at once", print_help};
+    const program self = {table, N_OPTIONS, 64, "64 are the most at once", &help, 1, NULL};
     receipt_verdict worst = RECEIPT_HOLDS, verdict;
     size_t next = 0;
     int code;

@@ -44,24 +44,24 @@ static const struct option table[] = {
      "greater_than_data.csv, for circuits by EAP"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
+     ISA_HELP},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
     PROGRAM_OPTIONS(0),
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
-static void print_help(void)
-{
-    print_about(
-        "reproduce MODEL.attn [options]",
-        "Works out figures that papers, courses and notebooks printed about GPT-2 small, and "
-        "prints a line for each block of them: how many agree within the tolerance, the "
-        "largest difference, ok or differs; then its source. Any model with GPT-2's "
-        "vocabulary will do, but only the real weights can agree: make gpt2.\n\n"
-        "Example: reproduce build/gpt2.attn --json figures.json\n\n"
-        "Exit code 0: all that could be worked out agree; 1: some differ.");
-    print_options(table, N_OPTIONS);
-}
+static const help_page help = {
+    NULL,
+    NULL,
+    "reproduce MODEL.attn [options]",
+    "Works out figures that papers, courses and notebooks printed about GPT-2 small, and "
+    "prints a line for each block of them: how many agree within the tolerance, the "
+    "largest difference, ok or differs; then its source. Any model with GPT-2's "
+    "vocabulary will do, but only the real weights can agree: make gpt2. "
+    "Exit code 0: all that could be worked out agree; 1: some differ.",
+    0,
+    NULL,
+    "reproduce build/gpt2.attn --json figures.json"};
 
 typedef struct run {
     options o;
@@ -366,7 +366,7 @@ int main(int argc, char **argv)
 {
     static run r;
     static arguments given;
-    const program self = {table, N_OPTIONS, 1, "give one model", print_help};
+    const program self = {table, N_OPTIONS, 1, "give one model", &help, 1, NULL};
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);

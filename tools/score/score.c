@@ -40,46 +40,35 @@
 /* ---- the command line ---- */
 
 static const struct option table[] = {
-#define AT(member) offsetof(options, member), 0 /* no commands */
+#define AT(member) offsetof(options, member), 1 /* FIRST_PAGE */
     {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
     {'f', "file", "FILE", TEXT, AT(file), NULL, "the lines, if it is not the next word"},
-    {'o', "output", "FILE", TEXT, AT(output), NULL,
-     "write the answers there (-: standard output); a FILE that holds some is kept, see --resume"},
+    {'o', "output", "FILE", TEXT, AT(output), NULL, "write the answers there (-: standard output)"},
     {0, "resume", NULL, FLAG, AT(resume), NULL,
-     "go on where -o FILE ends; the same command begins if there is no FILE"},
+     "go on where -o FILE ends, which without this is not overwritten; begin if there is no FILE"},
     {0, "shard", "I/N", TEXT, AT(shard), NULL,
-     "answer only lines I, I + N, I + 2N and so on: one of N parts"},
+     "answer lines I, I + N, I + 2N .. only: one of N parts, which paste -d '\\n' PART1 PART2 ... "
+     "| grep . puts together again"},
     {0, "task", "NAME", CHOICE, AT(task), TASKS,
-     "of lines that name none: score (default), generate, embed, logit-lens, top-k or tokens"},
+     "the task of lines that name none (default: score)"},
     {0, "bos", NULL, FLAG, AT(bos), NULL,
-     "begin each text with the beginning-of-text token, unless its line says otherwise"},
+     "begin each text with the beginning-of-text token,\nunless its line says otherwise"},
     {0, "special", NULL, FLAG, AT(special), NULL,
      "<|endoftext|> in a text is a token, unless its line says otherwise"},
     {0, "batch", "COUNT", COUNT, AT(batch), "1 256",
      "most texts at a time (default 64); answers do not depend on it"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
-    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
+    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES, ISA_HELP},
     {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no progress and statistics on standard error"},
-    PROGRAM_OPTIONS(0),
+    PROGRAM_OPTIONS(1),
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
-static void print_help(void)
+static void print_tasks(void)
 {
-    int i;
-    print_about(
-        "score MODEL.attn [FILE] [options]",
-        "Answers many texts: reads JSON objects, one a line (FILE, or standard input), and prints "
-        "for each a line with its answer, in the same order. A line that cannot be answered gets "
-        "its number and an error, and the rest goes on; if none can, the exit code is 1. A key "
-        "that is null counts as absent. Lines end in LF or CR LF, and a byte order mark is left "
-        "out. Answers do not depend on --batch, "
-        "--threads, --shard or the lines around them, and their numbers read back exactly. "
-        "paste -d '\\n' PART1 PART2 ... | grep . puts the parts of --shard together again.");
-    printf("\nTasks:\n");
+    printf("\nTasks, and what their answers hold:\n");
     print_row("score", 14,
               "logprob and greedy (would the greedy choice have said all of it?) of the text; of "
               "each token its id, token, logprob and rank (0: the likeliest)");
@@ -88,11 +77,31 @@ static void print_help(void)
     print_row("logit-lens", 14, "layers, and top as of top-k for each layer");
     print_row("top-k", 14, "positions, and top: for each the likeliest next tokens");
     print_row("tokens", 14, "ids and tokens of the text");
+}
+
+static void print_keys(void)
+{
+    int i;
     printf("\nKeys:\n");
     for (i = 0; i < N_KEYS; i++)
         print_row(keys[i].name, 14, keys[i].help);
-    print_options(table, N_OPTIONS);
 }
+
+enum { FIRST_PAGE = 1, KEYS_PAGE = 2 };
+
+static const help_page pages[] = {
+    {NULL, NULL, "score MODEL.attn [FILE] [options]",
+     "Answers many texts: reads JSON objects, one a line (FILE, or standard input), and prints for "
+     "each a line with its answer, in the same order. A line that cannot be answered gets its "
+     "number "
+     "and an error, and the others are answered; if none can be, the exit code is 1. Answers do "
+     "not "
+     "depend on --batch, --threads, --shard or other lines, and their numbers read back exactly.",
+     FIRST_PAGE, print_tasks, NULL},
+    {"keys", "what a line may hold", NULL,
+     "A line is one JSON object with these keys. A key that is null counts as absent. Lines end in "
+     "LF or CR LF, and a byte order mark is left out.",
+     KEYS_PAGE, print_keys, NULL}};
 
 /* ---- how far it is ---- */
 
@@ -225,7 +234,13 @@ int main(int argc, char **argv)
 {
     static run r;
     static arguments given;
-    const program self = {table, N_OPTIONS, 2, "give one file of lines", print_help};
+    const program self = {table,
+                          N_OPTIONS,
+                          2,
+                          "give one file of lines",
+                          pages,
+                          2,
+                          "Further help (score --help keys)"};
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);

@@ -60,6 +60,43 @@ static const char *command_of(const reference *r, const char *before, const char
 
 /* ---- cases ---- */
 
+/* Each command has a page of its own with examples that run. */
+TEST(a_page_for_each_command)
+{
+    static const char *const pages[] = {
+        "tokens",    "loss",      "logit-lens", "patterns", "patch",    "path", "edges",
+        "attribute", "decompose", "ablate",     "heads",    "circuits", "qk",   "sae",
+        "steer",     "gradients", "process",    "record",   "edits"};
+    static const char call[] = "  lens model.attn";
+    size_t i;
+    for (i = 0; i < sizeof pages / sizeof pages[0]; i++) {
+        char *page, *line;
+        int n = 0, n_examples = 0;
+        CHECK(run(LENS "--help %s", pages[i]) == 0 && strncmp(out, "Usage: lens MODEL", 17) == 0);
+        page = (char *)malloc(out_size + 1);
+        if (!page)
+            return;
+        memcpy(page, out, out_size + 1);
+        for (line = page; *line; line++)
+            n += *line == '\n';
+        CHECKF(run(LENS "%s --help", pages[i]) == 0 && strcmp(out, page) == 0 &&
+                   run(LENS "help %s", pages[i]) == 0 && strcmp(out, page) == 0,
+               "%s", pages[i]);
+        for (line = strtok(page, "\n"); line; line = strtok(NULL, "\n"))
+            if (strncmp(line, call, sizeof call - 1) == 0) {
+                char *file = strstr(line, " -o ");
+                n_examples++;
+                CHECKF(run(LENS MODEL "%.*s%s%s", file ? (int)(file - line) - 17 : 99, line + 17,
+                           file ? " -o " TMP : "", file ? file + 4 : "") == 0,
+                       "%s: %s", line, err);
+            }
+        CHECKF(n <= 40 && n_examples > 0, "%s: %d lines, %d examples", pages[i], n, n_examples);
+        free(page);
+    }
+    CHECK(run(LENS "--help all") == 0 && strstr(out, "\nrecord:\nUsage: lens "));
+    CHECK(run(LENS "--help nothing") == 0 && strstr(out, "Commands (lens COMMAND --help):"));
+}
+
 TEST(wrong_usage)
 {
     refuses(2, "no model given", LENS);

@@ -72,7 +72,7 @@ TEST(help_and_version)
         "--f16-cache",      "--print-ids",   "--no-prompt", "--logits",  "--skip-checksums",
         "--quiet",          "--help",        "--version",   "Exit codes"};
     size_t i;
-    char *text = prints(GPT2 "--help");
+    char *text = prints(GPT2 "--help all");
     for (i = 0; text && i < sizeof options / sizeof options[0]; i++)
         CHECKF(strstr(text, options[i]), "--help does not mention %s", options[i]);
     free(text);
@@ -775,16 +775,18 @@ TEST(ends)
 /* What every program here has in common. */
 TEST(all_programs)
 {
-    static const char *const names[] = {"gpt2",  "attn-convert", "attn-info",  "attn-tokenize",
-                                        "bench", "lens",         "perplexity", "attn-verify"};
+    static const char *const names[] = {"gpt2",        "attn-convert", "attn-info", "attn-tokenize",
+                                        "bench",       "lens",         "score",     "perplexity",
+                                        "attn-verify", "reproduce"};
     const char *line;
-    size_t i, width = 0;
+    size_t i, n, width = 0;
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
         CHECKF(run(TEST_BUILD "/%s --help", names[i]) == 0 && out_size > 100 && err_size == 0,
                "%s --help", names[i]);
-        for (line = out; line && *line; line += width + (line[width] == '\n'))
+        for (n = 0, line = out; line && *line; line += width + (line[width] == '\n'), n++)
             CHECKF((width = strcspn(line, "\n")) <= 80, "%s --help is too wide: %.90s", names[i],
                    line);
+        CHECKF(n <= 50, "%s --help has %d lines", names[i], (int)n);
         CHECKF(run("COLUMNS=40 " TEST_BUILD "/%s --help", names[i]) == 0, "%s --help", names[i]);
         for (line = out; line && *line; line += width + (line[width] == '\n'))
             CHECKF((width = strcspn(line, "\n")) <= 40 || !memchr(line, ' ', width),

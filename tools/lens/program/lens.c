@@ -26,6 +26,7 @@
 #include "features.h"
 #include "gradient.h"
 #include "head_kinds.h"
+#include "help.h"
 #include "logit_lens.h"
 #include "losses.h"
 #include "path.h"
@@ -37,215 +38,28 @@
 
 /* ---- the command line ---- */
 
+/* The first one runs if none is named. */
 static const command commands[] = {
-    {"tokens", TOKENS, run_losses, "ids, losses and likeliest next tokens (if none is named)"},
-    {"loss", LOSS, run_losses, "what each token cost, and the mean"},
-    {"logit-lens", LENS, run_logit_lens, "what each layer would say next"},
-    {"patterns", PATTERNS, run_patterns, "where each head looks"},
-    {"patch", PATCH, run_patch, "which activations of TEXT repair TEXT2"},
-    {"path", PATH, run_path, "which heads and MLPs of TEXT repair TEXT2 through one reader"},
-    {"edges", EDGES, run_edges, "which connections tell TEXT from TEXT2 (EAP)"},
-    {"attribute", ATTRIBUTE, run_attribute, "which heads and layers make a logit"},
-    {"decompose", DECOMPOSE, run_decompose, "the stream at any layer, as a sum of its parts"},
-    {"ablate", ABLATE, run_ablate, "what the loss or a logit becomes without each head"},
-    {"heads", HEADS, run_heads, "previous-token, duplicate and induction heads (TEXT: or random)"},
-    {"circuits", CIRCUITS, run_circuits, "what the weights of heads do (no text)"},
-    {"qk", QK, run_qk, "which parts of the stream make a head attend from --at to --key"},
-    {"sae", SAE, run_sae, "active features of a sparse autoencoder; what changing some does"},
-    {"steer", STEER, run_steer, "what adding a direction to the stream does"},
-    {"gradients", GRADIENTS, run_gradients, "how a logit or a loss changes with each activation"},
-    {"process", PROCESS, run_process,
-     "a model with LayerNorm folded away, as TransformerLens has it"},
-    {"record", RECORD, run_record, "activations into a .safetensors or .npz file"},
+    {"tokens", TOKENS, run_losses},
+    {"loss", LOSS, run_losses},
+    {"logit-lens", LENS, run_logit_lens},
+    {"patterns", PATTERNS, run_patterns},
+    {"patch", PATCH, run_patch},
+    {"path", PATH, run_path},
+    {"edges", EDGES, run_edges},
+    {"attribute", ATTRIBUTE, run_attribute},
+    {"decompose", DECOMPOSE, run_decompose},
+    {"ablate", ABLATE, run_ablate},
+    {"heads", HEADS, run_heads},
+    {"circuits", CIRCUITS, run_circuits},
+    {"qk", QK, run_qk},
+    {"sae", SAE, run_sae},
+    {"steer", STEER, run_steer},
+    {"gradients", GRADIENTS, run_gradients},
+    {"process", PROCESS, run_process},
+    {"record", RECORD, run_record},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
-
-static const struct option table[] = {
-#define AT(member) offsetof(options, member)
-    {'m', "model", "FILE", TEXT, AT(model), ALL, NULL, "the model, if it is not the first word"},
-    {'p', "prompt", "TEXT", TEXT, AT(text), OF_TEXTS, NULL, "the text, if it is not the next word"},
-    {'f', "file", "FILE", TEXT, AT(file), OF_TEXTS, NULL,
-     "read the text from FILE (-: standard input)"},
-    {0, "exact", NULL, FLAG, AT(exact), OF_TEXTS, NULL, EXACT_HELP},
-    {'o', "output", "FILE", TEXT, AT(output), ALL, NULL,
-     "a picture: FILE.html or FILE.svg\nrecord, gradients and decompose: FILE.safetensors or "
-     "FILE.npz\n"
-     "process: FILE.attn"},
-    {'q', "quiet", NULL, FLAG, AT(quiet), ALL, NULL, "do not say what -o wrote"},
-    {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
-    {0, "ids", "IDS", TEXT, AT(ids), OF_TEXTS, NULL, "the text as token ids: \"464 995\""},
-    {0, "bos", NULL, FLAG, AT(bos), OF_TEXTS, NULL, "begin with the beginning-of-text token"},
-    {0, "special", NULL, FLAG, AT(special), OF_TEXTS, NULL, "<|endoftext|> in the text is a token"},
-    {0, "top", "K", COUNT, AT(top),
-     TOKENS | LOSS | LENS | PATTERNS | CIRCUITS | SAE | DECOMPOSE | STEER | QK, "0 50",
-     "how many likely tokens, keys, singular values, pairs of heads or parts, features, or "
-     "neurons, to show "
-     "(default 5)"},
-    {0, "layer", "L", COUNT, AT(layer), PATTERNS | DECOMPOSE | STEER | QK | CIRCUITS, "0 1000000",
-     "patterns: of this layer alone; qk and circuits: the head's\n"
-     "decompose: of the stream that enters it (default: the last LayerNorm)\n"
-     "steer: before which the difference is added (default: the middle one), or behind which alone "
-     "the control vector is"},
-    {0, "head", "H", COUNT, AT(head), PATTERNS | QK | CIRCUITS, "0 1000000",
-     "patterns: of this head alone; qk: whose score\ncircuits: whose singular vectors, by tokens"},
-    {0, "kind", "NAME", CHOICE, AT(kind), DECOMPOSE, PARTS_NAMES,
-     "decompose: into streams, streams-mid, sublayers, attns, mlps, heads (default), neurons"},
-    {0, "mlp-input", NULL, FLAG, AT(mlp_input), DECOMPOSE, NULL,
-     "... of the stream that enters the MLP of --layer"},
-    {0, "no-embeds", NULL, FLAG, AT(no_embeds), DECOMPOSE, NULL, "... without the embeddings"},
-    {0, "apply-ln", NULL, FLAG, AT(apply_ln), DECOMPOSE, NULL,
-     "... divided by the scale of the LayerNorm that reads the stream"},
-    {0, "heads", "LIST", TEXT, AT(heads), HEADS, NULL,
-     "heads: of these alone, \"5.1 5.5\"; the others get -1"},
-    {0, "pattern", "FILE", TEXT, AT(pattern), HEADS, NULL,
-     "... how well they fit this one, a number for each query and key"},
-    {0, "measure", "NAME", CHOICE, AT(measure), HEADS, MEASURE_NAMES,
-     "... by mul (default), the share of the attention, or abs, the absolute difference"},
-    {0, "exclude-bos", NULL, FLAG, AT(exclude_bos), HEADS, NULL, "... without the first key"},
-    {0, "exclude-current-token", NULL, FLAG, AT(exclude_current_token), HEADS, NULL,
-     "... without the key at the query's own position"},
-    {0, "lines", "PATH", TEXT, AT(lines), RECORD, NULL,
-     "record: of many texts, JSON lines with \"text\" or \"ids\", or a folder in which every file "
-     "is a text; -o is a directory then, for shards and their index"},
-    {0, "rows", "COUNT", COUNT, AT(rows), RECORD, "1 1000000000",
-     "... rows of a shard (default: 64 MiB of them); a whole context at least"},
-    {0, "resume", NULL, FLAG, AT(resume), RECORD, NULL, "record: go on after the last shard of -o"},
-    {0, "no-fold-ln", NULL, FLAG, AT(no_fold_ln), PROCESS, NULL,
-     "process: leave the gain and bias of LayerNorm where they are"},
-    {0, "no-center-writing-weights", NULL, FLAG, AT(no_center_writing_weights), PROCESS, NULL,
-     "... and what is written"},
-    {0, "no-center-unembed", NULL, FLAG, AT(no_center_unembed), PROCESS, NULL,
-     "... and the mean of the logits"},
-    {0, "no-fold-value-biases", NULL, FLAG, AT(no_fold_value_biases), PROCESS, NULL, "... and b_V"},
-    {0, "refactor", NULL, FLAG, AT(refactor), PROCESS, NULL,
-     "process: W_Q, W_K, W_V and W_O in singular vectors (refactor_factored_attn_matrices)"},
-    {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, NULL,
-     "logit-lens: the last LayerNorm's scale is that of the real run, not each stream's own"},
-    {0, "edit", "EDIT", TEXTS, AT(edit), EDITED, NULL,
-     "tokens, loss, logit-lens, patterns, attribute, patch, path, edges and gradients: in a "
-     "changed "
-     "model. EDIT is zero, mean or set NAME, or scale or add NAME by F, then head H and at P (a "
-     "position) if only those: "
-     "--edit \"zero blocks.2.attn.hook_z head 3\". Several: again, or with ; between them"},
-    {0, "second", "TEXT", TEXT, AT(second), EDITED, NULL,
-     "edits that set: what NAME is in this text"},
-    {0, "towards", "TEXT", TEXT, AT(towards), EDITED | STEER, NULL,
-     "edits that add: F times the last row of NAME in this text; steer: the stream's mean over it "
-     "(ids, if --ids is used)"},
-    {0, "away", "TEXT", TEXT, AT(away), EDITED | STEER, NULL, "... less that in this one"},
-    {0, "tuned", "FILE", TEXT, AT(tuned), LENS, NULL,
-     "logit-lens: through a tuned lens, a .safetensors file of params.pt's tensors. Python makes "
-     "it: "
-     "save_file(load('params.pt'), FILE), with torch's load and safetensors.torch's save_file"},
-    {0, "at", "POSITION", COUNT, AT(position), OF_ONE_LOGIT | QK, "0 1000000000",
-     "attribute, ablate and gradients: what is said after this token; qk: the query (default: the "
-     "last; they count from 0)\ndecompose: at this position alone"},
-    {0, "key", "POSITION", COUNT, AT(key), QK, "0 1000000000",
-     "qk: the key (default: the one with the highest score)"},
-    {0, "token", "TOKEN", TEXT, AT(token), OF_TWO_TEXTS | OF_ONE_LOGIT, NULL,
-     "whose logit: text, or an id if --ids is used (default: the likeliest; ablate: the loss; "
-     "decompose: none)"},
-    {0, "against", "TOKEN", TEXT, AT(against), OF_TWO_TEXTS | OF_ONE_LOGIT, NULL,
-     "... minus this one's (patch, path and edges without --token: the likeliest token after TEXT2 "
-     "or, if "
-     "it is "
-     "the "
-     "same after both texts, the two likely tokens whose logits change most)"},
-    {0, "metric", "NAME", CHOICE, AT(metric), GRADIENTS, METRIC_NAMES,
-     "gradients: of logit (default), log-prob, or loss, the mean over the text"},
-    {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL,
-     "patch, path and edges: TEXT2 as token ids"},
-    {0, "pairs", "FILE", TEXT, AT(pairs), OF_TWO_TEXTS, NULL,
-     "patch, path and edges: means over many pairs, in place of TEXT and TEXT2. Each line is "
-     "{\"clean\": TEXT, \"corrupted\": TEXT2, \"token\": TOKEN, \"against\": TOKEN}; texts may be "
-     "lists of ids"},
-    {0, "estimate", NULL, FLAG, AT(estimate), PATCH, NULL,
-     "patch: estimates by one backward pass for all cells (attribution patching)"},
-    {0, "by", "KIND", CHOICE, AT(by), PATCH,
-     "positions heads position-heads sources source-heads weights",
-     "patch: positions, heads (at all positions), position-heads (one head at one position), of "
-     "patterns and scores sources or source-heads (one key of all queries) or weights (one of a "
-     "query and a key); default: what fits NAME"},
-    {0, "edges", "COUNT", COUNT, AT(edges), EDGES, "1 10000000",
-     "edges: how many of the best make the circuit (default 20)"},
-    {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
-     "edges: embeddings between both texts (default 1: EAP; more: EAP-IG)"},
-    {0, "from", "SENDER", TEXT, AT(from), PATH, NULL,
-     "path: from this alone: head H of layer L as L.H, an MLP as L.mlp, or embed (default: all "
-     "heads and MLPs before the reader)"},
-    {0, "to", "NAME,...", TEXT, AT(to), PATH, NULL,
-     "path: the readers, all at once: blocks.L.hook_resid_pre, blocks.L.hook_mlp_in, or of head H "
-     "blocks.L.hook_q_input.H, hook_k_input.H or hook_v_input.H (default: the final stream)"},
-    {0, "mlps", "NAME", CHOICE, AT(mlps), PATH, "frozen through",
-     "path: MLPs between sender and reader stay as in TEXT2 (frozen, the default), or carry on "
-     "what "
-     "the sender wrote (through)"},
-    {0, "change", "CHANGE", TEXTS, AT(change), SAE, NULL,
-     "sae: a feature is set (12=8), ablated (12=0), multiplied (12*0.5) or steered (12+4) at every "
-     "position; may be given several times"},
-    {0, "no-error", NULL, FLAG, AT(no_error), SAE, NULL,
-     "sae: run on what the autoencoder makes of the activation, without the error term"},
-    {0, "vector", "FILE", TEXT, AT(vector), STEER, NULL,
-     "steer: along a control vector, llama.cpp's FILE.gguf, or FILE.safetensors with direction.N "
-     "[width] or one tensor [layers, width]"},
-    {0, "strength", "FACTOR", NUMBER, AT(strength), STEER, "-1000000 1000000",
-     "steer: times this (default 1; negative: the other way)"},
-    {'n', "tokens", "COUNT", COUNT, AT(tokens), SAE | STEER, "0 1000000",
-     "steer, and sae with a change: tokens to go on with, the likeliest each time (default 20)"},
-    {'t', "threads", "COUNT", COUNT, AT(threads), ALL, THREADS, "default: one for each processor"},
-    {0, "isa", "NAME", CHOICE, AT(isa), ALL, ISA_NAMES,
-     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, neon-i8mm"},
-    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), ALL, NULL,
-     "open without verifying the file"},
-    PROGRAM_OPTIONS(ALL),
-};
-enum { N_OPTIONS = sizeof table / sizeof table[0] };
-
-static const char *const examples[] = {
-    "patterns \"Once upon a time\" -o heads.html",
-    "sae examples/sae --bos \"Once upon a time\"",
-    "sae examples/sae --bos \"Once upon a time\" --change 12=8",
-    "steer \"I am\" --towards \" happy\" --away \" sad\" --strength 4",
-    "steer \"I am\" --vector happy.gguf --strength 2",
-    "qk \"Tom saw Lily. Tom\" --layer 1 --head 2",
-    "logit-lens \"Once upon a time\" --tuned params.safetensors"};
-enum { N_EXAMPLES = sizeof examples / sizeof examples[0] };
-
-static void print_help(void)
-{
-    int i;
-    print_about("lens MODEL.attn [COMMAND] TEXT [options]\n"
-                "lens MODEL.attn [COMMAND] TEXT --edit EDIT [--edit EDIT ...]\n"
-                "lens MODEL.attn patch TEXT TEXT2 [NAME...] [options]\n"
-                "lens MODEL.attn patch --pairs FILE [NAME...] [options]\n"
-                "lens MODEL.attn path TEXT TEXT2 [--from SENDER] [--to NAME] [options]\n"
-                "lens MODEL.attn edges TEXT TEXT2 [--edges COUNT] [--steps COUNT] [options]\n"
-                "lens MODEL.attn sae DIRECTORY TEXT [--change CHANGE] [options]\n"
-                "lens MODEL.attn steer TEXT --towards TEXT --away TEXT [options]\n"
-                "lens MODEL.attn steer TEXT --vector FILE [--strength FACTOR] [options]\n"
-                "lens MODEL.attn qk TEXT --layer L --head H [options]\n"
-                "lens MODEL.attn circuits [options]\n"
-                "lens MODEL.attn process -o FILE.attn [options]\n"
-                "lens MODEL.attn record TEXT [NAME...] -o FILE [options]\n"
-                "lens MODEL.attn gradients TEXT [NAME...] -o FILE [options]\n"
-                "lens MODEL.attn record --lines PATH NAME... -o DIRECTORY [options]",
-                "What a model makes of a text, from the inside. The command may also stand before "
-                "MODEL.attn or follow TEXT. "
-                "TEXT may be - for standard input, and what comes through a pipe is the text if "
-                "there is no other. NAME is an activation or a pattern, such as "
-                "blocks.0.attn.hook_pattern or *.hook_resid_post (record), hook_mlp_out or "
-                "attn.hook_z (patch). After -- nothing is a command. Tables are coloured on a "
-                "terminal, unless NO_COLOR is set.");
-    printf("\nCommands:\n");
-    for (i = 0; i < N_COMMANDS; i++)
-        print_row(commands[i].name, 11, commands[i].help);
-    printf("\nExamples:\n");
-    for (i = 0; i < N_EXAMPLES; i++) {
-        printf("  lens model.attn");
-        print_wrapped(examples[i], 17, 6, help_columns());
-    }
-    print_options(table, N_OPTIONS);
-}
 
 /* ---- reading the command line ---- */
 
@@ -336,10 +150,14 @@ static int sort_words(lens *l)
 /* Refuses options that the command does not know. */
 static int check_options(const lens *l)
 {
-    int i;
-    for (i = 0; i < N_OPTIONS; i++)
-        if (l->given.given >> i & 1 && !(table[i].commands & l->command->bit))
+    const int bits = l->command->bit | (l->command->bit & EDITED ? EDITS : 0);
+    int i, row, known;
+    for (i = 0; i < N_OPTIONS; i++) {
+        for (row = known = 0; row < N_OPTIONS; row++)
+            known |= strcmp(table[row].name, table[i].name) == 0 && table[row].commands & bits;
+        if (l->given.given[i] && !known)
             return fail(USAGE, "--%s means nothing to %s", table[i].name, l->command->name);
+    }
     return FINE;
 }
 
@@ -442,7 +260,13 @@ int main(int argc, char **argv)
 {
     static lens l;
     const size_t most = sizeof l.given.words / sizeof l.given.words[0] - 1;
-    const program self = {table, N_OPTIONS, most, "name fewer activations", print_help};
+    const program self = {table,
+                          N_OPTIONS,
+                          most,
+                          "name fewer activations",
+                          pages,
+                          N_PAGES,
+                          "Commands (lens COMMAND --help)"};
     int code;
     system_begin(&argc, &argv);
     l.o.top = 5;

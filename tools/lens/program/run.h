@@ -46,12 +46,15 @@ enum {
     DECOMPOSE = 32768,
     STEER = 65536,
     QK = 131072,
-    ALL = 262143,
+    EDITS = 262144,  /* the page of help on --edit, which is no command */
+    COMMON = 524288, /* the first page of help */
+    ALL = 524288 + 262143,
     OF_WEIGHTS = CIRCUITS | PROCESS, /* they read no text */
     OF_TEXTS = ALL & ~OF_WEIGHTS,
     OF_TWO_TEXTS = PATCH | PATH | EDGES,
     OF_ONE_LOGIT = ATTRIBUTE | ABLATE | GRADIENTS | DECOMPOSE,
     OF_TENSORS = RECORD | GRADIENTS, /* -o is a file of tensors */
+    OF_PICTURES = ALL & ~(OF_TENSORS | DECOMPOSE | PROCESS),
     EDITED = TOKENS | LOSS | LENS | PATTERNS | ATTRIBUTE | PATCH | PATH | EDGES | GRADIENTS
 };
 
@@ -59,7 +62,6 @@ typedef struct command {
     const char *name;
     int bit;
     int (*run)(lens *l);
-    const char *help;
 } command;
 
 typedef struct lens_text {
