@@ -82,7 +82,7 @@ TABLE OF CONTENTS: search for the mark
     >>api-basics     context, status codes, versions
     >>api-tensors    tier 1: attn_tensor and its operations
     >>api-models     tier 2: models, workspaces, sessions, scoring, sampling, generation
-    >>api-tokenizer  text to ids and back
+    >>api-tokenizer  text to tokens and back
     >>api-hooks      tier 3: activations by name: hooks, records, edits
     >>api-files      files that appear whole or not at all
     >>api-lens       attribution, logit lens, rewriting and writing models
@@ -277,7 +277,7 @@ typedef enum attn_status {
     ATTN_E_FORMAT,      /* not an .attn file, or an inconsistent file or tokenizer section */
     ATTN_E_VERSION,     /* a version, data type or layout that this header does not know */
     ATTN_E_CHECKSUM,    /* bytes changed since the file was written */
-    ATTN_E_TOKEN,       /* an id outside the vocabulary, or a text that is not one token */
+    ATTN_E_TOKEN,       /* a token outside the vocabulary, or a text that is not one token */
     ATTN_E_CONTEXT,     /* more tokens than the session, or the model's n_ctx, has room for */
     ATTN_E_TOKENIZER,   /* the model has no tokenizer */
     ATTN_E_UNSUPPORTED, /* an instruction set that this build or processor does not have */
@@ -740,8 +740,8 @@ ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
 ATTN_API size_t attn_session_capacity(const attn_session *session); /* tokens it can hold */
-/* [attn_session_length]: ids of its tokens, the session's own. After attn_session_truncate the ids beyond
- * the new length stay until the next feed. */
+/* [attn_session_length]: its tokens, the session's own. After attn_session_truncate those beyond the
+ * new length stay until the next feed. */
 ATTN_API const int32_t *attn_session_tokens(const attn_session *session);
 ATTN_API const attn_model *attn_session_model(const attn_session *session); /* NULL for NULL */
 /* Forgets all tokens from position `length` on; a pass that begins at a later layer may still build
@@ -756,7 +756,7 @@ ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const at
 typedef struct attn_token_stats {
     float nll;         /* -log(probability), in nats */
     float probability; /* by softmax */
-    size_t rank;       /* tokens with a larger logit, or an equal one and a smaller id */
+    size_t rank;       /* tokens with a larger logit, or an equal one and a smaller number */
 } attn_token_stats;
 
 /* A likely next token. */
@@ -936,33 +936,34 @@ ATTN_API attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenize
 ATTN_API void attn_tokenizer_free(attn_tokenizer *tokenizer);
 ATTN_API size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer);
 /* The bytes of one token, the tokenizer's own: not ended by a zero, often not whole UTF-8. *size
- * (may be NULL) is their number. NULL for an id outside the vocabulary. */
-ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t id);
+ * (may be NULL) is their number. NULL for a token outside the vocabulary. */
+ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t token);
 /* Does only attn_encode_special make this token? 1 for "<|endoftext|>" and its kind, else 0. */
-ATTN_API int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, int32_t id);
+ATTN_API int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, int32_t token);
 
-/* Text to ids [n_ids]. *n_ids is the room at `ids` on entry, and the number of ids on return, even
- * where that is more (then ATTN_E_SPACE; `size` is always room enough, and ids may be NULL with
- * room 0 to ask). Special tokens in the text count as their letters. Without a tokenizer (NULL, as
- * attn_model_tokenizer may give): ATTN_E_TOKENIZER. */
-ATTN_API attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+/* Text to tokens [n_tokens]. *n_tokens is the room at `tokens` on entry, and the number of tokens on
+ * return; ATTN_E_SPACE if that is more than the room. `size` is always room enough. To ask for the
+ * number, pass NULL and room 0: that succeeds. Special tokens in the text count as their letters.
+ * Without a tokenizer (NULL, as attn_model_tokenizer may give): ATTN_E_TOKENIZER. */
+ATTN_API attn_status attn_encode(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
                                  const attn_tokenizer *tokenizer, const char *text, size_t size);
 /* The same, but "<|endoftext|>" in the text becomes its token. (Where several special tokens begin:
  * the longest.) */
-ATTN_API attn_status attn_encode_special(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+ATTN_API attn_status attn_encode_special(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
                                          const attn_tokenizer *tokenizer, const char *text,
                                          size_t size);
-/* Ids to bytes. *size is the room at `text` on entry, and the number of bytes on return, likewise.
- * No zero is added at the end. */
+/* Tokens to bytes. *size is the room at `text` on entry, and the number of bytes on return, with the
+ * same rules. No zero is added at the end. */
 ATTN_API attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
-                                 const attn_tokenizer *tokenizer, const int32_t *ids, size_t n_ids);
-/* Text to a tensor of ids, I32 [T], as attn_encode. An empty text gives an empty tensor. */
-ATTN_API attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+                                 const attn_tokenizer *tokenizer, const int32_t *tokens,
+                                 size_t n_tokens);
+/* Text to a tensor of tokens, I32 [T], as attn_encode. An empty text gives an empty tensor. */
+ATTN_API attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *tokens, const attn_model *model,
                                       const char *text);
-/* The id of a text that is one token, encoded likewise. If it is several, or none, the call fails
- * with ATTN_E_TOKEN and a message that lists them; *id is -1 after a failure. Most words have one
+/* A text that is one token, encoded likewise. If it is several, or none, the call fails with
+ * ATTN_E_TOKEN and a message that lists them; *token is -1 after a failure. Most words have one
  * token with the space before them and others without: " word" and "word" differ. */
-ATTN_API attn_status attn_text_token(attn_ctx *ctx, int32_t *id, const attn_model *model,
+ATTN_API attn_status attn_text_token(attn_ctx *ctx, int32_t *token, const attn_model *model,
                                      const char *text);
 
 /* Cuts a stream of bytes into whole characters: keeps the beginning of one until its end comes. */
@@ -2597,8 +2598,8 @@ static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *nam
     for (i = 0; i < n; i++) {
         const int32_t id = ids[(ptrdiff_t)i * step];
         if (id < 0 || (size_t)id >= n_vocab)
-            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %zu is %ld; expected an id below %zu", op,
-                              name, i, (long)id, n_vocab);
+            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %zu is %ld; expected 0 to %zu", op, name,
+                              i, (long)id, n_vocab - 1);
     }
     return ATTN_OK;
 }
@@ -4093,112 +4094,113 @@ ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *sessi
 
 /* ---- text for a model ---- */
 
-/* The ids of a text, behind a space if `spaced` is 1; the caller frees them. NULL after a failure.
- */
-static int32_t *attn__ids_of(attn_ctx *ctx, const char *op, const attn_model *model,
-                             const char *text, size_t spaced, size_t *n_ids)
+/* The tokens of a text, behind a space if `spaced` is 1; the caller frees them. NULL after a
+ * failure. */
+static int32_t *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_model *model,
+                                const char *text, size_t spaced, size_t *n_tokens)
 {
     const size_t size = text ? strlen(text) + spaced : 0;
-    int32_t *ids;
+    int32_t *tokens;
     char *bytes;
     if (attn__need_given(ctx, op, "model", model) || attn__need_given(ctx, op, "text", text))
         return NULL;
     if (!attn_model_tokenizer(model)) {
-        attn__fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use token ids", op);
+        attn__fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use tokens", op);
         return NULL;
     }
-    /* A text has at most as many tokens as bytes. The bytes stand behind the ids. */
-    ids = (int32_t *)attn_alloc(
-        ctx, 1, size < SIZE_MAX / 8 ? size * (sizeof *ids + 1) + 1 : SIZE_MAX, "a text's tokens");
-    if (!ids)
+    /* A text has at most as many tokens as bytes. The bytes stand behind the tokens. */
+    tokens = (int32_t *)attn_alloc(ctx, 1,
+                                   size < SIZE_MAX / 8 ? size * (sizeof *tokens + 1) + 1 : SIZE_MAX,
+                                   "a text's tokens");
+    if (!tokens)
         return NULL;
-    bytes = (char *)(ids + size);
+    bytes = (char *)(tokens + size);
     bytes[0] = ' ';
     memcpy(bytes + spaced, text, size - spaced);
-    *n_ids = size;
-    if (attn_encode(ctx, ids, n_ids, attn_model_tokenizer(model), bytes, size)) {
-        attn_free(ids);
+    *n_tokens = size;
+    if (attn_encode(ctx, tokens, n_tokens, attn_model_tokenizer(model), bytes, size)) {
+        attn_free(tokens);
         return NULL;
     }
-    return ids;
+    return tokens;
 }
 
 ATTN__COLD attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text)
 {
     size_t n = 0;
-    int32_t *ids;
+    int32_t *tokens;
     attn_status status;
     ATTN__TRY(attn__need_given(ctx, "attn_feed_text", "session", session));
-    ids = attn__ids_of(ctx, "attn_feed_text", session->model, text, 0, &n);
-    if (!ids)
+    tokens = attn__tokens_of(ctx, "attn_feed_text", session->model, text, 0, &n);
+    if (!tokens)
         return ctx->status;
-    status = attn_feed(ctx, session, ids, n);
-    attn_free(ids);
+    status = attn_feed(ctx, session, tokens, n);
+    attn_free(tokens);
     return status;
 }
 
-ATTN__COLD attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *ids, const attn_model *model,
+ATTN__COLD attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *tokens, const attn_model *model,
                                         const char *text)
 {
     size_t n = 0;
     attn_status status;
     int32_t *found;
-    ATTN__TRY(attn__need_given(ctx, "attn_text_tokens", "place for the ids", ids));
-    found = attn__ids_of(ctx, "attn_text_tokens", model, text, 0, &n);
+    ATTN__TRY(attn__need_given(ctx, "attn_text_tokens", "place for the tokens", tokens));
+    found = attn__tokens_of(ctx, "attn_text_tokens", model, text, 0, &n);
     if (!found)
         return ctx->status;
-    status = attn__need_out(ctx, "attn_text_tokens", ids, ATTN_I32, attn_shape1(n));
+    status = attn__need_out(ctx, "attn_text_tokens", tokens, ATTN_I32, attn_shape1(n));
     if (status == ATTN_OK)
-        status = attn_copy(ctx, ids, attn_borrow(found, ATTN_I32, attn_shape1(n)));
+        status = attn_copy(ctx, tokens, attn_borrow(found, ATTN_I32, attn_shape1(n)));
     attn_free(found);
     return status;
 }
 
 /* Lists tokens as `12 " wor", 7 "d"`, as many as there is room for. */
-static void attn__list_tokens(char *list, size_t room, const attn_model *model, const int32_t *ids,
-                              size_t n_ids)
+static void attn__list_tokens(char *list, size_t room, const attn_model *model,
+                              const int32_t *tokens, size_t n_tokens)
 {
     size_t i, at = 0, size;
     list[0] = 0;
-    for (i = 0; i < n_ids && at < room; i++) {
-        const char *bytes = attn_token_bytes(&size, attn_model_tokenizer(model), ids[i]);
+    for (i = 0; i < n_tokens && at < room; i++) {
+        const char *bytes = attn_token_bytes(&size, attn_model_tokenizer(model), tokens[i]);
         const int shown = size < 20 ? (int)size : 20;
         if (room - at < (size_t)shown + 24) {
             snprintf(list + at, room - at, ", ...");
             return;
         }
         at += (size_t)snprintf(list + at, room - at, "%s%ld \"%.*s%s\"", i > 0 ? ", " : "",
-                               (long)ids[i], shown, bytes, size > 20 ? "..." : "");
+                               (long)tokens[i], shown, bytes, size > 20 ? "..." : "");
     }
 }
 
-ATTN__COLD attn_status attn_text_token(attn_ctx *ctx, int32_t *id, const attn_model *model,
+ATTN__COLD attn_status attn_text_token(attn_ctx *ctx, int32_t *token, const attn_model *model,
                                        const char *text)
 {
     static const char op[] = "attn_text_token";
     size_t n = 0, n_spaced = 0;
-    int32_t *ids, *spaced;
+    int32_t *tokens, *spaced;
     char list[128], hint[64];
-    ATTN__TRY(attn__need_given(ctx, op, "place for the id", id));
-    *id = -1;
-    ids = attn__ids_of(ctx, op, model, text, 0, &n);
-    if (ids && n == 1) {
-        *id = ids[0];
-        attn_free(ids);
+    ATTN__TRY(attn__need_given(ctx, op, "place for the token", token));
+    *token = -1;
+    tokens = attn__tokens_of(ctx, op, model, text, 0, &n);
+    if (tokens && n == 1) {
+        *token = tokens[0];
+        attn_free(tokens);
         return ATTN_OK;
     }
-    spaced = ids ? attn__ids_of(ctx, op, model, text, 1, &n_spaced) : NULL;
+    spaced = tokens ? attn__tokens_of(ctx, op, model, text, 1, &n_spaced) : NULL;
     if (spaced && n == 0) {
         attn__fail(ctx, ATTN_E_TOKEN, "%s: the text is empty; expected one token", op);
     } else if (spaced) {
         hint[0] = 0;
         if (n_spaced == 1)
             snprintf(hint, sizeof hint, "; with a leading space it is one: %ld", (long)spaced[0]);
-        attn__list_tokens(list, sizeof list, model, ids, n);
+        attn__list_tokens(list, sizeof list, model, tokens, n);
         attn__fail(ctx, ATTN_E_TOKEN, "%s: \"%.30s%s\" is %zu tokens (%s)%s", op, text,
                    strlen(text) > 30 ? "..." : "", n, list, hint);
     }
-    attn_free(ids);
+    attn_free(tokens);
     attn_free(spaced);
     return ctx->status;
 }
@@ -6315,12 +6317,12 @@ ATTN__DEF size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer)
     return tokenizer ? tokenizer->n_tokens : 0;
 }
 
-ATTN__DEF const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t id)
+ATTN__DEF const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t token)
 {
-    const int exists = tokenizer && id >= 0 && (size_t)id < tokenizer->n_tokens;
+    const int exists = tokenizer && token >= 0 && (size_t)token < tokenizer->n_tokens;
     if (size)
-        *size = exists ? attn__token_size(tokenizer, (size_t)id) : 0;
-    return exists ? (const char *)tokenizer->bytes + attn__token_start(tokenizer, (size_t)id)
+        *size = exists ? attn__token_size(tokenizer, (size_t)token) : 0;
+    return exists ? (const char *)tokenizer->bytes + attn__token_start(tokenizer, (size_t)token)
                   : NULL;
 }
 
@@ -7068,11 +7070,11 @@ static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char
     return ATTN_OK;
 }
 
-ATTN__DEF int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, int32_t id)
+ATTN__DEF int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, int32_t token)
 {
     size_t i;
     for (i = 0; tokenizer && i < tokenizer->n_special; i++)
-        if (attn__u32(tokenizer->special + 4 * i) == (uint32_t)id)
+        if (attn__u32(tokenizer->special + 4 * i) == (uint32_t)token)
             return 1;
     return 0;
 }
@@ -7142,54 +7144,54 @@ static attn_status attn__encode_words(attn__encoder *encoder, const char *text, 
 
 /* attn_encode and attn_encode_special. */
 static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encoder *encoder,
-                                     size_t *n_ids, const char *text, size_t size,
+                                     size_t *n_tokens, const char *text, size_t size,
                                      int allow_special)
 {
     size_t room;
-    ATTN__TRY(attn__need_given(ctx, op, "n_ids", n_ids));
-    room = *n_ids;
-    *n_ids = 0;
+    ATTN__TRY(attn__need_given(ctx, op, "n_tokens", n_tokens));
+    room = *n_tokens;
+    *n_tokens = 0;
     if (!encoder->tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER,
-                          "%s: there is no tokenizer; give token ids instead of text", op);
+                          "%s: there is no tokenizer; give tokens instead of text", op);
     if ((!text && size) || (!encoder->ids && room))
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is NULL but its size is %zu", op,
-                          !text && size ? "text" : "ids", !text && size ? size : room);
+                          !text && size ? "text" : "tokens", !text && size ? size : room);
     encoder->ctx = ctx;
     encoder->capacity = room;
     if (size > 0 && attn__encode_words(encoder, text, size, allow_special))
         return ctx->status;
-    *n_ids = encoder->n_ids;
-    if (*n_ids > room)
-        return attn__fail(ctx, ATTN_E_SPACE, "%s: %zu ids, but room for only %zu", op, *n_ids,
+    *n_tokens = encoder->n_ids;
+    if (*n_tokens > room && encoder->ids)
+        return attn__fail(ctx, ATTN_E_SPACE, "%s: %zu tokens, but room for only %zu", op, *n_tokens,
                           room);
     return ATTN_OK;
 }
 
-ATTN__COLD attn_status attn_encode(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+ATTN__COLD attn_status attn_encode(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
                                    const attn_tokenizer *tokenizer, const char *text, size_t size)
 {
     attn__encoder encoder = ATTN_ZERO;
     encoder.tokenizer = tokenizer;
-    encoder.ids = ids;
-    return attn__encode_text(ctx, "attn_encode", &encoder, n_ids, text, size, 0);
+    encoder.ids = tokens;
+    return attn__encode_text(ctx, "attn_encode", &encoder, n_tokens, text, size, 0);
 }
 
-ATTN__COLD attn_status attn_encode_special(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+ATTN__COLD attn_status attn_encode_special(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
                                            const attn_tokenizer *tokenizer, const char *text,
                                            size_t size)
 {
     attn__encoder encoder = ATTN_ZERO;
     encoder.tokenizer = tokenizer;
-    encoder.ids = ids;
-    return attn__encode_text(ctx, "attn_encode_special", &encoder, n_ids, text, size, 1);
+    encoder.ids = tokens;
+    return attn__encode_text(ctx, "attn_encode_special", &encoder, n_tokens, text, size, 1);
 }
 
 /* --- decoding --- */
 
 ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
-                                   const attn_tokenizer *tokenizer, const int32_t *ids,
-                                   size_t n_ids)
+                                   const attn_tokenizer *tokenizer, const int32_t *tokens,
+                                   size_t n_tokens)
 {
     size_t i, length, capacity, total = 0;
     ATTN__TRY(attn__need_given(ctx, "attn_decode", "size", size));
@@ -7197,15 +7199,16 @@ ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
     *size = 0;
     if (!tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER, "attn_decode: there is no tokenizer");
-    if ((!ids && n_ids) || (!text && capacity))
+    if ((!tokens && n_tokens) || (!text && capacity))
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_decode: %s is NULL but its size is %zu",
-                          !ids && n_ids ? "ids" : "text", !ids && n_ids ? n_ids : capacity);
-    for (i = 0; i < n_ids; i++) {
-        const char *bytes = attn_token_bytes(&length, tokenizer, ids[i]);
+                          !tokens && n_tokens ? "tokens" : "text",
+                          !tokens && n_tokens ? n_tokens : capacity);
+    for (i = 0; i < n_tokens; i++) {
+        const char *bytes = attn_token_bytes(&length, tokenizer, tokens[i]);
         if (!bytes)
             return attn__fail(ctx, ATTN_E_TOKEN,
-                              "attn_decode: id %ld at index %zu is not in the vocabulary of %zu",
-                              (long)ids[i], i, tokenizer->n_tokens);
+                              "attn_decode: token %ld at index %zu is not in the vocabulary of %zu",
+                              (long)tokens[i], i, tokenizer->n_tokens);
         if (length > SIZE_MAX - total) /* cover: 32-bit */
             return attn__fail(ctx, ATTN_E_SPACE,
                               "attn_decode: the text is too long for any buffer");
@@ -7214,7 +7217,7 @@ ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
         total += length;
     }
     *size = total;
-    if (total > capacity)
+    if (total > capacity && text)
         return attn__fail(ctx, ATTN_E_SPACE, "attn_decode: %zu bytes, but room for only %zu", total,
                           capacity);
     return ATTN_OK;
@@ -14325,6 +14328,9 @@ ATTN__SMALL_END
  *   attn_format                     examples/from_scratch/format.h: format_tensor
  *   attn_system_error, attn_panels_size, ATTN_ISA_AMX
  *                                   none
+ * Other meanings:
+ *   attn_encode, attn_decode        to ask for the number (NULL, room 0) succeeds; the parameters are
+ *                                   tokens, n_tokens in place of ids, n_ids
  * New: attn_alloc, attn_free.
  *
  * 0.3.0: what needs this header's public API alone has left it:

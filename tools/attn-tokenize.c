@@ -122,11 +122,9 @@ static attn_status decode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const 
     if (!ids)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu ids", TOOLS_LLU(input_size / 2));
     if (parse_ids(ctx, input, input_size, ids, &n) == ATTN_OK) {
-        attn_decode(ctx, NULL, &size, tokenizer, ids, n); /* asks how long the text is */
-        if (ctx->status == ATTN_E_SPACE)
-            ctx->status = ATTN_OK;
-        text = ctx->status ? NULL : (char *)malloc(size + 1);
-        if (!ctx->status && !text)
+        /* first, how long is the text? */
+        if (attn_decode(ctx, NULL, &size, tokenizer, ids, n) == ATTN_OK &&
+            (text = (char *)malloc(size + 1)) == NULL)
             tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu bytes of text", TOOLS_LLU(size));
         if (text && attn_decode(ctx, text, &size, tokenizer, ids, n) == ATTN_OK)
             fwrite(text, 1, size, stdout);

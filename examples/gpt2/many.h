@@ -43,7 +43,7 @@ static void out_decoded(const run *r, json_out *o, const int32_t *ids, size_t n)
     attn_ctx ctx = {0};
     size_t size = 0;
     char *text = NULL;
-    if (tokenizer && attn_decode(&ctx, NULL, &size, tokenizer, ids, n) == ATTN_E_SPACE)
+    if (tokenizer && attn_decode(&ctx, NULL, &size, tokenizer, ids, n) == ATTN_OK)
         text = (char *)malloc(size);
     o->failed |= size > 0 && !text;
     if (text)

@@ -746,8 +746,7 @@ class Model(_Closing):
                 raise TypeError(f"ids are integers, not {given.dtype}")
             ids = np.ascontiguousarray(given, np.int32)
             for i in np.flatnonzero(ids != given)[:1]:
-                raise Error(Status.TOKEN, f"token {i} is {given[i]}; expected an id below "
-                                          f"{self.config.n_vocab}")
+                raise Error(Status.TOKEN, f"token {i} is {given[i]}; expected 0 to {self.config.n_vocab - 1}")
         if not prepend_bos:
             return ids
         if self.config.bos is None:

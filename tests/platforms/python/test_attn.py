@@ -961,9 +961,9 @@ class Errors(Case):
             session.feed(PROMPT)
             session.feed([1, 2])
         self.assertEqual(len(session), 4)
-        with self.fails(attn.Status.TOKEN, "token 1 is 2048; expected an id below 2048"):
+        with self.fails(attn.Status.TOKEN, "token 1 is 2048; expected 0 to 2047"):
             self.model([5, 2048])
-        with self.fails(attn.Status.TOKEN, "token 1 is 4294967301; expected an id below 2048"):
+        with self.fails(attn.Status.TOKEN, "token 1 is 4294967301; expected 0 to 2047"):
             self.model([5, 2 ** 32 + 5])
         with self.fails(attn.Status.ARGUMENT, "no tokens"):
             self.model.session().feed("")

@@ -52,8 +52,11 @@ TEST(text_beyond_4_gib)
         ids[i] = 256;
     size = 0;
     if (OK(&ctx, attn_tokenizer_new(&ctx, &tokenizer, section, 16 + 4 * N + 256 + LARGE))) {
-        FAILS(&ctx, ATTN_E_SPACE, IS_32_BIT ? "too long for any buffer" : "5242880000 bytes",
-              attn_decode(&ctx, NULL, &size, tokenizer, ids, MANY));
+        if (IS_32_BIT)
+            FAILS(&ctx, ATTN_E_SPACE, "too long for any buffer",
+                  attn_decode(&ctx, NULL, &size, tokenizer, ids, MANY));
+        else
+            OK(&ctx, attn_decode(&ctx, NULL, &size, tokenizer, ids, MANY));
         CHECK(size == (IS_32_BIT ? 0 : (size_t)LARGE * MANY));
     }
     attn_tokenizer_free(tokenizer);

@@ -615,20 +615,32 @@ TEST(capacities)
         memset(ids, 0x55, sizeof ids);
         n = room;
         FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
-              attn_encode(&l.ctx, room ? ids : NULL, &n, l.tokenizer, text, size));
+              attn_encode(&l.ctx, ids, &n, l.tokenizer, text, size));
         CHECK(n == n_all && memcmp(ids, all, room * sizeof *ids) == 0 && ids[room] == 0x55555555);
     }
     for (room = 0; room < size; room++) {
         memset(back, 0x55, sizeof back);
         n = room;
         FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
-              attn_decode(&l.ctx, room ? back : NULL, &n, l.tokenizer, all, n_all));
+              attn_decode(&l.ctx, back, &n, l.tokenizer, all, n_all));
         CHECK(n == size && back[room] == 0x55);
     }
+    /* to ask is no failure */
+    l.ctx.status = ATTN_OK;
+    n = 0;
+    OK(&l.ctx, attn_encode(&l.ctx, NULL, &n, l.tokenizer, text, size));
+    EQUAL(n, n_all);
+    n = 0;
+    OK(&l.ctx, attn_encode_special(&l.ctx, NULL, &n, l.tokenizer, "a<|endoftext|>", 14));
+    EQUAL(n, 2);
+    n = 0;
+    OK(&l.ctx, attn_decode(&l.ctx, NULL, &n, l.tokenizer, all, n_all));
+    EQUAL(n, size);
+    CHECK(l.ctx.status == ATTN_OK);
     n = size;
     OK(&l.ctx, attn_decode(&l.ctx, back, &n, l.tokenizer, all, n_all));
     CHECK(n == size && memcmp(back, text, size) == 0 && back[size] == 0x55);
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "no n_ids",
+    FAILS(&l.ctx, ATTN_E_ARGUMENT, "no n_tokens",
           attn_encode(&l.ctx, all, NULL, l.tokenizer, text, size));
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "no size",
           attn_decode(&l.ctx, back, NULL, l.tokenizer, all, n_all));
@@ -694,10 +706,10 @@ TEST(arguments)
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
           attn_encode(&l.ctx, ids, &n, l.tokenizer, NULL, 1));
     n = 4;
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "ids is NULL",
+    FAILS(&l.ctx, ATTN_E_ARGUMENT, "tokens is NULL",
           attn_encode(&l.ctx, NULL, &n, l.tokenizer, "a", 1));
     n = 9;
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "ids is NULL",
+    FAILS(&l.ctx, ATTN_E_ARGUMENT, "tokens is NULL",
           attn_decode(&l.ctx, text, &n, l.tokenizer, NULL, 1));
     n = 9;
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
@@ -711,11 +723,11 @@ TEST(arguments)
 
     ids[2] = (int32_t)n_tokens;
     n = sizeof text;
-    FAILS(&l.ctx, ATTN_E_TOKEN, "id 2048 at index 2",
+    FAILS(&l.ctx, ATTN_E_TOKEN, "token 2048 at index 2",
           attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
     ids[1] = -7;
     n = sizeof text;
-    FAILS(&l.ctx, ATTN_E_TOKEN, "id -7 at index 1",
+    FAILS(&l.ctx, ATTN_E_TOKEN, "token -7 at index 1",
           attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
 
     CHECK(n_tokens == 2048 && attn_tokenizer_n_tokens(NULL) == 0);
