@@ -1,5 +1,5 @@
-/* Edits that hold in every run of a call, and the backward pass through them. On attn.h's public API
- * alone. sweep.h and gradients.h begin with it.
+/* Edits that are in force in every run of a call, and the backward pass through them. Uses attn.h's public API
+ * only. sweep.h and gradients.h include it.
  *
  * An edit turns an activation x into y, and the model goes on with y. By the chain rule d x is
  *
@@ -12,11 +12,12 @@
 
 #include "result.h"
 
-/* The name of an activation: "blocks.3.attn.hook_z", or of layer -1 as it is. */
+/* The full name of an activation: "blocks.3.attn.hook_z". */
 typedef struct lens_full_name {
     char text[64];
 } lens_full_name;
 
+/* layer -1: the activation is outside the blocks, and `name` is its full name. */
 LENS_FN lens_full_name lens_name_in(int layer, const char *name)
 {
     lens_full_name out;
@@ -49,7 +50,8 @@ LENS_FN int lens_is_one_of(const char *name, const char *const *names, size_t n)
 static const char *const lens_head_inputs[] = {"hook_attn_in", "hook_q_input", "hook_k_input",
                                                "hook_v_input"};
 
-/* Is the activation's last dimension over keys? The name has no "blocks.i.", as in the functions below. */
+/* Is the activation's last dimension over keys? Here and in the two functions below, the name is without
+ * "blocks.i.". */
 LENS_FN int lens_is_over_keys(const char *name)
 {
     return strcmp(name, "attn.hook_pattern") == 0 || strcmp(name, "attn.hook_attn_scores") == 0;
@@ -67,7 +69,7 @@ LENS_FN int lens_is_on_request(const char *name)
            strcmp(name, "hook_mlp_in") == 0;
 }
 
-/* `*` matches any run of characters. */
+/* Does a name match a pattern? `*` matches any run of characters. */
 LENS_FN int lens_fits(const char *pattern, const char *name)
 {
     const char *star = NULL, *from = name;
@@ -90,7 +92,7 @@ LENS_FN int lens_fits(const char *pattern, const char *name)
     return !*pattern;
 }
 
-/* Does a name or pattern, as attn_hook takes it, mean this activation? */
+/* Does a name or pattern, as attn_hook takes it, match this activation? */
 LENS_FN int lens_means(const char *pattern, const char *full)
 {
     const size_t n = strlen(pattern);
@@ -145,8 +147,8 @@ typedef struct lens_axes {
     ptrdiff_t step[3];
 } lens_axes;
 
-/* By attn_edit's rule: a leading dimension that is missing is 1, and two dimensions are [positions,
- * numbers] if a single head is edited. */
+/* The axes of an activation, or of an edit's value by attn_edit's rule: a missing leading dimension
+ * counts as 1, and two dimensions are [positions, numbers] if a single head is edited. */
 LENS_FN lens_axes lens_axes_of(attn_tensor x, const char *name, int one_head)
 {
     static const int places[5][3] = {{-1, -1, 0}, {0, -1, 1}, {-1, 0, 1}, {0, 1, 2}, {1, 0, 2}};
@@ -162,7 +164,7 @@ LENS_FN lens_axes lens_axes_of(attn_tensor x, const char *name, int one_head)
     return axes;
 }
 
-/* The positions [*first, *end) that an edit changes, of n. */
+/* The positions [*first, *end) that an edit changes in a text of n. */
 LENS_FN void lens_edited_positions(const attn_edit *e, const char *name, int one_head, size_t n,
                                    size_t *first, size_t *end)
 {

@@ -1,10 +1,10 @@
-/* Circuits: what a head's weights do whatever the text, and which heads feed which. Elhage et al.
- * 2021, "A Mathematical Framework for Transformer Circuits". On attn.h's public API alone.
+/* Circuits: what a head's weights do for any text, and which heads read which. Elhage et al.
+ * 2021, "A Mathematical Framework for Transformer Circuits". Uses attn.h's public API only.
  *
- * A head is described by two products of its weights, here for row vectors: W_QK = W_Q · W_Kᵀ scores
- * a query against a key (biases and 1/sqrt(d) apart), and W_OV = W_V · W_O maps the stream at a key
- * to the addition at the query. Both are [C, C] of rank d, so they stay products: TransformerLens's
- * FactoredMatrix.
+ * Two products of weights describe a head, here for row vectors. W_QK = W_Q · W_Kᵀ scores a query
+ * against a key (without biases and 1/sqrt(d)). W_OV = W_V · W_O maps the stream at a key to what the
+ * head adds at the query. Both are [C, C] of rank d, so only their two factors are kept, as in
+ * TransformerLens's FactoredMatrix.
  *
  *     const lens_head head = {5, 1};
  *     attn_tensor left = ATTN_ZERO, right = ATTN_ZERO, values = ATTN_ZERO, scores = ATTN_ZERO;
@@ -67,7 +67,7 @@ LENS_FN attn_status lens_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *
 
 LENS_FN double lens_dot(const double *a, const double *b, size_t n)
 {
-    double sum = 0, other = 0; /* two chains, so that one need not wait for the other */
+    double sum = 0, other = 0; /* two independent sums, for speed */
     size_t i;
     for (i = 0; i + 1 < n; i += 2) {
         sum += a[i] * b[i];
@@ -76,9 +76,9 @@ LENS_FN double lens_dot(const double *a, const double *b, size_t n)
     return i < n ? sum + a[i] * b[i] + other : sum + other;
 }
 
-/* The triangle of x = Q · R, x [m, r], R [r, r] row by row; Q, which keeps all lengths, is let go.
- * Column by column, a reflection takes what lies below the diagonal away (Householder 1958).
- * `columns` has room for m * r numbers, and x is f32. */
+/* QR decomposition x = Q · R for x [m, r], f32: *triangle is R [r, r], row by row. Q is not kept, because
+ * it changes no lengths. Column by column, a reflection makes the entries below the diagonal 0
+ * (Householder 1958). `columns` is room for m * r numbers. */
 LENS_FN void lens_triangle(double *triangle, attn_tensor x, double *columns)
 {
     const size_t m = x.shape[0], r = x.shape[1];
@@ -107,9 +107,9 @@ LENS_FN void lens_triangle(double *triangle, attn_tensor x, double *columns)
     }
 }
 
-/* Rotates pairs of the n columns until their first n numbers are at right angles to each other; the
- * lengths of these then are the singular values (Hestenes 1958). Few rounds are ever needed. A column
- * has `length` numbers, n or more; what lies below is rotated along. */
+/* One-sided Jacobi method (Hestenes 1958): rotates pairs of the n columns until their first n numbers are
+ * orthogonal. The lengths of those are then the singular values. A few rounds suffice. A column has
+ * `length` numbers, n or more; the rotations apply to all of them. */
 LENS_FN void lens_rotate_columns(double *columns, size_t n, size_t length)
 {
     size_t round, p, q, i, n_rotated = 1;
@@ -141,7 +141,7 @@ LENS_FN void lens_rotate_columns(double *columns, size_t n, size_t length)
 LENS_FN void lens_sorted_lengths(float *values, const double *columns, size_t r)
 {
     size_t i, j;
-    for (i = 0; i < r; i++) { /* each goes before all smaller ones */
+    for (i = 0; i < r; i++) { /* insertion sort */
         const float value = (float)sqrt(lens_dot(columns + i * r, columns + i * r, r));
         for (j = i; j > 0 && value > values[j - 1]; j--)
             values[j] = values[j - 1];
@@ -168,8 +168,8 @@ LENS_FN attn_status lens_need_factors(attn_ctx *ctx, const char *op, attn_tensor
     return ATTN_OK;
 }
 
-/* out [r]: the singular values of left [m, r] · right [r, n], largest first, without making the
- * product: QR of both factors, then one-sided Jacobi rotations of the triangles, in double. */
+/* out [r]: the singular values of left [m, r] · right [r, n], largest first. The product itself is not
+ * computed: QR of both factors, then one-sided Jacobi rotations of the triangles, in double. */
 LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_tensor left,
                                          attn_tensor right)
 {
@@ -211,16 +211,16 @@ LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_t
 
 /* ---- composition ---- */
 
-/* A later head may read an earlier one's addition with its queries, keys or values. */
+/* A later head can read what an earlier head adds through its queries, its keys or its values. */
 typedef enum lens_composition_kind {
     LENS_COMPOSE_Q = 0, /* |W_OV · W_QK| / (|W_OV| |W_QK|), Frobenius norms */
     LENS_COMPOSE_K,     /* the same with W_QKᵀ */
     LENS_COMPOSE_V      /* the same with the later head's W_OV */
 } lens_composition_kind;
 
-/* One layer's part in composition. A circuit P · S has the norm of the triangles' product,
- * |R_P · R_Sᵀ|; only the triangle of the left factor of the writer and of the right factor of
- * the reader matter. */
+/* What composition needs of one layer. The norm of a circuit P · S is that of the product of two
+ * triangles, |R_P · R_Sᵀ|. So only the triangle of the writer's left factor and that of the reader's right
+ * factor matter. */
 typedef struct lens_composer {
     attn_tensor written;      /* triangle of W_V [H, d, d] */
     attn_tensor read;         /* triangle of Sᵀ [H, d, d] */
@@ -241,7 +241,7 @@ LENS_FN attn_status lens_all_heads(attn_ctx *ctx, attn_tensor all[4], attn_tenso
     attn_status status = lens_layer_tensor(ctx, w_qkv, model, layer, "attn.W_QKV");
     if (status == ATTN_OK)
         status = lens_layer_tensor(ctx, w_o, model, layer, "attn.W_O");
-    for (i = 0; i < 3; i++) /* an impossible view if there is no such tensor */
+    for (i = 0; i < 3; i++) /* views with an error if there is no such tensor */
         all[i] = attn_slice(*w_qkv, 1, i * width, width);
     all[3] = attn_transpose(attn_reshape(*w_o, attn_shape2(width, width)), 0, 1);
     return status;
@@ -314,8 +314,8 @@ LENS_FN attn_status lens_prepare(attn_ctx *ctx, lens_composer *c, const attn_mod
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* scores [H, H] of an earlier layer with a later one, a view:
- * |V · O · P · S| = |R_V · (O · P) · R_Sᵀ|, of which only [d, d] is ever made for each pair. */
+/* scores [H, H], a view: of an earlier layer's heads with a later layer's. |V · O · P · S| =
+ * |R_V · (O · P) · R_Sᵀ|, a matrix of [d, d] for each pair. */
 LENS_FN attn_status lens_compose(attn_ctx *ctx, attn_tensor scores, const lens_composer *earlier,
                                  const lens_composer *later, attn_tensor o, attn_tensor p)
 {
@@ -369,8 +369,8 @@ LENS_FN attn_status lens_compose_with(attn_ctx *ctx, attn_tensor scores, const a
     return status;
 }
 
-/* out [L, H, L, H]: how much head [.., .., l, h] composes with the earlier head [l, h, .., ..]; 0
- * for pairs in the wrong order (TransformerLens's all_composition_scores). */
+/* out [L, H, L, H]: entry [i, j, l, h] says how much head h of layer l composes with head j of the earlier
+ * layer i. 0 if i is not earlier than l. (TransformerLens's all_composition_scores.) */
 LENS_FN attn_status lens_composition_scores(attn_ctx *ctx, attn_tensor *out,
                                             const attn_model *model, lens_composition_kind kind)
 {

@@ -1,5 +1,5 @@
-/* Control vectors: a direction for each layer, which is added to the residual stream behind it while
- * the model runs (Zou et al. 2023, representation engineering). On attn.h's public API alone.
+/* Control vectors: a direction for each layer, which is added to the residual stream after that layer
+ * while the model runs (Zou et al. 2023, representation engineering). Uses attn.h's public API only.
  *
  *     attn_tensor directions = ATTN_ZERO;
  *     lens_control control = ATTN_ZERO;
@@ -11,10 +11,13 @@
  *
  *     blocks.N.hook_resid_post [T, C] += strength * direction.N [C]        at every position
  *
- * Files: llama.cpp's GGUF (general.architecture "controlvector", tensors direction.1 to
- * direction.(n_layer - 1), as llama-cvector-generator and repeng write them), which llama.cpp adds
- * at the same places; safetensors with direction.0 to direction.(n_layer - 1), any of them; or
- * safetensors with a single tensor [n_layer, C]. */
+ * Three kinds of files are read:
+ *
+ *     llama.cpp's GGUF, as llama-cvector-generator and repeng write it: general.architecture
+ *         "controlvector", tensors direction.1 to direction.(n_layer - 1). llama.cpp adds them at the
+ *         same places.
+ *     safetensors with any of direction.0 to direction.(n_layer - 1)
+ *     safetensors with a single tensor [n_layer, C] */
 #ifndef LENS_CONTROL_H
 #define LENS_CONTROL_H
 
@@ -22,14 +25,14 @@
 
 #define LENS_CONTROL_POINTS "blocks.*.hook_resid_post"
 
-/* Zero it and set its members; it must outlive the hook. */
+/* Zero it and set its fields. It must outlive the hook. Strength 0 adds nothing. */
 typedef struct lens_control {
     attn_tensor directions; /* [n_layer, C], f32, dense: what lens_control_open gives */
     float strength;         /* negative: the other way */
     attn_ctx ctx;           /* its message says why the hook stopped the feed */
 } lens_control;
 
-/* An attn_hook_fn for LENS_CONTROL_POINTS; user is a lens_control. Each number is rounded once. */
+/* An attn_hook_fn for LENS_CONTROL_POINTS; user is a lens_control. It adds with fmaf, which rounds once. */
 LENS_FN int lens_control_hook(const attn_activation *a, void *user)
 {
     lens_control *c = (lens_control *)user;
@@ -111,8 +114,8 @@ LENS_FN attn_status lens_control_read(attn_ctx *ctx, attn_tensor *directions, so
     return status;
 }
 
-/* out [n_layer, C]: the directions of a file, zeros for layers that it does not have. Layers that
- * the model does not have, other widths and other tensors are refused (ATTN_E_FORMAT). */
+/* out [n_layer, C]: the directions of a file; zeros for layers without one. ATTN_E_FORMAT for a layer that
+ * the model does not have, for another width, and for a tensor of another name. */
 LENS_FN attn_status lens_control_open(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                       const char *path)
 {

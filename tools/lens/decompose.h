@@ -1,12 +1,12 @@
 /* The residual stream taken apart, up to any layer: TransformerLens's accumulated_resid,
- * decompose_resid, get_full_resid_decomposition and apply_ln_to_stack, with their labels. On attn.h's
- * public API alone.
+ * decompose_resid, get_full_resid_decomposition and apply_ln_to_stack, with their labels. Uses attn.h's
+ * public API only.
  *
  *     lens_parts_desc which = ATTN_ZERO;
  *     attn_tensor parts = ATTN_ZERO;
  *     which.kind = LENS_PARTS_NEURONS;
  *     which.tokens = tokens, which.n_tokens = n;
- *     which.first = n - 1;                              the last position alone
+ *     which.first = n - 1;                              only the last position
  *     which.reader = LENS_READER_MLP, which.layer = 6;  what the MLP of layer 6 reads
  *     which.project = direction;                        [C, 1]
  *     if (lens_decompose(&ctx, &parts, NULL, model, &which) == ATTN_OK)
@@ -37,8 +37,8 @@ typedef enum lens_parts_kind {
     LENS_PARTS_STREAMS_MID, /* ... also after the attention of each layer (incl_mid) */
     LENS_PARTS_SUBLAYERS,   /* decompose_resid: the embeddings ("embed", "pos_embed"), and what M
                                attentions ("0_attn_out") and N MLPs ("0_mlp_out") add, by layer */
-    LENS_PARTS_ATTNS,       /* ... mode="attn": embeddings and attentions alone */
-    LENS_PARTS_MLPS,        /* ... mode="mlp": embeddings and MLPs alone */
+    LENS_PARTS_ATTNS,       /* ... mode="attn": only embeddings and attentions */
+    LENS_PARTS_MLPS,        /* ... mode="mlp": only embeddings and MLPs */
     LENS_PARTS_HEADS,       /* get_full_resid_decomposition, expand_neurons=False: M * H heads
                                ("L0H0"), N MLPs, the embeddings, the sum of the M b_O ("bias") */
     LENS_PARTS_NEURONS,     /* ... expand_neurons=True: N * F neurons ("L0N5") in place of the MLPs;
@@ -57,12 +57,12 @@ typedef struct lens_parts_desc {
     int no_embeds;       /* leave the two embeddings out (incl_embeds=False) */
     int apply_ln;        /* see lens_decompose */
     attn_tensor project; /* zeroed, or [C, n]: every part times this (project_output_onto), so that
-                            neurons need no room for [N * F, T, C] */
+                            neurons need no memory for [N * F, T, C] */
 } lens_parts_desc;
 
-/* out [n]: the terms of the logits of tokens [n] that no part of the stream has, ln_final.b · W_U[:, v] +
- * b_U[v], minus those of against [n] if that is not NULL. With attn_logit_attrs of all parts they sum to
- * the logits. */
+/* out [n]: the terms in the logits of tokens [n] that belong to no part of the stream: ln_final.b ·
+ * W_U[:, v] + b_U[v], minus the same of against [n] if that is not NULL. Together with attn_logit_attrs of
+ * all parts they sum to the logits. */
 LENS_FN attn_status lens_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                           const int32_t *tokens, const int32_t *against, size_t n)
 {
@@ -91,7 +91,7 @@ LENS_FN attn_status lens_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const
     return lens_finish(ctx, &result, failed ? ctx->status : ATTN_OK);
 }
 
-/* ---- which part is which ---- */
+/* ---- the part of each number ---- */
 
 typedef enum lens_term_kind {
     LENS_TERM_PRE,
@@ -123,8 +123,9 @@ LENS_FN size_t lens_attns_before(const attn_config *c, const lens_parts_desc *d)
     return lens_layers_before(c, d) + (d->reader == LENS_READER_MLP);
 }
 
-/* Part i of the streams: those of `layer` pairs of before and after attention, or of the first of each
- * pair alone; then the one that is read, and with mlp_input the one after its attention. */
+/* Part i of STREAMS or STREAMS_MID: for each layer before the reader its resid_pre, and for STREAMS_MID its
+ * resid_mid; then the resid_pre of the reader's layer (resid_post of the last layer for FINAL), and for an
+ * MLP the resid_mid. */
 LENS_FN lens_term lens_stream_at(const attn_config *c, const lens_parts_desc *d, size_t i)
 {
     const size_t step = d->kind == LENS_PARTS_STREAMS_MID ? 2 : 1;
@@ -142,7 +143,8 @@ LENS_FN lens_term lens_stream_at(const attn_config *c, const lens_parts_desc *d,
     return part;
 }
 
-/* Takes i for part i of a group of n parts of a kind, `each` of them in a layer, or leaves it behind. */
+/* If *i is below n, fills *part with part *i of a group of n parts of a kind, `each` of them in a layer,
+ * and returns 1. Else subtracts n from *i and returns 0. */
 LENS_FN int lens_in_group(lens_term *part, size_t *i, lens_term_kind kind, size_t n, size_t each)
 {
     if (*i >= n) {
@@ -155,7 +157,7 @@ LENS_FN int lens_in_group(lens_term *part, size_t *i, lens_term_kind kind, size_
     return 1;
 }
 
-/* Part i, which there is, of any kind. */
+/* Part i, which must be below lens_parts_count. */
 LENS_FN lens_term lens_term_at(const attn_config *c, const lens_parts_desc *d, size_t i)
 {
     const size_t n = lens_layers_before(c, d), m = lens_attns_before(c, d);
@@ -219,7 +221,7 @@ LENS_FN size_t lens_parts_count(const attn_model *model, const lens_parts_desc *
     }
 }
 
-/* The name that TransformerLens gives part i; empty if there is none. */
+/* The name that TransformerLens gives part i; empty if there is no part i. */
 LENS_FN lens_label lens_parts_label(const attn_model *model, const lens_parts_desc *d, size_t i)
 {
     lens_label label = ATTN_ZERO;
@@ -263,7 +265,7 @@ typedef struct lens_parts {
     attn_tensor out;       /* [parts, T, C or n] */
 } lens_parts;
 
-/* Positions of the text that are fed: what comes later changes nothing. */
+/* Number of positions that are fed. Later ones change nothing. */
 LENS_FN size_t lens_fed(const lens_parts_desc *d)
 {
     return d->count ? d->first + d->count : d->n_tokens;
@@ -332,8 +334,8 @@ LENS_FN attn_status lens_sum_biases(attn_ctx *ctx, attn_tensor *sum, const lens_
     return status;
 }
 
-/* Takes the mean of each row away, if the LayerNorm is applied, and projects: *out (a zeroed tensor)
- * becomes x [.., C] itself, copied, or what x makes of [.., n]. */
+/* *out (a zeroed tensor) becomes a copy of x [.., C], each row minus its mean if `centre` is set; or
+ * with desc->project its product with that, [.., n]. */
 LENS_FN attn_status lens_centre_and_project(attn_ctx *ctx, attn_tensor *out, const lens_parts *p,
                                             attn_tensor x, int centre)
 {
@@ -351,7 +353,7 @@ LENS_FN attn_status lens_centre_and_project(attn_ctx *ctx, attn_tensor *out, con
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* Are the streams normalized each by its own scale, as the last LayerNorm would? */
+/* Is each stream normalized by ln_final with its own scale? */
 LENS_FN int lens_has_own_scale(const lens_parts *p)
 {
     return p->desc->reader == LENS_READER_FINAL &&
@@ -371,7 +373,7 @@ LENS_FN attn_status lens_final_norm(attn_ctx *ctx, attn_tensor *out, const lens_
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* Puts a part x [T, C] in its place. */
+/* Writes part i, x [T, C], to the result. */
 LENS_FN attn_status lens_put_part(attn_ctx *ctx, const lens_parts *p, size_t i, attn_tensor x)
 {
     attn_tensor place = attn_select(p->out, 0, i), normed = ATTN_ZERO, made = ATTN_ZERO;
@@ -386,8 +388,8 @@ LENS_FN attn_status lens_put_part(attn_ctx *ctx, const lens_parts *p, size_t i, 
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* Puts the neurons of a layer in their places, from part i on: neuron f adds post[t, f] * W_out[f] at
- * position t, so its row is centred and projected once for all positions. */
+/* Writes the neurons of a layer to the result, from part i on. Neuron f adds post[t, f] * W_out[f] at
+ * position t, so the row W_out[f] is centred and projected once for all positions. */
 LENS_FN attn_status lens_put_neurons(attn_ctx *ctx, const lens_parts *p, size_t i, size_t layer)
 {
     attn_tensor w = ATTN_ZERO, rows = ATTN_ZERO, post = ATTN_ZERO, place;
@@ -417,7 +419,7 @@ LENS_FN attn_status lens_put_bias(attn_ctx *ctx, const lens_parts *p, size_t i)
     return status;
 }
 
-/* Puts part i in its place; *next becomes the part after it. */
+/* Writes part i to the result, or all neurons of its layer; *next becomes the part after it. */
 LENS_FN attn_status lens_put(attn_ctx *ctx, const lens_parts *p, size_t i, size_t *next)
 {
     static const char *const names[] = {"hook_resid_pre",
@@ -493,8 +495,8 @@ LENS_FN attn_status lens_need_parts_of(attn_ctx *ctx, const char *op, const attn
     return lens_need_parts(ctx, op, model, desc);
 }
 
-/* lens_decompose in a session of the caller's that holds no tokens: its hooks and edits are in force, and
- * it holds the text afterwards. */
+/* lens_decompose in a session of the caller, which must hold no tokens. The session's hooks and edits are
+ * in force, and it holds the text afterwards. */
 LENS_FN attn_status lens_decompose_in(attn_ctx *ctx, attn_tensor *out, attn_tensor *scale,
                                       attn_session *session, const lens_parts_desc *desc)
 {

@@ -14,9 +14,8 @@
  *     mul   sum(p * k) / sum(p)      the share of the attention that goes there, for k of 0 and 1
  *     abs   1 - sum(|p - k|) / T     1: p is k; -1: they have nothing in common, if rows of k sum to 1
  *
- * over those queries and keys that are not left out. TransformerLens rounds "abs" to three decimals, and
- * adds a beginning-of-text token to a text by default. For several texts it takes the mean of their
- * scores. */
+ * over the queries and keys that are not excluded. TransformerLens rounds "abs" to three decimals, and by
+ * default adds a beginning-of-text token to a text. For several texts it takes the mean of their scores. */
 #ifndef LENS_DETECT_H
 #define LENS_DETECT_H
 
@@ -24,29 +23,30 @@
 
 typedef enum lens_head_measure { LENS_HEAD_MUL = 0, LENS_HEAD_ABS } lens_head_measure;
 
-/* What is looked for, where; zeroed but for the text: previous-token heads among all heads, "mul". */
+/* Which pattern is scored, for which heads. With only the text set: previous-token heads, all heads, "mul". */
 typedef struct lens_detect_desc {
     const int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;
     lens_head_kind kind; /* a kind of head, */
-    attn_tensor keys;    /* or, if it is not zeroed, the keys themselves: [T, T], 0 at later keys */
-    const lens_head *heads; /* [n_heads], the others get -1; n_heads 0: all */
+    attn_tensor keys;    /* or, if it is not zeroed, the expected keys: [T, T], 0 at later keys */
+    const lens_head
+        *heads; /* [n_heads]: only these are scored, the others get -1; n_heads 0: all */
     size_t n_heads;
     lens_head_measure measure;
-    int exclude_bos;           /* leave out the first key */
-    int exclude_current_token; /* leave out the key of the query's own position */
+    int exclude_bos;           /* exclude the first key */
+    int exclude_current_token; /* exclude the key at the query's own position */
 } lens_detect_desc;
 
-/* A text on its way through the model. */
+/* What the hook of a run reads and writes. */
 typedef struct lens_detection {
     const lens_detect_desc *desc;
     const float *keys; /* [T, T] */
     size_t n_head;
-    const float *scores; /* [L, H]: heads with -1 are not asked for */
-    double *sums;        /* [L, H, 2]: of what fits or differs, and of the attention */
+    const float *scores; /* [L, H]: -1 for a head that is not scored */
+    double *sums;        /* [L, H, 2]: sum(p * k) or sum(|p - k|), and sum(p) */
 } lens_detection;
 
-/* Adds what one query of a head has. */
+/* Adds one query's row p of a head's pattern to the sums. */
 LENS_FN void lens_add_row(double sums[2], const lens_detection *d, const float *p, ptrdiff_t step,
                           size_t query)
 {
@@ -59,6 +59,7 @@ LENS_FN void lens_add_row(double sums[2], const lens_detection *d, const float *
     }
 }
 
+/* A hook: adds the pattern [H, queries, keys] of one layer to the sums. */
 LENS_FN int lens_see_pattern(const attn_activation *a, void *user)
 {
     const lens_detection *d = (const lens_detection *)user;
@@ -75,7 +76,7 @@ LENS_FN int lens_see_pattern(const attn_activation *a, void *user)
     return 0;
 }
 
-/* The keys [T, T], dense: those that the caller gave, or those of a kind of head. */
+/* keys [T, T], dense: the caller's, or those of a kind of head. */
 LENS_FN attn_status lens_keys_of(attn_ctx *ctx, const char *op, attn_tensor *keys,
                                  const lens_detect_desc *desc)
 {
@@ -98,7 +99,7 @@ LENS_FN attn_status lens_keys_of(attn_ctx *ctx, const char *op, attn_tensor *key
     return attn_scale(ctx, keys, desc->keys, 1);
 }
 
-/* Marks the heads that are asked for with 0 and the others with -1. */
+/* scores [L, H]: 0 for a head that is scored, -1 for the others. */
 LENS_FN attn_status lens_mark_heads(attn_ctx *ctx, const char *op, float *scores,
                                     const attn_config *c, const lens_detect_desc *desc)
 {
@@ -137,8 +138,8 @@ LENS_FN attn_status lens_run_detection(attn_ctx *ctx, const attn_model *model, l
     return status;
 }
 
-/* out [L, H]: the score of each head that is asked for, -1 for the others. NaN for "mul" if all keys are
- * left out. Patterns are seen in pieces and never kept. */
+/* out [L, H]: the score of each head that desc names, -1 for the others. With "mul", NaN if all keys are
+ * excluded. Memory does not grow with T * T of the patterns, which are read in pieces. */
 LENS_FN attn_status lens_detect_head(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                      const lens_detect_desc *desc)
 {

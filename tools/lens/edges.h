@@ -1,19 +1,19 @@
 /* Edge attribution patching: which connections between the parts of a model make the difference
  * between two texts. EAP (Syed, Rager & Conmy 2023), EAP-IG (Hanna, Pezzelle & Belinkov 2024), and the
- * circuit of the best edges, run. On attn.h's public API alone.
+ * circuit of the best edges, run. Uses attn.h's public API only.
  *
  * The residual stream is a sum, so each part of the model reads what each earlier part wrote. Senders
  * are the embeddings, every head and every MLP; receivers are the queries, keys and values of every
  * head, every MLP, and the logits. An edge leads from a sender to a later receiver: GPT-2 small has
- * 32,491. When an edge carries the corrupted text's value and everything else the clean one's, the
- * metric changes by about
+ * 32,491 edges. If one edge carries the value of the corrupted text, and all other edges carry values of
+ * the clean text, the metric changes by about
  *
  *     score = (corrupted write of the sender - clean write) · d metric / d input of the receiver
  *
- * with the gradient of the clean text (EAP), or its mean over `steps` runs whose embeddings lie
- * between both texts: corrupted + k / steps * (clean - corrupted), k = 1 .. steps (EAP-IG). One
- * forward and one backward pass for each step give the scores of all edges. Inputs are those before
- * LayerNorm, as in both papers' code.
+ * with the gradient of the clean text (EAP), or with its mean over `steps` runs whose embeddings lie
+ * between both texts: corrupted + k / steps * (clean - corrupted), k = 1 .. steps (EAP-IG). One forward and
+ * one backward pass for each step give the scores of all edges. The input of a receiver is the one before
+ * LayerNorm, as in the code of both papers.
  *
  *     attn_tensor scores = ATTN_ZERO, kept = ATTN_ZERO;
  *     float value;
@@ -44,7 +44,7 @@ typedef struct lens_graph {
     size_t n_senders, n_receivers, n_edges;
 } lens_graph;
 
-/* How many senders write before the heads of a layer read, or before its MLP does. */
+/* Number of senders that write before the heads of a layer read, or before its MLP reads. */
 LENS_FN size_t lens_senders_before(const lens_graph *g, size_t layer, int mlp)
 {
     return 1 + layer * (g->n_head + 1) + (mlp ? g->n_head : 0);
@@ -109,7 +109,7 @@ LENS_FN lens_node_name lens_receiver_name(const lens_graph *g, size_t receiver)
 static const char *const lens_written[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
                                            "*.hook_mlp_out", "hook_embed", "hook_pos_embed"};
 
-/* Edits under which the stream stays a sum of what senders write. */
+/* Refuses edits after which the stream is not the sum of what senders write. */
 LENS_FN attn_status lens_need_sums(attn_ctx *ctx, const char *op, const lens_backward *b)
 {
     static const char *const names[] = {
@@ -135,8 +135,8 @@ LENS_FN attn_status lens_need_sums(attn_ctx *ctx, const char *op, const lens_bac
     return ATTN_OK;
 }
 
-/* differences [n * T, C] of n senders: corrupted write - clean write of one activation, [T, C] or of
- * all heads [T, H, C]. (Without b_O, which is the same in both texts.) */
+/* differences [n * T, C]: the corrupted minus the clean value of one activation that n senders write, [T, C]
+ * or, of all heads, [T, H, C]. (b_O is not part of it: it is the same in both texts.) */
 LENS_FN attn_status lens_subtract_writes(attn_ctx *ctx, attn_tensor differences,
                                          const attn_record *clean, const attn_record *corrupted,
                                          int layer, const char *name)
@@ -174,8 +174,8 @@ LENS_FN attn_status lens_differences(attn_ctx *ctx, attn_tensor *differences, co
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* *panels (a zeroed tensor) becomes the transposed differences [T * C, S] in panels, for the products with
- * the receivers' gradients. */
+/* *panels (a zeroed tensor): the transposed differences [T * C, S] as panels (panels.h), for the products
+ * with the gradients of the receivers. */
 LENS_FN attn_status lens_pack_differences(attn_ctx *ctx, attn_tensor *panels, const lens_graph *g,
                                           const attn_record *clean, const attn_record *corrupted)
 {
@@ -191,8 +191,8 @@ LENS_FN attn_status lens_pack_differences(attn_ctx *ctx, attn_tensor *panels, co
 
 /* ---- scores ---- */
 
-/* scores [S, R] of the edges from the first n_senders to the receivers from `first` on += factor *
- * products [receivers, senders]. */
+/* Adds factor * products [receivers, senders] to scores [S, R], for the first n_senders senders and the
+ * receivers from number `first` on. */
 LENS_FN attn_status lens_add_scores(attn_ctx *ctx, attn_tensor scores, attn_tensor products,
                                     size_t n_senders, size_t first, float factor)
 {
@@ -206,7 +206,7 @@ LENS_FN attn_status lens_add_scores(attn_ctx *ctx, attn_tensor scores, attn_tens
     return status;
 }
 
-/* The gradient with respect to the sum that reaches a receiver, before the edits of its input. */
+/* The gradient of a receiver's input before its edits: of the sum of all edges into the receiver. */
 LENS_FN attn_tensor lens_input_gradient(attn_ctx *ctx, const lens_backward *b,
                                         const attn_record *gradients, int layer, const char *name)
 {
@@ -216,7 +216,8 @@ LENS_FN attn_tensor lens_input_gradient(attn_ctx *ctx, const lens_backward *b,
     return value;
 }
 
-/* inputs [3H + 1, T, C]: the gradients of one layer's receivers; of the logits (layer n_layer), [1, T, C]. */
+/* inputs [3H + 1, T, C]: the input gradients of one layer's receivers; or [1, T, C], of the logits (layer
+ * n_layer). */
 LENS_FN attn_status lens_gather_inputs(attn_ctx *ctx, attn_tensor inputs, const lens_backward *b,
                                        const attn_record *gradients, size_t layer)
 {
@@ -288,14 +289,14 @@ LENS_FN attn_status lens_stream_between(attn_ctx *ctx, attn_tensor *stream,
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* The texts between two of a pair whose gradients count: their embeddings are
- * corrupted + k / of * (clean - corrupted), k = first .. first + n - 1. The last is the clean text, k = of. */
+/* Points between the embeddings of two texts: corrupted + k / of * (clean - corrupted), for
+ * k = first .. first + n - 1. The last point, k = of, is the clean text. */
 typedef struct lens_points {
     size_t first, n, of;
 } lens_points;
 
-/* scores += factor * the scores of one pair. Scores [S, R] take the sum over the points, scores
- * [points, S, R] those of each point by itself. */
+/* Adds factor * the scores of one pair to `scores`: [S, R] for the sum over the points, or [points, S, R]
+ * for each point's own. */
 LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_backward *b,
                                     const lens_pair *pair, lens_points points, float factor)
 {
@@ -313,7 +314,7 @@ LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_back
     snprintf(last, sizeof last, "blocks.%llu.hook_resid_post", LENS_LLU(g.n_layer - 1));
     clean.names = lens_written;
     clean.n_names = 5;
-    for (i = points.n; i > 0 && status == ATTN_OK; i--) { /* the clean text first, as it is */
+    for (i = points.n; i > 0 && status == ATTN_OK; i--) { /* the clean text first */
         const attn_tensor to = scores.ndim == 3 ? attn_select(scores, 0, i - 1) : scores;
         const int is_clean = i == points.n;
         if (!is_clean) {
@@ -338,8 +339,8 @@ LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_back
     return status;
 }
 
-/* out [S, R]: the score of each edge, the mean over the pairs; 0 where no edge leads. n_steps 1 (or
- * 0): EAP; more: EAP-IG. Memory does not grow with the number of pairs. */
+/* out [S, R]: the score of each edge, a mean over the pairs; 0 where there is no edge. n_steps 1 (or 0):
+ * EAP; more: EAP-IG. Memory does not grow with the number of pairs. */
 LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backward *b,
                                      const lens_pair *pairs, size_t n_pairs, size_t n_steps)
 {
@@ -387,7 +388,7 @@ LENS_FN int lens_compare_edges(const void *a, const void *b)
     return x->receiver < y->receiver ? -1 : x->receiver > y->receiver;
 }
 
-/* edges [n_edges of the graph]: all of them, by the size of their scores. */
+/* edges [lens_graph.n_edges]: all edges, sorted by the magnitude of their scores, largest first. */
 LENS_FN attn_status lens_sort_edges(attn_ctx *ctx, lens_edge *edges, const attn_model *model,
                                     attn_tensor scores)
 {
@@ -409,7 +410,7 @@ LENS_FN attn_status lens_sort_edges(attn_ctx *ctx, lens_edge *edges, const attn_
     return ATTN_OK;
 }
 
-/* kept [S, R]: 1 for the n edges of the largest scores (by magnitude), else 0. */
+/* kept [S, R]: 1 for the n edges with the largest scores (by magnitude), else 0. */
 LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn_model *model,
                                     attn_tensor scores, size_t n)
 {
@@ -435,17 +436,17 @@ LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn
     return lens_finish(ctx, &result, status);
 }
 
-/* A run in which every receiver's input is put together from its edges. */
+/* A run in which the input of every receiver is computed from its edges. */
 typedef struct lens_edge_run {
     lens_graph graph;
     const attn_record *corrupted; /* streams and writes of the corrupted text */
     attn_tensor kept;             /* [S, R], dense */
-    attn_tensor moved; /* [S, T, C]: what a sender writes in this run - corrupted write */
+    attn_tensor
+        moved; /* [S, T, C]: each sender's write in this run minus that of the corrupted text */
 } lens_edge_run;
 
-/* Row `t` of a receiver's input: the corrupted stream, moved by what its kept edges carry. `to` holds
- * the corrupted stream already. */
-LENS_FN void lens_put_together(const lens_edge_run *run, float *to, size_t receiver, size_t t)
+/* Row `t` of a receiver's input: adds what its kept edges carry to `to`, which holds the corrupted stream. */
+LENS_FN void lens_add_kept_edges(const lens_edge_run *run, float *to, size_t receiver, size_t t)
 {
     const size_t n = run->moved.shape[1], width = run->moved.shape[2];
     const size_t n_before = lens_senders_to(&run->graph, receiver);
@@ -472,13 +473,13 @@ LENS_FN void lens_write_input(const lens_edge_run *run, const attn_activation *a
                         (v->ndim == 3 ? (ptrdiff_t)head * v->stride[1] : 0);
             for (i = 0; i < width; i++)
                 to[i] = attn_get2(stream, a->first + t, i);
-            lens_put_together(run, to, first_receiver + head, a->first + t);
+            lens_add_kept_edges(run, to, first_receiver + head, a->first + t);
         }
 }
 
-/* Notes by how much a sender's write differs from the corrupted text's. */
-LENS_FN void lens_note_write(const lens_edge_run *run, const attn_activation *a,
-                             attn_tensor corrupted, size_t first_sender)
+/* Stores the difference between a sender's write and that of the corrupted text. */
+LENS_FN void lens_store_write(const lens_edge_run *run, const attn_activation *a,
+                              attn_tensor corrupted, size_t first_sender)
 {
     const attn_tensor *v = &a->value;
     const size_t n_heads = v->ndim == 3 ? v->shape[1] : 1;
@@ -501,8 +502,8 @@ LENS_FN int lens_is_called(const attn_activation *a, const char *name)
     return n > m && a->name[n - m - 1] == '.' && strcmp(a->name + n - m, name) == 0;
 }
 
-/* The hook of the run. It sees the points of a layer in their order: inputs of heads, their results,
- * the MLP's input, its output. */
+/* The hook of the run. It sees the activations of a layer in their order: the inputs of the heads, their
+ * results, the input of the MLP, its output. */
 LENS_FN int lens_edge_hook(const attn_activation *a, void *user)
 {
     static const char *const inputs[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
@@ -526,13 +527,13 @@ LENS_FN int lens_edge_hook(const attn_activation *a, void *user)
         lens_write_input(run, a, was, g->n_receivers - 1);
     } else if (lens_is_called(a, "hook_resid_pre")) {
         lens_find(&ctx, &was, run->corrupted, 0, "hook_resid_pre");
-        lens_note_write(run, a, was, 0);
+        lens_store_write(run, a, was, 0);
     } else if (lens_is_called(a, "hook_result")) {
         lens_find(&ctx, &was, run->corrupted, a->layer, "attn.hook_result");
-        lens_note_write(run, a, was, lens_senders_before(g, layer, 0));
+        lens_store_write(run, a, was, lens_senders_before(g, layer, 0));
     } else {
         lens_find(&ctx, &was, run->corrupted, a->layer, "hook_mlp_out");
-        lens_note_write(run, a, was, lens_senders_before(g, layer, 1));
+        lens_store_write(run, a, was, lens_senders_before(g, layer, 1));
     }
     return 0;
 }
@@ -555,7 +556,7 @@ LENS_FN attn_status lens_feed_edges(attn_ctx *ctx, float *value, lens_backward *
     size.n_ctx = pair->n_tokens;
     size.workspace = b->workspace;
     status = attn_session_new(ctx, &session, b->model, &size);
-    for (i = 0; i < 8 && status == ATTN_OK; i++) { /* edits come between inputs and outputs */
+    for (i = 0; i < 8 && status == ATTN_OK; i++) { /* first inputs, then edits, then outputs */
         if (i == 4)
             status = lens_hook_edits(ctx, session, b->edits, b->n_edits);
         if (status == ATTN_OK)
@@ -570,9 +571,9 @@ LENS_FN attn_status lens_feed_edges(attn_ctx *ctx, float *value, lens_backward *
     return status;
 }
 
-/* *value: the metric when the edges with 1 in kept [S, R] carry what their senders write in this run,
- * and all others what they write in the corrupted text. With all edges it is the clean text's, with
- * none the corrupted text's. */
+/* *value: the metric of a run in which the edges with 1 in kept [S, R] carry what their senders write in
+ * this run, and the other edges carry what their senders write in the corrupted text. With all edges it is
+ * the clean text's metric, with none the corrupted text's. */
 LENS_FN attn_status lens_run_edges(attn_ctx *ctx, float *value, lens_backward *b,
                                    const lens_pair *pair, attn_tensor kept)
 {

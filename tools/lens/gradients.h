@@ -1,5 +1,5 @@
 /* Gradients of a metric with respect to activations: one backward pass through recorded activations,
- * without autograd. On attn.h's public API alone.
+ * without autograd. Uses attn.h's public API only.
  *
  *     static const char *const names[] = {"*.hook_resid_pre", "*.attn.hook_z"};
  *     lens_backward backward = ATTN_ZERO;
@@ -24,8 +24,8 @@
  *     resid_post = resid_mid + post · W_out + b_out    scores = q · kᵀ * s, [q k v] = y1 · W_QKV + b;
  *                                                      post = act(pre), pre = y2 · W_in + b_in
  *
- * with y1 and y2 LayerNorms of resid_pre and resid_mid. Write d x for d metric / d x, which has the
- * shape of x. By the chain rule (Rumelhart, Hinton & Williams 1986), from the logits downwards:
+ * where y1 and y2 are the LayerNorms of resid_pre and resid_mid. Write d x for d metric / d x, which has
+ * the shape of x. By the chain rule (Rumelhart, Hinton & Williams 1986), from the logits downwards:
  *
  *  1. d y       = d logits · W_Uᵀ                               [T, C] = [T, V] · [V, C]
  *  2. d x       = (g - mean(g) - n * mean(g * n)) / scale       [T, C], with g = d y * w,
@@ -39,36 +39,34 @@
  *     d q       = d scores · k * s,   d k = d scoresᵀ · q * s
  *  8. d y1      = [d q, d k, d v] · W_QKVᵀ                      [T, C] = [T, 3C] · [3C, C]
  *
- * A sum passes its gradient on to each term: d mlp_out = d resid_post, d resid_mid = d resid_post +
- * (2. of 5.), d attn_out = d resid_mid, d resid_pre = d resid_mid + (2. of 8.), and d embed = d
- * pos_embed = d resid_pre of the first block.
+ * The gradient of a sum is the gradient of each term: d mlp_out = d resid_post, d resid_mid = d resid_post
+ * + (2. of 5.), d attn_out = d resid_mid, d resid_pre = d resid_mid + (2. of 8.), and d embed = d pos_embed
+ * = d resid_pre of the first block.
  *
- * Each product is an operation of attn.h, and the sums of 2. and of d scores are taken in double, so the
- * same bits come from any number of threads and any instruction set that fuses. Weights of q8 and q4 count
- * as the numbers that they stand for, and the rounding of their inputs as the identity.
+ * Each product is an operation of attn.h, and the sums of 2. and of d scores are computed in double. So the
+ * bits do not depend on the number of threads, nor on the instruction set if it fuses. q8 and q4 weights
+ * count as the numbers that they represent; the rounding of their inputs counts as the identity.
  *
  * Time. At 124M with 64 tokens on one thread, a backward pass takes 1.4 times as long as the forward pass
- * without its logits: the products of both are as large, and beside them stand the sums over heads and the
- * slopes of the activation function.
+ * without its logits. The products of both have the same size; sums over heads and slopes of the
+ * activation function add to them.
  *
- * Accuracy. Beside autograd in float64, gradients differ by less than 1e-5 of the largest of their tensor:
- * tests/golden, the included model, GPT-2 124M's size with its own random initialization. What remains
- * comes from the forward pass, whose activations are f32: exact formulas on f32 activations are as far
- * off. Where weights are so large that attention saturates and roundings grow from layer to layer (124M,
- * weights of deviation 0.12 in place of 0.02), the patterns alone are off by 6e-5, and with them the
- * gradients, here and in PyTorch's float32, by 1e-4; on activations in float64 the steps below, in f32,
- * are off by 3e-6 there.
+ * Accuracy. Gradients differ from autograd in float64 by less than 1e-5 of the largest gradient of their
+ * tensor (tests/golden, the included model, a model of GPT-2 124M's size and random initialization). The
+ * error comes from the forward pass, whose activations are f32: exact formulas on f32 activations have the
+ * same error. If weights are so large that attention saturates and roundings grow from layer to layer
+ * (124M, standard deviation 0.12 instead of 0.02), the patterns are off by 6e-5 and the gradients by 1e-4,
+ * here and in PyTorch's float32. On activations in float64, the f32 formulas below are off by 3e-6 there.
  *
- * Edits. With backward.edits the recorded pass runs in the changed model, and each formula takes the
- * numbers that it worked with. A gradient belongs to an activation as the edits left it; on its way
- * further down it is 0 where an edit put another number in its place, and multiplied where an edit scales
- * (changes.h). Edits of q, k, v, patterns .. pass the formulas where those activations stand.
+ * Edits. With backward.edits the recorded pass runs in the changed model, and each formula uses the
+ * numbers of that pass. A gradient belongs to an activation after its edits. Further down it is 0 where an
+ * edit replaced a number, and multiplied where an edit scales (changes.h).
  *
- * Conventions. A gradient belongs to the activation's own value, with all that depends on it. At
- * later keys d scores and d pattern are 0, since the model ignores what is written there; autograd
- * gives d pattern another number there, for PyTorch multiplies those weights with values too. At
- * hook_resid_mid the gradient contains the way past the MLP; TransformerLens's bridge shows there the
- * gradient of ln2's input, which lacks it (here hook_mlp_in). */
+ * Conventions. The gradient of an activation includes all that depends on it. At later keys d scores and
+ * d pattern are 0, because the model ignores what is written there; autograd gives d pattern another number
+ * there, because PyTorch multiplies those weights with values too. At hook_resid_mid the gradient includes
+ * the path around the MLP; TransformerLens's bridge shows the gradient of ln2's input there, which lacks it
+ * (here hook_mlp_in). */
 #ifndef LENS_GRADIENTS_H
 #define LENS_GRADIENTS_H
 
@@ -85,8 +83,8 @@ typedef struct lens_layer_weights {
     attn_tensor ln1_w, ln2_w; /* [C] */
 } lens_layer_weights;
 
-/* What backward passes of a model share. It holds all matrices transposed, as f32 beside the model's
- * own: 4 bytes for each weight. One thread at a time uses it. */
+/* What backward passes of a model share. It holds a transposed f32 copy of all matrices: 4 bytes for each
+ * weight. One thread at a time may use it. */
 typedef struct lens_backward {
     const attn_model *model;
     attn_workspace *workspace; /* of the forward passes */
@@ -94,13 +92,13 @@ typedef struct lens_backward {
     attn_tensor memory; /* in which the layers lie */
     attn_tensor ln_final_w;
     attn_tensor w_u;        /* panels of W_Uᵀ [V, C]; made when they are needed */
-    const attn_edit *edits; /* [n_edits], of the caller: in force in every pass from now on */
+    const attn_edit *edits; /* [n_edits], of the caller: in force in every later pass */
     size_t n_edits;
 } lens_backward;
 
-/* *panels: of the transpose of a layer's matrix [K, N], or [H, d, N] with K = H * d. */
-LENS_FN attn_status lens_fetch_turned(attn_ctx *ctx, attn_tensor *panels, const attn_model *model,
-                                      size_t layer, const char *name)
+/* *panels: the transpose of a layer's matrix [K, N], or [H, d, N] with K = H * d. */
+LENS_FN attn_status lens_fetch_transposed(attn_ctx *ctx, attn_tensor *panels,
+                                          const attn_model *model, size_t layer, const char *name)
 {
     attn_tensor w = ATTN_ZERO;
     attn_status status = lens_layer_tensor(ctx, &w, model, layer, name);
@@ -116,10 +114,10 @@ LENS_FN attn_status lens_fetch_turned(attn_ctx *ctx, attn_tensor *panels, const 
 LENS_FN attn_status lens_fetch_layer(attn_ctx *ctx, lens_layer_weights *w, const attn_model *model,
                                      size_t layer)
 {
-    const int failed = lens_fetch_turned(ctx, &w->qkv, model, layer, "attn.W_QKV") ||
-                       lens_fetch_turned(ctx, &w->o, model, layer, "attn.W_O") ||
-                       lens_fetch_turned(ctx, &w->in, model, layer, "mlp.W_in") ||
-                       lens_fetch_turned(ctx, &w->out, model, layer, "mlp.W_out") ||
+    const int failed = lens_fetch_transposed(ctx, &w->qkv, model, layer, "attn.W_QKV") ||
+                       lens_fetch_transposed(ctx, &w->o, model, layer, "attn.W_O") ||
+                       lens_fetch_transposed(ctx, &w->in, model, layer, "mlp.W_in") ||
+                       lens_fetch_transposed(ctx, &w->out, model, layer, "mlp.W_out") ||
                        lens_layer_tensor(ctx, &w->ln1_w, model, layer, "ln1.w") ||
                        lens_layer_tensor(ctx, &w->ln2_w, model, layer, "ln2.w");
     return failed ? ctx->status : ATTN_OK;
@@ -144,8 +142,8 @@ LENS_FN void lens_backward_free(attn_ctx *ctx, lens_backward *b)
     memset(b, 0, sizeof *b);
 }
 
-/* Prepares backward passes. *b must be zeroed; after a failure it is zeroed again. The model must
- * outlive it, and the context that made it frees it. */
+/* Prepares backward passes. *b must be zeroed; after a failure it is zeroed again. The model must outlive
+ * it. lens_backward_free frees it, with the same context. */
 LENS_FN attn_status lens_backward_new(attn_ctx *ctx, lens_backward *b, const attn_model *model)
 {
     size_t i, n_layer;
@@ -169,7 +167,7 @@ LENS_FN attn_status lens_backward_new(attn_ctx *ctx, lens_backward *b, const att
     return status;
 }
 
-/* Makes the panels of W_Uᵀ, once. */
+/* Makes the panels of W_Uᵀ if they are not there yet. */
 LENS_FN attn_status lens_need_unembedding(attn_ctx *ctx, lens_backward *b)
 {
     const int tied = attn_model_config(b->model)->tied;
@@ -186,7 +184,7 @@ LENS_FN attn_status lens_need_unembedding(attn_ctx *ctx, lens_backward *b)
 
 /* ---- a pass ---- */
 
-/* Which gradients, of which metric, of which text. */
+/* Of which metric, of which text, and with respect to which activations. */
 typedef struct lens_gradients_desc {
     const int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;
@@ -198,7 +196,7 @@ typedef struct lens_gradients_desc {
     lens_metric metric;
 } lens_gradients_desc;
 
-/* Activations that a caller wants of the forward pass itself, as a record: NULL after a failure. */
+/* Activations of the forward pass that a caller wants as well. record is NULL after a failure. */
 typedef struct lens_kept {
     const char *const *names;
     size_t n_names;
@@ -213,12 +211,13 @@ typedef struct lens_pass {
     attn_record *before;    /* some of them as they were before the edits; NULL without edits */
     attn_record *gradients; /* the gradients that were asked for */
     lens_kept *kept;        /* may be NULL */
-    attn_tensor logits; /* [rows, V]: of all positions, of the metric's one, or zeroed: unknown */
-    attn_tensor later;  /* [T, T]: 1 where a query sees a key, 0 where it is a later one */
-    attn_tensor resid;  /* [T, C]: the gradient of the stream, on its way down */
+    attn_tensor logits;     /* [T, V]; [1, V] if the metric is local; or zeroed: not computed */
+    attn_tensor later;      /* [T, T]: 1 where a query sees the key, 0 at later keys */
+    attn_tensor resid;      /* [T, C]: the gradient of the stream at the current layer */
 } lens_pass;
 
-/* The value of one activation of a record, if it has it. Layer -1: outside the blocks. */
+/* Gives an activation of a record, and returns 1; 0 if the record does not have it. layer -1: outside the
+ * blocks. */
 LENS_FN int lens_find(attn_ctx *ctx, attn_tensor *out, const attn_record *record, int layer,
                       const char *name)
 {
@@ -232,7 +231,7 @@ LENS_FN int lens_find(attn_ctx *ctx, attn_tensor *out, const attn_record *record
     return 0;
 }
 
-/* An activation of the forward pass. */
+/* An activation of the forward pass, after its edits. */
 LENS_FN attn_tensor lens_seen(attn_ctx *ctx, const lens_pass *p, int layer, const char *name)
 {
     attn_tensor out;
@@ -240,7 +239,7 @@ LENS_FN attn_tensor lens_seen(attn_ctx *ctx, const lens_pass *p, int layer, cons
     return out;
 }
 
-/* The same as it was before the edits. */
+/* The same before its edits. */
 LENS_FN attn_tensor lens_seen_before(attn_ctx *ctx, const lens_pass *p, int layer, const char *name)
 {
     attn_tensor out;
@@ -253,7 +252,7 @@ LENS_FN int lens_is_edited_in(const lens_pass *p, int layer, const char *name)
     return lens_is_edited(p->b->edits, p->b->n_edits, layer, name);
 }
 
-/* Hands a gradient over, if it was asked for. */
+/* Copies a gradient to the caller's record, if it was asked for. */
 LENS_FN attn_status lens_give(attn_ctx *ctx, const lens_pass *p, int layer, const char *name,
                               attn_tensor gradient)
 {
@@ -262,7 +261,7 @@ LENS_FN attn_status lens_give(attn_ctx *ctx, const lens_pass *p, int layer, cons
                                                              : ATTN_OK;
 }
 
-/* The same on the way down: the gradient becomes that of the activation before the edits. */
+/* The same; then the gradient becomes that of the activation before its edits. */
 LENS_FN attn_status lens_pass_on(attn_ctx *ctx, const lens_pass *p, int layer, const char *name,
                                  attn_tensor gradient)
 {
@@ -272,7 +271,7 @@ LENS_FN attn_status lens_pass_on(attn_ctx *ctx, const lens_pass *p, int layer, c
     return status;
 }
 
-/* As [T, H, d] an activation of all heads [T, C]; as [H, T, d] what one head after another reads. */
+/* Views of an activation of all heads, [T, C]: as [T, H, d], and by heads as [H, T, d]. */
 LENS_FN attn_tensor lens_heads_of(const lens_pass *p, attn_tensor x)
 {
     const attn_config *c = attn_model_config(p->b->model);
@@ -295,9 +294,9 @@ LENS_FN attn_status lens_back_product(attn_ctx *ctx, attn_tensor *out, attn_tens
 }
 
 /* 2. d holds g [.., T, C], dense, and becomes d x; n [T, C] is the normalized input. *moment becomes
- * mean(g * n) [.., T, 1], and d scale is -C / scale times that. The sums are taken in double, for most of
- * their terms cancel; all products are of two floats, so that double holds them exactly and a compiler
- * that fuses changes nothing. */
+ * mean(g * n) [.., T, 1]; d scale is -C / scale times that. The sums are in double because most of their
+ * terms cancel. Every product is of two floats, which double holds exactly, so a compiler that fuses does
+ * not change the result. */
 LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tensor n,
                                         attn_tensor scale, attn_tensor *moment)
 {
@@ -314,8 +313,8 @@ LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tenso
         float *g = (float *)d.data + row * width;
         const float *normal = (const float *)n.data + (ptrdiff_t)(row % n_rows) * n.stride[0];
         const double by = 1 / (double)attn_get2(scale, row % n_rows, 0);
-        double sum[4] = {0, 0, 0, 0},
-               products[4] = {0, 0, 0, 0}; /* four chains are four times as fast */
+        double sum[4] = {0, 0, 0, 0}; /* four independent sums are four times as fast */
+        double products[4] = {0, 0, 0, 0};
         float mean, product;
         for (i = 0; i < width; i++) {
             sum[i % 4] += (double)g[i];
@@ -331,13 +330,14 @@ LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tenso
     return ATTN_OK;
 }
 
-/* ---- the formulas where an edit changes what one of them reads ----
+/* ---- the same formulas with edits ----
  *
- * In a LayerNorm's scale, in the heads' results, and in the heads' copies of the stream. */
+ * For edits between two activations of one formula: of a LayerNorm's scale, of the heads' results, and of
+ * the heads' copies of the stream. */
 
 /* Formula 2 for a LayerNorm whose scale is edited. The edits change the scale s0 to s, and the LayerNorm
- * computes n = (x - mean(x)) / s. The gradient of s is d s = -C / s * mean(g * n); the edits take it back
- * to d s0 (changes.h). Then
+ * computes n = (x - mean(x)) / s. The gradient of s is d s = -C / s * mean(g * n), and lens_back_edits
+ * turns it into d s0. Then
  *
  *     d x = (g - mean(g) + d s0 / C * s / s0 * s * n) / s
  *
@@ -402,8 +402,8 @@ LENS_FN attn_status lens_back_edited_results(attn_ctx *ctx, const lens_pass *p, 
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* Do edits make the heads' input differ from ln1's output, or a head's copy of the stream from the
- * stream? */
+/* Can the input of a head differ from ln1's output, or its copy of the stream from the stream, because of
+ * edits? */
 LENS_FN int lens_copies_differ(const lens_pass *p, int layer)
 {
     int i, any = lens_is_edited_in(p, layer, "ln1.hook_scale") ||
@@ -413,7 +413,7 @@ LENS_FN int lens_copies_differ(const lens_pass *p, int layer)
     return any;
 }
 
-/* Does an edit name the copy that a head's queries, keys or values have of a position? */
+/* Does an edit change the row that the queries, keys or values of head h read at position t? */
 LENS_FN int lens_copy_is_edited(const lens_pass *p, int layer, const char *name, size_t t, size_t h)
 {
     const char *const names[] = {lens_head_inputs[0], name};
@@ -450,8 +450,8 @@ LENS_FN attn_status lens_normalize_copies(attn_ctx *ctx, attn_tensor *n, attn_te
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* *d [H, T, C]: the gradients of the copies that heads read as queries, keys or values (part 0, 1, 2),
- * for those of q, k or v [T, H, d]: 8. and 2. head by head, with each copy's own LayerNorm. */
+/* *d [H, T, C]: from the gradients of q, k or v [T, H, d] (part 0, 1, 2), the gradients of the copies of
+ * the stream that heads read for them: 8. and 2. head by head, with each copy's own LayerNorm. */
 LENS_FN attn_status lens_back_copies_of(attn_ctx *ctx, const lens_pass *p, int layer, size_t part,
                                         attn_tensor gradient, attn_tensor *d)
 {
@@ -475,11 +475,11 @@ LENS_FN attn_status lens_back_copies_of(attn_ctx *ctx, const lens_pass *p, int l
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* A head reads an edited copy in place of the stream. So the gradients d [H, T, C] of edited copies are
- * added to through [T, H, C], and the gradient of q, k or v [T, H, d] at those places becomes 0, so that
- * it does not reach the stream through ln1 as well. */
-LENS_FN void lens_part_copies(const lens_pass *p, int layer, const char *name, attn_tensor gradient,
-                              attn_tensor d, attn_tensor through)
+/* A head reads an edited copy instead of the stream. So the gradients d [H, T, C] of edited copies are added
+ * to through [T, H, C], and there the gradient of q, k or v [T, H, d] becomes 0: it must not reach the
+ * stream through ln1 as well. */
+LENS_FN void lens_split_copies(const lens_pass *p, int layer, const char *name,
+                               attn_tensor gradient, attn_tensor d, attn_tensor through)
 {
     const size_t n_head = d.shape[0], n = d.shape[1], width = d.shape[2];
     size_t t, h, i;
@@ -497,9 +497,8 @@ LENS_FN void lens_part_copies(const lens_pass *p, int layer, const char *name, a
         }
 }
 
-/* The gradient through all edited copies of a layer. qkv [T, 3C] holds the gradients of queries, keys
- * and values. *copies (a zeroed tensor) becomes the gradient [T, C] that reaches the stream through
- * edited copies. */
+/* *copies (a zeroed tensor): the gradient [T, C] that reaches the stream through the edited copies of a
+ * layer. qkv [T, 3C] holds the gradients of queries, keys and values. */
 LENS_FN attn_status lens_back_edited_copies(attn_ctx *ctx, const lens_pass *p, int layer,
                                             attn_tensor qkv, attn_tensor *copies)
 {
@@ -518,7 +517,7 @@ LENS_FN attn_status lens_back_edited_copies(attn_ctx *ctx, const lens_pass *p, i
                  lens_pass_on(ctx, p, layer, name, lens_by_head(d)) ||
                  attn_add(ctx, &sum, sum, lens_by_head(d));
         if (!failed)
-            lens_part_copies(p, layer, name, part, d, through);
+            lens_split_copies(p, layer, name, part, d, through);
     }
     failed = failed || lens_give(ctx, p, layer, lens_head_inputs[0], sum);
     if (!failed)
@@ -572,7 +571,7 @@ LENS_FN attn_status lens_sigmoid_slope(attn_ctx *ctx, attn_tensor slope, attn_te
                  attn_scale(ctx, &cube, cube, is_tanh ? k : 0) || attn_add(ctx, &e, x, cube) ||
                  attn_scale(ctx, &e, e, is_tanh ? -twice_c : -1) ||
                  attn_zeros(ctx, &one, ATTN_F32, attn_shape1(1));
-    for (i = 0; i < n && !failed; i++) /* so that e stays finite, and e * s is 1 there */
+    for (i = 0; i < n && !failed; i++) /* e stays finite, and e * s rounds to 1 there */
         if (((float *)e.data)[i] > 80)
             ((float *)e.data)[i] = 80;
     if (!failed)
@@ -589,7 +588,8 @@ LENS_FN attn_status lens_sigmoid_slope(attn_ctx *ctx, attn_tensor slope, attn_te
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* gelu(x) / x, the normal distribution's share below x, hardly changes where |x| is that small. */
+/* gelu(x) / x is the cumulative normal distribution. For |x| < 2^-24 it is taken at 2^-24, where it has
+ * practically the same value and the division is safe. */
 LENS_FN attn_status lens_erf_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor x)
 {
     const float root = 0.39894228040143268f, small = 5.9604645e-8f; /* 2^-24 */
@@ -625,8 +625,8 @@ LENS_FN attn_status lens_act_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor
     return ATTN_OK;
 }
 
-/* What a sublayer adds to the stream has the stream's gradient. *out (a zeroed tensor) becomes a copy of
- * it where edits change that, else a view; in both cases attn_tensor_free frees it. */
+/* The gradient of what a sublayer adds to the stream is that of the stream. *out (a zeroed tensor) becomes a
+ * copy if edits change it, else a view. attn_tensor_free frees either. */
 LENS_FN attn_status lens_back_branch(attn_ctx *ctx, const lens_pass *p, int layer, const char *name,
                                      attn_tensor *out)
 {
@@ -708,8 +708,8 @@ LENS_FN attn_status lens_back_inputs(attn_ctx *ctx, attn_tensor d, const lens_pa
     return status;
 }
 
-/* The gradients of each head's own copy of the stream, where they were asked for: 8. and 2. for one
- * head, and for its queries, keys and values apart. qkv is [T, 3C]. */
+/* The gradients of each head's own copy of the stream, if they were asked for: 8. and 2. for one head at a
+ * time, separately for queries, keys and values. qkv is [T, 3C]. */
 LENS_FN attn_status lens_back_copies(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor qkv)
 {
     static const char *const names[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
@@ -824,7 +824,7 @@ LENS_FN attn_status lens_back_attention(attn_ctx *ctx, const lens_pass *p, int l
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* 1. The metric, and d y [T, C] of the last LayerNorm, which is zeros so far. */
+/* 1. The metric, and d y of the last LayerNorm: d [T, C], which holds zeros. */
 LENS_FN attn_status lens_back_metric(attn_ctx *ctx, float *value, const lens_pass *p, attn_tensor d)
 {
     const lens_metric *m = &p->desc->metric;
@@ -840,7 +840,7 @@ LENS_FN attn_status lens_back_metric(attn_ctx *ctx, float *value, const lens_pas
     return status == ATTN_OK ? lens_multiply(ctx, at, p->logits, p->b->w_u) : status;
 }
 
-/* All of them, from the logits down to the embeddings. */
+/* All formulas, from the logits down to the embeddings. */
 LENS_FN attn_status lens_back(attn_ctx *ctx, float *value, const lens_pass *p)
 {
     const int n_layer = (int)attn_model_config(p->b->model)->n_layer;
@@ -856,8 +856,8 @@ LENS_FN attn_status lens_back(attn_ctx *ctx, float *value, const lens_pass *p)
 
 /* ---- the forward pass before it ---- */
 
-/* Runs a text in a session that holds nothing. *logits (a zeroed tensor) becomes those that the
- * metric looks at, [1, V] or [T, V]; NULL: none are made, which saves reading W_U. */
+/* Feeds a text to an empty session. *logits (a zeroed tensor) becomes the logits that the metric reads,
+ * [1, V] or [T, V]; NULL: none are computed, which saves reading W_U. */
 LENS_FN attn_status lens_feed_metric(attn_ctx *ctx, attn_tensor *logits, attn_session *session,
                                      const lens_gradients_desc *desc)
 {
@@ -879,8 +879,8 @@ LENS_FN attn_status lens_feed_metric(attn_ctx *ctx, attn_tensor *logits, attn_se
     return attn_feed_batch(ctx, &item, 1);
 }
 
-/* Runs the text, with a record of what the formulas need and one that the gradients will fill. The
- * gradient of a logit needs no logits: they are made only if the metric's value is wanted. */
+/* Runs the text, with a record of what the formulas need and one that the gradients will fill. A linear
+ * metric's gradient needs no logits: they are computed only if its value is wanted. */
 LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *session, int has_value)
 {
     static const char *const needed[] = {
@@ -914,7 +914,7 @@ LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *sess
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* What a pass works with: the gradient of the stream, and which keys a query sees. */
+/* Allocates the gradient of the stream, and marks the keys that each query sees. */
 LENS_FN attn_status lens_prepare_pass(attn_ctx *ctx, lens_pass *p)
 {
     const size_t n = p->desc->n_tokens, width = attn_model_config(p->b->model)->d_model;
@@ -928,7 +928,7 @@ LENS_FN attn_status lens_prepare_pass(attn_ctx *ctx, lens_pass *p)
     return ATTN_OK;
 }
 
-/* One pass, forward and back. What it makes stays in *p also after a failure. */
+/* One forward and one backward pass. The caller frees what it leaves in *p, after a failure too. */
 LENS_FN attn_status lens_run_pass(attn_ctx *ctx, float *value, lens_pass *p)
 {
     attn_session_desc size = ATTN_ZERO;
@@ -950,7 +950,7 @@ LENS_FN attn_status lens_run_pass(attn_ctx *ctx, float *value, lens_pass *p)
     return status;
 }
 
-/* lens_gradients, and with it what `kept` (may be NULL) names of the forward pass's activations. */
+/* lens_gradients, with a record of the activations that `kept` (may be NULL) names. */
 LENS_FN attn_status lens_gradients_beside(attn_ctx *ctx, attn_record **gradients, lens_kept *kept,
                                           float *value, lens_backward *b,
                                           const lens_gradients_desc *desc)
@@ -990,10 +990,9 @@ LENS_FN attn_status lens_gradients_beside(attn_ctx *ctx, attn_record **gradients
     return status;
 }
 
-/* *gradients: a record with d metric / d activation in place of every activation that desc names, in
- * its shape (attn_record_get, lens_save_record). attn_record_free frees it; NULL after a failure.
- * *value (may be NULL) becomes the value of the metric. The function runs the text once, in a session
- * that it makes and frees. */
+/* *gradients: a record that holds d metric / d activation, in the activation's shape, for every activation
+ * that desc names. attn_record_free frees it; it is NULL after a failure. *value (may be NULL) becomes the
+ * value of the metric. The text runs once, in a session that this function makes and frees. */
 LENS_FN attn_status lens_gradients(attn_ctx *ctx, attn_record **gradients, float *value,
                                    lens_backward *b, const lens_gradients_desc *desc)
 {

@@ -1,14 +1,14 @@
-/* What attention heads look at: how evenly, and whether they are of one of the kinds that
- * TransformerLens's head_detector knows. On attn.h's public API alone.
+/* Where attention heads look: the entropy of their patterns, and whether they are of a kind that
+ * TransformerLens's head_detector knows. Uses attn.h's public API only.
  *
  *     attn_tensor entropy = ATTN_ZERO, scores = ATTN_ZERO;
  *     if (lens_detect_heads(&ctx, &entropy, &scores, model, tokens, n_tokens) == ATTN_OK)
  *         printf("L5H1 is an induction head by %.2f of its attention\n",
  *                attn_get3(scores, LENS_HEAD_INDUCTION, 5, 1));
  *
- * L layers, H heads, T tokens. Results are f32 tensors and follow attn.h's rule for outputs; sums are
- * taken in double. Repeated text shows duplicate-token and induction heads best: 25 random tokens
- * twice, for example. */
+ * L layers, H heads, T tokens. Results are f32 tensors and follow attn.h's rule for outputs; sums are in
+ * double. Repeated text shows duplicate-token and induction heads best: for example 25 random tokens,
+ * twice. */
 #ifndef LENS_HEADS_H
 #define LENS_HEADS_H
 
@@ -18,8 +18,8 @@
 
 /* ---- from a pattern ---- */
 
-/* -sum of p * log(p) over one row of a pattern, n keys. A weight below FLT_MIN would add less than
- * 1e-36. */
+/* -sum of p * log(p) over one row of a pattern, n keys. Weights below FLT_MIN are skipped: each would add
+ * less than 1e-36. */
 LENS_FN float lens_row_entropy(const float *p, ptrdiff_t step, size_t n)
 {
     double sum = 0;
@@ -30,8 +30,8 @@ LENS_FN float lens_row_entropy(const float *p, ptrdiff_t step, size_t n)
     return (float)sum;
 }
 
-/* out [.., Tq] = -sum over keys of p * log(p), in nats, for patterns [.., Tq, Tk]. 0: all on one
- * key; log(n): even over n keys. Shannon 1948. */
+/* out [.., Tq] = -sum over keys of p * log(p), in nats, for patterns [.., Tq, Tk] (Shannon 1948). 0: all on
+ * one key; log(n): even over n keys. */
 LENS_FN attn_status lens_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern)
 {
     static const char op[] = "lens_pattern_entropy";
@@ -61,8 +61,8 @@ LENS_FN attn_status lens_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_t
 /* Kinds of heads, by the keys that query i looks at. */
 typedef enum lens_head_kind {
     LENS_HEAD_PREVIOUS = 0, /* i - 1 */
-    LENS_HEAD_DUPLICATE,    /* earlier places of the same token */
-    LENS_HEAD_INDUCTION,    /* the tokens after those: Olsson et al. 2022 */
+    LENS_HEAD_DUPLICATE,    /* earlier positions of the same token */
+    LENS_HEAD_INDUCTION,    /* the positions after those: Olsson et al. 2022 */
     LENS_N_HEAD_KINDS
 } lens_head_kind;
 
@@ -101,8 +101,8 @@ LENS_FN attn_status lens_head_keys(attn_ctx *ctx, attn_tensor *keys, lens_head_k
     return lens_finish(ctx, &result, ATTN_OK);
 }
 
-/* out [H] = sum(pattern * keys) / sum(pattern), the share of a head's attention that goes where
- * `keys` says, for pattern [H, T, T] and keys [T, T]. (head_detector's measure "mul".) */
+/* out [H] = sum(pattern * keys) / sum(pattern), for pattern [H, T, T] and keys [T, T]: the share of a head's
+ * attention on the keys that are 1. (head_detector's measure "mul".) */
 LENS_FN attn_status lens_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern,
                                     attn_tensor keys)
 {
@@ -137,11 +137,12 @@ typedef struct lens_head_watch {
     const int32_t *tokens;
     size_t n_tokens, n_head;
     float *entropy; /* [L, H, T] or NULL */
-    double *sums;   /* [L, H, LENS_N_HEAD_KINDS + 1]: attention by kind of key, and all of it */
+    double
+        *sums; /* [L, H, LENS_N_HEAD_KINDS + 1]: attention on the keys of each kind, and in all */
 } lens_head_watch;
 
-/* Takes one layer's pattern [H, queries, keys]: notes the entropy of each query, and adds what a
- * head gives to each kind of key to that head's sums. */
+/* A hook. Of one layer's pattern [H, queries, keys], stores the entropy of each query and adds each head's
+ * attention on each kind of key to its sums. */
 LENS_FN int lens_watch_pattern(const attn_activation *a, void *user)
 {
     const lens_head_watch *w = (const lens_head_watch *)user;
@@ -170,7 +171,7 @@ LENS_FN int lens_watch_pattern(const attn_activation *a, void *user)
     return 0;
 }
 
-/* Feeds the text to a session of its own, with the patterns watched. */
+/* Feeds the text to a new session whose patterns are hooked. */
 LENS_FN attn_status lens_watch_heads(attn_ctx *ctx, const attn_model *model, lens_head_watch *watch)
 {
     attn_session_desc desc = ATTN_ZERO;
@@ -187,9 +188,10 @@ LENS_FN attn_status lens_watch_heads(attn_ctx *ctx, const attn_model *model, len
     return status;
 }
 
-/* Both statistics over a text, for every head: entropy [L, H, T], and scores [LENS_N_HEAD_KINDS, L,
- * H]. Either may be NULL. Patterns are seen in pieces and never kept. No beginning-of-text token is
- * added: TransformerLens does by default, so put it first to get its numbers. */
+/* Both statistics of every head over a text: entropy [L, H, T] and scores [LENS_N_HEAD_KINDS, L, H]. Either
+ * may be NULL. Memory does not grow with T * T of the patterns, which are read in pieces. No
+ * beginning-of-text token is added. TransformerLens adds one by default: put it first to get the same
+ * numbers. */
 LENS_FN attn_status lens_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_tensor *scores,
                                       const attn_model *model, const int32_t *tokens,
                                       size_t n_tokens)

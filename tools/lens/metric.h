@@ -1,5 +1,5 @@
-/* A metric: one number from the logits of a text, and how it changes with each logit; and a pair of
- * texts that it is asked about. On attn.h's public API alone. gradients.h and sweep.h begin with it. */
+/* A metric: one number from the logits of a text, and its derivative by each logit. And a pair of texts
+ * that a metric compares. Uses attn.h's public API only. gradients.h and sweep.h include it. */
 #ifndef LENS_METRIC_H
 #define LENS_METRIC_H
 
@@ -14,9 +14,9 @@ typedef enum lens_metric_kind {
     LENS_METRIC_FUNCTION_AT /* a function of the caller's, of the logits of one position */
 } lens_metric_kind;
 
-/* A metric of the caller's own: the value, and d value / d logits, which comes filled with zeros and
- * counts where gradients are asked for. Both tensors are [T, V], or [1, V] for FUNCTION_AT. Return 0 to
- * go on, anything else to stop (ATTN_STOPPED). */
+/* A metric of the caller: sets *value, and d_logits = d value / d logits, which is filled with zeros before
+ * the call and used only if gradients are asked for. Both tensors are [T, V], or [1, V] for FUNCTION_AT.
+ * Return 0 to go on, anything else to stop (ATTN_STOPPED). */
 typedef int (*lens_metric_fn)(float *value, attn_tensor d_logits, attn_tensor logits, void *user);
 
 /* Zeroed, it is the loss of the text. A field that the kind does not read must be zero. */
@@ -32,8 +32,8 @@ typedef struct lens_metric {
     void *user;             /* fn gets it */
 } lens_metric;
 
-/* Two texts of one length, and a question whose answer differs between them. The metric's targets, if
- * it has any, are the same for both. */
+/* Two texts of the same length, and a metric that differs between them. Both have the same targets, if the
+ * metric has targets. */
 typedef struct lens_pair {
     const int32_t *clean, *corrupted; /* [n_tokens] each */
     size_t n_tokens;
@@ -91,7 +91,7 @@ LENS_FN const char *lens_unread_field(const lens_metric *m)
     return m->fn && !lens_metric_is_function(m) ? "fn" : NULL;
 }
 
-/* A metric that the logits [n, V] of a text of n tokens have. */
+/* Checks a metric for a text of n tokens. */
 LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_metric *m,
                                      size_t n_vocab, size_t n)
 {
@@ -151,7 +151,7 @@ LENS_FN attn_status lens_log_prob_back(attn_ctx *ctx, float *value, attn_tensor 
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* The token whose loss counts after position t; -1: none. */
+/* The token whose loss counts after position t; -1 if there is none. */
 LENS_FN int32_t lens_target_of(const lens_metric *m, const int32_t *tokens, size_t n, size_t t)
 {
     if (m->targets)
@@ -194,7 +194,7 @@ LENS_FN attn_status lens_loss_back(attn_ctx *ctx, float *value, attn_tensor logi
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* A function of the caller's, whose d_logits take the place of the logits [T, V]. */
+/* The metric of the caller's function. logits [T, V] become its d_logits. */
 LENS_FN attn_status lens_function_back(attn_ctx *ctx, float *value, attn_tensor logits,
                                        const lens_metric *m)
 {
@@ -228,8 +228,8 @@ LENS_FN void lens_logit_back(float *value, attn_tensor logits, const lens_metric
         row[*against] -= 1;
 }
 
-/* The metric, and logits become d value / d logits: [1, V] at the metric's position if
- * lens_metric_is_local, else [T, V]; dense. */
+/* *value: the metric of logits, which become d value / d logits. They are dense, [1, V] at the metric's
+ * position if lens_metric_is_local, else [T, V]. */
 LENS_FN attn_status lens_metric_back(attn_ctx *ctx, float *value, attn_tensor logits,
                                      const lens_metric *m, const int32_t *tokens)
 {
@@ -268,7 +268,7 @@ LENS_FN attn_status lens_metric_value(attn_ctx *ctx, float *value, attn_tensor l
     return status;
 }
 
-/* Two texts that a model can read, and a metric that their logits have. */
+/* Checks a pair of texts and its metric. */
 LENS_FN attn_status lens_need_pair(attn_ctx *ctx, const char *op, const attn_model *model,
                                    const lens_pair *pair)
 {

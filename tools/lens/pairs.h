@@ -1,10 +1,10 @@
-/* Estimates of what patching one activation of a clean text into a corrupted one would do: attribution
- * patching (Nanda 2023), two forward passes and a backward one for all of them. On attn.h's public API
- * alone.
+/* Attribution patching (Nanda 2023): estimates what patching one activation of a clean text into a
+ * corrupted one would do. Two forward passes and one backward pass give all estimates. Uses attn.h's public API
+ * only.
  *
  * The estimate is linear: (clean activation - corrupted activation) · d metric / d activation, with
- * the gradient of the corrupted text. patch.h gives the true numbers, a pass each. backward.edits are in
- * force in all runs, as patch.h's edits are.
+ * the gradient of the corrupted text. patch.h gives the true numbers with one pass for each.
+ * backward.edits are in force in all runs, like the edits of patch.h.
  *
  *     lens_pair pair = ATTN_ZERO;
  *     attn_tensor change = ATTN_ZERO;
@@ -19,7 +19,7 @@
 
 #include "gradients.h"
 
-/* What lens_gradients is asked about one text of a pair. */
+/* The description of one text of a pair for lens_gradients. */
 LENS_FN lens_gradients_desc lens_text_of(const lens_pair *pair, const int32_t *tokens,
                                          const char *const *names, size_t n_names)
 {
@@ -32,8 +32,8 @@ LENS_FN lens_gradients_desc lens_text_of(const lens_pair *pair, const int32_t *t
     return d;
 }
 
-/* Runs a text and gives a record of the activations that desc names; *value (may be NULL) becomes
- * the metric. *record is NULL after a failure. */
+/* Runs a text. *record holds the activations that desc names, and is NULL after a failure. *value (may be
+ * NULL) becomes the metric. */
 LENS_FN attn_status lens_record_metric(attn_ctx *ctx, attn_record **record, float *value,
                                        lens_backward *b, const lens_gradients_desc *desc)
 {
@@ -66,8 +66,8 @@ LENS_FN attn_status lens_record_metric(attn_ctx *ctx, attn_record **record, floa
     return ATTN_OK;
 }
 
-/* sums [n]: over all but one dimension of (clean - corrupted) * gradient. The one is the position, or
- * the head where there are heads. */
+/* sums [n]: (clean - corrupted) * gradient, summed over all dimensions but the heads (head_dim), or but the
+ * positions if head_dim is negative. */
 LENS_FN attn_status lens_sum_products(attn_ctx *ctx, attn_tensor sums, attn_tensor clean,
                                       attn_tensor corrupted, attn_tensor gradient, int head_dim)
 {
@@ -88,7 +88,7 @@ LENS_FN attn_status lens_sum_products(attn_ctx *ctx, attn_tensor sums, attn_tens
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* out [L, T] or [L, H] for three records that have blocks.i.`name` of every layer. */
+/* out [L, T] or [L, H], from three records that hold blocks.i.`name` of every layer. */
 LENS_FN attn_status lens_estimate(attn_ctx *ctx, attn_tensor *out, const attn_record *clean,
                                   const attn_record *corrupted, const attn_record *gradients,
                                   const char *name)
@@ -113,9 +113,9 @@ LENS_FN attn_status lens_estimate(attn_ctx *ctx, attn_tensor *out, const attn_re
     return lens_finish(ctx, &result, status);
 }
 
-/* Estimated changes of the corrupted text's metric, for each layer of blocks.i.`name`: out [L, H] if
- * the name begins with "attn.", one head at all positions; else [L, T], one position at a time. Scores have no such estimate: they are -inf at later
- * keys (ATTN_E_ARGUMENT); ask for patterns. */
+/* Estimated changes of the corrupted text's metric, for blocks.i.`name` of each layer. If the name begins
+ * with "attn.", out [L, H]: one head at all positions. Else out [L, T]: one position. ATTN_E_ARGUMENT for
+ * scores, which have no estimate because they are -inf at later keys: ask for patterns. */
 LENS_FN attn_status lens_attribution_patch(attn_ctx *ctx, attn_tensor *out, lens_backward *b,
                                            const lens_pair *pair, const char *name)
 {

@@ -1,11 +1,11 @@
-/* Weights in the layout that attn_linear reads without packing them again: panels of 16 outputs, as
- * attn.h's manual describes them. For matrices that many products share. On attn.h's public API alone. */
+/* Matrices as panels of 16 outputs, the layout that attn_linear reads without packing (attn.h's manual
+ * describes it). For matrices that are used in many products. Uses attn.h's public API only. */
 #ifndef LENS_PANELS_H
 #define LENS_PANELS_H
 
 #include "result.h"
 
-/* *panels (a zeroed tensor) becomes [ceil(N / 16), K, 16] for w [K, N], zeros beyond N. */
+/* *panels (a zeroed tensor) becomes [ceil(N / 16), K, 16] from w [K, N], with zeros beyond N. */
 LENS_FN attn_status lens_pack(attn_ctx *ctx, attn_tensor *panels, attn_tensor w)
 {
     const size_t n_in = w.shape[0], n_out = w.shape[1], whole = n_out / 16, rest = n_out % 16;
@@ -24,8 +24,7 @@ LENS_FN attn_status lens_pack(attn_ctx *ctx, attn_tensor *panels, attn_tensor w)
     return status;
 }
 
-/* Matrix product: out [T, N] = x [T, K] · w [K, N]. `panels` holds w, as lens_pack made it; the caller
- * allocates out. */
+/* out [T, N] = x [T, K] · w [K, N]. `panels` is w from lens_pack. The caller allocates out. */
 LENS_FN attn_status lens_multiply(attn_ctx *ctx, attn_tensor out, attn_tensor x, attn_tensor panels)
 {
     attn_tensor wide = ATTN_ZERO, none = ATTN_ZERO;

@@ -1,5 +1,5 @@
 /* Activation patching (Vig et al. 2020; Meng et al. 2022): the corrupted text runs with one activation
- * of the clean text. Does that repair the answer? On attn.h's public API alone.
+ * of the clean text. How far does that restore the clean metric? Uses attn.h's public API only.
  *
  *     lens_pair pair = ATTN_ZERO;
  *     lens_patch_desc d = ATTN_ZERO;
@@ -12,16 +12,16 @@
  *     if (lens_patch(&ctx, &effect, NULL, model, &d) == ATTN_OK)
  *         printf("layer 3, position 7: %.3f\n", attn_get2(effect, 3, 7));
  *
- * Each number has the bits of one whole forward pass with that patch, but the patches of a layer run as
- * batches, from that layer and position on (sweep.h). */
+ * Each number has the bits of a whole forward pass with that patch. But the patches of a layer run in
+ * batches, and from that layer and position on (sweep.h). */
 #ifndef LENS_PATCH_H
 #define LENS_PATCH_H
 
 #include "sweep.h"
 #include <stdlib.h>
 
-/* What is patched at once, in every layer, and the shape of the result: L layers, T positions, H heads.
- * In brackets the functions of TransformerLens that do so. */
+/* What one patch replaces, and the shape of the result: L layers, T positions, H heads. The functions of
+ * TransformerLens that do the same are in parentheses. */
 typedef enum lens_patch_kind {
     LENS_PATCH_POSITIONS = 0,  /* [L, T]: a position; of scores and patterns, one query of all heads
                                   (get_act_patch_resid_pre, _attn_out, _mlp_out) */
@@ -43,27 +43,27 @@ typedef struct lens_patch_desc {
         *name; /* what follows "blocks.i.": "hook_resid_pre", "hook_attn_out", "hook_mlp_out",
                              "attn.hook_z", "attn.hook_pattern" .. */
     lens_patch_kind kind;
-    int normalize;          /* (mean - corrupted mean) / (clean mean - corrupted mean): 0 changes
-                               nothing, 1 repairs all */
+    int normalize; /* (mean - corrupted mean) / (clean mean - corrupted mean): 0 if the patch
+                               changes nothing, 1 if it restores the clean metric */
     const attn_edit *edits; /* [n_edits]: in force in every run, of both texts */
     size_t n_edits;
     lens_progress_fn progress; /* may be NULL: called after every batch, */
     void *user;                /* with this */
 } lens_patch_desc;
 
-/* A part of an activation: some heads, some positions, and of scores and patterns some keys. */
+/* A part of an activation: some heads at some positions, and in scores and patterns some keys. */
 typedef struct lens_part {
     size_t head, n_heads;
-    size_t position, n_positions; /* n_positions 0: nothing */
+    size_t position, n_positions; /* n_positions 0: an empty part */
     size_t key, n_keys;
 } lens_part;
 
-/* One entry of a layer, and the first position that its patch changes. */
+/* One patch of a layer: its column in the result, and the first position that it changes. */
 typedef struct lens_patch_entry {
     size_t column, first;
 } lens_patch_entry;
 
-/* A patch of some keys: what a hook of a session copies. */
+/* A patch of some keys, for the hook lens_set_keys. */
 typedef struct lens_patch_keys {
     attn_tensor clean; /* [H, T, T] */
     lens_part part;
@@ -75,8 +75,8 @@ typedef struct lens_patching {
     int over_keys; /* [H, T, Tk] */
     size_t n_head, n_tokens, n_columns;
     lens_patch_entry *entries; /* of a layer, [n_columns] */
-    size_t *firsts;            /* of those that change something, in their order */
-    attn_tensor rows;          /* [n_rows, C]: streams put together for one batch */
+    size_t *firsts;            /* of the entries, in the same order */
+    attn_tensor rows; /* [n_rows, C]: the streams that enter the next layer, of one batch */
     lens_patch_keys keys[LENS_AT_ONCE];
 } lens_patching;
 
@@ -92,7 +92,8 @@ LENS_FN int lens_patch_is_of_heads(lens_patch_kind kind)
     return kind != LENS_PATCH_POSITIONS && kind != LENS_PATCH_SOURCES;
 }
 
-/* In its own layer such a patch changes nothing but the row it is in: no keys, no values. */
+/* Does a patch of this activation leave the keys and values of its own layer as they are? Then it changes
+ * only its own row there. */
 LENS_FN int lens_stays_in_row(const char *name)
 {
     static const char *const others[] = {"hook_resid_pre", "hook_attn_in", "hook_k_input",
@@ -104,7 +105,7 @@ LENS_FN int lens_stays_in_row(const char *name)
     return strncmp(name, "ln1.", 4) != 0;
 }
 
-/* The part that an entry patches. Positions behind the metric's have no effect. */
+/* The part that a column's patch replaces. Positions after the metric's have no effect. */
 LENS_FN lens_part lens_part_of(const lens_patching *p, size_t column)
 {
     const size_t n = p->sweep.n, n_heads = p->n_head, n_tokens = p->n_tokens;
@@ -122,7 +123,7 @@ LENS_FN lens_part lens_part_of(const lens_patching *p, size_t column)
         part.position = column / n_heads;
     if (kind == LENS_PATCH_WEIGHTS)
         part.position = column / n_tokens % n_tokens;
-    if (kind == LENS_PATCH_SOURCES) /* queries from the key on */
+    if (kind == LENS_PATCH_SOURCES) /* the queries that see the key */
         part.key = part.position = column;
     if (kind == LENS_PATCH_SOURCE_HEADS)
         part.key = part.position = column / n_heads;
@@ -141,7 +142,7 @@ LENS_FN lens_part lens_part_of(const lens_patching *p, size_t column)
     return part;
 }
 
-/* A view of the part at `count` of its positions: [count, C], [count, heads, d], [heads, count, keys] */
+/* A view of a part at `count` positions: [count, C], [count, heads, d] or [heads, count, keys]. */
 LENS_FN attn_tensor lens_part_at(const lens_patching *p, attn_tensor x, const lens_part *part,
                                  size_t first, size_t count)
 {
@@ -151,7 +152,7 @@ LENS_FN attn_tensor lens_part_at(const lens_patching *p, attn_tensor x, const le
     return p->over_keys ? attn_slice(x, 2, part->key, part->n_keys) : x;
 }
 
-/* Have both texts the same bits there? */
+/* Do both texts have the same bits in this part at this position? */
 LENS_FN int lens_same_part(const lens_patching *p, attn_tensor x, attn_tensor y,
                            const lens_part *part, size_t position)
 {
@@ -172,6 +173,7 @@ LENS_FN int lens_same_part(const lens_patching *p, attn_tensor x, attn_tensor y,
 
 /* ---- one layer ---- */
 
+/* The patched activation of a layer, from a record. */
 LENS_FN attn_status lens_patched(attn_ctx *ctx, attn_tensor *out, const lens_patching *p,
                                  const attn_record *record, size_t layer)
 {
@@ -189,7 +191,8 @@ LENS_FN int lens_compare_entries(const void *a, const void *b)
     return x->column < y->column ? 1 : -1;
 }
 
-/* The entries of a layer that change something; `values` gets the corrupted text's for the others. */
+/* Lists the entries of a layer whose patch changes something. `values` of the other columns become the
+ * corrupted text's metric. */
 LENS_FN attn_status lens_plan_layer(attn_ctx *ctx, lens_patching *p, size_t layer, float *values,
                                     size_t *n_entries)
 {
@@ -205,7 +208,7 @@ LENS_FN attn_status lens_plan_layer(attn_ctx *ctx, lens_patching *p, size_t laye
         const lens_part part = lens_part_of(p, column);
         const size_t end = part.position + part.n_positions;
         size_t first = part.position;
-        if (one_row && first + 1 < p->sweep.n) /* the metric sees the last position only */
+        if (one_row && first + 1 < p->sweep.n) /* the metric reads only the last position */
             first = p->sweep.n - 1;
         while (first < end && lens_same_part(p, clean, corrupted, &part, first))
             first++;
@@ -222,7 +225,7 @@ LENS_FN attn_status lens_plan_layer(attn_ctx *ctx, lens_patching *p, size_t laye
     return ATTN_OK;
 }
 
-/* A hook: the clean text's weights in place of the corrupted one's. */
+/* A hook: replaces weights of the corrupted text by those of the clean one. */
 LENS_FN int lens_set_keys(const attn_activation *a, void *user)
 {
     const lens_patch_keys *k = (const lens_patch_keys *)user;
@@ -239,7 +242,7 @@ LENS_FN int lens_set_keys(const attn_activation *a, void *user)
     return 0;
 }
 
-/* Hooks an entry's patch to copy i, which is truncated to where the patch begins. */
+/* Hooks an entry's patch to session i, which is truncated to the first position of the patch. */
 LENS_FN attn_status lens_hook_patch(attn_ctx *ctx, lens_patching *p, size_t i, size_t layer,
                                     const lens_patch_entry *entry)
 {
@@ -266,8 +269,8 @@ LENS_FN attn_status lens_hook_patch(attn_ctx *ctx, lens_patching *p, size_t i, s
     return attn_hook_edit(ctx, NULL, p->sweep.sessions[i], &edit);
 }
 
-/* Runs the patched rows alone through their layer, and puts them before those that follow them, as
- * they are in the corrupted text: the streams that enter the next layer. */
+/* Runs only the patched rows through their layer, and appends the corrupted text's later rows: the streams
+ * that enter the next layer. */
 LENS_FN attn_status lens_run_patched_rows(attn_ctx *ctx, lens_patching *p, size_t layer,
                                           attn_feed_item *items, size_t n)
 {
@@ -379,7 +382,7 @@ LENS_FN attn_status lens_patch_pair(attn_ctx *ctx, lens_patching *p, float *sums
     return status;
 }
 
-/* An activation that every layer has, with what the kind asks for. */
+/* Checks that every layer has the activation, with the heads or keys that the kind needs. */
 LENS_FN attn_status lens_need_patched(attn_ctx *ctx, const attn_model *model,
                                       const lens_patch_desc *d)
 {
@@ -449,11 +452,11 @@ LENS_FN attn_shape lens_patch_shape(const attn_config *c, const lens_patch_desc 
     }
 }
 
-/* out, in the shape of desc->kind: the mean over the pairs of the corrupted text's metric, with that
- * part of blocks.layer.`name` as it is in the clean text. *baseline (may be NULL) gets the means of the
- * texts as they are. ATTN_E_NAME for a name that nothing has, or that has no heads or keys where the
- * kind needs them; ATTN_STOPPED if the metric or desc->progress asks to stop. Needs memory for the
- * activation in all layers and for the residual streams, and for 65 sessions at most. */
+/* out, in the shape of desc->kind: the corrupted text's metric with a part of blocks.layer.`name` from the
+ * clean text, as a mean over the pairs. *baseline (may be NULL): the mean metrics of both texts without a
+ * patch. ATTN_E_NAME if there is no such activation, or if it lacks the heads or keys that the kind needs;
+ * ATTN_STOPPED if the metric or desc->progress asks to stop. Memory: the activation and the residual stream
+ * in all layers, and up to 65 sessions. */
 LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
                                const attn_model *model, const lens_patch_desc *desc)
 {

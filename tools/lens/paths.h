@@ -1,11 +1,11 @@
 /* Path patching: does what a head, an MLP or the embedding writes matter to certain readers of the
- * residual stream? On attn.h's public API alone.
+ * residual stream? Uses attn.h's public API only.
  *
- * The corrupted text runs, and the receivers get what they would read if the sender had written as in
- * the clean text while all other heads wrote as in the corrupted one. What receivers do then, and all
- * that follows, is computed again. Of MLPs between the two there are two published meanings:
+ * The corrupted text runs. The receivers read what they would read if the sender had written as in the
+ * clean text, and all other heads as in the corrupted one. The receivers and all later parts are computed
+ * again. What MLPs between sender and receiver do has two published meanings:
  *
- *     frozen    they write as in the corrupted text (Goldowsky-Dill et al. 2023): the direct path alone
+ *     frozen    they write as in the corrupted text: only the direct path (Goldowsky-Dill et al. 2023)
  *     through   they read what the sender wrote, and pass it on (Wang et al. 2022)
  *
  *     lens_sender from = {LENS_SENDER_HEAD, 5, 5};
@@ -55,40 +55,41 @@ typedef struct lens_paths_desc {
     size_t n_pairs;
     const lens_sender *senders; /* [n_senders]: one at a time */
     size_t n_senders;
-    const lens_receiver
-        *receivers; /* [n_receivers]: all at once, as many as a sender has paths to; */
+    const lens_receiver *receivers; /* [n_receivers]: at once, all to which the sender has a path */
     size_t n_receivers;
-    int each_receiver; /* or one at a time */
+    int each_receiver; /* 1: one receiver at a time */
     lens_path_mlps mlps;
-    int normalize;          /* as in lens_patch_desc, */
-    const attn_edit *edits; /* likewise */
+    int normalize; /* these as in lens_patch_desc */
+    const attn_edit *edits;
     size_t n_edits;
-    lens_progress_fn progress; /* may be NULL, */
+    lens_progress_fn progress;
     void *user;
 } lens_paths_desc;
 
-/* A sender whose writing differs, and the first position where it does. */
+/* A sender whose output differs between the texts, and the first position where it differs. */
 typedef struct lens_path_entry {
     size_t sender, first;
 } lens_path_entry;
 
-enum { LENS_PATH_RECORDS = 5 }; /* the most names that are recorded, beside what receivers read */
+enum { LENS_PATH_RECORDS = 5 }; /* most names that are recorded, without the receivers' inputs */
 
 typedef struct lens_path_run {
     const lens_paths_desc *d;
     lens_sweep sweep;
-    const char **names; /* [n_names]: recorded of the corrupted text, the first n_both of both */
+    const char *
+        *names; /* [n_names]: recorded of the corrupted text; the first n_both of both texts */
     size_t n_both, n_names;
-    size_t first_input; /* of names: where those of the receivers' inputs begin */
+    size_t first_input; /* the first of the names that is a receiver's input */
     size_t n_layer, width;
-    size_t first_receiver, end_receiver; /* those of this run */
-    size_t stage, start;                 /* of the senders; the lowest layer of their receivers */
+    size_t first_receiver, end_receiver; /* the receivers of this run */
+    size_t stage;                        /* of the senders of this run */
+    size_t start;                        /* the lowest layer of their receivers */
     lens_path_entry *entries;            /* [n_senders] */
-    attn_tensor differences;             /* [n_rows, C]: clean - corrupted writing of a batch */
-    attn_tensor inputs;                  /* [n_receivers, n_rows, C]: what receivers get */
+    attn_tensor differences;             /* [n_rows, C]: clean - corrupted outputs of a batch */
+    attn_tensor inputs;                  /* [n_receivers, n_rows, C]: what receivers read */
 } lens_path_run;
 
-/* ---- what is asked ---- */
+/* ---- checks ---- */
 
 LENS_FN int lens_is_mlp_reader(const lens_receiver *r)
 {
@@ -100,19 +101,20 @@ LENS_FN int lens_is_of_a_head(const lens_receiver *r)
     return strstr(r->to, "_input") != NULL;
 }
 
-/* Senders in the order in which they write: 0 the embedding, 1 + 2i the heads of layer i, 2 + 2i its MLP. */
+/* Stages are in the order in which senders write: 0 the embedding, 1 + 2i the heads of layer i, 2 + 2i its
+ * MLP. */
 LENS_FN size_t lens_stage_of(const lens_sender *s)
 {
     return s->kind == LENS_SENDER_EMBED ? 0 : 2 * s->layer + (size_t)s->kind;
 }
 
-/* The layer in which those of a stage write. */
+/* The layer of a stage. */
 LENS_FN size_t lens_layer_of(size_t stage)
 {
     return stage == 0 ? 0 : (stage - 1) / 2;
 }
 
-/* Does a path lead there from the senders of a stage? */
+/* Is there a path from the senders of a stage to this receiver? */
 LENS_FN int lens_leads_to(size_t stage, const lens_receiver *r)
 {
     return stage < 2 * r->layer + 1 + (size_t)lens_is_mlp_reader(r);
@@ -155,7 +157,7 @@ LENS_FN lens_full_name lens_show_sender(const lens_sender *s)
     return out;
 }
 
-/* A sender of the model, from which a path leads to some receiver; to each, if they come one at a time. */
+/* Checks that the model has the sender, and that a path leads to a receiver (each_receiver: to all). */
 LENS_FN attn_status lens_need_sender(attn_ctx *ctx, const attn_model *model,
                                      const lens_paths_desc *d, const lens_sender *s)
 {
@@ -213,7 +215,7 @@ LENS_FN attn_status lens_need_paths(attn_ctx *ctx, const attn_model *model,
     return ATTN_OK;
 }
 
-/* ---- what receivers get ---- */
+/* ---- what receivers read ---- */
 
 /* The activation that a receiver reads. */
 LENS_FN lens_full_name lens_input_of(const lens_path_run *run, const lens_receiver *r)
@@ -222,20 +224,21 @@ LENS_FN lens_full_name lens_input_of(const lens_path_run *run, const lens_receiv
                                     : lens_name_in((int)r->layer, r->to);
 }
 
+/* Is a receiver part of this run? */
 LENS_FN int lens_takes_part(const lens_path_run *run, size_t receiver)
 {
     return receiver >= run->first_receiver && receiver < run->end_receiver &&
            lens_leads_to(run->stage, &run->d->receivers[receiver]);
 }
 
-/* Room for what a receiver gets in one run of a batch, whose rows begin at `row`: [count, C]. */
+/* Where the input of a receiver is stored for one session of a batch, whose rows begin at `row`: [count, C]. */
 LENS_FN attn_tensor lens_input_room(const lens_path_run *run, size_t receiver, size_t row,
                                     size_t count)
 {
     return attn_slice(attn_select(run->inputs, 0, receiver), 0, row, count);
 }
 
-/* A receiver's input from position `first` on, as a record has it: [count, C]. */
+/* A receiver's input in a record, from position `first` on: [count, C]. */
 LENS_FN attn_status lens_recorded_input(attn_ctx *ctx, attn_tensor *out, const lens_path_run *run,
                                         const attn_record *record, size_t receiver, size_t first)
 {
@@ -248,7 +251,7 @@ LENS_FN attn_status lens_recorded_input(attn_ctx *ctx, attn_tensor *out, const l
     return status;
 }
 
-/* MLPs frozen: receivers read the corrupted stream and the difference of the sender's two writings. */
+/* MLPs frozen: receivers read the corrupted stream plus the difference of the sender's two outputs. */
 LENS_FN attn_status lens_give_directly(attn_ctx *ctx, lens_path_run *run, size_t row, size_t first)
 {
     const size_t count = run->sweep.n - first;
@@ -295,7 +298,8 @@ LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
     return status;
 }
 
-/* MLPs pass on what the sender wrote: a run of the layers between, for a batch. */
+/* MLPs through: runs the layers between sender and receivers, for a batch, and records what the receivers
+ * read. */
 LENS_FN attn_status lens_give_through(attn_ctx *ctx, lens_path_run *run,
                                       const lens_path_entry *entries, size_t n)
 {
@@ -342,7 +346,7 @@ LENS_FN attn_status lens_give_through(attn_ctx *ctx, lens_path_run *run,
 
 /* ---- the receivers' runs ---- */
 
-/* A run of the receivers and of all that follows, from their lowest layer on. */
+/* Prepares session i to run the receivers and all later parts, from the receivers' lowest layer on. */
 LENS_FN attn_status lens_hook_receivers(attn_ctx *ctx, const lens_path_run *run,
                                         attn_feed_item *item, size_t i, size_t row, size_t first)
 {
@@ -360,7 +364,7 @@ LENS_FN attn_status lens_hook_receivers(attn_ctx *ctx, const lens_path_run *run,
         edit.position = first;
         edit.n_positions = count;
         edit.value = lens_input_room(run, r, row, count);
-        if (run->start == run->n_layer) { /* nothing but the unembedding is left to run */
+        if (run->start == run->n_layer) { /* only the unembedding is left to run */
             item->layers.resid = (const float *)edit.value.data;
             continue;
         }
@@ -374,7 +378,7 @@ LENS_FN attn_status lens_hook_receivers(attn_ctx *ctx, const lens_path_run *run,
     return status;
 }
 
-/* What a sender writes, as a record has it: [T, C]. */
+/* What a sender writes, in a record: [T, C]. */
 LENS_FN attn_status lens_written_by(attn_ctx *ctx, attn_tensor *out, const lens_sender *s,
                                     const attn_record *record)
 {
@@ -518,7 +522,7 @@ LENS_FN attn_status lens_paths_pair(attn_ctx *ctx, lens_path_run *run, float *su
 }
 
 /* Lists the names of the activations to record: outputs of the kinds of senders that are given, the stream,
- * and the receivers' inputs. The text of the last ones stands in texts [n_receivers]. */
+ * and the receivers' inputs, whose names are kept in texts [n_receivers]. */
 LENS_FN void lens_name_records(lens_path_run *run, lens_full_name *texts)
 {
     static const char *const written[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
@@ -541,7 +545,7 @@ LENS_FN void lens_name_records(lens_path_run *run, lens_full_name *texts)
     run->n_names = n;
 }
 
-/* Room for a list of senders, and the names of what is recorded. `room` is freed by the caller. */
+/* Allocates the list of senders and the names of what is recorded, in *room, which the caller frees. */
 LENS_FN attn_status lens_list_paths(attn_ctx *ctx, attn_tensor *room, lens_path_run *run)
 {
     const size_t n_names = LENS_PATH_RECORDS + run->d->n_receivers;
@@ -555,11 +559,11 @@ LENS_FN attn_status lens_list_paths(attn_ctx *ctx, attn_tensor *room, lens_path_
     return ATTN_OK;
 }
 
-/* out [n_senders], or [n_senders, n_receivers] with desc->each_receiver: the mean over the pairs of the
- * corrupted text's metric with those paths patched. *baseline (may be NULL) gets the means of the texts
- * as they are. Several receivers get their inputs together, and none sees what another did with its
- * own. ATTN_E_ARGUMENT if no path leads from a sender to its receivers; ATTN_STOPPED if the metric or
- * desc->progress asks to stop. Both texts run once for each pair. */
+/* out [n_senders], or [n_senders, n_receivers] with desc->each_receiver: the corrupted text's metric with
+ * the paths from one sender patched, as a mean over the pairs. *baseline (may be NULL): the mean metrics of
+ * both texts without a patch. Several receivers read their patched inputs in the same run; no receiver's
+ * input contains the changed output of another one. ATTN_E_ARGUMENT if no path leads from a sender to its
+ * receivers; ATTN_STOPPED if the metric or desc->progress asks to stop. Both texts run once for each pair. */
 LENS_FN attn_status lens_patch_paths(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
                                      const attn_model *model, const lens_paths_desc *desc)
 {

@@ -1,16 +1,17 @@
-/* An attention score taken apart on both sides: which part of the stream at the key met which part at
- * the query (Elhage et al. 2021; Kamath et al. 2025 call it QK attribution). On attn.h's public API
- * alone.
+/* An attention score as a sum over pairs: each part of the stream at the query with each part of the stream
+ * at the key (Elhage et al. 2021; Kamath et al. 2025 call it QK attribution). Uses attn.h's public API
+ * only.
  *
  * The stream that a head reads is a sum of parts: the embeddings, and what each earlier head and MLP
- * wrote. With LayerNorm's scale taken as given, queries and keys are sums over these parts, and so
- * the score of a query and a key is a sum over pairs of them:
+ * wrote. If LayerNorm's scale counts as a constant, queries and keys are sums over these parts. So the
+ * score of a query and a key is a sum over pairs of parts:
  *
  *   score = sum over i and j of q_i · k_j * s
  *   q_i   = ((x_i - mean(x_i)) / scale * w) · W_Q for the parts x_i of the query's position,
- *   k_j   likewise with W_K for those of the key's; one part more for b_Q + b · W_Q, b_K + b · W_K
+ *   k_j   the same with W_K for the parts of the key's position; one more part is b_Q + b · W_Q, or
+ *         b_K + b · W_K
  *
- * where w, b and scale are those of the block's ln1, and s is the factor of the scores.
+ * where w, b and scale belong to the block's ln1, and s is the factor of the scores.
  *
  *     lens_qk which = ATTN_ZERO;
  *     attn_tensor terms = ATTN_ZERO;
@@ -26,7 +27,7 @@
 #include "result.h"
 #include <math.h>
 
-/* Which score, of which text. */
+/* Which score of which text. */
 typedef struct lens_qk {
     const int32_t *tokens; /* [n_tokens] */
     size_t n_tokens;
@@ -34,8 +35,8 @@ typedef struct lens_qk {
     size_t query, key; /* positions; key <= query */
 } lens_qk;
 
-/* Parts of the stream that a layer reads: the token's embedding, the position's, of each earlier
- * layer its heads, b_O and its MLP; and the biases of queries or keys. */
+/* Number of parts of the stream that a layer reads: the token's embedding, the position's embedding, of each
+ * earlier layer its heads, b_O and its MLP; and last the biases of queries or keys. */
 LENS_FN size_t lens_qk_count(const attn_model *model, size_t layer)
 {
     return 2 + layer * (attn_model_config(model)->n_head + 2) + 1;
@@ -60,7 +61,7 @@ LENS_FN lens_label lens_qk_label(const attn_model *model, size_t layer, size_t i
     return label;
 }
 
-/* A row of a recorded activation, of one head where there are heads. */
+/* Copies a row of a recorded activation; of one head if the activation has heads. */
 LENS_FN attn_status lens_qk_row(attn_ctx *ctx, attn_tensor to, const attn_record *record,
                                 const char *name, size_t position, size_t head)
 {
@@ -71,7 +72,7 @@ LENS_FN attn_status lens_qk_row(attn_ctx *ctx, attn_tensor to, const attn_record
     return attn_copy(ctx, &to, value.ndim == 2 ? attn_select(value, 0, head) : value);
 }
 
-/* parts [n - 1, C]: those of the stream at one position. */
+/* parts [n - 1, C]: the parts of the stream at one position. */
 LENS_FN attn_status lens_qk_parts(attn_ctx *ctx, attn_tensor parts, const attn_record *record,
                                   const attn_model *model, size_t layer, size_t position)
 {
@@ -100,7 +101,7 @@ LENS_FN attn_status lens_qk_parts(attn_ctx *ctx, attn_tensor parts, const attn_r
     return status;
 }
 
-/* vectors [n, d]: what each part gives the query ("Q") or the key ("K") of the head. */
+/* vectors [n, d]: what each part adds to the query (side 'Q') or to the key (side 'K') of the head. */
 LENS_FN attn_status lens_qk_vectors(attn_ctx *ctx, attn_tensor vectors, const attn_record *record,
                                     const attn_model *model, const lens_qk *which, char side)
 {
@@ -157,8 +158,8 @@ LENS_FN attn_status lens_qk_check(attn_ctx *ctx, const attn_model *model, const 
     return ATTN_OK;
 }
 
-/* out [n, n], n = lens_qk_count: entry [i, j] is the share of the score (attn.hook_attn_scores) that
- * part i of the query's stream has with part j of the key's. They sum to the score. */
+/* out [n, n], n = lens_qk_count: entry [i, j] is what part i of the query's stream and part j of the key's
+ * stream add to the score (attn.hook_attn_scores). All entries sum to the score. */
 LENS_FN attn_status lens_qk_terms(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                   const lens_qk *which)
 {

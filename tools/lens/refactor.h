@@ -1,13 +1,13 @@
 /* The weights of attention in their singular vectors: TransformerLens's
- * refactor_factored_attn_matrices. On attn.h's public API alone.
+ * refactor_factored_attn_matrices. Uses attn.h's public API only.
  *
- * A head depends on its weights only through two products (circuits.h), and other factors of the
- * same products are the same head. Here, for W_QK = U · S · Vᵀ and W_OV likewise (Elhage et al. 2021):
+ * A head depends on its weights only through two products (circuits.h), so other factors of the same
+ * products give the same head. For W_QK = U · S · Vᵀ, and the same for W_OV (Elhage et al. 2021):
  *
  *     W_Q = U · √S    W_K = V · √S    W_V = U · S    W_O = Vᵀ    b_O = b_O + b_V · W_O    b_V = 0
  *
- * with b_Q and b_K as a last row of W_Q and W_K. Singular vectors have no sign: here the entry of U
- * with the largest magnitude is positive. TransformerLens's may have the other sign.
+ * with b_Q and b_K as last rows of W_Q and W_K. The sign of singular vectors is arbitrary: here the entry of
+ * U with the largest magnitude is positive. TransformerLens's may have the other sign.
  *
  *     lens_refactor_attention(&ctx, "out.attn", model, section, section_size);
  */
@@ -18,8 +18,8 @@
 
 /* ---- singular vectors of a product ---- */
 
-/* out [m, r] = x [m, r] · (Rᵀ · v), of a triangle R [r, r] and columns v of length r that lie
- * `length` apart. */
+/* out [m, r] = x [m, r] · (Rᵀ · v), for a triangle R [r, r] and columns v of length r, which begin `length`
+ * numbers apart. */
 LENS_FN void lens_times_columns(double *out, attn_tensor x, const double *triangle, const double *v,
                                 size_t length)
 {
@@ -38,7 +38,7 @@ LENS_FN void lens_times_columns(double *out, attn_tensor x, const double *triang
     }
 }
 
-/* Sorts the r columns, largest length in their first n numbers first. */
+/* Sorts the r columns by the length of their first r numbers, largest first. */
 LENS_FN void lens_sort_columns(double *columns, size_t r, size_t length)
 {
     size_t i, j, k;
@@ -56,9 +56,9 @@ LENS_FN void lens_sort_columns(double *columns, size_t r, size_t length)
 }
 
 /* left [m, r] · rightᵀ [r, n] = U · S · Vᵀ: left becomes U · S^a and right V · S^(1 - a), with a = 1/2 if
- * `even`, else 1. Both are f32 and dense. QR of both factors and one-sided Jacobi rotations of
- * R_left · R_rightᵀ, in double, so that the product of the factors is never made. A column whose
- * singular value is 0 becomes 0. */
+ * `even`, else 1. Both are f32 and dense. QR of both factors, then one-sided Jacobi rotations of
+ * R_left · R_rightᵀ, in double: the product of the factors is not computed. A column whose singular value
+ * is 0 becomes 0. */
 LENS_FN attn_status lens_refactor(attn_ctx *ctx, attn_tensor left, attn_tensor right, int even)
 {
     const size_t r = left.shape[1], m = left.shape[0], n = right.shape[0], most = m > n ? m : n;
@@ -69,7 +69,7 @@ LENS_FN attn_status lens_refactor(attn_ctx *ctx, attn_tensor left, attn_tensor r
         return ctx->status;
     first = (double *)room.data;
     second = first + r * r;
-    core = second + r * r; /* columns of R_left · R_rightᵀ · V', with those of V' below them */
+    core = second + r * r; /* columns of R_left · R_rightᵀ · V', and below them the columns of V' */
     u = core + 2 * r * r;
     v = u + most * r;
     lens_triangle(first, left, u);
@@ -104,12 +104,13 @@ LENS_FN attn_status lens_refactor(attn_ctx *ctx, attn_tensor left, attn_tensor r
 
 /* ---- one layer ---- */
 
-/* What a file keeps of one layer's attention. */
+/* The tensors of one layer's attention, as a file holds them. */
 typedef struct lens_attention {
     attn_tensor w_qkv, b_qkv, w_o, b_o; /* [C, 3C], [3C], [C, C], [C] */
 } lens_attention;
 
-/* Copies columns of W_QKV, with those of b_QKV as a last row if there is one, to x, or back. */
+/* Copies columns of W_QKV to x [rows, d], or with `back` from x. If x has one row more than W_QKV, that row
+ * is b_QKV's. */
 LENS_FN void lens_copy_factor(const lens_attention *a, attn_tensor x, size_t column, int back)
 {
     const size_t width = a->w_qkv.shape[0], d = x.shape[1];
@@ -142,7 +143,7 @@ LENS_FN attn_status lens_refactor_head(attn_ctx *ctx, const lens_attention *a, s
     if (status == ATTN_OK) {
         lens_copy_factor(a, left, column, 1);
         lens_copy_factor(a, right, width + column, 1);
-        left.shape[0] = right.shape[0] = width; /* W_V and W_O stand alone */
+        left.shape[0] = right.shape[0] = width; /* W_V and W_O take no row of biases */
         lens_copy_factor(a, left, 2 * width + column, 0);
         for (i = 0; i < width; i++) {
             double bias = (double)((float *)a->b_o.data)[i];
@@ -174,7 +175,7 @@ LENS_FN void lens_free_attention(attn_ctx *ctx, lens_attention *a)
     attn_tensor_free(ctx, &a->b_o);
 }
 
-/* Makes *a of a layer's weights, all heads done. The caller frees it. */
+/* *a: a layer's weights with all heads refactored. The caller frees it. */
 LENS_FN attn_status lens_refactor_layer(attn_ctx *ctx, lens_attention *a, const attn_model *model,
                                         size_t layer)
 {

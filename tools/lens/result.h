@@ -1,9 +1,8 @@
-/* What the research headers of this folder share: messages as attn.h's functions leave them, checks
- * of tensors, and the rule for results. On attn.h's public API alone.
+/* What the research headers of this folder share: messages, checks of tensors, and the rule for results. Uses attn.h's public API only.
  *
- * A result follows attn.h's rule: a zeroed *out becomes a new tensor of the context; any other *out
- * must have the result's shape, and gets the numbers. A failed call leaves *out as it was. So a
- * function makes its numbers in a dense tensor of its own, and hands it over at the end:
+ * A result follows attn.h's rule: a zeroed *out becomes a new tensor of the context; any other *out must
+ * have the result's shape, and receives the numbers. A failed call leaves *out unchanged. So a function
+ * computes its numbers in a dense tensor of its own, and gives them to *out at the end:
  *
  *     lens_result r;
  *     if (lens_begin(ctx, "lens_thing", out, attn_shape1(n), &r) != ATTN_OK)
@@ -20,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A program uses some of these functions and not others, and that is nothing to warn about. */
+/* No warning for functions that a program does not use. */
 #if !defined(LENS_FN) && defined(__GNUC__)
 #define LENS_FN static __attribute__((unused))
 #elif !defined(LENS_FN)
@@ -59,7 +58,7 @@ LENS_FN attn_status lens_fail(attn_ctx *ctx, attn_status status, const char *for
     (lens_fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
 #endif
 
-/* The name of a part. */
+/* The name of a part of the stream. */
 typedef struct lens_label {
     char text[32];
 } lens_label;
@@ -81,11 +80,11 @@ LENS_FN lens_shape_text lens_show(attn_tensor x)
     return out;
 }
 
-/* A tensor of floats. */
+/* Checks that x is a tensor of floats. */
 LENS_FN attn_status lens_need(attn_ctx *ctx, const char *op, const char *name, attn_tensor x)
 {
     if (x.ndim == 0 && !x.error && ctx->status != ATTN_OK)
-        return ctx->status; /* an earlier call failed to make it, and said why */
+        return ctx->status; /* an earlier call failed to make x, and its message stays */
     if (x.ndim == 0)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
                          x.error ? ": " : "; make it first", x.error ? x.error : "");
@@ -98,7 +97,7 @@ LENS_FN attn_status lens_need(attn_ctx *ctx, const char *op, const char *name, a
     return ATTN_OK;
 }
 
-/* A model, and a layer that it has. */
+/* Checks that there is a model, and that it has the layer. */
 LENS_FN attn_status lens_need_layer(attn_ctx *ctx, const char *op, const attn_model *model,
                                     size_t layer)
 {
@@ -110,7 +109,7 @@ LENS_FN attn_status lens_need_layer(attn_ctx *ctx, const char *op, const attn_mo
     return ATTN_OK;
 }
 
-/* 1 to n_ctx tokens. (attn_feed looks at each of them.) */
+/* Checks that there are 1 to n_ctx tokens. (attn_feed checks each token.) */
 LENS_FN attn_status lens_need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
                                      const int32_t *tokens, size_t n_tokens)
 {
@@ -125,7 +124,7 @@ LENS_FN attn_status lens_need_tokens(attn_ctx *ctx, const char *op, const attn_m
 /* ---- results ---- */
 
 typedef struct lens_result {
-    attn_tensor numbers; /* dense, f32, zeros to begin with */
+    attn_tensor numbers; /* dense, f32, zeros at first */
     attn_tensor *out;
 } lens_result;
 
@@ -150,7 +149,7 @@ LENS_FN attn_status lens_begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
     return ATTN_OK;
 }
 
-/* Hands the numbers over, or gives them back to the context if `status` is a failure. */
+/* Gives the numbers to *out, or frees them if `status` is a failure. */
 LENS_FN attn_status lens_finish(attn_ctx *ctx, lens_result *result, attn_status status)
 {
     if (status == ATTN_OK && result->out->ndim == 0) {
@@ -163,12 +162,12 @@ LENS_FN attn_status lens_finish(attn_ctx *ctx, lens_result *result, attn_status 
     return status;
 }
 
-/* A head of a model, both numbers from 0. */
+/* A head of a model. Both numbers count from 0. */
 typedef struct lens_head {
     size_t layer, head;
 } lens_head;
 
-/* A tensor of a block of the model: layer 3, "attn.W_Q" is blocks.3.attn.W_Q. */
+/* A weight of a layer: layer 3 and "attn.W_Q" give blocks.3.attn.W_Q. */
 LENS_FN attn_status lens_layer_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                       size_t layer, const char *name)
 {

@@ -1,6 +1,7 @@
-/* Sparse autoencoders: an activation as a sum of few of many directions, its features (Cunningham et
- * al. 2023; Bricken et al. 2023). To read them, and to change them while the model runs. On attn.h's
- * public API alone; sae_files.h reads those that SAELens wrote.
+/* Sparse autoencoders: an activation as a sum of a few of many directions, its features (Cunningham et
+ * al. 2023; Bricken et al. 2023). Features can be read, and changed while the model runs. Uses attn.h's
+ * public API only; sae_files.h
+ * reads the files that SAELens writes.
  *
  *     lens_sae sae = ATTN_ZERO;
  *     lens_sae_watch watch = ATTN_ZERO;
@@ -8,7 +9,7 @@
  *     if (lens_sae_open(&ctx, &sae, "my-sae") != ATTN_OK)
  *         return 1;
  *     watch.sae = &sae;
- *     watch.keep_error = 1;                        the stream keeps what the features leave out
+ *     watch.keep_error = 1;                        the stream keeps the reconstruction error
  *     watch.changes = changes, watch.n_changes = 1;
  *     if (attn_hook(&ctx, NULL, session, sae.hook, lens_sae_hook, &watch) == ATTN_OK)
  *         attn_feed(&ctx, session, tokens, n);     feature 417 is 8 at every token
@@ -24,9 +25,9 @@
  *                                                 gated (Rajamanoharan et al. 2024a)
  *     x̂       = undo(feature · W_dec + b_dec)     [T, n] = [T, m] · [m, n]
  *
- * Normalization is none, rescaling of each row to the norm √n, or subtraction of the mean and
- * division by (standard deviation + 1e-5), n - 1 in its denominator; undo reverses it with the row's
- * own numbers (as SAELens, whose undo multiplies by the deviation alone). */
+ * Normalization is none; or each row is rescaled to the norm √n; or each row minus its mean is divided by
+ * (standard deviation + 1e-5), with n - 1 in the deviation's denominator. undo reverses it with the row's
+ * own numbers; as in SAELens, it multiplies by the deviation without 1e-5. */
 #ifndef LENS_SAE_H
 #define LENS_SAE_H
 
@@ -47,23 +48,23 @@ typedef enum lens_sae_norm {
     LENS_SAE_NORM_LAYER     /* layer_norm */
 } lens_sae_norm;
 
-/* The numbers of one, f32. n = d_in, m = d_sae. Matrices have rows, or the panels that lens_pack makes
- * of them if 16 divides their second dimension: attn_linear, which takes both, packs rows in each call. */
+/* An autoencoder. n = d_in, m = d_sae; all tensors are f32. A matrix is [rows, columns], or panels from
+ * lens_pack if 16 divides its number of columns. attn_linear takes both, but packs rows again in each call. */
 typedef struct lens_sae {
     lens_sae_kind kind;
     lens_sae_norm norm;
     size_t n, m, k;      /* k: of top-k */
     int apply_b_dec;     /* b_dec is subtracted before encoding */
-    int by_decoder_norm; /* top-k: the largest pre * |row of W_dec| are kept, and decoded so */
-    char hook[64];       /* the activation that it was trained on */
+    int by_decoder_norm; /* top-k: features are multiplied by |row of W_dec|, and decoded accordingly */
+    char hook[64];       /* the activation that the autoencoder was trained on */
     attn_tensor w_enc, w_dec, b_dec; /* [n, m], [m, n], [n] */
-    attn_tensor b_enc;               /* [m]; of a gated one b_gate */
-    attn_tensor threshold;           /* [m], of JumpReLU */
-    attn_tensor gain, b_mag;         /* [m], of a gated one: exp(r_mag), b_mag */
+    attn_tensor b_enc;               /* [m]; GATED: b_gate */
+    attn_tensor threshold;           /* [m], JUMPRELU */
+    attn_tensor gain, b_mag;         /* [m], GATED: exp(r_mag), b_mag */
     attn_tensor norms;               /* [m], with by_decoder_norm: |row of W_dec| */
 } lens_sae;
 
-/* Frees the tensors, through the context that made them. */
+/* Frees the tensors. ctx must be the context that made them. */
 LENS_FN void lens_sae_free(attn_ctx *ctx, lens_sae *s)
 {
     attn_tensor *const all[] = {&s->w_enc, &s->w_dec,     &s->b_dec, &s->b_enc,
@@ -87,7 +88,7 @@ LENS_FN void lens_sae_free_scales(attn_ctx *ctx, lens_sae_scales *s)
     attn_tensor_free(ctx, &s->scale);
 }
 
-/* y [T, n] = normalized(x), a new tensor, and what undoes it. */
+/* *y, a new tensor [T, n], becomes normalized(x), and *s what undo needs. */
 LENS_FN attn_status lens_sae_normalize(attn_ctx *ctx, attn_tensor *y, lens_sae_scales *s,
                                        const lens_sae *sae, attn_tensor x)
 {
@@ -108,7 +109,7 @@ LENS_FN attn_status lens_sae_normalize(attn_ctx *ctx, attn_tensor *y, lens_sae_s
     }
     failed = failed || attn_div(ctx, y, *y, s->scale);
     for (t = 0; t < x.shape[0] && !failed && sae->norm == LENS_SAE_NORM_LAYER; t++)
-        ((float *)s->scale.data)[t] -= 1e-5f; /* SAELens multiplies by the deviation alone */
+        ((float *)s->scale.data)[t] -= 1e-5f; /* undo multiplies by the deviation only */
     return failed ? ctx->status : ATTN_OK;
 }
 
@@ -117,7 +118,7 @@ typedef struct lens_ranked {
     size_t index;
 } lens_ranked;
 
-/* The larger one first; of equal ones the earlier. */
+/* Larger values first; equal values by their index. */
 LENS_FN int lens_compare_ranked(const void *a, const void *b)
 {
     const lens_ranked *x = (const lens_ranked *)a, *y = (const lens_ranked *)b;
@@ -139,7 +140,7 @@ LENS_FN void lens_keep_largest(float *row, size_t m, size_t k, lens_ranked *room
         row[room[i].index] = 0;
 }
 
-/* JumpReLU, of a row that has no negative numbers. */
+/* JumpReLU of a row without negative numbers. */
 LENS_FN void lens_zero_below(float *row, size_t m, const float *threshold)
 {
     size_t i;
@@ -147,7 +148,7 @@ LENS_FN void lens_zero_below(float *row, size_t m, const float *threshold)
         row[i] = row[i] > threshold[i] ? row[i] : 0;
 }
 
-/* Rows of pre [T, m] become features, but for gated ones. */
+/* Rows of pre [T, m] become features. (lens_sae_gate is for GATED.) */
 LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens_sae *sae)
 {
     attn_tensor room = ATTN_ZERO;
@@ -171,7 +172,7 @@ LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens
     return status;
 }
 
-/* features [T, m] hold y · W_enc. */
+/* GATED: features [T, m], which hold y · W_enc, become features. */
 LENS_FN attn_status lens_sae_gate(attn_ctx *ctx, attn_tensor features, const lens_sae *sae)
 {
     attn_tensor gate = ATTN_ZERO;
@@ -232,7 +233,7 @@ LENS_FN attn_status lens_sae_features(attn_ctx *ctx, attn_tensor features, lens_
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* out [T, m]: the features of x [T, n], 0 where they are not active. */
+/* out [T, m]: the features of x [T, n]; 0 if they are not active. */
 LENS_FN attn_status lens_sae_encode(attn_ctx *ctx, attn_tensor *out, const lens_sae *sae,
                                     attn_tensor x)
 {
@@ -263,8 +264,8 @@ LENS_FN attn_status lens_sae_rebuild(attn_ctx *ctx, attn_tensor out, const lens_
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* out [T, n]: what features [T, m] stand for. x [T, n] are the activations that they came from, by
- * whose rows the normalization is undone; it may be zeroed if there is none. */
+/* out [T, n]: the reconstruction from features [T, m]. x [T, n] are the activations that were encoded; undo
+ * needs them. x may be zeroed if the autoencoder does not normalize. */
 LENS_FN attn_status lens_sae_decode(attn_ctx *ctx, attn_tensor *out, const lens_sae *sae,
                                     attn_tensor features, attn_tensor x)
 {
@@ -292,8 +293,8 @@ LENS_FN attn_status lens_sae_decode(attn_ctx *ctx, attn_tensor *out, const lens_
 
 typedef enum lens_sae_change_kind {
     LENS_SAE_CLAMP = 0, /* the feature becomes `value` (0: ablated), active or not */
-    LENS_SAE_SCALE,     /* it becomes itself times `value` */
-    LENS_SAE_STEER      /* it becomes itself plus `value`: the stream moves along its direction */
+    LENS_SAE_SCALE,     /* the feature is multiplied by `value` */
+    LENS_SAE_STEER      /* `value` is added to the feature: the stream moves along its direction */
 } lens_sae_change_kind;
 
 typedef struct lens_sae_change {
@@ -302,12 +303,12 @@ typedef struct lens_sae_change {
     float value;
 } lens_sae_change;
 
-/* An autoencoder in a model's stream: attn_hook(ctx, &id, session, sae.hook, lens_sae_hook, &watch).
- * Zero it and set what you like; it must outlive the hook. */
+/* What lens_sae_hook does: attn_hook(ctx, &id, session, sae.hook, lens_sae_hook, &watch). Zero it and set
+ * its fields. It must outlive the hook. */
 typedef struct lens_sae_watch {
     const lens_sae *sae;
-    int keep_error; /* x + (x̂ with the changes - x̂ without) takes the place of x, and not x̂ alone */
-    const lens_sae_change *changes; /* [n_changes], made in this order at every position */
+    int keep_error; /* 0: x̂ replaces x. 1: x + (x̂ with the changes - x̂ without them) replaces x */
+    const lens_sae_change *changes; /* [n_changes], applied in this order at every position */
     size_t n_changes;
     attn_ctx ctx; /* its message says why the hook stopped the feed */
 } lens_sae_watch;
@@ -328,7 +329,7 @@ LENS_FN void lens_sae_apply(const lens_sae_watch *w, attn_tensor features)
         }
 }
 
-/* x [T, n] becomes what the autoencoder, with the changes, makes of it. */
+/* x [T, n] becomes its reconstruction with the changes; see lens_sae_watch.keep_error. */
 LENS_FN attn_status lens_sae_replace(attn_ctx *ctx, attn_tensor x, const lens_sae_watch *w)
 {
     attn_tensor features = ATTN_ZERO, plain = ATTN_ZERO, changed = ATTN_ZERO;
@@ -351,13 +352,14 @@ LENS_FN attn_status lens_sae_replace(attn_ctx *ctx, attn_tensor x, const lens_sa
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* An attn_hook_fn; user is a lens_sae_watch. An activation with heads counts as one row a position. */
+/* An attn_hook_fn; user is a lens_sae_watch. In an activation with heads, all heads of a position are one
+ * row. */
 LENS_FN int lens_sae_hook(const attn_activation *a, void *user)
 {
     lens_sae_watch *w = (lens_sae_watch *)user;
     attn_tensor x = a->value;
     size_t i;
-    w->ctx.n_threads = 1; /* inside a call that has its own threads */
+    w->ctx.n_threads = 1; /* the call that runs this hook has threads already */
     if (x.ndim == 3)
         x = attn_reshape(x, attn_shape2(x.shape[0], x.shape[1] * x.shape[2]));
     if (lens_sae_need(&w->ctx, a->name, w->sae, x, w->sae ? w->sae->n : 0))
@@ -371,8 +373,8 @@ LENS_FN int lens_sae_hook(const attn_activation *a, void *user)
     return lens_sae_replace(&w->ctx, x, w) != ATTN_OK;
 }
 
-/* 1 - |x - x̂|² / |x - mean over positions|², for x and x̂ [T, n]: the share of the variance that the
- * reconstruction explains. NaN if all rows are the same. */
+/* 1 - |x - x̂|² / |x - mean over positions|² for x and x̂ [T, n]: the share of variance that the
+ * reconstruction explains. NaN if all rows are equal. */
 LENS_FN double lens_sae_explained(attn_tensor x, attn_tensor rebuilt)
 {
     double error = 0, variance = 0;

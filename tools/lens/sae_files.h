@@ -1,11 +1,11 @@
-/* Sparse autoencoders as SAELens writes them: a directory with cfg.json and sae_weights.safetensors.
+/* Reads sparse autoencoders of SAELens: a directory with cfg.json and sae_weights.safetensors.
  *
  *     lens_sae sae = ATTN_ZERO;
  *     if (lens_sae_open(&ctx, &sae, "gpt2-small-res-jb/blocks.8.hook_resid_pre") == ATTN_OK)
  *         printf("%zu features of %s\n", sae.m, sae.hook);
  *     lens_sae_free(&ctx, &sae);
  *
- * Files may be hostile; they get a message. What would give other numbers than SAELens is refused. */
+ * A hostile file gives a message. A setting whose numbers would differ from SAELens's is refused. */
 #ifndef LENS_SAE_FILES_H
 #define LENS_SAE_FILES_H
 
@@ -32,7 +32,7 @@ LENS_FN const json_value *lens_sae_member(const json_value *cfg, const char *key
     return NULL;
 }
 
-/* Which of the names a member has; 0, the first of them, if it is missing; -1 after a message. */
+/* The index of a member's value among the names; 0 if there is no such member; -1 after a message. */
 LENS_FN int lens_sae_choice(attn_ctx *ctx, const json_value *cfg, const char *key,
                             const char *const *names, int n)
 {
@@ -49,7 +49,7 @@ LENS_FN int lens_sae_choice(attn_ctx *ctx, const json_value *cfg, const char *ke
     return -1;
 }
 
-/* A size that must be there. */
+/* Reads a size, which must be there. */
 LENS_FN attn_status lens_sae_size(attn_ctx *ctx, const json_value *cfg, const char *key,
                                   size_t *size)
 {
@@ -68,7 +68,7 @@ LENS_FN int lens_sae_flag(const json_value *cfg, const char *key, int otherwise)
     return v ? v->kind == JSON_TRUE : otherwise;
 }
 
-/* The activation that it was trained on. */
+/* Reads the name of the activation that the autoencoder was trained on. */
 LENS_FN attn_status lens_sae_point(attn_ctx *ctx, lens_sae *s, const json_value *cfg)
 {
     const json_value *v = lens_sae_member(cfg, "hook_name");
@@ -106,7 +106,7 @@ LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, const json_value
     s->by_decoder_norm = lens_sae_flag(cfg, "rescale_acts_by_decoder_norm", 0);
     if (s->by_decoder_norm && s->kind != LENS_SAE_TOPK)
         return lens_fail(ctx, ATTN_E_FORMAT,
-                         "cfg.json: rescale_acts_by_decoder_norm is known of top-k alone");
+                         "cfg.json: rescale_acts_by_decoder_norm is read for top-k only");
     if (lens_sae_flag(cfg, "finetuning_scaling_factor", 0))
         return lens_fail(ctx, ATTN_E_FORMAT,
                          "cfg.json: finetuning_scaling_factor is not known here; fold it into "
@@ -118,7 +118,7 @@ LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, const json_value
     return lens_sae_point(ctx, s, cfg);
 }
 
-/* A tensor of the weights; rows 0: a vector of `columns`. */
+/* Reads a tensor [rows, columns] of the weights, or [columns] if rows is 0. */
 LENS_FN attn_status lens_sae_tensor(attn_ctx *ctx, attn_tensor *out, source *from, const char *name,
                                     size_t rows, size_t columns)
 {
@@ -142,7 +142,7 @@ LENS_FN attn_status lens_sae_norms(attn_ctx *ctx, lens_sae *s)
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* A matrix as panels, which many calls will read. */
+/* Packs a matrix into panels if 16 divides its number of columns. */
 LENS_FN attn_status lens_sae_pack(attn_ctx *ctx, attn_tensor *w)
 {
     attn_tensor panels = ATTN_ZERO;
@@ -181,7 +181,7 @@ LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *direct
     char *path, *text = NULL;
     size_t size = 0;
     attn_status status = ATTN_OK;
-    ctx->status = ATTN_OK; /* the readers go by it, and an earlier failure is not theirs */
+    ctx->status = ATTN_OK; /* the readers check it, so an earlier failure must not be there */
     path = arena_path(ctx, &memory, directory, "cfg.json");
     if (!path || read_file(ctx, &memory, path, LENS_SAE_MAX_CONFIG, &text, &size) ||
         json_parse(ctx, path, text, size, &cfg))

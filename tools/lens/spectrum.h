@@ -1,23 +1,23 @@
 /* Singular vectors and eigenvalues of a circuit, and how much a head copies. Elhage et al. 2021, "A
- * Mathematical Framework for Transformer Circuits". On attn.h's public API alone.
+ * Mathematical Framework for Transformer Circuits". Uses attn.h's public API only.
  *
- * A circuit is a product of two factors (circuits.h), A [m, r] · B [r, n], and everything here works
- * on the factors: TransformerLens's FactoredMatrix. Its singular value decomposition is U · S · Vᵀ. If
- * it is square, its r eigenvalues are those of B · A [r, r], for A · B · x = λ x gives B · A · (B · x) =
- * λ (B · x); the other m - r are 0.
+ * A circuit is a product of two factors (circuits.h), A [m, r] · B [r, n]. Everything here works on the
+ * factors, as TransformerLens's FactoredMatrix does. The singular value decomposition is U · S · Vᵀ. If the
+ * product is square, r of its eigenvalues are those of B · A [r, r], because A · B · x = λ x gives
+ * B · A · (B · x) = λ (B · x); the other m - r are 0.
  *
  *     attn_tensor values = ATTN_ZERO, scores = ATTN_ZERO;
  *     if (lens_ov_eigenvalues(&ctx, &values, model, LENS_OV_TOKENS) == ATTN_OK &&
  *         lens_copying_scores(&ctx, &scores, values) == ATTN_OK)
  *         printf("L5H1 copies by %.2f\n", attn_get2(scores, 5, 1));
  *
- * A head that raises the logits of the tokens that it looks at has a W_E · W_OV · W_U with eigenvalues
- * whose real parts are positive. Its copying score is sum(λ) / sum(|λ|): 1 if all are positive, -1 if
- * all are negative. LayerNorm's gain is part of these weights only in a model that attn_process_weights
+ * If a head raises the logits of the tokens that it looks at, the eigenvalues of its W_E · W_OV · W_U have
+ * positive real parts. Its copying score is sum(λ) / sum(|λ|): 1 if all are positive, -1 if all are
+ * negative. LayerNorm's gain is part of these weights only in a model that attn_process_weights
  * made with ATTN_PROCESS_FOLD_LN, which TransformerLens's from_pretrained gives by default.
  *
  * L layers, H heads of d, V = n_vocab, C = d_model. Results are f32 tensors and follow attn.h's rule for
- * outputs; the work in between is done in double. */
+ * outputs. Intermediate results are in double. */
 #ifndef LENS_SPECTRUM_H
 #define LENS_SPECTRUM_H
 
@@ -33,8 +33,8 @@ typedef struct lens_svd {
 } lens_svd;
 
 /* *out (zeroed, or tensors of those shapes): left [m, r] · right [r, n] = U · diag(S) · Vᵀ, as
- * FactoredMatrix.svd. Singular vectors have no sign: here the entry of each column of U with the largest
- * magnitude is positive. Where a singular value is 0, both columns are 0. */
+ * FactoredMatrix.svd. The sign of singular vectors is arbitrary: here the entry of each column of U with
+ * the largest magnitude is positive. If a singular value is 0, both of its columns are 0. */
 LENS_FN attn_status lens_singular_vectors(attn_ctx *ctx, lens_svd *out, attn_tensor left,
                                           attn_tensor right)
 {
@@ -81,9 +81,9 @@ LENS_FN attn_status lens_singular_vectors(attn_ctx *ctx, lens_svd *out, attn_ten
 
 /* ---- eigenvalues of a square matrix ----
  *
- * The matrix is first brought to Hessenberg form, with zeros below the first subdiagonal. Then steps of
- * the QR algorithm (Francis 1961), each with two shifts at once so that all numbers stay real, make the
- * last subdiagonal entries vanish. Both keep the eigenvalues. */
+ * First the matrix is brought to Hessenberg form, with zeros below the first subdiagonal. Then steps of the
+ * QR algorithm (Francis 1961) make the last subdiagonal entries 0. Each step applies two shifts at once, so
+ * that all numbers stay real. Neither changes the eigenvalues. */
 
 /* A matrix [n, n], row by row. */
 typedef struct lens_square {
@@ -96,20 +96,20 @@ LENS_FN double *lens_at(const lens_square *x, size_t i, size_t j)
     return x->a + i * x->n + j;
 }
 
-/* Which rows and columns a reflection changes beside the ones of its own vector. */
+/* Rows or columns that a reflection changes. */
 typedef struct lens_range {
     size_t first, end;
 } lens_range;
 
-/* Reflects: x becomes Q · x · Q for Q = 1 - v · vᵀ / half, of which v [m] has the rows and columns from
- * `at` on. Q · x is taken in `columns`, x · Q in `rows`. */
+/* A reflection: x becomes Q · x · Q for Q = 1 - v · vᵀ / half. v [m] applies to rows and columns from `at`
+ * on. Q · x is computed in `columns` only, x · Q in `rows` only. */
 LENS_FN void lens_reflect(const lens_square *x, size_t at, const double *v, size_t m,
                           lens_range columns, lens_range rows)
 {
     const double half = lens_dot(v, v, m) / 2;
     size_t i, j;
     if (!(half > 0))
-        return; /* nothing to remove */
+        return; /* v is 0: there is nothing to reflect */
     for (j = columns.first; j < columns.end; j++) {
         double sum = 0;
         for (i = 0; i < m; i++)
@@ -125,8 +125,8 @@ LENS_FN void lens_reflect(const lens_square *x, size_t at, const double *v, size
     }
 }
 
-/* Makes v [m] the direction of the reflection that turns it into a multiple of its first entry; gives
- * that multiple. */
+/* v [m] becomes the direction of the reflection that makes all its entries but the first 0. Returns the
+ * first entry after that reflection. */
 LENS_FN double lens_direction(double *v, size_t m)
 {
     const double length = sqrt(lens_dot(v, v, m)), first = v[0] > 0 ? -length : length;
@@ -155,8 +155,8 @@ typedef struct lens_shifts {
     double sum, product;
 } lens_shifts;
 
-/* Those of the block [first, last]: the eigenvalues of its last two rows and columns. Every tenth step
- * takes other ones, for a few matrices would turn in a circle. */
+/* The shifts for a block that ends with row `last`: the eigenvalues of its last two rows and columns. Every
+ * tenth step takes other shifts, because with these some matrices never converge. */
 LENS_FN lens_shifts lens_shifts_of(const lens_square *x, size_t last, int step)
 {
     const double a = *lens_at(x, last - 1, last - 1), b = *lens_at(x, last - 1, last);
@@ -183,7 +183,7 @@ LENS_FN void lens_qr_step(const lens_square *x, size_t first, size_t last, lens_
         const size_t m = last - k >= 2 ? 3 : 2;
         const lens_range columns = {k, last + 1};
         const lens_range rows = {first, (last - k > 3 ? k + 3 : last) + 1};
-        if (k > first) { /* what the step before left below the subdiagonal goes one further down */
+        if (k > first) { /* move the entries below the subdiagonal one row down */
             for (i = 0; i < m; i++)
                 v[i] = *lens_at(x, k + i, k - 1);
             *lens_at(x, k, k - 1) = lens_direction(v, m);
@@ -196,7 +196,7 @@ LENS_FN void lens_qr_step(const lens_square *x, size_t first, size_t last, lens_
     }
 }
 
-/* The eigenvalues of two rows and columns, as real and imaginary parts. */
+/* The eigenvalues of a block of two rows and columns, as real and imaginary parts. */
 LENS_FN void lens_pair_of(double values[4], const lens_square *x, size_t first)
 {
     const double a = *lens_at(x, first, first), b = *lens_at(x, first, first + 1);
@@ -206,7 +206,7 @@ LENS_FN void lens_pair_of(double values[4], const lens_square *x, size_t first)
         values[0] = values[2] = d + half;
         values[1] = root;
         values[3] = -root;
-    } else { /* the one that loses no digits, and the other by their product */
+    } else { /* first the eigenvalue that loses no digits, then the other from their product */
         const double far_one = half < 0 ? half - root : half + root;
         values[0] = d + far_one;
         values[2] = far_one == 0 ? d : d - b * c / far_one;
@@ -214,8 +214,8 @@ LENS_FN void lens_pair_of(double values[4], const lens_square *x, size_t first)
     }
 }
 
-/* The first row of the block that ends with row `last`: the subdiagonal entry before it is nothing beside
- * its neighbours, and becomes 0. */
+/* The first row of the block that ends with row `last`. The subdiagonal entry before that row is negligible
+ * against its neighbours on the diagonal, and becomes 0. */
 LENS_FN size_t lens_block_of(const lens_square *x, size_t last, double norm)
 {
     size_t i;
@@ -229,7 +229,8 @@ LENS_FN size_t lens_block_of(const lens_square *x, size_t last, double norm)
     return i;
 }
 
-/* values [n, 2] of a matrix in Hessenberg form, which is lost. 0 if they were not found. */
+/* values [n, 2]: the eigenvalues of a matrix in Hessenberg form, which is overwritten. 0 if the steps do not
+ * converge. */
 LENS_FN int lens_qr(double *values, const lens_square *x, double norm)
 {
     size_t end = x->n;
@@ -248,14 +249,14 @@ LENS_FN int lens_qr(double *values, const lens_square *x, double norm)
         } else if (step < 300) {
             lens_qr_step(x, first, last, lens_shifts_of(x, last, step));
             step++;
-        } else { /* cover: no matrix is known that needs so many steps */
+        } else { /* cover: no matrix is known that needs 300 steps */
             return 0;
         }
     }
     return 1;
 }
 
-/* Largest magnitude first; of two conjugates the one with the positive imaginary part. */
+/* Sorts by magnitude, largest first; of two conjugates, the positive imaginary part first. */
 LENS_FN void lens_sort_eigenvalues(double *values, size_t n)
 {
     size_t i, j, k;
@@ -273,7 +274,7 @@ LENS_FN void lens_sort_eigenvalues(double *values, size_t n)
         }
 }
 
-/* out [n, 2] of the matrix core [n, n], which is lost; `room` is for n * 3 numbers. */
+/* out [n, 2]: the eigenvalues of the matrix core [n, n], which is overwritten. `room` is for 3 * n numbers. */
 LENS_FN attn_status lens_eigenvalues_of(attn_ctx *ctx, const char *op, float *out, double *core,
                                         size_t n, double *room)
 {
@@ -348,10 +349,10 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
 
 typedef enum lens_ov_space {
     LENS_OV_STREAM = 0, /* W_OV, from the stream to the stream */
-    LENS_OV_TOKENS      /* W_E · W_OV · W_U, from the token that is looked at to the logits */
+    LENS_OV_TOKENS      /* W_E · W_OV · W_U, from the token at the key to the logits */
 } lens_ov_space;
 
-/* W_U · W_E [C, C], through which the circuits of all heads pass. */
+/* W_U · W_E [C, C], a factor of the circuits of all heads. */
 LENS_FN attn_status lens_token_product(attn_ctx *ctx, attn_tensor *product, const attn_model *model)
 {
     attn_tensor w_u = ATTN_ZERO, w_e = ATTN_ZERO;
@@ -363,9 +364,8 @@ LENS_FN attn_status lens_token_product(attn_ctx *ctx, attn_tensor *product, cons
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* out [L, H, d, 2]: the eigenvalues of every head's OV circuit, each head's as lens_eigenvalues gives
- * them. Those over the tokens need no matrix larger than W_E: they are the eigenvalues of
- * W_O · (W_U · W_E) · W_V [d, d]. */
+/* out [L, H, d, 2]: the eigenvalues of every head's OV circuit, in the order of lens_eigenvalues. With
+ * LENS_OV_TOKENS no matrix is larger than W_E: they are the eigenvalues of W_O · (W_U · W_E) · W_V [d, d]. */
 LENS_FN attn_status lens_ov_eigenvalues(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                         lens_ov_space space)
 {
@@ -410,7 +410,7 @@ LENS_FN attn_status lens_ov_eigenvalues(attn_ctx *ctx, attn_tensor *out, const a
 }
 
 /* out [..] = sum of the real parts / sum of the magnitudes, for eigenvalues [.., r, 2]: the OV copying
- * score of Elhage et al. 2021 and TransformerLens's Main_Demo. 0 if all are 0. */
+ * score (Elhage et al. 2021; TransformerLens's Main_Demo). 0 if all eigenvalues are 0. */
 LENS_FN attn_status lens_copying_scores(attn_ctx *ctx, attn_tensor *out, attn_tensor eigenvalues)
 {
     static const char op[] = "lens_copying_scores";

@@ -1,5 +1,5 @@
-/* Steering: a direction that is added to an activation while the model runs, from the difference of
- * two texts (Turner et al. 2023, activation addition). On attn.h's public API alone.
+/* Steering (Turner et al. 2023, activation addition): a direction, the difference of two texts, is added to
+ * an activation while the model runs. Uses attn.h's public API only.
  *
  *     attn_tensor direction = ATTN_ZERO;
  *     attn_edit steer = ATTN_ZERO;
@@ -7,19 +7,20 @@
  *         return 1;
  *     steer.name = "blocks.2.hook_resid_pre", steer.kind = ATTN_EDIT_ADD;
  *     steer.value = direction, steer.factor = 4;
- *     attn_hook_edit(&ctx, NULL, session, &steer);       from here on at every position
+ *     attn_hook_edit(&ctx, NULL, session, &steer);       at every position that is fed later
  */
 #ifndef LENS_STEERING_H
 #define LENS_STEERING_H
 
 #include "result.h"
 
+/* A text. */
 typedef struct lens_tokens {
-    const int32_t *ids;
+    const int32_t *ids; /* [n] */
     size_t n;
 } lens_tokens;
 
-/* sum [1, width] += sign * the mean over positions of an activation [T, width] of a text. */
+/* Adds sign * the mean over positions of a text's activation [T, width] to sum [1, width]. */
 LENS_FN attn_status lens_add_mean(attn_ctx *ctx, attn_tensor sum, const attn_model *model,
                                   const char *name, const lens_tokens *text, float sign)
 {
@@ -47,8 +48,8 @@ LENS_FN attn_status lens_add_mean(attn_ctx *ctx, attn_tensor sum, const attn_mod
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* out [1, C]: the mean of an activation over the positions of one text, less that of another. `name`
- * is one activation [T, C], such as "blocks.2.hook_resid_pre". The texts may differ in length. */
+/* out [1, C]: the mean of an activation over the positions of one text, minus its mean over another text.
+ * `name` is one activation [T, C], such as "blocks.2.hook_resid_pre". The texts may differ in length. */
 LENS_FN attn_status lens_steering_vector(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                          const char *name, const lens_tokens *towards,
                                          const lens_tokens *away)

@@ -1,29 +1,29 @@
-/* A sweep: many small changes of one text, each measured by a pass of its own. On attn.h's public API
- * alone; patch.h and paths.h are made of it.
+/* A sweep: many small changes of one text, each with the metric of its own pass. Uses attn.h's public API
+ * only; patch.h and paths.h use it.
  *
  * Both texts of a pair are fed once. A change of layer i alters nothing below that layer, and nothing
- * before the first position that it touches. So each change runs on a copy of the corrupted text's
- * session, truncated to that position, from the stream that enters layer i; many copies are one batch.
- * Edits, if there are any, are in force in all of these runs. */
+ * before the first position that it changes. So each change runs on a copy of the corrupted text's session,
+ * truncated to that position, from the stream that enters layer i. Many copies run as one batch. Edits, if
+ * there are any, are in force in all of these runs. */
 #ifndef LENS_SWEEP_H
 #define LENS_SWEEP_H
 
 #include "changes.h"
 #include "metric.h"
 
-/* Called with the part that is done, 0 to 1. Return 0 to go on, anything else to stop (ATTN_STOPPED). */
+/* Called with the share of the work that is done, 0 to 1. Return 0 to go on, anything else to stop
+ * (ATTN_STOPPED). */
 typedef int (*lens_progress_fn)(double done, void *user);
 
-/* The metric of the two texts as they are. */
+/* The metric of the two texts without a change. */
 typedef struct lens_baseline {
     float clean, corrupted;
 } lens_baseline;
 
 enum {
-    LENS_AT_ONCE = 64,       /* changes that run as a batch, */
-    LENS_ROWS_AT_ONCE = 512, /* with about so many rows together */
-    LENS_LOGITS_AT_ONCE =
-        1 << 24 /* and so many logits, if the metric takes those of all positions */
+    LENS_AT_ONCE = 64,            /* most changes of a batch */
+    LENS_ROWS_AT_ONCE = 512,      /* most rows of a batch, unless the text is longer */
+    LENS_LOGITS_AT_ONCE = 1 << 24 /* most logits of a batch, if the metric reads all positions */
 };
 
 typedef struct lens_sweep {
@@ -31,17 +31,18 @@ typedef struct lens_sweep {
     const lens_pair *pair;
     const attn_edit *edits; /* [n_edits] */
     size_t n_edits;
-    size_t n;                       /* tokens that count: up to the metric's position */
-    size_t n_rows;                  /* most rows of a batch */
-    attn_record *clean, *corrupted; /* of the activations that lens_sweep_begin was asked for */
+    size_t n;      /* tokens up to the metric's position: later ones have no effect */
+    size_t n_rows; /* most rows of a batch */
+    attn_record *clean, *corrupted; /* of the activations that lens_sweep_begin names */
     lens_baseline values;
     attn_workspace *workspace;
     attn_session *base; /* the corrupted text, fed */
     attn_session *sessions[LENS_AT_ONCE];
     size_t n_sessions;
-    attn_tensor logits; /* [n, V] of the corrupted text, and */
-    attn_tensor changed,
-        whole; /* [n_rows, V], [n, V]: room; none of them if lens_metric_is_local */
+    /* If the metric is not local: */
+    attn_tensor logits;  /* [n, V] of the corrupted text */
+    attn_tensor changed; /* [n_rows, V] of a batch */
+    attn_tensor whole;   /* [n, V] of one changed text */
 } lens_sweep;
 
 /* A sweep that has not begun. */
@@ -76,7 +77,8 @@ LENS_FN attn_status lens_sweep_session(attn_ctx *ctx, const lens_sweep *s, attn_
     return attn_session_new(ctx, session, s->model, &size);
 }
 
-/* The metric of a session that was fed `tokens`: from its last logits, or from `logits` [n, V]. */
+/* The metric of a session that was fed `tokens`: from its last logits if the metric is local, else from
+ * `logits` [n, V]. */
 LENS_FN attn_status lens_sweep_value(attn_ctx *ctx, float *value, const lens_sweep *s,
                                      const attn_session *session, const int32_t *tokens,
                                      attn_tensor logits)
@@ -114,7 +116,7 @@ LENS_FN attn_status lens_sweep_feed(attn_ctx *ctx, lens_sweep *s, attn_session *
     return status;
 }
 
-/* Room for the logits of all positions, if the metric takes them. */
+/* Sets n_rows, and allocates logits if the metric is not local. */
 LENS_FN attn_status lens_sweep_room(attn_ctx *ctx, lens_sweep *s)
 {
     const size_t n_ctx = attn_model_config(s->model)->n_ctx;
@@ -136,8 +138,8 @@ LENS_FN attn_status lens_sweep_room(attn_ctx *ctx, lens_sweep *s)
                : ATTN_OK;
 }
 
-/* Feeds both texts of s->pair, of which s has the model and the edits too. The first n_both names are
- * recorded of both, all n_names of the corrupted one. After a failure too, call lens_sweep_end. */
+/* Feeds both texts of s->pair. The first n_both names are recorded of both texts, all n_names of the
+ * corrupted one. Call lens_sweep_end afterwards, after a failure too. */
 LENS_FN attn_status lens_sweep_begin(attn_ctx *ctx, lens_sweep *s, const char *const *names,
                                      size_t n_both, size_t n_names)
 {
@@ -158,7 +160,7 @@ LENS_FN attn_status lens_sweep_begin(attn_ctx *ctx, lens_sweep *s, const char *c
     return status;
 }
 
-/* Makes the first n sessions copies of the corrupted text's. */
+/* Makes the first n sessions copies of the corrupted text's session. */
 LENS_FN attn_status lens_sweep_copy(attn_ctx *ctx, lens_sweep *s, size_t n)
 {
     attn_status status = ATTN_OK;
@@ -174,8 +176,8 @@ LENS_FN attn_status lens_sweep_copy(attn_ctx *ctx, lens_sweep *s, size_t n)
     return status;
 }
 
-/* Truncates copy i to `first` and hooks the edits to it: a feed of what follows, from the corrupted
- * stream that enters `layer`. Layers up to n_layer; a record of "*.hook_resid_post" is needed. */
+/* Truncates session i to `first`, hooks the edits to it, and makes *item the feed of the remaining tokens
+ * from the corrupted stream that enters `layer` (0 to n_layer). Needs a record of "*.hook_resid_post". */
 LENS_FN attn_status lens_sweep_item(attn_ctx *ctx, attn_feed_item *item, const lens_sweep *s,
                                     size_t i, size_t layer, size_t first)
 {
@@ -197,7 +199,7 @@ LENS_FN attn_status lens_sweep_item(attn_ctx *ctx, attn_feed_item *item, const l
     return lens_hook_edits(ctx, item->session, s->edits, s->n_edits);
 }
 
-/* How many of the next changes make a whole batch, for the positions where they begin. */
+/* Number of the next changes that fit into a batch; firsts [n_left] are the positions where they begin. */
 LENS_FN size_t lens_sweep_batch(const lens_sweep *s, const size_t *firsts, size_t n_left)
 {
     size_t n = 0, rows = 0;
@@ -210,7 +212,7 @@ LENS_FN size_t lens_sweep_batch(const lens_sweep *s, const size_t *firsts, size_
     return n;
 }
 
-/* Feeds changed copies of the corrupted text; values[i] becomes the metric of the one of items[i]. */
+/* Feeds changed copies of the corrupted text; values[i] becomes the metric of items[i]. */
 LENS_FN attn_status lens_sweep_run(attn_ctx *ctx, float *values, lens_sweep *s,
                                    attn_feed_item *items, size_t n)
 {
@@ -237,7 +239,7 @@ LENS_FN attn_status lens_sweep_run(attn_ctx *ctx, float *values, lens_sweep *s,
     return status;
 }
 
-/* Tells the caller how far the call has come; `tell` may be NULL. */
+/* Tells the caller the share of the work that is done; `tell` may be NULL. */
 LENS_FN attn_status lens_sweep_progress(attn_ctx *ctx, const char *op, lens_progress_fn tell,
                                         void *user, double done)
 {
@@ -247,7 +249,7 @@ LENS_FN attn_status lens_sweep_progress(attn_ctx *ctx, const char *op, lens_prog
     return ATTN_OK;
 }
 
-/* The pairs of a call, and its edits. */
+/* Checks the pairs of a call. */
 LENS_FN attn_status lens_need_pairs(attn_ctx *ctx, const char *op, const attn_model *model,
                                     const lens_pair *pairs, size_t n_pairs)
 {
@@ -260,8 +262,8 @@ LENS_FN attn_status lens_need_pairs(attn_ctx *ctx, const char *op, const attn_mo
     return ATTN_OK;
 }
 
-/* Sums over n pairs become means; or with `normalize`, where these lie between the corrupted mean (0)
- * and the clean one (1). */
+/* Sums over n pairs become means; with `normalize` rescaled so that the corrupted mean is 0 and the clean
+ * mean is 1. */
 LENS_FN attn_status lens_sweep_means(attn_ctx *ctx, const char *op, attn_tensor sums,
                                      lens_baseline *sum, size_t n, int normalize)
 {

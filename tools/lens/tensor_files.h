@@ -1,5 +1,5 @@
-/* Tensors from files of other programs, for the headers of this folder: safetensors, or GGUF of an
- * architecture that is no model. Files may be hostile; they get a message. */
+/* Reads tensors from files of other programs, for the headers of this folder: safetensors, or GGUF whose
+ * architecture is not a model. A hostile file gives a message. */
 #ifndef LENS_TENSOR_FILES_H
 #define LENS_TENSOR_FILES_H
 
@@ -14,16 +14,15 @@ LENS_FN void lens_close_file(source *from)
     free(from);
 }
 
-/* Opens a file whose tensors can then be found by name: GGUF of this architecture if its name ends
- * in .gguf, else safetensors. architecture NULL: no GGUF. NULL after a message; lens_close_file
- * closes it. */
+/* Opens a file: GGUF of this architecture if the name ends in .gguf, else safetensors. architecture NULL:
+ * GGUF is refused. Returns NULL after a message; lens_close_file closes it. */
 LENS_FN source *lens_open_file(attn_ctx *ctx, const char *path, const char *architecture)
 {
-    source *from = (source *)calloc(1, sizeof *from); /* too large for a stack */
+    source *from = (source *)calloc(1, sizeof *from); /* too large for the stack */
     const size_t length = strlen(path);
     const int gguf = length > 5 && strcmp(path + length - 5, ".gguf") == 0;
     attn_status status = ATTN_OK;
-    ctx->status = ATTN_OK; /* the readers go by it, and an earlier failure is not theirs */
+    ctx->status = ATTN_OK; /* the readers check it, so an earlier failure must not be there */
     if (!from) {
         lens_fail(ctx, ATTN_E_MEMORY, "no memory to read %s", path);
         return NULL;
@@ -40,13 +39,13 @@ LENS_FN source *lens_open_file(attn_ctx *ctx, const char *path, const char *arch
     return NULL;
 }
 
-/* As messages name it. */
+/* The file's name, for messages. */
 LENS_FN const char *lens_file_name(const source *from)
 {
     return from->files ? from->files->name : "";
 }
 
-/* out = a tensor of the file, f32, if it has this shape. `reason` follows the expected shape in the
+/* *out: a tensor of the file as f32. It must have this shape. `reason` follows the expected shape in the
  * message: ", as cfg.json says". */
 LENS_FN attn_status lens_read_tensor(attn_ctx *ctx, attn_tensor *out, source *from,
                                      const source_tensor *t, attn_shape shape, const char *reason)
@@ -59,7 +58,7 @@ LENS_FN attn_status lens_read_tensor(attn_ctx *ctx, attn_tensor *out, source *fr
     for (i = 0; i < shape.ndim; i++) {
         expected.shape[i] = shape.dim[i];
         fits = fits && t->shape[i] == shape.dim[i];
-        count *= fits ? t->shape[i] : 1; /* the file has as many numbers */
+        count *= fits ? t->shape[i] : 1; /* no overflow: the file holds that many numbers */
     }
     if (!fits)
         return lens_fail(ctx, ATTN_E_FORMAT, "%s: %s is %s of %s; expected floats of %s%s",
@@ -71,7 +70,7 @@ LENS_FN attn_status lens_read_tensor(attn_ctx *ctx, attn_tensor *out, source *fr
     return source_run(ctx, from, t, 0, count, FLT_MAX, (float *)out->data);
 }
 
-/* The same of the tensor with this name. */
+/* The same for the tensor of this name. */
 LENS_FN attn_status lens_read_named(attn_ctx *ctx, attn_tensor *out, source *from, const char *name,
                                     attn_shape shape, const char *reason)
 {

@@ -1,6 +1,6 @@
-/* The tuned lens (Belrose et al. 2023): before the stream of a layer is unembedded, an affine map
- * that was trained for this layer brings it into the form of the final stream. On attn.h's public
- * API alone.
+/* The tuned lens (Belrose et al. 2023): an affine map, trained for each layer, translates the stream of that
+ * layer into the form of the final stream, before it is unembedded. Uses attn.h's public
+ * API only.
  *
  *     lens_tuned tuned = ATTN_ZERO;
  *     if (lens_tuned_open(&ctx, &tuned, model, "params.safetensors") != ATTN_OK)
@@ -10,9 +10,10 @@
  *
  *     x = h + h · weightᵀ + bias        for the stream h [.., C] that enters layer i
  *
- * and then ln_final and W_U, as for the final stream; that one has no map. The file has the names of
- * the package tuned-lens: "0.weight" [C, C], "0.bias" [C] and so on for each layer. Its params.pt is
- * a pickle, which can run code when it is opened, so it is not read here. It becomes a safetensors file by
+ * and then ln_final and W_U, as for the final stream, which has no map. The file has the names of the
+ * package tuned-lens: "0.weight" [C, C], "0.bias" [C] and so on for each layer. The package's params.pt is
+ * a pickle, which can run code when it is opened, so it is not read here. Python makes a safetensors file
+ * of it:
  *
  *     python3 -c "import torch, safetensors.torch as s; \
  *         s.save_file(torch.load('params.pt', weights_only=True), 'params.safetensors')"
@@ -26,7 +27,7 @@ typedef struct lens_tuned {
     attn_tensor weight, bias; /* [n_layer, C, C], PyTorch's [out, in]; [n_layer, C] */
 } lens_tuned;
 
-/* Frees the tensors, through the context that made them. */
+/* Frees the tensors. ctx must be the context that made them. */
 LENS_FN void lens_tuned_free(attn_ctx *ctx, lens_tuned *t)
 {
     attn_tensor_free(ctx, &t->weight);
@@ -34,7 +35,7 @@ LENS_FN void lens_tuned_free(attn_ctx *ctx, lens_tuned *t)
     memset(t, 0, sizeof *t);
 }
 
-/* Layer i's map into its place. */
+/* Reads the map of layer i. */
 LENS_FN attn_status lens_tuned_layer(attn_ctx *ctx, lens_tuned *t, source *from, size_t i)
 {
     static const char reason[] = ", the width of the model";
@@ -54,9 +55,8 @@ LENS_FN attn_status lens_tuned_layer(attn_ctx *ctx, lens_tuned *t, source *from,
     return failed ? ctx->status : ATTN_OK;
 }
 
-/* Reads the maps of all layers of the model. *t must be zeroed; after a failure it is zeroed again. A
- * file with other tensors beside them, of another model or another kind of lens, is refused
- * (ATTN_E_FORMAT). */
+/* Reads the maps of all layers of the model. *t must be zeroed; after a failure it is zeroed again.
+ * ATTN_E_FORMAT for a file with other tensors, which belongs to another model or another kind of lens. */
 LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_model *model,
                                     const char *path)
 {
@@ -92,8 +92,8 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
     return status;
 }
 
-/* out [T, C]: the stream x [T, C] that enters `layer`, as the lens translates it. layer n_layer: the
- * final stream, which stays as it is. */
+/* out [T, C]: the translation of the stream x [T, C] that enters `layer`. layer n_layer is the final stream:
+ * out is a copy of x. */
 LENS_FN attn_status lens_tuned_apply(attn_ctx *ctx, attn_tensor *out, const lens_tuned *tuned,
                                      size_t layer, attn_tensor x)
 {
