@@ -165,9 +165,14 @@ $(BUILD)/%: $(BUILD)/%.o $(BUILD)/attn.o
 $(BUILD)/bench: tools/bench/bench.c $(BUILD)/flags
 	$(SHOW)$(COMPILE) -MF $@.d $< -o $@ $(LINK)
 
+# To optimise a test takes longer than to run it as it is, but for suites that compute.
+COMPUTING   = kernels ops readers record watch
+UNOPTIMIZED = $(if $(filter -O2 -O3,$(CFLAGS)),-O0)
+$(COMPUTING:%=$(BUILD)/tests/suites/%/%.o): UNOPTIMIZED =
+
 $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(SHOW)$(COMPILE) -DTEST_BUILD='"$(BUILD)"' -DTEST_SUITE='"$(notdir $(<D))"' -c $< -o $@
+	$(SHOW)$(COMPILE) $(UNOPTIMIZED) -DTEST_BUILD='"$(BUILD)"' -DTEST_SUITE='"$(notdir $(<D))"' -c $< -o $@
 
 $(BUILD)/test: $(TESTS) $(BUILD)/attn.o
 	$(SHOW)$(COMPILE) $^ -o $@ $(LINK)

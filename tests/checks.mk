@@ -8,7 +8,7 @@
 # Longer tests ====================================================================================
 
 test-full: test ## the tests with every failure of a system call, long runs, more mutations, checked kernels
-	ATTN_TEST_FULL=1 $(TEST) faults load bench
+	ATTN_TEST_FULL=1 $(TEST) faults load bench readers proof lens-tool/record_in_flat_memory
 	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
 	$(MAKE) --no-print-directory sanitize-kernels
 
@@ -30,7 +30,7 @@ $(FUZZ)/long.attn: $(BUILD)/attn-convert $(wildcard tests/golden/long/*)
 $(FUZZ)/replay: $(FUZZ_SOURCES:%=tests/fuzz/fuzz_%.c) tests/fuzz/replay.c $(wildcard tests/fuzz/*.h) \
     $(wildcard tools/*/*.[ch]) $(BUILD)/attn.o
 	@mkdir -p $(@D)
-	$(SHOW)$(filter-out -M%,$(COMPILE)) -Itests/fuzz -DTEST_BUILD='"$(BUILD)"' -DATTN__IMPLEMENTED \
+	$(SHOW)$(filter-out -M%,$(COMPILE)) $(UNOPTIMIZED) -Itests/fuzz -DTEST_BUILD='"$(BUILD)"' -DATTN__IMPLEMENTED \
 	    $(filter tests/%.c %.o,$^) -o $@ $(LINK)
 
 $(BUILD)/tests/threads: tests/programs/threads.c $(BUILD)/attn.o
@@ -45,7 +45,7 @@ $(BUILD)/tests/saving: tests/programs/saving.c $(BUILD)/attn.o
 
 $(BUILD)/tests/saving-read: tests/programs/saving.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(SHOW)$(COMPILE) -DATTN_NO_MMAP -DATTN_NO_SIMD -MF $@.d $< -o $@ $(LINK)
+	$(SHOW)$(COMPILE) $(UNOPTIMIZED) -DATTN_NO_MMAP -DATTN_NO_SIMD -MF $@.d $< -o $@ $(LINK)
 
 # A suite whose cases fail, for the suite `runner`.
 $(BUILD)/tests/failing: tests/programs/failing.c $(BUILD)/tests/main.o $(BUILD)/attn.o

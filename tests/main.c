@@ -25,6 +25,7 @@ static struct {
     int passed, failed, skipped;   /* cases of this suite so far */
     int case_failed, case_skipped; /* of the running case */
     const char *suite, *name;
+    double began;        /* processor_seconds then */
     const char *program; /* how this program was called */
     FILE *report;        /* what the parent process shall print, see read_report */
     int log;             /* a file instead of standard output and standard error, or -1 */
@@ -55,6 +56,21 @@ static void report_log(FILE *to, const char *mark, int log)
                 (int)(strcspn(line, "\n") < SHOWN_WIDTH ? strcspn(line, "\n") : SHOWN_WIDTH), line);
 }
 
+static double seconds_of(int who)
+{
+    struct rusage used;
+    return getrusage(who, &used) != 0
+               ? 0
+               : (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                     (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+/* What this process and the programs that it ran took of a processor. */
+static double processor_seconds(void)
+{
+    return seconds_of(RUSAGE_SELF) + seconds_of(RUSAGE_CHILDREN);
+}
+
 /* Counts the case that ended. What failed between two cases counts like one. */
 static void end_case(void)
 {
@@ -67,7 +83,8 @@ static void end_case(void)
     fflush(stdout);
     if (state.case_failed && state.log >= 0)
         report_log(state.report, "!", state.log);
-    fprintf(state.report, "=%d %d %d\n", state.passed, state.failed, state.skipped);
+    fprintf(state.report, "=%d %d %d %.3f\n", state.passed, state.failed, state.skipped,
+            processor_seconds() - state.began);
     fflush(state.report);
     state.name = NULL;
     state.case_failed = state.case_skipped = 0;
@@ -79,9 +96,10 @@ static void run_case(const test_case *one)
     if (state.log >= 0 && ftruncate(state.log, 0) != 0)
         test_fail(__FILE__, __LINE__, "cannot empty the log: %s", strerror(errno));
     state.name = one->name;
+    state.began = processor_seconds();
     fprintf(state.report, ">%s\n", one->name);
     fflush(state.report);
-    alarm(getenv("ATTN_TEST_FULL") ? 0 : 900); /* what hangs, or takes quadratic time, fails */
+    alarm(test_full() ? 0 : 900); /* what hangs, or takes quadratic time, fails */
     one->body();
     alarm(0);
     end_case();
@@ -142,6 +160,11 @@ void test_fails(const char *file, int line, const char *what, const attn_ctx *ct
     else if (!strstr(ctx->message, text))
         test_fail(file, line, "%s: the message \"%s\" does not say \"%s\"", what, ctx->message,
                   text);
+}
+
+int test_full(void)
+{
+    return getenv("ATTN_TEST_FULL") != NULL;
 }
 
 const char *test_data(void)
@@ -336,18 +359,9 @@ static void run_part(const test_suite *part)
     end_case();
 }
 
-static double processor_seconds(int who)
-{
-    struct rusage used;
-    return getrusage(who, &used) != 0
-               ? 0
-               : (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-                     (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
-}
-
 /* Runs a suite in this process. Its report's lines begin with a mark: > a case that begins, ! a line to
- * print, - a reason, a tab and the case that was skipped for it, = the three counts so far, . the end and
- * the seconds of a processor. */
+ * print, - a reason, a tab and the case that was skipped for it, = the three counts so far and
+ * the seconds of a processor that the case took, . the end and the seconds of the suite. */
 static int run_suite(int number, int with_log)
 {
     const test_suite *part = suites[number].suite;
@@ -363,8 +377,7 @@ static int run_suite(int number, int with_log)
         fcntl(state.log, F_SETFD, FD_CLOEXEC);
     for (; part; part = part->next)
         run_part(part);
-    fprintf(state.report, ".%.3f\n",
-            processor_seconds(RUSAGE_SELF) + processor_seconds(RUSAGE_CHILDREN));
+    fprintf(state.report, ".%.3f\n", processor_seconds());
     return fclose(state.report) != 0;
 }
 

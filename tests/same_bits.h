@@ -53,6 +53,7 @@ static inline void isa_on(const attn_model *model, size_t n, double unfused)
     const attn_shape shape = attn_shape2(n, vocab_of(model));
     attn_ctx ctx = alone();
     float *want, *got;
+    size_t rows;
     int kind, n_exact = 0;
     ctx.isa = ATTN_ISA_PORTABLE;
     want = logits_of(&ctx, model, 0, tokens, n, n);
@@ -66,12 +67,13 @@ static inline void isa_on(const attn_model *model, size_t n, double unfused)
             CHECK(session == NULL);
             continue;
         }
-        got = logits_of(&ctx, model, 0, tokens, n, n);
+        rows = kind == ATTN_ISA_PORTABLE ? (n + 7) / 8 : n; /* once is slow enough */
+        got = logits_of(&ctx, model, 0, tokens, rows, rows);
         if (strstr(name, "no fused"))
             close_to(attn_borrow(got, ATTN_F32, shape), attn_borrow(want, ATTN_F32, shape), unfused,
                      name);
         else
-            n_exact += same_logits(got, want, n, model, name);
+            n_exact += same_logits(got, want, rows, model, name);
     }
     CHECK(n_exact > 0);
     pool_clear();

@@ -85,6 +85,9 @@ int test_equal(const char *file, int line, const char *what, double got, double 
 void test_fails(const char *file, int line, const char *what, const attn_ctx *ctx,
                 attn_status expected, const char *text, attn_status actual);
 
+/* Is there time for all of a check that takes long (ATTN_TEST_FULL=1)? `make test` does a part of it then,
+ * and .ci/run all. */
+int test_full(void);
 /* A directory with data that is not ours to give away, or NULL: $ATTN_TEST_DATA, or a directory `shared`
  * beside the repository. In it is gpt2-tokenizer/: GPT-2's vocabulary, and texts with their ids. */
 const char *test_data(void);

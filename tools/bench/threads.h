@@ -75,7 +75,7 @@ static int race_run(bench *b, race *r, const task *t, double seconds_each)
             double took;
             mine.arg = r->sessions[i];
             b->ctx.n_threads = r->m[i].threads = r->counts[i];
-            took = run_some(b, &mine, 0.05);
+            took = run_some(b, &mine, b->quick ? 0.01 : 0.05);
             if (took >= 0)
                 took = run_some(b, &mine, seconds_each);
             if (took < 0)
@@ -110,7 +110,7 @@ static int race_beside(bench *b, race *r, const char *work, task *t, int n_busy)
     pid_t pids[MAX_BUSY];
     int running, good;
     running = start_busy(b, pids, n_busy < MAX_BUSY ? n_busy : MAX_BUSY);
-    good = running == n_busy && race_run(b, r, t, b->quick ? 0.05 : 0.5);
+    good = running == n_busy && race_run(b, r, t, b->quick ? 0.01 : 0.5);
     stop_busy(pids, running);
     snprintf(t->name, sizeof t->name, n_busy ? "%s, %d busy" : "%s, idle", work, n_busy);
     if (good)
@@ -122,7 +122,7 @@ static int race_beside(bench *b, race *r, const char *work, task *t, int n_busy)
 static int race_all(bench *b, race *r, const char *work, int one_by_one)
 {
     const int most = b->threads[b->n_counts - 1], beside[] = {0, 1, most};
-    const size_t count = one_by_one ? 16 : 64;
+    const size_t count = !one_by_one ? 64 : b->quick ? 4 : 16;
     task t = new_task(b, THREADS, (double)count, "tok/s", run_feed, NULL);
     int i, good = 1;
     for (i = 0; i < r->n_counts && good; i++) {

@@ -182,12 +182,35 @@ TOOLS_FN void npz_write(npz_out *out, npz_entry *entries, const char *const *nam
     npz_number(out, 0, 2); /* no comment */
 }
 
+TOOLS_FN int npz_compare(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Are all names different? */
+TOOLS_FN attn_status npz_check_twins(attn_ctx *ctx, const char *const *names, size_t n)
+{
+    const char **const sorted = (const char **)malloc((n + !n) * sizeof *sorted);
+    attn_status status = ATTN_OK;
+    size_t i;
+    if (!sorted)
+        return tool_fail(ctx, ATTN_E_MEMORY, "npz_save: no memory for %llu names", TOOLS_LLU(n));
+    for (i = 0; i < n; i++)
+        sorted[i] = names[i];
+    qsort((void *)sorted, n, sizeof *sorted, npz_compare);
+    for (i = 1; i < n && status == ATTN_OK; i++)
+        if (strcmp(sorted[i - 1], sorted[i]) == 0)
+            status = tool_fail(ctx, ATTN_E_NAME, "npz_save: two tensors are called %s", sorted[i]);
+    free((void *)sorted);
+    return status;
+}
+
 /* Names become names of files, sizes and offsets 32 bits, and 16 bits count the entries. */
 TOOLS_FN attn_status npz_check(attn_ctx *ctx, const char *const *names, const attn_tensor *values,
                                size_t n)
 {
     double total = 0;
-    size_t i, j, k;
+    size_t i, k;
     if (n > 0 && (!names || !values))
         return tool_fail(ctx, ATTN_E_ARGUMENT, "npz_save: no %s given (NULL)",
                          names ? "tensors" : "names");
@@ -206,9 +229,6 @@ TOOLS_FN attn_status npz_check(attn_ctx *ctx, const char *const *names, const at
                              "npz_save: name %llu is no name for a file: expected 1 to 100 "
                              "printable characters, without space \" \\ / and :",
                              TOOLS_LLU(i));
-        for (j = 0; j < i; j++)
-            if (strcmp(name, names[j]) == 0)
-                return tool_fail(ctx, ATTN_E_NAME, "npz_save: two tensors are called %s", name);
         if (values[i].ndim < 1 || values[i].ndim > 4 || (unsigned)values[i].dtype > ATTN_I32)
             return tool_fail(ctx, ATTN_E_ARGUMENT,
                              "npz_save: %s has %d dimensions and data type %d; a tensor has 1 to 4 "
@@ -223,7 +243,7 @@ TOOLS_FN attn_status npz_check(attn_ctx *ctx, const char *const *names, const at
                          "npz_save: %.0f MiB are more than a .npz of 4 GiB (a .safetensors does) "
                          "holds",
                          total / 1048576);
-    return ATTN_OK;
+    return npz_check_twins(ctx, names, n);
 }
 
 /* Writes n tensors of f32, f16 or I32 into a .npz of at most 4 GiB. Names are as for lens_save:

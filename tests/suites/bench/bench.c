@@ -208,7 +208,7 @@ TEST(other_models)
     CHECK(run(BENCH TEST_TMP "o.attn --quick --only prompt --threads 1") == 0);
     CHECK(run(BENCH TEST_TMP "q8.attn --quick --only matmul,prompt --json -") == 0);
     CHECK(occurrences(out, "\"dtype\": \"q8\"") > 3 && occurrences(out, "\"dtype\": \"f16\"") == 0);
-    CHECK(run(BENCH "--quick --size 355M --only roofs --json -") == 0);
+    CHECK(run(BENCH "--quick --size 355M --dtype q4 --only roofs --json -") == 0);
     CHECK(occurrences(out, "\"section\": \"roofs\"") >= 4 &&
           occurrences(out, "\"section\": ") == occurrences(out, "\"section\": \"roofs\""));
     CHECK(run(BENCH "$(printf '%%05000d' 1) --quick --only prompt") == 1);
@@ -396,7 +396,7 @@ TEST(one_processor)
 
 /* All that there is to measure, on a small model of GPT-2's vocabulary and context, and one of
  * random weights as the bench makes it. It takes a minute. */
-TEST_IF(getenv("ATTN_TEST_FULL"), everything)
+TEST_IF(test_full(), everything)
 {
     static const model_shape shape = {"small", 1, 1, 16};
     char path[512];

@@ -693,8 +693,8 @@ static void each_call(const char *how, const char *command, const char *made)
     out = NULL;
     if (made)
         rename(made, want);
-    if (!getenv("ATTN_TEST_FULL") || measures)
-        step = n / (getenv("ATTN_TEST_FULL") ? 150 : measures ? 12 : 40) + 1;
+    if (!test_full() || measures)
+        step = n / (test_full() ? 150 : measures ? 12 : 40) + 1;
     snprintf(drafts, sizeof drafts, "ls %s* >/dev/null 2>&1", made ? made : "build/no-such-file");
     for (i = 0; i < n; i += step) {
         int code;
@@ -773,7 +773,7 @@ static void save_under_faults(const char *command)
                  {"FAULT_ON=1", 0, 6},
                  {"FAULT_ON=1 FAULT_REMOVE=1", 1, 4},
                  {"FAULT_SIGNAL=15", 1, 4}};
-    const int full = getenv("ATTN_TEST_FULL") != NULL;
+    const int full = test_full();
     char made[3][100], want[3][100], fault[100];
     long n, at, step, failed = 0, n_new = 0, n_left = 0;
     size_t i, mode;
@@ -874,7 +874,7 @@ TEST(exporting_a_directory)
     if ((n = count_calls(clear, command)) == 0)
         return;
     for (mode = 0; mode < 2; mode++)
-        for (i = 0; i < n; i += getenv("ATTN_TEST_FULL") ? 1 : n / 60 + 1) {
+        for (i = 0; i < n; i += test_full() ? 1 : n / 60 + 1) {
             int code, whole;
             snprintf(fault, sizeof fault, "AT=%ld %s", i, modes[mode]);
             code = run_faulty(clear, fault, command);
@@ -997,7 +997,7 @@ TEST(looking_at_heads)
     every_call_fails(
         TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn ablate Onceupon --threads 1", NULL);
     every_call_fails(TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn heads --threads 1", NULL);
-    every_call_fails(TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn circuits --threads 1",
+    every_call_fails(TEST_BUILD "/lens " TEST_BUILD "/from_scratch/plain.attn circuits --threads 1",
                      NULL);
     every_call_fails(TEST_BUILD "/lens " TEST_BUILD
                                 "/tiny-stories.attn path 'a boy' 'a girl' --token ' was' "
@@ -1035,7 +1035,7 @@ TEST(measuring)
     static const char *const sections[] = {
         "batch",       "tokenizer", "roofs,matmul", "prompt,generation",
         "speculation", "glass",     "first,memory"};
-    const size_t n = getenv("ATTN_TEST_FULL") ? sizeof sections / sizeof *sections : 2;
+    const size_t n = test_full() ? sizeof sections / sizeof *sections : 2;
     size_t i;
     every_call_fails(TEST_BUILD "/bench --child " TEST_BUILD "/fuzz/long.attn 1 3", NULL);
     for (i = 0; i < n; i++) {

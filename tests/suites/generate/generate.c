@@ -684,6 +684,10 @@ TEST(seeds)
                 ;
             CHECKF(n == GENERATED, "vector %llu, %s: token %llu is %ld, not %ld", LLU(v),
                    attn_isa(&ctx), LLU(n), (long)ids[n], (long)want[n]);
+            if (ctx.isa == ATTN_ISA_PORTABLE) {
+                attn_session_free(session);
+                continue;
+            }
             d.sampling.seed++;
             OK(&ctx, attn_session_truncate(&ctx, session, 0));
             OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));

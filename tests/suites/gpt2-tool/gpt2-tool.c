@@ -544,9 +544,8 @@ TEST(interrupts)
     CHECKF(THROUGH("kill -INT $run; w Ctrl-D " TMP "err; sleep 0.2; kill -INT $run; ", 130), "%s",
            err);
     /* Several texts end where they are, and are printed. */
-    CHECK(run(GPT2
-              "Once --count 200 -n 250 --isa portable --threads 1 --ignore-eos --temperature 1 "
-              "& " INTERRUPT "wait $run") == 130);
+    CHECK(run(GPT2 "Once --count 20 -n 250 --isa portable --threads 1 --ignore-eos --temperature 1 "
+                   "& " INTERRUPT "wait $run") == 130);
     CHECKF(strncmp(out, "1. Once", 7) == 0 && strstr(out, "\n2. Once") &&
                strstr(err, ": stopped by Ctrl-C;"),
            "%s%s", out, err);

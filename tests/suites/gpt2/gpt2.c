@@ -155,7 +155,7 @@ TEST(any_cut)
 
 TEST(any_instruction_set)
 {
-    isa_on(tiny, 120, 1e-4);
+    isa_on(tiny, 70, 1e-4);
     isa_on(plain, 32, 1e-4);
     isa_on(odd, 40, 1e-4);
     isa_on(longer, 600, 1e-4);
@@ -215,7 +215,7 @@ TEST(quantized)
             cuts_and_batch_sizes(small, 40);
             threads_on(model, 120);
             threads_on(small, 40);
-            isa_on(model, 120, 0.3);
+            isa_on(model, 70, 0.3);
             isa_on(small, 40, 0.3);
             check_batch(model, 256, 1, 1);
             check_batch(small, 7, 2, 0);

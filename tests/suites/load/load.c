@@ -14,11 +14,6 @@ SUITE();
 #define LONG    TEST_BUILD "/fuzz/long.attn" /* 40 tokens, 600 positions, 20 wide, one layer */
 #define STORIES TEST_BUILD "/tiny-stories.attn"
 
-static int full(void)
-{
-    return getenv("ATTN_TEST_FULL") != NULL;
-}
-
 /* ---- what is spent ---- */
 
 /* An allocator that knows how many bytes are out. */
@@ -210,7 +205,7 @@ static void live(work *w, size_t seed)
  * tokens. */
 TEST(sessions_come_and_go)
 {
-    const size_t wanted = full() ? 4320000 : 100000, slack = 2048;
+    const size_t wanted = test_full() ? 4320000 : 100000, slack = 2048;
     work w;
     ledger l;
     spent first = {0, 0, 0}, now;
@@ -284,7 +279,7 @@ static void is_full(attn_ctx *ctx, attn_session *session, float *logits)
 TEST(to_the_last_position)
 {
     static const size_t capacities[] = {1, 2, 17, 64, 255, 600};
-    const int rounds = full() ? 1000 : 20;
+    const int rounds = test_full() ? 1000 : 20;
     ledger l;
     attn_ctx ctx = kept_by(&l);
     attn_model *model = NULL;
@@ -332,11 +327,11 @@ TEST(many_threads)
 {
     CHECKF(run(TEST_BUILD "/tests/threads " LONG " 64") == 0, "%s%s", out, err);
     CHECK(out && strncmp(out, "64 threads", 10) == 0);
-    CHECKF(run(TEST_BUILD "/tests/threads " STORIES " %s", full() ? "64" : "8") == 0, "%s%s", out,
-           err);
+    CHECKF(run(TEST_BUILD "/tests/threads " STORIES " %s", test_full() ? "64" : "8") == 0, "%s%s",
+           out, err);
 #ifdef _OPENMP
-    CHECKF(run(TEST_BUILD "/tests/threads " LONG " %s 2", full() ? "64" : "8") == 0, "%s%s", out,
-           err);
+    CHECKF(run(TEST_BUILD "/tests/threads " LONG " %s 2", test_full() ? "64" : "8") == 0, "%s%s",
+           out, err);
 #endif
     forget();
 }
@@ -369,7 +364,7 @@ static void some_text(attn_ctx *ctx, const attn_model *model, size_t step, int32
 }
 
 /* GPT-2 XL's size, 1.5 billion random weights of 4 bits: made, opened, run, closed. */
-TEST_IF(full(), one_and_a_half_billion)
+TEST_IF(test_full(), one_and_a_half_billion)
 {
     const model_shape *const shape = &model_shapes[N_SHAPES - 1];
     const uint64_t size = model_bytes(shape, ATTN_Q4) + (uint64_t)4 * N_CTX * shape->d_model;

@@ -978,7 +978,7 @@ TEST(halves)
     check_halves(plain, 30);
     check_halves(odd, 40);
     check_halves(narrow, 12);
-    check_halves(tiny, 70);
+    check_halves(tiny, 24);
     check_halves(longer, 300); /* values in more than one chain */
     memset(&desc, 0, sizeof desc);
     OK(&ctx, attn_session_size(&ctx, &whole, tiny, &desc));
