@@ -1131,10 +1131,11 @@ typedef struct attn_edit {
     uint64_t reserved[4]; /* zero */
 } attn_edit;
 /* Hooks an edit to a session, until attn_unhook or attn_unhook_all. The struct is copied, the
- * numbers of its value are not. id may be NULL. ATTN_E_NAME if nothing has the name, ATTN_E_SHAPE
- * if the value does not fit one of the activations that the name matches, ATTN_E_ARGUMENT for
- * positions or heads that are not there. A feed with more keys than the value has fails with
- * ATTN_E_SHAPE. */
+ * numbers of its value are not. id may be NULL. Of the activations that a pattern matches, each
+ * takes the edit as if it was named alone: a first dimension may be positions here and heads there.
+ * ATTN_E_NAME if nothing has the name, ATTN_E_SHAPE if the value does not fit one of the activations,
+ * ATTN_E_ARGUMENT for positions or heads that are not there. A feed with more keys than the value
+ * has fails with ATTN_E_SHAPE. */
 ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                     const attn_edit *edit);
 
@@ -12868,8 +12869,8 @@ ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const at
 
 typedef struct attn__edit_watcher {
     attn__watcher base;
-    attn_edit edit; /* with its defaults filled in */
-    float *mean;    /* of ATTN_EDIT_MEAN, or NULL */
+    attn_edit edit;
+    float *mean; /* of ATTN_EDIT_MEAN, of a value with several positions; else NULL */
 } attn__edit_watcher;
 
 /* An activation, or the value for one, as [positions, heads, numbers]; a step of 0 repeats. */
@@ -12906,21 +12907,43 @@ static attn__axes attn__value_axes(const attn_session *s, const attn_edit *e, in
     return attn__axes_of(e->value, point, n_heads == 1);
 }
 
-/* Checks the heads and the shape of the value of an edit against one activation. `asked` is the
- * number of positions that the caller gave. */
-static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const attn_edit *e,
-                                    int point, int layer, size_t asked)
+/* How many positions of an activation an edit changes, from e->position on: n_positions, or else as
+ * many as the value has, if it has several, or else all. */
+static size_t attn__n_edited(const attn_session *s, const attn_edit *e, int point)
+{
+    const int has_rows = e->kind != ATTN_EDIT_ZERO && e->kind != ATTN_EDIT_MEAN;
+    const size_t n_rows = has_rows ? attn__value_axes(s, e, point).n[0] : 1;
+    return e->n_positions ? e->n_positions : n_rows > 1 ? n_rows : s->capacity - e->position;
+}
+
+/* A number for a message, or `word` in place of 0. */
+static ATTN__COMPACT attn__text attn__number_or(size_t n, const char *word)
+{
+    attn__text t;
+    snprintf(t.text, sizeof t.text, "%zu", n);
+    if (n == 0)
+        snprintf(t.text, sizeof t.text, "%s", word);
+    return t;
+}
+
+/* Checks the positions, the heads and the shape of the value of an edit against one activation. */
+static ATTN__COMPACT attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s,
+                                                  const attn_edit *e, int point, int layer)
 {
     const attn__hook_name name = attn__name_of(point, layer);
     const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
+    const size_t n = e->position < s->capacity ? attn__n_edited(s, e, point) : e->n_positions;
     size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
     const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
     attn__axes v;
-    if (e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0))
+    if (e->position >= s->capacity || n > s->capacity - e->position)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %s%.0llu heads from %llu on; %s has %llu", /* no 0 */
-                          e->n_heads ? "" : "all", ATTN__LLU(e->n_heads), ATTN__LLU(e->head),
-                          name.text, ATTN__LLU(has_heads ? n_heads : 0));
+                          "attn_hook_edit: %s positions from %zu on; the session has room for %zu",
+                          attn__number_or(n, "all").text, e->position, s->capacity);
+    if (e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0))
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: %s heads from %zu on; %s has %zu",
+                          attn__number_or(e->n_heads, "all").text, e->head, name.text,
+                          has_heads ? n_heads : 0);
     if (e->kind == ATTN_EDIT_ZERO)
         return ATTN_OK;
     if (over_keys && e->kind == ATTN_EDIT_MEAN)
@@ -12931,26 +12954,23 @@ static attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s, const 
     if (e->value.ndim > (has_heads ? 3 : 2) ||
         (over_keys ? v.n[2] == 0 || v.n[2] > s->capacity : v.n[2] != 1 && v.n[2] != width) ||
         (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
-        (v.n[0] != 1 && v.n[0] != e->n_positions && e->kind != ATTN_EDIT_MEAN))
+        (v.n[0] != 1 && v.n[0] != n && e->kind != ATTN_EDIT_MEAN))
         return attn__fail(
             ctx, ATTN_E_SHAPE,
-            "attn_hook_edit: the value for %s has shape %s; expected %s%.0llu positions%s"
-            ", %llu heads, %s%llu numbers, or 1 of each; leading ones may be missing",
-            name.text, attn__show(attn__shape_of(&e->value)).text, asked ? "" : "any",
-            ATTN__LLU(asked), over_keys ? " (after the heads)" : "", ATTN__LLU(heads),
-            over_keys ? "up to " : "", ATTN__LLU(over_keys ? s->capacity : width));
+            "attn_hook_edit: the value for %s has shape %s; expected %s positions%s, %zu heads, "
+            "%s%zu numbers, or 1 of each; leading ones may be missing",
+            name.text, attn__show(attn__shape_of(&e->value)).text,
+            attn__number_or(e->n_positions, "any").text, over_keys ? " (after the heads)" : "",
+            heads, over_keys ? "up to " : "", over_keys ? s->capacity : width);
     return ATTN_OK;
 }
 
-/* [1, heads, numbers] or [1, numbers]: sums over positions in double, rounded once. */
-static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *hook, int point)
+/* mean [heads, numbers]: sums over positions in double, rounded once. Activations that the name
+ * matches agree about which dimension of a value are positions, if several are. */
+static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *hook, attn__axes v)
 {
-    attn_tensor *value = &hook->edit.value;
-    const attn__axes v = attn__value_axes(hook->base.session, &hook->edit, point);
-    const float *data = (const float *)value->data;
+    const float *data = (const float *)hook->edit.value.data;
     size_t row, head, k;
-    if (v.n[0] == 1)
-        return ATTN_OK;
     hook->mean = ATTN__NEW(ctx, float, v.n[1] * v.n[2], "a mean");
     ATTN__TRY_MEMORY(hook->mean);
     for (head = 0; head < v.n[1]; head++)
@@ -12961,40 +12981,15 @@ static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *
                                     (ptrdiff_t)k * v.step[2]];
             hook->mean[head * v.n[2] + k] = (float)(sum / (double)v.n[0]);
         }
-    *value =
-        attn_borrow(hook->mean, ATTN_F32,
-                    value->ndim == 3 ? attn_shape3(1, v.n[1], v.n[2]) : attn_shape2(1, v.n[2]));
     return ATTN_OK;
 }
 
-/* Fills in the positions, 0 standing for as many as the value has, if it has several, else for all
- * from the first on. */
-static attn_status attn__edit_positions(attn_ctx *ctx, const attn_session *s, attn_edit *e,
-                                        int point)
-{
-    const int has_rows = e->kind != ATTN_EDIT_ZERO && e->kind != ATTN_EDIT_MEAN;
-    const size_t room = e->position < s->capacity ? s->capacity - e->position : 0;
-    if (e->n_positions == 0 && has_rows && attn__value_axes(s, e, point).n[0] > 1)
-        e->n_positions = attn__value_axes(s, e, point).n[0];
-    if (room == 0 || e->n_positions > room)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "attn_hook_edit: %s%.0llu positions from %llu on; the session has room for "
-            "%llu",
-            e->n_positions ? "" : "all", ATTN__LLU(e->n_positions), ATTN__LLU(e->position),
-            ATTN__LLU(s->capacity));
-    if (e->n_positions == 0)
-        e->n_positions = room;
-    return ATTN_OK;
-}
-
-/* Checks an edit against every activation that its name matches, and completes it. */
+/* Checks an edit against every activation that its name matches, and makes the mean. */
 static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
 {
     attn_edit *e = &hook->edit;
     const attn_session *s = hook->base.session;
-    const size_t n_positions = e->n_positions;
-    int layer, point, any = -1;
+    int layer, point;
     if (e->kind != ATTN_EDIT_ZERO) {
         ATTN__TRY(attn__need_any(ctx, "attn_hook_edit", "the value", &e->value));
         if (e->value.dtype != ATTN_F32)
@@ -13007,12 +13002,12 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
     for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
         for (point = 0; point < ATTN__N_HOOKS; point++)
             if (hook->base.points[1 + layer] & ATTN__POINT(point)) {
-                any = point;
-                e->n_positions = n_positions;
-                ATTN__TRY(attn__edit_positions(ctx, s, e, point));
-                ATTN__TRY(attn__check_edit(ctx, s, e, point, layer, n_positions));
+                ATTN__TRY(attn__check_edit(ctx, s, e, point, layer));
+                if (e->kind == ATTN_EDIT_MEAN && !hook->mean &&
+                    attn__value_axes(s, e, point).n[0] > 1)
+                    ATTN__TRY(attn__mean_over_positions(ctx, hook, attn__value_axes(s, e, point)));
             }
-    return e->kind == ATTN_EDIT_MEAN ? attn__mean_over_positions(ctx, hook, any) : ATTN_OK;
+    return ATTN_OK;
 }
 
 /* Has the value a number for each key that a feed will bring to positions it edits? */
@@ -13020,20 +13015,17 @@ static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const
 {
     const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
     const size_t until = span->position + span->n_tokens;
-    int layer;
-    if (e->kind == ATTN_EDIT_ZERO || span->position >= e->position + e->n_positions ||
-        until <= e->position)
+    size_t n_keys;
+    if (e->kind == ATTN_EDIT_ZERO || !attn__watches(w, ATTN__SEES_SCORES) || until <= e->position ||
+        span->position >= e->position + attn__n_edited(w->session, e, ATTN__HOOK_SCORES))
         return ATTN_OK;
-    for (layer = 0; layer < (int)w->session->model->config.n_layer; layer++)
-        if (w->points[1 + layer] & ATTN__SEES_SCORES) {
-            const size_t n_keys = e->value.shape[e->value.ndim - 1];
-            if (n_keys > 1 && n_keys < until)
-                return attn__fail(ctx, ATTN_E_SHAPE,
-                                  "an edit of scores or patterns has numbers for %zu keys; the "
-                                  "feed comes to %zu",
-                                  n_keys, until);
-        }
-    return ATTN_OK;
+    n_keys = e->value.shape[e->value.ndim - 1];
+    if (n_keys == 1 || n_keys >= until)
+        return ATTN_OK;
+    return attn__fail(ctx, ATTN_E_SHAPE,
+                      "an edit of scores or patterns has numbers for %zu keys; the feed comes to "
+                      "%zu",
+                      n_keys, until);
 }
 
 /* x [n] becomes 0, or v, x + v * factor, x * v; v NULL for 0. */
@@ -13049,24 +13041,33 @@ static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const f
  */
 static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
 {
-    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
+    const attn__edit_watcher *hook = (const attn__edit_watcher *)(const void *)w;
+    const attn_edit *e = &hook->edit;
     const int is_zero = e->kind == ATTN_EDIT_ZERO;
     const attn__axes to = attn__axes_of(shown->value, shown->point, 0);
-    const attn__axes from = is_zero ? to : attn__value_axes(w->session, e, shown->point);
+    attn__axes from = is_zero ? to : attn__value_axes(w->session, e, shown->point);
+    const float *value = (const float *)e->value.data;
     const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->head;
+    const size_t n_positions = attn__n_edited(w->session, e, shown->point);
     size_t row, last, head;
+    if (hook->mean && from.n[0] > 1) { /* [heads, numbers] */
+        value = hook->mean;
+        from.step[0] = 0;
+        from.step[1] = from.n[1] > 1 ? (ptrdiff_t)from.n[2] : 0;
+        from.step[2] = from.n[2] > 1;
+    }
     attn__share(me, to.n[0], &row, &last);
     for (; row < last; row++) {
         const size_t position = shown->first + row, at = position - e->position;
         const size_t n = attn__is_over_keys(shown->point) ? position + 1 : to.n[2];
-        if (position < e->position || at >= e->n_positions)
+        if (position < e->position || at >= n_positions)
             continue;
         for (head = 0; head < heads; head++) {
             float *x = (float *)shown->value.data + (ptrdiff_t)row * to.step[0] +
                        (ptrdiff_t)(e->head + head) * to.step[1];
-            const float *v = is_zero ? NULL
-                                     : (const float *)e->value.data + (ptrdiff_t)at * from.step[0] +
-                                           (ptrdiff_t)head * from.step[1];
+            const float *v =
+                is_zero ? NULL
+                        : value + (ptrdiff_t)at * from.step[0] + (ptrdiff_t)head * from.step[1];
             attn__edit_row(e, x, to.step[2], v, from.step[2], n);
         }
     }

@@ -1,6 +1,7 @@
-/* The hook interface. An even first byte: any patterns, against a matcher that is a plain table;
- * hooks that change numbers, stop, or read the session; logits that are the same again once the
- * hooks are gone. An odd one: numbers that are changed in two ways, which must come to the same
+/* The hook interface. A first byte that divides by 4: any patterns, against a matcher that is a plain
+ * table; hooks that change numbers, stop, or read the session; logits that are the same again once the
+ * hooks are gone. Another even one: an edit of any pattern and any value, which must do what it does to
+ * each activation by its name. An odd one: numbers that are changed in two ways, which must come to the same
  * bits: by callbacks with the text in pieces and now and then stopped, and by edits in one call;
  * records of the one are what a hook saw in the other; and keys and values are set in both. */
 #include "fuzz.h"
@@ -149,6 +150,69 @@ static void fuzz_patterns(input *in, attn_session *session, attn_session *plain)
     MUST(memcmp(attn_session_logits(session), attn_session_logits(plain),
                 n_vocab * sizeof(float)) == 0);
     MUST(attn_session_truncate(&ctx, session, 0) == ATTN_OK);
+}
+
+/* ---- one edit, several shapes ---- */
+
+/* An edit whose value has any shape, from malloc: a read beyond its end is seen. */
+static attn_edit take_edit(input *in, const char *pattern)
+{
+    static const size_t dims[] = {1, HEADS, 3, WIDE / HEADS, WIDE, DEEP};
+    const unsigned how = take(in), ndim = 1 + how / 5 % 3;
+    size_t d[3], n = 1, i;
+    float *numbers;
+    attn_edit e;
+    memset(&e, 0, sizeof e);
+    for (i = 0; i < 3; i++) {
+        d[i] = i < ndim ? dims[take(in) % 6] : 1;
+        n *= d[i];
+    }
+    numbers = (float *)malloc(n * sizeof *numbers);
+    MUST(numbers);
+    for (i = 0; i < n; i++)
+        numbers[i] = (float)(1 + i % 7) / 4;
+    e.name = pattern;
+    e.kind = (attn_edit_kind)(how % 5);
+    e.factor = 0.5f;
+    e.n_positions = take(in) % 5;
+    e.position = take(in) % TOKENS;
+    e.head = take(in) % (HEADS + 1);
+    e.n_heads = take(in) % (HEADS + 1);
+    e.value = attn_borrow(numbers, ATTN_F32,
+                          ndim == 1   ? attn_shape1(d[0])
+                          : ndim == 2 ? attn_shape2(d[0], d[1])
+                                      : attn_shape3(d[0], d[1], d[2]));
+    return e;
+}
+
+static void fuzz_shapes(input *in, attn_session *one, attn_session *each)
+{
+    static const int32_t tokens[TOKENS] = {3, 1, 4, 1, 5, 9};
+    attn_ctx ctx;
+    attn_edit e, alone;
+    attn_status status = ATTN_OK;
+    char pattern[24];
+    int k, found = 0;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = 1;
+    take_pattern(in, pattern);
+    e = alone = take_edit(in, pattern);
+    for (k = 0; k < n_names; k++)
+        if (asks_for(pattern, k)) {
+            found = 1;
+            alone.name = names[k];
+            status = status ? status : attn_hook_edit(&ctx, NULL, each, &alone);
+        }
+    MUST(!attn_hook_edit(&ctx, NULL, one, &e) == (found && !status));
+    if (found && !status) {
+        status = attn_feed(&ctx, each, tokens, TOKENS);
+        MUST(attn_feed(&ctx, one, tokens, TOKENS) == status);
+        MUST(status || memcmp(attn_session_logits(one), attn_session_logits(each),
+                              VOCAB * sizeof(float)) == 0);
+    }
+    attn_unhook_all(one);
+    attn_unhook_all(each);
+    free(e.value.data);
 }
 
 /* ---- changes in two ways ---- */
@@ -597,13 +661,16 @@ int fuzz_hooks(const unsigned char *data, size_t size)
         collect_names(&ctx, plain);
     }
     kind = take(&in);
-    if (kind % 2 == 0) {
+    if (kind % 4 == 0) {
         fuzz_patterns(&in, session, plain);
-    } else {
-        i = kind / 2 % 2;
-        MUST(attn_session_truncate(&ctx, pieces[i], 0) == ATTN_OK);
-        MUST(attn_session_truncate(&ctx, whole[i], 0) == ATTN_OK);
-        fuzz_changes(&in, pieces[i], whole[i], i);
+        return 0;
     }
+    i = kind % 4 == 3;
+    MUST(attn_session_truncate(&ctx, pieces[i], 0) == ATTN_OK);
+    MUST(attn_session_truncate(&ctx, whole[i], 0) == ATTN_OK);
+    if (kind % 2)
+        fuzz_changes(&in, pieces[i], whole[i], i);
+    else
+        fuzz_shapes(&in, pieces[i], whole[i]);
     return 0;
 }

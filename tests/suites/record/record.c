@@ -989,6 +989,68 @@ TEST(wrong_edits)
     pool_clear();
 }
 
+/* Hooks an edit to every activation that `names` saw, by its own name. */
+static attn_status edit_each(attn_ctx *ctx, attn_session *session, attn_edit e, const sight *names)
+{
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; i < names->n && status == ATTN_OK; i++) {
+        e.name = names->all[i].name;
+        status = attn_hook_edit(ctx, NULL, session, &e);
+    }
+    return status;
+}
+
+/* One pattern may match activations of different shapes: positions are the first dimension of one
+ * and the second of another, and the widths differ. Each takes the value as if it was named alone;
+ * if one cannot, the edit is refused. */
+TEST(a_pattern_of_several_shapes)
+{
+    enum { LENGTH = 12 };
+    static const char *const patterns[] = {
+        "*a*.hook_*z*",      /* [T, C] and [T, H, d] */
+        "*attn.hook_*",      /* [T, H, d] and [H, T, Tk] */
+        "*.hook_*p*",        /* [T, C], [T, F] and [H, T, Tk] */
+        "*.hook_*e*su*t",    /* [T, H, C] */
+        "blocks.2.*_*n*d*e*" /* ln1's, ln2's and scores' */
+    };
+    static const size_t shapes[][4] = {{1, 1},       {1, 16},   {1, 48},       {2, 1, 1},
+                                       {2, 3, 1},    {2, 5, 1}, {2, 1, 16},    {2, 3, 48},
+                                       {3, 3, 3, 1}, {2, 2, 1}, {3, 1, 1, 12}, {3, 2, 3, 1}};
+    attn_ctx ctx = alone();
+    const size_t size = vocab_of(odd) * sizeof(float);
+    size_t p, i, kind, n_fit = 0, n_refused = 0;
+    for (p = 0; p < sizeof patterns / sizeof patterns[0]; p++) {
+        const int32_t *const tokens = random_tokens(odd, LENGTH, 5);
+        sight *const names = new_sight();
+        hooked(odd, tokens, 1, 1, NULL, NULL, NULL, patterns[p], names);
+        for (i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+            for (kind = 0; kind < 10; kind++) {
+                attn_session *const one = session_on(&ctx, odd, 0, 0);
+                attn_session *const each = session_on(&ctx, odd, 0, 0);
+                attn_edit e = edit_of(patterns[p], (attn_edit_kind)(kind % 5));
+                attn_status status;
+                const size_t *shape = shapes[i];
+                e.value = random_tensor((int)shape[0], (int)shape[1], (int)shape[2], (int)shape[3]);
+                e.n_positions = kind < 5 ? 0 : 3;
+                e.factor = 0.5f;
+                status = edit_each(&ctx, each, e, names);
+                CHECKF(!attn_hook_edit(&ctx, NULL, one, &e) == !status, "%s by shape %d: %s",
+                       patterns[p], (int)i, ctx.message);
+                n_fit += status == ATTN_OK;
+                n_refused += status != ATTN_OK;
+                if (status == ATTN_OK && attn_feed(&ctx, each, tokens, LENGTH) == ATTN_OK &&
+                    OK(&ctx, attn_feed(&ctx, one, tokens, LENGTH)))
+                    CHECKF(memcmp(attn_session_logits(one), attn_session_logits(each), size) == 0,
+                           "%s by shape %d, kind %d", patterns[p], (int)i, (int)kind);
+                attn_session_free(one);
+                attn_session_free(each);
+            }
+        pool_clear();
+    }
+    CHECKF(n_fit > 100 && n_refused > 100, "%d fit, %d do not", (int)n_fit, (int)n_refused);
+}
+
 /* A value of more positions than the session has room for is refused, said or not. */
 TEST(a_value_that_reaches_further)
 {
