@@ -92,7 +92,7 @@ class _lens_paths_desc(ctypes.Structure):
 
 
 class _lens_backward(ctypes.Structure):
-    _fields_ = [("model", c_void_p), ("workspace", c_void_p), ("layers", c_void_p), ("memory", attn._attn_tensor),
+    _fields_ = [("model", c_void_p), ("workspace", c_void_p), ("layers", c_void_p),
                 ("ln_final_w", attn._attn_tensor), ("w_u", attn._attn_tensor), ("edits", c_void_p),
                 ("n_edits", c_size_t)]
 

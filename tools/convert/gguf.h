@@ -543,7 +543,7 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
     for (i = 0; i < tokens->count; i++) {
         const gguf_string *t = &tokens->strings[i];
         const int64_t type =
-            types->present && types->numbers ? types->numbers[i] : GGUF_TOKEN_NORMAL;
+            types->present && types->numbers ? types->numbers[i] : (int64_t)GGUF_TOKEN_NORMAL;
         if (type == GGUF_TOKEN_UNUSED)
             continue;
         if (vocab_add(g->ctx, v, i, t->text, t->size))

@@ -149,10 +149,10 @@ LENS_FN void lens_sorted_lengths(float *values, const double *columns, size_t r)
     }
 }
 
-/* Room for n * r doubles in a tensor's memory, so that the context gives it. */
-LENS_FN attn_status lens_doubles(attn_ctx *ctx, attn_tensor *room, size_t n, size_t r)
+/* Memory for n * r doubles, which attn_free frees; NULL after a message. */
+LENS_FN double *lens_doubles(attn_ctx *ctx, size_t n, size_t r)
 {
-    return attn_zeros(ctx, room, ATTN_F32, attn_shape3(n, r, 2));
+    return (double *)attn_alloc(ctx, n, r * sizeof(double), "a decomposition");
 }
 
 /* Two factors of a product. */
@@ -174,10 +174,11 @@ LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_t
                                          attn_tensor right)
 {
     static const char op[] = "lens_singular_values";
-    attn_tensor room = ATTN_ZERO, one = ATTN_ZERO, two = ATTN_ZERO;
+    attn_tensor one = ATTN_ZERO, two = ATTN_ZERO;
     lens_result result;
-    attn_status status;
+    double *columns;
     size_t i, j, r, n_rows;
+    int failed;
     if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
         return ctx->status;
     r = left.shape[1];
@@ -187,14 +188,12 @@ LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_t
                          lens_show(left).text);
     if (lens_begin(ctx, op, out, attn_shape1(r), &result) != ATTN_OK)
         return ctx->status;
-    status = lens_doubles(ctx, &room, n_rows + 3 * r, r);
-    if (status == ATTN_OK)
-        status = attn_scale(ctx, &one, left, 1); /* f32, dense */
-    if (status == ATTN_OK)
-        status = attn_scale(ctx, &two, attn_transpose(right, 0, 1), 1);
-    if (status == ATTN_OK) {
-        double *const columns = (double *)room.data, *const first = columns + n_rows * r;
-        double *const second = first + r * r, *const core = second + r * r;
+    columns = lens_doubles(ctx, n_rows + 3 * r, r);
+    failed = !columns || attn_scale(ctx, &one, left, 1) || /* f32, dense */
+             attn_scale(ctx, &two, attn_transpose(right, 0, 1), 1);
+    if (!failed) {
+        double *const first = columns + n_rows * r, *const second = first + r * r;
+        double *const core = second + r * r;
         lens_triangle(first, one, columns);
         lens_triangle(second, two, columns);
         for (i = 0; i < r; i++)
@@ -203,10 +202,10 @@ LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_t
         lens_rotate_columns(core, r, r);
         lens_sorted_lengths((float *)result.numbers.data, core, r);
     }
-    attn_tensor_free(ctx, &room);
+    attn_free(columns);
     attn_tensor_free(ctx, &one);
     attn_tensor_free(ctx, &two);
-    return lens_finish(ctx, &result, status);
+    return lens_finish(ctx, &result, failed ? ctx->status : ATTN_OK);
 }
 
 /* ---- composition ---- */
@@ -252,19 +251,18 @@ LENS_FN attn_status lens_triangles(attn_ctx *ctx, attn_tensor *triangles, const 
                                    attn_tensor w)
 {
     const size_t d = c->d_head, size = d * d;
-    attn_tensor room = ATTN_ZERO;
-    attn_status status = attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(c->n_head, d, d));
+    double *triangle; /* and behind it room for the columns */
     size_t head, i;
-    if (status == ATTN_OK)
-        status = lens_doubles(ctx, &room, c->d_model + d, d);
-    for (head = 0; head < c->n_head && status == ATTN_OK; head++) {
-        double *const triangle = (double *)room.data;
+    if (attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(c->n_head, d, d)) != ATTN_OK ||
+        (triangle = lens_doubles(ctx, c->d_model + d, d)) == NULL)
+        return ctx->status;
+    for (head = 0; head < c->n_head; head++) {
         lens_triangle(triangle, attn_slice(w, 1, head * d, d), triangle + size);
         for (i = 0; i < size; i++)
             ((float *)triangles->data)[head * size + i] = (float)triangle[i];
     }
-    attn_tensor_free(ctx, &room);
-    return status;
+    attn_free(triangle);
+    return ATTN_OK;
 }
 
 /* norms [n] of n dense matrices of `size` numbers */
@@ -376,7 +374,6 @@ LENS_FN attn_status lens_composition_scores(attn_ctx *ctx, attn_tensor *out,
 {
     static const char op[] = "lens_composition_scores";
     lens_composer *composers;
-    attn_tensor memory = ATTN_ZERO; /* of the composers */
     lens_result result;
     attn_status status;
     size_t n_layer, n_head, i;
@@ -389,9 +386,8 @@ LENS_FN attn_status lens_composition_scores(attn_ctx *ctx, attn_tensor *out,
     n_head = attn_model_config(model)->n_head;
     if (lens_begin(ctx, op, out, attn_shape4(n_layer, n_head, n_layer, n_head), &result) != ATTN_OK)
         return ctx->status;
-    status =
-        attn_zeros(ctx, &memory, ATTN_F32, attn_shape2(n_layer, sizeof *composers / sizeof(float)));
-    composers = (lens_composer *)memory.data;
+    composers = (lens_composer *)attn_alloc(ctx, n_layer, sizeof *composers, "composition scores");
+    status = composers ? ATTN_OK : ctx->status;
     for (i = 0; i < n_layer && status == ATTN_OK; i++)
         status = lens_prepare(ctx, &composers[i], model, i, kind);
     for (i = 1; i < n_layer && status == ATTN_OK; i++)
@@ -402,7 +398,7 @@ LENS_FN attn_status lens_composition_scores(attn_ctx *ctx, attn_tensor *out,
         attn_tensor_free(ctx, &composers[i].norm_written);
         attn_tensor_free(ctx, &composers[i].norm_read);
     }
-    attn_tensor_free(ctx, &memory);
+    attn_free(composers);
     return lens_finish(ctx, &result, status);
 }
 

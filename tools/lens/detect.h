@@ -145,7 +145,7 @@ LENS_FN attn_status lens_detect_head(attn_ctx *ctx, attn_tensor *out, const attn
 {
     static const char op[] = "lens_detect_head";
     lens_detection d = ATTN_ZERO;
-    attn_tensor sums = ATTN_ZERO, keys = ATTN_ZERO; /* sums: doubles in a tensor's memory */
+    attn_tensor keys = ATTN_ZERO;
     lens_result result;
     attn_status status;
     const attn_config *c;
@@ -167,13 +167,14 @@ LENS_FN attn_status lens_detect_head(attn_ctx *ctx, attn_tensor *out, const attn
     status = lens_mark_heads(ctx, op, scores, c, desc);
     if (status == ATTN_OK)
         status = lens_keys_of(ctx, op, &keys, desc);
-    if (status == ATTN_OK)
-        status = attn_zeros(ctx, &sums, ATTN_F32, attn_shape4(c->n_layer, c->n_head, 2, 2));
+    d.sums = (double *)attn_alloc(ctx, attn_count(result.numbers), 2 * sizeof *d.sums,
+                                  "scores of heads");
+    if (!d.sums)
+        status = ctx->status;
     d.desc = desc;
     d.keys = (const float *)keys.data;
     d.n_head = c->n_head;
     d.scores = scores;
-    d.sums = (double *)sums.data;
     if (status == ATTN_OK)
         status = lens_run_detection(ctx, model, &d);
     for (i = 0; i < attn_count(result.numbers) && status == ATTN_OK; i++)
@@ -181,7 +182,7 @@ LENS_FN attn_status lens_detect_head(attn_ctx *ctx, attn_tensor *out, const attn
             scores[i] = desc->measure == LENS_HEAD_MUL
                             ? (float)(d.sums[2 * i] / d.sums[2 * i + 1])
                             : (float)(1 - d.sums[2 * i] / (double)desc->n_tokens);
-    attn_tensor_free(ctx, &sums);
+    attn_free(d.sums);
     attn_tensor_free(ctx, &keys);
     return lens_finish(ctx, &result, status);
 }

@@ -415,7 +415,7 @@ LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn
                                     attn_tensor scores, size_t n)
 {
     lens_result result;
-    attn_tensor memory = ATTN_ZERO;
+    lens_edge *edges;
     lens_graph g;
     attn_status status;
     size_t i;
@@ -424,15 +424,11 @@ LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn
     g = lens_graph_of(model);
     if (lens_begin(ctx, "lens_best_edges", kept, attn_shape2(g.n_senders, g.n_receivers), &result))
         return ctx->status;
-    status = attn_zeros(ctx, &memory, ATTN_F32,
-                        attn_shape2(g.n_edges, sizeof(lens_edge) / sizeof(float)));
-    if (status == ATTN_OK)
-        status = lens_sort_edges(ctx, (lens_edge *)memory.data, model, scores);
-    for (i = 0; i < n && i < g.n_edges && status == ATTN_OK; i++) {
-        const lens_edge e = ((const lens_edge *)memory.data)[i];
-        ((float *)result.numbers.data)[e.sender * g.n_receivers + e.receiver] = 1;
-    }
-    attn_tensor_free(ctx, &memory);
+    edges = (lens_edge *)attn_alloc(ctx, g.n_edges, sizeof *edges, "a list of edges");
+    status = edges ? lens_sort_edges(ctx, edges, model, scores) : ctx->status;
+    for (i = 0; i < n && i < g.n_edges && status == ATTN_OK; i++)
+        ((float *)result.numbers.data)[edges[i].sender * g.n_receivers + edges[i].receiver] = 1;
+    attn_free(edges);
     return lens_finish(ctx, &result, status);
 }
 

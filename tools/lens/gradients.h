@@ -87,9 +87,8 @@ typedef struct lens_layer_weights {
  * weight. One thread at a time may use it. */
 typedef struct lens_backward {
     const attn_model *model;
-    attn_workspace *workspace; /* of the forward passes */
-    lens_layer_weights *layers;
-    attn_tensor memory; /* in which the layers lie */
+    attn_workspace *workspace;  /* of the forward passes */
+    lens_layer_weights *layers; /* [n_layer] */
     attn_tensor ln_final_w;
     attn_tensor w_u;        /* panels of W_Uᵀ [V, C]; made when they are needed */
     const attn_edit *edits; /* [n_edits], of the caller: in force in every later pass */
@@ -135,7 +134,7 @@ LENS_FN void lens_backward_free(attn_ctx *ctx, lens_backward *b)
         attn_tensor_free(ctx, &b->layers[i].ln1_w);
         attn_tensor_free(ctx, &b->layers[i].ln2_w);
     }
-    attn_tensor_free(ctx, &b->memory);
+    attn_free(b->layers);
     attn_tensor_free(ctx, &b->ln_final_w);
     attn_tensor_free(ctx, &b->w_u);
     attn_workspace_free(b->workspace);
@@ -154,10 +153,10 @@ LENS_FN attn_status lens_backward_new(attn_ctx *ctx, lens_backward *b, const att
     b->model = model;
     status = attn_workspace_new(ctx, &b->workspace, model, NULL);
     if (status == ATTN_OK)
-        status = attn_zeros(ctx, &b->memory, ATTN_F32,
-                            attn_shape2(n_layer, sizeof *b->layers / sizeof(float)));
-    if (status == ATTN_OK)
-        b->layers = (lens_layer_weights *)b->memory.data;
+        b->layers = (lens_layer_weights *)attn_alloc(ctx, n_layer, sizeof *b->layers,
+                                                     "the weights of backward passes");
+    if (status == ATTN_OK && !b->layers)
+        status = ctx->status;
     if (status == ATTN_OK)
         status = attn_model_tensor(ctx, &b->ln_final_w, model, "ln_final.w");
     for (i = 0; i < n_layer && status == ATTN_OK; i++)

@@ -199,7 +199,6 @@ LENS_FN attn_status lens_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_
     static const char op[] = "lens_detect_heads";
     lens_head_watch watch = ATTN_ZERO;
     lens_result entropies = ATTN_ZERO, result = ATTN_ZERO;
-    attn_tensor sums = ATTN_ZERO; /* doubles in a tensor's memory, so that the context gives it */
     attn_status status = ATTN_OK;
     size_t n_layer, n_heads, i, kind;
     if (lens_need_layer(ctx, op, model, 0) || lens_need_tokens(ctx, op, model, tokens, n_tokens))
@@ -209,9 +208,10 @@ LENS_FN attn_status lens_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_
     watch.n_tokens = n_tokens;
     watch.n_head = attn_model_config(model)->n_head;
     n_heads = n_layer * watch.n_head;
-    if (attn_zeros(ctx, &sums, ATTN_F32, attn_shape3(n_heads, LENS_N_HEAD_KINDS + 1, 2)) != ATTN_OK)
+    watch.sums = (double *)attn_alloc(ctx, n_heads * (LENS_N_HEAD_KINDS + 1), sizeof *watch.sums,
+                                      "scores of heads");
+    if (!watch.sums)
         return ctx->status;
-    watch.sums = (double *)sums.data;
     if (entropy)
         status =
             lens_begin(ctx, op, entropy, attn_shape3(n_layer, watch.n_head, n_tokens), &entropies);
@@ -227,7 +227,7 @@ LENS_FN attn_status lens_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_
             ((float *)result.numbers.data)[kind * n_heads + i] =
                 (float)(of_head[kind] / of_head[LENS_N_HEAD_KINDS]);
         }
-    attn_tensor_free(ctx, &sums);
+    attn_free(watch.sums);
     if (entropies.out)
         status = lens_finish(ctx, &entropies, status);
     return result.out ? lens_finish(ctx, &result, status) : status;

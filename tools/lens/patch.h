@@ -58,11 +58,6 @@ typedef struct lens_part {
     size_t key, n_keys;
 } lens_part;
 
-/* One patch of a layer: its column in the result, and the first position that it changes. */
-typedef struct lens_patch_entry {
-    size_t column, first;
-} lens_patch_entry;
-
 /* A patch of some keys, for the hook lens_set_keys. */
 typedef struct lens_patch_keys {
     attn_tensor clean; /* [H, T, T] */
@@ -74,8 +69,7 @@ typedef struct lens_patching {
     lens_sweep sweep;
     int over_keys; /* [H, T, Tk] */
     size_t n_head, n_tokens, n_columns;
-    lens_patch_entry *entries; /* of a layer, [n_columns] */
-    size_t *firsts;            /* of the entries, in the same order */
+    lens_sweep_entry *entries; /* of a layer, [n_columns]; index: the column */
     attn_tensor rows; /* [n_rows, C]: the streams that enter the next layer, of one batch */
     lens_patch_keys keys[LENS_AT_ONCE];
 } lens_patching;
@@ -182,15 +176,6 @@ LENS_FN attn_status lens_patched(attn_ctx *ctx, attn_tensor *out, const lens_pat
     return attn_record_get(ctx, out, record, name);
 }
 
-/* Late positions come first: each session then still holds the corrupted text before the next one. */
-LENS_FN int lens_compare_entries(const void *a, const void *b)
-{
-    const lens_patch_entry *x = (const lens_patch_entry *)a, *y = (const lens_patch_entry *)b;
-    if (x->first != y->first)
-        return x->first < y->first ? 1 : -1;
-    return x->column < y->column ? 1 : -1;
-}
-
 /* Lists the entries of a layer whose patch changes something. `values` of the other columns become the
  * corrupted text's metric. */
 LENS_FN attn_status lens_plan_layer(attn_ctx *ctx, lens_patching *p, size_t layer, float *values,
@@ -200,7 +185,7 @@ LENS_FN attn_status lens_plan_layer(attn_ctx *ctx, lens_patching *p, size_t laye
     const int one_row = layer + 1 == n_layer && lens_stays_in_row(p->d->name) &&
                         lens_metric_is_local(&p->sweep.pair->metric);
     attn_tensor clean, corrupted;
-    size_t column, i, n = 0;
+    size_t column, n = 0;
     if (lens_patched(ctx, &clean, p, p->sweep.clean, layer) ||
         lens_patched(ctx, &corrupted, p, p->sweep.corrupted, layer))
         return ctx->status;
@@ -214,13 +199,11 @@ LENS_FN attn_status lens_plan_layer(attn_ctx *ctx, lens_patching *p, size_t laye
             first++;
         values[column] = p->sweep.values.corrupted;
         if (first < end) {
-            p->entries[n].column = column;
+            p->entries[n].index = column;
             p->entries[n++].first = first;
         }
     }
     qsort(p->entries, n, sizeof *p->entries, lens_compare_entries);
-    for (i = 0; i < n; i++)
-        p->firsts[i] = p->entries[i].first;
     *n_entries = n;
     return ATTN_OK;
 }
@@ -244,9 +227,9 @@ LENS_FN int lens_set_keys(const attn_activation *a, void *user)
 
 /* Hooks an entry's patch to session i, which is truncated to the first position of the patch. */
 LENS_FN attn_status lens_hook_patch(attn_ctx *ctx, lens_patching *p, size_t i, size_t layer,
-                                    const lens_patch_entry *entry)
+                                    const lens_sweep_entry *entry)
 {
-    const lens_part part = lens_part_of(p, entry->column);
+    const lens_part part = lens_part_of(p, entry->index);
     const size_t count = part.position + part.n_positions - entry->first;
     attn_edit edit = ATTN_ZERO;
     attn_tensor clean;
@@ -307,7 +290,7 @@ LENS_FN attn_status lens_run_patched_rows(attn_ctx *ctx, lens_patching *p, size_
 
 /* Some entries of one layer, as a batch. */
 LENS_FN attn_status lens_patch_some(attn_ctx *ctx, lens_patching *p, size_t layer,
-                                    const lens_patch_entry *entries, size_t n, float *values)
+                                    const lens_sweep_entry *entries, size_t n, float *values)
 {
     const lens_patch_kind kind = p->d->kind;
     attn_feed_item items[LENS_AT_ONCE];
@@ -329,7 +312,7 @@ LENS_FN attn_status lens_patch_some(attn_ctx *ctx, lens_patching *p, size_t laye
     for (i = 0; i < n_hooked; i++) {
         attn_unhook_all(p->sweep.sessions[i]);
         if (status == ATTN_OK)
-            values[entries[i].column] = found[i];
+            values[entries[i].index] = found[i];
     }
     return status;
 }
@@ -341,7 +324,7 @@ LENS_FN attn_status lens_patch_layer(attn_ctx *ctx, lens_patching *p, size_t lay
     if (status == ATTN_OK)
         status = lens_sweep_copy(ctx, &p->sweep, left);
     for (; left > 0 && status == ATTN_OK; left -= n, done += n) {
-        n = lens_sweep_batch(&p->sweep, p->firsts + done, left);
+        n = lens_sweep_batch(&p->sweep, p->entries + done, left);
         status = lens_patch_some(ctx, p, layer, p->entries + done, n, values);
     }
     return status;
@@ -462,7 +445,6 @@ LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *b
 {
     lens_patching p = ATTN_ZERO;
     lens_baseline sum = {0, 0};
-    attn_tensor entries = ATTN_ZERO;
     lens_result result;
     attn_status status;
     size_t i;
@@ -475,17 +457,16 @@ LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *b
     p.n_head = attn_model_config(model)->n_head;
     p.n_tokens = desc->pairs[0].n_tokens;
     p.n_columns = attn_count(result.numbers) / attn_model_config(model)->n_layer;
-    status = attn_zeros(ctx, &entries, ATTN_I32,
-                        attn_shape2(p.n_columns, (sizeof *p.entries + sizeof *p.firsts) / 4));
-    p.entries = (lens_patch_entry *)entries.data;
-    p.firsts = (size_t *)(void *)(p.entries + p.n_columns);
+    p.entries =
+        (lens_sweep_entry *)attn_alloc(ctx, p.n_columns, sizeof *p.entries, "a list of patches");
+    status = p.entries ? ATTN_OK : ctx->status;
     for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
         p.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
         status = lens_patch_pair(ctx, &p, (float *)result.numbers.data, i);
         sum.clean += p.sweep.values.clean;
         sum.corrupted += p.sweep.values.corrupted;
     }
-    attn_tensor_free(ctx, &entries);
+    attn_free(p.entries);
     if (status == ATTN_OK)
         status = lens_sweep_means(ctx, "lens_patch", result.numbers, &sum, desc->n_pairs,
                                   desc->normalize);

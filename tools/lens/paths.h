@@ -66,11 +66,6 @@ typedef struct lens_paths_desc {
     void *user;
 } lens_paths_desc;
 
-/* A sender whose output differs between the texts, and the first position where it differs. */
-typedef struct lens_path_entry {
-    size_t sender, first;
-} lens_path_entry;
-
 enum { LENS_PATH_RECORDS = 5 }; /* most names that are recorded, without the receivers' inputs */
 
 typedef struct lens_path_run {
@@ -84,7 +79,8 @@ typedef struct lens_path_run {
     size_t first_receiver, end_receiver; /* the receivers of this run */
     size_t stage;                        /* of the senders of this run */
     size_t start;                        /* the lowest layer of their receivers */
-    lens_path_entry *entries;            /* [n_senders] */
+    lens_sweep_entry *entries;           /* [n_senders]; index: the sender */
+    lens_full_name *inputs_named;        /* [n_receivers]: the last of the names */
     attn_tensor differences;             /* [n_rows, C]: clean - corrupted outputs of a batch */
     attn_tensor inputs;                  /* [n_receivers, n_rows, C]: what receivers read */
 } lens_path_run;
@@ -301,7 +297,7 @@ LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
 /* MLPs through: runs the layers between sender and receivers, for a batch, and records what the receivers
  * read. */
 LENS_FN attn_status lens_give_through(attn_ctx *ctx, lens_path_run *run,
-                                      const lens_path_entry *entries, size_t n)
+                                      const lens_sweep_entry *entries, size_t n)
 {
     attn_record *records[LENS_AT_ONCE] = {NULL};
     attn_record_desc what = ATTN_ZERO;
@@ -392,7 +388,7 @@ LENS_FN attn_status lens_written_by(attn_ctx *ctx, attn_tensor *out, const lens_
 
 /* Some senders of one stage, as a batch. */
 LENS_FN attn_status lens_paths_some(attn_ctx *ctx, lens_path_run *run,
-                                    const lens_path_entry *entries, size_t n, float *values)
+                                    const lens_sweep_entry *entries, size_t n, float *values)
 {
     attn_feed_item items[LENS_AT_ONCE];
     attn_tensor clean, corrupted;
@@ -400,7 +396,7 @@ LENS_FN attn_status lens_paths_some(attn_ctx *ctx, lens_path_run *run,
     size_t i, row, n_hooked = 0;
     for (i = row = 0; i < n && status == ATTN_OK; i++) {
         const size_t first = entries[i].first, count = run->sweep.n - first;
-        const lens_sender *const sender = &run->d->senders[entries[i].sender];
+        const lens_sender *const sender = &run->d->senders[entries[i].index];
         attn_tensor to = attn_slice(run->differences, 0, row, count);
         if (lens_written_by(ctx, &clean, sender, run->sweep.clean) ||
             lens_written_by(ctx, &corrupted, sender, run->sweep.corrupted))
@@ -424,15 +420,6 @@ LENS_FN attn_status lens_paths_some(attn_ctx *ctx, lens_path_run *run,
     return status;
 }
 
-/* Late positions come first: each session then still holds the corrupted text before the next one. */
-LENS_FN int lens_compare_paths(const void *a, const void *b)
-{
-    const lens_path_entry *x = (const lens_path_entry *)a, *y = (const lens_path_entry *)b;
-    if (x->first != y->first)
-        return x->first < y->first ? 1 : -1;
-    return x->sender < y->sender ? 1 : -1;
-}
-
 /* Lists the senders of this stage whose output differs between the two texts. For each other sender,
  * adds the corrupted text's value to sums [n_senders, stride]. */
 LENS_FN attn_status lens_plan_paths(attn_ctx *ctx, lens_path_run *run, size_t *n_entries,
@@ -454,13 +441,13 @@ LENS_FN attn_status lens_plan_paths(attn_ctx *ctx, lens_path_run *run, size_t *n
                       (const float *)corrupted.data + first * (size_t)corrupted.stride[0],
                       size) == 0)
             first++;
-        run->entries[n].sender = i;
+        run->entries[n].index = i;
         run->entries[n].first = first;
         n += first < run->sweep.n;
         if (first == run->sweep.n)
             sums[i * stride] += run->sweep.values.corrupted;
     }
-    qsort(run->entries, n, sizeof *run->entries, lens_compare_paths);
+    qsort(run->entries, n, sizeof *run->entries, lens_compare_entries);
     *n_entries = n;
     return ATTN_OK;
 }
@@ -469,7 +456,7 @@ LENS_FN attn_status lens_plan_paths(attn_ctx *ctx, lens_path_run *run, size_t *n
 LENS_FN attn_status lens_paths_stage(attn_ctx *ctx, lens_path_run *run, float *sums, size_t stride)
 {
     float values[LENS_AT_ONCE] = {0};
-    size_t firsts[LENS_AT_ONCE], i, n, left = 0, done = 0;
+    size_t i, n, left = 0, done = 0;
     attn_status status = lens_plan_paths(ctx, run, &left, sums, stride);
     run->start = run->n_layer;
     for (i = 0; i < run->d->n_receivers; i++)
@@ -478,13 +465,11 @@ LENS_FN attn_status lens_paths_stage(attn_ctx *ctx, lens_path_run *run, float *s
     if (status == ATTN_OK)
         status = lens_sweep_copy(ctx, &run->sweep, left);
     for (; left > 0 && status == ATTN_OK; left -= n, done += n) {
-        const lens_path_entry *entries = run->entries + done;
-        for (i = 0; i < left && i < LENS_AT_ONCE; i++)
-            firsts[i] = entries[i].first;
-        n = lens_sweep_batch(&run->sweep, firsts, i);
+        const lens_sweep_entry *entries = run->entries + done;
+        n = lens_sweep_batch(&run->sweep, entries, left);
         status = lens_paths_some(ctx, run, entries, n, values);
         for (i = 0; i < n && status == ATTN_OK; i++)
-            sums[entries[i].sender * stride] += values[i];
+            sums[entries[i].index * stride] += values[i];
     }
     return status;
 }
@@ -522,8 +507,8 @@ LENS_FN attn_status lens_paths_pair(attn_ctx *ctx, lens_path_run *run, float *su
 }
 
 /* Lists the names of the activations to record: outputs of the kinds of senders that are given, the stream,
- * and the receivers' inputs, whose names are kept in texts [n_receivers]. */
-LENS_FN void lens_name_records(lens_path_run *run, lens_full_name *texts)
+ * and the receivers' inputs. */
+LENS_FN void lens_name_records(lens_path_run *run)
 {
     static const char *const written[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
                                           "*.hook_mlp_out"};
@@ -539,23 +524,24 @@ LENS_FN void lens_name_records(lens_path_run *run, lens_full_name *texts)
     run->names[n++] = "*.hook_attn_out";
     run->first_input = n;
     for (i = 0; i < run->d->n_receivers; i++) {
-        texts[i] = lens_input_of(run, &run->d->receivers[i]);
-        run->names[n++] = texts[i].text;
+        run->inputs_named[i] = lens_input_of(run, &run->d->receivers[i]);
+        run->names[n++] = run->inputs_named[i].text;
     }
     run->n_names = n;
 }
 
-/* Allocates the list of senders and the names of what is recorded, in *room, which the caller frees. */
-LENS_FN attn_status lens_list_paths(attn_ctx *ctx, attn_tensor *room, lens_path_run *run)
+/* Allocates the list of senders, and lists the names of what is recorded. */
+LENS_FN attn_status lens_list_paths(attn_ctx *ctx, lens_path_run *run)
 {
-    const size_t n_names = LENS_PATH_RECORDS + run->d->n_receivers;
-    const size_t size = run->d->n_senders * sizeof *run->entries + n_names * sizeof *run->names +
-                        run->d->n_receivers * sizeof(lens_full_name);
-    if (attn_zeros(ctx, room, ATTN_I32, attn_shape1(size / 4)) != ATTN_OK)
+    const size_t n_receivers = run->d->n_receivers, n_names = LENS_PATH_RECORDS + n_receivers;
+    run->entries = (lens_sweep_entry *)attn_alloc(ctx, run->d->n_senders, sizeof *run->entries,
+                                                  "a list of senders");
+    run->names = (const char **)attn_alloc(ctx, n_names, sizeof *run->names, "a list of names");
+    run->inputs_named = (lens_full_name *)attn_alloc(ctx, n_receivers, sizeof *run->inputs_named,
+                                                     "a list of names");
+    if (!run->entries || !run->names || !run->inputs_named)
         return ctx->status;
-    run->entries = (lens_path_entry *)room->data;
-    run->names = (const char **)(void *)(run->entries + run->d->n_senders);
-    lens_name_records(run, (lens_full_name *)(void *)(run->names + n_names));
+    lens_name_records(run);
     return ATTN_OK;
 }
 
@@ -569,7 +555,6 @@ LENS_FN attn_status lens_patch_paths(attn_ctx *ctx, attn_tensor *out, lens_basel
 {
     lens_path_run run = ATTN_ZERO;
     lens_baseline sum = {0, 0};
-    attn_tensor room = ATTN_ZERO;
     lens_result result;
     attn_status status;
     size_t i;
@@ -582,14 +567,16 @@ LENS_FN attn_status lens_patch_paths(attn_ctx *ctx, attn_tensor *out, lens_basel
     run.d = desc;
     run.n_layer = attn_model_config(model)->n_layer;
     run.width = attn_model_config(model)->d_model;
-    status = lens_list_paths(ctx, &room, &run);
+    status = lens_list_paths(ctx, &run);
     for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
         run.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
         status = lens_paths_pair(ctx, &run, (float *)result.numbers.data, i);
         sum.clean += run.sweep.values.clean;
         sum.corrupted += run.sweep.values.corrupted;
     }
-    attn_tensor_free(ctx, &room);
+    attn_free(run.entries);
+    attn_free(run.names);
+    attn_free(run.inputs_named);
     if (status == ATTN_OK)
         status = lens_sweep_means(ctx, "lens_patch_paths", result.numbers, &sum, desc->n_pairs,
                                   desc->normalize);

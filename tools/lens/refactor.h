@@ -62,12 +62,11 @@ LENS_FN void lens_sort_columns(double *columns, size_t r, size_t length)
 LENS_FN attn_status lens_refactor(attn_ctx *ctx, attn_tensor left, attn_tensor right, int even)
 {
     const size_t r = left.shape[1], m = left.shape[0], n = right.shape[0], most = m > n ? m : n;
-    attn_tensor room = ATTN_ZERO;
-    double *first, *second, *core, *u, *v, nothing;
+    double *const first = lens_doubles(ctx, 4 * r + 2 * most, r);
+    double *second, *core, *u, *v, nothing;
     size_t i, j;
-    if (lens_doubles(ctx, &room, 4 * r + 2 * most, r) != ATTN_OK)
+    if (!first)
         return ctx->status;
-    first = (double *)room.data;
     second = first + r * r;
     core = second + r * r; /* columns of R_left · R_rightᵀ · V', and below them the columns of V' */
     u = core + 2 * r * r;
@@ -98,7 +97,7 @@ LENS_FN attn_status lens_refactor(attn_ctx *ctx, attn_tensor left, attn_tensor r
         for (i = 0; i < n; i++)
             ((float *)right.data)[i * r + j] = (float)(sign * back * v[j * n + i]);
     }
-    attn_tensor_free(ctx, &room);
+    attn_free(first);
     return ATTN_OK;
 }
 

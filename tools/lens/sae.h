@@ -151,24 +151,24 @@ LENS_FN void lens_zero_below(float *row, size_t m, const float *threshold)
 /* Rows of pre [T, m] become features. (lens_sae_gate is for GATED.) */
 LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens_sae *sae)
 {
-    attn_tensor room = ATTN_ZERO;
+    lens_ranked *room = NULL;
     size_t t;
     attn_status status = ATTN_OK;
     if (sae->kind == LENS_SAE_TOPK && sae->by_decoder_norm)
         status = attn_mul(ctx, &pre, pre, sae->norms);
-    if (status == ATTN_OK && sae->kind == LENS_SAE_TOPK)
-        status = attn_zeros(ctx, &room, ATTN_F32,
-                            attn_shape2(sae->m, sizeof(lens_ranked) / sizeof(float)));
+    if (status == ATTN_OK && sae->kind == LENS_SAE_TOPK &&
+        (room = (lens_ranked *)attn_alloc(ctx, sae->m, sizeof *room, "a list of features")) == NULL)
+        status = ctx->status;
     if (status == ATTN_OK)
         status = attn_activate(ctx, &pre, pre, ATTN_ACT_RELU);
     for (t = 0; t < pre.shape[0] && status == ATTN_OK; t++) {
         float *row = (float *)pre.data + t * sae->m;
         if (sae->kind == LENS_SAE_TOPK)
-            lens_keep_largest(row, sae->m, sae->k, (lens_ranked *)room.data);
+            lens_keep_largest(row, sae->m, sae->k, room);
         else if (sae->kind == LENS_SAE_JUMPRELU)
             lens_zero_below(row, sae->m, (const float *)sae->threshold.data);
     }
-    attn_tensor_free(ctx, &room);
+    attn_free(room);
     return status;
 }
 

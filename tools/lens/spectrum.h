@@ -317,10 +317,11 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
                                      attn_tensor right)
 {
     static const char op[] = "lens_eigenvalues";
-    attn_tensor room = ATTN_ZERO, x = ATTN_ZERO, y = ATTN_ZERO;
+    attn_tensor x = ATTN_ZERO, y = ATTN_ZERO;
     lens_result result;
-    attn_status status;
+    double *core;
     size_t r;
+    int failed;
     if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
         return ctx->status;
     if (left.shape[0] != right.shape[1])
@@ -331,20 +332,18 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
     r = left.shape[1];
     if (lens_begin(ctx, op, out, attn_shape2(r, 2), &result) != ATTN_OK)
         return ctx->status;
-    status = lens_doubles(ctx, &room, r + 3, r);
-    if (status == ATTN_OK)
-        status = attn_scale(ctx, &x, left, 1); /* f32, dense */
-    if (status == ATTN_OK)
-        status = attn_scale(ctx, &y, right, 1);
-    if (status == ATTN_OK) {
-        double *const core = (double *)room.data;
+    core = lens_doubles(ctx, r + 3, r);
+    failed =
+        !core || attn_scale(ctx, &x, left, 1) || attn_scale(ctx, &y, right, 1); /* f32, dense */
+    if (!failed) {
         lens_inner_product(core, x, y);
-        status = lens_eigenvalues_of(ctx, op, (float *)result.numbers.data, core, r, core + r * r);
+        failed = lens_eigenvalues_of(ctx, op, (float *)result.numbers.data, core, r,
+                                     core + r * r) != ATTN_OK;
     }
     attn_tensor_free(ctx, &x);
     attn_tensor_free(ctx, &y);
-    attn_tensor_free(ctx, &room);
-    return lens_finish(ctx, &result, status);
+    attn_free(core);
+    return lens_finish(ctx, &result, failed ? ctx->status : ATTN_OK);
 }
 
 typedef enum lens_ov_space {

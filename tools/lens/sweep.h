@@ -26,6 +26,11 @@ enum {
     LENS_LOGITS_AT_ONCE = 1 << 24 /* most logits of a batch, if the metric reads all positions */
 };
 
+/* A change of a sweep: its index in the results, and the first position that it changes. */
+typedef struct lens_sweep_entry {
+    size_t index, first;
+} lens_sweep_entry;
+
 typedef struct lens_sweep {
     const attn_model *model;
     const lens_pair *pair;
@@ -199,12 +204,21 @@ LENS_FN attn_status lens_sweep_item(attn_ctx *ctx, attn_feed_item *item, const l
     return lens_hook_edits(ctx, item->session, s->edits, s->n_edits);
 }
 
-/* Number of the next changes that fit into a batch; firsts [n_left] are the positions where they begin. */
-LENS_FN size_t lens_sweep_batch(const lens_sweep *s, const size_t *firsts, size_t n_left)
+/* For qsort: late positions first, so that each session holds the corrupted text before the next change. */
+LENS_FN int lens_compare_entries(const void *a, const void *b)
+{
+    const lens_sweep_entry *x = (const lens_sweep_entry *)a, *y = (const lens_sweep_entry *)b;
+    if (x->first != y->first)
+        return x->first < y->first ? 1 : -1;
+    return x->index < y->index ? 1 : -1;
+}
+
+/* Number of the next entries [n_left] that fit into a batch. */
+LENS_FN size_t lens_sweep_batch(const lens_sweep *s, const lens_sweep_entry *entries, size_t n_left)
 {
     size_t n = 0, rows = 0;
     while (n < n_left && n < LENS_AT_ONCE) {
-        rows += s->n - firsts[n];
+        rows += s->n - entries[n].first;
         if (n > 0 && rows > s->n_rows)
             break;
         n++;

@@ -131,7 +131,8 @@ class Declarations(Case):
     def test_prototypes_are_those_of_the_header(self):
         kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint",
                  attn._attn_tensor: "attn_tensor", None: "void"}
-        header = re.sub(r"/\*.*?\*/", " ", (ROOT / "attn.h").read_text(), flags=re.S)
+        declared = (ROOT / "attn.h").read_text() + (ROOT / "tools/lens/save.h").read_text()
+        header = re.sub(r"/\*.*?\*/", " ", declared, flags=re.S)
 
         def kind(declared):
             if "*" in declared or re.search(r"attn_\w+_fn\b", declared):
@@ -146,8 +147,8 @@ class Declarations(Case):
 
         for name, (result, *parameters) in attn._PROTOTYPES.items():
             with self.subTest(name):
-                found = re.search(rf"ATTN_API ([^;{{}}()]*?)\b{name}\(([^)]*)\);", header)
-                self.assertIsNotNone(found, "attn.h does not declare it")
+                found = re.search(rf"(?:ATTN_API|LENS_FN) ([^;{{}}()]*?)\b{name}\(([^)]*)\)\s*[;{{]", header)
+                self.assertIsNotNone(found, "no header declares it")
                 wanted = [kind(found[1] + ("*" if found[1].rstrip().endswith("*") else ""))]
                 wanted += [kind(part) for part in found[2].split(",") if part.strip() != "void"]
                 self.assertEqual([kinds.get(t, "pointer") for t in (result, *parameters)], wanted)
