@@ -251,7 +251,8 @@ FORMATTED = $(filter-out ./examples/hello.c ./tests/compile/%.h ./tools/packagin
 format: ## run clang-format over the sources
 	clang-format -i $(FORMATTED)
 
-format-check: ## complain about what clang-format would change, what is too long, and functions without a caller
+format-check: ## complain about what clang-format would change, what is too long, functions without a caller, dead links
 	clang-format --dry-run -Werror $(FORMATTED)
 	@awk -f tests/lengths.awk $(FORMATTED)
 	@python3 tests/api.py
+	@python3 tests/pages.py

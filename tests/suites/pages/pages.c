@@ -137,41 +137,37 @@ TEST(first_lines)
     free(list);
 }
 
-/* The cells of a row of a table, without the blanks and backticks around them. */
-static int cells_of(char *row, char *cells[4])
+/* The text between the backticks at `at`, one or two, without the blanks beside them; `rest` begins
+ * after them. NULL if there are none. */
+static char *quoted(char *at, char **rest)
 {
-    int n = 0;
-    char *bar, *end;
-    for (; n < 4 && (bar = strstr(row + 1, " |")) != NULL; n++, row = bar + 1) {
-        cells[n] = row + 1 + strspn(row + 1, "| `");
-        for (end = bar; end > cells[n] && strchr(" `", end[-1]); end--)
-            ;
-        *end = 0;
-    }
-    return n;
+    const char *const mark = strncmp(at, "`` ", 3) == 0 ? " ``" : "`";
+    char *const text = at + strlen(mark), *end = *at == '`' ? strstr(text, mark) : NULL;
+    if (!end)
+        return NULL;
+    *end = 0;
+    *rest = end + strlen(mark);
+    return text;
 }
 
-/* Every mistake in the table is made, and answered in the words of the table. */
+/* Every mistake of the list is made, and answered in the words of the list. */
 TEST(trouble)
 {
     size_t size, n = 0;
-    char *text = (char *)test_read("tools/trouble.md", &size), *row, *next, *cells[4];
+    char *text = (char *)test_read("tools/trouble.md", &size), *at, *said, *command;
     if (!CHECK(text))
         return;
     make_place("trouble");
-    for (row = text; row; row = next) {
-        if ((next = strchr(row, '\n')) != NULL)
-            *next++ = 0;
-        if (strncmp(row, "| `", 3) != 0)
-            continue;
-        if (!CHECKF(cells_of(row, cells) == 3, "not a row of three cells: %s", row))
-            continue;
-        n++;
-        run("cd " DIR "trouble && %s", cells[0]);
-        CHECKF(strstr(err, cells[1]) || strstr(out, cells[1]), "%s\nsays\n%s%s\nand not\n%s",
-               cells[0], err, out, cells[1]);
+    for (at = text; (at = strstr(at, "\n- `")) != NULL; n++) {
+        if (!CHECKF((said = quoted(at + 3, &at)) != NULL && strncmp(at, ", after\n  `", 11) == 0 &&
+                        (command = quoted(at + 10, &at)) != NULL && strncmp(at, ".\n", 2) == 0,
+                    "not an item of words, a command and a cure: %.200s", at))
+            break;
+        run("cd " DIR "trouble && PATH=\"$PWD/bin:$PATH\" && %s", command);
+        CHECKF(strstr(err, said) || strstr(out, said), "%s\nsays\n%s%s\nand not\n%s", command, err,
+               out, said);
     }
-    CHECKF(n >= 20, "%d rows", (int)n);
+    CHECKF(n >= 20, "%d mistakes", (int)n);
     free(text);
     follow("tools/trouble.md", "trouble");
 }

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""What the pages name must exist: tests/pages.py [DIRECTORY]
+
+Looks at each *.md for links to files and to headings, names of functions and macros, marks of attn.h (>>ops),
+make's targets, and the suites of the tests. Prints what does not exist, and then fails."""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+files = [f for f in sorted(root.rglob("*")) if f.is_file() and f.relative_to(root).parts[0] != "build"
+         and not any(part.startswith(".") for part in f.relative_to(root).parts)]
+pages = {f: f.read_text() for f in files if f.suffix == ".md"}
+rules = "\n".join(f.read_text() for f in files if f.name == "Makefile" or f.suffix == ".mk")
+header = (root / "attn.h").read_text()
+header = header[:header.index(">>changes =")]  # what follows has the names of older versions
+sources = [f.read_text() for f in files if f.name != "attn.h" and f.suffix in
+           (".c", ".h", ".hpp", ".js", ".lua", ".mk", ".py", ".sh", ".txt")]
+words = set(re.findall(r"\w+", "\n".join([header, rules, *sources])))
+targets = set(re.findall(r"^([a-z][\w-]*):", rules, re.M))
+
+
+def anchors(text: str) -> "set[str]":
+    """What follows # in a link to each heading, as GitHub makes it."""
+    headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), re.M)
+    return {re.sub(r"[^\w -]", "", re.sub(r"\[(.*?)\]\(.*?\)", r"\1", h)).strip().lower().replace(" ", "-")
+            for h in headings}
+
+
+def wrong(page: pathlib.Path, text: str) -> "list[str]":
+    found = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page.resolve()
+        if re.match(r"\w+:", target):
+            continue
+        if not linked.exists():
+            found.append(f"a link to {target}, which is not there")
+        elif anchor and anchor not in anchors(linked.read_text()):
+            found.append(f"a link to {target}, where no heading is called so")
+    found += [f"{name} is not in the sources" for name in re.findall(r"\b(?:attn|lens|ATTN|LENS)_\w+", text)
+              if name not in words and not (name[-1] == "_" and any(w.startswith(name) for w in words))]
+    found += [f"attn.h has no mark {mark}" for mark in re.findall(r">>[a-z][a-z0-9-]*", text)
+              if not re.search(rf"^/\* {mark} [(=]", header, re.M)]
+    found += [f"make has no target {name}" for names in
+              re.findall(r"(?:^|`|&& )make((?: [a-z][a-z0-9-]*)+)(?=[ `\n)])", text, re.M)
+              for name in names.split() if name not in targets]
+    found += [f"no suite is named {name}" for names in re.findall(r"SUITES=\"?([\w/ -]+)", text)
+              for name in names.split() if not (root / "tests/suites" / name.split("/")[0]).is_dir()]
+    return [f"{page.relative_to(root)}: {what}" for what in found]
+
+
+problems = [line for page, text in pages.items() for line in wrong(page.resolve(), text)]
+print("\n".join(problems) or f"{len(pages)} pages: what they name is there")
+sys.exit(bool(problems))
