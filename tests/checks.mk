@@ -251,8 +251,10 @@ FORMATTED = $(filter-out ./examples/hello.c ./tests/compile/%.h ./tools/packagin
 format: ## run clang-format over the sources
 	clang-format -i $(FORMATTED)
 
+PAGES = $(shell find . -name '.?*' -prune -o -path ./build -prune -o -name '*.md' -print)
+
 format-check: ## complain about what clang-format would change, what is too long, functions without a caller, dead links
 	clang-format --dry-run -Werror $(FORMATTED)
-	@awk -f tests/lengths.awk $(FORMATTED)
+	@awk -f tests/lengths.awk $(FORMATTED) $(PAGES)
 	@python3 tests/api.py
 	@python3 tests/pages.py

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.." || exit
 check=
 [ "$1" != --check ] || { check=1; shift; }
 build=${1:-build}
-pages='README.md tests/README.md tools/README.md examples/README.md'
+pages=$(find . -name '.?*' -prune -o -path ./build -prune -o -name '*.md' -print)
 figures=$(
     echo "suites: $("$build/test" --list | cut -d/ -f1 | sort -u | wc -l)"
     echo "cases: $("$build/test" --list | wc -l)"

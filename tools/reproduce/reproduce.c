@@ -43,8 +43,7 @@ static const struct option table[] = {
     {0, "greater-than", "FILE", TEXT, AT(data[4]), NULL,
      "greater_than_data.csv, for circuits by EAP"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
-    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES,
-     ISA_HELP},
+    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES, ISA_HELP},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
     PROGRAM_OPTIONS(0),
 };

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds app.c, a program outside, against each package that can be made here, and says which cannot:
 #
-#     sh tools/packaging/packages/test.sh [cmake meson conan debian zig homebrew nix vcpkg]
+#     sh tools/packaging/packages/test.sh [cmake meson conan debian zig]
 #
 # Needs the package's own tool: meson, conan and ziglang (python3 -m ziglang) are on PyPI, lintian and
 # debhelper are Debian's. The kernels are left out where a recipe allows that, to be quick.
@@ -166,24 +166,7 @@ END
     cd "$root" || exit
 }
 
-try_homebrew()
-{
-    have ruby --version || return
-    step ruby -c "$packages/homebrew/attn.rb" && echo 'its syntax only: homebrew' && skipped=$((skipped + 1))
-}
-try_nix()
-{
-    have nix-instantiate --version || return
-    step nix-instantiate --parse "$packages/nix/default.nix" && echo 'its syntax only: nix' && skipped=$((skipped + 1))
-}
-try_vcpkg()
-{
-    have vcpkg version || return
-    step vcpkg install attn --overlay-ports="$packages/vcpkg" --x-install-root="$tmp/vcpkg" && outside "$tmp/vcpkg/x64-linux"
-    count $?
-}
-
-for package in ${*:-cmake meson conan debian zig homebrew nix vcpkg}; do
+for package in ${*:-cmake meson conan debian zig}; do
     try_$package
 done
 echo "$passed passed, $failed failed, $skipped not run"
