@@ -232,14 +232,14 @@ WORDS
     span     the positions and layers that one call of attn_feed_batch runs for a session
     worker   one of the threads that run a call; all of them are a team
     share    a worker's part of the rows, heads or panels
-    gait     the number of threads for passes of one size
+    tuner    finds the number of threads for passes of one size
     draft    tokens that are fed before the sampler has drawn them
-    room     >>kernels, the part of this file that is compiled once for each instruction set
+    set      an instruction set; >>kernels is compiled once for each
 
 */
 /* clang-format on */
 
-#ifndef ATTN__SET /* the kernel room includes this file again with ATTN__SET defined */
+#ifndef ATTN__SET /* the kernel template includes this file again with ATTN__SET defined */
 #ifndef ATTN_H
 #define ATTN_H
 
@@ -1363,17 +1363,17 @@ struct attn_workspace {
     size_t n_users; /* sessions, and the caller until attn_workspace_free */
     int is_running; /* a pass is using the rows below */
     int n_threads;  /* at most; there is scratch memory for so many */
-    struct attn__pace *pace; /* how many of them pay off, see >>threads */
-    size_t n_ctx;            /* positions of the longest session */
-    size_t n_batch;          /* rows of a pass at most */
-    void *memory;            /* the block that the arrays below lie in */
-    attn__rows resid;        /* [R, C]: the residual stream */
-    attn__rows normed;       /* [R, C]: a LayerNorm's output */
-    attn__rows qkv, z, mlp;  /* [R, 3C], [R, C], [R, F] */
-    attn__rows added;        /* [R, C]: attn_out or mlp_out, added to the stream */
-    attn__rows final;        /* [rows that want logits, C]: the input of the unembedding */
-    float *mean, *scale;     /* [R], of the latest LayerNorm */
-    float *scratch;          /* [n_threads, scratch_size], see attn__scratchpad */
+    struct attn__tuners *tuners; /* how many threads a pass uses: see >>threads */
+    size_t n_ctx;                /* positions of the longest session */
+    size_t n_batch;              /* rows of a pass at most */
+    void *memory;                /* the block that the arrays below lie in */
+    attn__rows resid;            /* [R, C]: the residual stream */
+    attn__rows normed;           /* [R, C]: a LayerNorm's output */
+    attn__rows qkv, z, mlp;      /* [R, 3C], [R, C], [R, F] */
+    attn__rows added;            /* [R, C]: attn_out or mlp_out, added to the stream */
+    attn__rows final;            /* [rows that want logits, C]: the input of the unembedding */
+    float *mean, *scale;         /* [R], of the latest LayerNorm */
+    float *scratch;              /* [n_threads, scratch_size], see attn__scratchpad */
     size_t scratch_size;
     attn__watched scores; /* [n_batch, H, n_ctx], while a watcher wants to see them */
     attn__watched heads;  /* [2, n_batch, H, C], likewise: see >>watch */
@@ -1508,8 +1508,8 @@ static void attn__forward(attn__worker *me, void *pass)
 /* >>platform (tests: threads) ===================================================================
  * The differences between compilers and systems, settled once. */
 
-/* (clang tells of -ffast-math and -ffinite-math-only, but of no other part given alone: attn_isa
- * finds those out.) */
+/* (clang has a macro for -ffast-math and one for -ffinite-math-only, but none for its other parts:
+ * attn_isa finds those at run time.) */
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) ||     \
     defined(__NO_SIGNED_ZEROS__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
 #error "attn.h keeps its promises by exact rounding: build without -ffast-math or a part of it"
@@ -1532,8 +1532,8 @@ static void attn__forward(attn__worker *me, void *pass)
 #include <windows.h>
 #endif
 
-/* FLT_EVAL_METHOD tells in which type the compiler computes. 0 and 16 both compute float in float;
- * gcc gives 16 for a processor with AVX512-FP16, where _Float16 is computed in _Float16. */
+/* FLT_EVAL_METHOD says in which type the compiler computes. 0 and 16 both compute float in float;
+ * gcc has 16 for processors with AVX512-FP16, where it computes _Float16 in _Float16. */
 #if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
 #error                                                                                             \
     "attn.h needs float arithmetic in float: add -fexcess-precision=fast, on 32-bit x86 -msse2 -mfpmath=sse"
@@ -1545,14 +1545,14 @@ static void attn__forward(attn__worker *me, void *pass)
 #define ATTN__DEF
 #endif
 
-/* Marks a function that only calls others, or that a program calls seldom. gcc compiles it for size,
- * and with it the functions that such functions alone call: it takes a tenth less time in all. */
+/* For a function that is called seldom, or that only calls others. gcc compiles it for size, and so
+ * the static functions that only such functions call. attn.h then compiles 10 % faster. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define ATTN__COMPACT __attribute__((__cold__))
 #else
 #define ATTN__COMPACT
 #endif
-#define ATTN__COLD ATTN__COMPACT ATTN__DEF /* the same for a public function */
+#define ATTN__COLD ATTN__COMPACT ATTN__DEF /* for a public function */
 
 #if defined(__GNUC__) /* and clang */
 #define ATTN__INLINE       static inline __attribute__((__always_inline__))
@@ -1568,9 +1568,9 @@ static void attn__forward(attn__worker *me, void *pass)
 #define ATTN__PRINTF(a, b)
 #endif
 
-/* Sanitizers leave the kernels alone unless ATTN_SANITIZE_KERNELS is defined: unrolled as they are,
- * checking each of their accesses takes a compiler minutes. (Before version 12 gcc did not inline a
- * function into one that is checked otherwise, not even an intrinsic.) */
+/* Sanitizers skip the kernels unless ATTN_SANITIZE_KERNELS is defined. Checked, the unrolled loops
+ * take minutes to compile. (gcc before version 12 cannot inline a function that is checked, such as
+ * an intrinsic, into one that is not.) */
 #if !defined(ATTN_SANITIZE_KERNELS) && (defined(__clang__) || (defined(__GNUC__) && __GNUC__ >= 12))
 #define ATTN__UNCHECKED __attribute__((__no_sanitize__("address", "undefined")))
 #else
@@ -1585,8 +1585,8 @@ static void attn__forward(attn__worker *me, void *pass)
 #define ATTN__UNROLL
 #endif
 
-/* Functions between the two call others that do the work. clang is told to compile them for size,
- * which takes it half the time. gcc has no such region: see ATTN__COLD. */
+/* clang compiles functions between ATTN__SMALL and ATTN__SMALL_END for size, which takes half the
+ * time. Their speed does not matter. gcc has ATTN__COMPACT instead. */
 #if defined(__clang__)
 #define ATTN__SMALL                                                                                \
     _Pragma("clang attribute push(__attribute__((__minsize__)), apply_to = function)")
@@ -1605,8 +1605,8 @@ static void attn__forward(attn__worker *me, void *pass)
 #define ATTN__PREFETCH_WRITE(p) ((void)(p))
 #endif
 
-/* AddressSanitizer learns which bytes of a block no array uses: the padding for alignment, and the
- * gaps between arrays that share a block. An access to these bytes is then reported. */
+/* Tells AddressSanitizer which bytes of a block belong to no array: the padding for alignment, and
+ * the gaps between arrays in one block. It then reports an access to them. */
 #if defined(__has_feature)
 #define ATTN__HAS_FEATURE(feature) __has_feature(feature)
 #else
@@ -1634,41 +1634,39 @@ void __asan_poison_memory_region(const volatile void *start, size_t size);
 ATTN__SMALL
 
 /* >>inside (tests: gpt2 session) ================================================================
- * The types that several sections share, and the functions that are called above their definition.
- */
+ * The types that several sections share, and the functions that are called above their
+ * definition. */
 
-/* For passes of 2^18 multiply-adds, 2^19 and so on. */
-enum { ATTN__GAITS = 16 };
-
-/* With this an object frees itself even after the context that made it is gone. */
+/* A copy of the context's allocator, so that an object can be freed after its context is gone. */
 typedef struct attn__allocator {
     void *(*alloc)(size_t size, void *user);
     void (*free)(void *block, void *user);
     void *user;
 } attn__allocator;
 
-/* Sits right before every allocated block. */
+/* Precedes every allocated block. */
 typedef struct attn__allocation {
-    struct attn__allocation *next, *before; /* in the chain of the context's tensors */
-    void *base;                             /* as the allocator returned it */
+    struct attn__allocation *next, *previous; /* in the list of the context's tensors */
+    void *base;                               /* the address that the allocator returned */
     attn__allocator allocator;
 } attn__allocation;
 
+/* The workers of a parallel region. */
 typedef struct attn__team {
-    int arrived;     /* how many wait at the barrier */
-    int phase;       /* how many barriers have been passed */
-    unsigned waited; /* microseconds that workers have waited for others, beyond a moment each */
-    int left;        /* how many have passed the last barrier */
-    int n_asleep;    /* how many of those that wait have gone to sleep */
-    unsigned opened; /* when the latest barrier opened or the region began: attn__microseconds */
-    struct attn__bell *bell; /* wakes them, see >>threads */
+    int arrived;                       /* how many have arrived at the barrier */
+    int phase;                         /* the number of barriers that all have passed */
+    unsigned waited;                   /* microseconds, over all workers, without spinning */
+    int left;                          /* how many have passed the last barrier */
+    int n_asleep;                      /* how many sleep until `condition` is signalled */
+    unsigned opened;                   /* attn__microseconds when the phase began */
+    struct attn__condition *condition; /* see >>threads */
 } attn__team;
 
-/* How a matmul treats the numbers that `out` holds before it: overwrite them (fresh), continue
- * their chains of additions (resume), or add the finished product to them (sum). */
+/* What a matmul does with the old contents of `out`: overwrite them, continue their chain with more
+ * inputs, or add the new sums to them. */
 typedef enum attn__start { ATTN__FRESH = 0, ATTN__RESUME, ATTN__SUM } attn__start;
 
-/* k is cut into blocks of this many, each one chain: short chains round less. */
+/* Inputs of a chain (rule 1 of the same bits). */
 #define ATTN__CHAIN ((size_t)256)
 
 /* out [rows, n_out] = in [rows, n_in] · w + bias; strides in elements. */
@@ -1683,12 +1681,11 @@ typedef struct attn__matmul_job {
     attn__start start;
 } attn__matmul_job;
 
-/* Weights that share a scale, and those that share a line of scales. */
+/* q8 and q4: inputs k that share a scale, and inputs k that share a line of scales. */
 #define ATTN__PER_SCALE  ((size_t)32)
 #define ATTN__PER_SCALES ((size_t)64)
 
-/* Floats of scratch that attn__kernels.matmul needs: packed rows of the input. 504 KiB stay in most
- * second-level caches. */
+/* Most floats that a worker packs at a time: 504 KiB stay in most second-level caches. */
 #define ATTN__PACK       129024
 
 typedef enum attn__binary { ATTN__ADD, ATTN__SUB, ATTN__MUL, ATTN__DIV } attn__binary;
@@ -1696,11 +1693,11 @@ typedef enum attn__binary { ATTN__ADD, ATTN__SUB, ATTN__MUL, ATTN__DIV } attn__b
 typedef struct attn__tiling attn__tiling; /* rows times panels of one instruction set: see >>cpu */
 
 struct attn__kernels {
-    const char *names[3]; /* by attn__flaw */
+    const char *names[3]; /* for attn_isa, by attn__flaw */
     attn_isa_kind kind;
-    const attn__tiling *tilings[2]; /* for weights in floats; for those in q8 and q4 */
-    /* They work on one row of n elements; out may be the input. Their bodies are ATTN__FN(binary),
-     * ATTN__FN(softmax) and so on, in >>kernels. */
+    const attn__tiling *tilings[2]; /* for weights in f32 and f16; for weights in q8 and q4 */
+    /* Functions on one row of n elements; out may be the input. They are ATTN__FN(binary),
+     * ATTN__FN(softmax) and so on in >>kernels. */
     void (*binary)(attn__binary op, float *out, const float *a, const float *b, size_t n);
     void (*narrow)(uint16_t *out, const float *x, size_t n); /* to f16, as attn_f16_from_f32 */
     void (*scale)(float *out, const float *x, float factor, size_t n);
@@ -1722,10 +1719,10 @@ struct attn__kernels {
         name, name " (inexact: built with unsafe math)", name " (inexact: denormals are flushed)"  \
     }
 
-#define ATTN__QUERIES ((size_t)32) /* rows of scores that live in a tile at once */
+#define ATTN__QUERIES ((size_t)32) /* most queries whose scores are computed together */
 
-/* One head of attention for a block of queries: the inner form of attn_attention, and the
- * form that the model runs. Keys and values are panels, as the cache keeps them. */
+/* The attention of one head for a block of queries, in attn_attention and in the model. Keys and
+ * values are panels, as in a session's cache. */
 typedef struct attn__head {
     const float *q; /* [rows, d] */
     ptrdiff_t q_stride, q_step;
@@ -1746,50 +1743,53 @@ typedef struct attn__text {
     char text[96];
 } attn__text;
 
-/* Where an operation writes: *out itself if it is, or is made to be, f32 with dense rows; else a
- * dense stand-in that attn__out_end copies into *out. */
+/* Where an operation writes: *out if it is dense f32, or was made for the operation; else a dense
+ * temporary that attn__out_end copies to *out. */
 typedef struct attn__result {
     attn_tensor dense;
-    int fresh;    /* out was made here, and is given back if the operation fails */
-    int stand_in; /* never both */
+    int is_new;       /* *out was made here; attn__out_end frees it if the operation failed */
+    int is_temporary; /* `dense` is not *out */
 } attn__result;
 
 /* The file format's checksum works on blocks of this many bytes. */
 #define ATTN__IO_BLOCK       ((size_t)1 << 20)
 
-/* Bytes of a draft that are written at once: a large page of most processors. */
+/* Buffer of a new file, in bytes: a large page of most processors. */
 #define ATTN__NEW_FILE_BLOCK ((size_t)2 << 20)
 
-/* The best number of threads depends on the size of a pass, on the processor, on the place of the
- * weights (cache or memory), and above all on the machine's other programs: beside busy programs
- * two threads may be fifty times slower than one, since each waits at every barrier until the other
- * gets a core. No formula predicts this, so the library measures it. Passes are timed, and now and
- * then a trial runs some passes on half or twice as many threads. If the trial does more work in a
- * second, its number becomes the number. After a trial that fails, the next waits fifty times as
- * long as the failed one cost, or ten times if workers are late, since another program may have
- * started. Results do not depend on the number of threads. */
-typedef struct attn__gait {
-    int n_threads;  /* that did the most work in a second; 0 before the first pass */
-    int trial;      /* that are being tried, or 0 */
-    int fewer;      /* the next trial is one of fewer threads */
-    int n_passes;   /* since a trial began or ended */
-    double speed;   /* work in a second of n_threads, in the last two windows; 0: not known */
-    double work;    /* of those passes but the first, and */
-    double seconds; /* how long they took, and */
-    double waited;  /* how long a worker waited in them */
-    double last_work, last_seconds, last_waited; /* the same of the window before */
-    double lost;      /* seconds that the trial took longer than n_threads would have taken */
-    double rest;      /* seconds of passes until the next trial, and */
-    double soon;      /* until one may begin because workers are late */
-    double last_rest; /* it doubles with every trial that fails */
-} attn__gait;
+/* The best number of threads depends on the size of a pass, on the processor, on where the weights
+ * lie (cache or memory), and most on other programs: beside busy programs two threads may be fifty
+ * times slower than one, since each waits at every barrier until the other gets a core. No formula
+ * predicts this, so the library measures it, for each size of pass. It times passes in windows of
+ * 20 milliseconds. Now and then a trial runs some passes on half or twice as many threads. If the
+ * trial does more work in a second, its number becomes the number. After a failed trial, the next
+ * one follows when passes have taken fifty times as long as the failed one cost; or ten times as
+ * long, if workers are late, since another program may have started. */
+typedef struct attn__tuner {
+    int n_threads;        /* the number; 0 before the first pass */
+    int trial_threads;    /* the number of the running trial; 0: none runs */
+    int fewer;            /* the next trial has fewer threads */
+    int n_passes;         /* in this window or trial */
+    double speed;         /* work in a second of the last two windows; 0: not known */
+    double work;          /* in this window or trial, by the passes that count */
+    double seconds;       /* that these passes took */
+    double waited;        /* seconds that a worker waited in them, on average */
+    double last_work;     /* in the last window */
+    double last_seconds;  /* of the last window */
+    double last_waited;   /* in the last window */
+    double cost;          /* seconds of the trial, less what n_threads would have taken */
+    double next_trial_in; /* seconds of passes until the next trial */
+    double late_trial_in; /* seconds of passes until lateness may start a trial */
+    double retry_pause;   /* least seconds after a failed trial: 0.2 to 4, doubles each time */
+} attn__tuner;
 
-/* Measurements about each size of pass. */
-typedef struct attn__pace {
-    attn__gait gaits[ATTN__GAITS];
-} attn__pace;
+/* A tuner for passes of 2^18 to 2^19 multiply-adds, one for 2^19 to 2^20, and so on. */
+#define ATTN__PASS_SIZES 16
+typedef struct attn__tuners {
+    attn__tuner of_size[ATTN__PASS_SIZES];
+} attn__tuners;
 
-/* Sets of points, a bit each. */
+/* Sets of points: a bit for each. */
 #define ATTN__POINT(point) ((uint32_t)1 << (point))
 #define ATTN__SEES_SCORES  (ATTN__POINT(ATTN__HOOK_SCORES) | ATTN__POINT(ATTN__HOOK_PATTERN))
 #define ATTN__SEES_INPUTS                                                                          \
@@ -1797,16 +1797,17 @@ typedef struct attn__pace {
      ATTN__POINT(ATTN__HOOK_K_INPUT) | ATTN__POINT(ATTN__HOOK_V_INPUT))
 #define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__HOOK_RESULT))
 #define ATTN__OPT_IN     (ATTN__SEES_HEADS | ATTN__POINT(ATTN__HOOK_MLP_IN))
+
 /* ---- watchers: all that the engine knows of callbacks, records and edits ---- */
 
-/* A feed, as a watcher hears of it: these positions, through these layers. */
+/* The positions and layers that a feed runs, as its watchers are told. */
 typedef struct attn__span {
     size_t position, n_tokens;
     size_t first_layer, end_layer;
-    int embedded; /* it begins with the embedding */
+    int embedded; /* 1: it begins with the embedding */
 } attn__span;
 
-/* Rows of one session that are complete at one point of the pass. */
+/* Rows of one session that are complete at one point of the pass, for watchers. */
 typedef struct attn__shown {
     int point, layer;
     attn_session *session;
@@ -1814,14 +1815,19 @@ typedef struct attn__shown {
     attn_tensor value; /* [T, C], [T, H, d], [H, T, Tk], [T, F] or [T, 1] */
 } attn__shown;
 
-/* One kind of watcher. NULL stands for nothing to do. */
+/* One kind of watcher. A function may be NULL if it has nothing to do. */
 typedef struct attn__watcher_kind {
-    int is_serial; /* 1: one worker calls `rows` for all; 0: each worker calls it for its share */
+    int is_serial; /* 1: one worker calls `rows` for all rows; 0: each worker, for its share */
+    /* Before a feed: can it take this span? */
     attn_status (*accepts)(attn_ctx *ctx, const attn__watcher *w, const attn__span *span);
-    void (*begin)(attn__watcher *w, const attn__span *span); /* before a feed that was checked */
-    int (*rows)(const attn__worker *me, attn__watcher *w, const attn__shown *shown); /* 1: stop */
-    void (*end)(attn__watcher *w, const attn__span *span); /* after a feed that was not stopped */
-    void (*truncate)(attn__watcher *w, size_t length);     /* the session now ends there */
+    /* At the start of a feed that all watchers accept. */
+    void (*begin)(attn__watcher *w, const attn__span *span);
+    /* At a point. Returns 1 to stop the feed. */
+    int (*rows)(const attn__worker *me, attn__watcher *w, const attn__shown *shown);
+    /* At the end of a feed that was not stopped. */
+    void (*end)(attn__watcher *w, const attn__span *span);
+    /* The session now has this length. */
+    void (*truncate)(attn__watcher *w, size_t length);
     void (*free)(attn__watcher *w);
 } attn__watcher_kind;
 
@@ -1830,11 +1836,11 @@ struct attn__watcher { /* the first member of every kind's own struct */
     const attn__watcher_kind *kind;
     attn_session *session;
     attn_hook_id id;
-    int is_removed; /* during a feed: it sees nothing any more, and the end of the feed frees it */
+    int is_removed;   /* during a feed: it sees nothing more, and is freed after the feed */
     uint32_t *points; /* [1 + n_layer]: a bit for each activation that it wants to see */
 };
 
-/* A call that a session is in the middle of: a pass, or a callback of attn_generate. */
+/* What a session is in the middle of: a pass, or a callback of attn_generate. */
 typedef enum attn__call { ATTN__IDLE, ATTN__FEEDING, ATTN__WRITING } attn__call;
 
 struct attn_session {
@@ -1870,14 +1876,14 @@ typedef struct attn__hook_name {
     char text[64];
 } attn__hook_name;
 
-/* The scratch memory of one worker: packed rows for the kernels (ATTN__PACK floats), the last chain
- * of a weighted sum, a tile of scores. */
+/* The scratch memory of one worker, in floats: packed rows for the kernels (ATTN__PACK), the last
+ * chain of attn__head_weigh, and a buffer for a block of scores or of logits. */
 typedef struct attn__scratchpad {
-    float *pack, *tail, *tile;
-    size_t tile_size;
+    float *pack, *last_chain, *buffer;
+    size_t buffer_size;
 } attn__scratchpad;
 
-/* A worker's task: one head and a block of queries of one session, from `row` on. */
+/* A task of one worker: one head, and a block of queries of one session from `row` on. */
 typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
                                size_t head, size_t row, attn__scratchpad s);
 
@@ -1910,12 +1916,12 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
 static void attn__head_scores(const attn__kernels *kernels, const attn__head *h, float *scores,
                               size_t stride, float *pack);
 static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
-                             const float *pattern, size_t stride, float *tail, float *pack);
-static size_t attn__query_block(size_t first, size_t left);
+                             const float *pattern, size_t stride, float *last_chain, float *pack);
+static size_t attn__query_block(size_t first, size_t n);
 static void attn__barrier(const attn__worker *me);
 static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg);
 static int attn__max_threads(const attn_ctx *ctx);
-static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
+static void attn__parallel_tuned(attn__tuners *tuners, int most, double work, int n_barriers,
                                  void (*body)(attn__worker *, void *), void *arg);
 static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last);
 
@@ -2063,7 +2069,7 @@ ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *
     start = base + sizeof(attn__allocation);
     start += (64 - (uintptr_t)start % 64) % 64;
     block = (attn__allocation *)(void *)(start - sizeof(attn__allocation));
-    block->next = block->before = NULL;
+    block->next = block->previous = NULL;
     block->base = base;
     block->allocator = allocator;
     if (!ctx->alloc) /* a custom allocator may reuse the block without unpoisoning it */
@@ -2095,7 +2101,7 @@ static void attn__chain(attn_ctx *ctx, void *start)
         (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
     block->next = ctx->blocks;
     if (block->next)
-        block->next->before = block;
+        block->next->previous = block;
     ctx->blocks = block;
 }
 
@@ -2104,14 +2110,14 @@ static void attn__unchain(attn_ctx *ctx, void *start)
 {
     attn__allocation *block =
         (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
-    if (!block->before && ctx->blocks != block)
+    if (!block->previous && ctx->blocks != block)
         return; /* the first of another context's: it will be freed with that */
-    if (block->before)
-        block->before->next = block->next;
+    if (block->previous)
+        block->previous->next = block->next;
     else
         ctx->blocks = block->next;
     if (block->next)
-        block->next->before = block->before;
+        block->next->previous = block->previous;
     attn_free(start);
 }
 
@@ -2641,8 +2647,8 @@ static ATTN__COMPACT attn_status attn__out_begin(attn_ctx *ctx, const char *op, 
     status = attn__need_out(ctx, op, out, ATTN_F32, shape);
     if (status != ATTN_OK)
         return status;
-    result->fresh = is_new;
-    result->stand_in = !is_new;
+    result->is_new = is_new;
+    result->is_temporary = !is_new;
     if (!is_new)
         return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
     result->dense = *out;
@@ -2652,11 +2658,11 @@ static ATTN__COMPACT attn_status attn__out_begin(attn_ctx *ctx, const char *op, 
 static ATTN__COMPACT attn_status attn__out_end(attn_ctx *ctx, attn_tensor *out,
                                                attn__result *result, attn_status status)
 {
-    if (result->stand_in) {
+    if (result->is_temporary) {
         if (status == ATTN_OK)
             status = attn_copy(ctx, out, result->dense);
         attn_tensor_free(ctx, &result->dense);
-    } else if (status != ATTN_OK && result->fresh) {
+    } else if (status != ATTN_OK && result->is_new) {
         attn_tensor_free(ctx, out);
     }
     return status;
@@ -2803,9 +2809,9 @@ static attn__scratchpad attn__scratchpad_of(const attn__worker *me, const attn__
 {
     attn__scratchpad s;
     s.pack = p->ws->scratch + (size_t)me->id * p->ws->scratch_size;
-    s.tail = s.pack + ATTN__PACK;
-    s.tile = s.tail + ATTN__QUERIES * attn__round_up(p->model->config.d_head, 16);
-    s.tile_size = p->ws->scratch_size - (size_t)(s.tile - s.pack);
+    s.last_chain = s.pack + ATTN__PACK;
+    s.buffer = s.last_chain + ATTN__QUERIES * attn__round_up(p->model->config.d_head, 16);
+    s.buffer_size = p->ws->scratch_size - (size_t)(s.buffer - s.pack);
     return s;
 }
 
@@ -3101,10 +3107,10 @@ static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__s
 {
     const size_t stride = attn__round_up(h->keys.n_out, 16);
     size_t row;
-    attn__head_scores(p->kernels, h, s.tile, stride, s.pack);
+    attn__head_scores(p->kernels, h, s.buffer, stride, s.pack);
     for (row = 0; row < h->rows; row++)
-        p->kernels->softmax(s.tile + row * stride, s.tile + row * stride, h->keys.n_out);
-    attn__head_weigh(p->kernels, h, s.tile, stride, s.tail, s.pack);
+        p->kernels->softmax(s.buffer + row * stride, s.buffer + row * stride, h->keys.n_out);
+    attn__head_weigh(p->kernels, h, s.buffer, stride, s.last_chain, s.pack);
 }
 
 /* Calls `block` for this worker's share of the heads and blocks of queries. Later queries see more
@@ -3191,12 +3197,12 @@ static size_t attn__gather_final(const attn__worker *me, const attn__pass *p)
 static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_final)
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
-    const size_t n_vocab = p->model->config.n_vocab, step = s.tile_size / (16 * n_final);
+    const size_t n_vocab = p->model->config.n_vocab, step = s.buffer_size / (16 * n_final);
     attn__rows in = p->ws->final, out;
     size_t i, j, k, n, first, last;
     float *logits;
     in.n = out.n = n_final;
-    out.data = s.tile;
+    out.data = s.buffer;
     out.stride = step * 16;
     attn__share(me, (n_vocab + 15) / 16, &first, &last);
     for (; first < last; first += step) {
@@ -3240,7 +3246,7 @@ static void attn__make_logits(attn__worker *me, attn__pass *p)
     size_t i, first;
     if (n_final == 0)
         return;
-    if (p->n_items > 1 && 16 * n_final <= attn__scratchpad_of(me, p).tile_size) {
+    if (p->n_items > 1 && 16 * n_final <= attn__scratchpad_of(me, p).buffer_size) {
         attn__unembed_together(me, p, n_final);
         return;
     }
@@ -3386,7 +3392,7 @@ ATTN__COLD attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const a
     size_t floats = 0;
     ATTN__TRY(attn__need_given(ctx, "attn_workspace_size", "place for the size", bytes));
     ATTN__TRY(attn__plan_workspace(ctx, &ws, &floats, model, desc));
-    *bytes = attn__bytes_of(attn__round_up(sizeof ws, 16) + sizeof(attn__pace), floats);
+    *bytes = attn__bytes_of(attn__round_up(sizeof ws, 16) + sizeof(attn__tuners), floats);
     return ATTN_OK;
 }
 
@@ -3398,7 +3404,7 @@ ATTN__COLD attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **worksp
     float *base;
     ATTN__TRY(attn__need_place(ctx, "attn_workspace_new", "place for the workspace", workspace));
     ATTN__TRY(attn__plan_workspace(ctx, &plan, &floats, model, desc));
-    ws = (attn_workspace *)attn_alloc(ctx, 1, attn__round_up(sizeof *ws, 16) + sizeof(attn__pace),
+    ws = (attn_workspace *)attn_alloc(ctx, 1, attn__round_up(sizeof *ws, 16) + sizeof(attn__tuners),
                                       "a workspace");
     base = ws ? ATTN__NEW(ctx, float, floats, "a workspace's rows") : NULL;
     if (!base) {
@@ -3408,7 +3414,7 @@ ATTN__COLD attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **worksp
     *ws = plan;
     ws->memory = base;
     ws->n_users = 1;
-    ws->pace = (attn__pace *)(void *)((unsigned char *)ws + attn__round_up(sizeof *ws, 16));
+    ws->tuners = (attn__tuners *)(void *)((unsigned char *)ws + attn__round_up(sizeof *ws, 16));
     attn__lay_out_workspace(ws, base);
     *workspace = ws;
     return ATTN_OK;
@@ -3944,7 +3950,7 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
     for (i = 0; i < p->n_items; i++)
         p->items[i].session->running = ATTN__FEEDING;
     p->ws->is_running = 1;
-    attn__parallel_paced(ctx->n_threads > 0 ? NULL : p->ws->pace, n_threads, attn__pass_work(p),
+    attn__parallel_tuned(ctx->n_threads > 0 ? NULL : p->ws->tuners, n_threads, attn__pass_work(p),
                          attn__n_barriers(p->end_layer - p->first_layer), attn__forward, p);
     for (i = 0; i < p->n_items; i++)
         p->items[i].session->running = ATTN__IDLE;
@@ -4795,7 +4801,7 @@ static void attn__project_head(const attn__worker *me, const attn__pass *p, int 
     size_t i;
     in.data = attn__row_at(in, row) + head * p->ws->resid.stride;
     in.n = end - row;
-    out.data = s.tail;
+    out.data = s.last_chain;
     out.n = in.n;
     out.stride = attn__round_up(d, 16) + 16; /* the scratch memory has room for that */
     job = attn__job_of(out, in, l->w_qkv, l->b_qkv + first);
@@ -4923,7 +4929,7 @@ static void attn__make_results(const attn__worker *me, const attn__pass *p, size
         z.data = attn__row_at(z, first) + head * c->d_head;
         out.n = z.n = last - first;
         attn__head_result(p->kernels, &p->model->layers[me->layer].w_o, head, out, z, c->d_head,
-                          s.tail, p->ws->scratch_size - ATTN__PACK, s.pack);
+                          s.last_chain, p->ws->scratch_size - ATTN__PACK, s.pack);
     }
 }
 
@@ -5047,7 +5053,7 @@ static void attn__weigh_block(const attn__worker *me, attn__pass *p, const attn_
     if (attn__wants(of, ATTN__SEES_SCORES, me->layer)) {
         const float *pattern = attn__scores_of(p, of, &stride);
         pattern += (head * of->n_rows + row) * stride;
-        attn__head_weigh(p->kernels, &h, pattern, stride, s.tail, s.pack);
+        attn__head_weigh(p->kernels, &h, pattern, stride, s.last_chain, s.pack);
     } else {
         attn__attend_block(p, &h, s);
     }
@@ -7227,7 +7233,7 @@ ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
 ATTN__SMALL
 
 /* >>ops (tests: ops attention) ==================================================================
- * Tier 1's operations: checks, then a walk over rows with the kernels of the room. */
+ * Tier 1's operations: checks, then a walk over rows with the kernels of >>kernels. */
 
 /* The shape of two operands laid over each other; dimensions of 1 repeat. */
 ATTN__INLINE int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
@@ -9218,12 +9224,12 @@ ATTN__COLD attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const 
 ATTN__SMALL_END
 
 /* >>cpu (tests: kernels) ========================================================================
- * Detection of the processor, and the types that the kernels of all instruction sets share. The
- * choice between them follows the kernel room (attn__kernels_of). */
+ * What this processor can run, and the types that the kernels of all instruction sets share.
+ * attn__kernels_of, below the kernel template, chooses a set. */
 
-/* How weights of a type lie in a panel: the weights of n_k inputs fill whole lines, of `bytes` bytes
- * together. A quantised weight, less its scale, is a whole number from `lowest` to `highest`; it is
- * stored as so many bits, to which `zero` was added. */
+/* How weights of one type lie in a panel. The weights of n_k inputs fill whole lines: `bytes` bytes
+ * in all. A quantised weight is its scale times an integer from `lowest` to `highest`. The file
+ * holds this integer plus `zero`, in `bits` bits. */
 typedef struct attn__weight_type {
     size_t n_k, bytes;
     int bits, zero, lowest, highest;
@@ -9241,7 +9247,7 @@ static const attn__weight_type *attn__weight_type_of(attn_dtype dtype)
     return types + ((unsigned)dtype < sizeof types / sizeof *types ? dtype : ATTN_I32);
 }
 
-/* Where in a panel the lines of input k begin; for q8 and q4 k must be a multiple of 64. */
+/* Byte of a panel where the lines of input k begin. For q8 and q4 k must be a multiple of 64. */
 static size_t attn__line_of(attn_dtype dtype, size_t k)
 {
     const attn__weight_type *t = attn__weight_type_of(dtype);
@@ -9253,28 +9259,32 @@ static int attn__is_quantized(attn_dtype dtype)
     return attn__weight_type_of(dtype)->bits > 0;
 }
 
-/* The micro-kernel's work: some rows against some panels, a slice of k. */
+/* One call of a micro-kernel: n_rows rows times some panels, over n_k inputs. */
 typedef struct attn__tile_job {
-    const float *in;           /* packed rows: in[k][row], of q8 and q4 in[k / 32][row] */
-    size_t n_rows;             /* of them */
+    const float *in; /* packed rows: in[k][row]; for q8 and q4 in[k / 32][row] */
+    size_t n_rows;
     const unsigned char *line; /* first line of the first panel */
     size_t panel_stride;       /* bytes from one panel of a tile to the next */
     size_t n_k;
     float *out;
     size_t out_stride;
 
-    const float *bias; /* of the first output; NULL: none, or not yet */
+    const float *bias; /* of the first output; NULL: there is none, or more inputs follow */
     attn__start start;
-    /* Lines to fetch into cache meanwhile, ahead_apart bytes apart. Floats: at each k n_ahead lines
-     * from `ahead` on, which goes on by ahead_step bytes. q8 and q4: 32 k have 8 or 4 lines. Before
-     * line i the tile adds ahead_by[i] to `ahead`, then it fetches a line for each panel from there
-     * on. After the last of these lines it adds ahead_step. */
+    /* Lines to prefetch, the next one at `ahead`.
+     *
+     * A tile of f32 or f16 fetches n_ahead lines at each k, ahead_apart bytes from each other. Then
+     * it adds ahead_step to `ahead`.
+     *
+     * In q8 and q4, 32 inputs have 8 or 4 lines in each panel. Before line i the tile adds
+     * ahead_by[i] to `ahead` and fetches one line for each panel, ahead_apart bytes from each
+     * other. After the last line it adds ahead_step. */
     const unsigned char *ahead;
     size_t n_ahead, ahead_apart;
     ptrdiff_t ahead_step, ahead_by[8];
 } attn__tile_job;
 
-/* The lines that a tile will write come into cache while it computes. */
+/* Fetches the lines of the output into cache while the tile computes. */
 ATTN__INLINE void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int n_cols)
 {
     const float *out = job->out;
@@ -9283,19 +9293,19 @@ ATTN__INLINE void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int
             ATTN__PREFETCH_WRITE(out + (ptrdiff_t)col * 16);
 }
 
-/* The first n < 16 elements of a row, and `fill` for the rest. */
+/* lanes [16] = the first n elements at p, then `fill` */
 ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float fill)
 {
     for (size_t i = 0; i < 16; i++)
         lanes[i] = i < n ? p[i] : fill;
 }
 
-/* Multiplies some rows by a group of panels, `cols` panels at a time, and moves the job past them.
- * Panels that are left over are multiplied one by one, by the tile of the most rows. If there are
- * fewer rows, this tile also reads memory behind the last row, and does not store the products of
- * that memory. A single row of floats may lie in the caller's memory, where nothing may be read
- * behind it; therefore the tile of one row of floats multiplies its left-over panels itself, four
- * together where it can. */
+/* The kernel for one number of rows. `run` multiplies them by n_panels panels, `cols` in each tile,
+ * and moves the job past these panels. n_panels must be a multiple of `cols`, but for two kernels:
+ *   - The kernel for the most rows has tiles of one panel too, which also serve fewer rows: they
+ *     read memory behind the last row, and do not store the products of that memory.
+ *   - A single row of floats may lie in the caller's memory, where nothing behind it may be read.
+ *     So the kernel for one row of floats has tiles of fewer panels. */
 typedef struct attn__tiles {
     void (*run)(attn__tile_job *job, size_t n_panels, attn_dtype dtype);
     size_t cols;
@@ -9304,40 +9314,42 @@ typedef struct attn__tiles {
 #define ATTN__TILE_ROWS 9 /* most rows of a tile in any instruction set */
 
 struct attn__tiling {
-    const attn__tiles *tiles; /* for 1, 2, ... rows */
-    size_t n_rows,
-        n_blocks; /* most rows of a tile; most tiles, one below the other, along a group */
-    /* in [n_rows, n_k] -> rows as tiles read them; `zero` is the weight that means 0 */
+    const attn__tiles *tiles; /* for 1, 2 .. n_rows rows */
+    size_t n_rows;
+    size_t n_blocks; /* most blocks of n_rows rows that one group of panels multiplies in turn */
+    /* in [n_rows, n_k] -> rows as tiles read them; `zero`: see attn__weight_type */
     void (*pack)(float *pack, const float *in, ptrdiff_t stride, ptrdiff_t step, size_t n_rows,
                  size_t n_k, int32_t zero);
 };
 
-/* For q8 and q4, one row's inputs of ATTN__PER_SCALE k. A sum of products s begins at `start`, the
- * bits of the float 12582912 (3 * 2^22), so that its bits are those of 12582912 + s; times the
- * scale, and less 12582912 times the scale, is s times the scale in one fused multiply-add. The
+/* For q8 and q4: 32 inputs of one row, as signed bytes with a scale. Their products with 32 weights
+ * have the integer sum s, of which s * scale is needed as a float. The sum begins at `start`, the
+ * bits of the float 12582912 = 3 * 2^22; with s added, these are the bits of the float 12582912 +
+ * s. A fused multiply-add then computes (12582912 + s) * scale - 12582912 * scale = s * scale. The
  * product 12582912 * scale is exact, because the two lowest bits of the scale are 0. */
 typedef struct attn__q_inputs {
     unsigned char bytes[32];
-    int32_t start; /* the zero-point correction: vpdpbusd and maddubs take unsigned weights */
-    float scale, minus;
+    int32_t start;      /* less `zero` times the sum of the bytes, for unsigned weights */
+    float scale, minus; /* minus = -12582912 * scale */
 } attn__q_inputs;
 #define ATTN__MAGIC     12582912.0f
 #define ATTN__MAGIC_I32 0x4b400000
 
-/* Floats that k inputs of one row take when packed, and the other way: how many k, in whole chains,
- * fit. */
+/* Floats that k inputs of one row take when packed. */
 static size_t attn__packed(int quantized, size_t k)
 {
     const size_t floats = sizeof(attn__q_inputs) / sizeof(float);
     return quantized ? (k + ATTN__PER_SCALE - 1) / ATTN__PER_SCALE * floats : k;
 }
+
+/* The most inputs, in whole chains, that take no more than these floats when packed. */
 static size_t attn__packed_k(int quantized, size_t floats)
 {
     const size_t each = sizeof(attn__q_inputs) / sizeof(float);
     return (quantized ? floats / each * ATTN__PER_SCALE : floats) / ATTN__CHAIN * ATTN__CHAIN;
 }
 
-/* Small compilers for x86 (tcc) have no intrinsics. */
+/* tcc and other small compilers for x86 have no intrinsics. */
 #if defined(__has_include)
 #if !__has_include(<immintrin.h>)
 #define ATTN__NO_INTRINSICS
@@ -9355,8 +9367,9 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #include <wasm_simd128.h>
 #endif
 
-/* A choice at run time needs a compiler that compiles some functions for more than its flags allow.
- * gcc for ARM names those by an architecture, which must not be older than that of the flags. */
+/* Choosing kernels at run time needs a compiler that can compile some functions for instructions
+ * that its flags do not allow. gcc for ARM takes the name of an architecture for that, which must
+ * not be older than the architecture of the flags. */
 #if !defined(__GNUC__) || defined(ATTN_NO_DISPATCH)
 #elif defined(ATTN__X86)
 #define ATTN__DISPATCH
@@ -9373,10 +9386,10 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #define ATTN__I8MM "arch=armv8.2-a+dotprod+i8mm"
 #endif
 
-/* The sets of instructions that kernels are compiled for. From ATTN__SET_AVX512_VNNI on they have dot
- * products of bytes, for q8 and q4 weights. */
+/* The instruction sets that kernels are compiled for. The last four have dot products of bytes, for
+ * q8 and q4 weights. */
 #define ATTN__SET_PORTABLE    0 /* plain C with fmaf */
-#define ATTN__SET_BASE        1 /* SSE2, NEON, WebAssembly or plain C, as the compiler flags allow */
+#define ATTN__SET_BASE        1 /* what the flags allow: SSE2, NEON, WebAssembly or plain C */
 #define ATTN__SET_AVX2        2
 #define ATTN__SET_AVX512      3
 #define ATTN__SET_AVX512_VNNI 4
@@ -9384,8 +9397,8 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #define ATTN__SET_NEON_DOT    6
 #define ATTN__SET_NEON_I8MM   7 /* and products of matrices of bytes */
 
-/* ATTN__WIDEST is the set of the base kernels. Without a choice at run time, it has the widest
- * registers that the compiler flags allow. */
+/* The set of the base kernels: the best one that the compiler flags allow. With a choice at run
+ * time it is ATTN__SET_BASE on x86. */
 #if !defined(__GNUC__)
 #elif defined(ATTN__NEON) && defined(__ARM_FEATURE_DOTPROD)
 #ifdef __ARM_FEATURE_MATMUL_INT8
@@ -9412,7 +9425,7 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #define ATTN__WIDEST ATTN__SET_BASE
 #endif
 
-/* The instruction sets that this processor and its operating system can run, a bit each. */
+/* The instruction sets that a processor and its operating system can run: a bit each. */
 enum {
     ATTN__HAS_AVX2 = 1,
     ATTN__HAS_AVX512 = 2,
@@ -9423,14 +9436,14 @@ enum {
 };
 
 #if defined(ATTN__DISPATCH) && defined(ATTN__X86)
-/* The same from leaf 1's ecx, the low half of XCR0, leaf 7's ebx and ecx, and eax of its
- * second part. */
+/* These bits from what CPUID and XGETBV say: ecx of leaf 1, the low half of XCR0, ebx and ecx of
+ * leaf 7, eax of leaf 7's subleaf 1. */
 static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b, unsigned leaf7c,
                                   unsigned leaf7_1a)
 {
-    const unsigned ymm = 0x6, zmm = 0xe6;          /* registers that the system saves */
-    const unsigned fma_f16c = 1u << 12 | 1u << 29; /* leaf 1 */
-    const unsigned f_dq_bw_vl = 3u << 16 | 1u << 30 | 1u << 31; /* leaf 7 */
+    const unsigned ymm = 0x6, zmm = 0xe6; /* of XCR0: registers that the system saves */
+    const unsigned fma_f16c = 1u << 12 | 1u << 29;
+    const unsigned f_dq_bw_vl = 3u << 16 | 1u << 30 | 1u << 31; /* the parts of AVX-512 */
     unsigned features = ATTN__HAS_AVX2;
     if ((xcr0 & ymm) != ymm || (leaf1 & fma_f16c) != fma_f16c || !(leaf7b >> 5 & 1))
         return 0;
@@ -9448,10 +9461,10 @@ static unsigned attn__cpu_features(void)
 {
     unsigned a, b, c, d, leaf1, leaf7_1a = 0, xcr0 = 0, high;
     if (!__get_cpuid(1, &a, &b, &leaf1, &d) || /* cover: a processor of before 2013 */
-        !(leaf1 >> 27 & 1) ||                  /* OSXSAVE: may we ask? */
+        !(leaf1 >> 27 & 1) ||                  /* OSXSAVE: xgetbv works */
         !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return 0;
-    if (a >= 1) /* parts of leaf 7 beyond the first */
+    if (a >= 1) /* leaf 7 has a subleaf 1 */
         __cpuid_count(7, 1, leaf7_1a, high, high, high);
     __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
     return attn__features_of(leaf1, xcr0, b, c, leaf7_1a);
@@ -9472,7 +9485,7 @@ static unsigned attn__cpu_features(void)
     size_t size = sizeof(int);
     if (sysctlbyname("hw.optional.arm.FEAT_DotProd", &dot, &size, NULL, 0) != 0 ||
         sysctlbyname("hw.optional.arm.FEAT_I8MM", &i8mm, &size, NULL, 0) != 0)
-        i8mm = 0; /* an older system does not know the name */
+        i8mm = 0; /* an older system does not know these names */
 #elif defined(_WIN32)
     dot = IsProcessorFeaturePresent(43);  /* PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE */
     i8mm = IsProcessorFeaturePresent(66); /* PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE */
@@ -9481,8 +9494,7 @@ static unsigned attn__cpu_features(void)
 }
 #endif
 
-/* The room itself, once for each instruction set. gcc takes the registers that an intrinsic leaves
- * undefined on purpose for a mistake, in its own headers. */
+/* Some intrinsics leave registers undefined on purpose, of which gcc warns in its own headers. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -9493,7 +9505,7 @@ static unsigned attn__cpu_features(void)
 #define ATTN__CAT(a, b)  ATTN__CAT_(a, b)
 #define ATTN__FN(name)   ATTN__CAT(attn__##name, ATTN__ISA)
 
-/* Kernels in plain C run only where somebody asks for them. */
+/* The portable kernels run only if ctx->isa asks for them, so they are compiled for size. */
 #define ATTN__KERNEL     ATTN__UNCHECKED ATTN__COMPACT static
 
 #define ATTN__SET        ATTN__SET_PORTABLE
@@ -9502,22 +9514,24 @@ static unsigned attn__cpu_features(void)
 #endif /* !ATTN__SET */
 
 #ifdef ATTN__SET
-/* Analysers: rows and columns of a tile are a handful, and that they are ints cannot matter; macros
- * that declare a counter cannot put its name in parentheses; in portable C a tile is one panel
- * wide, so that branches are the same.
+/* Three warnings of analysers mean nothing here. Rows and columns of a tile are few, so ints can
+ * count them. A macro that declares a counter cannot put its name in parentheses. Two branches may
+ * be equal where a tile has one panel.
  * NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result,bugprone-macro-parentheses,
  *             bugprone-branch-clone) */
 
 /* >>kernels (tests: kernels) ====================================================================
- * THE KERNEL ROOM. One source for every instruction set: this part of the file is compiled several
- * times, each time with another small vocabulary of operations on registers. All kernels are
- * written on a vector of 16 floats (one line of f32): one AVX-512 register, two of AVX2, four of
- * SSE2, NEON or WebAssembly, or sixteen floats in plain C. Every operation rounds once, by IEEE 754, so every
- * pass gives the same bits; a multiplication never feeds an addition except as fma, so that no
- * compiler can contract the two. (SSE2 has no fma and says so in its name.) */
+ * THE KERNEL TEMPLATE: one source for every instruction set. This file includes itself once for
+ * each set, and then consists of this section alone. Each set defines the same few operations on
+ * its registers. The kernels are written with vectors of 16 floats (one line of f32): one register
+ * of AVX-512, two of AVX2, four of SSE2, NEON or WebAssembly, sixteen floats of plain C. Every
+ * operation rounds once, by IEEE 754, so every set gives the same bits. Kernels add a product by
+ * fma only, never by a multiplication and an addition, which a compiler might fuse. (SSE2 has no
+ * fma and says so in its name.) */
 
-/* Kernels that one set takes from another: sets with dot products of bytes those for floats, and
- * AVX-512 without them the tiles for q8 and q4, which are no faster in its wider registers. */
+/* Some sets borrow kernels. A set with dot products of bytes takes the kernels for floats of the
+ * same set without them. AVX-512 without VNNI takes AVX2's tiles for q8 and q4: wider registers do
+ * not make them faster. */
 #if ATTN__SET <= ATTN__SET_AVX512 || ATTN__SET == ATTN__WIDEST
 #define ATTN__FLOAT(name) ATTN__FN(name)
 #define ATTN__HAS_FLOATS
@@ -9535,7 +9549,7 @@ static unsigned attn__cpu_features(void)
 #define ATTN__HAS_BYTES
 #endif
 
-/* ---- the vocabulary: operations on one register ---- */
+/* ---- operations on one register, defined by each set ---- */
 
 #define ATTN__OP            ATTN__UNCHECKED ATTN__INLINE
 #define attn__reg           ATTN__FN(reg)
@@ -9563,26 +9577,33 @@ static unsigned attn__cpu_features(void)
 #define attn__r_dot         ATTN__FN(r_dot)
 #define attn__r_scaled      ATTN__FN(r_scaled)
 
-/* r_fma(a, b, c) = a * b + c;  r_pick(a, b, x, y) = a > b ? x : y;
- * r_half widens f16 and r_narrow rounds to it; r_exp2(p, t) = p * 2^n where t = n + 12582912, whose
- * low bits hold n: n is added to p's exponent; r_low stores the low byte of each lane; r_most is
- * the largest lane, and r_total the sum of lanes that are small whole numbers (exact in any order).
+/* r_half         loads f16 and widens it to f32
+ * r_narrow       stores f32 rounded to f16
+ * r_fma(a, b, c) a * b + c
+ * r_pick(a, b, x, y)  a > b ? x : y
+ * r_exp2(p, t)   p * 2^n for t = n + 12582912, whose low bits are n: adds n to p's exponent
+ * r_low          stores the low byte of each lane
+ * r_most         the largest lane
+ * r_total        the sum of the lanes, which must be small integers: it is exact in any order
  *
- * For q8 and q4: an ireg holds sums of products, one 32-bit integer a lane, and a wreg 4 weights a
- * lane. r_dot(acc, w, x) adds to each lane the dot product of its weights with the 4 signed bytes
- * at x. Where unsigned weights suit the instructions, they are taken as byte or bits as stored, and
- * r_start begins the sum with the `start` that makes up for it; else with the start of sums that
- * need nothing made up, or with 0 where r_scaled has no fused multiply-add. r_scaled(acc, x) is the
- * sum times the scale of x. */
+ * For q8 and q4:
+ * ireg           sums of products, one 32-bit integer a lane
+ * wreg           weights, 4 a lane
+ * r_weights      loads weights. Where instructions take unsigned weights, these are the integers
+ *                that the file holds, with `zero` added
+ * r_start        begins a sum: with the `start` of attn__q_inputs if weights are unsigned, else
+ *                with the bits of 12582912, or with 0 where r_scaled has no fused multiply-add
+ * r_dot(acc, w, x)    acc + the dot product, in each lane, of its weights and the 4 bytes of x
+ * r_scaled(acc, x)    the sums times the scale of x, as floats */
 
-/* Each vocabulary begins with the sizes that suit its registers:
- *   LANES      floats in a register
- *   ROWS       most rows of a tile of floats; EACH_ROWS lists 1 to ROWS, a function each
- *   COLS(m)    panels of a tile of m rows, at most 8: their sums fit the registers
- *   ROW_BLOCKS most blocks of ROWS rows that are multiplied by one group of panels in a turn
- *   Q_ROWS     most rows of a tile of q8 or q4; EACH_Q lists 1 to Q_ROWS. Four are enough: two
- *              blocks of four rows are faster than one of eight, which loads more inputs a product
- *   Q_COLS(m)  panels of a tile of m rows of q8 or q4 */
+/* Each set begins with the sizes that suit its registers:
+ * LANES          floats in a register
+ * ROWS           most rows of a tile of floats; EACH_ROWS lists the numbers 1 to ROWS
+ * COLS(m)        panels of a tile of m rows, at most 8, so that their sums fit the registers
+ * ROW_BLOCKS     most blocks of ROWS rows that one group of panels multiplies in turn
+ * Q_ROWS         most rows of a tile of q8 or q4; EACH_Q lists the numbers 1 to Q_ROWS. Two blocks
+ *                of 4 rows are faster than one of 8, which loads more inputs for each product
+ * Q_COLS(m)      panels of a tile of m rows of q8 or q4 */
 
 /* clang-format off */
 #if ATTN__SET == ATTN__SET_AVX512 || ATTN__SET == ATTN__SET_AVX512_VNNI
@@ -9756,7 +9777,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 
 #elif ATTN__SET == ATTN__SET_BASE && defined(ATTN__X86)
 #define ATTN__LANES         4
-#ifdef ATTN__DISPATCH /* only processors from before 2013 run it: tiles of one row compile faster */
+#ifdef ATTN__DISPATCH /* for processors from before 2013 only: tiles of one row compile faster */
 #define ATTN__ROWS          1
 #define ATTN__EACH_ROWS(X)  X(1)
 #define ATTN__Q_ROWS        1
@@ -9774,8 +9795,9 @@ typedef __m128 attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return _mm_loadu_ps(p); }
 ATTN__OP attn__reg attn__r_half(const uint16_t *p)
 {
-    /* A half's exponent and fraction, moved to the places of a float's, are the number times 2^-112:
-     * exponents count from 15 and from 127. The exponent of infinity and NaN is the largest. */
+    /* The exponent and fraction of an f16, shifted to their places in an f32, are the number times
+     * 2^-112, because the exponents have biases of 15 and 127. Infinity and NaN need the largest
+     * exponent of f32. */
     const __m128i half =
         _mm_unpacklo_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p), _mm_setzero_si128());
     const __m128i sign = _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 16);
@@ -9966,7 +9988,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #ifdef __wasm_relaxed_simd__
 #define ATTN__LANES         4
 #else
-#define ATTN__LANES         16 /* four v128, whose multiply-adds share a branch */
+#define ATTN__LANES         16 /* four v128: one branch serves the multiply-adds of all four */
 #endif
 #define ATTN__ROWS          3
 #define ATTN__EACH_ROWS(X)  X(1) X(2) X(3)
@@ -9979,20 +10001,24 @@ typedef struct attn__reg {
     v128_t v[ATTN__LANES / 4];
 } attn__reg;
 #define ATTN__FOURS(i)     ATTN__UNROLL for (int i = 0; i < ATTN__LANES / 4; i++)
-#define ATTN__R(name, args, result)                                                             \
+#define ATTN__R(name, args, result)                                                                \
     ATTN__OP attn__reg name args                                                                   \
     {                                                                                              \
         attn__reg to;                                                                              \
-        ATTN__FOURS(i) to.v[i] = result;                                                          \
+        ATTN__FOURS(i) to.v[i] = result;                                                           \
         return to;                                                                                 \
     }
 ATTN__OP v128_t ATTN__FN(r_half4)(const uint16_t *p)
 {
-    /* As with SSE2, but the sign comes along: it fills the bits above, of which one is kept. */
-    const v128_t kept = wasm_i32x4_splat((int32_t)0x8fffffff), two_112 = wasm_f32x4_splat(5.19229686e33f);
-    const v128_t bits = wasm_i32x4_shl(wasm_i32x4_load16x4(p), 13), inf = wasm_i32x4_splat(0x0f800000);
-    /* 1 above the low 16 bits where the exponent is the largest; a comparison would become a select */
-    const v128_t is_special = wasm_u16x8_sub_sat(wasm_v128_and(bits, inf), wasm_i32x4_splat(0x0f7f0000));
+    /* As with SSE2, but the load extends the sign into the four bits above the exponent, of which
+     * `kept` keeps the first. is_special is 1 in the upper half of each lane with the largest
+     * exponent (a comparison would compile to a select, which is slower). */
+    const v128_t kept = wasm_i32x4_splat((int32_t)0x8fffffff);
+    const v128_t two_112 = wasm_f32x4_splat(5.19229686e33f);
+    const v128_t bits = wasm_i32x4_shl(wasm_i32x4_load16x4(p), 13);
+    const v128_t inf = wasm_i32x4_splat(0x0f800000);
+    const v128_t is_special =
+        wasm_u16x8_sub_sat(wasm_v128_and(bits, inf), wasm_i32x4_splat(0x0f7f0000));
     return wasm_v128_or(wasm_f32x4_mul(wasm_v128_and(bits, kept), two_112),
                         wasm_i16x8_mul(is_special, wasm_i32x4_splat(0x7f800000)));
 }
@@ -10005,9 +10031,11 @@ ATTN__R(attn__r_mul, (attn__reg a, attn__reg b), wasm_f32x4_mul(a.v[i], b.v[i]))
 ATTN__R(attn__r_div, (attn__reg a, attn__reg b), wasm_f32x4_div(a.v[i], b.v[i]))
 ATTN__R(attn__r_max, (attn__reg a, attn__reg b), wasm_f32x4_pmax(b.v[i], a.v[i]))
 ATTN__R(attn__r_pick, (attn__reg a, attn__reg b, attn__reg x, attn__reg y),
-           wasm_v128_bitselect(x.v[i], y.v[i], wasm_f32x4_gt(a.v[i], b.v[i])))
-ATTN__R(attn__r_exp2, (attn__reg p, attn__reg t), wasm_i32x4_add(p.v[i], wasm_i32x4_shl(t.v[i], 23)))
-ATTN__OP void attn__r_store(float *p, attn__reg v) { ATTN__FOURS(i) wasm_v128_store(p + 4 * i, v.v[i]); }
+        wasm_v128_bitselect(x.v[i], y.v[i], wasm_f32x4_gt(a.v[i], b.v[i])))
+ATTN__R(attn__r_exp2, (attn__reg p, attn__reg t),
+        wasm_i32x4_add(p.v[i], wasm_i32x4_shl(t.v[i], 23)))
+ATTN__OP void attn__r_store(float *p, attn__reg v)
+{ ATTN__FOURS(i) wasm_v128_store(p + 4 * i, v.v[i]); }
 ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
 {
     float lanes[ATTN__LANES];
@@ -10015,50 +10043,71 @@ ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
     for (int i = 0; i < ATTN__LANES; i++)
         p[i] = attn_f16_from_f32(lanes[i]);
 }
-#ifdef __wasm_relaxed_simd__ /* fused on most processors: whoever loads the module has to see */
-ATTN__R(attn__r_fma, (attn__reg a, attn__reg b, attn__reg c), __builtin_wasm_relaxed_madd_f32x4(a.v[i], b.v[i], c.v[i]))
+#ifdef __wasm_relaxed_simd__ /* fused on most processors; whoever loads the module must test it */
+ATTN__R(attn__r_fma, (attn__reg a, attn__reg b, attn__reg c),
+        __builtin_wasm_relaxed_madd_f32x4(a.v[i], b.v[i], c.v[i]))
 #else
+/* Two doubles from the low or the high half of x. */
 ATTN__OP v128_t ATTN__FN(r_low2)(v128_t x) { return wasm_f64x2_promote_low_f32x4(x); }
 ATTN__OP v128_t ATTN__FN(r_high2)(v128_t x)
 { return wasm_f64x2_promote_low_f32x4(wasm_i32x4_shuffle(x, x, 2, 3, 2, 3)); }
-/* x + y rounded to odd: an inexact sum becomes the neighbour whose last bit is 1, which rounds to the
- * right float (Boldo and Melquiond 2008). The error of a sum is exact (Knuth 1969). */
+/* Their products, which are exact. */
+ATTN__OP v128_t ATTN__FN(r_low_mul)(v128_t a, v128_t b)
+{ return wasm_f64x2_mul(ATTN__FN(r_low2)(a), ATTN__FN(r_low2)(b)); }
+ATTN__OP v128_t ATTN__FN(r_high_mul)(v128_t a, v128_t b)
+{ return wasm_f64x2_mul(ATTN__FN(r_high2)(a), ATTN__FN(r_high2)(b)); }
+/* Four floats from four doubles. */
+ATTN__OP v128_t ATTN__FN(r_floats)(v128_t low, v128_t high)
+{
+    return wasm_i32x4_shuffle(wasm_f32x4_demote_f64x2_zero(low), wasm_f32x4_demote_f64x2_zero(high),
+                              0, 1, 4, 5);
+}
+/* x + y rounded to odd: an inexact sum becomes the neighbour whose last bit is 1, which rounds to
+ * the right float (Boldo and Melquiond 2008). The error of a sum is exact (Knuth 1969). */
 ATTN__OP v128_t ATTN__FN(r_odd_sum)(v128_t x, v128_t y)
 {
-    const v128_t sum = wasm_f64x2_add(x, y), part = wasm_f64x2_sub(sum, x), one = wasm_i64x2_splat(1);
-    const v128_t error = wasm_f64x2_add(wasm_f64x2_sub(x, wasm_f64x2_sub(sum, part)), wasm_f64x2_sub(y, part));
+    const v128_t sum = wasm_f64x2_add(x, y), part = wasm_f64x2_sub(sum, x);
+    const v128_t error = wasm_f64x2_add(wasm_f64x2_sub(x, wasm_f64x2_sub(sum, part)),
+                                        wasm_f64x2_sub(y, part));
+    const v128_t one = wasm_i64x2_splat(1);
     const v128_t way = wasm_v128_or(wasm_i64x2_shr(wasm_v128_xor(error, sum), 63), one);
     const v128_t is_odd = wasm_i64x2_eq(wasm_v128_and(sum, one), one);
     const v128_t is_inexact = wasm_f64x2_gt(wasm_f64x2_abs(error), wasm_f64x2_splat(0));
     return wasm_i64x2_add(sum, wasm_v128_and(wasm_v128_andnot(is_inexact, is_odd), way));
 }
-/* Products are exact in double, and the sum is rounded there and again to float. The second rounding
- * errs only if the sum looks like a tie: 1000... in the 29 bits that are dropped, or 0 where it is
- * denormal as a float. This function finds such sums and computes them again, rounded to odd. */
+/* a * b + c. Products are exact in double. The sum is rounded to double, then to float. The second
+ * rounding errs only if the sum looks like a tie: the 29 bits that it drops are 1000..., or the sum
+ * is denormal as a float. This function rounds such sums to odd first. */
 ATTN__UNCHECKED ATTN__APART v128_t ATTN__FN(r_fma_closely)(v128_t a, v128_t b, v128_t c)
 {
-    const v128_t low = wasm_f64x2_mul(ATTN__FN(r_low2)(a), ATTN__FN(r_low2)(b)), c_low = ATTN__FN(r_low2)(c);
-    const v128_t high = wasm_f64x2_mul(ATTN__FN(r_high2)(a), ATTN__FN(r_high2)(b)), c_high = ATTN__FN(r_high2)(c);
+    const v128_t low = ATTN__FN(r_low_mul)(a, b), c_low = ATTN__FN(r_low2)(c);
+    const v128_t high = ATTN__FN(r_high_mul)(a, b), c_high = ATTN__FN(r_high2)(c);
     v128_t x = wasm_f64x2_add(low, c_low), y = wasm_f64x2_add(high, c_high);
-    const v128_t last = wasm_i32x4_shl(wasm_i32x4_shuffle(x, y, 0, 2, 4, 6), 3), size = wasm_i32x4_shl(wasm_i32x4_shuffle(x, y, 1, 3, 5, 7), 1);
+    const v128_t last = wasm_i32x4_shl(wasm_i32x4_shuffle(x, y, 0, 2, 4, 6), 3);
+    const v128_t size = wasm_i32x4_shl(wasm_i32x4_shuffle(x, y, 1, 3, 5, 7), 1);
     const v128_t is_tie = wasm_i32x4_eq(last, wasm_i32x4_splat(INT32_MIN));
-    const v128_t is_denormal = wasm_u32x4_lt(wasm_i32x4_add(size, wasm_i32x4_splat(-1)), wasm_i32x4_splat(0x701fffff));
+    const v128_t is_denormal = wasm_u32x4_lt(wasm_i32x4_add(size, wasm_i32x4_splat(-1)),
+                                             wasm_i32x4_splat(0x701fffff));
     if (wasm_v128_any_true(wasm_v128_or(is_tie, is_denormal))) {
         x = ATTN__FN(r_odd_sum)(low, c_low);
         y = ATTN__FN(r_odd_sum)(high, c_high);
     }
-    return wasm_i32x4_shuffle(wasm_f32x4_demote_f64x2_zero(x), wasm_f32x4_demote_f64x2_zero(y), 0, 1, 4, 5);
+    return ATTN__FN(r_floats)(x, y);
 }
+/* The same, fast: r_fma_closely computes again only if the last 28 bits of a sum are 0, as in every
+ * tie. */
 ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 {
     v128_t least = wasm_i32x4_splat(-1); /* of the last 28 bits of the sums */
     attn__reg to;
     ATTN__FOURS(i)
     {
-        const v128_t low = wasm_f64x2_add(wasm_f64x2_mul(ATTN__FN(r_low2)(a.v[i]), ATTN__FN(r_low2)(b.v[i])), ATTN__FN(r_low2)(c.v[i]));
-        const v128_t high = wasm_f64x2_add(wasm_f64x2_mul(ATTN__FN(r_high2)(a.v[i]), ATTN__FN(r_high2)(b.v[i])), ATTN__FN(r_high2)(c.v[i]));
+        const v128_t low =
+            wasm_f64x2_add(ATTN__FN(r_low_mul)(a.v[i], b.v[i]), ATTN__FN(r_low2)(c.v[i]));
+        const v128_t high =
+            wasm_f64x2_add(ATTN__FN(r_high_mul)(a.v[i], b.v[i]), ATTN__FN(r_high2)(c.v[i]));
         const v128_t last = wasm_i32x4_shl(wasm_i32x4_shuffle(low, high, 0, 2, 4, 6), 4);
-        to.v[i] = wasm_i32x4_shuffle(wasm_f32x4_demote_f64x2_zero(low), wasm_f32x4_demote_f64x2_zero(high), 0, 1, 4, 5);
+        to.v[i] = ATTN__FN(r_floats)(low, high);
         least = wasm_u32x4_min(least, last);
     }
     if (wasm_i32x4_bitmask(wasm_i32x4_eq(least, wasm_i32x4_splat(0))))
@@ -10071,7 +10120,8 @@ ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
     ATTN__FOURS(i)
     {
         const v128_t low = wasm_v128_and(v.v[i], wasm_i32x4_splat(255));
-        wasm_v128_store32_lane(to + 4 * i, wasm_u8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4(low, low), low), 0);
+        const v128_t pairs = wasm_i16x8_narrow_i32x4(low, low);
+        wasm_v128_store32_lane(to + 4 * i, wasm_u8x16_narrow_i16x8(pairs, low), 0);
     }
 }
 ATTN__OP float attn__r_most(attn__reg x)
@@ -10105,7 +10155,8 @@ ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, con
     attn__wreg w;
     ATTN__FOURS(i)
     {
-        const v128_t line = wasm_v128_load(p + 16 * i), odd = wasm_u16x8_shr(line, is_q4 && high ? 12 : 8);
+        const v128_t line = wasm_v128_load(p + 16 * i);
+        const v128_t odd = wasm_u16x8_shr(line, is_q4 && high ? 12 : 8);
         w.even.v[i] = wasm_v128_and(is_q4 && high ? wasm_u16x8_shr(line, 4) : line, kept);
         w.odd.v[i] = is_q4 && !high ? wasm_v128_and(odd, kept) : odd;
     }
@@ -10113,20 +10164,25 @@ ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, con
 }
 ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
 {
-    const v128_t v = wasm_i32x4_splat(x), even = wasm_i16x8_shr(wasm_i16x8_shl(v, 8), 8), odd = wasm_i16x8_shr(v, 8);
+    const v128_t v = wasm_i32x4_splat(x), odd = wasm_i16x8_shr(v, 8);
+    const v128_t even = wasm_i16x8_shr(wasm_i16x8_shl(v, 8), 8);
     (void)is_q4;
-    ATTN__FOURS(i) acc.v[i] = wasm_i32x4_add(acc.v[i], wasm_i32x4_add(wasm_i32x4_dot_i16x8(w.even.v[i], even),
-                                                                       wasm_i32x4_dot_i16x8(w.odd.v[i], odd)));
+    ATTN__FOURS(i)
+    {
+        const v128_t sum = wasm_i32x4_add(wasm_i32x4_dot_i16x8(w.even.v[i], even),
+                                          wasm_i32x4_dot_i16x8(w.odd.v[i], odd));
+        acc.v[i] = wasm_i32x4_add(acc.v[i], sum);
+    }
     return acc;
 }
 ATTN__R(attn__r_scaled, (attn__ireg acc, const attn__q_inputs *x),
-           wasm_f32x4_mul(wasm_f32x4_convert_i32x4(acc.v[i]), wasm_f32x4_splat(x->scale)))
+        wasm_f32x4_mul(wasm_f32x4_convert_i32x4(acc.v[i]), wasm_f32x4_splat(x->scale)))
 #undef ATTN__FOURS
 #undef ATTN__R
 
 #else /* plain C, one float a register */
 #define ATTN__LANES         1
-#if ATTN__SET == ATTN__SET_PORTABLE /* what the others are tested against: nobody waits for it */
+#if ATTN__SET == ATTN__SET_PORTABLE /* the others are tested against it; it need not be fast */
 #define ATTN__ROWS          1
 #define ATTN__EACH_ROWS(X)  X(1)
 #else
@@ -10153,7 +10209,7 @@ ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
 #if ATTN__SET == ATTN__SET_PORTABLE || defined(ATTN__FUSED)
     return attn__fmaf(a, b, c);
 #else
-    attn__reg product = a * b; /* by itself, or clang may fuse the two */
+    attn__reg product = a * b; /* a statement of its own, or clang may fuse the two */
     return product + c;
 #endif
 }
@@ -10189,8 +10245,9 @@ ATTN__OP attn__ireg attn__r_start(int32_t start, const int is_q4)
 ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, const int high)
 {
     attn__wreg w;
-    ATTN__UNROLL for (int i = 0; i < 4; i++) w.k[i] =
-        is_q4 ? (high ? p[i] >> 4 : p[i] & 15) - 8 : p[i] - 128;
+    ATTN__UNROLL
+    for (int i = 0; i < 4; i++)
+        w.k[i] = is_q4 ? (high ? p[i] >> 4 : p[i] & 15) - 8 : p[i] - 128;
     return w;
 }
 ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
@@ -10198,7 +10255,9 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
     signed char v[4];
     (void)is_q4;
     memcpy(v, &x, 4);
-    ATTN__UNROLL for (int i = 0; i < 4; i++) acc += w.k[i] * v[i];
+    ATTN__UNROLL
+    for (int i = 0; i < 4; i++)
+        acc += w.k[i] * v[i];
     return acc;
 }
 ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
@@ -10206,7 +10265,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #endif
 /* clang-format on */
 
-/* ---- functions of one variable (tests/makers/design_polynomials.py finds the coefficients) ---- */
+/* ---- functions of one variable; their coefficients: tests/makers/design_polynomials.py ---- */
 
 #define attn__r_exp         ATTN__FN(r_exp)
 #define attn__r_tail        ATTN__FN(r_tail)
@@ -10216,7 +10275,7 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 /* a * x + c with a constant c: one step of Horner's scheme */
 #define ATTN__STEP(a, x, c) attn__r_fma(a, x, attn__r_set1(c))
 
-/* exp(x) = 2^n exp(r), |r| <= ln(2)/2. 0 below ln(2^-126), where results would be denormal. */
+/* exp(x) = 2^n exp(r), |r| <= ln(2)/2. Below ln(2^-126), where it would be denormal, it is 0. */
 ATTN__OP attn__reg attn__r_exp(attn__reg x)
 {
     const attn__reg t = ATTN__STEP(x, attn__r_set1(1.44269502f), 12582912.0f);
@@ -10230,14 +10289,14 @@ ATTN__OP attn__reg attn__r_exp(attn__reg x)
     p = ATTN__STEP(p, r, 1.0f);
     p = ATTN__STEP(p, r, 1.0f);
     p = attn__r_exp2(p, t);
-    /* above ln(largest float): +inf; and NaN for NaN */
+    /* above ln(largest float): +inf; for NaN: NaN */
     p = attn__r_pick(attn__r_set1(88.7228394f), x, p, attn__r_add(x, attn__r_set1(INFINITY)));
     return attn__r_pick(attn__r_set1(-87.3365402f), x, attn__r_set1(0), p);
 }
 
-/* x / (1 + 2^v), v = -2 log2(e) sqrt(2/pi) u, u = x + 0.044715 x^3, which is x/2 (1 + tanh(..))
- * without the cancellation. From u = 30 on, 2^v vanishes beside 1. Below x = -10 the result is
- * under 1.3e-37 and taken as -0, which settles -inf too. */
+/* x / (1 + 2^v), v = -2 log2(e) sqrt(2/pi) u, u = x + 0.044715 x^3. This equals x/2 (1 + tanh(..))
+ * and nothing cancels. From u = 30 on, 2^v vanishes beside 1. Below x = -10 the result is under
+ * 1.3e-37, so it is -0; this is right for -inf too. */
 ATTN__OP attn__reg attn__r_gelu_tanh(attn__reg x)
 {
     const attn__reg most = attn__r_set1(30.0f), c = attn__r_set1(-2.30220819f);
@@ -10258,8 +10317,8 @@ ATTN__OP attn__reg attn__r_gelu_tanh(attn__reg x)
 }
 
 /* The tail of the normal distribution, Phi(-t) = exp(-t^2/2) p(q), q = (t - 3) / (t + 3), t >= 0.
- * q and t^2 are taken with their rounding errors, which the result would magnify. Gives the
- * exponential and p apart: their product goes into a fused multiply-add. */
+ * The rounding errors of q and t^2 are computed too, because the result would magnify them. Returns
+ * the exponential, and p in *factor, because their product is needed in a fused multiply-add. */
 ATTN__OP attn__reg attn__r_tail(attn__reg t, attn__reg *factor)
 {
     const attn__reg most = attn__r_set1(15.0f); /* the tail is 0 from 13.2 on */
@@ -10287,7 +10346,7 @@ ATTN__OP attn__reg attn__r_tail(attn__reg t, attn__reg *factor)
     return attn__r_fma(e, attn__r_mul(minus_half, l), e);
 }
 
-/* x Phi(x), which is x/2 (1 + erf(x / sqrt(2))). For x < 0 the tail itself: nothing cancels. */
+/* x Phi(x) = x/2 (1 + erf(x / sqrt(2))). For x < 0 Phi(x) is the tail, so nothing cancels. */
 ATTN__OP attn__reg attn__r_gelu_erf(attn__reg x)
 {
     const attn__reg zero = attn__r_set1(0), one = attn__r_set1(1.0f), low = attn__r_set1(-15.0f);
@@ -10297,8 +10356,8 @@ ATTN__OP attn__reg attn__r_gelu_erf(attn__reg x)
     return attn__r_mul(a, attn__r_pick(zero, x, attn__r_mul(e, p), upper));
 }
 
-/* x / (1 + exp(-x)). Below -88.7, where exp(-x) nears infinity, the result is under 3e-37 and taken
- * as -0, which settles -inf too. */
+/* x / (1 + exp(-x)). Below -88.7, where exp(-x) is nearly infinity, the result is under 3e-37, so
+ * it is -0; this is right for -inf too. */
 ATTN__OP attn__reg attn__r_silu(attn__reg x)
 {
     const attn__reg e = attn__r_exp(attn__r_sub(attn__r_set1(0), x));
@@ -10308,19 +10367,24 @@ ATTN__OP attn__reg attn__r_silu(attn__reg x)
 
 /* ---- vectors of 16 ---- */
 
-#if ATTN__SET ==                                                                                   \
-    ATTN__SET_PORTABLE /* functions: inlined, they took a tenth of the time of compiling the file */
+/* Portable operations are not inlined: that would take a tenth of the time to compile this file. */
+#if ATTN__SET == ATTN__SET_PORTABLE
 #undef ATTN__OP
 #define ATTN__OP ATTN__UNCHECKED ATTN__APART
 #endif
 #define ATTN__REGS (16 / ATTN__LANES)
-#if ATTN__LANES == 1 /* a loop of sixteen floats is a loop */
+#if ATTN__LANES == 1 /* in plain C a loop over sixteen floats stays a loop */
 #define ATTN__FLAT
 #else
 #define ATTN__FLAT ATTN__UNROLL
 #endif
-#define ATTN__EACH(r) ATTN__FLAT for (int r = 0; r < ATTN__REGS; r++)
-/* Around a loop over dot products gcc copies every sum, which costs more than they do. */
+/* Loops that are unrolled: i = 0 to n - 1, the registers of a vector, the sums of a tile. */
+/* clang-format off */
+#define ATTN__TIMES(i, n)    ATTN__FLAT for (int i = 0; i < (n); i++)
+#define ATTN__EACH_REG(r)    ATTN__TIMES(r, ATTN__REGS)
+#define ATTN__GRID(row, col) ATTN__TIMES(row, n_rows) ATTN__TIMES(col, n_cols)
+/* clang-format on */
+/* gcc keeps the sums of a loop over dot products in memory unless the loop is unrolled. */
 #if (ATTN__SET == ATTN__SET_AVX512_VNNI || ATTN__SET == ATTN__SET_AVX2_VNNI) && !defined(__clang__)
 #define ATTN__Q_UNROLL ATTN__UNROLL
 #else
@@ -10349,12 +10413,13 @@ typedef struct attn__vec {
     attn__reg r[ATTN__REGS];
 } attn__vec;
 
-/* An operation on a vector is that operation on each of its registers. */
+/* An operation on a vector: the same operation on each of its registers. */
 #define ATTN__LIFT(type, name, args, result)                                                       \
     ATTN__OP type name args                                                                        \
     {                                                                                              \
         type v;                                                                                    \
-        ATTN__EACH(i) v.r[i] = result;                                                             \
+        ATTN__EACH_REG(i)                                                                          \
+            v.r[i] = result;                                                                       \
         return v;                                                                                  \
     }
 /* clang-format off */
@@ -10379,7 +10444,8 @@ ATTN__LIFT(attn__vec, attn__silu, (attn__vec x), attn__r_silu(x.r[i]))
 /* clang-format on */
 ATTN__OP void attn__store(float *p, attn__vec v)
 {
-    ATTN__EACH(i) attn__r_store(p + i * ATTN__LANES, v.r[i]);
+    ATTN__EACH_REG(i)
+        attn__r_store(p + i * ATTN__LANES, v.r[i]);
 }
 
 #define attn__ivec      ATTN__FN(ivec)
@@ -10404,12 +10470,14 @@ ATTN__OP float attn__most(attn__vec v)
 ATTN__OP float attn__total(attn__vec v)
 {
     float total = 0;
-    ATTN__EACH(i) total = total + attn__r_total(v.r[i]);
+    ATTN__EACH_REG(i)
+        total = total + attn__r_total(v.r[i]);
     return total;
 }
 ATTN__OP void attn__low_bytes(unsigned char *to, attn__vec v)
 {
-    ATTN__EACH(i) attn__r_low(to + i * ATTN__LANES, v.r[i]);
+    ATTN__EACH_REG(i)
+        attn__r_low(to + i * ATTN__LANES, v.r[i]);
 }
 
 #ifdef ATTN__HAS_BYTES
@@ -10423,8 +10491,9 @@ typedef struct attn__wvec {
 ATTN__LIFT(attn__ivec, attn__i_start, (int32_t start, const int is_q4), attn__r_start(start, is_q4))
 ATTN__LIFT(attn__vec, attn__i_scaled, (attn__ivec acc, const attn__q_inputs *x),
            attn__r_scaled(acc.r[i], x))
-/* One q8 line, or the low or the high bits of a q4 line. */
-ATTN__LIFT(attn__wvec, attn__i_weights, (const unsigned char *line, const int is_q4, const int high),
+/* A line of q8, or the low or the high 4 bits of each byte of a line of q4. */
+ATTN__LIFT(attn__wvec, attn__i_weights,
+           (const unsigned char *line, const int is_q4, const int high),
            attn__r_weights(line + i * ATTN__LANES * 4, is_q4, high))
 /* clang-format on */
 ATTN__OP attn__ivec attn__i_dot(attn__ivec acc, attn__wvec w, const unsigned char *x,
@@ -10432,12 +10501,13 @@ ATTN__OP attn__ivec attn__i_dot(attn__ivec acc, attn__wvec w, const unsigned cha
 {
     int32_t bytes;
     memcpy(&bytes, x, 4);
-    ATTN__EACH(i) acc.r[i] = attn__r_dot(acc.r[i], w.r[i], bytes, is_q4);
+    ATTN__EACH_REG(i)
+        acc.r[i] = attn__r_dot(acc.r[i], w.r[i], bytes, is_q4);
     return acc;
 }
 #endif
 
-/* The first n < 16 elements; the other lanes are `fill`, and are not stored. */
+/* The first n < 16 elements. Loading fills the other lanes with `fill`; storing leaves them out. */
 #define attn__load_part  ATTN__FN(load_part)
 #define attn__store_part ATTN__FN(store_part)
 ATTN__OP attn__vec attn__load_part(const float *p, size_t n, float fill)
@@ -10453,7 +10523,8 @@ ATTN__OP void attn__store_part(float *p, attn__vec v, size_t n)
     memcpy(p, lanes, n * sizeof(float));
 }
 
-/* The fold of rule 2: upper half onto lower half, until one is left. */
+/* The sum of the lanes, in the order of rule 2: adds the upper half to the lower half, four
+ * times. */
 #define attn__fold ATTN__FN(fold)
 ATTN__OP float attn__fold(attn__vec v)
 {
@@ -10466,8 +10537,9 @@ ATTN__OP float attn__fold(attn__vec v)
     return s[0];
 }
 
-/* for (each 16 elements of n) body, with `i` the first and `n_part` how many (16 but at the end) */
-#define ATTN__ROW(n)                                                                               \
+/* A loop over n elements, 16 at a time: `i` is the first of them, `n_part` their number. Only the
+ * last may be fewer than 16. */
+#define ATTN__BY_16(n)                                                                             \
     for (size_t i = 0, n_part = (n) < 16 ? (n) : 16; i < (n);                                      \
          i += 16, n_part = (n)-i < 16 ? (n)-i : 16)
 #define attn__get ATTN__FN(get)
@@ -10486,24 +10558,7 @@ ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
 
 /* ---- matmul ---- */
 
-/* The micro-kernel. For n_rows rows (packed: in[k][row]) and n_cols panels, chain by chain:
- *   acc[row][col] = chain of fma(in[k][row], line[k][col]) over k;  out = out + acc
- * Both counts are constants where this is inlined, so acc lives in registers. A chain that goes on
- * (ATTN__RESUME) has one row. Lines of f32 and f16 differ in how they are read alone. With 32
- * registers they share the code: the branch costs nothing beside the sums of two rows or more. One
- * row, which waits for memory, takes 3 % longer with it. With 16 registers it is compiled for each,
- * because a line that both kinds of reading may have filled does not fit beside the sums.
- *
- * One row waits for memory. It takes its panels in turn, 256 bytes of each, and fetches the first
- * line of every four that lie 32 k further on: processors read runs of lines faster than a line here
- * and a line there, and fetch the other three by themselves. */
-#define attn__tile ATTN__FN(tile)
-/* every accumulator of a tile, unrolled */
-#define ATTN__GRID(row, col)                                                                       \
-    ATTN__FLAT for (int row = 0; row < n_rows; row++)                                              \
-        ATTN__FLAT for (int col = 0; col < n_cols; col++)
-
-/* The rows that there are: the tile of the most rows and one panel serves fewer rows too. */
+/* The rows of the job. A tile of the most rows and one panel may have fewer: see attn__tiles. */
 #define ATTN__REAL_ROWS(most)                                                                      \
     (n_rows == (most) && n_rows > 1 && n_cols == 1 ? job->n_rows : (size_t)n_rows)
 
@@ -10515,15 +10570,15 @@ ATTN__OP void attn__tile_end(const int n_rows, const int n_cols, const size_t n_
     float *const out = job->out;
     if (adds)
         ATTN__GRID(row, col)
-    if ((size_t)row < n_real)
-        acc[row][col] =
-            attn__vadd(attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
+            if ((size_t)row < n_real)
+                acc[row][col] = attn__vadd(
+                    attn__load(out + (size_t)row * job->out_stride + col * 16), acc[row][col]);
     ATTN__GRID(row, col)
-    if ((size_t)row < n_real)
-        attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
+        if ((size_t)row < n_real)
+            attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
 }
 
-/* Adds the bias to a tile that is done. It is called once a tile, so it need not be inlined. */
+/* Adds the bias to a finished tile. It is called once for each tile, so it need not be inlined. */
 ATTN__UNCHECKED ATTN__APART void ATTN__FN(tile_bias)(const attn__tile_job *job, int n_cols)
 {
     float *out = job->out;
@@ -10540,10 +10595,23 @@ ATTN__OP attn__vec attn__weights(const unsigned char *line, const int is_half)
                    : attn__load((const float *)(const void *)line);
 }
 
+/* The micro-kernel. For n_rows rows (packed: in[k][row]) and n_cols panels, chain by chain:
+ *   acc[row][col] = chain of fma(in[k][row], line[k][col]) over k;  out = out + acc
+ * Both counts are constants where this is inlined, so acc stays in registers. With ATTN__RESUME
+ * n_rows is 1.
+ *
+ * f32 and f16 differ only in how a line is loaded. With 32 registers, tiles of two rows or more are
+ * compiled once for both: there a branch at each line costs nothing. One row would take 3 % longer.
+ * With 16 registers the branch would need one that the sums use.
+ *
+ * One row waits for memory. So it takes 256 bytes of each panel in turn, and prefetches the first
+ * of every four lines, 32 k ahead: processors read neighbouring lines faster, and fetch the other
+ * three by themselves. */
+#define attn__tile ATTN__FN(tile)
 ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
                          const attn__tile_job *job)
 {
-    const size_t line_bytes = is_half ? 32 : 64, in_visit = 256 / line_bytes;
+    const size_t line_bytes = is_half ? 32 : 64, n_lines = 256 / line_bytes;
     const float *in = job->in;
     const unsigned char *line = job->line;
     const size_t stride = job->panel_stride;
@@ -10557,33 +10625,34 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     do {
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const attn__start start = k == 0 ? job->start : ATTN__SUM;
-        ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
-        if (n_rows == 1 && start == ATTN__RESUME) /* the first chain goes on */
-            ATTN__FLAT for (int col = 0; col < n_cols; col++) acc[0][col] =
-                attn__load(out + col * 16);
+        ATTN__GRID(row, col)
+            acc[row][col] = attn__set1(0);
+        if (n_rows == 1 && start == ATTN__RESUME) /* continue the first chain */
+            ATTN__TIMES(col, n_cols)
+                acc[0][col] = attn__load(out + col * 16);
         if (n_rows == 1 && n_cols >= 4)
-            for (; k + in_visit <= end; k += in_visit, in += in_visit, line += 256)
-                ATTN__FLAT for (int col = 0; col < n_cols; col++)
-                {
+            for (; k + n_lines <= end; k += n_lines, in += n_lines, line += 256)
+                ATTN__TIMES(col, n_cols) {
                     const unsigned char *at = line + (size_t)col * stride;
                     ATTN__PREFETCH(at + 32 * line_bytes);
-                    ATTN__FLAT for (size_t i = 0; i < in_visit; i++, at += line_bytes) acc[0][col] =
-                        attn__vfma(attn__set1(in[i]), attn__weights(at, is_half), acc[0][col]);
+                    ATTN__FLAT
+                    for (size_t i = 0; i < n_lines; i++, at += line_bytes)
+                        acc[0][col] =
+                            attn__vfma(attn__set1(in[i]), attn__weights(at, is_half), acc[0][col]);
                 }
         for (; k < end; k++) {
             attn__vec w[8];
-            ATTN__PREFETCH(
-                ahead); /* not in the loop: that makes clang's kernel slower by a tenth */
+            /* The first prefetch stands outside the loop, or clang's kernel is a tenth slower. */
+            ATTN__PREFETCH(ahead);
             for (size_t i = n_cols == 8 && k % 2 ? job->n_ahead : 1; i < job->n_ahead; i++)
                 ATTN__PREFETCH(ahead + i * job->ahead_apart);
             ahead += job->ahead_step;
-            ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
-                attn__weights(line + (size_t)col * stride, is_half);
-            ATTN__FLAT for (int row = 0; row < n_rows; row++)
-            {
+            ATTN__TIMES(col, n_cols)
+                w[col] = attn__weights(line + (size_t)col * stride, is_half);
+            ATTN__TIMES(row, n_rows) {
                 const attn__vec x = attn__set1(in[row]);
-                ATTN__FLAT for (int col = 0; col < n_cols; col++) acc[row][col] =
-                    attn__vfma(x, w[col], acc[row][col]);
+                ATTN__TIMES(col, n_cols)
+                    acc[row][col] = attn__vfma(x, w[col], acc[row][col]);
             }
             in += n_real;
             line += line_bytes;
@@ -10594,8 +10663,8 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
         ATTN__FN(tile_bias)(job, n_cols);
 }
 
-/* Walks a group of panels, as many at a time as the registers hold; see attn__tiles. If `few` or
- * more are left over, a tile of `few` panels comes next, unless few is cols. */
+/* Multiplies n_panels panels of a job by tiles of `cols` panels; see attn__tiles. If fewer remain,
+ * and has_single says so, they get a tile of `few` panels, then tiles of one panel. */
 #define ATTN__WALK_PANELS(kernel, rows, has_single, cols, few, flag)                               \
     while (n_panels > 0) {                                                                         \
         const size_t n = n_panels >= (cols) ? (cols) : n_panels >= (few) ? (few) : 1;              \
@@ -10613,7 +10682,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     }
 
 #ifdef ATTN__HAS_FLOATS
-/* A head of 64 has 4 panels of values, half of what one row takes with 32 registers. */
+/* With 32 registers a tile of one row has 8 panels; the values of a head with d_head 64 have 4. */
 #define ATTN__FEW(rows) ((rows) == 1 && ATTN__COLS(1) == 8 ? 4 : ATTN__COLS(rows))
 #define ATTN__DEFINE(rows)                                                                         \
     ATTN__KERNEL void ATTN__FN(tiles_##rows)(attn__tile_job * job, size_t n_panels,                \
@@ -10639,8 +10708,7 @@ ATTN__KERNEL void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t st
 {
     size_t row = 0;
     (void)zero;
-    for (; row + 4 <= n_rows;
-         row += 4) { /* four rows at once, so that a store takes four numbers */
+    for (; row + 4 <= n_rows; row += 4) { /* so that a store has four numbers */
         const float *from = in + (ptrdiff_t)row * stride;
         float *to = pack + row;
         for (size_t k = 0; k < n_k; k++, from += step, to += n_rows) {
@@ -10664,21 +10732,21 @@ static const attn__tiling ATTN__FN(tiling) = {ATTN__FN(tiles), ATTN__ROWS, ATTN_
 #ifdef ATTN__HAS_BYTES
 #define attn__q_tile ATTN__FN(q_tile)
 #if ATTN__SET == ATTN__SET_NEON_I8MM
-/* The sums of 32 k for rows in pairs, which have one panel. usmmla adds to 2 outputs of 2 rows
- * their dot products over 8 k: [2 outputs, 8 k] times [8 k, 2 rows]. So two rows take two lines at
- * once, each 4 k of 16 outputs. Their sums share registers meanwhile: those of the first row hold
- * outputs 0 and 1 of every four for both rows, and those of the second row outputs 2 and 3. Returns
- * the address that `ahead` has reached. */
+/* The sums over 32 k of two rows or more and one panel, two rows at a time. The instruction usmmla
+ * multiplies [2 outputs, 8 k] by [8 k, 2 rows] and adds the 4 dot products to a register. So two
+ * lines, of 4 k each, are taken at once. Of every four outputs, pair[row] has outputs 0 and 1 of
+ * both rows, and pair[row + 1] outputs 2 and 3. Returns `ahead` behind the fetched lines. */
 ATTN__OP const unsigned char *
 ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const int is_q4, const attn__q_inputs *in,
                   const unsigned char *line, const unsigned char *ahead, const attn__tile_job *job)
 {
     attn__ivec pair[ATTN__Q_ROWS];
-    ATTN__FLAT for (int row = 0; row < n_rows; row += 2)
-    {
+    ATTN__FLAT
+    for (int row = 0; row < n_rows; row += 2) {
         const int odd = row + 1 < n_rows ? row + 1 : row;
         const int32x2_t start = vset_lane_s32(in[odd].start, vdup_n_s32(in[row].start), 1);
-        ATTN__EACH(i) pair[row].r[i] = pair[row + 1].r[i] = vcombine_s32(start, start);
+        ATTN__EACH_REG(i)
+            pair[row].r[i] = pair[row + 1].r[i] = vcombine_s32(start, start);
     }
     for (int step = 0; step < 8; step += 2) {
         const attn__wvec w = attn__i_weights(line, is_q4, 0);
@@ -10690,13 +10758,12 @@ ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const int is_q4, const
             ahead += job->ahead_by[step + 1];
             ATTN__PREFETCH(ahead);
         }
-        ATTN__FLAT for (int row = 0; row < n_rows; row += 2)
-        {
+        ATTN__FLAT
+        for (int row = 0; row < n_rows; row += 2) {
             const int odd = row + 1 < n_rows ? row + 1 : row;
             const int8x16_t x = vreinterpretq_s8_u8(
                 vcombine_u8(vld1_u8(in[row].bytes + 4 * step), vld1_u8(in[odd].bytes + 4 * step)));
-            ATTN__EACH(i)
-            {
+            ATTN__EACH_REG(i) {
                 const uint32x4_t a = vreinterpretq_u32_u8(w.r[i]);
                 const uint32x4_t b = vreinterpretq_u32_u8(next.r[i]);
                 pair[row].r[i] =
@@ -10706,34 +10773,33 @@ ATTN__FN(q_pairs)(attn__ivec (*sum)[8], const int n_rows, const int is_q4, const
             }
         }
     }
-    ATTN__FLAT for (int row = 0; row < n_rows; row++) ATTN__EACH(i)
-    {
-        const int32x4_t a = pair[row & ~1].r[i], b = pair[row | 1].r[i];
-        sum[row][0].r[i] = row % 2 ? vuzp2q_s32(a, b) : vuzp1q_s32(a, b);
-    }
+    ATTN__TIMES(row, n_rows)
+        ATTN__EACH_REG(i) {
+            const int32x4_t a = pair[row & ~1].r[i], b = pair[row | 1].r[i];
+            sum[row][0].r[i] = row % 2 ? vuzp2q_s32(a, b) : vuzp1q_s32(a, b);
+        }
     return ahead;
 }
 #endif
 
-/* One line of each of n_cols panels, the first of which is panel col0 of the tile: adds to every
- * sum the products of 4 k (8 of q4) from `step` fours on. */
+/* Adds the products of one line of each of n_cols panels to their sums. The first of these panels
+ * is panel col0 of the tile. The line holds 4 k (q4: 8) from k = 4 * step on. */
 ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int col0,
                                const int n_cols, const int is_q4, const int step,
                                const attn__q_inputs *in, const unsigned char *line, size_t stride)
 {
-    ATTN__FLAT for (int high = 0; high < 1 + is_q4; high++)
-    {
+    ATTN__TIMES(high, 1 + is_q4) {
         attn__wvec w[8];
-        ATTN__FLAT for (int col = 0; col < n_cols; col++) w[col] =
-            attn__i_weights(line + (size_t)col * stride, is_q4, high);
+        ATTN__TIMES(col, n_cols)
+            w[col] = attn__i_weights(line + (size_t)col * stride, is_q4, high);
         ATTN__GRID(row, col)
-        sum[row][col0 + col] =
-            attn__i_dot(sum[row][col0 + col], w[col], in[row].bytes + 4 * (step + high), is_q4);
+            sum[row][col0 + col] =
+                attn__i_dot(sum[row][col0 + col], w[col], in[row].bytes + 4 * (step + high), is_q4);
     }
 }
 
-/* The sums of 32 k. One row takes its panels in turn, as in attn__tile, 512 bytes of q8 or 256 of q4,
- * and fetches where the next 64 k begin. Returns where `ahead` has got. */
+/* The sums over 32 k. One row takes its panels in turn, as in attn__tile: 512 bytes of q8 or 256 of
+ * q4. It prefetches the lines of the next 64 k. Returns `ahead` behind the fetched lines. */
 ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int n_rows,
                                                 const int n_cols, const int is_q4,
                                                 const attn__q_inputs *in, const unsigned char *line,
@@ -10741,34 +10807,34 @@ ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int 
                                                 const attn__tile_job *job)
 {
     const size_t stride = job->panel_stride;
-    const size_t apart = n_rows == 1 ? stride : job->ahead_apart; /* one row is alone */
+    const size_t apart = n_rows == 1 ? stride : job->ahead_apart; /* one row is one block */
 #if ATTN__SET == ATTN__SET_NEON_I8MM
     if (n_rows > 1)
         return ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job) + job->ahead_step;
 #endif
-    if (n_rows == 1 && n_cols >= 4)
-        ATTN__FLAT for (int col = 0; col < n_cols; col++)
-        {
+    if (n_rows == 1 && n_cols >= 4) {
+        ATTN__TIMES(col, n_cols) {
             const unsigned char *at = line + (size_t)col * stride;
-            ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4, at += 64)
-            {
+            ATTN__Q_UNROLL
+            for (int step = 0; step < 8; step += 1 + is_q4, at += 64) {
                 if (step % 4 == 0)
                     ATTN__PREFETCH(at + (is_q4 ? 9 : 17) * 64);
                 ATTN__FN(q_line)(sum, 1, col, 1, is_q4, step, in, at, stride);
             }
         }
-    else
-        ATTN__Q_UNROLL for (int step = 0; step < 8; step += 1 + is_q4, line += 64)
-        {
+    } else {
+        ATTN__Q_UNROLL
+        for (int step = 0; step < 8; step += 1 + is_q4, line += 64) {
             ahead += job->ahead_by[step / (1 + is_q4)];
-            ATTN__FLAT for (int col = 0; col < n_cols; col++)
+            ATTN__TIMES(col, n_cols)
                 ATTN__PREFETCH(ahead + (size_t)col * apart);
             ATTN__FN(q_line)(sum, n_rows, 0, n_cols, is_q4, step, in, line, stride);
         }
+    }
     return ahead + job->ahead_step;
 }
 
-/* The micro-kernel for quantised weights, over any number of chains. Packed rows: in[k / 32][row]. */
+/* The micro-kernel for q8 and q4. Rows are packed: in[k / 32][row]. It moves job->ahead. */
 ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, attn__tile_job *job)
 {
     const size_t stride = job->panel_stride;
@@ -10783,18 +10849,20 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
     do {
         const size_t end = job->n_k - k < ATTN__CHAIN ? job->n_k : k + ATTN__CHAIN;
         const int is_first = k == 0 && job->start == ATTN__FRESH;
-        ATTN__GRID(row, col) acc[row][col] = attn__set1(0);
+        ATTN__GRID(row, col)
+            acc[row][col] = attn__set1(0);
         for (; k < end; k += ATTN__PER_SCALE, in += n_real) {
             attn__ivec sum[ATTN__Q_ROWS][8];
-            ATTN__GRID(row, col) sum[row][col] = attn__i_start(in[row].start, is_q4);
+            ATTN__GRID(row, col)
+                sum[row][col] = attn__i_start(in[row].start, is_q4);
             ahead = ATTN__FN(q_lines)(sum, n_rows, n_cols, is_q4, in, line, ahead, job);
             line += is_q4 ? 256 : 512;
-            ATTN__FLAT for (int col = 0; col < n_cols; col++)
-            {
+            ATTN__TIMES(col, n_cols) {
                 const attn__vec scale =
                     attn__half((const uint16_t *)(const void *)(scales + (size_t)col * stride));
-                ATTN__FLAT for (int row = 0; row < n_rows; row++) acc[row][col] =
-                    attn__vfma(attn__i_scaled(sum[row][col], in + row), scale, acc[row][col]);
+                ATTN__TIMES(row, n_rows)
+                    acc[row][col] =
+                        attn__vfma(attn__i_scaled(sum[row][col], in + row), scale, acc[row][col]);
             }
             scales += 32;
             if (k / ATTN__PER_SCALE % 2 == 1) {
@@ -10828,11 +10896,10 @@ static const attn__tiles ATTN__FN(q_tiles)[] = {ATTN__EACH_Q(ATTN__NAME)};
 #endif
 
 #ifdef ATTN__HAS_FLOATS
-/* Quantises n <= 64 blocks of 32 floats into to[0], to[step], to[2 * step] and so on: the bytes are
- * round(x * 127 / largest). A block with a number that is not finite gets NaN as its scale; its
- * start means nothing then. A block whose largest number is below 1e-30 counts as zeros. Each loop
- * goes over all blocks, because the largest number of a block takes many cycles to compute: the
- * processor works on other blocks meanwhile. */
+/* Quantises n <= 64 blocks of 32 floats into to[0], to[step], to[2 * step] and so on, by rule 5 of
+ * the same bits. A block with a number that is not finite gets the scale NaN, and any `start`. Each
+ * loop is over all blocks, so that the processor can work on several at once: the largest number of
+ * a block takes many cycles. */
 ATTN__OP void ATTN__FN(quantize)(attn__q_inputs *to, size_t step, const float *x, size_t n,
                                  float zero)
 {
@@ -10853,7 +10920,7 @@ ATTN__OP void ATTN__FN(quantize)(attn__q_inputs *to, size_t step, const float *x
         const attn__vec l = attn__load(largest + i);
         attn__store(inverse + i, attn__vpick(low, l, none, attn__vdiv(most, l)));
     }
-    for (i = 0; i < n; i++) { /* the low bytes hold the rounded numbers */
+    for (i = 0; i < n; i++) { /* the low bytes of a and b are the rounded numbers */
         const attn__vec f = attn__set1(inverse[i]);
         const attn__vec a = attn__vfma(attn__load(x + i * 32), f, magic);
         const attn__vec b = attn__vfma(attn__load(x + i * 32 + 16), f, magic);
@@ -10870,7 +10937,7 @@ ATTN__OP void ATTN__FN(quantize)(attn__q_inputs *to, size_t step, const float *x
     }
     for (i = 0; i < n; i++, to += step) {
         memcpy(&bits, &scale[i], 4);
-        bits &= ~(uint32_t)3; /* for ATTN__MAGIC times the scale to be exact */
+        bits &= ~(uint32_t)3; /* so that ATTN__MAGIC times the scale is exact */
         memcpy(&to->scale, &bits, 4);
         to->minus = -ATTN__MAGIC * to->scale;
         memcpy(&to->start, &start[i], 4);
@@ -10902,13 +10969,13 @@ static const attn__tiling ATTN__FN(q_tiling) = {ATTN__BYTES(q_tiles), ATTN__Q_RO
                                                 ATTN__FLOAT(quantize_rows)};
 
 #if ATTN__ROWS > ATTN__TILE_ROWS || ATTN__Q_ROWS > ATTN__TILE_ROWS
-#error "ATTN__TILE_ROWS: a tile has more rows"
+#error "a tile has more rows than ATTN__TILE_ROWS"
 #endif
 
 #ifdef ATTN__HAS_FLOATS
 /* ---- rows ---- */
 
-/* Where SSE2 is the best there is, these are a small part of a pass. */
+/* With SSE2 these take a small part of a pass's time, so they are compiled for size. */
 #if ATTN__SET == ATTN__SET_BASE && defined(ATTN__X86)
 #define ATTN__ROW_KERNEL ATTN__COMPACT ATTN__KERNEL
 #else
@@ -10919,8 +10986,7 @@ static const attn__tiling ATTN__FN(q_tiling) = {ATTN__BYTES(q_tiles), ATTN__Q_RO
 ATTN__ROW_KERNEL void ATTN__FN(binary)(attn__binary op, float *out, const float *a, const float *b,
                                        size_t n)
 {
-    ATTN__ROW(n)
-    {
+    ATTN__BY_16(n) {
         const attn__vec x = attn__get(a + i, n_part, 0), y = attn__get(b + i, n_part, 1);
         attn__vec r;
         switch (op) {
@@ -10943,11 +11009,11 @@ ATTN__ROW_KERNEL void ATTN__FN(binary)(attn__binary op, float *out, const float 
 
 ATTN__ROW_KERNEL void ATTN__FN(narrow)(uint16_t *out, const float *x, size_t n)
 {
-    ATTN__ROW(n)
-    {
+    ATTN__BY_16(n) {
         const attn__vec v = attn__get(x + i, n_part, 0);
         uint16_t halves[16];
-        ATTN__EACH(j) attn__r_narrow(halves + j * ATTN__LANES, v.r[j]);
+        ATTN__EACH_REG(j)
+            attn__r_narrow(halves + j * ATTN__LANES, v.r[j]);
         memcpy(out + i, halves, n_part * sizeof *halves);
     }
 }
@@ -10955,39 +11021,47 @@ ATTN__ROW_KERNEL void ATTN__FN(narrow)(uint16_t *out, const float *x, size_t n)
 ATTN__ROW_KERNEL void ATTN__FN(scale)(float *out, const float *x, float factor, size_t n)
 {
     const attn__vec f = attn__set1(factor);
-    ATTN__ROW(n) attn__put(out + i, attn__vmul(attn__get(x + i, n_part, 0), f), n_part);
+    ATTN__BY_16(n)
+        attn__put(out + i, attn__vmul(attn__get(x + i, n_part, 0), f), n_part);
 }
 
 ATTN__ROW_KERNEL void ATTN__FN(scale_mask)(float *out, const float *x, float factor,
                                            const float *mask, size_t n)
 {
     const attn__vec f = attn__set1(factor);
-    ATTN__ROW(n)
-    attn__put(out + i, attn__vfma(attn__get(x + i, n_part, 0), f, attn__get(mask + i, n_part, 0)),
-              n_part);
+    ATTN__BY_16(n)
+        attn__put(out + i,
+                  attn__vfma(attn__get(x + i, n_part, 0), f, attn__get(mask + i, n_part, 0)),
+                  n_part);
 }
 
 ATTN__ROW_KERNEL void ATTN__FN(exp)(float *out, const float *x, size_t n)
 {
-    ATTN__ROW(n) attn__put(out + i, attn__vexp(attn__get(x + i, n_part, 0)), n_part);
+    ATTN__BY_16(n)
+        attn__put(out + i, attn__vexp(attn__get(x + i, n_part, 0)), n_part);
 }
 
 ATTN__ROW_KERNEL void ATTN__FN(activate)(float *out, const float *x, size_t n, attn_act_kind kind)
 {
     if (kind == ATTN_ACT_GELU_TANH)
-        ATTN__ROW(n) attn__put(out + i, attn__gelu_tanh(attn__get(x + i, n_part, 0)), n_part);
+        ATTN__BY_16(n)
+            attn__put(out + i, attn__gelu_tanh(attn__get(x + i, n_part, 0)), n_part);
     else if (kind == ATTN_ACT_GELU_ERF)
-        ATTN__ROW(n) attn__put(out + i, attn__gelu_erf(attn__get(x + i, n_part, 0)), n_part);
+        ATTN__BY_16(n)
+            attn__put(out + i, attn__gelu_erf(attn__get(x + i, n_part, 0)), n_part);
     else if (kind == ATTN_ACT_RELU)
-        ATTN__ROW(n) attn__put(out + i, attn__relu(attn__get(x + i, n_part, 0)), n_part);
+        ATTN__BY_16(n)
+            attn__put(out + i, attn__relu(attn__get(x + i, n_part, 0)), n_part);
     else
-        ATTN__ROW(n) attn__put(out + i, attn__silu(attn__get(x + i, n_part, 0)), n_part);
+        ATTN__BY_16(n)
+            attn__put(out + i, attn__silu(attn__get(x + i, n_part, 0)), n_part);
 }
 
 ATTN__ROW_KERNEL float ATTN__FN(sum)(const float *x, size_t n)
 {
     attn__vec s = attn__set1(0);
-    ATTN__ROW(n) s = attn__vadd(s, attn__get(x + i, n_part, 0));
+    ATTN__BY_16(n)
+        s = attn__vadd(s, attn__get(x + i, n_part, 0));
     return attn__fold(s);
 }
 
@@ -10995,8 +11069,7 @@ ATTN__ROW_KERNEL float ATTN__FN(square_distance)(const float *x, float center, s
 {
     const attn__vec c = attn__set1(center);
     attn__vec s = attn__set1(0);
-    ATTN__ROW(n)
-    {
+    ATTN__BY_16(n) {
         const attn__vec d = attn__vsub(attn__get(x + i, n_part, center), c);
         s = attn__vfma(d, d, s);
     }
@@ -11007,28 +11080,28 @@ ATTN__ROW_KERNEL void ATTN__FN(normalize)(float *out, const float *x, float mean
                                           size_t n)
 {
     const attn__vec m = attn__set1(mean), s = attn__set1(scale);
-    ATTN__ROW(n)
-    attn__put(out + i, attn__vdiv(attn__vsub(attn__get(x + i, n_part, 0), m), s), n_part);
+    ATTN__BY_16(n)
+        attn__put(out + i, attn__vdiv(attn__vsub(attn__get(x + i, n_part, 0), m), s), n_part);
 }
 
 ATTN__ROW_KERNEL void ATTN__FN(affine)(float *out, const float *x, const float *w, const float *b,
                                        size_t n)
 {
-    ATTN__ROW(n)
-    attn__put(out + i,
-              attn__vfma(attn__get(x + i, n_part, 0), attn__get(w + i, n_part, 0),
-                         attn__get(b + i, n_part, 0)),
-              n_part);
+    ATTN__BY_16(n)
+        attn__put(out + i,
+                  attn__vfma(attn__get(x + i, n_part, 0), attn__get(w + i, n_part, 0),
+                             attn__get(b + i, n_part, 0)),
+                  n_part);
 }
 
-/* A NaN may get lost here; it comes back through the sum of exponentials. */
+/* This may miss a NaN. The sum of exponentials, which every caller makes, is then NaN all the
+ * same. */
 ATTN__ROW_KERNEL float ATTN__FN(largest)(const float *x, size_t n)
 {
     attn__vec m = attn__set1(-INFINITY);
     float lanes[16], result;
     int j;
-    ATTN__ROW(n)
-    {
+    ATTN__BY_16(n) {
         const attn__vec v = attn__get(x + i, n_part, -INFINITY);
         m = attn__vmax(m, v);
     }
@@ -11043,8 +11116,7 @@ ATTN__ROW_KERNEL void ATTN__FN(softmax)(float *out, const float *x, size_t n)
 {
     const attn__vec m = attn__set1(ATTN__FN(largest)(x, n));
     attn__vec s = attn__set1(0);
-    ATTN__ROW(n)
-    {
+    ATTN__BY_16(n) {
         const attn__vec e = attn__vexp(attn__vsub(attn__get(x + i, n_part, -INFINITY), m));
         s = attn__vadd(s, e);
         attn__put(out + i, e, n_part);
@@ -11056,31 +11128,31 @@ ATTN__ROW_KERNEL float ATTN__FN(log_sum_exp)(const float *x, size_t n, float *la
 {
     const attn__vec m = attn__set1(*largest = ATTN__FN(largest)(x, n));
     attn__vec s = attn__set1(0);
-    ATTN__ROW(n) s = attn__vadd(s, attn__vexp(attn__vsub(attn__get(x + i, n_part, -INFINITY), m)));
+    ATTN__BY_16(n)
+        s = attn__vadd(s, attn__vexp(attn__vsub(attn__get(x + i, n_part, -INFINITY), m)));
     return attn__log(attn__fold(s));
 }
 
-/* NaN if there is one among them: a number neither below +inf nor above -inf. */
+/* NaN is a number that is neither below +inf nor above -inf. */
 ATTN__ROW_KERNEL float ATTN__FN(largest_or_nan)(const float *x, size_t n)
 {
     const attn__vec zero = attn__set1(0), one = attn__set1(1);
     const attn__vec top = attn__set1(INFINITY), bottom = attn__set1(-INFINITY);
-    attn__vec m = bottom, spoiled = zero;
+    attn__vec m = bottom, has_nan = zero;
     float lanes[16], result = -INFINITY;
     int j;
-    ATTN__ROW(n)
-    {
+    ATTN__BY_16(n) {
         const attn__vec v = attn__get(x + i, n_part, -INFINITY);
         m = attn__vmax(m, v);
-        spoiled = attn__vpick(top, v, spoiled, attn__vpick(v, bottom, spoiled, one));
+        has_nan = attn__vpick(top, v, has_nan, attn__vpick(v, bottom, has_nan, one));
     }
     attn__store(lanes, m);
     for (j = 0; j < 16; j++)
         result = result > lanes[j] ? result : lanes[j];
-    return attn__fold(spoiled) > 0 ? (float)NAN : result;
+    return attn__fold(has_nan) > 0 ? (float)NAN : result;
 }
 
-/* One block of the file format's checksum; see the manual. */
+/* The digest of one block: see CHECKSUM in >>format. */
 ATTN__ROW_KERNEL uint64_t ATTN__FN(digest)(const unsigned char *block, size_t size)
 {
     unsigned char padded[256];
@@ -11170,7 +11242,8 @@ static const attn__kernels ATTN__FN(kernels) = {
     ATTN__FLOAT(largest_or_nan),
     ATTN__FLOAT(digest)};
 
-/* The door. Names in lower case are defined alike in every pass and stay. */
+/* The next set defines these anew. Macros with lower-case names stay: they are the same in every
+ * set. */
 #undef ATTN__FLOAT
 #undef ATTN__HAS_FLOATS
 #undef ATTN__BYTES
@@ -11188,19 +11261,20 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__STEP
 #undef ATTN__REGS
 #undef ATTN__FLAT
-#undef ATTN__EACH
+#undef ATTN__TIMES
+#undef ATTN__EACH_REG
 #undef ATTN__Q_UNROLL
 #undef ATTN__LIFT
-#undef ATTN__ROW
+#undef ATTN__BY_16
 #undef ATTN__GRID
 #undef ATTN__REAL_ROWS
 #undef ATTN__WALK_PANELS
 #undef ATTN__ISA
 /* NOLINTEND(bugprone-implicit-widening-of-multiplication-result,bugprone-macro-parentheses,
  *           bugprone-branch-clone) */
-#endif /* the kernel room */
+#endif /* the kernel template */
 
-/* The first inclusion goes on here; the others end. */
+/* The first inclusion, for the portable set, goes on with the other sets. */
 #if defined(ATTN__SET) && ATTN__SET == ATTN__SET_PORTABLE
 #undef ATTN__SET
 #undef ATTN__KERNEL
@@ -11219,7 +11293,7 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__SET
 
 #ifdef ATTN__DISPATCH
-/* Functions between the two are compiled for these instructions besides those of the flags. */
+/* Functions between ATTN__TARGET and ATTN__TARGET_END may use these instructions too. */
 #define ATTN__PRAGMA(words)  ATTN__PRAGMA_(words)
 #define ATTN__PRAGMA_(words) _Pragma(#words)
 #ifdef __clang__
@@ -11298,8 +11372,7 @@ ATTN__TARGET_END
 #undef ATTN__KERNEL
 #undef ATTN__UNCHECKED
 
-/* The kernels there are, best first, and the feature that they need. Those behind the portable ones
- * must be asked for. */
+/* The kernels of this build, best first, and the feature that each needs. */
 static const struct {
     unsigned feature;
     const attn__kernels *kernels;
@@ -11339,8 +11412,8 @@ static const attn__kernels *attn__kernels_of(attn_isa_kind isa, unsigned feature
     return NULL;
 }
 
-/* The kernels a context asks for, or NULL if they are not here. The processor is asked once: a race
- * to keep the answer is harmless, since everybody would write the same. */
+/* The kernels that a context asks for, or NULL if this build or processor does not have them. CPUID
+ * is read once. Several threads may do so at the same time: all write the same answer. */
 static ATTN__COMPACT const attn__kernels *attn__kernels_for(const attn_ctx *ctx)
 {
 #ifdef ATTN__DISPATCH
@@ -11366,9 +11439,9 @@ ATTN__APART attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **
                       "it at ATTN_ISA_AUTO");
 }
 
-/* Why arithmetic is not exact here: clang may have been told to reorder sums, to multiply by
- * reciprocals or to drop the sign of zeros; and the program may have denormals flushed, as gcc's
- * -ffast-math does at its start for all that is linked with it. An index of attn__kernels.names. */
+/* Index of attn__kernels.names. 1: flags let the compiler reorder sums, multiply by reciprocals,
+ * drop the sign of zeros, or take a double constant for a float. 2: this thread flushes denormals,
+ * as in every program that was linked with gcc's -ffast-math. 0: arithmetic is exact. */
 static int attn__flaw(void)
 {
     volatile float most = 16777216, one = 1, five = 5, minus_zero = -0.0f, least = FLT_MIN;
@@ -11389,8 +11462,8 @@ ATTN__COLD const char *attn_isa(const attn_ctx *ctx)
 }
 
 /* >>matmul (tests: kernels ops) =================================================================
- * Packing a matrix into panels, walking rows along them tile by tile, and dividing one matmul over
- * workers. */
+ * Packing a matrix into panels, multiplying rows by panels tile by tile, dividing one matmul over
+ * workers, and the attention of one head. */
 
 static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out)
 {
@@ -11403,7 +11476,7 @@ static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n
     return p;
 }
 
-/* Its inputs first .. first + n_in; of q8 and q4 `first` is a multiple of 64. */
+/* The part of w for inputs [first, first + n_in); for q8 and q4 `first` is a multiple of 64. */
 static attn__panels attn__inputs(attn__panels w, size_t first, size_t n_in)
 {
     w.data = (const unsigned char *)w.data + attn__line_of(w.dtype, first);
@@ -11427,8 +11500,8 @@ static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in
     return job;
 }
 
-/* Floats of scratch that a matmul of `rows` rows of n_in inputs takes: the packed rows, ATTN__PACK
- * at most, and what the tile of the most rows reads behind the last row. */
+/* Floats of scratch for a matmul of `rows` rows of n_in inputs: the packed rows, at most
+ * ATTN__PACK, and those that the kernel for the most rows reads behind the last row. */
 static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
 {
     const size_t packed = attn__packed(attn__is_quantized(dtype), n_in);
@@ -11447,11 +11520,11 @@ ATTN__COLD size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
     return size;
 }
 
-/* The place of quantised weight k of 64 of an output, from the output's first byte in the lines
- * after the line of scales: bytes before it, and bits below it in its byte. */
+/* Where weight k (of 64) of an output lies: bytes behind the output's first byte in the line after
+ * the scales. *shift is the number of bits below it in its byte. */
 static size_t attn__bits_at(const attn__weight_type *t, size_t k, int *shift)
 {
-    const size_t four = k / 4; /* weights lie in fours; a byte holds one or two of them */
+    const size_t four = k / 4; /* a lane holds 4 weights of q8; of q4, 4 low and the next 4 high */
     *shift = t->bits == 8 ? 0 : (int)(four % 2) * 4;
     return (t->bits == 8 ? four : four / 2) * 64 + k % 4;
 }
@@ -11483,8 +11556,8 @@ static float attn__panels_get(const attn__panels *w, size_t k, size_t n)
     }
 }
 
-/* Of several scales around the one that puts `largest` at an end of -8 .. 7, the one that can come
- * closest to 32 weights, by least squares: 4 bits are so few that the choice matters. */
+/* The scale of 32 weights of q4, by least squares among 31 candidates. They are near the two scales
+ * that make `largest` the integer -8 or 7. With 4 bits the choice matters. */
 static float attn__closest_scale(const float *x, float largest)
 {
     double best_gain = 0;
@@ -11506,8 +11579,8 @@ static float attn__closest_scale(const float *x, float largest)
     return best;
 }
 
-/* 32 weights as unsigned numbers of 8 or 4 bits; returns their scale (f16). The 8-bit scale puts the
- * largest weight at 127. */
+/* 32 weights as unsigned integers of 8 or 4 bits. Returns their scale as f16. In q8 the largest
+ * weight is the integer 127 or -127. */
 static uint16_t attn__quantize_weights(const attn__weight_type *t, const float *x,
                                        unsigned char *bits)
 {
@@ -11519,7 +11592,7 @@ static uint16_t attn__quantize_weights(const attn__weight_type *t, const float *
             largest = x[i];
     half = attn_f16_from_f32(t->bits == 8 ? fabsf(largest) / 127 : attn__closest_scale(x, largest));
     if (t->bits == 8 && attn_f32_from_f16(half) * 127.5f < fabsf(largest))
-        half++; /* among the smallest halfs, rounding down would cut off the largest weights */
+        half++; /* a denormal scale that was rounded down would cut off the largest weights */
     scale = attn_f32_from_f16(half);
     for (i = 0; i < ATTN__PER_SCALE; i++) {
         const float y = scale != 0 ? rintf(x[i] / scale) : 0;
@@ -11531,7 +11604,8 @@ static uint16_t attn__quantize_weights(const attn__weight_type *t, const float *
     return half;
 }
 
-/* Lane `lane` of 64 k into a line of scales and the lines after it, which are zero. */
+/* Writes 64 weights x of output `lane` into a line of scales and the lines after it, which must
+ * hold zeros. */
 static void attn__quantize_lane(attn_dtype dtype, unsigned char *lines, size_t lane, const float *x)
 {
     const attn__weight_type *t = attn__weight_type_of(dtype);
@@ -11549,7 +11623,7 @@ static void attn__quantize_lane(attn_dtype dtype, unsigned char *lines, size_t l
     }
 }
 
-/* Panels [panel0, panel1) of w [K, N]; the lanes beyond N and the half line beyond K are zero. */
+/* Panels [panel0, panel1) of w [K, N]. Outputs beyond N and inputs beyond K are zero. */
 static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
                               size_t panel1)
 {
@@ -11559,7 +11633,7 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
     for (panel = panel0; panel < panel1; panel++) {
         unsigned char *line = (unsigned char *)panels + panel * to.stride;
         const size_t n_lanes = n_out - panel * 16 < 16 ? n_out - panel * 16 : 16;
-        if (dtype == ATTN_F32 && w->dtype == ATTN_F32) { /* the case that speed matters for */
+        if (dtype == ATTN_F32 && w->dtype == ATTN_F32) { /* attn_linear and attn_matmul: fast */
             for (k = 0; k < n_in; k++) {
                 const float *from = (const float *)w->data + (ptrdiff_t)k * w->stride[0] +
                                     (ptrdiff_t)(panel * 16) * w->stride[1];
@@ -11592,19 +11666,19 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
     }
 }
 
-/* Panels in a group of q8 or q4 lines that one block of rows goes along, some columns at a time. */
+/* Panels of q8 or q4 in a group, if there is one block of rows. */
 #define ATTN__Q_GROUP(cols) ((cols) == 3 ? 6 : (cols) == 1 ? 4 : 8)
 
-/* The lines that the tiles of a group fetch. Several blocks of rows fetch their shares of the next
- * group's lines one after another. A single block is bound by memory, so it fetches as many lines as
- * it uses, in turn from each panel: many streams, which the processor's own fetching then follows.
- * Fewer than eight panels of one or two rows of f32 are streams that it follows by itself, so that
+/* Which lines the tiles of a group prefetch. `share` is the bytes of the next group that a block of
+ * rows fetches: with several blocks, each fetches an equal part. A single block waits for memory,
+ * so it fetches as many lines as it uses, from each panel in turn; the processor's own prefetching
+ * follows these. It needs less help with one or two rows of f32 and fewer than eight panels: there
  * one line at each k is enough. Tiles of eight panels fetch at every second k: two k of f16 share a
- * line, and of two lines of f32 the processor fetches the other one. After a matrix often comes the
- * next one that is needed, so its last group fetches too; a part of a group of q8 or q4 has no
- * share. */
-static void attn__fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
-                           attn_dtype dtype, size_t share)
+ * line, and of two lines of f32 the processor fetches the second. The last group prefetches what
+ * lies behind the matrix, often the matrix that is needed next. In q8 and q4 an incomplete group
+ * prefetches nothing. */
+static void attn__plan_fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
+                                attn_dtype dtype, size_t share)
 {
     const size_t n_k = (tile->n_k + 63) / 64 * 64;
     tile->ahead_apart = 64;
@@ -11619,32 +11693,32 @@ static void attn__fetching(attn__tile_job *tile, int is_alone, size_t n_rows, si
     }
     tile->ahead_step = (ptrdiff_t)step;
 }
-static void attn__q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels, size_t cols,
-                             attn_dtype dtype, size_t share)
+static void attn__plan_q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels, size_t cols,
+                                  attn_dtype dtype, size_t share)
 {
-    const size_t n_lines = (size_t)attn__weight_type_of(dtype)->bits; /* with 32 k */
+    const size_t n_lines = (size_t)attn__weight_type_of(dtype)->bits; /* of 32 k */
     const size_t n_k = (tile->n_k + 63) / 64 * 64;
-    const int streams = is_alone && share > 0;
+    const int in_turn = is_alone && share > 0; /* from each panel */
     size_t step = share * ATTN__PER_SCALE / (n_k ? n_k : 1), last = 0;
-    if (streams)
+    if (in_turn)
         step = step * cols / n_panels / n_panels;
-    tile->ahead_apart = streams ? tile->panel_stride : step / n_lines / cols;
+    tile->ahead_apart = in_turn ? tile->panel_stride : step / n_lines / cols;
     for (size_t line = 0; line < n_lines; line++) {
-        const size_t n = line * cols; /* lines fetched before this one, counted panel by panel */
+        const size_t n = line * cols; /* lines fetched before this one */
         const size_t at =
-            streams ? n / n_panels * 64 + n % n_panels * tile->panel_stride : line * step / n_lines;
+            in_turn ? n / n_panels * 64 + n % n_panels * tile->panel_stride : line * step / n_lines;
         tile->ahead_by[line] = (ptrdiff_t)at - (ptrdiff_t)last;
         last = at;
     }
     tile->ahead_step = (ptrdiff_t)step - (ptrdiff_t)last;
 }
 
-/* Multiplies by the last panel of a matrix if it has less than 16 outputs. The tile writes to a
- * buffer of 16 columns, from which the n_part columns that exist are copied. */
-static void attn__edge(const attn__tiles *tiles, attn__tile_job *tile, size_t n_part,
-                       attn_dtype dtype)
+/* Multiplies by the last panel of a matrix if it has fewer than 16 outputs. The tile writes 16
+ * columns to a buffer, from which the n_part columns that exist are copied. */
+static void attn__partial_panel(const attn__tiles *tiles, attn__tile_job *tile, size_t n_part,
+                                attn_dtype dtype)
 {
-    float lines[ATTN__TILE_ROWS * 16], bias[16] = {0}; /* columns that do not exist hold zeros */
+    float lines[ATTN__TILE_ROWS * 16], bias[16] = {0};
     float *const out = tile->out;
     const size_t stride = tile->out_stride;
     if (tile->start != ATTN__FRESH)
@@ -11663,10 +11737,10 @@ static void attn__edge(const attn__tiles *tiles, attn__tile_job *tile, size_t n_
         memcpy(out + row * stride, lines + row * 16, n_part * sizeof(float));
 }
 
-/* Multiplies one block of rows by a group of panels, of which the last may have less than 16
- * outputs. Panels that are too few for a tile of these rows are multiplied one by one. */
-static void attn__group(const attn__tiling *tiling, attn__tile_job *tile, size_t n_panels,
-                        size_t n_out, attn_dtype dtype)
+/* Multiplies one block of rows by a group of panels. The last panel may have fewer than 16 outputs.
+ * Panels that do not fill a tile are multiplied one by one. */
+static void attn__multiply_group(const attn__tiling *tiling, attn__tile_job *tile, size_t n_panels,
+                                 size_t n_out, attn_dtype dtype)
 {
     const attn__tiles *const tiles = tiling->tiles + tile->n_rows - 1;
     const int has_single = tiles->cols == 1 || (tile->n_rows == 1 && !attn__is_quantized(dtype));
@@ -11678,37 +11752,37 @@ static void attn__group(const attn__tiling *tiling, attn__tile_job *tile, size_t
     for (; n < n_whole; n++)
         single->run(tile, 1, dtype);
     if (n < n_panels)
-        attn__edge(single, tile, n_out - n * 16, dtype);
+        attn__partial_panel(single, tile, n_out - n * 16, dtype);
 }
 
-/* Multiplies one row by panels in 4 or 8 streams: the panels of a tile do not lie side by side, but
- * each is the next one of its fourth or eighth of this worker's panels. Where panels lie one behind
- * the other, a run of memory is then as long as that part, and not as a panel: the processor's own
- * fetching, which begins anew with every run, follows it better. The sums of some tiles are kept
- * together, because lines that are written here and there in the output take a tenth of the speed.
- * Returns how many panels are done; too few for a tile are left. */
-static size_t attn__streams(const attn__kernels *kernels, const attn__tiles *tiles,
-                            attn__tile_job *tile, const attn__matmul_job *job, size_t row,
-                            size_t panel0, size_t panel1)
+/* Multiplies one row by panels [panel0, panel1). They are divided into 4 or 8 equal strips
+ * (`cols`), and a tile takes the next panel of each strip instead of 4 or 8 neighbours. Panels
+ * often lie one behind the other, so each strip is one long run of memory. The processor's own
+ * prefetching starts again at every run, so it works better with long ones. The sums of up to 32
+ * tiles are kept and then copied to the output, because scattered writes cost a tenth of the speed.
+ * Returns the number of panels that were multiplied; fewer than `cols` may remain. */
+static size_t attn__multiply_strips(const attn__kernels *kernels, const attn__tiles *tiles,
+                                    attn__tile_job *tile, const attn__matmul_job *job, size_t row,
+                                    size_t panel0, size_t panel1)
 {
     float sums[32][8 * 16];
     const size_t cols = tiles->cols, n_whole = panel1 * 16 > job->w.n_out ? panel1 - 1 : panel1;
-    const size_t length = panel0 < n_whole ? (n_whole - panel0) / cols : 0; /* in panels */
+    const size_t length = panel0 < n_whole ? (n_whole - panel0) / cols : 0; /* panels of a strip */
     float *const out = job->out + row * job->out_stride + panel0 * 16;
-    size_t first, n, i, stream;
+    size_t first, n, i, strip;
     tile->n_rows = 1;
     tile->panel_stride = length * job->w.stride;
     for (first = 0; first < length; first += n) {
         n = length - first < 32 ? length - first : 32;
         for (i = 0; i < n; i++) {
             tile->line = (const unsigned char *)job->w.data + (panel0 + first + i) * job->w.stride;
-            tile->ahead = tile->line; /* the tile itself fetches further on */
+            tile->ahead = tile->line; /* tiles of one row have prefetches of their own */
             tile->out = sums[i];
             tiles->run(tile, cols, job->w.dtype);
         }
-        for (stream = 0; stream < cols; stream++)
+        for (strip = 0; strip < cols; strip++)
             for (i = 0; i < n; i++)
-                memcpy(out + (stream * length + first + i) * 16, sums[i] + stream * 16,
+                memcpy(out + (strip * length + first + i) * 16, sums[i] + strip * 16,
                        16 * sizeof(float));
     }
     if (job->bias)
@@ -11717,98 +11791,128 @@ static size_t attn__streams(const attn__kernels *kernels, const attn__tiles *til
     return length * cols;
 }
 
-/* Packs inputs [k, k + n_k) of n_rows rows, block by block. */
-static void attn__pack_blocks(const attn__tiling *tiling, const attn__matmul_job *job, size_t row0,
-                              size_t n_rows, size_t n_blocks, size_t k, size_t n_k, float *pack)
+/* A part of a matmul: some rows in blocks of nearly equal size, over inputs [k, k + n_k). */
+typedef struct attn__matmul_part {
+    const attn__matmul_job *job;
+    const attn__tiling *tiling;
+    size_t row0, n_rows, n_blocks;
+    size_t k, n_k;
+    const float *in; /* the rows, packed block by block */
+} attn__matmul_part;
+
+static void attn__pack_part(const attn__matmul_part *p, float *pack)
 {
-    const size_t packed = attn__packed(attn__is_quantized(job->w.dtype), n_k);
-    const float *from = job->in + (ptrdiff_t)row0 * job->in_stride + (ptrdiff_t)k * job->in_step;
-    for (size_t block = 0; block < n_blocks; block++) {
-        const size_t n = n_rows / n_blocks + (block < n_rows % n_blocks);
-        tiling->pack(pack, from, job->in_stride, job->in_step, n, n_k,
-                     attn__weight_type_of(job->w.dtype)->zero);
-        pack += n * packed;
+    const attn__matmul_job *job = p->job;
+    const attn_dtype dtype = job->w.dtype;
+    const float *from =
+        job->in + (ptrdiff_t)p->row0 * job->in_stride + (ptrdiff_t)p->k * job->in_step;
+    for (size_t block = 0; block < p->n_blocks; block++) {
+        const size_t n = p->n_rows / p->n_blocks + (block < p->n_rows % p->n_blocks);
+        p->tiling->pack(pack, from, job->in_stride, job->in_step, n, p->n_k,
+                        attn__weight_type_of(dtype)->zero);
+        pack += n * attn__packed(attn__is_quantized(dtype), p->n_k);
         from += (ptrdiff_t)n * job->in_stride;
     }
 }
 
-/* Some blocks of rows, packed for as many chains as the packing has room for (for several blocks of
- * bytes, as lines of a group stay in first-level cache); then, group of panels by group, every
- * block of rows against lines that are still in cache from the block before, while each block
- * fetches a part of the lines that come next. */
-static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul_job *job,
-                                size_t row0, size_t row1, size_t panel0, size_t panel1, float *pack)
+/* Multiplies each block of rows of a part by a group of panels. A block prefetches `share` bytes of
+ * the next group. */
+static void attn__multiply_blocks(const attn__matmul_part *p, attn__tile_job *tile, size_t panel,
+                                  size_t n_panels, size_t share)
 {
+    const attn__matmul_job *job = p->job;
     const attn_dtype dtype = job->w.dtype;
-    const int quantized = attn__is_quantized(dtype);
-    const attn__tiling *const tiling = kernels->tilings[quantized];
-    const size_t n_in = job->w.n_in;
-    const size_t max_rows = tiling->n_rows * tiling->n_blocks;
-
-    for (; row0 < row1; row0 += max_rows) {
-        const size_t n_rows = row1 - row0 < max_rows ? row1 - row0 : max_rows;
-        const size_t n_blocks = (n_rows + tiling->n_rows - 1) / tiling->n_rows;
-        const int is_alone = n_blocks == 1;
-        /* NOLINTNEXTLINE(clang-analyzer-core.*): there is a row, hence a block */
-        const size_t rows = n_rows / n_blocks, n_larger = n_rows % n_blocks; /* by one row */
-        const size_t cols = tiling->tiles[rows - 1].cols;
-        const size_t group = quantized && is_alone ? ATTN__Q_GROUP(cols) : cols;
-        /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): the same row */
-        const size_t room = attn__packed_k(quantized, ATTN__PACK / n_rows), few = 4 * ATTN__CHAIN;
-        const size_t span = quantized && !is_alone && room > few ? few : room;
-        const int is_packed = n_rows == 1 && !quantized && job->in_step == 1; /* as it lies */
-        size_t k = 0, block, panel, row;
-        do { /* runs once if n_in is 0: the outputs are then the bias alone */
-            const size_t n_k = n_in - k < span ? n_in - k : span;
-            const size_t packed = attn__packed(quantized, n_k);
-            const float *const in =
-                is_packed ? job->in + (ptrdiff_t)row0 * job->in_stride + k : pack;
-            const size_t bytes = attn__line_of(dtype, (n_k + 63) / 64 * 64);
-            attn__tile_job tile;
-            memset(&tile, 0, sizeof tile);
-            tile.panel_stride = job->w.stride;
-            tile.n_k = n_k;
-            tile.out_stride = job->out_stride;
-            tile.start = k > 0 ? ATTN__SUM : job->start;
-            if (!is_packed)
-                attn__pack_blocks(tiling, job, row0, n_rows, n_blocks, k, n_k, pack);
-            tile.in = in;
-            panel = panel0;
-            if (n_rows == 1 && cols >= 4 && n_k == n_in && job->start == ATTN__FRESH)
-                panel += attn__streams(kernels, tiling->tiles, &tile, job, row0, panel0, panel1);
-            for (; panel < panel1; panel += group) {
-                const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
-                const unsigned char *line = (const unsigned char *)job->w.data +
-                                            panel * job->w.stride + attn__line_of(dtype, k);
-                const unsigned char *next = line + n_panels * job->w.stride;
-                const size_t share = n_panels * bytes / n_blocks; /* of them, for each block */
-                size_t fetched = 0;                               /* of the panel at next */
-                if (quantized)
-                    attn__q_fetching(&tile, is_alone, n_panels, cols, dtype,
-                                     n_panels == group ? share : 0);
-                else
-                    attn__fetching(&tile, is_alone, rows, n_panels, dtype, share);
-                for (block = row = 0; block < n_blocks; block++) {
-                    const size_t n = rows + (block < n_larger);
-                    tile.in = in + row * packed;
-                    tile.line = line;
-                    tile.out = job->out + (row0 + row) * job->out_stride + panel * 16;
-                    tile.bias = k + n_k == n_in && job->bias ? job->bias + panel * 16 : NULL;
-                    tile.ahead = next + fetched;
-                    tile.n_rows = n;
-                    attn__group(tiling, &tile, n_panels, job->w.n_out - panel * 16, dtype);
-                    row += n;
-                    for (fetched += share; fetched > bytes; next += job->w.stride)
-                        fetched -= bytes;
-                }
-            }
-            k += n_k;
-        } while (k < n_in);
+    const size_t packed = attn__packed(attn__is_quantized(dtype), p->n_k);
+    const size_t bytes = attn__line_of(dtype, (p->n_k + 63) / 64 * 64); /* of a panel */
+    const unsigned char *line =
+        (const unsigned char *)job->w.data + panel * job->w.stride + attn__line_of(dtype, p->k);
+    const unsigned char *next = line + n_panels * job->w.stride;
+    size_t block, row = 0, fetched = 0; /* of the panel at `next` */
+    for (block = 0; block < p->n_blocks; block++) {
+        tile->n_rows = p->n_rows / p->n_blocks + (block < p->n_rows % p->n_blocks);
+        tile->in = p->in + row * packed;
+        tile->line = line;
+        tile->out = job->out + (p->row0 + row) * job->out_stride + panel * 16;
+        tile->bias = p->k + p->n_k == job->w.n_in && job->bias ? job->bias + panel * 16 : NULL;
+        tile->ahead = next + fetched;
+        row += tile->n_rows;
+        attn__multiply_group(p->tiling, tile, n_panels, job->w.n_out - panel * 16, dtype);
+        for (fetched += share; fetched > bytes; next += job->w.stride)
+            fetched -= bytes;
     }
 }
 
-/* One worker's share of a matmul: a block of rows if there are many, else a block of panels, so
- * that a single row is divided too. Results do not depend on the division. */
+/* Multiplies the rows of a part by panels [panel0, panel1), a group at a time. The lines of a group
+ * are in cache after the first block of rows. */
+static void attn__multiply_part(const attn__kernels *kernels, const attn__matmul_part *p,
+                                size_t panel0, size_t panel1)
+{
+    const attn__matmul_job *job = p->job;
+    const attn_dtype dtype = job->w.dtype;
+    const int quantized = attn__is_quantized(dtype), is_alone = p->n_blocks == 1;
+    const size_t rows = p->n_rows / p->n_blocks, cols = p->tiling->tiles[rows - 1].cols;
+    const size_t group = quantized && is_alone ? ATTN__Q_GROUP(cols) : cols;
+    const size_t bytes = attn__line_of(dtype, (p->n_k + 63) / 64 * 64); /* of a panel */
+    attn__tile_job tile;
+    size_t panel = panel0;
+    memset(&tile, 0, sizeof tile);
+    tile.in = p->in;
+    tile.panel_stride = job->w.stride;
+    tile.n_k = p->n_k;
+    tile.out_stride = job->out_stride;
+    tile.start = p->k > 0 ? ATTN__SUM : job->start;
+    if (p->n_rows == 1 && cols >= 4 && p->n_k == job->w.n_in && job->start == ATTN__FRESH)
+        panel +=
+            attn__multiply_strips(kernels, p->tiling->tiles, &tile, job, p->row0, panel0, panel1);
+    for (; panel < panel1; panel += group) {
+        const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
+        const size_t share = n_panels * bytes / p->n_blocks;
+        if (quantized)
+            attn__plan_q_fetching(&tile, is_alone, n_panels, cols, dtype,
+                                  n_panels == group ? share : 0);
+        else
+            attn__plan_fetching(&tile, is_alone, rows, n_panels, dtype, share);
+        attn__multiply_blocks(p, &tile, panel, n_panels, share);
+    }
+}
+
+/* Multiplies rows [row0, row1) by panels [panel0, panel1): as many rows at a time as the kernels
+ * take, over as many whole chains as `pack` has room for. Several blocks of q8 or q4 take 4 chains,
+ * so that a group's lines stay in first-level cache. */
+static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul_job *job,
+                                size_t row0, size_t row1, size_t panel0, size_t panel1, float *pack)
+{
+    const int quantized = attn__is_quantized(job->w.dtype);
+    const size_t n_in = job->w.n_in;
+    attn__matmul_part p;
+    p.job = job;
+    p.tiling = kernels->tilings[quantized];
+    for (p.row0 = row0; p.row0 < row1; p.row0 += p.n_rows) {
+        const size_t most = p.tiling->n_rows * p.tiling->n_blocks;
+        size_t most_k;
+        int is_packed; /* as it lies */
+        p.n_rows = row1 - p.row0 < most ? row1 - p.row0 : most;
+        p.n_blocks = (p.n_rows + p.tiling->n_rows - 1) / p.tiling->n_rows;
+        is_packed = p.n_rows == 1 && !quantized && job->in_step == 1;
+        /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a row */
+        most_k = attn__packed_k(quantized, ATTN__PACK / p.n_rows);
+        if (quantized && p.n_blocks > 1 && most_k > 4 * ATTN__CHAIN)
+            most_k = 4 * ATTN__CHAIN;
+        p.k = 0;
+        do { /* once if n_in is 0: the outputs are then the bias */
+            p.n_k = n_in - p.k < most_k ? n_in - p.k : most_k;
+            p.in = is_packed ? job->in + (ptrdiff_t)p.row0 * job->in_stride + p.k : pack;
+            if (!is_packed)
+                attn__pack_part(&p, pack);
+            attn__multiply_part(kernels, &p, panel0, panel1);
+            p.k += p.n_k;
+        } while (p.k < n_in);
+    }
+}
+
+/* A worker's share of a matmul: some of the rows and some of the panels. Rows are divided into
+ * parts of 16 or more; the workers of one part divide the panels. Results do not depend on the
+ * division. */
 static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
                                 const attn__matmul_job *job, float *pack)
 {
@@ -11830,13 +11934,14 @@ static void attn__shared_matmul(const attn__worker *me, const attn__kernels *ker
     }
 }
 
+/* The number of keys that a query sees. */
 static size_t attn__visible(const attn__head *h, size_t row)
 {
     const size_t n = h->first + row + 1;
     return h->causal && n < h->keys.n_out ? n : h->keys.n_out;
 }
 
-/* scores [rows, keys] = q · kᵀ * scale + mask, and -inf where a query may not look */
+/* scores [rows, keys] = q · kᵀ * scale + mask, and -inf for keys that a query does not see */
 static void attn__head_scores(const attn__kernels *kernels, const attn__head *h, float *scores,
                               size_t stride, float *pack)
 {
@@ -11856,14 +11961,14 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
     }
 }
 
-/* z [rows, dv] = pattern · v. All rows share the keys that the first row sees; then each goes on
- * alone to its last key, so that no row touches a value hidden from it. The rows of one
- * head must lie within one multiple of ATTN__QUERIES positions, so that they end in the same chain:
- * it is made apart, in `tail` [ATTN__QUERIES, dv], and added to the chains before it. */
+/* z [rows, dv] = pattern · v. First come the keys that all rows see, then row by row the other keys
+ * that this row sees, so that no row reads a value hidden from it. The last chain is summed in
+ * last_chain [ATTN__QUERIES, dv], then added to the chains before it. All rows must end in the same
+ * chain: attn__query_block sees to that. */
 static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
-                             const float *pattern, size_t stride, float *tail, float *pack)
+                             const float *pattern, size_t stride, float *last_chain, float *pack)
 {
-    const size_t n_panels = (h->values.n_out + 15) / 16, tail_stride = n_panels * 16;
+    const size_t n_panels = (h->values.n_out + 15) / 16, chain_stride = n_panels * 16;
     const size_t common = attn__visible(h, 0);
     const size_t before = common > 0 ? (common - 1) / ATTN__CHAIN * ATTN__CHAIN : 0;
     attn__matmul_job job = attn__job(h->z, h->z_stride, pattern, (ptrdiff_t)stride,
@@ -11871,8 +11976,8 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
     size_t row;
     if (before > 0) {
         attn__matmul_panels(kernels, &job, 0, h->rows, 0, n_panels, pack);
-        job.out = tail;
-        job.out_stride = tail_stride;
+        job.out = last_chain;
+        job.out_stride = chain_stride;
     }
     job.in = pattern + before;
     job.w = attn__inputs(h->values, before, common - before);
@@ -11887,21 +11992,22 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
     }
     for (row = 0; row < h->rows && before > 0; row++)
         kernels->binary(ATTN__ADD, h->z + row * h->z_stride, h->z + row * h->z_stride,
-                        tail + row * tail_stride, h->values.n_out);
+                        last_chain + row * chain_stride, h->values.n_out);
 }
 
-/* How many of the queries left from position `first` on fit into one such head. */
-static size_t attn__query_block(size_t first, size_t left)
+/* How many of n queries, the first at position `first`, are computed together: those up to the next
+ * multiple of ATTN__QUERIES. */
+static size_t attn__query_block(size_t first, size_t n)
 {
-    const size_t room = ATTN__QUERIES - first % ATTN__QUERIES;
-    return left < room ? left : room;
+    const size_t most = ATTN__QUERIES - first % ATTN__QUERIES;
+    return n < most ? n : most;
 }
 
 /* >>threads (tests: threads) =============================================================
- * A whole forward pass runs inside one parallel region: opening a region costs more than many of
- * the operations in it. Every worker runs the same code on its own share and they meet at barriers
- * of our own. This is the only place that knows OpenMP, and it must stay outside the kernel room:
- * a compiler may build the body of a parallel region without the room's instruction set. */
+ * A whole forward pass runs inside one parallel region, because opening a region costs more than
+ * many of the operations in it. Every worker runs the same code on its own share. They meet at this
+ * file's own barriers. Only this section uses OpenMP. It must stay outside the kernel template: a
+ * compiler may build the body of a parallel region without the template's instruction set. */
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -11919,7 +12025,7 @@ static size_t attn__query_block(size_t first, size_t left)
 #define ATTN__YIELD() ((void)0)
 #endif
 
-/* A lock guards a few numbers. On a compiler that has neither of these functions it promises nothing. */
+/* A lock is held for a few instructions. It does nothing on compilers with neither function. */
 static void attn__lock(int *lock) /* NOLINT(readability-non-const-parameter) */
 {
 #if defined(__GNUC__)
@@ -11945,10 +12051,10 @@ static void attn__unlock(int *lock)
 }
 
 #if defined(_OPENMP) && defined(__GNUC__)
-/* Whether a worker has waited for longer than a moment, 2 to 4 microseconds. *since must be 0 at
- * first. The length of a pause differs by a factor of ten between processors, so x86 reads its
- * counter of cycles. */
-ATTN__INLINE int attn__waited_long(uint64_t *since)
+/* Has this worker spun for 2 to 4 microseconds? *since must be 0 at the first call. On x86 it
+ * counts cycles, because the pause instruction takes ten times as long on some processors as on
+ * others. */
+ATTN__INLINE int attn__has_spun(uint64_t *since)
 {
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
     const uint64_t now = __builtin_ia32_rdtsc();
@@ -11962,26 +12068,27 @@ ATTN__INLINE int attn__waited_long(uint64_t *since)
 }
 
 #ifdef ATTN__PTHREADS
-struct attn__bell {
+struct attn__condition {
     pthread_mutex_t mutex;
     pthread_cond_t cond;
 };
 
+/* Sleeps until *count is `enough`. */
 static void attn__sleep(attn__team *team, const int *count, int enough)
 {
-    pthread_mutex_lock(&team->bell->mutex);
+    pthread_mutex_lock(&team->condition->mutex);
     __atomic_fetch_add(&team->n_asleep, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(count, __ATOMIC_SEQ_CST) < enough)
-        pthread_cond_wait(&team->bell->cond, &team->bell->mutex);
+        pthread_cond_wait(&team->condition->cond, &team->condition->mutex);
     __atomic_fetch_sub(&team->n_asleep, 1, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&team->bell->mutex);
+    pthread_mutex_unlock(&team->condition->mutex);
 }
 
-static void attn__ring(attn__team *team)
+static void attn__wake_all(attn__team *team)
 {
-    pthread_mutex_lock(&team->bell->mutex);
-    pthread_cond_broadcast(&team->bell->cond);
-    pthread_mutex_unlock(&team->bell->mutex);
+    pthread_mutex_lock(&team->condition->mutex);
+    pthread_cond_broadcast(&team->condition->cond);
+    pthread_mutex_unlock(&team->condition->mutex);
 }
 #else
 static void attn__sleep(attn__team *team, const int *count, int enough)
@@ -11991,30 +12098,29 @@ static void attn__sleep(attn__team *team, const int *count, int enough)
         ATTN__YIELD();
 }
 
-static void attn__ring(attn__team *team)
+static void attn__wake_all(attn__team *team)
 {
     (void)team;
 }
 #endif
 
-/* Microseconds, modulo 2^32 (71 minutes): only differences mean something. */
+/* A clock in microseconds, modulo 2^32 (71 minutes): use differences only. */
 static unsigned attn__microseconds(void)
 {
     return (unsigned)(uint64_t)(omp_get_wtime() * 1e6);
 }
 
-/* Waits until others have counted up to `enough`: a moment with the core, then giving it away,
- * for the worker that is late may need it. A yield suffices if that worker is about to run. Linux
- * since 6.6 may let the worker that yields go on to the end of its slice, so it sleeps in the end.
- * A sleeping worker takes long to wake up, and in a long phase the others often arrive sooner. So
- * before it sleeps, a worker waits for an eighth of the time since the latest barrier opened, but
- * at least 50 microseconds and at most 1000. */
-static void attn__until(attn__team *team, const int *count, int enough)
+/* Waits until *count is `enough`, in three stages. First it spins. Then it yields the core, because
+ * the worker that it waits for may need it. Linux 6.6 and later may give a yielded core back at
+ * once, so at last it sleeps. Waking up takes long, and the other workers often come before that.
+ * So it yields for an eighth of the time since the latest barrier opened before it sleeps: at least
+ * 50 microseconds, at most 1000. */
+static void attn__wait_until(attn__team *team, const int *count, int enough)
 {
     uint64_t since = 0;
     unsigned began, waited = 0, phase;
     while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough)
-        if (attn__waited_long(&since))
+        if (attn__has_spun(&since))
             break;
     if (__atomic_load_n(count, __ATOMIC_ACQUIRE) >= enough)
         return;
@@ -12033,11 +12139,11 @@ static void attn__count_up(attn__team *team, int *count)
 {
     __atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&team->n_asleep, __ATOMIC_SEQ_CST) > 0)
-        attn__ring(team);
+        attn__wake_all(team);
 }
 #endif
 
-/* No worker goes on before all workers have arrived. The last to arrive opens the next phase. */
+/* Waits until all workers have arrived. The last one to arrive begins the next phase. */
 ATTN__APART void attn__barrier(const attn__worker *me)
 {
 #if defined(_OPENMP) && defined(__GNUC__)
@@ -12051,7 +12157,7 @@ ATTN__APART void attn__barrier(const attn__worker *me)
         __atomic_store_n(&team->opened, attn__microseconds(), __ATOMIC_RELAXED);
         attn__count_up(team, &team->phase);
     } else {
-        attn__until(team, &team->phase, phase + 1);
+        attn__wait_until(team, &team->phase, phase + 1);
     }
 #elif defined(_OPENMP)
     if (me->count == 1)
@@ -12063,9 +12169,9 @@ ATTN__APART void attn__barrier(const attn__worker *me)
 }
 
 #ifdef _OPENMP
-/* The end of a parallel region, where OpenMP waits in its own way: it keeps the core for milliseconds
- * even if a worker that has still to come needs that core. So all meet at a barrier of ours before,
- * and the first worker, who goes on after the region, lets the others go ahead. */
+/* At the end of a parallel region OpenMP waits by spinning for milliseconds, even if a worker that
+ * has not arrived needs the core. So all workers meet at a barrier first. The first worker, which
+ * continues after the region, then waits until the others have left. */
 static void attn__leave(const attn__worker *me)
 {
     attn__barrier(me);
@@ -12073,7 +12179,7 @@ static void attn__leave(const attn__worker *me)
     if (me->id > 0)
         attn__count_up(me->team, &me->team->left);
     else
-        attn__until(me->team, &me->team->left, me->count - 1);
+        attn__wait_until(me->team, &me->team->left, me->count - 1);
 #endif
 }
 #endif
@@ -12081,15 +12187,15 @@ static void attn__leave(const attn__worker *me)
 enum { ATTN__MAX_THREADS = 256 };
 
 #ifdef ATTN__PTHREADS
-/* Is this process the child of one that had threads? OpenMP's are not there any more, and a parallel
- * region would wait for them. Only the process that forks can tell, so it is asked from the first time
- * on that this library makes threads. */
+/* Is this process the child of one that had threads? The child lacks OpenMP's threads, and a
+ * parallel region would wait for them. Only the parent can know this: handlers that run at a fork
+ * ask it. They are registered when this library first makes threads. */
 static int attn__is_forked, attn__has_threads;
 
 static void attn__before_fork(void)
 {
 #if defined(__linux__)
-    struct stat tasks; /* a directory has a link for each one in it, and 2 */
+    struct stat tasks; /* a directory's links: one for each directory in it, and 2 */
     attn__has_threads = stat("/proc/self/task", &tasks) != 0 || tasks.st_nlink != 3;
 #else
     attn__has_threads = 1;
@@ -12131,23 +12237,24 @@ static int attn__try_threads(int n)
     return count;
 }
 
-/* GCC's OpenMP ends the program when the system refuses a thread, and in the child of a fork it
- * waits for threads that are not there. So before OpenMP makes more threads than it has for this
- * one, as many are tried; where some are refused, half of the others will do, because threads that
- * have ended count for a moment more. Returns how many threads to ask for, 1 to n_threads. */
+/* Returns how many threads OpenMP can have, 1 to n_threads. In the child of a fork: 1. GCC's OpenMP
+ * ends the program when the system refuses a thread, so the missing threads are first made here. If
+ * the system refuses some, OpenMP gets half of those it granted: threads that have just ended still
+ * count against a limit. */
 static int attn__granted(int n_threads)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static __thread int had = 1; /* by the latest call; OpenMP lets go of those it did not use */
-    int more;
+    static __thread int n_last =
+        1; /* of the latest call: OpenMP ends threads that it did not use */
+    int granted;
     pthread_once(&once, attn__watch_forks);
     if (attn__is_forked)
         return 1;
-    if (n_threads > had) {
-        more = attn__try_threads(n_threads - had);
-        n_threads = more < n_threads - had ? had + more / 2 : n_threads;
+    if (n_threads > n_last) {
+        granted = attn__try_threads(n_threads - n_last);
+        n_threads = granted < n_threads - n_last ? n_last + granted / 2 : n_threads;
     }
-    had = n_threads;
+    n_last = n_threads;
     return n_threads;
 }
 #elif defined(_OPENMP)
@@ -12157,15 +12264,15 @@ static int attn__granted(int n_threads)
 }
 #endif
 
-/* Runs body(worker, arg) on up to n_threads workers; returns when all are done. Returns the seconds
- * that workers waited. */
+/* Runs body(worker, arg) on up to n_threads workers and waits for all of them. Returns the seconds
+ * that they waited for each other, in all. */
 static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg)
 {
     attn__team team = {0, 0, 0, 0, 0, 0, NULL};
     attn__worker me;
 #ifdef ATTN__PTHREADS
-    struct attn__bell bell = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
-    team.bell = &bell;
+    struct attn__condition condition = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
+    team.condition = &condition;
 #endif
 #ifdef _OPENMP
     n_threads = n_threads > 1 ? attn__granted(n_threads) : 1;
@@ -12182,8 +12289,8 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
             attn__leave(&me);
         }
 #ifdef ATTN__PTHREADS
-        pthread_mutex_destroy(&bell.mutex);
-        pthread_cond_destroy(&bell.cond);
+        pthread_mutex_destroy(&condition.mutex);
+        pthread_cond_destroy(&condition.cond);
 #endif
         return team.waited * 1e-6;
     }
@@ -12199,10 +12306,9 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 /* ---- how many threads ---- */
 
 #if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
-/* How many processors the control groups allow that hold this process, rounded up: the least limit of
- * its own group and of the groups around that. The file cpu.max holds a quota and a period in
- * microseconds: "150000 100000" allows one and a half processors, "max" any number. `root` stands before
- * the paths that are read; tests give a directory of their own. */
+/* How many processors this process may use by its control group and the groups around it, rounded
+ * up. A group's file cpu.max has a quota and a period in microseconds: "150000 100000" is one and a
+ * half processors, "max" is any number. `root` is put before each path; tests pass a directory. */
 static int attn__quota(const char *root)
 {
     char group[512], path[1024], limit[128], *end, *slash;
@@ -12237,14 +12343,14 @@ static int attn__quota(const char *root)
 #endif
 
 #ifdef _OPENMP
-/* As many as OpenMP offers, but not more than there are processors for this process: a container
- * may see all of the machine's and have a few. */
+/* OpenMP's number of threads, but not more than this process has processors. In a container OpenMP
+ * may count all processors of the machine. */
 static int attn__offered(void)
 {
     const int processors = omp_get_num_procs();
     int n = omp_get_max_threads();
 #if defined(__linux__) && defined(__GNUC__)
-    static int cached; /* quotas are read once; 0 before that */
+    static int cached; /* the quota is read once; 0 before that */
     int quota = __atomic_load_n(&cached, __ATOMIC_RELAXED);
     if (!quota) {
         quota = attn__quota("");
@@ -12267,167 +12373,173 @@ static int attn__max_threads(const attn_ctx *ctx)
 #endif
 }
 
-enum {
-    ATTN__LONGEST_REST = 600
-}; /* seconds: a pass may seem to take hours if the machine sleeps */
+/* Most seconds between two trials. (A pass seems to take hours if the machine was suspended.) */
+#define ATTN__LONGEST_PAUSE 600
 
 #ifdef _OPENMP
-/* A trial of n threads begins, or ends with n == 0, or the passes are counted afresh. */
-static void attn__gait_begin(attn__gait *g, int n)
+/* Begins a trial of n threads. With n = 0 it ends the trial, and begins a new window. */
+static void attn__tuner_begin(attn__tuner *t, int n)
 {
-    g->trial = n;
-    g->n_passes = 0;
-    g->work = g->seconds = g->waited = g->lost = 0;
+    t->trial_threads = n;
+    t->n_passes = 0;
+    t->work = t->seconds = t->waited = t->cost = 0;
 }
 
-static void attn__gait_try(attn__gait *g, int most)
+/* Begins a trial of half or twice as many threads. */
+static void attn__tuner_try(attn__tuner *t, int most)
 {
-    const int more = g->n_threads * 2 < most ? g->n_threads * 2 : most;
-    if (g->n_threads == 1 || g->n_threads == most)
-        g->fewer = g->n_threads > 1;
-    attn__gait_begin(g, g->fewer ? (g->n_threads + 1) / 2 : more);
+    const int more = t->n_threads * 2 < most ? t->n_threads * 2 : most;
+    if (t->n_threads == 1 || t->n_threads == most)
+        t->fewer = t->n_threads > 1;
+    attn__tuner_begin(t, t->fewer ? (t->n_threads + 1) / 2 : more);
 }
 
-/* The last window is counted with the next one: a single pass that was held up says little. */
-static void attn__gait_keep(attn__gait *g)
+/* The speed is measured over two windows, because one may hold a single pass that was
+ * interrupted. */
+static void attn__tuner_keep_window(attn__tuner *t)
 {
-    g->last_work = g->work;
-    g->last_seconds = g->seconds;
-    g->last_waited = g->waited;
+    t->last_work = t->work;
+    t->last_seconds = t->seconds;
+    t->last_waited = t->waited;
 }
 
-/* Workers waited for one of them for more than a quarter of the time since a window or a trial began;
- * with_last: or since the window before. */
-static int attn__gait_is_late(const attn__gait *g, int with_last)
+/* Did workers wait for more than a quarter of the time of this window or trial? With with_last: of
+ * this window and the last one? */
+static int attn__tuner_is_late(const attn__tuner *t, int with_last)
 {
-    return 4 * (g->waited + with_last * g->last_waited) > g->seconds + with_last * g->last_seconds;
+    return 4 * (t->waited + with_last * t->last_waited) > t->seconds + with_last * t->last_seconds;
 }
 
-/* Where half as many threads are as late as all, still fewer may be better. */
-static void attn__gait_failed(attn__gait *g)
+/* The trial was slower. If its workers were late although they were fewer, a trial of still fewer
+ * follows at once. */
+static void attn__tuner_failed(attn__tuner *t)
 {
-    if (g->fewer && g->trial > 1 && attn__gait_is_late(g, 0)) {
-        const double lost = g->lost;
-        attn__gait_begin(g, (g->trial + 1) / 2);
-        g->lost = lost;
+    if (t->fewer && t->trial_threads > 1 && attn__tuner_is_late(t, 0)) {
+        const double cost = t->cost;
+        attn__tuner_begin(t, (t->trial_threads + 1) / 2);
+        t->cost = cost;
         return;
     }
-    g->last_rest = g->last_rest > 0 ? fmin(2 * g->last_rest, 4) : 0.2;
-    g->rest = fmax(fmin(50 * g->lost, ATTN__LONGEST_REST), g->last_rest);
-    g->soon = g->rest / 5;
-    g->fewer = !g->fewer;
-    attn__gait_begin(g, 0);
+    t->retry_pause = t->retry_pause > 0 ? fmin(2 * t->retry_pause, 4) : 0.2;
+    t->next_trial_in = fmax(fmin(50 * t->cost, ATTN__LONGEST_PAUSE), t->retry_pause);
+    t->late_trial_in = t->next_trial_in / 5;
+    t->fewer = !t->fewer;
+    attn__tuner_begin(t, 0);
 }
 
-/* The trial was faster: its number of threads is kept. The next trial goes in the same direction,
- * at once; at the end of that direction, a trial in the other one waits, as after a failure. */
-static void attn__gait_won(attn__gait *g, int most)
+/* The trial was faster, so its number of threads becomes the number. The next trial follows at
+ * once, in the same direction. If there is none (1 thread, or `most`), a trial in the other
+ * direction follows after a pause. */
+static void attn__tuner_won(attn__tuner *t, int most)
 {
-    const double before = g->work / g->speed / (g->n_passes - 1);
-    g->n_threads = g->trial;
-    g->speed = g->work / g->seconds;
-    attn__gait_keep(g);
-    g->last_rest = 0;
-    g->rest = g->n_threads == (g->fewer ? 1 : most)
-                  ? fmax(fmin(50 * before, ATTN__LONGEST_REST), 0.2)
-                  : 0;
-    attn__gait_begin(g, 0);
+    const double old_seconds = t->work / t->speed / (t->n_passes - 1); /* of a pass */
+    t->n_threads = t->trial_threads;
+    t->speed = t->work / t->seconds;
+    attn__tuner_keep_window(t);
+    t->retry_pause = 0;
+    t->next_trial_in = t->n_threads == (t->fewer ? 1 : most)
+                           ? fmax(fmin(50 * old_seconds, ATTN__LONGEST_PAUSE), 0.2)
+                           : 0;
+    attn__tuner_begin(t, 0);
 }
 
-static void attn__gait_window(attn__gait *g)
+/* A window of passes on n_threads threads is full. */
+static void attn__tuner_end_window(attn__tuner *t)
 {
-    if (g->speed <= 0) /* the first trial may cost two passes */
-        g->rest =
-            g->n_threads > 1 ? fmin(100 * g->seconds / (g->n_passes - 1), ATTN__LONGEST_REST) : 0.1;
-    if (g->soon <= 0 && attn__gait_is_late(g, 1)) {
-        g->fewer = 1;
-        g->rest = 0;
+    if (t->speed <= 0) /* the first window: a trial may cost two passes */
+        t->next_trial_in = t->n_threads > 1
+                               ? fmin(100 * t->seconds / (t->n_passes - 1), ATTN__LONGEST_PAUSE)
+                               : 0.1;
+    if (t->late_trial_in <= 0 && attn__tuner_is_late(t, 1)) {
+        t->fewer = 1;
+        t->next_trial_in = 0;
     }
-    g->speed = (g->last_work + g->work) / (g->last_seconds + g->seconds);
-    attn__gait_keep(g);
-    attn__gait_begin(g, 0);
-    g->n_passes = 1;
+    t->speed = (t->last_work + t->work) / (t->last_seconds + t->seconds);
+    attn__tuner_keep_window(t);
+    attn__tuner_begin(t, 0);
+    t->n_passes = 1;
 }
 
-/* Threads for the next pass: `start` if nothing is known. */
-static int attn__gait_next(attn__gait *g, int start, int most)
+/* The number of threads for the next pass: at first `start`, never more than `most`. */
+static int attn__tuner_next(attn__tuner *t, int start, int most)
 {
-    if (g->n_threads == 0)
-        g->n_threads = start;
-    if (g->n_threads > most || g->trial > most) {
-        g->n_threads = g->n_threads < most ? g->n_threads : most;
-        attn__gait_begin(g, 0);
+    if (t->n_threads == 0)
+        t->n_threads = start;
+    if (t->n_threads > most || t->trial_threads > most) {
+        t->n_threads = t->n_threads < most ? t->n_threads : most;
+        attn__tuner_begin(t, 0);
     }
-    return g->trial ? g->trial : g->n_threads;
+    return t->trial_threads ? t->trial_threads : t->n_threads;
 }
 
-/* A pass has done this much work. The first pass after a change starts threads or reads the
- * weights for the first time: it does not count, unless it is slow beyond doubt. The system may keep
- * a pass waiting for 10 milliseconds whatever the number of threads, and 20 are several of the slices
- * in which it divides a processor. */
-static void attn__gait_note(attn__gait *g, int most, double work, double seconds, double waited)
+/* Learns from a pass. The first one after a change does not count, because it starts threads or
+ * reads the weights for the first time; but if it is very slow, the trial has failed. The system
+ * may delay a pass by 10 milliseconds whatever the number of threads. A window or a trial has 20
+ * milliseconds, which are several of the system's time slices. */
+static void attn__tuner_note(attn__tuner *t, int most, double work, double seconds, double waited)
 {
-    const double usual = g->trial ? work / g->speed : 0;
+    const double usual = t->trial_threads ? work / t->speed : 0;
     int enough;
-    g->lost += seconds - usual;
-    g->rest -= seconds;
-    g->soon -= seconds;
-    if (g->n_passes++ > 0) {
-        g->work += work;
-        g->seconds += seconds;
-        g->waited += waited;
+    t->cost += seconds - usual;
+    t->next_trial_in -= seconds;
+    t->late_trial_in -= seconds;
+    if (t->n_passes++ > 0) {
+        t->work += work;
+        t->seconds += seconds;
+        t->waited += waited;
     }
-    enough = g->n_passes > 1 && g->seconds >= 0.02;
-    if (!g->trial) {
+    enough = t->n_passes > 1 && t->seconds >= 0.02;
+    if (!t->trial_threads) {
         if (enough)
-            attn__gait_window(g);
-        if (g->rest <= 0 && g->speed > 0)
-            attn__gait_try(g, most);
+            attn__tuner_end_window(t);
+        if (t->next_trial_in <= 0 && t->speed > 0)
+            attn__tuner_try(t, most);
     } else if (seconds > 5 * usual + 0.01 ||
-               g->seconds * g->speed > (enough ? 0.95 : 1.5) * g->work) {
-        attn__gait_failed(g);
+               t->seconds * t->speed > (enough ? 0.95 : 1.5) * t->work) {
+        attn__tuner_failed(t);
     } else if (enough) {
-        attn__gait_won(g, most);
+        attn__tuner_won(t, most);
     }
 }
 #endif
 
-/* Multiply-adds, about a millisecond's: to start a thread takes up to as long or, where the system
- * lets it wait for the processor that starts it, several times as long. */
+/* Multiply-adds of about a millisecond. Starting a thread takes that long, or several times as long
+ * if the new thread waits for the core of the thread that starts it. */
 #define ATTN__WORTH_A_THREAD 3e7
 
-/* attn__parallel for `work` multiply-adds with n_barriers barriers between them, on the number of
- * threads that the pace has found best; on `most` without a pace. The first pass gives a thread at least
- * 128,000 multiply-adds between two barriers. With 64,000, a processor of 16 virtual cores ran 16
- * threads, which took up to 1.8 times as long as 8. */
-static void attn__parallel_paced(attn__pace *pace, int most, double work, int n_barriers,
+/* attn__parallel for `work` multiply-adds and n_barriers barriers, on the number of threads that
+ * the tuner for this size of pass has found; without tuners, on `most` threads. The first pass uses
+ * so few threads that each has at least 128,000 multiply-adds between two barriers. (With 64,000, a
+ * processor of 16 virtual cores ran 16 threads, and took up to 1.8 times as long as with 8.) */
+static void attn__parallel_tuned(attn__tuners *tuners, int most, double work, int n_barriers,
                                  void (*body)(attn__worker *, void *), void *arg)
 {
 #ifdef _OPENMP
-    if (pace && most > 1) {
+    if (tuners && most > 1) {
         const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 128000;
         const int start = share + 1 < most ? (int)share + 1 : most;
         int size, n = 1;
         frexp(work, &size);
         if (size > 18) {
-            attn__gait *g = &pace->gaits[size - 19 < ATTN__GAITS ? size - 19 : ATTN__GAITS - 1];
+            attn__tuner *t =
+                &tuners->of_size[size - 19 < ATTN__PASS_SIZES ? size - 19 : ATTN__PASS_SIZES - 1];
             const double began = omp_get_wtime();
             double waited;
-            n = attn__gait_next(g, start, most);
+            n = attn__tuner_next(t, start, most);
             waited = attn__parallel(n, body, arg) / (n > 1 ? n - 1 : 1);
-            attn__gait_note(g, most, work, omp_get_wtime() - began, waited);
+            attn__tuner_note(t, most, work, omp_get_wtime() - began, waited);
             return;
         }
         most = 1;
     }
 #endif
-    (void)pace;
+    (void)tuners;
     (void)work;
     (void)n_barriers;
     attn__parallel(most, body, arg);
 }
 
-/* This worker's part of n items: [*first, *last), as even as can be. */
+/* This worker's share of n items: [*first, *last). Shares differ by one item at most. */
 static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last)
 {
     *first = (size_t)((uint64_t)n * (uint64_t)me->id / (uint64_t)me->count);

@@ -847,7 +847,7 @@ typedef struct machine {
 
 /* Passes on it until they have taken so long; how long the best fixed number would have taken for
  * them. */
-static double run_machine(attn__gait *g, machine *m, double until, double *took)
+static double run_machine(attn__tuner *t, machine *m, double until, double *took)
 {
     double best = 0, least = m->seconds[1];
     int n, passes = 0;
@@ -855,11 +855,11 @@ static double run_machine(attn__gait *g, machine *m, double until, double *took)
         least = m->seconds[n] > 0 && m->seconds[n] < least ? m->seconds[n] : least;
     for (*took = 0; *took < until; passes++) {
         double seconds;
-        n = attn__gait_next(g, m->start, m->most);
+        n = attn__tuner_next(t, m->start, m->most);
         if (!CHECKF(n >= 1 && n <= m->most && m->seconds[n] > 0, "%d threads", n))
             return 0;
         seconds = m->seconds[n] * (1 + m->noise * (double)attn_rng_uniform(&m->rng));
-        attn__gait_note(g, m->most, 1e6, seconds, seconds * m->waiting[n]);
+        attn__tuner_note(t, m->most, 1e6, seconds, seconds * m->waiting[n]);
         *took += seconds;
         best += least * (1 + m->noise / 2);
     }
@@ -887,18 +887,18 @@ TEST(the_best_number_is_found)
     for (i = 0; i < 2 * sizeof machines / sizeof *machines; i++) {
         const size_t at = i / 2;
         machine m;
-        attn__gait g;
+        attn__tuner t;
         double took, best;
-        memset(&g, 0, sizeof g);
+        memset(&t, 0, sizeof t);
         m.seconds = machines[at].seconds;
         m.waiting = machines[at].waiting;
         m.start = machines[at].start;
         m.most = machines[at].most;
         m.noise = i % 2 ? 0.2 : 0;
         attn_rng_seed(&m.rng, i);
-        run_machine(&g, &m, 60, &took);
-        CHECKF(g.n_threads == machines[at].best, "machine %d: %d threads", (int)i, g.n_threads);
-        best = run_machine(&g, &m, 300, &took);
+        run_machine(&t, &m, 60, &took);
+        CHECKF(t.n_threads == machines[at].best, "machine %d: %d threads", (int)i, t.n_threads);
+        best = run_machine(&t, &m, 300, &took);
         CHECKF(took < 1.1 * best, "machine %d: %g s, the best number %g s", (int)i, took, best);
     }
 }
@@ -910,29 +910,29 @@ TEST(others_come_and_go)
     static const double idle[] = {0, 0.05, 0.028}, beside[] = {0, 0.06, 0.3};
     static const double even[] = {0, 0, 0.1}, late[] = {0, 0, 0.8};
     machine m;
-    attn__gait g;
+    attn__tuner t;
     double took;
     int turn, trials = 0, passes;
-    memset(&g, 0, sizeof g);
+    memset(&t, 0, sizeof t);
     memset(&m, 0, sizeof m);
     m.start = m.most = 2;
     for (turn = 0; turn < 3; turn++) {
         m.seconds = idle;
         m.waiting = even;
-        run_machine(&g, &m, 30, &took);
-        CHECKF(g.n_threads == 2, "turn %d, idle: %d threads", turn, g.n_threads);
+        run_machine(&t, &m, 30, &took);
+        CHECKF(t.n_threads == 2, "turn %d, idle: %d threads", turn, t.n_threads);
         m.seconds = beside;
         m.waiting = late;
-        run_machine(&g, &m, 2, &took);
-        CHECKF(g.n_threads == 1, "turn %d, beside others: %d threads", turn, g.n_threads);
+        run_machine(&t, &m, 2, &took);
+        CHECKF(t.n_threads == 1, "turn %d, beside others: %d threads", turn, t.n_threads);
     }
     for (passes = 0; passes < 5000; passes++) {
-        const int n = attn__gait_next(&g, 2, 2);
+        const int n = attn__tuner_next(&t, 2, 2);
         trials += n == 2;
-        attn__gait_note(&g, 2, 1e6, beside[n], beside[n] * late[n]);
+        attn__tuner_note(&t, 2, 1e6, beside[n], beside[n] * late[n]);
     }
     CHECKF(trials >= 5 && trials <= 40, "%d passes of 5000 on trial", trials);
-    CHECK(attn__gait_next(&g, 2, 1) == 1); /* the caller may allow fewer at any time */
+    CHECK(attn__tuner_next(&t, 2, 1) == 1); /* the caller may allow fewer at any time */
 }
 
 /* Workers that are late now and then, as those are that wait for a callback, do not bring trial
@@ -941,16 +941,16 @@ TEST(late_now_and_then)
 {
     static const double seconds[] = {0, 0.05, 0.028}, even[] = {0, 0, 0.1}, late[] = {0, 0, 0.6};
     machine m;
-    attn__gait g;
+    attn__tuner t;
     double took, best, all = 0, all_best = 0;
     int turn;
-    memset(&g, 0, sizeof g);
+    memset(&t, 0, sizeof t);
     memset(&m, 0, sizeof m);
     m.start = m.most = 2;
     m.seconds = seconds;
     for (turn = 0; turn < 2000; turn++) {
         m.waiting = turn % 2 ? late : even;
-        best = run_machine(&g, &m, 0.06, &took);
+        best = run_machine(&t, &m, 0.06, &took);
         all += took;
         all_best += best;
     }
@@ -958,19 +958,19 @@ TEST(late_now_and_then)
 }
 
 /* Passes of a small model, every so often held up for a slice of the processor. */
-static int held_up(attn__gait *g, const double *seconds, const double *late, int often,
+static int held_up(attn__tuner *t, const double *seconds, const double *late, int often,
                    double until)
 {
     double took;
     int i, n = 0;
     for (i = 1, took = 0; took < until; i++) {
         const double slice = i % often ? 0 : 0.0042;
-        n = attn__gait_next(g, 2, 2);
-        attn__gait_note(g, 2, 1e6, seconds[n] + slice,
-                        seconds[n] * late[n] + (n > 1 ? slice * 0.9 : 0));
+        n = attn__tuner_next(t, 2, 2);
+        attn__tuner_note(t, 2, 1e6, seconds[n] + slice,
+                         seconds[n] * late[n] + (n > 1 ? slice * 0.9 : 0));
         took += seconds[n] + slice;
     }
-    return g->n_threads;
+    return t->n_threads;
 }
 
 /* Beside one busy program, two threads wait for each other in most passes, not in all, and one
@@ -980,48 +980,48 @@ TEST(slices_of_the_processor)
 {
     static const double idle[] = {0, 0.00015, 0.0001}, large[] = {0, 0.019, 0.0133};
     static const double beside[] = {0, 0.0002, 0.004}, even[] = {0, 0, 0.1}, late[] = {0, 0, 0.5};
-    attn__gait g;
+    attn__tuner t;
     int turn;
-    memset(&g, 0, sizeof g);
+    memset(&t, 0, sizeof t);
     for (turn = 0; turn < 5; turn++) {
-        CHECK(held_up(&g, idle, even, 1000, 10) == 2);
-        CHECK(held_up(&g, beside, late, 16, 1) == 1);
+        CHECK(held_up(&t, idle, even, 1000, 10) == 2);
+        CHECK(held_up(&t, beside, late, 16, 1) == 1);
     }
-    memset(&g, 0, sizeof g);
+    memset(&t, 0, sizeof t);
     for (turn = 0; turn < 50; turn++)
-        CHECK(held_up(&g, large, even, 25, 2) == 2);
+        CHECK(held_up(&t, large, even, 25, 2) == 2);
 }
 
 /* Whatever number each pass is given, every bit stays. */
-TEST(any_pace_gives_the_same_bits)
+TEST(any_number_of_threads_gives_the_same_bits)
 {
     attn_ctx ctx;
     attn_model *model = NULL;
-    attn_session *one = NULL, *paced = NULL;
+    attn_session *one = NULL, *tuned = NULL;
     int32_t token;
     size_t i;
     memset(&ctx, 0, sizeof ctx);
     if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) &&
         OK(&ctx, attn_session_new(&ctx, &one, model, NULL)) &&
-        OK(&ctx, attn_session_new(&ctx, &paced, model, NULL)))
+        OK(&ctx, attn_session_new(&ctx, &tuned, model, NULL)))
         for (token = 0; token < 40; token++) {
-            for (i = 0; i < ATTN__GAITS; i++) {
-                attn__gait *g = &paced->workspace->pace->gaits[i];
-                memset(g, 0, sizeof *g);
-                g->n_threads = 1 + (token + 1) % 3;
-                g->trial = 1 + token % 2;
-                g->speed = 1e9;
+            for (i = 0; i < ATTN__PASS_SIZES; i++) {
+                attn__tuner *t = &tuned->workspace->tuners->of_size[i];
+                memset(t, 0, sizeof *t);
+                t->n_threads = 1 + (token + 1) % 3;
+                t->trial_threads = 1 + token % 2;
+                t->speed = 1e9;
             }
             ctx.n_threads = 1;
             OK(&ctx, attn_feed(&ctx, one, &token, 1));
             ctx.n_threads = 0;
-            OK(&ctx, attn_feed(&ctx, paced, &token, 1));
-            CHECKF(memcmp(attn_session_logits(one), attn_session_logits(paced),
+            OK(&ctx, attn_feed(&ctx, tuned, &token, 1));
+            CHECKF(memcmp(attn_session_logits(one), attn_session_logits(tuned),
                           attn_model_config(model)->n_vocab * sizeof(float)) == 0,
                    "token %d", (int)token);
         }
     attn_session_free(one);
-    attn_session_free(paced);
+    attn_session_free(tuned);
     attn_model_close(model);
     attn_ctx_free(&ctx);
 }
@@ -1035,21 +1035,21 @@ static void count_workers(attn__worker *me, void *arg)
 
 TEST(when_there_is_a_choice)
 {
-    attn__pace pace, untouched;
+    attn__tuners tuners, untouched;
     int n = 0;
-    memset(&pace, 0, sizeof pace);
+    memset(&tuners, 0, sizeof tuners);
     memset(&untouched, 0, sizeof untouched);
-    attn__parallel_paced(&pace, 4, 1e5, 10, count_workers, &n);
-    CHECK(n == 1 && memcmp(&pace, &untouched, sizeof pace) == 0);
-    attn__parallel_paced(NULL, 4, 1e5, 10, count_workers, &n);
+    attn__parallel_tuned(&tuners, 4, 1e5, 10, count_workers, &n);
+    CHECK(n == 1 && memcmp(&tuners, &untouched, sizeof tuners) == 0);
+    attn__parallel_tuned(NULL, 4, 1e5, 10, count_workers, &n);
     EQUAL(n, 4);
-    attn__parallel_paced(&pace, 4, 1e9, 10, count_workers, &n);
-    CHECK(n == 4 && memcmp(&pace, &untouched, sizeof pace) != 0);
-    attn__parallel_paced(&pace, 4, 2.5e6, 10, count_workers, &n);
+    attn__parallel_tuned(&tuners, 4, 1e9, 10, count_workers, &n);
+    CHECK(n == 4 && memcmp(&tuners, &untouched, sizeof tuners) != 0);
+    attn__parallel_tuned(&tuners, 4, 2.5e6, 10, count_workers, &n);
     EQUAL(n, 1); /* to start threads would cost more than it saves */
-    attn__parallel_paced(&pace, 4, 3.5e7, 100, count_workers, &n);
+    attn__parallel_tuned(&tuners, 4, 3.5e7, 100, count_workers, &n);
     EQUAL(n, 3);
-    attn__parallel_paced(&pace, 4, 1e300, 10, count_workers, &n);
+    attn__parallel_tuned(&tuners, 4, 1e300, 10, count_workers, &n);
     EQUAL(n, 4);
 }
 #endif
