@@ -118,12 +118,12 @@ TEST(wrong_usage)
     refuses(2, "path needs two texts", LENS MODEL "path Once");
     refuses(2, "--from: \"1\" is not a layer and a head", LENS MODEL "path Once Tom --from 1");
     refuses(2, "is not a layer and a head", LENS MODEL "path Once Tom --from 1.2x");
-    refuses(2, "--to: \"hook_q_input\" is not the name of a reader",
+    refuses(2, "--to: \"hook_q_input\" is not the name of a receiver",
             LENS MODEL "path Once Tom --to hook_q_input");
-    refuses(2, "is not the name of a reader", LENS MODEL "path Once Tom --to blocks.1.attn.hook_z");
-    refuses(2, "is not the name of a reader",
+    refuses(2, "is not the name of a receiver", LENS MODEL "path Once Tom --to blocks.1.attn.hook_z");
+    refuses(2, "is not the name of a receiver",
             LENS MODEL "path Once Tom --to blocks.1.hook_q_input");
-    refuses(2, "is not the name of a reader",
+    refuses(2, "is not the name of a receiver",
             LENS MODEL "path Once Tom --to blocks.1.hook_mlp_in.2");
     refuses(2, "--from means nothing to patch", LENS MODEL "patch Once Tom --from 0.0");
     refuses(2, "circuits reads no text: leave out \"Once\"", LENS MODEL "circuits Once");

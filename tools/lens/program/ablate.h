@@ -1,19 +1,18 @@
-/* lens ablate: what becomes of the loss, or of a logit, without each head. One head at a time is set to
- * zero, which is to say its z, from which W_O makes what it adds to the stream; the text is then read
- * anew. */
+/* lens ablate: the loss or a logit without each head. One head's z at a time is set to zero, so that the
+ * head adds nothing to the stream, and the text runs again. */
 #ifndef LENS_ABLATE_H
 #define LENS_ABLATE_H
 
 #include "question.h"
 
 typedef struct ablation {
-    question question; /* without a text, the answer is the mean loss */
+    question question; /* if question.text is NULL, the answer is the mean loss */
     size_t position;
     attn_token_stats *stats; /* [n - 1] */
-    double whole;            /* the answer of the model as it is */
+    double whole;            /* the answer of the unchanged model */
 } ablation;
 
-/* The answer with the hooks that the session has. */
+/* The answer of the session, with its hooks. */
 static int find_answer(lens *l, ablation *a, double *answer)
 {
     const int is_loss = !a->question.text;
@@ -46,7 +45,7 @@ static int without_head(lens *l, ablation *a, size_t layer, size_t head, double 
     return attn_unhook(&l->ctx, l->session, hook) && code == FINE ? failed(&l->ctx) : code;
 }
 
-/* The loss, unless the options ask about a token. */
+/* Chooses what is measured: the loss, or a logit if --token or --at is given. */
 static int choose_answer(lens *l, ablation *a)
 {
     const int asks = l->o.token || l->o.position != not_given;

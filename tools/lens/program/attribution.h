@@ -1,10 +1,10 @@
-/* lens attribute: which heads and layers make a logit. */
+/* lens attribute: what each head and each MLP adds to a logit. */
 #ifndef LENS_ATTRIBUTION_H
 #define LENS_ATTRIBUTION_H
 
 #include "question.h"
 
-/* The terms of a logit's sum, by layers and heads (the last column: the MLP), and the others. */
+/* The terms that sum to a logit: by layers and heads (the last column is the MLP), and the others. */
 typedef struct terms {
     lens_grid layers, others;
     double sum;
@@ -18,7 +18,7 @@ static void set_term(lens *l, lens_grid *grid, size_t row, size_t column, float 
     cell->text = keep(l, "%.2f", fabs((double)value) < 0.005 ? 0.0 : (double)value);
 }
 
-/* Puts a part where its label says: "L3H4", "3_mlp_out", or among the others. */
+/* Writes a part to the cell that its label names: "L3H4", "3_mlp_out"; or to the others. */
 static void place_term(lens *l, terms *out, const char *label, float value, size_t *n_others)
 {
     unsigned layer, head;
@@ -36,7 +36,8 @@ static void place_term(lens *l, terms *out, const char *label, float value, size
     }
 }
 
-/* out->logit is known. What edits of the stream itself add, no part has: it is the rest of the logit. */
+/* Computes the terms of out->logit. What edits of the stream add belongs to no part: it is the difference
+ * between the logit and the sum. */
 static int find_terms(lens *l, const question *q, size_t position, terms *out)
 {
     const lens_parts_desc heads = parts_of_text(l, LENS_PARTS_HEADS, position, 1);
@@ -66,7 +67,7 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
     return FINE;
 }
 
-/* Colours and tips, once the largest term is known. */
+/* Sets colours and tooltips, which need the largest term. */
 static void finish_terms(lens *l, terms *out)
 {
     lens_grid *const grids[] = {&out->layers, &out->others};

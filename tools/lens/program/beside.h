@@ -1,22 +1,22 @@
-/* A run that is changed beside one that is not: what each says after the text, what the text costs it,
- * and how it goes on. Commands that steer show it. */
+/* A changed run beside an unchanged one: the next token, the loss and the continuation of the text in
+ * each. The commands steer and sae show it. */
 #ifndef LENS_BESIDE_H
 #define LENS_BESIDE_H
 
 #include "findings.h"
 
-/* What one of the two runs makes of the text. */
+/* The results of one of the two runs. */
 typedef struct one_run {
-    attn_prediction *all;          /* [n_vocab]: of the next token, the likeliest first */
+    attn_prediction *all;          /* [n_vocab]: predictions of the next token, likeliest first */
     float *logits, *probabilities; /* [n_vocab] */
-    double loss;                   /* mean, in nats; NaN of a single token */
-    char *bytes;                   /* the continuation, which greedy drawing makes */
+    double loss;                   /* mean, in nats; NaN for a single token */
+    char *bytes;                   /* the greedy continuation */
     size_t n_bytes;
-    int32_t *ids; /* and its tokens */
+    int32_t *ids; /* [n_ids]: its tokens */
     size_t n_ids;
 } one_run;
 
-/* Changes a session before it is fed. FINE, or an exit code after a message. */
+/* Changes a session before it is fed. Returns FINE, or an exit code after a message. */
 typedef int (*change_fn)(lens *l, attn_session *session, void *how);
 
 typedef struct beside {
@@ -25,7 +25,7 @@ typedef struct beside {
     size_t n_shown;
 } beside;
 
-/* An attn_text_fn: the continuation, as it is made. */
+/* What the attn_text_fn keep_piece appends to. */
 typedef struct continuation {
     lens *l;
     one_run *s;
@@ -52,7 +52,7 @@ static int keep_piece(const char *text, size_t size, void *user)
     return 0;
 }
 
-/* The session holds the text. */
+/* Generates the continuation in a session that holds the text. */
 static int continue_text(lens *l, attn_session *session, one_run *s)
 {
     continuation to = {l, s, 0};
@@ -70,7 +70,7 @@ static int continue_text(lens *l, attn_session *session, one_run *s)
     return FINE;
 }
 
-/* Feeds the text and keeps what the session says after it. */
+/* Feeds the text, and keeps its loss and the predictions after it. */
 static int judge_text(lens *l, attn_session *session, one_run *s)
 {
     const size_t n_vocab = l->config->n_vocab;
@@ -114,7 +114,7 @@ static int run_side(lens *l, change_fn change, void *how, one_run *s)
     return code;
 }
 
-/* The tokens that are likeliest after the change, then those that were before it. */
+/* Chooses the tokens of the table: the likeliest with the change, then the likeliest without it. */
 static int choose_shown(lens *l, beside *b)
 {
     const size_t k = l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab;
@@ -140,7 +140,7 @@ static int run_beside(lens *l, change_fn change, void *how, beside *b)
     return code == FINE ? choose_shown(l, b) : code;
 }
 
-/* ---- as it is shown ---- */
+/* ---- output ---- */
 
 static const char *continued(lens *l, const one_run *s)
 {
@@ -153,7 +153,7 @@ static const char *continued(lens *l, const one_run *s)
     return line;
 }
 
-/* Losses and continuations, in a few lines below the note of a command. */
+/* Losses and continuations of both runs, to be appended to a command's note. */
 static const char *note_of_sides(lens *l, const beside *b)
 {
     const char *note = "";
@@ -166,7 +166,7 @@ static const char *note_of_sides(lens *l, const beside *b)
     return note;
 }
 
-/* A row for each token: its logit and its probability without and with the change. */
+/* A row for each token of the table: logit and probability without and with the change. */
 static int grid_of_sides(lens *l, const beside *b, lens_grid *grid)
 {
     static const char *const columns[] = {"without", "with", "change", "p without", "p with"};

@@ -1,5 +1,5 @@
-/* lens circuits: how strongly each head reads and writes, whether it copies, and which heads feed which. It
- * looks at weights alone, so no text is needed. */
+/* lens circuits: singular values and copying scores of each head, and which heads compose. It reads only
+ * weights, so it needs no text. */
 #ifndef LENS_COMPOSITION_H
 #define LENS_COMPOSITION_H
 
@@ -17,11 +17,11 @@ enum {
 };
 
 typedef struct circuits {
-    size_t n_values;                    /* singular values that are shown of each circuit */
+    size_t n_values;                    /* shown singular values of each circuit */
     attn_tensor singular[N_CIRCUITS];   /* [L, H, d], largest first */
     attn_tensor eigen[N_SPACES];        /* [L, H, d, 2], largest magnitude first */
     attn_tensor copying[N_SPACES];      /* [L, H] */
-    size_t n_pairs;                     /* pairs of heads that are shown of each kind */
+    size_t n_pairs;                     /* shown pairs of heads of each kind of composition */
     composition *pairs[N_COMPOSITIONS]; /* [n_pairs], strongest first */
 } circuits;
 
@@ -51,7 +51,7 @@ static attn_status find_singular_values(lens *l, attn_tensor *all, lens_circuit_
     return status;
 }
 
-/* The largest value of each head; the tip lists the largest few. */
+/* A grid of the largest value of each head; the tooltips list the largest few. */
 static int show_singular_values(lens *l, const circuits *found, int kind, lens_grid *grid)
 {
     const attn_tensor values = found->singular[kind];
@@ -80,7 +80,7 @@ static int show_singular_values(lens *l, const circuits *found, int kind, lens_g
 
 /* ---- copying ---- */
 
-/* The score of each head; the tip lists its largest eigenvalues. */
+/* A grid of the score of each head; the tooltips list the largest eigenvalues. */
 static int show_copying(lens *l, circuits *found, int space, lens_grid *grid)
 {
     size_t i, j, k;
@@ -113,7 +113,7 @@ static int show_copying(lens *l, circuits *found, int space, lens_grid *grid)
 
 /* ---- compositions ---- */
 
-/* Puts a pair before all weaker ones of a list of `most`, of which `n` are there. */
+/* Inserts a pair into a list of n pairs, strongest first, which keeps `most` pairs. */
 static void insert_pair(composition *list, size_t n, size_t most, const composition *pair)
 {
     size_t i = n < most ? n : most - 1;

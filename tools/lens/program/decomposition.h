@@ -1,5 +1,5 @@
-/* lens decompose: the stream that enters a layer, taken apart. Its parts are shown by their lengths, or by what
- * they do to a logit; -o FILE.safetensors keeps them. */
+/* lens decompose: the parts of the stream that a layer reads. A part is shown by its length, or with --token
+ * by what it adds to a logit. -o FILE.safetensors writes the parts. */
 #ifndef LENS_DECOMPOSITION_H
 #define LENS_DECOMPOSITION_H
 
@@ -33,7 +33,7 @@ static int choose_parts(lens *l, lens_parts_desc *d)
     return FINE;
 }
 
-/* With --token, parts are shown by their product with the logit's direction. */
+/* With --token, the parts are projected onto the direction of a logit. */
 static int choose_direction(lens *l, lens_parts_desc *d, question *q)
 {
     attn_tensor row = ATTN_ZERO;
@@ -49,7 +49,7 @@ static int choose_direction(lens *l, lens_parts_desc *d, question *q)
     return FINE;
 }
 
-/* What stands for a part at a position: its length, or its product. */
+/* The number that is shown for a part at a position: its length, or its projection. */
 static float size_of_part(attn_tensor parts, size_t i, size_t t)
 {
     double sum = 0;
@@ -63,7 +63,7 @@ static float size_of_part(attn_tensor parts, size_t i, size_t t)
 
 typedef struct ranked_part {
     size_t index;
-    float largest; /* magnitude over the positions */
+    float largest; /* largest magnitude over the positions */
 } ranked_part;
 
 static int compare_parts(const void *a, const void *b)
@@ -74,7 +74,7 @@ static int compare_parts(const void *a, const void *b)
                                      : (x->index > y->index) - (x->index < y->index);
 }
 
-/* All parts in their order, or of many neurons the --top largest. */
+/* Lists all parts in their order; of neurons only the --top largest, sorted. */
 static ranked_part *rank_parts(lens *l, const lens_parts_desc *d, attn_tensor parts, size_t *n)
 {
     ranked_part *list = (ranked_part *)allocate(l, *n, sizeof *list);
@@ -127,7 +127,7 @@ static int show_parts(lens *l, const lens_parts_desc *d, attn_tensor parts, lens
     return FINE;
 }
 
-/* As one tensor "stack" [parts, T, C]; what its rows are is said by --json. */
+/* Writes one tensor "stack" [parts, T, C]. --json prints the labels of its parts. */
 static int save_parts(lens *l, const lens_parts_desc *d, attn_tensor parts)
 {
     static const char *const name[] = {"stack"};

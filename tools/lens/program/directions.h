@@ -1,7 +1,7 @@
-/* lens circuits --layer L --head H: the singular vectors of one head's circuits, by the tokens that they stand
- * for. A direction of the stream that a head reads is shown by the tokens whose embeddings lie along it, and
- * one that it writes by the tokens whose logits it raises (Millidge & Black 2022; TransformerLens's
- * SVDInterpreter). Vectors have no sign, but the two of a pair have it together. */
+/* lens circuits --layer L --head H: the singular vectors of one head's circuits, by tokens. A direction that
+ * the head reads is shown by the tokens whose embeddings have the largest products with it; a direction
+ * that it writes by the tokens whose logits it raises most (Millidge & Black 2022; TransformerLens's
+ * SVDInterpreter). The sign of a vector is arbitrary, but both vectors of a pair change it together. */
 #ifndef LENS_DIRECTIONS_H
 #define LENS_DIRECTIONS_H
 
@@ -10,15 +10,16 @@
 
 enum { MOST_OF_A_DIRECTION = 5 };
 
-/* Both sides of the first singular vectors of one circuit. */
+/* The first pairs of singular vectors of one circuit. */
 typedef struct vector_pairs {
     lens_svd svd;
-    size_t n;                 /* vectors that are shown */
-    size_t k;                 /* tokens of each */
-    attn_prediction *side[2]; /* [n, k]: those with the largest products, of U and of V */
+    size_t n;                 /* shown vectors */
+    size_t k;                 /* tokens for each vector */
+    attn_prediction *side[2]; /* [n, k]: the tokens with the largest products, for U and for V */
 } vector_pairs;
 
-/* The tokens along the first n columns of x [C, r]: by W_E, or by W_U for what is written. */
+/* The tokens with the largest products with the first n columns of x [C, r]: products with W_E, or with W_U
+ * if the direction is written. */
 static int name_directions(lens *l, attn_top top, attn_tensor x, size_t n, int written)
 {
     attn_tensor w = ATTN_ZERO, products = ATTN_ZERO, rows = ATTN_ZERO;
@@ -60,7 +61,7 @@ static int find_directions(lens *l, vector_pairs *d, lens_circuit_kind kind)
 
 static const char *const side_names[2][2] = {{"query", "key"}, {"reads", "writes"}};
 
-/* A token along a direction; the tip has its product. */
+/* Fills a cell with a token of a direction; the tooltip shows the product. */
 static void show_token(lens *l, lens_cell *cell, const attn_prediction *p, const char *where)
 {
     cell->number = p->logit;

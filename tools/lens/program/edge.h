@@ -1,5 +1,5 @@
-/* lens edges: which connections make the difference between two texts, and what a circuit of the best
- * ones does alone. */
+/* lens edges: which connections make the difference between two texts, and the answer of the circuit that
+ * the best of them form. */
 #ifndef LENS_EDGE_H
 #define LENS_EDGE_H
 
@@ -14,7 +14,7 @@ typedef struct edge_finding {
     float value;      /* the answer of the circuit */
 } edge_finding;
 
-/* The mean answer of the circuit. */
+/* Computes the circuit's answer, a mean over the pairs. */
 static attn_status run_circuit(lens *l, edge_finding *f, lens_backward *backward, attn_tensor kept)
 {
     attn_status status = ATTN_OK;
@@ -162,7 +162,7 @@ static void draw_node(FILE *file, graph_place p, const char *name)
     fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" class=\"c\">%s</text>\n", p.x, p.y + 4.5, name);
 }
 
-/* Nodes that an edge of the circuit touches, and the edges. */
+/* Draws the edges of the circuit, and the nodes that they connect. */
 static int draw_graph(lens *l, const lens_page *page, const edge_finding *f)
 {
     const lens_graph *g = &f->graph;

@@ -1,12 +1,10 @@
-/* --edit: what a command changes in the model while it reads the text, in words:
+/* --edit: changes in the model while a command runs the text. These become edits of attn_hook_edit:
  *
  *     zero  NAME [head H] [at P]          the activation becomes 0
- *     mean  NAME [head H] [at P]          ... its mean over the text, in the model as it is
- *     set   NAME [head H] [at P]          ... what it is in the text of --second, position by position
- *     scale NAME by F [head H] [at P]     ... F times what it was
- *     add   NAME by F [head H] [at P]     F times the last row of --towards, less that of --away, is added
- *
- * They are attn_hook_edit's. */
+ *     mean  NAME [head H] [at P]          ... its mean over the text, in the unchanged model
+ *     set   NAME [head H] [at P]          ... its value in the text of --second, position by position
+ *     scale NAME by F [head H] [at P]     ... F times its value
+ *     add   NAME by F [head H] [at P]     F times (last row of --towards - last row of --away) is added */
 #ifndef LENS_EDITS_H
 #define LENS_EDITS_H
 
@@ -16,7 +14,7 @@
 
 #define EDIT_KINDS "zero set mean add scale" /* by attn_edit_kind */
 
-/* Hooks the edits to a session, which must have none of its own yet that are to see them. */
+/* Hooks the edits to a session. Hooks that must see the edited activations are hooked later. */
 static attn_status hook_edits(lens *l, attn_session *session)
 {
     return lens_hook_edits(&l->ctx, session, l->edits, l->n_edits);
@@ -24,7 +22,7 @@ static attn_status hook_edits(lens *l, attn_session *session)
 
 /* ---- the words of an edit ---- */
 
-/* The next word of a text, kept; NULL at its end. */
+/* A copy of the next word of a text; NULL at its end. */
 static const char *next_word(lens *l, const char **text)
 {
     const char *begin = *text + strspn(*text, " ");
@@ -96,7 +94,7 @@ static int parse_edit(lens *l, const char *text, attn_edit *e)
 
 /* ---- the values of edits ---- */
 
-/* An activation of a text in the model as it is, of the edit's head alone if it has one. */
+/* The edit's activation of a text in the unchanged model; of one head only if the edit names a head. */
 static int read_activation(lens *l, const attn_edit *e, const lens_text *text, attn_tensor *out)
 {
     attn_session *session = NULL;
@@ -124,7 +122,7 @@ static int read_activation(lens *l, const attn_edit *e, const lens_text *text, a
     return code;
 }
 
-/* The text of an option, once; an edit needs it. */
+/* Reads the text of an option that an edit needs, unless it was read before. */
 static int need_text(lens *l, const char *option, const char *word, lens_text *text)
 {
     int code;
@@ -137,7 +135,7 @@ static int need_text(lens *l, const char *option, const char *word, lens_text *t
     return text->n ? FINE : fail(FAILED, "--%s: the text is empty", option);
 }
 
-/* value = the last row of --towards, less that of --away */
+/* value = last row of --towards - last row of --away */
 static int make_direction(lens *l, attn_edit *e)
 {
     attn_tensor a = {0}, b = {0};
@@ -155,7 +153,7 @@ static int make_direction(lens *l, attn_edit *e)
     return FINE;
 }
 
-/* value = the factor alone */
+/* value = the factor */
 static int make_factor(lens *l, attn_edit *e)
 {
     float *factor = (float *)allocate(l, 1, sizeof *factor);
@@ -166,7 +164,7 @@ static int make_factor(lens *l, attn_edit *e)
     return FINE;
 }
 
-/* The rows of --second that stand where the edit does. */
+/* value = the rows of --second at the edit's positions */
 static int take_second(lens *l, attn_edit *e)
 {
     const size_t first = e->position;
@@ -185,7 +183,7 @@ static int take_second(lens *l, attn_edit *e)
     return FINE;
 }
 
-/* Reads the edits of the command line; several in one word have semicolons between them. */
+/* Reads the edits of the command line. Semicolons separate several in one argument. */
 static int make_edits(lens *l)
 {
     size_t i, n = 0, size;
@@ -213,7 +211,7 @@ static int make_edits(lens *l)
 
 /* ---- the parts of the residual stream, with edits ---- */
 
-/* Parts of the final stream at some positions, 0 standing for all. */
+/* Describes the parts of the final stream at `count` positions; 0: at all. */
 static lens_parts_desc parts_of_text(const lens *l, lens_parts_kind kind, size_t first,
                                      size_t count)
 {

@@ -1,5 +1,5 @@
-/* lens sae: which features of a sparse autoencoder are active at each token, and what becomes of the
- * model if some are changed. */
+/* lens sae: which features of a sparse autoencoder are active at each token, and what changing some of them
+ * does. */
 #ifndef LENS_FEATURES_H
 #define LENS_FEATURES_H
 
@@ -13,10 +13,10 @@ typedef struct feature_finding {
     double explained;
     lens_sae_change changes[16]; /* of --change */
     lens_sae_watch watch;
-    beside sides; /* with them, if there are any */
+    beside sides; /* with and without the changes, if there are any */
 } feature_finding;
 
-/* The activation that the autoencoder reads, [T, n]; the record owns it. */
+/* *x: the activation that the autoencoder reads, [T, n]. It belongs to *record. */
 static int record_input(lens *l, const lens_sae *sae, attn_record **record, attn_tensor *x)
 {
     const char *const names[] = {sae->hook};
@@ -69,7 +69,7 @@ static int find_features(lens *l, feature_finding *f)
     return FINE;
 }
 
-/* ---- features that are changed ---- */
+/* ---- --change ---- */
 
 /* FEATURE=VALUE, FEATURE*VALUE, FEATURE+VALUE or FEATURE-VALUE */
 static int read_change(const char *text, const lens_sae *sae, lens_sae_change *change)

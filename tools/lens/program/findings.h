@@ -1,5 +1,5 @@
-/* The result of a command, which is shown as tables, as JSON or as a picture that says where it comes
- * from. */
+/* The result of a command, shown as tables, as JSON, or as a picture that says which model, text and command
+ * made it. */
 #ifndef LENS_FINDINGS_H
 #define LENS_FINDINGS_H
 
@@ -22,7 +22,7 @@ static int is_plain(const char *bytes, size_t size)
     return 1;
 }
 
-/* A word as a shell takes it. Bytes that cannot be seen become \xNN between $' and '. */
+/* A word quoted for a shell. Invisible bytes become \xNN between $' and '. */
 static const char *quoted(lens *l, const char *word, size_t size)
 {
     static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -57,7 +57,7 @@ static const char *command_text(lens *l)
     return line;
 }
 
-/* A text in one line, cut if it is long; its ids, if the model has no tokenizer. */
+/* A text in one line, cut if it is long; its ids if the model has no tokenizer. */
 static const char *whole_text(lens *l, const lens_text *of)
 {
     const char *line = "";
@@ -187,7 +187,7 @@ static int present(lens *l, const findings *found)
     return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
-/* A grid with room for its numbers; labels of layers, if there is one for each row. */
+/* Allocates a grid. Rows and columns are labelled by their numbers, as layers and heads. */
 static int make_grid(lens *l, lens_grid *grid, size_t n_rows, size_t n_columns)
 {
     lens_cell *cells = (lens_cell *)allocate(l, n_rows * n_columns, sizeof *cells);
@@ -211,14 +211,14 @@ static int make_grid(lens *l, lens_grid *grid, size_t n_rows, size_t n_columns)
     return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
-/* The labels and cells of a grid are const to those who draw them; here they are made. */
+/* A cell, to be filled. (The cells of a grid are const for those who draw it.) */
 static lens_cell *cell_of(const lens_grid *grid, size_t row, size_t column)
 {
     return (lens_cell *)grid->cells + row * grid->n_columns + column;
 }
 
-/* The number that gets the full colour: `most`, or if all numbers are far below that, the next of 1, 2
- * and 5 times a power of ten from the largest up. */
+/* The number that gets the full colour: `most`; or if all numbers are much smaller, the least of 1, 2 and 5
+ * times a power of ten that is not below the largest. */
 static double fitting(double largest, double most)
 {
     static const double steps[] = {0.5, 0.4, 0.5};
@@ -238,7 +238,7 @@ static double fitting_scale(const lens_grid *grid, double most)
     return fitting(largest, most);
 }
 
-/* Colours by the numbers, of which `most` has the full one. */
+/* Sets colours by the numbers; `most` has the full colour. */
 static void colour_cells(const lens_grid *grid, double most)
 {
     size_t i;
@@ -255,7 +255,7 @@ static void label_positions(lens *l, lens_grid *grid)
         ((const char **)grid->columns)[t] = keep(l, "%zu %s", t, l->text.shown[t]);
 }
 
-/* A probability in few letters. */
+/* A probability in a few letters. */
 static const char *percent(lens *l, double p)
 {
     return keep(l, p < 0.0995 ? "%.1f%%" : "%.0f%%", 100 * p);

@@ -18,7 +18,7 @@ static attn_status new_backward(lens *l, lens_backward *backward)
 enum { METRIC_LOGIT, METRIC_LOG_PROB, METRIC_LOSS };
 #define METRIC_NAMES "logit log-prob loss"
 
-/* The metric that the options name; without --token, of the likeliest token. */
+/* The metric that the options name. Without --token it is about the likeliest token. */
 static int choose_metric(lens *l, lens_metric *metric)
 {
     const size_t at = l->o.position == not_given ? l->text.n - 1 : l->o.position;
@@ -43,7 +43,7 @@ static int choose_metric(lens *l, lens_metric *metric)
     return FINE;
 }
 
-/* Into a file, each gradient under the name and in the shape of its activation. */
+/* Writes the gradients to a file, each under the name and in the shape of its activation. */
 static int run_gradients(lens *l)
 {
     lens_backward backward = ATTN_ZERO;

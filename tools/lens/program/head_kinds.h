@@ -1,11 +1,11 @@
-/* lens heads: previous-token, duplicate and induction heads, and how even each head looks. */
+/* lens heads: previous-token, duplicate-token and induction heads, and the entropy of each head's pattern. */
 #ifndef LENS_HEAD_KINDS_H
 #define LENS_HEAD_KINDS_H
 
 #include "tools/lens/detect.h"
 #include "findings.h"
 
-/* Is there a text? What comes through a pipe is one, unless it is empty. */
+/* Is there a text? A pipe counts, unless it is empty. */
 static int is_text_given(const lens *l)
 {
     int c;
@@ -17,8 +17,8 @@ static int is_text_given(const lens *l)
     return 1;
 }
 
-/* Random tokens, then the same ones again, as in TransformerLens's demos: nothing but the repetition can
- * be predicted, so only duplicate-token and induction heads have something to look at. */
+/* Random tokens, then the same tokens again, as in TransformerLens's demos. Only the repetition can be
+ * predicted, and only duplicate-token and induction heads see it. */
 static int make_repeated(lens *l)
 {
     enum { MOST = 50 };
@@ -81,7 +81,7 @@ static int read_heads(lens *l, lens_detect_desc *how)
     return how->n_heads ? FINE : fail(FAILED, "--heads names no head: give \"1.0 1.3\"");
 }
 
-/* The pattern [T, T] of --pattern's file: numbers, with spaces, commas or lines between them. */
+/* Reads the pattern [T, T] from the file of --pattern: numbers separated by spaces, commas or newlines. */
 static int read_pattern(lens *l, lens_detect_desc *how)
 {
     const size_t n = l->text.n;
@@ -162,7 +162,7 @@ static int run_detection(lens *l)
     return present(l, &found);
 }
 
-/* ---- without ---- */
+/* ---- without options ---- */
 
 static int run_heads(lens *l)
 {

@@ -224,7 +224,7 @@ static const help_page pages[] = {
      "of the difference between the two answers that this restores. NAME is hook_resid_pre, "
      "hook_attn_out, hook_mlp_out, attn.hook_z, attn.hook_pattern and so on.",
      PATCH, NULL, "lens model.attn patch \"Tom was a boy. He\" \"Tom was a girl. He\" attn.hook_z"},
-    {"path", "which heads and MLPs of TEXT repair TEXT2 through one reader",
+    {"path", "which heads and MLPs of TEXT repair TEXT2 through one receiver",
      "lens MODEL.attn path TEXT TEXT2 [options]\n"
      "lens MODEL.attn path --pairs FILE [options]",
      "Path patching: TEXT2 runs, and the receivers read what they would read if one sender had "

@@ -3,11 +3,12 @@
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
  * activation and path patching, attribution, decomposition, kinds of heads, circuits, sparse
- * autoencoders, steering, and activations and their gradients for NumPy and PyTorch. Here is the
- * command line. Each command is a header beside this file: a few calls of attn.h's glass box, and
- * tables made of what they give. All of them use
+ * autoencoders, steering, and activations and their gradients for NumPy and PyTorch. This file reads
+ * the command line. Each command is a header in this folder: it calls attn.h and the headers in the
+ * folder above, and shows the results. All of them use
  *
- *     run.h          the options, the texts, and tokens as they are shown
+ *     help.h         the options and the pages of help
+ *     run.h          the values of the options, the texts, the labels of tokens
  *     findings.h     the result of a command as a table (print_table.h), as JSON (print_json.h) or as
  *                    a picture (lens_html.h, lens_svg.h)
  *     edits.h        changes that --edit makes in the model while it reads
@@ -38,7 +39,7 @@
 
 /* ---- the command line ---- */
 
-/* The first one runs if none is named. */
+/* The first command runs if none is named. */
 static const command commands[] = {
     {"tokens", TOKENS, run_losses},
     {"loss", LOSS, run_losses},
@@ -72,7 +73,7 @@ static const command *find_command(const lens *l, size_t word)
     return NULL;
 }
 
-/* The command that a word may have meant. */
+/* The command whose name is nearest to a word; NULL if none is near. */
 static const char *nearest_command(const char *word)
 {
     const char *best = NULL;
@@ -97,7 +98,7 @@ static int too_many_words(const lens *l, const char *not_a_command)
                 l->names[0]);
 }
 
-/* Says how a word was taken that is a text, and almost a command. */
+/* Says that a word was taken as a text, if it is almost the name of a command. */
 static void note_near_command(const char *word)
 {
     const char *const near_by = word ? nearest_command(word) : NULL;
@@ -147,7 +148,8 @@ static int sort_words(lens *l)
     return FINE;
 }
 
-/* Refuses options that the command does not know. */
+/* Refuses options that the command does not know. Those of the page on --edit belong to all commands that
+ * know --edit. */
 static int check_options(const lens *l)
 {
     const int bits = l->command->bit | (l->command->bit & EDITED ? EDITS : 0);
@@ -250,7 +252,7 @@ static int run_all(lens *l)
         return code;
     if ((code = make_edits(l)) != FINE)
         return code;
-    if (l->o.output) /* the unfinished file is removed whatever comes */
+    if (l->o.output) /* a signal must not leave an unfinished file */
         system_catch(on_interrupt);
     signal(SIGINT, on_interrupt);
     return l->command->run(l);

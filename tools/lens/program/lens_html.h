@@ -1,9 +1,9 @@
-/* The pictures of lens, and how they become HTML: pages that need no other file, in light and in dark,
- * which scroll and tell more under the pointer and the arrow keys. A page is a picture's numbers as
- * JSON, and the script that draws them: examples/web/draw.js, which the page in a browser draws with
- * too, and page.js beside this file. lens_svg.h draws the same pictures as SVG.
+/* The pictures of lens, and their output as HTML: pages that need no other file, in light and dark colours,
+ * with tooltips for pointer and keyboard. A page consists of a picture's numbers as JSON and of the script
+ * that draws them: page.js beside this file, and examples/web/draw.js, which it shares with the page of
+ * examples/web. lens_svg.h draws the same pictures as SVG.
  *
- * Texts that come in here are UTF-8 without control characters; run.h sees to that. */
+ * All texts that are passed here must be UTF-8 without control characters, as run.h makes them. */
 #ifndef LENS_HTML_H
 #define LENS_HTML_H
 
@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One cell of a grid. colour is -1 to 1: how much of the one colour or of the other. A cell with a
- * larger number has the full colour and a frame, which the legend explains. */
+/* One cell of a grid. colour is -1 to 1: from the full colour of negative numbers, by none, to that of
+ * positive ones. Beyond that range a cell has the full colour and a frame, which the legend explains. */
 typedef struct lens_cell {
     float colour, number;
     const char *text, *tip;
@@ -44,7 +44,7 @@ typedef struct lens_page {
     size_t n_facts;
 } lens_page;
 
-/* A stretch of text on a coloured ground. */
+/* A token of a text, on a coloured background. */
 typedef struct lens_word {
     float colour;
     int breaks; /* a line of the text ends here */
@@ -96,13 +96,13 @@ static double opacity(float colour)
     return size < 1 ? size : isfinite(colour) ? 1 : 0;
 }
 
-/* The legend of clipped cells; a picture of their frame stands before it. */
+/* The legend of clipped cells, to the right of a picture of their frame. */
 static void clipped_note(FILE *file, size_t n)
 {
     fprintf(file, "beyond the scale (%zu cell%s)", n, n == 1 ? "" : "s");
 }
 
-/* Escaped for an element's content and for an attribute in double quotes. */
+/* Writes a text escaped for the content of an element or an attribute in double quotes. */
 static void html_text(FILE *file, const char *text)
 {
     for (; *text; text++)
@@ -133,8 +133,8 @@ static size_t line_width(const char *text)
     return text_width(text, strcspn(text, "\n"));
 }
 
-/* A JSON string of any bytes; those that are no character become U+FFFD. No < is left in it, so
- * that nothing in a text can end the script around it. */
+/* Writes any bytes as a JSON string; invalid UTF-8 becomes U+FFFD. `<` is escaped, so that no text can end
+ * the script element around it. */
 static void json_text(FILE *file, const char *text, size_t size)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -164,7 +164,7 @@ static void html_element(FILE *file, const char *tag, const char *attributes, co
     fprintf(file, "</%s>\n", tag);
 }
 
-/* A page up to its picture. The policy allows no request. */
+/* Writes a page up to its data. The content security policy forbids all requests. */
 static void html_begin(FILE *file, const lens_page *page)
 {
     size_t i;
@@ -195,7 +195,7 @@ static void html_begin(FILE *file, const lens_page *page)
           file);
 }
 
-/* After the script of the data and, in a page of patterns, those of the heads. */
+/* Writes the rest of a page, after the data and, in a page of patterns, after the heads. */
 static void html_end(FILE *file)
 {
     size_t i;
@@ -220,7 +220,7 @@ static void html_strings(FILE *file, const char *name, const char *const *texts,
     fputs("]", file);
 }
 
-/* A cell's colour; null if it is no number. */
+/* Writes a cell's colour; null if it is not finite. */
 static void html_colour(FILE *file, float colour)
 {
     if (isfinite(colour))
@@ -267,7 +267,7 @@ static void html_grids(FILE *file, const lens_page *page, const lens_grid *grids
     html_end(file);
 }
 
-/* The members of a picture with a text: a word is [colour, text, whether a line ends, tip]. */
+/* Writes the first members of a picture of a text. A word is [colour, text, does a line end, tip]. */
 static void html_text_of(FILE *file, const char *high, const lens_word *words, size_t n)
 {
     size_t i;
@@ -295,12 +295,12 @@ static void html_words(FILE *file, const lens_page *page, const char *high, cons
 
 /* ---- attention patterns ----
  *
- * A page holds every weight of every head: two digits of base 64 that begin at '0', which makes
- * steps of 1/4095, for the lower triangle row by row. None of the digits means anything to HTML. A
- * weight that is not a number (the model is damaged, or its numbers have overflowed) is "--". */
+ * A page holds every weight of every head, for the lower triangle row by row. A weight is two digits of
+ * base 64, in steps of 1/4095; digit 0 is the character '0'. No digit has a meaning in HTML. A weight that
+ * is NaN (the model is damaged, or its numbers have overflowed) is "--". */
 
-/* After this, html_pattern for each head. `words` are the tokens as they stand in the text, tokens
- * their names. */
+/* Call html_pattern for each head after this. `words` are the tokens as they appear in the text, `tokens`
+ * their labels. */
 static void html_patterns_begin(FILE *file, const lens_page *page, const lens_heads *heads,
                                 const char *const *tokens, const lens_word *words, size_t n)
 {

@@ -1,5 +1,5 @@
-/* The pictures of lens_html.h drawn as SVG, to put into a paper: files that need no other file, in
- * light and in dark. */
+/* The pictures of lens_html.h drawn as SVG, for papers: files that need no other file, in light and dark
+ * colours. */
 #ifndef LENS_SVG_H
 #define LENS_SVG_H
 
@@ -42,7 +42,7 @@ static size_t svg_lines(const char *text)
     return n;
 }
 
-/* At most `most` columns of the first `size` bytes of a text, "…" in place of the rest. */
+/* Writes at most `most` columns of the first `size` bytes of a text, with "…" for the rest. */
 static void svg_cut(FILE *file, const char *text, size_t size, size_t most)
 {
     const size_t needed = text_width(text, size);
@@ -76,8 +76,7 @@ static void svg_text(FILE *file, double x, double y, const char *class_name, con
     svg_bytes(file, x, y, class_name, text, strcspn(text, "\n"), most);
 }
 
-/* The bytes of a text that fit into `most` columns: up to a space, if there is one in the second
- * half. */
+/* Number of bytes of a text that fit into `most` columns; up to a space if the second half has one. */
 static size_t svg_fitting(const char *text, size_t most)
 {
     const size_t size = strlen(text);
@@ -94,8 +93,7 @@ static size_t svg_fitting(const char *text, size_t most)
     return size;
 }
 
-/* A text in as many lines as it needs, at most `lines`; returns how many those are. Without a file
- * they are only counted. */
+/* Writes a text in at most `lines` lines, and returns their number. Without a file it only counts them. */
 static size_t svg_paragraph(FILE *file, double x, double y, const char *class_name,
                             const char *text, size_t letters, size_t lines)
 {
@@ -109,8 +107,8 @@ static size_t svg_paragraph(FILE *file, double x, double y, const char *class_na
     return i;
 }
 
-/* The lines above the pictures: title, facts, note, warning. Returns the height used; without a
- * file it is only measured. */
+/* Writes the lines above the pictures: title, facts, note, warning. Returns their height. Without a file it
+ * only measures it. */
 static double svg_head(FILE *file, const lens_page *page, double width)
 {
     const double fact = SVG_EDGE + SVG_LETTER * 10;
@@ -132,7 +130,7 @@ static double svg_head(FILE *file, const lens_page *page, double width)
     return y;
 }
 
-/* Begins a picture whose contents need `width` and `height`; returns where they begin. */
+/* Begins a picture whose contents need `width` and `height`. Returns the y at which they begin. */
 static double svg_begin(FILE *file, const lens_page *page, double width, double height)
 {
     double top;
@@ -156,8 +154,7 @@ static void svg_box(FILE *file, double x, double y, double w, double h, float co
             x, y, w, h, colour < 0 ? 'l' : 'm', is_clipped(colour) ? " x" : "", opacity(colour));
 }
 
-/* The scale of colours in steps, twelve to 1, for SVG has no gradient of opacity that all viewers
- * know. */
+/* The scale of colours, in twelve steps: not all viewers of SVG know gradients of opacity. */
 static void svg_legend(FILE *file, double y, const char *low, int from, int to, const char *high)
 {
     double x = SVG_EDGE + SVG_LETTER * (double)line_width(low) + 8;
@@ -269,8 +266,8 @@ static void svg_grids(FILE *file, const lens_page *page, const lens_grid *grids,
     fputs("</svg>\n", file);
 }
 
-/* Places the words of a text from y on, in lines of a given number of letters, and returns how many
- * lines that takes; without a file they are only counted. */
+/* Writes the words of a text from y on, in lines of `letters` letters, and returns the number of lines.
+ * Without a file it only counts them. */
 static size_t svg_place(const lens_word *words, size_t n, size_t letters, FILE *file, double y)
 {
     size_t i, at = 0, line = 0;
@@ -325,7 +322,7 @@ static double svg_heads_left(void)
     return SVG_EDGE + 8 + SVG_LETTER * (double)strlen(corner_of("layer", "head").text);
 }
 
-/* After this, svg_pattern for each head; returns where the first row of heads begins. */
+/* Call svg_pattern for each head after this. Returns the y at which the first row of heads begins. */
 static double svg_patterns_begin(FILE *file, const lens_page *page, const lens_heads *heads)
 {
     const size_t n_rows = heads->n_heads / heads->n_columns;
@@ -357,8 +354,8 @@ static double svg_patterns_begin(FILE *file, const lens_page *page, const lens_h
     return y;
 }
 
-/* Head `index` of the picture: squares of one brightness are one path, and weights below 1/64 are
- * left out. Opacity is the root of a weight, as on the page. */
+/* Draws head `index`: all squares of one brightness are one path, and weights below 1/64 are left out.
+ * Opacity is the square root of a weight, as on the page. */
 static void svg_pattern(FILE *file, const lens_heads *heads, size_t index, double top,
                         lens_weight_fn at, const void *pattern, size_t n)
 {

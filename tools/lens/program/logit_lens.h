@@ -1,14 +1,15 @@
-/* lens logit-lens: what each layer would say next, as it is or through a tuned lens. */
+/* lens logit-lens: the prediction of each layer's stream, unembedded directly or through a tuned lens. */
 #ifndef LENS_LOGIT_LENS_H
 #define LENS_LOGIT_LENS_H
 
 #include "findings.h"
 #include "tools/lens/tuned.h"
 
-/* Judges positions [first, first + count): the k likeliest tokens of each layer's stream, and how
- * it rates the token that comes next. Results are [layers, positions]. */
-static int judge_streams(lens *l, attn_tensor streams, attn_tensor scale, size_t first,
-                         size_t count, attn_prediction *top, attn_token_stats *next, size_t k)
+/* For positions [first, first + count) of each layer's stream: the k likeliest tokens, and the statistics of
+ * the token that follows in the text. Results are [layers, positions]. */
+static int predict_from_streams(lens *l, attn_tensor streams, attn_tensor scale, size_t first,
+                                size_t count, attn_prediction *top, attn_token_stats *next,
+                                size_t k)
 {
     const size_t n = l->text.n, n_parts = streams.shape[0];
     const attn_tensor resid = attn_slice(streams, 1, first, count);
@@ -21,7 +22,7 @@ static int judge_streams(lens *l, attn_tensor streams, attn_tensor scale, size_t
     if (!targets || !some || !stats)
         return failed(&l->ctx);
     for (i = 0; i < n_parts; i++)
-        for (t = 0; t < count; t++) /* after the last token comes nothing; any will do */
+        for (t = 0; t < count; t++) /* no token follows the last one: any id will do */
             targets[i * count + t] = first + t + 1 < n ? l->text.ids[first + t + 1] : 0;
     if (attn_logit_lens(&l->ctx, &logits, l->model, resid, l->o.saved_scale ? saved : own, own))
         return failed(&l->ctx);
@@ -37,7 +38,7 @@ static int judge_streams(lens *l, attn_tensor streams, attn_tensor scale, size_t
     return FINE;
 }
 
-/* --tuned FILE: each stream but the last becomes what the lens makes of it. */
+/* --tuned FILE: translates each stream but the last one. */
 static int translate_streams(lens *l, attn_tensor streams)
 {
     lens_tuned tuned = ATTN_ZERO;
@@ -79,8 +80,8 @@ static void json_logit_lens(const lens *l, const attn_prediction *top, const att
     printf("]}\n");
 }
 
-/* The stream that enters layer i is the one that layer i - 1 has left. A
- * table of a terminal has narrow columns. */
+/* The stream that enters layer i is the output of layer i - 1. The names are shorter in a terminal, whose
+ * columns are narrow. */
 static const char *name_of_stream(lens *l, size_t i)
 {
     return i == 0        ? "embedding"
@@ -93,7 +94,7 @@ static int run_logit_lens(lens *l)
     const lens_parts_desc which = parts_of_text(l, LENS_PARTS_STREAMS, 0, 0);
     const size_t n = l->text.n, n_parts = lens_parts_count(l->model, &which);
     const size_t k = l->o.top ? l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab : 1;
-    const size_t piece = 8; /* positions at a time, for a row of logits is long */
+    const size_t piece = 8; /* positions at a time, to limit the memory for logits */
     attn_prediction *top = (attn_prediction *)allocate(l, n_parts * n * k, sizeof *top);
     attn_token_stats *next = (attn_token_stats *)allocate(l, n_parts * n, sizeof *next);
     attn_tensor streams = {0}, scale = {0};
@@ -109,7 +110,7 @@ static int run_logit_lens(lens *l)
         count = n - t < piece ? n - t : piece;
         if (interrupted)
             return INTERRUPTED;
-        if ((code = judge_streams(l, streams, scale, t, count, top, next, k)) != FINE)
+        if ((code = predict_from_streams(l, streams, scale, t, count, top, next, k)) != FINE)
             return code;
     }
     if (l->o.json) {

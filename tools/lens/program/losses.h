@@ -1,4 +1,4 @@
-/* lens tokens, lens loss: what each token of a text cost, and the likeliest ones in its place. */
+/* lens tokens, lens loss: the loss of each token of a text, and the likeliest tokens at each position. */
 #ifndef LENS_LOSSES_H
 #define LENS_LOSSES_H
 
@@ -59,7 +59,7 @@ static void json_losses(const lens *l, const losses *found, int with_top)
     printf("]}\n");
 }
 
-/* The tokens as they stand in the text, without colours. */
+/* The tokens as they appear in the text, without colours. */
 static lens_word *make_words(lens *l)
 {
     lens_word *words = (lens_word *)allocate(l, l->text.n, sizeof *words);
@@ -75,7 +75,7 @@ static lens_word *make_words(lens *l)
     return words;
 }
 
-/* The text itself, each token on the colour of its loss. */
+/* A picture of the text, each token on the colour of its loss. */
 static int draw_losses(lens *l, const losses *found)
 {
     const size_t n = l->text.n;
@@ -143,7 +143,7 @@ static void print_token(const lens *l, const losses *found, size_t t)
                (double)stats->probability, stats->rank);
 }
 
-/* As many as fit. */
+/* Prints the likeliest next tokens, as many as fit into the line. */
 static void print_guesses(lens *l, const losses *found, size_t t)
 {
     int used = is_narrow(l) ? NARROW : WIDE;
@@ -161,7 +161,7 @@ static void print_guesses(lens *l, const losses *found, size_t t)
     }
 }
 
-/* The loss as a bar, a sign for half a nat. */
+/* Prints the loss as a bar, one sign for half a nat. */
 static void print_bar(const lens *l, double nll)
 {
     const int room = l->columns ? l->columns - (is_narrow(l) ? NARROW : WIDE) : 40;

@@ -1,8 +1,8 @@
-/* --pairs FILE: many pairs of texts, over which patch, path and edges take means. Each line is a JSON object:
+/* --pairs FILE: many pairs of texts; patch, path and edges show means over them. Each line is a JSON object:
  *
  *     {"clean": "Tom was a boy. He", "corrupted": "Tom was a girl. He", "token": " was", "against": " a"}
  *
- * A text may be a list of ids, and a token an id. Where a line names no token, --token and --against count. */
+ * A text may be a list of ids, and a token an id. --token and --against are for lines that name no token. */
 #ifndef LENS_PAIR_FILE_H
 #define LENS_PAIR_FILE_H
 
@@ -10,7 +10,7 @@
 #include "tools/common/json.h"
 #include "tools/common/lines.h"
 
-/* A list of ids as the options spell it, or NULL if it is none. */
+/* A JSON list of ids in the form that --ids takes; NULL if it is not a list of ids. */
 static const char *spell_ids(lens *l, const json_value *list)
 {
     const json_value *v;
@@ -44,7 +44,7 @@ static int read_side(lens *l, const json_value *line, const char *key, uint64_t 
                 (unsigned long long)number, key);
 }
 
-/* Reads a token of a line, as text or id. Without one, the command line's token counts. */
+/* Reads a token of a line, a text or an id. `otherwise` is the command line's token. */
 static int read_answer(lens *l, const json_value *line, const char *key, uint64_t number,
                        const char *otherwise, int32_t *token)
 {
@@ -61,7 +61,7 @@ static int read_answer(lens *l, const json_value *line, const char *key, uint64_
     return FINE;
 }
 
-/* Appends the pair of one line. The first pair's tokens are shown, as those of the command line are. */
+/* Appends the pair of one line. The labels of pictures and tables are the tokens of the first pair. */
 static int read_pair(lens *l, const json_value *line, uint64_t number)
 {
     lens_pair *pair = &l->pairs[l->n_pairs];
@@ -105,7 +105,7 @@ static int add_line(lens *l, char *text, size_t size, uint64_t number)
     return code;
 }
 
-/* Fills l->pairs from all lines; empty lines are passed over. */
+/* Fills l->pairs from all lines. Empty lines are skipped. */
 static int read_pairs(lens *l)
 {
     char *bytes = NULL, *line, *end;

@@ -1,4 +1,4 @@
-/* lens patch: which activations of one text repair another. */
+/* lens patch: which activations of the clean text, patched into the corrupted one, restore its answer. */
 #ifndef LENS_PATCHING_H
 #define LENS_PATCHING_H
 
@@ -14,11 +14,11 @@ static const double small_gap = 0.5;
 typedef struct patching {
     question question, changes; /* changes: the likely tokens whose logits change most */
     double changes_gap;
-    const char *reason;     /* for the question, if it was not asked by the user */
-    lens_pair pair;         /* of the command line, */
-    const lens_pair *pairs; /* [n_pairs]: or of --pairs */
+    const char *reason;     /* why this question was chosen, if the user asked none */
+    lens_pair pair;         /* of the command line */
+    const lens_pair *pairs; /* [n_pairs]: &pair, or those of --pairs */
     size_t n_pairs;
-    lens_baseline whole;    /* the texts as they are */
+    lens_baseline whole;    /* the answers of both texts without a patch */
     lens_backward backward; /* of --estimate */
 } patching;
 
@@ -32,9 +32,9 @@ static int is_small(const patching *p)
     return !(fabs(gap_of(p)) >= small_gap);
 }
 
-/* Among the likeliest tokens after either text: the one whose logit is raised most by the clean
- * text, and the one whose logit is lowered most. A rare token's logit may change more and say
- * less. `logits` are [2, n_vocab]: clean, corrupted. */
+/* Finds, among the likeliest tokens after either text, the token whose logit is highest in the clean text
+ * relative to the corrupted one, and the token whose logit is lowest. (Logits of rare tokens may differ
+ * more, but say less.) `logits` are [2, n_vocab]: clean, corrupted. */
 static int find_changes(lens *l, float *logits, patching *p)
 {
     enum { MOST = 50 };
@@ -62,7 +62,7 @@ static int find_changes(lens *l, float *logits, patching *p)
     return FINE;
 }
 
-/* The difference of two logits that the texts settle differently, if there is one. */
+/* Chooses a question: the difference of two logits that differs between the texts. */
 static int choose_question(lens *l, patching *p)
 {
     const size_t n_vocab = l->config->n_vocab;
@@ -94,7 +94,7 @@ static int choose_question(lens *l, patching *p)
     return code;
 }
 
-/* Reads a whole number at *at and goes on behind it. */
+/* Reads a whole number at *at, and moves *at behind it. */
 static int read_number(const char **at, size_t *number)
 {
     char *end;
@@ -105,7 +105,7 @@ static int read_number(const char **at, size_t *number)
     return 1;
 }
 
-/* L.H of a head that the model has, up to a comma or the end. */
+/* Reads L.H, a head of the model, up to a comma or the end. */
 static int read_head(const lens *l, const char *option, const char **at, size_t *layer,
                      size_t *head)
 {
@@ -143,7 +143,7 @@ static int answer(lens *l, const int32_t *ids, size_t n, const lens_metric *aske
     return status ? failed(&l->ctx) : interrupted ? INTERRUPTED : FINE;
 }
 
-/* The question of --pairs: each pair's own tokens, and the means of the answers. */
+/* --pairs: each pair has its own question. Computes the means of the answers. */
 static int ask_about_pairs(lens *l, patching *p)
 {
     size_t i;
@@ -182,7 +182,7 @@ static int ask_about_patches(lens *l, patching *p)
     return code;
 }
 
-/* Estimates the results of one sweep by attribution patching: one backward pass for each pair. */
+/* --estimate: the results of one sweep by attribution patching, with one backward pass for each pair. */
 static int estimate(lens *l, patching *p, const char *name, attn_tensor *values)
 {
     attn_status status = p->backward.model ? ATTN_OK : new_backward(l, &p->backward);
@@ -209,7 +209,7 @@ static int go_on(double done, void *user)
     return interrupted;
 }
 
-/* Values [n_rows, n_columns] as a grid; finish_patches makes texts and colours of them. */
+/* Makes a grid of values [n_rows, n_columns]. finish_patches adds texts and colours. */
 static int fill_patches(lens *l, lens_grid *grid, attn_tensor values)
 {
     size_t i, j;
@@ -220,7 +220,7 @@ static int fill_patches(lens *l, lens_grid *grid, attn_tensor values)
     return code;
 }
 
-/* Columns are positions of both texts. */
+/* Labels the columns with the positions and tokens of both texts. */
 static void label_both(lens *l, lens_grid *grid)
 {
     size_t j;
@@ -233,7 +233,7 @@ static void label_both(lens *l, lens_grid *grid)
                 keep(l, "%s\n%s", grid->columns[j], l->corrupted.shown[j]);
 }
 
-/* What --by says, or what fits the name. */
+/* The kind of --by, or the usual kind for the activation. */
 static lens_patch_kind kind_of(const lens *l, const char *name)
 {
     if (l->o.by >= 0)
@@ -241,7 +241,7 @@ static lens_patch_kind kind_of(const lens *l, const char *name)
     return lens_has_heads(name) ? LENS_PATCH_HEADS : LENS_PATCH_POSITIONS;
 }
 
-/* One grid, or one for each layer. */
+/* Number of grids: one, one for each layer, or one for each head. */
 static size_t n_grids_of(const lens *l, const char *name)
 {
     const lens_patch_kind kind = kind_of(l, name);
@@ -251,7 +251,7 @@ static size_t n_grids_of(const lens *l, const char *name)
                : 1;
 }
 
-/* Fills grid i of a sweep, with its labels. Rows are heads where each layer has a grid, and queries where
+/* Fills grid i of a sweep, with its labels. Rows are layers; or heads if each layer has a grid; or queries if
  * each head has a grid. */
 static int fill_sweep(lens *l, lens_grid *grid, attn_tensor values, lens_patch_kind kind, size_t i)
 {
@@ -277,7 +277,7 @@ static int fill_sweep(lens *l, lens_grid *grid, attn_tensor values, lens_patch_k
     return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
-/* The answers to one sweep, as grids. */
+/* Runs the sweep of one activation, and makes its grids. */
 static int sweep(lens *l, patching *p, const char *name, lens_grid *grids)
 {
     static const char *const each[] = {"at one position",
@@ -331,7 +331,7 @@ static double largest_change(const patching *p, const lens_grid *grids, size_t n
     return most;
 }
 
-/* The cell's value is its change divided by `unit`; one of `most` has the full colour. */
+/* A cell shows its change divided by `unit`; `most` of them have the full colour. */
 static void finish_patch(lens *l, const patching *p, const lens_grid *grid, size_t index,
                          double unit, double most)
 {
@@ -347,7 +347,7 @@ static void finish_patch(lens *l, const patching *p, const lens_grid *grid, size
              (double)cell->number, change, is_small(p) ? "" : keep(l, ", %.3f of the gap", value));
 }
 
-/* Cells show shares of the gap; if it is small, the changes themselves, in logits. */
+/* Cells show shares of the gap; if the gap is small, changes in logits. */
 static void finish_patches(lens *l, const patching *p, lens_grid *grids, size_t n)
 {
     const double unit = is_small(p) ? 1 : gap_of(p), largest = largest_change(p, grids, n);
@@ -365,7 +365,7 @@ static void finish_patches(lens *l, const patching *p, lens_grid *grids, size_t 
     }
 }
 
-/* A token as --token takes it. */
+/* A token in the form that --token takes. */
 static const char *token_argument(lens *l, int32_t id)
 {
     size_t size = 0;
@@ -374,7 +374,7 @@ static const char *token_argument(lens *l, int32_t id)
     return bytes ? quoted(l, bytes, size) : keep(l, "%ld", (long)id);
 }
 
-/* NULL unless the gap is small. */
+/* A warning if the gap is small, else NULL. */
 static const char *warn_of_gap(lens *l, const patching *p)
 {
     const lens_metric *other = &p->changes.metric;
@@ -406,7 +406,7 @@ static void json_patches(const lens *l, const void *of)
     json_question(l, &p->question);
 }
 
-/* The question and its two values; then what `each_cell` does and shows. */
+/* The note above the grids: the question, its answers, and what a cell does and shows. */
 static const char *note_of_patches(lens *l, const patching *p, const char *each_cell)
 {
     return keep(l,

@@ -1,12 +1,13 @@
-/* lens path: which heads and MLPs matter to some readers of the residual stream. */
+/* lens path: what certain receivers of the residual stream read from each head and MLP. */
 #ifndef LENS_PATH_H
 #define LENS_PATH_H
 
 #include "patching.h"
 #include "tools/lens/paths.h"
 
-/* blocks.L.NAME or, of a head's copy of the stream, blocks.L.NAME.H; up to a comma or the end */
-static int read_reader(const lens *l, const char **at, lens_receiver *to)
+/* Reads a receiver, blocks.L.NAME or, for a head's copy of the stream, blocks.L.NAME.H, up to a comma or the
+ * end. */
+static int read_receiver(const lens *l, const char **at, lens_receiver *to)
 {
     static const char *const of_layers[] = {"hook_resid_pre", "hook_mlp_in"};
     static const char *const of_heads[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
@@ -29,13 +30,13 @@ static int read_reader(const lens *l, const char **at, lens_receiver *to)
         }
     }
     return fail(USAGE,
-                "--to: \"%s\" is not the name of a reader: blocks.L.hook_resid_pre, "
+                "--to: \"%s\" is not the name of a receiver: blocks.L.hook_resid_pre, "
                 "blocks.L.hook_mlp_in, or blocks.L.hook_q_input.H, hook_k_input.H or "
                 "hook_v_input.H of head H",
                 l->o.to);
 }
 
-/* --from: L.H, L.mlp or embed */
+/* Reads --from: L.H, L.mlp or embed. */
 static int read_sender(lens *l, lens_sender *sender)
 {
     const char *at = l->o.from;
@@ -54,19 +55,19 @@ static int read_sender(lens *l, lens_sender *sender)
     return read_head(l, "from", &at, &sender->layer, &sender->head);
 }
 
-/* The readers of --to. */
-static int read_readers(lens *l, lens_paths_desc *d, lens_receiver *readers)
+/* Reads --to, a list of receivers. */
+static int read_receivers(lens *l, lens_paths_desc *d, lens_receiver *receivers)
 {
     const char *at = l->o.to;
     size_t i;
     int code = FINE;
-    readers[0].to = "hook_resid_pre";
-    readers[0].layer = l->config->n_layer; /* the stream that is unembedded */
+    receivers[0].to = "hook_resid_pre";
+    receivers[0].layer = l->config->n_layer; /* the stream that is unembedded */
     d->n_receivers = !at;
     while (at && *at && code == FINE)
-        code = read_reader(l, &at, &readers[d->n_receivers++]);
+        code = read_receiver(l, &at, &receivers[d->n_receivers++]);
     for (i = 0; i < d->n_receivers && code == FINE; i++)
-        if (lens_need_receiver(&l->ctx, l->model, &readers[i]) != ATTN_OK)
+        if (lens_need_receiver(&l->ctx, l->model, &receivers[i]) != ATTN_OK)
             code = failed(&l->ctx);
     return code;
 }
@@ -80,12 +81,12 @@ static int has_path(const lens_paths_desc *d, const lens_sender *sender)
     return 0;
 }
 
-/* The paths that the options name. Without --from, senders are all heads and MLPs before a reader. */
-static int read_paths(lens *l, lens_paths_desc *d, lens_receiver *readers, lens_sender *senders)
+/* Reads --from and --to. Without --from, the senders are all heads and MLPs with a path to a receiver. */
+static int read_paths(lens *l, lens_paths_desc *d, lens_receiver *receivers, lens_sender *senders)
 {
     const size_t per_layer = (size_t)l->config->n_head + 1;
     size_t i;
-    int code = read_readers(l, d, readers);
+    int code = read_receivers(l, d, receivers);
     if (code == FINE && l->o.from) {
         d->n_senders = 1;
         if ((code = read_sender(l, senders)) == FINE && !has_path(d, senders))
@@ -113,7 +114,7 @@ static size_t column_of(const lens *l, const lens_sender *s)
     return s->kind == LENS_SENDER_MLP ? l->config->n_head : s->head;
 }
 
-/* The answers with each path patched: from one sender, or from all before the readers. */
+/* Patches the paths from each sender, and makes the grid of the answers. */
 static int patch_paths(lens *l, patching *p, const lens_paths_desc *d, lens_grid *grid)
 {
     const lens_sender *const last = &d->senders[d->n_senders - 1];
@@ -146,8 +147,8 @@ static int patch_paths(lens *l, patching *p, const lens_paths_desc *d, lens_grid
 
 static int run_path(lens *l)
 {
-    const size_t n_readers = l->o.to ? strlen(l->o.to) : 1;
-    lens_receiver *readers = (lens_receiver *)allocate(l, n_readers, sizeof *readers);
+    const size_t n_names = l->o.to ? strlen(l->o.to) : 1;
+    lens_receiver *receivers = (lens_receiver *)allocate(l, n_names, sizeof *receivers);
     lens_sender *senders = (lens_sender *)allocate(
         l, l->config->n_layer * ((size_t)l->config->n_head + 1) + 1, sizeof *senders);
     lens_paths_desc d = ATTN_ZERO;
@@ -155,13 +156,13 @@ static int run_path(lens *l)
     lens_grid grid;
     findings found = {make_page(l, "Path patching"), &grid, 1, json_patches, &p};
     int code;
-    if (!readers || !senders)
+    if (!receivers || !senders)
         return failed(&l->ctx);
     d.senders = senders;
-    d.receivers = readers;
+    d.receivers = receivers;
     d.mlps = (lens_path_mlps)l->o.mlps;
     d.progress = go_on;
-    if ((code = read_paths(l, &d, readers, senders)) != FINE ||
+    if ((code = read_paths(l, &d, receivers, senders)) != FINE ||
         (code = ask_about_patches(l, &p)) != FINE)
         return code;
     d.pairs = p.pairs;
@@ -175,10 +176,10 @@ static int run_path(lens *l)
     found.page.note = note_of_patches(l, &p,
                                       d.mlps == LENS_MLPS_THROUGH
                                           ? "Each cell runs the corrupted text, where "
-                                            "the reader receives what one of them writes in "
+                                            "the receiver receives what one of them writes in "
                                             "the clean text and what MLPs make of it,"
                                           : "Each cell runs the corrupted text, where "
-                                            "the reader receives what one of them writes in "
+                                            "the receiver receives what one of them writes in "
                                             "the clean text,");
     return present(l, &found);
 }

@@ -1,7 +1,7 @@
 /* lens patterns: where each head looks.
  *
- * The patterns of a long text are large, so each layer's goes out as it comes by. The session's
- * batch holds the whole text: every layer comes by once, whole, in order. */
+ * The patterns of a long text are large, so each layer's pattern is written as soon as it is computed. The
+ * session's batch holds the whole text, so the hook sees the whole pattern of each layer once, in order. */
 #ifndef LENS_PATTERNS_H
 #define LENS_PATTERNS_H
 
@@ -39,7 +39,7 @@ static void json_pattern(const patterns *p, const attn_tensor *matrix, size_t la
     printf("]}");
 }
 
-/* One head: the keys that each query looks at most. */
+/* Prints, for one head, the keys with the largest weights of each query. */
 static void print_pattern(lens *l, const attn_tensor *matrix)
 {
     const size_t n = l->text.n;
@@ -66,7 +66,7 @@ static void print_pattern(lens *l, const attn_tensor *matrix)
 
 enum { TO_FIRST, TO_ITSELF, DISTANCE, N_OVERVIEWS };
 
-/* Adds up one head's overview: shares of its attention, and how far back it looks. */
+/* Fills one head's cells of the overview: shares of its attention, and the mean distance to its keys. */
 static void sum_up(patterns *p, const attn_tensor *matrix, size_t layer, size_t head)
 {
     const size_t n = p->l->text.n;
@@ -87,7 +87,7 @@ static void sum_up(patterns *p, const attn_tensor *matrix, size_t layer, size_t 
     }
 }
 
-static int take_patterns(const attn_activation *activation, void *user)
+static int write_patterns(const attn_activation *activation, void *user)
 {
     patterns *p = (patterns *)user;
     lens *l = p->l;
@@ -123,7 +123,8 @@ static int feed_patterns(patterns *p)
     const int code = make_session(l, l->text.n);
     if (code != FINE)
         return code;
-    if (hook_edits(l, l->session) || attn_hook(&l->ctx, NULL, l->session, name, take_patterns, p) ||
+    if (hook_edits(l, l->session) ||
+        attn_hook(&l->ctx, NULL, l->session, name, write_patterns, p) ||
         attn_feed(&l->ctx, l->session, l->text.ids, l->text.n))
         return failed(&l->ctx);
     return FINE;
@@ -158,7 +159,7 @@ static int print_overview(patterns *p)
     return FINE;
 }
 
-/* One head as an SVG is a grid of tokens by tokens. */
+/* Draws one head as an SVG: a grid of queries and keys. */
 static int svg_one_pattern(lens *l, FILE *file, const lens_page *page, attn_tensor matrix)
 {
     const size_t n = l->text.n;
@@ -222,7 +223,7 @@ static int draw_patterns(patterns *p, FILE *file)
     return code;
 }
 
-/* The heads that were chosen: a row for each layer. */
+/* Lists the heads that the options choose, layer by layer. */
 static int choose_heads(lens *l, lens_heads *heads)
 {
     const size_t n_layer = l->config->n_layer, n_head = l->config->n_head;
@@ -250,7 +251,8 @@ static int choose_heads(lens *l, lens_heads *heads)
 static int run_patterns(lens *l)
 {
     const size_t n = l->text.n;
-    const size_t most = (size_t)1 << 28; /* bytes that a browser may be asked to take */
+    const size_t most =
+        (size_t)1 << 28; /* bytes of a page that a browser can be expected to open */
     patterns p = {0};
     attn_new_file *picture;
     int code = choose_heads(l, &p.heads);

@@ -15,7 +15,7 @@ static void json_token(const lens *l, int32_t id)
     }
 }
 
-/* "tokens": of the text. */
+/* "tokens": [..], the tokens of the text. */
 static void json_tokens(const lens *l)
 {
     size_t t;
@@ -28,7 +28,7 @@ static void json_tokens(const lens *l)
     printf("]");
 }
 
-/* JSON has no infinities. */
+/* Prints a number; null if it is not finite, because JSON has no infinities. */
 static void json_figure(double value)
 {
     if (isfinite(value))
@@ -78,7 +78,7 @@ static void json_strings(const char *const *strings, size_t n)
     fputs("]", stdout);
 }
 
-/* {"name": .., "values": [[..], ..]} by rows of the grid. */
+/* {"title": .., "axes": .., "columns": .., "values": [[..], ..]}; values are the rows of the grid. */
 static void json_grid(const lens_grid *grid)
 {
     size_t i, j;

@@ -1,12 +1,12 @@
-/* Tables on a terminal: as wide as it is, in its own colours. */
+/* Tables for a terminal, in its width and its own colours. */
 #ifndef LENS_PRINT_TABLE_H
 #define LENS_PRINT_TABLE_H
 
 #include "run.h"
 
-/* A text in `width` columns, cut with "…" if it needs more; a negative width aligns to the right,
- * as printf's does to the left; 0: as many as it needs. A second line goes behind a slash. `sgr` is
- * how a terminal shall show it, or NULL. */
+/* Prints a text in `width` columns, cut with "…" if it needs more. A negative width aligns it to the right;
+ * 0: as many columns as it needs. A newline becomes a slash. `sgr` is the terminal's code for its look, or
+ * NULL. */
 static void put(const lens *l, const char *shown_text, int width, const char *sgr)
 {
     const size_t size = strlen(shown_text);
@@ -44,7 +44,7 @@ static void put_number(const lens *l, double value, int width, const char *sgr)
     put(l, digits, -width, sgr);
 }
 
-/* A terminal's own colours for -1 to 1, which suit its ground, whatever that is. */
+/* The code of a colour for -1 to 1. The terminal's own colours are legible on its background. */
 static const char *sgr_of(float colour)
 {
     return colour > 0.6f    ? "1;34"
@@ -56,12 +56,13 @@ static const char *sgr_of(float colour)
 
 static const char dim[] = "2", bold[] = "1";
 
-/* A grid as it is printed. A grid with a column for each position is transposed, because a terminal
+/* The layout of a printed grid. A grid with a column for each position is transposed, because a terminal
  * scrolls down. */
 typedef struct table_layout {
     const char *const *rows, *const *columns;
     size_t n_rows, n_columns;
-    int turned, label, width; /* columns of the terminal, for the first column and each other */
+    int turned;       /* transposed */
+    int label, width; /* of the first column and of each other column, in columns of the terminal */
 } table_layout;
 
 static table_layout lay_out(const lens *l, const lens_grid *grid)
@@ -85,7 +86,7 @@ static table_layout lay_out(const lens *l, const lens_grid *grid)
     return t;
 }
 
-/* Columns [first, end) of it. */
+/* Prints columns [first, end) of a grid. */
 static void print_columns(lens *l, const lens_grid *grid, const table_layout *t, size_t first,
                           size_t end)
 {
@@ -112,7 +113,7 @@ static void print_columns(lens *l, const lens_grid *grid, const table_layout *t,
     }
 }
 
-/* A table that is too wide for the terminal is printed in parts, one below the other. */
+/* Prints a grid. If it is too wide for the terminal, it is divided into parts, one below the other. */
 static void print_grid(lens *l, const lens_grid *grid)
 {
     const table_layout t = lay_out(l, grid);

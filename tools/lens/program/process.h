@@ -1,12 +1,11 @@
-/* lens process: the model as TransformerLens's from_pretrained has it, as a file that every program
- * opens. */
+/* lens process: writes the model that TransformerLens's from_pretrained makes. */
 #ifndef LENS_PROCESS_H
 #define LENS_PROCESS_H
 
 #include "tools/lens/refactor.h"
 #include "run.h"
 
-/* The tokenizer section of the model's file, which attn_model_open has checked; *size 0 if it has
+/* Reads the tokenizer section of the model's file, which attn_model_open has checked. *size is 0 if there is
  * none. */
 static attn_status read_section(lens *l, unsigned char **section, size_t *size)
 {

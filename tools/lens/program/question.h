@@ -34,8 +34,7 @@ static int likeliest(lens *l, const lens_text *what, size_t n, int32_t *token, f
     return status ? failed(&l->ctx) : FINE;
 }
 
-/* The question of --token and --against. Without --token, of the tokens that *metric has, and its kind
- * is set. */
+/* Completes a question: its tokens from --token and --against, if they are given, and its text. */
 static int name_tokens(lens *l, question *q)
 {
     lens_metric *const m = &q->metric;

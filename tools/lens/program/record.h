@@ -24,7 +24,7 @@ static void json_record(lens *l, const attn_record *record)
     printf("\n}\n");
 }
 
-/* As NumPy's arrays or as .safetensors, by how the path ends. */
+/* Writes NumPy's .npz or .safetensors, as the path ends. */
 static attn_status save_record(lens *l, const attn_record *record)
 {
     const size_t n = attn_record_n_activations(record);
@@ -51,7 +51,7 @@ static attn_status save_record(lens *l, const attn_record *record)
 
 static int run_record(lens *l)
 {
-    const size_t piece = 64; /* Ctrl-C is heard between two of them */
+    const size_t piece = 64; /* tokens of a call */
     attn_record_desc desc = {0};
     attn_record *record = NULL;
     size_t bytes = 0, t, n;

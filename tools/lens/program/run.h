@@ -1,4 +1,4 @@
-/* A run of lens: its options, its texts, the model, and what every command needs of them. */
+/* A run of lens: its options, its texts, the model, and functions that all commands use. */
 #ifndef LENS_RUN_H
 #define LENS_RUN_H
 
@@ -68,7 +68,7 @@ typedef struct lens_text {
     int32_t *ids;
     size_t n;
     const char **shown;  /* each token as it is displayed */
-    const char *made_up; /* how lens made the text itself; NULL if it was given */
+    const char *made_up; /* how lens made the text, if the user gave none; else NULL */
 } lens_text;
 
 struct lens {
@@ -93,7 +93,7 @@ struct lens {
     const char *const *command_line; /* argv without the program's name */
     lens_fact facts[5];
     int colour;  /* the terminal shows colours */
-    int columns; /* it has so many; 0: as many as there are */
+    int columns; /* of the terminal; 0: no limit */
 };
 
 static void *allocate(lens *l, size_t count, size_t size)
@@ -101,7 +101,7 @@ static void *allocate(lens *l, size_t count, size_t size)
     return arena_alloc(&l->ctx, &l->memory, count ? count : 1, size);
 }
 
-/* A string that lives to the end; "" without memory, which l->ctx.status then says. */
+/* Formats a string that lives until the program ends. Without memory it is "", and l->ctx.status is set. */
 static const char *keep(lens *l, const char *format, ...) TOOLS_PRINTF(2, 3);
 static const char *keep(lens *l, const char *format, ...)
 {
@@ -134,7 +134,7 @@ static int is_file_of_tensors(const char *path)
 #define NO_TEXT                                                                                    \
     "no text given: an argument, --file, --ids, - to type it, or --bos to begin with nothing"
 
-/* Tells a person what -o wrote. */
+/* Says on standard error what -o wrote, unless --quiet. */
 static void tell_written(const lens *l, const char *what)
 {
     if (!l->o.quiet)
@@ -143,7 +143,8 @@ static void tell_written(const lens *l, const char *what)
 
 /* ---- tokens as they are shown ---- */
 
-/* What has no look of its own, or turns the line around: controls, zero widths, directions. */
+/* Is a character invisible, or does it change the direction of the line? Controls, zero widths, marks of
+ * direction. */
 static int is_invisible(uint32_t c)
 {
     return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0xAD || c == 0x61C ||
@@ -152,8 +153,7 @@ static int is_invisible(uint32_t c)
            (c & 0xFFFE) == 0xFFFE;
 }
 
-/* The bytes of a token made visible: spaces as what is given, newlines and tabs as arrows, bytes
- * that are no character as \xNN. */
+/* A token in visible characters: spaces become `space`, newlines and tabs arrows, invalid UTF-8 \xNN. */
 static const char *visible(lens *l, const char *bytes, size_t size, const char *space)
 {
     const unsigned char *p = (const unsigned char *)bytes;
@@ -176,7 +176,7 @@ static const char *visible(lens *l, const char *bytes, size_t size, const char *
     return out;
 }
 
-/* A token as it is displayed: its id, if the model has no tokenizer. */
+/* The label of a token; its id if the model has no tokenizer. */
 static const char *shown_token(lens *l, int32_t id)
 {
     size_t size;
@@ -184,7 +184,7 @@ static const char *shown_token(lens *l, int32_t id)
     return bytes ? visible(l, bytes, size, "·") : keep(l, "%ld", (long)id);
 }
 
-/* At most `most` columns of a shown token: what stands in a list may be short. */
+/* A label cut to at most `most` columns. */
 static const char *brief(lens *l, const char *token, size_t most)
 {
     const size_t size = strlen(token);
@@ -202,7 +202,7 @@ static const char *brief(lens *l, const char *token, size_t most)
 
 /* ---- the text ---- */
 
-/* A text and how its tokens are shown. */
+/* Reads a text: its tokens and their labels. */
 static int make_text(lens *l, lens_text *to, const char *word, const char *path, const char *option,
                      const char *ids)
 {

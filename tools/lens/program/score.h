@@ -1,4 +1,4 @@
-/* lens qk: an attention score taken apart, by what the stream is made of at the query and at the key. */
+/* lens qk: an attention score as a sum over pairs of parts of the stream, at the query and at the key. */
 #ifndef LENS_SCORE_H
 #define LENS_SCORE_H
 
@@ -14,11 +14,11 @@ typedef struct score_finding {
     lens_qk which;
     attn_tensor terms; /* [n, n] */
     size_t n;
-    double score, weight; /* of the score's row, by softmax */
-    pair *pairs;          /* [n * n], the largest share first, whatever its sign */
+    double score, weight; /* weight: softmax over the query's scores */
+    pair *pairs;          /* [n * n], sorted by the magnitude of the share, largest first */
 } score_finding;
 
-/* The row of scores of the query; the key is the highest one if none was named. */
+/* Reads the query's scores. Without --key, chooses the key with the highest score. */
 static int find_key(lens *l, score_finding *s)
 {
     const char *const name = keep(l, "blocks.%zu.attn.hook_attn_scores", s->which.layer);
@@ -109,7 +109,7 @@ static const char *part_name(lens *l, const score_finding *s, size_t part)
     return keep(l, "%s", lens_qk_label(l->model, s->which.layer, part).text);
 }
 
-/* Every pair of parts: for JSON and pictures. */
+/* A grid of all pairs of parts, for JSON and pictures. */
 static int grid_of_pairs(lens *l, const score_finding *s, lens_grid *grid)
 {
     const int code = make_grid(l, grid, s->n, s->n);
@@ -138,7 +138,7 @@ static int grid_of_pairs(lens *l, const score_finding *s, lens_grid *grid)
     return FINE;
 }
 
-/* The largest pairs, in words: for the terminal. */
+/* A table of the largest pairs, for the terminal. */
 static int grid_of_largest(lens *l, const score_finding *s, lens_grid *grid)
 {
     const size_t n = l->o.top < s->n * s->n ? l->o.top : s->n * s->n;
@@ -165,7 +165,8 @@ static int grid_of_largest(lens *l, const score_finding *s, lens_grid *grid)
     return FINE;
 }
 
-/* What each part of one side gives together with all of the other. */
+/* A table of the sums over the other side: each part of the query with the whole key, and each part of the
+ * key with the whole query. */
 static int grid_of_sums(lens *l, const score_finding *s, lens_grid *grid)
 {
     const int code = make_grid(l, grid, s->n, 2);

@@ -1,12 +1,13 @@
 /* lens record --lines: activations of many texts.
  *
- * The texts are the lines of a file, or the files of a folder in the order of their names. Their rows
- * stand behind each other in shards, DIRECTORY/00001.safetensors and so on: a tensor for each
- * activation, the tokens in "ids", and the number of the line (or file) each row comes from in
- * "line". DIRECTORY/index.jsonl tells of every shard its lines and rows, of every file its name, and
- * of every text that was refused why. A shard takes its name when it is whole, and its entry follows;
- * so what was interrupted goes on after the last entry. Digests of the model and of each shard's texts
- * keep it from going on with others; from a shard that is gone all are made again. */
+ * The texts are the lines of a file, or the files of a folder sorted by name. The rows of all texts follow
+ * each other in shards, DIRECTORY/00001.safetensors and so on. A shard has a tensor for each activation, the
+ * tokens in "ids", and in "line" the number of the line (or file) that each row comes from.
+ *
+ * DIRECTORY/index.jsonl has an entry for each shard with its lines and rows, for each file with its name, and
+ * for each refused text with the reason. A shard gets its name when it is complete, and then its entry is
+ * written. So --resume continues after the last entry. Digests of the model and of each shard's texts
+ * prevent it from continuing with other ones. If a shard is missing, it and all later ones are made again. */
 #ifndef LENS_SHARDS_H
 #define LENS_SHARDS_H
 
@@ -17,7 +18,7 @@
 #include "tools/common/lines.h"
 #include "run.h"
 
-/* An entry of an index that was there: the last line of a shard, and the digest of its texts. */
+/* A shard's entry in an existing index: its last line, and the digest of its texts. */
 typedef struct old_shard {
     uint64_t last_line;
     digest_shown texts;
@@ -25,24 +26,24 @@ typedef struct old_shard {
 
 typedef struct corpus {
     line_reader lines;
-    json_out listing;   /* of everything in the folder, each ended by a zero */
+    json_out listing;   /* names of everything in the folder, each with a zero after it */
     const char **files; /* [n_files]: the names of its files, in order; NULL: the texts are lines */
     size_t n_files;
-    uint64_t line; /* the number of the text that was read last */
+    uint64_t line; /* the number of the latest text */
     FILE *index;
     char path[1024];
     attn_record *record;
-    void *memory;          /* the record's, of one text */
-    size_t n;              /* activations, before "ids" and "line" */
+    void *memory;          /* of the record, for one text */
+    size_t n;              /* number of activations; "ids" and "line" follow them */
     attn_tensor *values;   /* [n + 2]: of a shard */
     const char **names;    /* [n + 2] */
     size_t capacity, rows; /* of a shard */
-    uint64_t last_line;    /* that a shard has */
+    uint64_t last_line;    /* the last line in a shard */
     uint64_t n_shards;
-    uint64_t texts; /* the digest of those since the last shard */
+    uint64_t texts; /* digest of the texts since the last shard */
     old_shard *old; /* [n_old] */
     size_t n_old, n_same;
-    json_out waiting; /* entries of texts that go in front of the next shard's */
+    json_out waiting; /* entries of texts, written before the next shard's entry */
 } corpus;
 
 enum {
@@ -50,7 +51,7 @@ enum {
     MAX_WAITING = 1 << 22
 };
 
-/* Room for the rows of a shard. The record of one position tells how wide each activation is. */
+/* Allocates the rows of a shard. One token is fed to find the width of each activation. */
 static int make_shard(lens *l, corpus *c)
 {
     const size_t n_ctx = l->config->n_ctx;
@@ -172,7 +173,7 @@ static int feed_text(lens *l, corpus *c, const int32_t *ids, size_t n)
     return FINE;
 }
 
-/* Room for the ids of so many bytes, and <bos> in front if it is asked for. */
+/* Allocates the ids of `size` bytes, and writes the beginning-of-text token if --bos asks for it. */
 static int begin_ids(lens *l, arena *memory, size_t size, lens_text *to)
 {
     to->ids = (int32_t *)arena_alloc(&l->ctx, memory, size + 2, sizeof *to->ids);
@@ -216,7 +217,7 @@ static void read_line(lens *l, arena *memory, uint64_t number, char *line, size_
     free(root);
 }
 
-/* The bytes of a file of the folder, a text by the rule of plain.h; NULL if it cannot be read. */
+/* Reads a file of the folder, as a text by the rule of plain.h; NULL if it cannot be read. */
 static char *read_words(lens *l, arena *memory, const char *name, size_t *size)
 {
     const char *const path = arena_path(&l->ctx, memory, l->o.lines, name);
@@ -247,7 +248,7 @@ static void read_text_file(lens *l, arena *memory, const char *name, char *words
         append_words(l, words, size, to);
 }
 
-/* The beginning of a text's entry: its number and, if it is a file, its name. */
+/* Begins the entry of a text: its number and, if it is a file, its name. */
 static void open_entry(const corpus *c, json_out *o, uint64_t line)
 {
     out_open(o, '{');
@@ -259,7 +260,7 @@ static void open_entry(const corpus *c, json_out *o, uint64_t line)
     }
 }
 
-/* Leaves an entry for a file, and for a line that is refused; it waits for the next shard's. */
+/* Keeps an entry for a file or a refused line, until the next shard's entry is written. */
 static void add_entry(lens *l, corpus *c)
 {
     json_out *const o = &c->waiting;
@@ -276,8 +277,7 @@ static void add_entry(lens *l, corpus *c)
     l->ctx.status = ATTN_OK;
 }
 
-/* Adds a text, a line or the name of a file, to the shard, or the reason why it is refused to the
- * index. */
+/* Adds a text (a line, or the file of this name) to the shard; or to the index the reason why it is refused. */
 static int add_text(lens *l, corpus *c, line_status status, const char *line, size_t size)
 {
     arena memory = {NULL};
@@ -312,7 +312,7 @@ static int add_text(lens *l, corpus *c, line_status status, const char *line, si
     return code;
 }
 
-/* The first entry of the index: what all shards have in common. */
+/* The first entry of the index, about all shards. */
 static void put_header(lens *l, const corpus *c, uint64_t model, json_out *o)
 {
     digest_shown digest;
@@ -336,7 +336,7 @@ static void put_header(lens *l, const corpus *c, uint64_t model, json_out *o)
     out_close(o, '}');
 }
 
-/* 1 if the entry of a file says of another one that it has this number. */
+/* Does the entry of a file's number name another file than the folder has now? */
 static int is_other_file(const corpus *c, const json_value *entry, const char *line, size_t size)
 {
     json_out expected = {NULL, 0, 0, 0, 0};
@@ -352,7 +352,7 @@ static int is_other_file(const corpus *c, const json_value *entry, const char *l
     return other;
 }
 
-/* Whether the shard of an entry is there and whole; older entries do not tell its size. */
+/* Is the shard of an entry there and complete? (Older entries have no size.) */
 static int has_shard(lens *l, arena *memory, const json_value *entry)
 {
     const json_value *const file = json_get(entry, "file");
@@ -365,7 +365,7 @@ static int has_shard(lens *l, arena *memory, const json_value *entry)
     return json_u64(json_get(entry, "bytes"), &size) ? bytes_of(path) == size : system_exists(path);
 }
 
-/* Keeps what the entry of a shard says, to be compared when its texts come. */
+/* Keeps the entry of a shard, to compare its digest with the texts. */
 static int keep_old(lens *l, corpus *c, const json_value *root, uint64_t last)
 {
     const json_value *const texts = json_get(root, "texts");
@@ -382,8 +382,8 @@ static int keep_old(lens *l, corpus *c, const json_value *root, uint64_t last)
     return l->ctx.status ? failed(&l->ctx) : FINE;
 }
 
-/* An entry of the index. *last stays 0 if it is not a shard's, *is_gone says that the shard is not
- * there. */
+/* Reads an entry of the index. *last becomes the last line of its shard, 0 if it is not a shard's entry.
+ * *is_gone becomes 1 if the shard is not there. */
 static int read_entry(lens *l, corpus *c, uint64_t number, const char *line, size_t size,
                       uint64_t *last, int *is_gone)
 {
@@ -409,8 +409,8 @@ static int read_entry(lens *l, corpus *c, uint64_t number, const char *line, siz
     return code;
 }
 
-/* Reads an index: its header must be ours. Entries behind the last shard's are cut off, and those from
- * a shard on that is gone. */
+/* Reads an existing index, whose header must equal ours. Cuts off the entries after the last shard's entry,
+ * and all entries from the first missing shard on. */
 static int read_index(lens *l, corpus *c, const json_out *header)
 {
     line_reader old = {0};
@@ -448,7 +448,7 @@ static void add_name(const char *name, void *names)
     out_bytes((json_out *)names, name, strlen(name) + 1);
 }
 
-/* A system_list callback: keeps the names of shards that runs left unfinished when they were killed. */
+/* A system_list callback: keeps the names of unfinished shards, which a killed run leaves. */
 static void add_unfinished(const char *name, void *names)
 {
     const size_t digits = strspn(name, "0123456789");
@@ -521,7 +521,7 @@ static line_status next_text(corpus *c, const char **line, size_t *size)
     return status;
 }
 
-/* The share of the texts that was read, if that can be known. */
+/* The share of the texts that was read; 0 if it is unknown. */
 static double share_read(const corpus *c)
 {
     uint64_t all = 0;
@@ -531,7 +531,7 @@ static double share_read(const corpus *c)
                                                         : 0;
 }
 
-/* Passes over a text that a shard has; all of a shard's must be those that it was made of. */
+/* Skips a text that a shard holds. The texts of a shard must have the digest in its entry. */
 static int check_text(lens *l, corpus *c, const char *line, size_t size)
 {
     const old_shard *const shard = &c->old[c->n_same];
@@ -556,7 +556,7 @@ static int check_text(lens *l, corpus *c, const char *line, size_t size)
                       TOOLS_LLU(c->line), l->o.lines, c->path);
 }
 
-/* Records every text behind the last that a shard has. */
+/* Records every text after the last one in a shard. */
 static int record_texts(lens *l, corpus *c)
 {
     const char *line = "";
@@ -590,7 +590,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The files of the folder, without what is in folders of it. */
+/* Lists the files of the folder, without those in subfolders. */
 static int list_files(lens *l, corpus *c)
 {
     size_t at, n = 0;
