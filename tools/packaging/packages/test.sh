@@ -73,6 +73,12 @@ try_cmake()
             step cmake --install "$tmp/cmake" && outside "$tmp/a prefix $shared"
         count $? "BUILD_SHARED_LIBS=$shared"
     done
+    # -O2, also where the build type is Debug or none
+    for type in Debug ''; do
+        step cmake -S "$tmp/source/tools/packaging/cmake" -B "$tmp/cmake-$type" -DCMAKE_BUILD_TYPE=$type &&
+            step grep -e '-O2' "$tmp/cmake-$type/CMakeFiles/attn.dir/flags.make"
+        count $? "CMAKE_BUILD_TYPE=$type"
+    done
     x86_64-w64-mingw32-gcc --version >/dev/null 2>&1 || { echo 'not run here: cmake for Windows'; return; }
     for shared in OFF ON; do # a program finds the functions of the .dll only if it exports them
         step cmake -S "$tmp/source/tools/packaging/cmake" -B "$tmp/windows-$shared" -DBUILD_SHARED_LIBS=$shared \
