@@ -1005,6 +1005,18 @@ class Errors(Case):
         self.assertTrue(printed.getvalue().startswith(", there was a little"), printed.getvalue())
         self.assertTrue(printed.getvalue().endswith("(6, 4, 4)\n"), printed.getvalue())
 
+    def test_page(self):
+        """The programs of examples/python/README.md, one after the other, print what the page says."""
+        text = (ROOT / "examples/python/README.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", text, re.S | re.M)
+        self.assertEqual(len(blocks), text.count("```python\n"))
+        names: dict[str, object] = {}
+        for program, expected in blocks:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(program.replace('"build/tiny-stories.attn"', repr(str(STORIES))), names)
+            self.assertEqual(printed.getvalue(), expected)
+
     def test_what_closes_is_not_copied(self):
         session = self.model.session()
         session.feed(PROMPT)
