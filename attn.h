@@ -612,6 +612,10 @@ ATTN_API void attn_model_close(attn_model *model);
 ATTN_API const attn_config *attn_model_config(const attn_model *model);
 /* The model's own; NULL if the file has none. */
 ATTN_API const attn_tokenizer *attn_model_tokenizer(const attn_model *model);
+/* The bytes that it was made of, a tokenizer section of the file format, for a copy of the model or an
+ * attn_tokenizer_new of your own. They are the model's; *size (may be NULL) is their number. NULL and 0
+ * if the file has none. */
+ATTN_API const void *attn_model_tokenizer_section(size_t *size, const attn_model *model);
 
 /* A tensor of a file, for tools that list them; the model owns the name. `offset` and `size` are in
  * bytes, from the start of the file. shape[1] is 1 if there is one dimension. */
@@ -1200,46 +1204,23 @@ ATTN_API attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const att
 ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                      attn_tensor resid, attn_tensor scale, attn_tensor tokens);
 
-/* ---- rewritten models ----
- *
- * Rewriting the weights without changing the log-probabilities, but for rounding. (Quantized
- * weights become f32. A product with f32 weights does not round its inputs to 8 bits.)
- * The flags have the names of TransformerLens's options, which its from_pretrained sets by default
- * and does in this order. (tools/lens/refactor.h has refactor_factored_attn_matrices.) */
+/* ---- models of your own ---- */
 
-typedef enum attn_process_flags {
-    /* Folds the gain and bias of every LayerNorm into the weights that read its output: w becomes 1
-     * and b 0, and the logits get a bias b_U. These weights are then centred over their inputs,
-     * whose mean is zero. */
-    ATTN_PROCESS_FOLD_LN = 1,
-    /* The weights that write to the residual stream no longer write a mean over C, which no
-     * LayerNorm would see: W_E, W_pos, W_O, b_O, W_out, b_out. */
-    ATTN_PROCESS_CENTER_WRITING_WEIGHTS = 2,
-    /* W_U and b_U without their means over V: shifts all logits of a position by the same number. */
-    ATTN_PROCESS_CENTER_UNEMBED = 4,
-    /* Moves b_V into b_O: as a row of a pattern sums to 1, b_V always adds b_V · W_O. */
-    ATTN_PROCESS_FOLD_VALUE_BIASES = 8,
-    ATTN_PROCESS_DEFAULT = 15 /* all of these */
-} attn_process_flags;
-/* A new model, f32 and untied, which owns its memory and lives without the old one. `flags` is the
- * sum of one or more of the above; they are done in that order. *model is NULL on failure. */
-ATTN_API attn_status attn_process_weights(attn_ctx *ctx, attn_model **model, const attn_model *from,
-                                          unsigned flags);
 /* Writes a model as a .attn file, with the bytes that it was opened from or made as; like
  * attn_new_file, the file takes its name only when it is whole. */
 ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model);
 
-/* ---- models of your own ----
- *
- * Writes weights from anywhere (a training loop, an initialisation, another format) into a .attn
- * file: begin with a configuration, add every tensor in any order, end. Memory stays small, because
- * a tensor goes to the file at once, and a large one may come in pieces. Like attn_new_file, the file
- * takes its name only when it is whole; then its bytes are on the disk (fsync). */
+/* Writes weights from anywhere (a training loop, an initialisation, another format, another model:
+ * tools/lens/process_weights.h) as a model: begin with a configuration, add every tensor in any order,
+ * end. With a path the model becomes a .attn file. Memory stays small, because a tensor goes to the file
+ * at once, and a large one may come in pieces. Like attn_new_file, the file takes its name only when it
+ * is whole; then its bytes are on the disk (fsync). Without a path the model stays in memory. */
 
 typedef struct attn_writer attn_writer;
-/* config: all but d_head, which follows from the rest; more_eos is copied. tokenizer: the bytes of a tokenizer section
- * (see the manual; they must outlive this call only), or NULL and 0. *writer is NULL on failure;
- * `path` is untouched until attn_writer_end. */
+/* path: NULL for a model in memory; the writer then allocates what the configuration takes as f32.
+ * config: all but d_head, which follows from the rest; more_eos is copied. tokenizer: the bytes of a
+ * tokenizer section (attn_model_tokenizer_section; they must outlive this call only), or NULL and 0.
+ * *writer is NULL on failure; `path` is untouched until attn_writer_end. */
 ATTN_API attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
                                      const attn_config *config, const void *tokenizer,
                                      size_t tokenizer_size);
@@ -1254,6 +1235,9 @@ ATTN_API attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const c
                                      attn_dtype dtype, attn_tensor x);
 /* Finishes the file. It fails if a tensor is missing. */
 ATTN_API attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer);
+/* Finishes a model in memory and opens it; the model owns its bytes. It fails if a tensor is missing, and
+ * *model is then NULL. */
+ATTN_API attn_status attn_writer_open(attn_ctx *ctx, attn_model **model, attn_writer *writer);
 /* Frees the writer; a file that is not finished is removed. NULL is fine. */
 ATTN_API void attn_writer_free(attn_writer *writer);
 
@@ -9076,6 +9060,13 @@ ATTN__DEF const attn_tokenizer *attn_model_tokenizer(const attn_model *model)
 {
     return model ? model->tokenizer : NULL;
 }
+ATTN__DEF const void *attn_model_tokenizer_section(size_t *size, const attn_model *model)
+{
+    const uint64_t offset = model ? attn__u64(model->bytes + 96) : 0;
+    if (size)
+        *size = offset ? (size_t)attn__u64(model->bytes + 104) : 0;
+    return offset ? model->bytes + offset : NULL;
+}
 ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
 {
     return model ? model->n_weights : 0;
@@ -13685,12 +13676,6 @@ static void attn__put_u64(unsigned char *p, uint64_t value)
     attn__put_u32(p + 4, (uint32_t)(value >> 32));
 }
 
-/* The next section begins at the next multiple of 64. */
-static uint64_t attn__next_section(uint64_t end)
-{
-    return (end + 63) / 64 * 64;
-}
-
 /* The number of tensors outside the blocks, in each block, and of all. */
 static uint32_t attn__n_outside(const attn_config *c)
 {
@@ -13732,13 +13717,6 @@ static void attn__put_config(unsigned char *h, const attn_config *c)
         attn__put_u32(h + 124 + 4 * (size_t)i, (uint32_t)c->more_eos[i]);
 }
 
-static void attn__put_tokenizer(unsigned char *h, uint64_t offset, uint64_t size, uint64_t checksum)
-{
-    attn__put_u64(h + 96, offset);
-    attn__put_u64(h + 104, size);
-    attn__put_u64(h + 112, checksum);
-}
-
 /* The number of bytes in a file, where it may exceed the memory of this machine. */
 static uint64_t attn__tensor_size(const attn__expected *e, attn_dtype dtype)
 {
@@ -13762,26 +13740,19 @@ static void attn__put_entry(unsigned char *r, const char *name, attn_dtype dtype
     attn__put_u64(r + 104, size);
 }
 
-/* Completes the header in front of a finished table: the size of the file, and the checksums. */
-static void attn__seal(unsigned char *header, uint64_t file_size)
-{
-    const uint64_t table_size = attn__u64(header + 80);
-    attn__put_u64(header + 16, file_size);
-    attn__put_u64(header + 88, attn_checksum(0, header + ATTN__HEADER, (size_t)table_size));
-    attn__put_u64(header + 248, attn_checksum(0, header, 248));
-}
-
 struct attn_writer {
     attn_config config;
-    attn_new_file *file;
-    unsigned char *start; /* the header and the tensor table, which are written last */
-    unsigned char *block; /* ATTN__IO_BLOCK bytes that are not yet in the file */
-    size_t n_filled;      /* of them */
-    uint64_t end, chain;  /* bytes so far, and the checksum of the latest section */
-    size_t n_tensors;     /* begun so far */
-    unsigned char *has;   /* [attn__n_tensors]: 1 for those, by attn__find_expected's number */
-    size_t n_done, n_all; /* outputs or rows of the latest tensor, written and in all */
-    attn_status status;   /* ATTN_OK, or how writing failed */
+    attn_new_file *file;   /* where the bytes go, */
+    unsigned char *memory; /* or this block, which has room for all; neither when it is finished */
+    uint64_t n_written;    /* bytes there */
+    unsigned char *start;  /* the header and the tensor table, which are written last */
+    unsigned char *block;  /* ATTN__IO_BLOCK bytes that are not yet written */
+    size_t n_filled;       /* of them */
+    uint64_t end, chain;   /* bytes so far, and the checksum of the latest section */
+    size_t n_tensors;      /* begun so far */
+    unsigned char *has;    /* [attn__n_tensors]: 1 for those, by attn__find_expected's number */
+    size_t n_done, n_all;  /* outputs or rows of the latest tensor, written and in all */
+    attn_status status;    /* ATTN_OK, or how writing failed */
 };
 
 static attn_status attn__writer_failed(attn_ctx *ctx, attn_writer *w)
@@ -13789,12 +13760,22 @@ static attn_status attn__writer_failed(attn_ctx *ctx, attn_writer *w)
     return w->status = attn__fail_io(ctx, w->file->path, "writing failed", errno);
 }
 
+static attn_status attn__writer_put(attn_ctx *ctx, attn_writer *w, const void *data, size_t n)
+{
+    if (w->memory)
+        memcpy(w->memory + w->n_written, data, n);
+    else if (fwrite(data, 1, n, w->file->stream) != n)
+        return attn__writer_failed(ctx, w);
+    w->n_written += n;
+    return ATTN_OK;
+}
+
 static attn_status attn__writer_flush(attn_ctx *ctx, attn_writer *w)
 {
     const size_t n = w->n_filled;
     w->n_filled = 0;
     w->chain = n > 0 ? attn_checksum(w->chain, w->block, n) : w->chain;
-    return fwrite(w->block, 1, n, w->file->stream) == n ? ATTN_OK : attn__writer_failed(ctx, w);
+    return attn__writer_put(ctx, w, w->block, n);
 }
 
 static attn_status attn__writer_bytes(attn_ctx *ctx, attn_writer *w, const void *data, size_t size)
@@ -13813,14 +13794,40 @@ static attn_status attn__writer_bytes(attn_ctx *ctx, attn_writer *w, const void 
     return ATTN_OK;
 }
 
-/* Zeros up to the next section, outside of any checksum. */
+/* Zeros up to the next section, at a multiple of 64 and outside of any checksum. */
 static attn_status attn__writer_section(attn_ctx *ctx, attn_writer *w)
 {
     static const unsigned char zeros[64] = {0};
-    const size_t n = (size_t)(attn__next_section(w->end) - w->end);
+    const size_t n = (size_t)(-w->end % 64);
     w->end += n;
     w->chain = 0;
-    return fwrite(zeros, 1, n, w->file->stream) == n ? ATTN_OK : attn__writer_failed(ctx, w);
+    return attn__writer_put(ctx, w, zeros, n);
+}
+
+/* Names and shapes of the tensors of attn__expect; their places are gone when this returns. */
+static int attn__expect_shapes(const attn_config *config, int layer, attn__expected e[16])
+{
+    attn__layer any;
+    attn_model shapes = ATTN_ZERO;
+    shapes.config = *config;
+    shapes.layers = &any;
+    return attn__expect(&shapes, layer < 0 ? -1 : 0, e);
+}
+
+/* No file of this configuration is larger. (64 inputs as f32 take more than as any other type.) */
+static size_t attn__largest_file(const attn_config *c, size_t tokenizer_size)
+{
+    uint64_t size = ATTN__HEADER + (uint64_t)attn__n_tensors(c) * ATTN__ENTRY + tokenizer_size;
+    int layer, i, n;
+    for (layer = -1; layer < (int)c->n_layer && size <= SIZE_MAX; layer++) {
+        attn__expected e[16];
+        n = attn__expect_shapes(c, layer, e);
+        for (i = 0; i < n; i++) {
+            e[i].n_in = e[i].is_panels ? (e[i].n_in + 63) / 64 * 64 : e[i].n_in;
+            size += attn__tensor_size(&e[i], ATTN_F32) + 63;
+        }
+    }
+    return size > SIZE_MAX ? SIZE_MAX : (size_t)size;
 }
 
 /* Checks the configuration and the tokenizer with the code that opens files, then writes zeros in
@@ -13830,13 +13837,12 @@ ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, cons
                                        size_t tokenizer_size)
 {
     unsigned char header[ATTN__HEADER] = {0};
-    const char *const shown = path ? attn__tail_of(path) : NULL;
+    const char *const shown = path ? attn__tail_of(path) : "model in memory";
     attn_config c;
     attn_tokenizer *checked = NULL;
     attn_writer *w;
     size_t start_size;
     ATTN__TRY(attn__need_place(ctx, "attn_writer_new", "place for the writer", writer));
-    ATTN__TRY(attn__need_given(ctx, "attn_writer_new", "path", path));
     ATTN__TRY(attn__need_given(ctx, "attn_writer_new", "configuration", config));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_config, config));
     if (tokenizer_size > 0)
@@ -13862,33 +13868,24 @@ ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, cons
     w->block = (unsigned char *)attn_alloc(ctx, 1, ATTN__IO_BLOCK, "a block of a file");
     if (w->start)
         memcpy(w->start, header, sizeof header);
-    if (!w->start || !w->has || !w->block || attn_new_file_begin(ctx, &w->file, path) ||
+    if (!path)
+        w->memory = (unsigned char *)attn_alloc(ctx, 1, attn__largest_file(&c, tokenizer_size),
+                                                "a model in memory");
+    if (!w->start || !w->has || !w->block || (!path && !w->memory) ||
+        (path && attn_new_file_begin(ctx, &w->file, path)) ||
         attn__writer_bytes(ctx, w, w->start, start_size) || attn__writer_flush(ctx, w) ||
         attn__writer_section(ctx, w) || attn__writer_bytes(ctx, w, tokenizer, tokenizer_size) ||
         attn__writer_flush(ctx, w)) {
         attn_writer_free(w);
         return ctx->status;
     }
-    if (tokenizer_size > 0)
-        attn__put_tokenizer(w->start, w->end - tokenizer_size, tokenizer_size, w->chain);
+    if (tokenizer_size > 0) {
+        attn__put_u64(w->start + 96, w->end - tokenizer_size);
+        attn__put_u64(w->start + 104, tokenizer_size);
+        attn__put_u64(w->start + 112, w->chain);
+    }
     *writer = w;
     return ATTN_OK;
-}
-
-/* The tensors of attn__expect without their places: names and shapes. */
-static int attn__expect_shapes(const attn_config *config, int layer, attn__expected e[16])
-{
-    attn__layer any;
-    attn_model shapes = ATTN_ZERO;
-    int n, i;
-    shapes.config = *config;
-    shapes.layers = &any;
-    n = attn__expect(&shapes, layer < 0 ? -1 : 0, e);
-    for (i = 0; i < n; i++) {
-        e[i].rows = NULL;
-        e[i].panels = NULL;
-    }
-    return n;
 }
 
 /* Finds the tensor that the model needs under this name. Returns its number, counted as the file
@@ -14073,37 +14070,63 @@ static void attn__writer_lacks(const attn_writer *w, char name[64])
 }
 
 /* The header and the table take their place when all their checksums are known. */
-ATTN__COLD attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
+static attn_status attn__writer_finish(attn_ctx *ctx, const char *op, attn_writer *w)
 {
-    attn_writer *const w = writer;
     const size_t n_tensors = w ? attn__n_tensors(&w->config) : 0;
-    const size_t start_size = ATTN__HEADER + n_tensors * ATTN__ENTRY;
     char missing[64] = "";
-    attn_new_file *file;
-    ATTN__TRY(attn__need_given(ctx, "attn_writer_end", "writer", w));
-    if (!w->file)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_writer_end: the file is finished already");
+    ATTN__TRY(attn__need_given(ctx, op, "writer", w));
+    if (!w->file && !w->memory)
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: the model is finished already", op);
     if (w->status != ATTN_OK)
         return ctx->status = w->status;
     if (w->n_done < w->n_all)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_writer_end: %s has %zu of %zu columns or rows",
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s has %zu of %zu columns or rows", op,
                           (const char *)w->start + ATTN__HEADER + (w->n_tensors - 1) * ATTN__ENTRY,
                           w->n_done, w->n_all);
     if (w->n_tensors < n_tensors) {
         attn__writer_lacks(w, missing);
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_writer_end: %zu of %zu tensors were added; %s is missing",
-                          w->n_tensors, n_tensors, missing);
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %zu of %zu tensors were added; %s is missing",
+                          op, w->n_tensors, n_tensors, missing);
     }
-    attn__seal(w->start, w->end);
-    file = w->file;
-    if (fseek(file->stream, 0, SEEK_SET) != 0 ||
-        fwrite(w->start, 1, start_size, file->stream) != start_size || fflush(file->stream) != 0 ||
-        (file->part[0] && !attn__sync(file->part)))
+    attn__put_u64(w->start + 16, w->end);
+    attn__put_u64(w->start + 88,
+                  attn_checksum(0, w->start + ATTN__HEADER, n_tensors * ATTN__ENTRY));
+    attn__put_u64(w->start + 248, attn_checksum(0, w->start, 248));
+    w->n_written = 0;
+    if (w->file && fseek(w->file->stream, 0, SEEK_SET) != 0)
         return attn__writer_failed(ctx, w);
-    w->file = NULL;
+    return attn__writer_put(ctx, w, w->start, ATTN__HEADER + n_tensors * ATTN__ENTRY);
+}
+
+ATTN__COLD attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
+{
+    attn_new_file *const file = writer ? writer->file : NULL;
+    if (writer && writer->memory)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_writer_end: this writer has no path; attn_writer_open ends it");
+    ATTN__TRY(attn__writer_finish(ctx, "attn_writer_end", writer));
+    if (fflush(file->stream) != 0 || (file->part[0] && !attn__sync(file->part)))
+        return attn__writer_failed(ctx, writer);
+    writer->file = NULL;
     return attn_new_file_end(ctx, file, ATTN_OK);
+}
+
+ATTN__COLD attn_status attn_writer_open(attn_ctx *ctx, attn_model **model, attn_writer *writer)
+{
+    const attn_model_desc unchecked = {1, NULL, NULL, {0}}; /* checksums of a moment ago */
+    attn_model *m;
+    ATTN__TRY(attn__need_place(ctx, "attn_writer_open", "place for the model", model));
+    if (writer && writer->file)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_writer_open: this writer has a path; attn_writer_end ends it");
+    ATTN__TRY(attn__writer_finish(ctx, "attn_writer_open", writer));
+    m = ATTN__NEW(ctx, attn_model, 1, "a model");
+    ATTN__TRY_MEMORY(m);
+    m->bytes = writer->memory;
+    m->copy = writer->memory; /* which the model takes over */
+    m->size = (size_t)writer->end;
+    writer->memory = NULL;
+    return attn__model_opened(ctx, model, m, "model in memory", &unchecked, ATTN_OK);
 }
 
 ATTN__COLD void attn_writer_free(attn_writer *writer)
@@ -14112,251 +14135,11 @@ ATTN__COLD void attn_writer_free(attn_writer *writer)
     if (!writer)
         return;
     attn_new_file_end(&none, writer->file, ATTN_STOPPED);
+    attn_free(writer->memory);
     attn_free(writer->start);
     attn_free(writer->has);
     attn_free(writer->block);
     attn_free(writer);
-}
-
-/* ---- models made of models: the image of a file, copied, rewritten in place, then opened ---- */
-
-/* The bytes of a file that is made in memory. */
-typedef struct attn__image {
-    attn_model old;       /* the model that is copied, with an unembedding of its own */
-    attn_model made;      /* the same tensors in the image, to be rewritten */
-    unsigned char *bytes; /* NULL while the image is only measured */
-} attn__image;
-
-/* Copies one tensor as f32 to `offset` and fills its entry, except the checksum. */
-static void attn__lay_tensor(attn__image *m, unsigned char *entry, int layer, uint64_t offset,
-                             const attn__expected *from, const attn__expected *to)
-{
-    const uint64_t size = attn__tensor_size(from, ATTN_F32);
-    float *data = (float *)(void *)(m->bytes + offset);
-    char name[64];
-    size_t k, n;
-    attn__join_name(name, layer, from->name);
-    attn__put_entry(entry, name, ATTN_F32, from, offset, size);
-    if (!from->is_panels) {
-        if (*from->rows) /* else zeros: the old model has no b_U */
-            memcpy(data, *from->rows, (size_t)size);
-        *to->rows = data;
-        return;
-    }
-    *to->panels = attn__panels_at(data, ATTN_F32, from->n_in, from->n_out);
-    if (from->panels->dtype == ATTN_F32) {
-        memcpy(data, from->panels->data, (size_t)size);
-        return;
-    }
-    for (n = 0; n < from->n_out; n++)
-        for (k = 0; k < from->n_in; k++)
-            data[(n / 16 * from->n_in + k) * 16 + n % 16] = attn__panels_get(from->panels, k, n);
-}
-
-/* Puts the sections after the header one after the other; gives the size of the file. */
-static uint64_t attn__lay_sections(attn__image *m)
-{
-    const uint64_t text = attn__u64(m->old.bytes + 96), text_size = attn__u64(m->old.bytes + 104);
-    uint64_t end = ATTN__HEADER + (uint64_t)attn__n_tensors(&m->old.config) * ATTN__ENTRY;
-    uint64_t at = ATTN__HEADER;
-    int layer, i;
-    if (text) {
-        const uint64_t offset = attn__next_section(end);
-        if (m->bytes) {
-            memcpy(m->bytes + offset, m->old.bytes + text, (size_t)text_size);
-            attn__put_tokenizer(m->bytes, offset, text_size, attn__u64(m->old.bytes + 112));
-        }
-        end = offset + text_size;
-    }
-    for (layer = -1; layer < (int)m->old.config.n_layer; layer++) {
-        attn__expected from[16], to[16];
-        const int n = attn__expect(&m->old, layer, from);
-        attn__expect(&m->made, layer, to);
-        for (i = 0; i < n; i++, at += ATTN__ENTRY) {
-            const uint64_t offset = attn__next_section(end);
-            if (m->bytes)
-                attn__lay_tensor(m, m->bytes + at, layer, offset, &from[i], &to[i]);
-            end = offset + attn__tensor_size(&from[i], ATTN_F32);
-        }
-    }
-    return end;
-}
-
-/* Turns the image into a file's bytes, with every checksum. */
-static void attn__finish_image(attn__image *m, uint64_t size)
-{
-    unsigned char *header = m->bytes;
-    const uint32_t n_tensors = attn__n_tensors(&m->old.config);
-    uint32_t i;
-    for (i = 0; i < n_tensors; i++) {
-        unsigned char *entry = header + ATTN__HEADER + (size_t)i * ATTN__ENTRY;
-        unsigned char *data = header + attn__u64(entry + 96);
-        const size_t n = (size_t)attn__u64(entry + 104);
-        if (attn__host_is_big_endian()) /* cover: another processor */
-            attn__turn_around(data, 4, n);
-        attn__put_u64(entry + 112, attn_checksum(0, data, n));
-    }
-    attn__seal(header, size);
-}
-
-/* Weights of the image, to be written. */
-static float *attn__rows_of(const float *rows)
-{
-    return (float *)(uintptr_t)rows;
-}
-static float *attn__weight_at(const attn__panels *w, size_t k, size_t n)
-{
-    return (float *)(uintptr_t)w->data + (n / 16 * w->n_in + k) * 16 + n % 16;
-}
-
-/* layernorm(x) · W + b with the gain and bias of the LayerNorm in W and b. The inputs of W then
- * have mean 0, so the mean of each of its columns does nothing. */
-static void attn__fold_ln(const attn__panels *w, const float *b, const float *ln_w,
-                          const float *ln_b)
-{
-    size_t k, n;
-    for (n = 0; n < w->n_out; n++) {
-        double bias = (double)b[n], mean = 0;
-        for (k = 0; k < w->n_in; k++) {
-            const double weight = (double)*attn__weight_at(w, k, n);
-            bias = fma(weight, (double)ln_b[k], bias);
-            mean = fma(weight, (double)ln_w[k], mean);
-        }
-        mean /= (double)w->n_in;
-        attn__rows_of(b)[n] = (float)bias;
-        for (k = 0; k < w->n_in; k++) {
-            float *weight = attn__weight_at(w, k, n);
-            *weight = (float)fma((double)*weight, (double)ln_w[k], -mean);
-        }
-    }
-    for (k = 0; k < w->n_in; k++) {
-        attn__rows_of(ln_w)[k] = 1;
-        attn__rows_of(ln_b)[k] = 0;
-    }
-}
-
-/* b_O + b_V · W_O */
-static void attn__fold_values(const attn__layer *l)
-{
-    float *const b_v = attn__rows_of(l->b_qkv) + 2 * l->w_o.n_in;
-    float *const b_o = attn__rows_of(l->b_o);
-    size_t k, n;
-    for (n = 0; n < l->w_o.n_out; n++) {
-        double bias = (double)b_o[n];
-        for (k = 0; k < l->w_o.n_in; k++)
-            bias = fma((double)b_v[k], (double)*attn__weight_at(&l->w_o, k, n), bias);
-        b_o[n] = (float)bias;
-    }
-    memset(b_v, 0, l->w_o.n_in * sizeof *b_v);
-}
-
-static void attn__center_vector(float *x, size_t n)
-{
-    double mean = 0;
-    size_t i;
-    for (i = 0; i < n; i++)
-        mean += (double)x[i];
-    mean /= (double)n;
-    for (i = 0; i < n; i++)
-        x[i] = (float)((double)x[i] - mean);
-}
-
-/* Each row, over the outputs, or each column, over the inputs. */
-static void attn__center_panels(const attn__panels *w, int columns)
-{
-    const size_t n_means = columns ? w->n_out : w->n_in, n_each = columns ? w->n_in : w->n_out;
-    size_t i, j;
-    for (i = 0; i < n_means; i++) {
-        double mean = 0;
-        for (j = 0; j < n_each; j++)
-            mean += (double)*(columns ? attn__weight_at(w, j, i) : attn__weight_at(w, i, j));
-        mean /= (double)n_each;
-        for (j = 0; j < n_each; j++) {
-            float *weight = columns ? attn__weight_at(w, j, i) : attn__weight_at(w, i, j);
-            *weight = (float)((double)*weight - mean);
-        }
-    }
-}
-
-/* The operations in their fixed order: folding first, because it changes what the others centre. */
-static void attn__rewrite(attn_model *m, unsigned flags)
-{
-    const size_t width = m->config.d_model;
-    size_t i;
-    for (i = 0; i < m->config.n_layer && (flags & ATTN_PROCESS_FOLD_LN); i++) {
-        const attn__layer *l = &m->layers[i];
-        attn__fold_ln(&l->w_qkv, l->b_qkv, l->ln1_w, l->ln1_b);
-        attn__fold_ln(&l->w_in, l->b_in, l->ln2_w, l->ln2_b);
-    }
-    if (flags & ATTN_PROCESS_FOLD_LN)
-        attn__fold_ln(&m->w_u, m->b_u, m->ln_f_w, m->ln_f_b);
-    for (i = 0; i < m->config.n_layer && (flags & ATTN_PROCESS_CENTER_WRITING_WEIGHTS); i++) {
-        const attn__layer *l = &m->layers[i];
-        attn__center_panels(&l->w_o, 0);
-        attn__center_vector(attn__rows_of(l->b_o), width);
-        attn__center_panels(&l->w_out, 0);
-        attn__center_vector(attn__rows_of(l->b_out), width);
-    }
-    if (flags & ATTN_PROCESS_CENTER_WRITING_WEIGHTS) {
-        attn__center_panels(&m->w_e, 1); /* W_E is kept as its transpose */
-        for (i = 0; i < m->config.n_ctx; i++)
-            attn__center_vector(attn__rows_of(m->w_pos) + i * width, width);
-    }
-    if (flags & ATTN_PROCESS_CENTER_UNEMBED) {
-        attn__center_panels(&m->w_u, 0);
-        if (m->b_u)
-            attn__center_vector(attn__rows_of(m->b_u), m->config.n_vocab);
-    }
-    for (i = 0; i < m->config.n_layer && (flags & ATTN_PROCESS_FOLD_VALUE_BIASES); i++)
-        attn__fold_values(&m->layers[i]);
-}
-
-/* Measures the new file, lays the tensors into an image of it as f32, rewrites them there, and
- * opens the image as a model. */
-ATTN__COLD attn_status attn_process_weights(attn_ctx *ctx, attn_model **model,
-                                            const attn_model *from, unsigned flags)
-{
-    attn__image m = ATTN_ZERO;
-    attn_model_desc desc = ATTN_ZERO;
-    attn_model *made;
-    uint64_t size;
-    ATTN__TRY(attn__need_place(ctx, "attn_process_weights", "place for the model", model));
-    ATTN__TRY(attn__need_layer(ctx, "attn_process_weights", from, 0));
-    if (flags == 0 || flags > ATTN_PROCESS_DEFAULT)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_process_weights: flags are %u; expected a sum of "
-                          "ATTN_PROCESS_FOLD_LN, ATTN_PROCESS_CENTER_WRITING_WEIGHTS, "
-                          "ATTN_PROCESS_CENTER_UNEMBED, ATTN_PROCESS_FOLD_VALUE_BIASES",
-                          flags);
-    m.old = *from;
-    m.old.config.tied = 0;
-    m.old.config.has_b_U |= (flags & ATTN_PROCESS_FOLD_LN) != 0;
-    m.made.config = m.old.config;
-    m.made.layers = ATTN__NEW(ctx, attn__layer, from->config.n_layer, "layers");
-    ATTN__TRY_MEMORY(m.made.layers);
-    size = attn__lay_sections(&m);
-    m.bytes = size > SIZE_MAX ? NULL
-                              : (unsigned char *)attn_alloc(ctx, 1, (size_t)size, "a model of f32");
-    if (!m.bytes) {
-        attn_free(m.made.layers);
-        return attn__fail(ctx, ATTN_E_MEMORY, "no memory for a model of %llu bytes",
-                          ATTN__LLU(size));
-    }
-    attn__put_config(m.bytes, &m.old.config);
-    attn__lay_sections(&m);
-    attn__rewrite(&m.made, flags);
-    attn_free(m.made.layers);
-    attn__finish_image(&m, size);
-    desc.skip_checksums = 1; /* they were made a moment ago */
-    made = ATTN__NEW(ctx, attn_model, 1, "a model");
-    if (!made) {
-        attn_free(m.bytes);
-        return ATTN_E_MEMORY;
-    }
-    made->bytes = m.bytes;
-    made->copy = m.bytes; /* which the model takes over */
-    made->size = (size_t)size;
-    return attn__model_opened(ctx, model, made, "the rewritten model", &desc, ATTN_OK);
 }
 
 /* The bytes of the file, whatever the order in which this processor keeps its numbers. */
@@ -14439,12 +14222,14 @@ ATTN__SMALL_END
  *   attn_generate_desc.prompt_ids   .prompt_tokens; the same in attn_continuation
  *   attn_save, attn_record_save     tools/lens/save.h: lens_save, lens_save_record
  *   attn_format                     examples/from_scratch/format.h: format_tensor
+ *   attn_process_weights            tools/lens/process_weights.h: lens_process_weights, LENS_PROCESS_*
  *   attn_system_error, attn_panels_size, ATTN_ISA_AMX
  *                                   none
  * Other meanings:
  *   attn_encode, attn_decode        to ask for the number (NULL, room 0) succeeds; the parameters are
  *                                   tokens, n_tokens in place of ids, n_ids
- * New: attn_alloc, attn_free.
+ * New: attn_alloc, attn_free; attn_writer_new without a path, and attn_writer_open;
+ * attn_model_tokenizer_section.
  *
  * 0.3.0: what needs this header's public API alone has left it:
  *   attn_full, attn_rand, attn_randn, attn_dropout, attn_tril

@@ -66,4 +66,32 @@ static inline attn_tensor log_probabilities(attn_ctx *ctx, const attn_model *m,
     return out;
 }
 
+static inline attn_tensor tensor_of(attn_ctx *ctx, const attn_model *model, const char *name)
+{
+    attn_tensor t = {0};
+    OK(ctx, attn_model_tensor(ctx, &t, model, name));
+    return t;
+}
+
+/* Two models that give the same log-probabilities; `shifted`: the logits of the new one have no mean. */
+static inline void check_same_model(attn_ctx *ctx, const attn_model *rewritten, const attn_model *m,
+                                    const int32_t *tokens, size_t n, int shifted)
+{
+    attn_tensor logits, before;
+    const attn_tensor want = log_probabilities(ctx, m, tokens, n, &before);
+    const attn_tensor got = log_probabilities(ctx, rewritten, tokens, n, &logits);
+    size_t t, v;
+    close_to(got, want, 2e-6, "log-probabilities");
+    for (t = 0; t < n; t++) {
+        double mean = 0, before_mean = 0;
+        for (v = 0; v < logits.shape[1]; v++) {
+            mean += value_of(logits, t * logits.shape[1] + v) / (double)logits.shape[1];
+            before_mean += value_of(before, t * logits.shape[1] + v) / (double)logits.shape[1];
+        }
+        CHECKF(shifted ? fabs(mean) < 1e-5 && fabs(before_mean) > 1e-3
+                       : fabs(mean - before_mean) < 1e-5,
+               "the logits' mean goes from %.9g to %.9g", before_mean, mean);
+    }
+}
+
 #endif

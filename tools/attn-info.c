@@ -69,28 +69,16 @@ static void print_config(const attn_model *model)
 }
 
 /* Counts from the file's own tokenizer section; the model has checked it. */
-static attn_status print_tokenizer(attn_ctx *ctx, const char *path)
+static void print_tokenizer(const attn_model *model)
 {
-    unsigned char header[256], counts[16];
-    FILE *file = system_open(path, "rb");
-    uint64_t offset = 0;
-    int good = file && fread(header, 1, sizeof header, file) == sizeof header;
-    if (good) {
-        offset = get_u64(header + 96);
-        good = offset == 0 || (system_seek(file, offset) == 0 &&
-                               fread(counts, 1, sizeof counts, file) == sizeof counts);
-    }
-    if (file)
-        fclose(file);
-    if (!good)
-        return tool_fail(ctx, ATTN_E_IO, "cannot read %s: %s", path, why(errno));
-    if (offset)
+    const unsigned char *const section =
+        (const unsigned char *)attn_model_tokenizer_section(NULL, model);
+    if (section)
         printf("\ntokenizer\n  %-18s %lu\n  %-18s %lu\n  %-18s %lu\n", "tokens",
-               (unsigned long)get_u32(counts), "merges", (unsigned long)get_u32(counts + 4),
-               "special tokens", (unsigned long)get_u32(counts + 8));
+               (unsigned long)get_u32(section), "merges", (unsigned long)get_u32(section + 4),
+               "special tokens", (unsigned long)get_u32(section + 8));
     else
         printf("\ntokenizer\n  none\n");
-    return ATTN_OK;
 }
 
 /* How many of the columns behind the type a line has room for, and how wide the first two are. */
@@ -192,19 +180,16 @@ static int run(const char *path)
 {
     attn_ctx ctx;
     attn_model *model = NULL;
-    FILE *file;
     attn_status status;
     int code;
     memset(&ctx, 0, sizeof ctx);
-    file = check_model_path(&ctx, path) ? NULL : open_input(&ctx, path);
-    if (file) /* which is read twice: a pipe will not do */
-        fclose(file);
-    status = file ? open_verified(&ctx, &model, path, NULL) : ctx.status;
+    status = check_model_path(&ctx, path);
+    if (status == ATTN_OK)
+        status = open_verified(&ctx, &model, path, NULL);
     if (status == ATTN_OK) {
         print_config(model);
-        status = print_tokenizer(&ctx, path);
-        if (status == ATTN_OK)
-            status = print_tensors(&ctx, model);
+        print_tokenizer(model);
+        status = print_tensors(&ctx, model);
         if (status == ATTN_OK)
             status = print_sums(&ctx, model);
     }

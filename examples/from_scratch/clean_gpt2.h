@@ -38,7 +38,7 @@ static attn_tensor pos_embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
 
 /* (x - mean) / sqrt(variance + eps) * w + b, before everything that reads the stream; eps keeps a vector of
  * equal numbers from a division by 0. But for the division it is linear, and w and b could be folded
- * into the matrix that follows: attn_process_weights does that. */
+ * into the matrix that follows: lens_process_weights does that. */
 static attn_tensor layer_norm(attn_ctx *ctx, attn_tensor x, attn_tensor w, attn_tensor b, float eps)
 {
     attn_tensor mean = none, variance = none, out = none;

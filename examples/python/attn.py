@@ -214,7 +214,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_model_tensor_info": (_STATUS, _P, _P, _P, _SIZE),
     "attn_model_tensor": (_STATUS, _P, _P, _P, _P),
     "attn_model_save": (_STATUS, _P, _P, _P),
-    "attn_process_weights": (_STATUS, _P, _P, _P, c_uint32),
+    "lens_process_weights": (_STATUS, _P, _P, _P, c_uint32),
     "attn_tokenizer_n_tokens": (_SIZE, _P),
     "attn_token_bytes": (_P, _P, _P, c_int32),
     "attn_tokenizer_is_special": (c_int, _P, c_int32),
@@ -870,7 +870,7 @@ class Model(_Closing):
                         center_unembed: bool = True, fold_value_biases: bool = True) -> Model:
         """A new model with the same log-probabilities and simpler weights, as TransformerLens makes them."""
         pointer, model = c_void_p(), Model.__new__(Model)
-        self._context().run(_lib.attn_process_weights, byref(pointer), self._handle,
+        self._context().run(_lib.lens_process_weights, byref(pointer), self._handle,
                             fold_ln + 2 * center_writing_weights + 4 * center_unembed + 8 * fold_value_biases)
         model.threads, model._isa = self.threads, self._isa
         model._adopt(pointer)

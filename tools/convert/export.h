@@ -25,7 +25,7 @@ typedef struct export_job {
     attn_ctx *ctx;
     const attn_model *model;
     arena memory;
-    const unsigned char *section; /* the tokenizer's, see the manual; NULL if there is none */
+    const unsigned char *section; /* the model's; NULL for no vocabulary */
     unsigned char *special;       /* for each of its tokens: is it one? */
     name_table by_name;           /* of the model's tensors */
     exported *tensors;
@@ -751,26 +751,15 @@ TOOLS_FN attn_status export_gguf_file(export_job *e, const char *path)
 
 /* >> Both ====================================================================================== */
 
-/* The tokenizer section of the file, which attn_model_open has checked. */
-TOOLS_FN attn_status export_read_section(export_job *e, const char *path)
+TOOLS_FN attn_status export_read_section(export_job *e)
 {
-    unsigned char header[256], *section = NULL;
-    uint64_t size;
-    size_t i, n_read = fread(header, 1, sizeof header, e->input);
-    if (n_read == sizeof header && get_u64(header + 96) == 0)
-        return ATTN_OK;
-    if (n_read == sizeof header && system_seek(e->input, get_u64(header + 96)) == 0) {
-        size = get_u64(header + 104);
-        section = (unsigned char *)arena_alloc(e->ctx, &e->memory, (size_t)size, 1);
-        if (!section)
-            return e->ctx->status;
-        e->section = fread(section, 1, (size_t)size, e->input) == (size_t)size ? section : NULL;
-    }
+    size_t i;
+    e->section = (const unsigned char *)attn_model_tokenizer_section(NULL, e->model);
     if (!e->section)
-        return tool_fail_io(e->ctx, "cannot read", path);
+        return ATTN_OK;
     e->special = (unsigned char *)arena_alloc(e->ctx, &e->memory, export_count(e, 0), 1);
-    for (i = 0; section && e->special && i < export_count(e, 2); i++)
-        e->special[get_u32(section + 16 + 4 * (size_t)export_count(e, 0) +
+    for (i = 0; e->special && i < export_count(e, 2); i++)
+        e->special[get_u32(e->section + 16 + 4 * (size_t)export_count(e, 0) +
                            12 * (size_t)export_count(e, 1) + 4 * i)] = 1;
     return e->ctx->status;
 }
@@ -793,7 +782,7 @@ TOOLS_FN attn_status export_model(export_job *e, const char *from, const char *t
     if ((e->input = system_open(from, "rb")) == NULL)
         return tool_fail_io(e->ctx, "cannot open", from);
     if (with_vocab)
-        export_read_section(e, from);
+        export_read_section(e);
     if (!e->ctx->status && export_is_gguf(to))
         export_gguf_file(e, to);
     else if (!e->ctx->status)

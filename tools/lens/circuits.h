@@ -15,8 +15,8 @@
  *         printf("L5H1's keys compose with L4H11 by %.3f\n", attn_get4(scores, 4, 11, 5, 1));
  *
  * C = d_model, L layers, H heads of d. Results are f32 tensors and follow attn.h's rule for
- * outputs. LayerNorm's gain is part of these weights only in a model that attn_process_weights made
- * with ATTN_PROCESS_FOLD_LN. */
+ * outputs. LayerNorm's gain is part of these weights only in a model that lens_process_weights made
+ * with LENS_PROCESS_FOLD_LN. */
 #ifndef LENS_CIRCUITS_H
 #define LENS_CIRCUITS_H
 

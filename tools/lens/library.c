@@ -18,6 +18,7 @@
 #include "heads.h"
 #include "patch.h"
 #include "paths.h"
+#include "process_weights.h"
 #include "qk.h"
 #include "sae_files.h"
 #include "save.h"

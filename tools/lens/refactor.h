@@ -9,7 +9,7 @@
  * with b_Q and b_K as last rows of W_Q and W_K. The sign of singular vectors is arbitrary: here the entry of
  * U with the largest magnitude is positive. TransformerLens's may have the other sign.
  *
- *     lens_refactor_attention(&ctx, "out.attn", model, section, section_size);
+ *     lens_refactor_attention(&ctx, "out.attn", model);
  */
 #ifndef LENS_REFACTOR_H
 #define LENS_REFACTOR_H
@@ -216,19 +216,22 @@ LENS_FN attn_status lens_write_attention(attn_ctx *ctx, attn_writer *w, const at
     return status;
 }
 
-/* Writes a model of f32 whose attention is refactored and whose other weights are the same. `section`
- * is the tokenizer section of the model's file, NULL and 0 for none. */
+/* Writes a model of f32 whose attention is refactored, and whose other weights and tokenizer are the
+ * same. */
 LENS_FN attn_status lens_refactor_attention(attn_ctx *ctx, const char *path,
-                                            const attn_model *model, const void *section,
-                                            size_t section_size)
+                                            const attn_model *model)
 {
+    const void *section;
     attn_writer *w = NULL;
     attn_status status;
     attn_tensor_info info;
-    size_t i;
+    size_t size, i;
+    if (!path)
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_refactor_attention: no path given");
     if (lens_need_layer(ctx, "lens_refactor_attention", model, 0) != ATTN_OK)
         return ctx->status;
-    status = attn_writer_new(ctx, &w, path, attn_model_config(model), section, section_size);
+    section = attn_model_tokenizer_section(&size, model);
+    status = attn_writer_new(ctx, &w, path, attn_model_config(model), section, size);
     for (i = 0; i < attn_model_n_tensors(model) && status == ATTN_OK; i++) {
         attn_tensor x = ATTN_ZERO;
         status = attn_model_tensor_info(ctx, &info, model, i);

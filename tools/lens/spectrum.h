@@ -13,8 +13,8 @@
  *
  * If a head raises the logits of the tokens that it looks at, the eigenvalues of its W_E · W_OV · W_U have
  * positive real parts. Its copying score is sum(λ) / sum(|λ|): 1 if all are positive, -1 if all are
- * negative. LayerNorm's gain is part of these weights only in a model that attn_process_weights
- * made with ATTN_PROCESS_FOLD_LN, which TransformerLens's from_pretrained gives by default.
+ * negative. LayerNorm's gain is part of these weights only in a model that lens_process_weights
+ * made with LENS_PROCESS_FOLD_LN, which TransformerLens's from_pretrained gives by default.
  *
  * L layers, H heads of d, V = n_vocab, C = d_model. Results are f32 tensors and follow attn.h's rule for
  * outputs. Intermediate results are in double. */

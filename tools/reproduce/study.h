@@ -5,6 +5,7 @@
 
 #include "tools/common/files.h"
 #include "tools/lens/decompose.h"
+#include "tools/lens/process_weights.h"
 #include "tools/lens/spectrum.h"
 
 enum { N_PROMPTS = 8, N_TOKENS = 15, N_ONE = 17, N_LAYER = 12, N_HEAD = 12 };
@@ -106,9 +107,9 @@ static attn_status begin_study(study *s)
 {
     s->n_layer = attn_model_config(s->raw)->n_layer;
     s->n_head = attn_model_config(s->raw)->n_head;
-    return attn_process_weights(s->ctx, &s->model, s->raw,
-                                ATTN_PROCESS_FOLD_LN | ATTN_PROCESS_CENTER_WRITING_WEIGHTS |
-                                    ATTN_PROCESS_CENTER_UNEMBED)
+    return lens_process_weights(s->ctx, &s->model, s->raw,
+                                LENS_PROCESS_FOLD_LN | LENS_PROCESS_CENTER_WRITING_WEIGHTS |
+                                    LENS_PROCESS_CENTER_UNEMBED)
                ? s->ctx->status
                : work_out_shifts(s);
 }

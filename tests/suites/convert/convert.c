@@ -887,7 +887,7 @@ TEST(shards_that_are_none)
                   "\"transformer.wte.weight\": \"model-00003", "cannot open"},
                  {"\"transformer.wte.weight\": \"model-00001",
                   "\"transformer.wte.weight\": \"\\u001b]0;x\\u0007\\u009b\\u007f",
-                  "/?]0;x???\?-of-00002.safetensors: no such"},
+                  "/?]0;x???\?-of-00002.safetensors: No such"},
                  {"\"transformer.wte.weight\": \"model", "\"transformer.wte.weight\": \"../model",
                   "not the name of a file beside it"},
                  {"\"transformer.wte.weight\": \"model",
@@ -1320,7 +1320,7 @@ TEST(sections_of_any_size)
     test_write(path, text, n);
     CHECK(run("trap '' XFSZ; ulimit -f 11500; " TEST_BUILD "/attn-convert %s %s", dir,
               test_tmp("inner.attn")) == 1 && /* 5.9 MB: in the middle of b_in */
-          strstr(err, "writing failed: the file would exceed") &&
+          strstr(err, "writing failed: File too large") &&
           !leftovers());
     model = converted(&ctx, dir, "");
     memset(&x, 0, sizeof x);
@@ -1606,8 +1606,8 @@ TEST(info)
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
     CHECK(strstr(out, "\ntokenizer\n  none\n") && strstr(out, "end of text        299\n"));
     CHECK(run(TEST_BUILD "/attn-info no-such-file") == 1 && strstr(err, "No such file"));
-    CHECK(run("cat %s | " TEST_BUILD "/attn-info /dev/stdin", path) == 1 &&
-          strstr(err, "/dev/stdin is a pipe, where a file is needed"));
+    CHECK(run("cat %s | " TEST_BUILD "/attn-info /dev/stdin", path) == 0 &&
+          strstr(out, "end of text        299\n"));
     CHECK(run(TEST_BUILD "/attn-info tests") == 1 && strstr(err, "tests is a directory"));
     CHECK(run(TEST_BUILD "/attn-info") == 2);
     forget();

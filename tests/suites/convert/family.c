@@ -2,6 +2,7 @@
  * Their logits are those of transformers' GPT2LMHeadModel with the same configuration, in float64;
  * and part two of the library (hooks, rewriting) is right for models that compute in other ways. */
 #include "tools/convert/gguf.h"
+#include "tools/lens/process_weights.h"
 #include "tests/models.h"
 #include "tests/command.h"
 #include <math.h>
@@ -189,8 +190,8 @@ TEST(rewritten)
         double worst = 0, largest = 0;
         if (model &&
             OK(&ctx,
-               attn_process_weights(&ctx, &made, model,
-                                    ATTN_PROCESS_FOLD_LN | ATTN_PROCESS_CENTER_WRITING_WEIGHTS)) &&
+               lens_process_weights(&ctx, &made, model,
+                                    LENS_PROCESS_FOLD_LN | LENS_PROCESS_CENTER_WRITING_WEIGHTS)) &&
             OK(&ctx, attn_model_save(&ctx, path, made)) &&
             OK(&ctx, attn_model_open(&ctx, &again, path, NULL))) {
             const float *want = logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS);

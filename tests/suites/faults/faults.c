@@ -3,6 +3,7 @@
  * is left out). The programs run with each of their calls of the system failing in turn (faults.c):
  * they end with a message, or as if nothing had been. */
 #define _POSIX_C_SOURCE 200809L
+#include "tools/lens/process_weights.h"
 #include "tools/lens/save.h"
 #include "tests/models.h"
 #include "tests/command.h"
@@ -192,14 +193,15 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_logit_directions, (ctx, &s->out, model, tokens, tokens + 1, 6))                        \
     DO(attn_logit_attrs, (ctx, &s->out, model, resid, scale, x3))                                  \
     DO(attn_logit_lens, (ctx, &s->out, model, resid, scale, ids3))                                 \
-    DO(attn_process_weights, (ctx, &s->model, model, ATTN_PROCESS_FOLD_LN))                        \
+    DO(lens_process_weights, (ctx, &s->model, model, LENS_PROCESS_FOLD_LN))                        \
     DO(attn_model_save, (ctx, test_tmp("faults.attn"), model))                                     \
     DO(attn_new_file_begin, (ctx, &s->file, test_tmp("faults.file")))                              \
     DO(attn_new_file_end, (ctx, new_file(), ATTN_OK))                                              \
     DO(attn_writer_new,                                                                            \
        (ctx, &s->writer, test_tmp("faults.made"), attn_model_config(model), NULL, 0))              \
     DO(attn_writer_add, (ctx, new_writer(0), "embed.W_E", ATTN_Q8, written))                       \
-    DO(attn_writer_end, (ctx, new_writer(1)))
+    DO(attn_writer_end, (ctx, new_writer(1)))                                                      \
+    DO(attn_writer_open, (ctx, &s->model, new_writer(2)))
 
 static unsigned char *file; /* the included model at an odd address */
 static size_t file_size, section_size;
@@ -230,15 +232,15 @@ static attn_new_file *new_file(void)
     return made;
 }
 
-/* A writer without tensors, or with all of `model`. */
+/* A writer without tensors (0), with all of `model` (1), or in memory (2). */
 static attn_writer *new_writer(int full)
 {
     attn_ctx *const ctx = &other_usual;
     const size_t width = attn_model_config(model)->d_model;
     size_t i;
     attn_writer_free(writer);
-    OK(ctx,
-       attn_writer_new(ctx, &writer, test_tmp("faults.added"), attn_model_config(model), NULL, 0));
+    OK(ctx, attn_writer_new(ctx, &writer, full == 2 ? NULL : test_tmp("faults.added"),
+                            attn_model_config(model), NULL, 0));
     for (i = 0; full && i < attn_model_n_tensors(model); i++) {
         attn_tensor_info info;
         attn_tensor x;
@@ -279,7 +281,6 @@ static void nothing_made(const char *name, scratch *s)
 /* Everything that EACH_FUNCTION names; end_all frees it. */
 static int begin_all(attn_ctx *usual)
 {
-    size_t i;
     memset(usual, 0, sizeof *usual);
     usual->n_threads = 1; /* so little work is not worth waking workers for */
     random_state = 5;
@@ -289,15 +290,10 @@ static int begin_all(attn_ctx *usual)
     file = (unsigned char *)pool_new(1 << 24);
     {
         unsigned char *whole = test_read(TEST_BUILD "/tiny-stories.attn", &file_size);
-        uint64_t at = 0;
         if (!CHECK(whole != NULL && file_size < 1 << 24))
             return 0;
         memcpy(file + 1, whole, file_size);
-        for (i = 0; i < 8; i++) {
-            at |= (uint64_t)whole[96 + i] << 8 * i;
-            section_size |= (size_t)whole[104 + i] << 8 * i;
-        }
-        section = file + 1 + at;
+        section = attn_model_tokenizer_section(&section_size, stories);
         free(whole);
     }
     tokenizer = (attn_tokenizer *)(uintptr_t)attn_model_tokenizer(stories);
@@ -511,17 +507,18 @@ TEST(every_function_without_memory)
     DO(attn_logit_attrs, (ctx, &s->out, NULL, resid, scale, x3))                                   \
     DO(attn_logit_lens, (ctx, NULL, model, resid, scale, ids3))                                    \
     DO(attn_logit_lens, (ctx, &s->out, NULL, resid, scale, ids3))                                  \
-    DO(attn_process_weights, (ctx, NULL, model, ATTN_PROCESS_FOLD_LN))                             \
-    DO(attn_process_weights, (ctx, &s->model, NULL, ATTN_PROCESS_FOLD_LN))                         \
+    DO(lens_process_weights, (ctx, NULL, model, LENS_PROCESS_FOLD_LN))                             \
+    DO(lens_process_weights, (ctx, &s->model, NULL, LENS_PROCESS_FOLD_LN))                         \
     DO(attn_model_save, (ctx, NULL, model))                                                        \
     DO(attn_model_save, (ctx, test_tmp("faults.attn"), NULL))                                      \
     DO(attn_new_file_begin, (ctx, NULL, test_tmp("faults.file")))                                  \
     DO(attn_new_file_begin, (ctx, &s->file, NULL))                                                 \
     DO(attn_writer_new, (ctx, NULL, test_tmp("faults.made"), attn_model_config(model), NULL, 0))   \
-    DO(attn_writer_new, (ctx, &s->writer, NULL, attn_model_config(model), NULL, 0))                \
     DO(attn_writer_new, (ctx, &s->writer, test_tmp("faults.made"), NULL, NULL, 0))                 \
     DO(attn_writer_add, (ctx, NULL, "embed.W_E", ATTN_Q8, written))                                \
-    DO(attn_writer_end, (ctx, NULL))
+    DO(attn_writer_end, (ctx, NULL))                                                               \
+    DO(attn_writer_open, (ctx, NULL, new_writer(2)))                                               \
+    DO(attn_writer_open, (ctx, &s->model, NULL))
 
 static void refused(const char *call, attn_status status, const attn_ctx *ctx)
 {

@@ -1493,21 +1493,48 @@ static void add_in_pieces(attn_ctx *ctx, attn_writer *writer, const attn_tensor_
     }
 }
 
-/* A model whose tensors are written one by one is the same file, whole tensors or pieces. */
+/* Ends a writer, and saves its model if it is in memory. */
+static void end_writer(attn_ctx *ctx, attn_writer *writer, int in_memory)
+{
+    attn_model *made = NULL, *again = NULL;
+    if (!in_memory) {
+        FAILS(ctx, ATTN_E_ARGUMENT, "has a path", attn_writer_open(ctx, &made, writer));
+        OK(ctx, attn_writer_end(ctx, writer));
+        FAILS(ctx, ATTN_E_ARGUMENT, "finished already", attn_writer_end(ctx, writer));
+        attn_writer_free(writer);
+        return;
+    }
+    FAILS(ctx, ATTN_E_ARGUMENT, "has no path", attn_writer_end(ctx, writer));
+    OK(ctx, attn_writer_open(ctx, &made, writer));
+    FAILS(ctx, ATTN_E_ARGUMENT, "finished already", attn_writer_open(ctx, &again, writer));
+    CHECK(again == NULL);
+    attn_writer_free(writer);
+    OK(ctx, attn_model_save(ctx, WRITTEN, made));
+    attn_model_close(made);
+}
+
+/* A model whose tensors are written one by one is the same file, whole tensors or pieces, to a file or in
+ * memory. */
 static void write_again(const char *path)
 {
     attn_ctx ctx = alone();
     attn_model *model = NULL;
     attn_writer *writer;
     attn_tensor_info info;
-    size_t size, i;
-    int in_pieces;
+    size_t size, text_size, i;
+    int way;
+    const void *text;
     unsigned char *file = test_read(path, &size);
     if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         return;
-    for (in_pieces = 0; in_pieces < 2; in_pieces++) {
-        if (!OK(&ctx, attn_writer_new(&ctx, &writer, WRITTEN, attn_model_config(model),
-                                      file + get_u64(file + 96), (size_t)get_u64(file + 104))))
+    text = attn_model_tokenizer_section(&text_size, model);
+    CHECK(text_size == get_u64(file + 104) && !text == !text_size &&
+          (!text || memcmp(text, file + get_u64(file + 96), text_size) == 0) &&
+          attn_model_tokenizer_section(NULL, model) == text);
+    for (way = 0; way < 4; way++) {
+        const int in_pieces = way % 2, in_memory = way / 2;
+        if (!OK(&ctx, attn_writer_new(&ctx, &writer, in_memory ? NULL : WRITTEN,
+                                      attn_model_config(model), text, text_size)))
             break;
         for (i = 0; i < attn_model_n_tensors(model); i++) {
             attn_tensor x;
@@ -1518,9 +1545,7 @@ static void write_again(const char *path)
             else
                 OK(&ctx, attn_writer_add(&ctx, writer, info.name, info.dtype, x));
         }
-        OK(&ctx, attn_writer_end(&ctx, writer));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "finished already", attn_writer_end(&ctx, writer));
-        attn_writer_free(writer);
+        end_writer(&ctx, writer, in_memory);
         CHECK(test_same_file(WRITTEN, path));
         remove(WRITTEN);
     }
@@ -1561,6 +1586,7 @@ TEST(not_written)
     attn_config config = {0};
     static const int32_t many[32] = {0};
     attn_writer *writer = NULL;
+    attn_model *made = NULL;
     attn_tensor table, narrow, row;
     memset(&table, 0, sizeof table);
     memset(&narrow, 0, sizeof narrow);
@@ -1577,7 +1603,6 @@ TEST(not_written)
     config.ln_eps = 1e-5f;
     config.tied = 1;
     config.bos = config.eos = -1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_writer_new(&ctx, &writer, NULL, &config, NULL, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no configuration",
           attn_writer_new(&ctx, &writer, WRITTEN, NULL, NULL, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tokenizer",
@@ -1603,6 +1628,7 @@ TEST(not_written)
     config.n_more_eos = 0;
     config.eos = -1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", attn_writer_end(&ctx, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", attn_writer_open(&ctx, &made, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no writer",
           attn_writer_add(&ctx, NULL, "ln_final.w", ATTN_F32, row));
     if (!OK(&ctx, attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0)))
@@ -1634,6 +1660,18 @@ TEST(not_written)
     CHECK(system("test -e " WRITTEN ".00.part") == 0);
     attn_writer_free(writer);
     CHECK(system("ls " WRITTEN "* >/dev/null 2>&1") != 0);
+    if (OK(&ctx, attn_writer_new(&ctx, &writer, NULL, &config, NULL, 0))) {
+        OK(&ctx, attn_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
+              attn_writer_open(&ctx, &made, writer));
+        CHECK(made == NULL);
+        attn_writer_free(writer);
+    }
+    config.d_model = config.d_mlp = 1u << 24;
+    config.n_layer = 1u << 16;
+    FAILS(&ctx, ATTN_E_MEMORY, "no memory for a model in memory",
+          attn_writer_new(&ctx, &writer, NULL, &config, NULL, 0));
+    CHECK(writer == NULL);
     attn_ctx_free(&ctx);
 }
 

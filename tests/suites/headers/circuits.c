@@ -5,6 +5,7 @@
 #include "tests/patches.h"
 #include "tools/lens/heads.h"
 #include "tools/lens/edges.h"
+#include "tools/lens/process_weights.h"
 #include "tools/lens/refactor.h"
 
 SUITE_WITH(open_plain_and_odd, close_plain_and_odd);
@@ -121,7 +122,7 @@ TEST(refactored_models)
         attn_model *made = NULL;
         attn_tensor logits, w_o = {0}, b_v = {0}, square = {0}, one = {0};
         size_t j;
-        OK(&ctx, lens_refactor_attention(&ctx, path, m, NULL, 0));
+        OK(&ctx, lens_refactor_attention(&ctx, path, m));
         if (!OK(&ctx, attn_model_open(&ctx, &made, path, NULL)))
             continue;
         close_to(log_probabilities(&ctx, made, ids_of(tokens), tokens.shape[0], &logits),
@@ -139,9 +140,8 @@ TEST(refactored_models)
         close_to(square, one, 1e-5, "W_O · W_Oᵀ");
         attn_model_close(made);
         FAILS(&ctx, ATTN_E_IO, "nowhere/",
-              lens_refactor_attention(&ctx, "build/nowhere/x.attn", m, NULL, 0));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-              lens_refactor_attention(&ctx, path, NULL, NULL, 0));
+              lens_refactor_attention(&ctx, "build/nowhere/x.attn", m));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_refactor_attention(&ctx, path, NULL));
         attn_ctx_free(&ctx);
         pool_clear();
     }
@@ -535,9 +535,9 @@ static void compose_and_copy(attn_ctx *ctx, const attn_model *m)
     attn_tensor scores[3] = {{0}}, embed = {0}, unembed = {0};
     double copies[2][2];
     size_t i, j, t, v;
-    OK(ctx, attn_process_weights(ctx, &folded, m,
-                                 ATTN_PROCESS_FOLD_LN | ATTN_PROCESS_CENTER_WRITING_WEIGHTS |
-                                     ATTN_PROCESS_CENTER_UNEMBED));
+    OK(ctx, lens_process_weights(ctx, &folded, m,
+                                 LENS_PROCESS_FOLD_LN | LENS_PROCESS_CENTER_WRITING_WEIGHTS |
+                                     LENS_PROCESS_CENTER_UNEMBED));
     for (i = 0; i < 3; i++)
         OK(ctx, lens_composition_scores(ctx, &scores[i], folded, (lens_composition_kind)i));
     for (j = 0; j < 2; j++)

@@ -6,6 +6,7 @@
 #include "tools/lens/circuits.h"
 #include "tools/lens/edges.h"
 #include "tools/lens/heads.h"
+#include "tools/lens/process_weights.h"
 #include "tests/patches.h"
 #include "tests/stream_parts.h"
 #include "tests/fixture.h"
@@ -735,7 +736,7 @@ TEST(circuits_of_weights)
 
 /* The table begins with the pair of the library's largest score; a kind has --top rows below its
  * heading. */
-/* `process` writes what attn_process_weights makes, and each program opens it. */
+/* `process` writes what lens_process_weights makes, and each program opens it. */
 TEST(processing)
 {
     static const struct {
@@ -757,7 +758,7 @@ TEST(processing)
         snprintf(command, sizeof command, LENS MODEL "process -o " TMP "process.attn %s",
                  ways[i].options);
         works(command);
-        OK(&ctx, attn_process_weights(&ctx, &made, model, ways[i].flags));
+        OK(&ctx, lens_process_weights(&ctx, &made, model, ways[i].flags));
         OK(&ctx, attn_model_save(&ctx, TMP "want.attn", made));
         CHECK(test_same_file(TMP "process.attn", TMP "want.attn"));
         attn_model_close(made);

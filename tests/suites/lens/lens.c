@@ -2,6 +2,7 @@
  * models of golden/ (make_lens_fixtures.py). */
 #include "tests/lens_fixtures.h"
 #include "tests/refused.h"
+#include "tools/lens/process_weights.h"
 
 SUITE_WITH(open_plain_and_odd, close_plain_and_odd);
 
@@ -389,7 +390,7 @@ TEST(quantized)
     for (t = 0; t < n; t++)
         for (j = 0; j < 3; j++)
             CHECK(value_of(chosen, t * 3 + j) == value_of(lens, t * 301 + (size_t)some[j]));
-    OK(&ctx, attn_process_weights(&ctx, &made, m, ATTN_PROCESS_CENTER_UNEMBED));
+    OK(&ctx, lens_process_weights(&ctx, &made, m, LENS_PROCESS_CENTER_UNEMBED));
     OK(&ctx, attn_model_tensor(&ctx, &before, m, "blocks.2.mlp.W_out"));
     OK(&ctx, attn_model_tensor(&ctx, &after, made, "blocks.2.mlp.W_out"));
     same_bits(after, before, "quantized weights as f32");
@@ -455,7 +456,7 @@ static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made
         attn_logit_lens(ctx, next_of(f), odd, p.stack, p.scale,
                         attn_borrow(ids, ATTN_I32, attn_shape1(5))))
         return ctx->status;
-    if (attn_process_weights(ctx, made, odd, 7) != ATTN_OK)
+    if (lens_process_weights(ctx, made, odd, 7) != ATTN_OK)
         return ctx->status;
     return attn_model_save(ctx, test_tmp("made.attn"), *made);
 }
