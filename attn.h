@@ -1273,27 +1273,27 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #define ATTN__IMPLEMENTING /* in this file */
 
 /* >>gpt2 (tests: gpt2) ==========================================================================
- * THE FORWARD PASS. R rows of activations, which belong to one sequence or to several; C = d_model,
- * F = d_mlp, V = n_vocab, H heads of d. Every worker runs attn__forward side by side with the
- * others, each on its share of every step, and they meet at the end of a step. */
+ * THE FORWARD PASS of R rows, one for each token of one sequence or of several. C = d_model, F =
+ * d_mlp, V = n_vocab, H heads of d = d_head. All workers run attn__forward at once. Each does its
+ * share of a step, then waits for the others. */
 
 typedef struct attn__kernels attn__kernels; /* vector code of one instruction set: see >>inside */
 typedef struct attn__watcher attn__watcher; /* looks at activations: see >>watch */
 
-/* One of the threads that run a pass side by side. */
+/* One of the threads that run a pass together. */
 typedef struct attn__worker {
     struct attn__team *team;
     int id, count; /* worker id of count */
-    int layer;     /* the block of the model that it is in; -1: none */
+    int layer;     /* the layer that it computes; -1: none */
 } attn__worker;
 
-/* A block of rows of floats, [n, stride], of which a step reads or writes the first columns. */
+/* Rows of floats, [n, stride]. A step reads or writes the first columns of each row. */
 typedef struct attn__rows {
     float *data;
     size_t stride, n;
 } attn__rows;
 
-/* A weight matrix [n_in, n_out] in panels (see the manual), wherever it lies. */
+/* A weight matrix [n_in, n_out] in panels (see WORDS in the manual). */
 typedef struct attn__panels {
     const void *data;
     attn_dtype dtype;
@@ -1328,11 +1328,11 @@ struct attn_model {
     size_t n_weights;
     const unsigned char *bytes; /* the whole file */
     size_t size;
-    void *copy;    /* bytes, if they are a block of our own */
-    int is_mapped; /* bytes, if they are a mapped file */
+    void *copy;    /* `bytes`, if this model allocated them */
+    int is_mapped; /* 1: `bytes` are a mapped file */
 };
 
-/* Activations that the engine keeps as long as a watcher wants to see them. */
+/* Activations that are kept while a watcher wants to see them. */
 typedef struct attn__watched {
     float *data;
     size_t n_users; /* watchers */
@@ -1346,11 +1346,11 @@ struct attn_workspace {
     int lock;       /* 1 while a thread changes n_users here, or those of scores and heads */
     size_t n_users; /* sessions, and the caller until attn_workspace_free */
     int is_running; /* a pass is using the rows below */
-    int n_threads;  /* at most; there is scratch memory for so many */
+    int n_threads;  /* most threads of a pass: each has scratch memory */
     struct attn__tuners *tuners; /* how many threads a pass uses: see >>threads */
     size_t n_ctx;                /* positions of the longest session */
-    size_t n_batch;              /* rows of a pass at most */
-    void *memory;                /* the block that the arrays below lie in */
+    size_t n_batch;              /* most rows of a pass */
+    void *memory;                /* the block that holds the arrays below */
     attn__rows resid;            /* [R, C]: the residual stream */
     attn__rows normed;           /* [R, C]: a LayerNorm's output */
     attn__rows qkv, z, mlp;      /* [R, 3C], [R, C], [R, F] */
@@ -1360,11 +1360,11 @@ struct attn_workspace {
     float *scratch;              /* [n_threads, scratch_size], see attn__scratchpad */
     size_t scratch_size;
     attn__watched scores; /* [n_batch, H, n_ctx], while a watcher wants to see them */
-    attn__watched heads;  /* [2, n_batch, H, C], likewise: see >>watch */
+    attn__watched heads;  /* [2, n_batch, H, C], likewise: inputs and results, see >>watch */
 };
 
-/* Points of a pass that can be watched, in its order but for the first five; attn__activations has
- * their names. Their order counts: attn__done_rows and the sets of points below rely on it. */
+/* Points of a pass that can be watched, in the order of the pass, except the first five. Do not
+ * reorder: attn__activations lists their names in this order, and attn__done_rows compares them. */
 enum {
     ATTN__HOOK_EMBED,
     ATTN__HOOK_POS_EMBED,
@@ -1393,7 +1393,7 @@ enum {
     ATTN__N_HOOKS
 };
 
-/* Why a pass stopped: a callback asked for it, or freed a session that is being fed. */
+/* Why a pass stopped: a callback asked for it, or freed a session of the pass. */
 typedef enum attn__halt { ATTN__NOT_STOPPED, ATTN__ASKED_TO_STOP, ATTN__SESSION_FREED } attn__halt;
 
 /* One pass over some layers, for the next rows of every item. */
@@ -1401,10 +1401,10 @@ typedef struct attn__pass {
     const attn_model *model;
     const attn__kernels *kernels;
     attn_workspace *ws;    /* the activations of the pass */
-    attn_feed_item *items; /* session->first_row and n_rows say which rows are whose */
+    attn_feed_item *items; /* the rows of an item: its session's first_row and n_rows */
     size_t n_items, n_rows;
     size_t first_layer, end_layer;
-    int watched; /* does any session have a watcher? */
+    int watched; /* 1: a session has a watcher */
     attn__halt stopped;
     char stopped_at[64];
 } attn__pass;
@@ -1440,7 +1440,7 @@ static void attn__forward(attn__worker *me, void *pass)
 {
     attn__pass *p = (attn__pass *)pass;
     const attn_model *m = p->model;
-    attn_workspace *ws = p->ws; /* its rows change their number in attn__drop_rows */
+    attn_workspace *ws = p->ws; /* attn__drop_rows changes the number of its rows */
     size_t i;
 
     me->layer = -1;
@@ -1912,30 +1912,32 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 ATTN__SMALL_END
 
 /* >>memory (tests: memory faults) ===============================================================
- * Contexts, errors and allocation. Every block starts at a multiple of 64 bytes, because lines are
- * 64 bytes; the blocks of tensors are chained in the context so that one call can free them. */
+ * Contexts, errors and allocation. Every block starts at a multiple of 64 bytes, the size of a
+ * line. The context has a list of the blocks of its tensors, so that one call can free them. */
 
+/* Sets the context's status and message. (Some function names are in parentheses where they are
+ * defined: for clang-analyzer, a macro below has the same name.) */
 ATTN__PRINTF(3, 4)
 static ATTN__COMPACT attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *format,
                                              ...)
 {
     va_list args;
-    unsigned char *at, before = 0;
+    unsigned char *at, previous = 0;
     ctx->status = status;
     va_start(args, format);
     vsnprintf(ctx->message, sizeof ctx->message, format, args);
     va_end(args);
-    /* Names from a file may hold commands for a terminal: controls, U+0080 to U+009F too, be it in
-     * UTF-8 or as bytes alone. */
-    for (at = (unsigned char *)ctx->message; *at; before = *at++)
-        if (*at < ' ' || *at == 127 || (before < 0x80 && *at >= 0x80 && *at < 0xa0))
+    /* A name from a file may hold commands for a terminal. So control characters become '?', also
+     * U+0080 to U+009F, in UTF-8 or as single bytes. */
+    for (at = (unsigned char *)ctx->message; *at; previous = *at++)
+        if (*at < ' ' || *at == 127 || (previous < 0x80 && *at >= 0x80 && *at < 0xa0))
             *at = '?';
         else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
             at[0] = at[1] = '?';
     return status;
 }
 
-/* "0.5", for messages: with a point, whatever the program's locale has in its place. */
+/* "0.5", for messages: with a point, even if the program's locale has a comma. */
 static const char *attn__show_number(char text[32], double value)
 {
     char *at;
@@ -1948,8 +1950,8 @@ static const char *attn__show_number(char text[32], double value)
     return text;
 }
 
-/* A pointer that may not be NULL. The likeliest reason is an earlier call that failed to make the
- * object, so the message ends with that call's. */
+/* Fails if `pointer` is NULL. Usually an earlier call failed to make the object, so the message
+ * ends with the message of that call. */
 static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *name,
                                      const void *pointer)
 {
@@ -1965,7 +1967,7 @@ static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *
                       first ? first + sizeof link - 1 : before);
 }
 
-/* Where a call puts the object that it makes: a pointer to a pointer, which is NULL until then. */
+/* Sets *place, where a call will put a new object, to NULL. Fails if `place` is NULL. */
 static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *name, void *place)
 {
     if (place)
@@ -1973,8 +1975,8 @@ static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *n
     return attn__need_given(ctx, op, name, place);
 }
 
-/* A struct that a caller fills has room for later versions. Something there comes from a newer
- * caller, or from one who did not zero the struct. */
+/* Fails if a reserved word is set: the caller was written for a later version, or did not zero the
+ * struct. */
 static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const uint64_t *reserved,
                                           size_t n)
 {
@@ -1987,25 +1989,26 @@ static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const
                               type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
     return ATTN_OK;
 }
-#define ATTN__NEED_ZEROS(ctx, type, x) /* of a struct, if there is one */                          \
+/* The same for the struct x, which may be NULL. */
+#define ATTN__NEED_ZEROS(ctx, type, x)                                                             \
     attn__need_zero_words(ctx, #type, (x) ? (x)->reserved : NULL,                                  \
                           sizeof(((type *)0)->reserved) / sizeof(uint64_t))
 
-/* The checks at the beginning of a function, and calls before there is anything to free: a call that
- * fails has set the context's status, with which the function that contains this returns. */
+/* If `call` fails, the enclosing function returns ctx->status. Use it only while there is nothing
+ * to free. */
 #define ATTN__TRY(call)                                                                            \
     do {                                                                                           \
         if ((call) != ATTN_OK)                                                                     \
             return ctx->status;                                                                    \
     } while (0)
-/* The same for what attn_alloc returned. */
+/* The same for a pointer that attn_alloc returned. */
 #define ATTN__TRY_MEMORY(pointer)                                                                  \
     do {                                                                                           \
         if (!(pointer))                                                                            \
             return ATTN_E_MEMORY;                                                                  \
     } while (0)
 
-#ifdef __clang_analyzer__ /* it does not look into these */
+#ifdef __clang_analyzer__ /* it does not look into these functions */
 #define attn__fail(ctx, status_, ...)                                                              \
     (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
 #define attn__need_given(ctx, op, name, pointer)                                                   \
@@ -2025,8 +2028,8 @@ static size_t attn__round_up(size_t n, size_t multiple)
     return (n + multiple - 1) / multiple * multiple;
 }
 
-/* Floats from one row of activations to the next. Rows that lie a multiple of 4 KiB apart would all
- * compete for the same few places of a first-level cache. */
+/* Floats from one row of activations to the next: not a multiple of 1 KiB, or many rows would share
+ * few sets of a first-level cache. */
 static size_t attn__stride(size_t width)
 {
     const size_t n = attn__round_up(width, 16);
@@ -2048,7 +2051,7 @@ ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *
         attn__fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what, size);
         return NULL;
     }
-    if (ctx->alloc) /* calloc's pages are zero without being touched */
+    if (ctx->alloc) /* calloc has zeroed its memory, often without touching it */
         memset(base, 0, size + extra);
     start = base + sizeof(attn__allocation);
     start += (64 - (uintptr_t)start % 64) % 64;
@@ -2074,12 +2077,12 @@ ATTN__DEF void attn_free(void *start)
     if (allocator.free)
         (allocator.free)(block->base, allocator.user); /* parentheses: `free` may be a macro */
     else if (!allocator.alloc)
-        free(block->base); /* the forbidden bytes end with the block */
+        free(block->base); /* this also unpoisons it */
 }
 
-/* Chains a block into the context, for attn_ctx_free. The context itself may move meanwhile: no
- * block knows where it is. */
-static void attn__chain(attn_ctx *ctx, void *start)
+/* Adds a block to the context's list, for attn_ctx_free. Blocks have no pointer to the context, so
+ * it may move. */
+static void attn__list_add(attn_ctx *ctx, void *start)
 {
     attn__allocation *block =
         (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
@@ -2089,13 +2092,13 @@ static void attn__chain(attn_ctx *ctx, void *start)
     ctx->blocks = block;
 }
 
-/* Takes a block out of the chain and frees it. */
-static void attn__unchain(attn_ctx *ctx, void *start)
+/* Takes a block out of the list and frees it. */
+static void attn__list_free(attn_ctx *ctx, void *start)
 {
     attn__allocation *block =
         (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
     if (!block->previous && ctx->blocks != block)
-        return; /* the first of another context's: it will be freed with that */
+        return; /* it is the first block of another context, which will free it */
     if (block->previous)
         block->previous->next = block->next;
     else
@@ -2140,9 +2143,9 @@ ATTN__COLD const char *attn_status_name(attn_status status)
 }
 
 /* >>numbers (tests: fma kernels) ================================================================
- * Small arithmetic that has to give the same bits everywhere. */
+ * Scalar functions that give the same bits everywhere. */
 
-/* Little-endian numbers, read byte by byte so that host order and alignment do not matter. */
+/* Little-endian numbers, read byte by byte: byte order and alignment of the host do not matter. */
 static uint32_t attn__u32(const unsigned char *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -2168,11 +2171,11 @@ ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
     return chain ^ (chain >> 32);
 }
 
-/* a * b + c rounded once. Not every libm has that right, nor fast, where the processor has no such
- * instruction. The product of two floats is exact in double; so only the sum has to be rounded on
- * the way, and rounding that to odd (if it is inexact, the last bit becomes 1) keeps the second
- * rounding, to float, from seeing a tie or an exact number where there is none: Boldo & Melquiond
- * 2008. Not every compiler says FP_FAST_FMAF where there is one, so the processors are named. */
+/* a * b + c rounded once. Without an FMA instruction, libm's fmaf may be slow or wrong. The product
+ * of two floats is exact in double. The sum is first rounded to double, to odd: if it is inexact,
+ * its last bit becomes 1. So the second rounding, to float, never takes it for a tie or for exact
+ * (Boldo & Melquiond 2008). Some compilers have the instruction and do not define FP_FAST_FMAF, so
+ * processors are listed here. */
 #if defined(FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) ||                     \
     defined(__aarch64__) || defined(__s390x__) || defined(__powerpc64__) || defined(__riscv_flen)
 #define ATTN__FUSED
@@ -2188,7 +2191,8 @@ ATTN__APART float attn__fmaf(float a, float b, float c)
     uint64_t bits;
     double odd;
     memcpy(&bits, &sum, 8);
-    /* Bits count away from zero. Infinity and NaN have lost NaN, and stay. */
+    /* bits + 1 is one step away from zero. For infinity and NaN `lost` is NaN: no comparison
+     * holds. */
     if ((lost < 0 || lost > 0) && (bits & 1) == 0)
         bits = (lost > 0) == (sum > 0) ? bits + 1 : bits - 1;
     memcpy(&odd, &bits, 8);
@@ -2196,9 +2200,9 @@ ATTN__APART float attn__fmaf(float a, float b, float c)
 }
 #endif
 
-/* log(x) = n log(2) + log(1 + f), 1 + f = x / 2^n in [sqrt(1/2), sqrt(2)). For normal numbers, inf
- * and NaN; below them -inf. Each row needs one logarithm, so it has no vector kernel. The coefficients come
- * from tests/makers/design_polynomials.py. */
+/* log(x) = n log(2) + log(1 + f), 1 + f = x / 2^n in [sqrt(1/2), sqrt(2)). Below FLT_MIN it is
+ * -inf. It is called once a row, so it is scalar. tests/makers/design_polynomials.py finds the
+ * coefficients. */
 static float attn__log(float x)
 {
     uint32_t bits, n_bits, f_bits;
@@ -2365,7 +2369,7 @@ ATTN__COLD attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dt
             shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
     data = attn_alloc(ctx, 1, bytes, "a tensor");
     ATTN__TRY_MEMORY(data);
-    attn__chain(ctx, data);
+    attn__list_add(ctx, data);
     *out = attn_borrow(data, dtype, shape);
     out->owned = data;
     return ATTN_OK;
@@ -2374,7 +2378,7 @@ ATTN__COLD attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dt
 ATTN__COLD void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor)
 {
     if (tensor && tensor->owned)
-        attn__unchain(ctx, tensor->owned);
+        attn__list_free(ctx, tensor->owned);
     if (tensor)
         *tensor = attn__no_tensor(NULL);
 }
@@ -2787,7 +2791,7 @@ ATTN__DEF uint16_t attn_f16_from_f32(float value)
 }
 
 /* >>steps (tests: gpt2) =========================================================================
- * The steps of the forward pass, in the order in which it takes them. */
+ * The steps of the forward pass, in its order. */
 
 static attn__scratchpad attn__scratchpad_of(const attn__worker *me, const attn__pass *p)
 {
@@ -2820,7 +2824,7 @@ static float *attn__row_at(attn__rows rows, size_t row)
     return rows.data + row * rows.stride;
 }
 
-/* The rows of a pass that begins at a layer are the caller's streams, dense: [n_tokens, C]. */
+/* resid = the caller's residual stream [n_tokens, C], in a pass that begins with one. */
 static void attn__embed_given(const attn__worker *me, const attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
@@ -2835,7 +2839,7 @@ static void attn__embed_given(const attn__worker *me, const attn__pass *p)
     attn__barrier(me);
 }
 
-/* resid [R, C] = W_E[token] + W_pos[position], or the streams that the caller brings along. */
+/* resid [R, C] = W_E[token] + W_pos[position], or the residual stream that the caller gave. */
 static void attn__embed(attn__worker *me, attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
@@ -2872,9 +2876,8 @@ static void attn__moments(const attn__kernels *kernels, const float *x, size_t n
     *scale = sqrtf(kernels->square_distance(x, *mean, n) / (float)n + eps);
 }
 
-/* out = (in - mean) / scale * w + b with scale = sqrt(variance + eps), in the three parts that can
- * be watched: `point` is that of the scale, the next two are those before and after gain and bias.
- */
+/* out = (in - mean) / scale * w + b with scale = sqrt(variance + eps). It can be watched at three
+ * points: at `point` the scale, at the next two the output before and after gain and bias. */
 static void attn__normalize(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
                             const float *w, const float *b, int point)
 {
@@ -2905,8 +2908,9 @@ static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn_
     attn__barrier(me);
 }
 
-/* Where dimension j of a key or value lies in the cache, head = layer * n_head + head of the layer.
- * The next position's value and the next dimension's key lie 16 numbers on. */
+/* The address in the cache of dimension j of a key or value; head = layer * n_head + head of the
+ * layer. 16 numbers behind it lies the next dimension of a key, or the same dimension of the next
+ * value. */
 static void *attn__cached(const attn_session *s, attn_cache_part part, size_t head, size_t position,
                           size_t j)
 {
@@ -2918,7 +2922,7 @@ static void *attn__cached(const attn_session *s, attn_cache_part part, size_t he
            (position * 16 + j % 16) * size;
 }
 
-/* One key [d_head] into the cache, across the lines of a panel. */
+/* Stores one key [d_head] in the cache: a lane in each line of a panel. */
 static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
                            size_t position, const float *key)
 {
@@ -2937,7 +2941,7 @@ static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, 
     }
 }
 
-/* One value [d_head], a line of each panel. */
+/* Stores one value [d_head]: a line in each panel. */
 static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
                              size_t position, const float *value)
 {
@@ -2954,7 +2958,7 @@ static void attn__keep_value(const attn__kernels *kernels, const attn_session *s
 }
 
 /* k, v [R, C] of the new rows -> the caches of their sessions. A worker takes whole heads, so that
- * no two of them write to one line. */
+ * no two workers write to one line. */
 static void attn__remember(attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
@@ -2975,48 +2979,52 @@ static void attn__remember(attn__worker *me, attn__pass *p)
     attn__barrier(me);
 }
 
-/* Which of an item's rows in this pass want logits: gives how many, the first of them (counted in
- * the list of wanted rows), and where its logits go. Without a list every row wants them, or, if
- * the caller has no room for logits, the last token alone. */
-static size_t attn__wanted(const attn__pass *p, const attn_feed_item *item, size_t *first,
-                           float **logits)
+/* Which of an item's rows in this pass want logits. */
+typedef struct attn__wanted {
+    size_t n;      /* how many */
+    size_t first;  /* the first of them, as an index into item->rows if the caller listed rows */
+    float *logits; /* [n, n_vocab]: where their logits go */
+} attn__wanted;
+
+static attn__wanted attn__wanted_of(const attn__pass *p, const attn_feed_item *item)
 {
     attn_session *of = item->session;
-    const size_t n_vocab = p->model->config.n_vocab, end = of->fed + of->n_rows;
-    size_t last;
-    *first = of->fed;
-    if (!item->logits) {
-        *first = item->n_tokens - 1;
-        *logits = of->pending;
-        return end == item->n_tokens && of->n_rows > 0;
+    const size_t end = of->fed + of->n_rows;
+    attn__wanted w = {of->n_rows, of->fed, item->logits};
+    if (!item->logits) { /* only the last token's */
+        w.n = end == item->n_tokens && of->n_rows > 0;
+        w.first = item->n_tokens - 1;
+        w.logits = of->pending;
+        return w;
     }
-    if (!item->rows) {
-        *logits = item->logits + of->fed * n_vocab;
-        return of->n_rows;
+    if (item->rows) {
+        for (w.first = 0; w.first < item->n_rows && item->rows[w.first] < of->fed; w.first++)
+            ;
+        for (w.n = 0; w.first + w.n < item->n_rows && item->rows[w.first + w.n] < end; w.n++)
+            ;
     }
-    for (*first = 0; *first < item->n_rows && item->rows[*first] < of->fed; ++*first)
-        ;
-    for (last = *first; last < item->n_rows && item->rows[last] < end; last++)
-        ;
-    *logits = item->logits + *first * n_vocab;
-    return last - *first;
+    w.logits += w.first * p->model->config.n_vocab;
+    return w;
 }
 
-/* How many of a session's first rows in this pass need nothing after the last layer's keys and
- * values: neither their logits nor an activation that follows is wanted. */
+/* Wanted row i, as a token of the item. */
+static size_t attn__wanted_token(const attn_feed_item *item, const attn__wanted *w, size_t i)
+{
+    return item->logits && item->rows ? item->rows[w->first + i] : w->first + i;
+}
+
+/* The number of an item's leading rows in this pass that are done once the last layer's keys and
+ * values are stored: neither their logits nor a later activation is wanted. */
 static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
 {
     const uint32_t later = ~(ATTN__POINT(ATTN__HOOK_SCORES) - 1);
     const uint32_t final = 7 * ATTN__POINT(ATTN__HOOK_LN_FINAL);
+    const attn__wanted w = attn__wanted_of(p, item);
     attn_session *of = item->session;
-    size_t first;
-    float *logits;
     if (item->layers.resid_out || attn__wants(of, later, (int)p->model->config.n_layer - 1) ||
         attn__wants(of, final, -1))
         return 0;
-    if (attn__wanted(p, item, &first, &logits) == 0)
-        return of->n_rows;
-    return (item->logits && item->rows ? item->rows[first] : first) - of->fed;
+    return w.n == 0 ? of->n_rows : attn__wanted_token(item, &w, 0) - of->fed;
 }
 
 static void attn__set_rows(attn__pass *p, size_t n)
@@ -3026,8 +3034,8 @@ static void attn__set_rows(attn__pass *p, size_t n)
     ws->resid.n = ws->normed.n = ws->added.n = ws->qkv.n = ws->z.n = ws->mlp.n = n;
 }
 
-/* Leaves the done rows out and moves the others together: of a prompt, most of the last layer is
- * never computed. Only the stream and the queries go on from here. */
+/* Drops the rows that are done and moves the others together, so that most of the last layer is not
+ * computed for a prompt. Later steps need only the residual stream and the queries. */
 static void attn__drop_rows(attn__worker *me, attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
@@ -3062,7 +3070,7 @@ static float attn__score_scale(const attn_config *c, int layer)
     return 1.0f / (c->scale_attn_by_inverse_layer_idx ? root * (float)(layer + 1) : root);
 }
 
-/* The attention of one head for a block of queries of one session. */
+/* The head, and the block of queries of a session from `row` on, as attn__head_scores takes it. */
 static ATTN__COMPACT attn__head attn__head_of(const attn__pass *p, const attn_session *of,
                                               int layer, size_t head, size_t row)
 {
@@ -3086,7 +3094,7 @@ static ATTN__COMPACT attn__head attn__head_of(const attn__pass *p, const attn_se
     return h;
 }
 
-/* z [rows, d] of one head, for a block of queries: scores, softmax and weighted sum in a tile. */
+/* z [rows, d] of one head for a block of queries: scores, softmax, weighted sum. */
 static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__scratchpad s)
 {
     const size_t stride = attn__round_up(h->keys.n_out, 16);
@@ -3097,14 +3105,15 @@ static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__s
     attn__head_weigh(p->kernels, h, s.buffer, stride, s.last_chain, s.pack);
 }
 
-/* Calls `block` for this worker's share of the heads and blocks of queries. Later queries see more
- * keys and take longer, so tasks are dealt block by block, and within a block head by head. */
+/* Calls `block` for this worker's share of the tasks: each head with each block of queries. Later
+ * queries see more keys and take longer, so workers take turns: all heads of the first block of
+ * queries, then those of the second, and so on. */
 static ATTN__COMPACT void attn__each_block(const attn__worker *me, attn__pass *p,
                                            attn__block_fn block)
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
     const size_t n_head = p->model->config.n_head;
-    size_t i, head, row, n, task = 0, at = 0; /* at: how many blocks come before this one */
+    size_t i, head, row, n, task = 0, at = 0; /* at: the index of the block of queries */
     for (i = 0; i < p->n_items; i++, task += at * n_head) {
         attn_session *of = p->items[i].session;
         for (head = 0; head < n_head; head++)
@@ -3123,7 +3132,7 @@ static void attn__plain_block(const attn__worker *me, attn__pass *p, const attn_
     attn__attend_block(p, &h, s);
 }
 
-/* z [R, H, d] = softmax(q · kᵀ / √d, causal) · v, over all positions that the session holds. */
+/* z [R, H, d] = softmax(q · kᵀ / √d, causal) · v, over all positions of the session. */
 static void attn__attend(attn__worker *me, attn__pass *p)
 {
     if (attn__anyone_wants(p, ATTN__SEES_SCORES, me->layer))
@@ -3134,7 +3143,7 @@ static void attn__attend(attn__worker *me, attn__pass *p)
     attn__barrier(me);
 }
 
-/* to [R, C] = to + added. Rows lie one after the other, so a worker takes a run of lines. */
+/* to [R, C] = to + added. All rows are one array, of which a worker takes a part. */
 static void attn__add_to_resid(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added)
 {
     size_t first, last;
@@ -3145,7 +3154,7 @@ static void attn__add_to_resid(attn__worker *me, attn__pass *p, attn__rows to, a
     attn__barrier(me);
 }
 
-/* rows [R, F] = act_fn(rows); the padding of a row comes along. */
+/* rows [R, F] = act_fn(rows), with the padding behind each row. */
 static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
 {
     size_t first, last;
@@ -3156,35 +3165,33 @@ static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
     attn__barrier(me);
 }
 
-/* Copies the rows that want logits together: final [n, C]; gives n. */
+/* final [n, C] = the rows of `normed` that want logits. Returns n. */
 static size_t attn__gather_final(const attn__worker *me, const attn__pass *p)
 {
-    size_t i, j, n, first, n_final = 0;
-    float *logits;
+    size_t i, j, n_final = 0;
     for (i = 0; i < p->n_items; i++) {
         const attn_feed_item *item = &p->items[i];
-        n = attn__wanted(p, item, &first, &logits);
-        for (j = 0; j < n && me->id == 0; j++) {
-            const size_t token = item->logits && item->rows ? item->rows[first + j] : first + j;
-            const size_t row = item->session->first_row + token - item->session->fed;
-            memcpy(attn__row_at(p->ws->final, n_final + j), attn__row_at(p->ws->normed, row),
+        const attn__wanted w = attn__wanted_of(p, item);
+        for (j = 0; j < w.n && me->id == 0; j++) {
+            const size_t in_pass = attn__wanted_token(item, &w, j) - item->session->fed;
+            memcpy(attn__row_at(p->ws->final, n_final + j),
+                   attn__row_at(p->ws->normed, item->session->first_row + in_pass),
                    p->model->config.d_model * sizeof(float));
         }
-        n_final += n;
+        n_final += w.n;
     }
     attn__barrier(me);
     return n_final;
 }
 
-/* Logits of a few rows of several sessions: one walk over W_U for all of them, in pieces of the
- * vocabulary that fit a tile. */
+/* Logits of a few rows of several sessions: one pass over W_U for all of them, for some tokens of
+ * the vocabulary at a time, as many as `buffer` has room for. */
 static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_final)
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
     const size_t n_vocab = p->model->config.n_vocab, step = s.buffer_size / (16 * n_final);
     attn__rows in = p->ws->final, out;
-    size_t i, j, k, n, first, last;
-    float *logits;
+    size_t i, j, k, first, last;
     in.n = out.n = n_final;
     out.data = s.buffer;
     out.stride = step * 16;
@@ -3197,17 +3204,16 @@ static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_fin
         job.w.n_out = (stop * 16 < n_vocab ? stop * 16 : n_vocab) - first * 16;
         attn__matmul_panels(p->kernels, &job, 0, n_final, 0, stop - first, s.pack);
         for (i = 0, k = 0; i < p->n_items; i++) {
-            size_t at;
-            n = attn__wanted(p, &p->items[i], &at, &logits);
-            for (j = 0; j < n; j++, k++)
-                memcpy(logits + j * n_vocab + first * 16, attn__row_at(out, k),
+            const attn__wanted w = attn__wanted_of(p, &p->items[i]);
+            for (j = 0; j < w.n; j++, k++)
+                memcpy(w.logits + j * n_vocab + first * 16, attn__row_at(out, k),
                        job.w.n_out * sizeof(float));
         }
     }
     attn__barrier(me);
 }
 
-/* The streams that leave the last layer of the pass -> resid_out [n_tokens, C], dense. */
+/* The residual stream after the last layer of the pass -> resid_out [n_tokens, C]. */
 static void attn__copy_resid(attn__worker *me, attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
@@ -3221,13 +3227,13 @@ static void attn__copy_resid(attn__worker *me, attn__pass *p)
     }
 }
 
-/* logits [rows that want them, V] = normed · W_U + b_U. Many rows of one session go straight to where
- * they belong. */
+/* logits [rows that want them, V] = normed · W_U + b_U. A few rows of several sessions are
+ * multiplied together, and the logits copied; otherwise each session's are computed in place. */
 static void attn__make_logits(attn__worker *me, attn__pass *p)
 {
     const size_t n_final = attn__gather_final(me, p);
     attn__rows in = p->ws->final, out;
-    size_t i, first;
+    size_t i;
     if (n_final == 0)
         return;
     if (p->n_items > 1 && 16 * n_final <= attn__scratchpad_of(me, p).buffer_size) {
@@ -3236,7 +3242,9 @@ static void attn__make_logits(attn__worker *me, attn__pass *p)
     }
     out.stride = p->model->config.n_vocab;
     for (i = 0; i < p->n_items; i++) {
-        in.n = out.n = attn__wanted(p, &p->items[i], &first, &out.data);
+        const attn__wanted w = attn__wanted_of(p, &p->items[i]);
+        in.n = out.n = w.n;
+        out.data = w.logits;
         if (in.n > 0)
             attn__project(me, p, out, in, &p->model->w_u, p->model->b_u);
         in.data = attn__row_at(in, in.n);
@@ -3906,14 +3914,13 @@ static double attn__pass_work(const attn__pass *p)
     const attn_config *c = &p->model->config;
     const double width = c->d_model, n_layers = (double)(p->end_layer - p->first_layer);
     double work = 0;
-    size_t i, first;
-    float *logits;
+    size_t i;
     for (i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
         const double rows = (double)of->n_rows, keys = (double)(of->length + of->fed + of->n_rows);
         work += rows * n_layers * 2 * width * (2 * width + c->d_mlp + keys);
         if (p->end_layer == c->n_layer)
-            work += (double)attn__wanted(p, &p->items[i], &first, &logits) * width * c->n_vocab;
+            work += (double)attn__wanted_of(p, &p->items[i]).n * width * c->n_vocab;
     }
     return work;
 }
