@@ -1131,7 +1131,7 @@ typedef struct attn_edit {
                           dimensions may be missing and count as 1 ([positions, width] for a single
                           head), and a dimension of 1 repeats. Not copied: it must outlive the
                           hook. */
-    float factor;         /* of ATTN_EDIT_ADD; 0: 1 */
+    float factor;         /* of ATTN_EDIT_ADD: 1 adds the value itself, 0 adds nothing */
     uint64_t reserved[4]; /* zero */
 } attn_edit;
 /* Hooks an edit to a session, until attn_unhook or attn_unhook_all. The struct is copied, the
@@ -13097,7 +13097,7 @@ static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *
 /* Checks an edit against every activation that its name matches, and makes the mean. */
 static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
 {
-    attn_edit *e = &hook->edit;
+    const attn_edit *e = &hook->edit;
     const attn_session *s = hook->base.session;
     int layer, point;
     if (e->kind != ATTN_EDIT_ZERO) {
@@ -13107,8 +13107,6 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
                               "attn_hook_edit: the value holds type %d; expected ATTN_F32",
                               (int)e->value.dtype);
     }
-    if (e->factor == 0)
-        e->factor = 1;
     for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
         for (point = 0; point < ATTN__N_HOOKS; point++)
             if (hook->base.points[1 + layer] & ATTN__POINT(point)) {

@@ -488,8 +488,6 @@ def _edit_of(name: str, kind: EditKind, value: Optional[npt.ArrayLike], position
         raise ValueError(f"kind is one of {', '.join(_EDITS)}, not {kind!r}")
     if (value is None) != (kind == "zero"):
         raise ValueError(f'"{kind}" takes {"no" if kind == "zero" else "a"} value')
-    if factor == 0:
-        raise ValueError("a factor of 0 would change nothing")
     tensor = _attn_tensor() if value is None else _attn_tensor.of(np.atleast_1d(_floats(value)))
     return _attn_edit(name.encode(), _EDITS.index(kind), *_span("positions", positions), *_span("heads", heads),
                       tensor, factor), tensor

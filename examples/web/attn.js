@@ -25,7 +25,8 @@
 /** @typedef {{name: string, kind?: "zero"|"set"|"mean"|"add"|"scale", position?: number,
  *   nPositions?: number, head?: number, nHeads?: number, value?: {shape: number[], data: Float32Array},
  *   factor?: number}} Edit
- *   As attn_edit; without a `value`, "scale" multiplies by `factor`. nPositions and nHeads of 0 mean all from the first. */
+ *   As attn_edit, but for the factor: it is 1 if none is given, and "scale" without a `value` multiplies by it.
+ *   nPositions and nHeads of 0 mean all from the first. */
 
 const KINDS = ["zero", "set", "mean", "add", "scale"];
 

@@ -278,6 +278,7 @@ LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
     size_t layer;
     edit.name = place.text;
     edit.kind = ATTN_EDIT_ADD;
+    edit.factor = 1;
     edit.position = first;
     edit.n_positions = count;
     edit.value = attn_slice(run->differences, 0, row, count);

@@ -332,6 +332,9 @@ class Hooks(Case):
                 want = self.model.run_with_hooks(PROMPT, [(name, lambda value, point: numpy_does(value))])[-1]
                 self.assertLess(np.abs(got - want).max(), 1e-5)
                 self.assertGreater(np.abs(got - self.model(PROMPT)[-1]).max(), 1e-3)
+        with self.model.session() as session:
+            session.edit("blocks.1.hook_resid_mid", "add", value[0], factor=0)
+            self.assertTrue((session.feed(PROMPT) == self.model(PROMPT)[-1]).all())
 
     def test_an_exception_comes_out_and_the_session_is_as_before(self):
         class Odd(BaseException):
@@ -377,8 +380,7 @@ class Hooks(Case):
         with self.fails(attn.Status.SHAPE, "hook_resid_pre"):
             self.model.session().edit("blocks.0.hook_resid_pre", "set", np.zeros((2, 7)))
         session = self.model.session()
-        for wrong in ({"positions": -1}, {"positions": slice(0, 4, 2)}, {"heads": slice(3, 3)}, {"factor": 0},
-                      {"value": np.zeros(3)}):
+        for wrong in ({"positions": -1}, {"positions": slice(0, 4, 2)}, {"heads": slice(3, 3)}, {"value": np.zeros(3)}):
             self.assertRaises(ValueError, session.edit, "blocks.0.attn.hook_z", "zero", **wrong)
         self.assertRaises(ValueError, session.edit, "blocks.0.attn.hook_z", "nought")
         self.assertRaises(ValueError, session.edit, "blocks.0.attn.hook_z", "add")

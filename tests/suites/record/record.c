@@ -860,6 +860,10 @@ TEST(steering)
     same_logits(edited(tiny, tokens, LENGTH, 16, &e, NULL, NULL),
                 hooked(tiny, tokens, LENGTH, LENGTH, e.name, add_vector, twice.data, NULL, NULL),
                 LENGTH, tiny, "steering twice as far");
+    e.factor = 0; /* as in the middle of a sweep from -2 to 2 */
+    same_logits(edited(tiny, tokens, LENGTH, 16, &e, NULL, NULL),
+                hooked(tiny, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL), LENGTH, tiny,
+                "steering by nothing");
     attn_ctx_free(&ctx);
     pool_clear();
 }
@@ -1087,7 +1091,7 @@ TEST(a_value_that_reaches_further)
 }
 
 /* Leading dimensions of a value may be missing: [H, d] for one position, [T, d] for one head,
- * [T, Tk] for the patterns of all heads. A factor of 0 is 1. */
+ * [T, Tk] for the patterns of all heads. */
 TEST(values_without_leading_dimensions)
 {
     enum { LENGTH = 12 };
@@ -1111,7 +1115,7 @@ TEST(values_without_leading_dimensions)
             attn_edit e = edit_of(ways[i].name, ATTN_EDIT_ADD);
             e.head = ways[i].head;
             e.n_heads = ways[i].n_heads;
-            e.factor = way ? 0 : 1;
+            e.factor = 1;
             e.value = way ? attn_reshape(
                                 full, attn_shape2((size_t)ways[i].part[0], (size_t)ways[i].part[1]))
                           : full;
@@ -1140,6 +1144,7 @@ TEST(edits_however_a_text_is_cut)
     size_t i, b;
     for (i = 0; i < 2; i++) {
         attn_edit e = edit_of(names[i], i ? ATTN_EDIT_ADD : ATTN_EDIT_ZERO);
+        e.factor = 1;
         e.value = random_tensor(3, 1, 1, LENGTH);
         want = NULL;
         for (b = 0; b < 3; b++) {

@@ -148,8 +148,6 @@ static int make_direction(lens *l, attn_edit *e)
     if (attn_sub(&l->ctx, &e->value, attn_slice(a, 0, a.shape[0] - 1, 1),
                  attn_slice(b, 0, b.shape[0] - 1, 1)))
         return failed(&l->ctx);
-    if (e->factor == 0 && attn_scale(&l->ctx, &e->value, e->value, 0)) /* attn_edit takes 0 for 1 */
-        return failed(&l->ctx);
     return FINE;
 }
 

@@ -19,8 +19,6 @@ static int hook_direction(lens *l, attn_session *session, void *how)
 {
     steered *s = (steered *)how;
     attn_status status;
-    if (l->o.strength == 0) /* to an edit it means 1 */
-        return FINE;
     status = l->o.vector ? attn_hook(&l->ctx, NULL, session, LENS_CONTROL_POINTS, lens_control_hook,
                                      &s->control)
                          : attn_hook_edit(&l->ctx, NULL, session, &s->edit);
