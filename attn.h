@@ -14198,6 +14198,12 @@ ATTN__SMALL_END
  *     attn_act_kind; the checks in attn_activate and attn__check_config; its number in the file
  *     format above; its name in tools/attn-info.c, tools/convert/huggingface.h and export.h,
  *     examples/python/attn.py.
+ * An operation of tier 1: its declaration in >>api-tensors, its function in >>ops, a case in
+ *     tests/suites/ops.
+ * A way to sample: a program sets attn_generate_desc.logits_fn. In the library: a field of
+ *     attn_sampler_desc, its check in attn_sampler_new, its step in attn__keep; its rule in
+ *     tests/contract/contract.md; its name in examples/gpt2/gpt2.c, tools/score/request.h,
+ *     tools/receipt/receipt.h, examples/python/attn.py.
  * A weight type: a row in attn__weight_type_of; its scale in attn__quantize_weights; reading its
  *     bits in every set's attn__r_weights. attn__read_entry admits it to files, attn-convert
  *     and export.h offer it.

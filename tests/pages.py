@@ -2,7 +2,8 @@
 """What the pages name must exist: tests/pages.py [DIRECTORY]
 
 Looks at each *.md for links to files and to headings, names of functions and macros, marks of attn.h (>>ops),
-make's targets, and the suites of the tests. Prints what does not exist, and then fails."""
+make's targets, and the suites of the tests; the README's commands for the compiler are the manual's. Prints what
+does not exist, and then fails."""
 import pathlib
 import re
 import sys
@@ -47,6 +48,9 @@ def wrong(page: pathlib.Path, text: str) -> "list[str]":
               for name in names.split() if name not in targets]
     found += [f"no suite is named {name}" for names in re.findall(r"SUITES=\"?([\w/ -]+)", text)
               for name in names.split() if not (root / "tests/suites" / name.split("/")[0]).is_dir()]
+    if page == root / "README.md":
+        found += [f"the manual in attn.h does not have `{line}`" for line in re.findall(r"^cc .*", text, re.M)
+                  if f" {line}\n" not in header]
     return [f"{page.relative_to(root)}: {what}" for what in found]
 
 
