@@ -121,7 +121,8 @@ TEST(wrong_usage)
     refuses(2, "is not a layer and a head", LENS MODEL "path Once Tom --from 1.2x");
     refuses(2, "--to: \"hook_q_input\" is not the name of a receiver",
             LENS MODEL "path Once Tom --to hook_q_input");
-    refuses(2, "is not the name of a receiver", LENS MODEL "path Once Tom --to blocks.1.attn.hook_z");
+    refuses(2, "is not the name of a receiver",
+            LENS MODEL "path Once Tom --to blocks.1.attn.hook_z");
     refuses(2, "is not the name of a receiver",
             LENS MODEL "path Once Tom --to blocks.1.hook_q_input");
     refuses(2, "is not the name of a receiver",
