@@ -14237,6 +14237,9 @@ ATTN__SMALL_END
  *   attn_system_error, attn_panels_size, ATTN_ISA_AMX
  *                                   none
  * Other meanings:
+ *   attn_edit.factor                0 adds nothing (it was 1): set it for ATTN_EDIT_ADD
+ *   attn_hook_edit                  of the activations that a pattern matches, each takes the value by
+ *                                   its own shape
  *   attn_encode, attn_decode        to ask for the number (NULL, room 0) succeeds; the parameters are
  *                                   tokens, n_tokens in place of ids, n_ids
  * New: attn_alloc, attn_free; attn_writer_new without a path, and attn_writer_open;
