@@ -3,22 +3,22 @@
 attn.h - GPT-2 inference in one C header                                      version 0.3.0, MIT
 
 DO THIS
-    In exactly one C or C++ file, before you include this header:
-
-        #define ATTN_IMPLEMENTATION
-        #include "attn.h"
-
-    and build it with nothing but a compiler (add -fopenmp for threads):
-
-        cc app.c -O2 -lm
-
-    Or compile the header once, and leave ATTN_IMPLEMENTATION out of app.c (add -fopenmp to both):
+    Compile the header once and link it (for threads, add -fopenmp to both commands):
 
         cc -O2 -c -x c -DATTN_IMPLEMENTATION attn.h -o attn.o
         cc app.c attn.o -lm
 
-    A plain -O2 runs at full speed: the kernels for AVX2, AVX-512 and NEON are compiled in and the
-    best one is chosen when the program runs.
+    The first command takes ten seconds. While you develop, add -march=native -DATTN_NO_DISPATCH to
+    it: it then takes five, and the result is for this processor only. Keep the -O2: without it,
+    models run 20 times slower.
+
+    Or compile everything in one command, each time. One C or C++ file then defines
+    ATTN_IMPLEMENTATION before it includes attn.h, as in the program below:
+
+        cc app.c -O2 -lm
+
+    The kernels for AVX2, AVX-512 and NEON are all compiled. The program chooses the best ones when
+    it runs.
 
 A COMPLETE PROGRAM
 
@@ -65,19 +65,20 @@ A COMPLETE PROGRAM
         }
 
 WHAT IS HERE
-    Three tiers, each complete by itself, each written with the one above it.
+    Three tiers. Each is complete by itself, and is written with the tier before it.
 
-    1. Tensors and operations: matmul, softmax, layernorm, attention ... enough to write a
-       transformer as a notebook does, one line an equation.
+    1. Tensors and operations: matmul, softmax, layernorm, attention and so on. With them a
+       transformer is written as in a notebook: one line for each equation.
     2. Models: open a .attn file, make a session with a key/value cache, feed tokens, read logits,
        sample, generate text, score text. GPT-2's tokenizer is included.
-    3. The glass box: read or change any activation by its TransformerLens name while the model
-       runs (attn_hook, attn_hook_edit), record and save them (attn_record_new), run parts of the
-       model (attn_feed_item); losses, attribution, logit lens. tools/lens/ has more of it in headers
-       of its own, on this API alone: activation patching, gradients, circuits ...
+    3. The glass box: read or change any activation while the model runs (attn_hook,
+       attn_hook_edit), by the name that TransformerLens gives it. Record activations
+       (attn_record_new), run some of the layers (attn_feed_item), measure losses, attribution and
+       the logit lens. Headers in tools/lens/ do more with this API: activation patching,
+       gradients, circuits.
 
 TABLE OF CONTENTS: search for the mark
-    >>manual         options, calls, errors, memory, threads, the same bits
+    >>manual         options, calls, errors, memory, threads, the same bits, words
   the public API
     >>api-basics     context, status codes, versions
     >>api-tensors    tier 1: attn_tensor and its operations
@@ -110,131 +111,138 @@ TABLE OF CONTENTS: search for the mark
 
 >>manual ===========================================================================================
 
-OPTIONS: define before the include that has ATTN_IMPLEMENTATION
-    ATTN_STATIC        every function is static, and the implementation is included without
-                       ATTN_IMPLEMENTATION: several files may do so
-    ATTN_API           the words before each public function (default: extern)
-    ATTN_NO_SIMD       portable C only (every kernel is tested against it)
-    ATTN_NO_DISPATCH   only the best kernels that the compiler flags allow (-march=native: this
-                       processor's), without a choice at run time: half the time to compile
-    ATTN_SANITIZE_KERNELS  with -fsanitize, check the kernels as well, which takes minutes to
-                       compile. Without it sanitizers skip the kernels
+OPTIONS: macros to define before the include that has the implementation
+    ATTN_STATIC        all functions are static. The include needs no ATTN_IMPLEMENTATION then, and
+                       several files may have it
+    ATTN_API           what stands before each public function (default: extern)
+    ATTN_NO_SIMD       plain C, without vector instructions
+    ATTN_NO_DISPATCH   only the best kernels that the compiler flags allow, without a choice at run
+                       time: takes half the time to compile
+    ATTN_SANITIZE_KERNELS  with -fsanitize: check the kernels too, which takes minutes to compile
     ATTN_NO_MMAP       read model files into memory instead of mapping them
-    ATTN_NO_LENS       part one only: no records and edits, printing, files of tensors, lens,
-                       rewriting of models. Hooks call your functions
-    ATTN_FILE          this file's name, if you renamed it (default: "attn.h"); it includes itself
-                       once for each instruction set
+    ATTN_NO_LENS       leave out part two: records, edits, new files, the lens, writing of models
+    ATTN_FILE          the name of this file in quotes, if you renamed it: it includes itself
 
 CALLS
-    Parameters come in this order: the context, the outputs, the object that the call is about, the
-    other inputs; a file's path follows the context. The length of an array x is n_x, a number of
-    bytes is `size`; [first, first + count) is a range of positions or layers.
-    A pointer may be NULL where its comment says so, and a function that frees or closes an object
-    takes NULL. For any other NULL, functions that return a status give ATTN_E_ARGUMENT, and those
-    that return a property of an object give NULL or 0. (ctx itself may not be NULL.) Zero every
-    struct before you set its fields. Fields named `reserved` must be zero (ATTN_E_ARGUMENT
-    otherwise): a later version may use them.
+    The parameters of a function come in this order: the context, the outputs, the object that
+    the call is about, the other inputs. (A file's path follows the context.) The length of an
+    array x is n_x, and `size` is a number of bytes. [first, first + count) is a range of
+    positions or layers.
+
+    Zero every struct before you set its fields. Fields named `reserved` must be zero: a later
+    version may use them. A pointer may be NULL where its comment says so, and where a function
+    frees or closes it. For any other NULL, a function that returns a status returns
+    ATTN_E_ARGUMENT, and a function that returns a property of an object returns NULL or 0. Only
+    ctx must never be NULL.
 
 ERRORS
-    Every function that can fail returns an attn_status, 0 (ATTN_OK) for success, and leaves a
-    sentence in ctx->message that says what was wrong, where, and what was expected. ctx->status
-    works like errno: it keeps the latest failure and no success erases it, so a run of calls may be
-    checked one by one or once at the end; set it to ATTN_OK between runs. Passing on an object that
-    an earlier call failed to make is an error too, and its message ends with the earlier one.
-    Nothing here prints, exits or aborts. A failed call leaves models and sessions as they were
-    (except that a session keeps the tokens that attn_generate fed before it failed or was stopped).
-    A callback must return: neither longjmp nor a C++ exception may leave it.
+    A function that can fail returns an attn_status: ATTN_OK, which is 0, or a kind of failure.
+    After a failure, ctx->message says what was wrong, where, and what was expected. ctx->status
+    works like errno: it keeps the latest failure, and a success does not change it. So you can
+    check every call, or ctx->status after several calls. Set it to ATTN_OK to forget a failure.
+    If you pass on an object that an earlier call failed to make, that call fails too, and its
+    message ends with the earlier one.
+
+    A failed call leaves models and sessions as they were, except that attn_generate leaves the
+    tokens that it has fed. The library never prints, exits or aborts. A callback must return: it
+    may not call longjmp, and no C++ exception may leave it.
 
 MEMORY
-    A context may bring its own allocator. Tensors made through a context live until
-    attn_tensor_free, or until attn_ctx_free frees all that are left. Models, workspaces and
-    sessions have their own free functions. A session holds its keys and values and two rows of
-    logits: for GPT-2 124M 76 MB for 1,024 tokens as f32 (74 KB a token), half of that as f16.
-    A workspace holds the activations of a forward pass, 10 MB for 124M, and 0.7 MB for each thread;
-    sessions can share one. All of this is allocated when the object is made (attn_session_size and
-    attn_workspace_size tell how much). attn_feed, attn_feed_batch, attn_session_logits and attn_sample
-    allocate nothing. Hooks, edits, records and samplers hold memory until they are freed. Other
-    calls free what they allocate before they return. Weights are read from the mapped file, so
-    several processes share one copy.
+    A context can use your allocator. Tensors that were made through a context live until
+    attn_tensor_free or attn_ctx_free. All other objects have their own free functions.
+
+    A session holds its keys and values, and two rows of logits: for GPT-2 124M 74 KB for each
+    token, which is 76 MB for 1,024 tokens; half of that with keys and values in f16. A workspace
+    holds the activations of a forward pass: 10 MB for 124M, and 0.7 MB for each thread. Sessions
+    can share a workspace. All this memory is allocated when the object is made, and never grows:
+    attn_session_size and attn_workspace_size say how much it is. attn_feed, attn_feed_batch,
+    attn_session_logits and attn_sample allocate nothing. Hooks, edits, records and samplers hold
+    memory until they are freed. Other calls free their memory, except their results, before they
+    return. The weights stay in the mapped file, so several processes share one copy.
 
 THREADS
-    With OpenMP (-fopenmp) a call divides its work over threads. ctx->n_threads is the upper limit,
-    at most 256. If it is 0, the library uses at most the smallest of three numbers: OpenMP's
-    (OMP_NUM_THREADS), the processors that this process may use, and on Linux its cgroup's quota. A
-    small call uses one thread. A workspace also measures: now and then it runs a few passes on half
-    or twice as many threads and keeps the faster number. On a busy machine that is often one. This
-    costs 2 % of the time, at worst 10 %. A workspace
-    uses no more threads than were allowed when it was made, and keeps the instruction set that
-    ctx->isa asked for then.
+    With OpenMP (-fopenmp) a call divides its work over threads. ctx->n_threads is the most it
+    may use, up to 256. 0 means the smallest of three numbers: OpenMP's (OMP_NUM_THREADS), the
+    processors that this process may use, and on Linux the quota of its control group. Small
+    calls use one thread. A workspace measures which number is fastest: sometimes it runs a few
+    passes on half or twice as many threads. On a busy machine one thread is often the fastest.
+    Measuring costs 2 % of the time, at most 10 %. A workspace keeps the limit and the
+    instruction set (ctx->isa) that it was made with.
 
-    A model may be used by any number of threads at once, each with its own context and its own
-    workspace. A workspace and the sessions on it belong to one thread at a time. attn_session_set_workspace
-    moves a session to the workspace of the thread that calls it: no other thread may use that
-    session meanwhile, but its old workspace may be busy with others. An allocator of the caller's
-    must then allow calls from several threads.
+    Your own threads may share a model. Each needs its own context and its own workspace: a
+    workspace and its sessions belong to one thread at a time. attn_session_set_workspace moves a
+    session to another workspace. No other thread may use that session meanwhile, but its old
+    workspace may be busy with other sessions. If you have an allocator, it must then allow calls
+    from several threads.
 
-    A thread that waits for another inside a call gives its core away after a few microseconds and,
-    on systems with pthreads, sleeps after 50. At the end of a call the first thread waits in the
-    same way. Between calls OpenMP's idle threads keep their cores busy, for some milliseconds with
-    GCC's OpenMP and for 0.2 seconds with clang's, which the library cannot change.
-    OMP_WAIT_POLICY=passive, set before the program starts, prevents that, but waking them then
-    takes longer. A call on one thread leaves no thread waiting.
+    Inside a call, a thread that waits for another yields its core after a few microseconds. With
+    pthreads it sleeps after 50. Between calls OpenMP's threads keep their cores busy: for some
+    milliseconds with GCC's OpenMP, for 0.2 seconds with clang's. The environment variable
+    OMP_WAIT_POLICY=passive prevents that; calls then start a little later.
 
-    GCC's OpenMP ends the program if the system refuses to make a thread. So, on systems with
-    pthreads, the library first tries to make the threads, and uses fewer if the system refuses.
-    This can still fail if another program takes the last thread first, or if OMP_STACKSIZE makes
-    stacks larger. Where memory or processes are that scarce, set ctx->n_threads to 1, which makes
-    none. OpenMP's threads do not survive fork(). With GCC and clang on systems with pthreads, every
-    call in the child of a multi-threaded process runs on one thread, provided that this library had
-    made threads in the parent. If only the program's own parallel regions had, set n_threads to 1
-    in the child. Fork while no other thread is in a call.
+    GCC's OpenMP ends the program if the system refuses to make a thread. So, with pthreads, the
+    library first tries to make them, and uses fewer if the system refuses some. This can fail if
+    another program takes the last thread at that moment, or if OMP_STACKSIZE makes stacks
+    larger. Where threads or memory are that scarce, set ctx->n_threads to 1.
+
+    fork() does not copy OpenMP's threads. If this library made threads, every call in the child
+    runs on one thread (GCC and clang, with pthreads). If only your own parallel regions made
+    threads, set ctx->n_threads to 1 in the child. Fork while no other thread is in a call.
 
 THE SAME BITS
-    The logits of a token do not depend on the number of threads, on the batch the token travels
-    in, on how the prompt was cut into calls, on whether hooks are watching, or on which
-    instruction set ran. That is kept by one order of operations for each output element:
-    1. A matmul output is a sum of chains, the first for k = 0 to 255, the next for k = 256 to 511
-       and so on: each is one chain of fused multiply-adds over ascending k, starting at 0, and they
-       are added in that order; a bias is added at the end. (Short chains round less than one long
-       one would.) Vector lanes run across outputs, never across k.
-    2. A sum along a row uses 16 partial sums, element j in partial j mod 16, folded as 16 -> 8 ->
-       4 -> 2 -> 1, upper half onto lower half.
-    3. exp, log, tanh and erf are this file's own polynomials of fused multiply-adds.
-    4. f16 weights widen exactly to f32 and follow rule 1. So do the keys and values of a session
-       that keeps them as f16, each rounded once, to nearest even, when it joins the session.
-    5. q8 and q4 weights meet inputs that are quantised too: 32 consecutive k of a row become
-       round(x * (127 / largest)), to nearest even. The scale is largest / 127 with the
-       last two bits of its mantissa cleared. A `largest` below 1e-30 counts as 0; if it is above
-       2^100, the scale is NaN. The dot product of 32 k is an exact integer s. Rule 1's chain then
-       takes one step for each block: chain = fma(s * scale of x, scale of w, chain).
-    All of this is in C's usual floating-point environment: round to nearest, denormals kept, no
-    traps. If compiler flags allow other rounding (-ffast-math), the header does not compile. If the
-    compiler does not reveal such a flag, attn_isa() reports it. attn_isa() also reports a calling
-    thread that flushes denormals (FTZ, DAZ), as a program linked with gcc's -ffast-math does.
-    Processors without a fused multiply-add run a faster unfused path, and attn_isa() says so;
-    ctx->isa = ATTN_ISA_PORTABLE asks for the exact bits there too, slowly.
+    The logits of a token do not depend on the number of threads, on other sequences in its
+    batch, on how its prompt was cut into calls, on hooks that watch, or on the instruction set.
+    Each output element has one order of operations, which is the same everywhere:
+    1. A matmul output is the sum over k of input k times weight k, cut into chains: the first is
+       over k = 0 to 255, the next over k = 256 to 511, and so on. A chain starts at 0 and adds
+       products by fused multiply-adds, in ascending order of k. The chains are added in this
+       order, then the bias. (Short chains round less than one long chain.) The lanes of a vector
+       hold different outputs, never different k.
+    2. A sum along a row is made of 16 partial sums: element j is added to number j mod 16. Then
+       the upper half is added to the lower half: 16 -> 8 -> 4 -> 2 -> 1.
+    3. exp, log, tanh and erf are this file's own polynomials, of fused multiply-adds.
+    4. f16 weights are converted to f32, which is exact, and follow rule 1. So do keys and values
+       that a session keeps as f16. Each is rounded once, to nearest even, when it is stored.
+    5. q8 and q4 weights meet quantised inputs. 32 consecutive k of a row become the integers
+       round(x * (127 / largest)), to nearest even. Their scale is largest / 127 with the last
+       two bits of its mantissa cleared. `largest`, the largest |x|, counts as 0 below 1e-30;
+       above 2^100 the scale is NaN. The integers' dot product s with 32 weights is exact. It is
+       one step of rule 1's chain: chain = fma(s * scale of x, scale of w, chain).
+    This needs C's usual floating-point environment: round to nearest, denormals kept, no traps.
+    The header does not compile with flags that change rounding, such as -ffast-math. If the
+    compiler does not reveal such a flag, attn_isa() reports it. attn_isa() also reports if the
+    calling thread flushes denormals, as in a program that was linked with gcc's -ffast-math.
+    Processors without a fused multiply-add use faster kernels with other bits, and attn_isa()
+    says so. There ctx->isa = ATTN_ISA_PORTABLE gives the exact bits, slowly.
+
+WHAT STAYS
+    Public names begin with attn_ or ATTN_. >>changes lists what version 1.0 promises about them,
+    and what earlier versions renamed. Names with two underscores (attn__, ATTN__) and the words
+    of messages may change in any version.
 
 FAQ
     "Where is the forward pass?" attn__forward, in >>gpt2. Its steps follow in >>steps.
-    "Does it add a beginning-of-text token?" No. TransformerLens does by default, Hugging Face does
-        not; here you feed it yourself, or set attn_generate_desc.prepend_bos.
-    "Can I use it from C++?" Yes, C99 and C++11 or later.
+    "Does it add a beginning-of-text token?" No. TransformerLens adds one by default, Hugging Face
+        does not. Feed it yourself, or set attn_generate_desc.prepend_bos.
+    "Can I use it from C++?" Yes: C99, or C++11 and later.
 
-WORDS
-    row      the numbers of one position; a block of rows is [R, width] with a stride
-    line     64 bytes of weights: 16 outputs times 1, 2, 4 or 8 k (see the file format)
-    panel    the lines of 16 outputs over all k
-    chain    a sum by fused multiply-adds over at most 256 ascending k (rule 1 of the same bits)
-    pack     rows of an input, copied in the order in which a kernel reads them
-    tile     rows times outputs that one step of a kernel keeps in registers
-    point    a place in the forward pass whose activation can be watched, in every layer
-    watcher  is shown activations: a callback, a record or an edit
-    span     the positions and layers that one call of attn_feed_batch runs for a session
+WORDS of the comments below
+    row      the numbers of one position
+    feed     a call that runs the model over more tokens: attn_feed, attn_feed_batch
+    pass     one run of the forward pass; a long feed takes several, of n_batch rows each
+    span     the positions and layers that a feed runs in a session
+    line     64 bytes of weights, for 16 outputs and 1, 2, 4 or 8 inputs k (see >>format)
+    panel    the lines of 16 outputs, for all inputs
+    chain    a sum over at most 256 ascending k: rule 1 of the same bits
+    tile     rows times outputs that a kernel keeps in registers
+    pack     to copy rows in the order in which a kernel reads them
+    set      an instruction set; >>kernels is compiled once for each
     worker   one of the threads that run a call; all of them are a team
     share    a worker's part of the rows, heads or panels
-    tuner    finds the number of threads for passes of one size
+    tuner    finds the best number of threads for passes of one size
+    point    a place in the forward pass where an activation can be watched
+    watcher  is shown activations: a hook, a record or an edit
     draft    tokens that are fed before the sampler has drawn them
-    set      an instruction set; >>kernels is compiled once for each
 
 */
 /* clang-format on */
@@ -249,7 +257,6 @@ WORDS
 #define ATTN_VERSION_MAJOR 0
 #define ATTN_VERSION_MINOR 3
 #define ATTN_VERSION_PATCH 0
-#define ATTN_VERSION       (ATTN_VERSION_MAJOR * 10000 + ATTN_VERSION_MINOR * 100 + ATTN_VERSION_PATCH)
 
 #ifndef ATTN_API
 #if !defined(ATTN_STATIC)
@@ -266,6 +273,8 @@ extern "C" {
 #endif
 
 /* >>api-basics ==================================================================================*/
+
+#define ATTN_VERSION (ATTN_VERSION_MAJOR * 10000 + ATTN_VERSION_MINOR * 100 + ATTN_VERSION_PATCH)
 
 typedef enum attn_status {
     ATTN_OK = 0,
