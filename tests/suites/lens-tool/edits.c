@@ -190,7 +190,7 @@ TEST(patches_of_a_changed_model)
     close_story(&other);
     refuses(2, "--estimate takes no --by", LENS MODEL "patch a b --estimate --by heads");
     refuses(1, "has no keys", LENS MODEL "patch " TWO_TEXTS "attn.hook_z --by sources");
-    refuses(2, "is not the name of a reader", LENS MODEL "path a b --to blocks.1.hook_mlp");
+    refuses(2, "is not the name of a receiver", LENS MODEL "path a b --to blocks.1.hook_mlp");
 }
 
 /* Gradients, estimates and edges in a changed model, by the library. */
