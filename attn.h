@@ -14278,7 +14278,7 @@ ATTN__SMALL_END
  *   attn_bias_logit_attrs           the same: lens_bias_logit_attrs, of tokens and against, in place
  *                                   of directions
  *   attn_save, attn_record_save to .npz; attn_npy_header
- *                                   tools/common/npz.h: npz_save, npy_header
+ *                                   tools/lens/save.h: lens_save, lens_npy_header
  *   attn_head_results               the activation attn.hook_result
  *   attn_neuron_results             attn_mul of post as [T, F, 1] and a slice of mlp.W_out
  *   attn_neuron_logit_attrs         with d = directions * ln_final.w, W = mlp.W_out less the mean

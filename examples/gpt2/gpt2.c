@@ -17,6 +17,7 @@
 #define PROGRAM "gpt2"
 #define INPUT   "prompt"
 #include "tools/common/prompt.h"
+#include "tools/lens/save.h"
 #include "tools/receipt/receipt.h"
 #ifdef _OPENMP
 #include <omp.h>

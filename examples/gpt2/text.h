@@ -4,7 +4,7 @@
 #define GPT2_TEXT_H
 
 #include "tools/common/json_out.h"
-#include "tools/common/npz.h"
+#include "tools/lens/save.h"
 
 /* >> Output ==================================================================================== */
 
@@ -137,7 +137,7 @@ static int feed_and_save(run *r)
     if (attn_new_file_begin(&r->ctx, &array, r->o.logits))
         return failed(&r->ctx);
     file = (FILE *)attn_new_file_stream(array);
-    npy_header(header, ATTN_F32, attn_shape2(r->n_prompt, n_vocab));
+    lens_npy_header(header, ATTN_F32, attn_shape2(r->n_prompt, n_vocab));
     fwrite(header, 1, sizeof header, file);
     if (!(logits = (float *)calloc(piece * n_vocab, sizeof *logits)))
         code = fail(FAILED, "no memory for logits");

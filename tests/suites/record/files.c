@@ -1,7 +1,6 @@
 /* Files that the library writes: arrays and models, under names that are in use, on full disks,
  * into pipes and devices. A file takes its name when it is whole. */
 #define _XOPEN_SOURCE 700 /* for SIGXFSZ under -std=c99 */
-#include "tools/common/npz.h"
 #include "tools/lens/save.h"
 #include "tests/models.h"
 #include "tests/refused.h"
@@ -46,7 +45,7 @@ TEST(saved_tensors)
     OK(&ctx, attn_zeros(&ctx, &values[3], ATTN_F32, attn_shape2(2, 0)));
     snprintf(path, sizeof path, "%s", test_tmp("arrays.safetensors"));
     OK(&ctx, lens_save(&ctx, path, names, values, 5));
-    OK(&ctx, npz_save(&ctx, test_tmp("arrays.npz"), names, values, 5));
+    OK(&ctx, lens_save(&ctx, test_tmp("arrays.npz"), names, values, 5));
     /* numpy reads them back, if there is one */
     snprintf(
         script, sizeof script,
@@ -61,8 +60,8 @@ TEST(saved_tensors)
         "'; exit; }; done; exit 0",
         test_tmp("arrays.npz"));
     CHECK(system(script) == 0);
-    REFUSED(ATTN_E_ARGUMENT, "no names", npz_save(&ctx, "build/x.npz", NULL, values, 1));
-    REFUSED(ATTN_E_ARGUMENT, "no tensors", npz_save(&ctx, "build/x.npz", names, NULL, 1));
+    REFUSED(ATTN_E_ARGUMENT, "no names", lens_save(&ctx, "build/x.npz", NULL, values, 1));
+    REFUSED(ATTN_E_ARGUMENT, "no tensors", lens_save(&ctx, "build/x.npz", names, NULL, 1));
     REFUSED(ATTN_E_ARGUMENT, "no names", lens_save(&ctx, path, NULL, values, 1));
     REFUSED(ATTN_E_ARGUMENT, "no tensors", lens_save(&ctx, path, names, NULL, 1));
     memset(longest, 'a', sizeof longest);
@@ -77,11 +76,11 @@ TEST(saved_tensors)
         name = wrong[i];
         CHECKF(lens_save(&ctx, path, &name, values, 1) != ATTN_OK, "a tensor called %s",
                name ? name : "NULL");
-        CHECK(npz_save(&ctx, "build/x.npz", &name, values, 1) != ATTN_OK);
+        CHECK(lens_save(&ctx, "build/x.npz", &name, values, 1) != ATTN_OK);
         ctx.status = ATTN_OK;
     }
     name = "x";
-    REFUSED(ATTN_E_ARGUMENT, "x has 0 dimensions", npz_save(&ctx, "build/x.npz", &name, &bad, 1));
+    REFUSED(ATTN_E_ARGUMENT, "x is no tensor", lens_save(&ctx, "build/x.npz", &name, &bad, 1));
     REFUSED(ATTN_E_ARGUMENT, "x is no tensor", lens_save(&ctx, path, &name, &bad, 1));
     bad.error = "a reason";
     REFUSED(ATTN_E_ARGUMENT, "x is no tensor: a reason", lens_save(&ctx, path, &name, &bad, 1));
@@ -97,7 +96,7 @@ TEST(saved_tensors)
     if (sizeof(size_t) > 4) {
         REFUSED(ATTN_E_SHAPE, "x is too large", lens_save(&ctx, path, &name, &huge, 1));
         huge.shape[0] = (size_t)((uint64_t)1 << 40);
-        REFUSED(ATTN_E_SPACE, "a .npz of 4 GiB", npz_save(&ctx, "build/x.npz", &name, &huge, 1));
+        REFUSED(ATTN_E_SPACE, "a .npz of 4 GiB", lens_save(&ctx, "build/x.npz", &name, &huge, 1));
         huge.shape[1] = (size_t)((uint64_t)1 << 40);
         huge.ndim = 2;
         REFUSED(ATTN_E_SPACE, "any file",
@@ -123,8 +122,8 @@ TEST(more_tensors_than_an_archive_holds)
         values[i] = attn_borrow(&one, ATTN_F32, attn_shape1(1));
     }
     FAILS(&ctx, ATTN_E_SPACE, "65535 tensors are more than the 65534",
-          npz_save(&ctx, test_tmp("x.npz"), names, values, MOST + 1));
-    OK(&ctx, npz_save(&ctx, test_tmp("x.npz"), names, values, MOST));
+          lens_save(&ctx, test_tmp("x.npz"), names, values, MOST + 1));
+    OK(&ctx, lens_save(&ctx, test_tmp("x.npz"), names, values, MOST));
     attn_ctx_free(&ctx);
 }
 

@@ -6,7 +6,6 @@
 #include "tools/lens/decompose.h"
 #include "tools/lens/save.h"
 #include "question.h"
-#include "tools/common/npz.h"
 
 #define PARTS_NAMES "streams streams-mid sublayers attns mlps heads neurons"
 
@@ -131,9 +130,8 @@ static int show_parts(lens *l, const lens_parts_desc *d, attn_tensor parts, lens
 static int save_parts(lens *l, const lens_parts_desc *d, attn_tensor parts)
 {
     static const char *const name[] = {"stack"};
-    const int is_npz = ends_in(l->o.output, ".npz");
     size_t i;
-    if ((is_npz ? npz_save : lens_save)(&l->ctx, l->o.output, name, &parts, 1))
+    if (lens_save(&l->ctx, l->o.output, name, &parts, 1))
         return failed(&l->ctx);
     tell_written(l, keep(l, "%zu parts of %zu positions", parts.shape[0], parts.shape[1]));
     if (!l->o.json)

@@ -58,7 +58,8 @@ static int run_gradients(lens *l)
     what.names = l->names;
     what.n_names = l->n_names;
     if (new_backward(l, &backward) ||
-        lens_gradients(&l->ctx, &gradients, &value, &backward, &what) || save_record(l, gradients))
+        lens_gradients(&l->ctx, &gradients, &value, &backward, &what) ||
+        lens_save_record(&l->ctx, l->o.output, gradients))
         code = failed(&l->ctx);
     if (code == FINE && l->o.json)
         json_record(l, gradients);

@@ -4,7 +4,6 @@
 
 #include "shards.h"
 #include "tools/lens/save.h"
-#include "tools/common/npz.h"
 
 static void json_record(lens *l, const attn_record *record)
 {
@@ -22,31 +21,6 @@ static void json_record(lens *l, const attn_record *record)
         printf("]");
     }
     printf("\n}\n");
-}
-
-/* Writes NumPy's .npz or .safetensors, as the path ends. */
-static attn_status save_record(lens *l, const attn_record *record)
-{
-    const size_t n = attn_record_n_activations(record);
-    attn_status status = ATTN_OK;
-    const char **names;
-    attn_tensor *values;
-    size_t i;
-    if (!ends_in(l->o.output, ".npz"))
-        return lens_save_record(&l->ctx, l->o.output, record);
-    names = (const char **)calloc(n + 1, sizeof *names);
-    values = (attn_tensor *)calloc(n + 1, sizeof *values);
-    for (i = 0; i < n && names && values && status == ATTN_OK; i++) {
-        names[i] = attn_record_name(record, i);
-        status = attn_record_get(&l->ctx, &values[i], record, names[i]);
-    }
-    if (!names || !values)
-        status = tool_fail(&l->ctx, ATTN_E_MEMORY, "no memory for a list of tensors");
-    if (status == ATTN_OK)
-        status = npz_save(&l->ctx, l->o.output, names, values, n);
-    free(names);
-    free(values);
-    return status;
 }
 
 static int run_record(lens *l)
@@ -80,7 +54,7 @@ static int run_record(lens *l)
         if (attn_feed(&l->ctx, l->session, l->text.ids + t, n))
             code = failed(&l->ctx);
     }
-    if (code == FINE && save_record(l, record))
+    if (code == FINE && lens_save_record(&l->ctx, l->o.output, record))
         code = failed(&l->ctx);
     if (code == FINE)
         tell_written(l, keep(l, "%zu activations of %zu tokens", attn_record_n_activations(record),
