@@ -8187,8 +8187,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  *                                                       1 = gelu by erf, 2 = relu, 3 = silu
  *  72   8  tensor table: offset (256)           80   8  tensor table: size (128 * n_tensors)
  *  88   8  tensor table: checksum
- *  96   8  tokenizer: offset (0 for none)      104   8  tokenizer: size
- * 112   8  tokenizer: checksum
+ *  96   8  tokenizer: offset                   104   8  tokenizer: size
+ * 112   8  tokenizer: checksum (all three are 0 if there is none)
  * 120   4  number of further end-of-text ids   124 124  those ids; reserved beyond them
  *          (0 to 31)
  * 248   8  checksum of bytes 0..247
@@ -8849,7 +8849,9 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
         return attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the tensor table's checksum is wrong: damaged",
                           path);
     end = table + table_size;
-    if (text != 0) {
+    if (text == 0) /* no tokenizer, and no size or checksum of one */
+        ATTN__TRY(attn__check_zeros(ctx, m, path, 104, 120));
+    else {
         /* the table ends at a multiple of 64, so there is nothing in between */
         if (text != end || !attn__lies_within(text, text_size, m->size))
             return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer does not fit into the file",
@@ -13298,9 +13300,9 @@ static int attn__may_replace(const char *path, int *mode)
 {
     struct stat there;
     *mode = -1;
-    if (strcmp(path, "/dev/stdout") == 0 || strncmp(path, "/dev/fd/", 8) == 0 ||
+    if ((strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0) ||
         strncmp(path, "/proc/", 6) == 0)
-        return 0; /* these names lead to files that are open */
+        return 0; /* /dev/stderr and its like lead to a file that is open */
     if (stat(path, &there) != 0)
         return 1;
     *mode = (int)there.st_mode & 0777;

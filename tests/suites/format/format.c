@@ -187,6 +187,8 @@ static void add_as(image *m, const char *name, size_t n_in, size_t n_out, int is
 
 /* The number of a tensor that gets the other layout; -1: none. */
 static int misplaced = -1;
+/* Files are built without a tokenizer. */
+static int is_bare;
 
 static void add(image *m, const char *name, size_t n_in, size_t n_out, int is_panels, int is_half)
 {
@@ -270,7 +272,9 @@ static image build_as(int tied, int is_half, int has_b_U)
     put_u64(m.data + 80, n_tensors * RECORD);
     m.size = HEADER + n_tensors * RECORD;
     m.n_tensors = 0;
-    add_tokenizer(&m);
+    m.tokenizer = m.tokenizer_size = 0;
+    if (!is_bare)
+        add_tokenizer(&m);
     add(&m, "embed.W_E", C, V, 1, is_half);
     add(&m, "pos_embed.W_pos", CTX, C, 0, 0);
     for (i = 0; i < LAYERS; i++) {
@@ -349,6 +353,25 @@ static attn_ctx bounded(bound *b, size_t limit)
     return ctx;
 }
 
+/* One number for all that a model tells of its header and its table. */
+static uint64_t told_by(attn_ctx *ctx, const attn_model *model)
+{
+    attn_config c = *attn_model_config(model);
+    attn_tensor_info t;
+    uint64_t all;
+    size_t i;
+    c.more_eos = NULL;
+    all = attn_checksum(0, &c, sizeof c) + (attn_model_tokenizer(model) != NULL);
+    for (i = 0; i < attn_model_n_tensors(model); i++) {
+        OK(ctx, attn_model_tensor_info(ctx, &t, model, i));
+        all = all * 31 + attn_checksum(0, t.name, strlen(t.name));
+        t.name = NULL;
+        all = all * 31 + attn_checksum(0, &t, sizeof t);
+    }
+    return all;
+}
+static uint64_t told; /* by the model that was opened last */
+
 /* Opens and, if that works, runs the model, so that whatever was believed is put to use. */
 static attn_status try_open(attn_ctx *ctx, const unsigned char *data, size_t size, int unchecked)
 {
@@ -366,6 +389,7 @@ static attn_status try_open(attn_ctx *ctx, const unsigned char *data, size_t siz
         attn_session_desc small = {.n_ctx = 4, .n_batch = 2};
         if (OK(ctx, attn_session_new(ctx, &session, model, &small)))
             OK(ctx, attn_feed(ctx, session, tokens, 3));
+        told = told_by(ctx, model);
         attn_session_free(session);
         attn_model_close(model);
     } else {
@@ -632,10 +656,10 @@ static attn_status lie(attn_ctx *ctx, image *m, size_t at, size_t bytes, uint64_
         put_u32(m->data + at, (uint32_t)value);
     else
         put_u64(m->data + at, value);
-    if (at == 96 || at == 104) /* a good checksum of wherever that is */
+    if (at >= 96 && at < 112) /* a good checksum of wherever that is */
         seal_text(m, (size_t)get_u64(m->data + 96), (size_t)get_u64(m->data + 104));
-    else if (at != 88 && at != 112 &&
-             !(at >= HEADER && at < before && (at - HEADER) % RECORD == SUM))
+    else if (at / 8 != 88 / 8 && at / 8 != 112 / 8 &&
+             !(at >= HEADER && at < before && (at - HEADER) % RECORD / 8 == SUM / 8))
         seal(m); /* those three are checksums themselves */
     if (at >= HEADER)
         put_u64(m->data + 88, checksum_of(m->data + HEADER, m->n_tensors * RECORD));
@@ -738,6 +762,52 @@ TEST(lies_in_the_header)
     }
     CHECK(lie(&ctx, &m, 72, 8, HEADER + 64) == ATTN_E_FORMAT); /* the table begins at 256 */
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
+    pool_clear();
+}
+
+/* No byte of the header and the table is without a meaning: one that is changed under a good checksum ends
+ * in a refusal, or in a model that tells something else. */
+TEST(each_byte_has_a_meaning)
+{
+    bound b;
+    attn_ctx ctx = bounded(&b, ENOUGH);
+    for (is_bare = 0; is_bare < 2; is_bare++) {
+        image m = build(0, 0);
+        uint64_t before;
+        size_t at, bit;
+        CHECKF(try_open(&ctx, m.data, m.size, 0) == ATTN_OK, "%s", ctx.message);
+        before = told;
+        for (at = 8; at < HEADER + m.n_tensors * RECORD; at += at == 244 ? 12 : 4)
+            for (bit = 0; bit < 32;
+                 bit += at < HEADER ? 1 : 7) { /* in the table, one or two of a byte */
+                const uint32_t value = get_u32(m.data + at) ^ (1u << bit);
+                if (at == 8 && value <= 3) /* the version: this file is the same in all */
+                    continue;
+                CHECKF(lie(&ctx, &m, at, 4, value) != ATTN_OK || told != before,
+                       "bit %llu at %llu says nothing", LLU(bit), LLU(at));
+            }
+        pool_clear();
+    }
+    is_bare = 0;
+}
+
+/* A size or a checksum of no tokenizer. */
+TEST(lies_without_a_tokenizer)
+{
+    bound b;
+    attn_ctx ctx = bounded(&b, ENOUGH);
+    image m;
+    size_t at, i;
+    is_bare = 1;
+    m = build(1, 0);
+    is_bare = 0;
+    for (at = 96; at < 120; at += 8)
+        for (i = 1; i < N_LIES; i++)
+            CHECKF(lie(&ctx, &m, at, 8, lies[i]) == ATTN_E_FORMAT, "offset %llu = %llx: %s",
+                   LLU(at), LLU(lies[i]), ctx.message);
+    m.data[119] = 1;
+    put_u64(m.data + 248, checksum_of(m.data, 248));
+    REFUSED(ATTN_E_FORMAT, "byte 119 is padding and must be zero", m);
     pool_clear();
 }
 

@@ -213,26 +213,32 @@ TEST(the_longest_name)
     CHECK(in_drafts("rm nnn*.safetensors && test ! -e attn.00.part"));
 }
 
-/* The system's name for a file that is open leads to that file, not to one of the name it has. */
-static void written_where_it_is_open(const char *name)
+/* The system's name for a file that is open leads to that file, not to one of the name it has. `stream`: the
+ * stream that is that file meanwhile. */
+static void written_where_it_is_open(const char *name, int stream)
 {
     attn_ctx ctx = {0};
     attn_model *own = NULL;
-    char path[32];
-    FILE *file = fopen(DRAFTS "opened", "wb");
-    const int standard_output = dup(1);
-    if (!CHECK(file != NULL && standard_output >= 0))
+    attn_new_file *begun = NULL;
+    char path[32], part[48];
+    FILE *file = fopen(DRAFTS "opened", "wb+");
+    const int usual = dup(stream);
+    if (!CHECK(file != NULL && usual >= 0))
         return;
     snprintf(path, sizeof path, name, fileno(file));
+    snprintf(part, sizeof part, "%s.00.part", path);
     if (access(path, F_OK) == 0) {
-        fflush(stdout);
-        dup2(fileno(file), 1);
-        OK(&ctx, attn_model_save(&ctx, path, plain));
-        dup2(standard_output, 1);
+        fflush(NULL);
+        dup2(fileno(file), stream);
+        OK(&ctx, attn_new_file_begin(&ctx, &begun, path));
+        if (CHECKF(begun && access(part, F_OK) != 0, "%s would be replaced", path))
+            OK(&ctx, attn_model_save(&ctx, path, plain));
+        attn_new_file_end(&ctx, begun, ATTN_STOPPED);
+        dup2(usual, stream);
         if (OK(&ctx, attn_model_open(&ctx, &own, DRAFTS "opened", NULL)))
             attn_model_close(own);
     }
-    close(standard_output);
+    close(usual);
     fclose(file);
 }
 
@@ -240,9 +246,18 @@ static void written_where_it_is_open(const char *name)
 TEST(written_in_place)
 {
     attn_ctx ctx = {0};
-    written_where_it_is_open("/dev/fd/%d");
-    written_where_it_is_open("/proc/self/fd/%d");
-    written_where_it_is_open("/dev/stdout");
+    written_where_it_is_open("/dev/fd/%d", 1);
+    written_where_it_is_open("/proc/self/fd/%d", 1);
+    written_where_it_is_open("/dev/stdin", 0);
+    written_where_it_is_open("/dev/stdout", 1);
+    written_where_it_is_open("/dev/stderr", 2);
+    if (access("/dev/shm", W_OK) == 0) { /* a directory for files of every kind */
+        attn_new_file *file = NULL;
+        OK(&ctx, attn_new_file_begin(&ctx, &file, "/dev/shm/attn-test"));
+        CHECK(access("/dev/shm/attn-test.00.part", F_OK) == 0);
+        CHECK(attn_new_file_end(&ctx, file, ATTN_STOPPED) == ATTN_STOPPED);
+        ctx.status = ATTN_OK;
+    }
     CHECK(in_drafts(
         "mkfifo pipe.safetensors && { cat pipe.safetensors >piped & } && mkdir dir.safetensors && "
         "ln -s /dev/null null.safetensors && ln -s /dev/full full.safetensors"));
