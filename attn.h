@@ -6231,24 +6231,25 @@ ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *text
 }
 
 /* >>tokenizer (tests: tokenizer) ================================================================
- * Byte-level BPE in two steps. The text is cut into words by GPT-2's pattern
+ * Byte-level BPE in two steps. First attn__word_end cuts the text into words, by GPT-2's pattern
  *
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
- * which a small scanner follows by hand; a byte that is no UTF-8 counts as a character that is
- * neither letter, number nor white space. Then each word, alone, starts as single bytes, and as
- * long as any two neighbours have a merge, all places of the merge of lowest rank are merged, from
- * left to right. Only finding the next merge takes time:
- *   - a word seen a moment ago comes out of a small cache that lives for one call;
- *   - a short word keeps its ranks in an array and looks for the lowest one;
- *   - a long one keeps its places in a heap, by rank and then from left to right: n log n steps
- *     for n bytes, and 36 bytes of memory for each. */
+ * A byte that is not UTF-8 counts as a character that is neither letter, number nor white space.
+ * Then each word is encoded by itself. It begins as single bytes. As long as two neighbours have a
+ * merge, the merge of the lowest rank is applied wherever it occurs, from left to right. The time
+ * goes into finding the next merge:
+ *   - a word that is in the cache (which lives for one call) needs no merges;
+ *   - a short word has an array of ranks, which is searched for the lowest one;
+ *   - a long word has a heap of merges, ordered by rank and then from left to right. This takes
+ *     n log n steps for n bytes, and 36 bytes of memory for each. */
 
 enum { ATTN__OTHER, ATTN__LETTER, ATTN__NUMBER, ATTN__SPACE };
 
-/* The kinds of all characters in Unicode 15.0: runs of code points from U+0000 on; from the last run on
- * everything is ATTN__OTHER. Each run is the number 4 * length + kind in base 26: upper-case letters, then
- * the last digit as a lower-case letter. Made by tests/makers/make_unicode_tables.py. */
+/* The kinds of all characters of Unicode 15.0, as runs of code points of one kind, from U+0000 on.
+ * Behind the last run all are ATTN__OTHER. A run is the number 4 * length + kind in base 26: digits
+ * are upper-case letters, but the last digit is a lower-case letter. Made by
+ * tests/makers/make_unicode_tables.py. */
 enum { ATTN__N_RUNS = 1561 };
 static const char attn__runs[] =
     "BkxCuhCiBqBcEbyEbBohEahBkfBckefmgfeoeDpeEveCSnqBxCevBcfefTwvejirefyfenefeDdeMveVlBgZpeFxifyGjK"
@@ -6279,8 +6280,8 @@ static const char attn__runs[] =
     "SUjEyYPdyBIfiBICnCeBSFtSJkDFlIXsBDFxuYUz";
 
 #define ATTN__NO_RANK     0xFFFFFFFFu
-#define ATTN__SHORT_WORD  48   /* in bytes: up to here, looking at every rank is faster */
-#define ATTN__KEY_SIZE    16   /* longest word that is cached */
+#define ATTN__SHORT_WORD  48   /* bytes; in a longer word a heap is faster */
+#define ATTN__KEY_SIZE    16   /* bytes of the longest word that is cached */
 #define ATTN__CACHE_IDS   3    /* most ids that are cached for one word */
 #define ATTN__CACHE_MAX   8192 /* words */
 
@@ -6292,18 +6293,18 @@ struct attn_tokenizer {
     const unsigned char *ends, *merges, *bytes; /* parts of the caller's data */
     uint32_t byte_id[256];
     uint32_t missing_id;  /* of bytes and characters without a token; ATTN__NO_RANK: left out */
-    uint64_t *characters; /* NULL, or [n_characters]: code point << 32 | id, in order */
+    uint64_t *characters; /* NULL, or [n_characters]: code point << 32 | id, ascending */
     size_t n_characters;
 
-    /* The merges ordered by left id, then right id. Those of left id x are first[x] up to
-     * first[x + 1]. Two arrays, because a search only needs the first of them. */
+    /* The merges, ordered by left id, then by right id. Those with left id x have the indices
+     * first[x] to first[x + 1] - 1 in `right` and `rank`. */
     uint32_t *first, *right, *rank;
 
-    const unsigned char *special; /* u32[n_special], in the caller's data too */
+    const unsigned char *special; /* u32[n_special], a part of the caller's data */
     size_t n_special;
-    unsigned char special_first[256]; /* may this byte begin a special token? */
+    unsigned char special_first[256]; /* 1: this byte begins a special token */
 
-    uint32_t run_start[ATTN__N_RUNS + 1]; /* attn__runs as code points */
+    uint32_t run_start[ATTN__N_RUNS + 1]; /* first code points of attn__runs */
     unsigned char run_kind[ATTN__N_RUNS + 1], ascii_kind[128];
 };
 
@@ -6333,7 +6334,7 @@ ATTN__DEF const char *attn_token_bytes(size_t *size, const attn_tokenizer *token
                   : NULL;
 }
 
-/* --- making a tokenizer, with nothing in the data believed before it is checked --- */
+/* --- making a tokenizer: all data is checked before it is used --- */
 
 static attn_status attn__check_ends(attn_ctx *ctx, const attn_tokenizer *tokenizer, size_t n_bytes)
 {
@@ -6352,7 +6353,7 @@ static attn_status attn__check_ends(attn_ctx *ctx, const attn_tokenizer *tokeniz
     return ATTN_OK;
 }
 
-/* Of several tokens that are the same single byte, the lowest id counts. */
+/* Fills in byte_id. If several tokens are the same single byte, the lowest id is taken. */
 static attn_status attn__find_byte_ids(attn_ctx *ctx, attn_tokenizer *tokenizer,
                                        const unsigned char *is_special, int may_lack)
 {
@@ -6378,8 +6379,8 @@ static attn_status attn__find_byte_ids(attn_ctx *ctx, attn_tokenizer *tokenizer,
     return ATTN_OK;
 }
 
-/* Checks that a merge names ordinary tokens, and that the bytes of its result are those of its left
- * followed by those of its right. */
+/* Checks that the three tokens of a merge are ordinary ones, and that the bytes of its result are
+ * those of its left token followed by those of its right token. */
 static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokenizer, size_t rank,
                                      const unsigned char *is_special)
 {
@@ -6409,9 +6410,9 @@ static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokeni
     return ATTN_OK;
 }
 
-/* One pass of a counting sort: the merges in `from` (NULL: all in order of rank) to `to`, ordered
- * by the id at `offset` in their merge. Afterwards those of id x are start[x] up to start[x + 1];
- * start has room for n_tokens + 2 and comes in as zeros. */
+/* A stable counting sort of the merges `from` (NULL: all, by rank) into `to`, by the id at `offset`
+ * in a merge. Afterwards the merges of id x are to[start[x]] to to[start[x + 1] - 1]. start
+ * [n_tokens + 2] must hold zeros. */
 static void attn__sort_merges(const attn_tokenizer *tokenizer, size_t offset, const uint32_t *from,
                               uint32_t *to, uint32_t *start)
 {
@@ -6426,7 +6427,7 @@ static void attn__sort_merges(const attn_tokenizer *tokenizer, size_t offset, co
     }
 }
 
-/* `by_right` and `start` are room to work in. */
+/* Sorts the merges. `by_right` and `start` are work arrays. */
 static attn_status attn__index_merges(attn_ctx *ctx, attn_tokenizer *tokenizer, uint32_t *by_right,
                                       uint32_t *start)
 {
@@ -6472,6 +6473,7 @@ static attn_status attn__mark_special(attn_ctx *ctx, attn_tokenizer *tokenizer,
     return ATTN_OK;
 }
 
+/* Decodes attn__runs. */
 static void attn__unfold_runs(attn_tokenizer *tokenizer)
 {
     const char *at = attn__runs;
@@ -6491,8 +6493,8 @@ static void attn__unfold_runs(attn_tokenizer *tokenizer)
     tokenizer->run_kind[ATTN__N_RUNS] = ATTN__OTHER;
 }
 
-/* All merges. Comparing their bytes is limited to 64 times the section's size, however many merges
- * have the same long result. */
+/* Checks all merges. Hostile data may have many merges with the same long result, so the bytes that
+ * are compared are limited to 64 times the size of the section. */
 static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *tokenizer,
                                       size_t n_bytes, const unsigned char *is_special)
 {
@@ -6514,7 +6516,7 @@ static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *token
 static attn_status attn__find_characters(attn_ctx *ctx, attn_tokenizer *tokenizer,
                                          const unsigned char *is_special);
 
-/* Everything after the sizes are known to fit. The last three are room to work in. */
+/* Fills in a tokenizer whose sizes fit its data. The last three parameters are work arrays. */
 static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer, size_t n_bytes,
                                         unsigned flags, unsigned char *is_special,
                                         uint32_t *by_right, uint32_t *start)
@@ -6531,22 +6533,14 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
     return ATTN_OK;
 }
 
-ATTN__COLD attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer,
-                                          const void *data, size_t size)
+/* Checks the header of a tokenizer section, and that its sizes fit the data. */
+static attn_status attn__check_header(attn_ctx *ctx, const unsigned char *start, size_t size)
 {
-    const unsigned char *start = ATTN__AS(const unsigned char *, data);
     uint64_t n_tokens, n_merges, n_special, n_bytes, needed;
     unsigned flags;
-    attn_tokenizer *made;
-    unsigned char *is_special;
-    uint32_t *by_right, *first;
-    attn_status status = ATTN_E_MEMORY;
-
-    ATTN__TRY(attn__need_place(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer));
-    ATTN__TRY(attn__need_given(ctx, "attn_tokenizer_new", "data", data));
     if (size < 16)
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: %zu bytes of data, its header alone has 16", size);
+                          "tokenizer: %zu bytes of data; its header alone has 16", size);
     n_tokens = attn__u32(start);
     n_merges = attn__u32(start + 4);
     n_special = attn__u32(start + 8) & 0xFFFF;
@@ -6569,19 +6563,30 @@ ATTN__COLD attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeni
                           "tokenizer: the flags are %u; expected 0, 1, 3 with special tokens, or 5 "
                           "or 7 without merges",
                           flags);
+    return ATTN_OK;
+}
 
-    /* No product overflows: the data holds at least as many bytes as each of these arrays, but
-     * for a few entries. */
+ATTN__COLD attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer,
+                                          const void *data, size_t size)
+{
+    const unsigned char *start = ATTN__AS(const unsigned char *, data);
+    attn_tokenizer *made;
+    unsigned char *is_special;
+    uint32_t *by_right, *first;
+    attn_status status = ATTN_E_MEMORY;
+    ATTN__TRY(attn__need_place(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer));
+    ATTN__TRY(attn__need_given(ctx, "attn_tokenizer_new", "data", data));
+    ATTN__TRY(attn__check_header(ctx, start, size));
     made = ATTN__NEW(ctx, attn_tokenizer, 1, "a tokenizer");
-    if (!made)
-        return status;
-    made->n_tokens = (size_t)n_tokens;
-    made->n_merges = (size_t)n_merges;
+    ATTN__TRY_MEMORY(made);
+    made->n_tokens = attn__u32(start);
+    made->n_merges = attn__u32(start + 4);
+    made->n_special = attn__u32(start + 8) & 0xFFFF;
     made->ends = start + 16;
     made->merges = made->ends + 4 * made->n_tokens;
-    made->n_special = (size_t)n_special;
     made->special = made->merges + 12 * made->n_merges;
     made->bytes = made->special + 4 * made->n_special;
+    /* No size overflows: each array is hardly larger than the data that it is made from. */
     made->first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "an index of the merges");
     made->right = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
     made->rank = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
@@ -6589,8 +6594,8 @@ ATTN__COLD attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeni
     by_right = ATTN__NEW(ctx, uint32_t, made->n_merges, "a list of merges");
     first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "a list of merges");
     if (made->first && made->right && made->rank && is_special && by_right && first)
-        status =
-            attn__tokenizer_fill(ctx, made, (size_t)n_bytes, flags, is_special, by_right, first);
+        status = attn__tokenizer_fill(ctx, made, attn__u32(start + 12), attn__u32(start + 8) >> 16,
+                                      is_special, by_right, first);
     attn_free(is_special);
     attn_free(by_right);
     attn_free(first);
@@ -6626,8 +6631,8 @@ static size_t attn__utf8_length(unsigned char first)
     return first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
 }
 
-/* May `byte` come at `index` (1 to 3) of a character that begins with `first`? The second byte
- * decides about overlong forms, surrogates and everything above U+10FFFF: none may come. */
+/* Can `octet` be byte `index` (1 to 3) of a character that begins with `first`? Byte 1 rules out
+ * overlong forms, surrogates and characters above U+10FFFF. */
 static int attn__utf8_continues(unsigned char first, size_t index, unsigned char octet)
 {
     if (index == 1 && (first == 0xE0 || first == 0xF0)) /* overlong otherwise */
@@ -6637,7 +6642,7 @@ static int attn__utf8_continues(unsigned char first, size_t index, unsigned char
     return octet >= 0x80 && octet <= 0xBF;
 }
 
-/* Reads the character at p < end; returns how many bytes it has, 0 if this is no UTF-8. */
+/* Reads the character at p < end. Returns its number of bytes; 0 if it is not UTF-8. */
 static size_t attn__utf8_read(const unsigned char *p, const unsigned char *end, uint32_t *code)
 {
     const size_t length = attn__utf8_length(*p);
@@ -6690,38 +6695,38 @@ ATTN__COLD size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes
 
 /* --- encoding: one call's state --- */
 
-/* A word's ids, found by its bytes: zero-padded, as two numbers. size 0: empty. */
+/* The ids of a word. */
 typedef struct attn__cached_word {
-    uint64_t key[2];
+    uint64_t key[2]; /* the bytes of the word, padded with zeros */
     uint32_t ids[ATTN__CACHE_IDS];
-    unsigned char size, n_ids;
+    unsigned char size, n_ids; /* size 0: no word */
 } attn__cached_word;
 
-/* A token on its way in a long word. Place 0 stands for "none". */
-typedef struct attn__place {
+/* A token of a long word, in a linked list. Index 0 means none. */
+typedef struct attn__node {
     uint32_t id;
-    uint32_t rank;          /* of its merge with the next place, or ATTN__NO_RANK */
-    uint32_t before, after; /* neighbours in the word */
-} attn__place;
+    uint32_t rank; /* of its merge with the next token, or ATTN__NO_RANK */
+    uint32_t previous, next;
+} attn__node;
 
 typedef struct attn__encoder {
     attn_ctx *ctx;
     const attn_tokenizer *tokenizer;
     int32_t *ids;
-    size_t capacity, n_ids; /* n_ids counts on beyond the capacity */
+    size_t capacity, n_ids; /* n_ids may exceed the capacity: such ids are only counted */
 
-    uint32_t run_start, run_end; /* the run of code points looked up last, and its kind */
+    uint32_t run_start, run_end; /* the latest run of code points that was looked up */
     int run_kind;
 
     attn__cached_word *cache; /* NULL for a short text */
     size_t cache_mask;
 
-    attn__place *places; /* [1 + n_places], for long words: NULL until the first one comes */
-    size_t n_places;
-    uint64_t
-        *heap; /* [2 * n_places]: rank << 32 | place; of no effect if the place's rank differs */
+    /* For long words; NULL before the first one. */
+    attn__node *nodes; /* [1 + n_nodes] */
+    size_t n_nodes;
+    uint64_t *heap; /* [2 * n_nodes]: rank << 32 | node; out of date if the node's rank differs */
     size_t n_heap;
-    uint32_t *batch; /* [n_places]: places of the lowest rank */
+    uint32_t *batch; /* [n_nodes]: the nodes of one rank */
 } attn__encoder;
 
 static void attn__emit(attn__encoder *encoder, uint32_t id)
@@ -6731,7 +6736,7 @@ static void attn__emit(attn__encoder *encoder, uint32_t id)
     encoder->n_ids++;
 }
 
-/* Rank of the merge of two tokens, or ATTN__NO_RANK: a binary search without branches. */
+/* Rank of the merge of two tokens, or ATTN__NO_RANK. A binary search without branches. */
 static uint32_t attn__merge_rank(const attn_tokenizer *tokenizer, uint32_t left, uint32_t right)
 {
     const uint32_t *at = tokenizer->right + tokenizer->first[left];
@@ -6751,7 +6756,7 @@ static uint32_t attn__merge_result(const attn_tokenizer *tokenizer, uint32_t ran
 
 /* --- encoding: words of the pattern --- */
 
-/* The kind of the character at p < end; *next gets where it ends. */
+/* The kind of the character at p < end; *next gets its end. */
 static int attn__kind_at(attn__encoder *encoder, const unsigned char *p, const unsigned char *end,
                          const unsigned char **next)
 {
@@ -6767,7 +6772,7 @@ static int attn__kind_at(attn__encoder *encoder, const unsigned char *p, const u
     *next = p + (length ? length : 1);
     if (length == 0)
         return ATTN__OTHER;
-    /* Characters of one script lie together, so the run looked up last often serves again. */
+    /* Characters of one script are neighbours, so the latest run is often the right one. */
     if (code < encoder->run_start || code >= encoder->run_end) {
         while (high - low > 1) { /* start[low] <= code < start[high] */
             middle = (low + high) / 2;
@@ -6783,7 +6788,7 @@ static int attn__kind_at(attn__encoder *encoder, const unsigned char *p, const u
     return encoder->run_kind;
 }
 
-/* Where the run of characters of this kind that begins at p ends. */
+/* The end of the run of characters of this kind that begins at p. */
 static const unsigned char *attn__skip_kind(attn__encoder *encoder, const unsigned char *p,
                                             const unsigned char *end, int kind)
 {
@@ -6805,7 +6810,7 @@ static size_t attn__contraction(const unsigned char *p, const unsigned char *end
     return 0;
 }
 
-/* Where the word at p < end ends: the first alternative of the pattern that matches. */
+/* The end of the word at p < end, by the first alternative of the pattern that matches. */
 static const unsigned char *attn__word_end(attn__encoder *encoder, const unsigned char *p,
                                            const unsigned char *end)
 {
@@ -6815,19 +6820,19 @@ static const unsigned char *attn__word_end(attn__encoder *encoder, const unsigne
 
     if (contraction)
         return p + contraction;
-    if (kind != ATTN__SPACE) /* one space belongs to the word after it */
+    if (kind != ATTN__SPACE) /* perhaps with one space before it */
         return attn__skip_kind(encoder, next, end, kind);
     next = attn__skip_kind(encoder, p, end, ATTN__SPACE);
     if (next == end)
         return end;
-    /* White space before something leaves its last character to that something, if that is not
-     * all of it. */
+    /* \s+(?!\S): before another word, white space leaves out its last character, unless it has
+     * only one. */
     for (last = next - 1; (*last & 0xC0) == 0x80;)
         last--;
     return last == p ? next : last;
 }
 
-/* --- encoding: what a word is made of --- */
+/* --- encoding: the ids of bytes and characters --- */
 
 /* A binary heap of uint64_t, the smallest on top. */
 static void attn__heap_push(uint64_t *heap, size_t *n, uint64_t value)
@@ -6854,7 +6859,7 @@ static uint64_t attn__heap_pop(uint64_t *heap, size_t *n)
     return top;
 }
 
-/* The characters' ids, as a sorted table: put on a heap and taken off. */
+/* Fills in `characters`, sorted by a heap. */
 static attn_status attn__find_characters(attn_ctx *ctx, attn_tokenizer *tokenizer,
                                          const unsigned char *is_special)
 {
@@ -6875,7 +6880,7 @@ static attn_status attn__find_characters(attn_ctx *ctx, attn_tokenizer *tokenize
     return heap && tokenizer->characters ? ATTN_OK : ATTN_E_MEMORY;
 }
 
-/* The id of the character at p < end, of whose bytes there are *length. */
+/* The id of the character at p < end; *length gets its number of bytes. */
 static uint32_t attn__character_id(const attn_tokenizer *tokenizer, const unsigned char *p,
                                    const unsigned char *end, size_t *length)
 {
@@ -6895,7 +6900,8 @@ static uint32_t attn__character_id(const attn_tokenizer *tokenizer, const unsign
                : tokenizer->missing_id;
 }
 
-/* The ids of a word's bytes or characters, without those that are left out; returns how many. */
+/* The ids of a word's bytes or characters, without those that the vocabulary lacks. Returns their
+ * number. */
 static size_t attn__first_ids(const attn_tokenizer *tokenizer, const unsigned char *word,
                               size_t size, uint32_t *ids)
 {
@@ -6911,11 +6917,11 @@ static size_t attn__first_ids(const attn_tokenizer *tokenizer, const unsigned ch
 
 /* --- encoding: short words --- */
 
-/* Merges a word of 1 to ATTN__SHORT_WORD bytes; returns how many ids there are. */
+/* Encodes a word of 1 to ATTN__SHORT_WORD bytes. Returns the number of ids. */
 static size_t attn__merge_short(const attn_tokenizer *tokenizer, const unsigned char *word,
                                 size_t size, uint32_t *ids)
 {
-    uint32_t rank[ATTN__SHORT_WORD]; /* rank[i] is that of ids[i] and ids[i + 1] */
+    uint32_t rank[ATTN__SHORT_WORD]; /* rank[i]: of the merge of ids[i] and ids[i + 1] */
     size_t i, kept;
     size = attn__first_ids(tokenizer, word, size, ids);
     if (size == 0)
@@ -6946,80 +6952,80 @@ static size_t attn__merge_short(const attn_tokenizer *tokenizer, const unsigned 
 
 /* --- encoding: long words --- */
 
-/* Looks up the merge of a place with the next one. What the heap holds of the place before does not
- * count any more: its rank differs. */
-static void attn__rank_place(attn__encoder *encoder, uint32_t index)
+/* Looks up the merge of a node with the next one and pushes it. Older entries of this node in the
+ * heap are then out of date: their rank differs. */
+static void attn__push_merge(attn__encoder *encoder, uint32_t index)
 {
-    attn__place *places = encoder->places, *place = places + index;
-    place->rank = place->after
-                      ? attn__merge_rank(encoder->tokenizer, place->id, places[place->after].id)
-                      : ATTN__NO_RANK;
-    if (place->rank != ATTN__NO_RANK)
-        attn__heap_push(encoder->heap, &encoder->n_heap, (uint64_t)place->rank << 32 | index);
+    attn__node *nodes = encoder->nodes, *node = nodes + index;
+    node->rank = node->next ? attn__merge_rank(encoder->tokenizer, node->id, nodes[node->next].id)
+                            : ATTN__NO_RANK;
+    if (node->rank != ATTN__NO_RANK)
+        attn__heap_push(encoder->heap, &encoder->n_heap, (uint64_t)node->rank << 32 | index);
 }
 
-static void attn__merge_place(attn__encoder *encoder, uint32_t index)
+static void attn__merge_node(attn__encoder *encoder, uint32_t index)
 {
-    attn__place *places = encoder->places, *place = places + index;
-    const uint32_t gone = place->after;
-    place->id = attn__merge_result(encoder->tokenizer, place->rank);
-    place->after = places[gone].after;
-    if (place->after)
-        places[place->after].before = index;
-    places[gone].rank = ATTN__NO_RANK;
-    attn__rank_place(encoder, index);
-    if (place->before)
-        attn__rank_place(encoder, place->before);
+    attn__node *nodes = encoder->nodes, *node = nodes + index;
+    const uint32_t gone = node->next;
+    node->id = attn__merge_result(encoder->tokenizer, node->rank);
+    node->next = nodes[gone].next;
+    if (node->next)
+        nodes[node->next].previous = index;
+    nodes[gone].rank = ATTN__NO_RANK;
+    attn__push_merge(encoder, index);
+    if (node->previous)
+        attn__push_merge(encoder, node->previous);
 }
 
-/* Room for a word: the heap gets an entry for each pair of neighbours, two for each merge, and
- * loses one with each merge. */
-static attn_status attn__reserve_places(attn__encoder *encoder, size_t size)
+/* Memory for a word of `size` bytes. The heap gets an entry for each pair of neighbours and two for
+ * each merge, which takes one away. */
+static attn_status attn__reserve_nodes(attn__encoder *encoder, size_t size)
 {
     attn_ctx *ctx = encoder->ctx;
     if (size >= INT32_MAX) /* cover: a word of 2 GiB */
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_encode: a word of %zu bytes; the most is 2147483646", size);
-    if (size <= encoder->n_places)
+    if (size <= encoder->n_nodes)
         return ATTN_OK;
-    attn_free(encoder->places);
+    attn_free(encoder->nodes);
     attn_free(encoder->heap);
     attn_free(encoder->batch);
-    encoder->places = ATTN__NEW(ctx, attn__place, size + 1, "the places of a long word");
+    encoder->nodes = ATTN__NEW(ctx, attn__node, size + 1, "the tokens of a long word");
     encoder->heap = ATTN__NEW(ctx, uint64_t, 2 * size, "the heap of a long word");
     encoder->batch = ATTN__NEW(ctx, uint32_t, size, "the merges of a long word");
-    encoder->n_places = size;
-    return encoder->places && encoder->heap && encoder->batch ? ATTN_OK : ATTN_E_MEMORY;
+    encoder->n_nodes = size;
+    return encoder->nodes && encoder->heap && encoder->batch ? ATTN_OK : ATTN_E_MEMORY;
 }
 
 static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char *word, size_t size)
 {
-    attn__place *places;
+    attn__node *nodes;
     uint32_t i, n, rank, n_batch;
-    if (attn__reserve_places(encoder, size))
+    if (attn__reserve_nodes(encoder, size))
         return encoder->ctx->status;
-    places = encoder->places;
+    nodes = encoder->nodes;
     n = (uint32_t)attn__first_ids(encoder->tokenizer, word, size, encoder->batch);
     for (i = 1; i <= n; i++) {
-        places[i].id = encoder->batch[i - 1];
-        places[i].before = i - 1;
-        places[i].after = i < n ? i + 1 : 0;
+        nodes[i].id = encoder->batch[i - 1];
+        nodes[i].previous = i - 1;
+        nodes[i].next = i < n ? i + 1 : 0;
     }
     for (i = 1; i <= n; i++)
-        attn__rank_place(encoder, i);
+        attn__push_merge(encoder, i);
 
     while (encoder->n_heap > 0) {
         rank = (uint32_t)(encoder->heap[0] >> 32);
-        /* Every place of this rank, before any that these merges make: a new one may have a lower
-         * rank. Places of one rank overlap in a run of one token; then the leftmost goes first. */
+        /* All nodes of this rank come before the merges that they make possible, even if one of
+         * those has a lower rank. In "aaa" two merges of a rank overlap: the left one comes
+         * first. */
         for (n_batch = 0; encoder->n_heap > 0 && encoder->heap[0] >> 32 == rank; n_batch++)
             encoder->batch[n_batch] = (uint32_t)attn__heap_pop(encoder->heap, &encoder->n_heap);
         for (i = 0; i < n_batch; i++)
-            if (places[encoder->batch[i]].rank == rank)
-                attn__merge_place(encoder, encoder->batch[i]);
+            if (nodes[encoder->batch[i]].rank == rank)
+                attn__merge_node(encoder, encoder->batch[i]);
     }
-    for (i = n > 0; i; i = places[i].after)
-        attn__emit(encoder, places[i].id);
+    for (i = n > 0; i; i = nodes[i].next)
+        attn__emit(encoder, nodes[i].id);
     return ATTN_OK;
 }
 
@@ -7031,7 +7037,7 @@ static attn__cached_word *attn__cache_entry(const attn__encoder *encoder, const 
     return encoder->cache + ((size_t)(mixed >> 40) & encoder->cache_mask);
 }
 
-/* Appends the ids of one word: from the cache if it holds the word, else by merging. */
+/* Appends the ids of one word, from the cache or by merging. */
 static attn_status attn__encode_word(attn__encoder *encoder, const unsigned char *word, size_t size)
 {
     const int cacheable = encoder->cache && size <= ATTN__KEY_SIZE;
@@ -7064,7 +7070,7 @@ static attn_status attn__encode_word(attn__encoder *encoder, const unsigned char
     return ATTN_OK;
 }
 
-/* Text without special tokens. */
+/* Encodes text without special tokens. */
 static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char *p,
                                      const unsigned char *end)
 {
@@ -7086,8 +7092,8 @@ ATTN__DEF int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, int32_t
     return 0;
 }
 
-/* The longest special token at p < end: its bytes (0: none), and its id. Of several with the same
- * bytes, the first in the list. */
+/* The longest special token at p < end: returns its number of bytes (0: none); *id gets its id. If
+ * several have the same bytes, it is the first in the list. */
 static size_t attn__special_at(const attn_tokenizer *tokenizer, const unsigned char *p,
                                const unsigned char *end, uint32_t *id)
 {
@@ -7107,7 +7113,7 @@ static size_t attn__special_at(const attn_tokenizer *tokenizer, const unsigned c
 static attn_status attn__encode_all(attn__encoder *encoder, const unsigned char *p,
                                     const unsigned char *end, int allow_special)
 {
-    const unsigned char *part = p; /* text before p that is not encoded yet */
+    const unsigned char *part = p; /* the beginning of the text that is not encoded yet */
     size_t length;
     uint32_t id = 0;
     while (allow_special && p < end) {
@@ -7126,14 +7132,14 @@ static attn_status attn__encode_all(attn__encoder *encoder, const unsigned char 
     return attn__encode_part(encoder, part, end);
 }
 
-/* Encodes into encoder->ids and frees what that took. */
+/* Encodes into encoder->ids, and frees the memory of the encoder. */
 static attn_status attn__encode_words(attn__encoder *encoder, const char *text, size_t size,
                                       int allow_special)
 {
     const unsigned char *start = (const unsigned char *)text;
     attn_status status;
     size_t n_cached;
-    /* Words repeat only in a text of some length, and a small cache is enough for most of them. */
+    /* Words repeat in long texts; a small cache then has most of them. */
     for (n_cached = 1; n_cached < ATTN__CACHE_MAX && n_cached < size / 16;)
         n_cached *= 2;
     if (n_cached >= 16) {
@@ -7143,7 +7149,7 @@ static attn_status attn__encode_words(attn__encoder *encoder, const char *text, 
     }
     status = attn__encode_all(encoder, start, start + size, allow_special);
     attn_free(encoder->cache);
-    attn_free(encoder->places);
+    attn_free(encoder->nodes);
     attn_free(encoder->heap);
     attn_free(encoder->batch);
     return status;
