@@ -1,5 +1,5 @@
-/* A number that tells whether bytes are the same as before: FNV-1a of 64 bits (Fowler, Noll and Vo). It
- * finds what changed by chance or by mistake, not what somebody made to have the same number. */
+/* A digest of bytes: FNV-1a of 64 bits (Fowler, Noll and Vo). It detects accidental changes, but not bytes
+ * that somebody chose to have the same digest. */
 #ifndef TOOLS_DIGEST_H
 #define TOOLS_DIGEST_H
 
@@ -15,7 +15,7 @@ TOOLS_FN uint64_t digest_bytes(uint64_t digest, const void *bytes, size_t size)
     return digest;
 }
 
-/* One text of several: its size keeps it apart from the next. */
+/* Adds one text of several. Its size separates it from the next one. */
 TOOLS_FN uint64_t digest_text(uint64_t digest, const char *text, size_t size)
 {
     unsigned char number[8];
@@ -23,7 +23,7 @@ TOOLS_FN uint64_t digest_text(uint64_t digest, const char *text, size_t size)
     return digest_bytes(digest_bytes(digest, number, sizeof number), text, size);
 }
 
-/* Of a model: its weights, by their checksums, and the bytes of its tokens. */
+/* The digest of a model: of the checksums of its weights and of the bytes of its tokens. */
 TOOLS_FN attn_status digest_model(attn_ctx *ctx, const attn_model *model, uint64_t *digest)
 {
     const attn_tokenizer *const tokenizer = attn_model_tokenizer(model);

@@ -1,5 +1,5 @@
-/* What every tool needs: messages, memory that is freed in one go, whole small files, and a table
- * that finds strings. Plain C99; whatever depends on the operating system is in system.h. */
+/* What every tool needs: messages, memory that is freed all at once, reading of small files, and a table of
+ * strings. Plain C99: system.h has what depends on the operating system. */
 #ifndef TOOLS_FILES_H
 #define TOOLS_FILES_H
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A tool uses some of these functions and not others, and that is nothing to warn about. */
+/* No warning for functions that a tool does not use. */
 #if defined(__MINGW_PRINTF_FORMAT) /* C99's printf, not that of Microsoft's library */
 #define TOOLS_FN           static __attribute__((unused))
 #define TOOLS_PRINTF(a, b) __attribute__((format(__MINGW_PRINTF_FORMAT, a, b)))
@@ -28,7 +28,8 @@
 
 /* The size of a control character at text[i], which a terminal would obey rather than show; 0: there is
  * none. Those of ASCII take one byte, and U+0080 to U+009F take two in UTF-8, or are one byte that does
- * not continue a character. The library's messages and lens_fail go by the same rule. */
+ * not continue a character. Messages of attn.h and
+ * of lens_fail follow the same rule. */
 TOOLS_FN size_t control_size(const char *text, size_t i, size_t size)
 {
     const unsigned char *at = (const unsigned char *)text + i;
@@ -38,7 +39,7 @@ TOOLS_FN size_t control_size(const char *text, size_t i, size_t size)
     return *at < 0x20 || *at == 0x7f || (before < 0x80 && *at >= 0x80 && *at < 0xa0);
 }
 
-/* The beginning and the end of a text that is too long for `room` bytes, with dots between them. */
+/* Cuts a text to `room` bytes: its beginning and its end, with dots between them. */
 TOOLS_FN void cut_middle(char *out, size_t room, const char *text)
 {
     const size_t size = strlen(text), head = room / 3;
@@ -51,9 +52,9 @@ TOOLS_FN void cut_middle(char *out, size_t room, const char *text)
     snprintf(out + n, room - n, "...%s", text + tail);
 }
 
-/* Leaves a status and its sentence in the context, as the library's own functions do. The sentence
- * may quote names from files: a control character in one becomes a question mark. Of a very long
- * one, as a long path makes it, the middle is left out: the reason stands at its end. */
+/* Leaves a status and its message in the context, as functions of attn.h do. A message may quote names from
+ * files: control characters become question marks. A message that is too long, because of a long path,
+ * loses its middle: the reason is at its end. */
 TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
     TOOLS_PRINTF(3, 4);
 TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
@@ -82,12 +83,11 @@ TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *fo
     (tool_fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
 #endif
 
-/* Names come from files that may hold anything: what could upset a terminal is shown as \xNN, and
- * what is long is cut. Returns `out`, for use as an argument of tool_fail. */
+/* A name from a file, for messages: control characters become \xNN, and a long name is cut. Returns `out`. */
 typedef char shown[64];
 TOOLS_FN const char *show(shown out, const char *text, size_t size)
 {
-    size_t i, n = 0, control = 0; /* bytes of a control character to come */
+    size_t i, n = 0, control = 0; /* control: remaining bytes of a control character */
     for (i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
         control = control > 1 ? control - 1 : control_size(text, i, size);
@@ -123,7 +123,7 @@ TOOLS_FN attn_status tool_fail_io(attn_ctx *ctx, const char *what, const char *p
     return tool_fail(ctx, ATTN_E_IO, "%s %s: %s", what, path, reason());
 }
 
-/* The last part of a path: messages have room for little more. */
+/* The last part of a path, for messages. */
 TOOLS_FN const char *base_name(const char *path)
 {
     const char *p, *base = path;
@@ -143,7 +143,7 @@ typedef struct arena {
     arena_block *blocks;
 } arena;
 
-/* `count` things of `size` bytes, zeroed. */
+/* `count` zeroed elements of `size` bytes. */
 TOOLS_FN void *arena_alloc(attn_ctx *ctx, arena *memory, size_t count, size_t size)
 {
     arena_block *block = NULL;
@@ -177,7 +177,7 @@ TOOLS_FN char *arena_text(attn_ctx *ctx, arena *memory, const char *text, size_t
     return copy;
 }
 
-/* "directory/name", or what comes of it if the name is empty. */
+/* "directory/name". */
 TOOLS_FN char *arena_path(attn_ctx *ctx, arena *memory, const char *directory, const char *name)
 {
     size_t n = strlen(directory), m = strlen(name);
@@ -188,8 +188,8 @@ TOOLS_FN char *arena_path(attn_ctx *ctx, arena *memory, const char *directory, c
     return path;
 }
 
-/* Opens a file to read it more than once or from the middle, which no pipe and no device can do.
- * NULL after a message. */
+/* Opens a file that is read more than once or from the middle, so pipes and devices are refused. NULL after
+ * a message. */
 TOOLS_FN FILE *open_input(attn_ctx *ctx, const char *path)
 {
     static const char pointer[] = "version https://git-lfs";
@@ -263,10 +263,9 @@ TOOLS_FN attn_status read_file(attn_ctx *ctx, arena *memory, const char *path, s
     return status;
 }
 
-/* A table from strings to numbers: open addressing, at most half full, made for a known number of
- * strings, which it does not copy. The strings come from files, and a file could hold a hundred
- * thousand that fall into one place, were it known which do: so where a string falls depends on a
- * seed that is another in every run. Nothing else depends on it. */
+/* A table from strings to numbers: open addressing, at most half full, for a known number of strings, which
+ * it does not copy. The strings come from files. A hostile file could hold many strings with the same hash,
+ * so the hash depends on a seed that differs in each run. Nothing else depends on the seed. */
 typedef struct name_slot {
     const char *text;
     size_t size;
@@ -289,8 +288,8 @@ TOOLS_FN attn_status names_init(attn_ctx *ctx, arena *memory, name_table *table,
     return table->slots ? ATTN_OK : ctx->status;
 }
 
-/* Folding the upper half back at every byte lets all of the seed decide where a difference between
- * two strings goes; by the product alone it would go the same way for most seeds. */
+/* FNV-like. Folding the upper half into the lower one after each byte makes collisions of two strings depend
+ * on all of the seed; with the product only, strings that collide for one seed would collide for most seeds. */
 TOOLS_FN uint64_t names_hash(uint64_t hash, const char *text, size_t size)
 {
     size_t i;

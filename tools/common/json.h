@@ -1,14 +1,12 @@
 /* JSON, strictly by RFC 8259, into one array of values.
  *
- * A text of one byte for a value would take fifty times its size here, so there are at most
- * JSON_MAX_VALUES values, 48 MB of them; GPT-2's tokenizer.json has a tenth of that. With the
- * limits of files and of vocabularies this keeps all that the readers of headers, configurations
- * and vocabularies take below half a gigabyte, whatever the files hold.
+ * A value can take fifty times the memory of its text, so there are at most JSON_MAX_VALUES values, 48 MB;
+ * GPT-2's tokenizer.json has a tenth of them. With the limits of files and of vocabularies, the memory of
+ * the readers of headers, configurations and vocabularies stays below half a gigabyte for any file.
  *
- * A value is followed in the array by what it contains, so a tree needs no pointers: the first
- * child of v is v + 1, and what comes after v and all its children is v + v->span. Strings are
- * decoded where they stand in the text (they only ever get shorter), so the text must stay. A key
- * that appears twice in one object is an error, for whoever wrote it meant one of the two. */
+ * A value is followed in the array by what it contains, so a tree needs no pointers: the first child of v is
+ * v + 1, and v + v->span is the value after v and all of its children. Strings are decoded in place (they
+ * only become shorter), so the text must not be freed. A key that appears twice in an object is an error. */
 #ifndef TOOLS_JSON_H
 #define TOOLS_JSON_H
 
@@ -30,7 +28,7 @@ typedef struct json_value {
     size_t key_size;
     const char *text;
     size_t size; /* bytes of text; elements of an array; members of an object */
-    size_t span; /* values in this one's tree, itself included */
+    size_t span; /* number of values in its tree, with itself */
 } json_value;
 
 enum { JSON_MAX_DEPTH = 64, JSON_MAX_VALUES = 1 << 20 };
@@ -52,7 +50,7 @@ TOOLS_FN int json_error(json_parser *j, const char *where, const char *what)
     return 0;
 }
 
-/* Blanks are the only place where lines may end. */
+/* Skips blanks, and counts lines, which end only there. */
 TOOLS_FN void json_blank(json_parser *j)
 {
     for (; j->p < j->end && (*j->p == ' ' || *j->p == '\n' || *j->p == '\r' || *j->p == '\t');
@@ -130,7 +128,7 @@ TOOLS_FN char *json_put_utf8(char *out, long c)
     return out;
 }
 
-/* How many bytes the well-formed UTF-8 character at p has; 0 if there is none. */
+/* Number of bytes of the well-formed UTF-8 character at p; 0 if it is not one. */
 TOOLS_FN size_t json_utf8_length(const json_parser *j, const char *p)
 {
     const unsigned char *s = (const unsigned char *)p;
@@ -146,7 +144,7 @@ TOOLS_FN size_t json_utf8_length(const json_parser *j, const char *p)
     return n;
 }
 
-/* One escape, p behind the backslash: the character, and p behind it. -1 after a message. */
+/* An escape; p is behind the backslash. Returns the character and moves p behind it; -1 after a message. */
 TOOLS_FN long json_escape(json_parser *j)
 {
     static const char names_of[] = "\"\\/bfnrt", values_of[] = "\"\\/\b\f\n\r\t";
@@ -204,7 +202,7 @@ TOOLS_FN int json_string(json_parser *j, const char **text, size_t *size)
     return 1;
 }
 
-/* Skips digits and tells how many there were. */
+/* Skips digits, and returns their number. */
 TOOLS_FN size_t json_digits(json_parser *j)
 {
     const char *start = j->p;
@@ -290,7 +288,7 @@ TOOLS_FN int json_check_keys(json_parser *j, const json_value *object)
 
 TOOLS_FN int json_any(json_parser *j, int depth);
 
-/* What stands between brackets or braces. */
+/* Parses the elements between brackets or braces. */
 TOOLS_FN int json_container(json_parser *j, json_kind kind, int depth)
 {
     const char close = kind == JSON_OBJECT ? '}' : ']';

@@ -1,5 +1,5 @@
-/* JSON, written into memory that grows. Commas come by themselves, and numbers read back exactly: 9
- * digits tell each f32 from all others, 17 each double.
+/* Writes JSON into memory that grows. Commas are added where needed. Numbers read back exactly: an f32 has 9
+ * digits, a double 17.
  *
  *     json_out o = {0};
  *     out_open(&o, '{');
@@ -11,7 +11,7 @@
  *     out_line(&o, stdout);       prints {"ids": [464]} and a newline, and empties o
  *     out_free(&o);
  *
- * Without memory for more, `failed` is set and the text stays incomplete: ask once, at the end. */
+ * If there is no memory, `failed` is set and the text stays incomplete. Check it once, at the end. */
 #ifndef TOOLS_JSON_OUT_H
 #define TOOLS_JSON_OUT_H
 
@@ -22,11 +22,11 @@
 typedef struct json_out {
     char *text;
     size_t size, capacity;
-    int follows; /* a value stands before the next one, so a comma comes between */
+    int follows; /* the next value follows another one, so it needs a comma */
     int failed;
 } json_out;
 
-/* Bytes as they are. */
+/* Appends bytes without change. */
 TOOLS_FN void out_bytes(json_out *o, const char *bytes, size_t size)
 {
     size_t capacity = o->capacity ? o->capacity : 256;
@@ -45,7 +45,7 @@ TOOLS_FN void out_bytes(json_out *o, const char *bytes, size_t size)
     o->size += size;
 }
 
-/* A value that is spelled already. */
+/* Appends a value that is JSON already. */
 TOOLS_FN void out_spelled(json_out *o, const char *value, size_t size)
 {
     out_bytes(o, ", ", o->follows ? 2 : 0);
@@ -66,7 +66,7 @@ TOOLS_FN void out_close(json_out *o, char bracket)
     out_spelled(o, &bracket, 1);
 }
 
-/* Whole characters of UTF-8, between quotes. A character that a terminal would obey is escaped. */
+/* Appends whole characters of UTF-8, escaped for quotes. Control characters are escaped. */
 TOOLS_FN void out_escaped(json_out *o, const char *text, size_t size)
 {
     size_t i, plain = 0, control;
@@ -89,7 +89,7 @@ TOOLS_FN void out_escaped(json_out *o, const char *text, size_t size)
     out_bytes(o, text + plain, size - plain);
 }
 
-/* A string of any bytes. Those that are no UTF-8 become U+FFFD. */
+/* Appends any bytes as a string. Invalid UTF-8 becomes U+FFFD. */
 TOOLS_FN void out_text(json_out *o, const char *text, size_t size)
 {
     attn_utf8 state = {{0}, 0};
@@ -109,7 +109,7 @@ TOOLS_FN void out_word(json_out *o, const char *text)
     out_text(o, text, strlen(text));
 }
 
-/* The value of the member follows. */
+/* Begins a member of an object. Its value is appended next. */
 TOOLS_FN void out_key(json_out *o, const char *name)
 {
     out_word(o, name);
@@ -117,7 +117,7 @@ TOOLS_FN void out_key(json_out *o, const char *name)
     o->follows = 0;
 }
 
-/* JSON has neither infinities nor NaN. */
+/* Appends a number; null if it is not finite, because JSON has neither infinities nor NaN. */
 TOOLS_FN void out_digits(json_out *o, double value, int digits)
 {
     char text[40];
@@ -155,7 +155,7 @@ TOOLS_FN void out_null(json_out *o)
     out_spelled(o, "null", 4);
 }
 
-/* A member whose value is a list of token ids. */
+/* Appends a member whose value is a list of token ids. */
 TOOLS_FN void out_ids(json_out *o, const char *key, const int32_t *ids, size_t n)
 {
     size_t i;
@@ -166,7 +166,7 @@ TOOLS_FN void out_ids(json_out *o, const char *key, const int32_t *ids, size_t n
     out_close(o, ']');
 }
 
-/* Prints what there is as one line, and begins anew. 0: there was no memory for all of it. */
+/* Prints the text as one line, and empties it. 0: memory ran out before. */
 TOOLS_FN int out_line(json_out *o, FILE *file)
 {
     const int whole = !o->failed;

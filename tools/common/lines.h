@@ -1,5 +1,5 @@
-/* The lines of a stream, each as soon as it is there: of a file, or of a pipe into which somebody
- * writes a line and waits for its answer. */
+/* Reads the lines of a stream, each as soon as it is complete: of a file, or of a pipe to which another
+ * program writes a line and waits for the answer. */
 #ifndef TOOLS_LINES_H
 #define TOOLS_LINES_H
 
@@ -10,24 +10,25 @@ enum { MAX_LINE = 1 << 24 }; /* bytes */
 
 typedef enum line_status {
     LINE_READ,
-    LINE_TOO_LONG, /* it has more than MAX_LINE bytes, and was skipped */
-    LINE_LATER,    /* it is not there yet, or a signal came */
-    LINE_END,      /* there are no more */
-    LINE_FAILED    /* lines_why says why */
+    LINE_TOO_LONG, /* a line has more than MAX_LINE bytes, and was skipped */
+    LINE_LATER,    /* there is no whole line yet, or a signal came */
+    LINE_END,      /* there are no more lines */
+    LINE_FAILED    /* lines_why gives the reason */
 } line_status;
 
 /* Zero it and set the file, from which nothing else may read. */
 typedef struct line_reader {
     FILE *file;
     char *buffer;
-    size_t start, seen, end; /* the bytes that were not handed out; up to `seen` no newline */
+    size_t start, seen,
+        end; /* bytes [start, end) were not returned yet; [start, seen) has no newline */
     size_t capacity;
-    int at_end, skips; /* the beginning of this line is gone: it is too long */
-    int is_utf16;      /* the first line is UTF-16, and so no line can be read */
+    int at_end, skips; /* skips: the rest of a line that is too long is being skipped */
+    int is_utf16;      /* the first line is UTF-16, so no line can be read */
     uint64_t n_lines, n_bytes;
 } line_reader;
 
-/* Takes more bytes. LINE_READ if there were some. */
+/* Reads more bytes. LINE_READ if there were some. */
 TOOLS_FN line_status lines_fill(line_reader *r, int wait)
 {
     const size_t most = 1 << 16;
@@ -57,8 +58,8 @@ TOOLS_FN line_status lines_fill(line_reader *r, int wait)
     return LINE_READ;
 }
 
-/* The next line by the rule of plain.h, ended by a zero, valid until the next call. Waits for it,
- * unless `wait` is 0. */
+/* Gives the next line by the rule of plain.h, with a zero behind it, valid until the next call. Waits for a
+ * line if `wait` is not 0. */
 TOOLS_FN line_status lines_next(line_reader *r, int wait, const char **line, size_t *size)
 {
     char *newline = NULL, *at;

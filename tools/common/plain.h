@@ -1,12 +1,11 @@
 /* One rule for every text that a program reads from a file, a pipe or a terminal:
  *
- *   - a byte order mark of UTF-8 in front is no part of the text;
+ *   - a byte order mark of UTF-8 at the beginning is not part of the text;
  *   - a line ends in LF or in CR LF, and both are LF in the text;
- *   - the end of the last line is no part of the text.
+ *   - the end of the last line is not part of the text.
  *
- * So a text is the same whether it was an argument, came from echo, or was saved by an editor of any
- * system. The option --exact takes all bytes as they are. An argument and a string of JSON are always
- * taken as they are. */
+ * So a text is the same as an argument, from echo, or saved by an editor of any system. With --exact all
+ * bytes stay unchanged. An argument and a string of JSON are never changed. */
 #ifndef TOOLS_PLAIN_H
 #define TOOLS_PLAIN_H
 
@@ -14,13 +13,13 @@
 
 #define EXACT_HELP "keep a byte order mark, CR LF and the last line feed of a file or a pipe"
 
-/* Bytes of the byte order mark that a text begins with. */
+/* Number of bytes of the byte order mark at the beginning of a text; 0 if there is none. */
 TOOLS_FN size_t order_mark_size(const char *text, size_t size)
 {
     return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
-/* Editors and shells of Windows write UTF-16, whose mark tells it from anything in UTF-8. */
+/* Editors and shells of Windows write UTF-16. Its byte order mark is not valid UTF-8. */
 #define UTF16_ADVICE                                                                               \
     "is UTF-16, where UTF-8 is needed: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 converts it)"
 
@@ -29,7 +28,7 @@ TOOLS_FN int is_utf16(const char *text, size_t size)
     return size >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
 }
 
-/* A line whose LF was taken off, without the CR before it. Returns its size; a zero follows. */
+/* Removes a CR at the end of a line whose LF was removed. Returns the new size; a zero follows the line. */
 TOOLS_FN size_t plain_line(char *line, size_t size)
 {
     size -= size > 0 && line[size - 1] == '\r';
@@ -37,7 +36,7 @@ TOOLS_FN size_t plain_line(char *line, size_t size)
     return size;
 }
 
-/* A whole text, in place. Returns its size; a zero follows. */
+/* Applies the rule to a whole text, in place. Returns the new size; a zero follows the text. */
 TOOLS_FN size_t plain_text(char *text, size_t size)
 {
     size_t from, n = 0;
@@ -49,8 +48,7 @@ TOOLS_FN size_t plain_text(char *text, size_t size)
     return n;
 }
 
-/* Makes a text of the bytes that were read from `name`, in place; of all of them if `exact` is
- * set. */
+/* Makes a text of the bytes that were read from `name`, in place. With `exact` all bytes stay unchanged. */
 TOOLS_FN attn_status to_plain_text(attn_ctx *ctx, const char *name, int exact, char *text,
                                    size_t *size)
 {

@@ -1,6 +1,6 @@
-/* Shared by all programs here: reads a command line by a table of options, reports errors with
- * advice, lays out --help, fits the terminal, shows the progress of long work. A program defines
- * its name before it includes this file:
+/* Shared by all programs here: reads the command line by a table of options, prints pages of help, reports
+ * errors with advice, shows the progress of long work. A program defines its name before it includes this
+ * file:
  *
  *     #define PROGRAM "attn-info"
  */
@@ -27,7 +27,7 @@ TOOLS_FN int fail(int code, const char *format, ...)
 #define fail(code, ...) (fail(code, __VA_ARGS__), (code))
 #endif
 
-/* The system's reason, and what to do about it. */
+/* The system's reason for an error, and advice. */
 TOOLS_FN const char *why(int error)
 {
     static const struct {
@@ -49,8 +49,8 @@ TOOLS_FN const char *why(int error)
     return text;
 }
 
-/* Why a call of the library failed. The user of a program has called no function, so the function's
- * name is left out of the message. */
+/* The message of a failed call of the library, without the function's name: the user of a program has
+ * called no function. */
 TOOLS_FN const char *message_of(const attn_ctx *ctx)
 {
     const char *text = ctx->message, *colon = strstr(text, ": ");
@@ -63,11 +63,12 @@ TOOLS_FN int fail_ctx(const attn_ctx *ctx)
     return fail(FAILED, "%s", message_of(ctx));
 }
 
-/* Ends a program that printed: flushes standard output, and says why if it could not be written. */
+/* Flushes standard output at a program's end, and reports if it could not be written. Returns the exit
+ * code. */
 TOOLS_FN int finish_output(int code)
 {
     const int lost = ferror(stdout);
-    if (lost) { /* once more, for the reason */
+    if (lost) { /* write again, to learn the reason */
         clearerr(stdout);
         putchar('\n');
     }
@@ -97,14 +98,14 @@ TOOLS_FN int line_columns(FILE *file)
     return system_is_terminal(file) ? system_columns(file) : 0;
 }
 
-/* Tells a person at the terminal that the program waits for input, and for which. */
+/* Tells a person at a terminal what input the program waits for. */
 TOOLS_FN void announce_input(const char *what)
 {
     if (system_is_terminal(stdin))
         fprintf(stderr, "Type %s, then Enter and Ctrl-D.\n", what);
 }
 
-/* The same for a pipe with a name: opening it waits until somebody writes to it. */
+/* The same for a named pipe: opening it waits until somebody writes to it. */
 TOOLS_FN void announce_pipe(const char *path)
 {
     const char *what = system_not_a_file(path);
@@ -112,15 +113,15 @@ TOOLS_FN void announce_pipe(const char *path)
         fprintf(stderr, PROGRAM ": waiting for somebody to write to the pipe %s\n", path);
 }
 
-/* >> How far a long work is ==================================================================== */
+/* >> Progress of long work ===================================================================== */
 
 typedef struct progress {
     const char *what;
-    double begin, last; /* when it was shown, or negative */
+    double begin, last; /* last: the time when it was last shown, or negative */
     int columns;        /* 0: standard error is not a terminal */
 } progress;
 
-/* "what [####    ]  50 %, 3 s left" in less than so many columns. */
+/* "what [####    ]  50 %, 3 s left" in less than `columns` columns. */
 TOOLS_FN void progress_line(char *line, size_t size, const char *what, double fraction,
                             double elapsed, int columns)
 {
@@ -147,8 +148,7 @@ TOOLS_FN void progress_begin(progress *p, const char *what)
         p->columns = 80;
 }
 
-/* Shows the progress of work that takes more than two seconds, at most ten times a second, in one
- * line that is written over. */
+/* Shows progress if the work takes more than two seconds, at most ten times a second, in one line. */
 TOOLS_FN void progress_at(progress *p, double fraction)
 {
     const double now = p->columns ? system_seconds() : 0, elapsed = now - p->begin;
@@ -193,8 +193,7 @@ TOOLS_FN attn_status open_verified(attn_ctx *ctx, attn_model **model, const char
 
 /* >> Names ===================================================================================== */
 
-/* Finds name i of a list with blanks between the names. Returns the rest of the list from there on;
- * *size is the length of the name. */
+/* Name i of a list with blanks between the names: returns where it begins; *size is its length. */
 TOOLS_FN const char *name_at(const char *names, int i, size_t *size)
 {
     for (; i > 0; i--) {
@@ -205,7 +204,7 @@ TOOLS_FN const char *name_at(const char *names, int i, size_t *size)
     return names;
 }
 
-/* Which name of a list this is; -1: none. */
+/* The index of a name in a list; -1: it is not there. */
 TOOLS_FN int find_name(const char *names, const char *text, size_t length)
 {
     const char *name;
@@ -232,7 +231,7 @@ TOOLS_FN void list_names(const char *names, char *list, size_t room)
                                  (int)size, name);
 }
 
-/* How many letters must be added, removed, changed or swapped with the next one. */
+/* Number of letters to add, remove, change or swap with the next one, to make b of a. */
 TOOLS_FN size_t edit_distance(const char *a, const char *b)
 {
     size_t rows[3][32] = {{0}}, *before = rows[0], *last = rows[1], *row = rows[2], *free_row;
@@ -260,8 +259,8 @@ TOOLS_FN size_t edit_distance(const char *a, const char *b)
     return last[m];
 }
 
-/* How far a misspelt word is from a name: its beginning is as near as one letter. Too far to be
- * meant: SIZE_MAX. */
+/* Distance of a misspelt word from a name; 1 if the word is the beginning of the name. SIZE_MAX if the name
+ * cannot be meant. */
 TOOLS_FN size_t name_distance(const char *word, const char *name)
 {
     const size_t n = strlen(word);
@@ -270,8 +269,7 @@ TOOLS_FN size_t name_distance(const char *word, const char *name)
     return distance <= n / 3 + (n > 1) ? distance : SIZE_MAX;
 }
 
-/* >> The command line: one table says what there is, how it is read, where it is kept and what
- * --help says ================================================================================== */
+/* >> The command line: one table has each option, how it is read, where it is kept, and its help ==== */
 
 enum kind {
     ASK,    /* nothing is kept: the program prints something and ends */
@@ -280,9 +278,9 @@ enum kind {
     NUMBER, /* float */
     SEED,   /* uint64_t: any number that fits into 64 bits, negative ones as two's complement */
     TEXT,   /* const char * */
-    TEXTS, /* text_list: may be given several times; \n, \t and \\ in it stand for what they do in C */
-    CHOICE, /* int: which of the names */
-    CHOICES /* unsigned: bits for some of the names, with commas between them */
+    TEXTS,  /* text_list: may be given several times; \n, \t and \\ mean the same as in C */
+    CHOICE, /* int: the index of a name */
+    CHOICES /* unsigned: bits for some of the names; commas separate them */
 };
 struct option {
     char letter;
@@ -292,10 +290,10 @@ struct option {
     int commands;      /* bits: the commands that know it, or the pages of --help that list it */
     const char *takes; /* COUNT and NUMBER: "least most"; CHOICE and CHOICES: the names */
     const char *help;
-}; /* Where an option means different things, each meaning has a row, for other commands; only the first
-    * row of a name says how it is read. */
+}; /* An option with different meanings has a row for each of them, with other commands. Only the first row
+    * of a name decides how the option is read. */
 
-/* The last rows of every table: read_command_line knows them by their places. */
+/* The last rows of every table: read_command_line finds them by their position. */
 #define PROGRAM_OPTIONS(commands)                                                                  \
     {'h', "help", NULL, ASK, 0, commands, NULL, "print this"},                                     \
     {                                                                                              \
@@ -319,7 +317,7 @@ typedef struct program {
     const struct option *table;
     int n_options;
     size_t most_words;
-    const char *hint; /* what to do instead, for a person who gave more words */
+    const char *hint; /* advice for a person who gave more words than most_words */
     const help_page *pages;
     int n_pages;
     const char *pages_title; /* of the first page's list of the others; NULL if there are none */
@@ -328,8 +326,8 @@ typedef struct program {
 enum { MOST_OPTIONS = 128 }; /* rows of a table */
 
 typedef struct arguments {
-    const char *words[64];             /* that are no options; NULL beyond n_words */
-    size_t n_words, n_free;            /* n_free: those before a -- */
+    const char *words[64];             /* arguments that are not options; NULL beyond n_words */
+    size_t n_words, n_free;            /* n_free: words before a -- */
     unsigned char given[MOST_OPTIONS]; /* 1: that row of the table was given */
 } arguments;
 
@@ -359,14 +357,14 @@ TOOLS_FN void print_wrapped(const char *text, int at, int indent, int columns)
     putchar('\n');
 }
 
-/* How wide --help is. */
+/* Width of the pages of help. */
 TOOLS_FN int help_columns(void)
 {
     const int columns = line_columns(stdout);
     return columns > 20 && columns < 80 ? columns : 80;
 }
 
-/* A label with its meaning beside it, or below it where the terminal is too narrow. */
+/* Prints a label, and a text beside it, or below it if the terminal is narrow. */
 TOOLS_FN void print_row(const char *label, int width, const char *text)
 {
     const int columns = help_columns(), beside = columns >= width + 36;
@@ -472,7 +470,7 @@ TOOLS_FN void print_help(const program *p, const arguments *found)
     }
 }
 
-/* Both take digits and nothing else; strtoull alone would take signs, spaces and "12abc". */
+/* parse_count and parse_number accept only digits; strtoull itself accepts signs, spaces and "12abc". */
 TOOLS_FN int parse_count(const char *text, const char *takes, size_t *value)
 {
     char *end, *most;
@@ -514,7 +512,7 @@ typedef struct text_list {
     size_t n;
 } text_list;
 
-/* 0: there are too many. */
+/* Adds a text; 0 if the list is full. */
 TOOLS_FN int texts_add(text_list *list, const char *text)
 {
     if (list->n == sizeof list->at / sizeof list->at[0])
@@ -523,8 +521,8 @@ TOOLS_FN int texts_add(text_list *list, const char *text)
     return 1;
 }
 
-/* A newline can be typed in a line as \n, a tab as \t; \\ is a backslash. In place, because a
- * word of the command line may be written to. */
+/* Replaces \n by a newline, \t by a tab, and \\ by a backslash, in place: words of the command line may be
+ * changed. */
 TOOLS_FN const char *unescape(char *text)
 {
     char *from, *to;
@@ -537,7 +535,7 @@ TOOLS_FN const char *unescape(char *text)
     return text;
 }
 
-/* Some of the names, with commas between them, as bits. 0: one is none. */
+/* A list of names with commas as bits. 0: one of them is not a name. */
 TOOLS_FN unsigned parse_choices(const char *names, const char *text)
 {
     unsigned bits = 0;
@@ -598,7 +596,7 @@ TOOLS_FN int set_option(void *options, const struct option *option, const char *
     }
 }
 
-/* A command line while it is read. */
+/* The state of reading a command line. */
 typedef struct command_line {
     int argc, at;
     char **argv;
@@ -626,7 +624,7 @@ TOOLS_FN const struct option *find_letter(const command_line *r, char letter)
     return NULL;
 }
 
-/* The option whose name comes nearest; NULL: none is near. */
+/* The option whose name is nearest to a word; NULL: none is near. */
 TOOLS_FN const struct option *nearest_option(const command_line *r, const char *word)
 {
     const struct option *best = NULL;
@@ -648,7 +646,7 @@ TOOLS_FN int refuse_option(const command_line *r, const char *text)
     const struct option *meant;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
     meant = nearest_option(r, name);
-    if (strchr(text, ' ')) /* no option has one */
+    if (strchr(text, ' ')) /* no option has a blank */
         return fail(USAGE, "there is no option %.30s...: if that is a text, write -- before it",
                     text);
     if (meant && word[1])
@@ -684,7 +682,7 @@ TOOLS_FN int read_letters(command_line *r, const char *text)
     const char *at;
     int code;
     if (option && strncmp(text + 1, option->name, strlen(text + 1)) == 0 && text[3])
-        return refuse_option(r, text); /* a long one with one dash too few */
+        return refuse_option(r, text); /* a long option with one dash only */
     for (at = text + 1; *at; at++) {
         if (!(option = find_letter(r, *at)))
             return refuse_option(r, text);
@@ -742,8 +740,8 @@ TOOLS_FN void print_version(void)
            ATTN_VERSION_PATCH);
 }
 
-/* Reads the command line, and prints the help or the version if it asks for one. 0: the program ends
- * with *code. */
+/* Reads the command line, and prints help or the version if it asks for them. 0: the program must end with
+ * *code. */
 TOOLS_FN int read_command_line(const program *p, int argc, char **argv, void *options,
                                arguments *found, int *code)
 {
@@ -804,9 +802,8 @@ TOOLS_FN const char *kind_of_file(const unsigned char *start, size_t size)
     return size && i == size ? "a text; is that the path to the model?" : NULL;
 }
 
-/* Says why a path cannot be opened as a model. The library only reports that it is not a model; a
- * program can ask the system more. A path that only the library can judge passes, and so does a
- * pipe, which can be read only once. */
+/* Explains why a path cannot be opened as a model, as far as the system and the first bytes show it. All
+ * other paths pass, for the library to open; so do pipes, which can be read only once. */
 TOOLS_FN attn_status check_model_path(attn_ctx *ctx, const char *path)
 {
     const char *what = system_not_a_file(path), *kind;

@@ -1,5 +1,5 @@
-/* Shared by gpt2 and lens, besides program.h: opens a model, reads a text, notices Ctrl-C. A
- * program defines its word for the text before it includes this file:
+/* Shared by programs that read a text: opens a model, reads the text, handles Ctrl-C. A program defines its
+ * word for the text before it includes this file:
  *
  *     #define INPUT "prompt"
  */
@@ -16,11 +16,11 @@
 #define THREADS  "0 256" /* attn.h starts no more */
 enum { MAX_THREADS = 256 };
 
-static volatile sig_atomic_t interrupted; /* the number of the signal that came */
+static volatile sig_atomic_t interrupted; /* the number of a signal that came; 0: none */
 TOOLS_FN void on_interrupt(int number)
 {
     interrupted = number;
-    signal(number, number == SIGINT ? SIG_DFL : on_interrupt); /* a second Ctrl-C does not ask */
+    signal(number, number == SIGINT ? SIG_DFL : on_interrupt); /* a second Ctrl-C ends at once */
 }
 
 /* After a call of the library failed. */
@@ -48,7 +48,7 @@ TOOLS_FN int open_model(attn_ctx *ctx, attn_model **model, const char *path, int
     return FINE;
 }
 
-/* Appends the ids of a list; there is room for as many as it has bytes. */
+/* Appends the ids of a list to ids [*n], which must have room for one id per byte of the list. */
 TOOLS_FN int read_ids(const attn_model *model, const char *option, const char *list, int32_t *ids,
                       size_t *n)
 {
@@ -69,7 +69,7 @@ TOOLS_FN int read_ids(const attn_model *model, const char *option, const char *l
     return FINE;
 }
 
-/* A whole file, or standard input (-): a text by the rule of plain.h, or if `exact` is set all bytes. */
+/* Reads a whole file, or standard input (-), as a text by the rule of plain.h; with `exact` all bytes. */
 TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, int exact,
                        const char **bytes, size_t *size)
 {
@@ -94,14 +94,14 @@ TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, int exact
     return status || to_plain_text(ctx, name, exact, text, size) ? failed(ctx) : FINE;
 }
 
-/* The source of a text: a word of the command line, a file or token ids; or no text, only <bos>.
- * With none of these the text is read from a pipe. `missing` is the message if there is no pipe
- * either. */
+/* The source of a text: a word of the command line, a file, token ids, or only the beginning-of-text token.
+ * Without any of these the text is read from a pipe. `missing` is the message if there is no pipe. */
 typedef struct text_source {
     const char *word, *path, *ids;
-    const char *option; /* that gives ids */
-    int bos, special;   /* begins with that token; <|endoftext|> in the text is one */
-    int exact;          /* the bytes of a file as they are: see plain.h */
+    const char *option; /* the name of the option that gave ids, for messages */
+    int bos,
+        special; /* begin with the beginning-of-text token; <|endoftext|> in the text is a token */
+    int exact;   /* keep all bytes of a file: see plain.h */
     const char *missing;
 } text_source;
 

@@ -1,4 +1,4 @@
-/* SHA-256 (FIPS 180-4), for bytes that come in pieces:
+/* SHA-256 (FIPS 180-4) of bytes in pieces:
  *
  *     sha256 h;
  *     unsigned char digest[SHA256_SIZE];
@@ -6,7 +6,7 @@
  *     sha256_add(&h, "abc", 3);
  *     sha256_end(&h, digest);
  *
- * x86 processors with instructions for it use them: several times as fast as plain C. */
+ * On x86 processors with instructions for SHA-256 it is several times as fast as plain C. */
 #ifndef TOOLS_SHA256_H
 #define TOOLS_SHA256_H
 
@@ -23,7 +23,7 @@ typedef struct sha256 {
     uint32_t state[8];
     uint64_t size; /* bytes so far */
     unsigned char block[64];
-    int fast; /* the processor has instructions for it */
+    int fast; /* the processor has instructions for SHA-256 */
 } sha256;
 
 static const uint32_t sha256_k[64] = {
@@ -69,8 +69,8 @@ TOOLS_FN void sha256_block(uint32_t *state, const unsigned char *block)
 #ifdef SHA256_X86
 #define SHA256_FN __attribute__((target("sha,sse4.1"))) TOOLS_FN
 
-/* A text that is being digested. The words of the state stand in two registers, in the order that the
- * instructions want: A B E F and C D G H. */
+/* The state of one text. Its words are in two registers, in the order of the instructions: A B E F and
+ * C D G H. */
 typedef struct sha256_lane {
     __m128i abef, cdgh, w[4];
 } sha256_lane;
@@ -177,7 +177,7 @@ SHA256_FN void sha256_x86(uint32_t *state, const unsigned char *at, size_t n_blo
 }
 #endif
 
-/* Asking a processor is slow within a virtual machine: once for each run. */
+/* Does the processor have the instructions? Asked once, because asking is slow in a virtual machine. */
 TOOLS_FN int sha256_is_fast(void)
 {
 #ifdef SHA256_X86
@@ -234,7 +234,7 @@ TOOLS_FN void sha256_add(sha256 *h, const void *bytes, size_t size)
         memcpy(h->block, at + size / 64 * 64, size % 64);
 }
 
-/* h must begin anew before it takes more. */
+/* Gives the digest. h must begin again before more is added. */
 TOOLS_FN void sha256_end(sha256 *h, unsigned char *digest)
 {
     static const unsigned char padding[64] = {0x80};
@@ -257,7 +257,7 @@ TOOLS_FN void sha256_of(unsigned char *digest, const void *bytes, size_t size)
     sha256_end(&h, digest);
 }
 
-/* digests [2, SHA256_SIZE] of two texts of one size, which takes little longer than one. */
+/* digests [2, SHA256_SIZE] of two texts of the same size, which takes little longer than one digest. */
 TOOLS_FN void sha256_of_two(unsigned char *digests, const void *a, const void *b, size_t size)
 {
     const unsigned char *const at[2] = {(const unsigned char *)a, (const unsigned char *)b};
@@ -278,7 +278,7 @@ TOOLS_FN void sha256_of_two(unsigned char *digests, const void *a, const void *b
     }
 }
 
-/* Floats as their bits, little-endian on any host. */
+/* Adds the bits of floats, little-endian on any host. */
 TOOLS_FN void sha256_floats(unsigned char *digest, const float *numbers, size_t n)
 {
     const uint16_t one = 1;
@@ -302,7 +302,7 @@ TOOLS_FN void sha256_floats(unsigned char *digest, const float *numbers, size_t 
     sha256_end(&h, digest);
 }
 
-/* digests [2, SHA256_SIZE] of two rows of floats. */
+/* digests [2, SHA256_SIZE] of two rows of floats, little-endian. */
 TOOLS_FN void sha256_two_rows(unsigned char *digests, const float *a, const float *b, size_t n)
 {
     const uint16_t one = 1;

@@ -1,5 +1,5 @@
-/* Everything the tools need that C99 does not have, for POSIX and Windows. Include it before any
- * other header: it asks the system for 64-bit file offsets. */
+/* What the tools need beyond C99, for POSIX and Windows. Include it before any other header: it asks the
+ * system for POSIX and for 64-bit file offsets. */
 #ifndef TOOLS_SYSTEM_H
 #define TOOLS_SYSTEM_H
 
@@ -49,7 +49,7 @@ SYSTEM_FN int system_size(FILE *file, uint64_t *size)
     return 0;
 }
 
-/* Paths are UTF-8, and Windows takes UTF-16. To be freed; NULL if that cannot be. */
+/* A path in UTF-8 as UTF-16, which Windows needs. The caller frees it. NULL without memory. */
 SYSTEM_FN wchar_t *system_wide(const char *text)
 {
     const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, text, -1, NULL, 0);
@@ -60,8 +60,7 @@ SYSTEM_FN wchar_t *system_wide(const char *text)
     return wide;
 }
 
-/* A console obeys sequences for colours, gets the bytes as they are, and no character of UTF-8 in
- * pieces. */
+/* Sets up a console: it obeys colour sequences, and receives whole characters of UTF-8. */
 SYSTEM_FN void system_prepare_console(FILE *file)
 {
     const HANDLE console = (HANDLE)_get_osfhandle(_fileno(file));
@@ -73,8 +72,8 @@ SYSTEM_FN void system_prepare_console(FILE *file)
     setvbuf(file, NULL, _IOFBF, 4096);
 }
 
-/* The arguments in UTF-8, whatever code page the system has, and a console that shows UTF-8. They
- * live as long as the program. Without memory the arguments stay as they are. */
+/* Replaces the arguments by UTF-8, for any code page of the system, and sets up a console for UTF-8. They
+ * are never freed. Without memory the arguments stay unchanged. */
 SYSTEM_FN void system_begin(int *argc, char ***argv)
 {
     wchar_t **const wide = CommandLineToArgvW(GetCommandLineW(), argc);
@@ -135,7 +134,7 @@ SYSTEM_FN void system_remove(const char *path)
     free(wide);
 }
 
-/* Hands over the name of everything in a directory, in any order. -1: errno says why not. */
+/* Calls `take` with each name in a directory, in any order. -1: errno has the reason. */
 SYSTEM_FN int system_list(const char *directory, void (*take)(const char *name, void *user),
                           void *user)
 {
@@ -174,7 +173,7 @@ SYSTEM_FN const char *system_not_a_file(const char *path)
 {
     return system_is_directory(path) ? "a directory" : NULL;
 }
-/* By name, because file systems here have nothing else in common. */
+/* Compares names: file systems of Windows have no other common identity. */
 SYSTEM_FN int system_same_file(const char *a, const char *b)
 {
     wchar_t *const wide_a = system_wide(a), *const wide_b = system_wide(b);
@@ -200,9 +199,9 @@ SYSTEM_FN unsigned long system_process(void)
     return (unsigned long)_getpid();
 }
 
-/* A line, or a part of it, that a person types at a console, in UTF-8: the C library would read it in
- * the code page of the console. Ctrl-Z at its beginning ends the input. 0: the end, or Ctrl-C; -1: the
- * file is not a console. */
+/* Reads a line, or a part of it, from a console as UTF-8. (The C library would read the console's code
+ * page.) Ctrl-Z at the beginning of a line ends the input. 0: the end, or Ctrl-C; -1: the file is not a
+ * console. */
 SYSTEM_FN long system_read_console(FILE *file, void *bytes, size_t size)
 {
     const HANDLE console = (HANDLE)_get_osfhandle(_fileno(file));
@@ -215,7 +214,8 @@ SYSTEM_FN long system_read_console(FILE *file, void *bytes, size_t size)
     fflush(stderr);
     if (!ReadConsoleW(console, wide, most - 1, &n, NULL) || n == 0 || wide[0] == 26) {
         if (n == 0)
-            Sleep(100); /* Windows runs the handler of Ctrl-C in another thread: it goes first */
+            Sleep(
+                100); /* let the handler of Ctrl-C, which Windows runs in another thread, run first */
         return 0;
     }
     if ((wide[n - 1] == L'\r' || (wide[n - 1] & 0xFC00) == 0xD800) && /* half of a pair */
@@ -226,8 +226,8 @@ SYSTEM_FN long system_read_console(FILE *file, void *bytes, size_t size)
     return WideCharToMultiByte(CP_UTF8, 0, wide, (int)n, (char *)bytes, (int)size, NULL, NULL);
 }
 
-/* At most `size` bytes, as soon as there are some: fread waits for all of them. 0: the end;
- * negative: failed. */
+/* Reads at most `size` bytes, as soon as there are some (fread waits for all). 0: the end; negative: an
+ * error. */
 SYSTEM_FN long system_read(FILE *file, void *bytes, unsigned size)
 {
     const long n = system_read_console(file, bytes, size);
@@ -251,7 +251,7 @@ SYSTEM_FN char *system_fgets(char *line, int size, FILE *file)
     return n > 0 ? line : NULL;
 }
 
-/* 0: system_read would have to wait. */
+/* Is there input, so that system_read does not wait? */
 SYSTEM_FN int system_is_ready(FILE *file)
 {
     const HANDLE handle = (HANDLE)_get_osfhandle(_fileno(file));
@@ -260,13 +260,13 @@ SYSTEM_FN int system_is_ready(FILE *file)
            !PeekNamedPipe(handle, NULL, 0, NULL, &n, NULL) || n > 0;
 }
 
-/* Leaves the first `size` bytes of a file that is open for writing. */
+/* Cuts a file that is open for writing to `size` bytes. */
 SYSTEM_FN int system_cut(FILE *file, uint64_t size)
 {
     return _chsize_s(_fileno(file), (long long)size) == 0 ? 0 : -1;
 }
 
-/* How wide a terminal is; 0: this is none. */
+/* Width of a terminal; 0: the file is not a terminal. */
 SYSTEM_FN int system_columns(FILE *file)
 {
     CONSOLE_SCREEN_BUFFER_INFO info;
@@ -296,13 +296,13 @@ SYSTEM_FN int system_size(FILE *file, uint64_t *size)
     return 0;
 }
 
-/* Nothing to do here: the arguments are UTF-8 already, or any bytes. */
+/* The arguments need no change: they are UTF-8, or any bytes. */
 /* NOLINTNEXTLINE(readability-non-const-parameter): Windows replaces them */
 SYSTEM_FN void system_begin(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
 #ifdef SIGXFSZ
-    signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of the write, EFBIG */
+    signal(SIGXFSZ, SIG_IGN); /* a file that becomes too large then gives the error EFBIG */
 #endif
 }
 
@@ -322,13 +322,13 @@ SYSTEM_FN int system_make_directory(const char *path)
     return mkdir(path, 0777);
 }
 
-/* A file, or a directory that is empty. */
+/* Removes a file or an empty directory. */
 SYSTEM_FN void system_remove(const char *path)
 {
     remove(path);
 }
 
-/* Hands over the name of everything in a directory, in any order. -1: errno says why not. */
+/* Calls `take` with each name in a directory, in any order. -1: errno has the reason. */
 SYSTEM_FN int system_list(const char *directory, void (*take)(const char *name, void *user),
                           void *user)
 {
@@ -345,15 +345,15 @@ SYSTEM_FN int system_list(const char *directory, void (*take)(const char *name, 
     return error ? -1 : 0;
 }
 
-/* A path that cannot be examined counts as one that exists: opening it will tell the reason. */
+/* A path that cannot be examined counts as existing: opening it will give the reason. */
 SYSTEM_FN int system_exists(const char *path)
 {
     struct stat s;
     return stat(path, &s) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
-/* NULL for a plain file (or a link to one), and if there is nothing; else what messages call it.
- * Opening a pipe to find out would wait for somebody at its other end. */
+/* What a path is, for messages: "a pipe" and so on. NULL for a plain file or a link to one, and if there is
+ * nothing. It does not open the path, because opening a pipe waits for the other end. */
 SYSTEM_FN const char *system_not_a_file(const char *path)
 {
     struct stat s;
@@ -375,7 +375,7 @@ SYSTEM_FN int system_is_terminal(FILE *file)
 {
     return isatty(fileno(file));
 }
-/* How wide a terminal is; 0: this is none, or it does not say. */
+/* Width of a terminal; 0: the file is not a terminal, or the width is unknown. */
 SYSTEM_FN int system_columns(FILE *file)
 {
 #ifdef TIOCGWINSZ
@@ -387,14 +387,14 @@ SYSTEM_FN int system_columns(FILE *file)
     return 0;
 }
 
-/* At most `size` bytes, as soon as there are some: fread waits for all of them. 0: the end;
- * negative: failed. */
+/* Reads at most `size` bytes, as soon as there are some (fread waits for all). 0: the end; negative: an
+ * error. */
 SYSTEM_FN long system_read(FILE *file, void *bytes, unsigned size)
 {
     return (long)read(fileno(file), bytes, size);
 }
 
-/* Of a Windows console they give UTF-8. */
+/* On Windows these two read UTF-8 from a console. */
 SYSTEM_FN size_t system_fread(void *bytes, size_t size, FILE *file)
 {
     return fread(bytes, 1, size, file);
@@ -404,7 +404,7 @@ SYSTEM_FN char *system_fgets(char *line, int size, FILE *file)
     return fgets(line, size, file);
 }
 
-/* 0: system_read would have to wait. */
+/* Is there input, so that system_read does not wait? */
 SYSTEM_FN int system_is_ready(FILE *file)
 {
     struct pollfd one;
@@ -414,13 +414,13 @@ SYSTEM_FN int system_is_ready(FILE *file)
     return poll(&one, 1, 0) != 0;
 }
 
-/* Leaves the first `size` bytes of a file that is open for writing. */
+/* Cuts a file that is open for writing to `size` bytes. */
 SYSTEM_FN int system_cut(FILE *file, uint64_t size)
 {
     return ftruncate(fileno(file), (off_t)size);
 }
 
-/* Streams are born binary here. */
+/* Streams are always binary here. */
 SYSTEM_FN void system_binary(FILE *file)
 {
     (void)file;
@@ -431,7 +431,7 @@ SYSTEM_FN unsigned long system_process(void)
 }
 #endif
 
-/* Seconds from some moment on, which no change of the clock moves where there is such a clock. */
+/* Seconds since an unknown moment, from a monotonic clock if there is one. */
 SYSTEM_FN double system_seconds(void)
 {
 #if defined(_WIN32)
@@ -446,8 +446,8 @@ SYSTEM_FN double system_seconds(void)
     return (double)time(NULL);
 }
 
-/* A number that differs from run to run, so that no file can have been made for it. It is no secret
- * to anybody who looks into the process. */
+/* A number that differs from run to run, so that no file can be made for it. It is not a secret from
+ * somebody who can look into the process. */
 SYSTEM_FN uint64_t system_seed(void)
 {
     const uint64_t odd = 0x9e3779b97f4a7c15u;
@@ -467,8 +467,8 @@ SYSTEM_FN void system_catch(void (*handler)(int))
 #else
 static void (*system_handler)(int);
 
-/* The system sends some signals for an error of the program itself, at an instruction that would
- * run again after this. Then the signal ends the program. */
+/* A signal that the system sends for an error of the program must end it: the same instruction would fail
+ * again after the handler. */
 SYSTEM_FN void system_on_signal(int number, siginfo_t *info, void *context)
 {
     (void)context;
@@ -479,8 +479,8 @@ SYSTEM_FN void system_on_signal(int number, siginfo_t *info, void *context)
         system_handler(number);
 }
 
-/* Every signal that would end the program while it writes a file comes to `handler`, unless somebody
- * else takes care of it: nohup has SIGHUP ignored, a sanitizer catches SIGSEGV. SIGKILL cannot be
+/* Installs `handler` for every signal that would end the program while it writes a file, except those that
+ * are ignored (as nohup ignores SIGHUP) or caught (as a sanitizer catches SIGSEGV). SIGKILL cannot be
  * caught. */
 SYSTEM_FN void system_catch(void (*handler)(int))
 {
@@ -515,8 +515,8 @@ SYSTEM_FN void system_catch(void (*handler)(int))
 }
 #endif
 
-/* Every Ctrl-C from now on comes to `handler`, and a read that waits for input fails with EINTR, so
- * that the program can answer. (Windows forgets the handler each time.) */
+/* Installs `handler` for every later Ctrl-C. A read that waits for input then fails with EINTR, so that the
+ * program can answer. (Windows removes the handler each time.) */
 SYSTEM_FN void system_on_interrupt(void (*handler)(int))
 {
 #ifdef _WIN32
@@ -530,7 +530,7 @@ SYSTEM_FN void system_on_interrupt(void (*handler)(int))
 #endif
 }
 
-/* Whoever started the program sees that this signal ended it. */
+/* Ends the program by this signal, so that its parent sees it. */
 SYSTEM_FN void system_end_by(int number)
 {
     signal(number, SIG_DFL);

@@ -1,10 +1,10 @@
-/* Characters of UTF-8, and how many columns of a terminal they take. */
+/* Characters of UTF-8, and their width in columns of a terminal. */
 #ifndef TOOLS_UTF8_H
 #define TOOLS_UTF8_H
 
 #include "files.h"
 
-/* Length of the UTF-8 character at p, of at most n bytes; 0: there is none. */
+/* Length of the UTF-8 character at p, which has at most n bytes; 0: it is not valid. */
 TOOLS_FN size_t utf8_length(const unsigned char *p, size_t n, uint32_t *code)
 {
     const size_t length = *p < 0x80   ? 1
@@ -28,7 +28,7 @@ TOOLS_FN size_t utf8_length(const unsigned char *p, size_t n, uint32_t *code)
     return length;
 }
 
-/* Columns of a terminal, or of a monospace font, that a character takes. */
+/* Width of a character in columns of a terminal or of a monospace font. */
 TOOLS_FN int width_of(uint32_t c)
 {
     const int wide = (c >= 0x1100 && c < 0x1160) || (c >= 0x2E80 && c < 0xA4D0) ||
@@ -38,7 +38,7 @@ TOOLS_FN int width_of(uint32_t c)
     return wide ? 2 : c >= 0x300 && c < 0x370 ? 0 : 1;
 }
 
-/* Columns of the first `size` bytes of a text. */
+/* Width of the first `size` bytes of a text. */
 TOOLS_FN size_t text_width(const char *text, size_t size)
 {
     size_t at, length, width = 0;

@@ -1,11 +1,11 @@
-/* Vocabularies: tokens with their ids, and merges, into the tokenizer section of a .attn file.
+/* Vocabularies: makes the tokenizer section of a .attn file from tokens with their ids, and merges.
  *
- * Files spell a token's bytes with printable stand-ins: the 188 bytes that print as
- * themselves in Latin-1 stay, the other 68 become the characters from U+0100 on, in order (so a
- * space is U+0120). Merges are spelled the same way. The section has the bytes themselves and
- * merges as ids. Added tokens such as "<|endoftext|>" are literal text and take part in no merge;
- * they are the section's special tokens. A vocabulary of characters has these themselves as its
- * tokens, and no merges. vocab_files.h reads the files of a directory. */
+ * Files spell the bytes of a token with printable characters: the 188 bytes that are printable in Latin-1
+ * stay, and the other 68 become the characters from U+0100 on, in order (a space is U+0120). Merges are
+ * spelled in the same way. The section has the bytes themselves, and merges as ids. Added tokens such as
+ * "<|endoftext|>" are literal text and take part in no merge; they are the section's special tokens. The
+ * tokens of a vocabulary of characters are characters, without merges. vocab_files.h reads the files of a
+ * directory. */
 #ifndef TOOLS_VOCAB_H
 #define TOOLS_VOCAB_H
 
@@ -14,15 +14,15 @@
 typedef struct vocab_token {
     const char *spelling; /* as in the source; NULL: no token has this id */
     size_t spelling_size;
-    const char *file;  /* that gave it its id */
+    const char *file;  /* the file that gave it its id */
     const char *bytes; /* NULL until vocab_finish */
     size_t size;
     int special;            /* literal text, and in the list of special tokens */
-    int said;               /* what files say of it: see vocab_files.h */
+    int said;               /* what files say about it: see vocab_files.h */
     const char *special_by; /* the file that makes it special, if one does */
 } vocab_token;
 
-/* Something that the user of a vocabulary should know and that no rule of it could carry out. */
+/* What a vocabulary's files ask for and attn.h does not do, so that its user must know it. */
 typedef struct vocab_note {
     struct vocab_note *next;
     const char *text;
@@ -36,18 +36,18 @@ typedef struct vocab {
     uint32_t (*merges)[3];
     size_t n_merges;
     name_table by_spelling;
-    name_table by_parts;  /* merges, by the bytes of their first two ids */
-    int32_t bos, eos;     /* tokens that a file names so, or -1 */
-    int32_t first;        /* the token that belongs in front of every text, or -1 */
-    int32_t unknown;      /* the one for what has no token, or -1: that is left out of texts */
-    int lacks;            /* a byte has no token */
-    int characters;       /* the tokens are characters, as they are spelled */
-    const char *odd_rule; /* that a tokenizer would follow where a byte has no token; NULL: none */
+    name_table by_parts; /* merges, by the bytes of their first two ids */
+    int32_t bos, eos;    /* the tokens that a file names so, or -1 */
+    int32_t first;       /* the token that a file puts before every text, or -1 */
+    int32_t unknown; /* the token for bytes without a token; -1: such bytes are left out of texts */
+    int lacks;       /* a byte has no token */
+    int characters;  /* the tokens are characters, and spelled as such */
+    const char *odd_rule; /* an unsupported rule for bytes without a token; NULL: none */
     vocab_note *notes;
 } vocab;
 
-/* No file gets to ask for memory without bound: ids, which may have gaps, are below the first of
- * these, and there are no more merges. GPT-2 has 50257 tokens, and the file is a few megabytes. */
+/* Limits, so that no file can ask for unbounded memory: ids, which may have gaps, are below the first one,
+ * and it is also the largest number of merges. GPT-2 has 50257 tokens, and its file a few megabytes. */
 enum { VOCAB_MAX_TOKENS = 1 << 20, VOCAB_MAX_FILE = 1 << 26 };
 #define VOCAB_END_OF_TEXT "<|endoftext|>"
 
@@ -76,7 +76,7 @@ TOOLS_FN attn_status vocab_init(attn_ctx *ctx, vocab *v, arena *memory, const ch
                : names_init(ctx, memory, &v->by_parts, n_merges);
 }
 
-/* Gives an id its spelling. Both must be new. */
+/* Adds a token: an id and its spelling, which must both be new. */
 TOOLS_FN attn_status vocab_add(attn_ctx *ctx, vocab *v, size_t id, const char *text, size_t size)
 {
     vocab_token *token = &v->tokens[id];
@@ -110,7 +110,7 @@ TOOLS_FN const char *vocab_special_by(shown out, const vocab_token *token)
     return out;
 }
 
-/* One merge: two spellings. `where` and `number` name its place in messages ("line 7"). */
+/* Adds a merge of two spellings. `where` and `number` are its place, for messages ("line 7"). */
 TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size_t left_size,
                                  const char *right, size_t right_size, const char *file,
                                  const char *where, size_t number)
@@ -158,7 +158,7 @@ TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size
     return ATTN_OK;
 }
 
-/* "left right", one blank between them. */
+/* Adds a merge that is spelled "left right", with one blank. */
 TOOLS_FN attn_status vocab_merge_text(attn_ctx *ctx, vocab *v, const char *text, size_t size,
                                       const char *file, const char *where, size_t number)
 {
@@ -173,7 +173,7 @@ TOOLS_FN attn_status vocab_merge_text(attn_ctx *ctx, vocab *v, const char *text,
     return vocab_merge(ctx, v, text, left, blank + 1, size - left - 1, file, where, number);
 }
 
-/* The byte that a stand-in character means, or -1. */
+/* The byte that a character of a spelling means, or -1. */
 TOOLS_FN int vocab_byte(unsigned long c)
 {
     int byte;
@@ -185,18 +185,18 @@ TOOLS_FN int vocab_byte(unsigned long c)
     return byte <= 32 ? byte : byte <= 66 ? byte - 33 + 127 : 173;
 }
 
-/* The byte that the character at *p stands for, or -1; *p goes on to the next one. */
+/* The byte that the character at *p means, or -1. Moves *p to the next character. */
 TOOLS_FN int vocab_next_byte(const unsigned char **p, const unsigned char *end)
 {
     unsigned long c = *(*p)++;
     if (c >= 0xc2 && c < 0xe0 && *p < end && (**p & 0xc0) == 0x80)
         c = (c & 31) << 6 | (*(*p)++ & 63);
     else if (c >= 0x80)
-        c = 0xffff; /* no stand-in is that long */
+        c = 0xffff; /* no such character is that long */
     return vocab_byte(c);
 }
 
-/* Replaces a token's stand-ins by the bytes that they mean. */
+/* Replaces a token's spelling by its bytes. */
 TOOLS_FN attn_status vocab_decode(attn_ctx *ctx, vocab *v, vocab_token *token)
 {
     const unsigned char *p = (const unsigned char *)token->spelling;
@@ -221,7 +221,7 @@ TOOLS_FN attn_status vocab_decode(attn_ctx *ctx, vocab *v, vocab_token *token)
     return ATTN_OK;
 }
 
-/* A special token will not do for a byte: texts produce it only where asked to. */
+/* Refuses a special token for this byte: texts contain special tokens only on request. */
 TOOLS_FN attn_status vocab_check_byte(attn_ctx *ctx, const vocab *v, int byte)
 {
     size_t i;
@@ -257,8 +257,8 @@ TOOLS_FN void vocab_say(attn_ctx *ctx, vocab *v, const char *format, ...)
         *end = note;
 }
 
-/* Bytes, or characters, without a token of their own: texts have the unknown token for each, or nothing,
- * as by Hugging Face's tokenizers. */
+/* Handles bytes or characters without a token: texts have the unknown token for each, or nothing, as with
+ * Hugging Face's tokenizers. */
 TOOLS_FN attn_status vocab_check_bytes(attn_ctx *ctx, vocab *v, const name_table *by_bytes)
 {
     size_t i, other, n = 0, first = 0;
@@ -292,7 +292,7 @@ TOOLS_FN attn_status vocab_check_bytes(attn_ctx *ctx, vocab *v, const name_table
     return ctx->status;
 }
 
-/* After the last token and merge: bytes for spellings, and what must hold of the whole. */
+/* After the last token and merge: turns spellings into bytes, and checks the whole vocabulary. */
 TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
 {
     name_table by_bytes;
@@ -312,7 +312,8 @@ TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
         } else if (vocab_decode(ctx, v, token)) {
             return ctx->status;
         }
-        other = i; /* a special token may have an ordinary one's bytes: they are found otherwise */
+        other =
+            i; /* a special token may have the bytes of an ordinary one, because it is found differently */
         if (token->size && !token->special &&
             !names_add(&by_bytes, token->bytes, token->size, &other))
             return tool_fail(ctx, ATTN_E_FORMAT,
@@ -324,8 +325,8 @@ TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
     return vocab_check_bytes(ctx, v, &by_bytes);
 }
 
-/* What belongs around a text and is left to the caller. `where`: the file with a chat template, which
- * is a program in a language of its own; NULL if there is none. */
+/* Notes what files put around a text and the caller must add. `where`: the file with a chat template, which
+ * is a program in its own language; NULL if there is none. */
 TOOLS_FN attn_status vocab_note_around(attn_ctx *ctx, vocab *v, const char *where)
 {
     shown name;
@@ -343,7 +344,7 @@ TOOLS_FN attn_status vocab_note_around(attn_ctx *ctx, vocab *v, const char *wher
     return ctx->status;
 }
 
-/* What a person should know of the vocabulary. */
+/* Prints the notes. */
 TOOLS_FN void vocab_print_notes(const vocab *v, FILE *file)
 {
     const vocab_note *note;
@@ -359,7 +360,7 @@ TOOLS_FN int32_t vocab_end_of_text(const vocab *v)
     return found && id < v->n_tokens && v->tokens[id].special ? (int32_t)id : -1;
 }
 
-/* The section with room for n_tokens ids (at least as many as the vocabulary has). */
+/* Makes the section, for n_tokens ids (at least those of the vocabulary). */
 TOOLS_FN attn_status vocab_section(attn_ctx *ctx, const vocab *v, size_t n_tokens,
                                    unsigned char **section, size_t *size)
 {
@@ -392,7 +393,7 @@ TOOLS_FN attn_status vocab_section(attn_ctx *ctx, const vocab *v, size_t n_token
     merges = ends + 4 * n_tokens;
     specials = merges + 12 * v->n_merges;
     bytes = specials + 4 * n_special;
-    if (has_unknown) { /* it comes first */
+    if (has_unknown) { /* it precedes the others */
         put_u32(specials, (uint32_t)v->unknown);
         specials += 4;
     }

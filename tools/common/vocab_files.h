@@ -1,18 +1,19 @@
-/* The files of a directory that spell a vocabulary, into a vocab (vocab.h).
+/* Reads the files of a directory that describe a vocabulary, into a vocab (vocab.h).
  *
  *     tokenizer.json              tokens, merges, added tokens, rules
- *     vocab.json, merges.txt      tokens and merges once more, or alone; also as encoder.json and
- *                                 vocab.bpe, OpenAI's names. Of single characters, without merges:
- *                                 a vocabulary of characters, as nanoGPT's first example has one
+ *     vocab.json, merges.txt      tokens and merges, beside tokenizer.json or without it; also under
+ *                                 OpenAI's names encoder.json and vocab.bpe. A vocab.json of single
+ *                                 characters without merges is a vocabulary of characters, like that
+ *                                 of nanoGPT's first example
  *     added_tokens.json           more tokens, from spellings to ids
  *     tokenizer_config.json       more tokens (added_tokens_decoder), names of some, settings
  *     special_tokens_map.json     names of tokens
  *     chat_template.jinja         how a conversation becomes a text
  *
- * All that are there are read, and they must agree: every token, id and merge. A rule that GPT-2's
- * tokenizer does not have is refused, for texts would get other ids. A rule about what is added to
- * texts becomes a note. In a text, added and special tokens count as such where the caller asks for
- * it; transformers' AutoTokenizer always finds them.
+ * All files that are there are read, and they must agree on every token, id and merge. A rule that GPT-2's
+ * tokenizer does not have is refused, because texts would get other ids. A rule that adds something to texts
+ * becomes a note. Added and special tokens are found in a text only if the caller asks for it;
+ * transformers' AutoTokenizer always finds them.
  *
  *   added tokens, and tokens that a file       special tokens; two ids of one token are refused, and
  *     names (bos, eos, unk, sep, pad, ...)     so are gaps among added ids
@@ -41,32 +42,32 @@
 #include "utf8.h"
 #include "vocab.h"
 
-/* Files of settings are smaller than vocabularies. */
+/* The limit of files of settings, which are smaller than vocabularies. */
 enum { VOCAB_MAX_SETTINGS = 1 << 22 };
 
-/* What files say of a token. Hugging Face's tokenizers look for some of the added ones before a text
- * is normalized and for the others after that, in what is left. Those that are not special are found
- * where special ones are not. */
+/* What files say about a token. Hugging Face's tokenizers look for some added tokens before a text is
+ * normalized, and for the others afterwards in the rest. They find tokens that are not special even when
+ * they do not look for special ones. */
 enum {
     VOCAB_BEFORE = 1,
     VOCAB_AFTER = 2,
     VOCAB_IS_SPECIAL = 4,
-    VOCAB_IS_NEW = 8, /* not one of the model's own */
+    VOCAB_IS_NEW = 8, /* not in the model's own vocabulary */
     VOCAB_IN_CONFIG = 16,
     VOCAB_IN_PAIR = 32
 };
 
-/* The files, parsed; NULL where there is no such file. */
+/* The parsed files; NULL if there is no such file. */
 typedef struct vocab_files {
     const char *dir;
     json_value *whole;                   /* tokenizer.json */
-    json_value *pair;                    /* vocab.json, if it is read in place of tokenizer.json */
+    json_value *pair;                    /* vocab.json, if it is read instead of tokenizer.json */
     json_value *added;                   /* added_tokens.json */
     json_value *config;                  /* tokenizer_config.json */
     json_value *named;                   /* special_tokens_map.json */
     json_value *model;                   /* config.json */
-    const char *pair_name, *merges_name; /* of the files, if they are read */
-    char *merges;                        /* merges.txt, beside pair */
+    const char *pair_name, *merges_name; /* names of these two files, if they are read */
+    char *merges;                        /* merges.txt, with pair */
     size_t merges_size;
 
     const json_value *unknown; /* the first token that is named without having an id */
@@ -76,7 +77,7 @@ typedef struct vocab_files {
 
 /* >> Tokens and merges ========================================================================= */
 
-/* An object from spellings to ids: the largest id plus one. */
+/* The number of ids in an object from spellings to ids: the largest id plus one. */
 TOOLS_FN attn_status vocab_count(attn_ctx *ctx, const char *file, const json_value *object,
                                  size_t *n_tokens)
 {
@@ -112,14 +113,14 @@ TOOLS_FN attn_status vocab_add_all(attn_ctx *ctx, vocab *v, const json_value *ob
     return ATTN_OK;
 }
 
-/* The lines of merges.txt that hold a merge: one a line, behind an optional line "#version: ...". */
+/* Iterates over the merges of merges.txt: one a line, after an optional line "#version: ...". */
 typedef struct merge_lines {
     const char *next, *end;
     const char *text; /* the line */
     size_t size, line;
 } merge_lines;
 
-/* Goes on to the next merge; 0 at the end. */
+/* Moves to the next merge; 0 at the end. */
 TOOLS_FN int next_merge(merge_lines *m)
 {
     while (m->next < m->end) {
@@ -166,7 +167,7 @@ TOOLS_FN attn_status vocab_read_merges(attn_ctx *ctx, vocab *v, const vocab_file
     return ATTN_OK;
 }
 
-/* Whether tokenizer.json cuts texts into characters: it has no merges, and no rule before or after. */
+/* Does tokenizer.json cut texts into characters? It has no merges, and no rule before or after. */
 TOOLS_FN int vocab_cuts_characters(const json_value *whole)
 {
     const json_value *merges = json_get(json_get(whole, "model"), "merges");
@@ -177,8 +178,8 @@ TOOLS_FN int vocab_cuts_characters(const json_value *whole)
            decoder && json_is(json_get(decoder, "type"), "Fuse");
 }
 
-/* Whether the tokens are characters as they are: single ones, and names of special tokens in brackets.
- * Of a pair of files some must be no stand-ins for bytes, unless there is no file of merges. */
+/* Are the tokens characters? All must be single characters, or names of special tokens in brackets. If there
+ * is a file of merges, some of the characters must not be spellings of bytes. */
 TOOLS_FN int vocab_is_of_characters(const vocab_files *f)
 {
     const json_value *const tokens =
@@ -246,7 +247,7 @@ TOOLS_FN attn_status vocab_refuse(attn_ctx *ctx, const char *file, const char *r
                      rule, done, advice);
 }
 
-/* Nothing that would ask for anything: null, false, 0, "", [] or {}. */
+/* Is a setting off? null, false, 0, "", [] and {} are. */
 TOOLS_FN int vocab_is_off(const json_value *v)
 {
     double number = 0;
@@ -261,8 +262,8 @@ TOOLS_FN int vocab_is_on(const json_value *object, const char *key)
     return v && v->kind == JSON_TRUE;
 }
 
-/* Rules of tokenizer.json's model that change which ids a text gets. Those for unknown characters are
- * needed only where a byte has no token: unk_token, fuse_unk and byte_fallback. */
+/* Checks the rules of tokenizer.json's model that change the ids of a text. unk_token, fuse_unk and
+ * byte_fallback matter only if a byte has no token. */
 TOOLS_FN attn_status vocab_check_model(attn_ctx *ctx, const json_value *model)
 {
     static const struct {
@@ -302,7 +303,7 @@ TOOLS_FN attn_status vocab_check_model(attn_ctx *ctx, const json_value *model)
     return ATTN_OK;
 }
 
-/* What happens to a text before the model sees it, and to tokens on their way back. */
+/* Checks what happens to a text before it is encoded, and to tokens when they are decoded. */
 TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root, int of_characters)
 {
     static const char file[] = "tokenizer.json";
@@ -333,7 +334,7 @@ TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root, in
     return ATTN_OK;
 }
 
-/* What the template of a post-processor puts around a text. */
+/* Reads what the template of a post-processor puts around a text. */
 TOOLS_FN attn_status vocab_check_template(attn_ctx *ctx, vocab *v, const json_value *processor)
 {
     const json_value *single = json_get(processor, "single"), *part, *special, *ids;
@@ -413,8 +414,8 @@ TOOLS_FN attn_status vocab_check_flags(attn_ctx *ctx, const vocab *v, vocab_toke
     return ATTN_OK;
 }
 
-/* A token under an id, which may repeat one of the vocabulary or be a new one. Without a vocabulary
- * (v is NULL) the ids are counted. `flags` may be NULL. */
+/* Adds a token with an id, which may repeat a token of the vocabulary or be new. If v is NULL it only counts
+ * ids. `flags` may be NULL. */
 TOOLS_FN attn_status vocab_add_special(attn_ctx *ctx, vocab *v, size_t *n_tokens, size_t id,
                                        const char *text, size_t size, const json_value *flags)
 {
@@ -517,13 +518,13 @@ TOOLS_FN attn_status vocab_added_map(attn_ctx *ctx, vocab *v, const json_value *
     if (vocab_count(ctx, "added_tokens.json", object, n_tokens))
         return ctx->status;
     for (i = 0, m = object + 1; i < object->size; i++, m += m->span)
-        if (json_u64(m, &id) && m->key_size > 0 && /* an empty one is none */
+        if (json_u64(m, &id) && m->key_size > 0 && /* an empty spelling is no token */
             vocab_add_special(ctx, v, n_tokens, (size_t)id, m->key, m->key_size, NULL))
             return ctx->status;
     return ATTN_OK;
 }
 
-/* Every token that some file adds under an id. */
+/* Adds every token that a file adds with an id. */
 TOOLS_FN attn_status vocab_add_files(attn_ctx *ctx, vocab *v, const vocab_files *f,
                                      size_t *n_tokens)
 {
@@ -542,8 +543,8 @@ TOOLS_FN attn_status vocab_add_files(attn_ctx *ctx, vocab *v, const vocab_files 
 
 /* >> Named tokens ============================================================================== */
 
-/* "<pad>" or {"content": "<pad>", ...}, under a name such as pad_token: its id, or -1 if it is none
- * or has none. */
+/* The id of "<pad>" or {"content": "<pad>", ...}, the value of a name such as pad_token; -1 if it is not a
+ * token or has no id. */
 TOOLS_FN attn_status vocab_name_one(attn_ctx *ctx, vocab *v, vocab_files *f, const char *key,
                                     size_t key_size, const json_value *value, int32_t *id)
 {
@@ -576,7 +577,7 @@ TOOLS_FN attn_status vocab_name_one(attn_ctx *ctx, vocab *v, vocab_files *f, con
                : ATTN_OK;
 }
 
-/* A name's value: one token, or a list or an object of several. */
+/* Reads a name's value: one token, or a list or an object of several. */
 TOOLS_FN attn_status vocab_name(attn_ctx *ctx, vocab *v, vocab_files *f, const json_value *value)
 {
     const int one =
@@ -596,8 +597,8 @@ TOOLS_FN attn_status vocab_name(attn_ctx *ctx, vocab *v, vocab_files *f, const j
     return ATTN_OK;
 }
 
-/* Whether an entry of tokenizer_config.json names tokens: of the roles that every tokenizer has, or of
- * the model's own such as "image_token", which transformers 5 take for special as well. */
+/* Does an entry of tokenizer_config.json name tokens? Of a role that every tokenizer has, or of the model's
+ * own role such as "image_token", which transformers 5 treats as special too. */
 TOOLS_FN int vocab_is_role(const json_value *m)
 {
     static const char *const keys[] = {
@@ -614,7 +615,7 @@ TOOLS_FN int vocab_is_role(const json_value *m)
            (m->kind == JSON_STRING || json_is(json_get(m, "__type"), "AddedToken"));
 }
 
-/* The tokens that special_tokens_map.json and tokenizer_config.json name. */
+/* Reads the tokens that special_tokens_map.json and tokenizer_config.json name. */
 TOOLS_FN attn_status vocab_name_files(attn_ctx *ctx, vocab *v, vocab_files *f)
 {
     const json_value *m;
@@ -632,7 +633,7 @@ TOOLS_FN attn_status vocab_name_files(attn_ctx *ctx, vocab *v, vocab_files *f)
     return ATTN_OK;
 }
 
-/* The class of the tokenizer, by the vocabulary's own settings or the model's; NULL: not said. */
+/* The class of the tokenizer, from the vocabulary's settings or the model's; NULL: no file names it. */
 TOOLS_FN const json_value *vocab_class(const vocab_files *f)
 {
     const json_value *own = json_get(f->config, "tokenizer_class");
@@ -640,9 +641,9 @@ TOOLS_FN const json_value *vocab_class(const vocab_files *f)
     return vocab_is_off(kind) ? NULL : kind;
 }
 
-/* GPT-2's class, which is also that of files that name none, has "<|endoftext|>" begin and end texts and
- * stand for what is unknown, unless the files name other tokens for all three. transformers read
- * special_tokens_map.json only where tokenizer_config.json lists no tokens. */
+/* In GPT-2's class, which is the default, "<|endoftext|>" begins texts, ends texts, and is the unknown token,
+ * unless the files name other tokens for all three. transformers reads special_tokens_map.json only if
+ * tokenizer_config.json lists no tokens. */
 TOOLS_FN void vocab_name_end(vocab *v, const vocab_files *f)
 {
     static const char *const roles[] = {"bos_token", "eos_token", "unk_token"};
@@ -663,9 +664,9 @@ TOOLS_FN void vocab_name_end(vocab *v, const vocab_files *f)
     }
 }
 
-/* >> What holds of the whole =================================================================== */
+/* >> Checks of the whole ======================================================================= */
 
-/* Whether an occurrence of `late` can reach into one of `early` that begins no sooner. */
+/* Can an occurrence of `late` overlap an occurrence of `early` that begins at the same place or later? */
 TOOLS_FN int vocab_overlap(const vocab_token *late, const vocab_token *early)
 {
     size_t at, n;
@@ -679,8 +680,9 @@ TOOLS_FN int vocab_overlap(const vocab_token *late, const vocab_token *early)
     return 0;
 }
 
-/* attn.h looks for all special tokens at once: at each place for the longest. Where tokens that are
- * looked for first can begin within others, Hugging Face's tokenizers would find them instead. */
+/* attn.h looks for all special tokens at once, at each place for the longest one. Hugging Face's tokenizers
+ * look for some tokens first, and find those even inside others. Refuses vocabularies for which that
+ * matters. */
 TOOLS_FN attn_status vocab_check_passes(attn_ctx *ctx, vocab *v)
 {
     enum { MOST_PAIRS = 1 << 18 };
@@ -720,8 +722,8 @@ TOOLS_FN attn_status vocab_check_passes(attn_ctx *ctx, vocab *v)
     return ATTN_OK;
 }
 
-/* Tokens that the model's own vocabulary lacks. transformers number them on from its size, whatever
- * the files say, so an id with a gap before it would be another one there. */
+/* Checks tokens that are not in the model's own vocabulary. transformers numbers them from its size on, for
+ * any ids in the files. So an id with a gap before it would be different there. */
 TOOLS_FN attn_status vocab_check_ids(attn_ctx *ctx, const vocab *v, size_t n_own)
 {
     size_t i, next = n_own;
@@ -738,8 +740,8 @@ TOOLS_FN attn_status vocab_check_ids(attn_ctx *ctx, const vocab *v, size_t n_own
     return ATTN_OK;
 }
 
-/* Names without an id, and special tokens that tokenizer_config.json lacks although it lists some:
- * which of them count depends on the version of transformers. */
+/* Checks names without an id, and special tokens that are missing in a tokenizer_config.json that lists
+ * some: which of them count depends on the version of transformers. */
 TOOLS_FN void vocab_note_doubts(attn_ctx *ctx, vocab *v, const vocab_files *f)
 {
     const json_value *list = json_get(f->config, "added_tokens_decoder");
@@ -762,7 +764,7 @@ TOOLS_FN void vocab_note_doubts(attn_ctx *ctx, vocab *v, const vocab_files *f)
                   n > 1 ? "they are, too" : "it is, too");
 }
 
-/* Added tokens that are not special are found in every text, by their author's will. */
+/* Notes added tokens that are not special: Hugging Face's tokenizers find them in every text. */
 TOOLS_FN void vocab_note_ordinary(attn_ctx *ctx, vocab *v)
 {
     const vocab_token *first = NULL, *t;
@@ -783,8 +785,8 @@ TOOLS_FN void vocab_note_ordinary(attn_ctx *ctx, vocab *v)
                   n > 1 ? ", ..." : "");
 }
 
-/* Settings of transformers' tokenizer: refused where texts would get other ids, noted where a
- * program has to do something itself. */
+/* Checks settings of transformers' tokenizer: refuses those that change ids, and notes those that a program
+ * must apply itself. */
 TOOLS_FN attn_status vocab_check_settings(attn_ctx *ctx, vocab *v, const vocab_files *f)
 {
     static const char *const classes[] = {"GPT2Tokenizer", "GPT2TokenizerFast",
@@ -828,7 +830,7 @@ TOOLS_FN attn_status vocab_check_settings(attn_ctx *ctx, vocab *v, const vocab_f
     return ctx->status;
 }
 
-/* A template is a program in a language of its own, which attn.h does not run. */
+/* Notes a chat template, which is a program in its own language that attn.h does not run. */
 TOOLS_FN attn_status vocab_note_templates(attn_ctx *ctx, vocab *v, const vocab_files *f)
 {
     static const char *const names[] = {"chat_template.jinja", "chat_template.json",
