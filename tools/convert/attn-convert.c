@@ -1,6 +1,6 @@
 /* cc tools/convert/attn-convert.c -I. -O2 -lm -o attn-convert
  *
- * Checkpoints of GPT-2 into .attn files, and .attn files into checkpoints (export.h).
+ * Converts checkpoints of GPT-2 to .attn files, and .attn files to checkpoints (export.h).
  *
  * The work is in three steps. A reader (huggingface.h, gguf.h, llmc.h) lists the
  * checkpoint's tensors without reading the weights. A plan lists the tensors of the output, each
@@ -23,12 +23,12 @@
 /* One tensor of the output. */
 typedef struct planned {
     char name[64];
-    const source_tensor *from[3]; /* one, or three that lie one behind the other; NULL: zeros */
+    const source_tensor *from[3]; /* one tensor, or three that are concatenated; NULL: zeros */
     size_t n_from;
     enum part_kind kind;
     uint64_t n_in, n_out;
-    int is_vector; /* one dimension, n_out: another thing than one row */
-    int out_in;    /* the source has it as [out, in] */
+    int is_vector; /* one dimension, n_out (which differs from one row) */
+    int out_in;    /* the source stores it as [out, in] */
     attn_dtype dtype;
 } planned;
 
@@ -60,7 +60,7 @@ static uint64_t dim_size(const source *s, enum dim dim)
     }
 }
 
-/* The configuration by itself, before any tensor is looked at. */
+/* Checks the configuration, without the tensors. */
 static attn_status check_config(attn_ctx *ctx, source *s)
 {
     const struct {
@@ -98,14 +98,14 @@ static attn_status check_config(attn_ctx *ctx, source *s)
                         i ? "end" : "beginning", (long long)*ids[i], TOOLS_LLU(s->n_vocab));
             *ids[i] = SOURCE_NO_TOKEN;
         }
-    if (s->eos < 0 && s->n_more_eos > 0) { /* the first was left out */
+    if (s->eos < 0 && s->n_more_eos > 0) { /* the first one was left out */
         s->eos = s->more_eos[0];
         memmove(s->more_eos, s->more_eos + 1, --s->n_more_eos * sizeof s->more_eos[0]);
     }
     return ATTN_OK;
 }
 
-/* The tensor that comes nearest may show a prefix, or an adapter, that nobody has thought of. */
+/* Reports a missing tensor. The most similar name may show an unknown prefix or an adapter. */
 static attn_status fail_missing(attn_ctx *ctx, const source *s, const char *name)
 {
     const source_tensor *near = source_nearest(s, name);
@@ -115,7 +115,7 @@ static attn_status fail_missing(attn_ctx *ctx, const source *s, const char *name
                      near ? show(found, near->name, strlen(near->name)) : "");
 }
 
-/* A tensor of the source, with the shape that the configuration asks for. */
+/* Finds a tensor of the source, which must have the shape that the configuration implies. */
 static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name, int ndim,
                                const uint64_t *expected, const source_tensor **found)
 {
@@ -141,7 +141,7 @@ static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name,
     return ATTN_OK;
 }
 
-/* The tensors that a part comes from. */
+/* Finds the source tensors of a part. */
 static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p, const char *prefix,
                              planned *out)
 {
@@ -174,8 +174,8 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p,
     return ATTN_OK;
 }
 
-/* Tensors that no part asks for. Fine if they stand beside the model, as heads for other tasks do;
- * refused if a layer or the logits would need them, for then the model is not this one. */
+/* Checks the tensors that no part uses. Heads for other tasks are left out. Tensors of a layer or of the
+ * logits are refused, because then it is another model. */
 static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *out)
 {
     const char *layer = layer_prefix[s->names], *unembed = unembed_part.names[s->names];
@@ -216,7 +216,7 @@ static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *o
     return ctx->status;
 }
 
-/* Whether two tables of the same shape hold the same numbers. */
+/* Do two tables of the same shape hold the same numbers? */
 static attn_status same_numbers(attn_ctx *ctx, source *s, const planned *a, const planned *b,
                                 int *same)
 {
@@ -238,8 +238,8 @@ static attn_status same_numbers(attn_ctx *ctx, source *s, const planned *a, cons
     return ctx->status;
 }
 
-/* The part under whose name the embedding is there. Where it is tied, a checkpoint may have saved the
- * one tensor under the unembedding's name only, as safetensors' save_model does. */
+/* The part whose name the embedding has. If it is tied, a checkpoint may name the tensor after the
+ * unembedding, as safetensors' save_model does. */
 static const gpt2_part *embedding_of(const source *s)
 {
     const int missing = !source_find(s, head_parts[0].names[s->names]);
@@ -248,7 +248,7 @@ static const gpt2_part *embedding_of(const source *s)
                : &head_parts[0];
 }
 
-/* Everything but the unembedding, in the order of the file. */
+/* Plans everything but the unembedding, in the order of the file. */
 static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
 {
     const uint64_t most =
@@ -256,8 +256,8 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
     uint64_t layer;
     size_t i, n = 0;
     char prefix[32];
-    /* a plan is no longer than the checkpoint (than its double, where all biases are missing),
-     * however many layers the configuration claims */
+    /* a plan is not longer than the checkpoint (than its double, if all biases are missing), whatever
+     * number of layers the configuration claims */
     out->tensors = (planned *)arena_alloc(
         ctx, &s->memory, most < 2 * s->n_tensors + 3 ? (size_t)most : 2 * s->n_tensors + 3,
         sizeof *out->tensors);
@@ -291,8 +291,7 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
     return check_leftovers(ctx, s, out);
 }
 
-/* An unembedding of its own is kept if it differs from the embedding: many checkpoints carry the
- * same table twice. */
+/* Plans the unembedding, if it differs from the embedding: many checkpoints store the same table twice. */
 static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
 {
     planned *last = &out->tensors[out->n_tensors];
@@ -319,7 +318,7 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
     return ATTN_OK;
 }
 
-/* Data types and sizes. `dtype` is -1 for the smallest type that loses nothing. */
+/* Chooses data types and sizes. `dtype` -1: the smallest type that loses nothing. */
 static attn_status plan_types(attn_ctx *ctx, plan *p, int dtype)
 {
     size_t i, k, size, n_f64 = 0;
@@ -346,7 +345,7 @@ static attn_status plan_types(attn_ctx *ctx, plan *p, int dtype)
     return ATTN_OK;
 }
 
-/* The vocabulary, with an id for each row of the embedding. */
+/* Plans the vocabulary, with an id for each row of the embedding. */
 static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
 {
     vocab *v = &s->vocabulary;
@@ -372,15 +371,15 @@ static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
 
 /* >> Writing =================================================================================== */
 
-static volatile sig_atomic_t interrupted; /* the number of the signal that came */
+static volatile sig_atomic_t interrupted; /* the number of a signal that came; 0: none */
 
 static void on_signal(int number)
 {
     interrupted = number;
-    signal(number, on_signal); /* some systems forget it */
+    signal(number, on_signal); /* some systems remove the handler */
 }
 
-/* How far the output is. */
+/* The progress of the output. */
 typedef struct written {
     progress line;
     uint64_t done, total; /* bytes */
@@ -388,8 +387,8 @@ typedef struct written {
 
 enum { PIECE = 8 << 20 }; /* floats in a piece of a tensor: 32 MB */
 
-/* Outputs or rows first .. first+n-1 of `width` numbers each: zeros, or from the tensors that have
- * them, each an equal part of them. */
+/* Reads outputs or rows first .. first+n-1 of `width` numbers each: zeros, or from the source tensors, each
+ * of which has an equal share of them. */
 static attn_status read_rows(attn_ctx *ctx, source *s, const planned *t, uint64_t first, uint64_t n,
                              uint64_t width, float limit, float *out)
 {
@@ -425,7 +424,7 @@ static attn_status write_piece(attn_ctx *ctx, attn_writer *w, source *s, const p
     } else if (t->out_in) {
         status = read_rows(ctx, s, t, first, n, n_in, limit, piece);
         x = attn_borrow(piece, ATTN_F32, attn_shape2(count, n_in));
-        if (strcmp(t->name, "embed.W_E") != 0) /* which the writer takes as a table */
+        if (strcmp(t->name, "embed.W_E") != 0) /* the writer takes this one as a table */
             x = attn_transpose(x, 0, 1);
     } else {
         status = source_read(ctx, s, t->from[0], 0, n_in, first, n, limit, piece);
@@ -434,7 +433,7 @@ static attn_status write_piece(attn_ctx *ctx, attn_writer *w, source *s, const p
     return status ? status : attn_writer_add(ctx, w, t->name, t->dtype, x);
 }
 
-/* Passes a tensor on in pieces, so that memory does not grow with it. */
+/* Copies a tensor in pieces, so that memory does not grow with its size. */
 static attn_status write_tensor(attn_ctx *ctx, attn_writer *w, source *s, const planned *t,
                                 written *to)
 {
@@ -503,7 +502,8 @@ static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
 
 typedef struct options {
     const char *input, *output, *tokenizer;
-    int no_tokenizer, dtype; /* dtype: an index of dtypes, or -1 for whatever loses nothing */
+    int no_tokenizer,
+        dtype; /* dtype: an index of dtypes; -1: the smallest type that loses nothing */
     int quiet;
 } options;
 
@@ -550,7 +550,7 @@ static int ends_in(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* What lies under a path that is no directory. */
+/* Opens a path that is not a directory. */
 static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
 {
     unsigned char magic[8] = {0};
@@ -586,7 +586,7 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
                      o->input);
 }
 
-/* The vocabulary from a directory: the one given, or the input itself if it is one. */
+/* Reads the vocabulary from the directory of --tokenizer, or from the input if it is a directory. */
 static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int input_is_directory)
 {
     const char *dir = o->tokenizer ? o->tokenizer : o->input;
@@ -596,15 +596,15 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int in
         s->has_vocab = 1;
         vocab_print_notes(&s->vocabulary, stderr);
     } else if (ctx->status == ATTN_E_TOKENIZER && !o->tokenizer) {
-        ctx->status = ATTN_OK; /* a model without one is of use too */
+        ctx->status = ATTN_OK; /* a model without a vocabulary is useful too */
     } else if (ctx->status == ATTN_E_UNSUPPORTED && !o->tokenizer) {
         source_note("--no-tokenizer would convert the model without its vocabulary");
     }
     return ctx->status;
 }
 
-/* The tokens that begin and end a text, where the configuration leaves them open: those that the
- * vocabulary names, or "<|endoftext|>". Where both name one, the configuration's counts. */
+/* The tokens that begin and end a text. The configuration decides; else the vocabulary; else both are
+ * "<|endoftext|>". */
 static attn_status name_ends(attn_ctx *ctx, source *s)
 {
     const vocab *v = &s->vocabulary;
@@ -628,7 +628,7 @@ static attn_status name_ends(attn_ctx *ctx, source *s)
     return ctx->status;
 }
 
-/* The output is none of the files that are read: it would be lost. */
+/* Refuses an output that is one of the input files, which would be lost. */
 static attn_status check_output(attn_ctx *ctx, source *s, const options *o, int is_directory)
 {
     const char *const dirs[] = {is_directory ? o->input : NULL, o->tokenizer};
@@ -648,7 +648,7 @@ static attn_status check_output(attn_ctx *ctx, source *s, const options *o, int 
     return ATTN_OK;
 }
 
-/* >> The other way ============================================================================= */
+/* >> Export ===================================================================================== */
 
 static progress export_line;
 
@@ -672,7 +672,7 @@ static int is_attn_file(const char *path)
     return n == sizeof magic && magic[0] == 0x89 && memcmp(magic + 1, "ATTN", 4) == 0;
 }
 
-/* A .attn file into a directory or a GGUF file. */
+/* Converts a .attn file to a directory or a GGUF file. */
 static attn_status convert_back(attn_ctx *ctx, const options *o)
 {
     const double began = system_seconds();
@@ -727,7 +727,7 @@ static attn_status convert_back(attn_ctx *ctx, const options *o)
 
 /* >> The work ================================================================================== */
 
-/* One line on standard error: the file that was written, and the checkpoint it was made from. */
+/* Prints one line on standard error: the file that was written, and its checkpoint. */
 static void print_summary(const source *s, const plan *p, const options *o, double began)
 {
     const source_file *file;
@@ -755,7 +755,7 @@ static void print_summary(const source *s, const plan *p, const options *o, doub
 static attn_status convert(attn_ctx *ctx, source *s, const options *o)
 {
     const char *taken = system_not_a_file(o->output);
-    /* asked once: if the answer were another the second time, the vocabulary would be left out */
+    /* asked once: if the answer changed, the vocabulary would be left out */
     const int is_directory = system_is_directory(o->input);
     const double began = system_seconds();
     plan p;
@@ -775,7 +775,7 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
         plan_unembedding(ctx, s, &p) || open_vocab(ctx, s, o, is_directory))
         return ctx->status;
     if (s->has_vocab) {
-        plan_tokenizer(ctx, s, &p); /* first: it drops what the model does not know */
+        plan_tokenizer(ctx, s, &p); /* first: it drops tokens that the model does not have */
         name_ends(ctx, s);
     } else if (!o->no_tokenizer) {
         source_note("no vocabulary here: the model will take and give token ids only");
@@ -792,7 +792,7 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
     return ctx->status;
 }
 
-/* Takes the words, and refuses options that contradict each other. */
+/* Assigns the words, and refuses options that contradict each other. */
 static int check_usage(options *o, const arguments *given, const char *hint)
 {
     size_t next = 0;

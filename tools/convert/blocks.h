@@ -1,10 +1,10 @@
-/* ggml's quantised types: a row is cut into blocks of 32 or 256 numbers, and a block holds small
- * whole numbers q with factors that they share. A number is factor * q, or factor * q - minimum.
- * Types whose name ends in _K, and IQ4_XS, have factors of two levels: one f16 for the block, and for
- * each 16 or 32 numbers a small whole number that multiplies it.
+/* ggml's quantised types. A row is divided into blocks of 32 or 256 numbers. A block holds small whole
+ * numbers q and factors that they share: a number is factor * q, or factor * q - minimum. Types whose name
+ * ends in _K, and IQ4_XS, have factors of two levels: one f16 for the block, and for each 16 or 32 numbers a
+ * small whole number that multiplies it.
  *
- * All products here are of so few bits that f32 holds them exactly; so a compiler that fuses a
- * product with the subtraction after it changes no bit. */
+ * f32 holds all products here exactly. So a compiler that fuses a product with the subtraction after it does
+ * not change a bit. */
 #ifndef TOOLS_BLOCKS_H
 #define TOOLS_BLOCKS_H
 
@@ -20,8 +20,8 @@ TOOLS_FN int block_i8(unsigned char byte)
     return byte < 128 ? byte : byte - 256;
 }
 
-/* Number i of 32 in four bits each: 16 bytes have the first half of the numbers in their lower bits
- * and the second half in their upper ones. */
+/* Number i of 32 numbers of four bits in 16 bytes: the first half in the lower bits of the bytes, the second
+ * half in the upper bits. */
 TOOLS_FN int block_nibble(const unsigned char *p, int i)
 {
     return i < 16 ? p[i] & 15 : p[i - 16] >> 4;
@@ -52,7 +52,7 @@ TOOLS_FN void block_q4_1(const unsigned char *p, float *out)
         out[i] = factor * (float)block_nibble(p + 4, i) + minimum;
 }
 
-/* The fifth bits of the 32 numbers are a word of their own. */
+/* The fifth bits of the 32 numbers are in a separate word. */
 TOOLS_FN void block_q5_0(const unsigned char *p, float *out)
 {
     const float factor = block_f16(p);
@@ -84,8 +84,8 @@ TOOLS_FN void block_q2_k(const unsigned char *p, float *out)
     }
 }
 
-/* As Q2_K, and a third bit, which is missing where the number is negative; 16 factors of six bits:
- * the lower four of each, then the upper two. */
+/* As Q2_K, with a third bit, which is 0 if the number is negative; 16 factors of six bits: the lower four
+ * bits of all, then the upper two. */
 TOOLS_FN void block_q3_k(const unsigned char *p, float *out)
 {
     const float whole = block_f16(p + 108);
@@ -163,7 +163,7 @@ TOOLS_FN void block_iq4_nl(const unsigned char *p, float *out)
         out[i] = factor * block_uneven(block_nibble(p + 2, i));
 }
 
-/* A factor of six bits for each 32 numbers: the upper two bits of all, then the lower four. */
+/* A factor of six bits for each 32 numbers: the upper two bits of all factors, then the lower four. */
 TOOLS_FN void block_iq4_xs(const unsigned char *p, float *out)
 {
     const float factor = block_f16(p);

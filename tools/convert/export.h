@@ -1,10 +1,9 @@
-/* The other way: a .attn file becomes a directory that Hugging Face's transformers open, or a GGUF
- * file for llama.cpp. Every number stays as it is: matrices kept as f16 are written as F16. GGUF
- * takes q8 and q4 as well, as its Q8_0 and Q4_0, the same bits in another order. Everything else is
- * F32, for Hugging Face also the numbers that 8 and 4 bits stand for.
+/* Export: converts a .attn file to a directory for Hugging Face's transformers, or to a GGUF file for
+ * llama.cpp. No number changes. f16 matrices are written as F16. GGUF also takes q8 and q4, as Q8_0 and Q4_0:
+ * the same bits in another order. Everything else is written as F32, for Hugging Face also q8 and q4.
  *
- * A file has a list of tensors in front of its data, in both formats. So an export first lists them,
- * with the place of each; then it writes them in that order, some rows at a time. */
+ * Both formats have a list of tensors before the data. So an export first lists all tensors with their
+ * offsets, then writes them in that order, some rows at a time. */
 #ifndef TOOLS_EXPORT_H
 #define TOOLS_EXPORT_H
 
@@ -12,10 +11,10 @@
 #include "parts.h"
 
 typedef struct exported {
-    char from[64], name[64]; /* in the .attn file, and in the one that is written */
-    int turned;              /* the file has rows of outputs, attn_model_tensor rows of inputs */
+    char from[64], name[64]; /* its names in the .attn file, and in the output */
+    int turned;              /* the output is the transpose of what attn_model_tensor gives */
     attn_dtype dtype;        /* ATTN_Q8 and ATTN_Q4 for Q8_0 and Q4_0 */
-    uint64_t stored;         /* where it is in the .attn file */
+    uint64_t stored;         /* its offset in the .attn file */
     int ndim;
     uint64_t shape[2];     /* slowest first, as written */
     uint64_t offset, size; /* within the data */
@@ -26,19 +25,19 @@ typedef struct export_job {
     const attn_model *model;
     arena memory;
     const unsigned char *section; /* the model's; NULL for no vocabulary */
-    unsigned char *special;       /* for each of its tokens: is it one? */
+    unsigned char *special;       /* for each token: is it special? */
     name_table by_name;           /* of the model's tensors */
     exported *tensors;
     size_t n_tensors;
     uint64_t size;      /* of the data */
-    FILE *input, *file; /* the .attn file, and the one that is being written */
+    FILE *input, *file; /* the .attn file, and the output */
     int (*stopped)(void);
     void (*done)(double share);
 } export_job;
 
 /* >> The tensors =============================================================================== */
 
-/* What the types are called where they are written, by attn_dtype. */
+/* The names of the types in the output, by attn_dtype. */
 static const struct {
     source_dtype source;
     uint32_t gguf;
@@ -49,7 +48,7 @@ static const struct {
                     {SOURCE_Q8_0, 8, "Q8_0"},
                     {SOURCE_Q4_0, 2, "Q4_0"}};
 
-/* The type that is written. GGUF's blocks of 32 want rows of whole blocks. */
+/* The type in the output. A row of GGUF must consist of whole blocks of 32. */
 TOOLS_FN attn_dtype export_dtype(attn_dtype stored, source_names names, uint64_t width)
 {
     const int is_quantized = stored == ATTN_Q8 || stored == ATTN_Q4;
@@ -118,7 +117,7 @@ TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t ali
     return e->ctx->status;
 }
 
-/* Numbers in the file's order of bytes, whatever the host's. */
+/* Writes numbers little-endian, on any host. */
 TOOLS_FN void export_numbers(export_job *e, const float *x, size_t n, int is_f16)
 {
     unsigned char bytes[4096];
@@ -137,12 +136,12 @@ TOOLS_FN void export_numbers(export_job *e, const float *x, size_t n, int is_f16
                 put_u32(bytes + 4 * k, bits);
             }
         }
-        fwrite(bytes, 1, width * part_size, e->file); /* attn_new_file_end tells of errors */
+        fwrite(bytes, 1, width * part_size, e->file); /* attn_new_file_end reports errors */
     }
 }
 
-/* 32 numbers of output n of a panel, 0 to 15, from input k on, as a block of Q8_0 or Q4_0. Panels are
- * described in the manual of attn.h; `group` is the 64 inputs that k belongs to. */
+/* Writes 32 numbers of output n (0 to 15) of a panel, from input k on, as a block of Q8_0 or Q4_0. The manual
+ * of attn.h describes panels; `group` is the 64 inputs that k belongs to. */
 TOOLS_FN size_t export_block(unsigned char *block, const unsigned char *group, attn_dtype dtype,
                              size_t n, size_t k)
 {
@@ -161,7 +160,7 @@ TOOLS_FN size_t export_block(unsigned char *block, const unsigned char *group, a
     return dtype == ATTN_Q8 ? 34 : 18;
 }
 
-/* A matrix in 8 or 4 bits, read from the file a panel of 16 outputs at a time. */
+/* Writes a matrix of 8 or 4 bits, read from the file a panel of 16 outputs at a time. */
 TOOLS_FN attn_status export_panels(export_job *e, const exported *t)
 {
     const size_t n_in = (size_t)t->shape[1], size = attn__panels_size(t->dtype, n_in, 16);
@@ -184,7 +183,7 @@ TOOLS_FN attn_status export_panels(export_job *e, const exported *t)
     return e->ctx->status;
 }
 
-/* The numbers of one tensor, some rows at a time. */
+/* Writes one tensor, some rows at a time. */
 TOOLS_FN attn_status export_tensor(export_job *e, const exported *t)
 {
     enum { ROWS = 64 };
@@ -240,7 +239,7 @@ typedef struct export_token {
     int special;
 } export_token;
 
-/* Of tokens, merges and special tokens: fields 0 to 2 of the section. */
+/* Numbers of tokens, merges and special tokens: fields 0 to 2 of the section. */
 TOOLS_FN uint32_t export_count(const export_job *e, int field)
 {
     const uint32_t mask = field == 2 ? 0xffff : 0xffffffff;
@@ -253,7 +252,7 @@ TOOLS_FN uint32_t export_vocab_flags(const export_job *e)
     return e->section ? get_u32(e->section + 8) & 0xffff0000 : 0;
 }
 
-/* The token that stands for bytes or characters without one; -1: there is none. */
+/* The unknown token, for bytes or characters without a token; -1: there is none. */
 TOOLS_FN int64_t export_unknown(const export_job *e)
 {
     const size_t at = 16 + 4 * (size_t)export_count(e, 0) + 12 * (size_t)export_count(e, 1);
@@ -274,7 +273,7 @@ TOOLS_FN export_token export_token_at(const export_job *e, uint32_t id)
     return token;
 }
 
-/* The printable character that stands for a byte (see vocab.h), as UTF-8; returns its size. */
+/* The printable character that spells a byte (see vocab.h), as UTF-8. Returns its size. */
 TOOLS_FN size_t export_stand_in(unsigned char byte, char out[2])
 {
     const int own = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
@@ -289,7 +288,7 @@ TOOLS_FN size_t export_stand_in(unsigned char byte, char out[2])
     return 2;
 }
 
-/* A token as vocabularies spell it. NULL after a message. */
+/* The spelling of a token in vocabularies. NULL after a message. */
 TOOLS_FN char *export_spelling(export_job *e, export_token token, size_t *size)
 {
     char *text = (char *)arena_alloc(e->ctx, &e->memory, 2 * token.size + 1, 1);
@@ -328,7 +327,7 @@ TOOLS_FN void export_json_text(FILE *file, const char *text, size_t size)
     fputc('"', file);
 }
 
-/* Token `id` in quotes. */
+/* Writes token `id` in quotes. */
 TOOLS_FN attn_status export_json_token(export_job *e, uint32_t id)
 {
     size_t size;
@@ -338,7 +337,7 @@ TOOLS_FN attn_status export_json_token(export_job *e, uint32_t id)
     return e->ctx->status;
 }
 
-/* {"token": id, ...} of all tokens, or of the special ones. Ids without a token are left out. */
+/* Writes {"token": id, ...} for all tokens, or for the special ones. Ids without a token are left out. */
 TOOLS_FN attn_status export_ids(export_job *e, int only_special)
 {
     const char *comma = "";
@@ -362,7 +361,7 @@ TOOLS_FN attn_status export_vocab(export_job *e)
     return export_ids(e, 0);
 }
 
-/* added_tokens.json: that these are special is in no other file of the pair's. */
+/* Writes added_tokens.json. No other file beside vocab.json and merges.txt says that these are special. */
 TOOLS_FN attn_status export_added_tokens(export_job *e)
 {
     return export_ids(e, 1);
@@ -392,7 +391,7 @@ TOOLS_FN void export_id(FILE *file, const char *key, int32_t id)
         fprintf(file, "  \"%s\": %ld,\n", key, (long)id);
 }
 
-/* One id, or a list where several tokens end a text. */
+/* Writes one id, or a list if several tokens end a text. */
 TOOLS_FN void export_eos(FILE *file, const attn_config *c)
 {
     uint32_t i;
@@ -406,7 +405,7 @@ TOOLS_FN void export_eos(FILE *file, const attn_config *c)
     fputs("],\n", file);
 }
 
-/* config.json, with every setting that logits depend on. */
+/* Writes config.json, with every setting that changes logits. */
 TOOLS_FN attn_status export_hf_config(export_job *e)
 {
     static const char *const act_fns[] = {"gelu_new", "gelu", "relu", "silu"};
@@ -470,7 +469,7 @@ TOOLS_FN attn_status export_merges_file(export_job *e)
     return ATTN_OK;
 }
 
-/* The same once more in the form that AutoTokenizer reads first, with the special tokens. */
+/* Writes tokenizer.json, which AutoTokenizer prefers: the same vocabulary, with the special tokens. */
 TOOLS_FN attn_status export_tokenizer_file(export_job *e)
 {
     FILE *f = e->file;
@@ -522,7 +521,7 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
     return ATTN_OK;
 }
 
-/* tokenizer_config.json, which tells AutoTokenizer to take tokenizer.json as it is. */
+/* Writes tokenizer_config.json, which tells AutoTokenizer to use tokenizer.json without changes. */
 TOOLS_FN attn_status export_tokenizer_config(export_job *e)
 {
     const attn_config *c = attn_model_config(e->model);
@@ -545,7 +544,7 @@ TOOLS_FN attn_status export_tokenizer_config(export_job *e)
     return ATTN_OK;
 }
 
-/* Writes one file, which takes its name when it is whole. */
+/* Writes one file, which gets its name when it is complete. */
 TOOLS_FN attn_status export_file(export_job *e, const char *path,
                                  attn_status (*write)(export_job *))
 {
@@ -568,7 +567,7 @@ static const struct {
                     {"config.json", 0, export_hf_config},
                     {"model.safetensors", 0, export_safetensors}};
 
-/* Writes all files into a directory that has none of them; after a failure it has none again. */
+/* Writes all files to a directory that has none of them. After a failure it has none again. */
 TOOLS_FN attn_status export_directory(export_job *e, const char *dir)
 {
     char *paths[COUNT_OF(export_files)];
@@ -645,7 +644,7 @@ TOOLS_FN void export_array(FILE *file, int key, gguf_type type, uint32_t count)
     export_u64(file, count);
 }
 
-/* Every row of the embedding has a token here; those without one in the .attn file are unused. */
+/* Writes a token for every row of the embedding; rows without a token in the .attn file are unused. */
 TOOLS_FN attn_status export_gguf_vocab(export_job *e)
 {
     const attn_config *c = attn_model_config(e->model);
@@ -721,12 +720,12 @@ TOOLS_FN attn_status export_gguf(export_job *e)
         export_u32(f, export_types[t->dtype].gguf);
         export_u64(f, t->offset);
     }
-    start = ftell(f); /* far below 2 GB: vocabularies are small */
+    start = ftell(f); /* below 2 GB, because vocabularies are small */
     export_zeros(e, (uint64_t)(EXPORT_ALIGNMENT - start % EXPORT_ALIGNMENT) % EXPORT_ALIGNMENT);
     return export_data(e);
 }
 
-/* llama.cpp's gpt2 computes GPT-2 and none of its relatives. */
+/* Refuses relatives of GPT-2 that llama.cpp's gpt2 does not compute. */
 TOOLS_FN attn_status export_gguf_file(export_job *e, const char *path)
 {
     const attn_config *c = attn_model_config(e->model);
@@ -770,7 +769,7 @@ TOOLS_FN int export_is_gguf(const char *path)
     return n > 5 && strcmp(path + n - 5, ".gguf") == 0;
 }
 
-/* Writes the model to a GGUF file, if the path ends so, or to a directory. The caller frees
+/* Writes the model to a GGUF file, if the path ends in .gguf, or to a directory. The caller frees
  * e->memory. */
 TOOLS_FN attn_status export_model(export_job *e, const char *from, const char *to, int with_vocab)
 {

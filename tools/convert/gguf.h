@@ -1,13 +1,13 @@
-/* GGUF, versions 2 and 3, little-endian, of architecture gpt2.
+/* Reads GGUF, versions 2 and 3, little-endian, of architecture gpt2.
  *
  *     "GGUF"  u32 version  u64 n_tensors  u64 n_keys
  *     each key:    string name, u32 type, value          (string: u64 size, then bytes)
  *     each tensor: string name, u32 n_dims, u64 dims[], u32 type, u64 offset
  *     the tensors' data, from the next multiple of general.alignment on
  *
- * Dimensions are listed fastest first, and linear layers are [out, in] when read slowest first.
- * The vocabulary is among the keys. Everything in front of the data is read in one pass, and of the
- * keys' values only those are kept that matter here. */
+ * Dimensions are listed fastest first; in the other order linear layers are [out, in]. The vocabulary is
+ * among the keys. Everything before the data is read in one pass. Only the values of the keys that matter
+ * here are kept. */
 #ifndef TOOLS_GGUF_H
 #define TOOLS_GGUF_H
 
@@ -30,7 +30,7 @@ typedef enum gguf_type {
     GGUF_N_TYPES
 } gguf_type;
 
-/* The fewest bytes that a value takes; the exact number for those of fixed size. */
+/* The least size of a value in bytes; its exact size if the type has a fixed size. */
 TOOLS_FN size_t gguf_type_size(uint32_t type)
 {
     static const unsigned char sizes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
@@ -152,7 +152,7 @@ TOOLS_FN int gguf_u64(gguf_reader *g, uint64_t *number, const char *what)
     return good;
 }
 
-/* A count of things that take at least `each` bytes, so that no count can outgrow the file. */
+/* Reads a count of elements of at least `each` bytes, which must fit into the file. */
 TOOLS_FN int gguf_count(gguf_reader *g, uint64_t *count, uint64_t each, const char *what)
 {
     if (!gguf_u64(g, count, what))
@@ -167,7 +167,7 @@ TOOLS_FN int gguf_count(gguf_reader *g, uint64_t *count, uint64_t each, const ch
     return 1;
 }
 
-/* A string; without `string` it is passed over. */
+/* Reads a string; skips it if `string` is NULL. */
 TOOLS_FN int gguf_text(gguf_reader *g, gguf_string *string, const char *what)
 {
     uint64_t size;
@@ -183,7 +183,7 @@ TOOLS_FN int gguf_text(gguf_reader *g, gguf_string *string, const char *what)
     return text && gguf_bytes(g, text, size, what);
 }
 
-/* A number of any of the simple types. */
+/* Reads a number of any simple type. */
 TOOLS_FN int gguf_scalar(gguf_reader *g, uint32_t type, gguf_value *v, const char *what)
 {
     unsigned char bytes[8] = {0};
@@ -202,7 +202,7 @@ TOOLS_FN int gguf_scalar(gguf_reader *g, uint32_t type, gguf_value *v, const cha
     return 1;
 }
 
-/* An array; only strings and whole numbers are kept, and only if v is not NULL. */
+/* Reads an array. It keeps only strings and whole numbers, and nothing if v is NULL. */
 TOOLS_FN int gguf_array(gguf_reader *g, gguf_value *v, int depth, const char *what)
 {
     uint32_t type;
@@ -258,7 +258,7 @@ TOOLS_FN int gguf_array(gguf_reader *g, gguf_value *v, int depth, const char *wh
     return 1;
 }
 
-/* A value of any type; without v it is passed over. */
+/* Reads a value of any type; skips it if v is NULL. */
 TOOLS_FN int gguf_any(gguf_reader *g, gguf_value *v, const char *what)
 {
     gguf_value ignored;
@@ -279,7 +279,7 @@ TOOLS_FN int gguf_any(gguf_reader *g, gguf_value *v, const char *what)
     return gguf_scalar(g, type, v ? v : &ignored, what);
 }
 
-/* All keys; those that matter go into `values`. */
+/* Reads all keys; `values` gets those that matter here. */
 TOOLS_FN int gguf_read_keys(gguf_reader *g, uint64_t n_keys, gguf_value *values)
 {
     uint64_t i;
@@ -313,7 +313,7 @@ TOOLS_FN int gguf_read_keys(gguf_reader *g, uint64_t n_keys, gguf_value *values)
     return 1;
 }
 
-/* A whole number that is not negative. */
+/* Reads a whole number that is not negative. */
 TOOLS_FN int gguf_number(gguf_reader *g, const gguf_value *values, int key, uint64_t *number)
 {
     const gguf_value *v = &values[key];
@@ -374,7 +374,7 @@ TOOLS_FN int gguf_read_config(gguf_reader *g, const gguf_value *values)
     return g->ctx->status == ATTN_OK;
 }
 
-/* ggml's data types. Those that are SOURCE_OTHER have a name for the message that refuses them. */
+/* ggml's data types. Those of SOURCE_OTHER cannot be converted; their names are for messages. */
 TOOLS_FN const char *gguf_dtype(uint32_t type, source_dtype *dtype)
 {
     static const struct {
@@ -412,7 +412,7 @@ TOOLS_FN int gguf_read_tensor(gguf_reader *g)
     shown text;
     if (!t || !gguf_text(g, &name, "a tensor's name"))
         return 0;
-    t->name = (char *)(uintptr_t)name.text; /* it lies in the arena, as every name */
+    t->name = (char *)(uintptr_t)name.text; /* in the arena, like every name */
     t->file = g->f;
     show(text, name.text, name.size);
     if (!gguf_u32(g, &n_dims, text))
@@ -441,7 +441,7 @@ TOOLS_FN int gguf_read_tensor(gguf_reader *g)
     return t->dtype_name != NULL;
 }
 
-/* Where the data of the tensors lies, now that it is known where it starts. */
+/* Sets the offsets of the tensors, when the beginning of the data is known. */
 TOOLS_FN int gguf_place(gguf_reader *g, uint64_t start, uint64_t alignment)
 {
     size_t i;
@@ -473,7 +473,7 @@ TOOLS_FN int gguf_place(gguf_reader *g, uint64_t start, uint64_t alignment)
     return source_check_overlaps(g->ctx, g->s, 0) == ATTN_OK;
 }
 
-/* What ggml calls the type of a token. */
+/* ggml's types of tokens. */
 enum {
     GGUF_TOKEN_NORMAL = 1,
     GGUF_TOKEN_UNKNOWN,
@@ -488,7 +488,7 @@ TOOLS_FN int gguf_is_true(const gguf_value *v)
     return v->present && !v->is_array && v->type == GGUF_BOOL && v->number != 0;
 }
 
-/* Settings about tokens around a text, and a template for conversations. */
+/* Reads settings about tokens around a text, and notes a chat template. */
 TOOLS_FN int gguf_read_around(gguf_reader *g, const gguf_value *values)
 {
     vocab *v = &g->s->vocabulary;
@@ -561,7 +561,7 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
     return g->s->has_vocab;
 }
 
-/* Opens a GGUF file and reads its header and its metadata, which come before the list of tensors. */
+/* Opens a GGUF file and reads its header and its keys, up to the list of tensors. */
 TOOLS_FN int gguf_begin(gguf_reader *g, const char *path, gguf_value *values, uint64_t *n_tensors)
 {
     unsigned char magic[4];
@@ -591,7 +591,7 @@ TOOLS_FN int gguf_begin(gguf_reader *g, const char *path, gguf_value *values, ui
     return 1;
 }
 
-/* The list of tensors, and where each lies. */
+/* Reads the list of tensors. */
 TOOLS_FN int gguf_end(gguf_reader *g, const gguf_value *values, uint64_t n_tensors)
 {
     uint64_t i, alignment = 32;
@@ -625,15 +625,15 @@ TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int w
         return ctx->status;
     s->config_name = "its metadata";
     s->linears_out_in = 1;
-    table = source_find(s, "token_embd.weight"); /* no key says how many tokens there are */
+    table = source_find(s, "token_embd.weight"); /* no key has the number of tokens */
     s->n_vocab = table && table->ndim == 2 ? table->shape[0] : values[KEY_TOKENS].count;
     if (want_vocab && !gguf_read_vocab(&g, values))
         return ctx->status;
     return ATTN_OK;
 }
 
-/* Reads the tensors of a GGUF file that does not hold a model, a control vector for example. Its
- * metadata must name this architecture. */
+/* Reads the tensors of a GGUF file that is not a model, for example a control vector. Its key
+ * general.architecture must have this value. */
 TOOLS_FN attn_status gguf_open_tensors(attn_ctx *ctx, source *s, const char *path,
                                        const char *architecture)
 {

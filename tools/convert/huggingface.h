@@ -1,6 +1,6 @@
-/* A directory as Hugging Face's transformers write it: config.json, model.safetensors (or shards
- * with an index), and the vocabulary. What config.json asks for and this project's model does not
- * compute is refused, so that no model is converted into another one.
+/* Reads a directory of Hugging Face's transformers: config.json, model.safetensors (or shards with an
+ * index), and the vocabulary. If config.json asks for something that attn.h does not compute, it is refused,
+ * so that no model is converted to another one.
  *
  * config.json                                  what happens
  *   model_type                                 gpt2; any other is refused by its name
@@ -28,12 +28,12 @@
  *
  * tensors
  *   F32, F16, BF16                             exact; F64 is rounded to f32 with a note
- *   whatever stands before wte.weight          a prefix that is taken off (PEFT, TRL, Lightning, ...);
+ *   anything before wte.weight                 a prefix that is removed (PEFT, TRL, Lightning, ...);
  *                                              two models in one file: refused
- *   transformer., model., module.              prefixes that are taken off, in any number and order
- *   _orig_mod, _fsdp_wrapped_module, ...       left out of names wherever they stand
- *   Conv1D [in, out] or Linear [out, in]       c_attn tells which, for it is never square
- *   query, key and value apart                 minGPT's names, and those of "Build a Large Language
+ *   transformer., model., module.              prefixes that are removed, in any number and order
+ *   _orig_mod, _fsdp_wrapped_module, ...       removed from names anywhere
+ *   Conv1D [in, out] or Linear [out, in]       c_attn shows which, because it is never square
+ *   separate query, key and value              minGPT's names, and those of "Build a Large Language
  *                                              Model (From Scratch)"
  *   all biases missing                         zeros, with a note; one of them missing: refused
  *   masks, dropout, heads for other tasks      left out, with one note
@@ -46,7 +46,7 @@
 
 enum { HF_MAX_CONFIG = 1 << 20 }; /* bytes; one of GPT-2's has some hundred */
 
-/* What a directory may hold that is read, besides shards. */
+/* The files of a directory that are read, besides shards. */
 static const char *const hf_files[] = {"config.json",
                                        "model.safetensors",
                                        "model.safetensors.index.json",
@@ -74,7 +74,7 @@ TOOLS_FN attn_status hf_refuse(attn_ctx *ctx, const char *key, const json_value 
                      show(value, text, size), expected);
 }
 
-/* A setting under the first of these names, with blanks between them, that is there. */
+/* Reads the setting of the first of these names that is there. Blanks separate the names. */
 TOOLS_FN attn_status hf_number(attn_ctx *ctx, const json_value *root, const char *keys,
                                uint64_t *number)
 {
@@ -94,7 +94,7 @@ TOOLS_FN attn_status hf_number(attn_ctx *ctx, const json_value *root, const char
     return ATTN_OK;
 }
 
-/* Another token that ends texts. */
+/* Adds another token that ends texts. */
 TOOLS_FN void hf_add_end(source *s, const char *file, uint64_t id)
 {
     size_t i;
@@ -111,8 +111,8 @@ TOOLS_FN void hf_add_end(source *s, const char *file, uint64_t id)
         s->more_eos[s->n_more_eos++] = (int32_t)id;
 }
 
-/* A token id, a list of them, or null. Of several that begin a text the first counts; all that end
- * one do. */
+/* Reads a token id, a list of ids, or null. Of several tokens that begin a text only the first one is used;
+ * all tokens that end a text are. */
 TOOLS_FN attn_status hf_token(attn_ctx *ctx, source *s, const char *file, const json_value *root,
                               const char *key)
 {
@@ -139,7 +139,7 @@ TOOLS_FN attn_status hf_token(attn_ctx *ctx, source *s, const char *file, const 
     return ATTN_OK;
 }
 
-/* generation_config.json, whose end-of-text tokens are those that transformers end a text at. */
+/* Reads generation_config.json, whose tokens end a text in transformers. */
 TOOLS_FN attn_status hf_read_generation(attn_ctx *ctx, source *s, const char *dir)
 {
     static const char file[] = "generation_config.json";
@@ -162,8 +162,8 @@ TOOLS_FN attn_status hf_read_generation(attn_ctx *ctx, source *s, const char *di
     return ctx->status;
 }
 
-/* activation_function, under the names that transformers has for it. Where nothing is said it is
- * GPT-2's, but nanoGPT's if the configuration is nanoGPT's. */
+/* Reads activation_function, in transformers' names. Without it, GPT-2's function; nanoGPT's if the
+ * configuration is nanoGPT's. */
 TOOLS_FN attn_status hf_read_activation(attn_ctx *ctx, source *s, const json_value *root)
 {
     static const struct {
@@ -197,7 +197,7 @@ TOOLS_FN attn_status hf_read_activation(attn_ctx *ctx, source *s, const json_val
              : ATTN_OK;
 }
 
-/* true or false; where nothing is said, *flag stays. */
+/* Reads true or false; if there is no such setting, *flag stays. */
 TOOLS_FN attn_status hf_flag(attn_ctx *ctx, const json_value *root, const char *key, int *flag)
 {
     const json_value *v = json_get(root, key);
@@ -208,8 +208,8 @@ TOOLS_FN attn_status hf_flag(attn_ctx *ctx, const json_value *root, const char *
     return ATTN_OK;
 }
 
-/* Settings that change what the model computes. (reorder_and_upcast_attn changes the order of
- * operations only, for half precision.) */
+/* Reads settings that change what the model computes. (reorder_and_upcast_attn changes only the order of
+ * operations, for half precision.) */
 TOOLS_FN attn_status hf_read_kind(attn_ctx *ctx, source *s, const json_value *root)
 {
     const json_value *v;
@@ -266,7 +266,7 @@ TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *
     return ATTN_OK;
 }
 
-/* A bias of the model itself, not of a head beside it. */
+/* Is it a bias of the model, and not of a head for another task? */
 TOOLS_FN int hf_is_bias(const source_tensor *t)
 {
     return source_ends_in(t, ".bias") && !source_is_mask(t) &&
@@ -274,8 +274,7 @@ TOOLS_FN int hf_is_bias(const source_tensor *t)
             strncmp(t->name, "ln_f.", 5) == 0);
 }
 
-/* Takes modules that wrap another out of a name, wherever they stand: torch.compile, FSDP, activation
- * checkpointing. */
+/* Removes wrapping modules from a name, anywhere: torch.compile, FSDP, activation checkpointing. */
 TOOLS_FN void hf_unwrap(char *name)
 {
     static const char *const wrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
@@ -297,8 +296,7 @@ TOOLS_FN void hf_unwrap(char *name)
     }
 }
 
-/* The size of what stands in front of the embedding's name, its dot included; SIZE_MAX: this is not the
- * embedding. */
+/* The size of the prefix before the embedding's name, with its dot; SIZE_MAX: this is not the embedding. */
 TOOLS_FN size_t hf_prefix_size(const char *name)
 {
     static const char *const embeddings[] = {"wte.weight", "tok_emb.weight"};
@@ -313,8 +311,8 @@ TOOLS_FN size_t hf_prefix_size(const char *name)
     return SIZE_MAX;
 }
 
-/* A name without as much of the prefix as it has, for heads beside the model have a part of it, and
- * without Hugging Face's own prefix and those of modules that hold the model. */
+/* Removes from a name the prefix, or the part of it that the name has (heads for other tasks have only a
+ * part), and the prefixes of Hugging Face and of modules that contain the model. */
 TOOLS_FN char *hf_plain_name(char *name, const char *prefix, size_t size)
 {
     static const char *const known[] = {"transformer.", "model.", "module."};
@@ -335,7 +333,7 @@ TOOLS_FN char *hf_plain_name(char *name, const char *prefix, size_t size)
     return name;
 }
 
-/* Leaves the names that the model's own modules give. */
+/* Removes prefixes from all names. */
 TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
 {
     const char *prefix = NULL;
@@ -362,9 +360,9 @@ TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
     return ATTN_OK;
 }
 
-/* Whose names and whose layout the tensors have. A linear layer is a Conv1D [in, out] in Hugging
- * Face's GPT-2 and a Linear [out, in] elsewhere, under the same name; c_attn, three times as wide as
- * high, tells which it is for all of them. */
+/* Finds out which names and which layout the tensors have. A linear layer is a Conv1D [in, out] in Hugging
+ * Face's GPT-2, and a Linear [out, in] of the same name elsewhere. The shape of c_attn, whose sides differ by
+ * a factor of three, shows which. */
 TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
 {
     const source_tensor *t;
@@ -445,7 +443,7 @@ TOOLS_FN int hf_has_pickled_shards(attn_ctx *ctx, source *s, const char *dir)
     return 0;
 }
 
-/* Weights of the frameworks that version 5 of transformers has no more. */
+/* Weights of frameworks that transformers 5 does not support any more. */
 TOOLS_FN attn_status hf_refuse_weights(attn_ctx *ctx, const char *path, int is_tensorflow)
 {
     return tool_fail(

@@ -1,10 +1,10 @@
-/* llm.c's checkpoints: 256 int32 of header, then the weights in one fixed order, each kind for all
- * layers in turn, linear layers as [out, in].
+/* Reads llm.c's checkpoints: a header of 256 int32, then the weights in a fixed order, each kind for all
+ * layers, linear layers as [out, in].
  *
  *     0 magic 20240326   1 version: 3 = f32, 5 = bf16   2 n_ctx   3 n_vocab   4 n_layer
  *     5 n_head           6 d_model                      7 n_vocab as padded in the file
  *
- * The padding rows of the embedding are left behind. */
+ * The padding rows of the embedding are left out. */
 #ifndef TOOLS_LLMC_H
 #define TOOLS_LLMC_H
 
@@ -20,7 +20,7 @@ TOOLS_FN attn_status llmc_add_all(attn_ctx *ctx, source *s, source_dtype dtype, 
         const char *name;
         int per_layer;
         uint64_t rows, columns; /* no rows: a vector */
-        uint64_t padding;       /* elements behind it */
+        uint64_t padding;       /* elements after it */
     } parts[] = {{"wte.weight", 0, V, C, (n_padded - V) * C},
                  {"wpe.weight", 0, s->n_ctx, C, 0},
                  {"ln_1.weight", 1, 0, C, 0},
@@ -109,9 +109,9 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
     s->d_mlp = 4 * C;
     s->ln_eps = 1e-5;
     s->linears_out_in = 1;
-    s->bos = s->eos = n[3] == 50257 ? 50256 : SOURCE_UNSAID; /* llm.c knows GPT-2's alone */
+    s->bos = s->eos = n[3] == 50257 ? 50256 : SOURCE_UNSAID; /* llm.c has only GPT-2's */
 
-    /* the sizes above are below 2^24 each, so only the product with L can leave 64 bits */
+    /* the sizes above are below 2^24 each, so only the product with L can overflow 64 bits */
     count = 12 * C * C + 13 * C;
     if (count > ((uint64_t)1 << 60) / L)
         return tool_fail(ctx, ATTN_E_FORMAT,

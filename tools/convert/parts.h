@@ -6,8 +6,8 @@
 
 enum dim { DIM_1, DIM_C, DIM_3C, DIM_F, DIM_V, DIM_T, N_DIMS };
 
-/* A linear layer maps `in` to `out`; a table of embeddings is stored with one row for each of
- * `out` in every format; plain rows stay as they are. */
+/* A linear layer maps `in` to `out`. A table of embeddings has `out` rows in every format. Plain rows are
+ * copied. */
 enum part_kind { PART_LINEAR, PART_TABLE, PART_ROWS };
 
 typedef struct gpt2_part {
@@ -102,7 +102,7 @@ static const gpt2_part unembed_part = {
     DIM_C,
     DIM_V};
 
-/* What the name of a layer's tensor begins with, up to the number of the layer. */
+/* The beginning of the name of a layer's tensor, up to the number of the layer. */
 static const char *const layer_prefix[N_SOURCE_NAMES] = {"h.", "blk.", "blocks.", "trf_blocks."};
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])

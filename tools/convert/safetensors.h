@@ -1,15 +1,15 @@
-/* safetensors: eight bytes with the size n of a header, n bytes of JSON, then the data.
+/* Reads safetensors: eight bytes with the size n of the header, n bytes of JSON, then the data.
  *
  *     {"wte.weight": {"dtype": "F16", "shape": [50257, 768], "data_offsets": [0, 77194752]}, ...}
  *
- * Offsets count from the first byte of the data. The tensors must cover the data without gaps;
- * that is also what catches a header size that lies. */
+ * Offsets count from the first byte of the data. The tensors must cover the data without gaps; this check
+ * also finds a wrong size of the header. */
 #ifndef TOOLS_SAFETENSORS_H
 #define TOOLS_SAFETENSORS_H
 
 #include "source.h"
 
-/* Bytes of one element, 0 for a dtype unknown here. Only the first four can be converted. */
+/* Bytes of one element; 0 for an unknown dtype. Only the first four can be converted. */
 TOOLS_FN unsigned safetensors_dtype(const json_value *name, source_dtype *dtype)
 {
     static const struct {
@@ -85,7 +85,7 @@ TOOLS_FN attn_status safetensors_entry(attn_ctx *ctx, source *s, source_file *f,
     return t->name && t->dtype_name ? ATTN_OK : ctx->status;
 }
 
-/* No gap between the tensors, and none behind them. */
+/* Checks that there is no gap between the tensors or after them. */
 TOOLS_FN attn_status safetensors_check_cover(attn_ctx *ctx, source *s, source_file *f, size_t first,
                                              uint64_t data_start)
 {

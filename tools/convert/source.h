@@ -1,6 +1,6 @@
-/* What a checkpoint comes down to, whatever its format: a configuration, named tensors that lie
- * somewhere in files, and perhaps a vocabulary. Each format's reader (huggingface.h, gguf.h,
- * llmc.h) fills one of these; the weights stay on disk until source_read asks for a piece. */
+/* A checkpoint of any format: a configuration, named tensors with their places in files, and perhaps a
+ * vocabulary. The reader of each format (huggingface.h, gguf.h, llmc.h) fills a `source`. The weights stay on
+ * disk until source_read reads a piece. */
 #ifndef TOOLS_SOURCE_H
 #define TOOLS_SOURCE_H
 
@@ -14,7 +14,7 @@ typedef enum source_dtype {
     SOURCE_F16,
     SOURCE_BF16,
     SOURCE_F64,  /* rounded to f32 */
-    SOURCE_Q8_0, /* from here on, GGUF's blocks */
+    SOURCE_Q8_0, /* this and the following are GGUF's types of blocks */
     SOURCE_Q4_0,
     SOURCE_Q4_1,
     SOURCE_Q5_0,
@@ -26,10 +26,10 @@ typedef enum source_dtype {
     SOURCE_Q6_K,
     SOURCE_IQ4_NL,
     SOURCE_IQ4_XS,
-    SOURCE_OTHER /* fine in a tensor that is not needed */
+    SOURCE_OTHER /* cannot be converted; allowed in a tensor that is not needed */
 } source_dtype;
 
-/* How many numbers a block has, and how many bytes; the plain types have blocks of one. */
+/* Numbers and bytes of a block. Plain types have blocks of one number. */
 typedef struct source_block {
     unsigned count, size;
     void (*widen)(const unsigned char *block, float *out);
@@ -52,8 +52,8 @@ typedef struct source_file {
 
 enum { SOURCE_MAX_DIMS = 4 };
 
-/* The bounds of attn_model_open: layers, and every other size of a model. A checkpoint can name a
- * few tensors more than the layers have; the header that lists them is in memory for a while. */
+/* Limits: the number of layers and every other size of a model as in attn_model_open. A checkpoint may have
+ * some tensors more than the layers; its header is in memory while it is read. */
 enum {
     SOURCE_MAX_LAYERS = 1 << 16,
     SOURCE_MAX_SIZE = 1 << 24,
@@ -62,9 +62,9 @@ enum {
 };
 
 typedef struct source_tensor {
-    char *name; /* "h.0.ln_1.weight"; ends in a zero */
+    char *name; /* "h.0.ln_1.weight" */
     source_dtype dtype;
-    const char *dtype_name; /* as the source spells it */
+    const char *dtype_name; /* the source's name for it */
     int ndim;
     uint64_t shape[SOURCE_MAX_DIMS]; /* slowest first */
     source_file *file;
@@ -73,9 +73,8 @@ typedef struct source_tensor {
 
 enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2, SOURCE_MORE_EOS = 31 };
 
-/* Whose names the tensors have: Hugging Face's (nanoGPT and today's minGPT have the same), GGUF's,
- * those of minGPT's first version, or those of the book "Build a Large Language Model (From
- * Scratch)". */
+/* The names of the tensors: Hugging Face's (nanoGPT and today's minGPT have the same), GGUF's, those of
+ * minGPT's first version, or those of the book "Build a Large Language Model (From Scratch)". */
 typedef enum source_names {
     NAMES_HF,
     NAMES_GGUF,
@@ -93,26 +92,26 @@ typedef struct source {
 
     uint64_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
     double ln_eps;
-    attn_act_kind act_fn; /* and the other two of attn_config that GPT-2 itself does not need */
+    attn_act_kind act_fn; /* this and the next two are settings that GPT-2 itself does not need */
     int unscaled_attn, scale_attn_by_inverse_layer_idx;
-    int says_untied;                   /* there must be an unembedding of its own */
-    int64_t bos, eos;                  /* or one of the two constants above */
-    int32_t more_eos[SOURCE_MORE_EOS]; /* that end a text as well as eos */
+    int says_untied;                   /* there must be a separate unembedding */
+    int64_t bos, eos;                  /* ids, or one of the two constants above */
+    int32_t more_eos[SOURCE_MORE_EOS]; /* tokens that end a text, besides eos */
     size_t n_more_eos;
-    const char *config_name; /* where those numbers come from, for messages */
+    const char *config_name; /* the file of these settings, for messages */
 
     source_names names;
     int linears_out_in; /* weights of linear layers are stored [out, in], else [in, out] */
-    int no_biases;      /* trained without: every bias is zero, and no tensor holds it */
-    int no_qkv_biases;  /* ... those of queries, keys and values */
+    int no_biases;      /* the checkpoint has no biases: all are zero */
+    int no_qkv_biases;  /* ... no biases of queries, keys and values */
 
     int has_vocab;
     vocab vocabulary;
 
-    unsigned char raw[1 << 16]; /* bytes on their way to becoming floats */
+    unsigned char raw[1 << 16]; /* bytes that are converted to floats */
 } source;
 
-/* Something worth knowing that is no failure. */
+/* Prints a note: something that a person should know, and that is not a failure. */
 TOOLS_FN void source_note(const char *format, ...) TOOLS_PRINTF(1, 2);
 TOOLS_FN void source_note(const char *format, ...)
 {
@@ -169,7 +168,7 @@ TOOLS_FN attn_status source_bytes(attn_ctx *ctx, source_file *f, uint64_t offset
     return ATTN_OK;
 }
 
-/* A new tensor to fill in; it moves when the next one is added. */
+/* Adds a tensor, which the caller fills in. The pointer is valid until the next call. */
 TOOLS_FN source_tensor *source_add(attn_ctx *ctx, source *s)
 {
     if (s->n_tensors == s->capacity) {
@@ -193,7 +192,7 @@ TOOLS_FN source_tensor *source_add(attn_ctx *ctx, source *s)
     return &s->tensors[s->n_tensors++];
 }
 
-/* After the last tensor: from here on they can be found by name. */
+/* Call this after the last tensor. Then tensors can be found by name. */
 TOOLS_FN attn_status source_index(attn_ctx *ctx, source *s)
 {
     size_t i, other;
@@ -217,7 +216,7 @@ TOOLS_FN int source_ends_in(const source_tensor *t, const char *end)
     return n >= m && strcmp(t->name + n - m, end) == 0;
 }
 
-/* The causal mask, which PyTorch saves along with the weights. */
+/* Is it the causal mask, which PyTorch saves with the weights? */
 TOOLS_FN int source_is_mask(const source_tensor *t)
 {
     return source_ends_in(t, ".attn.bias") || source_ends_in(t, ".attn.masked_bias") ||
@@ -230,8 +229,8 @@ TOOLS_FN const source_tensor *source_find(const source *s, const char *name)
     return names_find(&s->by_name, name, strlen(name), &i) ? &s->tensors[i] : NULL;
 }
 
-/* How much another name is like this one: it may have more before it, as a prefix, or share its beginning,
- * which names the layer, and its end. */
+/* Similarity of two names: one may be the other with a prefix; or they may share a beginning, which names the
+ * layer, and an end. */
 TOOLS_FN size_t source_likeness(const char *name, const char *other)
 {
     const size_t n = strlen(name), m = strlen(other), most = n < m ? n : m;
@@ -243,7 +242,7 @@ TOOLS_FN size_t source_likeness(const char *name, const char *other)
     return tail == n ? 4 * n : 2 * head + tail;
 }
 
-/* The tensor whose name is most like this one, the shortest of several; NULL: there is none. */
+/* The tensor with the most similar name, the shortest of several; NULL: there is none. */
 TOOLS_FN const source_tensor *source_nearest(const source *s, const char *name)
 {
     const source_tensor *best = NULL;
@@ -259,7 +258,7 @@ TOOLS_FN const source_tensor *source_nearest(const source *s, const char *name)
     return best;
 }
 
-/* Bytes of `count` elements, which are whole blocks. */
+/* Bytes of `count` elements, which must be whole blocks. */
 TOOLS_FN uint64_t source_size(source_dtype dtype, uint64_t count)
 {
     return count / source_blocks[dtype].count * source_blocks[dtype].size;
@@ -280,7 +279,7 @@ TOOLS_FN float float_from_f64(const unsigned char *p)
     return (float)value;
 }
 
-/* The elements that `size` raw bytes hold. */
+/* Converts `size` raw bytes to floats. */
 TOOLS_FN void source_widen(source_dtype dtype, const unsigned char *raw, size_t size, float *out)
 {
     const source_block *block = &source_blocks[dtype];
@@ -309,8 +308,8 @@ TOOLS_FN void source_widen(source_dtype dtype, const unsigned char *raw, size_t 
     }
 }
 
-/* Elements first .. first+count-1 in the order of the file. What is larger than `limit` or no
- * number is refused. Of types of blocks, first and count are whole blocks. */
+/* Reads elements first .. first+count-1 in the order of the file. NaN and numbers larger than `limit` are
+ * refused. For types of blocks, first and count must be whole blocks. */
 TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t first,
                                 uint64_t count, float limit, float *out)
 {
@@ -347,8 +346,8 @@ TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t
     return ATTN_OK;
 }
 
-/* A block of rows and columns of a tensor of two dimensions into a dense array. Of types of
- * blocks only whole rows can be had. */
+/* Reads some rows and columns of a tensor of two dimensions into a dense array. For types of blocks only
+ * whole rows. */
 TOOLS_FN attn_status source_read(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t row,
                                  uint64_t n_rows, uint64_t column, uint64_t n_columns, float limit,
                                  float *out)
@@ -376,7 +375,7 @@ TOOLS_FN const char *show_shape(shown out, int ndim, const uint64_t *shape)
     return out;
 }
 
-/* The number of elements; UINT64_MAX if it does not fit. */
+/* The number of elements; UINT64_MAX if it overflows. */
 TOOLS_FN uint64_t shape_count(int ndim, const uint64_t *shape)
 {
     uint64_t count = 1;
@@ -398,7 +397,7 @@ TOOLS_FN int source_by_place(const void *a, const void *b)
     return (x->size > y->size) - (x->size < y->size);
 }
 
-/* Sorts the tensors from index `first` on, all of one file, by place; no two may share a byte. */
+/* Sorts the tensors from index `first` on, which are of one file, by offset. They must not overlap. */
 TOOLS_FN attn_status source_check_overlaps(attn_ctx *ctx, source *s, size_t first)
 {
     size_t i;
