@@ -2246,7 +2246,7 @@ static float attn__log(float x)
 ATTN__SMALL
 
 /* >>tensors (tests: tensors) ====================================================================
- * Views are arithmetic on strides; a tensor that could not be made says why in `error`. */
+ * Views are made by arithmetic on strides. A view that cannot be made has its reason in `error`. */
 
 ATTN__INLINE attn_shape attn__dims(int ndim, size_t d0, size_t d1, size_t d2, size_t d3)
 {
@@ -2323,14 +2323,16 @@ ATTN__DEF int attn_is_dense(attn_tensor x)
     return 1;
 }
 
-/* Number of elements and bytes of a caller's shape; 0 if its dimensions are wrong or too large. */
+/* Gives the bytes of a dense tensor of this shape. Returns 0 if the shape or dtype is not
+ * possible. */
 static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
 {
     size_t n = attn__dtype_size(dtype);
     int i, empty = 0;
     if (s.ndim < 1 || s.ndim > 4 || (dtype != ATTN_F32 && dtype != ATTN_F16 && dtype != ATTN_I32))
         return 0;
-    for (i = 0; i < s.ndim; i++) { /* an empty tensor's other dimensions must be sane too */
+    for (i = 0; i < s.ndim;
+         i++) { /* the other dimensions of an empty tensor must be possible too */
         if (s.dim[i] == 0)
             empty = 1;
         else if (attn__mul_overflows(n, s.dim[i], &n) || n > PTRDIFF_MAX)
@@ -2418,7 +2420,7 @@ ATTN__COLD attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
     return x;
 }
 
-/* Moves a view's first element; NULL stays NULL, as an empty tensor may have it. */
+/* Moves a view's first element. The data of an empty tensor may be NULL, and stays so. */
 static void attn__advance(attn_tensor *x, ptrdiff_t elements)
 {
     if (x->data)
@@ -2479,7 +2481,7 @@ ATTN__COLD attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
     y = attn_borrow(x.data, x.dtype, shape);
     if (bytes == 0)
         return y;
-    /* From the last dimension on: each run of x that is even in memory is cut anew. */
+    /* From the last dimension to the first: regroup dimensions that are contiguous in x. */
     while (to >= 0) {
         ptrdiff_t stride;
         size_t n_from = 1, n_to = 1;
@@ -2501,7 +2503,7 @@ ATTN__COLD attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
             y.stride[to] = stride * (ptrdiff_t)n_to;
             n_to *= shape.dim[to--];
         }
-        from--; /* n_to is n_from: as many are left of both */
+        from--; /* here n_to == n_from: x and y have the same number of elements left */
     }
     return y;
 }
@@ -2521,7 +2523,7 @@ static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at
     return (float)((const int32_t *)data)[at];
 }
 
-/* One element, or NaN; indices beyond ndim are 0. */
+/* One element; NaN if there is none. Indices beyond ndim must be 0. */
 static float attn__element(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2,
                            size_t i3)
 {
@@ -2550,8 +2552,8 @@ ATTN__DEF float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t
 
 /* ---- checks that every operation makes ---- */
 
-/* Fails with "attn_matmul: a has shape [2, 3] and b [4]; " followed by `expected`. `name` holds the
- * verb too: "a has", "logits have". If y is NULL, only the shape of x is told. */
+/* Fails with "attn_matmul: a has shape [2, 3] and b [4]; " and `expected`. `name` includes the
+ * verb: "a has", "logits have". If y is NULL, the message has only the shape of x. */
 static ATTN__COMPACT attn_status attn__misfit(attn_ctx *ctx, const char *op, const char *name,
                                               const attn_tensor *x, const char *other,
                                               const attn_tensor *y, const char *expected)
@@ -2563,7 +2565,7 @@ static ATTN__COMPACT attn_status attn__misfit(attn_ctx *ctx, const char *op, con
                       expected);
 }
 
-/* An operand must be a tensor. If a failed call should have made it, that call's message stays. */
+/* Fails if x is no tensor. If a call failed that should have made it, that call's message stays. */
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x)
 {
@@ -2582,7 +2584,7 @@ static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *nam
                       x->error ? x->error : "");
 }
 
-/* ... and nearly always one of floats. */
+/* The same; and x must hold floats. */
 ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *name,
                                    const attn_tensor *x)
 {
@@ -2594,7 +2596,7 @@ ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *na
     return ATTN_OK;
 }
 
-/* Ids must be rows of a vocabulary (or a table) of n_vocab; `name` is the noun for one of them. */
+/* Fails unless all ids are below n_vocab. `name` is the noun for one of them: "token". */
 static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
                                   const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab)
 {
@@ -2608,8 +2610,8 @@ static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *nam
     return ATTN_OK;
 }
 
-/* Where a copy goes: makes *out a tensor of this type and shape if it is none, else checks that it
- * has the shape and a type to which the numbers can be converted. */
+/* If *out is no tensor, makes it one of this type and shape. Else checks that it has the shape, and
+ * a type to which the numbers can be converted. */
 static attn_status attn__need_out(attn_ctx *ctx, const char *op, attn_tensor *out, attn_dtype dtype,
                                   attn_shape shape)
 {
@@ -2637,7 +2639,7 @@ static ATTN__COMPACT attn_status attn__out_begin(attn_ctx *ctx, const char *op, 
     attn_status status;
     memset(result, 0, sizeof *result);
     if (!is_new && out && !out->error && out->dtype == ATTN_F32 && attn__has_shape(out, shape) &&
-        attn_is_dense(*out)) { /* nothing to make, nothing to refuse */
+        attn_is_dense(*out)) { /* the result can be written in place */
         result->dense = *out;
         return ATTN_OK;
     }
@@ -2665,7 +2667,7 @@ static ATTN__COMPACT attn_status attn__out_end(attn_ctx *ctx, attn_tensor *out,
     return status;
 }
 
-/* ---- walking over rows: the last dimension is the row ---- */
+/* ---- rows of a tensor: its last dimension ---- */
 
 static size_t attn__n_rows(const attn_tensor *x)
 {
@@ -2681,7 +2683,7 @@ static size_t attn__row_length(const attn_tensor *x)
     return x->shape[x->ndim - 1];
 }
 
-/* Offset of row `index` of a tensor that is laid over `like` by repeating dimensions of 1. */
+/* Offset of row `index` of x broadcast to the shape `like`. */
 static ptrdiff_t attn__row_offset(const attn_tensor *x, const attn_shape *like, size_t index)
 {
     ptrdiff_t offset = 0;
@@ -2698,7 +2700,7 @@ static ptrdiff_t attn__row_offset(const attn_tensor *x, const attn_shape *like, 
     return offset;
 }
 
-/* Row `index` as n floats: in place if it is that already, else gathered into buffer. */
+/* Row `index` of x broadcast to `like`, as n floats: in place, or copied to `buffer`. */
 static const float *attn__row(const attn_tensor *x, const attn_shape *like, size_t index, size_t n,
                               float *buffer)
 {
@@ -2779,13 +2781,13 @@ ATTN__DEF uint16_t attn_f16_from_f32(float value)
     memcpy(&bits, &value, 4);
     sign = bits >> 16 & 0x8000;
     bits &= 0x7fffffffu;
-    if (bits > 0x7f800000u) /* NaN stays one, quiet */
+    if (bits > 0x7f800000u) /* NaN becomes a quiet NaN */
         return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
     if (bits >= 0x477ff000u) /* 65520 and more round to infinity */
         return (uint16_t)(sign | 0x7c00);
     if (bits < 0x33000000u) /* less than half of the smallest: zero */
         return (uint16_t)sign;
-    if (bits < 0x38800000u) { /* below 2^-14: a denormal half counts in 2^-24 */
+    if (bits < 0x38800000u) { /* below 2^-14: a denormal f16, a multiple of 2^-24 */
         shift = 126 - (int)(bits >> 23);
         rest = (bits & 0x7fffff) | 0x800000;
     } else {
@@ -2795,7 +2797,7 @@ ATTN__DEF uint16_t attn_f16_from_f32(float value)
     round = rest & ((1u << shift) - 1);
     rest >>= shift;
     if (round > 1u << (shift - 1) || (round == 1u << (shift - 1) && (rest & 1)))
-        rest++; /* a carry out of the fraction lands in the exponent, as it should */
+        rest++; /* a carry out of the fraction increases the exponent, as it should */
     return (uint16_t)(sign | rest);
 }
 
@@ -7239,9 +7241,9 @@ ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
 ATTN__SMALL
 
 /* >>ops (tests: ops attention) ==================================================================
- * Tier 1's operations: checks, then a walk over rows with the kernels of >>kernels. */
+ * The operations of tier 1: checks, then the kernels of >>kernels for each row. */
 
-/* The shape of two operands laid over each other; dimensions of 1 repeat. */
+/* The shape to which two operands are broadcast. Returns 0 if there is none. */
 ATTN__INLINE int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
 {
     int i;
@@ -7256,7 +7258,7 @@ ATTN__INLINE int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
     return 1;
 }
 
-/* out = kind(a, b), element by element, after both shapes were broadcast to one. */
+/* out = kind(a, b), element by element, broadcast to one shape. */
 static ATTN__COMPACT attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary kind,
                                                    attn_tensor *out, attn_tensor a, attn_tensor b)
 {
@@ -7301,23 +7303,27 @@ ATTN__COLD attn_status attn_div(attn_ctx *ctx, attn_tensor *out, attn_tensor a, 
     return attn__elementwise(ctx, "attn_div", ATTN__DIV, out, a, b);
 }
 
-/* Operations on each row of x: it becomes a row, or one number in a dimension of 1, or one number
- * without that dimension. */
-typedef enum attn__becomes { ATTN__A_ROW, ATTN__A_DIM_OF_1, ATTN__A_NUMBER } attn__becomes;
+/* What an operation on each row makes of the last dimension: it keeps it, makes it 1, or removes
+ * it. */
+typedef enum attn__last_dim {
+    ATTN__KEEPS_LAST,
+    ATTN__LAST_IS_1,
+    ATTN__REMOVES_LAST
+} attn__last_dim;
 typedef struct attn__row_args {
     const attn__kernels *kernels;
-    float number;       /* factor, epsilon, or n - 1 for n */
-    const float *w, *b; /* layernorm */
+    float number;       /* of scale: the factor; of layernorm: eps; of variance: 1 if unbiased */
+    const float *w, *b; /* of layernorm */
     attn_act_kind act_fn;
-    size_t row;  /* its index */
-    float *room; /* [n], to work in */
-    void *more;  /* what this operation alone needs */
+    size_t row;   /* index of the row */
+    float *spare; /* [n]: memory to work in */
+    void *more;   /* what only one operation needs */
 } attn__row_args;
 typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
 
-/* Applies fn to each row of x. The last dimension of out keeps its length, becomes 1 or goes away. */
+/* Applies fn to each row of x. */
 static ATTN__COMPACT attn_status attn__each_row(attn_ctx *ctx, const char *op, attn_tensor *out,
-                                                attn_tensor x, attn__becomes becomes,
+                                                attn_tensor x, attn__last_dim last_dim,
                                                 attn__row_fn fn, attn__row_args args)
 {
     attn__result result;
@@ -7328,15 +7334,15 @@ static ATTN__COMPACT attn_status attn__each_row(attn_ctx *ctx, const char *op, a
     ATTN__TRY(attn__need_kernels(ctx, &args.kernels));
     ATTN__TRY(attn__need(ctx, op, "x", &x));
     n = attn__row_length(&x);
-    n_out = becomes == ATTN__A_ROW ? n : 1;
+    n_out = last_dim == ATTN__KEEPS_LAST ? n : 1;
     n_rows = n_out ? attn__n_rows(&x) : 0;
     out_shape.dim[shape.ndim - 1] = n_out;
-    out_shape.ndim -= becomes == ATTN__A_NUMBER;
+    out_shape.ndim -= last_dim == ATTN__REMOVES_LAST;
     ATTN__TRY(attn__out_begin(ctx, op, out, out_shape, &result));
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__out_end(ctx, out, &result, ATTN_E_MEMORY);
-    args.room = buffers + n;
+    args.spare = buffers + n;
     for (args.row = 0; args.row < n_rows; args.row++)
         fn((float *)result.dense.data + args.row * n_out,
            attn__row(&x, &shape, args.row, n, buffers), n, &args);
@@ -7398,35 +7404,34 @@ ATTN__INLINE attn__row_args attn__args(float number)
 
 ATTN__COLD attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor)
 {
-    return attn__each_row(ctx, "attn_scale", out, x, ATTN__A_ROW, attn__row_scale,
+    return attn__each_row(ctx, "attn_scale", out, x, ATTN__KEEPS_LAST, attn__row_scale,
                           attn__args(factor));
 }
 ATTN__COLD attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    return attn__each_row(ctx, "attn_exp", out, x, ATTN__A_ROW, attn__row_exp, attn__args(0));
+    return attn__each_row(ctx, "attn_exp", out, x, ATTN__KEEPS_LAST, attn__row_exp, attn__args(0));
 }
 ATTN__COLD attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    return attn__each_row(ctx, "attn_sum", out, x, ATTN__A_DIM_OF_1, attn__row_sum, attn__args(0));
+    return attn__each_row(ctx, "attn_sum", out, x, ATTN__LAST_IS_1, attn__row_sum, attn__args(0));
 }
 ATTN__COLD attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    return attn__each_row(ctx, "attn_mean", out, x, ATTN__A_DIM_OF_1, attn__row_mean,
-                          attn__args(0));
+    return attn__each_row(ctx, "attn_mean", out, x, ATTN__LAST_IS_1, attn__row_mean, attn__args(0));
 }
 ATTN__COLD attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
 {
-    return attn__each_row(ctx, "attn_variance", out, x, ATTN__A_DIM_OF_1, attn__row_variance,
+    return attn__each_row(ctx, "attn_variance", out, x, ATTN__LAST_IS_1, attn__row_variance,
                           attn__args(unbiased ? 1 : 0));
 }
 ATTN__COLD attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    return attn__each_row(ctx, "attn_softmax", out, x, ATTN__A_ROW, attn__row_softmax,
+    return attn__each_row(ctx, "attn_softmax", out, x, ATTN__KEEPS_LAST, attn__row_softmax,
                           attn__args(0));
 }
 ATTN__COLD attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__A_ROW, attn__row_log_softmax,
+    return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__KEEPS_LAST, attn__row_log_softmax,
                           attn__args(0));
 }
 ATTN__COLD attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
@@ -7440,11 +7445,10 @@ ATTN__COLD attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tenso
             "attn_activate: kind is %d; expected ATTN_ACT_GELU_TANH, ATTN_ACT_GELU_ERF, "
             "ATTN_ACT_RELU or ATTN_ACT_SILU",
             (int)kind);
-    return attn__each_row(ctx, "attn_activate", out, x, ATTN__A_ROW, attn__row_activate, args);
+    return attn__each_row(ctx, "attn_activate", out, x, ATTN__KEEPS_LAST, attn__row_activate, args);
 }
 
-/* A parameter [n] as dense floats: itself if it is that, else written into `buffer` [n], filled
- * with `missing` if the tensor is zeroed. */
+/* *values [n] = the parameter x, written into `buffer` [n]. If x is zeroed, each is `missing`. */
 static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
                                 const attn_tensor *x, const char *beside, const attn_tensor *y,
                                 size_t n, float missing, float *buffer, const float **values)
@@ -7478,9 +7482,10 @@ ATTN__COLD attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tens
     buffer = attn__row_buffers(ctx, n);
     if (!buffer)
         return ctx->status;
-    failed = attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w) ||
-             attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b) ||
-             attn__each_row(ctx, "attn_layernorm", out, x, ATTN__A_ROW, attn__row_layernorm, args);
+    failed =
+        attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w) ||
+        attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b) ||
+        attn__each_row(ctx, "attn_layernorm", out, x, ATTN__KEEPS_LAST, attn__row_layernorm, args);
     attn_free(buffer);
     return failed ? ctx->status : ATTN_OK;
 }
@@ -7508,18 +7513,18 @@ ATTN__COLD attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_
     ATTN__TRY(attn__need_ids(ctx, op, "target", (const int32_t *)targets.data, targets.stride[0],
                              logits.shape[0], logits.shape[1]));
     args.more = &targets;
-    return attn__each_row(ctx, op, nll, logits, ATTN__A_NUMBER, attn__row_cross_entropy, args);
+    return attn__each_row(ctx, op, nll, logits, ATTN__REMOVES_LAST, attn__row_cross_entropy, args);
 }
 
 /* ---- matmul ---- */
 
-/* Memory for one call: on the stack if it is little, else from the context. */
+/* Memory for the time of one call: on the stack if it is little, else from the context. */
 typedef struct attn__scratch {
     float on_stack[1024];
     float *allocated;
 } attn__scratch;
 
-/* n floats that hold anything; NULL after a failure. attn__scratch_free gives them back. */
+/* n floats, not initialized; NULL on failure. attn__scratch_free frees them. */
 static float *attn__scratch_new(attn_ctx *ctx, attn__scratch *scratch, size_t n, const char *what)
 {
     scratch->allocated = NULL;
@@ -7570,7 +7575,7 @@ static attn_tensor attn__matrix(attn_tensor x, const attn_shape *lead, size_t i)
     return y;
 }
 
-/* f32 views of x: x itself, or a copy that the caller frees. */
+/* Makes *x f32, and dense if `dense` is 1. If that takes a copy, the caller frees *copy. */
 static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor *x, int dense)
 {
     if (x->dtype == ATTN_F32 && (!dense || attn_is_dense(*x)))
@@ -7581,10 +7586,10 @@ static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor
     return ATTN_OK;
 }
 
-/* One matrix product over strided views, on all threads: w is packed, then multiplied. */
+/* A matrix product on all threads, of views with any strides. w is packed, then multiplied. */
 typedef struct attn__product {
     const attn__kernels *kernels;
-    attn__panels made; /* w, if it is packed already; else its data are NULL */
+    attn__panels made; /* w, if it is packed already; else `data` is NULL */
     const float *bias; /* [N], or NULL */
     attn__matmul_job job;
     attn_tensor w; /* [K, N] */
@@ -7603,7 +7608,7 @@ static void attn__product_body(attn__worker *me, void *arg)
     attn__shared_matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * p->pack_size);
 }
 
-/* Threads that pay off for this many multiply-adds. */
+/* The number of threads for a product of `work` multiply-adds. */
 static int attn__threads_for(const attn_ctx *ctx, double work)
 {
     const int most = attn__max_threads(ctx);
@@ -7611,7 +7616,7 @@ static int attn__threads_for(const attn_ctx *ctx, double work)
     return enough < most ? (int)enough : most;
 }
 
-/* Matrices [.., M, K] as one of `rows` rows: a view if they join in memory, else a copy. */
+/* Makes matrices [.., M, K] one matrix of `rows` rows: a view if strides allow it, else a copy. */
 static attn_status attn__join_rows(attn_ctx *ctx, attn_tensor *copy, attn_tensor *a, size_t rows)
 {
     const attn_shape shape = attn_shape2(rows, attn__row_length(a));
@@ -7622,8 +7627,8 @@ static attn_status attn__join_rows(attn_ctx *ctx, attn_tensor *copy, attn_tensor
     return ATTN_OK;
 }
 
-/* out = a · b + bias for every matrix of `lead`, one after another: each uses all threads. Of a b
- * that p->made has packed only the shape counts. */
+/* out = a · b + bias for every matrix of `lead`, one after another, each on all threads. If p->made
+ * is set, b gives only the shape. */
 static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *p, float *out,
                                   const attn_tensor *a, const attn_tensor *b,
                                   const attn_shape *lead)
@@ -7660,7 +7665,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
     return ATTN_OK;
 }
 
-/* a [.., M, K] · b [.., K, N] + bias; a may be [K], which gives [N]. */
+/* out = a [.., M, K] · b [.., K, N] + bias. For a [K], out is [N]. */
 static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor a,
                                     attn_tensor b, attn__product *p)
 {
@@ -7706,7 +7711,7 @@ ATTN__COLD attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor 
     return attn__product_of(ctx, "attn_matmul", out, a, b, &p);
 }
 
-/* out [.., N] = x [.., K] · w [K, N] + bias [N]; a bias without dimensions is none. */
+/* out [.., N] = x [.., K] · w [K, N] + bias [N]; the bias may be zeroed. */
 static attn_status attn__product_op(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor x,
                                     attn_tensor w, attn_tensor bias)
 {
@@ -7792,7 +7797,7 @@ ATTN__COLD attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tens
 
 /* ---- attention ---- */
 
-/* All heads of an attention: head i is row i of the leading dimensions. */
+/* All heads of an attention: a head for each index of the leading dimensions. */
 typedef struct attn__all_heads {
     const attn__kernels *kernels;
     attn_tensor q, k, v; /* [.., Tq, d], [.., Tk, d], [.., Tk, dv] */
@@ -7808,8 +7813,8 @@ typedef struct attn__all_heads {
     float *scratch;
 } attn__all_heads;
 
-/* Plans the scratch memory of each worker: packed keys and values, a tile of scores, a tail of z,
- * and packed rows. Fails if that is beyond counting. */
+/* Sizes the scratch memory of a worker: packed keys and values, scores, a last chain, and packed
+ * rows. Fails if a size_t cannot count it. */
 static attn_status attn__attention_plan(attn_ctx *ctx, const char *op, attn__all_heads *a,
                                         int n_threads)
 {
@@ -7830,17 +7835,17 @@ static attn_status attn__attention_plan(attn_ctx *ctx, const char *op, attn__all
     return ATTN_OK;
 }
 
-/* A worker's share of the heads: packs keys and values into panels, then takes the queries block by
- * block, as the forward pass does. */
+/* A worker's share of the heads. It packs a head's keys and values into panels, then computes
+ * blocks of queries as the forward pass does. */
 static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
 {
     const attn__all_heads *a = (const attn__all_heads *)arg;
-    const size_t tile_stride = attn__round_up(a->n_keys, 16);
+    const size_t stride = attn__round_up(a->n_keys, 16);
     float *keys = a->scratch + (size_t)me->id * a->scratch_size;
     float *values = keys + attn__panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
-    float *tile = values + attn__panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
-    float *tail = tile + a->block_rows * tile_stride;
-    float *pack = tail + a->block_rows * attn__round_up(a->d_v, 16);
+    float *scores = values + attn__panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
+    float *last_chain = scores + a->block_rows * stride;
+    float *pack = last_chain + a->block_rows * attn__round_up(a->d_v, 16);
     size_t i, last, row, j;
     attn__share(me, a->n_heads, &i, &last);
     for (; i < last; i++) {
@@ -7868,20 +7873,20 @@ static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
                          row * a->n_keys;
                 h.mask_stride = a->n_keys;
             }
-            attn__head_scores(a->kernels, &h, tile, tile_stride, pack);
+            attn__head_scores(a->kernels, &h, scores, stride, pack);
             for (j = 0; j < h.rows; j++)
-                a->kernels->softmax(tile + j * tile_stride, tile + j * tile_stride, a->n_keys);
+                a->kernels->softmax(scores + j * stride, scores + j * stride, a->n_keys);
             h.z = (float *)a->out.data +
                   (i * a->n_queries + row) * (a->pattern_only ? a->n_keys : a->d_v);
             for (j = 0; j < h.rows && a->pattern_only; j++)
-                memcpy(h.z + j * a->n_keys, tile + j * tile_stride, a->n_keys * sizeof(float));
+                memcpy(h.z + j * a->n_keys, scores + j * stride, a->n_keys * sizeof(float));
             if (!a->pattern_only)
-                attn__head_weigh(a->kernels, &h, tile, tile_stride, tail, pack);
+                attn__head_weigh(a->kernels, &h, scores, stride, last_chain, pack);
         }
     }
 }
 
-/* Everything that must hold before attention can run; fills in `a`. */
+/* Checks the inputs of an attention and fills in `a`. */
 static attn_status attn__attention_check(attn_ctx *ctx, const char *op, attn__all_heads *a,
                                          const attn_attention_desc *desc)
 {
@@ -7933,7 +7938,7 @@ static attn_status attn__attention_check(attn_ctx *ctx, const char *op, attn__al
     return ATTN_OK;
 }
 
-/* The pattern, or the values weighed by it, into *out. */
+/* *out = the pattern, or the weighted sum of the values. */
 static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor *out,
                                       attn__all_heads *a, const attn_attention_desc *desc)
 {
@@ -7992,7 +7997,7 @@ ATTN__COLD attn_status attn_attention_pattern(attn_ctx *ctx, attn_tensor *patter
     return attn__attention_of(ctx, "attn_attention_pattern", pattern, &a, desc);
 }
 
-/* [.., T, H*d] as [.., H, T, d], without moving anything. */
+/* A view of [.., T, H*d] as [.., H, T, d]. */
 static attn_tensor attn__split_heads(attn_tensor x, size_t n_head)
 {
     const int last = x.ndim - 1;
@@ -8003,7 +8008,7 @@ static attn_tensor attn__split_heads(attn_tensor x, size_t n_head)
     return attn_transpose(attn_reshape(x, shape), last - 1, last);
 }
 
-/* What both functions of many heads need; w_v is not used for a pattern. */
+/* The checks of attn_multihead and attn_multihead_pattern; the second does not use w_v. */
 static attn_status attn__multihead_check(attn_ctx *ctx, const char *op, attn_tensor x,
                                          attn_tensor y, const attn_block_weights *w)
 {
@@ -8105,7 +8110,7 @@ ATTN__COLD attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x
 
 /* ---- random numbers ---- */
 
-/* Matsumoto and Nishimura's init_genrand. */
+/* init_genrand of Matsumoto and Nishimura. */
 static void attn__rng_fill(uint32_t *state, uint32_t seed)
 {
     uint32_t i;
@@ -8115,7 +8120,7 @@ static void attn__rng_fill(uint32_t *state, uint32_t seed)
     }
 }
 
-/* Their init_by_array, for the two words of a seed. */
+/* Their init_by_array, for the two words of a 64-bit seed. */
 static void attn__rng_mix(uint32_t *state, uint64_t seed)
 {
     uint32_t i = 1, k;
@@ -13532,9 +13537,9 @@ static void attn__row_attr(float *out, const float *x, size_t n, const attn__row
 {
     const attn_tensor *gained = &((const attn__scaled *)args->more)->gained;
     const float *w = (const float *)gained->data + args->row % gained->shape[0] * n;
-    attn__row_scaled(args->room, x, n, args);
-    args->kernels->binary(ATTN__MUL, args->room, args->room, w, n);
-    *out = args->kernels->sum(args->room, n);
+    attn__row_scaled(args->spare, x, n, args);
+    args->kernels->binary(ATTN__MUL, args->spare, args->spare, w, n);
+    *out = args->kernels->sum(args->spare, n);
 }
 
 ATTN__COLD attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
@@ -13566,7 +13571,7 @@ ATTN__COLD attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const a
     status = attn_mul(ctx, &scaled.gained, directions,
                       attn_borrow(model->ln_f_w, ATTN_F32, attn_shape1(width)));
     if (status == ATTN_OK)
-        status = attn__each_row(ctx, op, out, parts, ATTN__A_NUMBER, attn__row_attr, args);
+        status = attn__each_row(ctx, op, out, parts, ATTN__REMOVES_LAST, attn__row_attr, args);
     attn_tensor_free(ctx, &scaled.gained);
     return status;
 }
@@ -13630,7 +13635,7 @@ static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const 
     args.more = &scaled;
     args.w = model->ln_f_w;
     args.b = model->ln_f_b;
-    return attn__each_row(ctx, "attn_logit_lens", out, x, ATTN__A_ROW,
+    return attn__each_row(ctx, "attn_logit_lens", out, x, ATTN__KEEPS_LAST,
                           scale.ndim == 0 ? attn__row_layernorm : attn__row_layernorm_scaled, args);
 }
 
