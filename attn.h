@@ -143,6 +143,9 @@ ERRORS
     If you pass on an object that an earlier call failed to make, that call fails too, and its
     message ends with the earlier one.
 
+    ATTN_STOPPED is not a failure: you asked for it. The call that was stopped returns it, and does
+    not change ctx->status and ctx->message.
+
     A failed call leaves models and sessions as they were, except that attn_generate leaves the
     tokens that it has fed. The library never prints, exits or aborts. A callback must return: it
     may not call longjmp, and no C++ exception may leave it.
@@ -291,7 +294,7 @@ typedef enum attn_status {
     ATTN_E_TOKENIZER,   /* the model has no tokenizer */
     ATTN_E_UNSUPPORTED, /* an instruction set that this build or processor does not have */
     ATTN_E_NAME,        /* no tensor or activation of that name */
-    ATTN_STOPPED        /* a callback asked to stop */
+    ATTN_STOPPED        /* no failure: a callback asked for it */
 } attn_status;
 /* A program compiled with -fshort-enums and a library without it would not agree about structs. */
 typedef char attn__enums_are_ints[sizeof(attn_status) == sizeof(int) ? 1 : -1];
@@ -899,9 +902,9 @@ typedef struct attn_generation {
  * is handed over. A prompt is not searched. The token that ends a text is not among the generated
  * ones; its text is handed over unless it is a special token, as with transformers.
  *
- * A callback's stop gives ATTN_STOPPED, every other end ATTN_OK; result->reason tells them apart.
- * The session holds the prompt and all generated tokens, those of a stop string too. A full session
- * may lack the last one. */
+ * Every end but a failure gives ATTN_OK, also a stop that a callback asked for; result->reason tells
+ * them apart. The session holds the prompt and all generated tokens, those of a stop string too. The
+ * last one is missing where the session is full, or where a hook stopped the pass that fed it. */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
                                    const char *prompt, const attn_generate_desc *desc);
 
@@ -1402,9 +1405,6 @@ enum {
     ATTN__N_HOOKS
 };
 
-/* Why a pass stopped: a callback asked for it, or freed a session of the pass. */
-typedef enum attn__halt { ATTN__NOT_STOPPED, ATTN__ASKED_TO_STOP, ATTN__SESSION_FREED } attn__halt;
-
 /* One pass over some layers, for the next rows of every item. */
 typedef struct attn__pass {
     const attn_model *model;
@@ -1414,8 +1414,7 @@ typedef struct attn__pass {
     size_t n_items, n_rows;
     size_t first_layer, end_layer;
     int watched; /* 1: a session has a watcher */
-    attn__halt stopped;
-    char stopped_at[64];
+    int stopped; /* a callback asked for it, or freed a session of the pass */
 } attn__pass;
 
 /* The steps, in the order of the pass. A worker (me) takes its share of the rows or heads. */
@@ -2003,12 +2002,13 @@ static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const
     attn__need_zero_words(ctx, #type, (x) ? (x)->reserved : NULL,                                  \
                           sizeof(((type *)0)->reserved) / sizeof(uint64_t))
 
-/* If `call` fails, the enclosing function returns ctx->status. Use it only while there is nothing
- * to free. */
+/* If `call` does not succeed, the enclosing function returns its status. Use it only while there is
+ * nothing to free. */
 #define ATTN__TRY(call)                                                                            \
     do {                                                                                           \
-        if ((call) != ATTN_OK)                                                                     \
-            return ctx->status;                                                                    \
+        const attn_status tried_ = (call);                                                         \
+        if (tried_ != ATTN_OK)                                                                     \
+            return tried_;                                                                         \
     } while (0)
 /* The same for a pointer that attn_alloc returned. */
 #define ATTN__TRY_MEMORY(pointer)                                                                  \
@@ -3958,9 +3958,7 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
         p->items[i].session->running = ATTN__IDLE;
     p->ws->is_running = 0;
     if (p->stopped)
-        return attn__fail(ctx, ATTN_STOPPED, "a hook on %s %s", p->stopped_at,
-                          p->stopped == ATTN__SESSION_FREED ? "freed a session that was being fed"
-                                                            : "asked to stop");
+        return ATTN_STOPPED;
     for (i = 0; i < p->n_items; i++)
         p->items[i].session->fed += p->items[i].session->n_rows;
     return ATTN_OK;
@@ -4725,17 +4723,13 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
     return t;
 }
 
-/* Did the callback that ran last free a session of the pass, or ask to stop? */
-static void attn__note_stop(attn__pass *p, int asked, const attn__shown *shown)
+/* Did the callback that ran last ask to stop, or free a session of the pass? */
+static void attn__note_stop(attn__pass *p, int asked)
 {
     size_t i;
-    if (asked)
-        p->stopped = ATTN__ASKED_TO_STOP;
+    p->stopped = asked;
     for (i = 0; i < p->n_items; i++)
-        if (p->items[i].session->is_freed)
-            p->stopped = ATTN__SESSION_FREED;
-    if (p->stopped)
-        memcpy(p->stopped_at, attn__name_of(shown->point, shown->layer).text, sizeof p->stopped_at);
+        p->stopped |= p->items[i].session->is_freed;
 }
 
 /* Shows one activation to the watchers of every session. The workers meet at a barrier before each
@@ -4761,7 +4755,7 @@ static ATTN__COMPACT void attn__show_rows(const attn__worker *me, attn__pass *p,
             if (!w->kind->is_serial)
                 w->kind->rows(me, w, &shown);
             else if (me->id == 0 && !p->stopped)
-                attn__note_stop(p, w->kind->rows(me, w, &shown), &shown);
+                attn__note_stop(p, w->kind->rows(me, w, &shown));
             if (w->kind->is_serial)
                 attn__barrier(me);
         }
@@ -6037,11 +6031,14 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__run *runs, size_t n,
             if (!runs[i].ended)
                 status = attn__read_rows(ctx, &runs[i]);
     }
-    for (i = 0; i < n; i++)
+    for (i = 0; i < n; i++) {
+        if (status == ATTN_STOPPED && !runs[i].ended)
+            runs[i].reason = ATTN_STOP_CALLBACK;
         if (runs[i].reason != ATTN_STOP_CALLBACK &&
             attn__emit_rest(&runs[i].listener, runs[i].reason))
             runs[i].reason = ATTN_STOP_CALLBACK;
-    return status;
+    }
+    return status == ATTN_STOPPED ? ATTN_OK : status;
 }
 
 ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
@@ -6086,8 +6083,6 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
     }
     attn__run_free(&w);
     attn__session_drop(session);
-    if (status == ATTN_OK && w.reason == ATTN_STOP_CALLBACK)
-        return attn__fail(ctx, ATTN_STOPPED, "the callback asked to stop");
     return status;
 }
 
@@ -8938,7 +8933,7 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
         v.last = tells && n_blocks - v.first > 256 ? v.first + 256 : n_blocks;
         attn__parallel(attn__max_threads(ctx), attn__verify_body, &v);
         if (tells && desc->progress((double)v.last / (double)n_blocks, desc->user) != 0)
-            status = attn__fail(ctx, ATTN_STOPPED, "%s: opening it was stopped", path);
+            status = ATTN_STOPPED;
     }
     for (i = 0; i < m->n_weights && status == ATTN_OK; i++) {
         const attn__weight *w = &m->weights[i];
@@ -9009,8 +9004,8 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
         for (i = 0; i < m->n_weights; i++)
             m->weights[i].data = (const unsigned char *)m->copy + m->weights[i].info.offset;
     }
-    if (!(desc && desc->skip_checksums) && attn__verify_weights(ctx, m, path, desc) != ATTN_OK)
-        return ctx->status;
+    if (!(desc && desc->skip_checksums))
+        ATTN__TRY(attn__verify_weights(ctx, m, path, desc));
     m->layers = ATTN__NEW(ctx, attn__layer, m->config.n_layer, "layers");
     ATTN__TRY_MEMORY(m->layers);
     if (attn__host_is_big_endian()) /* cover: another processor */

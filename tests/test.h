@@ -88,6 +88,15 @@ void test_fails(const char *file, int line, const char *what, const attn_ctx *ct
 /* Is there time for all of a check that takes long (ATTN_TEST_FULL=1)? `make test` does a part of it then,
  * and .ci/run all. */
 int test_full(void);
+
+/* An attn call that a callback or the flag stops: that is no failure, and the context shows none. */
+#define STOPS(ctx, call)                                                                           \
+    do {                                                                                           \
+        const attn_ctx before_ = *(ctx);                                                           \
+        CHECKF((call) == ATTN_STOPPED, "%s was not stopped: %s", #call, (ctx)->message);           \
+        CHECK((ctx)->status == before_.status && strcmp((ctx)->message, before_.message) == 0);    \
+    } while (0)
+
 /* A directory with data that is not ours to give away, or NULL: $ATTN_TEST_DATA, or a directory `shared`
  * beside the repository. In it is gpt2-tokenizer/: GPT-2's vocabulary, and texts with their ids. */
 const char *test_data(void);

@@ -64,7 +64,7 @@ struct context : attn_ctx {
     void check(attn_status failed) const
     {
         if (failed != ATTN_OK)
-            throw error(failed, message);
+            throw error(failed, failed == ATTN_STOPPED ? "a callback asked to stop" : message);
     }
 };
 
@@ -288,7 +288,7 @@ class session
         context ctx;
         state &here = mine();
         ctx.n_threads = n_threads;
-        here.caught = nullptr; /* of a call from C, which has told its caller ATTN_STOPPED */
+        here.caught = nullptr; /* of a call from C, which its callback has stopped */
         const attn_status failed = function(&ctx, get(), argument...);
         if (here.caught)
             std::rethrow_exception(std::exchange(here.caught, nullptr));

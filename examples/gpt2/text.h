@@ -290,10 +290,8 @@ static int draw_tokens(run *r, const int32_t *ids, size_t n_ids, size_t most, si
     r->n_generated += *n_drawn;
     if (r->code != FINE)
         return r->code;
-    if (status == ATTN_STOPPED) {
-        r->ctx.status = ATTN_OK;
+    if (r->reason == ATTN_STOP_CALLBACK)
         return INTERRUPTED;
-    }
     return status ? failed(&r->ctx) : FINE;
 }
 

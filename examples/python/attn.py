@@ -79,8 +79,10 @@ class _attn_ctx(ctypes.Structure):
 
     def run(self, function: Any, *arguments: Any) -> None:
         """Calls a function that returns a status; a failure becomes an Error."""
-        if function(byref(self), *arguments):
-            raise Error(Status(self.status), self.message.decode("utf-8", "replace"))
+        status = Status(function(byref(self), *arguments))
+        if status:
+            message = b"a callback asked to stop" if status == Status.STOPPED else self.message
+            raise Error(status, message.decode("utf-8", "replace"))
 
 
 class _attn_tensor(ctypes.Structure):

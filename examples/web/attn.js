@@ -28,6 +28,7 @@
  *   As attn_edit, but for the factor: it is 1 if none is given, and "scale" without a `value` multiplies by it.
  *   nPositions and nHeads of 0 mean all from the first. */
 
+const STOPPED = 14; // ATTN_STOPPED
 const KINDS = ["zero", "set", "mean", "add", "scale"];
 
 /** The variants of the module, best first: what they need, and the file. */
@@ -76,7 +77,9 @@ class Machine {
     const bytes = this.bytes;
     return new TextDecoder().decode(bytes.slice(at, bytes.indexOf(0, at)));
   }
-  fail() { return new Error(this.text(this.call.glue_message())); }
+  /** @param {number} [status] */ fail(status) {
+    return new Error(status === STOPPED ? "a hook asked to stop" : this.text(this.call.glue_message()));
+  }
   /** Address of n bytes; free them. @param {number} n */
   alloc(n) {
     const at = n < 2 ** 31 ? this.call.glue_alloc(Math.max(n, 1)) >>> 0 : 0; // the module has at most 2 GB
@@ -271,7 +274,7 @@ export class Session {
     const thrown = machine.thrown;
     machine.thrown = undefined;
     if (thrown) throw thrown;
-    if (status) throw machine.fail();
+    if (status) throw machine.fail(status);
   }
   /** Feeds a text and tells, at each position, the k likeliest next tokens with their
    * probabilities, [n, k] each, and the losses of the tokens but the first in nats, [n - 1].
@@ -280,7 +283,8 @@ export class Session {
   score(ids, k = 5) {
     const { machine } = this, list = Int32Array.from(ids), n = list.length;
     return machine.with(list, (from) => machine.with(new Int32Array(2 * n * k + n), (to) => {
-      if (machine.call.glue_score(this.at, from, n, k, to, to + 4 * n * k)) throw machine.fail();
+      const status = machine.call.glue_score(this.at, from, n, k, to, to + 4 * n * k);
+      if (status) throw machine.fail(status);
       return {
         tokens: machine.ints(to, n * k).slice(),
         probabilities: machine.floats(to + 4 * n * k, n * k).slice(),

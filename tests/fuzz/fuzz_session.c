@@ -471,7 +471,7 @@ static void generate(twin *t, input *in)
     plain = generate_plainly(t, &prompt, &desc);
     want = attn_generate(&ctx, &made, t->session, "", &desc);
     ids.n = made.n_ids;
-    MUST(want == (heard.stopped ? ATTN_STOPPED : ATTN_OK));
+    MUST(want == ATTN_OK && (made.reason == ATTN_STOP_CALLBACK) == heard.stopped);
     check_generated(&plain, &ids, &heard);
     if (prompt.n > 0)
         passed(t, &prompt, 0, LAYERS);

@@ -29,6 +29,12 @@ TOOLS_FN int failed(const attn_ctx *ctx)
     return interrupted ? INTERRUPTED : fail_ctx(ctx);
 }
 
+/* After calls of which none may fail: the code of the first failure, or of Ctrl-C. */
+TOOLS_FN int outcome(const attn_ctx *ctx)
+{
+    return interrupted || ctx->status ? failed(ctx) : FINE;
+}
+
 /* isa: an attn_isa_kind. */
 TOOLS_FN int open_model(attn_ctx *ctx, attn_model **model, const char *path, int isa,
                         int skip_checksums)

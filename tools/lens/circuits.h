@@ -36,7 +36,7 @@ LENS_FN attn_status lens_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *
     const attn_config *c;
     attn_status status;
     if (lens_need_layer(ctx, op, model, of.layer) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     c = attn_model_config(model);
     if (of.head >= c->n_head || (unsigned)kind > LENS_CIRCUIT_OV)
         return lens_fail(ctx, ATTN_E_ARGUMENT,
@@ -160,7 +160,7 @@ LENS_FN attn_status lens_need_factors(attn_ctx *ctx, const char *op, attn_tensor
                                       attn_tensor right)
 {
     if (lens_need(ctx, op, "left", left) || lens_need(ctx, op, "right", right))
-        return ctx->status;
+        return lens_failure(ctx);
     if (left.ndim != 2 || right.ndim != 2 || left.shape[1] != right.shape[0])
         return lens_fail(ctx, ATTN_E_SHAPE,
                          "%s: left has shape %s and right %s; expected [m, r] and [r, n]", op,
@@ -180,14 +180,14 @@ LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_t
     size_t i, j, r, n_rows;
     int failed;
     if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     r = left.shape[1];
     n_rows = left.shape[0] > right.shape[1] ? left.shape[0] : right.shape[1];
     if (n_rows > SIZE_MAX / 8 - 3 * r)
         return lens_fail(ctx, ATTN_E_MEMORY, "%s: no memory for factors as large as %s", op,
                          lens_show(left).text);
     if (lens_begin(ctx, op, out, attn_shape1(r), &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     columns = lens_doubles(ctx, n_rows + 3 * r, r);
     failed = !columns || attn_scale(ctx, &one, left, 1) || /* f32, dense */
              attn_scale(ctx, &two, attn_transpose(right, 0, 1), 1);
@@ -205,7 +205,7 @@ LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_t
     attn_free(columns);
     attn_tensor_free(ctx, &one);
     attn_tensor_free(ctx, &two);
-    return lens_finish(ctx, &result, failed ? ctx->status : ATTN_OK);
+    return lens_finish(ctx, &result, failed ? lens_failure(ctx) : ATTN_OK);
 }
 
 /* ---- composition ---- */
@@ -255,7 +255,7 @@ LENS_FN attn_status lens_triangles(attn_ctx *ctx, attn_tensor *triangles, const 
     size_t head, i;
     if (attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(c->n_head, d, d)) != ATTN_OK ||
         (triangle = lens_doubles(ctx, c->d_model + d, d)) == NULL)
-        return ctx->status;
+        return lens_failure(ctx);
     for (head = 0; head < c->n_head; head++) {
         lens_triangle(triangle, attn_slice(w, 1, head * d, d), triangle + size);
         for (i = 0; i < size; i++)
@@ -309,7 +309,7 @@ LENS_FN attn_status lens_prepare(attn_ctx *ctx, lens_composer *c, const attn_mod
     attn_tensor_free(ctx, &w_o);
     attn_tensor_free(ctx, &outer);
     attn_tensor_free(ctx, &inner);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* scores [H, H], a view: of an earlier layer's heads with a later layer's. |V · O · P · S| =
@@ -340,7 +340,7 @@ LENS_FN attn_status lens_compose(attn_ctx *ctx, attn_tensor scores, const lens_c
     attn_tensor_free(ctx, &between);
     attn_tensor_free(ctx, &half);
     attn_tensor_free(ctx, &whole);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* All pairs that end in layer `to`, into scores [L, H, L, H]. */
@@ -378,14 +378,14 @@ LENS_FN attn_status lens_composition_scores(attn_ctx *ctx, attn_tensor *out,
     attn_status status;
     size_t n_layer, n_head, i;
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if ((unsigned)kind > LENS_COMPOSE_V)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is none of LENS_COMPOSE_Q, _K, _V", op,
                          (int)kind);
     n_layer = attn_model_config(model)->n_layer;
     n_head = attn_model_config(model)->n_head;
     if (lens_begin(ctx, op, out, attn_shape4(n_layer, n_head, n_layer, n_head), &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     composers = (lens_composer *)attn_alloc(ctx, n_layer, sizeof *composers, "composition scores");
     status = composers ? ATTN_OK : ctx->status;
     for (i = 0; i < n_layer && status == ATTN_OK; i++)

@@ -127,10 +127,10 @@ LENS_FN attn_status lens_control_open(attn_ctx *ctx, attn_tensor *out, const att
     if (!path)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no file given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     c = attn_model_config(model);
     if (lens_begin(ctx, op, out, attn_shape2(c->n_layer, c->d_model), &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     from = lens_open_file(ctx, path, "controlvector");
     status = from ? lens_control_read(ctx, &result.numbers, from, from->names == NAMES_GGUF)
                   : ctx->status;

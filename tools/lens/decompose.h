@@ -71,7 +71,7 @@ LENS_FN attn_status lens_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const
     size_t i, k;
     int failed;
     if (lens_begin(ctx, "lens_bias_logit_attrs", out, attn_shape1(n), &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     failed =
         attn_logit_directions(ctx, &directions, model, tokens, against, n) ||
         attn_model_tensor(ctx, &ln_b, model, "ln_final.b") ||
@@ -88,7 +88,7 @@ LENS_FN attn_status lens_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const
     attn_tensor_free(ctx, &directions);
     attn_tensor_free(ctx, &ln_b);
     attn_tensor_free(ctx, &b_u);
-    return lens_finish(ctx, &result, failed ? ctx->status : ATTN_OK);
+    return lens_finish(ctx, &result, failed ? lens_failure(ctx) : ATTN_OK);
 }
 
 /* ---- the part of each number ---- */
@@ -350,7 +350,7 @@ LENS_FN attn_status lens_centre_and_project(attn_ctx *ctx, attn_tensor *out, con
         attn_tensor_free(ctx, &centred);
     else
         *out = centred;
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* Is each stream normalized by ln_final with its own scale? */
@@ -370,7 +370,7 @@ LENS_FN attn_status lens_final_norm(attn_ctx *ctx, attn_tensor *out, const lens_
                        attn_layernorm(ctx, out, x, w, b, attn_model_config(p->model)->ln_eps);
     attn_tensor_free(ctx, &w);
     attn_tensor_free(ctx, &b);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* Writes part i, x [T, C], to the result. */
@@ -385,7 +385,7 @@ LENS_FN attn_status lens_put_part(attn_ctx *ctx, const lens_parts *p, size_t i, 
         attn_copy(ctx, &place, made);
     attn_tensor_free(ctx, &normed);
     attn_tensor_free(ctx, &made);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* Writes the neurons of a layer to the result, from part i on. Neuron f adds post[t, f] * W_out[f] at
@@ -406,7 +406,7 @@ LENS_FN attn_status lens_put_neurons(attn_ctx *ctx, const lens_parts *p, size_t 
     }
     attn_tensor_free(ctx, &w);
     attn_tensor_free(ctx, &rows);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 LENS_FN attn_status lens_put_bias(attn_ctx *ctx, const lens_parts *p, size_t i)
@@ -476,7 +476,7 @@ LENS_FN attn_status lens_need_parts(attn_ctx *ctx, const char *op, const attn_mo
     if (d->project.ndim == 0 && !d->project.error)
         return ATTN_OK;
     if (lens_need(ctx, op, "project", d->project) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (d->project.ndim != 2 || d->project.shape[0] != c->d_model)
         return lens_fail(ctx, ATTN_E_SHAPE, "%s: project has shape %s; expected [%lu, n]", op,
                          lens_show(d->project).text, (unsigned long)c->d_model);
@@ -491,7 +491,7 @@ LENS_FN attn_status lens_need_parts_of(attn_ctx *ctx, const char *op, const attn
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no description given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) ||
         lens_need_tokens(ctx, op, model, desc->tokens, desc->n_tokens))
-        return ctx->status;
+        return lens_failure(ctx);
     return lens_need_parts(ctx, op, model, desc);
 }
 
@@ -507,7 +507,7 @@ LENS_FN attn_status lens_decompose_in(attn_ctx *ctx, attn_tensor *out, attn_tens
     attn_status status;
     size_t i, n, width;
     if (lens_need_parts_of(ctx, op, model, desc) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (attn_session_length(session) > 0)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: the session holds %llu tokens; expected none",
                          op, LENS_LLU(attn_session_length(session)));
@@ -518,7 +518,7 @@ LENS_FN attn_status lens_decompose_in(attn_ctx *ctx, attn_tensor *out, attn_tens
     n = lens_parts_count(model, desc);
     width = desc->project.ndim ? desc->project.shape[1] : attn_model_config(model)->d_model;
     if (lens_begin(ctx, op, out, attn_shape3(n, p.count, width), &parts) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     status = scale ? lens_begin(ctx, op, scale, attn_shape2(p.count, 1), &scales) : ATTN_OK;
     p.out = parts.numbers;
     if (status == ATTN_OK)
@@ -544,7 +544,7 @@ LENS_FN attn_status lens_decompose(attn_ctx *ctx, attn_tensor *out, attn_tensor 
     attn_session *session = NULL;
     attn_status status;
     if (lens_need_parts_of(ctx, "lens_decompose", model, desc) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     size.n_ctx = lens_fed(desc);
     status = attn_session_new(ctx, &session, model, &size);
     if (status == ATTN_OK)

@@ -85,7 +85,7 @@ LENS_FN attn_status lens_keys_of(attn_ctx *ctx, const char *op, attn_tensor *key
     if (desc->keys.ndim == 0 && !desc->keys.error)
         return lens_head_keys(ctx, keys, desc->kind, desc->tokens, n);
     if (lens_need(ctx, op, "keys", desc->keys) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (desc->keys.ndim != 2 || desc->keys.shape[0] != n || desc->keys.shape[1] != n)
         return lens_fail(ctx, ATTN_E_SHAPE, "%s: keys have shape %s; expected [%llu, %llu]", op,
                          lens_show(desc->keys).text, LENS_LLU(n), LENS_LLU(n));
@@ -155,14 +155,14 @@ LENS_FN attn_status lens_detect_head(attn_ctx *ctx, attn_tensor *out, const attn
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no description given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) ||
         lens_need_tokens(ctx, op, model, desc->tokens, desc->n_tokens))
-        return ctx->status;
+        return lens_failure(ctx);
     if ((unsigned)desc->measure > LENS_HEAD_ABS)
         return lens_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: measure %d is neither LENS_HEAD_MUL nor LENS_HEAD_ABS", op,
                          (int)desc->measure);
     c = attn_model_config(model);
     if (lens_begin(ctx, op, out, attn_shape2(c->n_layer, c->n_head), &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     scores = (float *)result.numbers.data;
     status = lens_mark_heads(ctx, op, scores, c, desc);
     if (status == ATTN_OK)

@@ -119,7 +119,7 @@ LENS_FN attn_status lens_need_sums(attn_ctx *ctx, const char *op, const lens_bac
     size_t i, j;
     int layer;
     if (lens_need_edits(ctx, op, b->edits, b->n_edits) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     for (i = 0; i < b->n_edits; i++)
         for (layer = 0; layer < n_layer; layer++)
             for (j = 0; j < 8; j++) {
@@ -171,7 +171,7 @@ LENS_FN attn_status lens_differences(attn_ctx *ctx, attn_tensor *differences, co
                  lens_subtract_writes(ctx, attn_slice(*differences, 0, heads + n_rows, n), clean,
                                       corrupted, (int)layer, "hook_mlp_out");
     }
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* *panels (a zeroed tensor): the transposed differences [T * C, S] as panels (panels.h), for the products
@@ -230,7 +230,7 @@ LENS_FN attn_status lens_gather_inputs(attn_ctx *ctx, attn_tensor inputs, const 
         value = lens_input_gradient(ctx, b, gradients, (int)layer, names[i]);
         to = attn_slice(inputs, 0, i * c->n_head, c->n_head);
         if (attn_copy(ctx, &to, attn_transpose(value, 0, 1)) != ATTN_OK)
-            return ctx->status;
+            return lens_failure(ctx);
     }
     value = lens_input_gradient(ctx, b, gradients, (int)layer - is_end,
                                 is_end ? "hook_resid_post" : "hook_mlp_in");
@@ -263,7 +263,7 @@ LENS_FN attn_status lens_score_layer(attn_ctx *ctx, attn_tensor scores, attn_ten
                         first + n_heads, factor);
     attn_tensor_free(ctx, &inputs);
     attn_tensor_free(ctx, &products);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* The sum of the embeddings in a record. */
@@ -286,7 +286,7 @@ LENS_FN attn_status lens_stream_between(attn_ctx *ctx, attn_tensor *stream,
         attn_sub(ctx, stream, *stream, from) || attn_scale(ctx, stream, *stream, share) ||
         attn_add(ctx, stream, *stream, from);
     attn_tensor_free(ctx, &from);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* Points between the embeddings of two texts: corrupted + k / of * (clean - corrupted), for
@@ -356,13 +356,13 @@ LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backw
     if (!pairs || n_pairs == 0)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no pairs of texts given", op);
     if (lens_need_sums(ctx, op, b) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     for (i = 0; i < n_pairs; i++)
         if (lens_need_pair(ctx, op, b->model, &pairs[i]) != ATTN_OK)
-            return ctx->status;
+            return lens_failure(ctx);
     g = lens_graph_of(b->model);
     if (lens_begin(ctx, op, out, attn_shape2(g.n_senders, g.n_receivers), &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     for (i = 0; i < n_pairs && status == ATTN_OK; i++)
         status = lens_score_pair(ctx, result.numbers, b, &pairs[i], points,
                                  1.0f / (float)n_pairs / (float)points.n);
@@ -396,7 +396,7 @@ LENS_FN attn_status lens_sort_edges(attn_ctx *ctx, lens_edge *edges, const attn_
     const lens_graph g = lens_graph_of(model);
     size_t sender, receiver, n = 0;
     if (lens_need(ctx, op, "scores", scores) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (scores.ndim != 2 || scores.shape[0] != g.n_senders || scores.shape[1] != g.n_receivers)
         return lens_fail(ctx, ATTN_E_SHAPE, "%s: scores have shape %s; expected [%llu, %llu]", op,
                          lens_show(scores).text, LENS_LLU(g.n_senders), LENS_LLU(g.n_receivers));
@@ -420,10 +420,10 @@ LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn
     attn_status status;
     size_t i;
     if (lens_need_layer(ctx, "lens_best_edges", model, 0) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     g = lens_graph_of(model);
     if (lens_begin(ctx, "lens_best_edges", kept, attn_shape2(g.n_senders, g.n_receivers), &result))
-        return ctx->status;
+        return lens_failure(ctx);
     edges = (lens_edge *)attn_alloc(ctx, g.n_edges, sizeof *edges, "a list of edges");
     status = edges ? lens_sort_edges(ctx, edges, model, scores) : ctx->status;
     for (i = 0; i < n && i < g.n_edges && status == ATTN_OK; i++)
@@ -587,7 +587,7 @@ LENS_FN attn_status lens_run_edges(attn_ctx *ctx, float *value, lens_backward *b
                                : "place for the value");
     if (lens_need_sums(ctx, op, b) || lens_need_pair(ctx, op, b->model, pair) ||
         lens_need(ctx, op, "kept", kept))
-        return ctx->status;
+        return lens_failure(ctx);
     run.graph = lens_graph_of(b->model);
     if (kept.ndim != 2 || kept.shape[0] != run.graph.n_senders ||
         kept.shape[1] != run.graph.n_receivers)
@@ -605,7 +605,7 @@ LENS_FN attn_status lens_run_edges(attn_ctx *ctx, float *value, lens_backward *b
     attn_record_free(corrupted);
     attn_tensor_free(ctx, &run.kept);
     attn_tensor_free(ctx, &run.moved);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 #endif

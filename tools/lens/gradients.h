@@ -119,7 +119,7 @@ LENS_FN attn_status lens_fetch_layer(attn_ctx *ctx, lens_layer_weights *w, const
                        lens_fetch_transposed(ctx, &w->out, model, layer, "mlp.W_out") ||
                        lens_layer_tensor(ctx, &w->ln1_w, model, layer, "ln1.w") ||
                        lens_layer_tensor(ctx, &w->ln2_w, model, layer, "ln2.w");
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* Frees what lens_backward_new made. A zeroed struct is fine. */
@@ -148,7 +148,7 @@ LENS_FN attn_status lens_backward_new(attn_ctx *ctx, lens_backward *b, const att
     size_t i, n_layer;
     attn_status status;
     if (lens_need_layer(ctx, "lens_backward_new", model, 0) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     n_layer = attn_model_config(model)->n_layer;
     b->model = model;
     status = attn_workspace_new(ctx, &b->workspace, model, NULL);
@@ -288,7 +288,7 @@ LENS_FN attn_status lens_back_product(attn_ctx *ctx, attn_tensor *out, attn_tens
                                       attn_tensor panels, size_t width)
 {
     if (attn_zeros(ctx, out, ATTN_F32, attn_shape2(d.shape[0], width)) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     return lens_multiply(ctx, *out, d, panels);
 }
 
@@ -307,7 +307,7 @@ LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tenso
     memcpy(shape.dim, d.shape, sizeof shape.dim);
     shape.dim[d.ndim - 1] = 1;
     if (moment->ndim == 0 && attn_zeros(ctx, moment, ATTN_F32, shape) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     for (row = 0; row < rows; row++) {
         float *g = (float *)d.data + row * width;
         const float *normal = (const float *)n.data + (ptrdiff_t)(row % n_rows) * n.stride[0];
@@ -371,7 +371,7 @@ LENS_FN attn_status lens_back_edited_scale(attn_ctx *ctx, const lens_pass *p, in
     }
     attn_tensor_free(ctx, &d_scale);
     attn_tensor_free(ctx, &means);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* Formula 6 for edited head results: *z [T, C] becomes d z, head by head, from d attn_out [T, C]. */
@@ -398,7 +398,7 @@ LENS_FN attn_status lens_back_edited_results(attn_ctx *ctx, const lens_pass *p, 
     attn_tensor_free(ctx, &o);
     attn_tensor_free(ctx, &all);
     attn_tensor_free(ctx, &by_head);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* Can the input of a head differ from ln1's output, or its copy of the stream from the stream, because of
@@ -446,7 +446,7 @@ LENS_FN attn_status lens_normalize_copies(attn_ctx *ctx, attn_tensor *n, attn_te
     failed = failed || attn_sub(ctx, n, flat, mean) || attn_div(ctx, n, *n, *scale);
     attn_tensor_free(ctx, &dense);
     attn_tensor_free(ctx, &mean);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* *d [H, T, C]: from the gradients of q, k or v [T, H, d] (part 0, 1, 2), the gradients of the copies of
@@ -471,7 +471,7 @@ LENS_FN attn_status lens_back_copies_of(attn_ctx *ctx, const lens_pass *p, int l
     attn_tensor_free(ctx, &n);
     attn_tensor_free(ctx, &scale);
     attn_tensor_free(ctx, &moment);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* A head reads an edited copy instead of the stream. So the gradients d [H, T, C] of edited copies are added
@@ -526,7 +526,7 @@ LENS_FN attn_status lens_back_edited_copies(attn_ctx *ctx, const lens_pass *p, i
     attn_tensor_free(ctx, &sum);
     attn_tensor_free(ctx, &through);
     attn_tensor_free(ctx, &d);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* ---- one layer after the other ---- */
@@ -552,7 +552,7 @@ LENS_FN attn_status lens_back_layernorm(attn_ctx *ctx, const lens_pass *p, int l
              attn_scale(ctx, &moment, moment, -(float)d.shape[1]) ||
              lens_give(ctx, p, layer, scale_name, moment);
     attn_tensor_free(ctx, &moment);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* 4. slope = act'(x), for x and slope [T, F]. With s = 1 / (1 + e) and e = exp(-a):
@@ -584,7 +584,7 @@ LENS_FN attn_status lens_sigmoid_slope(attn_ctx *ctx, attn_tensor slope, attn_te
     attn_tensor_free(ctx, &e);
     attn_tensor_free(ctx, &one);
     attn_tensor_free(ctx, &s);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* gelu(x) / x is the cumulative normal distribution. For |x| < 2^-24 it is taken at 2^-24, where it has
@@ -607,7 +607,7 @@ LENS_FN attn_status lens_erf_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor
              attn_add(ctx, &slope, slope, share);
     attn_tensor_free(ctx, &share);
     attn_tensor_free(ctx, &away);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 LENS_FN attn_status lens_act_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor x,
@@ -631,7 +631,7 @@ LENS_FN attn_status lens_back_branch(attn_ctx *ctx, const lens_pass *p, int laye
 {
     if (lens_is_edited_in(p, layer, name)) {
         if (attn_copy(ctx, out, p->resid) != ATTN_OK)
-            return ctx->status;
+            return lens_failure(ctx);
     } else {
         *out = p->resid;
         out->owned = NULL;
@@ -662,7 +662,7 @@ LENS_FN attn_status lens_back_mlp(attn_ctx *ctx, const lens_pass *p, int layer)
     attn_tensor_free(ctx, &wide);
     attn_tensor_free(ctx, &slope);
     attn_tensor_free(ctx, &d);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* hook_result of every head: attn_out is their sum. */
@@ -676,7 +676,7 @@ LENS_FN attn_status lens_give_results(attn_ctx *ctx, const lens_pass *p, int lay
     for (head = 0; head < place.shape[1]; head++) {
         attn_tensor one = attn_select(place, 1, head);
         if (attn_copy(ctx, &one, d_out) != ATTN_OK)
-            return ctx->status;
+            return lens_failure(ctx);
     }
     return ATTN_OK;
 }
@@ -688,7 +688,7 @@ LENS_FN attn_status lens_back_results(attn_ctx *ctx, const lens_pass *p, int lay
     if (lens_is_edited_in(p, layer, "attn.hook_result"))
         return lens_back_edited_results(ctx, p, layer, z, d_out);
     if (lens_give_results(ctx, p, layer, d_out) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     return lens_back_product(ctx, z, d_out, p->b->layers[layer].o, d_out.shape[1]);
 }
 
@@ -733,7 +733,7 @@ LENS_FN attn_status lens_back_copies(attn_ctx *ctx, const lens_pass *p, int laye
     }
     attn_tensor_free(ctx, &d);
     attn_tensor_free(ctx, &moment);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* 7. scores [H, T, T] holds d pattern, dense, and becomes d scores; sums in double. */
@@ -764,7 +764,7 @@ LENS_FN attn_status lens_back_pattern(attn_ctx *ctx, const lens_pass *p, int lay
     if (attn_matmul(ctx, scores, d_z, attn_transpose(v, 1, 2)) ||
         attn_mul(ctx, scores, *scores, p->later) ||
         lens_pass_on(ctx, p, layer, "attn.hook_pattern", *scores))
-        return ctx->status;
+        return lens_failure(ctx);
     lens_softmax_back(*scores, pattern);
     return lens_pass_on(ctx, p, layer, "attn.hook_attn_scores", *scores);
 }
@@ -795,7 +795,7 @@ LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, int layer
              lens_pass_on(ctx, p, layer, "attn.hook_v", lens_by_head(d[2]));
     attn_tensor_free(ctx, &z);
     attn_tensor_free(ctx, &scores);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* 6. 7. 8. From d resid_mid to d resid_pre. */
@@ -820,7 +820,7 @@ LENS_FN attn_status lens_back_attention(attn_ctx *ctx, const lens_pass *p, int l
     attn_tensor_free(ctx, &qkv);
     attn_tensor_free(ctx, &d);
     attn_tensor_free(ctx, &copies);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* 1. The metric, and d y of the last LayerNorm: d [T, C], which holds zeros. */
@@ -850,7 +850,7 @@ LENS_FN attn_status lens_back(attn_ctx *ctx, float *value, const lens_pass *p)
     if (!failed && !p->desc->resid)
         failed = lens_give(ctx, p, -1, "hook_embed", p->resid) ||
                  lens_give(ctx, p, -1, "hook_pos_embed", p->resid);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* ---- the forward pass before it ---- */
@@ -867,7 +867,7 @@ LENS_FN attn_status lens_feed_metric(attn_ctx *ctx, attn_tensor *logits, attn_se
     float nothing = 0; /* where no logits go */
     if (logits &&
         attn_zeros(ctx, logits, ATTN_F32, attn_shape2(is_local ? 1 : desc->n_tokens, n_vocab)))
-        return ctx->status;
+        return lens_failure(ctx);
     item.session = session;
     item.tokens = desc->tokens;
     item.n_tokens = desc->n_tokens;
@@ -910,7 +910,7 @@ LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *sess
     }
     has_value = has_value || !lens_metric_is_linear(&desc->metric);
     failed = failed || lens_feed_metric(ctx, has_value ? &p->logits : NULL, session, desc);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* Allocates the gradient of the stream, and marks the keys that each query sees. */
@@ -920,7 +920,7 @@ LENS_FN attn_status lens_prepare_pass(attn_ctx *ctx, lens_pass *p)
     size_t i, j;
     if (attn_zeros(ctx, &p->resid, ATTN_F32, attn_shape2(n, width)) ||
         attn_zeros(ctx, &p->later, ATTN_F32, attn_shape2(n, n)))
-        return ctx->status;
+        return lens_failure(ctx);
     for (i = 0; i < n; i++)
         for (j = 0; j <= i; j++)
             ((float *)p->later.data)[i * n + j] = 1;
@@ -967,7 +967,7 @@ LENS_FN attn_status lens_gradients_beside(attn_ctx *ctx, attn_record **gradients
         lens_need_tokens(ctx, op, b->model, desc->tokens, desc->n_tokens) ||
         lens_need_metric(ctx, op, &desc->metric, attn_model_config(b->model)->n_vocab,
                          desc->n_tokens))
-        return ctx->status;
+        return lens_failure(ctx);
     pass.b = b;
     pass.desc = desc;
     pass.kept = kept;

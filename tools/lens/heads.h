@@ -41,14 +41,14 @@ LENS_FN attn_status lens_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_t
     lens_result result;
     size_t i, n;
     if (lens_need(ctx, op, "pattern", pattern) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (pattern.ndim < 2)
         return lens_fail(ctx, ATTN_E_SHAPE, "%s: pattern has shape %s; expected [.., Tq, Tk]", op,
                          lens_show(pattern).text);
     shape.ndim = pattern.ndim - 1;
     memcpy(shape.dim, pattern.shape, sizeof *shape.dim * (size_t)shape.ndim);
     if (lens_begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     status = attn_scale(ctx, &dense, pattern, 1); /* f32, dense */
     n = pattern.shape[pattern.ndim - 1];
     for (i = 0; status == ATTN_OK && i < attn_count(result.numbers); i++)
@@ -93,7 +93,7 @@ LENS_FN attn_status lens_head_keys(attn_ctx *ctx, attn_tensor *keys, lens_head_k
                          "LENS_HEAD_DUPLICATE, LENS_HEAD_INDUCTION",
                          (int)kind);
     if (lens_begin(ctx, "lens_head_keys", keys, attn_shape2(n_tokens, n_tokens), &result))
-        return ctx->status;
+        return lens_failure(ctx);
     for (i = 0; i < n_tokens; i++)
         for (j = 0; j <= i; j++)
             if (lens_looks(kind, tokens, i, j))
@@ -110,14 +110,14 @@ LENS_FN attn_status lens_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor
     lens_result result;
     size_t head, i, j;
     if (lens_need(ctx, op, "pattern", pattern) || lens_need(ctx, op, "keys", keys))
-        return ctx->status;
+        return lens_failure(ctx);
     if (pattern.ndim != 3 || keys.ndim != 2 || keys.shape[0] != pattern.shape[1] ||
         keys.shape[1] != pattern.shape[2])
         return lens_fail(ctx, ATTN_E_SHAPE,
                          "%s: pattern has shape %s and keys %s; expected [H, T, T] and [T, T]", op,
                          lens_show(pattern).text, lens_show(keys).text);
     if (lens_begin(ctx, op, out, attn_shape1(pattern.shape[0]), &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     for (head = 0; head < pattern.shape[0]; head++) {
         double sum = 0, total = 0;
         for (i = 0; i < pattern.shape[1]; i++)
@@ -202,7 +202,7 @@ LENS_FN attn_status lens_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_
     attn_status status = ATTN_OK;
     size_t n_layer, n_heads, i, kind;
     if (lens_need_layer(ctx, op, model, 0) || lens_need_tokens(ctx, op, model, tokens, n_tokens))
-        return ctx->status;
+        return lens_failure(ctx);
     n_layer = attn_model_config(model)->n_layer;
     watch.tokens = tokens;
     watch.n_tokens = n_tokens;
@@ -211,7 +211,7 @@ LENS_FN attn_status lens_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_
     watch.sums = (double *)attn_alloc(ctx, n_heads * (LENS_N_HEAD_KINDS + 1), sizeof *watch.sums,
                                       "scores of heads");
     if (!watch.sums)
-        return ctx->status;
+        return lens_failure(ctx);
     if (entropy)
         status =
             lens_begin(ctx, op, entropy, attn_shape3(n_layer, watch.n_head, n_tokens), &entropies);

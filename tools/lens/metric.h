@@ -128,7 +128,7 @@ LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_m
             continue;
         n_targets++;
         if (lens_need_target(ctx, op, "a target", m->targets[t], n_vocab) != ATTN_OK)
-            return ctx->status;
+            return lens_failure(ctx);
     }
     if (m->kind == LENS_METRIC_LOSS && (m->targets ? n_targets == 0 : n < 2))
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no position has a token whose loss counts", op);
@@ -148,7 +148,7 @@ LENS_FN attn_status lens_log_prob_back(attn_ctx *ctx, float *value, attn_tensor 
         row[token] += 1;
     }
     attn_tensor_free(ctx, &logs);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* The token whose loss counts after position t; -1 if there is none. */
@@ -191,7 +191,7 @@ LENS_FN attn_status lens_loss_back(attn_ctx *ctx, float *value, attn_tensor logi
     attn_tensor_free(ctx, &targets);
     attn_tensor_free(ctx, &losses);
     attn_tensor_free(ctx, &total);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* The metric of the caller's function. logits [T, V] become its d_logits. */
@@ -202,7 +202,7 @@ LENS_FN attn_status lens_function_back(attn_ctx *ctx, float *value, attn_tensor 
     attn_status status =
         attn_zeros(ctx, &d_logits, ATTN_F32, attn_shape2(logits.shape[0], logits.shape[1]));
     if (status == ATTN_OK && m->fn(value, d_logits, logits, m->user) != 0)
-        status = lens_fail(ctx, ATTN_STOPPED, "the metric asked to stop");
+        status = ATTN_STOPPED;
     if (status == ATTN_OK)
         status = attn_copy(ctx, &logits, d_logits);
     attn_tensor_free(ctx, &d_logits);
@@ -256,7 +256,7 @@ LENS_FN attn_status lens_metric_value(attn_ctx *ctx, float *value, attn_tensor l
     attn_tensor copy = ATTN_ZERO;
     attn_status status;
     if (lens_need_metric(ctx, "lens_metric_value", m, logits.shape[1], n) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (lens_metric_is_linear(m)) {
         *value = lens_logit_value(m, (const float *)logits.data);
         return ATTN_OK;
@@ -280,7 +280,7 @@ LENS_FN attn_status lens_need_pair(attn_ctx *ctx, const char *op, const attn_mod
                          : !pair->clean ? "clean text"
                                         : "corrupted text");
     if (lens_need_tokens(ctx, op, model, pair->clean, pair->n_tokens) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     for (i = 0; i < 2 * pair->n_tokens; i++) {
         const int32_t token = (i % 2 ? pair->corrupted : pair->clean)[i / 2];
         if (token < 0 || (size_t)token >= n_vocab)

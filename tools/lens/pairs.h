@@ -59,7 +59,7 @@ LENS_FN attn_status lens_record_metric(attn_ctx *ctx, attn_record **record, floa
     if (failed) {
         attn_record_free(*record);
         *record = NULL;
-        return ctx->status;
+        return lens_failure(ctx);
     }
     if (value)
         *value = metric;
@@ -85,7 +85,7 @@ LENS_FN attn_status lens_sum_products(attn_ctx *ctx, attn_tensor sums, attn_tens
     attn_tensor_free(ctx, &product);
     attn_tensor_free(ctx, &dense);
     attn_tensor_free(ctx, &sum);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* out [L, T] or [L, H], from three records that hold blocks.i.`name` of every layer. */
@@ -103,7 +103,7 @@ LENS_FN attn_status lens_estimate(attn_ctx *ctx, attn_tensor *out, const attn_re
     head_dim = strncmp(name, "attn.", 5) != 0 ? -1 : strcmp(name, "attn.hook_pattern") ? 1 : 0;
     n_rows = x.shape[head_dim < 0 ? 0 : head_dim];
     if (lens_begin(ctx, "lens_attribution_patch", out, attn_shape2(n_layer, n_rows), &result))
-        return ctx->status;
+        return lens_failure(ctx);
     for (i = 0; i < n_layer && status == ATTN_OK; i++) {
         lens_find(ctx, &x, clean, (int)i, name);
         lens_find(ctx, &y, corrupted, (int)i, name);
@@ -134,7 +134,7 @@ LENS_FN attn_status lens_attribution_patch(attn_ctx *ctx, attn_tensor *out, lens
         return lens_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: scores are -inf at later keys; ask for attn.hook_pattern", op);
     if (lens_need_edits(ctx, op, b->edits, b->n_edits) || lens_need_pair(ctx, op, b->model, pair))
-        return ctx->status;
+        return lens_failure(ctx);
     snprintf(pattern, sizeof pattern, "blocks.*.%s", name);
     of_clean = lens_text_of(pair, pair->clean, names, 1);
     of_corrupted = lens_text_of(pair, pair->corrupted, names, 1);
@@ -146,7 +146,7 @@ LENS_FN attn_status lens_attribution_patch(attn_ctx *ctx, attn_tensor *out, lens
     attn_record_free(clean);
     attn_record_free(corrupted.record);
     attn_record_free(gradients);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 #endif

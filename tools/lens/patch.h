@@ -188,7 +188,7 @@ LENS_FN attn_status lens_plan_layer(attn_ctx *ctx, lens_patching *p, size_t laye
     size_t column, n = 0;
     if (lens_patched(ctx, &clean, p, p->sweep.clean, layer) ||
         lens_patched(ctx, &corrupted, p, p->sweep.corrupted, layer))
-        return ctx->status;
+        return lens_failure(ctx);
     for (column = 0; column < p->n_columns; column++) {
         const lens_part part = lens_part_of(p, column);
         const size_t end = part.position + part.n_positions;
@@ -235,7 +235,7 @@ LENS_FN attn_status lens_hook_patch(attn_ctx *ctx, lens_patching *p, size_t i, s
     attn_tensor clean;
     char name[80];
     if (lens_patched(ctx, &clean, p, p->sweep.clean, layer) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     snprintf(name, sizeof name, "blocks.%llu.%s", LENS_LLU(layer), p->d->name);
     if (lens_patch_is_of_keys(p->d->kind)) {
         p->keys[i].clean = clean;
@@ -266,7 +266,7 @@ LENS_FN attn_status lens_run_patched_rows(attn_ctx *ctx, lens_patching *p, size_
     size_t i;
     snprintf(next, sizeof next, "blocks.%llu.hook_resid_post", LENS_LLU(layer));
     if (attn_record_get(ctx, &stream, p->sweep.corrupted, next) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     for (i = 0; i < n; i++) {
         const size_t n_rows = items[i].n_tokens, first = p->sweep.n - n_rows;
         memcpy(to, (const float *)stream.data + first * width, n_rows * width * sizeof *to);
@@ -355,7 +355,7 @@ LENS_FN attn_status lens_patch_pair(attn_ctx *ctx, lens_patching *p, float *sums
         for (i = 0; i < p->n_columns && status == ATTN_OK; i++)
             sums[layer * p->n_columns + i] += ((const float *)values.data)[i];
         if (status == ATTN_OK)
-            status = lens_sweep_progress(ctx, "lens_patch", p->d->progress, p->d->user,
+            status = lens_sweep_progress(p->d->progress, p->d->user,
                                          ((double)index + (double)(layer + 1) / (double)n_layer) /
                                              (double)p->d->n_pairs);
     }
@@ -406,7 +406,7 @@ LENS_FN attn_status lens_need_patch(attn_ctx *ctx, const attn_model *model,
         return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: no %s given (NULL)",
                          model ? "description" : "model");
     if (lens_need_pairs(ctx, "lens_patch", model, d->pairs, d->n_pairs) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     for (i = 1; i < d->n_pairs && d->kind != LENS_PATCH_HEADS; i++)
         if (d->pairs[i].n_tokens != d->pairs[0].n_tokens)
             return lens_fail(
@@ -415,7 +415,7 @@ LENS_FN attn_status lens_need_patch(attn_ctx *ctx, const attn_model *model,
                 "positions needs as many in all",
                 LENS_LLU(i), LENS_LLU(d->pairs[i].n_tokens), LENS_LLU(d->pairs[0].n_tokens));
     if (lens_need_edits(ctx, "lens_patch", d->edits, d->n_edits) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     return lens_need_patched(ctx, model, d);
 }
 
@@ -451,7 +451,7 @@ LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *b
     if (lens_need_patch(ctx, model, desc) ||
         lens_begin(ctx, "lens_patch", out, lens_patch_shape(attn_model_config(model), desc),
                    &result))
-        return ctx->status;
+        return lens_failure(ctx);
     p.d = desc;
     p.over_keys = lens_is_over_keys(desc->name);
     p.n_head = attn_model_config(model)->n_head;

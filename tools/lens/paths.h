@@ -192,7 +192,7 @@ LENS_FN attn_status lens_need_paths(attn_ctx *ctx, const attn_model *model,
         return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch_paths: no %s given (NULL)",
                          model ? "description" : "model");
     if (lens_need_pairs(ctx, "lens_patch_paths", model, d->pairs, d->n_pairs) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (!d->senders || !d->n_senders || !d->receivers || !d->n_receivers)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch_paths: no %s given",
                          d->senders && d->n_senders ? "receivers" : "senders");
@@ -201,13 +201,13 @@ LENS_FN attn_status lens_need_paths(attn_ctx *ctx, const attn_model *model,
                          "lens_patch_paths: mlps is %d; expected LENS_MLPS_FROZEN or _THROUGH",
                          (int)d->mlps);
     if (lens_need_edits(ctx, "lens_patch_paths", d->edits, d->n_edits) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     for (i = 0; i < d->n_receivers; i++)
         if (lens_need_receiver(ctx, model, &d->receivers[i]) != ATTN_OK)
-            return ctx->status;
+            return lens_failure(ctx);
     for (i = 0; i < d->n_senders; i++)
         if (lens_need_sender(ctx, model, d, &d->senders[i]) != ATTN_OK)
-            return ctx->status;
+            return lens_failure(ctx);
     return ATTN_OK;
 }
 
@@ -401,7 +401,7 @@ LENS_FN attn_status lens_paths_some(attn_ctx *ctx, lens_path_run *run,
         attn_tensor to = attn_slice(run->differences, 0, row, count);
         if (lens_written_by(ctx, &clean, sender, run->sweep.clean) ||
             lens_written_by(ctx, &corrupted, sender, run->sweep.corrupted))
-            return ctx->status;
+            return lens_failure(ctx);
         status = attn_sub(ctx, &to, attn_slice(clean, 0, first, count),
                           attn_slice(corrupted, 0, first, count));
         if (status == ATTN_OK && run->d->mlps == LENS_MLPS_FROZEN)
@@ -436,7 +436,7 @@ LENS_FN attn_status lens_plan_paths(attn_ctx *ctx, lens_path_run *run, size_t *n
             continue;
         if (lens_written_by(ctx, &clean, sender, run->sweep.clean) ||
             lens_written_by(ctx, &corrupted, sender, run->sweep.corrupted))
-            return ctx->status;
+            return lens_failure(ctx);
         while (first < run->sweep.n &&
                memcmp((const float *)clean.data + first * (size_t)clean.stride[0],
                       (const float *)corrupted.data + first * (size_t)corrupted.stride[0],
@@ -497,7 +497,7 @@ LENS_FN attn_status lens_paths_pair(attn_ctx *ctx, lens_path_run *run, float *su
         for (run->stage = 0; run->stage <= 2 * run->n_layer && status == ATTN_OK; run->stage++)
             status = lens_paths_stage(ctx, run, sums + i, stride);
         if (status == ATTN_OK)
-            status = lens_sweep_progress(ctx, "lens_patch_paths", run->d->progress, run->d->user,
+            status = lens_sweep_progress(run->d->progress, run->d->user,
                                          ((double)index + (double)(i + 1) / (double)stride) /
                                              (double)run->d->n_pairs);
     }
@@ -541,7 +541,7 @@ LENS_FN attn_status lens_list_paths(attn_ctx *ctx, lens_path_run *run)
     run->inputs_named = (lens_full_name *)attn_alloc(ctx, n_receivers, sizeof *run->inputs_named,
                                                      "a list of names");
     if (!run->entries || !run->names || !run->inputs_named)
-        return ctx->status;
+        return lens_failure(ctx);
     lens_name_records(run);
     return ATTN_OK;
 }
@@ -564,7 +564,7 @@ LENS_FN attn_status lens_patch_paths(attn_ctx *ctx, attn_tensor *out, lens_basel
                    desc->each_receiver ? attn_shape2(desc->n_senders, desc->n_receivers)
                                        : attn_shape1(desc->n_senders),
                    &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     run.d = desc;
     run.n_layer = attn_model_config(model)->n_layer;
     run.width = attn_model_config(model)->d_model;

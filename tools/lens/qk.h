@@ -67,7 +67,7 @@ LENS_FN attn_status lens_qk_row(attn_ctx *ctx, attn_tensor to, const attn_record
 {
     attn_tensor value = ATTN_ZERO;
     if (attn_record_get(ctx, &value, record, name) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     value = attn_select(value, 0, position);
     return attn_copy(ctx, &to, value.ndim == 2 ? attn_select(value, 0, head) : value);
 }
@@ -136,7 +136,7 @@ LENS_FN attn_status lens_qk_vectors(attn_ctx *ctx, attn_tensor vectors, const at
     attn_tensor_free(ctx, &shift);
     attn_tensor_free(ctx, &parts);
     attn_tensor_free(ctx, &mean);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 LENS_FN attn_status lens_qk_check(attn_ctx *ctx, const attn_model *model, const lens_qk *which)
@@ -146,7 +146,7 @@ LENS_FN attn_status lens_qk_check(attn_ctx *ctx, const attn_model *model, const 
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no score given (NULL)", op);
     if (lens_need_layer(ctx, op, model, which->layer) ||
         lens_need_tokens(ctx, op, model, which->tokens, which->n_tokens))
-        return ctx->status;
+        return lens_failure(ctx);
     if (which->head >= attn_model_config(model)->n_head || which->query >= which->n_tokens ||
         which->key > which->query)
         return lens_fail(
@@ -175,11 +175,11 @@ LENS_FN attn_status lens_qk_terms(attn_ctx *ctx, attn_tensor *out, const attn_mo
     size_t n;
     int failed;
     if (lens_qk_check(ctx, model, which) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     c = attn_model_config(model);
     n = lens_qk_count(model, which->layer);
     if (lens_begin(ctx, "lens_qk_terms", out, attn_shape2(n, n), &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     what.names = names;
     what.n_names = sizeof names / sizeof names[0];
     size.n_ctx = what.n_positions = which->n_tokens;
@@ -197,7 +197,7 @@ LENS_FN attn_status lens_qk_terms(attn_ctx *ctx, attn_tensor *out, const attn_mo
     attn_record_free(record);
     attn_tensor_free(ctx, &q);
     attn_tensor_free(ctx, &k);
-    return lens_finish(ctx, &result, failed ? ctx->status : ATTN_OK);
+    return lens_finish(ctx, &result, failed ? lens_failure(ctx) : ATTN_OK);
 }
 
 #endif

@@ -66,7 +66,7 @@ LENS_FN attn_status lens_refactor(attn_ctx *ctx, attn_tensor left, attn_tensor r
     double *second, *core, *u, *v, nothing;
     size_t i, j;
     if (!first)
-        return ctx->status;
+        return lens_failure(ctx);
     second = first + r * r;
     core = second + r * r; /* columns of R_left · R_rightᵀ · V', and below them the columns of V' */
     u = core + 2 * r * r;
@@ -229,7 +229,7 @@ LENS_FN attn_status lens_refactor_attention(attn_ctx *ctx, const char *path,
     if (!path)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_refactor_attention: no path given");
     if (lens_need_layer(ctx, "lens_refactor_attention", model, 0) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     section = attn_model_tokenizer_section(&size, model);
     status = attn_writer_new(ctx, &w, path, attn_model_config(model), section, size);
     for (i = 0; i < attn_model_n_tensors(model) && status == ATTN_OK; i++) {

@@ -53,6 +53,12 @@ LENS_FN attn_status lens_fail(attn_ctx *ctx, attn_status status, const char *for
             *at = '?';
     return ctx->status = status;
 }
+/* After a call that did not give ATTN_OK: its failure, or ATTN_STOPPED, of which the context knows
+ * nothing. */
+LENS_FN attn_status lens_failure(const attn_ctx *ctx)
+{
+    return ctx->status ? ctx->status : ATTN_STOPPED;
+}
 #ifdef __clang_analyzer__ /* it does not look into this */
 #define lens_fail(ctx, status_, ...)                                                               \
     (lens_fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))

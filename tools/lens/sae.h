@@ -96,7 +96,7 @@ LENS_FN attn_status lens_sae_normalize(attn_ctx *ctx, attn_tensor *y, lens_sae_s
     size_t t;
     int failed = attn_scale(ctx, y, x, 1) != ATTN_OK; /* f32, dense */
     if (sae->norm == LENS_SAE_NORM_NONE || failed)
-        return failed ? ctx->status : ATTN_OK;
+        return failed ? lens_failure(ctx) : ATTN_OK;
     if (sae->norm == LENS_SAE_NORM_LAYER)
         failed = attn_mean(ctx, &s->mean, *y) || attn_sub(ctx, y, *y, s->mean) ||
                  attn_variance(ctx, &s->scale, *y, 1);
@@ -110,7 +110,7 @@ LENS_FN attn_status lens_sae_normalize(attn_ctx *ctx, attn_tensor *y, lens_sae_s
     failed = failed || attn_div(ctx, y, *y, s->scale);
     for (t = 0; t < x.shape[0] && !failed && sae->norm == LENS_SAE_NORM_LAYER; t++)
         ((float *)s->scale.data)[t] -= 1e-5f; /* undo multiplies by the deviation only */
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 typedef struct lens_ranked {
@@ -184,7 +184,7 @@ LENS_FN attn_status lens_sae_gate(attn_ctx *ctx, attn_tensor features, const len
         if (!(((float *)gate.data)[i] > 0) || !(((float *)features.data)[i] > 0))
             ((float *)features.data)[i] = 0;
     attn_tensor_free(ctx, &gate);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* What an autoencoder of its kind needs and this one does not have; NULL: nothing. */
@@ -213,7 +213,7 @@ LENS_FN attn_status lens_sae_need(attn_ctx *ctx, const char *op, const lens_sae 
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: the autoencoder has no %s", op,
                          lens_sae_lack(sae));
     if (lens_need(ctx, op, "x", x) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (x.ndim != 2 || x.shape[1] != width)
         return lens_fail(ctx, ATTN_E_SHAPE, "%s: x has shape %s; expected [T, %llu]", op,
                          lens_show(x).text, LENS_LLU(width));
@@ -230,7 +230,7 @@ LENS_FN attn_status lens_sae_features(attn_ctx *ctx, attn_tensor features, lens_
              attn_linear(ctx, &features, y, sae->w_enc, gated ? none : sae->b_enc) ||
              (gated ? lens_sae_gate(ctx, features, sae) : lens_sae_activate(ctx, features, sae));
     attn_tensor_free(ctx, &y);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* out [T, m]: the features of x [T, n]; 0 if they are not active. */
@@ -243,7 +243,7 @@ LENS_FN attn_status lens_sae_encode(attn_ctx *ctx, attn_tensor *out, const lens_
     attn_status status;
     if (lens_sae_need(ctx, op, sae, x, sae ? sae->n : 0) ||
         lens_begin(ctx, op, out, attn_shape2(x.shape[0], sae->m), &result))
-        return ctx->status;
+        return lens_failure(ctx);
     status = lens_sae_features(ctx, result.numbers, &scales, sae, x);
     lens_sae_free_scales(ctx, &scales);
     return lens_finish(ctx, &result, status);
@@ -261,7 +261,7 @@ LENS_FN attn_status lens_sae_rebuild(attn_ctx *ctx, attn_tensor out, const lens_
         (scales->scale.ndim > 0 && attn_mul(ctx, &out, out, scales->scale)) ||
         (scales->mean.ndim > 0 && attn_add(ctx, &out, out, scales->mean));
     attn_tensor_free(ctx, &scaled);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* out [T, n]: the reconstruction from features [T, m]. x [T, n] are the activations that were encoded; undo
@@ -275,11 +275,11 @@ LENS_FN attn_status lens_sae_decode(attn_ctx *ctx, attn_tensor *out, const lens_
     lens_result result;
     attn_status status = ATTN_OK;
     if (lens_sae_need(ctx, op, sae, features, sae ? sae->m : 0))
-        return ctx->status;
+        return lens_failure(ctx);
     if (sae->norm != LENS_SAE_NORM_NONE && lens_sae_need(ctx, op, sae, x, sae->n))
-        return ctx->status;
+        return lens_failure(ctx);
     if (lens_begin(ctx, op, out, attn_shape2(features.shape[0], sae->n), &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (sae->norm != LENS_SAE_NORM_NONE)
         status = lens_sae_normalize(ctx, &y, &scales, sae, x);
     if (status == ATTN_OK)
@@ -349,7 +349,7 @@ LENS_FN attn_status lens_sae_replace(attn_ctx *ctx, attn_tensor x, const lens_sa
     attn_tensor_free(ctx, &plain);
     attn_tensor_free(ctx, &changed);
     lens_sae_free_scales(ctx, &scales);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* An attn_hook_fn; user is a lens_sae_watch. In an activation with heads, all heads of a position are one

@@ -99,7 +99,7 @@ LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, const json_value
     const int act = kind == LENS_SAE_STANDARD ? lens_sae_choice(ctx, cfg, act_key, acts, 2) : 0;
     const int norm = lens_sae_choice(ctx, cfg, "normalize_activations", norms, 4);
     if (kind < 0 || act < 0 || norm < 0)
-        return ctx->status;
+        return lens_failure(ctx);
     s->kind = act == 1 ? LENS_SAE_TOPK : (lens_sae_kind)kind;       /* older files of top-k */
     s->norm = norm == 3 ? LENS_SAE_NORM_NONE : (lens_sae_norm)norm; /* folded when it was saved */
     s->apply_b_dec = lens_sae_flag(cfg, "apply_b_dec_to_input", 1);
@@ -112,9 +112,9 @@ LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, const json_value
                          "cfg.json: finetuning_scaling_factor is not known here; fold it into "
                          "W_dec before saving");
     if (lens_sae_size(ctx, cfg, "d_in", &s->n) || lens_sae_size(ctx, cfg, "d_sae", &s->m))
-        return ctx->status;
+        return lens_failure(ctx);
     if (s->kind == LENS_SAE_TOPK && lens_sae_size(ctx, cfg, "k", &s->k))
-        return ctx->status;
+        return lens_failure(ctx);
     return lens_sae_point(ctx, s, cfg);
 }
 
@@ -139,7 +139,7 @@ LENS_FN attn_status lens_sae_norms(attn_ctx *ctx, lens_sae *s)
         ((float *)s->norms.data)[i] = sqrtf(((const float *)sums.data)[i]);
     attn_tensor_free(ctx, &squares);
     attn_tensor_free(ctx, &sums);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* Packs a matrix into panels if 16 divides its number of columns. */
@@ -149,7 +149,7 @@ LENS_FN attn_status lens_sae_pack(attn_ctx *ctx, attn_tensor *w)
     if (w->shape[1] % 16 != 0)
         return ATTN_OK;
     if (lens_pack(ctx, &panels, *w) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     attn_tensor_free(ctx, w);
     *w = panels;
     return ATTN_OK;
@@ -169,7 +169,7 @@ LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, source *from)
                                   attn_exp(ctx, &s->gain, s->gain))) ||
                        (s->by_decoder_norm && lens_sae_norms(ctx, s)) ||
                        lens_sae_pack(ctx, &s->w_enc) || lens_sae_pack(ctx, &s->w_dec);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* Reads the autoencoder of a directory. *s must be zeroed; after a failure it is zeroed again. */

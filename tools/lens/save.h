@@ -350,10 +350,10 @@ LENS_FN attn_status lens_save(attn_ctx *ctx, const char *path, const char *const
                          "lens_save: %s: expected a path that ends in .safetensors or .npz",
                          path ? path : "(none)");
     if (lens_check_save(ctx, names, values, n, is_npz))
-        return ctx->status;
+        return lens_failure(ctx);
     if (is_npz &&
         !(entries = (lens_zip_entry *)attn_alloc(ctx, n, sizeof *entries, "a list of tensors")))
-        return ctx->status;
+        return lens_failure(ctx);
     status = attn_new_file_begin(ctx, &file, path);
     if (status == ATTN_OK) {
         out.file = (FILE *)attn_new_file_stream(file);

@@ -46,7 +46,7 @@ LENS_FN attn_status lens_singular_vectors(attn_ctx *ctx, lens_svd *out, attn_ten
     if (!out)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the result given (NULL)", op);
     if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     m = left.shape[0];
     r = left.shape[1];
     n = right.shape[1];
@@ -323,7 +323,7 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
     size_t r;
     int failed;
     if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (left.shape[0] != right.shape[1])
         return lens_fail(ctx, ATTN_E_SHAPE,
                          "%s: left has shape %s and right %s; expected [m, r] and [r, m], a square "
@@ -331,7 +331,7 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
                          op, lens_show(left).text, lens_show(right).text);
     r = left.shape[1];
     if (lens_begin(ctx, op, out, attn_shape2(r, 2), &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     core = lens_doubles(ctx, r + 3, r);
     failed =
         !core || attn_scale(ctx, &x, left, 1) || attn_scale(ctx, &y, right, 1); /* f32, dense */
@@ -343,7 +343,7 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
     attn_tensor_free(ctx, &x);
     attn_tensor_free(ctx, &y);
     attn_free(core);
-    return lens_finish(ctx, &result, failed ? ctx->status : ATTN_OK);
+    return lens_finish(ctx, &result, failed ? lens_failure(ctx) : ATTN_OK);
 }
 
 typedef enum lens_ov_space {
@@ -360,7 +360,7 @@ LENS_FN attn_status lens_token_product(attn_ctx *ctx, attn_tensor *product, cons
                        attn_matmul(ctx, product, w_u, w_e);
     attn_tensor_free(ctx, &w_u);
     attn_tensor_free(ctx, &w_e);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* out [L, H, d, 2]: the eigenvalues of every head's OV circuit, in the order of lens_eigenvalues. With
@@ -375,14 +375,14 @@ LENS_FN attn_status lens_ov_eigenvalues(attn_ctx *ctx, attn_tensor *out, const a
     attn_status status = ATTN_OK;
     size_t layer, head;
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if ((unsigned)space > LENS_OV_TOKENS)
         return lens_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: space %d is neither LENS_OV_STREAM nor LENS_OV_TOKENS", op,
                          (int)space);
     c = attn_model_config(model);
     if (lens_begin(ctx, op, out, attn_shape4(c->n_layer, c->n_head, c->d_head, 2), &result))
-        return ctx->status;
+        return lens_failure(ctx);
     if (space == LENS_OV_TOKENS)
         status = lens_token_product(ctx, &tokens, model);
     for (layer = 0; layer < c->n_layer; layer++) {
@@ -419,14 +419,14 @@ LENS_FN attn_status lens_copying_scores(attn_ctx *ctx, attn_tensor *out, attn_te
     attn_status status;
     size_t i, j, r;
     if (lens_need(ctx, op, "eigenvalues", eigenvalues) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (eigenvalues.ndim < 3 || eigenvalues.shape[eigenvalues.ndim - 1] != 2)
         return lens_fail(ctx, ATTN_E_SHAPE, "%s: eigenvalues have shape %s; expected [.., r, 2]",
                          op, lens_show(eigenvalues).text);
     shape.ndim = eigenvalues.ndim - 2;
     memcpy(shape.dim, eigenvalues.shape, sizeof *shape.dim * (size_t)shape.ndim);
     if (lens_begin(ctx, op, out, shape, &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     r = eigenvalues.shape[eigenvalues.ndim - 2];
     status = attn_scale(ctx, &dense, eigenvalues, 1);
     for (i = 0; i < attn_count(result.numbers) && status == ATTN_OK; i++) {

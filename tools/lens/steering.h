@@ -45,7 +45,7 @@ LENS_FN attn_status lens_add_mean(attn_ctx *ctx, attn_tensor sum, const attn_mod
     attn_session_free(session);
     attn_record_free(record);
     attn_tensor_free(ctx, &mean);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* out [1, C]: the mean of an activation over the positions of one text, minus its mean over another text.
@@ -64,7 +64,7 @@ LENS_FN attn_status lens_steering_vector(attn_ctx *ctx, attn_tensor *out, const 
         lens_need_tokens(ctx, op, model, towards->ids, towards->n) ||
         lens_need_tokens(ctx, op, model, away->ids, away->n) ||
         lens_begin(ctx, op, out, attn_shape2(1, attn_model_config(model)->d_model), &result))
-        return ctx->status;
+        return lens_failure(ctx);
     status = lens_add_mean(ctx, result.numbers, model, name, towards, 1);
     if (status == ATTN_OK)
         status = lens_add_mean(ctx, result.numbers, model, name, away, -1);

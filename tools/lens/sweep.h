@@ -196,11 +196,11 @@ LENS_FN attn_status lens_sweep_item(attn_ctx *ctx, attn_feed_item *item, const l
     if (layer > 0) { /* before any hook of this layer has changed it */
         snprintf(entry, sizeof entry, "blocks.%llu.hook_resid_post", LENS_LLU(layer - 1));
         if (attn_record_get(ctx, &stream, s->corrupted, entry) != ATTN_OK)
-            return ctx->status;
+            return lens_failure(ctx);
         item->layers.resid = (const float *)stream.data + first * stream.shape[1];
     }
     if (attn_session_truncate(ctx, item->session, first) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     return lens_hook_edits(ctx, item->session, s->edits, s->n_edits);
 }
 
@@ -254,13 +254,9 @@ LENS_FN attn_status lens_sweep_run(attn_ctx *ctx, float *values, lens_sweep *s,
 }
 
 /* Tells the caller the share of the work that is done; `tell` may be NULL. */
-LENS_FN attn_status lens_sweep_progress(attn_ctx *ctx, const char *op, lens_progress_fn tell,
-                                        void *user, double done)
+LENS_FN attn_status lens_sweep_progress(lens_progress_fn tell, void *user, double done)
 {
-    if (tell && tell(done, user) != 0)
-        return lens_fail(ctx, ATTN_STOPPED,
-                         "%s: the function that is told of progress asked to stop", op);
-    return ATTN_OK;
+    return tell && tell(done, user) != 0 ? ATTN_STOPPED : ATTN_OK;
 }
 
 /* Checks the pairs of a call. */
@@ -272,7 +268,7 @@ LENS_FN attn_status lens_need_pairs(attn_ctx *ctx, const char *op, const attn_mo
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no pair of texts given", op);
     for (i = 0; i < n_pairs; i++)
         if (lens_need_pair(ctx, op, model, &pairs[i]) != ATTN_OK)
-            return ctx->status;
+            return lens_failure(ctx);
     return ATTN_OK;
 }
 

@@ -66,7 +66,7 @@ LENS_FN attn_status lens_read_tensor(attn_ctx *ctx, attn_tensor *out, source *fr
                          show_shape(found, t->ndim, t->shape), t->dtype_name,
                          lens_show(expected).text, reason);
     if (attn_zeros(ctx, out, ATTN_F32, shape) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     return source_run(ctx, from, t, 0, count, FLT_MAX, (float *)out->data);
 }
 

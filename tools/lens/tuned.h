@@ -52,7 +52,7 @@ LENS_FN attn_status lens_tuned_layer(attn_ctx *ctx, lens_tuned *t, source *from,
              attn_copy(ctx, &to_weight, weight) || attn_copy(ctx, &to_bias, bias);
     attn_tensor_free(ctx, &weight);
     attn_tensor_free(ctx, &bias);
-    return failed ? ctx->status : ATTN_OK;
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* Reads the maps of all layers of the model. *t must be zeroed; after a failure it is zeroed again.
@@ -68,11 +68,11 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
     if (!t || !path)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens or no file given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     c = attn_model_config(model);
     from = lens_open_file(ctx, path, NULL);
     if (!from)
-        return ctx->status;
+        return lens_failure(ctx);
     status = ATTN_OK;
     if (from->n_tensors != 2 * (size_t)c->n_layer)
         status =
@@ -106,12 +106,12 @@ LENS_FN attn_status lens_tuned_apply(attn_ctx *ctx, attn_tensor *out, const lens
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the lens has layers 0 to %llu", op,
                          LENS_LLU(layer), LENS_LLU(tuned->bias.shape[0] - 1));
     if (lens_need(ctx, op, "x", x) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (x.ndim != 2 || x.shape[1] != tuned->bias.shape[1])
         return lens_fail(ctx, ATTN_E_SHAPE, "%s: x has shape %s; expected [T, %llu]", op,
                          lens_show(x).text, LENS_LLU(tuned->bias.shape[1]));
     if (lens_begin(ctx, op, out, attn_shape2(x.shape[0], x.shape[1]), &result) != ATTN_OK)
-        return ctx->status;
+        return lens_failure(ctx);
     if (layer < tuned->bias.shape[0])
         failed = attn_linear(ctx, &result.numbers, x,
                              attn_transpose(attn_select(tuned->weight, 0, layer), 0, 1),
@@ -119,7 +119,7 @@ LENS_FN attn_status lens_tuned_apply(attn_ctx *ctx, attn_tensor *out, const lens
                  attn_add(ctx, &result.numbers, result.numbers, x);
     else
         failed = attn_copy(ctx, &result.numbers, x) != ATTN_OK;
-    return lens_finish(ctx, &result, failed ? ctx->status : ATTN_OK);
+    return lens_finish(ctx, &result, failed ? lens_failure(ctx) : ATTN_OK);
 }
 
 #endif

@@ -350,8 +350,7 @@ TEST(stopping_the_callback)
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         d.text_fn = listen;
         d.text_user = &l;
-        FAILS(&ctx, ATTN_STOPPED, "callback",
-              generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
+        OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
         CHECK(l.pieces == most && n == most && memcmp(ids, all, n * sizeof *ids) == 0);
         CHECK(attn_session_length(session) == 4 + most);
         d = greedily(30 - most); /* and on from there */
@@ -997,7 +996,7 @@ TEST(stopped_by_logits)
         w.stop_at = at;
         d.logits_fn = watch;
         d.logits_user = &w;
-        FAILS(&ctx, ATTN_STOPPED, "callback", attn_generate(&ctx, &made, session, "", &d));
+        OK(&ctx, attn_generate(&ctx, &made, session, "", &d));
         n = made.n_ids;
         CHECK(n == at - 1 && made.reason == ATTN_STOP_CALLBACK);
         CHECK(attn_session_length(session) == d.n_prompt_tokens + n &&
@@ -1094,7 +1093,7 @@ TEST(reasons)
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     d.text_fn = keep_text;
     d.text_user = &h;
-    FAILS(&ctx, ATTN_STOPPED, "", attn_generate(&ctx, &made, session, "Once upon", &d));
+    OK(&ctx, attn_generate(&ctx, &made, session, "Once upon", &d));
     CHECK(made.reason == ATTN_STOP_CALLBACK);
     w.forced = &eos;
     d.logits_fn = watch;

@@ -314,12 +314,18 @@ TEST(bad_gradients)
     WRONG(ATTN_E_ARGUMENT, "no function", ZEROED; d.metric.kind = LENS_METRIC_FUNCTION);
     WRONG(ATTN_E_ARGUMENT, "from_end is set, but its kind LENS_METRIC_FUNCTION does", ZEROED;
           d.metric.kind = LENS_METRIC_FUNCTION; d.metric.from_end = 1);
-    WRONG(ATTN_STOPPED, "stop", ZEROED; d.metric.kind = LENS_METRIC_FUNCTION; d.metric.fn = stop);
     WRONG(ATTN_E_ARGUMENT, "no position", ZEROED; d.metric.targets = none);
     none[3] = 43;
     WRONG(ATTN_E_TOKEN, "a target is 43", ZEROED; d.metric.targets = none);
     WRONG(ATTN_E_NAME, "hook_z", d.names = wrong; d.n_names = 1);
     FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_gradients(&ctx, NULL, NULL, &b, &good));
+    d = good;
+    ZEROED;
+    d.metric.kind = LENS_METRIC_FUNCTION;
+    d.metric.fn = stop;
+    ctx.status = ATTN_OK;
+    STOPS(&ctx, lens_gradients(&ctx, &made, NULL, &b, &d));
+    CHECK(made == NULL);
     lens_backward_free(&ctx, &b);
     done(&ctx);
 }

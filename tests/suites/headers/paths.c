@@ -293,7 +293,7 @@ TEST(rules)
     wrong.metric.user = &answer;
     OK(&ctx, patch_path(&ctx, &value, odd, &wrong, &path));
     answer = 1;
-    FAILS(&ctx, ATTN_STOPPED, "metric", patch_path(&ctx, &value, odd, &wrong, &path));
+    STOPS(&ctx, patch_path(&ctx, &value, odd, &wrong, &path));
     wrong.clean = NULL;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no clean text", patch_path(&ctx, &value, odd, &wrong, &path));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", patch_path(&ctx, &value, NULL, &d, &path));

@@ -75,8 +75,7 @@ TEST(stopped_score)
     s.first = 60;
     OK(&ctx, attn_feed(&ctx, session, tokens, 5));
     OK(&ctx, attn_hook(&ctx, NULL, session, s.name, stop_at, &s));
-    FAILS(&ctx, ATTN_STOPPED, s.name,
-          attn_score(&ctx, stats, NULL, session, tokens + 5, LENGTH - 5));
+    STOPS(&ctx, attn_score(&ctx, stats, NULL, session, tokens + 5, LENGTH - 5));
     EQUAL(attn_session_length(session), 5);
     same_logits(attn_session_logits(session), row_of(want, 4, tiny), 1, tiny,
                 "the logits from before");

@@ -1034,7 +1034,7 @@ TEST(one_layer_alone)
     /* of a pass that was stopped, no row behind its first counts as kept */
     OK(&ctx, attn_session_truncate(&ctx, session, AT));
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.hook_resid_post", stop_late, &stop));
-    CHECK(attn_feed_batch(&ctx, &row, 1) == ATTN_STOPPED);
+    STOPS(&ctx, attn_feed_batch(&ctx, &row, 1));
     attn_unhook_all(session);
     FAILS(&ctx, ATTN_E_ARGUMENT, "layer 1 must hold keys and values of 9 positions; it holds 3",
           attn_feed_batch(&ctx, &rest, 1));

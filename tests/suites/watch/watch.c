@@ -380,8 +380,7 @@ TEST(stopping)
             s.first = i % 3 == 0 ? 0 : PAST + 6 * (i % 3);
             OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
             OK(&ctx, attn_hook(&ctx, NULL, session, "*", stop_at, &s));
-            FAILS(&ctx, ATTN_STOPPED, s.name,
-                  attn_feed(&ctx, session, tokens + PAST, LENGTH - PAST));
+            STOPS(&ctx, attn_feed(&ctx, session, tokens + PAST, LENGTH - PAST));
             EQUAL(attn_session_length(session), PAST);
             same_logits(attn_session_logits(session), row_of(want, PAST - 1, odd), 1, odd,
                         "the logits from before");
@@ -413,7 +412,7 @@ TEST(stopping_a_batch)
     }
     share_workspace(&ctx, sessions, 3, 7);
     OK(&ctx, attn_hook(&ctx, NULL, sessions[2], "*", stop_at, &s));
-    FAILS(&ctx, ATTN_STOPPED, s.name, attn_feed_batch(&ctx, items, 3));
+    STOPS(&ctx, attn_feed_batch(&ctx, items, 3));
     for (i = 0; i < 3; i++) {
         EQUAL(attn_session_length(sessions[i]), PAST);
         same_logits(attn_session_logits(sessions[i]), row_of(want, PAST - 1, plain), 1, plain,
@@ -1208,7 +1207,7 @@ TEST(freeing_from_a_callback)
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     memset(&r, 0, sizeof r);
     r.session = session;
-    FAILS(&ctx, ATTN_STOPPED, "freed a session", attn_feed(&ctx, session, tokens, LENGTH));
+    STOPS(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     pool_clear();
 }
 
@@ -1274,14 +1273,15 @@ TEST(stopped_in_the_middle)
     attn_ctx ctx = {0};
     attn_session *session = session_on(&ctx, plain, 0, 2);
     attn_generate_desc desc;
+    attn_generation made = {0};
     stop_count s = {0, 0, 0};
     attn_token_stats stats[9];
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_mid", stop_at_call, &s));
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_mid", come_later, &s));
-    FAILS(&ctx, ATTN_STOPPED, "", attn_feed(&ctx, session, ten, 1));
+    STOPS(&ctx, attn_feed(&ctx, session, ten, 1));
     CHECK(s.calls == 1 && s.later == 0);
     s.calls = s.later = 0;
-    FAILS(&ctx, ATTN_STOPPED, "", attn_score(&ctx, stats, NULL, session, ten, 10));
+    STOPS(&ctx, attn_score(&ctx, stats, NULL, session, ten, 10));
     CHECK(s.calls == 1 && s.later == 0);
     memset(&desc, 0, sizeof desc);
     desc.max_tokens = 6;
@@ -1290,8 +1290,9 @@ TEST(stopped_in_the_middle)
     desc.n_prompt_tokens = 2;
     s.calls = 0;
     s.at = 3; /* the prompt is one pass, and then there is one for each token */
-    FAILS(&ctx, ATTN_STOPPED, "", attn_generate(&ctx, NULL, session, NULL, &desc));
+    OK(&ctx, attn_generate(&ctx, &made, session, NULL, &desc));
     EQUAL(s.calls, 4);
+    CHECK(made.reason == ATTN_STOP_CALLBACK && ctx.status == ATTN_OK);
     attn_session_free(session);
     done(&ctx);
 }

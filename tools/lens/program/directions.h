@@ -97,7 +97,7 @@ static int show_directions(lens *l, const vector_pairs *d, int kind, lens_grid *
                 show_token(l, cell_of(grid, i, 1 + (size_t)side * d->k + k),
                            &d->side[side][i * d->k + k], side_names[kind][side]);
     }
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 static void json_directions(const lens *l, const void *of)

@@ -115,8 +115,8 @@ static int read_activation(lens *l, const attn_edit *e, const lens_text *text, a
         else
             attn_copy(&l->ctx, out, e->n_heads ? attn_select(view, 1, e->head) : view);
     }
-    if (l->ctx.status)
-        code = failed(&l->ctx);
+    if (code == FINE)
+        code = outcome(&l->ctx);
     attn_record_free(record);
     attn_session_free(session);
     return code;
@@ -204,7 +204,7 @@ static int make_edits(lens *l)
                 return code;
             l->n_edits++;
         }
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 /* ---- the parts of the residual stream, with edits ---- */

@@ -184,7 +184,7 @@ static int present(lens *l, const findings *found)
         printf("\n");
         print_grid(l, &found->grids[i]);
     }
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 /* Allocates a grid. Rows and columns are labelled by their numbers, as layers and heads. */
@@ -208,7 +208,7 @@ static int make_grid(lens *l, lens_grid *grid, size_t n_rows, size_t n_columns)
         columns[i] = keep(l, "%zu", i);
     grid->row_name = "layer";
     grid->column_name = "head";
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 /* A cell, to be filled. (The cells of a grid are const for those who draw it.) */

@@ -43,7 +43,7 @@ static int make_repeated(lens *l)
         l->text.shown[i] = shown_token(l, l->text.ids[i]);
     l->text.made_up = keep(l, "%s%zu random tokens twice, seed 1",
                            bos ? "the beginning-of-text token, then " : "", n);
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 /* ---- with options: TransformerLens's detect_head ---- */

@@ -201,7 +201,7 @@ static int run_losses(lens *l)
     }
     if (!guesses && l->text.n > 1)
         printf("mean loss %.4f nats, perplexity %.2f\n", found.mean, exp(found.mean));
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 #endif

@@ -274,7 +274,7 @@ static int fill_sweep(lens *l, lens_grid *grid, attn_tensor values, lens_patch_k
         for (t = 0; t < grid->n_rows; t++)
             ((const char **)grid->rows)[t] = keep(l, "%zu", t);
     }
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 /* Runs the sweep of one activation, and makes its grids. */
@@ -313,7 +313,7 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grids)
             grids[i].title = keep(l, "layer %zu, %s, %s", i, name, each[kind]);
     }
     attn_tensor_free(&l->ctx, &values);
-    return code == FINE && l->ctx.status ? failed(&l->ctx) : code;
+    return code == FINE ? outcome(&l->ctx) : code;
 }
 
 static double change_of(const patching *p, const lens_cell *cell)

@@ -186,7 +186,7 @@ static int svg_one_pattern(lens *l, FILE *file, const lens_page *page, attn_tens
         }
     }
     svg_grids(file, page, &grid, 1);
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 static int draw_patterns(patterns *p, FILE *file)

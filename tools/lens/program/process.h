@@ -24,7 +24,7 @@ static int run_process(lens *l)
     else
         lens_refactor_attention(&l->ctx, o->output, made ? made : l->model);
     attn_model_close(made);
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 #endif

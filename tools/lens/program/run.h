@@ -215,7 +215,7 @@ static int make_text(lens *l, lens_text *to, const char *word, const char *path,
     to->shown = (const char **)allocate(l, to->n, sizeof *to->shown);
     for (i = 0; to->shown && i < to->n; i++)
         to->shown[i] = shown_token(l, to->ids[i]);
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 /* A token named by --token or --against. */

@@ -379,7 +379,7 @@ static int keep_old(lens *l, corpus *c, const json_value *root, uint64_t last)
     if (texts && texts->kind == JSON_STRING && texts->size < sizeof(digest_shown))
         memcpy(c->old[c->n_old].texts, texts->text, texts->size);
     c->n_old++;
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 /* Reads an entry of the index. *last becomes the last line of its shard, 0 if it is not a shard's entry.
@@ -613,7 +613,7 @@ static int list_files(lens *l, corpus *c)
         arena_free(&memory);
     }
     qsort(c->files, c->n_files, sizeof *c->files, compare_names);
-    return l->ctx.status ? failed(&l->ctx) : FINE;
+    return outcome(&l->ctx);
 }
 
 static int open_texts(lens *l, corpus *c)
