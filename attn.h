@@ -294,7 +294,7 @@ typedef enum attn_status {
     ATTN_E_TOKENIZER,   /* the model has no tokenizer */
     ATTN_E_UNSUPPORTED, /* an instruction set that this build or processor does not have */
     ATTN_E_NAME,        /* no tensor or activation of that name */
-    ATTN_STOPPED        /* no failure: a callback asked for it */
+    ATTN_STOPPED        /* no failure: a callback or attn_ctx.stop asked for it */
 } attn_status;
 /* A program compiled with -fshort-enums and a library without it would not agree about structs. */
 typedef char attn__enums_are_ints[sizeof(attn_status) == sizeof(int) ? 1 : -1];
@@ -323,6 +323,10 @@ typedef struct attn_ctx {
     void *user;                              /* handed to both */
     int n_threads;                           /* upper limit, at most 256; 0: chosen automatically */
     attn_isa_kind isa;
+    /* While *stop is not 0, every feed ends with ATTN_STOPPED before its next layer, the session as it
+     * was before the call. A signal handler may set it, or another thread, which then should do so
+     * atomically. attn_score and attn_generate end as after a hook's stop. NULL: not asked. */
+    const volatile int *stop;
 
     attn_status status; /* the latest failure; set it to ATTN_OK to forget it */
     char message[256];  /* and its sentence */
@@ -847,7 +851,7 @@ typedef enum attn_stop_reason {
     ATTN_STOP_EOS,      /* a token that ends a text was drawn; it is neither fed nor handed over */
     ATTN_STOP_COUNT,    /* max_tokens were generated */
     ATTN_STOP_CONTEXT,  /* the session is full */
-    ATTN_STOP_CALLBACK, /* a callback asked for it */
+    ATTN_STOP_CALLBACK, /* a callback or attn_ctx.stop asked for it */
     ATTN_STOP_STRING    /* the text came to one of the stop strings */
 } attn_stop_reason;
 
@@ -904,7 +908,7 @@ typedef struct attn_generation {
  *
  * Every end but a failure gives ATTN_OK, also a stop that a callback asked for; result->reason tells
  * them apart. The session holds the prompt and all generated tokens, those of a stop string too. The
- * last one is missing where the session is full, or where a hook stopped the pass that fed it. */
+ * last one is missing where the session is full, or where a hook or ctx->stop ended its feed. */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
                                    const char *prompt, const attn_generate_desc *desc);
 
@@ -1412,13 +1416,16 @@ typedef struct attn__pass {
     attn_workspace *ws;    /* the activations of the pass */
     attn_feed_item *items; /* the rows of an item: its session's first_row and n_rows */
     size_t n_items, n_rows;
-    size_t first_layer, end_layer;
-    int watched; /* 1: a session has a watcher */
-    int stopped; /* a callback asked for it, or freed a session of the pass */
+    size_t first_layer, end_layer; /* a stop that the caller asks for lowers end_layer */
+    const volatile int *stop;      /* the caller's, see attn_ctx */
+    int watched;                   /* 1: a session has a watcher */
+    int stopped;                   /* a callback asked for it, or freed a session of the pass */
 } attn__pass;
 
 /* The steps, in the order of the pass. A worker (me) takes its share of the rows or heads. */
 
+/* is there a layer i to run? not after a hook or the caller asked to stop */
+static int attn__goes_on(const attn__worker *me, attn__pass *p, size_t i);
 /* resid = W_E[token] + W_pos[position] */
 static void attn__embed(attn__worker *me, attn__pass *p);
 /* out = (in - mean) / sqrt(variance + eps) * w + b; `point` is its first hook */
@@ -1454,7 +1461,7 @@ static void attn__forward(attn__worker *me, void *pass)
     me->layer = -1;
     attn__embed(me, p); /* resid [R, C] */
 
-    for (i = p->first_layer; i < p->end_layer && !p->stopped; i++) {
+    for (i = p->first_layer; attn__goes_on(me, p, i); i++) {
         const attn__layer *l = &m->layers[i];
         me->layer = (int)i;
         attn__visit(me, p, ATTN__HOOK_RESID_PRE);
@@ -1617,6 +1624,15 @@ void __asan_poison_memory_region(const volatile void *start, size_t size);
 #else
 #define ATTN__FORBID(start, size) ((void)(start), (void)(size))
 #define ATTN__GAP                 0
+#endif
+
+/* A number that one thread writes while others read it. */
+#if defined(__GNUC__)
+#define ATTN__LOAD(x)         __atomic_load_n(x, __ATOMIC_RELAXED)
+#define ATTN__STORE(x, value) __atomic_store_n(x, value, __ATOMIC_RELAXED)
+#else
+#define ATTN__LOAD(x)         (*(x))
+#define ATTN__STORE(x, value) ((void)(*(x) = (value)))
 #endif
 
 /* C++ wants casts from void *, C does not mind them. */
@@ -1885,6 +1901,7 @@ static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer);
 static void attn__release(attn_workspace *ws, const attn__watcher *w);
 static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s);
 static void attn__sweep_watchers(attn_session *s);
+static int attn__is_asked_to_stop(const volatile int *stop);
 static void attn__lock(int *lock);
 static void attn__unlock(int *lock);
 static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point);
@@ -2833,6 +2850,16 @@ static attn__matmul_job attn__job_of(attn__rows out, attn__rows in, attn__panels
 static float *attn__row_at(attn__rows rows, size_t row)
 {
     return rows.data + row * rows.stride;
+}
+
+/* Is layer i to be run? All workers must give the same answer. So the first worker, which looks at the
+ * caller's flag before layer i, ends the pass before layer i + 1: a worker that comes later runs layer
+ * i too, and the barriers within layer i let all see the new end. */
+static int attn__goes_on(const attn__worker *me, attn__pass *p, size_t i)
+{
+    if (me->id == 0 && attn__is_asked_to_stop(p->stop) && i + 1 < p->end_layer)
+        ATTN__STORE(&p->end_layer, i + 1);
+    return i < ATTN__LOAD(&p->end_layer) && !p->stopped;
 }
 
 /* resid = the caller's residual stream [n_tokens, C], in a pass that begins with one. */
@@ -3947,6 +3974,8 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
 {
     int n_threads = attn__max_threads(ctx);
     size_t i;
+    if (attn__is_asked_to_stop(p->stop))
+        return ATTN_STOPPED;
     if (n_threads > p->ws->n_threads) /* there is scratch memory for so many */
         n_threads = p->ws->n_threads;
     for (i = 0; i < p->n_items; i++)
@@ -3957,7 +3986,7 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
     for (i = 0; i < p->n_items; i++)
         p->items[i].session->running = ATTN__IDLE;
     p->ws->is_running = 0;
-    if (p->stopped)
+    if (p->stopped || p->end_layer < attn__end_layer(p->items, p->model))
         return ATTN_STOPPED;
     for (i = 0; i < p->n_items; i++)
         p->items[i].session->fed += p->items[i].session->n_rows;
@@ -3977,6 +4006,7 @@ ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, siz
     p.kernels = p.ws->kernels;
     p.items = items;
     p.n_items = n_items;
+    p.stop = ctx->stop;
     p.first_layer = items[0].layers.first;
     p.end_layer = attn__end_layer(&items[0], p.model);
     for (i = 0; i < n_items; i++)
@@ -12040,6 +12070,11 @@ static size_t attn__query_block(size_t first, size_t n)
 #define ATTN__YIELD() ((void)0)
 #endif
 
+static int attn__is_asked_to_stop(const volatile int *stop)
+{
+    return stop && ATTN__LOAD(stop);
+}
+
 /* A lock is held for a few instructions. It does nothing on compilers with neither function. */
 static void attn__lock(int *lock) /* NOLINT(readability-non-const-parameter) */
 {
@@ -13582,6 +13617,8 @@ static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model
     const attn_tensor in = attn_borrow(x, ATTN_F32, attn_shape2(rows, model->config.d_model));
     attn_tensor w = in;
     attn__product u = ATTN_ZERO;
+    if (attn__is_asked_to_stop(ctx->stop))
+        return ATTN_STOPPED;
     ATTN__TRY(attn__need_kernels(ctx, &u.kernels)); /* cover: the layer norm has asked */
     u.made = model->w_u;
     u.made.data = (const unsigned char *)u.made.data + first / 16 * u.made.stride;
@@ -13670,10 +13707,14 @@ ATTN__COLD attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const at
     if (status == ATTN_OK) {
         const float *x = (const float *)normed.data;
         float *logits = (float *)result.dense.data;
-        const size_t rows = attn__n_rows(&normed);
-        status = all ? attn__some_logits(ctx, logits, model, x, rows, 0, model->config.n_vocab)
-                     : attn__chosen_logits(ctx, logits, model, x, rows, (const int32_t *)ids.data,
-                                           ids.shape[0]);
+        const size_t n_vocab = model->config.n_vocab, rows = attn__n_rows(&normed), at_once = 256;
+        size_t at;
+        if (!all)
+            status = attn__chosen_logits(ctx, logits, model, x, rows, (const int32_t *)ids.data,
+                                         ids.shape[0]);
+        for (at = 0; all && at < rows && status == ATTN_OK; at += at_once)
+            status = attn__some_logits(ctx, logits + at * n_vocab, model, x + at * width,
+                                       rows - at < at_once ? rows - at : at_once, 0, n_vocab);
     }
     attn_tensor_free(ctx, &normed);
     attn_tensor_free(ctx, &ids);
@@ -14260,7 +14301,7 @@ ATTN__SMALL_END
  *   attn_encode, attn_decode        to ask for the number (NULL, room 0) succeeds; the parameters are
  *                                   tokens, n_tokens in place of ids, n_ids
  * New: attn_alloc, attn_free; attn_writer_new without a path, and attn_writer_open;
- * attn_model_tokenizer_section.
+ * attn_model_tokenizer_section; attn_ctx.stop.
  *
  * 0.3.0: what needs this header's public API alone has left it:
  *   attn_full, attn_rand, attn_randn, attn_dropout, attn_tril

@@ -252,6 +252,7 @@ static int run_all(run *r)
     const double begin = system_seconds();
     int code;
     r->ctx.n_threads = (int)r->o.threads;
+    r->ctx.stop = &interrupted;
     r->colour = shows_colour(stdout);
     r->terminal = system_is_terminal(stdout);
     if (r->o.receipt && (code = check_receipt(r)) != FINE)

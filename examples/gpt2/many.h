@@ -99,7 +99,7 @@ static int before_any_draw(float *logits, const attn_session *session, void *use
     if (r->n_draws++ == 0)
         r->prompt_seconds = system_seconds() - r->progress.begin;
     progress_at(&r->progress, (double)r->n_draws / ((double)r->o.tokens * (double)r->o.count + 1));
-    return interrupted;
+    return 0;
 }
 
 /* Continues ids in r->o.count ways, from this seed on. */

@@ -91,8 +91,8 @@ static int write_floats(FILE *file, float *numbers, size_t n)
     return fwrite(numbers, sizeof *numbers, n, file) == n;
 }
 
-/* Feeds ids by pieces, which changes no bit of the result: so Ctrl-C is heard between two of them,
- * and the logits of a long text (if they go to a file) are never in memory together. */
+/* Feeds ids by pieces, which changes no bit of the result: so the progress is shown, and the logits of
+ * a long text (if they go to a file) are never in memory together. */
 static int feed_pieces(run *r, const int32_t *ids, size_t n_ids, FILE *file, float *logits,
                        size_t piece)
 {
@@ -100,8 +100,6 @@ static int feed_pieces(run *r, const int32_t *ids, size_t n_ids, FILE *file, flo
     progress_begin(&r->progress, "prompt");
     for (done = 0; done < n_ids; done += n) {
         attn_feed_item item = {0};
-        if (interrupted)
-            return INTERRUPTED;
         progress_at(&r->progress, (double)done / (double)n_ids);
         n = n_ids - done < piece ? n_ids - done : piece;
         item.session = r->session;
@@ -231,13 +229,13 @@ static void show_drawn(run *r, size_t n)
     }
 }
 
-/* An attn_logits_fn: keeps the logits that probabilities are made of, and hears Ctrl-C. */
+/* An attn_logits_fn: keeps the logits that probabilities are made of. */
 static int before_draw(float *logits, const attn_session *session, void *user)
 {
     run *r = (run *)user;
     (void)session;
     show_drawn(r, r->n_draws);
-    if (r->code != FINE || interrupted)
+    if (r->code != FINE)
         return 1;
     if (r->o.logprobs || r->o.colours)
         memcpy(r->row, logits, attn_model_config(r->model)->n_vocab * sizeof *r->row);

@@ -4,7 +4,7 @@
  *
  *     threads MODEL.attn [THREADS [WORKERS]]
  *
- * First of all they race for the choice of kernels, which is made once. */
+ * First of all they race for the choice of kernels, which is made once. Last, one stops another's feed. */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include <pthread.h>
@@ -203,6 +203,69 @@ static int hand_over(attn_ctx *ctx, int n)
     return wrong + (ctx->status != ATTN_OK);
 }
 
+/* ---- a feed that another thread stops ---- */
+
+enum { ROUNDS = 40 };
+static volatile int stop_flag;
+
+/* Raises the flag after a while: at once in the first round, later in the others. */
+static void *raise_flag(void *user)
+{
+    const int rounds = *(const int *)user;
+    volatile int i;
+    for (i = 0; i < rounds * 20000; i++)
+        ;
+    __atomic_store_n(&stop_flag, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* Wherever the stop finds it, the session is as it was before, or the feed has ended. */
+static int stop_from_outside(void)
+{
+    attn_ctx ctx;
+    attn_session *session = NULL;
+    attn_session_desc desc;
+    int32_t tokens[TOKENS];
+    const size_t n_vocab = attn_model_config(model)->n_vocab;
+    uint64_t want = 0;
+    int i, wrong = 0;
+    memset(&ctx, 0, sizeof ctx);
+    memset(&desc, 0, sizeof desc);
+    ctx.n_threads = n_workers;
+    ctx.stop = &stop_flag;
+    desc.n_ctx = TOKENS;
+    desc.n_batch = 3;
+    for (i = 0; i < TOKENS; i++)
+        tokens[i] = (int32_t)((size_t)i * 7 % 11 % n_vocab);
+    if (attn_session_new(&ctx, &session, model, &desc) == ATTN_OK &&
+        attn_feed(&ctx, session, tokens, TOKENS) == ATTN_OK)
+        want = add(0, attn_session_logits(session), n_vocab * sizeof(float));
+    for (i = 0; i < ROUNDS && ctx.status == ATTN_OK; i++) {
+        pthread_t thread;
+        attn_status status;
+        attn_session_truncate(&ctx, session, 0);
+        if (pthread_create(&thread, NULL, raise_flag, &i))
+            break;
+        if (i == 0)
+            pthread_join(thread, NULL);
+        status = attn_feed(&ctx, session, tokens, TOKENS);
+        if (i > 0)
+            pthread_join(thread, NULL);
+        __atomic_store_n(&stop_flag, 0, __ATOMIC_RELAXED);
+        wrong += status != ATTN_OK && status != ATTN_STOPPED;
+        wrong += i == 0 && status != ATTN_STOPPED;
+        wrong += attn_session_length(session) != (status == ATTN_OK ? TOKENS : 0);
+        attn_session_truncate(&ctx, session, 0);
+        attn_feed(&ctx, session, tokens, TOKENS);
+        wrong += add(0, attn_session_logits(session), n_vocab * sizeof(float)) != want;
+    }
+    if (i < ROUNDS || wrong)
+        printf("stopped from outside: %d of %d rounds, %d wrong: %s\n", i, (int)ROUNDS, wrong,
+               ctx.message);
+    attn_session_free(session);
+    return wrong + (i < ROUNDS);
+}
+
 int main(int argc, char **argv)
 {
     static job jobs[MOST], alone;
@@ -218,6 +281,7 @@ int main(int argc, char **argv)
         return 2;
     }
     run(n, work, jobs);
+    wrong += stop_from_outside();
     n_workers = 1;
     work(&alone);
     for (i = 0; i < n; i++)

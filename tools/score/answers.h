@@ -247,6 +247,8 @@ static int finish_job(run *r, job *j)
         begin_answer(r, j);
         answers[j->q.task](r, j);
     }
+    if (interrupted) /* perhaps in the middle of the answer */
+        return INTERRUPTED;
     if (r->ctx.status) {
         j->answer.size = 0;
         j->answer.follows = 0;

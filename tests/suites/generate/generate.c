@@ -1417,6 +1417,70 @@ TEST(many_texts_end_for_themselves)
     attn_continuations_free(texts, 2);
 }
 
+/* ---- stopping from outside ---- */
+
+static volatile int flag;
+static size_t n_until_flag;
+
+static int raise_flag_in_text(const char *text, size_t size, void *user)
+{
+    (void)text, (void)size, (void)user;
+    flag |= --n_until_flag == 0;
+    return 0;
+}
+
+static int raise_flag_in_draw(float *logits, const attn_session *session, void *user)
+{
+    (void)logits, (void)session, (void)user;
+    flag |= --n_until_flag == 0;
+    return 0;
+}
+
+/* A text ends in the feed after the flag went up: its last token was drawn and is not fed. */
+TEST(stopped_from_outside)
+{
+    attn_ctx ctx = alone();
+    int32_t want[12], ids[12];
+    size_t n;
+    attn_continuation texts[3] = {{0}};
+    attn_generation made = {0};
+    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    attn_generate_desc d = greedily(12);
+    ctx.stop = &flag;
+    d.n_draft = -1;
+    OK(&ctx, generate_ids(&ctx, want, &n, session, "Once upon a time", &d));
+    EQUAL(n, 12);
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
+    d.text_fn = raise_flag_in_text;
+    n_until_flag = 3;
+    made.ids = ids;
+    OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
+    CHECK(made.reason == ATTN_STOP_CALLBACK && ctx.status == ATTN_OK);
+    CHECK(made.n_ids == 3 && attn_session_length(session) == 4 + 2);
+    flag = 0;
+    d = greedily(9); /* and on from there */
+    d.prompt_tokens = ids + 2;
+    d.n_prompt_tokens = 1;
+    OK(&ctx, generate_ids(&ctx, ids + 3, &n, session, NULL, &d));
+    CHECK(n == 9 && memcmp(ids, want, sizeof want) == 0);
+    flag = 1;
+    OK(&ctx, attn_generate(&ctx, &made, session, "in the prompt", &d));
+    CHECK(made.reason == ATTN_STOP_CALLBACK && made.n_ids == 0);
+    flag = 0;
+    d = greedily(12);
+    d.logits_fn = raise_flag_in_draw;
+    n_until_flag = 7; /* the first of the third draws */
+    for (n = 0; n < 3; n++)
+        texts[n].prompt = "Once upon a time";
+    OK(&ctx, attn_generate_many(&ctx, texts, 3, tiny, &d));
+    for (n = 0; n < 3; n++)
+        CHECK(texts[n].reason == ATTN_STOP_CALLBACK && texts[n].n_ids >= 3 && *texts[n].text);
+    flag = 0;
+    attn_continuations_free(texts, 3);
+    attn_session_free(session);
+    pool_clear();
+}
+
 TEST(many_texts_refused)
 {
     attn_ctx ctx = alone();

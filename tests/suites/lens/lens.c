@@ -405,7 +405,8 @@ TEST(bad_lenses)
     attn_ctx ctx = alone();
     const attn_tensor streams = expected(0, "parts.0"), scale = expected(0, "scale");
     attn_tensor x = {0};
-    const int32_t outside = 301;
+    const int32_t outside = 301, inside = 1;
+    const volatile int stopped = 1;
     FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
           attn_logit_lens(&ctx, &x, odd, streams, no_scale, no_tensor));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
@@ -418,6 +419,10 @@ TEST(bad_lenses)
     ctx.status = ATTN_OK;
     FAILS(&ctx, ATTN_E_ARGUMENT, "scale is no tensor: attn_slice",
           attn_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 2, 2), no_tensor));
+    ctx.stop = &stopped;
+    STOPS(&ctx, attn_logit_lens(&ctx, &x, plain, streams, no_scale, no_tensor));
+    STOPS(&ctx, attn_logit_lens(&ctx, &x, plain, streams, no_scale,
+                                attn_borrow(&inside, ATTN_I32, attn_shape1(1))));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
     attn_ctx_free(&ctx);
 }

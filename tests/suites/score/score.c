@@ -86,6 +86,34 @@ TEST(stopped_score)
     pool_clear();
 }
 
+static volatile int flag;
+
+static int raise_flag(const attn_activation *a, void *user)
+{
+    flag |= a->first >= *(const size_t *)user;
+    return 0;
+}
+
+TEST(stopped_from_outside)
+{
+    enum { LENGTH = 100 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(tiny, LENGTH, 29);
+    attn_token_stats stats[LENGTH];
+    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    size_t from = 60;
+    ctx.stop = &flag;
+    OK(&ctx, attn_feed(&ctx, session, tokens, 5));
+    OK(&ctx, attn_hook(&ctx, NULL, session, "hook_embed", raise_flag, &from));
+    STOPS(&ctx, attn_score(&ctx, stats, NULL, session, tokens + 5, LENGTH - 5));
+    EQUAL(attn_session_length(session), 5);
+    flag = 0;
+    from = LENGTH;
+    OK(&ctx, attn_score(&ctx, stats, NULL, session, tokens + 5, LENGTH - 5));
+    attn_session_free(session);
+    pool_clear();
+}
+
 /* ---- losses and predictions ---- */
 
 static void check_stats(int model, const attn_token_stats *stats, const attn_prediction *top)

@@ -29,6 +29,62 @@ static void tear_down(void)
 
 SUITE_WITH(set_up, tear_down);
 
+/* ---- stopping from outside ---- */
+
+static volatile int flag;
+
+/* Raises the flag when it is called with this position or a later one, and counts the layers begun. */
+typedef struct raiser {
+    size_t first, n_layers;
+    int layer;
+} raiser;
+
+static int raise_flag(const attn_activation *a, void *user)
+{
+    raiser *r = (raiser *)user;
+    r->n_layers++;
+    if (a->layer == r->layer && a->first >= r->first)
+        flag = 1;
+    return 0;
+}
+
+/* The stop is seen before the layer after the next, in every number of threads; the session is as
+ * before, and what is fed later has the same bits. */
+TEST(stopped_from_outside)
+{
+    enum { LENGTH = 30, PAST = 5, STEP = 7 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(tiny, LENGTH, 31);
+    float *const want = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
+    size_t n_threads;
+    int layer;
+    ctx.stop = &flag;
+    for (n_threads = 1; n_threads <= 4; n_threads++)
+        for (layer = 0; layer < 2; layer++) {
+            attn_session *session;
+            raiser r = {PAST + STEP, 0, layer}; /* in the second pass */
+            ctx.n_threads = (int)n_threads;
+            if ((session = session_on(&ctx, tiny, 0, STEP)) == NULL)
+                return;
+            OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
+            flag = 1;
+            STOPS(&ctx, attn_feed(&ctx, session, tokens + PAST, 1));
+            flag = 0;
+            OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_resid_pre", raise_flag, &r));
+            STOPS(&ctx, attn_feed(&ctx, session, tokens + PAST, LENGTH - PAST));
+            EQUAL(r.n_layers, 4 + layer + 2); /* a whole pass before */
+            EQUAL(attn_session_length(session), PAST);
+            same_logits(attn_session_logits(session), row_of(want, PAST - 1, tiny), 1, tiny,
+                        "the logits from before");
+            flag = 0;
+            attn_unhook_all(session);
+            same_logits(feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, 9),
+                        row_of(want, PAST, tiny), LENGTH - PAST, tiny, "after a stop");
+            attn_session_free(session);
+        }
+    pool_clear();
+}
+
 /* ---- the same bits ---- */
 
 TEST(batch_of_full_sessions)
