@@ -812,7 +812,7 @@ ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, co
  * on the tokens that the one before kept, then one draw. */
 typedef struct attn_sampler_desc {
     float temperature;    /* 0: greedy */
-    int32_t top_k;        /* keep the k likeliest; 0: all */
+    size_t top_k;         /* keep the k likeliest; 0: all */
     float top_p;          /* keep the likeliest that together reach p; 0 or 1: all */
     float min_p;          /* keep those at least min_p times as likely as the likeliest; 0: all */
     float repeat_penalty; /* logits of tokens seen before: divided by it if positive, else
@@ -824,7 +824,7 @@ typedef struct attn_sampler_desc {
 
 typedef struct attn_sampler attn_sampler;
 /* desc may be NULL: greedy. ATTN_E_ARGUMENT unless temperature and repeat_penalty are finite and
- * not negative, top_k is not negative, top_p and min_p are 0 to 1. *sampler is NULL on failure. */
+ * not negative, top_p and min_p are 0 to 1. *sampler is NULL on failure. */
 ATTN_API attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, size_t n_vocab,
                                       const attn_sampler_desc *desc);
 ATTN_API void attn_sampler_free(attn_sampler *sampler); /* NULL is fine */
@@ -871,26 +871,32 @@ typedef struct attn_generate_desc {
     void *logits_user;           /* with this */
     size_t max_tokens;           /* 0: 100 */
     int prepend_bos;             /* begin an empty session with the beginning-of-text token */
-    int allow_special; /* special tokens in the prompt count as such, not as their letters */
-    int ignore_eos;    /* go on through tokens that end a text */
-    int n_draft;       /* most tokens to draft ahead: 0: 15; negative: none. See attn_generate */
-    const char *const *stop; /* end the text before any of these n_stop strings */
+    int allow_special;       /* special tokens in the prompt count as such, not as their letters */
+    int ignore_eos;          /* go on through tokens that end a text */
+    int no_draft;            /* draft nothing: see attn_generate */
+    size_t n_draft;          /* most tokens to draft ahead, at most 15; 0: 15 */
+    const char *const *stop; /* end the text before any of these n_stop strings, */
     size_t n_stop;
+    int keep_stop; /* or if this is not 0: behind it */
     const int32_t
         *prompt_tokens; /* if not NULL: these n_prompt_tokens instead of the prompt text */
     size_t n_prompt_tokens;
-    uint64_t reserved[4]; /* zero */
+    attn_workspace *workspace; /* of attn_generate_many; NULL: it makes its own */
+    uint64_t reserved[4];      /* zero */
 } attn_generate_desc;
 
-/* What attn_generate made. Zero it, and set ids and log_probs if you want them. */
+/* What attn_generate made. Zero it; set room, tokens and log_probs if you want those. */
 typedef struct attn_generation {
-    int32_t *ids;    /* NULL, or room for max_tokens (100 if that is 0): the generated ids */
-    size_t n_ids;    /* their number, with or without room for them */
-    size_t n_passes; /* passes over the weights that fed them */
-    attn_stop_reason reason; /* why generation ended; ATTN_STOP_NONE after a failure */
-    float *log_probs; /* NULL, or room as for ids: the log-probability of each, by softmax of the
+    int32_t *tokens; /* NULL, or room for `room` of the generated tokens; the others are not kept */
+    float *log_probs; /* NULL, or as much room: the log-probability of each, by softmax of the
                          model's own logits, before logits_fn, penalty, temperature and filters */
-    uint64_t reserved[3]; /* zero */
+    size_t room;      /* max_tokens (100 if that is 0) is enough for all of them */
+    size_t n_tokens;  /* all that were generated */
+    size_t n_passes;  /* passes over the weights that fed them */
+    attn_stop_reason reason; /* why generation ended; ATTN_STOP_NONE after a failure */
+    size_t which_stop;       /* ATTN_STOP_STRING: its index in desc->stop */
+    size_t accepted; /* length of the session up to the last token whose text was all handed over */
+    uint64_t reserved[4]; /* zero */
 } attn_generation;
 /* Feeds the prompt (may be NULL or empty if the session holds tokens), then samples and feeds until
  * done, handing text to desc->text_fn (a model without tokenizer hands over none). The prompt is
@@ -902,13 +908,16 @@ typedef struct attn_generation {
  * with hooks do not draft: hooks see every token once.
  *
  * Text that may still become a stop string is held back, and handed over once it cannot or once
- * generation ends for another reason. Neither the stop string nor text behind it in the same token
- * is handed over. A prompt is not searched. The token that ends a text is not among the generated
+ * generation ends for another reason than a callback. The stop string is handed over with keep_stop
+ * alone, text behind it in the same token never. A prompt is not searched. The token that ends a text is not among the generated
  * ones; its text is handed over unless it is a special token, as with transformers.
  *
  * Every end but a failure gives ATTN_OK, also a stop that a callback asked for; result->reason tells
  * them apart. The session holds the prompt and all generated tokens, those of a stop string too. The
- * last one is missing where the session is full, or where a hook or ctx->stop ended its feed. */
+ * last one is missing where the session is full, or where a hook or ctx->stop ended its feed. To go on
+ * from the text that was handed over, after a stop string or a callback's stop:
+ *
+ *     attn_session_truncate(&ctx, session, result.accepted); */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
                                    const char *prompt, const attn_generate_desc *desc);
 
@@ -917,25 +926,28 @@ typedef struct attn_continuation {
     const char *prompt;           /* text, ended by a zero, */
     const int32_t *prompt_tokens; /* or if not NULL: these n_prompt_tokens instead */
     size_t n_prompt_tokens;
+    attn_text_fn text_fn; /* if not NULL: receives the text as it is made, */
+    void *text_user;      /* with this */
 
     /* the result */
     char *text;       /* whole UTF-8 characters, ended by a zero */
     size_t size;      /* bytes, without the zero */
-    int32_t *ids;     /* the generated tokens, n_ids of them, */
+    int32_t *tokens;  /* the generated tokens, n_tokens of them, */
     float *log_probs; /* and the log-probability of each, as in attn_generation */
-    size_t n_ids;
+    size_t n_tokens;
     attn_stop_reason reason;
-    uint64_t reserved[3]; /* zero */
+    size_t which_stop;    /* as in attn_generation */
+    uint64_t reserved[4]; /* zero */
 } attn_continuation;
 /* Continues several prompts. Each has a session of its own, and one pass over the weights computes
- * the next token of every prompt. The context allocates the text, ids and log_probs of each
+ * the next token of every prompt. The context allocates the text, tokens and log_probs of each
  * continuation; attn_continuations_free frees them. After a failure nothing is left to free.
  *
  * Text i is the one that attn_generate makes of its prompt with desc->sampling, but for the seed:
  * it is sampling.seed + i, so that equal prompts continue differently. desc (may be NULL) is for
- * all texts, except that reuse_sampler, text_fn and prompt_tokens must be zeroed. Where logits_fn
- * stops, only that text ends (ATTN_STOP_CALLBACK). The drafts of all texts share n_draft's default
- * of 15. */
+ * all texts, except that reuse_sampler, text_fn and prompt_tokens must be zeroed. Where text_fn or
+ * logits_fn stops, only that text ends (ATTN_STOP_CALLBACK). The drafts of all texts share n_draft's
+ * default of 15. */
 ATTN_API attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
                                         const attn_model *model, const attn_generate_desc *desc);
 /* Frees what attn_generate_many allocated, not the prompts. NULL is fine. */
@@ -5178,9 +5190,6 @@ ATTN__COLD attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, s
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "temperature is %s; expected 0 (greedy) or a positive number",
                           attn__show_number(number, (double)d.temperature));
-    if (d.top_k < 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "top_k is %ld; expected 0 (all) or more",
-                          (long)d.top_k);
     if (!(d.top_p >= 0 && d.top_p <= 1) || !(d.min_p >= 0 && d.min_p <= 1))
         return attn__fail(
             ctx, ATTN_E_ARGUMENT, "top_p is %s and min_p %s; expected probabilities from 0 to 1",
@@ -5273,8 +5282,8 @@ static size_t attn__keep(attn_sampler *s)
     size_t n = s->n_vocab, kept = 0, most = n, i;
     double sum = 0, total = 0;
     attn__heapify(c, n, ATTN__LIKELIEST);
-    if (d->top_k > 0 && (size_t)d->top_k < n)
-        most = (size_t)d->top_k;
+    if (d->top_k > 0 && d->top_k < n)
+        most = d->top_k;
     if (d->top_p > 0 && d->top_p < 1) {
         if (most < n) { /* top-p shares out the probability that top-k kept */
             for (i = 0; i < most; i++)
@@ -5620,10 +5629,10 @@ ATTN__COLD const char *attn_stop_reason_name(attn_stop_reason reason)
     return (size_t)reason < sizeof names / sizeof names[0] ? names[reason] : "none";
 }
 
-/* The prompt as ids: the caller's, or the text's. bos: after the beginning-of-text token. */
-static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, const char *prompt,
-                                    const attn_generate_desc *d, int bos, int32_t **ids,
-                                    size_t *n_ids)
+/* The tokens of the prompt: the caller's, or the text's. bos: after the beginning-of-text token. */
+static attn_status attn__prompt_tokens(attn_ctx *ctx, const attn_model *model, const char *prompt,
+                                       const attn_generate_desc *d, int bos, int32_t **tokens,
+                                       size_t *n_tokens)
 {
     const size_t n_text = prompt && !d->prompt_tokens ? strlen(prompt) : 0;
     const size_t room = d->prompt_tokens ? d->n_prompt_tokens : n_text;
@@ -5631,23 +5640,23 @@ static attn_status attn__prompt_ids(attn_ctx *ctx, const attn_model *model, cons
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, d));
     if (n_text > 0 && !model->tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER,
-                          "the model has no tokenizer, so its prompt must be ids (prompt_tokens)");
+                          "the model has no tokenizer, so give prompt_tokens");
     if (bos && model->config.bos < 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the model has no beginning-of-text token");
-    if (room > SIZE_MAX / sizeof **ids - 1)
+    if (room > SIZE_MAX / sizeof **tokens - 1)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
-    *ids = ATTN__NEW(ctx, int32_t, room + 1, "the prompt");
-    ATTN__TRY_MEMORY(*ids);
+    *tokens = ATTN__NEW(ctx, int32_t, room + 1, "the prompt");
+    ATTN__TRY_MEMORY(*tokens);
     if (bos)
-        (*ids)[n++] = model->config.bos;
+        (*tokens)[n++] = model->config.bos;
     if (d->prompt_tokens)
-        memcpy(*ids + n, d->prompt_tokens, room * sizeof **ids);
-    *n_ids = room;
+        memcpy(*tokens + n, d->prompt_tokens, room * sizeof **tokens);
+    *n_tokens = room;
     if (!d->prompt_tokens && n_text > 0 &&
         (d->allow_special ? attn_encode_special : attn_encode)(
-            ctx, *ids + n, n_ids, model->tokenizer, prompt, n_text) != ATTN_OK)
+            ctx, *tokens + n, n_tokens, model->tokenizer, prompt, n_text) != ATTN_OK)
         return ctx->status;
-    *n_ids += n;
+    *n_tokens += n;
     return ATTN_OK;
 }
 
@@ -5695,11 +5704,13 @@ typedef struct attn__listener {
     attn_text_fn fn;
     void *user;
     const char *const *stops;
-    size_t n_stops;
+    size_t n_stops, which_stop; /* which_stop: the one that was met */
+    int keep_stop;
     char *held; /* text that may become a stop string: room for the longest of them */
     size_t n_held;
     char bytes[64]; /* of the token at hand */
     size_t n_bytes;
+    size_t n_left; /* bytes of the text that did not come to attn_utf8_push yet */
     attn_utf8 utf8;
 } attn__listener;
 
@@ -5710,6 +5721,7 @@ static int attn__hand_over(attn__listener *to)
     char text[3 * (sizeof to->bytes + 4)];
     const size_t size = attn_utf8_push(text, &to->utf8, to->bytes, to->n_bytes);
     int stop;
+    to->n_left -= to->n_bytes;
     to->n_bytes = 0;
     if (size == 0 || !to->fn)
         return 0;
@@ -5731,7 +5743,7 @@ static int attn__gather(attn__listener *to, const char *bytes, size_t n)
 }
 
 /* Takes one byte of text, and hands on the bytes that are not held back any longer. Of several stop
- * strings that the text ends with, the longest is left out. */
+ * strings that the text ends with, the longest counts. */
 static attn_stop_reason attn__take_byte(attn__listener *to, char octet)
 {
     size_t i, hold = 0, whole = 0, released;
@@ -5741,7 +5753,10 @@ static attn_stop_reason attn__take_byte(attn__listener *to, char octet)
     for (i = 0; i < to->n_stops; i++) {
         const size_t n = attn__begins_stop(to->stops[i], to->held + to->n_held, to->n_held);
         hold = n > hold ? n : hold;
-        whole = n > whole && !to->stops[i][n] ? n : whole;
+        if (n > whole && !to->stops[i][n]) {
+            whole = n;
+            to->which_stop = i;
+        }
     }
     released = to->n_held - (whole ? whole : hold);
     if (attn__gather(to, to->held, released))
@@ -5758,6 +5773,7 @@ static attn_stop_reason attn__emit_text(attn__listener *to, int32_t id)
     attn_stop_reason reason = ATTN_STOP_NONE;
     size_t size = 0, i;
     const char *bytes = tokenizer ? attn_token_bytes(&size, tokenizer, id) : NULL;
+    to->n_left += size;
     for (i = 0; bytes && i < size && reason == ATTN_STOP_NONE; i++)
         reason = attn__take_byte(to, bytes[i]);
     if (reason != ATTN_STOP_CALLBACK && to->n_bytes > 0 && attn__hand_over(to))
@@ -5773,16 +5789,16 @@ static attn_stop_reason attn__end_text(attn__listener *to, int32_t id)
     attn_stop_reason reason = ATTN_STOP_EOS;
     if (tokenizer && !attn_tokenizer_is_special(tokenizer, id))
         reason = attn__emit_text(to, id);
-    if (reason == ATTN_STOP_STRING) /* and it is left out of the text */
+    if (reason == ATTN_STOP_STRING && !to->keep_stop)
         to->n_held = 0;
     return reason == ATTN_STOP_CALLBACK ? reason : ATTN_STOP_EOS;
 }
 
-/* Nothing follows. Hands on the text that was held back, unless it is a stop string, and the
- * beginning of a character. */
+/* Nothing follows. Hands on the text that was held back, unless it is a stop string to be left out, and
+ * the beginning of a character. */
 static int attn__emit_rest(attn__listener *to, attn_stop_reason reason)
 {
-    if (reason != ATTN_STOP_STRING && attn__gather(to, to->held, to->n_held))
+    if ((reason != ATTN_STOP_STRING || to->keep_stop) && attn__gather(to, to->held, to->n_held))
         return 1;
     return (to->n_bytes > 0 && attn__hand_over(to)) || attn__hand_over(to);
 }
@@ -5848,16 +5864,16 @@ static void attn__learn(attn__drafter *d, size_t n, size_t right)
         d->next = d->most;
 }
 
-/* n_draft is attn_generate_desc's. */
+/* `most` tokens are drafted where desc says nothing else. */
 static attn_status attn__drafter_init(attn_ctx *ctx, attn__drafter *d, const attn_session *session,
-                                      int n_draft)
+                                      const attn_generate_desc *desc, size_t most)
 {
-    d->most = ATTN__MOST_DRAFTED;
-    if (n_draft > 0 && n_draft < ATTN__MOST_DRAFTED)
-        d->most = (size_t)n_draft;
+    d->most = desc->n_draft > 0 ? desc->n_draft : most;
+    if (d->most > ATTN__MOST_DRAFTED)
+        d->most = ATTN__MOST_DRAFTED;
     if (d->most >= session->workspace->n_batch)
         d->most = session->workspace->n_batch - 1;
-    if (n_draft < 0 || session->watchers)
+    if (desc->no_draft || session->watchers)
         d->most = 0;
     d->next = d->most < 4 ? d->most : 4;
     if (d->most == 0)
@@ -5880,9 +5896,10 @@ typedef struct attn__run {
     float *logits; /* [n_vocab]: a copy for logits_fn to change; NULL without one */
     attn__drafter drafter;
     attn__listener listener;
-    int32_t *ids;                        /* room for the tokens generated, or NULL */
-    float *log_probs;                    /* and for these of theirs, or NULL */
-    size_t n, most;                      /* how many there are, and are allowed */
+    int32_t *tokens;                     /* NULL, or room for `room` of those generated */
+    float *log_probs;                    /* NULL, or room for as many */
+    size_t room, n, most;                /* n are generated; most are allowed */
+    size_t begin;                        /* the position of the first of them */
     int32_t due[ATTN__MOST_DRAFTED + 1]; /* the next token to feed, then a draft */
     size_t n_drafted;
     attn_stop_reason reason; /* once there is one, nothing more is drawn */
@@ -5917,8 +5934,8 @@ static attn_status attn__run_sampler(attn_ctx *ctx, attn__run *w)
     return ATTN_OK;
 }
 
-/* All that a writer needs beside its desc, session and prompt. */
-static attn_status attn__generation_init(attn_ctx *ctx, attn__run *w)
+/* Everything that a run needs besides its desc, session and prompt. */
+static attn_status attn__generation_init(attn_ctx *ctx, attn__run *w, size_t most_drafted)
 {
     const attn_model *model = w->session->model;
     size_t longest_stop;
@@ -5930,13 +5947,14 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__run *w)
     w->listener.user = w->desc.text_user;
     w->listener.stops = w->desc.stop;
     w->listener.n_stops = w->desc.n_stop;
+    w->listener.keep_stop = w->desc.keep_stop;
     w->listener.held = (char *)attn_alloc(ctx, 1, longest_stop, "stop strings");
     ATTN__TRY_MEMORY(w->listener.held);
     if (w->desc.logits_fn) {
         w->logits = ATTN__NEW(ctx, float, model->config.n_vocab, "logits for logits_fn");
         ATTN__TRY_MEMORY(w->logits);
     }
-    return attn__drafter_init(ctx, &w->drafter, w->session, w->desc.n_draft);
+    return attn__drafter_init(ctx, &w->drafter, w->session, &w->desc, most_drafted);
 }
 
 static void attn__run_free(attn__run *w)
@@ -5976,9 +5994,9 @@ static attn_status attn__next_token(attn_ctx *ctx, attn__run *w, int32_t *token)
     w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
     if (w->reason)
         return ATTN_OK;
-    if (w->ids)
-        w->ids[w->n] = *token;
-    if (w->log_probs) {
+    if (w->tokens && w->n < w->room)
+        w->tokens[w->n] = *token;
+    if (w->log_probs && w->n < w->room) {
         attn_token_stats stats = {(float)NAN, 0, 0};
         attn__judge(s->workspace->kernels, s->logits, s->model->config.n_vocab, *token, &stats,
                     NULL, 0, NULL);
@@ -6047,8 +6065,10 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__run *runs, size_t n,
             items[n_items++] = attn__feed_of(runs[i].session, runs[i].prompt, runs[i].n_prompt);
     if (n_items > 0)
         status = attn_feed_batch(ctx, items, n_items);
-    for (i = 0; i < n && status == ATTN_OK; i++)
+    for (i = 0; i < n && status == ATTN_OK; i++) {
+        runs[i].begin = runs[i].session->length;
         status = attn__next_token(ctx, &runs[i], &runs[i].due[0]);
+    }
     while (status == ATTN_OK) {
         for (i = n_items = 0; i < n; i++)
             if (!runs[i].ended)
@@ -6071,6 +6091,42 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__run *runs, size_t n,
     return status == ATTN_STOPPED ? ATTN_OK : status;
 }
 
+/* The length of the session up to the last token whose text was all handed over: from the end of the
+ * text back over the bytes that were not. */
+static size_t attn__accepted(const attn__run *w)
+{
+    const attn_session *s = w->session;
+    const attn_tokenizer *tokenizer = s->model->tokenizer;
+    size_t at = w->begin + w->n, left = w->listener.n_left + (size_t)w->listener.utf8.n, size = 0;
+    if (w->reason == ATTN_STOP_EOS && !attn_tokenizer_is_special(tokenizer, w->due[0])) {
+        attn_token_bytes(&size, tokenizer, w->due[0]); /* its text, though it is not generated */
+        left -= left < size ? left : size;
+    }
+    while (left > 0 && at > w->begin) {
+        at--;
+        attn_token_bytes(&size, tokenizer, at < s->length ? s->tokens[at] : w->due[0]);
+        left -= left < size ? left : size;
+    }
+    return at < s->length ? at : s->length;
+}
+
+static attn_status attn__check_generation(attn_ctx *ctx, const attn_session *session,
+                                          const attn_generation *result,
+                                          const attn_generate_desc *desc)
+{
+    ATTN__TRY(attn__need_given(ctx, "attn_generate", "session", session));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generation, result));
+    if (result && result->room == 0 && (result->tokens || result->log_probs))
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_generate: attn_generation.room is 0; set it to how many tokens and "
+                          "log_probs there is room for");
+    if (desc && desc->workspace)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_generate: desc->workspace was given; the session has its own");
+    return attn__check_idle(ctx, "attn_generate", session);
+}
+
 ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
                                      const char *prompt, const attn_generate_desc *desc)
 {
@@ -6079,21 +6135,22 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
     attn_status status;
     size_t n_passes = 0;
     if (result) {
-        result->n_ids = result->n_passes = 0;
+        result->n_tokens = result->n_passes = result->which_stop = 0;
+        result->accepted = attn_session_length(session);
         result->reason = ATTN_STOP_NONE;
     }
-    ATTN__TRY(attn__need_given(ctx, "attn_generate", "session", session));
-    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
-    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generation, result));
-    ATTN__TRY(attn__check_idle(ctx, "attn_generate", session));
+    ATTN__TRY(attn__check_generation(ctx, session, result, desc));
     attn__session_hold(session);
     if (desc)
         w.desc = *desc;
     w.session = session;
-    w.ids = result ? result->ids : NULL;
+    w.begin = session->length;
+    w.tokens = result ? result->tokens : NULL;
     w.log_probs = result ? result->log_probs : NULL;
-    status = attn__prompt_ids(ctx, session->model, prompt, &w.desc,
-                              w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
+    w.room = result ? result->room : 0;
+    status =
+        attn__prompt_tokens(ctx, session->model, prompt, &w.desc,
+                            w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
     if (status == ATTN_OK && w.n_prompt == 0 && !session->has_logits)
         status = attn__fail(
             ctx, ATTN_E_ARGUMENT,
@@ -6102,12 +6159,14 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
                 : "the prompt is empty and so is the session: give some text, or "
                   "set prepend_bos");
     if (status == ATTN_OK)
-        status = attn__generation_init(ctx, &w);
+        status = attn__generation_init(ctx, &w, ATTN__MOST_DRAFTED);
     if (status == ATTN_OK)
         status = attn__generate_all(ctx, &w, 1, &item, &n_passes);
     if (result) {
-        result->n_ids = w.n;
+        result->n_tokens = w.n;
         result->n_passes = n_passes;
+        result->which_stop = w.listener.which_stop;
+        result->accepted = attn__accepted(&w);
         if (status == ATTN_OK)
             result->reason = w.reason;
     }
@@ -6118,7 +6177,7 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
 
 /* ---- several texts ---- */
 
-/* An attn_text_fn that keeps the text, ended by a zero. */
+/* An attn_text_fn that keeps the text, ended by a zero, and hands it on. */
 static int attn__keep_text(const char *text, size_t size, void *user)
 {
     attn__run *w = (attn__run *)user;
@@ -6138,15 +6197,15 @@ static int attn__keep_text(const char *text, size_t size, void *user)
     memcpy(to->text + to->size, text, size);
     to->size += size;
     to->text[to->size] = 0;
-    return 0;
+    return to->text_fn && to->text_fn(text, size, to->text_user);
 }
 
 static void attn__forget_text(attn_continuation *text)
 {
     text->text = NULL;
-    text->ids = NULL;
+    text->tokens = NULL;
     text->log_probs = NULL;
-    text->size = text->n_ids = 0;
+    text->size = text->n_tokens = text->which_stop = 0;
     text->reason = ATTN_STOP_NONE;
 }
 
@@ -6155,25 +6214,24 @@ ATTN__COLD void attn_continuations_free(attn_continuation *texts, size_t n_texts
     size_t i;
     for (i = 0; texts && i < n_texts; i++) {
         attn_free(texts[i].text);
-        attn_free(texts[i].ids);
+        attn_free(texts[i].tokens);
         attn_free(texts[i].log_probs);
         attn__forget_text(&texts[i]);
     }
 }
 
-/* Allocates for text i the ids of its prompt, a session, and room for its continuation. */
+/* Allocates for text i of n the tokens of its prompt, a session, and room for its continuation. */
 static attn_status attn__begin_text(attn_ctx *ctx, attn__run *w, attn_continuation *text, size_t i,
-                                    attn_workspace *workspace)
+                                    size_t n, const attn_model *model)
 {
-    const attn_model *model = workspace->model;
     const size_t n_ctx = model->config.n_ctx;
     size_t room;
     w->desc.sampling.seed += i;
     w->desc.prompt_tokens = text->prompt_tokens;
     w->desc.n_prompt_tokens = text->n_prompt_tokens;
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_continuation, text));
-    ATTN__TRY(attn__prompt_ids(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos, &w->prompt,
-                               &w->n_prompt));
+    ATTN__TRY(attn__prompt_tokens(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos,
+                                  &w->prompt, &w->n_prompt));
     if (w->n_prompt == 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "the prompt is empty: give some text, or set prepend_bos");
@@ -6183,21 +6241,20 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__run *w, attn_continuati
                           n_ctx);
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
     room = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
-    ATTN__TRY(attn__session_for(ctx, &w->session, model, room, workspace));
+    ATTN__TRY(attn__session_for(ctx, &w->session, model, room, w->desc.workspace));
     w->ctx = ctx;
     w->kept = text;
     w->capacity = 64;
     text->text = (char *)attn_alloc(ctx, 1, w->capacity, "a text");
-    text->ids = ATTN__NEW(ctx, int32_t, room - w->n_prompt + 1, "a text's ids");
-    text->log_probs = ATTN__NEW(ctx, float, room - w->n_prompt + 1, "a text's log_probs");
-    if (!text->text || !text->ids || !text->log_probs)
+    w->room = room - w->n_prompt + 1;
+    w->tokens = text->tokens = ATTN__NEW(ctx, int32_t, w->room, "a text's tokens");
+    w->log_probs = text->log_probs = ATTN__NEW(ctx, float, w->room, "a text's log_probs");
+    if (!text->text || !text->tokens || !text->log_probs)
         return ATTN_E_MEMORY;
     text->text[0] = 0;
-    w->ids = text->ids;
-    w->log_probs = text->log_probs;
     w->desc.text_fn = attn__keep_text;
     w->desc.text_user = w;
-    return attn__generation_init(ctx, w);
+    return attn__generation_init(ctx, w, ATTN__MOST_DRAFTED / n);
 }
 
 static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *texts, size_t n_texts,
@@ -6220,36 +6277,38 @@ ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *text
 {
     attn__run *runs;
     attn_feed_item *items;
-    attn_workspace *workspace = NULL;
-    attn_status status;
+    attn_workspace *workspace = desc ? desc->workspace : NULL, *own = NULL;
+    attn_status status = ATTN_OK;
     size_t i, n_passes = 0;
     for (i = 0; texts && i < n_texts; i++)
         attn__forget_text(&texts[i]);
     ATTN__TRY(attn__check_many(ctx, texts, n_texts, model, desc));
     runs = ATTN__NEW(ctx, attn__run, n_texts, "texts");
     items = ATTN__NEW(ctx, attn_feed_item, n_texts, "texts");
-    status = runs && items ? attn_workspace_new(ctx, &workspace, model, NULL) : ATTN_E_MEMORY;
-    for (i = 0; workspace && i < n_texts && status == ATTN_OK; i++) {
-        const size_t draft = ATTN__MOST_DRAFTED / n_texts;
+    if (!runs || !items)
+        status = ATTN_E_MEMORY;
+    else if (!workspace)
+        status = attn_workspace_new(ctx, &own, model, NULL);
+    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
         if (desc)
             runs[i].desc = *desc;
-        if (runs[i].desc.n_draft == 0)
-            runs[i].desc.n_draft = draft > 0 ? (int)draft : -1;
-        if (attn__begin_text(ctx, &runs[i], &texts[i], i, workspace) != ATTN_OK)
+        runs[i].desc.workspace = workspace ? workspace : own;
+        if (attn__begin_text(ctx, &runs[i], &texts[i], i, n_texts, model) != ATTN_OK)
             status = attn__of_item(ctx, i);
     }
     if (status == ATTN_OK)
         status = attn__generate_all(ctx, runs, n_texts, items, &n_passes);
     for (i = 0; i < n_texts && status == ATTN_OK; i++) {
-        texts[i].n_ids = runs[i].n;
+        texts[i].n_tokens = runs[i].n;
         texts[i].reason = runs[i].reason;
+        texts[i].which_stop = runs[i].listener.which_stop;
         status = runs[i].no_memory ? ATTN_E_MEMORY : ATTN_OK;
     }
     for (i = 0; runs && items && i < n_texts; i++) {
         attn_session_free(runs[i].session);
         attn__run_free(&runs[i]);
     }
-    attn_workspace_free(workspace);
+    attn_workspace_free(own);
     attn_free(runs);
     attn_free(items);
     if (status != ATTN_OK)
@@ -14289,6 +14348,9 @@ ATTN__SMALL_END
  *   attn_is_special                 attn_tokenizer_is_special
  *   attn_token_ids, attn_token_id   attn_text_tokens, attn_text_token
  *   attn_generate_desc.prompt_ids   .prompt_tokens; the same in attn_continuation
+ *   attn_generation.ids, .n_ids     .tokens, .n_tokens, and .room must say how many fit; the same in
+ *                                   attn_continuation, without a room
+ *   attn_generate_desc.n_draft < 0  .no_draft; n_draft and attn_sampler_desc.top_k are a size_t
  *   attn_save, attn_record_save     tools/lens/save.h: lens_save, lens_save_record
  *   attn_format                     examples/from_scratch/format.h: format_tensor
  *   attn_process_weights            tools/lens/process_weights.h: lens_process_weights, LENS_PROCESS_*
@@ -14301,7 +14363,9 @@ ATTN__SMALL_END
  *   attn_encode, attn_decode        to ask for the number (NULL, room 0) succeeds; the parameters are
  *                                   tokens, n_tokens in place of ids, n_ids
  * New: attn_alloc, attn_free; attn_writer_new without a path, and attn_writer_open;
- * attn_model_tokenizer_section; attn_ctx.stop.
+ * attn_model_tokenizer_section; attn_ctx.stop;
+ * attn_generation.which_stop, .accepted; attn_generate_desc.keep_stop, .workspace;
+ * attn_continuation.text_fn, .which_stop.
  *
  * 0.3.0: what needs this header's public API alone has left it:
  *   attn_full, attn_rand, attn_randn, attn_dropout, attn_tril

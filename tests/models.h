@@ -204,7 +204,15 @@ static inline attn_sampler_desc sampler_of(float temperature, uint64_t seed)
     return desc;
 }
 
-/* attn_generate with room for ids and a place for their number, each of which may be NULL. */
+/* Drafts of n tokens; 0: the usual number, below 0: none. */
+static inline void set_drafts(attn_generate_desc *desc, int n)
+{
+    desc->no_draft = n < 0;
+    desc->n_draft = n > 0 ? (size_t)n : 0;
+}
+
+/* attn_generate with room for ids and a place for their number, each of which may be NULL. The room is
+ * enough for desc->max_tokens. */
 static inline attn_status generate_ids(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
                                        attn_session *session, const char *prompt,
                                        const attn_generate_desc *desc)
@@ -212,10 +220,11 @@ static inline attn_status generate_ids(attn_ctx *ctx, int32_t *ids, size_t *n_id
     attn_generation made;
     attn_status status;
     memset(&made, 0, sizeof made);
-    made.ids = ids;
+    made.tokens = ids;
+    made.room = ids ? desc && desc->max_tokens ? desc->max_tokens : 100 : 0;
     status = attn_generate(ctx, &made, session, prompt, desc);
     if (n_ids)
-        *n_ids = made.n_ids;
+        *n_ids = made.n_tokens;
     return status;
 }
 

@@ -159,7 +159,7 @@ static attn_sampler_desc sampling_of(const options *o, uint64_t seed)
 {
     attn_sampler_desc how = {0};
     how.temperature = o->temperature;
-    how.top_k = (int32_t)o->top_k;
+    how.top_k = o->top_k;
     how.top_p = o->top_p;
     how.min_p = o->min_p;
     how.repeat_penalty = o->repeat_penalty;

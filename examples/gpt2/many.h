@@ -142,7 +142,7 @@ static int print_json(run *r, const attn_continuation *text, uint64_t seed,
     out_word(&o, attn_stop_reason_name(text->reason));
     out_key(&o, "seed");
     out_count(&o, seed);
-    out_tokens(r, &o, text->ids, text->n_ids, stats);
+    out_tokens(r, &o, text->tokens, text->n_tokens, stats);
     code = end_line(&o);
     out_free(&o);
     return code;
@@ -158,12 +158,12 @@ static int print_plain(run *r, const attn_continuation *text, size_t i,
     printf(r->o.logprobs ? "%zu.\n" : "%zu. ", i + 1);
     if ((code = print_prompt(r)) != FINE)
         return code;
-    for (t = 0; stats && t < text->n_ids && code == FINE; t++)
-        code = print_token_row(r, text->ids[t], (double)stats[t].nll);
+    for (t = 0; stats && t < text->n_tokens && code == FINE; t++)
+        code = print_token_row(r, text->tokens[t], (double)stats[t].nll);
     if (code != FINE)
         return code;
     if (!stats && (r->o.print_ids || !attn_model_tokenizer(r->model)))
-        print_tokens(r, text->ids, text->n_ids);
+        print_tokens(r, text->tokens, text->n_tokens);
     else if (!stats && text->size > 0)
         put_text(r, text->text, text->size);
     if (!stats)
@@ -179,9 +179,9 @@ static int print_texts(run *r, attn_continuation *texts)
     if (r->o.logprobs && (code = make_session(r, r->o.tokens)) == FINE)
         code = begin_scores(r, &stats);
     for (i = 0; i < r->o.count && code == FINE; i++) {
-        if (stats && (code = score_tokens(r, texts[i].ids, texts[i].n_ids, stats)) != FINE)
+        if (stats && (code = score_tokens(r, texts[i].tokens, texts[i].n_tokens, stats)) != FINE)
             break;
-        r->n_generated += texts[i].n_ids;
+        r->n_generated += texts[i].n_tokens;
         code = r->o.json ? print_json(r, &texts[i], r->o.seed + i, stats)
                          : print_plain(r, &texts[i], i, stats);
     }

@@ -261,7 +261,7 @@ static int do_choose(repl *p, const char *value)
                     p->n_texts);
     r->text.n = t->typed_end;
     r->first = t->first;
-    code = keep_tokens(r, p->texts[which - 1].ids, p->texts[which - 1].n_ids);
+    code = keep_tokens(r, p->texts[which - 1].tokens, p->texts[which - 1].n_tokens);
     t->draw = p->first_draw + which - 1;
     p->draw = p->first_draw + p->n_texts;
     drop_candidates(p);

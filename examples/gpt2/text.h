@@ -268,7 +268,8 @@ static int draw_tokens(run *r, const int32_t *ids, size_t n_ids, size_t most, si
     attn_generate_desc how = {0};
     attn_generation made = {0};
     attn_status status;
-    made.ids = r->drawn;
+    made.tokens = r->drawn;
+    made.room = most;
     how.reuse_sampler = r->sampler;
     how.text_fn = take_text;
     how.text_user = r;
@@ -282,7 +283,7 @@ static int draw_tokens(run *r, const int32_t *ids, size_t n_ids, size_t most, si
     how.n_prompt_tokens = n_ids;
     r->n_draws = r->n_shown = 0;
     status = attn_generate(&r->ctx, &made, r->session, "", &how);
-    *n_drawn = made.n_ids;
+    *n_drawn = made.n_tokens;
     r->reason = made.reason;
     show_drawn(r, *n_drawn);
     r->n_generated += *n_drawn;

@@ -154,7 +154,7 @@ class _attn_top(ctypes.Structure):
 
 
 class _attn_sampler_desc(ctypes.Structure):
-    _fields_ = [("temperature", c_float), ("top_k", c_int32), ("top_p", c_float), ("min_p", c_float),
+    _fields_ = [("temperature", c_float), ("top_k", c_size_t), ("top_p", c_float), ("min_p", c_float),
                 ("repeat_penalty", c_float), ("repeat_last", c_size_t), ("seed", c_uint64),
                 ("reserved", c_uint64 * 4)]
 
@@ -162,15 +162,17 @@ class _attn_sampler_desc(ctypes.Structure):
 class _attn_generate_desc(ctypes.Structure):
     _fields_ = [("sampling", _attn_sampler_desc), ("reuse_sampler", c_void_p), ("text_fn", c_void_p),
                 ("text_user", c_void_p), ("logits_fn", c_void_p), ("logits_user", c_void_p), ("max_tokens", c_size_t),
-                ("prepend_bos", c_int), ("allow_special", c_int), ("ignore_eos", c_int), ("n_draft", c_int),
-                ("stop", c_void_p), ("n_stop", c_size_t), ("prompt_tokens", c_void_p), ("n_prompt_tokens", c_size_t),
+                ("prepend_bos", c_int), ("allow_special", c_int), ("ignore_eos", c_int), ("no_draft", c_int),
+                ("n_draft", c_size_t), ("stop", c_void_p), ("n_stop", c_size_t), ("keep_stop", c_int),
+                ("prompt_tokens", c_void_p), ("n_prompt_tokens", c_size_t), ("workspace", c_void_p),
                 ("reserved", c_uint64 * 4)]
 
 
 class _attn_continuation(ctypes.Structure):
-    _fields_ = [("prompt", c_char_p), ("prompt_tokens", c_void_p), ("n_prompt_tokens", c_size_t), ("text", c_void_p),
-                ("size", c_size_t), ("ids", c_void_p), ("log_probs", c_void_p), ("n_ids", c_size_t),
-                ("reason", c_int), ("reserved", c_uint64 * 3)]
+    _fields_ = [("prompt", c_char_p), ("prompt_tokens", c_void_p), ("n_prompt_tokens", c_size_t), ("text_fn", c_void_p),
+                ("text_user", c_void_p), ("text", c_void_p), ("size", c_size_t), ("tokens", c_void_p),
+                ("log_probs", c_void_p), ("n_tokens", c_size_t), ("reason", c_int), ("which_stop", c_size_t),
+                ("reserved", c_uint64 * 4)]
 
 
 class _attn_activation(ctypes.Structure):
@@ -606,7 +608,7 @@ class Sampling:
     def _desc(self) -> _attn_sampler_desc:
         if not 0 <= self.seed < 1 << 64:
             raise ValueError(f"a seed is 0 to 2^64 - 1, not {self.seed}")
-        return _attn_sampler_desc(self.temperature, min(self.top_k, 2**31 - 1), self.top_p, self.min_p,
+        return _attn_sampler_desc(self.temperature, _natural("top_k", self.top_k), self.top_p, self.min_p,
                                   self.repeat_penalty, _natural("repeat_last", self.repeat_last), self.seed)
 
 
@@ -843,9 +845,9 @@ class Model(_Closing):
         try:
             guard.run(self._context(), _lib.attn_generate_many, texts, len(texts), self._handle, byref(desc))
             return [Continuation(ctypes.string_at(text.text, text.size).decode(),
-                                 list((c_int32 * text.n_ids).from_address(text.ids)) if text.n_ids else [],
+                                 list((c_int32 * text.n_tokens).from_address(text.tokens)) if text.n_tokens else [],
                                  _lib.attn_stop_reason_name(text.reason).decode(),
-                                 list((c_float * text.n_ids).from_address(text.log_probs)) if text.n_ids else [])
+                                 list((c_float * text.n_tokens).from_address(text.log_probs)) if text.n_tokens else [])
                     for text in texts]
         finally:
             _lib.attn_continuations_free(texts, len(texts))

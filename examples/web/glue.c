@@ -270,7 +270,7 @@ attn_sampler *glue_sampler(const attn_model *model, const double *numbers)
     attn_sampler *sampler = NULL;
     attn_sampler_desc desc = ATTN_ZERO;
     desc.temperature = (float)numbers[0];
-    desc.top_k = (int32_t)numbers[1];
+    desc.top_k = (size_t)numbers[1];
     desc.top_p = (float)numbers[2];
     desc.min_p = (float)numbers[3];
     desc.repeat_penalty = (float)numbers[4];

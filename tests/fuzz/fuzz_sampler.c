@@ -62,7 +62,7 @@ static void punish(const attn_sampler_desc *d, float *changed, const float *logi
 static void choose(choice *c, const attn_sampler_desc *d, const float *changed, size_t n)
 {
     const double p = d->top_p > 0 && d->top_p < 1 ? (double)d->top_p : 2; /* never reached */
-    const size_t k = d->top_k > 0 && (size_t)d->top_k < n ? (size_t)d->top_k : n;
+    const size_t k = d->top_k > 0 && d->top_k < n ? d->top_k : n;
     double share = 0, before = 0;
     size_t i, first, last;
     for (i = 0; i < n; i++) {
@@ -179,7 +179,7 @@ int fuzz_sampler(const unsigned char *data, size_t size)
     d.top_p = take_float(&in);
     d.min_p = take_float(&in);
     d.repeat_penalty = take_float(&in);
-    d.top_k = (int32_t)take(&in) - 10;
+    d.top_k = take(&in);
     d.repeat_last = take(&in) % 20;
     d.seed = take(&in);
     for (i = 0; i < n_seen; i++)
@@ -188,8 +188,8 @@ int fuzz_sampler(const unsigned char *data, size_t size)
         logits[i] = take_float(&in);
         has_nan |= isnan(logits[i]);
     }
-    valid = n > 0 && d.temperature >= 0 && d.temperature <= FLT_MAX && d.top_k >= 0 &&
-            d.top_p >= 0 && d.top_p <= 1 && d.min_p >= 0 && d.min_p <= 1 && d.repeat_penalty >= 0 &&
+    valid = n > 0 && d.temperature >= 0 && d.temperature <= FLT_MAX && d.top_p >= 0 &&
+            d.top_p <= 1 && d.min_p >= 0 && d.min_p <= 1 && d.repeat_penalty >= 0 &&
             d.repeat_penalty <= FLT_MAX;
     MUST((attn_sampler_new(&ctx, &sampler, n, &d) == ATTN_OK) == valid);
     MUST((sampler != NULL) == valid);

@@ -442,13 +442,15 @@ static void generate(twin *t, input *in)
     memset(&desc, 0, sizeof desc);
     memset(&heard, 0, sizeof heard);
     desc.max_tokens = 1 + take(in) % MOST;
-    desc.n_draft = (int)(how % 8) - 1;
+    desc.no_draft = how % 8 == 0;
+    desc.n_draft = how % 8 > 0 ? how % 8 - 1 : 0;
     desc.ignore_eos = how / 8 % 2;
     desc.sampling = samplers[how / 16 % 4];
     desc.text_fn = listen;
     desc.text_user = &heard;
     memset(&made, 0, sizeof made);
-    made.ids = ids.ids;
+    made.tokens = ids.ids;
+    made.room = desc.max_tokens;
     heard.left = how >= 128 ? take(in) % 8 : 1000;
     given.n = 0;
     if (how / 64 % 2)
@@ -465,12 +467,12 @@ static void generate(twin *t, input *in)
         want = ATTN_E_ARGUMENT; /* empty, or truncated: there is nothing to sample from */
     if (want != ATTN_OK) {
         MUST(attn_generate(&ctx, &made, t->session, "", &desc) == want);
-        MUST(made.n_ids == 0 && heard.n == 0);
+        MUST(made.n_tokens == 0 && heard.n == 0);
         return;
     }
     plain = generate_plainly(t, &prompt, &desc);
     want = attn_generate(&ctx, &made, t->session, "", &desc);
-    ids.n = made.n_ids;
+    ids.n = made.n_tokens;
     MUST(want == ATTN_OK && (made.reason == ATTN_STOP_CALLBACK) == heard.stopped);
     check_generated(&plain, &ids, &heard);
     if (prompt.n > 0)
@@ -481,7 +483,7 @@ static void generate(twin *t, input *in)
     ids.n = now - before;
     if (ids.n > 0)
         passed(t, &ids, 0, LAYERS);
-    t->layers_known = t->hooked || desc.n_draft < 0;
+    t->layers_known = t->hooked || desc.no_draft;
 }
 
 /* ---- hooks ---- */

@@ -272,7 +272,8 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
     size_t i;
     int turn;
     memset(&made, 0, sizeof made);
-    made.ids = ids;
+    made.tokens = ids;
+    made.room = MAX_TOKENS;
     memset(&desc, 0, sizeof desc);
     make_tokens(model, 6, prompt, third);
     for (i = third / 2; i < third; i++)
@@ -284,7 +285,7 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
     for (turn = 0; session && turn < 2; turn++) {
         if (!good(ctx, attn_generate(ctx, &made, session, NULL, &desc), "attn_generate"))
             break;
-        sum = add_ids(sum, ids, made.n_ids);
+        sum = add_ids(sum, ids, made.n_tokens);
         desc.n_prompt_tokens = 0;
         desc.sampling.temperature = 0.8f;
         desc.sampling.top_k = 30;

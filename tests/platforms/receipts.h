@@ -45,14 +45,15 @@ static void make_again(attn_ctx *ctx, json_out *text, const attn_model *model, c
     how.n_prompt_tokens = told->n_prompt;
     how.logits_fn = keep_digest;
     how.logits_user = &m;
-    made.ids = ids;
+    made.tokens = ids;
+    made.room = MAX_TOKENS;
     if (told->max_tokens > MAX_TOKENS ||
         !good(ctx, attn_session_new(ctx, &session, model, NULL), "receipt") ||
         !good(ctx, attn_generate(ctx, &made, session, NULL, &how), "receipt"))
         return;
     memset(r.chain, 0, sizeof r.chain);
     r.ids = ids;
-    r.n_ids = made.n_ids;
+    r.n_ids = made.n_tokens;
     r.ended = made.reason;
     r.links = links;
     r.n_links = 0;

@@ -117,12 +117,13 @@ static void *work(void *user)
         attn_unhook_all(two);
         generating.max_tokens = 8;
         generating.sampling.temperature = 0.8f;
-        made.ids = ids;
+        made.tokens = ids;
+        made.room = 8;
         generating.ignore_eos = 1;
         generating.text_fn = add_text;
         generating.text_user = j;
         attn_generate(&ctx, &made, one, "", &generating);
-        j->sum = add(j->sum, ids, made.n_ids * sizeof *ids);
+        j->sum = add(j->sum, ids, made.n_tokens * sizeof *ids);
         attn_session_truncate(&ctx, two, 0);
         attn_score(&ctx, stats, NULL, two, tokens, TOKENS);
         for (i = 0; i + 1 < TOKENS; i++)

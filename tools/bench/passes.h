@@ -235,7 +235,7 @@ static int section_speculation(bench *b)
         s.last = a->tokens[0][2 * PROMPT - 1];
         s.desc.max_tokens = n_written;
         s.desc.ignore_eos = 1;
-        s.desc.n_draft = i % 2 ? 0 : -1;
+        s.desc.no_draft = i % 2 == 0;
         s.desc.sampling.temperature = i < 2 ? 0 : 100.0f;
         s.desc.sampling.top_k = 16;
         t.amount = (double)n_written;

@@ -257,7 +257,7 @@ TOOLS_FN void receipt_out_sampling(json_out *o, const attn_sampler_desc *s)
     out_key(o, "temperature");
     out_f32(o, s->temperature);
     out_key(o, "top_k");
-    out_count(o, (uint64_t)s->top_k);
+    out_count(o, s->top_k);
     out_key(o, "top_p");
     out_f32(o, s->top_p);
     out_key(o, "min_p");
@@ -529,7 +529,7 @@ TOOLS_FN int receipt_read_sampling(const receipt_reader *from, const json_value 
         !receipt_count(from, object, "repeat_last", SIZE_MAX, &s->repeat_last) ||
         !receipt_seed(from, object, &s->seed))
         return 0;
-    s->top_k = (int32_t)top_k;
+    s->top_k = top_k;
     return 1;
 }
 

@@ -132,14 +132,15 @@ static attn_status greedy_ids(study *s, const block *b, float *out)
     attn_session *session = NULL;
     int32_t *ids = (int32_t *)arena_alloc(s->ctx, s->memory, b->n, sizeof *ids);
     size_t i;
-    made.ids = ids;
+    made.tokens = ids;
+    made.room = b->n;
     how.prompt_tokens = b->ids;
     how.n_prompt_tokens = b->n_ids;
     how.max_tokens = b->n;
     how.ignore_eos = 1;
     if (ids && !attn_session_new(s->ctx, &session, s->raw, NULL) &&
         !attn_generate(s->ctx, &made, session, NULL, &how))
-        for (i = 0; i < made.n_ids; i++)
+        for (i = 0; i < made.n_tokens; i++)
             out[i] = (float)ids[i];
     attn_session_free(session);
     return s->ctx->status;

@@ -274,7 +274,7 @@ static void nothing_made(const char *name, scratch *s)
 {
     CHECKF(!s->out.ndim && !s->second.ndim, "%s failed and made a tensor", name);
     CHECKF(!s->model && !s->session && !s->workspace && !s->sampler && !s->tokenizer &&
-               !s->record && !s->texts[0].text && !s->texts[1].ids,
+               !s->record && !s->texts[0].text && !s->texts[1].tokens,
            "%s failed and made something", name);
 }
 

@@ -1251,7 +1251,7 @@ TEST(texts_end_at_any_of_them)
         d.logits_user = (void *)(uintptr_t)&forced;
         OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
         CHECKF(made.reason == (ends && id < V ? ATTN_STOP_EOS : ATTN_STOP_COUNT) &&
-                   made.n_ids == (ends && id < V ? 0 : 2),
+                   made.n_tokens == (ends && id < V ? 0 : 2),
                "token %ld: %s", (long)forced, attn_stop_reason_name(made.reason));
         attn_session_free(session);
     }

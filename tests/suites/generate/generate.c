@@ -451,9 +451,10 @@ static telling tell(const attn_model *model, const int32_t *prompt, size_t n_pro
     d.text_fn = hear;
     d.text_user = &t;
     memset(&made, 0, sizeof made);
-    made.ids = t.ids;
+    made.tokens = t.ids;
+    made.room = sizeof t.ids / sizeof *t.ids;
     t.status = attn_generate(&ctx, &made, session, NULL, &d);
-    t.n = made.n_ids;
+    t.n = made.n_tokens;
     t.n_passes = made.n_passes;
     t.n_tokens = attn_session_length(session);
     memcpy(t.tokens, attn_session_tokens(session), t.n_tokens * sizeof *t.tokens);
@@ -470,12 +471,12 @@ static void check_drafting(const attn_model *model, const int32_t *prompt, size_
     static const int drafts[] = {0, 1, 2, 7};
     telling want, got;
     size_t i;
-    d.n_draft = -1;
+    d.no_draft = 1;
     want = tell(model, prompt, n_prompt, d, capacity, 0, stop_after);
     CHECKF(want.n_passes == want.n_tokens - n_prompt, "%d passes without drafts",
            (int)want.n_passes);
     for (i = 0; i < 4; i++) {
-        d.n_draft = drafts[i];
+        set_drafts(&d, drafts[i]);
         got = tell(model, prompt, n_prompt, d, capacity, i == 3 ? 3 : 0, stop_after);
         CHECKF(got.status == want.status && got.n == want.n && got.size == want.size &&
                    got.pieces == want.pieces && got.n_tokens == want.n_tokens,
@@ -786,7 +787,7 @@ static attn_generate_desc after_circle(int n_draft)
     d.prompt_tokens = circle;
     d.n_prompt_tokens = sizeof circle / sizeof circle[0];
     d.ignore_eos = 1;
-    d.n_draft = n_draft;
+    set_drafts(&d, n_draft);
     d.max_tokens = TOTAL;
     return d;
 }
@@ -992,12 +993,13 @@ TEST(stopped_by_logits)
         watcher w = watching(&ctx);
         attn_generation made = {0};
         attn_generate_desc d = after_circle(drafts[at % 3]);
-        made.ids = ids;
+        made.tokens = ids;
+        made.room = TOTAL;
         w.stop_at = at;
         d.logits_fn = watch;
         d.logits_user = &w;
         OK(&ctx, attn_generate(&ctx, &made, session, "", &d));
-        n = made.n_ids;
+        n = made.n_tokens;
         CHECK(n == at - 1 && made.reason == ATTN_STOP_CALLBACK);
         CHECK(attn_session_length(session) == d.n_prompt_tokens + n &&
               attn_session_logits(session));
@@ -1041,7 +1043,7 @@ TEST(log_probabilities)
         int32_t ids[PROMPT + MADE];
         float log_probs[MADE];
         attn_token_stats stats[PROMPT + MADE];
-        attn_generation made = {.ids = ids + PROMPT, .log_probs = log_probs};
+        attn_generation made = {.tokens = ids + PROMPT, .log_probs = log_probs, .room = MADE};
         attn_generate_desc d = greedily(MADE);
         size_t i;
         memcpy(ids, start, sizeof start);
@@ -1055,7 +1057,7 @@ TEST(log_probabilities)
         if (way == 3)
             d.logits_fn = forbid_odd;
         OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
-        EQUAL(made.n_ids, MADE);
+        EQUAL(made.n_tokens, MADE);
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_score(&ctx, stats, NULL, session, ids, PROMPT + MADE));
         for (i = 0; i < MADE; i++)
@@ -1064,6 +1066,43 @@ TEST(log_probabilities)
         attn_session_free(session);
         done(&ctx);
     }
+}
+
+/* Nothing is written beyond the room, all tokens count; arrays whose room was forgotten are refused. */
+TEST(room_for_results)
+{
+    enum { MADE = 9 };
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    int32_t want[MADE], tokens[MADE];
+    float log_probs[MADE];
+    attn_generation made = {.tokens = want, .room = MADE};
+    attn_generate_desc d = greedily(MADE);
+    size_t i;
+    OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
+    CHECK(made.n_tokens == MADE && made.accepted == attn_session_length(session));
+    for (i = 0; i < MADE; i++) {
+        tokens[i] = -7;
+        log_probs[i] = 7;
+    }
+    made.tokens = tokens;
+    made.log_probs = log_probs;
+    made.room = 4;
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
+    OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
+    CHECK(made.n_tokens == MADE && memcmp(tokens, want, 4 * sizeof *tokens) == 0);
+    for (i = 0; i < MADE; i++)
+        CHECK(i < 4 ? log_probs[i] <= 0 : tokens[i] == -7 && log_probs[i] == 7);
+    made.room = 0;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "room is 0", attn_generate(&ctx, &made, session, "a", &d));
+    made.tokens = NULL;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "room is 0", attn_generate(&ctx, &made, session, "a", &d));
+    CHECK(made.n_tokens == 0 && attn_session_length(session) == 4 + MADE);
+    made.log_probs = NULL;
+    d.workspace = (attn_workspace *)&made; /* looked at by nobody */
+    FAILS(&ctx, ATTN_E_ARGUMENT, "desc->workspace was given",
+          attn_generate(&ctx, &made, session, "a", &d));
+    attn_session_free(session);
 }
 
 TEST(reasons)
@@ -1151,8 +1190,8 @@ static int begins(const char *string, const char *text, size_t n)
     return n <= strlen(string) && memcmp(string, text, n) == 0;
 }
 
-/* By the definition: how much of the first n bytes of a text is handed over, and whether they hold
- * a stop string. */
+/* By the definition: how much of the first n bytes of a text is handed over. *found is 0, or if they hold
+ * a stop string, 1 more than its index. */
 static size_t handed_over(const char *text, size_t n, const char *const *stop, size_t n_stop,
                           int *found)
 {
@@ -1162,7 +1201,7 @@ static size_t handed_over(const char *text, size_t n, const char *const *stop, s
         for (from = 0; from < end; from++)
             for (i = 0; i < n_stop; i++)
                 if (end - from == strlen(stop[i]) && begins(stop[i], text + from, end - from)) {
-                    *found = 1;
+                    *found = 1 + (int)i;
                     return from;
                 }
     for (from = 0; from < n; from++)
@@ -1202,41 +1241,80 @@ static int force_text(float *logits, const attn_session *session, void *user)
     return 0;
 }
 
-static void check_stops(const char *text, const char *const *stop, size_t n_stop, int bytewise,
-                        int n_draft)
+/* How many of a text's tokens end within its first `size` bytes. */
+static size_t n_within(const recital *r, size_t size)
+{
+    size_t n, length, bytes = 0;
+    for (n = 0; n < r->at; n++) {
+        attn_token_bytes(&length, attn_model_tokenizer(tiny), r->ids[n]);
+        bytes += length;
+        if (bytes > size)
+            break;
+    }
+    return n;
+}
+
+/* keep: the stop string is handed over, too. most: pieces that text_fn takes before it stops; 0: all. */
+static void check_stop(recital r, int n_draft, int keep, size_t most)
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     attn_generation made = {0};
     attn_generate_desc d;
-    recital r;
-    size_t n, want, size = strlen(text);
     int found;
-    memset(&r, 0, sizeof r);
+    size_t size = strlen(r.text), want = handed_over(r.text, size, r.stop, r.n_stop, &found);
     memset(&d, 0, sizeof d);
-    r.text = text;
-    r.stop = stop;
-    r.n_stop = n_stop;
-    n = ids_for(text, bytewise, r.ids);
-    want = handed_over(text, size, stop, n_stop, &found);
-    d.max_tokens = n;
+    for (d.max_tokens = 0; n_within(&r, size) == r.at && r.at < TOTAL; d.max_tokens++)
+        r.at++;
+    r.at = 0;
     d.prompt_tokens = circle;
     d.n_prompt_tokens = 1;
-    d.n_draft = n_draft;
-    d.stop = stop;
-    d.n_stop = n_stop;
+    set_drafts(&d, n_draft);
+    d.stop = r.stop;
+    d.n_stop = r.n_stop;
+    d.keep_stop = keep;
     d.logits_fn = force_text;
     d.logits_user = &r;
     d.text_fn = keep_text;
     d.text_user = &r.heard;
+    r.heard.most = most;
     OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
-    CHECKF(made.reason == (found ? ATTN_STOP_STRING : ATTN_STOP_COUNT), "\"%s\" ended by %s", text,
-           attn_stop_reason_name(made.reason));
-    want = found ? want : size;
-    CHECKF(r.heard.size == want && memcmp(r.heard.text, text, want) == 0,
-           "of \"%s\" was heard \"%s\"", text, r.heard.text);
-    CHECK(made.n_ids == r.at && attn_session_length(session) == 1 + made.n_ids);
+    if (most > 0 && r.heard.pieces == most) {
+        CHECK(made.reason == ATTN_STOP_CALLBACK && r.heard.size <= size);
+        want = r.heard.size;
+    } else if (found) {
+        CHECKF(made.reason == ATTN_STOP_STRING && made.which_stop == (size_t)found - 1,
+               "\"%s\" ended by %s %zu", r.text, attn_stop_reason_name(made.reason),
+               made.which_stop);
+        want += keep ? strlen(r.stop[found - 1]) : 0;
+    } else {
+        CHECKF(made.reason == ATTN_STOP_COUNT, "\"%s\" ended by %s", r.text,
+               attn_stop_reason_name(made.reason));
+        want = size;
+    }
+    CHECKF(r.heard.size == want && memcmp(r.heard.text, r.text, want) == 0,
+           "of \"%s\" was heard \"%s\"", r.text, r.heard.text);
+    CHECK(made.n_tokens == r.at && attn_session_length(session) == 1 + made.n_tokens);
+    CHECKF(made.accepted == 1 + n_within(&r, want),
+           "of \"%s\", %zu bytes, %zu tokens count, not %zu", r.text, want, made.accepted - 1,
+           n_within(&r, want));
+    OK(&ctx, attn_session_truncate(&ctx, session, made.accepted));
     attn_session_free(session);
+}
+
+static void check_stops(const char *text, const char *const *stop, size_t n_stop, int bytewise,
+                        int n_draft)
+{
+    recital r;
+    memset(&r, 0, sizeof r);
+    r.text = text;
+    r.stop = stop;
+    r.n_stop = n_stop;
+    ids_for(text, bytewise, r.ids);
+    check_stop(r, n_draft, 0, 0);
+    check_stop(r, n_draft, 1, 0);
+    check_stop(r, n_draft, bytewise, 1);
+    check_stop(r, n_draft, 0, 3);
 }
 
 TEST(stop_strings)
@@ -1334,15 +1412,16 @@ static void same_texts(const attn_continuation *texts, size_t n, attn_generate_d
         one.sampling.seed += i;
         one.prompt_tokens = texts[i].prompt_tokens;
         one.n_prompt_tokens = texts[i].n_prompt_tokens;
-        made.ids = ids;
+        made.tokens = ids;
         made.log_probs = log_probs;
+        made.room = 300;
         one.text_fn = keep_text;
         one.text_user = &h;
         OK(&ctx, attn_generate(&ctx, &made, session, texts[i].prompt, &one));
-        CHECKF(made.n_ids == texts[i].n_ids &&
-                   memcmp(ids, texts[i].ids, made.n_ids * sizeof *ids) == 0,
+        CHECKF(made.n_tokens == texts[i].n_tokens &&
+                   memcmp(ids, texts[i].tokens, made.n_tokens * sizeof *ids) == 0,
                "text %d: other tokens than alone", (int)i);
-        CHECKF(memcmp(log_probs, texts[i].log_probs, made.n_ids * sizeof *log_probs) == 0,
+        CHECKF(memcmp(log_probs, texts[i].log_probs, made.n_tokens * sizeof *log_probs) == 0,
                "text %d: other log-probabilities than alone", (int)i);
         CHECKF(h.size == texts[i].size && strlen(texts[i].text) == h.size &&
                    memcmp(h.text, texts[i].text, h.size) == 0,
@@ -1368,6 +1447,7 @@ TEST(many_texts)
             texts[i].prompt = openings[i];
             texts[i].prompt_tokens = i == 4 ? circle : NULL;
             texts[i].n_prompt_tokens = 9;
+            texts[i].text_fn = NULL;
             memset(texts[i].reserved, 0, sizeof texts[i].reserved);
         }
         d.max_tokens = round == 2 ? 250 : 40;
@@ -1383,7 +1463,7 @@ TEST(many_texts)
                                                : texts[0].reason));
         same_texts(texts, n, d);
         attn_continuations_free(texts, n);
-        CHECK(!texts[0].text && !texts[0].ids && !texts[0].log_probs &&
+        CHECK(!texts[0].text && !texts[0].tokens && !texts[0].log_probs &&
               texts[0].prompt == openings[0]);
     }
     attn_continuations_free(NULL, 3);
@@ -1394,6 +1474,53 @@ static int end_the_first(float *logits, const attn_session *session, void *user)
     (void)logits;
     return attn_session_tokens(session)[0] == *(const int32_t *)user &&
            attn_session_length(session) > 14;
+}
+
+/* A text is handed over as it is made; where its text_fn stops, it ends, and the others go on. The
+ * caller's workspace serves, and is free for others afterwards. */
+TEST(many_texts_as_they_are_made)
+{
+    static const char *const stop[] = {"nowhere", "."};
+    attn_ctx ctx = alone();
+    attn_continuation texts[TEXTS], want[TEXTS];
+    heard heard_of[TEXTS];
+    attn_workspace *workspace = NULL;
+    attn_session_desc shares = {0};
+    attn_session *session = NULL;
+    attn_generate_desc d = greedily(30);
+    size_t i;
+    memset(texts, 0, sizeof texts);
+    memset(heard_of, 0, sizeof heard_of);
+    for (i = 0; i < TEXTS; i++) {
+        texts[i].prompt = openings[i];
+        want[i] = texts[i];
+        texts[i].text_fn = keep_text;
+        texts[i].text_user = &heard_of[i];
+    }
+    heard_of[2].most = 4;
+    d.stop = stop;
+    d.n_stop = 2;
+    OK(&ctx, attn_workspace_new(&ctx, &workspace, tiny, NULL));
+    OK(&ctx, attn_generate_many(&ctx, want, TEXTS, tiny, &d));
+    d.workspace = workspace;
+    OK(&ctx, attn_generate_many(&ctx, texts, TEXTS, tiny, &d));
+    for (i = 0; i < TEXTS; i++) {
+        CHECK(texts[i].size == heard_of[i].size &&
+              memcmp(texts[i].text, heard_of[i].text, texts[i].size) == 0);
+        CHECK(texts[i].reason == (i == 2 ? ATTN_STOP_CALLBACK : want[i].reason));
+        CHECK(i == 2 ? texts[i].size < want[i].size && heard_of[i].pieces == 4
+                     : strcmp(texts[i].text, want[i].text) == 0);
+        CHECK(texts[i].which_stop == (texts[i].reason == ATTN_STOP_STRING));
+    }
+    attn_continuations_free(texts, TEXTS);
+    attn_continuations_free(want, TEXTS);
+    shares.workspace = workspace;
+    OK(&ctx, attn_session_new(&ctx, &session, tiny, &shares));
+    OK(&ctx, attn_feed(&ctx, session, circle, 3));
+    attn_session_free(session);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "item 0: the workspace was made for another model",
+          attn_generate_many(&ctx, texts, 1, odd, &d));
+    attn_workspace_free(workspace);
 }
 
 TEST(many_texts_end_for_themselves)
@@ -1412,8 +1539,8 @@ TEST(many_texts_end_for_themselves)
     d.logits_fn = end_the_first;
     d.logits_user = &first;
     OK(&ctx, attn_generate_many(&ctx, texts, 2, tiny, &d));
-    CHECK(texts[0].reason == ATTN_STOP_CALLBACK && texts[0].n_ids == 3);
-    CHECK(texts[1].reason == ATTN_STOP_COUNT && texts[1].n_ids == 20);
+    CHECK(texts[0].reason == ATTN_STOP_CALLBACK && texts[0].n_tokens == 3);
+    CHECK(texts[1].reason == ATTN_STOP_COUNT && texts[1].n_tokens == 20);
     attn_continuations_free(texts, 2);
 }
 
@@ -1447,16 +1574,17 @@ TEST(stopped_from_outside)
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = greedily(12);
     ctx.stop = &flag;
-    d.n_draft = -1;
+    d.no_draft = 1;
     OK(&ctx, generate_ids(&ctx, want, &n, session, "Once upon a time", &d));
     EQUAL(n, 12);
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     d.text_fn = raise_flag_in_text;
     n_until_flag = 3;
-    made.ids = ids;
+    made.tokens = ids;
+    made.room = 12;
     OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
     CHECK(made.reason == ATTN_STOP_CALLBACK && ctx.status == ATTN_OK);
-    CHECK(made.n_ids == 3 && attn_session_length(session) == 4 + 2);
+    CHECK(made.n_tokens == 3 && attn_session_length(session) == 4 + 2);
     flag = 0;
     d = greedily(9); /* and on from there */
     d.prompt_tokens = ids + 2;
@@ -1465,7 +1593,7 @@ TEST(stopped_from_outside)
     CHECK(n == 9 && memcmp(ids, want, sizeof want) == 0);
     flag = 1;
     OK(&ctx, attn_generate(&ctx, &made, session, "in the prompt", &d));
-    CHECK(made.reason == ATTN_STOP_CALLBACK && made.n_ids == 0);
+    CHECK(made.reason == ATTN_STOP_CALLBACK && made.n_tokens == 0);
     flag = 0;
     d = greedily(12);
     d.logits_fn = raise_flag_in_draw;
@@ -1474,7 +1602,7 @@ TEST(stopped_from_outside)
         texts[n].prompt = "Once upon a time";
     OK(&ctx, attn_generate_many(&ctx, texts, 3, tiny, &d));
     for (n = 0; n < 3; n++)
-        CHECK(texts[n].reason == ATTN_STOP_CALLBACK && texts[n].n_ids >= 3 && *texts[n].text);
+        CHECK(texts[n].reason == ATTN_STOP_CALLBACK && texts[n].n_tokens >= 3 && *texts[n].text);
     flag = 0;
     attn_continuations_free(texts, 3);
     attn_session_free(session);
@@ -1493,7 +1621,7 @@ TEST(many_texts_refused)
     texts[0].prompt = texts[1].prompt = "a";
     FAILS(&ctx, ATTN_E_ARGUMENT, "item 2: the prompt is empty",
           attn_generate_many(&ctx, texts, 3, tiny, &d));
-    CHECK(!texts[0].text && !texts[1].ids);
+    CHECK(!texts[0].text && !texts[1].tokens);
     texts[2].prompt_tokens = ids;
     texts[2].n_prompt_tokens = 300;
     FAILS(&ctx, ATTN_E_CONTEXT, "item 2: the prompt has 300 tokens",
@@ -1502,7 +1630,7 @@ TEST(many_texts_refused)
     texts[2].n_prompt_tokens = 2;
     FAILS(&ctx, ATTN_E_TOKEN, "item 2: attn_feed: token 1 is 2048",
           attn_generate_many(&ctx, texts, 3, tiny, NULL));
-    CHECK(!texts[0].text && texts[0].n_ids == 0);
+    CHECK(!texts[0].text && texts[0].n_tokens == 0);
     FAILS(&ctx, ATTN_E_ARGUMENT, "no texts", attn_generate_many(&ctx, NULL, 3, tiny, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no texts", attn_generate_many(&ctx, texts, 0, tiny, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_generate_many(&ctx, texts, 3, NULL, NULL));

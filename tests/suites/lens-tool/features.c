@@ -130,9 +130,10 @@ static void check_side(story *s, const json_value *all, int side, attn_session *
         is_float(item(item(logits, i), 1 + (size_t)side),
                  attn_session_logits(session)[(int)number(item(item(logits, i), 0))], "a logit");
     how.max_tokens = 4;
-    result.ids = more;
+    result.tokens = more;
+    result.room = 4;
     OK(&s->ctx, attn_generate(&s->ctx, &result, session, NULL, &how));
-    CHECK(made && made->size == result.n_ids);
+    CHECK(made && made->size == result.n_tokens);
     for (i = 0; made && i < made->size; i++)
         EQUAL(number(item(made, i)), more[i]);
     CHECK(member(run, "text"));

@@ -123,7 +123,7 @@ static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, siz
         desc.sampling.seed = seed;
     }
     OK(&w->ctx, attn_generate(&w->ctx, &made, session, NULL, &desc));
-    w->generated += made.n_ids;
+    w->generated += made.n_tokens;
 }
 
 /* A copy goes on with hooks, an edit and a record; then it lets go of all of them. */
@@ -248,15 +248,16 @@ static size_t fill(attn_ctx *ctx, attn_session *session, int32_t token, int n_dr
     attn_generate_desc desc;
     attn_generation made;
     memset(&made, 0, sizeof made);
-    made.ids = ids;
+    made.tokens = ids;
+    made.room = attn_session_capacity(session) + 7;
     memset(&desc, 0, sizeof desc);
     desc.prompt_tokens = &token;
     desc.n_prompt_tokens = 1;
     desc.max_tokens = attn_session_capacity(session) + 7;
     desc.ignore_eos = 1;
-    desc.n_draft = n_draft;
+    set_drafts(&desc, n_draft);
     OK(ctx, attn_generate(ctx, &made, session, NULL, &desc));
-    return made.n_ids;
+    return made.n_tokens;
 }
 
 /* One more is refused, as often as it is asked for, and all is as it was. */

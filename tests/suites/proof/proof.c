@@ -540,7 +540,7 @@ static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
         return;
     memcpy(seen, before, n_seen * sizeof *seen);
     how.temperature = (float)vectors_number(e, "temperature");
-    how.top_k = (int32_t)vectors_number(e, "top_k");
+    how.top_k = (size_t)vectors_number(e, "top_k");
     how.top_p = (float)vectors_number(e, "top_p");
     how.min_p = (float)vectors_number(e, "min_p");
     how.repeat_penalty = (float)vectors_number(e, "repeat_penalty");

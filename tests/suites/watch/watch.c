@@ -1080,7 +1080,7 @@ TEST(generating_beside_written_keys)
         attn_session *session = session_on(&ctx, tiny, 0, 0);
         attn_generate_desc d = greedily(MADE);
         int32_t ids[4 + MADE];
-        attn_generation made = {.ids = ids + 4};
+        attn_generation made = {.tokens = ids + 4, .room = MADE};
         float *logits;
         memcpy(ids, start, sizeof start);
         d.prompt_tokens = start;
@@ -1088,7 +1088,7 @@ TEST(generating_beside_written_keys)
         d.ignore_eos = 1;
         OK(&ctx, attn_hook(&ctx, NULL, session, points[i], scribble_on, &s));
         OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
-        EQUAL(made.n_ids, MADE);
+        EQUAL(made.n_tokens, MADE);
         logits = scribbled(tiny, ids, 4 + MADE, 4 + MADE, 0, points[i], &s, 0);
         for (t = 4; t < 4 + MADE; t++) {
             const float *row = logits + (t - 1) * vocab_of(tiny);
@@ -1285,7 +1285,7 @@ TEST(stopped_in_the_middle)
     CHECK(s.calls == 1 && s.later == 0);
     memset(&desc, 0, sizeof desc);
     desc.max_tokens = 6;
-    desc.n_draft = -1;
+    desc.no_draft = 1;
     desc.prompt_tokens = ten;
     desc.n_prompt_tokens = 2;
     s.calls = 0;

@@ -63,10 +63,11 @@ static int continue_text(lens *l, attn_session *session, one_run *s)
     how.max_tokens = l->o.tokens;
     how.text_fn = keep_piece;
     how.text_user = &to;
-    made.ids = s->ids = (int32_t *)allocate(l, l->o.tokens, sizeof *s->ids);
+    made.room = l->o.tokens;
+    made.tokens = s->ids = (int32_t *)allocate(l, l->o.tokens, sizeof *s->ids);
     if (!s->ids || attn_generate(&l->ctx, &made, session, NULL, &how))
         return failed(&l->ctx);
-    s->n_ids = made.n_ids;
+    s->n_ids = made.n_tokens;
     return FINE;
 }
 
