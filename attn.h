@@ -738,8 +738,8 @@ typedef struct attn_feed_item {
     size_t n_tokens;
     float *logits;      /* NULL: only the last position's, into attn_session_logits(). Else room for
                            [n_rows, n_vocab], or [n_tokens, n_vocab] if rows is NULL */
-    const size_t *rows; /* which of these tokens' logits, in ascending order, counted from 0;
-                           attn_session_logits() then is NULL unless the last token is among them */
+    const size_t *rows; /* with logits: which of these tokens' logits, in ascending order, counted
+                           from 0; attn_session_logits() then is NULL unless the last token is one */
     size_t n_rows;
     attn_layers layers;   /* zeroed: all, from the embedding to the logits */
     uint64_t reserved[4]; /* zero */
@@ -3060,7 +3060,7 @@ static attn__wanted attn__wanted_of(const attn__pass *p, const attn_feed_item *i
 /* Wanted row i, as a token of the item. */
 static size_t attn__wanted_token(const attn_feed_item *item, const attn__wanted *w, size_t i)
 {
-    return item->logits && item->rows ? item->rows[w->first + i] : w->first + i;
+    return item->rows ? item->rows[w->first + i] : w->first + i;
 }
 
 /* The number of an item's leading rows in this pass that are done once the last layer's keys and
@@ -3824,7 +3824,10 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
     for (w = s->watchers; w; w = w->next)
         if (w->kind->accepts && w->kind->accepts(ctx, w, &span) != ATTN_OK)
             return ctx->status;
-    for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
+    if (item->rows && !item->logits)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed: rows were given, and no room for their logits");
+    for (i = 0; item->rows && i < item->n_rows; i++)
         if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "attn_feed: rows[%zu] is %zu; rows must ascend and stay below "
@@ -3841,12 +3844,36 @@ static ATTN__COMPACT attn_status attn__of_item(attn_ctx *ctx, size_t index)
     return attn__fail(ctx, ctx->status, "item %zu: %s", index, told);
 }
 
-/* All items run the same layers on one workspace, and no session comes twice. */
+/* Turns the tokens around where an item's session will write its own; a second call turns them back. */
+static void attn__turn_tokens(const attn_feed_item *item)
+{
+    int32_t *const at = item->session->tokens + item->session->length;
+    size_t i;
+    for (i = 0; i < item->n_tokens; i++)
+        at[i] = ~at[i];
+}
+
+/* Do an item's tokens lie where its own session is not, and is any of them turned around? Tokens
+ * that were checked are not negative. */
+static int attn__takes_turned(const attn_feed_item *item)
+{
+    const attn_session *s = item->session;
+    size_t i = 0;
+    if ((uintptr_t)item->tokens >= (uintptr_t)s->tokens &&
+        (uintptr_t)item->tokens < (uintptr_t)(s->tokens + s->capacity))
+        return 0;
+    while (i < item->n_tokens && item->tokens[i] >= 0)
+        i++;
+    return i < item->n_tokens;
+}
+
+/* All items run the same layers on one workspace, no session comes twice, and no item's tokens lie
+ * where another's session writes: found in as much time as there are tokens. */
 static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items,
                                                    size_t n_items)
 {
     const attn_model *model = items[0].session->model;
-    size_t i, j;
+    size_t i, wrong = n_items;
     for (i = 0; i < n_items; i++)
         if (attn__check_item(ctx, &items[i], model) != ATTN_OK)
             return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
@@ -3873,17 +3900,16 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
         items[i].session->n_rows = items[i].session->fed = 0;
     }
     for (i = 0; i < n_items; i++)
-        for (j = 0; j < n_items; j++) {
-            const attn_session *s = items[j].session;
-            const uintptr_t from = (uintptr_t)(s->tokens + s->length),
-                            at = (uintptr_t)items[i].tokens;
-            if (i != j && at < from + items[j].n_tokens * sizeof *s->tokens &&
-                from < at + items[i].n_tokens * sizeof *s->tokens)
-                return attn__fail(ctx, ATTN_E_ARGUMENT,
-                                  "attn_feed_batch: item %zu's tokens lie where item %zu's "
-                                  "session is about to write its own; copy them first",
-                                  i, j);
-        }
+        attn__turn_tokens(&items[i]);
+    for (i = 0; i < n_items && wrong == n_items; i++)
+        wrong = attn__takes_turned(&items[i]) ? i : n_items;
+    for (i = 0; i < n_items; i++)
+        attn__turn_tokens(&items[i]);
+    if (wrong < n_items)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "attn_feed_batch: item %zu's tokens lie where another item's session is "
+                          "about to write its own; copy them first",
+                          wrong);
     return ATTN_OK;
 }
 
@@ -3931,8 +3957,8 @@ static ATTN__COMPACT void attn__end_feed(const attn__pass *p, const attn_feed_it
     if (p->end_layer < p->model->config.n_layer)
         return;
     s->length = end;
-    s->has_logits = !item->logits || !item->rows ||
-                    (item->n_rows > 0 && item->rows[item->n_rows - 1] == item->n_tokens - 1);
+    s->has_logits =
+        !item->rows || (item->n_rows > 0 && item->rows[item->n_rows - 1] == item->n_tokens - 1);
     if (!item->logits) {
         float *made = s->pending;
         s->pending = s->logits;
@@ -14360,6 +14386,9 @@ ATTN__SMALL_END
  *   attn_edit.factor                0 adds nothing (it was 1): set it for ATTN_EDIT_ADD
  *   attn_hook_edit                  of the activations that a pattern matches, each takes the value by
  *                                   its own shape
+ *   attn_feed_item.rows             is refused where there is no room for logits
+ *   ATTN_STOPPED                    is returned, and leaves ctx->status and ctx->message alone; where a
+ *                                   callback stops attn_generate, that returns ATTN_OK
  *   attn_encode, attn_decode        to ask for the number (NULL, room 0) succeeds; the parameters are
  *                                   tokens, n_tokens in place of ids, n_ids
  * New: attn_alloc, attn_free; attn_writer_new without a path, and attn_writer_open;

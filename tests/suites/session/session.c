@@ -305,13 +305,11 @@ TEST(logits_rules)
     attn_session *session = session_on(&ctx, plain, 0, 0);
     attn_feed_item item = item_of(session, tokens, 8, NULL);
     CHECK(attn_session_logits(session) == NULL);
-    item.rows = inner; /* without a place for logits the choice says nothing */
+    item.rows = inner;
     item.n_rows = 2;
-    OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    same_logits(attn_session_logits(session), row_of(want, 7, plain), 1, plain,
-                "no place for logits");
+    FAILS(&ctx, ATTN_E_ARGUMENT, "rows were given, and no room for their logits",
+          attn_feed_batch(&ctx, &item, 1));
     item.logits = room;
-    OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     CHECK(attn_session_logits(session) == NULL ||
           same_logits(attn_session_logits(session), row_of(want, 7, plain), 1, plain,
@@ -676,8 +674,8 @@ TEST(a_batch_is_fed_anothers_tokens)
                 items[!order] = item_of(sessions[1], theirs + first, n, NULL);
                 if (meets) {
                     FAILS(&ctx, ATTN_E_ARGUMENT,
-                          order ? "item 0's tokens lie where item 1's"
-                                : "item 1's tokens lie where item 0's",
+                          order ? "item 0's tokens lie where another item's"
+                                : "item 1's tokens lie where another item's",
                           attn_feed_batch(&ctx, items, 2));
                     CHECK(memcmp(theirs, tokens, ALL * sizeof *tokens) == 0);
                 } else {
@@ -690,6 +688,51 @@ TEST(a_batch_is_fed_anothers_tokens)
     attn_session_free(sessions[0]);
     attn_session_free(sessions[1]);
     done(&ctx);
+}
+
+/* Thousands of sessions, each fed a token that the one before holds: nowhere are they compared with each
+ * other, and a token that lies where another session writes is found among them. */
+TEST(a_batch_of_thousands)
+{
+    enum { MANY = 4000 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(plain, 2, 3);
+    attn_workspace *workspace = NULL;
+    attn_session **const sessions = (attn_session **)pool_new(MANY * sizeof(attn_session *));
+    attn_feed_item *const items = (attn_feed_item *)pool_new(MANY * sizeof *items);
+    attn_workspace_desc small = {.n_ctx = 3};
+    attn_session_desc desc = {.n_ctx = 3};
+    attn_session *one = fed(&ctx, plain, tokens, 2);
+    size_t i;
+    OK(&ctx, attn_workspace_new(&ctx, &workspace, plain, &small));
+    desc.workspace = workspace;
+    for (i = 0; i < MANY; i++) {
+        if (!OK(&ctx, attn_session_new(&ctx, &sessions[i], plain, &desc)))
+            return;
+        items[i] = item_of(sessions[i], tokens, 2, NULL);
+    }
+    OK(&ctx, attn_feed_batch(&ctx, items, MANY));
+    for (i = 0; i < MANY; i += 777)
+        same_logits(attn_session_logits(sessions[i]), attn_session_logits(one), 1, plain, "fed");
+    for (i = 0; i < MANY; i++) {
+        OK(&ctx, attn_session_truncate(&ctx, sessions[i], 1));
+        items[i] =
+            item_of(sessions[i], attn_session_tokens(sessions[i ? i - 1 : MANY - 1]), 1, NULL);
+    }
+    OK(&ctx, attn_feed_batch(&ctx, items, MANY));
+    for (i = 0; i < MANY; i++)
+        OK(&ctx, attn_session_truncate(&ctx, sessions[i], 1));
+    items[3210].tokens++;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "item 3210's tokens lie where another item's",
+          attn_feed_batch(&ctx, items, MANY));
+    for (i = 0; i < MANY; i++) {
+        CHECK(attn_session_tokens(sessions[i])[0] == tokens[0] &&
+              attn_session_tokens(sessions[i])[1] == tokens[0]);
+        attn_session_free(sessions[i]);
+    }
+    attn_session_free(one);
+    attn_workspace_free(workspace);
+    pool_clear();
 }
 
 /* A session may be copied onto itself, hooks and all; a weight of one key repeats. */
