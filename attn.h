@@ -5992,22 +5992,22 @@ static void attn__run_free(attn__run *w)
     attn_free(w->prompt);
 }
 
-/* Draws a token, unless logits_fn stops it. */
+/* Draws a token, unless logits_fn or the caller's flag stops it. */
 static attn_status attn__draw(attn_ctx *ctx, attn__run *w, int32_t *token)
 {
     attn_session *s = w->session;
     const float *logits = s->logits;
-    if (w->logits) {
+    if (attn__is_asked_to_stop(ctx->stop))
+        w->reason = ATTN_STOP_CALLBACK;
+    if (w->logits && !w->reason) {
         memcpy(w->logits, s->logits, s->model->config.n_vocab * sizeof(float));
         s->running = ATTN__WRITING;
         if (w->desc.logits_fn(w->logits, s, w->desc.logits_user) || s->is_freed)
             w->reason = ATTN_STOP_CALLBACK;
         s->running = ATTN__IDLE;
-        if (w->reason)
-            return ATTN_OK;
         logits = w->logits;
     }
-    return attn_sample(ctx, token, w->sampler, logits, s->tokens, s->length);
+    return w->reason ? ATTN_OK : attn_sample(ctx, token, w->sampler, logits, s->tokens, s->length);
 }
 
 /* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
