@@ -314,14 +314,17 @@ typedef enum attn_isa_kind {
     ATTN_ISA_NEON_I8MM
 } attn_isa_kind;
 
+/* Memory of a caller's own: attn_alloc_fn gives `size` bytes, or NULL if there are none. */
+typedef void *(*attn_alloc_fn)(size_t size, void *user);
+typedef void (*attn_free_fn)(void *block, void *user);
+
 /* A context holds a caller's settings and its latest failure. Zero it, set the fields you like, and
  * pass it to every call. It is small and belongs to one thread; make as many as you want. */
 typedef struct attn_ctx {
-    void *(*alloc)(size_t size, void *user); /* NULL: malloc */
-    void (*free)(void *block, void *user);   /* NULL: free, or nothing if alloc is set,
-                                                as for an arena */
-    void *user;                              /* handed to both */
-    int n_threads;                           /* upper limit, at most 256; 0: chosen automatically */
+    attn_alloc_fn alloc; /* NULL: malloc */
+    attn_free_fn free;   /* NULL: free, or nothing if alloc is set, as for an arena */
+    void *user;          /* handed to both */
+    int n_threads;       /* upper limit, at most 256; 0: chosen automatically */
     attn_isa_kind isa;
     /* While *stop is not 0, every feed ends with ATTN_STOPPED before its next layer, the session as it
      * was before the call. A signal handler may set it, or another thread, which then should do so
@@ -599,14 +602,17 @@ typedef struct attn_config {
 /* Does this token end a text? 1 for eos and for each of more_eos, else 0. */
 ATTN_API int attn_config_is_eos(const attn_config *config, int32_t token);
 
+/* Receives the fraction that is done, 0 to 1. Return 0 to go on, anything else to stop
+ * (ATTN_STOPPED). */
+typedef int (*attn_progress_fn)(double done, void *user);
+
 /* How to open; zeroed is right for most. */
 typedef struct attn_model_desc {
     int skip_checksums; /* do not read the whole file to verify it: faster on a cold disk */
-    /* If not NULL: called now and then while the checksums are verified, with the fraction
-     * that is done. Return 0 to go on, anything else to stop (ATTN_STOPPED). */
-    int (*progress)(double done, void *user);
-    void *user;
-    uint64_t reserved[4]; /* zero */
+    attn_progress_fn progress_fn; /* if not NULL: called now and then while the checksums are
+                                     verified, */
+    void *progress_user;          /* with this */
+    uint64_t reserved[4];         /* zero */
 } attn_model_desc;
 
 /* Opens a .attn file: maps it, checks all that later calls rely on, verifies the checksums. desc
@@ -1659,8 +1665,8 @@ ATTN__SMALL
 
 /* A copy of the context's allocator, so that an object can be freed after its context is gone. */
 typedef struct attn__allocator {
-    void *(*alloc)(size_t size, void *user);
-    void (*free)(void *block, void *user);
+    attn_alloc_fn alloc;
+    attn_free_fn free;
     void *user;
 } attn__allocator;
 
@@ -9034,7 +9040,7 @@ static ATTN__COMPACT void attn__verify_body(attn__worker *me, void *arg)
 static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, const char *path,
                                         const attn_model_desc *desc)
 {
-    const int tells = desc && desc->progress;
+    const int tells = desc && desc->progress_fn;
     attn__verify v;
     size_t i, block, n_blocks = 0, index = 0;
     attn_status status = ATTN_OK;
@@ -9047,7 +9053,7 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
     for (v.first = 0; v.first < n_blocks && status == ATTN_OK; v.first = v.last) {
         v.last = tells && n_blocks - v.first > 256 ? v.first + 256 : n_blocks;
         attn__parallel(attn__max_threads(ctx), attn__verify_body, &v);
-        if (tells && desc->progress((double)v.last / (double)n_blocks, desc->user) != 0)
+        if (tells && desc->progress_fn((double)v.last / (double)n_blocks, desc->progress_user) != 0)
             status = ATTN_STOPPED;
     }
     for (i = 0; i < m->n_weights && status == ATTN_OK; i++) {
@@ -14377,6 +14383,7 @@ ATTN__SMALL_END
  *   attn_generation.ids, .n_ids     .tokens, .n_tokens, and .room must say how many fit; the same in
  *                                   attn_continuation, without a room
  *   attn_generate_desc.n_draft < 0  .no_draft; n_draft and attn_sampler_desc.top_k are a size_t
+ *   attn_model_desc.progress, .user .progress_fn, .progress_user
  *   attn_save, attn_record_save     tools/lens/save.h: lens_save, lens_save_record
  *   attn_format                     examples/from_scratch/format.h: format_tensor
  *   attn_process_weights            tools/lens/process_weights.h: lens_process_weights, LENS_PROCESS_*
@@ -14392,7 +14399,7 @@ ATTN__SMALL_END
  *   attn_encode, attn_decode        to ask for the number (NULL, room 0) succeeds; the parameters are
  *                                   tokens, n_tokens in place of ids, n_ids
  * New: attn_alloc, attn_free; attn_writer_new without a path, and attn_writer_open;
- * attn_model_tokenizer_section; attn_ctx.stop;
+ * attn_model_tokenizer_section; attn_alloc_fn, attn_free_fn, attn_progress_fn; attn_ctx.stop;
  * attn_generation.which_stop, .accepted; attn_generate_desc.keep_stop, .workspace;
  * attn_continuation.text_fn, .which_stop.
  *

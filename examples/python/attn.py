@@ -115,7 +115,7 @@ class _attn_config(ctypes.Structure):
 
 
 class _attn_model_desc(ctypes.Structure):
-    _fields_ = [("skip_checksums", c_int), ("progress", c_void_p), ("user", c_void_p), ("reserved", c_uint64 * 4)]
+    _fields_ = [("skip_checksums", c_int), ("progress_fn", c_void_p), ("progress_user", c_void_p), ("reserved", c_uint64 * 4)]
 
 
 class _attn_tensor_info(ctypes.Structure):

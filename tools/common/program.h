@@ -167,7 +167,7 @@ TOOLS_FN void progress_end(progress *p)
         fprintf(stderr, "\r%*s\r", p->columns < 100 ? p->columns - 1 : 99, "");
 }
 
-/* An attn_model_desc.progress. */
+/* An attn_progress_fn. */
 TOOLS_FN int verified_so_far(double done, void *line)
 {
     progress_at((progress *)line, done);
@@ -183,8 +183,8 @@ TOOLS_FN attn_status open_verified(attn_ctx *ctx, attn_model **model, const char
     attn_status status;
     if (desc)
         telling = *desc;
-    telling.progress = verified_so_far;
-    telling.user = &line;
+    telling.progress_fn = verified_so_far;
+    telling.progress_user = &line;
     progress_begin(&line, "verifying");
     status = attn_model_open(ctx, model, path, &telling);
     progress_end(&line);

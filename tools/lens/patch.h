@@ -47,7 +47,7 @@ typedef struct lens_patch_desc {
                                changes nothing, 1 if it restores the clean metric */
     const attn_edit *edits; /* [n_edits]: in force in every run, of both texts */
     size_t n_edits;
-    lens_progress_fn progress; /* may be NULL: called after every batch, */
+    attn_progress_fn progress; /* may be NULL: called after every batch, */
     void *user;                /* with this */
 } lens_patch_desc;
 

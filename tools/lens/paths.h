@@ -62,7 +62,7 @@ typedef struct lens_paths_desc {
     int normalize; /* these as in lens_patch_desc */
     const attn_edit *edits;
     size_t n_edits;
-    lens_progress_fn progress;
+    attn_progress_fn progress;
     void *user;
 } lens_paths_desc;
 

@@ -11,10 +11,6 @@
 #include "changes.h"
 #include "metric.h"
 
-/* Called with the share of the work that is done, 0 to 1. Return 0 to go on, anything else to stop
- * (ATTN_STOPPED). */
-typedef int (*lens_progress_fn)(double done, void *user);
-
 /* The metric of the two texts without a change. */
 typedef struct lens_baseline {
     float clean, corrupted;
@@ -254,7 +250,7 @@ LENS_FN attn_status lens_sweep_run(attn_ctx *ctx, float *values, lens_sweep *s,
 }
 
 /* Tells the caller the share of the work that is done; `tell` may be NULL. */
-LENS_FN attn_status lens_sweep_progress(lens_progress_fn tell, void *user, double done)
+LENS_FN attn_status lens_sweep_progress(attn_progress_fn tell, void *user, double done)
 {
     return tell && tell(done, user) != 0 ? ATTN_STOPPED : ATTN_OK;
 }

@@ -1376,8 +1376,8 @@ TEST(progress_of_checksums)
     attn_model_desc desc = ATTN_ZERO;
     verified v = {0, 0, 0};
     image m = build(0, 0);
-    desc.progress = verified_so_far;
-    desc.user = &v;
+    desc.progress_fn = verified_so_far;
+    desc.progress_user = &v;
     OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, &desc));
     CHECK(v.n_calls == 1 && v.done == 1);
     attn_model_close(model);
