@@ -3859,27 +3859,13 @@ static void attn__turn_tokens(const attn_feed_item *item)
         at[i] = ~at[i];
 }
 
-/* Do an item's tokens lie where its own session is not, and is any of them turned around? Tokens
- * that were checked are not negative. */
-static int attn__takes_turned(const attn_feed_item *item)
-{
-    const attn_session *s = item->session;
-    size_t i = 0;
-    if ((uintptr_t)item->tokens >= (uintptr_t)s->tokens &&
-        (uintptr_t)item->tokens < (uintptr_t)(s->tokens + s->capacity))
-        return 0;
-    while (i < item->n_tokens && item->tokens[i] >= 0)
-        i++;
-    return i < item->n_tokens;
-}
-
 /* All items run the same layers on one workspace, no session comes twice, and no item's tokens lie
  * where another's session writes: found in as much time as there are tokens. */
 static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items,
                                                    size_t n_items)
 {
     const attn_model *model = items[0].session->model;
-    size_t i, wrong = n_items;
+    size_t i, j, wrong = n_items;
     for (i = 0; i < n_items; i++)
         if (attn__check_item(ctx, &items[i], model) != ATTN_OK)
             return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
@@ -3907,8 +3893,12 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
     }
     for (i = 0; i < n_items; i++)
         attn__turn_tokens(&items[i]);
-    for (i = 0; i < n_items && wrong == n_items; i++)
-        wrong = attn__takes_turned(&items[i]) ? i : n_items;
+    for (i = 0; i < n_items; i++) {   /* tokens that were checked are not negative */
+        attn__turn_tokens(&items[i]); /* an item may take its own session's */
+        for (j = 0; j < items[i].n_tokens; j++)
+            wrong = items[i].tokens[j] < 0 ? i : wrong;
+        attn__turn_tokens(&items[i]);
+    }
     for (i = 0; i < n_items; i++)
         attn__turn_tokens(&items[i]);
     if (wrong < n_items)
@@ -6129,11 +6119,8 @@ static size_t attn__accepted(const attn__run *w)
 {
     const attn_session *s = w->session;
     const attn_tokenizer *tokenizer = s->model->tokenizer;
-    size_t at = w->begin + w->n, left = w->listener.n_left + (size_t)w->listener.utf8.n, size = 0;
-    if (w->reason == ATTN_STOP_EOS && !attn_tokenizer_is_special(tokenizer, w->due[0])) {
-        attn_token_bytes(&size, tokenizer, w->due[0]); /* its text, though it is not generated */
-        left -= left < size ? left : size;
-    }
+    size_t at = w->begin + w->n + (w->reason == ATTN_STOP_EOS); /* whose text counts, too */
+    size_t left = w->listener.n_left + (size_t)w->listener.utf8.n, size;
     while (left > 0 && at > w->begin) {
         at--;
         attn_token_bytes(&size, tokenizer, at < s->length ? s->tokens[at] : w->due[0]);
@@ -6149,7 +6136,7 @@ static attn_status attn__check_generation(attn_ctx *ctx, const attn_session *ses
     ATTN__TRY(attn__need_given(ctx, "attn_generate", "session", session));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generation, result));
-    if (result && result->room == 0 && (result->tokens || result->log_probs))
+    if (result->room == 0 && (result->tokens || result->log_probs))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_generate: attn_generation.room is 0; set it to how many tokens and "
                           "log_probs there is room for");
@@ -6163,23 +6150,23 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
                                      const char *prompt, const attn_generate_desc *desc)
 {
     attn__run w = ATTN_ZERO;
+    attn_generation unasked = ATTN_ZERO;
     attn_feed_item item;
     attn_status status;
-    size_t n_passes = 0;
-    if (result) {
-        result->n_tokens = result->n_passes = result->which_stop = 0;
-        result->accepted = attn_session_length(session);
-        result->reason = ATTN_STOP_NONE;
-    }
+    if (!result)
+        result = &unasked;
+    result->n_tokens = result->n_passes = result->which_stop = 0;
+    result->accepted = attn_session_length(session);
+    result->reason = ATTN_STOP_NONE;
     ATTN__TRY(attn__check_generation(ctx, session, result, desc));
     attn__session_hold(session);
     if (desc)
         w.desc = *desc;
     w.session = session;
     w.begin = session->length;
-    w.tokens = result ? result->tokens : NULL;
-    w.log_probs = result ? result->log_probs : NULL;
-    w.room = result ? result->room : 0;
+    w.tokens = result->tokens;
+    w.log_probs = result->log_probs;
+    w.room = result->room;
     status =
         attn__prompt_tokens(ctx, session->model, prompt, &w.desc,
                             w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
@@ -6193,15 +6180,11 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
     if (status == ATTN_OK)
         status = attn__generation_init(ctx, &w, ATTN__MOST_DRAFTED);
     if (status == ATTN_OK)
-        status = attn__generate_all(ctx, &w, 1, &item, &n_passes);
-    if (result) {
-        result->n_tokens = w.n;
-        result->n_passes = n_passes;
-        result->which_stop = w.listener.which_stop;
-        result->accepted = attn__accepted(&w);
-        if (status == ATTN_OK)
-            result->reason = w.reason;
-    }
+        status = attn__generate_all(ctx, &w, 1, &item, &result->n_passes);
+    result->n_tokens = w.n;
+    result->which_stop = w.listener.which_stop;
+    result->accepted = attn__accepted(&w);
+    result->reason = status == ATTN_OK ? w.reason : ATTN_STOP_NONE;
     attn__run_free(&w);
     attn__session_drop(session);
     return status;
@@ -7274,48 +7257,51 @@ static attn_status attn__encode_words(attn__encoder *encoder, const char *text, 
 }
 
 /* attn_encode and attn_encode_special. */
-static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encoder *encoder,
+static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encoder encoder,
                                      size_t *n_tokens, const char *text, size_t size,
                                      int allow_special)
 {
-    size_t room;
     ATTN__TRY(attn__need_given(ctx, op, "n_tokens", n_tokens));
-    room = *n_tokens;
+    encoder.ctx = ctx;
+    encoder.capacity = *n_tokens;
     *n_tokens = 0;
-    if (!encoder->tokenizer)
+    if (!encoder.tokenizer)
         return attn__fail(ctx, ATTN_E_TOKENIZER,
                           "%s: there is no tokenizer; give tokens instead of text", op);
-    if ((!text && size) || (!encoder->ids && room))
+    if ((!text && size) || (!encoder.ids && encoder.capacity))
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is NULL but its size is %zu", op,
-                          !text && size ? "text" : "tokens", !text && size ? size : room);
-    encoder->ctx = ctx;
-    encoder->capacity = room;
-    if (size > 0 && attn__encode_words(encoder, text, size, allow_special))
-        return ctx->status;
-    *n_tokens = encoder->n_ids;
-    if (*n_tokens > room && encoder->ids)
-        return attn__fail(ctx, ATTN_E_SPACE, "%s: %zu tokens, but room for only %zu", op, *n_tokens,
-                          room);
+                          !text && size ? "text" : "tokens",
+                          !text && size ? size : encoder.capacity);
+    if (size > 0)
+        ATTN__TRY(attn__encode_words(&encoder, text, size, allow_special));
+    *n_tokens = encoder.n_ids;
+    if (encoder.ids && encoder.n_ids > encoder.capacity)
+        return attn__fail(ctx, ATTN_E_SPACE, "%s: %zu tokens, but room for only %zu", op,
+                          encoder.n_ids, encoder.capacity);
     return ATTN_OK;
+}
+
+static attn__encoder attn__encoder_of(const attn_tokenizer *tokenizer, int32_t *tokens)
+{
+    attn__encoder encoder = ATTN_ZERO;
+    encoder.tokenizer = tokenizer;
+    encoder.ids = tokens;
+    return encoder;
 }
 
 ATTN__COLD attn_status attn_encode(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
                                    const attn_tokenizer *tokenizer, const char *text, size_t size)
 {
-    attn__encoder encoder = ATTN_ZERO;
-    encoder.tokenizer = tokenizer;
-    encoder.ids = tokens;
-    return attn__encode_text(ctx, "attn_encode", &encoder, n_tokens, text, size, 0);
+    return attn__encode_text(ctx, "attn_encode", attn__encoder_of(tokenizer, tokens), n_tokens,
+                             text, size, 0);
 }
 
 ATTN__COLD attn_status attn_encode_special(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
                                            const attn_tokenizer *tokenizer, const char *text,
                                            size_t size)
 {
-    attn__encoder encoder = ATTN_ZERO;
-    encoder.tokenizer = tokenizer;
-    encoder.ids = tokens;
-    return attn__encode_text(ctx, "attn_encode_special", &encoder, n_tokens, text, size, 1);
+    return attn__encode_text(ctx, "attn_encode_special", attn__encoder_of(tokenizer, tokens),
+                             n_tokens, text, size, 1);
 }
 
 /* --- decoding --- */

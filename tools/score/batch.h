@@ -104,7 +104,7 @@ static attn_status make_sampler(run *r, job *j)
 {
     attn_sampler_desc how = ATTN_ZERO;
     how.temperature = j->q.temperature;
-    how.top_k = (int32_t)j->q.top_k;
+    how.top_k = j->q.top_k;
     how.top_p = j->q.top_p;
     how.min_p = j->q.min_p;
     how.repeat_penalty = j->q.repeat_penalty;
