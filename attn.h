@@ -8274,13 +8274,13 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
 
 /* clang-format off */
 /* >>format (tests: format) ======================================================================
- * THE FILE FORMAT: .attn, versions 1 to 3, and opening such a file. Every number is checked against
- * the size of the file and every tensor against the configuration before it is used.
+ * THE FILE FORMAT of .attn files, versions 1 to 3, and opening them. Before it is used, every
+ * number is checked against the size of the file, and every tensor against the configuration.
  *
- * All numbers are little-endian and unsigned; reserved bytes and padding are zero. Version 2 adds
+ * All numbers are little-endian and unsigned. Reserved bytes and padding are zero. Version 2 adds
  * the activation function and bits 1 and 2 of the flags, for relatives of GPT-2. Version 3 adds
- * bit 3 of the flags, unembed.b_U and the further ids of end-of-text tokens. A model is written as
- * the lowest version that has all it needs, which older libraries read too.
+ * bit 3 of the flags, unembed.b_U and the further ids of end-of-text tokens. A model is written in
+ * the lowest version that can hold it, so that older libraries can read it.
  *
  * Header, 256 bytes:
  *   0   8  magic: 89 41 54 54 4E 0D 0A 1A ("\x89ATTN\r\n\x1a")
@@ -8289,10 +8289,10 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  *  24   4  n_vocab                              28   4  n_ctx
  *  32   4  d_model                              36   4  n_head
  *  40   4  n_layer                              44   4  d_mlp
- *  48   4  layer norm epsilon (f32 bits)        52   4  flags: bit 0 = tied unembedding, bit 1 =
- *                                                       scores are not divided by sqrt(d_head),
- *                                                       bit 2 = those of layer i, from 0 on, are
- *                                                       divided by i + 1, bit 3 = the logits
+ *  48   4  layer norm epsilon (f32 bits)        52   4  flags: bit 0 = tied unembedding,
+ *                                                       bit 1 = scores are not divided by
+ *                                                       sqrt(d_head), bit 2 = scores of layer i
+ *                                                       are divided by i + 1, bit 3 = the logits
  *                                                       have a bias, unembed.b_U
  *  56   4  id of the beginning-of-text token    60   4  id of the end-of-text token
  *                                                       (both: FFFFFFFF for none)
@@ -8328,47 +8328,46 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  *   blocks.i.mlp.W_out    panels [F, C]    blocks.i.mlp.b_out    rows [C] f32
  *   ln_final.w, .b        rows [C] f32     unembed.W_U           panels [C, V], only if untied
  *   unembed.b_U           rows [V] f32, only with bit 3 of the flags
- * W_QKV holds the queries' columns, then the keys', then the values', head by head in each.
- * W_E is kept as its transpose, so that a tied unembedding is the same panels.
+ * W_QKV has the columns of the queries, then of the keys, then of the values, each head by head.
+ * W_E is stored as its transpose, so that a tied unembedding is the same panels.
  *
- * Layout "rows" is row-major, dense. Layout "panels" is how the kernels read a matrix [K, N] that
- * maps K inputs to N outputs. A line is 64 bytes: 16 outputs times 1 (f32) or 2 (f16) consecutive
- * k, the 16 outputs of the first k first. A panel is the lines of 16 outputs over all k; the
- * matrix is ceil(N / 16) panels, padded with zeros at the edges. So entry (k, n) of
- * an f32 matrix is float number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix half number
+ * Layout "rows" is row-major, dense. Layout "panels" is how the kernels read a matrix [K, N], which
+ * maps inputs k to outputs n. A line is 64 bytes: 16 outputs times 1 (f32) or 2 (f16) consecutive
+ * k, the 16 outputs of the first k first. A panel is the lines of 16 outputs over all k. The
+ * matrix is ceil(N / 16) panels, padded with zeros at the edges. So entry (k, n) of an f32 matrix
+ * is float number (n / 16 * K + k) * 16 + n % 16, and of an f16 matrix f16 number
  * (n / 16 * K2 + k) * 16 + n % 16, where K2 is K rounded up to even.
  *
- * For each 64 k, q8 and q4 have one line of scales, then 16 lines (q8) or 8 (q4); the last block
- * is whole too. The line of scales: the f16 scales of the first 32 k, 16 outputs, then those of
- * the second 32. A q8 line is 16 outputs times 4 consecutive k, all 4 of an output together, one
- * byte each: scale * (byte - 128) is the weight. A q4 line is 16 outputs times 8 consecutive k:
- * byte number 4 n + i holds k = i in its low and k = 4 + i in its high 4 bits, and
- * scale * (bits - 8) is the weight.
+ * A panel of q8 or q4 has, for each 64 k, one line of scales and then 16 lines (q8) or 8 (q4). The
+ * last 64 k are padded. The line of scales has f16 scales: of 16 outputs for the first 32 k, then of
+ * the same outputs for the second 32 k. A q8 line is 16 outputs times 4 consecutive k, the 4 of an output
+ * together, one byte each: the weight is scale * (byte - 128). A q4 line is 16 outputs times 8
+ * consecutive k. Byte 4 n + i holds k = i in its low 4 bits and k = 4 + i in its high 4 bits: the
+ * weight is scale * (bits - 8).
  *
  * Tokenizer section:
  *   0   4  n_tokens                              4   4  n_merges
  *   8   2  n_special                            10   2  flags: bit 0 = bytes may lack a token,
- *                                                       bit 1 = the first special token stands
- *                                                       for each of those, bit 2 = tokens are
- *                                                       characters
+ *                                                       bit 1 = the first special token replaces
+ *                                                       such bytes, bit 2 = tokens are characters
  *                                               12   4  size of the token bytes
  *  16      ends: u32[n_tokens], end of each token's bytes within the token bytes
  *          merges: u32[n_merges][3] = left id, right id, merged id; in order of rank
- *          special: u32[n_special] = ids of tokens that text may not produce unasked
- *          the token bytes (raw bytes, not GPT-2's printable stand-ins)
- * Every one of the 256 bytes is a token of its own, unless bit 0 of the flags is set; a byte
- * without one is left out of texts. With bit 2 (and 0) the same holds of characters, and there are
- * no merges. No special token takes part in a merge. An id may have no bytes, unless it is special
- * or merged; a special token has at most 256, and there are at most 1024 special tokens. n_tokens
- * is at most n_vocab.
+ *          special: u32[n_special] = ids of tokens that only attn_encode_special makes
+ *          the token bytes (raw bytes, not the printable characters of GPT-2's vocab.json)
+ * Each of the 256 bytes must be a token, unless bit 0 of the flags is set. A byte without a token
+ * is then left out of texts, or replaced (bit 1). With bits 0 and 2 the same is true of characters,
+ * and there are no merges. No special token is in a merge. A token may have no bytes, unless it is
+ * special or in a merge. A special token has at most 256 bytes, and there are at most 1024 special
+ * tokens. n_tokens is at most n_vocab.
  *
- * Checksum: the data is cut into blocks of 1 MiB, the last one shorter. A block is padded with
- * zeros to a multiple of 256 bytes and read as 32-bit words w; 64 lanes start as a[j] = j and take
- * every 64th word:  a = (a ^ w) * 9E3779B1h;  a = a ^ (a >> 15)  (mod 2^32). The block's digest
- * starts as its size in bytes before padding and takes the lanes in order: d = (d ^ a[j]) *
- * 9E3779B97F4A7C15h;  d = d ^ (d >> 32)  (mod 2^64). The checksum starts as 0 and takes the
- * digests the same way: c = (c ^ d) * 9E3779B97F4A7C15h;  c = c ^ (c >> 32). So one word changed
- * anywhere always changes the checksum. */
+ * Checksum: the data is cut into blocks of 1 MiB; the last one may be shorter. A block is padded
+ * with zeros to a multiple of 256 bytes, and read as 32-bit words w. There are 64 lanes; they start as
+ * a[j] = j. Lane j takes word j of every 64:  a = (a ^ w) * 9E3779B1h;  a = a ^ (a >> 15)
+ * (mod 2^32). The digest of the block starts as its size in bytes, without padding, and takes the
+ * lanes in order:  d = (d ^ a[j]) * 9E3779B97F4A7C15h;  d = d ^ (d >> 32)  (mod 2^64). The checksum
+ * starts as 0 and takes the digests in the same way:  c = (c ^ d) * 9E3779B97F4A7C15h;
+ * c = c ^ (c >> 32). If one word is changed, the checksum always changes. */
 /* clang-format on */
 
 ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
@@ -8392,16 +8391,15 @@ typedef struct attn__weight {
 } attn__weight;
 
 /* ---- files, where systems differ ----
- * Paths are UTF-8. Windows takes UTF-16, so there they are converted first. Whatever fails leaves
- * its reason in errno. */
+ * Paths are UTF-8. On Windows they are converted to UTF-16. A function that fails sets errno. */
 
 #if defined(_WIN32)
 #include <fcntl.h>
 #include <io.h>
 #include <sys/stat.h>
 
-/* The path in UTF-16, to be freed, or NULL. A path near the old limit of 260 characters is made
- * absolute and gets the prefix that lifts the limit. */
+/* The path in UTF-16, which the caller frees; NULL on failure. A path near the old limit of 260
+ * characters becomes absolute, with the prefix that lifts the limit. */
 static wchar_t *attn__wide(const char *path)
 {
     const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, NULL, 0);
@@ -8455,7 +8453,7 @@ static FILE *attn__fopen(const char *path, const char *how)
 }
 #endif
 
-/* ---- getting the file's bytes: mapped where that is possible, else read ---- */
+/* ---- the bytes of a file: mapped if possible, else read ---- */
 
 #if defined(_WIN32) && !defined(ATTN_NO_MMAP)
 static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
@@ -8496,7 +8494,7 @@ static int attn__map(const char *path, const unsigned char **bytes, size_t *size
     void *view = MAP_FAILED;
     int file;
     if (stat(path, &status) != 0 || !S_ISREG(status.st_mode))
-        return 0; /* opening a pipe here would take it from the reader below */
+        return 0; /* opening a pipe here and closing it would end it for attn__read_file */
     file = open(path, O_RDONLY);
     if (file < 0)
         return 0;
@@ -8526,8 +8524,8 @@ static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothi
 }
 #endif
 
-/* A path as messages show it: only the end of a very long one, so that the reason has room. */
-static const char *attn__tail_of(const char *path)
+/* A path for messages: the last 100 bytes of a long one, so that the reason fits too. */
+static const char *attn__shown_path(const char *path)
 {
     const size_t n = strlen(path);
     if (n > 100)
@@ -8539,7 +8537,7 @@ static const char *attn__tail_of(const char *path)
 
 static attn_status attn__fail_io(attn_ctx *ctx, const char *path, const char *what, int error)
 {
-    return attn__fail(ctx, ATTN_E_IO, "%s: %s: %s", attn__tail_of(path), what,
+    return attn__fail(ctx, ATTN_E_IO, "%s: %s: %s", attn__shown_path(path), what,
                       error ? strerror(error) : "the system gave no reason");
 }
 
@@ -8560,13 +8558,13 @@ static attn_status attn__fail_read(attn_ctx *ctx, const char *path, int error)
             ctx, ATTN_E_IO,
             "%s: it is a directory; attn-convert makes an .attn file of a checkpoint's "
             "directory",
-            attn__tail_of(path));
+            attn__shown_path(path));
 #endif
     return attn__fail_io(ctx, path, "cannot be read", error);
 }
 
-/* Reads a file into a growing block. This works for pipes too, which cannot be mapped. Of a stream
- * without an end it reads only until the header shows that it is not a model. */
+/* Reads a file into a growing block. This works for pipes too. It stops where the header shows that
+ * the rest is no part of a model, because a stream may have no end. */
 static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
 {
     FILE *file = attn__fopen(path, "rb");
@@ -8605,17 +8603,17 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
 
 /* ---- the tensors that a model needs ---- */
 
-/* The place of a tensor in the model, its type and its shape. */
+/* A tensor that a model of this configuration has. */
 typedef struct attn__expected {
-    const char *name; /* after "blocks.i." for the tensors of a block */
+    const char *name; /* in a block without "blocks.i." */
     int is_panels;
     uint32_t n_in, n_out; /* a vector has n_out only */
-    const float **rows;
-    attn__panels *panels;
+    const float **rows;   /* its place in attn_model; NULL for panels */
+    attn__panels *panels; /* likewise; NULL for rows */
 } attn__expected;
 
-/* The tensors of block `layer`, or of the model around the blocks if layer < 0; returns how many.
- */
+/* The tensors of block `layer`, or of the model outside the blocks if layer < 0. Returns their
+ * number. */
 static int attn__expect(attn_model *m, int layer, attn__expected e[16])
 {
     const attn_config *c = &m->config;
@@ -8652,7 +8650,7 @@ static int attn__expect(attn_model *m, int layer, attn__expected e[16])
     return n;
 }
 
-/* The layer of "blocks.7.ln1.w", and "ln1.w"; for names of another kind -1 and the whole name. */
+/* For "blocks.7.ln1.w": returns 7, *rest is "ln1.w". For other names: -1 and the whole name. */
 static int attn__split_name(const char *name, const char **rest)
 {
     int layer = 0, digits = 0;
@@ -8696,10 +8694,8 @@ static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const 
     return ATTN_OK;
 }
 
-/* Takes the tensors in the order of the file, which may be any, and skips unknown and repeated
- * ones. In the end every tensor that the model needs must have been found, and none may have been
- * skipped.
- */
+/* Points the model at its tensors, which may have any order. All that it needs must be there, each
+ * once, and no others. */
 static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
 {
     attn__expected e[16];
@@ -8737,15 +8733,14 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
 
 /* ---- reading the header and the tensor table ---- */
 
-/* A section must be 64-aligned and end within the file. */
+/* Does a section begin at a multiple of 64 and end within the file? */
 static int attn__lies_within(uint64_t offset, uint64_t size, uint64_t file_size)
 {
     return offset % 64 == 0 && offset <= file_size && size <= file_size - offset;
 }
 
-/* 2^24 keeps 3 * d_model and all sums of a few sizes far from overflow. */
-static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, attn_config *c,
-                                      const char *path)
+/* With sizes up to 2^24, 3 * d_model and other sums cannot overflow. */
+static attn_status attn__check_sizes(attn_ctx *ctx, const attn_config *c, const char *path)
 {
     const struct {
         const char *name;
@@ -8753,11 +8748,6 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
     } sizes[] = {{"n_vocab", c->n_vocab, 1u << 24}, {"n_ctx", c->n_ctx, 1u << 24},
                  {"d_model", c->d_model, 1u << 24}, {"n_head", c->n_head, 1u << 24},
                  {"n_layer", c->n_layer, 1u << 16}, {"d_mlp", c->d_mlp, 1u << 24}};
-    static const char *const known[] = {"bit 0", "bits 0 to 2", "bits 0 to 3"};
-    static const uint32_t most_flags[] = {1, 7, 15}; /* of each version */
-    const uint32_t version = attn__u32(h + 8);
-    const uint32_t n_more = version > 2 ? attn__u32(h + 120) : 0;
-    char number[32];
     size_t i;
     for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
@@ -8768,7 +8758,37 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "%s: d_model %lu does not divide evenly among n_head %lu", path,
                           (unsigned long)c->d_model, (unsigned long)c->n_head);
-    c->d_head = c->d_model / c->n_head;
+    return ATTN_OK;
+}
+
+/* The ids of tokens that begin or end a text. */
+static attn_status attn__check_ends_of_text(attn_ctx *ctx, const unsigned char *h,
+                                            const attn_config *c, const char *path)
+{
+    const uint32_t n_more = attn__u32(h + 8) > 2 ? attn__u32(h + 120) : 0;
+    size_t i = 0;
+    if (c->bos < -1 || c->bos >= (int32_t)c->n_vocab || c->eos < -1 ||
+        c->eos >= (int32_t)c->n_vocab)
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: the ids that begin and end a text are %ld and %ld; expected ids "
+                          "below n_vocab, %lu, or -1 for none",
+                          path, (long)c->bos, (long)c->eos, (unsigned long)c->n_vocab);
+    while (i < n_more && i < ATTN__MORE_EOS && attn__u32(h + 124 + 4 * i) < c->n_vocab)
+        i++;
+    if (i < n_more || (n_more > 0 && c->eos < 0))
+        return attn__fail(ctx, ATTN_E_FORMAT,
+                          "%s: %lu further ids end a text, and number %zu is not right; expected "
+                          "at most 31, each below n_vocab, %lu, and none without a first (eos)",
+                          path, (unsigned long)n_more, i, (unsigned long)c->n_vocab);
+    return ATTN_OK;
+}
+
+/* What the version allows in the header. */
+static attn_status attn__check_version(attn_ctx *ctx, const unsigned char *h, const char *path)
+{
+    static const char *const known[] = {"bit 0", "bits 0 to 2", "bits 0 to 3"};
+    static const uint32_t most_flags[] = {1, 7, 15}; /* of each version */
+    const uint32_t version = attn__u32(h + 8);
     if (attn__u32(h + 12) != ATTN__HEADER)
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: the header is said to have %lu bytes, not 256",
                           path, (unsigned long)attn__u32(h + 12));
@@ -8783,34 +8803,27 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, att
                           "%s: the activation function is %lu; this library knows 0 (gelu by "
                           "tanh), 1 (gelu by erf), 2 (relu) and 3 (silu). Use a newer attn.h",
                           path, (unsigned long)attn__u32(h + 68));
-    c->act_fn = version > 1 ? (attn_act_kind)attn__u32(h + 68) : ATTN_ACT_GELU_TANH;
-    if (!(c->ln_eps >= 0 && c->ln_eps <= 1))
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the layer norm epsilon is %s; expected 0 to 1",
-                          path, attn__show_number(number, (double)c->ln_eps));
-    if (c->bos < -1 || c->bos >= (int32_t)c->n_vocab || c->eos < -1 ||
-        c->eos >= (int32_t)c->n_vocab)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the ids that begin and end a text are %ld and %ld; expected ids "
-                          "below n_vocab, %lu, or -1 for none",
-                          path, (long)c->bos, (long)c->eos, (unsigned long)c->n_vocab);
-    for (i = 0;
-         i < n_more && i < ATTN__MORE_EOS && attn__u32(h + 124 + 4 * (size_t)i) < c->n_vocab;)
-        i++;
-    if (i < n_more || (n_more > 0 && c->eos < 0))
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: %lu further ids end a text, and number %zu is not right; expected "
-                          "at most 31, each below n_vocab, %lu, and none without a first (eos)",
-                          path, (unsigned long)n_more, i, (unsigned long)c->n_vocab);
     return ATTN_OK;
 }
 
-/* Checks the 256 bytes at the start, in the order in which damage is likely to show: magic,
- * length, version, checksum, size of the file. Then reads the configuration. */
-static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *path)
+/* Checks a configuration, and the header from which it was read or to which it was written. */
+static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, const attn_config *c,
+                                      const char *path)
+{
+    char number[32];
+    ATTN__TRY(attn__check_sizes(ctx, c, path));
+    ATTN__TRY(attn__check_version(ctx, h, path));
+    if (!(c->ln_eps >= 0 && c->ln_eps <= 1))
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the layer norm epsilon is %s; expected 0 to 1",
+                          path, attn__show_number(number, (double)c->ln_eps));
+    return attn__check_ends_of_text(ctx, h, c, path);
+}
+
+/* Checks the file's header of 256 bytes, in the order in which damage is likely to show: magic,
+ * length, version, checksum, size of the file. */
+static attn_status attn__check_file(attn_ctx *ctx, const attn_model *m, const char *path)
 {
     const unsigned char *h = m->bytes;
-    attn_config *c = &m->config;
-    uint32_t eps_bits, i;
     if (m->size < 8 || memcmp(h, attn__magic, 8) != 0)
         return attn__fail(ctx, ATTN_E_FORMAT,
                           m->size == 0 ? "%s: the file is empty; expected an .attn file"
@@ -8840,6 +8853,15 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
                           "%s: the file was written with %llu bytes, but more follow; something "
                           "was added",
                           path, ATTN__LLU(attn__u64(h + 16)));
+    return ATTN_OK;
+}
+
+static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *path)
+{
+    const unsigned char *h = m->bytes;
+    attn_config *c = &m->config;
+    uint32_t eps_bits, i;
+    ATTN__TRY(attn__check_file(ctx, m, path));
     c->n_vocab = attn__u32(h + 24);
     c->n_ctx = attn__u32(h + 28);
     c->d_model = attn__u32(h + 32);
@@ -8854,7 +8876,9 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     c->bos = (int32_t)attn__u32(h + 56);
     c->eos = (int32_t)attn__u32(h + 60);
     c->has_b_U = (int)(attn__u32(h + 52) >> 3 & 1);
+    c->act_fn = attn__u32(h + 8) > 1 ? (attn_act_kind)attn__u32(h + 68) : ATTN_ACT_GELU_TANH;
     ATTN__TRY(attn__check_config(ctx, h, c, path));
+    c->d_head = c->d_model / c->n_head;
     c->n_more_eos = attn__u32(h + 8) > 2 ? attn__u32(h + 120) : 0;
     c->more_eos = c->n_more_eos ? m->more_eos : NULL;
     for (i = 0; i < c->n_more_eos; i++)
@@ -8875,7 +8899,8 @@ static attn_status attn__check_zeros(attn_ctx *ctx, const attn_model *m, const c
     return ATTN_OK;
 }
 
-/* One entry of the tensor table. `end` is where the tensor before it ended. */
+/* Reads an entry of the tensor table. *end is the end of the previous tensor, and becomes its
+ * own. */
 static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *path, size_t index,
                                     const unsigned char *r, uint64_t *end)
 {
@@ -8924,7 +8949,7 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
     return ATTN_OK;
 }
 
-/* On failure *tokenizer may be set and is to be freed. */
+/* After a failure *tokenizer may be set; the caller frees it. */
 static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenizer,
                                         const void *section, size_t size, const attn_config *config,
                                         const char *path)
@@ -8941,8 +8966,8 @@ static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenize
     return ATTN_OK;
 }
 
-/* Walks through the file: table, tokenizer, tensors. Each section must begin where the one before
- * it ended, so that every byte of the file is accounted for. */
+/* Reads table, tokenizer, tensors. Each must begin where the previous one ended, so that every byte
+ * of the file belongs to one. */
 static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char *path)
 {
     const unsigned char *h = m->bytes;
@@ -8987,13 +9012,13 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     return ATTN_OK;
 }
 
-/* ---- verifying the weights: every byte, on all threads ---- */
+/* ---- verifying the checksums of the weights, on all threads ---- */
 
 typedef struct attn__verify {
     const attn_model *model;
     const attn__kernels *kernels;
     uint64_t *digests;  /* one for each block of each tensor */
-    size_t first, last; /* the blocks whose turn it is */
+    size_t first, last; /* the blocks that are being verified */
 } attn__verify;
 
 static size_t attn__blocks_of(const attn__weight *w)
@@ -9021,8 +9046,7 @@ static ATTN__COMPACT void attn__verify_body(attn__worker *me, void *arg)
     }
 }
 
-/* Computes the digests of all blocks on all threads, then chains them tensor by tensor, which takes
- * no time. */
+/* Computes the digests of all blocks on all threads, then the checksum of each tensor from them. */
 static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, const char *path,
                                         const attn_model_desc *desc)
 {
@@ -9044,11 +9068,10 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
     }
     for (i = 0; i < m->n_weights && status == ATTN_OK; i++) {
         const attn__weight *w = &m->weights[i];
-        uint64_t chain = 0;
-
+        uint64_t checksum = 0;
         for (block = 0; block < attn__blocks_of(w); block++)
-            chain = attn__mix(chain, v.digests[index++]);
-        if (chain != w->info.checksum)
+            checksum = attn__mix(checksum, v.digests[index++]);
+        if (checksum != w->info.checksum)
             status =
                 attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the checksum of tensor %s is wrong: damaged",
                            path, w->info.name);
@@ -9057,8 +9080,8 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
     return status;
 }
 
-/* On a big-endian host the weights are turned around once, in a copy. */
-static void attn__turn_around(unsigned char *p, size_t n, size_t size)
+/* On a big-endian host the weights are copied once, with the bytes of each number reversed. */
+static void attn__swap_bytes(unsigned char *p, size_t n, size_t size)
 {
     size_t at, i;
     for (at = 0; at < size; at += n)
@@ -9076,10 +9099,10 @@ static void attn__to_host_order(attn_model *m)
         const attn_tensor_info *w = &m->weights[i].info;
         unsigned char *p = (unsigned char *)m->copy + w->offset;
         if (!attn__is_quantized(w->dtype))
-            attn__turn_around(p, w->dtype == ATTN_F16 ? 2 : 4, (size_t)w->size);
+            attn__swap_bytes(p, w->dtype == ATTN_F16 ? 2 : 4, (size_t)w->size);
         else /* the lines of scales */
             for (at = 0; at < w->size; at += attn__line_of(w->dtype, ATTN__PER_SCALES))
-                attn__turn_around(p + at, 2, 64);
+                attn__swap_bytes(p + at, 2, 64);
     }
 }
 
@@ -9096,7 +9119,7 @@ ATTN__COLD void attn_model_close(attn_model *model)
     attn_free(model);
 }
 
-/* From bytes to a model: checks everything, then points the layers at the weights. */
+/* Makes a model of m->bytes: checks everything, then points the layers at the weights. */
 static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *path,
                                     const attn_model_desc *desc)
 {
@@ -9120,7 +9143,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     return attn__bind(ctx, m, path);
 }
 
-/* The end of opening m, whose bytes are there unless `status` says otherwise. */
+/* Ends the opening of m: loads it if its bytes are there (status is ATTN_OK), else frees it. */
 static attn_status attn__model_opened(attn_ctx *ctx, attn_model **model, attn_model *m,
                                       const char *path, const attn_model_desc *desc,
                                       attn_status status)
@@ -9171,7 +9194,7 @@ ATTN__COLD attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const 
         status = attn__read_file(ctx, path, &m->copy, &m->size);
         m->bytes = (const unsigned char *)m->copy;
     }
-    return attn__model_opened(ctx, model, m, attn__tail_of(path), desc, status);
+    return attn__model_opened(ctx, model, m, attn__shown_path(path), desc, status);
 }
 
 ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
@@ -9216,11 +9239,11 @@ ATTN__COLD attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *i
     return ATTN_OK;
 }
 
-/* How a tensor that was asked for lies in the file. A matrix's entry (k, n) goes to element
+/* Where attn_model_tensor finds its answer. Entry (k, n) of the file's matrix is element
  * n / group * group_step + n % group * n_step + k * k_step of the answer. */
 typedef struct attn__source {
-    const attn__weight *weight; /* NULL: nothing but zeros */
-    size_t first;               /* its first output that belongs to the answer */
+    const attn__weight *weight; /* NULL: the answer is all zeros */
+    size_t first;               /* the first output of the file's matrix that is in the answer */
     attn_shape shape;           /* of the answer */
     size_t n_out, group, group_step, n_step, k_step;
 } attn__source;
@@ -9234,8 +9257,8 @@ static const attn__weight *attn__weight_named(const attn_model *m, const char *n
     return NULL;
 }
 
-/* Names as TransformerLens has them. Where a file keeps things in another form: queries, keys and
- * values are columns of W_QKV, the embedding is turned, and may be the unembedding too. */
+/* Finds a tensor by TransformerLens's name. In the file, queries, keys and values are columns of
+ * W_QKV; the embedding is transposed, and may also be the unembedding. */
 static int attn__find_source(const attn_model *m, const char *name, attn__source *s)
 {
     const attn_config *c = &m->config;
@@ -9279,7 +9302,7 @@ static int attn__find_source(const attn_model *m, const char *name, attn__source
     return 1;
 }
 
-/* The tensor whose name is most like a misspelled one, "" if none is. */
+/* The name of a tensor that is most like a misspelled one; "" if none is like it. */
 static void attn__nearest_tensor(const attn_model *m, const char *name, char nearest[64])
 {
     static const char *const parts[] = {"QKV", "Q", "K", "V"};
@@ -9317,7 +9340,7 @@ static void attn__fetch(const attn__source *s, float *to, size_t count)
     }
     w = attn__panels_at(s->weight->data, info->dtype, (size_t)info->shape[0],
                         (size_t)info->shape[1]);
-    for (first = 0; first < s->n_out; first += 16) /* as the panels lie, to read memory in order */
+    for (first = 0; first < s->n_out; first += 16) /* panel by panel, to read memory in order */
         for (k = 0; k < w.n_in; k++)
             for (n = first; n < s->n_out && n < first + 16; n++)
                 to[n / s->group * s->group_step + n % s->group * s->n_step + k * s->k_step] =
@@ -13546,7 +13569,7 @@ ATTN__COLD attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, 
                ? attn__fail(ctx, ATTN_E_IO,
                             "%s: 100 unfinished ones exist, from %s.00.part on; if no program "
                             "writes to them, remove them",
-                            attn__tail_of(path), attn__tail_of(path))
+                            attn__shown_path(path), attn__shown_path(path))
                : attn__fail_io(ctx, path, "cannot be written", reason);
 }
 
@@ -13977,7 +14000,7 @@ ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, cons
                                        size_t tokenizer_size)
 {
     unsigned char header[ATTN__HEADER] = {0};
-    const char *const shown = path ? attn__tail_of(path) : "model in memory";
+    const char *const shown = path ? attn__shown_path(path) : "model in memory";
     attn_config c;
     attn_tokenizer *checked = NULL;
     attn_writer *w;
@@ -13992,6 +14015,7 @@ ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, cons
     c = *config;
     attn__put_config(header, &c);
     ATTN__TRY(attn__check_config(ctx, header, &c, shown));
+    c.d_head = c.d_model / c.n_head;
     if (tokenizer_size > 0) {
         const attn_status status =
             attn__read_tokenizer(ctx, &checked, tokenizer, tokenizer_size, &c, shown);
@@ -14146,7 +14170,7 @@ static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x
     if (status == ATTN_OK)
         status = attn_copy(ctx, &dense, x);
     if (status == ATTN_OK && attn__host_is_big_endian()) /* cover: another processor */
-        attn__turn_around((unsigned char *)dense.data, 4, attn_count(x) * 4);
+        attn__swap_bytes((unsigned char *)dense.data, 4, attn_count(x) * 4);
     if (status == ATTN_OK)
         status = attn__writer_bytes(ctx, w, dense.data, attn_count(x) * 4);
     attn_tensor_free(ctx, &dense);
