@@ -1,6 +1,6 @@
 /* clang-format off */
 /*
-attn.h - GPT-2 inference in one C header                                      version 0.3.0, MIT
+attn.h - GPT-2 inference in one C header                                      version 0.4.0, MIT
 
 DO THIS
     Compile the header once and link it (for threads, add -fopenmp to both commands):
@@ -258,7 +258,7 @@ WORDS of the comments below
 #include <stdint.h>
 
 #define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 3
+#define ATTN_VERSION_MINOR 4
 #define ATTN_VERSION_PATCH 0
 
 #ifndef ATTN_API

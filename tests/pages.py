@@ -14,6 +14,7 @@ files = [f for f in sorted(root.rglob("*")) if f.is_file() and f.relative_to(roo
 pages = {f: f.read_text() for f in files if f.suffix == ".md"}
 rules = "\n".join(f.read_text() for f in files if f.name == "Makefile" or f.suffix == ".mk")
 header = (root / "attn.h").read_text()
+marks = set(re.findall(r"^/\* (>>[a-z0-9-]+) [(=]", header, re.M))
 header = header[:header.index(">>changes =")]  # what follows has the names of older versions
 sources = [f.read_text() for f in files if f.name != "attn.h" and f.suffix in
            (".c", ".h", ".hpp", ".js", ".lua", ".mk", ".py", ".sh", ".txt")]
@@ -42,7 +43,7 @@ def wrong(page: pathlib.Path, text: str) -> "list[str]":
     found += [f"{name} is not in the sources" for name in re.findall(r"\b(?:attn|lens|ATTN|LENS)_\w+", text)
               if name not in words and not (name[-1] == "_" and any(w.startswith(name) for w in words))]
     found += [f"attn.h has no mark {mark}" for mark in re.findall(r">>[a-z][a-z0-9-]*", text)
-              if not re.search(rf"^/\* {mark} [(=]", header, re.M)]
+              if mark not in marks]
     found += [f"make has no target {name}" for names in
               re.findall(r"(?:^|`|&& )make((?: [a-z][a-z0-9-]*)+)(?=[ `\n)])", text, re.M)
               for name in names.split() if name not in targets]

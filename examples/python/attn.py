@@ -262,7 +262,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
     "attn_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
 }
-_VERSION = (0, 3)  # major and minor: the structs above are of this one
+_VERSION = (0, 4)  # major and minor: the structs above are of this one
 
 
 def _candidates() -> list[str]:
@@ -272,7 +272,7 @@ def _candidates() -> list[str]:
     here = pathlib.Path(__file__).resolve().parent
     name = {"darwin": "libattn.dylib", "win32": "attn.dll"}.get(sys.platform, "libattn.so")
     near = [here / name, here.parent.parent / "build" / name]
-    installed = [name + ".0.3" if name.endswith(".so") else name, ctypes.util.find_library("attn")]
+    installed = [name + ".0.4" if name.endswith(".so") else name, ctypes.util.find_library("attn")]
     return [str(path) for path in near if path.exists()] + [path for path in installed if path]
 
 
@@ -304,7 +304,7 @@ _lib = _load()
 
 
 def version() -> str:
-    """The version of the library, for example "0.3.0"."""
+    """The version of the library, for example "0.4.0"."""
     number = _lib.attn_version()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 

@@ -78,7 +78,7 @@ TEST(help_and_version)
     free(text);
     same(GPT2 "--help", GPT2 "-h");
     text = prints(GPT2 "--version");
-    CHECK(text && strstr(text, "0.3.0"));
+    CHECK(text && strstr(text, "0.4.0"));
     free(text);
     refuses(1, "No space left on device", GPT2 "--help >/dev/full");
 }

@@ -47,7 +47,7 @@ outside() # LIST: a CMake project that is linked with attn::attn, found below LI
     cat >"$tmp/app/CMakeLists.txt" <<END
 cmake_minimum_required(VERSION 3.18)
 project(app C)
-find_package(attn 0.3 REQUIRED)
+find_package(attn 0.4 REQUIRED)
 add_executable(app $app)
 target_link_libraries(app attn::attn)
 END
@@ -100,7 +100,7 @@ try_meson()
     cp "$app" "$tmp/meson/app.c"
     cat >"$tmp/meson/meson.build" <<'END'
 project('app', 'c')
-test('app', executable('app', 'app.c', dependencies: dependency('attn', version: '>=0.3')))
+test('app', executable('app', 'app.c', dependencies: dependency('attn', version: '>=0.4')))
 END
     for kind in static shared; do
         step meson setup "$tmp/meson/$kind" "$tmp/meson" -Ddefault_library=$kind &&
@@ -124,9 +124,9 @@ try_conan()
 try_debian()
 {
     have dpkg-buildpackage --version && have lintian --version && have dpkg-query -W debhelper || return
-    sources "$tmp/debian/attn-0.3.0" # without what other packages built in theirs
-    cp -R "$packages/debian" "$tmp/debian/attn-0.3.0"
-    (cd "$tmp/debian/attn-0.3.0" && unset CFLAGS && step dpkg-buildpackage -us -uc) &&
+    sources "$tmp/debian/attn-0.4.0" # without what other packages built in theirs
+    cp -R "$packages/debian" "$tmp/debian/attn-0.4.0"
+    (cd "$tmp/debian/attn-0.4.0" && unset CFLAGS && step dpkg-buildpackage -us -uc) &&
         step lintian --fail-on error,warning "$tmp"/debian/*.changes &&
         for package in "$tmp"/debian/*.deb; do dpkg-deb -x "$package" "$tmp/debian/installed"; done
     status=$?
