@@ -14,7 +14,7 @@ files = [f for f in sorted(root.rglob("*")) if f.is_file() and f.relative_to(roo
 pages = {f: f.read_text() for f in files if f.suffix == ".md"}
 rules = "\n".join(f.read_text() for f in files if f.name == "Makefile" or f.suffix == ".mk")
 header = (root / "attn.h").read_text()
-marks = set(re.findall(r"^/\* (>>[a-z0-9-]+) [(=]", header, re.M))
+marks = set(re.findall(r"^(?:/\* )?(>>[a-z0-9-]+) [(=]", header, re.M))
 header = header[:header.index(">>changes =")]  # what follows has the names of older versions
 sources = [f.read_text() for f in files if f.name != "attn.h" and f.suffix in
            (".c", ".h", ".hpp", ".js", ".lua", ".mk", ".py", ".sh", ".txt")]
