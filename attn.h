@@ -1874,27 +1874,27 @@ struct attn_session {
     attn_workspace *workspace;
     attn_ctx ctx; /* allocator of the watchers' memory */
     size_t capacity, length;
-    int32_t *tokens; /* [capacity] */
-    size_t *held;    /* [n_layer]: positions whose keys and values a layer has */
+    int32_t *tokens;  /* [capacity] */
+    size_t *n_cached; /* [n_layer]: how many positions the cache of a layer has */
     int has_logits;
     float *logits;  /* [n_vocab] */
     float *pending; /* [n_vocab]: of a feed that may still be stopped */
-    void *memory;   /* the block that all of these arrays lie in */
+    void *memory;   /* the block that holds these arrays */
 
     attn_dtype cache;
     unsigned char *keys, *values;    /* [n_layer, n_head, keys_size], [.., values_size] */
     size_t keys_size, values_size;   /* bytes of one head */
-    size_t keys_panel, values_panel; /* and of one of its panels */
+    size_t keys_panel, values_panel; /* bytes of one panel */
 
     attn__watcher *watchers; /* in the order in which they were made */
-    attn_hook_id n_watchers; /* so many were ever made */
+    attn_hook_id n_watchers; /* how many were ever made: the latest id */
     attn__call running;      /* a callback must not change the session meanwhile */
     size_t n_calls;          /* calls of the library that still use the session */
-    int is_freed;            /* by a callback: the last of those calls frees it */
+    int is_freed;            /* 1: by a callback; the last of those calls frees its memory */
 
     size_t first_row, n_rows; /* the rows of the running pass that are this session's */
-    size_t fed;               /* tokens of the running call before those rows */
-    size_t fed_before;        /* and before the running pass: a hook may change these */
+    size_t fed;               /* tokens of the running call before these rows */
+    size_t fed_before;        /* tokens of the running call before the running pass */
 };
 
 /* "blocks.3.attn.hook_q" */
@@ -3309,21 +3309,22 @@ static void attn__make_logits(attn__worker *me, attn__pass *p)
 
 /* >>session (tests: session) ====================================================================
  * A workspace holds the kernels, the number of threads, the activations of a pass, and scratch
- * memory for each worker. A session is one sequence: its tokens, and for each layer and head the
- * keys and values of every position. They lie in panels, so that attention runs on the same kernel
- * as every other matmul. A panel of keys has 16 positions and a line for each of the d_head
+ * memory for each worker. A session is one sequence: its tokens, and its cache, which has the keys
+ * and values of every layer, head and position. They are panels, so that attention uses the same
+ * kernels as every other matmul. A panel of keys has 16 positions and a line for each of the d_head
  * dimensions (f16: for each two). A panel of values has 16 dimensions and a line for each position
  * (f16: for each two).
  *
- * A session's length counts the tokens that have gone through all layers. A layer may hold more:
- * after a truncation the keys and values above are still there, and after a pass that stopped at
- * layer i those of the layers below i. A pass that starts at layer i may build on them, for the
- * same tokens; every pass overwrites from its first layer upwards, and discards all above. */
+ * A session's length is the number of tokens that have gone through all layers. A layer's cache may
+ * reach further: after a truncation, or after a feed that ended at a later layer. A feed that
+ * begins at layer i may use what the layers below i have, if it feeds the same tokens. It
+ * overwrites what the layers that it runs have; what layers above them have beyond the session's
+ * length is forgotten. */
 
 /* ---- memory ---- */
 
-/* The next array of a block, of so many floats; without a block only its place is counted. */
-static float *attn__part(const attn_ctx *ctx, float *base, size_t *at, size_t count)
+/* Takes `count` floats of a block from *at on; with base == NULL it only measures. */
+static float *attn__carve(const attn_ctx *ctx, float *base, size_t *at, size_t count)
 {
     const size_t start = *at, end = start + count;
     *at = attn__round_up(end, 16) + ATTN__GAP;
@@ -3334,30 +3335,31 @@ static float *attn__part(const attn_ctx *ctx, float *base, size_t *at, size_t co
     return base + start;
 }
 
-static attn__rows attn__rows_part(const attn_workspace *ws, float *base, size_t *at, size_t width)
+static attn__rows attn__carve_rows(const attn_workspace *ws, float *base, size_t *at, size_t width)
 {
     const size_t stride = attn__stride(width);
-    const attn__rows rows = {attn__part(&ws->ctx, base, at, ws->n_batch * stride), stride, 0};
+    const attn__rows rows = {attn__carve(&ws->ctx, base, at, ws->n_batch * stride), stride, 0};
     return rows;
 }
 
-/* All arrays of a workspace in one block: with base == NULL this only measures, in floats. */
+/* Lays out the arrays of a workspace in one block. Returns its size in floats; with base == NULL it
+ * only measures. */
 static size_t attn__lay_out_workspace(attn_workspace *ws, float *base)
 {
     const attn_config *c = &ws->model->config;
     size_t at = 0;
     ws->scratch_size = ATTN__PACK + ATTN__QUERIES * (attn__round_up(ws->n_ctx, 16) +
                                                      attn__round_up(c->d_head, 16));
-    ws->resid = attn__rows_part(ws, base, &at, c->d_model);
-    ws->normed = attn__rows_part(ws, base, &at, c->d_model);
-    ws->added = attn__rows_part(ws, base, &at, c->d_model);
-    ws->qkv = attn__rows_part(ws, base, &at, 3 * (size_t)c->d_model);
-    ws->z = attn__rows_part(ws, base, &at, c->d_model);
-    ws->mlp = attn__rows_part(ws, base, &at, c->d_mlp);
-    ws->final = attn__rows_part(ws, base, &at, c->d_model);
-    ws->mean = attn__part(&ws->ctx, base, &at, ws->n_batch);
-    ws->scale = attn__part(&ws->ctx, base, &at, ws->n_batch);
-    ws->scratch = attn__part(&ws->ctx, base, &at, (size_t)ws->n_threads * ws->scratch_size);
+    ws->resid = attn__carve_rows(ws, base, &at, c->d_model);
+    ws->normed = attn__carve_rows(ws, base, &at, c->d_model);
+    ws->added = attn__carve_rows(ws, base, &at, c->d_model);
+    ws->qkv = attn__carve_rows(ws, base, &at, 3 * (size_t)c->d_model);
+    ws->z = attn__carve_rows(ws, base, &at, c->d_model);
+    ws->mlp = attn__carve_rows(ws, base, &at, c->d_mlp);
+    ws->final = attn__carve_rows(ws, base, &at, c->d_model);
+    ws->mean = attn__carve(&ws->ctx, base, &at, ws->n_batch);
+    ws->scale = attn__carve(&ws->ctx, base, &at, ws->n_batch);
+    ws->scratch = attn__carve(&ws->ctx, base, &at, (size_t)ws->n_threads * ws->scratch_size);
     return at;
 }
 
@@ -3371,14 +3373,15 @@ static size_t attn__lay_out(attn_session *s, float *base)
     s->keys_size = padded / 16 * s->keys_panel;
     s->values_panel = attn__line_of(s->cache, padded);
     s->values_size = (c->d_head + 15) / 16 * s->values_panel;
-    s->keys = (unsigned char *)attn__part(&s->ctx, base, &at, heads * s->keys_size / sizeof(float));
+    s->keys =
+        (unsigned char *)attn__carve(&s->ctx, base, &at, heads * s->keys_size / sizeof(float));
     s->values =
-        (unsigned char *)attn__part(&s->ctx, base, &at, heads * s->values_size / sizeof(float));
-    s->logits = attn__part(&s->ctx, base, &at, c->n_vocab);
-    s->pending = attn__part(&s->ctx, base, &at, c->n_vocab);
-    s->held = (size_t *)(void *)attn__part(&s->ctx, base, &at,
-                                           c->n_layer * sizeof *s->held / sizeof(float));
-    s->tokens = (int32_t *)(void *)attn__part(&s->ctx, base, &at, s->capacity);
+        (unsigned char *)attn__carve(&s->ctx, base, &at, heads * s->values_size / sizeof(float));
+    s->logits = attn__carve(&s->ctx, base, &at, c->n_vocab);
+    s->pending = attn__carve(&s->ctx, base, &at, c->n_vocab);
+    s->n_cached = (size_t *)(void *)attn__carve(&s->ctx, base, &at,
+                                                c->n_layer * sizeof *s->n_cached / sizeof(float));
+    s->tokens = (int32_t *)(void *)attn__carve(&s->ctx, base, &at, s->capacity);
     return at;
 }
 
@@ -3391,7 +3394,7 @@ static attn_ctx attn__allocator_of(const attn_ctx *ctx)
     return own;
 }
 
-/* Bytes of an object and its block of arrays, as attn_alloc takes them. */
+/* Bytes that attn_alloc takes for an object and for its block of arrays. */
 static size_t attn__bytes_of(size_t object, size_t floats)
 {
     return attn__round_up(object, 64) + floats * sizeof(float) +
@@ -3400,8 +3403,8 @@ static size_t attn__bytes_of(size_t object, size_t floats)
 
 /* ---- workspaces ---- */
 
-/* Fills in the sizes of a workspace. d_model and its kin are below 2^24, so only products can be
- * too large to count; they are measured in doubles first. */
+/* Fills in the sizes of a workspace. The sizes of a model are below 2^24, so only products can
+ * overflow: these are first estimated in doubles. */
 static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_t *floats,
                                         const attn_model *model, const attn_workspace_desc *desc)
 {
@@ -3468,7 +3471,7 @@ ATTN__COLD attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **worksp
     return ATTN_OK;
 }
 
-/* How many users there are, after one more or one less. */
+/* Counts one user of a workspace more or less. Returns their number. */
 static size_t attn__users(attn_workspace *ws, int change)
 {
     size_t n;
@@ -3488,7 +3491,8 @@ ATTN__COLD void attn_workspace_free(attn_workspace *workspace)
 
 /* ---- sessions ---- */
 
-/* Fills in the sizes of a session, and *own: the workspace that it makes if it is given none. */
+/* Fills in the sizes of a session, and *own, which describes the workspace that it makes if none is
+ * given. */
 static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *floats,
                                       attn_workspace_desc *own, const attn_model *model,
                                       const attn_session_desc *desc)
@@ -3527,7 +3531,7 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
     return ATTN_OK;
 }
 
-/* Can these two work together? */
+/* Can this session use this workspace? */
 static attn_status attn__check_workspace(attn_ctx *ctx, const attn_session *s,
                                          const attn_workspace *ws, size_t n_batch)
 {
@@ -3536,12 +3540,12 @@ static attn_status attn__check_workspace(attn_ctx *ctx, const attn_session *s,
                           "the workspace was made for another model; each model needs its own");
     if (s->capacity > ws->n_ctx)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "the workspace is for sessions of at most %zu tokens, and this one shall "
-                          "hold %zu (attn_workspace_desc.n_ctx)",
+                          "the workspace is for sessions of at most %zu tokens, but this one is "
+                          "for %zu (attn_workspace_desc.n_ctx)",
                           ws->n_ctx, s->capacity);
     if (n_batch > 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "n_batch is the workspace's where one is given: set it in "
+                          "a session that is given a workspace has its n_batch: set it in "
                           "attn_workspace_desc");
     return ATTN_OK;
 }
@@ -3599,8 +3603,8 @@ static attn_status attn__session_for(attn_ctx *ctx, attn_session **session, cons
     return attn_session_new(ctx, session, model, &desc);
 }
 
-/* A call of the library that lets callbacks run begins and ends with these two. A session that a
- * callback frees lives until the last such call has ended. */
+/* These two enclose a call during which callbacks run. If a callback frees the session, it lives
+ * until the last such call ends. */
 static void attn__session_hold(attn_session *session)
 {
     session->n_calls++;
@@ -3671,7 +3675,7 @@ static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_
     return ATTN_OK;
 }
 
-/* The session's tokens end at `length`; its watchers hear of it. */
+/* Ends the session's tokens at `length`, and tells its watchers. */
 static void attn__forget_from(attn_session *session, size_t length)
 {
     attn__watcher *w;
@@ -3694,7 +3698,7 @@ ATTN__COLD attn_status attn_session_truncate(attn_ctx *ctx, attn_session *sessio
     return ATTN_OK;
 }
 
-/* Checks all conditions before one session copies the tokens, keys and values of another. */
+/* Can one session take the tokens, keys and values of another? */
 static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const attn_session *from)
 {
     const attn__watcher *w;
@@ -3702,7 +3706,7 @@ static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const
     ATTN__TRY(attn__need_given(ctx, "attn_session_copy", "session", from));
     ATTN__TRY(attn__check_idle(ctx, "attn_session_copy", to));
     for (w = to->watchers; w && to != from; w = w->next)
-        if (w->kind->truncate) /* it counts the session's positions */
+        if (w->kind->truncate) /* it depends on the session's positions */
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "attn_session_copy: a record watches the session that would be "
                               "overwritten; call attn_record_free first");
@@ -3729,9 +3733,9 @@ ATTN__COLD attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const 
     heads = (size_t)c->n_layer * c->n_head;
     for (head = 0; head < heads; head++) {
         layer = head / c->n_head;
-        n = from->held[layer] < to->capacity ? from->held[layer] : to->capacity;
+        n = from->n_cached[layer] < to->capacity ? from->n_cached[layer] : to->capacity;
         most = most > n ? most : n;
-        to->held[layer] = n;
+        to->n_cached[layer] = n;
         memcpy(to->keys + head * to->keys_size, from->keys + head * from->keys_size,
                (n + 15) / 16 * to->keys_panel);
         for (panel = 0; panel < (c->d_head + 15) / 16; panel++)
@@ -3754,7 +3758,7 @@ static size_t attn__end_layer(const attn_feed_item *item, const attn_model *mode
     return item->layers.end ? item->layers.end : model->config.n_layer;
 }
 
-/* The positions and layers of a feed's item, as the watchers of its session are told them. */
+/* The span of an item. */
 static attn__span attn__span_of(const attn_feed_item *item)
 {
     const attn__span span = {item->session->length, item->n_tokens, item->layers.first,
@@ -3762,7 +3766,7 @@ static attn__span attn__span_of(const attn_feed_item *item)
     return span;
 }
 
-/* Layers that can be run, and below them all keys and values that their attention will not make. */
+/* Can these layers be run? Those below them must have keys and values of all positions. */
 static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
                                       const attn_model *model)
 {
@@ -3776,19 +3780,19 @@ static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
                           item->layers.first, end, n_layer);
     if (item->layers.first > 0 && !item->layers.resid)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: to begin at layer %zu takes the residual stream that enters "
-                          "it (resid)",
+                          "attn_feed: a pass that begins at layer %zu needs the residual stream "
+                          "that enters it (resid)",
                           item->layers.first);
     if (end < n_layer && (item->logits || item->rows))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: a pass that stops before layer %zu makes no logits", end);
     for (i = 0; i < item->layers.first; i++)
-        if (s->held[i] < until)
+        if (s->n_cached[i] < until)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "attn_feed: to begin at layer %zu, layer %zu must hold keys and "
                               "values of %zu positions; it holds %zu. Feed the tokens from layer "
                               "0 first, then call attn_session_truncate",
-                              item->layers.first, i, until, s->held[i]);
+                              item->layers.first, i, until, s->n_cached[i]);
     if (item->layers.first > 0 &&
         memcmp(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *item->tokens) != 0)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
@@ -3797,8 +3801,7 @@ static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
     return ATTN_OK;
 }
 
-/* Everything that must hold before an item can be fed: after this nothing fails but a callback that
- * asks to stop. */
+/* Checks everything about an item. After this, only a stop can end the feed. */
 static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
                                     const attn_model *model)
 {
@@ -3842,7 +3845,7 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
     return ATTN_OK;
 }
 
-/* Says of a failure which item of a batch it is about. */
+/* Puts "item N: " before the message of a failure. */
 static ATTN__COMPACT attn_status attn__of_item(attn_ctx *ctx, size_t index)
 {
     char told[sizeof ctx->message];
@@ -3850,8 +3853,9 @@ static ATTN__COMPACT attn_status attn__of_item(attn_ctx *ctx, size_t index)
     return attn__fail(ctx, ctx->status, "item %zu: %s", index, told);
 }
 
-/* Turns the tokens around where an item's session will write its own; a second call turns them back. */
-static void attn__turn_tokens(const attn_feed_item *item)
+/* Makes the numbers negative that lie where an item's session will write its tokens. A second call
+ * restores them. */
+static void attn__flip_tokens(const attn_feed_item *item)
 {
     int32_t *const at = item->session->tokens + item->session->length;
     size_t i;
@@ -3859,13 +3863,31 @@ static void attn__turn_tokens(const attn_feed_item *item)
         at[i] = ~at[i];
 }
 
-/* All items run the same layers on one workspace, no session comes twice, and no item's tokens lie
- * where another's session writes: found in as much time as there are tokens. */
+/* Finds an item whose tokens lie where another item's session will write; n_items if there is none.
+ * Its time grows with the number of tokens, not with the square of the number of items. */
+static size_t attn__find_overlap(const attn_feed_item *items, size_t n_items)
+{
+    size_t i, j, found = n_items;
+    for (i = 0; i < n_items; i++)
+        attn__flip_tokens(&items[i]);
+    for (i = 0; i < n_items; i++) {
+        attn__flip_tokens(&items[i]); /* an item's own session may own its tokens */
+        for (j = 0; j < items[i].n_tokens; j++)
+            found = items[i].tokens[j] < 0 ? i : found;
+        attn__flip_tokens(&items[i]);
+    }
+    for (i = 0; i < n_items; i++)
+        attn__flip_tokens(&items[i]);
+    return found;
+}
+
+/* Checks each item. All must run the same layers on one workspace, and no session may come
+ * twice. */
 static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_feed_item *items,
                                                    size_t n_items)
 {
     const attn_model *model = items[0].session->model;
-    size_t i, j, wrong = n_items;
+    size_t i;
     for (i = 0; i < n_items; i++)
         if (attn__check_item(ctx, &items[i], model) != ATTN_OK)
             return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
@@ -3883,7 +3905,7 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
                               "attn_feed_batch: item %zu does not run the same layers as item 0",
                               i);
     }
-    for (i = 0; i < n_items; i++) /* mark each session, and find the mark if it comes again */
+    for (i = 0; i < n_items; i++) /* a mark, which is found if the session comes again */
         items[i].session->n_rows = SIZE_MAX;
     for (i = 0; i < n_items; i++) {
         if (items[i].session->n_rows == 0)
@@ -3891,32 +3913,23 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
                               "attn_feed_batch: item %zu's session is in the batch twice", i);
         items[i].session->n_rows = items[i].session->fed = 0;
     }
-    for (i = 0; i < n_items; i++)
-        attn__turn_tokens(&items[i]);
-    for (i = 0; i < n_items; i++) {   /* tokens that were checked are not negative */
-        attn__turn_tokens(&items[i]); /* an item may take its own session's */
-        for (j = 0; j < items[i].n_tokens; j++)
-            wrong = items[i].tokens[j] < 0 ? i : wrong;
-        attn__turn_tokens(&items[i]);
-    }
-    for (i = 0; i < n_items; i++)
-        attn__turn_tokens(&items[i]);
-    if (wrong < n_items)
+    i = attn__find_overlap(items, n_items);
+    if (i < n_items)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed_batch: item %zu's tokens lie where another item's session is "
                           "about to write its own; copy them first",
-                          wrong);
+                          i);
     return ATTN_OK;
 }
 
-/* Layer `layer` holds keys and values of the session's own positions at most. */
+/* Forgets the keys and values that a layer has beyond the session's length. */
 static void attn__forget_later(attn_session *s, size_t layer)
 {
-    s->held[layer] = s->held[layer] < s->length ? s->held[layer] : s->length;
+    s->n_cached[layer] = s->n_cached[layer] < s->length ? s->n_cached[layer] : s->length;
 }
 
-/* Begins a feed: stores its tokens in the session, forgets the keys and values that will be wrong
- * after it, and tells the watchers. In a layer that runs alone, those at later positions stay. */
+/* Begins a feed: stores its tokens in the session, forgets keys and values that it will make wrong,
+ * and tells the watchers. If only one layer runs, that layer keeps those at later positions. */
 static ATTN__COMPACT void attn__begin_feed(attn__pass *p, const attn_feed_item *item)
 {
     attn_session *s = item->session;
@@ -3924,7 +3937,7 @@ static ATTN__COMPACT void attn__begin_feed(attn__pass *p, const attn_feed_item *
     attn__watcher *w;
     size_t layer;
     attn__session_hold(s);
-    /* perhaps its own, from before a truncation */
+    /* The tokens may be the session's own, from before a truncation. */
     memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
     for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
         if (layer > p->first_layer || p->end_layer - p->first_layer != 1)
@@ -3935,8 +3948,8 @@ static ATTN__COMPACT void attn__begin_feed(attn__pass *p, const attn_feed_item *
     p->watched |= s->watchers != NULL;
 }
 
-/* Ends a feed after its last pass: the layers that ran hold its positions, and watchers are told.
- * If the last layer ran, the session becomes longer and the new logits become its own. */
+/* Ends a feed after its last pass: the layers that ran have its positions, and watchers are told.
+ * If the last layer ran, the session gets longer and has new logits. */
 static ATTN__COMPACT void attn__end_feed(const attn__pass *p, const attn_feed_item *item)
 {
     attn_session *s = item->session;
@@ -3946,7 +3959,7 @@ static ATTN__COMPACT void attn__end_feed(const attn__pass *p, const attn_feed_it
     attn__watcher *w;
     size_t layer;
     for (layer = p->first_layer; layer < p->end_layer; layer++)
-        s->held[layer] = s->held[layer] > end ? s->held[layer] : end;
+        s->n_cached[layer] = s->n_cached[layer] > end ? s->n_cached[layer] : end;
     for (w = s->watchers; w; w = w->next)
         if (w->kind->end)
             w->kind->end(w, &span);
@@ -3964,7 +3977,8 @@ static ATTN__COMPACT void attn__end_feed(const attn__pass *p, const attn_feed_it
     }
 }
 
-/* Takes the next rows of every item, as many as the workspace has room for. 0: none are left. */
+/* Gives the next pass as many rows of the items as the workspace has room for. Returns their
+ * number. */
 static size_t attn__next_rows(attn__pass *p)
 {
     size_t i, n_rows = 0;
@@ -3997,7 +4011,7 @@ static double attn__pass_work(const attn__pass *p)
     return work;
 }
 
-/* Barriers of a pass that nobody watches, with the one at the end of its parallel region. */
+/* Barriers of a pass without watchers, including the one at the end of its parallel region. */
 static int attn__n_barriers(size_t n_layers)
 {
     return 11 * (int)n_layers + 6;
@@ -4010,7 +4024,7 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
     size_t i;
     if (attn__is_asked_to_stop(p->stop))
         return ATTN_STOPPED;
-    if (n_threads > p->ws->n_threads) /* there is scratch memory for so many */
+    if (n_threads > p->ws->n_threads) /* only these have scratch memory */
         n_threads = p->ws->n_threads;
     for (i = 0; i < p->n_items; i++)
         p->items[i].session->running = ATTN__FEEDING;
@@ -4051,7 +4065,7 @@ ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, siz
         attn_session *s = items[i].session;
         if (status == ATTN_OK)
             attn__end_feed(&p, &items[i]);
-        else if (p.first_layer < p.end_layer) /* it may have overwritten some */
+        else if (p.first_layer < p.end_layer) /* it may have been overwritten in part */
             attn__forget_later(s, p.first_layer);
         s->fed = 0;
         attn__sweep_watchers(s);
@@ -4086,8 +4100,9 @@ static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_mo
     return ATTN_OK;
 }
 
-/* The positions whose keys and values are here: in a hook, those before the ones being fed. */
-static size_t attn__n_cached(const attn_session *s)
+/* The number of positions whose keys and values attn_session_get_cache gives: in a hook, those
+ * before the running pass. */
+static size_t attn__cache_length(const attn_session *s)
 {
     return s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
 }
@@ -4095,17 +4110,17 @@ static size_t attn__n_cached(const attn_session *s)
 static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
                                      attn_cache_part part, size_t layer, size_t first, size_t count)
 {
-    size_t held;
+    size_t length;
     ATTN__TRY(attn__need_given(ctx, what, "session", s));
     if (part != ATTN_CACHE_KEYS && part != ATTN_CACHE_VALUES)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
                           what);
     ATTN__TRY(attn__need_layer(ctx, what, s->model, layer));
-    held = attn__n_cached(s);
-    if (first > held || count > held - first)
+    length = attn__cache_length(s);
+    if (first > length || count > length - first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "%s: %zu positions from %zu on; the session holds %zu", what, count,
-                          first, held);
+                          first, length);
     return ATTN_OK;
 }
 
@@ -4114,8 +4129,8 @@ ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
                                               size_t layer, size_t first)
 {
     attn__result result;
-    const size_t held = session ? attn__n_cached(session) : 0;
-    const size_t n = first < held ? held - first : 0;
+    const size_t length = session ? attn__cache_length(session) : 0;
+    const size_t n = first < length ? length - first : 0;
     size_t t, head, j;
     float *to;
     const attn_config *c;
@@ -4124,7 +4139,7 @@ ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
     ATTN__TRY(attn__out_begin(ctx, "attn_session_get_cache", out,
                               attn_shape3(n, c->n_head, c->d_head), &result));
     to = (float *)result.dense.data;
-    for (t = first; t < held; t++)
+    for (t = first; t < length; t++)
         for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
             for (j = 0; j < c->d_head; j++) {
                 const void *from = attn__cached(session, part, head, t, j);
@@ -4277,11 +4292,11 @@ ATTN__COLD attn_status attn_text_token(attn_ctx *ctx, int32_t *token, const attn
 }
 
 /* >>watch (tests: watch) ========================================================================
- * The forward pass calls attn__visit wherever an activation is complete. The engine knows its
- * watchers only through a small interface, attn__watcher_kind. Callbacks, records and edits are
- * three kinds of watcher. */
+ * The forward pass calls attn__visit wherever an activation is complete. It knows its watchers only
+ * by attn__watcher_kind. Callbacks, records and edits are three kinds. */
 
-/* Where the rows of an activation lie, see attn__rows_at. From ATTN__IN_QKV on it has heads. */
+/* Which array of the workspace has the rows of an activation: see attn__rows_at. The last four have
+ * heads. */
 typedef enum attn__where {
     ATTN__IN_RESID,
     ATTN__IN_ADDED,
@@ -4294,8 +4309,8 @@ typedef enum attn__where {
     ATTN__IN_HEADS
 } attn__where;
 
-/* The activations, in the order of the pass: the name after "blocks.i.", or whole for those outside
- * the blocks. */
+/* The activations, in the order of the enum ATTN__HOOK_..., with their names. (Those in a block
+ * have "blocks.i." before them.) */
 static const struct attn__point_info {
     const char *name;
     attn__where rows;
@@ -4330,8 +4345,7 @@ static const struct attn__point_info {
                          {"hook_mlp_out", ATTN__IN_ADDED},
                          {"hook_resid_post", ATTN__IN_RESID}};
 
-/* The name of an activation or a tensor: "blocks.3.attn.hook_q", or `rest` alone outside the blocks
- * (layer < 0). */
+/* The name of an activation or a tensor: "blocks.3.attn.hook_q", or only `rest` if layer < 0. */
 static void attn__join_name(char name[64], int layer, const char *rest)
 {
     if (layer < 0)
@@ -4349,7 +4363,7 @@ static attn__hook_name attn__name_of(int point, int layer)
     return name;
 }
 
-/* Does a pattern with `*` for any run of characters match the whole text? */
+/* Does the pattern, in which `*` stands for any characters, match the whole text? */
 static int attn__matches(const char *pattern, const char *text)
 {
     const char *star = NULL, *retry = NULL;
@@ -4378,8 +4392,8 @@ static int attn__ends_with(const char *text, const char *end)
     return n >= n_end && strcmp(text + n - n_end, end) == 0;
 }
 
-/* Adds the activations that a pattern matches to points [1 + n_layer]; returns their number. A
- * pattern that ends in `*` does not match those that cost extra. */
+/* Adds the activations that a pattern matches to points [1 + n_layer]. Returns their number. A
+ * pattern that ends in `*` does not match those on request. */
 static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_t *points)
 {
     size_t n_matches = 0;
@@ -4397,8 +4411,8 @@ static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_
     return n_matches;
 }
 
-/* How alike two names are, 0 to 1: twice the pairs of neighbouring letters that both have, over all
- * pairs (Dice 1945). A part that is missing, added or elsewhere costs little. */
+/* How alike two names are, from 0 to 1: twice the number of letter pairs that both have, divided by
+ * the number of all pairs (Dice 1945). A part that is missing, added or moved changes few pairs. */
 static double attn__likeness(const char *a, const char *b)
 {
     const size_t n = strlen(a), n_all = n + strlen(b);
@@ -4412,8 +4426,8 @@ static double attn__likeness(const char *a, const char *b)
     return n_all > 2 ? 2 * (double)n_both / (double)(n_all - 2) : 0;
 }
 
-/* The activation whose name is most like a misspelled one; empty if none is. `rest` is the
- * misspelled name after "blocks.i.", or all of it. */
+/* The name of the activation that is most like a misspelled one; empty if none is like it. `rest`
+ * is the misspelled name without "blocks.i.". */
 static attn__hook_name attn__nearest_name(const char *rest, int layer)
 {
     double best = 0.5;
@@ -4430,8 +4444,7 @@ static attn__hook_name attn__nearest_name(const char *rest, int layer)
     return name;
 }
 
-/* Lists the activations whose names begin with `start`, as many as there is room for; returns how many
- * there are. */
+/* Lists activations whose names begin with `start`, as many as fit. Returns the number of all. */
 static int attn__names_begun(char *list, size_t size, const char *start)
 {
     size_t used = 0;
@@ -4448,7 +4461,8 @@ static int attn__names_begun(char *list, size_t size, const char *start)
     return n;
 }
 
-/* Says why nothing has this name, and which names it begins or which is the nearest. */
+/* Fails because nothing has this name. The message lists names that begin like it, or the
+ * nearest. */
 static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const attn_config *c,
                                       const char *pattern)
 {
@@ -4476,8 +4490,9 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
                           what, pattern);
     n_begun = attn__names_begun(begun, sizeof begun, rest);
     if (n_begun > 1)
-        return attn__fail(ctx, ATTN_E_NAME, "%s: no activation is called %.60s; %d begin so: %s",
-                          what, pattern, n_begun, begun);
+        return attn__fail(ctx, ATTN_E_NAME,
+                          "%s: no activation is called %.60s; %d begin with it: %s", what, pattern,
+                          n_begun, begun);
     near_by = attn__nearest_name(rest, (int)layer);
     if (near_by.text[0])
         return attn__fail(ctx, ATTN_E_NAME, "%s: no activation is called %.80s: did you mean %s?",
@@ -4488,8 +4503,8 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
                       what, pattern);
 }
 
-/* Does the session have a watcher for one of these points in this layer (-1: outside the blocks)?
- */
+/* Does the session have a watcher for one of these points in this layer (-1: outside the
+ * blocks)? */
 static int attn__wants(const attn_session *s, uint32_t points, int layer)
 {
     const attn__watcher *w;
@@ -4519,8 +4534,8 @@ static int attn__watches(const attn__watcher *w, uint32_t points)
     return 0;
 }
 
-/* [n_batch, width] floats for the watchers of a workspace: made for the first, freed after the
- * last. */
+/* [n_batch, width] floats for the watchers of a workspace: allocated for the first watcher that
+ * needs them, freed after the last. */
 static attn_status attn__claim_watched(attn_ctx *ctx, const attn_workspace *ws,
                                        attn__watched *block, size_t width)
 {
@@ -4547,18 +4562,18 @@ static void attn__release_watched(attn__watched *block)
     block->data = NULL;
 }
 
-/* Gives a watcher's workspace the memory for the points that it wants to see: all of it, or none.
- */
+/* Allocates what a workspace needs for the points of a watcher: all of it, or nothing on
+ * failure. */
 static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__watcher *w)
 {
-    const size_t heads = ws->model->config.n_head, wide = ws->resid.stride;
+    const size_t heads = ws->model->config.n_head;
     const int scores = attn__watches(w, ATTN__SEES_SCORES);
     attn_status status = ATTN_OK;
     attn__lock(&ws->lock);
     if (scores)
         status = attn__claim_watched(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16));
     if (status == ATTN_OK && attn__watches(w, ATTN__SEES_HEADS)) {
-        status = attn__claim_watched(ctx, ws, &ws->heads, 2 * heads * wide);
+        status = attn__claim_watched(ctx, ws, &ws->heads, 2 * heads * ws->resid.stride);
         if (status != ATTN_OK && scores)
             attn__release_watched(&ws->scores);
     }
@@ -4602,8 +4617,8 @@ static void attn__free_watcher(attn__watcher *w)
     attn_free(w);
 }
 
-/* Removes a watcher: at once, or, if its session is being fed, at the end of the feed. Its points
- * stay until then, so that all workers go on agreeing about the activations that are wanted. */
+/* Removes a watcher: at once, or at the end of the feed if its session is being fed. Its points
+ * stay until then, so that every worker takes the same branches. */
 static void attn__remove_watcher(attn__watcher *w)
 {
     w->is_removed = 1;
@@ -4621,8 +4636,8 @@ static void attn__sweep_watchers(attn_session *s)
     }
 }
 
-/* A watcher at the end of the session's list, for the names that match any of the patterns. `size`
- * is that of the kind's own struct. */
+/* Adds a watcher of the activations that match one of the patterns to a session. `size` is that of
+ * the kind's own struct. */
 static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watcher **made,
                                      attn_session *session, const attn__watcher_kind *kind,
                                      size_t size, const char *const *patterns, size_t n_patterns)
@@ -4648,7 +4663,7 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
         attn_free(w);
         return status;
     }
-    while (*last) /* watchers see an activation in the order in which they were made */
+    while (*last) /* the end of the list: watchers see activations in the order of their making */
         last = &(*last)->next;
     *last = w;
     *made = w;
@@ -4692,8 +4707,8 @@ static int attn__has_heads(int point)
     return attn__activations[point].rows >= ATTN__IN_QKV;
 }
 
-/* The numbers of one activation at one position: [*n_heads, width] if it has heads. Scores and
- * patterns have one number for each key. */
+/* The width of an activation at one position, and its number of heads (1 if it has none). For
+ * scores and patterns the width is 1, for one key. */
 static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
 {
     *n_heads = attn__has_heads(point) ? c->n_head : 1;
@@ -4711,11 +4726,11 @@ static size_t attn__floats_at(const attn_config *c, int point, size_t *n_heads)
     }
 }
 
-/* Where the rows of an activation lie, of all sessions of the pass. attn__activation_view itself
- * lays out the copies of the stream for each head, the scores and the patterns. */
+/* The rows of an activation, of all sessions of the pass; not for inputs and results of each head,
+ * scores and patterns. */
 static attn__rows attn__rows_at(const attn__pass *p, int point)
 {
-    attn__rows rows = p->ws->normed; /* before and after a LayerNorm's gain and bias */
+    attn__rows rows = p->ws->normed;
     switch (attn__activations[point].rows) {
     case ATTN__IN_SCALE:
         rows.data = p->ws->scale;
@@ -4738,7 +4753,7 @@ static attn__rows attn__rows_at(const attn__pass *p, int point)
     }
 }
 
-/* The scores and patterns of a session: [H, T, stride], in its rows of the workspace. */
+/* The scores or patterns of a session: [H, T, stride]. */
 static float *attn__scores_of(const attn__pass *p, const attn_session *of, size_t *stride)
 {
     *stride = attn__round_up(of->length + of->fed + of->n_rows, 16);
@@ -4746,17 +4761,17 @@ static float *attn__scores_of(const attn__pass *p, const attn_session *of, size_
            of->first_row * p->model->config.n_head * attn__round_up(p->ws->n_ctx, 16);
 }
 
-/* The copies for each head, or the results of each, as watchers may change them, or as they were
- * before: a row is [H, stride of the stream]. */
-static attn__rows attn__heads_rows(const attn__pass *p, int before)
+/* The inputs or the results of each head, a row [H, stride of resid]: as watchers may change them,
+ * or the originals, to find out which were changed. */
+static attn__rows attn__heads_rows(const attn__pass *p, int original)
 {
     const size_t stride = p->model->config.n_head * p->ws->resid.stride;
-    const attn__rows rows = {p->ws->heads.data + (before ? p->ws->n_batch * stride : 0), stride,
+    const attn__rows rows = {p->ws->heads.data + (original ? p->ws->n_batch * stride : 0), stride,
                              p->n_rows};
     return rows;
 }
 
-/* The session's part of an activation. */
+/* A view of an activation, of the rows of one session. */
 static attn_tensor attn__activation_view(const attn__pass *p, const attn_session *of, int point)
 {
     const attn_config *c = &p->model->config;
@@ -4787,7 +4802,7 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
     return t;
 }
 
-/* Did the callback that ran last ask to stop, or free a session of the pass? */
+/* Stops the pass if the latest callback asked for it, or freed a session of the pass. */
 static void attn__note_stop(attn__pass *p, int asked)
 {
     size_t i;
@@ -4796,8 +4811,8 @@ static void attn__note_stop(attn__pass *p, int asked)
         p->stopped |= p->items[i].session->is_freed;
 }
 
-/* Shows one activation to the watchers of every session. The workers meet at a barrier before each
- * watcher, so that it sees the rows of all workers, and after it, because it may remove others. */
+/* Shows one activation to the watchers of every session. There is a barrier before each watcher, so
+ * that it sees the rows of all workers, and after each callback, because it may remove watchers. */
 static ATTN__COMPACT void attn__show_rows(const attn__worker *me, attn__pass *p, int point)
 {
     attn__shown shown;
@@ -4835,8 +4850,8 @@ static void attn__visit(attn__worker *me, attn__pass *p, int point)
 
 /* ---- on request: activations that are computed only while watched ---- */
 
-/* This worker's rows of a session, if its watchers want one of the points in this layer; else none:
- * rows of the pass, [*first, *last). */
+/* This worker's share of the rows of a session, as rows [*first, *last) of the pass. It is empty if
+ * no watcher wants one of the points in this layer. */
 static void attn__wanted_share(const attn__worker *me, const attn_session *of, uint32_t points,
                                size_t *first, size_t *last)
 {
@@ -4845,9 +4860,9 @@ static void attn__wanted_share(const attn__worker *me, const attn_session *of, u
     *last += of->first_row;
 }
 
-/* q (part 0), k (1) or v (2) of one head, for rows [row, end), at most a tile of them, whose inputs
- * stand normalized in `heads`: the head's columns of W_QKV, with the columns beside them that lie
- * in the same panels. */
+/* q (part 0), k (1) or v (2) of one head for rows [row, end), at most ATTN__QUERIES of them, from
+ * its own normalized inputs. Panels have 16 columns of W_QKV, so a few columns of other heads are
+ * computed too. */
 static void attn__project_head(const attn__worker *me, const attn__pass *p, int part, size_t head,
                                size_t row, size_t end)
 {
@@ -4863,7 +4878,7 @@ static void attn__project_head(const attn__worker *me, const attn__pass *p, int 
     in.n = end - row;
     out.data = s.last_chain;
     out.n = in.n;
-    out.stride = attn__round_up(d, 16) + 16; /* the scratch memory has room for that */
+    out.stride = attn__round_up(d, 16) + 16; /* `last_chain` and `buffer` have room for it */
     job = attn__job_of(out, in, l->w_qkv, l->b_qkv + first);
     job.w.data = (const unsigned char *)job.w.data + first / 16 * job.w.stride;
     job.w.n_out = column + d - first;
@@ -4873,8 +4888,9 @@ static void attn__project_head(const attn__worker *me, const attn__pass *p, int 
                d * sizeof(float));
 }
 
-/* layernorm1 in place of the rows from `row` on whose copy for this head differs from the stream;
- * stops at the first that does not, at `last`, or where a tile is full. Gives that row. */
+/* Applies layernorm1 to this head's inputs, in place, from `row` on as long as a watcher has
+ * changed them: at most to `last`, at most ATTN__QUERIES rows. Returns the first row that it
+ * left. */
 static size_t attn__changed_rows(const attn__worker *me, const attn__pass *p, size_t head,
                                  size_t row, size_t last)
 {
@@ -4894,47 +4910,47 @@ static size_t attn__changed_rows(const attn__worker *me, const attn__pass *p, si
     return row;
 }
 
-/* The queries, keys or values (part 0, 1, 2) of this worker's rows, for the heads whose copy of a
- * row was changed. */
+/* The queries, keys or values (part 0, 1, 2) of rows [first, last), for the heads whose input was
+ * changed. */
 static void attn__project_changed(const attn__worker *me, const attn__pass *p, int part,
                                   size_t first, size_t last)
 {
     size_t head, row, end;
     for (head = 0; head < p->model->config.n_head; head++)
-        for (row = first; row<last; row = end> row ? end : row + 1) {
+        for (row = first; row < last; row = end + (end == row)) {
             end = attn__changed_rows(me, p, head, row, last);
             if (end > row)
                 attn__project_head(me, p, part, head, row, end);
         }
 }
 
-/* The residual stream that enters ln1, a copy for each head: hook_attn_in [T, H, C], and of that a
- * copy for the queries, the keys and the values each. A head whose copy of a row was changed gets
- * the q, k or v of layernorm1(copy); all others keep theirs, to the bit. */
+/* Shows hook_attn_in [T, H, C], the residual stream that enters ln1, copied for each head; then
+ * hook_q_input, hook_k_input and hook_v_input, copies of that. Where a watcher changed a row of a
+ * head, its q, k or v becomes that of layernorm1(row). All others keep their bits. */
 static void attn__split_inputs(const attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
-    const size_t wide = p->ws->resid.stride;
-    attn__rows heads, before;
+    const size_t stride = p->ws->resid.stride;
+    attn__rows heads, original;
     size_t i, row, first, last, head;
     int part;
     if (!attn__anyone_wants(p, ATTN__SEES_INPUTS, me->layer))
         return;
     heads = attn__heads_rows(p, 0);
-    before = attn__heads_rows(p, 1);
+    original = attn__heads_rows(p, 1);
     for (i = 0; i < p->n_items; i++) {
         attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
         for (row = first; row < last; row++)
             for (head = 0; head < c->n_head; head++)
-                memcpy(attn__row_at(before, row) + head * wide, attn__row_at(p->ws->resid, row),
-                       wide * sizeof(float));
+                memcpy(attn__row_at(original, row) + head * stride, attn__row_at(p->ws->resid, row),
+                       stride * sizeof(float));
     }
     attn__show_rows(me, p, ATTN__HOOK_ATTN_IN);
     for (part = 0; part < 3; part++) { /* q, k, v */
         for (i = 0; i < p->n_items; i++) {
             attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
             if (last > first)
-                memcpy(attn__row_at(heads, first), attn__row_at(before, first),
+                memcpy(attn__row_at(heads, first), attn__row_at(original, first),
                        (last - first) * heads.stride * sizeof(float));
         }
         attn__show_rows(me, p, ATTN__HOOK_Q_INPUT + part);
@@ -4946,37 +4962,37 @@ static void attn__split_inputs(const attn__worker *me, attn__pass *p)
     attn__barrier(me);
 }
 
-/* out [rows, C] = z [rows, d] · W_O [d, C] of one head: its summand of attn_out, without b_O.
- * The head's rows of W_O may begin within a block of 64 weights; then z gets zeros around it, in
- * `room`, which has space for n_room floats. */
+/* out [rows, C] = z [rows, d] · W_O [d, C] of one head: its addition to attn_out, without b_O. In
+ * q8 and q4 the head's rows of W_O may begin within a block of 64. So z gets zeros around it, in
+ * `padded`, which has room for n_floats. */
 static void attn__head_result(const attn__kernels *kernels, const attn__panels *w_o, size_t head,
-                              attn__rows out, attn__rows z, size_t d, float *room, size_t n_room,
-                              float *pack)
+                              attn__rows out, attn__rows z, size_t d, float *buffer,
+                              size_t n_floats, float *pack)
 {
     const size_t block = attn__is_quantized(w_o->dtype) ? ATTN__PER_SCALES : 1;
     const size_t from = head * d / block * block, until = attn__round_up(head * d + d, block);
-    const size_t span = (until < w_o->n_in ? until : w_o->n_in) - from, most = n_room / span;
+    const size_t n_in = (until < w_o->n_in ? until : w_o->n_in) - from, most = n_floats / n_in;
     attn__rows padded;
     size_t row, i, n;
-    padded.data = room;
-    padded.stride = span;
+    padded.data = buffer;
+    padded.stride = n_in;
     for (row = 0; row < z.n; row += n) {
         attn__rows to = out;
         attn__matmul_job job;
         n = padded.n = z.n - row < most ? z.n - row : most;
-        memset(room, 0, n * span * sizeof(float));
+        memset(buffer, 0, n * n_in * sizeof(float));
         for (i = 0; i < n; i++)
             memcpy(attn__row_at(padded, i) + head * d - from, attn__row_at(z, row + i),
                    d * sizeof(float));
         to.data = attn__row_at(out, row);
         job = attn__job_of(to, padded, *w_o, NULL);
         job.w.data = (const unsigned char *)job.w.data + attn__line_of(w_o->dtype, from);
-        job.w.n_in = span;
+        job.w.n_in = n_in;
         attn__matmul_panels(kernels, &job, 0, n, 0, (w_o->n_out + 15) / 16, pack);
     }
 }
 
-/* hook_result [rows, H, C] of this worker's rows. */
+/* hook_result [T, H, C] of rows [first, last). */
 static void attn__make_results(const attn__worker *me, const attn__pass *p, size_t first,
                                size_t last)
 {
@@ -4993,24 +5009,24 @@ static void attn__make_results(const attn__worker *me, const attn__pass *p, size
     }
 }
 
-/* Shows the results of the heads: result [T, H, C] = z [T, H, d] · W_O [H, d, C]. attn_out is their
- * sum over heads, plus b_O. One matmul has computed attn_out already; only rows in which a watcher
- * changed a result are summed again, so that reading results changes no bit. */
+/* Shows hook_result [T, H, C] = z [T, H, d] · W_O [H, d, C]. attn_out is its sum over heads, plus
+ * b_O. It has been computed by one matmul; only rows in which a watcher changed a result are summed
+ * again, so that reading results changes no bit. */
 static void attn__show_results(const attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
-    attn__rows heads, before;
+    attn__rows heads, original;
     const uint32_t wanted = ATTN__POINT(ATTN__HOOK_RESULT);
     size_t i, row, first, last, head;
     if (!attn__anyone_wants(p, wanted, me->layer))
         return;
     heads = attn__heads_rows(p, 0);
-    before = attn__heads_rows(p, 1);
+    original = attn__heads_rows(p, 1);
     for (i = 0; i < p->n_items; i++) {
         attn__wanted_share(me, p->items[i].session, wanted, &first, &last);
         attn__make_results(me, p, first, last);
         if (last > first)
-            memcpy(attn__row_at(before, first), attn__row_at(heads, first),
+            memcpy(attn__row_at(original, first), attn__row_at(heads, first),
                    (last - first) * heads.stride * sizeof(float));
     }
     attn__show_rows(me, p, ATTN__HOOK_RESULT);
@@ -5019,7 +5035,7 @@ static void attn__show_results(const attn__worker *me, attn__pass *p)
         for (row = first; row < last; row++) {
             const float *results = attn__row_at(heads, row);
             float *sum = attn__row_at(p->ws->added, row);
-            if (memcmp(results, attn__row_at(before, row), heads.stride * sizeof(float)) == 0)
+            if (memcmp(results, attn__row_at(original, row), heads.stride * sizeof(float)) == 0)
                 continue;
             memcpy(sum, results, c->d_model * sizeof(float));
             for (head = 1; head < c->n_head; head++)
@@ -5031,25 +5047,33 @@ static void attn__show_results(const attn__worker *me, attn__pass *p)
     attn__barrier(me);
 }
 
-/* hook_mlp_in is a copy of the stream that enters ln2; the stream goes on past the MLP unchanged.
- * So the stream is put aside, in `added`, while ln2 reads the rows that watchers saw and may have
- * changed; `back` brings it back. */
-static void attn__put_resid_aside(const attn__worker *me, attn__pass *p, int back)
+/* This worker's share of the rows. */
+static void attn__copy_rows(const attn__worker *me, attn__rows to, attn__rows from)
 {
-    const attn__rows to = back ? p->ws->resid : p->ws->added;
-    const attn__rows from = back ? p->ws->added : p->ws->resid;
     size_t first, last;
-    if (!attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), me->layer))
-        return;
-    attn__share(me, p->n_rows, &first, &last);
+    attn__share(me, from.n, &first, &last);
     if (last > first)
         memcpy(attn__row_at(to, first), attn__row_at(from, first),
                (last - first) * to.stride * sizeof(float));
-    if (!back)
-        attn__show_rows(me, p, ATTN__HOOK_MLP_IN);
 }
 
-/* An activation of a pass that is watched, with those on request that come before or after it. */
+/* Shows hook_mlp_in, a copy of the stream that enters ln2. Watchers may change it, and the stream
+ * must stay. So ln2 reads the changed rows in `resid`, while `added` keeps the stream. */
+static void attn__show_mlp_in(const attn__worker *me, attn__pass *p)
+{
+    if (!attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), me->layer))
+        return;
+    attn__copy_rows(me, p->ws->added, p->ws->resid);
+    attn__show_rows(me, p, ATTN__HOOK_MLP_IN);
+}
+
+static void attn__restore_resid(const attn__worker *me, attn__pass *p)
+{
+    if (attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), me->layer))
+        attn__copy_rows(me, p->ws->resid, p->ws->added);
+}
+
+/* Shows an activation in a pass with watchers, and those on request that belong to it. */
 static ATTN__COMPACT void attn__visit_watched(const attn__worker *me, attn__pass *p, int point)
 {
     if (point == ATTN__HOOK_Q)
@@ -5058,14 +5082,14 @@ static ATTN__COMPACT void attn__visit_watched(const attn__worker *me, attn__pass
         attn__show_results(me, p);
     attn__show_rows(me, p, point);
     if (point == ATTN__HOOK_RESID_MID)
-        attn__put_resid_aside(me, p, 0);
+        attn__show_mlp_in(me, p);
     if (point == ATTN__HOOK_LN2 + 2)
-        attn__put_resid_aside(me, p, 1);
+        attn__restore_resid(me, p);
 }
 
 /* ---- attention whose scores or patterns are watched ---- */
 
-/* Scores of one block of queries, and -inf for the keys that come later in the pass. */
+/* Scores of one block of queries, and -inf for keys behind the last of them. */
 static void attn__score_block(const attn__worker *me, attn__pass *p, const attn_session *of,
                               size_t head, size_t row, attn__scratchpad s)
 {
@@ -5083,8 +5107,8 @@ static void attn__score_block(const attn__worker *me, attn__pass *p, const attn_
             scores[i * stride + key] = -INFINITY;
 }
 
-/* The pattern of one block: softmax over the keys that each query sees. Later keys stay hidden,
- * whatever a watcher wrote there. */
+/* The pattern of one block: softmax over the keys that each query sees. Later keys get 0, whatever
+ * a watcher wrote there. */
 static void attn__softmax_block(const attn__worker *me, attn__pass *p, const attn_session *of,
                                 size_t head, size_t row, attn__scratchpad s)
 {
@@ -5104,7 +5128,8 @@ static void attn__softmax_block(const attn__worker *me, attn__pass *p, const att
     }
 }
 
-/* z of one block: from the watched pattern, or by all three steps if the pattern is not watched. */
+/* z of one block: from the watched pattern, or by all three steps if no watcher of this session
+ * wants scores or patterns. */
 static void attn__weigh_block(const attn__worker *me, attn__pass *p, const attn_session *of,
                               size_t head, size_t row, attn__scratchpad s)
 {
@@ -5119,7 +5144,7 @@ static void attn__weigh_block(const attn__worker *me, attn__pass *p, const attn_
     }
 }
 
-/* attn__attend in three steps, with all scores and then all patterns of the rows in memory. */
+/* attn__attend in three steps, with the scores and then the patterns of all rows in memory. */
 static void attn__attend_watched(const attn__worker *me, attn__pass *p)
 {
     attn__each_block(me, p, attn__score_block);
@@ -5728,8 +5753,8 @@ typedef struct attn__listener {
     const char *const *stops;
     size_t n_stops, which_stop; /* which_stop: the one that was met */
     int keep_stop;
-    char *held; /* text that may become a stop string: room for the longest of them */
-    size_t n_held;
+    char *waiting; /* text that may become a stop string: room for the longest of them */
+    size_t n_waiting;
     char bytes[64]; /* of the token at hand */
     size_t n_bytes;
     size_t n_left; /* bytes of the text that did not come to attn_utf8_push yet */
@@ -5771,20 +5796,21 @@ static attn_stop_reason attn__take_byte(attn__listener *to, char octet)
     size_t i, hold = 0, whole = 0, released;
     if (to->n_stops == 0)
         return attn__gather(to, &octet, 1) ? ATTN_STOP_CALLBACK : ATTN_STOP_NONE;
-    to->held[to->n_held++] = octet;
+    to->waiting[to->n_waiting++] = octet;
     for (i = 0; i < to->n_stops; i++) {
-        const size_t n = attn__begins_stop(to->stops[i], to->held + to->n_held, to->n_held);
+        const size_t n =
+            attn__begins_stop(to->stops[i], to->waiting + to->n_waiting, to->n_waiting);
         hold = n > hold ? n : hold;
         if (n > whole && !to->stops[i][n]) {
             whole = n;
             to->which_stop = i;
         }
     }
-    released = to->n_held - (whole ? whole : hold);
-    if (attn__gather(to, to->held, released))
+    released = to->n_waiting - (whole ? whole : hold);
+    if (attn__gather(to, to->waiting, released))
         return ATTN_STOP_CALLBACK;
-    to->n_held -= released;
-    memmove(to->held, to->held + released, to->n_held);
+    to->n_waiting -= released;
+    memmove(to->waiting, to->waiting + released, to->n_waiting);
     return whole ? ATTN_STOP_STRING : ATTN_STOP_NONE;
 }
 
@@ -5812,7 +5838,7 @@ static attn_stop_reason attn__end_text(attn__listener *to, int32_t id)
     if (tokenizer && !attn_tokenizer_is_special(tokenizer, id))
         reason = attn__emit_text(to, id);
     if (reason == ATTN_STOP_STRING && !to->keep_stop)
-        to->n_held = 0;
+        to->n_waiting = 0;
     return reason == ATTN_STOP_CALLBACK ? reason : ATTN_STOP_EOS;
 }
 
@@ -5820,7 +5846,8 @@ static attn_stop_reason attn__end_text(attn__listener *to, int32_t id)
  * the beginning of a character. */
 static int attn__emit_rest(attn__listener *to, attn_stop_reason reason)
 {
-    if ((reason != ATTN_STOP_STRING || to->keep_stop) && attn__gather(to, to->held, to->n_held))
+    if ((reason != ATTN_STOP_STRING || to->keep_stop) &&
+        attn__gather(to, to->waiting, to->n_waiting))
         return 1;
     return (to->n_bytes > 0 && attn__hand_over(to)) || attn__hand_over(to);
 }
@@ -5970,8 +5997,8 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__run *w, size_t mos
     w->listener.stops = w->desc.stop;
     w->listener.n_stops = w->desc.n_stop;
     w->listener.keep_stop = w->desc.keep_stop;
-    w->listener.held = (char *)attn_alloc(ctx, 1, longest_stop, "stop strings");
-    ATTN__TRY_MEMORY(w->listener.held);
+    w->listener.waiting = (char *)attn_alloc(ctx, 1, longest_stop, "stop strings");
+    ATTN__TRY_MEMORY(w->listener.waiting);
     if (w->desc.logits_fn) {
         w->logits = ATTN__NEW(ctx, float, model->config.n_vocab, "logits for logits_fn");
         ATTN__TRY_MEMORY(w->logits);
@@ -5983,7 +6010,7 @@ static void attn__run_free(attn__run *w)
 {
     attn_sampler_free(w->own_sampler);
     attn_free(w->drafter.logits);
-    attn_free(w->listener.held);
+    attn_free(w->listener.waiting);
     attn_free(w->logits);
     attn_free(w->prompt);
 }
