@@ -1,12 +1,7 @@
 /* Programs, tried as a person uses them: through a shell, by what they print and their exit codes.
- * Include this last, for `out` and `err` are names that others use; what comes before it must ask
- * the system for POSIX, as the headers of tools/ do. */
+ * Include this last, for `out` and `err` are names that others use. */
 #ifndef COMMAND_H
 #define COMMAND_H
-
-#ifndef _POSIX_C_SOURCE
-#define _POSIX_C_SOURCE 200809L /* for WIFEXITED and WEXITSTATUS under -std=c99 */
-#endif
 
 #include "test.h"
 #include <stdarg.h>

@@ -4,25 +4,11 @@
 #define LENS_FIXTURES_H
 
 #define FIXTURE_FILE "tests/fixtures/lens.bin"
-#include "models.h"
 #include "stream_parts.h"
+#include "shared_models.h"
 
-static attn_model *plain, *odd;
 static const char *const lens_models[] = {"plain", "odd"};
 enum { FIRST = 5, MOST = 3 }; /* the positions whose parts numpy kept */
-
-static inline int open_plain_and_odd(void)
-{
-    plain = converted("tests/golden/plain", "plain.attn", "");
-    odd = converted("tests/golden/odd", "odd.attn", "");
-    return plain && odd;
-}
-
-static inline void close_plain_and_odd(void)
-{
-    attn_model_close(plain);
-    attn_model_close(odd);
-}
 
 static inline attn_model *model_of(int i)
 {

@@ -9,7 +9,7 @@
  * test-tmp/SUITE.log beside this program. The end of that is shown with a case that fails. One case that is named
  * alone runs in this process and prints where it runs, for a debugger. */
 #define PROGRAM "test"
-#include "tools/common/program.h" /* first: it asks the system for POSIX */
+#include "tools/common/program.h"
 #include "test.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -2,6 +2,7 @@
 #ifndef TEST_PATCHES_H
 #define TEST_PATCHES_H
 
+#include "test.h"
 #include "tools/lens/patch.h"
 #include "tools/lens/paths.h"
 

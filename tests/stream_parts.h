@@ -2,6 +2,7 @@
 #ifndef STREAM_PARTS_H
 #define STREAM_PARTS_H
 
+#include "test.h"
 #include "tools/lens/decompose.h"
 
 /* The kinds in the order of the fixtures' numbers. */

@@ -9,6 +9,7 @@
 #ifndef TEST_H
 #define TEST_H
 
+#include "tools/common/system.h"
 #include "attn.h"
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
  * How well a model predicts a text: exp of the mean loss of its tokens. A text is longer than the
  * context, so it is read in windows, by one of the two usual recipes. */
 
-#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "perplexity"

@@ -10,8 +10,8 @@
  *     save.h   settings that change, and files that keep them and the text
  *     repl.h   the interactive mode and its commands */
 
-#define _DARWIN_C_SOURCE         /* for getrusage under -std=c99 */
-#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#define _DARWIN_C_SOURCE /* for getrusage under -std=c99 */
+#include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "gpt2"

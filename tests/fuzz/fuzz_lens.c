@@ -1,6 +1,6 @@
 /* What the research headers read: sparse autoencoders, control vectors, tuned lenses. Whatever the
  * files hold, they get a message, or can be used. */
-#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#include "tools/common/system.h"
 #include "fuzz_files.h"
 #include "tools/lens/control.h"
 #include "tools/lens/sae_files.h"

@@ -7,9 +7,8 @@
  * the file cut at each byte, each bit of it flipped, numbers that are too large or zero at each
  * byte. A call may take a gigabyte and twenty seconds. A failure ends the program; the input is
  * left in build/fuzz/input. */
-#define _POSIX_C_SOURCE 200809L
-#include "fuzz.h"
 #include "tests/test.h"
+#include "fuzz.h"
 #include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>

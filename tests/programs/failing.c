@@ -1,5 +1,4 @@
 /* A suite whose cases pass, fail, are skipped and, with $CRASH, end the process, for suites/tools/runner.c. */
-#define _POSIX_C_SOURCE 200809L
 #include "tests/test.h"
 #include <signal.h>
 #include <stdlib.h>

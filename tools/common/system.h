@@ -1,5 +1,5 @@
-/* What the tools need beyond C99, for POSIX and Windows. Include it before any other header: it asks the
- * system for POSIX and for 64-bit file offsets. */
+/* What the tools need beyond C99, for POSIX and Windows. It stands before the system's headers, which it
+ * asks for POSIX and for 64-bit file offsets. */
 #ifndef TOOLS_SYSTEM_H
 #define TOOLS_SYSTEM_H
 
@@ -11,6 +11,10 @@
 #endif
 
 #include <errno.h>
+#if defined(__GLIBC__) &&                                                                          \
+    (!defined(__USE_XOPEN2K8) || !(defined(__LP64__) || defined(__USE_FILE_OFFSET64)))
+#error include tools/common/system.h, or the header that needs it, before the others: it asks for POSIX
+#endif
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>

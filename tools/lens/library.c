@@ -2,7 +2,7 @@
  *
  * The shared library, for Python and other languages: attn.h and the research headers of this folder,
  * whose functions it exports too. (A C or C++ program includes those headers, with any libattn.) */
-#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#include "tools/common/system.h"
 #if defined(__GNUC__)
 #define ATTN_API extern __attribute__((visibility("default")))
 #else

@@ -9,7 +9,7 @@
 #ifndef LENS_SAE_FILES_H
 #define LENS_SAE_FILES_H
 
-#include "tensor_files.h" /* first: it asks the system for POSIX */
+#include "tensor_files.h"
 #include "panels.h"
 #include "sae.h"
 

@@ -3,7 +3,7 @@
 #ifndef LENS_TENSOR_FILES_H
 #define LENS_TENSOR_FILES_H
 
-#include "tools/convert/gguf.h" /* first: it asks the system for POSIX */
+#include "tools/convert/gguf.h"
 #include "tools/convert/safetensors.h"
 #include "result.h"
 

@@ -4,7 +4,7 @@
  * bit by bit. It also makes the receipts of scores and of activations; those of texts come from
  * gpt2 --receipt. */
 
-#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "attn-verify"

@@ -10,7 +10,7 @@
  *     procedures.h   whole plots, by name: study.h (direct logit attribution, ablation, patterns),
  *                    patching.h (activation patching), attributing.h (attribution patching, paths) */
 
-#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "reproduce"

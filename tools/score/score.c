@@ -28,7 +28,7 @@
  *     answers.h  the answer of each task
  *     output.h   answers out, and --resume */
 
-#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "score"

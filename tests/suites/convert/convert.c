@@ -3,7 +3,7 @@
  * expected of them come from numpy (make_convert_fixtures.py); the checks of Hugging Face
  * checkpoints find tensors by searching the header's text, past every reader of the project. */
 #define PROGRAM "test"
-#include "tools/common/program.h" /* first: it asks the system for POSIX */
+#include "tools/common/program.h"
 #include "tests/converting.h"
 #include <fcntl.h>
 #include <math.h>

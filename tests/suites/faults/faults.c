@@ -2,7 +2,7 @@
  * first allocation failing, then the second, ... (the list is checked against attn.h, so that none
  * is left out). The programs run with each of their calls of the system failing in turn (faults.c):
  * they end with a message, or as if nothing had been. */
-#define _POSIX_C_SOURCE 200809L
+#include "tests/test.h"
 #include "tools/lens/process_weights.h"
 #include "tools/lens/save.h"
 #include "tests/models.h"

@@ -8,7 +8,6 @@
 #define ATTN_NO_SIMD
 #endif
 #define ATTN_IMPLEMENTATION
-#include "attn.h"
 #include "tests/fixture.h"
 
 SUITE();

@@ -2,7 +2,6 @@
  * may crash. The file that is damaged here is built by this test straight from the manual, so that
  * reading it is also a check of the format as it is written down; the converter's files get the
  * same treatment in larger steps. */
-#define _POSIX_C_SOURCE 200809L /* for popen and fileno under -std=c99 */
 #include "tests/models.h"
 #include "tools/common/files.h"
 #include <sys/stat.h>

@@ -1,6 +1,5 @@
 /* The fuzz targets on their corpus, and on a few mutations of it. (make fuzz goes on from there.)
  * A program of their own runs them, for what breaks there ends it. */
-#define _POSIX_C_SOURCE 200809L
 #include "tests/test.h"
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -3,27 +3,9 @@
 #include "tests/hooks.h"
 #include "tests/refused.h"
 #include "tests/fixtures/generation_vectors.h"
+#include "tests/shared_models.h"
 
-static attn_model *plain, *odd, *longer, *tiny;
-
-static int set_up(void)
-{
-    plain = golden("plain");
-    odd = golden("odd");
-    longer = golden("long");
-    tiny = included();
-    return plain && odd && longer && tiny;
-}
-
-static void tear_down(void)
-{
-    attn_model_close(plain);
-    attn_model_close(odd);
-    attn_model_close(longer);
-    attn_model_close(tiny);
-}
-
-SUITE_WITH(set_up, tear_down);
+SUITE_WITH_MODELS("plain odd longer tiny");
 
 /* ---- tiny-stories: what PyTorch made of it ---- */
 

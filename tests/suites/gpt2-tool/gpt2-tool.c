@@ -1,16 +1,10 @@
 /* gpt2's ways of generating: probabilities and choices beside PyTorch's, several texts, and the
  * interactive mode, whose commands come through a pipe here. */
-#include "tools/common/system.h"
 #include "tests/printed_json.h"
 #include "tests/fixtures/gpt2_vectors.h"
 #include "tests/command.h"
 
-static void tear_down(void)
-{
-    forget();
-}
-
-SUITE_WITH(NULL, tear_down);
+SUITE_WITH(NULL, forget);
 
 #define GPT2 TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn "
 #define ONCE GPT2 "'Once upon a time' -q "

@@ -8,7 +8,7 @@
 #include "tools/lens/process_weights.h"
 #include "tools/lens/refactor.h"
 
-SUITE_WITH(open_plain_and_odd, close_plain_and_odd);
+SUITE_WITH_MODELS("plain odd");
 
 TEST(circuits)
 {

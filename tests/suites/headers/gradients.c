@@ -2,30 +2,15 @@
  * float64 (makers/make_gradient_fixtures.py), and their rules: gradients of every activation, of every
  * kind of metric, with the same bits everywhere. */
 #define FIXTURE_FILE "tests/fixtures/gradients.bin"
-#include "tests/models.h"
 #include "tests/refused.h"
 #include "tests/patches.h"
 #include "tools/lens/edges.h"
 #include "tools/lens/qk.h"
 #include "tools/lens/sae.h"
 #include "tools/lens/steering.h"
+#include "tests/shared_models.h"
 
-static attn_model *narrow, *plain;
-
-static int set_up(void)
-{
-    narrow = converted("tests/golden/narrow", "narrow.attn", "--dtype f32 --no-tokenizer");
-    plain = converted("tests/golden/plain", "plain.attn", "--dtype f32 --no-tokenizer");
-    return narrow && plain;
-}
-
-static void tear_down(void)
-{
-    attn_model_close(narrow);
-    attn_model_close(plain);
-}
-
-SUITE_WITH(set_up, tear_down);
+SUITE_WITH_MODELS("narrow plain");
 
 /* Every activation, those on request too. */
 static const char *const everything[] = {"*",

@@ -3,7 +3,7 @@
 #include "tests/refused.h"
 #include "tools/lens/heads.h"
 
-SUITE_WITH(open_plain_and_odd, close_plain_and_odd);
+SUITE_WITH_MODELS("plain odd");
 
 TEST(head_statistics)
 {

@@ -1,26 +1,9 @@
 /* tools/lens/paths.h: every path by its definition, and its rules. */
-#include "tests/models.h"
 #include "tests/refused.h"
 #include "tests/patches.h"
+#include "tests/shared_models.h"
 
-static attn_model *plain, *odd, *narrow;
-
-static int set_up(void)
-{
-    plain = converted("tests/golden/plain", "plain.attn", "--dtype f32 --no-tokenizer");
-    odd = converted("tests/golden/odd", "odd.attn", "--dtype f32 --no-tokenizer");
-    narrow = converted("tests/golden/narrow", "narrow.attn", "--dtype f32 --no-tokenizer");
-    return plain && odd && narrow;
-}
-
-static void tear_down(void)
-{
-    attn_model_close(plain);
-    attn_model_close(odd);
-    attn_model_close(narrow);
-}
-
-SUITE_WITH(set_up, tear_down);
+SUITE_WITH_MODELS("plain odd narrow");
 
 /* The activation of this name is `value`, whatever comes before it. */
 static void freeze(attn_ctx *ctx, attn_session *session, const char *name, attn_tensor value)

@@ -3,7 +3,7 @@
 #include "tests/lens_fixtures.h"
 #include "tools/lens/process_weights.h"
 
-SUITE_WITH(open_plain_and_odd, close_plain_and_odd);
+SUITE_WITH_MODELS("plain odd");
 
 /* Of the last block where the name is one in a block. */
 static void check_weight(attn_ctx *ctx, const attn_model *m, int i, const char *group,
@@ -106,14 +106,14 @@ TEST(rewriting_again)
     attn_ctx ctx = alone();
     const attn_tensor tokens = expected(1, "tokens");
     attn_model *first = NULL, *second = NULL;
-    attn_model *narrow = converted("tests/golden/odd", "lens-odd16.attn", "--dtype f16");
+    attn_model *halfs = converted("tests/golden/odd", "lens-odd16.attn", "--dtype f16");
     attn_tensor logits, want, got;
     attn_tensor_info info;
-    if (!narrow)
+    if (!halfs)
         return;
-    want = log_probabilities(&ctx, narrow, ids_of(tokens), tokens.shape[0], &logits);
-    OK(&ctx, lens_process_weights(&ctx, &first, narrow, LENS_PROCESS_DEFAULT));
-    attn_model_close(narrow);
+    want = log_probabilities(&ctx, halfs, ids_of(tokens), tokens.shape[0], &logits);
+    OK(&ctx, lens_process_weights(&ctx, &first, halfs, LENS_PROCESS_DEFAULT));
+    attn_model_close(halfs);
     OK(&ctx, lens_process_weights(&ctx, &second, first, LENS_PROCESS_DEFAULT));
     attn_model_close(first);
     OK(&ctx, attn_model_tensor_info(&ctx, &info, second, 0));

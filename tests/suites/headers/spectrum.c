@@ -1,28 +1,13 @@
 /* tools/lens/spectrum.h, decompose.h and detect.h against numpy in float64 (makers/make_circuit_fixtures.py), and
  * their rules. */
 #define FIXTURE_FILE "tests/fixtures/circuits.bin"
-#include "tests/models.h"
 #include "tests/refused.h"
 #include "tools/lens/decompose.h"
 #include "tools/lens/detect.h"
 #include "tools/lens/spectrum.h"
+#include "tests/shared_models.h"
 
-static attn_model *odd, *narrow;
-
-static int set_up(void)
-{
-    odd = converted("tests/golden/odd", "odd.attn", "--no-tokenizer");
-    narrow = converted("tests/golden/narrow", "narrow.attn", "--no-tokenizer");
-    return odd && narrow;
-}
-
-static void tear_down(void)
-{
-    attn_model_close(odd);
-    attn_model_close(narrow);
-}
-
-SUITE_WITH(set_up, tear_down);
+SUITE_WITH_MODELS("odd narrow");
 
 /* ---- eigenvalues ---- */
 
@@ -250,16 +235,16 @@ TEST(some_of_the_parts)
     size_t i;
     for (i = 0; i < 3; i++) {
         lens_parts_desc d = parts_of(tokens, kinds[i], 2, 0);
-        attn_tensor all = no_tensor, some_parts = no_tensor, longer = no_tensor;
+        attn_tensor all = no_tensor, some_parts = no_tensor, four = no_tensor;
         OK(&ctx, lens_decompose(&ctx, &all, NULL, narrow, &d));
         d.no_embeds = 1;
         OK(&ctx, lens_decompose(&ctx, &some_parts, NULL, narrow, &d));
         same_bits(some_parts, attn_slice(all, 0, 2, all.shape[0] - 2), "without embeddings");
         d.no_embeds = 0;
         d.count = 0;
-        OK(&ctx, lens_decompose(&ctx, &longer, NULL, narrow, &d));
-        EQUAL(longer.shape[1], 4);
-        same_bits(attn_slice(longer, 1, 0, 2), all, "more positions");
+        OK(&ctx, lens_decompose(&ctx, &four, NULL, narrow, &d));
+        EQUAL(four.shape[1], 4);
+        same_bits(attn_slice(four, 1, 0, 2), all, "more positions");
     }
     done(&ctx);
 }

@@ -1,27 +1,14 @@
 /* tools/lens/control.h and tuned.h: files that the packages wrote, against transformers in float64
  * (makers/make_steering_fixtures.py), and files that must be refused. */
 #define FIXTURE_FILE "tests/fixtures/steering/steering.bin"
-#include "tools/lens/control.h" /* first: it asks the system for POSIX */
+#include "tools/lens/control.h"
 #include "tools/lens/save.h"
 #include "tools/lens/decompose.h"
 #include "tools/lens/tuned.h"
-#include "tests/models.h"
 #include "tests/refused.h"
+#include "tests/shared_models.h"
 
-static attn_model *narrow;
-
-static int set_up(void)
-{
-    narrow = converted("tests/golden/narrow", "narrow.attn", "--dtype f32 --no-tokenizer");
-    return narrow != NULL;
-}
-
-static void tear_down(void)
-{
-    attn_model_close(narrow);
-}
-
-SUITE_WITH(set_up, tear_down);
+SUITE_WITH_MODELS("narrow");
 
 #define FILES "tests/fixtures/steering/"
 
@@ -82,7 +69,7 @@ static const char *damaged(const char *what, const char *with)
 
 TEST(control_vectors_refused)
 {
-    static const char *const rows[] = {"direction.1", "direction.3"}, *const odd[] = {"left"};
+    static const char *const rows[] = {"direction.1", "direction.3"}, *const left[] = {"left"};
     attn_tensor other = ATTN_ZERO;
     lens_control control = ATTN_ZERO;
     attn_ctx ctx = alone();
@@ -93,8 +80,9 @@ TEST(control_vectors_refused)
             file_of(rows, 2, 20, 0));
     REFUSES(ATTN_E_FORMAT, "is [19] of F32; expected floats of [20]", file_of(rows, 1, 19, 0));
     REFUSES(ATTN_E_FORMAT, "the tensor left; expected direction.0 to direction.2, or a single",
-            file_of(odd, 1, 20, 0));
-    REFUSES(ATTN_E_FORMAT, "is [2, 20] of F32; expected floats of [3, 20]", file_of(odd, 1, 2, 20));
+            file_of(left, 1, 20, 0));
+    REFUSES(ATTN_E_FORMAT, "is [2, 20] of F32; expected floats of [3, 20]",
+            file_of(left, 1, 2, 20));
     REFUSES(ATTN_E_FORMAT, "direction.0; expected direction.1 to direction.2",
             damaged("direction.1", "direction.0"));
     REFUSES(ATTN_E_FORMAT, "direction.x", damaged("direction.2", "direction.x"));

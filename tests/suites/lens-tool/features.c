@@ -1,7 +1,7 @@
 /* lens sae, steer, qk and logit-lens --tuned, tried as a person uses them. Numbers are held against
  * PyTorch's (makers/make_sae_vectors.py, make_steering_fixtures.py) and the headers' own functions'. */
 #define FIXTURE_FILE "tests/fixtures/steering/steering.bin"
-#include "tools/lens/control.h" /* first: it asks the system for POSIX */
+#include "tools/lens/control.h"
 #include "tools/lens/save.h"
 #include "tools/lens/qk.h"
 #include "tools/lens/sae_files.h"

@@ -1,24 +1,22 @@
 /* The commands decompose, heads and circuits of tools/lens/program/lens.c, against numpy in float64
  * (makers/make_circuit_fixtures.py). */
 #define FIXTURE_FILE "tests/fixtures/circuits.bin"
-#include "tools/common/system.h" /* first: it asks the system for POSIX */
-#include "tests/models.h"
+#include "tests/test.h"
 #include "tools/lens/spectrum.h"
 #include "tests/printed_json.h"
+#include "tests/shared_models.h"
 #include "tests/command.h"
 
-static attn_model *narrow;
 static json_value *root;
 
 static int set_up(void)
 {
-    narrow = converted("tests/golden/narrow", "narrow-parts.attn", "--no-tokenizer");
-    return narrow != NULL;
+    return open_models("narrow");
 }
 
 static void tear_down(void)
 {
-    attn_model_close(narrow);
+    close_models();
     free(root);
     root = NULL;
     forget();
@@ -28,7 +26,7 @@ SUITE_WITH(set_up, tear_down);
 
 #define LENS   TEST_BUILD "/lens "
 #define TMP    TEST_TMP
-#define NARROW TMP "narrow-parts.attn "
+#define NARROW TMP "narrow.attn "
 
 /* The ids of a text, as --ids takes them. */
 static const char *ids_of(const char *fixture_name)

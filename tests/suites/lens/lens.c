@@ -4,7 +4,7 @@
 #include "tests/refused.h"
 #include "tools/lens/process_weights.h"
 
-SUITE_WITH(open_plain_and_odd, close_plain_and_odd);
+SUITE_WITH_MODELS("plain odd");
 
 static const attn_tensor no_scale; /* a lens takes the stream's own */
 
@@ -601,25 +601,25 @@ TEST(arguments_of_statistics)
 TEST(positions_of_a_long_text)
 {
     attn_ctx ctx = {0};
-    attn_model *longer = NULL;
+    attn_model *model = NULL;
     stream_parts all, some_of;
     int32_t *tokens;
     size_t i;
     memset(&all, 0, sizeof all);
     memset(&some_of, 0, sizeof some_of);
-    if (!OK(&ctx, attn_model_open(&ctx, &longer, TEST_BUILD "/fuzz/long.attn", NULL)))
+    if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
-    tokens = random_tokens(longer, 520, 5);
-    OK(&ctx, take_apart(&ctx, &all, longer, LENS_PARTS_HEADS, tokens, 520, 0, 0));
+    tokens = random_tokens(model, 520, 5);
+    OK(&ctx, take_apart(&ctx, &all, model, LENS_PARTS_HEADS, tokens, 520, 0, 0));
     for (i = 0; i < 3; i++) {
         static const size_t first[] = {0, 250, 400}, count[] = {10, 20, 30};
         OK(&ctx,
-           take_apart(&ctx, &some_of, longer, LENS_PARTS_HEADS, tokens, 520, first[i], count[i]));
+           take_apart(&ctx, &some_of, model, LENS_PARTS_HEADS, tokens, 520, first[i], count[i]));
         CHECK(same_bits(some_of.stack, attn_slice(all.stack, 1, first[i], count[i]), "parts"));
         CHECK(same_bits(some_of.scale, attn_slice(all.scale, 0, first[i], count[i]), "scales"));
         attn_tensor_free(&ctx, &some_of.stack);
         attn_tensor_free(&ctx, &some_of.scale);
     }
-    attn_model_close(longer);
+    attn_model_close(model);
     done(&ctx);
 }

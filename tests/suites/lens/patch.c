@@ -2,31 +2,9 @@
 #include "tests/hooks.h"
 #include "tests/refused.h"
 #include "tests/patches.h"
+#include "tests/shared_models.h"
 
-static attn_model *plain, *odd, *narrow, *longer, *tiny, *bytes8;
-
-static int set_up(void)
-{
-    plain = golden("plain");
-    odd = golden("odd");
-    narrow = golden("narrow");
-    longer = golden("long");
-    tiny = included();
-    bytes8 = converted("examples/tiny-stories", "q8.attn", "--dtype q8 --no-tokenizer");
-    return plain && odd && narrow && longer && tiny && bytes8;
-}
-
-static void tear_down(void)
-{
-    attn_model_close(plain);
-    attn_model_close(odd);
-    attn_model_close(narrow);
-    attn_model_close(longer);
-    attn_model_close(tiny);
-    attn_model_close(bytes8);
-}
-
-SUITE_WITH(set_up, tear_down);
+SUITE_WITH_MODELS("plain odd narrow longer tiny bytes8");
 
 /* ---- patching ---- */
 

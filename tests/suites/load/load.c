@@ -1,7 +1,6 @@
 /* Long runs and load: thousands of sessions that come and go, 64 threads over one model, sessions
  * filled to the last position again and again, a model of GPT-2 XL's size. Memory must come back to
  * the byte, and the answers must stay what they were. With ATTN_TEST_FULL all of it is longer. */
-#define _POSIX_C_SOURCE 200809L
 #include "tools/bench/bench_model.h"
 #include "tests/models.h"
 #include "tests/command.h"

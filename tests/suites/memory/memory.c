@@ -1,26 +1,11 @@
 /* Contexts: every allocation that fails is an error that leaves nothing behind; messages; kernels that
  * the context names and this processor lacks. */
-#include "tools/common/files.h" /* first: it asks the system for POSIX */
-#include "tests/models.h"
+#include "tools/common/files.h"
 #include "tests/refused.h"
 #include "tools/lens/result.h"
+#include "tests/shared_models.h"
 
-static attn_model *plain, *tiny;
-
-static int set_up(void)
-{
-    plain = golden("plain");
-    tiny = included();
-    return plain && tiny;
-}
-
-static void tear_down(void)
-{
-    attn_model_close(plain);
-    attn_model_close(tiny);
-}
-
-SUITE_WITH(set_up, tear_down);
+SUITE_WITH_MODELS("plain tiny");
 
 /* ---- memory ---- */
 

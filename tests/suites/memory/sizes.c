@@ -1,7 +1,6 @@
 /* Sizes that 32 bits cannot count. Where size_t has 64 they must come out right; where it has 32
  * (make test-32bit) they must be refused, before anything is allocated, multiplied or indexed. */
 #define _DEFAULT_SOURCE /* for MAP_ANONYMOUS under -std=c99 */
-#define _POSIX_C_SOURCE 200809L
 #include "tools/bench/bench_model.h"
 #include "tests/models.h"
 #include "tests/command.h"

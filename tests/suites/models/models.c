@@ -2,7 +2,7 @@
 #include "tests/lens_fixtures.h"
 #include "tools/lens/process_weights.h"
 
-SUITE_WITH(open_plain_and_odd, close_plain_and_odd);
+SUITE_WITH_MODELS("plain odd");
 
 /* ---- weights under TransformerLens's names ---- */
 

@@ -1,8 +1,8 @@
 /* The notebooks in C print what the notebooks printed. fixtures/notebooks.txt holds that, cut out
  * of the originals by make_notebook_vectors.py, which also describes the file. Then
  * format_tensor, by itself. */
-#include "examples/from_scratch/format.h"
 #include "tests/test.h"
+#include "examples/from_scratch/format.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,12 +2,7 @@
  * are run in their order, and print what the page says. */
 #include "tests/command.h"
 
-static void tear_down(void)
-{
-    forget();
-}
-
-SUITE_WITH(NULL, tear_down);
+SUITE_WITH(NULL, forget);
 
 #define DIR TEST_TMP
 

@@ -1,16 +1,10 @@
 /* Receipts, the contract and what stands on equal bits: another person's implementation, and zip. */
-#include "tools/common/system.h"
 #include "tests/test.h"
 #include "tools/receipt/verify.h"
 #include "tests/command.h"
 #include "tests/contract_vectors.h"
 
-static void tear_down(void)
-{
-    forget();
-}
-
-SUITE_WITH(NULL, tear_down);
+SUITE_WITH(NULL, forget);
 
 #define GPT2   TEST_BUILD "/gpt2 "
 #define VERIFY TEST_BUILD "/attn-verify "

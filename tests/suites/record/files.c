@@ -2,26 +2,13 @@
  * into pipes and devices. A file takes its name when it is whole. */
 #define _XOPEN_SOURCE 700 /* for SIGXFSZ under -std=c99 */
 #include "tools/lens/save.h"
-#include "tests/models.h"
 #include "tests/refused.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include "tests/shared_models.h"
 
-static attn_model *plain;
-
-static int set_up(void)
-{
-    plain = converted("tests/golden/plain", "plain.attn", "");
-    return plain != NULL;
-}
-
-static void tear_down(void)
-{
-    attn_model_close(plain);
-}
-
-SUITE_WITH(set_up, tear_down);
+SUITE_WITH_MODELS("plain");
 
 /* Files of arrays: every type, any layout, names that zip and JSON can hold, a full disk. */
 TEST(saved_tensors)

@@ -1,34 +1,12 @@
 /* Records of activations, the files that they are saved to, and edits. A record is compared with what a
  * hook shows, an edit with a callback that does the same. */
-#include "tools/common/files.h" /* first: it asks the system for POSIX */
+#include "tools/common/files.h"
 #include "tests/hooks.h"
 #include "tests/refused.h"
 #include "tools/lens/save.h"
+#include "tests/shared_models.h"
 
-static attn_model *plain, *odd, *narrow, *longer, *tiny, *bytes8;
-
-static int set_up(void)
-{
-    plain = golden("plain");
-    odd = golden("odd");
-    narrow = golden("narrow");
-    longer = golden("long");
-    tiny = included();
-    bytes8 = converted("examples/tiny-stories", "q8.attn", "--dtype q8 --no-tokenizer");
-    return plain && odd && narrow && longer && tiny && bytes8;
-}
-
-static void tear_down(void)
-{
-    attn_model_close(plain);
-    attn_model_close(odd);
-    attn_model_close(narrow);
-    attn_model_close(longer);
-    attn_model_close(tiny);
-    attn_model_close(bytes8);
-}
-
-SUITE_WITH(set_up, tear_down);
+SUITE_WITH_MODELS("plain odd narrow longer tiny bytes8");
 
 /* ---- records ---- */
 

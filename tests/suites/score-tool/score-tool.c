@@ -5,12 +5,7 @@
 #include <math.h>
 #include <unistd.h>
 
-static void tear_down(void)
-{
-    forget();
-}
-
-SUITE_WITH(NULL, tear_down);
+SUITE_WITH(NULL, forget);
 
 #define SCORE    TEST_BUILD "/score "
 #define MODEL    TEST_BUILD "/tiny-stories.attn "

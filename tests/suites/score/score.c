@@ -3,21 +3,7 @@
 #include "tests/lens_fixtures.h"
 #include "tests/hooks.h"
 
-static attn_model *tiny;
-
-static int set_up(void)
-{
-    tiny = included();
-    return tiny && open_plain_and_odd();
-}
-
-static void tear_down(void)
-{
-    attn_model_close(tiny);
-    close_plain_and_odd();
-}
-
-SUITE_WITH(set_up, tear_down);
+SUITE_WITH_MODELS("plain odd tiny");
 
 /* ---- sessions ---- */
 

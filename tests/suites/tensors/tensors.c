@@ -1,4 +1,5 @@
 /* Tier 1 without its arithmetic: tensors, views, data types, ownership, messages. */
+#include "tests/test.h"
 #include "examples/from_scratch/format.h"
 #include "tests/fixture.h"
 #include "examples/from_scratch/torch.h"

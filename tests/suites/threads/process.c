@@ -1,6 +1,5 @@
 /* The process that a library or a program finds itself in: its floating-point modes, forks, limits,
  * locale, and pipes that nobody writes to yet. */
-#include "tools/common/system.h"
 #include "tools/common/files.h"
 #include "tests/test.h"
 #include "tests/fixture.h"

@@ -1,26 +1,8 @@
 /* The number of threads changes no bit, and a program's own threads may share a model. */
 #include "tests/same_bits.h"
+#include "tests/shared_models.h"
 
-static attn_model *plain, *odd, *longer, *tiny;
-
-static int set_up(void)
-{
-    plain = golden("plain");
-    odd = golden("odd");
-    longer = golden("long");
-    tiny = included();
-    return plain && odd && longer && tiny;
-}
-
-static void tear_down(void)
-{
-    attn_model_close(plain);
-    attn_model_close(odd);
-    attn_model_close(longer);
-    attn_model_close(tiny);
-}
-
-SUITE_WITH(set_up, tear_down);
+SUITE_WITH_MODELS("plain odd longer tiny");
 
 /* ---- the same bits ---- */
 

@@ -2,12 +2,7 @@
  * wrong and says what to do. */
 #include "tests/command.h"
 #include <unistd.h>
-static void tear_down(void)
-{
-    forget();
-}
-
-SUITE_WITH(NULL, tear_down);
+SUITE_WITH(NULL, forget);
 
 #define BIN(name) TEST_BUILD "/" name " "
 #define GPT2      BIN("gpt2")

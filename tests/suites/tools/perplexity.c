@@ -4,12 +4,7 @@
 #include "tests/command.h"
 #include <math.h>
 
-static void tear_down(void)
-{
-    forget();
-}
-
-SUITE_WITH(NULL, tear_down);
+SUITE_WITH(NULL, forget);
 
 #define PERPLEXITY TEST_BUILD "/perplexity "
 #define MODEL      TEST_BUILD "/tiny-stories.attn "

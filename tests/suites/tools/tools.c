@@ -1,12 +1,7 @@
 /* The programs, tried the way a person uses them: through a shell, by what they print and by their
  * exit codes. */
 #include "tests/command.h"
-static void tear_down(void)
-{
-    forget();
-}
-
-SUITE_WITH(NULL, tear_down);
+SUITE_WITH(NULL, forget);
 
 #define GPT2      TEST_BUILD "/gpt2 "
 #define MODEL     TEST_BUILD "/tiny-stories.attn "

@@ -14,7 +14,7 @@
  *     edits.h        changes that --edit makes in the model while it reads
  *     question.h     a logit, or the difference of two, which patch, path and attribute ask about */
 
-#include "tools/common/system.h" /* first: it asks the system for POSIX */
+#include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "lens"
