@@ -166,7 +166,7 @@ $(BUILD)/bench: tools/bench/bench.c $(BUILD)/flags
 	$(SHOW)$(COMPILE) -MF $@.d $< -o $@ $(LINK)
 
 # To optimise a test takes longer than to run it as it is, but for suites that compute.
-COMPUTING   = kernels ops readers record watch
+COMPUTING   = fma kernels ops
 UNOPTIMIZED = $(if $(filter -O2 -O3,$(CFLAGS)),-O0)
 $(COMPUTING:%=$(BUILD)/tests/suites/%/%.o): UNOPTIMIZED =
 

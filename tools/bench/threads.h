@@ -67,9 +67,10 @@ static void race_counts(race *r, int most)
  * start of each: OpenMP's threads of the one before still keep a core busy. */
 static int race_run(bench *b, race *r, const task *t, double seconds_each)
 {
+    const int n_repeats = b->quick ? 1 : b->repeats;
     int repeat, i;
     memset(r->m, 0, sizeof r->m);
-    for (repeat = -1; repeat < b->repeats; repeat++)
+    for (repeat = -1; repeat < n_repeats; repeat++)
         for (i = 0; i < r->n_counts; i++) {
             task mine = *t;
             double took;

@@ -29,13 +29,13 @@ TEST(what_is_printed)
     EQUAL(run(TEST_BUILD "/tests/failing"), 1);
     EQUAL(lines_with("failing           1 passed    2 failed    2 skipped"), 1);
     EQUAL(
-        lines_with("FAILED failing/fails at tests/programs/failing.c:22: 1 + 1 is 2, expected 3   "
+        lines_with("FAILED failing/fails at tests/programs/failing.c:21: 1 + 1 is 2, expected 3   "
                    "(" TEST_BUILD "/tests/failing failing/fails)\n"),
         1);
     EQUAL(lines_with("    it printed, at the end:\n"), 1);
     EQUAL(lines_with("    | a program prints\n"), 11);
     EQUAL(lines_with("    | 100 lines\n"), 1);
-    EQUAL(lines_with("FAILED failing/fails_at_length at tests/programs/failing.c:32: begin xxx"),
+    EQUAL(lines_with("FAILED failing/fails_at_length at tests/programs/failing.c:31: begin xxx"),
           1);
     CHECKF(strstr(out, "xx end   (") && longest_line() < 550, "%d bytes in a line",
            (int)longest_line());
