@@ -5203,8 +5203,8 @@ ATTN__COLD attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *
 ATTN__SMALL_END
 
 /* >>sampling (tests: sampling) ==================================================================
- * From logits to one token. All sums go in one order and the random numbers are our own, so a seed
- * gives the same text everywhere. */
+ * From logits to one token. Sums have a fixed order and random numbers are this file's own, so a
+ * seed gives the same text everywhere. */
 
 typedef struct attn__candidate {
     float logit, weight; /* weight = exp(logit - largest) */
@@ -5273,13 +5273,13 @@ ATTN__COLD void attn_sampler_free(attn_sampler *sampler)
     attn_free(sampler);
 }
 
-/* Likelier first; among equals the smaller id. */
+/* Is a likelier than b? Of equal logits, the one with the smaller id is. */
 static int attn__likelier(const attn__candidate *a, const attn__candidate *b)
 {
     return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
 }
 
-/* Which candidate a heap has on top: the likeliest, or the least likely. */
+/* What a heap has on top: the likeliest candidate, or the least likely. */
 typedef enum attn__heap { ATTN__LIKELIEST, ATTN__LEAST_LIKELY } attn__heap;
 
 static int attn__above(const attn__candidate *a, const attn__candidate *b, attn__heap kind)
@@ -5287,8 +5287,8 @@ static int attn__above(const attn__candidate *a, const attn__candidate *b, attn_
     return kind == ATTN__LIKELIEST ? attn__likelier(a, b) : attn__likelier(b, a);
 }
 
-/* Lets heap[at] sink until no child belongs above it. */
-static void attn__sink(attn__candidate *heap, size_t n, size_t at, attn__heap kind)
+/* Moves heap[at] down until no child belongs above it. */
+static void attn__sift_down(attn__candidate *heap, size_t n, size_t at, attn__heap kind)
 {
     const attn__candidate moved = heap[at];
     for (;;) {
@@ -5307,59 +5307,69 @@ static void attn__heapify(attn__candidate *heap, size_t n, attn__heap kind)
 {
     size_t i;
     for (i = n / 2; i-- > 0;)
-        attn__sink(heap, n, i, kind);
+        attn__sift_down(heap, n, i, kind);
 }
 
-/* Takes the top off a heap of n and puts it behind the others. */
-static attn__candidate attn__take(attn__candidate *heap, size_t n, attn__heap kind)
+/* Takes the top off a heap of n candidates and puts it at the end of the array. */
+static attn__candidate attn__take_top(attn__candidate *heap, size_t n, attn__heap kind)
 {
     const attn__candidate top = heap[0];
     heap[0] = heap[n - 1];
     heap[n - 1] = top;
-    attn__sink(heap, n - 1, 0, kind);
+    attn__sift_down(heap, n - 1, 0, kind);
     return top;
 }
 
-/* Filters: moves the kept candidates, likeliest first, to the end of the array; returns how many.
- * Only as many are sorted as the filters need to see. */
-static size_t attn__keep(attn_sampler *s)
+/* The filters move the candidates that they keep to the end of the array, likeliest last. They
+ * return their number. Only these are sorted. */
+
+/* Top-p, of the `most` candidates that top-k kept: the likeliest that together have a part of top_p
+ * of the probability of all `most`. */
+static size_t attn__keep_top_p(attn_sampler *s, size_t most)
 {
-    const attn_sampler_desc *d = &s->desc;
     attn__candidate *c = s->candidates;
-    size_t n = s->n_vocab, kept = 0, most = n, i;
+    const size_t n = s->n_vocab;
+    size_t i, kept = 0;
     double sum = 0, total = 0;
-    attn__heapify(c, n, ATTN__LIKELIEST);
-    if (d->top_k > 0 && d->top_k < n)
-        most = d->top_k;
-    if (d->top_p > 0 && d->top_p < 1) {
-        if (most < n) { /* top-p shares out the probability that top-k kept */
-            for (i = 0; i < most; i++)
-                total += attn__take(c, n - i, ATTN__LIKELIEST).weight;
-            for (i = 0; i < most && sum < d->top_p * total; i++)
-                sum += c[n - 1 - i].weight;
-            kept = i;
-        } else {
-            for (i = 0; i < n; i++)
-                total += s->weights[i];
-            while (kept < n && sum < d->top_p * total)
-                sum += attn__take(c, n - kept++, ATTN__LIKELIEST).weight;
-        }
-    } else {
-        while (kept < most && (most < n || d->min_p > 0)) {
-            const attn__candidate best = attn__take(c, n - kept, ATTN__LIKELIEST);
-            if (kept > 0 && best.weight < d->min_p)
-                return kept;
-            kept++;
-        }
-        if (kept == 0)
-            kept = n; /* nothing to filter */
+    for (i = 0; i < n && most == n; i++)
+        total += s->weights[i];
+    for (i = 0; i < most && most < n; i++)
+        total += attn__take_top(c, n - i, ATTN__LIKELIEST).weight;
+    for (; kept < most && sum < s->desc.top_p * total; kept++) {
+        if (most == n)
+            attn__take_top(c, n - kept, ATTN__LIKELIEST);
+        sum += c[n - 1 - kept].weight;
     }
-    while (kept > 1 && c[n - kept].weight < d->min_p)
-        kept--;
     return kept;
 }
 
-/* The first of the largest; a NaN comes first of all. Only the piece that holds it is searched. */
+/* Min-p, of the `most` likeliest. */
+static size_t attn__keep_min_p(attn_sampler *s, size_t most)
+{
+    size_t kept;
+    for (kept = 0; kept < most; kept++)
+        if (attn__take_top(s->candidates, s->n_vocab - kept, ATTN__LIKELIEST).weight <
+                s->desc.min_p &&
+            kept > 0)
+            break;
+    return kept;
+}
+
+static size_t attn__filter(attn_sampler *s)
+{
+    const attn_sampler_desc *d = &s->desc;
+    const size_t n = s->n_vocab, most = d->top_k > 0 && d->top_k < n ? d->top_k : n;
+    size_t kept;
+    attn__heapify(s->candidates, n, ATTN__LIKELIEST);
+    if (!(d->top_p > 0 && d->top_p < 1))
+        return most < n || d->min_p > 0 ? attn__keep_min_p(s, most) : n;
+    for (kept = attn__keep_top_p(s, most); kept > 1; kept--)
+        if (s->candidates[n - kept].weight >= d->min_p)
+            break;
+    return kept;
+}
+
+/* Index of the first NaN, or of the first maximum. It searches only the piece that has it. */
 static size_t attn__largest_at(const attn__kernels *kernels, const float *x, size_t n)
 {
     const size_t piece = 1024;
@@ -5379,7 +5389,7 @@ static size_t attn__largest_at(const attn__kernels *kernels, const float *x, siz
     return i;
 }
 
-/* Some token must be possible. */
+/* Fails if no token is possible. */
 static attn_status attn__need_possible(attn_ctx *ctx, float largest)
 {
     return largest > -INFINITY ? ATTN_OK
@@ -5388,13 +5398,53 @@ static attn_status attn__need_possible(attn_ctx *ctx, float largest)
                                             "picked; expected at least one that is larger");
 }
 
+/* s->logits = logits after the repetition penalty */
+static void attn__penalize(attn_sampler *s, const float *logits, const int32_t *seen, size_t n_seen)
+{
+    const attn_sampler_desc *d = &s->desc;
+    size_t i = d->repeat_last > 0 && d->repeat_last < n_seen ? n_seen - d->repeat_last : 0;
+    memcpy(s->logits, logits, s->n_vocab * sizeof(float));
+    for (; d->repeat_penalty > 0 && d->repeat_penalty != 1 && i < n_seen; i++)
+        if (seen[i] >= 0 && (size_t)seen[i] < s->n_vocab) {
+            const float x = logits[seen[i]];
+            s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
+        }
+}
+
+/* Draws from s->logits, whose largest is `largest`: temperature, filters, one random number. */
+static int32_t attn__draw(attn_sampler *s, float largest)
+{
+    const size_t n = s->n_vocab;
+    double total = 0, target, sum = 0;
+    size_t i, kept;
+    uint32_t high;
+    for (i = 0; i < n; i++)
+        s->weights[i] = (s->logits[i] - largest) / s->desc.temperature;
+    (s->kernels->exp)(s->weights, s->weights, n);
+    for (i = 0; i < n; i++) {
+        s->candidates[i].logit = s->logits[i];
+        s->candidates[i].weight = s->weights[i];
+        s->candidates[i].id = (int32_t)i;
+    }
+    kept = attn__filter(s);
+    for (i = 0; i < kept; i++)
+        total += s->candidates[n - 1 - i].weight;
+    high = attn_rng_u32(&s->rng);
+    target = ((high >> 5) * 67108864.0 + (attn_rng_u32(&s->rng) >> 6)) / 9007199254740992.0;
+    target = target * total;
+    for (i = 0; i < kept; i++) {
+        sum += s->candidates[n - 1 - i].weight;
+        if (sum > target)
+            break;
+    }
+    return s->candidates[n - 1 - (i < kept ? i : kept - 1)].id;
+}
+
 ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s,
                                   const float *logits, const int32_t *seen, size_t n_seen)
 {
     const attn_sampler_desc *d;
-    size_t i, kept, best = 0;
-    double total = 0, target;
-    uint32_t high;
+    size_t best;
     ATTN__TRY(attn__need_given(ctx, "attn_sample", "sampler", s));
     ATTN__TRY(attn__need_given(ctx, "attn_sample", "logits (feed a token first)", logits));
     ATTN__TRY(attn__need_given(ctx, "attn_sample", "place for the token", token));
@@ -5408,42 +5458,12 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
     *token = (int32_t)best;
     if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
         return ATTN_OK;
-    memcpy(s->logits, logits, s->n_vocab * sizeof(float));
-    i = d->repeat_last > 0 && d->repeat_last < n_seen ? n_seen - d->repeat_last : 0;
-    for (; d->repeat_penalty > 0 && d->repeat_penalty != 1 && i < n_seen; i++)
-        if (seen[i] >= 0 && (size_t)seen[i] < s->n_vocab) {
-            const float x = logits[seen[i]];
-            s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
-        }
+    attn__penalize(s, logits, seen, n_seen);
     best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
     ATTN__TRY(attn__need_possible(ctx, s->logits[best]));
     *token = (int32_t)best;
-    if (d->temperature == 0 ||
-        s->logits[best] == INFINITY) /* nothing to weigh against each other */
-        return ATTN_OK;
-
-    for (i = 0; i < s->n_vocab; i++)
-        s->weights[i] = (s->logits[i] - s->logits[best]) / d->temperature;
-    (s->kernels->exp)(s->weights, s->weights, s->n_vocab);
-    for (i = 0; i < s->n_vocab; i++) {
-        s->candidates[i].logit = s->logits[i];
-        s->candidates[i].weight = s->weights[i];
-        s->candidates[i].id = (int32_t)i;
-    }
-    kept = attn__keep(s);
-    for (i = 0; i < kept; i++)
-        total += s->candidates[s->n_vocab - 1 - i].weight;
-    high = attn_rng_u32(&s->rng);
-    target = ((high >> 5) * 67108864.0 + (attn_rng_u32(&s->rng) >> 6)) / 9007199254740992.0;
-    target = target * total;
-    total = 0;
-    for (i = 0; i < kept; i++) {
-        const attn__candidate *c = &s->candidates[s->n_vocab - 1 - i];
-        total += c->weight;
-        *token = c->id;
-        if (total > target)
-            break;
-    }
+    if (d->temperature > 0 && s->logits[best] < INFINITY) /* +inf is certain */
+        *token = attn__draw(s, s->logits[best]);
     return ATTN_OK;
 }
 
@@ -5452,8 +5472,8 @@ ATTN__SMALL
 /* >>score (tests: score) ========================================================================
  * The loss of each token of a text, and the likeliest tokens at each position. */
 
-/* The k likeliest of logits x [n], likeliest first; of equal ones the first. They stand in a heap
- * [k] with the least likely on top, where a likelier one replaces it: O(n log k). */
+/* The k likeliest of logits x [n], likeliest first; of equal ones the first. A heap [k] has the
+ * least likely on top, which a likelier one replaces: O(n log k). */
 static void attn__likeliest(const float *x, size_t n, attn__candidate *heap, size_t k)
 {
     size_t i;
@@ -5465,14 +5485,14 @@ static void attn__likeliest(const float *x, size_t n, attn__candidate *heap, siz
             attn__heapify(heap, k, ATTN__LEAST_LIKELY);
         if (i >= k && attn__likelier(&c, &heap[0])) {
             heap[0] = c;
-            attn__sink(heap, k, 0, ATTN__LEAST_LIKELY);
+            attn__sift_down(heap, k, 0, ATTN__LEAST_LIKELY);
         }
     }
     for (i = k; i > 1; i--)
-        attn__take(heap, i, ATTN__LEAST_LIKELY);
+        attn__take_top(heap, i, ATTN__LEAST_LIKELY);
 }
 
-/* How many of x [n] come before entry `target`. */
+/* How many of x [n] are likelier than entry `target`, or equal and before it. */
 static size_t attn__rank(const float *x, size_t n, size_t target)
 {
     size_t i, rank = 0;
@@ -5481,8 +5501,8 @@ static size_t attn__rank(const float *x, size_t n, size_t target)
     return rank;
 }
 
-/* -log of the probability of entry i. A logit of +inf makes the first such entry, `certain`, the
- * only one that can come, as attn_sample has it. */
+/* -log of the probability of entry i. If there is a logit of +inf, the first such entry, `certain`,
+ * has probability 1, as in attn_sample. */
 static float attn__nll(const float *x, size_t i, float largest, float log_sum, size_t certain)
 {
     if (largest == INFINITY)
@@ -5490,12 +5510,12 @@ static float attn__nll(const float *x, size_t i, float largest, float log_sum, s
     return log_sum - (x[i] - largest);
 }
 
-/* Statistics of one row of logits: those of the target into `stats` (may be NULL), and the k
- * likeliest tokens into `top` by means of `heap` [k]. Returns 0 if the logits hold a NaN, or are
- * all -inf. */
-static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
-                       attn_token_stats *stats, attn_prediction *top, size_t k,
-                       attn__candidate *heap)
+/* The statistics of one row of logits: of the target into *stats (may be NULL), and of the k
+ * likeliest tokens into `top`. `heap` [k] is work memory. Returns 0 if a logit is NaN, or all are
+ * -inf. */
+static int attn__row_stats(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
+                           attn_token_stats *stats, attn_prediction *top, size_t k,
+                           attn__candidate *heap)
 {
     float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
     size_t i, certain = 0;
@@ -5521,7 +5541,7 @@ static int attn__judge(const attn__kernels *kernels, const float *x, size_t n, i
     return 1;
 }
 
-/* *top becomes the caller's, or room for none. */
+/* Copies the caller's attn_top, which may be NULL, after a check. */
 static attn_status attn__need_top(attn_ctx *ctx, const char *op, attn_top *top,
                                   const attn_top *given, size_t n_vocab)
 {
@@ -5563,9 +5583,9 @@ ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, 
     if (!heap)
         status = ATTN_E_MEMORY;
     for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
-        if (!attn__judge(kernels, attn__row(&logits, &shape, t, n, buffers), n,
-                         targets ? targets[t] : 0, stats ? stats + t : NULL,
-                         room.k ? room.best + t * room.k : NULL, room.k, heap))
+        if (!attn__row_stats(kernels, attn__row(&logits, &shape, t, n, buffers), n,
+                             targets ? targets[t] : 0, stats ? stats + t : NULL,
+                             room.k ? room.best + t * room.k : NULL, room.k, heap))
             status = attn__fail(ctx, ATTN_E_ARGUMENT,
                                 "attn_logit_stats: the logits of row %zu hold a NaN, or are all "
                                 "-inf",
@@ -5575,39 +5595,39 @@ ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, 
     return status;
 }
 
-/* A text that attn_score feeds, some rows of logits at a time. */
+/* A text that attn_score feeds, some tokens at a time. */
 typedef struct attn__scoring {
     attn_session *session;
     const int32_t *tokens;
-    size_t n_tokens, before; /* before: tokens that the session held */
+    size_t n_tokens, start; /* start: the position of its first token */
     attn_token_stats *stats;
     attn_top top;
     attn__candidate *heap; /* [top.k] */
 } attn__scoring;
 
-/* Token i of the text, once it or the token before it was fed. The text may be the session's own
- * tokens from before attn_session_truncate, which feeding overwrites. */
+/* Token i of the text. If it was fed, it is taken from the session: the caller's tokens may be the
+ * session's own from before a truncation, which feeding overwrites. */
 static int32_t attn__scored_token(const attn__scoring *s, size_t i)
 {
-    const size_t at = s->before + i;
+    const size_t at = s->start + i;
     return at < s->session->length ? s->session->tokens[at] : s->tokens[i];
 }
 
-/* Judges the logits of tokens [from, end), which were just fed. */
-static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_t from, size_t end,
+/* The statistics of tokens [from, end) of the text, which were just fed. */
+static attn_status attn__score_rows(attn_ctx *ctx, const attn__scoring *s, size_t from, size_t end,
                                     const float *logits)
 {
     const size_t n_vocab = s->session->model->config.n_vocab;
     size_t i;
     for (i = from; i < end; i++, logits += n_vocab) {
         const int has_next = i + 1 < s->n_tokens;
-        if (!attn__judge(s->session->workspace->kernels, logits, n_vocab,
-                         has_next ? attn__scored_token(s, i + 1) : 0,
-                         has_next && s->stats ? s->stats + i : NULL,
-                         s->top.k ? s->top.best + i * s->top.k : NULL, s->top.k, s->heap))
+        if (!attn__row_stats(s->session->workspace->kernels, logits, n_vocab,
+                             has_next ? attn__scored_token(s, i + 1) : 0,
+                             has_next && s->stats ? s->stats + i : NULL,
+                             s->top.k ? s->top.best + i * s->top.k : NULL, s->top.k, s->heap))
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "attn_score: the logits at position %zu hold a NaN, or are all -inf",
-                              s->before + i);
+                              s->start + i);
     }
     return ATTN_OK;
 }
@@ -5615,7 +5635,7 @@ static attn_status attn__judge_rows(attn_ctx *ctx, const attn__scoring *s, size_
 ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
                                   attn_session *session, const int32_t *tokens, size_t n_tokens)
 {
-    const size_t at_once = 32; /* rows of logits held */
+    const size_t at_once = 32; /* rows of logits in memory */
     attn__scoring s = {session, tokens, n_tokens, 0, stats, {NULL, 0}, NULL};
     size_t n_vocab, at;
     int had_logits;
@@ -5632,7 +5652,7 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
         attn_free(logits);
         return ATTN_E_MEMORY;
     }
-    s.before = session->length;
+    s.start = session->length;
     attn__session_hold(session);
     had_logits = session->has_logits;
     memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
@@ -5642,10 +5662,10 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
         item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
         status = attn_feed_batch(ctx, &item, 1);
         if (status == ATTN_OK)
-            status = attn__judge_rows(ctx, &s, at, at + item.n_tokens, logits);
+            status = attn__score_rows(ctx, &s, at, at + item.n_tokens, logits);
     }
     if (status != ATTN_OK) {
-        attn__forget_from(session, s.before);
+        attn__forget_from(session, s.start);
         session->has_logits = had_logits;
         memcpy(session->logits, logits + at_once * n_vocab, n_vocab * sizeof(float));
     }
@@ -5667,7 +5687,7 @@ ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
 }
 
 /* >>generate (tests: generate) ==================================================================
- * Text in, text out: encode, feed, then sample, show and feed until something ends it. */
+ * Text in, text out: encode and feed the prompt, then sample, hand over and feed until an end. */
 
 ATTN__COLD const char *attn_stop_reason_name(attn_stop_reason reason)
 {
@@ -5676,7 +5696,8 @@ ATTN__COLD const char *attn_stop_reason_name(attn_stop_reason reason)
     return (size_t)reason < sizeof names / sizeof names[0] ? names[reason] : "none";
 }
 
-/* The tokens of the prompt: the caller's, or the text's. bos: after the beginning-of-text token. */
+/* The tokens of the prompt: the caller's, or those of the text. With bos, the beginning-of-text
+ * token comes first. */
 static attn_status attn__prompt_tokens(attn_ctx *ctx, const attn_model *model, const char *prompt,
                                        const attn_generate_desc *d, int bos, int32_t **tokens,
                                        size_t *n_tokens)
@@ -5707,9 +5728,9 @@ static attn_status attn__prompt_tokens(attn_ctx *ctx, const attn_model *model, c
     return ATTN_OK;
 }
 
-/* ---- stop strings: the end of a text is held back while it may be the beginning of one ---- */
+/* ---- stop strings: text that may be the beginning of one waits until this is decided ---- */
 
-/* How many of the bytes before `end`, n in all, are the beginning of a stop string; the most. */
+/* The length of the longest suffix of the n bytes before `end` that is a prefix of `stop`. */
 static size_t attn__begins_stop(const char *stop, const char *end, size_t n)
 {
     const size_t size = strlen(stop);
@@ -5719,7 +5740,7 @@ static size_t attn__begins_stop(const char *stop, const char *end, size_t n)
     return n;
 }
 
-/* *longest gets the bytes of the longest stop string. */
+/* Checks the stop strings; *longest gets the length of the longest. */
 static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
                                      const attn_generate_desc *d, size_t *longest)
 {
@@ -5744,26 +5765,26 @@ static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
 
 /* ---- handing text over ---- */
 
-/* Where text goes on its way to the callback: held back by stop strings, gathered, cut into whole
- * characters. */
-typedef struct attn__listener {
+/* The way of a text to the callback: bytes wait while they may begin a stop string, then they are
+ * gathered, then cut into whole characters. */
+typedef struct attn__text_out {
     attn_session *session;
     attn_text_fn fn;
     void *user;
     const char *const *stops;
     size_t n_stops, which_stop; /* which_stop: the one that was met */
     int keep_stop;
-    char *waiting; /* text that may become a stop string: room for the longest of them */
+    char *waiting; /* text that may begin a stop string: room for the longest of them */
     size_t n_waiting;
-    char bytes[64]; /* of the token at hand */
+    char bytes[64]; /* the gathered bytes */
     size_t n_bytes;
-    size_t n_left; /* bytes of the text that did not come to attn_utf8_push yet */
+    size_t n_left; /* bytes of the text that have not come to attn_utf8_push yet */
     attn_utf8 utf8;
-} attn__listener;
+} attn__text_out;
 
-/* Hands over the gathered bytes, or with none the beginning of a character that was left. Nonzero
- * to stop. */
-static int attn__hand_over(attn__listener *to)
+/* Hands over the gathered bytes; if there are none, the beginning of a character that was kept.
+ * Returns nonzero to stop. */
+static int attn__hand_over(attn__text_out *to)
 {
     char text[3 * (sizeof to->bytes + 4)];
     const size_t size = attn_utf8_push(text, &to->utf8, to->bytes, to->n_bytes);
@@ -5778,7 +5799,7 @@ static int attn__hand_over(attn__listener *to)
     return stop || to->session->is_freed;
 }
 
-static int attn__gather(attn__listener *to, const char *bytes, size_t n)
+static int attn__gather(attn__text_out *to, const char *bytes, size_t n)
 {
     size_t i;
     for (i = 0; i < n; i++) {
@@ -5789,9 +5810,9 @@ static int attn__gather(attn__listener *to, const char *bytes, size_t n)
     return 0;
 }
 
-/* Takes one byte of text, and hands on the bytes that are not held back any longer. Of several stop
- * strings that the text ends with, the longest counts. */
-static attn_stop_reason attn__take_byte(attn__listener *to, char octet)
+/* Takes one byte of text, and hands on the bytes that need not wait any longer. If the text ends
+ * with several stop strings, the longest counts. */
+static attn_stop_reason attn__take_byte(attn__text_out *to, char octet)
 {
     size_t i, hold = 0, whole = 0, released;
     if (to->n_stops == 0)
@@ -5814,8 +5835,8 @@ static attn_stop_reason attn__take_byte(attn__listener *to, char octet)
     return whole ? ATTN_STOP_STRING : ATTN_STOP_NONE;
 }
 
-/* Hands one token's text on. */
-static attn_stop_reason attn__emit_text(attn__listener *to, int32_t id)
+/* Hands on the text of one token. */
+static attn_stop_reason attn__emit_text(attn__text_out *to, int32_t id)
 {
     const attn_tokenizer *tokenizer = to->session->model->tokenizer;
     attn_stop_reason reason = ATTN_STOP_NONE;
@@ -5829,9 +5850,9 @@ static attn_stop_reason attn__emit_text(attn__listener *to, int32_t id)
     return reason;
 }
 
-/* Ends a text at one of the model's end tokens. One that is not special belongs to the text, as a
- * full stop may. */
-static attn_stop_reason attn__end_text(attn__listener *to, int32_t id)
+/* Ends a text at a token that ends texts. Its own text is handed on, unless it is a special
+ * token. */
+static attn_stop_reason attn__end_text(attn__text_out *to, int32_t id)
 {
     const attn_tokenizer *tokenizer = to->session->model->tokenizer;
     attn_stop_reason reason = ATTN_STOP_EOS;
@@ -5842,9 +5863,9 @@ static attn_stop_reason attn__end_text(attn__listener *to, int32_t id)
     return reason == ATTN_STOP_CALLBACK ? reason : ATTN_STOP_EOS;
 }
 
-/* Nothing follows. Hands on the text that was held back, unless it is a stop string to be left out, and
- * the beginning of a character. */
-static int attn__emit_rest(attn__listener *to, attn_stop_reason reason)
+/* At the end of a text: hands on the bytes that wait (unless they are a stop string that is left
+ * out), and the beginning of a character. */
+static int attn__emit_rest(attn__text_out *to, attn_stop_reason reason)
 {
     if ((reason != ATTN_STOP_STRING || to->keep_stop) &&
         attn__gather(to, to->waiting, to->n_waiting))
@@ -5854,25 +5875,25 @@ static int attn__emit_rest(attn__listener *to, attn_stop_reason reason)
 
 /* ---- drafting ----
  *
- * A pass over a few rows costs little more than one over a single row: both read every weight once.
- * So the tokens that followed the last time are fed as a draft. Row i of the logits is exact if the
- * rows before it were drafted right, and does not depend on the rows after it: the sampler walks
- * down the rows as long as it draws the draft's tokens, and the rest is forgotten. No draw is made
- * that would not be made without the draft. */
+ * A pass over a few rows takes little longer than over one row: both read every weight once. So the
+ * tokens that followed the same text earlier are fed as a draft. The logits of a row do not depend
+ * on later rows. The sampler draws from the first row. As long as it draws the token of the draft,
+ * the logits of the next row are right too, and it draws from them. The other rows are forgotten.
+ * So the sampler makes the same draws as without a draft. */
 
 enum { ATTN__MOST_DRAFTED = 15, ATTN__LONGEST_MATCH = 8, ATTN__LONGEST_WAIT = 6 };
 
 typedef struct attn__drafter {
     float *logits;   /* [most + 1, n_vocab] */
-    size_t most;     /* allowed */
-    size_t next;     /* how many to draft next time */
-    size_t failures; /* in a row: each doubles the wait before the next try */
-    size_t wait;     /* tokens to go before that */
+    size_t most;     /* most tokens of a draft */
+    size_t next;     /* length of the next draft */
+    size_t failures; /* in a row: each doubles `wait` */
+    size_t wait;     /* passes until the next draft */
 } attn__drafter;
 
-/* Continues draft[0 .. 0] to at most n + 1 tokens: finds where the longest run that ends in
- * draft[0] stood before, most recent first, and copies its continuation. Returns how many
- * were drafted. A run of one token counts for nothing. */
+/* Prompt lookup: finds the longest earlier match, of 2 to 8 tokens, of the text that ends with
+ * draft[0], the latest of several. Copies what followed it to draft[1] and so on. Returns n, the
+ * number of drafted tokens, or 0. */
 static size_t attn__draft_tokens(const attn_session *session, int32_t *draft, size_t n)
 {
     const int32_t *tokens = session->tokens;
@@ -5893,13 +5914,13 @@ static size_t attn__draft_tokens(const attn_session *session, int32_t *draft, si
     }
     if (best == 0)
         return 0;
-    for (i = 1; i <= n; i++) /* beyond the end, the draft repeats itself */
+    for (i = 1; i <= n; i++) /* behind the end of the text, the draft itself follows */
         draft[i] = best + i < length ? tokens[best + i] : draft[best + i - length];
     return n;
 }
 
-/* After `right` of n drafted tokens were right. */
-static void attn__learn(attn__drafter *d, size_t n, size_t right)
+/* Sets the length of the next draft, after `right` of n drafted tokens were right. */
+static void attn__adapt_draft(attn__drafter *d, size_t n, size_t right)
 {
     if (right == 0) {
         if (d->failures < ATTN__LONGEST_WAIT)
@@ -5913,7 +5934,7 @@ static void attn__learn(attn__drafter *d, size_t n, size_t right)
         d->next = d->most;
 }
 
-/* `most` tokens are drafted where desc says nothing else. */
+/* `most`: most tokens of a draft if desc->n_draft is 0. */
 static attn_status attn__drafter_init(attn_ctx *ctx, attn__drafter *d, const attn_session *session,
                                       const attn_generate_desc *desc, size_t most)
 {
@@ -5939,25 +5960,25 @@ typedef struct attn__run {
     attn_generate_desc desc;
     attn_session *session;
     attn_sampler *sampler;
-    attn_sampler *own_sampler; /* to be freed, or NULL */
+    attn_sampler *own_sampler; /* the same if the run made it, else NULL */
     int32_t *prompt;
     size_t n_prompt;
     float *logits; /* [n_vocab]: a copy for logits_fn to change; NULL without one */
     attn__drafter drafter;
-    attn__listener listener;
-    int32_t *tokens;                     /* NULL, or room for `room` of those generated */
-    float *log_probs;                    /* NULL, or room for as many */
-    size_t room, n, most;                /* n are generated; most are allowed */
-    size_t begin;                        /* the position of the first of them */
-    int32_t due[ATTN__MOST_DRAFTED + 1]; /* the next token to feed, then a draft */
+    attn__text_out out;
+    int32_t *tokens;      /* [room]: the generated tokens, or NULL */
+    float *log_probs;     /* [room], or NULL */
+    size_t room, n, most; /* n: tokens that were generated; most: how many may be */
+    size_t begin;         /* the position of the first generated token */
+    int32_t to_feed[ATTN__MOST_DRAFTED + 1]; /* the next token, then a draft */
     size_t n_drafted;
-    attn_stop_reason reason; /* once there is one, nothing more is drawn */
-    int ended;               /* and nothing more is fed */
+    attn_stop_reason reason; /* if not NONE: nothing more is drawn */
+    int ended;               /* 1: nothing more is fed */
     /* only of attn_generate_many */
     attn_ctx *ctx;
-    attn_continuation *kept; /* where the text goes */
-    size_t capacity;         /* of kept->text */
-    int no_memory;           /* for more of it */
+    attn_continuation *kept; /* receives the text */
+    size_t capacity;         /* bytes of kept->text */
+    int no_memory;           /* 1: for a longer kept->text */
 } attn__run;
 
 static attn_status attn__run_sampler(attn_ctx *ctx, attn__run *w)
@@ -5983,7 +6004,7 @@ static attn_status attn__run_sampler(attn_ctx *ctx, attn__run *w)
     return ATTN_OK;
 }
 
-/* Everything that a run needs besides its desc, session and prompt. */
+/* Fills in everything else of a run that has its desc, session and prompt. */
 static attn_status attn__generation_init(attn_ctx *ctx, attn__run *w, size_t most_drafted)
 {
     const attn_model *model = w->session->model;
@@ -5991,14 +6012,14 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__run *w, size_t mos
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
     ATTN__TRY(attn__check_stops(ctx, model, &w->desc, &longest_stop));
     ATTN__TRY(attn__run_sampler(ctx, w));
-    w->listener.session = w->session;
-    w->listener.fn = w->desc.text_fn;
-    w->listener.user = w->desc.text_user;
-    w->listener.stops = w->desc.stop;
-    w->listener.n_stops = w->desc.n_stop;
-    w->listener.keep_stop = w->desc.keep_stop;
-    w->listener.waiting = (char *)attn_alloc(ctx, 1, longest_stop, "stop strings");
-    ATTN__TRY_MEMORY(w->listener.waiting);
+    w->out.session = w->session;
+    w->out.fn = w->desc.text_fn;
+    w->out.user = w->desc.text_user;
+    w->out.stops = w->desc.stop;
+    w->out.n_stops = w->desc.n_stop;
+    w->out.keep_stop = w->desc.keep_stop;
+    w->out.waiting = (char *)attn_alloc(ctx, 1, longest_stop, "stop strings");
+    ATTN__TRY_MEMORY(w->out.waiting);
     if (w->desc.logits_fn) {
         w->logits = ATTN__NEW(ctx, float, model->config.n_vocab, "logits for logits_fn");
         ATTN__TRY_MEMORY(w->logits);
@@ -6010,13 +6031,13 @@ static void attn__run_free(attn__run *w)
 {
     attn_sampler_free(w->own_sampler);
     attn_free(w->drafter.logits);
-    attn_free(w->listener.waiting);
+    attn_free(w->out.waiting);
     attn_free(w->logits);
     attn_free(w->prompt);
 }
 
-/* Draws a token, unless logits_fn or the caller's flag stops it. */
-static attn_status attn__draw(attn_ctx *ctx, attn__run *w, int32_t *token)
+/* Draws a token, unless logits_fn or ctx->stop ends the run. */
+static attn_status attn__draw_token(attn_ctx *ctx, attn__run *w, int32_t *token)
 {
     attn_session *s = w->session;
     const float *logits = s->logits;
@@ -6033,13 +6054,13 @@ static attn_status attn__draw(attn_ctx *ctx, attn__run *w, int32_t *token)
     return w->reason ? ATTN_OK : attn_sample(ctx, token, w->sampler, logits, s->tokens, s->length);
 }
 
-/* Draws the next token and hands it on. It is then due to be fed, unless w->ended. */
+/* Draws the next token and hands on its text. The caller then feeds it, unless w->ended. */
 static attn_status attn__next_token(attn_ctx *ctx, attn__run *w, int32_t *token)
 {
     const attn_session *s = w->session;
-    ATTN__TRY(attn__draw(ctx, w, token));
+    ATTN__TRY(attn__draw_token(ctx, w, token));
     if (!w->reason && attn_config_is_eos(&s->model->config, *token) && !w->desc.ignore_eos)
-        w->reason = attn__end_text(&w->listener, *token);
+        w->reason = attn__end_text(&w->out, *token);
     w->ended = w->reason != ATTN_STOP_NONE || s->length == s->capacity;
     if (w->reason)
         return ATTN_OK;
@@ -6047,12 +6068,12 @@ static attn_status attn__next_token(attn_ctx *ctx, attn__run *w, int32_t *token)
         w->tokens[w->n] = *token;
     if (w->log_probs && w->n < w->room) {
         attn_token_stats stats = {(float)NAN, 0, 0};
-        attn__judge(s->workspace->kernels, s->logits, s->model->config.n_vocab, *token, &stats,
-                    NULL, 0, NULL);
+        attn__row_stats(s->workspace->kernels, s->logits, s->model->config.n_vocab, *token, &stats,
+                        NULL, 0, NULL);
         w->log_probs[w->n] = -stats.nll;
     }
     w->n++;
-    w->reason = attn__emit_text(&w->listener, *token);
+    w->reason = attn__emit_text(&w->out, *token);
     if (!w->reason && w->n == w->most)
         w->reason = ATTN_STOP_COUNT;
     if (!w->reason && w->ended)
@@ -6060,7 +6081,7 @@ static attn_status attn__next_token(attn_ctx *ctx, attn__run *w, int32_t *token)
     return ATTN_OK;
 }
 
-/* Sets the tokens that the next pass feeds: the one that is due, and a draft. */
+/* What the next pass feeds: the next token, and a draft. */
 static attn_feed_item attn__plan_pass(attn__run *w)
 {
     attn__drafter *d = &w->drafter;
@@ -6068,25 +6089,25 @@ static attn_feed_item attn__plan_pass(attn__run *w)
     size_t n = d->wait > 0 || w->reason ? 0 : d->next;
     attn_feed_item item;
     n = n < room ? n : room;
-    w->n_drafted = attn__draft_tokens(w->session, w->due, n < left ? n : left);
+    w->n_drafted = attn__draft_tokens(w->session, w->to_feed, n < left ? n : left);
     if (d->wait > 0)
         d->wait--;
-    item = attn__feed_of(w->session, w->due, w->n_drafted + 1);
+    item = attn__feed_of(w->session, w->to_feed, w->n_drafted + 1);
     item.logits = w->n_drafted > 0 ? d->logits : NULL;
     return item;
 }
 
-/* After that pass: accepts the draft up to its first wrong token. The session then holds the same
- * keys and values as without a draft, and w->due[0] is the next token to feed. */
-static attn_status attn__read_rows(attn_ctx *ctx, attn__run *w)
+/* After that pass: draws tokens, as long as they are those of the draft. The session is then as it
+ * would be without a draft, and w->to_feed[0] is the next token. */
+static attn_status attn__accept_draft(attn_ctx *ctx, attn__run *w)
 {
     attn_session *s = w->session;
     const size_t n_vocab = s->model->config.n_vocab, n = w->n_drafted;
     const size_t length = s->length - n - 1;
-    int32_t token = w->due[0];
+    int32_t token = w->to_feed[0];
     size_t right;
     for (right = 0;; right++) {
-        if (n > 0) { /* forget the rows after this one */
+        if (n > 0) { /* as if this row were the last one that was fed */
             s->length = length + right + 1;
             memcpy(s->logits, w->drafter.logits + right * n_vocab, n_vocab * sizeof(float));
         }
@@ -6094,16 +6115,16 @@ static attn_status attn__read_rows(attn_ctx *ctx, attn__run *w)
         if (w->ended)
             break;
         ATTN__TRY(attn__next_token(ctx, w, &token));
-        if (w->ended || right == n || token != w->due[right + 1])
+        if (w->ended || right == n || token != w->to_feed[right + 1])
             break;
     }
-    w->due[0] = token;
+    w->to_feed[0] = token;
     if (n > 0)
-        attn__learn(&w->drafter, n, right);
+        attn__adapt_draft(&w->drafter, n, right);
     return ATTN_OK;
 }
 
-/* Feeds the prompts and writes until all texts have ended. There is room for an item each. */
+/* Feeds the prompts and generates until all texts have ended. `items` [n] is work memory. */
 static attn_status attn__generate_all(attn_ctx *ctx, attn__run *runs, size_t n,
                                       attn_feed_item *items, size_t *n_passes)
 {
@@ -6116,7 +6137,7 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__run *runs, size_t n,
         status = attn_feed_batch(ctx, items, n_items);
     for (i = 0; i < n && status == ATTN_OK; i++) {
         runs[i].begin = runs[i].session->length;
-        status = attn__next_token(ctx, &runs[i], &runs[i].due[0]);
+        status = attn__next_token(ctx, &runs[i], &runs[i].to_feed[0]);
     }
     while (status == ATTN_OK) {
         for (i = n_items = 0; i < n; i++)
@@ -6128,29 +6149,28 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__run *runs, size_t n,
         ++*n_passes;
         for (i = 0; i < n && status == ATTN_OK; i++)
             if (!runs[i].ended)
-                status = attn__read_rows(ctx, &runs[i]);
+                status = attn__accept_draft(ctx, &runs[i]);
     }
     for (i = 0; i < n; i++) {
         if (status == ATTN_STOPPED && !runs[i].ended)
             runs[i].reason = ATTN_STOP_CALLBACK;
-        if (runs[i].reason != ATTN_STOP_CALLBACK &&
-            attn__emit_rest(&runs[i].listener, runs[i].reason))
+        if (runs[i].reason != ATTN_STOP_CALLBACK && attn__emit_rest(&runs[i].out, runs[i].reason))
             runs[i].reason = ATTN_STOP_CALLBACK;
     }
     return status == ATTN_STOPPED ? ATTN_OK : status;
 }
 
-/* The length of the session up to the last token whose text was all handed over: from the end of the
- * text back over the bytes that were not. */
+/* The length of the session up to the last token whose whole text was handed over. It goes back
+ * from the end over the bytes that were not handed over. */
 static size_t attn__accepted(const attn__run *w)
 {
     const attn_session *s = w->session;
     const attn_tokenizer *tokenizer = s->model->tokenizer;
-    size_t at = w->begin + w->n + (w->reason == ATTN_STOP_EOS); /* whose text counts, too */
-    size_t left = w->listener.n_left + (size_t)w->listener.utf8.n, size;
+    size_t at = w->begin + w->n + (w->reason == ATTN_STOP_EOS); /* its text was handed on too */
+    size_t left = w->out.n_left + (size_t)w->out.utf8.n, size;
     while (left > 0 && at > w->begin) {
         at--;
-        attn_token_bytes(&size, tokenizer, at < s->length ? s->tokens[at] : w->due[0]);
+        attn_token_bytes(&size, tokenizer, at < s->length ? s->tokens[at] : w->to_feed[0]);
         left -= left < size ? left : size;
     }
     return at < s->length ? at : s->length;
@@ -6209,7 +6229,7 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
     if (status == ATTN_OK)
         status = attn__generate_all(ctx, &w, 1, &item, &result->n_passes);
     result->n_tokens = w.n;
-    result->which_stop = w.listener.which_stop;
+    result->which_stop = w.out.which_stop;
     result->accepted = attn__accepted(&w);
     result->reason = status == ATTN_OK ? w.reason : ATTN_STOP_NONE;
     attn__run_free(&w);
@@ -6219,7 +6239,7 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
 
 /* ---- several texts ---- */
 
-/* An attn_text_fn that keeps the text, ended by a zero, and hands it on. */
+/* An attn_text_fn that keeps the text, ended by a zero, and passes it on. */
 static int attn__keep_text(const char *text, size_t size, void *user)
 {
     attn__run *w = (attn__run *)user;
@@ -6262,7 +6282,7 @@ ATTN__COLD void attn_continuations_free(attn_continuation *texts, size_t n_texts
     }
 }
 
-/* Allocates for text i of n the tokens of its prompt, a session, and room for its continuation. */
+/* Begins text i of n: allocates its prompt, a session, and memory for its continuation. */
 static attn_status attn__begin_text(attn_ctx *ctx, attn__run *w, attn_continuation *text, size_t i,
                                     size_t n, const attn_model *model)
 {
@@ -6343,7 +6363,7 @@ ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *text
     for (i = 0; i < n_texts && status == ATTN_OK; i++) {
         texts[i].n_tokens = runs[i].n;
         texts[i].reason = runs[i].reason;
-        texts[i].which_stop = runs[i].listener.which_stop;
+        texts[i].which_stop = runs[i].out.which_stop;
         status = runs[i].no_memory ? ATTN_E_MEMORY : ATTN_OK;
     }
     for (i = 0; runs && items && i < n_texts; i++) {

@@ -825,12 +825,12 @@ TEST(wrong_drafts_become_rare)
         drafted += n;
         tries += n > 0;
         if (n > 0)
-            attn__learn(&g, n, 0);
+            attn__adapt_draft(&g, n, 0);
     }
     CHECKF(drafted <= 60, "%d drafted", (int)drafted);
     CHECKF(tries >= 20, "%d tries", (int)tries); /* a text may become repetitive at any time */
     for (token = 0; token < 4; token++)
-        attn__learn(&g, g.next, g.next);
+        attn__adapt_draft(&g, g.next, g.next);
     CHECK(g.next == ATTN__MOST_DRAFTED && g.failures == 0);
 }
 
