@@ -1308,8 +1308,8 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 
 /* >>gpt2 (tests: gpt2) ==========================================================================
  * THE FORWARD PASS of R rows, one for each token of one sequence or of several. C = d_model, F =
- * d_mlp, V = n_vocab, H heads of d = d_head. All workers run attn__forward at once. Each does its
- * share of a step, then waits for the others. */
+ * d_mlp, V = n_vocab, H heads of d = d_head. All workers run attn__forward at once, each on its
+ * share of every step. They meet at a barrier where the next step reads what others have made. */
 
 typedef struct attn__kernels attn__kernels; /* vector code of one instruction set: see >>inside */
 typedef struct attn__watcher attn__watcher; /* looks at activations: see >>watch */
@@ -1317,8 +1317,9 @@ typedef struct attn__watcher attn__watcher; /* looks at activations: see >>watch
 /* One of the threads that run a pass together. */
 typedef struct attn__worker {
     struct attn__team *team;
-    int id, count; /* worker id of count */
-    int layer;     /* the layer that it computes; -1: none */
+    int id, count;             /* worker id of count */
+    int layer;                 /* the layer that it computes; -1: none */
+    uint64_t patience, passed; /* at barriers: see >>threads */
 } attn__worker;
 
 /* Rows of floats, [n, stride]. A step reads or writes the first columns of each row. */
@@ -1389,8 +1390,7 @@ struct attn_workspace {
     attn__rows normed;           /* [R, C]: a LayerNorm's output */
     attn__rows qkv, z, mlp;      /* [R, 3C], [R, C], [R, F] */
     attn__rows added;            /* [R, C]: attn_out or mlp_out, added to the stream */
-    attn__rows final;            /* [rows that want logits, C]: the input of the unembedding */
-    float *mean, *scale;         /* [R], of the latest LayerNorm */
+    float *mean, *scale;         /* [R], of the latest LayerNorm that workers share */
     float *scratch;              /* [n_threads, scratch_size], see attn__scratchpad */
     size_t scratch_size;
     attn__watched scores; /* [n_batch, H, n_ctx], while a watcher wants to see them */
@@ -1440,15 +1440,16 @@ typedef struct attn__pass {
     int stopped;                   /* a callback asked for it, or freed a session of the pass */
 } attn__pass;
 
-/* The steps, in the order of the pass. A worker (me) takes its share of the rows or heads. */
+/* The steps, in the order of the pass. A worker (me) takes its share of the rows, columns or heads.
+ * Steps without a barrier between them take the same share: attn__block_of. */
 
 /* is there a layer i to run? not after a hook or the caller asked to stop */
 static int attn__goes_on(const attn__worker *me, attn__pass *p, size_t i);
 /* resid = W_E[token] + W_pos[position] */
 static void attn__embed(attn__worker *me, attn__pass *p);
-/* out = (in - mean) / sqrt(variance + eps) * w + b; `point` is its first hook */
-static void attn__normalize(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
-                            const float *w, const float *b, int point);
+/* returns (in - mean) / sqrt(variance + eps) * w + b, all rows; `point` is its first hook */
+static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in, const float *w,
+                                  const float *b, int point);
 /* out = in · w + b */
 static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
                           const attn__panels *w, const float *b);
@@ -1465,19 +1466,23 @@ static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
 /* resid -> the items that asked for it */
 static void attn__copy_resid(attn__worker *me, attn__pass *p);
 /* logits = normed · W_U + b_U */
-static void attn__make_logits(attn__worker *me, attn__pass *p);
+static void attn__make_logits(attn__worker *me, attn__pass *p, attn__rows normed);
 /* Shows an activation to its watchers. Without watchers this costs one comparison. */
 static void attn__visit(attn__worker *me, attn__pass *p, int point);
+/* Waits until all workers have arrived. */
+static void attn__barrier(attn__worker *me);
 
 static void attn__forward(attn__worker *me, void *pass)
 {
     attn__pass *p = (attn__pass *)pass;
     const attn_model *m = p->model;
     attn_workspace *ws = p->ws; /* attn__drop_rows changes the number of its rows */
+    attn__rows normed;          /* [R, C] */
     size_t i;
 
     me->layer = -1;
     attn__embed(me, p); /* resid [R, C] */
+    attn__barrier(me);
 
     for (i = p->first_layer; attn__goes_on(me, p, i); i++) {
         const attn__layer *l = &m->layers[i];
@@ -1485,29 +1490,35 @@ static void attn__forward(attn__worker *me, void *pass)
         attn__visit(me, p, ATTN__HOOK_RESID_PRE);
 
         /* resid_mid = resid_pre + attention(layernorm1(resid_pre)) */
-        attn__normalize(me, p, ws->normed, ws->resid, l->ln1_w, l->ln1_b, ATTN__HOOK_LN1);
-        attn__project(me, p, ws->qkv, ws->normed, &l->w_qkv, l->b_qkv); /* qkv [R, 3C] */
+        normed = attn__normalize(me, p, ws->resid, l->ln1_w, l->ln1_b, ATTN__HOOK_LN1);
+        attn__project(me, p, ws->qkv, normed, &l->w_qkv, l->b_qkv); /* qkv [R, 3C] */
         attn__visit(me, p, ATTN__HOOK_Q);
         attn__visit(me, p, ATTN__HOOK_K);
         attn__visit(me, p, ATTN__HOOK_V);
+        attn__barrier(me);
         attn__remember(me, p);
         if (i + 1 == m->config.n_layer)
             attn__drop_rows(me, p); /* to the rows whose logits are wanted */
         attn__attend(me, p);        /* z [R, H, d] */
+        attn__visit(me, p, ATTN__HOOK_Z);
+        attn__barrier(me);
         attn__project(me, p, ws->added, ws->z, &l->w_o, l->b_o); /* attn_out [R, C] */
         attn__visit(me, p, ATTN__HOOK_ATTN_OUT);
         attn__add_to_resid(me, p, ws->resid, ws->added);
+        attn__barrier(me);
         attn__visit(me, p, ATTN__HOOK_RESID_MID);
 
         /* resid_post = resid_mid + gelu(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
-        attn__normalize(me, p, ws->normed, ws->resid, l->ln2_w, l->ln2_b, ATTN__HOOK_LN2);
-        attn__project(me, p, ws->mlp, ws->normed, &l->w_in, l->b_in); /* mlp [R, F] */
+        normed = attn__normalize(me, p, ws->resid, l->ln2_w, l->ln2_b, ATTN__HOOK_LN2);
+        attn__project(me, p, ws->mlp, normed, &l->w_in, l->b_in); /* mlp [R, F] */
         attn__visit(me, p, ATTN__HOOK_MLP_PRE);
         attn__apply_act_fn(me, p, ws->mlp);
         attn__visit(me, p, ATTN__HOOK_MLP_POST);
+        attn__barrier(me);
         attn__project(me, p, ws->added, ws->mlp, &l->w_out, l->b_out); /* mlp_out [R, C] */
         attn__visit(me, p, ATTN__HOOK_MLP_OUT);
         attn__add_to_resid(me, p, ws->resid, ws->added);
+        attn__barrier(me);
         attn__visit(me, p, ATTN__HOOK_RESID_POST);
     }
 
@@ -1517,9 +1528,9 @@ static void attn__forward(attn__worker *me, void *pass)
         return;
 
     /* logits [rows that want them, V] = layernorm_final(resid) · W_U + b_U */
-    attn__normalize(me, p, ws->normed, ws->resid, m->ln_f_w, m->ln_f_b, ATTN__HOOK_LN_FINAL);
+    normed = attn__normalize(me, p, ws->resid, m->ln_f_w, m->ln_f_b, ATTN__HOOK_LN_FINAL);
     if (!p->stopped)
-        attn__make_logits(me, p);
+        attn__make_logits(me, p, normed);
 }
 
 /* >>platform (tests: threads) ===================================================================
@@ -1681,10 +1692,9 @@ typedef struct attn__allocation {
 typedef struct attn__team {
     int arrived;                       /* how many have arrived at the barrier */
     int phase;                         /* the number of barriers that all have passed */
-    unsigned waited;                   /* microseconds, over all workers, without spinning */
+    unsigned waited;                   /* microseconds that workers waited for late ones */
     int left;                          /* how many have passed the last barrier */
     int n_asleep;                      /* how many sleep until `condition` is signalled */
-    unsigned opened;                   /* attn__microseconds when the phase began */
     struct attn__condition *condition; /* see >>threads */
 } attn__team;
 
@@ -1902,12 +1912,22 @@ typedef struct attn__hook_name {
     char text[64];
 } attn__hook_name;
 
-/* The scratch memory of one worker, in floats: packed rows for the kernels (ATTN__PACK), the last
- * chain of attn__head_weigh, and a buffer for a block of scores or of logits. */
+/* In a pass of so few rows every worker computes each LayerNorm itself: that takes less time than a
+ * barrier. */
+#define ATTN__FEW_ROWS ((size_t)8)
+
+/* The scratch memory of one worker, in floats: packed rows for the kernels (ATTN__PACK), a LayerNorm
+ * of its own, the last chain of attn__head_weigh, and a buffer for a block of scores or of logits. */
 typedef struct attn__scratchpad {
-    float *pack, *last_chain, *buffer;
+    float *pack, *normed, *last_chain, *buffer;
     size_t buffer_size;
 } attn__scratchpad;
+
+/* Rows [row0, row1) and columns [col0, col1) of a matrix: what one worker computes. The columns are
+ * whole panels, except the last. */
+typedef struct attn__block {
+    size_t row0, row1, col0, col1;
+} attn__block;
 
 /* A task of one worker: one head, and a block of queries of one session from `row` on. */
 typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
@@ -1922,8 +1942,8 @@ static void attn__sweep_watchers(attn_session *s);
 static int attn__is_asked_to_stop(const volatile int *stop);
 static void attn__lock(int *lock);
 static void attn__unlock(int *lock);
-static void attn__visit_watched(const attn__worker *me, attn__pass *p, int point);
-static void attn__attend_watched(const attn__worker *me, attn__pass *p);
+static void attn__visit_watched(attn__worker *me, attn__pass *p, int point);
+static void attn__attend_watched(attn__worker *me, attn__pass *p);
 static size_t attn__line_of(attn_dtype dtype, size_t k);
 static int attn__is_quantized(attn_dtype dtype);
 static const attn__kernels *attn__kernels_for(const attn_ctx *ctx);
@@ -1935,6 +1955,7 @@ static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in);
 static float attn__panels_get(const attn__panels *w, size_t k, size_t n);
 static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
                               size_t panel1);
+static attn__block attn__block_of(const attn__worker *me, size_t n_rows, size_t n_cols);
 static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
                                 const attn__matmul_job *job, float *pack);
 static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul_job *job,
@@ -1945,7 +1966,6 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
 static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                              const float *pattern, size_t stride, float *last_chain, float *pack);
 static size_t attn__query_block(size_t first, size_t n);
-static void attn__barrier(const attn__worker *me);
 static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg);
 static int attn__max_threads(const attn_ctx *ctx);
 static void attn__parallel_tuned(attn__tuners *tuners, int most, double work, int n_barriers,
@@ -2843,7 +2863,8 @@ static attn__scratchpad attn__scratchpad_of(const attn__worker *me, const attn__
 {
     attn__scratchpad s;
     s.pack = p->ws->scratch + (size_t)me->id * p->ws->scratch_size;
-    s.last_chain = s.pack + ATTN__PACK;
+    s.normed = s.pack + ATTN__PACK;
+    s.last_chain = s.normed + ATTN__FEW_ROWS * p->ws->normed.stride;
     s.buffer = s.last_chain + ATTN__QUERIES * attn__round_up(p->model->config.d_head, 16);
     s.buffer_size = p->ws->scratch_size - (size_t)(s.buffer - s.pack);
     return s;
@@ -2892,35 +2913,33 @@ static void attn__embed_given(const attn__worker *me, const attn__pass *p)
             memcpy(attn__row_at(p->ws->resid, of->first_row + row),
                    p->items[i].layers.resid + (of->fed + row) * width, width * sizeof(float));
     }
-    attn__barrier(me);
 }
 
 /* resid [R, C] = W_E[token] + W_pos[position], or the residual stream that the caller gave. */
 static void attn__embed(attn__worker *me, attn__pass *p)
 {
-    const size_t width = p->model->config.d_model;
-    size_t i, row, k, first, last;
+    const attn__block b = attn__block_of(me, p->n_rows, p->model->config.d_model);
+    const size_t width = p->model->config.d_model, n = b.col1 - b.col0;
+    size_t i, row, k;
     if (p->items[0].layers.resid) {
         attn__embed_given(me, p);
         return;
     }
-    attn__share(me, p->n_rows, &first, &last);
     for (i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
         for (row = 0; row < of->n_rows; row++) {
             const size_t at = of->first_row + row, position = of->length + of->fed + row;
             const size_t token = (size_t)of->tokens[position];
-            if (at < first || at >= last)
+            if (at < b.row0 || at >= b.row1 || n == 0)
                 continue;
-            for (k = 0; k < width; k++)
+            for (k = b.col0; k < b.col1; k++)
                 attn__row_at(p->ws->resid, at)[k] = attn__panels_get(&p->model->w_e, k, token);
-            memcpy(attn__row_at(p->ws->added, at), p->model->w_pos + position * width,
-                   width * sizeof(float));
+            memcpy(attn__row_at(p->ws->added, at) + b.col0,
+                   p->model->w_pos + position * width + b.col0, n * sizeof(float));
         }
     }
     attn__visit(me, p, ATTN__HOOK_EMBED);
     attn__visit(me, p, ATTN__HOOK_POS_EMBED);
-    attn__barrier(me);
     attn__add_to_resid(me, p, p->ws->resid, p->ws->added);
 }
 
@@ -2932,15 +2951,23 @@ static void attn__moments(const attn__kernels *kernels, const float *x, size_t n
     *scale = sqrtf(kernels->square_distance(x, *mean, n) / (float)n + eps);
 }
 
-/* out = (in - mean) / scale * w + b with scale = sqrt(variance + eps). It can be watched at three
- * points: at `point` the scale, at the next two the output before and after gain and bias. */
-static void attn__normalize(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
-                            const float *w, const float *b, int point)
+/* Returns (in - mean) / scale * w + b with scale = sqrt(variance + eps). It can be watched at three
+ * points: at `point` the scale, at the next two the output before and after gain and bias. Each worker
+ * computes a few rows alone, in its own memory. */
+static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in, const float *w,
+                                  const float *b, int point)
 {
     const size_t width = p->model->config.d_model;
-    float *const mean = p->ws->mean, *const scale = p->ws->scale;
-    size_t row, first, last;
-    attn__share(me, in.n, &first, &last);
+    const int alone = in.n <= ATTN__FEW_ROWS && !p->watched;
+    const attn__scratchpad s = attn__scratchpad_of(me, p);
+    float *const mean = alone ? s.buffer : p->ws->mean;
+    float *const scale = alone ? s.buffer + ATTN__FEW_ROWS : p->ws->scale;
+    attn__rows out = p->ws->normed;
+    size_t row, first = 0, last = in.n;
+    if (alone)
+        out.data = s.normed;
+    else
+        attn__share(me, in.n, &first, &last);
     for (row = first; row < last; row++)
         attn__moments(p->kernels, attn__row_at(in, row), width, p->model->config.ln_eps, &mean[row],
                       &scale[row]);
@@ -2952,7 +2979,9 @@ static void attn__normalize(attn__worker *me, attn__pass *p, attn__rows out, att
     for (row = first; row < last; row++)
         p->kernels->affine(attn__row_at(out, row), attn__row_at(out, row), w, b, width);
     attn__visit(me, p, point + 2);
-    attn__barrier(me);
+    if (!alone)
+        attn__barrier(me);
+    return out;
 }
 
 /* out [R, n_out] = in [R, n_in] · w + b; b may be NULL. */
@@ -2961,7 +2990,6 @@ static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn_
 {
     const attn__matmul_job job = attn__job_of(out, in, *w, b);
     attn__shared_matmul(me, p->kernels, &job, attn__scratchpad_of(me, p).pack);
-    attn__barrier(me);
 }
 
 /* The address in the cache of dimension j of a key or value; head = layer * n_head + head of the
@@ -3013,17 +3041,22 @@ static void attn__keep_value(const attn__kernels *kernels, const attn_session *s
     }
 }
 
+/* In a pass of few rows one worker does all steps of a head: it stores the keys that it reads. */
+static int attn__is_mine(const attn__worker *me, const attn__pass *p, size_t item, size_t head)
+{
+    return (item * p->model->config.n_head + head) % (size_t)me->count == (size_t)me->id;
+}
+
 /* k, v [R, C] of the new rows -> the caches of their sessions. A worker takes whole heads, so that
  * no two workers write to one line. */
 static void attn__remember(attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
-    size_t i, row, head, last;
+    size_t i, row, head;
     for (i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
-        attn__share(me, c->n_head, &head, &last);
-        for (; head < last; head++)
-            for (row = 0; row < of->n_rows; row++) {
+        for (head = 0; head < c->n_head; head++)
+            for (row = 0; row < of->n_rows && attn__is_mine(me, p, i, head); row++) {
                 const size_t index = (size_t)me->layer * c->n_head + head;
                 const size_t position = of->length + of->fed + row;
                 const float *k =
@@ -3032,7 +3065,8 @@ static void attn__remember(attn__worker *me, attn__pass *p)
                 attn__keep_value(p->kernels, of, index, position, k + c->d_model);
             }
     }
-    attn__barrier(me);
+    if (p->n_rows > ATTN__FEW_ROWS)
+        attn__barrier(me);
 }
 
 /* Which of an item's rows in this pass want logits. */
@@ -3169,13 +3203,15 @@ static ATTN__COMPACT void attn__each_block(const attn__worker *me, attn__pass *p
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
     const size_t n_head = p->model->config.n_head;
+    const int few = p->n_rows <= ATTN__FEW_ROWS;
     size_t i, head, row, n, task = 0, at = 0; /* at: the index of the block of queries */
     for (i = 0; i < p->n_items; i++, task += at * n_head) {
         attn_session *of = p->items[i].session;
         for (head = 0; head < n_head; head++)
             for (row = at = 0; row < of->n_rows; row += n, at++) {
                 n = attn__query_block(of->length + of->fed + row, of->n_rows - row);
-                if ((task + at * n_head + head) % (size_t)me->count == (size_t)me->id)
+                if (few ? attn__is_mine(me, p, i, head)
+                        : (task + at * n_head + head) % (size_t)me->count == (size_t)me->id)
                     block(me, p, of, head, row, s);
             }
     }
@@ -3195,60 +3231,81 @@ static void attn__attend(attn__worker *me, attn__pass *p)
         attn__attend_watched(me, p);
     else
         attn__each_block(me, p, attn__plain_block);
-    attn__visit(me, p, ATTN__HOOK_Z);
-    attn__barrier(me);
 }
 
-/* to [R, C] = to + added. All rows are one array, of which a worker takes a part. */
+/* The part of `rows` whose numbers this worker changes one by one, n to a row: of few rows the columns
+ * that it has computed; of more, once all have computed theirs, a part of one long array. */
+static attn__rows attn__part_of(attn__worker *me, attn__rows rows, size_t width, size_t *n)
+{
+    attn__rows part = rows;
+    size_t first, last;
+    if (rows.n <= ATTN__FEW_ROWS) {
+        const attn__block b = attn__block_of(me, rows.n, width);
+        part.data += b.col0;
+        *n = b.col1 - b.col0;
+    } else {
+        attn__barrier(me);
+        attn__share(me, rows.n * rows.stride / 16, &first, &last);
+        part.data += first * 16;
+        part.n = 1;
+        *n = (last - first) * 16;
+    }
+    part.n = *n > 0 ? part.n : 0;
+    return part;
+}
+
+/* to [R, C] = to + added; both have one stride. */
 static void attn__add_to_resid(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added)
 {
-    size_t first, last;
-    attn__share(me, to.n * to.stride / 16, &first, &last);
-    if (last > first)
-        p->kernels->binary(ATTN__ADD, to.data + first * 16, to.data + first * 16,
-                           added.data + first * 16, (last - first) * 16);
-    attn__barrier(me);
+    size_t row, n;
+    const attn__rows part = attn__part_of(me, to, p->model->config.d_model, &n);
+    for (row = 0; row < part.n; row++) {
+        float *const x = attn__row_at(part, row);
+        p->kernels->binary(ATTN__ADD, x, x, added.data + (x - to.data), n);
+    }
 }
 
-/* rows [R, F] = act_fn(rows), with the padding behind each row. */
+/* rows [R, F] = act_fn(rows) */
 static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
 {
-    size_t first, last;
-    attn__share(me, rows.n * rows.stride / 16, &first, &last);
-    if (last > first)
-        p->kernels->activate(rows.data + first * 16, rows.data + first * 16, (last - first) * 16,
+    size_t row, n;
+    const attn__rows part = attn__part_of(me, rows, p->model->config.d_mlp, &n);
+    for (row = 0; row < part.n; row++)
+        p->kernels->activate(attn__row_at(part, row), attn__row_at(part, row), n,
                              p->model->config.act_fn);
-    attn__barrier(me);
 }
 
-/* final [n, C] = the rows of `normed` that want logits. Returns n. */
-static size_t attn__gather_final(const attn__worker *me, const attn__pass *p)
+/* Moves the rows that want logits together: [rows that want logits, C]. A worker that computed the
+ * rows alone moves its own. */
+static attn__rows attn__gather_final(attn__worker *me, const attn__pass *p, attn__rows normed)
 {
-    size_t i, j, n_final = 0;
+    const int shared = normed.data == p->ws->normed.data;
+    size_t i, j;
+    normed.n = 0;
     for (i = 0; i < p->n_items; i++) {
         const attn_feed_item *item = &p->items[i];
         const attn__wanted w = attn__wanted_of(p, item);
-        for (j = 0; j < w.n && me->id == 0; j++) {
+        for (j = 0; j < w.n && (me->id == 0 || !shared); j++) {
             const size_t in_pass = attn__wanted_token(item, &w, j) - item->session->fed;
-            memcpy(attn__row_at(p->ws->final, n_final + j),
-                   attn__row_at(p->ws->normed, item->session->first_row + in_pass),
-                   p->model->config.d_model * sizeof(float));
+            memmove(attn__row_at(normed, normed.n + j),
+                    attn__row_at(normed, item->session->first_row + in_pass),
+                    p->model->config.d_model * sizeof(float));
         }
-        n_final += w.n;
+        normed.n += w.n;
     }
-    attn__barrier(me);
-    return n_final;
+    if (shared)
+        attn__barrier(me);
+    return normed;
 }
 
 /* Logits of a few rows of several sessions: one pass over W_U for all of them, for some tokens of
  * the vocabulary at a time, as many as `buffer` has room for. */
-static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_final)
+static void attn__unembed_together(attn__worker *me, attn__pass *p, attn__rows in)
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
-    const size_t n_vocab = p->model->config.n_vocab, step = s.buffer_size / (16 * n_final);
-    attn__rows in = p->ws->final, out;
+    const size_t n_vocab = p->model->config.n_vocab, step = s.buffer_size / (16 * in.n);
+    attn__rows out = in;
     size_t i, j, k, first, last;
-    in.n = out.n = n_final;
     out.data = s.buffer;
     out.stride = step * 16;
     attn__share(me, (n_vocab + 15) / 16, &first, &last);
@@ -3258,7 +3315,7 @@ static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_fin
         attn__matmul_job job = attn__job_of(out, in, p->model->w_u, b_u);
         job.w.data = (const unsigned char *)job.w.data + first * job.w.stride;
         job.w.n_out = (stop * 16 < n_vocab ? stop * 16 : n_vocab) - first * 16;
-        attn__matmul_panels(p->kernels, &job, 0, n_final, 0, stop - first, s.pack);
+        attn__matmul_panels(p->kernels, &job, 0, in.n, 0, stop - first, s.pack);
         for (i = 0, k = 0; i < p->n_items; i++) {
             const attn__wanted w = attn__wanted_of(p, &p->items[i]);
             for (j = 0; j < w.n; j++, k++)
@@ -3266,7 +3323,6 @@ static void attn__unembed_together(attn__worker *me, attn__pass *p, size_t n_fin
                        job.w.n_out * sizeof(float));
         }
     }
-    attn__barrier(me);
 }
 
 /* The residual stream after the last layer of the pass -> resid_out [n_tokens, C]. */
@@ -3285,15 +3341,14 @@ static void attn__copy_resid(attn__worker *me, attn__pass *p)
 
 /* logits [rows that want them, V] = normed · W_U + b_U. A few rows of several sessions are
  * multiplied together, and the logits copied; otherwise each session's are computed in place. */
-static void attn__make_logits(attn__worker *me, attn__pass *p)
+static void attn__make_logits(attn__worker *me, attn__pass *p, attn__rows normed)
 {
-    const size_t n_final = attn__gather_final(me, p);
-    attn__rows in = p->ws->final, out;
+    attn__rows in = attn__gather_final(me, p, normed), out;
     size_t i;
-    if (n_final == 0)
+    if (in.n == 0)
         return;
-    if (p->n_items > 1 && 16 * n_final <= attn__scratchpad_of(me, p).buffer_size) {
-        attn__unembed_together(me, p, n_final);
+    if (p->n_items > 1 && 16 * in.n <= attn__scratchpad_of(me, p).buffer_size) {
+        attn__unembed_together(me, p, in);
         return;
     }
     out.stride = p->model->config.n_vocab;
@@ -3348,15 +3403,15 @@ static size_t attn__lay_out_workspace(attn_workspace *ws, float *base)
 {
     const attn_config *c = &ws->model->config;
     size_t at = 0;
-    ws->scratch_size = ATTN__PACK + ATTN__QUERIES * (attn__round_up(ws->n_ctx, 16) +
-                                                     attn__round_up(c->d_head, 16));
+    ws->scratch_size =
+        ATTN__PACK + ATTN__FEW_ROWS * attn__stride(c->d_model) +
+        ATTN__QUERIES * (attn__round_up(ws->n_ctx, 16) + attn__round_up(c->d_head, 16));
     ws->resid = attn__carve_rows(ws, base, &at, c->d_model);
     ws->normed = attn__carve_rows(ws, base, &at, c->d_model);
     ws->added = attn__carve_rows(ws, base, &at, c->d_model);
     ws->qkv = attn__carve_rows(ws, base, &at, 3 * (size_t)c->d_model);
     ws->z = attn__carve_rows(ws, base, &at, c->d_model);
     ws->mlp = attn__carve_rows(ws, base, &at, c->d_mlp);
-    ws->final = attn__carve_rows(ws, base, &at, c->d_model);
     ws->mean = attn__carve(&ws->ctx, base, &at, ws->n_batch);
     ws->scale = attn__carve(&ws->ctx, base, &at, ws->n_batch);
     ws->scratch = attn__carve(&ws->ctx, base, &at, (size_t)ws->n_threads * ws->scratch_size);
@@ -3427,7 +3482,8 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     ATTN__TRY(attn__need_kernels(ctx, &ws->kernels));
     estimate = 4.0 * (double)ws->n_batch * (8.0 * ((double)c->d_model + 32) + c->d_mlp + 64) +
                4.0 * (double)ws->n_threads *
-                   (ATTN__PACK + ATTN__QUERIES * 2.0 * ((double)ws->n_ctx + c->d_head + 32)) +
+                   (ATTN__PACK + ATTN__FEW_ROWS * ((double)c->d_model + 32) +
+                    ATTN__QUERIES * 2.0 * ((double)ws->n_ctx + c->d_head + 32)) +
                65536;
     if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
         return attn__fail(ctx, ATTN_E_MEMORY, "a workspace of %zu rows does not fit in memory",
@@ -4012,9 +4068,9 @@ static double attn__pass_work(const attn__pass *p)
 }
 
 /* Barriers of a pass without watchers, including the one at the end of its parallel region. */
-static int attn__n_barriers(size_t n_layers)
+static int attn__n_barriers(size_t n_layers, size_t n_rows)
 {
-    return 11 * (int)n_layers + 6;
+    return (n_rows <= ATTN__FEW_ROWS ? 5 : 11) * (int)n_layers + 2;
 }
 
 /* One pass over the layers for the rows that attn__next_rows chose. */
@@ -4030,7 +4086,8 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
         p->items[i].session->running = ATTN__FEEDING;
     p->ws->is_running = 1;
     attn__parallel_tuned(ctx->n_threads > 0 ? NULL : p->ws->tuners, n_threads, attn__pass_work(p),
-                         attn__n_barriers(p->end_layer - p->first_layer), attn__forward, p);
+                         attn__n_barriers(p->end_layer - p->first_layer, p->n_rows), attn__forward,
+                         p);
     for (i = 0; i < p->n_items; i++)
         p->items[i].session->running = ATTN__IDLE;
     p->ws->is_running = 0;
@@ -4813,7 +4870,7 @@ static void attn__note_stop(attn__pass *p, int asked)
 
 /* Shows one activation to the watchers of every session. There is a barrier before each watcher, so
  * that it sees the rows of all workers, and after each callback, because it may remove watchers. */
-static ATTN__COMPACT void attn__show_rows(const attn__worker *me, attn__pass *p, int point)
+static ATTN__COMPACT void attn__show_rows(attn__worker *me, attn__pass *p, int point)
 {
     attn__shown shown;
     attn__watcher *w;
@@ -4927,7 +4984,7 @@ static void attn__project_changed(const attn__worker *me, const attn__pass *p, i
 /* Shows hook_attn_in [T, H, C], the residual stream that enters ln1, copied for each head; then
  * hook_q_input, hook_k_input and hook_v_input, copies of that. Where a watcher changed a row of a
  * head, its q, k or v becomes that of layernorm1(row). All others keep their bits. */
-static void attn__split_inputs(const attn__worker *me, attn__pass *p)
+static void attn__split_inputs(attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
     const size_t stride = p->ws->resid.stride;
@@ -5005,14 +5062,14 @@ static void attn__make_results(const attn__worker *me, const attn__pass *p, size
         z.data = attn__row_at(z, first) + head * c->d_head;
         out.n = z.n = last - first;
         attn__head_result(p->kernels, &p->model->layers[me->layer].w_o, head, out, z, c->d_head,
-                          s.last_chain, p->ws->scratch_size - ATTN__PACK, s.pack);
+                          s.last_chain, s.buffer_size + (size_t)(s.buffer - s.last_chain), s.pack);
     }
 }
 
 /* Shows hook_result [T, H, C] = z [T, H, d] · W_O [H, d, C]. attn_out is its sum over heads, plus
  * b_O. It has been computed by one matmul; only rows in which a watcher changed a result are summed
  * again, so that reading results changes no bit. */
-static void attn__show_results(const attn__worker *me, attn__pass *p)
+static void attn__show_results(attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
     attn__rows heads, original;
@@ -5048,7 +5105,7 @@ static void attn__show_results(const attn__worker *me, attn__pass *p)
 }
 
 /* This worker's share of the rows. */
-static void attn__copy_rows(const attn__worker *me, attn__rows to, attn__rows from)
+static void attn__copy_rows(attn__worker *me, attn__rows to, attn__rows from)
 {
     size_t first, last;
     attn__share(me, from.n, &first, &last);
@@ -5059,7 +5116,7 @@ static void attn__copy_rows(const attn__worker *me, attn__rows to, attn__rows fr
 
 /* Shows hook_mlp_in, a copy of the stream that enters ln2. Watchers may change it, and the stream
  * must stay. So ln2 reads the changed rows in `resid`, while `added` keeps the stream. */
-static void attn__show_mlp_in(const attn__worker *me, attn__pass *p)
+static void attn__show_mlp_in(attn__worker *me, attn__pass *p)
 {
     if (!attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), me->layer))
         return;
@@ -5067,14 +5124,14 @@ static void attn__show_mlp_in(const attn__worker *me, attn__pass *p)
     attn__show_rows(me, p, ATTN__HOOK_MLP_IN);
 }
 
-static void attn__restore_resid(const attn__worker *me, attn__pass *p)
+static void attn__restore_resid(attn__worker *me, attn__pass *p)
 {
     if (attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), me->layer))
         attn__copy_rows(me, p->ws->resid, p->ws->added);
 }
 
 /* Shows an activation in a pass with watchers, and those on request that belong to it. */
-static ATTN__COMPACT void attn__visit_watched(const attn__worker *me, attn__pass *p, int point)
+static ATTN__COMPACT void attn__visit_watched(attn__worker *me, attn__pass *p, int point)
 {
     if (point == ATTN__HOOK_Q)
         attn__split_inputs(me, p);
@@ -5145,7 +5202,7 @@ static void attn__weigh_block(const attn__worker *me, attn__pass *p, const attn_
 }
 
 /* attn__attend in three steps, with the scores and then the patterns of all rows in memory. */
-static void attn__attend_watched(const attn__worker *me, attn__pass *p)
+static void attn__attend_watched(attn__worker *me, attn__pass *p)
 {
     attn__each_block(me, p, attn__score_block);
     attn__show_rows(me, p, ATTN__HOOK_SCORES);
@@ -12102,28 +12159,34 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
     }
 }
 
-/* A worker's share of a matmul: some of the rows and some of the panels. Rows are divided into
- * parts of 16 or more; the workers of one part divide the panels. Results do not depend on the
- * division. */
+/* The block of a product [n_rows, n_cols] that a worker computes: some of the rows and some of the
+ * panels. Rows are divided into parts of 16 or more; the workers of one part divide the panels. Results
+ * do not depend on the division. */
+static attn__block attn__block_of(const attn__worker *me, size_t n_rows, size_t n_cols)
+{
+    const size_t n_panels = (n_cols + 15) / 16, count = (size_t)me->count;
+    size_t row_parts = count, panel_parts, row_part, panel_part;
+    attn__block b;
+    while (row_parts > 1 && (count % row_parts != 0 || n_rows / row_parts < 16))
+        row_parts--;
+    panel_parts = count / row_parts;
+    row_part = (size_t)me->id % row_parts;
+    panel_part = (size_t)me->id / row_parts;
+    b.row0 = n_rows * row_part / row_parts;
+    b.row1 = n_rows * (row_part + 1) / row_parts;
+    b.col0 = n_panels * panel_part / panel_parts * 16;
+    b.col1 = n_panels * (panel_part + 1) / panel_parts * 16;
+    b.col1 = b.col1 < n_cols ? b.col1 : n_cols;
+    return b;
+}
+
+/* A worker's block of a matmul. */
 static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
                                 const attn__matmul_job *job, float *pack)
 {
-    const size_t n_panels = (job->w.n_out + 15) / 16;
-    int row_parts = me->count, panel_parts, row_part, panel_part;
-    while (row_parts > 1 && (me->count % row_parts != 0 || job->rows / (size_t)row_parts < 16))
-        row_parts--;
-    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a worker, the one that asks */
-    panel_parts = me->count / row_parts;
-    row_part = me->id % row_parts;
-    panel_part = me->id / row_parts;
-    {
-        const size_t row0 = job->rows * (size_t)row_part / (size_t)row_parts;
-        const size_t row1 = job->rows * (size_t)(row_part + 1) / (size_t)row_parts;
-        const size_t panel0 = n_panels * (size_t)panel_part / (size_t)panel_parts;
-        const size_t panel1 = n_panels * (size_t)(panel_part + 1) / (size_t)panel_parts;
-        if (row0 < row1 && panel0 < panel1)
-            attn__matmul_panels(kernels, job, row0, row1, panel0, panel1, pack);
-    }
+    const attn__block b = attn__block_of(me, job->rows, job->w.n_out);
+    if (b.row0 < b.row1 && b.col0 < b.col1)
+        attn__matmul_panels(kernels, job, b.row0, b.row1, b.col0 / 16, (b.col1 + 15) / 16, pack);
 }
 
 /* The number of keys that a query sees. */
@@ -12248,21 +12311,20 @@ static void attn__unlock(int *lock)
 }
 
 #if defined(_OPENMP) && defined(__GNUC__)
-/* Has this worker spun for 2 to 4 microseconds? *since must be 0 at the first call. On x86 it
- * counts cycles, because the pause instruction takes ten times as long on some processors as on
- * others. */
-ATTN__INLINE int attn__has_spun(uint64_t *since)
-{
-#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
-    const uint64_t now = __builtin_ia32_rdtsc();
-    if (*since == 0)
-        *since = now;
-    __builtin_ia32_pause();
-    return now - *since > 8000;
+/* A clock that takes a few nanoseconds to read, with about 3000 ticks in a microsecond: use differences
+ * only. On x86 it counts cycles. */
+#if defined(__x86_64__) || defined(__i386__)
+#define ATTN__CLOCK() ((uint64_t)__builtin_ia32_rdtsc())
+#define ATTN__PAUSE() __builtin_ia32_pause()
 #else
-    return ++*since > 1000;
+#define ATTN__CLOCK() ((uint64_t)(omp_get_wtime() * 3e9))
+#define ATTN__PAUSE() ((void)0)
 #endif
-}
+enum {
+    ATTN__MICROSECOND = 3000,
+    ATTN__LEAST_PATIENCE = 1 << 13, /* 3 microseconds */
+    ATTN__MOST_PATIENCE = 1 << 17   /* 44 microseconds */
+};
 
 #ifdef ATTN__PTHREADS
 struct attn__condition {
@@ -12301,47 +12363,48 @@ static void attn__wake_all(attn__team *team)
 }
 #endif
 
-/* A clock in microseconds, modulo 2^32 (71 minutes): use differences only. */
-static unsigned attn__microseconds(void)
-{
-    return (unsigned)(uint64_t)(omp_get_wtime() * 1e6);
-}
-
-/* Waits until *count is `enough`, in three stages. First it spins. Then it yields the core, because
- * the worker that it waits for may need it. Linux 6.6 and later may give a yielded core back at
- * once, so at last it sleeps. Waking up takes long, and the other workers often come before that.
- * So it yields for an eighth of the time since the latest barrier opened before it sleeps: at least
- * 50 microseconds, at most 1000. */
-static void attn__wait_until(attn__team *team, const int *count, int enough)
-{
-    uint64_t since = 0;
-    unsigned began, waited = 0, phase;
-    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough)
-        if (attn__has_spun(&since))
-            break;
-    if (__atomic_load_n(count, __ATOMIC_ACQUIRE) >= enough)
-        return;
-    began = attn__microseconds();
-    phase = began - __atomic_load_n(&team->opened, __ATOMIC_RELAXED);
-    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough &&
-           (waited < 50 || (waited < phase / 8 && waited < 1000))) {
-        ATTN__YIELD();
-        waited = attn__microseconds() - began;
-    }
-    attn__sleep(team, count, enough);
-    __atomic_fetch_add(&team->waited, attn__microseconds() - began, __ATOMIC_RELAXED);
-}
-
 static void attn__count_up(attn__team *team, int *count)
 {
     __atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&team->n_asleep, __ATOMIC_SEQ_CST) > 0)
         attn__wake_all(team);
 }
+
+/* Waits until *count is `enough`, in three stages. First the worker spins, for as long as its patience
+ * lasts. Then it yields the core, because the worker that it waits for may need it. Linux 6.6 and later
+ * may give a yielded core back at once, so at last it sleeps. Waking up takes long, and the other workers
+ * often come before that. So it yields for an eighth of the time since its latest wait before it sleeps:
+ * at least 50 microseconds, at most 1000. If the clock jumps, another program had the core: patience then
+ * becomes short. It doubles with every other wait. */
+static void attn__wait_until(attn__worker *me, const int *count, int enough)
+{
+    const uint64_t began = ATTN__CLOCK();
+    uint64_t waited = 0, before, yields = (began - me->passed) / 8 / ATTN__MICROSECOND;
+    int jumped = 0;
+    yields = (yields < 50 ? 50 : yields > 1000 ? 1000 : yields) * ATTN__MICROSECOND + me->patience;
+    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough) {
+        before = waited;
+        if (waited < me->patience)
+            ATTN__PAUSE();
+        else if (waited < yields)
+            ATTN__YIELD();
+        else
+            attn__sleep(me->team, count, enough);
+        waited = ATTN__CLOCK() - began;
+        jumped |= waited - before > ATTN__LEAST_PATIENCE;
+    }
+    me->passed = began + waited;
+    if (!jumped) {
+        me->patience = me->patience < ATTN__MOST_PATIENCE ? 2 * me->patience : me->patience;
+        return;
+    }
+    me->patience = ATTN__LEAST_PATIENCE;
+    __atomic_fetch_add(&me->team->waited, (unsigned)(waited / ATTN__MICROSECOND), __ATOMIC_RELAXED);
+}
 #endif
 
 /* Waits until all workers have arrived. The last one to arrive begins the next phase. */
-ATTN__APART void attn__barrier(const attn__worker *me)
+ATTN__APART void attn__barrier(attn__worker *me)
 {
 #if defined(_OPENMP) && defined(__GNUC__)
     attn__team *team = me->team;
@@ -12351,10 +12414,9 @@ ATTN__APART void attn__barrier(const attn__worker *me)
     phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE);
     if (__atomic_add_fetch(&team->arrived, 1, __ATOMIC_ACQ_REL) == me->count) {
         __atomic_store_n(&team->arrived, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&team->opened, attn__microseconds(), __ATOMIC_RELAXED);
         attn__count_up(team, &team->phase);
     } else {
-        attn__wait_until(team, &team->phase, phase + 1);
+        attn__wait_until(me, &team->phase, phase + 1);
     }
 #elif defined(_OPENMP)
     if (me->count == 1)
@@ -12369,14 +12431,14 @@ ATTN__APART void attn__barrier(const attn__worker *me)
 /* At the end of a parallel region OpenMP waits by spinning for milliseconds, even if a worker that
  * has not arrived needs the core. So all workers meet at a barrier first. The first worker, which
  * continues after the region, then waits until the others have left. */
-static void attn__leave(const attn__worker *me)
+static void attn__leave(attn__worker *me)
 {
     attn__barrier(me);
 #if defined(_OPENMP) && defined(__GNUC__)
     if (me->id > 0)
         attn__count_up(me->team, &me->team->left);
     else
-        attn__wait_until(me->team, &me->team->left, me->count - 1);
+        attn__wait_until(me, &me->team->left, me->count - 1);
 #endif
 }
 #endif
@@ -12465,8 +12527,8 @@ static int attn__granted(int n_threads)
  * that they waited for each other, in all. */
 static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg)
 {
-    attn__team team = {0, 0, 0, 0, 0, 0, NULL};
-    attn__worker me;
+    attn__team team = ATTN_ZERO;
+    attn__worker me = ATTN_ZERO;
 #ifdef ATTN__PTHREADS
     struct attn__condition condition = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
     team.condition = &condition;
@@ -12474,11 +12536,12 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 #ifdef _OPENMP
     n_threads = n_threads > 1 ? attn__granted(n_threads) : 1;
     if (n_threads > 1) {
-#ifdef __GNUC__
-        team.opened = attn__microseconds();
-#endif
-#pragma omp parallel num_threads(n_threads) private(me)
+#pragma omp parallel num_threads(n_threads) firstprivate(me)
         {
+#ifdef __GNUC__
+            me.patience = ATTN__LEAST_PATIENCE;
+            me.passed = ATTN__CLOCK();
+#endif
             me.team = &team;
             me.id = omp_get_thread_num();
             me.count = omp_get_num_threads();
@@ -12706,14 +12769,15 @@ static void attn__tuner_note(attn__tuner *t, int most, double work, double secon
 
 /* attn__parallel for `work` multiply-adds and n_barriers barriers, on the number of threads that
  * the tuner for this size of pass has found; without tuners, on `most` threads. The first pass uses
- * so few threads that each has at least 128,000 multiply-adds between two barriers. (With 64,000, a
- * processor of 16 virtual cores ran 16 threads, and took up to 1.8 times as long as with 8.) */
+ * so few threads that each has at least 280,000 multiply-adds between two barriers. (With 140,000, a
+ * token of GPT-2 124M would begin on 16 threads; on 16 virtual cores those took 1.8 times as long as 8
+ * when a pass had 138 barriers in place of 62.) */
 static void attn__parallel_tuned(attn__tuners *tuners, int most, double work, int n_barriers,
                                  void (*body)(attn__worker *, void *), void *arg)
 {
 #ifdef _OPENMP
     if (tuners && most > 1) {
-        const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 128000;
+        const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 280000;
         const int start = share + 1 < most ? (int)share + 1 : most;
         int size, n = 1;
         frexp(work, &size);

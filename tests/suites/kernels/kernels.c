@@ -1047,7 +1047,7 @@ TEST(when_there_is_a_choice)
     CHECK(n == 4 && memcmp(&tuners, &untouched, sizeof tuners) != 0);
     attn__parallel_tuned(&tuners, 4, 2.5e6, 10, count_workers, &n);
     EQUAL(n, 1); /* to start threads would cost more than it saves */
-    attn__parallel_tuned(&tuners, 4, 3.5e7, 100, count_workers, &n);
+    attn__parallel_tuned(&tuners, 4, 3.5e7, 50, count_workers, &n);
     EQUAL(n, 3);
     attn__parallel_tuned(&tuners, 4, 1e300, 10, count_workers, &n);
     EQUAL(n, 4);
@@ -1211,8 +1211,8 @@ TEST(barriers)
         pass.n_items = pass.n_rows = 1;
         pass.end_layer = n_layer;
         attn__parallel(2, count_barriers, &pass);
-        CHECKF(n_passed == attn__n_barriers(n_layer), "%d barriers were passed, %d were expected",
-               n_passed, attn__n_barriers(n_layer));
+        CHECKF(n_passed == attn__n_barriers(n_layer, 1),
+               "%d barriers were passed, %d were expected", n_passed, attn__n_barriers(n_layer, 1));
     }
     attn_session_free(session);
     attn_model_close(model);
