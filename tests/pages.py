@@ -29,6 +29,11 @@ def anchors(text: str) -> "set[str]":
             for h in headings}
 
 
+def without_mark(text: str) -> "list[str]":
+    return [f"attn.h has no mark {mark}" for mark in re.findall(r">>[a-z][a-z0-9-]*", text)
+            if not re.search(rf"^/\* {mark} [(=]", header, re.M)]
+
+
 def wrong(page: pathlib.Path, text: str) -> "list[str]":
     found = []
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -55,6 +60,11 @@ def wrong(page: pathlib.Path, text: str) -> "list[str]":
     return [f"{page.relative_to(root)}: {what}" for what in found]
 
 
-problems = [line for page, text in pages.items() for line in wrong(page.resolve(), text)]
+in_header = set(re.findall(r"\w+", header))
+notebooks = {f.relative_to(root): "\n".join(re.findall(r"^ \* .*", f.read_text(), re.M)) for f in files
+             if f.parent.name == "from_scratch" and f.suffix == ".c"}
+problems = [f"{f}: {what}" for f, text in notebooks.items() for what in without_mark(text) +
+            [f"{name} is not in attn.h" for name in re.findall(r"\battn_\w+", text) if name not in in_header]]
+problems += [line for page, text in pages.items() for line in wrong(page.resolve(), text)]
 print("\n".join(problems) or f"{len(pages)} pages: what they name is there")
 sys.exit(bool(problems))

@@ -89,11 +89,3 @@ TEST(sections_name_their_suites)
     free(banners);
     free(suites);
 }
-
-/* Where a page says how many checksums, cases or functions there are, it is right. */
-TEST(figures_in_pages)
-{
-    CHECKF(run("sh tests/figures.sh --check " TEST_BUILD) == 0, "%s", out);
-    EQUAL(run("sh tests/figures.sh " TEST_BUILD), 0);
-    EQUAL(lines_with("checksums: 142\n"), 1);
-}
