@@ -12814,25 +12814,26 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 #if defined(ATTN__IMPLEMENTING) && !defined(ATTN__IMPLEMENTED_LENS)
 #define ATTN__IMPLEMENTED_LENS
 
-/* ==================================================================================================
- * PART TWO stands on the engine above; the engine never needs it. Its declarations go from records
- * in >>api-hooks to the end of the API. ATTN_NO_LENS leaves both out.
- * ================================================================================================ */
+/* =================================================================================================
+ * PART TWO is built on the engine above, which never needs it. Its declarations are the end of the
+ * API, from records in >>api-hooks on. ATTN_NO_LENS leaves both out.
+ * ===============================================================================================*/
 
 ATTN__SMALL
 
 /* >>record (tests: record) ======================================================================
- * A record is a watcher that copies rows into the caller's memory. Each activation has its own
- * array there, [room, ..], or [H, room, first + room] for scores and patterns. New rows are added
- * without moving the earlier ones. All workers copy at once. */
+ * A record is a watcher that copies rows into the caller's memory. Each activation has an array
+ * there: [room, ..], or [H, room, first + room] for scores and patterns. So new rows are added
+ * without moving the earlier ones. All workers copy, each its share. */
 
+/* One activation of a record. */
 typedef struct attn__slot {
     attn__hook_name name;
     int point, layer;
-    size_t n_heads, width; /* a position is [n_heads, width]; n_heads is 1 where there are none */
+    size_t n_heads, width; /* of a position; n_heads is 1 if the activation has no heads */
     float *data;
-    size_t held; /* positions whose numbers are here, from the record's first on */
-    size_t n;    /* of which these are the session's: fewer after a truncation */
+    size_t n_written; /* positions with numbers, from the record's first position on */
+    size_t n;         /* those that the session has too: fewer after a truncation */
 } attn__slot;
 
 typedef struct attn__record_watcher {
@@ -12843,20 +12844,20 @@ typedef struct attn__record_watcher {
 struct attn_record {
     const attn_model *model;
     attn__watcher *watcher; /* NULL once it is removed or its session is freed */
-    int is_freed;           /* by a callback: the record goes with its watcher */
-    size_t first, room;     /* positions */
+    int is_freed;           /* 1: the end of its watcher frees the record */
+    size_t first, room;     /* the first position, and the number of positions that fit */
     size_t n_slots;
     attn__slot *slots;
-    uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: number of the slot and 1, or 0 */
-    float *own;        /* the numbers' memory, unless it is the caller's */
+    uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: 1 + the index of the slot, or 0 */
+    float *own;        /* the memory of the numbers if it is not the caller's */
 };
 
-/* Bytes of one activation; 0 if they are too many to count. */
+/* Bytes of one activation; 0 if a size_t cannot count them. */
 static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, size_t room)
 {
     size_t n_heads, size = attn__floats_at(c, point, &n_heads);
     if (attn__is_over_keys(point))
-        size = first + room;                       /* both at most n_ctx */
+        size = first + room;                       /* at most n_ctx */
     if (attn__mul_overflows(size, n_heads, &size)) /* cover: 32-bit */
         return 0;
     if (attn__mul_overflows(size, room, &size) || attn__mul_overflows(size, sizeof(float), &size))
@@ -12864,7 +12865,8 @@ static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, si
     return size;
 }
 
-/* Counts the activations in points [1 + n_layer] and their bytes; 0 bytes if that is too many. */
+/* Counts the activations in points [1 + n_layer]. Returns their bytes; 0 if a size_t cannot count
+ * them. */
 static ATTN__COMPACT size_t attn__points_bytes(const attn_config *c, const uint32_t *points,
                                                size_t first, size_t room, size_t *n_slots)
 {
@@ -12883,7 +12885,7 @@ static ATTN__COMPACT size_t attn__points_bytes(const attn_config *c, const uint3
     return bytes;
 }
 
-/* The description with its defaults filled in, checked against the model. */
+/* *plan = the description with its defaults filled in. */
 static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn_model *model,
                                      const attn_record_desc *desc, attn_record_desc *plan)
 {
@@ -12936,7 +12938,7 @@ ATTN__COLD attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn
     return status;
 }
 
-/* How many positions of a record come before this one of the session. */
+/* How many positions of a record are before this position of the session. */
 static size_t attn__recorded_before(const attn_record *r, size_t position)
 {
     return position > r->first ? position - r->first : 0;
@@ -12947,7 +12949,7 @@ static attn_record *attn__record_of(const attn__watcher *w)
     return ((const attn__record_watcher *)(const void *)w)->record;
 }
 
-/* Does a feed of this span make the slot's activation? */
+/* Does a feed of this span compute the slot's activation? */
 static int attn__is_made(const attn_record *r, const attn__slot *slot, const attn__span *span)
 {
     if (slot->layer >= 0)
@@ -12956,7 +12958,7 @@ static int attn__is_made(const attn_record *r, const attn__slot *slot, const att
                                              : span->end_layer == r->model->config.n_layer;
 }
 
-/* Rows may join only if there is room, and no gap before them. */
+/* Is there room for the rows of a feed, and no gap before them? */
 static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__watcher *w,
                                                     const attn__span *span)
 {
@@ -12969,20 +12971,20 @@ static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__w
             attn__points_bytes(&r->model->config, w->points, r->first, after, &n_slots);
         return attn__fail(ctx, ATTN_E_SPACE,
                           "the record has room for %zu positions from %zu on; to go on to "
-                          "position %zu it needs %zu bytes (attn_record_free lets the session go "
-                          "on without it)",
+                          "position %zu it needs %zu bytes (after attn_record_free the session "
+                          "goes on without it)",
                           r->room, r->first, span->position + span->n_tokens - 1, needed);
     }
     for (i = 0; i < r->n_slots; i++)
-        if (attn__is_made(r, &r->slots[i], span) && r->slots[i].held < before)
+        if (attn__is_made(r, &r->slots[i], span) && r->slots[i].n_written < before)
             return attn__fail(ctx, ATTN_E_ARGUMENT,
                               "the record has %zu positions of %s, so position %zu would leave a "
                               "gap: attn_session_truncate to there, and feed on",
-                              r->slots[i].held, r->slots[i].name.text, before);
+                              r->slots[i].n_written, r->slots[i].name.text, before);
     return ATTN_OK;
 }
 
-/* Before a feed: forgets the rows that it is about to overwrite, and those of later layers. */
+/* Before a feed: forgets the rows that it will overwrite, and the same rows of later layers. */
 static ATTN__COMPACT void attn__record_begin(attn__watcher *w, const attn__span *span)
 {
     attn_record *r = attn__record_of(w);
@@ -12993,12 +12995,12 @@ static ATTN__COMPACT void attn__record_begin(attn__watcher *w, const attn__span 
         const int below = slot->layer >= 0
                               ? (size_t)slot->layer < span->first_layer
                               : slot->point < ATTN__HOOK_LN_FINAL && span->first_layer > 0;
-        slot->held = below || slot->held < before ? slot->held : before;
-        slot->n = slot->n < slot->held ? slot->n : slot->held;
+        slot->n_written = below || slot->n_written < before ? slot->n_written : before;
+        slot->n = slot->n < slot->n_written ? slot->n : slot->n_written;
     }
 }
 
-/* After a feed: the new rows are there, and those that lie below it count again. */
+/* After a feed: counts the new rows, and the rows of earlier layers that were written before. */
 static ATTN__COMPACT void attn__record_end(attn__watcher *w, const attn__span *span)
 {
     attn_record *r = attn__record_of(w);
@@ -13007,8 +13009,8 @@ static ATTN__COMPACT void attn__record_end(attn__watcher *w, const attn__span *s
     for (i = 0; i < r->n_slots; i++) {
         attn__slot *slot = &r->slots[i];
         if (attn__is_made(r, slot, span))
-            slot->held = after;
-        slot->n = slot->held < after ? slot->held : after;
+            slot->n_written = after;
+        slot->n = slot->n_written < after ? slot->n_written : after;
     }
 }
 
@@ -13021,8 +13023,8 @@ static void attn__record_truncate(attn__watcher *w, size_t length)
         r->slots[i].n = r->slots[i].n < left ? r->slots[i].n : left;
 }
 
-/* One worker's share of rows over keys, [H, T, Tk]. Each row gets its later keys masked: the record
- * then does not depend on how the text was cut. */
+/* Copies a worker's share of scores or patterns [H, T, Tk]. Later keys are masked in each row, so
+ * that the record does not depend on how the text was cut into feeds. */
 static void attn__record_keys(const attn__worker *me, const attn_record *r, const attn__slot *slot,
                               const attn__shown *shown)
 {
@@ -13045,7 +13047,7 @@ static void attn__record_keys(const attn__worker *me, const attn_record *r, cons
     }
 }
 
-/* One worker's share of copying rows. */
+/* Copies a worker's share of the rows. */
 static int attn__record_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
 {
     const attn_record *r = attn__record_of(w);
@@ -13080,7 +13082,7 @@ static void attn__free_record(attn_record *record)
     attn_free(record);
 }
 
-/* The watcher goes; the numbers stay, unless the record was to go with it. */
+/* Called when the watcher is freed. The numbers stay, unless the record is being freed too. */
 static void attn__record_detach(attn__watcher *w)
 {
     attn_record *r = attn__record_of(w);
@@ -13097,7 +13099,7 @@ static const attn__watcher_kind attn__records = {0,
                                                  attn__record_truncate,
                                                  attn__record_detach};
 
-/* Divides the caller's memory among the activations, in the order of the pass. */
+/* Divides the memory among the activations, in the order of attn_record_name. */
 static void attn__place_slots(attn_record *r, const uint32_t *points, float *data)
 {
     const attn_config *c = &r->model->config;
@@ -13117,7 +13119,7 @@ static void attn__place_slots(attn_record *r, const uint32_t *points, float *dat
             }
 }
 
-/* The slots of a record whose watcher has been made. */
+/* Makes the slots of a record that has its watcher. */
 static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory, size_t bytes)
 {
     const size_t n_layers = 1 + (size_t)r->model->config.n_layer;
@@ -13243,20 +13245,20 @@ ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const at
 typedef struct attn__edit_watcher {
     attn__watcher base;
     attn_edit edit;
-    float *mean; /* of ATTN_EDIT_MEAN, of a value with several positions; else NULL */
+    float *mean; /* of ATTN_EDIT_MEAN, if the value has several positions; else NULL */
 } attn__edit_watcher;
 
-/* An activation, or the value for one, as [positions, heads, numbers]; a step of 0 repeats. */
+/* An activation, or an edit's value, as [positions, heads, numbers]. A step of 0 repeats. */
 typedef struct attn__axes {
     size_t n[3];
     ptrdiff_t step[3];
 } attn__axes;
 
-/* Where positions, heads and numbers lie in a tensor of 1 to 3 dimensions; -1: nowhere. A missing
- * leading dimension is 1; if one head is edited, two dimensions are positions and numbers. */
+/* The axes of a tensor of 1 to 3 dimensions. A missing leading dimension is 1. If one head is
+ * edited, two dimensions are positions and numbers. */
 static ATTN__COMPACT attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
 {
-    static const int dims[5][3] = {{-1, -1, 0}, /* [numbers] */
+    static const int dims[5][3] = {{-1, -1, 0}, /* [numbers]; -1: missing */
                                    {0, -1, 1},  /* [positions, numbers] */
                                    {-1, 0, 1},  /* [heads, numbers] */
                                    {0, 1, 2},   /* [positions, heads, numbers] */
@@ -13280,8 +13282,8 @@ static attn__axes attn__value_axes(const attn_session *s, const attn_edit *e, in
     return attn__axes_of(e->value, point, n_heads == 1);
 }
 
-/* How many positions of an activation an edit changes, from e->position on: n_positions, or else as
- * many as the value has, if it has several, or else all. */
+/* How many positions of an activation an edit changes, from e->position on: n_positions; if that is
+ * 0, as many as the value has; if that is 1, all. */
 static size_t attn__n_edited(const attn_session *s, const attn_edit *e, int point)
 {
     const int has_rows = e->kind != ATTN_EDIT_ZERO && e->kind != ATTN_EDIT_MEAN;
@@ -13381,7 +13383,7 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
     return ATTN_OK;
 }
 
-/* Has the value a number for each key that a feed will bring to positions it edits? */
+/* Does the value cover every key of this feed? */
 static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const attn__span *span)
 {
     const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
@@ -13399,7 +13401,7 @@ static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const
                       n_keys, until);
 }
 
-/* x [n] becomes 0, or v, x + v * factor, x * v; v NULL for 0. */
+/* x [n] = v, x + v * factor or x * v; 0 if v is NULL. */
 static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const float *v,
                            ptrdiff_t v_step, size_t n)
 {
@@ -13408,8 +13410,7 @@ static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const f
         *x = !v ? 0 : adds ? attn__fmaf(*v, e->factor, *x) : scales ? *v * *x : *v;
 }
 
-/* One worker's share of an edit. In scores and patterns it edits only the keys that a query sees.
- */
+/* A worker's share of an edit. In scores and patterns it edits only the keys that a query sees. */
 static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
 {
     const attn__edit_watcher *hook = (const attn__edit_watcher *)(const void *)w;
@@ -13488,12 +13489,17 @@ ATTN__SMALL
  * Tensors in files. */
 
 /* ---- new files, which take their name when they are whole ----
- * attn__may_replace: may a new file take the place of the old one? *mode receives the permissions
- * of the old file, or -1 for the usual ones.
- * attn__create makes an empty file (1), unless one is there (0); -1 with errno if it cannot. If the
- * file is to have permissions of its own, only this user can open it until then.
- * attn__replace renames a file over another and sets its permissions; 0 with errno if it cannot.
- * attn__sync returns when the file's bytes are on the disk; 0 with errno if they cannot be. */
+ *
+ * attn__may_replace: can a new file replace the old one? *mode gets the permissions of the old
+ * file, or -1 for the usual ones.
+ *
+ * attn__create makes an empty file. Returns 1; 0 if there is one; -1 with errno if it cannot. If
+ * the file will get permissions (mode >= 0), only this user can open it until then.
+ *
+ * attn__replace renames a file over another one and sets its permissions. Returns 0 with errno if
+ * it cannot.
+ *
+ * attn__sync waits until the bytes of a file are on the disk. Returns 0 with errno if it cannot. */
 
 #if defined(_WIN32)
 static int attn__may_replace(const char *path, int *mode)
@@ -13554,7 +13560,7 @@ static int attn__may_replace(const char *path, int *mode)
     *mode = -1;
     if ((strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0) ||
         strncmp(path, "/proc/", 6) == 0)
-        return 0; /* /dev/stderr and its like lead to a file that is open */
+        return 0; /* /dev/stderr and such paths lead to an open file */
     if (stat(path, &there) != 0)
         return 1;
     *mode = (int)there.st_mode & 0777;
@@ -13587,7 +13593,7 @@ static void attn__remove(const char *path)
 {
     remove(path);
 }
-#else /* C alone cannot tell the kind of a file */
+#else /* standard C cannot tell what kind of file a path is */
 static int attn__may_replace(const char *path, int *mode)
 {
     (void)path, (void)mode;
@@ -13617,12 +13623,12 @@ static void attn__remove(const char *path)
 struct attn_new_file {
     FILE *stream;
     char *path;
-    char *part; /* its name until it is whole; empty if the file is written in place */
+    char *part; /* the path until it is whole; "" if the file is written in place */
     int mode;   /* permissions of the finished file, or -1 */
 };
 
-/* Creates an empty file beside the path, under the first free number. Returns the result of
- * attn__create. */
+/* Creates the file `part` beside the path, with the first free number. Returns what attn__create
+ * returned. */
 static int attn__new_file_create(attn_new_file *file)
 {
     size_t length = strlen(file->path), name = length;
@@ -13643,10 +13649,9 @@ static int attn__new_file_create(attn_new_file *file)
     return made;
 }
 
-/* Paths that lead to a pipe, a device or an open file are written in place. The
- * buffer makes all writes but the last begin and end at multiples of its size: Linux then keeps the
- * file in large pages, and a model that was just written opens twice as fast and generates about 5 %
- * faster when mapped. */
+/* Paths that lead to a pipe, a device or an open file are written in place. All writes but the last
+ * have the size of the buffer, so Linux keeps the file in large pages: a model that was just
+ * written opens twice as fast, and generates about 5 % faster when it is mapped. */
 ATTN__COLD attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, const char *path)
 {
     const size_t length = path ? strlen(path) : 0;
@@ -13666,7 +13671,7 @@ ATTN__COLD attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, 
         made = attn__new_file_create(d);
     if (made == 1)
         d->stream = attn__fopen(d->part[0] ? d->part : path, "wb");
-    if (d->stream) { /* with a buffer behind *d; the reader of a pipe waits for less */
+    if (d->stream) { /* the buffer is behind *d; a pipe has a smaller one, for which readers wait */
         setvbuf(d->stream, (char *)(d + 1), _IOFBF,
                 d->part[0] ? ATTN__NEW_FILE_BLOCK : ATTN__IO_BLOCK);
         *file = d;
@@ -13950,7 +13955,7 @@ static void attn__put_u64(unsigned char *p, uint64_t value)
     attn__put_u32(p + 4, (uint32_t)(value >> 32));
 }
 
-/* The number of tensors outside the blocks, in each block, and of all. */
+/* The number of tensors outside the blocks, in each block, and in all. */
 static uint32_t attn__n_outside(const attn_config *c)
 {
     return (c->tied ? 4u : 5u) + (c->has_b_U ? 1 : 0);
@@ -13961,7 +13966,7 @@ static uint32_t attn__n_tensors(const attn_config *c)
     return attn__n_outside(c) + (uint32_t)ATTN__PER_BLOCK * c->n_layer;
 }
 
-/* The parts of the header that follow from the configuration; the rest stays as it is. */
+/* Writes the parts of the header that the configuration gives. */
 static void attn__put_config(unsigned char *h, const attn_config *c)
 {
     const uint32_t n_tensors = attn__n_tensors(c), act_fn = (uint32_t)c->act_fn;
@@ -13991,7 +13996,7 @@ static void attn__put_config(unsigned char *h, const attn_config *c)
         attn__put_u32(h + 124 + 4 * (size_t)i, (uint32_t)c->more_eos[i]);
 }
 
-/* The number of bytes in a file, where it may exceed the memory of this machine. */
+/* Bytes of a tensor in a file, which may exceed a size_t. */
 static uint64_t attn__tensor_size(const attn__expected *e, attn_dtype dtype)
 {
     const uint64_t n_in = e->n_in ? e->n_in : 1;
@@ -13999,7 +14004,7 @@ static uint64_t attn__tensor_size(const attn__expected *e, attn_dtype dtype)
                         : n_in * e->n_out * sizeof(float);
 }
 
-/* One entry of the tensor table, except its checksum. */
+/* Writes an entry of the tensor table, without the checksum. */
 static void attn__put_entry(unsigned char *r, const char *name, attn_dtype dtype,
                             const attn__expected *e, uint64_t offset, uint64_t size)
 {
@@ -14016,16 +14021,17 @@ static void attn__put_entry(unsigned char *r, const char *name, attn_dtype dtype
 
 struct attn_writer {
     attn_config config;
-    attn_new_file *file;   /* where the bytes go, */
-    unsigned char *memory; /* or this block, which has room for all; neither when it is finished */
-    uint64_t n_written;    /* bytes there */
+    attn_new_file *file;   /* the file that is written; NULL if `memory` is, or at the end */
+    unsigned char *memory; /* the model that is written, with room for all of it; or NULL */
+    uint64_t n_written;    /* bytes that were written to file or memory */
     unsigned char *start;  /* the header and the tensor table, which are written last */
-    unsigned char *block;  /* ATTN__IO_BLOCK bytes that are not yet written */
-    size_t n_filled;       /* of them */
-    uint64_t end, chain;   /* bytes so far, and the checksum of the latest section */
-    size_t n_tensors;      /* begun so far */
-    unsigned char *has;    /* [attn__n_tensors]: 1 for those, by attn__find_expected's number */
-    size_t n_done, n_all;  /* outputs or rows of the latest tensor, written and in all */
+    unsigned char *block;  /* [ATTN__IO_BLOCK]: bytes that are not written yet */
+    size_t n_filled;       /* their number */
+    uint64_t end;          /* bytes so far: written and not written */
+    uint64_t checksum;     /* of the latest section */
+    size_t n_tensors;      /* that were begun */
+    unsigned char *has;    /* [attn__n_tensors]: 1 if it was begun; see attn__find_expected */
+    size_t n_done, n_all;  /* outputs or rows of the latest tensor: so far, and in all */
     attn_status status;    /* ATTN_OK, or how writing failed */
 };
 
@@ -14048,7 +14054,7 @@ static attn_status attn__writer_flush(attn_ctx *ctx, attn_writer *w)
 {
     const size_t n = w->n_filled;
     w->n_filled = 0;
-    w->chain = n > 0 ? attn_checksum(w->chain, w->block, n) : w->chain;
+    w->checksum = n > 0 ? attn_checksum(w->checksum, w->block, n) : w->checksum;
     return attn__writer_put(ctx, w, w->block, n);
 }
 
@@ -14068,17 +14074,17 @@ static attn_status attn__writer_bytes(attn_ctx *ctx, attn_writer *w, const void 
     return ATTN_OK;
 }
 
-/* Zeros up to the next section, at a multiple of 64 and outside of any checksum. */
+/* Begins a section: zeros up to a multiple of 64, which no checksum covers. */
 static attn_status attn__writer_section(attn_ctx *ctx, attn_writer *w)
 {
     static const unsigned char zeros[64] = {0};
     const size_t n = (size_t)(-w->end % 64);
     w->end += n;
-    w->chain = 0;
+    w->checksum = 0;
     return attn__writer_put(ctx, w, zeros, n);
 }
 
-/* Names and shapes of the tensors of attn__expect; their places are gone when this returns. */
+/* The names and shapes of attn__expect; `rows` and `panels` are not valid. */
 static int attn__expect_shapes(const attn_config *config, int layer, attn__expected e[16])
 {
     attn__layer any;
@@ -14088,7 +14094,7 @@ static int attn__expect_shapes(const attn_config *config, int layer, attn__expec
     return attn__expect(&shapes, layer < 0 ? -1 : 0, e);
 }
 
-/* No file of this configuration is larger. (64 inputs as f32 take more than as any other type.) */
+/* The most bytes of a model of this configuration, which it has in f32. */
 static size_t attn__largest_file(const attn_config *c, size_t tokenizer_size)
 {
     uint64_t size = ATTN__HEADER + (uint64_t)attn__n_tensors(c) * ATTN__ENTRY + tokenizer_size;
@@ -14104,8 +14110,8 @@ static size_t attn__largest_file(const attn_config *c, size_t tokenizer_size)
     return size > SIZE_MAX ? SIZE_MAX : (size_t)size;
 }
 
-/* Checks the configuration and the tokenizer with the code that opens files, then writes zeros in
- * place of the header and the table, whose checksums are not known before the end. */
+/* Checks the configuration and the tokenizer with the code that opens files. Then writes zeros for
+ * the header and the table, whose checksums are known only at the end. */
 ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
                                        const attn_config *config, const void *tokenizer,
                                        size_t tokenizer_size)
@@ -14157,14 +14163,14 @@ ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, cons
     if (tokenizer_size > 0) {
         attn__put_u64(w->start + 96, w->end - tokenizer_size);
         attn__put_u64(w->start + 104, tokenizer_size);
-        attn__put_u64(w->start + 112, w->chain);
+        attn__put_u64(w->start + 112, w->checksum);
     }
     *writer = w;
     return ATTN_OK;
 }
 
-/* Finds the tensor that the model needs under this name. Returns its number, counted as the file
- * format lists them, those outside the blocks first; -1 if the model has no such tensor. */
+/* Finds a tensor of the model by name. Returns its index in the order of attn__expect, first those
+ * outside the blocks; -1 if the model has no such tensor. */
 static ptrdiff_t attn__find_expected(const attn_config *config, const char *name,
                                      attn__expected *wanted)
 {
@@ -14183,8 +14189,8 @@ static ptrdiff_t attn__find_expected(const attn_config *config, const char *name
     return -1;
 }
 
-/* Checks that a piece of a tensor is the expected next one. `n` is the number of its outputs, or of
- * its rows; is_there: a piece of the tensor, or all of it, is in the file. */
+/* Checks that a piece of a tensor is the next one that is expected. `n`: its outputs or rows.
+ * is_there: the file has a piece of this tensor, or all of it. */
 static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const char *name,
                                      attn_dtype dtype, const attn__expected *e, int is_there,
                                      attn_tensor x, size_t n)
@@ -14221,7 +14227,7 @@ typedef struct attn__packing {
     void *panels;
     attn_dtype dtype;
     const attn_tensor *w;
-    unsigned char beyond[256]; /* of each worker: did it see a number that has no scale? */
+    unsigned char beyond[256]; /* [workers]: 1 if one saw a number that f16 cannot hold */
 } attn__packing;
 
 static void attn__pack_body(attn__worker *me, void *arg)
@@ -14237,9 +14243,9 @@ static void attn__pack_body(attn__worker *me, void *arg)
         attn__pack_panels(p->panels, p->dtype, p->w, first, last);
 }
 
-/* Packs w [K, N], any strides, as panels of dtype. q8 and q4 round: to at most half a step of a scale
- * that 32 consecutive k of an output share; they take numbers that f16 can hold, up to 65504 and no
- * NaN (else ATTN_E_ARGUMENT, and the panels are useless). */
+/* Packs w [K, N], with any strides, as panels of dtype. q8 and q4 have a scale for 32 consecutive k
+ * of an output, and round to a multiple of it. They need numbers that f16 can hold: up to 65504, no
+ * NaN. Otherwise it fails with ATTN_E_ARGUMENT. */
 static attn_status attn__make_panels(attn_ctx *ctx, void *panels, attn_dtype dtype, attn_tensor w)
 {
     attn__packing packing = {panels, dtype, &w, {0}};
@@ -14252,7 +14258,7 @@ static attn_status attn__make_panels(attn_ctx *ctx, void *panels, attn_dtype dty
     return ATTN_OK;
 }
 
-/* A piece [n_in, n] of a matrix, some panels at a time: about a block of the file. */
+/* Writes a piece [n_in, n] of a matrix, some panels at a time: about a block of the file. */
 static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype dtype,
                                       attn_tensor x)
 {
@@ -14273,7 +14279,7 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
     return status;
 }
 
-/* Rows of f32, little-endian. */
+/* Writes rows as little-endian f32. */
 static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x)
 {
     attn_tensor dense = ATTN_ZERO;
@@ -14288,7 +14294,7 @@ static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x
     return status;
 }
 
-/* A piece either continues the latest tensor or begins the next one. */
+/* A piece continues the latest tensor, or begins the next one. */
 ATTN__COLD attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
                                        attn_dtype dtype, attn_tensor x)
 {
@@ -14324,11 +14330,11 @@ ATTN__COLD attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const
     w->status = e.is_panels ? attn__write_panels(ctx, w, dtype, x) : attn__write_rows(ctx, w, x);
     w->n_done += n;
     if (w->status == ATTN_OK && w->n_done == w->n_all && attn__writer_flush(ctx, w) == ATTN_OK)
-        attn__put_u64(w->start + ATTN__HEADER + w->n_tensors * ATTN__ENTRY - 16, w->chain);
+        attn__put_u64(w->start + ATTN__HEADER + w->n_tensors * ATTN__ENTRY - 16, w->checksum);
     return w->status;
 }
 
-/* The first tensor that the file still lacks; it lacks one. */
+/* The name of the first tensor that is missing; there is one. */
 static void attn__writer_lacks(const attn_writer *w, char name[64])
 {
     attn__expected e[16];
@@ -14388,7 +14394,7 @@ ATTN__COLD attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
 
 ATTN__COLD attn_status attn_writer_open(attn_ctx *ctx, attn_model **model, attn_writer *writer)
 {
-    const attn_model_desc unchecked = {1, NULL, NULL, {0}}; /* checksums of a moment ago */
+    const attn_model_desc unchecked = {1, NULL, NULL, {0}}; /* checksums were just computed */
     attn_model *m;
     ATTN__TRY(attn__need_place(ctx, "attn_writer_open", "place for the model", model));
     if (writer && writer->file)
@@ -14398,7 +14404,7 @@ ATTN__COLD attn_status attn_writer_open(attn_ctx *ctx, attn_model **model, attn_
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     ATTN__TRY_MEMORY(m);
     m->bytes = writer->memory;
-    m->copy = writer->memory; /* which the model takes over */
+    m->copy = writer->memory; /* the model owns it now */
     m->size = (size_t)writer->end;
     writer->memory = NULL;
     return attn__model_opened(ctx, model, m, "model in memory", &unchecked, ATTN_OK);
@@ -14417,7 +14423,7 @@ ATTN__COLD void attn_writer_free(attn_writer *writer)
     attn_free(writer);
 }
 
-/* The bytes of the file, whatever the order in which this processor keeps its numbers. */
+/* The bytes of the model's file; a copy in little-endian order on a big-endian host. */
 static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
                                     const unsigned char **bytes, void **copy)
 {
