@@ -766,6 +766,8 @@ ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
 ATTN_API size_t attn_session_capacity(const attn_session *session); /* tokens it can hold */
+/* The type of its keys and values: see attn_session_desc. */
+ATTN_API attn_dtype attn_session_cache_dtype(const attn_session *session);
 /* [attn_session_length]: its tokens, the session's own. After attn_session_truncate those beyond the
  * new length stay until the next feed. */
 ATTN_API const int32_t *attn_session_tokens(const attn_session *session);
@@ -777,6 +779,13 @@ ATTN_API attn_status attn_session_truncate(attn_ctx *ctx, attn_session *session,
  * record may watch `to`). To try several continuations of one prompt, feed it once and copy it.
  * Hooks are not copied. */
 ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from);
+/* Makes the session hold these tokens, in place of its own, without a pass: every layer must have
+ * their keys and values, from attn_session_set_cache (ATTN_E_ARGUMENT if not). logits [n_vocab] are
+ * those of the last token; NULL if there are none. No record may watch the session.
+ * tools/common/session_file.h saves a session and loads it with this. */
+ATTN_API attn_status attn_session_set_tokens(attn_ctx *ctx, attn_session *session,
+                                             const int32_t *tokens, size_t n_tokens,
+                                             const float *logits);
 
 /* How well the model predicted a token. */
 typedef struct attn_token_stats {
@@ -1092,6 +1101,8 @@ ATTN_API void attn_unhook_all(attn_session *session);
  * hook_k and hook_v show only the new ones, on their way in. attn_session_get_cache copies those of a layer
  * from position `first` to the last that the session holds into *out [n, H, d]; attn_session_set_cache
  * puts others in their place, value [n, H, d], from `first` on. Both may be called between feeds.
+ * Then attn_session_set_cache may also add positions behind those that the layer has, up to the
+ * session's capacity, keys before values: attn_session_set_tokens makes the session hold them.
  * A hook may call them for the positions before the current feed; to affect a layer, set its values
  * in its hook_v or earlier. A change stays until its positions are truncated and fed
  * again, even if the feed in which a hook made it is stopped. A session with cache_dtype = ATTN_F16
@@ -3714,6 +3725,10 @@ ATTN__DEF size_t attn_session_capacity(const attn_session *session)
 {
     return session ? session->capacity : 0;
 }
+ATTN__DEF attn_dtype attn_session_cache_dtype(const attn_session *session)
+{
+    return session ? session->cache : ATTN_F32;
+}
 ATTN__DEF const int32_t *attn_session_tokens(const attn_session *session)
 {
     return session ? session->tokens : NULL;
@@ -3729,6 +3744,12 @@ static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "%s: the session is being fed; a callback may not do this to it", what);
     return ATTN_OK;
+}
+
+/* Forgets the keys and values that a layer has beyond the session's length. */
+static void attn__forget_later(attn_session *s, size_t layer)
+{
+    s->n_cached[layer] = s->n_cached[layer] < s->length ? s->n_cached[layer] : s->length;
 }
 
 /* Ends the session's tokens at `length`, and tells its watchers. */
@@ -3754,18 +3775,28 @@ ATTN__COLD attn_status attn_session_truncate(attn_ctx *ctx, attn_session *sessio
     return ATTN_OK;
 }
 
+/* Can a session's tokens be overwritten? */
+static attn_status attn__check_overwritable(attn_ctx *ctx, const char *op, const attn_session *s)
+{
+    const attn__watcher *w;
+    ATTN__TRY(attn__need_given(ctx, op, "session", s));
+    ATTN__TRY(attn__check_idle(ctx, op, s));
+    for (w = s->watchers; w; w = w->next)
+        if (w->kind->truncate) /* it depends on the session's positions */
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "%s: a record watches the session that would be overwritten; call "
+                              "attn_record_free first",
+                              op);
+    return ATTN_OK;
+}
+
 /* Can one session take the tokens, keys and values of another? */
 static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const attn_session *from)
 {
-    const attn__watcher *w;
-    ATTN__TRY(attn__need_given(ctx, "attn_session_copy", "session", to));
     ATTN__TRY(attn__need_given(ctx, "attn_session_copy", "session", from));
-    ATTN__TRY(attn__check_idle(ctx, "attn_session_copy", to));
-    for (w = to->watchers; w && to != from; w = w->next)
-        if (w->kind->truncate) /* it depends on the session's positions */
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_session_copy: a record watches the session that would be "
-                              "overwritten; call attn_record_free first");
+    if (to == from)
+        return attn__check_idle(ctx, "attn_session_copy", to);
+    ATTN__TRY(attn__check_overwritable(ctx, "attn_session_copy", to));
     if (to->model != from->model)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
     if (to->cache != from->cache)
@@ -3804,6 +3835,31 @@ ATTN__COLD attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const 
     to->has_logits = from->has_logits;
     if (from->has_logits)
         memcpy(to->logits, from->logits, c->n_vocab * sizeof(float));
+    return ATTN_OK;
+}
+
+ATTN__COLD attn_status attn_session_set_tokens(attn_ctx *ctx, attn_session *session,
+                                               const int32_t *tokens, size_t n_tokens,
+                                               const float *logits)
+{
+    static const char op[] = "attn_session_set_tokens";
+    size_t i;
+    ATTN__TRY(attn__check_overwritable(ctx, op, session));
+    ATTN__TRY(attn__need_given(ctx, op, "tokens", n_tokens ? tokens : NULL));
+    for (i = 0; i < session->model->config.n_layer; i++)
+        if (session->n_cached[i] < n_tokens)
+            return attn__fail(ctx, ATTN_E_ARGUMENT,
+                              "%s: %zu tokens; layer %zu has keys and values of %zu positions", op,
+                              n_tokens, i, session->n_cached[i]);
+    ATTN__TRY(
+        attn__need_ids(ctx, op, "token", tokens, 1, n_tokens, session->model->config.n_vocab));
+    memmove(session->tokens, tokens, n_tokens * sizeof *tokens);
+    session->length = n_tokens;
+    for (i = 0; i < session->model->config.n_layer; i++)
+        attn__forget_later(session, i);
+    session->has_logits = logits != NULL;
+    if (logits)
+        memmove(session->logits, logits, session->model->config.n_vocab * sizeof(float));
     return ATTN_OK;
 }
 
@@ -3976,12 +4032,6 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
                           "about to write its own; copy them first",
                           i);
     return ATTN_OK;
-}
-
-/* Forgets the keys and values that a layer has beyond the session's length. */
-static void attn__forget_later(attn_session *s, size_t layer)
-{
-    s->n_cached[layer] = s->n_cached[layer] < s->length ? s->n_cached[layer] : s->length;
 }
 
 /* Begins a feed: stores its tokens in the session, forgets keys and values that it will make wrong,
@@ -4164,20 +4214,24 @@ static size_t attn__cache_length(const attn_session *s)
     return s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
 }
 
+/* adds: positions behind those that the layer has count as well, between feeds. */
 static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
-                                     attn_cache_part part, size_t layer, size_t first, size_t count)
+                                     attn_cache_part part, size_t layer, size_t first, size_t count,
+                                     int adds)
 {
-    size_t length;
+    size_t known, room;
     ATTN__TRY(attn__need_given(ctx, what, "session", s));
     if (part != ATTN_CACHE_KEYS && part != ATTN_CACHE_VALUES)
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
                           what);
     ATTN__TRY(attn__need_layer(ctx, what, s->model, layer));
-    length = attn__cache_length(s);
-    if (first > length || count > length - first)
+    adds = adds && s->running == ATTN__IDLE;
+    known = adds ? s->n_cached[layer] : attn__cache_length(s);
+    room = adds ? s->capacity : known;
+    if (first > known || count > room - first)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: %zu positions from %zu on; the session holds %zu", what, count,
-                          first, length);
+                          "%s: %zu positions from %zu on; the %s %zu, and there is room for %zu",
+                          what, count, first, adds ? "layer has" : "session holds", known, room);
     return ATTN_OK;
 }
 
@@ -4191,7 +4245,7 @@ ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
     size_t t, head, j;
     float *to;
     const attn_config *c;
-    ATTN__TRY(attn__check_cache(ctx, "attn_session_get_cache", session, part, layer, first, n));
+    ATTN__TRY(attn__check_cache(ctx, "attn_session_get_cache", session, part, layer, first, n, 0));
     c = &session->model->config;
     ATTN__TRY(attn__out_begin(ctx, "attn_session_get_cache", out,
                               attn_shape3(n, c->n_head, c->d_head), &result));
@@ -4214,7 +4268,7 @@ ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *sessi
     const attn_config *c;
     ATTN__TRY(attn__need(ctx, "attn_session_set_cache", "value", &value));
     ATTN__TRY(attn__check_cache(ctx, "attn_session_set_cache", session, part, layer, first,
-                                value.shape[0]));
+                                value.shape[0], 1));
     if (session->running == ATTN__WRITING) /* drafted tokens used the old keys and values */
         return attn__check_idle(ctx, "attn_session_set_cache", session);
     c = &session->model->config;
@@ -4232,6 +4286,9 @@ ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *sessi
                 else
                     *(uint16_t *)to = attn_f16_from_f32(x);
             }
+    if (part == ATTN_CACHE_VALUES && session->running == ATTN__IDLE &&
+        session->n_cached[layer] < first + value.shape[0])
+        session->n_cached[layer] = first + value.shape[0];
     return ATTN_OK;
 }
 
@@ -14528,7 +14585,7 @@ ATTN__SMALL_END
  * New: attn_alloc, attn_free; attn_writer_new without a path, and attn_writer_open;
  * attn_model_tokenizer_section; attn_alloc_fn, attn_free_fn, attn_progress_fn; attn_ctx.stop;
  * attn_generation.which_stop, .accepted; attn_generate_desc.keep_stop, .workspace;
- * attn_continuation.text_fn, .which_stop.
+ * attn_continuation.text_fn, .which_stop; attn_session_set_tokens, attn_session_cache_dtype.
  *
  * 0.3.0: what needs this header's public API alone has left it:
  *   attn_full, attn_rand, attn_randn, attn_dropout, attn_tril

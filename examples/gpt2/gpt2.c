@@ -17,6 +17,7 @@
 #define PROGRAM "gpt2"
 #define INPUT   "prompt"
 #include "tools/common/prompt.h"
+#include "tools/common/session_file.h"
 #include "tools/lens/save.h"
 #include "tools/receipt/receipt.h"
 #ifdef _OPENMP
@@ -28,7 +29,7 @@
 #endif
 
 typedef struct options {
-    const char *model, *prompt, *file, *ids, *logits, *choices, *receipt;
+    const char *model, *prompt, *file, *ids, *logits, *choices, *receipt, *session;
     text_list stop;
     size_t tokens, count, top_k, repeat_last, threads;
     uint64_t seed;
@@ -77,6 +78,8 @@ static const struct option table[] = {
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, MORE(isa), ISA_NAMES, ISA_HELP},
     {0, "f16-cache", NULL, FLAG, MORE(f16_cache), NULL, "round keys and values to half the bytes"},
+    {0, "session", "FILE", TEXT, AT(session), NULL,
+     "keep the text in FILE, and go on from it next time"},
     {0, "ids", "IDS", TEXT, AT(ids), NULL, "the prompt as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), NULL, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the prompt is a token"},
@@ -148,6 +151,7 @@ typedef struct run {
     int terminal; /* and is a terminal, which would obey control characters */
     int code;     /* of output that failed within a callback */
     attn_stop_reason reason;
+    size_t accepted;   /* of the session: the text that was shown, where a stop string came */
     const char *ended; /* why the generation did */
     unsigned char
         *digests; /* [n_ctx + 1, SHA256_SIZE]: of the logits of each draw, for a receipt */
@@ -177,13 +181,14 @@ static int make_sampler(run *r, uint64_t seed)
                : FINE;
 }
 
-/* A session with room for the prompt, so many more tokens, and no more. */
+/* A session with room for the prompt, so many more tokens, and no more; or if a file keeps it, for all
+ * tokens that the model can see. */
 static int make_session(run *r, size_t more)
 {
     const attn_config *config = attn_model_config(r->model);
     const size_t room = config->n_ctx - r->n_prompt;
     attn_session_desc desc = {0};
-    desc.n_ctx = r->n_prompt + (more < room ? more : room);
+    desc.n_ctx = r->o.session ? 0 : r->n_prompt + (more < room ? more : room);
     desc.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
     return attn_session_new(&r->ctx, &r->session, r->model, &desc) ? failed(&r->ctx) : FINE;
 }
@@ -197,16 +202,23 @@ static int make_session(run *r, size_t more)
 
 /* >> The run =================================================================================== */
 
-/* One prompt, by the options' way. */
-static int continue_text(run *r, const text_source *from)
+/* One prompt, by the options' way. A text in a file needs no prompt. */
+static int continue_text(run *r, text_source from)
 {
-    int code =
-        read_tokens(&r->ctx, &r->memory, r->model, r->o.model, from, &r->prompt, &r->n_prompt);
+    const int has_text = r->o.session && system_exists(r->o.session);
+    int code = FINE;
+    r->o.bos = from.bos = from.bos && !has_text;
+    r->n_prompt = 0;
+    if (!has_text || from.word || from.path || from.ids)
+        code =
+            read_tokens(&r->ctx, &r->memory, r->model, r->o.model, &from, &r->prompt, &r->n_prompt);
     r->n_generated = r->n_printed = 0;
     if (code == FINE && (r->o.json || r->o.count > 1) && !r->choices)
         return continue_many(r);
     if (code == FINE)
         code = make_session(r, r->choices ? r->longest_choice : r->o.tokens);
+    if (code == FINE && has_text)
+        code = load_session(r);
     if (code == FINE)
         code = r->choices ? choose(r) : continue_prompt(r);
     attn_session_free(r->session);
@@ -224,7 +236,7 @@ static int continue_lines(run *r, text_source from)
     while (code == FINE && !interrupted && (line = read_line(r, "> ")) != NULL) {
         from.word = line;
         if (*line)
-            code = continue_text(r, &from);
+            code = continue_text(r, from);
     }
     return code == FINE && r->ctx.status ? failed(&r->ctx) : code;
 }
@@ -270,7 +282,7 @@ static int run_all(run *r)
         return code;
     code = make_sampler(r, r->o.seed);
     if (code == FINE && (given || !r->o.interactive))
-        code = continue_text(r, &from);
+        code = continue_text(r, from);
     return code == FINE && r->o.interactive ? continue_lines(r, from) : code;
 }
 
@@ -295,7 +307,10 @@ static int check_pairs(const arguments *given)
         {"choices", "tokens"}, {"slide", "count"},     {"slide", "json"},
         {"repl", "json"},      {"repl", "count"},      {"repl", "interactive"},
         {"receipt", "count"},  {"receipt", "json"},    {"receipt", "choices"},
-        {"receipt", "slide"},  {"receipt", "repl"},    {"receipt", "interactive"}};
+        {"receipt", "slide"},  {"receipt", "repl"},    {"receipt", "interactive"},
+        {"session", "count"},  {"session", "json"},    {"session", "choices"},
+        {"session", "repl"},   {"session", "logits"},  {"session", "interactive"},
+        {"session", "receipt"}};
     size_t i;
     for (i = 0; i < sizeof apart / sizeof apart[0]; i++)
         if (is_given(given, apart[i][0]) && is_given(given, apart[i][1]))
@@ -331,7 +346,7 @@ static int check_usage(const options *o, const arguments *given, size_t next)
 /* Values of options that were not given. */
 static void set_defaults(options *o, const arguments *given)
 {
-    const int prompted = o->prompt || o->file || o->ids || o->bos || o->interactive;
+    const int prompted = o->prompt || o->file || o->ids || o->bos || o->interactive || o->session;
     const int alone = !(o->logits || o->choices || o->json || o->count > 1);
     if (!prompted && alone && system_is_terminal(stdin))
         o->repl = 1;

@@ -285,6 +285,7 @@ static int draw_tokens(run *r, const int32_t *ids, size_t n_ids, size_t most, si
     status = attn_generate(&r->ctx, &made, r->session, "", &how);
     *n_drawn = made.n_tokens;
     r->reason = made.reason;
+    r->accepted = made.accepted;
     show_drawn(r, *n_drawn);
     r->n_generated += *n_drawn;
     if (r->code != FINE)
@@ -395,6 +396,38 @@ static void print_statistics(const run *r)
     fprintf(stderr, "%s; %zu thread%s\n", attn_isa(&r->ctx), threads, threads == 1 ? "" : "s");
 }
 
+/* >> A text in a file ========================================================================== */
+
+static int load_session(run *r)
+{
+    size_t length;
+    if (session_load(&r->ctx, r->session, r->o.session))
+        return failed(&r->ctx);
+    length = attn_session_length(r->session);
+    if (r->n_prompt > attn_session_capacity(r->session) - length)
+        return fail(FAILED,
+                    "%s holds %zu tokens, and the prompt has %zu: the model's context holds %zu",
+                    r->o.session, length, r->n_prompt, attn_session_capacity(r->session));
+    return FINE;
+}
+
+/* Keeps the text that was shown, in a file: without a stop string, and with the token that was drawn
+ * last, which the session lacks after Ctrl-C. */
+static int save_session(run *r)
+{
+    const size_t length = attn_session_length(r->session);
+    const size_t capacity = attn_session_capacity(r->session);
+    size_t n = r->reason == ATTN_STOP_STRING ? r->accepted : r->text.n - r->first, from;
+    n = n < capacity ? n : capacity;
+    from = n > length ? length : n - 1; /* the last one gives the logits */
+    r->ctx.stop = NULL;
+    if ((n != length || !attn_session_logits(r->session)) &&
+        (attn_session_truncate(&r->ctx, r->session, from) ||
+         attn_feed(&r->ctx, r->session, text_from(r, r->first + from), n - from)))
+        return failed(&r->ctx);
+    return session_save(&r->ctx, r->o.session, r->session) ? fail_ctx(&r->ctx) : FINE;
+}
+
 /* Prints the prompt and its continuation. */
 static int continue_prompt(run *r)
 {
@@ -403,12 +436,17 @@ static int continue_prompt(run *r)
     int code, end_code;
     r->ended = "stopped";
     r->text.n = r->first = r->n_slides = 0;
-    code = keep_tokens(r, r->prompt, r->n_prompt);
+    code = keep_tokens(r, attn_session_tokens(r->session), attn_session_length(r->session));
+    if (code == FINE)
+        code = keep_tokens(r, r->prompt, r->n_prompt);
     if (code == FINE)
         code = feed_and_print(r);
     begin = system_seconds();
-    if (code == FINE)
+    if (code == FINE) {
         code = generate(r);
+        if (r->o.session && (code == FINE || code == INTERRUPTED) && save_session(r) != FINE)
+            return FAILED;
+    }
     r->generate_seconds = system_seconds() - begin;
     if (code != FINE && code != INTERRUPTED)
         return code;

@@ -168,6 +168,7 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_feed_batch, (ctx, &item, 1))                                                           \
     DO(attn_session_truncate, (ctx, held, 2))                                                      \
     DO(attn_session_copy, (ctx, other, held))                                                      \
+    DO(attn_session_set_tokens, (ctx, held, tokens, 1, NULL))                                      \
     DO(attn_sampler_new, (ctx, &s->sampler, 40, NULL))                                             \
     DO(attn_sample, (ctx, s->ids, sampler, logits, NULL, 0))                                       \
     DO(attn_generate, (ctx, &s->made, held, "", &generating))                                      \
@@ -448,6 +449,8 @@ TEST(every_function_without_memory)
     DO(attn_session_truncate, (ctx, NULL, 2))                                                      \
     DO(attn_session_copy, (ctx, NULL, held))                                                       \
     DO(attn_session_copy, (ctx, other, NULL))                                                      \
+    DO(attn_session_set_tokens, (ctx, NULL, tokens, 1, NULL))                                      \
+    DO(attn_session_set_tokens, (ctx, held, NULL, 1, NULL))                                        \
     DO(attn_sampler_new, (ctx, NULL, 40, NULL))                                                    \
     DO(attn_sample, (ctx, NULL, sampler, logits, NULL, 0))                                         \
     DO(attn_sample, (ctx, s->ids, NULL, logits, NULL, 0))                                          \

@@ -198,6 +198,74 @@ TEST(stop_strings)
 }
 
 /* Text i of a batch is the one with seed + i. */
+/* A text in pieces: `first` and then `second` go on in one file and print what `whole` prints. */
+static void in_pieces(const char *options, const char *first, const char *second, const char *whole)
+{
+    char *one, *two, *all;
+    char command[1024];
+    CHECK(run("rm -f " TMP "pieces") == 0);
+    snprintf(command, sizeof command, GPT2 "-q --session " TMP "pieces %s %s", options, first);
+    one = prints(command);
+    snprintf(command, sizeof command, GPT2 "-q --session " TMP "pieces %s %s", options, second);
+    two = prints(command);
+    snprintf(command, sizeof command, GPT2 "-q %s %s", options, whole);
+    all = prints(command);
+    if (one && two && all) {
+        one[strlen(one) - 1] = 0; /* the end of the line */
+        CHECKF(strncmp(all, one, strlen(one)) == 0 && strcmp(all + strlen(one), two) == 0,
+               "\"%s\" and \"%s\", not \"%s\"", one, two, all);
+    }
+    free(one);
+    free(two);
+    free(all);
+}
+
+TEST(texts_in_files)
+{
+    static const char *const options[] = {"", "--f16-cache", "--threads 1", "--slide"};
+    char *second;
+    size_t i;
+    for (i = 0; i < N(options); i++) {
+        in_pieces(options[i], "'Once upon a time' -n 12", "-n 8", "'Once upon a time' -n 20");
+        in_pieces(options[i], "'Once upon' -n 0", "' a time' -n 9", "'Once upon a time' -n 9");
+        in_pieces(options[i], "'Once upon a time' --bos -n 3", "--bos -n 4",
+                  "'Once upon a time' --bos -n 7");
+    }
+    in_pieces("--ignore-eos --slide", "'Once upon a time' -n 300", "-n 5",
+              "'Once upon a time' -n 305");
+    /* what a stop string cut off is not kept */
+    CHECK(run("rm -f " TMP "stopped; " ONCE "--stop ' little' --session " TMP "stopped") == 0);
+    CHECKF(strcmp(out, "Once upon a time, there was a\n") == 0, "%s", out);
+    CHECK(run(GPT2 "-q --session " TMP "stopped ' small boy' -n 6 && " GPT2
+                   "-q 'Once upon a time, there was a small boy' -n 6") == 0);
+    if (CHECK(out && (second = strchr(out, '\n')) != NULL)) {
+        *second++ = 0;
+        CHECKF(strncmp(out, " small boy", 10) == 0 && strstr(second, out), "%s\n%s", out, second);
+    }
+}
+
+TEST(texts_in_files_refused)
+{
+    static const char plain[] = TEST_BUILD "/gpt2 " TEST_BUILD "/from_scratch/plain.attn ";
+    char command[512];
+    CHECK(run("rm -f " TMP "kept " TMP "as_f16; " ONCE "-n 5 --session " TMP "kept && " ONCE
+              "-n 5 --f16-cache --session " TMP "as_f16 && cp " TMP "kept " TMP "same") == 0);
+    refuses(1, "has keys and values in f16, and not in f32", GPT2 "--session " TMP "as_f16");
+    refuses(1, "in f32, and not in f16", GPT2 "--f16-cache --session " TMP "kept");
+    snprintf(command, sizeof command, "%s--ids '1 2' --session " TMP "kept", plain);
+    refuses(1, "kept was saved with another model", command);
+    refuses(1, "cut ends early",
+            "head -c 5000 " TMP "kept >" TMP "cut; " GPT2 "--session " TMP "cut");
+    refuses(1, "is no session",
+            "echo 'a text that somebody wrote, longer than forty bytes' >" TMP "text; " GPT2
+            "--session " TMP "text");
+    refuses(1, "kept holds 9 tokens, and the prompt has 250: the model's context holds 256",
+            GPT2 "--session " TMP "kept --ids \"$(yes 11 | head -n 250)\"");
+    refuses(2, "--session and --json do not go together", GPT2 "--json --session " TMP "kept");
+    refuses(2, "no prompt given", GPT2 "--session " TMP "nothing_there");
+    CHECK(run("cmp " TMP "kept " TMP "same && test ! -e " TMP "nothing_there") == 0);
+}
+
 TEST(several_texts)
 {
     static char expected[8192], command[256];

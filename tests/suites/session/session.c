@@ -1,11 +1,197 @@
 /* Sessions: batches, their capacity, truncating, copies, the cache of keys and values, what is refused
  * and how much memory they take. */
+#include "tools/common/session_file.h" /* first: it asks the system for POSIX */
 #include "tests/hooks.h"
 #include "tests/refused.h"
 #include "tests/same_bits.h"
 #include "tests/shared_models.h"
 
 SUITE_WITH_MODELS("plain odd narrow longer tiny bytes8");
+
+/* ---- sessions that are made of others' keys and values ---- */
+
+/* Everything of a session but its watchers, through the API, into another. */
+static void rebuild(attn_ctx *ctx, attn_session *to, const attn_session *from)
+{
+    const size_t n_layer = attn_model_config(attn_session_model(from))->n_layer;
+    size_t layer;
+    for (layer = 0; layer < n_layer; layer++) {
+        attn_tensor keys = {0}, values = {0};
+        OK(ctx, attn_session_get_cache(ctx, &keys, from, ATTN_CACHE_KEYS, layer, 0));
+        OK(ctx, attn_session_get_cache(ctx, &values, from, ATTN_CACHE_VALUES, layer, 0));
+        OK(ctx, attn_session_set_cache(ctx, to, ATTN_CACHE_KEYS, layer, 0, keys));
+        OK(ctx, attn_session_set_cache(ctx, to, ATTN_CACHE_VALUES, layer, 0, values));
+        attn_tensor_free(ctx, &keys);
+        attn_tensor_free(ctx, &values);
+    }
+    OK(ctx, attn_session_set_tokens(ctx, to, attn_session_tokens(from), attn_session_length(from),
+                                    attn_session_logits(from)));
+}
+
+static attn_session *with_cache(attn_ctx *ctx, const attn_model *model, size_t n_ctx,
+                                attn_dtype type)
+{
+    attn_session *session = NULL;
+    attn_session_desc desc = {.n_ctx = n_ctx, .cache_dtype = type};
+    OK(ctx, attn_session_new(ctx, &session, model, &desc));
+    EQUAL(attn_session_cache_dtype(session), type);
+    return session;
+}
+
+TEST(rebuilt_sessions)
+{
+    enum { LENGTH = 14, PAST = 9 };
+    const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
+    attn_ctx ctx = alone();
+    size_t m;
+    for (m = 0; m < 10; m++) {
+        const attn_model *const model = models[m / 2];
+        const attn_dtype type = m % 2 ? ATTN_F16 : ATTN_F32;
+        const int32_t *const tokens = random_tokens(model, LENGTH, 8 + m);
+        attn_session *from = with_cache(&ctx, model, 0, type);
+        attn_session *to = with_cache(&ctx, model, LENGTH, type);
+        OK(&ctx, attn_feed(&ctx, to, random_tokens(model, LENGTH, 3), LENGTH)); /* an old text */
+        OK(&ctx, attn_session_truncate(&ctx, to, 0));
+        OK(&ctx, attn_feed(&ctx, from, tokens, PAST));
+        rebuild(&ctx, to, from);
+        EQUAL(attn_session_length(to), PAST);
+        CHECK(memcmp(attn_session_tokens(to), tokens, PAST * sizeof *tokens) == 0);
+        same_logits(attn_session_logits(to), attn_session_logits(from), 1, model, "rebuilt");
+        OK(&ctx, attn_feed(&ctx, from, tokens + PAST, LENGTH - PAST));
+        OK(&ctx, attn_feed(&ctx, to, tokens + PAST, LENGTH - PAST));
+        same_logits(attn_session_logits(to), attn_session_logits(from), 1, model, "gone on");
+        attn_session_free(from);
+        attn_session_free(to);
+    }
+    pool_clear();
+}
+
+TEST(sessions_that_cannot_be_rebuilt)
+{
+    enum { ROOM = 6 };
+    attn_ctx ctx = alone();
+    const attn_config *const c = attn_model_config(odd);
+    int32_t tokens[ROOM] = {1, 2, 3, 4, 5, 6};
+    attn_session *session = session_on(&ctx, odd, ROOM, 0);
+    const attn_tensor two = random_tensor(3, 2, (int)c->n_head, (int)c->d_head);
+    attn_record *record;
+    size_t layer;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "1 positions from 1 on; the layer has 0, and there is room for 6",
+          attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 1, attn_slice(two, 0, 0, 1)));
+    for (layer = 0; layer + 1 < c->n_layer; layer++) {
+        OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, layer, 0, two));
+        OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, layer, 0, two));
+        OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, layer, 1, two));
+    }
+    OK(&ctx,
+       attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, layer, 0, two)); /* without values */
+    FAILS(&ctx, ATTN_E_ARGUMENT, "1 tokens; layer 2 has keys and values of 0 positions",
+          attn_session_set_tokens(&ctx, session, tokens, 1, NULL));
+    OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, layer, 0, two));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "3 tokens; layer 2",
+          attn_session_set_tokens(&ctx, session, tokens, 3, NULL));
+    OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, 0, 3, two));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "2 positions from 5 on",
+          attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, 0, 5, two));
+    tokens[1] = (int32_t)c->n_vocab;
+    FAILS(&ctx, ATTN_E_TOKEN, "token 1 is",
+          attn_session_set_tokens(&ctx, session, tokens, 2, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
+          attn_session_set_tokens(&ctx, session, tokens, 0, NULL));
+    EQUAL(attn_session_length(session), 0);
+    tokens[1] = 2;
+    OK(&ctx, attn_session_set_tokens(&ctx, session, tokens, 2, NULL));
+    CHECK(attn_session_length(session) == 2 && !attn_session_logits(session));
+    record = record_on(&ctx, session, NULL, 0, 2, ROOM);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "a record watches",
+          attn_session_set_tokens(&ctx, session, tokens, 1, NULL));
+    attn_record_free(record);
+    OK(&ctx, attn_session_set_tokens(&ctx, session, tokens, 1, NULL));
+    OK(&ctx, attn_feed(&ctx, session, tokens, ROOM - 1));
+    attn_session_free(session);
+    pool_clear();
+}
+
+/* ---- sessions in files ---- */
+
+TEST(saved_sessions)
+{
+    enum { LENGTH = 14, PAST = 9 };
+    static const char path[] = TEST_TMP "saved";
+    const attn_model *const models[] = {plain, odd, tiny, bytes8};
+    attn_ctx ctx = alone();
+    size_t m;
+    for (m = 0; m < 8; m++) {
+        const attn_model *const model = models[m / 2];
+        const attn_dtype type = m % 2 ? ATTN_F16 : ATTN_F32;
+        const int32_t *const tokens = random_tokens(model, LENGTH, 8 + m);
+        attn_session *from = with_cache(&ctx, model, 0, type);
+        attn_session *to = with_cache(&ctx, model, LENGTH, type);
+        attn_session *other = with_cache(&ctx, model, 0, m % 2 ? ATTN_F32 : ATTN_F16);
+        FAILS(&ctx, ATTN_E_ARGUMENT, "holds no tokens", session_save(&ctx, path, from));
+        OK(&ctx, attn_feed(&ctx, from, tokens, PAST));
+        OK(&ctx, session_save(&ctx, path, from));
+        OK(&ctx, session_load(&ctx, to, path));
+        same_logits(attn_session_logits(to), attn_session_logits(from), 1, model, "loaded");
+        OK(&ctx, attn_feed(&ctx, from, tokens + PAST, LENGTH - PAST));
+        OK(&ctx, attn_feed(&ctx, to, tokens + PAST, LENGTH - PAST));
+        CHECK(memcmp(attn_session_tokens(to), tokens, LENGTH * sizeof *tokens) == 0);
+        same_logits(attn_session_logits(to), attn_session_logits(from), 1, model, "gone on");
+        FAILS(&ctx, ATTN_E_ARGUMENT, m % 2 ? "in f16, and not in f32" : "in f32, and not in f16",
+              session_load(&ctx, other, path));
+        OK(&ctx, attn_session_truncate(&ctx, from, PAST)); /* and no logits */
+        OK(&ctx, session_save(&ctx, path, from));
+        OK(&ctx, session_load(&ctx, to, path));
+        CHECK(attn_session_length(to) == PAST && !attn_session_logits(to));
+        attn_session_free(from);
+        attn_session_free(to);
+        attn_session_free(other);
+    }
+    pool_clear();
+}
+
+/* A file that was cut, damaged, made longer, or that is another model's. Its session holds nothing. */
+TEST(bad_sessions_in_files)
+{
+    static const char path[] = TEST_TMP "bad";
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, plain, 0, 0), *small = session_on(&ctx, plain, 3, 0);
+    attn_session *others[] = {session_on(&ctx, odd, 0, 0), session_on(&ctx, tiny, 0, 0)};
+    unsigned char *bytes;
+    size_t size, i, n_wrong = 0;
+    OK(&ctx, attn_feed(&ctx, session, ten, 4));
+    OK(&ctx, session_save(&ctx, path, session));
+    for (i = 0; i < 2; i++)
+        FAILS(&ctx, ATTN_E_ARGUMENT, "another model", session_load(&ctx, others[i], path));
+    FAILS(&ctx, ATTN_E_CONTEXT, "holds 4 tokens; the session has room for 3",
+          session_load(&ctx, small, path));
+    bytes = test_read(path, &size);
+    for (i = 0; i < size; i += i < 64 ? 1 : 97) {
+        test_write(path, bytes, i);
+        FAILS(&ctx, ATTN_E_FORMAT, "ends early", session_load(&ctx, session, path));
+        n_wrong += attn_session_length(session) != 0;
+    }
+    for (i = 0; i < size; i += i < 64 ? 1 : 41) {
+        bytes[i] ^= 0x10;
+        test_write(path, bytes, size);
+        CHECKF(session_load(&ctx, session, path) != ATTN_OK, "byte %zu", i);
+        n_wrong += attn_session_length(session) != 0;
+        bytes[i] ^= 0x10;
+    }
+    EQUAL(n_wrong, 0);
+    test_write(path, bytes, size + 1); /* the zero behind it */
+    FAILS(&ctx, ATTN_E_CHECKSUM, "goes on after its end", session_load(&ctx, session, path));
+    test_write(path, bytes, size);
+    OK(&ctx, session_load(&ctx, session, path));
+    EQUAL(attn_session_length(session), 4);
+    FAILS(&ctx, ATTN_E_IO, "nowhere", session_load(&ctx, session, TEST_BUILD "/nowhere"));
+    FAILS(&ctx, ATTN_E_IO, "nowhere", session_save(&ctx, TEST_BUILD "/nowhere/at/all", session));
+    free(bytes);
+    attn_session_free(session);
+    attn_session_free(small);
+    attn_session_free(others[0]);
+    attn_session_free(others[1]);
+}
 
 /* ---- stopping from outside ---- */
 
@@ -922,8 +1108,8 @@ TEST(cache)
 
         FAILS(&ctx, ATTN_E_ARGUMENT, "layer",
               attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, c->n_layer, 0));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
-              attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, LENGTH - 1, past[0]));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "the layer has 20",
+              attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, LENGTH + 1, past[0]));
         FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
               attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, 0, SIZE_MAX));
         FAILS(&ctx, ATTN_E_SHAPE, "heads",
