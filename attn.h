@@ -73,8 +73,8 @@ WHAT IS HERE
        sample, generate text, score text. GPT-2's tokenizer is included.
     3. The glass box: read or change any activation while the model runs (attn_hook,
        attn_hook_edit), by the name that TransformerLens gives it. Record activations
-       (attn_record_new), run some of the layers (attn_feed_item), measure losses, attribution and
-       the logit lens. Headers in tools/lens/ do more with this API: activation patching,
+       (attn_record_new), run some of the layers (attn_feed_item), measure losses. Headers in
+       tools/lens/ do more with this API: the logit lens, attribution, activation patching,
        gradients, circuits.
 
 TABLE OF CONTENTS: search for the mark
@@ -86,7 +86,7 @@ TABLE OF CONTENTS: search for the mark
     >>api-tokenizer  text to tokens and back
     >>api-hooks      tier 3: activations by name: hooks, records, edits
     >>api-files      files that appear whole or not at all
-    >>api-lens       attribution, logit lens, rewriting and writing models
+    >>api-lens       reading activations, writing models
   part one: the engine
     >>gpt2           THE FORWARD PASS
     >>platform       compilers and systems
@@ -1209,45 +1209,22 @@ ATTN_API attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_
 
 /* >>api-lens ====================================================================================
  *
- * Reading activations: direct logit attribution, the logit lens; and models with LayerNorm folded
- * away. (The parts of the residual stream, patching, kinds of heads and circuits need this API alone:
- * tools/lens/patch.h, heads.h, circuits.h.) Functions that take activations as tensors take
- * them from anywhere, a hook for example; those that take a model and a text run the text once in a
- * session of their own. No beginning-of-text token is ever added; TransformerLens adds one by
- * default, so put it first to get its numbers.
+ * What it takes to read activations, and to write models. (The logit lens and direct logit attribution,
+ * the parts of the residual stream, patching, kinds of heads and circuits need the public API alone:
+ * tools/lens/logits.h, decompose.h, patch.h, heads.h, circuits.h.)
  *
- * V = n_vocab, C = d_model, H heads of d, F = d_mlp, L = n_layer, T positions. */
-
-/* ---- direct logit attribution ----
- *
- * A logit is a sum over parts of the final residual stream, once the final LayerNorm's scale is
- * taken as given (Elhage et al. 2021; TransformerLens's logit_attrs, with the gain that it expects
- * to be folded):
- *
- *   logit[v] = sum over parts x of ((x - mean(x)) / scale * ln_final.w) · W_U[:, v]
- *              + ln_final.b · W_U[:, v] + b_U[v]
- *
- * to float error; the last two terms are lens_bias_logit_attrs of tools/lens/decompose.h. Quantized
- * weights round their inputs too, so the logits of such a model are off by as much. */
+ * V = n_vocab, C = d_model. */
 
 /* directions [n, C] = W_U[:, tokens[i]], for tokens [n], minus W_U[:, against[i]] if against [n] is
  * not NULL: the direction of a logit, or of a difference of two. */
 ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
                                            const attn_model *model, const int32_t *tokens,
                                            const int32_t *against, size_t n);
-/* out [.., T]: the sum's terms for parts [.., T, C]; scale [T, 1] is ln_final.hook_scale,
- * directions are [1, C], or [T, C] for one at each position. */
-ATTN_API attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                      attn_tensor parts, attn_tensor scale, attn_tensor directions);
-
-/* The logit lens (nostalgebraist 2020): the logits of a model that ended at the residual stream
- * [.., T, C]. out is [.., T, V] with `tokens` zeroed, or [.., T, n] for tokens I32 [n]. The stream
- * is normalized in one of two ways. With `scale` zeroed, the final LayerNorm takes the stream's own
- * scale, as if it were the final stream; for the final stream that gives the bits of the model's
- * logits. With `scale` [T, 1], it takes the scale of the real run (ln_final.hook_scale); the logits
- * of two streams then differ by the number that attn_logit_attrs gives for their difference. */
-ATTN_API attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                     attn_tensor resid, attn_tensor scale, attn_tensor tokens);
+/* The logits of rows normed [.., C], as ln_final.hook_normalized.post has them: out [.., V] =
+ * normed · W_U + b_U, with the bits of the model's own logits. With tokens I32 [n] in place of a zeroed
+ * tensor, the logits of those alone: out [.., n]. ctx->stop ends it with ATTN_STOPPED. */
+ATTN_API attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                        attn_tensor normed, attn_tensor tokens);
 
 /* ---- models of your own ---- */
 
@@ -7578,9 +7555,8 @@ typedef struct attn__row_args {
     float number;       /* of scale: the factor; of layernorm: eps; of variance: 1 if unbiased */
     const float *w, *b; /* of layernorm */
     attn_act_kind act_fn;
-    size_t row;   /* index of the row */
-    float *spare; /* [n]: memory to work in */
-    void *more;   /* what only one operation needs */
+    size_t row; /* index of the row */
+    void *more; /* what only one operation needs */
 } attn__row_args;
 typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
 
@@ -7605,7 +7581,6 @@ static ATTN__COMPACT attn_status attn__each_row(attn_ctx *ctx, const char *op, a
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__out_end(ctx, out, &result, ATTN_E_MEMORY);
-    args.spare = buffers + n;
     for (args.row = 0; args.row < n_rows; args.row++)
         fn((float *)result.dense.data + args.row * n_out,
            attn__row(&x, &shape, args.row, n, buffers), n, &args);
@@ -7852,8 +7827,9 @@ static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor
 /* A matrix product on all threads, of views with any strides. w is packed, then multiplied. */
 typedef struct attn__product {
     const attn__kernels *kernels;
-    attn__panels made; /* w, if it is packed already; else `data` is NULL */
-    const float *bias; /* [N], or NULL */
+    attn__panels made;        /* w, if it is packed already; else `data` is NULL */
+    const float *bias;        /* [N], or NULL */
+    const volatile int *stop; /* ctx->stop, if it ends the product, or NULL */
     attn__matmul_job job;
     attn_tensor w; /* [K, N] */
     float *panels; /* w, packed here, or NULL */
@@ -7891,7 +7867,7 @@ static attn_status attn__join_rows(attn_ctx *ctx, attn_tensor *copy, attn_tensor
 }
 
 /* out = a · b + bias for every matrix of `lead`, one after another, each on all threads. If p->made
- * is set, b gives only the shape. */
+ * is set, b gives only the shape, and a is read some rows at a time. */
 static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *p, float *out,
                                   const attn_tensor *a, const attn_tensor *b,
                                   const attn_shape *lead)
@@ -7902,12 +7878,13 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
     const int is_made = p->made.data != NULL;
     const size_t n_panels = is_made ? 0 : attn__panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
     const int n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
+    const size_t most = is_made && n_rows > 256 ? 256 : n_rows;
     attn__scratch scratch;
-    size_t i;
+    size_t i, at;
     if (n_panels == 0 && n_in > 0 && !is_made)
         return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s is too large", op,
                           attn__show(attn__shape_of(b)).text);
-    p->pack_size = attn__pack_size(p->made.dtype, n_rows, n_in);
+    p->pack_size = attn__pack_size(p->made.dtype, most, n_in);
     p->packs = attn__scratch_new(ctx, &scratch, n_panels + (size_t)n_threads * p->pack_size,
                                  "a packed matrix");
     ATTN__TRY_MEMORY(p->packs);
@@ -7918,14 +7895,17 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
     for (i = 0; i < n_batch; i++) {
         const attn_tensor in = attn__matrix(*a, lead, i);
         p->w = attn__matrix(*b, lead, i);
-        p->job = attn__job(out + i * n_rows * n_out, n_out, (const float *)in.data, in.stride[0],
-                           p->made, n_rows);
-        p->job.in_step = in.stride[1];
-        p->job.bias = p->bias;
-        attn__parallel(n_threads, attn__product_body, p);
+        for (at = 0; at < n_rows && !attn__is_asked_to_stop(p->stop); at += most) {
+            p->job = attn__job(out + (i * n_rows + at) * n_out, n_out,
+                               (const float *)in.data + (ptrdiff_t)at * in.stride[0], in.stride[0],
+                               p->made, n_rows - at < most ? n_rows - at : most);
+            p->job.in_step = in.stride[1];
+            p->job.bias = p->bias;
+            attn__parallel(n_threads, attn__product_body, p);
+        }
     }
     attn__scratch_free(&scratch);
-    return ATTN_OK;
+    return attn__is_asked_to_stop(p->stop) ? ATTN_STOPPED : ATTN_OK;
 }
 
 /* out = a [.., M, K] · b [.., K, N] + bias. For a [K], out is [N]. */
@@ -13773,21 +13753,7 @@ ATTN__COLD attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, att
 }
 
 /* >>lens (tests: lens) ==========================================================================
- * Reading activations and weights. Everything here is written with the pieces above: products go
- * through the kernels or through fma, so that results do not depend on how this was compiled. */
-
-/* ---- checks ---- */
-
-/* A tensor of floats of exactly this shape. */
-static attn_status attn__need_shape(attn_ctx *ctx, const char *op, const char *name,
-                                    const attn_tensor *x, attn_shape want)
-{
-    ATTN__TRY(attn__need(ctx, op, name, x));
-    return attn__has_shape(x, want)
-               ? ATTN_OK
-               : attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s; expected %s", op, name,
-                            attn__show(attn__shape_of(x)).text, attn__show(want).text);
-}
+ * Logits and their directions, straight from the model's panels. */
 
 static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
                                      const int32_t *tokens, size_t n)
@@ -13795,8 +13761,6 @@ static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_m
     ATTN__TRY(attn__need_given(ctx, op, "tokens", n ? tokens : NULL));
     return attn__need_ids(ctx, op, "token", tokens, 1, n, model->config.n_vocab);
 }
-
-/* ---- direct logit attribution ---- */
 
 ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
                                              const attn_model *model, const int32_t *tokens,
@@ -13821,177 +13785,86 @@ ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directi
     return attn__out_end(ctx, directions, &result, ATTN_OK);
 }
 
-/* What rows [.., T, C] are divided by and multiplied with: a LayerNorm's scale [T, 1], and
- * directions with its gain, [1 or T, C]. */
-typedef struct attn__scaled {
-    attn_tensor scale, gained;
-} attn__scaled;
-
-/* out = (x - mean) / scale */
-static void attn__row_scaled(float *out, const float *x, size_t n, const attn__row_args *args)
+/* The panels of W_U that hold these tokens, each panel once, side by side. A product with them gives the
+ * bits that all of W_U would give, with quantized weights too. column [n] says where it has each token. The
+ * caller frees the panels, and column with them. */
+static attn_status attn__choose_panels(attn_ctx *ctx, attn__panels *chosen, size_t **column,
+                                       const attn_model *model, attn_tensor tokens)
 {
-    const attn_tensor scale = ((const attn__scaled *)args->more)->scale;
-    args->kernels->normalize(out, x, args->kernels->sum(x, n) / (float)n,
-                             attn_get2(scale, args->row % scale.shape[0], 0), n);
-}
-
-/* out = ((x - mean) / scale) · gained */
-static void attn__row_attr(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    const attn_tensor *gained = &((const attn__scaled *)args->more)->gained;
-    const float *w = (const float *)gained->data + args->row % gained->shape[0] * n;
-    attn__row_scaled(args->spare, x, n, args);
-    args->kernels->binary(ATTN__MUL, args->spare, args->spare, w, n);
-    *out = args->kernels->sum(args->spare, n);
-}
-
-ATTN__COLD attn_status attn_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                        attn_tensor parts, attn_tensor scale,
-                                        attn_tensor directions)
-{
-    static const char op[] = "attn_logit_attrs";
-    attn__row_args args = attn__args(0);
-    attn__scaled scaled = ATTN_ZERO;
-    attn_status status;
-    size_t n, width;
-    ATTN__TRY(attn__need_kernels(ctx, &args.kernels));
-    ATTN__TRY(attn__need_layer(ctx, op, model, 0));
-    ATTN__TRY(attn__need(ctx, op, "parts", &parts));
-    width = model->config.d_model;
-    if (parts.ndim < 2 || attn__row_length(&parts) != width)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: parts have shape %s; expected [.., T, %zu]", op,
-                          attn__show(attn__shape_of(&parts)).text, width);
-    n = parts.shape[parts.ndim - 2];
-    ATTN__TRY(attn__need_shape(ctx, op, "scale", &scale, attn_shape2(n, 1)));
-    ATTN__TRY(attn__need(ctx, op, "directions", &directions));
-    if (!attn__has_shape(&directions, attn_shape2(1, width)) &&
-        !attn__has_shape(&directions, attn_shape2(n, width)))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "%s: directions have shape %s; expected [1, %zu] or [%zu, %zu]", op,
-                          attn__show(attn__shape_of(&directions)).text, width, n, width);
-    scaled.scale = scale;
-    args.more = &scaled;
-    status = attn_mul(ctx, &scaled.gained, directions,
-                      attn_borrow(model->ln_f_w, ATTN_F32, attn_shape1(width)));
-    if (status == ATTN_OK)
-        status = attn__each_row(ctx, op, out, parts, ATTN__REMOVES_LAST, attn__row_attr, args);
-    attn_tensor_free(ctx, &scaled.gained);
-    return status;
-}
-
-/* ---- the logit lens ---- */
-
-/* out [rows, n_out] = x [rows, C] · W_U + b_U, of its columns from `first` on, a multiple of 16,
- * straight from the model's panels */
-static attn_status attn__some_logits(attn_ctx *ctx, float *out, const attn_model *model,
-                                     const float *x, size_t rows, size_t first, size_t n_out)
-{
-    const attn_shape one = attn_shape2(1, 1);
-    const attn_tensor in = attn_borrow(x, ATTN_F32, attn_shape2(rows, model->config.d_model));
-    attn_tensor w = in;
-    attn__product u = ATTN_ZERO;
-    if (attn__is_asked_to_stop(ctx->stop))
-        return ATTN_STOPPED;
-    ATTN__TRY(attn__need_kernels(ctx, &u.kernels)); /* cover: the layer norm has asked */
-    u.made = model->w_u;
-    u.made.data = (const unsigned char *)u.made.data + first / 16 * u.made.stride;
-    u.made.n_out = n_out;
-    u.bias = model->b_u ? model->b_u + first : NULL;
-    w.shape[1] = n_out;
-    return attn__multiply(ctx, "attn_logit_lens", &u, out, &in, &w, &one);
-}
-
-/* logits [rows, n] of chosen tokens. Their whole panels are multiplied, so that quantized weights
- * too give the bits that all of V would. */
-static attn_status attn__chosen_logits(attn_ctx *ctx, float *logits, const attn_model *model,
-                                       const float *x, size_t rows, const int32_t *tokens, size_t n)
-{
-    const size_t n_vocab = model->config.n_vocab;
-    attn_status status = ATTN_OK;
-    attn_tensor panel = ATTN_ZERO;
-    size_t i, row;
-    ATTN__TRY(attn_zeros(ctx, &panel, ATTN_F32, attn_shape2(rows, 16)));
-    for (i = 0; i < n && status == ATTN_OK; i++) {
-        const float *out = (const float *)panel.data;
-        const size_t lane = (size_t)tokens[i] % 16, first = (size_t)tokens[i] - lane;
-        const size_t n_out = n_vocab - first < 16 ? n_vocab - first : 16;
-        status = attn__some_logits(ctx, (float *)panel.data, model, x, rows, first, n_out);
-        for (row = 0; row < rows && status == ATTN_OK; row++)
-            logits[row * n + i] = out[row * n_out + lane];
+    const attn__panels all = model->w_u;
+    const size_t n = tokens.shape[0], n_all = (all.n_out + 15) / 16, most = n < n_all ? n : n_all;
+    unsigned char *const panels = (unsigned char *)attn_alloc(
+        ctx, 1, most * all.stride + (n + n_all) * sizeof(size_t), "the panels of some tokens");
+    size_t *place, i, n_panels = 0;
+    ATTN__TRY_MEMORY(panels);
+    *column = (size_t *)(void *)(panels + most * all.stride);
+    place = *column + n; /* of each panel, from 1 on; 0: it is not there yet */
+    for (i = 0; i < n; i++) {
+        const size_t id = (size_t)((const int32_t *)tokens.data)[(ptrdiff_t)i * tokens.stride[0]];
+        if (place[id / 16] == 0) {
+            memcpy(panels + n_panels * all.stride,
+                   (const unsigned char *)all.data + id / 16 * all.stride, all.stride);
+            place[id / 16] = ++n_panels;
+        }
+        (*column)[i] = (place[id / 16] - 1) * 16 + id % 16;
     }
-    attn_tensor_free(ctx, &panel);
-    return status;
+    *chosen = all;
+    chosen->data = panels;
+    chosen->n_out = n_panels * 16;
+    return ATTN_OK;
 }
 
-static void attn__row_layernorm_scaled(float *out, const float *x, size_t n,
-                                       const attn__row_args *args)
+ATTN__COLD attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                          attn_tensor normed, attn_tensor tokens)
 {
-    attn__row_scaled(out, x, n, args);
-    args->kernels->affine(out, out, args->w, args->b, n);
-}
-
-/* out = layernorm_final(x), with the scale that is given, or (ndim 0) with its own */
-static attn_status attn__normalize_final(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                         attn_tensor x, attn_tensor scale)
-{
-    attn__row_args args = attn__args(model->config.ln_eps);
-    attn__scaled scaled = ATTN_ZERO;
-    scaled.scale = scale;
-    args.more = &scaled;
-    args.w = model->ln_f_w;
-    args.b = model->ln_f_b;
-    return attn__each_row(ctx, "attn_logit_lens", out, x, ATTN__KEEPS_LAST,
-                          scale.ndim == 0 ? attn__row_layernorm : attn__row_layernorm_scaled, args);
-}
-
-ATTN__COLD attn_status attn_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                       attn_tensor resid, attn_tensor scale, attn_tensor tokens)
-{
-    static const char op[] = "attn_logit_lens";
-    attn_tensor normed = ATTN_ZERO, ids = ATTN_ZERO;
-    const int all = tokens.ndim == 0 && !tokens.error;
+    static const char op[] = "attn_model_unembed";
+    const size_t n = tokens.shape[0];
+    attn__product u = ATTN_ZERO;
+    attn_tensor w, logits = ATTN_ZERO;
     attn__result result;
-    attn_shape shape = attn__shape_of(&resid);
+    attn_shape shape;
     attn_status status;
-    size_t width;
+    size_t *column = NULL, row, i;
     ATTN__TRY(attn__need_layer(ctx, op, model, 0));
-    ATTN__TRY(attn__need(ctx, op, "resid", &resid));
-    if (scale.error)
-        ATTN__TRY(attn__need(ctx, op, "scale", &scale));
-    if (!all)
-        ATTN__TRY(attn__need_any(ctx, op, "tokens", &tokens));
-    if (!all && (tokens.ndim != 1 || tokens.dtype != ATTN_I32))
+    ATTN__TRY(attn__need(ctx, op, "normed", &normed));
+    if (attn__row_length(&normed) != model->config.d_model)
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: normed has shape %s; expected [.., %lu]", op,
+                          attn__show(attn__shape_of(&normed)).text,
+                          (unsigned long)model->config.d_model);
+    u.made = model->w_u;
+    u.stop = ctx->stop;
+    w = attn_borrow(u.made.data, ATTN_F32, attn_shape2(u.made.n_in, u.made.n_out));
+    if (tokens.ndim == 0 && !tokens.error) {
+        u.bias = model->b_u;
+        return attn__product_of(ctx, op, out, normed, w, &u);
+    }
+    ATTN__TRY(attn__need_any(ctx, op, "tokens", &tokens));
+    if (tokens.ndim != 1 || tokens.dtype != ATTN_I32 || n == 0)
         return attn__misfit(ctx, op, "tokens have", &tokens, NULL, NULL,
                             "expected [n] of ATTN_I32");
-    width = model->config.d_model;
-    if (attn__row_length(&resid) != width || resid.ndim < 2)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: resid has shape %s; expected [.., T, %zu]", op,
-                          attn__show(shape).text, width);
-    shape.dim[shape.ndim - 1] = all ? model->config.n_vocab : tokens.shape[0];
-    if ((scale.ndim > 0 &&
-         attn__need_shape(ctx, op, "scale", &scale, attn_shape2(resid.shape[resid.ndim - 2], 1))) ||
-        attn__out_begin(ctx, op, out, shape, &result))
-        return ctx->status;
-    status = all ? ATTN_OK : attn_copy(ctx, &ids, tokens); /* dense */
-    if (status == ATTN_OK && !all)
-        status = attn__need_tokens(ctx, op, model, (const int32_t *)ids.data, ids.shape[0]);
-    if (status == ATTN_OK)
-        status = attn__normalize_final(ctx, &normed, model, resid, scale);
+    ATTN__TRY(attn__need_ids(ctx, op, "token", (const int32_t *)tokens.data, tokens.stride[0], n,
+                             model->config.n_vocab));
+    ATTN__TRY(attn__choose_panels(ctx, &u.made, &column, model, tokens));
+    w.shape[1] = u.made.n_out;
+    status = attn__product_of(ctx, op, &logits, normed, w, &u);
+    shape = attn__shape_of(&logits);
     if (status == ATTN_OK) {
-        const float *x = (const float *)normed.data;
-        float *logits = (float *)result.dense.data;
-        const size_t n_vocab = model->config.n_vocab, rows = attn__n_rows(&normed), at_once = 256;
-        size_t at;
-        if (!all)
-            status = attn__chosen_logits(ctx, logits, model, x, rows, (const int32_t *)ids.data,
-                                         ids.shape[0]);
-        for (at = 0; all && at < rows && status == ATTN_OK; at += at_once)
-            status = attn__some_logits(ctx, logits + at * n_vocab, model, x + at * width,
-                                       rows - at < at_once ? rows - at : at_once, 0, n_vocab);
+        shape.dim[shape.ndim - 1] = n;
+        status = attn__out_begin(ctx, op, out, shape, &result);
     }
-    attn_tensor_free(ctx, &normed);
-    attn_tensor_free(ctx, &ids);
-    return attn__out_end(ctx, out, &result, status);
+    for (row = 0; status == ATTN_OK && row < attn__n_rows(&logits); row++)
+        for (i = 0; i < n; i++) {
+            float *const logit = (float *)result.dense.data + row * n + i;
+            *logit = ((const float *)logits.data)[row * u.made.n_out + column[i]];
+            if (model->b_u)
+                *logit +=
+                    model->b_u[((const int32_t *)tokens.data)[(ptrdiff_t)i * tokens.stride[0]]];
+        }
+    if (status == ATTN_OK)
+        status = attn__out_end(ctx, out, &result, ATTN_OK);
+    attn_tensor_free(ctx, &logits);
+    attn_free((void *)(uintptr_t)u.made.data);
+    return status;
 }
 
 /* >>models (tests: models) ======================================================================
@@ -14571,6 +14444,8 @@ ATTN__SMALL_END
  *   attn_save, attn_record_save     tools/lens/save.h: lens_save, lens_save_record
  *   attn_format                     examples/from_scratch/format.h: format_tensor
  *   attn_process_weights            tools/lens/process_weights.h: lens_process_weights, LENS_PROCESS_*
+ *   attn_logit_lens, attn_logit_attrs
+ *                                   tools/lens/logits.h: lens_logit_lens, lens_logit_attrs
  *   attn_system_error, attn_panels_size, ATTN_ISA_AMX
  *                                   none
  * Other meanings:
@@ -14583,7 +14458,7 @@ ATTN__SMALL_END
  *   attn_encode, attn_decode        to ask for the number (NULL, room 0) succeeds; the parameters are
  *                                   tokens, n_tokens in place of ids, n_ids
  * New: attn_alloc, attn_free; attn_writer_new without a path, and attn_writer_open;
- * attn_model_tokenizer_section; attn_alloc_fn, attn_free_fn, attn_progress_fn; attn_ctx.stop;
+ * attn_model_tokenizer_section, attn_model_unembed; attn_alloc_fn, attn_free_fn, attn_progress_fn; attn_ctx.stop;
  * attn_generation.which_stop, .accepted; attn_generate_desc.keep_stop, .workspace;
  * attn_continuation.text_fn, .which_stop; attn_session_set_tokens, attn_session_cache_dtype.
  *

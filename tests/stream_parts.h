@@ -4,6 +4,7 @@
 
 #include "test.h"
 #include "tools/lens/decompose.h"
+#include "tools/lens/logits.h"
 
 /* The kinds in the order of the fixtures' numbers. */
 static const lens_parts_kind kinds_of_parts[] = {LENS_PARTS_STREAMS, LENS_PARTS_STREAMS_MID,

@@ -4,6 +4,7 @@
 // hook; and the likeliest next token, read from the residual stream before each layer.
 #define ATTN_IMPLEMENTATION
 #include "attn.hpp"
+#include "../../tools/lens/logits.h"
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -38,7 +39,7 @@ static void logit_lens(const attn::model &model, const attn::ids &ids)
     attn::session session(model);
     session.hook("blocks.*.hook_resid_pre", [&](const attn_activation &stream) {
         const attn::tensor logits = attn::tensor::make([&](attn_ctx *ctx, attn_tensor *out) {
-            return attn_logit_lens(ctx, out, model.get(), stream.value, attn_tensor(),
+            return lens_logit_lens(ctx, out, model.get(), stream.value, attn_tensor(),
                                    attn_tensor());
         });
         const float *row = &logits(ids.size() - 1, 0);

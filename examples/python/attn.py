@@ -259,8 +259,8 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_record_get": (_STATUS, _P, _P, _P, _P),
     "lens_save": (_STATUS, _P, _P, _P, _P, _SIZE),
     "attn_logit_directions": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
-    "attn_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
-    "attn_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
+    "lens_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
+    "lens_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
 }
 _VERSION = (0, 4)  # major and minor: the structs above are of this one
 
@@ -894,7 +894,7 @@ class Model(_Closing):
         ids = None if tokens is None else self._ids(tokens)
         width = self.config.n_vocab if ids is None else len(ids)
         out = np.empty((*stream.shape[:-1], width), np.float32)
-        self._context().run(_lib.attn_logit_lens, byref(_attn_tensor.of(out)), self._handle, _attn_tensor.of(stream),
+        self._context().run(_lib.lens_logit_lens, byref(_attn_tensor.of(out)), self._handle, _attn_tensor.of(stream),
                             _attn_tensor() if scale is None else _attn_tensor.of(_floats(scale)),
                             _attn_tensor() if ids is None else _attn_tensor.of(ids))
         return out
@@ -914,7 +914,7 @@ class Model(_Closing):
         directions [1 or T, d_model], with scale [T, 1] as ln_final.hook_scale."""
         stream = _floats(parts)
         out = np.empty(stream.shape[:-1], np.float32)
-        self._context().run(_lib.attn_logit_attrs, byref(_attn_tensor.of(out)), self._handle, _attn_tensor.of(stream),
+        self._context().run(_lib.lens_logit_attrs, byref(_attn_tensor.of(out)), self._handle, _attn_tensor.of(stream),
                             _attn_tensor.of(_floats(scale)), _attn_tensor.of(_floats(directions)))
         return out
 

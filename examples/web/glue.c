@@ -7,6 +7,7 @@
 #define ATTN_STATIC
 #include "attn.h"
 #include "tools/lens/decompose.h"
+#include "tools/lens/logits.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -424,7 +425,7 @@ int glue_lens(const attn_model *model, const float *streams, size_t n, size_t k,
     if (!top.best)
         return (int)ATTN_E_MEMORY;
     ctx.status = ATTN_OK;
-    if (attn_logit_lens(&ctx, &logits, model, resid, none, none) == ATTN_OK &&
+    if (lens_logit_lens(&ctx, &logits, model, resid, none, none) == ATTN_OK &&
         attn_logit_stats(&ctx, NULL, &top, logits, NULL) == ATTN_OK)
         for (i = 0; i < n * k; i++) {
             tokens[i] = top.best[i].token;
@@ -449,7 +450,7 @@ int glue_attribute(const attn_model *model, const float *parts, size_t n, float 
     attn_tensor direction = ATTN_ZERO, shares = ATTN_ZERO, bias = ATTN_ZERO;
     ctx.status = ATTN_OK;
     if (attn_logit_directions(&ctx, &direction, model, &token, NULL, 1) == ATTN_OK &&
-        attn_logit_attrs(&ctx, &shares, model, x, s, direction) == ATTN_OK &&
+        lens_logit_attrs(&ctx, &shares, model, x, s, direction) == ATTN_OK &&
         lens_bias_logit_attrs(&ctx, &bias, model, &token, NULL, 1) == ATTN_OK) {
         memcpy(out, shares.data, n * sizeof *out);
         out[n] = attn_get1(bias, 0);

@@ -25,7 +25,7 @@ $(BUILD)/web-tools:
 $(BUILD)/attn.wasm:         VARIANT =
 $(BUILD)/attn-simd.wasm:    VARIANT = -msimd128
 $(BUILD)/attn-relaxed.wasm: VARIANT = -msimd128 -mrelaxed-simd
-$(MODULES): $(WEB)/glue.c tools/lens/decompose.h tools/lens/result.h attn.h $(WEB)/web.mk $(BUILD)/web-tools
+$(MODULES): $(WEB)/glue.c tools/lens/decompose.h tools/lens/logits.h tools/lens/result.h attn.h $(WEB)/web.mk $(BUILD)/web-tools
 	$(SHOW)$(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(VARIANT) $< -o $@
 
 # The converter, which runs as a program of its own (wasi.js).

@@ -61,7 +61,7 @@ typedef struct lens_parts_desc {
 } lens_parts_desc;
 
 /* out [n]: the terms in the logits of tokens [n] that belong to no part of the stream: ln_final.b ·
- * W_U[:, v] + b_U[v], minus the same of against [n] if that is not NULL. Together with attn_logit_attrs of
+ * W_U[:, v] + b_U[v], minus the same of against [n] if that is not NULL. Together with lens_logit_attrs of
  * all parts they sum to the logits. */
 LENS_FN attn_status lens_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                           const int32_t *tokens, const int32_t *against, size_t n)

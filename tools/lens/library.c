@@ -16,6 +16,7 @@
 #include "detect.h"
 #include "edges.h"
 #include "heads.h"
+#include "logits.h"
 #include "patch.h"
 #include "paths.h"
 #include "process_weights.h"

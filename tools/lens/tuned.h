@@ -6,7 +6,7 @@
  *     if (lens_tuned_open(&ctx, &tuned, model, "params.safetensors") != ATTN_OK)
  *         return 1;
  *     if (lens_tuned_apply(&ctx, &x, &tuned, 3, stream) == ATTN_OK)       stream: blocks.3.hook_resid_pre
- *         attn_logit_lens(&ctx, &logits, model, x, no_scale, all_tokens);
+ *         lens_logit_lens(&ctx, &logits, model, x, no_scale, all_tokens);
  *
  *     x = h + h · weightᵀ + bias        for the stream h [.., C] that enters layer i
  *

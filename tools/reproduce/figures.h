@@ -304,7 +304,7 @@ static attn_status neurons_of_first(study *s, const block *b, float *out)
                 !attn_scale(s->ctx, &part, attn_slice(w, 0, neuron, 1),
                             attn_get2(post, 0, neuron)) &&
                 !attn_logit_directions(s->ctx, &direction, s->model, &b->ids[i + 2], NULL, 1) &&
-                !attn_logit_attrs(s->ctx, &term, s->model, attn_reshape(part, attn_shape3(1, 1, c)),
+                !lens_logit_attrs(s->ctx, &term, s->model, attn_reshape(part, attn_shape3(1, 1, c)),
                                   scale, direction))
                 out[i / 3] = attn_get2(term, 0, 0);
         }

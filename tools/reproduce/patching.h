@@ -213,7 +213,7 @@ static attn_status run_batch(study *s, sweeps *w, attn_tensor *logits, size_t n)
         memcpy((float *)w->last.data + i * width,
                w->items[i].layers.resid_out + (w->items[i].n_tokens - 1) * width,
                width * sizeof(float));
-    return attn_logit_lens(s->ctx, logits, s->model, attn_slice(w->last, 0, 0, n), own_scale,
+    return lens_logit_lens(s->ctx, logits, s->model, attn_slice(w->last, 0, 0, n), own_scale,
                            w->of_answers);
 }
 

@@ -5,6 +5,7 @@
 
 #include "tools/common/files.h"
 #include "tools/lens/decompose.h"
+#include "tools/lens/logits.h"
 #include "tools/lens/process_weights.h"
 #include "tools/lens/spectrum.h"
 
@@ -123,7 +124,7 @@ static attn_status add_attributions(study *s, float *out, size_t n, attn_tensor 
     attn_tensor direction = ATTN_ZERO, terms = ATTN_ZERO;
     size_t j;
     if (!attn_logit_directions(s->ctx, &direction, s->model, &answers[i][0], &answers[i][1], 1) &&
-        !attn_logit_attrs(s->ctx, &terms, s->model, parts, scale, direction))
+        !lens_logit_attrs(s->ctx, &terms, s->model, parts, scale, direction))
         for (j = 0; j < n; j++)
             out[j] += attn_get2(terms, j, 0) / N_PROMPTS;
     attn_tensor_free(s->ctx, &direction);

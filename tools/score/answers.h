@@ -4,6 +4,7 @@
 
 #include "run.h"
 #include "tools/lens/decompose.h"
+#include "tools/lens/logits.h"
 
 static void begin_answer(run *r, job *j)
 {
@@ -201,7 +202,7 @@ static attn_status read_streams(run *r, job *j)
         attn_tensor logits;
         count = n - at < ROWS ? n - at : ROWS;
         logits = attn_borrow(r->logits, ATTN_F32, attn_shape2(count, r->config->n_vocab));
-        if (attn_logit_lens(
+        if (lens_logit_lens(
                 &r->ctx, &logits, r->model,
                 attn_borrow(j->streams + at * width, ATTN_F32, attn_shape2(count, width)),
                 own_scale, own_scale) ||

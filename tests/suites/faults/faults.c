@@ -3,6 +3,7 @@
  * is left out). The programs run with each of their calls of the system failing in turn (faults.c):
  * they end with a message, or as if nothing had been. */
 #include "tests/test.h"
+#include "tools/lens/logits.h"
 #include "tools/lens/process_weights.h"
 #include "tools/lens/save.h"
 #include "tests/models.h"
@@ -192,8 +193,9 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_logit_stats, (ctx, s->stats, &(attn_top){s->predictions, 4}, x3, tokens))              \
     DO(attn_score, (ctx, s->stats, &(attn_top){s->predictions, 4}, held, tokens, 8))               \
     DO(attn_logit_directions, (ctx, &s->out, model, tokens, tokens + 1, 6))                        \
-    DO(attn_logit_attrs, (ctx, &s->out, model, resid, scale, x3))                                  \
-    DO(attn_logit_lens, (ctx, &s->out, model, resid, scale, ids3))                                 \
+    DO(attn_model_unembed, (ctx, &s->out, model, resid, ids3))                                     \
+    DO(lens_logit_attrs, (ctx, &s->out, model, resid, scale, x3))                                  \
+    DO(lens_logit_lens, (ctx, &s->out, model, resid, scale, ids3))                                 \
     DO(lens_process_weights, (ctx, &s->model, model, LENS_PROCESS_FOLD_LN))                        \
     DO(attn_model_save, (ctx, test_tmp("faults.attn"), model))                                     \
     DO(attn_new_file_begin, (ctx, &s->file, test_tmp("faults.file")))                              \
@@ -506,10 +508,12 @@ TEST(every_function_without_memory)
     DO(attn_logit_directions, (ctx, NULL, model, tokens, tokens + 1, 6))                           \
     DO(attn_logit_directions, (ctx, &s->out, NULL, tokens, tokens + 1, 6))                         \
     DO(attn_logit_directions, (ctx, &s->out, model, NULL, tokens + 1, 6))                          \
-    DO(attn_logit_attrs, (ctx, NULL, model, resid, scale, x3))                                     \
-    DO(attn_logit_attrs, (ctx, &s->out, NULL, resid, scale, x3))                                   \
-    DO(attn_logit_lens, (ctx, NULL, model, resid, scale, ids3))                                    \
-    DO(attn_logit_lens, (ctx, &s->out, NULL, resid, scale, ids3))                                  \
+    DO(attn_model_unembed, (ctx, NULL, model, resid, ids3))                                        \
+    DO(attn_model_unembed, (ctx, &s->out, NULL, resid, ids3))                                      \
+    DO(lens_logit_attrs, (ctx, NULL, model, resid, scale, x3))                                     \
+    DO(lens_logit_attrs, (ctx, &s->out, NULL, resid, scale, x3))                                   \
+    DO(lens_logit_lens, (ctx, NULL, model, resid, scale, ids3))                                    \
+    DO(lens_logit_lens, (ctx, &s->out, NULL, resid, scale, ids3))                                  \
     DO(lens_process_weights, (ctx, NULL, model, LENS_PROCESS_FOLD_LN))                             \
     DO(lens_process_weights, (ctx, &s->model, NULL, LENS_PROCESS_FOLD_LN))                         \
     DO(attn_model_save, (ctx, NULL, model))                                                        \

@@ -3,6 +3,7 @@
  * bit by bit. */
 #include "tests/same_bits.h"
 #include "tests/shared_models.h"
+#include "tools/lens/logits.h"
 
 SUITE_WITH_MODELS("plain odd narrow longer tiny bytes8");
 
@@ -369,7 +370,7 @@ TEST(cut_between_layers)
             rows = latest(s, name);
             snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)c->n_layer - 1);
             by_hook = hooked(models[m], tokens, LENGTH, 6, name, put_rows, &rows, NULL, NULL);
-            OK(&ctx, attn_logit_lens(&ctx, &logits, models[m], rows, no_scale, no_tensor));
+            OK(&ctx, lens_logit_lens(&ctx, &logits, models[m], rows, no_scale, no_tensor));
             CHECK(logits.ndim == 2 && logits.shape[0] == LENGTH);
             same_logits((const float *)logits.data, i + 1 == c->n_layer ? want : by_hook, LENGTH,
                         models[m], "logit lens");
@@ -377,7 +378,7 @@ TEST(cut_between_layers)
             scale = latest(r, "ln_final.hook_scale");
             by_hook = hooked(models[m], tokens, LENGTH, LENGTH, "ln_final.hook_scale", put_rows,
                              &scale, NULL, NULL);
-            OK(&ctx, attn_logit_lens(&ctx, &scaled, models[m], rows, scale, no_tensor));
+            OK(&ctx, lens_logit_lens(&ctx, &scaled, models[m], rows, scale, no_tensor));
             if (i + 1 == c->n_layer)
                 same_logits((const float *)scaled.data, by_hook, LENGTH, models[m], "saved scale");
             else

@@ -38,7 +38,7 @@ static void check_unembedding_bias(attn_ctx *ctx, const attn_model *made, const 
     }
     OK(ctx, take_apart(ctx, &parts, made, LENS_PARTS_STREAMS, tokens, n, 0, 0));
     parts.stack = attn_select(parts.stack, 0, parts.stack.shape[0] - 1);
-    OK(ctx, attn_logit_lens(ctx, &lens, made, parts.stack, no_tensor, no_tensor));
+    OK(ctx, lens_logit_lens(ctx, &lens, made, parts.stack, no_tensor, no_tensor));
     same_logits((const float *)lens.data, logits_of(ctx, made, 0, tokens, n, n), n, made, "lens");
 }
 

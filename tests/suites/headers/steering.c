@@ -4,6 +4,7 @@
 #include "tools/lens/control.h"
 #include "tools/lens/save.h"
 #include "tools/lens/decompose.h"
+#include "tools/lens/logits.h"
 #include "tools/lens/tuned.h"
 #include "tests/refused.h"
 #include "tests/shared_models.h"
@@ -124,7 +125,7 @@ TEST(tuned_lens)
             same_bits(x, stream, "the final stream");
             continue;
         }
-        OK(&ctx, attn_logit_lens(&ctx, &logits, narrow, x, own, own));
+        OK(&ctx, lens_logit_lens(&ctx, &logits, narrow, x, own, own));
         snprintf(name, sizeof name, "tuned.%d", (int)i);
         close_to(logits, fixture_tensor(name), 1e-5, name);
     }

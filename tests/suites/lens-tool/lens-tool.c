@@ -303,7 +303,7 @@ TEST(logit_lens)
         if (!open_story(&s, TINY, TEXT))
             return;
         OK(&s.ctx, take_apart(&s.ctx, &parts, s.model, LENS_PARTS_STREAMS, s.tokens, s.n, 0, 0));
-        OK(&s.ctx, attn_logit_lens(&s.ctx, &logits, s.model, parts.stack,
+        OK(&s.ctx, lens_logit_lens(&s.ctx, &logits, s.model, parts.stack,
                                    saved ? parts.scale : no_scale, no_scale));
         layers = member(parse(saved ? LENS MODEL "logit-lens '" TEXT "' --json --saved-scale"
                                     : LENS MODEL "logit-lens '" TEXT "' --json"),
@@ -627,7 +627,7 @@ TEST(attribution)
            (double)attn_session_logits(s.session)[against];
     OK(&s.ctx, attn_logit_directions(&s.ctx, &directions, s.model, &token, &against, 1));
     OK(&s.ctx, take_apart(&s.ctx, &parts, s.model, LENS_PARTS_HEADS, s.tokens, s.n, 4, 1));
-    OK(&s.ctx, attn_logit_attrs(&s.ctx, &values, s.model, parts.stack, parts.scale, directions));
+    OK(&s.ctx, lens_logit_attrs(&s.ctx, &values, s.model, parts.stack, parts.scale, directions));
     heads = final_parts(LENS_PARTS_HEADS, s.tokens, s.n, 4, 1);
     all = parse(LENS MODEL "attribute '" TEXT "' --at 4 --token ' was' --against ' a' --json");
     CHECK(fabs(number(member(all, "logit")) - want) < 1e-6);

@@ -242,7 +242,7 @@ TEST(attribution)
         for (kind = 0; kind < 4; kind++) {
             attn_tensor terms = {0}, whole = {0};
             OK(&ctx,
-               attn_logit_attrs(&ctx, &terms, m, expected_n(i, "parts", kind), scale, directions));
+               lens_logit_attrs(&ctx, &terms, m, expected_n(i, "parts", kind), scale, directions));
             close_to(terms, expected_n(i, "attributed", kind), 2e-6, "terms");
             if (kinds_of_parts[kind] < LENS_PARTS_SUBLAYERS) /* the whole stream is the last */
                 terms = attn_slice(terms, 0, terms.shape[0] - 1, 1);
@@ -255,7 +255,7 @@ TEST(attribution)
         close_to(neurons, expected(i, "neuron_terms"), 2e-6, "neurons' terms");
         neurons = neuron_terms(&ctx, i, attn_slice(directions, 0, 0, 1));
         close_to(neurons, expected(i, "neuron_terms_one"), 2e-6, "neurons' terms, one direction");
-        OK(&ctx, attn_logit_attrs(&ctx, &one, m, expected(i, "resid"), scale,
+        OK(&ctx, lens_logit_attrs(&ctx, &one, m, expected(i, "resid"), scale,
                                   attn_slice(directions, 0, 1, 1)));
         CHECK(one.ndim == 1 && one.shape[0] == MOST);
         attn_ctx_free(&ctx);
@@ -283,7 +283,7 @@ TEST(parts_make_logits)
             memset(&p, 0, sizeof p);
             OK(&ctx, take_apart(&ctx, &p, m, kinds_of_parts[kind], ids_of(tokens), n, 0, 0));
             OK(&ctx, attn_logit_directions(&ctx, &direction, m, &right, &wrong, 1));
-            OK(&ctx, attn_logit_attrs(&ctx, &terms, m, p.stack, p.scale, direction));
+            OK(&ctx, lens_logit_attrs(&ctx, &terms, m, p.stack, p.scale, direction));
             OK(&ctx, lens_bias_logit_attrs(&ctx, &bias, m, &right, &wrong, 1));
             for (t = 0; t < n; t++) {
                 double sum = value_of(bias, 0);
@@ -310,18 +310,18 @@ TEST(bad_attribution)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
           attn_logit_directions(&ctx, &x, plain, &one, &one, 0));
     FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
-          attn_logit_attrs(&ctx, &x, odd, parts0, scale, directions));
+          lens_logit_attrs(&ctx, &x, odd, parts0, scale, directions));
     FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [3, 64]; expected [3, 1]",
-          attn_logit_attrs(&ctx, &x, plain, parts0, directions, directions));
+          lens_logit_attrs(&ctx, &x, plain, parts0, directions, directions));
     FAILS(&ctx, ATTN_E_SHAPE, "expected [1, 64] or [3, 64]",
-          attn_logit_attrs(&ctx, &x, plain, parts0, scale, attn_slice(directions, 0, 0, 2)));
+          lens_logit_attrs(&ctx, &x, plain, parts0, scale, attn_slice(directions, 0, 0, 2)));
     FAILS(&ctx, ATTN_E_TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &outside, NULL, 1));
     FAILS(&ctx, ATTN_E_TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &one, &outside, 1));
     ctx.status = ATTN_OK;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tensor",
-          attn_logit_attrs(&ctx, &x, plain, none, scale, directions));
+          lens_logit_attrs(&ctx, &x, plain, none, scale, directions));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          attn_logit_attrs(&ctx, &x, NULL, parts0, scale, directions));
+          lens_logit_attrs(&ctx, &x, NULL, parts0, scale, directions));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
     attn_ctx_free(&ctx);
 }
@@ -341,11 +341,11 @@ TEST(lenses)
         attn_tensor fresh = {0}, saved = {0}, chosen = {0}, x, y = {0};
         stream_parts p;
         size_t row, j;
-        OK(&ctx, attn_logit_lens(&ctx, &fresh, m, streams, no_scale, no_tensor));
+        OK(&ctx, lens_logit_lens(&ctx, &fresh, m, streams, no_scale, no_tensor));
         close_to(fresh, expected(i, "lens_fresh"), 2e-6, "fresh lens");
-        OK(&ctx, attn_logit_lens(&ctx, &saved, m, streams, scale, no_tensor));
+        OK(&ctx, lens_logit_lens(&ctx, &saved, m, streams, scale, no_tensor));
         close_to(saved, expected(i, "lens_saved"), 2e-6, "saved lens");
-        OK(&ctx, attn_logit_lens(&ctx, &chosen, m, streams, scale,
+        OK(&ctx, lens_logit_lens(&ctx, &chosen, m, streams, scale,
                                  attn_borrow(some, ATTN_I32, attn_shape1(4))));
         for (row = 0; row < count_of(chosen) / 4; row++)
             for (j = 0; j < 4; j++)
@@ -357,9 +357,9 @@ TEST(lenses)
                         attn_shape2(n, n_vocab));
         OK(&ctx, take_apart(&ctx, &p, m, LENS_PARTS_STREAMS, ids_of(tokens), n, 0, 0));
         p.stack = attn_select(p.stack, 0, p.stack.shape[0] - 1);
-        OK(&ctx, attn_logit_lens(&ctx, &y, m, p.stack, no_scale, no_tensor));
+        OK(&ctx, lens_logit_lens(&ctx, &y, m, p.stack, no_scale, no_tensor));
         same_bits(y, x, "the last stream's logits");
-        OK(&ctx, attn_logit_lens(&ctx, &y, m, p.stack, p.scale, no_tensor));
+        OK(&ctx, lens_logit_lens(&ctx, &y, m, p.stack, p.scale, no_tensor));
         same_bits(y, x, "the last stream's logits with the saved scale");
         attn_ctx_free(&ctx);
         pool_clear();
@@ -383,9 +383,9 @@ TEST(quantized)
     log_probabilities(&ctx, m, ids_of(tokens), n, &logits);
     OK(&ctx, take_apart(&ctx, &p, m, LENS_PARTS_STREAMS, ids_of(tokens), n, 0, 0));
     last = attn_select(p.stack, 0, 3);
-    OK(&ctx, attn_logit_lens(&ctx, &lens, m, last, no_scale, no_tensor));
+    OK(&ctx, lens_logit_lens(&ctx, &lens, m, last, no_scale, no_tensor));
     same_bits(lens, logits, "the last stream's logits");
-    OK(&ctx, attn_logit_lens(&ctx, &chosen, m, last, no_scale,
+    OK(&ctx, lens_logit_lens(&ctx, &chosen, m, last, no_scale,
                              attn_borrow(some, ATTN_I32, attn_shape1(3))));
     for (t = 0; t < n; t++)
         for (j = 0; j < 3; j++)
@@ -400,6 +400,63 @@ TEST(quantized)
     pool_clear();
 }
 
+/* The logits of chosen tokens are those of all, whatever the weights: in any order, repeated, from a view;
+ * and 90 of them take as many allocations, so as many products, as 2 do. */
+static void check_chosen(const attn_model *m, const char *what)
+{
+    enum { ROWS = 5, MOST_CHOSEN = 90 };
+    const size_t width = attn_model_config(m)->d_model, n_vocab = attn_model_config(m)->n_vocab;
+    const attn_tensor x = random_tensor(3, 1, ROWS, (int)width);
+    long asked = 0;
+    size_t n, i, row;
+    attn_tensor all = {0};
+    attn_ctx ctx = alone();
+    int32_t ids[2 * MOST_CHOSEN];
+    OK(&ctx, attn_model_unembed(&ctx, &all, m, x, no_tensor));
+    for (i = 0; i < MOST_CHOSEN; i++) {
+        ids[2 * i] = (int32_t)(i % 7 == 6 ? n_vocab - 1 : (n_vocab * 3 - 31 * i) % n_vocab);
+        ids[2 * i + 1] = -1;
+    }
+    for (n = 2; n <= MOST_CHOSEN; n += MOST_CHOSEN - 2) {
+        meter count;
+        attn_ctx counted = metered(&count);
+        attn_tensor chosen = {0}, tokens = attn_borrow(ids, ATTN_I32, attn_shape2(n, 2));
+        OK(&counted, attn_model_unembed(&counted, &chosen, m, x, attn_select(tokens, 1, 0)));
+        CHECK(chosen.ndim == 3 && chosen.shape[1] == ROWS && chosen.shape[2] == n);
+        for (row = 0; row < ROWS; row++)
+            for (i = 0; i < n; i++)
+                CHECKF(value_of(chosen, row * n + i) ==
+                           value_of(all, row * n_vocab + (size_t)ids[2 * i]),
+                       "%s: row %zu, token %d", what, row, (int)ids[2 * i]);
+        CHECKF(n == 2 || count.asked == asked, "%s: %ld allocations for 2 tokens, %ld for %d", what,
+               asked, count.asked, (int)MOST_CHOSEN);
+        asked = count.asked;
+        attn_tensor_free(&counted, &chosen);
+        CHECK(count.live == 0);
+    }
+    attn_ctx_free(&ctx);
+}
+
+TEST(chosen_tokens)
+{
+    static const char *const types[] = {"f32", "f16", "q8", "q4"};
+    attn_ctx ctx = alone();
+    attn_model *made = NULL;
+    char options[32];
+    size_t i;
+    for (i = 0; i < sizeof types / sizeof types[0]; i++) {
+        snprintf(options, sizeof options, "--dtype %s", types[i]);
+        made = converted("tests/golden/odd", "chosen.attn", options);
+        if (made)
+            check_chosen(made, types[i]);
+        attn_model_close(made);
+    }
+    if (OK(&ctx, lens_process_weights(&ctx, &made, plain, LENS_PROCESS_FOLD_LN)))
+        check_chosen(made, "with b_U");
+    attn_model_close(made);
+    pool_clear();
+}
+
 TEST(bad_lenses)
 {
     attn_ctx ctx = alone();
@@ -408,20 +465,24 @@ TEST(bad_lenses)
     const int32_t outside = 301, inside = 1;
     const volatile int stopped = 1;
     FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
-          attn_logit_lens(&ctx, &x, odd, streams, no_scale, no_tensor));
+          lens_logit_lens(&ctx, &x, odd, streams, no_scale, no_tensor));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          attn_logit_lens(&ctx, &x, NULL, streams, no_scale, no_tensor));
+          lens_logit_lens(&ctx, &x, NULL, streams, no_scale, no_tensor));
     FAILS(&ctx, ATTN_E_TOKEN, "301",
-          attn_logit_lens(&ctx, &x, plain, streams, no_scale,
+          lens_logit_lens(&ctx, &x, plain, streams, no_scale,
                           attn_borrow(&outside, ATTN_I32, attn_shape1(1))));
+    FAILS(&ctx, ATTN_E_SHAPE, "tokens have shape [3, 1]",
+          attn_model_unembed(&ctx, &x, plain, attn_select(streams, 0, 0), scale));
+    FAILS(&ctx, ATTN_E_SHAPE, "normed has shape [3, 64]; expected [.., 48]",
+          attn_model_unembed(&ctx, &x, odd, attn_select(streams, 0, 0), no_tensor));
     FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [2, 1]; expected [3, 1]",
-          attn_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 0, 2), no_tensor));
+          lens_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 0, 2), no_tensor));
     ctx.status = ATTN_OK;
     FAILS(&ctx, ATTN_E_ARGUMENT, "scale is no tensor: attn_slice",
-          attn_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 2, 2), no_tensor));
+          lens_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 2, 2), no_tensor));
     ctx.stop = &stopped;
-    STOPS(&ctx, attn_logit_lens(&ctx, &x, plain, streams, no_scale, no_tensor));
-    STOPS(&ctx, attn_logit_lens(&ctx, &x, plain, streams, no_scale,
+    STOPS(&ctx, lens_logit_lens(&ctx, &x, plain, streams, no_scale, no_tensor));
+    STOPS(&ctx, lens_logit_lens(&ctx, &x, plain, streams, no_scale,
                                 attn_borrow(&inside, ATTN_I32, attn_shape1(1))));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
     attn_ctx_free(&ctx);
@@ -455,10 +516,10 @@ static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made
     *next_of(f) = p.stack;
     *next_of(f) = p.scale;
     if (attn_logit_directions(ctx, directions, odd, ids, ids + 3, 3) ||
-        attn_logit_attrs(ctx, next_of(f), odd, p.stack, p.scale, *directions) ||
+        lens_logit_attrs(ctx, next_of(f), odd, p.stack, p.scale, *directions) ||
         lens_bias_logit_attrs(ctx, next_of(f), odd, ids, ids + 3, 3) ||
-        attn_logit_lens(ctx, next_of(f), odd, p.stack, no_scale, no_tensor) ||
-        attn_logit_lens(ctx, next_of(f), odd, p.stack, p.scale,
+        lens_logit_lens(ctx, next_of(f), odd, p.stack, no_scale, no_tensor) ||
+        lens_logit_lens(ctx, next_of(f), odd, p.stack, p.scale,
                         attn_borrow(ids, ATTN_I32, attn_shape1(5))))
         return ctx->status;
     if (lens_process_weights(ctx, made, odd, 7) != ATTN_OK)
@@ -564,21 +625,21 @@ TEST(arguments_of_statistics)
           not_made.ndim == 0);
     CHECK(attn_logit_directions(&ctx, &not_made, plain, ten, NULL, 0) != ATTN_OK &&
           not_made.ndim == 0);
-    CHECK(attn_logit_attrs(&ctx, &not_made, NULL, m, no_tensor, m) != ATTN_OK &&
+    CHECK(lens_logit_attrs(&ctx, &not_made, NULL, m, no_tensor, m) != ATTN_OK &&
           not_made.ndim == 0);
     REFUSED(ATTN_E_ARGUMENT, "directions",
-            attn_logit_attrs(&ctx, &not_made, plain, m, scale, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, m, scale, v));
-    REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, m, scale, wider));
-    REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, v, scale, m));
-    REFUSED(ATTN_E_SHAPE, "", attn_logit_attrs(&ctx, &not_made, plain, wider, scale, m));
+            lens_logit_attrs(&ctx, &not_made, plain, m, scale, no_tensor));
+    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, m, scale, v));
+    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, m, scale, wider));
+    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, v, scale, m));
+    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, wider, scale, m));
     CHECK(lens_bias_logit_attrs(&ctx, &not_made, NULL, ten, NULL, 2) != ATTN_OK);
     REFUSED(ATTN_E_ARGUMENT, "resid",
-            attn_logit_lens(&ctx, &not_made, plain, no_tensor, no_tensor, no_tensor));
+            lens_logit_lens(&ctx, &not_made, plain, no_tensor, no_tensor, no_tensor));
     REFUSED(ATTN_E_SHAPE, "resid has shape",
-            attn_logit_lens(&ctx, &not_made, plain, v, no_tensor, no_tensor));
+            lens_logit_lens(&ctx, &not_made, plain, v, no_tensor, no_tensor));
     REFUSED(ATTN_E_SHAPE, "resid has shape",
-            attn_logit_lens(&ctx, &not_made, plain, wider, no_tensor, no_tensor));
+            lens_logit_lens(&ctx, &not_made, plain, wider, no_tensor, no_tensor));
     /* a text whose logits are no numbers leaves the session as it was */
     ctx.status = ATTN_OK;
     OK(&ctx, attn_feed(&ctx, session, ten, 2));

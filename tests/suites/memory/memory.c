@@ -2,8 +2,8 @@
  * the context names and this processor lacks. */
 #include "tools/common/files.h"
 #include "tests/refused.h"
-#include "tools/lens/result.h"
 #include "tests/shared_models.h"
+#include "tools/lens/logits.h"
 
 SUITE_WITH_MODELS("plain tiny");
 
@@ -148,7 +148,7 @@ TEST(kernels_that_are_not_here)
     attn_session *session = session_on(&fine, plain, 0, 0);
     const attn_config *c = attn_model_config(plain);
     const attn_tensor m = some(2, 3, c->d_model, 1), v = some(1, 3, 1, 1);
-    const attn_tensor d = some(2, 3, c->d_model, 1), ids = some_ids(3, 0);
+    const attn_tensor ids = some_ids(3, 0);
     attn_model *opened = NULL;
     attn_sampler *sampler = NULL;
     attn_token_stats stats[3];
@@ -164,10 +164,11 @@ TEST(kernels_that_are_not_here)
     NOT_HERE(attn_model_open_memory(&ctx, &opened, file, size, NULL));
     NOT_HERE(attn_sampler_new(&ctx, &sampler, 40, NULL));
     NOT_HERE(attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, NULL));
-    NOT_HERE(attn_logit_attrs(&ctx, &not_made, plain, m, no_tensor, d));
-    NOT_HERE(attn_logit_lens(&ctx, &not_made, plain, m, no_tensor, no_tensor));
+    NOT_HERE(attn_model_unembed(&ctx, &not_made, plain, m, no_tensor));
+    NOT_HERE(attn_model_unembed(&ctx, &not_made, plain, m, ids));
+    NOT_HERE(lens_logit_lens(&ctx, &not_made, plain, m, no_tensor, no_tensor));
     NOT_HERE(
-        attn_logit_lens(&ctx, &not_made, plain, m, attn_reshape(v, attn_shape2(3, 1)), no_tensor));
+        lens_logit_lens(&ctx, &not_made, plain, m, attn_reshape(v, attn_shape2(3, 1)), no_tensor));
     CHECK(opened == NULL && sampler == NULL);
     free(file);
     attn_session_free(session);
@@ -260,7 +261,7 @@ static attn_status lens_without_scale(attn_ctx *ctx, attn_session *session)
     attn_tensor made = no_tensor;
     attn_status status;
     (void)session;
-    status = attn_logit_lens(ctx, &made, tiny, some(2, 2, attn_model_config(tiny)->d_model, 1),
+    status = lens_logit_lens(ctx, &made, tiny, some(2, 2, attn_model_config(tiny)->d_model, 1),
                              no_tensor, no_tensor);
     attn_tensor_free(ctx, &made);
     return status;

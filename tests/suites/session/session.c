@@ -5,6 +5,7 @@
 #include "tests/refused.h"
 #include "tests/same_bits.h"
 #include "tests/shared_models.h"
+#include "tools/lens/logits.h"
 
 SUITE_WITH_MODELS("plain odd narrow longer tiny bytes8");
 
@@ -943,11 +944,11 @@ TEST(small_things)
     CHECK(a.shape[0] == 3 && a.shape[1] == 0);
     OK(&ctx, attn_zeros(&ctx, &b, ATTN_F32, attn_shape2(0, c->d_model)));
     empty = no_tensor;
-    OK(&ctx, attn_logit_lens(&ctx, &empty, plain, b, no_tensor, no_tensor));
+    OK(&ctx, lens_logit_lens(&ctx, &empty, plain, b, no_tensor, no_tensor));
     CHECK(empty.shape[0] == 0 && empty.shape[1] == c->n_vocab);
     empty = no_tensor;
     b = attn_reshape(b, attn_shape2(0, c->d_model));
-    OK(&ctx, attn_logit_lens(&ctx, &empty, plain, b, attn_borrow(&one, ATTN_F32, attn_shape2(0, 1)),
+    OK(&ctx, lens_logit_lens(&ctx, &empty, plain, b, attn_borrow(&one, ATTN_F32, attn_shape2(0, 1)),
                              no_tensor));
     EQUAL(empty.shape[0], 0);
     if (sizeof(size_t) > 4) { /* panels of more bytes than there are */

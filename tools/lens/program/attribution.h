@@ -3,6 +3,7 @@
 #define LENS_ATTRIBUTION_H
 
 #include "question.h"
+#include "tools/lens/logits.h"
 
 /* The terms that sum to a logit: by layers and heads (the last column is the MLP), and the others. */
 typedef struct terms {
@@ -48,7 +49,7 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
     int code;
     if (attn_logit_directions(&l->ctx, &directions, l->model, &q->metric.token, against, 1) ||
         decompose_edited(l, &parts, &scale, &heads) ||
-        attn_logit_attrs(&l->ctx, &values, l->model, parts, scale, directions) ||
+        lens_logit_attrs(&l->ctx, &values, l->model, parts, scale, directions) ||
         lens_bias_logit_attrs(&l->ctx, &bias, l->model, &q->metric.token, against, 1))
         return failed(&l->ctx);
     if ((code = make_grid(l, &out->layers, l->config->n_layer, l->config->n_head + 1)) != FINE ||

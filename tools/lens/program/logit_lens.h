@@ -3,6 +3,7 @@
 #define LENS_LOGIT_LENS_H
 
 #include "findings.h"
+#include "tools/lens/logits.h"
 #include "tools/lens/tuned.h"
 
 /* For positions [first, first + count) of each layer's stream: the k likeliest tokens, and the statistics of
@@ -24,7 +25,7 @@ static int predict_from_streams(lens *l, attn_tensor streams, attn_tensor scale,
     for (i = 0; i < n_parts; i++)
         for (t = 0; t < count; t++) /* no token follows the last one: any id will do */
             targets[i * count + t] = first + t + 1 < n ? l->text.ids[first + t + 1] : 0;
-    if (attn_logit_lens(&l->ctx, &logits, l->model, resid, l->o.saved_scale ? saved : own, own))
+    if (lens_logit_lens(&l->ctx, &logits, l->model, resid, l->o.saved_scale ? saved : own, own))
         return failed(&l->ctx);
     rows = attn_reshape(logits, attn_shape2(n_parts * count, l->config->n_vocab));
     if (attn_logit_stats(&l->ctx, stats, &(attn_top){some, k}, rows, targets))
