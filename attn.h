@@ -178,8 +178,8 @@ THREADS
     workspace may be busy with other sessions. If you have an allocator, it must then allow calls
     from several threads.
 
-    Inside a call, a thread that waits for another yields its core after a few microseconds. With
-    pthreads it sleeps after 50. Between calls OpenMP's threads keep their cores busy: for some
+    Inside a call, a thread that waits for another spins for 3 to 44 microseconds, then yields its
+    core. With pthreads it sleeps after 50 more. Between calls OpenMP's threads keep their cores busy: for some
     milliseconds with GCC's OpenMP, for 0.2 seconds with clang's. The environment variable
     OMP_WAIT_POLICY=passive prevents that; calls then start a little later.
 
@@ -1305,9 +1305,9 @@ typedef struct attn__watcher attn__watcher; /* looks at activations: see >>watch
 /* One of the threads that run a pass together. */
 typedef struct attn__worker {
     struct attn__team *team;
-    int id, count;             /* worker id of count */
-    int layer;                 /* the layer that it computes; -1: none */
-    uint64_t patience, passed; /* at barriers: see >>threads */
+    int id, count;                 /* worker id of count */
+    int layer;                     /* the layer that it computes; -1: none */
+    uint64_t spin_time, waited_at; /* at barriers: see >>threads */
 } attn__worker;
 
 /* Rows of floats, [n, stride]. A step reads or writes the first columns of each row. */
@@ -1429,13 +1429,14 @@ typedef struct attn__pass {
 } attn__pass;
 
 /* The steps, in the order of the pass. A worker (me) takes its share of the rows, columns or heads.
- * Steps without a barrier between them take the same share: attn__block_of. */
+ * If there is no barrier between two steps, a worker takes the same share of both:
+ * attn__block_of. */
 
 /* is there a layer i to run? not after a hook or the caller asked to stop */
 static int attn__goes_on(const attn__worker *me, attn__pass *p, size_t i);
 /* resid = W_E[token] + W_pos[position] */
 static void attn__embed(attn__worker *me, attn__pass *p);
-/* returns (in - mean) / sqrt(variance + eps) * w + b, all rows; `point` is its first hook */
+/* returns (in - mean) / sqrt(variance + eps) * w + b of all rows; `point` is its first hook */
 static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in, const float *w,
                                   const float *b, int point);
 /* out = in · w + b */
@@ -1900,12 +1901,13 @@ typedef struct attn__hook_name {
     char text[64];
 } attn__hook_name;
 
-/* In a pass of so few rows every worker computes each LayerNorm itself: that takes less time than a
- * barrier. */
+/* In a pass of at most so many rows every worker computes each whole LayerNorm by itself, which
+ * takes less time than a barrier. */
 #define ATTN__FEW_ROWS ((size_t)8)
 
-/* The scratch memory of one worker, in floats: packed rows for the kernels (ATTN__PACK), a LayerNorm
- * of its own, the last chain of attn__head_weigh, and a buffer for a block of scores or of logits. */
+/* The scratch memory of one worker, in floats: packed rows for the kernels (ATTN__PACK), a
+ * LayerNorm of its own, the last chain of attn__head_weigh, and a buffer for a block of scores or
+ * of logits. */
 typedef struct attn__scratchpad {
     float *pack, *normed, *last_chain, *buffer;
     size_t buffer_size;
@@ -2879,9 +2881,9 @@ static float *attn__row_at(attn__rows rows, size_t row)
     return rows.data + row * rows.stride;
 }
 
-/* Is layer i to be run? All workers must give the same answer. So the first worker, which looks at the
- * caller's flag before layer i, ends the pass before layer i + 1: a worker that comes later runs layer
- * i too, and the barriers within layer i let all see the new end. */
+/* Is layer i to be run? All workers must give the same answer. So the first worker, which looks at
+ * the caller's flag before layer i, ends the pass before layer i + 1: a worker that comes later
+ * runs layer i too, and the barriers within layer i let all see the new end. */
 static int attn__goes_on(const attn__worker *me, attn__pass *p, size_t i)
 {
     if (me->id == 0 && attn__is_asked_to_stop(p->stop) && i + 1 < p->end_layer)
@@ -2940,8 +2942,8 @@ static void attn__moments(const attn__kernels *kernels, const float *x, size_t n
 }
 
 /* Returns (in - mean) / scale * w + b with scale = sqrt(variance + eps). It can be watched at three
- * points: at `point` the scale, at the next two the output before and after gain and bias. Each worker
- * computes a few rows alone, in its own memory. */
+ * points: at `point` the scale, at the next two the output before and after gain and bias. Of few
+ * rows, every worker computes all, in its own memory. */
 static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in, const float *w,
                                   const float *b, int point)
 {
@@ -3029,7 +3031,8 @@ static void attn__keep_value(const attn__kernels *kernels, const attn_session *s
     }
 }
 
-/* In a pass of few rows one worker does all steps of a head: it stores the keys that it reads. */
+/* In a pass of few rows one worker does all steps of a head, so that it reads only keys that it
+ * stored itself. Is it this one? */
 static int attn__is_mine(const attn__worker *me, const attn__pass *p, size_t item, size_t head)
 {
     return (item * p->model->config.n_head + head) % (size_t)me->count == (size_t)me->id;
@@ -3221,8 +3224,9 @@ static void attn__attend(attn__worker *me, attn__pass *p)
         attn__each_block(me, p, attn__plain_block);
 }
 
-/* The part of `rows` whose numbers this worker changes one by one, n to a row: of few rows the columns
- * that it has computed; of more, once all have computed theirs, a part of one long array. */
+/* This worker's part of a step that changes each number of `rows` by itself: *n numbers of each row
+ * of the result. Of few rows it takes the columns that it has computed. Of more rows it waits until
+ * all workers have computed theirs, and takes a part of one long array. */
 static attn__rows attn__part_of(attn__worker *me, attn__rows rows, size_t width, size_t *n)
 {
     attn__rows part = rows;
@@ -3242,7 +3246,7 @@ static attn__rows attn__part_of(attn__worker *me, attn__rows rows, size_t width,
     return part;
 }
 
-/* to [R, C] = to + added; both have one stride. */
+/* to [R, C] = to + added; both have the same stride. */
 static void attn__add_to_resid(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added)
 {
     size_t row, n;
@@ -3263,8 +3267,8 @@ static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
                              p->model->config.act_fn);
 }
 
-/* Moves the rows that want logits together: [rows that want logits, C]. A worker that computed the
- * rows alone moves its own. */
+/* Moves the rows of `normed` that want logits together. If every worker has a `normed` of its own,
+ * each moves its own rows. */
 static attn__rows attn__gather_final(attn__worker *me, const attn__pass *p, attn__rows normed)
 {
     const int shared = normed.data == p->ws->normed.data;
@@ -12196,9 +12200,8 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
     }
 }
 
-/* The block of a product [n_rows, n_cols] that a worker computes: some of the rows and some of the
- * panels. Rows are divided into parts of 16 or more; the workers of one part divide the panels. Results
- * do not depend on the division. */
+/* The block of a product [n_rows, n_cols] that a worker computes. Rows are divided into parts of 16
+ * or more; the workers of one part divide the panels. Results do not depend on the division. */
 static attn__block attn__block_of(const attn__worker *me, size_t n_rows, size_t n_cols)
 {
     const size_t n_panels = (n_cols + 15) / 16, count = (size_t)me->count;
@@ -12217,7 +12220,7 @@ static attn__block attn__block_of(const attn__worker *me, size_t n_rows, size_t 
     return b;
 }
 
-/* A worker's block of a matmul. */
+/* Computes a worker's block of a matmul. */
 static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
                                 const attn__matmul_job *job, float *pack)
 {
@@ -12348,8 +12351,8 @@ static void attn__unlock(int *lock)
 }
 
 #if defined(_OPENMP) && defined(__GNUC__)
-/* A clock that takes a few nanoseconds to read, with about 3000 ticks in a microsecond: use differences
- * only. On x86 it counts cycles. */
+/* A clock of about 3000 ticks a microsecond, which takes a few nanoseconds to read. Only
+ * differences have a meaning. On x86 it counts cycles. */
 #if defined(__x86_64__) || defined(__i386__)
 #define ATTN__CLOCK() ((uint64_t)__builtin_ia32_rdtsc())
 #define ATTN__PAUSE() __builtin_ia32_pause()
@@ -12359,8 +12362,8 @@ static void attn__unlock(int *lock)
 #endif
 enum {
     ATTN__MICROSECOND = 3000,
-    ATTN__LEAST_PATIENCE = 1 << 13, /* 3 microseconds */
-    ATTN__MOST_PATIENCE = 1 << 17   /* 44 microseconds */
+    ATTN__LEAST_SPIN = 1 << 13, /* 3 microseconds */
+    ATTN__MOST_SPIN = 1 << 17   /* 44 microseconds */
 };
 
 #ifdef ATTN__PTHREADS
@@ -12407,35 +12410,37 @@ static void attn__count_up(attn__team *team, int *count)
         attn__wake_all(team);
 }
 
-/* Waits until *count is `enough`, in three stages. First the worker spins, for as long as its patience
- * lasts. Then it yields the core, because the worker that it waits for may need it. Linux 6.6 and later
- * may give a yielded core back at once, so at last it sleeps. Waking up takes long, and the other workers
- * often come before that. So it yields for an eighth of the time since its latest wait before it sleeps:
- * at least 50 microseconds, at most 1000. If the clock jumps, another program had the core: patience then
- * becomes short. It doubles with every other wait. */
+/* Waits until *count is `enough`, in three stages. First the worker spins, for spin_time. Then it
+ * yields the core, because the worker that it waits for may need it. Linux 6.6 and later may give a
+ * yielded core back at once, so at last it sleeps. Waking up takes long, and the other workers
+ * often come before that. So before it sleeps, it yields for an eighth of the time since its latest
+ * wait: at least 50 microseconds, at most 1000.
+ *
+ * If the clock jumps, something else had the core. Then the next wait has a short spin_time, and
+ * this one counts as a wait for a late worker. Otherwise spin_time doubles. */
 static void attn__wait_until(attn__worker *me, const int *count, int enough)
 {
     const uint64_t began = ATTN__CLOCK();
-    uint64_t waited = 0, before, yields = (began - me->passed) / 8 / ATTN__MICROSECOND;
+    uint64_t waited = 0, before, yields = (began - me->waited_at) / 8 / ATTN__MICROSECOND;
     int jumped = 0;
-    yields = (yields < 50 ? 50 : yields > 1000 ? 1000 : yields) * ATTN__MICROSECOND + me->patience;
+    yields = (yields < 50 ? 50 : yields > 1000 ? 1000 : yields) * ATTN__MICROSECOND + me->spin_time;
     while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough) {
         before = waited;
-        if (waited < me->patience)
+        if (waited < me->spin_time)
             ATTN__PAUSE();
         else if (waited < yields)
             ATTN__YIELD();
         else
             attn__sleep(me->team, count, enough);
         waited = ATTN__CLOCK() - began;
-        jumped |= waited - before > ATTN__LEAST_PATIENCE;
+        jumped |= waited - before > ATTN__LEAST_SPIN;
     }
-    me->passed = began + waited;
+    me->waited_at = began + waited;
     if (!jumped) {
-        me->patience = me->patience < ATTN__MOST_PATIENCE ? 2 * me->patience : me->patience;
+        me->spin_time = me->spin_time < ATTN__MOST_SPIN ? 2 * me->spin_time : me->spin_time;
         return;
     }
-    me->patience = ATTN__LEAST_PATIENCE;
+    me->spin_time = ATTN__LEAST_SPIN;
     __atomic_fetch_add(&me->team->waited, (unsigned)(waited / ATTN__MICROSECOND), __ATOMIC_RELAXED);
 }
 #endif
@@ -12576,8 +12581,8 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 #pragma omp parallel num_threads(n_threads) firstprivate(me)
         {
 #ifdef __GNUC__
-            me.patience = ATTN__LEAST_PATIENCE;
-            me.passed = ATTN__CLOCK();
+            me.spin_time = ATTN__LEAST_SPIN;
+            me.waited_at = ATTN__CLOCK();
 #endif
             me.team = &team;
             me.id = omp_get_thread_num();
@@ -12806,9 +12811,9 @@ static void attn__tuner_note(attn__tuner *t, int most, double work, double secon
 
 /* attn__parallel for `work` multiply-adds and n_barriers barriers, on the number of threads that
  * the tuner for this size of pass has found; without tuners, on `most` threads. The first pass uses
- * so few threads that each has at least 280,000 multiply-adds between two barriers. (With 140,000, a
- * token of GPT-2 124M would begin on 16 threads; on 16 virtual cores those took 1.8 times as long as 8
- * when a pass had 138 barriers in place of 62.) */
+ * so few threads that each has at least 280,000 multiply-adds between two barriers. (With 140,000,
+ * a token of GPT-2 124M would begin on 16 threads; on 16 virtual cores those took 1.8 times as long
+ * as 8 when a pass had 138 barriers in place of 62.) */
 static void attn__parallel_tuned(attn__tuners *tuners, int most, double work, int n_barriers,
                                  void (*body)(attn__worker *, void *), void *arg)
 {
