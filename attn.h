@@ -284,7 +284,7 @@ typedef enum attn_status {
     ATTN_E_ARGUMENT,    /* a value that this function cannot take */
     ATTN_E_SHAPE,       /* shapes that do not fit together */
     ATTN_E_MEMORY,      /* the allocator returned nothing */
-    ATTN_E_SPACE,       /* a buffer, record or file has too little room; the message says more */
+    ATTN_E_SPACE,       /* too little room in a buffer, record or file; the message says more */
     ATTN_E_IO,          /* a file could not be opened, read, mapped or written */
     ATTN_E_FORMAT,      /* not an .attn file, or an inconsistent file or tokenizer section */
     ATTN_E_VERSION,     /* a version, data type or layout that this header does not know */
@@ -294,12 +294,12 @@ typedef enum attn_status {
     ATTN_E_TOKENIZER,   /* the model has no tokenizer */
     ATTN_E_UNSUPPORTED, /* an instruction set that this build or processor does not have */
     ATTN_E_NAME,        /* no tensor or activation of that name */
-    ATTN_STOPPED        /* no failure: a callback or attn_ctx.stop asked for it */
+    ATTN_STOPPED        /* no failure: a callback or attn_ctx.stop asked to stop */
 } attn_status;
-/* A program compiled with -fshort-enums and a library without it would not agree about structs. */
+/* With -fshort-enums, a program and the library could disagree about structs. */
 typedef char attn__enums_are_ints[sizeof(attn_status) == sizeof(int) ? 1 : -1];
 
-/* Instruction sets, for attn_ctx.isa. AUTO takes the best that the processor has. */
+/* Instruction sets, for attn_ctx.isa. AUTO is the best one that the processor has. */
 typedef enum attn_isa_kind {
     ATTN_ISA_AUTO = 0,
     ATTN_ISA_PORTABLE, /* plain C with fmaf: exact everywhere, slow without hardware support */
@@ -307,38 +307,38 @@ typedef enum attn_isa_kind {
     ATTN_ISA_AVX2,
     ATTN_ISA_AVX512,
     ATTN_ISA_NEON,
-    /* the same with dot products of bytes, for q8 and q4 weights */
+    /* with dot products of bytes, for q8 and q4 weights */
     ATTN_ISA_AVX512_VNNI,
     ATTN_ISA_AVX2_VNNI,
     ATTN_ISA_NEON_DOT,
     ATTN_ISA_NEON_I8MM
 } attn_isa_kind;
 
-/* Memory of a caller's own: attn_alloc_fn gives `size` bytes, or NULL if there are none. */
+/* An allocator of yours. attn_alloc_fn returns `size` bytes, or NULL on failure. */
 typedef void *(*attn_alloc_fn)(size_t size, void *user);
 typedef void (*attn_free_fn)(void *block, void *user);
 
-/* A context holds a caller's settings and its latest failure. Zero it, set the fields you like, and
- * pass it to every call. It is small and belongs to one thread; make as many as you want. */
+/* A context holds settings, and the latest failure of a call. Zero it, set fields, and pass it to
+ * every call. It belongs to one thread at a time. A program may have many. */
 typedef struct attn_ctx {
     attn_alloc_fn alloc; /* NULL: malloc */
-    attn_free_fn free;   /* NULL: free, or nothing if alloc is set, as for an arena */
-    void *user;          /* handed to both */
-    int n_threads;       /* upper limit, at most 256; 0: chosen automatically */
+    attn_free_fn free;   /* NULL: free; or nothing if alloc is set, as for an arena */
+    void *user;          /* passed to both */
+    int n_threads;       /* most threads of a call, up to 256; 0: see THREADS in the manual */
     attn_isa_kind isa;
-    /* While *stop is not 0, every feed ends with ATTN_STOPPED before its next layer, the session as it
-     * was before the call. A signal handler may set it, or another thread, which then should do so
-     * atomically. attn_score and attn_generate end as after a hook's stop. NULL: not asked. */
+    /* NULL, or a number that a signal handler or another thread may set. While it is not 0, a feed
+     * ends with ATTN_STOPPED before its next layer, and sessions are as before the call. attn_score
+     * and attn_generate end as after a hook's stop. (Another thread should set it atomically.) */
     const volatile int *stop;
 
     attn_status status; /* the latest failure; set it to ATTN_OK to forget it */
-    char message[256];  /* and its sentence */
+    char message[256];  /* what was wrong, where, and what was expected */
 
-    struct attn__allocation *blocks; /* internal: the tensors that attn_ctx_free would free */
+    struct attn__allocation *blocks; /* internal: the tensors that attn_ctx_free frees */
     uint64_t reserved[4];            /* zero */
 } attn_ctx;
-/* Initializes a context or any other struct of this header, without a warning:
- * attn_ctx ctx = ATTN_ZERO; */
+/* attn_ctx ctx = ATTN_ZERO; makes a context, or any other struct of this header, without a
+ * warning. */
 /* clang-format off */
 #ifdef __cplusplus
 #define ATTN_ZERO {}
@@ -353,39 +353,41 @@ ATTN_API int attn_version(void);
 /* "ATTN_E_SHAPE" and so on; never NULL. */
 ATTN_API const char *attn_status_name(attn_status status);
 
-/* Name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2 vnni", "avx2",
- * "neon i8mm", "neon dotprod", "neon", "wasm simd", "portable". Where they round otherwise than the
- * manual says, an explanation follows: "sse2 (no fused multiply-add)", "avx2 (inexact: built with unsafe math)",
- * "avx2 (inexact: denormals are flushed)", which the calling thread may have asked for. NULL if
- * this build or processor does not have what ctx->isa asks for. Only gcc and clang compile kernels
- * for other processors than their flags name. MSVC on x86 always gives the SSE2 kernels, which are
- * slower and round otherwise: use clang-cl or mingw. */
+/* The name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2 vnni", "avx2",
+ * "neon i8mm", "neon dotprod", "neon", "wasm simd", "portable". If they do not round as the manual
+ * says, the reason follows: "sse2 (no fused multiply-add)", "avx2 (inexact: built with unsafe
+ * math)", "avx2 (inexact: denormals are flushed)" in the calling thread. NULL if this build or
+ * processor does not have what ctx->isa asks for. Only gcc and clang can compile kernels that the
+ * compiler flags do not allow. MSVC on x86 has only the SSE2 kernels, which are slower and have
+ * other bits: use clang-cl or mingw. */
 ATTN_API const char *attn_isa(const attn_ctx *ctx);
 
-/* n zeroed elements of `size` bytes from the context's allocator, aligned to 64 bytes; free them with
- * attn_free. NULL and ATTN_E_MEMORY if there is no room for them; the message then names `what` they
- * are. */
+/* n zeroed elements of `size` bytes from the context's allocator, aligned to 64 bytes; the caller
+ * frees them with attn_free. Returns NULL on failure (ATTN_E_MEMORY); the message then names
+ * `what`. */
 ATTN_API void *attn_alloc(attn_ctx *ctx, size_t n, size_t size, const char *what);
-/* Frees what attn_alloc gave, after the context's end too. NULL is fine. */
+/* Frees what attn_alloc returned. The context need not exist any more. NULL is fine. */
 ATTN_API void attn_free(void *block);
 /* Frees every tensor that was made through this context and is still alive. */
 ATTN_API void attn_ctx_free(attn_ctx *ctx);
 
-/* Checksum of the file format. Start with chain = 0. For data in pieces, pass each result as the
- * next call's chain; every piece but the last must be a multiple of 1 MiB. */
-ATTN_API uint64_t attn_checksum(uint64_t chain, const void *data, size_t size);
+/* The checksum of the file format, of data in one piece or several: pass 0 with the first piece,
+ * then the result of the previous call. Each piece but the last must be a multiple of 1 MiB. */
+ATTN_API uint64_t attn_checksum(uint64_t previous, const void *data, size_t size);
 
 /* >>api-tensors =================================================================================
+ * 
  *
- * A tensor is a small struct that points at numbers. Copy it freely: a copy is another view of the
- * same numbers. Views (transpose, slice, reshape) cost nothing and return no status: an
- * impossible view is a tensor with ndim == 0 whose `error` says why, and an operation on such a
- * tensor fails with that message.
+ * A tensor is a small struct that points at numbers. A copy of the struct is another view of the
+ * same numbers. Functions that make views (transpose, slice, reshape) copy no numbers and return no
+ * status. If a view is impossible, its ndim is 0 and `error` says why; an operation on it fails
+ * with that message.
  *
- * Operations write into *out. If out->ndim is 0 a fresh tensor is made in the context; else its
- * shape must be the result's, and it is written in place. Inputs may have any strides and may be
- * empty. Unless said otherwise everything is f32 (f16 inputs widen), and out may not overlap an
- * input except where "in place" is said to work. */
+ * Operations write into *out. If out->ndim is 0, a new tensor is made in the context. Else *out
+ * must have the shape of the result, and its numbers are overwritten. Inputs may have any strides
+ * and may be empty. Numbers are f32 unless a comment says otherwise; f16 inputs are converted. *out
+ * may not overlap an input, except where "in place works": then *out may be the same tensor as an
+ * input. */
 
 typedef enum attn_dtype {
     ATTN_F32 = 0,
@@ -403,7 +405,7 @@ typedef struct attn_shape {
 typedef struct attn_tensor {
     void *data; /* element [0, 0, 0, 0] */
     attn_dtype dtype;
-    int ndim;            /* 0: no tensor here */
+    int ndim;            /* 0: this is no tensor */
     size_t shape[4];     /* slowest dimension first; unused ones are 1 */
     ptrdiff_t stride[4]; /* in elements; unused ones are 0 */
     const char *error;   /* why ndim is 0, or NULL */
@@ -418,44 +420,44 @@ ATTN_API attn_shape attn_shape4(size_t d0, size_t d1, size_t d2, size_t d3);
 /* A new dense tensor, filled with zeros. */
 ATTN_API attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtype,
                                 attn_shape shape);
-/* A dense tensor over the caller's numbers; they must outlive it. Numbers that are const may be the
+/* A dense tensor of the caller's numbers, which must outlive it. Numbers that are const may be the
  * input of an operation, not its output. */
 ATTN_API attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape);
-/* Frees the memory of a tensor that owns it, through the context that made it, and zeroes *tensor.
- * Every view of it and every copy of the struct is then invalid; as with free, a copy must not be
- * freed again. Does nothing to views. */
+/* Frees the numbers of a tensor, with the context that made it, and zeroes *tensor. Views and
+ * copies of the struct are then invalid, and must not be freed. A view or borrowed tensor is only
+ * zeroed. */
 ATTN_API void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor);
 
-/* Views. Dimensions count from 0; negative ones from the end (-1 is the last). */
+/* Views. Dimensions count from 0; negative ones count from the end (-1 is the last). */
 ATTN_API attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b);
 ATTN_API attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count);
-ATTN_API attn_tensor attn_select(attn_tensor x, int dim,
-                                 size_t index); /* removes `dim` of 2 to 4 */
-/* The same elements in row-major order under another shape. x must be dense, or such that the
- * new shape only splits and joins dimensions that lie evenly in memory. */
+/* Removes `dim`, of a tensor of 2 dimensions or more. */
+ATTN_API attn_tensor attn_select(attn_tensor x, int dim, size_t index);
+/* The same elements, in row-major order, in another shape. x must be dense, or the dimensions that
+ * the new shape joins must be contiguous. */
 ATTN_API attn_tensor attn_reshape(attn_tensor x, attn_shape shape);
 
 ATTN_API size_t attn_count(attn_tensor x); /* number of elements */
 ATTN_API int attn_is_dense(attn_tensor x); /* row-major without gaps */
-/* One element of a tensor of 1, 2, 3 or 4 dimensions as a float. NaN if the tensor has another
- * number of dimensions or an index is out of range. */
+/* One element of a tensor of 1, 2, 3 or 4 dimensions, as a float. NaN if the tensor has another
+ * number of dimensions, or an index is out of range. */
 ATTN_API float attn_get1(attn_tensor x, size_t i0);
 ATTN_API float attn_get2(attn_tensor x, size_t i0, size_t i1);
 ATTN_API float attn_get3(attn_tensor x, size_t i0, size_t i1, size_t i2);
 ATTN_API float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t i3);
-/* Copies x into a dense tensor of x's type, or into *out. Converts between f32 and f16, and from
- * I32 to either. */
+/* Copies x into a new dense tensor of x's type, or into *out. Converts between f32 and f16, and
+ * from I32 to both. */
 ATTN_API attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 
-/* out = a + b, a - b, a * b, a / b by element. A dimension of 1 repeats to fit the other's, and
- * missing leading dimensions count as 1. In place works. */
+/* out = a + b, a - b, a * b, a / b by element. A dimension of 1 repeats to fit the other operand,
+ * and missing leading dimensions count as 1. In place works. */
 ATTN_API attn_status attn_add(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b);
 ATTN_API attn_status attn_sub(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b);
 ATTN_API attn_status attn_mul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b);
 ATTN_API attn_status attn_div(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b);
 /* out = x * factor. In place works. */
 ATTN_API attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor);
-/* out = e to the x, by element. In place works. */
+/* out = exp(x), by element. In place works. */
 ATTN_API attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 
 /* Sums, means and variances along the last dimension, which becomes 1. `unbiased` divides the
@@ -464,16 +466,16 @@ ATTN_API attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 ATTN_API attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 ATTN_API attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased);
 
-/* out [.., M, N] = a [.., M, K] · b [.., K, N]; leading dimensions repeat as in attn_add.
- * For A·Bᵀ pass attn_transpose(b, -1, -2). */
+/* out [.., M, N] = a [.., M, K] · b [.., K, N]. Leading dimensions repeat as in attn_add. For A·Bᵀ
+ * pass attn_transpose(b, -1, -2). */
 ATTN_API attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b);
-/* out [.., N] = x [.., K] · w [K, N] + bias [N]; bias may be a zeroed tensor for none. Weights
- * stored [N, K], as PyTorch's nn.Linear does, come in as attn_transpose(w, 0, 1). Each call packs w
- * into panels (see the manual), unless w is f32 panels already: [N / 16, K, 16]. */
+/* out [.., N] = x [.., K] · w [K, N] + bias [N]; a zeroed bias means none. Pass weights [N, K], as
+ * PyTorch's nn.Linear has them, by attn_transpose(w, 0, 1). Each call packs w into panels (see
+ * >>format), unless w is f32 panels: [N / 16, K, 16]. */
 ATTN_API attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
                                  attn_tensor bias);
 
-/* Softmax over the last dimension: exp(x - max) / sum. A row of nothing but -inf gives NaN. */
+/* Softmax over the last dimension: exp(x - max) / sum. A row of -inf only gives NaN. */
 ATTN_API attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 /* x - max - log(sum(exp(x - max))) over the last dimension. */
 ATTN_API attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
@@ -481,12 +483,12 @@ ATTN_API attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tens
 ATTN_API attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_tensor logits,
                                         attn_tensor targets);
 
-/* (x - mean) / sqrt(variance + eps) * w + b over the last dimension, biased variance;
- * w, b: [C], either may be zeroed for 1 and 0. Ba, Kiros & Hinton 2016. */
+/* out = (x - mean) / sqrt(variance + eps) * w + b over the last dimension, with the biased
+ * variance. w and b are [C]; zeroed, they are 1 and 0. Ba, Kiros & Hinton 2016. */
 ATTN_API attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
                                     attn_tensor b, float eps);
 
-/* Activation functions of an MLP: GPT-2's, and those that its relatives have in its place. */
+/* Activation functions of an MLP: GPT-2's, and those of its relatives. */
 typedef enum attn_act_kind {
     ATTN_ACT_GELU_TANH = 0, /* x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))): GPT-2's */
     ATTN_ACT_GELU_ERF,      /* x/2 * (1 + erf(x / sqrt(2))): PyTorch's default */
@@ -497,7 +499,7 @@ typedef enum attn_act_kind {
 ATTN_API attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                    attn_act_kind kind);
 
-/* out [.., C] = rows of table [V, C] picked by ids, an I32 tensor [..] of 1 to 3 dimensions. */
+/* out [.., C] = rows of table [V, C], by ids: an I32 tensor [..] of 1 to 3 dimensions. */
 ATTN_API attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
                                     attn_tensor ids);
 
@@ -507,25 +509,25 @@ typedef enum attn_mask_kind {
     ATTN_MASK_GIVEN   /* `mask` is added to the scores: 0 to see, -inf to hide, or any bias */
 } attn_mask_kind;
 
-/* How to attend; zeroed: every query sees every key, scores scaled by 1/sqrt(d). */
+/* How to attend. Zeroed: every query sees every key, and scores are scaled by 1/sqrt(d). */
 typedef struct attn_attention_desc {
     attn_mask_kind mask_kind;
     attn_tensor mask;     /* [Tq, Tk], or with leading dimensions that repeat as in attn_add */
-    float scale;          /* 0: 1/sqrt(d_head); 1 turns scaling off; any other value is used */
+    float scale;          /* a factor of the scores; 0: 1/sqrt(d) */
     uint64_t reserved[4]; /* zero */
 } attn_attention_desc;
 
 /* out [.., Tq, dv] = softmax(q [.., Tq, d] · kᵀ [.., d, Tk] * scale + mask) · v [.., Tk, dv].
- * The keys may come from another sequence; a query that sees none of them gives NaN, as a softmax
- * over nothing does. desc may be NULL. Vaswani et al. 2017. */
+ * The keys may come from another sequence. A query that sees no key gives NaN. desc may be NULL.
+ * Vaswani et al. 2017. */
 ATTN_API attn_status attn_attention(attn_ctx *ctx, attn_tensor *out, attn_tensor q, attn_tensor k,
                                     attn_tensor v, const attn_attention_desc *desc);
-/* pattern [.., Tq, Tk] = softmax(q · kᵀ * scale + mask), the weights that attn_attention gives the
- * values. */
+/* pattern [.., Tq, Tk] = softmax(q · kᵀ * scale + mask): the weights of the values in
+ * attn_attention. */
 ATTN_API attn_status attn_attention_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor q,
                                             attn_tensor k, const attn_attention_desc *desc);
 
-/* The parameters of one block in GPT-2's shapes; biases may be zeroed tensors. */
+/* The parameters of one block, in GPT-2's shapes. Biases may be zeroed. */
 typedef struct attn_block_weights {
     size_t n_head;            /* H */
     attn_tensor ln1_w, ln1_b; /* [C] */
@@ -538,13 +540,12 @@ typedef struct attn_block_weights {
     attn_tensor w_out, b_out; /* [F, C], [C] */
 } attn_block_weights;
 
-/* out [.., Tq, C] = concat over heads of attention(x·W_Q, y·W_K, y·W_V) · W_O + b_O, for
- * x [.., Tq, C]; y [.., Tk, C] is x again for self-attention. Uses w->n_head and w->w_q to
- * w->b_o. */
+/* out [.., Tq, C] = concat over heads of attention(x·W_Q, y·W_K, y·W_V) · W_O + b_O, for x [.., Tq,
+ * C] and y [.., Tk, C]. For self-attention, y is x. Uses w->n_head and w->w_q to w->b_o. */
 ATTN_API attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor y,
                                     const attn_block_weights *w, const attn_attention_desc *desc);
-/* pattern [.., H, Tq, Tk]: the weights that each of these heads gives the values of y. Uses
- * w->n_head and w->w_q to w->b_k. */
+/* pattern [.., H, Tq, Tk]: the weights of the values of y in each of these heads. Uses w->n_head
+ * and w->w_q to w->b_k. */
 ATTN_API attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor x,
                                             attn_tensor y, const attn_block_weights *w,
                                             const attn_attention_desc *desc);
@@ -558,9 +559,10 @@ ATTN_API attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                   attn_tensor table);
 
-/* The kernels' own layout of a weight matrix [K, N], see "panels" in the manual. */
-ATTN_API size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out); /* 0: too large */
-/* f16 (IEEE 754 binary16): widening is exact; narrowing rounds to nearest even, overflow to inf. */
+/* Internal, for this project's programs: bytes of a matrix [n_in, n_out] in panels; 0: too many. */
+ATTN_API size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out);
+/* f16 is IEEE 754 binary16. To f32 is exact. To f16 rounds to nearest even; numbers that are too
+ * large become infinity. */
 ATTN_API float attn_f32_from_f16(uint16_t half);
 ATTN_API uint16_t attn_f16_from_f32(float value);
 
@@ -570,8 +572,8 @@ typedef struct attn_rng {
     uint32_t state[624];
     uint32_t next; /* index of the next word */
 } attn_rng;
-/* Seeds below 2^32 give PyTorch's numbers. PyTorch ignores higher bits; here they count, and such a
- * seed gives the words of Python's random.seed(seed). */
+/* Seeds below 2^32 give PyTorch's numbers. PyTorch ignores higher bits of a seed. Here they count:
+ * such a seed gives the words of Python's random.seed(seed). */
 ATTN_API void attn_rng_seed(attn_rng *rng, uint64_t seed);
 ATTN_API uint32_t attn_rng_u32(attn_rng *rng);
 ATTN_API float attn_rng_uniform(attn_rng *rng); /* in [0, 1), a multiple of 2^-24: torch.rand */
@@ -1295,9 +1297,9 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #define ATTN__IMPLEMENTING /* in this file */
 
 /* >>gpt2 (tests: gpt2) ==========================================================================
- * THE FORWARD PASS of R rows, one for each token of one sequence or of several. C = d_model, F =
- * d_mlp, V = n_vocab, H heads of d = d_head. All workers run attn__forward at once, each on its
- * share of every step. They meet at a barrier where the next step reads what others have made. */
+ * THE FORWARD PASS of R rows, one for each token of one sequence or of several. C is d_model, F
+ * d_mlp, V n_vocab, d d_head, and there are H heads. All workers run attn__forward at once, each on
+ * its share of every step. They meet at a barrier where the next step reads what others have made. */
 
 typedef struct attn__kernels attn__kernels; /* vector code of one instruction set: see >>inside */
 typedef struct attn__watcher attn__watcher; /* looks at activations: see >>watch */
@@ -1432,7 +1434,7 @@ typedef struct attn__pass {
  * If there is no barrier between two steps, a worker takes the same share of both:
  * attn__block_of. */
 
-/* is there a layer i to run? not after a hook or the caller asked to stop */
+/* is there a layer i to run? (no, once a callback or the caller has asked to stop) */
 static int attn__goes_on(const attn__worker *me, attn__pass *p, size_t i);
 /* resid = W_E[token] + W_pos[position] */
 static void attn__embed(attn__worker *me, attn__pass *p);
@@ -2219,10 +2221,10 @@ static int attn__host_is_big_endian(void)
 }
 
 /* One step of the checksum. */
-ATTN__INLINE uint64_t attn__mix(uint64_t chain, uint64_t next)
+ATTN__INLINE uint64_t attn__mix(uint64_t sum, uint64_t next)
 {
-    chain = (chain ^ next) * 0x9E3779B97F4A7C15u;
-    return chain ^ (chain >> 32);
+    sum = (sum ^ next) * 0x9E3779B97F4A7C15u;
+    return sum ^ (sum >> 32);
 }
 
 /* a * b + c rounded once. Without an FMA instruction, libm's fmaf may be slow or wrong. The product
@@ -8515,18 +8517,19 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  * c = c ^ (c >> 32). If one word is changed, the checksum always changes. */
 /* clang-format on */
 
-ATTN__DEF uint64_t attn_checksum(uint64_t chain, const void *data, size_t size)
+ATTN__DEF uint64_t attn_checksum(uint64_t previous, const void *data, size_t size)
 {
     const unsigned char *block = (const unsigned char *)data;
     const attn_ctx any = ATTN_ZERO;
     const attn__kernels *const kernels = attn__kernels_for(&any);
+    uint64_t checksum = previous;
     while (size > 0) {
         const size_t n = size < ATTN__IO_BLOCK ? size : ATTN__IO_BLOCK;
-        chain = attn__mix(chain, kernels->digest(block, n));
+        checksum = attn__mix(checksum, kernels->digest(block, n));
         block += n;
         size -= n;
     }
-    return chain;
+    return checksum;
 }
 
 /* One matrix or vector of the model. */
