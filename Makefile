@@ -110,7 +110,7 @@ FILES = $(BUILD)/gpt2-files/$(SIZE)
 gpt2: $(BUILD)/gpt2 $(BUILD)/$(SIZE).attn ## download real GPT-2 and convert it (SIZE=gpt2-medium ...)
 	@echo 'Ready: $(BUILD)/gpt2 $(BUILD)/$(SIZE).attn "Hello, my name is"'
 
-reproduce: $(BUILD)/reproduce ## published figures of GPT-2, worked out again (after make gpt2)
+reproduce: $(BUILD)/reproduce ## published figures of GPT-2, computed again (after make gpt2)
 	@test -f $(BUILD)/gpt2.attn || { echo 'The real weights are not here: run make gpt2 first'; exit 1; }
 	@$(BUILD)/reproduce $(BUILD)/gpt2.attn --files $(BUILD)/gpt2-files/gpt2
 

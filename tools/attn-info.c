@@ -1,6 +1,6 @@
 /* cc tools/attn-info.c -I. -O2 -lm -o attn-info
  *
- * What a .attn file holds, and whether it is whole. */
+ * Lists what a .attn file holds, and checks that it is intact. */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
@@ -68,7 +68,7 @@ static void print_config(const attn_model *model)
         print_token("or", c->more_eos[i], tokenizer);
 }
 
-/* Counts from the file's own tokenizer section; the model has checked it. */
+/* Reads the counts in the tokenizer section, which attn_model_open has checked. */
 static void print_tokenizer(const attn_model *model)
 {
     const unsigned char *const section =
@@ -81,7 +81,7 @@ static void print_tokenizer(const attn_model *model)
         printf("\ntokenizer\n  none\n");
 }
 
-/* How many of the columns behind the type a line has room for, and how wide the first two are. */
+/* The widths of the first two columns, and which of the columns after "type" fit on a line. */
 typedef struct columns {
     int name, shape;
     int layout, bytes, rest;
@@ -151,7 +151,7 @@ static attn_status print_tensors(attn_ctx *ctx, const attn_model *model)
     return ATTN_OK;
 }
 
-/* One number for all weights, and what running them takes beside the file. */
+/* One checksum over those of all tensors, and the memory that a session takes besides the file. */
 static attn_status print_sums(attn_ctx *ctx, const attn_model *model)
 {
     attn_tensor_info t = ATTN_ZERO;
@@ -166,7 +166,7 @@ static attn_status print_sums(attn_ctx *ctx, const attn_model *model)
             sum[j] = (unsigned char)(t.checksum >> 8 * j);
         all = attn_checksum(all, sum, sizeof sum);
     }
-    /* A session that makes its own workspace counts it; the difference is the session's own. */
+    /* The size of a session includes the workspace that it makes, so that is subtracted. */
     if (attn_workspace_size(ctx, &workspace, model, NULL) ||
         attn_session_size(ctx, &session, model, &desc))
         return ctx->status;

@@ -1,6 +1,6 @@
 /* cc tools/attn-tokenize.c -I. -O2 -lm -o attn-tokenize
  *
- * Text to token ids and back. */
+ * Converts text to token ids and token ids to text. */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
@@ -19,9 +19,9 @@ typedef struct options {
 static const struct option table[] = {
 #define AT(member) offsetof(options, member), 0 /* no commands */
     {'m', "model", "PATH", TEXT, AT(model), NULL, "the model, if it is not the first word"},
-    {'p', "prompt", "TEXT", TEXT, AT(text), NULL, "this text in place of standard input"},
+    {'p', "prompt", "TEXT", TEXT, AT(text), NULL, "read this text instead of standard input"},
     {'d', "decode", NULL, FLAG, AT(decode), NULL,
-     "the other way: ids, separated by blanks or lines, into bytes"},
+     "turn token ids, separated by blanks or line breaks, into text"},
     {0, "exact", NULL, FLAG, AT(exact), NULL, EXACT_HELP},
     {0, "special", NULL, FLAG, AT(special), NULL,
      "special tokens such as <|endoftext|> in the text get their own ids"},
@@ -35,13 +35,12 @@ static const help_page help = {
     "attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
     "Turns standard input into token ids on one line, separated by blanks: the ids of the prompt "
     "that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a "
-    "directory "
-    "that holds tokenizer.json, or vocab.json and merges.txt, or all three.",
+    "directory that holds tokenizer.json, or vocab.json and merges.txt, or all three.",
     0,
     NULL,
     NULL};
 
-/* A tokenizer, and what must outlive it: a model or a section. */
+/* A tokenizer, and what must outlive it: the model, or the section read from a directory. */
 typedef struct opened {
     attn_model *model;
     unsigned char *section;
@@ -61,7 +60,7 @@ static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
         return ATTN_OK;
     }
     memset(&desc, 0, sizeof desc);
-    desc.skip_checksums = 1; /* the weights are not needed, and may be gigabytes */
+    desc.skip_checksums = 1; /* only the tokenizer is read; checking the weights would take long */
     if (check_model_path(ctx, path) || attn_model_open(ctx, &o->model, path, &desc))
         return ctx->status;
     o->tokenizer = attn_model_tokenizer(o->model);
@@ -75,7 +74,7 @@ static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
 static attn_status encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, int special,
                           const char *text, size_t size)
 {
-    int32_t *ids = (int32_t *)malloc((size + 1) * sizeof(int32_t)); /* size has a limit: main */
+    int32_t *ids = (int32_t *)malloc((size + 1) * sizeof(int32_t)); /* read_input limits size */
     size_t i, n = size;
     if (!ids)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu ids", TOOLS_LLU(size));
@@ -89,7 +88,8 @@ static attn_status encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, int sp
     return ctx->status;
 }
 
-/* Whole numbers between blanks. `ids` has room for one for every two bytes of text. */
+/* Parses whole numbers separated by blanks, line breaks or commas. `ids` has room for one for every
+ * two bytes of text, and one more. */
 static attn_status parse_ids(attn_ctx *ctx, const char *text, size_t size, int32_t *ids, size_t *n)
 {
     static const char between[] = " \t\r\n,";
@@ -105,9 +105,7 @@ static attn_status parse_ids(attn_ctx *ctx, const char *text, size_t size, int32
             id = id * 10 + (text[i] - '0');
         if (i == start || id > INT32_MAX || (i < size && (!strchr(between, text[i]) || !text[i])))
             return tool_fail(ctx, ATTN_E_TOKEN,
-                             "entry %llu of the input, \"%s\", is not a token "
-                             "id",
-                             TOOLS_LLU(*n),
+                             "entry %llu of the input, \"%s\", is not a token id", TOOLS_LLU(*n),
                              show(word, text + start, strcspn(text + start, between)));
         ids[*n] = (int32_t)id;
     }
@@ -122,7 +120,7 @@ static attn_status decode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const 
     if (!ids)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu ids", TOOLS_LLU(input_size / 2));
     if (parse_ids(ctx, input, input_size, ids, &n) == ATTN_OK) {
-        /* first, how long is the text? */
+        /* the first call gets the size of the text */
         if (attn_decode(ctx, NULL, &size, tokenizer, ids, n) == ATTN_OK &&
             (text = (char *)malloc(size + 1)) == NULL)
             tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu bytes of text", TOOLS_LLU(size));
@@ -134,7 +132,7 @@ static attn_status decode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const 
     return ctx->status;
 }
 
-/* The text of --prompt, or all of standard input. */
+/* Takes the text of --prompt, or reads all of standard input. */
 static attn_status read_input(attn_ctx *ctx, arena *memory, const options *o, char **input,
                               size_t *size)
 {

@@ -1,7 +1,7 @@
 /* cc tools/perplexity.c -I. -O2 -fopenmp -lm -o perplexity     (without -fopenmp: one thread)
  *
- * How well a model predicts a text: exp of the mean loss of its tokens. A text is longer than the
- * context, so it is read in windows, by one of the two usual recipes. */
+ * Measures how well a model predicts a text: exp of the mean loss of its tokens. A text that is
+ * longer than the context is read in windows, by one of the two usual recipes. */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
@@ -51,20 +51,21 @@ static void print_recipes(void)
     printf("\nRecipes:\n");
     print_row(
         "strided", 10,
-        "windows overlap; every token after the first counts once, and reads at least a window "
-        "less a stride before it (Hugging Face's documentation)");
-    print_row("halves", 10,
-              "windows side by side; the second half of each counts, and an incomplete last window "
-              "does not (llama.cpp's perplexity)");
+        "windows overlap; every token after the first counts once, with at least CONTEXT - STRIDE "
+        "tokens before it where the text has them (Hugging Face's documentation)");
+    print_row(
+        "halves", 10,
+        "windows do not overlap; the second half of each counts, and an incomplete last window "
+        "is left out (llama.cpp's perplexity)");
 }
 
 static const help_page help = {
     NULL,
     NULL,
     "perplexity MODEL.attn FILE [options]",
-    "How well a model predicts a text (FILE, or - for standard input): exp of the mean "
-    "loss, with its standard error as if the losses were independent. The text is read "
-    "in windows, by one of two recipes.",
+    "Measures how well a model predicts a text (FILE, or - for standard input): exp of the mean "
+    "loss. The standard error treats the losses as independent. The text is read in windows, by "
+    "one of two recipes.",
     0,
     print_recipes,
     NULL};
@@ -77,13 +78,14 @@ typedef struct run {
     attn_session *session;
     int32_t *ids;
     size_t n;
-    attn_token_stats *stats; /* of one window */
-    double sum, squares;     /* of the losses that count */
+    attn_token_stats *stats; /* [context], for one window */
+    double sum, squares;     /* of the counted losses, and of their squares */
     size_t n_counted, n_bytes, n_windows;
 } run;
 
-/* A figure for a picture or an archive would say nothing, nor one for letters of another encoding.
- * A text may have been cut within its first and its last character. */
+/* Refuses bytes that are not UTF-8: the perplexity of a picture, an archive or a text in another
+ * encoding says nothing. The first and the last character may be incomplete, since a text may have
+ * been cut anywhere. */
 static int check_text(const run *r, const unsigned char *text, size_t size)
 {
     size_t at = 0, length = 1;
@@ -101,7 +103,7 @@ static int check_text(const run *r, const unsigned char *text, size_t size)
                 strcmp(r->o.file, "-") == 0 ? "standard input" : r->o.file, (unsigned)text[at]);
 }
 
-/* The text as ids, of any number. */
+/* Reads the text and turns it into token ids. */
 static int read_ids_of_file(run *r)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
@@ -121,7 +123,7 @@ static int read_ids_of_file(run *r)
     if (!r->ids)
         return failed(&r->ctx);
     r->ids[0] = bos;
-    n = r->o.bos && r->o.recipe == STRIDED; /* it is a token of the text */
+    n = r->o.bos && r->o.recipe == STRIDED; /* the token is part of the text */
     r->n = size;
     if ((r->o.special ? attn_encode_special : attn_encode)(&r->ctx, r->ids + n, &r->n, tokenizer,
                                                            bytes, size))

@@ -1,14 +1,14 @@
 /* cc examples/gpt2/gpt2.c -I. -O2 -fopenmp -lm -o gpt2        (without -fopenmp: one thread)
  *
- * Text from a prompt: one text, several at once, one of some choices, or a text that a person and
- * the model write in turns. The parts, each in a header beside this file:
+ * Continues a prompt: with one text, with several at once, with one of several choices, or in turns
+ * with a person. The parts, each in a header beside this file:
  *
- *     text.h   one text: fed, generated token by token and shown
- *     receipts.h  the receipt of a text: model, settings and tokens, which attn-verify checks
- *     many.h   several texts in one batch, JSON, choices
- *     turns.h  a text that a person and the model write in turns
- *     save.h   settings that change, and files that keep them and the text
- *     repl.h   the interactive mode and its commands */
+ *     text.h      feeding the prompt, generating one text and printing it
+ *     receipts.h  the receipt of a text, for attn-verify
+ *     many.h      several texts in one batch, JSON, choices
+ *     turns.h     a text that a person and the model write in turns
+ *     save.h      settings that change, and files of the text and the settings
+ *     repl.h      the interactive mode and its commands */
 
 #define _DARWIN_C_SOURCE /* for getrusage under -std=c99 */
 #include "tools/common/system.h"
@@ -38,7 +38,7 @@ typedef struct options {
         colours, no_prompt, skip_checksums, f16_cache, quiet;
 } options;
 
-/* Options that a command of the interactive mode may change; those of each page of help. */
+/* Bits of an option: a command of the interactive mode may change it; the page of help that lists it. */
 enum { LIVE_OPTION = 1, FIRST_PAGE = 2, MORE_PAGE = 4 };
 
 static const struct option table[] = {
@@ -55,10 +55,11 @@ static const struct option table[] = {
      "continue each line of standard input, one after another"},
     {0, "repl", NULL, FLAG, AT(repl), NULL,
      "write in turns with the model; /help lists commands. The default on a terminal without a "
-     "prompt; temperature 0.7 and top-k 40 unless given"},
+     "prompt. Temperature 0.7 and top-k 40 unless given"},
     {'n', "tokens", "COUNT", COUNT, LIVE(tokens), COUNTED, "tokens to generate (default 100)"},
     {0, "count", "COUNT", COUNT, AT(count), "1 1000",
-     "this many texts of one prompt, as one batch; text i, from 0, has seed SEED + i"},
+     "generate COUNT texts from one prompt in one batch; text 0, 1, .. has seed SEED, SEED + 1, "
+     ".."},
     {0, "temperature", "X", NUMBER, LIVE(temperature), "0 1000",
      "0: greedy (default); 1: as trained"},
     {0, "top-k", "K", COUNT, LIVE(top_k), COUNTED, "sample from the K likeliest tokens"},
@@ -71,34 +72,33 @@ static const struct option table[] = {
      "end before TEXT (\\n: a line's end); may be given several times; typed as /stop, \"off\" "
      "clears them"},
     {0, "choices", "A|B", TEXT, AT(choices), NULL,
-     "go on with one of these texts: at temperature 0 the likeliest, else drawn by its "
-     "probability; a space before a word belongs to it: ' yes| no'"},
-    {0, "slide", NULL, FLAG, LIVE(slide), NULL,
-     "go on when the context is full: drop its older half"},
+     "continue with one of these texts: at temperature 0 the likeliest, else drawn by its "
+     "probability. A space before a word belongs to it: ' yes| no'"},
+    {0, "slide", NULL, FLAG, LIVE(slide), NULL, "when the context is full, drop its older half"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, MORE(isa), ISA_NAMES, ISA_HELP},
     {0, "f16-cache", NULL, FLAG, MORE(f16_cache), NULL, "round keys and values to half the bytes"},
     {0, "session", "FILE", TEXT, AT(session), NULL,
-     "keep the text in FILE, and go on from it next time"},
+     "continue the session in FILE if there is one, and save it there"},
     {0, "ids", "IDS", TEXT, AT(ids), NULL, "the prompt as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), NULL, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the prompt is a token"},
-    {0, "ignore-eos", NULL, FLAG, LIVE(ignore_eos), NULL, "go on through the end-of-text token"},
-    {0, "print-ids", NULL, FLAG, MORE_LIVE(print_ids), NULL, "print token ids in place of text"},
+    {0, "ignore-eos", NULL, FLAG, LIVE(ignore_eos), NULL, "continue after the end-of-text token"},
+    {0, "print-ids", NULL, FLAG, MORE_LIVE(print_ids), NULL, "print token ids instead of text"},
     {0, "logprobs", NULL, FLAG, MORE_LIVE(logprobs), NULL,
-     "print a row for each token in place of text: the logarithm of its probability by the model "
-     "(temperature 1, no filters); with --choices a row for each choice"},
+     "print a row for each token instead of text: the logarithm of its probability by the model "
+     "(temperature 1, no filters). With --choices a row for each choice"},
     {0, "json", NULL, FLAG, AT(json), NULL, "print a JSON object for each text, one a line"},
     {0, "colours", NULL, FLAG, MORE_LIVE(colours), NULL,
-     "each token by its probability, on a terminal: blue from 50 %, cyan from 20 %, yellow from "
-     "5 %, red from 1 %, magenta below"},
-    {0, "no-prompt", NULL, FLAG, AT(no_prompt), NULL, "print only what is generated"},
+     "colour each token by its probability, on a terminal: blue from 50 %, cyan from 20 %, yellow "
+     "from 5 %, red from 1 %, magenta below"},
+    {0, "no-prompt", NULL, FLAG, AT(no_prompt), NULL, "print only the generated text"},
     {0, "logits", "FILE", TEXT, MORE(logits), NULL,
-     "write the logits of every position of the prompt as a NumPy array [T, vocab]; generates only "
-     "if -n is given too"},
+     "write the logits of every position of the prompt as a NumPy array [T, vocab]; generate only "
+     "if -n is given, too"},
     {0, "receipt", "FILE", TEXT, MORE(receipt), NULL,
-     "write what the text was made of and from which logits: attn-verify computes it again, on any "
-     "machine, and compares every bit"},
+     "write a receipt of the model, the settings, the tokens and their logits: attn-verify "
+     "computes them again, on any machine, and compares every bit"},
     {0, "skip-checksums", NULL, FLAG, MORE(skip_checksums), NULL,
      "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no statistics on standard error"},
@@ -109,11 +109,9 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 static const help_page pages[] = {
     {NULL, NULL, "gpt2 MODEL.attn PROMPT [options]",
      "Prints the prompt and how the model continues it. The prompt may be - for standard input, "
-     "and "
-     "text that comes through a pipe is the prompt if there is no other. On a terminal without a "
-     "prompt, you and the model write in turns (--repl); `rlwrap gpt2 MODEL.attn` adds a history "
-     "of "
-     "lines. The prompt has a colour of its own there, unless NO_COLOR is set.",
+     "and text that comes through a pipe is the prompt if there is no other. On a terminal without "
+     "a prompt, you and the model write in turns (--repl); `rlwrap gpt2 MODEL.attn` adds a history "
+     "of lines. The prompt has a colour of its own there, unless NO_COLOR is set.",
      FIRST_PAGE, NULL, NULL},
     {"more", "probabilities, logits, receipts, exact bytes, instruction sets", NULL,
      "Options of gpt2 about its output, exact bytes and the processor.", MORE_PAGE, NULL,
@@ -133,26 +131,26 @@ typedef struct run {
     arena memory;
     attn_model *model;
     attn_session *session;
-    attn_sampler *sampler; /* of tokens, or of choices */
+    attn_sampler *sampler; /* draws tokens, or choices */
     int32_t *prompt;
-    size_t n_lines; /* of standard input that were read */
+    size_t n_lines; /* read from standard input */
     size_t n_prompt, n_generated, n_printed;
-    tokens text;            /* prompt and generated tokens; the session holds the last, */
-    size_t first;           /* from this token on, */
-    size_t n_slides;        /* for so often the context was full and slid on */
-    int32_t *drawn;         /* [n_ctx + 1]: the tokens of the present call of attn_generate, */
-    size_t n_draws;         /* of so many draws, */
-    size_t n_shown;         /* of which so many were shown */
-    struct choice *choices; /* NULL: any text may follow */
+    tokens text;            /* the prompt and the generated tokens */
+    size_t first;           /* the session holds the text from this token on */
+    size_t n_slides;        /* how often the context was full and dropped its older half */
+    int32_t *drawn;         /* [n_ctx + 1]: the tokens of the present call of attn_generate */
+    size_t n_draws;         /* how many tokens were drawn in that call */
+    size_t n_shown;         /* how many of them were shown */
+    struct choice *choices; /* NULL without --choices */
     size_t n_choices, longest_choice;
     float *row; /* [n_vocab]: the logits of the latest draw, if probabilities are shown */
     attn_utf8 utf8;
-    int colour;   /* standard output has colours, */
-    int terminal; /* and is a terminal, which would obey control characters */
-    int code;     /* of output that failed within a callback */
+    int colour;   /* standard output has colours */
+    int terminal; /* standard output is a terminal, which would obey control characters */
+    int code;     /* not FINE if output failed in a callback */
     attn_stop_reason reason;
-    size_t accepted;   /* of the session: the text that was shown, where a stop string came */
-    const char *ended; /* why the generation did */
+    size_t accepted;   /* tokens of the session up to a stop string, which was not shown */
+    const char *ended; /* why the generation ended, in words */
     unsigned char
         *digests; /* [n_ctx + 1, SHA256_SIZE]: of the logits of each draw, for a receipt */
     progress progress;
@@ -181,8 +179,8 @@ static int make_sampler(run *r, uint64_t seed)
                : FINE;
 }
 
-/* A session with room for the prompt, so many more tokens, and no more; or if a file keeps it, for all
- * tokens that the model can see. */
+/* Makes a session with room for the prompt and `more` tokens, or for the whole context if a file keeps
+ * it. */
 static int make_session(run *r, size_t more)
 {
     const attn_config *config = attn_model_config(r->model);
@@ -202,7 +200,7 @@ static int make_session(run *r, size_t more)
 
 /* >> The run =================================================================================== */
 
-/* One prompt, by the options' way. A text in a file needs no prompt. */
+/* Continues one prompt in the way that the options say. A saved session needs no prompt. */
 static int continue_text(run *r, text_source from)
 {
     const int has_text = r->o.session && system_exists(r->o.session);
@@ -297,7 +295,7 @@ static int is_given(const arguments *given, const char *name)
     return 0;
 }
 
-/* Options that do not go together. */
+/* Refuses options that contradict each other. */
 static int check_pairs(const arguments *given)
 {
     static const char *const apart[][2] = {
@@ -314,7 +312,7 @@ static int check_pairs(const arguments *given)
     size_t i;
     for (i = 0; i < sizeof apart / sizeof apart[0]; i++)
         if (is_given(given, apart[i][0]) && is_given(given, apart[i][1]))
-            return fail(USAGE, "--%s and --%s do not go together: leave one of them out",
+            return fail(USAGE, "--%s and --%s contradict each other: leave one of them out",
                         apart[i][0], apart[i][1]);
     return FINE;
 }
@@ -324,7 +322,7 @@ static int check_usage(const options *o, const arguments *given, size_t next)
     size_t i;
     for (i = 0; i < o->stop.n; i++)
         if (!*o->stop.at[i])
-            return fail(USAGE, "--stop needs a text: before an empty one every text would end");
+            return fail(USAGE, "--stop needs a text that is not empty");
     if (!o->model)
         return fail(USAGE, "no model given: gpt2 MODEL.attn \"a prompt\" (--help tells more)");
     if (next < given->n_words)
@@ -343,7 +341,7 @@ static int check_usage(const options *o, const arguments *given, size_t next)
     return check_pairs(given);
 }
 
-/* Values of options that were not given. */
+/* Sets options that were not given to their defaults. */
 static void set_defaults(options *o, const arguments *given)
 {
     const int prompted = o->prompt || o->file || o->ids || o->bos || o->interactive || o->session;
@@ -360,7 +358,7 @@ static void set_defaults(options *o, const arguments *given)
         o->top_k = 40;
 }
 
-/* Whether a word can only be the model. */
+/* Is a word the path of a model, and not a prompt? */
 static int is_model_name(const char *word)
 {
     const size_t n = strlen(word);

@@ -1,6 +1,5 @@
-/* gpt2's way with several texts: drawn from one prompt in one batch and printed when they are done,
- * or given as choices and compared. A text is scored after it was made, because the library gives
- * the same bits again. */
+/* Several texts: generated from one prompt in one batch and printed at the end, or given as choices and
+ * compared. A generated text is scored afterwards; feeding it again gives the same bits. */
 #ifndef GPT2_MANY_H
 #define GPT2_MANY_H
 
@@ -8,7 +7,7 @@
 
 /* >> Scores ==================================================================================== */
 
-/* The losses of n tokens after the prompt, of which the session holds all tokens but the last. */
+/* The losses of n tokens after the prompt. The session holds all of the prompt but its last token. */
 static int score_tokens(run *r, const int32_t *ids, size_t n, attn_token_stats *stats)
 {
     const size_t n_vocab = attn_model_config(r->model)->n_vocab;
@@ -26,7 +25,7 @@ static int score_tokens(run *r, const int32_t *ids, size_t n, attn_token_stats *
     return FINE;
 }
 
-/* Feeds the prompt but for its last token. */
+/* Feeds all of the prompt but its last token. */
 static int begin_scores(run *r, attn_token_stats **stats)
 {
     *stats = (attn_token_stats *)arena_alloc(
@@ -36,7 +35,7 @@ static int begin_scores(run *r, attn_token_stats **stats)
 
 /* >> JSON ====================================================================================== */
 
-/* The text of ids; of a model without a tokenizer the ids. */
+/* Writes the text of ids. */
 static void out_decoded(const run *r, json_out *o, const int32_t *ids, size_t n)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
@@ -90,8 +89,8 @@ static int end_line(json_out *o)
 
 /* >> Several texts ============================================================================= */
 
-/* An attn_logits_fn for all of them. */
-/* NOLINTNEXTLINE(readability-non-const-parameter): the type of such a function */
+/* An attn_logits_fn for all texts: shows the progress, and stops at Ctrl-C. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): the type of a callback */
 static int before_any_draw(float *logits, const attn_session *session, void *user)
 {
     run *r = (run *)user;
@@ -102,7 +101,7 @@ static int before_any_draw(float *logits, const attn_session *session, void *use
     return 0;
 }
 
-/* Continues ids in r->o.count ways, from this seed on. */
+/* Continues ids in r->o.count ways, with the seeds `seed`, `seed` + 1, ... */
 static int draw_texts(run *r, const int32_t *ids, size_t n_ids, uint64_t seed,
                       attn_continuation *texts)
 {
@@ -123,7 +122,7 @@ static int draw_texts(run *r, const int32_t *ids, size_t n_ids, uint64_t seed,
     how.n_stop = r->o.stop.n;
     r->n_draws = 0;
     progress_begin(&r->progress, "texts");
-    if (r->o.tokens > 0) /* the library takes 0 for its default */
+    if (r->o.tokens > 0) /* 0 means the default to the library */
         status = attn_generate_many(&r->ctx, texts, r->o.count, r->model, &how);
     r->generate_seconds = system_seconds() - r->progress.begin - r->prompt_seconds;
     progress_end(&r->progress);
@@ -148,7 +147,7 @@ static int print_json(run *r, const attn_continuation *text, uint64_t seed,
     return code;
 }
 
-/* With the number of the text before it. */
+/* Prints a text, with its number before it. */
 static int print_plain(run *r, const attn_continuation *text, size_t i,
                        const attn_token_stats *stats)
 {
@@ -188,7 +187,7 @@ static int print_texts(run *r, attn_continuation *texts)
     return code;
 }
 
-/* Continues the prompt in several ways, or in one that is printed as JSON. */
+/* Continues the prompt in several ways, or in one way if it is printed as JSON. */
 static int continue_many(run *r)
 {
     attn_continuation *texts =
@@ -245,7 +244,7 @@ static int read_choices(run *r)
     return r->choices ? FINE : failed(&r->ctx);
 }
 
-/* The log-probability of each choice after the prompt: the sum of its tokens'. */
+/* The log-probability of each choice after the prompt: the sum over its tokens. */
 static int score_choices(run *r)
 {
     attn_token_stats *stats = NULL;
@@ -260,7 +259,7 @@ static int score_choices(run *r)
     return code;
 }
 
-/* The sampler draws from the choices as it does from tokens. */
+/* Draws a choice. The sampler treats the choices like tokens. */
 static int draw_choice(run *r, int32_t *drawn)
 {
     float *scores = (float *)arena_alloc(&r->ctx, &r->memory, r->n_choices, sizeof *scores);
@@ -271,7 +270,7 @@ static int draw_choice(run *r, int32_t *drawn)
                                                                                : failed(&r->ctx);
 }
 
-/* The share of each choice in the probability of all; they sum to 1. */
+/* The probability of a choice, divided by the sum over the choices. */
 static double share_of(const run *r, const choice *c)
 {
     double sum = 0;

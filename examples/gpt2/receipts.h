@@ -1,10 +1,11 @@
-/* gpt2 --receipt: what the text was made of, for attn-verify. */
+/* gpt2 --receipt: writes the receipt of a text, for attn-verify. */
 #ifndef GPT2_RECEIPTS_H
 #define GPT2_RECEIPTS_H
 
 #include "tools/common/utf8.h"
 
-/* Before the model is opened: a receipt holds no bits but the contract's, and no text but UTF-8. */
+/* Checks before the model is opened that the kernels give the bits of the contract, and that the texts
+ * of the receipt are UTF-8. */
 static int check_receipt(run *r)
 {
     const char *isa;
@@ -26,8 +27,8 @@ static int check_receipt(run *r)
     return FINE;
 }
 
-/* The prompt is the first n_prompt tokens of the text, and the logits of each draw were digested.
- * The draw that ended the text is one of them, and is not among the tokens. */
+/* Writes the receipt. The prompt is the first n_prompt tokens of the text, and r->digests has a digest
+ * for each draw. The draw of the end-of-text token has a digest, but that token is not in the text. */
 static int write_receipt(run *r)
 {
     const size_t n_links = r->n_generated + (r->reason == ATTN_STOP_EOS);

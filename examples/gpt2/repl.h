@@ -1,8 +1,8 @@
-/* gpt2's interactive mode: a line is a command if it begins with a slash; any other joins the text,
- * and the model goes on from there.
+/* The interactive mode of gpt2. A line that begins with a slash is a command. Any other line is added to
+ * the text, and the model continues it.
  *
- * Lines are edited as the terminal edits them. A program that needs more has rlwrap, which brings
- * readline's keys and history to any program, and this one stays without a dependency. */
+ * The terminal edits the lines, so that the program has no dependency. rlwrap adds the keys and the
+ * history of readline. */
 #ifndef GPT2_REPL_H
 #define GPT2_REPL_H
 
@@ -16,11 +16,10 @@ static void on_stop(int number)
     system_on_interrupt(on_stop);
 }
 
-/* Linux's terminals keep so many bytes of a line, its end among them, and drop the rest. */
+/* The most bytes of a line, with its end, that a terminal of Linux passes on. It drops the rest. */
 enum { TERMINAL_LINE = 4096 };
 
-/* A line of standard input, without the mark of its encoding if it is the first; NULL if that is
- * UTF-16. */
+/* Skips the byte order mark of the first line of standard input. NULL if that is UTF-16. */
 static char *without_mark(run *r, char *line, size_t size, int is_first)
 {
     if (is_first && is_utf16(line, size)) {
@@ -30,7 +29,7 @@ static char *without_mark(run *r, char *line, size_t size, int is_first)
     return line + (is_first ? order_mark_size(line, size) : 0);
 }
 
-/* Reads a line of any length, by the rule of plain.h; NULL at the end, after Ctrl-C, and without
+/* Reads a line of any length, by the rule of plain.h. NULL at the end, after Ctrl-C, or without
  * memory. */
 static char *read_line(run *r, const char *sign)
 {
@@ -44,8 +43,7 @@ static char *read_line(run *r, const char *sign)
         if (size && line[size - 1] == '\n') {
             if (size == TERMINAL_LINE && system_is_terminal(stdin))
                 say("the terminal passes on only %d bytes of a line: if yours was longer, /undo "
-                    "and "
-                    "cut it into lines that end in \\, or give a file with -f",
+                    "and cut it into lines that end in \\, or give a file with -f",
                     TERMINAL_LINE - 1);
             line[--size] = 0;
             size = exact ? size : plain_line(line, size);
@@ -62,7 +60,7 @@ static char *read_line(run *r, const char *sign)
     return size ? without_mark(r, line, size, is_first) : NULL;
 }
 
-/* A line that ends in a backslash goes on in the next one. */
+/* Reads a line. A backslash at its end joins it with the next one. */
 static char *read_lines(run *r)
 {
     char *whole = read_line(r, "> "), *more, *both;
@@ -101,8 +99,9 @@ static int needs_chance(const run *r)
 {
     return r->o.temperature > 0
                ? FINE
-               : fail(USAGE, "the temperature is 0, so each would be the same: say /temperature "
-                             "0.8 first");
+               : fail(
+                     USAGE,
+                     "at temperature 0 each continuation is the same: type /temperature 0.8 first");
 }
 
 static int do_regenerate(repl *p, const char *value)
@@ -155,7 +154,7 @@ static int do_quit(repl *p, const char *value)
 
 /* >> Candidates ================================================================================ */
 
-/* The bytes of a text that fit one line of so many columns, cut at a blank if there is one. */
+/* How many bytes of a text fit in one line of `columns`, cut at a blank if there is one. */
 static size_t line_of(const char *text, size_t size, size_t columns)
 {
     size_t at = 0, length, width = 0, blank = 0;
@@ -183,7 +182,7 @@ static const char *print_cell(const run *r, const char *text, size_t columns, in
     return text + n + (text[n] == '\n');
 }
 
-/* Side by side where there is room for 24 columns each, else one below the other. */
+/* Prints the candidates side by side if each has at least 24 columns, else one below the other. */
 static int print_candidates(const repl *p)
 {
     const int width = line_columns(stdout);
@@ -216,8 +215,8 @@ static int print_candidates(const repl *p)
     return flush_output();
 }
 
-/* Several continuations of the last typed text, in one batch. The first is the one with the turn's
- * own seed. */
+/* Makes several continuations of the last typed text in one batch. The first has the seed of the
+ * turn. */
 static int do_candidates(repl *p, const char *value)
 {
     run *r = p->r;
@@ -278,14 +277,14 @@ static const struct repl_command {
     const char *help;
 } commands[] = {
     {"help", "", do_help, "print this"},
-    {"undo", "", do_undo, "take the last turn away, yours and the model's"},
+    {"undo", "", do_undo, "remove the last turn, yours and the model's"},
     {"regenerate", "", do_regenerate, "continue the last typed text in another way"},
     {"candidates", "N", do_candidates, "... in N ways side by side (4)"},
-    {"choose", "N", do_choose, "go on with candidate N"},
+    {"choose", "N", do_choose, "continue with candidate N"},
     {"show", "", do_show, "print the whole text"},
     {"new", "", do_new, "begin another text with the same settings"},
     {"save", "FILE", do_save, "save text and settings"},
-    {"save!", "FILE", do_save_over, "... over a file that exists"},
+    {"save!", "FILE", do_save_over, "... and overwrite the file if it exists"},
     {"load", "FILE", do_load, "load what was saved"},
     {"quit", "", do_quit, "end, as Ctrl-D does"},
 };
@@ -296,18 +295,19 @@ static int do_help(repl *p, const char *value)
     char label[64], text[400], now[32];
     size_t i;
     (void)value;
-    print_wrapped("Type a text, then Enter: the model goes on from there. An empty line lets it go "
-                  "on further. A line that ends in \\ goes on in the next; one that begins with // "
-                  "begins with a slash. Ctrl-C stops the text; twice at the prompt, or Ctrl-D, "
-                  "ends.",
-                  0, 0, help_columns());
+    print_wrapped(
+        "Type a text, then Enter: the model continues it. After an empty line, it continues "
+        "further. A line that ends in \\ is joined with the next. To begin a text with a slash, "
+        "type //. Ctrl-C stops the model; Ctrl-C twice at the prompt, or Ctrl-D, "
+        "ends.",
+        0, 0, help_columns());
     putchar('\n');
     for (i = 0; i < N_COMMANDS; i++) {
         snprintf(label, sizeof label, "/%s %s", commands[i].name, commands[i].argument);
         print_row(label, 22, commands[i].help);
     }
     putchar('\n');
-    print_wrapped("Settings, with their present values in brackets (on and off for flags):", 0, 0,
+    print_wrapped("Settings, with their present values in brackets (flags are on or off):", 0, 0,
                   help_columns());
     for (i = 0; i < N_OPTIONS; i++) {
         if (!(table[i].commands & LIVE_OPTION))
@@ -319,14 +319,15 @@ static int do_help(repl *p, const char *value)
         print_row(label, 22, text);
     }
     printf("\n");
-    print_wrapped("The beginning of a name is enough, and so is a letter (/n 50). For a history of "
-                  "lines and keys to edit them: rlwrap gpt2 MODEL.attn",
-                  0, 0, help_columns());
+    print_wrapped(
+        "The beginning of a name is enough, or the letter of an option (/n 50). For a history "
+        "of lines and keys to edit them: rlwrap gpt2 MODEL.attn",
+        0, 0, help_columns());
     return flush_output();
 }
 
-/* A name of the list, or of a setting, that begins with this word: a number below N_COMMANDS, or
- * N_COMMANDS and the number of the option. SIZE_MAX: none, or several. */
+/* Finds the command or the setting whose name begins with this word: the index of a command, or
+ * N_COMMANDS plus the index of an option. SIZE_MAX if there is none, or more than one. */
 static size_t find_command(const char *word, size_t size)
 {
     size_t found = SIZE_MAX, n_found = 0, i;
@@ -366,7 +367,7 @@ static int refuse_command(const char *word, size_t size)
         }
     }
     if (used > 0)
-        return fail(USAGE, "/%s may be %s: type some more of its name", typed, several);
+        return fail(USAGE, "/%s may be %s: type more of its name", typed, several);
     if (best && size > 1)
         return fail(USAGE, "there is no command /%s; do you mean /%s?", typed, best);
     return fail(USAGE,
@@ -390,19 +391,20 @@ static int obey(repl *p, char *line)
                               : do_setting(p, &table[found - N_COMMANDS], value);
 }
 
-/* Somebody who types "quit" may not have meant a text. */
+/* Tells a person who types a command without its slash. */
 static void tell_command(const char *line)
 {
     size_t i;
     for (i = 0; i < N_COMMANDS; i++)
         if (strcmp(line, commands[i].name) == 0)
-            say("\"%s\" joins the text; the command is /%s, and /undo takes the text back", line,
-                line);
+            say("\"%s\" is now part of the text; the command is /%s, and /undo removes the text",
+                line, line);
 }
 
 /* >> The loop ================================================================================== */
 
-/* After a line could not be read: 1 to go on, 0 at the end of the input or after a second Ctrl-C. */
+/* Decides what to do after no line could be read: 1 to continue, 0 at the end of the input or after a
+ * second Ctrl-C. */
 static int goes_on(repl *p, int *code)
 {
     *code = p->r->ctx.status ? failed(&p->r->ctx) : FINE;
@@ -443,7 +445,7 @@ static int read_turns(repl *p)
     return FINE;
 }
 
-/* A prompt of the command line is the first thing that was typed. */
+/* Treats a prompt of the command line as the first line that was typed. */
 static int take_prompt(repl *p, const text_source *from)
 {
     run *r = p->r;
@@ -488,7 +490,7 @@ static int run_repl(run *r, const text_source *from, int given)
     if (code == FINE)
         code = read_turns(&p);
     if (code == FINE && p.n_failed > 0 && !system_is_terminal(stdin))
-        code = FAILED; /* a script wants to know */
+        code = FAILED; /* so that a script sees it */
     drop_candidates(&p);
     free(p.turns);
     return code;

@@ -1,4 +1,4 @@
-/* Settings that change while gpt2 runs, and the files that keep them and the text. */
+/* Changes the settings while gpt2 runs, and saves and loads the text and the settings. */
 #ifndef GPT2_SAVE_H
 #define GPT2_SAVE_H
 
@@ -6,7 +6,7 @@
 
 /* >> Settings: options that a command may change =============================================== */
 
-/* "0.7", and always a text that reads back as the same number. */
+/* Writes a number as briefly as possible, such that it reads back as the same number. */
 static void spell_number(char text[32], float number)
 {
     snprintf(text, 32, "%g", (double)number);
@@ -30,7 +30,7 @@ static const char *setting_text(const options *o, const struct option *option, c
     return text;
 }
 
-/* Sets an option to a value as a command, or a saved file, gives it. */
+/* Sets an option to a value from a command or a saved file. */
 static int change_setting(options *o, const struct option *option, const char *value)
 {
     void *at = (char *)o + option->at;
@@ -47,7 +47,7 @@ static int change_setting(options *o, const struct option *option, const char *v
     return FINE;
 }
 
-/* The texts of a list, or that there are none. */
+/* Tells the texts of a list, or that it is empty. */
 static int say_texts(const struct option *option, const text_list *list)
 {
     json_out o = {0};
@@ -77,7 +77,9 @@ static int do_setting(repl *p, const struct option *option, const char *value)
     return say("%s: %s", option->name, setting_text(&p->r->o, option, text));
 }
 
-/* >> Files: the tokens of every turn and the settings; keys and values are computed again ======= */
+/* >> Files ===================================================================================== */
+
+/* A file has the tokens of every turn, and the settings. Keys and values are computed again. */
 
 static void out_settings(const options *o, json_out *out)
 {
@@ -157,11 +159,11 @@ static int write_session(repl *p, const char *path)
     return say("saved in %s", path);
 }
 
-/* /save overwrites a file only if this text came from it or was saved there; /save! always does. */
+/* /save overwrites a file only if this text was loaded from it or saved there. /save! overwrites any. */
 static int do_save(repl *p, const char *value)
 {
     if (*value && system_exists(value) && !(p->file && system_same_file(p->file, value)))
-        return fail(USAGE, "%s exists: give another name, or write over it with /save! %s", value,
+        return fail(USAGE, "%s exists: give another name, or overwrite it with /save! %s", value,
                     value);
     return write_session(p, *value || !p->file ? value : p->file);
 }
@@ -188,7 +190,8 @@ static int load_ids(run *r, const json_value *list)
     return 1;
 }
 
-/* The turns that /save wrote. Each has a text to go on from: the session is fed at least one token. */
+/* Loads the turns that /save wrote. The text before a continuation must have at least one token, since
+ * the session is fed at least one. */
 static int load_turns(repl *p, const json_value *root)
 {
     const json_value *turns = json_get(root, "turns"), *v;
@@ -243,8 +246,7 @@ static int load_settings(run *r, options *o, const json_value *settings)
     return 1;
 }
 
-/* Does the text of the tokens read as it did when they were saved? It would not in another
- * vocabulary. */
+/* Do the tokens give the same text as when they were saved? In another vocabulary they do not. */
 static int reads_the_same(const run *r, const json_value *saved)
 {
     json_out a = {0}, b = {0};
@@ -259,7 +261,7 @@ static int reads_the_same(const run *r, const json_value *saved)
     return same;
 }
 
-/* Takes the place of the present text, which stays if the file cannot be used. */
+/* Loads a text in place of the present one, which stays if that fails. */
 static int do_load(repl *p, const char *path)
 {
     run *r = p->r;

@@ -1,5 +1,5 @@
-/* One text: gpt2 feeds the prompt, the library draws tokens and calls back for each, and the callback
- * prints the token as text, as an id, or as a row with its probability. */
+/* Generates one text. gpt2 feeds the prompt, and the library draws the tokens and calls a function for
+ * each, which prints the token as text, as an id, or as a row with its probability. */
 #ifndef GPT2_TEXT_H
 #define GPT2_TEXT_H
 
@@ -17,8 +17,8 @@ static int flush_output(void)
     return fail(FAILED, "cannot write the output: %s", why(errno));
 }
 
-/* Whole characters. A terminal would obey a control character, so there it becomes U+FFFD, but for
- * tabs and the ends of lines. */
+/* Prints complete characters. On a terminal, which would obey control characters, U+FFFD is printed
+ * for each, except for tabs and the ends of lines. */
 static void put_text(const run *r, const char *text, size_t size)
 {
     size_t i, control;
@@ -35,7 +35,7 @@ static void put_text(const run *r, const char *text, size_t size)
     }
 }
 
-/* As much of a token's text as is whole characters. */
+/* Prints the complete characters of a token, and keeps the bytes of an incomplete one. */
 static void put_token(run *r, const char *bytes, size_t size)
 {
     char text[3 * (64 + 4)];
@@ -51,7 +51,7 @@ static void put_id(run *r, int32_t id)
     printf("%s%ld", r->n_printed++ ? " " : "", (long)id);
 }
 
-/* The text of ids, or the ids themselves. */
+/* Prints the text of ids, or the ids. */
 static int print_tokens(run *r, const int32_t *ids, size_t n)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
@@ -68,7 +68,7 @@ static int print_tokens(run *r, const int32_t *ids, size_t n)
     return flush_output();
 }
 
-/* A terminal's own colours suit its ground, whatever that is. */
+/* The colours of the terminal's palette, which fit its background. */
 static const char *colour_of(float probability)
 {
     return probability >= 0.5f    ? "\033[34m"
@@ -83,7 +83,7 @@ static const char *colour_of(float probability)
 static int write_floats(FILE *file, float *numbers, size_t n)
 {
     size_t i;
-    for (i = 0; i < n; i++) { /* little-endian on any host, in place */
+    for (i = 0; i < n; i++) { /* made little-endian in place */
         uint32_t bits;
         memcpy(&bits, &numbers[i], sizeof bits);
         put_u32((unsigned char *)&numbers[i], bits);
@@ -91,8 +91,8 @@ static int write_floats(FILE *file, float *numbers, size_t n)
     return fwrite(numbers, sizeof *numbers, n, file) == n;
 }
 
-/* Feeds ids by pieces, which changes no bit of the result: so the progress is shown, and the logits of
- * a long text (if they go to a file) are never in memory together. */
+/* Feeds ids in pieces, which changes no bit of the result, so that the progress is shown, and the
+ * logits of a long text, if they are written to a file, are not all in memory. */
 static int feed_pieces(run *r, const int32_t *ids, size_t n_ids, FILE *file, float *logits,
                        size_t piece)
 {
@@ -109,7 +109,7 @@ static int feed_pieces(run *r, const int32_t *ids, size_t n_ids, FILE *file, flo
         if (attn_feed_batch(&r->ctx, &item, 1))
             return failed(&r->ctx);
         if (file && !write_floats(file, logits, n * attn_model_config(r->model)->n_vocab))
-            return FINE; /* attn_new_file_end says why */
+            return FINE; /* attn_new_file_end reports the error */
     }
     return FINE;
 }
@@ -121,7 +121,7 @@ static int feed_ids(run *r, const int32_t *ids, size_t n)
     return code;
 }
 
-/* Feeds the prompt and writes the logits of its positions. */
+/* Feeds the prompt and writes the logits of its positions to a file. */
 static int feed_and_save(run *r)
 {
     const size_t piece = 32, n_vocab = attn_model_config(r->model)->n_vocab;
@@ -148,7 +148,7 @@ static int feed_and_save(run *r)
     return code;
 }
 
-/* On a terminal in a colour of its own, which the continuation has not. */
+/* Prints the prompt, on a terminal in another colour than the continuation. */
 static int print_prompt(run *r)
 {
     int code;
@@ -162,7 +162,8 @@ static int print_prompt(run *r)
     return code;
 }
 
-/* At a terminal a long prompt is printed after it was fed, because the progress uses its line. */
+/* Feeds the prompt and prints it. On a terminal, a long prompt is printed after it was fed, because the
+ * progress needs the line. */
 static int feed_and_print(run *r)
 {
     const int last = system_is_terminal(stderr) && r->n_prompt > 64;
@@ -177,10 +178,11 @@ static int feed_and_print(run *r)
 
 /* >> Drawing tokens ============================================================================ */
 
-/* By the logits of the latest draw: the model's, whatever the sampler's settings are. */
+/* The loss and the probability of a token by the logits of the latest draw, before the sampler changes
+ * them. */
 static attn_token_stats stats_of(const run *r, int32_t id)
 {
-    attn_ctx ctx = {0}; /* a call on r->ctx is under way */
+    attn_ctx ctx = {0}; /* r->ctx is in use by the caller */
     attn_token_stats stats = {0};
     ctx.n_threads = 1;
     attn_logit_stats(
@@ -189,7 +191,7 @@ static attn_token_stats stats_of(const run *r, int32_t id)
     return stats;
 }
 
-/* Any bytes as JSON spells them, at the end of a row. */
+/* Ends a row with bytes as a JSON string. */
 static int end_row(const char *bytes, size_t size)
 {
     json_out text = {0};
@@ -200,7 +202,7 @@ static int end_row(const char *bytes, size_t size)
     return whole ? flush_output() : fail(FAILED, "no memory for a row");
 }
 
-/* A token with its probability, in a row of its own. */
+/* Prints a row for a token, with its probability. */
 static int print_token_row(run *r, int32_t id, double nll)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
@@ -212,8 +214,8 @@ static int print_token_row(run *r, int32_t id, double nll)
     return end_row(bytes, bytes ? size : 0);
 }
 
-/* Shows the tokens of the first n draws that were not shown yet, as rows or ids; text is shown by
- * take_text. The library calls back before a draw, so its token is known at the next one. */
+/* Prints those of the first n drawn tokens that were not printed yet, as rows or ids; take_text prints
+ * text. The library calls before_draw before a draw, so its token is known at the next call. */
 static void show_drawn(run *r, size_t n)
 {
     for (; r->n_shown < n; r->n_shown++) {
@@ -229,7 +231,7 @@ static void show_drawn(run *r, size_t n)
     }
 }
 
-/* An attn_logits_fn: keeps the logits that probabilities are made of. */
+/* An attn_logits_fn: keeps the logits if probabilities are shown. */
 static int before_draw(float *logits, const attn_session *session, void *user)
 {
     run *r = (run *)user;
@@ -246,7 +248,7 @@ static int before_draw(float *logits, const attn_session *session, void *user)
     return 0;
 }
 
-/* An attn_text_fn: prints the text of the token that was drawn last. */
+/* An attn_text_fn: prints the text of the latest token. */
 static int take_text(const char *text, size_t size, void *user)
 {
     run *r = (run *)user;
@@ -262,7 +264,7 @@ static int take_text(const char *text, size_t size, void *user)
     return r->code != FINE;
 }
 
-/* One call of the library: feeds ids, then draws at most `most` tokens. */
+/* Feeds ids and draws at most `most` tokens, in one call of the library. */
 static int draw_tokens(run *r, const int32_t *ids, size_t n_ids, size_t most, size_t *n_drawn)
 {
     attn_generate_desc how = {0};
@@ -299,25 +301,25 @@ static const char *why_ended(attn_stop_reason reason)
 {
     return reason == ATTN_STOP_EOS       ? "the text ended"
            : reason == ATTN_STOP_CONTEXT ? "the context is full"
-           : reason == ATTN_STOP_STRING  ? "a stop string came"
-                                         : "all that -n asks for";
+           : reason == ATTN_STOP_STRING  ? "it reached a stop string"
+                                         : "it has -n tokens";
 }
 
 /* >> A text ==================================================================================== */
 
-/* The text from a token on; NULL as long as it has no tokens. */
+/* The tokens of the text from number `first` on; NULL while the text is empty. */
 static const int32_t *text_from(const run *r, size_t first)
 {
     return r->text.ids ? r->text.ids + first : NULL;
 }
 
-/* The tokens before the text that a person sees: 1 if it begins with the beginning-of-text token. */
+/* 1 if the text begins with the beginning-of-text token, which is not printed, else 0. */
 static size_t n_bos(const run *r)
 {
     return r->text.n > 0 && r->o.bos && r->text.ids[0] == attn_model_config(r->model)->bos;
 }
 
-/* Appends to the text. */
+/* Appends tokens to the text. */
 static int keep_tokens(run *r, const int32_t *ids, size_t n)
 {
     if (!r->text.ids || n > r->text.room - r->text.n) {
@@ -336,9 +338,9 @@ static int keep_tokens(run *r, const int32_t *ids, size_t n)
     return FINE;
 }
 
-/* Slides the context on: the session shall hold only the last tokens of the text, half as many as
- * it has room for. Returns how many; the caller feeds them. To the library they are a new prompt, so
- * it does not recognise a character or a stop string that lies across the cut. */
+/* Keeps only the last tokens of the text in the context, half as many as the session has room for.
+ * Returns their number; the caller feeds them. The library takes them for a new prompt, so it does not
+ * recognise a character or a stop string that begins before them. */
 static size_t drop_older_half(run *r)
 {
     const size_t half = (attn_session_capacity(r->session) + 1) / 2;
@@ -347,7 +349,7 @@ static size_t drop_older_half(run *r)
     return r->text.n - r->first;
 }
 
-/* Draws and shows as many tokens as -n asks for, which join the text. */
+/* Draws -n tokens, prints them and appends them to the text. */
 static int generate(run *r)
 {
     const size_t n_ctx = attn_model_config(r->model)->n_ctx;
@@ -386,7 +388,7 @@ static void print_statistics(const run *r)
 #ifdef HAVE_POSIX
     {
         struct rusage usage;
-        getrusage(RUSAGE_SELF, &usage); /* in KiB, on Apple's systems in bytes */
+        getrusage(RUSAGE_SELF, &usage); /* in KiB; on Apple's systems in bytes */
 #ifdef __APPLE__
         usage.ru_maxrss /= 1024;
 #endif
@@ -396,7 +398,7 @@ static void print_statistics(const run *r)
     fprintf(stderr, "%s; %zu thread%s\n", attn_isa(&r->ctx), threads, threads == 1 ? "" : "s");
 }
 
-/* >> A text in a file ========================================================================== */
+/* >> Sessions in files ========================================================================== */
 
 static int load_session(run *r)
 {
@@ -411,8 +413,8 @@ static int load_session(run *r)
     return FINE;
 }
 
-/* Keeps the text that was shown, in a file: without a stop string, and with the token that was drawn
- * last, which the session lacks after Ctrl-C. */
+/* Saves the session with the text that was shown: without a stop string, and with the last drawn token,
+ * which the session does not hold after Ctrl-C. */
 static int save_session(run *r)
 {
     const size_t length = attn_session_length(r->session);
@@ -431,7 +433,7 @@ static int save_session(run *r)
 /* Prints the prompt and its continuation. */
 static int continue_prompt(run *r)
 {
-    const int silent = r->o.logits && r->o.tokens == 0; /* only the array was asked for */
+    const int silent = r->o.logits && r->o.tokens == 0; /* only the array is wanted */
     double begin;
     int code, end_code;
     r->ended = "stopped";

@@ -1,30 +1,30 @@
-/* A text that a person and the model write in turns: a list of tokens and of turns. Undoing a turn
- * makes both shorter. The session is brought into line with the text before the model goes on, so
- * no command has to care for it. */
+/* A text that a person and the model write in turns: a list of tokens and a list of turns. Undoing a
+ * turn shortens both. Commands change only these lists; feed_text makes the session match the text
+ * before the model continues it. */
 #ifndef GPT2_TURNS_H
 #define GPT2_TURNS_H
 
-/* A line that was typed and its continuation. */
+/* A typed line and its continuation. */
 typedef struct turn {
-    size_t begin, typed_end; /* tokens of the text before it, and with the typed ones */
-    size_t first;            /* run.first before it */
-    uint64_t draw_before;    /* repl.draw before it */
-    uint64_t draw;           /* its own: its seed is this number above --seed */
+    size_t begin, typed_end; /* the number of tokens before the turn, and after its typed line */
+    size_t first;            /* run.first before the turn */
+    uint64_t draw_before;    /* repl.draw before the turn */
+    uint64_t draw;           /* its number: its seed is --seed plus this */
 } turn;
 
 typedef struct repl {
     run *r;
     turn *turns;
     size_t n_turns, room;
-    uint64_t draw;              /* of the next continuation */
-    attn_continuation *texts;   /* candidates for the last turn, */
-    size_t n_texts;             /* so many, */
-    uint64_t first_draw;        /* drawn from this number on */
-    const char *file;           /* of the latest /save or /load */
-    int ends, warned, n_failed; /* warned: of a first Ctrl-C */
+    uint64_t draw;              /* the number of the next continuation */
+    attn_continuation *texts;   /* the candidates for the last turn */
+    size_t n_texts;             /* how many there are */
+    uint64_t first_draw;        /* the number of the first */
+    const char *file;           /* the file of the latest /save or /load */
+    int ends, warned, n_failed; /* warned: after a first Ctrl-C */
 } repl;
 
-/* Tells a person how things are; the text itself goes to standard output. */
+/* Prints a message to a person on standard error; the text is on standard output. */
 static int say(const char *format, ...) TOOLS_PRINTF(1, 2);
 static int say(const char *format, ...)
 {
@@ -47,7 +47,7 @@ static void drop_candidates(repl *p)
     p->n_texts = 0;
 }
 
-/* The bytes of a part of the text, ended by a zero; NULL without memory. */
+/* The bytes of a part of the text, with a zero after them; NULL without memory. */
 static char *decoded(run *r, size_t begin, size_t end, size_t *size)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
@@ -60,7 +60,7 @@ static char *decoded(run *r, size_t begin, size_t end, size_t *size)
     return text;
 }
 
-/* Shows the last words, so that a person sees where the text stands now. */
+/* Shows the last words of the text, after a command changed it. */
 static int tell_end(run *r, const char *what)
 {
     enum { SHOWN = 60, TOKENS = 200 };
@@ -81,8 +81,8 @@ static int tell_end(run *r, const char *what)
     return FINE;
 }
 
-/* Lets the session hold the text from r->first on, with the logits of its end. What it holds
- * already is not fed again. */
+/* Makes the session hold the text from r->first on, with the logits of its last token. A prefix that the
+ * session holds already is not fed again. */
 static int feed_text(run *r)
 {
     const int32_t *held = attn_session_tokens(r->session), *text = text_from(r, r->first);
@@ -92,13 +92,14 @@ static int feed_text(run *r)
         same++;
     if (same == n && length == n && attn_session_logits(r->session))
         return FINE;
-    same -= same == n; /* the last one gives the logits */
+    same -= same == n; /* the last token is fed again, for its logits */
     if (attn_session_truncate(&r->ctx, r->session, same))
         return failed(&r->ctx);
     return feed_ids(r, text + same, n - same);
 }
 
-/* The text with what was typed has to fit the context; else it slides on, if that is asked for. */
+/* Checks that the text with the typed line fits in the context. With --slide, drops its older half
+ * otherwise. */
 static int fit_text(run *r)
 {
     const size_t room = attn_session_capacity(r->session), n = r->text.n - r->first;
@@ -108,15 +109,15 @@ static int fit_text(run *r)
         return FINE;
     if (!r->o.slide)
         return fail(FAILED,
-                    "the text has %zu tokens, but the model's context holds %zu: /slide goes on "
-                    "without the oldest, /undo takes the last turn away, /new begins another text",
+                    "the text has %zu tokens, but the model's context holds %zu: /slide continues "
+                    "without the oldest, /undo removes the last turn, /new begins another text",
                     n, room);
     drop_older_half(r);
     return FINE;
 }
 
-/* The tokens of a typed line, with a space between it and the text where one belongs: not before
- * punctuation, white space and writing without spaces (from U+2E80 on, in UTF-8 from E2 BA on). */
+/* Appends the tokens of a typed line to the text, with a space between them if it needs one: not before
+ * punctuation, white space, or scripts without spaces (from U+2E80 on, in UTF-8 from E2 BA on). */
 static int keep_line(run *r, const char *line)
 {
     const unsigned char *at = (const unsigned char *)line;
@@ -172,7 +173,7 @@ static void undo_turn(repl *p)
     drop_candidates(p);
 }
 
-/* Why the model stopped, if a person could wonder. */
+/* Tells why the model stopped, if that is not obvious. */
 static void tell_why(const run *r, int code)
 {
     if (code == INTERRUPTED)
@@ -180,13 +181,13 @@ static void tell_why(const run *r, int code)
     else if (r->reason == ATTN_STOP_EOS)
         say("the text ended; /new begins another");
     else if (r->reason == ATTN_STOP_CONTEXT)
-        say("the context is full: /slide goes on without the oldest half");
+        say("the context is full: /slide continues without its older half");
     if (r->n_slides > 0)
-        say("the context was full, and its older half is no longer seen");
+        say("the context was full, and dropped its older half");
 }
 
-/* The model goes on from the end of the typed text, with the seed of the turn. A failure leaves the
- * text as it was before the turn. */
+/* Lets the model continue the text after the typed line, with the seed of the turn. After a failure the
+ * text is as before the turn. */
 static int continue_turn(repl *p, turn *t)
 {
     run *r = p->r;

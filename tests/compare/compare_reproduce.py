@@ -470,7 +470,7 @@ def main():
         bad, n = bad + wrong, n + int(known.sum())
         print("%-6s %-10.2g largest %-8.3g %s: %s" % ("WRONG" if wrong else "ok", difference, largest, block["procedure"],
                                                      block["title"]), flush=True)
-    print("%d numbers of %d blocks compared, %d blocks differ, %d not worked out" % (n, len(blocks) - left, bad, left))
+    print("%d numbers of %d blocks compared, %d blocks differ, %d not computed" % (n, len(blocks) - left, bad, left))
     return bad > 0
 
 

@@ -1,19 +1,19 @@
 /* cc tools/bench/bench.c -I. -O2 -fopenmp -lm -o bench
  *
- * How fast is it, and how fast could this machine be? Everything is measured next to the roofs that
- * bound it: the arithmetic that the work cannot do without, at the rate at which this processor
- * does nothing else, or the bytes that it must read, at the rate at which this processor does
- * nothing else, whichever takes longer. A share of 100 % means that no program with these
- * instructions could be faster. A roof is measured right before the work and right after it, and
- * the higher one counts. The parts, each in a header beside this file:
+ * Measures speeds and compares each with the limit of this machine, its roof (as in the roofline
+ * model). The roof is the time of the necessary arithmetic, or of reading the necessary bytes,
+ * whichever is longer, at the rate at which this processor does that and nothing else. A share of
+ * 100 % means that no program with these instructions could be faster. A roof is measured right
+ * before the work and right after it, and the higher one counts. The parts, each in a header beside
+ * this file:
  *
- *     measure.h      one figure: repeats, its roof, a line of the table and of the JSON
+ *     measure.h      measuring a figure and its roof, and printing them
  *     roofs.h        the roofs of this machine
  *     bench_model.h  a model with random weights
  *     machine.h      the sections roofs and matmul
  *     passes.h       prompt, generation, speculation, batch and mixed
- *     glass.h        glass: records and patches
- *     process.h      first and memory: a process of its own
+ *     hooks.h        hooks: records and patches
+ *     process.h      first and memory, measured in another process
  *     threads.h      threads: numbers of threads compared
  *     encoding.h     tokenizer */
 #ifndef _DEFAULT_SOURCE
@@ -23,12 +23,12 @@
 #if defined(__GNUC__) && defined(__x86_64__)
 #include <cpuid.h>
 #endif
-#define ATTN_STATIC /* matmul is timed as the model uses it: inside the header */
+#define ATTN_STATIC /* for the functions inside the header */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "bench"
 #include "encoding.h"
-#include "glass.h"
+#include "hooks.h"
 #include "machine.h"
 #include "threads.h"
 #include <signal.h>
@@ -51,26 +51,25 @@ typedef struct options {
 
 static const struct option table[] = {
 #define AT(member) offsetof(options, member), 0 /* no commands */
-    {'m', "model", "FILE", TEXT, AT(model), NULL,
-     "measure this model, as if it were the first word"},
+    {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
     {0, "size", "SIZE", CHOICE, AT(size), "124M 355M 774M 1558M",
      "of random weights: 124M (the default), 355M, 774M or 1558M"},
     {0, "dtype", "TYPE", CHOICES, AT(dtypes), DTYPES,
      "of random weights: f32, f16, q8 or q4; several with commas between them. Default: all; with "
      "--quick f32 and q8; above 124M q8"},
     {0, "only", "SECTION", CHOICES, AT(sections), SECTIONS,
-     "roofs, matmul, prompt, generation, speculation, batch, mixed, glass, threads, first, memory "
+     "roofs, matmul, prompt, generation, speculation, batch, mixed, hooks, threads, first, memory "
      "or tokenizer; several with commas between them"},
     {0, "quick", NULL, FLAG, AT(quick), NULL,
      "fewer cases and repeats; of random weights fewer sections too: under a minute"},
     {'t', "threads", "COUNT", COUNT, AT(threads), COUNTS,
      "compare one thread with this many instead of all"},
     {0, "tokenizer", "DIR", TEXT, AT(tokenizer), NULL,
-     "measure that of vocab.json and merges.txt in this directory instead of the model's"},
+     "measure the tokenizer of vocab.json and merges.txt in DIR instead of the model's"},
     {0, "cpu-time", NULL, FLAG, AT(cpu_time), NULL,
-     "count the time that the program ran, not what passed: for one thread on a busy machine"},
+     "count processor time instead of wall-clock time, for one thread on a busy machine"},
     {0, "json", "FILE", TEXT, AT(json), NULL,
-     "write the figures there as JSON; - is standard output, then without the table"},
+     "write the figures to FILE as JSON; with - to standard output, without the table"},
     PROGRAM_OPTIONS(0),
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
@@ -98,7 +97,7 @@ static int check_usage(const options *o)
     return FINE;
 }
 
-/* 0: the program ends with *code. */
+/* Returns 0 if the program ends with *code. */
 static int read_command(int argc, char **argv, options *o, int *code)
 {
     static arguments given;
@@ -112,9 +111,9 @@ static int read_command(int argc, char **argv, options *o, int *code)
     return *code == FINE;
 }
 
-/* ---- the whole ---- */
+/* ---- the run ---- */
 
-/* The processor's name, as it gives it. */
+/* The processor's name, as the processor reports it. */
 static void cpu_name(char *name, size_t size)
 {
     size_t n;
@@ -167,8 +166,8 @@ static void opening(bench *b)
     fprintf(b->table, "%s, %d thread%s, %s, %s\n", cpu, b->threads[b->n_counts - 1],
             b->threads[b->n_counts - 1] == 1 ? "" : "s", attn_isa(&b->ctx), compiler());
     fprintf(b->table,
-            "Medians of %d repeats; +-: between the quartiles; share: of what the roof allows,\n"
-            "which is set by arithmetic (a) or memory (m).\n",
+            "Medians of %d repeats; +-: between the quartiles; share: of the roof,\n"
+            "which arithmetic (a) or memory (m) sets.\n",
             b->repeats);
     if (!b->json)
         return;
@@ -206,7 +205,7 @@ static void closing(bench *b)
     }
 }
 
-/* A file that goes when the program does, also when it is interrupted. */
+/* A file that is deleted when the program ends or is interrupted. */
 static const char *volatile temporary_file, *volatile temporary_draft;
 
 static void remove_temporary(void)
@@ -234,7 +233,7 @@ static void close_model(bench *b)
     remove_temporary();
 }
 
-/* Counts what one token reads, and says which model this is. */
+/* Counts the bytes that one token reads, and prints which model this is. */
 static int describe_model(bench *b)
 {
     const attn_config *c = attn_model_config(b->model);
@@ -280,7 +279,8 @@ static int open_model(bench *b, attn_dtype dtype)
 #endif
         snprintf(b->file, sizeof b->file, "%s/bench-%lu.attn",
                  directory && *directory ? directory : "/tmp", system_process());
-        snprintf(draft, sizeof draft, "%s.00.part", b->file); /* attn_writer_new makes it */
+        snprintf(draft, sizeof draft, "%s.00.part",
+                 b->file); /* the name that attn_writer_new gives it */
         temporary_draft = draft;
         temporary_file = b->file;
         if (model_write(&b->ctx, b->file, &model_shapes[i], dtype))
@@ -302,7 +302,7 @@ static int bench_model(bench *b, attn_dtype dtype)
                     {SPECULATION, section_speculation},
                     {BATCH, section_batch},
                     {MIXED, section_mixed},
-                    {GLASS, section_glass},
+                    {HOOKS, section_hooks},
 #ifdef BENCH_CHILD
                     {THREADS, section_threads},
                     {FIRST, section_first},
@@ -334,7 +334,7 @@ static int bench_all(bench *b)
     return good && (!(b->sections & TOKENIZER) || section_tokenizer(b));
 }
 
-/* Reads from the command line the measurements to make, and their settings. */
+/* Sets the measurements to make, and their settings, by the options. */
 static void set_up(bench *b, const options *o)
 {
     int count;

@@ -1,5 +1,5 @@
-/* A .attn file of one of GPT-2's sizes, with random weights: speed does not depend on what the
- * weights are. It goes to disk, so that it is used as any model is: where the file is mapped. */
+/* Writes a .attn file of one of GPT-2's sizes, with random weights: speed does not depend on the values
+ * of weights. It is written to disk, so that it is mapped like any other model. */
 #ifndef TOOLS_BENCH_MODEL_H
 #define TOOLS_BENCH_MODEL_H
 
@@ -13,8 +13,8 @@ static const model_shape model_shapes[] = {
     {"124M", 12, 12, 768}, {"355M", 24, 16, 1024}, {"774M", 36, 20, 1280}, {"1558M", 48, 25, 1600}};
 enum { N_SHAPES = sizeof model_shapes / sizeof model_shapes[0], N_VOCAB = 50257, N_CTX = 1024 };
 
-/* A matrix, or with n_in 0 a vector, of random numbers: element (k, n) is number 16 k + n, so that
- * rows overlap, which saves memory. */
+/* A matrix, or with n_in 0 a vector, of random numbers. Element (k, n) is number 16 k + n: the rows
+ * overlap, which saves memory. */
 static attn_tensor model_random(float *random, size_t n_in, size_t n_out)
 {
     attn_tensor x = attn_borrow(random, ATTN_F32, attn_shape2(n_in, n_out));
@@ -49,8 +49,8 @@ static void model_add_layer(attn_ctx *ctx, attn_writer *w, uint32_t layer, size_
     }
 }
 
-/* Rows of positions are alike: a model whose positions are goes on with a text that repeats itself,
- * and drafting is about that. */
+/* All position embeddings are equal. Such a model continues a text that repeats itself with more
+ * repetitions, which the section speculation needs. */
 static void model_add_all(attn_ctx *ctx, attn_writer *w, const model_shape *s, attn_dtype dtype,
                           float *random)
 {
@@ -70,7 +70,7 @@ static void model_add_all(attn_ctx *ctx, attn_writer *w, const model_shape *s, a
         attn_writer_add(ctx, w, "ln_final.b", ATTN_F32, model_random(random, 0, width));
 }
 
-/* Bytes of all its tensors but the positions. */
+/* The bytes of all tensors except the position embeddings. */
 static inline uint64_t model_bytes(const model_shape *s, attn_dtype dtype)
 {
     const size_t width = s->d_model;

@@ -1,4 +1,4 @@
-/* Section tokenizer: text into token ids. */
+/* Section tokenizer: the speed of turning text into token ids. */
 #ifndef BENCH_ENCODING_H
 #define BENCH_ENCODING_H
 
@@ -22,8 +22,9 @@ static double run_encode(bench *b, void *arg)
     return seconds() - start;
 }
 
-/* Sentences in which words come as often as in English: the i-th commonest as 1 / i, and one in 20
- * a word that nobody has seen. The last word may go up to MOST_BEYOND beyond the size. */
+/* Fills a text with sentences in which words are about as frequent as in English: the i-th commonest
+ * has the frequency 1 / i, and one word in 20 is made of random letters. The last word may end up to
+ * MOST_BEYOND bytes after `size`. */
 enum { MOST_BEYOND = 64 };
 static void fill_english(char *text, size_t size, attn_rng *rng)
 {

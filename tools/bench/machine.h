@@ -1,5 +1,5 @@
-/* Sections roofs and matmul: what the machine can do at all, and how much of it a product of matrices
- * gets, as the model does it. */
+/* Sections roofs and matmul: the limits of the machine, and the share of them that the model's matrix
+ * products reach. */
 #ifndef BENCH_MACHINE_H
 #define BENCH_MACHINE_H
 
@@ -7,7 +7,7 @@
 
 /* ---- roofs ---- */
 
-/* Enough memory to read for a roof of this many bytes; beyond 1 GiB nothing changes. */
+/* Reserves enough memory to measure reading `size` bytes; above 1 GiB the rate does not change. */
 static int reserve(bench *b, uint64_t size)
 {
     const uint64_t most = (uint64_t)1 << 30;
@@ -24,7 +24,7 @@ typedef struct roof_arg {
     double amount;
 } roof_arg;
 
-/* A roof's rate is known after it was measured, so its unit of work is what takes a second. */
+/* The seconds of 1e9 operations or bytes at the roof. */
 static double run_roof(bench *b, void *arg)
 {
     const roof_arg *a = (const roof_arg *)arg;
@@ -84,9 +84,10 @@ static int section_roofs(bench *b)
     return good;
 }
 
-/* ---- matmul, as the model does it ---- */
+/* ---- the model's matrix products ---- */
 
-/* One matrix of every layer in turn, so that weights come from where the model finds them. */
+/* The same matrix of every layer in turn, so that the weights are in the same cache or memory as when
+ * the model runs. */
 typedef struct matmul_arg {
     attn__matmul_job job;
     const attn__panels *w;

@@ -1,5 +1,5 @@
-/* One figure: a unit of work is repeated between measurements of its roof; a line of the table and of
- * the JSON says what came out. */
+/* Measures one figure: repeats a unit of work between measurements of its roof, and writes the result
+ * as a line of the table and of the JSON. */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
 
@@ -9,7 +9,7 @@
 
 enum { MAX_REPEATS = 9, PROMPT = 32 };
 
-/* Parts of the table, in its order; bits of bench.sections. */
+/* The parts of the table, in its order; the bits of bench.sections. */
 typedef enum bench_section {
     ROOFS = 1,
     MATMUL = 2,
@@ -18,14 +18,14 @@ typedef enum bench_section {
     SPECULATION = 16,
     BATCH = 32,
     MIXED = 64,
-    GLASS = 128,
+    HOOKS = 128,
     THREADS = 256,
     FIRST = 512,
     MEMORY = 1024,
     TOKENIZER = 2048
 } bench_section;
 #define SECTIONS                                                                                   \
-    "roofs matmul prompt generation speculation batch mixed glass threads first memory tokenizer"
+    "roofs matmul prompt generation speculation batch mixed hooks threads first memory tokenizer"
 enum { N_SECTIONS = 12 };
 
 static const char *section_name(int i)
@@ -56,54 +56,55 @@ typedef struct bench {
     attn_ctx ctx;
     const char *program; /* argv[0] */
     const char *path, *size, *tokenizer, *json_path;
-    unsigned sections, wanted; /* bits of bench_section, bits of indices into dtypes */
+    unsigned sections, wanted; /* bits of bench_section; bits of indices into dtypes */
     int quick, cpu_time;
     int threads[2], n_counts; /* the numbers of threads to measure with */
     int repeats;
-    double shortest; /* seconds that a measurement takes at least */
+    double shortest; /* the least seconds of a measurement */
     roofs r;
 
-    /* the model at hand */
-    char file[512]; /* where it lies */
+    /* the model that is measured */
+    char file[512];
     attn_model *model;
     const char *dtype;
-    uint64_t weight_bytes;  /* what one token reads of it */
-    double position_bytes;  /* what the cache holds for one position */
-    double ping_pong;       /* seconds; 0: not measured */
-    double wall, processor; /* of what was measured with one thread: is the machine busy? */
-    int is_above;           /* a figure beyond its roof was printed */
+    uint64_t weight_bytes; /* bytes of weights that one token reads */
+    double position_bytes; /* bytes of the cache for one position */
+    double ping_pong;      /* in seconds; 0: not measured */
+    double wall,
+        processor; /* seconds of the measurements with one thread; they differ on a busy machine */
+    int is_above;  /* a figure above its roof was printed */
 
     FILE *table, *json;
     int n_json;
 } bench;
 
-/* What one unit of work cannot do without. */
+/* The least that one unit of work needs. */
 typedef struct cost {
-    double f32, bytes8; /* operations: a multiplication and an addition are two */
+    double f32, bytes8; /* operations; a multiply-add counts as two */
     double read;        /* bytes of weights and cache */
-    size_t span;        /* how many bytes are read again and again: they may fit into a cache */
+    size_t span;        /* the bytes that each unit reads again; they may fit in a cache */
 } cost;
 
-/* What is measured. */
+/* A measurement to make. */
 typedef struct task {
     const char *section;
     const char *dtype; /* of the weights; NULL if there are none */
     char name[40];
-    double amount; /* in one unit of work, for a figure in `unit` per second */
+    double amount; /* of `unit` in one unit of work; the figure is `unit` per second */
     const char *unit;
     int by_time;   /* the figure is the time itself */
     int elsewhere; /* another process does the work */
     cost needs;
-    double (*run)(bench *b, void *arg); /* one unit of work, in seconds; negative: it failed */
+    double (*run)(bench *b, void *arg); /* runs a unit; the seconds, or negative after a failure */
     void *arg;
 } task;
 
-/* The same, measured. A share is that of the roof in the same repeat. */
+/* The results of a task. Each share is relative to the roof in the same repeat. */
 typedef struct measured {
     int threads, n;
     double value[MAX_REPEATS], roof[MAX_REPEATS], share[MAX_REPEATS];
-    int by_memory;       /* how often that was the lower roof */
-    double unit_seconds; /* what a unit of work took last */
+    int by_memory;       /* in how many repeats memory was the lower roof */
+    double unit_seconds; /* the seconds of a unit in the last repeat */
 } measured;
 
 static int compare_doubles(const void *a, const void *b)
@@ -112,8 +113,8 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of an odd number of values, which it sorts. *spread is the distance between the quartiles, as a
- * part of the median. */
+/* The median of an odd number of values, which are sorted. *spread is the distance between the
+ * quartiles, divided by the median. */
 static double median(double *values, int n, double *spread)
 {
     double middle;
@@ -131,7 +132,7 @@ static void put_number(FILE *f, const char *name, double value)
         fprintf(f, ", \"%s\": null", name);
 }
 
-/* Text as a JSON string: plain ASCII stays, the rest goes. */
+/* Writes a text as a JSON string, without the bytes that are not printable ASCII. */
 static void put_text(FILE *f, const char *text)
 {
     putc('"', f);
@@ -168,7 +169,7 @@ static void put_figure(bench *b, const task *t, const measured *m, double value,
                                       : "\"arithmetic\"");
 }
 
-/* 3 or 4 figures that matter, in 8 columns. */
+/* A number with 3 or 4 significant digits, in 8 columns. */
 static const char *shown_number(char out[16], double x)
 {
     if (x <= 0)
@@ -178,7 +179,7 @@ static const char *shown_number(char out[16], double x)
     return out;
 }
 
-/* A line of the table. Where reading bounds one thread, a rate of operations turns into bytes. */
+/* Prints a line of the table. If memory is the roof of one thread, Gop/s are converted to GB/s. */
 static void report(bench *b, const task *t, measured *m)
 {
     const int as_bytes =
@@ -216,7 +217,7 @@ static void heading(bench *b, const char *title)
     fflush(b->table);
 }
 
-/* Seconds that the cost takes at the roofs of this moment; 0 if a roof is not known. */
+/* The seconds that `needs` takes at the present roofs; 0 if a roof is not known. */
 static double least_seconds(bench *b, const cost *needs, int n_threads, int *by_memory)
 {
     double arithmetic = 0, reading = 0;
@@ -224,7 +225,7 @@ static double least_seconds(bench *b, const cost *needs, int n_threads, int *by_
         arithmetic += needs->f32 / roof_measure(&b->r, ROOF_F32, 0, n_threads);
     if (needs->bytes8 > 0) {
         const double rate = roof_measure(&b->r, ROOF_BYTES, 0, n_threads);
-        if (rate <= 0) /* cover: plain C */
+        if (rate <= 0) /* cover: only in plain C */
             return 0;
         arithmetic += needs->bytes8 / rate;
     }
@@ -234,7 +235,7 @@ static double least_seconds(bench *b, const cost *needs, int n_threads, int *by_
     return reading > arithmetic ? reading : arithmetic;
 }
 
-/* Units of work until there are enough of them. Seconds of one, negative after a failure. */
+/* Runs units of work for at least `shortest` seconds. The seconds of one, negative after a failure. */
 static double run_some(bench *b, const task *t, double shortest)
 {
     const double wall = clock_seconds(0), processor = clock_seconds(1);
@@ -254,7 +255,7 @@ static double run_some(bench *b, const task *t, double shortest)
     return total / n;
 }
 
-/* Repeats: roof, work, roof, with each number of threads in turn. 0 after a failure. */
+/* Measures roof, work, roof with each number of threads in turn, b->repeats times. 0 after a failure. */
 static int measure(bench *b, const task *t)
 {
     measured m[2];
@@ -268,7 +269,7 @@ static int measure(bench *b, const task *t)
             b->ctx.n_threads = to->threads = b->threads[i];
             least = least_seconds(b, &t->needs, b->threads[i], &to->by_memory);
             if (repeat == 0 ||
-                to->unit_seconds < b->shortest) /* caches still hold the roof's bytes */
+                to->unit_seconds < b->shortest) /* measuring the roof has filled the caches */
                 took = run_some(b, t, 0);
             if (took >= 0)
                 took = run_some(b, t, b->shortest);
@@ -286,7 +287,7 @@ static int measure(bench *b, const task *t)
     return 1;
 }
 
-/* A task of no needs yet. */
+/* A task whose needs are zero. */
 static task new_task(const bench *b, bench_section s, double amount, const char *unit,
                      double (*run)(bench *, void *), void *arg)
 {

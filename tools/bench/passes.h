@@ -1,4 +1,4 @@
-/* Sections prompt, generation, speculation, batch and mixed: a model is fed. */
+/* Sections prompt, generation, speculation, batch and mixed: the speed of feeding tokens. */
 #ifndef BENCH_PASSES_H
 #define BENCH_PASSES_H
 
@@ -10,9 +10,8 @@ static void add_matmul(cost *needs, const attn__panels *w, double rows)
         2 * (double)w->n_in * (double)w->n_out * rows;
 }
 
-/* What `rows` tokens need whose mean number of positions to look at is `length`, and `logits` of
- * which are followed by the unembedding: of the last layer, the others need keys and values only.
- */
+/* The cost of `rows` tokens that attend to `length` positions in the mean. `logits` of them get
+ * logits; the others need only keys and values of the last layer. */
 static cost model_cost(const bench *b, double rows, double length, double logits)
 {
     const attn_config *c = attn_model_config(b->model);
@@ -34,13 +33,13 @@ static cost model_cost(const bench *b, double rows, double length, double logits
     return needs;
 }
 
-/* Some sessions, each of which holds `start` tokens and is fed more. */
+/* Sessions that hold `start` tokens each and are fed `count` more. */
 typedef struct feed_arg {
     attn_feed_item items[16];
     size_t n_items;
     int32_t tokens[16][N_CTX];
-    size_t start, count; /* tokens that are there, and that come */
-    int one_by_one;      /* pick them from the logits, else all at once */
+    size_t start, count;
+    int one_by_one; /* choose each from the logits; else all are fed at once */
     attn_sampler *greedy;
 } feed_arg;
 
@@ -78,7 +77,7 @@ static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx, attn_dtyp
             if (attn_session_new(&b->ctx, &a->items[a->n_items].session, b->model, &desc))
                 break;
         }
-    attn_workspace_free(workspace); /* the sessions keep it */
+    attn_workspace_free(workspace); /* the sessions hold references to it */
     if (a && a->n_items == n_items)
         return a;
     close_sessions(a);
@@ -139,7 +138,7 @@ static int section_prompts(bench *b)
     return good;
 }
 
-/* Generation costs its weights and, once more for every sequence, its cache. */
+/* A step of generation reads the weights once, and the cache of each sequence. */
 static cost generation_cost(const bench *b, size_t sequences, size_t start, size_t count,
                             attn_dtype cache)
 {
@@ -179,10 +178,10 @@ static int section_generation(bench *b)
     return good;
 }
 
-/* attn_generate on a session whose tokens repeat themselves or do not. */
+/* A call of attn_generate on a session whose tokens may repeat themselves. */
 typedef struct speculation_arg {
     attn_session *session;
-    int32_t last; /* token of the prompt */
+    int32_t last; /* the last token of the prompt */
     attn_generate_desc desc;
 } speculation_arg;
 
@@ -197,7 +196,7 @@ static double run_speculation(bench *b, void *arg)
     return attn_generate(&b->ctx, NULL, a->session, NULL, &a->desc) ? -1 : seconds() - start;
 }
 
-/* Whether a model has fewer positions than a section needs; says so. */
+/* Prints a line and returns 1 if the model has fewer positions than a section needs. */
 static int too_short(const bench *b, size_t n)
 {
     if (attn_model_config(b->model)->n_ctx >= n)
@@ -206,10 +205,10 @@ static int too_short(const bench *b, size_t n)
     return 1;
 }
 
-/* Two prompts. One repeats a text of 8 tokens, and a greedy model soon repeats it too: most drafts
- * are right. The other draws from 16 tokens at random, so that pairs of tokens recur with other
- * successors: most drafts are wrong. The roof is that of generation without drafts; right drafts
- * can pass it. */
+/* Two prompts. The first repeats a text of 8 tokens, and the model soon repeats it, too, so most drafts
+ * are right. The second has random tokens out of 16, so that pairs of tokens recur with different
+ * successors, and most drafts are wrong. The roof is that of generation without drafts; with right
+ * drafts, generation can be faster. */
 static int section_speculation(bench *b)
 {
     static const char *const names[] = {"repeating, without", "repeating, drafting",
@@ -278,7 +277,7 @@ static int section_batch(bench *b)
     return good;
 }
 
-/* Texts of so many tokens, all in one call. */
+/* Texts of the given lengths, fed in one call. */
 typedef struct mixed_arg {
     feed_arg *texts;
     const size_t *lengths;
@@ -299,8 +298,8 @@ static double run_mixed(bench *b, void *arg)
     return b->ctx.status ? -1 : seconds() - start;
 }
 
-/* As many tokens in texts of one length and of mixed ones, as a file of texts has them: a pass takes
- * 256 rows of whatever texts come next, so neither is padded. */
+/* Compares texts of one length with texts of mixed lengths and as many tokens. A pass takes 256 tokens
+ * of any texts, so nothing is padded. */
 static int section_mixed(bench *b)
 {
     enum { N = 16, EACH = 64 };
@@ -319,7 +318,7 @@ static int section_mixed(bench *b)
         return 1;
     a.texts = open_sessions(b, N, 240, ATTN_F32);
     for (i = 0; i < 2 && a.texts && good; i++) {
-        double positions = 0; /* that all tokens look at */
+        double positions = 0; /* to which tokens attend, summed over the tokens */
         for (k = 0; k < N; k++)
             positions += (double)(cases[i].lengths[k] * (cases[i].lengths[k] + 1)) / 2;
         a.lengths = cases[i].lengths;

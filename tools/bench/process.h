@@ -1,5 +1,5 @@
-/* Sections first and memory, in a process of its own: the time to a first token, and the memory that
- * a model takes. */
+/* Sections first and memory: the time to the first token, and the memory of a model, measured in a
+ * process of their own. */
 #ifndef BENCH_PROCESS_H
 #define BENCH_PROCESS_H
 
@@ -12,8 +12,8 @@ extern char **environ;
 #define BENCH_CHILD
 #endif
 
-/* Resident bytes of this process without the pages of one file; negative: it cannot be told. The
- * kernel may know the file by another path than the user. */
+/* The resident bytes of this process without the pages of one file, or negative if unknown. The kernel
+ * may have another path for the file than the user. */
 static double resident_without(const char *path)
 {
     FILE *const f = fopen("/proc/self/smaps", "r");
@@ -25,7 +25,7 @@ static double resident_without(const char *path)
     while (fgets(line, sizeof line, f)) {
         unsigned long from, to;
         int at = 0;
-        /* NOLINTBEGIN(cert-err34-c): the kernel's numbers */
+        /* NOLINTBEGIN(cert-err34-c): the kernel writes valid numbers */
         if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &from, &to, &at) == 2) {
             line[strcspn(line, "\n")] = 0;
             counts = !system_same_file(path, line + at);
@@ -37,8 +37,8 @@ static double resident_without(const char *path)
     return bytes;
 }
 
-/* bench --child FILE THREADS COUNT: what a user's program does, up to a number of tokens. Says "t"
- * when it has the first one, and how much memory it has used at the end. */
+/* bench --child FILE THREADS COUNT: opens a model and generates COUNT tokens, as a user's program does.
+ * Prints "t" at the first token, and the memory that it used at the end. */
 static int child(char **argv)
 {
     attn_ctx ctx;
@@ -74,7 +74,7 @@ static int child(char **argv)
 }
 
 #ifdef BENCH_CHILD
-/* Seconds from the start of a child to its first token, or negative after a failure. */
+/* The seconds from the start of a child to its first token, or negative after a failure. */
 static double run_child(bench *b, int n_tokens, double *resident)
 {
     char threads[16], count[16], text[64];
@@ -141,7 +141,7 @@ static int section_first(bench *b)
     return measure(b, &t);
 }
 
-/* The unit of work is chosen such that the seconds are MiB. */
+/* Returns MiB in place of seconds. */
 static double run_memory(bench *b, void *arg)
 {
     double resident = -1;

@@ -1,12 +1,11 @@
-/* What this machine can do at all, for comparison with what a program does on it: multiply-adds of
- * floats, dot products of bytes, and bytes read from memory, per second. Include it after an
- * implementation of attn.h: the roofs run on the same threads as the model (attn__parallel), with
- * the same instruction set (attn_isa).
+/* Measures the limits (roofs) of this machine: multiply-adds of floats, dot products of bytes, and bytes
+ * read from memory, per second. Include it after the implementation of attn.h: the roofs run on the
+ * same threads as the model (attn__parallel), with the same instruction set (attn_isa).
  *
- * The arithmetic loops keep 10 or more independent sums in registers and touch no memory, so they
- * run at the rate of the arithmetic units. The reading loops come in several forms, because which
- * one is fastest differs between machines: a thread's part is read as 1 to 8 streams side by side,
- * with or without fetching ahead, and the fastest form counts. */
+ * The arithmetic loops keep 10 or more independent sums in registers and access no memory, so they
+ * run at the rate of the arithmetic units. There are several forms of the reading loops, because
+ * machines differ in which is the fastest: a thread reads its part as 1 to 8 parallel streams, with or
+ * without prefetching, and the fastest form counts. */
 #ifndef TOOLS_ROOFS_H
 #define TOOLS_ROOFS_H
 
@@ -18,7 +17,7 @@
 #include <sys/mman.h>
 #endif
 
-/* Seconds from some moment on; of_thread: only those in which this thread ran. */
+/* Seconds since some moment; with of_thread, only those in which this thread ran. */
 static double clock_seconds(int of_thread)
 {
 #if defined(__unix__) || defined(__APPLE__)
@@ -31,7 +30,7 @@ static double clock_seconds(int of_thread)
 #endif
 }
 
-/* Which of the two clocks everything is measured with. */
+/* The clock of all measurements: 1 for that of the thread. */
 static int clock_of_thread;
 
 static double seconds(void)
@@ -41,19 +40,19 @@ static double seconds(void)
 
 /* ---- loops, for each instruction set ---- */
 
-/* Runs n steps; x[0] and x[1] are operands that the compiler cannot know, x[2] takes the result. */
+/* Runs n steps. x[0] and x[1] are operands that the compiler cannot know; the result is added to x[2]. */
 typedef void (*roof_step_fn)(size_t n, float *x);
-/* Reads size bytes, a multiple of streams * 256, and gives something that depends on all. */
+/* Reads `size` bytes, a multiple of streams * 256. The result depends on all of them. */
 typedef uint64_t (*roof_read_fn)(const unsigned char *p, size_t size, int streams, size_t ahead);
 
 typedef struct roof_loops {
     const char *isa; /* a word of attn_isa() */
     roof_step_fn f32, bytes;
-    double f32_ops, bytes_ops; /* of one step; a multiplication and an addition are two */
+    double f32_ops, bytes_ops; /* of one step; a multiply-add counts as two */
     roof_read_fn read;
 } roof_loops;
 
-/* `sums` independent sums, each taking one step in each of n rounds. */
+/* Defines a function with `sums` independent sums, each of which takes one step in each of n rounds. */
 #define ROOF_STEPS(name, target, vec, sums, set, step)                                             \
     target static void name(size_t n, float *x)                                                    \
     {                                                                                              \
@@ -74,7 +73,7 @@ typedef struct roof_loops {
         }                                                                                          \
     }
 
-/* Four lines of each stream at a time. */
+/* Defines a function that reads four cache lines of each stream at a time. */
 #define ROOF_READ(name, target, vec, load, combine)                                                \
     target static uint64_t name(const unsigned char *p, size_t size, int streams, size_t ahead)    \
     {                                                                                              \
@@ -100,15 +99,16 @@ typedef struct roof_loops {
         return all;                                                                                \
     }
 
-#define ROOF_ANY /* no target: what the compiler flags allow */
+#define ROOF_ANY /* no target attribute: the compiler flags decide */
 
-#if defined(ATTN__DISPATCH) && defined(ATTN__X86) /* code for processors beyond the flags */
+#if defined(ATTN__DISPATCH) &&                                                                     \
+    defined(ATTN__X86) /* code for processors that have more than the flags allow */
 #define ROOF_AVX2   __attribute__((target("avx2,fma")))
 #define ROOF_AVX512 __attribute__((target("avx512f,avx512bw")))
 #define ROOF_VNNI   __attribute__((target("avx512f,avx512bw,avx512vnni")))
 
-/* Products of bytes summed in pairs, and those in pairs. In assembly, else the compiler would find
- * that every step wants the same ones and make them once. */
+/* Products of bytes, added in pairs of pairs. In assembly, because the compiler would compute the
+ * products, which are the same in every step, only once. */
 ROOF_AVX2 ATTN__INLINE __m256i roof_dot_avx2(__m256i a, __m256i w, __m256i v)
 {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -127,7 +127,8 @@ ROOF_AVX512 ATTN__INLINE __m512i roof_dot_avx512(__m512i a, __m512i w, __m512i v
                      : "v"(w), "v"(v), "v"(ones));
     return a;
 }
-/* In assembly: gcc copies every sum around the intrinsic, and the loop is up to a fifth slower. */
+/* In assembly, because gcc copies every sum before and after the intrinsic, which makes the loop up to
+ * a fifth slower. */
 ROOF_VNNI ATTN__INLINE __m512i roof_dot_vnni(__m512i a, __m512i w, __m512i v)
 {
     __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(a) : "v"(w), "v"(v));
@@ -187,7 +188,7 @@ ROOF_STEPS(roof_bytes_i8mm, ROOF_I8MM, int32x4_t, 16, ROOF_SET_NEON, ROOF_DOT_SM
 ROOF_READ(roof_read_neon, ROOF_ANY, uint8x16_t, vld1q_u8, vorrq_u8)
 #endif
 
-#if defined(ATTN__X86) /* SSE2: no fused multiply-add, and products of 16 bits instead of 8 */
+#if defined(ATTN__X86) /* SSE2 has no fused multiply-add, and multiplies 16 bits instead of 8 */
 ATTN__INLINE __m128i roof_dot_base(__m128i a, __m128i w, __m128i v)
 {
 #if defined(__GNUC__)
@@ -216,11 +217,11 @@ ATTN__INLINE uint64_t roof_word(const unsigned char *p)
 #define ROOF_OR_BASE(a, b)     ((a) | (b))
 ROOF_STEPS(roof_f32_base, ROOF_ANY, float, 16, ROOF_SET_BASE, ROOF_FMA_BASE)
 ROOF_READ(roof_read_base, ROOF_ANY, uint64_t, roof_word, ROOF_OR_BASE)
-#define roof_bytes_base        NULL /* no roof is known */
+#define roof_bytes_base        NULL /* the roof is not known */
 enum { ROOF_BASE_F32 = 16 * 2, ROOF_BASE_BYTES = 0 };
 #endif
 
-/* The first whose word is in attn_isa(). */
+/* The first entry whose `isa` is a word of attn_isa() is used. */
 static const roof_loops roof_table[] = {
 #if defined(ATTN__DISPATCH) && defined(ATTN__X86)
     {"avx512 vnni", roof_f32_avx512, roof_bytes_vnni, 16 * 32, 16 * 128, roof_read_avx512},
@@ -254,13 +255,14 @@ static const struct {
 
 typedef struct roofs {
     const roof_loops *loops;
-    double shortest;       /* seconds to measure at least */
-    unsigned char *memory; /* to be read; starts at a multiple of 2 MiB */
+    double shortest;       /* the least seconds of a measurement */
+    unsigned char *memory; /* to be read; at a multiple of 2 MiB */
     size_t size;
     void *block;
-    int form[ROOF_MAX_THREADS + 1];    /* 1 + the fastest way to read with so many threads; or 0 */
-    double rate[ROOF_MAX_THREADS + 1]; /* the highest seen of reading, to know how long it takes */
-    size_t steps[ROOF_MEMORY];         /* of arithmetic: as many as take that long */
+    int form[ROOF_MAX_THREADS + 1]; /* by number of threads: 1 + the fastest form, 0 if not known */
+    double
+        rate[ROOF_MAX_THREADS + 1]; /* by number of threads: the highest rate of reading so far */
+    size_t steps[ROOF_MEMORY];      /* of arithmetic: as many as take `shortest` */
     float sink[ROOF_MAX_THREADS][64];
 } roofs;
 
@@ -309,7 +311,7 @@ static double roof_once(roofs *r, roof_kind kind, size_t size, int n_threads, in
         size = size > r->size ? r->size : size < 65536 ? 65536 : size;
         job.n = size / 4096 * 4096;
         amount = (double)job.n;
-        roof_time(&job, n_threads); /* and now the caches hold what they can */
+        roof_time(&job, n_threads); /* fills the caches */
         job.rounds = (size_t)(r->shortest * r->rate[n_threads] / amount) + 1;
         rate = amount * (double)job.rounds / roof_time(&job, n_threads);
         r->rate[n_threads] = rate > r->rate[n_threads] ? rate : r->rate[n_threads];
@@ -320,8 +322,8 @@ static double roof_once(roofs *r, roof_kind kind, size_t size, int n_threads, in
     return amount * (double)job.n / roof_time(&job, n_threads);
 }
 
-/* Operations or bytes per second; for ROOF_MEMORY, `size` is how much memory to go through again
- * and again. 0 if no roof of that kind is known. */
+/* Operations or bytes per second, or 0 if the roof is not known. For ROOF_MEMORY, `size` bytes are read
+ * repeatedly. */
 static double roof_measure(roofs *r, roof_kind kind, size_t size, int n_threads)
 {
     if (kind == ROOF_BYTES && !r->loops->bytes)
@@ -340,7 +342,7 @@ static double roof_measure(roofs *r, roof_kind kind, size_t size, int n_threads)
     return roof_once(r, kind, size, n_threads, r->form[n_threads] - 1);
 }
 
-/* Makes the memory `size` bytes large at least, in large pages if the system has them. */
+/* Makes the memory at least `size` bytes large, in large pages if the system has them. */
 static int roofs_memory(roofs *r, size_t size)
 {
     const size_t page = (size_t)2 << 20;
@@ -354,7 +356,7 @@ static int roofs_memory(roofs *r, size_t size)
         return 0;
     r->memory = (unsigned char *)r->block + (page - (uintptr_t)r->block % page) % page;
 #if defined(MADV_HUGEPAGE)
-    madvise(r->memory, size, MADV_HUGEPAGE); /* a hint: it may fail */
+    madvise(r->memory, size, MADV_HUGEPAGE); /* only a hint, so it may fail */
 #endif
     memset(r->memory, 1, size);
     r->size = size;
@@ -385,7 +387,7 @@ static void roofs_free(roofs *r)
     r->block = NULL;
 }
 
-/* ---- how far apart two threads are ---- */
+/* ---- the latency between two threads ---- */
 
 #if defined(__GNUC__)
 typedef struct ping_pong {
@@ -426,8 +428,8 @@ static void ping_pong_work(attn__worker *me, void *arg)
     }
 }
 
-/* Seconds for a cache line to go from one thread to another and back; 0: there are not two. The
- * quickest of many runs of 1000, because what matters is where the threads are. */
+/* The seconds in which a cache line goes from one thread to another and back, or 0 with one processor.
+ * The fastest of many runs of 1000, since only the distance of the threads is of interest. */
 static double roof_ping_pong(double how_long)
 {
     ping_pong p;

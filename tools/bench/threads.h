@@ -1,4 +1,4 @@
-/* Section threads: numbers of threads compared, on an idle machine and beside other work. */
+/* Section threads: compares numbers of threads, on an idle machine and on a busy one. */
 #ifndef BENCH_THREADS_H
 #define BENCH_THREADS_H
 
@@ -6,7 +6,7 @@
 #include <signal.h>
 
 #ifdef BENCH_CHILD
-/* bench --busy: keeps a processor busy until it is killed, or the bench has ended. */
+/* bench --busy: keeps a processor busy until it is killed or the bench has ended. */
 static int busy(void)
 {
     const pid_t parent = getppid();
@@ -18,7 +18,7 @@ static int busy(void)
 
 enum { MAX_BUSY = 256, MAX_COUNTS = 5 };
 
-/* Starts n of those; returns how many run. */
+/* Starts n busy processes; returns how many run. */
 static int start_busy(bench *b, pid_t *pids, int n)
 {
     char *words[3];
@@ -42,15 +42,16 @@ static void stop_busy(const pid_t *pids, int n)
     }
 }
 
-/* The same work with several numbers of threads, the last of which is 0: the default. */
+/* The same work with several numbers of threads. The last is 0, the default. */
 typedef struct race {
     int n_counts, counts[MAX_COUNTS];
-    feed_arg *sessions[MAX_COUNTS]; /* one each: a session remembers which number did best */
+    feed_arg *
+        sessions[MAX_COUNTS]; /* one for each number, because a session remembers the best number */
     measured m[MAX_COUNTS];
-    double worst; /* of the default, as a share of the best */
+    double worst; /* the lowest speed of the default, as a share of the best number's */
 } race;
 
-/* 1, ..., most / 4, most / 2, most, then the default. */
+/* The numbers are 1, ..., most / 4, most / 2, most, and 0 for the default. */
 static void race_counts(race *r, int most)
 {
     int i, n = 1;
@@ -63,8 +64,9 @@ static void race_counts(race *r, int most)
         r->counts[n] = i;
 }
 
-/* In turn, and the first turn does not count: the default looks for its number then. Nor does the
- * start of each: OpenMP's threads of the one before still keep a core busy. */
+/* Runs the numbers in turn. The first turn does not count, because the default looks for its number
+ * then. The start of each run does not count either: OpenMP's threads of the run before still keep
+ * processors busy. */
 static int race_run(bench *b, race *r, const task *t, double seconds_each)
 {
     const int n_repeats = b->quick ? 1 : b->repeats;
@@ -119,7 +121,7 @@ static int race_beside(bench *b, race *r, const char *work, task *t, int n_busy)
     return good;
 }
 
-/* Generation, or prompts of 64 tokens: idle, beside one busy process, and beside many. */
+/* Generation, or prompts of 64 tokens: with no busy process, with one and with many. */
 static int race_all(bench *b, race *r, const char *work, int one_by_one)
 {
     const int most = b->threads[b->n_counts - 1], beside[] = {0, 1, most};

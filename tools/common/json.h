@@ -69,8 +69,7 @@ TOOLS_FN size_t json_add(json_parser *j, json_kind kind)
         json_value *values = NULL;
         if (j->n == JSON_MAX_VALUES) {
             tool_fail(j->ctx, ATTN_E_FORMAT,
-                      "%s holds more than %d values, the most that such a "
-                      "file can hold here",
+                      "%s holds more than %d values, the most that such a file can hold here",
                       base_name(j->name), (int)JSON_MAX_VALUES);
             return SIZE_MAX;
         }

@@ -785,8 +785,7 @@ TOOLS_FN const char *kind_of_file(const unsigned char *start, size_t size)
          "directory of a pickle that attn-convert can read"},
         {"\x1f\x8b", 2, "a compressed file; unpack it first"},
         {"version https://git-lfs", 23,
-         "a note of Git LFS that stands for a file; `git lfs pull` "
-         "fetches the file"},
+         "a note of Git LFS that stands for a file; `git lfs pull` fetches the file"},
         {"\x7f"
          "ELF",
          4, "a program; is that the path to the model?"},

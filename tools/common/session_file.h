@@ -1,5 +1,5 @@
-/* A session in a file: its tokens, keys, values and last logits. A program that loads it goes on from
- * there, with the same bits, and does not compute the tokens again.
+/* Saves a session to a file: its tokens, keys, values and last logits. A program that loads it continues
+ * with the same bits, and does not feed the tokens again.
  *
  *     if (session_save(&ctx, "story.session", session) != ATTN_OK)
  *         fprintf(stderr, "%s\n", ctx.message);
@@ -27,21 +27,22 @@ typedef struct session_stream {
     uint64_t sum;
 } session_stream;
 
-/* Writes `size` bytes, or reads them, and adds them to the checksum. */
+/* Writes or reads `size` bytes, and adds them to the checksum. */
 TOOLS_FN attn_status session_move(session_stream *s, void *bytes, size_t size)
 {
     if (s->saves)
-        fwrite(bytes, 1, size, s->file); /* attn_new_file_end tells whether it failed */
+        fwrite(bytes, 1, size, s->file); /* attn_new_file_end reports errors */
     else if (fread(bytes, 1, size, s->file) < size)
-        return ferror(s->file) ? tool_fail_io(s->ctx, "cannot read", s->path)
-                               : tool_fail(s->ctx, ATTN_E_FORMAT,
-                                           "%s ends early: it was cut, or is no session", s->path);
+        return ferror(s->file)
+                   ? tool_fail_io(s->ctx, "cannot read", s->path)
+                   : tool_fail(s->ctx, ATTN_E_FORMAT,
+                               "%s ends early: it was cut, or is not a session", s->path);
     s->sum = attn_checksum(s->sum, bytes, size);
     return ATTN_OK;
 }
 
-/* The five numbers of a session. The model's is a checksum of its configuration and of its tensors' types
- * and checksums. */
+/* The five numbers at the beginning of a file. The number of the model is a checksum of its
+ * configuration, and of the types and checksums of its tensors. */
 TOOLS_FN attn_status session_words(attn_ctx *ctx, uint64_t words[5], const attn_session *session)
 {
     const attn_model *model = attn_session_model(session);
@@ -68,8 +69,8 @@ TOOLS_FN attn_status session_words(attn_ctx *ctx, uint64_t words[5], const attn_
     return ATTN_OK;
 }
 
-/* What follows the five numbers. tokens [n] and logits [n_vocab] or NULL are the session's, or become what
- * is loaded; `room` has space for the keys of a layer as f32 and as f16. */
+/* Writes or reads what follows the five numbers: tokens [n], logits [n_vocab] unless NULL, keys and values.
+ * `room` has space for the keys of a layer as f32 and as f16. */
 TOOLS_FN attn_status session_body(session_stream *s, attn_session *session, size_t n,
                                   int32_t *tokens, float *logits, float *room)
 {
@@ -99,12 +100,13 @@ TOOLS_FN attn_status session_body(session_stream *s, attn_session *session, size
     if (status == ATTN_OK)
         status = session_move(s, &told, sizeof told);
     if (status == ATTN_OK && (told != sum || (!s->saves && fgetc(s->file) != EOF)))
-        status = tool_fail(s->ctx, ATTN_E_CHECKSUM, "%s is damaged: %s", s->path,
-                           told == sum ? "it goes on after its end" : "its checksum is wrong");
+        status =
+            tool_fail(s->ctx, ATTN_E_CHECKSUM, "%s is damaged: %s", s->path,
+                      told == sum ? "it has more bytes than a session" : "its checksum is wrong");
     return status;
 }
 
-/* Memory for n tokens, logits, and session_body's room. */
+/* Allocates memory for n tokens, the logits, and the room of session_body. */
 TOOLS_FN float *session_room(attn_ctx *ctx, const attn_session *session, size_t n)
 {
     const attn_config *c = attn_model_config(attn_session_model(session));
@@ -112,7 +114,7 @@ TOOLS_FN float *session_room(attn_ctx *ctx, const attn_session *session, size_t 
                                "a session");
 }
 
-/* Saves a session that holds tokens. Like attn_new_file, the file takes its name only when it is whole. */
+/* Saves a session that holds tokens. If that fails, there is no new file: see attn_new_file_begin. */
 TOOLS_FN attn_status session_save(attn_ctx *ctx, const char *path, attn_session *session)
 {
     const size_t n = attn_session_length(session);
@@ -142,13 +144,13 @@ TOOLS_FN attn_status session_save(attn_ctx *ctx, const char *path, attn_session 
     return status;
 }
 
-/* Compares the numbers of a file with those of the session that is to hold it. */
+/* Compares the numbers of a file with those of the session that loads it. */
 TOOLS_FN attn_status session_compare(const session_stream *s, const attn_session *session,
                                      const uint64_t found[5], const uint64_t want[5])
 {
     static const char *const types[] = {"f32", "f16"};
     if (found[0] != want[0] || found[2] > 1 || found[3] == 0 || found[4] > 1)
-        return tool_fail(s->ctx, ATTN_E_FORMAT, "%s is no session that this program can read",
+        return tool_fail(s->ctx, ATTN_E_FORMAT, "%s is not a session that this program can read",
                          s->path);
     if (found[1] != want[1])
         return tool_fail(s->ctx, ATTN_E_ARGUMENT, "%s was saved with another model", s->path);

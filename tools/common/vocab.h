@@ -135,11 +135,10 @@ TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size
     }
     joined = names_slot(&v->by_spelling, left, left_size, right, right_size);
     if (!joined->text)
-        return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s, %s %llu: \"%s\" and \"%s\" together are not a "
-                         "token of the vocabulary",
-                         file, where, TOOLS_LLU(number), show(a, left, left_size),
-                         show(b, right, right_size));
+        return tool_fail(
+            ctx, ATTN_E_FORMAT,
+            "%s, %s %llu: \"%s\" and \"%s\" together are not a token of the vocabulary", file,
+            where, TOOLS_LLU(number), show(a, left, left_size), show(b, right, right_size));
     if (v->tokens[joined->value].special)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s, %s %llu makes \"%s\", a special token%s; those cannot come from "
@@ -167,9 +166,8 @@ TOOLS_FN attn_status vocab_merge_text(attn_ctx *ctx, vocab *v, const char *text,
     shown a;
     if (left == 0 || left + 1 == size || memchr(blank + 1, ' ', size - left - 1))
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s, %s %llu: \"%s\" is not two tokens with a blank "
-                         "between them",
-                         file, where, TOOLS_LLU(number), show(a, text, size));
+                         "%s, %s %llu: \"%s\" is not two tokens with a blank between them", file,
+                         where, TOOLS_LLU(number), show(a, text, size));
     return vocab_merge(ctx, v, text, left, blank + 1, size - left - 1, file, where, number);
 }
 

@@ -87,15 +87,12 @@ TOOLS_FN attn_status vocab_count(attn_ctx *ctx, const char *file, const json_val
     shown name;
     if (!object || object->kind != JSON_OBJECT || object->size == 0)
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s: no vocabulary: expected an object from tokens to "
-                         "ids",
-                         file);
+                         "%s: no vocabulary: expected an object from tokens to ids", file);
     for (m = object + 1, i = 0; i < object->size; i++, m += m->span) {
         if (!json_u64(m, &id) || id >= VOCAB_MAX_TOKENS)
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "%s: the id of \"%s\" is not a whole number below "
-                             "%d",
-                             file, show(name, m->key, m->key_size), (int)VOCAB_MAX_TOKENS);
+                             "%s: the id of \"%s\" is not a whole number below %d", file,
+                             show(name, m->key, m->key_size), (int)VOCAB_MAX_TOKENS);
         if (id >= *n_tokens)
             *n_tokens = (size_t)id + 1;
     }
@@ -228,10 +225,10 @@ TOOLS_FN attn_status vocab_merge_list(attn_ctx *ctx, vocab *v, const json_value 
                             "tokenizer.json", "merge", i))
                 return ctx->status;
         } else {
-            return tool_fail(ctx, ATTN_E_FORMAT,
-                             "tokenizer.json, merge %llu is neither a string "
-                             "\"a b\" nor a pair [\"a\", \"b\"]",
-                             TOOLS_LLU(i));
+            return tool_fail(
+                ctx, ATTN_E_FORMAT,
+                "tokenizer.json, merge %llu is neither a string \"a b\" nor a pair [\"a\", \"b\"]",
+                TOOLS_LLU(i));
         }
     }
     return ATTN_OK;
@@ -454,10 +451,10 @@ TOOLS_FN attn_status vocab_added_list(attn_ctx *ctx, vocab *v, const json_value 
         content = json_get(m, "content");
         if (!json_u64(json_get(m, "id"), &id) || id >= VOCAB_MAX_TOKENS || !content ||
             content->kind != JSON_STRING || content->size == 0)
-            return tool_fail(ctx, ATTN_E_FORMAT,
-                             "tokenizer.json: entry %llu of added_tokens has "
-                             "no usable id and content",
-                             TOOLS_LLU(i));
+            return tool_fail(
+                ctx, ATTN_E_FORMAT,
+                "tokenizer.json: entry %llu of added_tokens has no usable id and content",
+                TOOLS_LLU(i));
         if (vocab_add_special(ctx, v, n_tokens, (size_t)id, content->text, content->size, m))
             return ctx->status;
         if (!v || !(v->tokens[id].said & VOCAB_IS_NEW))

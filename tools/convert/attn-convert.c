@@ -82,13 +82,11 @@ static attn_status check_config(attn_ctx *ctx, source *s)
                              TOOLS_LLU(sizes[i].most));
     if (s->d_model % s->n_head)
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "by %s, %llu heads share a width of %llu, which does "
-                         "not divide evenly",
+                         "by %s, %llu heads share a width of %llu, which does not divide evenly",
                          s->config_name, TOOLS_LLU(s->n_head), TOOLS_LLU(s->d_model));
     if (!((float)s->ln_eps > 0 && s->ln_eps < 1))
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "by %s, the layer norm epsilon is %g; expected a "
-                         "small positive number",
+                         "by %s, the layer norm epsilon is %g; expected a small positive number",
                          s->config_name, s->ln_eps);
     ids[0] = &s->bos;
     ids[1] = &s->eos;
@@ -195,9 +193,8 @@ static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *o
         show(name, t->name, strlen(t->name));
         if (strncmp(t->name, layer, strlen(layer)) == 0 && !strstr(t->name, "dropout"))
             tool_fail(ctx, ATTN_E_FORMAT,
-                      "%s: nothing in a GPT-2 of %llu layers asks for the "
-                      "tensor %s",
-                      t->file->name, TOOLS_LLU(s->n_layer), name);
+                      "%s: nothing in a GPT-2 of %llu layers asks for the tensor %s", t->file->name,
+                      TOOLS_LLU(s->n_layer), name);
         else if (strcmp(t->name, "lm_head.bias") == 0 || strcmp(t->name, "output.bias") == 0 ||
                  strcmp(t->name, "out_head.bias") == 0)
             tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s: %s is a bias of the logits, which GPT-2 lacks",
@@ -355,8 +352,8 @@ static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
         const vocab_token *last = &v->tokens[v->n_tokens - 1];
         if (last->spelling && !last->special)
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "the vocabulary has %llu tokens (the last is "
-                             "\"%s\"), but by %s the model knows %llu",
+                             "the vocabulary has %llu tokens (the last is \"%s\"), but by %s the "
+                             "model knows %llu",
                              TOOLS_LLU(v->n_tokens),
                              show(name, last->spelling, last->spelling_size), s->config_name,
                              TOOLS_LLU(s->n_vocab));
@@ -567,22 +564,19 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
     if (get_u32(magic) == LLMC_MAGIC)
         return llmc_open(ctx, s, o->input);
     if (memcmp(magic, "PK\3\4", 4) == 0 || magic[0] == 0x80)
-        return tool_fail(
-            ctx, ATTN_E_UNSUPPORTED,
-            "%s is a PyTorch pickle; "
-            "tools/convert/pickle-to-safetensors.py makes a directory of it that can be "
-            "converted",
-            o->input);
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                         "%s is a PyTorch pickle; tools/convert/pickle-to-safetensors.py makes a "
+                         "directory of it that can be converted",
+                         o->input);
     if (memcmp(magic, "\x89HDF", 4) == 0 || ends_in(o->input, ".msgpack"))
         return hf_refuse_weights(ctx, o->input, magic[0] == 0x89);
     if (magic[7] == 0 && n == 8 && get_u64(magic) < SOURCE_MAX_HEADER)
-        return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s may be a safetensors file; give the directory "
-                         "that holds it and its config.json",
-                         o->input);
+        return tool_fail(
+            ctx, ATTN_E_FORMAT,
+            "%s may be a safetensors file; give the directory that holds it and its config.json",
+            o->input);
     return tool_fail(ctx, ATTN_E_FORMAT,
-                     "%s is neither a GGUF file, nor an llm.c checkpoint, nor "
-                     "a directory",
+                     "%s is neither a GGUF file, nor an llm.c checkpoint, nor a directory",
                      o->input);
 }
 

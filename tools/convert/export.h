@@ -501,9 +501,8 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
         fputs("null", f);
     else if (export_json_token(e, (uint32_t)export_unknown(e)))
         return e->ctx->status;
-    fputs(", \"continuing_subword_prefix\": \"\", "
-          "\"end_of_word_suffix\": \"\", \"fuse_unk\": false, \"byte_fallback\": false, "
-          "\"ignore_merges\": false,\n\"vocab\": ",
+    fputs(", \"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": \"\", \"fuse_unk\": "
+          "false, \"byte_fallback\": false, \"ignore_merges\": false,\n\"vocab\": ",
           f);
     if (export_vocab(e))
         return e->ctx->status;

@@ -123,8 +123,8 @@ TOOLS_FN int gguf_bytes(gguf_reader *g, void *bytes, uint64_t size, const char *
     }
     if (size > g->f->size - g->at) {
         tool_fail(g->ctx, ATTN_E_FORMAT,
-                  "%s ends at byte %llu, in the middle of %s: the file was "
-                  "cut short, or a size in it lies",
+                  "%s ends at byte %llu, in the middle of %s: the file was cut short, or a size in "
+                  "it lies",
                   g->f->name, TOOLS_LLU(g->f->size), what);
         return 0;
     }
@@ -159,8 +159,7 @@ TOOLS_FN int gguf_count(gguf_reader *g, uint64_t *count, uint64_t each, const ch
         return 0;
     if (*count > (g->f->size - g->at) / each) {
         tool_fail(g->ctx, ATTN_E_FORMAT,
-                  "%s: %llu as the size of %s is more than the rest of the "
-                  "file has room for",
+                  "%s: %llu as the size of %s is more than the rest of the file has room for",
                   g->f->name, TOOLS_LLU(*count), what);
         return 0;
     }
@@ -355,8 +354,7 @@ TOOLS_FN int gguf_read_config(gguf_reader *g, const gguf_value *values)
     if (values[KEY_HEADS_KV].present &&
         (!gguf_number(g, values, KEY_HEADS_KV, &id) || id != s->n_head)) {
         tool_fail(g->ctx, ATTN_E_UNSUPPORTED,
-                  "%s: %s differs from %s; GPT-2 has as many heads for "
-                  "keys as for queries",
+                  "%s: %s differs from %s; GPT-2 has as many heads for keys as for queries",
                   g->f->name, gguf_key(KEY_HEADS_KV), gguf_key(KEY_HEADS));
         return 0;
     }
@@ -461,8 +459,8 @@ TOOLS_FN int gguf_place(gguf_reader *g, uint64_t start, uint64_t alignment)
         if (count > UINT64_MAX / 8 || t->offset % alignment || t->offset > room ||
             (t->dtype != SOURCE_OTHER && source_size(t->dtype, count) > room - t->offset)) {
             tool_fail(g->ctx, ATTN_E_FORMAT,
-                      "%s: %s of shape %s at byte %llu of the data does not "
-                      "fit in the %llu bytes there; was the file cut short?",
+                      "%s: %s of shape %s at byte %llu of the data does not fit in the %llu bytes "
+                      "there; was the file cut short?",
                       g->f->name, name, show_shape(dims, t->ndim, t->shape), TOOLS_LLU(t->offset),
                       TOOLS_LLU(room));
             return 0;
@@ -525,8 +523,8 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
         const gguf_value *odd =
             gguf_is(&values[KEY_TOKENIZER], "gpt2") ? pre : &values[KEY_TOKENIZER];
         tool_fail(g->ctx, ATTN_E_UNSUPPORTED,
-                  "%s: its tokenizer is \"%s\"; only gpt2's is "
-                  "supported (--no-tokenizer converts without)",
+                  "%s: its tokenizer is \"%s\"; only gpt2's is supported (--no-tokenizer converts "
+                  "without)",
                   g->f->name,
                   show(name, odd->string.text ? odd->string.text : "", odd->string.size));
         return 0;
@@ -572,8 +570,7 @@ TOOLS_FN int gguf_begin(gguf_reader *g, const char *path, gguf_value *values, ui
         return 0;
     if (version != 2 && version != 3) {
         tool_fail(g->ctx, ATTN_E_VERSION,
-                  "%s is GGUF of version %u%s; versions 2 and 3, "
-                  "little-endian, are supported",
+                  "%s is GGUF of version %u%s; versions 2 and 3, little-endian, are supported",
                   g->f->name, (unsigned)version, version & 0xffff ? "" : " or big-endian");
         return 0;
     }

@@ -402,10 +402,10 @@ TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
     for (i = 0, v = map + 1; i < map->size; i++, v += v->span) {
         if (v->kind != JSON_STRING || v->size == 0 || memchr(v->text, '/', v->size) ||
             memchr(v->text, '\\', v->size) || memchr(v->text, 0, v->size))
-            return tool_fail(ctx, ATTN_E_FORMAT,
-                             "model.safetensors.index.json: the file of %s is "
-                             "not the name of a file beside it",
-                             show(name, v->key, v->key_size));
+            return tool_fail(
+                ctx, ATTN_E_FORMAT,
+                "model.safetensors.index.json: the file of %s is not the name of a file beside it",
+                show(name, v->key, v->key_size));
         shard = n_shards;
         if (!names_add(&opened, v->text, v->size, &shard))
             continue;
@@ -485,9 +485,8 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     if (system_exists(pickle) || system_exists(pickles) || hf_has_pickled_shards(ctx, s, dir))
         return tool_fail(
             ctx, ATTN_E_UNSUPPORTED,
-            "%s holds %s, which is a program "
-            "as much as data; tools/convert/pickle-to-safetensors.py makes a "
-            "model.safetensors of it",
+            "%s holds %s, which is a program as much as data; "
+            "tools/convert/pickle-to-safetensors.py makes a model.safetensors of it",
             dir, system_exists(pickle) ? "pytorch_model.bin" : "shards of pytorch_model.bin");
     if (system_exists(adapter))
         return tool_fail(
@@ -498,9 +497,7 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     if (system_exists(tf) || system_exists(flax))
         return hf_refuse_weights(ctx, system_exists(tf) ? tf : flax, system_exists(tf));
     return tool_fail(ctx, ATTN_E_IO,
-                     "neither model.safetensors nor model.safetensors.index.json "
-                     "in %s",
-                     dir);
+                     "neither model.safetensors nor model.safetensors.index.json in %s", dir);
 }
 
 TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)

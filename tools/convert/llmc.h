@@ -79,8 +79,8 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
         n[i] = get_u32(header + (size_t)4 * (size_t)i);
     if (n[1] != 3 && n[1] != 5)
         return tool_fail(ctx, ATTN_E_VERSION,
-                         "%s is an llm.c checkpoint of version %llu; versions "
-                         "3 (f32) and 5 (bf16) are supported",
+                         "%s is an llm.c checkpoint of version %llu; versions 3 (f32) and 5 (bf16) "
+                         "are supported",
                          f->name, TOOLS_LLU(n[1]));
     if (n[7] == 0)
         return tool_fail(ctx, ATTN_E_VERSION,
@@ -91,14 +91,12 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
     for (i = 2; i < 8; i++)
         if (n[i] == 0 || n[i] > (i == 4 ? SOURCE_MAX_LAYERS : SOURCE_MAX_SIZE))
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "%s: number %d of its header is %llu, which "
-                             "cannot be",
-                             f->name, i, TOOLS_LLU(n[i]));
+                             "%s: number %d of its header is %llu, which cannot be", f->name, i,
+                             TOOLS_LLU(n[i]));
     if (n[7] < n[3])
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s: its vocabulary of %llu tokens is padded to only "
-                         "%llu",
-                         f->name, TOOLS_LLU(n[3]), TOOLS_LLU(n[7]));
+                         "%s: its vocabulary of %llu tokens is padded to only %llu", f->name,
+                         TOOLS_LLU(n[3]), TOOLS_LLU(n[7]));
     dtype = n[1] == 3 ? SOURCE_F32 : SOURCE_BF16;
     s->config_name = "its header";
     s->n_ctx = n[2];
@@ -115,14 +113,12 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
     count = 12 * C * C + 13 * C;
     if (count > ((uint64_t)1 << 60) / L)
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s: its header asks for more weights than any file "
-                         "can hold",
-                         f->name);
+                         "%s: its header asks for more weights than any file can hold", f->name);
     count = count * L + n[7] * C + n[2] * C + 2 * C;
     if (source_size(dtype, count) != f->size - LLMC_HEADER)
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s has %llu bytes, but its header asks for %llu; it "
-                         "was cut short, or is no such checkpoint",
+                         "%s has %llu bytes, but its header asks for %llu; it was cut short, or is "
+                         "no such checkpoint",
                          f->name, TOOLS_LLU(f->size),
                          TOOLS_LLU(source_size(dtype, count) + LLMC_HEADER));
     return llmc_add_all(ctx, s, dtype, n[7]);

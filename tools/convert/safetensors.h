@@ -52,27 +52,24 @@ TOOLS_FN attn_status safetensors_entry(attn_ctx *ctx, source *s, source_file *f,
     if (!dtype || dtype->kind != JSON_STRING || !shape || shape->kind != JSON_ARRAY ||
         shape->size > 16 || !offsets || offsets->kind != JSON_ARRAY || offsets->size != 2 ||
         !json_u64(offsets + 1, &begin) || !json_u64(offsets + 2, &end))
-        return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s: the header's entry for %s has no usable dtype, "
-                         "shape and data_offsets",
-                         f->name, name);
+        return tool_fail(
+            ctx, ATTN_E_FORMAT,
+            "%s: the header's entry for %s has no usable dtype, shape and data_offsets", f->name,
+            name);
     for (i = 0, d = shape + 1; i < shape->size; i++, d += d->span)
         if (!json_u64(d, &dims[i]))
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "%s: the shape of %s is not a list of whole "
-                             "numbers",
-                             f->name, name);
+                             "%s: the shape of %s is not a list of whole numbers", f->name, name);
     if (begin > end || end > data_size)
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s: %s should lie at bytes %llu to %llu of the data, "
-                         "but the data has %llu bytes; was the file cut short?",
+                         "%s: %s should lie at bytes %llu to %llu of the data, but the data has "
+                         "%llu bytes; was the file cut short?",
                          f->name, name, TOOLS_LLU(begin), TOOLS_LLU(end), TOOLS_LLU(data_size));
     element = safetensors_dtype(dtype, &t->dtype);
     count = shape_count((int)shape->size, dims);
     if (element && (count > UINT64_MAX / element || count * element != end - begin))
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s: %s of shape %s does not take the %llu bytes that "
-                         "the header gives it",
+                         "%s: %s of shape %s does not take the %llu bytes that the header gives it",
                          f->name, name, show_shape(dims_shown, (int)shape->size, dims),
                          TOOLS_LLU(end - begin));
     t->name = arena_text(ctx, &s->memory, v->key, v->key_size);
@@ -97,15 +94,15 @@ TOOLS_FN attn_status safetensors_check_cover(attn_ctx *ctx, source *s, source_fi
     for (i = first; i < s->n_tensors; at = s->tensors[i].offset + s->tensors[i].size, i++)
         if (s->tensors[i].offset != at)
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "%s: %llu bytes in front of %s belong to no "
-                             "tensor; its header does not describe this file",
+                             "%s: %llu bytes in front of %s belong to no tensor; its header does "
+                             "not describe this file",
                              f->name, TOOLS_LLU(s->tensors[i].offset - at),
                              show(name, s->tensors[i].name, strlen(s->tensors[i].name)));
     if (at != f->size)
-        return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s: %llu bytes at its end belong to no tensor; its "
-                         "header does not describe this file",
-                         f->name, TOOLS_LLU(f->size - at));
+        return tool_fail(
+            ctx, ATTN_E_FORMAT,
+            "%s: %llu bytes at its end belong to no tensor; its header does not describe this file",
+            f->name, TOOLS_LLU(f->size - at));
     return ATTN_OK;
 }
 
@@ -130,8 +127,8 @@ TOOLS_FN attn_status safetensors_open(attn_ctx *ctx, source *s, const char *path
     size = get_u64(start);
     if (size > f->size - 8 || size > SOURCE_MAX_HEADER)
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s has %llu bytes, but its header alone should have "
-                         "%llu; it is no safetensors file, or was cut short",
+                         "%s has %llu bytes, but its header alone should have %llu; it is no "
+                         "safetensors file, or was cut short",
                          f->name, TOOLS_LLU(f->size), TOOLS_LLU(size));
     text = (char *)arena_alloc(ctx, &header, (size_t)size + 1, 1);
     if (!text || source_bytes(ctx, f, 8, text, (size_t)size) ||

@@ -159,8 +159,8 @@ TOOLS_FN attn_status source_bytes(attn_ctx *ctx, source_file *f, uint64_t offset
 {
     if (offset > f->size || size > f->size - offset)
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s ends at byte %llu, but something in it should "
-                         "reach to %llu: the file was cut short",
+                         "%s ends at byte %llu, but something in it should reach to %llu: the file "
+                         "was cut short",
                          f->name, TOOLS_LLU(f->size), TOOLS_LLU(offset + size));
     if (system_seek(f->file, offset) || fread(bytes, 1, size, f->file) != size)
         return tool_fail(ctx, ATTN_E_IO, "cannot read %s at byte %llu: %s", f->name,
@@ -329,8 +329,8 @@ TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t
                 continue;
             if (fabsf(out[i]) <= FLT_MAX)
                 return tool_fail(ctx, ATTN_E_FORMAT,
-                                 "%s: element %llu of row %llu of %s is %g, "
-                                 "more than f16 can hold; convert with --dtype f32",
+                                 "%s: element %llu of row %llu of %s is %g, more than f16 can "
+                                 "hold; convert with --dtype f32",
                                  t->file->name, TOOLS_LLU(at % columns), TOOLS_LLU(at / columns),
                                  t->name, (double)out[i]);
             return tool_fail(ctx, ATTN_E_FORMAT,

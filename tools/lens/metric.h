@@ -114,9 +114,8 @@ LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_m
     if (lens_metric_is_local(m)) {
         if (m->from_end >= n)
             return lens_fail(ctx, ATTN_E_ARGUMENT,
-                             "%s: position %llu from the end; the text has "
-                             "%llu tokens",
-                             op, LENS_LLU(m->from_end), LENS_LLU(n));
+                             "%s: position %llu from the end; the text has %llu tokens", op,
+                             LENS_LLU(m->from_end), LENS_LLU(n));
         if (lens_metric_is_function(m))
             return ATTN_OK;
         return lens_need_target(ctx, op, "token", m->token, n_vocab)

@@ -1,8 +1,7 @@
 /* cc tools/receipt/attn-verify.c -I. -O2 -fopenmp -lm -o attn-verify    (without -fopenmp: one thread)
  *
- * Verifies receipts: what another person's machine computed, computed again on this one and compared
- * bit by bit. It also makes the receipts of scores and of activations; those of texts come from
- * gpt2 --receipt. */
+ * Verifies receipts: computes again what another machine computed, and compares every bit. It also
+ * makes receipts of losses and of activations; gpt2 --receipt makes those of generated texts. */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
@@ -37,7 +36,7 @@ static const struct option table[] = {
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES, ISA_HELP},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
-    {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "print only what does not hold"},
+    {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "print nothing of receipts that hold"},
     PROGRAM_OPTIONS(0),
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
@@ -48,13 +47,13 @@ static const help_page help = {
     "attn-verify MODEL.attn RECEIPT... [options]\n"
     "attn-verify MODEL.attn --score -p TEXT -o RECEIPT\n"
     "attn-verify MODEL.attn --activations NAME -p TEXT -o RECEIPT",
-    "Verifies receipts by computing again what they say: that this model, with these "
-    "settings, draws these tokens from logits of these bits. Any build on any processor "
-    "may have made a receipt, and any other verifies it, in one pass over the text. Exit code 0: "
-    "all receipts hold; 1: one does not, and the first position that differs is printed; 2: it "
-    "could not be told.\n\n"
-    "A receipt proves which model and settings give a text. It does not prove when or "
-    "by whom it was computed, nor that nobody tried other seeds before.",
+    "Verifies receipts. A receipt says that this model, with these settings, draws these tokens "
+    "from logits with these bits; the program computes that again. Any build on any processor can "
+    "verify the receipt of any other, in one pass over the text. Exit code 0: all receipts hold; "
+    "1: one does not, and the first position that differs is printed; 2: one could not be "
+    "checked.\n\n"
+    "A receipt proves which model and settings give a text. It does not prove when or by whom it "
+    "was computed, nor that nobody tried other seeds before.",
     0,
     NULL,
     "gpt2 model.attn \"Once upon\" --receipt story.json\n"
@@ -65,10 +64,11 @@ typedef struct run {
     attn_ctx ctx;
     arena memory;
     attn_model *model;
-    receipt made; /* of the model: its digest and type */
+    receipt made; /* its model and dtype are those of the opened model */
 } run;
 
-/* Where kernels round otherwise than the contract says, the portable ones take their place. */
+/* Opens the model, with the portable kernels if those of this processor do not round as the contract
+ * says. */
 static int open_exact(run *r)
 {
     const char *name;
@@ -76,7 +76,7 @@ static int open_exact(run *r)
     r->ctx.isa = (attn_isa_kind)r->o.isa;
     name = attn_isa(&r->ctx);
     if (name && strchr(name, '(') && r->o.isa != ATTN_ISA_AUTO)
-        return fail(USAGE, "--isa: %s has other bits than a receipt; use portable", name);
+        return fail(USAGE, "--isa: %s does not give the bits of a receipt; use portable", name);
     if (name && strchr(name, '('))
         r->o.isa = ATTN_ISA_PORTABLE;
     r->ctx.n_threads = (int)r->o.threads;
@@ -116,8 +116,8 @@ static receipt_verdict verify_file(run *r, const char *path)
     } else if (verdict == RECEIPT_DIFFERS) {
         printf("%s: differs: %s\n", path, found.text);
     } else if (!is_whole) {
-        printf("%s: differs: all that it says holds, but not its own digest: somebody changed a "
-               "setting that does not matter for this text\n",
+        printf("%s: differs: all of it holds except its own digest, so somebody changed a "
+               "setting that has no effect on this text\n",
                path);
         verdict = RECEIPT_DIFFERS;
     } else if (!r->o.quiet) {
@@ -169,7 +169,7 @@ static int check_usage(const options *o, const arguments *given)
     if (makes && !o->text + !o->file + !o->ids < 2)
         return fail(USAGE, "give one text: with --prompt, --file or --ids");
     if (!makes && (o->text || o->file || o->ids || o->output))
-        return fail(USAGE, "to make a receipt of a text, say of what: --score or --activations");
+        return fail(USAGE, "to make a receipt of a text, give --score or --activations, too");
     return FINE;
 }
 

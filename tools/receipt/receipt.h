@@ -1,25 +1,29 @@
-/* Receipts: what a model computed, so that another person can compute it again on another machine
- * and compare every bit. This header has the parts: the digest of a model, the links over logits,
- * and the text of a receipt, written and read. verify.h computes one again.
+/* A receipt records what a model computed, so that another person can compute it again on another
+ * machine and compare every bit. This header has the parts: the digest of a model, the links over
+ * logits, and writing and reading the text of a receipt. verify.h verifies one.
  *
  * A receipt is one JSON object:
  *
  *   receipt    1, the version of this format
- *   contract   1, the version of the rules by which the numbers are made (tests/contract/contract.md)
+ *   contract   1, the version of the rules that define the numbers (tests/contract/contract.md)
  *   kind       "text", "score" or "activations"
  *   model      SHA-256 of the model, see receipt_model_digest
- *   dtype      the type of the model's matrices; cache: of keys and values
- *   ids        token ids: the text that was scored or watched, or the tokens that were generated
- *   text:        sampling, max_tokens, ignore_eos, eos, stop (every setting that decides the text),
- *                prompt (ids), ended (why the text did). eos is the model's first token that ends
- *                a text, and stands in the chain for whichever of them was drawn
- *   score:       losses, in nats, of ids 1, 2, ...
- *   activations: names, shapes and the SHA-256 of each one's f32 bits, little-endian
- *   links      16 hexadecimal digits for each position that counts, the beginning of the chain there
- *   chain      chain = SHA-256(chain, SHA-256 of the position's logits as f32 bits, value), from 32
- *              zero bytes on; value is the id that was drawn from these logits, or the bits of the
- *              loss, as 4 bytes. All numbers are little-endian
- *   sha256     of all that is before it, as this header writes it
+ *   dtype      the type of the model's matrices
+ *   cache      the type of keys and values
+ *   ids        token ids: of the text whose losses or activations follow, or those generated
+ *   in a text:
+ *     sampling, max_tokens, ignore_eos, eos, stop (every setting that decides the text),
+ *                prompt (ids), ended (why the text ended). eos is the model's first end-of-text
+ *                token; the chain has it in place of whichever end-of-text token was drawn
+ *   in a score:
+ *     losses     of ids 1, 2, ..., in nats
+ *   in activations:
+ *     activations  the name, the shape and the SHA-256 of the f32 bits of each, little-endian
+ *   links      the first 16 hexadecimal digits of the chain at each position that counts
+ *   chain      the last value of chain = SHA-256(chain, SHA-256 of the position's logits as f32
+ *              bits, value), which begins with 32 zero bytes; value is the id that was drawn from
+ *              these logits, or the bits of the loss, as 4 bytes. All numbers are little-endian
+ *   sha256     of everything before it, as this header writes it
  *
  * The same computation gives the same receipt, byte for byte: it holds no time, no name and nothing
  * about the machine. */
@@ -51,12 +55,12 @@ typedef struct receipt_value {
     char digest[SHA256_HEX];
 } receipt_value;
 
-/* What a receipt says. What it points at belongs to whoever made it. */
+/* The contents of a receipt. The caller owns the memory that it points at. */
 typedef struct receipt {
     receipt_kind kind;
     char model[SHA256_HEX];
     attn_dtype dtype, cache_dtype;
-    /* of a text */
+    /* in receipts of texts */
     attn_sampler_desc sampling;
     size_t max_tokens;
     int ignore_eos;
@@ -66,10 +70,10 @@ typedef struct receipt {
     int32_t *prompt;
     size_t n_prompt;
     attn_stop_reason ended;
-    /* of all kinds */
+    /* in all receipts */
     int32_t *ids;
     size_t n_ids;
-    float *losses;         /* of a score: [n_ids - 1] */
+    float *losses;         /* of scores: [n_ids - 1] */
     receipt_value *values; /* of activations */
     size_t n_values;
     unsigned char *links; /* [n_links, RECEIPT_LINK], of texts and scores */
@@ -82,8 +86,8 @@ static const char *const receipt_dtypes[] = {"f32", "f16", "i32", "q8", "q4"};
 
 /* >> The chain ================================================================================= */
 
-/* Adds the next position: the digest of its logits, and the token or the bits of the loss. There
- * must be room for one more link. */
+/* Adds the next position to the chain: the digest of its logits, and its token or the bits of its
+ * loss. r->links must have room for one more. */
 TOOLS_FN void receipt_add(receipt *r, const unsigned char *digest, uint32_t value)
 {
     unsigned char joined[2 * SHA256_SIZE + 4];
@@ -99,7 +103,7 @@ TOOLS_FN void receipt_digest_rows(const attn_ctx *ctx, unsigned char *digests, c
                                   size_t n, size_t width)
 {
     long i;
-    sha256_is_fast(); /* asked before there are threads */
+    sha256_is_fast(); /* its first call must not be in several threads */
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(ctx->n_threads > 0 ? ctx->n_threads : omp_get_max_threads())
 #endif
@@ -124,7 +128,8 @@ TOOLS_FN uint32_t receipt_float_bits(float x)
 
 enum { RECEIPT_BLOCK = 1 << 20, RECEIPT_AT_ONCE = 16 }; /* bytes; blocks in memory */
 
-/* Digests blocks 2i and 2i + 1 of n bytes. The last block may be shorter, or without a partner. */
+/* Digests blocks 2i and 2i + 1 of n bytes. The last block may be shorter, and block 2i + 1 may be
+ * missing. */
 TOOLS_FN void receipt_digest_blocks(unsigned char *digests, const unsigned char *bytes, size_t n,
                                     size_t i)
 {
@@ -140,7 +145,7 @@ TOOLS_FN void receipt_digest_blocks(unsigned char *digests, const unsigned char 
 }
 
 /* The digest of `size` bytes of a file from `offset` on: SHA-256 of the SHA-256 of each block of
- * 1 MiB, so that blocks can be digested side by side. */
+ * 1 MiB, so that several threads can digest blocks at the same time. */
 TOOLS_FN attn_status receipt_tensor_digest(attn_ctx *ctx, unsigned char *digest, FILE *file,
                                            unsigned char *buffer, const attn_tensor_info *info)
 {
@@ -173,7 +178,7 @@ TOOLS_FN int receipt_compare_names(const void *a, const void *b)
     return strcmp(((const attn_tensor_info *)a)->name, ((const attn_tensor_info *)b)->name);
 }
 
-/* The settings of a model that decide its logits, as the first line of its list. */
+/* Writes the first line of a model's list: the settings that decide its logits. */
 TOOLS_FN void receipt_out_config(json_out *list, const attn_config *c)
 {
     char line[256];
@@ -188,8 +193,8 @@ TOOLS_FN void receipt_out_config(json_out *list, const attn_config *c)
     out_bytes(list, line, (size_t)n);
 }
 
-/* The list of a model's tensors by name, a line for each: name, type, shape, digest of its bytes as
- * the file format lays them out. */
+/* Writes the list of a model: a line for each tensor, in the order of their names, with its name,
+ * type, shape and the digest of its bytes in the file. */
 TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, attn_tensor_info *infos,
                                   const attn_model *model, FILE *file)
 {
@@ -216,9 +221,9 @@ TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, attn_tensor_inf
     return ctx->status;
 }
 
-/* Says which model this is, whatever program made its file and in whatever order: `digest` is the
- * SHA-256 of the list above, in hexadecimal. *dtype is the type of its matrices. `path` is the file
- * that the model was opened from. */
+/* Identifies a model, independent of the order of the tensors in its file: `digest` is the SHA-256 of
+ * the list above, in hexadecimal. *dtype is the type of its matrices. `path` is the file from which
+ * the model was opened. */
 TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, char *digest, attn_dtype *dtype,
                                           const attn_model *model, const char *path)
 {
@@ -266,7 +271,7 @@ TOOLS_FN void receipt_out_sampling(json_out *o, const attn_sampler_desc *s)
     out_f32(o, s->repeat_penalty);
     out_key(o, "repeat_last");
     out_count(o, s->repeat_last);
-    out_key(o, "seed"); /* in quotes, because many readers of JSON round numbers to 53 bits */
+    out_key(o, "seed"); /* a string, because many JSON parsers round numbers to 53 bits */
     snprintf(seed, sizeof seed, "%llu", TOOLS_LLU(s->seed));
     out_word(o, seed);
     out_close(o, '}');
@@ -333,7 +338,7 @@ TOOLS_FN void receipt_out_chain(json_out *o, const receipt *r)
     out_word(o, hex);
 }
 
-/* The whole receipt; the digest of what stands before its last member becomes that member. */
+/* Writes the whole receipt. Its last member is the digest of everything before. */
 TOOLS_FN void receipt_out(json_out *o, char *seal, const receipt *r)
 {
     unsigned char digest[SHA256_SIZE];
@@ -372,7 +377,7 @@ TOOLS_FN void receipt_out(json_out *o, char *seal, const receipt *r)
     out_close(o, '}');
 }
 
-/* Writes a receipt to a file, which appears whole or not at all. */
+/* Writes a receipt to a file. If that fails, there is no new file. */
 TOOLS_FN attn_status receipt_write(attn_ctx *ctx, const char *path, const receipt *r)
 {
     char seal[SHA256_HEX];
@@ -390,13 +395,13 @@ TOOLS_FN attn_status receipt_write(attn_ctx *ctx, const char *path, const receip
 
 /* >> Reading =================================================================================== */
 
-/* The text of a receipt, with a zero behind it. */
+/* The text of a receipt, with a zero after it. */
 typedef struct receipt_text {
     char *bytes;
     size_t size;
 } receipt_text;
 
-/* A receipt while it is read. */
+/* The state of reading a receipt. */
 typedef struct receipt_reader {
     attn_ctx *ctx;
     arena *memory;
@@ -406,9 +411,8 @@ typedef struct receipt_reader {
 TOOLS_FN int receipt_wrong(const receipt_reader *from, const char *member, const char *expected)
 {
     tool_fail(from->ctx, ATTN_E_FORMAT,
-              "%s: \"%s\" is missing or not %s, so this is no whole "
-              "receipt",
-              base_name(from->name), member, expected);
+              "%s: \"%s\" is missing or not %s, so this is no whole receipt", base_name(from->name),
+              member, expected);
     return 0;
 }
 
@@ -433,7 +437,7 @@ TOOLS_FN int receipt_number(const receipt_reader *from, const json_value *object
     return 1;
 }
 
-/* Which of n words the member is. */
+/* The index of a member's value among n words. */
 TOOLS_FN int receipt_word(const receipt_reader *from, const json_value *object, const char *member,
                           const char *const *words, size_t n, int *which)
 {
@@ -443,7 +447,7 @@ TOOLS_FN int receipt_word(const receipt_reader *from, const json_value *object, 
     return receipt_wrong(from, member, "one of the words that a receipt has there");
 }
 
-/* n_bytes in hexadecimal. */
+/* Reads n_bytes in hexadecimal; 0 if the member is something else. */
 TOOLS_FN int receipt_hex(const json_value *v, unsigned char *bytes, size_t n_bytes)
 {
     static const char digits[] = "0123456789abcdef";
@@ -471,7 +475,7 @@ TOOLS_FN int receipt_digest(const receipt_reader *from, const json_value *object
     return 1;
 }
 
-/* The elements of a list, and room for them. NULL after a message. */
+/* Allocates room for the elements of a list. Returns NULL after a message. */
 TOOLS_FN void *receipt_room(const receipt_reader *from, const json_value *object,
                             const char *member, size_t size, size_t *n)
 {
@@ -681,9 +685,9 @@ TOOLS_FN int receipt_read_all(const receipt_reader *from, const json_value *root
            receipt_digest(from, root, "sha256", seal);
 }
 
-/* Reads a receipt from its text, which may hold anything, is changed, and must live as long as *r.
- * *is_whole is 0 if its own digest is another than that of what it says: somebody changed it. `name`
- * is for messages. */
+/* Reads a receipt from its text, which may be anything; it is changed, and must live as long as *r.
+ * *is_whole is 0 if the receipt does not match its own digest: somebody changed it. `name` is for
+ * messages. */
 TOOLS_FN attn_status receipt_parse(attn_ctx *ctx, receipt *r, int *is_whole, arena *memory,
                                    const char *name, receipt_text text)
 {

@@ -1,4 +1,4 @@
-/* Computes again what a receipt says, in one pass over its tokens, and compares. */
+/* Verifies a receipt: computes it again, in one pass over its tokens, and compares. */
 #ifndef TOOLS_RECEIPT_VERIFY_H
 #define TOOLS_RECEIPT_VERIFY_H
 
@@ -6,11 +6,11 @@
 
 typedef enum receipt_verdict {
     RECEIPT_HOLDS = 0,
-    RECEIPT_DIFFERS = 1, /* and the first place where */
-    RECEIPT_FAILED = 2   /* ctx->message says why it could not be told */
+    RECEIPT_DIFFERS = 1, /* receipt_findings says where first */
+    RECEIPT_FAILED = 2   /* it could not be checked; ctx->message says why */
 } receipt_verdict;
 
-/* What is not as the receipt says, as a sentence. */
+/* The first difference from the receipt, as a sentence. */
 typedef struct receipt_findings {
     char text[320];
 } receipt_findings;
@@ -42,9 +42,9 @@ TOOLS_FN const char *receipt_token(char *out, size_t room, const attn_model *mod
 
 /* >> Passes ==================================================================================== */
 
-enum { RECEIPT_PIECE = 128 }; /* positions whose logits are in memory together */
+enum { RECEIPT_PIECE = 128 }; /* positions whose logits are in memory at a time */
 
-/* A text that is fed by pieces. */
+/* A text that is fed in pieces. */
 typedef struct receipt_pass {
     attn_ctx *ctx;
     attn_session *session;
@@ -77,8 +77,8 @@ TOOLS_FN void receipt_pass_end(receipt_pass *p)
     free(p->digests);
 }
 
-/* Feeds at most RECEIPT_PIECE tokens, and digests the logits of those from `first` on: *n_rows of
- * them. */
+/* Feeds at most RECEIPT_PIECE tokens, and digests the logits of those from `first` on. *n_rows is
+ * their number. */
 TOOLS_FN attn_status receipt_pass_feed(receipt_pass *p, size_t *n_rows, const int32_t *tokens,
                                        size_t n, size_t first)
 {
@@ -102,7 +102,7 @@ TOOLS_FN attn_status receipt_pass_feed(receipt_pass *p, size_t *n_rows, const in
 
 /* >> A text ==================================================================================== */
 
-/* Whether one of the stop strings ends within the last n_new bytes of a text. */
+/* Does one of the stop strings end within the last n_new bytes of a text? */
 TOOLS_FN int receipt_has_stop(const receipt *r, const char *text, size_t size, size_t n_new)
 {
     size_t i, end, length;
@@ -113,8 +113,8 @@ TOOLS_FN int receipt_has_stop(const receipt *r, const char *text, size_t size, s
     return 0;
 }
 
-/* The generated token with which a stop string comes to its end; n_ids: none does. SIZE_MAX without
- * memory. */
+/* The index of the generated token that completes a stop string, n_ids if there is none, or SIZE_MAX
+ * without memory. */
 TOOLS_FN size_t receipt_stops_at(const receipt *r, const attn_model *model)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
@@ -140,7 +140,7 @@ TOOLS_FN size_t receipt_stops_at(const receipt *r, const attn_model *model)
     return i;
 }
 
-/* What the tokens say about the end of the text. */
+/* Compares the end of the text with its tokens. */
 TOOLS_FN receipt_verdict receipt_check_end(attn_ctx *ctx, receipt_findings *f,
                                            const attn_model *model, const receipt *r)
 {
@@ -178,7 +178,8 @@ TOOLS_FN receipt_verdict receipt_check_end(attn_ctx *ctx, receipt_findings *f,
     return RECEIPT_HOLDS;
 }
 
-/* One position of a text: the token that the sampler draws from these logits, and the chain. */
+/* Adds a position of a text to the chain, and compares the token that the sampler drew, and the
+ * link, with the receipt's. */
 TOOLS_FN receipt_verdict receipt_check_draw(attn_ctx *ctx, receipt_findings *f, receipt *again,
                                             const receipt *r, const attn_model *model,
                                             int32_t drawn, const unsigned char *digest)
@@ -205,7 +206,7 @@ TOOLS_FN receipt_verdict receipt_check_draw(attn_ctx *ctx, receipt_findings *f, 
     return RECEIPT_HOLDS;
 }
 
-/* Feeds all that was fed, draws each token again. all: prompt and ids. */
+/* Feeds the text and draws each token again. `all` is the prompt followed by the ids. */
 TOOLS_FN receipt_verdict receipt_draw_again(attn_ctx *ctx, receipt_findings *f, receipt *again,
                                             const receipt *r, const attn_model *model,
                                             const int32_t *all)
@@ -266,7 +267,7 @@ TOOLS_FN receipt_verdict receipt_verify_text(attn_ctx *ctx, receipt_findings *f,
 
 /* >> A score =================================================================================== */
 
-/* Losses, links and chain of r->ids. */
+/* Computes the losses, the links and the chain of r->ids. */
 TOOLS_FN attn_status receipt_score(attn_ctx *ctx, receipt *r, arena *memory,
                                    const attn_model *model)
 {
@@ -333,7 +334,7 @@ TOOLS_FN receipt_verdict receipt_verify_score(attn_ctx *ctx, receipt_findings *f
 
 /* >> Activations =============================================================================== */
 
-/* Feeds r->ids and records the activations of these names and patterns: r->values. */
+/* Feeds r->ids and makes r->values of the activations with these names and patterns. */
 TOOLS_FN attn_status receipt_watch(attn_ctx *ctx, receipt *r, arena *memory,
                                    const attn_model *model, const char *const *names,
                                    size_t n_names)
@@ -425,7 +426,7 @@ TOOLS_FN receipt_verdict receipt_verify_values(attn_ctx *ctx, receipt_findings *
 
 /* >> All kinds ================================================================================= */
 
-/* The first id outside the vocabulary, or n. */
+/* The index of the first id outside the vocabulary, or n. */
 TOOLS_FN size_t receipt_bad_id(const attn_model *model, const int32_t *ids, size_t n)
 {
     size_t i;
@@ -434,7 +435,7 @@ TOOLS_FN size_t receipt_bad_id(const attn_model *model, const int32_t *ids, size
     return i;
 }
 
-/* Verifies a receipt of a model, whose digest and type are given. */
+/* Verifies a receipt. `digest` and `dtype` are those of the model. */
 TOOLS_FN receipt_verdict receipt_verify(attn_ctx *ctx, receipt_findings *f, const attn_model *model,
                                         const receipt *r, const char *digest, attn_dtype dtype)
 {

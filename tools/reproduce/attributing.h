@@ -1,6 +1,7 @@
-/* Attribution patching (Nanda 2023) of the eight prompts: how much patching an activation from the
- * clean prompt would change the metric, by the gradient of the corrupted one: gradient * (clean -
- * corrupted), summed over the width of the activation and over the prompts. */
+/* Attribution patching (Nanda 2023) of the eight prompts: an estimate of how patching an activation
+ * from the clean prompt into the corrupted one changes the metric. It is gradient * (clean -
+ * corrupted), with the gradient at the corrupted prompt, summed over the width of the activation and
+ * over the prompts. */
 #ifndef REPRODUCE_ATTRIBUTING_H
 #define REPRODUCE_ATTRIBUTING_H
 
@@ -8,10 +9,10 @@
 #include "tools/lens/gradients.h"
 
 static const struct attributed {
-    const char *name; /* behind "blocks.i." */
+    const char *name; /* what follows "blocks.i." */
     int of_heads;
     const char
-        *kept; /* the name of the numbers [layers, positions] or [layers, heads, positions] */
+        *kept; /* the name under which [layers, positions] or [layers, heads, positions] is kept */
 } attributed[] = {
     {"hook_resid_pre", 0, "attr-resid_pre"},
     {"hook_resid_mid", 0, "attr-resid_mid"},
@@ -27,11 +28,11 @@ static const struct attributed {
 };
 enum { N_ATTRIBUTED = sizeof attributed / sizeof attributed[0], N_WATCHED = N_ATTRIBUTED + 2 };
 
-/* From the output of each head to the queries, keys and values of each head of a later layer:
- * [layers, heads, queries keys values, layers, heads], as the notebook counts them. */
+/* The attributions of paths from the output of each head to the queries, keys and values of each head
+ * in a later layer: [layers, heads, (queries, keys, values), layers, heads], in the notebook's order. */
 #define PATHS "paths"
 
-/* A prompt's three records: of both texts' activations, and of the gradients. */
+/* The three records of a prompt: the activations of both texts, and the gradients. */
 typedef struct attribution {
     attn_session *sessions[2];
     attn_record *clean, *corrupted, *gradients;
@@ -51,7 +52,7 @@ static attn_status record_activations(study *s, attn_session **session, attn_rec
     return s->ctx->status;
 }
 
-/* Adds gradient * (clean - corrupted) * factor of one activation to out [positions] or [heads,
+/* Adds gradient * (clean - corrupted) * factor for one activation to out [positions] or [heads,
  * positions]. */
 static attn_status add_products(study *s, float *out, const attribution *a, const char *name,
                                 int of_heads, float factor)
@@ -83,7 +84,7 @@ static attn_status add_products(study *s, float *out, const attribution *a, cons
 
 /* ---- paths from head to head ---- */
 
-/* change [layers, heads, positions, C]: what every head's output gains from corrupted to clean. */
+/* change [layers, heads, positions, C]: the clean output of every head minus the corrupted one. */
 static attn_status gather_changes(study *s, attn_tensor change, const attribution *a)
 {
     size_t layer;
@@ -99,8 +100,8 @@ static attn_status gather_changes(study *s, attn_tensor change, const attributio
     return ATTN_OK;
 }
 
-/* slope [heads, positions, C]: the gradient of a layer's queries, keys or values, as their weights
- * bring it to what ln1 normalized. */
+/* slope [heads, positions, C]: the gradient at a layer's queries, keys or values, carried back through
+ * their weights to the output of ln1. */
 static attn_status slope_of_input(study *s, attn_tensor *slope, const attribution *a, size_t layer,
                                   size_t which)
 {
@@ -118,11 +119,11 @@ static attn_status slope_of_input(study *s, attn_tensor *slope, const attributio
     return failed ? s->ctx->status : ATTN_OK;
 }
 
-/* factors [positions]: by what the notebook multiplies a layer's slopes. The chain rule has 1 / scale
- * of ln1 there; the notebook has the gradient of that scale, and so do these figures. Since
- * TransformerLens normalizes once for queries, once for keys and once for values, and keeps what its
- * backward pass meets last, it is the gradient by way of the queries alone: the sum over heads and
- * width of -slope * normalized / scale, for their slope. */
+/* factors [positions]: the notebook multiplies a layer's slopes by these. The chain rule has 1 / scale
+ * of ln1 there. The notebook uses the gradient of that scale instead, so this does, too.
+ * TransformerLens normalizes separately for queries, keys and values, and its cache keeps the gradient
+ * of the queries' scale only: the sum over heads and width of -slope * normalized / scale, with the
+ * slope of the queries. */
 static attn_status factors_of(study *s, float *factors, const attribution *a, attn_tensor slope,
                               size_t layer)
 {
@@ -145,7 +146,8 @@ static attn_status factors_of(study *s, float *factors, const attribution *a, at
     return ATTN_OK;
 }
 
-/* Adds a prompt's share of all paths, times factor, which counts once for each of two gradients. */
+/* Adds the paths of one prompt. Each is a product of two gradients, and each of those is multiplied by
+ * `factor`. */
 static attn_status add_paths(study *s, float *out, const attribution *a, float factor)
 {
     const size_t n_heads = s->n_layer * s->n_head, c = attn_model_config(s->model)->d_model;
@@ -180,9 +182,9 @@ static attn_status add_paths(study *s, float *out, const attribution *a, float f
     return s->ctx->status;
 }
 
-/* ---- all of them ---- */
+/* ---- all attributions ---- */
 
-/* One prompt's share of all attributions; out has one array for each row of the table above, and one
+/* Adds one prompt to all attributions. `out` has one array for each row of the table above, and one
  * for the paths. */
 static attn_status attribute_prompt(study *s, float **out, lens_backward *backward, size_t i,
                                     float factor)
@@ -224,7 +226,7 @@ static attn_status attribute_prompt(study *s, float **out, lens_backward *backwa
     return s->ctx->status;
 }
 
-/* How much the sum of all logit differences gains from corrupted to clean. */
+/* The sum of all clean logit differences minus that of the corrupted ones. */
 static attn_status whole_effect(study *s, float *gain)
 {
     attn_session *session = NULL;
@@ -242,7 +244,7 @@ static attn_status whole_effect(study *s, float *gain)
     return s->ctx->status;
 }
 
-/* Works all of them out and keeps them. */
+/* Computes all attributions and keeps them. */
 static attn_status attribute_all(study *s)
 {
     lens_backward backward = ATTN_ZERO;
@@ -264,8 +266,8 @@ static attn_status attribute_all(study *s)
     return s->ctx->status;
 }
 
-/* out [rows, positions]: rows of two arrays by turns, a[0] b[0] a[1] b[1] ..., from row `first` of out
- * on. */
+/* Fills out [rows, positions] from row `first` on with rows of two arrays in turn: a[0] b[0] a[1] b[1]
+ * ... */
 static void interleave(const study *s, float *out, size_t first, const float *a, const float *b)
 {
     size_t i;
@@ -284,11 +286,11 @@ static void sum_positions(float *out, const float *x, size_t n)
             out[i] += x[i * N_TOKENS + t];
 }
 
-/* ---- of the strongest heads ---- */
+/* ---- the strongest heads ---- */
 
 enum { N_TOP = 22, MOST_HEADS = N_LAYER * N_HEAD };
 
-/* Heads by the size of their attribution, the largest first; x [n]. */
+/* order [n]: the heads sorted by the absolute value of x [n], the largest first. */
 static void sort_heads(size_t *order, const float *x, size_t n)
 {
     size_t i, j;
@@ -299,7 +301,7 @@ static void sort_heads(size_t *order, const float *x, size_t n)
     }
 }
 
-/* The strongest heads, by their number. */
+/* The heads with the largest absolute values of x, in ascending order. */
 static void top_heads(size_t top[N_TOP], const float *x)
 {
     size_t order[MOST_HEADS] = {0}, i, j;
@@ -311,8 +313,8 @@ static void top_heads(size_t top[N_TOP], const float *x)
     }
 }
 
-/* out [66, 22]: paths between the strongest heads, to queries, keys and values by turns; or to one of
- * these alone, out [22, 22]. */
+/* out [66, 22]: the paths between the strongest heads, to queries, keys and values in turn. With
+ * `which`, only to one of the three: out [22, 22]. */
 static void paths_of_top(float *out, const float *paths, const float *x, int which)
 {
     size_t top[N_TOP] = {0}, i, j, k;
@@ -323,7 +325,8 @@ static void paths_of_top(float *out, const float *paths, const float *x, int whi
                 *out++ = paths[(3 * top[i] + k) * MOST_HEADS + top[j]];
 }
 
-/* out [6, heads]: paths into one head's queries, keys and values, and from it into those of others. */
+/* out [6, heads]: the paths to one head's queries, keys and values, and from the head to those of the
+ * others. */
 static void paths_of_head(float *out, const float *paths, size_t head)
 {
     size_t i, k;

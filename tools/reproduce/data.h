@@ -1,5 +1,6 @@
-/* Figures of data sets for scoring: HellaSwag, LAMBADA, WikiText. Accuracies and perplexities come with a standard error: of a share p of n items sqrt(p (1 - p) / n), of a mean
- * loss as if the losses were independent. */
+/* Figures of data sets for scoring: HellaSwag, LAMBADA, WikiText. Each has a standard error:
+ * sqrt(p (1 - p) / n) for an accuracy p of n items; that of a perplexity treats the losses as
+ * independent. */
 #ifndef REPRODUCE_DATA_H
 #define REPRODUCE_DATA_H
 
@@ -8,14 +9,14 @@
 #include "tools/common/program.h"
 #include <ctype.h>
 
-/* A text that is being scored, and what it is scored by. */
+/* What scoring a text needs. */
 typedef struct reading {
     study *study;
     attn_session
-        *session; /* holds the last text; what a next one shares with it is not run again */
+        *session; /* holds the last text; a prefix that the next one shares is not fed again */
     attn_token_stats *stats;
     int32_t *ids, *context; /* [room] */
-    size_t room;            /* bytes of a text */
+    size_t room;            /* the most bytes of a text */
     progress *line;
 } reading;
 
@@ -35,15 +36,16 @@ static attn_status begin_reading(reading *r, study *s, progress *line)
     return attn_session_new(s->ctx, &r->session, s->raw, NULL);
 }
 
-/* What a continuation is worth. */
-typedef struct worth {
-    double log_prob, last_log_prob; /* of all its tokens, of the last one alone */
+/* The score of a continuation. */
+typedef struct text_score {
+    double log_prob, last_log_prob; /* of all its tokens, and of the last one only */
     size_t n_tokens;
     int is_likeliest, last_is_likeliest;
-} worth;
+} text_score;
 
-/* Scores ids[first .. n) after ids[0 .. first). A text beyond the context loses its beginning. */
-static attn_status score_ids(reading *r, worth *w, const int32_t *ids, size_t n, size_t first)
+/* Scores ids[first .. n) after ids[0 .. first). A text that is longer than the context loses its
+ * beginning. */
+static attn_status score_ids(reading *r, text_score *w, const int32_t *ids, size_t n, size_t first)
 {
     const size_t most = attn_model_config(r->study->raw)->n_ctx;
     const size_t cut = n > most ? n - most : 0;
@@ -82,10 +84,11 @@ static attn_status encode(reading *r, int32_t *ids, size_t *n, const char *text,
     return attn_encode(r->study->ctx, ids, n, attn_model_tokenizer(r->study->raw), text, size);
 }
 
-/* Scores a continuation. Together: context and continuation are one text, cut after the context's
- * tokens (lm-evaluation-harness); else each has tokens of its own (llm.c). */
-static attn_status score_text(reading *r, worth *w, const char *context, const char *continuation,
-                              int together)
+/* Scores a continuation. With `together`, context and continuation are tokenized as one text, which is
+ * split after as many tokens as the context has (lm-evaluation-harness). Without, each is tokenized
+ * by itself (llm.c). */
+static attn_status score_text(reading *r, text_score *w, const char *context,
+                              const char *continuation, int together)
 {
     const size_t sizes[2] = {strlen(context), strlen(continuation)};
     char *whole = (char *)malloc(sizes[0] + sizes[1] + 1);
@@ -117,8 +120,8 @@ static attn_status score_text(reading *r, worth *w, const char *context, const c
 
 typedef attn_status (*item_fn)(reading *r, const json_value *item, double *sums);
 
-/* Puts a zero behind each string of a line that was parsed: the parser leaves them where they stood,
- * so the quotation mark goes. */
+/* Puts a zero after each string of a parsed line. The strings are still inside the line, so the zero
+ * replaces a quotation mark or what an escape left over. */
 static void end_strings(char *line, const json_value *root)
 {
     size_t i;
@@ -127,7 +130,7 @@ static void end_strings(char *line, const json_value *root)
             line[(size_t)(root[i].text - line) + root[i].size] = 0;
 }
 
-/* Adds up what an item function finds in each line; *n: how many there were. */
+/* Adds up the sums that an item function gives for each line. *n is the number of lines. */
 static attn_status read_items(reading *r, const char *path, item_fn item, double *sums, size_t *n)
 {
     attn_ctx *ctx = r->study->ctx;
@@ -176,7 +179,7 @@ static attn_status lambada_item(reading *r, const json_value *item, double *sums
 {
     const char *text = text_of(r, item, "text"), *last = text ? strrchr(text, ' ') : NULL;
     char *context;
-    worth w;
+    text_score w;
     if (!last)
         return r->study->ctx->status
                    ? r->study->ctx->status
@@ -198,15 +201,15 @@ static double error_of_share(double share, double n)
     return sqrt(share * (1 - share) / n);
 }
 
-/* Of the exponential of a mean. */
+/* The standard error of exp(mean loss). */
 static double error_of_perplexity(double sum, double squares, double n)
 {
     const double mean = sum / n, variance = n > 1 ? (squares / n - mean * mean) * n / (n - 1) : 0;
     return exp(mean) * sqrt(variance > 0 ? variance / n : 0);
 }
 
-/* out and errors [4]: share of last words of which all tokens are the likeliest, their perplexity;
- * the same of the last token alone. */
+/* out and errors [4]: the share of last words whose tokens are all the likeliest, and the perplexity
+ * of last words; then the same for the last token only. */
 static attn_status lambada(reading *r, const char *path, float *out, float *errors)
 {
     double sums[N_LAMBADA] = {0};
@@ -225,8 +228,8 @@ static attn_status lambada(reading *r, const char *path, float *out, float *erro
 
 /* ---- HellaSwag: the likeliest of four endings ---- */
 
-/* Adds a text to another, as the harness cleans it: "[title]" ends a sentence, other remarks in
- * brackets go, and two blanks become one. */
+/* Appends a text, cleaned as the harness does: "[title]" becomes the end of a sentence, other remarks
+ * in brackets are removed, and two blanks become one. */
 static void add_cleaned(char *out, const char *text)
 {
     size_t n = strlen(out), size = strlen(text), i, from = 0;
@@ -257,7 +260,7 @@ static void add_cleaned(char *out, const char *text)
     out[from] = 0;
 }
 
-/* The first letter large, the others small. */
+/* Makes the first letter a capital, and the others small. */
 static void capitalize(char *text)
 {
     size_t i;
@@ -287,14 +290,15 @@ static void count_right(double *sums, const double *whole, const double *normed,
     sums[1] += best[1] == right;
 }
 
-/* By llm.c: "ctx" and " ending" have tokens of their own; normed by their number. */
+/* As llm.c does: "ctx" and " ending" are tokenized separately, and the normed score is divided by the
+ * number of the ending's tokens. */
 static attn_status by_llm_c(reading *r, const json_value *item, const json_value *endings,
                             size_t right, double *sums)
 {
     const char *context = text_of(r, item, "ctx");
     double whole[N_ENDINGS], normed[N_ENDINGS];
     size_t i;
-    worth w;
+    text_score w;
     if (!context)
         return ATTN_E_FORMAT;
     for (i = 0; i < N_ENDINGS; i++) {
@@ -313,7 +317,8 @@ static attn_status by_llm_c(reading *r, const json_value *item, const json_value
     return ATTN_OK;
 }
 
-/* By lm-evaluation-harness: the activity's name first, cleaned; normed by the ending's letters. */
+/* As lm-evaluation-harness does: the cleaned context begins with the activity, and the normed score is
+ * divided by the number of the ending's letters. */
 static attn_status by_harness(reading *r, const json_value *item, const json_value *endings,
                               size_t right, double *sums)
 {
@@ -323,9 +328,9 @@ static attn_status by_harness(reading *r, const json_value *item, const json_val
     double whole[N_ENDINGS], normed[N_ENDINGS];
     char *context, *query, *second;
     size_t i;
-    worth w;
+    text_score w;
     if (size == 0)
-        return ATTN_E_FORMAT; /* text_of said so */
+        return ATTN_E_FORMAT; /* text_of has set the message */
     context = (char *)arena_alloc(r->study->ctx, r->study->memory, size, 1);
     query = (char *)arena_alloc(r->study->ctx, r->study->memory, size + 8, 1);
     second = arena_text(r->study->ctx, r->study->memory, b, strlen(b));
@@ -359,7 +364,7 @@ static attn_status hellaswag_item(reading *r, const json_value *item, double *su
     int is_item = endings && endings->kind == JSON_ARRAY && endings->size == N_ENDINGS && label;
     for (i = 0; i < N_ENDINGS && is_item; i++)
         is_item = endings[1 + i].kind == JSON_STRING;
-    if (is_item && label->kind == JSON_STRING) /* as Hugging Face's copy has it */
+    if (is_item && label->kind == JSON_STRING) /* in Hugging Face's copy a string */
         right = strtoul(label->text, NULL, 10);
     else if (is_item)
         is_item = json_u64(label, &right);
@@ -372,7 +377,7 @@ static attn_status hellaswag_item(reading *r, const json_value *item, double *su
                : ATTN_OK;
 }
 
-/* out and errors [4]: accuracy and normed accuracy by llm.c, then by lm-evaluation-harness. */
+/* out and errors [4]: accuracy and normed accuracy of llm.c, then of lm-evaluation-harness. */
 static attn_status hellaswag(reading *r, const char *path, float *out, float *errors)
 {
     double sums[4] = {0};
@@ -389,8 +394,8 @@ static attn_status hellaswag(reading *r, const char *path, float *out, float *er
 
 /* ---- WikiText ---- */
 
-/* The text as Hugging Face's page on perplexity has it: a line of the file is a row, empty if it is
- * blank, with its line feed else; and two line feeds stand between rows. */
+/* Joins the lines as Hugging Face's page on perplexity does: a blank line becomes empty, any other
+ * keeps its line feed, and two line feeds are put between lines. */
 static char *join_rows(study *s, const char *text, size_t size, size_t *joined)
 {
     char *out = (char *)arena_alloc(s->ctx, s->memory, 3 * size + 4, 1);
@@ -413,8 +418,8 @@ static char *join_rows(study *s, const char *text, size_t size, size_t *joined)
     return out;
 }
 
-/* out and errors [2]: the perplexity of windows side by side, and of windows that begin every half
- * window, in which the tokens of the first half are context alone (Hugging Face's two recipes). */
+/* out and errors [2]: the perplexity by Hugging Face's two recipes: windows that do not overlap, and
+ * windows that overlap by half, in which only the tokens of the second half count. */
 static attn_status wikitext(reading *r, const char *path, float *out, float *errors)
 {
     study *s = r->study;

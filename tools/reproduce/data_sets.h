@@ -1,4 +1,4 @@
-/* Figures of data sets that the user has, by the names of published.txt. Nothing is fetched. */
+/* Figures of data sets that the user has, by their names in published.txt. Nothing is downloaded. */
 #ifndef REPRODUCE_DATA_SETS_H
 #define REPRODUCE_DATA_SETS_H
 
@@ -8,7 +8,7 @@
 typedef attn_status (*data_fn)(reading *r, const char *path, float *out, float *errors);
 
 static const struct data_set {
-    const char *name; /* of the procedure and of the option */
+    const char *name; /* the name of the procedure and of the option */
     data_fn fn;
     size_t n;
 } data_sets[] = {
@@ -29,7 +29,8 @@ static size_t find_data_set(const char *procedure)
     return i;
 }
 
-/* The figures of a data set: values, then as many standard errors; kept. NULL after a message. */
+/* The figures of a data set, followed by their standard errors. They are computed once and kept. NULL
+ * after a message. */
 static const float *read_data(study *s, size_t which, const char *path, progress *line)
 {
     const struct data_set *d = &data_sets[which];

@@ -1,12 +1,12 @@
-/* Single figures: losses, probabilities, greedy texts, hidden states, of the text that a block names.
- * A procedure may have numbers behind its name: "ablated-loss@0,8". */
+/* Single figures of a block's text: losses, probabilities, greedy continuations, hidden states. A
+ * procedure may have numbers after its name: "ablated-loss@0,8". */
 #ifndef REPRODUCE_FIGURES_H
 #define REPRODUCE_FIGURES_H
 
 #include "study.h"
 #include "table.h"
 
-/* The numbers behind a procedure's name; 0 where there is none. */
+/* The numbers after a procedure's name; 0 where there is none. */
 typedef struct figure_numbers {
     size_t at[2];
 } figure_numbers;
@@ -25,7 +25,7 @@ static figure_numbers numbers_behind(const char *procedure)
 
 /* ---- losses ---- */
 
-/* The losses of ids[1 .. n). */
+/* The losses of ids[1 .. n), and whether each is the likeliest token. */
 static attn_status losses_of(study *s, float *losses, int *is_likeliest, const int32_t *ids,
                              size_t n)
 {
@@ -45,7 +45,7 @@ static attn_status losses_of(study *s, float *losses, int *is_likeliest, const i
     return s->ctx->status;
 }
 
-/* The mean loss, or the mean probability, of a block's tokens. */
+/* The mean loss, or the mean probability, of the tokens of a block. */
 static attn_status mean_loss(study *s, const block *b, float *out, int as_probability)
 {
     float *losses = room_for(s, b->n_ids);
@@ -59,7 +59,7 @@ static attn_status mean_loss(study *s, const block *b, float *out, int as_probab
     return ATTN_OK;
 }
 
-/* The log-probability of all tokens from the first-th on; or whether all of them are the likeliest. */
+/* The log-probability of the tokens from number `first` on, or whether all of them are the likeliest. */
 static attn_status continuation(study *s, const block *b, float *out, size_t first, int is_greedy)
 {
     float *losses = room_for(s, b->n_ids);
@@ -77,8 +77,8 @@ static attn_status continuation(study *s, const block *b, float *out, size_t fir
     return ATTN_OK;
 }
 
-/* out [n_ids - 1]. With a window, every `window` tokens are predicted by themselves from the token
- * before them; the last ones take as many tokens more from before as fill the window. */
+/* out [n_ids - 1]. With a window, each run of `window` tokens is predicted separately, with only the
+ * token before it as context. A shorter last run is filled up with the tokens before it. */
 static attn_status log_probabilities(study *s, const block *b, float *out, size_t window)
 {
     const size_t n = b->n_ids - 1;
@@ -99,8 +99,8 @@ static attn_status log_probabilities(study *s, const block *b, float *out, size_
     return ATTN_OK;
 }
 
-/* The loss of the model as TransformerLens processes it, with one head's values zero, but for b_V,
- * which counts as b_O's. */
+/* The loss of the model as TransformerLens processes it, with the values of one head set to zero.
+ * That processing has moved b_V into b_O, so the share of b_V stays. */
 static attn_status ablated_loss(study *s, const block *b, float *out, size_t layer, size_t head)
 {
     attn_token_stats *stats =
@@ -146,7 +146,7 @@ static attn_status greedy_ids(study *s, const block *b, float *out)
     return s->ctx->status;
 }
 
-/* logits [n_vocab] after a block's text; of the processed model, whose unembedding is centred. */
+/* logits [n_vocab] after a block's text, from the processed model, whose unembedding is centred. */
 static attn_status last_logits(study *s, const block *b, float *logits)
 {
     attn_session *session = NULL;
@@ -172,7 +172,7 @@ static double log_of_sum(const float *logits, size_t n)
 
 typedef enum likeliest_kind { IDS, LOGITS, PROBABILITIES } likeliest_kind;
 
-/* The b->n likeliest tokens, the first one first. */
+/* The b->n likeliest tokens, the likeliest first. */
 static attn_status likeliest(study *s, const block *b, float *out, likeliest_kind kind)
 {
     const size_t n_vocab = attn_model_config(s->model)->n_vocab;
@@ -210,7 +210,7 @@ static attn_status of_tokens(study *s, const block *b, float *out, figure_number
 
 /* ---- parts of matrices ---- */
 
-/* A block [rows, columns] of the hidden states after ln_final, or of the logits. */
+/* A submatrix [rows, columns] of the hidden states after ln_final, or of the logits. */
 static attn_status corner(study *s, const block *b, float *out, figure_numbers from, int of_logits)
 {
     static const char *const name = "ln_final.hook_normalized.post";
@@ -242,7 +242,7 @@ static attn_status corner(study *s, const block *b, float *out, figure_numbers f
     return s->ctx->status;
 }
 
-/* The biases of some logits of the processed model. */
+/* The processed model's b_U for the tokens of a block. */
 static attn_status unembedding_bias(study *s, const block *b, float *out)
 {
     attn_tensor bias = ATTN_ZERO;
@@ -254,7 +254,7 @@ static attn_status unembedding_bias(study *s, const block *b, float *out)
     return s->ctx->status;
 }
 
-/* The ids of a text; a block has its bytes. */
+/* The token ids of a text, whose bytes are the ids of the block. */
 static attn_status token_ids(study *s, const block *b, float *out)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(s->raw);
@@ -267,14 +267,14 @@ static attn_status token_ids(study *s, const block *b, float *out)
         text[i] = (char)b->ids[i];
     if (attn_encode(s->ctx, ids, &n, tokenizer, text, b->n_ids))
         return s->ctx->status;
-    for (i = 0; i < b->n; i++) /* a list of another length differs at its end */
+    for (i = 0; i < b->n; i++) /* -1 at the end if the lengths differ */
         out[i] = i < n && (i + 1 < b->n || n == b->n) ? (float)ids[i] : -1;
     return ATTN_OK;
 }
 
 /* ---- parts of the first prompt's logits ---- */
 
-/* What neurons add to logits; ids: layer, neuron and token of each. */
+/* How much neurons add to logits; the block's ids are layer, neuron and token of each. */
 static attn_status neurons_of_first(study *s, const block *b, float *out)
 {
     static const char *const names[] = {"blocks.*.mlp.hook_post", "ln_final.hook_scale"};
@@ -318,9 +318,9 @@ static attn_status neurons_of_first(study *s, const block *b, float *out)
     return s->ctx->status;
 }
 
-/* ---- all of them ---- */
+/* ---- the table ---- */
 
-/* What a figure needs of the model. */
+/* What a figure needs. */
 typedef enum needs { A_TEXT, A_TOKENIZER, GPT2_SMALL, ITS_NEURONS } needs;
 
 typedef attn_status (*figure_fn)(study *s, const block *b, float *out, figure_numbers of);
@@ -374,7 +374,7 @@ static const struct figure {
     {"neurons-of-first", figure_neurons, ITS_NEURONS},
 };
 
-/* The procedure of a single figure, or NULL: it is one of a whole plot. */
+/* Finds a single figure by its procedure; NULL if the procedure is that of a plot. */
 static const struct figure *find_figure(const char *procedure)
 {
     const size_t length = strcspn(procedure, "@");

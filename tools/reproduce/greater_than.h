@@ -1,12 +1,13 @@
 /* Greater-than (Hanna, Liu & Variengien 2023): after "The war lasted from the year 1732 to the year 17"
- * a model gives the years after 32 more probability than the others. Circuits of the 200 best edges,
- * found in pairs of such texts; as in the notebook of hannamw/EAP-IG, whose greater_than_data.csv has
- * 1,000 pairs. The corrupted text begins in the year 01.
+ * a model gives the years after 32 more probability than the others. This finds circuits of the 200
+ * best edges from pairs of such texts, as the notebook of hannamw/EAP-IG does. Its
+ * greater_than_data.csv has 1,000 pairs; in the corrupted text, the first year is 01.
  *
- * Edges are scored by gradients at points between the two texts: the clean text's (EAP), the mean of
- * five, k / 5 of the way from the corrupted text to the clean one, k = 0 .. 4 (EAP-IG, five steps), or
- * the mean of both texts' (clean-corrupted). The notebook takes the mean over each batch of 120 pairs
- * and adds up the batches, so each of the 40 pairs of the last batch counts three times. */
+ * Edges are scored by the gradient at points between the two texts: at the clean text (EAP), the mean
+ * at five points, k / 5 of the way from the corrupted text to the clean one for k = 0 to 4 (EAP-IG
+ * with five steps), or the mean at both texts (clean-corrupted). The notebook takes the mean over each
+ * batch of 120 pairs and adds up the batches, so each of the 40 pairs of the last batch counts three
+ * times. */
 #ifndef REPRODUCE_GREATER_THAN_H
 #define REPRODUCE_GREATER_THAN_H
 
@@ -21,10 +22,10 @@ enum {
     N_CIRCUITS = 3,
     BEST_EDGES = 200,
     PAIRS_OF_BATCH = 120,
-    SHOWN_CIRCUIT = 1 /* the one whose nodes and edges the notebook counts */
+    SHOWN_CIRCUIT = 1 /* the circuit whose nodes and edges the notebook counts */
 };
 
-/* How often each point's gradient counts: EAP, EAP-IG, clean-corrupted. */
+/* The weight of each point's gradient in EAP, EAP-IG and clean-corrupted. */
 static const int weights_of_points[N_CIRCUITS][N_POINTS] = {
     {0, 0, 0, 0, 0, 1}, {1, 1, 1, 1, 1, 0}, {1, 0, 0, 0, 0, 1}};
 
@@ -44,7 +45,7 @@ typedef struct greater_than {
 
 /* ---- the pairs ---- */
 
-/* The tokens of a text behind the beginning-of-text token. */
+/* The tokens of a text, with the beginning-of-text token before them. */
 static attn_status year_text(greater_than *g, int32_t **ids, size_t *n, const char *text)
 {
     study *s = g->reading->study;
@@ -61,7 +62,7 @@ static attn_status year_text(greater_than *g, int32_t **ids, size_t *n, const ch
     return ATTN_OK;
 }
 
-/* "clean,corrupted,year"; the commas become zeros. */
+/* Parses "clean,corrupted,year"; the commas become zeros. */
 static attn_status read_pair(greater_than *g, year_pair *pair, char *line, const char *where)
 {
     attn_ctx *ctx = g->reading->study->ctx;
@@ -114,8 +115,8 @@ static attn_status read_pairs(greater_than *g, const char *path)
 
 /* ---- the metric ---- */
 
-/* The probability of all later years, less that of the others: d / d logit j = p_j * (sign_j - value).
- * A lens_metric_fn. */
+/* A lens_metric_fn: the probability of all later years minus that of the others, and its gradient:
+ * d / d logit j = p_j * (sign_j - value). */
 static int years_after(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
 {
     const year_pair *pair = (const year_pair *)user;
@@ -150,7 +151,7 @@ static lens_pair pair_of_years(year_pair *pair)
 
 /* ---- circuits ---- */
 
-/* How much of the work is done; scoring takes most of the time. */
+/* Shows the progress: pair i of a step that takes the share from `from` to `to`. */
 static attn_status years_so_far(greater_than *g, size_t i, double from, double to)
 {
     progress_at(g->reading->line, from + (to - from) * (double)i / (double)g->n);
@@ -158,7 +159,7 @@ static attn_status years_so_far(greater_than *g, size_t i, double from, double t
                        : ATTN_OK;
 }
 
-/* scores [points, S, R], added up over the pairs. */
+/* scores [points, senders, receivers], added up over the pairs. */
 static attn_status score_years(greater_than *g, attn_tensor *scores)
 {
     attn_ctx *ctx = g->reading->study->ctx;
@@ -180,7 +181,7 @@ static attn_status score_years(greater_than *g, attn_tensor *scores)
     return ATTN_OK;
 }
 
-/* The node to which a receiver belongs, as the index of its sender; n_senders for the logits. */
+/* The node of a receiver, as the index of its sender; n_senders for the logits. */
 static size_t node_of_receiver(const lens_graph *g, size_t receiver)
 {
     const size_t in_layer = 3 * g->n_head + 1, part = receiver % in_layer;
@@ -190,8 +191,8 @@ static size_t node_of_receiver(const lens_graph *g, size_t receiver)
            (part == in_layer - 1 ? g->n_head : part % g->n_head);
 }
 
-/* Takes off the edges of nodes that nothing enters or nothing leaves, until there are none.
- * counts: the nodes that are left, but for the logits, and the edges. */
+/* Removes the edges of nodes without an edge in or without an edge out, until there is no such node.
+ * counts: the number of nodes that are left, without the logits, and of edges. */
 static void prune(float *edges, const lens_graph *g, float counts[2])
 {
     size_t sender, receiver, node, other, n_before = 0, n_edges = g->n_edges + 1;
@@ -218,7 +219,7 @@ static void prune(float *edges, const lens_graph *g, float counts[2])
     }
 }
 
-/* edges [S, R]: a circuit of the best edges, pruned. */
+/* edges [senders, receivers]: the circuit of the best edges, pruned. */
 static attn_status find_circuit(greater_than *g, attn_tensor *edges, attn_tensor scores,
                                 const int *weights, float counts[2])
 {
@@ -239,7 +240,7 @@ static attn_status find_circuit(greater_than *g, attn_tensor *edges, attn_tensor
 
 /* ---- the figures ---- */
 
-/* value[0]: of the model; then of each circuit. */
+/* value: the metric of the whole model, then of each circuit. */
 static attn_status run_years(greater_than *g, float value[1 + N_CIRCUITS], size_t i,
                              const attn_tensor *edges)
 {
@@ -294,8 +295,8 @@ static attn_status find_years(greater_than *g)
     return ATTN_OK;
 }
 
-/* out and errors [6]: the probability difference of the model and of the circuits by EAP, EAP-IG and
- * clean-corrupted; nodes and edges of the one by EAP-IG. */
+/* out and errors [6]: the probability difference of the model and of the circuits found by EAP, EAP-IG
+ * and clean-corrupted; then the nodes and the edges of the circuit found by EAP-IG. */
 static attn_status greater_than_figures(reading *r, const char *path, float *out, float *errors)
 {
     attn_ctx *ctx = r->study->ctx;

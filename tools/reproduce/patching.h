@@ -1,18 +1,18 @@
-/* Activation patching: a corrupted text runs with one activation of the clean one. The figures are the
- * mean logit difference of the pairs, between 0 (as corrupted) and 1 (as clean).
+/* Activation patching: a corrupted text runs with one activation of the clean text. The figures are
+ * mean logit differences over the pairs, scaled so that 0 is the corrupted text and 1 the clean one.
  *
- * Every text runs once, and is recorded. A patched run then begins at the patched layer and position:
- * what came before is the corrupted text's own. Where both texts have the same numbers, as everywhere
- * before the word in which they differ, there is nothing to run: the bits of the logits do not depend
- * on how a text is fed, so the result is the corrupted text's. All heads and pairs of a place run as
- * one batch. The batch computes only the logits of the answers, from the final stream: a fifth less
- * work than with all logits. */
+ * Every text runs once, and is recorded. A patched run then begins at the patched layer and position,
+ * and shares what is before with the run of the corrupted text. Where both texts have the same
+ * activation, as at every position before the first different word, nothing runs: the result is that
+ * of the corrupted text, bit for bit. All heads and pairs of a layer and position run as one batch.
+ * The batch computes only the logits of the answers, from the final stream, which is a fifth less work
+ * than with all logits. */
 #ifndef REPRODUCE_PATCHING_H
 #define REPRODUCE_PATCHING_H
 
 #include "study.h"
 
-/* Texts of one length. Text i is clean for pair i; its neighbour, i ^ 1, is corrupted for it. */
+/* Texts of the same length. In pair i, text i is clean and text i ^ 1 is corrupted. */
 typedef struct pairs {
     const int32_t *tokens;       /* [texts, n_tokens] */
     const int32_t (*answers)[2]; /* [n]: the right name and the wrong one */
@@ -27,15 +27,16 @@ enum { MOST_PAIRS = N_PROMPTS, MOST_RUNS = N_HEAD * MOST_PAIRS };
 typedef struct sweeps {
     const pairs *texts;
     attn_workspace *work;
-    attn_session *base[2][MOST_PAIRS]; /* of the clean texts, of the corrupted ones */
+    attn_session *base[2][MOST_PAIRS]; /* of the clean texts, then of the corrupted ones */
     attn_record *seen[2][MOST_PAIRS];
-    float difference[2][MOST_PAIRS], sum[2]; /* of logits */
-    attn_session *runs[N_HEAD][MOST_PAIRS];  /* the patched ones */
-    int is_base[N_HEAD]
-               [MOST_PAIRS]; /* before the place, and below the layer, it is the corrupted text's */
-    attn_feed_item items[MOST_RUNS]; /* one batch of them */
-    float *streams;                  /* [MOST_RUNS, n_tokens, C]: what leaves the last layer */
-    attn_tensor last;                /* [MOST_RUNS, C]: of each run's last position */
+    float difference[2][MOST_PAIRS], sum[2]; /* of the logits of the two answers */
+    attn_session *runs[N_HEAD][MOST_PAIRS];  /* of the patched runs */
+    int is_base
+        [N_HEAD]
+        [MOST_PAIRS]; /* earlier positions and lower layers are those of the corrupted text */
+    attn_feed_item items[MOST_RUNS]; /* the runs of one batch */
+    float *streams;                  /* [MOST_RUNS, n_tokens, C]: the output of the last layer */
+    attn_tensor last;                /* [MOST_RUNS, C]: the stream at each run's last position */
     attn_tensor of_answers;          /* I32 [2 * pairs] */
 } sweeps;
 
@@ -45,7 +46,7 @@ static float difference_of(const sweeps *w, const attn_session *session, size_t 
     return logits[w->texts->answers[pair][0]] - logits[w->texts->answers[pair][1]];
 }
 
-/* Runs text i ^ corrupted and records all that is patched. */
+/* Runs text i ^ corrupted and records the activations that are patched. */
 static attn_status record_text(study *s, sweeps *w, size_t i, size_t corrupted)
 {
     static const char *const names[] = {"blocks.*.hook_resid_pre", "blocks.*.hook_attn_out",
@@ -68,7 +69,7 @@ static attn_status record_text(study *s, sweeps *w, size_t i, size_t corrupted)
     return ATTN_OK;
 }
 
-/* Allocates the tensors that the runs write. */
+/* Allocates the tensors that the runs write to. */
 static attn_status prepare_ends(study *s, sweeps *w)
 {
     const size_t width = attn_model_config(s->model)->d_model;
@@ -127,7 +128,7 @@ typedef struct patched {
     int by_head, is_pattern;
 } patched;
 
-/* [positions, width], [positions, 1, d_head] or [1, positions, keys] of a record. */
+/* A view of a record: [positions, width], [positions, 1, d_head] or [1, positions, keys]. */
 static attn_status view_of(study *s, attn_tensor *out, const attn_record *record, const patched *p,
                            size_t head, size_t position, size_t count)
 {
@@ -157,8 +158,8 @@ static int same_numbers(attn_tensor x, attn_tensor y)
     return 1;
 }
 
-/* Prepares the run of a pair with one head patched at `count` positions; *differs: there is one (it was 0).
- */
+/* Prepares the run of a pair with one head patched at `count` positions. Sets *differs, which is 0
+ * before, if the texts differ there. */
 static attn_status prepare_run(study *s, sweeps *w, attn_feed_item *item, int *differs,
                                const patched *p, size_t head, size_t pair, size_t position,
                                size_t count)
@@ -195,13 +196,13 @@ static attn_status prepare_run(study *s, sweeps *w, attn_feed_item *item, int *d
     if (p->layer > 0)
         item->layers.resid = (const float *)resid.data + position * width;
     item->layers.resid_out = w->streams + (size_t)(item - w->items) * n * width;
-    item->logits = w->streams; /* of no row */
+    item->logits = w->streams; /* not written, as n_rows is 0 */
     item->rows = &no_row;
     *differs = 1;
     return ATTN_OK;
 }
 
-/* Runs the first n items. logits [n, 2 * pairs]: of all answers, after each of them. */
+/* Runs the first n items. logits [n, 2 * pairs]: those of all answers, at the end of each run. */
 static attn_status run_batch(study *s, sweeps *w, attn_tensor *logits, size_t n)
 {
     const size_t width = attn_model_config(s->model)->d_model;
@@ -217,7 +218,7 @@ static attn_status run_batch(study *s, sweeps *w, attn_tensor *logits, size_t n)
                            w->of_answers);
 }
 
-/* Adds the logit differences of all pairs with one head patched to out[head * stride]. */
+/* Patches each head in turn, and adds the logit differences of all pairs to out[head * stride]. */
 static attn_status patch_place(study *s, sweeps *w, float *out, size_t stride, const patched *p,
                                size_t position, size_t count)
 {
@@ -257,8 +258,8 @@ static size_t first_difference(const pairs *texts)
     return first;
 }
 
-/* Patches one activation of every layer: out [layers, positions], or [layers, heads, positions] if the
- * name begins with "attn."; all positions together: [layers, heads]. */
+/* Patches one activation in every layer: out [layers, positions], or [layers, heads, positions] if the
+ * name begins with "attn.". With `together`, all positions at once: [layers, heads]. */
 static attn_status patch_layers(study *s, sweeps *w, float *out, const char *name, int together,
                                 progress *line)
 {
@@ -274,7 +275,8 @@ static attn_status patch_layers(study *s, sweeps *w, float *out, const char *nam
         snprintf(full, sizeof full, "blocks.%u.%s", (unsigned)layer, name);
         p.layer = layer;
         memset(w->is_base, 0, sizeof w->is_base);
-        for (place = places; place-- > 0;) { /* a run leaves earlier positions as they were */
+        for (place = places;
+             place-- > 0;) { /* backwards, because a run does not change earlier positions */
             const size_t first = together ? first_difference(w->texts) : place;
             progress_at(line,
                         ((double)layer + 1 - (double)place / (double)places) / (double)s->n_layer);

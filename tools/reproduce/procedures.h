@@ -1,4 +1,5 @@
-/* The procedures of whole plots, by the names of published.txt. What was worked out once is kept. */
+/* The procedures of whole plots, by their names in published.txt. The numbers of a procedure are
+ * computed once and kept. */
 #ifndef REPRODUCE_PROCEDURES_H
 #define REPRODUCE_PROCEDURES_H
 
@@ -7,7 +8,7 @@
 
 typedef struct plots {
     study study;
-    sweeps sweeps; /* of the eight prompts, begun when they are first needed */
+    sweeps sweeps; /* of the eight prompts; begun at the first use */
     int has_sweeps;
     progress progress;
 } plots;
@@ -17,10 +18,10 @@ typedef enum procedure_kind {
     ACCUMULATED,
     SUBLAYERS,
     HEADS,
-    PATCHED,     /* `what` at each position of each layer, or each head at all positions */
-    BY_POSITION, /* each head at each position */
+    PATCHED, /* `what` is patched at each position of each layer, or in each head at all positions */
+    BY_POSITION, /* `what` is patched in each head at each position */
     ONE_PROMPT,
-    PATTERN, /* of head layer.head */
+    PATTERN, /* of head `head` of layer `number` */
     PROMPTS,
     BASELINES,
     ONE_BASELINES,
@@ -29,18 +30,18 @@ typedef enum procedure_kind {
     ATTRIBUTED_LAYERS,
     ATTRIBUTED_SUM,
     TOP_HEADS,
-    PATHS_OF_TOP,  /* number 0: to queries, 1: keys, 2: values, 3: all of them */
-    PATHS_OF_HEAD, /* layer.head */
-    /* several are worked out together, and kept */
+    PATHS_OF_TOP,  /* number 0: to queries, 1: to keys, 2: to values, 3: to all three */
+    PATHS_OF_HEAD, /* of head `head` of layer `number` */
+    /* computed together with others, and kept */
     ABLATED,
     COPYING,
     REPEATED,
     ATTRIBUTED,
-    /* several others, one after the other */
+    /* the values of several others, one after the other */
     LIST
 } procedure_kind;
 
-/* `what` is an activation, another procedure, or a list of others. */
+/* `what` is an activation, another procedure, or a list of procedures. */
 typedef struct procedure {
     const char *name;
     procedure_kind kind;
@@ -161,7 +162,7 @@ static size_t size_of(const study *s, const procedure *p)
     }
 }
 
-static const float *work_out(plots *r, const char *name, size_t *n);
+static const float *compute(plots *r, const char *name, size_t *n);
 
 /* The sweeps of the eight prompts; NULL after a message in the context. */
 static sweeps *sweeps_of(plots *r)
@@ -174,19 +175,20 @@ static sweeps *sweeps_of(plots *r)
     return &r->sweeps;
 }
 
-/* From what attribute_all kept: the stream's rows in their order, or the layers' rows. */
+/* Arranges the rows that attribute_all kept: those of the residual stream in the order of the forward
+ * pass, or those of the layers' outputs. */
 static attn_status arrange_attributions(plots *r, float *out, int of_layers)
 {
     study *s = &r->study;
     size_t n;
-    const float *pre = work_out(r, "attr-resid_pre", &n);
-    const float *first = of_layers ? work_out(r, "attr-attn_out", &n) : pre;
-    const float *second = work_out(r, of_layers ? "attr-mlp_out" : "attr-resid_mid", &n);
-    const float *last = work_out(r, "attr-resid_post", &n);
+    const float *pre = compute(r, "attr-resid_pre", &n);
+    const float *first = of_layers ? compute(r, "attr-attn_out", &n) : pre;
+    const float *second = compute(r, of_layers ? "attr-mlp_out" : "attr-resid_mid", &n);
+    const float *last = compute(r, "attr-resid_post", &n);
     if (!pre || !first || !second || !last)
         return s->ctx->status;
     interleave(s, out, of_layers ? 2 : 0, first, second);
-    if (of_layers) /* hook_embed is all that enters the first block but for the positions' share */
+    if (of_layers) /* hook_embed: as the input of layer 0, since the position embeddings are equal */
         memcpy(out, pre, N_TOKENS * sizeof *out);
     else
         memcpy(out + 2 * s->n_layer * N_TOKENS, last + (s->n_layer - 1) * N_TOKENS,
@@ -194,7 +196,7 @@ static attn_status arrange_attributions(plots *r, float *out, int of_layers)
     return ATTN_OK;
 }
 
-/* out [prompts, queries, keys] of one head */
+/* out [prompts, queries, keys]: the patterns of one head. */
 static attn_status patterns_of(plots *r, float *out, size_t layer, size_t head)
 {
     sweeps *w = sweeps_of(r);
@@ -212,7 +214,7 @@ static attn_status patterns_of(plots *r, float *out, size_t layer, size_t head)
     return r->study.ctx->status;
 }
 
-/* The other notebook's prompt: by layer and position, or its two logit differences. */
+/* The other notebook's prompt: patching by layer and position, or its two logit differences. */
 static attn_status patch_one(plots *r, float *out, const procedure *p)
 {
     sweeps *w = (sweeps *)arena_alloc(r->study.ctx, r->study.memory, 1, sizeof *w);
@@ -228,7 +230,7 @@ static attn_status patch_one(plots *r, float *out, const procedure *p)
     return r->study.ctx->status;
 }
 
-/* Logit differences of the prompts as they are. */
+/* The logit differences of the prompts without patching. */
 static attn_status differences(plots *r, float *out, int means)
 {
     const sweeps *w = sweeps_of(r);
@@ -242,7 +244,7 @@ static attn_status differences(plots *r, float *out, int means)
     return ATTN_OK;
 }
 
-/* The five heads that score highest, in ascending order. */
+/* The five heads with the highest scores, in ascending order. */
 static void five_highest(float *out, const float *scores, size_t n)
 {
     size_t i, j, k;
@@ -255,14 +257,14 @@ static void five_highest(float *out, const float *scores, size_t n)
     }
 }
 
-/* What is made of another procedure's numbers. */
+/* Computes a procedure from the numbers of another one. */
 static attn_status derive(plots *r, const procedure *p, float *out)
 {
     study *s = &r->study;
     size_t n = 0, i, order[MOST_HEADS];
-    const float *x = p->what ? work_out(r, p->what, &n) : NULL;
+    const float *x = p->what ? compute(r, p->what, &n) : NULL;
     const float *paths =
-        p->kind == PATHS_OF_TOP || p->kind == PATHS_OF_HEAD ? work_out(r, PATHS, &i) : NULL;
+        p->kind == PATHS_OF_TOP || p->kind == PATHS_OF_HEAD ? compute(r, PATHS, &i) : NULL;
     if (s->ctx->status)
         return s->ctx->status;
     if (p->kind == ATTRIBUTED_SUM)
@@ -281,7 +283,7 @@ static attn_status derive(plots *r, const procedure *p, float *out)
     return ATTN_OK;
 }
 
-/* One procedure with numbers of its own. */
+/* Computes one procedure. */
 static attn_status perform(plots *r, const procedure *p, float *out, size_t n)
 {
     study *s = &r->study;
@@ -316,7 +318,7 @@ static attn_status perform(plots *r, const procedure *p, float *out, size_t n)
     }
 }
 
-/* Those that are worked out together. */
+/* Computes procedures whose numbers come from the same runs. */
 static attn_status perform_all(plots *r, const procedure *p)
 {
     study *s = &r->study;
@@ -328,11 +330,11 @@ static attn_status perform_all(plots *r, const procedure *p)
         return attribute_all(s);
     if (p->kind == COPYING)
         return copying_scores(s);
-    heads = work_out(r, "heads", &n);
+    heads = compute(r, "heads", &n);
     return heads ? ablate_top(s, heads, find_kept(s, "scales")->values) : s->ctx->status;
 }
 
-/* Several procedures by name, with commas or slashes between them, one after the other. */
+/* The values of several procedures, one after the other. Commas or slashes separate their names. */
 static const float *join(plots *r, const char *names, size_t *n)
 {
     float *all = NULL, *larger;
@@ -342,7 +344,7 @@ static const float *join(plots *r, const char *names, size_t *n)
     for (*n = 0; *names; names += length + (names[length] != 0)) {
         length = strcspn(names, ",/");
         snprintf(name, sizeof name, "%.*s", (int)length, names);
-        if (!(part = work_out(r, name, &size)) || !(larger = room_for(&r->study, *n + size)))
+        if (!(part = compute(r, name, &size)) || !(larger = room_for(&r->study, *n + size)))
             return NULL;
         if (*n > 0)
             memcpy(larger, all, *n * sizeof *all);
@@ -353,8 +355,8 @@ static const float *join(plots *r, const char *names, size_t *n)
     return all;
 }
 
-/* The numbers of a procedure, kept for the next time. NULL after a message in the context. */
-static const float *work_out(plots *r, const char *name, size_t *n)
+/* The numbers of a procedure, computed at its first use. NULL after a message in the context. */
+static const float *compute(plots *r, const char *name, size_t *n)
 {
     study *s = &r->study;
     const procedure *p = procedures;

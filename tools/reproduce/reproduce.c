@@ -1,12 +1,14 @@
 /* cc tools/reproduce/reproduce.c -I. -O2 -fopenmp -lm -o reproduce      (without -fopenmp: one thread)
  *
- * Published figures of GPT-2 small, worked out again and set beside what was printed. The figures and
- * their sources are in published.txt. On attn.h's public API, in headers beside this file:
+ * Computes published figures of GPT-2 small again and compares them with what was printed. The
+ * figures and their sources are in published.txt. The program uses attn.h's public API only. The
+ * parts, each in a header beside this file:
  *
  *     table.h        published.txt
- *     weights.h      whether the weights are those of GPT-2 small
+ *     weights.h      whether the files are those of GPT-2 small
  *     figures.h      single figures: losses, probabilities, greedy texts
- *     data_sets.h    what the user has: data.h (HellaSwag, LAMBADA, WikiText), greater_than.h (EAP)
+ *     data_sets.h    data sets that the user has: data.h (HellaSwag, LAMBADA, WikiText),
+ *                    greater_than.h (EAP)
  *     procedures.h   whole plots, by name: study.h (direct logit attribution, ablation, patterns),
  *                    patching.h (activation patching), attributing.h (attribution patching, paths) */
 
@@ -31,11 +33,11 @@ static const struct option table[] = {
 #define AT(member) offsetof(options, member), 0 /* no commands */
     {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
     {0, "quick", NULL, FLAG, AT(quick), NULL, "leave out the sweeps by head and position"},
-    {0, "json", "FILE", TEXT, AT(json), NULL, "write all figures, worked out and published"},
+    {0, "json", "FILE", TEXT, AT(json), NULL, "write all figures, computed and published"},
     {0, "figures", "FILE", TEXT, AT(figures), NULL,
      "published figures (default: tools/reproduce/published.txt)"},
     {0, "files", "DIRECTORY", TEXT, AT(files), NULL,
-     "verify that the files of which the model was made are GPT-2 small's"},
+     "verify that the files from which the model was made are GPT-2 small's"},
     {0, "hellaswag", "FILE", TEXT, AT(data[0]), NULL, "hellaswag_val.jsonl, for its figures"},
     {0, "lambada", "FILE", TEXT, AT(data[1]), NULL, "lambada_test_en.jsonl"},
     {0, "wikitext-2", "FILE", TEXT, AT(data[2]), NULL, "wiki.test.raw of WikiText-2"},
@@ -53,11 +55,10 @@ static const help_page help = {
     NULL,
     NULL,
     "reproduce MODEL.attn [options]",
-    "Works out figures that papers, courses and notebooks printed about GPT-2 small, and "
-    "prints a line for each block of them: how many agree within the tolerance, the "
-    "largest difference, ok or differs; then its source. Any model with GPT-2's "
-    "vocabulary will do, but only the real weights can agree: make gpt2. "
-    "Exit code 0: all that could be worked out agree; 1: some differ.",
+    "Computes figures that papers, courses and notebooks printed about GPT-2 small, and prints a "
+    "line for each block of them: how many agree within the tolerance, the largest difference, ok "
+    "or differs; then its source. Any model with GPT-2's vocabulary can be given, but only the "
+    "real weights can agree: make gpt2. Exit code 0: all computed figures agree; 1: some differ.",
     0,
     NULL,
     "reproduce build/gpt2.attn --json figures.json"};
@@ -69,13 +70,13 @@ typedef struct run {
     attn_model *model;
     table_of_blocks blocks;
     plots plots;
-    size_t n_blocks, n_ok, n_figures, n_within; /* of those that were worked out */
+    size_t n_blocks, n_ok, n_figures, n_within; /* of the blocks that were computed */
     size_t n_wrong_files;
 } run;
 
 /* >> Blocks ==================================================================================== */
 
-/* Those of n numbers that a block's ids choose. */
+/* Selects the values whose indices are the block's ids. */
 static void choose(const block *b, float *out, const float *values, size_t n)
 {
     size_t i;
@@ -84,12 +85,12 @@ static void choose(const block *b, float *out, const float *values, size_t n)
             out[i] = values[b->ids[i]];
 }
 
-/* The numbers of a plot's block: all of its procedure's, those that its ids choose, or x and y of
- * several traces by turns. */
+/* The numbers of a block of a plot: all values of its procedure, those that its ids select, or x and y
+ * of several traces in turn. */
 static attn_status plot_numbers(run *r, const block *b, float *out)
 {
     size_t n = 0, i, j, k, traces, size;
-    const float *values = work_out(&r->plots, b->procedure, &n);
+    const float *values = compute(&r->plots, b->procedure, &n);
     if (!values)
         return r->ctx.status;
     choose(b, out, values, n);
@@ -109,7 +110,7 @@ static attn_status plot_numbers(run *r, const block *b, float *out)
     return ATTN_OK;
 }
 
-/* The figures of a data set that a block chooses, and behind them as many standard errors. */
+/* The figures of a data set that a block selects, followed by their standard errors. */
 static attn_status data_numbers(run *r, const block *b, float *out, size_t which)
 {
     const size_t n = data_sets[which].n;
@@ -136,7 +137,7 @@ static const float *figures_of(run *r, const block *b)
     return status ? NULL : out;
 }
 
-/* Why a block cannot be worked out with this model; NULL: it can. */
+/* Why a block cannot be computed with this model; NULL if it can. */
 static const char *reason_against(const run *r, const block *b)
 {
     static const char *const wanted[N_DATA_SETS] = {
@@ -164,7 +165,7 @@ static const char *reason_against(const run *r, const block *b)
     for (i = 0; f && f->needs == A_TOKENIZER && i < b->n; i++)
         if (b->published[i] > (double)c->n_vocab - 0.5)
             return "it needs GPT-2's vocabulary";
-    if (f && f->needs == A_TOKENIZER) /* its ids are bytes */
+    if (f && f->needs == A_TOKENIZER) /* the ids are bytes */
         return NULL;
     if (strcmp(b->procedure, "ov-eigenvalues") == 0 && c->d_head != 64)
         return "it needs heads of 64 dimensions";
@@ -227,7 +228,7 @@ static void out_block(json_out *o, const block *b, const float *values, const ch
     out_close(o, '}');
 }
 
-/* One line, and what it was made of. */
+/* Prints the line of a block, its source and its procedure. */
 static void report(run *r, const block *b, const float *values, const char *reason)
 {
     double largest = 0, difference;
@@ -241,7 +242,7 @@ static void report(run *r, const block *b, const float *values, const char *reas
         printf("%-8s %5zu of %5zu within %.0e, at most %-8.2g %s\n",
                within == b->n ? "ok" : "differs", within, b->n, b->tolerance, largest, b->title);
     else
-        printf("%-8s %5s    %5zu not worked out: %s: %s\n", "-", "", b->n, reason, b->title);
+        printf("%-8s %5s    %5zu not computed: %s: %s\n", "-", "", b->n, reason, b->title);
     printf("         %s", b->source);
     if (b->cell > 0)
         printf(", cell %zu", b->cell);
@@ -259,9 +260,9 @@ static void report(run *r, const block *b, const float *values, const char *reas
     }
 }
 
-/* ---- the weights' files ---- */
+/* ---- the files of the weights ---- */
 
-/* A line for each file, and the list of the JSON. */
+/* Prints a line for each file, and adds the list to the JSON. */
 static int verify_files(run *r, json_out *o)
 {
     char have[SHA256_HEX];
@@ -312,7 +313,7 @@ static int reproduce_all(run *r, json_out *o)
         const block *b = &r->blocks.at[i];
         const char *reason = reason_against(r, b);
         const float *values = NULL;
-        progress_begin(&r->plots.progress, "working out");
+        progress_begin(&r->plots.progress, "computing");
         if (!reason && !(values = figures_of(r, b))) {
             progress_end(&r->plots.progress);
             return failed(&r->ctx);
@@ -324,7 +325,7 @@ static int reproduce_all(run *r, json_out *o)
     out_close(o, ']');
     out_close(o, '}');
     printf("%zu of %zu figures are within their tolerance; %zu of %zu blocks are ok, %zu were not "
-           "worked out; %.0f s\n",
+           "computed; %.0f s\n",
            r->n_within, r->n_figures, r->n_ok, r->n_blocks, r->blocks.n - r->n_blocks,
            system_seconds() - begin);
     return r->n_ok == r->n_blocks && r->n_wrong_files == 0 ? FINE : FAILED;

@@ -1,5 +1,5 @@
-/* The work behind published figures of GPT-2 small: what TransformerLens's notebooks do with eight
- * printed prompts about an indirect object, by attn.h's public API. */
+/* What TransformerLens's notebooks do with eight printed prompts about an indirect object (IOI), with
+ * attn.h's public API only. */
 #ifndef REPRODUCE_STUDY_H
 #define REPRODUCE_STUDY_H
 
@@ -11,8 +11,8 @@
 
 enum { N_PROMPTS = 8, N_TOKENS = 15, N_ONE = 17, N_LAYER = 12, N_HEAD = 12 };
 
-/* <|endoftext|> and the prompt, by GPT-2's vocabulary. A prompt's neighbour (0 and 1, 2 and 3, ...) has
- * the other name where the subject is repeated: it is the corrupted text. */
+/* <|endoftext|> and the prompt, in GPT-2's vocabulary. Prompts 0 and 1, 2 and 3, ... are pairs, which
+ * differ in the name of the repeated subject: each is the corrupted text of the other. */
 static const int32_t prompts[N_PROMPTS][N_TOKENS] = {
     {50256, 2215, 1757, 290, 5335, 1816, 284, 262, 12437, 11, 1757, 2921, 262, 6131, 284},
     {50256, 2215, 1757, 290, 5335, 1816, 284, 262, 12437, 11, 5335, 2921, 262, 6131, 284},
@@ -22,18 +22,18 @@ static const int32_t prompts[N_PROMPTS][N_TOKENS] = {
     {50256, 2215, 6035, 290, 15686, 1816, 284, 262, 12437, 11, 6035, 2921, 281, 17180, 284},
     {50256, 3260, 5780, 290, 14235, 1816, 284, 262, 3952, 11, 14235, 2921, 257, 4144, 284},
     {50256, 3260, 5780, 290, 14235, 1816, 284, 262, 3952, 11, 5780, 2921, 257, 4144, 284}};
-/* The right name and the wrong one. */
+/* The correct name and the wrong one. */
 static const int32_t answers[N_PROMPTS][2] = {{5335, 1757},  {1757, 5335},  {4186, 3700},
                                               {3700, 4186},  {6035, 15686}, {15686, 6035},
                                               {5780, 14235}, {14235, 5780}};
-/* Another notebook's prompt: clean, corrupted; right and wrong. */
+/* Another notebook's prompt, clean and corrupted, and its correct and wrong answer. */
 static const int32_t one_prompt[2][N_ONE] = {
     {50256, 3260, 1757, 290, 5335, 1816, 284, 262, 3650, 11, 5335, 2921, 257, 9294, 286, 7545, 284},
     {50256, 3260, 1757, 290, 5335, 1816, 284, 262, 3650, 11, 1757, 2921, 257, 9294, 286, 7545,
      284}};
 static const int32_t one_answer[1][2] = {{1757, 5335}};
 
-/* Numbers that were worked out, kept for the plots that show them again. */
+/* Numbers that were computed, kept for plots that use them again. */
 typedef struct kept_numbers {
     char name[48];
     float *values;
@@ -44,8 +44,8 @@ typedef struct kept_numbers {
 typedef struct study {
     attn_ctx *ctx;
     arena *memory;
-    const attn_model *raw; /* as the file has it */
-    attn_model *model;     /* as TransformerLens processes it by default */
+    const attn_model *raw; /* as in the file */
+    attn_model *model;     /* processed as TransformerLens does by default */
     size_t n_layer, n_head;
     attn_tensor b_v;    /* [layers, heads, d_head] */
     attn_tensor shifts; /* [layers * heads, 1, d_model]: what b_V adds to each head's result */
@@ -79,9 +79,9 @@ static const kept_numbers *find_kept(const study *s, const char *name)
 }
 
 /* A row of a pattern sums to 1, so b_V adds b_V to every z and b_V · W_O to every head's result.
- * TransformerLens moves it into b_O (fold_value_biases); here its share is taken off where a figure
- * shows it. */
-static attn_status work_out_shifts(study *s)
+ * TransformerLens moves that into b_O (fold_value_biases); here it is subtracted where a figure
+ * contains it. */
+static attn_status compute_shifts(study *s)
 {
     const attn_config *c = attn_model_config(s->model);
     size_t i;
@@ -103,7 +103,8 @@ static attn_status work_out_shifts(study *s)
     return s->ctx->status;
 }
 
-/* LayerNorm folded into the weights that follow, writing weights and unembedding centred. */
+/* Processes the model as TransformerLens does: folds LayerNorm into the weights that read from it, and
+ * centres the weights that write to the stream and the unembedding. */
 static attn_status begin_study(study *s)
 {
     s->n_layer = attn_model_config(s->raw)->n_layer;
@@ -112,12 +113,13 @@ static attn_status begin_study(study *s)
                                 LENS_PROCESS_FOLD_LN | LENS_PROCESS_CENTER_WRITING_WEIGHTS |
                                     LENS_PROCESS_CENTER_UNEMBED)
                ? s->ctx->status
-               : work_out_shifts(s);
+               : compute_shifts(s);
 }
 
 /* ---- direct logit attribution ---- */
 
-/* Adds to out [parts] what the parts of prompt i's last position add to its logit difference. */
+/* Adds to out [parts] the contributions of the parts at prompt i's last position to its logit
+ * difference. */
 static attn_status add_attributions(study *s, float *out, size_t n, attn_tensor parts,
                                     attn_tensor scale, size_t i)
 {
@@ -132,8 +134,8 @@ static attn_status add_attributions(study *s, float *out, size_t n, attn_tensor 
     return s->ctx->status;
 }
 
-/* The mean over the prompts, for the first n parts of a kind. From the heads also what the first
- * prompt's add, and each prompt's final scale, which are kept. */
+/* Direct logit attribution of the first n parts of a kind: the mean over the prompts. For heads, the
+ * contributions in the first prompt and the final scale of each prompt are kept, too. */
 static attn_status attribute(study *s, float *out, size_t n, lens_parts_kind kind)
 {
     float *first = room_for(s, n), *scales = room_for(s, N_PROMPTS);
@@ -166,14 +168,14 @@ static attn_status attribute(study *s, float *out, size_t n, lens_parts_kind kin
     return s->ctx->status;
 }
 
-/* ---- a head that is ablated ---- */
+/* ---- ablating a head ---- */
 
 typedef struct ablation {
     attn_session *session;
     attn_record *record;
 } ablation;
 
-/* Runs prompt i with z of one head zero at the last position, but for b_V, which counts as b_O's. */
+/* Runs prompt i with z of one head set to b_V at the last position: zero, if b_V is part of b_O. */
 static attn_status run_ablated(study *s, ablation *a, size_t i, size_t top)
 {
     static const char *const names[] = {"blocks.*.attn.hook_result", "ln_final.hook_scale"};
@@ -200,8 +202,8 @@ static attn_status run_ablated(study *s, ablation *a, size_t i, size_t top)
     return s->ctx->status;
 }
 
-/* What the strongest head's ablation changes; all of it is kept: the attributions of the heads, the
- * mean logit difference, and the final scales. */
+/* Ablates the strongest head, and keeps the attributions of the heads, the mean logit difference and
+ * the final scales. */
 static attn_status ablate_top(study *s, const float *heads, const float *scales)
 {
     const size_t n = s->n_layer * s->n_head, width = attn_model_config(s->model)->d_model;
@@ -246,7 +248,7 @@ static attn_status ablate_top(study *s, const float *heads, const float *scales)
 
 /* ---- patterns ---- */
 
-/* Feeds tokens and records their patterns. */
+/* Feeds tokens and records the attention patterns. */
 static attn_status watch_patterns(study *s, ablation *a, const char *name, const int32_t *tokens,
                                   size_t n)
 {
@@ -261,7 +263,7 @@ static attn_status watch_patterns(study *s, ablation *a, const char *name, const
     return s->ctx->status;
 }
 
-/* The mean of a pattern's numbers from each position to the one `back` positions earlier. */
+/* The mean attention from each position to the one `back` positions earlier. */
 static float mean_of_diagonal(attn_tensor pattern, size_t head, size_t back)
 {
     const size_t n = pattern.shape[1];
@@ -272,9 +274,10 @@ static float mean_of_diagonal(attn_tensor pattern, size_t head, size_t back)
     return (float)(sum / (double)(n - back));
 }
 
-/* Scores of the heads on two random texts that say the same 100 tokens twice, all kept: attention to
- * the token before, to the same token the first time, and to the one after that.
- * torch.manual_seed(0); torch.randint(100, 20000, (2, 100)): the 32 bits of a draw modulo 19,900. */
+/* Scores of the heads on two random texts, each of which repeats 100 tokens: the attention to the
+ * previous token, to the first occurrence of the same token, and to the token after that. All scores
+ * are kept. The tokens are those of torch.manual_seed(0); torch.randint(100, 20000, (2, 100)), which
+ * takes 32 random bits modulo 19,900. */
 static attn_status repeated_tokens(study *s)
 {
     enum { HALF = 100, N_TEXTS = 2, N_SCORES = 3 };
@@ -317,7 +320,7 @@ typedef struct complex_number {
     float re, im;
 } complex_number;
 
-/* The larger real part first, then the larger imaginary part. */
+/* Orders by the real part, then by the imaginary part, the larger first. */
 static int compare_complex(const void *a, const void *b)
 {
     const complex_number *x = (const complex_number *)a, *y = (const complex_number *)b;
@@ -326,9 +329,9 @@ static int compare_complex(const void *a, const void *b)
     return x->im < y->im ? 1 : x->im > y->im ? -1 : 0;
 }
 
-/* Copying scores [layers, heads] of OV circuits, and of those from token to token; and the last head's
- * eigenvalues [2, d_head], real parts and imaginary ones. All of it is kept. LAPACK's order of
- * eigenvalues means nothing; here the largest real part comes first. */
+/* Copying scores [layers, heads] of the OV circuits and of the full ones from token to token, and the
+ * eigenvalues [2, d_head] of the last head, first the real parts. All of it is kept. LAPACK's order
+ * of eigenvalues is arbitrary; here the largest real part is first. */
 static attn_status copying_scores(study *s)
 {
     static const char *const names[] = {"ov-copying", "ov-copying-of-tokens"};

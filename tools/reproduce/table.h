@@ -1,4 +1,4 @@
-/* The published figures: published.txt, read into memory. */
+/* Reads the published figures, published.txt. */
 #ifndef REPRODUCE_TABLE_H
 #define REPRODUCE_TABLE_H
 
@@ -11,9 +11,9 @@ typedef struct block {
     int ndim;
     size_t n;
     double tolerance;
-    int32_t *ids; /* [n_ids]: the input, where it is not the procedure's own */
+    int32_t *ids; /* [n_ids]: the input, unless the procedure has its own */
     size_t n_ids;
-    double *published; /* [n], or NULL if the figures cannot be worked out */
+    double *published; /* [n], or NULL if the figures cannot be computed */
 } block;
 
 typedef struct table_of_blocks {
@@ -21,7 +21,7 @@ typedef struct table_of_blocks {
     size_t n;
 } table_of_blocks;
 
-/* The next field of a line, ended by a tab or the line's end, which become zeros. */
+/* The next field of a line. The tab or line feed that ends it becomes a zero. */
 TOOLS_FN char *next_field(char **at)
 {
     char *field = *at;
@@ -31,7 +31,7 @@ TOOLS_FN char *next_field(char **at)
     return field;
 }
 
-/* The whole numbers of a text, at most `room` of them. 0*N stands for N zeros. */
+/* Parses at most `room` whole numbers. 0*N means N zeros. */
 TOOLS_FN size_t read_numbers(const char *text, long long *numbers, size_t room)
 {
     char *end;
@@ -48,14 +48,13 @@ TOOLS_FN size_t read_numbers(const char *text, long long *numbers, size_t room)
     return n;
 }
 
-/* An upper bound of how many numbers a text has: each has a digit, and a blank between it and the next.
- */
+/* An upper bound for the count of numbers in a text: each has a digit, and a blank after it. */
 TOOLS_FN size_t most_numbers(const char *text)
 {
     return strlen(text) / 2 + 1;
 }
 
-/* The line that follows the description of a block. */
+/* Parses the line that follows the description of a block. */
 TOOLS_FN int read_figures(attn_ctx *ctx, arena *memory, table_of_blocks *table, block *b,
                           char *line)
 {

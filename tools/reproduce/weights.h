@@ -1,5 +1,5 @@
-/* Are the files those of GPT-2 small? Their SHA-256, or git's name for their content where the hub
- * keeps them in git itself: the SHA-1 (FIPS 180-4) of "blob SIZE\0" and the bytes. */
+/* Checks that files are those of GPT-2 small, by their SHA-256. Small files are in the hub's git, which
+ * has only git's name for their content: the SHA-1 (FIPS 180-4) of "blob SIZE\0" and the bytes. */
 #ifndef REPRODUCE_WEIGHTS_H
 #define REPRODUCE_WEIGHTS_H
 
@@ -87,7 +87,7 @@ static void sha1_end(sha1 *h, unsigned char digest[SHA1_SIZE])
 typedef struct weights_file {
     const char *name, *digest;
     uint64_t size;
-    int in_git; /* the digest is git's; else SHA-256 */
+    int in_git; /* the digest is git's name, not a SHA-256 */
 } weights_file;
 
 static const weights_file weights_files[] = {
@@ -99,7 +99,7 @@ static const weights_file weights_files[] = {
 };
 enum { N_WEIGHTS_FILES = sizeof weights_files / sizeof weights_files[0] };
 
-/* hex: the digest of a file, of the kind that `expected` has. *size: its bytes. */
+/* hex: the digest of a file, of the same kind as that of `expected`. *size: its size in bytes. */
 static attn_status digest_of_file(attn_ctx *ctx, char hex[SHA256_HEX], uint64_t *size,
                                   const char *path, const weights_file *expected)
 {

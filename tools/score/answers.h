@@ -1,4 +1,4 @@
-/* Answers: what each task prints, or the error of a line. */
+/* Writes the answer of each task, or the error of a line. */
 #ifndef SCORE_ANSWERS_H
 #define SCORE_ANSWERS_H
 
@@ -28,7 +28,7 @@ static void begin_answer(run *r, job *j)
     out_text(o, task, size);
 }
 
-/* Answers with the error in the context, and forgets it. */
+/* Answers with the error in the context, and clears it. */
 static void answer_error(run *r, job *j)
 {
     const char *const message = message_of(&r->ctx);
@@ -48,7 +48,7 @@ static void put_token(const run *r, json_out *o, int32_t id)
     out_text(o, bytes ? bytes : "", bytes ? size : 0);
 }
 
-/* "ids", and "tokens" if the model knows their text. */
+/* Writes "ids", and "tokens" if the model has a tokenizer. */
 static void put_tokens(const run *r, json_out *o, const int32_t *ids, size_t n)
 {
     size_t i;
@@ -65,7 +65,7 @@ static void put_tokens(const run *r, json_out *o, const int32_t *ids, size_t n)
 static void answer_score(run *r, job *j)
 {
     json_out *const o = &j->answer;
-    const size_t n = j->n - j->n_context, first = j->n_context == 0; /* it has no prediction */
+    const size_t n = j->n - j->n_context, first = j->n_context == 0; /* token 0 has no prediction */
     double sum = 0;
     size_t i, greedy = 1;
     for (i = first; i < n; i++) {
@@ -125,8 +125,8 @@ static void answer_embed(run *r, job *j)
     out_close(o, ']');
 }
 
-/* The k likeliest tokens of `count` rows of logits, for row `at` of the answer and those after it,
- * and the loss of the first of each, from which the others' follow. */
+/* Finds the k likeliest tokens in each of `count` rows of logits, and the loss of the likeliest, and
+ * stores them from row `at` of the answer on. put_top computes the other losses from that. */
 static attn_status judge(run *r, job *j, size_t at, const float *rows, size_t count)
 {
     const size_t k = j->q.k;
@@ -145,8 +145,8 @@ static size_t n_positions(const job *j)
     return j->q.positions ? j->n : 1;
 }
 
-/* [{"id": 5, "token": " time", "logprob": -0.5}, ...] for each position, from row `at` on. A
- * logprob has the bits that the task score gives for that token. */
+/* Writes [{"id": 5, "token": " time", "logprob": -0.5}, ...] for each position, from row `at` on. A
+ * logprob has the same bits as the task score gives for that token. */
 static void put_top(const run *r, job *j, size_t at)
 {
     json_out *const o = &j->answer;
@@ -191,7 +191,7 @@ static void answer_top(run *r, job *j)
     put_top(r, j, 0);
 }
 
-/* Unembeds the streams, as many rows at a time as the logits have room for. */
+/* Applies the logit lens to the streams, at most ROWS rows at a time. */
 static attn_status read_streams(run *r, job *j)
 {
     const size_t width = r->config->d_model;
@@ -238,7 +238,7 @@ static void answer_tokens(run *r, job *j)
     put_tokens(r, &j->answer, j->ids, j->n);
 }
 
-/* The answer of a line, or the error in the context. What the line took before is given back. */
+/* Writes the answer of a line, or the error in the context, and frees what the line needed. */
 static int finish_job(run *r, job *j)
 {
     static void (*const answers[])(run *, job *) = {answer_score, answer_generate, answer_embed,

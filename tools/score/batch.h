@@ -1,4 +1,4 @@
-/* Texts in sessions, and one pass over the weights for the next tokens of all of them. */
+/* Gives texts sessions, and feeds the next tokens of all of them in one pass over the weights. */
 #ifndef SCORE_BATCH_H
 #define SCORE_BATCH_H
 
@@ -6,7 +6,7 @@
 
 /* ---- hooks ---- */
 
-/* An attn_hook_fn for embed: keeps the last row, and adds up all of them. */
+/* An attn_hook_fn for embed: keeps the last row, and the sum of all rows. */
 static int keep_rows(const attn_activation *activation, void *user)
 {
     job *const j = (job *)user;
@@ -31,7 +31,7 @@ typedef struct lens_hook {
     size_t layer, width;
 } lens_hook;
 
-/* An attn_hook_fn for logit-lens: keeps the rows of a stream whose positions were asked for. */
+/* An attn_hook_fn for logit-lens: keeps a stream's rows at the requested positions. */
 static int keep_stream(const attn_activation *activation, void *user)
 {
     const lens_hook *const h = (const lens_hook *)user;
@@ -46,7 +46,7 @@ static int keep_stream(const attn_activation *activation, void *user)
     return 0;
 }
 
-/* How many numbers a row of the activation has. */
+/* Sets j->width to the size of a row of the activation. */
 static attn_status measure_activation(run *r, job *j, const char *name)
 {
     attn_record_desc one = ATTN_ZERO;
@@ -55,7 +55,8 @@ static attn_status measure_activation(run *r, job *j, const char *name)
     one.n_names = 1;
     one.n_positions = 1;
     if (strchr(name, '*'))
-        return tool_fail(&r->ctx, ATTN_E_NAME, "activation: %.80s names several; give one", name);
+        return tool_fail(&r->ctx, ATTN_E_NAME,
+                         "activation: %.80s is a pattern; give the name of one activation", name);
     if (attn_record_size(&r->ctx, &bytes, r->model, &one) != ATTN_OK)
         return r->ctx.status;
     j->width = bytes / sizeof(float);
@@ -98,7 +99,7 @@ static attn_status hook_lens(run *r, job *j, attn_session *session)
     return r->ctx.status;
 }
 
-/* ---- a text takes a session ---- */
+/* ---- beginning a text ---- */
 
 static attn_status make_sampler(run *r, job *j)
 {
@@ -128,7 +129,7 @@ static attn_status check_stop(run *r, const job *j)
     return ATTN_OK;
 }
 
-/* What a task needs beside the session. */
+/* Allocates what a task needs besides the session. */
 static attn_status prepare(run *r, job *j)
 {
     const size_t n_rows = j->q.task == SCORE        ? j->n - j->n_context
@@ -147,7 +148,7 @@ static attn_status prepare(run *r, job *j)
     return r->ctx.status;
 }
 
-/* How many positions a text takes in the end. */
+/* How many positions of a session a text needs, with the tokens to generate. */
 static size_t length_of(const run *r, const job *j)
 {
     const size_t left = r->config->n_ctx - j->goal;
@@ -165,8 +166,9 @@ static void close_slot(run *r, slot *s)
     s->capacity = 0;
 }
 
-/* The idle session that fits best; else a place for a new one, for which idle ones may have to go.
- * NULL: not now. All sessions together hold eight contexts. */
+/* Finds the smallest idle session that is long enough, or a slot for a new one. All sessions together
+ * hold at most eight contexts, so idle ones are freed for a new one if necessary. Returns NULL if
+ * the text has to wait. */
 static slot *find_slot(run *r, size_t length, size_t *capacity)
 {
     const size_t most = (size_t)8 * r->config->n_ctx;
@@ -191,7 +193,7 @@ static slot *find_slot(run *r, size_t length, size_t *capacity)
     return r->capacity + *capacity <= most ? unused : NULL;
 }
 
-/* Begins with a waiting text if there is a session for it; *begun tells. */
+/* Begins a waiting text if there is a session for it; *begun says so. */
 static int begin_job(run *r, job *j, int *begun)
 {
     size_t capacity = 0;
@@ -223,7 +225,7 @@ static int begin_job(run *r, job *j, int *begun)
     return r->ctx.status || j->goal == 0 ? finish_job(r, j) : FINE;
 }
 
-/* In the order of the input, until one has to wait. */
+/* Begins texts in the order of the input, until one has to wait. */
 static int begin_jobs(run *r)
 {
     size_t i;
@@ -239,11 +241,11 @@ static int begin_jobs(run *r)
 typedef struct pass {
     attn_feed_item items[MAX_BATCH];
     job *jobs[MAX_BATCH];
-    size_t rows[ROWS]; /* of which logits are wanted, of all items */
+    size_t rows[ROWS]; /* the rows whose logits are needed, of all items */
     size_t n_items, n_tokens, n_rows;
 } pass;
 
-/* The first position whose logits a task wants. */
+/* The first position whose logits a task needs. */
 static size_t first_wanted(const job *j)
 {
     switch (j->q.task) {
@@ -256,7 +258,7 @@ static size_t first_wanted(const job *j)
     }
 }
 
-/* The next tokens of a text, as many as the pass still takes. */
+/* Adds the next tokens of a text, as many as the pass has room for. */
 static void add_item(run *r, pass *p, job *j)
 {
     attn_feed_item *const item = &p->items[p->n_items];
@@ -278,7 +280,7 @@ static void add_item(run *r, pass *p, job *j)
     }
 }
 
-/* The longest of the stop strings that the text ends in at `end`; NULL: none. */
+/* The longest stop string that ends at byte `end` of the text, or NULL. */
 static const json_value *stop_at(const job *j, size_t end)
 {
     const json_value *const stop = j->q.stop, *v, *found = NULL;
@@ -293,7 +295,7 @@ static const json_value *stop_at(const job *j, size_t end)
     return found;
 }
 
-/* Adds the bytes of a token; cuts the text before a stop string that they complete. */
+/* Appends the bytes of a token. If they complete a stop string, the text is cut before it. */
 static attn_status add_text(run *r, job *j, int32_t id)
 {
     size_t size = 0, i;
@@ -322,7 +324,7 @@ static attn_status add_text(run *r, job *j, int32_t id)
     return ATTN_OK;
 }
 
-/* Draws the next token, with attn_generate's reasons to end. */
+/* Draws the next token. A text ends for the same reasons as in attn_generate. */
 static attn_status draw(run *r, job *j)
 {
     const attn_session *const session = r->slots[j->slot].session;
@@ -345,7 +347,7 @@ static attn_status draw(run *r, job *j)
     return ATTN_OK;
 }
 
-/* What a text keeps of a pass; finishes it after its last. */
+/* Takes a text's results from a pass, and finishes the text after its last pass. */
 static int take_item(run *r, const attn_feed_item *item, job *j)
 {
     const size_t at = j->fed + (item->n_rows ? item->rows[0] : 0);
@@ -379,7 +381,8 @@ static int run_pass(run *r)
     for (i = 0; i < p.n_items && code == FINE; i++)
         if (p.jobs[i]->q.task != LOGIT_LENS)
             code = take_item(r, &p.items[i], p.jobs[i]);
-    for (i = 0; i < p.n_items && code == FINE; i++) /* last: it overwrites the logits */
+    for (i = 0; i < p.n_items && code == FINE;
+         i++) /* after the others, because it overwrites the logits */
         if (p.jobs[i]->state == RUNNING && p.jobs[i]->q.task == LOGIT_LENS)
             code = take_item(r, &p.items[i], p.jobs[i]);
     return code;

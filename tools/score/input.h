@@ -1,11 +1,11 @@
-/* Lines in: those of this shard, as many as are to be answered together. */
+/* Reads the lines of this shard, as many as are answered together. */
 #ifndef SCORE_INPUT_H
 #define SCORE_INPUT_H
 
 #include "answers.h"
 #include "request.h"
 
-/* "2/8" */
+/* Parses --shard, such as "2/8". */
 static int read_shard(run *r)
 {
     const char *const slash = r->o.shard ? strchr(r->o.shard, '/') : NULL;
@@ -17,7 +17,7 @@ static int read_shard(run *r)
         memcpy(first, r->o.shard, (size_t)(slash - r->o.shard));
     if (!slash || !parse_count(slash + 1, "1 1000000000", &r->n_shards) ||
         !parse_count(first, "1 1000000000", &r->shard) || r->shard > r->n_shards)
-        return fail(USAGE, "--shard: \"%s\" is not a part of a whole, such as 1/4, 2/4, 3/4 or 4/4",
+        return fail(USAGE, "--shard: \"%s\" is not one of N parts, such as 1/4, 2/4, 3/4 or 4/4",
                     r->o.shard);
     return FINE;
 }
@@ -38,7 +38,7 @@ static int open_lines(run *r)
     return FINE;
 }
 
-/* Parses a line into a job, which is answered at once if it is an error or asks for tokens. */
+/* Parses a line into a job. A line with an error, or of the task tokens, is answered at once. */
 static int accept_line(run *r, line_status status, const char *line, size_t size)
 {
     job *const j = job_at(r, r->n++);
@@ -63,7 +63,8 @@ static int accept_line(run *r, line_status status, const char *line, size_t size
     return FINE;
 }
 
-/* Reads lines until enough are waiting, but waits for more only when nothing else is to be done. */
+/* Reads lines until enough are waiting. It blocks for more input only when there is nothing else to
+ * do. */
 static int read_lines(run *r, int *at_end)
 {
     int code = FINE;

@@ -1,17 +1,19 @@
-/* Answers out, in the order of the lines, and --resume: going on behind those of an earlier run. */
+/* Writes the answers in the order of the lines, and continues the output of an earlier run
+ * (--resume). */
 #ifndef SCORE_OUTPUT_H
 #define SCORE_OUTPUT_H
 
 #include "run.h"
 
-/* Finds where an earlier run may go on. Its last answer that is no error shows that it had the same
- * model, options and lines: what the output holds from there on must come out again. Errors have no
- * key "task", and no string of JSON has these bytes within it. */
+/* Finds the last answer in the output that is not an error. This run computes everything from there on
+ * again and compares it, which shows whether the earlier run had the same model, options and lines.
+ * Answers other than errors have the key "task", and inside a JSON string its quotes would be
+ * escaped. */
 static int find_end(run *r, uint64_t size)
 {
     static const char mark[] = "\"task\": \"";
     char block[1 << 14];
-    uint64_t at = 0, line = 0, n_lines = 0, place = 0; /* line: where it begins */
+    uint64_t at = 0, line = 0, n_lines = 0, place = 0; /* line: the offset of the current one */
     size_t i, got, n_same = 0;
     int is_answer = 0;
     while ((got = fread(block, 1, sizeof block, r->output)) > 0)
@@ -58,8 +60,8 @@ static int open_output(run *r)
     if (file && system_size(file, &size) == 0 && size > 0 && !r->o.resume) {
         fclose(file);
         return fail(FAILED,
-                    "%s holds answers already: --resume goes on behind them; or remove it, or "
-                    "write elsewhere",
+                    "%s already has answers: continue it with --resume, remove it, or write "
+                    "elsewhere",
                     path);
     }
     r->output = file ? file : system_open(path, "wb");
@@ -79,13 +81,14 @@ static int fail_output(const run *r)
 static int refuse_output(const run *r, const job *j)
 {
     return fail(FAILED,
-                "--resume: line %llu of %s has another answer in %s: that was made with another "
+                "--resume: line %llu of %s has another answer in %s, which was made with another "
                 "model, other options or other lines",
                 TOOLS_LLU(j->line), r->name, r->o.output);
 }
 
-/* Writes an answer, of which the output may hold the beginning. Nothing is written before all that
- * it holds has come out again, so a file of something else stays as it is. */
+/* Writes an answer. In a resumed run, the first answers are compared with the end of the output
+ * instead, which may hold only the beginning of the last. Nothing is written before all of that is
+ * found equal, so a file of something else is not changed. */
 static int write_answer(run *r, const job *j)
 {
     const size_t size = j->answer.size;
@@ -99,7 +102,8 @@ static int write_answer(run *r, const job *j)
             return refuse_output(r, j);
         at += n;
         r->n_kept -= n;
-        if (r->n_kept == 0 && system_seek(r->output, r->output_size) != 0) /* to write there */
+        if (r->n_kept == 0 &&
+            system_seek(r->output, r->output_size) != 0) /* C asks for it before writing */
             return fail(FAILED, "%s: %s", r->o.output, why(errno));
     }
     if (r->n_kept > 0) {
@@ -119,7 +123,7 @@ static int write_answer(run *r, const job *j)
     return FINE;
 }
 
-/* Writes the answers that are there, up to the first that is not. */
+/* Writes the finished answers, up to the first line that is still in progress. */
 static int write_answers(run *r)
 {
     const size_t before = r->n;

@@ -1,5 +1,4 @@
-/* From a line to a request: the keys that it may have, what they take, and the token ids of its
- * texts. */
+/* Turns a line into a request: its keys, their values, and the token ids of its texts. */
 #ifndef SCORE_REQUEST_H
 #define SCORE_REQUEST_H
 
@@ -8,7 +7,7 @@
 #define COUNTED "0 1000000000"
 static const struct option keys[] = {
 #define KEY(member) offsetof(request, member)
-    {0, "id", NULL, TEXT, KEY(id), ALL, "a string or a number", "comes back with the answer"},
+    {0, "id", NULL, TEXT, KEY(id), ALL, "a string or a number", "returned with the answer"},
     {0, "task", NULL, CHOICE, KEY(task), ALL, TASKS, "one of the tasks above"},
     {0, "text", NULL, TEXT, KEY(text), ALL, "a string", "the text"},
     {0, "ids", NULL, TEXT, KEY(ids), ALL, "a list of token ids", "... or its token ids"},
@@ -81,7 +80,7 @@ static attn_status refuse_key(attn_ctx *ctx, const struct option *key, const jso
                      v->kind == JSON_STRING ? "\"" : "");
 }
 
-/* Is this the kind of value that a key of kind TEXT takes? Lists are looked into later. */
+/* Has a value the type that a key of kind TEXT takes? The elements of lists are checked later. */
 static int is_taken(const struct option *key, const json_value *v)
 {
     const char *takes = key->takes;
@@ -91,8 +90,8 @@ static int is_taken(const struct option *key, const json_value *v)
                                     : 0;
 }
 
-/* The size of a number without the fraction of 5.0, as pandas writes a 5 beside numbers that are
- * missing. */
+/* The size of a number without a fraction of zeros: pandas writes 5.0 for a 5 in a column that has
+ * missing numbers. */
 static size_t whole_size(const json_value *v)
 {
     size_t n = v->size;
@@ -151,7 +150,7 @@ static attn_status refuse_name(attn_ctx *ctx, const json_value *v)
                      meant ? "\"?" : "; score --help lists them");
 }
 
-/* Fills in the request from the line's object. The id comes first: it marks an error, too. */
+/* Fills in the request from the line's object. The id is read first, because an error has it, too. */
 static attn_status read_request(run *r, job *j)
 {
     const json_value *v = j->root + 1, *id = json_get(j->root, "id");
@@ -183,7 +182,7 @@ static attn_status read_request(run *r, job *j)
     return ATTN_OK;
 }
 
-/* Appends the ids of a list, or of a text; there is room for them. `name` is the key's. */
+/* Appends the ids of a list, or of a text; there is room for them. `name` is the name of the key. */
 static attn_status add_tokens(run *r, job *j, const char *name, const json_value *text,
                               const json_value *ids)
 {
@@ -225,8 +224,8 @@ static size_t size_of_tokens(const json_value *text, const json_value *ids)
     return (text ? text->size : 0) + (ids ? ids->size : 0);
 }
 
-/* The ids of the context and the text, and how many of them are fed: of a text that is scored all
- * but the last, whose successor nobody asks for. */
+/* Makes the ids of the context and the text, and sets how many are fed. To score a text, its last
+ * token need not be fed. */
 static attn_status make_ids(run *r, job *j)
 {
     const request *const q = &j->q;

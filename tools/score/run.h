@@ -1,4 +1,4 @@
-/* A run of score: its options, the lines that are being answered, and the sessions that do it. */
+/* The state of a run of score: its options, the lines in progress and the sessions. */
 #ifndef SCORE_RUN_H
 #define SCORE_RUN_H
 
@@ -17,9 +17,12 @@ enum task { SCORE, GENERATE, EMBED, LOGIT_LENS, TOP_K, TOKENS };
 #define TASKS    "score generate embed logit-lens top-k tokens"
 #define ON(task) (1 << (task))
 enum { ALL = (1 << 6) - 1, GUESSES = ON(LOGIT_LENS) | ON(TOP_K) };
-enum { MAX_BATCH = 256, ROWS = 256 }; /* ROWS: tokens of a pass, as many as a workspace takes */
+enum {
+    MAX_BATCH = 256,
+    ROWS = 256
+}; /* ROWS: the most tokens of a pass, and the n_batch of the workspace */
 
-/* The keys of a line. */
+/* The values of a line's keys. */
 typedef struct request {
     const json_value *id, *text, *ids, *context, *context_ids, *activation, *stop;
     size_t k, max_tokens, top_k, repeat_last;
@@ -30,27 +33,28 @@ typedef struct request {
 
 typedef enum job_state { WAITING, RUNNING, DONE } job_state;
 
-/* A line of the input until its answer is written. */
+/* A line of the input, from reading it to writing its answer. */
 typedef struct job {
-    uint64_t line; /* its number */
+    uint64_t line; /* its number, from 1 */
     job_state state;
     int is_error;
-    size_t held; /* bytes of the line and of its answer */
+    size_t held; /* bytes of memory for the line and its answer */
     char *text;
-    json_value *root; /* its strings lie in the text */
+    json_value *root; /* its strings point into `text` */
     request q;
-    arena memory; /* of all that follows, until the answer is there */
+    arena memory; /* for what follows; freed when the line is answered */
     int32_t *ids;
-    size_t n, n_context; /* tokens, of which these come before the text (or generation) */
-    size_t fed, goal;    /* tokens that were fed, and that must be */
+    size_t n,
+        n_context; /* n_context of the n tokens are before the text, or before what is generated */
+    size_t fed, goal; /* tokens fed so far, and in the end */
     size_t slot;
-    attn_token_stats *stats; /* score: of each token after the context but an unpredicted first;
-                                top-k, logit-lens: of the likeliest at each position */
+    attn_token_stats *stats; /* score: of each token after the context that has a prediction;
+                                top-k, logit-lens: of the likeliest token at each position */
     attn_prediction *top;    /* top-k, logit-lens */
     float *streams;          /* logit-lens: [n_layer + 1, positions, d_model] */
-    float *row;              /* embed: the last row */
-    double *sums;            /* embed: over all rows */
-    size_t width;            /* embed: of a row; 0: it is not one row a position */
+    float *row;              /* embed: [width], the last row */
+    double *sums;            /* embed: [width], over all rows */
+    size_t width;            /* embed: 0 if the activation does not have one row a position */
     attn_sampler *sampler;   /* generate */
     char *made;              /* generate: the bytes of the tokens */
     size_t n_made, room;
@@ -58,14 +62,17 @@ typedef struct job {
     json_out answer;
 } job;
 
-/* A session, which serves one text after the other. */
+/* A session, which is used for one text after the other. */
 typedef struct slot {
     attn_session *session;
     size_t capacity;
     int is_busy;
 } slot;
 
-enum { RING = 1024, MAX_HELD = 1 << 26 }; /* lines between input and output, and their bytes */
+enum {
+    RING = 1024,
+    MAX_HELD = 1 << 26
+}; /* the most lines in progress, and the most bytes of memory for them */
 
 typedef struct run {
     options o;
@@ -75,26 +82,27 @@ typedef struct run {
     const attn_config *config;
     const attn_tokenizer *tokenizer;
     attn_workspace *workspace;
-    const char *name; /* of the input, for messages */
+    const char *name; /* the name of the input, for messages */
     line_reader lines;
     size_t shard, n_shards;
     FILE *output;
-    uint64_t n_kept;         /* bytes at the end of the output that must come out again */
-    uint64_t output_size;    /* when it was opened */
-    uint64_t n_skipped;      /* lines of this shard that the output has before those bytes */
-    uint64_t n_again;        /* answers that came out again */
-    uint64_t n_mine;         /* lines of this shard that were read */
-    char first_byte;         /* of the first line that is not empty */
-    char *first_error;       /* NULL: no line was answered with one */
-    job *ring;               /* [RING] */
-    size_t first, n, n_held; /* the lines in it, in the order of the input, and their bytes */
+    uint64_t n_kept;      /* bytes at the end of the output that are still to be compared */
+    uint64_t output_size; /* its size when it was opened */
+    uint64_t n_skipped; /* lines of this shard whose answers are in the output before those bytes */
+    uint64_t n_again;   /* answers that were compared and found equal */
+    uint64_t n_mine;    /* lines of this shard that were read */
+    char first_byte;    /* of the first line that is not empty */
+    char *first_error;  /* NULL: none so far */
+    job *ring;          /* [RING] */
+    size_t first, n,
+        n_held; /* the lines in progress, in the order of the input, and their memory in bytes */
     size_t n_waiting, n_running, capacity;
     slot slots[MAX_BATCH];
     float *logits;                          /* [ROWS, n_vocab] */
     uint64_t n_answers, n_errors, n_tokens; /* since `begin` */
-    int has_answer;                         /* one that is no error, old or new */
+    int has_answer; /* an answer other than an error was written, or found in the output */
     double begin, reported;
-    double begun_at; /* the share of the input that was skipped */
+    double begun_at; /* the share of the input that the earlier run answered */
 } run;
 
 static job *job_at(const run *r, size_t i)

@@ -1,29 +1,29 @@
 /* cc tools/score/score.c -I. -O2 -fopenmp -lm -o score        (without -fopenmp: one thread)
  *
- * Many texts: reads JSON objects, one a line, and answers each on a line of its own, in the same
- * order. What to do with a text is its task:
+ * Answers many requests: reads JSON objects, one a line, and writes the answer of each on a line of
+ * its own, in the same order. The key "task" says what to do with a text:
  *
  *     {"text": "Once upon a time"}                                  its tokens' log-probabilities
- *     {"context": "Once upon a", "text": " time"}                   ... of a continuation's alone
- *     {"task": "generate", "text": "Once", "max_tokens": 20}        how the model goes on
+ *     {"context": "Once upon a", "text": " time"}                   ... of a continuation only
+ *     {"task": "generate", "text": "Once", "max_tokens": 20}        a continuation
  *     {"task": "embed", "text": "Once", "pooling": "mean"}          a vector
  *     {"task": "top-k", "text": "Once upon a", "k": 3}              the likeliest next tokens
  *     {"task": "logit-lens", "text": "Once upon a"}                 the same after every layer
  *     {"task": "tokens", "text": "Once"}                            token ids
  *
- * A line that cannot be answered gets {"line": 7, "error": "..."}, and the rest goes on; if none can,
- * the exit code is 1. Every answer
- * has the bits that it would have alone, so lines may be computed together, divided among machines
- * (--shard) and continued after an interruption (--resume).
+ * A line that cannot be answered gets {"line": 7, "error": "..."}, and the other lines are still
+ * answered. If no line can be answered, the exit code is 1. No answer depends on the other lines, to
+ * the last bit, so lines may be computed together, divided among machines (--shard) and continued
+ * after an interruption (--resume).
  *
- * One pass over the weights takes up to 256 tokens of as many texts as there are: the end of one
- * text, all of others, the beginning of the next, a token each of those that are being generated.
+ * One pass over the weights takes up to 256 tokens from any number of texts: the end of one text,
+ * all of others, the beginning of the next, and one token of each text that is being generated.
  * Nothing is padded, so texts of mixed lengths cost no more than equal ones. The parts, each in a
  * header beside this file:
  *
- *     run.h      the options, the lines that are being answered, the sessions
+ *     run.h      the options, the lines in progress, the sessions
  *     input.h    lines in
- *     request.h  the keys of a line and what they take
+ *     request.h  the keys of a line and their values
  *     batch.h    texts in sessions, and one pass over the weights for all of them
  *     answers.h  the answer of each task
  *     output.h   answers out, and --resume */
@@ -70,12 +70,12 @@ static void print_tasks(void)
 {
     printf("\nTasks, and what their answers hold:\n");
     print_row("score", 14,
-              "logprob and greedy (would the greedy choice have said all of it?) of the text; of "
+              "logprob and greedy (would greedy decoding give exactly this text?) of the text; of "
               "each token its id, token, logprob and rank (0: the likeliest)");
-    print_row("generate", 14, "text, ids and the reason to end");
+    print_row("generate", 14, "text, ids and reason: why it ended");
     print_row("embed", 14, "embedding, a list of numbers");
-    print_row("logit-lens", 14, "layers, and top as of top-k for each layer");
-    print_row("top-k", 14, "positions, and top: for each the likeliest next tokens");
+    print_row("logit-lens", 14, "layers, and for each layer top as in top-k");
+    print_row("top-k", 14, "positions, and top: the likeliest next tokens at each");
     print_row("tokens", 14, "ids and tokens of the text");
 }
 
@@ -93,19 +93,18 @@ static const help_page pages[] = {
     {NULL, NULL, "score MODEL.attn [FILE] [options]",
      "Answers many texts: reads JSON objects, one a line (FILE, or standard input), and prints for "
      "each a line with its answer, in the same order. A line that cannot be answered gets its "
-     "number "
-     "and an error, and the others are answered; if none can be, the exit code is 1. Answers do "
-     "not "
-     "depend on --batch, --threads, --shard or other lines, and their numbers read back exactly.",
+     "number and an error, and the others are answered; if none can be, the exit code is 1. "
+     "Answers do not depend on --batch, --threads, --shard or other lines, and their numbers read "
+     "back exactly.",
      FIRST_PAGE, print_tasks, NULL},
     {"keys", "what a line may hold", NULL,
      "A line is one JSON object with these keys. A key that is null counts as absent. Lines end in "
      "LF or CR LF, and a byte order mark is left out.",
      KEYS_PAGE, print_keys, NULL}};
 
-/* ---- how far it is ---- */
+/* ---- progress ---- */
 
-/* The share of the input that was read; negative: nobody knows. */
+/* The share of the input that was read; -1 if its size is not known. */
 static double share_done(const run *r)
 {
     uint64_t size = 0;
@@ -114,7 +113,8 @@ static double share_done(const run *r)
     return r->lines.n_bytes < size ? (double)r->lines.n_bytes / (double)size : 1;
 }
 
-/* On a terminal a line that is written over, ten times a second; else a line a minute. */
+/* Shows the progress: on a terminal in one line that is rewritten ten times a second, elsewhere in
+ * a new line every minute. */
 static void report(run *r, int at_end)
 {
     const int terminal = system_is_terminal(stderr);
@@ -146,7 +146,8 @@ static void report(run *r, int at_end)
     fflush(stderr);
 }
 
-/* A program that is given the wrong file, or a wrong option, notices by the exit code. */
+/* Fails if no line could be answered: the file or an option is probably the wrong one, and a script
+ * sees it by the exit code. */
 static int check_answers(const run *r)
 {
     const uint64_t n = r->n_answers + r->n_again;
@@ -154,13 +155,13 @@ static int check_answers(const run *r)
     if (n == 0 || r->has_answer)
         return FINE;
     if (r->first_byte == '[')
-        hint = "; a list is given, where each line has to be an object: pandas writes those with "
-               "to_json(FILE, orient=\"records\", lines=True), jq with jq -c '.[]'";
+        hint = "; the file has a list, but each line has to be an object: write it with pandas' "
+               "to_json(FILE, orient=\"records\", lines=True), or convert it with jq -c '.[]'";
     else if (r->first_byte != '{')
-        hint = "; each line has to be an object of JSON: jq -cR '{text: .}' makes one of every "
-               "line of a text, and perplexity reads a text as it is";
+        hint = "; each line has to be a JSON object: jq -cR '{text: .}' makes one of each "
+               "line of a text, and the program perplexity reads plain text";
     else if (strstr(r->first_error, "never closed"))
-        hint = "; an object has to stand on one line: jq -c . puts it there";
+        hint = "; an object has to be on one line: convert the file with jq -c .";
     return fail(FAILED, "no line of %s could be answered, of %llu. The first error: %s%s", r->name,
                 TOOLS_LLU(n), r->first_error, hint);
 }
@@ -176,7 +177,7 @@ static int answer_all(run *r)
         if ((code = read_lines(r, &at_end)) == FINE && (code = begin_jobs(r)) == FINE &&
             (code = run_pass(r)) == FINE)
             code = write_answers(r);
-        if (begins) { /* lines that were answered before tell nothing of the rate */
+        if (begins) { /* lines that the earlier run answered do not count for the rate */
             r->begin = system_seconds();
             r->begun_at = share_done(r);
             r->n_tokens = 0;
@@ -184,12 +185,12 @@ static int answer_all(run *r)
         report(r, 0);
     }
     if (code == FINE && r->n_kept > 0)
-        return fail(FAILED, "--resume: %s has more lines than %s: that was made of other lines",
+        return fail(FAILED, "--resume: %s has more lines than %s, so it was made from other input",
                     r->o.output, r->name);
     return code;
 }
 
-/* ---- all of it ---- */
+/* ---- the run ---- */
 
 static int run_all(run *r)
 {
@@ -255,7 +256,7 @@ int main(int argc, char **argv)
     if (next < given.n_words)
         return refuse_word(given.words[next], self.hint);
     if (r.o.resume && (!r.o.output || strcmp(r.o.output, "-") == 0))
-        return fail(USAGE, "--resume goes on with a file: give it with -o");
+        return fail(USAGE, "--resume continues a file: give it with -o");
     code = run_all(&r);
     return close_all(&r, code);
 }

@@ -125,8 +125,8 @@ TEST(random_weights)
 TEST(every_section)
 {
     static const char *const headings[] = {
-        "\nroofs ",  "\nmatmul ",    "\nprompt ",         "\ngeneration ",        "\nspeculation ",
-        "\nbatch ",  "\nglass box ", "\nthreads, tok/s ", "\nthe default is at ", "\nfirst token ",
+        "\nroofs ",  "\nmatmul ",   "\nprompt ",         "\ngeneration ",        "\nspeculation ",
+        "\nbatch ",  "\nhooks ",    "\nthreads, tok/s ", "\nthe default is at ", "\nfirst token ",
         "\nmemory ", "\ntokenizer "};
     char *table = NULL, *json = NULL;
     const char *line, *end;
@@ -196,7 +196,7 @@ TEST(other_models)
            "%s", out);
     CHECK(run("grep -c '\"model\": \"a\\\\\"b.attn\"' " TEST_TMP "json") == 0);
     CHECK(run("odd=$(printf '" TEST_TMP "a\\\\b\\303\\251\\177.attn'); mv " TEST_TMP "a*b.attn "
-              "\"$odd\" && " BENCH "\"$odd\" --only glass --threads 1 --json -") == 0);
+              "\"$odd\" && " BENCH "\"$odd\" --only hooks --threads 1 --json -") == 0);
     CHECKF(out && strstr(out, "\"model\": \"b.attn\""), "%s", out);
     CHECK(run(TEST_BUILD "/attn-convert --no-tokenizer tests/golden/narrow " TEST_TMP "n.attn "
                          "&& " TEST_BUILD "/attn-convert --no-tokenizer tests/golden/odd " TEST_TMP

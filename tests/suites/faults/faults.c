@@ -1038,7 +1038,7 @@ TEST(measuring)
 {
     static const char *const sections[] = {
         "batch",       "tokenizer", "roofs,matmul", "prompt,generation",
-        "speculation", "glass",     "first,memory"};
+        "speculation", "hooks",     "first,memory"};
     const size_t n = test_full() ? sizeof sections / sizeof *sections : 2;
     size_t i;
     every_call_fails(TEST_BUILD "/bench --child " TEST_BUILD "/fuzz/long.attn 1 3", NULL);

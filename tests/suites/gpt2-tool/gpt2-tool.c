@@ -183,7 +183,7 @@ TEST(stop_strings)
     same(ONCE "-n 40 --stop nowhere --stop ' Lily' --stop=snake", ONCE "-n 40 --stop ' Lily'");
     same(ONCE "-n 40 --stop nowhere", ONCE "-n 40");
     CHECK(run(GPT2 "'Once upon a time' -n 40 --stop ' Lily'") == 0 &&
-          strstr(err, ": a stop string came;"));
+          strstr(err, ": it reached a stop string;"));
     free(whole);
     free(cut);
     whole = prints(ONCE "-n 200"), cut = prints(ONCE "-n 200 --stop '\\n'");
@@ -256,7 +256,7 @@ TEST(texts_in_files_refused)
     refuses(1, "kept was saved with another model", command);
     refuses(1, "cut ends early",
             "head -c 5000 " TMP "kept >" TMP "cut; " GPT2 "--session " TMP "cut");
-    refuses(1, "is no session",
+    refuses(1, "is not a session",
             "echo 'a text that somebody wrote, longer than forty bytes' >" TMP "text; " GPT2
             "--session " TMP "text");
     refuses(1, "kept holds 9 tokens, and the prompt has 250: the model's context holds 256",
@@ -336,10 +336,11 @@ TEST(sliding)
 
 TEST(options_that_do_not_go_together)
 {
-    refuses(2, "--logits and --json do not go together", GPT2 "Once --logits x --json");
-    refuses(2, "--choices and --count do not", GPT2 "Once --choices a --count 2 --temperature 1");
-    refuses(2, "--slide and --json do not", GPT2 "Once --slide --json");
-    refuses(2, "--repl and --json do not", GPT2 "--repl --json");
+    refuses(2, "--logits and --json contradict each other", GPT2 "Once --logits x --json");
+    refuses(2, "--choices and --count contradict",
+            GPT2 "Once --choices a --count 2 --temperature 1");
+    refuses(2, "--slide and --json contradict", GPT2 "Once --slide --json");
+    refuses(2, "--repl and --json contradict", GPT2 "--repl --json");
     refuses(2, "--count 3 at temperature 0 would print the same text 3 times",
             GPT2 "Once --count 3");
     refuses(2, "--count: \"0\" is not a whole number from 1 to 1000", GPT2 "Once --count 0");
@@ -397,7 +398,7 @@ TEST(undo_and_regenerate)
     same("printf 'Once upon a time\\n/regenerate\\n/reg\\n' " REPL,
          "for s in 7 8 9; do " ONCE "--no-prompt -n 20 --temperature 0.8 --seed $s; done");
     CHECK(run("printf 'Once\\n/regenerate\\n' | " GPT2 "--repl -n 3 --temperature 0") == 1 &&
-          strstr(err, "the temperature is 0, so each would be the same"));
+          strstr(err, "at temperature 0 each continuation is the same"));
     /* A seed begins anew. */
     other = prints("printf 'Once upon a time\\n/seed 7\\n/new\\nOnce upon a time\\n' " REPL);
     CHECK(other && strncmp(other, other + strlen(other) / 2, strlen(other) / 2) == 0);
@@ -457,7 +458,7 @@ TEST(saved_and_loaded)
            "%s\nbut\n%s", whole, parts);
     free(whole);
     free(parts);
-    refuses(1, "s.json exists: give another name, or write over it with /save! " TMP "s.json",
+    refuses(1, "s.json exists: give another name, or overwrite it with /save! " TMP "s.json",
             "echo /save " TMP "s.json " REPL);
     CHECK(run("printf '/load " TMP "s.json\\n/save\\n/save " TMP "s.json\\n/save! " TMP
               "s.json\\n' " REPL) == 0);
@@ -554,9 +555,9 @@ TEST(commands)
          ONCE "-n 40 --no-prompt --stop ' Lily'");
     refuses(1, "there is no command /undp; do you mean /undo?", "echo /undp " REPL);
     refuses(1, "there is no command /x; /help lists them", "echo /x " REPL);
-    refuses(1, "/re may be /regenerate, /repeat-penalty, /repeat-last: type some more",
+    refuses(1, "/re may be /regenerate, /repeat-penalty, /repeat-last: type more",
             "echo /re " REPL);
-    refuses(1, "/t may be /tokens, /temperature, /top-k, /top-p: type some more of its name",
+    refuses(1, "/t may be /tokens, /temperature, /top-k, /top-p: type more of its name",
             "echo /t " REPL);
     refuses(1, "--temperature: \"warm\" is not a number", "echo /temperature warm " REPL);
     refuses(1, "--slide: there is no \"maybe\"; choose on or off", "echo /slide maybe " REPL);
@@ -568,13 +569,13 @@ TEST(a_full_context)
     CHECK(
         run("{ echo '/ignore-eos'; echo Once; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo; done; "
             "} | " GPT2 "--repl -n 25 --temperature 0") == 1);
-    CHECKF(strstr(err, "(the context is full: /slide goes on") &&
+    CHECKF(strstr(err, "(the context is full: /slide continues") &&
                strstr(err, "the text has 257 tokens, but the model's context holds 256: /slide"),
            "%s", err);
     CHECK(
         run("{ echo '/ignore-eos'; echo Once; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo; done; "
             "echo /undo; echo; } | " GPT2 "--repl -n 25 --slide --temperature 0") == 0);
-    CHECKF(strstr(err, "(the context was full, and its older half is no longer seen)"), "%s", err);
+    CHECKF(strstr(err, "(the context was full, and dropped its older half)"), "%s", err);
     CHECK(run("printf 'Once\\n/new\\n/show\\n' " REPL) == 0);
     /* A text that just fits has one token after it. */
     CHECK(run("true | " GPT2 "--ids \"$(yes 11 | head -n 256)\" --repl -n 5 --ignore-eos") == 0 &&

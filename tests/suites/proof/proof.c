@@ -200,7 +200,7 @@ TEST(every_field)
     flips("\"model\": \"", "another model");
     flips("\"links\": [\"", "position ");
     flips("\"chain\": \"", "the end of the chain");
-    flips("\"sha256\": \"", "not its own digest");
+    flips("\"sha256\": \"", "except its own digest");
     notices(1, "\"dtype\": \"f16\"", "\"dtype\": \"q8\"", "the model's type is q8 in the receipt");
     notices(1, "\"cache\": \"f32\"", "\"cache\": \"f16\"", "position ");
     notices(1, "\"temperature\": 0.8", "\"temperature\": 0.9", "differs: ");
@@ -429,10 +429,10 @@ TEST(mistakes)
     refuses(2, "cannot open missing", VERIFY MODEL "missing");
     refuses(2, "malformed JSON", VERIFY MODEL "README.md");
     refuses(2, "no place for the receipt", VERIFY MODEL "--score -p Once");
-    refuses(2, "say of what", VERIFY MODEL "-p Once");
+    refuses(2, "give --score or --activations, too", VERIFY MODEL "-p Once");
     refuses(2, "give one of them", VERIFY MODEL "--score --activations x -p a -o b");
     refuses(1, "one token", VERIFY MODEL "--score -p Once -o build/x");
-    refuses(2, "--receipt and --count do not go together",
+    refuses(2, "--receipt and --count contradict each other",
             GPT2 MODEL "Once --count 2 --temperature 1 --receipt x");
     refuses(2, "that is the model", GPT2 MODEL "Once --receipt " TEST_BUILD "/tiny-stories.attn");
     refuses(2, "is not UTF-8", GPT2 MODEL "Once --receipt x --stop \"$(printf '\\377')\"");
@@ -740,7 +740,7 @@ TEST(zip_damaged)
 TEST(reproduce_with_another_vocabulary)
 {
     CHECKF(run(REPRODUCE MODEL "--json %s", test_tmp("figures.json")) == 0, "%s", err);
-    CHECKF(occurrences(out, "\n         ") == occurrences(out, " not worked out: ") &&
+    CHECKF(occurrences(out, "\n         ") == occurrences(out, " not computed: ") &&
                occurrences(out, "it needs GPT-2's vocabulary") > 3 &&
                occurrences(out, "it needs a model of 12 layers with 12 heads") > 40 &&
                strstr(out, "\n0 of 0 figures are within their tolerance; 0 of 0 blocks are ok, "),
@@ -781,11 +781,11 @@ TEST(reproduce_as_pytorch)
     CHECKF(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --lambada " SMALL "lambada.jsonl "
                                "--hellaswag " SMALL "hellaswag.jsonl --wikitext-2 " SMALL
                                "wiki.txt --greater-than " SMALL "greater_than.csv") == 0 &&
-               strstr(out, "; 21 of 21 blocks are ok, 0 were not worked out; "),
+               strstr(out, "; 21 of 21 blocks are ok, 0 were not computed; "),
            "%s%s", out, err);
     CHECKF(occurrences(out, ", standard error ") == 16, "%s", out);
     CHECKF(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --json %s", test_tmp("json")) == 0 &&
-               strstr(out, "not worked out: give --hellaswag FILE: hellaswag"),
+               strstr(out, "not computed: give --hellaswag FILE: hellaswag"),
            "%s%s", out, err);
     refuses(1, "a line has no text \"text\"",
             REPRODUCE MODEL "--figures " SMALL "figures.txt --lambada " SMALL

@@ -269,7 +269,7 @@ static const struct {
     {"{\"text\": \"a\", \"task\": \"embed\", \"activation\": \"blocks.0.hook_resid_prr\"}",
      "no activation is called blocks.0.hook_resid_prr: did you mean blocks.0.hook_resid_pre?"},
     {"{\"text\": \"a\", \"task\": \"embed\", \"activation\": \"blocks.*.hook_resid_pre\"}",
-     "names several; give one"},
+     "is a pattern; give the name of one activation"},
     {"{\"text\": \"a\", \"task\": \"embed\", \"activation\": \"blocks.0.attn.hook_pattern\"}",
      "blocks.0.attn.hook_pattern does not have one row of numbers for each position"},
     {"{\"text\": \"a\", \"task\": \"embed\", \"activation\": \"blocks.0.attn.hook_z\"}",
@@ -369,11 +369,11 @@ TEST(nothing_answered)
         {"printf 'Once upon\\na time\\n'",
          "no line of standard input could be answered, of 2. The "
          "first error: input: malformed JSON at line 1, column 1: a "
-         "value was expected here; each line has to be an object "
-         "of JSON: jq -cR '{text: .}' makes one"},
+         "value was expected here; each line has to be "
+         "a JSON object: jq -cR '{text: .}' makes one"},
         {"echo '[{\"text\": \"a\"}]'", "expected an object, such as {\"text\": \"Once upon a "
-                                       "time\"}; a list is given"},
-        {"printf '{\\n\"text\": \"a\"}\\n'", "never closed; an object has to stand on one line"},
+                                       "time\"}; the file has a list"},
+        {"printf '{\\n\"text\": \"a\"}\\n'", "never closed; an object has to be on one line"},
         {"printf '{\"txet\": \"a\"}\\n{}\\n'",
          "there is no key \"txet\"; do you mean \"text\"?\n"}};
     size_t i;
@@ -408,17 +408,17 @@ TEST(usage)
     refuses(1, "No such file", SCORE MODEL "nowhere.jsonl");
     refuses(1, "give the name of a file", SCORE MODEL "tests");
     refuses(2, "too many arguments", SCORE MODEL "LICENSE README.md");
-    refuses(2, "\"0/4\" is not a part of a whole, such as 1/4", SCORE MODEL "LICENSE --shard 0/4");
-    refuses(2, "\"5/4\" is not a part", SCORE MODEL "LICENSE --shard 5/4");
-    refuses(2, "\"4\" is not a part", SCORE MODEL "LICENSE --shard 4");
-    refuses(2, "\"1/4x\" is not a part", SCORE MODEL "LICENSE --shard 1/4x");
+    refuses(2, "\"0/4\" is not one of N parts, such as 1/4", SCORE MODEL "LICENSE --shard 0/4");
+    refuses(2, "\"5/4\" is not one of", SCORE MODEL "LICENSE --shard 5/4");
+    refuses(2, "\"4\" is not one of", SCORE MODEL "LICENSE --shard 4");
+    refuses(2, "\"1/4x\" is not one of", SCORE MODEL "LICENSE --shard 1/4x");
     refuses(2, "choose score, generate, embed", SCORE MODEL "LICENSE --task scores");
-    refuses(2, "goes on with a file", SCORE MODEL "LICENSE --resume");
+    refuses(2, "continues a file", SCORE MODEL "LICENSE --resume");
     refuses(2, "a device, where a file is needed", SCORE MODEL "LICENSE --resume -o /dev/null");
     refuses(2, "that is the model", SCORE MODEL "LICENSE -o " MODEL);
     refuses(2, "that is the input", SCORE MODEL "LICENSE -o LICENSE");
     refuses(1, "No such file", SCORE MODEL "LICENSE -o " TMP "no/such/directory");
-    refuses(1, "holds answers already", SCORE MODEL FIXTURES "lines.jsonl -o README.md");
+    refuses(1, "already has answers", SCORE MODEL FIXTURES "lines.jsonl -o README.md");
 }
 
 /* ---- interruptions ---- */

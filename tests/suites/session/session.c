@@ -181,7 +181,8 @@ TEST(bad_sessions_in_files)
     }
     EQUAL(n_wrong, 0);
     test_write(path, bytes, size + 1); /* the zero behind it */
-    FAILS(&ctx, ATTN_E_CHECKSUM, "goes on after its end", session_load(&ctx, session, path));
+    FAILS(&ctx, ATTN_E_CHECKSUM, "has more bytes than a session",
+          session_load(&ctx, session, path));
     test_write(path, bytes, size);
     OK(&ctx, session_load(&ctx, session, path));
     EQUAL(attn_session_length(session), 4);

@@ -66,7 +66,7 @@ static const mistake mistakes[] = {
      "attn-convert: --dtype: there is no \"int8\"; choose f32, f16, q8 or q4"},
     {"a section that is none", 2, BIN("bench") "--only prompts --quick",
      "bench: --only: there is no \"prompts\"; choose roofs, matmul, prompt, generation, "
-     "speculation, batch, mixed, glass, threads, first, memory or tokenizer, or several with "
+     "speculation, batch, mixed, hooks, threads, first, memory or tokenizer, or several with "
      "commas between them"},
     /* the prompt */
     {"a prompt without quotes", 2, GPT2 MODEL "Once upon a time",

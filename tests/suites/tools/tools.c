@@ -764,11 +764,11 @@ TEST(no_tokenizer)
 TEST(ends)
 {
     CHECK(run(GPT2 MODEL "Once -n 3") == 0 && strstr(err, "generated 3, ") &&
-          strstr(err, ": all that -n asks for;"));
+          strstr(err, ": it has -n tokens;"));
     CHECK(run(GPT2 MODEL "--ids \"$(yes 11 | head -n 254)\" -n 9 --ignore-eos") == 0);
     CHECKF(strstr(err, "generated 3, ") && strstr(err, ": the context is full;"), "%s", err);
     CHECK(run(GPT2 MODEL "--ids \"$(yes 11 | head -n 254)\" -n 3 --ignore-eos") == 0);
-    CHECKF(strstr(err, ": all that -n asks for;"), "%s", err);
+    CHECKF(strstr(err, ": it has -n tokens;"), "%s", err);
 }
 
 /* What every program here has in common. */

@@ -288,12 +288,11 @@ static int run_circuits(lens *l)
         shown_findings.n_grids += N_COMPOSITIONS;
     shown_findings.page.note =
         "Of the weights as the file has them, without LayerNorm's gain. A large value is a head "
-        "that reads (QK) or writes (OV) strongly. A copying score is the sum of the "
-        "eigenvalues divided by the sum of their magnitudes: near 1, the head raises the logits of "
-        "the tokens that it looks at. A head of a pair is layer.head. The "
-        "score of a pair is the Frobenius norm of the product of two circuits divided by the "
-        "product of their norms: how much the reader's queries, keys or values depend on the "
-        "writer's output.";
+        "that reads (QK) or writes (OV) strongly. A copying score is the sum of the eigenvalues "
+        "divided by the sum of their magnitudes: near 1, the head raises the logits of the tokens "
+        "that it looks at. A head of a pair is layer.head. The score of a pair is the Frobenius "
+        "norm of the product of two circuits divided by the product of their norms: how much the "
+        "reader's queries, keys or values depend on the writer's output.";
     return present(l, &shown_findings);
 }
 

@@ -188,15 +188,13 @@ static void print_edits(void)
 static const help_page pages[] = {
     {NULL, NULL, "lens MODEL.attn [COMMAND] TEXT [options]",
      "What a model makes of a text, from the inside. TEXT may be - for standard input, and text "
-     "that "
-     "comes through a pipe is TEXT if there is no other. The command may also stand before "
+     "that comes through a pipe is TEXT if there is no other. The command may also stand before "
      "MODEL.attn or follow TEXT. Tables have colours on a terminal, unless NO_COLOR is set.",
      COMMON, NULL, NULL},
     {"tokens", "ids, losses and likeliest next tokens (if no command is named)",
      "lens MODEL.attn [tokens] TEXT [options]",
      "For each token of the text its id, loss in nats, probability and rank, and the likeliest "
-     "next "
-     "tokens. A picture shows the text on the colours of its losses.",
+     "next tokens. A picture shows the text on the colours of its losses.",
      TOKENS, NULL, "lens model.attn \"Once upon a time\""},
     {"loss", "what each token cost, and the mean", "lens MODEL.attn loss TEXT [options]",
      "The loss of each token in nats, as a bar, and the mean loss and perplexity of the text. A "
@@ -220,8 +218,7 @@ static const help_page pages[] = {
      "lens MODEL.attn patch TEXT TEXT2 [NAME...] [options]\n"
      "lens MODEL.attn patch --pairs FILE [NAME...] [options]",
      "Activation patching: TEXT2 runs with one activation of TEXT at a time. Each cell is the "
-     "share "
-     "of the difference between the two answers that this restores. NAME is hook_resid_pre, "
+     "share of the difference between the two answers that this restores. NAME is hook_resid_pre, "
      "hook_attn_out, hook_mlp_out, attn.hook_z, attn.hook_pattern and so on.",
      PATCH, NULL, "lens model.attn patch \"Tom was a boy. He\" \"Tom was a girl. He\" attn.hook_z"},
     {"path", "which heads and MLPs of TEXT repair TEXT2 through one receiver",
@@ -262,8 +259,7 @@ static const help_page pages[] = {
     {"heads", "previous-token, duplicate-token and induction heads",
      "lens MODEL.attn heads [TEXT] [options]",
      "How much of its attention each head gives to the previous token, to earlier places of the "
-     "same "
-     "token, and to the tokens after those. Without TEXT: 25 random tokens twice.",
+     "same token, and to the tokens after those. Without TEXT: 25 random tokens twice.",
      HEADS, NULL,
      "lens model.attn heads\n"
      "lens model.attn heads --measure abs --heads \"1.1 1.2\""},
@@ -277,15 +273,13 @@ static const help_page pages[] = {
     {"qk", "which parts of the stream make a head attend from --at to --key",
      "lens MODEL.attn qk TEXT --layer L --head H [options]",
      "The score of one query and one key as a sum over pairs: what each part of the stream gives "
-     "the "
-     "query, with what each part gives the key.",
+     "the query, with what each part gives the key.",
      QK, NULL, "lens model.attn qk \"Tom saw Lily. Tom\" --layer 1 --head 2"},
     {"sae", "active features of a sparse autoencoder; what changing some does",
      "lens MODEL.attn sae DIRECTORY TEXT [--change CHANGE] [options]",
      "The features of a sparse autoencoder that are active at each token. DIRECTORY has SAELens's "
      "files cfg.json and sae_weights.safetensors. With --change: logits and text with some "
-     "features "
-     "changed, beside those without.",
+     "features changed, beside those without.",
      SAE, NULL,
      "lens model.attn sae examples/sae --bos \"Once upon a time\"\n"
      "lens model.attn sae examples/sae --bos \"Once upon a time\" --change 12=8"},
@@ -311,8 +305,7 @@ static const help_page pages[] = {
      "lens MODEL.attn record TEXT [NAME...] -o FILE [options]\n"
      "lens MODEL.attn record --lines PATH NAME... -o DIRECTORY [options]",
      "Writes each activation that a NAME or a pattern matches, such as blocks.0.attn.hook_pattern "
-     "or "
-     "*.hook_resid_post; without NAME, all but those on request.",
+     "or *.hook_resid_post; without NAME, all but those on request.",
      RECORD, NULL,
      "lens model.attn record \"Once upon a time\" \"*.hook_resid_post\" -o resid.npz"},
     {"edits", "how --edit changes the model", "lens MODEL.attn COMMAND TEXT --edit EDIT [options]",

@@ -551,8 +551,7 @@ static int check_text(lens *l, corpus *c, const char *line, size_t size)
                ? FINE
                : fail(FAILED,
                       "--resume: a text among those up to number %llu of %s has changed since %s "
-                      "was "
-                      "made; record all of them again, into another directory",
+                      "was made; record all of them again, into another directory",
                       TOOLS_LLU(c->line), l->o.lines, c->path);
 }
 

@@ -1,26 +1,27 @@
-/* Section glass: what recording costs, and what a sweep of patches saves. */
-#ifndef BENCH_GLASS_H
-#define BENCH_GLASS_H
+/* Section hooks: the cost of recording, and what a sweep of patches saves. */
+#ifndef BENCH_HOOKS_H
+#define BENCH_HOOKS_H
 
 #include "measure.h"
 #include "tools/lens/patch.h"
 
-/* A text, fed with and without a record; or two, swept and patched one by one. */
-typedef struct glass_arg {
+/* A text that is fed with and without a record, or two texts whose patches run as a sweep and one by
+ * one. */
+typedef struct hooks_arg {
     attn_session *plain, *watched;
     attn_record *record;
-    float *memory; /* the record's */
+    float *memory; /* of the record */
     size_t n_floats;
     int32_t text[256], corrupted[256];
     size_t n_tokens;
     const char *swept; /* what follows "blocks.i." */
     int by_head;
-} glass_arg;
+} hooks_arg;
 
-static double run_text(bench *b, glass_arg *a, attn_session *session)
+static double run_text(bench *b, hooks_arg *a, attn_session *session)
 {
     const double start = seconds();
-    if (attn_session_truncate(&b->ctx, session, 0) || /* cover: nothing in it can fail */
+    if (attn_session_truncate(&b->ctx, session, 0) || /* cover: neither can fail here */
         attn_feed(&b->ctx, session, a->text, a->n_tokens))
         return -1;
     return seconds() - start;
@@ -28,17 +29,18 @@ static double run_text(bench *b, glass_arg *a, attn_session *session)
 
 static void copy_half(attn__worker *me, void *arg)
 {
-    const glass_arg *a = (const glass_arg *)arg;
+    const hooks_arg *a = (const hooks_arg *)arg;
     const size_t half = a->n_floats / 2;
     size_t first, last;
     attn__share(me, half, &first, &last);
     memcpy(a->memory + half + first, a->memory + first, (last - first) * sizeof(float));
 }
 
-/* A run with a record, less the time to copy as many bytes, in plain runs. */
+/* The time of a run with a record, minus the time to copy as many bytes, in units of a run without a
+ * record. */
 static double run_record(bench *b, void *arg)
 {
-    glass_arg *a = (glass_arg *)arg;
+    hooks_arg *a = (hooks_arg *)arg;
     const double plain = run_text(b, a, a->plain), recorded = run_text(b, a, a->watched);
     double beyond = seconds();
     if (plain < 0 || recorded < 0) /* cover: they cannot fail */
@@ -46,12 +48,13 @@ static double run_record(bench *b, void *arg)
     attn__parallel(b->ctx.n_threads, copy_half, a);
     attn__parallel(b->ctx.n_threads, copy_half, a);
     beyond += recorded - seconds();
-    return beyond > 0 ? beyond / plain : 0; /* on a busy machine the copies may seem to take more */
+    return beyond > 0 ? beyond / plain
+                      : 0; /* negative on a busy machine, if the copies took longer */
 }
 
-static int measure_record(bench *b, glass_arg *a, const char *name)
+static int measure_record(bench *b, hooks_arg *a, const char *name)
 {
-    task t = new_task(b, GLASS, 1, "runs", run_record, a);
+    task t = new_task(b, HOOKS, 1, "runs", run_record, a);
     attn_record_desc desc;
     size_t bytes;
     int good;
@@ -77,11 +80,11 @@ static int measure_record(bench *b, glass_arg *a, const char *name)
     return good;
 }
 
-/* One forward pass with a patch in the middle layer, as many times as a sweep has patches, in
- * sweeps. */
+/* The time of a forward pass with a patch in the middle layer, times the number of patches in a sweep,
+ * in units of a sweep. */
 static double run_sweep(bench *b, void *arg)
 {
-    glass_arg *a = (glass_arg *)arg;
+    hooks_arg *a = (hooks_arg *)arg;
     const attn_config *c = attn_model_config(b->model);
     const size_t n_patches = c->n_layer * (a->by_head ? c->n_head : a->n_tokens);
     lens_pair pair;
@@ -109,9 +112,9 @@ static double run_sweep(bench *b, void *arg)
     return naive;
 }
 
-static int measure_sweep(bench *b, glass_arg *a, const char *swept, int by_head)
+static int measure_sweep(bench *b, hooks_arg *a, const char *swept, int by_head)
 {
-    task t = new_task(b, GLASS, 1, "times", run_sweep, a);
+    task t = new_task(b, HOOKS, 1, "times", run_sweep, a);
     char name[64];
     attn_edit edit;
     int good;
@@ -130,17 +133,17 @@ static int measure_sweep(bench *b, glass_arg *a, const char *swept, int by_head)
     return good;
 }
 
-/* The texts of a sweep part after a third, as one name put for another does. */
-static int section_glass(bench *b)
+/* The two texts of a sweep differ in one token, a third of the way in, as if a name was replaced. */
+static int section_hooks(bench *b)
 {
     const attn_config *c = attn_model_config(b->model);
-    glass_arg a;
+    hooks_arg a;
     attn_session_desc desc;
     size_t i;
     int good;
     memset(&a, 0, sizeof a);
     memset(&desc, 0, sizeof desc);
-    heading(b, "glass box");
+    heading(b, "hooks");
     a.n_tokens = c->n_ctx < 256 ? c->n_ctx : 256;
     for (i = 0; i < 256; i++)
         a.text[i] = a.corrupted[i] = (int32_t)(i * 37 % c->n_vocab);
@@ -149,7 +152,7 @@ static int section_glass(bench *b)
     good = attn_session_new(&b->ctx, &a.plain, b->model, &desc) == ATTN_OK &&
            attn_session_new(&b->ctx, &a.watched, b->model, &desc) == ATTN_OK &&
            measure_record(b, &a, "blocks.0.hook_resid_post") && measure_record(b, &a, NULL);
-    for (a.n_tokens = b->quick ? 6 : 15; /* a sweep takes time as the square of that */
+    for (a.n_tokens = b->quick ? 6 : 15; /* the time of a sweep grows with the square of that */
          good && a.n_tokens <= (b->quick ? 6 : 60) && a.n_tokens <= c->n_ctx; a.n_tokens *= 4) {
         a.corrupted[a.n_tokens / 3] = (a.text[a.n_tokens / 3] + 1) % (int32_t)c->n_vocab;
         good = measure_sweep(b, &a, "hook_resid_pre", 0) && measure_sweep(b, &a, "attn.hook_z", 1);
