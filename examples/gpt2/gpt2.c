@@ -51,8 +51,7 @@ static const struct option table[] = {
     {'p', "prompt", "TEXT", TEXT, AT(prompt), NULL, "the prompt, if it is not the next word"},
     {'f', "file", "FILE", TEXT, AT(file), NULL, "read the prompt from FILE (-: standard input)"},
     {0, "exact", NULL, FLAG, MORE(exact), NULL, EXACT_HELP},
-    {'i', "interactive", NULL, FLAG, AT(interactive), NULL,
-     "continue each line of standard input, one after another"},
+    {'i', "interactive", NULL, FLAG, AT(interactive), NULL, "continue each line of standard input"},
     {0, "repl", NULL, FLAG, AT(repl), NULL,
      "write in turns with the model; /help lists commands. The default on a terminal without a "
      "prompt. Temperature 0.7 and top-k 40 unless given"},
@@ -79,7 +78,7 @@ static const struct option table[] = {
     {0, "isa", "NAME", CHOICE, MORE(isa), ISA_NAMES, ISA_HELP},
     {0, "f16-cache", NULL, FLAG, MORE(f16_cache), NULL, "round keys and values to half the bytes"},
     {0, "session", "FILE", TEXT, AT(session), NULL,
-     "continue the session in FILE if there is one, and save it there"},
+     "continue the session in FILE, and save it there"},
     {0, "ids", "IDS", TEXT, AT(ids), NULL, "the prompt as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), NULL, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the prompt is a token"},

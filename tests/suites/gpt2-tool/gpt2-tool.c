@@ -261,7 +261,7 @@ TEST(texts_in_files_refused)
             "--session " TMP "text");
     refuses(1, "kept holds 9 tokens, and the prompt has 250: the model's context holds 256",
             GPT2 "--session " TMP "kept --ids \"$(yes 11 | head -n 250)\"");
-    refuses(2, "--session and --json do not go together", GPT2 "--json --session " TMP "kept");
+    refuses(2, "--session and --json contradict each other", GPT2 "--json --session " TMP "kept");
     refuses(2, "no prompt given", GPT2 "--session " TMP "nothing_there");
     CHECK(run("cmp " TMP "kept " TMP "same && test ! -e " TMP "nothing_there") == 0);
 }
