@@ -386,8 +386,8 @@ ATTN_API uint64_t attn_checksum(uint64_t previous, const void *data, size_t size
  * Operations write into *out. If out->ndim is 0, a new tensor is made in the context. Else *out
  * must have the shape of the result, and its numbers are overwritten. Inputs may have any strides
  * and may be empty. Numbers are f32 unless a comment says otherwise; f16 inputs are converted. *out
- * may not overlap an input, except where "in place works": then *out may be the same tensor as an
- * input. */
+ * may be an input, or overlap inputs in any way: where that takes more memory, the context gives it
+ * for the length of the call. */
 
 typedef enum attn_dtype {
     ATTN_F32 = 0,
@@ -450,14 +450,14 @@ ATTN_API float attn_get4(attn_tensor x, size_t i0, size_t i1, size_t i2, size_t 
 ATTN_API attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 
 /* out = a + b, a - b, a * b, a / b by element. A dimension of 1 repeats to fit the other operand,
- * and missing leading dimensions count as 1. In place works. */
+ * and missing leading dimensions count as 1. */
 ATTN_API attn_status attn_add(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b);
 ATTN_API attn_status attn_sub(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b);
 ATTN_API attn_status attn_mul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b);
 ATTN_API attn_status attn_div(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b);
-/* out = x * factor. In place works. */
+/* out = x * factor. */
 ATTN_API attn_status attn_scale(attn_ctx *ctx, attn_tensor *out, attn_tensor x, float factor);
-/* out = exp(x), by element. In place works. */
+/* out = exp(x), by element. */
 ATTN_API attn_status attn_exp(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 
 /* Sums, means and variances along the last dimension, which becomes 1. `unbiased` divides the
@@ -495,7 +495,7 @@ typedef enum attn_act_kind {
     ATTN_ACT_RELU,          /* max(x, 0) */
     ATTN_ACT_SILU           /* x / (1 + exp(-x)), also called swish */
 } attn_act_kind;
-/* out = the activation function of x, by element. In place works. */
+/* out = the activation function of x, by element. */
 ATTN_API attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                    attn_act_kind kind);
 
@@ -1770,8 +1770,8 @@ typedef struct attn__text {
     char text[96];
 } attn__text;
 
-/* Where an operation writes: *out if it is dense f32, or was made for the operation; else a dense
- * temporary that attn__out_end copies to *out. */
+/* Where an operation writes: *out if it was made for the operation, or is dense f32 and overwrites no
+ * input; else a dense temporary that attn__out_end copies to *out. */
 typedef struct attn__result {
     attn_tensor dense;
     int is_new;       /* *out was made here; attn__out_end frees it if the operation failed */
@@ -2679,23 +2679,49 @@ static attn_status attn__need_out(attn_ctx *ctx, const char *op, attn_tensor *ou
     return ATTN_OK;
 }
 
-static ATTN__COMPACT attn_status attn__out_begin(attn_ctx *ctx, const char *op, attn_tensor *out,
-                                                 attn_shape shape, attn__result *result)
+/* The bytes that the elements of a tensor lie in, [*from, *until); none if it has no element. */
+static void attn__extent(const attn_tensor *x, uintptr_t *from, uintptr_t *until)
 {
-    const int is_new = out && out->ndim == 0;
-    attn_status status;
-    memset(result, 0, sizeof *result);
-    if (!is_new && out && !out->error && out->dtype == ATTN_F32 && attn__has_shape(out, shape) &&
-        attn_is_dense(*out)) { /* the result can be written in place */
-        result->dense = *out;
-        return ATTN_OK;
+    const size_t size = attn__dtype_size(x->dtype);
+    int i;
+    *from = *until = (uintptr_t)x->data;
+    for (i = attn_count(*x) > 0 ? x->ndim : 0; i-- > 0;) {
+        const size_t steps = (x->shape[i] - 1) * size;
+        if (x->stride[i] < 0)
+            *from -= steps * (size_t)-x->stride[i];
+        else
+            *until += steps * (size_t)x->stride[i];
     }
-    status = attn__need_out(ctx, op, out, ATTN_F32, shape);
-    if (status != ATTN_OK)
-        return status;
-    result->is_new = is_new;
-    result->is_temporary = !is_new;
-    if (!is_new)
+    *until += attn_count(*x) > 0 ? size : 0;
+}
+
+/* Does writing to `out` overwrite an input? With in_place, an input that is the same dense view does
+ * not count: each of its rows is read before it is overwritten. */
+static int attn__overlaps(const attn_tensor *out, const attn_tensor *x, int in_place)
+{
+    uintptr_t from, until, x_from, x_until;
+    if (in_place && x->data == out->data && x->dtype == out->dtype && attn_is_dense(*x) &&
+        attn_is_dense(*out) && attn__has_shape(x, attn__shape_of(out)))
+        return 0;
+    attn__extent(out, &from, &until);
+    attn__extent(x, &x_from, &x_until);
+    return from < x_until && x_from < until;
+}
+
+/* `inputs` are the tensors that are read while the result is written, then NULL; or NULL if there are
+ * none. in_place as in attn__overlaps. */
+static ATTN__COMPACT attn_status attn__out_begin(attn_ctx *ctx, const char *op, attn_tensor *out,
+                                                 attn_shape shape, int in_place,
+                                                 const attn_tensor *const *inputs,
+                                                 attn__result *result)
+{
+    memset(result, 0, sizeof *result);
+    result->is_new = out && out->ndim == 0;
+    ATTN__TRY(attn__need_out(ctx, op, out, ATTN_F32, shape));
+    result->is_temporary = out->dtype != ATTN_F32 || !attn_is_dense(*out);
+    for (; inputs && *inputs; inputs++)
+        result->is_temporary |= attn__overlaps(out, *inputs, in_place);
+    if (result->is_temporary)
         return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
     result->dense = *out;
     return ATTN_OK;
@@ -2770,11 +2796,19 @@ static float *attn__row_buffers(attn_ctx *ctx, size_t n)
 ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     const attn_shape shape = attn__shape_of(&x);
+    attn_tensor apart = ATTN_ZERO;
+    attn_status status;
     size_t row, i, n;
     ATTN__TRY(attn__need_any(ctx, "attn_copy", "x", &x));
     ATTN__TRY(attn__need_out(ctx, "attn_copy", out, x.dtype, shape));
     if (attn_count(x) == 0)
         return ATTN_OK;
+    if (attn__overlaps(out, &x, 1)) {
+        if ((status = attn_copy(ctx, &apart, x)) == ATTN_OK)
+            status = attn_copy(ctx, out, apart);
+        attn_tensor_free(ctx, &apart);
+        return status;
+    }
     n = attn__row_length(&x);
     for (row = 0; row < attn__n_rows(&x); row++) {
         const ptrdiff_t from = attn__row_offset(&x, &shape, row);
@@ -4231,7 +4265,7 @@ ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
     ATTN__TRY(attn__check_cache(ctx, "attn_session_get_cache", session, part, layer, first, n, 0));
     c = &session->model->config;
     ATTN__TRY(attn__out_begin(ctx, "attn_session_get_cache", out,
-                              attn_shape3(n, c->n_head, c->d_head), &result));
+                              attn_shape3(n, c->n_head, c->d_head), 0, NULL, &result));
     to = (float *)result.dense.data;
     for (t = first; t < length; t++)
         for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
@@ -7508,6 +7542,7 @@ ATTN__INLINE int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
 static ATTN__COMPACT attn_status attn__elementwise(attn_ctx *ctx, const char *op, attn__binary kind,
                                                    attn_tensor *out, attn_tensor a, attn_tensor b)
 {
+    const attn_tensor *const inputs[] = {&a, &b, NULL};
     const attn__kernels *kernels;
     attn__result result;
     attn_shape shape;
@@ -7518,7 +7553,7 @@ static ATTN__COMPACT attn_status attn__elementwise(attn_ctx *ctx, const char *op
     ATTN__TRY(attn__need(ctx, op, "b", &b));
     if (!attn__broadcast(attn__shape_of(&a), attn__shape_of(&b), &shape))
         return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
-    ATTN__TRY(attn__out_begin(ctx, op, out, shape, &result));
+    ATTN__TRY(attn__out_begin(ctx, op, out, shape, 1, inputs, &result));
     n = attn__row_length(&result.dense);
     n_rows = n ? attn__n_rows(&result.dense) : 0;
     buffers = attn__row_buffers(ctx, n);
@@ -7561,8 +7596,8 @@ typedef struct attn__row_args {
     float number;       /* of scale: the factor; of layernorm: eps; of variance: 1 if unbiased */
     const float *w, *b; /* of layernorm */
     attn_act_kind act_fn;
-    size_t row; /* index of the row */
-    void *more; /* what only one operation needs */
+    size_t row;              /* index of the row */
+    const attn_tensor *also; /* a second input, or NULL */
 } attn__row_args;
 typedef void (*attn__row_fn)(float *out, const float *x, size_t n, const attn__row_args *args);
 
@@ -7571,6 +7606,7 @@ static ATTN__COMPACT attn_status attn__each_row(attn_ctx *ctx, const char *op, a
                                                 attn_tensor x, attn__last_dim last_dim,
                                                 attn__row_fn fn, attn__row_args args)
 {
+    const attn_tensor *const inputs[] = {&x, args.also, NULL};
     attn__result result;
     const attn_shape shape = attn__shape_of(&x);
     attn_shape out_shape = shape;
@@ -7583,7 +7619,8 @@ static ATTN__COMPACT attn_status attn__each_row(attn_ctx *ctx, const char *op, a
     n_rows = n_out ? attn__n_rows(&x) : 0;
     out_shape.dim[shape.ndim - 1] = n_out;
     out_shape.ndim -= last_dim == ATTN__REMOVES_LAST;
-    ATTN__TRY(attn__out_begin(ctx, op, out, out_shape, &result));
+    ATTN__TRY(
+        attn__out_begin(ctx, op, out, out_shape, last_dim == ATTN__KEEPS_LAST, inputs, &result));
     buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__out_end(ctx, out, &result, ATTN_E_MEMORY);
@@ -7737,7 +7774,7 @@ ATTN__COLD attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tens
 static void attn__row_cross_entropy(float *out, const float *x, size_t n,
                                     const attn__row_args *args)
 {
-    const attn_tensor *targets = (const attn_tensor *)args->more;
+    const attn_tensor *targets = args->also;
     const ptrdiff_t at = (ptrdiff_t)args->row * targets->stride[0];
     float largest, log_sum = args->kernels->log_sum_exp(x, n, &largest);
     *out = log_sum - (x[((const int32_t *)targets->data)[at]] - largest);
@@ -7756,7 +7793,7 @@ ATTN__COLD attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_
                             "expected [T, V] and [T] of ATTN_I32");
     ATTN__TRY(attn__need_ids(ctx, op, "target", (const int32_t *)targets.data, targets.stride[0],
                              logits.shape[0], logits.shape[1]));
-    args.more = &targets;
+    args.also = &targets;
     return attn__each_row(ctx, op, nll, logits, ATTN__REMOVES_LAST, attn__row_cross_entropy, args);
 }
 
@@ -7833,6 +7870,7 @@ static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor
 /* A matrix product on all threads, of views with any strides. w is packed, then multiplied. */
 typedef struct attn__product {
     const attn__kernels *kernels;
+    attn_tensor given;        /* w, as the caller gave it */
     attn__panels made;        /* w, if it is packed already; else `data` is NULL */
     const float *bias;        /* [N], or NULL */
     const volatile int *stop; /* ctx->stop, if it ends the product, or NULL */
@@ -7918,6 +7956,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
 static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *out, attn_tensor a,
                                     attn_tensor b, attn__product *p)
 {
+    const attn_tensor *const inputs[] = {&a, &p->given, NULL};
     const int is_row = a.ndim == 1;
     attn__result result;
     attn_shape lead, shape;
@@ -7933,7 +7972,9 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     shape = lead;
     shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
     shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
-    ATTN__TRY(attn__out_begin(ctx, op, out, is_row ? attn_shape1(shape.dim[1]) : shape, &result));
+    if (is_row)
+        shape = attn_shape1(shape.dim[1]);
+    ATTN__TRY(attn__out_begin(ctx, op, out, shape, 0, inputs, &result));
     if (attn_count(result.dense) == 0)
         return attn__out_end(ctx, out, &result, ATTN_OK);
     n_rows = attn__n_rows(&result.dense);
@@ -7957,6 +7998,7 @@ ATTN__COLD attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor 
     if (a.ndim < 2 || b.ndim < 2)
         return attn__misfit(ctx, "attn_matmul", "a has", &a, "b", &b,
                             "both need 2 dimensions or more");
+    p.given = b;
     return attn__product_of(ctx, "attn_matmul", out, a, b, &p);
 }
 
@@ -7970,6 +8012,7 @@ static attn_status attn__product_op(attn_ctx *ctx, const char *op, attn_tensor *
     ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
     ATTN__TRY(attn__need(ctx, op, "x", &x));
     ATTN__TRY(attn__need(ctx, op, "w", &w));
+    p.given = w;
     if (w.ndim == 3 && w.shape[2] == 16 && w.dtype == ATTN_F32 &&
         attn_is_dense(attn_select(w, 0, 0))) {
         p.made = attn__panels_at(w.data, ATTN_F32, w.shape[1], w.shape[0] * 16);
@@ -8013,6 +8056,7 @@ ATTN__COLD attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tens
                                       attn_tensor ids)
 {
     static const char op[] = "attn_embedding";
+    const attn_tensor *const inputs[] = {&table, NULL};
     attn__result result;
     attn_shape shape, table_shape;
     attn_tensor dense_ids = ATTN_ZERO;
@@ -8028,7 +8072,7 @@ ATTN__COLD attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tens
     n = table.shape[1];
     n_ids = attn_count(ids);
     shape.dim[shape.ndim++] = n;
-    ATTN__TRY(attn__out_begin(ctx, op, out, shape, &result));
+    ATTN__TRY(attn__out_begin(ctx, op, out, shape, 0, inputs, &result));
     status = attn_copy(ctx, &dense_ids, ids);
     if (status == ATTN_OK)
         status = attn__need_ids(ctx, op, "id", (const int32_t *)dense_ids.data, 1, n_ids,
@@ -8191,6 +8235,8 @@ static attn_status attn__attention_check(attn_ctx *ctx, const char *op, attn__al
 static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor *out,
                                       attn__all_heads *a, const attn_attention_desc *desc)
 {
+    const int is_masked = desc && desc->mask_kind == ATTN_MASK_GIVEN;
+    const attn_tensor *const inputs[] = {&a->q, &a->k, &a->v, is_masked ? &desc->mask : NULL, NULL};
     attn__result result;
     attn_tensor q_copy = ATTN_ZERO, mask_copy = ATTN_ZERO;
     attn_shape shape;
@@ -8201,10 +8247,10 @@ static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor
     shape = a->lead;
     shape.dim[shape.ndim - 2] = a->n_queries;
     shape.dim[shape.ndim - 1] = a->pattern_only ? a->n_keys : a->d_v;
-    ATTN__TRY(attn__out_begin(ctx, op, out, shape, &result));
+    ATTN__TRY(attn__out_begin(ctx, op, out, shape, 0, inputs, &result));
     a->out = result.dense;
     status = attn__as_floats(ctx, &q_copy, &a->q, 0);
-    if (status == ATTN_OK && desc && desc->mask_kind == ATTN_MASK_GIVEN) {
+    if (status == ATTN_OK && is_masked) {
         a->mask = desc->mask;
         status = attn__as_floats(ctx, &mask_copy, &a->mask, 1);
     }
@@ -9509,7 +9555,7 @@ ATTN__COLD attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const 
                           "attn_model_tensor: the model has no tensor \"%.80s\"%s%s%s", name,
                           nearest[0] ? "; did you mean " : "", nearest, nearest[0] ? "?" : "");
     }
-    ATTN__TRY(attn__out_begin(ctx, "attn_model_tensor", out, s.shape, &result));
+    ATTN__TRY(attn__out_begin(ctx, "attn_model_tensor", out, s.shape, 0, NULL, &result));
     attn__fetch(&s, (float *)result.dense.data, attn_count(result.dense));
     return attn__out_end(ctx, out, &result, ATTN_OK);
 }
@@ -13774,6 +13820,9 @@ ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directi
                                              const attn_model *model, const int32_t *tokens,
                                              const int32_t *against, size_t n)
 {
+    const attn_tensor of = attn_borrow(tokens, ATTN_I32, attn_shape1(n));
+    const attn_tensor minus = attn_borrow(against, ATTN_I32, attn_shape1(n));
+    const attn_tensor *const inputs[] = {&of, &minus, NULL};
     attn__result result;
     size_t i, k, width;
     ATTN__TRY(attn__need_layer(ctx, "attn_logit_directions", model, 0));
@@ -13781,8 +13830,8 @@ ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directi
     if (against)
         ATTN__TRY(attn__need_tokens(ctx, "attn_logit_directions", model, against, n));
     width = model->config.d_model;
-    ATTN__TRY(
-        attn__out_begin(ctx, "attn_logit_directions", directions, attn_shape2(n, width), &result));
+    ATTN__TRY(attn__out_begin(ctx, "attn_logit_directions", directions, attn_shape2(n, width), 0,
+                              inputs, &result));
     for (i = 0; i < n; i++)
         for (k = 0; k < width; k++) {
             float *at = (float *)result.dense.data + i * width + k;
@@ -13826,6 +13875,7 @@ ATTN__COLD attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const
                                           attn_tensor normed, attn_tensor tokens)
 {
     static const char op[] = "attn_model_unembed";
+    const attn_tensor *const inputs[] = {&tokens, NULL};
     const size_t n = tokens.shape[0];
     attn__product u = ATTN_ZERO;
     attn_tensor w, logits = ATTN_ZERO;
@@ -13858,7 +13908,7 @@ ATTN__COLD attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const
     shape = attn__shape_of(&logits);
     if (status == ATTN_OK) {
         shape.dim[shape.ndim - 1] = n;
-        status = attn__out_begin(ctx, op, out, shape, &result);
+        status = attn__out_begin(ctx, op, out, shape, 0, inputs, &result);
     }
     for (row = 0; status == ATTN_OK && row < attn__n_rows(&logits); row++)
         for (i = 0; i < n; i++) {
@@ -14457,6 +14507,7 @@ ATTN__SMALL_END
  *   attn_system_error, attn_panels_size, ATTN_ISA_AMX
  *                                   none
  * Other meanings:
+ *   operations of tier 1            the output may overlap the inputs
  *   attn_edit.factor                0 adds nothing (it was 1): set it for ATTN_EDIT_ADD
  *   attn_hook_edit                  of the activations that a pattern matches, each takes the value by
  *                                   its own shape
