@@ -559,8 +559,6 @@ ATTN_API attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                   attn_tensor table);
 
-/* Internal, for this project's programs: bytes of a matrix [n_in, n_out] in panels; 0: too many. */
-ATTN_API size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out);
 /* f16 is IEEE 754 binary16. To f32 is exact. To f16 rounds to nearest even; numbers that are too
  * large become infinity. */
 ATTN_API float attn_f32_from_f16(uint16_t half);
@@ -1943,6 +1941,7 @@ static attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **kerne
 static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out);
 static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in,
                                   ptrdiff_t in_stride, attn__panels w, size_t rows);
+static size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out);
 static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in);
 static float attn__panels_get(const attn__panels *w, size_t k, size_t n);
 static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
@@ -2900,15 +2899,8 @@ static attn__scratchpad attn__scratchpad_of(const attn__worker *me, const attn__
 static attn__matmul_job attn__job_of(attn__rows out, attn__rows in, attn__panels w,
                                      const float *bias)
 {
-    attn__matmul_job job = ATTN_ZERO;
-    job.in = in.data;
-    job.in_stride = (ptrdiff_t)in.stride;
-    job.in_step = 1;
-    job.w = w;
+    attn__matmul_job job = attn__job(out.data, out.stride, in.data, (ptrdiff_t)in.stride, w, in.n);
     job.bias = bias;
-    job.out = out.data;
-    job.out_stride = out.stride;
-    job.rows = in.n;
     return job;
 }
 
@@ -11806,11 +11798,7 @@ ATTN__COLD const char *attn_isa(const attn_ctx *ctx)
 
 static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out)
 {
-    attn__panels p;
-    p.data = data;
-    p.dtype = dtype;
-    p.n_in = n_in;
-    p.n_out = n_out;
+    attn__panels p = {data, dtype, n_in, n_out, 0};
     p.stride = attn__line_of(dtype, attn__round_up(n_in, attn__weight_type_of(dtype)->n_k));
     return p;
 }
@@ -11827,15 +11815,7 @@ static attn__panels attn__inputs(attn__panels w, size_t first, size_t n_in)
 static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in,
                                   ptrdiff_t in_stride, attn__panels w, size_t rows)
 {
-    attn__matmul_job job;
-    memset(&job, 0, sizeof job);
-    job.in = in;
-    job.in_stride = in_stride;
-    job.in_step = 1;
-    job.w = w;
-    job.out = out;
-    job.out_stride = out_stride;
-    job.rows = rows;
+    const attn__matmul_job job = {in, in_stride, 1, w, NULL, out, out_stride, rows, ATTN__FRESH};
     return job;
 }
 
@@ -11848,7 +11828,8 @@ static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
     return behind + (packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK);
 }
 
-ATTN__COLD size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
+/* Bytes of a matrix [n_in, n_out] in panels; 0 if they are too many. */
+static ATTN__COMPACT size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
 {
     size_t size;
     if (attn__weight_type_of(dtype)->bytes == 0 || n_in > SIZE_MAX / 64 - ATTN__PER_SCALES ||

@@ -617,6 +617,8 @@ TEST(writing_on_threads)
         CHECK(memcmp(one, four, size) == 0);
     }
     CHECK(attn__panels_size(ATTN_I32, 4, 4) == 0);
+    CHECK(attn__panels_size(ATTN_F32, SIZE_MAX / 32, 64) == 0);
+    CHECK(attn__panels_size(ATTN_F16, SIZE_MAX, 1) == 0);
     pool_clear();
 }
 
