@@ -376,7 +376,7 @@ ATTN_API void attn_ctx_free(attn_ctx *ctx);
 ATTN_API uint64_t attn_checksum(uint64_t previous, const void *data, size_t size);
 
 /* >>api-tensors =================================================================================
- * 
+ *
  *
  * A tensor is a small struct that points at numbers. A copy of the struct is another view of the
  * same numbers. Functions that make views (transpose, slice, reshape) copy no numbers and return no
@@ -588,13 +588,13 @@ typedef struct attn_config {
     float ln_eps;
     int tied;         /* the unembedding is the embedding */
     int32_t bos, eos; /* beginning and end of text, or -1 */
-    /* In GPT-2 itself all three are 0; some of its relatives compute these in another way. */
+    /* GPT-2 has 0 in these four; some of its relatives do not. */
     attn_act_kind act_fn;                /* of the MLP */
     int unscaled_attn;                   /* scores are not divided by sqrt(d_head) */
-    int scale_attn_by_inverse_layer_idx; /* scores of layer i, from 0 on, are divided by i + 1 */
+    int scale_attn_by_inverse_layer_idx; /* scores of layer i are divided by i + 1 */
     int has_b_U;                         /* logits have a bias, unembed.b_U */
-    /* Where several tokens end a text, as in chat models, `eos` is the first, and these
-     * n_more_eos are the others, at most 31. NULL if there are none. */
+    /* If several tokens end a text, as in chat models, `eos` is one of them, and more_eos has the
+     * others: n_more_eos of them, at most 31. NULL if there are none. */
     uint32_t n_more_eos;
     const int32_t *more_eos;
     uint64_t reserved[1]; /* zero */
@@ -602,47 +602,46 @@ typedef struct attn_config {
 /* Does this token end a text? 1 for eos and for each of more_eos, else 0. */
 ATTN_API int attn_config_is_eos(const attn_config *config, int32_t token);
 
-/* Receives the fraction that is done, 0 to 1. Return 0 to go on, anything else to stop
- * (ATTN_STOPPED). */
+/* Receives the fraction that is done, from 0 to 1. It returns 0 to go on, anything else to stop. */
 typedef int (*attn_progress_fn)(double done, void *user);
 
-/* How to open; zeroed is right for most. */
+/* How to open a model. */
 typedef struct attn_model_desc {
-    int skip_checksums; /* do not read the whole file to verify it: faster on a cold disk */
-    attn_progress_fn progress_fn; /* if not NULL: called now and then while the checksums are
-                                     verified, */
-    void *progress_user;          /* with this */
-    uint64_t reserved[4];         /* zero */
+    int skip_checksums; /* 1: do not read the whole file to verify it */
+    /* NULL, or called from time to time while the checksums are verified. If it stops, opening
+     * returns ATTN_STOPPED. */
+    attn_progress_fn progress_fn;
+    void *progress_user;  /* passed to progress_fn */
+    uint64_t reserved[4]; /* zero */
 } attn_model_desc;
 
-/* Opens a .attn file: maps it, checks all that later calls rely on, verifies the checksums. desc
- * may be NULL. A failed call sets *model to NULL. The file may be hostile, but no program may
- * write to it while the model is open: checked bytes could change, and truncating the mapped file
- * raises SIGBUS. Where another program may write, read the file yourself and use
- * attn_model_open_memory. */
+/* Opens a .attn file: maps it, checks everything that later calls rely on, verifies the checksums.
+ * desc may be NULL. *model is NULL on failure; attn_model_close frees it. The file may be hostile.
+ * But no program may write to it while the model is open: bytes could change after they were
+ * checked, and a mapped file that is truncated raises SIGBUS. If another program may write to it,
+ * read the file yourself and use attn_model_open_memory. */
 ATTN_API attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
                                      const attn_model_desc *desc);
-/* The same from memory, which must outlive the model and be aligned to 64 bytes (else a copy is
- * made). */
+/* The same from memory, which must outlive the model. It should be aligned to 64 bytes; if it is
+ * not, it is copied. */
 ATTN_API attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
                                             size_t size, const attn_model_desc *desc);
-/* Frees the model and its tokenizer. First free the sessions, workspaces and records on it. NULL is
- * fine. */
+/* Frees the model and its tokenizer. Before that, free its sessions, workspaces and records. NULL
+ * is fine. */
 ATTN_API void attn_model_close(attn_model *model);
 
-/* The model's own; NULL for NULL. */
+/* The configuration of a model, which owns it. */
 ATTN_API const attn_config *attn_model_config(const attn_model *model);
-/* The model's own; NULL if the file has none. */
+/* The tokenizer of a model, which owns it; NULL if there is none. */
 ATTN_API const attn_tokenizer *attn_model_tokenizer(const attn_model *model);
-/* The bytes that it was made of, a tokenizer section of the file format, for a copy of the model or an
- * attn_tokenizer_new of your own. They are the model's; *size (may be NULL) is their number. NULL and 0
- * if the file has none. */
+/* The tokenizer section of the model's file, for attn_writer_new or attn_tokenizer_new. The model
+ * owns the bytes; *size (may be NULL) gets their number. NULL and 0 if there is none. */
 ATTN_API const void *attn_model_tokenizer_section(size_t *size, const attn_model *model);
 
-/* A tensor of a file, for tools that list them; the model owns the name. `offset` and `size` are in
- * bytes, from the start of the file. shape[1] is 1 if there is one dimension. */
+/* A tensor of a file, for tools that list tensors. `offset` is in bytes from the start of the file,
+ * and `size` in bytes. With one dimension, shape[1] is 1. */
 typedef struct attn_tensor_info {
-    const char *name;
+    const char *name; /* the model's own */
     attn_dtype dtype;
     int panels; /* 1: layout "panels", 0: rows */
     int ndim;
@@ -653,47 +652,44 @@ typedef struct attn_tensor_info {
 ATTN_API size_t attn_model_n_tensors(const attn_model *model);
 ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *info,
                                             const attn_model *model, size_t index);
-/* A weight as a tensor of its own, f32 and dense, under the name and in the shape that
- * TransformerLens gives it (V = n_vocab, C = d_model, H heads of d, F = d_mlp):
+/* A copy of a weight, f32 and dense, by TransformerLens's name and in its shape (V = n_vocab,
+ * C = d_model, H heads of d, F = d_mlp):
  *   embed.W_E [V, C]    pos_embed.W_pos [n_ctx, C]    unembed.W_U [C, V], b_U [V]
  *   blocks.i.attn.W_Q, W_K, W_V [H, C, d]    b_Q, b_K, b_V [H, d]    W_O [H, d, C]    b_O [C]
  *   blocks.i.mlp.W_in [C, F], b_in [F], W_out [F, C], b_out [C]    every ln's w, b [C]
- * unembed.W_U is there whether tied or not, and b_U is zero unless attn_config.has_b_U. And as the
- * file keeps them: blocks.i.attn.W_QKV [C, 3C], b_QKV [3C]. ATTN_E_NAME for any other name. */
+ * There is an unembed.W_U even if it is tied, and a b_U of zeros unless attn_config.has_b_U. There
+ * are also blocks.i.attn.W_QKV [C, 3C] and b_QKV [3C], as in the file. ATTN_E_NAME for other
+ * names. */
 ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                        const char *name);
 
-/* A workspace holds the kernels, the threads and the scratch memory of a forward pass. A program
- * needs one for each of its threads that runs models. Any number of sessions share a workspace, one
- * call at a time. */
+/* A workspace holds the kernels, the threads and the scratch memory of a forward pass. Each thread
+ * that runs models needs one. Any number of sessions can share it, one call at a time. */
 typedef struct attn_workspace attn_workspace;
 
-/* How large a workspace to make; zeroed: for sessions of the model's full n_ctx. */
 typedef struct attn_workspace_desc {
-    size_t n_ctx;   /* tokens of its longest session, 1 to the model's n_ctx; 0: all of it */
-    size_t n_batch; /* most positions computed at once; 0: 256. A larger number is a little faster
-                       on long prompts and takes more memory; results do not depend on it */
+    size_t n_ctx;   /* capacity of its longest session, 1 to the model's n_ctx; 0: the model's */
+    size_t n_batch; /* most rows of a pass; 0: 256. More are a little faster on long prompts, and
+                       take more memory; results do not depend on it */
     uint64_t reserved[4]; /* zero */
 } attn_workspace_desc;
 
 /* The most bytes that attn_workspace_new allocates. desc may be NULL. */
 ATTN_API attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                          const attn_workspace_desc *desc);
-/* A workspace for ctx->n_threads threads and the instruction set of ctx->isa. The model must
- * outlive it. *workspace is NULL on failure. */
+/* A workspace for the threads of ctx->n_threads and the instruction set of ctx->isa. The model must
+ * outlive it. desc may be NULL. *workspace is NULL on failure. */
 ATTN_API attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspace,
                                         const attn_model *model, const attn_workspace_desc *desc);
-/* Freed when the last session on it is freed, or at once if there is none. NULL is fine. */
+/* Frees it after the last session that uses it is freed. NULL is fine. */
 ATTN_API void attn_workspace_free(attn_workspace *workspace);
 
-/* The size of a new session, and its workspace. Zeroed: room for the model's n_ctx tokens, and a new
- * workspace that no other session shares. */
 typedef struct attn_session_desc {
-    size_t n_ctx;   /* tokens it can hold, 1 to the model's n_ctx; 0: all of it */
-    size_t n_batch; /* of the workspace that it makes, if `workspace` is NULL */
-    attn_dtype
-        cache_dtype; /* of the keys and values it keeps: ATTN_F32, or ATTN_F16 for half the memory
-                         and half the bytes to read at each token, which rounds them */
+    size_t n_ctx;   /* most tokens it can hold, 1 to the model's n_ctx; 0: the model's */
+    size_t n_batch; /* of a workspace of its own: see attn_workspace_desc */
+    /* Type of its keys and values. ATTN_F16 rounds them; they take half the memory, and half the
+     * bytes are read for each token. */
+    attn_dtype cache_dtype;
     attn_workspace *workspace; /* NULL: the session makes its own. A batch needs a shared one */
     uint64_t reserved[4];      /* zero */
 } attn_session_desc;
@@ -701,88 +697,95 @@ typedef struct attn_session_desc {
 /* The most bytes that attn_session_new allocates. desc may be NULL. */
 ATTN_API attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                        const attn_session_desc *desc);
-/* A session that holds no tokens yet. The model must outlive it. *session is NULL on failure. */
+/* A session without tokens. The model must outlive it. desc may be NULL. *session is NULL on
+ * failure. */
 ATTN_API attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
                                       const attn_model *model, const attn_session_desc *desc);
 ATTN_API void attn_session_free(attn_session *session); /* NULL is fine */
-/* Gives a session another workspace of its model, for instance that of the thread that runs it from
- * now on. */
+/* Gives a session another workspace of the same model: see THREADS in the manual. */
 ATTN_API attn_status attn_session_set_workspace(attn_ctx *ctx, attn_session *session,
                                                 attn_workspace *workspace);
 
-/* Runs the model over n_tokens more tokens (at least one), which join the session;
- * attn_session_logits(session) then gives the logits of the last one. One call, many calls or one token at
- * a time give the same bits. On failure the session's tokens are unchanged; cached keys and values
- * beyond its end, left there by attn_session_truncate, may be lost. `tokens` may be the session's own:
- * after attn_session_truncate to length n, attn_session_tokens(session) + n feeds the old ones again. So a
- * session that is nearly full goes on with the last `keep` of its n = attn_session_length tokens:
+/* Runs the model over n_tokens tokens, at least one, and adds them to the session. Then
+ * attn_session_logits(session) has the logits of the last one. Many calls give the same bits as
+ * one.
+ *
+ * A failed or stopped call leaves the session's tokens as they were. But keys and values beyond its
+ * length, from before a truncation, may be lost.
+ *
+ * `tokens` may be the session's own, from before a truncation. So a session of n tokens that is
+ * nearly full can go on with its last `keep` tokens, which get new positions and are computed
+ * again:
  *
  *     attn_session_truncate(&ctx, session, 0);
- *     attn_feed(&ctx, session, attn_session_tokens(session) + n - keep, keep);
- *
- * Their positions are new, so they are computed again. examples/chat.c does so before each turn. */
+ *     attn_feed(&ctx, session, attn_session_tokens(session) + n - keep, keep); */
 ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
                                size_t n_tokens);
-/* Encodes a text, special tokens as their letters, and feeds it. */
+/* Encodes a text, as attn_encode does, and feeds it. */
 ATTN_API attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text);
-/* [n_vocab]: logits of the last token fed. NULL before the first. Valid until the next call. */
+/* [n_vocab]: the logits of the last token; NULL if there are none. They are valid until the next
+ * call that changes the session, which owns them. */
 ATTN_API const float *attn_session_logits(const attn_session *session);
 
-/* The layers that a pass runs, and the residual streams that enter and leave them. A pass of one
- * layer keeps that layer's keys and values at later positions, which come from their own streams. */
+/* Which layers a feed runs, and the residual streams that enter and leave them. */
 typedef struct attn_layers {
-    size_t first, end;  /* layers [first, end); end 0 stands for n_layer */
-    const float *resid; /* [n_tokens, d_model]: the residual stream that enters the first of them,
-                           in place of the embedding; NULL: none is given */
-    float *resid_out;   /* NULL, or room for [n_tokens, d_model]: the stream that leaves */
+    size_t first, end; /* layers [first, end); end 0 means n_layer */
+    /* [n_tokens, d_model]: the residual stream that enters layer `first`; NULL: the embedding */
+    const float *resid;
+    float *resid_out; /* [n_tokens, d_model]: receives the stream that leaves; or NULL */
 } attn_layers;
 
-/* One sequence's part of a batch. */
+/* One sequence of a batch. */
 typedef struct attn_feed_item {
     attn_session *session;
     const int32_t *tokens;
     size_t n_tokens;
-    float *logits;      /* NULL: only the last position's, into attn_session_logits(). Else room for
-                           [n_rows, n_vocab], or [n_tokens, n_vocab] if rows is NULL */
-    const size_t *rows; /* with logits: which of these tokens' logits, in ascending order, counted
-                           from 0; attn_session_logits() then is NULL unless the last token is one */
+    /* [n_rows, n_vocab], or [n_tokens, n_vocab] if rows is NULL: receives logits. NULL: only
+     * attn_session_logits has those of the last token. */
+    float *logits;
+    /* [n_rows]: which tokens' logits, ascending, from 0; NULL: those of all. attn_session_logits is
+     * NULL then, unless the last token is one of them. */
+    const size_t *rows;
     size_t n_rows;
     attn_layers layers;   /* zeroed: all, from the embedding to the logits */
     uint64_t reserved[4]; /* zero */
 } attn_feed_item;
-/* Feeds several sequences of one model in one pass over the weights. A session may appear at
- * most once. Each gets the bits it would get alone. On failure all sessions are as they were.
+/* Feeds several sequences of one model together: a pass reads the weights once for all of them.
+ * Each sequence gets the bits that it would get alone. All sessions must be different and share a
+ * workspace. A failed call leaves all sessions as they were.
  *
- * If layers.end < n_layer, the pass stops before that layer, makes no logits and does not add the
- * tokens. To continue, feed the same tokens with layers.first set to the old layers.end, and
- * layers.resid to the old resid_out. A pass with layers.first > 0 needs layers.resid, and the keys
- * and values of the layers below for all its positions: those of a pass that stopped, or those that
- * attn_session_truncate left. So, to see the effect of another stream at layer i from position p on: feed the
- * text, attn_session_truncate to p (on an attn_session_copy, if the original is still needed), and feed the
- * same tokens from p on with layers.first = i. ATTN_E_ARGUMENT if layers below lack keys and
- * values, or hold those of other tokens. layers.first = n_layer makes just the logits of a stream.
- * All items of a batch run the same layers, with a stream given to all or to none. */
+ * If layers.end < n_layer, the feed ends before that layer. It makes no logits and does not add the
+ * tokens to the session. Another feed of the same tokens can continue: layers.first is the old
+ * layers.end, and layers.resid the old resid_out. With layers.first = n_layer a feed only makes the
+ * logits of a stream. All items must run the same layers, and all or none have a resid.
+ *
+ * A feed with layers.first > 0 needs the keys and values of the layers below at all its positions:
+ * from a feed that ended there, or from before a truncation. ATTN_E_ARGUMENT if they are missing,
+ * or are those of other tokens. So, to see what another stream at layer i from position p on would
+ * change: feed the text, truncate the session (or a copy) to p, and feed the same tokens from p on
+ * with layers.first = i. A feed of one layer keeps that layer's keys and values at later
+ * positions. */
 ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items);
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
 ATTN_API size_t attn_session_capacity(const attn_session *session); /* tokens it can hold */
 /* The type of its keys and values: see attn_session_desc. */
 ATTN_API attn_dtype attn_session_cache_dtype(const attn_session *session);
-/* [attn_session_length]: its tokens, the session's own. After attn_session_truncate those beyond the
- * new length stay until the next feed. */
+/* [attn_session_length]: its tokens, which it owns. After a truncation, the tokens beyond the new
+ * length stay there until the next feed. */
 ATTN_API const int32_t *attn_session_tokens(const attn_session *session);
-ATTN_API const attn_model *attn_session_model(const attn_session *session); /* NULL for NULL */
-/* Forgets all tokens from position `length` on; a pass that begins at a later layer may still build
- * on them (attn_feed_batch). attn_session_logits() is NULL until the next feed. */
+ATTN_API const attn_model *attn_session_model(const attn_session *session);
+/* Shortens the session to `length` tokens. It has no logits then, until the next feed. The keys and
+ * values of the other tokens stay until then, for attn_feed_batch. */
 ATTN_API attn_status attn_session_truncate(attn_ctx *ctx, attn_session *session, size_t length);
-/* Copies the tokens, keys and values of `from` into `to` (same model and cache; room enough; no
- * record may watch `to`). To try several continuations of one prompt, feed it once and copy it.
- * Hooks are not copied. */
+/* Replaces the tokens, keys and values of `to` by those of `from`, of the same model and
+ * cache_dtype. `to` must have room for them, and no record. Hooks are not copied. To try several
+ * continuations of a prompt, feed it once and copy the session. */
 ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from);
-/* Makes the session hold these tokens, in place of its own, without a pass: every layer must have
- * their keys and values, from attn_session_set_cache (ATTN_E_ARGUMENT if not). logits [n_vocab] are
- * those of the last token; NULL if there are none. No record may watch the session.
- * tools/common/session_file.h saves a session and loads it with this. */
+/* Replaces the session's tokens without running the model. All layers must have the keys and values
+ * of these tokens, by attn_session_set_cache (ATTN_E_ARGUMENT if not). logits [n_vocab] become
+ * those of the last token; NULL: there are none. The session must have no record.
+ * tools/common/session_file.h loads a saved session with this. */
 ATTN_API attn_status attn_session_set_tokens(attn_ctx *ctx, attn_session *session,
                                              const int32_t *tokens, size_t n_tokens,
                                              const float *logits);
@@ -791,7 +794,7 @@ ATTN_API attn_status attn_session_set_tokens(attn_ctx *ctx, attn_session *sessio
 typedef struct attn_token_stats {
     float nll;         /* -log(probability), in nats */
     float probability; /* by softmax */
-    size_t rank;       /* tokens with a larger logit, or an equal one and a smaller number */
+    size_t rank;       /* number of likelier tokens; of equal logits, the smaller token counts */
 } attn_token_stats;
 
 /* A likely next token. */
@@ -800,172 +803,166 @@ typedef struct attn_prediction {
     float logit, probability;
 } attn_prediction;
 
-/* Room for the k likeliest tokens of every row: best [rows, k], likeliest first. */
+/* Receives the k likeliest tokens of each row. */
 typedef struct attn_top {
-    attn_prediction *best;
-    size_t k; /* up to n_vocab */
+    attn_prediction *best; /* [rows, k], likeliest first */
+    size_t k;              /* at most n_vocab */
 } attn_top;
 
-/* Feeds a text; its tokens join the session. stats [n_tokens - 1] (may be NULL): stats[t] tells
- * how well tokens[t + 1] was predicted from all before it. top (may be NULL) gets the likeliest
- * next tokens at each of the n_tokens positions. On failure the session is as it was. Needs memory
- * for a few rows of logits, never for [n_tokens, n_vocab]. Hooks stay active, so an ablated model
- * can be scored. */
+/* Feeds a text and measures its losses. stats [n_tokens - 1] (may be NULL): stats[t] is that of
+ * token t + 1, predicted from all tokens before it. top (may be NULL) gets the likeliest next
+ * tokens at each of the n_tokens positions. A failed call leaves the session as it was. It needs
+ * memory for a few rows of logits. Hooks run, so an ablated model can be scored. */
 ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
                                 attn_session *session, const int32_t *tokens, size_t n_tokens);
-/* Mean of stats[0 .. n_stats - 1].nll, the cross-entropy of a text in nats; its exponential is the
+/* The mean of stats[0 .. n_stats - 1].nll: the cross-entropy of a text in nats. exp of it is the
  * perplexity. NaN if n_stats is 0 or stats is NULL. */
 ATTN_API double attn_mean_nll(const attn_token_stats *stats, size_t n_stats);
-/* For logits [T, V]: stats[t] of token targets[t] (both may be NULL, together), and the likeliest
- * tokens of each row (top may be NULL). A NaN, +inf or nothing but -inf in a row: as in
- * attn_sample. */
+/* The same for logits [T, V]: stats [T] of targets [T] (both, or NULL both), and the likeliest
+ * tokens of each row (top may be NULL). NaN and infinity: as in attn_sample. */
 ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
                                       attn_tensor logits, const int32_t *targets);
 
-/* How to pick a token; zeroed: greedy, the first of the largest logits. Otherwise, in this order:
- * the repetition penalty, division by the temperature, then the filters top-k, top-p, min-p, each
- * on the tokens that the one before kept, then one draw. */
+/* How to pick a token. Zeroed: greedy, the first of the largest logits. Otherwise, in this order:
+ * the repetition penalty, division by the temperature, the filters top-k, top-p and min-p, each on
+ * the tokens that the previous one kept, and one draw. */
 typedef struct attn_sampler_desc {
     float temperature;    /* 0: greedy */
     size_t top_k;         /* keep the k likeliest; 0: all */
-    float top_p;          /* keep the likeliest that together reach p; 0 or 1: all */
+    float top_p;          /* keep the likeliest that together have probability p; 0 or 1: all */
     float min_p;          /* keep those at least min_p times as likely as the likeliest; 0: all */
-    float repeat_penalty; /* logits of tokens seen before: divided by it if positive, else
+    float repeat_penalty; /* of tokens seen before: positive logits are divided by it, negative ones
                              multiplied (Keskar et al. 2019); 0 or 1: none */
-    size_t repeat_last;   /* how many of the last tokens count as seen; 0: all of them */
-    uint64_t seed;        /* all 64 bits count, see attn_rng_seed */
+    size_t repeat_last;   /* how many of the latest tokens count as seen; 0: all */
+    uint64_t seed;        /* see attn_rng_seed */
     uint64_t reserved[4]; /* zero */
 } attn_sampler_desc;
 
 typedef struct attn_sampler attn_sampler;
-/* desc may be NULL: greedy. ATTN_E_ARGUMENT unless temperature and repeat_penalty are finite and
- * not negative, top_p and min_p are 0 to 1. *sampler is NULL on failure. */
+/* desc may be NULL: greedy. temperature and repeat_penalty must be finite and not negative, top_p
+ * and min_p from 0 to 1 (else ATTN_E_ARGUMENT). *sampler is NULL on failure. */
 ATTN_API attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, size_t n_vocab,
                                       const attn_sampler_desc *desc);
 ATTN_API void attn_sampler_free(attn_sampler *sampler); /* NULL is fine */
-/* Picks from logits [n_vocab]; `seen` are the n_seen tokens so far, for the repetition penalty.
- * Logits with a NaN, or all -inf, are an error; the first of +inf is certain. Allocates nothing. */
+/* Picks a token from logits [n_vocab]. `seen` are the n_seen tokens so far, for the repetition
+ * penalty. It fails if a logit is NaN, or all are -inf. The first logit of +inf is certain. */
 ATTN_API attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *sampler,
                                  const float *logits, const int32_t *seen, size_t n_seen);
 
-/* Receives text as it is made, always whole UTF-8 characters (each invalid part comes as U+FFFD).
- * Return 0 to go on, anything else to stop. It may look at the session, copy it into another and
- * ask for its logits, but not change or free it. */
+/* Receives text as it is generated: whole UTF-8 characters; each invalid part becomes U+FFFD. It
+ * returns 0 to go on, anything else to stop. It may read the session and copy it into another one,
+ * but not change it. */
 typedef int (*attn_text_fn)(const char *text, size_t size, void *user);
 
-/* Receives the logits [n_vocab] that the next token is about to be drawn from, before the
- * repetition penalty, and may change them: -INFINITY forbids a token, and forbidding all but some
- * constrains the text. They are a copy; attn_session_logits(session) stays as the model made it. The
- * session holds the tokens so far, whether drafts are tried or not. Return 0 to go on, anything
- * else to stop before this token. The rules of attn_text_fn apply. */
+/* Receives a copy of the logits [n_vocab] from which the next token will be drawn, before the
+ * repetition penalty, and may change it: -INFINITY forbids a token. The session has the tokens so
+ * far. It returns 0 to go on, anything else to stop before this token. It may not change the
+ * session. */
 typedef int (*attn_logits_fn)(float *logits, const attn_session *session, void *user);
 
 /* Why generation ended. */
 typedef enum attn_stop_reason {
-    ATTN_STOP_NONE = 0, /* it did not: the call failed */
-    ATTN_STOP_EOS,      /* a token that ends a text was drawn; it is neither fed nor handed over */
+    ATTN_STOP_NONE = 0, /* the call failed */
+    ATTN_STOP_EOS,      /* a token that ends a text was drawn; it is not fed */
     ATTN_STOP_COUNT,    /* max_tokens were generated */
     ATTN_STOP_CONTEXT,  /* the session is full */
-    ATTN_STOP_CALLBACK, /* a callback or attn_ctx.stop asked for it */
-    ATTN_STOP_STRING    /* the text came to one of the stop strings */
+    ATTN_STOP_CALLBACK, /* a callback or attn_ctx.stop asked to stop */
+    ATTN_STOP_STRING    /* the text reached one of the stop strings */
 } attn_stop_reason;
 
-/* "end of text", "token count", "context full", "callback", "stop string", or "none"; never NULL.
- */
+/* "end of text", "token count", "context full", "callback", "stop string" or "none"; never NULL. */
 ATTN_API const char *attn_stop_reason_name(attn_stop_reason reason);
 
-/* How to generate; zeroed: greedy, 100 tokens or to the end of text or of the context. */
+/* How to generate. Zeroed: greedy, 100 tokens, or fewer if the text ends or the session is full. */
 typedef struct attn_generate_desc {
-    attn_sampler_desc sampling;  /* for a new sampler, which lives as long as the call */
-    attn_sampler *reuse_sampler; /* if not NULL: draws in place of `sampling`, which must be zeroed.
-                                    It continues where the last call left it, so that several calls
-                                    draw the same tokens as one long call */
-    attn_text_fn text_fn;        /* if not NULL: receives the text as it is made, */
-    void *text_user;             /* with this */
-    attn_logits_fn logits_fn;    /* if not NULL: called before each draw, */
-    void *logits_user;           /* with this */
-    size_t max_tokens;           /* 0: 100 */
-    int prepend_bos;             /* begin an empty session with the beginning-of-text token */
-    int allow_special;       /* special tokens in the prompt count as such, not as their letters */
-    int ignore_eos;          /* go on through tokens that end a text */
-    int no_draft;            /* draft nothing: see attn_generate */
-    size_t n_draft;          /* most tokens to draft ahead, at most 15; 0: 15 */
-    const char *const *stop; /* end the text before any of these n_stop strings, */
+    attn_sampler_desc sampling;
+    /* NULL, or a sampler to use instead of `sampling`, which must be zeroed. It continues where the
+     * latest call left it: several calls draw the same tokens as one long call. */
+    attn_sampler *reuse_sampler;
+    attn_text_fn text_fn;     /* NULL, or receives the text */
+    void *text_user;          /* passed to text_fn */
+    attn_logits_fn logits_fn; /* NULL, or called before each draw */
+    void *logits_user;        /* passed to logits_fn */
+    size_t max_tokens;        /* 0: 100 */
+    int prepend_bos;          /* 1: begin an empty session with the beginning-of-text token */
+    int allow_special;        /* 1: encode the prompt as attn_encode_special does */
+    int ignore_eos;           /* 1: do not end at tokens that end a text */
+    int no_draft;             /* 1: no drafts, see attn_generate */
+    size_t n_draft;           /* most tokens of a draft, at most 15; 0: 15 */
+    const char *const *stop;  /* [n_stop]: strings that end the text */
     size_t n_stop;
-    int keep_stop; /* or if this is not 0: behind it */
-    const int32_t
-        *prompt_tokens; /* if not NULL: these n_prompt_tokens instead of the prompt text */
+    int keep_stop;                /* 1: the text includes the stop string */
+    const int32_t *prompt_tokens; /* NULL, or [n_prompt_tokens]: the prompt instead of a text */
     size_t n_prompt_tokens;
     attn_workspace *workspace; /* of attn_generate_many; NULL: it makes its own */
     uint64_t reserved[4];      /* zero */
 } attn_generate_desc;
 
-/* What attn_generate made. Zero it; set room, tokens and log_probs if you want those. */
+/* The result of attn_generate. Zero it, and set tokens, log_probs and room if you want them. */
 typedef struct attn_generation {
-    int32_t *tokens; /* NULL, or room for `room` of the generated tokens; the others are not kept */
-    float *log_probs; /* NULL, or as much room: the log-probability of each, by softmax of the
-                         model's own logits, before logits_fn, penalty, temperature and filters */
-    size_t room;      /* max_tokens (100 if that is 0) is enough for all of them */
-    size_t n_tokens;  /* all that were generated */
-    size_t n_passes;  /* passes over the weights that fed them */
-    attn_stop_reason reason; /* why generation ended; ATTN_STOP_NONE after a failure */
-    size_t which_stop;       /* ATTN_STOP_STRING: its index in desc->stop */
-    size_t accepted; /* length of the session up to the last token whose text was all handed over */
+    int32_t *tokens; /* NULL, or [room]: receives the generated tokens */
+    /* NULL, or [room]: the log-probability of each generated token by the model's own logits,
+     * before logits_fn, penalty, temperature and filters. */
+    float *log_probs;
+    size_t room;             /* max_tokens (100 if that is 0) is enough; more tokens are not kept */
+    size_t n_tokens;         /* how many were generated */
+    size_t n_passes;         /* forward passes that fed them */
+    attn_stop_reason reason; /* why generation ended */
+    size_t which_stop;       /* if ATTN_STOP_STRING: its index in desc->stop */
+    size_t accepted;      /* the session's length up to the last token whose text was handed over */
     uint64_t reserved[4]; /* zero */
 } attn_generation;
-/* Feeds the prompt (may be NULL or empty if the session holds tokens), then samples and feeds until
- * done, handing text to desc->text_fn (a model without tokenizer hands over none). The prompt is
- * not echoed. result and desc may be NULL.
+/* Feeds the prompt (NULL or empty if the session has tokens), then samples and feeds tokens until
+ * it ends, and hands over their text (not the prompt's) to desc->text_fn. A model without a
+ * tokenizer has no text. result and desc may be NULL.
  *
- * If the last tokens occurred earlier, their old continuation is proposed as a draft and fed along
- * with the token that is due, in one pass over the weights (prompt-lookup decoding). A drafted
- * token only counts if the sampler draws it, so the text is the same and comes sooner. Sessions
- * with hooks do not draft: hooks see every token once.
+ * Every end but a failure returns ATTN_OK, even a stop by a callback; result->reason has the
+ * reason. The session has the prompt and all generated tokens, also those of a stop string. The
+ * last one is missing if the session is full, or if a hook or ctx->stop ended its feed. To continue
+ * after the text that was handed over, after a stop string or a stop by a callback:
  *
- * Text that may still become a stop string is held back, and handed over once it cannot or once
- * generation ends for another reason than a callback. The stop string is handed over with keep_stop
- * alone, text behind it in the same token never. A prompt is not searched. The token that ends a text is not among the generated
- * ones; its text is handed over unless it is a special token, as with transformers.
+ *     attn_session_truncate(&ctx, session, result.accepted);
  *
- * Every end but a failure gives ATTN_OK, also a stop that a callback asked for; result->reason tells
- * them apart. The session holds the prompt and all generated tokens, those of a stop string too. The
- * last one is missing where the session is full, or where a hook or ctx->stop ended its feed. To go on
- * from the text that was handed over, after a stop string or a callback's stop:
+ * Text that may be the beginning of a stop string is handed over when this is decided. The stop
+ * string is handed over only with keep_stop; text behind it in the same token never is. Stop
+ * strings are not searched in the prompt. A token that ends a text is not one of the generated
+ * tokens. Its text is handed over, unless it is a special token.
  *
- *     attn_session_truncate(&ctx, session, result.accepted); */
+ * If the latest tokens occurred earlier, the tokens that followed them are fed as a draft, in the
+ * same pass as the next token (prompt-lookup decoding). A drafted token counts only if the sampler
+ * draws it. So the text is the same, and comes sooner. Sessions with hooks have no drafts. */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
                                    const char *prompt, const attn_generate_desc *desc);
 
 /* One text of attn_generate_many. Zero it, and set its prompt. */
 typedef struct attn_continuation {
-    const char *prompt;           /* text, ended by a zero, */
-    const int32_t *prompt_tokens; /* or if not NULL: these n_prompt_tokens instead */
+    const char *prompt;
+    const int32_t *prompt_tokens; /* NULL, or [n_prompt_tokens]: the prompt instead of a text */
     size_t n_prompt_tokens;
-    attn_text_fn text_fn; /* if not NULL: receives the text as it is made, */
-    void *text_user;      /* with this */
+    attn_text_fn text_fn; /* NULL, or receives the text */
+    void *text_user;      /* passed to text_fn */
 
-    /* the result */
+    /* the results */
     char *text;       /* whole UTF-8 characters, ended by a zero */
     size_t size;      /* bytes, without the zero */
-    int32_t *tokens;  /* the generated tokens, n_tokens of them, */
-    float *log_probs; /* and the log-probability of each, as in attn_generation */
+    int32_t *tokens;  /* [n_tokens]: the generated tokens */
+    float *log_probs; /* [n_tokens]: as in attn_generation */
     size_t n_tokens;
     attn_stop_reason reason;
     size_t which_stop;    /* as in attn_generation */
     uint64_t reserved[4]; /* zero */
 } attn_continuation;
-/* Continues several prompts. Each has a session of its own, and one pass over the weights computes
- * the next token of every prompt. The context allocates the text, tokens and log_probs of each
- * continuation; attn_continuations_free frees them. After a failure nothing is left to free.
+/* Continues several prompts, each in a session of its own. One pass computes the next token of
+ * every prompt. The results are allocated; attn_continuations_free frees them. After a failure
+ * there is nothing to free.
  *
- * Text i is the one that attn_generate makes of its prompt with desc->sampling, but for the seed:
- * it is sampling.seed + i, so that equal prompts continue differently. desc (may be NULL) is for
- * all texts, except that reuse_sampler, text_fn and prompt_tokens must be zeroed. Where text_fn or
- * logits_fn stops, only that text ends (ATTN_STOP_CALLBACK). The drafts of all texts share n_draft's
- * default of 15. */
+ * Text i is the text of attn_generate with the seed desc->sampling.seed + i, so that equal prompts
+ * continue differently. desc (may be NULL) is for all texts; its reuse_sampler, text_fn and
+ * prompt_tokens must be zeroed. A text_fn or logits_fn that stops ends only its own text
+ * (ATTN_STOP_CALLBACK). If n_draft is 0, the texts share 15 drafted tokens. */
 ATTN_API attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
                                         const attn_model *model, const attn_generate_desc *desc);
-/* Frees what attn_generate_many allocated, not the prompts. NULL is fine. */
+/* Frees the results of attn_generate_many. NULL is fine. */
 ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
 
 /* >>api-tokenizer ===============================================================================
