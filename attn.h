@@ -559,6 +559,9 @@ ATTN_API attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                   attn_tensor table);
 
+/* Bytes of a matrix [n_in, n_out] in panels, as .attn files hold it: for programs that plan such files.
+ * 0 if they are too many, or if dtype has no panels. */
+ATTN_API size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out);
 /* f16 is IEEE 754 binary16. To f32 is exact. To f16 rounds to nearest even; numbers that are too
  * large become infinity. */
 ATTN_API float attn_f32_from_f16(uint16_t half);
@@ -1938,7 +1941,6 @@ static attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **kerne
 static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out);
 static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in,
                                   ptrdiff_t in_stride, attn__panels w, size_t rows);
-static size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out);
 static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in);
 static float attn__panels_get(const attn__panels *w, size_t k, size_t n);
 static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
@@ -7909,7 +7911,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
     const size_t n_rows = a->shape[a->ndim - 2], n_in = a->shape[a->ndim - 1];
     const size_t n_out = b->shape[b->ndim - 1];
     const int is_made = p->made.data != NULL;
-    const size_t n_panels = is_made ? 0 : attn__panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
+    const size_t n_panels = is_made ? 0 : attn_panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
     const int n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
     const size_t most = is_made && n_rows > 256 ? 256 : n_rows;
     attn__scratch scratch;
@@ -8109,8 +8111,8 @@ static attn_status attn__attention_plan(attn_ctx *ctx, const char *op, attn__all
         return attn__fail(ctx, ATTN_E_MEMORY, "%s: no memory for the keys and values of q %s, k %s",
                           op, attn__show(attn__shape_of(&a->q)).text,
                           attn__show(attn__shape_of(&a->k)).text);
-    a->scratch_size = attn__panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
-                      attn__panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
+    a->scratch_size = attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
+                      attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
                       a->block_rows * attn__round_up(a->n_keys, 16) +
                       a->block_rows * attn__round_up(a->d_v, 16) +
                       attn__round_up(attn__pack_size(ATTN_F32, a->block_rows, depth), 16);
@@ -8124,8 +8126,8 @@ static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
     const attn__all_heads *a = (const attn__all_heads *)arg;
     const size_t stride = attn__round_up(a->n_keys, 16);
     float *keys = a->scratch + (size_t)me->id * a->scratch_size;
-    float *values = keys + attn__panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
-    float *scores = values + attn__panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
+    float *values = keys + attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
+    float *scores = values + attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
     float *last_chain = scores + a->block_rows * stride;
     float *pack = last_chain + a->block_rows * attn__round_up(a->d_v, 16);
     size_t i, last, row, j;
@@ -9116,7 +9118,7 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
         return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]",
                           path, t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]));
     expected = layout == 1
-                   ? attn__panels_size((attn_dtype)dtype, (size_t)t->shape[0], (size_t)t->shape[1])
+                   ? attn_panels_size((attn_dtype)dtype, (size_t)t->shape[0], (size_t)t->shape[1])
                    : t->shape[0] * t->shape[1] * (dtype == ATTN_F16 ? 2 : 4);
     if (expected == 0 || t->size != expected || !attn__lies_within(t->offset, t->size, m->size) ||
         t->offset - *end >= 64)
@@ -11825,8 +11827,7 @@ static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
     return behind + (packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK);
 }
 
-/* Bytes of a matrix [n_in, n_out] in panels; 0 if they are too many. */
-static ATTN__COMPACT size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
+ATTN__COLD size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
 {
     size_t size;
     if (attn__weight_type_of(dtype)->bytes == 0 || n_in > SIZE_MAX / 64 - ATTN__PER_SCALES ||
@@ -13966,7 +13967,7 @@ static void attn__put_config(unsigned char *h, const attn_config *c)
 static uint64_t attn__tensor_size(const attn__expected *e, attn_dtype dtype)
 {
     const uint64_t n_in = e->n_in ? e->n_in : 1;
-    return e->is_panels ? ((uint64_t)e->n_out + 15) / 16 * attn__panels_size(dtype, e->n_in, 16)
+    return e->is_panels ? ((uint64_t)e->n_out + 15) / 16 * attn_panels_size(dtype, e->n_in, 16)
                         : n_in * e->n_out * sizeof(float);
 }
 
@@ -14174,7 +14175,7 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
                           name, (const char *)latest, done, w->n_all);
     if (done == 0 && is_there)
         return attn__fail(ctx, ATTN_E_NAME, "attn_writer_add: %s is in the file already", name);
-    if (dtype != ATTN_F32 && (!e->is_panels || attn__panels_size(dtype, 1, 1) == 0))
+    if (dtype != ATTN_F32 && (!e->is_panels || attn_panels_size(dtype, 1, 1) == 0))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_writer_add: %s cannot have the type %d; matrices take ATTN_F32, "
                           "ATTN_F16, ATTN_Q8 and ATTN_Q4, everything else ATTN_F32",
@@ -14232,14 +14233,14 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
     /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): no matrix of a model has a size of 0 */
     const size_t most = n_in < ATTN__IO_BLOCK / 64 ? ATTN__IO_BLOCK / 64 / n_in * 16 : 16;
     void *const panels =
-        attn_alloc(ctx, 1, attn__panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
+        attn_alloc(ctx, 1, attn_panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
     size_t first, n;
     attn_status status = panels ? ATTN_OK : ATTN_E_MEMORY;
     for (first = 0; first < n_out && status == ATTN_OK; first += n) {
         n = n_out - first < most ? n_out - first : most;
         status = attn__make_panels(ctx, panels, dtype, attn_slice(x, 1, first, n));
         if (status == ATTN_OK)
-            status = attn__writer_bytes(ctx, w, panels, attn__panels_size(dtype, n_in, n));
+            status = attn__writer_bytes(ctx, w, panels, attn_panels_size(dtype, n_in, n));
     }
     attn_free(panels);
     return status;

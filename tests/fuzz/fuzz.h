@@ -87,7 +87,7 @@ static inline void fuzz_tensor(fuzz_file *f, const char *name, int panels, size_
 {
     static float values[WIDE * VOCAB];
     unsigned char *record = f->bytes + f->record, *data = f->bytes + (f->size + 63) / 64 * 64;
-    const size_t n = n_in * n_out, size = panels ? attn__panels_size(ATTN_F32, n_in, n_out) : 4 * n;
+    const size_t n = n_in * n_out, size = panels ? attn_panels_size(ATTN_F32, n_in, n_out) : 4 * n;
     const int gain = strcmp(name + strlen(name) - 2, ".w") == 0;
     size_t i;
     for (i = 0; i < n; i++) {

@@ -163,7 +163,7 @@ TOOLS_FN size_t export_block(unsigned char *block, const unsigned char *group, a
 /* Writes a matrix of 8 or 4 bits, read from the file a panel of 16 outputs at a time. */
 TOOLS_FN attn_status export_panels(export_job *e, const exported *t)
 {
-    const size_t n_in = (size_t)t->shape[1], size = attn__panels_size(t->dtype, n_in, 16);
+    const size_t n_in = (size_t)t->shape[1], size = attn_panels_size(t->dtype, n_in, 16);
     const size_t group = t->dtype == ATTN_Q8 ? 17 * 64 : 9 * 64; /* the scales, and 64 inputs */
     unsigned char block[34] = {0}, *panel = (unsigned char *)malloc(size);
     size_t n, k;

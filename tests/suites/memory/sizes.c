@@ -215,7 +215,7 @@ static uint64_t lay_tensors(unsigned char *table, size_t n_ctx, size_t width, si
         for (layer = 0; layer < (tensors[i].in_layers ? n_layers : 1); layer++) {
             const size_t n_in = tensors[i].n_in, n_out = tensors[i].n_out;
             const uint64_t size = tensors[i].panels
-                                      ? (uint64_t)attn__panels_size(ATTN_F16, n_in, n_out)
+                                      ? (uint64_t)attn_panels_size(ATTN_F16, n_in, n_out)
                                       : 4 * (uint64_t)(n_in ? n_in : 1) * n_out;
             at = (at + 63) / 64 * 64;
             if (table) {

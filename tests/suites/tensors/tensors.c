@@ -651,8 +651,8 @@ TEST(no_memory)
 
 TEST(bad_panels)
 {
-    CHECK(attn__panels_size(ATTN_F32, 1, SIZE_MAX) == 0);
-    CHECK(attn__panels_size(ATTN_F32, 2, SIZE_MAX / 8 + 1) == 0);
+    CHECK(attn_panels_size(ATTN_F32, 1, SIZE_MAX) == 0);
+    CHECK(attn_panels_size(ATTN_F32, 2, SIZE_MAX / 8 + 1) == 0);
 }
 
 /* What a failed malloc leads to must not be read. */
