@@ -14483,7 +14483,7 @@ ATTN__SMALL_END
  *   attn_process_weights            tools/lens/process_weights.h: lens_process_weights, LENS_PROCESS_*
  *   attn_logit_lens, attn_logit_attrs
  *                                   tools/lens/logits.h: lens_logit_lens, lens_logit_attrs
- *   attn_system_error, attn_panels_size, ATTN_ISA_AMX
+ *   attn_system_error, ATTN_ISA_AMX
  *                                   none
  * Other meanings:
  *   operations of tier 1            the output may overlap the inputs
