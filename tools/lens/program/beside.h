@@ -36,8 +36,6 @@ static int keep_piece(const char *text, size_t size, void *user)
 {
     continuation *c = (continuation *)user;
     char *larger = c->s->bytes;
-    if (interrupted)
-        return 1;
     if (c->s->n_bytes + size > c->room) {
         c->room = 2 * (c->s->n_bytes + size);
         larger = (char *)allocate(c->l, c->room, 1);
@@ -102,8 +100,7 @@ static int run_side(lens *l, change_fn change, void *how, one_run *s)
     desc.n_ctx = l->text.n + l->o.tokens;
     if (desc.n_ctx > l->config->n_ctx || desc.n_ctx < l->text.n)
         desc.n_ctx = l->config->n_ctx;
-    if (attn_session_new(&l->ctx, &session, l->model, &desc) ||
-        attn_hook(&l->ctx, NULL, session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL))
+    if (attn_session_new(&l->ctx, &session, l->model, &desc))
         code = failed(&l->ctx);
     if (code == FINE && change)
         code = change(l, session, how);

@@ -233,6 +233,7 @@ static int run_all(lens *l)
     if ((code = check_usage(l)) != FINE)
         return code;
     l->ctx.n_threads = (int)l->o.threads;
+    l->ctx.stop = &interrupted;
     code = open_model(&l->ctx, &l->model, l->model_path, l->o.isa, l->o.skip_checksums);
     if (code != FINE)
         return code;

@@ -109,8 +109,6 @@ static int run_logit_lens(lens *l)
         return code;
     for (t = 0; t < n; t += count) {
         count = n - t < piece ? n - t : piece;
-        if (interrupted)
-            return INTERRUPTED;
         if ((code = predict_from_streams(l, streams, scale, t, count, top, next, k)) != FINE)
             return code;
     }

@@ -140,7 +140,7 @@ static int answer(lens *l, const int32_t *ids, size_t n, const lens_metric *aske
     if (logits)
         *value = lens_logit_value(asked, logits);
     attn_session_free(session);
-    return status ? failed(&l->ctx) : interrupted ? INTERRUPTED : FINE;
+    return status ? failed(&l->ctx) : FINE;
 }
 
 /* --pairs: each pair has its own question. Computes the means of the answers. */
@@ -200,13 +200,6 @@ static int estimate(lens *l, patching *p, const char *name, attn_tensor *values)
     for (i = 0; status == ATTN_OK && i < attn_count(*values); i++)
         ((float *)values->data)[i] += p->whole.corrupted;
     return status ? failed(&l->ctx) : FINE;
-}
-
-static int go_on(double done, void *user)
-{
-    (void)done;
-    (void)user;
-    return interrupted;
 }
 
 /* Makes a grid of values [n_rows, n_columns]. finish_patches adds texts and colours. */
@@ -298,7 +291,6 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grids)
     d.kind = kind;
     d.edits = l->edits;
     d.n_edits = l->n_edits;
-    d.progress = go_on;
     if (l->o.estimate && (code = estimate(l, p, name, &values)) != FINE)
         return code;
     if (!l->o.estimate && lens_patch(&l->ctx, &values, &p->whole, l->model, &d) != ATTN_OK)

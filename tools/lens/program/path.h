@@ -161,7 +161,6 @@ static int run_path(lens *l)
     d.senders = senders;
     d.receivers = receivers;
     d.mlps = (lens_path_mlps)l->o.mlps;
-    d.progress = go_on;
     if ((code = read_paths(l, &d, receivers, senders)) != FINE ||
         (code = ask_about_patches(l, &p)) != FINE)
         return code;

@@ -18,9 +18,6 @@ static int likeliest(lens *l, const lens_text *what, size_t n, int32_t *token, f
     attn_status status;
     status = attn_session_new(&l->ctx, &session, l->model, NULL);
     if (status == ATTN_OK)
-        status =
-            attn_hook(&l->ctx, NULL, session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL);
-    if (status == ATTN_OK)
         status = hook_edits(l, session);
     if (status == ATTN_OK)
         status = attn_feed(&l->ctx, session, what->ids, n);

@@ -245,23 +245,13 @@ static int name_token(lens *l, const char *option, const char *name, int32_t *id
     return FINE;
 }
 
-static int stop_if_interrupted(const attn_activation *activation, void *user)
-{
-    (void)activation;
-    (void)user;
-    return interrupted;
-}
-
-/* A session for the text; Ctrl-C stops it between two layers. */
+/* Makes a session for the text. */
 static int make_session(lens *l, size_t n_batch)
 {
     attn_session_desc desc = {0};
     desc.n_ctx = l->text.n;
     desc.n_batch = n_batch;
-    if (attn_session_new(&l->ctx, &l->session, l->model, &desc) ||
-        attn_hook(&l->ctx, NULL, l->session, "blocks.*.hook_resid_pre", stop_if_interrupted, NULL))
-        return failed(&l->ctx);
-    return FINE;
+    return attn_session_new(&l->ctx, &l->session, l->model, &desc) ? failed(&l->ctx) : FINE;
 }
 
 #endif
