@@ -970,75 +970,78 @@ ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
 
 /* >>api-tokenizer ===============================================================================
  *
- * GPT-2's byte-level BPE, exact, for any vocabulary of that kind, or characters. Any bytes can be
- * encoded, valid UTF-8 or not, and decoding gives them back, but for bytes and characters that the
- * vocabulary lacks: see "Tokenizer section". Time is near-linear in the input, whatever it is; a
- * word of more than 48 bytes takes 36 bytes of memory for each of them. */
+ *
+ * GPT-2's byte-level BPE, exactly, for any vocabulary of that kind; or a token for each character.
+ * Any bytes can be encoded, valid UTF-8 or not. Decoding gives the same bytes, except those that
+ * the vocabulary lacks (see "Tokenizer section" in >>format). The time is nearly linear in the size
+ * of any input. A word of more than 48 bytes takes 36 bytes of memory for each byte. */
 
-/* Makes a tokenizer from the bytes of a tokenizer section, see the file format. (A model brings its
- * own: attn_model_tokenizer.) The data must outlive it. ATTN_E_FORMAT if the section is
- * inconsistent; *tokenizer is NULL on failure. */
+/* Makes a tokenizer from a tokenizer section (see >>format), which must outlive it. (A model has
+ * its own: attn_model_tokenizer.) ATTN_E_FORMAT if the section is inconsistent; *tokenizer is NULL
+ * on failure. */
 ATTN_API attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer, const void *data,
                                         size_t size);
-ATTN_API void attn_tokenizer_free(attn_tokenizer *tokenizer);
+ATTN_API void attn_tokenizer_free(attn_tokenizer *tokenizer); /* NULL is fine */
 ATTN_API size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer);
-/* The bytes of one token, the tokenizer's own: not ended by a zero, often not whole UTF-8. *size
- * (may be NULL) is their number. NULL for a token outside the vocabulary. */
+/* The bytes of one token, which the tokenizer owns. They do not end with a zero, and are often not
+ * whole UTF-8 characters. *size (may be NULL) gets their number. NULL for a token outside the
+ * vocabulary. */
 ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t token);
-/* Does only attn_encode_special make this token? 1 for "<|endoftext|>" and its kind, else 0. */
+/* 1 for a token that only attn_encode_special makes, such as "<|endoftext|>"; else 0. */
 ATTN_API int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, int32_t token);
 
-/* Text to tokens [n_tokens]. *n_tokens is the room at `tokens` on entry, and the number of tokens on
- * return; ATTN_E_SPACE if that is more than the room. `size` is always room enough. To ask for the
- * number, pass NULL and room 0: that succeeds. Special tokens in the text count as their letters.
- * Without a tokenizer (NULL, as attn_model_tokenizer may give): ATTN_E_TOKENIZER. */
+/* Text of `size` bytes to tokens. *n_tokens is the room at `tokens` before the call; `size` is
+ * always enough. After it, *n_tokens is the number of tokens: ATTN_E_SPACE if they do not fit. To
+ * ask for the number, pass NULL and room 0. Special tokens in the text are encoded as ordinary
+ * text. ATTN_E_TOKENIZER if tokenizer is NULL. */
 ATTN_API attn_status attn_encode(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
                                  const attn_tokenizer *tokenizer, const char *text, size_t size);
-/* The same, but "<|endoftext|>" in the text becomes its token. (Where several special tokens begin:
- * the longest.) */
+/* The same, but a special token such as "<|endoftext|>" in the text becomes its token; the longest
+ * one, if several begin at the same place. */
 ATTN_API attn_status attn_encode_special(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
                                          const attn_tokenizer *tokenizer, const char *text,
                                          size_t size);
-/* Tokens to bytes. *size is the room at `text` on entry, and the number of bytes on return, with the
- * same rules. No zero is added at the end. */
+/* Tokens to bytes. *size is the room at `text` before the call and the number of bytes after it, by
+ * the same rules. No zero is added. */
 ATTN_API attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
                                  const attn_tokenizer *tokenizer, const int32_t *tokens,
                                  size_t n_tokens);
-/* Text to a tensor of tokens, I32 [T], as attn_encode. An empty text gives an empty tensor. */
+/* Encodes a text as attn_encode does, to a tensor I32 [T]. An empty text gives an empty tensor. */
 ATTN_API attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *tokens, const attn_model *model,
                                       const char *text);
-/* A text that is one token, encoded likewise. If it is several, or none, the call fails with
- * ATTN_E_TOKEN and a message that lists them; *token is -1 after a failure. Most words have one
- * token with the space before them and others without: " word" and "word" differ. */
+/* Encodes a text that is one token. If it is not, the call fails with ATTN_E_TOKEN and lists its
+ * tokens; *token is -1 after a failure. (" word" and "word" are usually different tokens.) */
 ATTN_API attn_status attn_text_token(attn_ctx *ctx, int32_t *token, const attn_model *model,
                                      const char *text);
 
-/* Cuts a stream of bytes into whole characters: keeps the beginning of one until its end comes. */
+/* Cuts pieces of text into whole UTF-8 characters: it keeps the beginning of a character until the
+ * rest of it comes. Zero it before the first piece. */
 typedef struct attn_utf8 {
     unsigned char bytes[4];
     int n;
 } attn_utf8;
-/* Takes one piece of at most `size` bytes, writes whole characters to `text` (room for
- * 3 * (size + 4) bytes) and returns how many bytes that is. size = 0 flushes a beginning that was
- * kept. Bytes that are not UTF-8 become U+FFFD, one for each maximal part (Unicode 15, 3.9). */
+/* Takes one piece and writes whole characters to `text`, which needs room for 3 * (size + 4) bytes.
+ * Returns the number of bytes that it wrote. Bytes that are not UTF-8 become U+FFFD, one for each
+ * maximal part (Unicode 15, 3.9). At the end, size = 0 writes U+FFFD for a beginning that was
+ * kept. */
 ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, size_t size);
 
 /* >>api-hooks ===================================================================================
  *
- * Every activation has the name that TransformerLens gives it. T = positions in this
- * feed, Tk = positions with the earlier ones, C = d_model, H heads of d = d_head, F = d_mlp. Names
- * below the first three lines begin with "blocks.i.", for layer i from 0:
+ * Activations have TransformerLens's names. T = positions of this feed, Tk = positions with those
+ * before it, C = d_model, H heads of d = d_head, F = d_mlp. After the first three lines, names
+ * begin with "blocks.i.", for layer i from 0:
  *
  *   hook_embed, hook_pos_embed     [T, C]      rows of W_E, of W_pos
- *   ln_final.hook_scale            [T, 1]      as ln1 and ln2 below, of the last residual stream
+ *   ln_final.hook_scale            [T, 1]      as ln1 below, of the last residual stream
  *   ln_final.hook_normalized.*     [T, C]
  *   hook_resid_pre, _mid, _post    [T, C]      the residual stream before the block, after
  *                                              attention, after the MLP
  *   ln1.hook_scale                 [T, 1]      sqrt(variance + eps); ln2.hook_scale likewise
  *   ln1.hook_normalized.pre        [T, C]      (x - mean) / scale; ln2 likewise
  *   ln1.hook_normalized.post       [T, C]      after gain and bias; ln2 likewise. (The name without
- *                                              .pre and .post is refused, for TransformerLens
- *                                              changed its meaning in 2025.)
+ *                                              .pre or .post is refused: TransformerLens changed
+ *                                              its meaning in 2025.)
  *   attn.hook_q, _k, _v            [T, H, d]
  *   attn.hook_attn_scores          [H, T, Tk]  q · k / sqrt(d) (or as attn_config says), and -inf
  *                                              for later keys
@@ -1047,67 +1050,66 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
  *   hook_attn_out, hook_mlp_out    [T, C]      the sublayer's addition to the stream, with bias
  *   mlp.hook_pre, mlp.hook_post    [T, F]      before and after GELU (or act_fn)
  *
- * A query never sees later keys, whatever is written at them: later scores count as -inf and later
- * patterns as 0, and an edit leaves them. So the result does not depend on how many tokens a
- * call or a pass takes. TransformerLens masks before its hooks run, so a hook there may write at later
- * keys: with scores of 0 a query attends to all positions there, and here to those up to its own.
+ * A query never sees later keys, whatever a hook writes there: later scores count as -inf, later
+ * patterns as 0. So results do not depend on how a text is cut into feeds. (In TransformerLens a
+ * hook runs after the mask. If it sets all scores to 0, a query attends to all positions; here, to
+ * those up to its own.)
  *
- * Some activations cost extra time and memory. They are made only while a hook or a record asks for
- * them by name, or with a pattern that does not end in `*`, such as `*.hook_result`:
+ * Some activations take extra time and memory. They are made on request: while a hook or a record
+ * asks for them by name, or by a pattern that does not end in `*`, such as `*.hook_result`:
  *
  *   attn.hook_result               [T, H, C]   each head's addition: z · W_O, without b_O
  *   hook_attn_in                   [T, H, C]   the stream that enters ln1, a copy for each head
  *   hook_q_input, _k_input, _v_input           [T, H, C] copies of that copy, for q, for k, for v
  *   hook_mlp_in                    [T, C]      a copy of the stream that enters ln2
  *
- * Writing into a copy changes the input of that head, or of the MLP, and leaves the stream. If a
- * hook writes a head's copy of a row, that head's q, k or v comes from the LayerNorm of the copy.
- * ln1's own hooks have run before and show the stream. Where a row of hook_result was written,
- * hook_attn_out is the sum over heads plus b_O. Results of rows and heads that were not changed keep
- * every bit. */
+ * If a hook writes into a copy, only the input of that head, or of the MLP, changes; the stream
+ * stays. The q, k or v of a changed row of a head comes from the LayerNorm of the copy. (The hooks
+ * of ln1 ran before, and saw the stream.) If a row of hook_result is changed, hook_attn_out becomes
+ * the sum over heads plus b_O. Rows and heads that were not changed keep their bits. */
 
 typedef struct attn_activation {
-    const char *name; /* full name */
-    int layer;        /* or -1 */
+    const char *name; /* the full name */
+    int layer;        /* -1: outside the blocks */
     attn_session *session;
     size_t first;      /* position of the first row in the sequence */
-    attn_tensor value; /* without the batch dimension; the rows of this session alone */
+    attn_tensor value; /* the rows of this session */
 } attn_activation;
 
-/* Names a hook of a session; 0 names none. */
+/* A hook of a session; 0: none. */
 typedef uint32_t attn_hook_id;
 
-/* Return 0 to go on, anything else to stop: the feed then returns ATTN_STOPPED and the session is
- * as it was before it. A callback may not feed, truncate or hook its session. It may free a
- * session: the feed then stops, and the session is gone when the feed returns ATTN_STOPPED. */
+/* It returns 0 to go on, anything else to stop: the feed then returns ATTN_STOPPED, and leaves the
+ * session as it was. A callback may not feed, truncate or hook its session. It may free a session:
+ * the feed then stops, and the session is freed when the feed returns. */
 typedef int (*attn_hook_fn)(const attn_activation *activation, void *user);
 
-/* Calls fn for every activation of this session whose name matches; `*` in the pattern matches any
- * run of characters. fn may read the value and write to it; the model goes on with the written
- * numbers. A long prompt comes in several calls of fn, each with at most n_batch rows (of the
- * workspace); results do not depend on the cut. The value lives until fn returns. Hooks run in the
- * order they were made, one at a time (see attn_hook_fn for the rules). id may be NULL.
- * ATTN_E_NAME if no activation has the name; the message then tells the nearest name. */
+/* Calls fn at every activation of this session whose name matches; `*` in the pattern stands for
+ * any characters. fn may read the value, and write to it: the model goes on with what is written.
+ * The value is valid until fn returns. A long prompt comes in several calls, each with at most
+ * n_batch rows (of the workspace); results do not depend on this. Hooks run one at a time, in the
+ * order in which they were made. id may be NULL. ATTN_E_NAME if no activation matches; the message
+ * has the nearest name. */
 ATTN_API attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                const char *pattern, attn_hook_fn fn, void *user);
-/* Removes one hook or edit, in any order. A callback may remove any hook of its session, its own
- * too: from then on it sees nothing. ATTN_E_ARGUMENT for an id that the session does not have, or
- * has no more. */
+/* Removes a hook or an edit. A callback may remove hooks of its session, also its own: they see
+ * nothing more. ATTN_E_ARGUMENT if the session has no hook of this id. */
 ATTN_API attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_hook_id id);
 /* Removes all hooks, edits and records. NULL is fine. */
 ATTN_API void attn_unhook_all(attn_session *session);
 
-/* The keys and values that a session remembers are all that later tokens see of earlier ones:
- * hook_k and hook_v show only the new ones, on their way in. attn_session_get_cache copies those of a layer
- * from position `first` to the last that the session holds into *out [n, H, d]; attn_session_set_cache
- * puts others in their place, value [n, H, d], from `first` on. Both may be called between feeds.
- * Then attn_session_set_cache may also add positions behind those that the layer has, up to the
- * session's capacity, keys before values: attn_session_set_tokens makes the session hold them.
- * A hook may call them for the positions before the current feed; to affect a layer, set its values
- * in its hook_v or earlier. A change stays until its positions are truncated and fed
- * again, even if the feed in which a hook made it is stopped. A session with cache_dtype = ATTN_F16
- * rounds what hook_k and hook_v leave, and what attn_session_set_cache brings; scores and z are made of the
- * rounded ones. */
+/* A session's cache has the keys and values of its positions. They are all that later tokens see of
+ * earlier ones. (hook_k and hook_v show new keys and values before they are stored.)
+ *
+ * attn_session_get_cache copies those of a layer, from position `first` to the session's last, to
+ * *out [n, H, d]. attn_session_set_cache replaces them by value [n, H, d], from `first` on. Between
+ * feeds it may also add positions behind those that the layer has, up to the session's capacity,
+ * keys before values; attn_session_set_tokens then makes the session hold them.
+ *
+ * A hook may call both for the positions before its feed. To change a layer in this feed, it must
+ * set values at the layer's hook_v or before. A change stays until the positions are truncated and
+ * fed again, even if the feed is stopped. With cache_dtype = ATTN_F16, keys and values are rounded
+ * when they are stored, and scores and z are made from the rounded ones. */
 typedef enum attn_cache_part { ATTN_CACHE_KEYS, ATTN_CACHE_VALUES } attn_cache_part;
 ATTN_API attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
                                             const attn_session *session, attn_cache_part part,
@@ -1117,148 +1119,149 @@ ATTN_API attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *session
                                             attn_tensor value);
 
 #ifndef ATTN_NO_LENS
-/* What part two implements, from here to the end of the API. */
+/* From here to its end, the API is implemented by part two. */
 
-/* A record keeps many activations at many positions. A text fed token by token gives the same
- * record, to the bit, as one call. */
+/* A record keeps activations at many positions. It has the same bits however the text is cut into
+ * feeds. */
 typedef struct attn_record attn_record;
-/* The activations and positions to record; zeroed: every activation but those on request, at all
- * positions. */
+/* What to record. Zeroed: every activation except those on request, at all positions. */
 typedef struct attn_record_desc {
-    const char *const *names; /* names and patterns as for attn_hook */
+    const char *const *names; /* [n_names]: names and patterns as for attn_hook */
     size_t n_names;
-    size_t first;         /* the first position to record */
-    size_t n_positions;   /* how many there is room for; 0: all from `first` to the model's n_ctx */
+    size_t first;         /* the first position */
+    size_t n_positions;   /* how many positions; 0: all up to the model's n_ctx */
     uint64_t reserved[4]; /* zero */
 } attn_record_desc;
 
-/* Bytes of memory for the numbers of such a record, exactly; desc may be NULL. */
+/* The bytes of memory that the numbers of such a record take. desc may be NULL. */
 ATTN_API attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                       const attn_record_desc *desc);
-/* Records the tokens that are fed to the session from now on, into `memory` of `bytes`, which the
- * caller owns: aligned as floats are, and alive as long as the record (ATTN_E_SPACE if `bytes` are
- * too few; the message says how many are needed). With NULL and 0 the context allocates it, and
- * attn_record_free frees it. The session must not hold positions beyond desc->first yet. A feed
- * that would go beyond the last position fails with ATTN_E_SPACE and leaves all as it was.
- * Truncating the session truncates the record. A record shows the changes of hooks made before it,
- * not of those made after it. */
+/* Records the tokens that are fed to the session from now on. The numbers go to `memory` of `bytes`
+ * bytes, aligned as floats are. The caller owns it, and it must outlive the record. (ATTN_E_SPACE
+ * if it is too small; the message says how many bytes are needed.) With NULL and 0, memory is
+ * allocated, and attn_record_free frees it. The session must not have positions beyond desc->first.
+ * A feed beyond the last position fails with ATTN_E_SPACE. Truncating the session truncates the
+ * record. A record sees what hooks made before it changed, not what later hooks change. */
 ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
                                      const attn_record_desc *desc, void *memory, size_t bytes);
-/* Ends and frees it; memory of the caller stays the caller's. attn_unhook_all and attn_session_free
- * only stop it: it can still be read while the model is open. NULL is fine; not from a hook. */
+/* Ends and frees a record, but not memory of the caller. Do not call it from a hook. NULL is fine.
+ * After attn_unhook_all or attn_session_free a record can still be read, as long as the model is
+ * open. */
 ATTN_API void attn_record_free(attn_record *record);
-/* How many activations it records, and their names, first those outside the blocks, then
- * block by block (NULL beyond); the record owns the names. */
+/* The number of activations in a record, and the name of each, which the record owns: first those
+ * outside the blocks, then block by block. NULL if index is too large. */
 ATTN_API size_t attn_record_n_activations(const attn_record *record);
 ATTN_API const char *attn_record_name(const attn_record *record, size_t index);
-/* A view of one, in the shape of the table above with T the positions recorded so far and Tk =
- * first + T: at later keys a pattern is 0, and scores are -inf. The view may be written. Ask
- * again after a feed. ATTN_E_NAME if the record does not have this activation. */
+/* A view of a recorded activation, in the shape of the table above. T is the number of positions
+ * that were recorded so far, and Tk = first + T. At later keys a pattern is 0 and scores are -inf.
+ * The view may be written to. Get a new one after a feed. ATTN_E_NAME if the activation is not
+ * recorded. */
 ATTN_API attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
                                      const char *name);
-/* Edits: the commonest hooks, without a callback. Zero ablation, mean ablation, resampling
- * or patching (SET with another run's numbers), steering (ADD). */
+
+/* An edit is a hook without a callback: zero ablation, mean ablation, patching (SET with the
+ * numbers of another run), steering (ADD). x is an activation. */
 typedef enum attn_edit_kind {
     ATTN_EDIT_ZERO,
-    ATTN_EDIT_SET,  /* x becomes `value` */
-    ATTN_EDIT_MEAN, /* x becomes the mean of `value` over its positions; not scores or patterns */
-    ATTN_EDIT_ADD,  /* x becomes x + value * factor, rounded once */
-    ATTN_EDIT_SCALE /* x becomes x * value, which may be a single number */
+    ATTN_EDIT_SET,  /* x = value */
+    ATTN_EDIT_MEAN, /* x = mean of value over its positions; not for scores or patterns */
+    ATTN_EDIT_ADD,  /* x = x + value * factor, rounded once */
+    ATTN_EDIT_SCALE /* x = x * value, which may be a single number */
 } attn_edit_kind;
 typedef struct attn_edit {
     const char *name; /* or a pattern */
     attn_edit_kind kind;
-    size_t position, n_positions; /* n_positions 0: all from `position` on; but for SET, ADD and
-                                     SCALE as many as `value` has, if it has several */
-    size_t head, n_heads;         /* n_heads 0: all from `head` on */
-    attn_tensor value;    /* f32, shaped as the positions and heads that are edited: [positions,
-                          width], [positions, heads, width] or [heads, positions, keys]. Leading
-                          dimensions may be missing and count as 1 ([positions, width] for a single
-                          head), and a dimension of 1 repeats. Not copied: it must outlive the
-                          hook. */
-    float factor;         /* of ATTN_EDIT_ADD: 1 adds the value itself, 0 adds nothing */
+    /* The first position, and how many. 0: as many as the value of SET, ADD or SCALE has, if it has
+     * several; else all from `position` on. */
+    size_t position, n_positions;
+    size_t head, n_heads; /* the first head, and how many; 0: all from `head` on */
+    /* f32, in the shape of what is edited: [positions, width], [positions, heads, width] or
+     * [heads, positions, keys]. Leading dimensions may be missing. A dimension of 1 repeats. For a
+     * single head, [positions, width] too. It is not copied, and must outlive the hook. */
+    attn_tensor value;
+    float factor;         /* of ATTN_EDIT_ADD */
     uint64_t reserved[4]; /* zero */
 } attn_edit;
-/* Hooks an edit to a session, until attn_unhook or attn_unhook_all. The struct is copied, the
- * numbers of its value are not. id may be NULL. Of the activations that a pattern matches, each
- * takes the edit as if it was named alone: a first dimension may be positions here and heads there.
- * ATTN_E_NAME if nothing has the name, ATTN_E_SHAPE if the value does not fit one of the activations,
- * ATTN_E_ARGUMENT for positions or heads that are not there. A feed with more keys than the value
- * has fails with ATTN_E_SHAPE. */
+/* Adds an edit to a session, until attn_unhook or attn_unhook_all. The struct is copied, the
+ * numbers of the value are not. id may be NULL. Each activation that a pattern matches takes the
+ * value by its own shape: its first dimension may be positions in one and heads in another.
+ * ATTN_E_NAME if nothing matches, ATTN_E_SHAPE if the value does not fit one of the activations,
+ * ATTN_E_ARGUMENT if positions or heads do not exist. A feed with more keys than the value has
+ * fails with ATTN_E_SHAPE. */
 ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                     const attn_edit *edit);
 
 /* >>api-files ===================================================================================*/
 
-/* A file that appears whole or not at all. Write to its stream. Until the end the bytes are in
- * `path` with ".00.part" (or another number) behind it, or in attn.00.part beside it if the name is
- * very long, so the directory must be writable. After ATTN_E_IO an older file is still there. The new
- * file gets the older one's permissions; a link is replaced, and its target stays. A device, a pipe
- * and an open file under /dev or /proc are written in place, as is every file on a system that is
- * neither POSIX nor Windows. The bytes are not forced to the disk: no fsync. */
+/* A file that appears whole or not at all. You write to its stream. Until the end the bytes are in
+ * the file PATH.00.part (or another number), or attn.00.part beside it if the name is very long. So
+ * the directory must be writable. After ATTN_E_IO an older file is still there. The new file gets
+ * the permissions of the older one. A link is replaced, and its target stays. Devices, pipes and
+ * open files under /dev or /proc are written in place; so are all files on systems that are neither
+ * POSIX nor Windows. There is no fsync. */
 typedef struct attn_new_file attn_new_file;
-/* Call attn_new_file_end in the end, after a failed write too. ATTN_E_IO if the directory cannot be
- * written; *file is then NULL. */
+/* Begins a new file; attn_new_file_end must end it, even after a failed write. ATTN_E_IO if the
+ * directory cannot be written to; *file is NULL on failure. */
 ATTN_API attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, const char *path);
-/* The FILE * to write to (void * here, so that this header needs no stdio.h); do not fclose it.
- * NULL for NULL. */
+/* The FILE * to write to, as void *, so that this header needs no stdio.h. Do not close it. */
 ATTN_API void *attn_new_file_stream(attn_new_file *file);
-/* Closes the stream and frees *file (NULL is fine). If `status` is ATTN_OK and all was written, the
- * file takes its name; else it is removed. Returns `status`, or that of closing or renaming. */
+/* Closes and frees *file. If `status` is ATTN_OK and everything was written, the file takes its
+ * name; else it is removed. Returns `status`, or the failure of writing, closing or renaming. NULL
+ * is fine. */
 ATTN_API attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_status status);
 
 /* >>api-lens ====================================================================================
  *
- * What it takes to read activations, and to write models. (The logit lens and direct logit attribution,
- * the parts of the residual stream, patching, kinds of heads and circuits need the public API alone:
- * tools/lens/logits.h, decompose.h, patch.h, heads.h, circuits.h.)
+ *
+ * Logits of any stream, and writing models. (More is in tools/lens/, with this API only: the logit
+ * lens and logit attribution in logits.h, parts of the residual stream in decompose.h, patching in
+ * patch.h, kinds of heads in heads.h, circuits in circuits.h.)
  *
  * V = n_vocab, C = d_model. */
 
-/* directions [n, C] = W_U[:, tokens[i]], for tokens [n], minus W_U[:, against[i]] if against [n] is
- * not NULL: the direction of a logit, or of a difference of two. */
+/* directions [n, C] = W_U[:, tokens[i]], less W_U[:, against[i]] if against is not NULL: the
+ * direction of a logit, or of the difference of two. */
 ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
                                            const attn_model *model, const int32_t *tokens,
                                            const int32_t *against, size_t n);
-/* The logits of rows normed [.., C], as ln_final.hook_normalized.post has them: out [.., V] =
- * normed · W_U + b_U, with the bits of the model's own logits. With tokens I32 [n] in place of a zeroed
- * tensor, the logits of those alone: out [.., n]. ctx->stop ends it with ATTN_STOPPED. */
+/* out [.., V] = normed [.., C] · W_U + b_U: the logits of rows of ln_final.hook_normalized.post,
+ * with the bits of the model's logits. With tokens I32 [n] instead of a zeroed tensor, out [.., n]
+ * has only the logits of these tokens. ctx->stop ends it with ATTN_STOPPED. */
 ATTN_API attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                         attn_tensor normed, attn_tensor tokens);
 
 /* ---- models of your own ---- */
 
-/* Writes a model as a .attn file, with the bytes that it was opened from or made as; like
- * attn_new_file, the file takes its name only when it is whole. */
+/* Writes a model as a .attn file, as an attn_new_file. */
 ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model);
 
-/* Writes weights from anywhere (a training loop, an initialisation, another format, another model:
- * tools/lens/process_weights.h) as a model: begin with a configuration, add every tensor in any order,
- * end. With a path the model becomes a .attn file. Memory stays small, because a tensor goes to the file
- * at once, and a large one may come in pieces. Like attn_new_file, the file takes its name only when it
- * is whole; then its bytes are on the disk (fsync). Without a path the model stays in memory. */
+/* Makes a model from weights of any origin: training, another format, another model
+ * (tools/lens/process_weights.h). Begin with a configuration, add every tensor in any order, and
+ * end. With a path, the model becomes a .attn file. A tensor is written when it is added, and may
+ * come in pieces, so little memory is needed. The file takes its name when it is whole and on the
+ * disk (fsync). Without a path, the model is made in memory. */
 
 typedef struct attn_writer attn_writer;
-/* path: NULL for a model in memory; the writer then allocates what the configuration takes as f32.
- * config: all but d_head, which follows from the rest; more_eos is copied. tokenizer: the bytes of a
- * tokenizer section (attn_model_tokenizer_section; they must outlive this call only), or NULL and 0.
- * *writer is NULL on failure; `path` is untouched until attn_writer_end. */
+/* path: NULL for a model in memory; the writer then allocates what the model takes in f32. config:
+ * d_head is not needed; more_eos is copied. tokenizer: a tokenizer section
+ * (attn_model_tokenizer_section), which is copied, or NULL and 0. *writer is NULL on failure. */
 ATTN_API attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
                                      const attn_config *config, const void *tokenizer,
                                      size_t tokenizer_size);
-/* Adds a tensor in the shape that attn_model_tensor gives it, but queries, keys and values together
- * (attn.W_QKV [C, 3C], b_QKV [3C]) and W_O as [C, C]; unembed.W_U only if the configuration is not
- * tied, unembed.b_U only if it has_b_U. dtype is the type in the file: ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4 for matrices,
- * ATTN_F32 for vectors and pos_embed.W_pos. x has f32 or f16 elements and any strides. Call it
- * again with the same name to add a tensor in pieces. embed.W_E, pos_embed.W_pos and vectors are
- * cut along their first dimension, other matrices along their second; each piece of a matrix but
- * the last is a multiple of 16 there. After a failure while writing, the later calls fail too. */
+/* Adds a tensor, by the names and in the shapes of attn_model_tensor, except: attn.W_QKV [C, 3C]
+ * and b_QKV [3C] instead of Q, K and V, and W_O [C, C]. There is an unembed.W_U only if the
+ * configuration is not tied, and a b_U only if it has_b_U. x is f32 or f16 and may have any
+ * strides. dtype is the type in the file: ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4 for matrices,
+ * ATTN_F32 for vectors and pos_embed.W_pos. To add a tensor in pieces, call it again with the same
+ * name. embed.W_E, pos_embed.W_pos and vectors are cut along the first dimension, other matrices
+ * along the second. Each piece of a matrix but the last must have a multiple of 16 there. If
+ * writing failed, later calls fail too. */
 ATTN_API attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
                                      attn_dtype dtype, attn_tensor x);
 /* Finishes the file. It fails if a tensor is missing. */
 ATTN_API attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer);
-/* Finishes a model in memory and opens it; the model owns its bytes. It fails if a tensor is missing, and
- * *model is then NULL. */
+/* Finishes a model in memory and opens it. It fails if a tensor is missing; *model is NULL on
+ * failure. */
 ATTN_API attn_status attn_writer_open(attn_ctx *ctx, attn_model **model, attn_writer *writer);
 /* Frees the writer; a file that is not finished is removed. NULL is fine. */
 ATTN_API void attn_writer_free(attn_writer *writer);
@@ -1297,7 +1300,8 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 /* >>gpt2 (tests: gpt2) ==========================================================================
  * THE FORWARD PASS of R rows, one for each token of one sequence or of several. C is d_model, F
  * d_mlp, V n_vocab, d d_head, and there are H heads. All workers run attn__forward at once, each on
- * its share of every step. They meet at a barrier where the next step reads what others have made. */
+ * its share of every step. They meet at a barrier where the next step reads what others have
+ * made. */
 
 typedef struct attn__kernels attn__kernels; /* vector code of one instruction set: see >>inside */
 typedef struct attn__watcher attn__watcher; /* looks at activations: see >>watch */
