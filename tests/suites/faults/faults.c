@@ -677,7 +677,7 @@ static long count_calls(const char *before, const char *command)
     return n;
 }
 
-/* Runs a program with each call failing in turn (in a plain `make test`: about 40 of them); `how`
+/* Runs a program with each call failing in turn (in a plain `make test`: about 24 of them); `how`
  * is what faults.c is teller besides. It must do what it always does, or end with exit code 1, a
  * message, and without a trace of its output; or with the signal that it got. `made` is the file
  * it writes, or NULL. */
@@ -698,7 +698,7 @@ static void each_call(const char *how, const char *command, const char *made)
     if (made)
         rename(made, want);
     if (!test_full() || measures)
-        step = n / (test_full() ? 150 : measures ? 12 : 40) + 1;
+        step = n / (test_full() ? 150 : measures ? 12 : 24) + 1;
     snprintf(drafts, sizeof drafts, "ls %s* >/dev/null 2>&1", made ? made : "build/no-such-file");
     for (i = 0; i < n; i += step) {
         int code;

@@ -629,7 +629,7 @@ TEST(contract_vectors_are_current)
 }
 
 /* contract.py's operations, each beside Python's own. */
-TEST(contract_by_itself)
+TEST_IF(test_full(), contract_by_itself)
 {
     if (has_python())
         CHECKF(run("python3 tests/contract/selftest.py") == 0, "%s%s", out, err);
