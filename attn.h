@@ -179,9 +179,9 @@ THREADS
     from several threads.
 
     Inside a call, a thread that waits for another spins for 3 to 44 microseconds, then yields its
-    core. With pthreads it sleeps after 50 more. Between calls OpenMP's threads keep their cores busy: for some
-    milliseconds with GCC's OpenMP, for 0.2 seconds with clang's. The environment variable
-    OMP_WAIT_POLICY=passive prevents that; calls then start a little later.
+    core. With pthreads it sleeps after 50 more. Between calls OpenMP's threads keep their cores
+    busy: for some milliseconds with GCC's OpenMP, for 0.2 seconds with clang's. The environment
+    variable OMP_WAIT_POLICY=passive prevents that; calls then start a little later.
 
     GCC's OpenMP ends the program if the system refuses to make a thread. So, with pthreads, the
     library first tries to make them, and uses fewer if the system refuses some. This can fail if
@@ -376,7 +376,7 @@ ATTN_API void attn_ctx_free(attn_ctx *ctx);
 ATTN_API uint64_t attn_checksum(uint64_t previous, const void *data, size_t size);
 
 /* >>api-tensors =================================================================================
- *
+ * 
  *
  * A tensor is a small struct that points at numbers. A copy of the struct is another view of the
  * same numbers. Functions that make views (transpose, slice, reshape) copy no numbers and return no
@@ -386,8 +386,8 @@ ATTN_API uint64_t attn_checksum(uint64_t previous, const void *data, size_t size
  * Operations write into *out. If out->ndim is 0, a new tensor is made in the context. Else *out
  * must have the shape of the result, and its numbers are overwritten. Inputs may have any strides
  * and may be empty. Numbers are f32 unless a comment says otherwise; f16 inputs are converted. *out
- * may be an input, or overlap inputs in any way: where that takes more memory, the context gives it
- * for the length of the call. */
+ * may be an input, or overlap inputs in any way. (If this needs more memory, it is allocated for
+ * the time of the call.) */
 
 typedef enum attn_dtype {
     ATTN_F32 = 0,
@@ -559,8 +559,8 @@ ATTN_API attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                   attn_tensor table);
 
-/* Bytes of a matrix [n_in, n_out] in panels, as .attn files hold it: for programs that plan such files.
- * 0 if they are too many, or if dtype has no panels. */
+/* The bytes of a matrix [n_in, n_out] in panels, for programs that plan .attn files. 0 if they are
+ * too many, or if dtype has no panels. */
 ATTN_API size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out);
 /* f16 is IEEE 754 binary16. To f32 is exact. To f16 rounds to nearest even; numbers that are too
  * large become infinity. */
@@ -970,7 +970,6 @@ ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
 
 /* >>api-tokenizer ===============================================================================
  *
- *
  * GPT-2's byte-level BPE, exactly, for any vocabulary of that kind; or a token for each character.
  * Any bytes can be encoded, valid UTF-8 or not. Decoding gives the same bytes, except those that
  * the vocabulary lacks (see "Tokenizer section" in >>format). The time is nearly linear in the size
@@ -1212,7 +1211,6 @@ ATTN_API attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_
 
 /* >>api-lens ====================================================================================
  *
- *
  * Logits of any stream, and writing models. (More is in tools/lens/, with this API only: the logit
  * lens and logit attribution in logits.h, parts of the residual stream in decompose.h, patching in
  * patch.h, kinds of heads in heads.h, circuits in circuits.h.)
@@ -1279,15 +1277,14 @@ ATTN_API void attn_writer_free(attn_writer *writer);
 #define ATTN_FILE "attn.h"
 #endif
 #if (defined(ATTN_IMPLEMENTATION) || defined(ATTN_STATIC)) && !defined(ATTN__IMPLEMENTED)
-/* A compiler that cannot go on gets one sentence, and the implementation is left out. */
+/* A compiler that cannot compile this gets one message, and the implementation is left out. */
 #if !defined(__cplusplus) && !defined(_MSC_VER) &&                                                 \
     (!defined(__STDC_VERSION__) || __STDC_VERSION__ < 199901L)
 #error "attn.h is written in C99: compile it with -std=c99 or later, without -ansi"
 #define ATTN__IMPLEMENTED
 #elif defined(__has_include)
 #if !__has_include(ATTN_FILE)
-#error                                                                                             \
-    "attn.h includes itself and does not find ATTN_FILE: add its directory with -I, or if you renamed it, define ATTN_FILE as its new name in quotes"
+#error "attn.h includes itself as ATTN_FILE and does not find it: use -I, or define ATTN_FILE"
 #define ATTN__IMPLEMENTED
 #endif
 #endif
@@ -1434,7 +1431,7 @@ typedef struct attn__pass {
 
 /* The steps, in the order of the pass. A worker (me) takes its share of the rows, columns or heads.
  * If there is no barrier between two steps, a worker takes the same share of both:
- * attn__block_of. */
+ * attn__area_of. */
 
 /* is there a layer i to run? (no, once a callback or the caller has asked to stop) */
 static int attn__goes_on(const attn__worker *me, attn__pass *p, size_t i);
@@ -1556,8 +1553,7 @@ static void attn__forward(attn__worker *me, void *pass)
 /* FLT_EVAL_METHOD says in which type the compiler computes. 0 and 16 both compute float in float;
  * gcc has 16 for processors with AVX512-FP16, where it computes _Float16 in _Float16. */
 #if defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16
-#error                                                                                             \
-    "attn.h needs float arithmetic in float: add -fexcess-precision=fast, on 32-bit x86 -msse2 -mfpmath=sse"
+#error "attn.h needs floats computed as floats: -fexcess-precision=fast; or -msse2 -mfpmath=sse"
 #endif
 
 #ifdef ATTN_STATIC
@@ -1772,8 +1768,8 @@ typedef struct attn__text {
     char text[96];
 } attn__text;
 
-/* Where an operation writes: *out if it was made for the operation, or is dense f32 and overwrites no
- * input; else a dense temporary that attn__out_end copies to *out. */
+/* Where an operation writes: *out if it was made for the operation, or is dense f32 and overwrites
+ * no input; else a dense temporary that attn__out_end copies to *out. */
 typedef struct attn__result {
     attn_tensor dense;
     int is_new;       /* *out was made here; attn__out_end frees it if the operation failed */
@@ -1905,8 +1901,8 @@ typedef struct attn__hook_name {
     char text[64];
 } attn__hook_name;
 
-/* In a pass of at most so many rows every worker computes each whole LayerNorm by itself, which
- * takes less time than a barrier. */
+/* In a pass of few rows every worker computes each whole LayerNorm by itself, which takes less time
+ * than a barrier. */
 #define ATTN__FEW_ROWS ((size_t)8)
 
 /* The scratch memory of one worker, in floats: packed rows for the kernels (ATTN__PACK), a
@@ -1919,9 +1915,9 @@ typedef struct attn__scratchpad {
 
 /* Rows [row0, row1) and columns [col0, col1) of a matrix: what one worker computes. The columns are
  * whole panels, except the last. */
-typedef struct attn__block {
+typedef struct attn__area {
     size_t row0, row1, col0, col1;
-} attn__block;
+} attn__area;
 
 /* A task of one worker: one head, and a block of queries of one session from `row` on. */
 typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
@@ -1949,7 +1945,7 @@ static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in);
 static float attn__panels_get(const attn__panels *w, size_t k, size_t n);
 static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
                               size_t panel1);
-static attn__block attn__block_of(const attn__worker *me, size_t n_rows, size_t n_cols);
+static attn__area attn__area_of(const attn__worker *me, size_t n_rows, size_t n_cols);
 static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
                                 const attn__matmul_job *job, float *pack);
 static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul_job *job,
@@ -2681,7 +2677,8 @@ static attn_status attn__need_out(attn_ctx *ctx, const char *op, attn_tensor *ou
     return ATTN_OK;
 }
 
-/* The bytes that the elements of a tensor lie in, [*from, *until); none if it has no element. */
+/* The addresses that the elements of a tensor span: [*from, *until), empty if it has no
+ * elements. */
 static void attn__extent(const attn_tensor *x, uintptr_t *from, uintptr_t *until)
 {
     const size_t size = attn__dtype_size(x->dtype);
@@ -2697,8 +2694,8 @@ static void attn__extent(const attn_tensor *x, uintptr_t *from, uintptr_t *until
     *until += attn_count(*x) > 0 ? size : 0;
 }
 
-/* Does writing to `out` overwrite an input? With in_place, an input that is the same dense view does
- * not count: each of its rows is read before it is overwritten. */
+/* Does writing to `out` overwrite an input that is still needed? With in_place, the same dense view
+ * is no such input: each of its rows is read before it is overwritten. */
 static int attn__overlaps(const attn_tensor *out, const attn_tensor *x, int in_place)
 {
     uintptr_t from, until, x_from, x_until;
@@ -2710,8 +2707,8 @@ static int attn__overlaps(const attn_tensor *out, const attn_tensor *x, int in_p
     return from < x_until && x_from < until;
 }
 
-/* `inputs` are the tensors that are read while the result is written, then NULL; or NULL if there are
- * none. in_place as in attn__overlaps. */
+/* Prepares the output of an operation. `inputs`: NULL, or a list, ended by NULL, of the tensors
+ * that are read while the result is written. in_place: see attn__overlaps. */
 static ATTN__COMPACT attn_status attn__out_begin(attn_ctx *ctx, const char *op, attn_tensor *out,
                                                  attn_shape shape, int in_place,
                                                  const attn_tensor *const *inputs,
@@ -2912,9 +2909,9 @@ static float *attn__row_at(attn__rows rows, size_t row)
     return rows.data + row * rows.stride;
 }
 
-/* Is layer i to be run? All workers must give the same answer. So the first worker, which looks at
- * the caller's flag before layer i, ends the pass before layer i + 1: a worker that comes later
- * runs layer i too, and the barriers within layer i let all see the new end. */
+/* Does the pass run layer i? All workers must agree. So the first worker, which reads the caller's
+ * flag before layer i, ends the pass before layer i + 1: a later worker still runs layer i, and the
+ * barriers of layer i let all see the new end. */
 static int attn__goes_on(const attn__worker *me, attn__pass *p, size_t i)
 {
     if (me->id == 0 && attn__is_asked_to_stop(p->stop) && i + 1 < p->end_layer)
@@ -2939,7 +2936,7 @@ static void attn__embed_given(const attn__worker *me, const attn__pass *p)
 /* resid [R, C] = W_E[token] + W_pos[position], or the residual stream that the caller gave. */
 static void attn__embed(attn__worker *me, attn__pass *p)
 {
-    const attn__block b = attn__block_of(me, p->n_rows, p->model->config.d_model);
+    const attn__area b = attn__area_of(me, p->n_rows, p->model->config.d_model);
     const size_t width = p->model->config.d_model, n = b.col1 - b.col0;
     size_t i, row, k;
     if (p->items[0].layers.resid) {
@@ -3263,7 +3260,7 @@ static attn__rows attn__part_of(attn__worker *me, attn__rows rows, size_t width,
     attn__rows part = rows;
     size_t first, last;
     if (rows.n <= ATTN__FEW_ROWS) {
-        const attn__block b = attn__block_of(me, rows.n, width);
+        const attn__area b = attn__area_of(me, rows.n, width);
         part.data += b.col0;
         *n = b.col1 - b.col0;
     } else {
@@ -4226,7 +4223,7 @@ static size_t attn__cache_length(const attn_session *s)
     return s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
 }
 
-/* adds: positions behind those that the layer has count as well, between feeds. */
+/* adds: between feeds, positions behind those of the layer are allowed too. */
 static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
                                      attn_cache_part part, size_t layer, size_t first, size_t count,
                                      int adds)
@@ -4306,7 +4303,7 @@ ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *sessi
 
 /* ---- text for a model ---- */
 
-/* The tokens of a text, behind a space if `spaced` is 1; the caller frees them. NULL after a
+/* The tokens of a text, with a space before it if `spaced` is 1; the caller frees them. NULL on
  * failure. */
 static int32_t *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_model *model,
                                 const char *text, size_t spaced, size_t *n_tokens)
@@ -4320,7 +4317,7 @@ static int32_t *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_model 
         attn__fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use tokens", op);
         return NULL;
     }
-    /* A text has at most as many tokens as bytes. The bytes stand behind the tokens. */
+    /* A text has at most as many tokens as bytes. The block has the tokens, then the bytes. */
     tokens = (int32_t *)attn_alloc(ctx, 1,
                                    size < SIZE_MAX / 8 ? size * (sizeof *tokens + 1) + 1 : SIZE_MAX,
                                    "a text's tokens");
@@ -4368,7 +4365,7 @@ ATTN__COLD attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *tokens, cons
     return status;
 }
 
-/* Lists tokens as `12 " wor", 7 "d"`, as many as there is room for. */
+/* Lists tokens as `12 " wor", 7 "d"`, as many as fit. */
 static void attn__list_tokens(char *list, size_t room, const attn_model *model,
                               const int32_t *tokens, size_t n_tokens)
 {
@@ -8527,11 +8524,11 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  * (n / 16 * K2 + k) * 16 + n % 16, where K2 is K rounded up to even.
  *
  * A panel of q8 or q4 has, for each 64 k, one line of scales and then 16 lines (q8) or 8 (q4). The
- * last 64 k are padded. The line of scales has f16 scales: of 16 outputs for the first 32 k, then of
- * the same outputs for the second 32 k. A q8 line is 16 outputs times 4 consecutive k, the 4 of an output
- * together, one byte each: the weight is scale * (byte - 128). A q4 line is 16 outputs times 8
- * consecutive k. Byte 4 n + i holds k = i in its low 4 bits and k = 4 + i in its high 4 bits: the
- * weight is scale * (bits - 8).
+ * last 64 k are padded. The line of scales has f16 scales: of 16 outputs for the first 32 k, then
+ * of the same outputs for the second 32 k. A q8 line is 16 outputs times 4 consecutive k, the 4 of
+ * an output together, one byte each: the weight is scale * (byte - 128). A q4 line is 16 outputs
+ * times 8 consecutive k. Byte 4 n + i holds k = i in its low 4 bits and k = 4 + i in its high 4
+ * bits: the weight is scale * (bits - 8).
  *
  * Tokenizer section:
  *   0   4  n_tokens                              4   4  n_merges
@@ -8550,12 +8547,12 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  * tokens. n_tokens is at most n_vocab.
  *
  * Checksum: the data is cut into blocks of 1 MiB; the last one may be shorter. A block is padded
- * with zeros to a multiple of 256 bytes, and read as 32-bit words w. There are 64 lanes; they start as
- * a[j] = j. Lane j takes word j of every 64:  a = (a ^ w) * 9E3779B1h;  a = a ^ (a >> 15)
- * (mod 2^32). The digest of the block starts as its size in bytes, without padding, and takes the
- * lanes in order:  d = (d ^ a[j]) * 9E3779B97F4A7C15h;  d = d ^ (d >> 32)  (mod 2^64). The checksum
- * starts as 0 and takes the digests in the same way:  c = (c ^ d) * 9E3779B97F4A7C15h;
- * c = c ^ (c >> 32). If one word is changed, the checksum always changes. */
+ * with zeros to a multiple of 256 bytes, and read as 32-bit words w. There are 64 lanes; they start
+ * as a[j] = j. Lane j takes word j of every 64: a = (a ^ w) * 9E3779B1h; a = a ^ (a >> 15) (mod
+ * 2^32). The digest of the block starts as its size in bytes, without padding, and takes the lanes
+ * in order: d = (d ^ a[j]) * 9E3779B97F4A7C15h; d = d ^ (d >> 32) (mod 2^64). The checksum starts
+ * as 0 and takes the digests in the same way: c = (c ^ d) * 9E3779B97F4A7C15h; c = c ^ (c >> 32).
+ * If one word is changed, the checksum always changes. */
 /* clang-format on */
 
 ATTN__DEF uint64_t attn_checksum(uint64_t previous, const void *data, size_t size)
@@ -11608,7 +11605,7 @@ static const attn__kernels ATTN__FN(kernels) = {
  *           bugprone-branch-clone) */
 #endif /* the kernel template */
 
-/* The first inclusion, for the portable set, goes on with the other sets. */
+/* The first inclusion, for the portable set, includes this file again for the other sets. */
 #if defined(ATTN__SET) && ATTN__SET == ATTN__SET_PORTABLE
 #undef ATTN__SET
 #undef ATTN__KERNEL
@@ -12212,7 +12209,7 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
     for (p.row0 = row0; p.row0 < row1; p.row0 += p.n_rows) {
         const size_t most = p.tiling->n_rows * p.tiling->n_blocks;
         size_t most_k;
-        int is_packed; /* as it lies */
+        int is_packed; /* a single row of floats needs no packing */
         p.n_rows = row1 - p.row0 < most ? row1 - p.row0 : most;
         p.n_blocks = (p.n_rows + p.tiling->n_rows - 1) / p.tiling->n_rows;
         is_packed = p.n_rows == 1 && !quantized && job->in_step == 1;
@@ -12232,13 +12229,13 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
     }
 }
 
-/* The block of a product [n_rows, n_cols] that a worker computes. Rows are divided into parts of 16
+/* The area of a product [n_rows, n_cols] that a worker computes. Rows are divided into parts of 16
  * or more; the workers of one part divide the panels. Results do not depend on the division. */
-static attn__block attn__block_of(const attn__worker *me, size_t n_rows, size_t n_cols)
+static attn__area attn__area_of(const attn__worker *me, size_t n_rows, size_t n_cols)
 {
     const size_t n_panels = (n_cols + 15) / 16, count = (size_t)me->count;
     size_t row_parts = count, panel_parts, row_part, panel_part;
-    attn__block b;
+    attn__area b;
     while (row_parts > 1 && (count % row_parts != 0 || n_rows / row_parts < 16))
         row_parts--;
     panel_parts = count / row_parts;
@@ -12252,11 +12249,11 @@ static attn__block attn__block_of(const attn__worker *me, size_t n_rows, size_t 
     return b;
 }
 
-/* Computes a worker's block of a matmul. */
+/* Computes a worker's area of a matmul. */
 static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
                                 const attn__matmul_job *job, float *pack)
 {
-    const attn__block b = attn__block_of(me, job->rows, job->w.n_out);
+    const attn__area b = attn__area_of(me, job->rows, job->w.n_out);
     if (b.row0 < b.row1 && b.col0 < b.col1)
         attn__matmul_panels(kernels, job, b.row0, b.row1, b.col0 / 16, (b.col1 + 15) / 16, pack);
 }
@@ -13790,7 +13787,7 @@ ATTN__COLD attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, att
 }
 
 /* >>lens (tests: lens) ==========================================================================
- * Logits and their directions, straight from the model's panels. */
+ * Logits and their directions, from the model's panels. */
 
 static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
                                      const int32_t *tokens, size_t n)
@@ -13825,9 +13822,9 @@ ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directi
     return attn__out_end(ctx, directions, &result, ATTN_OK);
 }
 
-/* The panels of W_U that hold these tokens, each panel once, side by side. A product with them gives the
- * bits that all of W_U would give, with quantized weights too. column [n] says where it has each token. The
- * caller frees the panels, and column with them. */
+/* Copies the panels of W_U that have these tokens, each once. A product with them has the bits of a
+ * product with all of W_U. column [n] is the column of each token. The caller frees chosen->data,
+ * and with it the columns. */
 static attn_status attn__choose_panels(attn_ctx *ctx, attn__panels *chosen, size_t **column,
                                        const attn_model *model, attn_tensor tokens)
 {
@@ -13835,18 +13832,18 @@ static attn_status attn__choose_panels(attn_ctx *ctx, attn__panels *chosen, size
     const size_t n = tokens.shape[0], n_all = (all.n_out + 15) / 16, most = n < n_all ? n : n_all;
     unsigned char *const panels = (unsigned char *)attn_alloc(
         ctx, 1, most * all.stride + (n + n_all) * sizeof(size_t), "the panels of some tokens");
-    size_t *place, i, n_panels = 0;
+    size_t *copy_of, i, n_panels = 0;
     ATTN__TRY_MEMORY(panels);
     *column = (size_t *)(void *)(panels + most * all.stride);
-    place = *column + n; /* of each panel, from 1 on; 0: it is not there yet */
+    copy_of = *column + n; /* [n_all]: 1 + the index of a panel's copy, or 0 */
     for (i = 0; i < n; i++) {
         const size_t id = (size_t)((const int32_t *)tokens.data)[(ptrdiff_t)i * tokens.stride[0]];
-        if (place[id / 16] == 0) {
+        if (copy_of[id / 16] == 0) {
             memcpy(panels + n_panels * all.stride,
                    (const unsigned char *)all.data + id / 16 * all.stride, all.stride);
-            place[id / 16] = ++n_panels;
+            copy_of[id / 16] = ++n_panels;
         }
-        (*column)[i] = (place[id / 16] - 1) * 16 + id % 16;
+        (*column)[i] = (copy_of[id / 16] - 1) * 16 + id % 16;
     }
     *chosen = all;
     chosen->data = panels;
@@ -13909,7 +13906,7 @@ ATTN__COLD attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const
 }
 
 /* >>models (tests: models) ======================================================================
- * Models that are written, and models made of models. */
+ * Writing models: to files, and in memory. */
 
 /* ---- writing .attn files ---- */
 
@@ -14461,12 +14458,12 @@ ATTN__SMALL_END
  *
  * VERSIONS
  *
- * A version is major.minor.patch. Before 1.0 a minor version may rename things, and this section
- * then says how. From 1.0 on, every version with the same major number keeps the public names,
- * their parameters and meaning, the values of enums, the fields of structs and their offsets (new
- * fields take the place of `reserved`), the names of activations, the files that older versions
- * wrote, and the bits of every logit. Names that begin with attn__ or ATTN__, the text of
- * messages and the memory that an object takes may change at any time.
+ * A version is major.minor.patch. Before 1.0 a minor version may rename things; this section then
+ * says how. From 1.0 on, all versions with the same major number keep: public names, parameters
+ * and their meaning, values of enums, fields of structs and their offsets (new fields take the
+ * place of `reserved`), names of activations, reading of files that older versions wrote, and the
+ * bits of every logit. Names that begin with attn__ or ATTN__, the words of messages, and the
+ * memory that an object takes may change in any version.
  *
  * 0.4.0, the last version that renames:
  *   attn_truncate                   attn_session_truncate
@@ -14478,33 +14475,34 @@ ATTN__SMALL_END
  *   attn_is_special                 attn_tokenizer_is_special
  *   attn_token_ids, attn_token_id   attn_text_tokens, attn_text_token
  *   attn_generate_desc.prompt_ids   .prompt_tokens; the same in attn_continuation
- *   attn_generation.ids, .n_ids     .tokens, .n_tokens, and .room must say how many fit; the same in
+ *   attn_generation.ids, .n_ids     .tokens, .n_tokens, and .room says how many fit; the same in
  *                                   attn_continuation, without a room
  *   attn_generate_desc.n_draft < 0  .no_draft; n_draft and attn_sampler_desc.top_k are a size_t
  *   attn_model_desc.progress, .user .progress_fn, .progress_user
  *   attn_save, attn_record_save     tools/lens/save.h: lens_save, lens_save_record
  *   attn_format                     examples/from_scratch/format.h: format_tensor
- *   attn_process_weights            tools/lens/process_weights.h: lens_process_weights, LENS_PROCESS_*
+ *   attn_process_weights, ATTN_PROCESS_*
+ *                                   tools/lens/process_weights.h: lens_process_weights ...
  *   attn_logit_lens, attn_logit_attrs
  *                                   tools/lens/logits.h: lens_logit_lens, lens_logit_attrs
  *   attn_system_error, ATTN_ISA_AMX
  *                                   none
  * Other meanings:
  *   operations of tier 1            the output may overlap the inputs
- *   attn_edit.factor                0 adds nothing (it was 1): set it for ATTN_EDIT_ADD
- *   attn_hook_edit                  of the activations that a pattern matches, each takes the value by
- *                                   its own shape
- *   attn_feed_item.rows             is refused where there is no room for logits
- *   ATTN_STOPPED                    is returned, and leaves ctx->status and ctx->message alone; where a
- *                                   callback stops attn_generate, that returns ATTN_OK
- *   attn_encode, attn_decode        to ask for the number (NULL, room 0) succeeds; the parameters are
- *                                   tokens, n_tokens in place of ids, n_ids
- * New: attn_alloc, attn_free; attn_writer_new without a path, and attn_writer_open;
- * attn_model_tokenizer_section, attn_model_unembed; attn_alloc_fn, attn_free_fn, attn_progress_fn; attn_ctx.stop;
- * attn_generation.which_stop, .accepted; attn_generate_desc.keep_stop, .workspace;
- * attn_continuation.text_fn, .which_stop; attn_session_set_tokens, attn_session_cache_dtype.
+ *   attn_edit.factor                0 adds nothing; it meant 1
+ *   attn_hook_edit                  each activation that a pattern matches takes the value by its
+ *                                   own shape
+ *   attn_feed_item.rows             without logits they are refused
+ *   ATTN_STOPPED                    ctx->status and ctx->message do not change; attn_generate
+ *                                   returns ATTN_OK if a callback stopped it
+ *   attn_encode, attn_decode        asking for the number (NULL, room 0) succeeds
+ * New: attn_alloc, attn_free, attn_alloc_fn, attn_free_fn, attn_progress_fn, attn_ctx.stop;
+ * attn_writer_new without a path, attn_writer_open, attn_model_tokenizer_section,
+ * attn_model_unembed; attn_session_set_tokens, attn_session_cache_dtype;
+ * attn_generation.which_stop, .accepted, attn_generate_desc.keep_stop, .workspace,
+ * attn_continuation.text_fn, .which_stop.
  *
- * 0.3.0: what needs this header's public API alone has left it:
+ * 0.3.0: what needs only this header's public API has left it:
  *   attn_full, attn_rand, attn_randn, attn_dropout, attn_tril
  *                                   examples/from_scratch/torch.h: torch_full, torch_rand ...,
  *                                   with a torch_rng for an attn_rng
@@ -14525,7 +14523,7 @@ ATTN__SMALL_END
  *                                   tools/lens/decompose.h: lens_decompose, lens_parts_count,
  *                                   _label, LENS_PARTS_*; its scale is an output of its own, and
  *                                   `layer` is n_layer for the final stream
- *   attn_bias_logit_attrs           the same: lens_bias_logit_attrs, of tokens and against, in place
+ *   attn_bias_logit_attrs           the same: lens_bias_logit_attrs, of tokens and against instead
  *                                   of directions
  *   attn_save, attn_record_save to .npz; attn_npy_header
  *                                   tools/lens/save.h: lens_save, lens_npy_header
@@ -14557,11 +14555,12 @@ ATTN__SMALL_END
  *   attn_cache_get                  to the last position; attn_slice takes fewer
  *   attn_record_new                 memory NULL and bytes 0: the context allocates it
  *   attn_logit_lens                 tokens are a tensor; zeroed: all
- * New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special; ATTN_EDIT_SCALE; attn_linear takes panels.
- * ATTN_NO_LENS leaves out records and edits, too.
+ * New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the
+ * file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special; ATTN_EDIT_SCALE;
+ * attn_linear takes panels. ATTN_NO_LENS leaves out records and edits too.
  *
- * 0.2.0, for programs that were written for 0.1: outputs come right after the context, an
- * attn_metric_fn gets its value first, and a batch runs on one attn_workspace. Renamed:
+ * 0.2.0, for programs that were written for 0.1: outputs follow the context, an attn_metric_fn
+ * gets its value first, and a batch runs on one attn_workspace. Renamed:
  *   attn_rewind                     attn_truncate
  *   attn_text_stats, attn_score     attn_score; attn_mean_nll gives the mean
  *   attn_guess                      attn_prediction; in attn_generate_desc .n_draft

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Two rules for the declarations of attn.h: tests/api.py [DIRECTORY]
+"""Three rules for the names and declarations of attn.h: tests/api.py [DIRECTORY]
 
 No public function has more than six parameters. Each is called by a program (tools/, examples/ and the code
-blocks of their pages) or by a binding; what only tests call is no part of the API. Prints each function that
-breaks a rule, and then fails."""
+blocks of their pages) or by a binding; what only tests call is no part of the API. No internal name
+differs from a public one by an underscore alone. Prints what breaks a rule, and then fails."""
 import pathlib
 import re
 import sys
 
 root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
 comment = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
-header = comment.sub("", (root / "attn.h").read_text()[len("/* clang-format off */"):])
-header = header[header.index("#define ATTN_H"):header.index("ATTN_FILE")]
+whole = comment.sub("", (root / "attn.h").read_text()[len("/* clang-format off */"):])
+header = whole[whole.index("#define ATTN_H"):whole.index("ATTN_FILE")]
 functions = re.findall(r"ATTN_API\s[^;{]*?\b(attn_\w+)\s*\(([^;]*)\)\s*;", header)
 
 
@@ -38,6 +38,9 @@ problems = [f"{name} has {n_parameters(text)} parameters; at most six" for name,
             if n_parameters(text) > 6]
 problems += [f"{name} is called by no program and no binding" for name, _ in functions
              if name not in called]
+names = set(re.findall(r"\b(?:attn|ATTN)__?[A-Za-z]\w*", whole))
+problems += [f"{name} differs from a public name by an underscore alone" for name in sorted(names)
+             if "__" in name[:6] and name.replace("__", "_", 1) in names]
 if len(functions) < 100:
     problems.append(f"only {len(functions)} declarations were found in attn.h")
 print("\n".join(problems) or f"{len(functions)} functions: at most six parameters, and each has a caller")
