@@ -733,9 +733,11 @@ ATTN_API const float *attn_session_logits(const attn_session *session);
 /* Which layers a feed runs, and the residual streams that enter and leave them. */
 typedef struct attn_layers {
     size_t first, end; /* layers [first, end); end 0 means n_layer */
+    int embed_only;    /* 1: only the embedding; first, end and resid must be zeroed then */
     /* [n_tokens, d_model]: the residual stream that enters layer `first`; NULL: the embedding */
     const float *resid;
-    float *resid_out; /* [n_tokens, d_model]: receives the stream that leaves; or NULL */
+    float *resid_out;     /* [n_tokens, d_model]: receives the stream that leaves; or NULL */
+    uint64_t reserved[2]; /* zero */
 } attn_layers;
 
 /* One sequence of a batch. */
@@ -3876,7 +3878,8 @@ ATTN__COLD attn_status attn_session_set_tokens(attn_ctx *ctx, attn_session *sess
 
 static size_t attn__end_layer(const attn_feed_item *item, const attn_model *model)
 {
-    return item->layers.end ? item->layers.end : model->config.n_layer;
+    const size_t end = item->layers.end;
+    return end || item->layers.embed_only ? end : model->config.n_layer;
 }
 
 /* The span of an item. */
@@ -3895,10 +3898,14 @@ static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
     const size_t n_layer = model->config.n_layer, end = attn__end_layer(item, model);
     const size_t until = s->length + item->n_tokens;
     size_t i;
-    if (end > n_layer || item->layers.first > end || (item->layers.first == end && end < n_layer))
+    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_layers, &item->layers));
+    if (item->layers.embed_only ? item->layers.first > 0 || end > 0 || item->layers.resid
+                                : end > n_layer || item->layers.first > end ||
+                                      (item->layers.first == end && end < n_layer))
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: layers %zu to before %zu; expected some of 0 to before %zu",
-                          item->layers.first, end, n_layer);
+                          "attn_feed: layers %zu to before %zu%s; expected some of 0 to before %zu",
+                          item->layers.first, end,
+                          item->layers.embed_only ? " with embed_only" : "", n_layer);
     if (item->layers.first > 0 && !item->layers.resid)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_feed: a pass that begins at layer %zu needs the residual stream "
@@ -14500,7 +14507,7 @@ ATTN__SMALL_END
  * attn_writer_new without a path, attn_writer_open, attn_model_tokenizer_section,
  * attn_model_unembed; attn_session_set_tokens, attn_session_cache_dtype;
  * attn_generation.which_stop, .accepted, attn_generate_desc.keep_stop, .workspace,
- * attn_continuation.text_fn, .which_stop.
+ * attn_continuation.text_fn, .which_stop, attn_layers.embed_only.
  *
  * 0.3.0: what needs only this header's public API has left it:
  *   attn_full, attn_rand, attn_randn, attn_dropout, attn_tril

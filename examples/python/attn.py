@@ -133,7 +133,8 @@ class _attn_session_desc(ctypes.Structure):
 
 
 class _attn_layers(ctypes.Structure):
-    _fields_ = [("first", c_size_t), ("end", c_size_t), ("resid", c_void_p), ("resid_out", c_void_p)]
+    _fields_ = [("first", c_size_t), ("end", c_size_t), ("embed_only", c_int), ("resid", c_void_p),
+                ("resid_out", c_void_p), ("reserved", c_uint64 * 2)]
 
 
 class _attn_feed_item(ctypes.Structure):
@@ -1074,7 +1075,8 @@ class Session(_Closing):
             item.layers.resid = kept.data
         if stop_at_layer is None or stop_at_layer == self.model.config.n_layer:
             return _feed([self], [ids], [item], all_logits)[0]
-        item.layers.end = _at_least_one("stop_at_layer", stop_at_layer)
+        item.layers.end = _natural("stop_at_layer", stop_at_layer)
+        item.layers.embed_only = stop_at_layer == 0
         leaving = np.empty((len(ids), self.model.config.d_model), np.float32)
         item.layers.resid_out = leaving.ctypes.data
         _feed([self], [ids], [item], False)
@@ -1233,7 +1235,7 @@ def _feed(sessions: Sequence[Session], texts: list[Ids], items: list[_attn_feed_
                 item.logits = outs[-1].ctypes.data
         _run_guarded([session._guard for session in sessions], sessions[0].model._context(), _lib.attn_feed_batch,
                      (_attn_feed_item * len(items))(*items), len(items))
-        if not all_logits and items[0].layers.end == 0:
+        if not all_logits and items[0].layers.end == 0 and not items[0].layers.embed_only:
             outs = [logits for session in sessions if (logits := session.logits) is not None]
     return outs
 

@@ -173,15 +173,22 @@ typedef struct part {
     float resid[MOST][WIDE], resid_out[MOST][WIDE], logits[MOST][VOCAB];
 } part;
 
+static size_t end_of(const attn_feed_item *item)
+{
+    return item->layers.end || item->layers.embed_only ? item->layers.end : LAYERS;
+}
+
 static attn_status expected_of_part(const part *p, const attn_feed_item *item)
 {
-    const size_t first = item->layers.first, end = item->layers.end ? item->layers.end : LAYERS;
+    const size_t first = item->layers.first, end = end_of(item);
     const attn_status status = expected(p->of, &p->tokens);
     size_t i;
     token_list all;
     if (status != ATTN_OK)
         return status;
-    if (end > LAYERS || first > end || (first == end && end < LAYERS))
+    if (item->layers.embed_only && (first > 0 || end > 0 || item->layers.resid))
+        return ATTN_E_ARGUMENT;
+    if (end > LAYERS || first > end || (first == end && end < LAYERS && !item->layers.embed_only))
         return ATTN_E_ARGUMENT; /* no layers */
     if ((first > 0 && !item->layers.resid) || (end < LAYERS && (item->logits || item->rows)))
         return ATTN_E_ARGUMENT;
@@ -220,6 +227,7 @@ static void take_item(input *in, part *p, attn_feed_item *item, unsigned layers)
         item->layers.first = layers % 4;
         item->layers.end = layers / 4 % 5;
         item->layers.first += how == 255;
+        item->layers.embed_only = how / 8 % 8 == 7;
     }
     p->tokens = take_tokens(in, p->of);
     item->session = p->of->session;
@@ -252,7 +260,7 @@ static void take_item(input *in, part *p, attn_feed_item *item, unsigned layers)
 static void check_part(const part *p, const attn_feed_item *item)
 {
     twin *t = p->of;
-    const size_t before = t->tokens.n, end = item->layers.end ? item->layers.end : LAYERS;
+    const size_t before = t->tokens.n, end = end_of(item);
     const token_list all = joined(&t->tokens, &p->tokens);
     const truth *said = fresh(t->desc.cache_dtype, &all);
     size_t i, n = item->rows ? item->n_rows : p->tokens.n;
@@ -281,7 +289,8 @@ static void feed_batch(twin *all, input *in)
         take_item(in, &parts[i], &items[i], layers);
         status = expected_of_part(&parts[i], &items[i]);
         wrong |= status == ATTN_OK ? 0 : 1u << status;
-        if (items[i].layers.first != items[0].layers.first || (how >= 240 && i > 1))
+        if (items[i].layers.first != items[0].layers.first ||
+            items[i].layers.embed_only != items[0].layers.embed_only || (how >= 240 && i > 1))
             wrong |= 1u << ATTN_E_ARGUMENT;
     }
     status = attn_feed_batch(&ctx, items, n);

@@ -931,6 +931,8 @@ class Sessions(Case):
         stream = session.feed(PROMPT, stop_at_layer=2)
         self.same(stream, cache["resid_pre", 2])
         self.same(session.feed(PROMPT, start_at_layer=2, resid=stream), logits[-1])
+        session.truncate(0)
+        self.same(session.feed(PROMPT, stop_at_layer=0), cache["resid_pre", 0])
         with self.assertRaisesRegex(ValueError, r"shape \[4, 7\]; expected \[4, 192\]"):
             session.feed(PROMPT, start_at_layer=2, resid=np.zeros((4, 7)))
 

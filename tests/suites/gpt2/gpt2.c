@@ -325,7 +325,7 @@ TEST(cut_between_layers)
         const float *const want =
             hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_resid_p*", s);
         float *const stream = (float *)pool_new(LENGTH * c->d_model * sizeof(float));
-        for (cut = 1; cut <= c->n_layer; cut++) {
+        for (cut = 0; cut <= c->n_layer; cut++) {
             attn_session *session = session_on(&ctx, models[m], 0, 7);
             attn_feed_item item;
             char name[64];
@@ -333,6 +333,7 @@ TEST(cut_between_layers)
             for (at = 4; at < LENGTH; at += 8) {
                 if (cut < c->n_layer) {
                     item = part_of(session, tokens + at, 8, 0, cut, NULL, stream);
+                    item.layers.embed_only = cut == 0;
                     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
                     EQUAL(attn_session_length(session), at);
                     snprintf(name, sizeof name, "blocks.%d.hook_resid_pre", (int)cut);
@@ -464,6 +465,14 @@ TEST(what_layers_hold)
     FAILS(&ctx, ATTN_E_ARGUMENT, "before 9", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 1, 0, NULL, NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "resid", attn_feed_batch(&ctx, &item, 1));
+    for (i = 0; i < 3; i++) {
+        item = part_of(session, tokens + 3, 2, i == 0, i == 1, i == 2 ? stream : NULL, NULL);
+        item.layers.embed_only = 1;
+        FAILS(&ctx, ATTN_E_ARGUMENT, "with embed_only", attn_feed_batch(&ctx, &item, 1));
+    }
+    item = part_of(session, tokens + 3, 2, 0, 0, NULL, NULL);
+    item.layers.reserved[1] = 1;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_layers", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 0, 1, NULL, NULL);
     item.logits = logits;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no logits", attn_feed_batch(&ctx, &item, 1));
