@@ -499,9 +499,9 @@ typedef enum attn_act_kind {
 ATTN_API attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                    attn_act_kind kind);
 
-/* out [.., C] = rows of table [V, C], by ids: an I32 tensor [..] of 1 to 3 dimensions. */
+/* out [.., C] = rows of table [V, C], by tokens: an I32 tensor [..] of 1 to 3 dimensions. */
 ATTN_API attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
-                                    attn_tensor ids);
+                                    attn_tensor tokens);
 
 typedef enum attn_mask_kind {
     ATTN_MASK_NONE = 0,
@@ -927,6 +927,8 @@ typedef struct attn_generation {
  * after the text that was handed over, after a stop string or a stop by a callback:
  *
  *     attn_session_truncate(&ctx, session, result.accepted);
+ *
+ * The next prompt must then have at least one token.
  *
  * Text that may be the beginning of a stop string is handed over when this is decided. The stop
  * string is handed over only with keep_stop; text behind it in the same token never is. Stop
@@ -8052,38 +8054,38 @@ ATTN__COLD attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor
 /* ---- embeddings ---- */
 
 ATTN__COLD attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
-                                      attn_tensor ids)
+                                      attn_tensor tokens)
 {
     static const char op[] = "attn_embedding";
     const attn_tensor *const inputs[] = {&table, NULL};
     attn__result result;
     attn_shape shape, table_shape;
-    attn_tensor dense_ids = ATTN_ZERO;
+    attn_tensor dense = ATTN_ZERO;
     attn_status status;
     size_t i, n, n_ids;
     ATTN__TRY(attn__need(ctx, op, "table", &table));
-    ATTN__TRY(attn__need_any(ctx, op, "ids", &ids));
+    ATTN__TRY(attn__need_any(ctx, op, "tokens", &tokens));
     table_shape = attn__shape_of(&table);
-    shape = attn__shape_of(&ids);
-    if (table.ndim != 2 || ids.ndim > 3 || ids.dtype != ATTN_I32)
-        return attn__misfit(ctx, op, "table has", &table, "ids", &ids,
+    shape = attn__shape_of(&tokens);
+    if (table.ndim != 2 || tokens.ndim > 3 || tokens.dtype != ATTN_I32)
+        return attn__misfit(ctx, op, "table has", &table, "tokens", &tokens,
                             "expected [V, C] and 1 to 3 dimensions of ATTN_I32");
     n = table.shape[1];
-    n_ids = attn_count(ids);
+    n_ids = attn_count(tokens);
     shape.dim[shape.ndim++] = n;
     ATTN__TRY(attn__out_begin(ctx, op, out, shape, 0, inputs, &result));
-    status = attn_copy(ctx, &dense_ids, ids);
+    status = attn_copy(ctx, &dense, tokens);
     if (status == ATTN_OK)
-        status = attn__need_ids(ctx, op, "id", (const int32_t *)dense_ids.data, 1, n_ids,
-                                table.shape[0]);
+        status =
+            attn__need_ids(ctx, op, "token", (const int32_t *)dense.data, 1, n_ids, table.shape[0]);
     for (i = 0; i < n_ids && status == ATTN_OK; i++) {
-        const size_t id = (size_t)((const int32_t *)dense_ids.data)[i];
+        const size_t id = (size_t)((const int32_t *)dense.data)[i];
         float *to = (float *)result.dense.data + i * n;
         const float *row = attn__row(&table, &table_shape, id, n, to);
         if (row != to)
             memcpy(to, row, n * sizeof(float));
     }
-    attn_tensor_free(ctx, &dense_ids);
+    attn_tensor_free(ctx, &dense);
     return attn__out_end(ctx, out, &result, status);
 }
 
