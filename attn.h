@@ -9,8 +9,9 @@ DO THIS
         cc app.c attn.o -lm
 
     The first command takes ten seconds. While you develop, add -march=native -DATTN_NO_DISPATCH to
-    it: it then takes five, and the result is for this processor only. Keep the -O2: without it,
-    models run 20 times slower.
+    it: it then takes five, and the result is for this processor only. Add -DATTN_UNSTABLE if you
+    use part two (see OPTIONS) or headers of tools/lens/. Keep the -O2: without it, models run 20
+    times slower.
 
     Or compile everything in one command, each time. One C or C++ file then defines
     ATTN_IMPLEMENTATION before it includes attn.h, as in the program below:
@@ -84,7 +85,9 @@ TABLE OF CONTENTS: search for the mark
     >>api-tensors    tier 1: attn_tensor and its operations
     >>api-models     tier 2: models, workspaces, sessions, scoring, sampling, generation
     >>api-tokenizer  text to tokens and back
-    >>api-hooks      tier 3: activations by name: hooks, records, edits
+    >>api-hooks      tier 3: activations by name: hooks
+  the API of part two, which may still change after 1.0: only where ATTN_UNSTABLE is defined
+    >>api-records    records and edits of activations
     >>api-files      files that appear whole or not at all
     >>api-lens       reading activations, writing models
   part one: the engine
@@ -103,7 +106,7 @@ TABLE OF CONTENTS: search for the mark
     >>cpu            instruction sets
     >>kernels        vector code, once for each         >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
-  part two, left out by ATTN_NO_LENS with its API: built on the engine, never needed by it
+  part two: built on the engine, which never needs it
     >>record         records and edits
     >>files, >>lens, >>models                           >>api-files to >>api-lens, implemented
   at the end
@@ -120,7 +123,9 @@ OPTIONS: macros to define before the include that has the implementation
                        time: takes half the time to compile
     ATTN_SANITIZE_KERNELS  with -fsanitize: check the kernels too, which takes minutes to compile
     ATTN_NO_MMAP       read model files into memory instead of mapping them
-    ATTN_NO_LENS       leave out part two: records, edits, new files, the lens, writing of models
+    ATTN_UNSTABLE      add part two: records, edits, new files, unembedding, writing of models. Its
+                       API may still change after 1.0. Define it before every include that uses
+                       part two; the headers in tools/lens/ define it themselves
     ATTN_FILE          the name of this file in quotes, if you renamed it: it includes itself
 
 CALLS
@@ -371,8 +376,9 @@ ATTN_API void attn_free(void *block);
 /* Frees every tensor that was made through this context and is still alive. */
 ATTN_API void attn_ctx_free(attn_ctx *ctx);
 
-/* The checksum of the file format, of data in one piece or several: pass 0 with the first piece,
- * then the result of the previous call. Each piece but the last must be a multiple of 1 MiB. */
+/* The checksum of the file format, for programs that read or write .attn files themselves. Data may
+ * come in pieces: pass 0 with the first piece, then the result of the previous call. Each piece but
+ * the last must be a multiple of 1 MiB. */
 ATTN_API uint64_t attn_checksum(uint64_t previous, const void *data, size_t size);
 
 /* >>api-tensors =================================================================================
@@ -1121,8 +1127,20 @@ ATTN_API attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *session
                                             attn_cache_part part, size_t layer, size_t first,
                                             attn_tensor value);
 
-#ifndef ATTN_NO_LENS
-/* From here to its end, the API is implemented by part two. */
+#ifdef __cplusplus
+}
+#endif
+#endif /* ATTN_H */
+
+/* ---- PART TWO: its API may still change after 1.0 ---- */
+
+#if defined(ATTN_UNSTABLE) && !defined(ATTN_UNSTABLE_H)
+#define ATTN_UNSTABLE_H
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* >>api-records =================================================================================*/
 
 /* A record keeps activations at many positions. It has the same bits however the text is cut into
  * feeds. */
@@ -1268,12 +1286,10 @@ ATTN_API attn_status attn_writer_open(attn_ctx *ctx, attn_model **model, attn_wr
 /* Frees the writer; a file that is not finished is removed. NULL is fine. */
 ATTN_API void attn_writer_free(attn_writer *writer);
 
-#endif /* !ATTN_NO_LENS */
-
 #ifdef __cplusplus
 }
 #endif
-#endif /* ATTN_H */
+#endif /* ATTN_UNSTABLE */
 
 /* The public API ends here. All below is the implementation. */
 
@@ -12890,13 +12906,11 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 #endif /* the implementation of part one */
 
 #ifndef ATTN__SET
-#ifndef ATTN_NO_LENS
-#if defined(ATTN__IMPLEMENTING) && !defined(ATTN__IMPLEMENTED_LENS)
-#define ATTN__IMPLEMENTED_LENS
+#if defined(ATTN_UNSTABLE) && defined(ATTN__IMPLEMENTING) && !defined(ATTN__IMPLEMENTED_UNSTABLE)
+#define ATTN__IMPLEMENTED_UNSTABLE
 
 /* =================================================================================================
- * PART TWO is built on the engine above, which never needs it. Its declarations are the end of the
- * API, from records in >>api-hooks on. ATTN_NO_LENS leaves both out.
+ * PART TWO is built on the engine above, which never needs it.
  * ===============================================================================================*/
 
 ATTN__SMALL
@@ -14439,7 +14453,6 @@ ATTN__COLD attn_status attn_model_save(attn_ctx *ctx, const char *path, const at
 
 ATTN__SMALL_END
 #endif /* the implementation of part two */
-#endif /* !ATTN_NO_LENS */
 #endif /* !ATTN__SET */
 
 /* clang-format off */
@@ -14472,7 +14485,8 @@ ATTN__SMALL_END
  * and their meaning, values of enums, fields of structs and their offsets (new fields take the
  * place of `reserved`), names of activations, reading of files that older versions wrote, and the
  * bits of every logit. Names that begin with attn__ or ATTN__, the words of messages, and the
- * memory that an object takes may change in any version.
+ * memory that an object takes may change in any version. So may the API of part two, which
+ * ATTN_UNSTABLE adds, until this section says otherwise.
  *
  * 0.4.0, the last version that renames:
  *   attn_truncate                   attn_session_truncate
@@ -14490,6 +14504,7 @@ ATTN__SMALL_END
  *   attn_model_desc.progress, .user .progress_fn, .progress_user
  *   attn_save, attn_record_save     tools/lens/save.h: lens_save, lens_save_record
  *   attn_format                     examples/from_scratch/format.h: format_tensor
+ *   ATTN_NO_LENS                    none: part two is there only if ATTN_UNSTABLE is defined
  *   attn_process_weights, ATTN_PROCESS_*
  *                                   tools/lens/process_weights.h: lens_process_weights ...
  *   attn_logit_lens, attn_logit_attrs
@@ -14566,7 +14581,7 @@ ATTN__SMALL_END
  *   attn_logit_lens                 tokens are a tensor; zeroed: all
  * New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the
  * file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special; ATTN_EDIT_SCALE;
- * attn_linear takes panels. ATTN_NO_LENS leaves out records and edits too.
+ * attn_linear takes panels.
  *
  * 0.2.0, for programs that were written for 0.1: outputs follow the context, an attn_metric_fn
  * gets its value first, and a batch runs on one attn_workspace. Renamed:

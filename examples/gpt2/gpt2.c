@@ -13,6 +13,7 @@
 #define _DARWIN_C_SOURCE /* for getrusage under -std=c99 */
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
+#define ATTN_UNSTABLE
 #include "attn.h"
 #define PROGRAM "gpt2"
 #define INPUT   "prompt"

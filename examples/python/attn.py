@@ -293,7 +293,7 @@ def _load() -> ctypes.CDLL:
                               f"{_VERSION[0]}.{_VERSION[1]}; take both from the same version")
         for name, (result, *parameters) in _PROTOTYPES.items():
             if not hasattr(library, name):
-                raise ImportError(f"{path} lacks {name}: build it without ATTN_NO_LENS")
+                raise ImportError(f"{path} lacks {name}: build it with ATTN_UNSTABLE")
             function = getattr(library, name)
             function.restype, function.argtypes = result, parameters
         return library

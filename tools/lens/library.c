@@ -10,6 +10,7 @@
 #endif
 #define LENS_FN ATTN_API
 #define ATTN_IMPLEMENTATION
+#define ATTN_UNSTABLE
 #include "attn.h"
 #include "circuits.h"
 #include "decompose.h"

@@ -13,6 +13,9 @@
 #ifndef LENS_RESULT_H
 #define LENS_RESULT_H
 
+#ifndef ATTN_UNSTABLE /* part two of attn.h, whose API may still change */
+#define ATTN_UNSTABLE
+#endif
 #include "attn.h"
 #include <math.h>
 #include <stdarg.h>

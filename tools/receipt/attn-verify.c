@@ -5,6 +5,7 @@
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
+#define ATTN_UNSTABLE
 #include "attn.h"
 #define PROGRAM "attn-verify"
 #define INPUT   "text"

@@ -286,7 +286,7 @@ TEST(pages)
 {
     char *readme, *at, *command = NULL;
     size_t size, lines = 0;
-    CHECKF(run("cc -c -x c -DATTN_NO_SIMD -DATTN_IMPLEMENTATION attn.h -o %s",
+    CHECKF(run("cc -c -x c -DATTN_NO_SIMD -DATTN_IMPLEMENTATION -DATTN_UNSTABLE attn.h -o %s",
                test_tmp("attn.o")) == 0,
            "%s", err);
     run_snippets("README.md");

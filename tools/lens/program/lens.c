@@ -16,6 +16,7 @@
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
+#define ATTN_UNSTABLE
 #include "attn.h"
 #define PROGRAM "lens"
 #define INPUT   "text"
