@@ -1132,15 +1132,16 @@ ATTN_API attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *session
 #endif
 #endif /* ATTN_H */
 
-/* ---- PART TWO: its API may still change after 1.0 ---- */
-
 #if defined(ATTN_UNSTABLE) && !defined(ATTN_UNSTABLE_H)
 #define ATTN_UNSTABLE_H
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* >>api-records =================================================================================*/
+/* >>api-records =================================================================================
+ *
+ * PART TWO begins here. Its API may still change after 1.0, so it is declared only where
+ * ATTN_UNSTABLE is defined. */
 
 /* A record keeps activations at many positions. It has the same bits however the text is cut into
  * feeds. */

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The header's manual and API as a manual page: sh tools/packaging/docs.sh attn.h >attn.3
+# The header's manual and API as a manual page, then the file format and what versions renamed:
+# sh tools/packaging/docs.sh attn.h >attn.3
 #
 # mandoc makes one HTML page of it with a table of contents, and man shows it. Of the standard tools
 # it is the one that reads text as the header has it: doxygen wants marks of its own in every
@@ -42,13 +43,16 @@ manual == 1 { gather($0, 4); next }
     gather($0, 0); literal = 1; getline
     if (/^}/) { n = literal = api = 0 }
 }
-!api || /^#.*ATTN_NO_LENS/ { next }
+/^\/\* >>format / { heading("FILE FORMAT"); api = comment = 1; alone = 1; next }
+/^\/\* >>changes / { changes = 1 }
+changes && /^ \* VERSIONS$/ { heading("VERSIONS"); api = comment = 1; alone = 1; next }
+!api { next }
 /^$/ { flush(); next }
 /^\/\* / && !comment { flush(); comment = 1; sub(/^\/\*/, " *") }
 comment {
     last = /\*\/$/; sub(/^ \* ?/, ""); sub(/ *\*\/$/, "")
     if ($0 ~ /^ *$/) flush(); else gather($0, 0)
-    if (last) { flush(); comment = 0 }
+    if (last) { flush(); comment = 0; api = !alone }
     next
 }
 { gather($0, 0); literal = 1 }' "$1"
