@@ -51,8 +51,7 @@ function Model:generate(prompt, how, each)
         return check(lib.attn_generate, nil, session, prompt, desc)
     end)
     callback:free()
-    if not going then error(problem, 0) end
-    return done and table.concat(pieces) or error(message, 0)
+    return done and going and table.concat(pieces) or error(going and message or problem, 0)
 end
 
 -- A copy of the logits, [0] to [n_vocab - 1], after a text; edits: tables of fields of attn_edit.
