@@ -12047,6 +12047,7 @@ static void attn__plan_q_fetching(attn__tile_job *tile, int is_alone, size_t n_p
     size_t step = share * ATTN__PER_SCALE / (n_k ? n_k : 1), last = 0;
     if (in_turn)
         step = step * cols / n_panels / n_panels;
+    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): q8 and q4 have bits */
     tile->ahead_apart = in_turn ? tile->panel_stride : step / n_lines / cols;
     for (size_t line = 0; line < n_lines; line++) {
         const size_t n = line * cols; /* lines fetched before this one */
@@ -12264,6 +12265,7 @@ static attn__area attn__area_of(const attn__worker *me, size_t n_rows, size_t n_
     attn__area b;
     while (row_parts > 1 && (count % row_parts != 0 || n_rows / row_parts < 16))
         row_parts--;
+    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a worker, the one that asks */
     panel_parts = count / row_parts;
     row_part = (size_t)me->id % row_parts;
     panel_part = (size_t)me->id / row_parts;
@@ -12394,7 +12396,7 @@ static void attn__lock(int *lock) /* NOLINT(readability-non-const-parameter) */
 #endif
 }
 
-static void attn__unlock(int *lock)
+static void attn__unlock(int *lock) /* NOLINT(readability-non-const-parameter) */
 {
 #if defined(__GNUC__)
     __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
@@ -14083,6 +14085,7 @@ static int attn__expect_shapes(const attn_config *config, int layer, attn__expec
     attn_model shapes = ATTN_ZERO;
     shapes.config = *config;
     shapes.layers = &any;
+    /* NOLINTNEXTLINE(clang-analyzer-core.StackAddressEscape): see above */
     return attn__expect(&shapes, layer < 0 ? -1 : 0, e);
 }
 

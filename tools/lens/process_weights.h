@@ -35,10 +35,11 @@ LENS_FN attn_status lens_fold_ln(attn_ctx *ctx, attn_tensor w, attn_tensor b, at
 {
     const size_t n_in = w.shape[0], n_out = w.shape[1];
     double *const biases = (double *)attn_alloc(ctx, 2 * n_out, sizeof(double), "sums of columns");
-    double *const means = biases + n_out;
+    double *means;
     size_t k, n;
     if (!biases)
         return ATTN_E_MEMORY;
+    means = biases + n_out;
     for (n = 0; n < n_out; n++)
         biases[n] = (double)((float *)b.data)[n];
     for (k = 0; k < n_in; k++)
