@@ -1,2 +1,0 @@
-#define ATTN_IMPLEMENTATION
-#include "attn.h"
