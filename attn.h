@@ -1374,6 +1374,7 @@ struct attn_model {
     const unsigned char *bytes; /* the whole file */
     size_t size;
     void *copy;    /* `bytes`, if this model allocated them */
+    void *turned;  /* on a big-endian host, a copy with the weights in its order */
     int is_mapped; /* 1: `bytes` are a mapped file */
 };
 
@@ -9292,7 +9293,7 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
     return status;
 }
 
-/* On a big-endian host the weights are copied once, with the bytes of each number reversed. */
+/* Reverses the bytes of each number. */
 static void attn__swap_bytes(unsigned char *p, size_t n, size_t size)
 {
     size_t at, i;
@@ -9304,18 +9305,24 @@ static void attn__swap_bytes(unsigned char *p, size_t n, size_t size)
         }
 }
 
-static void attn__to_host_order(attn_model *m)
+/* A big-endian host reads the weights from a copy in its own order. */
+static attn_status attn__to_host_order(attn_ctx *ctx, attn_model *m)
 {
     size_t i, at;
+    m->turned = attn_alloc(ctx, 1, m->size, "a copy in this processor's byte order");
+    ATTN__TRY_MEMORY(m->turned);
+    memcpy(m->turned, m->bytes, m->size);
     for (i = 0; i < m->n_weights; i++) {
         const attn_tensor_info *w = &m->weights[i].info;
-        unsigned char *p = (unsigned char *)m->copy + w->offset;
+        unsigned char *p = (unsigned char *)m->turned + w->offset;
+        m->weights[i].data = p;
         if (!attn__is_quantized(w->dtype))
             attn__swap_bytes(p, w->dtype == ATTN_F16 ? 2 : 4, (size_t)w->size);
         else /* the lines of scales */
             for (at = 0; at < w->size; at += attn__line_of(w->dtype, ATTN__PER_SCALES))
                 attn__swap_bytes(p + at, 2, 64);
     }
+    return ATTN_OK;
 }
 
 ATTN__COLD void attn_model_close(attn_model *model)
@@ -9326,6 +9333,7 @@ ATTN__COLD void attn_model_close(attn_model *model)
     attn_free(model->layers);
     attn_free(model->weights);
     attn_free(model->copy);
+    attn_free(model->turned);
     if (model->is_mapped)
         attn__unmap(model->bytes, model->size);
     attn_free(model);
@@ -9338,20 +9346,12 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_model_desc, desc));
     ATTN__TRY(attn__read_header(ctx, m, path));
     ATTN__TRY(attn__read_sections(ctx, m, path));
-    if (attn__host_is_big_endian() && !m->copy) { /* cover: another processor */
-        size_t i;
-        m->copy = attn_alloc(ctx, 1, m->size, "a copy in this processor's byte order");
-        ATTN__TRY_MEMORY(m->copy);
-        memcpy(m->copy, m->bytes, m->size);
-        for (i = 0; i < m->n_weights; i++)
-            m->weights[i].data = (const unsigned char *)m->copy + m->weights[i].info.offset;
-    }
     if (!(desc && desc->skip_checksums))
         ATTN__TRY(attn__verify_weights(ctx, m, path, desc));
+    if (attn__host_is_big_endian()) /* cover: another processor */
+        ATTN__TRY(attn__to_host_order(ctx, m));
     m->layers = ATTN__NEW(ctx, attn__layer, m->config.n_layer, "layers");
     ATTN__TRY_MEMORY(m->layers);
-    if (attn__host_is_big_endian()) /* cover: another processor */
-        attn__to_host_order(m);
     return attn__bind(ctx, m, path);
 }
 
@@ -13582,10 +13582,8 @@ ATTN__SMALL_END
 
 ATTN__SMALL
 
-/* >>files (tests: record) =================================================================
- * Tensors in files. */
-
-/* ---- new files, which take their name when they are whole ----
+/* >>files (tests: record) =======================================================================
+ * New files, which take their name when they are whole.
  *
  * attn__may_replace: can a new file replace the old one? *mode gets the permissions of the old
  * file, or -1 for the usual ones.
@@ -13686,35 +13684,13 @@ static int attn__sync(const char *path)
     errno = reason;
     return good;
 }
-static void attn__remove(const char *path)
-{
-    remove(path);
-}
-#else /* standard C cannot tell what kind of file a path is */
-static int attn__may_replace(const char *path, int *mode)
-{
-    (void)path, (void)mode;
-    return 0;
-}
-static int attn__create(const char *path, int mode)
-{
-    (void)path, (void)mode;
-    return -1;
-}
-static int attn__replace(const char *from, const char *to, int mode)
-{
-    (void)from, (void)to, (void)mode;
-    return 0;
-}
-static int attn__sync(const char *path)
-{
-    (void)path;
-    return 1;
-}
-static void attn__remove(const char *path)
-{
-    remove(path);
-}
+#define attn__remove(path) remove(path)
+#else /* standard C cannot tell what kind of file a path is: each is written in place */
+#define attn__may_replace(path, mode) (*(mode) = -1, 0)
+#define attn__create(path, mode)      (-1)
+#define attn__replace(from, to, mode) 0
+#define attn__sync(path)              1
+#define attn__remove(path)            remove(path)
 #endif
 
 struct attn_new_file {
@@ -14418,41 +14394,14 @@ ATTN__COLD void attn_writer_free(attn_writer *writer)
     attn_free(writer);
 }
 
-/* The bytes of the model's file; a copy in little-endian order on a big-endian host. */
-static attn_status attn__file_bytes(attn_ctx *ctx, const attn_model *model,
-                                    const unsigned char **bytes, void **copy)
-{
-    *bytes = model->bytes;
-    *copy = NULL;
-    if (attn__host_is_big_endian() && /* cover: another processor */
-        model->bytes == (const unsigned char *)model->copy) {
-        attn_model turned = *model;
-        turned.copy = *copy = attn_alloc(ctx, 1, model->size, "a copy in a file's byte order");
-        ATTN__TRY_MEMORY(turned.copy);
-        memcpy(turned.copy, model->bytes, model->size);
-        attn__to_host_order(&turned);
-        *bytes = (const unsigned char *)turned.copy;
-    }
-    return ATTN_OK;
-}
-
 ATTN__COLD attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model)
 {
-    const unsigned char *bytes;
-    void *copy = NULL;
     attn_new_file *file;
-    attn_status status;
     ATTN__TRY(attn__need_given(ctx, "attn_model_save", "model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_model_save", "path", path && *path ? path : NULL));
-    status = attn__file_bytes(ctx, model, &bytes, &copy);
-    if (status == ATTN_OK)
-        status = attn_new_file_begin(ctx, &file, path);
-    if (status == ATTN_OK) {
-        fwrite(bytes, 1, model->size, file->stream); /* ferror tells */
-        status = attn_new_file_end(ctx, file, ATTN_OK);
-    }
-    attn_free(copy);
-    return status;
+    ATTN__TRY(attn_new_file_begin(ctx, &file, path));
+    fwrite(model->bytes, 1, model->size, file->stream); /* ferror tells */
+    return attn_new_file_end(ctx, file, ATTN_OK);
 }
 
 ATTN__SMALL_END

@@ -687,7 +687,7 @@ TEST(turned_around)
     snprintf(path, sizeof path, "%s", test_tmp("kernels.attn"));
     for (i = 0; i < 4; i++) {
         attn_ctx ctx = {0};
-        attn_model *model = NULL, turned;
+        attn_model *model = NULL;
         unsigned char *file, *copy;
         snprintf(command, sizeof command, TEST_BUILD "/attn-convert tests/golden/plain %s %s 2>&1",
                  path, options[i]);
@@ -695,12 +695,9 @@ TEST(turned_around)
         file = test_read(path, &size);
         if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
             continue;
-        copy = (unsigned char *)pool_new(size);
-        memcpy(copy, file, size);
-        turned = *model;
-        turned.copy = copy;
-        attn__to_host_order(&turned);
-        for (w = 0; w < model->n_weights; w++) {
+        OK(&ctx, attn__to_host_order(&ctx, model));
+        copy = (unsigned char *)model->turned;
+        for (w = 0; w < model->n_weights && copy; w++) {
             const attn_tensor_info *t = &model->weights[w].info;
             const unsigned char *old = file + t->offset, *now = copy + t->offset;
             const size_t panel = t->dtype == ATTN_Q8 ? 17 * 64 : 9 * 64;
@@ -711,8 +708,10 @@ TEST(turned_around)
                 good = now[at] == old[is_number ? at / n * n + (n - 1 - at % n) : at];
             }
             CHECKF(good, "%s, byte %d", t->name, (int)at);
+            CHECK(model->weights[w].data == copy + t->offset);
         }
-        CHECK(memcmp(copy, file, (size_t)model->weights[0].info.offset) == 0);
+        CHECK(memcmp(model->bytes, file, size) == 0 &&
+              memcmp(copy, file, (size_t)model->weights[0].info.offset) == 0);
         free(file);
         attn_model_close(model);
         attn_ctx_free(&ctx);
