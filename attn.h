@@ -9305,10 +9305,21 @@ static void attn__swap_bytes(unsigned char *p, size_t n, size_t size)
         }
 }
 
+/* Turns rows, or panels, from one byte order into the other. */
+static void attn__swap_order(unsigned char *p, attn_dtype dtype, size_t size)
+{
+    size_t at;
+    if (!attn__is_quantized(dtype))
+        attn__swap_bytes(p, dtype == ATTN_F16 ? 2 : 4, size);
+    else /* the lines of scales */
+        for (at = 0; at < size; at += attn__line_of(dtype, ATTN__PER_SCALES))
+            attn__swap_bytes(p + at, 2, 64);
+}
+
 /* A big-endian host reads the weights from a copy in its own order. */
 static attn_status attn__to_host_order(attn_ctx *ctx, attn_model *m)
 {
-    size_t i, at;
+    size_t i;
     m->turned = attn_alloc(ctx, 1, m->size, "a copy in this processor's byte order");
     ATTN__TRY_MEMORY(m->turned);
     memcpy(m->turned, m->bytes, m->size);
@@ -9316,11 +9327,7 @@ static attn_status attn__to_host_order(attn_ctx *ctx, attn_model *m)
         const attn_tensor_info *w = &m->weights[i].info;
         unsigned char *p = (unsigned char *)m->turned + w->offset;
         m->weights[i].data = p;
-        if (!attn__is_quantized(w->dtype))
-            attn__swap_bytes(p, w->dtype == ATTN_F16 ? 2 : 4, (size_t)w->size);
-        else /* the lines of scales */
-            for (at = 0; at < w->size; at += attn__line_of(w->dtype, ATTN__PER_SCALES))
-                attn__swap_bytes(p + at, 2, 64);
+        attn__swap_order(p, w->dtype, (size_t)w->size);
     }
     return ATTN_OK;
 }
@@ -14229,6 +14236,15 @@ static attn_status attn__make_panels(attn_ctx *ctx, void *panels, attn_dtype dty
     return ATTN_OK;
 }
 
+/* Writes rows or panels, which on a big-endian host change their order here. */
+static attn_status attn__write_numbers(attn_ctx *ctx, attn_writer *w, void *numbers,
+                                       attn_dtype dtype, size_t size)
+{
+    if (attn__host_is_big_endian()) /* cover: another processor */
+        attn__swap_order((unsigned char *)numbers, dtype, size);
+    return attn__writer_bytes(ctx, w, numbers, size);
+}
+
 /* Writes a piece [n_in, n] of a matrix, some panels at a time: about a block of the file. */
 static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype dtype,
                                       attn_tensor x)
@@ -14244,23 +14260,21 @@ static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype 
         n = n_out - first < most ? n_out - first : most;
         status = attn__make_panels(ctx, panels, dtype, attn_slice(x, 1, first, n));
         if (status == ATTN_OK)
-            status = attn__writer_bytes(ctx, w, panels, attn_panels_size(dtype, n_in, n));
+            status = attn__write_numbers(ctx, w, panels, dtype, attn_panels_size(dtype, n_in, n));
     }
     attn_free(panels);
     return status;
 }
 
-/* Writes rows as little-endian f32. */
+/* Writes rows as f32. */
 static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x)
 {
     attn_tensor dense = ATTN_ZERO;
     attn_status status = attn_zeros(ctx, &dense, ATTN_F32, attn__shape_of(&x));
     if (status == ATTN_OK)
         status = attn_copy(ctx, &dense, x);
-    if (status == ATTN_OK && attn__host_is_big_endian()) /* cover: another processor */
-        attn__swap_bytes((unsigned char *)dense.data, 4, attn_count(x) * 4);
     if (status == ATTN_OK)
-        status = attn__writer_bytes(ctx, w, dense.data, attn_count(x) * 4);
+        status = attn__write_numbers(ctx, w, dense.data, ATTN_F32, attn_count(x) * 4);
     attn_tensor_free(ctx, &dense);
     return status;
 }

@@ -17,6 +17,7 @@
 #include "tools/common/system.h"
 #endif
 #define ATTN_IMPLEMENTATION
+#define ATTN_UNSTABLE
 #include "attn.h"
 #include "examples/from_scratch/torch.h"
 #include "tools/lens/gradients.h"
@@ -382,6 +383,41 @@ static uint64_t operations(attn_ctx *ctx)
 
 /* ---- all of it ---- */
 
+/* A model that is written again, tensor by tensor, has the bytes of its file, whatever the byte order of this
+ * processor. (Rounding to q4 twice may choose other scales.) */
+static void write_again(attn_ctx *ctx, const attn_model *model, const char *name)
+{
+    const size_t width = attn_model_config(model)->d_model;
+    attn_writer *writer = NULL;
+    attn_model *made = NULL;
+    size_t i;
+    if (!good(ctx, attn_writer_new(ctx, &writer, NULL, attn_model_config(model), NULL, 0), name))
+        return;
+    for (i = 0; i < attn_model_n_tensors(model); i++) {
+        attn_tensor_info info = ATTN_ZERO;
+        attn_tensor x = ATTN_ZERO, shaped;
+        attn_model_tensor_info(ctx, &info, model, i);
+        if (!good(ctx, attn_model_tensor(ctx, &x, model, info.name), info.name))
+            break;
+        shaped = x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x;
+        good(ctx, attn_writer_add(ctx, writer, info.name, info.dtype, shaped), info.name);
+        attn_tensor_free(ctx, &x);
+    }
+    good(ctx, attn_writer_open(ctx, &made, writer), name);
+    for (i = 0; made && i < attn_model_n_tensors(made); i++) {
+        attn_tensor_info info = ATTN_ZERO, again = ATTN_ZERO;
+        attn_model_tensor_info(ctx, &info, model, i);
+        attn_model_tensor_info(ctx, &again, made, i);
+        if (info.dtype == ATTN_Q4 || info.checksum == again.checksum)
+            continue;
+        printf("%s: %s has other bytes when it is written again\n", name, info.name);
+        failures++;
+        break;
+    }
+    attn_model_close(made);
+    attn_writer_free(writer);
+}
+
 static void measure(table *t, const char *directory, attn_isa_kind isa, int n_threads)
 {
     static const char *const models[] = {"plain", "odd", "narrow", "long", "tiny-stories"};
@@ -410,6 +446,8 @@ static void measure(table *t, const char *directory, attn_isa_kind isa, int n_th
             put(t, name, "generate", generate(&ctx, model));
             if (attn_model_tokenizer(model) && j == 0)
                 put(t, name, "words", words(&ctx, model));
+            if (isa == ATTN_ISA_PORTABLE)
+                write_again(&ctx, model, name);
             attn_model_close(model);
         }
 }
