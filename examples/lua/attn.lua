@@ -8,8 +8,8 @@
 local ffi = require "ffi"
 local root = (debug.getinfo(1, "S").source:match("^@(.*)[/\\]") or ".") .. "/../../"
 local header = assert(io.open(os.getenv("ATTN_HEADER") or root .. "attn.h")):read("*a")
-local api = header:match("(\n/%* >>api%-basics ===.-)\n#ifdef __cplusplus\n}") -- the inside of extern "C"
-ffi.cdef((api:gsub("/%*.-%*/", ""):gsub("\n#[^\n]*", ""):gsub("ATTN_API", "")))
+local declared = "(\n/%* >>api%-%a+ ===.-)\n#ifdef __cplusplus\n}" -- inside of extern "C", in part one and in part two
+for api in header:gmatch(declared) do ffi.cdef((api:gsub("/%*.-%*/", ""):gsub("\n#[^\n]*", ""):gsub("ATTN_API", ""))) end
 local lib, Model = ffi.load(os.getenv("ATTN_LIBRARY") or root .. "build/libattn.so"), {}
 Model.__index = Model
 
