@@ -2739,6 +2739,7 @@ static ATTN__COMPACT attn_status attn__out_begin(attn_ctx *ctx, const char *op, 
     memset(result, 0, sizeof *result);
     result->is_new = out && out->ndim == 0;
     ATTN__TRY(attn__need_out(ctx, op, out, ATTN_F32, shape));
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): attn__need_out refuses NULL */
     result->is_temporary = out->dtype != ATTN_F32 || !attn_is_dense(*out);
     for (; inputs && *inputs; inputs++)
         result->is_temporary |= attn__overlaps(out, *inputs, in_place);
@@ -7968,6 +7969,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
         }
     }
     attn__scratch_free(&scratch);
+    /* NOLINTNEXTLINE(clang-analyzer-core.StackAddressEscape): nobody reads *p after this */
     return attn__is_asked_to_stop(p->stop) ? ATTN_STOPPED : ATTN_OK;
 }
 
@@ -11845,6 +11847,7 @@ static attn__panels attn__inputs(attn__panels w, size_t first, size_t n_in)
 }
 
 /* The job out [rows, n_out] = in [rows, n_in] · w, for inputs that are dense along k. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): the job writes there */
 static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in,
                                   ptrdiff_t in_stride, attn__panels w, size_t rows)
 {
