@@ -387,7 +387,7 @@ LENS_FN attn_status lens_composition_scores(attn_ctx *ctx, attn_tensor *out,
     if (lens_begin(ctx, op, out, attn_shape4(n_layer, n_head, n_layer, n_head), &result) != ATTN_OK)
         return lens_failure(ctx);
     composers = (lens_composer *)attn_alloc(ctx, n_layer, sizeof *composers, "composition scores");
-    status = composers ? ATTN_OK : ctx->status;
+    status = composers ? ATTN_OK : ATTN_E_MEMORY;
     for (i = 0; i < n_layer && status == ATTN_OK; i++)
         status = lens_prepare(ctx, &composers[i], model, i, kind);
     for (i = 1; i < n_layer && status == ATTN_OK; i++)

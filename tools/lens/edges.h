@@ -425,7 +425,7 @@ LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn
     if (lens_begin(ctx, "lens_best_edges", kept, attn_shape2(g.n_senders, g.n_receivers), &result))
         return lens_failure(ctx);
     edges = (lens_edge *)attn_alloc(ctx, g.n_edges, sizeof *edges, "a list of edges");
-    status = edges ? lens_sort_edges(ctx, edges, model, scores) : ctx->status;
+    status = edges ? lens_sort_edges(ctx, edges, model, scores) : ATTN_E_MEMORY;
     for (i = 0; i < n && i < g.n_edges && status == ATTN_OK; i++)
         ((float *)result.numbers.data)[edges[i].sender * g.n_receivers + edges[i].receiver] = 1;
     attn_free(edges);

@@ -459,7 +459,7 @@ LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *b
     p.n_columns = attn_count(result.numbers) / attn_model_config(model)->n_layer;
     p.entries =
         (lens_sweep_entry *)attn_alloc(ctx, p.n_columns, sizeof *p.entries, "a list of patches");
-    status = p.entries ? ATTN_OK : ctx->status;
+    status = p.entries ? ATTN_OK : ATTN_E_MEMORY;
     for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
         p.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
         status = lens_patch_pair(ctx, &p, (float *)result.numbers.data, i);

@@ -266,7 +266,7 @@ LENS_FN int lens_compare_names(const void *a, const void *b)
 LENS_FN attn_status lens_need_distinct(attn_ctx *ctx, const char *const *names, size_t n)
 {
     const char **sorted = (const char **)attn_alloc(ctx, n, sizeof *sorted, "a list of names");
-    attn_status status = sorted ? ATTN_OK : ctx->status;
+    attn_status status = sorted ? ATTN_OK : ATTN_E_MEMORY;
     size_t i;
     for (i = 0; i < n && sorted; i++)
         sorted[i] = names[i];
