@@ -1,6 +1,7 @@
 /* Files that the library writes: arrays and models, under names that are in use, on full disks,
  * into pipes and devices. A file takes its name when it is whole. */
-#define _XOPEN_SOURCE 700 /* for SIGXFSZ under -std=c99 */
+#define _XOPEN_SOURCE 700        /* for SIGXFSZ under -std=c99 */
+#include "tools/common/system.h" /* first: it asks for 64-bit file offsets */
 #include "tools/lens/save.h"
 #include "tests/refused.h"
 #include <signal.h>
