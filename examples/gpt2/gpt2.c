@@ -93,10 +93,10 @@ static const struct option table[] = {
      "colour each token by its probability, on a terminal: blue from 50 %, cyan from 20 %, yellow "
      "from 5 %, red from 1 %, magenta below"},
     {0, "no-prompt", NULL, FLAG, AT(no_prompt), NULL, "print only the generated text"},
-    {0, "logits", "FILE", TEXT, MORE(logits), NULL,
+    {0, "logits", "FILE", OUTPUT, MORE(logits), NULL,
      "write the logits of every position of the prompt as a NumPy array [T, vocab]; generate only "
      "if -n is given, too"},
-    {0, "receipt", "FILE", TEXT, MORE(receipt), NULL,
+    {0, "receipt", "FILE", OUTPUT, MORE(receipt), NULL,
      "write a receipt of the model, the settings, the tokens and their logits: attn-verify "
      "computes them again, on any machine, and compares every bit"},
     {0, "skip-checksums", NULL, FLAG, MORE(skip_checksums), NULL,

@@ -16,8 +16,6 @@ static int check_receipt(run *r)
     if (isa && strchr(isa, '('))
         return fail(USAGE, "--receipt: %s does not compute a receipt's bits: add --isa portable",
                     isa);
-    if (system_same_file(r->o.model, r->o.receipt))
-        return fail(USAGE, "--receipt %s: that is the model", r->o.receipt);
     for (i = 0; i < r->o.stop.n; i++) {
         const char *at = r->o.stop.at[i];
         for (; *at; at += used)
@@ -33,6 +31,7 @@ static int write_receipt(run *r)
 {
     const size_t n_links = r->n_generated + (r->reason == ATTN_STOP_EOS);
     const attn_config *config = attn_model_config(r->model);
+    receipt_identity identity;
     receipt made = {0};
     size_t i;
     made.kind = RECEIPT_TEXT;
@@ -50,8 +49,9 @@ static int write_receipt(run *r)
     made.ids = r->text.ids + r->n_prompt;
     made.n_ids = r->n_generated;
     made.links = (unsigned char *)arena_alloc(&r->ctx, &r->memory, n_links + 1, RECEIPT_LINK);
-    if (!made.links || receipt_model_digest(&r->ctx, made.model, &made.dtype, r->model, r->o.model))
+    if (!made.links || receipt_model_digest(&r->ctx, &identity, r->model, r->o.model))
         return failed(&r->ctx);
+    receipt_of_model(&made, &identity);
     for (i = 0; i < n_links; i++)
         receipt_add(&made, r->digests + i * SHA256_SIZE,
                     (uint32_t)(i < made.n_ids ? made.ids[i] : config->eos));

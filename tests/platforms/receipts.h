@@ -72,18 +72,17 @@ static int check_receipt(attn_ctx *ctx, const attn_model *model, const char *pat
     receipt_findings found;
     receipt_text text = {NULL, 0};
     receipt r;
-    char digest[SHA256_HEX], *copy = NULL;
-    attn_dtype dtype = ATTN_I32;
+    receipt_identity identity;
+    char *copy = NULL;
     int is_whole = 0, wrong = 1;
     found.text[0] = 0;
     if (good(ctx, read_file(ctx, &memory, path, RECEIPT_MAX_SIZE, &text.bytes, &text.size), path) &&
         (copy = arena_text(ctx, &memory, text.bytes, text.size)) != NULL &&
         good(ctx, receipt_parse(ctx, &r, &is_whole, &memory, path, text), path) &&
-        good(ctx, receipt_model_digest(ctx, digest, &dtype, model, model_path), path)) {
+        good(ctx, receipt_model_digest(ctx, &identity, model, model_path), path)) {
         make_again(ctx, &again, model, &r);
-        wrong = receipt_verify(ctx, &found, model, &r, digest, dtype) != RECEIPT_HOLDS ||
-                !is_whole || again.size + 1 != text.size ||
-                memcmp(again.text, copy, again.size) != 0;
+        wrong = receipt_verify(ctx, &found, model, &r, &identity) != RECEIPT_HOLDS || !is_whole ||
+                again.size + 1 != text.size || memcmp(again.text, copy, again.size) != 0;
     }
     if (wrong)
         printf("  receipt %s: %s\n", path, found.text[0] ? found.text : "another one is made here");

@@ -69,7 +69,7 @@ static const struct option table[] = {
      "measure the tokenizer of vocab.json and merges.txt in DIR instead of the model's"},
     {0, "cpu-time", NULL, FLAG, AT(cpu_time), NULL,
      "count processor time instead of wall-clock time, for one thread on a busy machine"},
-    {0, "json", "FILE", TEXT, AT(json), NULL,
+    {0, "json", "FILE", OUTPUT, AT(json), NULL,
      "write the figures to FILE as JSON; with - to standard output, without the table"},
     PROGRAM_OPTIONS(0),
 };
@@ -93,8 +93,6 @@ static int check_usage(const options *o)
                     "--size and --dtype are for random weights, not for a given model: leave "
                     "out %s or them",
                     o->model);
-    if (o->model && o->json && system_same_file(o->model, o->json))
-        return fail(USAGE, "--json would overwrite the model %s: name another file", o->model);
     return FINE;
 }
 

@@ -278,6 +278,7 @@ enum kind {
     NUMBER, /* float */
     SEED,   /* uint64_t: any number that fits into 64 bits, negative ones as two's complement */
     TEXT,   /* const char * */
+    OUTPUT, /* const char *: a file that the program writes, and so none that it reads */
     TEXTS,  /* text_list: may be given several times; \n, \t and \\ mean the same as in C */
     CHOICE, /* int: the index of a name */
     CHOICES /* unsigned: bits for some of the names; commas separate them */
@@ -570,6 +571,7 @@ TOOLS_FN int set_option(void *options, const struct option *option, const char *
     unsigned bits;
     switch (option->kind) {
     case TEXT:
+    case OUTPUT:
         *(const char **)at = text;
         return FINE;
     case TEXTS:
@@ -708,10 +710,42 @@ TOOLS_FN int refuse_word(const char *word, const char *hint)
     return fail(USAGE, "too many arguments at \"%s\": %s", word, hint);
 }
 
+/* Does the option's value name a file or a directory that the program reads or writes? */
+TOOLS_FN int takes_path(const struct option *option)
+{
+    return option->kind == OUTPUT ||
+           (option->kind == TEXT &&
+            (strcmp(option->argument, "FILE") == 0 || strcmp(option->argument, "PATH") == 0));
+}
+
+/* Refuses an output that another argument names too, so that no input is lost. A device is none. */
+TOOLS_FN int refuse_overwriting(const command_line *r, const struct option *to, const char *output)
+{
+    const char *other = NULL;
+    int i;
+    size_t k;
+    if (strcmp(output, "-") == 0 || (system_not_a_file(output) && !system_is_directory(output)))
+        return FINE;
+    for (k = 0; k < r->found->n_words && !other; k++)
+        if (system_same_file(output, r->found->words[k]))
+            other = r->found->words[k];
+    for (i = 0; i < r->n_options && !other; i++) {
+        const struct option *const o = &r->table[i];
+        const char *const *const value = (const char *const *)((char *)r->options + o->at);
+        if (o != to && r->found->given[i] && takes_path(o) &&
+            (system_same_file(output, *value) ||
+             (o->kind == OUTPUT && strcmp(output, *value) == 0)))
+            other = *value;
+    }
+    return other ? fail(USAGE, "--%s %s would overwrite %s: name another file", to->name, output,
+                        other)
+                 : FINE;
+}
+
 TOOLS_FN int parse_options(const program *p, int argc, char **argv, void *options, arguments *found)
 {
     command_line r;
-    int code = FINE, only_words = 0;
+    int code = FINE, only_words = 0, i;
     r.argc = argc;
     r.argv = argv;
     r.table = p->table;
@@ -731,6 +765,10 @@ TOOLS_FN int parse_options(const program *p, int argc, char **argv, void *option
             code = text[1] == '-' ? read_name(&r, text) : read_letters(&r, text);
         }
     }
+    for (i = 0; i < p->n_options && code == FINE; i++)
+        if (p->table[i].kind == OUTPUT && found->given[i])
+            code = refuse_overwriting(&r, &p->table[i],
+                                      *(const char *const *)((char *)options + p->table[i].at));
     return code;
 }
 

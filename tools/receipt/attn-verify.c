@@ -26,7 +26,7 @@ static const struct option table[] = {
     {0, "activations", "NAME", TEXTS, AT(activations), NULL,
      "make a receipt of the activations of this name or pattern, as 'blocks.*.hook_resid_post'; "
      "may be given several times"},
-    {'o', "output", "FILE", TEXT, AT(output), NULL, "the receipt to make"},
+    {'o', "output", "FILE", OUTPUT, AT(output), NULL, "the receipt to make"},
     {'p', "prompt", "TEXT", TEXT, AT(text), NULL, "make it of this text"},
     {'f', "file", "FILE", TEXT, AT(file), NULL, "... of the text in FILE (-: standard input)"},
     {0, "exact", NULL, FLAG, AT(exact), NULL, EXACT_HELP},
@@ -65,7 +65,8 @@ typedef struct run {
     attn_ctx ctx;
     arena memory;
     attn_model *model;
-    receipt made; /* its model and dtype are those of the opened model */
+    receipt_identity identity; /* of the opened model */
+    receipt made;
 } run;
 
 /* Opens the model, with the portable kernels if those of this processor do not round as the contract
@@ -82,8 +83,7 @@ static int open_exact(run *r)
         r->o.isa = ATTN_ISA_PORTABLE;
     r->ctx.n_threads = (int)r->o.threads;
     code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
-    if (code == FINE &&
-        receipt_model_digest(&r->ctx, r->made.model, &r->made.dtype, r->model, r->o.model))
+    if (code == FINE && receipt_model_digest(&r->ctx, &r->identity, r->model, r->o.model))
         code = failed(&r->ctx);
     return code;
 }
@@ -99,6 +99,10 @@ static void print_held(const char *path, const receipt *r)
         printf("%s: holds: the losses of %zu tokens\n", path, r->n_ids - 1);
     else
         printf("%s: holds: %zu activations of %zu tokens\n", path, r->n_values, r->n_ids);
+    if (r->version == 1)
+        printf("%s: version 1 does not cover the tokenizer nor, besides eos, the tokens that end a "
+               "text: with another tokenizer these ids would be another text\n",
+               path);
 }
 
 static receipt_verdict verify_file(run *r, const char *path)
@@ -111,7 +115,7 @@ static receipt_verdict verify_file(run *r, const char *path)
         failed(&r->ctx);
         return RECEIPT_FAILED;
     }
-    verdict = receipt_verify(&r->ctx, &found, r->model, &told, r->made.model, r->made.dtype);
+    verdict = receipt_verify(&r->ctx, &found, r->model, &told, &r->identity);
     if (verdict == RECEIPT_FAILED) {
         failed(&r->ctx);
     } else if (verdict == RECEIPT_DIFFERS) {
@@ -144,6 +148,7 @@ static int make_receipt(run *r)
         return code;
     if (r->o.score && made->n_ids < 2)
         return fail(FAILED, "the text has one token; expected at least 2, to predict one of them");
+    receipt_of_model(made, &r->identity);
     made->kind = r->o.score ? RECEIPT_SCORE : RECEIPT_ACTIVATIONS;
     made->cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
     if ((r->o.score ? receipt_score(&r->ctx, made, &r->memory, r->model)

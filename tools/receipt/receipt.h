@@ -4,10 +4,11 @@
  *
  * A receipt is one JSON object:
  *
- *   receipt    1, the version of this format
+ *   receipt    2, the version of this format
  *   contract   1, the version of the rules that define the numbers (tests/contract/contract.md)
  *   kind       "text", "score" or "activations"
- *   model      SHA-256 of the model, see receipt_model_digest
+ *   model      SHA-256 of the model with its tokenizer and its end-of-text tokens, see
+ *              receipt_model_digest
  *   dtype      the type of the model's matrices
  *   cache      the type of keys and values
  *   ids        token ids: of the text whose losses or activations follow, or those generated
@@ -26,7 +27,10 @@
  *   sha256     of everything before it, as this header writes it
  *
  * The same computation gives the same receipt, byte for byte: it holds no time, no name and nothing
- * about the machine. */
+ * about the machine.
+ *
+ * Version 1 differs in `model` only, which covers neither the tokenizer nor any end-of-text token.
+ * Receipts of version 1 still verify. */
 #ifndef TOOLS_RECEIPT_H
 #define TOOLS_RECEIPT_H
 
@@ -38,7 +42,7 @@
 #endif
 
 enum {
-    RECEIPT_VERSION = 1,
+    RECEIPT_VERSION = 2,
     RECEIPT_CONTRACT = 1,
     RECEIPT_LINK = 8, /* bytes of a link */
     RECEIPT_MAX_STOPS = 16,
@@ -55,8 +59,15 @@ typedef struct receipt_value {
     char digest[SHA256_HEX];
 } receipt_value;
 
+/* A model by its digests: digest[v] is the member "model" of receipts of version v + 1. */
+typedef struct receipt_identity {
+    char digest[RECEIPT_VERSION][SHA256_HEX];
+    attn_dtype dtype; /* of its matrices */
+} receipt_identity;
+
 /* The contents of a receipt. The caller owns the memory that it points at. */
 typedef struct receipt {
+    size_t version; /* 1 to RECEIPT_VERSION */
     receipt_kind kind;
     char model[SHA256_HEX];
     attn_dtype dtype, cache_dtype;
@@ -179,22 +190,42 @@ TOOLS_FN int receipt_compare_names(const void *a, const void *b)
 }
 
 /* Writes the first line of a model's list: the settings that decide its logits. */
-TOOLS_FN void receipt_out_config(json_out *list, const attn_config *c)
+TOOLS_FN void receipt_out_config(json_out *list, const attn_config *c, int version)
 {
     char line[256];
     const int n = snprintf(
         line, sizeof line,
-        "attn.h model 1: n_vocab %lu n_ctx %lu d_model %lu n_head %lu n_layer %lu d_mlp %lu ln_eps "
+        "attn.h model %d: n_vocab %lu n_ctx %lu d_model %lu n_head %lu n_layer %lu d_mlp %lu "
+        "ln_eps "
         "%08lx tied %d act_fn %d unscaled_attn %d scale_attn_by_inverse_layer_idx %d\n",
-        (unsigned long)c->n_vocab, (unsigned long)c->n_ctx, (unsigned long)c->d_model,
+        version, (unsigned long)c->n_vocab, (unsigned long)c->n_ctx, (unsigned long)c->d_model,
         (unsigned long)c->n_head, (unsigned long)c->n_layer, (unsigned long)c->d_mlp,
         (unsigned long)receipt_float_bits(c->ln_eps), c->tied != 0, (int)c->act_fn,
         c->unscaled_attn != 0, c->scale_attn_by_inverse_layer_idx != 0);
     out_bytes(list, line, (size_t)n);
 }
 
-/* Writes the list of a model: a line for each tensor, in the order of their names, with its name,
- * type, shape and the digest of its bytes in the file. */
+/* Writes the last two lines of a model's list, which version 1 does not have: the tokens that end a
+ * text, in ascending order, and the digest of the file's tokenizer section. */
+TOOLS_FN void receipt_out_texts(json_out *list, const attn_model *model)
+{
+    const attn_config *c = attn_model_config(model);
+    unsigned char digest[SHA256_SIZE];
+    char line[96], hex[SHA256_HEX];
+    size_t size = 0, id;
+    const void *section = attn_model_tokenizer_section(&size, model);
+    out_bytes(list, "eos", 3);
+    for (id = 0; id < c->n_vocab; id++)
+        if (attn_config_is_eos(c, (int32_t)id))
+            out_bytes(list, line, (size_t)snprintf(line, sizeof line, " %zu", id));
+    sha256_of(digest, section, section ? size : 0);
+    sha256_hex(hex, digest, SHA256_SIZE);
+    out_bytes(list, line,
+              (size_t)snprintf(line, sizeof line, "\ntokenizer %s\n", section ? hex : "none"));
+}
+
+/* Writes the part of a model's list that all versions share: a line for each tensor, in the order of
+ * their names, with its name, type, shape and the digest of its bytes in the file. */
 TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, attn_tensor_info *infos,
                                   const attn_model *model, FILE *file)
 {
@@ -208,7 +239,6 @@ TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, attn_tensor_inf
         attn_model_tensor_info(ctx, &infos[i], model, i);
     if (!ctx->status)
         qsort(infos, n, sizeof *infos, receipt_compare_names);
-    receipt_out_config(list, attn_model_config(model));
     for (i = 0; i < n && !ctx->status; i++)
         if (!receipt_tensor_digest(ctx, digest, file, buffer, &infos[i])) {
             sha256_hex(hex, digest, SHA256_SIZE);
@@ -221,35 +251,58 @@ TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, attn_tensor_inf
     return ctx->status;
 }
 
-/* Identifies a model, independent of the order of the tensors in its file: `digest` is the SHA-256 of
- * the list above, in hexadecimal. *dtype is the type of its matrices. `path` is the file from which
- * the model was opened. */
-TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, char *digest, attn_dtype *dtype,
+/* The digest of a version: of its first line, the lines of the tensors and, from version 2 on, the
+ * lines after them. Returns 0 without memory. */
+TOOLS_FN int receipt_list_digest(char *digest, const json_out *tensors, const attn_model *model,
+                                 int version)
+{
+    unsigned char bytes[SHA256_SIZE];
+    json_out list = {NULL, 0, 0, 0, 0};
+    int whole;
+    receipt_out_config(&list, attn_model_config(model), version);
+    out_bytes(&list, tensors->text, tensors->size);
+    if (version > 1)
+        receipt_out_texts(&list, model);
+    whole = !list.failed && !tensors->failed;
+    sha256_of(bytes, list.text, whole ? list.size : 0);
+    sha256_hex(digest, bytes, SHA256_SIZE);
+    out_free(&list);
+    return whole;
+}
+
+/* Identifies a model, independent of the order of the tensors in its file: each digest is the SHA-256
+ * of a list above, in hexadecimal. `path` is the file from which the model was opened. */
+TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, receipt_identity *identity,
                                           const attn_model *model, const char *path)
 {
     const size_t n = attn_model_n_tensors(model);
     attn_tensor_info *infos = (attn_tensor_info *)calloc(n + 1, sizeof *infos);
-    unsigned char bytes[SHA256_SIZE];
-    json_out list = {NULL, 0, 0, 0, 0};
+    json_out tensors = {NULL, 0, 0, 0, 0};
+    int version;
     size_t i;
     FILE *file = infos ? open_input(ctx, path) : NULL;
-    attn_status status = file    ? receipt_list(ctx, &list, infos, model, file)
+    attn_status status = file    ? receipt_list(ctx, &tensors, infos, model, file)
                          : infos ? ctx->status
                                  : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
-    if (!status && list.failed)
-        status = tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
-    if (!status) {
-        sha256_of(bytes, list.text, list.size);
-        sha256_hex(digest, bytes, SHA256_SIZE);
-        for (i = 0; i < n; i++)
-            if (strcmp(infos[i].name, "embed.W_E") == 0)
-                *dtype = infos[i].dtype;
-    }
+    for (version = 1; !status && version <= RECEIPT_VERSION; version++)
+        if (!receipt_list_digest(identity->digest[version - 1], &tensors, model, version))
+            status = tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
+    for (i = 0; i < n && !status; i++)
+        if (strcmp(infos[i].name, "embed.W_E") == 0)
+            identity->dtype = infos[i].dtype;
     if (file)
         fclose(file);
     free(infos);
-    out_free(&list);
+    out_free(&tensors);
     return status;
+}
+
+/* Says in a receipt to be written that it is of this model, in this version. */
+TOOLS_FN void receipt_of_model(receipt *r, const receipt_identity *identity)
+{
+    r->version = RECEIPT_VERSION;
+    r->dtype = identity->dtype;
+    memcpy(r->model, identity->digest[RECEIPT_VERSION - 1], sizeof r->model);
 }
 
 /* >> Writing =================================================================================== */
@@ -345,7 +398,7 @@ TOOLS_FN void receipt_out(json_out *o, char *seal, const receipt *r)
     size_t i;
     out_open(o, '{');
     out_key(o, "receipt");
-    out_count(o, RECEIPT_VERSION);
+    out_count(o, r->version);
     out_key(o, "contract");
     out_count(o, RECEIPT_CONTRACT);
     out_key(o, "kind");
@@ -656,12 +709,13 @@ TOOLS_FN int receipt_read_all(const receipt_reader *from, const json_value *root
         return receipt_wrong(from, "receipt", "the version of a receipt");
     if (!receipt_count(from, root, "receipt", SIZE_MAX, &version))
         return 0;
-    if (version != RECEIPT_VERSION) {
+    if (version == 0 || version > RECEIPT_VERSION) {
         tool_fail(from->ctx, ATTN_E_VERSION,
-                  "%s is a receipt of version %zu; this program knows version %d: update it",
+                  "%s is a receipt of version %zu; this program knows versions 1 to %d: update it",
                   base_name(from->name), version, RECEIPT_VERSION);
         return 0;
     }
+    r->version = version;
     if (!receipt_count(from, root, "contract", RECEIPT_CONTRACT, &version) || version == 0)
         return receipt_wrong(from, "contract", "a version that this program knows");
     if (!receipt_word(from, root, "kind", receipt_kinds, 3, &which))

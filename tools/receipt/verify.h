@@ -140,6 +140,27 @@ TOOLS_FN size_t receipt_stops_at(const receipt *r, const attn_model *model)
     return i;
 }
 
+/* Compares why the text ended with how many tokens it has. A stop string ends a text before its
+ * number of tokens does, and that before the context does. */
+TOOLS_FN receipt_verdict receipt_check_count(receipt_findings *f, const attn_config *c,
+                                             const receipt *r)
+{
+    const size_t last = r->n_prompt + r->n_ids - 1, n_ctx = c->n_ctx;
+    if (r->n_ids > r->max_tokens || (r->ended == ATTN_STOP_COUNT && r->n_ids != r->max_tokens))
+        return receipt_differs(f, "position %zu: %zu tokens were generated, not max_tokens = %zu",
+                               last, r->n_ids, r->max_tokens);
+    if (r->n_ids == r->max_tokens && r->ended != ATTN_STOP_COUNT && r->ended != ATTN_STOP_STRING)
+        return receipt_differs(f,
+                               "position %zu: max_tokens = %zu is reached there, so the text ends "
+                               "by \"%s\", not by \"%s\"",
+                               last, r->max_tokens, attn_stop_reason_name(ATTN_STOP_COUNT),
+                               attn_stop_reason_name(r->ended));
+    if (r->ended == ATTN_STOP_CONTEXT && r->n_prompt + r->n_ids != n_ctx + 1)
+        return receipt_differs(f, "position %zu: the context of %zu tokens is not full there", last,
+                               n_ctx);
+    return RECEIPT_HOLDS;
+}
+
 /* Compares the end of the text with its tokens. */
 TOOLS_FN receipt_verdict receipt_check_end(attn_ctx *ctx, receipt_findings *f,
                                            const attn_model *model, const receipt *r)
@@ -151,6 +172,8 @@ TOOLS_FN receipt_verdict receipt_check_end(attn_ctx *ctx, receipt_findings *f,
         tool_fail(ctx, ATTN_E_MEMORY, "no memory to look for stop strings");
         return RECEIPT_FAILED;
     }
+    if (r->n_stop > 0 && !attn_model_tokenizer(model))
+        return receipt_differs(f, "the receipt has stop strings, but the model has no tokenizer");
     if (r->eos != c->eos)
         return receipt_differs(f, "the end-of-text token is %ld in the receipt, %ld in the model",
                                (long)r->eos, (long)c->eos);
@@ -169,13 +192,7 @@ TOOLS_FN receipt_verdict receipt_check_end(attn_ctx *ctx, receipt_findings *f,
         return receipt_differs(f, "position %zu: the text does not end with a stop string", last);
     if (r->ended == ATTN_STOP_EOS && (r->ignore_eos || c->eos < 0))
         return receipt_differs(f, "position %zu: no end-of-text token ends this text", last);
-    if (r->n_ids > r->max_tokens || (r->ended == ATTN_STOP_COUNT && r->n_ids != r->max_tokens))
-        return receipt_differs(f, "position %zu: %zu tokens were generated, not max_tokens = %zu",
-                               last, r->n_ids, r->max_tokens);
-    if (r->ended == ATTN_STOP_CONTEXT && r->n_prompt + r->n_ids != (size_t)c->n_ctx + 1)
-        return receipt_differs(f, "position %zu: the context of %u tokens is not full there", last,
-                               (unsigned)c->n_ctx);
-    return RECEIPT_HOLDS;
+    return receipt_check_count(f, c, r);
 }
 
 /* Adds a position of a text to the chain, and compares the token that the sampler drew, and the
@@ -211,7 +228,7 @@ TOOLS_FN receipt_verdict receipt_draw_again(attn_ctx *ctx, receipt_findings *f, 
                                             const receipt *r, const attn_model *model,
                                             const int32_t *all)
 {
-    const size_t n_fed = r->n_prompt - 1 + r->n_links;
+    const size_t n_fed = r->n_links > 0 ? r->n_prompt - 1 + r->n_links : 0;
     receipt_verdict verdict = RECEIPT_HOLDS;
     attn_sampler *sampler = NULL;
     receipt_pass pass;
@@ -251,7 +268,7 @@ TOOLS_FN receipt_verdict receipt_verify_text(attn_ctx *ctx, receipt_findings *f,
         return receipt_differs(f, "position %zu: there are %zu links for %zu draws",
                                r->n_prompt + (r->n_links < n_draws ? r->n_links : n_draws),
                                r->n_links, n_draws);
-    if (r->n_prompt + n_draws - 1 > attn_model_config(model)->n_ctx)
+    if (r->n_prompt + (n_draws > 0 ? n_draws - 1 : 0) > attn_model_config(model)->n_ctx)
         return receipt_differs(f, "position %u: the text is longer than the model's context",
                                (unsigned)attn_model_config(model)->n_ctx);
     all = (int32_t *)arena_alloc(ctx, memory, r->n_prompt + r->n_ids, sizeof *all);
@@ -260,8 +277,7 @@ TOOLS_FN receipt_verdict receipt_verify_text(attn_ctx *ctx, receipt_findings *f,
         return RECEIPT_FAILED;
     memcpy(all, r->prompt, r->n_prompt * sizeof *all);
     memcpy(all + r->n_prompt, r->ids, r->n_ids * sizeof *all);
-    if (n_draws > 0)
-        verdict = receipt_draw_again(ctx, f, again, r, model, all);
+    verdict = receipt_draw_again(ctx, f, again, r, model, all);
     return verdict ? verdict : receipt_check_end(ctx, f, model, r);
 }
 
@@ -435,21 +451,22 @@ TOOLS_FN size_t receipt_bad_id(const attn_model *model, const int32_t *ids, size
     return i;
 }
 
-/* Verifies a receipt. `digest` and `dtype` are those of the model. */
+/* Verifies a receipt. `identity` is the model's. */
 TOOLS_FN receipt_verdict receipt_verify(attn_ctx *ctx, receipt_findings *f, const attn_model *model,
-                                        const receipt *r, const char *digest, attn_dtype dtype)
+                                        const receipt *r, const receipt_identity *identity)
 {
+    const char *const digest = identity->digest[r->version - 1];
     receipt_verdict verdict;
     arena memory = {NULL};
     receipt again;
     size_t bad = receipt_bad_id(model, r->prompt, r->n_prompt);
     memset(&again, 0, sizeof again);
     if (strcmp(r->model, digest) != 0)
-        return receipt_differs(f, "another model: SHA-256 %.16s... in the receipt, %.16s... here",
-                               r->model, digest);
-    if (r->dtype != dtype)
+        return receipt_differs(f, "another model%s: SHA-256 %.16s... in the receipt, %.16s... here",
+                               r->version > 1 ? ", or another tokenizer" : "", r->model, digest);
+    if (r->dtype != identity->dtype)
         return receipt_differs(f, "the model's type is %s in the receipt, %s here",
-                               receipt_dtypes[r->dtype], receipt_dtypes[dtype]);
+                               receipt_dtypes[r->dtype], receipt_dtypes[identity->dtype]);
     if (bad == r->n_prompt)
         bad += receipt_bad_id(model, r->ids, r->n_ids);
     if (bad < r->n_prompt + r->n_ids)

@@ -34,7 +34,7 @@ static const struct option table[] = {
 #define AT(member) offsetof(options, member), 0 /* no commands */
     {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
     {0, "quick", NULL, FLAG, AT(quick), NULL, "leave out the sweeps by head and position"},
-    {0, "json", "FILE", TEXT, AT(json), NULL, "write all figures, computed and published"},
+    {0, "json", "FILE", OUTPUT, AT(json), NULL, "write all figures, computed and published"},
     {0, "figures", "FILE", TEXT, AT(figures), NULL,
      "published figures (default: tools/reproduce/published.txt)"},
     {0, "files", "DIRECTORY", TEXT, AT(files), NULL,

@@ -50,9 +50,6 @@ static int open_output(run *r)
         system_binary(stdout);
         return FINE;
     }
-    if (system_same_file(path, r->o.model) || (r->o.file && system_same_file(path, r->o.file)))
-        return fail(USAGE, "-o %s: that is the %s", path,
-                    system_same_file(path, r->o.model) ? "model" : "input");
     what = system_not_a_file(path);
     if (what && r->o.resume)
         return fail(USAGE, "--resume: %s is %s, where a file is needed", path, what);

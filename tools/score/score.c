@@ -43,7 +43,8 @@ static const struct option table[] = {
 #define AT(member) offsetof(options, member), 1 /* FIRST_PAGE */
     {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
     {'f', "file", "FILE", TEXT, AT(file), NULL, "the lines, if it is not the next word"},
-    {'o', "output", "FILE", TEXT, AT(output), NULL, "write the answers there (-: standard output)"},
+    {'o', "output", "FILE", OUTPUT, AT(output), NULL,
+     "write the answers there (-: standard output)"},
     {0, "resume", NULL, FLAG, AT(resume), NULL,
      "go on where -o FILE ends, which without this is not overwritten; begin if there is no FILE"},
     {0, "shard", "I/N", TEXT, AT(shard), NULL,

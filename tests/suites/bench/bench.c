@@ -44,7 +44,7 @@ TEST(bad_options)
 #endif
     refuses(2, "one model at a time", BENCH MODEL MODEL);
     refuses(2, "not for a given model", BENCH MODEL "--dtype q8");
-    refuses(2, "would overwrite the model", BENCH MODEL "--only roofs --json " MODEL);
+    refuses(2, "would overwrite ", BENCH MODEL "--only roofs --json " MODEL);
     forget();
 }
 

@@ -770,6 +770,8 @@ TEST(processing)
         CHECKF(run("%s", command) == 0, "%s: %s", command, err);
     }
     CHECK(run(LENS MODEL "process") == 2 && strstr(err, "-o FILE.attn"));
+    refuses(2, "would overwrite ",
+            "cp " MODEL TMP "same.attn && " LENS TMP "same.attn process -o " TMP "same.attn");
     CHECK(run(LENS MODEL "process -o x.html") == 2 && strstr(err, "-o FILE.attn"));
     CHECK(run(LENS MODEL "process text -o x.attn") == 2 && strstr(err, "process reads no text"));
     CHECK(run(LENS MODEL "process -o x.attn --no-fold-ln --no-center-writing-weights "
@@ -1679,7 +1681,7 @@ TEST(record_of_a_folder)
             "rm " CORPUS "folder/00*; " RECORDS_ALL "many --resume");
     refuses(1, "or a folder in place of lines", RECORDS_ALL "whole --resume");
     refuses(1, "or a folder in place of lines", RECORDS "many --resume");
-    refuses(1, "folder cannot have both texts and shards", RECORDS_ALL "folder");
+    refuses(2, "folder would overwrite ", RECORDS_ALL "folder");
     CHECK(run(TEST_BUILD "/attn-convert examples/tiny-stories " TMP "lens-bare.attn "
                          "--no-tokenizer 2>/dev/null") == 0);
     refuses(1, "has no tokenizer: give the texts as lines with \"ids\"",

@@ -193,7 +193,8 @@ TEST(every_field)
               "--repeat-penalty 1.1 --repeat-last 30 --stop zebra",
               ""))
         return;
-    notices(2, "\"receipt\": 1", "\"receipt\": 2", "is a receipt of version 2");
+    notices(2, "\"receipt\": 2", "\"receipt\": 3", "is a receipt of version 3");
+    notices(1, "\"receipt\": 2", "\"receipt\": 1", "another model: ");
     notices(2, "\"contract\": 1", "\"contract\": 2", "\"contract\"");
     notices(2, "\"kind\": \"text\"", "\"kind\": \"score\"", "\"kind\"");
     notices(2, "\"kind\": \"text\"", "\"sort\": \"text\"", "\"kind\"");
@@ -218,7 +219,8 @@ TEST(every_field)
     notices(1, "\"prompt\": [", "\"prompt\": [5, ", "position ");
     notices(1, "\"ended\": \"token count\"", "\"ended\": \"stop string\"",
             "does not end with a stop string");
-    notices(1, "\"ended\": \"token count\"", "\"ended\": \"context full\"", "is not full there");
+    notices(1, "\"ended\": \"token count\"", "\"ended\": \"context full\"",
+            "max_tokens = 12 is reached there");
     notices(1, "\"ended\": \"token count\"", "\"ended\": \"end of text\"",
             "there are 12 links for 13 draws");
     notices(1, "\"ids\": [", "\"ids\": [5, ", "there are 12 links for 13 draws");
@@ -240,14 +242,12 @@ static char *made_text(size_t *size)
 
 static receipt_verdict judge(attn_model *model, const receipt *r, receipt_findings *found)
 {
-    static char digest[SHA256_HEX];
-    static attn_dtype dtype;
+    static receipt_identity identity;
     attn_ctx ctx = {0};
     ctx.n_threads = 1;
-    if (!digest[0])
-        OK(&ctx,
-           receipt_model_digest(&ctx, digest, &dtype, model, TEST_BUILD "/tiny-stories.attn"));
-    return receipt_verify(&ctx, found, model, r, digest, dtype);
+    if (!identity.digest[0][0])
+        OK(&ctx, receipt_model_digest(&ctx, &identity, model, TEST_BUILD "/tiny-stories.attn"));
+    return receipt_verify(&ctx, found, model, r, &identity);
 }
 
 /* A token, a link and the end of the chain that somebody changed, with a digest that fits again. */
@@ -288,6 +288,77 @@ TEST(forged)
            "%s", found.text);
     free(text.bytes);
     arena_free(&memory);
+    attn_model_close(model);
+}
+
+/* Judges the receipt of `way` after its ending was changed. max_tokens 0: as many as it has. */
+static void judge_ending(const char *way, size_t max_tokens, attn_stop_reason ended,
+                         receipt_verdict expected, const char *text)
+{
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    arena memory = {NULL};
+    receipt_findings found = {{0}};
+    receipt_text made;
+    receipt r;
+    int is_whole = 0;
+    if (!make(way, "") ||
+        !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return;
+    made.bytes = made_text(&made.size);
+    OK(&ctx, receipt_parse(&ctx, &r, &is_whole, &memory, "made", made));
+    r.max_tokens = max_tokens ? max_tokens : r.n_ids;
+    r.ended = ended;
+    CHECKF(judge(model, &r, &found) == expected && strstr(found.text, text), "%s, %s: %s", way,
+           attn_stop_reason_name(ended), found.text);
+    free(made.bytes);
+    arena_free(&memory);
+    attn_model_close(model);
+}
+
+/* Tokens and links are right, but no run with these settings ends so. */
+TEST(untrue_endings)
+{
+    static const char ends[] = "'Once upon a time' -n 250 --temperature 0.3 --seed 3";
+    static const char stops[] = "Once -n 30 --stop .";
+    judge_ending(ends, 250, ATTN_STOP_EOS, RECEIPT_HOLDS, "");
+    judge_ending(ends, 0, ATTN_STOP_EOS, RECEIPT_DIFFERS,
+                 " is reached there, so the text ends by \"token count\", not by \"end of text\"");
+    judge_ending(ways[FULL_CONTEXT], 20, ATTN_STOP_CONTEXT, RECEIPT_HOLDS, "");
+    judge_ending(ways[FULL_CONTEXT], 0, ATTN_STOP_COUNT, RECEIPT_HOLDS, "");
+    judge_ending(ways[FULL_CONTEXT], 0, ATTN_STOP_CONTEXT, RECEIPT_DIFFERS,
+                 "max_tokens = 7 is reached there");
+    judge_ending("Once -n 2", 3, ATTN_STOP_CONTEXT, RECEIPT_DIFFERS, "is not full there");
+    judge_ending(stops, 30, ATTN_STOP_STRING, RECEIPT_HOLDS, "");
+    judge_ending(stops, 0, ATTN_STOP_STRING, RECEIPT_HOLDS, "");
+    judge_ending(stops, 0, ATTN_STOP_COUNT, RECEIPT_DIFFERS, "a stop string is complete there");
+}
+
+/* A prompt that does not fit, and settings that no sampler takes, of texts without a token. */
+TEST(untrue_without_tokens)
+{
+    int32_t prompt[257] = {0};
+    receipt_findings found = {{0}};
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    receipt_identity identity;
+    receipt r;
+    if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return;
+    OK(&ctx, receipt_model_digest(&ctx, &identity, model, TEST_BUILD "/tiny-stories.attn"));
+    memset(&r, 0, sizeof r);
+    receipt_of_model(&r, &identity);
+    r.eos = attn_model_config(model)->eos;
+    r.prompt = prompt;
+    r.n_prompt = 256;
+    r.ended = ATTN_STOP_COUNT;
+    CHECKF(judge(model, &r, &found) == RECEIPT_HOLDS, "%s", found.text);
+    r.n_prompt = 257;
+    CHECKF(judge(model, &r, &found) == RECEIPT_DIFFERS && strstr(found.text, "longer than"), "%s",
+           found.text);
+    r.n_prompt = 256;
+    r.sampling.temperature = -1;
+    CHECK(judge(model, &r, &found) == RECEIPT_FAILED);
     attn_model_close(model);
 }
 
@@ -399,11 +470,10 @@ TEST(scores_and_activations)
 /* The digest of a model is that of its numbers, not of its file. */
 TEST(models)
 {
-    char first[SHA256_HEX], second[SHA256_HEX];
+    receipt_identity first, second;
     const char *const checkpoint = test_tmp("checkpoint");
     attn_ctx ctx = {0};
     attn_model *model = NULL, *back = NULL;
-    attn_dtype dtype = ATTN_I32;
     char path[256];
     snprintf(path, sizeof path, "%s", test_tmp("back.attn"));
     if (!CHECKF(run(TEST_BUILD "/attn-convert " MODEL "%s.gguf && " TEST_BUILD
@@ -413,12 +483,61 @@ TEST(models)
         !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) ||
         !OK(&ctx, attn_model_open(&ctx, &back, path, NULL)))
         return;
-    OK(&ctx, receipt_model_digest(&ctx, first, &dtype, model, TEST_BUILD "/tiny-stories.attn"));
-    CHECK(dtype == ATTN_F16);
-    OK(&ctx, receipt_model_digest(&ctx, second, &dtype, back, path));
-    CHECKF(strcmp(first, second) == 0, "%s, %s", first, second);
+    OK(&ctx, receipt_model_digest(&ctx, &first, model, TEST_BUILD "/tiny-stories.attn"));
+    CHECK(first.dtype == ATTN_F16);
+    OK(&ctx, receipt_model_digest(&ctx, &second, back, path));
+    CHECKF(strcmp(first.digest[0], second.digest[0]) == 0 &&
+               strcmp(first.digest[1], second.digest[1]) == 0 &&
+               strcmp(first.digest[0], first.digest[1]) != 0,
+           "%s, %s; %s, %s", first.digest[0], second.digest[0], first.digest[1], second.digest[1]);
     attn_model_close(model);
     attn_model_close(back);
+}
+
+/* A model that differs in its texts only. `change` is a command in the checkpoint's directory. */
+static void other_texts(const char *change, const char *options)
+{
+    char directory[256], path[256];
+    snprintf(directory, sizeof directory, "%s", test_tmp("other"));
+    snprintf(path, sizeof path, "%s", test_tmp("other.attn"));
+    CHECKF(run("mkdir -p %s && cp examples/tiny-stories/*.json examples/tiny-stories/merges.txt "
+               "examples/tiny-stories/*.safetensors %s && (cd %s && %s) && " TEST_BUILD
+               "/attn-convert -q %s %s --dtype f16 %s",
+               directory, directory, directory, change, directory, path, options) == 0,
+           "%s: %s", change, err);
+    CHECKF(run(VERIFY "%s %s", path, test_tmp("made")) == 1 &&
+               strstr(out, "another model, or another tokenizer"),
+           "%s %s: %s%s", change, options, out, err);
+}
+
+TEST(tokenizers_and_end_tokens)
+{
+    if (!make("Once -n 5", ""))
+        return;
+    other_texts(":", "--no-tokenizer");
+    other_texts("sed -i.old 's/\"x\":/\"?\":/; s/\"q\":/\"x\":/; s/\"?\":/\"q\":/' vocab.json", "");
+    other_texts("sed -i.old 's/\"eos_token_id\": 2047/\"eos_token_id\": [2047, 77]/' config.json",
+                "");
+}
+
+/* A receipt that the first release of receipts wrote. */
+TEST(version_1)
+{
+    static const char old[] =
+        "{\"receipt\": 1, \"contract\": 1, \"kind\": \"text\", \"model\": "
+        "\"daa1181311c9e0e282de0e072029df9f7ca27b85776e4494b9973de9c30dbda7\", \"dtype\": \"f16\", "
+        "\"cache\": \"f32\", \"sampling\": {\"temperature\": 0, \"top_k\": 0, \"top_p\": 0, "
+        "\"min_p\": 0, \"repeat_penalty\": 0, \"repeat_last\": 0, \"seed\": \"0\"}, "
+        "\"max_tokens\": 2, \"ignore_eos\": false, \"eos\": 2047, \"stop\": [], \"prompt\": [506], "
+        "\"ended\": \"token count\", \"ids\": [511, 258], \"links\": [\"24ee001dcbe23fed\", "
+        "\"0f61e33b13582c22\"], \"chain\": "
+        "\"0f61e33b13582c22905c89a733850d92145225a75a8b0fef31a7bea702575254\", \"sha256\": "
+        "\"0a2f8ec9ca63cbd18b76b45dda761c2d83a5946619dcf10072baad6d1455da28\"}\n";
+    test_write(test_tmp("made"), old, sizeof old - 1);
+    CHECKF(run(VERIFY MODEL "%s", test_tmp("made")) == 0 && strstr(out, ": holds: 2 tokens") &&
+               strstr(out, "version 1 does not cover the tokenizer"),
+           "%s%s", out, err);
+    notices(1, "\"ended\": \"token count\"", "\"ended\": \"context full\"", "is reached there");
 }
 
 TEST(mistakes)
@@ -434,7 +553,13 @@ TEST(mistakes)
     refuses(1, "one token", VERIFY MODEL "--score -p Once -o build/x");
     refuses(2, "--receipt and --count contradict each other",
             GPT2 MODEL "Once --count 2 --temperature 1 --receipt x");
-    refuses(2, "that is the model", GPT2 MODEL "Once --receipt " TEST_BUILD "/tiny-stories.attn");
+    refuses(2, "would overwrite ", GPT2 MODEL "Once --receipt " TEST_BUILD "/tiny-stories.attn");
+    refuses(2, "--output " TEST_BUILD "/tiny-stories.attn would overwrite ",
+            VERIFY MODEL "--score -p 'Once upon' -o " TEST_BUILD "/tiny-stories.attn");
+    refuses(2, "--output LICENSE would overwrite LICENSE",
+            VERIFY MODEL "--score -f LICENSE -o LICENSE");
+    refuses(2, "--logits build/x would overwrite build/x",
+            GPT2 MODEL "Once --logits build/x --receipt build/x");
     refuses(2, "is not UTF-8", GPT2 MODEL "Once --receipt x --stop \"$(printf '\\377')\"");
 }
 

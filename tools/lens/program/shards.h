@@ -617,8 +617,6 @@ static int list_files(lens *l, corpus *c)
 
 static int open_texts(lens *l, corpus *c)
 {
-    if (system_same_file(l->o.lines, l->o.output))
-        return fail(FAILED, "%s cannot have both texts and shards: choose another -o", l->o.output);
     if (system_is_directory(l->o.lines))
         return list_files(l, c);
     if (strcmp(l->o.lines, "-") != 0)
