@@ -1675,6 +1675,49 @@ void __asan_poison_memory_region(const volatile void *start, size_t size);
 #define ATTN__STORE(x, value) ((void)(*(x) = (value)))
 #endif
 
+#if defined(_WIN32)
+#define ATTN__YIELD() SwitchToThread()
+#elif defined(__unix__) || defined(__APPLE__)
+#include <sched.h>
+#define ATTN__YIELD() sched_yield()
+#if defined(_OPENMP) && defined(__GNUC__)
+#include <pthread.h>
+#define ATTN__PTHREADS
+#endif
+#else
+#define ATTN__YIELD() ((void)0)
+#endif
+
+static int attn__is_asked_to_stop(const volatile int *stop)
+{
+    return stop && ATTN__LOAD(stop);
+}
+
+/* A lock is held for a few instructions. It does nothing on compilers with neither function. */
+static void attn__lock(int *lock) /* NOLINT(readability-non-const-parameter) */
+{
+#if defined(__GNUC__)
+    while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE))
+        ATTN__YIELD();
+#elif defined(_WIN32)
+    while (InterlockedExchange((volatile long *)lock, 1))
+        ATTN__YIELD();
+#else
+    *lock = 1;
+#endif
+}
+
+static void attn__unlock(int *lock) /* NOLINT(readability-non-const-parameter) */
+{
+#if defined(__GNUC__)
+    __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
+#elif defined(_WIN32)
+    InterlockedExchange((volatile long *)lock, 0);
+#else
+    *lock = 0;
+#endif
+}
+
 /* C++ wants casts from void *, C does not mind them. */
 #define ATTN__AS(type, expression) ((type)(expression))
 #define ATTN__LLU(x)               ((unsigned long long)(x))
@@ -1945,29 +1988,21 @@ typedef struct attn__area {
 typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
                                size_t head, size_t row, attn__scratchpad s);
 
-static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session);
 static int attn__wants(const attn_session *s, uint32_t points, int layer);
 static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer);
 static void attn__release(attn_workspace *ws, const attn__watcher *w);
 static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s);
 static void attn__sweep_watchers(attn_session *s);
-static int attn__is_asked_to_stop(const volatile int *stop);
-static void attn__lock(int *lock);
-static void attn__unlock(int *lock);
 static void attn__visit_watched(attn__worker *me, attn__pass *p, int point);
 static void attn__attend_watched(attn__worker *me, attn__pass *p);
-static size_t attn__line_of(attn_dtype dtype, size_t k);
-static int attn__is_quantized(attn_dtype dtype);
 static const attn__kernels *attn__kernels_for(const attn_ctx *ctx);
 static attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **kernels);
-static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out);
 static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in,
                                   ptrdiff_t in_stride, attn__panels w, size_t rows);
 static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in);
 static float attn__panels_get(const attn__panels *w, size_t k, size_t n);
 static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
                               size_t panel1);
-static attn__area attn__area_of(const attn__worker *me, size_t n_rows, size_t n_cols);
 static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
                                 const attn__matmul_job *job, float *pack);
 static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul_job *job,
@@ -1977,14 +2012,94 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
                               size_t stride, float *pack);
 static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                              const float *pattern, size_t stride, float *last_chain, float *pack);
-static size_t attn__query_block(size_t first, size_t n);
 static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg);
 static int attn__max_threads(const attn_ctx *ctx);
 static void attn__parallel_tuned(attn__tuners *tuners, int most, double work, int n_barriers,
                                  void (*body)(attn__worker *, void *), void *arg);
-static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last);
 
 ATTN__SMALL_END
+
+/* ---- shares of the work, and panels ---- */
+
+static size_t attn__round_up(size_t n, size_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+/* This worker's share of n items: [*first, *last). Shares differ by one item at most. */
+static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last)
+{
+    *first = (size_t)((uint64_t)n * (uint64_t)me->id / (uint64_t)me->count);
+    *last = (size_t)((uint64_t)n * ((uint64_t)me->id + 1) / (uint64_t)me->count);
+}
+
+/* The area of a product [n_rows, n_cols] that a worker computes. Rows are divided into parts of 16
+ * or more; the workers of one part divide the panels. Results do not depend on the division. */
+static attn__area attn__area_of(const attn__worker *me, size_t n_rows, size_t n_cols)
+{
+    const size_t n_panels = (n_cols + 15) / 16, count = (size_t)me->count;
+    size_t row_parts = count, panel_parts, row_part, panel_part;
+    attn__area b;
+    while (row_parts > 1 && (count % row_parts != 0 || n_rows / row_parts < 16))
+        row_parts--;
+    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a worker, the one that asks */
+    panel_parts = count / row_parts;
+    row_part = (size_t)me->id % row_parts;
+    panel_part = (size_t)me->id / row_parts;
+    b.row0 = n_rows * row_part / row_parts;
+    b.row1 = n_rows * (row_part + 1) / row_parts;
+    b.col0 = n_panels * panel_part / panel_parts * 16;
+    b.col1 = n_panels * (panel_part + 1) / panel_parts * 16;
+    b.col1 = b.col1 < n_cols ? b.col1 : n_cols;
+    return b;
+}
+
+/* How many of n queries, the first at position `first`, are computed together: those up to the next
+ * multiple of ATTN__QUERIES. */
+static size_t attn__query_block(size_t first, size_t n)
+{
+    const size_t most = ATTN__QUERIES - first % ATTN__QUERIES;
+    return n < most ? n : most;
+}
+
+/* How weights of one type lie in a panel. The weights of n_k inputs fill whole lines: `bytes` bytes
+ * in all. A quantised weight is its scale times an integer from `lowest` to `highest`. The file
+ * holds this integer plus `zero`, in `bits` bits. */
+typedef struct attn__weight_type {
+    size_t n_k, bytes;
+    int bits, zero, lowest, highest;
+} attn__weight_type;
+
+static const attn__weight_type *attn__weight_type_of(attn_dtype dtype)
+{
+    static const attn__weight_type types[] = {
+        {1, 64, 0, 0, 0, 0},           /* ATTN_F32 */
+        {2, 64, 0, 0, 0, 0},           /* ATTN_F16 */
+        {1, 0, 0, 0, 0, 0},            /* ATTN_I32: no weights */
+        {64, 1088, 8, 128, -127, 127}, /* ATTN_Q8: a line of scales, 16 lines of 4 inputs */
+        {64, 576, 4, 8, -8, 7},        /* ATTN_Q4: a line of scales, 8 lines of 8 inputs */
+    };
+    return types + ((unsigned)dtype < sizeof types / sizeof *types ? dtype : ATTN_I32);
+}
+
+/* Byte of a panel where the lines of input k begin. For q8 and q4 k must be a multiple of 64. */
+static size_t attn__line_of(attn_dtype dtype, size_t k)
+{
+    const attn__weight_type *t = attn__weight_type_of(dtype);
+    return k / t->n_k * t->bytes + k % t->n_k * (t->bytes / t->n_k);
+}
+
+static int attn__is_quantized(attn_dtype dtype)
+{
+    return attn__weight_type_of(dtype)->bits > 0;
+}
+
+static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out)
+{
+    attn__panels p = {data, dtype, n_in, n_out, 0};
+    p.stride = attn__line_of(dtype, attn__round_up(n_in, attn__weight_type_of(dtype)->n_k));
+    return p;
+}
 
 /* >>memory (tests: memory faults) ===============================================================
  * Contexts, errors and allocation. Every block starts at a multiple of 64 bytes, the size of a
@@ -2097,11 +2212,6 @@ static int attn__mul_overflows(size_t a, size_t b, size_t *product)
 {
     *product = a * b;
     return a != 0 && b > SIZE_MAX / a;
-}
-
-static size_t attn__round_up(size_t n, size_t multiple)
-{
-    return (n + multiple - 1) / multiple * multiple;
 }
 
 /* Floats from one row of activations to the next: not a multiple of 1 KiB, or many rows would share
@@ -3728,6 +3838,20 @@ ATTN__COLD void attn_session_free(attn_session *session)
     attn_free(session);
 }
 
+static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session)
+{
+    if (session->running)
+        return attn__fail(ctx, ATTN_E_ARGUMENT,
+                          "%s: the session is being fed; a callback may not do this to it", what);
+    return ATTN_OK;
+}
+
+/* Forgets the keys and values that a layer has beyond the session's length. */
+static void attn__forget_later(attn_session *s, size_t layer)
+{
+    s->n_cached[layer] = s->n_cached[layer] < s->length ? s->n_cached[layer] : s->length;
+}
+
 ATTN__COLD attn_status attn_session_set_workspace(attn_ctx *ctx, attn_session *session,
                                                   attn_workspace *workspace)
 {
@@ -3768,20 +3892,6 @@ ATTN__DEF const int32_t *attn_session_tokens(const attn_session *session)
 ATTN__DEF const attn_model *attn_session_model(const attn_session *session)
 {
     return session ? session->model : NULL;
-}
-
-static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session)
-{
-    if (session->running)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: the session is being fed; a callback may not do this to it", what);
-    return ATTN_OK;
-}
-
-/* Forgets the keys and values that a layer has beyond the session's length. */
-static void attn__forget_later(attn_session *s, size_t layer)
-{
-    s->n_cached[layer] = s->n_cached[layer] < s->length ? s->n_cached[layer] : s->length;
 }
 
 /* Ends the session's tokens at `length`, and tells its watchers. */
@@ -9593,38 +9703,6 @@ ATTN__SMALL_END
  * What this processor can run, and the types that the kernels of all instruction sets share.
  * attn__kernels_of, below the kernel template, chooses a set. */
 
-/* How weights of one type lie in a panel. The weights of n_k inputs fill whole lines: `bytes` bytes
- * in all. A quantised weight is its scale times an integer from `lowest` to `highest`. The file
- * holds this integer plus `zero`, in `bits` bits. */
-typedef struct attn__weight_type {
-    size_t n_k, bytes;
-    int bits, zero, lowest, highest;
-} attn__weight_type;
-
-static const attn__weight_type *attn__weight_type_of(attn_dtype dtype)
-{
-    static const attn__weight_type types[] = {
-        {1, 64, 0, 0, 0, 0},           /* ATTN_F32 */
-        {2, 64, 0, 0, 0, 0},           /* ATTN_F16 */
-        {1, 0, 0, 0, 0, 0},            /* ATTN_I32: no weights */
-        {64, 1088, 8, 128, -127, 127}, /* ATTN_Q8: a line of scales, 16 lines of 4 inputs */
-        {64, 576, 4, 8, -8, 7},        /* ATTN_Q4: a line of scales, 8 lines of 8 inputs */
-    };
-    return types + ((unsigned)dtype < sizeof types / sizeof *types ? dtype : ATTN_I32);
-}
-
-/* Byte of a panel where the lines of input k begin. For q8 and q4 k must be a multiple of 64. */
-static size_t attn__line_of(attn_dtype dtype, size_t k)
-{
-    const attn__weight_type *t = attn__weight_type_of(dtype);
-    return k / t->n_k * t->bytes + k % t->n_k * (t->bytes / t->n_k);
-}
-
-static int attn__is_quantized(attn_dtype dtype)
-{
-    return attn__weight_type_of(dtype)->bits > 0;
-}
-
 /* One call of a micro-kernel: n_rows rows times some panels, over n_k inputs. */
 typedef struct attn__tile_job {
     const float *in; /* packed rows: in[k][row]; for q8 and q4 in[k / 32][row] */
@@ -11831,13 +11909,6 @@ ATTN__COLD const char *attn_isa(const attn_ctx *ctx)
  * Packing a matrix into panels, multiplying rows by panels tile by tile, dividing one matmul over
  * workers, and the attention of one head. */
 
-static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n_in, size_t n_out)
-{
-    attn__panels p = {data, dtype, n_in, n_out, 0};
-    p.stride = attn__line_of(dtype, attn__round_up(n_in, attn__weight_type_of(dtype)->n_k));
-    return p;
-}
-
 /* The part of w for inputs [first, first + n_in); for q8 and q4 `first` is a multiple of 64. */
 static attn__panels attn__inputs(attn__panels w, size_t first, size_t n_in)
 {
@@ -12266,27 +12337,6 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
     }
 }
 
-/* The area of a product [n_rows, n_cols] that a worker computes. Rows are divided into parts of 16
- * or more; the workers of one part divide the panels. Results do not depend on the division. */
-static attn__area attn__area_of(const attn__worker *me, size_t n_rows, size_t n_cols)
-{
-    const size_t n_panels = (n_cols + 15) / 16, count = (size_t)me->count;
-    size_t row_parts = count, panel_parts, row_part, panel_part;
-    attn__area b;
-    while (row_parts > 1 && (count % row_parts != 0 || n_rows / row_parts < 16))
-        row_parts--;
-    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a worker, the one that asks */
-    panel_parts = count / row_parts;
-    row_part = (size_t)me->id % row_parts;
-    panel_part = (size_t)me->id / row_parts;
-    b.row0 = n_rows * row_part / row_parts;
-    b.row1 = n_rows * (row_part + 1) / row_parts;
-    b.col0 = n_panels * panel_part / panel_parts * 16;
-    b.col1 = n_panels * (panel_part + 1) / panel_parts * 16;
-    b.col1 = b.col1 < n_cols ? b.col1 : n_cols;
-    return b;
-}
-
 /* Computes a worker's area of a matmul. */
 static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
                                 const attn__matmul_job *job, float *pack)
@@ -12357,14 +12407,6 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                         last_chain + row * chain_stride, h->values.n_out);
 }
 
-/* How many of n queries, the first at position `first`, are computed together: those up to the next
- * multiple of ATTN__QUERIES. */
-static size_t attn__query_block(size_t first, size_t n)
-{
-    const size_t most = ATTN__QUERIES - first % ATTN__QUERIES;
-    return n < most ? n : most;
-}
-
 /* >>threads (tests: threads) =============================================================
  * A whole forward pass runs inside one parallel region, because opening a region costs more than
  * many of the operations in it. Every worker runs the same code on its own share. They meet at this
@@ -12374,49 +12416,6 @@ static size_t attn__query_block(size_t first, size_t n)
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#if defined(_WIN32)
-#define ATTN__YIELD() SwitchToThread()
-#elif defined(__unix__) || defined(__APPLE__)
-#include <sched.h>
-#define ATTN__YIELD() sched_yield()
-#if defined(_OPENMP) && defined(__GNUC__)
-#include <pthread.h>
-#define ATTN__PTHREADS
-#endif
-#else
-#define ATTN__YIELD() ((void)0)
-#endif
-
-static int attn__is_asked_to_stop(const volatile int *stop)
-{
-    return stop && ATTN__LOAD(stop);
-}
-
-/* A lock is held for a few instructions. It does nothing on compilers with neither function. */
-static void attn__lock(int *lock) /* NOLINT(readability-non-const-parameter) */
-{
-#if defined(__GNUC__)
-    while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE))
-        ATTN__YIELD();
-#elif defined(_WIN32)
-    while (InterlockedExchange((volatile long *)lock, 1))
-        ATTN__YIELD();
-#else
-    *lock = 1;
-#endif
-}
-
-static void attn__unlock(int *lock) /* NOLINT(readability-non-const-parameter) */
-{
-#if defined(__GNUC__)
-    __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
-#elif defined(_WIN32)
-    InterlockedExchange((volatile long *)lock, 0);
-#else
-    *lock = 0;
-#endif
-}
-
 #if defined(_OPENMP) && defined(__GNUC__)
 /* A clock of about 3000 ticks a microsecond, which takes a few nanoseconds to read. Only
  * differences have a meaning. On x86 it counts cycles. */
@@ -12907,13 +12906,6 @@ static void attn__parallel_tuned(attn__tuners *tuners, int most, double work, in
     (void)work;
     (void)n_barriers;
     attn__parallel(most, body, arg);
-}
-
-/* This worker's share of n items: [*first, *last). Shares differ by one item at most. */
-static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last)
-{
-    *first = (size_t)((uint64_t)n * (uint64_t)me->id / (uint64_t)me->count);
-    *last = (size_t)((uint64_t)n * ((uint64_t)me->id + 1) / (uint64_t)me->count);
 }
 
 #endif /* the implementation of part one */
@@ -14431,22 +14423,23 @@ ATTN__SMALL_END
  *
  * An activation function: in >>kernels its formula on one register beside attn__r_silu (with its
  *     #define, #undef and ATTN__LIFT) and a branch in ATTN__FN(activate); a value of
- *     attn_act_kind; the checks in attn_activate and attn__check_config; its number in the file
- *     format above; its name in tools/attn-info.c, tools/convert/huggingface.h and export.h,
+ *     attn_act_kind; the checks in attn_activate and attn__check_version; its number in >>format;
+ *     its name in tools/attn-info.c, tools/convert/huggingface.h and export.h,
  *     examples/python/attn.py.
  * An operation of tier 1: its declaration in >>api-tensors, its function in >>ops, a case in
  *     tests/suites/ops.
  * A way to sample: a program sets attn_generate_desc.logits_fn. In the library: a field of
- *     attn_sampler_desc, its check in attn_sampler_new, its step in attn__keep; its rule in
+ *     attn_sampler_desc, its check in attn_sampler_new, its step in attn__filter; its rule in
  *     tests/contract/contract.md; its name in examples/gpt2/gpt2.c, tools/score/request.h,
  *     tools/receipt/receipt.h, examples/python/attn.py.
  * A weight type: a row in attn__weight_type_of; its scale in attn__quantize_weights; reading its
- *     bits in every set's attn__r_weights. attn__read_entry admits it to files, attn-convert
- *     and export.h offer it.
+ *     bits in attn__r_weights of every set; attn__read_entry, which accepts it in files;
+ *     attn-convert and export.h, which write it.
  * A watcher: a section like >>record with one attn__watcher_kind, made by attn__new_watcher. It
- *     may touch its own struct and the rows it is shown; the engine needs no change.
- * An instruction set: detection in >>cpu, its vectors at the head of >>kernels, one more include
- *     below the kernels, a line in attn__choices. Nothing above >>cpu knows of it.
+ *     uses only its own struct and the rows that it is shown; the engine needs no change.
+ * An instruction set: a number and its detection in >>cpu; its operations at the head of >>kernels,
+ *     one more include at the end of >>kernels, a line in attn__choices. Sections before >>cpu do
+ *     not change.
  *
  * VERSIONS
  *
