@@ -448,9 +448,8 @@ TOOLS_FN attn_status hf_refuse_weights(attn_ctx *ctx, const char *path, int is_t
 {
     return tool_fail(
         ctx, ATTN_E_UNSUPPORTED,
-        "%s has the weights of %s; in Python, with version 4 of transformers, "
-        "GPT2LMHeadModel.from_pretrained(DIRECTORY, from_%s=True).save_pretrained(OTHER) makes a "
-        "directory of it that can be converted",
+        "%s has the weights of %s; in Python, transformers 4 changes them: "
+        "GPT2LMHeadModel.from_pretrained(DIRECTORY, from_%s=True).save_pretrained(OTHER)",
         path, is_tensorflow ? "TensorFlow" : "Flax", is_tensorflow ? "tf" : "flax");
 }
 
