@@ -9,11 +9,13 @@
  * and processors. The file: 8 bytes that say what it is; in 8 bytes each the checksum of what
  * follows, which model, the checksum of the text, the number of tokens; then the code. */
 #define ATTN_IMPLEMENTATION
+#define ATTN_UNSTABLE
 #include "attn.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 enum { PIECE = 32, HEADER = 40, STEP = 1 << 20 };
+enum { MOST_TOKENS = 1 << 26 }; /* of a vocabulary: the sum of its weights stays below 2^55 */
 static const char magic[] = "attnzip1";
 
 typedef struct bytes {
@@ -143,13 +145,16 @@ static void raise_low(zip *z, uint64_t by)
             continue;
 }
 
-static void encode_token(zip *z, size_t token)
+static int encode_token(zip *z, size_t token)
 {
     const uint64_t unit = z->range / z->below[z->n_vocab];
+    if (!more(&z->out, 8)) /* the range has at least 1 left, so at most 7 bytes go out */
+        return 0;
     raise_low(z, unit * z->below[token]);
     z->range = unit * (z->below[token + 1] - z->below[token]);
     for (; z->range < (uint64_t)1 << 56; z->range <<= 8)
         shift_out(z);
+    return 1;
 }
 
 static void shift_in(zip *z)
@@ -192,12 +197,14 @@ static int read_file(bytes *b, const char *path)
     return got == 0 || say("the input cannot be read");
 }
 
-static int write_file(const bytes *b, const char *path)
+/* The file takes its name when it is whole: a full disk leaves an older one as it was. */
+static int write_file(zip *z, const bytes *b, const char *path)
 {
-    FILE *file = fopen(path, "wb");
-    int whole = file && (b->n == 0 || fwrite(b->at, 1, b->n, file) == b->n);
-    whole = file && fclose(file) == 0 && whole;
-    return whole || say("the output cannot be written");
+    attn_new_file *file;
+    if (!good(z, attn_new_file_begin(&z->ctx, &file, path)))
+        return 0;
+    fwrite(b->at, 1, b->n, (FILE *)attn_new_file_stream(file));
+    return good(z, attn_new_file_end(&z->ctx, file, ATTN_OK));
 }
 
 /* Says which model it is, by the checksums of its tensors. */
@@ -212,21 +219,35 @@ static uint64_t fingerprint(zip *z)
     return sum;
 }
 
+/* Are the tokens the text? Not if the vocabulary lacks some of its bytes. */
+static int spells(zip *z, size_t n)
+{
+    size_t i, size, at = 0;
+    for (i = 1; i <= n; i++, at += size) {
+        const char *spelled = attn_token_bytes(&size, attn_model_tokenizer(z->model), z->tokens[i]);
+        if (!spelled || size > z->in.n - at || memcmp(spelled, z->in.at + at, size) != 0)
+            break;
+    }
+    return (i > n && at == z->in.n) || say("this model's vocabulary cannot spell the whole text");
+}
+
 static int compress(zip *z)
 {
     size_t n = z->in.n, i;
     z->tokens = (int32_t *)calloc(n + 1, sizeof *z->tokens);
-    if (!z->tokens || !more(&z->out, HEADER + 6 * n + 1)) /* a token takes at most 44 bits */
+    if (!z->tokens || !more(&z->out, HEADER + 1))
         return say("no memory for the tokens");
     if (!good(z, attn_encode(&z->ctx, z->tokens + 1, &n, attn_model_tokenizer(z->model),
-                             (const char *)z->in.at, z->in.n)))
+                             (const char *)z->in.at, z->in.n)) ||
+        !spells(z, n))
         return 0;
     z->tokens[0] = z->bos;
     for (z->out.n = HEADER, i = 0; i < n; i++) {
-        if (!weigh(z, i, n - 1))
+        if (!weigh(z, i, n - 1) || !encode_token(z, (size_t)z->tokens[i + 1]))
             return 0;
-        encode_token(z, (size_t)z->tokens[i + 1]);
     }
+    if (!more(&z->out, 1))
+        return 0;
     raise_low(z, ((uint64_t)1 << 56) - 1); /* one byte more tells a number of the interval */
     shift_out(z);
     memcpy(z->out.at, magic, 8);
@@ -276,6 +297,10 @@ static int run(zip *z, int restores, char **paths)
         !good(z, attn_session_new(&z->ctx, &z->session, z->model, NULL)))
         return 0;
     z->n_vocab = attn_model_config(z->model)->n_vocab;
+    if (z->n_vocab > MOST_TOKENS)
+        return say("the vocabulary is too large");
+    if (strcmp(paths[2], paths[0]) == 0 || strcmp(paths[2], paths[1]) == 0)
+        return say("the output would overwrite the model or the input");
     z->bos = attn_model_config(z->model)->bos > 0 ? attn_model_config(z->model)->bos : 0;
     z->rows = (float *)calloc(PIECE * z->n_vocab, sizeof *z->rows);
     z->below = (uint64_t *)calloc(z->n_vocab + 1, sizeof *z->below);
@@ -283,7 +308,7 @@ static int run(zip *z, int restores, char **paths)
     done = z->rows && z->below ? 1 : say("no memory for the logits");
     done = done && read_file(&z->in, paths[1]);
     done = done && (restores ? restore(z) : compress(z));
-    return done && write_file(&z->out, paths[2]);
+    return done && write_file(z, &z->out, paths[2]);
 }
 
 int main(int argc, char **argv)

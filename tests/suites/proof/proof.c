@@ -857,6 +857,99 @@ TEST(zip_damaged)
     free(whole);
 }
 
+/* Writes a model of zeros with one layer of width 1, whose tokens are the n_bytes bytes from `first`. It
+ * never expects the first one. */
+static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t n_bytes)
+{
+    static const struct {
+        const char *name;
+        size_t rows, columns; /* columns 0: a vector */
+    } parts[] = {
+        {"pos_embed.W_pos", 1024, 1},  {"blocks.0.ln1.w", 1, 0},      {"blocks.0.ln1.b", 1, 0},
+        {"blocks.0.attn.W_QKV", 1, 3}, {"blocks.0.attn.b_QKV", 3, 0}, {"blocks.0.attn.W_O", 1, 1},
+        {"blocks.0.attn.b_O", 1, 0},   {"blocks.0.ln2.w", 1, 0},      {"blocks.0.ln2.b", 1, 0},
+        {"blocks.0.mlp.W_in", 1, 1},   {"blocks.0.mlp.b_in", 1, 0},   {"blocks.0.mlp.W_out", 1, 1},
+        {"blocks.0.mlp.b_out", 1, 0},  {"ln_final.w", 1, 0},          {"ln_final.b", 1, 0}};
+    unsigned char section[16 + 256 * 5] = {0}, *at = section + 16;
+    float *zeros = (float *)calloc(n_vocab + 1024, sizeof *zeros);
+    attn_config c = ATTN_ZERO;
+    attn_ctx ctx = {0};
+    attn_writer *writer = NULL;
+    size_t i;
+    c.n_ctx = 1024;
+    c.d_model = c.n_head = c.n_layer = c.d_mlp = 1;
+    c.ln_eps = 1e-5f;
+    c.tied = 1;
+    c.bos = c.eos = -1;
+    c.n_vocab = (uint32_t)n_vocab;
+    c.has_b_U = 1;
+    put_u32(section, (uint32_t)n_bytes);
+    section[10] = n_bytes < 256;
+    put_u32(section + 12, (uint32_t)n_bytes);
+    for (i = 1; i <= n_bytes; i++, at += 4)
+        put_u32(at, (uint32_t)i);
+    for (i = 0; i < n_bytes; i++)
+        *at++ = (unsigned char)(first + i);
+    OK(&ctx, attn_writer_new(&ctx, &writer, path, &c, section, (size_t)(at - section)));
+    OK(&ctx, attn_writer_add(&ctx, writer, "embed.W_E", ATTN_F32,
+                             attn_borrow(zeros, ATTN_F32, attn_shape2(n_vocab, 1))));
+    zeros[0] = -1000; /* of logits */
+    OK(&ctx, attn_writer_add(&ctx, writer, "unembed.b_U", ATTN_F32,
+                             attn_borrow(zeros, ATTN_F32, attn_shape1(n_vocab))));
+    zeros[0] = 0;
+    for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        OK(&ctx, attn_writer_add(&ctx, writer, parts[i].name, ATTN_F32,
+                                 attn_borrow(zeros, ATTN_F32,
+                                             parts[i].columns
+                                                 ? attn_shape2(parts[i].rows, parts[i].columns)
+                                                 : attn_shape1(parts[i].rows))));
+    OK(&ctx, attn_writer_end(&ctx, writer));
+    attn_writer_free(writer);
+    free(zeros);
+}
+
+/* A byte without a token would be left out of the text. */
+TEST(zip_bytes_without_token)
+{
+    char model[256];
+    snprintf(model, sizeof model, "%s", test_tmp("letters.attn"));
+    write_zeros(model, 26, 'a', 26);
+    round_trip("printf abcxyz", model);
+    CHECKF(run("printf 'abc!' >%s; rm -f %s; " ZIP "%s %s %s", test_tmp("text"), test_tmp("zipped"),
+               model, test_tmp("text"), test_tmp("zipped")) == 1 &&
+               strstr(err, "cannot spell the whole text"),
+           "%s", err);
+    CHECK(run("test -e %s", test_tmp("zipped")) == 1);
+}
+
+/* A token takes more than six bytes. */
+TEST_IF(test_full(), zip_large_vocabulary)
+{
+    char model[256];
+    size_t size;
+    snprintf(model, sizeof model, "%s", test_tmp("large.attn"));
+    write_zeros(model, (size_t)1 << 22, 0, 256);
+    size = round_trip("head -c 300 /dev/zero", model);
+    CHECKF(size > 40 + 6 * 300, "%d bytes", (int)size);
+    remove(model);
+}
+
+/* An output that cannot be written whole leaves the older one; the model and the input stay. */
+TEST(zip_outputs)
+{
+    char out_path[256], old[256];
+    snprintf(out_path, sizeof out_path, "%s", test_tmp("zipped"));
+    snprintf(old, sizeof old, "%s", test_tmp("old"));
+    CHECK(run("printf old >%s && cp %s %s && head -c 2000 " TEST_BUILD "/zip >%s", old, old,
+              out_path, test_tmp("text")) == 0);
+    CHECKF(run("trap '' XFSZ; ulimit -f 1; " ZIP MODEL "%s %s", test_tmp("text"), out_path) == 1,
+           "%s%s", out, err);
+    CHECK(test_same_file(old, out_path));
+    refuses(1, "/dev/full", ZIP MODEL "LICENSE /dev/full");
+    refuses(1, "would overwrite the model or the input", ZIP MODEL "LICENSE LICENSE");
+    refuses(1, "would overwrite the model or the input", ZIP MODEL "LICENSE " MODEL);
+}
+
 /* >> reproduce ================================================================================= */
 
 #define REPRODUCE TEST_BUILD "/reproduce "
