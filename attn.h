@@ -592,8 +592,8 @@ typedef struct attn_session attn_session;     /* one sequence: its tokens, keys 
 typedef struct attn_tokenizer attn_tokenizer; /* >>api-tokenizer */
 
 typedef struct attn_config {
-    uint32_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
-    uint32_t d_head; /* d_model / n_head */
+    size_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
+    size_t d_head; /* d_model / n_head */
     float ln_eps;
     int tied;         /* the unembedding is the embedding */
     int32_t bos, eos; /* beginning and end of text, or -1 */
@@ -604,9 +604,9 @@ typedef struct attn_config {
     int has_b_U;                         /* logits have a bias, unembed.b_U */
     /* If several tokens end a text, as in chat models, `eos` is one of them, and more_eos has the
      * others: n_more_eos of them, at most 31. NULL if there are none. */
-    uint32_t n_more_eos;
+    size_t n_more_eos;
     const int32_t *more_eos;
-    uint64_t reserved[1]; /* zero */
+    uint64_t reserved[4]; /* zero */
 } attn_config;
 /* Does this token end a text? 1 for eos and for each of more_eos, else 0. */
 ATTN_API int attn_config_is_eos(const attn_config *config, int32_t token);
@@ -1077,9 +1077,34 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
  * of ln1 ran before, and saw the stream.) If a row of hook_result is changed, hook_attn_out becomes
  * the sum over heads plus b_O. Rows and heads that were not changed keep their bits. */
 
+typedef enum attn_axes {
+    ATTN_AXES_POSITIONS, /* [T, numbers] */
+    ATTN_AXES_HEADS,     /* [T, H, numbers] */
+    ATTN_AXES_KEYS       /* [H, T, Tk] */
+} attn_axes;
+
+/* A row of the tables above, in their order in the pass. */
+typedef struct attn_activation_kind {
+    const char *name; /* without "blocks.i." */
+    attn_axes axes;
+    int in_block;   /* 1: every layer has one, and the full name begins with "blocks.i." */
+    int on_request; /* 1: made on request */
+} attn_activation_kind;
+
+/* The kind of this index, from 0; NULL from the number of kinds on. */
+ATTN_API const attn_activation_kind *attn_activation_kind_at(size_t index);
+/* The kind of the activation that has this name, with or without "blocks.i."; NULL if none has. */
+ATTN_API const attn_activation_kind *attn_activation_kind_of(const char *name);
+/* 1 if a hook with this pattern sees the activation of this full name, else 0. */
+ATTN_API int attn_activation_matches(const char *pattern, const char *name);
+
+/* The layer of an activation that is outside the blocks. */
+#define ATTN_NO_LAYER SIZE_MAX
+
 typedef struct attn_activation {
     const char *name; /* the full name */
-    int layer;        /* -1: outside the blocks */
+    const attn_activation_kind *kind;
+    size_t layer; /* or ATTN_NO_LAYER */
     attn_session *session;
     size_t first;      /* position of the first row in the sequence */
     attn_tensor value; /* the rows of this session */
@@ -1328,7 +1353,7 @@ typedef struct attn__watcher attn__watcher; /* looks at activations: see >>watch
 typedef struct attn__worker {
     struct attn__team *team;
     int id, count;                 /* worker id of count */
-    int layer;                     /* the layer that it computes; -1: none */
+    size_t layer;                  /* the layer that it computes, or ATTN_NO_LAYER */
     uint64_t spin_time, waited_at; /* at barriers: see >>threads */
 } attn__worker;
 
@@ -1408,35 +1433,43 @@ struct attn_workspace {
     attn__watched heads;  /* [2, n_batch, H, C], likewise: inputs and results, see >>watch */
 };
 
-/* Points of a pass that can be watched, in the order of the pass, except the first five. Do not
- * reorder: attn__activations lists their names in this order, and attn__done_rows compares them. */
-enum {
-    ATTN__HOOK_EMBED,
-    ATTN__HOOK_POS_EMBED,
-    ATTN__HOOK_LN_FINAL, /* scale, then .pre, then .post; the same for LN1 and LN2 */
-    ATTN__HOOK_RESID_PRE = ATTN__HOOK_LN_FINAL + 3, /* the first one that is in a block */
-    ATTN__HOOK_LN1,
-    ATTN__HOOK_ATTN_IN = ATTN__HOOK_LN1 + 3,
-    ATTN__HOOK_Q_INPUT,
-    ATTN__HOOK_K_INPUT,
-    ATTN__HOOK_V_INPUT,
-    ATTN__HOOK_Q,
-    ATTN__HOOK_K,
-    ATTN__HOOK_V,
-    ATTN__HOOK_SCORES,
-    ATTN__HOOK_PATTERN,
-    ATTN__HOOK_Z,
-    ATTN__HOOK_RESULT,
-    ATTN__HOOK_ATTN_OUT,
-    ATTN__HOOK_RESID_MID,
-    ATTN__HOOK_MLP_IN,
-    ATTN__HOOK_LN2,
-    ATTN__HOOK_MLP_PRE = ATTN__HOOK_LN2 + 3,
-    ATTN__HOOK_MLP_POST,
-    ATTN__HOOK_MLP_OUT,
-    ATTN__HOOK_RESID_POST,
-    ATTN__N_HOOKS
-};
+/* The activations in the order of the pass, except the first five. A row has the name in this file,
+ * the name for programs, the array that has the rows (see attn__rows_at), the axes, whether it is in
+ * a block, and whether it is made on request. Do not reorder: attn__done_rows compares points, and
+ * attn__normalize expects .pre and .post behind the scale. */
+#define ATTN__ACTIVATIONS(X)                                                                       \
+    X(EMBED, "hook_embed", RESID, POSITIONS, 0, 0)                                                 \
+    X(POS_EMBED, "hook_pos_embed", ADDED, POSITIONS, 0, 0)                                         \
+    X(LN_FINAL, "ln_final.hook_scale", SCALE, POSITIONS, 0, 0)                                     \
+    X(LN_FINAL_PRE, "ln_final.hook_normalized.pre", NORMED, POSITIONS, 0, 0)                       \
+    X(LN_FINAL_POST, "ln_final.hook_normalized.post", NORMED, POSITIONS, 0, 0)                     \
+    X(RESID_PRE, "hook_resid_pre", RESID, POSITIONS, 1, 0)                                         \
+    X(LN1, "ln1.hook_scale", SCALE, POSITIONS, 1, 0)                                               \
+    X(LN1_PRE, "ln1.hook_normalized.pre", NORMED, POSITIONS, 1, 0)                                 \
+    X(LN1_POST, "ln1.hook_normalized.post", NORMED, POSITIONS, 1, 0)                               \
+    X(ATTN_IN, "hook_attn_in", HEADS, HEADS, 1, 1)                                                 \
+    X(Q_INPUT, "hook_q_input", HEADS, HEADS, 1, 1)                                                 \
+    X(K_INPUT, "hook_k_input", HEADS, HEADS, 1, 1)                                                 \
+    X(V_INPUT, "hook_v_input", HEADS, HEADS, 1, 1)                                                 \
+    X(Q, "attn.hook_q", QKV, HEADS, 1, 0)                                                          \
+    X(K, "attn.hook_k", QKV, HEADS, 1, 0)                                                          \
+    X(V, "attn.hook_v", QKV, HEADS, 1, 0)                                                          \
+    X(SCORES, "attn.hook_attn_scores", SCORES, KEYS, 1, 0)                                         \
+    X(PATTERN, "attn.hook_pattern", SCORES, KEYS, 1, 0)                                            \
+    X(Z, "attn.hook_z", Z, HEADS, 1, 0)                                                            \
+    X(RESULT, "attn.hook_result", HEADS, HEADS, 1, 1)                                              \
+    X(ATTN_OUT, "hook_attn_out", ADDED, POSITIONS, 1, 0)                                           \
+    X(RESID_MID, "hook_resid_mid", RESID, POSITIONS, 1, 0)                                         \
+    X(MLP_IN, "hook_mlp_in", RESID, POSITIONS, 1, 1)                                               \
+    X(LN2, "ln2.hook_scale", SCALE, POSITIONS, 1, 0)                                               \
+    X(LN2_PRE, "ln2.hook_normalized.pre", NORMED, POSITIONS, 1, 0)                                 \
+    X(LN2_POST, "ln2.hook_normalized.post", NORMED, POSITIONS, 1, 0)                               \
+    X(MLP_PRE, "mlp.hook_pre", MLP, POSITIONS, 1, 0)                                               \
+    X(MLP_POST, "mlp.hook_post", MLP, POSITIONS, 1, 0)                                             \
+    X(MLP_OUT, "hook_mlp_out", ADDED, POSITIONS, 1, 0)                                             \
+    X(RESID_POST, "hook_resid_post", RESID, POSITIONS, 1, 0)
+#define ATTN__POINT_NAME(id, name, rows, axes, in_block, on_request) ATTN__HOOK_##id,
+enum { ATTN__ACTIVATIONS(ATTN__POINT_NAME) ATTN__N_HOOKS };
 
 /* One pass over some layers, for the next rows of every item. */
 typedef struct attn__pass {
@@ -1492,13 +1525,13 @@ static void attn__forward(attn__worker *me, void *pass)
     attn__rows normed;          /* [R, C] */
     size_t i;
 
-    me->layer = -1;
+    me->layer = ATTN_NO_LAYER;
     attn__embed(me, p); /* resid [R, C] */
     attn__barrier(me);
 
     for (i = p->first_layer; attn__goes_on(me, p, i); i++) {
         const attn__layer *l = &m->layers[i];
-        me->layer = (int)i;
+        me->layer = i;
         attn__visit(me, p, ATTN__HOOK_RESID_PRE);
 
         /* resid_mid = resid_pre + attention(layernorm1(resid_pre)) */
@@ -1534,7 +1567,7 @@ static void attn__forward(attn__worker *me, void *pass)
         attn__visit(me, p, ATTN__HOOK_RESID_POST);
     }
 
-    me->layer = -1;
+    me->layer = ATTN_NO_LAYER;
     attn__copy_resid(me, p);
     if (p->end_layer < m->config.n_layer)
         return;
@@ -1886,7 +1919,6 @@ typedef struct attn__tuners {
     (ATTN__POINT(ATTN__HOOK_ATTN_IN) | ATTN__POINT(ATTN__HOOK_Q_INPUT) |                           \
      ATTN__POINT(ATTN__HOOK_K_INPUT) | ATTN__POINT(ATTN__HOOK_V_INPUT))
 #define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__HOOK_RESULT))
-#define ATTN__OPT_IN     (ATTN__SEES_HEADS | ATTN__POINT(ATTN__HOOK_MLP_IN))
 
 /* ---- watchers: all that the engine knows of callbacks, records and edits ---- */
 
@@ -1899,7 +1931,8 @@ typedef struct attn__span {
 
 /* Rows of one session that are complete at one point of the pass, for watchers. */
 typedef struct attn__shown {
-    int point, layer;
+    int point;
+    size_t layer;
     attn_session *session;
     size_t first;      /* position of the first row */
     attn_tensor value; /* [T, C], [T, H, d], [H, T, Tk], [T, F] or [T, 1] */
@@ -1988,8 +2021,8 @@ typedef struct attn__area {
 typedef void (*attn__block_fn)(const attn__worker *me, attn__pass *p, const attn_session *of,
                                size_t head, size_t row, attn__scratchpad s);
 
-static int attn__wants(const attn_session *s, uint32_t points, int layer);
-static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer);
+static int attn__wants(const attn_session *s, uint32_t points, size_t layer);
+static int attn__anyone_wants(const attn__pass *p, uint32_t points, size_t layer);
 static void attn__release(attn_workspace *ws, const attn__watcher *w);
 static attn_status attn__claim_all(attn_ctx *ctx, attn_workspace *ws, const attn_session *s);
 static void attn__sweep_watchers(attn_session *s);
@@ -3209,7 +3242,7 @@ static void attn__remember(attn__worker *me, attn__pass *p)
         const attn_session *of = p->items[i].session;
         for (head = 0; head < c->n_head; head++)
             for (row = 0; row < of->n_rows && attn__is_mine(me, p, i, head); row++) {
-                const size_t index = (size_t)me->layer * c->n_head + head;
+                const size_t index = me->layer * c->n_head + head;
                 const size_t position = of->length + of->fed + row;
                 const float *k =
                     attn__row_at(p->ws->qkv, of->first_row + row) + c->d_model + head * c->d_head;
@@ -3263,8 +3296,8 @@ static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
     const uint32_t final = 7 * ATTN__POINT(ATTN__HOOK_LN_FINAL);
     const attn__wanted w = attn__wanted_of(p, item);
     attn_session *of = item->session;
-    if (item->layers.resid_out || attn__wants(of, later, (int)p->model->config.n_layer - 1) ||
-        attn__wants(of, final, -1))
+    if (item->layers.resid_out || attn__wants(of, later, p->model->config.n_layer - 1) ||
+        attn__wants(of, final, ATTN_NO_LAYER))
         return 0;
     return w.n == 0 ? of->n_rows : attn__wanted_token(item, &w, 0) - of->fed;
 }
@@ -3306,7 +3339,7 @@ static void attn__drop_rows(attn__worker *me, attn__pass *p)
 }
 
 /* The factor of the scores: 1 / √d in GPT-2. */
-static float attn__score_scale(const attn_config *c, int layer)
+static float attn__score_scale(const attn_config *c, size_t layer)
 {
     const float root = c->unscaled_attn ? 1.0f : sqrtf((float)c->d_head);
     return 1.0f / (c->scale_attn_by_inverse_layer_idx ? root * (float)(layer + 1) : root);
@@ -3314,10 +3347,10 @@ static float attn__score_scale(const attn_config *c, int layer)
 
 /* The head, and the block of queries of a session from `row` on, as attn__head_scores takes it. */
 static ATTN__COMPACT attn__head attn__head_of(const attn__pass *p, const attn_session *of,
-                                              int layer, size_t head, size_t row)
+                                              size_t layer, size_t head, size_t row)
 {
     const attn_config *c = &p->model->config;
-    const size_t index = (size_t)layer * c->n_head + head;
+    const size_t index = layer * c->n_head + head;
     attn__head h = ATTN_ZERO;
     h.first = of->length + of->fed + row;
     h.rows = attn__query_block(h.first, of->n_rows - row);
@@ -3562,7 +3595,7 @@ static size_t attn__lay_out_workspace(attn_workspace *ws, float *base)
     ws->resid = attn__carve_rows(ws, base, &at, c->d_model);
     ws->normed = attn__carve_rows(ws, base, &at, c->d_model);
     ws->added = attn__carve_rows(ws, base, &at, c->d_model);
-    ws->qkv = attn__carve_rows(ws, base, &at, 3 * (size_t)c->d_model);
+    ws->qkv = attn__carve_rows(ws, base, &at, 3 * c->d_model);
     ws->z = attn__carve_rows(ws, base, &at, c->d_model);
     ws->mlp = attn__carve_rows(ws, base, &at, c->d_mlp);
     ws->mean = attn__carve(&ws->ctx, base, &at, ws->n_batch);
@@ -3575,7 +3608,7 @@ static size_t attn__lay_out_workspace(attn_workspace *ws, float *base)
 static size_t attn__lay_out(attn_session *s, float *base)
 {
     const attn_config *c = &s->model->config;
-    const size_t heads = (size_t)c->n_layer * c->n_head, padded = attn__round_up(s->capacity, 16);
+    const size_t heads = c->n_layer * c->n_head, padded = attn__round_up(s->capacity, 16);
     size_t at = 0;
     s->keys_panel = attn__panels_at(NULL, s->cache, c->d_head, 16).stride;
     s->keys_size = padded / 16 * s->keys_panel;
@@ -3630,14 +3663,15 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     if (ws->n_ctx > c->n_ctx)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "a workspace for sessions of %zu tokens was asked for; the model's n_ctx "
-                          "is %lu",
-                          ws->n_ctx, (unsigned long)c->n_ctx);
+                          "is %zu",
+                          ws->n_ctx, c->n_ctx);
     ATTN__TRY(attn__need_kernels(ctx, &ws->kernels));
-    estimate = 4.0 * (double)ws->n_batch * (8.0 * ((double)c->d_model + 32) + c->d_mlp + 64) +
-               4.0 * (double)ws->n_threads *
-                   (ATTN__PACK + ATTN__FEW_ROWS * ((double)c->d_model + 32) +
-                    ATTN__QUERIES * 2.0 * ((double)ws->n_ctx + c->d_head + 32)) +
-               65536;
+    estimate =
+        4.0 * (double)ws->n_batch * (8.0 * ((double)c->d_model + 32) + (double)c->d_mlp + 64) +
+        4.0 * (double)ws->n_threads *
+            (ATTN__PACK + ATTN__FEW_ROWS * ((double)c->d_model + 32) +
+             ATTN__QUERIES * 2.0 * (double)(ws->n_ctx + c->d_head + 32)) +
+        65536;
     if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
         return attn__fail(ctx, ATTN_E_MEMORY, "a workspace of %zu rows does not fit in memory",
                           ws->n_batch);
@@ -3728,11 +3762,11 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
                           (int)s->cache);
     if (s->capacity > c->n_ctx)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "a session of %zu tokens was asked for; the model's n_ctx is %lu",
-                          s->capacity, (unsigned long)c->n_ctx);
-    estimate =
-        8.0 * ((double)s->capacity + 16) * ((double)c->d_model + 16.0 * c->n_head) * c->n_layer +
-        8.0 * c->n_vocab + 8.0 * c->n_layer + 65536;
+                          "a session of %zu tokens was asked for; the model's n_ctx is %zu",
+                          s->capacity, c->n_ctx);
+    estimate = 8.0 * (double)(s->capacity + 16) * (double)(c->d_model + 16 * c->n_head) *
+                   (double)c->n_layer +
+               8.0 * (double)(c->n_vocab + c->n_layer) + 65536;
     if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
         return attn__fail(ctx, ATTN_E_MEMORY, "a session of %zu tokens does not fit in memory",
                           s->capacity);
@@ -3959,7 +3993,7 @@ ATTN__COLD attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const 
     if (to == from)
         return ATTN_OK;
     c = &from->model->config;
-    heads = (size_t)c->n_layer * c->n_head;
+    heads = c->n_layer * c->n_head;
     for (head = 0; head < heads; head++) {
         layer = head / c->n_head;
         n = from->n_cached[layer] < to->capacity ? from->n_cached[layer] : to->capacity;
@@ -4083,8 +4117,8 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
         return attn__fail(
             ctx, ATTN_E_CONTEXT,
             "the session holds %zu of at most %zu tokens, so %zu more do not "
-            "fit; call attn_session_truncate, or make a larger one (the model's n_ctx is %lu)",
-            s->length, s->capacity, item->n_tokens, (unsigned long)model->config.n_ctx);
+            "fit; call attn_session_truncate, or make a larger one (the model's n_ctx is %zu)",
+            s->length, s->capacity, item->n_tokens, model->config.n_ctx);
     ATTN__TRY(attn__need_ids(ctx, "attn_feed", "token", item->tokens, 1, item->n_tokens,
                              model->config.n_vocab));
     ATTN__TRY(attn__check_layers(ctx, item, model));
@@ -4251,15 +4285,15 @@ static size_t attn__next_rows(attn__pass *p)
 static double attn__pass_work(const attn__pass *p)
 {
     const attn_config *c = &p->model->config;
-    const double width = c->d_model, n_layers = (double)(p->end_layer - p->first_layer);
+    const double width = (double)c->d_model, n_layers = (double)(p->end_layer - p->first_layer);
     double work = 0;
     size_t i;
     for (i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
         const double rows = (double)of->n_rows, keys = (double)(of->length + of->fed + of->n_rows);
-        work += rows * n_layers * 2 * width * (2 * width + c->d_mlp + keys);
+        work += rows * n_layers * 2 * width * (2 * width + (double)c->d_mlp + keys);
         if (p->end_layer == c->n_layer)
-            work += (double)attn__wanted_of(p, &p->items[i]).n * width * c->n_vocab;
+            work += (double)attn__wanted_of(p, &p->items[i]).n * width * (double)c->n_vocab;
     }
     return work;
 }
@@ -4349,8 +4383,8 @@ static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_mo
 {
     ATTN__TRY(attn__need_given(ctx, op, "model", model));
     if (layer >= model->config.n_layer)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %zu; the model has layers 0 to %lu", op,
-                          layer, (unsigned long)model->config.n_layer - 1);
+        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %zu; the model has layers 0 to %zu", op,
+                          layer, model->config.n_layer - 1);
     return ATTN_OK;
 }
 
@@ -4421,8 +4455,8 @@ ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *sessi
     c = &session->model->config;
     if (value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head)
         return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_session_set_cache: expected [positions, %lu heads, %lu dimensions]",
-                          (unsigned long)c->n_head, (unsigned long)c->d_head);
+                          "attn_session_set_cache: expected [positions, %zu heads, %zu dimensions]",
+                          c->n_head, c->d_head);
     for (t = 0; t < value.shape[0]; t++)
         for (head = 0; head < c->n_head; head++)
             for (j = 0; j < c->d_head; j++) {
@@ -4556,8 +4590,7 @@ ATTN__COLD attn_status attn_text_token(attn_ctx *ctx, int32_t *token, const attn
  * The forward pass calls attn__visit wherever an activation is complete. It knows its watchers only
  * by attn__watcher_kind. Callbacks, records and edits are three kinds. */
 
-/* Which array of the workspace has the rows of an activation: see attn__rows_at. The last four have
- * heads. */
+/* Which array of the workspace has the rows of an activation: see attn__rows_at. */
 typedef enum attn__where {
     ATTN__IN_RESID,
     ATTN__IN_ADDED,
@@ -4570,57 +4603,28 @@ typedef enum attn__where {
     ATTN__IN_HEADS
 } attn__where;
 
-/* The activations, in the order of the enum ATTN__HOOK_..., with their names. (Those in a block
- * have "blocks.i." before them.) */
+#define ATTN__POINT_INFO(id, name, rows, axes, in_block, on_request)                               \
+    {{name, ATTN_AXES_##axes, in_block, on_request}, ATTN__IN_##rows},
 static const struct attn__point_info {
-    const char *name;
+    attn_activation_kind kind;
     attn__where rows;
-} attn__activations[] = {{"hook_embed", ATTN__IN_RESID},
-                         {"hook_pos_embed", ATTN__IN_ADDED},
-                         {"ln_final.hook_scale", ATTN__IN_SCALE},
-                         {"ln_final.hook_normalized.pre", ATTN__IN_NORMED},
-                         {"ln_final.hook_normalized.post", ATTN__IN_NORMED},
-                         {"hook_resid_pre", ATTN__IN_RESID},
-                         {"ln1.hook_scale", ATTN__IN_SCALE},
-                         {"ln1.hook_normalized.pre", ATTN__IN_NORMED},
-                         {"ln1.hook_normalized.post", ATTN__IN_NORMED},
-                         {"hook_attn_in", ATTN__IN_HEADS},
-                         {"hook_q_input", ATTN__IN_HEADS},
-                         {"hook_k_input", ATTN__IN_HEADS},
-                         {"hook_v_input", ATTN__IN_HEADS},
-                         {"attn.hook_q", ATTN__IN_QKV},
-                         {"attn.hook_k", ATTN__IN_QKV},
-                         {"attn.hook_v", ATTN__IN_QKV},
-                         {"attn.hook_attn_scores", ATTN__IN_SCORES},
-                         {"attn.hook_pattern", ATTN__IN_SCORES},
-                         {"attn.hook_z", ATTN__IN_Z},
-                         {"attn.hook_result", ATTN__IN_HEADS},
-                         {"hook_attn_out", ATTN__IN_ADDED},
-                         {"hook_resid_mid", ATTN__IN_RESID},
-                         {"hook_mlp_in", ATTN__IN_RESID},
-                         {"ln2.hook_scale", ATTN__IN_SCALE},
-                         {"ln2.hook_normalized.pre", ATTN__IN_NORMED},
-                         {"ln2.hook_normalized.post", ATTN__IN_NORMED},
-                         {"mlp.hook_pre", ATTN__IN_MLP},
-                         {"mlp.hook_post", ATTN__IN_MLP},
-                         {"hook_mlp_out", ATTN__IN_ADDED},
-                         {"hook_resid_post", ATTN__IN_RESID}};
+} attn__activations[] = {ATTN__ACTIVATIONS(ATTN__POINT_INFO)};
 
-/* The name of an activation or a tensor: "blocks.3.attn.hook_q", or only `rest` if layer < 0. */
-static void attn__join_name(char name[64], int layer, const char *rest)
+/* The name of an activation or a tensor: "blocks.3.attn.hook_q", or only `rest` without a layer. */
+static void attn__join_name(char name[64], size_t layer, const char *rest)
 {
-    if (layer < 0)
+    if (layer == ATTN_NO_LAYER)
         snprintf(name, 64, "%s", rest);
     else
-        snprintf(name, 64, "blocks.%d.%s", layer, rest);
+        snprintf(name, 64, "blocks.%zu.%s", layer, rest);
 }
 
-static attn__hook_name attn__name_of(int point, int layer)
+static attn__hook_name attn__name_of(int point, size_t layer)
 {
     attn__hook_name name;
     name.text[0] = 0;
-    attn__join_name(name.text, point < ATTN__HOOK_RESID_PRE ? -1 : layer,
-                    attn__activations[point].name);
+    attn__join_name(name.text, attn__activations[point].kind.in_block ? layer : ATTN_NO_LAYER,
+                    attn__activations[point].kind.name);
     return name;
 }
 
@@ -4657,19 +4661,44 @@ static int attn__ends_with(const char *text, const char *end)
  * pattern that ends in `*` does not match those on request. */
 static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_t *points)
 {
-    size_t n_matches = 0;
-    int point, layer;
+    size_t n_matches = 0, layer;
+    int point;
     for (point = 0; point < ATTN__N_HOOKS; point++) {
-        const int n_layers = point < ATTN__HOOK_RESID_PRE ? 0 : (int)c->n_layer;
-        if ((ATTN__OPT_IN & ATTN__POINT(point)) && attn__ends_with(pattern, "*"))
+        const attn_activation_kind *kind = &attn__activations[point].kind;
+        const size_t n_layers = kind->in_block ? c->n_layer : 0;
+        if (kind->on_request && attn__ends_with(pattern, "*"))
             continue;
-        for (layer = n_layers ? 0 : -1; layer < n_layers; layer++)
+        for (layer = n_layers ? 0 : ATTN_NO_LAYER; layer + 1 <= n_layers; layer++)
             if (attn__matches(pattern, attn__name_of(point, layer).text)) {
                 points[1 + layer] |= ATTN__POINT(point);
                 n_matches++;
             }
     }
     return n_matches;
+}
+
+const attn_activation_kind *attn_activation_kind_at(size_t index)
+{
+    return index < ATTN__N_HOOKS ? &attn__activations[index].kind : NULL;
+}
+
+ATTN__COLD const attn_activation_kind *attn_activation_kind_of(const char *name)
+{
+    const int in_block = strncmp(name, "blocks.", 7) == 0;
+    const size_t n_digits = in_block ? strspn(name + 7, "0123456789") : 0;
+    const char *rest = n_digits > 0 && name[7 + n_digits] == '.' ? name + 8 + n_digits : name;
+    int point;
+    for (point = 0; point < ATTN__N_HOOKS; point++)
+        if (strcmp(rest, attn__activations[point].kind.name) == 0)
+            return &attn__activations[point].kind;
+    return NULL;
+}
+
+ATTN__COLD int attn_activation_matches(const char *pattern, const char *name)
+{
+    const attn_activation_kind *kind = attn_activation_kind_of(name);
+    return kind && !(kind->on_request && attn__ends_with(pattern, "*")) &&
+           attn__matches(pattern, name);
 }
 
 /* How alike two names are, from 0 to 1: twice the number of letter pairs that both have, divided by
@@ -4689,14 +4718,14 @@ static double attn__likeness(const char *a, const char *b)
 
 /* The name of the activation that is most like a misspelled one; empty if none is like it. `rest`
  * is the misspelled name without "blocks.i.". */
-static attn__hook_name attn__nearest_name(const char *rest, int layer)
+static attn__hook_name attn__nearest_name(const char *rest, size_t layer)
 {
     double best = 0.5;
     attn__hook_name name;
     int point;
     name.text[0] = 0;
     for (point = 0; point < ATTN__N_HOOKS; point++) {
-        const double likeness = attn__likeness(rest, attn__activations[point].name);
+        const double likeness = attn__likeness(rest, attn__activations[point].kind.name);
         if (likeness > best) {
             best = likeness;
             name = attn__name_of(point, layer);
@@ -4712,7 +4741,7 @@ static int attn__names_begun(char *list, size_t size, const char *start)
     int point, n = 0;
     list[0] = 0;
     for (point = 0; point < ATTN__N_HOOKS && *start; point++) {
-        const char *name = attn__activations[point].name;
+        const char *name = attn__activations[point].kind.name;
         if (strncmp(name, start, strlen(start)) != 0)
             continue;
         if (used + strlen(name) + 3 < size)
@@ -4728,7 +4757,7 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
                                       const char *pattern)
 {
     const char *rest = pattern;
-    unsigned long layer = 0;
+    size_t layer = 0;
     attn__hook_name near_by;
     char begun[128];
     int n_begun;
@@ -4739,9 +4768,8 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
         if (n_digits > 0 && n_digits < 9)
             layer = strtoul(pattern + 7, NULL, 10);
         if (n_digits > 0 && (n_digits >= 9 || layer >= c->n_layer))
-            return attn__fail(ctx, ATTN_E_NAME, "%s: %.80s: the model has %lu layers, 0 to %lu",
-                              what, pattern, (unsigned long)c->n_layer,
-                              (unsigned long)c->n_layer - 1);
+            return attn__fail(ctx, ATTN_E_NAME, "%s: %.80s: the model has %zu layers, 0 to %zu",
+                              what, pattern, c->n_layer, c->n_layer - 1);
     }
     if (attn__ends_with(pattern, "hook_normalized"))
         return attn__fail(ctx, ATTN_E_NAME,
@@ -4754,7 +4782,7 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
         return attn__fail(ctx, ATTN_E_NAME,
                           "%s: no activation is called %.60s; %d begin with it: %s", what, pattern,
                           n_begun, begun);
-    near_by = attn__nearest_name(rest, (int)layer);
+    near_by = attn__nearest_name(rest, layer);
     if (near_by.text[0])
         return attn__fail(ctx, ATTN_E_NAME, "%s: no activation is called %.80s: did you mean %s?",
                           what, pattern, near_by.text);
@@ -4766,7 +4794,7 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
 
 /* Does the session have a watcher for one of these points in this layer (-1: outside the
  * blocks)? */
-static int attn__wants(const attn_session *s, uint32_t points, int layer)
+static int attn__wants(const attn_session *s, uint32_t points, size_t layer)
 {
     const attn__watcher *w;
     for (w = s->watchers; w; w = w->next)
@@ -4775,7 +4803,7 @@ static int attn__wants(const attn_session *s, uint32_t points, int layer)
     return 0;
 }
 
-static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer)
+static int attn__anyone_wants(const attn__pass *p, uint32_t points, size_t layer)
 {
     size_t i;
     for (i = 0; i < p->n_items && p->watched; i++)
@@ -4787,7 +4815,7 @@ static int attn__anyone_wants(const attn__pass *p, uint32_t points, int layer)
 /* Does a watcher want one of these points anywhere? */
 static int attn__watches(const attn__watcher *w, uint32_t points)
 {
-    const size_t n = 1 + (size_t)w->session->model->config.n_layer;
+    const size_t n = 1 + w->session->model->config.n_layer;
     size_t i;
     for (i = 0; i < n; i++)
         if (w->points[i] & points)
@@ -4960,12 +4988,12 @@ ATTN__COLD void attn_unhook_all(attn_session *session)
 
 static int attn__is_over_keys(int point)
 {
-    return attn__activations[point].rows == ATTN__IN_SCORES;
+    return attn__activations[point].kind.axes == ATTN_AXES_KEYS;
 }
 
 static int attn__has_heads(int point)
 {
-    return attn__activations[point].rows >= ATTN__IN_QKV;
+    return attn__activations[point].kind.axes != ATTN_AXES_POSITIONS;
 }
 
 /* The width of an activation at one position, and its number of heads (1 if it has none). For
@@ -5430,6 +5458,7 @@ static int attn__call_back(const attn__worker *me, attn__watcher *w, const attn_
     attn_activation a;
     (void)me;
     a.name = name.text;
+    a.kind = &attn__activations[shown->point].kind;
     a.layer = shown->layer;
     a.session = shown->session;
     a.first = shown->first;
@@ -8932,22 +8961,22 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
 typedef struct attn__expected {
     const char *name; /* in a block without "blocks.i." */
     int is_panels;
-    uint32_t n_in, n_out; /* a vector has n_out only */
+    size_t n_in, n_out;   /* a vector has n_out only */
     const float **rows;   /* its place in attn_model; NULL for panels */
     attn__panels *panels; /* likewise; NULL for rows */
 } attn__expected;
 
-/* The tensors of block `layer`, or of the model outside the blocks if layer < 0. Returns their
+/* The tensors of block `layer`, or for ATTN_NO_LAYER those outside the blocks. Returns their
  * number. */
-static int attn__expect(attn_model *m, int layer, attn__expected e[16])
+static int attn__expect(attn_model *m, size_t layer, attn__expected e[16])
 {
     const attn_config *c = &m->config;
-    const uint32_t width = c->d_model, inner = c->d_mlp;
+    const size_t width = c->d_model, inner = c->d_mlp;
     int n = 0;
 #define ATTN__WANT(name_, is_panels_, in_, out_, rows_, panels_)                                   \
     (e[n].name = (name_), e[n].is_panels = (is_panels_), e[n].n_in = (in_), e[n].n_out = (out_),   \
      e[n].rows = (rows_), e[n].panels = (panels_), n++)
-    if (layer < 0) {
+    if (layer == ATTN_NO_LAYER) {
         ATTN__WANT("embed.W_E", 1, width, c->n_vocab, NULL, &m->w_e);
         ATTN__WANT("pos_embed.W_pos", 0, c->n_ctx, width, &m->w_pos, NULL);
         ATTN__WANT("ln_final.w", 0, 0, width, &m->ln_f_w, NULL);
@@ -8975,17 +9004,19 @@ static int attn__expect(attn_model *m, int layer, attn__expected e[16])
     return n;
 }
 
-/* For "blocks.7.ln1.w": returns 7, *rest is "ln1.w". For other names: -1 and the whole name. */
-static int attn__split_name(const char *name, const char **rest)
+/* For "blocks.7.ln1.w": returns 7, *rest is "ln1.w". For other names: ATTN_NO_LAYER and the whole
+ * name. */
+static size_t attn__split_name(const char *name, const char **rest)
 {
-    int layer = 0, digits = 0;
+    size_t layer = 0;
+    int digits = 0;
     *rest = name;
     if (strncmp(name, "blocks.", 7) != 0)
-        return -1;
+        return ATTN_NO_LAYER;
     for (name += 7; *name >= '0' && *name <= '9' && digits < 9; name++, digits++)
-        layer = layer * 10 + (*name - '0');
+        layer = layer * 10 + (size_t)(*name - '0');
     if (digits == 0 || (digits > 1 && name[-digits] == '0') || *name != '.')
-        return -1;
+        return ATTN_NO_LAYER;
     *rest = name + 1;
     return layer;
 }
@@ -9024,13 +9055,13 @@ static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const 
 static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
 {
     attn__expected e[16];
-    size_t found = 0, at;
+    size_t found = 0, at, layer;
     char missing[64];
-    int layer, i, n;
+    int i, n;
     for (at = 0; at < m->n_weights; at++) {
         const char *name;
         layer = attn__split_name(m->weights[at].info.name, &name);
-        n = layer < (int)m->config.n_layer ? attn__expect(m, layer, e) : 0;
+        n = layer + 1 <= m->config.n_layer ? attn__expect(m, layer, e) : 0;
         for (i = 0; i < n && strcmp(e[i].name, name) != 0;)
             i++;
         if (i == n || attn__is_bound(&e[i]))
@@ -9038,7 +9069,7 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
         ATTN__TRY(attn__bind_one(ctx, &e[i], &m->weights[at], path));
         found++;
     }
-    for (layer = -1; layer < (int)m->config.n_layer; layer++) {
+    for (layer = ATTN_NO_LAYER; layer + 1 <= m->config.n_layer; layer++) {
         n = attn__expect(m, layer, e);
         for (i = 0; i < n; i++)
             if (!attn__is_bound(&e[i])) {
@@ -9069,20 +9100,19 @@ static attn_status attn__check_sizes(attn_ctx *ctx, const attn_config *c, const 
 {
     const struct {
         const char *name;
-        uint32_t value, most;
+        size_t value, most;
     } sizes[] = {{"n_vocab", c->n_vocab, 1u << 24}, {"n_ctx", c->n_ctx, 1u << 24},
                  {"d_model", c->d_model, 1u << 24}, {"n_head", c->n_head, 1u << 24},
                  {"n_layer", c->n_layer, 1u << 16}, {"d_mlp", c->d_mlp, 1u << 24}};
     size_t i;
     for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
-            return attn__fail(ctx, ATTN_E_FORMAT, "%s: %s is %lu; expected 1 to %lu", path,
-                              sizes[i].name, (unsigned long)sizes[i].value,
-                              (unsigned long)sizes[i].most);
+            return attn__fail(ctx, ATTN_E_FORMAT, "%s: %s is %zu; expected 1 to %zu", path,
+                              sizes[i].name, sizes[i].value, sizes[i].most);
     if (c->d_model % c->n_head != 0)
         return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: d_model %lu does not divide evenly among n_head %lu", path,
-                          (unsigned long)c->d_model, (unsigned long)c->n_head);
+                          "%s: d_model %zu does not divide evenly among n_head %zu", path,
+                          c->d_model, c->n_head);
     return ATTN_OK;
 }
 
@@ -9096,15 +9126,15 @@ static attn_status attn__check_ends_of_text(attn_ctx *ctx, const unsigned char *
         c->eos >= (int32_t)c->n_vocab)
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "%s: the ids that begin and end a text are %ld and %ld; expected ids "
-                          "below n_vocab, %lu, or -1 for none",
-                          path, (long)c->bos, (long)c->eos, (unsigned long)c->n_vocab);
+                          "below n_vocab, %zu, or -1 for none",
+                          path, (long)c->bos, (long)c->eos, c->n_vocab);
     while (i < n_more && i < ATTN__MORE_EOS && attn__u32(h + 124 + 4 * i) < c->n_vocab)
         i++;
     if (i < n_more || (n_more > 0 && c->eos < 0))
         return attn__fail(ctx, ATTN_E_FORMAT,
                           "%s: %lu further ids end a text, and number %zu is not right; expected "
-                          "at most 31, each below n_vocab, %lu, and none without a first (eos)",
-                          path, (unsigned long)n_more, i, (unsigned long)c->n_vocab);
+                          "at most 31, each below n_vocab, %zu, and none without a first (eos)",
+                          path, (unsigned long)n_more, i, c->n_vocab);
     return ATTN_OK;
 }
 
@@ -9207,7 +9237,7 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     c->n_more_eos = attn__u32(h + 8) > 2 ? attn__u32(h + 120) : 0;
     c->more_eos = c->n_more_eos ? m->more_eos : NULL;
     for (i = 0; i < c->n_more_eos; i++)
-        m->more_eos[i] = (int32_t)attn__u32(h + 124 + 4 * (size_t)i);
+        m->more_eos[i] = (int32_t)attn__u32(h + 124 + 4 * i);
     return ATTN_OK;
 }
 
@@ -9285,9 +9315,8 @@ static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenize
         return attn__fail(ctx, ctx->status, "%s: %s", path, reason);
     }
     if (attn_tokenizer_n_tokens(*tokenizer) > config->n_vocab)
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer has %zu tokens, the model %lu",
-                          path, attn_tokenizer_n_tokens(*tokenizer),
-                          (unsigned long)config->n_vocab);
+        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer has %zu tokens, the model %zu",
+                          path, attn_tokenizer_n_tokens(*tokenizer), config->n_vocab);
     return ATTN_OK;
 }
 
@@ -12928,7 +12957,8 @@ ATTN__SMALL
 /* One activation of a record. */
 typedef struct attn__slot {
     attn__hook_name name;
-    int point, layer;
+    int point;
+    size_t layer;
     size_t n_heads, width; /* of a position; n_heads is 1 if the activation has no heads */
     float *data;
     size_t n_written; /* positions with numbers, from the record's first position on */
@@ -12969,10 +12999,10 @@ static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, si
 static ATTN__COMPACT size_t attn__points_bytes(const attn_config *c, const uint32_t *points,
                                                size_t first, size_t room, size_t *n_slots)
 {
-    size_t bytes = 0;
-    int layer, point;
+    size_t bytes = 0, layer;
+    int point;
     *n_slots = 0;
-    for (layer = -1; layer < (int)c->n_layer; layer++)
+    for (layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer; layer++)
         for (point = 0; point < ATTN__N_HOOKS; point++)
             if (points[1 + layer] & ATTN__POINT(point)) {
                 const size_t one = attn__slot_bytes(c, point, first, room);
@@ -13021,7 +13051,7 @@ ATTN__COLD attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn
     attn_status status = ATTN_OK;
     ATTN__TRY(attn__need_given(ctx, "attn_record_size", "place for the size", bytes));
     ATTN__TRY(attn__record_plan(ctx, "attn_record_size", model, desc, &plan));
-    points = ATTN__NEW(ctx, uint32_t, 1 + (size_t)model->config.n_layer, "a list of names");
+    points = ATTN__NEW(ctx, uint32_t, 1 + model->config.n_layer, "a list of names");
     ATTN__TRY_MEMORY(points);
     for (i = 0; i < plan.n_names && status == ATTN_OK; i++)
         if (attn__match_all(&model->config, plan.names[i], points) == 0)
@@ -13051,8 +13081,8 @@ static attn_record *attn__record_of(const attn__watcher *w)
 /* Does a feed of this span compute the slot's activation? */
 static int attn__is_made(const attn_record *r, const attn__slot *slot, const attn__span *span)
 {
-    if (slot->layer >= 0)
-        return (size_t)slot->layer >= span->first_layer && (size_t)slot->layer < span->end_layer;
+    if (slot->layer != ATTN_NO_LAYER)
+        return slot->layer >= span->first_layer && slot->layer < span->end_layer;
     return slot->point < ATTN__HOOK_LN_FINAL ? span->embedded
                                              : span->end_layer == r->model->config.n_layer;
 }
@@ -13091,8 +13121,8 @@ static ATTN__COMPACT void attn__record_begin(attn__watcher *w, const attn__span 
     size_t i;
     for (i = 0; i < r->n_slots; i++) {
         attn__slot *slot = &r->slots[i];
-        const int below = slot->layer >= 0
-                              ? (size_t)slot->layer < span->first_layer
+        const int below = slot->layer != ATTN_NO_LAYER
+                              ? slot->layer < span->first_layer
                               : slot->point < ATTN__HOOK_LN_FINAL && span->first_layer > 0;
         slot->n_written = below || slot->n_written < before ? slot->n_written : before;
         slot->n = slot->n < slot->n_written ? slot->n : slot->n_written;
@@ -13150,7 +13180,7 @@ static void attn__record_keys(const attn__worker *me, const attn_record *r, cons
 static int attn__record_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
 {
     const attn_record *r = attn__record_of(w);
-    const size_t index = (size_t)(1 + shown->layer) * ATTN__N_HOOKS + (size_t)shown->point;
+    const size_t index = (1 + shown->layer) * ATTN__N_HOOKS + (size_t)shown->point;
     const attn__slot *slot = &r->slots[r->slot_of[index] - 1];
     const attn_tensor *x = &shown->value;
     size_t i, last;
@@ -13202,9 +13232,9 @@ static const attn__watcher_kind attn__records = {0,
 static void attn__place_slots(attn_record *r, const uint32_t *points, float *data)
 {
     const attn_config *c = &r->model->config;
-    size_t n = 0;
-    int layer, point;
-    for (layer = -1; layer < (int)c->n_layer; layer++)
+    size_t n = 0, layer;
+    int point;
+    for (layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer; layer++)
         for (point = 0; point < ATTN__N_HOOKS; point++)
             if (points[1 + layer] & ATTN__POINT(point)) {
                 attn__slot *slot = &r->slots[n++];
@@ -13214,14 +13244,14 @@ static void attn__place_slots(attn_record *r, const uint32_t *points, float *dat
                 slot->width = attn__floats_at(c, point, &slot->n_heads);
                 slot->data = data;
                 data += attn__slot_bytes(c, point, r->first, r->room) / sizeof(float);
-                r->slot_of[(size_t)(1 + layer) * ATTN__N_HOOKS + (size_t)point] = (uint32_t)n;
+                r->slot_of[(1 + layer) * ATTN__N_HOOKS + (size_t)point] = (uint32_t)n;
             }
 }
 
 /* Makes the slots of a record that has its watcher. */
 static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory, size_t bytes)
 {
-    const size_t n_layers = 1 + (size_t)r->model->config.n_layer;
+    const size_t n_layers = 1 + r->model->config.n_layer;
     const size_t needed =
         attn__points_bytes(&r->model->config, r->watcher->points, r->first, r->room, &r->n_slots);
     if (needed == 0)
@@ -13319,8 +13349,8 @@ ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const at
                                        const char *name)
 {
     const attn_config *c;
-    size_t i;
-    int point, layer;
+    size_t i, layer;
+    int point;
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "record", record));
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "name", name));
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "place for the tensor", out));
@@ -13331,7 +13361,7 @@ ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const at
         }
     c = &record->model->config;
     for (point = 0; point < ATTN__N_HOOKS; point++)
-        for (layer = 0; layer < (int)c->n_layer; layer++)
+        for (layer = 0; layer < c->n_layer; layer++)
             if (strcmp(attn__name_of(point, layer).text, name) == 0)
                 return attn__fail(ctx, ATTN_E_NAME,
                                   "attn_record_get: %s is not among the activations of this record",
@@ -13348,14 +13378,14 @@ typedef struct attn__edit_watcher {
 } attn__edit_watcher;
 
 /* An activation, or an edit's value, as [positions, heads, numbers]. A step of 0 repeats. */
-typedef struct attn__axes {
+typedef struct attn__view3 {
     size_t n[3];
     ptrdiff_t step[3];
-} attn__axes;
+} attn__view3;
 
 /* The axes of a tensor of 1 to 3 dimensions. A missing leading dimension is 1. If one head is
  * edited, two dimensions are positions and numbers. */
-static ATTN__COMPACT attn__axes attn__axes_of(attn_tensor x, int point, int one_head)
+static ATTN__COMPACT attn__view3 attn__axes_of(attn_tensor x, int point, int one_head)
 {
     static const int dims[5][3] = {{-1, -1, 0}, /* [numbers]; -1: missing */
                                    {0, -1, 1},  /* [positions, numbers] */
@@ -13366,7 +13396,7 @@ static ATTN__COMPACT attn__axes attn__axes_of(attn_tensor x, int point, int one_
     const int *dim = x.ndim == 1   ? dims[0]
                      : x.ndim == 2 ? dims[has_heads && !over_keys && !one_head ? 2 : 1]
                                    : dims[over_keys ? 4 : 3];
-    attn__axes axes;
+    attn__view3 axes;
     int i;
     for (i = 0; i < 3; i++) {
         axes.n[i] = dim[i] < 0 ? 1 : x.shape[dim[i]];
@@ -13375,7 +13405,7 @@ static ATTN__COMPACT attn__axes attn__axes_of(attn_tensor x, int point, int one_
     return axes;
 }
 
-static attn__axes attn__value_axes(const attn_session *s, const attn_edit *e, int point)
+static attn__view3 attn__value_axes(const attn_session *s, const attn_edit *e, int point)
 {
     const size_t n_heads = e->n_heads ? e->n_heads : s->model->config.n_head - e->head;
     return attn__axes_of(e->value, point, n_heads == 1);
@@ -13402,14 +13432,14 @@ static ATTN__COMPACT attn__text attn__number_or(size_t n, const char *word)
 
 /* Checks the positions, the heads and the shape of the value of an edit against one activation. */
 static ATTN__COMPACT attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s,
-                                                  const attn_edit *e, int point, int layer)
+                                                  const attn_edit *e, int point, size_t layer)
 {
     const attn__hook_name name = attn__name_of(point, layer);
     const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
     const size_t n = e->position < s->capacity ? attn__n_edited(s, e, point) : e->n_positions;
     size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
     const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
-    attn__axes v;
+    attn__view3 v;
     if (e->position >= s->capacity || n > s->capacity - e->position)
         return attn__fail(ctx, ATTN_E_ARGUMENT,
                           "attn_hook_edit: %s positions from %zu on; the session has room for %zu",
@@ -13441,7 +13471,7 @@ static ATTN__COMPACT attn_status attn__check_edit(attn_ctx *ctx, const attn_sess
 
 /* mean [heads, numbers]: sums over positions in double, rounded once. Activations that the name
  * matches agree about which dimension of a value are positions, if several are. */
-static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *hook, attn__axes v)
+static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *hook, attn__view3 v)
 {
     const float *data = (const float *)hook->edit.value.data;
     size_t row, head, k;
@@ -13463,7 +13493,8 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
 {
     const attn_edit *e = &hook->edit;
     const attn_session *s = hook->base.session;
-    int layer, point;
+    size_t layer;
+    int point;
     if (e->kind != ATTN_EDIT_ZERO) {
         ATTN__TRY(attn__need_any(ctx, "attn_hook_edit", "the value", &e->value));
         if (e->value.dtype != ATTN_F32)
@@ -13471,7 +13502,7 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
                               "attn_hook_edit: the value holds type %d; expected ATTN_F32",
                               (int)e->value.dtype);
     }
-    for (layer = -1; layer < (int)s->model->config.n_layer; layer++)
+    for (layer = ATTN_NO_LAYER; layer + 1 <= s->model->config.n_layer; layer++)
         for (point = 0; point < ATTN__N_HOOKS; point++)
             if (hook->base.points[1 + layer] & ATTN__POINT(point)) {
                 ATTN__TRY(attn__check_edit(ctx, s, e, point, layer));
@@ -13515,8 +13546,8 @@ static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn_
     const attn__edit_watcher *hook = (const attn__edit_watcher *)(const void *)w;
     const attn_edit *e = &hook->edit;
     const int is_zero = e->kind == ATTN_EDIT_ZERO;
-    const attn__axes to = attn__axes_of(shown->value, shown->point, 0);
-    attn__axes from = is_zero ? to : attn__value_axes(w->session, e, shown->point);
+    const attn__view3 to = attn__axes_of(shown->value, shown->point, 0);
+    attn__view3 from = is_zero ? to : attn__value_axes(w->session, e, shown->point);
     const float *value = (const float *)e->value.data;
     const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->head;
     const size_t n_positions = attn__n_edited(w->session, e, shown->point);
@@ -13870,9 +13901,8 @@ ATTN__COLD attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const
     ATTN__TRY(attn__need_layer(ctx, op, model, 0));
     ATTN__TRY(attn__need(ctx, op, "normed", &normed));
     if (attn__row_length(&normed) != model->config.d_model)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: normed has shape %s; expected [.., %lu]", op,
-                          attn__show(attn__shape_of(&normed)).text,
-                          (unsigned long)model->config.d_model);
+        return attn__fail(ctx, ATTN_E_SHAPE, "%s: normed has shape %s; expected [.., %zu]", op,
+                          attn__show(attn__shape_of(&normed)).text, model->config.d_model);
     u.made = model->w_u;
     u.stop = ctx->stop;
     w = attn_borrow(u.made.data, ATTN_F32, attn_shape2(u.made.n_in, u.made.n_out));
@@ -13928,44 +13958,46 @@ static void attn__put_u64(unsigned char *p, uint64_t value)
 }
 
 /* The number of tensors outside the blocks, in each block, and in all. */
-static uint32_t attn__n_outside(const attn_config *c)
+static size_t attn__n_outside(const attn_config *c)
 {
-    return (c->tied ? 4u : 5u) + (c->has_b_U ? 1 : 0);
+    return (c->tied ? 4u : 5u) + (c->has_b_U ? 1u : 0u);
 }
 enum { ATTN__PER_BLOCK = 12 };
-static uint32_t attn__n_tensors(const attn_config *c)
+static size_t attn__n_tensors(const attn_config *c)
 {
-    return attn__n_outside(c) + (uint32_t)ATTN__PER_BLOCK * c->n_layer;
+    return attn__n_outside(c) + ATTN__PER_BLOCK * c->n_layer;
 }
 
 /* Writes the parts of the header that the configuration gives. */
 static void attn__put_config(unsigned char *h, const attn_config *c)
 {
-    const uint32_t n_tensors = attn__n_tensors(c), act_fn = (uint32_t)c->act_fn;
+    const size_t n_tensors = attn__n_tensors(c), n_more = c->n_more_eos;
+    const uint32_t act_fn = (uint32_t)c->act_fn;
     const uint32_t flags = (c->tied ? 1u : 0u) | (c->unscaled_attn ? 2u : 0u) |
                            (c->scale_attn_by_inverse_layer_idx ? 4u : 0u) | (c->has_b_U ? 8u : 0u);
-    uint32_t eps_bits, i;
+    uint32_t eps_bits;
+    size_t i;
     memcpy(&eps_bits, &c->ln_eps, sizeof eps_bits);
     memcpy(h, attn__magic, sizeof attn__magic);
     attn__put_u32(h + 8, flags > 7 || c->n_more_eos ? 3 : flags > 1 || act_fn ? 2 : 1);
     attn__put_u32(h + 12, ATTN__HEADER);
-    attn__put_u32(h + 24, c->n_vocab);
-    attn__put_u32(h + 28, c->n_ctx);
-    attn__put_u32(h + 32, c->d_model);
-    attn__put_u32(h + 36, c->n_head);
-    attn__put_u32(h + 40, c->n_layer);
-    attn__put_u32(h + 44, c->d_mlp);
+    attn__put_u32(h + 24, (uint32_t)c->n_vocab);
+    attn__put_u32(h + 28, (uint32_t)c->n_ctx);
+    attn__put_u32(h + 32, (uint32_t)c->d_model);
+    attn__put_u32(h + 36, (uint32_t)c->n_head);
+    attn__put_u32(h + 40, (uint32_t)c->n_layer);
+    attn__put_u32(h + 44, (uint32_t)c->d_mlp);
     attn__put_u32(h + 48, eps_bits);
     attn__put_u32(h + 52, flags);
     attn__put_u32(h + 56, (uint32_t)c->bos);
     attn__put_u32(h + 60, (uint32_t)c->eos);
-    attn__put_u32(h + 64, n_tensors);
+    attn__put_u32(h + 64, (uint32_t)n_tensors);
     attn__put_u32(h + 68, act_fn);
     attn__put_u64(h + 72, ATTN__HEADER);
     attn__put_u64(h + 80, (uint64_t)n_tensors * ATTN__ENTRY);
-    attn__put_u32(h + 120, c->n_more_eos);
-    for (i = 0; i < c->n_more_eos && i < ATTN__MORE_EOS; i++)
-        attn__put_u32(h + 124 + 4 * (size_t)i, (uint32_t)c->more_eos[i]);
+    attn__put_u32(h + 120, n_more < UINT32_MAX ? (uint32_t)n_more : UINT32_MAX);
+    for (i = 0; i < n_more && i < ATTN__MORE_EOS; i++)
+        attn__put_u32(h + 124 + 4 * i, (uint32_t)c->more_eos[i]);
 }
 
 /* Bytes of a tensor in a file, which may exceed a size_t. */
@@ -14057,22 +14089,23 @@ static attn_status attn__writer_section(attn_ctx *ctx, attn_writer *w)
 }
 
 /* The names and shapes of attn__expect; `rows` and `panels` are not valid. */
-static int attn__expect_shapes(const attn_config *config, int layer, attn__expected e[16])
+static int attn__expect_shapes(const attn_config *config, size_t layer, attn__expected e[16])
 {
     attn__layer any;
     attn_model shapes = ATTN_ZERO;
     shapes.config = *config;
     shapes.layers = &any;
     /* NOLINTNEXTLINE(clang-analyzer-core.StackAddressEscape): see above */
-    return attn__expect(&shapes, layer < 0 ? -1 : 0, e);
+    return attn__expect(&shapes, layer == ATTN_NO_LAYER ? layer : 0, e);
 }
 
 /* The most bytes of a model of this configuration, which it has in f32. */
 static size_t attn__largest_file(const attn_config *c, size_t tokenizer_size)
 {
     uint64_t size = ATTN__HEADER + (uint64_t)attn__n_tensors(c) * ATTN__ENTRY + tokenizer_size;
-    int layer, i, n;
-    for (layer = -1; layer < (int)c->n_layer && size <= SIZE_MAX; layer++) {
+    size_t layer;
+    int i, n;
+    for (layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer && size <= SIZE_MAX; layer++) {
         attn__expected e[16];
         n = attn__expect_shapes(c, layer, e);
         for (i = 0; i < n; i++) {
@@ -14113,7 +14146,7 @@ ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, cons
         if (status != ATTN_OK)
             return status;
     }
-    start_size = ATTN__HEADER + (size_t)attn__n_tensors(&c) * ATTN__ENTRY;
+    start_size = ATTN__HEADER + attn__n_tensors(&c) * ATTN__ENTRY;
     w = ATTN__NEW(ctx, attn_writer, 1, "a writer");
     ATTN__TRY_MEMORY(w);
     w->config = c;
@@ -14149,15 +14182,15 @@ static ptrdiff_t attn__find_expected(const attn_config *config, const char *name
 {
     attn__expected e[16];
     const char *rest;
-    const int layer = attn__split_name(name, &rest);
-    const int n = layer < (int)config->n_layer ? attn__expect_shapes(config, layer, e) : 0;
+    const size_t layer = attn__split_name(name, &rest);
+    const int n = layer + 1 <= config->n_layer ? attn__expect_shapes(config, layer, e) : 0;
     int i;
     for (i = 0; i < n; i++)
         if (strcmp(e[i].name, rest) == 0) {
             *wanted = e[i];
-            return layer < 0 ? i
-                             : (ptrdiff_t)attn__n_outside(config) +
-                                   (ptrdiff_t)layer * ATTN__PER_BLOCK + i;
+            return i + (layer == ATTN_NO_LAYER
+                            ? 0
+                            : (ptrdiff_t)(attn__n_outside(config) + layer * ATTN__PER_BLOCK));
         }
     return -1;
 }
@@ -14318,9 +14351,9 @@ ATTN__COLD attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const
 static void attn__writer_lacks(const attn_writer *w, char name[64])
 {
     attn__expected e[16];
-    size_t number = 0;
-    int layer, i, n;
-    for (layer = -1; layer < (int)w->config.n_layer; layer++) {
+    size_t number = 0, layer;
+    int i, n;
+    for (layer = ATTN_NO_LAYER; layer + 1 <= w->config.n_layer; layer++) {
         n = attn__expect_shapes(&w->config, layer, e);
         for (i = 0; i < n; i++)
             if (!w->has[number++]) {
@@ -14451,6 +14484,15 @@ ATTN__SMALL_END
  * memory that an object takes may change in any version. So may the API of part two, which
  * ATTN_UNSTABLE adds, until this section says otherwise.
  *
+ * The structs of part one, and how they may change after 1.0:
+ *   never           attn_shape, attn_tensor, attn_rng, attn_token_stats, attn_prediction, attn_top,
+ *                   attn_utf8, attn_block_weights
+ *   at `reserved`   attn_ctx, attn_attention_desc, attn_config, attn_model_desc, attn_tensor_info,
+ *                   attn_workspace_desc, attn_session_desc, attn_layers, attn_feed_item,
+ *                   attn_sampler_desc, attn_generate_desc, attn_generation, attn_continuation
+ *   at their end    attn_activation, attn_activation_kind: only the library makes them
+ * attn_ctx keeps all its fields but `blocks`, which is internal.
+ *
  * 0.4.0, the last version that renames:
  *   attn_truncate                   attn_session_truncate
  *   attn_logits                     attn_session_logits
@@ -14483,7 +14525,10 @@ ATTN__SMALL_END
  *   ATTN_STOPPED                    ctx->status and ctx->message do not change; attn_generate
  *                                   returns ATTN_OK if a callback stopped it
  *   attn_encode, attn_decode        asking for the number (NULL, room 0) succeeds
- * New: attn_alloc, attn_free, attn_alloc_fn, attn_free_fn, attn_progress_fn, attn_ctx.stop;
+ *   attn_config's numbers           size_t, as everywhere; so is attn_activation.layer, which outside
+ *                                   the blocks is ATTN_NO_LAYER instead of -1
+ * New: attn_activation_kind, attn_activation_kind_at, _of, attn_activation_matches,
+ * attn_activation.kind; attn_alloc, attn_free, attn_alloc_fn, attn_free_fn, attn_progress_fn, attn_ctx.stop;
  * attn_writer_new without a path, attn_writer_open, attn_model_tokenizer_section,
  * attn_model_unembed; attn_session_set_tokens, attn_session_cache_dtype;
  * attn_generation.which_stop, .accepted, attn_generate_desc.keep_stop, .workspace,

@@ -232,7 +232,7 @@ static inline attn_status generate_ids(attn_ctx *ctx, int32_t *ids, size_t *n_id
 
 typedef struct seen {
     char name[64];
-    int layer;
+    size_t layer;
     const attn_session *session;
     size_t first;
     attn_tensor value; /* a dense copy */

@@ -50,12 +50,12 @@ static void print_config(const attn_model *model)
     const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
     uint32_t i;
     printf("configuration\n");
-    printf("  %-18s %lu\n", "layers", (unsigned long)c->n_layer);
-    printf("  %-18s %lu of %lu\n", "heads", (unsigned long)c->n_head, (unsigned long)c->d_head);
-    printf("  %-18s %lu\n", "d_model", (unsigned long)c->d_model);
-    printf("  %-18s %lu\n", "d_mlp", (unsigned long)c->d_mlp);
-    printf("  %-18s %lu\n", "context", (unsigned long)c->n_ctx);
-    printf("  %-18s %lu\n", "vocabulary", (unsigned long)c->n_vocab);
+    printf("  %-18s %zu\n", "layers", c->n_layer);
+    printf("  %-18s %zu of %zu\n", "heads", c->n_head, c->d_head);
+    printf("  %-18s %zu\n", "d_model", c->d_model);
+    printf("  %-18s %zu\n", "d_mlp", c->d_mlp);
+    printf("  %-18s %zu\n", "context", c->n_ctx);
+    printf("  %-18s %zu\n", "vocabulary", c->n_vocab);
     printf("  %-18s %g\n", "layer norm epsilon", (double)c->ln_eps);
     printf("  %-18s %s\n", "activation", act_fns[c->act_fn]);
     printf("  %-18s %s%s\n", "scores", c->unscaled_attn ? "not scaled" : "over sqrt(d_head)",

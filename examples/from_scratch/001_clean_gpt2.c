@@ -35,14 +35,14 @@
 /* The notebook's Config, and those numbers of TransformerLens's own that mean something here */
 static void print_config(const attn_config *c)
 {
-    printf("Config(d_head=%u,\n       d_mlp=%u,\n       d_model=%u,\n       d_vocab=%u,\n",
+    printf("Config(d_head=%zu,\n       d_mlp=%zu,\n       d_model=%zu,\n       d_vocab=%zu,\n",
            c->d_head, c->d_mlp, c->d_model, c->n_vocab);
-    printf("       init_range=%g,\n       layer_norm_eps=%g,\n       n_ctx=%u,\n",
+    printf("       init_range=%g,\n       layer_norm_eps=%g,\n       n_ctx=%zu,\n",
            (double)init_range, (double)c->ln_eps, c->n_ctx);
-    printf("       n_heads=%u,\n       n_layers=%u)\n\n", c->n_head, c->n_layer);
-    printf("attn_scale = sqrt(d_head) = %.1f\n", sqrt(c->d_head));
-    show_number("initializer_range = 0.8 / sqrt(d_model) =", 0.8 / sqrt(c->d_model));
-    printf("n_params = %u, in the matrices of the blocks\n",
+    printf("       n_heads=%zu,\n       n_layers=%zu)\n\n", c->n_head, c->n_layer);
+    printf("attn_scale = sqrt(d_head) = %.1f\n", sqrt((double)c->d_head));
+    show_number("initializer_range = 0.8 / sqrt(d_model) =", 0.8 / sqrt((double)c->d_model));
+    printf("n_params = %zu, in the matrices of the blocks\n",
            c->n_layer * (4 * c->d_model * c->d_model + 2 * c->d_model * c->d_mlp));
 }
 
@@ -54,7 +54,7 @@ static void print_all_shapes(const attn_config *c)
     print_shapes(parameters, N_EMBEDDINGS, 0, c, 0);
     print_shapes(parameters + N_EMBEDDINGS, N_IN_BLOCK, 0, c, 0);
     print_shapes(parameters + N_EMBEDDINGS, N_IN_BLOCK, 1, c, 0);
-    printf("... and so on to block %u ...\n", c->n_layer - 1);
+    printf("... and so on to block %zu ...\n", c->n_layer - 1);
     print_shapes(parameters + N_EMBEDDINGS + N_IN_BLOCK, N_PARAMETERS - N_EMBEDDINGS - N_IN_BLOCK,
                  0, c, 0);
 }
@@ -125,7 +125,7 @@ static void loss(attn_ctx *ctx, const attn_model *model, const gpt *m, int32_t *
     printf("Avg cross entropy loss: %.4f\n", sum / (double)(n - 1));
     printf("Avg cross entropy loss by log probabilities: %.4f\n", -log_sum / (double)(n - 1));
     printf("Avg cross entropy loss by attn_score: %.4f\n", engine);
-    printf("Avg cross entropy loss for uniform distribution: %f\n", log(m->c.n_vocab));
+    printf("Avg cross entropy loss for uniform distribution: %f\n", log((double)m->c.n_vocab));
     printf("Avg cross entropy loss for uniform distribution over GPT-2's 50257: %f\n", log(50257));
     printf("Avg probability assigned to correct token: %f\n", probability / (double)(n - 1));
 }

@@ -31,11 +31,11 @@ typedef struct work {
     int replaced, equal; /* activations, and those whose bits did not change */
 } work;
 
-static attn_tensor weight(work *w, int layer, const char *name)
+static attn_tensor weight(work *w, size_t layer, const char *name)
 {
     char full[64];
     attn_tensor t = none;
-    snprintf(full, sizeof full, "blocks.%d.attn.%s", layer, name);
+    snprintf(full, sizeof full, "blocks.%zu.attn.%s", layer, name);
     attn_model_tensor(w->ctx, &t, w->model, full);
     return t;
 }
@@ -66,7 +66,7 @@ static attn_tensor by_head(attn_tensor x)
 }
 
 /* x · W + b for part 0, 1 or 2 of W_QKV: queries, keys, values */
-static attn_tensor project(work *w, int layer, size_t part, attn_tensor like)
+static attn_tensor project(work *w, size_t layer, size_t part, attn_tensor like)
 {
     const size_t n = like.shape[1] * like.shape[2];
     attn_tensor out = none;
@@ -85,7 +85,7 @@ static attn_tensor scores(work *w)
     return out;
 }
 
-static attn_tensor attn_out(work *w, int layer)
+static attn_tensor attn_out(work *w, size_t layer)
 {
     const attn_tensor joined =
         attn_reshape(w->z, attn_shape2(w->z.shape[0], w->z.shape[1] * w->z.shape[2]));
@@ -173,7 +173,7 @@ int main(int argc, char **argv)
     in_hooks.n_threads = 1; /* the engine's own threads are waiting */
     if (!first || !logits)
         return 1; /* NOLINT(clang-analyzer-unix.Malloc): the program ends */
-    printf("\"%s\", %d tokens, %u layers.\n\n", text, (int)n_ids,
+    printf("\"%s\", %d tokens, %zu layers.\n\n", text, (int)n_ids,
            attn_model_config(model)->n_layer);
     printf("%-38s %8s  %6s  %s\n", "replaced in every layer", "replaced", "equal", "logits");
     run(&ctx, session, ids, n_ids, first);

@@ -12,7 +12,7 @@ enum { CELL = 15, PANEL_GAP = 56, PER_ROW = 3, TOP = 54 };
 typedef struct picture {
     const attn_tokenizer *tokenizer;
     const int32_t *ids;
-    int layer;
+    size_t layer;
 } picture;
 
 /* A token's bytes as text of an XML file, without the space in front. */
@@ -33,8 +33,8 @@ static void draw_head(const picture *p, attn_tensor pattern, int head, int x, in
 {
     const size_t n = pattern.shape[0];
     size_t row, column;
-    printf("<g transform=\"translate(%d %d)\"><text class=\"head\" y=\"-9\">head %d.%d</text>\n", x,
-           y, p->layer, head);
+    printf("<g transform=\"translate(%d %d)\"><text class=\"head\" y=\"-9\">head %zu.%d</text>\n",
+           x, y, p->layer, head);
     printf("<path class=\"past\" d=\"M0 0");
     for (row = 0; row < n; row++)
         printf("H%dv%d", (int)(row + 1) * CELL, CELL);
@@ -63,7 +63,7 @@ static int draw(const attn_activation *a, void *user)
     printf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
            "height=\"%d\" role=\"img\">\n",
            width, height, width, height);
-    printf("<title>What the %d heads of layer %d look at</title>\n", n_head, a->layer);
+    printf("<title>What the %d heads of layer %zu look at</title>\n", n_head, a->layer);
     printf("<style>\n"
            "text { font: 11px ui-sans-serif, system-ui, sans-serif; fill: #57606a }\n"
            ".head { font-weight: 600; font-size: 12px; fill: #1f2328 }\n"
@@ -101,8 +101,8 @@ int main(int argc, char **argv)
         return finish(&ctx);
     p.tokenizer = attn_model_tokenizer(model);
     p.ids = ids;
-    p.layer = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 2;
-    snprintf(name, sizeof name, "blocks.%d.attn.hook_pattern", p.layer);
+    p.layer = argc > 2 ? strtoul(argv[2], NULL, 10) : 2;
+    snprintf(name, sizeof name, "blocks.%zu.attn.hook_pattern", p.layer);
     if (attn_hook(&ctx, NULL, session, name, draw, &p) == ATTN_OK)
         attn_feed(&ctx, session, ids, n_ids);
     attn_session_free(session);

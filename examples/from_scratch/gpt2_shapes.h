@@ -5,7 +5,7 @@
 #include "notebook.h"
 
 /* In letters: T positions, C d_model, H heads, d d_head, F d_mlp, V vocabulary, N longest context.
- * The numbers follow from the configuration alone. The %d is the layer. */
+ * The numbers follow from the configuration alone. The %zu is the layer. */
 
 typedef struct named_shape {
     const char *name, *letters;
@@ -13,35 +13,48 @@ typedef struct named_shape {
 
 static const named_shape activations[] = {{"hook_embed", "1TC"},
                                           {"hook_pos_embed", "1TC"},
-                                          {"blocks.%d.hook_resid_pre", "1TC"},
-                                          {"blocks.%d.ln1.hook_scale", "1T1"},
-                                          {"blocks.%d.ln1.hook_normalized", "1TC"},
-                                          {"blocks.%d.attn.hook_q", "1THd"},
-                                          {"blocks.%d.attn.hook_k", "1THd"},
-                                          {"blocks.%d.attn.hook_v", "1THd"},
-                                          {"blocks.%d.attn.hook_attn_scores", "1HTT"},
-                                          {"blocks.%d.attn.hook_pattern", "1HTT"},
-                                          {"blocks.%d.attn.hook_z", "1THd"},
-                                          {"blocks.%d.hook_attn_out", "1TC"},
-                                          {"blocks.%d.hook_resid_mid", "1TC"},
-                                          {"blocks.%d.ln2.hook_scale", "1T1"},
-                                          {"blocks.%d.ln2.hook_normalized", "1TC"},
-                                          {"blocks.%d.mlp.hook_pre", "1TF"},
-                                          {"blocks.%d.mlp.hook_post", "1TF"},
-                                          {"blocks.%d.hook_mlp_out", "1TC"},
-                                          {"blocks.%d.hook_resid_post", "1TC"},
+                                          {"blocks.%zu.hook_resid_pre", "1TC"},
+                                          {"blocks.%zu.ln1.hook_scale", "1T1"},
+                                          {"blocks.%zu.ln1.hook_normalized", "1TC"},
+                                          {"blocks.%zu.attn.hook_q", "1THd"},
+                                          {"blocks.%zu.attn.hook_k", "1THd"},
+                                          {"blocks.%zu.attn.hook_v", "1THd"},
+                                          {"blocks.%zu.attn.hook_attn_scores", "1HTT"},
+                                          {"blocks.%zu.attn.hook_pattern", "1HTT"},
+                                          {"blocks.%zu.attn.hook_z", "1THd"},
+                                          {"blocks.%zu.hook_attn_out", "1TC"},
+                                          {"blocks.%zu.hook_resid_mid", "1TC"},
+                                          {"blocks.%zu.ln2.hook_scale", "1T1"},
+                                          {"blocks.%zu.ln2.hook_normalized", "1TC"},
+                                          {"blocks.%zu.mlp.hook_pre", "1TF"},
+                                          {"blocks.%zu.mlp.hook_post", "1TF"},
+                                          {"blocks.%zu.hook_mlp_out", "1TC"},
+                                          {"blocks.%zu.hook_resid_post", "1TC"},
                                           {"ln_final.hook_scale", "1T1"},
                                           {"ln_final.hook_normalized", "1TC"}};
 
 /* Those of the embeddings, of one block, and of the end, in TransformerLens's order */
-static const named_shape parameters[] = {
-    {"embed.W_E", "VC"},           {"pos_embed.W_pos", "NC"},     {"blocks.%d.ln1.w", "C"},
-    {"blocks.%d.ln1.b", "C"},      {"blocks.%d.ln2.w", "C"},      {"blocks.%d.ln2.b", "C"},
-    {"blocks.%d.attn.W_Q", "HCd"}, {"blocks.%d.attn.W_O", "HdC"}, {"blocks.%d.attn.b_Q", "Hd"},
-    {"blocks.%d.attn.b_O", "C"},   {"blocks.%d.attn.W_K", "HCd"}, {"blocks.%d.attn.W_V", "HCd"},
-    {"blocks.%d.attn.b_K", "Hd"},  {"blocks.%d.attn.b_V", "Hd"},  {"blocks.%d.mlp.W_in", "CF"},
-    {"blocks.%d.mlp.b_in", "F"},   {"blocks.%d.mlp.W_out", "FC"}, {"blocks.%d.mlp.b_out", "C"},
-    {"ln_final.w", "C"},           {"ln_final.b", "C"},           {"unembed.W_U", "CV"}};
+static const named_shape parameters[] = {{"embed.W_E", "VC"},
+                                         {"pos_embed.W_pos", "NC"},
+                                         {"blocks.%zu.ln1.w", "C"},
+                                         {"blocks.%zu.ln1.b", "C"},
+                                         {"blocks.%zu.ln2.w", "C"},
+                                         {"blocks.%zu.ln2.b", "C"},
+                                         {"blocks.%zu.attn.W_Q", "HCd"},
+                                         {"blocks.%zu.attn.W_O", "HdC"},
+                                         {"blocks.%zu.attn.b_Q", "Hd"},
+                                         {"blocks.%zu.attn.b_O", "C"},
+                                         {"blocks.%zu.attn.W_K", "HCd"},
+                                         {"blocks.%zu.attn.W_V", "HCd"},
+                                         {"blocks.%zu.attn.b_K", "Hd"},
+                                         {"blocks.%zu.attn.b_V", "Hd"},
+                                         {"blocks.%zu.mlp.W_in", "CF"},
+                                         {"blocks.%zu.mlp.b_in", "F"},
+                                         {"blocks.%zu.mlp.W_out", "FC"},
+                                         {"blocks.%zu.mlp.b_out", "C"},
+                                         {"ln_final.w", "C"},
+                                         {"ln_final.b", "C"},
+                                         {"unembed.W_U", "CV"}};
 enum { N_ACTIVATIONS = sizeof activations / sizeof *activations };
 enum { N_EMBEDDINGS = 2, N_IN_BLOCK = 16, N_PARAMETERS = sizeof parameters / sizeof *parameters };
 
@@ -67,7 +80,7 @@ static size_t dimension(char letter, const attn_config *c, size_t n_tokens)
     }
 }
 
-static void print_shapes(const named_shape *list, int n, int layer, const attn_config *c,
+static void print_shapes(const named_shape *list, int n, size_t layer, const attn_config *c,
                          size_t n_tokens)
 {
     char name[64];
@@ -96,9 +109,9 @@ static int is_part(const char *listed, const char *stored)
 static int is_as_listed(const char *name, attn_tensor stored, const attn_config *c)
 {
     char listed[64];
-    size_t size = 0;
-    int i, j, layer = 0, rows_fit = 1;
-    sscanf(name, "blocks.%d.", &layer); /* NOLINT(cert-err34-c): a name that attn.h made */
+    size_t size = 0, layer = 0;
+    int i, j, rows_fit = 1;
+    sscanf(name, "blocks.%zu.", &layer); /* NOLINT(cert-err34-c): a name that attn.h made */
     for (i = 0; i < N_PARAMETERS; i++) {
         const char *letters = parameters[i].letters;
         size_t product = 1;

@@ -41,6 +41,7 @@ import difflib
 import enum
 import fnmatch
 import gc
+import itertools
 import operator
 import os
 import pathlib
@@ -107,11 +108,11 @@ class _attn_tensor(ctypes.Structure):
 
 
 class _attn_config(ctypes.Structure):
-    _fields_ = [("n_vocab", c_uint32), ("n_ctx", c_uint32), ("d_model", c_uint32), ("n_head", c_uint32),
-                ("n_layer", c_uint32), ("d_mlp", c_uint32), ("d_head", c_uint32), ("ln_eps", c_float),
+    _fields_ = [("n_vocab", c_size_t), ("n_ctx", c_size_t), ("d_model", c_size_t), ("n_head", c_size_t),
+                ("n_layer", c_size_t), ("d_mlp", c_size_t), ("d_head", c_size_t), ("ln_eps", c_float),
                 ("tied", c_int), ("bos", c_int32), ("eos", c_int32), ("act_fn", c_int), ("unscaled_attn", c_int),
-                ("scale_attn_by_inverse_layer_idx", c_int), ("has_b_U", c_int), ("n_more_eos", c_uint32),
-                ("more_eos", ctypes.POINTER(c_int32)), ("reserved", c_uint64 * 1)]
+                ("scale_attn_by_inverse_layer_idx", c_int), ("has_b_U", c_int), ("n_more_eos", c_size_t),
+                ("more_eos", ctypes.POINTER(c_int32)), ("reserved", c_uint64 * 4)]
 
 
 class _attn_model_desc(ctypes.Structure):
@@ -176,8 +177,13 @@ class _attn_continuation(ctypes.Structure):
                 ("reserved", c_uint64 * 4)]
 
 
+class _attn_activation_kind(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("axes", c_int), ("in_block", c_int), ("on_request", c_int)]
+
+
 class _attn_activation(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("layer", c_int), ("session", c_void_p), ("first", c_size_t),
+    _fields_ = [("name", c_char_p), ("kind", ctypes.POINTER(_attn_activation_kind)), ("layer", c_size_t),
+                ("session", c_void_p), ("first", c_size_t),
                 ("value", _attn_tensor)]
 
 
@@ -198,8 +204,6 @@ _ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu"]
 _ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "avx2_vnni", "neon_dot", "neon_i8mm"]
 _EDITS = ["zero", "set", "mean", "add", "scale"]
 _CACHE_PARTS = ["keys", "values"]
-_ON_REQUEST = [f"blocks.*.{name}" for name in ("attn.hook_result", "hook_attn_in", "hook_q_input", "hook_k_input",
-                                               "hook_v_input", "hook_mlp_in")]
 
 # Functions that C calls: they return 0 to go on, and their last parameter is not used here.
 _PROGRESS_FN = ctypes.CFUNCTYPE(c_int, c_double, c_void_p)
@@ -214,6 +218,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_ctx_free": (None, _P),
     "attn_model_open": (_STATUS, _P, _P, _P, _P),
     "attn_model_close": (None, _P),
+    "attn_activation_kind_at": (ctypes.POINTER(_attn_activation_kind), _SIZE),
     "attn_model_config": (ctypes.POINTER(_attn_config), _P),
     "attn_model_tokenizer": (_P, _P),
     "attn_model_n_tensors": (_SIZE, _P),
@@ -1194,7 +1199,7 @@ class Session(_Closing):
 def _show(activation: Any, session: Optional[Session], fn: HookFn) -> None:
     """Calls a hook, and takes over what it returns."""
     assert session is not None  # it is being fed
-    point = HookPoint(activation.name.decode(), activation.layer if activation.layer >= 0 else None,
+    point = HookPoint(activation.name.decode(), activation.layer if activation.kind.contents.in_block else None,
                       activation.first, session)
 
     def use(value: Array) -> None:
@@ -1243,6 +1248,13 @@ def _feed(sessions: Sequence[Session], texts: list[Ids], items: list[_attn_feed_
 # ---- records ----
 
 
+def _on_request() -> list[str]:
+    """Patterns for the activations that are made on request."""
+    pointers = itertools.takewhile(bool, map(_lib.attn_activation_kind_at, itertools.count()))
+    kinds = [pointer.contents for pointer in pointers]
+    return [f"blocks.*.{kind.name.decode()}" for kind in kinds if kind.on_request]
+
+
 class Record(_Closing, Mapping[str, Array]):
     """Activations by their TransformerLens names: Session.record, Model.run_with_cache.
 
@@ -1252,7 +1264,7 @@ class Record(_Closing, Mapping[str, Array]):
 
     def __init__(self, session: Session, names: Names, first: int, n_positions: int) -> None:
         if callable(names):
-            every = list(Record(session, ["*", *_ON_REQUEST], 0, 1))
+            every = list(Record(session, ["*", *_on_request()], 0, 1))
             names = list(filter(names, every))
             if not names:
                 raise ValueError(f"the function chose none of the {len(every)} names, such as {every[-1]}")

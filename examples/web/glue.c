@@ -111,9 +111,11 @@ const int32_t *glue_config(const attn_model *model)
 {
     static int32_t words[10];
     const attn_config *c = attn_model_config(model);
-    const uint32_t sizes[] = {c->n_vocab, c->n_ctx, c->d_model, c->n_head,
-                              c->n_layer, c->d_mlp, c->d_head};
-    memcpy(words, sizes, sizeof sizes);
+    const size_t sizes[] = {c->n_vocab, c->n_ctx, c->d_model, c->n_head,
+                            c->n_layer, c->d_mlp, c->d_head};
+    int i;
+    for (i = 0; i < 7; i++)
+        words[i] = (int32_t)sizes[i];
     words[7] = c->bos;
     words[8] = c->eos;
     words[9] = attn_model_tokenizer(model) != NULL;
@@ -302,7 +304,9 @@ int32_t glue_sample(attn_sampler *sampler, const attn_session *session) /* -1 on
 
 static int call_js(const attn_activation *a, void *user)
 {
-    return glue_js_hook((uint32_t)(uintptr_t)user, a->name, a->layer, a->first, view_of(a->value));
+    return glue_js_hook((uint32_t)(uintptr_t)user, a->name,
+                        a->layer == ATTN_NO_LAYER ? -1 : (int)a->layer, a->first,
+                        view_of(a->value));
 }
 
 /* `number` comes back with every call. The id of the hook, or 0 on failure. */

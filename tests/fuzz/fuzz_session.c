@@ -35,7 +35,7 @@ typedef struct truth {
 static int keep_stream(const attn_activation *a, void *user)
 {
     truth *t = (truth *)user;
-    const int which = a->layer + (strstr(a->name, "resid_post") != NULL);
+    const size_t which = a->layer + (strstr(a->name, "resid_post") != NULL);
     size_t i, j;
     for (i = 0; i < a->value.shape[0]; i++)
         for (j = 0; j < WIDE; j++)

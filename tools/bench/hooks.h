@@ -122,7 +122,7 @@ static int measure_sweep(bench *b, hooks_arg *a, const char *swept, int by_head)
     a->swept = swept;
     a->by_head = by_head;
     snprintf(t.name, sizeof t.name, "%u, sweep of %s", (unsigned)a->n_tokens, swept);
-    snprintf(name, sizeof name, "blocks.%u.%s", attn_model_config(b->model)->n_layer / 2, swept);
+    snprintf(name, sizeof name, "blocks.%zu.%s", attn_model_config(b->model)->n_layer / 2, swept);
     memset(&edit, 0, sizeof edit);
     edit.name = name;
     edit.kind = ATTN_EDIT_ZERO;

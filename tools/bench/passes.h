@@ -25,7 +25,7 @@ static cost model_cost(const bench *b, double rows, double length, double logits
         add_matmul(&needs, &l->w_o, on);
         add_matmul(&needs, &l->w_in, on);
         add_matmul(&needs, &l->w_out, on);
-        needs.f32 += on * 4 * length * c->d_model;
+        needs.f32 += on * 4 * length * (double)c->d_model;
     }
     add_matmul(&needs, &b->model->w_u, logits);
     needs.read = (double)b->weight_bytes;

@@ -56,19 +56,19 @@ TOOLS_FN attn_dtype export_dtype(attn_dtype stored, source_names names, uint64_t
 }
 
 /* Adds one tensor to the list. */
-TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names names, int layer,
-                                 uint64_t alignment)
+TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names names,
+                                 size_t layer, uint64_t alignment)
 {
     exported *t = &e->tensors[e->n_tensors++];
     attn_tensor_info info;
     size_t i = 0;
-    if (layer < 0) {
+    if (layer == ATTN_NO_LAYER) {
         snprintf(t->from, sizeof t->from, "%s", p->name);
         snprintf(t->name, sizeof t->name, "%s%s",
                  names == NAMES_HF && p != &unembed_part ? "transformer." : "", p->names[names]);
     } else {
-        snprintf(t->from, sizeof t->from, "blocks.%d.%s", layer, p->name);
-        snprintf(t->name, sizeof t->name, "%s%s%d.%s", names == NAMES_HF ? "transformer." : "",
+        snprintf(t->from, sizeof t->from, "blocks.%zu.%s", layer, p->name);
+        snprintf(t->name, sizeof t->name, "%s%s%zu.%s", names == NAMES_HF ? "transformer." : "",
                  layer_prefix[names], layer, p->names[names]);
     }
     names_find(&e->by_name, t->from, strlen(t->from), &i); /* it is there: the model was opened */
@@ -94,8 +94,7 @@ TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t ali
     const attn_config *c = attn_model_config(e->model);
     const size_t n = attn_model_n_tensors(e->model);
     attn_tensor_info info;
-    size_t i, number;
-    int layer;
+    size_t i, number, layer;
     e->tensors = (exported *)arena_alloc(e->ctx, &e->memory, n, sizeof *e->tensors);
     if (!e->tensors || names_init(e->ctx, &e->memory, &e->by_name, n))
         return e->ctx->status;
@@ -106,14 +105,14 @@ TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t ali
         names_add(&e->by_name, info.name, strlen(info.name), &number);
     }
     for (i = 0; i < COUNT_OF(head_parts); i++)
-        export_part(e, &head_parts[i], names, -1, alignment);
-    for (layer = 0; layer < (int)c->n_layer; layer++)
+        export_part(e, &head_parts[i], names, ATTN_NO_LAYER, alignment);
+    for (layer = 0; layer < c->n_layer; layer++)
         for (i = 0; i < COUNT_OF(layer_parts); i++)
             export_part(e, &layer_parts[i], names, layer, alignment);
     for (i = 0; i < COUNT_OF(tail_parts); i++)
-        export_part(e, &tail_parts[i], names, -1, alignment);
+        export_part(e, &tail_parts[i], names, ATTN_NO_LAYER, alignment);
     if (!c->tied)
-        export_part(e, &unembed_part, names, -1, alignment);
+        export_part(e, &unembed_part, names, ATTN_NO_LAYER, alignment);
     return e->ctx->status;
 }
 
@@ -413,10 +412,10 @@ TOOLS_FN attn_status export_hf_config(export_job *e)
     FILE *f = e->file;
     fputs("{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n", f);
     fprintf(f, "  \"activation_function\": \"%s\",\n", act_fns[c->act_fn]);
-    fprintf(f, "  \"vocab_size\": %lu,\n  \"n_positions\": %lu,\n  \"n_embd\": %lu,\n",
-            (unsigned long)c->n_vocab, (unsigned long)c->n_ctx, (unsigned long)c->d_model);
-    fprintf(f, "  \"n_layer\": %lu,\n  \"n_head\": %lu,\n  \"n_inner\": %lu,\n",
-            (unsigned long)c->n_layer, (unsigned long)c->n_head, (unsigned long)c->d_mlp);
+    fprintf(f, "  \"vocab_size\": %zu,\n  \"n_positions\": %zu,\n  \"n_embd\": %zu,\n", c->n_vocab,
+            c->n_ctx, c->d_model);
+    fprintf(f, "  \"n_layer\": %zu,\n  \"n_head\": %zu,\n  \"n_inner\": %zu,\n", c->n_layer,
+            c->n_head, c->d_mlp);
     fprintf(f, "  \"layer_norm_epsilon\": %.9g,\n", (double)c->ln_eps);
     fprintf(f, "  \"scale_attn_weights\": %s,\n", c->unscaled_attn ? "false" : "true");
     fprintf(f, "  \"scale_attn_by_inverse_layer_idx\": %s,\n",
@@ -539,7 +538,7 @@ TOOLS_FN attn_status export_tokenizer_config(export_job *e)
                 return e->ctx->status;
             fputs(",\n", e->file);
         }
-    fprintf(e->file, "  \"model_max_length\": %lu\n}\n", (unsigned long)c->n_ctx);
+    fprintf(e->file, "  \"model_max_length\": %zu\n}\n", c->n_ctx);
     return ATTN_OK;
 }
 
@@ -624,10 +623,10 @@ TOOLS_FN void export_key(FILE *file, int key, gguf_type type)
     export_u32(file, (uint32_t)type);
 }
 
-TOOLS_FN void export_number(FILE *file, int key, uint32_t number)
+TOOLS_FN void export_number(FILE *file, int key, size_t number)
 {
     export_key(file, key, GGUF_U32);
-    export_u32(file, number);
+    export_u32(file, (uint32_t)number);
 }
 
 TOOLS_FN void export_text(FILE *file, int key, const char *text)
@@ -636,7 +635,7 @@ TOOLS_FN void export_text(FILE *file, int key, const char *text)
     export_string(file, text, strlen(text));
 }
 
-TOOLS_FN void export_array(FILE *file, int key, gguf_type type, uint32_t count)
+TOOLS_FN void export_array(FILE *file, int key, gguf_type type, size_t count)
 {
     export_key(file, key, GGUF_ARRAY);
     export_u32(file, (uint32_t)type);
@@ -707,9 +706,9 @@ TOOLS_FN attn_status export_gguf(export_job *e)
     if (e->section && export_gguf_vocab(e))
         return e->ctx->status;
     if (c->bos >= 0)
-        export_number(f, KEY_BOS, (uint32_t)c->bos);
+        export_number(f, KEY_BOS, (size_t)c->bos);
     if (c->eos >= 0)
-        export_number(f, KEY_EOS, (uint32_t)c->eos);
+        export_number(f, KEY_EOS, (size_t)c->eos);
     for (i = 0; i < e->n_tensors; i++) {
         const exported *t = &e->tensors[i];
         export_string(f, t->name, strlen(t->name));

@@ -112,6 +112,7 @@ def load(path, trust):
     if trust:
         options["pickle_module"] = types.SimpleNamespace(__name__="pickle", Unpickler=Trusting,
                                                          load=pickle.load)
+        torch.serialization.pickle = options["pickle_module"]  # 1.13 does not look at the option
     known = set()
     while True:
         try:

@@ -14,100 +14,40 @@
 
 /* The full name of an activation: "blocks.3.attn.hook_z". */
 typedef struct lens_full_name {
-    char text[64];
+    char text[80];
 } lens_full_name;
 
-/* layer -1: the activation is outside the blocks, and `name` is its full name. */
-LENS_FN lens_full_name lens_name_in(int layer, const char *name)
+/* ATTN_NO_LAYER: the activation is outside the blocks, and `name` is its full name. */
+LENS_FN lens_full_name lens_name_in(size_t layer, const char *name)
 {
     lens_full_name out;
-    if (layer < 0)
+    if (layer == ATTN_NO_LAYER)
         snprintf(out.text, sizeof out.text, "%.60s", name);
     else
-        snprintf(out.text, sizeof out.text, "blocks.%d.%.40s", layer, name);
+        snprintf(out.text, sizeof out.text, "blocks.%zu.%.40s", layer, name);
     return out;
 }
 
 /* ---- what edits name ---- */
 
-/* The part of a name that follows "blocks.i."; the whole name if it has no such prefix. */
-LENS_FN const char *lens_name_in_block(const char *full)
-{
-    const char *dot = strncmp(full, "blocks.", 7) == 0 ? strchr(full + 7, '.') : NULL;
-    return dot ? dot + 1 : full;
-}
-
-LENS_FN int lens_is_one_of(const char *name, const char *const *names, size_t n)
-{
-    size_t i;
-    for (i = 0; i < n; i++)
-        if (strcmp(name, names[i]) == 0)
-            return 1;
-    return 0;
-}
-
 /* The copies of the stream that heads read. */
 static const char *const lens_head_inputs[] = {"hook_attn_in", "hook_q_input", "hook_k_input",
                                                "hook_v_input"};
 
-/* Is the activation's last dimension over keys? Here and in the two functions below, the name is without
- * "blocks.i.". */
-LENS_FN int lens_is_over_keys(const char *name)
+/* The axes of an activation. `name` may lack "blocks.i.". */
+LENS_FN attn_axes lens_axes_named(const char *name)
 {
-    return strcmp(name, "attn.hook_pattern") == 0 || strcmp(name, "attn.hook_attn_scores") == 0;
+    const attn_activation_kind *kind = attn_activation_kind_of(name);
+    return kind ? kind->axes : ATTN_AXES_POSITIONS;
 }
 
-LENS_FN int lens_has_heads(const char *name)
-{
-    return lens_is_one_of(name, lens_head_inputs, 4) || strncmp(name, "attn.", 5) == 0;
-}
-
-/* Does the model make this activation only where a hook asks for it by its name? */
-LENS_FN int lens_is_on_request(const char *name)
-{
-    return lens_is_one_of(name, lens_head_inputs, 4) || strcmp(name, "attn.hook_result") == 0 ||
-           strcmp(name, "hook_mlp_in") == 0;
-}
-
-/* Does a name match a pattern? `*` matches any run of characters. */
-LENS_FN int lens_fits(const char *pattern, const char *name)
-{
-    const char *star = NULL, *from = name;
-    while (*name) {
-        if (*pattern == '*') {
-            star = pattern++;
-            from = name;
-        } else if (*pattern == *name) {
-            pattern++;
-            name++;
-        } else if (star) {
-            pattern = star + 1;
-            name = ++from;
-        } else {
-            return 0;
-        }
-    }
-    while (*pattern == '*')
-        pattern++;
-    return !*pattern;
-}
-
-/* Does a name or pattern, as attn_hook takes it, match this activation? */
-LENS_FN int lens_means(const char *pattern, const char *full)
-{
-    const size_t n = strlen(pattern);
-    if (n > 0 && pattern[n - 1] == '*' && lens_is_on_request(lens_name_in_block(full)))
-        return 0;
-    return lens_fits(pattern, full);
-}
-
-/* Does one of the edits change this activation of a layer (-1: outside the blocks)? */
-LENS_FN int lens_is_edited(const attn_edit *edits, size_t n_edits, int layer, const char *name)
+/* Does one of the edits change this activation of a layer (or ATTN_NO_LAYER)? */
+LENS_FN int lens_is_edited(const attn_edit *edits, size_t n_edits, size_t layer, const char *name)
 {
     const lens_full_name full = lens_name_in(layer, name);
     size_t i;
     for (i = 0; i < n_edits; i++)
-        if (lens_means(edits[i].name, full.text))
+        if (attn_activation_matches(edits[i].name, full.text))
             return 1;
     return 0;
 }
@@ -152,8 +92,9 @@ typedef struct lens_axes {
 LENS_FN lens_axes lens_axes_of(attn_tensor x, const char *name, int one_head)
 {
     static const int places[5][3] = {{-1, -1, 0}, {0, -1, 1}, {-1, 0, 1}, {0, 1, 2}, {1, 0, 2}};
-    const int over_keys = lens_is_over_keys(name);
-    const int of_heads = lens_has_heads(name) && !over_keys && !one_head;
+    const attn_axes all = lens_axes_named(name);
+    const int over_keys = all == ATTN_AXES_KEYS;
+    const int of_heads = all == ATTN_AXES_HEADS && !one_head;
     const int *at = places[x.ndim == 1 ? 0 : x.ndim == 2 ? 1 + of_heads : 3 + over_keys];
     lens_axes axes;
     int i;
@@ -206,13 +147,13 @@ LENS_FN void lens_back_edit(const attn_edit *e, const char *name, attn_tensor d)
 }
 
 /* Takes a gradient back through all edits of an activation, the last edit first. */
-LENS_FN void lens_back_edits(const attn_edit *edits, size_t n_edits, int layer, const char *name,
+LENS_FN void lens_back_edits(const attn_edit *edits, size_t n_edits, size_t layer, const char *name,
                              attn_tensor d)
 {
     const lens_full_name full = lens_name_in(layer, name);
     size_t i;
     for (i = n_edits; i-- > 0;)
-        if (lens_means(edits[i].name, full.text))
+        if (attn_activation_matches(edits[i].name, full.text))
             lens_back_edit(&edits[i], name, d);
 }
 

@@ -39,15 +39,15 @@ LENS_FN int lens_control_hook(const attn_activation *a, void *user)
     const size_t width = a->value.shape[1];
     const float *direction;
     size_t t, i;
-    if (a->layer < 0 || a->value.ndim != 2 || c->directions.ndim != 2 ||
-        (size_t)a->layer >= c->directions.shape[0] || width != c->directions.shape[1]) {
+    if (a->value.ndim != 2 || c->directions.ndim != 2 || a->layer >= c->directions.shape[0] ||
+        width != c->directions.shape[1]) {
         lens_fail(&c->ctx, ATTN_E_SHAPE,
                   "%s has shape %s; the directions of a control vector, %s, are for "
                   "blocks.*.hook_resid_post",
                   a->name, lens_show(a->value).text, lens_show(c->directions).text);
         return 1;
     }
-    direction = (const float *)c->directions.data + (size_t)a->layer * width;
+    direction = (const float *)c->directions.data + a->layer * width;
     for (t = 0; t < a->value.shape[0]; t++) {
         float *x = (float *)a->value.data + (ptrdiff_t)t * a->value.stride[0];
         for (i = 0; i < width; i++)

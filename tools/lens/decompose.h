@@ -467,8 +467,8 @@ LENS_FN attn_status lens_need_parts(attn_ctx *ctx, const char *op, const attn_mo
                          "layer; set reader to LENS_READER_ATTN or LENS_READER_MLP",
                          op, LENS_LLU(d->layer));
     if (!lens_has_reader(c, d))
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
-                         LENS_LLU(d->layer), (unsigned long)c->n_layer - 1);
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %zu", op,
+                         LENS_LLU(d->layer), c->n_layer - 1);
     if (d->first >= d->n_tokens || d->count > d->n_tokens - d->first)
         return lens_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: %llu positions from %llu on; the text has %llu tokens", op,
@@ -478,8 +478,8 @@ LENS_FN attn_status lens_need_parts(attn_ctx *ctx, const char *op, const attn_mo
     if (lens_need(ctx, op, "project", d->project) != ATTN_OK)
         return lens_failure(ctx);
     if (d->project.ndim != 2 || d->project.shape[0] != c->d_model)
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: project has shape %s; expected [%lu, n]", op,
-                         lens_show(d->project).text, (unsigned long)c->d_model);
+        return lens_fail(ctx, ATTN_E_SHAPE, "%s: project has shape %s; expected [%zu, n]", op,
+                         lens_show(d->project).text, c->d_model);
     return ATTN_OK;
 }
 

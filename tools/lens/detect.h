@@ -114,10 +114,10 @@ LENS_FN attn_status lens_mark_heads(attn_ctx *ctx, const char *op, float *scores
         const lens_head at = desc->heads[i];
         if (at.layer >= c->n_layer || at.head >= c->n_head)
             return lens_fail(ctx, ATTN_E_ARGUMENT,
-                             "%s: head %llu of layer %llu; the model has heads 0 to %lu in layers "
-                             "0 to %lu",
-                             op, LENS_LLU(at.head), LENS_LLU(at.layer),
-                             (unsigned long)c->n_head - 1, (unsigned long)c->n_layer - 1);
+                             "%s: head %llu of layer %llu; the model has heads 0 to %zu in layers "
+                             "0 to %zu",
+                             op, LENS_LLU(at.head), LENS_LLU(at.layer), c->n_head - 1,
+                             c->n_layer - 1);
         scores[at.layer * c->n_head + at.head] = 0;
     }
     return ATTN_OK;

@@ -115,9 +115,9 @@ LENS_FN attn_status lens_need_sums(attn_ctx *ctx, const char *op, const lens_bac
     static const char *const names[] = {
         "hook_resid_pre", "hook_resid_mid", "hook_resid_post",         "hook_attn_out",
         "hook_attn_in",   "ln1.hook_scale", "ln1.hook_normalized.pre", "ln1.hook_normalized.post"};
-    const int n_layer = (int)attn_model_config(b->model)->n_layer;
+    const size_t n_layer = attn_model_config(b->model)->n_layer;
     size_t i, j;
-    int layer;
+    size_t layer;
     if (lens_need_edits(ctx, op, b->edits, b->n_edits) != ATTN_OK)
         return lens_failure(ctx);
     for (i = 0; i < b->n_edits; i++)
@@ -125,7 +125,7 @@ LENS_FN attn_status lens_need_sums(attn_ctx *ctx, const char *op, const lens_bac
             for (j = 0; j < 8; j++) {
                 const lens_full_name name = lens_name_in(layer, names[j]);
                 if ((j == 0 && layer == 0) || (j < 4 && b->edits[i].kind == ATTN_EDIT_ADD) ||
-                    !lens_means(b->edits[i].name, name.text))
+                    !attn_activation_matches(b->edits[i].name, name.text))
                     continue;
                 return lens_fail(ctx, ATTN_E_ARGUMENT,
                                  "%s: an edit of %s leaves no sum of what senders write; edit what "
@@ -139,7 +139,7 @@ LENS_FN attn_status lens_need_sums(attn_ctx *ctx, const char *op, const lens_bac
  * or, of all heads, [T, H, C]. (b_O is not part of it: it is the same in both texts.) */
 LENS_FN attn_status lens_subtract_writes(attn_ctx *ctx, attn_tensor differences,
                                          const attn_record *clean, const attn_record *corrupted,
-                                         int layer, const char *name)
+                                         size_t layer, const char *name)
 {
     attn_tensor x, y;
     lens_find(ctx, &x, clean, layer, name);
@@ -167,9 +167,9 @@ LENS_FN attn_status lens_differences(attn_ctx *ctx, attn_tensor *differences, co
     for (layer = 0; layer < g->n_layer && !failed; layer++) {
         const size_t heads = lens_senders_before(g, layer, 0) * n, n_rows = g->n_head * n;
         failed = lens_subtract_writes(ctx, attn_slice(*differences, 0, heads, n_rows), clean,
-                                      corrupted, (int)layer, "attn.hook_result") ||
+                                      corrupted, layer, "attn.hook_result") ||
                  lens_subtract_writes(ctx, attn_slice(*differences, 0, heads + n_rows, n), clean,
-                                      corrupted, (int)layer, "hook_mlp_out");
+                                      corrupted, layer, "hook_mlp_out");
     }
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
@@ -208,7 +208,8 @@ LENS_FN attn_status lens_add_scores(attn_ctx *ctx, attn_tensor scores, attn_tens
 
 /* The gradient of a receiver's input before its edits: of the sum of all edges into the receiver. */
 LENS_FN attn_tensor lens_input_gradient(attn_ctx *ctx, const lens_backward *b,
-                                        const attn_record *gradients, int layer, const char *name)
+                                        const attn_record *gradients, size_t layer,
+                                        const char *name)
 {
     attn_tensor value;
     lens_find(ctx, &value, gradients, layer, name);
@@ -227,12 +228,12 @@ LENS_FN attn_status lens_gather_inputs(attn_ctx *ctx, attn_tensor inputs, const 
     attn_tensor value, to;
     size_t i;
     for (i = 0; i < 3 && !is_end; i++) {
-        value = lens_input_gradient(ctx, b, gradients, (int)layer, names[i]);
+        value = lens_input_gradient(ctx, b, gradients, layer, names[i]);
         to = attn_slice(inputs, 0, i * c->n_head, c->n_head);
         if (attn_copy(ctx, &to, attn_transpose(value, 0, 1)) != ATTN_OK)
             return lens_failure(ctx);
     }
-    value = lens_input_gradient(ctx, b, gradients, (int)layer - is_end,
+    value = lens_input_gradient(ctx, b, gradients, layer - (size_t)is_end,
                                 is_end ? "hook_resid_post" : "hook_mlp_in");
     to = attn_select(inputs, 0, inputs.shape[0] - 1);
     return attn_copy(ctx, &to, value);
@@ -250,7 +251,7 @@ LENS_FN attn_status lens_score_layer(attn_ctx *ctx, attn_tensor scores, attn_ten
     const size_t n_senders = lens_senders_before(&g, layer, !is_end);
     attn_tensor last, inputs = ATTN_ZERO, products = ATTN_ZERO, none = ATTN_ZERO;
     int failed;
-    lens_find(ctx, &last, gradients, (int)g.n_layer - 1, "hook_resid_post");
+    lens_find(ctx, &last, gradients, g.n_layer - 1, "hook_resid_post");
     failed =
         attn_zeros(ctx, &inputs, ATTN_F32,
                    attn_shape3(n_heads + 1, last.shape[0], last.shape[1])) ||
@@ -270,8 +271,8 @@ LENS_FN attn_status lens_score_layer(attn_ctx *ctx, attn_tensor scores, attn_ten
 LENS_FN attn_status lens_embeddings(attn_ctx *ctx, attn_tensor *sum, const attn_record *record)
 {
     attn_tensor tokens, positions;
-    lens_find(ctx, &tokens, record, -1, "hook_embed");
-    lens_find(ctx, &positions, record, -1, "hook_pos_embed");
+    lens_find(ctx, &tokens, record, ATTN_NO_LAYER, "hook_embed");
+    lens_find(ctx, &positions, record, ATTN_NO_LAYER, "hook_pos_embed");
     return attn_add(ctx, sum, tokens, positions);
 }
 
@@ -505,7 +506,7 @@ LENS_FN int lens_edge_hook(const attn_activation *a, void *user)
     static const char *const inputs[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
     const lens_edge_run *run = (const lens_edge_run *)user;
     const lens_graph *g = &run->graph;
-    const size_t layer = (size_t)a->layer, first = layer * (3 * g->n_head + 1);
+    const size_t layer = a->layer, first = layer * (3 * g->n_head + 1);
     attn_ctx ctx = ATTN_ZERO;
     attn_tensor was;
     size_t i;

@@ -217,7 +217,7 @@ typedef struct lens_pass {
 
 /* Gives an activation of a record, and returns 1; 0 if the record does not have it. layer -1: outside the
  * blocks. */
-LENS_FN int lens_find(attn_ctx *ctx, attn_tensor *out, const attn_record *record, int layer,
+LENS_FN int lens_find(attn_ctx *ctx, attn_tensor *out, const attn_record *record, size_t layer,
                       const char *name)
 {
     const lens_full_name full = lens_name_in(layer, name);
@@ -231,7 +231,7 @@ LENS_FN int lens_find(attn_ctx *ctx, attn_tensor *out, const attn_record *record
 }
 
 /* An activation of the forward pass, after its edits. */
-LENS_FN attn_tensor lens_seen(attn_ctx *ctx, const lens_pass *p, int layer, const char *name)
+LENS_FN attn_tensor lens_seen(attn_ctx *ctx, const lens_pass *p, size_t layer, const char *name)
 {
     attn_tensor out;
     lens_find(ctx, &out, p->seen, layer, name);
@@ -239,20 +239,21 @@ LENS_FN attn_tensor lens_seen(attn_ctx *ctx, const lens_pass *p, int layer, cons
 }
 
 /* The same before its edits. */
-LENS_FN attn_tensor lens_seen_before(attn_ctx *ctx, const lens_pass *p, int layer, const char *name)
+LENS_FN attn_tensor lens_seen_before(attn_ctx *ctx, const lens_pass *p, size_t layer,
+                                     const char *name)
 {
     attn_tensor out;
     lens_find(ctx, &out, p->before ? p->before : p->seen, layer, name);
     return out;
 }
 
-LENS_FN int lens_is_edited_in(const lens_pass *p, int layer, const char *name)
+LENS_FN int lens_is_edited_in(const lens_pass *p, size_t layer, const char *name)
 {
     return lens_is_edited(p->b->edits, p->b->n_edits, layer, name);
 }
 
 /* Copies a gradient to the caller's record, if it was asked for. */
-LENS_FN attn_status lens_give(attn_ctx *ctx, const lens_pass *p, int layer, const char *name,
+LENS_FN attn_status lens_give(attn_ctx *ctx, const lens_pass *p, size_t layer, const char *name,
                               attn_tensor gradient)
 {
     attn_tensor place;
@@ -261,7 +262,7 @@ LENS_FN attn_status lens_give(attn_ctx *ctx, const lens_pass *p, int layer, cons
 }
 
 /* The same; then the gradient becomes that of the activation before its edits. */
-LENS_FN attn_status lens_pass_on(attn_ctx *ctx, const lens_pass *p, int layer, const char *name,
+LENS_FN attn_status lens_pass_on(attn_ctx *ctx, const lens_pass *p, size_t layer, const char *name,
                                  attn_tensor gradient)
 {
     const attn_status status = lens_give(ctx, p, layer, name, gradient);
@@ -341,7 +342,7 @@ LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tenso
  *     d x = (g - mean(g) + d s0 / C * s / s0 * s * n) / s
  *
  * Without edits s = s0 and d s = d s0, and this is formula 2. */
-LENS_FN attn_status lens_back_edited_scale(attn_ctx *ctx, const lens_pass *p, int layer,
+LENS_FN attn_status lens_back_edited_scale(attn_ctx *ctx, const lens_pass *p, size_t layer,
                                            const char *name, attn_tensor d, attn_tensor n)
 {
     const attn_tensor s = lens_seen(ctx, p, layer, name);
@@ -375,7 +376,7 @@ LENS_FN attn_status lens_back_edited_scale(attn_ctx *ctx, const lens_pass *p, in
 }
 
 /* Formula 6 for edited head results: *z [T, C] becomes d z, head by head, from d attn_out [T, C]. */
-LENS_FN attn_status lens_back_edited_results(attn_ctx *ctx, const lens_pass *p, int layer,
+LENS_FN attn_status lens_back_edited_results(attn_ctx *ctx, const lens_pass *p, size_t layer,
                                              attn_tensor *z, attn_tensor d_out)
 {
     const attn_config *c = attn_model_config(p->b->model);
@@ -403,7 +404,7 @@ LENS_FN attn_status lens_back_edited_results(attn_ctx *ctx, const lens_pass *p, 
 
 /* Can the input of a head differ from ln1's output, or its copy of the stream from the stream, because of
  * edits? */
-LENS_FN int lens_copies_differ(const lens_pass *p, int layer)
+LENS_FN int lens_copies_differ(const lens_pass *p, size_t layer)
 {
     int i, any = lens_is_edited_in(p, layer, "ln1.hook_scale") ||
                  lens_is_edited_in(p, layer, "ln1.hook_normalized.pre");
@@ -413,7 +414,8 @@ LENS_FN int lens_copies_differ(const lens_pass *p, int layer)
 }
 
 /* Does an edit change the row that the queries, keys or values of head h read at position t? */
-LENS_FN int lens_copy_is_edited(const lens_pass *p, int layer, const char *name, size_t t, size_t h)
+LENS_FN int lens_copy_is_edited(const lens_pass *p, size_t layer, const char *name, size_t t,
+                                size_t h)
 {
     const char *const names[] = {lens_head_inputs[0], name};
     const size_t n_head = attn_model_config(p->b->model)->n_head;
@@ -422,7 +424,7 @@ LENS_FN int lens_copy_is_edited(const lens_pass *p, int layer, const char *name,
         for (j = 0; j < 2; j++) {
             const attn_edit *e = &p->b->edits[i];
             const size_t n_heads = e->n_heads ? e->n_heads : n_head - e->head;
-            if (!lens_means(e->name, lens_name_in(layer, names[j]).text))
+            if (!attn_activation_matches(e->name, lens_name_in(layer, names[j]).text))
                 continue;
             lens_edited_positions(e, names[j], n_heads == 1, p->desc->n_tokens, &first, &end);
             if (t >= first && t < end && h >= e->head && h - e->head < n_heads)
@@ -451,8 +453,8 @@ LENS_FN attn_status lens_normalize_copies(attn_ctx *ctx, attn_tensor *n, attn_te
 
 /* *d [H, T, C]: from the gradients of q, k or v [T, H, d] (part 0, 1, 2), the gradients of the copies of
  * the stream that heads read for them: 8. and 2. head by head, with each copy's own LayerNorm. */
-LENS_FN attn_status lens_back_copies_of(attn_ctx *ctx, const lens_pass *p, int layer, size_t part,
-                                        attn_tensor gradient, attn_tensor *d)
+LENS_FN attn_status lens_back_copies_of(attn_ctx *ctx, const lens_pass *p, size_t layer,
+                                        size_t part, attn_tensor gradient, attn_tensor *d)
 {
     static const char *const weights[] = {"attn.W_Q", "attn.W_K", "attn.W_V"};
     const char *const name = lens_head_inputs[1 + part];
@@ -477,7 +479,7 @@ LENS_FN attn_status lens_back_copies_of(attn_ctx *ctx, const lens_pass *p, int l
 /* A head reads an edited copy instead of the stream. So the gradients d [H, T, C] of edited copies are added
  * to through [T, H, C], and there the gradient of q, k or v [T, H, d] becomes 0: it must not reach the
  * stream through ln1 as well. */
-LENS_FN void lens_split_copies(const lens_pass *p, int layer, const char *name,
+LENS_FN void lens_split_copies(const lens_pass *p, size_t layer, const char *name,
                                attn_tensor gradient, attn_tensor d, attn_tensor through)
 {
     const size_t n_head = d.shape[0], n = d.shape[1], width = d.shape[2];
@@ -498,7 +500,7 @@ LENS_FN void lens_split_copies(const lens_pass *p, int layer, const char *name,
 
 /* *copies (a zeroed tensor): the gradient [T, C] that reaches the stream through the edited copies of a
  * layer. qkv [T, 3C] holds the gradients of queries, keys and values. */
-LENS_FN attn_status lens_back_edited_copies(attn_ctx *ctx, const lens_pass *p, int layer,
+LENS_FN attn_status lens_back_edited_copies(attn_ctx *ctx, const lens_pass *p, size_t layer,
                                             attn_tensor qkv, attn_tensor *copies)
 {
     const attn_config *c = attn_model_config(p->b->model);
@@ -532,7 +534,7 @@ LENS_FN attn_status lens_back_edited_copies(attn_ctx *ctx, const lens_pass *p, i
 /* ---- one layer after the other ---- */
 
 /* 2. with the gradients of everything inside a LayerNorm; d [T, C] holds d y and becomes d x. */
-LENS_FN attn_status lens_back_layernorm(attn_ctx *ctx, const lens_pass *p, int layer,
+LENS_FN attn_status lens_back_layernorm(attn_ctx *ctx, const lens_pass *p, size_t layer,
                                         const char *norm, attn_tensor w, attn_tensor d)
 {
     char scale_name[32], pre_name[48], post_name[48];
@@ -626,8 +628,8 @@ LENS_FN attn_status lens_act_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor
 
 /* The gradient of what a sublayer adds to the stream is that of the stream. *out (a zeroed tensor) becomes a
  * copy if edits change it, else a view. attn_tensor_free frees either. */
-LENS_FN attn_status lens_back_branch(attn_ctx *ctx, const lens_pass *p, int layer, const char *name,
-                                     attn_tensor *out)
+LENS_FN attn_status lens_back_branch(attn_ctx *ctx, const lens_pass *p, size_t layer,
+                                     const char *name, attn_tensor *out)
 {
     if (lens_is_edited_in(p, layer, name)) {
         if (attn_copy(ctx, out, p->resid) != ATTN_OK)
@@ -640,7 +642,7 @@ LENS_FN attn_status lens_back_branch(attn_ctx *ctx, const lens_pass *p, int laye
 }
 
 /* 3. 4. 5. From d resid_post to d resid_mid. */
-LENS_FN attn_status lens_back_mlp(attn_ctx *ctx, const lens_pass *p, int layer)
+LENS_FN attn_status lens_back_mlp(attn_ctx *ctx, const lens_pass *p, size_t layer)
 {
     const lens_layer_weights *w = &p->b->layers[layer];
     const attn_tensor pre = lens_seen(ctx, p, layer, "mlp.hook_pre");
@@ -666,7 +668,7 @@ LENS_FN attn_status lens_back_mlp(attn_ctx *ctx, const lens_pass *p, int layer)
 }
 
 /* hook_result of every head: attn_out is their sum. */
-LENS_FN attn_status lens_give_results(attn_ctx *ctx, const lens_pass *p, int layer,
+LENS_FN attn_status lens_give_results(attn_ctx *ctx, const lens_pass *p, size_t layer,
                                       attn_tensor d_out)
 {
     attn_tensor place;
@@ -682,8 +684,8 @@ LENS_FN attn_status lens_give_results(attn_ctx *ctx, const lens_pass *p, int lay
 }
 
 /* 6. */
-LENS_FN attn_status lens_back_results(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor *z,
-                                      attn_tensor d_out)
+LENS_FN attn_status lens_back_results(attn_ctx *ctx, const lens_pass *p, size_t layer,
+                                      attn_tensor *z, attn_tensor d_out)
 {
     if (lens_is_edited_in(p, layer, "attn.hook_result"))
         return lens_back_edited_results(ctx, p, layer, z, d_out);
@@ -693,7 +695,7 @@ LENS_FN attn_status lens_back_results(attn_ctx *ctx, const lens_pass *p, int lay
 }
 
 /* 8. head by head: d y1 [H, T, C] for the gradients [T, C] of queries, keys or values (`part` 0, 1, 2). */
-LENS_FN attn_status lens_back_inputs(attn_ctx *ctx, attn_tensor d, const lens_pass *p, int layer,
+LENS_FN attn_status lens_back_inputs(attn_ctx *ctx, attn_tensor d, const lens_pass *p, size_t layer,
                                      attn_tensor gradient, size_t part)
 {
     const size_t n_head = d.shape[0], d_head = gradient.shape[1] / n_head;
@@ -709,7 +711,8 @@ LENS_FN attn_status lens_back_inputs(attn_ctx *ctx, attn_tensor d, const lens_pa
 
 /* The gradients of each head's own copy of the stream, if they were asked for: 8. and 2. for one head at a
  * time, separately for queries, keys and values. qkv is [T, 3C]. */
-LENS_FN attn_status lens_back_copies(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor qkv)
+LENS_FN attn_status lens_back_copies(attn_ctx *ctx, const lens_pass *p, size_t layer,
+                                     attn_tensor qkv)
 {
     static const char *const names[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
     const size_t n_head = attn_model_config(p->b->model)->n_head, width = p->resid.shape[1];
@@ -756,7 +759,7 @@ LENS_FN void lens_softmax_back(attn_tensor scores, attn_tensor pattern)
 }
 
 /* 7. d scores [H, T, T] for d z [H, T, d]; *scores must be zeroed. */
-LENS_FN attn_status lens_back_pattern(attn_ctx *ctx, const lens_pass *p, int layer,
+LENS_FN attn_status lens_back_pattern(attn_ctx *ctx, const lens_pass *p, size_t layer,
                                       attn_tensor *scores, attn_tensor d_z)
 {
     const attn_tensor v = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_v"));
@@ -770,8 +773,8 @@ LENS_FN attn_status lens_back_pattern(attn_ctx *ctx, const lens_pass *p, int lay
 }
 
 /* 6. 7. From d attn_out [T, C] to qkv [T, 3C], the gradients of queries, keys and values. */
-LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, int layer, attn_tensor d_out,
-                                    attn_tensor qkv)
+LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, size_t layer,
+                                    attn_tensor d_out, attn_tensor qkv)
 {
     const attn_config *c = attn_model_config(p->b->model);
     const size_t width = c->d_model;
@@ -799,7 +802,7 @@ LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, int layer
 }
 
 /* 6. 7. 8. From d resid_mid to d resid_pre. */
-LENS_FN attn_status lens_back_attention(attn_ctx *ctx, const lens_pass *p, int layer)
+LENS_FN attn_status lens_back_attention(attn_ctx *ctx, const lens_pass *p, size_t layer)
 {
     const lens_layer_weights *w = &p->b->layers[layer];
     attn_tensor resid = p->resid, out = ATTN_ZERO, qkv = ATTN_ZERO, d = ATTN_ZERO;
@@ -842,14 +845,14 @@ LENS_FN attn_status lens_back_metric(attn_ctx *ctx, float *value, const lens_pas
 /* All formulas, from the logits down to the embeddings. */
 LENS_FN attn_status lens_back(attn_ctx *ctx, float *value, const lens_pass *p)
 {
-    const int n_layer = (int)attn_model_config(p->b->model)->n_layer;
-    int layer, failed = lens_back_metric(ctx, value, p, p->resid) ||
-                        lens_back_layernorm(ctx, p, -1, "ln_final", p->b->ln_final_w, p->resid);
-    for (layer = n_layer - 1; layer >= 0 && !failed; layer--)
+    size_t layer = attn_model_config(p->b->model)->n_layer;
+    int failed = lens_back_metric(ctx, value, p, p->resid) ||
+                 lens_back_layernorm(ctx, p, ATTN_NO_LAYER, "ln_final", p->b->ln_final_w, p->resid);
+    while (layer-- > 0 && !failed)
         failed = lens_back_mlp(ctx, p, layer) || lens_back_attention(ctx, p, layer);
     if (!failed && !p->desc->resid)
-        failed = lens_give(ctx, p, -1, "hook_embed", p->resid) ||
-                 lens_give(ctx, p, -1, "hook_pos_embed", p->resid);
+        failed = lens_give(ctx, p, ATTN_NO_LAYER, "hook_embed", p->resid) ||
+                 lens_give(ctx, p, ATTN_NO_LAYER, "hook_pos_embed", p->resid);
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
@@ -886,10 +889,11 @@ LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *sess
         "*.hook_scale",   "*.hook_normalized.pre", "*.attn.hook_pattern", "*.attn.hook_q",
         "*.attn.hook_k",  "*.attn.hook_v",         "*.mlp.hook_pre",      "*.hook_q_input",
         "*.hook_k_input", "*.hook_v_input"};
-    const int n_layer = (int)attn_model_config(p->b->model)->n_layer;
+    const size_t n_layer = attn_model_config(p->b->model)->n_layer;
     const lens_gradients_desc *desc = p->desc;
     attn_record_desc names = ATTN_ZERO;
-    int failed, layer, copies = 0;
+    size_t layer;
+    int failed, copies = 0;
     for (layer = 0; layer < n_layer; layer++)
         copies |= lens_copies_differ(p, layer);
     names.n_positions = desc->n_tokens;

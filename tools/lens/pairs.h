@@ -105,9 +105,9 @@ LENS_FN attn_status lens_estimate(attn_ctx *ctx, attn_tensor *out, const attn_re
     if (lens_begin(ctx, "lens_attribution_patch", out, attn_shape2(n_layer, n_rows), &result))
         return lens_failure(ctx);
     for (i = 0; i < n_layer && status == ATTN_OK; i++) {
-        lens_find(ctx, &x, clean, (int)i, name);
-        lens_find(ctx, &y, corrupted, (int)i, name);
-        lens_find(ctx, &g, gradients, (int)i, name);
+        lens_find(ctx, &x, clean, i, name);
+        lens_find(ctx, &y, corrupted, i, name);
+        lens_find(ctx, &g, gradients, i, name);
         status = lens_sum_products(ctx, attn_select(result.numbers, 0, i), x, y, g, head_dim);
     }
     return lens_finish(ctx, &result, status);

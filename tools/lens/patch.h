@@ -389,9 +389,9 @@ LENS_FN attn_status lens_need_patched(attn_ctx *ctx, const attn_model *model,
         memcpy(told, ctx->message, sizeof told);
         return lens_fail(ctx, ctx->status, "lens_patch: %.240s", told);
     }
-    if (lens_patch_is_of_heads(d->kind) && !lens_has_heads(d->name))
+    if (lens_patch_is_of_heads(d->kind) && lens_axes_named(d->name) == ATTN_AXES_POSITIONS)
         return lens_fail(ctx, ATTN_E_NAME, "lens_patch: %s has no heads", d->name);
-    if (lens_patch_is_of_keys(d->kind) && !lens_is_over_keys(d->name))
+    if (lens_patch_is_of_keys(d->kind) && lens_axes_named(d->name) != ATTN_AXES_KEYS)
         return lens_fail(
             ctx, ATTN_E_NAME,
             "lens_patch: %s has no keys; attn.hook_pattern and attn.hook_attn_scores do", d->name);
@@ -453,7 +453,7 @@ LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *b
                    &result))
         return lens_failure(ctx);
     p.d = desc;
-    p.over_keys = lens_is_over_keys(desc->name);
+    p.over_keys = lens_axes_named(desc->name) == ATTN_AXES_KEYS;
     p.n_head = attn_model_config(model)->n_head;
     p.n_tokens = desc->pairs[0].n_tokens;
     p.n_columns = attn_count(result.numbers) / attn_model_config(model)->n_layer;

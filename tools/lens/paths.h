@@ -133,9 +133,9 @@ LENS_FN attn_status lens_need_receiver(attn_ctx *ctx, const attn_model *model,
     if (r->layer >= c->n_layer + (size_t)(end == 0) || (end > 1 && r->head >= c->n_head))
         return lens_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_patch_paths: no receiver %s of layer %llu, head %llu: the model has "
-                         "layers 0 to %lu of heads 0 to %lu",
-                         r->to, LENS_LLU(r->layer), LENS_LLU(r->head),
-                         (unsigned long)c->n_layer - 1, (unsigned long)c->n_head - 1);
+                         "layers 0 to %zu of heads 0 to %zu",
+                         r->to, LENS_LLU(r->layer), LENS_LLU(r->head), c->n_layer - 1,
+                         c->n_head - 1);
     return ATTN_OK;
 }
 
@@ -171,9 +171,8 @@ LENS_FN attn_status lens_need_sender(attn_ctx *ctx, const attn_model *model,
                          LENS_LLU(s->layer), LENS_LLU(s->head));
     if (s->layer >= c->n_layer || s->head >= c->n_head)
         return lens_fail(ctx, ATTN_E_ARGUMENT,
-                         "lens_patch_paths: no %s: the model has layers 0 to %lu of heads 0 to %lu",
-                         lens_show_sender(s).text, (unsigned long)c->n_layer - 1,
-                         (unsigned long)c->n_head - 1);
+                         "lens_patch_paths: no %s: the model has layers 0 to %zu of heads 0 to %zu",
+                         lens_show_sender(s).text, c->n_layer - 1, c->n_head - 1);
     for (i = 0; i < d->n_receivers; i++)
         n += (size_t)lens_leads_to(lens_stage_of(s), &d->receivers[i]);
     if (n == 0 || (d->each_receiver && n < d->n_receivers))
@@ -216,8 +215,8 @@ LENS_FN attn_status lens_need_paths(attn_ctx *ctx, const attn_model *model,
 /* The activation that a receiver reads. */
 LENS_FN lens_full_name lens_input_of(const lens_path_run *run, const lens_receiver *r)
 {
-    return r->layer == run->n_layer ? lens_name_in((int)(r->layer - 1), "hook_resid_post")
-                                    : lens_name_in((int)r->layer, r->to);
+    return r->layer == run->n_layer ? lens_name_in(r->layer - 1, "hook_resid_post")
+                                    : lens_name_in(r->layer, r->to);
 }
 
 /* Is a receiver part of this run? */
@@ -272,7 +271,7 @@ LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
     static const char *const places[] = {"hook_mlp_out", "hook_attn_out"};
     const size_t count = run->sweep.n - first, own = lens_layer_of(run->stage);
     const lens_full_name place =
-        lens_name_in((int)own, run->stage == 0 ? "hook_resid_pre" : places[run->stage % 2]);
+        lens_name_in(own, run->stage == 0 ? "hook_resid_pre" : places[run->stage % 2]);
     attn_edit edit = ATTN_ZERO;
     attn_status status;
     size_t layer;
@@ -284,7 +283,7 @@ LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
     edit.value = attn_slice(run->differences, 0, row, count);
     status = attn_hook_edit(ctx, NULL, session, &edit);
     for (layer = own + (run->stage > 0); layer < end && status == ATTN_OK; layer++) {
-        const lens_full_name name = lens_name_in((int)layer, "hook_attn_out");
+        const lens_full_name name = lens_name_in(layer, "hook_attn_out");
         edit.name = name.text;
         edit.kind = ATTN_EDIT_SET;
         status = attn_record_get(ctx, &edit.value, run->sweep.corrupted, name.text);
@@ -381,7 +380,7 @@ LENS_FN attn_status lens_written_by(attn_ctx *ctx, attn_tensor *out, const lens_
 {
     static const char *const names[] = {"hook_resid_pre", "attn.hook_result", "hook_mlp_out"};
     const attn_status status =
-        attn_record_get(ctx, out, record, lens_name_in((int)s->layer, names[s->kind]).text);
+        attn_record_get(ctx, out, record, lens_name_in(s->layer, names[s->kind]).text);
     if (status == ATTN_OK && s->kind == LENS_SENDER_HEAD)
         *out = attn_select(*out, 1, s->head);
     return status;

@@ -108,15 +108,15 @@ enum { LENS_MOST_IN_GROUP = 12 };
 typedef struct lens_group {
     const char *const *names;
     size_t n;
-    int layer; /* -1: around the blocks */
+    size_t layer; /* or ATTN_NO_LAYER */
     attn_tensor at[LENS_MOST_IN_GROUP];
 } lens_group;
 
 LENS_FN const char *lens_group_name(char name[64], const lens_group *g, size_t i)
 {
-    if (g->layer < 0)
+    if (g->layer == ATTN_NO_LAYER)
         return g->names[i];
-    snprintf(name, 64, "blocks.%d.%s", g->layer, g->names[i]);
+    snprintf(name, 64, "blocks.%zu.%s", g->layer, g->names[i]);
     return name;
 }
 
@@ -157,7 +157,7 @@ LENS_FN attn_status lens_process_outside(attn_ctx *ctx, attn_writer *w, const at
     attn_status status;
     g.names = names;
     g.n = has_b_u ? 6 : 5;
-    g.layer = -1;
+    g.layer = ATTN_NO_LAYER;
     status = lens_group_read(ctx, &g, from);
     if (status == ATTN_OK && (flags & LENS_PROCESS_FOLD_LN)) {
         status = lens_fold_ln(ctx, g.at[W_U], g.at[B_U], g.at[LN_W], g.at[LN_B]);
@@ -186,7 +186,7 @@ LENS_FN attn_status lens_process_block(attn_ctx *ctx, attn_writer *w, const attn
     attn_status status;
     g.names = names;
     g.n = 12;
-    g.layer = (int)layer;
+    g.layer = layer;
     status = lens_group_read(ctx, &g, from);
     if (status == ATTN_OK && (flags & LENS_PROCESS_FOLD_LN)) {
         status = lens_fold_ln(ctx, g.at[W_QKV], g.at[B_QKV], g.at[LN1_W], g.at[LN1_B]);

@@ -151,10 +151,10 @@ LENS_FN attn_status lens_qk_check(attn_ctx *ctx, const attn_model *model, const 
         which->key > which->query)
         return lens_fail(
             ctx, ATTN_E_ARGUMENT,
-            "%s: head %llu, query %llu, key %llu; expected heads 0 to %lu, a query below "
+            "%s: head %llu, query %llu, key %llu; expected heads 0 to %zu, a query below "
             "%llu, and a key that it sees",
             op, LENS_LLU(which->head), LENS_LLU(which->query), LENS_LLU(which->key),
-            (unsigned long)attn_model_config(model)->n_head - 1, LENS_LLU(which->n_tokens));
+            attn_model_config(model)->n_head - 1, LENS_LLU(which->n_tokens));
     return ATTN_OK;
 }
 
@@ -183,16 +183,15 @@ LENS_FN attn_status lens_qk_terms(attn_ctx *ctx, attn_tensor *out, const attn_mo
     what.names = names;
     what.n_names = sizeof names / sizeof names[0];
     size.n_ctx = what.n_positions = which->n_tokens;
-    failed =
-        attn_session_new(ctx, &session, model, &size) ||
-        attn_record_new(ctx, &record, session, &what, NULL, 0) ||
-        attn_feed(ctx, session, which->tokens, which->n_tokens) ||
-        attn_zeros(ctx, &q, ATTN_F32, attn_shape2(n, c->d_head)) ||
-        attn_zeros(ctx, &k, ATTN_F32, attn_shape2(n, c->d_head)) ||
-        lens_qk_vectors(ctx, q, record, model, which, 'Q') ||
-        lens_qk_vectors(ctx, k, record, model, which, 'K') ||
-        attn_matmul(ctx, &result.numbers, q, attn_transpose(k, 0, 1)) ||
-        attn_scale(ctx, &result.numbers, result.numbers, lens_score_scale(c, (int)which->layer));
+    failed = attn_session_new(ctx, &session, model, &size) ||
+             attn_record_new(ctx, &record, session, &what, NULL, 0) ||
+             attn_feed(ctx, session, which->tokens, which->n_tokens) ||
+             attn_zeros(ctx, &q, ATTN_F32, attn_shape2(n, c->d_head)) ||
+             attn_zeros(ctx, &k, ATTN_F32, attn_shape2(n, c->d_head)) ||
+             lens_qk_vectors(ctx, q, record, model, which, 'Q') ||
+             lens_qk_vectors(ctx, k, record, model, which, 'K') ||
+             attn_matmul(ctx, &result.numbers, q, attn_transpose(k, 0, 1)) ||
+             attn_scale(ctx, &result.numbers, result.numbers, lens_score_scale(c, which->layer));
     attn_session_free(session);
     attn_record_free(record);
     attn_tensor_free(ctx, &q);

@@ -69,7 +69,7 @@ LENS_FN attn_status lens_failure(const attn_ctx *ctx)
 
 /* The name of a part of the stream. */
 typedef struct lens_label {
-    char text[32];
+    char text[48];
 } lens_label;
 
 typedef struct lens_shape_text {
@@ -113,8 +113,8 @@ LENS_FN attn_status lens_need_layer(attn_ctx *ctx, const char *op, const attn_mo
     if (!model)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no model given (NULL)", op);
     if (layer >= attn_model_config(model)->n_layer)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %lu", op,
-                         LENS_LLU(layer), (unsigned long)attn_model_config(model)->n_layer - 1);
+        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %zu", op,
+                         LENS_LLU(layer), attn_model_config(model)->n_layer - 1);
     return ATTN_OK;
 }
 
@@ -125,8 +125,8 @@ LENS_FN attn_status lens_need_tokens(attn_ctx *ctx, const char *op, const attn_m
     if (!tokens || n_tokens == 0)
         return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no tokens given", op);
     if (n_tokens > attn_model_config(model)->n_ctx)
-        return lens_fail(ctx, ATTN_E_CONTEXT, "%s: %llu tokens; the model's n_ctx is %lu", op,
-                         LENS_LLU(n_tokens), (unsigned long)attn_model_config(model)->n_ctx);
+        return lens_fail(ctx, ATTN_E_CONTEXT, "%s: %llu tokens; the model's n_ctx is %zu", op,
+                         LENS_LLU(n_tokens), attn_model_config(model)->n_ctx);
     return ATTN_OK;
 }
 
@@ -186,7 +186,7 @@ LENS_FN attn_status lens_layer_tensor(attn_ctx *ctx, attn_tensor *out, const att
 }
 
 /* The factor by which a layer's scores q · k are multiplied: 1 / √d in GPT-2. */
-LENS_FN float lens_score_scale(const attn_config *c, int layer)
+LENS_FN float lens_score_scale(const attn_config *c, size_t layer)
 {
     const float root = c->unscaled_attn ? 1.0f : sqrtf((float)c->d_head);
     return 1.0f / (c->scale_attn_by_inverse_layer_idx ? root * (float)(layer + 1) : root);

@@ -75,11 +75,10 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
         return lens_failure(ctx);
     status = ATTN_OK;
     if (from->n_tensors != 2 * (size_t)c->n_layer)
-        status =
-            lens_fail(ctx, ATTN_E_FORMAT,
-                      "%s has %llu tensors; expected 0.weight, 0.bias and so on for each of "
-                      "the %lu layers, as tuned-lens names them",
-                      lens_file_name(from), LENS_LLU(from->n_tensors), (unsigned long)c->n_layer);
+        status = lens_fail(ctx, ATTN_E_FORMAT,
+                           "%s has %llu tensors; expected 0.weight, 0.bias and so on for each of "
+                           "the %zu layers, as tuned-lens names them",
+                           lens_file_name(from), LENS_LLU(from->n_tensors), c->n_layer);
     if (status == ATTN_OK &&
         (attn_zeros(ctx, &t->weight, ATTN_F32, attn_shape3(c->n_layer, c->d_model, c->d_model)) ||
          attn_zeros(ctx, &t->bias, ATTN_F32, attn_shape2(c->n_layer, c->d_model))))

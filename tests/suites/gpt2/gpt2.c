@@ -21,11 +21,11 @@ static void check_activation(const sight *s, const char *name, attn_tensor want)
     for (piece = 0; piece < s->n; piece++) {
         const seen *one = &s->all[piece];
         attn_tensor got = one->value;
-        int expected_layer = -1;
+        size_t expected_layer = ATTN_NO_LAYER;
         if (strcmp(one->name, name) != 0)
             continue;
-        sscanf(name, "blocks.%d.", &expected_layer);
-        CHECKF(one->layer == expected_layer, "%s says layer %d", name, one->layer);
+        sscanf(name, "blocks.%zu.", &expected_layer);
+        CHECKF(one->layer == expected_layer, "%s says layer %zu", name, one->layer);
         if (!CHECKF(got.ndim == want.ndim, "%s has shape %s", name, shape_text(got)))
             return;
         if (over_keys) {

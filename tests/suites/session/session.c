@@ -201,8 +201,7 @@ static volatile int flag;
 
 /* Raises the flag when it is called with this position or a later one, and counts the layers begun. */
 typedef struct raiser {
-    size_t first, n_layers;
-    int layer;
+    size_t first, n_layers, layer;
 } raiser;
 
 static int raise_flag(const attn_activation *a, void *user)
@@ -222,8 +221,7 @@ TEST(stopped_from_outside)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 31);
     float *const want = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
-    size_t n_threads;
-    int layer;
+    size_t n_threads, layer;
     ctx.stop = &flag;
     for (n_threads = 1; n_threads <= 4; n_threads++)
         for (layer = 0; layer < 2; layer++) {

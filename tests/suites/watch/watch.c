@@ -595,9 +595,9 @@ static void check_split(const attn_model *model, size_t head)
     OK(&ctx, attn_model_tensor(&ctx, &gain, model, "blocks.1.ln1.w"));
     OK(&ctx, attn_model_tensor(&ctx, &bias, model, "blocks.1.ln1.b"));
     for (k = 0; k < c->d_model; k++)
-        mean += value_of(row, k) / c->d_model;
+        mean += value_of(row, k) / (double)c->d_model;
     for (k = 0; k < c->d_model; k++)
-        variance += (value_of(row, k) - mean) * (value_of(row, k) - mean) / c->d_model;
+        variance += (value_of(row, k) - mean) * (value_of(row, k) - mean) / (double)c->d_model;
     hooked(model, tokens, LENGTH, LENGTH, NULL, NULL, NULL, "blocks.1.*", usual);
     for (i = 0; i < 4; i++) {
         sight *const r = new_sight();
@@ -1198,7 +1198,7 @@ static int reach_over(const attn_activation *a, void *user)
     const attn_config *const c = attn_model_config(attn_session_model(other));
     attn_ctx ctx = alone();
     FAILS(&ctx, ATTN_E_ARGUMENT, "the session holds 0",
-          attn_session_set_cache(&ctx, other, ATTN_CACHE_VALUES, (size_t)a->layer, 0,
+          attn_session_set_cache(&ctx, other, ATTN_CACHE_VALUES, a->layer, 0,
                                  random_tensor(3, 2, (int)c->n_head, (int)c->d_head)));
     return 0;
 }
@@ -1273,6 +1273,75 @@ TEST(stopped_in_the_middle)
     CHECK(made.reason == ATTN_STOP_CALLBACK && ctx.status == ATTN_OK);
     attn_session_free(session);
     done(&ctx);
+}
+
+/* How often hooks saw an activation, which must be as its kind says. */
+static size_t times_seen(const sight *s, const char *name, const attn_activation_kind *kind,
+                         size_t layer)
+{
+    size_t i, n = 0;
+    for (i = 0; i < s->n; i++) {
+        const attn_tensor x = s->all[i].value;
+        if (strcmp(s->all[i].name, name) != 0)
+            continue;
+        n++;
+        CHECKF(s->all[i].layer == layer, "%s in layer %zu", name, s->all[i].layer);
+        CHECKF(kind->axes == ATTN_AXES_POSITIONS ? x.ndim == 2 && x.shape[0] == 3
+               : kind->axes == ATTN_AXES_HEADS   ? x.ndim == 3 && x.shape[0] == 3
+                                                 : x.ndim == 3 && x.shape[2] == 3,
+               "%s has shape %s, its axes are %d", name, shape_text(x), (int)kind->axes);
+    }
+    return n;
+}
+
+/* Hooks of every pattern see exactly the activations that attn_activation_matches names. */
+TEST(kinds)
+{
+    static const char *const patterns[] = {"*",
+                                           "blocks.*",
+                                           "*.hook_result",
+                                           "*hook_mlp_in",
+                                           "*.hook_*_input",
+                                           "blocks.1.hook_attn_in",
+                                           "*resid_m*d",
+                                           "ln_final.*",
+                                           "blocks.0.attn.hook_pattern",
+                                           "*.hook_resid_*",
+                                           "hook_embed"};
+    const int32_t tokens[] = {1, 2, 3};
+    attn_ctx ctx = alone();
+    const attn_activation_kind *kind;
+    size_t i, k, layer, n_known = 0;
+    for (i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+        attn_session *session = session_on(&ctx, plain, 0, 0);
+        sight *s = new_sight();
+        size_t n_matching = 0;
+        OK(&ctx, attn_hook(&ctx, NULL, session, patterns[i], note, s));
+        OK(&ctx, attn_feed(&ctx, session, tokens, 3));
+        for (k = 0; (kind = attn_activation_kind_at(k)) != NULL; k++)
+            for (layer = 0; layer < (kind->in_block ? 2 : 1); layer++) {
+                char name[64];
+                const int matches =
+                    (snprintf(name, sizeof name, kind->in_block ? "blocks.%zu." : "", layer),
+                     strcat(name, kind->name), attn_activation_matches(patterns[i], name));
+                CHECK(attn_activation_kind_of(name) == kind);
+                CHECK(attn_activation_kind_of(kind->name) == kind);
+                CHECKF(times_seen(s, name, kind, kind->in_block ? layer : ATTN_NO_LAYER) ==
+                           (size_t)matches,
+                       "%s: seen by %s", name, patterns[i]);
+                n_matching += (size_t)matches;
+            }
+        CHECKF(n_matching == s->n && n_matching > 0, "%s: %zu of %zu", patterns[i], n_matching,
+               s->n);
+        n_known = k;
+        attn_session_free(session);
+    }
+    CHECK(n_known == 30);
+    CHECK(!attn_activation_kind_of("hook_resid") &&
+          !attn_activation_kind_of("blocks.1.hook_resid"));
+    CHECK(!attn_activation_kind_of("blocks.hook_embed") && !attn_activation_kind_of("blocks.1"));
+    CHECK(!attn_activation_matches("*", "blocks.1.hook_resid"));
+    pool_clear();
 }
 
 TEST(names_of_any_length)

@@ -72,9 +72,8 @@ static int read_heads(lens *l, lens_detect_desc *how)
             !strchr(" ,", at[used]) || layer >= l->config->n_layer || head >= l->config->n_head)
             return fail(FAILED,
                         "--heads: \"%s\" at \"%.20s\": expected layer.head, such as 1.0; the model "
-                        "has layers 0 to %lu of heads 0 to %lu",
-                        l->o.heads, at, (unsigned long)l->config->n_layer - 1,
-                        (unsigned long)l->config->n_head - 1);
+                        "has layers 0 to %zu of heads 0 to %zu",
+                        l->o.heads, at, l->config->n_layer - 1, l->config->n_head - 1);
         list[how->n_heads].layer = layer;
         list[how->n_heads++].head = head;
     }

@@ -231,7 +231,7 @@ static lens_patch_kind kind_of(const lens *l, const char *name)
 {
     if (l->o.by >= 0)
         return (lens_patch_kind)l->o.by;
-    return lens_has_heads(name) ? LENS_PATCH_HEADS : LENS_PATCH_POSITIONS;
+    return lens_axes_named(name) == ATTN_AXES_POSITIONS ? LENS_PATCH_POSITIONS : LENS_PATCH_HEADS;
 }
 
 /* Number of grids: one, one for each layer, or one for each head. */
