@@ -196,8 +196,7 @@ TOOLS_FN void receipt_out_config(json_out *list, const attn_config *c, int versi
     const int n = snprintf(
         line, sizeof line,
         "attn.h model %d: n_vocab %zu n_ctx %zu d_model %zu n_head %zu n_layer %zu d_mlp %zu "
-        "ln_eps %08lx tied %d act_fn %d unscaled_attn %d scale_attn_by_inverse_layer_idx %d
-",
+        "ln_eps %08lx tied %d act_fn %d unscaled_attn %d scale_attn_by_inverse_layer_idx %d\n",
         version, c->n_vocab, c->n_ctx, c->d_model, c->n_head, c->n_layer, c->d_mlp,
         (unsigned long)receipt_float_bits(c->ln_eps), c->tied != 0, (int)c->act_fn,
         c->unscaled_attn != 0, c->scale_attn_by_inverse_layer_idx != 0);
