@@ -8,6 +8,9 @@
  *     frozen    they write as in the corrupted text: only the direct path (Goldowsky-Dill et al. 2023)
  *     through   they read what the sender wrote, and pass it on (Wang et al. 2022)
  *
+ * With edits all runs use the edited model: an edit of the stream between sender and receiver changes
+ * what reaches the receiver, whatever MLPs do.
+ *
  *     lens_sender from = {LENS_SENDER_HEAD, 5, 5};
  *     lens_receiver to[2] = {{7, "hook_k_input", 3}, {7, "hook_k_input", 9}};
  *     lens_paths_desc d = ATTN_ZERO;
@@ -246,7 +249,13 @@ LENS_FN attn_status lens_recorded_input(attn_ctx *ctx, attn_tensor *out, const l
     return status;
 }
 
-/* MLPs frozen: receivers read the corrupted stream plus the difference of the sender's two outputs. */
+/* Do receivers read the corrupted stream plus the difference of the sender's two outputs? So they do if
+ * MLPs are frozen, unless an edit may change the stream on the way. */
+LENS_FN int lens_is_direct(const lens_path_run *run)
+{
+    return run->d->mlps == LENS_MLPS_FROZEN && run->d->n_edits == 0;
+}
+
 LENS_FN attn_status lens_give_directly(attn_ctx *ctx, lens_path_run *run, size_t row, size_t first)
 {
     const size_t count = run->sweep.n - first;
@@ -263,39 +272,64 @@ LENS_FN attn_status lens_give_directly(attn_ctx *ctx, lens_path_run *run, size_t
     return status;
 }
 
-/* Hooks the edits of a run through MLPs: one edit adds the sender's difference to its output, and one for
- * each later attention layer sets its output to that of the corrupted text. */
-LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
-                                      attn_session *session, size_t end, size_t row, size_t first)
+/* Hooks an edit that adds the sender's difference to what it writes. The outputs of a head are recorded
+ * before edits of hook_attn_out, which so come after this edit; those of other senders are recorded after
+ * their edits. */
+LENS_FN attn_status lens_hook_sender(attn_ctx *ctx, const lens_path_run *run, attn_session *session,
+                                     attn_edit edit)
 {
     static const char *const places[] = {"hook_mlp_out", "hook_attn_out"};
-    const size_t count = run->sweep.n - first, own = lens_layer_of(run->stage);
-    const lens_full_name place =
-        lens_name_in(own, run->stage == 0 ? "hook_resid_pre" : places[run->stage % 2]);
-    attn_edit edit = ATTN_ZERO;
+    const int is_head = run->stage % 2 == 1;
+    const lens_full_name place = lens_name_in(
+        lens_layer_of(run->stage), run->stage == 0 ? "hook_resid_pre" : places[run->stage % 2]);
     attn_status status;
-    size_t layer;
     edit.name = place.text;
     edit.kind = ATTN_EDIT_ADD;
     edit.factor = 1;
-    edit.position = first;
-    edit.n_positions = count;
-    edit.value = attn_slice(run->differences, 0, row, count);
+    if (is_head)
+        attn_unhook_all(session);
     status = attn_hook_edit(ctx, NULL, session, &edit);
-    for (layer = own + (run->stage > 0); layer < end && status == ATTN_OK; layer++) {
-        const lens_full_name name = lens_name_in(layer, "hook_attn_out");
-        edit.name = name.text;
-        edit.kind = ATTN_EDIT_SET;
-        status = attn_record_get(ctx, &edit.value, run->sweep.corrupted, name.text);
-        edit.value = attn_slice(edit.value, 0, first, count);
-        if (status == ATTN_OK)
-            status = attn_hook_edit(ctx, NULL, session, &edit);
-    }
+    if (status == ATTN_OK && is_head)
+        status = lens_hook_edits(ctx, session, run->d->edits, run->d->n_edits);
     return status;
 }
 
-/* MLPs through: runs the layers between sender and receivers, for a batch, and records what the receivers
- * read. */
+/* Hooks an edit that sets the output of an attention layer or MLP to that of the corrupted text. */
+LENS_FN attn_status lens_hook_frozen(attn_ctx *ctx, const lens_path_run *run, attn_session *session,
+                                     size_t layer, const char *output, attn_edit edit)
+{
+    const lens_full_name name = lens_name_in(layer, output);
+    if (attn_record_get(ctx, &edit.value, run->sweep.corrupted, name.text) != ATTN_OK)
+        return lens_failure(ctx);
+    edit.name = name.text;
+    edit.kind = ATTN_EDIT_SET;
+    edit.value = attn_slice(edit.value, 0, edit.position, edit.n_positions);
+    return attn_hook_edit(ctx, NULL, session, &edit);
+}
+
+/* Hooks the edits of a run from the sender to the receivers: the sender's difference is added to its
+ * output, and each later attention layer writes as in the corrupted text, as do frozen MLPs. */
+LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
+                                      attn_session *session, size_t end, size_t row, size_t first)
+{
+    const size_t own = lens_layer_of(run->stage);
+    const size_t first_mlp = own + (run->stage > 0 && run->stage % 2 == 0);
+    attn_edit edit = ATTN_ZERO;
+    attn_status status;
+    size_t layer;
+    edit.position = first;
+    edit.n_positions = run->sweep.n - first;
+    edit.value = attn_slice(run->differences, 0, row, edit.n_positions);
+    status = lens_hook_sender(ctx, run, session, edit);
+    for (layer = own + (run->stage > 0); layer < end && status == ATTN_OK; layer++)
+        status = lens_hook_frozen(ctx, run, session, layer, "hook_attn_out", edit);
+    for (layer = first_mlp; run->d->mlps == LENS_MLPS_FROZEN && layer < end && status == ATTN_OK;
+         layer++)
+        status = lens_hook_frozen(ctx, run, session, layer, "hook_mlp_out", edit);
+    return status;
+}
+
+/* Runs the layers between sender and receivers, for a batch, and records what the receivers read. */
 LENS_FN attn_status lens_give_through(attn_ctx *ctx, lens_path_run *run,
                                       const lens_sweep_entry *entries, size_t n)
 {
@@ -403,11 +437,11 @@ LENS_FN attn_status lens_paths_some(attn_ctx *ctx, lens_path_run *run,
             return lens_failure(ctx);
         status = attn_sub(ctx, &to, attn_slice(clean, 0, first, count),
                           attn_slice(corrupted, 0, first, count));
-        if (status == ATTN_OK && run->d->mlps == LENS_MLPS_FROZEN)
+        if (status == ATTN_OK && lens_is_direct(run))
             status = lens_give_directly(ctx, run, row, first);
         row += count;
     }
-    if (status == ATTN_OK && run->d->mlps == LENS_MLPS_THROUGH)
+    if (status == ATTN_OK && !lens_is_direct(run))
         status = lens_give_through(ctx, run, entries, n);
     for (row = 0; n_hooked < n && status == ATTN_OK; row += run->sweep.n - entries[i].first) {
         i = n_hooked++;
@@ -520,6 +554,8 @@ LENS_FN void lens_name_records(lens_path_run *run)
                 break;
             }
     run->n_both = n;
+    if (run->d->n_edits > 0 && (n == 0 || run->names[n - 1] != written[2]))
+        run->names[n++] = written[2];
     run->names[n++] = "*.hook_resid_post";
     run->names[n++] = "*.hook_attn_out";
     run->first_input = n;

@@ -73,7 +73,7 @@ LENS_FN void lens_sweep_end(attn_ctx *ctx, lens_sweep *s)
 LENS_FN attn_status lens_sweep_session(attn_ctx *ctx, const lens_sweep *s, attn_session **session)
 {
     attn_session_desc size = ATTN_ZERO;
-    size.n_ctx = s->n;
+    size.n_ctx = s->pair->n_tokens; /* edits may name positions behind the metric's */
     size.workspace = s->workspace;
     return attn_session_new(ctx, session, s->model, &size);
 }
@@ -149,7 +149,7 @@ LENS_FN attn_status lens_sweep_begin(attn_ctx *ctx, lens_sweep *s, const char *c
     attn_session *session = NULL;
     attn_status status;
     s->n = s->pair->n_tokens - (lens_metric_is_local(m) ? m->from_end : 0);
-    room.n_ctx = s->n;
+    room.n_ctx = s->pair->n_tokens;
     status = attn_workspace_new(ctx, &s->workspace, s->model, &room);
     if (status == ATTN_OK)
         status = lens_sweep_room(ctx, s);

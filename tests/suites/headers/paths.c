@@ -212,6 +212,189 @@ TEST(two_receivers)
     pool_clear();
 }
 
+/* A run of a text under edits, then under `more`, with a record of everything that a path is made of. */
+static attn_record *edited_run(attn_ctx *ctx, attn_session **session, const attn_model *model,
+                               const int32_t *text, size_t n, const attn_edit *edits,
+                               size_t n_edits, const attn_edit *more, size_t n_more)
+{
+    static const char *const names[] = {"*",
+                                        "*.attn.hook_result",
+                                        "*.hook_mlp_in",
+                                        "*.hook_q_input",
+                                        "*.hook_k_input",
+                                        "*.hook_v_input"};
+    attn_record_desc what = ATTN_ZERO;
+    attn_record *record = NULL;
+    *session = session_on(ctx, model, 0, 0);
+    OK(ctx, lens_hook_edits(ctx, *session, edits, n_edits));
+    OK(ctx, lens_hook_edits(ctx, *session, more, n_more));
+    what.names = names;
+    what.n_names = sizeof names / sizeof names[0];
+    what.n_positions = n;
+    OK(ctx, attn_record_new(ctx, &record, *session, &what, NULL, 0));
+    OK(ctx, attn_feed(ctx, *session, text, n));
+    return record;
+}
+
+static attn_edit setting(attn_ctx *ctx, char *room, const attn_record *from, size_t layer,
+                         const char *name)
+{
+    attn_edit e = ATTN_ZERO;
+    snprintf(room, 64, "blocks.%d.%s", (int)layer, name);
+    e.name = room;
+    e.kind = ATTN_EDIT_SET;
+    OK(ctx, attn_record_get(ctx, &e.value, from, room));
+    return e;
+}
+
+static attn_edit of_one_head(attn_edit e, size_t head)
+{
+    e.head = head;
+    e.n_heads = 1;
+    e.value = attn_slice(e.value, 1, head, 1);
+    return e;
+}
+
+/* A path in an edited model by its definition: as check_path, but the edits act in every run. */
+static void check_edited_path(const attn_model *model, const one_path *path, const attn_edit *edits,
+                              size_t n_edits)
+{
+    enum { LENGTH = 5 };
+    static const char *const written[] = {"hook_resid_pre", "attn.hook_result", "hook_mlp_out"};
+    const size_t n_layer = attn_model_config(model)->n_layer;
+    attn_ctx ctx = alone();
+    const int32_t *const clean = random_tokens(model, LENGTH, 1);
+    const int32_t *const corrupted = random_tokens(model, LENGTH, 2);
+    attn_session *sessions[4] = {NULL};
+    attn_record *records[4] = {NULL};
+    attn_edit more[16];
+    char names[16][64];
+    const lens_receiver to = {path->to_layer, path->to, path->to_head};
+    lens_pair d = ATTN_ZERO;
+    size_t i, n = 0;
+    float got = 0, want;
+    attn_tensor out = attn_borrow(&got, ATTN_F32, attn_shape1(1));
+    lens_paths_desc desc = ATTN_ZERO;
+    d.clean = clean;
+    d.corrupted = corrupted;
+    d.n_tokens = LENGTH;
+    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
+    d.metric.token = 5;
+    d.metric.against = 6;
+    desc.pairs = &d;
+    desc.senders = &path->from;
+    desc.receivers = &to;
+    desc.n_pairs = desc.n_senders = desc.n_receivers = 1;
+    desc.mlps = path->mlps;
+    desc.edits = edits;
+    desc.n_edits = n_edits;
+    OK(&ctx, lens_patch_paths(&ctx, &out, NULL, model, &desc));
+
+    records[0] = edited_run(&ctx, &sessions[0], model, clean, LENGTH, edits, n_edits, NULL, 0);
+    records[1] = edited_run(&ctx, &sessions[1], model, corrupted, LENGTH, edits, n_edits, NULL, 0);
+    for (i = 0; i < n_layer; i++) {
+        if (path->mlps == LENS_MLPS_FROZEN) {
+            more[n] = setting(&ctx, names[n], records[1], i, "hook_mlp_out");
+            n++;
+        }
+        if (i != path->from.layer || path->from.kind != LENS_SENDER_HEAD) {
+            more[n] = setting(&ctx, names[n], records[1], i, "hook_attn_out");
+            n++;
+        }
+    }
+    more[n] = setting(&ctx, names[n], records[0], path->from.layer, written[path->from.kind]);
+    if (path->from.kind == LENS_SENDER_HEAD)
+        more[n] = of_one_head(more[n], path->from.head);
+    n++;
+    records[2] = edited_run(&ctx, &sessions[2], model, corrupted, LENGTH, edits, n_edits, more, n);
+    more[0] = path->to_layer == n_layer
+                  ? setting(&ctx, names[0], records[2], n_layer - 1, "hook_resid_post")
+                  : setting(&ctx, names[0], records[2], path->to_layer, path->to);
+    if (strstr(path->to, "_input"))
+        more[0] = of_one_head(more[0], path->to_head);
+    records[3] = edited_run(&ctx, &sessions[3], model, corrupted, LENGTH, edits, n_edits, more, 1);
+    want = attn_session_logits(sessions[3])[5] - attn_session_logits(sessions[3])[6];
+    CHECKF(fabs((double)got - (double)want) < 2e-5 * (1 + fabs((double)want)),
+           "%s to %s of %llu, MLPs %d, edit %s: %.9g, expected %.9g",
+           lens_show_sender(&path->from).text, path->to, LLU(path->to_layer), (int)path->mlps,
+           edits[0].name, (double)got, (double)want);
+    for (i = 0; i < 4; i++) {
+        attn_record_free(records[i]);
+        attn_session_free(sessions[i]);
+    }
+    pool_clear();
+}
+
+/* Edits of the stream, of what senders write and of what receivers read, on the way of a path. */
+TEST(edited_paths)
+{
+    static const one_path all[] = {
+        {.from = {LENS_SENDER_HEAD, 0, 1}, .to_layer = 2, .to = "hook_q_input", .to_head = 2},
+        {.from = {LENS_SENDER_HEAD, 0, 2}, .to_layer = 3, .to = "hook_resid_pre"},
+        {.from = {LENS_SENDER_HEAD, 1, 1}, .to_layer = 1, .to = "hook_mlp_in"},
+        {.from = {LENS_SENDER_MLP, 0, 0}, .to_layer = 2, .to = "hook_mlp_in"},
+        {.from = {LENS_SENDER_EMBED, 0, 0}, .to_layer = 2, .to = "hook_resid_pre"}};
+    static const char *const edited[] = {
+        "blocks.1.hook_resid_mid", "blocks.2.hook_resid_pre", "*.hook_resid_post",
+        "*.hook_attn_out",         "*.hook_mlp_out",          "*.attn.hook_z",
+        "blocks.2.hook_mlp_in",    "blocks.2.hook_q_input",   "blocks.0.hook_resid_pre"};
+    attn_edit e = ATTN_ZERO;
+    size_t i, j;
+    float half = 0.5f;
+    e.kind = ATTN_EDIT_SCALE;
+    e.value = attn_borrow(&half, ATTN_F32, attn_shape1(1));
+    for (i = 0; i < 2 * sizeof all / sizeof all[0]; i++)
+        for (j = 0; j < sizeof edited / sizeof edited[0]; j++) {
+            one_path path = all[i / 2];
+            path.mlps = i % 2 ? LENS_MLPS_THROUGH : LENS_MLPS_FROZEN;
+            e.name = edited[j];
+            check_edited_path(odd, &path, &e, 1);
+        }
+}
+
+/* Edits behind the position of the metric change nothing before it, and are taken as gradients take
+ * them. */
+TEST(edits_behind_the_metric)
+{
+    attn_ctx ctx = alone();
+    const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4};
+    const lens_sender from = {LENS_SENDER_HEAD, 0, 1};
+    const lens_receiver to = {2, "hook_mlp_in", 0};
+    lens_pair pair = ATTN_ZERO;
+    lens_paths_desc paths = ATTN_ZERO;
+    lens_patch_desc patch = ATTN_ZERO;
+    attn_edit e = ATTN_ZERO;
+    attn_tensor effect[4] = {{0}};
+    size_t i;
+    pair.clean = clean;
+    pair.corrupted = corrupted;
+    pair.n_tokens = 4;
+    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
+    pair.metric.against = 1;
+    pair.metric.from_end = 1;
+    e.name = "blocks.1.hook_mlp_out";
+    e.kind = ATTN_EDIT_ZERO;
+    e.position = 3;
+    e.n_positions = 1;
+    paths.pairs = patch.pairs = &pair;
+    paths.n_pairs = patch.n_pairs = paths.n_senders = paths.n_receivers = 1;
+    paths.senders = &from;
+    paths.receivers = &to;
+    paths.edits = patch.edits = &e;
+    patch.name = "hook_resid_pre";
+    for (i = 0; i < 2; i++) {
+        paths.n_edits = patch.n_edits = i;
+        OK(&ctx, lens_patch(&ctx, &effect[i], NULL, odd, &patch));
+        OK(&ctx, lens_patch_paths(&ctx, &effect[2 + i], NULL, odd, &paths));
+    }
+    same_floats((const float *)effect[1].data, (const float *)effect[0].data, 1,
+                attn_count(effect[0]), "patches");
+    CHECKF(fabs((double)attn_get1(effect[2], 0) - (double)attn_get1(effect[3], 0)) < 1e-5, "%g, %g",
+           (double)attn_get1(effect[2], 0), (double)attn_get1(effect[3], 0));
+    for (i = 0; i < 4; i++)
+        attn_tensor_free(&ctx, &effect[i]);
+}
+
 static int give_up(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
 {
     (void)d_logits;
