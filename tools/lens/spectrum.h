@@ -215,15 +215,13 @@ LENS_FN void lens_pair_of(double values[4], const lens_square *x, size_t first)
 }
 
 /* The first row of the block that ends with row `last`. The subdiagonal entry before that row is negligible
- * against its neighbours on the diagonal, and becomes 0. */
+ * against the matrix, whose own numbers have rounded as much, and becomes 0. Its neighbours on the diagonal
+ * tell nothing: those of a matrix of low rank are rounding errors too. */
 LENS_FN size_t lens_block_of(const lens_square *x, size_t last, double norm)
 {
-    size_t i;
-    for (i = last; i > 0; i--) {
-        const double beside = fabs(*lens_at(x, i - 1, i - 1)) + fabs(*lens_at(x, i, i));
-        if (fabs(*lens_at(x, i, i - 1)) <= DBL_EPSILON * (beside > 0 ? beside : norm))
-            break;
-    }
+    size_t i = last;
+    while (i > 0 && fabs(*lens_at(x, i, i - 1)) > DBL_EPSILON * norm)
+        i--;
     if (i > 0)
         *lens_at(x, i, i - 1) = 0;
     return i;

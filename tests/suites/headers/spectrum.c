@@ -68,6 +68,46 @@ TEST(eigenvalues)
     done(&ctx);
 }
 
+/* Heads of low rank: all columns of the left factor are equal, or all rows of the right one, or there are two
+ * groups of equal columns. One or two eigenvalues are not 0, and their sum is the trace. */
+TEST(eigenvalues_of_low_rank)
+{
+    static const size_t sizes[] = {4, 16, 17, 33, 64};
+    enum { WIDTH = 64, TIMES = 6 };
+    attn_ctx ctx = alone();
+    size_t i, j, k, r;
+    int kind, time;
+    for (time = 0; time < TIMES * 3 * (int)(sizeof sizes / sizeof sizes[0]); time++) {
+        attn_tensor left, right, out = ATTN_ZERO;
+        double trace = 0, sum = 0, rest = 0;
+        kind = time % 3;
+        r = sizes[(size_t)time / (3 * TIMES)];
+        left = random_tensor(2, WIDTH, (int)r);
+        right = random_tensor(2, (int)r, WIDTH);
+        for (i = 0; i < WIDTH; i++)
+            for (j = 0; j < r; j++) {
+                if (kind == 1)
+                    *entry(right, j, i, 0) = *entry(right, 0, i, 0);
+                else
+                    *entry(left, i, j, 0) = *entry(left, i, kind == 2 && j >= r / 2 ? r / 2 : 0, 0);
+            }
+        for (k = 0; k < WIDTH; k++)
+            for (j = 0; j < r; j++)
+                trace += (double)attn_get2(left, k, j) * (double)attn_get2(right, j, k);
+        if (!OK(&ctx, lens_eigenvalues(&ctx, &out, left, right)))
+            break;
+        for (j = 0; j < r; j++) {
+            sum += (double)attn_get2(out, j, 0);
+            rest = j > (size_t)(kind == 2) ? fmax(rest, fabs((double)attn_get2(out, j, 0))) : rest;
+        }
+        CHECKF(fabs(sum - trace) < 1e-4 * (1 + fabs(trace)) && rest < 1e-4,
+               "kind %d, %d: sum %g, expected %g; another is %g", kind, (int)r, sum, trace, rest);
+        attn_tensor_free(&ctx, &out);
+        pool_clear();
+    }
+    attn_ctx_free(&ctx);
+}
+
 TEST(eigenvalues_of_circuits)
 {
     static const char *const names[] = {"odd", "narrow"};
