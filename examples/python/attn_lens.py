@@ -556,8 +556,15 @@ def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublay
 # ---- sparse autoencoders ----
 
 
+def _rows(x: npt.ArrayLike) -> Array:
+    """One row a position: heads stand side by side."""
+    rows = np.asarray(x, np.float32)
+    return rows.reshape(len(rows), -1) if rows.ndim == 3 else rows
+
+
 class SAE:
-    """A sparse autoencoder in SAELens's files, a directory with cfg.json and sae_weights.safetensors.
+    """A sparse autoencoder in SAELens's files, a directory with cfg.json and sae_weights.safetensors. An
+    activation with heads, [positions, n_head, d_head], counts as one row a position.
 
         sae = lens.SAE("gpt2-small-res-jb/blocks.8.hook_resid_pre")
         with model.session() as session:
@@ -573,16 +580,16 @@ class SAE:
 
     def encode(self, x: npt.ArrayLike) -> Array:
         """[positions, d_sae]: the features of x [positions, d_in], 0 where they are not active."""
-        rows = np.asarray(x, np.float32)
+        rows = _rows(x)
         out = np.zeros((len(rows), self.d_sae), np.float32)
         attn._attn_ctx().run(_lib.lens_sae_encode, byref(_T.of(out)), byref(self._sae), _T.of(rows))
         return out
 
     def decode(self, features: npt.ArrayLike, x: Optional[npt.ArrayLike] = None) -> Array:
-        """[positions, d_in]: what features stand for. x: the activations that they came from, by whose rows
-        a normalization is undone."""
+        """[positions, d_in], or the shape of x: what features stand for. x: the activations that they came
+        from, by whose rows a normalization is undone."""
         rows = np.asarray(features, np.float32)
         out = np.zeros((len(rows), self.d_in), np.float32)
         attn._attn_ctx().run(_lib.lens_sae_decode, byref(_T.of(out)), byref(self._sae), _T.of(rows),
-                             _T() if x is None else _T.of(np.asarray(x, np.float32)))
-        return out
+                             _T() if x is None else _T.of(_rows(x)))
+        return out if x is None else out.reshape(np.shape(x))

@@ -1,4 +1,6 @@
-/* Reads sparse autoencoders of SAELens: a directory with cfg.json and sae_weights.safetensors.
+/* Reads sparse autoencoders of SAELens: a directory with cfg.json and sae_weights.safetensors. If cfg.json
+ * says "expected_average_only_in", as the checkpoints of SAELens's trainer do, the weights are for
+ * activations times the factor in activation_scaler.json: the factor is folded into them.
  *
  *     lens_sae sae = ATTN_ZERO;
  *     if (lens_sae_open(&ctx, &sae, "gpt2-small-res-jb/blocks.8.hook_resid_pre") == ATTN_OK)
@@ -14,6 +16,7 @@
 #include "sae.h"
 
 enum { LENS_SAE_MAX_CONFIG = 1 << 20, LENS_SAE_MAX_SIZE = 1 << 24 };
+enum { LENS_SAE_UNFOLDED = 3 }; /* the index of "expected_average_only_in" */
 
 /* A member of cfg.json, or of the "metadata" in it, that is not null; NULL: none. */
 LENS_FN const json_value *lens_sae_member(const json_value *cfg, const char *key)
@@ -44,9 +47,24 @@ LENS_FN int lens_sae_choice(attn_ctx *ctx, const json_value *cfg, const char *ke
     for (i = 0; i < n; i++)
         if (v->kind == JSON_STRING && json_is(v, names[i]))
             return i;
-    lens_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s is \"%s\", which is not known here", key,
-              v->kind == JSON_STRING ? show(found, v->text, v->size) : "no text");
+    if (v->kind == JSON_STRING)
+        lens_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s is \"%s\", which is not known here", key,
+                  show(found, v->text, v->size));
+    else
+        lens_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s must be a text, such as \"%s\"", key, names[0]);
     return -1;
+}
+
+/* The index of normalize_activations among the names, as lens_sae_choice. Before SAELens 3 it was true or
+ * false. */
+LENS_FN int lens_sae_norm_choice(attn_ctx *ctx, const json_value *cfg, const char *const *names,
+                                 int n)
+{
+    static const char key[] = "normalize_activations";
+    const json_value *v = lens_sae_member(cfg, key);
+    if (v && (v->kind == JSON_TRUE || v->kind == JSON_FALSE))
+        return v->kind == JSON_TRUE ? LENS_SAE_UNFOLDED : 0;
+    return lens_sae_choice(ctx, cfg, key, names, n);
 }
 
 /* Reads a size, which must be there. */
@@ -62,10 +80,21 @@ LENS_FN attn_status lens_sae_size(attn_ctx *ctx, const json_value *cfg, const ch
     return ATTN_OK;
 }
 
-LENS_FN int lens_sae_flag(const json_value *cfg, const char *key, int otherwise)
+/* Reads a flag as Python does, where null and 0 are false, and other numbers true. */
+LENS_FN attn_status lens_sae_flag(attn_ctx *ctx, const json_value *cfg, const char *key,
+                                  int otherwise, int *flag)
 {
-    const json_value *v = lens_sae_member(cfg, key);
-    return v ? v->kind == JSON_TRUE : otherwise;
+    const json_value *v = json_get(cfg, key);
+    double number = 0;
+    if (!v)
+        v = lens_sae_member(cfg, key);
+    *flag = v ? v->kind == JSON_TRUE : otherwise;
+    if (!v || v->kind == JSON_NULL || v->kind == JSON_TRUE || v->kind == JSON_FALSE)
+        return ATTN_OK;
+    if (!json_double(v, &number))
+        return lens_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s must be true or false", key);
+    *flag = number < 0 || number > 0;
+    return ATTN_OK;
 }
 
 /* Reads the name of the activation that the autoencoder was trained on. */
@@ -87,7 +116,9 @@ LENS_FN attn_status lens_sae_point(attn_ctx *ctx, lens_sae *s, const json_value 
     return ATTN_OK;
 }
 
-LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, const json_value *cfg)
+/* *unfolded becomes 1 if the weights are for activations times a factor. */
+LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, int *unfolded,
+                                    const json_value *cfg)
 {
     static const char *const kinds[] = {"standard", "jumprelu", "topk", "gated"};
     static const char *const acts[] = {"relu", "topk"};
@@ -97,17 +128,21 @@ LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, const json_value
     const char *const act_key =
         lens_sae_member(cfg, "activation_fn_str") ? "activation_fn_str" : "activation_fn";
     const int act = kind == LENS_SAE_STANDARD ? lens_sae_choice(ctx, cfg, act_key, acts, 2) : 0;
-    const int norm = lens_sae_choice(ctx, cfg, "normalize_activations", norms, 4);
+    const int norm = lens_sae_norm_choice(ctx, cfg, norms, 4);
+    int scales = 0;
     if (kind < 0 || act < 0 || norm < 0)
         return lens_failure(ctx);
-    s->kind = act == 1 ? LENS_SAE_TOPK : (lens_sae_kind)kind;       /* older files of top-k */
-    s->norm = norm == 3 ? LENS_SAE_NORM_NONE : (lens_sae_norm)norm; /* folded when it was saved */
-    s->apply_b_dec = lens_sae_flag(cfg, "apply_b_dec_to_input", 1);
-    s->by_decoder_norm = lens_sae_flag(cfg, "rescale_acts_by_decoder_norm", 0);
+    s->kind = act == 1 ? LENS_SAE_TOPK : (lens_sae_kind)kind; /* older files of top-k */
+    *unfolded = norm == LENS_SAE_UNFOLDED;
+    s->norm = *unfolded ? LENS_SAE_NORM_NONE : (lens_sae_norm)norm;
+    if (lens_sae_flag(ctx, cfg, "apply_b_dec_to_input", 1, &s->apply_b_dec) ||
+        lens_sae_flag(ctx, cfg, "rescale_acts_by_decoder_norm", 0, &s->by_decoder_norm) ||
+        lens_sae_flag(ctx, cfg, "finetuning_scaling_factor", 0, &scales))
+        return lens_failure(ctx);
     if (s->by_decoder_norm && s->kind != LENS_SAE_TOPK)
         return lens_fail(ctx, ATTN_E_FORMAT,
                          "cfg.json: rescale_acts_by_decoder_norm is read for top-k only");
-    if (lens_sae_flag(cfg, "finetuning_scaling_factor", 0))
+    if (scales)
         return lens_fail(ctx, ATTN_E_FORMAT,
                          "cfg.json: finetuning_scaling_factor is not known here; fold it into "
                          "W_dec before saving");
@@ -155,7 +190,19 @@ LENS_FN attn_status lens_sae_pack(attn_ctx *ctx, attn_tensor *w)
     return ATTN_OK;
 }
 
-LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, source *from)
+/* Makes weights for activations times the factor those for the activations, as SAELens's
+ * fold_activation_norm_scaling_factor. */
+LENS_FN attn_status lens_sae_fold(attn_ctx *ctx, lens_sae *s, double factor)
+{
+    const float by = (float)factor, back = (float)(1 / factor);
+    return attn_scale(ctx, &s->w_enc, s->w_enc, by) || attn_scale(ctx, &s->w_dec, s->w_dec, back) ||
+                   attn_scale(ctx, &s->b_dec, s->b_dec, back)
+               ? lens_failure(ctx)
+               : ATTN_OK;
+}
+
+/* Reads the weights, which are for activations times the factor. */
+LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, source *from, double factor)
 {
     const int gated = s->kind == LENS_SAE_GATED;
     const int failed = lens_sae_tensor(ctx, &s->w_enc, from, "W_enc", s->n, s->m) ||
@@ -167,9 +214,50 @@ LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, source *from)
                        (gated && (lens_sae_tensor(ctx, &s->gain, from, "r_mag", 0, s->m) ||
                                   lens_sae_tensor(ctx, &s->b_mag, from, "b_mag", 0, s->m) ||
                                   attn_exp(ctx, &s->gain, s->gain))) ||
+                       (factor != 1 && lens_sae_fold(ctx, s, factor)) ||
                        (s->by_decoder_norm && lens_sae_norms(ctx, s)) ||
                        lens_sae_pack(ctx, &s->w_enc) || lens_sae_pack(ctx, &s->w_dec);
     return failed ? lens_failure(ctx) : ATTN_OK;
+}
+
+/* Reads a JSON object of the directory. *path becomes its path; the caller frees *root. */
+LENS_FN attn_status lens_sae_json(attn_ctx *ctx, json_value **root, char **path, arena *memory,
+                                  const char *directory, const char *name)
+{
+    char *text = NULL;
+    size_t size = 0;
+    *path = arena_path(ctx, memory, directory, name);
+    if (!*path || read_file(ctx, memory, *path, LENS_SAE_MAX_CONFIG, &text, &size) ||
+        json_parse(ctx, *path, text, size, root))
+        return ctx->status;
+    return *root && (*root)->kind == JSON_OBJECT
+               ? ATTN_OK
+               : lens_fail(ctx, ATTN_E_FORMAT, "%s is not a JSON object", *path);
+}
+
+/* Reads the factor of weights that are not folded. */
+LENS_FN attn_status lens_sae_factor(attn_ctx *ctx, double *factor, arena *memory,
+                                    const char *directory)
+{
+    static const char name[] = "activation_scaler.json";
+    json_value *root = NULL;
+    char *path = arena_path(ctx, memory, directory, name);
+    const json_value *v;
+    if (!path)
+        return ctx->status;
+    if (!system_exists(path))
+        return lens_fail(ctx, ATTN_E_FORMAT,
+                         "cfg.json: normalize_activations says that the weights are for scaled "
+                         "activations, but the factor is not there: %s is missing. If SAELens "
+                         "folded it into the weights, write \"none\"",
+                         name);
+    if (lens_sae_json(ctx, &root, &path, memory, directory, name) == ATTN_OK) {
+        v = json_get(root, "scaling_factor");
+        if (!v || !json_double(v, factor) || !(*factor > 1e-30 && *factor < 1e30))
+            lens_fail(ctx, ATTN_E_FORMAT, "%s: scaling_factor must be a number above 0", name);
+    }
+    free(root);
+    return ctx->status;
 }
 
 /* Reads the autoencoder of a directory. *s must be zeroed; after a failure it is zeroed again. */
@@ -178,22 +266,20 @@ LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *direct
     arena memory = {NULL};
     source *from = NULL;
     json_value *cfg = NULL;
-    char *path, *text = NULL;
-    size_t size = 0;
-    attn_status status = ATTN_OK;
+    double factor = 1;
+    char *path;
+    int unfolded = 0;
+    attn_status status;
     ctx->status = ATTN_OK; /* the readers check it, so an earlier failure must not be there */
-    path = arena_path(ctx, &memory, directory, "cfg.json");
-    if (!path || read_file(ctx, &memory, path, LENS_SAE_MAX_CONFIG, &text, &size) ||
-        json_parse(ctx, path, text, size, &cfg))
-        status = ctx->status;
-    if (status == ATTN_OK && (!cfg || cfg->kind != JSON_OBJECT))
-        status = lens_fail(ctx, ATTN_E_FORMAT, "%s is not a JSON object", path);
+    status = lens_sae_json(ctx, &cfg, &path, &memory, directory, "cfg.json");
     if (status == ATTN_OK)
-        status = lens_sae_config(ctx, s, cfg);
+        status = lens_sae_config(ctx, s, &unfolded, cfg);
+    if (status == ATTN_OK && unfolded)
+        status = lens_sae_factor(ctx, &factor, &memory, directory);
     if (status == ATTN_OK) {
         path = arena_path(ctx, &memory, directory, "sae_weights.safetensors");
         from = path ? lens_open_file(ctx, path, NULL) : NULL;
-        status = from ? lens_sae_weights(ctx, s, from) : ctx->status;
+        status = from ? lens_sae_weights(ctx, s, from, factor) : ctx->status;
     }
     free(cfg);
     arena_free(&memory);

@@ -843,6 +843,9 @@ class Studies(Case):
         self.assertLess(np.abs(sae.decode(got) - (want @ t["W_dec"] + t["b_dec"])).max(), 1e-3)
         replaced = self.model.run_with_hooks(PROMPT, [(sae.hook_name, lambda value, _: sae.decode(sae.encode(value)))])
         self.assertEqual(replaced.shape, self.model(PROMPT).shape)
+        heads = x.reshape(len(x), 6, 32)  # of hook_z: one row a position, as SAELens's reshape_activations
+        self.assertTrue(np.array_equal(sae.encode(heads), got))
+        self.assertTrue(np.array_equal(sae.decode(got, heads), sae.decode(got).reshape(heads.shape)))
         with self.fails(attn.Status.IO, "cfg.json"):
             lens.SAE(directory / "none")
 

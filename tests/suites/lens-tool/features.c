@@ -104,6 +104,118 @@ TEST(sparse_autoencoders)
     pool_clear();
 }
 
+/* Writes an autoencoder whose weights are for activations times `factor`: scaled weights of one that
+ * is folded. */
+static void write_scaled(const char *cfg, float factor)
+{
+    static const char *const tensors[] = {"W_dec",  "W_enc",     "b_dec", "b_enc",
+                                          "b_gate", "threshold", "r_mag", "b_mag"};
+    const float back = 1 / factor;
+    attn_ctx ctx = {0};
+    attn_tensor values[8];
+    size_t i;
+    random_state = 6;
+    values[0] = random_tensor(2, 30, 192);
+    values[1] = random_tensor(2, 192, 30);
+    values[2] = random_tensor(1, 192);
+    for (i = 3; i < 8; i++)
+        values[i] = random_tensor(1, 30);
+    OK(&ctx, attn_scale(&ctx, &values[0], values[0], factor));
+    OK(&ctx, attn_scale(&ctx, &values[1], values[1], back));
+    OK(&ctx, attn_scale(&ctx, &values[2], values[2], factor));
+    CHECK(run("mkdir -p " TMP "sae && rm -f " TMP "sae/activation_scaler.json") == 0);
+    OK(&ctx, lens_save(&ctx, TMP "sae/sae_weights.safetensors", tensors, values, 8));
+    test_write(TMP "sae/cfg.json", cfg, strlen(cfg));
+}
+
+/* A checkpoint of SAELens's trainer is not folded, and has its factor in a file of its own: features and
+ * what they stand for are those of the folded one. */
+TEST(unfolded_autoencoders)
+{
+    static const char *const kinds[] = {"standard", "jumprelu", "topk", "gated"};
+    static const char scaler[] = "{\"scaling_factor\": 0.25}";
+    attn_ctx ctx = {0};
+    char cfg[512];
+    size_t kind, k;
+    for (kind = 0; kind < 8; kind++) {
+        attn_tensor x = random_tensor(2, 5, 192), got[4] = {{0}};
+        for (k = 0; k < 2; k++) {
+            lens_sae sae = ATTN_ZERO;
+            snprintf(cfg, sizeof cfg,
+                     "{\"architecture\": \"%s\", \"k\": 7, \"d_in\": 192, \"d_sae\": 30, "
+                     "\"hook_name\": \"blocks.2.hook_resid_pre\", "
+                     "\"rescale_acts_by_decoder_norm\": %d, \"normalize_activations\": %s}",
+                     kinds[kind % 4], kind == 6,
+                     k == 0     ? "\"none\""
+                     : kind < 4 ? "\"expected_average_only_in\""
+                                : "true");
+            write_scaled(cfg, k == 0 ? 1 : 0.25f);
+            if (k == 1) {
+                FAILS(&ctx, ATTN_E_FORMAT, "activation_scaler.json is missing",
+                      lens_sae_open(&ctx, &sae, TMP "sae"));
+                test_write(TMP "sae/activation_scaler.json", scaler, sizeof scaler - 1);
+            }
+            if (OK(&ctx, lens_sae_open(&ctx, &sae, TMP "sae"))) {
+                OK(&ctx, lens_sae_encode(&ctx, &got[2 * k], &sae, x));
+                OK(&ctx, lens_sae_decode(&ctx, &got[2 * k + 1], &sae, got[2 * k], x));
+            }
+            lens_sae_free(&ctx, &sae);
+        }
+        for (k = 0; k < 2; k++)
+            if (CHECK(attn_count(got[k]) > 0)) {
+                const float *a = (const float *)got[k].data, *b = (const float *)got[2 + k].data;
+                size_t i = 0;
+                while (i < attn_count(got[k]) && fabsf(a[i] - b[i]) < 1e-4f)
+                    i++;
+                CHECKF(i == attn_count(got[k]), "%s: number %d is %g, expected %g", kinds[kind % 4],
+                       (int)i, (double)b[i], (double)a[i]);
+            }
+        for (k = 0; k < 4; k++)
+            attn_tensor_free(&ctx, &got[k]);
+    }
+    attn_ctx_free(&ctx);
+    test_write(TMP "sae/activation_scaler.json", "{\"scaling_factor\": null}", 24);
+    refuses(1, "scaling_factor must be a number above 0", LENS MODEL "sae " TMP "sae --ids 506");
+    pool_clear();
+}
+
+/* Settings as early versions wrote them. */
+TEST(old_autoencoders)
+{
+    static const struct {
+        const char *more;
+        int apply_b_dec;
+        const char *fails;
+    } all[] = {{", \"normalize_activations\": false", 1, NULL},
+               {", \"normalize_activations\": null", 1, NULL},
+               {", \"apply_b_dec_to_input\": 1", 1, NULL},
+               {", \"apply_b_dec_to_input\": 0.0", 0, NULL},
+               {", \"apply_b_dec_to_input\": null", 0, NULL},
+               {", \"apply_b_dec_to_input\": false", 0, NULL},
+               {", \"apply_b_dec_to_input\": \"no\"", 0, "must be true or false"},
+               {", \"normalize_activations\": 1", 0, "must be a text, such as \"none\""}};
+    attn_ctx ctx = {0};
+    char cfg[256];
+    size_t i;
+    for (i = 0; i < sizeof all / sizeof all[0]; i++) {
+        lens_sae sae = ATTN_ZERO;
+        snprintf(cfg, sizeof cfg,
+                 "{\"d_in\": 192, \"d_sae\": 30, \"hook_point\": \"blocks.2.hook_resid_pre\"%s}",
+                 all[i].more);
+        if (i == 0)
+            write_scaled(cfg, 1);
+        test_write(TMP "sae/cfg.json", cfg, strlen(cfg));
+        if (all[i].fails) {
+            FAILS(&ctx, ATTN_E_FORMAT, all[i].fails, lens_sae_open(&ctx, &sae, TMP "sae"));
+        } else if (OK(&ctx, lens_sae_open(&ctx, &sae, TMP "sae"))) {
+            CHECKF(sae.apply_b_dec == all[i].apply_b_dec && sae.norm == LENS_SAE_NORM_NONE, "%s",
+                   all[i].more);
+        }
+        lens_sae_free(&ctx, &sae);
+    }
+    attn_ctx_free(&ctx);
+}
+
 /* ---- a run with a change ---- */
 
 /* What a hooked session says after `ids`, and goes on with; the caller frees the session. */
