@@ -33,7 +33,7 @@ TOOLS     = attn-convert attn-info attn-tokenize attn-verify lens score perplexi
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 READ      = 003_scores 002_averaging 004_attention 000_self_attention 001_clean_gpt2 \
             005_inside_the_engine
-PROGRAMS  = $(EXAMPLES) $(TOOLS) bench reproduce
+PROGRAMS  = $(EXAMPLES) $(TOOLS) reproduce
 MODELS    = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
 TESTED    = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads $(BUILD)/faults.so \
             $(BUILD)/tests/saving $(BUILD)/tests/saving-read $(BUILD)/tests/failing
@@ -97,7 +97,7 @@ test: ## build and run the tests (SUITES="session record" for some)
 	@sh tests/building.sh $(BUILD) $$PPID $(MAKE) --no-print-directory $(JOBS) tested
 	@$(TEST) $(SUITES)
 
-tested: all $(NOTEBOOKS) $(MODELS) $(TESTED) $(BUILD)/test
+tested: all $(NOTEBOOKS) $(MODELS) $(TESTED) $(BUILD)/test $(if $(ATTN_TEST_FULL),$(BUILD)/bench)
 
 bench: $(BUILD)/bench $(BUILD)/tiny-stories.attn ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
 	$(BUILD)/bench $(BENCH)
@@ -166,7 +166,7 @@ $(BUILD)/bench: tools/bench/bench.c $(BUILD)/flags
 	$(SHOW)$(COMPILE) -MF $@.d $< -o $@ $(LINK)
 
 # To optimise a test takes longer than to run it as it is, but for suites that compute.
-COMPUTING   = fma kernels ops
+COMPUTING   = fma format kernels ops
 UNOPTIMIZED = $(if $(filter -O2 -O3,$(CFLAGS)),-O0)
 $(COMPUTING:%=$(BUILD)/tests/suites/%/%.o): UNOPTIMIZED =
 

@@ -8,7 +8,7 @@
 # Longer tests ====================================================================================
 
 test-full: test ## the tests with every failure of a system call, long runs, more mutations, checked kernels
-	ATTN_TEST_FULL=1 $(TEST) faults load bench readers proof lens-tool/record_in_flat_memory
+	ATTN_TEST_FULL=1 $(TEST) faults load bench readers proof ops lens-tool
 	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
 	$(MAKE) --no-print-directory sanitize-kernels
 
@@ -173,7 +173,7 @@ coverage: all $(NOTEBOOKS) $(MODELS) ## lines and branches that the tests run (n
 	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 SUITES='faults bench' test
 	$(call COVERAGE,$(BUILD)/coverage-threads,-fprofile-update=atomic -DATTN_NO_MMAP) \
 	    SUITES='format record tensors ops/more_threads_than_work threads/more_threads_than_the_session_has' \
-	    test
+	    test $(BUILD)/coverage-threads/bench
 	LLVM_PROFILE_FILE=$(abspath $(BUILD)/coverage-threads)/profile/%m%c.profraw \
 	    $(BUILD)/coverage-threads/bench $(BUILD)/tiny-stories.attn --quick --threads 2 \
 	    --only roofs,first >/dev/null

@@ -7,6 +7,15 @@
 
 SUITE();
 
+/* The bench brings an implementation of its own: to compile and to test it takes half a minute. */
+#undef TEST
+#define TEST(name) TEST_IF(test_full(), name)
+
+TEST_IF(!test_full(), the_bench)
+{
+    test_skip("with ATTN_TEST_FULL=1 only");
+}
+
 #define BENCH TEST_BUILD "/bench "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
 #ifdef _OPENMP
@@ -33,6 +42,12 @@ TEST(bad_options)
     refuses(2, "there is no \"f32,q5\"; choose f32, f16, q8 or q4, or several",
             BENCH "--dtype f32,q5");
     refuses(2, "--dtype: there is no \"\"", BENCH "--dtype ''");
+    refuses(
+        2,
+        "bench: --only: there is no \"prompts\"; choose roofs, matmul, prompt, generation, "
+        "speculation, batch, mixed, hooks, threads, first, memory or tokenizer, or several with "
+        "commas between them",
+        BENCH "--only prompts --quick");
     refuses(2, "--only: there is no \"matmul,\"", BENCH "--only matmul,");
     refuses(2, "is not a whole number from 1 to ", BENCH "--threads 0");
     refuses(2, "is not a whole number from 1 to ", BENCH "--threads 2x");
@@ -396,7 +411,7 @@ TEST(one_processor)
 
 /* All that there is to measure, on a small model of GPT-2's vocabulary and context, and one of
  * random weights as the bench makes it. It takes a minute. */
-TEST_IF(test_full(), everything)
+TEST_IF(test_full() && !TEST_SANITIZED, everything)
 {
     static const model_shape shape = {"small", 1, 1, 16};
     char path[512];

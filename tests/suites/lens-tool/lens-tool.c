@@ -1460,7 +1460,7 @@ static size_t counted_cells(void)
     return sum;
 }
 
-TEST(in_a_browser)
+TEST_IF(test_full(), in_a_browser)
 {
     static const char broken[] = "<!DOCTYPE html><p id=here></p><script>nothing.here</script>";
     test_write(TMP "broken.html", broken, sizeof broken - 1);

@@ -620,7 +620,7 @@ static void every_cut_and_bit(const damaged *d)
     n_good = (size_t)d->read(s.copy, s.path, s.size);
     CHECKF(n_good == 1, "%s cannot be read by itself", s.path);
     file = open(s.path, O_WRONLY);
-    for (at = 0; CHECK(file >= 0) && at < 8 * end; at += test_full() ? 1 : 7) {
+    for (at = 0; CHECK(file >= 0) && at < 8 * end; at += test_full() ? 1 : 13) {
         const char other = (char)(s.bytes[at / 8] ^ 1 << at % 8);
         if (!CHECK(pwrite(file, &other, 1, (off_t)(at / 8)) == 1))
             break;

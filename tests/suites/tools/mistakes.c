@@ -40,8 +40,8 @@ static const mistake mistakes[] = {
      "gpt2: " TMP "cat.png is not an .attn file but a picture; is that the path to the model?"},
     {"a text as the model", 1, BIN("attn-info") "README.md",
      "attn-info: README.md is not an .attn file but a text; is that the path to the model?"},
-    {"a compressed model", 1, BIN("bench") TMP "model.gz --quick --only prompt >/dev/null",
-     "bench: " TMP "model.gz is not an .attn file but a compressed file; unpack it first"},
+    {"a compressed model", 1, BIN("perplexity") TMP "model.gz README.md",
+     "perplexity: " TMP "model.gz is not an .attn file but a compressed file; unpack it first"},
     {"an empty file", 1, GPT2 TMP "empty.attn Once",
      "gpt2: " TMP "empty.attn: the file is empty; expected an .attn file"},
     {"a model that is cut", 1, GPT2 TMP "cut.attn Once",
@@ -64,10 +64,6 @@ static const mistake mistakes[] = {
      "gpt2: --top-p: \"90\" is not a number from 0 to 1"},
     {"a type that is none", 2, CONVERT STORIES TMP "x.attn --dtype int8",
      "attn-convert: --dtype: there is no \"int8\"; choose f32, f16, q8 or q4"},
-    {"a section that is none", 2, BIN("bench") "--only prompts --quick",
-     "bench: --only: there is no \"prompts\"; choose roofs, matmul, prompt, generation, "
-     "speculation, batch, mixed, hooks, threads, first, memory or tokenizer, or several with "
-     "commas between them"},
     /* the prompt */
     {"a prompt without quotes", 2, GPT2 MODEL "Once upon a time",
      "gpt2: too many arguments at \"upon\": quote the prompt"},
