@@ -58,6 +58,14 @@ template <class T> class span
 };
 using ids = std::vector<int32_t>;
 
+/* A name or a path for C, where it ends before a NUL: such a one is refused. */
+inline const char *c_text(const std::string &text)
+{
+    if (text.find('\0') != std::string::npos)
+        throw error(ATTN_E_ARGUMENT, "a name or a path has a NUL, which would cut it");
+    return text.c_str();
+}
+
 /* A context for one call, or for the tensors that it makes. */
 struct context : attn_ctx {
     context() : attn_ctx() {}
@@ -116,7 +124,7 @@ class model
     {
         context ctx;
         attn_model *opened = nullptr;
-        ctx.check(attn_model_open(&ctx, &opened, path.c_str(), desc));
+        ctx.check(attn_model_open(&ctx, &opened, c_text(path), desc));
         shared_.reset(opened, attn_model_close);
     }
     /* A .attn file in memory, which must outlive the model: embedded in the program, or fetched. */
@@ -157,14 +165,14 @@ class model
     {
         context ctx;
         int32_t id = -1;
-        ctx.check(attn_text_token(&ctx, &id, get(), text.c_str()));
+        ctx.check(attn_text_token(&ctx, &id, get(), c_text(text)));
         return id;
     }
     /* A weight under TransformerLens's name. */
     tensor weight(const std::string &name) const
     {
         return tensor::make([&](attn_ctx *ctx, attn_tensor *out) {
-            return attn_model_tensor(ctx, out, get(), name.c_str());
+            return attn_model_tensor(ctx, out, get(), c_text(name));
         });
     }
 
@@ -218,13 +226,19 @@ class session
     /* From now on it runs on another workspace of its model, such as that of another thread. */
     void use(attn_workspace *workspace) { run(attn_session_set_workspace, workspace); }
     /* Feeds a prompt and hands the text that follows to fn. */
-    void generate(const std::string &prompt, const text_fn &fn, attn_generate_desc how = {})
+    void generate(std::string_view prompt, const text_fn &fn, attn_generate_desc how = {})
     {
         callback<text_fn> out{&mine(), fn};
+        ids tokens; /* of any bytes, where a text for C would end before a NUL */
+        if (!prompt.empty() && !how.prompt_tokens) {
+            tokens = model_.encode(prompt, how.allow_special != 0);
+            how.prompt_tokens = tokens.data();
+            how.n_prompt_tokens = tokens.size();
+        }
         how.text_fn = hand_over;
         how.text_user = &out;
         run([&](attn_ctx *ctx, attn_session *from) {
-            return attn_generate(ctx, nullptr, from, prompt.c_str(), &how);
+            return attn_generate(ctx, nullptr, from, nullptr, &how);
         });
     }
     /* Calls fn for every activation whose name matches, until unhook. fn may write to the value. */
@@ -234,7 +248,7 @@ class session
         hooks.push_back({0, std::make_unique<callback<hook_fn>>(callback<hook_fn>{&mine(), fn})});
         try {
             run([&](attn_ctx *ctx, attn_session *of) {
-                return attn_hook(ctx, &hooks.back().first, of, pattern.c_str(), show,
+                return attn_hook(ctx, &hooks.back().first, of, c_text(pattern), show,
                                  hooks.back().second.get());
             });
         } catch (...) {

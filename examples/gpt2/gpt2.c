@@ -63,7 +63,8 @@ static const struct option table[] = {
     {0, "temperature", "X", NUMBER, LIVE(temperature), "0 1000",
      "0: greedy (default); 1: as trained"},
     {0, "top-k", "K", COUNT, LIVE(top_k), COUNTED, "sample from the K likeliest tokens"},
-    {0, "top-p", "P", NUMBER, LIVE(top_p), "0 1", "... from the likeliest that together reach P"},
+    {0, "top-p", "P", NUMBER, LIVE(top_p), "0 1",
+     "... from the likeliest that together reach P (0: from the likeliest; 1: from all)"},
     {0, "min-p", "P", NUMBER, LIVE(min_p), "0 1", "... from those at least P times the likeliest"},
     {0, "repeat-penalty", "X", NUMBER, LIVE(repeat_penalty), "0 1000", "above 1: repeat less"},
     {0, "repeat-last", "COUNT", COUNT, LIVE(repeat_last), COUNTED, "... of the last COUNT tokens"},
@@ -352,6 +353,8 @@ static void set_defaults(options *o, const arguments *given)
         o->tokens = o->logits ? 0 : 100;
     if (!is_given(given, "count"))
         o->count = 1;
+    if (is_given(given, "top-p"))
+        o->top_p = given_top_p(o->top_p);
     if (o->repl && !is_given(given, "temperature"))
         o->temperature = 0.7f;
     if (o->repl && !is_given(given, "top-k"))

@@ -69,12 +69,17 @@ static int do_setting(repl *p, const struct option *option, const char *value)
     if (*value || option->kind == FLAG) {
         if ((code = change_setting(&changed, option, value)) != FINE)
             return code;
+        if (*value && option->at == offsetof(options, top_p))
+            changed.top_p = given_top_p(changed.top_p);
         p->r->o = changed;
         p->draw = option->kind == SEED ? 0 : p->draw;
     }
     if (option->kind == TEXTS)
         return say_texts(option, (const text_list *)((const char *)&p->r->o + option->at));
-    return say("%s: %s", option->name, setting_text(&p->r->o, option, text));
+    changed = p->r->o;
+    if (changed.top_p <= given_top_p(0)) /* not given, which keeps all, or 0 */
+        changed.top_p = changed.top_p > 0 ? 0 : 1;
+    return say("%s: %s", option->name, setting_text(&changed, option, text));
 }
 
 /* >> Files ===================================================================================== */

@@ -37,6 +37,13 @@ function Model:with_session(use)
     return result
 end
 
+-- The ids of a text of any bytes, and their number. C would end the text before a NUL.
+local function ids(model, text, encode)
+    local tokens, n = ffi.new("int32_t[?]", #text + 1), ffi.new("size_t[1]", #text)
+    check(encode or lib.attn_encode, tokens, n, lib.attn_model_tokenizer(model.handle), text, #text)
+    return tokens, n[0]
+end
+
 -- The text that follows a prompt. how: fields of attn_generate_desc; each(piece) is given it as it comes.
 function Model:generate(prompt, how, each)
     local pieces, going, problem = {}, true, nil
@@ -47,8 +54,9 @@ function Model:generate(prompt, how, each)
     end)
     local done, message = pcall(self.with_session, self, function(session)
         local desc = ffi.new("attn_generate_desc", how or {})
-        desc.text_fn = callback
-        return check(lib.attn_generate, nil, session, prompt, desc)
+        local tokens, n = ids(self, prompt, desc.allow_special ~= 0 and lib.attn_encode_special)
+        desc.text_fn, desc.prompt_tokens, desc.n_prompt_tokens = callback, tokens, n
+        return check(lib.attn_generate, nil, session, nil, desc)
     end)
     callback:free()
     return done and going and table.concat(pieces) or error(going and message or problem, 0)
@@ -59,7 +67,7 @@ function Model:logits(text, edits)
     local row = ffi.new("float[?]", lib.attn_model_config(self.handle).n_vocab)
     return self:with_session(function(session)
         for _, edit in ipairs(edits or {}) do check(lib.attn_hook_edit, nil, session, ffi.new("attn_edit", edit)) end
-        check(lib.attn_feed_text, session, text)
+        check(lib.attn_feed, session, ids(self, text))
         ffi.copy(row, lib.attn_session_logits(session), ffi.sizeof(row))
         return row
     end)

@@ -500,7 +500,7 @@ def _edit_of(name: str, kind: EditKind, value: Optional[npt.ArrayLike], position
     if (value is None) != (kind == "zero"):
         raise ValueError(f'"{kind}" takes {"no" if kind == "zero" else "a"} value')
     tensor = _attn_tensor() if value is None else _attn_tensor.of(np.atleast_1d(_floats(value)))
-    return _attn_edit(name.encode(), _EDITS.index(kind), *_span("positions", positions), *_span("heads", heads),
+    return _attn_edit(_coded(name), _EDITS.index(kind), *_span("positions", positions), *_span("heads", heads),
                       tensor, factor), tensor
 
 
@@ -518,9 +518,23 @@ def _at_least_one(what: str, n: int) -> int:
     return _natural(what, n)
 
 
+def _coded(text: str) -> bytes:
+    """A name or a text for C, where it ends before a NUL."""
+    if "\0" in text:
+        raise ValueError(f"{text!r} has a NUL character, before which the library would cut it")
+    return text.encode()
+
+
+def _path(path: Union[str, os.PathLike[str]]) -> bytes:
+    coded = os.fsencode(path)
+    if b"\0" in coded:
+        raise ValueError(f"the path {path!r} has a NUL character")
+    return coded
+
+
 def _strings(texts: Union[str, Iterable[str]]) -> Any:
     """A char *[] of one or more, which keeps them alive."""
-    coded = [text.encode() for text in ([texts] if isinstance(texts, str) else texts)]
+    coded = [_coded(text) for text in ([texts] if isinstance(texts, str) else texts)]
     return (c_char_p * len(coded))(*coded)
 
 
@@ -605,7 +619,7 @@ class Sampling:
 
     temperature: float = 0  # 0: the likeliest
     top_k: int = 0  # keep the k likeliest; 0: all
-    top_p: float = 0  # keep the likeliest that together reach p; 0 or 1: all
+    top_p: float = 1  # keep the likeliest that together reach p; 0: the likeliest; 1: all
     min_p: float = 0  # keep those at least min_p times as likely as the likeliest
     repeat_penalty: float = 0  # of tokens seen before; 0 or 1: none
     repeat_last: int = 0  # how many of the last tokens count as seen; 0: all
@@ -614,7 +628,7 @@ class Sampling:
     def _desc(self) -> _attn_sampler_desc:
         if not 0 <= self.seed < 1 << 64:
             raise ValueError(f"a seed is 0 to 2^64 - 1, not {self.seed}")
-        return _attn_sampler_desc(self.temperature, _natural("top_k", self.top_k), self.top_p, self.min_p,
+        return _attn_sampler_desc(self.temperature, _natural("top_k", self.top_k), self.top_p or 1e-30, self.min_p,
                                   self.repeat_penalty, _natural("repeat_last", self.repeat_last), self.seed)
 
 
@@ -691,7 +705,7 @@ class Model(_Closing):
         callback = _PROGRESS_FN(lambda done, _: guard(lambda: progress(done) if progress else None))
         desc = _attn_model_desc(not verify, ctypes.cast(callback, c_void_p) if progress else None)
         pointer = c_void_p()
-        guard.run(self._context(), _lib.attn_model_open, byref(pointer), os.fsencode(path), byref(desc))
+        guard.run(self._context(), _lib.attn_model_open, byref(pointer), _path(path), byref(desc))
         self._adopt(pointer)
 
     def _adopt(self, pointer: c_void_p) -> None:
@@ -777,7 +791,7 @@ class Model(_Closing):
     def to_single_token(self, text: str) -> int:
         """The id of a text that is one token. " word" and "word" differ."""
         token = c_int32()
-        self._context().run(_lib.attn_text_token, byref(token), self._handle, text.encode())
+        self._context().run(_lib.attn_text_token, byref(token), self._handle, _coded(text))
         return token.value
 
     def _token(self, token: Union[int, str]) -> int:
@@ -872,7 +886,7 @@ class Model(_Closing):
         """A weight as f32 under the name and in the shape that TransformerLens gives it, such as
         "blocks.0.attn.W_Q" [heads, d_model, d_head]. It is a copy of the model's."""
         ctx, out = self._context(), _attn_tensor()
-        ctx.run(_lib.attn_model_tensor, byref(out), self._handle, name.encode())
+        ctx.run(_lib.attn_model_tensor, byref(out), self._handle, _coded(name))
         return _array_of(ctx, out)
 
     def process_weights(self, *, fold_ln: bool = True, center_writing_weights: bool = True,
@@ -887,7 +901,7 @@ class Model(_Closing):
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes the model as a .attn file, which takes its name when it is whole."""
-        self._context().run(_lib.attn_model_save, os.fsencode(path), self._handle)
+        self._context().run(_lib.attn_model_save, _path(path), self._handle)
 
     # ---- lenses, attribution (attn_lens.py has patching, gradients, circuits) ----
 
@@ -1141,7 +1155,7 @@ class Session(_Closing):
             return guard(lambda: _show(activation.contents, session(), fn))
 
         callback = _HOOK_FN(show)
-        return self._new_hook(callback, _lib.attn_hook, name.encode(), callback, None)
+        return self._new_hook(callback, _lib.attn_hook, _coded(name), callback, None)
 
     def edit(self, name: str, kind: EditKind, value: Optional[npt.ArrayLike] = None, *, positions: Span = None,
              heads: Span = None, factor: float = 1) -> Hook:
@@ -1305,7 +1319,7 @@ class Record(_Closing, Mapping[str, Array]):
             if not self._open:
                 return self._views[name]
             out = _attn_tensor()
-            self._session.model._context().run(_lib.attn_record_get, byref(out), self._open, name.encode())
+            self._session.model._context().run(_lib.attn_record_get, byref(out), self._open, _coded(name))
             return np.ndarray(tuple(out.shape[:out.ndim]), np.float32, self._memory.data,
                               (out.data or 0) - self._memory.ctypes.data, [4 * n for n in out.stride[:out.ndim]])
 
@@ -1341,7 +1355,7 @@ class Record(_Closing, Mapping[str, Array]):
             np.savez(path, **arrays)
             return
         names, tensors = _strings(self), [_attn_tensor.of(value) for value in self.values()]
-        self._session.model._context().run(_lib.lens_save, os.fsencode(path), names,
+        self._session.model._context().run(_lib.lens_save, _path(path), names,
                                            (_attn_tensor * len(tensors))(*tensors), len(tensors))
 
 
@@ -1368,11 +1382,12 @@ class Sampler:
         return token.value
 
 
-def _cut(text: str, stops: Sequence[str]) -> tuple[str, str, bool]:
-    """A text as far as it is certain, the end that may still become a stop string, and whether there is one."""
+def _cut(text: bytes, stops: Sequence[bytes]) -> tuple[bytes, bytes, bool]:
+    """A text as far as it is certain, the end that may still become a stop string, and whether there is one.
+    It looks in the bytes, as the library does: a broken character is U+FFFD in the decoded text only."""
     ends = [(at + len(stop), at) for stop in stops if (at := text.find(stop)) >= 0]
     if ends:
-        return text[:min(ends)[1]], "", True
+        return text[:min(ends)[1]], b"", True
     held = max((n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n])), default=0)
     return text[:len(text) - held], text[len(text) - held:], False
 
@@ -1392,7 +1407,7 @@ class Generation(Iterator[str]):
         config = session.model.config
         self._eos = () if ignore_eos else (config.eos, *config.more_eos)
         self._sampler = sampling if isinstance(sampling, Sampler) else Sampler(session.model, sampling)
-        self._stops = [stop] if isinstance(stop, str) else list(stop)
+        self._stops = [text.encode() for text in ([stop] if isinstance(stop, str) else stop)]
         if not all(self._stops):
             raise ValueError("a stop string is empty; every text would end before it begins")
         ids = session.model._ids(prompt, prepend_bos and len(session) == 0)
@@ -1430,20 +1445,21 @@ class Generation(Iterator[str]):
         return token.value
 
     def _write(self) -> Iterator[str]:
-        session, tokenizer, held = self._session, self._session.model.tokenizer, ""
+        session, tokenizer, held = self._session, self._session.model.tokenizer, b""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while self.reason == "none":
             token = self._draw()
             if token in self._eos:
                 self.reason = "end of text"
                 if not _lib.attn_tokenizer_is_special(tokenizer._pointer, token):  # a full stop, say, belongs to the text
-                    held = "".join(_cut(held + decoder.decode(tokenizer.token_bytes(token)), self._stops)[:2])
+                    held = b"".join(_cut(held + tokenizer.token_bytes(token), self._stops)[:2])
                 break
             is_full = len(session) == session.capacity
             if not is_full:
                 session.feed([token])
             self.ids.append(token)
-            shown, held, stopped = _cut(held + decoder.decode(tokenizer.token_bytes(token)), self._stops)
+            certain, held, stopped = _cut(held + tokenizer.token_bytes(token), self._stops)
+            shown = decoder.decode(certain)
             if stopped:
                 self.reason = "stop string"
             elif len(self.ids) == self._max_tokens:
@@ -1452,6 +1468,6 @@ class Generation(Iterator[str]):
                 self.reason = "context full"
             if shown:
                 yield shown
-        rest = held + decoder.decode(b"", True)
-        if rest and self.reason != "stop string":
+        rest = decoder.decode(held, True)
+        if rest:
             yield rest

@@ -314,7 +314,7 @@ def patch(model: attn.Model, pairs: Pairs, name: str, by: By = "positions", *, n
     n = int(array[0].n_tokens) if listed else 0
     shape = {"positions": (n,), "sources": (n,), "heads": (c.n_head,), "weights": (c.n_head, n, n)}.get(by, (n, c.n_head))
     effect, baseline = np.zeros((c.n_layer, *shape), np.float32), _lens_baseline()
-    desc = _lens_patch_desc(_address(array), len(array), name.encode(), _BY.index(by), normalize, _address(changes),
+    desc = _lens_patch_desc(_address(array), len(array), attn._coded(name), _BY.index(by), normalize, _address(changes),
                             len(changes))
     asked.run(_lib.lens_patch, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
     return Patched(effect, baseline.clean, baseline.corrupted)
@@ -344,7 +344,7 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     array, _ = asked.pairs(pairs)
     changes = asked.edits(edits)
     heads = (_lens_sender * len(senders))(*[_sender_of(sender) for sender in senders])
-    ends = (_lens_receiver * len(receivers))(*[_lens_receiver(r[0], r[1].encode(), r[2] if len(r) > 2 else 0)
+    ends = (_lens_receiver * len(receivers))(*[_lens_receiver(r[0], attn._coded(r[1]), r[2] if len(r) > 2 else 0)
                                                for r in receivers])
     effect = np.zeros((len(senders), len(receivers)) if each_receiver else (len(senders),), np.float32)
     baseline = _lens_baseline()
@@ -411,7 +411,7 @@ class Backward:
         array, _ = asked.pairs(pair)
         width = config.n_head if name.startswith("attn.") else int(array[0].n_tokens)
         out = np.zeros((config.n_layer, width), np.float32)
-        asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]), name.encode())
+        asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]), attn._coded(name))
         return out
 
     def edge_scores(self, pairs: Pairs, steps: int = 1, *, edits: Sequence[Edit] = ()) -> Array:
@@ -573,7 +573,7 @@ class SAE:
 
     def __init__(self, directory: Union[str, os.PathLike[str]]) -> None:
         self._ctx, self._sae = attn._attn_ctx(), _lens_sae()
-        self._ctx.run(_lib.lens_sae_open, byref(self._sae), os.fsencode(directory))
+        self._ctx.run(_lib.lens_sae_open, byref(self._sae), attn._path(directory))
         weakref.finalize(self, _free_with, _lib.lens_sae_free, self._ctx, self._sae, None).atexit = False
         self.hook_name: str = self._sae.hook.decode()
         self.d_in, self.d_sae = int(self._sae.n), int(self._sae.m)

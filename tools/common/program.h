@@ -494,6 +494,12 @@ TOOLS_FN int parse_number(const char *text, const char *takes, float *value)
            number <= strtod(most, NULL);
 }
 
+/* A top-p that a person gave. 0 keeps the likeliest token, where 0 in attn_sampler_desc keeps all. */
+TOOLS_FN float given_top_p(float p)
+{
+    return p > 0 ? p : 1e-30f;
+}
+
 TOOLS_FN int parse_seed(const char *text, uint64_t *value)
 {
     const int negative = *text == '-';

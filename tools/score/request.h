@@ -36,7 +36,7 @@ static const struct option keys[] = {
     {0, "top_k", NULL, COUNT, KEY(top_k), ON(GENERATE), COUNTED,
      "generate: sample from the K likeliest tokens"},
     {0, "top_p", NULL, NUMBER, KEY(top_p), ON(GENERATE), "0 1",
-     "... from the likeliest that together reach P"},
+     "... from the likeliest that together reach P (0: from the likeliest; 1: from all)"},
     {0, "min_p", NULL, NUMBER, KEY(min_p), ON(GENERATE), "0 1",
      "... from those at least P times the likeliest"},
     {0, "repeat_penalty", NULL, NUMBER, KEY(repeat_penalty), ON(GENERATE), "0 1000",
@@ -127,6 +127,8 @@ static attn_status read_value(attn_ctx *ctx, request *q, const struct option *ke
         good = parse_number(number, key->takes, (float *)at);
     else if (key->kind == SEED && number[0])
         good = parse_seed(number, (uint64_t *)at);
+    if (good && key->at == offsetof(request, top_p))
+        q->top_p = given_top_p(q->top_p);
     return good ? ATTN_OK : refuse_key(ctx, key, v);
 }
 

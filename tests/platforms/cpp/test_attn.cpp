@@ -192,6 +192,25 @@ static void another_workspace(const attn::model &model)
     CHECK(status_of([&] { moves.use(nullptr); }) == ATTN_E_ARGUMENT);
 }
 
+/* A NUL cuts no text, and is refused in names. */
+static void texts_with_a_nul(const attn::model &model)
+{
+    using namespace std::string_literals;
+    attn::session session(model);
+    attn_generate_desc how{};
+    how.max_tokens = 5;
+    session.generate(
+        "Once\0upon"s, [](std::string_view) {}, how);
+    CHECK(session.size() == 9);
+    session.generate(
+        "", [](std::string_view) {}, how);
+    CHECK(session.size() == 14);
+    CHECK(status_of([&] { model.weight("embed.W_E\0x"s); }) == ATTN_E_ARGUMENT);
+    CHECK(status_of([&] { model.token(","s + '\0'); }) == ATTN_E_ARGUMENT);
+    CHECK(status_of([&] { session.hook("hook_embed\0x"s, [](const attn_activation &) {}); }) ==
+          ATTN_E_ARGUMENT);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
@@ -205,6 +224,7 @@ int main(int argc, char **argv)
     spans_and_tensors(model);
     a_model_in_memory(argv[1], model);
     another_workspace(model);
+    texts_with_a_nul(model);
     CHECK(status_of([] { attn::model("/no/such.attn"); }) == ATTN_E_IO);
     CHECK(status_of([&] { model.token("Once upon"); }) == ATTN_E_TOKEN);
     CHECK(status_of([&] {

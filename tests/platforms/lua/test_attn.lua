@@ -9,6 +9,8 @@ local function fails(text, ...)
 end
 
 assert(model:generate("Once upon a time", {max_tokens = 5}) == ", there was a little")
+assert(model:generate("Once\0upon", {max_tokens = 5}) ~= model:generate("Once", {max_tokens = 5})) -- a NUL cuts nothing
+assert(model:logits("Once\0upon")[11] ~= model:logits("Once")[11])
 fails("mine", model.generate, model, "Once", nil, function() error("mine", 0) end)
 fails("no activation is called", model.logits, model, "Once", {{name = "nothing"}})
 fails("no tokens", model.logits, model, "")

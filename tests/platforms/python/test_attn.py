@@ -585,9 +585,37 @@ class Text(Case):
             many = self.model.generate_many([PROMPT], max_tokens=60, stop=stop)[0]
             one = self.model.session().generate(PROMPT, max_tokens=60, stop=stop)
             self.assertEqual((one.read(), one.reason, one.ids), tuple(many[i] for i in (0, 2, 1)))
-        self.assertEqual(attn._cut("abab", ["babx"]), ("a", "bab", False))
-        self.assertEqual(attn._cut("one two", ["two", "e tw"]), ("on", "", True))
+        self.assertEqual(attn._cut(b"abab", [b"babx"]), (b"a", b"bab", False))
+        self.assertEqual(attn._cut(b"one two", [b"two", b"e tw"]), (b"on", b"", True))
         self.assertRaises(ValueError, self.model.session().generate, PROMPT, stop=["a", ""])
+
+    def test_texts_with_a_nul(self):
+        model = self.model
+        self.assertEqual(len(model.tokenizer.encode("Once\0upon")), 4)
+        session = model.session()
+        session.generate("Once\0upon", max_tokens=5).read()
+        self.assertEqual(len(session), 9)
+        wrong = "a\0b"
+        for call in (lambda: model.generate_many(["Once"], stop=wrong), lambda: model.to_single_token(wrong),
+                     lambda: model.tensor("embed.W_E\0x"), lambda: attn.Model(str(STORIES) + "\0x"),
+                     lambda: session.hook("hook_embed\0x", print), lambda: session.edit("hook_embed\0x", "zero")):
+            with self.assertRaisesRegex(ValueError, "NUL|null"):
+                call()
+
+    def test_a_stop_string_is_not_a_broken_character(self):
+        settings = {"max_tokens": 24, "sampling": attn.Sampling(temperature=1.5, seed=1), "ignore_eos": True}
+        for prompt in (PROMPT, "The cat"):
+            for stop in ("\ufffd", "\ufffd\ufffd", "e"):
+                one = self.model.session().generate(prompt, stop=stop, **settings)
+                many = self.model.generate_many([prompt], stop=stop, **settings)[0]
+                self.assertEqual((one.read(), one.reason, one.ids), (many.text, many.reason, many.ids))
+
+    def test_a_top_p_of_0_keeps_the_likeliest(self):
+        def written(**more):
+            return self.model.session().generate(PROMPT, max_tokens=8, sampling=attn.Sampling(**more)).read()
+        self.assertEqual(written(temperature=1.5, seed=5, top_p=0), written())
+        self.assertEqual(written(temperature=1.5, seed=5, top_p=1), written(temperature=1.5, seed=5))
+        self.assertNotEqual(written(temperature=1.5, seed=5), written())
 
     def test_log_probabilities_of_generated_ids(self):
         for text, prompt in zip(self.model.generate_many([PROMPT, "A"], max_tokens=20), (PROMPT, "A")):

@@ -362,6 +362,10 @@ TEST(turns)
     same("true | " GPT2 "'Once upon a time' --repl -n 20",
          ONCE "-n 20 --temperature 0.7 --top-k 40");
     long_text = prints(ONCE "-n 40 --no-prompt");
+    CHECKF(run("printf '/top-p\\n/top-p 0\\n/top-p\\nOnce upon a time' | " GPT2
+               "--repl -n 9 --temperature 2") == 0 &&
+               strstr(err, "top-p: 1)") && occurrences(err, "top-p: 0)") == 2,
+           "%s", err);
     turn = prints("printf 'Once upon a time\\n\\n' | " GPT2 "--repl -n 20 --temperature 0");
     if (CHECK(long_text && turn)) { /* an empty line goes on */
         const size_t first = strcspn(turn, "\n");

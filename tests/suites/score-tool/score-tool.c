@@ -126,6 +126,10 @@ TEST(draws_as_gpt2)
         *end = 0;
     CHECKF(strlen(text) > 40 && strstr(out, text) != NULL, "%s is not in %s", text, out);
     free(text);
+    same(
+        "echo '{\"task\": \"generate\", \"text\": \"Once\", \"max_tokens\": 9}' | " SCORE MODEL,
+        "echo '{\"task\": \"generate\", \"text\": \"Once\", \"max_tokens\": 9, \"temperature\": 2, "
+        "\"top_p\": 0}' | " SCORE MODEL);
 }
 
 /* ---- the same bytes ---- */

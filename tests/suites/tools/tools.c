@@ -577,6 +577,8 @@ TEST(sampling_options)
     same(STORY "--temperature 0.8 --seed -5", STORY "--temperature 0.8 -s 18446744073709551611");
     same(STORY, STORY "--temperature 1 --top-k 1");
     same(STORY, STORY "--temperature 1 --top-p 0.000001 --seed 3");
+    same(STORY,
+         STORY "--temperature 1 --top-p 0 --seed 3"); /* not all, as 0 means to the library */
     same(STORY, STORY "--temperature 1 --min-p 1 --seed 3");
     same(STORY, STORY "--repeat-penalty 1");
     one = prints(STORY "--temperature 0.8 --seed 7");
