@@ -29,7 +29,7 @@ LINK    = $(LDFLAGS) -lm
 SHOW    = $(if $(V),,@printf '  %s\n' '$@';)
 
 EXAMPLES  = gpt2 hello chat top5 eight ablate patch record zip
-TOOLS     = attn-convert attn-info attn-tokenize attn-verify lens score perplexity
+TOOLS     = attn-convert attn-info attn-tokenize attn-verify lens score perplexity surprisal
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
 READ      = 003_scores 002_averaging 004_attention 000_self_attention 001_clean_gpt2 \
             005_inside_the_engine
@@ -39,7 +39,7 @@ TESTED    = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads 
             $(BUILD)/tests/saving $(BUILD)/tests/saving-read $(BUILD)/tests/failing
 TESTS     = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/suites/*/*.c))
 
-vpath %.c examples examples/gpt2 tools tools/convert tools/lens/program tools/receipt tools/reproduce tools/score
+vpath %.c examples examples/gpt2 tools tools/convert tools/lens/program tools/receipt tools/reproduce tools/score tools/surprisal
 
 # The model for `make gpt2` and what `make run` does.
 SIZE   = gpt2

@@ -4,7 +4,7 @@
 .PHONY: install uninstall docs
 
 # Names of the project's own: gpt2 and lens alone would take too much from others.
-RENAMED   = gpt2 lens perplexity score
+RENAMED   = gpt2 lens perplexity score surprisal
 PLAIN     = attn-convert attn-info attn-tokenize attn-verify
 INSTALLED = $(RENAMED:%=attn-%) $(PLAIN)
 # Research headers that need attn.h alone: #include <attn-lens/patch.h>

@@ -778,7 +778,7 @@ TEST(all_programs)
 {
     static const char *const names[] = {"gpt2",        "attn-convert", "attn-info", "attn-tokenize",
                                         "bench",       "lens",         "score",     "perplexity",
-                                        "attn-verify", "reproduce"};
+                                        "attn-verify", "reproduce",    "surprisal"};
     const char *line;
     size_t i, n, width = 0;
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {

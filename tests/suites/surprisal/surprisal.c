@@ -1,0 +1,512 @@
+/* surprisal, beside PyTorch's GPT-2 in float64, and as a person uses it. */
+#include "tests/test.h"
+#include "tests/command.h"
+#include <math.h>
+
+SUITE_WITH(NULL, forget);
+
+#define SURPRISAL TEST_BUILD "/surprisal "
+#define MODEL     TEST_BUILD "/tiny-stories.attn "
+#define SAY       SURPRISAL MODEL "-q "
+#define FIXTURES  "tests/fixtures/surprisal/"
+#define HEADER    "text,index,word,tokens,surprisal,uncorrected,entropy"
+
+/* ---- the numbers ---- */
+
+enum { MAX_FIELDS = 16 };
+
+/* Cuts a record of CSV into its fields, in place. Returns what follows it; NULL at the end. */
+static char *cut_record(char *at, char **fields, int *n)
+{
+    char *to;
+    *n = 0;
+    if (!at || !*at)
+        return NULL;
+    while (*n < MAX_FIELDS) {
+        const int quoted = *at == '"';
+        at += quoted;
+        fields[(*n)++] = to = at;
+        while (*at && (quoted ? *at != '"' || at[1] == '"' : *at != ',' && *at != '\n')) {
+            at += quoted && *at == '"';
+            *to++ = *at++;
+        }
+        at += quoted;
+        if (*at != ',') {
+            at += *at == '\n';
+            *to = 0;
+            return at;
+        }
+        *to = 0;
+        at++;
+    }
+    return at;
+}
+
+/* Compares what the last run printed with a fixture. A number may differ by the rounding of its tokens'
+ * logits, which are f32. */
+static void compare_with(const char *name)
+{
+    char *want, *file, *got = out, *a[MAX_FIELDS], *b[MAX_FIELDS];
+    size_t size, n_rows = 0;
+    int n, m, i;
+    want = file = (char *)test_read(name, &size);
+    if (!CHECKF(file && out, "no %s", name))
+        return;
+    for (; got; n_rows++) {
+        char *const rest = cut_record(got, a, &n);
+        want = cut_record(want, b, &m);
+        if (!CHECKF(!rest == !want, "%s: another number of rows, at row %d", name, (int)n_rows))
+            break;
+        got = rest;
+        if (!got)
+            break;
+        if (!CHECKF(n == 8 && m == 8, "%s, row %d: %d fields", name, (int)n_rows, n))
+            break;
+        for (i = 0; i < 8; i++) {
+            const double room = i >= 4 && i < 7 && n_rows ? 3e-5 + 5e-6 * atof(b[3]) : 0;
+            CHECKF(strcmp(a[i], b[i]) == 0 ||
+                       (room > 0 && strcmp(a[i], "NA") != 0 && strcmp(b[i], "NA") != 0 &&
+                        fabs(atof(a[i]) - atof(b[i])) < room),
+                   "%s, row %d, field %d: %s, not %s", name, (int)n_rows, i, a[i], b[i]);
+        }
+    }
+    CHECKF(n_rows > 50, "%s: %d rows", name, (int)n_rows);
+    free(file);
+}
+
+TEST(as_pytorch)
+{
+    static const struct {
+        const char *name, *input, *options;
+    } cases[] = {
+        {"texts", "texts.txt", ""},
+        {"apart", "texts.txt", "--punctuation apart"},
+        {"tokens", "texts.txt", "--by token"},
+        {"no-bos", "texts.txt", "--no-bos --unit nats"},
+        {"long", "long.txt", ""},
+        {"stride", "long.txt", "--stride 200"},
+        {"continue", "*.txt", "--continue"},
+        {"continue-no-bos", "*.txt", "--continue --no-bos"},
+    };
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char name[128];
+        const int whole = cases[i].input[0] == '*';
+        /* --by token has two columns more, which the fixture lacks */
+        if (!CHECKF(run("cat " FIXTURES "%s%s | " SAY "--rank %s | sed '%s'",
+                        whole ? "texts.txt " FIXTURES : "", whole ? "long.txt" : cases[i].input,
+                        cases[i].options,
+                        strstr(cases[i].options, "token")
+                            ? "s/,\\(\"[^\"]*\"*\"\\|[^,\"]*\\),[a-z0-9_]*,\\([a-z0-9]*\\)$/,\\2/"
+                            : "") == 0,
+                    "%s", err))
+            continue;
+        snprintf(name, sizeof name, FIXTURES "%s.csv", cases[i].name);
+        compare_with(name);
+    }
+}
+
+/* The number behind "key": in a line of JSON. */
+static double number_in(const char *line, const char *key)
+{
+    char quoted[40];
+    const char *at;
+    snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+    at = strstr(line, quoted);
+    return at ? atof(at + strlen(quoted)) : (double)NAN;
+}
+
+static int compare_lines(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Is a token the end of a word that can stand in a line by itself? */
+static int is_plain(const char *bytes, size_t size)
+{
+    size_t i;
+    for (i = 0; i < size; i++)
+        if (bytes[i] <= ' ' || bytes[i] >= 0x7f)
+            return 0;
+    return size > 0;
+}
+
+/* Writes texts that continue `context` by different words: every token that begins a word, and the word
+ * `first` with every token that continues it. Returns how many. */
+static size_t write_continuations(const attn_model *model, const char *context, const char *first)
+{
+    const attn_tokenizer *const t = attn_model_tokenizer(model);
+    const size_t n = attn_tokenizer_n_tokens(t), blank = *context != 0;
+    char **const lines = (char **)calloc(2 * n, sizeof *lines);
+    size_t i, size, n_lines = 0, n_written = 0;
+    FILE *file = fopen(test_tmp("words.txt"), "wb");
+    for (i = 0; lines && i < n; i++) {
+        const char *bytes = attn_token_bytes(&size, t, (int32_t)i);
+        const size_t begins = size > 0 && bytes[0] == ' ';
+        if (attn_tokenizer_is_special(t, (int32_t)i) || !is_plain(bytes + begins, size - begins))
+            continue;
+        if (begins == blank && (lines[n_lines] = (char *)calloc(1, size + 1)) != NULL)
+            memcpy(lines[n_lines++], bytes + begins, size - begins);
+        if (!begins && (lines[n_lines] = (char *)calloc(1, strlen(first) + size + 1)) != NULL) {
+            memcpy(lines[n_lines], first, strlen(first));
+            memcpy(lines[n_lines++] + strlen(first), bytes, size);
+        }
+    }
+    if (!CHECK(lines && file))
+        return 0;
+    qsort(lines, n_lines, sizeof *lines, compare_lines);
+    for (i = 0; i < n_lines; i++)
+        if (i == 0 || strcmp(lines[i], lines[i - 1]) != 0) {
+            fprintf(file, "%s%s%s\n", context, blank ? " " : "", lines[i]);
+            n_written++;
+        }
+    for (i = 0; i < n_lines; i++)
+        free(lines[i]);
+    free(lines);
+    fclose(file);
+    return n_written;
+}
+
+/* Adds the probabilities of the last words of the texts. */
+static void add_probabilities(size_t n_texts, int index, double *corrected, double *uncorrected)
+{
+    const char *line, *file;
+    size_t n = 0;
+    *corrected = *uncorrected = 0;
+    if (!CHECKF(run(SAY "--json %s", test_tmp("words.txt")) == 0, "%s", err))
+        return;
+    for (line = file = out; line && *line; line = strchr(line, '\n'), line += line != NULL)
+        if (number_in(line, "index") == index) {
+            *corrected += exp2(-number_in(line, "surprisal"));
+            *uncorrected += exp2(-number_in(line, "uncorrected"));
+            n++;
+        }
+    EQUAL(n, n_texts);
+}
+
+/* Different continuations exclude each other, so their probabilities add up to at most 1. Those of tokens
+ * alone do not: " time" is counted again in " timely". */
+TEST(probabilities_add_up)
+{
+    attn_ctx ctx = ATTN_ZERO;
+    attn_model *model = NULL;
+    double corrected, uncorrected;
+    size_t n;
+    if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return;
+    n = write_continuations(model, "Once upon a", "time");
+    CHECKF(n > 1000, "%d texts", (int)n);
+    add_probabilities(n, 4, &corrected, &uncorrected);
+    CHECKF(corrected <= 1 + 1e-6 && corrected > 0.9, "corrected: %.9f", corrected);
+    CHECKF(uncorrected > 1.5, "uncorrected: %.9f", uncorrected);
+    n = write_continuations(model, "", "Once");
+    add_probabilities(n, 1, &corrected, &uncorrected);
+    CHECKF(corrected <= 1 + 1e-6 && corrected > 0.9, "corrected, first words: %.9f", corrected);
+    attn_model_close(model);
+}
+
+/* The rows of tokens and of regions add up to those of words. */
+TEST(rows_add_up)
+{
+    static const char *const by[] = {"word", "token", "region"};
+    double sums[3][2] = {{0}};
+    size_t i;
+    const char *line;
+    for (i = 0; i < 3; i++) {
+        if (!CHECKF(run("sed 's/ a / a_/g' " FIXTURES "texts.txt | " SAY
+                        "--json --regions _ --by %s",
+                        by[i]) == 0,
+                    "%s", err))
+            return;
+        for (line = out; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+            sums[i][0] += number_in(line, "surprisal");
+            sums[i][1] += number_in(line, "uncorrected");
+        }
+        CHECKF(fabs(sums[i][0] - sums[0][0]) < 1e-3, "%s: %f, %f", by[i], sums[i][0], sums[0][0]);
+        CHECKF(fabs(sums[i][1] - sums[0][1]) < 1e-3, "%s: %f, %f", by[i], sums[i][1], sums[0][1]);
+    }
+    CHECK(sums[0][0] > 100);
+}
+
+/* Bits and bytes do not depend on how the work was done. bytes.csv is for every machine. */
+TEST(same_bytes)
+{
+    static const char *const ways[] = {"",     "--batch 1 -t 1",      "--batch 3 -t 2",
+                                       "-t 4", "--isa portable -t 1", "--batch 256"};
+    size_t i;
+    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        if (!CHECKF(run("cat " FIXTURES "texts.txt " FIXTURES "long.txt | " SAY
+                        "--rank --top 2 %s >" TEST_TMP "bytes.csv",
+                        ways[i]) == 0,
+                    "%s", err))
+            continue;
+        CHECKF(test_same_file(TEST_TMP "bytes.csv", FIXTURES "bytes.csv"), "%s: other bytes",
+               ways[i]);
+    }
+    same("cat " FIXTURES "*.txt | " SAY "--continue -t 1",
+         "cat " FIXTURES "*.txt | " SAY "--continue -t 3 --isa portable");
+}
+
+/* ---- texts ---- */
+
+/* What is printed for a text: the fields text, index and word of each row, and what is said. */
+static void words_of(const char *text, const char *words, const char *notes)
+{
+    CHECKF(run("printf '%s' | " SURPRISAL MODEL "| cut -d, -f1-4 | tail -n +2 | tr '\\n' ' '",
+               text) == 0,
+           "%s", err);
+    CHECKF(out && strcmp(out, words) == 0, "%s: %s, not %s", text, out, words);
+    CHECKF(notes ? strstr(err, notes) != NULL : err_size == 0, "%s: said %s", text, err);
+}
+
+TEST(what_a_word_is)
+{
+    words_of("The cat sat.", "1,1,The,1 1,2,cat,1 1,3,sat.,2 ", NULL);
+    words_of("\\357\\273\\277The cat\\r\\nsat\\r\\n", "1,1,The,1 1,2,cat,1 2,1,sat,2 ", NULL);
+    words_of("The cat\n\nsat\n", "1,1,The,1 1,2,cat,1 3,1,sat,2 ", "1 of 3 texts have no words");
+    words_of("  The \\t cat ", "1,1,The,1 1,2,cat,1 ",
+             "1 of 1 texts have tabs, line feeds, or blanks");
+    words_of("The\\302\\240cat", "1,1,The\302\240cat,5 ", "1 of 1 texts have no-break spaces");
+    words_of("a \\360\\237\\230\\200 b", "1,1,a,1 1,2,\360\237\230\200,5 1,3,b,1 ", NULL);
+    words_of("NA", "1,1,NA,2 ", NULL);
+    words_of("<|endoftext|>", "1,1,<|endoftext|>,3 ", NULL); /* letters, not the token */
+    refuses(1, "standard input is empty; expected a text on each line", SURPRISAL MODEL);
+    refuses(1, "line 2: the byte e9 is not UTF-8; save the file as UTF-8",
+            "printf 'a\\ncaf\\351' | " SURPRISAL MODEL);
+    refuses(1, "line 1: the byte 00 is not UTF-8", "printf 'a\\000b' | " SURPRISAL MODEL);
+    refuses(1, "is UTF-16, where UTF-8 is needed", "printf '\\377\\376a\\000' | " SURPRISAL MODEL);
+}
+
+/* A word longer than the context is read in windows, and is one row. */
+TEST(a_word_of_400_tokens)
+{
+    CHECKF(run("{ printf 'The '; yes 'qx' | head -n 199 | tr -d '\\n'; echo ' end'; } | " SURPRISAL
+                   MODEL) == 0,
+           "%s", err);
+    CHECKF(occurrences(out, "\n") == 4 && strstr(out, "qx,399,"), "%s", out);
+    CHECKF(strstr(err, "are longer than the context, and read in windows: 127 or more tokens"),
+           "%s", err);
+}
+
+TEST(first_words_without_a_beginning)
+{
+    CHECKF(run("printf 'The cat\\nA\\n' | " SAY "--no-bos --rank --top 1") == 0, "%s", err);
+    CHECKF(strstr(out, "1,1,The,1,NA,NA,NA,NA,NA,NA\n1,2,cat,1,") &&
+               strstr(out, "2,1,A,1,NA,NA,NA"),
+           "%s", out);
+    CHECK(run("printf 'The' | " SAY "--no-bos --json") == 0);
+    CHECKF(strstr(out, "\"surprisal\": null, \"uncorrected\": null, \"entropy\": null}"), "%s",
+           out);
+}
+
+TEST(columns_of_options)
+{
+    CHECK(run("printf 'Once upon a' | " SAY "--top 2 --rank --by token --regions _") == 0);
+    CHECKF(strstr(out, HEADER ",token,token_id,region,rank,top1,top1_probability,top2,"
+                              "top2_probability\n") == out,
+           "%s", out);
+    CHECKF(strstr(out, ",\" upon\",511,2,0,\" upon\",0.91"), "%s", out);
+    /* nats are bits times log(2) */
+    CHECK(run("printf 'Once' | " SAY "--json --unit nats") == 0);
+    CHECKF(fabs(number_in(out, "surprisal") - 1.102154 * log(2)) < 2e-6, "%s", out);
+}
+
+TEST(punctuation_apart)
+{
+    CHECK(run("printf '\"Well-known dog'\"'\"'s,\" (he) 3.5%%%%' | " SAY
+              "--punctuation apart | cut -d, -f3 | tail -n +2 | tr '\\n' ' '") == 0);
+    CHECKF(strcmp(out, "\"\"\"\" Well - known dog 's \" ( he ) 3 . 5 % ") == 0, "%s", out);
+}
+
+TEST(regions)
+{
+    CHECK(run("printf 'The old_man|the boats' | " SAY
+              "--regions _ --by region | cut -d, -f1-4,8") == 0);
+    CHECKF(strstr(out, "1,1,The,1,1\n1,2,old man|the,") && strstr(out, "1,3,boats,"), "%s", out);
+    CHECK(run("printf '__The__old__ man' | " SAY "--regions __ | cut -d, -f2,3,8") == 0);
+    CHECKF(strcmp(out, "index,word,region\n1,The,1\n2,old,1\n3,man,2\n") == 0, "%s", out);
+    /* the mark is read as a blank */
+    same("printf 'The old man' | " SAY,
+         "printf 'The old_man' | " SAY "--regions _ | cut -d, -f1-7");
+    /* names, for each word or for each region */
+    CHECK(run("printf 's,n\\nThe cat sat.,np np vp\\n' | " SAY
+              "--column s --region-names n --by region "
+              "| cut -d, -f2,3,8") == 0);
+    CHECKF(strcmp(out, "index,word,region\n1,The cat,np\n3,sat.,vp\n") == 0, "%s", out);
+    CHECK(run("printf 's,n\\nThe_cat sat.,np vp\\n' | " SAY
+              "--column s --region-names n --regions _ "
+              "| cut -d, -f2,3,8") == 0);
+    CHECKF(strcmp(out, "index,word,region\n1,The,np\n2,cat,np\n3,sat.,vp\n") == 0, "%s", out);
+    refuses(1, "line 2: 2 names of regions for 3 regions",
+            "printf 's,n\\nThe cat sat.,np vp\\n' | " SAY "--column s --region-names n");
+    refuses(2, "--by region needs --regions MARK or --region-names", SAY "--by region x");
+    refuses(2, "--region-names is for a table", SAY "--region-names n x");
+    refuses(2, "is not a mark without blanks", SAY "--regions ' ' x");
+}
+
+/* ---- tables ---- */
+
+static void table_prints(const char *table, const char *options, const char *expected)
+{
+    CHECKF(run("printf '%s' | " SAY "%s", table, options) == 0, "%s: %s", table, err);
+    CHECKF(out && strcmp(out, expected) == 0, "%s %s: %s, not %s", table, options, out, expected);
+}
+
+TEST(tables)
+{
+    char *plain, expected[2048];
+    const char *row = plain = prints("printf 'The' | " SAY "| tail -n 1 | tr -d '\\n'");
+    snprintf(expected, sizeof expected, HEADER ",id,note\n%s,7,\"a \"\"b\"\", c\nd\"\n", row);
+    table_prints("id,s,note\\r\\n7,The,\"a \"\"b\"\", c\\r\\nd\"\\r\\n", "-c s", expected);
+    table_prints("id;s;note\\n7;The;\"a \"\"b\"\", c\\nd\"\\n\\n", "-c s", expected);
+    table_prints("id\\ts\\tnote\\n7\\tThe\\t\"a \"\"b\"\", c\\nd\"", "-c s", expected);
+    snprintf(expected, sizeof expected, HEADER ",input_word,\"x, y\"\n%s,,\" z\"\n", row);
+    table_prints("\\357\\273\\277s,word,\"x, y\"\\n\"The\",, z\\n", "--column s", expected);
+    snprintf(expected, sizeof expected, HEADER "\n%s\n", row);
+    table_prints("a column\\nThe\\n", "--column \"a column\"", expected);
+    table_prints("a column\\n\"\\nThe \"\\n\\n", "--column \"a column\"", expected);
+    CHECK(run("printf 'id,s\\n7,The\\n' | " SAY "-c s --json") == 0);
+    CHECKF(strstr(out, "\"input_id\"") == NULL && strstr(out, "\"id\": \"7\"}\n"), "%s", out);
+    free(plain);
+}
+
+TEST(wrong_tables)
+{
+    refuses(2, "--column: standard input has no column \"sent\"; its columns are id, sentence",
+            "printf 'id,sentence\\n1,a\\n' | " SAY "--column sent");
+    refuses(2, "its columns are id, sentence",
+            "printf 'id;sentence\\n1;a\\n' | " SAY "--column sent");
+    refuses(2, "--region-names: standard input has no column \"x\"",
+            "printf 'id,s\\n1,a\\n' | " SAY "--column s --region-names x");
+    refuses(1, "line 4: the record has 1 field; expected 2",
+            "printf 'id,s\\n1,\"a\\nb\"\\n2\\n' | " SAY "--column s");
+    refuses(1, "line 2: the record has 3 fields; expected 2",
+            "printf 'id,s\\n1,a,b\\n' | " SAY "--column s");
+    refuses(1, "line 3: a quoted field has no closing quote",
+            "printf 'id,s\\n1,a\\n2,\"b\\n' | " SAY "--column s");
+    refuses(1, "line 2: a quoted field has no closing quote before the next separator",
+            "printf 'id,s\\n1,\"a\"b\\n' | " SAY "--column s");
+    refuses(1, "line 1: a quoted field", "printf '\"id,s\\n1,a\\n' | " SAY "--column s");
+    CHECK(run("printf 'id,s\\n1,a\\n' >" TEST_TMP "t.csv") == 0);
+    refuses(2, "t.csv is a table: give the name of the column of texts with --column",
+            SAY TEST_TMP "t.csv");
+}
+
+/* ---- files ---- */
+
+TEST(output_appears_whole)
+{
+    CHECK(run("rm -f " TEST_TMP "o.csv*; " SAY FIXTURES "texts.txt -o " TEST_TMP "o.csv") == 0);
+    CHECK(out_size == 0 && !system_exists(TEST_TMP "o.csv.part"));
+    same("cat " TEST_TMP "o.csv", SAY FIXTURES "texts.txt");
+    same(SAY FIXTURES "texts.txt", SAY "-o - " FIXTURES "texts.txt");
+    refuses(2, "that is the input",
+            "cp " FIXTURES "texts.txt " TEST_TMP "i.txt; " SAY TEST_TMP "i.txt -o " TEST_TMP
+            "i.txt");
+    refuses(2, "that is the model", SAY FIXTURES "texts.txt -o " MODEL);
+    refuses(2, "is a directory", SAY FIXTURES "texts.txt -o " TEST_TMP);
+    refuses(1, "No such file", SAY FIXTURES "texts.txt -o " TEST_TMP "nowhere/o.csv");
+    refuses(1, "cannot write the output: No space left", SAY FIXTURES "texts.txt >/dev/full");
+}
+
+/* An interrupted run, wherever it was cut, continues to the same bytes. */
+static void resumes(const char *options, size_t size, size_t step)
+{
+    size_t cut;
+    for (cut = 0; cut < size; cut += step) {
+        CHECK(run("rm -f " TEST_TMP "r.csv; head -c %zu " TEST_TMP "whole.csv >" TEST_TMP
+                  "r.csv.part",
+                  cut) == 0);
+        CHECKF(run("cat " FIXTURES "*.txt | " SAY "%s --resume -o " TEST_TMP "r.csv", options) == 0,
+               "%s, cut at %zu: %s", options, cut, err);
+        CHECKF(test_same_file(TEST_TMP "r.csv", TEST_TMP "whole.csv"), "%s, cut at %zu", options,
+               cut);
+    }
+}
+
+TEST(resume)
+{
+    static const char *const ways[] = {"", "--continue --batch 1", "--json", "--by token --rank"};
+    uint64_t size = 0;
+    size_t i;
+    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        FILE *file;
+        CHECK(run("cat " FIXTURES "*.txt | " SAY "%s >" TEST_TMP "whole.csv", ways[i]) == 0);
+        if (CHECK((file = fopen(TEST_TMP "whole.csv", "rb")) != NULL)) {
+            system_size(file, &size);
+            fclose(file);
+            resumes(ways[i], (size_t)size + 1, test_full() ? 97 : 3001);
+        }
+    }
+    CHECK(run("rm -f " TEST_TMP "r.csv*; cat " FIXTURES "*.txt | " SAY "| head -n 20 >" TEST_TMP
+              "r.csv.part") == 0);
+    refuses(1, "r.csv.part has rows of a run that was interrupted: continue it with --resume",
+            SAY FIXTURES "texts.txt -o " TEST_TMP "r.csv");
+    refuses(1, "--resume: line 20 of",
+            "cat " FIXTURES "*.txt | sed 's/Lily/Anna/' | " SAY "--unit nats --resume -o " TEST_TMP
+            "r.csv");
+    refuses(1, "--resume: line 1 of",
+            "cat " FIXTURES "*.txt | " SAY "--rank --resume -o " TEST_TMP "r.csv");
+    refuses(1, "has more rows than standard input gives",
+            "printf 'Once\\n' | " SAY "--resume -o " TEST_TMP "r.csv");
+    CHECK(system_exists(TEST_TMP "r.csv.part") && !system_exists(TEST_TMP "r.csv"));
+    refuses(2, "--resume continues a file", SAY "--resume x");
+}
+
+TEST(interrupted)
+{
+    CHECK(run("rm -f " TEST_TMP
+              "s.csv*; yes 'The cat sat on the mat and looked at me' | head -n 100000 "
+              ">" TEST_TMP "many.txt; " SURPRISAL MODEL TEST_TMP "many.txt -t 1 -o " TEST_TMP
+              "s.csv & while ! test -s " TEST_TMP "s.csv.part; do sleep 0.1; done; " INTERRUPT
+              "wait $run") == 130);
+    CHECKF(strstr(err, "interrupted; the rows so far are in " TEST_TMP "s.csv.part, and --resume"),
+           "%s", err);
+    CHECK(system_exists(TEST_TMP "s.csv.part") && !system_exists(TEST_TMP "s.csv"));
+}
+
+/* ---- models ---- */
+
+/* A model whose tokens are these characters. */
+static void make_model(const char *characters)
+{
+    CHECKF(run("rm -rf " TEST_TMP "letters; mkdir " TEST_TMP
+               "letters; cp tests/golden/long/config.json "
+               "tests/golden/long/model.safetensors " TEST_TMP "letters; printf '%s' >" TEST_TMP
+               "letters/vocab.json; " TEST_BUILD "/attn-convert -q " TEST_TMP "letters " TEST_TMP
+               "letters.attn",
+               characters) == 0,
+           "%s", err);
+}
+
+#define LETTERS SURPRISAL TEST_TMP "letters.attn "
+
+TEST(character_models)
+{
+    make_model("{\"a\": 0, \" \": 1, \"b\": 2}");
+    CHECKF(run("printf 'ab  ba\nb' | " LETTERS "-q --no-bos | cut -d, -f1-4") == 0, "%s", err);
+    CHECKF(strcmp(out, "text,index,word,tokens\n1,1,ab,2\n1,2,ba,3\n2,1,b,1\n") == 0, "%s", out);
+    CHECK(run("printf 'ab ba' | " LETTERS "--no-bos --punctuation apart | cut -d, -f1-4") == 0);
+    CHECKF(strcmp(out, "text,index,word,tokens\n1,1,ab,2\n1,2,ba,3\n") == 0, "%s", out);
+    refuses(1, "has no beginning-of-text token: give --no-bos", "printf 'ab' | " LETTERS);
+    refuses(1, "line 2: the vocabulary of " TEST_TMP "letters.attn lacks a character of \"bxa\"",
+            "printf 'ab\na bxa b\n' | " LETTERS "--no-bos");
+    refuses(1, "lacks a character of \"bx\"", "printf 'a bx' | " LETTERS "--no-bos");
+    make_model("{\"a\": 0, \"b\": 1}");
+    refuses(1, "has no token that begins with a blank, so nothing says where a word ends",
+            "printf 'ab' | " LETTERS "--no-bos");
+}
+
+TEST(mistakes)
+{
+    refuses(1, "has no tokenizer, so it cannot read a text",
+            "printf a | " SURPRISAL TEST_BUILD "/from_scratch/plain.attn");
+    refuses(2, "no model given", SURPRISAL);
+    refuses(2, "too many arguments", SURPRISAL MODEL "a b");
+    refuses(1, "No such file", SURPRISAL "nowhere.attn LICENSE");
+    refuses(1, "nowhere.txt: No such file", SURPRISAL MODEL "nowhere.txt");
+    refuses(1, "--stride is 256, but the model's context holds 255",
+            "echo a | " SAY "--stride 256");
+    refuses(2, "--top: \"1001\" is not a whole number", SAY "--top 1001 x");
+    refuses(2, "choose word, token or region", SAY "--by letter x");
+}

@@ -1,0 +1,128 @@
+/* Measures what a row of logits says, with the same bits on every machine: the logits are, attn_exp is,
+ * and what follows is a fixed order of additions and of rounded products of doubles. */
+#ifndef SURPRISAL_MEASURE_H
+#define SURPRISAL_MEASURE_H
+
+#include "words.h"
+
+#define LOG_OF_2 0.69314718055994530942
+
+/* a * b, rounded: through memory, because a compiler may otherwise make one operation of a product and
+ * the sum that it goes into, with another rounding. */
+static double product(double a, double b)
+{
+    volatile double rounded = a * b;
+    return rounded;
+}
+
+/* The natural logarithm of x, to 1e-15 of it: x = m * 2^k with m near 1, and log(m) = 2 * (s + s^3 / 3 +
+ * s^5 / 5 + ...) with s = (m - 1) / (m + 1). The log of the C library has other bits elsewhere. */
+static double natural_log(double x)
+{
+    int k = 0, i;
+    double m = frexp(x, &k), s, sum = 0;
+    if (x <= 0)
+        return -(double)INFINITY;
+    if (m < 0.70710678118654752440) {
+        m *= 2;
+        k--;
+    }
+    s = (m - 1) / (m + 1);
+    for (i = 21; i > 0; i -= 2)
+        sum = product(sum, product(s, s)) + 1.0 / i;
+    return product(k, LOG_OF_2) + product(2 * s, sum);
+}
+
+enum {
+    LANES = 8
+}; /* element i of a sum is added to number i mod 8, so that a processor adds several */
+
+static double sum_of_lanes(const double *lanes)
+{
+    return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
+           ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+
+static float largest(const float *x, size_t n)
+{
+    float lanes[LANES], most;
+    size_t i, k;
+    for (k = 0; k < LANES; k++)
+        lanes[k] = x[0];
+    for (i = 0; i + LANES <= n; i += LANES)
+        for (k = 0; k < LANES; k++)
+            lanes[k] = x[i + k] > lanes[k] ? x[i + k] : lanes[k];
+    for (; i < n; i++)
+        lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+    for (most = lanes[0], k = 1; k < LANES; k++)
+        most = lanes[k] > most ? lanes[k] : most;
+    return most;
+}
+
+/* *sum = sum of e, *weighted = sum of e * x. The product of two floats is exact in a double. */
+static void sum_row(const float *e, const float *x, size_t n, double *sum, double *weighted)
+{
+    double sums[LANES] = {0}, products[LANES] = {0};
+    size_t i, k;
+    for (i = 0; i + LANES <= n; i += LANES)
+        for (k = 0; k < LANES; k++) {
+            sums[k] += (double)e[i + k];
+            products[k] += (double)e[i + k] * (double)x[i + k];
+        }
+    for (k = 0; i < n; i++, k++) {
+        sums[k] += (double)e[i];
+        products[k] += (double)e[i] * (double)x[i];
+    }
+    *sum = sum_of_lanes(sums);
+    *weighted = sum_of_lanes(products);
+}
+
+static double sum_of_set(const run *r, int set)
+{
+    const int32_t *const ids = r->sets[set];
+    const size_t n = r->set_sizes[set];
+    double lanes[LANES] = {0};
+    size_t i, k;
+    for (i = 0; i + LANES <= n; i += LANES)
+        for (k = 0; k < LANES; k++)
+            lanes[k] += (double)r->powers[ids[i + k]];
+    for (k = 0; i < n; i++, k++)
+        lanes[k] += (double)r->powers[ids[i]];
+    return sum_of_lanes(lanes);
+}
+
+/* Measures position `at` of a passage by its logits. */
+static attn_status measure(run *r, passage *p, size_t at, const float *logits)
+{
+    position *const to = &p->positions[at];
+    const attn_shape shape = attn_shape1(r->n_vocab), row = attn_shape2(1, r->n_vocab);
+    attn_tensor powers = attn_borrow(r->powers, ATTN_F32, shape);
+    attn_top top = ATTN_ZERO;
+    attn_token_stats stats = ATTN_ZERO;
+    const float most = largest(logits, r->n_vocab);
+    double sum = 0, weighted = 0, log_sum;
+    size_t i;
+    for (i = 0; i < r->n_vocab; i++) { /* exp of less is nothing; -inf would make the sum NaN */
+        const float less = logits[i] - most;
+        r->less[i] = less < -200 ? -200 : less;
+    }
+    if (attn_exp(&r->ctx, &powers, attn_borrow(r->less, ATTN_F32, shape)))
+        return r->ctx.status;
+    sum_row(r->powers, r->less, r->n_vocab, &sum, &weighted);
+    log_sum = natural_log(sum);
+    to->entropy = log_sum - weighted / sum;
+    if (p->sets[at])
+        to->ends = natural_log(sum_of_set(r, p->sets[at])) - log_sum;
+    if (at < p->n)
+        to->nll = log_sum - ((double)logits[p->ids[at]] - (double)most);
+    top.best = p->best + (p->best ? at * r->o.top : 0);
+    top.k = r->o.top;
+    if (r->o.rank || r->o.top)
+        attn_logit_stats(&r->ctx, r->o.rank && at < p->n ? &stats : NULL, r->o.top ? &top : NULL,
+                         attn_borrow(logits, ATTN_F32, row),
+                         r->o.rank && at < p->n ? &p->ids[at] : NULL);
+    to->rank = stats.rank;
+    return r->ctx.status;
+}
+
+#endif

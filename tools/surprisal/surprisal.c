@@ -1,0 +1,272 @@
+/* cc tools/surprisal/surprisal.c -I. -O2 -fopenmp -lm -o surprisal     (without -fopenmp: one thread)
+ *
+ * Says how surprising each word of a text is to a model: -log2 of its probability after the words before
+ * it, as CSV. A word's probability is that of its tokens, and that the word ends where it does, which
+ * most programs leave out: `surprisal --help formula`. The parts, each in a header beside this file:
+ *
+ *     run.h      the options, the input, the texts in progress
+ *     table.h    lines, CSV and TSV in
+ *     words.h    words, regions, and the tokens of each
+ *     measure.h  what a row of logits says about the next token
+ *     rows.h     rows out, and --resume
+ *     windows.h  several texts in one pass; long ones in windows */
+
+#include "tools/common/system.h"
+#define ATTN_IMPLEMENTATION
+#include "attn.h"
+#define PROGRAM "surprisal"
+#define INPUT   "texts, one a line"
+#include "windows.h"
+
+/* ---- the command line ---- */
+
+static const struct option table_of_options[] = {
+#define AT(member) offsetof(options, member), 1 /* FIRST_PAGE */
+    {'o', "output", "FILE", TEXT, AT(output), NULL,
+     "write there; the file appears when it is whole"},
+    {0, "resume", NULL, FLAG, AT(resume), NULL, "go on where FILE.part of an interrupted run ends"},
+    {'c', "column", "NAME", TEXT, AT(column), NULL,
+     "FILE is CSV or TSV, and this column has the texts; the others are carried to the output"},
+    {0, "by", "NAME", CHOICE, AT(by), "word token region",
+     "a row for each word (default), token or region"},
+    {0, "regions", "MARK", TEXT, AT(regions), NULL,
+     "words joined by MARK are a region: the old_man"},
+    {0, "region-names", "COLUMN", TEXT, AT(region_names), NULL,
+     "this column has a name for each region"},
+    {0, "unit", "NAME", CHOICE, AT(unit), "bits nats", "bits (default) or nats"},
+    {0, "rank", NULL, FLAG, AT(rank), NULL, "add how many tokens were likelier than the first one"},
+    {0, "top", "COUNT", COUNT, AT(top), "0 1000", "add the likeliest tokens before the word"},
+    {0, "punctuation", "NAME", CHOICE, AT(punctuation), "word apart",
+     "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
+    {0, "continue", NULL, FLAG, AT(continues), NULL, "the items are one running text"},
+    {0, "stride", "COUNT", COUNT, AT(stride), "1 1000000000",
+     "the least tokens before a word where a text is longer than the context (default: 512, or "
+     "half of it)"},
+    {0, "no-bos", NULL, FLAG, AT(no_bos), NULL,
+     "no beginning-of-text token: first words become NA"},
+    {0, "json", NULL, FLAG, AT(json), NULL, "a JSON object a row, with the names of the columns"},
+    {0, "batch", "COUNT", COUNT, AT(batch), "1 256", "most texts at a time (default 64)"},
+    {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
+    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES, "an instruction set (default: the best)"},
+    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
+    {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no notes on standard error"},
+    PROGRAM_OPTIONS(1),
+};
+enum { N_OPTIONS = sizeof table_of_options / sizeof table_of_options[0] };
+
+static const help_page pages[] = {
+    {NULL, NULL, "surprisal MODEL.attn [FILE] [options]",
+     "Prints CSV, a row for each word of each line of FILE (or standard input): text (number of "
+     "the "
+     "line), index, word, tokens (how many), surprisal (bits), uncorrected (bits, the sum over its "
+     "tokens), entropy (bits, of the next token before the word). The same bytes on every machine, "
+     "with any --threads and --batch.",
+     1, NULL, NULL},
+    {"formula", "what the numbers are, and whom to cite", NULL,
+     "P(word) = P(its tokens) * P(a word ends after it) / P(a word ended before it)\n\n"
+     "Each probability is the model's, after the tokens before. A word ends where the next token "
+     "begins with a blank or ends the text. For the first word the divisor is the probability of "
+     "tokens that do not begin with a blank. surprisal = -log2 P(word).\n\n"
+     "Without the two factors (uncorrected) the probabilities of all words add up to more than 1: "
+     "\"the\" then has the probability of \"theory\" as well. See Pimentel and Meister 2024, How "
+     "to "
+     "Compute the Probability of a Word, arXiv 2406.14561, and Oh and Schuler 2024, Leading "
+     "Whitespaces of Language Models' Subword Vocabulary Pose a Confound for Calculating Word "
+     "Probabilities, arXiv 2406.10851. For GPT-2's vocabulary both say the same.\n\n"
+     "The package wordsprobability 0.17 differs in one number: it counts the end-of-text token "
+     "twice "
+     "in the divisor of the first word. minicons 0.3.39 (bow_correction) has no divisor for the "
+     "first word, and does not count the end of the text as the end of a word.\n\n"
+     "--by token: uncorrected is the token's own, and surprisal has its share of the factors, so "
+     "that a word's tokens add up to the word. --by region: the sum over its words.",
+     2, NULL, NULL},
+    {"input", "what a text and a word are", NULL,
+     "Blanks, tabs and line feeds part words. Several count as one blank, and those around a text "
+     "as "
+     "none; a note says how many texts that changed. A no-break space parts no words. An empty "
+     "line "
+     "is a text without words: its number is used, and it has no row. The file is UTF-8, with or "
+     "without a byte order mark; lines end in LF or CR LF.\n\n"
+     "--column: RFC 4180, with commas, tabs or semicolons. The first line has the names. text "
+     "counts "
+     "the records. A carried column whose name the output has already is called input_NAME.\n\n"
+     "--regions MARK: the mark is read as a blank. --region-names COLUMN: names with blanks "
+     "between "
+     "them, one for each region; without --regions one for each word, where equal neighbours are "
+     "one "
+     "region.\n\n"
+     "--punctuation apart: punctuation is parted from letters and digits, also within a word, "
+     "where a "
+     "token begins with it. A word then also ends where the next token begins with punctuation, "
+     "and "
+     "punctuation ends where the next token does not. Punctuation that is not ASCII "
+     "counts where a token has its first two bytes, as GPT-2's tokens do.\n\n"
+     "--continue: the texts are joined by blanks. A text longer than the context is read in "
+     "windows, "
+     "which begin with the beginning-of-text token; every word has at least --stride tokens before "
+     "it.\n\n"
+     "A character model's tokens are single characters, and one is the blank: words are parted by "
+     "blanks as well, and the formula is the same.",
+     4, NULL, NULL}};
+
+/* ---- the run ---- */
+
+static int check_options(run *r)
+{
+    const size_t room = r->n_ctx - !r->o.no_bos;
+    if (!r->tokenizer)
+        return fail(FAILED, "%s has no tokenizer, so it cannot read a text", r->o.model);
+    if (!r->o.no_bos && r->config->bos < 0)
+        return fail(FAILED,
+                    "%s has no beginning-of-text token: give --no-bos; the first word of each text "
+                    "then has no value",
+                    r->o.model);
+    if (r->n_ctx < 3)
+        return fail(FAILED, "the context of %s holds %zu tokens; expected at least 3", r->o.model,
+                    r->n_ctx);
+    if (r->o.stride > room)
+        return fail(FAILED, "--stride is %zu, but the model's context holds %zu", r->o.stride,
+                    room);
+    if (r->o.stride == 0)
+        r->o.stride = room / 2 < 512 ? room / 2 : 512;
+    if (r->o.top > r->n_vocab)
+        return fail(FAILED, "--top is %zu, but the vocabulary has %zu tokens", r->o.top,
+                    r->n_vocab);
+    return FINE;
+}
+
+static void note(const run *r, uint64_t n, const char *what)
+{
+    if (n && !r->o.quiet)
+        fprintf(stderr, PROGRAM ": %llu of %zu texts %s\n", TOOLS_LLU(n), r->input.n_records, what);
+}
+
+/* Refuses an item with more or fewer names of regions than regions. */
+static int check_regions(const run *r, const passage *p)
+{
+    size_t i, n_names;
+    for (i = 0; r->input.has_regions && i < p->n_words; i++) {
+        const word *const w = &p->words[i];
+        if (i + 1 < p->n_words && p->words[i + 1].item == w->item)
+            continue;
+        for (n_names = 0; region_name(r, w->item, n_names).size > 0;)
+            n_names++;
+        if (n_names != w->region + 1)
+            return fail(FAILED, "%s, line %llu: %zu names of regions for %zu regions", r->name,
+                        TOOLS_LLU(r->input.lines[w->item]), n_names, w->region + 1);
+    }
+    return FINE;
+}
+
+/* Looks at every text before the model reads the first one: what is wrong with the input shows at once,
+ * and the time that is left can be told. */
+static int check_input(run *r)
+{
+    const size_t n = r->input.n_records, step = r->o.continues ? n : 1;
+    char text[160];
+    size_t i;
+    int code = FINE;
+    for (i = 0; code == FINE && i < n && !interrupted; i += step) {
+        passage p;
+        code = make_passage(r, &p, i, i + step);
+        if (code == FINE)
+            code = check_regions(r, &p);
+        r->n_all += p.n + 1;
+        r->n_long += p.n > room_for_tokens(r);
+        arena_free(&p.memory);
+    }
+    if (code != FINE)
+        return code;
+    note(r, r->n_blank, "have no words, and so no rows");
+    note(r, r->n_spaced,
+         "have tabs, line feeds, or blanks that are doubled or at an end: each of these "
+         "was read as one blank, or as none at an end");
+    note(r, r->n_unbroken, "have no-break spaces, which do not part words");
+    snprintf(
+        text, sizeof text,
+        "%s longer than the context, and read in windows: %zu or more tokens are before each word",
+        r->o.continues ? "make a text" : "are", r->o.stride);
+    note(r, r->o.continues && r->n_long ? n : r->n_long, text);
+    return interrupted ? INTERRUPTED : FINE;
+}
+
+static int run_all(run *r)
+{
+    attn_workspace_desc desc = ATTN_ZERO;
+    int code;
+    r->ctx.n_threads = (int)r->o.threads;
+    r->ctx.stop = &interrupted;
+    if ((code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums)) != FINE)
+        return code;
+    r->config = attn_model_config(r->model);
+    r->tokenizer = attn_model_tokenizer(r->model);
+    r->n_vocab = r->config->n_vocab;
+    r->n_ctx = r->config->n_ctx;
+    signal(SIGINT, on_interrupt);
+    if ((code = check_options(r)) != FINE || (code = find_sets(r)) != FINE ||
+        (code = read_input(r)) != FINE || (code = check_input(r)) != FINE)
+        return code;
+    desc.n_batch = ROWS;
+    r->logits = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, ROWS * sizeof(float));
+    r->less = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
+    r->powers = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
+    r->passages = (passage *)arena_alloc(&r->ctx, &r->memory, MAX_BATCH, sizeof(passage));
+    if (!r->logits || !r->less || !r->powers || !r->passages ||
+        attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc))
+        return failed(&r->ctx);
+    if ((code = open_output(r)) == FINE && (code = write_header(r)) == FINE)
+        code = read_passages(r);
+    return code;
+}
+
+static int close_all(run *r, int code)
+{
+    code = finish_rows(r, code);
+    if (code == INTERRUPTED && r->part)
+        fprintf(stderr, PROGRAM ": interrupted; the rows so far are in %s, and --resume goes on\n",
+                r->part);
+    if (r->passages)
+        free_windows(r);
+    attn_workspace_free(r->workspace);
+    attn_model_close(r->model);
+    out_free(&r->row);
+    arena_free(&r->memory);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    static run r;
+    static arguments given;
+    const program self = {table_of_options,
+                          N_OPTIONS,
+                          2,
+                          "give one file of texts",
+                          pages,
+                          3,
+                          "Further help (surprisal --help formula)"};
+    size_t next = 0;
+    int code;
+    system_begin(&argc, &argv);
+    r.o.batch = 64;
+    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
+        return code;
+    r.o.model = option_or_word(r.o.model, &given, &next);
+    r.o.file = option_or_word(r.o.file, &given, &next);
+    if (!r.o.model)
+        return fail(USAGE, "no model given: surprisal MODEL.attn FILE (--help tells more)");
+    r.o.file = r.o.file ? r.o.file : "-";
+    if (!r.o.column && is_named_table(r.o.file))
+        return fail(USAGE, "%s is a table: give the name of the column of texts with --column",
+                    r.o.file);
+    if (r.o.region_names && !r.o.column)
+        return fail(USAGE, "--region-names is for a table: give the column of texts with --column");
+    if (r.o.by == BY_REGION && !r.o.regions && !r.o.region_names)
+        return fail(USAGE, "--by region needs --regions MARK or --region-names COLUMN");
+    if (r.o.regions && (!*r.o.regions || strpbrk(r.o.regions, " \t\r\n")))
+        return fail(USAGE, "--regions: \"%s\" is not a mark without blanks", r.o.regions);
+    if (r.o.resume && (!r.o.output || strcmp(r.o.output, "-") == 0))
+        return fail(USAGE, "--resume continues a file: give it with -o");
+    code = run_all(&r);
+    return close_all(&r, code);
+}

@@ -1,0 +1,268 @@
+/* Finds the words and tokens of a passage: which bytes, which tokens, and where a word may end. */
+#ifndef SURPRISAL_WORDS_H
+#define SURPRISAL_WORDS_H
+
+#include "table.h"
+
+/* >> Kinds of tokens =========================================================================== */
+
+/* The kind of a character, by its first bytes: a token may hold only a part of it. */
+enum kind_of_character {
+    A_LETTER, /* or a digit, or anything else */
+    A_BLANK,
+    A_MARK, /* punctuation */
+    A_REST  /* bytes that continue a character of an earlier token */
+};
+
+/* Punctuation is that of ASCII, of Latin-1, of U+2000 to U+203F and of U+3000 to U+303F. */
+static int kind_at(const char *text, size_t size)
+{
+    const unsigned char c = (unsigned char)text[0], next = size > 1 ? (unsigned char)text[1] : 0;
+    if (c == ' ')
+        return A_BLANK;
+    if (c >= 0x80 && c < 0xc0)
+        return A_REST;
+    if ((c > ' ' && c < '0') || (c > '9' && c < 'A') || (c > 'Z' && c < 'a') ||
+        (c > 'z' && c < 0x7f))
+        return A_MARK;
+    if ((c == 0xe2 || c == 0xe3) && next == 0x80)
+        return A_MARK;
+    return c == 0xc2 && next && strchr("\xa1\xa7\xab\xb6\xb7\xbb\xbf", next) ? A_MARK : A_LETTER;
+}
+
+/* Sets the kinds of the first and the last character of each token. */
+static int find_kinds(run *r)
+{
+    size_t t, i, size;
+    r->starts = (unsigned char *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, 1);
+    r->ends = (unsigned char *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, 1);
+    if (!r->starts || !r->ends)
+        return failed(&r->ctx);
+    for (t = 0; t < r->n_vocab; t++) {
+        const char *const bytes = attn_token_bytes(&size, r->tokenizer, (int32_t)t);
+        const int is_text = bytes && size && !attn_tokenizer_is_special(r->tokenizer, (int32_t)t);
+        r->starts[t] = (unsigned char)(is_text ? kind_at(bytes, size) : A_LETTER);
+        r->ends[t] = A_REST;
+        for (i = size; is_text && i > 0 && r->ends[t] == A_REST; i--)
+            r->ends[t] = (unsigned char)kind_at(bytes + i - 1, size - i + 1);
+        r->ends[t] = is_text ? r->ends[t] : A_LETTER;
+    }
+    return FINE;
+}
+
+static int is_in_set(const run *r, int32_t token, int set)
+{
+    const int kind = r->starts[token];
+    if (set == AT_BEGIN)
+        return kind != A_BLANK;
+    if (attn_config_is_eos(r->config, token) || kind == A_BLANK)
+        return 1;
+    return set == AFTER_WORD ? r->o.punctuation == APART && kind == A_MARK : kind == A_LETTER;
+}
+
+static int find_sets(run *r)
+{
+    int set, code = find_kinds(r);
+    size_t t, n_blank = 0;
+    for (t = 0; code == FINE && t < r->n_vocab; t++)
+        n_blank += r->starts[t] == A_BLANK;
+    if (code == FINE && n_blank == 0)
+        return fail(FAILED,
+                    "the vocabulary of %s has no token that begins with a blank, so nothing says "
+                    "where a word ends",
+                    r->o.model);
+    for (set = AT_BEGIN; code == FINE && set < N_SETS; set++) {
+        int32_t *const ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof *ids);
+        if (!ids)
+            return failed(&r->ctx);
+        for (t = 0; t < r->n_vocab; t++)
+            if (is_in_set(r, (int32_t)t, set))
+                ids[r->set_sizes[set]++] = (int32_t)t;
+        r->sets[set] = ids;
+    }
+    return code;
+}
+
+/* >> Words ===================================================================================== */
+
+static int is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* The size of a mark of --regions at `at`; 0: there is none. */
+static size_t mark_size(const run *r, const char *at, const char *end)
+{
+    const size_t size = r->o.regions ? strlen(r->o.regions) : 0;
+    return size && (size_t)(end - at) >= size && memcmp(at, r->o.regions, size) == 0 ? size : 0;
+}
+
+/* Adds the words of an item to the passage, which has room for them. */
+static void add_words(run *r, passage *p, size_t item)
+{
+    const span text = item_text(&r->input, item);
+    const char *at = text.text, *const end = at + text.size;
+    const size_t before = p->n_words, size = p->size;
+    size_t gap = 0, region = 0;
+    int in_region = 0;
+    for (; at < end; at += gap) {
+        const char *const begin = at;
+        while (at < end && !is_space(*at) && mark_size(r, at, end) == 0)
+            at++;
+        if (at > begin) {
+            word *const w = &p->words[p->n_words++];
+            memset(w, 0, sizeof *w);
+            if (p->n_words > 1)
+                p->text[p->size++] = ' ';
+            w->item = item;
+            w->index = p->n_words - 1 - before;
+            w->region = region;
+            w->begin = p->size;
+            w->size = (size_t)(at - begin);
+            memcpy(p->text + p->size, begin, w->size);
+            p->size += w->size;
+            in_region = 1;
+        }
+        gap = at == end ? 0 : mark_size(r, at, end);
+        if (at < end && gap == 0) { /* a blank ends the region */
+            gap = 1;
+            region += (size_t)in_region;
+            in_region = 0;
+        }
+    }
+    r->n_blank += p->n_words == before;
+    r->n_spaced += p->n_words > before && !r->o.regions &&
+                   (p->size - size - (before > 0) != text.size ||
+                    memcmp(p->text + size + (before > 0), text.text, text.size) != 0);
+    for (at = text.text; at + 1 < end && memcmp(at, "\xc2\xa0", 2) != 0; at++)
+        continue;
+    r->n_unbroken += at + 1 < end;
+}
+
+/* Splits words where punctuation begins or ends, if a token does. */
+static int part_punctuation(run *r, passage *p)
+{
+    word *const parts = (word *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *parts);
+    size_t i, t, n = 0, index = 0, size;
+    if (!parts)
+        return failed(&r->ctx);
+    for (i = 0; i < p->n_words; i++) {
+        const word w = p->words[i];
+        size_t at = w.begin;
+        int kind = A_REST; /* of the latest character */
+        index = i > 0 && p->words[i - 1].item == w.item ? index : 0;
+        for (t = w.token; t < w.token + w.n_tokens; t++) {
+            const int starts = r->starts[p->ids[t]], ends = r->ends[p->ids[t]];
+            if (t == w.token || (kind == A_MARK && starts == A_LETTER) ||
+                (kind == A_LETTER && starts == A_MARK)) {
+                parts[n] = w;
+                parts[n].index = index++;
+                parts[n].begin = at;
+                parts[n].size = 0;
+                parts[n].token = t;
+                parts[n++].n_tokens = 0;
+            }
+            kind = ends == A_REST ? kind : ends == A_BLANK ? A_REST : ends;
+            attn_token_bytes(&size, r->tokenizer, p->ids[t]);
+            size -= t == w.token && w.begin > 0; /* the blank before the word */
+            parts[n - 1].size += size;
+            parts[n - 1].n_tokens++;
+            at += size;
+        }
+    }
+    p->words = parts;
+    p->n_words = n;
+    return FINE;
+}
+
+/* >> Tokens ==================================================================================== */
+
+static int refuse_bytes(const run *r, const passage *p, size_t at)
+{
+    size_t i = 0;
+    shown one;
+    while (i + 1 < p->n_words && p->words[i + 1].begin <= at)
+        i++;
+    return fail(FAILED, "%s, line %llu: the vocabulary of %s lacks a character of \"%s\"", r->name,
+                TOOLS_LLU(r->input.lines[p->words[i].item]), r->o.model,
+                show(one, p->text + p->words[i].begin, p->words[i].size));
+}
+
+/* Gives each word its tokens. The blank before a word is part of its first token, or is that token. */
+static int divide_tokens(run *r, passage *p)
+{
+    size_t t, size, at = 0, i = 0;
+    for (t = 0; t < p->n; t++) {
+        const char *const bytes = attn_token_bytes(&size, r->tokenizer, p->ids[t]);
+        if (!bytes || size > p->size - at || memcmp(bytes, p->text + at, size) != 0)
+            return refuse_bytes(r, p, at);
+        if (size > 1 && memchr(bytes + 1, ' ', size - 1))
+            return fail(
+                FAILED,
+                "the vocabulary of %s has tokens with a blank behind a letter, which belong "
+                "to two words",
+                r->o.model);
+        while (at >= p->words[i].begin + p->words[i].size)
+            i++;
+        if (p->words[i].n_tokens++ == 0)
+            p->words[i].token = t;
+        at += size;
+    }
+    return at == p->size ? FINE : refuse_bytes(r, p, at);
+}
+
+/* Decides which tokens end a word at each position that a word begins or ends at. */
+static void find_ends(run *r, passage *p)
+{
+    size_t i, t;
+    p->sets[0] = AT_BEGIN;
+    for (i = 0; i < p->n_words; i++) {
+        const word *const w = &p->words[i];
+        int kind = A_LETTER;
+        for (t = w->token; t < w->token + w->n_tokens; t++)
+            kind = r->ends[p->ids[t]] == A_REST ? kind : r->ends[p->ids[t]];
+        p->sets[w->token + w->n_tokens] =
+            r->o.punctuation == APART && kind == A_MARK ? AFTER_MARK : AFTER_WORD;
+    }
+}
+
+/* Makes a passage of the items [first, end). The caller frees its memory. */
+static int make_passage(run *r, passage *p, size_t first, size_t end)
+{
+    size_t i, size = 0;
+    int code;
+    memset(p, 0, sizeof *p);
+    for (i = first; i < end; i++)
+        size += item_text(&r->input, i).size + 1;
+    p->text = (char *)arena_alloc(&r->ctx, &p->memory, size + 1, 1);
+    p->words = (word *)arena_alloc(&r->ctx, &p->memory, size / 2 + 1, sizeof *p->words);
+    p->ids = (int32_t *)arena_alloc(&r->ctx, &p->memory, size + 1, sizeof *p->ids);
+    if (!p->text || !p->words || !p->ids)
+        return failed(&r->ctx);
+    for (i = first; i < end; i++)
+        add_words(r, p, i);
+    p->n = size;
+    if (attn_encode(&r->ctx, p->ids, &p->n, r->tokenizer, p->text, p->size))
+        return failed(&r->ctx);
+    if ((code = divide_tokens(r, p)) == FINE && r->o.punctuation == APART)
+        code = part_punctuation(r, p);
+    return code;
+}
+
+/* Makes room for what is measured. */
+static int make_positions(run *r, passage *p)
+{
+    p->positions = (position *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *p->positions);
+    p->sets = (unsigned char *)arena_alloc(&r->ctx, &p->memory, p->n + 1, 1);
+    if (r->o.top)
+        p->best = (attn_prediction *)arena_alloc(&r->ctx, &p->memory, p->n + 1,
+                                                 r->o.top * sizeof *p->best);
+    if (!p->positions || !p->sets || (r->o.top && !p->best))
+        return failed(&r->ctx);
+    if (r->o.no_bos) /* nothing predicts the first token */
+        p->positions[0].nll = p->positions[0].entropy = p->positions[0].ends = (double)NAN;
+    find_ends(r, p);
+    return FINE;
+}
+
+#endif
