@@ -342,6 +342,25 @@ static attn_status plan_types(attn_ctx *ctx, plan *p, int dtype)
     return ATTN_OK;
 }
 
+/* Embeddings are often padded to a multiple of up to 1,024 rows, so some ids have no text. More of them
+ * mean that the vocabulary is another model's. */
+static attn_status check_padding(attn_ctx *ctx, const source *s)
+{
+    const uint64_t n = s->vocabulary.n_tokens, usual = n / 32 > 127 ? n / 32 : 127;
+    if (s->n_vocab - n > usual)
+        return tool_fail(
+            ctx, ATTN_E_FORMAT,
+            "the vocabulary has %llu tokens, but by %s the model knows %llu: is it "
+            "another model's? --tokenizer DIR takes the right one, --no-tokenizer none",
+            TOOLS_LLU(n), s->config_name, TOOLS_LLU(s->n_vocab));
+    if (s->n_vocab > n)
+        source_note(
+            "the model knows %llu ids, the vocabulary has %llu tokens; ids from %llu on, which "
+            "may be padding, have no text",
+            TOOLS_LLU(s->n_vocab), TOOLS_LLU(n), TOOLS_LLU(n));
+    return ATTN_OK;
+}
+
 /* Plans the vocabulary, with an id for each row of the embedding. */
 static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
 {
@@ -363,7 +382,10 @@ static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
     if (dropped)
         source_note("%llu special tokens have ids that the model does not know; left out",
                     TOOLS_LLU(dropped));
-    return vocab_section(ctx, v, (size_t)s->n_vocab, &p->tokenizer, &p->tokenizer_size);
+    return check_padding(ctx, s) ||
+                   vocab_section(ctx, v, (size_t)s->n_vocab, &p->tokenizer, &p->tokenizer_size)
+               ? ctx->status
+               : ATTN_OK;
 }
 
 /* >> Writing =================================================================================== */
@@ -739,7 +761,7 @@ static void print_summary(const source *s, const plan *p, const options *o, doub
             base_name(o->output), (double)p->size / 1e6, (double)parameters / 1e6,
             TOOLS_LLU(p->n_tensors), (int)size, dtype);
     if (p->tokenizer)
-        fprintf(stderr, "a vocabulary of %llu tokens", TOOLS_LLU(s->n_vocab));
+        fprintf(stderr, "a vocabulary of %llu tokens", TOOLS_LLU(s->vocabulary.n_tokens));
     else
         fputs("no vocabulary", stderr);
     fprintf(stderr, "; read %s: %.1f MB; took %.1f s\n", base_name(o->input), (double)n_read / 1e6,

@@ -18,7 +18,8 @@
  *                                              configuration means true
  *   hidden_size, num_hidden_layers, ...        other names of n_embd, n_layer, n_head, n_positions;
  *   emb_dim, n_layers, context_length ...      those of "Build a Large Language Model"
- *   vocab_size above the vocabulary's          such ids have no text
+ *   vocab_size above the vocabulary's          such ids have no text, with a note; refused if there are
+ *                                              more of them than padding explains
  *   bos_token_id, eos_token_id                 kept, of eos_token_id up to 32; outside the vocabulary:
  *                                              left out with a note. generation_config.json's
  *                                              eos_token_id counts before config.json's

@@ -385,6 +385,28 @@ TEST(vocabularies_that_are_none)
          "tokenizer.json", "[\"\\u0120\",\"and\"]", "[\"\",\"h\"]");
     refused(test_tmp("variant"), "", "298 is a token without bytes");
     refused(FIXTURES "v3.bin", "--tokenizer tests", "neither vocab.json with merges.txt nor");
+    refused(STORIES, "--tokenizer " FIXTURES "bf16",
+            "the vocabulary has 300 tokens, but by config.json the model knows 2048: is it another "
+            "model's? --tokenizer DIR takes the right one");
+    forget();
+}
+
+/* A few ids more than tokens are padding, which is noted. */
+TEST(padded_embedding)
+{
+    attn_ctx ctx;
+    attn_model *model =
+        converted(&ctx, variant(STORIES, "vocab.json", ", \"<|endoftext|>\": 2047", ""), "");
+    size_t size = 0;
+    CHECKF(
+        strstr(
+            err,
+            "note: the model knows 2048 ids, the vocabulary has 2047 tokens; ids from 2047 on") &&
+            strstr(err, ", a vocabulary of 2047 tokens; "),
+        "%s", err);
+    if (model)
+        CHECK(attn_token_bytes(&size, attn_model_tokenizer(model), 2047) && size == 0);
+    attn_model_close(model);
     forget();
 }
 
