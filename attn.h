@@ -2198,6 +2198,13 @@ static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *n
     return attn__need_given(ctx, op, name, place);
 }
 
+/* Returns a failure with this status and message if the condition holds. */
+#define ATTN__REFUSE_IF(ctx, condition, ...)                                                       \
+    do {                                                                                           \
+        if (condition)                                                                             \
+            return attn__fail(ctx, __VA_ARGS__);                                                   \
+    } while (0)
+
 /* Fails if a reserved word is set: the caller was written for a later version, or did not zero the
  * struct. */
 static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const uint64_t *reserved,
@@ -2205,11 +2212,10 @@ static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const
 {
     size_t i;
     for (i = 0; reserved && i < n; i++)
-        if (reserved[i])
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
-                              "its fields; this is attn.h %d.%d.%d",
-                              type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
+        ATTN__REFUSE_IF(ctx, reserved[i], ATTN_E_ARGUMENT,
+                        "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
+                        "its fields; this is attn.h %d.%d.%d",
+                        type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
     return ATTN_OK;
 }
 /* The same for the struct x, which may be NULL. */
@@ -2581,13 +2587,12 @@ ATTN__COLD attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dt
     size_t bytes;
     void *data;
     ATTN__TRY(attn__need_given(ctx, "attn_zeros", "place for the tensor", out));
-    if (!attn__measure(shape, dtype, &bytes))
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_zeros: a tensor of %d dimensions%s%s and type %d cannot be made; expected 1 "
-            "to 4 dimensions that fit in memory, and ATTN_F32, ATTN_F16 or ATTN_I32",
-            shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
-            shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
+    ATTN__REFUSE_IF(
+        ctx, !attn__measure(shape, dtype, &bytes), ATTN_E_SHAPE,
+        "attn_zeros: a tensor of %d dimensions%s%s and type %d cannot be made; expected 1 "
+        "to 4 dimensions that fit in memory, and ATTN_F32, ATTN_F16 or ATTN_I32",
+        shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
+        shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
     data = attn_alloc(ctx, 1, bytes, "a tensor");
     ATTN__TRY_MEMORY(data);
     attn__list_add(ctx, data);
@@ -2779,12 +2784,11 @@ static ATTN__COMPACT attn_status attn__misfit(attn_ctx *ctx, const char *op, con
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x)
 {
-    if (x->ndim > 4 || (x->ndim > 0 && (unsigned)x->dtype > ATTN_I32))
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
-            "ATTN_F32, ATTN_F16 or ATTN_I32",
-            op, name, x->ndim, (int)x->dtype);
+    ATTN__REFUSE_IF(ctx, x->ndim > 4 || (x->ndim > 0 && (unsigned)x->dtype > ATTN_I32),
+                    ATTN_E_ARGUMENT,
+                    "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
+                    "ATTN_F32, ATTN_F16 or ATTN_I32",
+                    op, name, x->ndim, (int)x->dtype);
     if (x->ndim > 0)
         return ATTN_OK;
     if (!x->error && ctx->status != ATTN_OK)
@@ -2799,10 +2803,9 @@ ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *na
                                    const attn_tensor *x)
 {
     ATTN__TRY(attn__need_any(ctx, op, name, x));
-    if (x->dtype == ATTN_I32)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "%s: %s holds integers; expected ATTN_F32 or ATTN_F16 (attn_copy converts)", op, name);
+    ATTN__REFUSE_IF(ctx, x->dtype == ATTN_I32, ATTN_E_ARGUMENT,
+                    "%s: %s holds integers; expected ATTN_F32 or ATTN_F16 (attn_copy converts)", op,
+                    name);
     return ATTN_OK;
 }
 
@@ -2813,9 +2816,8 @@ static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *nam
     size_t i;
     for (i = 0; i < n; i++) {
         const int32_t id = ids[(ptrdiff_t)i * step];
-        if (id < 0 || (size_t)id >= n_vocab)
-            return attn__fail(ctx, ATTN_E_TOKEN, "%s: %s %zu is %ld; expected 0 to %zu", op, name,
-                              i, (long)id, n_vocab - 1);
+        ATTN__REFUSE_IF(ctx, id < 0 || (size_t)id >= n_vocab, ATTN_E_TOKEN,
+                        "%s: %s %zu is %ld; expected 0 to %zu", op, name, i, (long)id, n_vocab - 1);
     }
     return ATTN_OK;
 }
@@ -2826,19 +2828,17 @@ static attn_status attn__need_out(attn_ctx *ctx, const char *op, attn_tensor *ou
                                   attn_shape shape)
 {
     ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
-    if (out->error)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
+    ATTN__REFUSE_IF(ctx, out->error, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
     if (out->ndim == 0)
         return attn_zeros(ctx, out, dtype, shape);
     ATTN__TRY(attn__need_any(ctx, op, "out", out));
-    if (!attn__has_shape(out, shape))
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s",
-                          op, attn__show(shape).text, attn__show(attn__shape_of(out)).text);
-    if (out->dtype == ATTN_I32 && dtype != ATTN_I32)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: the result holds floats and out integers; expected out of ATTN_F32 "
-                          "or ATTN_F16",
-                          op);
+    ATTN__REFUSE_IF(ctx, !attn__has_shape(out, shape), ATTN_E_SHAPE,
+                    "%s: the result has shape %s, but out has shape %s", op, attn__show(shape).text,
+                    attn__show(attn__shape_of(out)).text);
+    ATTN__REFUSE_IF(ctx, out->dtype == ATTN_I32 && dtype != ATTN_I32, ATTN_E_ARGUMENT,
+                    "%s: the result holds floats and out integers; expected out of ATTN_F32 "
+                    "or ATTN_F16",
+                    op);
     return ATTN_OK;
 }
 
@@ -3660,11 +3660,10 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     ws->n_ctx = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
     ws->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
     ws->n_threads = attn__max_threads(ctx);
-    if (ws->n_ctx > c->n_ctx)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "a workspace for sessions of %zu tokens was asked for; the model's n_ctx "
-                          "is %zu",
-                          ws->n_ctx, c->n_ctx);
+    ATTN__REFUSE_IF(ctx, ws->n_ctx > c->n_ctx, ATTN_E_ARGUMENT,
+                    "a workspace for sessions of %zu tokens was asked for; the model's n_ctx "
+                    "is %zu",
+                    ws->n_ctx, c->n_ctx);
     ATTN__TRY(attn__need_kernels(ctx, &ws->kernels));
     estimate =
         4.0 * (double)ws->n_batch * (8.0 * ((double)c->d_model + 32) + (double)c->d_mlp + 64) +
@@ -3672,9 +3671,9 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
             (ATTN__PACK + ATTN__FEW_ROWS * ((double)c->d_model + 32) +
              ATTN__QUERIES * 2.0 * (double)(ws->n_ctx + c->d_head + 32)) +
         65536;
-    if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
-        return attn__fail(ctx, ATTN_E_MEMORY, "a workspace of %zu rows does not fit in memory",
-                          ws->n_batch);
+    ATTN__REFUSE_IF(ctx, estimate > (double)(SIZE_MAX / 2), ATTN_E_MEMORY,
+                    /* cover: 32-bit */ "a workspace of %zu rows does not fit in memory",
+                    ws->n_batch);
     *floats = attn__lay_out_workspace(ws, NULL);
     return ATTN_OK;
 }
@@ -3756,20 +3755,18 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
     own->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
     if (own->n_batch > s->capacity)
         own->n_batch = s->capacity;
-    if (s->cache != ATTN_F32 && s->cache != ATTN_F16)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "a session keeps keys and values as ATTN_F32 or ATTN_F16, not as type %d",
-                          (int)s->cache);
-    if (s->capacity > c->n_ctx)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "a session of %zu tokens was asked for; the model's n_ctx is %zu",
-                          s->capacity, c->n_ctx);
+    ATTN__REFUSE_IF(ctx, s->cache != ATTN_F32 && s->cache != ATTN_F16, ATTN_E_ARGUMENT,
+                    "a session keeps keys and values as ATTN_F32 or ATTN_F16, not as type %d",
+                    (int)s->cache);
+    ATTN__REFUSE_IF(ctx, s->capacity > c->n_ctx, ATTN_E_ARGUMENT,
+                    "a session of %zu tokens was asked for; the model's n_ctx is %zu", s->capacity,
+                    c->n_ctx);
     estimate = 8.0 * (double)(s->capacity + 16) * (double)(c->d_model + 16 * c->n_head) *
                    (double)c->n_layer +
                8.0 * (double)(c->n_vocab + c->n_layer) + 65536;
-    if (estimate > (double)(SIZE_MAX / 2)) /* cover: 32-bit */
-        return attn__fail(ctx, ATTN_E_MEMORY, "a session of %zu tokens does not fit in memory",
-                          s->capacity);
+    ATTN__REFUSE_IF(ctx, estimate > (double)(SIZE_MAX / 2), ATTN_E_MEMORY,
+                    /* cover: 32-bit */ "a session of %zu tokens does not fit in memory",
+                    s->capacity);
     *floats = attn__lay_out(s, NULL);
     return ATTN_OK;
 }
@@ -3778,18 +3775,15 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
 static attn_status attn__check_workspace(attn_ctx *ctx, const attn_session *s,
                                          const attn_workspace *ws, size_t n_batch)
 {
-    if (ws->model != s->model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "the workspace was made for another model; each model needs its own");
-    if (s->capacity > ws->n_ctx)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "the workspace is for sessions of at most %zu tokens, but this one is "
-                          "for %zu (attn_workspace_desc.n_ctx)",
-                          ws->n_ctx, s->capacity);
-    if (n_batch > 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "a session that is given a workspace has its n_batch: set it in "
-                          "attn_workspace_desc");
+    ATTN__REFUSE_IF(ctx, ws->model != s->model, ATTN_E_ARGUMENT,
+                    "the workspace was made for another model; each model needs its own");
+    ATTN__REFUSE_IF(ctx, s->capacity > ws->n_ctx, ATTN_E_ARGUMENT,
+                    "the workspace is for sessions of at most %zu tokens, but this one is "
+                    "for %zu (attn_workspace_desc.n_ctx)",
+                    ws->n_ctx, s->capacity);
+    ATTN__REFUSE_IF(ctx, n_batch > 0, ATTN_E_ARGUMENT,
+                    "a session that is given a workspace has its n_batch: set it in "
+                    "attn_workspace_desc");
     return ATTN_OK;
 }
 
@@ -3874,9 +3868,8 @@ ATTN__COLD void attn_session_free(attn_session *session)
 
 static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session)
 {
-    if (session->running)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: the session is being fed; a callback may not do this to it", what);
+    ATTN__REFUSE_IF(ctx, session->running, ATTN_E_ARGUMENT,
+                    "%s: the session is being fed; a callback may not do this to it", what);
     return ATTN_OK;
 }
 
@@ -3941,10 +3934,9 @@ static void attn__forget_from(attn_session *session, size_t length)
 ATTN__COLD attn_status attn_session_truncate(attn_ctx *ctx, attn_session *session, size_t length)
 {
     ATTN__TRY(attn__need_given(ctx, "attn_session_truncate", "session", session));
-    if (length > session->length)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_session_truncate: to %zu, but the session holds %zu tokens", length,
-                          session->length);
+    ATTN__REFUSE_IF(ctx, length > session->length, ATTN_E_ARGUMENT,
+                    "attn_session_truncate: to %zu, but the session holds %zu tokens", length,
+                    session->length);
     ATTN__TRY(attn__check_idle(ctx, "attn_session_truncate", session));
     attn__forget_from(session, length);
     session->has_logits = 0;
@@ -3958,11 +3950,11 @@ static attn_status attn__check_overwritable(attn_ctx *ctx, const char *op, const
     ATTN__TRY(attn__need_given(ctx, op, "session", s));
     ATTN__TRY(attn__check_idle(ctx, op, s));
     for (w = s->watchers; w; w = w->next)
-        if (w->kind->truncate) /* it depends on the session's positions */
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "%s: a record watches the session that would be overwritten; call "
-                              "attn_record_free first",
-                              op);
+        ATTN__REFUSE_IF(ctx, w->kind->truncate,
+                        ATTN_E_ARGUMENT, /* it depends on the session's positions */
+                        "%s: a record watches the session that would be overwritten; call "
+                        "attn_record_free first",
+                        op);
     return ATTN_OK;
 }
 
@@ -3973,15 +3965,13 @@ static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const
     if (to == from)
         return attn__check_idle(ctx, "attn_session_copy", to);
     ATTN__TRY(attn__check_overwritable(ctx, "attn_session_copy", to));
-    if (to->model != from->model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_session_copy: the models differ");
-    if (to->cache != from->cache)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_session_copy: one session keeps f16, the other f32 (cache)");
-    if (from->length > to->capacity)
-        return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "attn_session_copy: %zu tokens do not fit into a session for %zu",
-                          from->length, to->capacity);
+    ATTN__REFUSE_IF(ctx, to->model != from->model, ATTN_E_ARGUMENT,
+                    "attn_session_copy: the models differ");
+    ATTN__REFUSE_IF(ctx, to->cache != from->cache, ATTN_E_ARGUMENT,
+                    "attn_session_copy: one session keeps f16, the other f32 (cache)");
+    ATTN__REFUSE_IF(ctx, from->length > to->capacity, ATTN_E_CONTEXT,
+                    "attn_session_copy: %zu tokens do not fit into a session for %zu", from->length,
+                    to->capacity);
     return ATTN_OK;
 }
 
@@ -4023,10 +4013,9 @@ ATTN__COLD attn_status attn_session_set_tokens(attn_ctx *ctx, attn_session *sess
     ATTN__TRY(attn__check_overwritable(ctx, op, session));
     ATTN__TRY(attn__need_given(ctx, op, "tokens", n_tokens ? tokens : NULL));
     for (i = 0; i < session->model->config.n_layer; i++)
-        if (session->n_cached[i] < n_tokens)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "%s: %zu tokens; layer %zu has keys and values of %zu positions", op,
-                              n_tokens, i, session->n_cached[i]);
+        ATTN__REFUSE_IF(ctx, session->n_cached[i] < n_tokens, ATTN_E_ARGUMENT,
+                        "%s: %zu tokens; layer %zu has keys and values of %zu positions", op,
+                        n_tokens, i, session->n_cached[i]);
     ATTN__TRY(
         attn__need_ids(ctx, op, "token", tokens, 1, n_tokens, session->model->config.n_vocab));
     memmove(session->tokens, tokens, n_tokens * sizeof *tokens);
@@ -4064,33 +4053,31 @@ static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
     const size_t until = s->length + item->n_tokens;
     size_t i;
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_layers, &item->layers));
-    if (item->layers.embed_only ? item->layers.first > 0 || end > 0 || item->layers.resid
+    ATTN__REFUSE_IF(
+        ctx,
+        item->layers.embed_only ? item->layers.first > 0 || end > 0 || item->layers.resid
                                 : end > n_layer || item->layers.first > end ||
-                                      (item->layers.first == end && end < n_layer))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: layers %zu to before %zu%s; expected some of 0 to before %zu",
-                          item->layers.first, end,
-                          item->layers.embed_only ? " with embed_only" : "", n_layer);
-    if (item->layers.first > 0 && !item->layers.resid)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: a pass that begins at layer %zu needs the residual stream "
-                          "that enters it (resid)",
-                          item->layers.first);
-    if (end < n_layer && (item->logits || item->rows))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: a pass that stops before layer %zu makes no logits", end);
+                                      (item->layers.first == end && end < n_layer),
+        ATTN_E_ARGUMENT, "attn_feed: layers %zu to before %zu%s; expected some of 0 to before %zu",
+        item->layers.first, end, item->layers.embed_only ? " with embed_only" : "", n_layer);
+    ATTN__REFUSE_IF(ctx, item->layers.first > 0 && !item->layers.resid, ATTN_E_ARGUMENT,
+                    "attn_feed: a pass that begins at layer %zu needs the residual stream "
+                    "that enters it (resid)",
+                    item->layers.first);
+    ATTN__REFUSE_IF(ctx, end < n_layer && (item->logits || item->rows), ATTN_E_ARGUMENT,
+                    "attn_feed: a pass that stops before layer %zu makes no logits", end);
     for (i = 0; i < item->layers.first; i++)
-        if (s->n_cached[i] < until)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed: to begin at layer %zu, layer %zu must hold keys and "
-                              "values of %zu positions; it holds %zu. Feed the tokens from layer "
-                              "0 first, then call attn_session_truncate",
-                              item->layers.first, i, until, s->n_cached[i]);
-    if (item->layers.first > 0 &&
-        memcmp(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *item->tokens) != 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: the layers below %zu hold keys and values of other tokens",
-                          item->layers.first);
+        ATTN__REFUSE_IF(ctx, s->n_cached[i] < until, ATTN_E_ARGUMENT,
+                        "attn_feed: to begin at layer %zu, layer %zu must hold keys and "
+                        "values of %zu positions; it holds %zu. Feed the tokens from layer "
+                        "0 first, then call attn_session_truncate",
+                        item->layers.first, i, until, s->n_cached[i]);
+    ATTN__REFUSE_IF(ctx,
+                    item->layers.first > 0 && memcmp(s->tokens + s->length, item->tokens,
+                                                     item->n_tokens * sizeof *item->tokens) != 0,
+                    ATTN_E_ARGUMENT,
+                    "attn_feed: the layers below %zu hold keys and values of other tokens",
+                    item->layers.first);
     return ATTN_OK;
 }
 
@@ -4102,23 +4089,20 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
     const attn__watcher *w;
     attn__span span;
     size_t i;
-    if (!s || s->model != model)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: there is no session, or one of another model");
+    ATTN__REFUSE_IF(ctx, !s || s->model != model, ATTN_E_ARGUMENT,
+                    "attn_feed: there is no session, or one of another model");
     ATTN__TRY(attn__check_idle(ctx, "attn_feed", s));
-    if (s->workspace->is_running)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: the session's workspace is in use; in a callback, feed a "
-                          "session that has another one");
+    ATTN__REFUSE_IF(ctx, s->workspace->is_running, ATTN_E_ARGUMENT,
+                    "attn_feed: the session's workspace is in use; in a callback, feed a "
+                    "session that has another one");
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_feed_item, item));
-    if (item->n_tokens == 0 || !item->tokens)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_feed: no tokens were given");
-    if (item->n_tokens > s->capacity - s->length)
-        return attn__fail(
-            ctx, ATTN_E_CONTEXT,
-            "the session holds %zu of at most %zu tokens, so %zu more do not "
-            "fit; call attn_session_truncate, or make a larger one (the model's n_ctx is %zu)",
-            s->length, s->capacity, item->n_tokens, model->config.n_ctx);
+    ATTN__REFUSE_IF(ctx, item->n_tokens == 0 || !item->tokens, ATTN_E_ARGUMENT,
+                    "attn_feed: no tokens were given");
+    ATTN__REFUSE_IF(
+        ctx, item->n_tokens > s->capacity - s->length, ATTN_E_CONTEXT,
+        "the session holds %zu of at most %zu tokens, so %zu more do not "
+        "fit; call attn_session_truncate, or make a larger one (the model's n_ctx is %zu)",
+        s->length, s->capacity, item->n_tokens, model->config.n_ctx);
     ATTN__TRY(attn__need_ids(ctx, "attn_feed", "token", item->tokens, 1, item->n_tokens,
                              model->config.n_vocab));
     ATTN__TRY(attn__check_layers(ctx, item, model));
@@ -4126,15 +4110,15 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
     for (w = s->watchers; w; w = w->next)
         if (w->kind->accepts && w->kind->accepts(ctx, w, &span) != ATTN_OK)
             return ctx->status;
-    if (item->rows && !item->logits)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed: rows were given, and no room for their logits");
+    ATTN__REFUSE_IF(ctx, item->rows && !item->logits, ATTN_E_ARGUMENT,
+                    "attn_feed: rows were given, and no room for their logits");
     for (i = 0; item->rows && i < item->n_rows; i++)
-        if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed: rows[%zu] is %zu; rows must ascend and stay below "
-                              "n_tokens, %zu",
-                              i, item->rows[i], item->n_tokens);
+        ATTN__REFUSE_IF(
+            ctx, item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]),
+            ATTN_E_ARGUMENT,
+            "attn_feed: rows[%zu] is %zu; rows must ascend and stay below "
+            "n_tokens, %zu",
+            i, item->rows[i], item->n_tokens);
     return ATTN_OK;
 }
 
@@ -4185,33 +4169,31 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
         if (attn__check_item(ctx, &items[i], model) != ATTN_OK)
             return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
     for (i = 1; i < n_items; i++) {
-        if (items[i].session->workspace != items[0].session->workspace)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed_batch: item %zu's session does not share item 0's "
-                              "workspace; make one with attn_workspace_new and give it to all "
-                              "sessions of a batch (attn_session_desc.workspace)",
-                              i);
-        if (items[i].layers.first != items[0].layers.first ||
-            !items[i].layers.resid != !items[0].layers.resid ||
-            attn__end_layer(&items[i], model) != attn__end_layer(&items[0], model))
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed_batch: item %zu does not run the same layers as item 0",
-                              i);
+        ATTN__REFUSE_IF(ctx, items[i].session->workspace != items[0].session->workspace,
+                        ATTN_E_ARGUMENT,
+                        "attn_feed_batch: item %zu's session does not share item 0's "
+                        "workspace; make one with attn_workspace_new and give it to all "
+                        "sessions of a batch (attn_session_desc.workspace)",
+                        i);
+        ATTN__REFUSE_IF(ctx,
+                        items[i].layers.first != items[0].layers.first ||
+                            !items[i].layers.resid != !items[0].layers.resid ||
+                            attn__end_layer(&items[i], model) != attn__end_layer(&items[0], model),
+                        ATTN_E_ARGUMENT,
+                        "attn_feed_batch: item %zu does not run the same layers as item 0", i);
     }
     for (i = 0; i < n_items; i++) /* a mark, which is found if the session comes again */
         items[i].session->n_rows = SIZE_MAX;
     for (i = 0; i < n_items; i++) {
-        if (items[i].session->n_rows == 0)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_feed_batch: item %zu's session is in the batch twice", i);
+        ATTN__REFUSE_IF(ctx, items[i].session->n_rows == 0, ATTN_E_ARGUMENT,
+                        "attn_feed_batch: item %zu's session is in the batch twice", i);
         items[i].session->n_rows = items[i].session->fed = 0;
     }
     i = attn__find_overlap(items, n_items);
-    if (i < n_items)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_feed_batch: item %zu's tokens lie where another item's session is "
-                          "about to write its own; copy them first",
-                          i);
+    ATTN__REFUSE_IF(ctx, i < n_items, ATTN_E_ARGUMENT,
+                    "attn_feed_batch: item %zu's tokens lie where another item's session is "
+                    "about to write its own; copy them first",
+                    i);
     return ATTN_OK;
 }
 
@@ -4382,9 +4364,9 @@ static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_mo
                                     size_t layer)
 {
     ATTN__TRY(attn__need_given(ctx, op, "model", model));
-    if (layer >= model->config.n_layer)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: layer %zu; the model has layers 0 to %zu", op,
-                          layer, model->config.n_layer - 1);
+    ATTN__REFUSE_IF(ctx, layer >= model->config.n_layer, ATTN_E_ARGUMENT,
+                    "%s: layer %zu; the model has layers 0 to %zu", op, layer,
+                    model->config.n_layer - 1);
     return ATTN_OK;
 }
 
@@ -4402,17 +4384,15 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
 {
     size_t known, room;
     ATTN__TRY(attn__need_given(ctx, what, "session", s));
-    if (part != ATTN_CACHE_KEYS && part != ATTN_CACHE_VALUES)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
-                          what);
+    ATTN__REFUSE_IF(ctx, part != ATTN_CACHE_KEYS && part != ATTN_CACHE_VALUES, ATTN_E_ARGUMENT,
+                    "%s: expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES", what);
     ATTN__TRY(attn__need_layer(ctx, what, s->model, layer));
     adds = adds && s->running == ATTN__IDLE;
     known = adds ? s->n_cached[layer] : attn__cache_length(s);
     room = adds ? s->capacity : known;
-    if (first > known || count > room - first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: %zu positions from %zu on; the %s %zu, and there is room for %zu",
-                          what, count, first, adds ? "layer has" : "session holds", known, room);
+    ATTN__REFUSE_IF(ctx, first > known || count > room - first, ATTN_E_ARGUMENT,
+                    "%s: %zu positions from %zu on; the %s %zu, and there is room for %zu", what,
+                    count, first, adds ? "layer has" : "session holds", known, room);
     return ATTN_OK;
 }
 
@@ -4453,10 +4433,10 @@ ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *sessi
     if (session->running == ATTN__WRITING) /* drafted tokens used the old keys and values */
         return attn__check_idle(ctx, "attn_session_set_cache", session);
     c = &session->model->config;
-    if (value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head)
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_session_set_cache: expected [positions, %zu heads, %zu dimensions]",
-                          c->n_head, c->d_head);
+    ATTN__REFUSE_IF(
+        ctx, value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head,
+        ATTN_E_SHAPE, "attn_session_set_cache: expected [positions, %zu heads, %zu dimensions]",
+        c->n_head, c->d_head);
     for (t = 0; t < value.shape[0]; t++)
         for (head = 0; head < c->n_head; head++)
             for (j = 0; j < c->d_head; j++) {
@@ -4767,25 +4747,23 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
         rest = rest ? rest + 1 : "";
         if (n_digits > 0 && n_digits < 9)
             layer = strtoul(pattern + 7, NULL, 10);
-        if (n_digits > 0 && (n_digits >= 9 || layer >= c->n_layer))
-            return attn__fail(ctx, ATTN_E_NAME, "%s: %.80s: the model has %zu layers, 0 to %zu",
-                              what, pattern, c->n_layer, c->n_layer - 1);
+        ATTN__REFUSE_IF(ctx, n_digits > 0 && (n_digits >= 9 || layer >= c->n_layer), ATTN_E_NAME,
+                        "%s: %.80s: the model has %zu layers, 0 to %zu", what, pattern, c->n_layer,
+                        c->n_layer - 1);
     }
-    if (attn__ends_with(pattern, "hook_normalized"))
-        return attn__fail(ctx, ATTN_E_NAME,
-                          "%s: %.60s has meant two things: write .pre after it for the value "
-                          "before gain and bias (TransformerLens since 2025), .post for the one "
-                          "after them (until then)",
-                          what, pattern);
+    ATTN__REFUSE_IF(ctx, attn__ends_with(pattern, "hook_normalized"), ATTN_E_NAME,
+                    "%s: %.60s has meant two things: write .pre after it for the value "
+                    "before gain and bias (TransformerLens since 2025), .post for the one "
+                    "after them (until then)",
+                    what, pattern);
     n_begun = attn__names_begun(begun, sizeof begun, rest);
-    if (n_begun > 1)
-        return attn__fail(ctx, ATTN_E_NAME,
-                          "%s: no activation is called %.60s; %d begin with it: %s", what, pattern,
-                          n_begun, begun);
+    ATTN__REFUSE_IF(ctx, n_begun > 1, ATTN_E_NAME,
+                    "%s: no activation is called %.60s; %d begin with it: %s", what, pattern,
+                    n_begun, begun);
     near_by = attn__nearest_name(rest, layer);
-    if (near_by.text[0])
-        return attn__fail(ctx, ATTN_E_NAME, "%s: no activation is called %.80s: did you mean %s?",
-                          what, pattern, near_by.text);
+    ATTN__REFUSE_IF(ctx, near_by.text[0], ATTN_E_NAME,
+                    "%s: no activation is called %.80s: did you mean %s?", what, pattern,
+                    near_by.text);
     return attn__fail(ctx, ATTN_E_NAME,
                       "%s: no activation is called \"%.80s\"; names look like "
                       "\"blocks.0.attn.hook_pattern\" or \"ln_final.hook_scale\"",
@@ -4830,12 +4808,13 @@ static attn_status attn__claim_watched(attn_ctx *ctx, const attn_workspace *ws,
 {
     size_t n;
     if (block->n_users == 0) {
-        if (width > SIZE_MAX / sizeof(float) || /* cover: 32-bit */
-            attn__mul_overflows(width * sizeof(float), ws->n_batch, &n))
-            return attn__fail(ctx, ATTN_E_MEMORY,
-                              "the activations of every head at %zu positions do not fit in "
-                              "memory; make a workspace with a smaller n_batch",
-                              ws->n_batch);
+        ATTN__REFUSE_IF(ctx,
+                        width > SIZE_MAX / sizeof(float) || /* cover: 32-bit */
+                            attn__mul_overflows(width * sizeof(float), ws->n_batch, &n),
+                        ATTN_E_MEMORY,
+                        "the activations of every head at %zu positions do not fit in "
+                        "memory; make a workspace with a smaller n_batch",
+                        ws->n_batch);
         block->data = (float *)attn_alloc(ctx, 1, n, "the activations of every head");
         ATTN__TRY_MEMORY(block->data);
     }
@@ -5478,8 +5457,7 @@ ATTN__COLD attn_status attn_hook(attn_ctx *ctx, attn_hook_id *id, attn_session *
         *id = 0;
     ATTN__TRY(attn__need_given(ctx, "attn_hook", "session", session));
     ATTN__TRY(attn__need_given(ctx, "attn_hook", "name", pattern));
-    if (!fn)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook: no callback was given");
+    ATTN__REFUSE_IF(ctx, !fn, ATTN_E_ARGUMENT, "attn_hook: no callback was given");
     ATTN__TRY(attn__new_watcher(ctx, "attn_hook", &w, session, &attn__callbacks, sizeof *callback,
                                 &pattern, 1));
     callback = (attn__callback *)(void *)w;
@@ -5520,21 +5498,19 @@ ATTN__COLD attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, s
         d = *desc;
     ATTN__TRY(attn__need_place(ctx, "attn_sampler_new", "place for the sampler", sampler));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_sampler_desc, desc));
-    if (n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %zu tokens",
-                          n_vocab);
-    if (!(d.temperature >= 0 && d.temperature <= FLT_MAX))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "temperature is %s; expected 0 (greedy) or a positive number",
-                          attn__show_number(number, (double)d.temperature));
-    if (!(d.top_p >= 0 && d.top_p <= 1) || !(d.min_p >= 0 && d.min_p <= 1))
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT, "top_p is %s and min_p %s; expected probabilities from 0 to 1",
-            attn__show_number(number, (double)d.top_p), attn__show_number(second, (double)d.min_p));
-    if (!(d.repeat_penalty >= 0 && d.repeat_penalty <= FLT_MAX))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "repeat_penalty is %s; expected 0 (none) or a positive number",
-                          attn__show_number(number, (double)d.repeat_penalty));
+    ATTN__REFUSE_IF(
+        ctx, n_vocab == 0 || n_vocab > INT32_MAX || n_vocab > SIZE_MAX / sizeof *s->candidates,
+        ATTN_E_ARGUMENT, "attn_sampler_new: a vocabulary of %zu tokens", n_vocab);
+    ATTN__REFUSE_IF(ctx, !(d.temperature >= 0 && d.temperature <= FLT_MAX), ATTN_E_ARGUMENT,
+                    "temperature is %s; expected 0 (greedy) or a positive number",
+                    attn__show_number(number, (double)d.temperature));
+    ATTN__REFUSE_IF(ctx, !(d.top_p >= 0 && d.top_p <= 1) || !(d.min_p >= 0 && d.min_p <= 1),
+                    ATTN_E_ARGUMENT, "top_p is %s and min_p %s; expected probabilities from 0 to 1",
+                    attn__show_number(number, (double)d.top_p),
+                    attn__show_number(second, (double)d.min_p));
+    ATTN__REFUSE_IF(ctx, !(d.repeat_penalty >= 0 && d.repeat_penalty <= FLT_MAX), ATTN_E_ARGUMENT,
+                    "repeat_penalty is %s; expected 0 (none) or a positive number",
+                    attn__show_number(number, (double)d.repeat_penalty));
     s = ATTN__NEW(ctx, attn_sampler, 1, "a sampler");
     ATTN__TRY_MEMORY(s);
     s->desc = d;
@@ -5742,8 +5718,8 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
         ATTN__TRY(attn__need_given(ctx, "attn_sample", "seen tokens", seen));
     d = &s->desc;
     best = attn__largest_at(s->kernels, logits, s->n_vocab);
-    if (logits[best] != logits[best])
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_sample: the logit of token %zu is NaN", best);
+    ATTN__REFUSE_IF(ctx, logits[best] != logits[best], ATTN_E_ARGUMENT,
+                    "attn_sample: the logit of token %zu is NaN", best);
     ATTN__TRY(attn__need_possible(ctx, logits[best]));
     *token = (int32_t)best;
     if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
@@ -5837,11 +5813,10 @@ static attn_status attn__need_top(attn_ctx *ctx, const char *op, attn_top *top,
 {
     const attn_top none = {NULL, 0};
     *top = given ? *given : none;
-    if (top->k > n_vocab || (top->k > 0 && !top->best))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          top->best ? "%s: the %llu likeliest of a vocabulary of %llu"
-                                    : "%s: no room for the %llu likeliest of %llu tokens was given",
-                          op, ATTN__LLU(top->k), ATTN__LLU(n_vocab));
+    ATTN__REFUSE_IF(ctx, top->k > n_vocab || (top->k > 0 && !top->best), ATTN_E_ARGUMENT,
+                    top->best ? "%s: the %llu likeliest of a vocabulary of %llu"
+                              : "%s: no room for the %llu likeliest of %llu tokens was given",
+                    op, ATTN__LLU(top->k), ATTN__LLU(n_vocab));
     return ATTN_OK;
 }
 
@@ -5861,9 +5836,8 @@ ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, 
     if (logits.ndim != 2 || n == 0)
         return attn__misfit(ctx, "attn_logit_stats", "logits have", &logits, NULL, NULL,
                             "expected [T, V]");
-    if (!targets != !stats)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
-                          stats ? "target" : "room for the targets' statistics");
+    ATTN__REFUSE_IF(ctx, !targets != !stats, ATTN_E_ARGUMENT, "attn_logit_stats: no %s was given",
+                    stats ? "target" : "room for the targets' statistics");
     ATTN__TRY(attn__need_top(ctx, "attn_logit_stats", &room, top, n));
     if (targets)
         ATTN__TRY(
@@ -5911,13 +5885,14 @@ static attn_status attn__score_rows(attn_ctx *ctx, const attn__scoring *s, size_
     size_t i;
     for (i = from; i < end; i++, logits += n_vocab) {
         const int has_next = i + 1 < s->n_tokens;
-        if (!attn__row_stats(s->session->workspace->kernels, logits, n_vocab,
+        ATTN__REFUSE_IF(
+            ctx,
+            !attn__row_stats(s->session->workspace->kernels, logits, n_vocab,
                              has_next ? attn__scored_token(s, i + 1) : 0,
                              has_next && s->stats ? s->stats + i : NULL,
-                             s->top.k ? s->top.best + i * s->top.k : NULL, s->top.k, s->heap))
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_score: the logits at position %zu hold a NaN, or are all -inf",
-                              s->start + i);
+                             s->top.k ? s->top.best + i * s->top.k : NULL, s->top.k, s->heap),
+            ATTN_E_ARGUMENT, "attn_score: the logits at position %zu hold a NaN, or are all -inf",
+            s->start + i);
     }
     return ATTN_OK;
 }
@@ -5996,13 +5971,12 @@ static attn_status attn__prompt_tokens(attn_ctx *ctx, const attn_model *model, c
     const size_t room = d->prompt_tokens ? d->n_prompt_tokens : n_text;
     size_t n = 0;
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, d));
-    if (n_text > 0 && !model->tokenizer)
-        return attn__fail(ctx, ATTN_E_TOKENIZER,
-                          "the model has no tokenizer, so give prompt_tokens");
-    if (bos && model->config.bos < 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "the model has no beginning-of-text token");
-    if (room > SIZE_MAX / sizeof **tokens - 1)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "the prompt is too long");
+    ATTN__REFUSE_IF(ctx, n_text > 0 && !model->tokenizer, ATTN_E_TOKENIZER,
+                    "the model has no tokenizer, so give prompt_tokens");
+    ATTN__REFUSE_IF(ctx, bos && model->config.bos < 0, ATTN_E_ARGUMENT,
+                    "the model has no beginning-of-text token");
+    ATTN__REFUSE_IF(ctx, room > SIZE_MAX / sizeof **tokens - 1, ATTN_E_ARGUMENT,
+                    "the prompt is too long");
     *tokens = ATTN__NEW(ctx, int32_t, room + 1, "the prompt");
     ATTN__TRY_MEMORY(*tokens);
     if (bos)
@@ -6036,18 +6010,15 @@ static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
 {
     size_t i, size;
     *longest = 0;
-    if (d->n_stop > 0 && !d->stop)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "n_stop is %zu, but stop is NULL", d->n_stop);
-    if (d->n_stop > 0 && !model->tokenizer)
-        return attn__fail(
-            ctx, ATTN_E_TOKENIZER,
-            "the model has no tokenizer, so it makes no text to find stop strings in");
+    ATTN__REFUSE_IF(ctx, d->n_stop > 0 && !d->stop, ATTN_E_ARGUMENT,
+                    "n_stop is %zu, but stop is NULL", d->n_stop);
+    ATTN__REFUSE_IF(ctx, d->n_stop > 0 && !model->tokenizer, ATTN_E_TOKENIZER,
+                    "the model has no tokenizer, so it makes no text to find stop strings in");
     for (i = 0; i < d->n_stop; i++) {
         size = d->stop[i] ? strlen(d->stop[i]) : 0;
-        if (size == 0)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "stop string %zu is %s; every text would end before it begins", i,
-                              d->stop[i] ? "empty" : "NULL");
+        ATTN__REFUSE_IF(ctx, size == 0, ATTN_E_ARGUMENT,
+                        "stop string %zu is %s; every text would end before it begins", i,
+                        d->stop[i] ? "empty" : "NULL");
         *longest = size > *longest ? size : *longest;
     }
     return ATTN_OK;
@@ -6281,16 +6252,15 @@ static attn_status attn__run_sampler(attn_ctx *ctx, attn__run *w)
         w->sampler = w->own_sampler;
         return status;
     }
-    if (d->temperature != 0 || d->top_k != 0 || d->top_p != 0 || d->min_p != 0 ||
-        d->repeat_penalty != 0 || d->repeat_last != 0 || d->seed != 0)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "both reuse_sampler and sampling were given; a sampler has its settings from "
-            "attn_sampler_new, so leave sampling zeroed");
-    if (w->sampler->n_vocab != n_vocab)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "the sampler is for a vocabulary of %zu tokens; the model's has %zu",
-                          w->sampler->n_vocab, n_vocab);
+    ATTN__REFUSE_IF(ctx,
+                    d->temperature != 0 || d->top_k != 0 || d->top_p != 0 || d->min_p != 0 ||
+                        d->repeat_penalty != 0 || d->repeat_last != 0 || d->seed != 0,
+                    ATTN_E_ARGUMENT,
+                    "both reuse_sampler and sampling were given; a sampler has its settings from "
+                    "attn_sampler_new, so leave sampling zeroed");
+    ATTN__REFUSE_IF(ctx, w->sampler->n_vocab != n_vocab, ATTN_E_ARGUMENT,
+                    "the sampler is for a vocabulary of %zu tokens; the model's has %zu",
+                    w->sampler->n_vocab, n_vocab);
     return ATTN_OK;
 }
 
@@ -6473,13 +6443,12 @@ static attn_status attn__check_generation(attn_ctx *ctx, const attn_session *ses
     ATTN__TRY(attn__need_given(ctx, "attn_generate", "session", session));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generation, result));
-    if (result->room == 0 && (result->tokens || result->log_probs))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_generate: attn_generation.room is 0; set it to how many tokens and "
-                          "log_probs there is room for");
-    if (desc && desc->workspace)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_generate: desc->workspace was given; the session has its own");
+    ATTN__REFUSE_IF(ctx, result->room == 0 && (result->tokens || result->log_probs),
+                    ATTN_E_ARGUMENT,
+                    "attn_generate: attn_generation.room is 0; set it to how many tokens and "
+                    "log_probs there is room for");
+    ATTN__REFUSE_IF(ctx, desc && desc->workspace, ATTN_E_ARGUMENT,
+                    "attn_generate: desc->workspace was given; the session has its own");
     return attn__check_idle(ctx, "attn_generate", session);
 }
 
@@ -6584,13 +6553,10 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__run *w, attn_continuati
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_continuation, text));
     ATTN__TRY(attn__prompt_tokens(ctx, model, text->prompt, &w->desc, w->desc.prepend_bos,
                                   &w->prompt, &w->n_prompt));
-    if (w->n_prompt == 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "the prompt is empty: give some text, or set prepend_bos");
-    if (w->n_prompt > n_ctx)
-        return attn__fail(ctx, ATTN_E_CONTEXT,
-                          "the prompt has %zu tokens; the model's n_ctx is %zu", w->n_prompt,
-                          n_ctx);
+    ATTN__REFUSE_IF(ctx, w->n_prompt == 0, ATTN_E_ARGUMENT,
+                    "the prompt is empty: give some text, or set prepend_bos");
+    ATTN__REFUSE_IF(ctx, w->n_prompt > n_ctx, ATTN_E_CONTEXT,
+                    "the prompt has %zu tokens; the model's n_ctx is %zu", w->n_prompt, n_ctx);
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
     room = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
     ATTN__TRY(attn__session_for(ctx, &w->session, model, room, w->desc.workspace));
@@ -6615,12 +6581,12 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
     ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
-    if (desc && (desc->reuse_sampler || desc->text_fn || desc->prompt_tokens))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_generate_many: desc->%s was given; each text has its own",
-                          desc->reuse_sampler ? "reuse_sampler"
-                          : desc->text_fn     ? "text_fn"
-                                              : "prompt_tokens");
+    ATTN__REFUSE_IF(ctx, desc && (desc->reuse_sampler || desc->text_fn || desc->prompt_tokens),
+                    ATTN_E_ARGUMENT,
+                    "attn_generate_many: desc->%s was given; each text has its own",
+                    desc->reuse_sampler ? "reuse_sampler"
+                    : desc->text_fn     ? "text_fn"
+                                        : "prompt_tokens");
     return ATTN_OK;
 }
 
@@ -6779,15 +6745,13 @@ static attn_status attn__check_ends(attn_ctx *ctx, const attn_tokenizer *tokeniz
     size_t id, end, previous = 0;
     for (id = 0; id < tokenizer->n_tokens; id++, previous = end) {
         end = attn__u32(tokenizer->ends + 4 * id);
-        if (end < previous || end > n_bytes)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: token %zu ends at byte %zu, expected %zu to %zu", id, end,
-                              previous, n_bytes);
+        ATTN__REFUSE_IF(ctx, end < previous || end > n_bytes, ATTN_E_FORMAT,
+                        "tokenizer: token %zu ends at byte %zu, expected %zu to %zu", id, end,
+                        previous, n_bytes);
     }
-    if (previous != n_bytes)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: the last token ends at byte %zu of %zu token bytes", previous,
-                          n_bytes);
+    ATTN__REFUSE_IF(ctx, previous != n_bytes, ATTN_E_FORMAT,
+                    "tokenizer: the last token ends at byte %zu of %zu token bytes", previous,
+                    n_bytes);
     return ATTN_OK;
 }
 
@@ -6832,19 +6796,19 @@ static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokeni
                           : is_special[id]                       ? "is a special token"
                           : attn__token_size(tokenizer, id) == 0 ? "is a token without bytes"
                                                                  : NULL;
-        if (why)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merge %zu: its %s id %llu %s (of %zu tokens)", rank,
-                              part[i], ATTN__LLU(id), why, tokenizer->n_tokens);
+        ATTN__REFUSE_IF(ctx, why, ATTN_E_FORMAT,
+                        "tokenizer: merge %zu: its %s id %llu %s (of %zu tokens)", rank, part[i],
+                        ATTN__LLU(id), why, tokenizer->n_tokens);
         bytes[i] = tokenizer->bytes + attn__token_start(tokenizer, id);
         size[i] = attn__token_size(tokenizer, id);
     }
-    if (size[2] - size[0] != size[1] || memcmp(bytes[2], bytes[0], size[0]) != 0 ||
-        memcmp(bytes[2] + size[0], bytes[1], size[1]) != 0)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: merge %zu: the bytes of its result are not those of its "
-                          "left followed by those of its right",
-                          rank);
+    ATTN__REFUSE_IF(ctx,
+                    size[2] - size[0] != size[1] || memcmp(bytes[2], bytes[0], size[0]) != 0 ||
+                        memcmp(bytes[2] + size[0], bytes[1], size[1]) != 0,
+                    ATTN_E_FORMAT,
+                    "tokenizer: merge %zu: the bytes of its result are not those of its "
+                    "left followed by those of its right",
+                    rank);
     return ATTN_OK;
 }
 
@@ -6876,11 +6840,11 @@ static attn_status attn__index_merges(attn_ctx *ctx, attn_tokenizer *tokenizer, 
         const uint32_t rank = tokenizer->rank[i];
         const uint32_t left = attn__u32(tokenizer->merges + 12 * (size_t)rank);
         tokenizer->right[i] = attn__u32(tokenizer->merges + 12 * (size_t)rank + 4);
-        if (i > tokenizer->first[left] && tokenizer->right[i] == tokenizer->right[i - 1])
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: merges %llu and %llu both join tokens %llu and %llu",
-                              ATTN__LLU(tokenizer->rank[i - 1]), ATTN__LLU(rank), ATTN__LLU(left),
-                              ATTN__LLU(tokenizer->right[i]));
+        ATTN__REFUSE_IF(
+            ctx, i > tokenizer->first[left] && tokenizer->right[i] == tokenizer->right[i - 1],
+            ATTN_E_FORMAT, "tokenizer: merges %llu and %llu both join tokens %llu and %llu",
+            ATTN__LLU(tokenizer->rank[i - 1]), ATTN__LLU(rank), ATTN__LLU(left),
+            ATTN__LLU(tokenizer->right[i]));
     }
     return ATTN_OK;
 }
@@ -6890,9 +6854,9 @@ static attn_status attn__mark_special(attn_ctx *ctx, attn_tokenizer *tokenizer,
                                       unsigned char *is_special)
 {
     size_t i;
-    if (tokenizer->n_special > ATTN__N_SPECIAL)
-        return attn__fail(ctx, ATTN_E_FORMAT, "tokenizer: %zu special tokens; expected at most %d",
-                          tokenizer->n_special, ATTN__N_SPECIAL);
+    ATTN__REFUSE_IF(ctx, tokenizer->n_special > ATTN__N_SPECIAL, ATTN_E_FORMAT,
+                    "tokenizer: %zu special tokens; expected at most %d", tokenizer->n_special,
+                    ATTN__N_SPECIAL);
     for (i = 0; i < tokenizer->n_special; i++) {
         const uint32_t id = attn__u32(tokenizer->special + 4 * i);
         const size_t size = id < tokenizer->n_tokens ? attn__token_size(tokenizer, id) : 0;
@@ -6901,10 +6865,9 @@ static attn_status attn__mark_special(attn_ctx *ctx, attn_tokenizer *tokenizer,
                           : size > ATTN__SPECIAL_MAX ? "has more than 256 bytes"
                           : is_special[id]           ? "is listed twice"
                                                      : NULL;
-        if (why)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: special token %zu: its id %llu %s (of %zu tokens)", i,
-                              ATTN__LLU(id), why, tokenizer->n_tokens);
+        ATTN__REFUSE_IF(ctx, why, ATTN_E_FORMAT,
+                        "tokenizer: special token %zu: its id %llu %s (of %zu tokens)", i,
+                        ATTN__LLU(id), why, tokenizer->n_tokens);
         is_special[id] = 1;
         tokenizer->special_first[tokenizer->bytes[attn__token_start(tokenizer, id)]] = 1;
     }
@@ -6942,11 +6905,10 @@ static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *token
     for (rank = 0; rank < tokenizer->n_merges; rank++) {
         ATTN__TRY(attn__check_merge(ctx, tokenizer, rank, is_special));
         joined += attn__token_size(tokenizer, attn__u32(tokenizer->merges + 12 * rank + 8));
-        if (joined > most)
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: the results of merges 0 to %zu have %llu bytes together; "
-                              "expected at most %llu, 64 for each byte of tokens and merges",
-                              rank, ATTN__LLU(joined), ATTN__LLU(most));
+        ATTN__REFUSE_IF(ctx, joined > most, ATTN_E_FORMAT,
+                        "tokenizer: the results of merges 0 to %zu have %llu bytes together; "
+                        "expected at most %llu, 64 for each byte of tokens and merges",
+                        rank, ATTN__LLU(joined), ATTN__LLU(most));
     }
     return ATTN_OK;
 }
@@ -6976,31 +6938,29 @@ static attn_status attn__check_header(attn_ctx *ctx, const unsigned char *start,
 {
     uint64_t n_tokens, n_merges, n_special, n_bytes, needed;
     unsigned flags;
-    if (size < 16)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: %zu bytes of data; its header alone has 16", size);
+    ATTN__REFUSE_IF(ctx, size < 16, ATTN_E_FORMAT,
+                    "tokenizer: %zu bytes of data; its header alone has 16", size);
     n_tokens = attn__u32(start);
     n_merges = attn__u32(start + 4);
     n_special = attn__u32(start + 8) & 0xFFFF;
     flags = attn__u32(start + 8) >> 16;
     n_bytes = attn__u32(start + 12);
     needed = 16 + 4 * n_tokens + 12 * n_merges + 4 * n_special + n_bytes; /* below 2^37 */
-    if (needed != size)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: %zu bytes of data, but %llu tokens, %llu merges, %llu "
-                          "special tokens and %llu token bytes need %llu",
-                          size, ATTN__LLU(n_tokens), ATTN__LLU(n_merges), ATTN__LLU(n_special),
-                          ATTN__LLU(n_bytes), ATTN__LLU(needed));
-    if (n_tokens > INT32_MAX || n_merges > INT32_MAX)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: %llu tokens and %llu merges; ids and ranks end at 2147483647",
-                          ATTN__LLU(n_tokens), ATTN__LLU(n_merges));
-    if (flags > 7 || (flags && !(flags & 1)) || (flags & 2 && !n_special) ||
-        (flags & 4 && n_merges))
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "tokenizer: the flags are %u; expected 0, 1, 3 with special tokens, or 5 "
-                          "or 7 without merges",
-                          flags);
+    ATTN__REFUSE_IF(ctx, needed != size, ATTN_E_FORMAT,
+                    "tokenizer: %zu bytes of data, but %llu tokens, %llu merges, %llu "
+                    "special tokens and %llu token bytes need %llu",
+                    size, ATTN__LLU(n_tokens), ATTN__LLU(n_merges), ATTN__LLU(n_special),
+                    ATTN__LLU(n_bytes), ATTN__LLU(needed));
+    ATTN__REFUSE_IF(ctx, n_tokens > INT32_MAX || n_merges > INT32_MAX, ATTN_E_FORMAT,
+                    "tokenizer: %llu tokens and %llu merges; ids and ranks end at 2147483647",
+                    ATTN__LLU(n_tokens), ATTN__LLU(n_merges));
+    ATTN__REFUSE_IF(ctx,
+                    flags > 7 || (flags && !(flags & 1)) || (flags & 2 && !n_special) ||
+                        (flags & 4 && n_merges),
+                    ATTN_E_FORMAT,
+                    "tokenizer: the flags are %u; expected 0, 1, 3 with special tokens, or 5 "
+                    "or 7 without merges",
+                    flags);
     return ATTN_OK;
 }
 
@@ -7420,9 +7380,8 @@ static void attn__merge_node(attn__encoder *encoder, uint32_t index)
 static attn_status attn__reserve_nodes(attn__encoder *encoder, size_t size)
 {
     attn_ctx *ctx = encoder->ctx;
-    if (size >= INT32_MAX) /* cover: a word of 2 GiB */
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_encode: a word of %zu bytes; the most is 2147483646", size);
+    ATTN__REFUSE_IF(ctx, size >= INT32_MAX, ATTN_E_ARGUMENT, /* cover: a word of 2 GiB */
+                    "attn_encode: a word of %zu bytes; the most is 2147483646", size);
     if (size <= encoder->n_nodes)
         return ATTN_OK;
     attn_free(encoder->nodes);
@@ -7602,19 +7561,16 @@ static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encode
     encoder.ctx = ctx;
     encoder.capacity = *n_tokens;
     *n_tokens = 0;
-    if (!encoder.tokenizer)
-        return attn__fail(ctx, ATTN_E_TOKENIZER,
-                          "%s: there is no tokenizer; give tokens instead of text", op);
-    if ((!text && size) || (!encoder.ids && encoder.capacity))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is NULL but its size is %zu", op,
-                          !text && size ? "text" : "tokens",
-                          !text && size ? size : encoder.capacity);
+    ATTN__REFUSE_IF(ctx, !encoder.tokenizer, ATTN_E_TOKENIZER,
+                    "%s: there is no tokenizer; give tokens instead of text", op);
+    ATTN__REFUSE_IF(ctx, (!text && size) || (!encoder.ids && encoder.capacity), ATTN_E_ARGUMENT,
+                    "%s: %s is NULL but its size is %zu", op, !text && size ? "text" : "tokens",
+                    !text && size ? size : encoder.capacity);
     if (size > 0)
         ATTN__TRY(attn__encode_words(&encoder, text, size, allow_special));
     *n_tokens = encoder.n_ids;
-    if (encoder.ids && encoder.n_ids > encoder.capacity)
-        return attn__fail(ctx, ATTN_E_SPACE, "%s: %zu tokens, but room for only %zu", op,
-                          encoder.n_ids, encoder.capacity);
+    ATTN__REFUSE_IF(ctx, encoder.ids && encoder.n_ids > encoder.capacity, ATTN_E_SPACE,
+                    "%s: %zu tokens, but room for only %zu", op, encoder.n_ids, encoder.capacity);
     return ATTN_OK;
 }
 
@@ -7651,29 +7607,25 @@ ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
     ATTN__TRY(attn__need_given(ctx, "attn_decode", "size", size));
     capacity = *size;
     *size = 0;
-    if (!tokenizer)
-        return attn__fail(ctx, ATTN_E_TOKENIZER, "attn_decode: there is no tokenizer");
-    if ((!tokens && n_tokens) || (!text && capacity))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_decode: %s is NULL but its size is %zu",
-                          !tokens && n_tokens ? "tokens" : "text",
-                          !tokens && n_tokens ? n_tokens : capacity);
+    ATTN__REFUSE_IF(ctx, !tokenizer, ATTN_E_TOKENIZER, "attn_decode: there is no tokenizer");
+    ATTN__REFUSE_IF(ctx, (!tokens && n_tokens) || (!text && capacity), ATTN_E_ARGUMENT,
+                    "attn_decode: %s is NULL but its size is %zu",
+                    !tokens && n_tokens ? "tokens" : "text",
+                    !tokens && n_tokens ? n_tokens : capacity);
     for (i = 0; i < n_tokens; i++) {
         const char *bytes = attn_token_bytes(&length, tokenizer, tokens[i]);
-        if (!bytes)
-            return attn__fail(ctx, ATTN_E_TOKEN,
-                              "attn_decode: token %ld at index %zu is not in the vocabulary of %zu",
-                              (long)tokens[i], i, tokenizer->n_tokens);
-        if (length > SIZE_MAX - total) /* cover: 32-bit */
-            return attn__fail(ctx, ATTN_E_SPACE,
-                              "attn_decode: the text is too long for any buffer");
+        ATTN__REFUSE_IF(ctx, !bytes, ATTN_E_TOKEN,
+                        "attn_decode: token %ld at index %zu is not in the vocabulary of %zu",
+                        (long)tokens[i], i, tokenizer->n_tokens);
+        ATTN__REFUSE_IF(ctx, length > SIZE_MAX - total, ATTN_E_SPACE, /* cover: 32-bit */
+                        "attn_decode: the text is too long for any buffer");
         if (length > 0 && length <= capacity && total <= capacity - length)
             memcpy(text + total, bytes, length);
         total += length;
     }
     *size = total;
-    if (total > capacity && text)
-        return attn__fail(ctx, ATTN_E_SPACE, "attn_decode: %zu bytes, but room for only %zu", total,
-                          capacity);
+    ATTN__REFUSE_IF(ctx, total > capacity && text, ATTN_E_SPACE,
+                    "attn_decode: %zu bytes, but room for only %zu", total, capacity);
     return ATTN_OK;
 }
 
@@ -7879,12 +7831,10 @@ ATTN__COLD attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tenso
 {
     attn__row_args args = attn__args(0);
     args.act_fn = kind;
-    if ((unsigned)kind > (unsigned)ATTN_ACT_SILU)
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "attn_activate: kind is %d; expected ATTN_ACT_GELU_TANH, ATTN_ACT_GELU_ERF, "
-            "ATTN_ACT_RELU or ATTN_ACT_SILU",
-            (int)kind);
+    ATTN__REFUSE_IF(ctx, (unsigned)kind > (unsigned)ATTN_ACT_SILU, ATTN_E_ARGUMENT,
+                    "attn_activate: kind is %d; expected ATTN_ACT_GELU_TANH, ATTN_ACT_GELU_ERF, "
+                    "ATTN_ACT_RELU or ATTN_ACT_SILU",
+                    (int)kind);
     return attn__each_row(ctx, "attn_activate", out, x, ATTN__KEEPS_LAST, attn__row_activate, args);
 }
 
@@ -7901,10 +7851,10 @@ static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
         return ATTN_OK;
     }
     ATTN__TRY(attn__need(ctx, op, name, x));
-    if (x->ndim != 1 || x->shape[0] != n)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s, expected [%zu] beside %s %s", op,
-                          name, attn__show(attn__shape_of(x)).text, n, beside,
-                          attn__show(attn__shape_of(y)).text);
+    ATTN__REFUSE_IF(ctx, x->ndim != 1 || x->shape[0] != n, ATTN_E_SHAPE,
+                    "%s: %s has shape %s, expected [%zu] beside %s %s", op, name,
+                    attn__show(attn__shape_of(x)).text, n, beside,
+                    attn__show(attn__shape_of(y)).text);
     for (i = 0; i < n; i++)
         buffer[i] = attn__load_element(x->data, x->dtype, (ptrdiff_t)i * x->stride[0]);
     return ATTN_OK;
@@ -8084,9 +8034,8 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
     const size_t most = is_made && n_rows > 256 ? 256 : n_rows;
     attn__scratch scratch;
     size_t i, at;
-    if (n_panels == 0 && n_in > 0 && !is_made)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s is too large", op,
-                          attn__show(attn__shape_of(b)).text);
+    ATTN__REFUSE_IF(ctx, n_panels == 0 && n_in > 0 && !is_made, ATTN_E_SHAPE, "%s: %s is too large",
+                    op, attn__show(attn__shape_of(b)).text);
     p->pack_size = attn__pack_size(p->made.dtype, most, n_in);
     p->packs = attn__scratch_new(ctx, &scratch, n_panels + (size_t)n_threads * p->pack_size,
                                  "a packed matrix");
@@ -8273,13 +8222,14 @@ static attn_status attn__attention_plan(attn_ctx *ctx, const char *op, attn__all
 {
     const size_t depth = a->d_qk > a->n_keys ? a->d_qk : a->n_keys;
     a->block_rows = a->n_queries < ATTN__QUERIES ? a->n_queries : ATTN__QUERIES;
-    if (4.0 * n_threads *
-            (ATTN__PACK + ((double)ATTN__QUERIES + (double)a->d_qk + (double)a->d_v + 32) *
-                              ((double)a->n_keys + 64)) >
-        (double)(SIZE_MAX / 2))
-        return attn__fail(ctx, ATTN_E_MEMORY, "%s: no memory for the keys and values of q %s, k %s",
-                          op, attn__show(attn__shape_of(&a->q)).text,
-                          attn__show(attn__shape_of(&a->k)).text);
+    ATTN__REFUSE_IF(
+        ctx,
+        4.0 * n_threads *
+                (ATTN__PACK + ((double)ATTN__QUERIES + (double)a->d_qk + (double)a->d_v + 32) *
+                                  ((double)a->n_keys + 64)) >
+            (double)(SIZE_MAX / 2),
+        ATTN_E_MEMORY, "%s: no memory for the keys and values of q %s, k %s", op,
+        attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
     a->scratch_size = attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
                       attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
                       a->block_rows * attn__round_up(a->n_keys, 16) +
@@ -8366,10 +8316,10 @@ static attn_status attn__attention_check(attn_ctx *ctx, const char *op, attn__al
                             "their leading dimensions do not fit together");
     a->n_heads = attn__n_matrices(a->lead);
     a->scale = desc && desc->scale != 0 ? desc->scale : 1.0f / sqrtf((float)a->d_qk);
-    if (desc && (desc->mask_kind < ATTN_MASK_NONE || desc->mask_kind > ATTN_MASK_GIVEN))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: mask_kind is %d; expected ATTN_MASK_NONE, _CAUSAL or _GIVEN", op,
-                          (int)desc->mask_kind);
+    ATTN__REFUSE_IF(
+        ctx, desc && (desc->mask_kind < ATTN_MASK_NONE || desc->mask_kind > ATTN_MASK_GIVEN),
+        ATTN_E_ARGUMENT, "%s: mask_kind is %d; expected ATTN_MASK_NONE, _CAUSAL or _GIVEN", op,
+        (int)desc->mask_kind);
     a->causal = desc && desc->mask_kind == ATTN_MASK_CAUSAL;
     if (a->causal && a->n_queries > a->n_keys)
         return attn__misfit(ctx, op, "q has", &q, "k", &k,
@@ -8379,14 +8329,14 @@ static attn_status attn__attention_check(attn_ctx *ctx, const char *op, attn__al
         ATTN__TRY(attn__need(ctx, op, "mask", &desc->mask));
         full.dim[full.ndim - 2] = a->n_queries;
         full.dim[full.ndim - 1] = a->n_keys;
-        if (desc->mask.ndim < 2 || desc->mask.shape[desc->mask.ndim - 2] != a->n_queries ||
-            desc->mask.shape[desc->mask.ndim - 1] != a->n_keys ||
-            !attn__broadcast(full, attn__shape_of(&desc->mask), &both) ||
-            memcmp(both.dim, full.dim, sizeof both.dim) != 0)
-            return attn__fail(ctx, ATTN_E_SHAPE,
-                              "%s: the mask has shape %s; expected [.., Tq, Tk] to fit scores %s",
-                              op, attn__show(attn__shape_of(&desc->mask)).text,
-                              attn__show(full).text);
+        ATTN__REFUSE_IF(
+            ctx,
+            desc->mask.ndim < 2 || desc->mask.shape[desc->mask.ndim - 2] != a->n_queries ||
+                desc->mask.shape[desc->mask.ndim - 1] != a->n_keys ||
+                !attn__broadcast(full, attn__shape_of(&desc->mask), &both) ||
+                memcmp(both.dim, full.dim, sizeof both.dim) != 0,
+            ATTN_E_SHAPE, "%s: the mask has shape %s; expected [.., Tq, Tk] to fit scores %s", op,
+            attn__show(attn__shape_of(&desc->mask)).text, attn__show(full).text);
     }
     return ATTN_OK;
 }
@@ -8478,9 +8428,9 @@ static attn_status attn__multihead_check(attn_ctx *ctx, const char *op, attn_ten
     if (w->w_q.ndim != 2 || w->w_k.ndim != 2 || w->w_q.shape[1] != w->w_k.shape[1])
         return attn__misfit(ctx, op, "w_q has", &w->w_q, "w_k", &w->w_k,
                             "expected [C, H*d] for both");
-    if (w->n_head == 0 || w->w_q.shape[1] % w->n_head != 0)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_q %s does not divide into %zu heads", op,
-                          attn__show(attn__shape_of(&w->w_q)).text, w->n_head);
+    ATTN__REFUSE_IF(ctx, w->n_head == 0 || w->w_q.shape[1] % w->n_head != 0, ATTN_E_SHAPE,
+                    "%s: w_q %s does not divide into %zu heads", op,
+                    attn__show(attn__shape_of(&w->w_q)).text, w->n_head);
     return ATTN_OK;
 }
 
@@ -8493,9 +8443,9 @@ ATTN__COLD attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tens
     attn_status status;
     ATTN__TRY(attn__multihead_check(ctx, op, x, y, w));
     ATTN__TRY(attn__need(ctx, op, "w_v", &w->w_v));
-    if (w->w_v.ndim != 2 || w->w_v.shape[1] % w->n_head != 0)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: w_v %s does not divide into %zu heads", op,
-                          attn__show(attn__shape_of(&w->w_v)).text, w->n_head);
+    ATTN__REFUSE_IF(ctx, w->w_v.ndim != 2 || w->w_v.shape[1] % w->n_head != 0, ATTN_E_SHAPE,
+                    "%s: w_v %s does not divide into %zu heads", op,
+                    attn__show(attn__shape_of(&w->w_v)).text, w->n_head);
     shape = attn__shape_of(&x);
     shape.dim[shape.ndim - 1] = w->w_v.shape[1];
     if ((status = attn_linear(ctx, &q, x, w->w_q, w->b_q)) == ATTN_OK &&
@@ -8907,12 +8857,10 @@ static int attn__header_is_whole(const unsigned char *header)
 static attn_status attn__fail_read(attn_ctx *ctx, const char *path, int error)
 {
 #if defined(EISDIR)
-    if (error == EISDIR)
-        return attn__fail(
-            ctx, ATTN_E_IO,
-            "%s: it is a directory; attn-convert makes an .attn file of a checkpoint's "
-            "directory",
-            attn__shown_path(path));
+    ATTN__REFUSE_IF(ctx, error == EISDIR, ATTN_E_IO,
+                    "%s: it is a directory; attn-convert makes an .attn file of a checkpoint's "
+                    "directory",
+                    attn__shown_path(path));
 #endif
     return attn__fail_io(ctx, path, "cannot be read", error);
 }
@@ -9032,17 +8980,18 @@ static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const 
 {
     const attn_tensor_info *const t = &w->info;
     const int is_matrix = e->is_panels || e->n_in > 0;
-    if (t->panels != e->is_panels || (!t->panels && t->dtype != ATTN_F32))
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has the wrong layout; expected %s",
-                          path, t->name, e->is_panels ? "panels" : "rows of f32");
-    if (t->ndim != (is_matrix ? 2 : 1) || t->shape[0] != (is_matrix ? e->n_in : e->n_out) ||
-        (is_matrix && t->shape[1] != e->n_out))
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: tensor %s has shape [%llu, %llu]; the configuration asks for "
-                          "[%llu, %llu]",
-                          path, t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]),
-                          ATTN__LLU(is_matrix ? e->n_in : e->n_out),
-                          ATTN__LLU(is_matrix ? e->n_out : 1));
+    ATTN__REFUSE_IF(ctx, t->panels != e->is_panels || (!t->panels && t->dtype != ATTN_F32),
+                    ATTN_E_FORMAT, "%s: tensor %s has the wrong layout; expected %s", path, t->name,
+                    e->is_panels ? "panels" : "rows of f32");
+    ATTN__REFUSE_IF(ctx,
+                    t->ndim != (is_matrix ? 2 : 1) ||
+                        t->shape[0] != (is_matrix ? e->n_in : e->n_out) ||
+                        (is_matrix && t->shape[1] != e->n_out),
+                    ATTN_E_FORMAT,
+                    "%s: tensor %s has shape [%llu, %llu]; the configuration asks for "
+                    "[%llu, %llu]",
+                    path, t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]),
+                    ATTN__LLU(is_matrix ? e->n_in : e->n_out), ATTN__LLU(is_matrix ? e->n_out : 1));
     if (e->rows)
         *e->rows = (const float *)(const void *)w->data;
     else
@@ -9077,11 +9026,10 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
                 return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s is missing", path, missing);
             }
     }
-    if (found != m->n_weights)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file holds %zu tensors, but a model of this configuration has "
-                          "%zu; one is there twice or does not belong",
-                          path, m->n_weights, found);
+    ATTN__REFUSE_IF(ctx, found != m->n_weights, ATTN_E_FORMAT,
+                    "%s: the file holds %zu tensors, but a model of this configuration has "
+                    "%zu; one is there twice or does not belong",
+                    path, m->n_weights, found);
     if (m->config.tied)
         m->w_u = m->w_e;
     return ATTN_OK;
@@ -9106,13 +9054,12 @@ static attn_status attn__check_sizes(attn_ctx *ctx, const attn_config *c, const 
                  {"n_layer", c->n_layer, 1u << 16}, {"d_mlp", c->d_mlp, 1u << 24}};
     size_t i;
     for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
-            return attn__fail(ctx, ATTN_E_FORMAT, "%s: %s is %zu; expected 1 to %zu", path,
-                              sizes[i].name, sizes[i].value, sizes[i].most);
-    if (c->d_model % c->n_head != 0)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: d_model %zu does not divide evenly among n_head %zu", path,
-                          c->d_model, c->n_head);
+        ATTN__REFUSE_IF(ctx, sizes[i].value == 0 || sizes[i].value > sizes[i].most, ATTN_E_FORMAT,
+                        "%s: %s is %zu; expected 1 to %zu", path, sizes[i].name, sizes[i].value,
+                        sizes[i].most);
+    ATTN__REFUSE_IF(ctx, c->d_model % c->n_head != 0, ATTN_E_FORMAT,
+                    "%s: d_model %zu does not divide evenly among n_head %zu", path, c->d_model,
+                    c->n_head);
     return ATTN_OK;
 }
 
@@ -9122,19 +9069,19 @@ static attn_status attn__check_ends_of_text(attn_ctx *ctx, const unsigned char *
 {
     const uint32_t n_more = attn__u32(h + 8) > 2 ? attn__u32(h + 120) : 0;
     size_t i = 0;
-    if (c->bos < -1 || c->bos >= (int32_t)c->n_vocab || c->eos < -1 ||
-        c->eos >= (int32_t)c->n_vocab)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the ids that begin and end a text are %ld and %ld; expected ids "
-                          "below n_vocab, %zu, or -1 for none",
-                          path, (long)c->bos, (long)c->eos, c->n_vocab);
+    ATTN__REFUSE_IF(ctx,
+                    c->bos < -1 || c->bos >= (int32_t)c->n_vocab || c->eos < -1 ||
+                        c->eos >= (int32_t)c->n_vocab,
+                    ATTN_E_FORMAT,
+                    "%s: the ids that begin and end a text are %ld and %ld; expected ids "
+                    "below n_vocab, %zu, or -1 for none",
+                    path, (long)c->bos, (long)c->eos, c->n_vocab);
     while (i < n_more && i < ATTN__MORE_EOS && attn__u32(h + 124 + 4 * i) < c->n_vocab)
         i++;
-    if (i < n_more || (n_more > 0 && c->eos < 0))
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: %lu further ids end a text, and number %zu is not right; expected "
-                          "at most 31, each below n_vocab, %zu, and none without a first (eos)",
-                          path, (unsigned long)n_more, i, c->n_vocab);
+    ATTN__REFUSE_IF(ctx, i < n_more || (n_more > 0 && c->eos < 0), ATTN_E_FORMAT,
+                    "%s: %lu further ids end a text, and number %zu is not right; expected "
+                    "at most 31, each below n_vocab, %zu, and none without a first (eos)",
+                    path, (unsigned long)n_more, i, c->n_vocab);
     return ATTN_OK;
 }
 
@@ -9144,20 +9091,18 @@ static attn_status attn__check_version(attn_ctx *ctx, const unsigned char *h, co
     static const char *const known[] = {"bit 0", "bits 0 to 2", "bits 0 to 3"};
     static const uint32_t most_flags[] = {1, 7, 15}; /* of each version */
     const uint32_t version = attn__u32(h + 8);
-    if (attn__u32(h + 12) != ATTN__HEADER)
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the header is said to have %lu bytes, not 256",
-                          path, (unsigned long)attn__u32(h + 12));
-    if (attn__u32(h + 52) > most_flags[version - 1])
-        return attn__fail(ctx, ATTN_E_VERSION,
-                          "%s: flags %lx; of version %lu, this library knows %s only. Use a newer "
-                          "attn.h",
-                          path, (unsigned long)attn__u32(h + 52), (unsigned long)version,
-                          known[version - 1]);
-    if (version > 1 && attn__u32(h + 68) > ATTN_ACT_SILU)
-        return attn__fail(ctx, ATTN_E_VERSION,
-                          "%s: the activation function is %lu; this library knows 0 (gelu by "
-                          "tanh), 1 (gelu by erf), 2 (relu) and 3 (silu). Use a newer attn.h",
-                          path, (unsigned long)attn__u32(h + 68));
+    ATTN__REFUSE_IF(ctx, attn__u32(h + 12) != ATTN__HEADER, ATTN_E_FORMAT,
+                    "%s: the header is said to have %lu bytes, not 256", path,
+                    (unsigned long)attn__u32(h + 12));
+    ATTN__REFUSE_IF(ctx, attn__u32(h + 52) > most_flags[version - 1], ATTN_E_VERSION,
+                    "%s: flags %lx; of version %lu, this library knows %s only. Use a newer "
+                    "attn.h",
+                    path, (unsigned long)attn__u32(h + 52), (unsigned long)version,
+                    known[version - 1]);
+    ATTN__REFUSE_IF(ctx, version > 1 && attn__u32(h + 68) > ATTN_ACT_SILU, ATTN_E_VERSION,
+                    "%s: the activation function is %lu; this library knows 0 (gelu by "
+                    "tanh), 1 (gelu by erf), 2 (relu) and 3 (silu). Use a newer attn.h",
+                    path, (unsigned long)attn__u32(h + 68));
     return ATTN_OK;
 }
 
@@ -9168,9 +9113,9 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, con
     char number[32];
     ATTN__TRY(attn__check_sizes(ctx, c, path));
     ATTN__TRY(attn__check_version(ctx, h, path));
-    if (!(c->ln_eps >= 0 && c->ln_eps <= 1))
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the layer norm epsilon is %s; expected 0 to 1",
-                          path, attn__show_number(number, (double)c->ln_eps));
+    ATTN__REFUSE_IF(ctx, !(c->ln_eps >= 0 && c->ln_eps <= 1), ATTN_E_FORMAT,
+                    "%s: the layer norm epsilon is %s; expected 0 to 1", path,
+                    attn__show_number(number, (double)c->ln_eps));
     return attn__check_ends_of_text(ctx, h, c, path);
 }
 
@@ -9179,35 +9124,30 @@ static attn_status attn__check_config(attn_ctx *ctx, const unsigned char *h, con
 static attn_status attn__check_file(attn_ctx *ctx, const attn_model *m, const char *path)
 {
     const unsigned char *h = m->bytes;
-    if (m->size < 8 || memcmp(h, attn__magic, 8) != 0)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          m->size == 0 ? "%s: the file is empty; expected an .attn file"
-                          : m->size >= 5 && memcmp(h, attn__magic, 5) == 0
-                              ? "%s: this .attn file was damaged by a transfer as text, or is cut; "
-                                "copy it again"
-                              : "%s: not an .attn file; make one with attn-convert",
-                          path);
-    if (m->size < ATTN__HEADER)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file ends in its header, after %zu of 256 bytes", path, m->size);
-    if (attn__u32(h + 8) < 1 || attn__u32(h + 8) > 3)
-        return attn__fail(
-            ctx, ATTN_E_VERSION,
-            "%s: format version %lu; this library reads versions 1 to 3. Use a newer attn.h "
-            "or convert again",
-            path, (unsigned long)attn__u32(h + 8));
-    if (!attn__header_is_whole(h))
-        return attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the header's checksum is wrong: damaged",
-                          path);
-    if (attn__u64(h + 16) > m->size)
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file has %zu bytes but was written with %llu; it is cut", path,
-                          m->size, ATTN__LLU(attn__u64(h + 16)));
-    if (attn__u64(h + 16) < m->size) /* of a stream, not all has been read */
-        return attn__fail(ctx, ATTN_E_FORMAT,
-                          "%s: the file was written with %llu bytes, but more follow; something "
-                          "was added",
-                          path, ATTN__LLU(attn__u64(h + 16)));
+    ATTN__REFUSE_IF(ctx, m->size < 8 || memcmp(h, attn__magic, 8) != 0, ATTN_E_FORMAT,
+                    m->size == 0 ? "%s: the file is empty; expected an .attn file"
+                    : m->size >= 5 && memcmp(h, attn__magic, 5) == 0
+                        ? "%s: this .attn file was damaged by a transfer as text, or is cut; "
+                          "copy it again"
+                        : "%s: not an .attn file; make one with attn-convert",
+                    path);
+    ATTN__REFUSE_IF(ctx, m->size < ATTN__HEADER, ATTN_E_FORMAT,
+                    "%s: the file ends in its header, after %zu of 256 bytes", path, m->size);
+    ATTN__REFUSE_IF(
+        ctx, attn__u32(h + 8) < 1 || attn__u32(h + 8) > 3, ATTN_E_VERSION,
+        "%s: format version %lu; this library reads versions 1 to 3. Use a newer attn.h "
+        "or convert again",
+        path, (unsigned long)attn__u32(h + 8));
+    ATTN__REFUSE_IF(ctx, !attn__header_is_whole(h), ATTN_E_CHECKSUM,
+                    "%s: the header's checksum is wrong: damaged", path);
+    ATTN__REFUSE_IF(ctx, attn__u64(h + 16) > m->size, ATTN_E_FORMAT,
+                    "%s: the file has %zu bytes but was written with %llu; it is cut", path,
+                    m->size, ATTN__LLU(attn__u64(h + 16)));
+    ATTN__REFUSE_IF(ctx, attn__u64(h + 16) < m->size,
+                    ATTN_E_FORMAT, /* of a stream, not all has been read */
+                    "%s: the file was written with %llu bytes, but more follow; something "
+                    "was added",
+                    path, ATTN__LLU(attn__u64(h + 16)));
     return ATTN_OK;
 }
 
@@ -9246,11 +9186,10 @@ static attn_status attn__check_zeros(attn_ctx *ctx, const attn_model *m, const c
                                      uint64_t from, uint64_t to)
 {
     for (; from < to; from++)
-        if (m->bytes[from] != 0)
-            return attn__fail(
-                ctx, ATTN_E_FORMAT,
-                "%s: byte %llu is padding and must be zero; damaged, or written for a newer attn.h",
-                path, ATTN__LLU(from));
+        ATTN__REFUSE_IF(
+            ctx, m->bytes[from] != 0, ATTN_E_FORMAT,
+            "%s: byte %llu is padding and must be zero; damaged, or written for a newer attn.h",
+            path, ATTN__LLU(from));
     return ATTN_OK;
 }
 
@@ -9262,19 +9201,21 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
     attn_tensor_info *const t = &m->weights[index].info;
     const uint32_t dtype = attn__u32(r + 64), layout = attn__u32(r + 68), ndim = attn__u32(r + 72);
     uint64_t expected, at;
-    if (r[0] == 0 || memchr(r, 0, 64) == NULL)
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %zu has no proper name", path, index);
+    ATTN__REFUSE_IF(ctx, r[0] == 0 || memchr(r, 0, 64) == NULL, ATTN_E_FORMAT,
+                    "%s: tensor %zu has no proper name", path, index);
     t->name = (const char *)r;
     at = (uint64_t)(r - m->bytes);
     ATTN__TRY(attn__check_zeros(ctx, m, path, at + strlen(t->name), at + 64));
     ATTN__TRY(attn__check_zeros(ctx, m, path, at + 76, at + 80));
     ATTN__TRY(attn__check_zeros(ctx, m, path, at + 120, at + 128));
-    if (dtype > ATTN_Q4 || dtype == ATTN_I32 || layout > 1 || (layout == 0 && dtype > ATTN_F16))
-        return attn__fail(ctx, ATTN_E_VERSION,
-                          "%s: tensor %s has data type %lu and layout %lu; this library knows the "
-                          "types 0 (f32), 1 (f16), 3 (q8) and 4 (q4), the last two in layout 1 "
-                          "(panels) only, and layout 0 (rows)",
-                          path, t->name, (unsigned long)dtype, (unsigned long)layout);
+    ATTN__REFUSE_IF(ctx,
+                    dtype > ATTN_Q4 || dtype == ATTN_I32 || layout > 1 ||
+                        (layout == 0 && dtype > ATTN_F16),
+                    ATTN_E_VERSION,
+                    "%s: tensor %s has data type %lu and layout %lu; this library knows the "
+                    "types 0 (f32), 1 (f16), 3 (q8) and 4 (q4), the last two in layout 1 "
+                    "(panels) only, and layout 0 (rows)",
+                    path, t->name, (unsigned long)dtype, (unsigned long)layout);
     t->dtype = (attn_dtype)dtype;
     t->panels = (int)layout;
     t->ndim = (int)ndim;
@@ -9283,21 +9224,23 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
     t->offset = attn__u64(r + 96);
     t->size = attn__u64(r + 104);
     t->checksum = attn__u64(r + 112);
-    if (ndim < 1 || ndim > 2 || t->shape[0] == 0 || t->shape[0] > 1u << 26 || t->shape[1] == 0 ||
-        t->shape[1] > 1u << 26 || (ndim == 1 && t->shape[1] != 1))
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]",
-                          path, t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]));
+    ATTN__REFUSE_IF(ctx,
+                    ndim < 1 || ndim > 2 || t->shape[0] == 0 || t->shape[0] > 1u << 26 ||
+                        t->shape[1] == 0 || t->shape[1] > 1u << 26 ||
+                        (ndim == 1 && t->shape[1] != 1),
+                    ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]", path,
+                    t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]));
     expected = layout == 1
                    ? attn_panels_size((attn_dtype)dtype, (size_t)t->shape[0], (size_t)t->shape[1])
                    : t->shape[0] * t->shape[1] * (dtype == ATTN_F16 ? 2 : 4);
-    if (expected == 0 || t->size != expected || !attn__lies_within(t->offset, t->size, m->size) ||
-        t->offset - *end >= 64)
-        return attn__fail(
-            ctx, ATTN_E_FORMAT,
-            "%s: tensor %s lies at %llu with %llu bytes; expected %llu bytes after %llu "
-            "in a file of %zu",
-            path, t->name, ATTN__LLU(t->offset), ATTN__LLU(t->size), ATTN__LLU(expected),
-            ATTN__LLU(*end), m->size);
+    ATTN__REFUSE_IF(ctx,
+                    expected == 0 || t->size != expected ||
+                        !attn__lies_within(t->offset, t->size, m->size) || t->offset - *end >= 64,
+                    ATTN_E_FORMAT,
+                    "%s: tensor %s lies at %llu with %llu bytes; expected %llu bytes after %llu "
+                    "in a file of %zu",
+                    path, t->name, ATTN__LLU(t->offset), ATTN__LLU(t->size), ATTN__LLU(expected),
+                    ATTN__LLU(*end), m->size);
     ATTN__TRY(attn__check_zeros(ctx, m, path, *end, t->offset));
     *end = t->offset + t->size;
     m->weights[index].data = m->bytes + t->offset;
@@ -9314,9 +9257,9 @@ static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenize
         memcpy(reason, ctx->message, sizeof reason);
         return attn__fail(ctx, ctx->status, "%s: %s", path, reason);
     }
-    if (attn_tokenizer_n_tokens(*tokenizer) > config->n_vocab)
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer has %zu tokens, the model %zu",
-                          path, attn_tokenizer_n_tokens(*tokenizer), config->n_vocab);
+    ATTN__REFUSE_IF(ctx, attn_tokenizer_n_tokens(*tokenizer) > config->n_vocab, ATTN_E_FORMAT,
+                    "%s: the tokenizer has %zu tokens, the model %zu", path,
+                    attn_tokenizer_n_tokens(*tokenizer), config->n_vocab);
     return ATTN_OK;
 }
 
@@ -9333,24 +9276,21 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
         ATTN__TRY(attn__check_zeros(ctx, m, path, 68, 72));
     ATTN__TRY(attn__check_zeros(ctx, m, path,
                                 attn__u32(h + 8) > 2 ? 124 + 4 * m->config.n_more_eos : 120, 248));
-    if (n == 0 || table != ATTN__HEADER || table_size != n * ATTN__ENTRY ||
-        !attn__lies_within(table, table_size, m->size))
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tensor table does not fit into the file",
-                          path);
-    if (attn_checksum(0, h + table, (size_t)table_size) != attn__u64(h + 88))
-        return attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the tensor table's checksum is wrong: damaged",
-                          path);
+    ATTN__REFUSE_IF(ctx,
+                    n == 0 || table != ATTN__HEADER || table_size != n * ATTN__ENTRY ||
+                        !attn__lies_within(table, table_size, m->size),
+                    ATTN_E_FORMAT, "%s: the tensor table does not fit into the file", path);
+    ATTN__REFUSE_IF(ctx, attn_checksum(0, h + table, (size_t)table_size) != attn__u64(h + 88),
+                    ATTN_E_CHECKSUM, "%s: the tensor table's checksum is wrong: damaged", path);
     end = table + table_size;
     if (text == 0) /* no tokenizer, and no size or checksum of one */
         ATTN__TRY(attn__check_zeros(ctx, m, path, 104, 120));
     else {
         /* the table ends at a multiple of 64, so there is nothing in between */
-        if (text != end || !attn__lies_within(text, text_size, m->size))
-            return attn__fail(ctx, ATTN_E_FORMAT, "%s: the tokenizer does not fit into the file",
-                              path);
-        if (attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112))
-            return attn__fail(ctx, ATTN_E_CHECKSUM,
-                              "%s: the tokenizer's checksum is wrong: damaged", path);
+        ATTN__REFUSE_IF(ctx, text != end || !attn__lies_within(text, text_size, m->size),
+                        ATTN_E_FORMAT, "%s: the tokenizer does not fit into the file", path);
+        ATTN__REFUSE_IF(ctx, attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112),
+                        ATTN_E_CHECKSUM, "%s: the tokenizer's checksum is wrong: damaged", path);
         ATTN__TRY(attn__read_tokenizer(ctx, &m->tokenizer, h + text, (size_t)text_size, &m->config,
                                        path));
         end = text + text_size;
@@ -9360,9 +9300,8 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     ATTN__TRY_MEMORY(m->weights);
     for (i = 0; i < m->n_weights; i++)
         ATTN__TRY(attn__read_entry(ctx, m, path, i, h + table + i * ATTN__ENTRY, &end));
-    if (end != m->size)
-        return attn__fail(ctx, ATTN_E_FORMAT, "%s: %llu bytes follow the last tensor", path,
-                          ATTN__LLU(m->size - end));
+    ATTN__REFUSE_IF(ctx, end != m->size, ATTN_E_FORMAT, "%s: %llu bytes follow the last tensor",
+                    path, ATTN__LLU(m->size - end));
     return ATTN_OK;
 }
 
@@ -9591,10 +9530,9 @@ ATTN__COLD attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *i
 {
     ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "place for the answer", info));
-    if (index >= model->n_weights)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_model_tensor_info: index %zu; the model has %zu tensors", index,
-                          model->n_weights);
+    ATTN__REFUSE_IF(ctx, index >= model->n_weights, ATTN_E_ARGUMENT,
+                    "attn_model_tensor_info: index %zu; the model has %zu tensors", index,
+                    model->n_weights);
     *info = model->weights[index].info;
     return ATTN_OK;
 }
@@ -13031,12 +12969,11 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
         plan->n_names = 1;
     }
     for (i = 0; i < plan->n_names; i++)
-        if (!plan->names || !plan->names[i])
-            return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: name %zu is missing", what, i);
-    if (plan->first >= n_ctx || plan->n_positions > n_ctx - plan->first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "%s: %zu positions from %zu on; the model's n_ctx is %zu", what,
-                          plan->n_positions, plan->first, n_ctx);
+        ATTN__REFUSE_IF(ctx, !plan->names || !plan->names[i], ATTN_E_ARGUMENT,
+                        "%s: name %zu is missing", what, i);
+    ATTN__REFUSE_IF(ctx, plan->first >= n_ctx || plan->n_positions > n_ctx - plan->first,
+                    ATTN_E_ARGUMENT, "%s: %zu positions from %zu on; the model's n_ctx is %zu",
+                    what, plan->n_positions, plan->first, n_ctx);
     if (plan->n_positions == 0)
         plan->n_positions = n_ctx - plan->first;
     return ATTN_OK;
@@ -13105,11 +13042,11 @@ static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__w
                           r->room, r->first, span->position + span->n_tokens - 1, needed);
     }
     for (i = 0; i < r->n_slots; i++)
-        if (attn__is_made(r, &r->slots[i], span) && r->slots[i].n_written < before)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "the record has %zu positions of %s, so position %zu would leave a "
-                              "gap: attn_session_truncate to there, and feed on",
-                              r->slots[i].n_written, r->slots[i].name.text, before);
+        ATTN__REFUSE_IF(ctx, attn__is_made(r, &r->slots[i], span) && r->slots[i].n_written < before,
+                        ATTN_E_ARGUMENT,
+                        "the record has %zu positions of %s, so position %zu would leave a "
+                        "gap: attn_session_truncate to there, and feed on",
+                        r->slots[i].n_written, r->slots[i].name.text, before);
     return ATTN_OK;
 }
 
@@ -13254,9 +13191,8 @@ static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory
     const size_t n_layers = 1 + r->model->config.n_layer;
     const size_t needed =
         attn__points_bytes(&r->model->config, r->watcher->points, r->first, r->room, &r->n_slots);
-    if (needed == 0)
-        return attn__fail(ctx, ATTN_E_MEMORY, "attn_record_new: %zu positions do not fit in memory",
-                          r->room);
+    ATTN__REFUSE_IF(ctx, needed == 0, ATTN_E_MEMORY,
+                    "attn_record_new: %zu positions do not fit in memory", r->room);
     if (!memory)
         memory = r->own = (float *)attn_alloc(ctx, 1, needed, "a record's numbers");
     else if (bytes < needed)
@@ -13280,16 +13216,15 @@ ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn
     ATTN__TRY(attn__need_place(ctx, "attn_record_new", "place for the record", record));
     ATTN__TRY(
         attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan));
-    if ((!memory && bytes > 0) || (uintptr_t)memory % sizeof(float) != 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_record_new: %s",
-                          memory ? "the memory must be aligned to 4 bytes, as floats are"
-                                 : "bytes were given, but no memory; expected both, or NULL and 0");
+    ATTN__REFUSE_IF(ctx, (!memory && bytes > 0) || (uintptr_t)memory % sizeof(float) != 0,
+                    ATTN_E_ARGUMENT, "attn_record_new: %s",
+                    memory ? "the memory must be aligned to 4 bytes, as floats are"
+                           : "bytes were given, but no memory; expected both, or NULL and 0");
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the plan is refused without a model */
-    if (session->length > plan.first)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_record_new: the session holds %zu positions already, so the first "
-                          "to record cannot be %zu; attn_session_truncate it, or set first",
-                          session->length, plan.first);
+    ATTN__REFUSE_IF(ctx, session->length > plan.first, ATTN_E_ARGUMENT,
+                    "attn_record_new: the session holds %zu positions already, so the first "
+                    "to record cannot be %zu; attn_session_truncate it, or set first",
+                    session->length, plan.first);
     r = ATTN__NEW(ctx, attn_record, 1, "a record");
     ATTN__TRY_MEMORY(r);
     r->model = session->model;
@@ -13362,10 +13297,9 @@ ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const at
     c = &record->model->config;
     for (point = 0; point < ATTN__N_HOOKS; point++)
         for (layer = 0; layer < c->n_layer; layer++)
-            if (strcmp(attn__name_of(point, layer).text, name) == 0)
-                return attn__fail(ctx, ATTN_E_NAME,
-                                  "attn_record_get: %s is not among the activations of this record",
-                                  name);
+            ATTN__REFUSE_IF(ctx, strcmp(attn__name_of(point, layer).text, name) == 0, ATTN_E_NAME,
+                            "attn_record_get: %s is not among the activations of this record",
+                            name);
     return attn__no_such_name(ctx, "attn_record_get", c, name);
 }
 
@@ -13440,32 +13374,32 @@ static ATTN__COMPACT attn_status attn__check_edit(attn_ctx *ctx, const attn_sess
     size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
     const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
     attn__view3 v;
-    if (e->position >= s->capacity || n > s->capacity - e->position)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %s positions from %zu on; the session has room for %zu",
-                          attn__number_or(n, "all").text, e->position, s->capacity);
-    if (e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0))
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: %s heads from %zu on; %s has %zu",
-                          attn__number_or(e->n_heads, "all").text, e->head, name.text,
-                          has_heads ? n_heads : 0);
+    ATTN__REFUSE_IF(ctx, e->position >= s->capacity || n > s->capacity - e->position,
+                    ATTN_E_ARGUMENT,
+                    "attn_hook_edit: %s positions from %zu on; the session has room for %zu",
+                    attn__number_or(n, "all").text, e->position, s->capacity);
+    ATTN__REFUSE_IF(
+        ctx, e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0),
+        ATTN_E_ARGUMENT, "attn_hook_edit: %s heads from %zu on; %s has %zu",
+        attn__number_or(e->n_heads, "all").text, e->head, name.text, has_heads ? n_heads : 0);
     if (e->kind == ATTN_EDIT_ZERO)
         return ATTN_OK;
-    if (over_keys && e->kind == ATTN_EDIT_MEAN)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_hook_edit: %s has other keys at every position, so it has no mean",
-                          name.text);
+    ATTN__REFUSE_IF(ctx, over_keys && e->kind == ATTN_EDIT_MEAN, ATTN_E_ARGUMENT,
+                    "attn_hook_edit: %s has other keys at every position, so it has no mean",
+                    name.text);
     v = attn__value_axes(s, e, point);
-    if (e->value.ndim > (has_heads ? 3 : 2) ||
-        (over_keys ? v.n[2] == 0 || v.n[2] > s->capacity : v.n[2] != 1 && v.n[2] != width) ||
-        (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
-        (v.n[0] != 1 && v.n[0] != n && e->kind != ATTN_EDIT_MEAN))
-        return attn__fail(
-            ctx, ATTN_E_SHAPE,
-            "attn_hook_edit: the value for %s has shape %s; expected %s positions%s, %zu heads, "
-            "%s%zu numbers, or 1 of each; leading ones may be missing",
-            name.text, attn__show(attn__shape_of(&e->value)).text,
-            attn__number_or(e->n_positions, "any").text, over_keys ? " (after the heads)" : "",
-            heads, over_keys ? "up to " : "", over_keys ? s->capacity : width);
+    ATTN__REFUSE_IF(
+        ctx,
+        e->value.ndim > (has_heads ? 3 : 2) ||
+            (over_keys ? v.n[2] == 0 || v.n[2] > s->capacity : v.n[2] != 1 && v.n[2] != width) ||
+            (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
+            (v.n[0] != 1 && v.n[0] != n && e->kind != ATTN_EDIT_MEAN),
+        ATTN_E_SHAPE,
+        "attn_hook_edit: the value for %s has shape %s; expected %s positions%s, %zu heads, "
+        "%s%zu numbers, or 1 of each; leading ones may be missing",
+        name.text, attn__show(attn__shape_of(&e->value)).text,
+        attn__number_or(e->n_positions, "any").text, over_keys ? " (after the heads)" : "", heads,
+        over_keys ? "up to " : "", over_keys ? s->capacity : width);
     return ATTN_OK;
 }
 
@@ -13497,10 +13431,9 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
     int point;
     if (e->kind != ATTN_EDIT_ZERO) {
         ATTN__TRY(attn__need_any(ctx, "attn_hook_edit", "the value", &e->value));
-        if (e->value.dtype != ATTN_F32)
-            return attn__fail(ctx, ATTN_E_ARGUMENT,
-                              "attn_hook_edit: the value holds type %d; expected ATTN_F32",
-                              (int)e->value.dtype);
+        ATTN__REFUSE_IF(ctx, e->value.dtype != ATTN_F32, ATTN_E_ARGUMENT,
+                        "attn_hook_edit: the value holds type %d; expected ATTN_F32",
+                        (int)e->value.dtype);
     }
     for (layer = ATTN_NO_LAYER; layer + 1 <= s->model->config.n_layer; layer++)
         for (point = 0; point < ATTN__N_HOOKS; point++)
@@ -13595,9 +13528,8 @@ ATTN__COLD attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sess
     ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "edit", edit));
     ATTN__TRY(attn__need_given(ctx, "attn_hook_edit", "name", edit->name));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_edit, edit));
-    if ((unsigned)edit->kind > ATTN_EDIT_SCALE)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_hook_edit: no kind of edit has number %u",
-                          (unsigned)edit->kind);
+    ATTN__REFUSE_IF(ctx, (unsigned)edit->kind > ATTN_EDIT_SCALE, ATTN_E_ARGUMENT,
+                    "attn_hook_edit: no kind of edit has number %u", (unsigned)edit->kind);
     ATTN__TRY(attn__new_watcher(ctx, "attn_hook_edit", &w, session, &attn__edits, sizeof *hook,
                                 &edit->name, 1));
     hook = (attn__edit_watcher *)(void *)w;
@@ -13764,8 +13696,7 @@ ATTN__COLD attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, 
     attn_new_file *d;
     int made = 1, reason;
     ATTN__TRY(attn__need_place(ctx, "attn_new_file_begin", "place for the new file", file));
-    if (length == 0)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_new_file_begin: no path was given");
+    ATTN__REFUSE_IF(ctx, length == 0, ATTN_E_ARGUMENT, "attn_new_file_begin: no path was given");
     d = (attn_new_file *)attn_alloc(
         ctx, 1, sizeof *d + ATTN__NEW_FILE_BLOCK + 2 * length + sizeof "attn.00.part" + 1,
         "a new file");
@@ -13900,9 +13831,9 @@ ATTN__COLD attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const
     size_t *column = NULL, row, i;
     ATTN__TRY(attn__need_layer(ctx, op, model, 0));
     ATTN__TRY(attn__need(ctx, op, "normed", &normed));
-    if (attn__row_length(&normed) != model->config.d_model)
-        return attn__fail(ctx, ATTN_E_SHAPE, "%s: normed has shape %s; expected [.., %zu]", op,
-                          attn__show(attn__shape_of(&normed)).text, model->config.d_model);
+    ATTN__REFUSE_IF(ctx, attn__row_length(&normed) != model->config.d_model, ATTN_E_SHAPE,
+                    "%s: normed has shape %s; expected [.., %zu]", op,
+                    attn__show(attn__shape_of(&normed)).text, model->config.d_model);
     u.made = model->w_u;
     u.stop = ctx->stop;
     w = attn_borrow(u.made.data, ATTN_F32, attn_shape2(u.made.n_in, u.made.n_out));
@@ -14206,26 +14137,28 @@ static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const 
     const size_t done = w->n_done < w->n_all ? w->n_done : 0;
     const size_t all = e->is_panels || e->n_in == 0 ? e->n_out : e->n_in;
     const size_t each = e->is_panels ? e->n_in : e->n_in > 0 ? e->n_out : 1;
-    if (done > 0 &&
-        (strcmp((const char *)latest, name) != 0 || attn__u32(latest + 64) != (uint32_t)dtype))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_writer_add: %s came, but %s has %zu of %zu columns or rows so "
-                          "far; expected its next piece, of the same type",
-                          name, (const char *)latest, done, w->n_all);
-    if (done == 0 && is_there)
-        return attn__fail(ctx, ATTN_E_NAME, "attn_writer_add: %s is in the file already", name);
-    if (dtype != ATTN_F32 && (!e->is_panels || attn_panels_size(dtype, 1, 1) == 0))
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_writer_add: %s cannot have the type %d; matrices take ATTN_F32, "
-                          "ATTN_F16, ATTN_Q8 and ATTN_Q4, everything else ATTN_F32",
-                          name, (int)dtype);
-    if (x.ndim != (e->is_panels || e->n_in > 0 ? 2 : 1) || attn_count(x) != n * each || n == 0 ||
-        n > all - done || (e->is_panels && n < all - done && n % 16 != 0))
-        return attn__fail(ctx, ATTN_E_SHAPE,
-                          "attn_writer_add: %s came as %s; expected %zu times %zu, or a piece of "
-                          "%s",
-                          name, attn__show(attn__shape_of(&x)).text, all - done, each,
-                          e->is_panels ? "a multiple of 16" : "its rows");
+    ATTN__REFUSE_IF(ctx,
+                    done > 0 && (strcmp((const char *)latest, name) != 0 ||
+                                 attn__u32(latest + 64) != (uint32_t)dtype),
+                    ATTN_E_ARGUMENT,
+                    "attn_writer_add: %s came, but %s has %zu of %zu columns or rows so "
+                    "far; expected its next piece, of the same type",
+                    name, (const char *)latest, done, w->n_all);
+    ATTN__REFUSE_IF(ctx, done == 0 && is_there, ATTN_E_NAME,
+                    "attn_writer_add: %s is in the file already", name);
+    ATTN__REFUSE_IF(ctx, dtype != ATTN_F32 && (!e->is_panels || attn_panels_size(dtype, 1, 1) == 0),
+                    ATTN_E_ARGUMENT,
+                    "attn_writer_add: %s cannot have the type %d; matrices take ATTN_F32, "
+                    "ATTN_F16, ATTN_Q8 and ATTN_Q4, everything else ATTN_F32",
+                    name, (int)dtype);
+    ATTN__REFUSE_IF(ctx,
+                    x.ndim != (e->is_panels || e->n_in > 0 ? 2 : 1) || attn_count(x) != n * each ||
+                        n == 0 || n > all - done || (e->is_panels && n < all - done && n % 16 != 0),
+                    ATTN_E_SHAPE,
+                    "attn_writer_add: %s came as %s; expected %zu times %zu, or a piece of "
+                    "%s",
+                    name, attn__show(attn__shape_of(&x)).text, all - done, each,
+                    e->is_panels ? "a multiple of 16" : "its rows");
     return ATTN_OK;
 }
 
@@ -14256,11 +14189,9 @@ static attn_status attn__make_panels(attn_ctx *ctx, void *panels, attn_dtype dty
 {
     attn__packing packing = {panels, dtype, &w, {0}};
     attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
-    if (memchr(packing.beyond, 1, sizeof packing.beyond))
-        return attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            "attn_writer_add: the matrix holds NaN or more than 65504, for which q8 and "
-            "q4 have no scale; expected numbers that f16 can hold");
+    ATTN__REFUSE_IF(ctx, memchr(packing.beyond, 1, sizeof packing.beyond), ATTN_E_ARGUMENT,
+                    "attn_writer_add: the matrix holds NaN or more than 65504, for which q8 and "
+                    "q4 have no scale; expected numbers that f16 can hold");
     return ATTN_OK;
 }
 
@@ -14322,10 +14253,8 @@ ATTN__COLD attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const
     if (w->status != ATTN_OK)
         return ctx->status = w->status; /* the first message stays */
     number = attn__find_expected(&w->config, name, &e);
-    if (number < 0)
-        return attn__fail(ctx, ATTN_E_NAME,
-                          "attn_writer_add: a model of this configuration has no tensor \"%s\"",
-                          name);
+    ATTN__REFUSE_IF(ctx, number < 0, ATTN_E_NAME,
+                    "attn_writer_add: a model of this configuration has no tensor \"%s\"", name);
     ATTN__TRY(attn__need(ctx, "attn_writer_add", name, &x));
     if (strcmp(name, "embed.W_E") == 0) /* the file has its transpose */
         x = attn_transpose(x, 0, -1);
@@ -14369,14 +14298,14 @@ static attn_status attn__writer_finish(attn_ctx *ctx, const char *op, attn_write
     const size_t n_tensors = w ? attn__n_tensors(&w->config) : 0;
     char missing[64] = "";
     ATTN__TRY(attn__need_given(ctx, op, "writer", w));
-    if (!w->file && !w->memory)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: the model is finished already", op);
+    ATTN__REFUSE_IF(ctx, !w->file && !w->memory, ATTN_E_ARGUMENT,
+                    "%s: the model is finished already", op);
     if (w->status != ATTN_OK)
         return ctx->status = w->status;
-    if (w->n_done < w->n_all)
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s has %zu of %zu columns or rows", op,
-                          (const char *)w->start + ATTN__HEADER + (w->n_tensors - 1) * ATTN__ENTRY,
-                          w->n_done, w->n_all);
+    ATTN__REFUSE_IF(ctx, w->n_done < w->n_all, ATTN_E_ARGUMENT,
+                    "%s: %s has %zu of %zu columns or rows", op,
+                    (const char *)w->start + ATTN__HEADER + (w->n_tensors - 1) * ATTN__ENTRY,
+                    w->n_done, w->n_all);
     if (w->n_tensors < n_tensors) {
         attn__writer_lacks(w, missing);
         return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %zu of %zu tensors were added; %s is missing",
@@ -14395,9 +14324,8 @@ static attn_status attn__writer_finish(attn_ctx *ctx, const char *op, attn_write
 ATTN__COLD attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
 {
     attn_new_file *const file = writer ? writer->file : NULL;
-    if (writer && writer->memory)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_writer_end: this writer has no path; attn_writer_open ends it");
+    ATTN__REFUSE_IF(ctx, writer && writer->memory, ATTN_E_ARGUMENT,
+                    "attn_writer_end: this writer has no path; attn_writer_open ends it");
     ATTN__TRY(attn__writer_finish(ctx, "attn_writer_end", writer));
     if (fflush(file->stream) != 0 || (file->part[0] && !attn__sync(file->part)))
         return attn__writer_failed(ctx, writer);
@@ -14410,9 +14338,8 @@ ATTN__COLD attn_status attn_writer_open(attn_ctx *ctx, attn_model **model, attn_
     const attn_model_desc unchecked = {1, NULL, NULL, {0}}; /* checksums were just computed */
     attn_model *m;
     ATTN__TRY(attn__need_place(ctx, "attn_writer_open", "place for the model", model));
-    if (writer && writer->file)
-        return attn__fail(ctx, ATTN_E_ARGUMENT,
-                          "attn_writer_open: this writer has a path; attn_writer_end ends it");
+    ATTN__REFUSE_IF(ctx, writer && writer->file, ATTN_E_ARGUMENT,
+                    "attn_writer_open: this writer has a path; attn_writer_end ends it");
     ATTN__TRY(attn__writer_finish(ctx, "attn_writer_open", writer));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     ATTN__TRY_MEMORY(m);
