@@ -14,16 +14,20 @@
  *   dMlp: number, dHead: number, bos: number, eos: number, hasTokenizer: boolean}} Config
  *   bos and eos are -1 if the model has none. */
 /** @typedef {{temperature?: number, topK?: number, topP?: number, minP?: number,
- *   repeatPenalty?: number, repeatLast?: number, seed?: number}} Sampling
- *   As attn_sampler_desc; a temperature of 0, which is the default, is greedy. */
-/** @typedef {{id: number, text: string, bytes: Uint8Array, probability: number, logits: Float32Array}} Token
- *   `text` has whole characters only: it may be empty, and the next token then brings the rest. The
- *   probability is the model's own, at temperature 1; `logits` are those the token was drawn from. */
+ *   repeatPenalty?: number, repeatLast?: number, seed?: number | bigint | string}} Sampling
+ *   As attn_sampler_desc; a temperature of 0, which is the default, is greedy. A topP of 0 keeps the
+ *   likeliest token, 1, which is the default, keeps all. A seed is from 0 to
+ *   2^64 - 1: as a BigInt or a string of digits from 2^53 on, which numbers cannot hold exactly. */
+/** @typedef {{id: number, text: string, bytes: Uint8Array, isCut: boolean, probability: number, logits: Float32Array}} Token
+ *   `text` has whole characters only: it may be empty, and the next token then brings the rest. isCut
+ *   says that a character is not complete yet: a loop that stops there adds "\ufffd", as generate()
+ *   does to the last token that it yields. The probability is the model's own, at temperature 1;
+ *   `logits` are those the token was drawn from. */
 /** @typedef {{name: string, layer: number, first: number, shape: number[], data: Float32Array}} Activation
  *   `first` is the position of the first row; layer is -1 outside the blocks. `data` is dense, and
  *   what a hook writes there is what the model goes on with. */
 /** @typedef {{name: string, kind?: "zero"|"set"|"mean"|"add"|"scale", position?: number,
- *   nPositions?: number, head?: number, nHeads?: number, value?: {shape: number[], data: Float32Array},
+ *   nPositions?: number, head?: number, nHeads?: number, value?: {shape: number[], data: ArrayLike<number>},
  *   factor?: number}} Edit
  *   As attn_edit, but for the factor: it is 1 if none is given, and "scale" without a `value` multiplies by it.
  *   nPositions and nHeads of 0 mean all from the first. */
@@ -39,19 +43,68 @@ const VARIANTS = [
 ];
 
 const utf8 = new TextEncoder();
+/** A decoder that keeps U+FEFF at the beginning of a text, which is a part of it here. */
+export const newDecoder = () => new TextDecoder("utf-8", { ignoreBOM: true });
 const isNode = typeof process === "object" && !!process.versions?.node;
+
+/** What an object is, whichever realm (an iframe, a test's sandbox) made it: "URL", "ArrayBuffer", ... */
+const kindOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
 /** @param {string | URL} file @returns {Promise<Uint8Array>} */
 async function readBytes(file) {
-  const url = file instanceof URL ? file : /^[a-z]+:\/\//.test(file) || !isNode ? new URL(file, location.href) : null;
+  const isUrl = typeof file !== "string" || /^(file|https?|data|blob):/i.test(file);
+  const url = isUrl ? new URL(String(file)) : isNode ? null : new URL(file, location.href);
   if (isNode && (!url || url.protocol === "file:")) {
     const { readFile } = await import("node:fs/promises");
     return readFile(url ?? file);
   }
-  const answer = await fetch(url ?? file);
-  if (!answer.ok) throw new Error(`${file}: the server says ${answer.status} ${answer.statusText}`);
+  const answer = await fetch(url);
+  if (!answer.ok) throw new Error(`${url}: the server says ${answer.status} ${answer.statusText}`);
   return new Uint8Array(await answer.arrayBuffer());
 }
+
+/** The bytes that a buffer or a view holds; null for anything else. @returns {Uint8Array | null} */
+function bytesOf(source) {
+  if (ArrayBuffer.isView(source)) return new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
+  return ["ArrayBuffer", "SharedArrayBuffer"].includes(kindOf(source)) ? new Uint8Array(source) : null;
+}
+
+// Numbers from outside ==============================================================================
+
+/** A value in a message; JSON has no NaN and no Infinity. */
+const told = (value) => (typeof value === "number" ? String(value) : typeof value === "bigint" ? `${value}n` : typeof value === "object" || typeof value === "function" ? kindOf(value) : JSON.stringify(value) ?? String(value));
+
+/** A whole number from `least` to `most`, or an Error that names it. */
+function whole(name, value, least = 0, most = 2 ** 31 - 1) {
+  if (!Number.isInteger(value) || value < least || value > most) throw new Error(`${name} is ${told(value)}; expected a whole number from ${least} to ${most}`);
+  return value;
+}
+function float(name, value) {
+  if (typeof value !== "number") throw new Error(`${name} is ${told(value)}; expected a number`);
+  return value;
+}
+/** Numbers as floats: a Float32Array as it is, others converted. */
+function floatsOf(name, values) {
+  if (kindOf(values) === "Float32Array") return values;
+  if (!Array.isArray(values) && (!ArrayBuffer.isView(values) || /^Big|^DataView$/.test(kindOf(values)))) throw new Error(`${name}: expected a Float32Array, an Array or another typed array of numbers, not ${told(values)}`);
+  return Float32Array.from(values, (x, i) => float(`${name}[${i}]`, x));
+}
+/** @returns {bigint} a seed, 64 bits */
+function seedOf(seed) {
+  const isWhole = Number.isSafeInteger(seed) || typeof seed === "bigint" || (typeof seed === "string" && /^\d{1,20}$/.test(seed));
+  const bits = isWhole ? BigInt(seed) : -1n;
+  if (bits < 0n || bits >= 2n ** 64n) throw new Error(`seed is ${told(seed)}; expected a whole number from 0 to 2^64 - 1, from 2^53 on as a BigInt or a string of digits`);
+  return bits;
+}
+
+/** Lets events in. A timer would wait 4 ms in browsers; a port left open would keep Node from ending. */
+const breathe = () => new Promise((go) => {
+  if (typeof setImmediate === "function") return void setImmediate(go);
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = () => (port1.close(), go());
+  port2.postMessage(0);
+});
+const MOST_WITHOUT_EVENTS = 8; // milliseconds
 
 /** The module in memory: its functions, and views of its memory. */
 class Machine {
@@ -75,7 +128,7 @@ class Machine {
   ints(at, n) { return new Int32Array(this.call.memory.buffer, at, n); }
   text(at) {
     const bytes = this.bytes;
-    return new TextDecoder().decode(bytes.slice(at, bytes.indexOf(0, at)));
+    return newDecoder().decode(bytes.slice(at, bytes.indexOf(0, at)));
   }
   /** @param {number} [status] */ fail(status) {
     return new Error(status === STOPPED ? "a hook asked to stop" : this.text(this.call.glue_message()));
@@ -98,6 +151,11 @@ class Machine {
       this.free(at);
     }
   }
+  /** Puts a name into memory for the length of a call: C ends it at the first NUL. */
+  withName(name, use) {
+    if (typeof name !== "string" || name.includes("\0")) throw new Error(`a name is ${told(name)}; expected a string without NUL`);
+    return this.with(name, use);
+  }
   /** A tensor that glue_view describes: where it is, its sizes, its strides. */
   view(at) {
     const words = this.ints(at, 10), n = words[1];
@@ -105,6 +163,8 @@ class Machine {
   }
   /** The numbers of a view, dense, or those with `index` in dimension `dim` alone. */
   gather({ at, shape, stride }, dim = -1, index = 0) {
+    whole("dim", dim, -1, shape.length - 1);
+    if (dim >= 0) whole("index", index, 0, shape[dim] - 1);
     const sizes = shape.slice(), starts = dim >= 0 ? index * stride[dim] : 0;
     if (dim >= 0) sizes[dim] = 1;
     const width = sizes.at(-1), step = stride.at(-1), n = sizes.reduce((a, b) => a * b, 1);
@@ -133,7 +193,7 @@ class Machine {
   runHook(number, name, layer, first, at) {
     const view = this.view(at), { shape, data } = this.gather(view), before = data.slice();
     try {
-      const stop = this.hooks.get(number).fn({ name: this.text(name), layer, first, shape, data });
+      const stop = this.hooks.get(number)({ name: this.text(name), layer, first, shape, data });
       if (data.some((x, i) => !Object.is(x, before[i]))) this.scatter(view, data);
       return stop ? 1 : 0;
     } catch (error) {
@@ -162,18 +222,18 @@ async function startMachine({ wasm, variant } = {}) {
 /** A model: weights, configuration, tokenizer. */
 export class Model {
   /** Opens a .attn file: its bytes, a File or Blob (read in pieces, never held twice), a URL, or in
-   * Node a path. @param {ArrayBuffer | Uint8Array | Blob | URL | string} source
+   * Node a path. @param {ArrayBuffer | SharedArrayBuffer | ArrayBufferView | Blob | URL | string} source
    * @param {{wasm?: BufferSource | ((variant: string) => Promise<BufferSource>),
    *   variant?: "relaxed"|"simd"|"plain", onProgress?: (done: number) => void}} [options]
    *   wasm: the module's bytes, or what loads those of a variant; default: the files beside this one */
   static async open(source, options = {}) {
     const model = new Model();
     const machine = (model.machine = await startMachine(options));
-    if (typeof source === "string" || source instanceof URL) source = await readBytes(source);
-    if (source instanceof ArrayBuffer) source = new Uint8Array(source);
-    const size = source.byteLength ?? source.size;
+    const bytes = bytesOf(typeof source === "string" || kindOf(source) === "URL" ? await readBytes(source) : source);
+    if (!bytes && typeof source?.stream !== "function") throw new Error(`Model.open takes the bytes of a .attn file, a File or Blob, a URL, or in Node a path, not ${told(source)}`);
+    const size = bytes?.length ?? source.size;
     model.data = machine.alloc(size);
-    if (source instanceof Uint8Array) machine.bytes.set(source, model.data);
+    if (bytes) machine.bytes.set(bytes, model.data);
     else {
       const reader = source.stream().getReader();
       for (let at = 0, piece; !(piece = await reader.read()).done; at += piece.value.length) {
@@ -193,6 +253,7 @@ export class Model {
   /** @param {string} text @returns {Int32Array} ids; special tokens count as their letters */
   encode(text) {
     const { machine } = this;
+    if (typeof text !== "string") throw new Error(`a text is ${told(text)}; expected a string`);
     return machine.with(text, (at, size) => {
       const ids = machine.call.glue_encode(this.at, at, size - 1);
       if (!ids) throw machine.fail();
@@ -201,14 +262,18 @@ export class Model {
       return copy;
     });
   }
+  /** An id, or an Error. @private */
+  idOf(id) { return whole("a token's id", id, 0, this.config.nVocab - 1); }
+  /** @private */ idsOf(ids) { return Int32Array.from(ids, (id) => this.idOf(id)); }
   /** @param {number} id @returns {Uint8Array} the bytes of a token, often not whole UTF-8 */
   tokenBytes(id) {
+    this.idOf(id);
     const at = this.machine.call.glue_token(this.at, id);
     return this.machine.bytes.slice(at, at + this.machine.call.glue_token_size());
   }
   /** @param {Iterable<number>} ids @returns {string} */
   decode(ids) {
-    const decoder = new TextDecoder();
+    const decoder = newDecoder();
     let text = "";
     for (const id of ids) text += decoder.decode(this.tokenBytes(id), { stream: true });
     return text + decoder.decode();
@@ -217,7 +282,7 @@ export class Model {
    * @param {string} name @returns {{shape: number[], data: Float32Array}} */
   tensor(name) {
     const { machine } = this;
-    const at = machine.with(name, (text) => machine.call.glue_weight(this.at, text));
+    const at = machine.withName(name, (text) => machine.call.glue_weight(this.at, text));
     if (!at) throw machine.fail();
     const tensor = machine.gather(machine.view(at));
     machine.call.glue_weight_free();
@@ -226,27 +291,34 @@ export class Model {
   /** @param {{nCtx?: number, halfCache?: boolean}} [options] nCtx: tokens it can hold (0: the model's)
    * @returns {Session} */
   session({ nCtx = 0, halfCache = false } = {}) {
-    const at = this.machine.call.glue_session(this.at, nCtx, halfCache ? 1 : 0);
+    const at = this.machine.call.glue_session(this.at, whole("nCtx", nCtx), halfCache ? 1 : 0);
     if (!at) throw this.machine.fail();
     return new Session(this, at);
   }
+  /** @private */
+  streamsOf(values) {
+    const floats = floatsOf("streams", values), { dModel } = this.config;
+    if (!floats.length || floats.length % dModel) throw new Error(`streams [n, ${dModel}] are expected, and these are ${floats.length} numbers`);
+    return floats;
+  }
   /** The logit lens: the k likeliest tokens of streams [n, dModel].
-   * @param {Float32Array} streams @param {number} k
+   * @param {ArrayLike<number>} streams @param {number} k
    * @returns {{tokens: Int32Array, probabilities: Float32Array}} each [n, k] */
   lens(streams, k = 1) {
-    const { machine } = this, n = streams.length / this.config.dModel;
-    return machine.with(streams, (from) => machine.with(new Int32Array(2 * n * k), (to) => {
+    const { machine } = this, floats = this.streamsOf(streams), n = floats.length / this.config.dModel;
+    whole("k", k, 1, this.config.nVocab);
+    return machine.with(floats, (from) => machine.with(new Int32Array(2 * n * k), (to) => {
       if (machine.call.glue_lens(this.at, from, n, k, to, to + 4 * n * k)) throw machine.fail();
       return { tokens: machine.ints(to, n * k).slice(), probabilities: machine.floats(to + 4 * n * k, n * k).slice() };
     }));
   }
   /** What parts [n, dModel] of a final stream add to the logit of a token, given the scale of the
-   * final LayerNorm (ln_final.hook_scale). @param {Float32Array} parts @param {number} scale
+   * final LayerNorm (ln_final.hook_scale). @param {ArrayLike<number>} parts @param {number} scale
    * @param {number} token @returns {Float32Array} [n + 1]: the last is the LayerNorm's bias */
   attribute(parts, scale, token) {
-    const { machine } = this, n = parts.length / this.config.dModel;
-    return machine.with(parts, (from) => machine.with(new Float32Array(n + 1), (to) => {
-      if (machine.call.glue_attribute(this.at, from, n, scale, token, to)) throw machine.fail();
+    const { machine } = this, floats = this.streamsOf(parts), n = floats.length / this.config.dModel;
+    return machine.with(floats, (from) => machine.with(new Float32Array(n + 1), (to) => {
+      if (machine.call.glue_attribute(this.at, from, n, float("scale", scale), this.idOf(token), to)) throw machine.fail();
       return machine.floats(to, n + 1).slice();
     }));
   }
@@ -263,13 +335,18 @@ export class Session {
   constructor(model, at) {
     this.model = model;
     this.machine = model.machine;
-    this.at = at;
+    this.place = at;
     this.values = new Map(); // of edits: the numbers, which the module reads as long as an edit lives
+    this.hooks = new Map(); // hooks' ids, and the numbers under which the machine has their functions
+  }
+  /** @private */ get at() {
+    if (!this.place) throw new Error("this session has been freed");
+    return this.place;
   }
   /** Runs the model over more tokens, or over a text. @param {string | Iterable<number>} what */
   feed(what) {
     const { machine } = this;
-    const ids = typeof what === "string" ? this.model.encode(what) : Int32Array.from(what);
+    const ids = typeof what === "string" ? this.model.encode(what) : this.model.idsOf(what);
     const status = machine.with(ids, (at) => machine.call.glue_feed(this.at, at, ids.length));
     const thrown = machine.thrown;
     machine.thrown = undefined;
@@ -281,7 +358,9 @@ export class Session {
    * @param {Iterable<number>} ids @param {number} [k]
    * @returns {{tokens: Int32Array, probabilities: Float32Array, losses: Float32Array}} */
   score(ids, k = 5) {
-    const { machine } = this, list = Int32Array.from(ids), n = list.length;
+    const { machine } = this, list = this.model.idsOf(ids), n = list.length;
+    whole("k", k, 1, this.model.config.nVocab);
+    if (!n) throw new Error("score needs at least one token");
     return machine.with(list, (from) => machine.with(new Int32Array(2 * n * k + n), (to) => {
       const status = machine.call.glue_score(this.at, from, n, k, to, to + 4 * n * k);
       if (status) throw machine.fail(status);
@@ -303,26 +382,44 @@ export class Session {
   get capacity() { return this.machine.call.glue_capacity(this.at); }
   /** Forgets all tokens from position `length` on. @param {number} length */
   truncate(length) {
-    if (this.machine.call.glue_truncate(this.at, length)) throw this.machine.fail();
+    if (this.machine.call.glue_truncate(this.at, whole("length", length))) throw this.machine.fail();
   }
   /** Writes on: yields tokens until the end of text, maxTokens, or a full session. A loop may stop
-   * at any token. An end token is left out if it is special; another one, as a full stop may be, is
-   * the last that is yielded. @param {Sampling & {maxTokens?: number}} [options] @returns {AsyncGenerator<Token>} */
+   * at any token, and events (timers, clicks, frames) come in every few milliseconds; what they do to
+   * the session holds from the next token on. An end token is left out if it is special; another one,
+   * as a full stop may be, is the last that is yielded.
+   * @param {Sampling & {maxTokens?: number}} [options] @returns {AsyncGenerator<Token>} */
   async *generate(options = {}) {
     const { machine, model } = this, { maxTokens = 100 } = options;
-    const sampler = newSampler(model, options), decoder = new TextDecoder();
+    if (maxTokens !== Infinity) whole("maxTokens", maxTokens);
+    const sampler = newSampler(model, options), decoder = newDecoder();
+    const sample = () => {
+      const id = machine.call.glue_sample(sampler, this.at);
+      if (id < 0) throw machine.fail();
+      return id;
+    };
+    let held = [], early = null; // bytes since the last whole character; the next id, if it was drawn before its turn
     try {
-      for (let n = 0; n < maxTokens && this.length < this.capacity; n++) {
+      for (let n = 0, paused = performance.now(); n < maxTokens && this.length < this.capacity; n++) {
+        if (performance.now() - paused > MOST_WITHOUT_EVENTS) {
+          await breathe();
+          paused = performance.now();
+        }
         const logits = this.logits;
         if (!logits) throw new Error("the session holds no tokens yet: feed a text first");
-        const id = machine.call.glue_sample(sampler, this.at);
-        if (id < 0) throw machine.fail();
-        const ends = machine.call.glue_ends(model.at, id);
+        const id = early?.length === this.length ? early.id : sample(), ends = machine.call.glue_ends(model.at, id);
         if (ends === 2) return;
         this.feed([id]);
-        const bytes = model.tokenBytes(id);
-        yield { id, bytes, text: decoder.decode(bytes, { stream: true }), probability: probabilityOf(logits, id), logits };
-        if (ends) return;
+        const bytes = model.tokenBytes(id), isLast = !!ends || n + 1 >= maxTokens || this.length >= this.capacity;
+        held = [...held, ...bytes];
+        const isCut = isInside(held);
+        if (!isCut) held = [];
+        // Whether this is the last token decides how its text ends, so the next one is drawn now.
+        early = isCut && !isLast ? { id: sample(), length: this.length } : null;
+        const isEnd = isLast || (early !== null && machine.call.glue_ends(model.at, early.id) === 2);
+        const text = decoder.decode(bytes, { stream: true }) + (isEnd ? decoder.decode() : "");
+        yield { id, bytes, text, isCut: isCut && !isEnd, probability: probabilityOf(logits, id), logits };
+        if (isEnd) return;
       }
     } finally {
       machine.call.glue_sampler_free(sampler);
@@ -333,47 +430,59 @@ export class Session {
    * @param {(activation: Activation) => boolean | void} fn @returns {number} an id for unhook */
   hook(pattern, fn) {
     const { machine } = this, number = machine.nextHook++;
-    machine.hooks.set(number, { fn, session: this });
-    const id = machine.with(pattern, (at) => machine.call.glue_hook(this.at, at, number));
-    if (!id) throw machine.hooks.delete(number), machine.fail();
+    if (typeof fn !== "function") throw new Error(`a hook is ${told(fn)}; expected a function`);
+    const id = machine.withName(pattern, (at) => machine.call.glue_hook(this.at, at, number));
+    if (!id) throw machine.fail();
+    machine.hooks.set(number, fn);
+    this.hooks.set(id, number);
     return id;
   }
   /** Changes an activation from now on. @param {Edit} edit @returns {number} an id for unhook */
   edit({ name, kind = "zero", position = 0, nPositions = 0, head = 0, nHeads = 0, value, factor = 1 }) {
     const { machine } = this, kindNumber = KINDS.indexOf(kind);
     if (kindNumber < 0) throw new Error(`there is no edit "${kind}"; there are ${KINDS.join(", ")}`);
-    if (kind === "scale") value ??= { shape: [1], data: Float32Array.of(factor) };
-    let at = 0;
-    if (value) {
-      at = machine.alloc(value.data.byteLength);
-      machine.floats(at, value.data.length).set(value.data);
+    float("factor", factor);
+    if (kind === "scale") value ??= { shape: [1], data: [factor] };
+    const sizes = { position, nPositions, head, nHeads };
+    for (const [key, size] of Object.entries(sizes)) whole(key, size);
+    const shape = value ? shapeOf(value.shape) : [], data = value ? floatsOf("value.data", value.data) : null;
+    const n = shape.reduce((a, b) => a * b, 1);
+    if (value && data.length !== n) throw new Error(`value has ${data.length} numbers; its shape [${shape.join(", ")}] says ${n}`);
+    const at = value ? machine.alloc(data.byteLength) : 0;
+    if (value) machine.floats(at, n).set(data);
+    const numbers = Float64Array.of(kindNumber, ...Object.values(sizes), at, shape.length, shape[0] ?? 0, shape[1] ?? 0, shape[2] ?? 0, factor);
+    let id = 0;
+    try {
+      id = machine.withName(name, (text) => machine.with(numbers, (words) => machine.call.glue_edit(this.at, text, words)));
+      if (!id) throw machine.fail();
+    } finally {
+      if (!id && at) machine.free(at);
     }
-    const shape = value?.shape ?? [];
-    const numbers = Float64Array.of(kindNumber, position, nPositions, head, nHeads, at, shape.length, shape[0] ?? 0, shape[1] ?? 0, shape[2] ?? 0, factor);
-    const id = machine.with(name, (text) => machine.with(numbers, (words) => machine.call.glue_edit(this.at, text, words)));
-    if (!id) throw at && machine.free(at), machine.fail();
     if (at) this.values.set(id, at);
     return id;
   }
   /** Removes a hook or an edit, or all of them and all records. @param {number} [id] */
   unhook(id = 0) {
-    if (this.machine.call.glue_unhook(this.at, id)) throw this.machine.fail();
-    for (const [key, at] of this.values)
-      if (!id || id === key) this.values.delete(key), this.machine.free(at);
+    const { machine } = this, mine = (map) => [...map].filter(([key]) => !id || id === key);
+    if (machine.call.glue_unhook(this.at, whole("id", id, 0, 2 ** 32 - 1))) throw machine.fail();
+    for (const [key, at] of mine(this.values)) this.values.delete(key), machine.free(at);
+    for (const [key, number] of mine(this.hooks)) this.hooks.delete(key), machine.hooks.delete(number);
   }
   /** Keeps activations of the tokens that are fed from now on, at up to nPositions positions.
    * @param {string[]} [names] names and patterns; none: every activation but those on request
    * @param {number} [nPositions] 0: the model's nCtx @returns {Record} */
   record(names = [], nPositions = 0) {
     const { machine } = this;
-    const at = machine.with(names.join("\0"), (text) => machine.call.glue_record(this.at, text, names.length, nPositions));
+    for (const name of names) machine.withName(name, () => 0);
+    const at = machine.with(names.join("\0"), (text) => machine.call.glue_record(this.at, text, names.length, whole("nPositions", nPositions)));
     if (!at) throw machine.fail();
     return new Record(this, at);
   }
   free() {
+    if (!this.place) return;
     this.unhook();
-    for (const [number, hook] of this.machine.hooks) if (hook.session === this) this.machine.hooks.delete(number);
     this.machine.call.glue_session_free(this.at);
+    this.place = 0;
   }
 }
 
@@ -393,18 +502,31 @@ export class Record {
    * @returns {{shape: number[], data: Float32Array}} */
   get(name, dim = -1, index = 0) {
     const { machine } = this;
-    const at = machine.with(name, (text) => machine.call.glue_record_get(this.at, text));
+    const at = machine.withName(name, (text) => machine.call.glue_record_get(this.at, text));
     if (!at) throw machine.fail();
     return machine.gather(machine.view(at), dim, index);
   }
   free() { this.machine.call.glue_record_free(this.at); }
 }
 
-function newSampler(model, { temperature = 0, topK = 0, topP = 0, minP = 0, repeatPenalty = 0, repeatLast = 0, seed = 0 }) {
-  const { machine } = model, numbers = Float64Array.of(temperature, topK, topP, minP, repeatPenalty, repeatLast, seed);
+function newSampler(model, { temperature = 0, topK = 0, topP = 1, minP = 0, repeatPenalty = 0, repeatLast = 0, seed = 0 }) {
+  const { machine } = model, bits = seedOf(seed), [low, high] = [bits & 0xffffffffn, bits >> 32n].map(Number);
+  const numbers = Float64Array.of(float("temperature", temperature), whole("topK", topK), topP === 0 ? 1e-30 : float("topP", topP), float("minP", minP), float("repeatPenalty", repeatPenalty), whole("repeatLast", repeatLast), low, high);
   const sampler = machine.with(numbers, (at) => machine.call.glue_sampler(model.at, at));
   if (!sampler) throw machine.fail();
   return sampler;
+}
+
+/** Whether bytes end in the middle of a character. @param {number[]} bytes */
+function isInside(bytes) {
+  const given = Uint8Array.from(bytes);
+  return newDecoder().decode(given, { stream: true }).length < newDecoder().decode(given).length;
+}
+
+/** @param {number[]} shape of an edit's value: one to three sizes */
+function shapeOf(shape) {
+  if (!Array.isArray(shape) || shape.length < 1 || shape.length > 3) throw new Error(`value.shape is ${JSON.stringify(shape)}; expected one to three sizes`);
+  return shape.map((size) => whole("a size of value.shape", size, 1));
 }
 
 /** @param {Float32Array} logits @returns {Float32Array} their softmax */

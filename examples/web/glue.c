@@ -267,7 +267,8 @@ int glue_score(attn_session *session, const int32_t *ids, size_t n, size_t k, in
     return (int)status;
 }
 
-/* The numbers: temperature, top_k, top_p, min_p, repeat_penalty, repeat_last, seed. */
+/* The numbers: temperature, top_k, top_p, min_p, repeat_penalty, repeat_last, and the lower and the
+ * upper 32 bits of the seed, which one double could not hold. */
 EXPORT(glue_sampler) attn_sampler *glue_sampler(const attn_model *model, const double *numbers);
 attn_sampler *glue_sampler(const attn_model *model, const double *numbers)
 {
@@ -279,7 +280,7 @@ attn_sampler *glue_sampler(const attn_model *model, const double *numbers)
     desc.min_p = (float)numbers[3];
     desc.repeat_penalty = (float)numbers[4];
     desc.repeat_last = (size_t)numbers[5];
-    desc.seed = (uint64_t)numbers[6];
+    desc.seed = (uint64_t)numbers[6] | (uint64_t)numbers[7] << 32;
     attn_sampler_new(&ctx, &sampler, attn_model_config(model)->n_vocab, &desc);
     return sampler;
 }

@@ -2,7 +2,7 @@
 // {task: "open" | "show" | "generate" | "stop" | "explain", ...}; messages out carry the `run` that
 // they answer, so that late ones can be told apart.
 
-import { Model, softmax } from "./attn.js";
+import { Model, newDecoder, softmax } from "./attn.js";
 import { runProgram } from "./wasi.js";
 
 const MOST_WEIGHTS = 2 ** 26; // of attention are kept, 256 MB
@@ -12,14 +12,7 @@ const FRAME = 12; // milliseconds
 
 let model, session, record, shown = "", baseline, stopped = 0, run = 0, outputs = null;
 
-const channel = new MessageChannel();
-/** Lets other messages in; unlike a timer it costs nothing. */
-const breathe = () => new Promise((go) => {
-  channel.port1.onmessage = go;
-  channel.port2.postMessage(0);
-});
-
-const decoder = new TextDecoder("utf-8", { fatal: true });
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 /** A token by itself: where its bytes are a part of a letter, as numbers. */
 function nameOfToken(id) {
   const bytes = model.tokenBytes(id);
@@ -31,8 +24,8 @@ function nameOfToken(id) {
 }
 /** The texts of tokens in a row: a letter of several tokens stands at the last of them. */
 function textsOf(ids) {
-  const stream = new TextDecoder();
-  return Array.from(ids, (id) => stream.decode(model.tokenBytes(id), { stream: true }));
+  const stream = newDecoder();
+  return Array.from(ids, (id, i) => stream.decode(model.tokenBytes(id), { stream: i < ids.length - 1 }));
 }
 
 /** A session whose activations are kept. @param {Array} changes */
@@ -206,7 +199,6 @@ async function generate({ state, run: mine }) {
     n++;
     if (performance.now() - last > FRAME) {
       send();
-      await breathe();
       last = performance.now();
     }
     if (stopped >= mine) break;

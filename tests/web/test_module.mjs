@@ -3,9 +3,12 @@
 // BUILD holds attn.js, the module, web-native, and models in web-models/. VARIANT is plain, simd or
 // relaxed; relaxed SIMD needs node --experimental-wasm-relaxed-simd before version 21.
 import { execFileSync } from "node:child_process";
+import { once } from "node:events";
 import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
+import { runInNewContext } from "node:vm";
 
 const [build, variant, option, path] = process.argv.slice(2);
 const { Model } = await import(pathToFileURL(resolve(build, "attn.js")));
@@ -112,6 +115,173 @@ async function others() {
   }
 }
 
+/** The text of a story, its ids; fn may do something after each token. */
+async function written(session, options, fn) {
+  const ids = [];
+  let text = "";
+  for await (const token of session.generate(options)) {
+    text += token.text;
+    ids.push(token.id);
+    fn?.(token);
+  }
+  return { text, ids };
+}
+
+/** A seed has 64 bits, as a BigInt or digits from 2^53 on; what is no seed is refused. */
+async function seeds(model) {
+  const session = model.session(), options = { temperature: 0.9, maxTokens: 12 };
+  const story = async (more) => {
+    session.truncate(0);
+    session.feed("Once upon a time");
+    return (await written(session, { ...options, ...more })).text;
+  };
+  const native = (seed) => execFileSync(`${build}/gpt2`, [`${build}/web-models/f16.attn`, "Once upon a time", "-n", "12", "--temperature", "0.9", "--seed", seed, "--no-prompt", "-q"], { encoding: "utf8" }).replace(/\n$/, "");
+  for (const seed of [0, 7, 2 ** 32 + 1, 2 ** 53 - 1, 9007199254740993n, 18446744073709551615n, "9007199254740993"]) check(`seed ${seed}`, await story({ seed }), native(String(seed)));
+  const greedy = await story({ temperature: 0 });
+  check("a top-p of 0 keeps the likeliest", await story({ topP: 0, seed: 5 }), greedy);
+  check("a top-p of 1 keeps all", await story({ topP: 1, seed: 5 }), await story({ seed: 5 }));
+  for (const [key, values] of Object.entries({ seed: [-1, NaN, Infinity, 1.5, 2 ** 53, 2n ** 64n, -1n, "1e3", "", null, true], topK: [-1, 2 ** 31, 1.5, NaN, 3n, "3"], repeatLast: [-1, 2 ** 33, 0.5], maxTokens: [-1, NaN, 1.5, "9"], temperature: [-1, NaN, "1", null], topP: [-0.5, 1.5, NaN], minP: [2, "0"], repeatPenalty: [-1, null] }))
+    for (const value of values)
+      await story({ [key]: value }).then((text) => check(`${key} ${String(value)}`, text, "refused"), ({ message }) => check(`${key} ${String(value)}: ${message}`, message.includes(key.replace(/[A-Z]/, (c) => `_${c.toLowerCase()}`)) || message.includes(key), true));
+  session.free();
+}
+
+/** Whatever is handed over holds the numbers that it says; nothing is read beyond them. */
+function inputs(model) {
+  const session = model.session(), { dModel, nVocab } = model.config, name = "blocks.0.hook_resid_pre", ones = (n) => new Float32Array(n).fill(1);
+  const seen = (value) => {
+    session.truncate(0);
+    const id = session.edit({ name, kind: "set", value }), record = session.record([name]);
+    session.feed([5]);
+    const { data } = record.get(name);
+    record.free();
+    session.unhook(id);
+    return digest(data);
+  };
+  const want = seen({ shape: [dModel], data: ones(dModel) });
+  for (const data of [Array(dModel).fill(1), new Float64Array(dModel).fill(1), new Int8Array(dModel).fill(1)]) check(`${data.constructor.name} as a value`, seen({ shape: [dModel], data }), want);
+  for (const [shape, n] of [[[dModel], 10], [[4, dModel], dModel], [[dModel], dModel + 1], [[2, 0], 0], [[-1, -dModel], dModel], [[1.5], 1], [[], 1], [[1, 1, 1, dModel], dModel], [undefined, 3]]) fails(`${n} numbers, shape ${JSON.stringify(shape)}`, "value", () => session.edit({ name, kind: "set", value: { shape, data: ones(n) } }));
+  for (const data of [undefined, null, 5, "12", new DataView(new ArrayBuffer(4)), new BigInt64Array(1), [1n], ["1"]]) fails(`${String(data)} as numbers`, "value.data", () => session.edit({ name, kind: "set", value: { shape: [1], data } }));
+  for (const key of ["position", "nPositions", "head", "nHeads"]) for (const value of [-1, 0.5, 2 ** 32, NaN, "1", null]) fails(`${key} ${value}`, key, () => session.edit({ name, [key]: value }));
+  fails("a factor of null", "factor", () => session.edit({ name, kind: "scale", factor: null }));
+  fails("100 numbers as a stream", `[n, ${dModel}]`, () => model.lens(ones(100)));
+  fails("100 numbers as parts", `[n, ${dModel}]`, () => model.attribute(ones(100), 1, 5));
+  fails("no stream", `[n, ${dModel}]`, () => model.lens([]));
+  for (const id of [-1, nVocab, 1.5, NaN, 2 ** 32 + 5, "5", undefined]) {
+    fails(`feed [${id}]`, "id", () => session.feed([id]));
+    fails(`score [${id}]`, "id", () => session.score([id]));
+    fails(`decode [${id}]`, "id", () => model.decode([id]));
+    fails(`attribute to ${id}`, "id", () => model.attribute(ones(dModel), 1, id));
+  }
+  fails("score without tokens", "at least one", () => session.score([]));
+  for (const value of [-1, 1.5, NaN, 2 ** 32]) {
+    fails(`truncate(${value})`, "length", () => session.truncate(value));
+    fails(`session of ${value}`, "nCtx", () => model.session({ nCtx: value }));
+    fails(`score, ${value} a position`, "k is", () => session.score([1], value));
+    fails(`lens, ${value} a position`, "k is", () => model.lens(ones(dModel), value));
+  }
+  session.truncate(0);
+  const record = session.record([name]);
+  session.feed([5, 6]);
+  for (const [dim, index] of [[0, 2], [0, -1], [2, 0], [0, 0.5]]) fails(`dimension ${dim}, index ${index}`, dim === 2 ? "dim" : "index", () => record.get(name, dim, index));
+  record.free();
+  for (const [what, run] of Object.entries({ edit: (n) => session.edit({ name: n }), hook: (n) => session.hook(n, () => {}), record: (n) => session.record([n]), tensor: (n) => model.tensor(n) })) {
+    fails(`${what}: a name with NUL`, "NUL", () => run("hook_embed\0x"));
+    fails(`${what}: no name`, "string", () => run(undefined));
+  }
+  fails("a hook that is no function", "function", () => session.hook(name, 5));
+  for (const text of [5, null, undefined]) fails(`encode(${text})`, "string", () => model.encode(text));
+  session.free();
+  session.free();
+  fails("a session that is freed", "freed", () => session.feed([1]));
+}
+
+/** The bytes of a text stay, U+FEFF and NUL too, and a character that is cut is U+FFFD, as in decode. */
+async function texts(model) {
+  for (const text of ["\ufeffOnce", "\ufeff", "\ufeff\ufeffOnce", "a\ufeffOnce", "a\0b"]) check(`encode, decode ${JSON.stringify(text)}`, model.decode(model.encode(text)), text);
+  const { eos, nLayer, dModel } = model.config, { shape: [, width], data: unembedding } = model.tensor("unembed.W_U");
+  /** A final stream that makes a token the likeliest: towards its unembedding, away from what wins. */
+  const streamOf = (id) => {
+    const stream = Float32Array.from({ length: dModel }, (_, i) => unembedding[i * width + id]);
+    for (let best, tries = 0; (best = model.lens(stream, 1).tokens[0]) !== id && tries < 1000; tries++) stream.forEach((_, i) => (stream[i] += unembedding[i * width + id] - unembedding[i * width + best]));
+    return stream;
+  };
+  const session = model.session({ nCtx: 12 }), part = streamOf(model.encode("🙂")[0]), end = streamOf(eos), marks = Array.from(model.encode("\ufeffa"), streamOf);
+  let plan;
+  session.hook(`blocks.${nLayer - 1}.hook_resid_post`, ({ data, first }) => data.forEach((_, i) => (data[i] = plan(first + Math.floor(i / dModel))[i % dModel])));
+  /** Two tokens, after which `next` says what stream each position ends with. */
+  const begin = (next) => {
+    plan = next;
+    session.truncate(0);
+    session.feed([1, 2]);
+  };
+  for (const [why, maxTokens, next, n] of [["maxTokens", 3, () => part, 3], ["a full session", 100, () => part, 10], ["the end of the text", 100, (i) => (i < 3 ? part : end), 2]]) {
+    begin(next);
+    const { text, ids } = await written(session, { maxTokens });
+    check(`a text cut by ${why}`, [text, ids.length, text.endsWith("\ufffd")], [model.decode(ids), n, true]);
+  }
+  begin(() => part);
+  for await (const token of session.generate({ maxTokens: 9 })) {
+    check("a loop that stops is told that the character is cut", [token.isCut, token.text], [true, ""]);
+    break;
+  }
+  begin((i) => marks[i - 1] ?? part);
+  const { text } = await written(session, { maxTokens: 4 });
+  check("U+FEFF as the first that is written", text, "\ufeffa");
+  session.free();
+}
+
+/** Sources of other realms and URLs of all kinds; what is no source gets a sentence. */
+async function sources() {
+  const path = `${build}/web-models/q4.attn`, bytes = await readFile(path), n = bytes.length;
+  const server = createServer((_, answer) => answer.end(bytes)).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const http = `http://127.0.0.1:${server.address().port}/m.attn`, file = pathToFileURL(path);
+  const filled = (made) => (new Uint8Array(made.buffer ?? made).set(bytes), made);
+  const all = {
+    "a path": path, "a URL of a file": file, "a URL": new URL(http), "file:// in a string": file.href, "http:// in a string": http, "FILE:// in a string": file.href.replace("file", "FILE"),
+    "an ArrayBuffer": filled(new ArrayBuffer(n)), "a SharedArrayBuffer": filled(new SharedArrayBuffer(n)), "a DataView": new DataView(filled(new ArrayBuffer(n))), "a Blob": new Blob([bytes]),
+    "an ArrayBuffer of another realm": filled(runInNewContext(`new ArrayBuffer(${n})`)), "a Uint8Array of another realm": filled(runInNewContext(`new Uint8Array(${n})`)),
+  };
+  for (const [what, source] of Object.entries(all)) await Model.open(source, { variant }).then((model) => (check(what, model.config.nVocab, 2048), model.close()), (error) => check(what, error.message, "opened"));
+  for (const source of [undefined, null, 5, {}, [], () => 0]) await Model.open(source, { variant }).then(() => check(String(source), "opened", "refused"), ({ message }) => check(`${String(source)}: ${message}`, message.includes("Model.open takes"), true));
+  server.close();
+}
+
+/** Events come in while a page writes, and what they do holds. Functions that are unhooked are let go. */
+async function events(model) {
+  const session = model.session();
+  session.feed("Once upon a time");
+  let ticks = 0;
+  const timer = setInterval(() => ticks++, 1), begin = performance.now();
+  while (performance.now() < begin + 100) await written(session, { maxTokens: 240 }).then(() => session.truncate(4));
+  clearInterval(timer);
+  check(`timers fired while it wrote: ${ticks}`, ticks > 3, true);
+  session.truncate(0);
+  session.feed("Once upon a time");
+  const freed = setTimeout(() => session.free(), 1), slow = Math.floor(1e6);
+  await written(session, { maxTokens: slow }, () => { for (const end = performance.now() + 3; performance.now() < end;); }).then(() => check("a session freed while it writes", "went on", "refused"), ({ message }) => check(message, message.includes("freed"), true));
+  clearTimeout(freed);
+  const other = model.session();
+  for (let i = 0; i < 100; i++) other.unhook(other.hook("blocks.0.hook_resid_pre", () => {}));
+  for (let i = 0; i < 100; i++) other.hook("blocks.0.hook_resid_pre", () => {});
+  check("functions that are hooked", model.machine.hooks.size, 100);
+  other.unhook();
+  check("functions that are unhooked", model.machine.hooks.size, 0);
+  other.hook("hook_embed", () => {});
+  other.free();
+  check("functions of a session that is freed", model.machine.hooks.size, 0);
+}
+
+async function strangers() {
+  const model = await Model.open(`${build}/web-models/f16.attn`, { variant });
+  await seeds(model);
+  inputs(model);
+  await texts(model);
+  await events(model);
+  await sources();
+}
+
 /** A full stop that ends a text is its last token, as transformers has it; a special token is left out. */
 async function ends() {
   const model = await Model.open(`${build}/web-models/ends.attn`, { variant }), session = model.session();
@@ -173,6 +343,7 @@ else {
   for (const dtype of ["f32", "f16", "q8", "q4"]) await compare(dtype);
   await others();
   await ends();
+  await strangers();
   await convert();
   console.log(`${passed} passed, ${failed} failed, 0 skipped (${variant})`);
 }
