@@ -190,27 +190,17 @@ static int score_all(run *r)
 static void print_json(const run *r, double mean, double error, double bits_per_byte)
 {
     json_out o = {NULL, 0, 0, 0, 0};
-    out_open(&o, '{');
-    out_key(&o, "perplexity");
-    out_f64(&o, exp(mean));
-    out_key(&o, "perplexity_error");
-    out_f64(&o, exp(mean) * error);
-    out_key(&o, "nll");
-    out_f64(&o, mean);
-    out_key(&o, "nll_error");
-    out_f64(&o, error);
-    out_key(&o, "bits_per_byte");
-    out_f64(&o, bits_per_byte);
-    out_key(&o, "tokens");
-    out_count(&o, r->n_counted);
-    out_key(&o, "windows");
-    out_count(&o, r->n_windows);
-    out_key(&o, "context");
-    out_count(&o, r->o.context);
-    out_key(&o, "stride");
-    out_count(&o, r->o.stride);
-    out_key(&o, "recipe");
-    out_word(&o, recipe_names[r->o.recipe]);
+    out_open(&o, NULL, '{');
+    out_f64(&o, "perplexity", exp(mean));
+    out_f64(&o, "perplexity_error", exp(mean) * error);
+    out_f64(&o, "nll", mean);
+    out_f64(&o, "nll_error", error);
+    out_f64(&o, "bits_per_byte", bits_per_byte);
+    out_count(&o, "tokens", r->n_counted);
+    out_count(&o, "windows", r->n_windows);
+    out_count(&o, "context", r->o.context);
+    out_count(&o, "stride", r->o.stride);
+    out_word(&o, "recipe", recipe_names[r->o.recipe]);
     out_close(&o, '}');
     out_line(&o, stdout);
     out_free(&o);

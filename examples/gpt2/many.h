@@ -36,7 +36,7 @@ static int begin_scores(run *r, attn_token_stats **stats)
 /* >> JSON ====================================================================================== */
 
 /* Writes the text of ids. */
-static void out_decoded(const run *r, json_out *o, const int32_t *ids, size_t n)
+static void out_decoded(const run *r, json_out *o, const char *key, const int32_t *ids, size_t n)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     attn_ctx ctx = {0};
@@ -47,7 +47,7 @@ static void out_decoded(const run *r, json_out *o, const int32_t *ids, size_t n)
     o->failed |= size > 0 && !text;
     if (text)
         attn_decode(&ctx, text, &size, tokenizer, ids, n);
-    out_text(o, text, text ? size : 0);
+    out_text(o, key, text, text ? size : 0);
     free(text);
 }
 
@@ -55,18 +55,13 @@ static void out_tokens(const run *r, json_out *o, const int32_t *ids, size_t n,
                        const attn_token_stats *stats)
 {
     size_t i;
-    out_key(o, "tokens");
-    out_open(o, '[');
+    out_open(o, "tokens", '[');
     for (i = 0; i < n; i++) {
-        out_open(o, '{');
-        out_key(o, "id");
-        out_count(o, (uint64_t)ids[i]);
-        out_key(o, "token");
-        out_decoded(r, o, &ids[i], 1);
-        if (stats) {
-            out_key(o, "logprob");
-            out_f32(o, -stats[i].nll);
-        }
+        out_open(o, NULL, '{');
+        out_count(o, "id", (uint64_t)ids[i]);
+        out_decoded(r, o, "token", &ids[i], 1);
+        if (stats)
+            out_f32(o, "logprob", -stats[i].nll);
         out_close(o, '}');
     }
     out_close(o, ']');
@@ -74,9 +69,8 @@ static void out_tokens(const run *r, json_out *o, const int32_t *ids, size_t n,
 
 static void out_prompt(const run *r, json_out *o)
 {
-    out_open(o, '{');
-    out_key(o, "prompt");
-    out_decoded(r, o, r->prompt, r->n_prompt);
+    out_open(o, NULL, '{');
+    out_decoded(r, o, "prompt", r->prompt, r->n_prompt);
 }
 
 static int end_line(json_out *o)
@@ -135,12 +129,9 @@ static int print_json(run *r, const attn_continuation *text, uint64_t seed,
     json_out o = {0};
     int code;
     out_prompt(r, &o);
-    out_key(&o, "text");
-    out_text(&o, text->text, text->size);
-    out_key(&o, "reason");
-    out_word(&o, attn_stop_reason_name(text->reason));
-    out_key(&o, "seed");
-    out_count(&o, seed);
+    out_text(&o, "text", text->text, text->size);
+    out_word(&o, "reason", attn_stop_reason_name(text->reason));
+    out_count(&o, "seed", seed);
     out_tokens(r, &o, text->tokens, text->n_tokens, stats);
     code = end_line(&o);
     out_free(&o);
@@ -286,19 +277,14 @@ static int print_choices_json(run *r, const choice *drawn)
     size_t i;
     int code;
     out_prompt(r, &o);
-    out_key(&o, "text");
-    out_text(&o, drawn->text, drawn->size);
-    out_key(&o, "choices");
-    out_open(&o, '[');
+    out_text(&o, "text", drawn->text, drawn->size);
+    out_open(&o, "choices", '[');
     for (i = 0; i < r->n_choices; i++) {
         const choice *c = &r->choices[i];
-        out_open(&o, '{');
-        out_key(&o, "text");
-        out_text(&o, c->text, c->size);
-        out_key(&o, "logprob");
-        out_digits(&o, c->logprob, 9);
-        out_key(&o, "share");
-        out_digits(&o, share_of(r, c), 9);
+        out_open(&o, NULL, '{');
+        out_text(&o, "text", c->text, c->size);
+        out_digits(&o, "logprob", c->logprob, 9);
+        out_digits(&o, "share", share_of(r, c), 9);
         out_close(&o, '}');
     }
     out_close(&o, ']');

@@ -55,7 +55,7 @@ static int say_texts(const struct option *option, const text_list *list)
     if (list->n == 0)
         return say("%s: none", option->name);
     for (i = 0; i < list->n; i++)
-        out_word(&o, list->at[i]);
+        out_word(&o, NULL, list->at[i]);
     say("%s: %.*s; /%s off clears", option->name, (int)o.size, o.text ? o.text : "", option->name);
     out_free(&o);
     return FINE;
@@ -90,19 +90,17 @@ static void out_settings(const options *o, json_out *out)
 {
     char text[32];
     size_t i, k;
-    out_key(out, "settings");
-    out_open(out, '{');
+    out_open(out, "settings", '{');
     for (i = 0; i < N_OPTIONS; i++) {
         if (!(table[i].commands & LIVE_OPTION))
             continue;
-        out_key(out, table[i].name);
         if (table[i].kind != TEXTS) {
-            out_word(out, setting_text(o, &table[i], text));
+            out_word(out, table[i].name, setting_text(o, &table[i], text));
             continue;
         }
-        out_open(out, '[');
+        out_open(out, table[i].name, '[');
         for (k = 0; k < o->stop.n; k++)
-            out_word(out, o->stop.at[k]);
+            out_word(out, NULL, o->stop.at[k]);
         out_close(out, ']');
     }
     out_close(out, '}');
@@ -112,31 +110,23 @@ static void out_session(const repl *p, json_out *o)
 {
     const run *r = p->r;
     size_t i;
-    out_open(o, '{');
-    out_key(o, "gpt2");
-    out_count(o, 1); /* the version of this format */
-    out_key(o, "text");
-    out_decoded(r, o, r->text.ids, r->text.n);
+    out_open(o, NULL, '{');
+    out_count(o, "gpt2", 1); /* the version of this format */
+    out_decoded(r, o, "text", r->text.ids, r->text.n);
     out_settings(&r->o, o);
-    out_key(o, "draw");
-    out_count(o, p->draw);
-    out_key(o, "first");
-    out_count(o, r->first);
+    out_count(o, "draw", p->draw);
+    out_count(o, "first", r->first);
     out_ids(o, "begin", r->text.ids, p->n_turns ? p->turns[0].begin : r->text.n);
-    out_key(o, "turns");
-    out_open(o, '[');
+    out_open(o, "turns", '[');
     for (i = 0; i < p->n_turns; i++) {
         const turn *t = &p->turns[i];
         const size_t end = i + 1 < p->n_turns ? t[1].begin : r->text.n;
-        out_open(o, '{');
+        out_open(o, NULL, '{');
         out_ids(o, "typed", text_from(r, t->begin), t->typed_end - t->begin);
         out_ids(o, "continued", text_from(r, t->typed_end), end - t->typed_end);
-        out_key(o, "first");
-        out_count(o, t->first);
-        out_key(o, "draw_before");
-        out_count(o, t->draw_before);
-        out_key(o, "draw");
-        out_count(o, t->draw);
+        out_count(o, "first", t->first);
+        out_count(o, "draw_before", t->draw_before);
+        out_count(o, "draw", t->draw);
         out_close(o, '}');
     }
     out_close(o, ']');
@@ -257,8 +247,8 @@ static int reads_the_same(const run *r, const json_value *saved)
     json_out a = {0}, b = {0};
     int same = saved && saved->kind == JSON_STRING;
     if (same) {
-        out_decoded(r, &a, r->text.ids, r->text.n);
-        out_text(&b, saved->text, saved->size);
+        out_decoded(r, &a, NULL, r->text.ids, r->text.n);
+        out_text(&b, NULL, saved->text, saved->size);
         same = !a.failed && !b.failed && a.size == b.size && memcmp(a.text, b.text, a.size) == 0;
     }
     out_free(&a);

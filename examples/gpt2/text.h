@@ -194,7 +194,7 @@ static int end_row(const char *bytes, size_t size)
 {
     json_out text = {0};
     int whole;
-    out_text(&text, bytes, size);
+    out_text(&text, NULL, bytes, size);
     whole = out_line(&text, stdout);
     out_free(&text);
     return whole ? flush_output() : fail(FAILED, "no memory for a row");

@@ -75,7 +75,7 @@ static int tell_end(run *r, const char *what)
     from = size > SHOWN ? size - SHOWN : 0;
     while (from < size && ((unsigned char)text[from] & 0xC0) == 0x80)
         from++;
-    out_text(&o, text + from, size - from);
+    out_text(&o, NULL, text + from, size - from);
     say("%s: the text ends %.*s", what, (int)o.size, o.text ? o.text : "");
     out_free(&o);
     return FINE;

@@ -2,15 +2,15 @@
  * digits, a double 17.
  *
  *     json_out o = {0};
- *     out_open(&o, '{');
- *     out_key(&o, "ids");
- *     out_open(&o, '[');
- *     out_count(&o, 464);
+ *     out_open(&o, NULL, '{');
+ *     out_open(&o, "ids", '[');
+ *     out_count(&o, NULL, 464);
  *     out_close(&o, ']');
  *     out_close(&o, '}');
  *     out_line(&o, stdout);       prints {"ids": [464]} and a newline, and empties o
  *     out_free(&o);
  *
+ * `key` is the name of the member whose value is appended, or NULL for an element of a list.
  * If there is no memory, `failed` is set and the text stays incomplete. Check it once, at the end. */
 #ifndef TOOLS_JSON_OUT_H
 #define TOOLS_JSON_OUT_H
@@ -45,27 +45,6 @@ TOOLS_FN void out_bytes(json_out *o, const char *bytes, size_t size)
     o->size += size;
 }
 
-/* Appends a value that is JSON already. */
-TOOLS_FN void out_spelled(json_out *o, const char *value, size_t size)
-{
-    out_bytes(o, ", ", o->follows ? 2 : 0);
-    out_bytes(o, value, size);
-    o->follows = 1;
-}
-
-/* '{' or '[' */
-TOOLS_FN void out_open(json_out *o, char bracket)
-{
-    out_spelled(o, &bracket, 1);
-    o->follows = 0;
-}
-
-TOOLS_FN void out_close(json_out *o, char bracket)
-{
-    o->follows = 0;
-    out_spelled(o, &bracket, 1);
-}
-
 /* Appends whole characters of UTF-8, escaped for quotes. Control characters are escaped. */
 TOOLS_FN void out_escaped(json_out *o, const char *text, size_t size)
 {
@@ -89,13 +68,47 @@ TOOLS_FN void out_escaped(json_out *o, const char *text, size_t size)
     out_bytes(o, text + plain, size - plain);
 }
 
+/* Appends what is before a value: a comma if it follows another one, and its key. The value, appended next
+ * with key NULL, completes the member. */
+TOOLS_FN void out_key(json_out *o, const char *key)
+{
+    out_bytes(o, ", ", o->follows ? 2 : 0);
+    if (!key)
+        return;
+    out_bytes(o, "\"", 1);
+    out_escaped(o, key, strlen(key));
+    out_bytes(o, "\": ", 3);
+    o->follows = 0;
+}
+
+/* Appends a value that is JSON already. */
+TOOLS_FN void out_spelled(json_out *o, const char *key, const char *value, size_t size)
+{
+    out_key(o, key);
+    out_bytes(o, value, size);
+    o->follows = 1;
+}
+
+/* '{' or '[' */
+TOOLS_FN void out_open(json_out *o, const char *key, char bracket)
+{
+    out_spelled(o, key, &bracket, 1);
+    o->follows = 0;
+}
+
+TOOLS_FN void out_close(json_out *o, char bracket)
+{
+    out_bytes(o, &bracket, 1);
+    o->follows = 1;
+}
+
 /* Appends any bytes as a string. Invalid UTF-8 becomes U+FFFD. */
-TOOLS_FN void out_text(json_out *o, const char *text, size_t size)
+TOOLS_FN void out_text(json_out *o, const char *key, const char *text, size_t size)
 {
     attn_utf8 state = {{0}, 0};
     char whole[3 * (64 + 4)];
     size_t i, piece;
-    out_spelled(o, "\"", 1);
+    out_spelled(o, key, "\"", 1);
     for (i = 0; i < size; i += piece) {
         piece = size - i < 64 ? size - i : 64;
         out_escaped(o, whole, attn_utf8_push(whole, &state, text + i, piece));
@@ -104,65 +117,56 @@ TOOLS_FN void out_text(json_out *o, const char *text, size_t size)
     out_bytes(o, "\"", 1);
 }
 
-TOOLS_FN void out_word(json_out *o, const char *text)
+TOOLS_FN void out_word(json_out *o, const char *key, const char *text)
 {
-    out_text(o, text, strlen(text));
-}
-
-/* Begins a member of an object. Its value is appended next. */
-TOOLS_FN void out_key(json_out *o, const char *name)
-{
-    out_word(o, name);
-    out_bytes(o, ": ", 2);
-    o->follows = 0;
+    out_text(o, key, text, strlen(text));
 }
 
 /* Appends a number; null if it is not finite, because JSON has neither infinities nor NaN. */
-TOOLS_FN void out_digits(json_out *o, double value, int digits)
+TOOLS_FN void out_digits(json_out *o, const char *key, double value, int digits)
 {
     char text[40];
     if (fabs(value) <= DBL_MAX)
         snprintf(text, sizeof text, "%.*g", digits, value);
     else
         snprintf(text, sizeof text, "null");
-    out_spelled(o, text, strlen(text));
+    out_spelled(o, key, text, strlen(text));
 }
 
-TOOLS_FN void out_f32(json_out *o, float value)
+TOOLS_FN void out_f32(json_out *o, const char *key, float value)
 {
-    out_digits(o, (double)value, 9);
+    out_digits(o, key, (double)value, 9);
 }
 
-TOOLS_FN void out_f64(json_out *o, double value)
+TOOLS_FN void out_f64(json_out *o, const char *key, double value)
 {
-    out_digits(o, value, 17);
+    out_digits(o, key, value, 17);
 }
 
-TOOLS_FN void out_count(json_out *o, uint64_t value)
+TOOLS_FN void out_count(json_out *o, const char *key, uint64_t value)
 {
     char text[24];
     snprintf(text, sizeof text, "%llu", TOOLS_LLU(value));
-    out_spelled(o, text, strlen(text));
+    out_spelled(o, key, text, strlen(text));
 }
 
-TOOLS_FN void out_flag(json_out *o, int value)
+TOOLS_FN void out_flag(json_out *o, const char *key, int value)
 {
-    out_spelled(o, value ? "true" : "false", value ? 4 : 5);
+    out_spelled(o, key, value ? "true" : "false", value ? 4 : 5);
 }
 
-TOOLS_FN void out_null(json_out *o)
+TOOLS_FN void out_null(json_out *o, const char *key)
 {
-    out_spelled(o, "null", 4);
+    out_spelled(o, key, "null", 4);
 }
 
-/* Appends a member whose value is a list of token ids. */
+/* Appends a list of token ids. */
 TOOLS_FN void out_ids(json_out *o, const char *key, const int32_t *ids, size_t n)
 {
     size_t i;
-    out_key(o, key);
-    out_open(o, '[');
+    out_open(o, key, '[');
     for (i = 0; i < n; i++)
-        out_count(o, (uint64_t)ids[i]);
+        out_count(o, NULL, (uint64_t)ids[i]);
     out_close(o, ']');
 }
 

@@ -308,23 +308,15 @@ TOOLS_FN void receipt_of_model(receipt *r, const receipt_identity *identity)
 TOOLS_FN void receipt_out_sampling(json_out *o, const attn_sampler_desc *s)
 {
     char seed[24];
-    out_key(o, "sampling");
-    out_open(o, '{');
-    out_key(o, "temperature");
-    out_f32(o, s->temperature);
-    out_key(o, "top_k");
-    out_count(o, s->top_k);
-    out_key(o, "top_p");
-    out_f32(o, s->top_p);
-    out_key(o, "min_p");
-    out_f32(o, s->min_p);
-    out_key(o, "repeat_penalty");
-    out_f32(o, s->repeat_penalty);
-    out_key(o, "repeat_last");
-    out_count(o, s->repeat_last);
-    out_key(o, "seed"); /* a string, because many JSON parsers round numbers to 53 bits */
+    out_open(o, "sampling", '{');
+    out_f32(o, "temperature", s->temperature);
+    out_count(o, "top_k", s->top_k);
+    out_f32(o, "top_p", s->top_p);
+    out_f32(o, "min_p", s->min_p);
+    out_f32(o, "repeat_penalty", s->repeat_penalty);
+    out_count(o, "repeat_last", s->repeat_last);
     snprintf(seed, sizeof seed, "%llu", TOOLS_LLU(s->seed));
-    out_word(o, seed);
+    out_word(o, "seed", seed); /* a string, because many JSON parsers round numbers to 53 bits */
     out_close(o, '}');
 }
 
@@ -332,42 +324,33 @@ TOOLS_FN void receipt_out_text(json_out *o, const receipt *r)
 {
     size_t i;
     receipt_out_sampling(o, &r->sampling);
-    out_key(o, "max_tokens");
-    out_count(o, r->max_tokens);
-    out_key(o, "ignore_eos");
-    out_flag(o, r->ignore_eos);
-    out_key(o, "eos");
+    out_count(o, "max_tokens", r->max_tokens);
+    out_flag(o, "ignore_eos", r->ignore_eos);
     if (r->eos < 0)
-        out_null(o);
+        out_null(o, "eos");
     else
-        out_count(o, (uint64_t)r->eos);
-    out_key(o, "stop");
-    out_open(o, '[');
+        out_count(o, "eos", (uint64_t)r->eos);
+    out_open(o, "stop", '[');
     for (i = 0; i < r->n_stop; i++)
-        out_word(o, r->stop[i]);
+        out_word(o, NULL, r->stop[i]);
     out_close(o, ']');
     out_ids(o, "prompt", r->prompt, r->n_prompt);
-    out_key(o, "ended");
-    out_word(o, attn_stop_reason_name(r->ended));
+    out_word(o, "ended", attn_stop_reason_name(r->ended));
 }
 
 TOOLS_FN void receipt_out_values(json_out *o, const receipt *r)
 {
     size_t i;
     int j;
-    out_key(o, "activations");
-    out_open(o, '[');
+    out_open(o, "activations", '[');
     for (i = 0; i < r->n_values; i++) {
-        out_open(o, '{');
-        out_key(o, "name");
-        out_word(o, r->values[i].name);
-        out_key(o, "shape");
-        out_open(o, '[');
+        out_open(o, NULL, '{');
+        out_word(o, "name", r->values[i].name);
+        out_open(o, "shape", '[');
         for (j = 0; j < r->values[i].ndim; j++)
-            out_count(o, r->values[i].shape[j]);
+            out_count(o, NULL, r->values[i].shape[j]);
         out_close(o, ']');
-        out_key(o, "sha256");
-        out_word(o, r->values[i].digest);
+        out_word(o, "sha256", r->values[i].digest);
         out_close(o, '}');
     }
     out_close(o, ']');
@@ -377,16 +360,14 @@ TOOLS_FN void receipt_out_chain(json_out *o, const receipt *r)
 {
     char hex[SHA256_HEX];
     size_t i;
-    out_key(o, "links");
-    out_open(o, '[');
+    out_open(o, "links", '[');
     for (i = 0; i < r->n_links; i++) {
         sha256_hex(hex, r->links + i * RECEIPT_LINK, RECEIPT_LINK);
-        out_word(o, hex);
+        out_word(o, NULL, hex);
     }
     out_close(o, ']');
-    out_key(o, "chain");
     sha256_hex(hex, r->chain, SHA256_SIZE);
-    out_word(o, hex);
+    out_word(o, "chain", hex);
 }
 
 /* Writes the whole receipt. Its last member is the digest of everything before. */
@@ -394,27 +375,20 @@ TOOLS_FN void receipt_out(json_out *o, char *seal, const receipt *r)
 {
     unsigned char digest[SHA256_SIZE];
     size_t i;
-    out_open(o, '{');
-    out_key(o, "receipt");
-    out_count(o, r->version);
-    out_key(o, "contract");
-    out_count(o, RECEIPT_CONTRACT);
-    out_key(o, "kind");
-    out_word(o, receipt_kinds[r->kind]);
-    out_key(o, "model");
-    out_word(o, r->model);
-    out_key(o, "dtype");
-    out_word(o, receipt_dtypes[r->dtype]);
-    out_key(o, "cache");
-    out_word(o, receipt_dtypes[r->cache_dtype]);
+    out_open(o, NULL, '{');
+    out_count(o, "receipt", r->version);
+    out_count(o, "contract", RECEIPT_CONTRACT);
+    out_word(o, "kind", receipt_kinds[r->kind]);
+    out_word(o, "model", r->model);
+    out_word(o, "dtype", receipt_dtypes[r->dtype]);
+    out_word(o, "cache", receipt_dtypes[r->cache_dtype]);
     if (r->kind == RECEIPT_TEXT)
         receipt_out_text(o, r);
     out_ids(o, "ids", r->ids, r->n_ids);
     if (r->kind == RECEIPT_SCORE) {
-        out_key(o, "losses");
-        out_open(o, '[');
+        out_open(o, "losses", '[');
         for (i = 0; i + 1 < r->n_ids; i++)
-            out_f32(o, r->losses[i]);
+            out_f32(o, NULL, r->losses[i]);
         out_close(o, ']');
     }
     if (r->kind == RECEIPT_ACTIVATIONS)
@@ -423,8 +397,7 @@ TOOLS_FN void receipt_out(json_out *o, char *seal, const receipt *r)
         receipt_out_chain(o, r);
     sha256_of(digest, o->text, o->failed ? 0 : o->size);
     sha256_hex(seal, digest, SHA256_SIZE);
-    out_key(o, "sha256");
-    out_word(o, seal);
+    out_word(o, "sha256", seal);
     out_close(o, '}');
 }
 

@@ -178,54 +178,47 @@ static const char *reason_against(const run *r, const block *b)
     return NULL;
 }
 
-static void out_nested(json_out *o, const block *b, int dim, const float *values,
-                       const double *published, size_t *at)
+/* Writes an array of `ndim` dimensions, of values or of published numbers. */
+static void out_nested(json_out *o, const char *key, const size_t *shape, int ndim,
+                       const float *values, const double *published)
 {
-    size_t i;
-    out_open(o, '[');
-    for (i = 0; i < b->shape[dim]; i++)
-        if (dim + 1 < b->ndim)
-            out_nested(o, b, dim + 1, values, published, at);
+    size_t i, step = 1;
+    int d;
+    for (d = 1; d < ndim; d++)
+        step *= shape[d];
+    out_open(o, key, '[');
+    for (i = 0; i < shape[0]; i++)
+        if (ndim > 1)
+            out_nested(o, NULL, shape + 1, ndim - 1, values ? values + i * step : NULL,
+                       published ? published + i * step : NULL);
         else if (values)
-            out_f32(o, values[(*at)++]);
+            out_f32(o, NULL, values[i]);
         else
-            out_digits(o, published[(*at)++], 9);
+            out_digits(o, NULL, published[i], 9);
     out_close(o, ']');
 }
 
 static void out_block(json_out *o, const block *b, const float *values, const char *reason)
 {
-    size_t at = 0, i;
-    out_open(o, '{');
-    out_key(o, "notebook");
-    out_word(o, b->source);
-    out_key(o, "cell");
-    out_count(o, b->cell);
-    out_key(o, "title");
-    out_word(o, b->title);
-    out_key(o, "procedure");
-    out_word(o, b->procedure);
-    out_key(o, "tolerance");
-    out_digits(o, b->tolerance, 6);
-    if (values) {
-        out_key(o, "values");
-        out_nested(o, b, 0, values, NULL, &at);
-    } else {
-        out_key(o, "reason");
-        out_word(o, reason);
-    }
+    size_t i;
+    out_open(o, NULL, '{');
+    out_word(o, "notebook", b->source);
+    out_count(o, "cell", b->cell);
+    out_word(o, "title", b->title);
+    out_word(o, "procedure", b->procedure);
+    out_digits(o, "tolerance", b->tolerance, 6);
+    if (values)
+        out_nested(o, "values", b->shape, b->ndim, values, NULL);
+    else
+        out_word(o, "reason", reason);
     if (values && find_data_set(b->procedure) < N_DATA_SETS) {
-        out_key(o, "standard_errors");
-        out_open(o, '[');
+        out_open(o, "standard_errors", '[');
         for (i = 0; i < b->n; i++)
-            out_f32(o, values[b->n + i]);
+            out_f32(o, NULL, values[b->n + i]);
         out_close(o, ']');
     }
-    if (b->published) {
-        at = 0;
-        out_key(o, "published");
-        out_nested(o, b, 0, NULL, b->published, &at);
-    }
+    if (b->published)
+        out_nested(o, "published", b->shape, b->ndim, NULL, b->published);
     out_close(o, '}');
 }
 
@@ -269,8 +262,7 @@ static int verify_files(run *r, json_out *o)
     char have[SHA256_HEX];
     uint64_t size;
     size_t i;
-    out_key(o, "files");
-    out_open(o, '[');
+    out_open(o, "files", '[');
     if (!r->o.files)
         printf("%-8s files not verified: give --files DIRECTORY, from which the model was made\n",
                "-");
@@ -288,13 +280,10 @@ static int verify_files(run *r, json_out *o)
             printf(" of %llu bytes; expected %s of %llu bytes", TOOLS_LLU(size), f->digest,
                    TOOLS_LLU(f->size));
         printf("\n         %s\n", WEIGHTS_SOURCE);
-        out_open(o, '{');
-        out_key(o, "name");
-        out_word(o, f->name);
-        out_key(o, f->in_git ? "git" : "sha256");
-        out_word(o, have);
-        out_key(o, "expected");
-        out_word(o, f->digest);
+        out_open(o, NULL, '{');
+        out_word(o, "name", f->name);
+        out_word(o, f->in_git ? "git" : "sha256", have);
+        out_word(o, "expected", f->digest);
         out_close(o, '}');
     }
     out_close(o, ']');
@@ -305,11 +294,10 @@ static int reproduce_all(run *r, json_out *o)
 {
     const double begin = system_seconds();
     size_t i;
-    out_open(o, '{');
+    out_open(o, NULL, '{');
     if (verify_files(r, o) != FINE)
         return failed(&r->ctx);
-    out_key(o, "blocks");
-    out_open(o, '[');
+    out_open(o, "blocks", '[');
     for (i = 0; i < r->blocks.n; i++) {
         const block *b = &r->blocks.at[i];
         const char *reason = reason_against(r, b);

@@ -11,21 +11,18 @@ static void begin_answer(run *r, job *j)
     size_t size;
     const char *task = name_at(TASKS, j->q.task, &size);
     json_out *const o = &j->answer;
-    out_open(o, '{');
+    out_open(o, NULL, '{');
     if (j->q.id) {
-        out_key(o, "id");
         if (j->q.id->kind == JSON_STRING)
-            out_text(o, j->q.id->text, j->q.id->size);
+            out_text(o, "id", j->q.id->text, j->q.id->size);
         else
-            out_spelled(o, j->q.id->text, j->q.id->size);
+            out_spelled(o, "id", j->q.id->text, j->q.id->size);
     }
     if (r->ctx.status) {
-        out_key(o, "line");
-        out_count(o, j->line);
+        out_count(o, "line", j->line);
         return;
     }
-    out_key(o, "task");
-    out_text(o, task, size);
+    out_text(o, "task", task, size);
 }
 
 /* Answers with the error in the context, and clears it. */
@@ -33,19 +30,18 @@ static void answer_error(run *r, job *j)
 {
     const char *const message = message_of(&r->ctx);
     begin_answer(r, j);
-    out_key(&j->answer, "error");
-    out_word(&j->answer, message);
+    out_word(&j->answer, "error", message);
     j->is_error = 1;
     r->ctx.status = ATTN_OK;
     if (!r->first_error)
         r->first_error = arena_text(&r->ctx, &r->memory, message, strlen(message));
 }
 
-static void put_token(const run *r, json_out *o, int32_t id)
+static void put_token(const run *r, json_out *o, const char *key, int32_t id)
 {
     size_t size = 0;
     const char *bytes = attn_token_bytes(&size, r->tokenizer, id);
-    out_text(o, bytes ? bytes : "", bytes ? size : 0);
+    out_text(o, key, bytes ? bytes : "", bytes ? size : 0);
 }
 
 /* Writes "ids", and "tokens" if the model has a tokenizer. */
@@ -55,10 +51,9 @@ static void put_tokens(const run *r, json_out *o, const int32_t *ids, size_t n)
     out_ids(o, "ids", ids, n);
     if (!r->tokenizer)
         return;
-    out_key(o, "tokens");
-    out_open(o, '[');
+    out_open(o, "tokens", '[');
     for (i = 0; i < n; i++)
-        put_token(r, o, ids[i]);
+        put_token(r, o, NULL, ids[i]);
     out_close(o, ']');
 }
 
@@ -72,26 +67,22 @@ static void answer_score(run *r, job *j)
         sum -= (double)j->stats[i - first].nll;
         greedy &= j->stats[i - first].rank == 0;
     }
-    out_key(o, "logprob");
-    out_f64(o, sum == 0 ? 0 : sum); /* never -0 */
-    out_key(o, "greedy");
-    out_flag(o, (int)greedy);
+    out_f64(o, "logprob", sum == 0 ? 0 : sum); /* never -0 */
+    out_flag(o, "greedy", (int)greedy);
     put_tokens(r, o, j->ids + j->n_context, n);
-    out_key(o, "logprobs");
-    out_open(o, '[');
+    out_open(o, "logprobs", '[');
     for (i = 0; i < n; i++)
         if (i < first)
-            out_null(o);
+            out_null(o, NULL);
         else
-            out_f32(o, 0 - j->stats[i - first].nll);
+            out_f32(o, NULL, 0 - j->stats[i - first].nll);
     out_close(o, ']');
-    out_key(o, "ranks");
-    out_open(o, '[');
+    out_open(o, "ranks", '[');
     for (i = 0; i < n; i++)
         if (i < first)
-            out_null(o);
+            out_null(o, NULL);
         else
-            out_count(o, j->stats[i - first].rank);
+            out_count(o, NULL, j->stats[i - first].rank);
     out_close(o, ']');
 }
 
@@ -99,12 +90,10 @@ static void answer_generate(run *r, job *j)
 {
     json_out *const o = &j->answer;
     if (r->tokenizer) {
-        out_key(o, "text");
-        out_text(o, j->made, j->n_made);
+        out_text(o, "text", j->made, j->n_made);
     }
     out_ids(o, "ids", j->ids + j->n_context, j->n - j->n_context);
-    out_key(o, "reason");
-    out_word(o, attn_stop_reason_name(j->reason));
+    out_word(o, "reason", attn_stop_reason_name(j->reason));
 }
 
 static void answer_embed(run *r, job *j)
@@ -118,10 +107,9 @@ static void answer_embed(run *r, job *j)
                   "activation: %s does not have one row of numbers for each position", name);
         return;
     }
-    out_key(o, "embedding");
-    out_open(o, '[');
+    out_open(o, "embedding", '[');
     for (i = 0; i < j->width; i++)
-        out_f32(o, j->q.pooling ? (float)(j->sums[i] / (double)j->n) : j->row[i]);
+        out_f32(o, NULL, j->q.pooling ? (float)(j->sums[i] / (double)j->n) : j->row[i]);
     out_close(o, ']');
 }
 
@@ -147,25 +135,21 @@ static size_t n_positions(const job *j)
 
 /* Writes [{"id": 5, "token": " time", "logprob": -0.5}, ...] for each position, from row `at` on. A
  * logprob has the same bits as the task score gives for that token. */
-static void put_top(const run *r, job *j, size_t at)
+static void put_top(const run *r, job *j, const char *key, size_t at)
 {
     json_out *const o = &j->answer;
     const size_t end = at + n_positions(j);
     size_t i;
-    out_open(o, '[');
+    out_open(o, key, '[');
     for (; at < end; at++) {
         const attn_prediction *const top = j->top + at * j->q.k;
-        out_open(o, '[');
+        out_open(o, NULL, '[');
         for (i = 0; i < j->q.k; i++) {
-            out_open(o, '{');
-            out_key(o, "id");
-            out_count(o, (uint64_t)top[i].token);
-            if (r->tokenizer) {
-                out_key(o, "token");
-                put_token(r, o, top[i].token);
-            }
-            out_key(o, "logprob");
-            out_f32(o, 0 - (j->stats[at].nll - (top[i].logit - top[0].logit)));
+            out_open(o, NULL, '{');
+            out_count(o, "id", (uint64_t)top[i].token);
+            if (r->tokenizer)
+                put_token(r, o, "token", top[i].token);
+            out_f32(o, "logprob", 0 - (j->stats[at].nll - (top[i].logit - top[0].logit)));
             out_close(o, '}');
         }
         out_close(o, ']');
@@ -177,18 +161,16 @@ static void put_positions(job *j)
 {
     const size_t n = n_positions(j);
     size_t p;
-    out_key(&j->answer, "positions");
-    out_open(&j->answer, '[');
+    out_open(&j->answer, "positions", '[');
     for (p = j->n - n; p < j->n; p++)
-        out_count(&j->answer, p);
+        out_count(&j->answer, NULL, p);
     out_close(&j->answer, ']');
 }
 
 static void answer_top(run *r, job *j)
 {
     put_positions(j);
-    out_key(&j->answer, "top");
-    put_top(r, j, 0);
+    put_top(r, j, "top", 0);
 }
 
 /* Applies the logit lens to the streams, at most ROWS rows at a time. */
@@ -221,15 +203,13 @@ static void answer_lens(run *r, job *j)
     if (read_streams(r, j) != ATTN_OK)
         return;
     put_positions(j);
-    out_key(o, "layers");
-    out_open(o, '[');
+    out_open(o, "layers", '[');
     for (i = 0; i < n_streams; i++)
-        out_word(o, lens_parts_label(r->model, &streams, i).text);
+        out_word(o, NULL, lens_parts_label(r->model, &streams, i).text);
     out_close(o, ']');
-    out_key(o, "top");
-    out_open(o, '[');
+    out_open(o, "top", '[');
     for (i = 0; i < n_streams; i++)
-        put_top(r, j, i * n_positions(j));
+        put_top(r, j, NULL, i * n_positions(j));
     out_close(o, ']');
 }
 

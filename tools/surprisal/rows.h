@@ -39,7 +39,7 @@ static void text_cell(run *r, const char *name, const char *text, size_t size)
 {
     begin_cell(r, name);
     if (r->o.json)
-        out_text(&r->row, text, size);
+        out_text(&r->row, NULL, text, size);
     else
         csv_text(r, text, size);
 }
@@ -62,7 +62,7 @@ static void count_cell(run *r, const char *name, size_t value)
     char text[24];
     begin_cell(r, name);
     snprintf(text, sizeof text, "%zu", value);
-    out_spelled(&r->row, text, strlen(text));
+    out_spelled(&r->row, NULL, text, strlen(text));
     r->row.follows = r->o.json;
 }
 
@@ -83,7 +83,7 @@ static void number_cell(run *r, const char *name, double value)
                  : isnan(value) ? "NA"
                  : value < 0    ? "-Inf"
                                 : "Inf");
-    out_spelled(&r->row, text, strlen(text));
+    out_spelled(&r->row, NULL, text, strlen(text));
     r->row.follows = r->o.json;
 }
 
@@ -330,7 +330,7 @@ static int tokens_row(run *r, const passage *p, const word *w, const word *last,
     if (end == last->token + last->n_tokens)
         surprisal -= p->positions[end].ends;
     if (r->o.json)
-        out_open(&r->row, '{');
+        out_open(&r->row, NULL, '{');
     count_cell(r, "text", w->item + 1);
     count_cell(r, "index", (r->o.by == BY_REGION ? w->region : w->index) + 1);
     text_cell(r, "word", p->text + w->begin, last->begin + last->size - w->begin);

@@ -127,22 +127,16 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
     if (c->waiting.size)
         fwrite(c->waiting.text, 1, c->waiting.size, c->index);
     c->waiting.size = 0;
-    out_open(&entry, '{');
-    out_key(&entry, "file");
+    out_open(&entry, NULL, '{');
     if (c->rows)
-        out_word(&entry, name);
+        out_word(&entry, "file", name);
     else
-        out_null(&entry);
-    out_key(&entry, "first_line");
-    out_count(&entry, c->last_line + 1);
-    out_key(&entry, "last_line");
-    out_count(&entry, last);
-    out_key(&entry, "texts");
-    out_word(&entry, show_digest(digest, c->texts));
-    out_key(&entry, "rows");
-    out_count(&entry, c->rows);
-    out_key(&entry, "bytes");
-    out_count(&entry, c->rows ? bytes_of(path) : 0);
+        out_null(&entry, "file");
+    out_count(&entry, "first_line", c->last_line + 1);
+    out_count(&entry, "last_line", last);
+    out_word(&entry, "texts", show_digest(digest, c->texts));
+    out_count(&entry, "rows", c->rows);
+    out_count(&entry, "bytes", c->rows ? bytes_of(path) : 0);
     out_close(&entry, '}');
     out_line(&entry, c->index);
     out_free(&entry);
@@ -251,12 +245,10 @@ static void read_text_file(lens *l, arena *memory, const char *name, char *words
 /* Begins the entry of a text: its number and, if it is a file, its name. */
 static void open_entry(const corpus *c, json_out *o, uint64_t line)
 {
-    out_open(o, '{');
-    out_key(o, "line");
-    out_count(o, line);
+    out_open(o, NULL, '{');
+    out_count(o, "line", line);
     if (c->files) {
-        out_key(o, "id");
-        out_word(o, c->files[line - 1]);
+        out_word(o, "id", c->files[line - 1]);
     }
 }
 
@@ -268,8 +260,7 @@ static void add_entry(lens *l, corpus *c)
         return;
     open_entry(c, o, c->line);
     if (l->ctx.status) {
-        out_key(o, "error");
-        out_word(o, l->ctx.message);
+        out_word(o, "error", l->ctx.message);
     }
     out_close(o, '}');
     out_bytes(o, "\n", 1);
@@ -317,21 +308,16 @@ static void put_header(lens *l, const corpus *c, uint64_t model, json_out *o)
 {
     digest_shown digest;
     size_t i;
-    out_open(o, '{');
-    out_key(o, "model");
-    out_word(o, base_name(l->model_path));
-    out_key(o, "weights");
-    out_word(o, show_digest(digest, model));
-    out_key(o, "bos");
-    out_flag(o, l->o.bos);
+    out_open(o, NULL, '{');
+    out_word(o, "model", base_name(l->model_path));
+    out_word(o, "weights", show_digest(digest, model));
+    out_flag(o, "bos", l->o.bos);
     if (c->files) {
-        out_key(o, "folder");
-        out_flag(o, 1);
+        out_flag(o, "folder", 1);
     }
-    out_key(o, "activations");
-    out_open(o, '[');
+    out_open(o, "activations", '[');
     for (i = 0; i < c->n; i++)
-        out_word(o, c->names[i]);
+        out_word(o, NULL, c->names[i]);
     out_close(o, ']');
     out_close(o, '}');
 }
