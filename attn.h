@@ -66,19 +66,19 @@ A COMPLETE PROGRAM
         }
 
 WHAT IS HERE
-    Three tiers. Each is complete by itself, and is written with the tier before it.
+    Three tiers. Tiers 1 and 2 run the same kernels; tier 3 works on the sessions of tier 2.
 
     1. Tensors and operations: matmul, softmax, layernorm, attention and so on. With them a
        transformer is written as in a notebook: one line for each equation.
     2. Models: open a .attn file, make a session with a key/value cache, feed tokens, read logits,
        sample, generate text, score text. GPT-2's tokenizer is included.
-    3. The glass box: read or change any activation while the model runs (attn_hook,
+    3. Activations: read or change any activation while the model runs (attn_hook,
        attn_hook_edit), by the name that TransformerLens gives it. Record activations
        (attn_record_new), run some of the layers (attn_feed_item), measure losses. Headers in
        tools/lens/ do more with this API: the logit lens, attribution, activation patching,
        gradients, circuits.
 
-TABLE OF CONTENTS: search for the mark
+TABLE OF CONTENTS: search for the mark. "(tests: x)" behind it names the folder tests/suites/x
     >>manual         options, calls, errors, memory, threads, the same bits, words
   the public API
     >>api-basics     context, status codes, versions
@@ -104,7 +104,7 @@ TABLE OF CONTENTS: search for the mark
     >>ops            tier 1's operations
     >>format         THE FILE FORMAT, and reading .attn files
     >>cpu            instruction sets
-    >>kernels        vector code, once for each         >>matmul     panels, products, one head
+    >>kernels        vector code, compiled for each set >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
   part two: built on the engine, which never needs it
     >>record         records and edits
@@ -115,17 +115,19 @@ TABLE OF CONTENTS: search for the mark
 >>manual ===========================================================================================
 
 OPTIONS: macros to define before the include that has the implementation
-    ATTN_STATIC        all functions are static. The include needs no ATTN_IMPLEMENTATION then, and
-                       several files may have it
-    ATTN_API           what stands before each public function (default: extern)
+    ATTN_STATIC        all functions are static. ATTN_IMPLEMENTATION is then not needed, and
+                       several files may include the implementation
+    ATTN_API           what stands before each public function (default: extern, or static with
+                       ATTN_STATIC)
     ATTN_NO_SIMD       plain C, without vector instructions
     ATTN_NO_DISPATCH   only the best kernels that the compiler flags allow, without a choice at run
                        time: takes half the time to compile
     ATTN_SANITIZE_KERNELS  with -fsanitize: check the kernels too, which takes minutes to compile
     ATTN_NO_MMAP       read model files into memory instead of mapping them
     ATTN_UNSTABLE      add part two: records, edits, new files, unembedding, writing of models. Its
-                       API may still change after 1.0. Define it before every include that uses
-                       part two; the headers in tools/lens/ define it themselves
+                       API may still change after 1.0. Define it for the implementation, and before
+                       every include that uses part two. (The headers in tools/lens/ define it for
+                       the include of their own)
     ATTN_FILE          the name of this file in quotes, if you renamed it: it includes itself
 
 CALLS
@@ -145,8 +147,8 @@ ERRORS
     After a failure, ctx->message says what was wrong, where, and what was expected. ctx->status
     works like errno: it keeps the latest failure, and a success does not change it. So you can
     check every call, or ctx->status after several calls. Set it to ATTN_OK to forget a failure.
-    If you pass on an object that an earlier call failed to make, that call fails too, and its
-    message ends with the earlier one.
+    A call also fails if an earlier call failed to make one of its objects. Its message then ends
+    with the earlier one.
 
     ATTN_STOPPED is not a failure: you asked for it. The call that was stopped returns it, and does
     not change ctx->status and ctx->message.
@@ -174,7 +176,7 @@ THREADS
     processors that this process may use, and on Linux the quota of its control group. Small
     calls use one thread. A workspace measures which number is fastest: sometimes it runs a few
     passes on half or twice as many threads. On a busy machine one thread is often the fastest.
-    Measuring costs 2 % of the time, at most 10 %. A workspace keeps the limit and the
+    Measuring costs 2 % of the time, or 10 % if other programs make threads late. A workspace keeps the limit and the
     instruction set (ctx->isa) that it was made with.
 
     Your own threads may share a model. Each needs its own context and its own workspace: a
@@ -184,7 +186,7 @@ THREADS
     from several threads.
 
     Inside a call, a thread that waits for another spins for 3 to 44 microseconds, then yields its
-    core. With pthreads it sleeps after 50 more. Between calls OpenMP's threads keep their cores
+    core. With pthreads it sleeps after 50 to 1,000 microseconds more. Between calls OpenMP's threads keep their cores
     busy: for some milliseconds with GCC's OpenMP, for 0.2 seconds with clang's. The environment
     variable OMP_WAIT_POLICY=passive prevents that; calls then start a little later.
 
@@ -200,7 +202,8 @@ THREADS
 THE SAME BITS
     The logits of a token do not depend on the number of threads, on other sequences in its
     batch, on how its prompt was cut into calls, on hooks that watch, or on the instruction set.
-    Each output element has one order of operations, which is the same everywhere:
+    Each output element has one order of operations, the same on every processor with fused
+    multiply-adds:
     1. A matmul output is the sum over k of input k times weight k, cut into chains: the first is
        over k = 0 to 255, the next over k = 256 to 511, and so on. A chain starts at 0 and adds
        products by fused multiply-adds, in ascending order of k. The chains are added in this
@@ -223,7 +226,7 @@ THE SAME BITS
     Processors without a fused multiply-add use faster kernels with other bits, and attn_isa()
     says so. There ctx->isa = ATTN_ISA_PORTABLE gives the exact bits, slowly.
 
-WHAT STAYS
+COMPATIBILITY
     Public names begin with attn_ or ATTN_. >>changes lists what version 1.0 promises about them,
     and what earlier versions renamed. Names with two underscores (attn__, ATTN__) and the words
     of messages may change in any version.
@@ -239,14 +242,18 @@ WORDS of the comments below
     feed     a call that runs the model over more tokens: attn_feed, attn_feed_batch
     pass     one run of the forward pass; a long feed takes several, of n_batch rows each
     span     the positions and layers that a feed runs in a session
-    line     64 bytes of weights, for 16 outputs and 1, 2, 4 or 8 inputs k (see >>format)
+    line     64 bytes of weights, keys or values: of weights, 16 outputs and 1 to 8 inputs k
     panel    the lines of 16 outputs, for all inputs
     chain    a sum over at most 256 ascending k: rule 1 of the same bits
     tile     rows times outputs that a kernel keeps in registers
     pack     to copy rows in the order in which a kernel reads them
     set      an instruction set; >>kernels is compiled once for each
-    worker   one of the threads that run a call; all of them are a team
-    share    a worker's part of the rows, heads or panels
+    worker   one of the threads that run a call; together they are its team
+    share    a worker's part of the rows, columns or heads
+    few rows at most 8: ATTN__FEW_ROWS
+    block    a transformer block is also called a layer; other blocks are named: block of queries
+    lane     one number of a vector
+    kernel   vector code for one row or one tile
     tuner    finds the best number of threads for passes of one size
     point    a place in the forward pass where an activation can be watched
     watcher  is shown activations: a hook, a record or an edit
@@ -332,8 +339,9 @@ typedef struct attn_ctx {
     int n_threads;       /* most threads of a call, up to 256; 0: see THREADS in the manual */
     attn_isa_kind isa;
     /* NULL, or a number that a signal handler or another thread may set. While it is not 0, a feed
-     * ends with ATTN_STOPPED before its next layer, and sessions are as before the call. attn_score
-     * and attn_generate end as after a hook's stop. (Another thread should set it atomically.) */
+     * runs one more layer at most. It then returns ATTN_STOPPED, and sessions are as before the
+     * call; or ATTN_OK if that layer was its last. attn_generate then returns ATTN_OK, as after a
+     * stop by a callback. (Another thread should set it atomically.) */
     const volatile int *stop;
 
     attn_status status; /* the latest failure; set it to ATTN_OK to forget it */
@@ -382,7 +390,6 @@ ATTN_API void attn_ctx_free(attn_ctx *ctx);
 ATTN_API uint64_t attn_checksum(uint64_t previous, const void *data, size_t size);
 
 /* >>api-tensors =================================================================================
- * 
  *
  * A tensor is a small struct that points at numbers. A copy of the struct is another view of the
  * same numbers. Functions that make views (transpose, slice, reshape) copy no numbers and return no
@@ -481,7 +488,7 @@ ATTN_API attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a,
 ATTN_API attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
                                  attn_tensor bias);
 
-/* Softmax over the last dimension: exp(x - max) / sum. A row of -inf only gives NaN. */
+/* Softmax over the last dimension: exp(x - max) / sum. A row that is all -inf gives NaN. */
 ATTN_API attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 /* x - max - log(sum(exp(x - max))) over the last dimension. */
 ATTN_API attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
@@ -550,7 +557,7 @@ typedef struct attn_block_weights {
  * C] and y [.., Tk, C]. For self-attention, y is x. Uses w->n_head and w->w_q to w->b_o. */
 ATTN_API attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor y,
                                     const attn_block_weights *w, const attn_attention_desc *desc);
-/* pattern [.., H, Tq, Tk]: the weights of the values of y in each of these heads. Uses w->n_head
+/* pattern [.., H, Tq, Tk]: the attention pattern of each head of attn_multihead. Uses w->n_head
  * and w->w_q to w->b_k. */
 ATTN_API attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *pattern, attn_tensor x,
                                             attn_tensor y, const attn_block_weights *w,
@@ -650,7 +657,7 @@ ATTN_API const void *attn_model_tokenizer_section(size_t *size, const attn_model
 /* A tensor of a file, for tools that list tensors. `offset` is in bytes from the start of the file,
  * and `size` in bytes. With one dimension, shape[1] is 1. */
 typedef struct attn_tensor_info {
-    const char *name; /* the model's own */
+    const char *name; /* the model owns it */
     attn_dtype dtype;
     int panels; /* 1: layout "panels", 0: rows */
     int ndim;
@@ -665,7 +672,8 @@ ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *inf
  * C = d_model, H heads of d, F = d_mlp):
  *   embed.W_E [V, C]    pos_embed.W_pos [n_ctx, C]    unembed.W_U [C, V], b_U [V]
  *   blocks.i.attn.W_Q, W_K, W_V [H, C, d]    b_Q, b_K, b_V [H, d]    W_O [H, d, C]    b_O [C]
- *   blocks.i.mlp.W_in [C, F], b_in [F], W_out [F, C], b_out [C]    every ln's w, b [C]
+ *   blocks.i.mlp.W_in [C, F], b_in [F], W_out [F, C], b_out [C]
+ *   blocks.i.ln1.w, ln1.b, ln2.w, ln2.b [C]    ln_final.w, ln_final.b [C]
  * There is an unembed.W_U even if it is tied, and a b_U of zeros unless attn_config.has_b_U. There
  * are also blocks.i.attn.W_QKV [C, 3C] and b_QKV [3C], as in the file. ATTN_E_NAME for other
  * names. */
@@ -754,8 +762,8 @@ typedef struct attn_feed_item {
     /* [n_rows, n_vocab], or [n_tokens, n_vocab] if rows is NULL: receives logits. NULL: only
      * attn_session_logits has those of the last token. */
     float *logits;
-    /* [n_rows]: which tokens' logits, ascending, from 0; NULL: those of all. attn_session_logits is
-     * NULL then, unless the last token is one of them. */
+    /* [n_rows]: which tokens' logits, ascending, from 0; NULL: those of all. If rows are given
+     * without the last token, attn_session_logits is NULL after the feed. */
     const size_t *rows;
     size_t n_rows;
     attn_layers layers;   /* zeroed: all, from the embedding to the logits */
@@ -774,8 +782,8 @@ typedef struct attn_feed_item {
  * from a feed that ended there, or from before a truncation. ATTN_E_ARGUMENT if they are missing,
  * or are those of other tokens. So, to see what another stream at layer i from position p on would
  * change: feed the text, truncate the session (or a copy) to p, and feed the same tokens from p on
- * with layers.first = i. A feed of one layer keeps that layer's keys and values at later
- * positions. */
+ * with layers.first = i and layers.resid = that stream. Only a feed of a single layer keeps that
+ * layer's keys and values at positions after its own. */
 ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items);
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
@@ -805,7 +813,7 @@ ATTN_API attn_status attn_session_set_tokens(attn_ctx *ctx, attn_session *sessio
 typedef struct attn_token_stats {
     float nll;         /* -log(probability), in nats */
     float probability; /* by softmax */
-    size_t rank;       /* number of likelier tokens; of equal logits, the smaller token counts */
+    size_t rank; /* number of likelier tokens; of equal logits, the smaller token is likelier */
 } attn_token_stats;
 
 /* A likely next token. */
@@ -937,7 +945,7 @@ typedef struct attn_generation {
  * The next prompt must then have at least one token.
  *
  * Text that may be the beginning of a stop string is handed over when this is decided. The stop
- * string is handed over only with keep_stop; text behind it in the same token never is. Stop
+ * string is handed over only with keep_stop; text after it in the same token never is. Stop
  * strings are not searched in the prompt. A token that ends a text is not one of the generated
  * tokens. Its text is handed over, unless it is a special token.
  *
@@ -1037,8 +1045,8 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
 
 /* >>api-hooks ===================================================================================
  *
- * Activations have TransformerLens's names. T = positions of this feed, Tk = positions with those
- * before it, C = d_model, H heads of d = d_head, F = d_mlp. After the first three lines, names
+ * Activations have TransformerLens's names. T = positions of this call of the hook, Tk = T and all
+ * positions before them, C = d_model, H heads of d = d_head, F = d_mlp. After the first three lines, names
  * begin with "blocks.i.", for layer i from 0:
  *
  *   hook_embed, hook_pos_embed     [T, C]      rows of W_E, of W_pos
@@ -1083,7 +1091,8 @@ typedef enum attn_axes {
     ATTN_AXES_KEYS       /* [H, T, Tk] */
 } attn_axes;
 
-/* A row of the tables above, in their order in the pass. */
+/* A row of the tables above. The kinds outside the blocks come first, then those of a block in the
+ * order of the pass. */
 typedef struct attn_activation_kind {
     const char *name; /* without "blocks.i." */
     attn_axes axes;
@@ -1091,7 +1100,7 @@ typedef struct attn_activation_kind {
     int on_request; /* 1: made on request */
 } attn_activation_kind;
 
-/* The kind of this index, from 0; NULL from the number of kinds on. */
+/* The kind of this index, from 0; NULL if there is none. */
 ATTN_API const attn_activation_kind *attn_activation_kind_at(size_t index);
 /* The kind of the activation that has this name, with or without "blocks.i."; NULL if none has. */
 ATTN_API const attn_activation_kind *attn_activation_kind_of(const char *name);
@@ -1137,7 +1146,7 @@ ATTN_API void attn_unhook_all(attn_session *session);
  *
  * attn_session_get_cache copies those of a layer, from position `first` to the session's last, to
  * *out [n, H, d]. attn_session_set_cache replaces them by value [n, H, d], from `first` on. Between
- * feeds it may also add positions behind those that the layer has, up to the session's capacity,
+ * feeds it may also add positions after those that the layer has, up to the session's capacity,
  * keys before values; attn_session_set_tokens then makes the session hold them.
  *
  * A hook may call both for the positions before its feed. To change a layer in this feed, it must
@@ -1278,7 +1287,7 @@ ATTN_API attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const a
 
 /* ---- models of your own ---- */
 
-/* Writes a model as a .attn file, as an attn_new_file. */
+/* Writes a model as a .attn file, which appears whole or not at all: see attn_new_file. */
 ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model);
 
 /* Makes a model from weights of any origin: training, another format, another model
@@ -1357,7 +1366,7 @@ typedef struct attn__worker {
     uint64_t spin_time, waited_at; /* at barriers: see >>threads */
 } attn__worker;
 
-/* Rows of floats, [n, stride]. A step reads or writes the first columns of each row. */
+/* Rows of floats, [n, stride]. The numbers of a row are its first columns; the rest is padding. */
 typedef struct attn__rows {
     float *data;
     size_t stride, n;
@@ -1433,43 +1442,43 @@ struct attn_workspace {
     attn__watched heads;  /* [2, n_batch, H, C], likewise: inputs and results, see >>watch */
 };
 
-/* The activations in the order of the pass, except the first five. A row has the name in this file,
+/* The activations in the order of the pass, except those of ln_final. A row has the name in this file,
  * the name for programs, the array that has the rows (see attn__rows_at), the axes, whether it is in
  * a block, and whether it is made on request. Do not reorder: attn__done_rows compares points, and
- * attn__normalize expects .pre and .post behind the scale. */
+ * attn__normalize expects .pre and .post after the scale. */
 #define ATTN__ACTIVATIONS(X)                                                                       \
     X(EMBED, "hook_embed", RESID, POSITIONS, 0, 0)                                                 \
     X(POS_EMBED, "hook_pos_embed", ADDED, POSITIONS, 0, 0)                                         \
-    X(LN_FINAL, "ln_final.hook_scale", SCALE, POSITIONS, 0, 0)                                     \
+    X(LN_FINAL_SCALE, "ln_final.hook_scale", SCALE, POSITIONS, 0, 0)                               \
     X(LN_FINAL_PRE, "ln_final.hook_normalized.pre", NORMED, POSITIONS, 0, 0)                       \
     X(LN_FINAL_POST, "ln_final.hook_normalized.post", NORMED, POSITIONS, 0, 0)                     \
     X(RESID_PRE, "hook_resid_pre", RESID, POSITIONS, 1, 0)                                         \
-    X(LN1, "ln1.hook_scale", SCALE, POSITIONS, 1, 0)                                               \
+    X(LN1_SCALE, "ln1.hook_scale", SCALE, POSITIONS, 1, 0)                                         \
     X(LN1_PRE, "ln1.hook_normalized.pre", NORMED, POSITIONS, 1, 0)                                 \
     X(LN1_POST, "ln1.hook_normalized.post", NORMED, POSITIONS, 1, 0)                               \
-    X(ATTN_IN, "hook_attn_in", HEADS, HEADS, 1, 1)                                                 \
-    X(Q_INPUT, "hook_q_input", HEADS, HEADS, 1, 1)                                                 \
-    X(K_INPUT, "hook_k_input", HEADS, HEADS, 1, 1)                                                 \
-    X(V_INPUT, "hook_v_input", HEADS, HEADS, 1, 1)                                                 \
+    X(ATTN_IN, "hook_attn_in", PER_HEAD, HEADS, 1, 1)                                              \
+    X(Q_INPUT, "hook_q_input", PER_HEAD, HEADS, 1, 1)                                              \
+    X(K_INPUT, "hook_k_input", PER_HEAD, HEADS, 1, 1)                                              \
+    X(V_INPUT, "hook_v_input", PER_HEAD, HEADS, 1, 1)                                              \
     X(Q, "attn.hook_q", QKV, HEADS, 1, 0)                                                          \
     X(K, "attn.hook_k", QKV, HEADS, 1, 0)                                                          \
     X(V, "attn.hook_v", QKV, HEADS, 1, 0)                                                          \
     X(SCORES, "attn.hook_attn_scores", SCORES, KEYS, 1, 0)                                         \
     X(PATTERN, "attn.hook_pattern", SCORES, KEYS, 1, 0)                                            \
     X(Z, "attn.hook_z", Z, HEADS, 1, 0)                                                            \
-    X(RESULT, "attn.hook_result", HEADS, HEADS, 1, 1)                                              \
+    X(RESULT, "attn.hook_result", PER_HEAD, HEADS, 1, 1)                                           \
     X(ATTN_OUT, "hook_attn_out", ADDED, POSITIONS, 1, 0)                                           \
     X(RESID_MID, "hook_resid_mid", RESID, POSITIONS, 1, 0)                                         \
     X(MLP_IN, "hook_mlp_in", RESID, POSITIONS, 1, 1)                                               \
-    X(LN2, "ln2.hook_scale", SCALE, POSITIONS, 1, 0)                                               \
+    X(LN2_SCALE, "ln2.hook_scale", SCALE, POSITIONS, 1, 0)                                         \
     X(LN2_PRE, "ln2.hook_normalized.pre", NORMED, POSITIONS, 1, 0)                                 \
     X(LN2_POST, "ln2.hook_normalized.post", NORMED, POSITIONS, 1, 0)                               \
     X(MLP_PRE, "mlp.hook_pre", MLP, POSITIONS, 1, 0)                                               \
     X(MLP_POST, "mlp.hook_post", MLP, POSITIONS, 1, 0)                                             \
     X(MLP_OUT, "hook_mlp_out", ADDED, POSITIONS, 1, 0)                                             \
     X(RESID_POST, "hook_resid_post", RESID, POSITIONS, 1, 0)
-#define ATTN__POINT_NAME(id, name, rows, axes, in_block, on_request) ATTN__HOOK_##id,
-enum { ATTN__ACTIVATIONS(ATTN__POINT_NAME) ATTN__N_HOOKS };
+#define ATTN__LIST_POINT(id, name, rows, axes, in_block, on_request) ATTN__POINT_##id,
+enum { ATTN__ACTIVATIONS(ATTN__LIST_POINT) ATTN__N_POINTS };
 
 /* One pass over some layers, for the next rows of every item. */
 typedef struct attn__pass {
@@ -1485,10 +1494,10 @@ typedef struct attn__pass {
 } attn__pass;
 
 /* The steps, in the order of the pass. A worker (me) takes its share of the rows, columns or heads.
- * If there is no barrier between two steps, a worker takes the same share of both:
- * attn__area_of. */
+ * Some steps have barriers inside. Between two barriers a worker keeps one share: attn__area_of, or
+ * attn__is_mine for heads. */
 
-/* is there a layer i to run? (no, once a callback or the caller has asked to stop) */
+/* is there a layer i to run? (one more at most, once the caller has asked to stop) */
 static int attn__goes_on(const attn__worker *me, attn__pass *p, size_t i);
 /* resid = W_E[token] + W_pos[position] */
 static void attn__embed(attn__worker *me, attn__pass *p);
@@ -1499,8 +1508,8 @@ static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in
 static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
                           const attn__panels *w, const float *b);
 /* k, v -> the sessions' caches */
-static void attn__remember(attn__worker *me, attn__pass *p);
-/* drops the rows that need neither logits nor hooks after the last layer's keys and values */
+static void attn__store_kv(attn__worker *me, attn__pass *p);
+/* in the last layer: drops the rows of which neither logits nor later activations are wanted */
 static void attn__drop_rows(attn__worker *me, attn__pass *p);
 /* z = softmax(q · kᵀ / √d, causal) · v */
 static void attn__attend(attn__worker *me, attn__pass *p);
@@ -1532,39 +1541,39 @@ static void attn__forward(attn__worker *me, void *pass)
     for (i = p->first_layer; attn__goes_on(me, p, i); i++) {
         const attn__layer *l = &m->layers[i];
         me->layer = i;
-        attn__visit(me, p, ATTN__HOOK_RESID_PRE);
+        attn__visit(me, p, ATTN__POINT_RESID_PRE);
 
         /* resid_mid = resid_pre + attention(layernorm1(resid_pre)) */
-        normed = attn__normalize(me, p, ws->resid, l->ln1_w, l->ln1_b, ATTN__HOOK_LN1);
+        normed = attn__normalize(me, p, ws->resid, l->ln1_w, l->ln1_b, ATTN__POINT_LN1_SCALE);
         attn__project(me, p, ws->qkv, normed, &l->w_qkv, l->b_qkv); /* qkv [R, 3C] */
-        attn__visit(me, p, ATTN__HOOK_Q);
-        attn__visit(me, p, ATTN__HOOK_K);
-        attn__visit(me, p, ATTN__HOOK_V);
+        attn__visit(me, p, ATTN__POINT_Q);
+        attn__visit(me, p, ATTN__POINT_K);
+        attn__visit(me, p, ATTN__POINT_V);
         attn__barrier(me);
-        attn__remember(me, p);
+        attn__store_kv(me, p);
         if (i + 1 == m->config.n_layer)
             attn__drop_rows(me, p); /* to the rows whose logits are wanted */
         attn__attend(me, p);        /* z [R, H, d] */
-        attn__visit(me, p, ATTN__HOOK_Z);
+        attn__visit(me, p, ATTN__POINT_Z);
         attn__barrier(me);
         attn__project(me, p, ws->added, ws->z, &l->w_o, l->b_o); /* attn_out [R, C] */
-        attn__visit(me, p, ATTN__HOOK_ATTN_OUT);
+        attn__visit(me, p, ATTN__POINT_ATTN_OUT);
         attn__add_to_resid(me, p, ws->resid, ws->added);
         attn__barrier(me);
-        attn__visit(me, p, ATTN__HOOK_RESID_MID);
+        attn__visit(me, p, ATTN__POINT_RESID_MID);
 
         /* resid_post = resid_mid + gelu(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
-        normed = attn__normalize(me, p, ws->resid, l->ln2_w, l->ln2_b, ATTN__HOOK_LN2);
+        normed = attn__normalize(me, p, ws->resid, l->ln2_w, l->ln2_b, ATTN__POINT_LN2_SCALE);
         attn__project(me, p, ws->mlp, normed, &l->w_in, l->b_in); /* mlp [R, F] */
-        attn__visit(me, p, ATTN__HOOK_MLP_PRE);
+        attn__visit(me, p, ATTN__POINT_MLP_PRE);
         attn__apply_act_fn(me, p, ws->mlp);
-        attn__visit(me, p, ATTN__HOOK_MLP_POST);
+        attn__visit(me, p, ATTN__POINT_MLP_POST);
         attn__barrier(me);
         attn__project(me, p, ws->added, ws->mlp, &l->w_out, l->b_out); /* mlp_out [R, C] */
-        attn__visit(me, p, ATTN__HOOK_MLP_OUT);
+        attn__visit(me, p, ATTN__POINT_MLP_OUT);
         attn__add_to_resid(me, p, ws->resid, ws->added);
         attn__barrier(me);
-        attn__visit(me, p, ATTN__HOOK_RESID_POST);
+        attn__visit(me, p, ATTN__POINT_RESID_POST);
     }
 
     me->layer = ATTN_NO_LAYER;
@@ -1573,7 +1582,7 @@ static void attn__forward(attn__worker *me, void *pass)
         return;
 
     /* logits [rows that want them, V] = layernorm_final(resid) · W_U + b_U */
-    normed = attn__normalize(me, p, ws->resid, m->ln_f_w, m->ln_f_b, ATTN__HOOK_LN_FINAL);
+    normed = attn__normalize(me, p, ws->resid, m->ln_f_w, m->ln_f_b, ATTN__POINT_LN_FINAL_SCALE);
     if (!p->stopped)
         attn__make_logits(me, p, normed);
 }
@@ -1914,11 +1923,11 @@ typedef struct attn__tuners {
 
 /* Sets of points: a bit for each. */
 #define ATTN__POINT(point) ((uint32_t)1 << (point))
-#define ATTN__SEES_SCORES  (ATTN__POINT(ATTN__HOOK_SCORES) | ATTN__POINT(ATTN__HOOK_PATTERN))
+#define ATTN__SEES_SCORES  (ATTN__POINT(ATTN__POINT_SCORES) | ATTN__POINT(ATTN__POINT_PATTERN))
 #define ATTN__SEES_INPUTS                                                                          \
-    (ATTN__POINT(ATTN__HOOK_ATTN_IN) | ATTN__POINT(ATTN__HOOK_Q_INPUT) |                           \
-     ATTN__POINT(ATTN__HOOK_K_INPUT) | ATTN__POINT(ATTN__HOOK_V_INPUT))
-#define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__HOOK_RESULT))
+    (ATTN__POINT(ATTN__POINT_ATTN_IN) | ATTN__POINT(ATTN__POINT_Q_INPUT) |                         \
+     ATTN__POINT(ATTN__POINT_K_INPUT) | ATTN__POINT(ATTN__POINT_V_INPUT))
+#define ATTN__SEES_HEADS (ATTN__SEES_INPUTS | ATTN__POINT(ATTN__POINT_RESULT))
 
 /* ---- watchers: all that the engine knows of callbacks, records and edits ---- */
 
@@ -3122,8 +3131,8 @@ static void attn__embed(attn__worker *me, attn__pass *p)
                    p->model->w_pos + position * width + b.col0, n * sizeof(float));
         }
     }
-    attn__visit(me, p, ATTN__HOOK_EMBED);
-    attn__visit(me, p, ATTN__HOOK_POS_EMBED);
+    attn__visit(me, p, ATTN__POINT_EMBED);
+    attn__visit(me, p, ATTN__POINT_POS_EMBED);
     attn__add_to_resid(me, p, p->ws->resid, p->ws->added);
 }
 
@@ -3136,19 +3145,19 @@ static void attn__moments(const attn__kernels *kernels, const float *x, size_t n
 }
 
 /* Returns (in - mean) / scale * w + b with scale = sqrt(variance + eps). It can be watched at three
- * points: at `point` the scale, at the next two the output before and after gain and bias. Of few
- * rows, every worker computes all, in its own memory. */
+ * points: at `point` the scale, at the next two the output before and after gain and bias. If there are few
+ * rows and no watchers, every worker computes all of them, in its own memory. */
 static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in, const float *w,
                                   const float *b, int point)
 {
     const size_t width = p->model->config.d_model;
-    const int alone = in.n <= ATTN__FEW_ROWS && !p->watched;
+    const int each_all = in.n <= ATTN__FEW_ROWS && !p->watched;
     const attn__scratchpad s = attn__scratchpad_of(me, p);
-    float *const mean = alone ? s.buffer : p->ws->mean;
-    float *const scale = alone ? s.buffer + ATTN__FEW_ROWS : p->ws->scale;
+    float *const mean = each_all ? s.buffer : p->ws->mean;
+    float *const scale = each_all ? s.buffer + ATTN__FEW_ROWS : p->ws->scale;
     attn__rows out = p->ws->normed;
     size_t row, first = 0, last = in.n;
-    if (alone)
+    if (each_all)
         out.data = s.normed;
     else
         attn__share(me, in.n, &first, &last);
@@ -3163,7 +3172,7 @@ static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in
     for (row = first; row < last; row++)
         p->kernels->affine(attn__row_at(out, row), attn__row_at(out, row), w, b, width);
     attn__visit(me, p, point + 2);
-    if (!alone)
+    if (!each_all)
         attn__barrier(me);
     return out;
 }
@@ -3177,7 +3186,7 @@ static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn_
 }
 
 /* The address in the cache of dimension j of a key or value; head = layer * n_head + head of the
- * layer. 16 numbers behind it lies the next dimension of a key, or the same dimension of the next
+ * layer. 16 numbers after it lies the next dimension of a key, or the same dimension of the next
  * value. */
 static void *attn__cached(const attn_session *s, attn_cache_part part, size_t head, size_t position,
                           size_t j)
@@ -3190,7 +3199,7 @@ static void *attn__cached(const attn_session *s, attn_cache_part part, size_t he
            (position * 16 + j % 16) * size;
 }
 
-/* Stores one key [d_head] in the cache: a lane in each line of a panel. */
+/* Stores one key [d_head] in the cache; its numbers lie 16 numbers apart. */
 static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
                            size_t position, const float *key)
 {
@@ -3209,7 +3218,7 @@ static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, 
     }
 }
 
-/* Stores one value [d_head]: a line in each panel. */
+/* Stores one value [d_head]: 16 numbers side by side in each panel. */
 static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
                              size_t position, const float *value)
 {
@@ -3234,7 +3243,7 @@ static int attn__is_mine(const attn__worker *me, const attn__pass *p, size_t ite
 
 /* k, v [R, C] of the new rows -> the caches of their sessions. A worker takes whole heads, so that
  * no two workers write to one line. */
-static void attn__remember(attn__worker *me, attn__pass *p)
+static void attn__store_kv(attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
     size_t i, row, head;
@@ -3292,8 +3301,8 @@ static size_t attn__wanted_token(const attn_feed_item *item, const attn__wanted 
  * values are stored: neither their logits nor a later activation is wanted. */
 static size_t attn__done_rows(const attn__pass *p, const attn_feed_item *item)
 {
-    const uint32_t later = ~(ATTN__POINT(ATTN__HOOK_SCORES) - 1);
-    const uint32_t final = 7 * ATTN__POINT(ATTN__HOOK_LN_FINAL);
+    const uint32_t later = ~(ATTN__POINT(ATTN__POINT_SCORES) - 1);
+    const uint32_t final = 7 * ATTN__POINT(ATTN__POINT_LN_FINAL_SCALE);
     const attn__wanted w = attn__wanted_of(p, item);
     attn_session *of = item->session;
     if (item->layers.resid_out || attn__wants(of, later, p->model->config.n_layer - 1) ||
@@ -3418,9 +3427,9 @@ static void attn__attend(attn__worker *me, attn__pass *p)
         attn__each_block(me, p, attn__plain_block);
 }
 
-/* This worker's part of a step that changes each number of `rows` by itself: *n numbers of each row
- * of the result. Of few rows it takes the columns that it has computed. Of more rows it waits until
- * all workers have computed theirs, and takes a part of one long array. */
+/* This worker's part of an elementwise step: the first *n numbers of each returned row. If there are
+ * few rows, these are the columns that it computed. Otherwise it waits until all workers have
+ * computed theirs, and takes a part of one long array. */
 static attn__rows attn__part_of(attn__worker *me, attn__rows rows, size_t width, size_t *n)
 {
     attn__rows part = rows;
@@ -3461,7 +3470,7 @@ static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
                              p->model->config.act_fn);
 }
 
-/* Moves the rows of `normed` that want logits together. If every worker has a `normed` of its own,
+/* Moves together the rows of `normed` whose logits are wanted. If every worker has a `normed` of its own,
  * each moves its own rows. */
 static attn__rows attn__gather_final(attn__worker *me, const attn__pass *p, attn__rows normed)
 {
@@ -3484,7 +3493,7 @@ static attn__rows attn__gather_final(attn__worker *me, const attn__pass *p, attn
     return normed;
 }
 
-/* Logits of a few rows of several sessions: one pass over W_U for all of them, for some tokens of
+/* Logits of a few rows of several sessions: W_U is read once for all of them, for some tokens of
  * the vocabulary at a time, as many as `buffer` has room for. */
 static void attn__unembed_together(attn__worker *me, attn__pass *p, attn__rows in)
 {
@@ -4580,15 +4589,15 @@ typedef enum attn__where {
     ATTN__IN_QKV,
     ATTN__IN_Z,
     ATTN__IN_SCORES,
-    ATTN__IN_HEADS
+    ATTN__IN_PER_HEAD
 } attn__where;
 
-#define ATTN__POINT_INFO(id, name, rows, axes, in_block, on_request)                               \
+#define ATTN__DESCRIBE_POINT(id, name, rows, axes, in_block, on_request)                           \
     {{name, ATTN_AXES_##axes, in_block, on_request}, ATTN__IN_##rows},
 static const struct attn__point_info {
     attn_activation_kind kind;
     attn__where rows;
-} attn__activations[] = {ATTN__ACTIVATIONS(ATTN__POINT_INFO)};
+} attn__activations[] = {ATTN__ACTIVATIONS(ATTN__DESCRIBE_POINT)};
 
 /* The name of an activation or a tensor: "blocks.3.attn.hook_q", or only `rest` without a layer. */
 static void attn__join_name(char name[64], size_t layer, const char *rest)
@@ -4643,7 +4652,7 @@ static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_
 {
     size_t n_matches = 0, layer;
     int point;
-    for (point = 0; point < ATTN__N_HOOKS; point++) {
+    for (point = 0; point < ATTN__N_POINTS; point++) {
         const attn_activation_kind *kind = &attn__activations[point].kind;
         const size_t n_layers = kind->in_block ? c->n_layer : 0;
         if (kind->on_request && attn__ends_with(pattern, "*"))
@@ -4659,7 +4668,7 @@ static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_
 
 const attn_activation_kind *attn_activation_kind_at(size_t index)
 {
-    return index < ATTN__N_HOOKS ? &attn__activations[index].kind : NULL;
+    return index < ATTN__N_POINTS ? &attn__activations[index].kind : NULL;
 }
 
 ATTN__COLD const attn_activation_kind *attn_activation_kind_of(const char *name)
@@ -4668,7 +4677,7 @@ ATTN__COLD const attn_activation_kind *attn_activation_kind_of(const char *name)
     const size_t n_digits = in_block ? strspn(name + 7, "0123456789") : 0;
     const char *rest = n_digits > 0 && name[7 + n_digits] == '.' ? name + 8 + n_digits : name;
     int point;
-    for (point = 0; point < ATTN__N_HOOKS; point++)
+    for (point = 0; point < ATTN__N_POINTS; point++)
         if (strcmp(rest, attn__activations[point].kind.name) == 0)
             return &attn__activations[point].kind;
     return NULL;
@@ -4704,7 +4713,7 @@ static attn__hook_name attn__nearest_name(const char *rest, size_t layer)
     attn__hook_name name;
     int point;
     name.text[0] = 0;
-    for (point = 0; point < ATTN__N_HOOKS; point++) {
+    for (point = 0; point < ATTN__N_POINTS; point++) {
         const double likeness = attn__likeness(rest, attn__activations[point].kind.name);
         if (likeness > best) {
             best = likeness;
@@ -4720,7 +4729,7 @@ static int attn__names_begun(char *list, size_t size, const char *start)
     size_t used = 0;
     int point, n = 0;
     list[0] = 0;
-    for (point = 0; point < ATTN__N_HOOKS && *start; point++) {
+    for (point = 0; point < ATTN__N_POINTS && *start; point++) {
         const char *name = attn__activations[point].kind.name;
         if (strncmp(name, start, strlen(start)) != 0)
             continue;
@@ -5006,7 +5015,7 @@ static attn__rows attn__rows_at(const attn__pass *p, int point)
         return rows;
     case ATTN__IN_QKV:
         rows = p->ws->qkv;
-        rows.data += (size_t)(point - ATTN__HOOK_Q) * p->model->config.d_model;
+        rows.data += (size_t)(point - ATTN__POINT_Q) * p->model->config.d_model;
         return rows;
     case ATTN__IN_Z:
         return p->ws->z;
@@ -5048,7 +5057,7 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
     attn__rows rows;
     attn_tensor t;
     if (ATTN__SEES_HEADS & ATTN__POINT(point)) {
-        rows = attn__heads_rows(p, point == ATTN__HOOK_ATTN_IN);
+        rows = attn__heads_rows(p, point == ATTN__POINT_ATTN_IN);
         t = attn_borrow(attn__row_at(rows, of->first_row), ATTN_F32,
                         attn_shape3(n, c->n_head, c->d_model));
         t.stride[1] = (ptrdiff_t)p->ws->resid.stride;
@@ -5213,7 +5222,7 @@ static void attn__split_inputs(attn__worker *me, attn__pass *p)
                 memcpy(attn__row_at(original, row) + head * stride, attn__row_at(p->ws->resid, row),
                        stride * sizeof(float));
     }
-    attn__show_rows(me, p, ATTN__HOOK_ATTN_IN);
+    attn__show_rows(me, p, ATTN__POINT_ATTN_IN);
     for (part = 0; part < 3; part++) { /* q, k, v */
         for (i = 0; i < p->n_items; i++) {
             attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
@@ -5221,7 +5230,7 @@ static void attn__split_inputs(attn__worker *me, attn__pass *p)
                 memcpy(attn__row_at(heads, first), attn__row_at(original, first),
                        (last - first) * heads.stride * sizeof(float));
         }
-        attn__show_rows(me, p, ATTN__HOOK_Q_INPUT + part);
+        attn__show_rows(me, p, ATTN__POINT_Q_INPUT + part);
         for (i = 0; i < p->n_items; i++) {
             attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
             attn__project_changed(me, p, part, first, last);
@@ -5284,7 +5293,7 @@ static void attn__show_results(attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
     attn__rows heads, original;
-    const uint32_t wanted = ATTN__POINT(ATTN__HOOK_RESULT);
+    const uint32_t wanted = ATTN__POINT(ATTN__POINT_RESULT);
     size_t i, row, first, last, head;
     if (!attn__anyone_wants(p, wanted, me->layer))
         return;
@@ -5297,7 +5306,7 @@ static void attn__show_results(attn__worker *me, attn__pass *p)
             memcpy(attn__row_at(original, first), attn__row_at(heads, first),
                    (last - first) * heads.stride * sizeof(float));
     }
-    attn__show_rows(me, p, ATTN__HOOK_RESULT);
+    attn__show_rows(me, p, ATTN__POINT_RESULT);
     for (i = 0; i < p->n_items; i++) {
         attn__wanted_share(me, p->items[i].session, wanted, &first, &last);
         for (row = first; row < last; row++) {
@@ -5329,29 +5338,29 @@ static void attn__copy_rows(attn__worker *me, attn__rows to, attn__rows from)
  * must stay. So ln2 reads the changed rows in `resid`, while `added` keeps the stream. */
 static void attn__show_mlp_in(attn__worker *me, attn__pass *p)
 {
-    if (!attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), me->layer))
+    if (!attn__anyone_wants(p, ATTN__POINT(ATTN__POINT_MLP_IN), me->layer))
         return;
     attn__copy_rows(me, p->ws->added, p->ws->resid);
-    attn__show_rows(me, p, ATTN__HOOK_MLP_IN);
+    attn__show_rows(me, p, ATTN__POINT_MLP_IN);
 }
 
 static void attn__restore_resid(attn__worker *me, attn__pass *p)
 {
-    if (attn__anyone_wants(p, ATTN__POINT(ATTN__HOOK_MLP_IN), me->layer))
+    if (attn__anyone_wants(p, ATTN__POINT(ATTN__POINT_MLP_IN), me->layer))
         attn__copy_rows(me, p->ws->resid, p->ws->added);
 }
 
 /* Shows an activation in a pass with watchers, and those on request that belong to it. */
 static ATTN__COMPACT void attn__visit_watched(attn__worker *me, attn__pass *p, int point)
 {
-    if (point == ATTN__HOOK_Q)
+    if (point == ATTN__POINT_Q)
         attn__split_inputs(me, p);
-    if (point == ATTN__HOOK_ATTN_OUT)
+    if (point == ATTN__POINT_ATTN_OUT)
         attn__show_results(me, p);
     attn__show_rows(me, p, point);
-    if (point == ATTN__HOOK_RESID_MID)
+    if (point == ATTN__POINT_RESID_MID)
         attn__show_mlp_in(me, p);
-    if (point == ATTN__HOOK_LN2 + 2)
+    if (point == ATTN__POINT_LN2_SCALE + 2)
         attn__restore_resid(me, p);
 }
 
@@ -5416,9 +5425,9 @@ static void attn__weigh_block(const attn__worker *me, attn__pass *p, const attn_
 static void attn__attend_watched(attn__worker *me, attn__pass *p)
 {
     attn__each_block(me, p, attn__score_block);
-    attn__show_rows(me, p, ATTN__HOOK_SCORES);
+    attn__show_rows(me, p, ATTN__POINT_SCORES);
     attn__each_block(me, p, attn__softmax_block);
-    attn__show_rows(me, p, ATTN__HOOK_PATTERN);
+    attn__show_rows(me, p, ATTN__POINT_PATTERN);
     attn__each_block(me, p, attn__weigh_block);
 }
 
@@ -12915,7 +12924,7 @@ struct attn_record {
     size_t first, room;     /* the first position, and the number of positions that fit */
     size_t n_slots;
     attn__slot *slots;
-    uint32_t *slot_of; /* [1 + n_layer, ATTN__N_HOOKS]: 1 + the index of the slot, or 0 */
+    uint32_t *slot_of; /* [1 + n_layer, ATTN__N_POINTS]: 1 + the index of the slot, or 0 */
     float *own;        /* the memory of the numbers if it is not the caller's */
 };
 
@@ -12941,7 +12950,7 @@ static ATTN__COMPACT size_t attn__points_bytes(const attn_config *c, const uint3
     int point;
     *n_slots = 0;
     for (layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer; layer++)
-        for (point = 0; point < ATTN__N_HOOKS; point++)
+        for (point = 0; point < ATTN__N_POINTS; point++)
             if (points[1 + layer] & ATTN__POINT(point)) {
                 const size_t one = attn__slot_bytes(c, point, first, room);
                 if (one == 0 || bytes > SIZE_MAX - one)
@@ -13020,8 +13029,8 @@ static int attn__is_made(const attn_record *r, const attn__slot *slot, const att
 {
     if (slot->layer != ATTN_NO_LAYER)
         return slot->layer >= span->first_layer && slot->layer < span->end_layer;
-    return slot->point < ATTN__HOOK_LN_FINAL ? span->embedded
-                                             : span->end_layer == r->model->config.n_layer;
+    return slot->point < ATTN__POINT_LN_FINAL_SCALE ? span->embedded
+                                                    : span->end_layer == r->model->config.n_layer;
 }
 
 /* Is there room for the rows of a feed, and no gap before them? */
@@ -13060,7 +13069,7 @@ static ATTN__COMPACT void attn__record_begin(attn__watcher *w, const attn__span 
         attn__slot *slot = &r->slots[i];
         const int below = slot->layer != ATTN_NO_LAYER
                               ? slot->layer < span->first_layer
-                              : slot->point < ATTN__HOOK_LN_FINAL && span->first_layer > 0;
+                              : slot->point < ATTN__POINT_LN_FINAL_SCALE && span->first_layer > 0;
         slot->n_written = below || slot->n_written < before ? slot->n_written : before;
         slot->n = slot->n < slot->n_written ? slot->n : slot->n_written;
     }
@@ -13096,7 +13105,7 @@ static void attn__record_keys(const attn__worker *me, const attn_record *r, cons
 {
     const attn_tensor *x = &shown->value;
     const size_t n_rows = x->shape[1], n_keys = r->first + r->room;
-    const float masked = shown->point == ATTN__HOOK_SCORES ? -INFINITY : 0;
+    const float masked = shown->point == ATTN__POINT_SCORES ? -INFINITY : 0;
     size_t i, last, key;
     attn__share(me, x->shape[0] * n_rows, &i, &last);
     for (; i < last; i++) {
@@ -13117,7 +13126,7 @@ static void attn__record_keys(const attn__worker *me, const attn_record *r, cons
 static int attn__record_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
 {
     const attn_record *r = attn__record_of(w);
-    const size_t index = (1 + shown->layer) * ATTN__N_HOOKS + (size_t)shown->point;
+    const size_t index = (1 + shown->layer) * ATTN__N_POINTS + (size_t)shown->point;
     const attn__slot *slot = &r->slots[r->slot_of[index] - 1];
     const attn_tensor *x = &shown->value;
     size_t i, last;
@@ -13172,7 +13181,7 @@ static void attn__place_slots(attn_record *r, const uint32_t *points, float *dat
     size_t n = 0, layer;
     int point;
     for (layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer; layer++)
-        for (point = 0; point < ATTN__N_HOOKS; point++)
+        for (point = 0; point < ATTN__N_POINTS; point++)
             if (points[1 + layer] & ATTN__POINT(point)) {
                 attn__slot *slot = &r->slots[n++];
                 slot->name = attn__name_of(point, layer);
@@ -13181,7 +13190,7 @@ static void attn__place_slots(attn_record *r, const uint32_t *points, float *dat
                 slot->width = attn__floats_at(c, point, &slot->n_heads);
                 slot->data = data;
                 data += attn__slot_bytes(c, point, r->first, r->room) / sizeof(float);
-                r->slot_of[(1 + layer) * ATTN__N_HOOKS + (size_t)point] = (uint32_t)n;
+                r->slot_of[(1 + layer) * ATTN__N_POINTS + (size_t)point] = (uint32_t)n;
             }
 }
 
@@ -13201,7 +13210,7 @@ static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory
                           "given",
                           r->room, needed, bytes);
     r->slots = ATTN__NEW(ctx, attn__slot, r->n_slots, "a record");
-    r->slot_of = ATTN__NEW(ctx, uint32_t, n_layers * ATTN__N_HOOKS, "a record");
+    r->slot_of = ATTN__NEW(ctx, uint32_t, n_layers * ATTN__N_POINTS, "a record");
     if (!memory || !r->slots || !r->slot_of)
         return ATTN_E_MEMORY;
     attn__place_slots(r, r->watcher->points, memory);
@@ -13295,7 +13304,7 @@ ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const at
             return ATTN_OK;
         }
     c = &record->model->config;
-    for (point = 0; point < ATTN__N_HOOKS; point++)
+    for (point = 0; point < ATTN__N_POINTS; point++)
         for (layer = 0; layer < c->n_layer; layer++)
             ATTN__REFUSE_IF(ctx, strcmp(attn__name_of(point, layer).text, name) == 0, ATTN_E_NAME,
                             "attn_record_get: %s is not among the activations of this record",
@@ -13436,7 +13445,7 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
                         (int)e->value.dtype);
     }
     for (layer = ATTN_NO_LAYER; layer + 1 <= s->model->config.n_layer; layer++)
-        for (point = 0; point < ATTN__N_HOOKS; point++)
+        for (point = 0; point < ATTN__N_POINTS; point++)
             if (hook->base.points[1 + layer] & ATTN__POINT(point)) {
                 ATTN__TRY(attn__check_edit(ctx, s, e, point, layer));
                 if (e->kind == ATTN_EDIT_MEAN && !hook->mean &&
@@ -13453,7 +13462,7 @@ static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const
     const size_t until = span->position + span->n_tokens;
     size_t n_keys;
     if (e->kind == ATTN_EDIT_ZERO || !attn__watches(w, ATTN__SEES_SCORES) || until <= e->position ||
-        span->position >= e->position + attn__n_edited(w->session, e, ATTN__HOOK_SCORES))
+        span->position >= e->position + attn__n_edited(w->session, e, ATTN__POINT_SCORES))
         return ATTN_OK;
     n_keys = e->value.shape[e->value.ndim - 1];
     if (n_keys == 1 || n_keys >= until)

@@ -81,7 +81,7 @@ fuzz: $(BUILD)/tiny-stories.attn ## look for inputs that break things (SECONDS=6
 	        >$(FUZZ)/$$t.log 2>&1 || { status=1; grep -E 'ERROR|does not hold|SUMMARY|runtime' $(FUZZ)/$$t.log; }; \
 	    grep -E 'number_of_executed|peak_rss' $(FUZZ)/$$t.log; done; exit $$status
 
-watchers: $(BUILD)/test $(BUILD)/attn-convert $(BUILD)/tiny-stories.attn ## watchers that write at random (SECONDS=3600: an hour of them)
+watchers: $(BUILD)/test $(BUILD)/attn-convert $(BUILD)/tiny-stories.attn ## hooks that write random numbers (SECONDS=3600: an hour of them)
 	ATTN_TEST_FULL=1 ATTN_TEST_SECONDS=$(SECONDS) ATTN_TEST_SEED=$$(date +%s) $(TEST) watch/random_watchers
 
 # Races. Between threads of a program: ThreadSanitizer sees all there is. Between the workers of one
@@ -144,7 +144,7 @@ sanitize-kernels: sanitize-best ## kernels and models under sanitizers, once for
 	$(CHECKED)/test-models --isas | grep -v portable | sed '$$d' | while read -r isa; do echo "== $$isa"; \
 	    ATTN_TEST_ISA="$$isa" $(CHECKED)/test-models $(filter-out kernels ops attention,$(MODEL_SUITES)) </dev/null || exit; done
 
-sanitize-best: ## ... and on the best of them alone
+sanitize-best: ## the same for the best instruction set only
 	$(MAKE) --no-print-directory $(CHECKED_FLAGS) $(CHECKED_NEEDS)
 	$(CHECKED)/test-models $(SUITES) </dev/null
 

@@ -26,7 +26,7 @@
  *   DemoTransformer          attn_feed (>>session)                                  attn__forward (>>gpt2)
  *   to_str_tokens            attn_encode, attn_token_bytes (>>tokenizer)
  *   cross-entropy            attn_cross_entropy (>>ops)                             attn_score (>>score)
- *   the greedy loop          attn_generate (>>generate)                             attn__remember (>>steps)
+ *   the greedy loop          attn_generate (>>generate)                             attn__store_kv (>>steps)
  */
 #include "clean_gpt2.h"
 #include "clean_gpt2_tests.h"
