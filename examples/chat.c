@@ -50,7 +50,7 @@ int main(int argc, char **argv)
     attn_session *session = NULL;
     attn_sampler_desc sampling = {.temperature = 0.7f, .top_k = 40, .seed = 1};
     attn_generate_desc how = {.max_tokens = ANSWER, .stop = &stop, .n_stop = 1, .text_fn = print};
-    if (argc != 2)
+    if (argc != 2 || argv[1][0] == '-')
         return fprintf(stderr, "usage: chat MODEL.attn\n"), 2;
     how.text_user = stdout;
     how.prompt_tokens = prompt;

@@ -16,7 +16,7 @@ int main(int argc, char **argv)
     attn_continuation texts[8];
     attn_generate_desc how = {0};
     int i;
-    if (argc != 2)
+    if (argc != 2 || argv[1][0] == '-')
         return fprintf(stderr, "usage: eight MODEL.attn\n"), 2;
     memset(texts, 0, sizeof texts);
     for (i = 0; i < 8; i++)

@@ -22,7 +22,7 @@ int main(int argc, char **argv)
     how.text_fn = print;
     how.text_user = stdout;                 // print's `file`
 
-    if (argc != 2) {
+    if (argc != 2 || argv[1][0] == '-') {
         fprintf(stderr, "usage: hello MODEL.attn\n");
         return 2;
     }
@@ -32,10 +32,10 @@ int main(int argc, char **argv)
         attn_generate(&ctx, NULL, session, prompt, &how);
         printf("\n");
     }
-    if (ctx.status != ATTN_OK)
-        fprintf(stderr, "%s\n", ctx.message);
+    if (ctx.status != ATTN_OK || ferror(stdout))
+        fprintf(stderr, "%s\n", ctx.status ? ctx.message : "cannot write the text");
 
     attn_session_free(session);
     attn_model_close(model);
-    return ctx.status != ATTN_OK;
+    return ctx.status != ATTN_OK || ferror(stdout);
 }

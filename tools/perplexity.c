@@ -52,7 +52,8 @@ static void print_recipes(void)
     print_row(
         "strided", 10,
         "windows overlap; every token after the first counts once, with at least CONTEXT - STRIDE "
-        "tokens before it where the text has them (Hugging Face's documentation)");
+        "tokens before it where the text has them (Hugging Face's documentation, but for its code, "
+        "which weighs the mean of a window by one token less: the last digits differ)");
     print_row(
         "halves", 10,
         "windows do not overlap; the second half of each counts, and an incomplete last window "
@@ -281,6 +282,11 @@ int main(int argc, char **argv)
                     r.o.model ? "text" : "model");
     if (next < given.n_words)
         return refuse_word(given.words[next], "give one file");
+    if (strchr(r.o.file, ' ') && !system_exists(r.o.file))
+        return fail(USAGE,
+                    "there is no file \"%s\". If that is a text: echo \"a text\" | perplexity "
+                    "MODEL.attn",
+                    r.o.file);
     if (r.o.recipe == HALVES && r.o.stride)
         return fail(USAGE, "--stride is for the recipe strided: halves have none");
     code = run_all(&r);

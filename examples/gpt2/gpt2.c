@@ -153,7 +153,8 @@ typedef struct run {
     size_t accepted;   /* tokens of the session up to a stop string, which was not shown */
     const char *ended; /* why the generation ended, in words */
     unsigned char
-        *digests; /* [n_ctx + 1, SHA256_SIZE]: of the logits of each draw, for a receipt */
+        *digests;   /* [n_ctx + 1, SHA256_SIZE]: of the logits of each draw, for a receipt */
+    json_out shown; /* in turns: the text of the present turn, as it was printed */
     progress progress;
     double load_seconds, prompt_seconds, generate_seconds;
 } run;
@@ -300,16 +301,16 @@ static int is_given(const arguments *given, const char *name)
 static int check_pairs(const arguments *given)
 {
     static const char *const apart[][2] = {
-        {"logits", "json"},    {"logits", "count"},    {"logits", "choices"},
-        {"logits", "repl"},    {"logits", "logprobs"}, {"choices", "count"},
-        {"choices", "stop"},   {"choices", "slide"},   {"choices", "repl"},
-        {"choices", "tokens"}, {"slide", "count"},     {"slide", "json"},
-        {"repl", "json"},      {"repl", "count"},      {"repl", "interactive"},
-        {"receipt", "count"},  {"receipt", "json"},    {"receipt", "choices"},
-        {"receipt", "slide"},  {"receipt", "repl"},    {"receipt", "interactive"},
-        {"session", "count"},  {"session", "json"},    {"session", "choices"},
-        {"session", "repl"},   {"session", "logits"},  {"session", "interactive"},
-        {"session", "receipt"}};
+        {"logits", "json"},         {"logits", "count"},    {"logits", "choices"},
+        {"logits", "repl"},         {"logits", "logprobs"}, {"choices", "count"},
+        {"json", "print-ids"},      {"choices", "stop"},    {"choices", "slide"},
+        {"choices", "repl"},        {"choices", "tokens"},  {"slide", "count"},
+        {"slide", "json"},          {"repl", "json"},       {"repl", "count"},
+        {"repl", "interactive"},    {"receipt", "count"},   {"receipt", "json"},
+        {"receipt", "choices"},     {"receipt", "slide"},   {"receipt", "repl"},
+        {"receipt", "interactive"}, {"session", "count"},   {"session", "json"},
+        {"session", "choices"},     {"session", "repl"},    {"session", "logits"},
+        {"session", "interactive"}, {"session", "receipt"}};
     size_t i;
     for (i = 0; i < sizeof apart / sizeof apart[0]; i++)
         if (is_given(given, apart[i][0]) && is_given(given, apart[i][1]))
@@ -361,31 +362,25 @@ static void set_defaults(options *o, const arguments *given)
         o->top_k = 40;
 }
 
-/* Is a word the path of a model, and not a prompt? */
-static int is_model_name(const char *word)
-{
-    const size_t n = strlen(word);
-    return n > 5 && strcmp(word + n - 5, ".attn") == 0 && system_exists(word);
-}
-
 int main(int argc, char **argv)
 {
     static run r;
     static arguments given;
     const program self = {
         table, N_OPTIONS, 2, "quote the prompt", pages, 2, "Further help (gpt2 --help more)"};
+    const char *word;
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);
     if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
         return code;
     r.o.model = option_or_word(r.o.model, &given, &next);
-    r.o.prompt = option_or_word(r.o.prompt, &given, &next);
-    if (next == 2 && !system_exists(r.o.model) && is_model_name(r.o.prompt)) {
-        const char *text = r.o.model; /* gpt2 TEXT MODEL */
-        r.o.model = r.o.prompt;
-        r.o.prompt = text;
-    }
+    word = r.o.prompt ? NULL : option_or_word(NULL, &given, &next);
+    if (next == 2)
+        swap_model(&r.o.model, &word);
+    if ((code = check_text_word(word)) != FINE)
+        return code;
+    r.o.prompt = word ? word : r.o.prompt;
     set_defaults(&r.o, &given);
     if ((code = check_usage(&r.o, &given, next)) != FINE)
         return code;
@@ -394,6 +389,7 @@ int main(int argc, char **argv)
     attn_session_free(r.session);
     attn_model_close(r.model);
     arena_free(&r.memory);
+    out_free(&r.shown);
     free(r.text.ids);
     return code;
 }

@@ -261,6 +261,8 @@ static int do_choose(repl *p, const char *value)
     r->text.n = t->typed_end;
     r->first = t->first;
     code = keep_tokens(r, p->texts[which - 1].tokens, p->texts[which - 1].n_tokens);
+    if (code == FINE && p->texts[which - 1].reason == ATTN_STOP_STRING)
+        code = drop_stop(r, t->typed_end, p->texts[which - 1].text, p->texts[which - 1].size);
     t->draw = p->first_draw + which - 1;
     p->draw = p->first_draw + p->n_texts;
     drop_candidates(p);

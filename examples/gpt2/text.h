@@ -251,6 +251,8 @@ static int take_text(const char *text, size_t size, void *user)
 {
     run *r = (run *)user;
     const int coloured = r->colour && r->o.colours;
+    if (r->o.repl)
+        out_bytes(&r->shown, text, size);
     if (r->o.logprobs || r->o.print_ids)
         return 0;
     if (coloured)

@@ -186,6 +186,37 @@ static void tell_why(const run *r, int code)
         say("the context was full, and dropped its older half");
 }
 
+/* The text ends with tokens of a stop string, which was not shown: cuts it back to `text`, which was. Of a
+ * token that was shown in part, that part is encoded anew. `begin` is the first of these tokens. */
+static int drop_stop(run *r, size_t begin, const char *text, size_t size)
+{
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
+    attn_utf8 state = {0};
+    size_t n, i, spelled = 0, whole = begin, at = 0;
+    int32_t *ids;
+    for (i = begin; i < r->text.n; i++) {
+        const char *bytes = attn_token_bytes(&n, tokenizer, r->text.ids[i]);
+        char *printed = (char *)arena_alloc(&r->ctx, &r->memory, 3 * (n + 4), 1);
+        if (!printed)
+            return failed(&r->ctx);
+        spelled += n > 0 ? attn_utf8_push(printed, &state, bytes, n) : 0;
+        if (spelled > size)
+            break;
+        if (state.n == 0) { /* no character is cut here */
+            whole = i + 1;
+            at = spelled;
+        }
+    }
+    r->text.n = whole;
+    n = size - at;
+    if (n == 0)
+        return FINE;
+    if (!(ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, n, sizeof *ids)) ||
+        attn_encode(&r->ctx, ids, &n, tokenizer, text + at, size - at))
+        return failed(&r->ctx);
+    return keep_tokens(r, ids, n);
+}
+
 /* Lets the model continue the text after the typed line, with the seed of the turn. After a failure the
  * text is as before the turn. */
 static int continue_turn(repl *p, turn *t)
@@ -205,7 +236,11 @@ static int continue_turn(repl *p, turn *t)
         undo_turn(p);
         return code == INTERRUPTED ? FINE : code;
     }
+    r->shown.size = 0;
     code = generate(r);
+    if (code == FINE && r->reason == ATTN_STOP_STRING)
+        code = r->shown.failed ? fail(FAILED, "no memory for the text")
+                               : drop_stop(r, t->typed_end, r->shown.text, r->shown.size);
     if (!r->o.logprobs)
         putchar('\n');
     fflush(stdout);

@@ -48,12 +48,26 @@ TOOLS_FN size_t plain_text(char *text, size_t size)
     return n;
 }
 
+/* Does a text begin like a program, a picture or an archive? Texts have few control characters. */
+TOOLS_FN int is_binary(const char *text, size_t size)
+{
+    const size_t looked = size < 65536 ? size : 65536;
+    size_t i, n = 0;
+    for (i = 0; i < looked; i++)
+        n += (unsigned char)text[i] < 32 && (!text[i] || !strchr("\t\n\v\f\r\b\033", text[i]));
+    return n >= 16 && n > looked / 32;
+}
+
 /* Makes a text of the bytes that were read from `name`, in place. With `exact` all bytes stay unchanged. */
 TOOLS_FN attn_status to_plain_text(attn_ctx *ctx, const char *name, int exact, char *text,
                                    size_t *size)
 {
     if (!exact && is_utf16(text, *size))
         return tool_fail(ctx, ATTN_E_FORMAT, "%s " UTF16_ADVICE ", or give --exact for its bytes",
+                         name);
+    if (!exact && is_binary(text, *size))
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s is no text: it has many control characters. --exact takes any bytes",
                          name);
     if (!exact)
         *size = plain_text(text, *size);

@@ -100,6 +100,32 @@ TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, int exact
     return status || to_plain_text(ctx, name, exact, text, size) ? failed(ctx) : FINE;
 }
 
+TOOLS_FN int is_model_name(const char *word)
+{
+    const size_t n = strlen(word);
+    return n > 5 && strcmp(word + n - 5, ".attn") == 0 && system_exists(word);
+}
+
+/* Exchanges the two words if they were given as TEXT MODEL. */
+TOOLS_FN void swap_model(const char **model, const char **text)
+{
+    const char *const word = *model;
+    if (word && *text && !system_exists(word) && is_model_name(*text)) {
+        *model = *text;
+        *text = word;
+    }
+}
+
+/* Refuses a word that is taken as a text although it is the name of a file. */
+TOOLS_FN int check_text_word(const char *word)
+{
+    if (!word || !strpbrk(word, "./\\") || strpbrk(word, " \t\n") || !system_exists(word) ||
+        system_is_directory(word))
+        return FINE;
+    return fail(USAGE, "%s is a file: -f %s takes the text in it, -p %s takes its name as the text",
+                word, word, word);
+}
+
 /* The source of a text: a word of the command line, a file, token ids, or only the beginning-of-text token.
  * Without any of these the text is read from a pipe. `missing` is the message if there is no pipe. */
 typedef struct text_source {

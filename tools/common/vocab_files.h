@@ -980,26 +980,29 @@ TOOLS_FN attn_status vocab_parse(attn_ctx *ctx, arena *memory, const char *dir, 
     return ctx->status;
 }
 
-/* Neither spelling of a vocabulary is there; another kind may be. */
-TOOLS_FN attn_status vocab_none(attn_ctx *ctx, arena *memory, const char *dir)
+/* The file of a vocabulary of another kind in a directory; NULL: none, or no memory. */
+TOOLS_FN const char *vocab_other_kind(attn_ctx *ctx, arena *memory, const char *dir)
 {
     static const char *const others[] = {"spiece.model", "tokenizer.model",
                                          "sentencepiece.bpe.model", "vocab.txt"};
-    char *path;
+    const char *path;
     size_t i;
+    for (i = 0; i < sizeof others / sizeof others[0]; i++)
+        if ((path = arena_path(ctx, memory, dir, others[i])) == NULL || system_exists(path))
+            return path ? others[i] : NULL;
+    return NULL;
+}
+
+/* Neither spelling of a vocabulary is there; another kind may be. */
+TOOLS_FN attn_status vocab_none(attn_ctx *ctx, arena *memory, const char *dir)
+{
+    const char *other;
     if (!system_is_directory(dir))
         return tool_fail(ctx, ATTN_E_IO, "there is no directory %s", dir);
-    for (i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if ((path = arena_path(ctx, memory, dir, others[i])) == NULL)
-            return ctx->status;
-        if (system_exists(path))
-            break;
-    }
+    other = vocab_other_kind(ctx, memory, dir);
     return tool_fail(ctx, ATTN_E_TOKENIZER,
                      "neither vocab.json with merges.txt nor tokenizer.json in %s%s%s%s", dir,
-                     i < sizeof others / sizeof others[0] ? "; " : "",
-                     i < sizeof others / sizeof others[0] ? others[i] : "",
-                     i < sizeof others / sizeof others[0] ? " is of another kind" : "");
+                     other ? "; " : "", other ? other : "", other ? " is of another kind" : "");
 }
 
 /* Whether a directory has a file of that name. */

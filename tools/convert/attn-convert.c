@@ -573,8 +573,11 @@ static int ends_in(const char *text, const char *end)
 static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
 {
     unsigned char magic[8] = {0};
-    FILE *file = open_input(ctx, o->input);
+    FILE *file;
     size_t n;
+    if (hf_is_openai(ctx, &s->memory, o->input))
+        return hf_refuse_openai(ctx, o->input);
+    file = open_input(ctx, o->input);
     if (!file)
         return ctx->status;
     n = fread(magic, 1, sizeof magic, file);
@@ -613,6 +616,7 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int in
         vocab_print_notes(&s->vocabulary, stderr);
     } else if (ctx->status == ATTN_E_TOKENIZER && !o->tokenizer) {
         ctx->status = ATTN_OK; /* a model without a vocabulary is useful too */
+        s->other_vocab = vocab_other_kind(ctx, &s->memory, dir);
     } else if (ctx->status == ATTN_E_UNSUPPORTED && !o->tokenizer) {
         source_note("--no-tokenizer would convert the model without its vocabulary");
     }
@@ -794,7 +798,9 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
         plan_tokenizer(ctx, s, &p); /* first: it drops tokens that the model does not have */
         name_ends(ctx, s);
     } else if (!o->no_tokenizer) {
-        source_note("no vocabulary here: the model will take and give token ids only");
+        source_note("no vocabulary here%s%s: the model will take and give token ids only",
+                    s->other_vocab ? ", but one of another kind, " : "",
+                    s->other_vocab ? s->other_vocab : "");
     }
     if (s->bos < 0)
         s->bos = SOURCE_NO_TOKEN;

@@ -454,6 +454,57 @@ TOOLS_FN attn_status hf_refuse_weights(attn_ctx *ctx, const char *path, int is_t
         path, is_tensorflow ? "TensorFlow" : "Flax", is_tensorflow ? "tf" : "flax");
 }
 
+/* Is a path a TensorFlow checkpoint as OpenAI and gpt-2-simple gave them: a directory with hparams.json, one
+ * of its files, or the name by which TensorFlow knows it, MODEL.ckpt of MODEL.ckpt.index? */
+TOOLS_FN int hf_is_openai(attn_ctx *ctx, arena *memory, const char *path)
+{
+    const char *const name = base_name(path);
+    char *beside = (char *)arena_alloc(ctx, memory, strlen(path) + sizeof ".index", 1);
+    if (!beside)
+        return 0;
+    sprintf(beside, "%s.index", path);
+    if (system_exists(beside))
+        return 1;
+    if (system_is_directory(path))
+        return (beside = arena_path(ctx, memory, path, "hparams.json")) != NULL &&
+               system_exists(beside);
+    return (strstr(name, ".ckpt.index") || strstr(name, ".ckpt.meta") ||
+            strstr(name, ".ckpt.data-")) &&
+           system_exists(path);
+}
+
+TOOLS_FN attn_status hf_refuse_openai(attn_ctx *ctx, const char *path)
+{
+    return tool_fail(
+        ctx, ATTN_E_UNSUPPORTED,
+        "%s is OpenAI's TensorFlow checkpoint, which Python changes: transformers 4 has "
+        "transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch, and "
+        "pickle-to-safetensors.py takes its result",
+        base_name(path));
+}
+
+/* Names the weights of a kind that is not read; else says which files are missing. */
+TOOLS_FN attn_status hf_refuse_others(attn_ctx *ctx, source *s, const char *dir)
+{
+    static const char *const others[][2] = {{"model.onnx", "ONNX"},
+                                            {"onnx", "ONNX"},
+                                            {"rust_model.ot", "rust-bert"},
+                                            {"openvino_model.xml", "OpenVINO"},
+                                            {"model.ckpt.index", "TensorFlow"}};
+    char *path;
+    size_t i;
+    for (i = 0; i < sizeof others / sizeof others[0]; i++)
+        if ((path = arena_path(ctx, &s->memory, dir, others[i][0])) != NULL && system_exists(path))
+            return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                             "%s has no model.safetensors, but %s, the weights for %s; the same "
+                             "model as transformers saves it converts",
+                             dir, others[i][0], others[i][1]);
+    return ctx->status
+               ? ctx->status
+               : tool_fail(ctx, ATTN_E_IO,
+                           "neither model.safetensors nor model.safetensors.index.json in %s", dir);
+}
+
 TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
 {
     char *single = arena_path(ctx, &s->memory, dir, "model.safetensors");
@@ -496,8 +547,7 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
             dir);
     if (system_exists(tf) || system_exists(flax))
         return hf_refuse_weights(ctx, system_exists(tf) ? tf : flax, system_exists(tf));
-    return tool_fail(ctx, ATTN_E_IO,
-                     "neither model.safetensors nor model.safetensors.index.json in %s", dir);
+    return hf_refuse_others(ctx, s, dir);
 }
 
 TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
@@ -508,6 +558,8 @@ TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
     if (!config)
         return ctx->status;
     s->config_name = "config.json";
+    if (!system_exists(config) && hf_is_openai(ctx, &s->memory, dir))
+        return hf_refuse_openai(ctx, dir);
     if (!system_exists(config))
         return tool_fail(ctx, ATTN_E_IO,
                          "%s holds no config.json, which a Hugging Face directory would", dir);

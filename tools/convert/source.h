@@ -107,6 +107,7 @@ typedef struct source {
 
     int has_vocab;
     vocab vocabulary;
+    const char *other_vocab; /* the file of a vocabulary that is of another kind; NULL: none */
 
     unsigned char raw[1 << 16]; /* bytes that are converted to floats */
 } source;

@@ -627,8 +627,13 @@ TOOLS_FN int receipt_read_value(const receipt_reader *from, const json_value *v,
     const json_value *name = json_get(v, "name"), *shape = json_get(v, "shape");
     uint64_t size = 0;
     size_t i;
-    if (!name || name->kind != JSON_STRING || v->size != 3 || memchr(name->text, 0, name->size))
+    if (!name || name->kind != JSON_STRING || v->size != 3)
         return receipt_wrong(from, "activations", "a list of names, shapes and digests");
+    for (i = 0; i < name->size; i++) /* it is printed, so no control characters */
+        if (!name->text[i] ||
+            !strchr("._0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+                    name->text[i]))
+            return receipt_wrong(from, "name", "the name of an activation");
     if (!shape || shape->kind != JSON_ARRAY || shape->size < 2 || shape->size > 3)
         return receipt_wrong(from, "shape", "two or three numbers");
     value->ndim = (int)shape->size;

@@ -214,6 +214,8 @@ static int run_all(run *r)
     code = answer_all(r);
     if (code == FINE || code == INTERRUPTED)
         report(r, 1);
+    if (code == INTERRUPTED && r->output != stdout)
+        fprintf(stderr, "stopped: the same command with --resume goes on\n");
     return code == FINE ? check_answers(r) : code;
 }
 

@@ -350,6 +350,30 @@ TEST(options_that_do_not_go_together)
 
 /* >> The interactive mode ====================================================================== */
 
+/* The text of a stop string is not shown, so the model goes on without it; of a token that was shown in
+ * part, the model has that part. */
+TEST(stop_strings_in_turns)
+{
+    char *seen, *whole;
+    seen = prints("printf '/stop She\\nOnce upon a time\\n\\n' | " GPT2
+                  "--repl -q -n 30 --temperature 0 | tr -d '\\n'");
+    whole = prints("printf '/stop She\\nOnce upon a time\\n\\n/show\\n' | " GPT2
+                   "--repl -q -n 30 --temperature 0 | tail -n 1 | tr -d '\\n'");
+    CHECKF(seen && whole && strstr(whole, "Once upon a time") == whole &&
+               strcmp(whole + 16, seen) == 0,
+           "%s; %s", whole, seen);
+    free(seen);
+    free(whole);
+    CHECKF(run("printf '/stop girl\\nOnce upon a time\\n named Tom\\n/show\\n' | " GPT2
+               "--repl -q -n 9 --temperature 0") == 0 &&
+               strstr(out, "\nOnce upon a time, there was a little  named Tom"),
+           "%s", out);
+    CHECKF(run("printf 'Once upon a time\\n/stop he\\n/candidates 2\\n/choose 2\\n/show\\n' | " GPT2
+               "--repl -q -n 20 --temperature 1 --seed 3 | tail -n 1") == 0 &&
+               strlen(out) > 17 && !strstr(out, "he"),
+           "%s", out);
+}
+
 /* What each line typed gives is what the options give. */
 TEST(turns)
 {

@@ -1709,6 +1709,12 @@ TEST(record_resumed)
                "many && for f in *.safetensors index.jsonl; do cmp $f ../whole/$f || exit; done") ==
                0,
            "a shard that was cut: %s%s", out, err);
+    CHECKF(run("cd " CORPUS "many && printf wxyz | dd of=00002.safetensors bs=1 seek=4000 "
+               "conv=notrunc && cd - >&2 && " RECORDS "many --resume && cd " CORPUS
+               "many && for f in *.safetensors index.jsonl; do cmp $f ../whole/$f || exit; done") ==
+                   0 &&
+               strstr(err, "many/00002.safetensors has changed since it was written"),
+           "a changed byte: %s%s", out, err);
     refuses(1, "a text among those up to number",
             "sed -i.old '2s/Once/Twice/' " CORPUS "texts.jsonl; " RECORDS "many --resume");
     CHECK(run("cd " CORPUS " && mv texts.jsonl.old texts.jsonl && cp texts.jsonl all.jsonl && "

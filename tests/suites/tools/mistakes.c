@@ -77,12 +77,33 @@ static const mistake mistakes[] = {
      "gpt2: the prompt has 199999 tokens, but the model's context holds 256: give less text"},
     {"a file of prompts that is not there", 1, GPT2 MODEL "--file prompt.txt",
      "gpt2: prompt.txt: No such file or directory; is the path right?"},
+    {"a file as a prompt", 2, GPT2 MODEL "README.md -n 3",
+     "gpt2: README.md is a file: -f README.md takes the text in it, -p README.md takes its name as "
+     "the text"},
+    {"a file as a text of lens", 2, LENS MODEL "loss README.md",
+     "lens: README.md is a file: -f README.md takes the text in it, -p README.md takes its name as "
+     "the text"},
+    {"a picture as a prompt", 1, GPT2 MODEL "-f " TMP "noise.png",
+     "gpt2: " TMP "noise.png is no text: it has many control characters. --exact takes any bytes"},
+    {"a program as a prompt", 1, GPT2 MODEL "<" TMP "noise.png",
+     "gpt2: standard input is no text: it has many control characters. --exact takes any bytes"},
+    {"a text as a file", 2, BIN("perplexity") MODEL "'Once upon a time'",
+     "perplexity: there is no file \"Once upon a time\". If that is a text: echo \"a text\" | "
+     "perplexity MODEL.attn"},
+    {"an output that gpt2 has not", 2, GPT2 "-o x",
+     "gpt2: there is no option -o: the result is on standard output, so > FILE keeps it"},
+    {"ids twice", 2, GPT2 MODEL "Once --json --print-ids",
+     "gpt2: --json and --print-ids contradict each other: leave one of them out"},
+    {"two heads in an edit", 2,
+     LENS MODEL "loss Once --edit 'zero blocks.0.attn.hook_z head 0 head 1'",
+     "lens: --edit: \"head\" stands twice: write an edit for each, with ; between them"},
     {"text for ids", 2, GPT2 MODEL "--ids Once", "gpt2: --ids: no token id at \"Once\""},
     {"text for ids on a pipe", 1, "echo Once | " BIN("attn-tokenize") MODEL "--decode",
      "attn-tokenize: entry 0 of the input, \"Once\", is not a token id"},
     /* the output */
     {"a full disk", 1, GPT2 MODEL "Once -qn 3 >/dev/full",
      "gpt2: cannot write the output: No space left on device; free some space, or write elsewhere"},
+    {"a full disk for an example", 1, BIN("hello") MODEL ">/dev/full", "cannot write the text"},
     {"a file beyond the limit", 1, "ulimit -f 64; " CONVERT STORIES TMP "limited.attn",
      "attn-convert: " TMP "limited.attn: writing failed: File too large"},
     {"a directory that is not there", 1, CONVERT STORIES TMP "no/x.attn",
@@ -96,6 +117,18 @@ static const mistake mistakes[] = {
      "attn-convert: examples/tiny-stories/config.json is part of the input"},
     {"a directory that holds no checkpoint", 1, CONVERT "tools " TMP "x.attn",
      "attn-convert: tools holds no config.json, which a Hugging Face directory would"},
+    {"OpenAI's checkpoint", 1, CONVERT TMP "124M " TMP "x.attn",
+     "attn-convert: 124M is OpenAI's TensorFlow checkpoint, which Python changes: transformers 4 "
+     "has transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch, and "
+     "pickle-to-safetensors.py takes its result"},
+    {"OpenAI's checkpoint by its name", 1, CONVERT TMP "124M/model.ckpt " TMP "x.attn",
+     "attn-convert: model.ckpt is OpenAI's TensorFlow checkpoint, which Python changes: "
+     "transformers 4 "
+     "has transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch, and "
+     "pickle-to-safetensors.py takes its result"},
+    {"weights for ONNX", 1, CONVERT TMP "onnx " TMP "x.attn",
+     "attn-convert: " TMP "onnx has no model.safetensors, but model.onnx, the weights for ONNX; "
+     "the same model as transformers saves it converts"},
     {"a picture of another kind", 2, LENS MODEL "loss Once -o x.png",
      "lens: x.png: the name must end in .html or .svg"},
     /* lens */
@@ -113,10 +146,16 @@ static const mistake mistakes[] = {
 
 TEST(each_is_answered)
 {
+    char noise[100];
     size_t i;
     test_write(TMP "cat.png", "\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16);
     test_write(TMP "model.gz", "\x1f\x8b\x08\0\0\0\0\0", 8);
     test_write(TMP "empty.attn", "", 0);
+    memset(noise, 1, sizeof noise);
+    test_write(TMP "noise.png", noise, sizeof noise);
+    CHECK(run("mkdir -p " TMP "124M " TMP "onnx && touch " TMP "124M/hparams.json " TMP
+              "124M/model.ckpt.index " TMP
+              "onnx/model.onnx && cp examples/tiny-stories/config.json " TMP "onnx") == 0);
     CHECK(run("head -c 5000 " MODEL ">" TMP "cut.attn") == 0);
     for (i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
         const mistake *m = &mistakes[i];

@@ -56,7 +56,7 @@ TEST(mistakes)
     refuses(1, "a.png is not a text in UTF-8: it has the byte 00",
             "printf '\\211PNG\\r\\n\\032\\n\\000' >" TEST_TMP "a.png; " PERPLEXITY MODEL TEST_TMP
             "a.png");
-    refuses(1, TEST_BUILD "/tiny-stories.attn is not a text", PERPLEXITY MODEL MODEL);
+    refuses(1, TEST_BUILD "/tiny-stories.attn is no text", PERPLEXITY MODEL MODEL);
     refuses(1, "standard input is not a text in UTF-8: it has the byte e9",
             "printf 'caf\\351 noir' | " PERPLEXITY MODEL);
     refuses(1, "it has the byte 00", "printf 'Once\\000upon' | " PERPLEXITY MODEL);

@@ -37,6 +37,13 @@ static int parse_place(lens *l, const char *text, attn_edit *e, int *has_factor)
     char *end;
     while ((key = next_word(l, &rest)) != NULL) {
         value = next_word(l, &rest);
+        if (value &&
+            ((strcmp(key, "head") == 0 && e->n_heads) ||
+             (strcmp(key, "at") == 0 && e->n_positions) || (strcmp(key, "by") == 0 && *has_factor)))
+            return fail(USAGE,
+                        "--edit: \"%s\" stands twice: write an edit for each, with ; between "
+                        "them",
+                        key);
         if (value && strcmp(key, "head") == 0 && parse_count(value, "0 1000000", &e->head)) {
             e->n_heads = 1;
         } else if (value && strcmp(key, "at") == 0 &&

@@ -135,9 +135,14 @@ static int sort_words(lens *l)
         l->o.ids || l->o.file || l->o.lines || l->o.pairs || l->command->bit & OF_WEIGHTS
             ? l->o.text
             : option_or_word(l->o.text, &l->given, &next);
+    if (!l->o.model && !l->o.text)
+        swap_model(&l->model_path, &l->clean_word);
     if (next < l->given.n_words && l->command->bit & OF_TWO_TEXTS && !l->o.corrupted_ids &&
         !l->o.pairs)
         l->corrupted_word = l->given.words[next++];
+    if ((!l->o.text && check_text_word(l->clean_word) != FINE) ||
+        check_text_word(l->corrupted_word) != FINE)
+        return USAGE;
     l->names = l->given.words + next;
     l->n_names = l->given.n_words - next;
     if (l->command == &commands[0] && l->n_names == 0)

@@ -92,6 +92,21 @@ static int fail_index(const corpus *c)
     return fail(FAILED, "%s: %s", c->path, why(errno));
 }
 
+/* attn.h's checksum of a file; 0 if it cannot be read. */
+static uint64_t checksum_of(const char *path)
+{
+    static unsigned char block[1 << 20];
+    FILE *file = system_open(path, "rb");
+    uint64_t sum = 0;
+    size_t n;
+    if (!file)
+        return 0;
+    while ((n = fread(block, 1, sizeof block, file)) > 0)
+        sum = attn_checksum(sum, block, n);
+    fclose(file);
+    return sum;
+}
+
 /* The bytes of a file; 0 if it cannot be opened. */
 static uint64_t bytes_of(const char *path)
 {
@@ -137,6 +152,7 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
     out_word(&entry, "texts", show_digest(digest, c->texts));
     out_count(&entry, "rows", c->rows);
     out_count(&entry, "bytes", c->rows ? bytes_of(path) : 0);
+    out_word(&entry, "checksum", show_digest(digest, c->rows ? checksum_of(path) : 0));
     out_close(&entry, '}');
     out_line(&entry, c->index);
     out_free(&entry);
@@ -338,17 +354,24 @@ static int is_other_file(const corpus *c, const json_value *entry, const char *l
     return other;
 }
 
-/* Is the shard of an entry there and complete? (Older entries have no size.) */
+/* Is the shard of an entry there, and as it was written? (Older entries have no size or no checksum.) */
 static int has_shard(lens *l, arena *memory, const json_value *entry)
 {
     const json_value *const file = json_get(entry, "file");
+    const json_value *const sum = json_get(entry, "checksum");
+    digest_shown digest;
     uint64_t size = 0;
     const char *name =
         file->kind == JSON_STRING ? arena_text(&l->ctx, memory, file->text, file->size) : NULL;
     const char *path = name ? arena_path(&l->ctx, memory, l->o.output, name) : NULL;
     if (file->kind != JSON_STRING || !path)
         return file->kind != JSON_STRING;
-    return json_u64(json_get(entry, "bytes"), &size) ? bytes_of(path) == size : system_exists(path);
+    if (!(json_u64(json_get(entry, "bytes"), &size) ? bytes_of(path) == size : system_exists(path)))
+        return 0;
+    if (!sum || json_is(sum, show_digest(digest, checksum_of(path))))
+        return 1;
+    fprintf(stderr, "note: %s has changed since it was written, and is made again\n", path);
+    return 0;
 }
 
 /* Keeps the entry of a shard, to compare its digest with the texts. */
