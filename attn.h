@@ -366,6 +366,19 @@ ATTN_API int attn_version(void);
 /* "ATTN_E_SHAPE" and so on; never NULL. */
 ATTN_API const char *attn_status_name(attn_status status);
 
+/* For functions of yours that report failures in the same way: sets ctx->status and ctx->message,
+ * and returns the status. `format` is printf's. The message is cut after 255 bytes; a control
+ * character, which a terminal would obey, becomes a question mark. */
+#ifdef __GNUC__
+__attribute__((__format__(__printf__, 3, 4)))
+#endif
+ATTN_API attn_status
+attn_fail(attn_ctx *ctx, attn_status status, const char *format, ...);
+#ifdef __clang_analyzer__ /* it does not look into this function */
+#define attn_fail(ctx, status_, ...)                                                               \
+    (attn_fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
+#endif
+
 /* The name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2 vnni", "avx2",
  * "neon i8mm", "neon dotprod", "neon", "wasm simd", "portable". If they do not round as the manual
  * says, the reason follows: "sse2 (no fused multiply-add)", "avx2 (inexact: built with unsafe
@@ -1636,17 +1649,14 @@ static void attn__forward(attn__worker *me, void *pass)
 #define ATTN__COLD ATTN__COMPACT ATTN__DEF /* for a public function */
 
 #if defined(__GNUC__) /* and clang */
-#define ATTN__INLINE       static inline __attribute__((__always_inline__))
-#define ATTN__APART        static __attribute__((__noinline__))
-#define ATTN__PRINTF(a, b) __attribute__((__format__(__printf__, a, b)))
+#define ATTN__INLINE static inline __attribute__((__always_inline__))
+#define ATTN__APART  static __attribute__((__noinline__))
 #elif defined(_MSC_VER)
 #define ATTN__INLINE static __forceinline
 #define ATTN__APART  static
-#define ATTN__PRINTF(a, b)
 #else
 #define ATTN__INLINE static inline
 #define ATTN__APART  static
-#define ATTN__PRINTF(a, b)
 #endif
 
 /* Sanitizers skip the kernels unless ATTN_SANITIZE_KERNELS is defined. Checked, the unrolled loops
@@ -2147,11 +2157,9 @@ static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n
  * Contexts, errors and allocation. Every block starts at a multiple of 64 bytes, the size of a
  * line. The context has a list of the blocks of its tensors, so that one call can free them. */
 
-/* Sets the context's status and message. (Some function names are in parentheses where they are
- * defined: for clang-analyzer, a macro below has the same name.) */
-ATTN__PRINTF(3, 4)
-static ATTN__COMPACT attn_status(attn__fail)(attn_ctx *ctx, attn_status status, const char *format,
-                                             ...)
+/* (Some function names are in parentheses where they are defined: for clang-analyzer, a macro has
+ * the same name.) */
+ATTN__COLD attn_status(attn_fail)(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
     va_list args;
     unsigned char *at, previous = 0;
@@ -2195,8 +2203,8 @@ static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *
     memcpy(before, ctx->message, sizeof before);
     before[ctx->status == ATTN_OK ? 0 : sizeof before - 1] = 0;
     first = strstr(before, link);
-    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given%s%s", op, name, before[0] ? link : "",
-                      first ? first + sizeof link - 1 : before);
+    return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given%s%s", op, name, before[0] ? link : "",
+                     first ? first + sizeof link - 1 : before);
 }
 
 /* Sets *place, where a call will put a new object, to NULL. Fails if `place` is NULL. */
@@ -2211,7 +2219,7 @@ static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *n
 #define ATTN__REFUSE_IF(ctx, condition, ...)                                                       \
     do {                                                                                           \
         if (condition)                                                                             \
-            return attn__fail(ctx, __VA_ARGS__);                                                   \
+            return attn_fail(ctx, __VA_ARGS__);                                                    \
     } while (0)
 
 /* Fails if a reserved word is set: the caller was written for a later version, or did not zero the
@@ -2248,8 +2256,6 @@ static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const
     } while (0)
 
 #ifdef __clang_analyzer__ /* it does not look into these functions */
-#define attn__fail(ctx, status_, ...)                                                              \
-    (attn__fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
 #define attn__need_given(ctx, op, name, pointer)                                                   \
     ((pointer) ? ATTN_OK : (attn__need_given(ctx, op, name, NULL), (ctx)->status = ATTN_E_ARGUMENT))
 #define attn__need_zero_words(ctx, type, reserved, n)                                              \
@@ -2282,7 +2288,7 @@ ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *
            : ctx->alloc            ? ATTN__AS(unsigned char *, ctx->alloc(size + extra, ctx->user))
                                    : ATTN__AS(unsigned char *, calloc(1, size + extra));
     if (!base) {
-        attn__fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what, size);
+        attn_fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what, size);
         return NULL;
     }
     if (ctx->alloc) /* calloc has zeroed its memory, often without touching it */
@@ -2784,9 +2790,9 @@ static ATTN__COMPACT attn_status attn__misfit(attn_ctx *ctx, const char *op, con
 {
     const attn__text first = attn__show(attn__shape_of(x));
     const attn__text second = attn__show(attn__shape_of(y ? y : x));
-    return attn__fail(ctx, ATTN_E_SHAPE, "%s: %s shape %s%s%s%s%s; %s", op, name, first.text,
-                      y ? " and " : "", y ? other : "", y ? " " : "", y ? second.text : "",
-                      expected);
+    return attn_fail(ctx, ATTN_E_SHAPE, "%s: %s shape %s%s%s%s%s; %s", op, name, first.text,
+                     y ? " and " : "", y ? other : "", y ? " " : "", y ? second.text : "",
+                     expected);
 }
 
 /* Fails if x is no tensor. If a call failed that should have made it, that call's message stays. */
@@ -2802,9 +2808,9 @@ static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *nam
         return ATTN_OK;
     if (!x->error && ctx->status != ATTN_OK)
         return ctx->status;
-    return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
-                      x->error ? ": " : "; make it first, for example with attn_zeros",
-                      x->error ? x->error : "");
+    return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
+                     x->error ? ": " : "; make it first, for example with attn_zeros",
+                     x->error ? x->error : "");
 }
 
 /* The same; and x must hold floats. */
@@ -4136,7 +4142,7 @@ static ATTN__COMPACT attn_status attn__of_item(attn_ctx *ctx, size_t index)
 {
     char told[sizeof ctx->message];
     memcpy(told, ctx->message, sizeof told);
-    return attn__fail(ctx, ctx->status, "item %zu: %s", index, told);
+    return attn_fail(ctx, ctx->status, "item %zu: %s", index, told);
 }
 
 /* Makes the numbers negative that lie where an item's session will write its tokens. A second call
@@ -4475,7 +4481,7 @@ static int32_t *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_model 
     if (attn__need_given(ctx, op, "model", model) || attn__need_given(ctx, op, "text", text))
         return NULL;
     if (!attn_model_tokenizer(model)) {
-        attn__fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use tokens", op);
+        attn_fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use tokens", op);
         return NULL;
     }
     /* A text has at most as many tokens as bytes. The block has the tokens, then the bytes. */
@@ -4561,14 +4567,14 @@ ATTN__COLD attn_status attn_text_token(attn_ctx *ctx, int32_t *token, const attn
     }
     spaced = tokens ? attn__tokens_of(ctx, op, model, text, 1, &n_spaced) : NULL;
     if (spaced && n == 0) {
-        attn__fail(ctx, ATTN_E_TOKEN, "%s: the text is empty; expected one token", op);
+        attn_fail(ctx, ATTN_E_TOKEN, "%s: the text is empty; expected one token", op);
     } else if (spaced) {
         hint[0] = 0;
         if (n_spaced == 1)
             snprintf(hint, sizeof hint, "; with a leading space it is one: %ld", (long)spaced[0]);
         attn__list_tokens(list, sizeof list, model, tokens, n);
-        attn__fail(ctx, ATTN_E_TOKEN, "%s: \"%.30s%s\" is %zu tokens (%s)%s", op, text,
-                   strlen(text) > 30 ? "..." : "", n, list, hint);
+        attn_fail(ctx, ATTN_E_TOKEN, "%s: \"%.30s%s\" is %zu tokens (%s)%s", op, text,
+                  strlen(text) > 30 ? "..." : "", n, list, hint);
     }
     attn_free(tokens);
     attn_free(spaced);
@@ -4773,10 +4779,10 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
     ATTN__REFUSE_IF(ctx, near_by.text[0], ATTN_E_NAME,
                     "%s: no activation is called %.80s: did you mean %s?", what, pattern,
                     near_by.text);
-    return attn__fail(ctx, ATTN_E_NAME,
-                      "%s: no activation is called \"%.80s\"; names look like "
-                      "\"blocks.0.attn.hook_pattern\" or \"ln_final.hook_scale\"",
-                      what, pattern);
+    return attn_fail(ctx, ATTN_E_NAME,
+                     "%s: no activation is called \"%.80s\"; names look like "
+                     "\"blocks.0.attn.hook_pattern\" or \"ln_final.hook_scale\"",
+                     what, pattern);
 }
 
 /* Does the session have a watcher for one of these points in this layer (-1: outside the
@@ -4956,11 +4962,11 @@ ATTN__COLD attn_status attn_unhook(attn_ctx *ctx, attn_session *session, attn_ho
             attn__remove_watcher(w);
             return ATTN_OK;
         }
-    return attn__fail(ctx, ATTN_E_ARGUMENT, "attn_unhook: %s",
-                      id == 0 ? "0 is not the id of a hook; attn_hook gives one"
-                      : id <= session->n_watchers
-                          ? "this hook was removed before"
-                          : "the session has no hook of this id; is it another session's?");
+    return attn_fail(ctx, ATTN_E_ARGUMENT, "attn_unhook: %s",
+                     id == 0 ? "0 is not the id of a hook; attn_hook gives one"
+                     : id <= session->n_watchers
+                         ? "this hook was removed before"
+                         : "the session has no hook of this id; is it another session's?");
 }
 
 ATTN__COLD void attn_unhook_all(attn_session *session)
@@ -5668,9 +5674,9 @@ static size_t attn__largest_at(const attn__kernels *kernels, const float *x, siz
 static attn_status attn__need_possible(attn_ctx *ctx, float largest)
 {
     return largest > -INFINITY ? ATTN_OK
-                               : attn__fail(ctx, ATTN_E_ARGUMENT,
-                                            "attn_sample: all logits are -inf, so no token can be "
-                                            "picked; expected at least one that is larger");
+                               : attn_fail(ctx, ATTN_E_ARGUMENT,
+                                           "attn_sample: all logits are -inf, so no token can be "
+                                           "picked; expected at least one that is larger");
 }
 
 /* s->logits = logits after the repetition penalty */
@@ -5859,10 +5865,10 @@ ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, 
         if (!attn__row_stats(kernels, attn__row(&logits, &shape, t, n, buffers), n,
                              targets ? targets[t] : 0, stats ? stats + t : NULL,
                              room.k ? room.best + t * room.k : NULL, room.k, heap))
-            status = attn__fail(ctx, ATTN_E_ARGUMENT,
-                                "attn_logit_stats: the logits of row %zu hold a NaN, or are all "
-                                "-inf",
-                                t);
+            status = attn_fail(ctx, ATTN_E_ARGUMENT,
+                               "attn_logit_stats: the logits of row %zu hold a NaN, or are all "
+                               "-inf",
+                               t);
     attn_free(heap);
     attn_free(buffers);
     return status;
@@ -6486,12 +6492,12 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
         attn__prompt_tokens(ctx, session->model, prompt, &w.desc,
                             w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
     if (status == ATTN_OK && w.n_prompt == 0 && !session->has_logits)
-        status = attn__fail(
-            ctx, ATTN_E_ARGUMENT,
-            session->length > 0
-                ? "after attn_session_truncate, feed at least one token before generating"
-                : "the prompt is empty and so is the session: give some text, or "
-                  "set prepend_bos");
+        status =
+            attn_fail(ctx, ATTN_E_ARGUMENT,
+                      session->length > 0
+                          ? "after attn_session_truncate, feed at least one token before generating"
+                          : "the prompt is empty and so is the session: give some text, or "
+                            "set prepend_bos");
     if (status == ATTN_OK)
         status = attn__generation_init(ctx, &w, ATTN__MOST_DRAFTED);
     if (status == ATTN_OK)
@@ -6783,10 +6789,10 @@ static attn_status attn__find_byte_ids(attn_ctx *ctx, attn_tokenizer *tokenizer,
         if (!found[octet] && may_lack)
             tokenizer->byte_id[octet] = tokenizer->missing_id;
         else if (!found[octet])
-            return attn__fail(ctx, ATTN_E_FORMAT,
-                              "tokenizer: no token for the single byte %02X; each of the 256 bytes "
-                              "must have one",
-                              (unsigned)octet);
+            return attn_fail(ctx, ATTN_E_FORMAT,
+                             "tokenizer: no token for the single byte %02X; each of the 256 bytes "
+                             "must have one",
+                             (unsigned)octet);
     return ATTN_OK;
 }
 
@@ -8850,8 +8856,8 @@ static const char *attn__shown_path(const char *path)
 
 static attn_status attn__fail_io(attn_ctx *ctx, const char *path, const char *what, int error)
 {
-    return attn__fail(ctx, ATTN_E_IO, "%s: %s: %s", attn__shown_path(path), what,
-                      error ? strerror(error) : "the system gave no reason");
+    return attn_fail(ctx, ATTN_E_IO, "%s: %s: %s", attn__shown_path(path), what,
+                     error ? strerror(error) : "the system gave no reason");
 }
 
 enum { ATTN__HEADER = 256, ATTN__ENTRY = 128 }; /* bytes */
@@ -9032,7 +9038,7 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
         for (i = 0; i < n; i++)
             if (!attn__is_bound(&e[i])) {
                 attn__join_name(missing, layer, e[i].name);
-                return attn__fail(ctx, ATTN_E_FORMAT, "%s: tensor %s is missing", path, missing);
+                return attn_fail(ctx, ATTN_E_FORMAT, "%s: tensor %s is missing", path, missing);
             }
     }
     ATTN__REFUSE_IF(ctx, found != m->n_weights, ATTN_E_FORMAT,
@@ -9264,7 +9270,7 @@ static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenize
     if (attn_tokenizer_new(ctx, tokenizer, section, size) != ATTN_OK) {
         char reason[sizeof ctx->message];
         memcpy(reason, ctx->message, sizeof reason);
-        return attn__fail(ctx, ctx->status, "%s: %s", path, reason);
+        return attn_fail(ctx, ctx->status, "%s: %s", path, reason);
     }
     ATTN__REFUSE_IF(ctx, attn_tokenizer_n_tokens(*tokenizer) > config->n_vocab, ATTN_E_FORMAT,
                     "%s: the tokenizer has %zu tokens, the model %zu", path,
@@ -9375,8 +9381,8 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
             checksum = attn__mix(checksum, v.digests[index++]);
         if (checksum != w->info.checksum)
             status =
-                attn__fail(ctx, ATTN_E_CHECKSUM, "%s: the checksum of tensor %s is wrong: damaged",
-                           path, w->info.name);
+                attn_fail(ctx, ATTN_E_CHECKSUM, "%s: the checksum of tensor %s is wrong: damaged",
+                          path, w->info.name);
     }
     attn_free(v.digests);
     return status;
@@ -9664,9 +9670,9 @@ ATTN__COLD attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const 
     ATTN__TRY(attn__need_given(ctx, "attn_model_tensor", "name", name));
     if (!attn__find_source(model, name, &s)) {
         attn__nearest_tensor(model, name, nearest);
-        return attn__fail(ctx, ATTN_E_NAME,
-                          "attn_model_tensor: the model has no tensor \"%.80s\"%s%s%s", name,
-                          nearest[0] ? "; did you mean " : "", nearest, nearest[0] ? "?" : "");
+        return attn_fail(ctx, ATTN_E_NAME,
+                         "attn_model_tensor: the model has no tensor \"%.80s\"%s%s%s", name,
+                         nearest[0] ? "; did you mean " : "", nearest, nearest[0] ? "?" : "");
     }
     ATTN__TRY(attn__out_begin(ctx, "attn_model_tensor", out, s.shape, 0, NULL, &result));
     attn__fetch(&s, (float *)result.dense.data, attn_count(result.dense));
@@ -11854,9 +11860,9 @@ ATTN__APART attn_status attn__need_kernels(attn_ctx *ctx, const attn__kernels **
     *kernels = attn__kernels_for(ctx);
     if (*kernels)
         return ATTN_OK;
-    return attn__fail(ctx, ATTN_E_UNSUPPORTED,
-                      "ctx->isa asks for kernels that this build or processor does not have; leave "
-                      "it at ATTN_ISA_AUTO");
+    return attn_fail(ctx, ATTN_E_UNSUPPORTED,
+                     "ctx->isa asks for kernels that this build or processor does not have; leave "
+                     "it at ATTN_ISA_AUTO");
 }
 
 /* Index of attn__kernels.names. 1: flags let the compiler reorder sums, multiply by reciprocals,
@@ -13005,9 +13011,9 @@ ATTN__COLD attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn
     if (status == ATTN_OK) {
         *bytes = attn__points_bytes(&model->config, points, plan.first, plan.n_positions, &n_slots);
         if (*bytes == 0)
-            status = attn__fail(ctx, ATTN_E_MEMORY,
-                                "attn_record_size: %zu positions do not fit in memory",
-                                plan.n_positions);
+            status =
+                attn_fail(ctx, ATTN_E_MEMORY,
+                          "attn_record_size: %zu positions do not fit in memory", plan.n_positions);
     }
     attn_free(points);
     return status;
@@ -13044,11 +13050,11 @@ static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__w
     if (after > r->room) {
         const size_t needed =
             attn__points_bytes(&r->model->config, w->points, r->first, after, &n_slots);
-        return attn__fail(ctx, ATTN_E_SPACE,
-                          "the record has room for %zu positions from %zu on; to go on to "
-                          "position %zu it needs %zu bytes (after attn_record_free the session "
-                          "goes on without it)",
-                          r->room, r->first, span->position + span->n_tokens - 1, needed);
+        return attn_fail(ctx, ATTN_E_SPACE,
+                         "the record has room for %zu positions from %zu on; to go on to "
+                         "position %zu it needs %zu bytes (after attn_record_free the session "
+                         "goes on without it)",
+                         r->room, r->first, span->position + span->n_tokens - 1, needed);
     }
     for (i = 0; i < r->n_slots; i++)
         ATTN__REFUSE_IF(ctx, attn__is_made(r, &r->slots[i], span) && r->slots[i].n_written < before,
@@ -13205,10 +13211,10 @@ static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory
     if (!memory)
         memory = r->own = (float *)attn_alloc(ctx, 1, needed, "a record's numbers");
     else if (bytes < needed)
-        return attn__fail(ctx, ATTN_E_SPACE,
-                          "attn_record_new: %zu positions need %zu bytes of memory; %zu were "
-                          "given",
-                          r->room, needed, bytes);
+        return attn_fail(ctx, ATTN_E_SPACE,
+                         "attn_record_new: %zu positions need %zu bytes of memory; %zu were "
+                         "given",
+                         r->room, needed, bytes);
     r->slots = ATTN__NEW(ctx, attn__slot, r->n_slots, "a record");
     r->slot_of = ATTN__NEW(ctx, uint32_t, n_layers * ATTN__N_POINTS, "a record");
     if (!memory || !r->slots || !r->slot_of)
@@ -13467,10 +13473,10 @@ static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const
     n_keys = e->value.shape[e->value.ndim - 1];
     if (n_keys == 1 || n_keys >= until)
         return ATTN_OK;
-    return attn__fail(ctx, ATTN_E_SHAPE,
-                      "an edit of scores or patterns has numbers for %zu keys; the feed comes to "
-                      "%zu",
-                      n_keys, until);
+    return attn_fail(ctx, ATTN_E_SHAPE,
+                     "an edit of scores or patterns has numbers for %zu keys; the feed comes to "
+                     "%zu",
+                     n_keys, until);
 }
 
 /* x [n] = v, x + v * factor or x * v; 0 if v is NULL. */
@@ -13727,12 +13733,11 @@ ATTN__COLD attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, 
     if (made == 1 && d->part[0])
         attn__remove(d->part);
     attn_free(d);
-    return made == 0
-               ? attn__fail(ctx, ATTN_E_IO,
-                            "%s: 100 unfinished ones exist, from %s.00.part on; if no program "
-                            "writes to them, remove them",
-                            attn__shown_path(path), attn__shown_path(path))
-               : attn__fail_io(ctx, path, "cannot be written", reason);
+    return made == 0 ? attn_fail(ctx, ATTN_E_IO,
+                                 "%s: 100 unfinished ones exist, from %s.00.part on; if no program "
+                                 "writes to them, remove them",
+                                 attn__shown_path(path), attn__shown_path(path))
+                     : attn__fail_io(ctx, path, "cannot be written", reason);
 }
 
 ATTN__DEF void *attn_new_file_stream(attn_new_file *file)
@@ -14317,8 +14322,8 @@ static attn_status attn__writer_finish(attn_ctx *ctx, const char *op, attn_write
                     w->n_done, w->n_all);
     if (w->n_tensors < n_tensors) {
         attn__writer_lacks(w, missing);
-        return attn__fail(ctx, ATTN_E_ARGUMENT, "%s: %zu of %zu tensors were added; %s is missing",
-                          op, w->n_tensors, n_tensors, missing);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: %zu of %zu tensors were added; %s is missing",
+                         op, w->n_tensors, n_tensors, missing);
     }
     attn__put_u64(w->start + 16, w->end);
     attn__put_u64(w->start + 88,
@@ -14463,7 +14468,17 @@ ATTN__SMALL_END
  *   attn_encode, attn_decode        asking for the number (NULL, room 0) succeeds
  *   attn_config's numbers           size_t, as everywhere; so is attn_activation.layer, which outside
  *                                   the blocks is ATTN_NO_LAYER instead of -1
- * New: attn_activation_kind, attn_activation_kind_at, _of, attn_activation_matches,
+ * Headers of tools/lens, where every zeroed struct now has a meaning:
+ *   lens_metric.kind                zeroed: LENS_METRIC_LOSS; LENS_METRIC_LOGIT_DIFF has `against`,
+ *                                   which LENS_METRIC_LOGIT and _LOG_PROB no longer read
+ *   lens_sender                     .kind, LENS_SENDER_HEAD, is new and comes first
+ *   lens_parts_desc.layer, .mlp_input
+ *                                   .reader: the final stream, or attention or MLP of .layer
+ *   lens_progress_fn                attn_progress_fn
+ *   lens_backward.memory            none: lens_backward_free frees it
+ *   lens_refactor_attention         reads the tokenizer's section from the model
+ *   edited.h                        gradients.h
+ * New: attn_fail, attn_activation_kind, attn_activation_kind_at, _of, attn_activation_matches,
  * attn_activation.kind; attn_alloc, attn_free, attn_alloc_fn, attn_free_fn, attn_progress_fn, attn_ctx.stop;
  * attn_writer_new without a path, attn_writer_open, attn_model_tokenizer_section,
  * attn_model_unembed; attn_session_set_tokens, attn_session_cache_dtype;

@@ -31,8 +31,8 @@
 
 /* The size of a control character at text[i], which a terminal would obey rather than show; 0: there is
  * none. Those of ASCII take one byte, and U+0080 to U+009F take two in UTF-8, or are one byte that does
- * not continue a character. Messages of attn.h and
- * of lens_fail follow the same rule. */
+ * not continue a character. attn_fail follows the same
+ * rule. */
 TOOLS_FN size_t control_size(const char *text, size_t i, size_t size)
 {
     const unsigned char *at = (const unsigned char *)text + i;
@@ -55,31 +55,26 @@ TOOLS_FN void cut_middle(char *out, size_t room, const char *text)
     snprintf(out + n, room - n, "...%s", text + tail);
 }
 
-/* Leaves a status and its message in the context, as functions of attn.h do. A message may quote names from
- * files: control characters become question marks. A message that is too long, because of a long path,
- * loses its middle: the reason is at its end. */
+/* attn_fail, except that a message that is too long, because of a long path, loses its middle: the reason is
+ * at its end. */
 TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
     TOOLS_PRINTF(3, 4);
 TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
-    char *whole = NULL;
-    size_t i;
+    char text[sizeof ctx->message], *whole = NULL;
     int size;
     va_list args;
-    ctx->status = status;
     va_start(args, format);
-    size = vsnprintf(ctx->message, sizeof ctx->message, format, args);
+    size = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (size >= (int)sizeof ctx->message && (whole = (char *)malloc((size_t)size + 1)) != NULL) {
+    if (size >= (int)sizeof text && (whole = (char *)malloc((size_t)size + 1)) != NULL) {
         va_start(args, format);
         vsnprintf(whole, (size_t)size + 1, format, args);
         va_end(args);
-        cut_middle(ctx->message, sizeof ctx->message, whole);
+        cut_middle(text, sizeof text, whole);
         free(whole);
     }
-    for (i = 0; ctx->message[i]; i++)
-        memset(ctx->message + i, '?', control_size(ctx->message, i, sizeof ctx->message));
-    return status;
+    return attn_fail(ctx, status, "%s", text);
 }
 #ifdef __clang_analyzer__ /* it does not look into a function of any number of arguments */
 #define tool_fail(ctx, status_, ...)                                                               \

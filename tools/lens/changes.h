@@ -59,11 +59,11 @@ LENS_FN attn_status lens_need_edits(attn_ctx *ctx, const char *op, const attn_ed
 {
     size_t i;
     if (n_edits > 0 && !edits)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no edits given (NULL), n_edits is %llu", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no edits given (NULL), n_edits is %llu", op,
                          LENS_LLU(n_edits));
     for (i = 0; i < n_edits; i++)
         if (!edits[i].name)
-            return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: edit %llu has no name (NULL)", op,
+            return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: edit %llu has no name (NULL)", op,
                              LENS_LLU(i));
     return ATTN_OK;
 }

@@ -39,7 +39,7 @@ LENS_FN attn_status lens_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *
         return lens_failure(ctx);
     c = attn_model_config(model);
     if (of.head >= c->n_head || (unsigned)kind > LENS_CIRCUIT_OV)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: head %llu, kind %d; expected heads 0 to %zu and LENS_CIRCUIT_QK or "
                          "LENS_CIRCUIT_OV",
                          op, LENS_LLU(of.head), (int)kind, c->n_head - 1);
@@ -162,7 +162,7 @@ LENS_FN attn_status lens_need_factors(attn_ctx *ctx, const char *op, attn_tensor
     if (lens_need(ctx, op, "left", left) || lens_need(ctx, op, "right", right))
         return lens_failure(ctx);
     if (left.ndim != 2 || right.ndim != 2 || left.shape[1] != right.shape[0])
-        return lens_fail(ctx, ATTN_E_SHAPE,
+        return attn_fail(ctx, ATTN_E_SHAPE,
                          "%s: left has shape %s and right %s; expected [m, r] and [r, n]", op,
                          lens_show(left).text, lens_show(right).text);
     return ATTN_OK;
@@ -184,7 +184,7 @@ LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_t
     r = left.shape[1];
     n_rows = left.shape[0] > right.shape[1] ? left.shape[0] : right.shape[1];
     if (n_rows > SIZE_MAX / 8 - 3 * r)
-        return lens_fail(ctx, ATTN_E_MEMORY, "%s: no memory for factors as large as %s", op,
+        return attn_fail(ctx, ATTN_E_MEMORY, "%s: no memory for factors as large as %s", op,
                          lens_show(left).text);
     if (lens_begin(ctx, op, out, attn_shape1(r), &result) != ATTN_OK)
         return lens_failure(ctx);
@@ -380,7 +380,7 @@ LENS_FN attn_status lens_composition_scores(attn_ctx *ctx, attn_tensor *out,
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
         return lens_failure(ctx);
     if ((unsigned)kind > LENS_COMPOSE_V)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is none of LENS_COMPOSE_Q, _K, _V", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is none of LENS_COMPOSE_Q, _K, _V", op,
                          (int)kind);
     n_layer = attn_model_config(model)->n_layer;
     n_head = attn_model_config(model)->n_head;

@@ -41,7 +41,7 @@ LENS_FN int lens_control_hook(const attn_activation *a, void *user)
     size_t t, i;
     if (a->value.ndim != 2 || c->directions.ndim != 2 || a->layer >= c->directions.shape[0] ||
         width != c->directions.shape[1]) {
-        lens_fail(&c->ctx, ATTN_E_SHAPE,
+        attn_fail(&c->ctx, ATTN_E_SHAPE,
                   "%s has shape %s; the directions of a control vector, %s, are for "
                   "blocks.*.hook_resid_post",
                   a->name, lens_show(a->value).text, lens_show(c->directions).text);
@@ -78,7 +78,7 @@ LENS_FN attn_status lens_control_row(attn_ctx *ctx, attn_tensor directions, sour
     shown name;
     attn_status status;
     if (!lens_control_layer(t->name, &layer) || layer < first || layer >= directions.shape[0])
-        return lens_fail(
+        return attn_fail(
             ctx, ATTN_E_FORMAT, "%s: the tensor %s; expected direction.%llu to direction.%llu%s",
             lens_file_name(from), show(name, t->name, strlen(t->name)), LENS_LLU(first),
             LENS_LLU(directions.shape[0] - 1), first ? "" : ", or a single tensor of all layers");
@@ -100,7 +100,7 @@ LENS_FN attn_status lens_control_read(attn_ctx *ctx, attn_tensor *directions, so
     attn_status status = ATTN_OK;
     size_t i;
     if (from->n_tensors == 0)
-        return lens_fail(ctx, ATTN_E_FORMAT, "%s has no tensors", lens_file_name(from));
+        return attn_fail(ctx, ATTN_E_FORMAT, "%s has no tensors", lens_file_name(from));
     if (first == 0 && from->n_tensors == 1 && from->tensors[0].ndim == 2) {
         status = lens_read_tensor(ctx, &all, from, &from->tensors[0], shape,
                                   ", a direction for each layer");
@@ -125,7 +125,7 @@ LENS_FN attn_status lens_control_open(attn_ctx *ctx, attn_tensor *out, const att
     source *from;
     attn_status status;
     if (!path)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no file given (NULL)", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no file given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
         return lens_failure(ctx);
     c = attn_model_config(model);

@@ -455,22 +455,22 @@ LENS_FN attn_status lens_need_parts(attn_ctx *ctx, const char *op, const attn_mo
 {
     const attn_config *c = attn_model_config(model);
     if ((unsigned)d->kind >= LENS_N_PARTS_KINDS)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is no lens_parts_kind", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is no lens_parts_kind", op,
                          (int)d->kind);
     if ((unsigned)d->reader > LENS_READER_MLP)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: reader %d is none of LENS_READER_FINAL, _ATTN, _MLP", op,
                          (int)d->reader);
     if (d->reader == LENS_READER_FINAL && d->layer > 0)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: layer is %llu, but the reader is LENS_READER_FINAL, which has no "
                          "layer; set reader to LENS_READER_ATTN or LENS_READER_MLP",
                          op, LENS_LLU(d->layer));
     if (!lens_has_reader(c, d))
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %zu", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %zu", op,
                          LENS_LLU(d->layer), c->n_layer - 1);
     if (d->first >= d->n_tokens || d->count > d->n_tokens - d->first)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: %llu positions from %llu on; the text has %llu tokens", op,
                          LENS_LLU(d->count), LENS_LLU(d->first), LENS_LLU(d->n_tokens));
     if (d->project.ndim == 0 && !d->project.error)
@@ -478,7 +478,7 @@ LENS_FN attn_status lens_need_parts(attn_ctx *ctx, const char *op, const attn_mo
     if (lens_need(ctx, op, "project", d->project) != ATTN_OK)
         return lens_failure(ctx);
     if (d->project.ndim != 2 || d->project.shape[0] != c->d_model)
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: project has shape %s; expected [%zu, n]", op,
+        return attn_fail(ctx, ATTN_E_SHAPE, "%s: project has shape %s; expected [%zu, n]", op,
                          lens_show(d->project).text, c->d_model);
     return ATTN_OK;
 }
@@ -488,7 +488,7 @@ LENS_FN attn_status lens_need_parts_of(attn_ctx *ctx, const char *op, const attn
                                        const lens_parts_desc *desc)
 {
     if (!desc)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no description given (NULL)", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no description given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) ||
         lens_need_tokens(ctx, op, model, desc->tokens, desc->n_tokens))
         return lens_failure(ctx);
@@ -509,7 +509,7 @@ LENS_FN attn_status lens_decompose_in(attn_ctx *ctx, attn_tensor *out, attn_tens
     if (lens_need_parts_of(ctx, op, model, desc) != ATTN_OK)
         return lens_failure(ctx);
     if (attn_session_length(session) > 0)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: the session holds %llu tokens; expected none",
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: the session holds %llu tokens; expected none",
                          op, LENS_LLU(attn_session_length(session)));
     p.model = model;
     p.desc = desc;

@@ -87,12 +87,12 @@ LENS_FN attn_status lens_keys_of(attn_ctx *ctx, const char *op, attn_tensor *key
     if (lens_need(ctx, op, "keys", desc->keys) != ATTN_OK)
         return lens_failure(ctx);
     if (desc->keys.ndim != 2 || desc->keys.shape[0] != n || desc->keys.shape[1] != n)
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: keys have shape %s; expected [%llu, %llu]", op,
+        return attn_fail(ctx, ATTN_E_SHAPE, "%s: keys have shape %s; expected [%llu, %llu]", op,
                          lens_show(desc->keys).text, LENS_LLU(n), LENS_LLU(n));
     for (i = 0; i < n; i++)
         for (j = i + 1; j < n; j++)
             if (attn_get2(desc->keys, i, j) != 0)
-                return lens_fail(ctx, ATTN_E_ARGUMENT,
+                return attn_fail(ctx, ATTN_E_ARGUMENT,
                                  "%s: keys[%llu, %llu] is %g, but a query sees no later key; "
                                  "expected 0",
                                  op, LENS_LLU(i), LENS_LLU(j), (double)attn_get2(desc->keys, i, j));
@@ -106,14 +106,14 @@ LENS_FN attn_status lens_mark_heads(attn_ctx *ctx, const char *op, float *scores
     const size_t n = (size_t)c->n_layer * c->n_head;
     size_t i;
     if (!desc->heads && desc->n_heads > 0)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: n_heads is %llu, but heads is NULL", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: n_heads is %llu, but heads is NULL", op,
                          LENS_LLU(desc->n_heads));
     for (i = 0; i < n; i++)
         scores[i] = desc->n_heads ? -1 : 0;
     for (i = 0; i < desc->n_heads; i++) {
         const lens_head at = desc->heads[i];
         if (at.layer >= c->n_layer || at.head >= c->n_head)
-            return lens_fail(ctx, ATTN_E_ARGUMENT,
+            return attn_fail(ctx, ATTN_E_ARGUMENT,
                              "%s: head %llu of layer %llu; the model has heads 0 to %zu in layers "
                              "0 to %zu",
                              op, LENS_LLU(at.head), LENS_LLU(at.layer), c->n_head - 1,
@@ -152,12 +152,12 @@ LENS_FN attn_status lens_detect_head(attn_ctx *ctx, attn_tensor *out, const attn
     float *scores;
     size_t i;
     if (!desc)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no description given (NULL)", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no description given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) ||
         lens_need_tokens(ctx, op, model, desc->tokens, desc->n_tokens))
         return lens_failure(ctx);
     if ((unsigned)desc->measure > LENS_HEAD_ABS)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: measure %d is neither LENS_HEAD_MUL nor LENS_HEAD_ABS", op,
                          (int)desc->measure);
     c = attn_model_config(model);

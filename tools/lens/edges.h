@@ -127,7 +127,7 @@ LENS_FN attn_status lens_need_sums(attn_ctx *ctx, const char *op, const lens_bac
                 if ((j == 0 && layer == 0) || (j < 4 && b->edits[i].kind == ATTN_EDIT_ADD) ||
                     !attn_activation_matches(b->edits[i].name, name.text))
                     continue;
-                return lens_fail(ctx, ATTN_E_ARGUMENT,
+                return attn_fail(ctx, ATTN_E_ARGUMENT,
                                  "%s: an edit of %s leaves no sum of what senders write; edit what "
                                  "heads and MLPs read or write%s",
                                  op, name.text, j < 4 ? ", or add to it" : "");
@@ -352,10 +352,10 @@ LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backw
     attn_status status = ATTN_OK;
     size_t i;
     if (!b || !b->model)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens_backward that lens_backward_new made",
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens_backward that lens_backward_new made",
                          op);
     if (!pairs || n_pairs == 0)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no pairs of texts given", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no pairs of texts given", op);
     if (lens_need_sums(ctx, op, b) != ATTN_OK)
         return lens_failure(ctx);
     for (i = 0; i < n_pairs; i++)
@@ -399,7 +399,7 @@ LENS_FN attn_status lens_sort_edges(attn_ctx *ctx, lens_edge *edges, const attn_
     if (lens_need(ctx, op, "scores", scores) != ATTN_OK)
         return lens_failure(ctx);
     if (scores.ndim != 2 || scores.shape[0] != g.n_senders || scores.shape[1] != g.n_receivers)
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: scores have shape %s; expected [%llu, %llu]", op,
+        return attn_fail(ctx, ATTN_E_SHAPE, "%s: scores have shape %s; expected [%llu, %llu]", op,
                          lens_show(scores).text, LENS_LLU(g.n_senders), LENS_LLU(g.n_receivers));
     for (receiver = 0; receiver < g.n_receivers; receiver++)
         for (sender = 0; sender < lens_senders_to(&g, receiver); sender++, n++) {
@@ -583,7 +583,7 @@ LENS_FN attn_status lens_run_edges(attn_ctx *ctx, float *value, lens_backward *b
     attn_record *corrupted = NULL;
     int failed;
     if (!value || !b || !b->model)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
                          value ? "lens_backward that lens_backward_new made"
                                : "place for the value");
     if (lens_need_sums(ctx, op, b) || lens_need_pair(ctx, op, b->model, pair) ||
@@ -592,7 +592,7 @@ LENS_FN attn_status lens_run_edges(attn_ctx *ctx, float *value, lens_backward *b
     run.graph = lens_graph_of(b->model);
     if (kept.ndim != 2 || kept.shape[0] != run.graph.n_senders ||
         kept.shape[1] != run.graph.n_receivers)
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: kept has shape %s; expected [%llu, %llu]", op,
+        return attn_fail(ctx, ATTN_E_SHAPE, "%s: kept has shape %s; expected [%llu, %llu]", op,
                          lens_show(kept).text, LENS_LLU(run.graph.n_senders),
                          LENS_LLU(run.graph.n_receivers));
     what = lens_text_of(pair, pair->corrupted, recorded, 5);

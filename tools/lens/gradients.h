@@ -962,7 +962,7 @@ LENS_FN attn_status lens_gradients_beside(attn_ctx *ctx, attn_record **gradients
     lens_pass pass = ATTN_ZERO;
     attn_status status;
     if (!gradients || !b || !b->model || !desc)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
                          !gradients ? "place for the gradients"
                          : !desc    ? "description"
                                     : "lens_backward that lens_backward_new made");

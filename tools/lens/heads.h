@@ -43,7 +43,7 @@ LENS_FN attn_status lens_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_t
     if (lens_need(ctx, op, "pattern", pattern) != ATTN_OK)
         return lens_failure(ctx);
     if (pattern.ndim < 2)
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: pattern has shape %s; expected [.., Tq, Tk]", op,
+        return attn_fail(ctx, ATTN_E_SHAPE, "%s: pattern has shape %s; expected [.., Tq, Tk]", op,
                          lens_show(pattern).text);
     shape.ndim = pattern.ndim - 1;
     memcpy(shape.dim, pattern.shape, sizeof *shape.dim * (size_t)shape.ndim);
@@ -86,9 +86,9 @@ LENS_FN attn_status lens_head_keys(attn_ctx *ctx, attn_tensor *keys, lens_head_k
     lens_result result;
     size_t i, j;
     if (!tokens || n_tokens == 0)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_head_keys: no tokens given");
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_head_keys: no tokens given");
     if ((unsigned)kind >= LENS_N_HEAD_KINDS)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_head_keys: kind %d is none of LENS_HEAD_PREVIOUS, "
                          "LENS_HEAD_DUPLICATE, LENS_HEAD_INDUCTION",
                          (int)kind);
@@ -113,7 +113,7 @@ LENS_FN attn_status lens_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor
         return lens_failure(ctx);
     if (pattern.ndim != 3 || keys.ndim != 2 || keys.shape[0] != pattern.shape[1] ||
         keys.shape[1] != pattern.shape[2])
-        return lens_fail(ctx, ATTN_E_SHAPE,
+        return attn_fail(ctx, ATTN_E_SHAPE,
                          "%s: pattern has shape %s and keys %s; expected [H, T, T] and [T, T]", op,
                          lens_show(pattern).text, lens_show(keys).text);
     if (lens_begin(ctx, op, out, attn_shape1(pattern.shape[0]), &result) != ATTN_OK)

@@ -31,7 +31,7 @@ LENS_FN attn_status lens_need_stream(attn_ctx *ctx, const char *op, const char *
         return ctx->status;
     width = attn_model_config(model)->d_model;
     if (x.ndim < 2 || x.shape[x.ndim - 1] != width)
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s; expected [.., T, %llu]", op, name,
+        return attn_fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s; expected [.., T, %llu]", op, name,
                          lens_show(x).text, LENS_LLU(width));
     if (scale.ndim == 0 && !scale.error)
         return ATTN_OK;
@@ -39,7 +39,7 @@ LENS_FN attn_status lens_need_stream(attn_ctx *ctx, const char *op, const char *
         return ctx->status;
     n = x.shape[x.ndim - 2];
     if (scale.ndim != 2 || scale.shape[0] != n || scale.shape[1] != 1)
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: scale has shape %s; expected [%llu, 1]", op,
+        return attn_fail(ctx, ATTN_E_SHAPE, "%s: scale has shape %s; expected [%llu, 1]", op,
                          lens_show(scale).text, LENS_LLU(n));
     return ATTN_OK;
 }
@@ -100,7 +100,7 @@ LENS_FN attn_status lens_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn
         shape.dim[i] = i < shape.ndim ? parts.shape[i] : 1;
     if (directions.ndim != 2 || directions.shape[1] != parts.shape[shape.ndim] ||
         (directions.shape[0] != 1 && directions.shape[0] != scale.shape[0]))
-        return lens_fail(ctx, ATTN_E_SHAPE,
+        return attn_fail(ctx, ATTN_E_SHAPE,
                          "%s: directions have shape %s; expected [1, %llu] or [%llu, %llu]", op,
                          lens_show(directions).text, LENS_LLU(parts.shape[shape.ndim]),
                          LENS_LLU(scale.shape[0]), LENS_LLU(parts.shape[shape.ndim]));

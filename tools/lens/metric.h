@@ -73,7 +73,7 @@ LENS_FN attn_status lens_need_target(attn_ctx *ctx, const char *op, const char *
 {
     if (token >= 0 && (size_t)token < n_vocab)
         return ATTN_OK;
-    return lens_fail(ctx, ATTN_E_TOKEN, "%s: %s is %ld; the vocabulary is 0 to %llu", op, name,
+    return attn_fail(ctx, ATTN_E_TOKEN, "%s: %s is %ld; the vocabulary is 0 to %llu", op, name,
                      (long)token, LENS_LLU(n_vocab - 1));
 }
 
@@ -99,21 +99,21 @@ LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_m
                                         "LOG_PROB", "FUNCTION", "FUNCTION_AT"};
     size_t t, n_targets = 0;
     if ((unsigned)m->kind > LENS_METRIC_FUNCTION_AT)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: kind %d is none of LENS_METRIC_LOSS, _LOGIT, _LOGIT_DIFF, _LOG_PROB, "
                          "_FUNCTION, _FUNCTION_AT",
                          op, (int)m->kind);
     if (lens_unread_field(m))
-        return lens_fail(
+        return attn_fail(
             ctx, ATTN_E_ARGUMENT,
             "%s: the metric's %s is set, but its kind LENS_METRIC_%s does not read it; "
             "set kind to what is measured, and leave other fields zero",
             op, lens_unread_field(m), kinds[m->kind]);
     if (lens_metric_is_function(m) && !m->fn)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no function of the metric given (NULL)", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no function of the metric given (NULL)", op);
     if (lens_metric_is_local(m)) {
         if (m->from_end >= n)
-            return lens_fail(ctx, ATTN_E_ARGUMENT,
+            return attn_fail(ctx, ATTN_E_ARGUMENT,
                              "%s: position %llu from the end; the text has %llu tokens", op,
                              LENS_LLU(m->from_end), LENS_LLU(n));
         if (lens_metric_is_function(m))
@@ -130,7 +130,7 @@ LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_m
             return lens_failure(ctx);
     }
     if (m->kind == LENS_METRIC_LOSS && (m->targets ? n_targets == 0 : n < 2))
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no position has a token whose loss counts", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no position has a token whose loss counts", op);
     return ATTN_OK;
 }
 
@@ -274,7 +274,7 @@ LENS_FN attn_status lens_need_pair(attn_ctx *ctx, const char *op, const attn_mod
     const size_t n_vocab = attn_model_config(model)->n_vocab;
     size_t i;
     if (!pair || !pair->clean || !pair->corrupted)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given (NULL)", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given (NULL)", op,
                          !pair          ? "pair of texts"
                          : !pair->clean ? "clean text"
                                         : "corrupted text");
@@ -283,7 +283,7 @@ LENS_FN attn_status lens_need_pair(attn_ctx *ctx, const char *op, const attn_mod
     for (i = 0; i < 2 * pair->n_tokens; i++) {
         const int32_t token = (i % 2 ? pair->corrupted : pair->clean)[i / 2];
         if (token < 0 || (size_t)token >= n_vocab)
-            return lens_fail(
+            return attn_fail(
                 ctx, ATTN_E_TOKEN, "%s: %s token %llu is %ld; the vocabulary is 0 to %llu", op,
                 i % 2 ? "corrupted" : "clean", LENS_LLU(i / 2), (long)token, LENS_LLU(n_vocab - 1));
     }

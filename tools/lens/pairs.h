@@ -127,11 +127,11 @@ LENS_FN attn_status lens_attribution_patch(attn_ctx *ctx, attn_tensor *out, lens
     const char *const names[] = {pattern};
     int failed;
     if (!b || !b->model || !name || strlen(name) > 40 || strchr(name, '*'))
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
                          name ? "lens_backward that lens_backward_new made, or no plain name"
                               : "name of an activation");
     if (strcmp(name, "attn.hook_attn_scores") == 0)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: scores are -inf at later keys; ask for attn.hook_pattern", op);
     if (lens_need_edits(ctx, op, b->edits, b->n_edits) || lens_need_pair(ctx, op, b->model, pair))
         return lens_failure(ctx);

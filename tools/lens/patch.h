@@ -374,12 +374,12 @@ LENS_FN attn_status lens_need_patched(attn_ctx *ctx, const attn_model *model,
     const char *const names[] = {name};
     size_t bytes;
     if (!d->name)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: no name given (NULL)");
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: no name given (NULL)");
     if ((unsigned)d->kind > LENS_PATCH_WEIGHTS)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: kind %d is no lens_patch_kind",
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: kind %d is no lens_patch_kind",
                          (int)d->kind);
     if (strchr(d->name, '*') || strlen(d->name) > 60)
-        return lens_fail(ctx, ATTN_E_NAME,
+        return attn_fail(ctx, ATTN_E_NAME,
                          "lens_patch: no activation has a name \"blocks.i.\" and then %.60s",
                          d->name);
     snprintf(name, sizeof name, "blocks.0.%s", d->name);
@@ -387,12 +387,12 @@ LENS_FN attn_status lens_need_patched(attn_ctx *ctx, const attn_model *model,
     what.n_names = what.n_positions = 1;
     if (attn_record_size(ctx, &bytes, model, &what) != ATTN_OK) {
         memcpy(told, ctx->message, sizeof told);
-        return lens_fail(ctx, ctx->status, "lens_patch: %.240s", told);
+        return attn_fail(ctx, ctx->status, "lens_patch: %.240s", told);
     }
     if (lens_patch_is_of_heads(d->kind) && lens_axes_named(d->name) == ATTN_AXES_POSITIONS)
-        return lens_fail(ctx, ATTN_E_NAME, "lens_patch: %s has no heads", d->name);
+        return attn_fail(ctx, ATTN_E_NAME, "lens_patch: %s has no heads", d->name);
     if (lens_patch_is_of_keys(d->kind) && lens_axes_named(d->name) != ATTN_AXES_KEYS)
-        return lens_fail(
+        return attn_fail(
             ctx, ATTN_E_NAME,
             "lens_patch: %s has no keys; attn.hook_pattern and attn.hook_attn_scores do", d->name);
     return ATTN_OK;
@@ -403,13 +403,13 @@ LENS_FN attn_status lens_need_patch(attn_ctx *ctx, const attn_model *model,
 {
     size_t i;
     if (!model || !d)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: no %s given (NULL)",
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: no %s given (NULL)",
                          model ? "description" : "model");
     if (lens_need_pairs(ctx, "lens_patch", model, d->pairs, d->n_pairs) != ATTN_OK)
         return lens_failure(ctx);
     for (i = 1; i < d->n_pairs && d->kind != LENS_PATCH_HEADS; i++)
         if (d->pairs[i].n_tokens != d->pairs[0].n_tokens)
-            return lens_fail(
+            return attn_fail(
                 ctx, ATTN_E_ARGUMENT,
                 "lens_patch: pair %llu has %llu tokens and pair 0 has %llu; a mean over "
                 "positions needs as many in all",

@@ -129,12 +129,12 @@ LENS_FN attn_status lens_need_receiver(attn_ctx *ctx, const attn_model *model,
     while (end < 5 && !(r->to && strcmp(r->to, ends[end]) == 0))
         end++;
     if (end == 5)
-        return lens_fail(ctx, ATTN_E_NAME,
+        return attn_fail(ctx, ATTN_E_NAME,
                          "lens_patch_paths: expected a receiver hook_resid_pre, hook_mlp_in, "
                          "hook_q_input, hook_k_input or hook_v_input, not %.60s",
                          r->to ? r->to : "nothing");
     if (r->layer >= c->n_layer + (size_t)(end == 0) || (end > 1 && r->head >= c->n_head))
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_patch_paths: no receiver %s of layer %llu, head %llu: the model has "
                          "layers 0 to %zu of heads 0 to %zu",
                          r->to, LENS_LLU(r->layer), LENS_LLU(r->head), c->n_layer - 1,
@@ -163,23 +163,23 @@ LENS_FN attn_status lens_need_sender(attn_ctx *ctx, const attn_model *model,
     const attn_config *c = attn_model_config(model);
     size_t i, n = 0;
     if ((unsigned)s->kind > LENS_SENDER_MLP)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_patch_paths: kind %d of a sender is none of LENS_SENDER_EMBED, "
                          "_HEAD, _MLP",
                          (int)s->kind);
     if ((s->kind != LENS_SENDER_HEAD && s->head) || (s->kind == LENS_SENDER_EMBED && s->layer))
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_patch_paths: layer %llu, head %llu of a sender: the embedding has "
                          "neither, and an MLP has no head; set kind, and leave other fields zero",
                          LENS_LLU(s->layer), LENS_LLU(s->head));
     if (s->layer >= c->n_layer || s->head >= c->n_head)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_patch_paths: no %s: the model has layers 0 to %zu of heads 0 to %zu",
                          lens_show_sender(s).text, c->n_layer - 1, c->n_head - 1);
     for (i = 0; i < d->n_receivers; i++)
         n += (size_t)lens_leads_to(lens_stage_of(s), &d->receivers[i]);
     if (n == 0 || (d->each_receiver && n < d->n_receivers))
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_patch_paths: no path leads from %s to %s: a path leads to a later "
                          "layer, or from a head to the MLP of the same one",
                          lens_show_sender(s).text, n ? "one of the receivers" : "the receivers");
@@ -191,15 +191,15 @@ LENS_FN attn_status lens_need_paths(attn_ctx *ctx, const attn_model *model,
 {
     size_t i;
     if (!model || !d)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch_paths: no %s given (NULL)",
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_patch_paths: no %s given (NULL)",
                          model ? "description" : "model");
     if (lens_need_pairs(ctx, "lens_patch_paths", model, d->pairs, d->n_pairs) != ATTN_OK)
         return lens_failure(ctx);
     if (!d->senders || !d->n_senders || !d->receivers || !d->n_receivers)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_patch_paths: no %s given",
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_patch_paths: no %s given",
                          d->senders && d->n_senders ? "receivers" : "senders");
     if ((unsigned)d->mlps > LENS_MLPS_THROUGH)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_patch_paths: mlps is %d; expected LENS_MLPS_FROZEN or _THROUGH",
                          (int)d->mlps);
     if (lens_need_edits(ctx, "lens_patch_paths", d->edits, d->n_edits) != ATTN_OK)

@@ -221,12 +221,12 @@ LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, cons
     size_t size, i;
     attn_status status;
     if (!model)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the model given (NULL)", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the model given (NULL)", op);
     *model = NULL;
     if (lens_need_layer(ctx, op, from, 0) != ATTN_OK)
         return lens_failure(ctx);
     if (flags == 0 || flags > LENS_PROCESS_DEFAULT)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: flags are %u; expected a sum of LENS_PROCESS_FOLD_LN, "
                          "LENS_PROCESS_CENTER_WRITING_WEIGHTS, LENS_PROCESS_CENTER_UNEMBED, "
                          "LENS_PROCESS_FOLD_VALUE_BIASES",

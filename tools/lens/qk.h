@@ -143,13 +143,13 @@ LENS_FN attn_status lens_qk_check(attn_ctx *ctx, const attn_model *model, const 
 {
     static const char op[] = "lens_qk_terms";
     if (!which)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no score given (NULL)", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no score given (NULL)", op);
     if (lens_need_layer(ctx, op, model, which->layer) ||
         lens_need_tokens(ctx, op, model, which->tokens, which->n_tokens))
         return lens_failure(ctx);
     if (which->head >= attn_model_config(model)->n_head || which->query >= which->n_tokens ||
         which->key > which->query)
-        return lens_fail(
+        return attn_fail(
             ctx, ATTN_E_ARGUMENT,
             "%s: head %llu, query %llu, key %llu; expected heads 0 to %zu, a query below "
             "%llu, and a key that it sees",

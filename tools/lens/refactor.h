@@ -227,7 +227,7 @@ LENS_FN attn_status lens_refactor_attention(attn_ctx *ctx, const char *path,
     attn_tensor_info info;
     size_t size, i;
     if (!path)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_refactor_attention: no path given");
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_refactor_attention: no path given");
     if (lens_need_layer(ctx, "lens_refactor_attention", model, 0) != ATTN_OK)
         return lens_failure(ctx);
     section = attn_model_tokenizer_section(&size, model);

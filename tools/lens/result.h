@@ -38,34 +38,13 @@
 
 #define LENS_LLU(x) ((unsigned long long)(x))
 
-/* Leaves a status and its message in the context. A message may quote names from files: a control
- * character, which a terminal would obey, becomes a question mark, as in messages of attn.h. */
-LENS_FN attn_status lens_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
-    LENS_PRINTF(3, 4);
-LENS_FN attn_status lens_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
-{
-    unsigned char *at, before = 0;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(ctx->message, sizeof ctx->message, format, args);
-    va_end(args);
-    for (at = (unsigned char *)ctx->message; *at; before = *at++)
-        if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
-            at[0] = at[1] = '?';
-        else if (*at < 0x20 || *at == 0x7f || (before < 0x80 && *at >= 0x80 && *at < 0xa0))
-            *at = '?';
-    return ctx->status = status;
-}
-/* After a call that did not give ATTN_OK: its failure, or ATTN_STOPPED, of which the context knows
- * nothing. */
+/* After a call that did not give ATTN_OK: its failure, or ATTN_STOPPED. A stop leaves ctx->status alone, so
+ * that an older failure may stand there. */
 LENS_FN attn_status lens_failure(const attn_ctx *ctx)
 {
-    return ctx->status ? ctx->status : ATTN_STOPPED;
+    const int stopped = ctx->stop && *ctx->stop;
+    return stopped || ctx->status == ATTN_OK ? ATTN_STOPPED : ctx->status;
 }
-#ifdef __clang_analyzer__ /* it does not look into this */
-#define lens_fail(ctx, status_, ...)                                                               \
-    (lens_fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
-#endif
 
 /* The name of a part of the stream. */
 typedef struct lens_label {
@@ -95,10 +74,10 @@ LENS_FN attn_status lens_need(attn_ctx *ctx, const char *op, const char *name, a
     if (x.ndim == 0 && !x.error && ctx->status != ATTN_OK)
         return ctx->status; /* an earlier call failed to make x, and its message stays */
     if (x.ndim == 0)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
                          x.error ? ": " : "; make it first", x.error ? x.error : "");
     if (x.ndim > 4 || (x.dtype != ATTN_F32 && x.dtype != ATTN_F16))
-        return lens_fail(
+        return attn_fail(
             ctx, ATTN_E_ARGUMENT,
             "%s: %s has %d dimensions and data type %d; expected 1 to 4 of ATTN_F32 or "
             "ATTN_F16",
@@ -111,9 +90,9 @@ LENS_FN attn_status lens_need_layer(attn_ctx *ctx, const char *op, const attn_mo
                                     size_t layer)
 {
     if (!model)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no model given (NULL)", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no model given (NULL)", op);
     if (layer >= attn_model_config(model)->n_layer)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %zu", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the model has layers 0 to %zu", op,
                          LENS_LLU(layer), attn_model_config(model)->n_layer - 1);
     return ATTN_OK;
 }
@@ -123,9 +102,9 @@ LENS_FN attn_status lens_need_tokens(attn_ctx *ctx, const char *op, const attn_m
                                      const int32_t *tokens, size_t n_tokens)
 {
     if (!tokens || n_tokens == 0)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no tokens given", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no tokens given", op);
     if (n_tokens > attn_model_config(model)->n_ctx)
-        return lens_fail(ctx, ATTN_E_CONTEXT, "%s: %llu tokens; the model's n_ctx is %zu", op,
+        return attn_fail(ctx, ATTN_E_CONTEXT, "%s: %llu tokens; the model's n_ctx is %zu", op,
                          LENS_LLU(n_tokens), attn_model_config(model)->n_ctx);
     return ATTN_OK;
 }
@@ -142,9 +121,9 @@ LENS_FN attn_status lens_begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
 {
     memset(result, 0, sizeof *result);
     if (!out)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the result given (NULL)", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the result given (NULL)", op);
     if (out->error)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
     if (attn_zeros(ctx, &result->numbers, ATTN_F32, shape) != ATTN_OK)
         return ctx->status;
     result->out = out;
@@ -152,7 +131,7 @@ LENS_FN attn_status lens_begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
                           memcmp(out->shape, result->numbers.shape, sizeof out->shape) != 0)) {
         const lens_shape_text expected = lens_show(result->numbers);
         attn_tensor_free(ctx, &result->numbers);
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s", op,
+        return attn_fail(ctx, ATTN_E_SHAPE, "%s: the result has shape %s, but out has shape %s", op,
                          expected.text, lens_show(*out).text);
     }
     return ATTN_OK;

@@ -207,15 +207,15 @@ LENS_FN attn_status lens_sae_need(attn_ctx *ctx, const char *op, const lens_sae 
                                   size_t width)
 {
     if (!sae || sae->n == 0)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no autoencoder given; lens_sae_open reads one",
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no autoencoder given; lens_sae_open reads one",
                          op);
     if (lens_sae_lack(sae))
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: the autoencoder has no %s", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: the autoencoder has no %s", op,
                          lens_sae_lack(sae));
     if (lens_need(ctx, op, "x", x) != ATTN_OK)
         return lens_failure(ctx);
     if (x.ndim != 2 || x.shape[1] != width)
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: x has shape %s; expected [T, %llu]", op,
+        return attn_fail(ctx, ATTN_E_SHAPE, "%s: x has shape %s; expected [T, %llu]", op,
                          lens_show(x).text, LENS_LLU(width));
     return ATTN_OK;
 }
@@ -366,7 +366,7 @@ LENS_FN int lens_sae_hook(const attn_activation *a, void *user)
         return 1;
     for (i = 0; i < w->n_changes; i++)
         if (w->changes[i].feature >= w->sae->m) {
-            lens_fail(&w->ctx, ATTN_E_ARGUMENT, "feature %llu; the autoencoder has 0 to %llu",
+            attn_fail(&w->ctx, ATTN_E_ARGUMENT, "feature %llu; the autoencoder has 0 to %llu",
                       LENS_LLU(w->changes[i].feature), LENS_LLU(w->sae->m - 1));
             return 1;
         }

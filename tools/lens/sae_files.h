@@ -48,10 +48,10 @@ LENS_FN int lens_sae_choice(attn_ctx *ctx, const json_value *cfg, const char *ke
         if (v->kind == JSON_STRING && json_is(v, names[i]))
             return i;
     if (v->kind == JSON_STRING)
-        lens_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s is \"%s\", which is not known here", key,
+        attn_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s is \"%s\", which is not known here", key,
                   show(found, v->text, v->size));
     else
-        lens_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s must be a text, such as \"%s\"", key, names[0]);
+        attn_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s must be a text, such as \"%s\"", key, names[0]);
     return -1;
 }
 
@@ -74,7 +74,7 @@ LENS_FN attn_status lens_sae_size(attn_ctx *ctx, const json_value *cfg, const ch
     const json_value *v = lens_sae_member(cfg, key);
     uint64_t number;
     if (!v || !json_u64(v, &number) || number == 0 || number > LENS_SAE_MAX_SIZE)
-        return lens_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s must be a whole number from 1 to %d",
+        return attn_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s must be a whole number from 1 to %d",
                          key, (int)LENS_SAE_MAX_SIZE);
     *size = (size_t)number;
     return ATTN_OK;
@@ -92,7 +92,7 @@ LENS_FN attn_status lens_sae_flag(attn_ctx *ctx, const json_value *cfg, const ch
     if (!v || v->kind == JSON_NULL || v->kind == JSON_TRUE || v->kind == JSON_FALSE)
         return ATTN_OK;
     if (!json_double(v, &number))
-        return lens_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s must be true or false", key);
+        return attn_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s must be true or false", key);
     *flag = number < 0 || number > 0;
     return ATTN_OK;
 }
@@ -105,13 +105,13 @@ LENS_FN attn_status lens_sae_point(attn_ctx *ctx, lens_sae *s, const json_value 
         v = lens_sae_member(cfg, "hook_point");
     if (!v || v->kind != JSON_STRING || v->size == 0 || v->size >= sizeof s->hook ||
         memchr(v->text, 0, v->size))
-        return lens_fail(ctx, ATTN_E_FORMAT,
+        return attn_fail(ctx, ATTN_E_FORMAT,
                          "cfg.json: no hook_name, such as blocks.3.hook_resid_pre");
     memcpy(s->hook, v->text, v->size);
     s->hook[v->size] = 0;
     v = lens_sae_member(cfg, "hook_head_index");
     if (v)
-        return lens_fail(ctx, ATTN_E_FORMAT,
+        return attn_fail(ctx, ATTN_E_FORMAT,
                          "cfg.json: autoencoders of a single head (hook_head_index) are not read");
     return ATTN_OK;
 }
@@ -140,10 +140,10 @@ LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, int *unfolded,
         lens_sae_flag(ctx, cfg, "finetuning_scaling_factor", 0, &scales))
         return lens_failure(ctx);
     if (s->by_decoder_norm && s->kind != LENS_SAE_TOPK)
-        return lens_fail(ctx, ATTN_E_FORMAT,
+        return attn_fail(ctx, ATTN_E_FORMAT,
                          "cfg.json: rescale_acts_by_decoder_norm is read for top-k only");
     if (scales)
-        return lens_fail(ctx, ATTN_E_FORMAT,
+        return attn_fail(ctx, ATTN_E_FORMAT,
                          "cfg.json: finetuning_scaling_factor is not known here; fold it into "
                          "W_dec before saving");
     if (lens_sae_size(ctx, cfg, "d_in", &s->n) || lens_sae_size(ctx, cfg, "d_sae", &s->m))
@@ -232,7 +232,7 @@ LENS_FN attn_status lens_sae_json(attn_ctx *ctx, json_value **root, char **path,
         return ctx->status;
     return *root && (*root)->kind == JSON_OBJECT
                ? ATTN_OK
-               : lens_fail(ctx, ATTN_E_FORMAT, "%s is not a JSON object", *path);
+               : attn_fail(ctx, ATTN_E_FORMAT, "%s is not a JSON object", *path);
 }
 
 /* Reads the factor of weights that are not folded. */
@@ -246,7 +246,7 @@ LENS_FN attn_status lens_sae_factor(attn_ctx *ctx, double *factor, arena *memory
     if (!path)
         return ctx->status;
     if (!system_exists(path))
-        return lens_fail(ctx, ATTN_E_FORMAT,
+        return attn_fail(ctx, ATTN_E_FORMAT,
                          "cfg.json: normalize_activations says that the weights are for scaled "
                          "activations, but the factor is not there: %s is missing. If SAELens "
                          "folded it into the weights, write \"none\"",
@@ -254,7 +254,7 @@ LENS_FN attn_status lens_sae_factor(attn_ctx *ctx, double *factor, arena *memory
     if (lens_sae_json(ctx, &root, &path, memory, directory, name) == ATTN_OK) {
         v = json_get(root, "scaling_factor");
         if (!v || !json_double(v, factor) || !(*factor > 1e-30 && *factor < 1e30))
-            lens_fail(ctx, ATTN_E_FORMAT, "%s: scaling_factor must be a number above 0", name);
+            attn_fail(ctx, ATTN_E_FORMAT, "%s: scaling_factor must be a number above 0", name);
     }
     free(root);
     return ctx->status;

@@ -274,7 +274,7 @@ LENS_FN attn_status lens_need_distinct(attn_ctx *ctx, const char *const *names, 
         qsort((void *)sorted, n, sizeof *sorted, lens_compare_names);
     for (i = 1; i < n && status == ATTN_OK; i++)
         if (strcmp(sorted[i - 1], sorted[i]) == 0)
-            status = lens_fail(ctx, ATTN_E_NAME, "lens_save: two tensors are called %s", sorted[i]);
+            status = attn_fail(ctx, ATTN_E_NAME, "lens_save: two tensors are called %s", sorted[i]);
     attn_free((void *)sorted);
     return status;
 }
@@ -287,10 +287,10 @@ LENS_FN attn_status lens_check_save(attn_ctx *ctx, const char *const *names,
     double total = 0;
     size_t i, k;
     if (n > 0 && (!names || !values))
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_save: no %s given",
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_save: no %s given",
                          names ? "tensors" : "names");
     if (is_npz && n > 65534)
-        return lens_fail(ctx, ATTN_E_SPACE,
+        return attn_fail(ctx, ATTN_E_SPACE,
                          "lens_save: %llu tensors are more than the 65534 that a .npz holds (a "
                          ".safetensors holds more)",
                          LENS_LLU(n));
@@ -300,28 +300,28 @@ LENS_FN attn_status lens_check_save(attn_ctx *ctx, const char *const *names,
             if (name[k] <= ' ' || name[k] > '~' || strchr("\"\\/:", name[k]))
                 break;
         if (!name || k == 0 || name[k] || k > 100)
-            return lens_fail(
+            return attn_fail(
                 ctx, ATTN_E_NAME,
                 "lens_save: name %llu cannot be the name of a tensor in a file: expected "
                 "1 to 100 printable characters, without space \" \\ / and :",
                 LENS_LLU(i));
         if (values[i].ndim == 0)
-            return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_save: %s is no tensor%s%s", name,
+            return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_save: %s is no tensor%s%s", name,
                              values[i].error ? ": " : "", values[i].error ? values[i].error : "");
         if (values[i].ndim < 1 || values[i].ndim > 4 || (unsigned)values[i].dtype > ATTN_I32)
-            return lens_fail(
+            return attn_fail(
                 ctx, ATTN_E_ARGUMENT,
                 "lens_save: %s has %d dimensions and data type %d; expected 1 to 4, and "
                 "f32, f16 or i32",
                 name, values[i].ndim, (int)values[i].dtype);
         for (k = 0; k < 4; k++)
             if ((double)values[i].shape[k] > 1099511627776.0) /* 2^40 */
-                return lens_fail(ctx, ATTN_E_SHAPE, "lens_save: %s is too large", name);
+                return attn_fail(ctx, ATTN_E_SHAPE, "lens_save: %s is too large", name);
         total += 4096 + 4.0 * (double)values[i].shape[0] * (double)values[i].shape[1] *
                             (double)values[i].shape[2] * (double)values[i].shape[3];
     }
     if (total > (is_npz ? 4294967295.0 : 4.6e18))
-        return lens_fail(ctx, ATTN_E_SPACE, "lens_save: %.0f MiB are more than %s holds",
+        return attn_fail(ctx, ATTN_E_SPACE, "lens_save: %.0f MiB are more than %s holds",
                          total / 1048576,
                          is_npz ? "a .npz of 4 GiB (a .safetensors does)" : "any file");
     return lens_need_distinct(ctx, names, n);
@@ -346,7 +346,7 @@ LENS_FN attn_status lens_save(attn_ctx *ctx, const char *path, const char *const
     attn_status status;
     lens_out out = ATTN_ZERO;
     if (!path || (!is_npz && !lens_ends_in(path, ".safetensors")))
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_save: %s: expected a path that ends in .safetensors or .npz",
                          path ? path : "(none)");
     if (lens_check_save(ctx, names, values, n, is_npz))
@@ -376,7 +376,7 @@ LENS_FN attn_status lens_save_record(attn_ctx *ctx, const char *path, const attn
     attn_status status = ATTN_OK;
     size_t i;
     if (!record)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "lens_save_record: no record given");
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_save_record: no record given");
     names = (const char **)attn_alloc(ctx, n, sizeof *names, "a list of names");
     values = (attn_tensor *)attn_alloc(ctx, n, sizeof *values, "a list of tensors");
     if (!names || !values)

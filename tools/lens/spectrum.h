@@ -44,7 +44,7 @@ LENS_FN attn_status lens_singular_vectors(attn_ctx *ctx, lens_svd *out, attn_ten
     attn_status status;
     size_t i, j, m, n, r;
     if (!out)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the result given (NULL)", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the result given (NULL)", op);
     if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
         return lens_failure(ctx);
     m = left.shape[0];
@@ -280,10 +280,10 @@ LENS_FN attn_status lens_eigenvalues_of(attn_ctx *ctx, const char *op, float *ou
     const double norm = sqrt(lens_dot(core, core, n * n));
     size_t i;
     if (!(norm <= DBL_MAX))
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: a factor has a number that is not finite", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: a factor has a number that is not finite", op);
     lens_hessenberg(&x, room + 2 * n);
     if (!lens_qr(room, &x, norm)) /* cover: see lens_qr */
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: the eigenvalues were not found in 300 steps",
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: the eigenvalues were not found in 300 steps",
                          op);
     lens_sort_eigenvalues(room, n);
     for (i = 0; i < 2 * n; i++)
@@ -323,7 +323,7 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
     if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
         return lens_failure(ctx);
     if (left.shape[0] != right.shape[1])
-        return lens_fail(ctx, ATTN_E_SHAPE,
+        return attn_fail(ctx, ATTN_E_SHAPE,
                          "%s: left has shape %s and right %s; expected [m, r] and [r, m], a square "
                          "product",
                          op, lens_show(left).text, lens_show(right).text);
@@ -375,7 +375,7 @@ LENS_FN attn_status lens_ov_eigenvalues(attn_ctx *ctx, attn_tensor *out, const a
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
         return lens_failure(ctx);
     if ((unsigned)space > LENS_OV_TOKENS)
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: space %d is neither LENS_OV_STREAM nor LENS_OV_TOKENS", op,
                          (int)space);
     c = attn_model_config(model);
@@ -419,7 +419,7 @@ LENS_FN attn_status lens_copying_scores(attn_ctx *ctx, attn_tensor *out, attn_te
     if (lens_need(ctx, op, "eigenvalues", eigenvalues) != ATTN_OK)
         return lens_failure(ctx);
     if (eigenvalues.ndim < 3 || eigenvalues.shape[eigenvalues.ndim - 1] != 2)
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: eigenvalues have shape %s; expected [.., r, 2]",
+        return attn_fail(ctx, ATTN_E_SHAPE, "%s: eigenvalues have shape %s; expected [.., r, 2]",
                          op, lens_show(eigenvalues).text);
     shape.ndim = eigenvalues.ndim - 2;
     memcpy(shape.dim, eigenvalues.shape, sizeof *shape.dim * (size_t)shape.ndim);

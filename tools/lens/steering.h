@@ -58,7 +58,7 @@ LENS_FN attn_status lens_steering_vector(attn_ctx *ctx, attn_tensor *out, const 
     lens_result result;
     attn_status status;
     if (!name || !towards || !away || strchr(name, '*'))
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: expected two texts and the name of one activation", op);
     if (lens_need_layer(ctx, op, model, 0) ||
         lens_need_tokens(ctx, op, model, towards->ids, towards->n) ||

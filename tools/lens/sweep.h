@@ -261,7 +261,7 @@ LENS_FN attn_status lens_need_pairs(attn_ctx *ctx, const char *op, const attn_mo
 {
     size_t i;
     if (!pairs || n_pairs == 0)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no pair of texts given", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no pair of texts given", op);
     for (i = 0; i < n_pairs; i++)
         if (lens_need_pair(ctx, op, model, &pairs[i]) != ATTN_OK)
             return lens_failure(ctx);
@@ -281,7 +281,7 @@ LENS_FN attn_status lens_sweep_means(attn_ctx *ctx, const char *op, attn_tensor 
     sum->corrupted /= (float)n;
     gap = sum->clean - sum->corrupted;
     if (normalize && !(gap > 0 || gap < 0))
-        return lens_fail(ctx, ATTN_E_ARGUMENT,
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: the metric is %g after the clean and %g after the corrupted text, "
                          "which leaves nothing to divide by; leave out normalize",
                          op, (double)sum->clean, (double)sum->corrupted);

@@ -24,13 +24,13 @@ LENS_FN source *lens_open_file(attn_ctx *ctx, const char *path, const char *arch
     attn_status status = ATTN_OK;
     ctx->status = ATTN_OK; /* the readers check it, so an earlier failure must not be there */
     if (!from) {
-        lens_fail(ctx, ATTN_E_MEMORY, "no memory to read %s", path);
+        attn_fail(ctx, ATTN_E_MEMORY, "no memory to read %s", path);
         return NULL;
     }
     if (gguf && architecture)
         status = gguf_open_tensors(ctx, from, path, architecture);
     else if (gguf)
-        status = lens_fail(ctx, ATTN_E_FORMAT, "%s: a safetensors file is expected", path);
+        status = attn_fail(ctx, ATTN_E_FORMAT, "%s: a safetensors file is expected", path);
     else if (safetensors_open(ctx, from, path) || source_index(ctx, from))
         status = ctx->status;
     if (status == ATTN_OK)
@@ -61,7 +61,7 @@ LENS_FN attn_status lens_read_tensor(attn_ctx *ctx, attn_tensor *out, source *fr
         count *= fits ? t->shape[i] : 1; /* no overflow: the file holds that many numbers */
     }
     if (!fits)
-        return lens_fail(ctx, ATTN_E_FORMAT, "%s: %s is %s of %s; expected floats of %s%s",
+        return attn_fail(ctx, ATTN_E_FORMAT, "%s: %s is %s of %s; expected floats of %s%s",
                          lens_file_name(from), show(name, t->name, strlen(t->name)),
                          show_shape(found, t->ndim, t->shape), t->dtype_name,
                          lens_show(expected).text, reason);
@@ -76,7 +76,7 @@ LENS_FN attn_status lens_read_named(attn_ctx *ctx, attn_tensor *out, source *fro
 {
     const source_tensor *t = source_find(from, name);
     if (!t)
-        return lens_fail(ctx, ATTN_E_FORMAT, "%s has no tensor %s", lens_file_name(from), name);
+        return attn_fail(ctx, ATTN_E_FORMAT, "%s has no tensor %s", lens_file_name(from), name);
     return lens_read_tensor(ctx, out, from, t, shape, reason);
 }
 

@@ -66,7 +66,7 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
     size_t i;
     attn_status status;
     if (!t || !path)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens or no file given (NULL)", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens or no file given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
         return lens_failure(ctx);
     c = attn_model_config(model);
@@ -75,7 +75,7 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
         return lens_failure(ctx);
     status = ATTN_OK;
     if (from->n_tensors != 2 * (size_t)c->n_layer)
-        status = lens_fail(ctx, ATTN_E_FORMAT,
+        status = attn_fail(ctx, ATTN_E_FORMAT,
                            "%s has %llu tensors; expected 0.weight, 0.bias and so on for each of "
                            "the %zu layers, as tuned-lens names them",
                            lens_file_name(from), LENS_LLU(from->n_tensors), c->n_layer);
@@ -100,14 +100,14 @@ LENS_FN attn_status lens_tuned_apply(attn_ctx *ctx, attn_tensor *out, const lens
     lens_result result;
     int failed;
     if (!tuned || tuned->bias.ndim != 2)
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens given; lens_tuned_open reads one", op);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens given; lens_tuned_open reads one", op);
     if (layer > tuned->bias.shape[0])
-        return lens_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the lens has layers 0 to %llu", op,
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: layer %llu; the lens has layers 0 to %llu", op,
                          LENS_LLU(layer), LENS_LLU(tuned->bias.shape[0] - 1));
     if (lens_need(ctx, op, "x", x) != ATTN_OK)
         return lens_failure(ctx);
     if (x.ndim != 2 || x.shape[1] != tuned->bias.shape[1])
-        return lens_fail(ctx, ATTN_E_SHAPE, "%s: x has shape %s; expected [T, %llu]", op,
+        return attn_fail(ctx, ATTN_E_SHAPE, "%s: x has shape %s; expected [T, %llu]", op,
                          lens_show(x).text, LENS_LLU(tuned->bias.shape[1]));
     if (lens_begin(ctx, op, out, attn_shape2(x.shape[0], x.shape[1]), &result) != ATTN_OK)
         return lens_failure(ctx);

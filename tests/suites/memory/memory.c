@@ -187,10 +187,10 @@ TEST(nothing_for_the_terminal)
     done(&ctx);
 }
 
-/* Messages of the library, of the research headers and of the tools: one rule for any two bytes. */
+/* Messages of the library and of the tools follow one rule for any two bytes. */
 TEST(one_rule_for_controls)
 {
-    attn_ctx ctx = {0}, of_lens = {0}, of_tools = {0};
+    attn_ctx ctx = {0}, own = {0}, of_tools = {0};
     unsigned a, b;
     for (a = 1; a < 256; a++)
         for (b = 1; b < 256; b++) {
@@ -198,15 +198,28 @@ TEST(one_rule_for_controls)
             const char *said;
             attn_tensor none = no_tensor;
             CHECK(attn_model_tensor(&ctx, &none, plain, name) == ATTN_E_NAME);
-            lens_fail(&of_lens, ATTN_E_NAME, "%s", name);
+            attn_fail(&own, ATTN_E_NAME, "%s", name);
             tool_fail(&of_tools, ATTN_E_NAME, "%s", name);
-            said = of_lens.message;
+            said = own.message;
             if (!CHECKF(strstr(ctx.message, said) && strcmp(said, of_tools.message) == 0,
                         "bytes %x %x: \"%s\", \"%s\" and \"%s\"", a, b, ctx.message, said,
                         of_tools.message))
                 return;
         }
     done(&ctx);
+}
+
+/* attn_fail sets the status and as much of the message as there is room for. */
+TEST(failures_of_a_caller)
+{
+    char endless[600];
+    attn_ctx ctx = {0};
+    memset(endless, 'm', sizeof endless - 1);
+    endless[sizeof endless - 1] = 0;
+    CHECK(attn_fail(&ctx, ATTN_E_SPACE, "%s: %d of %zu", "room", 3, (size_t)4) == ATTN_E_SPACE);
+    CHECK(ctx.status == ATTN_E_SPACE && strcmp(ctx.message, "room: 3 of 4") == 0);
+    CHECK(attn_fail(&ctx, ATTN_E_IO, "%s", endless) == ATTN_E_IO && ctx.status == ATTN_E_IO);
+    CHECK(strlen(ctx.message) == sizeof ctx.message - 1 && strspn(ctx.message, "m") == 255);
 }
 
 typedef attn_status (*attempt)(attn_ctx *ctx, attn_session *session);
