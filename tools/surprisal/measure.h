@@ -91,36 +91,59 @@ static double sum_of_set(const run *r, int set)
     return sum_of_lanes(lanes);
 }
 
+/* r->powers = exp(logits - most). What would be less than exp(-200) becomes that, which is 0 too. */
+static attn_status exponentials(run *r, const float *logits, float most)
+{
+    const attn_shape shape = attn_shape1(r->n_vocab);
+    attn_tensor powers = attn_borrow(r->powers, ATTN_F32, shape);
+    size_t i;
+    for (i = 0; i < r->n_vocab; i++) {
+        const float less = logits[i] - most;
+        r->less[i] = less < -200 ? -200 : less > 0 ? 0 : less;
+    }
+    return attn_exp(&r->ctx, &powers, attn_borrow(r->less, ATTN_F32, shape));
+}
+
+/* The log of the sum over a set of exp(logits - most). A set of improbable tokens is summed by exp(logits -
+ * its own largest), because exp(logits - most) has few bits below 1e-38. */
+static double log_of_set(run *r, const float *logits, float most, int set)
+{
+    const int32_t *const ids = r->sets[set];
+    const double sum = sum_of_set(r, set);
+    float best = logits[ids[0]];
+    size_t i;
+    if (sum > 1e-20)
+        return natural_log(sum);
+    for (i = 1; i < r->set_sizes[set]; i++)
+        best = logits[ids[i]] > best ? logits[ids[i]] : best;
+    exponentials(r, logits, best);
+    return natural_log(sum_of_set(r, set)) + ((double)best - (double)most);
+}
+
 /* Measures position `at` of a passage by its logits. */
 static attn_status measure(run *r, passage *p, size_t at, const float *logits)
 {
     position *const to = &p->positions[at];
-    const attn_shape shape = attn_shape1(r->n_vocab), row = attn_shape2(1, r->n_vocab);
-    attn_tensor powers = attn_borrow(r->powers, ATTN_F32, shape);
+    const int is_known = r->o.rank && at < p->n; /* the next token, for its rank */
+    const float most = largest(logits, r->n_vocab);
     attn_top top = ATTN_ZERO;
     attn_token_stats stats = ATTN_ZERO;
-    const float most = largest(logits, r->n_vocab);
     double sum = 0, weighted = 0, log_sum;
-    size_t i;
-    for (i = 0; i < r->n_vocab; i++) { /* exp of less is nothing; -inf would make the sum NaN */
-        const float less = logits[i] - most;
-        r->less[i] = less < -200 ? -200 : less;
-    }
-    if (attn_exp(&r->ctx, &powers, attn_borrow(r->less, ATTN_F32, shape)))
+    if (exponentials(r, logits, most))
         return r->ctx.status;
     sum_row(r->powers, r->less, r->n_vocab, &sum, &weighted);
     log_sum = natural_log(sum);
     to->entropy = log_sum - weighted / sum;
     if (p->sets[at])
-        to->ends = natural_log(sum_of_set(r, p->sets[at])) - log_sum;
+        to->ends = log_of_set(r, logits, most, p->sets[at]) - log_sum;
     if (at < p->n)
         to->nll = log_sum - ((double)logits[p->ids[at]] - (double)most);
     top.best = p->best + (p->best ? at * r->o.top : 0);
     top.k = r->o.top;
-    if (r->o.rank || r->o.top)
-        attn_logit_stats(&r->ctx, r->o.rank && at < p->n ? &stats : NULL, r->o.top ? &top : NULL,
-                         attn_borrow(logits, ATTN_F32, row),
-                         r->o.rank && at < p->n ? &p->ids[at] : NULL);
+    if (is_known || r->o.top)
+        attn_logit_stats(&r->ctx, is_known ? &stats : NULL, r->o.top ? &top : NULL,
+                         attn_borrow(logits, ATTN_F32, attn_shape2(1, r->n_vocab)),
+                         is_known ? &p->ids[at] : NULL);
     to->rank = stats.rank;
     return r->ctx.status;
 }

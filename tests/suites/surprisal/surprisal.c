@@ -205,6 +205,90 @@ TEST(probabilities_add_up)
     attn_model_close(model);
 }
 
+/* Saves the included model with a last LayerNorm that is `factor` times as large, and so its logits. */
+static int save_scaled(attn_ctx *ctx, const char *path, float factor)
+{
+    attn_model *from = NULL;
+    attn_writer *writer = NULL;
+    attn_tensor_info info = ATTN_ZERO;
+    size_t size = 0, i, k;
+    const void *section;
+    if (!OK(ctx, attn_model_open(ctx, &from, TEST_BUILD "/tiny-stories.attn", NULL)))
+        return 0;
+    section = attn_model_tokenizer_section(&size, from);
+    OK(ctx, attn_writer_new(ctx, &writer, path, attn_model_config(from), section, size));
+    for (i = 0; i < attn_model_n_tensors(from) && !ctx->status; i++) {
+        attn_tensor x = ATTN_ZERO;
+        OK(ctx, attn_model_tensor_info(ctx, &info, from, i));
+        OK(ctx, attn_model_tensor(ctx, &x, from, info.name));
+        if (strstr(info.name, "attn.W_O"))
+            x = attn_reshape(x, attn_shape2(x.shape[0] * x.shape[1], x.shape[2]));
+        for (k = 0; strncmp(info.name, "ln_final", 8) == 0 && k < x.shape[0]; k++)
+            ((float *)x.data)[k] *= factor;
+        OK(ctx, attn_writer_add(ctx, writer, info.name, ATTN_F32, x));
+    }
+    OK(ctx, attn_writer_end(ctx, writer));
+    attn_writer_free(writer);
+    attn_model_close(from);
+    attn_ctx_free(ctx);
+    return ctx->status == ATTN_OK;
+}
+
+/* -log2 of the probability of the tokens that begin with a blank or end the text, after these tokens. */
+static double bits_of_ending(const attn_session *session)
+{
+    const attn_model *const model = attn_session_model(session);
+    const attn_tokenizer *const t = attn_model_tokenizer(model);
+    const float *const logits = attn_session_logits(session);
+    const size_t n = attn_model_config(model)->n_vocab;
+    double most = -1e300, all = 0, ends = -1e300, sum = 0;
+    size_t i, size, pass;
+    for (pass = 0; pass < 2; pass++)
+        for (i = 0; i < n; i++) {
+            const char *const bytes = attn_token_bytes(&size, t, (int32_t)i);
+            const double x = (double)logits[i];
+            const int is_end = (size && bytes[0] == ' ') ||
+                               attn_config_is_eos(attn_model_config(model), (int32_t)i);
+            most = x > most ? x : most;
+            ends = is_end && x > ends ? x : ends;
+            all += pass ? exp(x - most) : 0;
+            sum += pass && is_end ? exp(x - ends) : 0;
+        }
+    return (most + log(all) - ends - log(sum)) / log(2);
+}
+
+/* Where a word hardly ever ends, exp(logit - the largest) of all tokens that end it is 0 in f32. */
+TEST(improbable_endings)
+{
+    attn_ctx ctx = ATTN_ZERO;
+    attn_model *model = NULL;
+    attn_session *session = NULL;
+    double before, after;
+    char line[256];
+    if (!save_scaled(&ctx, TEST_TMP "scaled.attn", 40) ||
+        !OK(&ctx, attn_model_open(&ctx, &model, TEST_TMP "scaled.attn", NULL)) ||
+        !OK(&ctx, attn_session_new(&ctx, &session, model, NULL)))
+        return;
+    {
+        const int32_t bos = attn_model_config(model)->bos;
+        OK(&ctx, attn_feed(&ctx, session, &bos, 1));
+    }
+    OK(&ctx, attn_feed_text(&ctx, session, "Once upon a"));
+    before = bits_of_ending(session);
+    OK(&ctx, attn_feed_text(&ctx, session, " litt"));
+    after = bits_of_ending(session);
+    CHECKF(after > 200, "the ending has %f bits", after);
+    snprintf(line, sizeof line,
+             "printf 'Once upon a litt' | " SURPRISAL TEST_TMP "scaled.attn --json | tail -n 1");
+    if (CHECKF(run("%s", line) == 0, "%s", err)) {
+        const double difference = number_in(out, "surprisal") - number_in(out, "uncorrected");
+        CHECKF(fabs(difference - (after - before)) < 1e-4, "%f, not %f - %f", difference, after,
+               before);
+    }
+    attn_session_free(session);
+    attn_model_close(model);
+}
+
 /* The rows of tokens and of regions add up to those of words. */
 TEST(rows_add_up)
 {
@@ -235,8 +319,7 @@ TEST(same_bytes)
                                        "-t 4", "--isa portable -t 1", "--batch 256"};
     size_t i;
     for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        if (!CHECKF(run("cat " FIXTURES "texts.txt " FIXTURES "long.txt | " SAY
-                        "--rank --top 2 %s >" TEST_TMP "bytes.csv",
+        if (!CHECKF(run(SAY FIXTURES "texts.txt --rank --top 2 %s >" TEST_TMP "bytes.csv",
                         ways[i]) == 0,
                     "%s", err))
             continue;

@@ -1,0 +1,54 @@
+#!/bin/sh
+# tools/surprisal on every build: each prints the bytes of tests/fixtures/surprisal/bytes.csv. Builds that this machine
+# lacks are named and left out.
+#
+#     sh tests/platforms/surprisal.sh BUILD [WORD]...
+#
+# BUILD/tiny-stories.attn must be there. With words, only the builds whose line has one of them are made.
+set -u
+build=$1
+shift
+only=$*
+out=$build/surprisal-builds
+fixtures=tests/fixtures/surprisal
+mkdir -p "$out"
+ok=0 bad=0
+
+wanted() # LINE
+{
+    [ -n "$only" ] || return 0
+    for word in $only; do
+        case $1 in *"$word"*) return 0 ;; esac
+    done
+    return 1
+}
+
+while IFS='|' read -r name runner compiler; do
+    wanted "$name $compiler" || continue
+    name=$(echo "$name" | tr -d ' ')
+    # shellcheck disable=SC2086 # words
+    if ! $compiler -I. tools/surprisal/surprisal.c -lm -o "$out/$name" >"$out/log" 2>&1; then
+        echo "absent     $name:$compiler"
+    elif $runner "$out/$name" "$build/tiny-stories.attn" "$fixtures/texts.txt" -q --rank --top 2 </dev/null \
+        >"$out/$name.csv" 2>"$out/log" && cmp "$out/$name.csv" "$fixtures/bytes.csv"; then
+        ok=$((ok + 1))
+        echo "ok         $name:$compiler"
+    else
+        bad=$((bad + 1))
+        echo "DIFFERS    $name:$compiler"
+        head -3 "$out/log"
+    fi
+done <<'END'
+avx2 || gcc -O2 -mavx2 -mfma -DATTN_NO_DISPATCH
+contracted || gcc -O3 -std=gnu11 -march=native -ffp-contract=fast -DATTN_NO_DISPATCH
+best || gcc -O2 -fopenmp
+plain || gcc -O1 -DATTN_NO_SIMD
+clang || clang -O2 -march=native -DATTN_NO_DISPATCH
+i686 || gcc -m32 -O1 -static -msse2 -mfpmath=sse
+aarch64 | qemu-aarch64 -cpu max | aarch64-linux-gnu-gcc -O1 -static
+s390x | qemu-s390x | s390x-linux-gnu-gcc -O1 -static -fexcess-precision=fast
+wasm | node --no-warnings tests/platforms/wasi.mjs | clang-16 --target=wasm32-wasi -O2
+wasm-simd | node --no-warnings tests/platforms/wasi.mjs | clang-16 --target=wasm32-wasi -O2 -msimd128
+END
+echo "$ok builds print the same bytes"
+[ $bad = 0 ] && [ $ok -gt 0 ]
