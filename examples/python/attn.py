@@ -45,6 +45,7 @@ import itertools
 import operator
 import os
 import pathlib
+import re
 import sys
 import threading
 import weakref
@@ -844,6 +845,66 @@ class Model(_Closing):
         ids = self._ids(tokens, prepend_bos)
         with self.session(len(ids)) as session:
             return session.score(ids, k)
+
+    def surprisal(self, texts: Union[str, Iterable[str]], *, stride: int = 0, bos: bool = True) -> dict[str, list[Any]]:
+        """How surprising each word is, in bits: a list for each column of tools/surprisal, which tells what they
+        mean. pandas.DataFrame takes the result. Give one text, or several; each is read by itself.
+
+        stride: the least tokens before a word where a text is longer than the context (0: 512, or half of it).
+        bos: begin with the beginning-of-text token. Without it first words have no value (NaN)."""
+        names = ("text", "index", "word", "tokens", "surprisal", "uncorrected", "entropy")
+        table: dict[str, list[Any]] = {name: [] for name in names}
+        data = [self.tokenizer.token_bytes(i) for i in range(self.config.n_vocab)]
+        blank = np.array([b.startswith(b" ") for b in data])
+        if not blank.any():
+            raise Error(Status.TOKENIZER, "no token of the vocabulary begins with a blank, so nothing says where a "
+                                          "word ends")
+        ends = blank.copy()
+        ends[[i for i in (self.config.eos, *self.config.more_eos) if i is not None]] = True
+        for number, text in enumerate([texts] if isinstance(texts, str) else texts):
+            words = re.findall("[^ \t-\r]+", text)
+            ids = self.to_tokens(" ".join(words))
+            if b"".join(data[i] for i in ids) != " ".join(words).encode():
+                raise Error(Status.TOKENIZER, f"the vocabulary lacks a character of text {number + 1}")
+            nll, entropy, ending = self._positions(ids, stride, bos, ends, ~blank)
+            places = np.cumsum([0] + [len(data[i]) for i in ids])  # of the tokens, in bytes
+            begins = np.cumsum([0] + [len(f" {word}".encode()) for word in words]) - 1  # of the blanks before words
+            at = np.searchsorted(places, np.maximum(begins, 0))
+            for index, word in enumerate(words):
+                first, end = at[index], at[index + 1]
+                sum_of_tokens = float(nll[first:end].sum())
+                row = (number + 1, index + 1, word, int(end - first), sum_of_tokens + ending[first] - ending[end],
+                       sum_of_tokens, entropy[first])
+                for name, value in zip(names, row):
+                    table[name].append(float(value / np.log(2)) if name in names[4:] else value)
+        return table
+
+    def _positions(self, ids: Ids, stride: int, bos: bool, ends: npt.NDArray[np.bool_],
+                   begins: npt.NDArray[np.bool_]) -> tuple[Array, Array, Array]:
+        """In nats, at each position from 0 to the number of tokens: the loss of the next token, the entropy, and
+        log(the probability of the tokens in `ends`), at position 0 of those in `begins`."""
+        room = self.config.n_ctx - bos
+        stride = stride or min(512, room // 2)
+        if not 0 < stride <= room:
+            raise ValueError(f"stride is {stride}; expected 1 to {room}")
+        nll, entropy, ending = (np.full(len(ids) + 1, np.nan) for _ in range(3))
+        known = 0
+        while known <= len(ids) and len(ids):
+            start = known and known - stride
+            window = ids[start:start + room]
+            with self.session(len(window) + bos) as session:
+                logits = session.feed(window, all_logits=True, prepend_bos=bos)
+            for position in range(max(known, start + 1 - bos), start + len(window) + 1):
+                x = logits[position - start - 1 + bos].astype(np.float64)
+                x -= x.max()
+                powers = np.exp(x)
+                log_sum = np.log(powers.sum())
+                entropy[position] = log_sum - powers @ x / powers.sum()
+                ending[position] = np.log(powers[ends if position else begins].sum()) - log_sum
+                if position < len(ids):
+                    nll[position] = log_sum - x[ids[position]]
+            known = start + len(window) + 1
+        return nll, entropy, ending
 
     def generate_many(self, prompts: Sequence[Tokens], *, max_tokens: int = 100,
                       sampling: Sampling = Sampling(), stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False,

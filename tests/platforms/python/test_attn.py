@@ -7,6 +7,7 @@ with PyTorch say "skipped" where there is none.
 import collections.abc
 import contextlib
 import copy
+import csv
 import ctypes
 import gc
 import io
@@ -62,8 +63,8 @@ def model_of(name, **options):
     return attn.Model(path, **options)
 
 
-def run(*command):
-    return subprocess.run([str(part) for part in command], check=True, stdout=subprocess.PIPE).stdout
+def run(*command, given=b""):
+    return subprocess.run([str(part) for part in command], check=True, stdout=subprocess.PIPE, input=given).stdout
 
 
 class Case(unittest.TestCase):
@@ -524,6 +525,33 @@ class Lifetimes(Case):
                     lambda: session.hook("hook_embed", print)):
             with self.fails(attn.Status.ARGUMENT, "the session is closed"):
                 use()
+
+
+class Surprisal(Case):
+    def test_it_is_the_c_program(self):
+        fixtures = ROOT / "tests" / "fixtures" / "surprisal"
+        texts = [(fixtures / name).read_text().removesuffix("\n").split("\n") for name in ("texts.txt", "long.txt")]
+        for lines, settings, options in [(texts[0], {}, ()), (texts[1], {"stride": 200}, ("--stride=200",)),
+                                         (texts[0], {"bos": False}, ("--no-bos",)), ([" The\tcat  sat\n"], {}, ())]:
+            table = self.model.surprisal(lines, **settings)
+            given = "\n".join(line.replace("\n", "") for line in lines).encode()
+            printed = run(BUILD / "surprisal", STORIES, "-q", *options, given=given).decode()
+            want = list(csv.DictReader(io.StringIO(printed)))
+            self.assertEqual(list(table), list(want[0]))
+            for name in table:
+                self.assertEqual(len(table[name]), len(want))
+                if isinstance(table[name][0], float):
+                    numbers = [float(row[name].replace("NA", "nan")) for row in want]
+                    np.testing.assert_allclose(table[name], numbers, rtol=0, atol=3e-6)
+                else:
+                    self.assertEqual([str(got) for got in table[name]], [row[name] for row in want])
+        one = self.model.surprisal("The cat")
+        self.assertEqual(one["word"], ["The", "cat"])
+        self.assertEqual(self.model.surprisal(["", "The cat"])["text"], [2, 2])
+
+    def test_mistakes(self):
+        with self.assertRaisesRegex(ValueError, "stride is 256; expected 1 to 255"):
+            self.model.surprisal("a", stride=256)
 
 
 class Text(Case):
