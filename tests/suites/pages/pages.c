@@ -90,6 +90,11 @@ TEST(convert)
     follow("tools/convert/convert.md", "convert");
 }
 
+TEST(surprisal)
+{
+    follow("tools/surprisal/README.md", "surprisal");
+}
+
 TEST(fast)
 {
     follow("tools/bench/fast.md", "fast");
