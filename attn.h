@@ -6704,8 +6704,7 @@ static const char attn__runs[] =
 #define ATTN__CACHE_IDS   3    /* most ids that are cached for one word */
 #define ATTN__CACHE_MAX   8192 /* words */
 
-#define ATTN__SPECIAL_MAX 256  /* bytes of a special token */
-#define ATTN__N_SPECIAL   1024 /* a text is compared with each of them */
+#define ATTN__SPECIAL_MAX 256 /* bytes of a special token */
 
 struct attn_tokenizer {
     size_t n_tokens, n_merges;
@@ -6869,9 +6868,6 @@ static attn_status attn__mark_special(attn_ctx *ctx, attn_tokenizer *tokenizer,
                                       unsigned char *is_special)
 {
     size_t i;
-    ATTN__REFUSE_IF(ctx, tokenizer->n_special > ATTN__N_SPECIAL, ATTN_E_FORMAT,
-                    "tokenizer: %zu special tokens; expected at most %d", tokenizer->n_special,
-                    ATTN__N_SPECIAL);
     for (i = 0; i < tokenizer->n_special; i++) {
         const uint32_t id = attn__u32(tokenizer->special + 4 * i);
         const size_t size = id < tokenizer->n_tokens ? attn__token_size(tokenizer, id) : 0;
@@ -8676,8 +8672,7 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  * Each of the 256 bytes must be a token, unless bit 0 of the flags is set. A byte without a token
  * is then left out of texts, or replaced (bit 1). With bits 0 and 2 the same is true of characters,
  * and there are no merges. No special token is in a merge. A token may have no bytes, unless it is
- * special or in a merge. A special token has at most 256 bytes, and there are at most 1024 special
- * tokens. n_tokens is at most n_vocab.
+ * special or in a merge. A special token has at most 256 bytes. n_tokens is at most n_vocab.
  *
  * Checksum: the data is cut into blocks of 1 MiB; the last one may be shorter. A block is padded
  * with zeros to a multiple of 256 bytes, and read as 32-bit words w. There are 64 lanes; they start
@@ -12656,38 +12651,53 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 /* ---- how many threads ---- */
 
 #if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
-/* How many processors this process may use by its control group and the groups around it, rounded
- * up. A group's file cpu.max has a quota and a period in microseconds: "150000 100000" is one and a
- * half processors, "max" is any number. `root` is put before each path; tests pass a directory. */
+/* The processors that a control group may use; 0: any number. Version 2 has a file with a quota and a
+ * period in microseconds: "150000 100000" is one and a half processors, "max" is any number. Version
+ * 1 has a file for each. */
+static double attn__group_limit(const char *root, const char *group)
+{
+    static const char *const files[] = {"cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"};
+    char path[1024], text[3][64], *end;
+    double quota, period;
+    int i;
+    for (i = 0; i < 3; i++) {
+        FILE *f;
+        snprintf(path, sizeof path, "%s/sys/fs/cgroup%s/%s", root, group, files[i]);
+        f = fopen(path, "r");
+        if (!f || !fgets(text[i], sizeof text[i], f))
+            text[i][0] = 0;
+        if (f)
+            fclose(f);
+    }
+    quota = strtod(text[text[0][0] ? 0 : 1], &end);
+    period = strtod(text[0][0] ? end : text[2], NULL);
+    return quota > 0 && period > 0 ? quota / period : 0;
+}
+
+/* How many processors this process may use by its control groups and the groups around them, rounded
+ * up. `root` is put before each path; tests pass a directory. */
 static int attn__quota(const char *root)
 {
-    char group[512], path[1024], limit[128], *end, *slash;
-    double most = ATTN__MAX_THREADS, quota, period;
-    int found = 0;
+    char line[512], path[512], *group, *end;
+    double most = ATTN__MAX_THREADS, limit;
     FILE *f;
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     f = fopen(path, "r");
-    while (f && !found && fgets(group, sizeof group, f)) /* version 2: "0::/a/b" */
-        found = strncmp(group, "0::/", 4) == 0;
+    while (f && fgets(line, sizeof line, f)) { /* "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b" */
+        line[strcspn(line, "\n")] = 0;
+        if (!(group = strchr(line, ':')) || !(end = strchr(group + 1, ':')) || end[1] != '/')
+            continue;
+        *group = '/';
+        memmove(end, end + 1, strlen(end));
+        while (end) { /* "/cpu,cpuacct/a/b", "/cpu,cpuacct/a", "/cpu,cpuacct", "" */
+            limit = attn__group_limit(root, group);
+            most = limit > 0 && limit < most ? limit : most;
+            if ((end = strrchr(group, '/')) != NULL)
+                *end = 0;
+        }
+    }
     if (f)
         fclose(f);
-    while (found) { /* "/a/b", "/a", "" */
-        group[strcspn(group, "\n")] = 0;
-        snprintf(path, sizeof path, "%s/sys/fs/cgroup%s/cpu.max", root, group + 3);
-        f = fopen(path, "r");
-        if (f && fgets(limit, sizeof limit, f)) {
-            quota = strtod(limit, &end);
-            period = strtod(end, NULL);
-            if (quota > 0 && period > 0 && quota / period < most)
-                most = quota / period;
-        }
-        if (f)
-            fclose(f);
-        slash = strrchr(group + 3, '/');
-        found = slash != NULL;
-        if (slash)
-            *slash = 0;
-    }
     return most > 1 ? (int)ceil(most) : 1;
 }
 #endif
@@ -13658,7 +13668,9 @@ static int attn__replace(const char *from, const char *to, int mode)
 static int attn__sync(const char *path)
 {
     const int file = open(path, O_WRONLY);
-    const int good = file >= 0 && fsync(file) == 0, reason = errno;
+    int good = file >= 0 && fsync(file) == 0, reason = errno;
+    if (file >= 0 && (reason == EINVAL || reason == ENOSYS || reason == EOPNOTSUPP))
+        good = 1; /* a file system that cannot: close tells of lost bytes */
     if (file >= 0)
         close(file);
     errno = reason;

@@ -270,7 +270,12 @@ int fclose(FILE *file)
 int fsync(int file)
 {
     typedef int (*real)(int);
+    const char *unable = getenv("FAULT_FSYNC"); /* the errno of a file system without fsync */
     NEXT("fsync");
+    if (unable) {
+        errno = atoi(unable);
+        return -1;
+    }
     return FAILS(EIO) ? -1 : next(file);
 }
 int rename(const char *from, const char *to)

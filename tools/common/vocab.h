@@ -371,6 +371,10 @@ TOOLS_FN attn_status vocab_section(attn_ctx *ctx, const vocab *v, size_t n_token
         n_bytes += v->tokens[i].size;
         n_special += v->tokens[i].special && v->tokens[i].size;
     }
+    if (n_special > 65535)
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                         "%s: %zu added and special tokens; at most 65535 can be kept", v->name,
+                         n_special);
     if (n_bytes > UINT32_MAX || n_tokens > INT32_MAX || v->n_merges > INT32_MAX)
         return tool_fail(ctx, ATTN_E_FORMAT, "%s: the vocabulary is larger than 4 GB", v->name);
     total = 16 + 4 * (uint64_t)n_tokens + 12 * (uint64_t)v->n_merges + 4 * (uint64_t)n_special +

@@ -21,6 +21,11 @@ from lm_eval.models.utils import (handle_stop_sequences, normalize_gen_kwargs,
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+NEUTRAL = {"num_beams": 1, "num_beam_groups": 1, "num_return_sequences": 1, "no_repeat_ngram_size": 0,
+           "encoder_no_repeat_ngram_size": 0, "min_new_tokens": 0, "min_length": 0, "typical_p": 1, "epsilon_cutoff": 0,
+           "eta_cutoff": 0, "diversity_penalty": 0, "renormalize_logits": False, "use_cache": True, "penalty_alpha": 0,
+           "remove_invalid_values": False}  # what transformers leaves as it is
+OF_BEAMS = ("length_penalty", "early_stopping")  # of more than one beam
 SAMPLING = {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "seed": "seed",
             "repetition_penalty": "repeat_penalty"}
 
@@ -158,9 +163,12 @@ class AttnLM(TemplateLM):
         if sampled:
             how.setdefault("top_k", 50)  # as in transformers
         for name, value in how.items():
+            if value is None or name in OF_BEAMS or (name in NEUTRAL and value == NEUTRAL[name]):
+                continue
             if name not in SAMPLING:
-                raise ValueError("attn.h does not know the generation setting %s" % name)
-            if value is not None and (sampled or name == "repetition_penalty"):
+                raise ValueError("attn.h does not know the generation setting %s%s" % (
+                    name, " but for %s" % NEUTRAL[name] if name in NEUTRAL else ""))
+            if sampled or name == "repetition_penalty":
                 line[SAMPLING[name]] = value
         return line, stop
 

@@ -8,6 +8,7 @@
 #include "tools/lens/save.h"
 #include "tests/models.h"
 #include "tests/command.h"
+#include <errno.h>
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -677,6 +678,26 @@ static long count_calls(const char *before, const char *command)
     CHECK(fscanf(counted, "%ld", &n) == 1 && n > 5);
     fclose(counted);
     return n;
+}
+
+/* A file system that cannot force bytes to the disk, as some of FUSE and of networks, is no failure; a
+ * disk that fails is one. */
+TEST(no_fsync)
+{
+    static const char command[] =
+        TEST_BUILD "/attn-convert -q examples/tiny-stories " TEST_TMP "fsync.attn";
+    static const int none[] = {EINVAL, ENOSYS, EOPNOTSUPP};
+    char fault[32];
+    size_t i;
+    if (count_calls("", command) == 0)
+        return;
+    for (i = 0; i < sizeof none / sizeof none[0]; i++) {
+        snprintf(fault, sizeof fault, "FSYNC=%d", none[i]);
+        CHECKF(run_faulty("", fault, command) == 0 && err_size == 0, "%s", err);
+    }
+    snprintf(fault, sizeof fault, "FSYNC=%d", EIO);
+    CHECKF(run_faulty("", fault, command) == 1 && strstr(err, "fsync.attn: writing failed"), "%s",
+           err);
 }
 
 /* Runs a program with each call failing in turn (in a plain `make test`: about 24 of them); `how`

@@ -1062,7 +1062,7 @@ static void quota_file(const char *path, const char *text)
     test_write(path, text, strlen(text));
 }
 
-/* What files of control groups allow (version 2): of the group itself or one above it. */
+/* What files of control groups allow: of the group itself or one above it. */
 TEST(quotas)
 {
     static const struct {
@@ -1080,6 +1080,13 @@ TEST(quotas)
         {"0::/\n", "cpu.max", "9 0\n", NULL, NULL, 256},
         {"nothing\n::\n", "cpu.max", "200000 100000\n", NULL, NULL, 256},
         {"2:cpu:/\n1:name=systemd:/\n0::/v", "v/cpu.max", "700000 100000\n", NULL, NULL, 7},
+        /* version 1 */
+        {"3:memory:/x\n2:cpu,cpuacct:/d/x\n", "cpu,cpuacct/d/x/cpu.cfs_quota_us", "250000\n",
+         "cpu,cpuacct/d/x/cpu.cfs_period_us", "100000\n", 3},
+        {"2:cpu:/not/mounted\n0::/\n", "cpu/cpu.cfs_quota_us", "50000\n", "cpu/cpu.cfs_period_us",
+         "100000\n", 1},
+        {"2:cpu:/\n", "cpu/cpu.cfs_quota_us", "-1\n", "cpu/cpu.cfs_period_us", "100000\n", 256},
+        {"2:cpu:/\n", "cpu/cpu.cfs_quota_us", "200000\n", NULL, NULL, 256},
     };
     char root[256], path[512];
     size_t i;
