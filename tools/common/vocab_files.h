@@ -682,7 +682,7 @@ TOOLS_FN int vocab_overlap(const vocab_token *late, const vocab_token *early)
  * matters. */
 TOOLS_FN attn_status vocab_check_passes(attn_ctx *ctx, vocab *v)
 {
-    enum { MOST_PAIRS = 1 << 18 };
+    enum { MOST_PAIRS = 1 << 23 };
     const vocab_token **sorted;
     size_t i, k, n_early = 0, n_late = 0;
     shown a, b;

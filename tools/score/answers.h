@@ -2,9 +2,47 @@
 #ifndef SCORE_ANSWERS_H
 #define SCORE_ANSWERS_H
 
-#include "run.h"
+#include "request.h"
 #include "tools/lens/decompose.h"
 #include "tools/lens/logits.h"
+
+/* Writes a value of the line as it was given. */
+static void out_value(job *j, const char *key, const json_value *v)
+{
+    json_out *const o = &j->answer;
+    const int is_object = v->kind == JSON_OBJECT;
+    const json_value *part = v + 1;
+    attn_ctx ctx = {0};
+    size_t i;
+    if (v->kind == JSON_NULL) {
+        out_null(o, key);
+    } else if (v->kind == JSON_STRING) {
+        out_text(o, key, v->text, v->size);
+    } else if (v->kind == JSON_NUMBER) {
+        out_spelled(o, key, v->text, v->size);
+    } else if (v->kind == JSON_TRUE || v->kind == JSON_FALSE) {
+        out_flag(o, key, v->kind == JSON_TRUE);
+    } else {
+        out_open(o, key, is_object ? '{' : '[');
+        for (i = 0; i < v->size; i++, part += part->span)
+            out_value(j, is_object ? arena_text(&ctx, &j->memory, part->key, part->key_size) : NULL,
+                      part);
+        out_close(o, is_object ? '}' : ']');
+    }
+}
+
+/* Writes the keys of the line that score does not know. */
+static void put_given(job *j)
+{
+    const json_value *v = j->root ? j->root + 1 : NULL;
+    attn_ctx ctx = {0};
+    size_t i;
+    out_open(&j->answer, "given", '{');
+    for (i = 0; v && j->root->kind == JSON_OBJECT && i < j->root->size; i++, v += v->span)
+        if (!find_key(v))
+            out_value(j, arena_text(&ctx, &j->memory, v->key, v->key_size), v);
+    out_close(&j->answer, '}');
+}
 
 static void begin_answer(run *r, job *j)
 {
@@ -18,6 +56,8 @@ static void begin_answer(run *r, job *j)
         else
             out_spelled(o, "id", j->q.id->text, j->q.id->size);
     }
+    if (r->o.carry)
+        put_given(j);
     if (r->ctx.status) {
         out_count(o, "line", j->line);
         return;

@@ -42,12 +42,22 @@ static int open_lines(run *r)
 static int accept_line(run *r, line_status status, const char *line, size_t size)
 {
     job *const j = job_at(r, r->n++);
+    json_out as_text = {0};
     memset(j, 0, sizeof *j);
     j->line = r->lines.n_lines;
-    if (!(j->text = (char *)malloc(size + 1)))
+    if (r->o.lines) {
+        out_open(&as_text, NULL, '{');
+        out_text(&as_text, "text", line, size);
+        out_close(&as_text, '}');
+        size = as_text.size;
+        out_bytes(&as_text, "", 1); /* a zero */
+        j->text = as_text.failed ? NULL : as_text.text;
+    } else if ((j->text = (char *)malloc(size + 1)) != NULL) {
+        memcpy(j->text, line, size);
+        j->text[size] = 0;
+    }
+    if (!j->text)
         return fail(FAILED, "no memory for line %llu of %s", TOOLS_LLU(j->line), r->name);
-    memcpy(j->text, line, size);
-    j->text[size] = 0;
     j->held = size;
     r->n_held += size;
     if (status == LINE_TOO_LONG)
@@ -61,6 +71,13 @@ static int accept_line(run *r, line_status status, const char *line, size_t size
         return finish_job(r, j);
     r->n_waiting++;
     return FINE;
+}
+
+/* Does a line begin with words and not with JSON? */
+static int is_prose(const char *line)
+{
+    const unsigned char first = (unsigned char)line[strspn(line, " \t\r")];
+    return (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z') || first >= 0x80;
 }
 
 /* Reads lines until enough are waiting. It blocks for more input only when there is nothing else to
@@ -85,6 +102,12 @@ static int read_lines(run *r, int *at_end)
             continue;
         if (!r->first_byte && line[strspn(line, " \t\r")])
             r->first_byte = line[strspn(line, " \t\r")];
+        if (r->lines.n_lines == 1 && !r->o.lines && is_prose(line))
+            return fail(
+                FAILED,
+                "line 1 of %s is \"%.30s\", where a JSON object such as {\"text\": \"Once\"} "
+                "is needed: with --lines each line is a text",
+                r->name, line);
         if (r->n_mine++ >= r->n_skipped)
             code = accept_line(r, status, line, size);
     }

@@ -6,6 +6,11 @@ Answers are those of the harness's own Hugging Face model. Options of --model_ar
 score (the program; default: build/score of this project, or the installed attn-score), threads, batch,
 max_gen_toks, and as for Hugging Face's model prefix_token_id, add_bos_token (true for a tokenizer that puts
 the token before every text).
+
+Texts longer than the model's context are treated as by that model: a rolling log-likelihood is a sum over
+disjoint windows, each of which sees one token before it; of a context before a continuation or a generation
+the beginning is cut off. score itself refuses longer texts, and perplexity has windows that overlap, so its
+figure of a long text is lower.
 """
 import json
 import os

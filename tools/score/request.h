@@ -149,7 +149,7 @@ static attn_status refuse_name(attn_ctx *ctx, const json_value *v)
     meant = nearest_option(&all, show(name, v->key, v->key_size));
     return tool_fail(ctx, ATTN_E_ARGUMENT, "there is no key \"%s\"%s%s%s", name,
                      meant ? "; do you mean \"" : "", meant ? meant->name : "",
-                     meant ? "\"?" : "; score --help lists them");
+                     meant ? "\"?" : "; score --help keys lists them, and --carry takes others");
 }
 
 /* Fills in the request from the line's object. The id is read first, because an error has it, too. */
@@ -171,16 +171,18 @@ static attn_status read_request(run *r, job *j)
     if (id && is_taken(&keys[0], id))
         q->id = id;
     for (i = 0; i < j->root->size; i++, v += v->span) {
-        if (!(key = find_key(v)))
+        if (!(key = find_key(v)) && (v->kind == JSON_NULL || r->o.carry))
+            continue;
+        if (!key)
             return refuse_name(&r->ctx, v);
         if (read_value(&r->ctx, q, key, v) != ATTN_OK)
             return r->ctx.status;
     }
     task = name_at(TASKS, q->task, &size);
     for (i = 0, v = j->root + 1; i < j->root->size; i++, v += v->span)
-        if (v->kind != JSON_NULL && !(find_key(v)->commands & ON(q->task)))
+        if (v->kind != JSON_NULL && (key = find_key(v)) && !(key->commands & ON(q->task)))
             return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "%s means nothing to the task %.*s",
-                             find_key(v)->name, (int)size, task);
+                             key->name, (int)size, task);
     return ATTN_OK;
 }
 

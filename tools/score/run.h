@@ -10,7 +10,7 @@
 typedef struct options {
     const char *model, *file, *output, *shard;
     size_t batch, threads;
-    int task, bos, special, resume, isa, f16_cache, skip_checksums, quiet;
+    int task, bos, special, lines, carry, resume, isa, f16_cache, skip_checksums, quiet;
 } options;
 
 enum task { SCORE, GENERATE, EMBED, LOGIT_LENS, TOP_K, TOKENS };

@@ -56,6 +56,10 @@ static const struct option table[] = {
      "begin each text with the beginning-of-text token,\nunless its line says otherwise"},
     {0, "special", NULL, FLAG, AT(special), NULL,
      "<|endoftext|> in a text is a token, unless its line says otherwise"},
+    {0, "lines", NULL, FLAG, AT(lines), NULL,
+     "FILE is plain text: each line is a text, as {\"text\": LINE} would be"},
+    {0, "carry", NULL, FLAG, AT(carry), NULL,
+     "take keys that score does not know, and return them with the answer, under \"given\""},
     {0, "batch", "COUNT", COUNT, AT(batch), "1 256",
      "most texts at a time (default 64); answers do not depend on it"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
@@ -99,8 +103,10 @@ static const help_page pages[] = {
      "back exactly.",
      FIRST_PAGE, print_tasks, NULL},
     {"keys", "what a line may hold", NULL,
-     "A line is one JSON object with these keys. A key that is null counts as absent. Lines end in "
-     "LF or CR LF, and a byte order mark is left out.",
+     "A line is one JSON object with these keys. A key that is null counts as absent. Other keys "
+     "are an error, as they may be misspelt; --carry takes them. Lines end in LF or CR LF, and a "
+     "byte order mark is left out. A text that is longer than the model's context is an error: "
+     "perplexity reads such a text in windows, and lm_eval_attn.py in those of the harness.",
      KEYS_PAGE, print_keys, NULL}};
 
 /* ---- progress ---- */
@@ -159,8 +165,8 @@ static int check_answers(const run *r)
         hint = "; the file has a list, but each line has to be an object: write it with pandas' "
                "to_json(FILE, orient=\"records\", lines=True), or convert it with jq -c '.[]'";
     else if (r->first_byte != '{')
-        hint = "; each line has to be a JSON object: jq -cR '{text: .}' makes one of each "
-               "line of a text, and the program perplexity reads plain text";
+        hint = "; each line has to be a JSON object: with --lines each line is a text, and the "
+               "program perplexity reads a whole text";
     else if (strstr(r->first_error, "never closed"))
         hint = "; an object has to be on one line: convert the file with jq -c .";
     return fail(FAILED, "no line of %s could be answered, of %llu. The first error: %s%s", r->name,

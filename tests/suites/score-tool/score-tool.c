@@ -249,7 +249,7 @@ static const struct {
     {"{\"text\": \"a\", \"id\": 3, \"txet\": 1}",
      "{\"id\": 3, \"line\": 19, \"error\": \"there is no key \\\"txet\\\"; do you mean "
      "\\\"text\\\"?\""},
-    {"{\"text\": \"a\", \"colour\": 1}", "no key \\\"colour\\\"; score --help lists them"},
+    {"{\"text\": \"a\", \"colour\": 1}", "no key \\\"colour\\\"; score --help keys lists them"},
     {"{\"text\": \"a\", \"id\": [1]}", "id: expected a string or a number, not a list"},
     {"{\"text\": \"a\", \"max_tokens\": 3}", "max_tokens means nothing to the task score"},
     {"{\"text\": \"a\", \"bos\": 1}", "bos: expected true or false, not 1"},
@@ -367,14 +367,36 @@ TEST(numbers_of_tables)
 }
 
 /* The exit code tells a program that it gave the wrong file. */
+/* A plain text is told at its first line, and read with --lines. */
+TEST(plain_lines)
+{
+    refuses(1, "line 1 of standard input is \"Once upon\", where a JSON object such as",
+            "printf 'Once upon\\na \\\"time\\\"\\n' | " SCORE MODEL);
+    same(
+        "printf '{\"text\": \"Once upon\"}\\n{\"text\": \"a \\\\\"time\\\\\"\"}\\n' | " SCORE MODEL,
+        "printf 'Once upon\\na \"time\"\\n' | " SCORE MODEL "--lines");
+}
+
+/* Columns that score does not know: null counts as absent, others are an error or are carried. */
+TEST(other_keys)
+{
+    CHECK(run("echo '{\"text\": \"Once\", \"txet\": null}' | " SCORE MODEL) == 0);
+    refuses(1, "there is no key \"label\"",
+            "echo '{\"text\": \"Once\", \"label\": 1}' | " SCORE MODEL "-q >/dev/null");
+    CHECKF(run("echo '{\"id\": 4, \"text\": \"Once\", \"label\": [1.50, {\"a\\\"b\": null}, true], "
+               "\"task\": \"tokens\", \"logprob\": \"x\\u0001\"}' | " SCORE MODEL "--carry") == 0 &&
+               strstr(out,
+                      "{\"id\": 4, \"given\": {\"label\": [1.50, {\"a\\\"b\": null}, true], "
+                      "\"logprob\": \"x\\u0001\"}, \"task\": \"tokens\", \"ids\": [506]") == out,
+           "%s%s", out, err);
+}
+
 TEST(nothing_answered)
 {
     static const char *const cases[][2] = {
-        {"printf 'Once upon\\na time\\n'",
-         "no line of standard input could be answered, of 2. The "
-         "first error: input: malformed JSON at line 1, column 1: a "
-         "value was expected here; each line has to be "
-         "a JSON object: jq -cR '{text: .}' makes one"},
+        {"printf '\\nOnce upon\\na time\\n'",
+         "no line of standard input could be answered, of 3. The first error: the line is empty; "
+         "each line has to be a JSON object: with --lines each line is a text"},
         {"echo '[{\"text\": \"a\"}]'", "expected an object, such as {\"text\": \"Once upon a "
                                        "time\"}; the file has a list"},
         {"printf '{\\n\"text\": \"a\"}\\n'", "never closed; an object has to be on one line"},
