@@ -3,7 +3,7 @@
 
 .PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz watchers tsan \
         sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
-        languages-test msvc-test windows-test
+        languages-test r-test msvc-test windows-test
 
 # Longer tests ====================================================================================
 
@@ -233,6 +233,10 @@ python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/sur
 	ATTN_BUILD='$(abspath $(BUILD))' OMP_WAIT_POLICY=passive $(PYTHON) tests/platforms/python/test_attn.py
 	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict --cache-dir '$(BUILD)/mypy' examples/python/attn.py examples/python/attn_lens.py examples/python/notebook.py; \
 	    else echo 'skipped: the types of attn.py, there is no mypy'; fi
+
+r-test: $(BUILD)/attn-convert $(BUILD)/surprisal ## the R package: built and checked as CRAN does (needs R)
+	@sh tools/packaging/r/build.sh $(BUILD)
+	@cd $(BUILD) && R CMD check --as-cran --no-manual attn_$(VERSION).tar.gz
 
 languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)
 	@OMP_WAIT_POLICY=passive sh tests/platforms/languages.sh $(BUILD)
