@@ -1795,13 +1795,23 @@ typedef struct attn__allocation {
 } attn__allocation;
 
 /* The workers of a parallel region. */
+enum { ATTN__MAX_THREADS = 256, ATTN__GROUP = 4 };
+
+/* A count of workers that have arrived, 128 bytes from the next: processors fetch lines of a cache
+ * in pairs. */
+typedef struct attn__arrivals {
+    int n;
+    char apart[124];
+} attn__arrivals;
+
 typedef struct attn__team {
-    int arrived;                       /* how many have arrived at the barrier */
+    int arrived;                       /* how many have arrived at the barrier, of two workers */
     int phase;                         /* the number of barriers that all have passed */
     unsigned waited;                   /* microseconds that workers waited for late ones */
     int left;                          /* how many have passed the last barrier */
     int n_asleep;                      /* how many sleep until `condition` is signalled */
     struct attn__condition *condition; /* see >>threads */
+    attn__arrivals *apart;             /* of three workers or more: all, then each group */
 } attn__team;
 
 /* What a matmul does with the old contents of `out`: overwrite them, continue their chain with more
@@ -12488,6 +12498,31 @@ static void attn__wait_until(attn__worker *me, const int *count, int enough)
 }
 #endif
 
+#if defined(_OPENMP) && defined(__GNUC__)
+/* Counts this worker's arrival at a barrier, and returns 1 if it is the last. A counter costs one
+ * transfer of its line for each worker that arrives, and one more for each that reads the line
+ * meanwhile. Two workers use the line that the other reads anyway. More have a line apart; above
+ * eight, groups of four count first, and the last of each counts for all four. */
+static int attn__arrives_last(const attn__worker *me)
+{
+    attn__team *team = me->team;
+    int *count = me->count > 2 ? &team->apart[0].n : &team->arrived, n = me->count;
+    if (me->count > 2 * ATTN__GROUP) {
+        int *const in_group = &team->apart[1 + me->id / ATTN__GROUP].n;
+        const int from_here = me->count - me->id / ATTN__GROUP * ATTN__GROUP;
+        n = from_here < ATTN__GROUP ? from_here : ATTN__GROUP;
+        if (__atomic_add_fetch(in_group, 1, __ATOMIC_ACQ_REL) < n)
+            return 0;
+        __atomic_store_n(in_group, 0, __ATOMIC_RELAXED);
+        n = (me->count + ATTN__GROUP - 1) / ATTN__GROUP;
+    }
+    if (__atomic_add_fetch(count, 1, __ATOMIC_ACQ_REL) < n)
+        return 0;
+    __atomic_store_n(count, 0, __ATOMIC_RELAXED);
+    return 1;
+}
+#endif
+
 /* Waits until all workers have arrived. The last one to arrive begins the next phase. */
 ATTN__APART void attn__barrier(attn__worker *me)
 {
@@ -12497,12 +12532,10 @@ ATTN__APART void attn__barrier(attn__worker *me)
     if (me->count == 1)
         return;
     phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE);
-    if (__atomic_add_fetch(&team->arrived, 1, __ATOMIC_ACQ_REL) == me->count) {
-        __atomic_store_n(&team->arrived, 0, __ATOMIC_RELAXED);
+    if (attn__arrives_last(me))
         attn__count_up(team, &team->phase);
-    } else {
+    else
         attn__wait_until(me, &team->phase, phase + 1);
-    }
 #elif defined(_OPENMP)
     if (me->count == 1)
         return;
@@ -12527,8 +12560,6 @@ static void attn__leave(attn__worker *me)
 #endif
 }
 #endif
-
-enum { ATTN__MAX_THREADS = 256 };
 
 #ifdef ATTN__PTHREADS
 /* Is this process the child of one that had threads? The child lacks OpenMP's threads, and a
@@ -12621,6 +12652,8 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 #ifdef _OPENMP
     n_threads = n_threads > 1 ? attn__granted(n_threads) : 1;
     if (n_threads > 1) {
+        attn__arrivals apart[1 + ATTN__MAX_THREADS / ATTN__GROUP] = {{0, {0}}};
+        team.apart = apart;
 #pragma omp parallel num_threads(n_threads) firstprivate(me)
         {
 #ifdef __GNUC__

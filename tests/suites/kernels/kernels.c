@@ -1192,6 +1192,35 @@ static void count_barriers(attn__worker *me, void *pass)
         n_passed = me->team->phase + 1; /* and the one at the end of the region */
 }
 
+/* Every worker counts itself before a barrier: behind it, all have. */
+typedef struct meeting {
+    int n_came, n_rounds, n_early;
+} meeting;
+
+static void meet(attn__worker *me, void *arg)
+{
+    meeting *m = (meeting *)arg;
+    int round;
+    for (round = 1; round <= m->n_rounds; round++) {
+        __atomic_add_fetch(&m->n_came, 1, __ATOMIC_RELAXED);
+        attn__barrier(me);
+        if (__atomic_load_n(&m->n_came, __ATOMIC_RELAXED) != round * me->count)
+            __atomic_add_fetch(&m->n_early, 1, __ATOMIC_RELAXED);
+        attn__barrier(me);
+    }
+}
+
+TEST(barriers_hold)
+{
+    int n;
+    for (n = 1; n <= 21; n += n < 6 ? 1 : 3) {
+        meeting m = {0, 40, 0};
+        attn__parallel(n, meet, &m);
+        CHECKF(m.n_early == 0, "%d workers: %d passed a barrier early", n, m.n_early);
+        CHECK(m.n_came % m.n_rounds == 0 && m.n_came >= m.n_rounds);
+    }
+}
+
 TEST(barriers)
 {
     attn_ctx ctx = {0};
