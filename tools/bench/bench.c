@@ -29,6 +29,7 @@
 #include "attn.h"
 #define PROGRAM "bench"
 #include "encoding.h"
+#include "barrier.h"
 #include "hooks.h"
 #include "machine.h"
 #include "threads.h"
@@ -59,8 +60,8 @@ static const struct option table[] = {
      "of random weights: f32, f16, q8 or q4; several with commas between them. Default: all; with "
      "--quick f32 and q8; above 124M q8"},
     {0, "only", "SECTION", CHOICES, AT(sections), SECTIONS,
-     "roofs, matmul, prompt, generation, speculation, batch, mixed, hooks, threads, first, memory "
-     "or tokenizer; several with commas between them"},
+     "roofs, matmul, prompt, generation, speculation, batch, mixed, hooks, threads, first, memory, "
+     "tokenizer or barrier; several with commas between them"},
     {0, "quick", NULL, FLAG, AT(quick), NULL,
      "fewer cases and repeats; of random weights fewer sections too: under a minute"},
     {'t', "threads", "COUNT", COUNT, AT(threads), COUNTS,
@@ -321,8 +322,14 @@ static int bench_model(bench *b, attn_dtype dtype)
 
 static int bench_all(bench *b)
 {
-    const unsigned of_model = (1u << N_SECTIONS) - 1 - ROOFS - TOKENIZER;
+    const unsigned of_model = (1u << N_SECTIONS) - 1 - ROOFS - TOKENIZER - BARRIER;
     int i, good = 1;
+#ifdef BENCH_BARRIER
+    if (b->sections & BARRIER)
+        good = section_barrier(b);
+    if (b->sections == BARRIER)
+        return good;
+#endif
     if (b->path)
         return bench_model(b, ATTN_F32);
     if (b->sections & ROOFS)
@@ -355,7 +362,7 @@ static void set_up(bench *b, const options *o)
     b->threads[1] = count;
     b->n_counts = count == 1 || b->cpu_time ? 1 : 2;
     if (b->cpu_time)
-        b->sections &= ~(unsigned)(THREADS | FIRST | MEMORY);
+        b->sections &= ~(unsigned)(THREADS | FIRST | MEMORY | BARRIER);
     b->repeats = b->quick ? 3 : 5;
     b->shortest = b->quick ? 0.003 : 0.02;
     clock_of_thread = b->cpu_time;

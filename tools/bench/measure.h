@@ -22,11 +22,13 @@ typedef enum bench_section {
     THREADS = 256,
     FIRST = 512,
     MEMORY = 1024,
-    TOKENIZER = 2048
+    TOKENIZER = 2048,
+    BARRIER = 4096
 } bench_section;
 #define SECTIONS                                                                                   \
-    "roofs matmul prompt generation speculation batch mixed hooks threads first memory tokenizer"
-enum { N_SECTIONS = 12 };
+    "roofs matmul prompt generation speculation batch mixed hooks threads first memory tokenizer " \
+    "barrier"
+enum { N_SECTIONS = 13 };
 
 static const char *section_name(int i)
 {
@@ -297,7 +299,7 @@ static task new_task(const bench *b, bench_section s, double amount, const char 
     while ((unsigned)s >> (i + 1))
         i++;
     t.section = section_name(i);
-    t.dtype = s == ROOFS || s == TOKENIZER ? NULL : b->dtype;
+    t.dtype = s == ROOFS || s == TOKENIZER || s == BARRIER ? NULL : b->dtype;
     t.amount = amount;
     t.unit = unit;
     t.run = run;

@@ -42,12 +42,12 @@ TEST(bad_options)
     refuses(2, "there is no \"f32,q5\"; choose f32, f16, q8 or q4, or several",
             BENCH "--dtype f32,q5");
     refuses(2, "--dtype: there is no \"\"", BENCH "--dtype ''");
-    refuses(
-        2,
-        "bench: --only: there is no \"prompts\"; choose roofs, matmul, prompt, generation, "
-        "speculation, batch, mixed, hooks, threads, first, memory or tokenizer, or several with "
-        "commas between them",
-        BENCH "--only prompts --quick");
+    refuses(2,
+            "bench: --only: there is no \"prompts\"; choose roofs, matmul, prompt, generation, "
+            "speculation, batch, mixed, hooks, threads, first, memory, tokenizer or barrier, or "
+            "several with "
+            "commas between them",
+            BENCH "--only prompts --quick");
     refuses(2, "--only: there is no \"matmul,\"", BENCH "--only matmul,");
     refuses(2, "is not a whole number from 1 to ", BENCH "--threads 0");
     refuses(2, "is not a whole number from 1 to ", BENCH "--threads 2x");
@@ -182,6 +182,17 @@ TEST(every_section)
 }
 
 /* --json - is JSON and nothing else, and --only leaves out the rest. */
+TEST(barriers)
+{
+    CHECKF(run(BENCH "--quick --only barrier --json -") == 0, "%s", err);
+#ifdef _OPENMP
+    CHECKF(out && strstr(out, "\"name\": \"2 workers") && strstr(out, "\"name\": \"16 workers") &&
+               number_of(out, "value") > 0 && number_of(out, "roof") > 0,
+           "%s", out);
+#endif
+    forget();
+}
+
 TEST(json_alone)
 {
     CHECK(run(BENCH MODEL "--quick --only prompt,batch --threads 1 --json -") == 0);
