@@ -61,7 +61,7 @@ static const struct option table[] = {
      "generate COUNT texts from one prompt in one batch; text 0, 1, .. has seed SEED, SEED + 1, "
      ".."},
     {0, "temperature", "X", NUMBER, LIVE(temperature), "0 1000",
-     "0: greedy (default); 1: as trained"},
+     "0: greedy (default but in turns); 1: as trained"},
     {0, "top-k", "K", COUNT, LIVE(top_k), COUNTED, "sample from the K likeliest tokens"},
     {0, "top-p", "P", NUMBER, LIVE(top_p), "0 1",
      "... from the likeliest that together reach P (0: from the likeliest; 1: from all)"},

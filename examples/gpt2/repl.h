@@ -316,7 +316,7 @@ static int do_help(repl *p, const char *value)
             continue;
         snprintf(label, sizeof label, "/%s %s", table[i].name,
                  table[i].argument ? table[i].argument : "on");
-        snprintf(text, sizeof text, "[%s] %s", setting_text(&p->r->o, &table[i], now),
+        snprintf(text, sizeof text, "[%s] %s", shown_setting(&p->r->o, &table[i], now),
                  table[i].help);
         print_row(label, 22, text);
     }

@@ -30,6 +30,16 @@ static const char *setting_text(const options *o, const struct option *option, c
     return text;
 }
 
+/* The same for a person, to whom a top-p of 0 keeps the likeliest token. (In the options it is not
+ * given, and keeps all.) */
+static const char *shown_setting(const options *o, const struct option *option, char text[32])
+{
+    options shown_as = *o;
+    if (o->top_p <= given_top_p(0))
+        shown_as.top_p = o->top_p > 0 ? 0 : 1;
+    return setting_text(&shown_as, option, text);
+}
+
 /* Sets an option to a value from a command or a saved file. */
 static int change_setting(options *o, const struct option *option, const char *value)
 {
@@ -76,10 +86,7 @@ static int do_setting(repl *p, const struct option *option, const char *value)
     }
     if (option->kind == TEXTS)
         return say_texts(option, (const text_list *)((const char *)&p->r->o + option->at));
-    changed = p->r->o;
-    if (changed.top_p <= given_top_p(0)) /* not given, which keeps all, or 0 */
-        changed.top_p = changed.top_p > 0 ? 0 : 1;
-    return say("%s: %s", option->name, setting_text(&changed, option, text));
+    return say("%s: %s", option->name, shown_setting(&p->r->o, option, text));
 }
 
 /* >> Files ===================================================================================== */

@@ -289,7 +289,7 @@ static const help_page pages[] = {
      "Logits and text with a direction added to the stream at every position, beside those "
      "without.",
      STEER, NULL,
-     "lens model.attn steer \"I am\" --towards \" happy\" --away \" sad\" --strength 4"},
+     "lens model.attn steer \"The toy broke. He\" --towards \"so happy\" --away \"so sad\""},
     {"gradients", "how a logit or a loss changes with each activation",
      "lens MODEL.attn gradients TEXT [NAME...] -o FILE [options]",
      "Writes d metric / d activation for each activation that a NAME or a pattern matches, such as "

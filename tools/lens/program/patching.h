@@ -84,7 +84,7 @@ static int choose_question(lens *l, patching *p)
         p->reason = keep(l,
                          " (%s is the likeliest token after both texts; of the likely tokens, the "
                          "logits of these two change most)",
-                         shown_token(l, m->token));
+                         quoted_token(l, m->token));
         p->question = p->changes;
     }
     if ((code = name_tokens(l, &p->question)) == FINE) {

@@ -48,8 +48,8 @@ static int name_tokens(lens *l, question *q)
     if (code != FINE)
         return code;
     q->text = lens_metric_against(m) ? keep(l, "logit of %s minus logit of %s",
-                                            shown_token(l, m->token), shown_token(l, m->against))
-                                     : keep(l, "logit of %s", shown_token(l, m->token));
+                                            quoted_token(l, m->token), quoted_token(l, m->against))
+                                     : keep(l, "logit of %s", quoted_token(l, m->token));
     return FINE;
 }
 

@@ -184,6 +184,12 @@ static const char *shown_token(lens *l, int32_t id)
     return bytes ? visible(l, bytes, size, "·") : keep(l, "%ld", (long)id);
 }
 
+/* The same within a sentence: in quotes. */
+static const char *quoted_token(lens *l, int32_t id)
+{
+    return keep(l, l->tokenizer ? "\"%s\"" : "%s", shown_token(l, id));
+}
+
 /* A label cut to at most `most` columns. */
 static const char *brief(lens *l, const char *token, size_t most)
 {
