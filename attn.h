@@ -14444,13 +14444,13 @@ ATTN__SMALL_END
  *     #define, #undef and ATTN__LIFT) and a branch in ATTN__FN(activate); a value of
  *     attn_act_kind; the checks in attn_activate and attn__check_version; its number in >>format;
  *     its name in tools/attn-info.c, tools/convert/huggingface.h and export.h,
- *     examples/python/attn.py.
+ *     examples/python.
  * An operation of tier 1: its declaration in >>api-tensors, its function in >>ops, a case in
  *     tests/suites/ops.
  * A way to sample: a program sets attn_generate_desc.logits_fn. In the library: a field of
  *     attn_sampler_desc, its check in attn_sampler_new, its step in attn__filter; its rule in
  *     tests/contract/contract.md; its name in examples/gpt2/gpt2.c, tools/score/request.h,
- *     tools/receipt/receipt.h, examples/python/attn.py.
+ *     tools/receipt/receipt.h, examples/python.
  * A weight type: a row in attn__weight_type_of; its scale in attn__quantize_weights; reading its
  *     bits in attn__r_weights of every set; attn__read_entry, which accepts it in files;
  *     attn-convert and export.h, which write it.

@@ -229,10 +229,10 @@ compare: all ## logits, losses and text next to PyTorch's (CHECKPOINT=HF_DIRECTO
 
 # Other languages =================================================================================
 
-python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/surprisal $(BUILD)/tiny-stories.attn $(BUILD)/induction.attn ## attn.py next to NumPy, PyTorch and the C programs (needs python3 with numpy; also mypy and torch, if they are there)
+python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/surprisal $(BUILD)/tiny-stories.attn $(BUILD)/induction.attn ## the package attn next to NumPy, PyTorch and the C programs (needs python3 with numpy; also mypy and torch, if they are there)
 	ATTN_BUILD='$(abspath $(BUILD))' OMP_WAIT_POLICY=passive $(PYTHON) tests/platforms/python/test_attn.py
-	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict --cache-dir '$(BUILD)/mypy' examples/python/attn.py examples/python/attn_lens.py examples/python/notebook.py; \
-	    else echo 'skipped: the types of attn.py, there is no mypy'; fi
+	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict --cache-dir '$(BUILD)/mypy' examples/python/attn examples/python/building/attn_wheel.py examples/python/clean_gpt2.py; \
+	    else echo 'skipped: the types of the package, there is no mypy'; fi
 
 r-test: $(BUILD)/attn-convert $(BUILD)/surprisal ## the R package: built and checked as CRAN does (needs R)
 	@sh tools/packaging/r/build.sh $(BUILD)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares sweeps of attn_lens.py with TransformerLens's patching functions, in float64, and path patching
+"""Compares sweeps of attn.lens with TransformerLens's patching functions, in float64, and path patching
 with its definition by hooks.
 
     compare_patching.py BUILD [HF_DIRECTORY...] [--only WORD] [--float32]
@@ -147,7 +147,7 @@ def main():
     args = parser.parse_args()
     os.environ.setdefault("ATTN_LIBRARY", os.path.join(args.build, "libattn.so"))
     import attn
-    import attn_lens as lens
+    from attn import lens
     failed = False
     for directory in args.directories or [os.path.join(ROOT, d) for d in (
             "tests/golden/plain", "tests/golden/odd", "examples/tiny-stories")]:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of examples/python/attn.py: make python-test, or test_attn.py [BUILD].
+"""Tests of the package in examples/python: make python-test, or test_attn.py [BUILD].
 
 BUILD (default: build) holds libattn.so, attn-convert, gpt2 and tiny-stories.attn. Needs NumPy; the cases
 with PyTorch say "skipped" where there is none.
@@ -17,6 +17,7 @@ import os
 import pathlib
 import pickle
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -33,7 +34,7 @@ BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
 os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
 sys.path.insert(0, str(ROOT / "examples" / "python"))
 import attn  # noqa: E402
-import attn_lens as lens  # noqa: E402
+from attn import lens  # noqa: E402
 
 try:
     import torch
@@ -63,8 +64,9 @@ def model_of(name, **options):
     return attn.Model(path, **options)
 
 
-def run(*command, given=b""):
-    return subprocess.run([str(part) for part in command], check=True, stdout=subprocess.PIPE, input=given).stdout
+def run(*command, given=b"", environment=None, folder=None):
+    return subprocess.run([str(part) for part in command], check=True, stdout=subprocess.PIPE, input=given,
+                          env=environment, cwd=folder).stdout
 
 
 class Case(unittest.TestCase):
@@ -87,7 +89,7 @@ class Case(unittest.TestCase):
 
 
 class Declarations(Case):
-    """The structs and prototypes of attn.py are those of attn.h."""
+    """The structs and prototypes of the package are those of attn.h."""
 
     def structs(self):
         return [value for name, value in vars(attn).items() if name.startswith("_attn_")]
@@ -159,7 +161,8 @@ class Declarations(Case):
         code = "import attn; print(attn.version())"
         folder = pathlib.Path(scratch.name) / "beside"
         folder.mkdir()
-        (folder / "attn.py").write_bytes((ROOT / "examples" / "python" / "attn.py").read_bytes())
+        package = folder / "attn"
+        shutil.copytree(ROOT / "examples" / "python" / "attn", package, ignore=shutil.ignore_patterns("__pycache__"))
         environment = {k: v for k, v in os.environ.items() if k not in ("ATTN_LIBRARY", "PYTHONPATH")}
 
         def tried(**more):
@@ -168,13 +171,67 @@ class Declarations(Case):
 
         self.assertIn("make build/libattn.so", tried().stderr)
         self.assertIn("/no/such.so", tried(ATTN_LIBRARY="/no/such.so").stderr)
-        (folder / "libattn.so").symlink_to(os.environ["ATTN_LIBRARY"])
+        (package / "libattn.so").symlink_to(os.environ["ATTN_LIBRARY"])
         self.assertEqual(tried().stdout.strip(), attn.version())
-        (folder / "libattn.so").unlink()
+        (package / "libattn.so").unlink()
         other = folder / "other.c"
         other.write_text("int attn_version(void) { return 10300; }\n")
-        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", other, "-o", folder / "libattn.so"], check=True)
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", other, "-o", package / "libattn.so"], check=True)
         self.assertIn("is version 1.3 of attn.h", tried().stderr)
+
+
+class Package(Case):
+    """What pip installs, and where models are found."""
+
+    def test_pip_installs_it(self):
+        if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True).returncode:
+            self.skipTest("there is no pip")
+        folder = pathlib.Path(scratch.name) / "installed"
+        quick = {**os.environ, "CFLAGS": "-O0 -DATTN_NO_SIMD"}
+        run(sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", folder,
+            ROOT / "examples" / "python", environment=quick)
+        alone = {k: v for k, v in os.environ.items() if k not in ("ATTN_LIBRARY", "ATTN_MODELS")}
+        alone["PYTHONPATH"] = str(folder)
+        code = ("import attn, attn.lens as lens; model = attn.load('tiny-stories'); print(attn._lib._name, "
+                "attn.load('induction').config.n_layer, lens.load_sae('tiny-stories').d_sae, "
+                "model.session().generate('Once upon a time', max_tokens=12).read())")
+        with tempfile.TemporaryDirectory() as elsewhere:
+            printed = run(sys.executable, "-c", code, environment=alone, folder=elsewhere).decode()
+            story = run(sys.executable, "-m", "attn", environment=alone, folder=elsewhere).decode()
+        self.assertEqual(printed, f"{folder}/attn/libattn.so 2 512 , there was a little girl named Lily. She loved to\n")
+        self.assertEqual(story, run(BUILD / "gpt2", STORIES, PROMPT, "-n200", "--temperature=0.7", "--top-k=40", "-s1",
+                                    "-q").decode())
+        self.assertTrue((folder / "attn" / "py.typed").exists())
+        facts = (folder / f"attn-{attn.version()}.dist-info" / "METADATA").read_text()
+        self.assertIn("\nRequires-Dist: numpy>=1.24\n", facts)
+
+    def test_models_are_found(self):
+        home = pathlib.Path(scratch.name) / "home"
+        code = "import sys, attn; print(attn.load(sys.argv[1]).config.n_layer)"
+
+        def tried(name, **more):
+            environment = {**os.environ, "XDG_CACHE_HOME": str(home), "PYTHONPATH": str(ROOT / "examples" / "python")}
+            return subprocess.run([sys.executable, "-c", code, name], cwd=scratch.name, env={**environment, **more},
+                                  capture_output=True, text=True)
+
+        self.assertIn("`make gpt2 SIZE=gpt2-xl` in a checkout", tried("gpt2-xl").stderr)
+        self.assertIn("$ATTN_MODELS names the directory", tried("mine").stderr)
+        self.assertIn("write attn.Model('build/x.attn')", tried("build/x.attn").stderr)
+        for folder, more in ((home / "attn", {}), (home / "more", {"ATTN_MODELS": os.pathsep.join(["no", str(home / "more")])}),
+                             (pathlib.Path(scratch.name) / "build", {})):
+            folder.mkdir(parents=True)
+            (folder / "mine.attn").symlink_to(BUILD / "induction.attn")
+            self.assertEqual(tried("mine", **more).stdout, "2\n")
+            (folder / "mine.attn").unlink()
+
+    def test_names_of_the_ecosystem_are_free(self):
+        """A file or folder here would hide a package of the same name from every program."""
+        taken = {path.stem for path in (ROOT / "examples" / "python").iterdir() if path.suffix in ("", ".py")}
+        self.assertEqual(taken, {"attn", "building", "clean_gpt2", "__pycache__"} & taken)
+        self.assertEqual(set(dir(attn)), set(attn.__all__))
+        for module in (attn, lens):
+            for name in module.__all__:
+                self.assertTrue(hasattr(module, name), name)
 
 
 class Activations(Case):
@@ -1198,7 +1255,7 @@ class PyTorch(Case):
 
 class Notebook(Case):
     def test_it_prints_what_pytorch_and_the_seed_say(self):
-        text = run(sys.executable, ROOT / "examples" / "python" / "notebook.py", STORIES,
+        text = run(sys.executable, ROOT / "examples" / "python" / "clean_gpt2.py", STORIES,
                    BUILD / "induction.attn").decode()
         self.assertEqual(text.count("100.00% of the values are correct"), 8)
         wanted = (ROOT / "tests" / "fixtures" / "notebooks.txt").read_text()

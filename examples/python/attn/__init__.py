@@ -1,7 +1,7 @@
 """GPT-2 with every activation in reach, as NumPy arrays: attn.h from Python.
 
     import attn
-    model = attn.Model("build/tiny-stories.attn")
+    model = attn.load("tiny-stories")
     for piece in model.session().generate("Once upon a time", max_tokens=50):
         print(piece, end="", flush=True)
 
@@ -12,11 +12,17 @@
         session.edit("blocks.2.attn.hook_z", "zero", heads=3)
         without_the_head = session.feed("Once upon a time")
 
-attn_lens.py beside this file patches, takes gradients and reads circuits and sparse autoencoders.
+attn.lens patches, takes gradients and reads circuits and sparse autoencoders. What exists:
 
-One file over the shared library and NumPy; nothing is compiled. `make build/libattn.so` makes the
-library, which is looked for under $ATTN_LIBRARY, beside this file, in ../../build, and among the
-system's libraries.
+    texts       load, Model, Tokenizer, Session, Sampling, Sampler, Generation, Continuation, Scores
+    inside      Model.run_with_cache, run_with_hooks, logit_lens; Session.hook, edit, record; Record, Hook
+    research    attn.lens
+    many        feed_batch, Workspace, Model.generate_many
+    the rest    Config, HookPoint, Error, Status, version
+
+The package needs NumPy and the shared library, which an installed package brings. In a checkout
+`make build/libattn.so` makes it. It is looked for under $ATTN_LIBRARY, in this folder, in the checkout's
+build/, and among the system's libraries.
 
 A Model is a file of weights, for any number of threads. A Session is one sequence with its keys and
 values; its calls take turns if several threads use it. Other Python threads run during a call.
@@ -41,6 +47,7 @@ import difflib
 import enum
 import fnmatch
 import gc
+import importlib
 import itertools
 import operator
 import os
@@ -59,8 +66,25 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, U
 import numpy as np
 import numpy.typing as npt
 
+from . import _files
+
 __all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Record",
-           "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Workspace", "feed_batch", "version"]
+           "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Workspace", "feed_batch", "lens", "load",
+           "version"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if TYPE_CHECKING:
+    from . import lens
+else:
+    def __getattr__(name: str) -> Any:
+        """attn.lens is imported when it is first asked for."""
+        if name != "lens":
+            raise AttributeError(f"attn has no {name}")
+        return importlib.import_module("attn.lens")
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
@@ -278,7 +302,7 @@ def _candidates() -> list[str]:
         return [os.environ["ATTN_LIBRARY"]]
     here = pathlib.Path(__file__).resolve().parent
     name = {"darwin": "libattn.dylib", "win32": "attn.dll"}.get(sys.platform, "libattn.so")
-    near = [here / name, here.parent.parent / "build" / name]
+    near = [here / name, here.parent.parent.parent / "build" / name]
     installed = [name + ".0.4" if name.endswith(".so") else name, ctypes.util.find_library("attn")]
     return [str(path) for path in near if path.exists()] + [path for path in installed if path]
 
@@ -295,7 +319,7 @@ def _load() -> ctypes.CDLL:
         number = library.attn_version() if hasattr(library, "attn_version") else 0
         found = (number // 10000, number // 100 % 100)
         if found != _VERSION:
-            raise ImportError(f"{path} is version {found[0]}.{found[1]} of attn.h, and this attn.py is for "
+            raise ImportError(f"{path} is version {found[0]}.{found[1]} of attn.h, and this package is for "
                               f"{_VERSION[0]}.{_VERSION[1]}; take both from the same version")
         for name, (result, *parameters) in _PROTOTYPES.items():
             if not hasattr(library, name):
@@ -303,7 +327,7 @@ def _load() -> ctypes.CDLL:
             function = getattr(library, name)
             function.restype, function.argtypes = result, parameters
         return library
-    raise ImportError("attn.py does not find its library: build it with `make build/libattn.so`, or set "
+    raise ImportError("the package attn does not find its library: build it with `make build/libattn.so`, or set "
                       f"ATTN_LIBRARY to its path ({'; '.join(reasons)})")
 
 
@@ -555,8 +579,8 @@ _MODEL_WORDS = {
     "to_single_str_token": "model.to_string([token])",
     "tokens_to_residual_directions": "model.logit_directions(tokens)",
     **dict.fromkeys(("decompose_resid", "accumulated_resid", "get_full_resid_decomposition"),
-                    "attn_lens.decompose_resid(model, tokens, kind)"),
-    "from_pretrained": "attn.Model(path); the program attn-convert makes the file of a checkpoint",
+                    "attn.lens.decompose_resid(model, tokens, kind)"),
+    "from_pretrained": 'attn.load("gpt2"), or attn.Model(path); the program attn-convert makes the file of a checkpoint',
     "blocks": 'model.tensor("blocks.0.attn.W_Q") and the like, and model.config.n_layer',
 }
 _WEIGHT_WORDS = {"W_E": "embed", "W_pos": "pos_embed", "W_U": "unembed", "b_U": "unembed"}
@@ -964,7 +988,7 @@ class Model(_Closing):
         """Writes the model as a .attn file, which takes its name when it is whole."""
         self._context().run(_lib.attn_model_save, _path(path), self._handle)
 
-    # ---- lenses, attribution (attn_lens.py has patching, gradients, circuits) ----
+    # ---- lenses, attribution (attn.lens has patching, gradients, circuits) ----
 
     def logit_lens(self, resid: npt.ArrayLike, scale: Optional[npt.ArrayLike] = None,
                    tokens: Optional[Tokens] = None) -> Array:
@@ -1023,6 +1047,13 @@ class Model(_Closing):
             session.hook("blocks.*.attn.hook_pattern", see)
             session.feed(ids)
         return entropy, (sums / total).astype(np.float32)
+
+
+def load(name: str, **options: Any) -> Model:
+    """A model by its name: "tiny-stories" and "induction" are included. "gpt2", and any NAME with a file
+    NAME.attn, are looked for in the directories of $ATTN_MODELS, in build/ and in the user's cache directory
+    (~/.cache/attn). options: as Model takes them."""
+    return Model(_files.model_path(name), **options)
 
 
 # ---- sessions ----

@@ -1,8 +1,8 @@
-"""Research on a model of attn.py: patching, gradients, edges, paths, circuits, sparse autoencoders.
+"""Research on an attn.Model: patching, gradients, edges, paths, circuits, sparse autoencoders.
 
     import attn
-    import attn_lens as lens
-    model = attn.Model("build/tiny-stories.attn")
+    from attn import lens
+    model = attn.load("tiny-stories")
     pair = lens.Pair("The cat said that she", "The boy said that she", lens.logit_diff(" was", " had"))
     lens.patch(model, pair, "hook_resid_pre").effect                         # [layers, positions]
     lens.patch(model, pair, "attn.hook_z", "heads", normalize=True).effect   # [layers, heads]
@@ -32,11 +32,11 @@ import numpy as np
 import numpy.typing as npt
 
 import attn
-from attn import Array, EditKind, Span, Tokens
+from attn import Array, EditKind, Span, Tokens, _files
 
 __all__ = ["Backward", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched", "SAE", "best_edges",
-           "circuit", "composition_scores", "decompose_resid", "detect_heads", "edge_names", "function", "log_prob", "logit_diff",
-           "loss", "patch", "path_patch"]
+           "circuit", "composition_scores", "decompose_resid", "detect_heads", "edge_names", "function", "load_sae", "log_prob",
+           "logit_diff", "loss", "patch", "path_patch"]
 
 Token = Union[int, str]
 By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
@@ -566,7 +566,7 @@ class SAE:
     """A sparse autoencoder in SAELens's files, a directory with cfg.json and sae_weights.safetensors. An
     activation with heads, [positions, n_head, d_head], counts as one row a position.
 
-        sae = lens.SAE("gpt2-small-res-jb/blocks.8.hook_resid_pre")
+        sae = lens.load_sae("tiny-stories")             # or lens.SAE("gpt2-small-res-jb/blocks.8.hook_resid_pre")
         with model.session() as session:
             session.hook(sae.hook_name, lambda x, point: sae.decode(sae.encode(x), x))
     """
@@ -593,3 +593,11 @@ class SAE:
         attn._attn_ctx().run(_lib.lens_sae_decode, byref(_T.of(out)), byref(self._sae), _T.of(rows),
                              _T() if x is None else _T.of(_rows(x)))
         return out if x is None else out.reshape(np.shape(x))
+
+
+def load_sae(name: str) -> SAE:
+    """The autoencoder that is included, of "tiny-stories"."""
+    if name != "tiny-stories":
+        raise ValueError(f"the one autoencoder that is included is of tiny-stories, not of {name}; for another write "
+                         "attn.lens.SAE(directory)")
+    return SAE(_files.sae_directory())

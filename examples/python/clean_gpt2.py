@@ -3,7 +3,7 @@
 glass box: a head taken out, the logit lens, activation patching.
 
     make build/libattn.so build/tiny-stories.attn build/induction.attn
-    python3 examples/python/notebook.py [MODEL.attn [INDUCTION.attn]]
+    python3 examples/python/clean_gpt2.py [MODEL.attn [INDUCTION.attn]]
 
 The first part is notebook 001 (examples/from_scratch/001_clean_gpt2.c), with NumPy in the place of
 PyTorch and attn.h in that of TransformerLens. `# %%` begins a cell, for editors that run cells.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import attn
-import attn_lens
+from attn import lens as research
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 Array = attn.Array
@@ -237,8 +237,8 @@ for best in lens:
     print("".join(f"{piece!r:>9}" for piece in reference_gpt2.to_str_tokens(best)))
 
 # %% Activation patching: at which layers and positions does "cat" differ from "boy"?
-question = attn_lens.logit_diff(" was", " had")
-patched = attn_lens.patch(reference_gpt2, attn_lens.Pair("The cat said that she", "The boy said that she", question),
+question = research.logit_diff(" was", " had")
+patched = research.patch(reference_gpt2, research.Pair("The cat said that she", "The boy said that she", question),
                           "hook_resid_pre")
 print(f"\nlogit difference: clean {patched.clean:.2f}, corrupted {patched.corrupted:.2f}, and patched")
 print(np.round(patched.effect, 2))
@@ -247,7 +247,7 @@ print(np.round(patched.effect, 2))
 circuit = attn.Model(sys.argv[2] if len(sys.argv) > 2 else ROOT / "build" / "induction.attn")
 repeated = [0, 7, 21, 5, 90, 33, 7, 21, 5]
 pattern = circuit.run_with_cache(repeated, "*.attn.hook_pattern")[1]
-kinds = attn_lens.detect_heads(circuit, repeated)
+kinds = research.detect_heads(circuit, repeated)
 
 # %% The patterns of its heads, side by side: a row is a token that looks, and the darker the stronger
 for layer in range(circuit.config.n_layer):
@@ -263,6 +263,6 @@ for kind in ("previous", "induction"):
 # %% Patching finds the same heads: which of them turn a text without the repetition into one with it?
 again = [0, 50, 93, 12, 77, 31, 64, 9, 101, 50, 93, 12, 77]
 other = again[:4] + [8] + again[5:]
-of_heads = attn_lens.patch(circuit, attn_lens.Pair(again, other, attn_lens.logit_diff(31, 64)), "attn.hook_z", "heads",
+of_heads = research.patch(circuit, research.Pair(again, other, research.logit_diff(31, 64)), "attn.hook_z", "heads",
                            normalize=True)
 print(f"\nshare of the difference that each head's z brings back\n{np.round(of_heads.effect, 2)}")
