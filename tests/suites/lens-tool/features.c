@@ -373,11 +373,9 @@ TEST(steering_by_texts)
                                  "--json"),
                 session);
     close_story(&s);
-    CHECKF(run(LENS MODEL
-               "steer 'The sky was dark. Lily' --towards 'She was so happy. She smiled.' "
-               "--away 'She was so sad. She cried.'") == 0 &&
-               strstr(out, "goes on: \" and Ben were scared.") &&
-               strstr(out, "With it: \" and Tom were happy"),
+    CHECKF(run(LENS MODEL "steer 'The toy broke. He' --towards 'so happy' --away 'so sad'") == 0 &&
+               strstr(out, "goes on: \" was very sad.") &&
+               strstr(out, "With it: \" was very happy."),
            "the example of --help: %s", out);
     CHECK(works(LENS MODEL "steer 'Once upon' --towards ' happy' --away ' sad'") &&
           strstr(out, "the mean of blocks.2.hook_resid_pre over \" happy\""));

@@ -567,7 +567,7 @@ TEST(questions_found)
     CHECK(number(member(member(all, "against"), "id")) == (double)down);
     CHECK(fabs(number(member(all, "clean")) - (double)(logits[0][up] - logits[0][down])) < 1e-5);
     CHECK(works(LENS MODEL "patch 'Once upon a' 'Once there a' hook_mlp_out") &&
-          strstr(out, "·time is the likeliest token after both texts"));
+          strstr(out, "\"·time\" is the likeliest token after both texts"));
     for (i = 0; i < 2; i++)
         close_story(&s[i]);
 }
