@@ -14,6 +14,9 @@ fixtures=tests/fixtures/surprisal
 mkdir -p "$out"
 ok=0 bad=0
 
+wasi='-include examples/web/no_signals.h -D_WASI_EMULATED_SIGNAL -D_WASI_EMULATED_GETPID -D_WASI_EMULATED_PROCESS_CLOCKS
+    -DATTN_NO_MMAP -Wl,-z,stack-size=1048576 -lwasi-emulated-signal -lwasi-emulated-getpid -lwasi-emulated-process-clocks'
+
 wanted() # LINE
 {
     [ -n "$only" ] || return 0
@@ -27,7 +30,8 @@ while IFS='|' read -r name runner compiler; do
     wanted "$name $compiler" || continue
     name=$(echo "$name" | tr -d ' ')
     # shellcheck disable=SC2086 # words
-    if ! $compiler -I. tools/surprisal/surprisal.c -lm -o "$out/$name" >"$out/log" 2>&1; then
+    case $compiler in *wasm*) more=$wasi ;; *) more= ;; esac
+    if ! $compiler -I. tools/surprisal/surprisal.c $more -lm -o "$out/$name" >"$out/log" 2>&1; then
         echo "absent     $name:$compiler"
     elif $runner "$out/$name" "$build/tiny-stories.attn" "$fixtures/texts.txt" -q --rank --top 2 </dev/null \
         >"$out/$name.csv" 2>"$out/log" && cmp "$out/$name.csv" "$fixtures/bytes.csv"; then

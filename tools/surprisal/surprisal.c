@@ -190,12 +190,27 @@ static int check_input(run *r)
     return interrupted ? INTERRUPTED : FINE;
 }
 
+/* Without fused multiply-adds the fast kernels have other bits: see attn_isa. */
+static void choose_kernels(run *r)
+{
+    const char *const name = attn_isa(&r->ctx);
+    if (r->o.isa != ATTN_ISA_AUTO || !name || !strchr(name, '('))
+        return;
+    r->o.isa = ATTN_ISA_PORTABLE;
+    if (!r->o.quiet)
+        fprintf(stderr,
+                PROGRAM ": the kernels here are %s: plain C gives the digits of other "
+                        "machines, slowly; --isa base is faster, with other last digits\n",
+                name);
+}
+
 static int run_all(run *r)
 {
     attn_workspace_desc desc = ATTN_ZERO;
     int code;
     r->ctx.n_threads = (int)r->o.threads;
     r->ctx.stop = &interrupted;
+    choose_kernels(r);
     if ((code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums)) != FINE)
         return code;
     r->config = attn_model_config(r->model);
