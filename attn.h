@@ -11308,20 +11308,22 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
     job->ahead = ahead;
 }
 
+#define ATTN__Q_FEW(rows) ((rows) == 1 && ATTN__Q_COLS(1) == 8 ? 4 : ATTN__Q_COLS(rows))
 #define ATTN__DEFINE(rows)                                                                         \
     ATTN__KERNEL void ATTN__FN(q_tiles_##rows)(attn__tile_job * job, size_t n_panels,              \
                                                attn_dtype dtype)                                   \
     {                                                                                              \
         if (dtype == ATTN_Q4)                                                                      \
-            ATTN__WALK_PANELS(attn__q_tile, rows, rows == ATTN__Q_ROWS, ATTN__Q_COLS(rows),        \
-                              ATTN__Q_COLS(rows), 1)                                               \
+            ATTN__WALK_PANELS(attn__q_tile, rows, rows == 1 || rows == ATTN__Q_ROWS,               \
+                              ATTN__Q_COLS(rows), ATTN__Q_FEW(rows), 1)                            \
         else                                                                                       \
-            ATTN__WALK_PANELS(attn__q_tile, rows, rows == ATTN__Q_ROWS, ATTN__Q_COLS(rows),        \
-                              ATTN__Q_COLS(rows), 0)                                               \
+            ATTN__WALK_PANELS(attn__q_tile, rows, rows == 1 || rows == ATTN__Q_ROWS,               \
+                              ATTN__Q_COLS(rows), ATTN__Q_FEW(rows), 0)                            \
     }
 #define ATTN__NAME(rows) {ATTN__FN(q_tiles_##rows), ATTN__Q_COLS(rows)},
 ATTN__EACH_Q(ATTN__DEFINE)
 static const attn__tiles ATTN__FN(q_tiles)[] = {ATTN__EACH_Q(ATTN__NAME)};
+#undef ATTN__Q_FEW
 #undef ATTN__DEFINE
 #undef ATTN__NAME
 #endif
@@ -12152,12 +12154,12 @@ static void attn__partial_panel(const attn__tiles *tiles, attn__tile_job *tile, 
 }
 
 /* Multiplies one block of rows by a group of panels. The last panel may have fewer than 16 outputs.
- * Panels that do not fill a tile are multiplied one by one. */
+ * Of several rows, panels that do not fill a tile are multiplied one by one. */
 static void attn__multiply_group(const attn__tiling *tiling, attn__tile_job *tile, size_t n_panels,
                                  size_t n_out, attn_dtype dtype)
 {
     const attn__tiles *const tiles = tiling->tiles + tile->n_rows - 1;
-    const int has_single = tiles->cols == 1 || (tile->n_rows == 1 && !attn__is_quantized(dtype));
+    const int has_single = tiles->cols == 1 || tile->n_rows == 1;
     const attn__tiles *const single = has_single ? tiles : tiling->tiles + tiling->n_rows - 1;
     const size_t n_whole = n_out < n_panels * 16 ? n_panels - 1 : n_panels;
     size_t n = has_single ? n_whole : n_whole - n_whole % tiles->cols;
@@ -12499,27 +12501,29 @@ static void attn__wait_until(attn__worker *me, const int *count, int enough)
 #endif
 
 #if defined(_OPENMP) && defined(__GNUC__)
+/* Adds 1 to a count that goes from 0 to n. The last of n calls returns 1, and sets it to 0. */
+static int attn__is_last(int *count, int n)
+{
+    if (__atomic_add_fetch(count, 1, __ATOMIC_ACQ_REL) < n)
+        return 0;
+    __atomic_store_n(count, 0, __ATOMIC_RELAXED);
+    return 1;
+}
+
 /* Counts this worker's arrival at a barrier, and returns 1 if it is the last. A counter costs one
  * transfer of its line for each worker that arrives, and one more for each that reads the line
  * meanwhile. Two workers use the line that the other reads anyway. More have a line apart; above
  * eight, groups of four count first, and the last of each counts for all four. */
 static int attn__arrives_last(const attn__worker *me)
 {
-    attn__team *team = me->team;
-    int *count = me->count > 2 ? &team->apart[0].n : &team->arrived, n = me->count;
-    if (me->count > 2 * ATTN__GROUP) {
-        int *const in_group = &team->apart[1 + me->id / ATTN__GROUP].n;
-        const int from_here = me->count - me->id / ATTN__GROUP * ATTN__GROUP;
-        n = from_here < ATTN__GROUP ? from_here : ATTN__GROUP;
-        if (__atomic_add_fetch(in_group, 1, __ATOMIC_ACQ_REL) < n)
-            return 0;
-        __atomic_store_n(in_group, 0, __ATOMIC_RELAXED);
-        n = (me->count + ATTN__GROUP - 1) / ATTN__GROUP;
-    }
-    if (__atomic_add_fetch(count, 1, __ATOMIC_ACQ_REL) < n)
-        return 0;
-    __atomic_store_n(count, 0, __ATOMIC_RELAXED);
-    return 1;
+    const int group = me->id / ATTN__GROUP, rest = me->count - group * ATTN__GROUP;
+    attn__arrivals *const apart = me->team->apart;
+    if (me->count == 2)
+        return attn__is_last(&me->team->arrived, 2);
+    if (me->count <= 2 * ATTN__GROUP)
+        return attn__is_last(&apart[0].n, me->count);
+    return attn__is_last(&apart[1 + group].n, rest < ATTN__GROUP ? rest : ATTN__GROUP) &&
+           attn__is_last(&apart[0].n, (me->count + ATTN__GROUP - 1) / ATTN__GROUP);
 }
 #endif
 
