@@ -7,59 +7,114 @@ import { barsSvg, csv, gridSvg, patternSvg, safetensors } from "./save.js";
 import { steps } from "./tour.js";
 
 const $ = (id) => document.getElementById(id);
-let state = fromHash(location.hash), config = null, isBusy = false;
-let tokens = [], logits = null, plain = null; // of the text as it stands; plain: without the changes
+// What the reader wants: the prompt, the changes, the settings; and of the text, the ids that stand there (null: those of
+// the prompt), how many tokens are to be written after them, and the first one that is the model's.
+let state = fromHash(location.hash), wanted = { ids: null, left: 0, made: Infinity };
+// What is shown. All of it was computed together, with the changes in `shown`; plain: the logits without them.
+let tokens = [], logits = null, plain = null, parts = null, shown = { changes: [] };
+let config = null, words = []; // of the model; its tokens
 let chosen = null, head = [0, 0], cell = null; // the token, head and cell of the lens that were picked
 let past = [], future = []; // lists of changes, for undo and redo
-let parts = null;
 let heads = null, large = null; // the small pictures, with their buttons, layer by layer; one of them, large
-let words = []; // the model's tokens
-let typing = 0; // the timer that waits for the end of typing
-let madeFrom = Infinity; // the first token that the model wrote
 let modelFile = "build/tiny-stories.attn"; // in what is copied
-let next = null; // what is written when the writing under way has been interrupted: {} for the rest of it, or {ids, length}
 
 // ---- the worker ----
 
 const worker = new Worker(URL.createObjectURL(new Blob([$("data-worker").textContent], { type: "text/javascript" })));
-const waiting = new Map();
-let counter = 0;
+let asked = { run: 0 }; // the question that the worker has; it gets the next one when it has answered
 
-function ask(task, data = {}) {
-  const run = ++counter;
+function ask(task, data, events = {}) {
   return new Promise((resolve, reject) => {
-    waiting.set(run, { resolve, reject, onTokens: data.onTokens, onProgress: data.onProgress, isKept: task === "open" || task === "generate" });
-    delete data.onTokens, delete data.onProgress;
-    worker.postMessage({ task, run, ...data });
+    asked = { task, run: asked.run + 1, resolve, reject, ...events };
+    worker.postMessage({ task, run: asked.run, ...data });
   });
 }
-function stopAll() {
-  worker.postMessage({ task: "stop", run: counter });
-  for (const [run, { reject, isKept }] of waiting) if (!isKept) waiting.delete(run), reject(new Stopped());
-}
-class Stopped extends Error {}
-
 worker.onmessage = ({ data }) => {
-  const asked = waiting.get(data.run);
-  if (!asked) return;
-  if (data.made) return asked.onTokens(data);
-  if (data.progress !== undefined) return asked.onProgress?.(data.progress);
-  waiting.delete(data.run);
-  if (data.isStopped) asked.reject(new Stopped());
-  else data.error ? asked.reject(Object.assign(new Error(data.error), { change: data.change })) : asked.resolve(data.answer);
+  if (data.made) asked.onTokens(data);
+  else if (data.progress !== undefined) asked.onProgress(data.progress);
+  else if (data.error) asked.reject(Object.assign(new Error(data.error), { change: data.change }));
+  else asked.resolve(data.answer);
 };
 worker.onerror = (event) => complain(new Error(event.message));
 
 function complain(error) {
-  if (!(error instanceof Stopped)) $("problem").textContent = error.message;
+  $("problem").textContent = error.message;
+}
+
+// ---- wishes ----
+//
+// Whatever the reader does changes `state` and `wanted`, and calls want(). One loop, fulfil(), looks for what is missing,
+// asks the worker for that, and looks again. What comes back after a newer wish is thrown away, so the newest wish wins,
+// and what is shown was computed as it stands.
+
+let wish = 0, answered = -1; // the number of the newest wish, and of that whose text was asked for last
+let typing = 0; // the timer that waits for the end of typing
+let toOpen = null; // the model that is to be opened: {source, name}
+let explained = "", lensless = null; // what the parts were asked for; the tokens whose lens cannot be had
+let isFulfilling = false, isBusy = false; // the loop runs; the model is to write
+
+/** The text is to stand, with the changes, after a pause. @param {{ids?: number[] | null, left?: number, made?: number}} text */
+function want(text = {}, pause = 0) {
+  Object.assign(wanted, text);
+  wish++;
+  $("problem").textContent = $("speed").textContent = "";
+  clearTimeout(typing);
+  typing = 0;
+  if (pause) typing = setTimeout(() => {
+    typing = 0;
+    fulfil();
+  }, pause);
+  interrupt();
+}
+/** Has the model write after the prompt, or after these ids, of which those from `made` on are its own. */
+function generate(ids = null, made = Infinity) {
+  want({ ids, left: state.length, made });
+}
+/** Lets the run that writes end; the rest of what is wanted comes with the next one. */
+function interrupt() {
+  if (asked.task === "generate") worker.postMessage({ task: "stop", run: asked.run });
+  showBusy();
+  fulfil();
+}
+async function fulfil() {
+  if (isFulfilling) return;
+  isFulfilling = true;
+  for (let task; (task = missing()); showBusy())
+    try {
+      await task();
+    } catch (error) {
+      complain(error);
+    }
+  isFulfilling = false;
+}
+/** What is to be done next. */
+function missing() {
+  if (toOpen) return openModel;
+  if (!config || typing) return null;
+  if (answered !== wish) return showText;
+  if (wanted.left > 0) return write;
+  if (tokens.length && explained !== explanation()) return explain;
+  if (firstWithoutLens() >= 0) return fillLens;
+  return null;
 }
 
 /** Opens a model: base64 of a .attn file, such a File, or the Files of a checkpoint. */
-async function open(source, name) {
+function open(source, name) {
+  toOpen = { source, name };
+  wanted.left = 0;
+  interrupt();
+}
+async function openModel() {
+  const { source, name } = toOpen, modules = Object.fromEntries(["plain", "simd", "relaxed", "convert"].map((v) => [v, $(`data-${v}`).textContent]));
+  toOpen = null;
   $("status").textContent = `Loading ${name} …`;
-  stopAll();
-  const modules = Object.fromEntries(["plain", "simd", "relaxed", "convert"].map((v) => [v, $(`data-${v}`).textContent]));
-  const answer = await ask("open", { ...(Array.isArray(source) ? { files: source } : { source }), modules, onProgress: (done) => ($("status").textContent = `Loading ${name}: ${percent(done)}`) });
+  let answer;
+  try {
+    answer = await ask("open", { ...(Array.isArray(source) ? { files: source } : { source }), modules }, { onProgress: (done) => ($("status").textContent = `Loading ${name}: ${percent(done)}`) });
+  } catch (error) {
+    $("status").textContent = config ? "The former model is still open." : "No model is open.";
+    throw new Error(`${name}: ${error.message}`);
+  }
   config = answer.config;
   words = answer.words;
   $("length").max = answer.capacity;
@@ -78,108 +133,104 @@ async function open(source, name) {
   $("about-model").textContent = `Open now: ${name}, ${config.nLayer} layers of ${config.nHead} heads, width ${config.dModel}, ${config.nVocab} tokens. Kernels: ${answer.isa}.`;
   makeHeads();
   $("steer-layer").replaceChildren(...Array.from({ length: config.nLayer }, (_, i) => make("option", { value: i, textContent: i, selected: i === config.nLayer >> 1 })));
-  await refresh();
+  Object.assign(wanted, { ids: null, made: Infinity });
+  wish++;
+  $("problem").textContent = "";
   if (isFewer) complain(new Error("Changes of layers or heads that this model does not have were taken away."));
 }
 
-/** Runs the text, or these ids, with the changes. Whether that went well. @param {boolean} goesOn it will grow at once */
-async function refresh(ids, goesOn = false) {
-  if (!config) return false;
-  stopAll();
-  if (!ids) madeFrom = Infinity;
-  $("problem").textContent = $("speed").textContent = "";
+/** Runs the text with the changes. */
+async function showText() {
+  const mine = (answered = wish), asking = { ...state };
   try {
-    const answer = await ask("show", { state: { ...state }, ids });
-    ({ logits, plain = null } = answer);
-    tokens = answer.tokens;
-    chosen = chosen !== null && chosen < tokens.length ? chosen : null;
-    draw();
-    if (!goesOn) await afterwards();
-    return true;
+    const answer = await ask("show", { state: asking, ids: wanted.ids });
+    if (mine !== wish) return;
+    ({ tokens, logits, plain = null } = answer);
+    shown = asking;
+    wanted.ids = tokens.map((t) => t.id);
+    if (chosen >= tokens.length) chosen = null;
   } catch (error) {
-    if (error.change !== undefined) return takeAway(error, ids, goesOn);
-    if (!(error instanceof Stopped)) {
+    if (mine !== wish) return;
+    if (error.change === undefined) {
       tokens = [];
-      logits = plain = parts = null;
-      draw();
+      logits = plain = parts = chosen = null;
+      shown = asking;
+      wanted.left = 0;
+      throw error;
     }
-    complain(error);
-    return false;
-  }
-}
-/** A change that cannot be applied leaves the list. */
-async function takeAway(error, ids, goesOn) {
-  const bad = state.changes[error.change];
-  state.changes = state.changes.filter((c) => c !== bad);
-  keepInAddress();
-  const isDone = await refresh(ids, goesOn);
-  complain(new Error(`“${describe(bad)}” was taken away: ${error.message}`));
-  return isDone;
-}
-
-/** What is made once the text stands: the shares of the parts, and then the lens of a large model. */
-async function afterwards() {
-  if (!tokens.length) return draw();
-  const at = chosen === null || chosen === 0 ? tokens.length - 1 : chosen - 1;
-  const token = chosen === null || chosen === 0 ? largest(logits, 1)[0] : tokens[chosen].id;
-  parts = await ask("explain", { position: at, token });
-  draw();
-  if (!tokens.at(-1).lens) fillLens().catch(complain);
-}
-/** The lens of a large model comes a few columns at a time. */
-async function fillLens() {
-  const list = tokens;
-  for (let i = Math.max(0, list.length - MOST_COLUMNS); i < list.length && list === tokens; draw(true)) {
-    const columns = await ask("lens", { first: i });
-    for (const column of columns) list[i++].lens = column;
+    // a change that cannot be applied leaves the list, and the others are tried again
+    const bad = asking.changes[error.change];
+    state.changes = state.changes.filter((c) => c !== bad);
+    wish++;
+    keepInAddress();
+    throw new Error(`“${describe(bad)}” was taken away: ${error.message}`);
+  } finally {
+    draw();
   }
 }
 
-/** Writes after the prompt, or after these ids. @param {number[]} [ids] @param {number} [length] tokens */
-async function generate(ids, length = state.length) {
-  if (!config) return;
-  if (isBusy) return interrupt({ ids, length });
-  $("problem").textContent = "";
-  $("speed").textContent = "";
-  setBusy(true);
-  const asked = JSON.stringify([state.text, state.changes]);
-  let from = null;
+/** Writes the tokens that are wanted after the text. */
+async function write() {
+  const mine = wish, from = tokens.length;
+  if (!from) {
+    wanted.left = 0;
+    throw new Error("Write a prompt first: the model goes on with it.");
+  }
+  wanted.made = Math.min(wanted.made, from);
+  chosen = null;
   try {
-    if (!(await refresh(ids, true))) return;
-    from = tokens.length;
-    madeFrom = Math.min(madeFrom, ids ? from - 1 : from);
-    if (!from) throw new Error("Write a prompt first: the model goes on with it.");
-    chosen = null;
-    const answer = await ask("generate", { state: { ...state, length }, onTokens: (message) => {
-      tokens.push(...message.made);
-      logits = message.logits;
+    const onTokens = ({ made, logits: last }) => {
+      if (mine !== wish) return;
+      tokens.push(...made);
+      wanted.ids.push(...made.map((t) => t.id));
+      wanted.left = Math.max(0, wanted.left - made.length);
+      logits = last;
       plain = null;
       draw(true);
-    } });
+    };
+    const answer = await ask("generate", { state: { ...state, length: wanted.left } }, { onTokens });
+    if (mine !== wish) return;
     plain = answer.plain;
+    if (!answer.isStopped || answer.isFull) wanted.left = 0;
     $("speed").textContent = tokens.length > from ? `${tokens.length - from} tokens, ${Math.round(answer.speed)} a second` : "";
     large.reveal(tokens.length - 1, tokens.length - 1);
-    if (answer.full) $("problem").textContent = `The text has ${tokens.length} tokens, which is all there is room for.`;
-    if (!next) await afterwards();
+    if (answer.isFull) $("problem").textContent = `The text has ${tokens.length} tokens, which is all there is room for.`;
   } catch (error) {
-    complain(error);
+    if (mine === wish) wanted.left = 0, wish++; // the worker may have tokens that the page has not
+    throw error;
   } finally {
-    setBusy(false);
+    showBusy();
     draw();
-    const here = from === null ? ids : tokens.map((t) => t.id), left = from === null ? length : length - (tokens.length - from), then = next;
-    next = null;
-    if (JSON.parse(asked)[0] !== state.text) refresh();
-    else if (then?.length) generate(then.ids, then.length);
-    else if (then && left > 0) generate(here, left);
-    else if (asked !== JSON.stringify([state.text, state.changes])) refresh(here);
   }
 }
-function interrupt(then = {}) {
-  next = then;
-  stopAll();
+
+/** The shares of the parts, for the token that is chosen, or the next one. */
+const explanation = () => `${answered} ${tokens.length} ${chosen}`;
+async function explain() {
+  explained = explanation();
+  const mine = wish, position = chosen ? chosen - 1 : tokens.length - 1, token = chosen ? tokens[chosen].id : largest(logits, 1)[0];
+  const answer = await ask("explain", { position, token });
+  if (mine !== wish) return;
+  parts = { ...answer, ids: tokens.map((t) => t.id), changes: shown.changes };
+  draw();
 }
-function setBusy(busy) {
-  const [from, to] = busy ? [$("generate"), $("stop")] : [$("stop"), $("generate")], hasFocus = document.activeElement === from;
+
+/** The lens of a large model comes when the text stands, a few columns at a time. */
+function firstWithoutLens() {
+  const from = Math.max(0, tokens.length - MOST_COLUMNS);
+  return tokens === lensless ? -1 : tokens.findIndex((token, i) => i >= from && !token.lens);
+}
+async function fillLens() {
+  const list = tokens, first = firstWithoutLens();
+  lensless = list; // unless columns come
+  const columns = await ask("lens", { first });
+  if (columns.length) lensless = null;
+  columns.forEach((column, i) => (list[first + i].lens = column));
+  draw(true);
+}
+
+function showBusy() {
+  const busy = wanted.left > 0, [from, to] = busy ? [$("generate"), $("stop")] : [$("stop"), $("generate")], hasFocus = document.activeElement === from;
   isBusy = busy;
   document.body.classList.toggle("writing", busy);
   to.disabled = false;
@@ -249,7 +300,7 @@ function drawText(isWhole) {
     const surprise = probability === null ? "0" : (0.4 * Math.min(1, -Math.log(probability) / 7)).toFixed(3);
     if (element.style.getPropertyValue("--surprise") !== surprise) element.style.setProperty("--surprise", surprise);
     setAttributes(element, {
-      class: i >= madeFrom ? "token made" : "token",
+      class: i >= wanted.made ? "token made" : "token",
       tabindex: i === (chosen ?? 0) ? 0 : -1,
       "aria-pressed": chosen === i,
       "data-tip": probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`,
@@ -270,7 +321,7 @@ function drawChoice() {
       const before = tokens.slice(0, chosen), text = [...before, a].map((t) => t.text).join("");
       if (!/<[0-9a-f]{2}>|\ufffd/.test(a.text)) $("prompt").value = state.text = text;
       keepInAddress();
-      generate([...before.map((t) => t.id), a.id]);
+      generate([...before.map((t) => t.id), a.id], Math.min(wanted.made, chosen));
     };
     return [button, bar(a.probability), make("span", { className: "value", textContent: percent(a.probability) })];
   }));
@@ -341,15 +392,16 @@ function changeColours() {
   draw();
 }
 
-/** The weight that a query of a head gives to a key. */
-const weightOf = (layer, h) => (q, k) => tokens[q].attention[(layer * config.nHead + h) * (q + 1) + k];
+/** The weight that a query of a head gives to a key in a list of tokens, which may be no longer that of the page. */
+const weightOf = (list, layer, h) => (q, k) => list[q].attention[(layer * config.nHead + h) * (q + 1) + k];
 const rowsOfHead = (layer, h) => tokens.map(({ attention }, q) => attention.subarray((layer * config.nHead + h) * (q + 1), (layer * config.nHead + h + 1) * (q + 1)));
 
 /** Layer and head of a small picture. */
 const placeOf = (i) => [Math.floor(i / config.nHead), i % config.nHead];
 function makeHeads() {
   const places = Array.from({ length: config.nLayer * config.nHead }, (_, i) => placeOf(i));
-  heads = new Heads($("heads"), places, config.nHead, places.map((place) => weightOf(...place)));
+  heads = new Heads($("heads"), places, config.nHead, places.map(() => () => 0));
+  markHeads();
 }
 
 let paintedTokens = null; // the list that the small pictures show
@@ -358,7 +410,10 @@ let paintedTokens = null; // the list that the small pictures show
 function drawHeads(isWhole) {
   if (!config) return false;
   if (isWhole) markHeads();
-  if (paintedTokens !== tokens) heads.clear(tokens.length > 0);
+  if (paintedTokens !== tokens) {
+    heads.small.forEach((small, i) => (small.weight = weightOf(tokens, ...placeOf(i))));
+    heads.clear(tokens.length > 0);
+  }
   paintedTokens = tokens;
   const n = tokens.length;
   return !heads.paint(n, isBusy ? 16 * Math.ceil(n / 16) : n, isBusy ? 2 : 6);
@@ -382,7 +437,7 @@ function drawLarge() {
   $("scale").value = change?.kind === "scale" ? change.factor : change?.kind === "zero" ? 0 : 1;
   setText(document.querySelector('output[for="scale"]'), `× ${(+$("scale").value).toFixed(1)}`);
   if (!config) return;
-  large.weight = weightOf(...head);
+  large.weight = weightOf(tokens, ...head);
   large.canvas.setAttribute("aria-label", `attention pattern of ${nameOfHead(...head)}`);
   large.setLabels(tokens.map((t) => visible(t.text)));
   if (large.over?.q >= tokens.length) large.over = null;
@@ -392,7 +447,7 @@ function drawLarge() {
   say(large.query);
 }
 function say(q) {
-  $("large-note").textContent = tokens[q] ? sayAttention(q, large.labels, (k) => large.weight(q, k)) : "";
+  $("large-note").textContent = q >= 0 && q < large.n ? sayAttention(q, large.labels, (k) => large.weight(q, k)) : "";
 }
 
 const streamName = (i) => (i < config.nLayer ? `before layer ${i}` : "at the end");
@@ -461,18 +516,18 @@ function drawChanges() {
   $("changes").replaceChildren(...state.changes.map((c, i) => {
     const button = make("button", { type: "button", className: "plain", textContent: "remove", "aria-label": `Remove change ${i + 1}` });
     button.onclick = () => setChanges(state.changes.filter((other) => other !== c));
-    return make("li", {}, describe(c, tokens.map((t) => t.text)), button);
+    return make("li", { className: shown.changes.includes(c) ? "" : "awaited" }, describe(c, tokens.map((t) => t.text)), button);
   }));
   $("undo").disabled = !past.length;
   $("redo").disabled = !future.length;
   $("clear").disabled = !state.changes.length;
   if (hadFocus && (document.activeElement === document.body || document.activeElement.disabled)) [$("undo"), $("redo")].find((b) => !b.disabled)?.focus();
-  if (cell) drawCell();
+  drawCell();
 }
 
 function drawCell() {
-  const [layer, position] = cell, change = state.changes.find((c) => c.kind === "stream" && c.layer === layer && c.position === position);
-  $("cell").hidden = layer >= config.nLayer || position >= tokens.length;
+  const [layer, position] = cell ?? [], change = state.changes.find((c) => c.kind === "stream" && c.layer === layer && c.position === position);
+  $("cell").hidden = !cell || layer >= config.nLayer || position >= tokens.length;
   if ($("cell").hidden) return;
   $("cell-title").textContent = `The stream before layer ${layer} at token ${position}, “${visible(tokens[position].text)}”`;
   $("cell-factor").value = change?.factor ?? 1;
@@ -481,7 +536,13 @@ function drawCell() {
 
 // ---- changes ----
 
+let keeping = 0; // browsers refuse hundreds of addresses in a few seconds
 function keepInAddress() {
+  keeping ||= setTimeout(keepNow, 100);
+}
+function keepNow() {
+  clearTimeout(keeping);
+  keeping = 0;
   history.replaceState(null, "", toHash(state));
 }
 function setChanges(list, isUndo = false) {
@@ -489,14 +550,14 @@ function setChanges(list, isUndo = false) {
   state.changes = list;
   keepInAddress();
   draw();
-  return isBusy ? interrupt() : refresh(tokens.length ? tokens.map((t) => t.id) : undefined);
+  want();
 }
 /** Puts a change in the place of one at the same place, or takes that away. */
 function change(next) {
   const others = state.changes.filter((c) => !isSamePlace(c, next));
   const isThere = state.changes.some((c) => JSON.stringify(c) === JSON.stringify(next));
   const isNothing = next.factor === (next.kind === "steer" ? 0 : 1); // a factor of the other kinds is undefined
-  return setChanges(isThere || isNothing ? others : [...others, next]);
+  setChanges(isThere || isNothing ? others : [...others, next]);
 }
 const mode = () => document.querySelector('input[name="mode"]:checked').value;
 
@@ -511,7 +572,7 @@ function pickHead(layer, h) {
 }
 function scaleHead(layer, h, factor) {
   factor = Math.round(10 * Math.min(2, Math.max(0, factor))) / 10;
-  return change({ kind: "scale", layer, head: h, factor });
+  change({ kind: "scale", layer, head: h, factor });
 }
 
 function listenToHeads() {
@@ -574,9 +635,10 @@ function listenToLarge() {
 
 function listenToText() {
   const choose = (i) => {
+    if (i >= tokens.length) return; // a text that is about to go
     chosen = chosen === i ? null : i;
     draw();
-    if (!isBusy) afterwards().catch(complain);
+    fulfil();
   };
   $("text").addEventListener("click", (event) => event.target.dataset.i && choose(+event.target.dataset.i));
   $("text").addEventListener("keydown", (event) => {
@@ -594,16 +656,16 @@ function listenToText() {
     state.text = $("prompt").value;
     if ($("choose").value !== state.text) $("choose").value = "";
     keepInAddress();
-    clearTimeout(typing);
-    typing = setTimeout(() => {
-      typing = 0;
-      chosen = cell = null;
-      if (isBusy) stopAll();
-      else refresh();
-    }, 120);
+    chosen = cell = null;
+    drawChoice();
+    drawCell();
+    want({ ids: null, left: 0, made: Infinity }, 120);
   });
   $("generate").onclick = () => generate();
-  $("stop").onclick = () => interrupt(null);
+  $("stop").onclick = () => {
+    wanted.left = 0;
+    interrupt();
+  };
   $("prompt").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) generate();
   });
@@ -615,11 +677,11 @@ function listenToLens() {
     cell = [+event.target.dataset.layer, +event.target.dataset.position];
     drawCell();
   });
-  const here = () => ({ layer: cell[0], position: cell[1] });
-  $("cell-factor").addEventListener("change", () => change({ kind: "stream", ...here(), factor: +$("cell-factor").value }));
-  $("cell-zero").onclick = () => change({ kind: "stream", ...here(), factor: 0 });
-  $("cell-patch").onclick = () => change({ kind: "patch-stream", ...here() });
-  $("cell-clear").onclick = () => setChanges(state.changes.filter((c) => c.head !== undefined || c.layer !== cell[0] || c.position !== cell[1]));
+  const changeCell = (values) => cell && change({ layer: cell[0], position: cell[1], ...values });
+  $("cell-factor").addEventListener("change", () => changeCell({ kind: "stream", factor: +$("cell-factor").value }));
+  $("cell-zero").onclick = () => changeCell({ kind: "stream", factor: 0 });
+  $("cell-patch").onclick = () => changeCell({ kind: "patch-stream" });
+  $("cell-clear").onclick = () => cell && setChanges(state.changes.filter((c) => c.head !== undefined || c.layer !== cell[0] || c.position !== cell[1]));
 }
 
 function listenToChanges() {
@@ -668,7 +730,7 @@ function listenToSliders() {
       keepInAddress();
       draw(true);
     });
-    input.addEventListener("change", () => isBusy && key !== "length" && interrupt());
+    input.addEventListener("change", () => key !== "length" && interrupt());
   }
   const steer = () => (document.querySelector('output[for="steer-factor"]').textContent = `× ${$("steer-factor").value}`);
   $("steer-factor").addEventListener("input", steer);
@@ -722,7 +784,10 @@ const TEXTS = {
   lens: () => ({ rows: JSON.stringify(Array.from({ length: config.nLayer + 1 }, (_, i) => streamName(i))), positions: JSON.stringify(tokens.flatMap((t, i) => (t.lens ? [i] : []))) }),
   parts: () => ({ parts: JSON.stringify(TABLES.parts().slice(1).map(([name]) => name)), position: String(parts.position), token: String(parts.token) }),
 };
-const tensorsOf = (picture) => safetensors(TENSORS[picture](), { picture, ids: JSON.stringify(tokens.map((t) => t.id)), changes: JSON.stringify(state.changes), ...TEXTS[picture]() });
+function tensorsOf(picture) {
+  const { ids, changes } = picture === "parts" ? parts : { ids: tokens.map((t) => t.id), changes: shown.changes };
+  return safetensors(TENSORS[picture](), { picture, ids: JSON.stringify(ids), changes: JSON.stringify(changes), ...TEXTS[picture]() });
+}
 function save(name, type, content) {
   const link = make("a", { href: URL.createObjectURL(new Blob([content], { type })), download: name });
   link.click();
@@ -749,7 +814,8 @@ function listenToSaving() {
   });
   document.addEventListener("click", ({ target }) => {
     const { svg, csv: table, numbers } = target.dataset ?? {};
-    if (!tokens.length) return;
+    if (!tokens.length || ((svg ?? table ?? numbers) === "parts" && !parts)) return;
+    drawNext(); // a frame may be due
     if (svg) save(`${svg}.svg`, "image/svg+xml", PICTURES[svg]());
     if (table) save(`${table}.csv`, "text/csv", csv(TABLES[table]()));
     if (numbers) save(`${numbers}.safetensors`, "application/octet-stream", tensorsOf(numbers));
@@ -769,17 +835,12 @@ async function filesOf(transfer) {
 }
 
 function listenToFiles() {
-  const take = async (files) => {
+  const take = (files) => {
     const file = files.find((f) => f.name.endsWith(".attn")), isCheckpoint = !file && files.some((f) => f.name === "config.json");
     const name = file?.name ?? (isCheckpoint ? "the checkpoint" : files[0]?.name ?? "This");
     $("about").close();
-    try {
-      if (!file && !isCheckpoint) throw new Error("this is no model. Drop a .attn file, or all files of a Hugging Face directory together: config.json, model.safetensors, vocab.json, merges.txt.");
-      await open(file ?? files, name);
-    } catch (error) {
-      complain(new Error(`${name}: ${error.message}`));
-      $("status").textContent = config ? "The former model is still open." : "No model is open.";
-    }
+    if (file || isCheckpoint) open(file ?? files, name);
+    else complain(new Error(`${name}: this is no model. Drop a .attn file, or all files of a Hugging Face directory together: config.json, model.safetensors, vocab.json, merges.txt.`));
   };
   $("file").addEventListener("change", () => $("file").files.length && take([...$("file").files]));
   const isFiles = (event) => event.dataTransfer.types.includes("Files"); // not a text that is dragged to the prompt
@@ -817,29 +878,25 @@ function showStep(next) {
   $("tour-title").focus({ preventScroll: true });
   $("tour").scrollIntoView({ block: "nearest" });
 }
-async function act({ text, generate: writes, head: picked, off }) {
-  while (isBusy) {
-    interrupt(null);
-    await new Promise((go) => setTimeout(go, 20));
-  }
+function act({ text, generate: writes, head: picked, off }) {
+  const here = ([layer, h]) => config && layer < config.nLayer && h < config.nHead;
   if (text) $("prompt").value = state.text = text;
-  if (picked) pickHead(Math.min(picked[0], config.nLayer - 1), Math.min(picked[1], config.nHead - 1));
-  if (off && off[0] < config.nLayer && off[1] < config.nHead) {
+  if (picked && config) pickHead(Math.min(picked[0], config.nLayer - 1), Math.min(picked[1], config.nHead - 1));
+  if (off && here(off)) {
     past.push(state.changes);
     future = [];
     state.changes = [{ kind: "zero", layer: off[0], head: off[1] }];
     pickHead(...off);
   }
   keepInAddress();
-  if (writes) await generate();
-  else await refresh();
+  if (text || writes) want({ ids: null, left: writes ? state.length : 0, made: Infinity });
 }
 function listenToTour() {
   $("tour-start").onclick = () => showStep(0);
   $("tour-back").onclick = () => showStep(step - 1);
   $("tour-next").onclick = () => showStep(step + 1);
   $("tour-end").onclick = () => showStep(-1);
-  $("tour-act").onclick = () => act(steps[step].act).catch(complain);
+  $("tour-act").onclick = () => act(steps[step].act);
   $("about-open").onclick = () => $("about").showModal();
 }
 
@@ -858,13 +915,13 @@ function start() {
   listenToTour();
   showTips();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changeColours);
+  document.querySelector(".skip").onclick = (event) => {
+    event.preventDefault(); // the part of the address after "#" is the page's state
+    $("prompt").focus();
+  };
   addEventListener("hashchange", () => location.reload());
+  addEventListener("pagehide", keepNow);
   drawChanges();
 }
 start();
-addEventListener("DOMContentLoaded", () => {
-  open($("data-model").textContent, "the included model").catch((error) => {
-    complain(error);
-    $("status").textContent = "No model is open.";
-  });
-});
+addEventListener("DOMContentLoaded", () => open($("data-model").textContent, "the included model"));

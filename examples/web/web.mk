@@ -50,5 +50,5 @@ $(BUILD)/tests/web-native: tests/web/native.c $(BUILD)/attn.o
 	@mkdir -p $(@D)
 	$(PROGRAM)
 
-web-test: $(BUILD)/tests/web-native $(BUILD)/attn-convert $(BUILD)/lens $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## the module under Node, the page in browsers: the native bits (needs make web's; node; Playwright)
-	@sh tests/web/run.sh $(BUILD) '$(WASM_CC)'
+web-test: $(BUILD)/tests/web-native $(BUILD)/attn-convert $(BUILD)/lens $(BUILD)/gpt2 $(BUILD)/libattn.so $(BUILD)/tiny-stories.attn ## module and page beside the library (needs make web's; node; Playwright; SECONDS=1800 of random clicks)
+	@sh tests/web/run.sh $(BUILD) '$(WASM_CC)' $(or $(SECONDS),20)

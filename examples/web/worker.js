@@ -1,6 +1,7 @@
 // The worker: the model and everything that takes time, so that the page never waits. Messages in:
-// {task: "open" | "show" | "generate" | "stop" | "explain", ...}; messages out carry the `run` that
-// they answer, so that late ones can be told apart.
+// {task: "open" | "show" | "generate" | "explain" | "lens", run, ...}, of which the page sends the next
+// one when it has the answer to the last, and "stop", which ends a run of "generate". Messages out
+// carry the `run` that they answer.
 
 import { Model, newDecoder, softmax } from "./attn.js";
 import { runProgram } from "./wasi.js";
@@ -10,7 +11,7 @@ const MOST_COLUMNS = 64; // the lens shows so many
 const ALTERNATIVES = 6;
 const FRAME = 12; // milliseconds
 
-let model, session, record, shown = "", baseline, stopped = 0, run = 0, outputs = null;
+let model, session, record, shown = "", baseline, stopped = 0, outputs = null;
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 /** A token by itself: where its bytes are a part of a letter, as numbers. */
@@ -201,11 +202,11 @@ async function generate({ state, run: mine }) {
       send();
       last = performance.now();
     }
-    if (stopped >= mine) break;
+    if (stopped === mine) break;
   }
   send();
   const seconds = (performance.now() - begin) / 1000;
-  return { done: true, plain: plainLogits(session.tokens, state), speed: (n - ids.length) / seconds, full: n === session.capacity };
+  return { plain: plainLogits(session.tokens, state), speed: (n - ids.length) / seconds, isStopped: stopped === mine, isFull: n === session.capacity };
 }
 
 /** What each part of the final stream at a position adds to the logit of a token. */
@@ -275,19 +276,15 @@ async function open(message) {
 }
 
 const TASKS = { open, show, generate, explain, lens };
-let queue = Promise.resolve();
 
-onmessage = ({ data }) => {
+onmessage = async ({ data }) => {
   if (data.task === "stop") {
     stopped = data.run;
     return;
   }
-  queue = queue.then(async () => {
-    if (stopped >= data.run && data.task !== "open") return postMessage({ run: data.run, isStopped: true });
-    try {
-      postMessage({ run: data.run, task: data.task, answer: await TASKS[data.task](data) });
-    } catch (error) {
-      postMessage({ run: data.run, task: data.task, error: error.message, change: error.change });
-    }
-  });
+  try {
+    postMessage({ run: data.run, answer: await TASKS[data.task](data) });
+  } catch (error) {
+    postMessage({ run: data.run, error: error.message, change: error.change });
+  }
 };

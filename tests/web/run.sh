@@ -1,10 +1,10 @@
 #!/bin/sh
-# The module under Node, and the page in browsers: sh tests/web/run.sh BUILD COMPILER
+# The module under Node, and the page in browsers: sh tests/web/run.sh BUILD COMPILER SECONDS
 #
 # COMPILER made the module (`make web` names it); without one nothing can be tested. PYTHON names a
-# Python that has Playwright.
+# Python that has Playwright. Random clicks and keys last SECONDS in each browser.
 set -u
-build=$1 compiler=$2
+build=$1 compiler=$2 seconds=$3
 status=0
 
 skip() { echo "skipped: $1: $2"; echo '0 passed, 0 failed, 1 skipped'; }
@@ -35,4 +35,5 @@ else
     skip 'the module' 'there is no node'
 fi
 ${PYTHON:-python3} tests/web/test_page.py "$build" "$build/web-shots" || status=1
+${PYTHON:-python3} tests/web/test_random.py "$build" "$seconds" || status=1
 exit $status

@@ -4,7 +4,7 @@
 BUILD holds attn.html, attn.o, attn-convert, lens and tests/web-native. Needs Playwright from PyPI, and Debian's
 chromium or firefox-esr, or the browsers that Playwright installs; what is missing is skipped. (Firefox ESR 153
 runs with Playwright 1.57; Playwright 1.65 asks it for a command that it does not have.) Screenshots
-at three sizes, light and dark, go to the folder SHOTS."""
+at three sizes, light and dark, go to the folder SHOTS. BROWSERS=chromium leaves the other out."""
 
 import functools
 import http.server
@@ -69,7 +69,7 @@ except ImportError:
 DIGEST = """() => { let h = 2166136261;
     for (const b of new Uint8Array(logits.buffer, logits.byteOffset, logits.byteLength)) h = Math.imul(h ^ b, 16777619);
     return h >>> 0; }"""
-IDLE = "() => config && !isBusy && !typing && !waiting.size && !isDue"
+IDLE = "() => config && !isFulfilling && !typing && !keeping && !isDue"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -159,6 +159,73 @@ def check_interruptions(page):
     page.evaluate(at_once.replace("WHAT", "chosen = 20, drawChoice(), document.querySelectorAll('#alternatives button')[1].click()"))
     settle(page)
     check("another choice while it writes", text_of(page) != plain and page.get_by_label("Prompt").input_value() == page.evaluate("() => tokens.slice(0, 21).map((t) => t.text).join('')"), text_of(page))
+
+
+AT_ONCE = """([text, pauses, then]) => new Promise((go) => {
+    const prompt = $("prompt"), does = { click: () => $("generate").click(), keys: () => prompt.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", ctrlKey: true, bubbles: true })),
+        head: () => heads.buttons[3].click(), stop: () => $("stop").click(), token: () => $("text").children[2]?.click() };
+    const next = () => {
+        if (!then.length) return go();
+        does[then.shift()]();
+        setTimeout(next, pauses);
+    };
+    prompt.value = text;
+    prompt.dispatchEvent(new Event("input", { bubbles: true }));
+    setTimeout(next, pauses);
+})"""
+
+
+def check_wishes(page, native):
+    """The newest wish wins, whenever it comes, and what is shown was computed."""
+    text = "Tom had a red ball. Sue had a blue hat. Tom had a"
+    length = page.evaluate("() => state.length")
+    for pause in 0, 30, 100, 118, 120, 122, 400:
+        for way in "click", "keys":
+            page.evaluate(AT_ONCE, [text, pause, [way]])
+            settle(page)
+            written = page.evaluate("() => tokens.length - wanted.made")
+            check(f"a story, {way} {pause} ms after typing", text_of(page).startswith(text) and written == length, (written, text_of(page)))
+        page.get_by_label("Prompt").fill("One")
+        settle(page)
+        page.evaluate(AT_ONCE, [text, pause, ["head"]])
+        settle(page)
+        check(f"a head {pause} ms after typing leaves the text", text_of(page) == text == page.get_by_label("Prompt").input_value() and page.locator("#changes li").count() == 1, text_of(page))
+        page.evaluate(AT_ONCE, ["One", pause, ["head", "token", "click"]])
+        settle(page)
+        check("a head, a token, Generate", text_of(page).startswith("One") and len(text_of(page)) > 40 and page.locator("#changes li").count() == 0, text_of(page))
+    page.get_by_label("Prompt").fill(native["prompt"])
+    settle(page)
+    page.evaluate("() => { heads.buttons[15].click(); $('generate').click(); $('stop').click(); }")  # layer 2 head 3
+    settle(page)
+    check("a change, Generate, Stop at once: the text with the change", [page.evaluate(DIGEST), page.evaluate("() => tokens.length"), page.evaluate("() => shown.changes")] == [native["ablated"]["digests"][0], 4, [{"kind": "zero", "layer": 2, "head": 3}]])
+    page.get_by_role("button", name="Clear all").click()
+    page.evaluate("() => $('generate').click()")
+    page.wait_for_function("() => tokens.length > 8", polling=1)
+    page.evaluate(AT_ONCE, [text, 40, ["keys"]])
+    settle(page)
+    check("text typed while it writes, Ctrl+Enter: a story of it", text_of(page).startswith(text) and page.evaluate("() => tokens.length - wanted.made") == length, text_of(page))
+    saved_at_once = page.evaluate("() => { heads.buttons[3].click(); return new TextDecoder().decode(tensorsOf('next')); }")
+    check("what is saved before a change is computed is without it", '"changes":"[]"' in saved_at_once, saved_at_once[:300])
+    page.get_by_role("button", name="Clear all").click()
+    settle(page)
+    for event in "scroll", "pointermove", "pointerleave":
+        page.get_by_label("Prompt").evaluate("(box) => { box.value = 'Once upon a time there was a cat. '.repeat(20); box.dispatchEvent(new Event('input')); }")
+        settle(page)
+        page.evaluate("""(event) => new Promise((go) => {
+            const box = $("large"), canvas = box.querySelector("canvas"), place = canvas.getBoundingClientRect(), end = performance.now() + 700;
+            const timer = setInterval(() => {
+                if (event === "scroll") box.scrollTop = box.scrollTop > 300 ? 0 : box.scrollTop + 40;
+                else canvas.dispatchEvent(new PointerEvent(event, { bubbles: true, clientX: place.right - 20, clientY: place.bottom - 20 })), large.tell && large.over && large.tell();
+                if (performance.now() > end) clearInterval(timer), go();
+            }, 3);
+            $("prompt").value = "A cat";
+            $("prompt").dispatchEvent(new Event("input"));
+            $("generate").click();
+        })""", event)
+        settle(page)
+        check(f"{event} over the large picture while the text becomes shorter", page.locator("#problem").inner_text() == "", page.locator("#problem").inner_text())
+    page.get_by_role("link", name="Skip to the prompt").evaluate("(link) => link.click()")
+    check("the link to the prompt leaves the page as it is", page.evaluate("() => document.activeElement.id + location.hash.slice(0, 6)") == "prompt#text=")
 
 
 def check_odd_texts(page):
@@ -675,6 +742,7 @@ def run_in(browser, name, address, native, tmp):
     check_choice_of_texts(page)
     check_changes_while_writing(page)
     check_interruptions(page)
+    check_wishes(page, native)
     check_odd_texts(page)
     check_stop(page)
     check_ablation(page, native, text)
@@ -717,6 +785,8 @@ def main():
     check("the page has at most 7 MB", os.path.getsize(f"{build}/attn.html") <= 7e6, os.path.getsize(f"{build}/attn.html"))
     with tempfile.TemporaryDirectory() as tmp, sync_playwright() as playwright:
         for name, kind, programs in ("chromium", playwright.chromium, ("chromium", "chromium-browser")), ("firefox", playwright.firefox, ("firefox-esr", "firefox")):
+            if name not in os.environ.get("BROWSERS", "chromium firefox").split():
+                continue
             program = next((shutil.which(p) for p in programs if shutil.which(p)), None)
             try:
                 browser = launch(kind, program, name)
