@@ -16,6 +16,7 @@
 #include "decompose.h"
 #include "detect.h"
 #include "edges.h"
+#include "exact.h"
 #include "heads.h"
 #include "logits.h"
 #include "patch.h"

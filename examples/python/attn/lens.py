@@ -35,8 +35,8 @@ import attn
 from attn import Array, EditKind, Span, Tokens, _files
 
 __all__ = ["Backward", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched", "SAE", "best_edges",
-           "circuit", "composition_scores", "decompose_resid", "detect_heads", "edge_names", "function", "load_sae", "log_prob",
-           "logit_diff", "loss", "patch", "path_patch"]
+           "circuit", "composition_scores", "decompose_resid", "detect_heads", "edge_names", "exact_effects", "function", "load_sae",
+           "log_prob", "logit_diff", "loss", "patch", "path_patch"]
 
 Token = Union[int, str]
 By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
@@ -91,6 +91,11 @@ class _lens_paths_desc(ctypes.Structure):
                 ("user", c_void_p)]
 
 
+class _lens_exact_desc(ctypes.Structure):
+    _fields_ = [("pairs", c_void_p), ("n_pairs", c_size_t), ("of_nodes", c_int), ("edits", c_void_p), ("n_edits", c_size_t),
+                ("progress", c_void_p), ("user", c_void_p)]
+
+
 class _lens_backward(ctypes.Structure):
     _fields_ = [("model", c_void_p), ("workspace", c_void_p), ("layers", c_void_p),
                 ("ln_final_w", attn._attn_tensor), ("w_u", attn._attn_tensor), ("edits", c_void_p),
@@ -133,6 +138,7 @@ _P, _SIZE, _STATUS, _T = c_void_p, c_size_t, c_int, attn._attn_tensor
 _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; pointers are _P
     "lens_patch": (_STATUS, _P, _P, _P, _P, _P),
     "lens_patch_paths": (_STATUS, _P, _P, _P, _P, _P),
+    "lens_exact_effects": (_STATUS, _P, _P, _P, _P, _P),
     "lens_backward_new": (_STATUS, _P, _P, _P),
     "lens_backward_free": (None, _P, _P),
     "lens_gradients": (_STATUS, _P, _P, _P, _P, _P),
@@ -351,6 +357,23 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     desc = _lens_paths_desc(_address(array), len(array), _address(heads), len(heads), _address(ends), len(ends),
                             each_receiver, _MLPS.index(mlps), normalize, _address(changes), len(changes))
     asked.run(_lib.lens_patch_paths, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
+    return Patched(effect, baseline.clean, baseline.corrupted)
+
+
+def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"] = "edges", *,
+                  edits: Sequence[Edit] = ()) -> Patched:
+    """By how much the clean text's metric changes when one receiver alone reads what one sender writes in
+    the corrupted text: [senders, receivers], each edge by a run of its own; of="nodes": [senders], all
+    edges of one sender together. The mean over the pairs. edge_names(model) names both axes."""
+    if of not in ("edges", "nodes"):
+        raise ValueError(f"of is edges or nodes, not {of!r}")
+    asked = _Question(model)
+    array, _ = asked.pairs(pairs)
+    changes, graph = asked.edits(edits), _lib.lens_graph_of(model._handle)
+    shape = (graph.n_senders,) if of == "nodes" else (graph.n_senders, graph.n_receivers)
+    effect, baseline = np.zeros(shape, np.float32), _lens_baseline()
+    desc = _lens_exact_desc(_address(array), len(array), of == "nodes", _address(changes), len(changes))
+    asked.run(_lib.lens_exact_effects, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
     return Patched(effect, baseline.clean, baseline.corrupted)
 
 

@@ -941,6 +941,33 @@ TEST(edges_and_estimates)
     refuses(2, "edges needs two texts", LENS MODEL "edges Once");
 }
 
+TEST(exact_edges)
+{
+    const json_value *all, *edges, *nodes;
+    double clean, corrupted, largest;
+    size_t i, n = 0;
+    all = parse(LENS MODEL "edges" OF_BOTH "--exact --edges 3 --json");
+    edges = member(all, "edges");
+    CHECK(edges && edges->size == 18 * (4 + 7 * 6) + 7 * (4 + 6) + 29 && !strstr(out, "steps"));
+    clean = number(member(all, "clean"));
+    corrupted = number(member(all, "corrupted"));
+    largest = fabs(number(member(item(edges, 0), "score")));
+    for (i = 0; edges && i < edges->size; i++)
+        n += fabs(number(member(item(edges, i), "score"))) > largest;
+    CHECK(n == 0 && largest > 0.01);
+    nodes = member(parse(LENS MODEL "edges" OF_BOTH "--exact --of nodes --json"), "nodes");
+    CHECK(nodes && nodes->size == 29);
+    for (i = 0; nodes && i < nodes->size; i++)
+        if (json_is(member(item(nodes, i), "node"), "input"))
+            CHECK(fabs(number(member(item(nodes, i), "score")) - (corrupted - clean)) < 1e-4);
+    CHECK(works(LENS MODEL "edges" OF_BOTH "--exact") && strstr(out, "(exact)"));
+    CHECK(works(LENS MODEL "edges" OF_BOTH "--exact --of nodes") &&
+          strstr(out, "the effects of all 29 nodes"));
+    CHECK(works(LENS MODEL "edges" OF_BOTH "--exact -o " TMP "exact.svg"));
+    refuses(2, "--steps is for estimates", LENS MODEL "edges" OF_BOTH "--exact --steps 2");
+    refuses(2, "--of nodes needs --exact", LENS MODEL "edges" OF_BOTH "--of nodes");
+}
+
 /* ---- pictures ---- */
 
 #define ODD                                                                                        \

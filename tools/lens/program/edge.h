@@ -3,8 +3,8 @@
 #ifndef LENS_EDGE_H
 #define LENS_EDGE_H
 
+#include "exact.h"
 #include "tools/lens/edges.h"
-#include "patching.h"
 
 typedef struct edge_finding {
     patching p;
@@ -27,6 +27,23 @@ static attn_status run_circuit(lens *l, edge_finding *f, lens_backward *backward
     return status;
 }
 
+/* Scores all edges: estimates, or with --exact true effects. */
+static attn_status score_edges(lens *l, edge_finding *f, lens_backward *backward,
+                               attn_tensor *scores)
+{
+    attn_status status;
+    if (l->o.exact) { /* without a backward pass: only the circuit's run reads *backward */
+        backward->model = l->model;
+        backward->edits = l->edits;
+        backward->n_edits = l->n_edits;
+        return find_effects(l, &f->p, scores);
+    }
+    status = new_backward(l, backward);
+    return status
+               ? status
+               : lens_edge_scores(&l->ctx, scores, backward, f->p.pairs, f->p.n_pairs, f->n_steps);
+}
+
 static int find_edges(lens *l, edge_finding *f)
 {
     lens_backward backward = ATTN_ZERO;
@@ -35,8 +52,7 @@ static int find_edges(lens *l, edge_finding *f)
     f->graph = lens_graph_of(l->model);
     f->n_kept = l->o.edges < f->graph.n_edges ? l->o.edges : f->graph.n_edges;
     f->edges = (lens_edge *)allocate(l, f->graph.n_edges, sizeof *f->edges);
-    if (!f->edges || new_backward(l, &backward) ||
-        lens_edge_scores(&l->ctx, &scores, &backward, f->p.pairs, f->p.n_pairs, f->n_steps) ||
+    if (!f->edges || score_edges(l, f, &backward, &scores) ||
         lens_sort_edges(&l->ctx, f->edges, l->model, scores) ||
         lens_best_edges(&l->ctx, &kept, l->model, scores, f->n_kept) ||
         run_circuit(l, f, &backward, kept))
@@ -56,12 +72,15 @@ static const char *edge_name(lens *l, const lens_graph *g, const lens_edge *e)
 static void json_edges(const lens *l, const void *of)
 {
     const edge_finding *f = (const edge_finding *)of;
+    const size_t n = l->o.exact ? f->graph.n_edges : f->n_kept;
     size_t i;
     json_patches(l, &f->p);
     fputs(" \"circuit\": ", stdout);
     json_figure((double)f->value);
-    printf(", \"steps\": %zu, \"n_edges\": %zu,\n \"edges\": [", f->n_steps, f->graph.n_edges);
-    for (i = 0; i < f->n_kept; i++) {
+    if (!l->o.exact)
+        printf(", \"steps\": %zu", f->n_steps);
+    printf(", \"n_edges\": %zu,\n \"edges\": [", f->graph.n_edges);
+    for (i = 0; i < n; i++) {
         printf("%s{\"from\": \"%s\", \"to\": \"%s\", \"score\": ", i ? ",\n  " : "\n  ",
                lens_sender_name(&f->graph, f->edges[i].sender).text,
                lens_receiver_name(&f->graph, f->edges[i].receiver).text);
@@ -206,8 +225,11 @@ static int run_edges(lens *l)
 {
     edge_finding f = {0};
     lens_grid grid;
-    findings found = {make_page(l, "Edge attribution"), &grid, 1, json_edges, &f};
+    findings found = {make_page(l, l->o.exact ? "Effects of edges" : "Edge attribution"), &grid, 1,
+                      json_edges, &f};
     int code;
+    if (l->o.of_nodes)
+        return run_nodes(l);
     f.n_steps = l->o.steps;
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_edges(l, &f)) != FINE ||
         (code = show_edges(l, &f, &grid)) != FINE)
@@ -215,12 +237,16 @@ static int run_edges(lens *l)
     found.page.warning = warn_of_gap(l, &f.p);
     found.page.note = keep(
         l,
-        "%s%s: %.3f after the clean text, %.3f after the corrupted one. Score of an edge: about by "
+        "%s%s: %.3f after the clean text, %.3f after the corrupted one. Score of an edge: %sby "
         "how much the clean answer changes when this edge alone carries what its sender writes in "
         "the corrupted text (%s). With these %zu edges clean and all others corrupted the answer "
         "is %.3f.",
         f.p.question.text, f.p.reason, (double)f.p.whole.clean, (double)f.p.whole.corrupted,
-        f.n_steps > 1 ? keep(l, "EAP-IG, %zu steps", f.n_steps) : "EAP", f.n_kept, (double)f.value);
+        l->o.exact ? "" : "about ",
+        l->o.exact      ? "exact"
+        : f.n_steps > 1 ? keep(l, "EAP-IG, %zu steps", f.n_steps)
+                        : "EAP",
+        f.n_kept, (double)f.value);
     if (l->o.output && is_svg(l) && !l->ctx.status)
         return draw_graph(l, &found.page, &f);
     return present(l, &found);

@@ -14,7 +14,7 @@ static const struct option table[] = {
     {'p', "prompt", "TEXT", TEXT, AT(text), OF_TEXTS, NULL, "the text, if it is not the next word"},
     {'f', "file", "FILE", TEXT, AT(file), OF_TEXTS, NULL,
      "read the text from FILE (-: standard input)"},
-    {0, "exact", NULL, FLAG, AT(exact), OF_TEXTS, NULL, EXACT_HELP},
+    {0, "exact", NULL, FLAG, AT(exact), OF_TEXTS & ~EDGES, NULL, EXACT_HELP},
     {0, "ids", "IDS", TEXT, AT(ids), OF_TEXTS, NULL, "the text as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), OF_TEXTS, NULL, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), OF_TEXTS, NULL, "<|endoftext|> in the text is a token"},
@@ -51,6 +51,10 @@ static const struct option table[] = {
      "the number of best edges that make the circuit (default 20)"},
     {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
      "the number of embeddings between the two texts (default 1: EAP; more: EAP-IG)"},
+    {0, "exact", NULL, FLAG, AT(exact), EDGES, NULL,
+     "the true effect of each edge, by a run of its own, in place of an estimate"},
+    {0, "of", "KIND", CHOICE, AT(of_nodes), EDGES, "edges nodes",
+     "with --exact: edges (default), or nodes, all edges of one sender together"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL, "TEXT2 as token ids"},
     {0, "pairs", "FILE", TEXT, AT(pairs), OF_TWO_TEXTS, NULL,
      "means over many pairs. A line is {\"clean\": TEXT, \"corrupted\": TEXT2, \"token\": TOKEN, "
@@ -234,8 +238,10 @@ static const help_page pages[] = {
      "lens MODEL.attn edges --pairs FILE [options]",
      "Edge attribution patching: the edges between heads and MLPs that matter most for the "
      "difference between two texts, and the answer of the circuit that they make. A picture shows "
-     "the circuit.",
-     EDGES, NULL, "lens model.attn edges \"Tom was a boy. He\" \"Tom was a girl. He\" --steps 5"},
+     "the circuit. --json with --exact lists all edges.",
+     EDGES, NULL,
+     "lens model.attn edges \"Tom was a boy. He\" \"Tom was a girl. He\" --steps 5\n"
+     "lens model.attn edges \"Tom was a boy. He\" \"Tom was a girl. He\" --exact"},
     {"attribute", "which heads and layers make a logit", "lens MODEL.attn attribute TEXT [options]",
      "Direct logit attribution: the logit as a sum of what each head and each MLP writes into the "
      "stream.",

@@ -195,6 +195,10 @@ static int check_usage(const lens *l)
                     l->command->name);
     if (l->command->bit == SAE && !l->directory)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
+    if (l->command->bit == EDGES && o->exact && o->steps > 1)
+        return fail(USAGE, "--steps is for estimates: leave out --exact");
+    if (o->of_nodes && !o->exact)
+        return fail(USAGE, "--of nodes needs --exact");
     if (o->estimate && o->by >= 0)
         return fail(USAGE, "--estimate takes no --by");
     if (l->command->bit == QK && (o->layer == not_given || o->head == not_given))

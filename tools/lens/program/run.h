@@ -14,8 +14,8 @@ typedef struct options {
     text_list edit, change;
     size_t top, layer, head, position, rows, threads, edges, steps, key, tokens;
     float strength;
-    int isa, bos, special, exact, saved_scale, json, resume, skip_checksums, metric, estimate,
-        quiet, no_error;
+    int isa, bos, special, exact, /* exact: of edges, their effects; else, the text as it is */
+        saved_scale, json, resume, skip_checksums, metric, estimate, quiet, no_error, of_nodes;
     int by, mlps; /* of patch, a lens_patch_kind; of path, a lens_path_mlps */
     int measure, exclude_bos, exclude_current_token;
     int kind, mlp_input, no_embeds, apply_ln; /* kind: a lens_parts_kind */
@@ -212,7 +212,8 @@ static const char *brief(lens *l, const char *token, size_t most)
 static int make_text(lens *l, lens_text *to, const char *word, const char *path, const char *option,
                      const char *ids)
 {
-    const text_source from = {word, path, ids, option, l->o.bos, l->o.special, l->o.exact, NO_TEXT};
+    const int as_it_is = l->o.exact && l->command->bit != EDGES;
+    const text_source from = {word, path, ids, option, l->o.bos, l->o.special, as_it_is, NO_TEXT};
     const int code =
         read_tokens(&l->ctx, &l->memory, l->model, l->model_path, &from, &to->ids, &to->n);
     size_t i;

@@ -1,0 +1,409 @@
+/* tools/lens/exact.h against whole passes with hooks, and its rules. */
+#include "tests/refused.h"
+#include "tools/lens/exact.h"
+#include "tests/same_bits.h"
+#include "tests/shared_models.h"
+
+SUITE_WITH_MODELS("odd narrow");
+
+enum { LENGTH = 7 };
+
+static lens_pair pair_on(const attn_model *model, uint64_t seed, size_t n_same)
+{
+    int32_t *const corrupted = random_tokens(model, LENGTH, seed + 1);
+    lens_pair pair = ATTN_ZERO;
+    pair.clean = random_tokens(model, LENGTH, seed);
+    pair.corrupted = corrupted;
+    pair.n_tokens = LENGTH;
+    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
+    pair.metric.token = 5;
+    pair.metric.against = 6;
+    memcpy(corrupted, pair.clean, n_same * sizeof *corrupted);
+    return pair;
+}
+
+/* ---- whole passes ---- */
+
+/* One edge or node of a whole pass. The corrupted text's pass stores the sender's write; the clean text's
+ * pass adds the difference to what the receiver reads. */
+typedef struct whole_pass {
+    char from[64], to[64];
+    size_t from_head, to_head; /* SIZE_MAX: no heads */
+    int is_clean;
+    float was[LENGTH][256], difference[LENGTH][256];
+} whole_pass;
+
+static float *row_at(const attn_activation *a, size_t t, size_t head)
+{
+    return a->value.ndim == 3 ? entry(a->value, t, head, 0) : entry(a->value, t, 0, 0);
+}
+
+static int see_write(const attn_activation *a, void *user)
+{
+    whole_pass *w = (whole_pass *)user;
+    const size_t width = a->value.shape[a->value.ndim - 1];
+    size_t t, i;
+    for (t = 0; t < a->value.shape[0]; t++)
+        for (i = 0; i < width; i++) {
+            const float x = row_at(a, t, w->from_head)[i];
+            if (w->is_clean)
+                w->difference[a->first + t][i] = w->was[a->first + t][i] - x;
+            else
+                w->was[a->first + t][i] = x;
+        }
+    return 0;
+}
+
+static int change_input(const attn_activation *a, void *user)
+{
+    whole_pass *w = (whole_pass *)user;
+    const size_t width = a->value.shape[a->value.ndim - 1];
+    size_t t, i;
+    for (t = 0; t < a->value.shape[0]; t++)
+        for (i = 0; i < width; i++)
+            row_at(a, t, w->to_head)[i] += w->difference[a->first + t][i];
+    return 0;
+}
+
+static float metric_after(attn_ctx *ctx, const lens_pair *pair, attn_session *session,
+                          const int32_t *tokens)
+{
+    float *const logits =
+        (float *)pool_new(pair->n_tokens * vocab_of(attn_session_model(session)) * sizeof *logits);
+    attn_feed_item item = ATTN_ZERO;
+    const size_t n_vocab = vocab_of(attn_session_model(session));
+    float value = 0;
+    const int is_local = lens_metric_is_local(&pair->metric);
+    item.session = session;
+    item.tokens = tokens;
+    item.n_tokens = pair->n_tokens;
+    item.logits = logits;
+    OK(ctx, attn_feed_batch(ctx, &item, 1));
+    OK(ctx,
+       lens_metric_value(
+           ctx, &value,
+           is_local ? attn_borrow(logits + (pair->n_tokens - 1 - pair->metric.from_end) * n_vocab,
+                                  ATTN_F32, attn_shape2(1, n_vocab))
+                    : attn_borrow(logits, ATTN_F32, attn_shape2(pair->n_tokens, n_vocab)),
+           &pair->metric, tokens));
+    return value;
+}
+
+/* The metric of the clean text with the edge of w changed. */
+static float by_whole_passes(attn_ctx *ctx, const attn_model *model, const lens_pair *pair,
+                             whole_pass *w)
+{
+    attn_session *session = session_on(ctx, model, 0, 0);
+    float value;
+    w->is_clean = 0;
+    OK(ctx, attn_hook(ctx, NULL, session, w->from, see_write, w));
+    metric_after(ctx, pair, session, pair->corrupted);
+    OK(ctx, attn_session_truncate(ctx, session, 0));
+    w->is_clean = 1;
+    OK(ctx, attn_hook(ctx, NULL, session, w->to, change_input, w));
+    value = metric_after(ctx, pair, session, pair->clean);
+    attn_session_free(session);
+    return value;
+}
+
+/* Names the activations of a sender, and its head. */
+static void name_sender(whole_pass *w, size_t n_head, size_t sender)
+{
+    const int layer = (int)((sender - 1) / (n_head + 1));
+    const size_t part = (sender - 1) % (n_head + 1);
+    w->from_head = SIZE_MAX;
+    if (sender == 0)
+        snprintf(w->from, sizeof w->from, "blocks.0.hook_resid_pre");
+    else if (part == n_head)
+        snprintf(w->from, sizeof w->from, "blocks.%d.hook_mlp_out", layer);
+    else {
+        snprintf(w->from, sizeof w->from, "blocks.%d.attn.hook_result", layer);
+        w->from_head = part;
+    }
+}
+
+/* Names what a receiver reads, and its head. */
+static void name_receiver(whole_pass *w, size_t n_layer, size_t n_head, size_t receiver)
+{
+    static const char *const names[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
+    const size_t layer = receiver / (3 * n_head + 1), part = receiver % (3 * n_head + 1);
+    w->to_head = SIZE_MAX;
+    if (layer == n_layer)
+        snprintf(w->to, sizeof w->to, "blocks.%d.hook_resid_post", (int)layer - 1);
+    else if (part == 3 * n_head)
+        snprintf(w->to, sizeof w->to, "blocks.%d.hook_mlp_in", (int)layer);
+    else {
+        snprintf(w->to, sizeof w->to, "blocks.%d.%s", (int)layer, names[part / n_head]);
+        w->to_head = part % n_head;
+    }
+}
+
+static void is_close(float got, float want, double scale, const whole_pass *w)
+{
+    CHECKF(fabs((double)got - (double)want) < 3e-6 * scale,
+           "%s, head %d, to %s, head %d: %.9g, expected %.9g", w->from, (int)w->from_head, w->to,
+           (int)w->to_head, (double)got, (double)want);
+}
+
+/* Every edge of a model by whole passes. Returns the number of edges that change the metric. */
+static size_t check_edges(const attn_model *model, const lens_pair *pairs, size_t n_pairs)
+{
+    const lens_graph g = lens_graph_of(model);
+    attn_ctx ctx = alone();
+    attn_tensor got = no_tensor;
+    attn_session *session = session_on(&ctx, model, 0, 0);
+    lens_exact_desc d = ATTN_ZERO;
+    lens_baseline whole = {0, 0};
+    float clean[4] = {0}, mean = 0;
+    size_t sender, receiver, i, n = 0;
+    d.pairs = pairs;
+    d.n_pairs = n_pairs;
+    OK(&ctx, lens_exact_effects(&ctx, &got, &whole, model, &d));
+    for (i = 0; i < n_pairs; i++) {
+        clean[i] = metric_after(&ctx, &pairs[i], session, pairs[i].clean);
+        mean += clean[i] / (float)n_pairs;
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
+    }
+    CHECK(fabs((double)(whole.clean - mean)) < 1e-6 && whole.corrupted != whole.clean);
+    for (receiver = 0; receiver < g.n_receivers; receiver++)
+        for (sender = 0; sender < g.n_senders; sender++) {
+            const float value = attn_get2(got, sender, receiver);
+            whole_pass w;
+            float want = 0;
+            if (sender >= lens_senders_to(&g, receiver)) {
+                CHECK(value == 0);
+                continue;
+            }
+            name_sender(&w, g.n_head, sender);
+            name_receiver(&w, g.n_layer, g.n_head, receiver);
+            for (i = 0; i < n_pairs; i++)
+                want += (by_whole_passes(&ctx, model, &pairs[i], &w) - clean[i]) / (float)n_pairs;
+            is_close(value, want, 1 + fabs((double)mean), &w);
+            n += fabs((double)want) > 1e-5;
+        }
+    attn_session_free(session);
+    attn_tensor_free(&ctx, &got);
+    done(&ctx);
+    return n;
+}
+
+/* Most edges must change the metric, or the check says little. */
+static void check_all_edges(const attn_model *model, size_t n_same)
+{
+    const lens_pair pair = pair_on(model, 1, n_same);
+    const size_t n_edges = lens_graph_of(model).n_edges, n = check_edges(model, &pair, 1);
+    CHECKF(2 * n > n_edges, "only %d of %d edges change the metric", (int)n, (int)n_edges);
+}
+
+TEST(every_edge)
+{
+    check_all_edges(odd, 0);
+}
+
+TEST(every_edge_of_texts_that_differ_late)
+{
+    check_all_edges(narrow, 4);
+}
+
+/* Means over pairs; metrics of other positions, and of all. */
+TEST(pairs_and_metrics)
+{
+    lens_pair pairs[2];
+    pairs[0] = pair_on(odd, 5, 2);
+    pairs[0].metric.from_end = 2;
+    pairs[1] = pair_on(odd, 7, 0);
+    memset(&pairs[1].metric, 0, sizeof pairs[1].metric); /* the loss */
+    CHECK(check_edges(odd, pairs, 2) > 0);
+}
+
+TEST(nodes)
+{
+    const lens_graph g = lens_graph_of(odd);
+    const lens_pair pair = pair_on(odd, 1, 1);
+    attn_ctx ctx = alone();
+    attn_tensor got = no_tensor;
+    lens_exact_desc d = ATTN_ZERO;
+    lens_baseline whole = {0, 0};
+    size_t i;
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    d.of_nodes = 1;
+    OK(&ctx, lens_exact_effects(&ctx, &got, &whole, odd, &d));
+    CHECK(got.ndim == 1 && got.shape[0] == g.n_senders);
+    for (i = 0; i < g.n_senders; i++) {
+        whole_pass w;
+        name_sender(&w, g.n_head, i);
+        memcpy(w.to, w.from, sizeof w.to);
+        w.to_head = w.from_head;
+        is_close(attn_get1(got, i), by_whole_passes(&ctx, odd, &pair, &w) - whole.clean,
+                 1 + fabs((double)whole.clean), &w);
+    }
+    CHECK(fabs((double)(attn_get1(got, 0) - (whole.corrupted - whole.clean))) < 1e-5);
+    attn_tensor_free(&ctx, &got);
+    done(&ctx);
+}
+
+/* ---- what must be true ---- */
+
+/* A sender that writes the same in both texts has no effect, to the bit; and while the scale of the last
+ * LayerNorm does not change, the metric is linear in what the logits read, so that EAP is exact there. */
+TEST(edges_that_are_known)
+{
+    const lens_graph g = lens_graph_of(odd);
+    const size_t silent = 2, end = g.n_receivers - 1;
+    const lens_pair pair = pair_on(odd, 1, 3);
+    float scale = 1.25f;
+    attn_ctx ctx = alone();
+    attn_edit edits[2];
+    lens_backward b = ATTN_ZERO;
+    attn_tensor got = no_tensor, estimates = no_tensor;
+    lens_exact_desc d = ATTN_ZERO;
+    size_t i;
+    memset(edits, 0, sizeof edits);
+    edits[0].name = "blocks.0.attn.hook_z";
+    edits[0].kind = ATTN_EDIT_ZERO;
+    edits[0].head = 1;
+    edits[0].n_heads = 1;
+    edits[1].name = "ln_final.hook_scale";
+    edits[1].kind = ATTN_EDIT_SET;
+    edits[1].value = attn_borrow(&scale, ATTN_F32, attn_shape2(1, 1));
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    d.edits = edits;
+    d.n_edits = 2;
+    OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
+    OK(&ctx, lens_backward_new(&ctx, &b, odd));
+    b.edits = edits;
+    b.n_edits = 2;
+    OK(&ctx, lens_edge_scores(&ctx, &estimates, &b, &pair, 1, 1));
+    for (i = 0; i < g.n_receivers; i++)
+        CHECK(attn_get2(got, silent, i) == 0);
+    for (i = 0; i < g.n_senders; i++) {
+        const double x = (double)attn_get2(got, i, end), y = (double)attn_get2(estimates, i, end);
+        CHECKF(fabs(x - y) < 5e-6, "sender %d to the logits: %.9g, not %.9g", (int)i, x, y);
+        CHECK(i == silent || fabs(x) > 1e-5);
+    }
+    lens_backward_free(&ctx, &b);
+    attn_tensor_free(&ctx, &got);
+    attn_tensor_free(&ctx, &estimates);
+    done(&ctx);
+}
+
+TEST(equal_texts)
+{
+    lens_pair pair = pair_on(odd, 1, LENGTH);
+    attn_ctx ctx = alone();
+    attn_tensor got = no_tensor;
+    lens_exact_desc d = ATTN_ZERO;
+    size_t i;
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
+    for (i = 0; i < attn_count(got); i++)
+        CHECK(((const float *)got.data)[i] == 0);
+    attn_tensor_free(&ctx, &got);
+    done(&ctx);
+}
+
+/* The same bits on any instruction set and any number of threads, and whatever else is in a batch: a pair
+ * alone, or after one of another length. */
+TEST(exact_bits)
+{
+    static const attn_isa_kind kinds[] = {ATTN_ISA_AUTO, ATTN_ISA_PORTABLE, ATTN_ISA_AUTO};
+    const lens_pair pair = pair_on(narrow, 1, LENGTH - 1);
+    attn_tensor got[3];
+    attn_ctx ctx[3];
+    lens_exact_desc d = ATTN_ZERO;
+    int i;
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    for (i = 0; i < 3; i++) {
+        ctx[i] = alone();
+        ctx[i].isa = kinds[i];
+        ctx[i].n_threads = i + 1;
+        got[i] = no_tensor;
+        OK(&ctx[i], lens_exact_effects(&ctx[i], &got[i], NULL, narrow, &d));
+        same_bits(got[i], got[0], "effects");
+    }
+    for (i = 0; i < 3; i++)
+        attn_ctx_free(&ctx[i]);
+    pool_clear();
+}
+
+static int count_progress(double done, void *user)
+{
+    double *const told = (double *)user;
+    CHECK(done > told[0] && done < 1 + 1e-9);
+    told[0] = done;
+    told[1]++;
+    return told[1] == told[2];
+}
+
+TEST(progress_and_stop)
+{
+    lens_pair pairs[2];
+    double told[3] = {0, 0, 0};
+    attn_ctx ctx = alone();
+    attn_tensor got = no_tensor;
+    lens_exact_desc d = ATTN_ZERO;
+    pairs[0] = pair_on(odd, 1, 2);
+    pairs[1] = pair_on(odd, 3, 1);
+    d.pairs = pairs;
+    d.n_pairs = 2;
+    d.progress = count_progress;
+    d.user = told;
+    OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
+    CHECK(fabs(told[0] - 1) < 1e-9 && told[1] > 6);
+    attn_tensor_free(&ctx, &got);
+    told[0] = told[1] = 0;
+    told[2] = 3;
+    CHECK(lens_exact_effects(&ctx, &got, NULL, odd, &d) == ATTN_STOPPED);
+    CHECK(told[1] == 3 && got.ndim == 0 && ctx.status == ATTN_OK);
+    done(&ctx);
+}
+
+TEST(exact_refused)
+{
+    lens_pair pair = pair_on(odd, 1, 0);
+    attn_ctx ctx = alone();
+    lens_exact_desc d = ATTN_ZERO;
+    attn_edit edit = ATTN_ZERO;
+    REFUSED(ATTN_E_ARGUMENT, "no pair", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    REFUSED(ATTN_E_ARGUMENT, "no model", lens_exact_effects(&ctx, &not_made, NULL, NULL, &d));
+    REFUSED(ATTN_E_ARGUMENT, "no description",
+            lens_exact_effects(&ctx, &not_made, NULL, odd, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_exact_effects(&ctx, NULL, NULL, odd, &d));
+    edit.name = "blocks.1.hook_resid_mid";
+    edit.kind = ATTN_EDIT_ZERO;
+    d.edits = &edit;
+    d.n_edits = 1;
+    REFUSED(ATTN_E_ARGUMENT, "no sum", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
+    done(&ctx);
+}
+
+/* Every allocation that fails says so and leaves nothing behind. */
+TEST(exact_without_memory)
+{
+    const lens_pair pair = pair_on(odd, 1, LENGTH - 1);
+    attn_status status = ATTN_E_MEMORY;
+    lens_exact_desc d = ATTN_ZERO;
+    long n;
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    d.of_nodes = 1;
+    for (n = 0; n < 2000 && status == ATTN_E_MEMORY; n++) {
+        meter m;
+        attn_ctx ctx = metered(&m);
+        attn_tensor out = no_tensor;
+        ctx.n_threads = 1;
+        m.fail_at = n;
+        status = lens_exact_effects(&ctx, &out, NULL, odd, &d);
+        CHECK(status == ATTN_OK ? n > 0 : strstr(ctx.message, "memory") && !out.ndim);
+        attn_ctx_free(&ctx);
+        CHECK(m.live == 0 && m.wrong == 0);
+    }
+    CHECKF(status == ATTN_OK, "%s after %ld rounds", attn_status_name(status), n);
+    pool_clear();
+}

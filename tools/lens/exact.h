@@ -1,0 +1,325 @@
+/* The exact effect of each edge, or of each node, between the parts of a model. edges.h estimates these
+ * effects; this header computes them, each with its own pass. Uses attn.h's public API only.
+ *
+ * An edge leads from a sender to a later receiver (edges.h names both). The clean text runs, but the
+ * receiver alone reads what the sender writes in the corrupted text. All later parts are computed again:
+ *
+ *     effect = metric of this run - metric of the clean text
+ *
+ * The effect of a node is that of all edges from one sender together.
+ *
+ * A change of layer i alters nothing below that layer, and nothing before the first position at which the
+ * sender's two writes differ. So each run computes only the later rows of the layers from i on, and many
+ * runs form one batch (sweep.h). An edge whose sender writes the same in both texts has effect 0, without a
+ * run. Results have the same bits for any number of threads, and do not depend on the batches.
+ *
+ *     lens_exact_desc d = ATTN_ZERO;
+ *     attn_tensor effects = ATTN_ZERO;
+ *     d.pairs = &pair, d.n_pairs = 1;                    as for lens_patch (patch.h)
+ *     if (lens_exact_effects(&ctx, &effects, NULL, model, &d) == ATTN_OK)
+ *         printf("input to logits: %+.3f\n", attn_get2(effects, 0, effects.shape[1] - 1));
+ *
+ * With edits all runs use the edited model, by the rules of edges.h. */
+#ifndef LENS_EXACT_H
+#define LENS_EXACT_H
+
+#include "edges.h"
+#include "sweep.h"
+
+typedef struct lens_exact_desc {
+    const lens_pair *pairs; /* [n_pairs]: the result is the mean over them */
+    size_t n_pairs;
+    int of_nodes; /* 1: effects of senders; 0: of edges */
+    const attn_edit *edits;
+    size_t n_edits;
+    attn_progress_fn progress; /* gets the share of the work that is done */
+    void *user;
+} lens_exact_desc;
+
+typedef struct lens_exact_run {
+    const lens_exact_desc *d;
+    lens_graph graph;
+    lens_pair pair; /* the texts exchanged: a sweep changes the text that it calls corrupted */
+    lens_sweep sweep;
+    size_t n_layer, width;
+    attn_tensor differences;   /* [S * n, C]: corrupted - clean writes */
+    attn_tensor streams;       /* [n_rows, C]: of a batch, what the logits read */
+    size_t n_streams;          /* rows of streams that are in use */
+    size_t *first;             /* [S]: the first position at which a sender's writes differ, or n */
+    lens_sweep_entry *entries; /* of one layer; index: sender * R + receiver, or the sender */
+    double done, work;         /* of this pair, in rows times layers */
+} lens_exact_run;
+
+/* ---- what changes ---- */
+
+/* An activation to which the difference of a sender's writes is added. */
+typedef struct lens_exact_place {
+    size_t layer; /* n_layer: the stream that is unembedded */
+    const char *name;
+    size_t head, n_heads; /* n_heads 0: the activation has no heads */
+} lens_exact_place;
+
+/* What a receiver reads. */
+LENS_FN lens_exact_place lens_place_of_receiver(const lens_graph *g, size_t receiver)
+{
+    static const char *const names[] = {"hook_q_input", "hook_k_input", "hook_v_input",
+                                        "hook_mlp_in"};
+    const size_t in_layer = 3 * g->n_head + 1, part = receiver % in_layer;
+    lens_exact_place p = ATTN_ZERO;
+    p.layer = receiver / in_layer;
+    p.name = names[part / g->n_head];
+    if (part < in_layer - 1) {
+        p.head = part % g->n_head;
+        p.n_heads = 1;
+    }
+    return p;
+}
+
+/* What a sender writes to. */
+LENS_FN lens_exact_place lens_place_of_sender(const lens_graph *g, size_t sender)
+{
+    lens_exact_place p = ATTN_ZERO;
+    p.name = "hook_resid_pre";
+    if (sender > 0) {
+        p.layer = (sender - 1) / (g->n_head + 1);
+        p.name = (sender - 1) % (g->n_head + 1) == g->n_head ? "hook_mlp_out" : "hook_attn_out";
+    }
+    return p;
+}
+
+LENS_FN lens_exact_place lens_place_of(const lens_exact_run *run, size_t index)
+{
+    return run->d->of_nodes ? lens_place_of_sender(&run->graph, index)
+                            : lens_place_of_receiver(&run->graph, index % run->graph.n_receivers);
+}
+
+LENS_FN size_t lens_exact_sender(const lens_exact_run *run, size_t index)
+{
+    return run->d->of_nodes ? index : index / run->graph.n_receivers;
+}
+
+/* Adds an entry to the n of a list, unless the sender writes the same in both texts. */
+LENS_FN size_t lens_exact_add(lens_exact_run *run, size_t n, size_t index)
+{
+    const size_t first = run->first[lens_exact_sender(run, index)];
+    if (first == run->sweep.n)
+        return n;
+    run->entries[n].index = index;
+    run->entries[n].first = first;
+    return n + 1;
+}
+
+/* Lists the changes of one layer (n_layer: of what the logits read), late positions first. Returns their
+ * number. */
+LENS_FN size_t lens_list_changes(lens_exact_run *run, size_t layer)
+{
+    const lens_graph *const g = &run->graph;
+    const size_t in_layer = 3 * g->n_head + 1, from = layer * in_layer;
+    size_t sender, receiver, n = 0;
+    for (sender = 0; sender < g->n_senders && run->d->of_nodes; sender++)
+        if (lens_place_of_sender(g, sender).layer == layer)
+            n = lens_exact_add(run, n, sender);
+    for (receiver = from; !run->d->of_nodes && receiver < from + in_layer; receiver++)
+        for (sender = 0; receiver < g->n_receivers && sender < lens_senders_to(g, receiver);
+             sender++)
+            n = lens_exact_add(run, n, sender * g->n_receivers + receiver);
+    qsort(run->entries, n, sizeof *run->entries, lens_compare_entries);
+    return n;
+}
+
+/* Most changes of a layer. */
+LENS_FN size_t lens_most_changes(const lens_graph *g)
+{
+    return g->n_senders * (3 * g->n_head + 1);
+}
+
+/* About the cost of a change: its rows, times the layers that run and the unembedding. */
+LENS_FN double lens_cost_of(const lens_exact_run *run, size_t layer, size_t first)
+{
+    return (double)(run->sweep.n - first) * (double)(run->n_layer - layer + 1);
+}
+
+/* ---- the runs ---- */
+
+/* Makes *item the run of one change, from the layer on, in session i. */
+LENS_FN attn_status lens_exact_item(attn_ctx *ctx, lens_exact_run *run, attn_feed_item *item,
+                                    size_t i, size_t layer, const lens_sweep_entry *entry)
+{
+    const lens_exact_place place = lens_place_of(run, entry->index);
+    const lens_full_name name = lens_name_in(layer, place.name);
+    const size_t count = run->sweep.n - entry->first;
+    const size_t row = lens_exact_sender(run, entry->index) * run->sweep.n + entry->first;
+    attn_edit edit = ATTN_ZERO;
+    attn_status status = lens_sweep_item(ctx, item, &run->sweep, i, layer, entry->first);
+    edit.name = name.text;
+    edit.kind = ATTN_EDIT_ADD;
+    edit.factor = 1;
+    edit.position = entry->first;
+    edit.n_positions = count;
+    edit.head = place.head;
+    edit.n_heads = place.n_heads;
+    edit.value = attn_slice(run->differences, 0, row, count);
+    if (status == ATTN_OK && layer == run->n_layer) { /* only the unembedding is left to run */
+        const attn_shape shape = attn_shape2(count, run->width);
+        const attn_tensor clean = attn_borrow(item->layers.resid, ATTN_F32, shape);
+        attn_tensor to = attn_slice(run->streams, 0, run->n_streams, count);
+        item->layers.resid = (const float *)to.data;
+        run->n_streams += count;
+        return attn_add(ctx, &to, clean, edit.value);
+    }
+    if (status != ATTN_OK || run->d->of_nodes)
+        return status ? status : attn_hook_edit(ctx, NULL, item->session, &edit);
+    attn_unhook_all(item->session); /* edits of an input come after all edges into it */
+    status = attn_hook_edit(ctx, NULL, item->session, &edit);
+    return status ? status : lens_hook_edits(ctx, item->session, run->d->edits, run->d->n_edits);
+}
+
+/* Runs some changes of one layer as a batch, and adds their effects to sums. */
+LENS_FN attn_status lens_exact_some(attn_ctx *ctx, lens_exact_run *run, size_t layer,
+                                    const lens_sweep_entry *entries, size_t n, float *sums)
+{
+    attn_feed_item items[LENS_AT_ONCE];
+    float values[LENS_AT_ONCE] = {0};
+    attn_status status = ATTN_OK;
+    size_t i, n_hooked = 0;
+    run->n_streams = 0;
+    while (n_hooked < n && status == ATTN_OK) {
+        i = n_hooked++;
+        status = lens_exact_item(ctx, run, &items[i], i, layer, &entries[i]);
+    }
+    if (status == ATTN_OK)
+        status = lens_sweep_run(ctx, values, &run->sweep, items, n);
+    for (i = 0; i < n_hooked; i++)
+        attn_unhook_all(run->sweep.sessions[i]);
+    for (i = 0; i < n && status == ATTN_OK; i++) {
+        sums[entries[i].index] += values[i] - run->sweep.values.corrupted;
+        run->done += lens_cost_of(run, layer, entries[i].first);
+    }
+    return status;
+}
+
+/* All changes of one layer, for pair number `index`. */
+LENS_FN attn_status lens_exact_layer(attn_ctx *ctx, lens_exact_run *run, size_t layer, float *sums,
+                                     size_t index)
+{
+    size_t n, left = lens_list_changes(run, layer), done = 0;
+    attn_status status = lens_sweep_copy(ctx, &run->sweep, left);
+    for (; left > 0 && status == ATTN_OK; left -= n, done += n) {
+        n = lens_sweep_batch(&run->sweep, run->entries + done, left);
+        status = lens_exact_some(ctx, run, layer, run->entries + done, n, sums);
+        if (status == ATTN_OK)
+            status = lens_sweep_progress(run->d->progress, run->d->user,
+                                         ((double)index + run->done / run->work) /
+                                             (double)run->d->n_pairs);
+    }
+    return status;
+}
+
+/* Finds the first position at which the writes of each sender differ, and the cost of all changes. */
+LENS_FN void lens_plan_exact(lens_exact_run *run)
+{
+    const size_t size = run->sweep.n * run->width;
+    size_t sender, layer, i, n;
+    for (sender = 0; sender < run->graph.n_senders; sender++) {
+        const float *const x = (const float *)run->differences.data + sender * size;
+        for (i = 0; i < size && x[i] == 0; i++)
+            ;
+        run->first[sender] = i / run->width;
+    }
+    run->done = run->work = 0;
+    for (layer = 0; layer <= run->n_layer; layer++)
+        for (n = lens_list_changes(run, layer), i = 0; i < n; i++)
+            run->work += lens_cost_of(run, layer, run->entries[i].first);
+}
+
+/* Adds the effects of one pair to sums [S, R] or [S]. */
+LENS_FN attn_status lens_exact_pair(attn_ctx *ctx, lens_exact_run *run, float *sums, size_t index)
+{
+    static const char *const names[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
+                                        "*.hook_mlp_out", "*.hook_resid_post"};
+    const lens_pair *const pair = &run->d->pairs[index];
+    attn_status status;
+    size_t layer;
+    run->pair = *pair;
+    run->pair.clean = pair->corrupted;
+    run->pair.corrupted = pair->clean;
+    run->sweep.pair = &run->pair;
+    status = lens_sweep_begin(ctx, &run->sweep, names, 3, 4);
+    if (status == ATTN_OK)
+        status = lens_differences(ctx, &run->differences, &run->graph, run->sweep.corrupted,
+                                  run->sweep.clean);
+    if (status == ATTN_OK)
+        status =
+            attn_zeros(ctx, &run->streams, ATTN_F32, attn_shape2(run->sweep.n_rows, run->width));
+    if (status == ATTN_OK)
+        lens_plan_exact(run);
+    for (layer = 0; layer <= run->n_layer && status == ATTN_OK; layer++)
+        status = lens_exact_layer(ctx, run, layer, sums, index);
+    attn_tensor_free(ctx, &run->differences);
+    attn_tensor_free(ctx, &run->streams);
+    lens_sweep_end(ctx, &run->sweep);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+LENS_FN attn_status lens_need_exact(attn_ctx *ctx, const attn_model *model,
+                                    const lens_exact_desc *d)
+{
+    lens_backward edited = ATTN_ZERO;
+    if (!model || !d)
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_exact_effects: no %s given (NULL)",
+                         model ? "description" : "model");
+    edited.model = model;
+    edited.edits = d->edits;
+    edited.n_edits = d->n_edits;
+    return lens_need_pairs(ctx, "lens_exact_effects", model, d->pairs, d->n_pairs)
+               ? lens_failure(ctx)
+               : lens_need_sums(ctx, "lens_exact_effects", &edited);
+}
+
+/* out [S, R], 0 where there is no edge; or [S] with desc->of_nodes: effects as a mean over the pairs.
+ * *baseline (may be NULL): the mean metrics of both texts without a change. ATTN_STOPPED if the metric or
+ * desc->progress asks to stop. Memory: what all senders write in both texts, the difference, and up to 65
+ * sessions of the length of the text; it does not grow with the number of pairs. */
+LENS_FN attn_status lens_exact_effects(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
+                                       const attn_model *model, const lens_exact_desc *desc)
+{
+    lens_exact_run run = ATTN_ZERO;
+    lens_baseline sum = {0, 0};
+    lens_result result;
+    attn_status status;
+    size_t i;
+    if (lens_need_exact(ctx, model, desc) != ATTN_OK)
+        return lens_failure(ctx);
+    run.d = desc;
+    run.graph = lens_graph_of(model);
+    run.n_layer = run.graph.n_layer;
+    run.width = attn_model_config(model)->d_model;
+    if (lens_begin(ctx, "lens_exact_effects", out,
+                   desc->of_nodes ? attn_shape1(run.graph.n_senders)
+                                  : attn_shape2(run.graph.n_senders, run.graph.n_receivers),
+                   &result) != ATTN_OK)
+        return lens_failure(ctx);
+    run.first =
+        (size_t *)attn_alloc(ctx, run.graph.n_senders, sizeof *run.first, "a list of senders");
+    run.entries = (lens_sweep_entry *)attn_alloc(ctx, lens_most_changes(&run.graph),
+                                                 sizeof *run.entries, "a list of edges");
+    status = run.first && run.entries ? ATTN_OK : ATTN_E_MEMORY;
+    for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
+        run.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
+        status = lens_exact_pair(ctx, &run, (float *)result.numbers.data, i);
+        sum.clean += run.sweep.values.corrupted; /* the texts are exchanged */
+        sum.corrupted += run.sweep.values.clean;
+    }
+    attn_free(run.first);
+    attn_free(run.entries);
+    if (status == ATTN_OK)
+        status =
+            lens_sweep_means(ctx, "lens_exact_effects", result.numbers, &sum, desc->n_pairs, 0);
+    if (status == ATTN_OK && baseline)
+        *baseline = sum;
+    return lens_finish(ctx, &result, status);
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* lens edges --exact: the true effects of edges, or of nodes, each by a run of its own. */
+#ifndef LENS_EXACT_COMMAND_H
+#define LENS_EXACT_COMMAND_H
+
+#include "patching.h"
+#include "tools/lens/exact.h"
+
+/* Computes exact effects, with a line of progress. */
+static attn_status find_effects(lens *l, const patching *p, attn_tensor *effects)
+{
+    lens_exact_desc d = ATTN_ZERO;
+    attn_status status;
+    progress bar;
+    d.pairs = p->pairs;
+    d.n_pairs = p->n_pairs;
+    d.of_nodes = l->o.of_nodes;
+    d.edits = l->edits;
+    d.n_edits = l->n_edits;
+    d.progress = verified_so_far;
+    d.user = &bar;
+    progress_begin(&bar, d.of_nodes ? "nodes" : "edges");
+    status = lens_exact_effects(&l->ctx, effects, NULL, l->model, &d);
+    progress_end(&bar);
+    return status;
+}
+
+/* ---- nodes ---- */
+
+typedef struct node_finding {
+    patching p;
+    lens_graph graph;
+    lens_edge *nodes; /* [graph.n_senders], the largest effects first; their receivers are 0 */
+} node_finding;
+
+static int find_nodes(lens *l, node_finding *f)
+{
+    attn_tensor effects = {0};
+    size_t i;
+    f->graph = lens_graph_of(l->model);
+    f->nodes = (lens_edge *)allocate(l, f->graph.n_senders, sizeof *f->nodes);
+    if (!f->nodes || find_effects(l, &f->p, &effects))
+        return failed(&l->ctx);
+    for (i = 0; i < f->graph.n_senders; i++) {
+        f->nodes[i].sender = i;
+        f->nodes[i].receiver = 0;
+        f->nodes[i].score = attn_get1(effects, i);
+    }
+    qsort(f->nodes, f->graph.n_senders, sizeof *f->nodes, lens_compare_edges);
+    attn_tensor_free(&l->ctx, &effects);
+    return FINE;
+}
+
+static void json_nodes(const lens *l, const void *of)
+{
+    const node_finding *f = (const node_finding *)of;
+    size_t i;
+    json_patches(l, &f->p);
+    fputs(" \"nodes\": [", stdout);
+    for (i = 0; i < f->graph.n_senders; i++) {
+        printf("%s{\"node\": \"%s\", \"score\": ", i ? ",\n  " : "\n  ",
+               lens_sender_name(&f->graph, f->nodes[i].sender).text);
+        json_figure((double)f->nodes[i].score);
+        fputs("}", stdout);
+    }
+    fputs("],\n", stdout);
+}
+
+static int show_nodes(lens *l, const node_finding *f, lens_grid *grid)
+{
+    const double most = fmax(fabs((double)f->nodes[0].score), 1e-9);
+    const int code = make_grid(l, grid, f->graph.n_senders, 1);
+    size_t i;
+    if (code != FINE)
+        return code;
+    grid->title = keep(l, "the effects of all %zu nodes", f->graph.n_senders);
+    grid->row_name = "node";
+    grid->column_name = "effect";
+    grid->low = keep(l, "-%.2f", most);
+    grid->high = keep(l, "%.2f", most);
+    ((const char **)grid->columns)[0] = "effect";
+    for (i = 0; i < f->graph.n_senders; i++) {
+        lens_cell *cell = cell_of(grid, i, 0);
+        ((const char **)grid->rows)[i] =
+            keep(l, "%s", lens_sender_name(&f->graph, f->nodes[i].sender).text);
+        cell->number = f->nodes[i].score;
+        cell->colour = (float)((double)cell->number / most);
+        cell->text = keep(l, "%.3f", (double)cell->number);
+        cell->tip = keep(l, "%s\n%.5f", grid->rows[i], (double)cell->number);
+    }
+    return FINE;
+}
+
+static int run_nodes(lens *l)
+{
+    node_finding f = {0};
+    lens_grid grid;
+    findings found = {make_page(l, "Effects of nodes"), &grid, 1, json_nodes, &f};
+    int code;
+    if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_nodes(l, &f)) != FINE ||
+        (code = show_nodes(l, &f, &grid)) != FINE)
+        return code;
+    found.page.warning = warn_of_gap(l, &f.p);
+    found.page.note =
+        keep(l,
+             "%s%s: %.3f after the clean text, %.3f after the corrupted one. Effect of a node: by "
+             "how much the clean answer changes when this node alone writes what it writes in the "
+             "corrupted text.",
+             f.p.question.text, f.p.reason, (double)f.p.whole.clean, (double)f.p.whole.corrupted);
+    return present(l, &found);
+}
+
+#endif
