@@ -15,7 +15,7 @@
 attn.lens patches, takes gradients and reads circuits and sparse autoencoders. What exists:
 
     texts       load, Model, Tokenizer, Session, Sampling, Sampler, Generation, Continuation, Scores
-    inside      Model.run_with_cache, run_with_hooks, logit_lens; Session.hook, edit, record; Record, Hook
+    inside      Model.run_with_cache, run_with_hooks, logit_lens; Session.hook, edit, record; Record, Named, Hook
     research    attn.lens
     many        feed_batch, Workspace, Model.generate_many
     the rest    Config, HookPoint, Error, Status, version
@@ -66,9 +66,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, U
 import numpy as np
 import numpy.typing as npt
 
-from . import _files
+from . import _files, _words
 
-__all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Record",
+__all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Named", "Record",
            "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Workspace", "feed_batch", "lens", "load",
            "version"]
 
@@ -83,18 +83,19 @@ else:
     def __getattr__(name: str) -> Any:
         """attn.lens is imported when it is first asked for."""
         if name != "lens":
-            raise AttributeError(f"attn has no {name}")
+            raise _words.missing("attn", name, _words.MODULE.get(name))
         return importlib.import_module("attn.lens")
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 Tokens = npt.ArrayLike  # a text, or ids
 HookFn = Callable[[Array, "HookPoint"], Any]
-Span = Union[int, slice, None]  # one, a range, or all
+Span = Union[int, slice, Sequence[int], None]  # one, a range, neighbours as a list, or all
 Names = Union[str, Iterable[str], Callable[[str], bool], None]  # of activations; all but those on request
 EditKind = Literal["zero", "set", "mean", "add", "scale"]
 StopReason = Literal["none", "end of text", "token count", "context full", "callback", "stop string"]
 _Any = TypeVar("_Any")
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 # ---- the library's structs, with the names that C gives them ----
 
@@ -109,7 +110,7 @@ class _attn_ctx(ctypes.Structure):
         status = Status(function(byref(self), *arguments))
         if status:
             message = b"a callback asked to stop" if status == Status.STOPPED else self.message
-            raise Error(status, message.decode("utf-8", "replace"))
+            raise Error(status, _words.in_python(message.decode("utf-8", "replace"), _PROTOTYPES))
 
 
 class _attn_tensor(ctypes.Structure):
@@ -510,6 +511,11 @@ def _span(what: str, span: Span) -> tuple[int, int]:
     """The first and the number of positions or heads; 0 for all from the first on."""
     if span is None:
         return 0, 0
+    if isinstance(span, (list, tuple)):
+        if not span or list(span) != list(range(span[0], span[0] + len(span))):
+            raise ValueError(f"{what} must be neighbours, as in [2, 3, 4]; for {list(span)} make one edit for each")
+        span = slice(span[0], span[-1] + 1)
+    assert span is None or isinstance(span, (int, slice))
     first, end = (span, span + 1) if isinstance(span, int) else (span.start or 0, span.stop)
     if isinstance(span, slice) and span.step not in (None, 1) or first < 0 or end is not None and end <= first:
         raise ValueError(f"{what} must be a number from 0 on, or a slice like slice(2, 5) or slice(2, None); "
@@ -563,39 +569,6 @@ def _strings(texts: Union[str, Iterable[str]]) -> Any:
     return (c_char_p * len(coded))(*coded)
 
 
-# ---- TransformerLens's words ----
-
-_CONFIG_WORDS = {"d_vocab": "n_vocab", "n_heads": "n_head", "n_layers": "n_layer", "eps": "ln_eps"}
-_MODEL_WORDS = {
-    "cfg": "model.config",
-    "forward": "model(tokens)",
-    "generate": "model.session().generate(prompt), an iterator over the text, or model.generate_many(prompts)",
-    "loss_fn": "model.score(tokens).nll",
-    "add_hook": "hook(name, function) of a session, model.session(), or model.run_with_hooks(tokens, [(name, function)])",
-    "hooks": "model.run_with_hooks(tokens, [(name, function)]), or session.hook(name, function) in a `with` block",
-    "reset_hooks": "unhook_all() of the session that has the hooks",
-    "add_caching_hooks": "model.session().record(names)",
-    "hook_dict": "the list of activations at the top of attn.h; model.run_with_cache(tokens)[1] has them as keys",
-    "to_single_str_token": "model.to_string([token])",
-    "tokens_to_residual_directions": "model.logit_directions(tokens)",
-    **dict.fromkeys(("decompose_resid", "accumulated_resid", "get_full_resid_decomposition"),
-                    "attn.lens.decompose_resid(model, tokens, kind)"),
-    "from_pretrained": 'attn.load("gpt2"), or attn.Model(path); the program attn-convert makes the file of a checkpoint',
-    "blocks": 'model.tensor("blocks.0.attn.W_Q") and the like, and model.config.n_layer',
-}
-_WEIGHT_WORDS = {"W_E": "embed", "W_pos": "pos_embed", "W_U": "unembed", "b_U": "unembed"}
-_WEIGHT_WORDS.update({f"{kind}_{part}": "attn" for kind in "Wb" for part in "QKVO"})
-_WEIGHT_WORDS.update({f"{kind}_{part}": "mlp" for kind in "Wb" for part in ("in", "out")})
-
-
-def _model_word(name: str) -> Optional[str]:
-    """What to write here for an attribute of TransformerLens's model."""
-    module = _WEIGHT_WORDS.get(name)
-    if module in ("attn", "mlp"):
-        return f'model.tensor("blocks.0.{module}.{name}"), a layer at a time'
-    return f'model.tensor("{module}.{name}")' if module else _MODEL_WORDS.get(name)
-
-
 # ---- models ----
 
 
@@ -622,8 +595,7 @@ class Config:
 
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any:
-            word = _CONFIG_WORDS.get(name)
-            raise AttributeError(f"a Config has no {name}" + (f"; here it is {word}" if word else ""))
+            raise _words.missing("a Config", name, _words.CONFIG.get(name))
 
 
 class Scores(NamedTuple):
@@ -714,17 +686,21 @@ class Model(_Closing):
     Any number of threads may use a model. It gives its file and memory back when it and all of its
     sessions are closed, by close(), by the end of a `with` block, or because nobody refers to them."""
 
+    @_words.answers
     def __init__(self, path: Union[str, os.PathLike[str]], *, verify: bool = True, threads: int = 0,
-                 isa: str = "auto", progress: Optional[Callable[[float], None]] = None) -> None:
+                 isa: str = "auto", progress: Optional[Callable[[float], None]] = None,
+                 batch_dim: bool = False) -> None:
         """Opens a .attn file; attn-convert makes one of a checkpoint.
 
         verify: read the whole file and compare its checksums; progress(share) is called meanwhile.
         threads: how many a call may use; 0: the library chooses.
         isa: the instruction set, "auto" or one of portable, base, avx2, avx2_vnni, avx512, avx512_vnni, neon,
-                neon_dot, neon_i8mm."""
+                neon_dot, neon_i8mm.
+        batch_dim: to_tokens, model(tokens), run_with_hooks and run_with_cache, their hooks and their cache have
+                TransformerLens's batch dimension, which is 1: logits are [1, T, n_vocab]. Sessions have none."""
         if isa not in _ISAS:
             raise ValueError(f"isa is one of {', '.join(_ISAS)}, not {isa!r}")
-        self.threads = threads
+        self.threads, self.batch_dim = threads, batch_dim
         self._isa = isa
         guard = _Guard()
         callback = _PROGRESS_FN(lambda done, _: guard(lambda: progress(done) if progress else None))
@@ -744,8 +720,7 @@ class Model(_Closing):
 
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any:
-            word = _model_word(name)
-            raise AttributeError(f"a Model has no {name}" + (f"; here it is {word}" if word else ""))
+            raise _words.missing("a Model", name, _words.model_word(name))
 
     def close(self) -> None:
         """Ends its use. Sessions that are open go on."""
@@ -785,6 +760,9 @@ class Model(_Closing):
         if isinstance(tokens, (str, bytes)):
             ids = self.tokenizer.encode(tokens)
         else:
+            if isinstance(tokens, (list, tuple)) and tokens and isinstance(tokens[0], (str, bytes)):
+                raise TypeError(f"got {len(tokens)} texts, and a call takes one: "
+                                "[model.run_with_cache(text) for text in texts], or model.generate_many(texts)")
             given = np.asarray(tokens)
             if given.ndim == 2 and given.shape[0] == 1:
                 given = given[0]  # TransformerLens's batch of one
@@ -801,9 +779,10 @@ class Model(_Closing):
             raise Error(Status.ARGUMENT, "the model has no beginning-of-text token")
         return np.concatenate([np.array([self.config.bos], np.int32), ids])
 
+    @_words.answers
     def to_tokens(self, text: Union[str, bytes], prepend_bos: bool = False) -> Ids:
         """Text to ids [T]. (TransformerLens gives [1, T], and prepends by default.)"""
-        return self._ids(text, prepend_bos)
+        return self._batched(self._ids(text, prepend_bos))
 
     def to_string(self, tokens: Tokens) -> str:
         """Ids to text."""
@@ -836,24 +815,31 @@ class Model(_Closing):
         cache_dtype: the type of its keys and values; f16 takes half the memory and rounds them."""
         return Session(self, n_ctx, n_batch=n_batch, cache_dtype=cache_dtype, workspace=workspace)
 
+    def _batched(self, array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
+        return array[None] if self.batch_dim else array
+
     def _session_for(self, ids: Ids) -> Session:
         """One in which hooks see a whole text at once."""
         return self.session(len(ids), n_batch=len(ids))
 
+    @_words.answers
     def __call__(self, tokens: Tokens, prepend_bos: bool = False) -> Array:
         """The logits [T, n_vocab] at every position of a text."""
         return self.run_with_hooks(tokens, prepend_bos=prepend_bos)
 
-    def run_with_hooks(self, tokens: Tokens, fwd_hooks: Sequence[tuple[str, HookFn]] = (),
+    @_words.answers
+    def run_with_hooks(self, tokens: Tokens, fwd_hooks: Sequence[tuple[Union[str, Callable[[str], bool]], HookFn]] = (),
                        prepend_bos: bool = False) -> Array:
         """The logits [T, n_vocab] of a text with hooks: pairs of a name and a function, see
         Session.hook. A function sees all positions at once."""
         ids = self._ids(tokens, prepend_bos)
         with self._session_for(ids) as session:
+            session._batch_dim = self.batch_dim
             for name, fn in fwd_hooks:
                 session.hook(name, fn)
-            return session.feed(ids, all_logits=True)
+            return self._batched(session.feed(ids, all_logits=True))
 
+    @_words.answers
     def run_with_cache(self, tokens: Tokens, names: Names = None, prepend_bos: bool = False) -> tuple[Array, Record]:
         """The logits [T, n_vocab] of a text and its activations.
 
@@ -862,8 +848,23 @@ class Model(_Closing):
         hook_q_input, hook_k_input, hook_v_input, hook_mlp_in), which Session.hook tells about."""
         ids = self._ids(tokens, prepend_bos)
         with self._session_for(ids) as session, session.record(names, n_positions=len(ids)) as record:
-            return session.feed(ids, all_logits=True), record
+            record._batch_dim = self.batch_dim
+            return self._batched(session.feed(ids, all_logits=True)), record
 
+    def activation_names(self) -> list[str]:
+        """The names of all activations, also of those that are made on request."""
+        with self.session(1) as session:
+            return list(Record(session, ["*", *_on_request()], 0, 1))
+
+    def _chosen(self, names: Callable[[str], bool]) -> list[str]:
+        """The names for which a function says yes."""
+        every = self.activation_names()
+        chosen = list(filter(names, every))
+        if not chosen:
+            raise ValueError(f"the function chose none of the {len(every)} names, such as {every[-1]}")
+        return chosen
+
+    @_words.answers
     def score(self, tokens: Tokens, k: int = 0, prepend_bos: bool = False) -> Scores:
         """How well the model predicts a text, and the k likeliest next tokens at each position."""
         ids = self._ids(tokens, prepend_bos)
@@ -930,6 +931,7 @@ class Model(_Closing):
             known = start + len(window) + 1
         return nll, entropy, ending
 
+    @_words.answers
     def generate_many(self, prompts: Sequence[Tokens], *, max_tokens: int = 100,
                       sampling: Sampling = Sampling(), stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False,
                       ignore_eos: bool = False,
@@ -969,9 +971,13 @@ class Model(_Closing):
 
     def tensor(self, name: str) -> Array:
         """A weight as f32 under the name and in the shape that TransformerLens gives it, such as
-        "blocks.0.attn.W_Q" [heads, d_model, d_head]. It is a copy of the model's."""
+        "blocks.0.attn.W_Q" [heads, d_model, d_head]; "W_E", "W_pos", "W_U" and "b_U" need no module. It is a
+        copy of the model's."""
+        module = _words.WEIGHTS.get(name)
+        if module in ("attn", "mlp"):
+            raise Error(Status.NAME, f"{name} is of one layer; here it is {_words.model_word(name)}")
         ctx, out = self._context(), _attn_tensor()
-        ctx.run(_lib.attn_model_tensor, byref(out), self._handle, _coded(name))
+        ctx.run(_lib.attn_model_tensor, byref(out), self._handle, _coded(f"{module}.{name}" if module else name))
         return _array_of(ctx, out)
 
     def process_weights(self, *, fold_ln: bool = True, center_writing_weights: bool = True,
@@ -980,7 +986,7 @@ class Model(_Closing):
         pointer, model = c_void_p(), Model.__new__(Model)
         self._context().run(_lib.lens_process_weights, byref(pointer), self._handle,
                             fold_ln + 2 * center_writing_weights + 4 * center_unembed + 8 * fold_value_biases)
-        model.threads, model._isa = self.threads, self._isa
+        model.threads, model._isa, model.batch_dim = self.threads, self._isa, self.batch_dim
         model._adopt(pointer)
         return model
 
@@ -990,11 +996,14 @@ class Model(_Closing):
 
     # ---- lenses, attribution (attn.lens has patching, gradients, circuits) ----
 
-    def logit_lens(self, resid: npt.ArrayLike, scale: Optional[npt.ArrayLike] = None,
+    def logit_lens(self, resid: Union[npt.ArrayLike, Record], scale: Optional[npt.ArrayLike] = None,
                    tokens: Optional[Tokens] = None) -> Array:
         """The logits [.., T, n_vocab] of a model that ended at the residual stream `resid` [.., T, d_model];
         [.., T, n] with n tokens chosen. With scale [T, 1] (ln_final.hook_scale of the run), the final
-        LayerNorm takes that one instead of the stream's own."""
+        LayerNorm takes that one instead of the stream's own. A cache stands for the streams that enter each
+        layer and the last one, [n_layer + 1, T, d_model]."""
+        if isinstance(resid, Record):
+            resid = np.stack([*(resid["resid_pre", layer] for layer in range(self.config.n_layer)), resid["resid_post", -1]])
         stream = _floats(resid)
         ids = None if tokens is None else self._ids(tokens)
         width = self.config.n_vocab if ids is None else len(ids)
@@ -1083,16 +1092,17 @@ class HookPoint:
 class Hook(_Closing):
     """A hook or an edit of a session, until remove() or the end of a `with` block."""
 
-    def __init__(self, session: Session, number: int) -> None:
-        self._session, self._number = session, number
+    def __init__(self, session: Session, *numbers: int) -> None:
+        self._session, self._numbers = session, numbers
 
     def remove(self) -> None:
         """Removes it, in any order with others. A hook may remove itself."""
-        self._session._unhook(self._number)
+        for number in self._numbers:
+            self._session._unhook(number)
 
     def close(self) -> None:
         """Removes it unless it is removed already."""
-        if self._number in self._session._kept:
+        if self._numbers[0] in self._session._kept:
             self.remove()
 
 
@@ -1109,7 +1119,7 @@ class Session(_Closing):
         self.model = model
         self._cache_dtype, self._workspace = cache_dtype, workspace
         self._turns = workspace._turns if workspace else _Turns()
-        self._guard = _Guard()
+        self._guard, self._batch_dim = _Guard(), False  # whether hooks see a batch dimension
         self._kept: dict[int, object] = {}  # by the number of a hook: what C refers to
         desc = _attn_session_desc(_natural("n_ctx", n_ctx), _natural("n_batch", n_batch), int(cache_dtype == "f16"),
                                   workspace._handle._as_parameter_ if workspace else None)
@@ -1204,6 +1214,7 @@ class Session(_Closing):
             to._run(_lib.attn_session_copy, handle)
             return to
 
+    @_words.answers
     def score(self, tokens: Tokens, k: int = 0) -> Scores:
         """Feeds a text and tells how well each of its tokens was predicted: see Model.score. Hooks of the
         session take part."""
@@ -1216,6 +1227,7 @@ class Session(_Closing):
         return Scores(stats["nll"], stats["probability"], stats["rank"], top["token"], top["logit"],
                       top["probability"])
 
+    @_words.answers
     def generate(self, prompt: Tokens = (), *, max_tokens: int = 100, sampling: Union[Sampling, Sampler] = Sampling(),
                  stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False, ignore_eos: bool = False,
                  logits_fn: Optional[Callable[[Array], None]] = None) -> Generation:
@@ -1231,9 +1243,9 @@ class Session(_Closing):
 
     # ---- hooks ----
 
-    def hook(self, name: str, fn: HookFn) -> Hook:
+    def hook(self, name: Union[str, Callable[[str], bool]], fn: HookFn) -> Hook:
         """Calls fn(value, point) whenever an activation of that name is made, `*` in the name standing for
-        anything. fn may write to the array `value`, or return another of its shape; the model goes on
+        anything; or a function chooses names. fn may write to the array `value`, or return another of its shape; the model goes on
         with those numbers. An exception ends the pass. Positions come in pieces of at most n_batch rows:
         point.first is the first one's position.
 
@@ -1241,6 +1253,9 @@ class Session(_Closing):
         attn.hook_result [T, heads, d_model], what each head adds; hook_attn_in, hook_q_input,
         hook_k_input and hook_v_input [T, heads, d_model], copies of the stream for each head; and
         hook_mlp_in [T, d_model], a copy for the MLP."""
+        if callable(name):
+            hooks = [self.hook(chosen, fn) for chosen in self.model._chosen(name)]
+            return Hook(self, *[number for hook in hooks for number in hook._numbers])
         session, guard = weakref.ref(self), self._guard
 
         def show(activation: Any, _: Any) -> int:
@@ -1249,6 +1264,7 @@ class Session(_Closing):
         callback = _HOOK_FN(show)
         return self._new_hook(callback, _lib.attn_hook, _coded(name), callback, None)
 
+    @_words.answers
     def edit(self, name: str, kind: EditKind, value: Optional[npt.ArrayLike] = None, *, positions: Span = None,
              heads: Span = None, factor: float = 1) -> Hook:
         """Changes activations without a Python function: "zero" them, "set" them to value, to the "mean" of
@@ -1309,6 +1325,8 @@ def _show(activation: Any, session: Optional[Session], fn: HookFn) -> None:
                       activation.first, session)
 
     def use(value: Array) -> None:
+        if session._batch_dim:
+            value = value[None]
         result = fn(value, point)
         if result is None or result is value:
             return
@@ -1361,6 +1379,52 @@ def _on_request() -> list[str]:
     return [f"blocks.*.{kind.name.decode()}" for kind in kinds if kind.on_request]
 
 
+def _full_name(names: Iterable[str], n_layer: int, key: Union[str, tuple[Any, ...]]) -> str:
+    """The one of `names` that a key means: the name itself, or TransformerLens's short one, ("pattern", 0),
+    ("resid_post", -1), ("scale", 0, "ln1")."""
+    name, layer, kind = (*((key,) if isinstance(key, str) else key), None, None)[:3]
+    if not isinstance(name, str):
+        raise KeyError(f'a name comes first and then the layer, as in ["resid_post", -1]; got {name!r}')
+    names = list(names)
+    if layer is None:
+        found = [name] if name in names else [f"hook_{name}"] if f"hook_{name}" in names else []
+    elif not -n_layer <= layer < n_layer:
+        raise KeyError(f"there is no layer {layer}: the model has {n_layer}, from 0")
+    else:
+        name = f"blocks.{layer % n_layer}.{kind + '.' if kind else '*'}hook_{name}"
+        found = fnmatch.filter(names, name)
+    if len(found) > 1:
+        raise KeyError(f"{name.rpartition('hook_')[2]} of layer {layer} may be {' or '.join(found)}")
+    if not found:
+        raise KeyError(f"the record has no {name}{_hint(names, name)}")
+    return found[0]
+
+
+def _hint(names: Sequence[str], name: str) -> str:
+    """What a wrong name may mean: what it begins, a short name without its layer, or the nearest."""
+    begun = [other for other in names if other.startswith(name)]
+    if begun:
+        return f", which begins {', '.join(begun[:6])}{' ...' if len(begun) > 6 else ''}"
+    if any(other.endswith(f".hook_{name}") for other in names):
+        return f'; it has one of each layer: ["{name}", 0]'
+    last = name.rpartition(".")[2].lstrip("*")
+    if any(pattern.endswith(f".{last}") for pattern in _on_request()):
+        return f', which is made on request: run_with_cache(tokens, ["*", "*.{last}"])'
+    near = difflib.get_close_matches(name, names, 1)
+    return f"; is it {near[0]}?" if near else ""
+
+
+class Named(dict[str, Array]):
+    """Arrays by the names of their activations. A key may be short, as a cache's: ["resid_post", -1]."""
+
+    def __init__(self, arrays: Mapping[str, Array], n_layer: int) -> None:
+        super().__init__(arrays)
+        self._n_layer = n_layer
+
+    def __getitem__(self, key: Union[str, tuple[Any, ...]]) -> Array:
+        return super().__getitem__(_full_name(self, self._n_layer, key))
+
+
 class Record(_Closing, Mapping[str, Array]):
     """Activations by their TransformerLens names: Session.record, Model.run_with_cache.
 
@@ -1370,15 +1434,12 @@ class Record(_Closing, Mapping[str, Array]):
 
     def __init__(self, session: Session, names: Names, first: int, n_positions: int) -> None:
         if callable(names):
-            every = list(Record(session, ["*", *_on_request()], 0, 1))
-            names = list(filter(names, every))
-            if not names:
-                raise ValueError(f"the function chose none of the {len(every)} names, such as {every[-1]}")
+            names = session.model._chosen(names)
         wanted = _strings(names or [])
         room = n_positions or session.capacity - first
         desc = _attn_record_desc(ctypes.addressof(wanted) if wanted else None, len(wanted), _natural("first", first),
                                  _at_least_one("n_positions", room))
-        self._session = session
+        self._session, self._batch_dim = session, False
         self._views: dict[str, Array] = {}  # once it has ended
         size, pointer, ctx = c_size_t(), c_void_p(), session.model._context()
         with session._use() as handle:
@@ -1393,7 +1454,7 @@ class Record(_Closing, Mapping[str, Array]):
         """Ends the recording; what was recorded stays."""
         with self._session._turns:
             if self._open:
-                self._views = {name: self[name] for name in self._names}
+                self._views = {name: self._array(name) for name in self._names}
                 self._session._turns.retire(self._open)
                 self._open = None
 
@@ -1404,10 +1465,11 @@ class Record(_Closing, Mapping[str, Array]):
         return iter(self._names)
 
     def __getitem__(self, key: Union[str, tuple[Any, ...]]) -> Array:
-        name = self._full_name(*((key,) if isinstance(key, str) else key))
+        array = self._array(_full_name(self._names, self._session.model.config.n_layer, key))
+        return array[None] if self._batch_dim else array
+
+    def _array(self, name: str) -> Array:
         with self._session._turns:
-            if name not in self._names:
-                raise KeyError(f"the record has no {name}{self._hint(name)}")
             if not self._open:
                 return self._views[name]
             out = _attn_tensor()
@@ -1415,33 +1477,15 @@ class Record(_Closing, Mapping[str, Array]):
             return np.ndarray(tuple(out.shape[:out.ndim]), np.float32, self._memory.data,
                               (out.data or 0) - self._memory.ctypes.data, [4 * n for n in out.stride[:out.ndim]])
 
-    def _hint(self, name: str) -> str:
-        """What a wrong name may mean: what it begins, a short name without its layer, or the nearest."""
-        begun = [other for other in self._names if other.startswith(name)]
-        if begun:
-            return f", which begins {', '.join(begun[:6])}{' ...' if len(begun) > 6 else ''}"
-        if any(other.endswith(f".hook_{name}") for other in self._names):
-            return f'; it has one of each layer: ["{name}", 0]'
-        near = difflib.get_close_matches(name, self._names, 1)
-        return f"; is it {near[0]}?" if near else ""
-
-    def _full_name(self, name: Any, layer: Optional[int] = None, kind: str = "*") -> str:
-        """TransformerLens's short names: ("pattern", 0), ("resid_post", -1), ("scale", 0, "ln1")."""
-        if not isinstance(name, str):
-            raise KeyError(f'a name comes first and then the layer, as in ["resid_post", -1]; got {name!r}')
-        if layer is None:
-            return name if name in self._names or f"hook_{name}" not in self._names else f"hook_{name}"
-        n_layer = self._session.model.config.n_layer
-        if not -n_layer <= layer < n_layer:
-            raise KeyError(f"there is no layer {layer}: the model has {n_layer}, from 0")
-        pattern = f"blocks.{layer % n_layer}.{kind if kind == '*' else kind + '.'}hook_{name}"
-        found = fnmatch.filter(self._names, pattern)
-        if len(found) > 1:
-            raise KeyError(f"{name} of layer {layer} may be {' or '.join(found)}")
-        return found[0] if found else pattern
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            raise _words.missing("a Record", name, _words.CACHE.get(name))
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes all of it as .safetensors or .npz, by how the path ends."""
+        if not os.fsdecode(path).endswith((".npz", ".safetensors")):
+            raise ValueError(f"the path ends in .safetensors or .npz, not like {os.fsdecode(path)}; torch.save takes "
+                             "{name: torch.from_numpy(array) for name, array in cache.items()}")
         if os.fsdecode(path).endswith(".npz"):
             arrays: dict[str, Any] = dict(self)
             np.savez(path, **arrays)
@@ -1488,13 +1532,13 @@ class Generation(Iterator[str]):
     """A text that is being written: an iterator over its pieces, whole characters each. Session.generate."""
 
     ids: list[int]  # the tokens so far
-    text: str  # the pieces so far, joined
+    _text: Optional[str]  # the pieces so far, None before the first was asked for
     reason: StopReason  # why it ended, "none" before
 
     def __init__(self, session: Session, prompt: Tokens, max_tokens: int, sampling: Union[Sampling, Sampler],
                  stop: Union[str, Iterable[str]], prepend_bos: bool, ignore_eos: bool,
                  logits_fn: Optional[Callable[[Array], None]]) -> None:
-        self.ids, self.text, self.reason = [], "", "none"
+        self.ids, self._text, self.reason = [], None, "none"
         self._session, self._max_tokens, self._logits_fn = session, max_tokens, logits_fn
         config = session.model.config
         self._eos = () if ignore_eos else (config.eos, *config.more_eos)
@@ -1512,14 +1556,24 @@ class Generation(Iterator[str]):
 
     def __next__(self) -> str:
         piece = next(self._pieces)
-        self.text += piece
+        self._text = (self._text or "") + piece
         return piece
+
+    @property
+    def text(self) -> str:
+        """The pieces so far, joined; all of the text if nobody has asked for a piece."""
+        return self.read() if self._text is None else self._text
+
+    def __repr__(self) -> str:
+        ended = "not begun" if self._text is None else f"ended by {self.reason}" if self.reason != "none" else "begun"
+        return f"<attn.Generation, {ended}: read() writes the text and gives it, and a `for` loop its pieces>"
 
     def read(self) -> str:
         """Writes the rest, and gives the whole text."""
+        self._text = self._text or ""
         for _ in self:
             pass
-        return self.text
+        return self._text
 
     def _draw(self) -> int:
         """The next token, from the session's logits or from logits_fn's."""

@@ -26,17 +26,21 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_int32, c_size_t, c_void_p
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
 
 import attn
-from attn import Array, EditKind, Span, Tokens, _files
+from attn import Array, EditKind, Span, Tokens, _files, _words
 
 __all__ = ["Backward", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched", "SAE", "best_edges",
            "circuit", "composition_scores", "decompose_resid", "detect_heads", "edge_names", "exact_effects", "function", "load_sae",
            "log_prob", "logit_diff", "loss", "patch", "path_patch"]
+
+if not TYPE_CHECKING:
+    def __getattr__(name: str) -> Any:
+        raise _words.missing("attn.lens", name, _words.LENS.get(name))
 
 Token = Union[int, str]
 By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
@@ -302,6 +306,7 @@ def _address(array: Any) -> Optional[int]:
 # ---- patching ----
 
 
+@_words.answers
 def patch(model: attn.Model, pairs: Pairs, name: str, by: By = "positions", *, normalize: bool = False,
           edits: Sequence[Edit] = ()) -> Patched:
     """Activation patching: the metric of the corrupted text with a part of blocks.i.`name` as it is in the
@@ -384,7 +389,7 @@ class Gradients(NamedTuple):
     """A metric, and d metric / d activation by name, in the activation's own shape."""
 
     value: float
-    gradient: dict[str, Array]
+    gradient: attn.Named
 
 
 class Backward:
@@ -411,8 +416,8 @@ class Backward:
         """d metric / d activation for every activation that names match (None: all but those on request)."""
         asked = self._ask(edits)
         ids = asked.ids(tokens)
-        wanted = None if names is None else attn._strings([names] if isinstance(names, str) else
-                                                          [str(name) for name in _listed(names)])
+        chosen = self.model._chosen(names) if callable(names) else names
+        wanted = None if chosen is None else attn._strings(chosen)
         desc = _lens_gradients_desc(ids.ctypes.data, len(ids), None if wanted is None else ctypes.addressof(wanted),
                                     0 if wanted is None else len(wanted), None, asked.metric(metric))
         record, value = c_void_p(), c_float()
@@ -425,7 +430,7 @@ class Backward:
                 found[name.decode()] = attn._view(tensor).copy()
         finally:
             _lib.attn_record_free(record)
-        return Gradients(value.value, found)
+        return Gradients(value.value, attn.Named(found, self.model.config.n_layer))
 
     def attribution_patch(self, pair: Pair, name: str, *, edits: Sequence[Edit] = ()) -> Array:
         """Estimates of patch(...).effect - corrupted by one backward pass: [layers, heads] of activations
@@ -456,12 +461,6 @@ class Backward:
         asked.run(_lib.lens_run_edges, byref(value), byref(self._backward), byref(array[0]),
                   _T.of(np.asarray(kept, np.float32)))
         return value.value
-
-
-def _listed(names: Any) -> list[Any]:
-    if callable(names):
-        raise TypeError("names are names and patterns here, not a function")
-    return list(names)
 
 
 def _free_with(free: Any, ctx: attn._attn_ctx, what: Any, _needs: object) -> None:

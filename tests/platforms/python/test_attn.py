@@ -289,12 +289,102 @@ class Activations(Case):
             self.model.run_with_cache(PROMPT, lambda name: False)
 
     def test_words_of_transformer_lens(self):
-        for word, answer in (("cfg", "model.config"), ("W_Q", r'tensor\("blocks.0.attn.W_Q"\)'), ("W_U", "unembed.W_U"),
-                             ("b_in", "blocks.0.mlp.b_in"), ("generate", r"session\(\).generate"), ("nothing", "$")):
-            with self.assertRaisesRegex(AttributeError, "a Model has no " + word + ".*" + answer):
-                getattr(self.model, word)
-        with self.assertRaisesRegex(AttributeError, "n_heads; here it is n_head$"):
-            self.model.config.n_heads
+        """An attribute, a keyword or a value of TransformerLens's gets one sentence with the word of this package."""
+        model, session = self.model, self.model.session()
+        cache = model.run_with_cache(PROMPT)[1]
+        for thing, word, answer in (
+                (model, "cfg", "a Model has no cfg; here it is model.config"), (model, "W_Q", r'tensor\("blocks.0.attn.W_Q"\)'),
+                (model, "W_U", "unembed.W_U"), (model, "b_in", "blocks.0.mlp.b_in"),
+                (model, "generate", r"session\(\).generate"), (model, "nothing", "a Model has no nothing$"),
+                (model, "OV", r'lens.circuit\(model, layer, head, "OV"\)'), (model, "eval", "nothing: arrays are NumPy's"),
+                (model, "state_dict", r"model.tensor\(name\)"), (model, "all_composition_scores", "composition_scores"),
+                (model.config, "n_heads", "n_heads; here it is n_head$"), (cache, "accumulated_resid", '"streams"'),
+                (cache, "stack_head_results", '"heads"'), (cache, "logit_attrs", "model.logit_attrs"),
+                (cache, "apply_ln_to_stack", "apply_ln=True"), (cache, "to", "nothing"), (cache, "other", "no other$"),
+                (attn, "HookedTransformer", r'attn.load\("gpt2"\)'), (attn, "patching", "attn.lens.patch"),
+                (lens, "get_act_patch_resid_pre", '"hook_resid_pre", "positions"'),
+                (lens, "get_act_patch_attn_head_v_by_pos", '"attn.hook_v", "position_heads"')):
+            with self.assertRaisesRegex(AttributeError, answer):
+                getattr(thing, word)
+        for call, answer in (
+                (lambda: model.run_with_cache(PROMPT, names_filter=[]), r"run_with_cache\(\) takes no names_filter; here it is names$"),
+                (lambda: model(PROMPT, return_type="loss"), r"model.score\(tokens\).nll"),
+                (lambda: session.generate(PROMPT, max_new_tokens=3), "here it is max_tokens$"),
+                (lambda: session.generate(PROMPT, temperature=1), r"sampling=attn.Sampling\(temperature=...\)"),
+                (lambda: model.score(PROMPT, topk=3), "here it is k$"), (lambda: model.score(PROMPT, top_k=3), "here it is k$"),
+                (lambda: session.edit("hook_embed", "zero", head=1), "here it is heads$"),
+                (lambda: model(PROMPT, stop_at_layer=2), r"feed\(tokens, stop_at_layer=...\)"),
+                (lambda: attn.load("induction", fold_ln=True), "model.process_weights"),
+                (lambda: model(PROMPT, nonsense=1), "unexpected keyword argument 'nonsense'"),
+                (lambda: model.run_with_cache([PROMPT, PROMPT]), "got 2 texts, and a call takes one")):
+            with self.assertRaisesRegex(TypeError, answer):
+                call()
+        with self.assertRaisesRegex(KeyError, r'made on request: run_with_cache\(tokens, \["\*", "\*.hook_result"\]\)'):
+            cache["result", 0]
+        self.assertEqual(model.run_with_cache(PROMPT, ["*", "*.hook_result"])[1]["result", 0].shape, (4, 6, 192))
+        with self.fails(attn.Status.NAME, 'here it is model.tensor("blocks.0.attn.W_Q")'):
+            model.tensor("W_Q")
+        with self.assertRaisesRegex(ValueError, "ends in .safetensors or .npz, not like x.pt"):
+            cache.save("x.pt")
+        with self.fails(attn.Status.CONTEXT, "do not fit; call truncate(), or make"):
+            model.session(2).feed(PROMPT)
+
+    def test_words_of_transformer_lens_that_work(self):
+        model = self.model
+        cache = model.run_with_cache(PROMPT)[1]
+        self.same(model.tensor("W_E"), model.tensor("embed.W_E"))
+        streams = np.stack([cache["resid_pre", layer] for layer in range(4)] + [cache["resid_post", 3]])
+        self.same(model.logit_lens(cache), model.logit_lens(streams))
+        z = "blocks.1.attn.hook_z"
+        with model.session() as session:
+            with session.edit(z, "zero", heads=[2, 3]):
+                both = session.feed(PROMPT)
+            session.truncate(0)
+            with session.edit(z, "zero", heads=slice(2, 4)):
+                self.same(session.feed(PROMPT), both)
+            with self.assertRaisesRegex(ValueError, r"\[0, 2\] make one edit for each"):
+                session.edit(z, "zero", heads=[0, 2])
+            seen = []
+            with session.hook(lambda name: name.endswith("resid_post"), lambda value, point: seen.append(point.layer)):
+                session.feed([5])
+            session.feed([5])
+        self.assertEqual(seen, [0, 1, 2, 3])
+        gradients = lens.Backward(model).gradients(PROMPT, lens.loss(), lambda name: "resid_post" in name).gradient
+        self.assertEqual(len(gradients), 4)
+        self.same(gradients["resid_post", -1], gradients["blocks.3.hook_resid_post"])
+        self.assertIn("blocks.0.attn.hook_result", model.activation_names())
+        text = model.session().generate(PROMPT, max_tokens=3)
+        self.assertIn("not begun: read() writes the text", str(text))
+        self.assertEqual(text.text, ", there was")
+        self.assertIn("ended by token count", repr(text))
+        begun = model.session().generate(PROMPT, max_tokens=3)
+        self.assertEqual((next(begun), begun.text), (",", ","))
+
+    def test_batch_dimension(self):
+        batched, hooked = attn.Model(STORIES, batch_dim=True), []
+
+        def without_a_head(z, point):
+            hooked.append(z.shape)
+            changed = z.copy()
+            changed[:, :, 3] = 0
+            return changed
+
+        def the_same(z, point):
+            z[:, 3] = 0
+
+        want, names = self.model.run_with_cache(PROMPT), "blocks.2.attn.hook_z"
+        tokens = batched.to_tokens(PROMPT)
+        logits, cache = batched.run_with_cache(tokens)
+        self.assertEqual(tokens.shape, (1, 4))
+        self.same(logits, want[0][None])
+        for name in cache:
+            self.same(cache[name], want[1][name][None])
+        self.same(batched.run_with_hooks(tokens, [(names, without_a_head)])[0],
+                  self.model.run_with_hooks(PROMPT, [(names, the_same)]))
+        self.assertEqual(hooked, [(1, 4, 6, 32)])
+        self.same(batched.session().feed(tokens), want[0][-1])
+        self.same(batched.detect_heads(PROMPT)[1], self.model.detect_heads(PROMPT)[1])
+        self.assertTrue(batched.process_weights().batch_dim)
 
     def test_record_of_a_text_fed_in_parts(self):
         whole = self.model.run_with_cache(PROMPT)[1]
