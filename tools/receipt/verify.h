@@ -276,7 +276,8 @@ TOOLS_FN receipt_verdict receipt_verify_text(attn_ctx *ctx, receipt_findings *f,
     if (!all || !again->links)
         return RECEIPT_FAILED;
     memcpy(all, r->prompt, r->n_prompt * sizeof *all);
-    memcpy(all + r->n_prompt, r->ids, r->n_ids * sizeof *all);
+    if (r->n_ids > 0)
+        memcpy(all + r->n_prompt, r->ids, r->n_ids * sizeof *all);
     verdict = receipt_draw_again(ctx, f, again, r, model, all);
     return verdict ? verdict : receipt_check_end(ctx, f, model, r);
 }
