@@ -12722,7 +12722,8 @@ static int attn__quota(const char *root)
     f = fopen(path, "r");
     while (f && fgets(line, sizeof line, f)) { /* "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b" */
         line[strcspn(line, "\n")] = 0;
-        if (!(group = strchr(line, ':')) || !(end = strchr(group + 1, ':')) || end[1] != '/')
+        if (!(group = strchr(line, ':')) || !(end = strchr(group + 1, ':')) || end[1] != '/' ||
+            (end > group + 1 && !strstr(group, "cpu")))
             continue;
         *group = '/';
         memmove(end, end + 1, strlen(end));
