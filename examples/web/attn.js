@@ -322,6 +322,16 @@ export class Model {
       return machine.floats(to, n + 1).slice();
     }));
   }
+  /** A direction to steer by, [dModel]: the mean of a stream over one text's tokens, minus its mean
+   * over another's. @param {string} name such as "blocks.2.hook_resid_pre"
+   * @param {Iterable<number>} towards ids @param {Iterable<number>} away @returns {Float32Array} */
+  steering(name, towards, away) {
+    const { machine } = this, { dModel } = this.config, [plus, minus] = [towards, away].map((ids) => this.idsOf(ids));
+    return machine.withName(name, (text) => machine.with(Int32Array.of(...plus, ...minus), (ids) => machine.with(new Float32Array(dModel), (to) => {
+      if (machine.call.glue_steering(this.at, text, ids, plus.length, minus.length, to)) throw machine.fail();
+      return machine.floats(to, dModel).slice();
+    })));
+  }
   /** Frees the model. Free its sessions and records first. */
   close() {
     this.machine.call.glue_close(this.at);

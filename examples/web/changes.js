@@ -6,7 +6,7 @@
 //     patch-stream        the residual stream before a layer comes from the second text, likewise
 //     stream              the residual stream before a layer, at one position, times factor
 //     steer               the residual stream before a layer gains factor times the difference between
-//                         the last streams of two prompts
+//                         its means over two texts
 
 import { nameOfHead } from "./draw.js";
 
@@ -18,7 +18,7 @@ const LETTERS = { zero: "z", mean: "m", scale: "s", patch: "p", "patch-stream": 
 
 /** @returns {State} */
 export function newState() {
-  return { text: "Once upon a time", second: "The dog ran to the park", plus: "She was very happy", minus: "She was very sad", changes: [], temperature: 0, topK: 0, topP: 1, seed: 1, length: 60 };
+  return { text: "Once upon a time", second: "The dog ran to the park", plus: "so happy", minus: "so sad", changes: [], temperature: 0, topK: 0, topP: 1, seed: 1, length: 60 };
 }
 
 /** @param {Change} a @param {Change} b whether one takes the place of the other */
@@ -117,10 +117,12 @@ static attn_tensor of_head(attn_ctx *ctx, attn_tensor z, size_t head)
     return copy;
 }
 
-/* Its last position: [1, width]. */
-static attn_tensor last(attn_tensor stream)
+/* Its mean over the positions: [1, width]. */
+static attn_tensor mean(attn_ctx *ctx, attn_tensor stream)
 {
-    return attn_slice(stream, 0, stream.shape[0] - 1, 1);
+    attn_tensor sum = {0};
+    attn_mean(ctx, &sum, attn_transpose(stream, 0, 1));
+    return attn_transpose(sum, 0, 1);
 }
 `;
 
@@ -139,7 +141,7 @@ function changeInC(c, state) {
     if (c.position !== undefined) lines.push(`edit.position = ${c.position}, edit.n_positions = 1;`, `edit.value = attn_slice(edit.value, 0, ${c.position}, 1);`);
   }
   if (c.kind === "steer")
-    lines.push("edit.kind = ATTN_EDIT_ADD;", `edit.factor = ${cFloat(c.factor)};`, `attn_sub(&ctx, &edit.value, last(${from(state.plus)}),`, `         last(${from(state.minus)}));`);
+    lines.push("edit.kind = ATTN_EDIT_ADD;", `edit.factor = ${cFloat(c.factor)};`, `attn_sub(&ctx, &edit.value, mean(&ctx, ${from(state.plus)}),`, `         mean(&ctx, ${from(state.minus)}));`);
   return `    {
 ${isScaling(c) ? `        static const float factor = ${cFloat(c.factor)};\n` : ""}        attn_edit edit = {0};
 ${lines.map((line) => "        " + line).join("\n")}
@@ -155,7 +157,7 @@ export function toC(state, model) {
     if (state.topP < 1) sampling.push(`how.sampling.top_p = ${cFloat(state.topP)};`);
     sampling.push(`how.sampling.seed = ${state.seed};`);
   }
-  return `/* cc page.c -I. -O2 -lm -o page && ./page ${model.replaceAll("*/", "")} */
+  return `/* cc page.c -I. -O2 -lm -o page && ./page ${model.replaceAll("*/", "").replace(UNSEEN, "")} */
 #define ATTN_IMPLEMENTATION
 #define ATTN_UNSTABLE
 #include "attn.h"
@@ -199,6 +201,8 @@ ${state.changes.map((c) => changeInC(c, state) + "\n").join("")}    printf("%s",
 // lens =============================================================================================
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu; // a terminal would act on these, or hide them
+const octal = (text) => Array.from(new TextEncoder().encode(text), (b) => `\\${b.toString(8).padStart(3, "0")}`).join("");
 
 /** A change as an edit of lens. @param {Change} c */
 function editOf(c) {
@@ -206,12 +210,21 @@ function editOf(c) {
   return `${kind} ${NAME_OF(c)}${c.factor === undefined ? "" : ` by ${c.factor}`}${c.head === undefined ? "" : ` head ${c.head}`}${c.position === undefined ? "" : ` at ${c.position}`}`;
 }
 
-/** Commands of lens that show what the page shows. @param {State} state @param {string} model its file */
+/** Commands of lens that show what the page shows, as one line of sh that ends without a line end, so that to paste it
+ * runs nothing. Characters that a terminal would act on come by printf; the stop behind a text keeps its last line ends,
+ * which sh takes away. Null if a text has a NUL. @param {State} state @param {string} model its file */
 export function toLens(state, model) {
-  const kinds = state.changes.map((c) => c.kind), text = quoted(state.text);
+  const kinds = state.changes.map((c) => c.kind), before = [];
+  const word = (text) => {
+    if (text.search(UNSEEN) < 0) return quoted(text);
+    const name = "abcde"[before.length];
+    before.push(`${name}=$(printf '${text.replace(/[\\'%]/g, octal).replace(UNSEEN, octal)}.'); `);
+    return `"\${${name}%.}"`;
+  };
+  const texts = [["second", kinds.some((k) => k.startsWith("patch")) && state.second], ["towards", kinds.includes("steer") && state.plus], ["away", kinds.includes("steer") && state.minus]].filter(([, text]) => text !== false);
+  if ([state.text, model, ...texts.map(([, text]) => text)].some((text) => text.includes("\0"))) return null;
   const edits = state.changes.length ? ` --edit '${state.changes.map(editOf).join("; ")}'` : "";
-  const second = kinds.some((k) => k.startsWith("patch")) ? ` --second=${quoted(state.second)}` : "";
-  const steer = kinds.includes("steer") ? ` --towards=${quoted(state.plus)} --away=${quoted(state.minus)}` : "";
-  const line = (command, more) => `build/lens ${/^[\w./-]+$/.test(model) ? model : quoted(model)} ${command}${edits}${second}${steer}${more} --prompt=${text}\n`;
-  return line("tokens", "") + line("patterns", " -o patterns.html") + line("logit-lens", " -o lens.html") + line("attribute", "");
+  const file = /^[\w./-]+$/.test(model) ? model : word(model), prompt = word(state.text), more = texts.map(([name, text]) => ` --${name}=${word(text)}`).join("");
+  const line = (command, output = "") => `build/lens ${file} ${command}${edits}${more}${output} --prompt=${prompt}`;
+  return before.join("") + [line("tokens"), line("patterns", " -o patterns.html"), line("logit-lens", " -o lens.html"), line("attribute")].join(" && ");
 }

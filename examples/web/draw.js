@@ -240,7 +240,7 @@ export class Heads {
 /** One head with its tokens beside it. It scrolls, and draws what is in sight alone, so that a text of
  * any length has room. `weight`, `labels` and `n` may change at any time; draw() shows it. */
 export class Large {
-  /** @param {HTMLElement} box an empty one, of a size that its content does not change
+  /** @param {HTMLElement} box an empty one, of a size that its content does not change, or with a max-height
    * @param {{onLook: (query: number, key?: number) => void}} events */
   constructor(box, { onLook }) {
     this.labels = []; // as they are shown
@@ -263,8 +263,10 @@ export class Large {
   }
   get n() { return this.labels.length; }
   measure() {
+    const most = parseFloat(getComputedStyle(this.box).maxHeight); // of a box that is as high as its picture, up to that
+    this.most = most;
     this.width = this.box.clientWidth;
-    this.height = this.box.clientHeight;
+    this.height = most && !this.isFull ? most : this.box.clientHeight;
     this.all = 0;
     this.draw();
   }
@@ -277,7 +279,12 @@ export class Large {
     const room = Math.min(this.width, this.height) - this.margin - 4;
     this.cell = Math.max(16, Math.min(44, Math.floor(room / this.n)));
     const all = this.margin + this.n * this.cell + 2;
-    if (all !== this.all) this.space.style.width = this.space.style.height = `${(this.all = all)}px`;
+    if (all === this.all) return;
+    this.all = all;
+    this.space.style.width = this.space.style.height = `${all}px`;
+    if (!this.most) return;
+    this.isFull = all > this.most - 40; // a cell loses up to a pixel, and so the picture some while it grows
+    this.box.style.height = this.isFull ? `${this.most}px` : `${all}px`;
   }
   draw() {
     const { canvas, n, query, over } = this;

@@ -9,6 +9,7 @@
 #include "attn.h"
 #include "tools/lens/decompose.h"
 #include "tools/lens/logits.h"
+#include "tools/lens/steering.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -439,6 +440,23 @@ int glue_lens(const attn_model *model, const float *streams, size_t n, size_t k,
         }
     attn_tensor_free(&ctx, &logits);
     free(top.best);
+    return (int)ctx.status;
+}
+
+/* A direction to steer by, out [C]: the mean of a stream over the first n_towards ids, minus its mean
+ * over the n_away that follow them. A status. */
+EXPORT(glue_steering)
+int glue_steering(const attn_model *model, const char *name, const int32_t *ids, size_t n_towards,
+                  size_t n_away, float *out);
+int glue_steering(const attn_model *model, const char *name, const int32_t *ids, size_t n_towards,
+                  size_t n_away, float *out)
+{
+    const lens_tokens towards = {ids, n_towards}, away = {ids + n_towards, n_away};
+    attn_tensor direction = ATTN_ZERO;
+    ctx.status = ATTN_OK;
+    if (lens_steering_vector(&ctx, &direction, model, name, &towards, &away) == ATTN_OK)
+        memcpy(out, direction.data, attn_model_config(model)->d_model * sizeof *out);
+    attn_tensor_free(&ctx, &direction);
     return (int)ctx.status;
 }
 

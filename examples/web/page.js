@@ -50,6 +50,7 @@ function complain(error) {
 let wish = 0, answered = -1; // the number of the newest wish, and of that whose text was asked for last
 let typing = 0; // the timer that waits for the end of typing
 let toOpen = null; // the model that is to be opened: {source, name}
+let writtenWith = []; // the changes with which the end of the text was written
 let explained = "", lensless = null; // what the parts were asked for; the tokens whose lens cannot be had
 let isFulfilling = false, isBusy = false; // the loop runs; the model is to write
 
@@ -177,6 +178,7 @@ async function write() {
     throw new Error("Write a prompt first: the model goes on with it.");
   }
   wanted.made = Math.min(wanted.made, from);
+  writtenWith = shown.changes;
   chosen = null;
   try {
     const onTokens = ({ made, logits: last }) => {
@@ -306,6 +308,8 @@ function drawText(isWhole) {
       "data-tip": probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`,
     });
   }
+  const isOld = wanted.made < tokens.length && JSON.stringify(writtenWith) !== JSON.stringify(shown.changes);
+  setText($("old"), isOld ? "The model wrote this text before the changes were what they are now. Generate writes it anew." : "");
   drawChoice();
   if (isBusy) box.scrollTop = 1e6;
 }
@@ -388,7 +392,7 @@ function drawNext() {
 
 function changeColours() {
   forgetColours();
-  heads?.clear();
+  clearHeads();
   draw();
 }
 
@@ -405,16 +409,18 @@ function makeHeads() {
 }
 
 let paintedTokens = null; // the list that the small pictures show
+/** Lets the small pictures begin anew, with the tokens as they are. */
+function clearHeads(stay = false) {
+  paintedTokens = tokens;
+  heads?.small.forEach((small, i) => (small.weight = weightOf(tokens, ...placeOf(i))));
+  heads?.clear(stay);
+}
 /** Paints what the small pictures lack, for a few milliseconds; returns true if there is more.
  * While the text grows they have room for more rows, and so keep their size for a while. */
 function drawHeads(isWhole) {
   if (!config) return false;
   if (isWhole) markHeads();
-  if (paintedTokens !== tokens) {
-    heads.small.forEach((small, i) => (small.weight = weightOf(tokens, ...placeOf(i))));
-    heads.clear(tokens.length > 0);
-  }
-  paintedTokens = tokens;
+  if (paintedTokens !== tokens) clearHeads(tokens.length > 0);
   const n = tokens.length;
   return !heads.paint(n, isBusy ? 16 * Math.ceil(n / 16) : n, isBusy ? 2 : 6);
 }
@@ -714,7 +720,11 @@ function listenToChanges() {
   };
   $("copy-link").onclick = () => copy("The link", location.href.replace(/#.*/, "") + toHash(state));
   $("copy-c").onclick = () => copy("The program", toC(state, modelFile));
-  $("copy-lens").onclick = () => copy("The command", toLens(state, modelFile));
+  $("copy-lens").onclick = () => {
+    const command = toLens(state, modelFile);
+    if (command) copy("The command", command);
+    else $("copied").textContent = "A text has a NUL, which no command can be given.";
+  };
 }
 
 function listenToSliders() {
@@ -804,7 +814,7 @@ function listenToSaving() {
   addEventListener("beforeprint", () => {
     document.documentElement.classList.add("on-paper"); // the colours of the light scheme
     forgetColours();
-    heads?.clear();
+    clearHeads();
     while (heads && !heads.paint(tokens.length)); // now: the browser draws no more frames before it prints
     fillPaper();
   });
@@ -837,10 +847,11 @@ async function filesOf(transfer) {
 function listenToFiles() {
   const take = (files) => {
     const file = files.find((f) => f.name.endsWith(".attn")), isCheckpoint = !file && files.some((f) => f.name === "config.json");
-    const name = file?.name ?? (isCheckpoint ? "the checkpoint" : files[0]?.name ?? "This");
+    const gguf = file || isCheckpoint ? null : files.find((f) => f.name.endsWith(".gguf"));
+    const name = (file ?? gguf)?.name ?? (isCheckpoint ? "the checkpoint" : files[0]?.name ?? "This");
     $("about").close();
-    if (file || isCheckpoint) open(file ?? files, name);
-    else complain(new Error(`${name}: this is no model. Drop a .attn file, or all files of a Hugging Face directory together: config.json, model.safetensors, vocab.json, merges.txt.`));
+    if (file || isCheckpoint || gguf) open(file ?? (gguf ? [gguf] : files), name);
+    else complain(new Error(`${name}: this is no model. Drop a .attn or a .gguf file, or all files of a Hugging Face directory together: config.json, model.safetensors, vocab.json, merges.txt.`));
   };
   $("file").addEventListener("change", () => $("file").files.length && take([...$("file").files]));
   const isFiles = (event) => event.dataTransfer.types.includes("Files"); // not a text that is dragged to the prompt
@@ -876,7 +887,11 @@ function showStep(next) {
   $("tour-next").disabled = step === steps.length - 1;
   $(`part-${at}`).classList.add("pointed");
   $("tour-title").focus({ preventScroll: true });
-  $("tour").scrollIntoView({ block: "nearest" });
+  scrollBelowTour($(`part-${at}`));
+}
+/** The tour stays at the top of the window, and what it speaks of begins below it. */
+function scrollBelowTour(element) {
+  scrollBy({ top: element.getBoundingClientRect().top - $("tour").offsetHeight - 12 });
 }
 function act({ text, generate: writes, head: picked, off }) {
   const here = ([layer, h]) => config && layer < config.nLayer && h < config.nHead;
@@ -890,6 +905,7 @@ function act({ text, generate: writes, head: picked, off }) {
   }
   keepInAddress();
   if (text || writes) want({ ids: null, left: writes ? state.length : 0, made: Infinity });
+  if (steps[step].see) scrollBelowTour($(steps[step].see));
 }
 function listenToTour() {
   $("tour-start").onclick = () => showStep(0);

@@ -49,9 +49,11 @@ export function barsSvg({ title, bars, colour }) {
   return svg + "</svg>\n";
 }
 
-/** @param {(string | number)[][]} table */
+/** A text that a spreadsheet would take for a formula gets an apostrophe before it.
+ * @param {(string | number)[][]} table */
 export function csv(table) {
-  const word = (x) => (typeof x === "number" ? String(x) : /[",\n\r]/.test(x) || /^[=+\-@\t]/.test(x) ? `"${x.replaceAll('"', '""')}"` : x);
+  const plain = (x) => (/^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r]/.test(x) ? `'${x}` : x), quoted = (x) => (/[",\n\r]/.test(x) ? `"${x.replaceAll('"', '""')}"` : x);
+  const word = (x) => (typeof x === "number" ? String(x) : quoted(plain(x)));
   return table.map((row) => row.map(word).join(",") + "\n").join("");
 }
 

@@ -1,29 +1,29 @@
 // The tour: seven steps, in the order of the notebooks. `at` is the part of the page that a step is
-// about; `act` is what the reader may have done for them.
+// about, and is scrolled to; `act` is what the reader may have done for them, and `see` what then is.
 
-/** @typedef {{title: string, at: string, text: string, button?: string, act?: object}} Step */
+/** @typedef {{title: string, at: string, text: string, button?: string, act?: object, see?: string}} Step */
 
 /** @type {Step[]} */
 export const steps = [
   {
     title: "Tokens", at: "text",
     text: "The model reads tokens: words and parts of words, each a number in its vocabulary. The text below is cut into them. A strong tint marks a token that surprised the model. Click one to see what it expected there instead.",
-    button: "Show a sentence", act: { text: "Once upon a time there was a little girl named Lily. She loved to" },
+    button: "Show a sentence", act: { text: "Once upon a time there was a little girl named Lily. She loved to" }, see: "text-title",
   },
   {
     title: "The next token", at: "next",
     text: "All it does is to give each token of its vocabulary a chance to come next. Temperature 0 always takes the likeliest; higher ones draw among more of them. Write a story and watch it being made of such choices.",
-    button: "Write", act: { generate: true },
+    button: "Write", act: { generate: true }, see: "text-title",
   },
   {
     title: "Averages of the past", at: "attention",
     text: "A token by itself knows nothing of the others. Attention lets it take in an average of what came before. Each row of a picture is one token; the tint says how much it takes from each earlier one. It never looks ahead, so the upper right stays empty.",
-    button: "Show a head of layer 0", act: { head: [0, 0] },
+    button: "Show a head of layer 0", act: { head: [0, 0] }, see: "large-title",
   },
   {
     title: "Many heads", at: "attention",
     text: "The weights of the average come from the tokens themselves: a query of one meets the keys of the others. Each layer does this several times at once, in heads that look for different things. Some look one token back, some at the beginning, some for the same word earlier.",
-    button: "Show a head of layer 2", act: { head: [2, 3] },
+    button: "Show a head of layer 2", act: { head: [2, 3] }, see: "large-title",
   },
   {
     title: "The stream", at: "lens",
@@ -36,6 +36,6 @@ export const steps = [
   {
     title: "Take a head away", at: "attention",
     text: "Does a head matter? Switch it off and see what the story loses. Without head 4 of layer 1 this one begins to stammer; without all six heads of layer 2 it loses its thread. The list of changes has each of them, as a link and as the line of C that does it.",
-    button: "Switch one head off, and write", act: { text: "Once upon a time there was a little girl named Lily. She loved to", off: [1, 4], generate: true },
+    button: "Switch one head off, and write", act: { text: "Once upon a time there was a little girl named Lily. She loved to", off: [1, 4], generate: true }, see: "text-title",
   },
 ];

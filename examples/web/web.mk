@@ -3,6 +3,8 @@
 
 .PHONY: web web-test
 
+CLICKS = 20
+
 # The first clang here that makes WebAssembly with relaxed SIMD.
 WASM_CC    = $(eval WASM_CC := $(shell for c in clang-21 clang-19 clang-18 clang-17 clang-16 clang; do \
                  echo 'int main(void) { return 0; }' | $$c --target=wasm32-wasi -mrelaxed-simd -x c \
@@ -25,7 +27,7 @@ $(BUILD)/web-tools:
 $(BUILD)/attn.wasm:         VARIANT =
 $(BUILD)/attn-simd.wasm:    VARIANT = -msimd128
 $(BUILD)/attn-relaxed.wasm: VARIANT = -msimd128 -mrelaxed-simd
-$(MODULES): $(WEB)/glue.c tools/lens/decompose.h tools/lens/logits.h tools/lens/result.h attn.h $(WEB)/web.mk $(BUILD)/web-tools
+$(MODULES): $(WEB)/glue.c tools/lens/decompose.h tools/lens/logits.h tools/lens/result.h tools/lens/steering.h attn.h $(WEB)/web.mk $(BUILD)/web-tools
 	$(SHOW)$(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(VARIANT) $< -o $@
 
 # The converter, which runs as a program of its own (wasi.js).
@@ -50,5 +52,5 @@ $(BUILD)/tests/web-native: tests/web/native.c $(BUILD)/attn.o
 	@mkdir -p $(@D)
 	$(PROGRAM)
 
-web-test: $(BUILD)/tests/web-native $(BUILD)/attn-convert $(BUILD)/lens $(BUILD)/gpt2 $(BUILD)/libattn.so $(BUILD)/tiny-stories.attn ## module and page beside the library (needs make web's; node; Playwright; SECONDS=1800 of random clicks)
-	@sh tests/web/run.sh $(BUILD) '$(WASM_CC)' $(or $(SECONDS),20)
+web-test: $(BUILD)/tests/web-native $(BUILD)/attn-convert $(BUILD)/lens $(BUILD)/gpt2 $(BUILD)/libattn.so $(BUILD)/tiny-stories.attn ## module and page beside the library (needs make web's; node; Playwright; CLICKS=1800: so many seconds of random clicks)
+	@sh tests/web/run.sh $(BUILD) '$(WASM_CC)' $(CLICKS)

@@ -91,9 +91,8 @@ function applyChange(to, { kind, layer, head, position, factor }, { text, second
     Object.assign(edit, { kind: "set", value: position === undefined ? value : rowOf(value, position) });
   }
   if (kind === "steer") {
-    const a = activation(name, ids(plus)), b = activation(name, ids(minus));
-    const difference = rowOf(a, a.shape[0] - 1), other = rowOf(b, b.shape[0] - 1);
-    Object.assign(edit, { kind: "add", factor, value: { shape: difference.shape, data: difference.data.map((x, i) => x - other.data[i]) } });
+    const [towards, away] = [plus, minus].map((words) => ids(words).slice(0, capacity()));
+    Object.assign(edit, { kind: "add", factor, value: { shape: [model.config.dModel], data: model.steering(name, towards, away) } });
   }
   to.edit(edit);
 }
@@ -251,10 +250,10 @@ async function inflate(text) {
   return new Response(new Blob([fromBase64(text)]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
-/** The files of a checkpoint as a .attn file, by attn-convert. */
+/** The files of a checkpoint, or one GGUF file, as a .attn file, by attn-convert. */
 async function convert(files) {
   const module = await WebAssembly.compile(await inflate(modules.convert));
-  const { code, said, files: made } = await runProgram(module, ["attn-convert", "/checkpoint", "/model.attn", "--quiet"], new Map(files.map((f) => [`checkpoint/${f.name}`, f])));
+  const { code, said, files: made } = await runProgram(module, ["attn-convert", files.length === 1 && files[0].name.endsWith(".gguf") ? `/checkpoint/${files[0].name}` : "/checkpoint", "/model.attn", "--quiet"], new Map(files.map((f) => [`checkpoint/${f.name}`, f])));
   if (code) throw new Error(said.trim().split("\n").pop().replace(/^attn-convert: /, "").replaceAll("/checkpoint/", "") || `attn-convert ended with status ${code}`);
   return made.get("model.attn");
 }

@@ -387,7 +387,8 @@ def check_lens_commands(page, tmp):
     if not os.path.exists(f"{build}/lens"):
         return skip("the commands of lens", "there is no lens")
     answers = {}
-    for line in source.splitlines():
+    check("the commands are one line", "\n" not in source and source.isprintable(), source)
+    for line in source.split(" && "):
         words = shlex.split(line)
         check("a command begins with lens and its model", words[:2] == ["build/lens", "build/tiny-stories.attn"], line)
         drawn = "-o" in words
@@ -404,7 +405,33 @@ def check_lens_commands(page, tmp):
     check("the last logits, to the bit", same and all(same), same)
     shares = [x for grid in answers["attribute"]["grids"] for row in grid["values"] for x in row] if answers.get("attribute") else []
     check("the logit that attribute explains", answers["attribute"] and answers["attribute"]["token"]["id"] == seen["best"])
+    check_pasted(page, tmp)
     check("the shares sum to the page's", abs(sum(shares) - sum(seen["parts"])) < 1e-3, (sum(shares), sum(seen["parts"])))
+
+
+def check_pasted(page, tmp):
+    """Whatever a link's texts have in them, the command is one line, and sh gives lens the same texts."""
+    for text in "Once\x03\ntouch pasted\n", "a\tb' %s \\ \"c\"\n\n", "\u202eabc \x1b[2J", "caf\u00e9 \U0001f600":
+        page.evaluate("(text) => { $('prompt').value = state.text = state.second = state.plus = state.minus = text; want({ ids: null, left: 0 }); }", text)
+        page.evaluate("() => setChanges([{ kind: 'steer', layer: 2, factor: 1 }, { kind: 'patch-stream', layer: 1, position: 0 }])")
+        settle(page)
+        page.get_by_role("button", name="Copy lens command").click()
+        command = page.locator("#code").evaluate("(box) => box.value")
+        check("one line without control characters", command.isprintable(), repr(command))
+        logits, ids = page.evaluate("() => [[...logits], tokens.map((t) => t.id)]")
+        only = command.split(" && ")[0].replace("build/lens build/tiny-stories.attn", f"{build}/lens {build}/tiny-stories.attn") + " --json"
+        for shell in "dash", "bash":
+            if not shutil.which(shell):
+                continue
+            run = subprocess.run([shell, "-c", only], capture_output=True, text=True, cwd=tmp)
+            told = json.loads(run.stdout)["tokens"] if run.returncode == 0 else []
+            check(f"{shell} gives lens these texts", [t["id"] for t in told] == ids and all(abs(a["logit"] - logits[a["id"]]) < 1e-5 for a in told[-1]["top"]), (run.stderr[:300], only))
+    check("nothing else ran", not os.path.exists(f"{tmp}/pasted"))
+    page.evaluate("() => { state.text = 'a\\0b'; }")
+    page.get_by_role("button", name="Copy lens command").click()
+    check("a NUL is no argument", "NUL" in page.locator("#copied").inner_text())
+    page.evaluate("() => { setChanges([]); Object.assign(state, newState(), { length: state.length }); for (const key of ['second', 'plus', 'minus']) $(key).value = state[key]; $('prompt').value = state.text; want({ ids: null }); }")
+    settle(page)
 
 
 def saved(page, picture, kind):
@@ -693,6 +720,69 @@ def check_tour(page):
     settle(page)
 
 
+def check_first_hour(page, tmp):
+    """What people stumbled over in their first hour."""
+    page.get_by_label("Choose a text").select_option("The toy broke. He")
+    settle(page)
+    page.get_by_role("button", name="Generate").click()
+    settle(page)
+    sad = text_of(page)
+    check("nothing is said of an old text", page.locator("#old").inner_text() == "")
+    page.locator("details").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
+    page.get_by_role("button", name="Steer", exact=True).click()
+    settle(page)
+    check("after a change the page says that the text is the former one", "Generate" in page.locator("#old").inner_text() and text_of(page) == sad)
+    page.get_by_role("button", name="Generate").click()
+    settle(page)
+    check("to steer with the defaults makes the text happier", "sad" in sad and "sad" not in text_of(page) and "happy" in text_of(page), (sad, text_of(page)))
+    check("and the text is the new one", page.locator("#old").inner_text() == "")
+    page.get_by_role("button", name="Clear all").click()
+    for text, most in ("Once upon", 20), ("Once upon a time there was a little girl named Lily. She loved to play outside in the park with", 45):
+        page.get_by_label("Prompt").fill(text)
+        settle(page)
+        white = page.evaluate("() => large.box.getBoundingClientRect().bottom - large.canvas.getBoundingClientRect().bottom")
+        check(f"little white below a large head of {text!r}", -1 < white < most, white)
+    check("tints have a legend", page.locator("#part-attention .legend, #part-lens .legend, #part-parts .legend").count() == 3)
+    cells = page.evaluate("() => csv([['=1+1', ' =1', '+x', '-x', '@x', '\\t=', '\\r', '\uff1d1', 'a', '-', -1.5, '\"']])")
+    check("no cell is a formula", cells == "'=1+1,' =1,'+x,'-x,'@x,'\t=,\"'\r\",'\uff1d1,a,'-,-1.5,\"\"\"\"\n", cells)
+    subprocess.run([f"{build}/attn-convert", f"{build}/tiny-stories.attn", f"{tmp}/tiny.gguf", "--quiet"], check=True, capture_output=True)
+    before = page.evaluate(DIGEST)
+    page.locator("#file").set_input_files(f"{tmp}/tiny.gguf")
+    page.wait_for_function("() => $('about-model').textContent.includes('tiny.gguf')", timeout=60000)
+    settle(page)
+    check("a GGUF file is converted", page.evaluate(DIGEST) == before)
+    page.locator("#file").set_input_files({"name": "broken.gguf", "mimeType": "application/octet-stream", "buffer": b"GGUF...."})
+    page.wait_for_function("() => $('problem').textContent.startsWith('broken.gguf: ')", timeout=20000)
+
+
+def check_tour_in_sight(page):
+    """At every step the tour is in sight, and the part that it speaks of begins below it."""
+    for width, height in (360, 740), (1280, 800), (2560, 1300):
+        page.set_viewport_size({"width": width, "height": height})
+        page.evaluate("() => scrollTo(0, 0)")
+        page.get_by_role("button", name="Tour", exact=True).click()
+        for i in range(7):
+            for act in False, True:
+                if act and page.locator("#tour-act").is_hidden():
+                    continue
+                if act:
+                    page.locator("#tour-act").click()
+                    settle(page)
+                page.wait_for_timeout(700)  # it scrolls smoothly
+                seen = page.evaluate("""() => { const box = (e) => e.getBoundingClientRect(), tour = box($("tour")), step = steps[+$("tour-count").textContent.split(" ")[1] - 1];
+                    const shown = box(%s), end = document.documentElement.scrollHeight - innerHeight - scrollY;
+                    return { top: tour.top, bottom: tour.bottom, height: innerHeight, at: shown.top - tour.bottom, end }; }""" % ("step.see ? $(step.see) : $(`part-${step.at}`)" if act else "$(`part-${step.at}`)"))
+                check(f"step {i + 1} in sight at {width}, act {act}", seen["top"] >= -1 and seen["bottom"] < 0.62 * seen["height"] and (-2 <= seen["at"] <= 60 or (seen["at"] >= -2 and seen["end"] < 2 and seen["at"] + seen["bottom"] < seen["height"] - 80)), seen)
+                if shots and where.startswith("chromium"):
+                    page.screenshot(path=f"{shots}/tour-{width}-{i + 1}{'-act' if act else ''}.png")
+            if i < 6:
+                page.get_by_role("button", name="Next", exact=True).click()
+        page.get_by_role("button", name="End the tour").click()
+        page.get_by_role("button", name="Clear all").click()
+        settle(page)
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
 def take_shots(page, name):
     page.get_by_label("Prompt").fill("Once upon a time there was a little girl named Lily. She loved to")
     settle(page)
@@ -751,6 +841,8 @@ def run_in(browser, name, address, native, tmp):
     check_lens_commands(page, tmp)
     check_smoothness(page)
     check_tour(page)
+    check_first_hour(page, tmp)
+    check_tour_in_sight(page)
     check_files(page, tmp)
     check("no complaint in the console", complaints == [], complaints[:3])
     outside = [url for url in asked if url.split("#")[0] != address and not url.startswith(("blob:", "data:"))]

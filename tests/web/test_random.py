@@ -8,7 +8,7 @@ changes that are listed and no others. Errors in the console count too. BUILD ho
 libattn.so, and models in web-models/. Needs Playwright, NumPy and a browser; what is missing is skipped.
 BROWSERS=chromium leaves the other out."""
 
-import json
+import ctypes
 import os
 import random
 import shutil
@@ -131,6 +131,10 @@ SEEN = """() => ({
 BITS = """window.bits = (x) => { let text = ""; for (const b of new Uint8Array(x.buffer, x.byteOffset, x.byteLength)) text += b.toString(16).padStart(2, "0"); return text; }; 0"""
 
 
+class Text(ctypes.Structure):  # lens_tokens
+    _fields_ = [("ids", ctypes.c_void_p), ("n", ctypes.c_size_t)]
+
+
 class Native:
     """The library beside the page."""
 
@@ -140,6 +144,12 @@ class Native:
     def activation(self, name, text, capacity):
         _, record = self.model.run_with_cache(self.model.tokenizer.encode(text)[:capacity], [name])
         return np.array(record[name])
+
+    def steering(self, name, plus, minus):
+        out = np.empty((1, self.model.config.d_model), np.float32)
+        texts = [Text(ids.ctypes.data, len(ids)) for ids in (plus, minus)]
+        self.model._context().run(attn._lib.lens_steering_vector, ctypes.byref(attn._attn_tensor.of(out)), self.model._handle, name.encode(), *map(ctypes.byref, texts))
+        return out
 
     def edit(self, session, change, state, capacity):
         layer, head, position = change["layer"], change.get("head"), change.get("position")
@@ -158,17 +168,13 @@ class Native:
         elif kind == "patch-stream":
             session.edit(name, "set", of(state["second"])[position : position + 1].copy(), positions=at)
         else:
-            session.edit(name, "add", steering(of(state["plus"]), of(state["minus"])), factor=change["factor"])
+            session.edit(name, "add", self.steering(name, *(self.model.tokenizer.encode(state[key])[:capacity] for key in ("plus", "minus"))), factor=change["factor"])
 
     def session(self, seen, changes):
         session = self.model.session(seen["capacity"])
         for change in changes:
             self.edit(session, change, seen["state"], seen["capacity"])
         return session
-
-
-def steering(plus, minus):
-    return (plus[-1:] - minus[-1:]).copy()
 
 
 def hexed(x):
@@ -291,8 +297,8 @@ def run_in(browser, name, rng):
 
     page.goto(f"file://{build}/attn.html")
     begin()
-    checks, end, rounds = Checks(page, name), time.time() + seconds, 0
-    while time.time() < end and counts["failed"] < 5:
+    checks, end, rounds, before = Checks(page, name), time.time() + seconds, 0, counts["failed"]
+    while time.time() < end and counts["failed"] < before + 5:
         rounds += 1
         if rng.randrange(60) == 0:
             path = rng.choice([f"{build}/web-models/q8.attn", f"{build}/web-models/f16.attn"])
@@ -301,16 +307,16 @@ def run_in(browser, name, rng):
         if rng.randrange(4) == 0:
             by_hand(page, rng)
         checks.settle()
-        before = checks.compare()
+        seen = checks.compare()
         if rng.randrange(5) == 0:
             checks.story()
-        if rng.randrange(80) == 0 and "/" in before["model"]:  # the included model: its address has all
+        if rng.randrange(80) == 0 and "/" in seen["model"]:  # the included model: its address has all
             checks.settle()
-            before = page.evaluate(SEEN)
+            left = page.evaluate("() => state")
             page.reload()
             begin()
-            after = page.evaluate(SEEN)
-            checks.check("the address brings the state back", after["state"] == before["state"], (after["state"], before["state"]))
+            found = page.evaluate("() => state")
+            checks.check("the address brings the state back", found == left, (found, left))
         if complaints:
             checks.fail("no complaint in the console", complaints[:2])
             complaints.clear()

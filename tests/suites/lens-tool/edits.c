@@ -37,9 +37,11 @@ static attn_tensor activation_of(story *s, const char *name, const char *text)
     return copy;
 }
 
-static attn_tensor last_row(attn_tensor x)
+static attn_tensor mean_row(story *s, attn_tensor x)
 {
-    return attn_slice(x, 0, x.shape[0] - 1, 1);
+    attn_tensor mean = {0};
+    OK(&s->ctx, attn_mean(&s->ctx, &mean, attn_transpose(x, 0, 1)));
+    return attn_transpose(mean, 0, 1);
 }
 
 /* The edits of `changes` below, by the library. */
@@ -61,8 +63,8 @@ static void change_story(story *s)
     add.kind = ATTN_EDIT_ADD;
     add.head = add.n_heads = 0;
     add.factor = 1.5f;
-    OK(&s->ctx, attn_sub(&s->ctx, &add.value, last_row(activation_of(s, add.name, "very happy")),
-                         last_row(activation_of(s, add.name, "sad"))));
+    OK(&s->ctx, attn_sub(&s->ctx, &add.value, mean_row(s, activation_of(s, add.name, "very happy")),
+                         mean_row(s, activation_of(s, add.name, "sad"))));
     OK(&s->ctx, attn_hook_edit(&s->ctx, NULL, s->session, &zero));
     OK(&s->ctx, attn_hook_edit(&s->ctx, NULL, s->session, &mean));
     OK(&s->ctx, attn_hook_edit(&s->ctx, NULL, s->session, &set));

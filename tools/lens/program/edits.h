@@ -4,7 +4,7 @@
  *     mean  NAME [head H] [at P]          ... its mean over the text, in the unchanged model
  *     set   NAME [head H] [at P]          ... its value in the text of --second, position by position
  *     scale NAME by F [head H] [at P]     ... F times its value
- *     add   NAME by F [head H] [at P]     F times (last row of --towards - last row of --away) is added */
+ *     add   NAME by F [head H] [at P]     F times (mean row of --towards - mean row of --away) is added */
 #ifndef LENS_EDITS_H
 #define LENS_EDITS_H
 
@@ -142,18 +142,20 @@ static int need_text(lens *l, const char *option, const char *word, lens_text *t
     return text->n ? FINE : fail(FAILED, "--%s: the text is empty", option);
 }
 
-/* value = last row of --towards - last row of --away */
+/* value = mean row of --towards - mean row of --away, as lens steer adds it */
 static int make_direction(lens *l, attn_edit *e)
 {
-    attn_tensor a = {0}, b = {0};
+    attn_tensor a = {0}, b = {0}, mean_a = {0}, mean_b = {0};
     int code;
     if ((code = need_text(l, "towards", l->o.towards, &l->towards)) != FINE ||
         (code = need_text(l, "away", l->o.away, &l->away)) != FINE ||
         (code = read_activation(l, e, &l->towards, &a)) != FINE ||
         (code = read_activation(l, e, &l->away, &b)) != FINE)
         return code;
-    if (attn_sub(&l->ctx, &e->value, attn_slice(a, 0, a.shape[0] - 1, 1),
-                 attn_slice(b, 0, b.shape[0] - 1, 1)))
+    if (attn_mean(&l->ctx, &mean_a, attn_transpose(a, 0, a.ndim - 1)) ||
+        attn_mean(&l->ctx, &mean_b, attn_transpose(b, 0, b.ndim - 1)) ||
+        attn_sub(&l->ctx, &e->value, attn_transpose(mean_a, 0, a.ndim - 1),
+                 attn_transpose(mean_b, 0, b.ndim - 1)))
         return failed(&l->ctx);
     return FINE;
 }

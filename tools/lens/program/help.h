@@ -183,8 +183,8 @@ static void print_edits(void)
     print_row("set NAME", 16, "NAME becomes what it is in the text of --second");
     print_row("scale NAME by F", 16, "NAME is multiplied by F");
     print_row("add NAME by F", 16,
-              "F times a direction is added: the last row of NAME in the text of --towards, minus "
-              "its last row in the text of --away");
+              "F times a direction is added: the mean of NAME over the text of --towards, minus "
+              "its mean over the text of --away");
     print_row("... head H", 16, "only head H");
     print_row("... at P", 16, "only position P");
 }
