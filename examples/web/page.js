@@ -309,7 +309,7 @@ function drawText(isWhole) {
     });
   }
   const isOld = wanted.made < tokens.length && JSON.stringify(writtenWith) !== JSON.stringify(shown.changes);
-  setText($("old"), isOld ? "The model wrote this text before the changes were what they are now. Generate writes it anew." : "");
+  setText($("old"), isOld ? "This text was written before your last change. Generate writes it anew." : "");
   drawChoice();
   if (isBusy) box.scrollTop = 1e6;
 }
