@@ -13,6 +13,7 @@
 #define ATTN_UNSTABLE
 #include "attn.h"
 #include "circuits.h"
+#include "curve.h"
 #include "decompose.h"
 #include "detect.h"
 #include "edges.h"

@@ -968,6 +968,23 @@ TEST(exact_edges)
     refuses(2, "--of nodes needs --exact", LENS MODEL "edges" OF_BOTH "--of nodes");
 }
 
+TEST(curves)
+{
+    const json_value *all, *curves, *last;
+    size_t i;
+    all = parse(LENS MODEL "edges Tom Lily --token ' was' --against ' a' --curve --steps 2 --json");
+    curves = member(all, "curves");
+    CHECK(curves && curves->size == 8);
+    for (i = 0; curves && i < curves->size; i++) {
+        last = item(member(item(curves, i), "faithfulness"), 9);
+        CHECK(fabs(number(last) - 1) < 1e-3);
+    }
+    CHECK(json_is(member(item(curves, 2), "method"), "EAP-IG, 2 steps"));
+    /* the largest effects find a circuit that chance does not find */
+    CHECK(number(member(item(curves, 5), "cmd")) < number(member(item(curves, 7), "cmd")));
+    refuses(2, "--curve compares", LENS MODEL "edges" OF_BOTH "--curve --exact");
+}
+
 /* ---- pictures ---- */
 
 #define ODD                                                                                        \

@@ -3,7 +3,7 @@
 #ifndef LENS_EDGE_H
 #define LENS_EDGE_H
 
-#include "exact.h"
+#include "curve.h"
 #include "tools/lens/edges.h"
 
 typedef struct edge_finding {
@@ -228,8 +228,8 @@ static int run_edges(lens *l)
     findings found = {make_page(l, l->o.exact ? "Effects of edges" : "Edge attribution"), &grid, 1,
                       json_edges, &f};
     int code;
-    if (l->o.of_nodes)
-        return run_nodes(l);
+    if (l->o.of_nodes || l->o.curve)
+        return l->o.curve ? run_curves(l) : run_nodes(l);
     f.n_steps = l->o.steps;
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_edges(l, &f)) != FINE ||
         (code = show_edges(l, &f, &grid)) != FINE)

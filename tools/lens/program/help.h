@@ -55,6 +55,9 @@ static const struct option table[] = {
      "the true effect of each edge, by a run of its own, in place of an estimate"},
     {0, "of", "KIND", CHOICE, AT(of_nodes), EDGES, "edges nodes",
      "with --exact: edges (default), or nodes, all edges of one sender together"},
+    {0, "curve", NULL, FLAG, AT(curve), EDGES, NULL,
+     "circuits of 0.1 to 100 % of the edges, by EAP, EAP-IG (default: 5 steps), true effects and "
+     "chance, and MIB's CPR and CMD"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL, "TEXT2 as token ids"},
     {0, "pairs", "FILE", TEXT, AT(pairs), OF_TWO_TEXTS, NULL,
      "means over many pairs. A line is {\"clean\": TEXT, \"corrupted\": TEXT2, \"token\": TOKEN, "

@@ -197,6 +197,8 @@ static int check_usage(const lens *l)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
     if (l->command->bit == EDGES && o->exact && o->steps > 1)
         return fail(USAGE, "--steps is for estimates: leave out --exact");
+    if (l->command->bit == EDGES && o->curve && o->exact)
+        return fail(USAGE, "--curve compares estimates with true effects: leave out --exact");
     if (o->of_nodes && !o->exact)
         return fail(USAGE, "--of nodes needs --exact");
     if (o->estimate && o->by >= 0)

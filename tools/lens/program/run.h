@@ -15,7 +15,8 @@ typedef struct options {
     size_t top, layer, head, position, rows, threads, edges, steps, key, tokens;
     float strength;
     int isa, bos, special, exact, /* exact: of edges, their effects; else, the text as it is */
-        saved_scale, json, resume, skip_checksums, metric, estimate, quiet, no_error, of_nodes;
+        saved_scale, json, resume, skip_checksums, metric, estimate, quiet, no_error, of_nodes,
+        curve;
     int by, mlps; /* of patch, a lens_patch_kind; of path, a lens_path_mlps */
     int measure, exclude_bos, exclude_current_token;
     int kind, mlp_input, no_embeds, apply_ln; /* kind: a lens_parts_kind */

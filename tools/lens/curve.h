@@ -1,0 +1,159 @@
+/* How well scores of edges find the circuit: the metric with the best n edges, for growing n. Uses attn.h's
+ * public API only.
+ *
+ * The benchmark MIB (Mueller et al. 2025) takes the best 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50 and 100 percent
+ * of a model's edges. These edges carry what their senders write in the run, all others what they write in
+ * the corrupted text (lens_run_edges in edges.h). With the means over the pairs of texts,
+ *
+ *     faithfulness f = (metric of the circuit - metric of the corrupted text)
+ *                    / (metric of the clean text - metric of the corrupted text)
+ *     CPR = integral of f over the share of edges        larger is better
+ *     CMD = integral of |1 - f| over the share of edges  smaller is better
+ *
+ * by the trapezoidal rule over the ten shares. MIB computes CPR for edges in the order in which they help
+ * the metric, and CMD for edges in the order of the magnitude of their scores. An edge helps if the
+ * metric moves towards that of the corrupted text when the edge is corrupted: if its score is negative,
+ * where the clean text has the higher metric. Of equal scores the earlier edge comes first. */
+#ifndef LENS_CURVE_H
+#define LENS_CURVE_H
+
+#include "edges.h"
+#include "sweep.h"
+
+enum { LENS_CURVE_POINTS = 10 };
+
+static const double lens_curve_shares[LENS_CURVE_POINTS] = {0.001, 0.002, 0.005, 0.01, 0.02,
+                                                            0.05,  0.1,   0.2,   0.5,  1};
+
+/* The first edges of a circuit. */
+typedef enum lens_curve_order {
+    LENS_CURVE_HELPFUL = 0, /* those that help most */
+    LENS_CURVE_LARGEST      /* those of the largest magnitudes */
+} lens_curve_order;
+
+typedef struct lens_curve {
+    size_t n_edges[LENS_CURVE_POINTS];
+    double faithfulness[LENS_CURVE_POINTS];
+    double cpr, cmd; /* the integrals */
+} lens_curve;
+
+/* Computes the integrals of a curve from its faithfulness. */
+LENS_FN void lens_integrate_curve(lens_curve *curve)
+{
+    const double *const f = curve->faithfulness;
+    size_t i;
+    curve->cpr = curve->cmd = 0;
+    for (i = 1; i < LENS_CURVE_POINTS; i++) {
+        const double half = (lens_curve_shares[i] - lens_curve_shares[i - 1]) / 2;
+        curve->cpr += half * (f[i - 1] + f[i]);
+        curve->cmd += half * (fabs(1 - f[i - 1]) + fabs(1 - f[i]));
+    }
+}
+
+/* For qsort: the lower score first; of equal ones, the earlier edge. */
+LENS_FN int lens_compare_helpful(const void *a, const void *b)
+{
+    const lens_edge *x = (const lens_edge *)a, *y = (const lens_edge *)b;
+    if (x->score < y->score || x->score > y->score)
+        return x->score < y->score ? -1 : 1;
+    if (x->sender != y->sender)
+        return x->sender < y->sender ? -1 : 1;
+    return x->receiver < y->receiver ? -1 : x->receiver > y->receiver;
+}
+
+/* *mean: the mean metric of a circuit over the pairs. */
+LENS_FN attn_status lens_circuit_mean(attn_ctx *ctx, double *mean, lens_backward *b,
+                                      const lens_pair *pairs, size_t n_pairs, attn_tensor kept)
+{
+    attn_status status = ATTN_OK;
+    float value = 0;
+    size_t i;
+    *mean = 0;
+    for (i = 0; i < n_pairs && status == ATTN_OK; i++) {
+        status = lens_run_edges(ctx, &value, b, &pairs[i], kept);
+        *mean += (double)value / (double)n_pairs;
+    }
+    return status;
+}
+
+/* Sets `kept` [S, R] to 1 for the first n edges, else to 0. */
+LENS_FN void lens_keep_edges(attn_tensor kept, const lens_edge *edges, size_t n)
+{
+    float *const to = (float *)kept.data;
+    size_t i;
+    memset(to, 0, attn_count(kept) * sizeof *to);
+    for (i = 0; i < n; i++)
+        to[edges[i].sender * kept.shape[1] + edges[i].receiver] = 1;
+}
+
+/* Sorts the edges, and runs the circuits. edges [n_edges] have the largest scores first. */
+LENS_FN attn_status lens_run_curve(attn_ctx *ctx, lens_curve *curve, lens_backward *b,
+                                   const lens_pair *pairs, size_t n_pairs, lens_edge *edges,
+                                   attn_tensor kept, lens_curve_order order)
+{
+    const size_t n_edges = lens_graph_of(b->model).n_edges;
+    double clean, corrupted, value = 0;
+    attn_status status;
+    size_t i;
+    status = lens_circuit_mean(ctx, &corrupted, b, pairs, n_pairs, kept);
+    lens_keep_edges(kept, edges, n_edges);
+    if (status == ATTN_OK)
+        status = lens_circuit_mean(ctx, &clean, b, pairs, n_pairs, kept);
+    if (status != ATTN_OK)
+        return status;
+    if (!(clean < corrupted || clean > corrupted))
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
+                         "lens_edge_curve: the metric is %g after both texts, which leaves no "
+                         "difference to take a share of",
+                         clean);
+    for (i = 0; i < n_edges && clean < corrupted; i++)
+        edges[i].score = -edges[i].score;
+    if (order == LENS_CURVE_HELPFUL)
+        qsort(edges, n_edges, sizeof *edges, lens_compare_helpful);
+    for (i = 0; i < LENS_CURVE_POINTS && status == ATTN_OK; i++) {
+        curve->n_edges[i] = (size_t)(lens_curve_shares[i] * (double)n_edges);
+        lens_keep_edges(kept, edges, curve->n_edges[i]);
+        status = lens_circuit_mean(ctx, &value, b, pairs, n_pairs, kept);
+        curve->faithfulness[i] = (value - corrupted) / (clean - corrupted);
+    }
+    return status;
+}
+
+/* *curve: the faithfulness of the circuits that scores [S, R] find, and its integrals. ATTN_E_ARGUMENT if
+ * the metric does not tell the texts apart. Each of twelve circuits takes two passes for each pair. */
+LENS_FN attn_status lens_edge_curve(attn_ctx *ctx, lens_curve *curve, lens_backward *b,
+                                    const lens_pair *pairs, size_t n_pairs, attn_tensor scores,
+                                    lens_curve_order order)
+{
+    attn_tensor kept = ATTN_ZERO;
+    lens_curve found;
+    lens_edge *edges;
+    lens_graph g;
+    attn_status status;
+    if (!curve || !b || !b->model)
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_edge_curve: no %s given",
+                         curve ? "lens_backward that lens_backward_new made"
+                               : "place for the curve");
+    if ((unsigned)order > LENS_CURVE_LARGEST)
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
+                         "lens_edge_curve: order is %d; expected LENS_CURVE_HELPFUL or _LARGEST",
+                         (int)order);
+    if (lens_need_pairs(ctx, "lens_edge_curve", b->model, pairs, n_pairs) != ATTN_OK)
+        return lens_failure(ctx);
+    g = lens_graph_of(b->model);
+    edges = (lens_edge *)attn_alloc(ctx, g.n_edges, sizeof *edges, "a list of edges");
+    status = edges ? lens_sort_edges(ctx, edges, b->model, scores) : ATTN_E_MEMORY;
+    if (status == ATTN_OK)
+        status = attn_zeros(ctx, &kept, ATTN_F32, attn_shape2(g.n_senders, g.n_receivers));
+    if (status == ATTN_OK)
+        status = lens_run_curve(ctx, &found, b, pairs, n_pairs, edges, kept, order);
+    if (status == ATTN_OK) {
+        lens_integrate_curve(&found);
+        *curve = found;
+    }
+    attn_free(edges);
+    attn_tensor_free(ctx, &kept);
+    return status;
+}
+
+#endif

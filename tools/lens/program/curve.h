@@ -1,0 +1,163 @@
+/* lens edges --curve: how well circuits of growing size answer, by estimates, true effects and chance. */
+#ifndef LENS_CURVE_COMMAND_H
+#define LENS_CURVE_COMMAND_H
+
+#include "exact.h"
+#include "tools/lens/curve.h"
+
+enum { N_METHODS = 4, N_ORDERS = 2, CURVE_COLUMNS = LENS_CURVE_POINTS + 2 };
+
+static const char *const order_names[N_ORDERS] = {"helpful", "largest"};
+
+typedef struct curve_finding {
+    patching p;
+    lens_graph graph;
+    const char *methods[N_METHODS];
+    lens_curve curves[N_METHODS][N_ORDERS];
+} curve_finding;
+
+/* Scores in a random order, the same each time: a mix of the bits of each edge's number. */
+static attn_status random_scores(lens *l, const lens_graph *g, attn_tensor *scores)
+{
+    const attn_status status =
+        attn_zeros(&l->ctx, scores, ATTN_F32, attn_shape2(g->n_senders, g->n_receivers));
+    size_t i, n = status == ATTN_OK ? attn_count(*scores) : 0;
+    for (i = 0; i < n; i++) {
+        uint32_t x = (uint32_t)i + 1;
+        x = (x ^ (x >> 16)) * 0x7FEB352Du;
+        x = (x ^ (x >> 15)) * 0x846CA68Bu;
+        ((float *)scores->data)[i] = (float)((x ^ (x >> 16)) >> 8) / 16777216.0f - 0.5f;
+    }
+    return status;
+}
+
+/* The scores of one method: EAP, EAP-IG, true effects, chance. */
+static attn_status score_by(lens *l, const curve_finding *f, lens_backward *b, int method,
+                            attn_tensor *scores)
+{
+    const size_t steps = method == 0 ? 1 : l->o.steps;
+    if (method < 2)
+        return lens_edge_scores(&l->ctx, scores, b, f->p.pairs, f->p.n_pairs, steps);
+    return method == 2 ? find_effects(l, &f->p, scores) : random_scores(l, &f->graph, scores);
+}
+
+static int find_curves(lens *l, curve_finding *f)
+{
+    lens_backward backward = ATTN_ZERO;
+    attn_status status = new_backward(l, &backward);
+    int i, j;
+    f->graph = lens_graph_of(l->model);
+    f->methods[0] = "EAP";
+    f->methods[1] = keep(l, "EAP-IG, %zu steps", l->o.steps);
+    f->methods[2] = "exact";
+    f->methods[3] = "random";
+    for (i = 0; i < N_METHODS && status == ATTN_OK; i++) {
+        attn_tensor scores = {0};
+        status = score_by(l, f, &backward, i, &scores);
+        for (j = 0; j < N_ORDERS && status == ATTN_OK; j++)
+            status = lens_edge_curve(&l->ctx, &f->curves[i][j], &backward, f->p.pairs, f->p.n_pairs,
+                                     scores, (lens_curve_order)j);
+        attn_tensor_free(&l->ctx, &scores);
+    }
+    lens_backward_free(&l->ctx, &backward);
+    return status ? failed(&l->ctx) : FINE;
+}
+
+static void json_curve(const curve_finding *f, int method, int order)
+{
+    const lens_curve *c = &f->curves[method][order];
+    int k;
+    printf("{\"method\": \"%s\", \"order\": \"%s\", \"n_edges\": [", f->methods[method],
+           order_names[order]);
+    for (k = 0; k < LENS_CURVE_POINTS; k++)
+        printf("%s%zu", k ? ", " : "", c->n_edges[k]);
+    fputs("], \"faithfulness\": [", stdout);
+    for (k = 0; k < LENS_CURVE_POINTS; k++) {
+        fputs(k ? ", " : "", stdout);
+        json_figure(c->faithfulness[k]);
+    }
+    fputs("], \"cpr\": ", stdout);
+    json_figure(c->cpr);
+    fputs(", \"cmd\": ", stdout);
+    json_figure(c->cmd);
+    fputs("}", stdout);
+}
+
+static void json_curves(const lens *l, const void *of)
+{
+    const curve_finding *f = (const curve_finding *)of;
+    int i;
+    json_patches(l, &f->p);
+    fputs(" \"curves\": [", stdout);
+    for (i = 0; i < N_METHODS * N_ORDERS; i++) {
+        fputs(i ? ",\n  " : "\n  ", stdout);
+        json_curve(f, i / N_ORDERS, i % N_ORDERS);
+    }
+    fputs("],\n", stdout);
+}
+
+/* One order of edges: a row for each method, a column for each share, and the integrals. */
+static int show_curves(lens *l, const curve_finding *f, int order, lens_grid *grid)
+{
+    const int code = make_grid(l, grid, N_METHODS, CURVE_COLUMNS);
+    size_t i, k;
+    if (code != FINE)
+        return code;
+    grid->title = order == LENS_CURVE_HELPFUL ? "helpful edges first" : "largest scores first";
+    grid->row_name = "scores";
+    grid->column_name = "% of edges";
+    grid->low = "0";
+    grid->high = "1";
+    for (k = 0; k < CURVE_COLUMNS; k++)
+        ((const char **)grid->columns)[k] = k < LENS_CURVE_POINTS
+                                                ? keep(l, "%g", 100 * lens_curve_shares[k])
+                                            : k == LENS_CURVE_POINTS ? "CPR"
+                                                                     : "CMD";
+    for (i = 0; i < N_METHODS; i++) {
+        const lens_curve *c = &f->curves[i][order];
+        ((const char **)grid->rows)[i] = f->methods[i];
+        for (k = 0; k < CURVE_COLUMNS; k++) {
+            lens_cell *cell = cell_of(grid, i, k);
+            const double x = k < LENS_CURVE_POINTS    ? c->faithfulness[k]
+                             : k == LENS_CURVE_POINTS ? c->cpr
+                                                      : c->cmd;
+            cell->number = (float)x;
+            cell->colour = (float)fmax(-1, fmin(x, 1));
+            cell->text = keep(l, "%.2f", fabs(x) < 0.005 ? 0.0 : x);
+            cell->tip = keep(l, "%s, %s\n%.5f", grid->rows[i], grid->columns[k], x);
+        }
+    }
+    return outcome(&l->ctx);
+}
+
+static int run_curves(lens *l)
+{
+    curve_finding f = {0};
+    lens_grid grids[N_ORDERS];
+    findings found = {make_page(l, "Circuits of growing size"), grids, N_ORDERS, json_curves, &f};
+    int code, order;
+    if (l->o.steps == 1)
+        l->o.steps = 5;
+    if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_curves(l, &f)) != FINE)
+        return code;
+    for (order = 0; order < N_ORDERS && code == FINE; order++)
+        code = show_curves(l, &f, order, &grids[order]);
+    if (code != FINE)
+        return code;
+    if (is_small(&f.p))
+        found.page.warning =
+            keep(l,
+                 "warning: the gap between the texts is only %.3f logits. A share of "
+                 "so small a gap says little.",
+                 fabs(gap_of(&f.p)));
+    found.page.note = keep(
+        l,
+        "%s%s: %.3f after the clean text, %.3f after the corrupted one. Faithfulness: the share "
+        "of this gap that the best edges restore when they alone are clean. CPR is its integral "
+        "over the share of edges (larger is better), CMD that of its distance from 1 (smaller is "
+        "better). MIB takes CPR from the first table and CMD from the second.",
+        f.p.question.text, f.p.reason, (double)f.p.whole.clean, (double)f.p.whole.corrupted);
+    return present(l, &found);
+}
+
+#endif
