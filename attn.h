@@ -18,8 +18,8 @@ DO THIS
 
         cc app.c -O2 -lm
 
-    The kernels for AVX2, AVX-512 and NEON are all compiled. The program chooses the best ones when
-    it runs.
+    This is C99, and C++11. The kernels for AVX2, AVX-512 and NEON are all compiled. The program
+    chooses the best ones when it runs.
 
 A COMPLETE PROGRAM
 
@@ -79,38 +79,31 @@ WHAT IS HERE
        gradients, circuits.
 
 TABLE OF CONTENTS: search for the mark. "(tests: x)" behind it names the folder tests/suites/x
-    >>manual         options, calls, errors, memory, threads, the same bits, words
+    >>manual         options, calls, errors, memory, threads, the same bits
   the public API
     >>api-basics     context, status codes, versions
     >>api-tensors    tier 1: attn_tensor and its operations
     >>api-models     tier 2: models, workspaces, sessions, scoring, sampling, generation
     >>api-tokenizer  text to tokens and back
     >>api-hooks      tier 3: activations by name: hooks
-  the API of part two, which may still change after 1.0: only where ATTN_UNSTABLE is defined
-    >>api-records    records and edits of activations
-    >>api-files      files that appear whole or not at all
+  the API of part two: only where ATTN_UNSTABLE is defined
+    >>api-records    records and edits                  >>api-files  files whole or not at all
     >>api-lens       reading activations, writing models
   part one: the engine
-    >>gpt2           THE FORWARD PASS
-    >>platform       compilers and systems
-    >>inside         types and functions that several sections share
-    >>memory         contexts, errors, blocks           >>numbers    arithmetic with fixed bits
-    >>tensors        views, allocation, checks
-    >>steps          the steps of the forward pass, in its order
-    >>session        workspaces, sessions, feeding, the key/value cache
-    >>watch          hook points, watchers, callbacks
-    >>sampling       logits to a token                  >>score      losses and predictions
-    >>generate       text in, text out                  >>tokenizer  byte-level BPE
-    >>ops            tier 1's operations
-    >>format         THE FILE FORMAT, and reading .attn files
-    >>cpu            instruction sets
+    >>gpt2           THE FORWARD PASS                   >>platform   compilers and systems
+    >>inside         types that sections share          >>memory     contexts, errors, blocks
+    >>numbers        arithmetic with fixed bits         >>tensors    views, allocation, checks
+    >>steps          the steps of the forward pass      >>session    sessions, feeding, the cache
+    >>watch          hook points, callbacks             >>sampling   logits to a token
+    >>score          losses and predictions             >>generate   text in, text out
+    >>tokenizer      byte-level BPE                     >>ops        tier 1's operations
+    >>format         THE FILE FORMAT, reading files     >>cpu        instruction sets
     >>kernels        vector code, compiled for each set >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
   part two: built on the engine, which never needs it
-    >>record         records and edits
-    >>files, >>lens, >>models                           >>api-files to >>api-lens, implemented
+    >>record         records and edits                  >>files, >>lens, >>models: the rest
   at the end
-    >>changes        where new things go; what each version renamed
+    >>words          words of the comments              >>changes    where new things go; versions
 
 >>manual ===========================================================================================
 
@@ -176,8 +169,8 @@ THREADS
     processors that this process may use, and on Linux the quota of its control group. Small
     calls use one thread. A workspace measures which number is fastest: sometimes it runs a few
     passes on half or twice as many threads. On a busy machine one thread is often the fastest.
-    Measuring costs 2 % of the time, or 10 % if other programs make threads late. A workspace keeps the limit and the
-    instruction set (ctx->isa) that it was made with.
+    Measuring costs 2 % of the time, or 10 % if other programs make threads late. A workspace
+    keeps the limit and the instruction set (ctx->isa) that it was made with.
 
     Your own threads may share a model. Each needs its own context and its own workspace: a
     workspace and its sessions belong to one thread at a time. attn_session_set_workspace moves a
@@ -186,9 +179,10 @@ THREADS
     from several threads.
 
     Inside a call, a thread that waits for another spins for 3 to 44 microseconds, then yields its
-    core. With pthreads it sleeps after 50 to 1,000 microseconds more. Between calls OpenMP's threads keep their cores
-    busy: for some milliseconds with GCC's OpenMP, for 0.2 seconds with clang's. The environment
-    variable OMP_WAIT_POLICY=passive prevents that; calls then start a little later.
+    core. With pthreads it sleeps after 50 to 1,000 microseconds more. Between calls OpenMP's
+    threads keep their cores busy: for some milliseconds with GCC's OpenMP, for 0.2 seconds with
+    clang's. The environment variable OMP_WAIT_POLICY=passive prevents that; calls then start a
+    little later.
 
     GCC's OpenMP ends the program if the system refuses to make a thread. So, with pthreads, the
     library first tries to make them, and uses fewer if the system refuses some. This can fail if
@@ -225,39 +219,6 @@ THE SAME BITS
     calling thread flushes denormals, as in a program that was linked with gcc's -ffast-math.
     Processors without a fused multiply-add use faster kernels with other bits, and attn_isa()
     says so. There ctx->isa = ATTN_ISA_PORTABLE gives the exact bits, slowly.
-
-COMPATIBILITY
-    Public names begin with attn_ or ATTN_. >>changes lists what version 1.0 promises about them,
-    and what earlier versions renamed. Names with two underscores (attn__, ATTN__) and the words
-    of messages may change in any version.
-
-FAQ
-    "Where is the forward pass?" attn__forward, in >>gpt2. Its steps follow in >>steps.
-    "Does it add a beginning-of-text token?" No. TransformerLens adds one by default, Hugging Face
-        does not. Feed it yourself, or set attn_generate_desc.prepend_bos.
-    "Can I use it from C++?" Yes: C99, or C++11 and later.
-
-WORDS of the comments below
-    row      the numbers of one position
-    feed     a call that runs the model over more tokens: attn_feed, attn_feed_batch
-    pass     one run of the forward pass; a long feed takes several, of n_batch rows each
-    span     the positions and layers that a feed runs in a session
-    line     64 bytes of weights, keys or values: of weights, 16 outputs and 1 to 8 inputs k
-    panel    the lines of 16 outputs, for all inputs
-    chain    a sum over at most 256 ascending k: rule 1 of the same bits
-    tile     rows times outputs that a kernel keeps in registers
-    pack     to copy rows in the order in which a kernel reads them
-    set      an instruction set; >>kernels is compiled once for each
-    worker   one of the threads that run a call; together they are its team
-    share    a worker's part of the rows, columns or heads
-    few rows at most 8: ATTN__FEW_ROWS
-    block    a transformer block is also called a layer; other blocks are named: block of queries
-    lane     one number of a vector
-    kernel   vector code for one row or one tile
-    tuner    finds the best number of threads for passes of one size
-    point    a place in the forward pass where an activation can be watched
-    watcher  is shown activations: a hook, a record or an edit
-    draft    tokens that are fed before the sampler has drawn them
 
 */
 /* clang-format on */
@@ -1385,7 +1346,7 @@ typedef struct attn__rows {
     size_t stride, n;
 } attn__rows;
 
-/* A weight matrix [n_in, n_out] in panels (see WORDS in the manual). */
+/* A weight matrix [n_in, n_out] in panels (see >>words). */
 typedef struct attn__panels {
     const void *data;
     attn_dtype dtype;
@@ -1417,16 +1378,14 @@ struct attn_model {
     int32_t more_eos[31];         /* config.more_eos */
     attn_tokenizer *tokenizer;
     struct attn__weight *weights; /* [n_weights]: the file's list of tensors, see >>format */
-    size_t n_weights;
-    const unsigned char *bytes; /* the whole file */
-    size_t size;
+    const unsigned char *bytes;   /* [size]: the whole file */
+    size_t n_weights, size;
     void *copy;    /* `bytes`, if this model allocated them */
     void *turned;  /* on a big-endian host, a copy with the weights in its order */
     int is_mapped; /* 1: `bytes` are a mapped file */
 };
 
-/* Activations that are kept while a watcher wants to see them. */
-typedef struct attn__watched {
+typedef struct attn__watched { /* activations that are kept while a watcher wants to see them */
     float *data;
     size_t n_users; /* watchers */
 } attn__watched;
@@ -1455,10 +1414,9 @@ struct attn_workspace {
     attn__watched heads;  /* [2, n_batch, H, C], likewise: inputs and results, see >>watch */
 };
 
-/* The activations in the order of the pass, except those of ln_final. A row has the name in this file,
- * the name for programs, the array that has the rows (see attn__rows_at), the axes, whether it is in
- * a block, and whether it is made on request. Do not reorder: attn__done_rows compares points, and
- * attn__normalize expects .pre and .post after the scale. */
+/* The activations in the order of the pass, except those of ln_final: name here, name for programs,
+ * array of the rows (see attn__rows_at), axes, 1 if in a block, 1 if on request. Do not reorder:
+ * attn__done_rows compares points, and attn__normalize expects .pre and .post after the scale. */
 #define ATTN__ACTIVATIONS(X)                                                                       \
     X(EMBED, "hook_embed", RESID, POSITIONS, 0, 0)                                                 \
     X(POS_EMBED, "hook_pos_embed", ADDED, POSITIONS, 0, 0)                                         \
@@ -11308,22 +11266,20 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
     job->ahead = ahead;
 }
 
-#define ATTN__Q_FEW(rows) ((rows) == 1 && ATTN__Q_COLS(1) == 8 ? 4 : ATTN__Q_COLS(rows))
 #define ATTN__DEFINE(rows)                                                                         \
     ATTN__KERNEL void ATTN__FN(q_tiles_##rows)(attn__tile_job * job, size_t n_panels,              \
                                                attn_dtype dtype)                                   \
     {                                                                                              \
         if (dtype == ATTN_Q4)                                                                      \
             ATTN__WALK_PANELS(attn__q_tile, rows, rows == 1 || rows == ATTN__Q_ROWS,               \
-                              ATTN__Q_COLS(rows), ATTN__Q_FEW(rows), 1)                            \
+                              ATTN__Q_COLS(rows), ATTN__Q_COLS(rows), 1)                           \
         else                                                                                       \
             ATTN__WALK_PANELS(attn__q_tile, rows, rows == 1 || rows == ATTN__Q_ROWS,               \
-                              ATTN__Q_COLS(rows), ATTN__Q_FEW(rows), 0)                            \
+                              ATTN__Q_COLS(rows), ATTN__Q_COLS(rows), 0)                           \
     }
 #define ATTN__NAME(rows) {ATTN__FN(q_tiles_##rows), ATTN__Q_COLS(rows)},
 ATTN__EACH_Q(ATTN__DEFINE)
 static const attn__tiles ATTN__FN(q_tiles)[] = {ATTN__EACH_Q(ATTN__NAME)};
-#undef ATTN__Q_FEW
 #undef ATTN__DEFINE
 #undef ATTN__NAME
 #endif
@@ -14442,6 +14398,30 @@ ATTN__SMALL_END
 #endif /* !ATTN__SET */
 
 /* clang-format off */
+/* >>words (tests: pages) ========================================================================
+ * What the comments mean by
+ *
+ * row      the numbers of one position
+ * feed     a call that runs the model over more tokens: attn_feed, attn_feed_batch
+ * pass     one run of the forward pass; a long feed takes several, of n_batch rows each
+ * span     the positions and layers that a feed runs in a session
+ * line     64 bytes of weights, keys or values: of weights, 16 outputs and 1 to 8 inputs k
+ * panel    the lines of 16 outputs, for all inputs
+ * chain    a sum over at most 256 ascending k: rule 1 of the same bits
+ * tile     rows times outputs that a kernel keeps in registers
+ * pack     to copy rows in the order in which a kernel reads them
+ * set      an instruction set; >>kernels is compiled once for each
+ * worker   one of the threads that run a call; together they are its team
+ * share    a worker's part of the rows, columns or heads
+ * few rows at most 8: ATTN__FEW_ROWS
+ * block    a transformer block is also called a layer; other blocks are named: block of queries
+ * lane     one number of a vector
+ * kernel   vector code for one row or one tile
+ * tuner    finds the best number of threads for passes of one size
+ * point    a place in the forward pass where an activation can be watched
+ * watcher  is shown activations: a hook, a record or an edit
+ * draft    tokens that are fed before the sampler has drawn them */
+
 /* >>changes =====================================================================================
  * WHERE NEW THINGS GO
  *

@@ -61,20 +61,20 @@ TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *fo
     TOOLS_PRINTF(3, 4);
 TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
-    char text[sizeof ctx->message], *whole = NULL;
+    char cut[sizeof ctx->message], *whole = NULL;
     int size;
     va_list args;
     va_start(args, format);
-    size = vsnprintf(text, sizeof text, format, args);
+    size = vsnprintf(cut, sizeof cut, format, args);
     va_end(args);
-    if (size >= (int)sizeof text && (whole = (char *)malloc((size_t)size + 1)) != NULL) {
+    if (size >= (int)sizeof cut && (whole = (char *)malloc((size_t)size + 1)) != NULL) {
         va_start(args, format);
         vsnprintf(whole, (size_t)size + 1, format, args);
         va_end(args);
-        cut_middle(text, sizeof text, whole);
+        cut_middle(cut, sizeof cut, whole);
         free(whole);
     }
-    return attn_fail(ctx, status, "%s", text);
+    return attn_fail(ctx, status, "%s", cut);
 }
 #ifdef __clang_analyzer__ /* it does not look into a function of any number of arguments */
 #define tool_fail(ctx, status_, ...)                                                               \
