@@ -68,6 +68,11 @@ TOOLS_FN void sha256_block(uint32_t *state, const unsigned char *block)
 
 #ifdef SHA256_X86
 #define SHA256_FN __attribute__((target("sha,sse4.1"))) TOOLS_FN
+#ifdef __AVX__ /* these instructions are ten times slower while upper halves of registers are in use */
+#define SHA256_CLEAN() __builtin_ia32_vzeroupper()
+#else
+#define SHA256_CLEAN() ((void)0)
+#endif
 
 /* The state of one text. Its words are in two registers, in the order of the instructions: A B E F and
  * C D G H. */
@@ -127,6 +132,7 @@ SHA256_FN void sha256_x86_two(uint32_t *state, uint32_t *other, const unsigned c
 {
     sha256_lane a, b;
     size_t i;
+    SHA256_CLEAN();
     sha256_load(&a, state);
     sha256_load(&b, other);
     for (; n_blocks > 0; n_blocks--, at += 64, other_at += 64) {
@@ -156,6 +162,7 @@ SHA256_FN void sha256_x86(uint32_t *state, const unsigned char *at, size_t n_blo
 {
     sha256_lane l;
     size_t i;
+    SHA256_CLEAN();
     sha256_load(&l, state);
     for (; n_blocks > 0; n_blocks--, at += 64) {
         const __m128i abef = l.abef, cdgh = l.cdgh;
