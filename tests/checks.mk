@@ -231,12 +231,15 @@ compare: all ## logits, losses and text next to PyTorch's (CHECKPOINT=HF_DIRECTO
 
 python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/surprisal $(BUILD)/tiny-stories.attn $(BUILD)/induction.attn ## the package attn next to NumPy, PyTorch and the C programs (needs python3 with numpy; also mypy and torch, if they are there)
 	ATTN_BUILD='$(abspath $(BUILD))' OMP_WAIT_POLICY=passive $(PYTHON) tests/platforms/python/test_attn.py
-	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict --cache-dir '$(BUILD)/mypy' examples/python/attn examples/python/building/attn_wheel.py examples/python/clean_gpt2.py; \
+	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict --cache-dir '$(BUILD)/mypy' examples/python/attn examples/python/building/attn_wheel.py; \
 	    else echo 'skipped: the types of the package, there is no mypy'; fi
 
 r-test: $(BUILD)/attn-convert $(BUILD)/surprisal ## the R package: built and checked as CRAN does (needs R)
 	@sh tools/packaging/r/build.sh $(BUILD)
 	@cd $(BUILD) && R CMD check --as-cran --no-manual attn_$(VERSION).tar.gz
+
+wheels: ## Python wheels for seven platforms in build/wheels (PYTHON=one with ziglang)
+	$(PYTHON) examples/python/building/attn_wheel.py '$(BUILD)/wheels'
 
 languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)
 	@OMP_WAIT_POLICY=passive sh tests/platforms/languages.sh $(BUILD)

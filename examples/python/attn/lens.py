@@ -33,10 +33,11 @@ import numpy.typing as npt
 
 import attn
 from attn import Array, EditKind, Span, Tokens, _files, _words
+from attn._pictures import Picture
 
-__all__ = ["Backward", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched", "SAE", "best_edges",
+__all__ = ["Backward", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched", "Picture", "SAE", "best_edges",
            "circuit", "composition_scores", "decompose_resid", "detect_heads", "edge_names", "exact_effects", "function", "load_sae",
-           "log_prob", "logit_diff", "loss", "patch", "path_patch"]
+           "log_prob", "logit_diff", "logit_lens", "loss", "patch", "path_patch", "patterns"]
 
 if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
@@ -239,6 +240,20 @@ class Patched(NamedTuple):
     effect: Array
     clean: float
     corrupted: float
+
+    def picture(self, title: str = "") -> Picture:
+        """The effect as a picture, which a notebook shows of itself: a row for a layer (or a sender of a path), and a
+        panel for each layer where there are more axes."""
+        effect = np.atleast_2d(self.effect)
+        panels = effect if effect.ndim == 3 else effect[None]
+        if panels.ndim != 3:
+            raise ValueError(f"a picture shows two or three axes, and the effect has shape {list(effect.shape)}")
+        return Picture(f"{title or 'effect'}: clean {self.clean:.2f}, corrupted {self.corrupted:.2f}", panels,
+                       [f"layer {i}" for i in range(len(panels))] if effect.ndim == 3 else [""],
+                       [str(i) for i in range(panels.shape[1])], [str(i) for i in range(panels.shape[2])])
+
+    def _repr_html_(self) -> str:
+        return self.picture()._repr_html_() if self.effect.ndim <= 3 else f"<pre>{self!r}</pre>"
 
 
 class _Question:
@@ -573,6 +588,44 @@ def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublay
     scale = np.empty((rows, 1), np.float32)
     model._context().run(_lib.lens_decompose, byref(_T.of(stack)), byref(_T.of(scale)), model._handle, byref(desc))
     return Parts(stack, scale, [_lib.lens_parts_label(model._handle, byref(desc), i).text.decode() for i in range(n)])
+
+
+# ---- pictures ----
+
+
+def _labels(model: attn.Model, ids: attn.Ids) -> list[str]:
+    """The text of each token, or its number where the model has no tokenizer."""
+    try:
+        return model.to_str_tokens(ids)
+    except attn.Error:
+        return [str(token) for token in ids.tolist()]
+
+
+def patterns(model: attn.Model, tokens: Tokens, layer: Optional[int] = None) -> Picture:
+    """What every head looks at, or those of one layer: a panel a head, a row a token that looks, a column a token
+    that is looked at."""
+    ids, layers = model._ids(tokens), range(model.config.n_layer) if layer is None else [layer]
+    with model.session(len(ids), n_batch=len(ids)) as session:
+        with session.record([f"blocks.{i}.attn.hook_pattern" for i in layers], n_positions=len(ids)) as record:
+            session.feed(ids)
+    values = np.concatenate([record["pattern", i] for i in layers])
+    labels = _labels(model, ids)
+    return Picture("attention patterns: a row looks at its columns", values,
+                   [f"layer {i} head {head}" for i in layers for head in range(model.config.n_head)], labels, labels)
+
+
+def logit_lens(model: attn.Model, tokens: Tokens) -> Picture:
+    """The likeliest next token of the stream that enters each layer and of the last one, the stronger the more
+    probable: a row a layer, a column a token of the text."""
+    ids, n_layer = model._ids(tokens), model.config.n_layer
+    stack = decompose_resid(model, ids, "streams").stack
+    logits = model.logit_lens(stack).astype(np.float64)
+    logits -= logits.max(-1, keepdims=True)
+    best = logits.argmax(-1)
+    probability = (1 / np.exp(logits).sum(-1)).astype(np.float32)
+    texts = [_labels(model, row.astype(np.int32)) for row in best]
+    rows = [f"into layer {i}" for i in range(n_layer)] + ["the end"]
+    return Picture("logit lens: the likeliest next token", probability[None], [""], rows, _labels(model, ids), texts)
 
 
 # ---- sparse autoencoders ----

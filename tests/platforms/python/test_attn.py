@@ -10,6 +10,7 @@ import copy
 import csv
 import ctypes
 import gc
+import importlib.util
 import io
 import itertools
 import json
@@ -26,6 +27,7 @@ import threading
 import time
 import unittest
 import weakref
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -34,6 +36,7 @@ BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
 os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
 sys.path.insert(0, str(ROOT / "examples" / "python"))
 import attn  # noqa: E402
+import notebooks  # noqa: E402
 from attn import lens  # noqa: E402
 
 try:
@@ -227,7 +230,7 @@ class Package(Case):
     def test_names_of_the_ecosystem_are_free(self):
         """A file or folder here would hide a package of the same name from every program."""
         taken = {path.stem for path in (ROOT / "examples" / "python").iterdir() if path.suffix in ("", ".py")}
-        self.assertEqual(taken, {"attn", "building", "clean_gpt2", "__pycache__"} & taken)
+        self.assertEqual(taken, {"attn", "building", "notebooks", "__pycache__"} & taken)
         self.assertEqual(set(dir(attn)), set(attn.__all__))
         for module in (attn, lens):
             for name in module.__all__:
@@ -1343,10 +1346,29 @@ class PyTorch(Case):
         self.assertLess(np.abs(want.numpy() - logits).max(), 1e-4)
 
 
-class Notebook(Case):
-    def test_it_prints_what_pytorch_and_the_seed_say(self):
-        text = run(sys.executable, ROOT / "examples" / "python" / "clean_gpt2.py", STORIES,
-                   BUILD / "induction.attn").decode()
+class Notebooks(Case):
+    """The notebooks of examples/python give what they keep, here and in a kernel."""
+
+    def test_cells_give_what_the_files_keep(self):
+        folder = notebooks.FOLDER
+        self.assertEqual({path.name for path in folder.iterdir()}, {"clean_gpt2.ipynb", "glass_box.ipynb"})
+        for path in sorted(folder.iterdir()):
+            with self.subTest(path.name):
+                self.assertLess(path.stat().st_size, 300_000)
+                kept = json.loads(path.read_text(encoding="utf-8"))
+                want = notebooks.printed(kept)
+                self.assertGreater(len(want), 10)
+                got = notebooks.printed(notebooks.run_all(kept))
+                self.assertEqual(got, want)
+
+    def test_cells_run_in_a_kernel(self):
+        if any(importlib.util.find_spec(name) is None for name in ("nbclient", "ipykernel")):
+            self.skipTest("there is no nbclient with ipykernel")
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "examples" / "python")}
+        run(sys.executable, pathlib.Path(notebooks.__file__), "--kernel", environment=environment)
+
+    def test_the_clean_model_says_what_pytorch_and_the_seed_say(self):
+        text = "".join(notebooks.printed(json.loads((notebooks.FOLDER / "clean_gpt2.ipynb").read_text(encoding="utf-8"))))
         self.assertEqual(text.count("100.00% of the values are correct"), 8)
         wanted = (ROOT / "tests" / "fixtures" / "notebooks.txt").read_text()
         for line in ("Avg cross entropy loss", "Avg cross entropy loss for uniform distribution",
@@ -1357,14 +1379,38 @@ class Notebook(Case):
         self.assertIn("The clean model says the same: True", text)
         story = run(BUILD / "gpt2", STORIES, PROMPT, "-n200", "--temperature=0.7", "--top-k=40", "-s1", "-q").decode()
         self.assertIn(f"\n{story}", text)
-        self.assertIn("with the head 12.42, without it 12.72\nby a function 12.72", text)
-        found = re.search(r"previous-token heads.*?\n(\[\[.*?\]\]).*induction-token.*?\n(\[\[.*?\]\]).*brings back\n(\[\[.*?\]\])", text, re.S)
-        previous, induction, brought = (np.array(re.findall(r"-?[\d.]+", part), float).reshape(2, 2)
-                                        for part in found.groups())
-        self.assertGreater(previous[0, 0], 0.8)  # the heads that examples/induction/README.md names
-        self.assertGreater(induction[1].min(), 0.3)
-        self.assertLess(induction[0].max(), 0.1)
-        self.assertGreater(brought[0, 0], 0.3)
+
+
+class Pictures(Case):
+    def test_pictures_are_svg_text_and_numbers(self):
+        pattern = lens.patterns(self.model, PROMPT)
+        self.same(pattern.to_numpy()[6:12], self.model.run_with_cache(PROMPT)[1]["pattern", 1])
+        self.same(lens.patterns(self.model, PROMPT, 1).to_numpy(), pattern.to_numpy()[6:12])
+        best = lens.logit_lens(self.model, PROMPT)
+        logits = self.model(PROMPT)
+        self.assertEqual(list(best.texts[-1]), self.model.to_str_tokens(logits.argmax(-1)))
+        scores = self.model.score(PROMPT, k=1)
+        self.assertLess(np.abs(best.to_numpy()[-1] - scores.top_probability[:, 0]).max(), 1e-5)
+        question = lens.logit_diff(" was", " had")
+        patched = lens.patch(self.model, lens.Pair("The cat said", "The boy said", question), "attn.hook_z", "position_heads")
+        for shown in (pattern, best, patched):
+            picture = ElementTree.fromstring(shown._repr_html_())
+            self.assertEqual(picture[0].tag, "{http://www.w3.org/2000/svg}svg")
+            self.assertNotIn("script", shown._repr_html_())
+        self.assertIn("the end", repr(best))
+        self.assertIn("·upon", repr(best))
+        self.assertEqual(pattern._repr_html_().count("<rect"), 4 * 6 * 16 + 1)
+        path = pathlib.Path(scratch.name) / "pattern.svg"
+        pattern.save(path)
+        ElementTree.parse(path)
+        with self.assertRaisesRegex(ValueError, r"saved as .svg, not as x.png; to_numpy\(\)"):
+            pattern.save("x.png")
+
+    def test_the_text_of_tokens_is_escaped(self):
+        shown = lens.Picture("a < b", np.array([[[-1, np.nan]]], np.float32), [""], ["<i>"], ["&", "\n"], [["<b>", " x"]])
+        text = "".join(ElementTree.fromstring(shown._repr_html_()).itertext())
+        for part in ("a < b", "<i>", "&", "⏎", "<b>", "·x", "-1"):
+            self.assertIn(part, text)
 
 
 if __name__ == "__main__":
