@@ -968,21 +968,51 @@ TEST(exact_edges)
     refuses(2, "--of nodes needs --exact", LENS MODEL "edges" OF_BOTH "--of nodes");
 }
 
+/* Circuits of growing size, also by the scores of a file: those of the exact effects have their curves. */
 TEST(curves)
 {
-    const json_value *all, *curves, *last;
-    size_t i;
-    all = parse(LENS MODEL "edges Tom Lily --token ' was' --against ' a' --curve --steps 2 --json");
-    curves = member(all, "curves");
-    CHECK(curves && curves->size == 8);
+#define OF_SHORT "edges Tom Lily --token ' was' --against ' a' "
+    const json_value *curves, *one;
+    size_t i, k;
+    CHECK(works(LENS MODEL OF_SHORT "--exact --edges 3 -o " TMP "circuit.json"));
+    curves =
+        member(parse(LENS MODEL OF_SHORT "--curve --steps 2 --json --circuit " TMP "circuit.json"),
+               "curves");
+    CHECK(curves && curves->size == 10);
     for (i = 0; curves && i < curves->size; i++) {
-        last = item(member(item(curves, i), "faithfulness"), 9);
-        CHECK(fabs(number(last) - 1) < 1e-3);
+        one = member(item(curves, i), "faithfulness");
+        CHECK(fabs(number(item(one, 9)) - 1) < 1e-3);
+        for (k = 0; i >= 8 && k < 10; k++)
+            CHECK(number(item(one, k)) ==
+                  number(item(member(item(curves, i - 4), "faithfulness"), k)));
     }
     CHECK(json_is(member(item(curves, 2), "method"), "EAP-IG, 2 steps"));
     /* the largest effects find a circuit that chance does not find */
     CHECK(number(member(item(curves, 5), "cmd")) < number(member(item(curves, 7), "cmd")));
-    refuses(2, "--curve compares", LENS MODEL "edges" OF_BOTH "--curve --exact");
+    refuses(2, "--circuit is for --curve", LENS MODEL OF_SHORT "--circuit x.json");
+    refuses(2, "leave out --curve", LENS MODEL OF_SHORT "--curve -o x.json");
+    refuses(2, "--curve compares", LENS MODEL OF_SHORT "--curve --exact");
+}
+
+TEST(circuit_files)
+{
+    const json_value *all, *edges, *one;
+    size_t i, n = 0;
+    CHECK(works(LENS MODEL OF_SHORT "--edges 3 -o " TMP "circuit.json"));
+    all = parse("cat " TMP "circuit.json");
+    CHECK(member(member(member(all, "nodes"), "input"), "in_graph")->kind == JSON_TRUE);
+    CHECK(member(all, "nodes")->size == 30 && number(member(member(all, "cfg"), "n_heads")) == 6);
+    edges = member(all, "edges");
+    for (i = 0, one = edges + 1; i < edges->size; i++, one += one->span)
+        n += member(one, "in_graph")->kind == JSON_TRUE;
+    CHECK(edges->size == 927 && n == 3);
+    test_write(TMP "none.json", "{\"edges\": {\"input->m9\": {\"score\": 1}}}", 38);
+    refuses(1, "the model's 927 edges, not 1",
+            LENS MODEL OF_SHORT "--curve --circuit " TMP "none.json");
+    CHECK(run("sed 's/input->m0/input->m9/' " TMP "circuit.json > " TMP "none.json") == 0);
+    refuses(1, "no edge input->m9", LENS MODEL OF_SHORT "--curve --circuit " TMP "none.json");
+    CHECK(run("sed '/input->m0/s/score/mark/' " TMP "circuit.json > " TMP "none.json") == 0);
+    refuses(1, "input->m0 has no score", LENS MODEL OF_SHORT "--curve --circuit " TMP "none.json");
 }
 
 /* ---- pictures ---- */

@@ -2,10 +2,11 @@
 #ifndef LENS_CURVE_COMMAND_H
 #define LENS_CURVE_COMMAND_H
 
+#include "circuit_file.h"
 #include "exact.h"
 #include "tools/lens/curve.h"
 
-enum { N_METHODS = 4, N_ORDERS = 2, CURVE_COLUMNS = LENS_CURVE_POINTS + 2 };
+enum { N_METHODS = 5, N_ORDERS = 2, CURVE_COLUMNS = LENS_CURVE_POINTS + 2 };
 
 static const char *const order_names[N_ORDERS] = {"helpful", "largest"};
 
@@ -13,6 +14,8 @@ typedef struct curve_finding {
     patching p;
     lens_graph graph;
     const char *methods[N_METHODS];
+    size_t n_methods;  /* the last one only with --circuit */
+    attn_tensor given; /* [S, R]: scores of --circuit */
     lens_curve curves[N_METHODS][N_ORDERS];
 } curve_finding;
 
@@ -31,27 +34,34 @@ static attn_status random_scores(lens *l, const lens_graph *g, attn_tensor *scor
     return status;
 }
 
-/* The scores of one method: EAP, EAP-IG, true effects, chance. */
+/* The scores of one method: EAP, EAP-IG, true effects, chance, a file. */
 static attn_status score_by(lens *l, const curve_finding *f, lens_backward *b, int method,
                             attn_tensor *scores)
 {
     const size_t steps = method == 0 ? 1 : l->o.steps;
     if (method < 2)
         return lens_edge_scores(&l->ctx, scores, b, f->p.pairs, f->p.n_pairs, steps);
+    if (method == 4)
+        return attn_copy(&l->ctx, scores, f->given);
     return method == 2 ? find_effects(l, &f->p, scores) : random_scores(l, &f->graph, scores);
 }
 
 static int find_curves(lens *l, curve_finding *f)
 {
     lens_backward backward = ATTN_ZERO;
-    attn_status status = new_backward(l, &backward);
-    int i, j;
+    attn_status status;
+    int i, j, code;
     f->graph = lens_graph_of(l->model);
+    if (l->o.circuit && (code = read_circuit(l, &f->p, &f->graph, &f->given)) != FINE)
+        return code;
+    status = new_backward(l, &backward);
+    f->n_methods = l->o.circuit ? 5 : 4;
+    f->methods[4] = "file";
     f->methods[0] = "EAP";
     f->methods[1] = keep(l, "EAP-IG, %zu steps", l->o.steps);
     f->methods[2] = "exact";
     f->methods[3] = "random";
-    for (i = 0; i < N_METHODS && status == ATTN_OK; i++) {
+    for (i = 0; i < (int)f->n_methods && status == ATTN_OK; i++) {
         attn_tensor scores = {0};
         status = score_by(l, f, &backward, i, &scores);
         for (j = 0; j < N_ORDERS && status == ATTN_OK; j++)
@@ -60,6 +70,7 @@ static int find_curves(lens *l, curve_finding *f)
         attn_tensor_free(&l->ctx, &scores);
     }
     lens_backward_free(&l->ctx, &backward);
+    attn_tensor_free(&l->ctx, &f->given);
     return status ? failed(&l->ctx) : FINE;
 }
 
@@ -89,7 +100,7 @@ static void json_curves(const lens *l, const void *of)
     int i;
     json_patches(l, &f->p);
     fputs(" \"curves\": [", stdout);
-    for (i = 0; i < N_METHODS * N_ORDERS; i++) {
+    for (i = 0; i < (int)f->n_methods * N_ORDERS; i++) {
         fputs(i ? ",\n  " : "\n  ", stdout);
         json_curve(f, i / N_ORDERS, i % N_ORDERS);
     }
@@ -99,7 +110,7 @@ static void json_curves(const lens *l, const void *of)
 /* One order of edges: a row for each method, a column for each share, and the integrals. */
 static int show_curves(lens *l, const curve_finding *f, int order, lens_grid *grid)
 {
-    const int code = make_grid(l, grid, N_METHODS, CURVE_COLUMNS);
+    const int code = make_grid(l, grid, f->n_methods, CURVE_COLUMNS);
     size_t i, k;
     if (code != FINE)
         return code;
@@ -113,7 +124,7 @@ static int show_curves(lens *l, const curve_finding *f, int order, lens_grid *gr
                                                 ? keep(l, "%g", 100 * lens_curve_shares[k])
                                             : k == LENS_CURVE_POINTS ? "CPR"
                                                                      : "CMD";
-    for (i = 0; i < N_METHODS; i++) {
+    for (i = 0; i < f->n_methods; i++) {
         const lens_curve *c = &f->curves[i][order];
         ((const char **)grid->rows)[i] = f->methods[i];
         for (k = 0; k < CURVE_COLUMNS; k++) {

@@ -3,6 +3,7 @@
 #ifndef LENS_EDGE_H
 #define LENS_EDGE_H
 
+#include "circuit_file.h"
 #include "curve.h"
 #include "tools/lens/edges.h"
 
@@ -234,6 +235,8 @@ static int run_edges(lens *l)
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_edges(l, &f)) != FINE ||
         (code = show_edges(l, &f, &grid)) != FINE)
         return code;
+    if (l->o.output && ends_in(l->o.output, ".json"))
+        return write_circuit(l, &f.p, &f.graph, f.edges, f.n_kept);
     found.page.warning = warn_of_gap(l, &f.p);
     found.page.note = keep(
         l,

@@ -18,8 +18,10 @@ static const struct option table[] = {
     {0, "ids", "IDS", TEXT, AT(ids), OF_TEXTS, NULL, "the text as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), OF_TEXTS, NULL, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), OF_TEXTS, NULL, "<|endoftext|> in the text is a token"},
-    {'o', "output", "FILE", OUTPUT, AT(output), OF_PICTURES, NULL,
+    {'o', "output", "FILE", OUTPUT, AT(output), OF_PICTURES & ~EDGES, NULL,
      "draw a picture: FILE.html or FILE.svg"},
+    {'o', "output", "FILE", OUTPUT, AT(output), EDGES, NULL,
+     "draw a picture, FILE.html or FILE.svg, or write all scores in the form of MIB, FILE.json"},
     {'o', "output", "FILE", OUTPUT, AT(output), DECOMPOSE, NULL,
      "a picture, FILE.html or FILE.svg, or all parts as one tensor, FILE.safetensors or FILE.npz"},
     {'o', "output", "FILE", OUTPUT, AT(output), GRADIENTS, NULL,
@@ -58,6 +60,8 @@ static const struct option table[] = {
     {0, "curve", NULL, FLAG, AT(curve), EDGES, NULL,
      "circuits of 0.1 to 100 % of the edges, by EAP, EAP-IG (default: 5 steps), true effects and "
      "chance, and MIB's CPR and CMD"},
+    {0, "circuit", "FILE", TEXT, AT(circuit), EDGES, NULL,
+     "with --curve: by the scores of FILE too, in the form of MIB"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL, "TEXT2 as token ids"},
     {0, "pairs", "FILE", TEXT, AT(pairs), OF_TWO_TEXTS, NULL,
      "means over many pairs. A line is {\"clean\": TEXT, \"corrupted\": TEXT2, \"token\": TOKEN, "

@@ -199,6 +199,12 @@ static int check_usage(const lens *l)
         return fail(USAGE, "--steps is for estimates: leave out --exact");
     if (l->command->bit == EDGES && o->curve && o->exact)
         return fail(USAGE, "--curve compares estimates with true effects: leave out --exact");
+    if (o->circuit && !o->curve)
+        return fail(USAGE, "--circuit is for --curve");
+    if (l->command->bit == EDGES && o->output && ends_in(o->output, ".json") &&
+        (o->curve || o->of_nodes))
+        return fail(USAGE, "-o FILE.json has the scores of edges: leave out --%s",
+                    o->curve ? "curve" : "of");
     if (o->of_nodes && !o->exact)
         return fail(USAGE, "--of nodes needs --exact");
     if (o->estimate && o->by >= 0)
@@ -231,6 +237,8 @@ static int check_usage(const lens *l)
         return fail(USAGE, "%s: the name must end in .safetensors or .npz", o->output);
     if (l->command->bit == PROCESS && (!o->output || !ends_in(o->output, ".attn")))
         return fail(USAGE, "process writes a model: -o FILE.attn");
+    if (l->command->bit == EDGES && o->output && ends_in(o->output, ".json"))
+        return FINE;
     if (o->output && !writes_tensors(l) && l->command->bit != PROCESS &&
         !ends_in(o->output, ".html") && !ends_in(o->output, ".svg"))
         return fail(USAGE, "%s: the name must end in .html or .svg", o->output);
