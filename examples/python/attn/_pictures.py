@@ -30,6 +30,11 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[:most - 1] + "…"
 
 
+def _number(value: float) -> str:
+    shown = f"{value:.2f}"
+    return "0.00" if shown == "-0.00" else shown
+
+
 def _text(x: float, y: float, text: str, kind: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}"{f" class={kind!r}" if kind else ""}>{html.escape(text)}</text>'
 
@@ -104,7 +109,7 @@ class Picture:
                 parts.append(f'<rect {at} width="{cell - 1}" height="{high - 1}" fill="{_MORE if value >= 0 else _LESS}" '
                              f'fill-opacity="{max(0.04, 0.75 * share):.2f}"><title>{html.escape(tip)}</title></rect>')
                 if cell > 13:
-                    shown = visible(self.texts[r][c]) if self.texts else f"{value:.2f}"
+                    shown = visible(self.texts[r][c]) if self.texts else _number(value)
                     parts.append(_text(x + cell * (c + 0.5), y + high * r + 13, _cut(shown, int(cell // _LETTER)), "c"))
         return parts
 
@@ -125,6 +130,6 @@ class Picture:
             lines.append(" " * left + "".join(f" {_cut(visible(column), 7):>7}" for column in self.columns))
             for r, label in enumerate(labels):
                 shown = [_cut(visible(text), 7) for text in self.texts[r]] if self.texts else \
-                    [f"{value:.2f}" for value in self.values[i, r].tolist()]
+                    [_number(value) for value in self.values[i, r].tolist()]
                 lines.append(f"{label:>{left}}" + "".join(f" {text:>7}" for text in shown))
         return "\n".join(lines)
