@@ -3,6 +3,7 @@
 
 import { describe, fromHash, isSamePlace, toC, toHash, toLens } from "./changes.js";
 import { Heads, Large, arrows, forgetColours, make, makeCell, makeTable, nameOfHead, percent, sayAttention, shorten, showTips, visible } from "./draw.js";
+import { drawFlow } from "./flow.js";
 import { barsSvg, csv, gridSvg, patternSvg, safetensors } from "./save.js";
 import { steps } from "./tour.js";
 
@@ -11,7 +12,7 @@ const $ = (id) => document.getElementById(id);
 // the prompt), how many tokens are to be written after them, and the first one that is the model's.
 let state = fromHash(location.hash), wanted = { ids: null, left: 0, made: Infinity };
 // What is shown. All of it was computed together, with the changes in `shown`; plain: the logits without them.
-let tokens = [], logits = null, plain = null, parts = null, shown = { changes: [] };
+let tokens = [], logits = null, plain = null, parts = null, flow = null, shown = { changes: [] };
 let config = null, words = []; // of the model; its tokens
 let chosen = null, head = [0, 0], cell = null; // the token, head and cell of the lens that were picked
 let past = [], future = []; // lists of changes, for undo and redo
@@ -51,7 +52,7 @@ let wish = 0, answered = -1; // the number of the newest wish, and of that whose
 let typing = 0; // the timer that waits for the end of typing
 let toOpen = null; // the model that is to be opened: {source, name}
 let writtenWith = []; // the changes with which the end of the text was written
-let explained = "", lensless = null; // what the parts were asked for; the tokens whose lens cannot be had
+let explained = "", followed = "", lensless = null; // what the parts were asked for; the tokens whose lens cannot be had
 let isFulfilling = false, isBusy = false; // the loop runs; the model is to write
 
 /** The text is to stand, with the changes, after a pause. @param {{ids?: number[] | null, left?: number, made?: number}} text */
@@ -96,6 +97,7 @@ function missing() {
   if (wanted.left > 0) return write;
   if (tokens.length && explained !== explanation()) return explain;
   if (firstWithoutLens() >= 0) return fillLens;
+  if (tokens.length && followed !== way() && isFlowCheap()) return follow;
   return null;
 }
 
@@ -147,6 +149,7 @@ async function showText() {
     const answer = await ask("show", { state: asking, ids: wanted.ids });
     if (mine !== wish) return;
     ({ tokens, logits, plain = null } = answer);
+    flow = null;
     shown = asking;
     wanted.ids = tokens.map((t) => t.id);
     if (chosen >= tokens.length) chosen = null;
@@ -231,6 +234,20 @@ async function fillLens() {
   draw(true);
 }
 
+/** The way of the token that is chosen, or the last one, through the head that is shown large. */
+const way = () => `${explanation()} ${head}`;
+const MOST_WORK = 4e9; // multiply-adds of a run for it, which nothing interrupts: some tenths of a second
+const isFlowCheap = () => 12 * config.nLayer * config.dModel ** 2 * tokens.length < MOST_WORK;
+async function follow() {
+  followed = way();
+  const mine = wish;
+  flow = null;
+  const answer = await ask("flow", { state: shown, position: chosen ?? tokens.length - 1, layer: head[0], head: head[1] });
+  if (mine !== wish) return;
+  flow = answer;
+  draw();
+}
+
 function showBusy() {
   const busy = wanted.left > 0, [from, to] = busy ? [$("generate"), $("stop")] : [$("stop"), $("generate")], hasFocus = document.activeElement === from;
   isBusy = busy;
@@ -252,6 +269,7 @@ const PARTS = [
   { place: "part-lens", draw: drawLens, every: 80 },
   { place: "parts", draw: drawParts, every: 150, isStill: true }, // tokens that are added change nothing in it
   { place: "changes", draw: drawChanges, every: 150, isStill: true },
+  { place: "flow", draw: drawWay, every: 150, isStill: true },
 ].map((part) => ({ ...part, drawn: 0, isBehind: false, isWhole: false, isSeen: true }));
 const sight = new IntersectionObserver((list) => {
   for (const { target, isIntersecting } of list) PARTS.find(({ place }) => place === target.id).isSeen = isIntersecting;
@@ -516,6 +534,13 @@ function drawParts() {
   $("parts-note").textContent = `To the logit of “${visible(parts.text)}” after token ${parts.position}: ${sum.toFixed(2)} in all. The tint is the size; the accent colour adds, the other takes away.`;
 }
 
+function drawWay() {
+  $("flow-none").hidden = !tokens.length || isFlowCheap();
+  const next = flow && tokens[flow.position + 1]?.alternatives;
+  if (flow) drawFlow($("flow"), $("flow-numbers"), flow, tokens.map((t) => visible(t.text)), next?.map((a) => ({ text: a.text, value: a.probability })) ?? shownNext);
+  else if (!tokens.length || !isFlowCheap()) drawFlow($("flow"), $("flow-numbers"), null);
+}
+
 function drawChanges() {
   const hadFocus = document.activeElement.closest("#part-changes");
   $("changes-none").hidden = state.changes.length > 0;
@@ -570,6 +595,7 @@ const mode = () => document.querySelector('input[name="mode"]:checked').value;
 function pickHead(layer, h) {
   head = [layer, h];
   drawLarge();
+  fulfil();
   heads?.buttons.forEach((button, i) => {
     const isIt = String(placeOf(i)) === String(head);
     button.setAttribute("aria-current", isIt);

@@ -14,7 +14,7 @@ WASM_FLAGS = -O3 -std=gnu99 -I. -Wall -Wextra -Wshadow -Wconversion -Wno-languag
              -Wl,--max-memory=2147483648
 WEB        = examples/web
 MODULES    = $(BUILD)/attn.wasm $(BUILD)/attn-simd.wasm $(BUILD)/attn-relaxed.wasm
-PAGE       = page.html draw.css page.css attn.js wasi.js worker.js draw.js changes.js save.js tour.js \
+PAGE       = page.html draw.css page.css attn.js wasi.js worker.js draw.js flow.js changes.js save.js tour.js \
              page.js
 
 web: $(BUILD)/attn.html $(BUILD)/attn.js ## the model in a web page, build/attn.html (needs clang-16 and wasi-libc)

@@ -1,5 +1,5 @@
 // The worker: the model and everything that takes time, so that the page never waits. Messages in:
-// {task: "open" | "show" | "generate" | "explain" | "lens", run, ...}, of which the page sends the next
+// {task: "open" | "show" | "generate" | "explain" | "lens" | "flow", run, ...}, of which the page sends the next
 // one when it has the answer to the last, and "stop", which ends a run of "generate". Messages out
 // carry the `run` that they answer.
 
@@ -235,6 +235,27 @@ function explain({ position, token }) {
   return { position, token, text: nameOfToken(token), labels, shares: Array.from(model.attribute(all, record.get("ln_final.hook_scale", 0, position).data[0], token)) };
 }
 
+/** The way of one token through a layer and a head, by a run of its own: what all would need could not be kept. */
+function flow({ state, position, layer, head }) {
+  const block = `blocks.${layer}.`, names = ["hook_embed", "hook_pos_embed", ...["attn.hook_q", "attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "mlp.hook_post", "hook_mlp_out"].map((name) => block + name)];
+  const ids = session.tokens.slice(0, position + 1), made = model.session({ nCtx: ids.length });
+  try {
+    for (const change of state.changes) applyChange(made, change, state);
+    const kept = made.record(names, ids.length);
+    made.feed(ids);
+    const row = (name) => kept.get(name, 0, position).data, ofHead = (name) => headOf(kept.get(block + name), head).data.slice(-model.config.dHead);
+    const ofKeys = (name) => kept.get(block + name, 0, head).data.slice(position * (position + 1)); // [query, key] of one head: the last row
+    const positions = row("hook_pos_embed"), answer = {
+      position, layer, head, embedding: row("hook_embed").map((x, i) => x + positions[i]), query: ofHead("attn.hook_q"), scores: ofKeys("attn.hook_attn_scores"),
+      pattern: ofKeys("attn.hook_pattern"), value: ofHead("attn.hook_z"), mlp: row(`${block}hook_mlp_out`), neurons: row(`${block}mlp.hook_post`),
+    };
+    kept.free();
+    return answer;
+  } finally {
+    made.free();
+  }
+}
+
 /** Some columns of a large model's lens. */
 function lens({ first }) {
   return Array.from({ length: Math.min(lensColumns(), session.length - first) }, (_, i) => lensAt(first + i));
@@ -274,7 +295,7 @@ async function open(message) {
   return { config: model.config, isa: model.isa, capacity: capacity(), words: Array.from({ length: model.config.nVocab }, (_, id) => nameOfToken(id)) };
 }
 
-const TASKS = { open, show, generate, explain, lens };
+const TASKS = { open, show, generate, explain, lens, flow };
 
 onmessage = async ({ data }) => {
   if (data.task === "stop") {

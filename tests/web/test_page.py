@@ -755,6 +755,33 @@ def check_first_hour(page, tmp):
     page.wait_for_function("() => $('problem').textContent.startsWith('broken.gguf: ')", timeout=20000)
 
 
+def check_way(page):
+    """The way of a token: its stations have the numbers of the text, and follow the head and the token."""
+    page.get_by_label("Prompt").fill("Once upon a time there was a little girl named Lily. She")
+    settle(page)
+    for h, chosen in (1, None), (4, 3):
+        page.get_by_role("button", name=f"Layer 2 head {h}").focus()
+        if chosen is not None:
+            page.get_by_role("log").get_by_role("button").nth(chosen).click()
+        settle(page)
+        got = page.evaluate("() => ({ ...flow, pattern: [...flow.pattern], row: [...rowsOfHead(...head)[flow.position]], scores: [...flow.scores], sizes: [flow.embedding, flow.query, flow.value, flow.mlp, flow.neurons].map((x) => x.length) })")
+        check("the way is that of the head and the token", [got["layer"], got["head"], got["position"]] == [2, h, chosen if chosen is not None else page.evaluate("() => tokens.length - 1")], got)
+        check("its weights are the picture's, to the bit", got["pattern"] == got["row"], got)
+        most = max(got["scores"])
+        total = sum(math.exp(x - most) for x in got["scores"])
+        check("softmax of its scores", all(abs(math.exp(x - most) / total - w) < 1e-5 for x, w in zip(got["scores"], got["pattern"])), got)
+        check("the sizes of its vectors", got["sizes"] == [192, 32, 32, 192, 768], got["sizes"])
+    buttons = page.locator("#flow button")
+    check("seven stations", buttons.count() == 7)
+    for i in range(7):
+        buttons.nth(i).click()
+        check("a click opens the numbers", page.locator("#flow-numbers").is_visible() and page.locator("#flow-numbers .numbers span").count() > 3 and buttons.nth(i).get_attribute("aria-expanded") == "true")
+    buttons.nth(6).click()
+    check("and another closes them", page.locator("#flow-numbers").is_hidden())
+    page.get_by_role("log").get_by_role("button").nth(3).click()
+    settle(page)
+
+
 def check_tour_in_sight(page):
     """At every step the tour is in sight, and the part that it speaks of begins below it."""
     for width, height in (360, 740), (1280, 800), (2560, 1300):
@@ -842,6 +869,7 @@ def run_in(browser, name, address, native, tmp):
     check_smoothness(page)
     check_tour(page)
     check_first_hour(page, tmp)
+    check_way(page)
     check_tour_in_sight(page)
     check_files(page, tmp)
     check("no complaint in the console", complaints == [], complaints[:3])

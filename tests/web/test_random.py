@@ -53,9 +53,10 @@ const put = (element, value, ...types) => { element.value = value; for (const ty
 const key = (element, key, more = {}) => element?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...more }));
 const slide = (id, r) => { const e = $(id), steps = Math.round((e.max - e.min) / e.step); put(e, +e.min + r(steps + 1) * e.step, "input", ...(r(4) ? ["change"] : [])); };
 const TEXTS = ["", "One", " ", "Lily was", "Tom had a red ball. Sue had a blue hat. Tom had a", "caf\\u00e9 \\ud83d\\ude00", "\\ufeffOnce", "<b>\\u0000\\"'", "Once upon a time there was a cat. ".repeat(9), "word ".repeat(400), "The sun was hot, so the ice began to\\nmelt"];
+const mouse = navigator.userAgent.includes("Firefox") ? 0 : 1; // the number of that pointer
 const point = (element, type, r) => {
     const box = element?.getBoundingClientRect();
-    element?.dispatchEvent(new PointerEvent(type, { bubbles: true, pointerId: 1, clientX: box.left + r(1000) * box.width / 1000, clientY: box.top + r(1000) * box.height / 1000 }));
+    element?.dispatchEvent(new PointerEvent(type, { bubbles: true, pointerId: mouse, clientX: box.left + r(1000) * box.width / 1000, clientY: box.top + r(1000) * box.height / 1000 }));
 };
 window.actions = {
     type: (r) => put($("prompt"), pick(TEXTS, r), "input"),
@@ -76,6 +77,7 @@ window.actions = {
     cell: (r) => press(pick(all("#lens button"), r)),
     cellChange: (r) => press(pick([$("cell-zero"), $("cell-patch"), $("cell-clear")], r)),
     cellFactor: (r) => slide("cell-factor", r),
+    way: (r) => press(pick(all("#flow button"), r)),
     undo: () => press($("undo")),
     redo: () => press($("redo")),
     clear: () => press($("clear")),
