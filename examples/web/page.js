@@ -639,7 +639,10 @@ function listenToHeads() {
     } else drag = null;
   };
   box.addEventListener("pointerup", release);
-  box.addEventListener("pointercancel", () => (drag = null));
+  box.addEventListener("pointercancel", () => {
+    drag = null;
+    markHeads(); // without what the drag would have made
+  });
   box.addEventListener("click", ({ target }) => {
     if (!headAt(target) || drag?.factor != null) return;
     const [layer, h] = headAt(target).place, old = state.changes.find((c) => c.layer === layer && c.head === h);

@@ -361,6 +361,12 @@ def check_other_changes(page):
     page.mouse.move(box["x"] + 50, box["y"] + 10, steps=4)
     page.mouse.up()
     settle(page)
+    cancelled = page.evaluate("""() => {
+        heads.buttons[9].classList.add("changed"), heads.buttons[9].dataset.mark = "×0.3"; // as a drag does
+        $("heads").dispatchEvent(new Event("pointercancel"));
+        return heads.buttons[9].dataset.mark + heads.buttons[9].className;
+    }""")
+    check("a drag that the browser takes over leaves no mark", cancelled == "head", cancelled)
     check("a drag scales", page.evaluate("() => state.changes[0]?.kind") == "scale" and page.evaluate("() => state.changes[0].factor") == 1.5, page.evaluate("() => JSON.stringify(state.changes)"))
     page.get_by_role("button", name="Clear all").click()
     settle(page)

@@ -198,6 +198,7 @@ class Checks:
             self.fail(what, got)
 
     def settle(self):
+        self.page.evaluate("() => $('heads').dispatchEvent(new Event('pointercancel'))")  # no drag is under way
         try:
             self.page.wait_for_function(IDLE, timeout=60000, polling=50)
         except Exception as error:
