@@ -9155,7 +9155,7 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     c->n_more_eos = attn__u32(h + 8) > 2 ? attn__u32(h + 120) : 0;
     c->more_eos = c->n_more_eos ? m->more_eos : NULL;
     for (i = 0; i < c->n_more_eos; i++)
-        m->more_eos[i] = (int32_t)attn__u32(h + 124 + 4 * i);
+        m->more_eos[i] = (int32_t)attn__u32(h + 124 + 4 * (size_t)i);
     return ATTN_OK;
 }
 

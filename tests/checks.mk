@@ -8,7 +8,7 @@
 # Longer tests ====================================================================================
 
 test-full: test ## the tests with every failure of a system call, long runs, more mutations, checked kernels
-	ATTN_TEST_FULL=1 $(TEST) faults load bench readers proof ops lens-tool surprisal
+	ATTN_TEST_FULL=1 $(TEST) faults load bench readers proof ops lens-tool pages/fast surprisal
 	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
 	$(MAKE) --no-print-directory sanitize-kernels
 

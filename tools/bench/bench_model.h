@@ -100,7 +100,7 @@ static attn_status model_write(attn_ctx *ctx, const char *path, const model_shap
     config.d_model = s->d_model;
     config.n_head = s->n_head;
     config.n_layer = s->n_layer;
-    config.d_mlp = 4 * s->d_model;
+    config.d_mlp = (size_t)4 * s->d_model;
     config.ln_eps = 1e-5f;
     config.tied = 1;
     config.bos = config.eos = -1;

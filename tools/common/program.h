@@ -741,7 +741,7 @@ TOOLS_FN int refuse_overwriting(const command_line *r, const struct option *to, 
     for (i = 0; i < r->n_options && !other; i++) {
         const struct option *const o = &r->table[i];
         const char *const *const value = (const char *const *)((char *)r->options + o->at);
-        if (o != to && r->found->given[i] && takes_path(o) &&
+        if (o != to && r->found->given[i] && takes_path(o) && *value &&
             (system_same_file(output, *value) ||
              (o->kind == OUTPUT && strcmp(output, *value) == 0)))
             other = *value;

@@ -298,7 +298,7 @@ TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
     shown name;
     if (names_init(ctx, v->memory, &by_bytes, v->n_tokens))
         return ctx->status;
-    if (v->unknown >= 0)
+    if (v->unknown >= 0 && v->tokens)
         v->tokens[v->unknown].special = 1;
     for (i = 0; i < v->n_tokens; i++) {
         vocab_token *token = &v->tokens[i];

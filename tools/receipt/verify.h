@@ -275,7 +275,8 @@ TOOLS_FN receipt_verdict receipt_verify_text(attn_ctx *ctx, receipt_findings *f,
     again->links = (unsigned char *)arena_alloc(ctx, memory, n_draws + 1, RECEIPT_LINK);
     if (!all || !again->links)
         return RECEIPT_FAILED;
-    memcpy(all, r->prompt, r->n_prompt * sizeof *all);
+    if (r->n_prompt > 0)
+        memcpy(all, r->prompt, r->n_prompt * sizeof *all);
     if (r->n_ids > 0)
         memcpy(all + r->n_prompt, r->ids, r->n_ids * sizeof *all);
     verdict = receipt_draw_again(ctx, f, again, r, model, all);

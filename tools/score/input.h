@@ -102,7 +102,7 @@ static int read_lines(run *r, int *at_end)
             continue;
         if (!r->first_byte && line[strspn(line, " \t\r")])
             r->first_byte = line[strspn(line, " \t\r")];
-        if (r->lines.n_lines == 1 && !r->o.lines && is_prose(line))
+        if (r->lines.n_lines == 1 && status == LINE_READ && !r->o.lines && is_prose(line))
             return fail(
                 FAILED,
                 "line 1 of %s is \"%.30s\", where a JSON object such as {\"text\": \"Once\"} "

@@ -1057,7 +1057,7 @@ TEST(recording)
     }
 }
 /* Measuring takes a while, so a plain `make test` lets the calls of two sections fail. */
-TEST(measuring)
+TEST_IF(test_full(), measuring)
 {
     static const char *const sections[] = {
         "batch",       "tokenizer", "roofs,matmul", "prompt,generation",

@@ -95,7 +95,8 @@ TEST(surprisal)
     follow("tools/surprisal/README.md", "surprisal");
 }
 
-TEST(fast)
+/* Its commands run the bench, which is built for tests in full alone. */
+TEST_IF(test_full(), fast)
 {
     follow("tools/bench/fast.md", "fast");
 }
