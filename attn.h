@@ -336,8 +336,7 @@ __attribute__((__format__(__printf__, 3, 4)))
 ATTN_API attn_status
 attn_fail(attn_ctx *ctx, attn_status status, const char *format, ...);
 #ifdef __clang_analyzer__ /* it does not look into this function */
-#define attn_fail(ctx, status_, ...)                                                               \
-    (attn_fail(ctx, status_, __VA_ARGS__), (ctx)->status = (status_))
+#define attn_fail(ctx, kind, ...) (attn_fail(ctx, kind, __VA_ARGS__), (ctx)->status = (kind))
 #endif
 
 /* The name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2 vnni", "avx2",
