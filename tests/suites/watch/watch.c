@@ -1320,10 +1320,11 @@ TEST(kinds)
         OK(&ctx, attn_feed(&ctx, session, tokens, 3));
         for (k = 0; (kind = attn_activation_kind_at(k)) != NULL; k++)
             for (layer = 0; layer < (kind->in_block ? 2 : 1); layer++) {
-                char name[64];
-                const int matches =
-                    (snprintf(name, sizeof name, kind->in_block ? "blocks.%zu." : "", layer),
-                     strcat(name, kind->name), attn_activation_matches(patterns[i], name));
+                char block[32], name[96];
+                int matches;
+                snprintf(block, sizeof block, "blocks.%zu.", layer);
+                snprintf(name, sizeof name, "%s%s", kind->in_block ? block : "", kind->name);
+                matches = attn_activation_matches(patterns[i], name);
                 CHECK(attn_activation_kind_of(name) == kind);
                 CHECK(attn_activation_kind_of(kind->name) == kind);
                 CHECKF(times_seen(s, name, kind, kind->in_block ? layer : ATTN_NO_LAYER) ==
