@@ -203,7 +203,8 @@ static int write_file(zip *z, const bytes *b, const char *path)
     attn_new_file *file;
     if (!good(z, attn_new_file_begin(&z->ctx, &file, path)))
         return 0;
-    fwrite(b->at, 1, b->n, (FILE *)attn_new_file_stream(file));
+    if (b->n > 0)
+        fwrite(b->at, 1, b->n, (FILE *)attn_new_file_stream(file));
     return good(z, attn_new_file_end(&z->ctx, file, ATTN_OK));
 }
 

@@ -441,7 +441,8 @@ TEST(usage)
     refuses(2, "choose score, generate, embed", SCORE MODEL "LICENSE --task scores");
     refuses(2, "continues a file", SCORE MODEL "LICENSE --resume");
     refuses(2, "a device, where a file is needed", SCORE MODEL "LICENSE --resume -o /dev/null");
-    refuses(2, "--output build/tiny-stories.attn would overwrite", SCORE MODEL "LICENSE -o " MODEL);
+    refuses(2, "--output " TEST_BUILD "/tiny-stories.attn would overwrite",
+            SCORE MODEL "LICENSE -o " MODEL);
     refuses(2, "--output LICENSE would overwrite LICENSE", SCORE MODEL "LICENSE -o LICENSE");
     refuses(1, "No such file", SCORE MODEL "LICENSE -o " TMP "no/such/directory");
     refuses(1, "already has answers", SCORE MODEL FIXTURES "lines.jsonl -o README.md");
