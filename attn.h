@@ -3443,8 +3443,8 @@ static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
                              p->model->config.act_fn);
 }
 
-/* Moves together the rows of `normed` whose logits are wanted. If every worker has a `normed` of its own,
- * each moves its own rows. */
+/* Moves the rows of `normed` whose logits are wanted to its beginning. If each worker has its own
+ * `normed`, each worker moves the rows of its own. */
 static attn__rows attn__gather_final(attn__worker *me, const attn__pass *p, attn__rows normed)
 {
     const int shared = normed.data == p->ws->normed.data;
@@ -8035,7 +8035,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
         }
     }
     attn__scratch_free(&scratch);
-    /* NOLINTNEXTLINE(clang-analyzer-core.StackAddressEscape): nobody reads *p after this */
+    /* NOLINTNEXTLINE(clang-analyzer-core.StackAddressEscape): *p is not used after the return */
     return attn__is_asked_to_stop(p->stop) ? ATTN_STOPPED : ATTN_OK;
 }
 

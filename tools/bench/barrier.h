@@ -1,5 +1,5 @@
-/* Section barrier: what it costs when all workers of a pass meet, beside what it costs to move a line of
- * the cache from one worker to another and back. */
+/* Section barrier: the time of one barrier of all workers, and, for comparison, the time in which a cache
+ * line travels from one worker to another and back. */
 #ifndef BENCH_BARRIER_H
 #define BENCH_BARRIER_H
 
@@ -8,7 +8,7 @@
 #if defined(_OPENMP) && defined(__GNUC__)
 #define BENCH_BARRIER
 
-/* A number that two workers raise in turn, on a line of its own. */
+/* A counter that two workers increment in turn. It has a cache line to itself. */
 typedef struct ball {
     char before[128];
     int n;

@@ -68,8 +68,8 @@ TOOLS_FN void out_escaped(json_out *o, const char *text, size_t size)
     out_bytes(o, text + plain, size - plain);
 }
 
-/* Appends what is before a value: a comma if it follows another one, and its key. The value, appended next
- * with key NULL, completes the member. */
+/* Appends a comma if another value is before this one, then the key and a colon. Append the value next, with
+ * key NULL. */
 TOOLS_FN void out_key(json_out *o, const char *key)
 {
     out_bytes(o, ", ", o->follows ? 2 : 0);

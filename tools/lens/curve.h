@@ -2,8 +2,9 @@
  * public API only.
  *
  * The benchmark MIB (Mueller et al. 2025) takes the best 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50 and 100 percent
- * of a model's edges. These edges carry what their senders write in the run, all others what they write in
- * the corrupted text (lens_run_edges in edges.h). With the means over the pairs of texts,
+ * of a model's edges as the circuit. In a run of the circuit (lens_run_edges in edges.h), an edge of the
+ * circuit passes on what its sender writes in this run. Any other edge passes on what its sender writes in
+ * the corrupted text. With the means over the pairs of texts,
  *
  *     faithfulness f = (metric of the circuit - metric of the corrupted text)
  *                    / (metric of the clean text - metric of the corrupted text)

@@ -7,7 +7,8 @@
 
 SUITE();
 
-/* The bench brings an implementation of its own: to compile and to test it takes half a minute. */
+/* The bench compiles its own copy of attn.h. Building and testing it takes half a minute, so the tests run
+ * only with ATTN_TEST_FULL. */
 #undef TEST
 #define TEST(name) TEST_IF(test_full(), name)
 

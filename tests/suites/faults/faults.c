@@ -678,8 +678,8 @@ static long count_calls(const char *before, const char *command)
     return n;
 }
 
-/* A file system that cannot force bytes to the disk, as some of FUSE and of networks, is no failure; a
- * disk that fails is one. */
+/* Some file systems (FUSE, network shares) do not support fsync. A file there is written all the same. If
+ * fsync fails because the disk fails, the program fails. */
 TEST(no_fsync)
 {
     static const char command[] =

@@ -128,8 +128,8 @@ static void write_scaled(const char *cfg, float factor)
     test_write(TMP "sae/cfg.json", cfg, strlen(cfg));
 }
 
-/* A checkpoint of SAELens's trainer is not folded, and has its factor in a file of its own: features and
- * what they stand for are those of the folded one. */
+/* SAELens's trainer writes a checkpoint whose scaling factor is in a separate file. The program finds the
+ * same features, with the same tokens, as in the checkpoint where the factor is folded into the weights. */
 TEST(unfolded_autoencoders)
 {
     static const char *const kinds[] = {"standard", "jumprelu", "topk", "gated"};

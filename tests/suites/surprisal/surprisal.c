@@ -15,7 +15,8 @@ SUITE_WITH(NULL, forget);
 
 enum { MAX_FIELDS = 16 };
 
-/* Cuts a record of CSV into its fields, in place. Returns what follows it; NULL at the end. */
+/* Splits a CSV record into its fields, in place. Returns the start of the next record, or NULL after the
+ * last. */
 static char *cut_record(char *at, char **fields, int *n)
 {
     char *to;
@@ -334,7 +335,7 @@ TEST(same_bytes)
 
 /* ---- texts ---- */
 
-/* What is printed for a text: the fields text, index and word of each row, and what is said. */
+/* Checks the program's output for a text: columns 1 to 4 of each row, and the notes on standard error. */
 static void words_of(const char *text, const char *words, const char *notes)
 {
     CHECKF(run("printf '%s' | " SURPRISAL MODEL "| cut -d, -f1-4 | tail -n +2 | tr '\\n' ' '",
