@@ -381,17 +381,16 @@ static int write_passage(run *r, passage *p)
     return code;
 }
 
-/* How many rows the passage has, and the first position that those not written yet need. */
-static uint64_t count_rows(const run *r, const passage *p, size_t *needed)
+/* How many rows the passage has. Sets p->n_kept. */
+static uint64_t count_rows(const run *r, passage *p)
 {
     uint64_t n = 0;
     size_t i, words;
-    *needed = 0;
     for (i = 0; i < p->n_words; i += words) {
         words = words_of_row(r, p, i);
         n += r->o.by == BY_TOKEN ? p->words[i].n_tokens : 1;
         if (r->n_counted + n <= r->skip)
-            *needed = p->words[i + words - 1].token + p->words[i + words - 1].n_tokens;
+            p->n_kept = p->words[i + words - 1].token + p->words[i + words - 1].n_tokens;
     }
     return n;
 }

@@ -62,6 +62,7 @@ typedef struct passage {
     attn_prediction *best;    /* [n + 1, top]; NULL without --top */
     unsigned char *sets;      /* [n + 1]: which tokens end a word there; see token_set */
     size_t n_planned, n_done; /* positions that a window measures, and those that are known */
+    size_t n_kept;            /* --resume: positions of rows that an earlier run wrote */
 } passage;
 
 /* The tokens that may stand where a word ends. */
@@ -101,8 +102,8 @@ typedef struct run {
     window windows[MAX_BATCH];     /* that are fed together */
     size_t n_windows, n_ids;       /* n_ids: tokens of the windows */
     passage *passages;             /* [MAX_BATCH]: those that are not written yet, in their order */
-    size_t n_passages;
-    uint64_t n_all, n_read; /* tokens of the input, and those that were read */
+    size_t n_passages, n_taken;    /* n_taken: items that are in passages, or done */
+    uint64_t n_all, n_read;        /* tokens of the input, and those that were read */
     uint64_t n_blank, n_spaced, n_unbroken, n_long; /* items, for the notes */
     progress line;
     json_out row;

@@ -207,16 +207,16 @@ static int is_named_table(const char *path)
     return n > 4 && (strcmp(path + n - 4, ".csv") == 0 || strcmp(path + n - 4, ".tsv") == 0);
 }
 
-static int read_input(run *r)
+/* Reads the records of a text, which must live as long as the run. */
+static int read_records(run *r, const char *text, size_t size)
 {
     table_reader in = {NULL, NULL, 1, '\n'}; /* lines: no separator but the end of a line */
     table *const t = &r->input;
-    size_t size = 0;
-    int code = read_text(&r->ctx, &r->memory, r->o.file, 0, &in.at, &size);
-    r->name = strcmp(r->o.file, "-") == 0 ? "standard input" : r->o.file;
-    if (code != FINE || (code = check_utf8(r, in.at, size)) != FINE)
+    int code = check_utf8(r, text, size);
+    if (code != FINE)
         return code;
-    in.end = in.at + size;
+    in.at = text;
+    in.end = text + size;
     t->n_columns = 1;
     if (size == 0)
         return fail(FAILED, "%s is empty; expected a text on each line%s", r->name,
@@ -239,6 +239,15 @@ static int read_input(run *r)
         }
     }
     return code;
+}
+
+static int read_input(run *r)
+{
+    const char *text = NULL;
+    size_t size = 0;
+    const int code = read_text(&r->ctx, &r->memory, r->o.file, 0, &text, &size);
+    r->name = strcmp(r->o.file, "-") == 0 ? "standard input" : r->o.file;
+    return code == FINE ? read_records(r, text, size) : code;
 }
 
 /* The text of an item. */

@@ -117,31 +117,26 @@ static void free_passages(run *r)
     r->n_passages -= n;
 }
 
-/* Plans the windows of the latest passage, and feeds those that fill a pass. Windows before the position
- * `needed` were written by an earlier run. */
-static int plan_windows(run *r, size_t needed)
+/* Plans the next window of a passage, after feeding those that fill a pass. */
+static int plan_window(run *r, passage *p)
 {
-    passage *const p = &r->passages[r->n_passages - 1];
+    const window next = next_window(r, p);
     int code = FINE;
-    while (code == FINE && p->n_planned <= p->n) {
-        const window next = next_window(r, p);
-        if (next.end <= needed) {
-            r->n_read += next.end - next.first;
-            continue;
-        }
-        if (r->n_windows && (r->n_ids + next.n > ROWS || r->n_windows == r->o.batch))
-            code = flush_windows(r);
-        r->windows[r->n_windows++] = next;
-        r->n_ids += next.n;
+    if (next.end <= p->n_kept) {
+        r->n_read += next.end - next.first;
+        return FINE;
     }
+    if (r->n_windows && (r->n_ids + next.n > ROWS || r->n_windows == r->o.batch))
+        code = flush_windows(r);
+    r->windows[r->n_windows++] = next;
+    r->n_ids += next.n;
     return code;
 }
 
-/* Reads the items [first, end) as one text. */
+/* Begins to read the items [first, end) as one text. */
 static int read_passage(run *r, size_t first, size_t end)
 {
     passage *p;
-    size_t needed = 0;
     uint64_t n_rows;
     int code = r->n_passages == r->o.batch ? flush_windows(r) : FINE;
     if (r->n_windows == 0)
@@ -151,25 +146,42 @@ static int read_passage(run *r, size_t first, size_t end)
     p = &r->passages[r->n_passages++];
     if ((code = make_passage(r, p, first, end)) != FINE)
         return code;
-    n_rows = count_rows(r, p, &needed);
+    n_rows = count_rows(r, p);
     r->n_counted += n_rows;
     if (r->n_counted > r->skip && p->n > 0)
-        return (code = make_positions(r, p)) == FINE ? plan_windows(r, needed) : code;
+        return make_positions(r, p);
     r->n_records += n_rows; /* an earlier run wrote them, or there are none */
     r->n_read += p->n + 1;
-    p->n_done = p->n + 1;
+    p->n_planned = p->n_done = p->n + 1;
     p->n_written = p->n_words;
     return FINE;
 }
 
+/* Takes one step: plans a window, or begins with the next text. The last step is followed by
+ * flush_windows(). */
+static int read_step(run *r)
+{
+    passage *const p = r->n_passages ? &r->passages[r->n_passages - 1] : NULL;
+    const size_t first = r->n_taken;
+    if (p && p->n_planned <= p->n)
+        return plan_window(r, p);
+    r->n_taken += r->o.continues ? r->input.n_records : 1;
+    return read_passage(r, first, r->n_taken);
+}
+
+/* Is there another step to take? */
+static int has_step(const run *r)
+{
+    const passage *const p = r->n_passages ? &r->passages[r->n_passages - 1] : NULL;
+    return r->n_taken < r->input.n_records || (p && p->n_planned <= p->n);
+}
+
 static int read_passages(run *r)
 {
-    const size_t n = r->input.n_records, step = r->o.continues ? n : 1;
-    size_t i;
     int code = FINE;
     progress_begin(&r->line, "reading");
-    for (i = 0; code == FINE && i < n; i += step)
-        code = interrupted ? INTERRUPTED : read_passage(r, i, i + step);
+    while (code == FINE && has_step(r))
+        code = interrupted ? INTERRUPTED : read_step(r);
     if (code == FINE)
         code = flush_windows(r);
     progress_end(&r->line);
