@@ -1349,9 +1349,22 @@ class PyTorch(Case):
 class Notebooks(Case):
     """The notebooks of examples/python give what they keep, here and in a kernel."""
 
+    PROGRAMS = {"scores": "003_scores.c", "averaging": "002_averaging.c", "self_attention": "000_self_attention.c",
+                "multi_head": "004_attention.c", "clean_gpt2": "001_clean_gpt2.c", "glass_box": "005_inside_the_engine.c"}
+
+    def test_each_names_its_program_and_has_exercises(self):
+        for name, program in self.PROGRAMS.items():
+            text = (notebooks.FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
+            self.assertIn(f"examples/from_scratch/{program}", text)
+            self.assertTrue((ROOT / "examples" / "from_scratch" / program).exists())
+            self.assertEqual(text.count("<details><summary>Solutions</summary>"), 1, name)
+            self.assertIn("<svg", text)
+            for link in re.findall(r"\]\((\w+)\.ipynb\)", text):
+                self.assertIn(link, self.PROGRAMS)
+
     def test_cells_give_what_the_files_keep(self):
         folder = notebooks.FOLDER
-        self.assertEqual({path.name for path in folder.iterdir()}, {"clean_gpt2.ipynb", "glass_box.ipynb", "self_attention.ipynb"})
+        self.assertEqual({path.stem for path in folder.iterdir()}, set(self.PROGRAMS))
         for path in sorted(folder.iterdir()):
             with self.subTest(path.name):
                 self.assertLess(path.stat().st_size, 300_000)
