@@ -8,10 +8,12 @@
  *     pattern = softmax(q · kᵀ)        out = pattern · v
  *
  * A toy for looking inside. Everybody sees everybody, for nothing is generated here. One head needs no
- * matrix behind it; several would, to bring their results back to the width of the model.
+ * matrix behind it; several would, to bring their results back to the width of the model. In NumPy:
+ * examples/python/notebooks/self_attention.ipynb.
  *
  * Exercise: in forward, multiply by 0 in place of 1 / sqrtf((float)a->n_dim). What will the second
- * pattern be, and what do its three outputs have in common? The answer is at the end of this file.
+ * pattern be, and what do its three outputs have in common? What will the last check say? The answer is
+ * at the end of this file.
  *
  * In the notebook            in attn.h                                        in the engine
  *   SelfAttention.forward    attn_attention (>>ops); scale = 1 leaves it out  attn__attend (>>steps)
@@ -109,10 +111,11 @@ int main(void)
         attn_attention_pattern(&ctx, &our_pattern, q, k, &desc);
         printf("\nattn_attention's output differs by at most %g,\n"
                "attn_attention_pattern's pattern by at most %g.\n",
-               difference(mixed, ours), difference(pattern, our_pattern));
+               checked_difference(mixed, ours), checked_difference(pattern, our_pattern));
     }
     return finish(&ctx);
 }
 
 /* The exercise: softmax of three equal scores is 1/3 each, so every output is the mean of the three
- * values. Nothing is left of who asked. */
+ * values. Nothing is left of who asked. The library scales as before, so its output differs: the checks
+ * fail, and the exit code is 1. */

@@ -8,11 +8,12 @@
  * A word should be able to ask for something else than itself. So each gets three vectors, by matrices
  * that a model learns: a query (what am I looking for?), a key (what do I contain?) and a value (what
  * do I pass on?). Both sides come from one sequence, hence "self"; in a translation, queries would come
- * from one sequence, and keys and values from the other.
+ * from one sequence, and keys and values from the other. In NumPy:
+ * examples/python/notebooks/self_attention.ipynb.
  *
- * Exercise: in all_words of words.h, put attn_scale(ctx, &scores, scores, 100) before the softmax. How
- * many strong cells will a row of the picture have, and does each word still look at itself most? The
- * answer is at the end of this file.
+ * Exercise: which words look at themselves most, in the picture of all_words? Now put
+ * attn_scale(ctx, &scores, scores, 100) before the softmax of all_words, in words.h. How many cells of
+ * a row will keep 1% or more, and will any word look at another one most? The answer is at the end.
  *
  * In the notebook                    in attn.h                              in the engine
  *   torch.dot, inputs @ inputs.T     attn_matmul (>>ops)                    attn__head_scores (>>matmul)
@@ -80,10 +81,12 @@ int main(void)
     attn_matmul(&ctx, &k, inputs, w_key);
     attn_matmul(&ctx, &v, inputs, w_value);
     attn_attention(&ctx, &fused, q, k, v, NULL);
-    printf("\nattn_attention's version 1 differs by at most %g.\n", difference(fused, context));
+    printf("\nattn_attention's version 1 differs by at most %g.\n",
+           checked_difference(fused, context));
     return finish(&ctx);
 }
 
-/* The exercise: one or two cells a row. Softmax sees differences: of scores 100 times as large the
- * largest takes nearly everything. It is not always a word's own: "with" looks at "journey", whose
- * longer embedding gives the larger dot product. */
+/* The exercise: "Your" and "journey" alone. The others look at "journey" or "starts" most, whose
+ * embeddings are the longest: a dot product grows with both lengths. With scores 100 times as large each
+ * row keeps two cells, because softmax sees differences, and those are 100 times as large, too. Every
+ * word still looks at the same word most: a factor does not change which score is the largest. */

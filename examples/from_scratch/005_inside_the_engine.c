@@ -5,10 +5,12 @@
  * While the engine reads a sentence, hooks take what it computed in each layer away from it and put
  * our own results there, made with the tensor operations: first the scores only, then more and more
  * until nothing of its attention is left. The logits keep every bit, because both follow one order
- * of arithmetic ("The same bits" in attn.h's manual).
+ * of arithmetic ("The same bits" in attn.h's manual). What else can be done from within the engine, in
+ * Python: examples/python/notebooks/glass_box.ipynb.
  *
  * Exercise: in scores(), scale twice by 1 / sqrtf(sqrtf((float)w->q.shape[2])), which is the same in
- * exact arithmetic. How many of the replaced scores will still be equal? The answer is at the end.
+ * exact arithmetic. In each row of the table, how many of the replaced activations will still be equal,
+ * and will the logits? The answer is at the end.
  */
 #include "notebook.h"
 #include "torch.h"
@@ -187,13 +189,14 @@ int main(int argc, char **argv)
         attn_hook(&ctx, NULL, session, "*.hook_attn_out", visit, &w);
         run(&ctx, session, ids, n_ids, logits);
         printf("%-38s %8d  %6d  %s\n", what[step], w.replaced, w.equal,
-               memcmp(first, logits, bytes) == 0 ? "the same bits" : "DIFFERENT");
+               check(memcmp(first, logits, bytes) == 0) ? "the same bits" : "DIFFERENT");
         attn_ctx_free(&in_hooks);
     }
     attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_pattern", blind, &in_hooks);
     run(&ctx, session, ids, n_ids, logits);
     printf("%-38s %8d  %6d  %s\n", "head 0 of layer 0 sees nothing", 1, 0,
-           memcmp(first, logits, bytes) == 0 ? "THE SAME BITS" : "different, as they should be");
+           check(memcmp(first, logits, bytes) != 0) ? "different, as they should be"
+                                                    : "THE SAME BITS");
 
     attn_session_free(session);
     attn_model_close(model);
@@ -202,5 +205,6 @@ int main(int argc, char **argv)
     return finish(&ctx) || finish(&in_hooks);
 }
 
-/* Answer to the exercise: no activation is equal any more, and the logits differ. Two roundings give
- * other bits than one. */
+/* Answer to the exercise: none of the four layers' scores, because two roundings give other bits than one.
+ * All else is equal: from the scores that we put there the engine computes its pattern, as we do,
+ * and so on. So a row misses four, and the logits of every row differ. */

@@ -54,7 +54,7 @@ static void test_causal_mask(attn_ctx *ctx, torch_rng *rng)
             const float want = j > i ? -INFINITY : attn_get4(scores, 0, 0, i, j);
             wrong += attn_get4(masked, 0, 0, i, j) != want;
         }
-    if (wrong)
+    if (!check(wrong == 0))
         printf("\n%d scores are masked wrongly.\n", (int)wrong);
     else
         printf("\nAll tests in `test_causal_mask` passed!\n");
@@ -80,6 +80,7 @@ static void load_test(const char *module, attn_tensor in, attn_tensor out, attn_
     }
     shape_test(module, in, out);
     show_shape("Reference output shape", want);
+    check(n > 0 && close == n);
     printf("%.2f%% of the values are correct\n", n ? 100.0 * (double)close / (double)n : 0.0);
 }
 

@@ -31,27 +31,31 @@ static inline void show(const char *sentence, attn_tensor x)
     free(text);
 }
 
-/* A matrix as a picture: the darker the letters, the larger the number; a blank is 0. Rows and columns
- * have the same names, or none (NULL). */
+/* Weights as a picture, a matrix of numbers from 0 to 1. All pictures have one scale, which a line below
+ * them explains: the darker the sign, the larger the weight. Eight columns have room for the weight
+ * in percent, too. Rows and columns have the same names, or none (NULL). */
 static inline void show_picture(const char *sentence, attn_tensor x, const char *const *names)
 {
     static const char shades[] = " .:-=+*%#@";
-    float most = 0;
+    const int wide = x.ndim == 2 && x.shape[1] <= 8;
     size_t i, j;
-    int k;
     printf("\n%s\n", sentence);
-    for (i = 0; x.ndim == 2 && i < x.shape[0] * x.shape[1]; i++)
-        most = fmaxf(most, attn_get2(x, i / x.shape[1], i % x.shape[1]));
     for (j = 0; names && j < x.shape[1]; j++)
         printf("%s%-8s", j ? "" : "          ", names[j]);
     printf(names ? "\n" : "");
     for (i = 0; x.ndim == 2 && i < x.shape[0]; i++, printf("\n"))
         for (j = 0, printf(names ? "  %-8s" : "  %s", names ? names[i] : ""); j < x.shape[1]; j++) {
-            const float share = attn_get2(x, i, j) / most;
-            for (k = 0; k < (names ? 7 : 2); k++)
-                putchar(shades[share > 0 ? (int)(share * 9 + 0.5f) : 0]);
-            printf(names ? " " : "");
+            const float weight = fminf(fmaxf(attn_get2(x, i, j), 0), 1);
+            const char shade = shades[(int)(weight * 9 + 0.5f)];
+            if (wide)
+                printf("%3d%% %c%c%c", (int)(weight * 100 + 0.5f), shade, shade, shade);
+            else
+                printf("%c%c", shade, shade);
         }
+    printf("  scale:");
+    for (i = 0; i < 10; i++)
+        printf("%s '%c' %d%%", i ? " " : "", shades[i], (int)((double)i * 100 / 9 + 0.5));
+    printf("\n");
 }
 
 /* A number as Python prints it: the fewest digits from which it can be read back. */
@@ -91,13 +95,34 @@ static inline double difference(attn_tensor a, attn_tensor b)
     return largest;
 }
 
-/* The last line of main: frees the tensors, and the exit code tells whether all went well. */
+/* Checks of a notebook that failed, which finish tells. */
+static int n_wrong;
+
+static inline int check(int holds)
+{
+    n_wrong += !holds;
+    return holds;
+}
+
+/* The difference of two ways to compute the same: a check that it is no more than rounding explains. */
+static inline double checked_difference(attn_tensor a, attn_tensor b)
+{
+    const double d = difference(a, b);
+    check(d < 1e-5);
+    return d;
+}
+
+/* The last line of main: frees the tensors. The exit code is 0 if nothing failed, no check either. */
 static inline int finish(attn_ctx *ctx)
 {
+    const int wrong = n_wrong;
     if (ctx->status != ATTN_OK)
         fprintf(stderr, "%s\n", ctx->message);
+    if (wrong)
+        fprintf(stderr, "%d of the checks above failed\n", wrong);
+    n_wrong = 0;
     attn_ctx_free(ctx);
-    return ctx->status != ATTN_OK;
+    return ctx->status != ATTN_OK || wrong;
 }
 
 #endif

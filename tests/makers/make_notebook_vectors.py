@@ -135,10 +135,10 @@ def notebook_002(text, vectors):
     v = vectors["seed002_seed74"]
     record("#", "It begins with", decimals(v["x_0_0_first8"]))
     record("#", "and ends with", decimals(v["x_31_255_last8"]))
-    record("#", "Its numbers add up to", decimals([v["x_sum"]], 2))
+    record("#", "x.sum() of all its numbers, to compare with PyTorch:", decimals([v["x_sum"]], 2))
     record("#", "The first eight averages:", decimals(v["xbow_0_255_first8"]))
     record("#", "and the last eight:", decimals(v["xbow_0_255_last8"]))
-    record("#", "All averages add up to", decimals([v["xbow_sum"]], 2))
+    record("#", "The sum() of all averages, to compare with PyTorch:", decimals([v["xbow_sum"]], 2))
     for name, body in zip(names, cut):
         body = body[:body.rindex(",")]  # the last number may be cut
         record("#", name, " ".join(NUMBER.findall(body)))

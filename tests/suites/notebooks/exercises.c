@@ -1,0 +1,150 @@
+/* The exercises of the notebooks in C, solved as a reader would: the line is changed, the program built
+ * and run, and what it prints is what the answer says. A check that fails makes the exit code 1. */
+#include "tests/command.h"
+
+SUITE_WITH(NULL, forget);
+
+#define DIR TEST_TMP "exercise/"
+
+/* The exit code of a notebook in which sed has changed a file; -1 if it cannot be built. */
+static int changed(const char *notebook, const char *file, const char *change,
+                   const char *arguments)
+{
+    int code = run("rm -rf " DIR " && mkdir -p " DIR " && cp examples/from_scratch/*.[ch] " DIR
+                   " && sed '%s' examples/from_scratch/%s >" DIR "%s && "
+                   "! cmp -s examples/from_scratch/%s " DIR "%s",
+                   change, file, file, file, file);
+    if (!CHECKF(code == 0, "%s has no line to change by %s: %s", file, change, err))
+        return -1;
+    code = run("$(cat " TEST_BUILD "/flags) -MF /dev/null -DATTN__IMPLEMENTED "
+               "-DBUILD='\"" TEST_BUILD "\"' " DIR "%s.c " TEST_BUILD "/attn.o -lm -o " DIR "run",
+               notebook);
+    return CHECKF(code == 0, "%s: %s", notebook, err) ? run(DIR "run %s", arguments) : -1;
+}
+
+static void says(const char *text)
+{
+    CHECKF(out && strstr(out, text), "nowhere printed: %s\nbut\n%s", text, out);
+}
+
+static void check_failed(const char *how_many)
+{
+    CHECKF(err && strstr(err, "of the checks above failed\n") &&
+               strncmp(err, how_many, strlen(how_many)) == 0,
+           "said: %s", err);
+}
+
+TEST(self_attention_without_scores)
+{
+    CHECK(changed("000_self_attention", "000_self_attention.c",
+                  "s/attn_scale(ctx, pattern, \\*pattern, .*);/"
+                  "attn_scale(ctx, pattern, *pattern, 0);/",
+                  "") == 1);
+    says("33% --- 33% --- 33% ---\n   33% --- 33% --- 33% ---\n   33% --- 33% --- 33% ---\n");
+    check_failed("2 ");
+}
+
+/* Those modules that contain an MLP, and the loss */
+TEST(clean_gpt2_with_relu)
+{
+    static const char *const modules[] = {"LayerNorm",        "Embed",          "PosEmbed",
+                                          "Attention",        "Unembed",        "MLP",
+                                          "TransformerBlock", "DemoTransformer"};
+    size_t i;
+    CHECK(changed("001_clean_gpt2", "clean_gpt2.h", "s/ATTN_ACT_GELU_TANH/ATTN_ACT_RELU/", "") ==
+          1);
+    for (i = 0; i < 8 && out; i++) {
+        const char *at = out;
+        char name[32];
+        size_t right = 0, wrong = 0;
+        snprintf(name, sizeof name, "\n%s\n", modules[i]);
+        while ((at = strstr(at, name)) != NULL) {
+            const char *end = strstr(++at, "\n\n"), *percent = strstr(at, "% of the values");
+            if (end && percent && percent < end)
+                (strncmp(percent - 6, "100.00", 6) == 0) ? right++ : wrong++;
+        }
+        CHECKF(i < 5 ? right == 2 && wrong == 0 : right == 0 && wrong == 2,
+               "%s: right %d times, wrong %d times", modules[i], (int)right, (int)wrong);
+    }
+    CHECKF(err && strstr(err, "6 of the checks above failed\n1 of the checks above failed\n"),
+           "said: %s", err);
+}
+
+TEST(averages_without_a_mask)
+{
+    CHECK(changed("002_averaging", "002_averaging.c",
+                  "s/torch_causal_mask(ctx, &weights, TIME, TIME);/"
+                  "torch_full(ctx, \\&weights, attn_shape2(TIME, TIME), 0);/",
+                  "1") == 1);
+    says("differs from the loops by at most 3e-07, the softmax by at most 4.\n");
+    check_failed("1 ");
+}
+
+/* Does column `most` of a row of the picture stand for the largest weight, and have two columns 1% or
+ * more? -1: without the second question */
+static void row_of_picture(const char *word, int most, int cells)
+{
+    char start[32];
+    const char *at = NULL;
+    int i, share[6], n = 0;
+    snprintf(start, sizeof start, "\n  %-8s", word);
+    at = out ? strstr(out, start) : NULL;
+    if (!CHECKF(at != NULL, "no row of %s", word))
+        return;
+    for (i = 0, at += strlen(start); i < 6; i++, at += 8) {
+        share[i] = atoi(at);
+        n += share[i] >= 1;
+    }
+    for (i = 0; i < 6; i++)
+        CHECKF(share[i] <= share[most], "%s looks at word %d by %d%%", word, i, share[i]);
+    CHECKF(n == cells, "%s has %d cells", word, n);
+}
+
+/* Your, journey look at themselves; starts, with and step at journey. one looks at starts. */
+TEST(scores_a_hundred_times_as_large)
+{
+    CHECK(run(TEST_BUILD "/from_scratch/003_scores") == 0);
+    row_of_picture("Your", 0, 6);
+    row_of_picture("journey", 1, 6);
+    row_of_picture("starts", 1, 6);
+    row_of_picture("with", 1, 6);
+    row_of_picture("one", 2, 6);
+    row_of_picture("step", 1, 6);
+    CHECK(changed("003_scores", "words.h",
+                  "s/attn_softmax(ctx, &weights, scores);/"
+                  "attn_scale(ctx, \\&scores, scores, 100); &/",
+                  "") == 0);
+    row_of_picture("Your", 0, 2);
+    row_of_picture("journey", 1, 2);
+    row_of_picture("starts", 1, 2);
+    row_of_picture("with", 1, 2);
+    row_of_picture("one", 2, 2);
+    row_of_picture("step", 1, 2);
+}
+
+TEST(one_head_in_place_of_two)
+{
+    CHECK(
+        changed("004_attention", "004_attention.c",
+                "s/multi_head(&ctx, batch, &w, 2, mask)/multi_head(\\&ctx, batch, \\&w, 1, mask)/",
+                "") == 1);
+    says("Multi-head attention with an output layer, seed 123:\ntensor([[[0.3190, 0.4858],\n");
+    CHECK(out && !strstr(out, "[0.2943, 0.3897]"));
+    check_failed("1 ");
+}
+
+TEST(scores_scaled_in_two_steps)
+{
+    CHECK(changed("005_inside_the_engine", "005_inside_the_engine.c",
+                  "s/attn_scale(w->ctx, &out, out, .*/attn_scale(w->ctx, \\&out, out, "
+                  "1 \\/ sqrtf(sqrtf((float)w->q.shape[2]))); &/;"
+                  "s/\\(sqrtf(.*; \\).*/\\1attn_scale(w->ctx, \\&out, out, "
+                  "1 \\/ sqrtf(sqrtf((float)w->q.shape[2])));/",
+                  "") == 1);
+    says(" 4       0  DIFFERENT\n");
+    says(" 8       4  DIFFERENT\n");
+    says(" 12       8  DIFFERENT\n");
+    says(" 16      12  DIFFERENT\n");
+    says(" 28      24  DIFFERENT\n");
+    check_failed("5 ");
+}
