@@ -9,7 +9,8 @@
  * An average treats all positions alike; attention gives each a weight that depends on the data. Attention
  * is then a way of passing messages along the arrows of a graph. Here each position hears from those
  * before it, and sequences of a batch hear nothing of each other. Weights know no distance: what a
- * model shall know of positions has to be added to the vectors.
+ * model shall know of positions has to be added to the vectors. In NumPy:
+ * examples/python/notebooks/averaging.ipynb.
  *
  * Exercise: in by_softmax, write torch_full(ctx, &weights, attn_shape2(TIME, TIME), 0) in place of the
  * causal mask. What will the 256 results of a sequence have in common? The answer is at the end.

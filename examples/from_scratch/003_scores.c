@@ -9,7 +9,7 @@
  * that a model learns: a query (what am I looking for?), a key (what do I contain?) and a value (what
  * do I pass on?). Both sides come from one sequence, hence "self"; in a translation, queries would come
  * from one sequence, and keys and values from the other. In NumPy:
- * examples/python/notebooks/self_attention.ipynb.
+ * examples/python/notebooks/scores.ipynb.
  *
  * Exercise: which words look at themselves most, in the picture of all_words? Now put
  * attn_scale(ctx, &scores, scores, 100) before the softmax of all_words, in words.h. How many cells of

@@ -5,7 +5,7 @@
  *
  * It begins where 003 begins, with scores of words and nothing to learn (words.h). Before attention, a
  * recurrent network read a sentence word by word and had to keep all of it in one hidden state; here a
- * word reaches every other in one step.
+ * word reaches every other in one step. In NumPy: examples/python/notebooks/multi_head.ipynb.
  *
  * Exercise: in main, give multi_head 1 head in place of 2. Which rows of the result keep every digit,
  * and what will the check by the library say? The answer is at the end of this file.

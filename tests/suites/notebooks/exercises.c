@@ -148,3 +148,14 @@ TEST(scores_scaled_in_two_steps)
     says(" 28      24  DIFFERENT\n");
     check_failed("5 ");
 }
+
+/* Each names its counterpart in NumPy, which names it. */
+TEST(counterparts)
+{
+    const int code =
+        run("for c in examples/from_scratch/0*.c; do "
+            "n=$(sed -n 's/.*\\(examples.python.notebooks.[a-z0-9_]*.ipynb\\).*/\\1/p' $c | head "
+            "-n 1); "
+            "[ \"$n\" ] && grep -q \"$c\" \"$n\" || { echo \"$c and $n\"; exit 1; }; echo; done");
+    CHECKF(code == 0 && occurrences(out, "\n") == 6, "%s", out);
+}
