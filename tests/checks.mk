@@ -235,8 +235,8 @@ python-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/sur
 	    else echo 'skipped: the types of the package, there is no mypy'; fi
 
 r-test: $(BUILD)/attn-convert $(BUILD)/surprisal ## the R package: built and checked as CRAN does (needs R)
-	@sh tools/packaging/r/build.sh $(BUILD)
-	@cd $(BUILD) && R CMD check --as-cran --no-manual attn_$(VERSION).tar.gz
+	@unset CFLAGS CXXFLAGS LDFLAGS MAKEFLAGS MFLAGS; sh tools/packaging/r/build.sh $(BUILD)
+	@unset CFLAGS CXXFLAGS LDFLAGS MAKEFLAGS MFLAGS; cd $(BUILD) && R CMD check --as-cran --no-manual attn_$(VERSION).tar.gz
 
 wheels: ## Python wheels for seven platforms in build/wheels (PYTHON=one with ziglang)
 	$(PYTHON) examples/python/building/attn_wheel.py '$(BUILD)/wheels'

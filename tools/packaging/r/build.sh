@@ -16,5 +16,26 @@ rm "$place/DESCRIPTION.old"
 mkdir -p "$place/inst/extdata"
 "$build/attn-convert" -q examples/tiny-stories "$place/inst/extdata/tiny-stories.attn" --dtype f16
 cp tests/fixtures/surprisal/texts.txt "$place/tests"
-"$build/surprisal" "$place/inst/extdata/tiny-stories.attn" -q "$place/tests/texts.txt" >"$place/tests/expected.csv"
-(cd "$build" && R CMD build r/attn)
+surprisal()
+{
+    "$build/surprisal" "$place/inst/extdata/tiny-stories.attn" -q "$@"
+}
+surprisal "$place/tests/texts.txt" >"$place/tests/expected.csv"
+cat >"$place/tests/items.csv" <<'END'
+s,n,tokens
+The old_man  the boats.,np np vp dp dp,3
+"_A__b ""c""",x x y,4
+END
+sed '2,$s/_/ /g' "$place/tests/items.csv" >"$place/tests/words.csv"
+for by in word token region; do
+    surprisal "$place/tests/items.csv" -c s --by $by --rank --top 2 --regions _ >"$place/tests/marked-$by.csv"
+    surprisal "$place/tests/words.csv" -c s --by $by --unit nats --region-names n >"$place/tests/named-$by.csv"
+done
+# The vignette is made by the package itself, so it is installed first.
+mkdir -p "$build/r/library"
+(
+    cd "$build"
+    R CMD INSTALL --no-docs -l r/library r/attn >r/log 2>&1 || { cat r/log; exit 1; }
+    rm -f r/attn/src/*.o r/attn/src/*.so
+    R_LIBS=$PWD/r/library R CMD build r/attn
+)

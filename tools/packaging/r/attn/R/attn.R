@@ -22,20 +22,37 @@ is_model <- function(model) {
   if (!inherits(model, "attn_model")) stop("model: expected what attn_model() returns")
 }
 
-ids_of <- function(model, text, bos) {
-  ids <- .Call(C_encode, model$pointer, enc2utf8(text))[[1L]]
-  if (bos && model$config$bos < 0L)
-    stop("the model has no beginning-of-text token: give bos = FALSE")
-  if (bos) c(model$config$bos, ids) else ids
+note <- function(which, words) {
+  if (any(which)) message(sprintf("%d of %d texts %s", sum(which), length(which), words))
 }
 
-# What the model says at each position of a text, from 0 to its number of tokens: in nats.
-positions <- function(model, ids, bos, stride) {
+# One whole number from `least` to `most`.
+whole <- function(x, name, least, most) {
+  if (!is.numeric(x) || length(x) != 1L || is.na(x) || x != floor(x) || x < least || x > most)
+    stop(sprintf("%s: expected a whole number from %.0f to %.0f", name, least, most))
+  x
+}
+
+one_text <- function(x, name) {
+  if (!is.character(x) || length(x) != 1L || is.na(x)) stop(name, ": expected one text")
+  enc2utf8(x)
+}
+
+check_bos <- function(model, bos) {
+  if (bos && model$config$bos < 0L) stop("the model has no beginning-of-text token: give bos = FALSE")
+}
+
+ids_of <- function(model, text, name, bos) {
+  check_bos(model, bos)
+  c(if (bos) model$config$bos, .Call(C_encode, model$pointer, one_text(text, name))[[1L]])
+}
+
+# What the model says at each position of a text, from 0 to its number of tokens, in nats.
+positions <- function(model, ids, bos, stride, top) {
   n <- length(ids)
   room <- model$config$n_ctx - bos
-  if (is.null(stride)) stride <- min(512L, room %/% 2L)
-  if (stride < 1 || stride > room) stop(sprintf("stride is %d; expected 1 to %d", as.integer(stride), room))
-  result <- matrix(NA_real_, 3L, n + 1L, dimnames = list(c("nll", "entropy", "ends"), NULL))
+  result <- list(at = matrix(NA_real_, 4L, n + 1L, dimnames = list(c("nll", "entropy", "ends", "rank"), NULL)),
+                 best = matrix(NA_integer_, top, n + 1L), chances = matrix(NA_real_, top, n + 1L))
   known <- 0L
   while (known <= n) {
     start <- if (known) known - stride else 0L
@@ -43,64 +60,126 @@ positions <- function(model, ids, bos, stride) {
     end <- start + length(window)
     first <- max(known, start + 1L - bos)
     kinds <- c(model$begins, model$ends, bos && start == 0L)
-    result[, seq(first, end) + 1L] <-
-      .Call(C_read, model$pointer, as.integer(c(if (bos) model$config$bos, window, if (end < n) ids[end + 1L] else -1L)),
-            as.integer(first - start - 1L + bos), kinds)
+    fed <- c(if (bos) model$config$bos, window, if (end < n) ids[end + 1L] else -1L)
+    got <- .Call(C_read, model$pointer, as.integer(fed), as.integer(first - start - 1L + bos), kinds, as.integer(top))
+    columns <- seq(first, end) + 1L
+    for (i in 1:3) result[[i]][, columns] <- got[[i]]
     known <- end + 1L
   }
   result
 }
 
+# Blanks, tabs and line feeds part words; a no-break space does not.
 words_of <- function(text) {
   words <- strsplit(text, "[ \t\r\n\f\v]+")[[1L]]
   words[nzchar(words)]
 }
 
-of_text <- function(model, text, number, by, bos, stride, unit) {
-  words <- words_of(enc2utf8(text))
+# The words of a text, and the number of the region of each. Words that the mark joins are a region.
+divide <- function(text, mark) {
+  chunks <- words_of(text)
+  parts <- if (is.null(mark)) as.list(chunks) else strsplit(chunks, mark, fixed = TRUE)
+  parts <- lapply(parts, function(x) x[nzchar(x)])
+  parts <- parts[lengths(parts) > 0L]
+  list(words = as.character(unlist(parts)), region = rep(seq_along(parts), lengths(parts)))
+}
+
+# The rows of a text, as a list of columns.
+of_text <- function(model, text, number, how, names_of_regions) {
+  divided <- divide(text, how$mark)
+  words <- divided$words
   if (!length(words)) return(NULL)
   encoded <- .Call(C_encode, model$pointer, paste(words, collapse = " "))
   ids <- encoded[[1L]]
-  at <- positions(model, ids, bos, stride)
+  read <- positions(model, ids, how$bos, how$stride, how$top)
   begins <- c(0, cumsum(nchar(words, "bytes") + 1) - 1)
-  first <- findInterval(begins, cumsum(c(0, encoded[[2L]])), left.open = TRUE)
-  tokens <- diff(first)
-  word <- rep(seq_along(words), tokens)
-  losses <- at["nll", seq_along(ids)]
-  ends <- at["ends", first + 1L]
-  share <- losses
-  opens <- first[-length(first)] + 1L
-  share[opens] <- share[opens] + ends[-length(ends)]
-  closes <- first[-1L]
-  share[closes] <- share[closes] - ends[-1L]
-  token <- if (by == "token") seq_along(ids) else opens
-  sums <- function(x) if (by == "token") x else as.vector(rowsum(x, word))
-  shown <- if (by == "token") word else seq_along(words)
-  result <- data.frame(text = number, index = shown, word = words[shown], tokens = tokens[shown],
-                       surprisal = sums(share) / unit, uncorrected = sums(losses) / unit,
-                       entropy = at["entropy", token] / unit, stringsAsFactors = FALSE)
-  if (by == "token") result$token <- .Call(C_decode, model$pointer, ids)
-  result
+  first <- findInterval(begins, cumsum(c(0, encoded[[2L]])), left.open = TRUE) # tokens before each word
+  region <- divided$region
+  label <- region
+  if (!is.null(names_of_regions)) {
+    names <- words_of(names_of_regions)
+    if (length(names) != max(region))
+      stop(sprintf("region_names: text %d has %d names for %d regions", number, length(names), max(region)))
+    label <- names[region]
+  }
+  # the first word of each row; without a mark each word has a name, and equal neighbours are one region
+  joined <- if (is.null(names_of_regions) || !is.null(how$mark)) region else label
+  head <- if (how$by == "region") which(c(TRUE, joined[-1L] != joined[-length(joined)])) else seq_along(words)
+  last <- c(head[-1L] - 1L, length(words))
+  shown <- if (how$by == "token") rep(seq_along(words), diff(first)) else seq_along(head)
+  from <- first[head][shown]
+  to <- first[last + 1L][shown]
+  tokens <- to - from
+  open <- rep(TRUE, length(shown))
+  close <- open
+  if (how$by == "token") {
+    from <- seq_along(ids) - 1L
+    open <- !duplicated(shown)
+    close <- !duplicated(shown, fromLast = TRUE)
+    to <- from + 1L
+  }
+  uncorrected <- mapply(function(a, b) sum(read$at["nll", seq(a, b)]), from + 1L, to)
+  surprisal <- uncorrected + ifelse(open, read$at["ends", from + 1L], 0) - ifelse(close, read$at["ends", to + 1L], 0)
+  spelled <- mapply(function(a, b) paste(words[a:b], collapse = " "), head, last)
+  columns <- list(text = rep(number, length(shown)), index = (if (how$by == "region") region[head] else head)[shown],
+                  word = spelled[shown], tokens = tokens, surprisal = surprisal / how$unit,
+                  uncorrected = uncorrected / how$unit, entropy = read$at["entropy", from + 1L] / how$unit)
+  if (how$by == "token") {
+    columns$token <- .Call(C_decode, model$pointer, ids)
+    columns$token_id <- ids
+  }
+  if (how$has_regions) columns$region <- label[head][shown]
+  if (how$rank) columns$rank <- read$at["rank", from + 1L]
+  for (i in seq_len(how$top)) {
+    best <- read$best[i, from + 1L]
+    token <- rep(NA_character_, length(best))
+    token[!is.na(best)] <- .Call(C_decode, model$pointer, best[!is.na(best)])
+    columns[[paste0("top", i)]] <- token
+    columns[[paste0("top", i, "_probability")]] <- read$chances[i, from + 1L]
+  }
+  columns
 }
 
-surprisal <- function(model, x, by = c("word", "token"), column = NULL, unit = c("bits", "nats"), bos = TRUE,
-                      stride = NULL) {
+surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL, unit = c("bits", "nats"),
+                      regions = NULL, region_names = NULL, rank = FALSE, top = 0, bos = TRUE, stride = NULL,
+                      progress = interactive()) {
   is_model(model)
-  by <- match.arg(by)
-  unit <- if (match.arg(unit) == "bits") log(2) else 1
-  if (bos && model$config$bos < 0L) stop("the model has no beginning-of-text token: give bos = FALSE")
-  if (!any(!model$begins)) stop("no token of the vocabulary begins with a blank, so nothing says where a word ends")
+  check_bos(model, bos)
+  how <- list(by = match.arg(by), unit = if (match.arg(unit) == "bits") log(2) else 1, mark = regions, bos = bos,
+              rank = rank, top = whole(top, "top", 0, min(1000, model$config$n_vocab)),
+              has_regions = !is.null(regions) || !is.null(region_names))
+  room <- model$config$n_ctx - bos
+  how$stride <- if (is.null(stride)) min(512L, room %/% 2L) else whole(stride, "stride", 1, room)
+  if (all(model$begins)) stop("no token of the vocabulary begins with a blank, so nothing says where a word ends")
+  if (!is.null(regions) && (!is.character(regions) || length(regions) != 1L || !grepl("^[^ \t\r\n\f\v]+$", regions)))
+    stop("regions: expected a mark without blanks, such as \"_\"")
+  if (how$by == "region" && !how$has_regions) stop("by = \"region\" needs regions or region_names")
   texts <- x
   if (is.data.frame(x)) {
-    if (is.null(column) || !column %in% names(x))
-      stop("column: the data frame has the columns ", paste(names(x), collapse = ", "))
-    texts <- as.character(x[[column]])
-  }
+    texts <- column_of(x, column, "column")
+    names_of_regions <- if (!is.null(region_names)) column_of(x, region_names, "region_names")
+  } else if (!is.null(region_names)) stop("region_names: expected a data frame, and the name of a column in it")
   if (!is.character(texts)) stop("x: expected texts, or a data frame and the name of their column")
   if (anyNA(texts)) stop("x: text ", which(is.na(texts))[1L], " is NA")
-  rows <- lapply(seq_along(texts), function(i) of_text(model, texts[i], i, by, bos, stride, unit))
-  result <- do.call(rbind, rows)
-  if (is.data.frame(x) && !is.null(result)) {
+  texts <- enc2utf8(texts)
+  if (progress && length(texts) > 1L) {
+    bar <- utils::txtProgressBar(max = length(texts), style = 3L)
+    on.exit(close(bar))
+  }
+  rows <- lapply(seq_along(texts), function(i) {
+    row <- of_text(model, texts[i], i, how, if (!is.null(region_names)) names_of_regions[i])
+    if (progress && length(texts) > 1L) utils::setTxtProgressBar(bar, i)
+    row
+  })
+  empty <- vapply(rows, is.null, NA)
+  note(empty, "have no words, and so no rows")
+  note(grepl("\u00a0", texts, fixed = TRUE), "have no-break spaces, which do not part words")
+  rows <- rows[!empty]
+  if (!length(rows)) return(no_rows)
+  columns <- lapply(names(rows[[1L]]), function(name) unlist(lapply(rows, `[[`, name)))
+  names(columns) <- names(rows[[1L]])
+  result <- data.frame(columns, stringsAsFactors = FALSE, check.names = FALSE)
+  if (is.data.frame(x)) {
     others <- x[result$text, setdiff(names(x), column), drop = FALSE]
     same <- names(others) %in% names(result)
     names(others)[same] <- paste0("input_", names(others)[same])
@@ -110,24 +189,42 @@ surprisal <- function(model, x, by = c("word", "token"), column = NULL, unit = c
   result
 }
 
+no_rows <- data.frame(text = integer(), index = integer(), word = character(), tokens = integer(),
+                      surprisal = double(), uncorrected = double(), entropy = double(), stringsAsFactors = FALSE)
+
+# The texts of a column, given by its name.
+column_of <- function(x, name, argument) {
+  if (is.null(name) || !name %in% names(x))
+    stop(argument, ": expected one of the data frame's columns, which are ", paste(names(x), collapse = ", "))
+  as.character(x[[name]])
+}
+
 next_words <- function(model, context, n = 10L, bos = TRUE) {
   is_model(model)
-  if (n < 1 || n > model$config$n_vocab) stop(sprintf("n: expected 1 to %d", model$config$n_vocab))
-  got <- .Call(C_next, model$pointer, ids_of(model, context, bos), as.integer(n))
-  data.frame(token = .Call(C_decode, model$pointer, got[[1L]]), probability = got[[2L]], stringsAsFactors = FALSE)
+  whole(n, "n", 1, model$config$n_vocab)
+  ids <- ids_of(model, context, "context", bos)
+  check_room(model, ids)
+  got <- .Call(C_read, model$pointer, c(ids, -1L), length(ids) - 1L, c(model$begins, model$ends, FALSE), as.integer(n))
+  data.frame(token = .Call(C_decode, model$pointer, got[[2L]]), probability = as.vector(got[[3L]]),
+             stringsAsFactors = FALSE)
+}
+
+# Refuses a text that the context does not hold, and one without tokens.
+check_room <- function(model, ids) {
+  if (!length(ids)) stop("the text is empty: without bos it must have at least one token")
+  if (length(ids) > model$config$n_ctx)
+    stop(sprintf("the text has %d tokens, but the context holds %d", length(ids), model$config$n_ctx))
 }
 
 log_prob <- function(model, context, continuation, bos = TRUE) {
   is_model(model)
   one <- function(context, continuation) {
-    before <- ids_of(model, context, bos)
-    after <- ids_of(model, continuation, FALSE)
+    before <- ids_of(model, context, "context", bos)
+    after <- ids_of(model, continuation, "continuation", FALSE)
     if (!length(before)) stop("context: without bos it must have at least one token")
-    if (length(before) + length(after) > model$config$n_ctx)
-      stop(sprintf("the text has %d tokens, but the context holds %d", length(before) + length(after),
-                   model$config$n_ctx))
-    got <- .Call(C_read, model$pointer, as.integer(c(before, after, -1L)), length(before) - 1L,
-                 c(model$begins, model$ends, FALSE))
+    check_room(model, c(before, after))
+    got <- .Call(C_read, model$pointer, c(before, after, -1L), length(before) - 1L,
+                 c(model$begins, model$ends, FALSE), 0L)[[1L]]
     -sum(got[1L, seq_along(after)])
   }
   mapply(one, context, continuation, USE.NAMES = FALSE)
@@ -135,12 +232,19 @@ log_prob <- function(model, context, continuation, bos = TRUE) {
 
 generate <- function(model, prompt, max_tokens = 50L, temperature = 0, top_k = 0, seed = 1, bos = FALSE) {
   is_model(model)
-  .Call(C_generate, model$pointer, ids_of(model, prompt, bos), as.double(c(max_tokens, temperature, top_k, seed)))
+  whole(max_tokens, "max_tokens", 1, 2^31)
+  whole(top_k, "top_k", 0, model$config$n_vocab)
+  whole(seed, "seed", 0, 2^53)
+  if (!is.numeric(temperature) || length(temperature) != 1L || !is.finite(temperature) || temperature < 0)
+    stop("temperature: expected a number from 0 on")
+  .Call(C_generate, model$pointer, ids_of(model, prompt, "prompt", bos),
+        as.double(c(max_tokens, temperature, top_k, seed)))
 }
 
 attention <- function(model, text, bos = TRUE) {
   is_model(model)
-  ids <- ids_of(model, text, bos)
+  ids <- ids_of(model, text, "text", bos)
+  check_room(model, ids)
   names <- .Call(C_decode, model$pointer, ids)
   array(.Call(C_attention, model$pointer, ids), c(model$config$n_layer, model$config$n_head, length(ids), length(ids)),
         list(layer = NULL, head = NULL, query = names, key = names))

@@ -6,6 +6,7 @@
 #include <R_ext/Rdynload.h>
 #include <Rinternals.h>
 #include <math.h>
+#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,16 +33,28 @@ static void stop_with(const attn_ctx *ctx)
     Rf_error("%s", strncmp(text, "attn_", 5) == 0 && colon ? colon + 2 : text);
 }
 
-static void check(void *unused)
+static SEXP check(void *unused)
 {
     (void)unused;
     R_CheckUserInterrupt();
+    return R_NilValue;
 }
 
-/* Did the person press Ctrl-C or Esc? */
-static int is_interrupted(void)
+static void go_back(void *place, Rboolean is_jump)
 {
-    return !R_ToplevelExec(check, NULL);
+    if (is_jump)
+        longjmp(*(jmp_buf *)place, 1);
+}
+
+/* Did the person press Ctrl-C or Esc? Then R leaves this call: the caller frees what it holds, and lets
+ * R go on with R_ContinueUnwind(token), which makes R's own condition "interrupt" of it. */
+static int is_interrupted(SEXP token)
+{
+    jmp_buf place;
+    if (setjmp(place))
+        return 1;
+    R_UnwindProtect(check, NULL, go_back, &place, token);
+    return 0;
 }
 
 static SEXP r_open(SEXP path, SEXP threads)
@@ -137,116 +150,129 @@ static SEXP r_decode(SEXP pointer, SEXP ids)
     return out;
 }
 
-/* What a row of logits says of the next token, in nats. */
-static void measure(const float *logits, size_t n, const int *ends, int next, double *out)
+/* What is read from a text. */
+typedef struct reading {
+    attn_ctx ctx;
+    attn_session *session;
+    SEXP token;       /* see is_interrupted */
+    float *logits;    /* [ROWS, n_vocab] */
+    const int *kinds; /* see r_read */
+    size_t n_vocab;
+    attn_top top;
+    double *measures; /* [n, 4] */
+    int *best;        /* [n, top.k] */
+    double *chances;  /* [n, top.k]: their probabilities */
+} reading;
+
+/* What happened. */
+enum { DONE, REFUSED, INTERRUPTED };
+
+/* What row `i` of logits says of the token `next`, or of no token if it is -1. In nats. */
+static void measure(reading *r, const float *logits, const int *ends, int next, size_t i)
 {
     double most = logits[0], sum = 0, weighted = 0, of_ends = 0, best = -INFINITY, log_sum;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        most = logits[i] > most ? logits[i] : most;
-        best = ends[i] && logits[i] > best ? logits[i] : best;
+    double *const out = r->measures + 4 * i;
+    const int32_t target = next;
+    attn_token_stats stats = ATTN_ZERO;
+    size_t t;
+    for (t = 0; t < r->n_vocab; t++) {
+        most = logits[t] > most ? logits[t] : most;
+        best = ends[t] && logits[t] > best ? logits[t] : best;
     }
-    for (i = 0; i < n; i++) {
-        const double x = logits[i] - most, power = exp(x);
+    for (t = 0; t < r->n_vocab; t++) {
+        const double x = logits[t] - most, power = exp(x);
         sum += power;
         weighted += power * x;
-        of_ends += ends[i] ? exp(logits[i] - best) : 0;
+        of_ends += ends[t] ? exp(logits[t] - best) : 0;
     }
     log_sum = log(sum);
+    attn_logit_stats(&r->ctx, next >= 0 ? &stats : NULL, r->top.k ? &r->top : NULL,
+                     attn_borrow(logits, ATTN_F32, attn_shape2(1, r->n_vocab)),
+                     next >= 0 ? &target : NULL);
     out[0] = next >= 0 ? log_sum - (logits[next] - most) : NA_REAL;
     out[1] = log_sum - weighted / sum;
     out[2] = log(of_ends) + best - most - log_sum;
+    out[3] = next >= 0 ? (double)stats.rank : NA_REAL;
+    for (t = 0; t < r->top.k; t++) {
+        r->best[i * r->top.k + t] = r->top.best[t].token;
+        r->chances[i * r->top.k + t] = r->top.best[t].probability;
+    }
 }
 
-/* Feeds a window and measures its positions from `first` on, which are those behind its tokens. ids [n + 1]: the
- * last one is the next token and is not fed; -1: there is none. 0: done. */
-static int read_window(attn_ctx *ctx, attn_session *session, const int32_t *ids, size_t n,
-                       size_t first, const int *kinds, double *out)
+/* Feeds the n tokens of a text, and measures the positions behind those from number `first` on. */
+static int read_tokens(reading *r, const int32_t *ids, size_t n, size_t first)
 {
-    const size_t n_vocab = (size_t)attn_model_config(attn_session_model(session))->n_vocab;
-    float *const logits = (float *)malloc(ROWS * n_vocab * sizeof *logits);
     attn_feed_item item = ATTN_ZERO;
     size_t at, i;
-    int code = logits ? 0 : 2;
-    for (at = 0; at < n && code == 0; at += ROWS) {
-        item.session = session;
+    item.session = r->session;
+    item.logits = r->logits;
+    for (at = 0; at < n; at += ROWS) {
         item.tokens = ids + at;
         item.n_tokens = n - at < ROWS ? n - at : ROWS;
-        item.logits = logits;
-        code = is_interrupted() ? 3 : attn_feed_batch(ctx, &item, 1) != ATTN_OK;
-        for (i = 0; i < item.n_tokens && code == 0; i++)
-            if (at + i >= first)
-                measure(logits + i * n_vocab, n_vocab,
-                        at + i == 0 && kinds[2 * n_vocab] ? kinds : kinds + n_vocab,
-                        ids[at + i + 1], out + 3 * (at + i - first));
+        if (is_interrupted(r->token))
+            return INTERRUPTED;
+        if (attn_feed_batch(&r->ctx, &item, 1))
+            return REFUSED;
+        for (i = at < first ? first - at : 0; i < item.n_tokens; i++)
+            measure(r, r->logits + i * r->n_vocab,
+                    at + i == 0 && r->kinds[2 * r->n_vocab] ? r->kinds : r->kinds + r->n_vocab,
+                    ids[at + i + 1], at + i - first);
+        if (r->ctx.status)
+            return REFUSED;
     }
-    free(logits);
-    return code;
+    return DONE;
 }
 
-/* `ids` are the n tokens, and the next one. A matrix [3, n]: the loss of the next token, the entropy, and log(the probability that a word ends) behind
- * each of the n tokens from number `first` on. `kinds` has, of each token, whether it may begin a text and
- * whether it ends a word, and then whether the first position is the beginning of a text. */
-static SEXP r_read(SEXP pointer, SEXP ids, SEXP first, SEXP kinds)
+/* `ids` are the n tokens of a text, and the next one; -1: there is none. Gives a list of a matrix [4, n - first] and
+ * of two [top, n - first], a column for the position behind each of the n tokens from number `first`
+ * on: the loss of the next token, the entropy, log(the probability that a word ends), the rank of the
+ * next token; the likeliest tokens; their probabilities. `kinds` has, of each token, whether it may begin
+ * a text and whether it ends a word, and then whether the first position is the beginning of a text. */
+static SEXP r_read(SEXP pointer, SEXP ids, SEXP first, SEXP kinds, SEXP top)
 {
     attn_model *const model = model_of(pointer);
     const size_t n = (size_t)XLENGTH(ids) - 1, begin = (size_t)Rf_asInteger(first);
-    SEXP out = PROTECT(Rf_allocMatrix(REALSXP, 3, (int)(n - begin)));
-    attn_ctx ctx = ATTN_ZERO;
-    attn_session *session = NULL;
+    const int k = Rf_asInteger(top), n_columns = (int)(n - begin);
+    SEXP out = PROTECT(Rf_allocVector(VECSXP, 3)), token = PROTECT(R_MakeUnwindCont());
     attn_session_desc desc = ATTN_ZERO;
+    reading r = ATTN_ZERO;
     int code;
+    SET_VECTOR_ELT(out, 0, Rf_allocMatrix(REALSXP, 4, n_columns));
+    SET_VECTOR_ELT(out, 1, Rf_allocMatrix(INTSXP, k, n_columns));
+    SET_VECTOR_ELT(out, 2, Rf_allocMatrix(REALSXP, k, n_columns));
+    r.token = token;
+    r.kinds = LOGICAL(kinds);
+    r.n_vocab = attn_model_config(model)->n_vocab;
+    r.logits = (float *)R_alloc(ROWS * r.n_vocab, sizeof *r.logits);
+    r.top.k = (size_t)k;
+    r.top.best = (attn_prediction *)R_alloc((size_t)k + 1, sizeof *r.top.best);
+    r.measures = REAL(VECTOR_ELT(out, 0));
+    r.best = INTEGER(VECTOR_ELT(out, 1));
+    r.chances = REAL(VECTOR_ELT(out, 2));
     desc.n_ctx = n;
     desc.n_batch = ROWS;
-    code = attn_session_new(&ctx, &session, model, &desc) != ATTN_OK;
-    if (code == 0)
-        code = read_window(&ctx, session, INTEGER(ids), n, begin, LOGICAL(kinds), REAL(out));
-    attn_session_free(session);
-    if (code == 1)
-        stop_with(&ctx);
-    if (code)
-        Rf_error("%s", code == 3 ? "interrupted" : "no memory for the logits");
-    UNPROTECT(1);
+    code = attn_session_new(&r.ctx, &r.session, model, &desc)
+               ? REFUSED
+               : read_tokens(&r, INTEGER(ids), n, begin);
+    attn_session_free(r.session);
+    if (code == INTERRUPTED)
+        R_ContinueUnwind(token);
+    if (code == REFUSED)
+        stop_with(&r.ctx);
+    UNPROTECT(2);
     return out;
 }
 
-/* The k likeliest next tokens: a list of ids and probabilities. */
-static SEXP r_next(SEXP pointer, SEXP ids, SEXP k)
-{
-    attn_model *const model = model_of(pointer);
-    attn_ctx ctx = ATTN_ZERO;
-    attn_session *session = NULL;
-    attn_session_desc desc = ATTN_ZERO;
-    attn_top top = ATTN_ZERO;
-    const int n = Rf_asInteger(k);
-    SEXP out = PROTECT(Rf_allocVector(VECSXP, 2));
-    int i;
-    SET_VECTOR_ELT(out, 0, Rf_allocVector(INTSXP, n));
-    SET_VECTOR_ELT(out, 1, Rf_allocVector(REALSXP, n));
-    top.k = (size_t)n;
-    top.best = (attn_prediction *)R_alloc((size_t)n, sizeof *top.best);
-    desc.n_ctx = (size_t)XLENGTH(ids);
-    if (attn_session_new(&ctx, &session, model, &desc) == ATTN_OK &&
-        attn_feed(&ctx, session, INTEGER(ids), desc.n_ctx) == ATTN_OK)
-        attn_logit_stats(&ctx, NULL, &top,
-                         attn_borrow(attn_session_logits(session), ATTN_F32,
-                                     attn_shape2(1, (size_t)attn_model_config(model)->n_vocab)),
-                         NULL);
-    attn_session_free(session);
-    if (ctx.status)
-        stop_with(&ctx);
-    for (i = 0; i < n; i++) {
-        INTEGER(VECTOR_ELT(out, 0))[i] = top.best[i].token;
-        REAL(VECTOR_ELT(out, 1))[i] = top.best[i].probability;
-    }
-    UNPROTECT(1);
-    return out;
-}
+typedef struct writing {
+    SEXP token;
+    int interrupted;
+} writing;
 
-static int stop_text(const char *text, size_t size, void *interrupted)
+static int stop_text(const char *text, size_t size, void *user)
 {
+    writing *const w = (writing *)user;
     (void)text, (void)size;
-    return *(int *)interrupted = is_interrupted();
+    return w->interrupted = is_interrupted(w->token);
 }
 
 static SEXP r_generate(SEXP pointer, SEXP ids, SEXP how)
@@ -255,23 +281,26 @@ static SEXP r_generate(SEXP pointer, SEXP ids, SEXP how)
     attn_ctx ctx = ATTN_ZERO;
     attn_continuation one = ATTN_ZERO;
     attn_generate_desc desc = ATTN_ZERO;
-    int interrupted = 0;
+    writing w = {R_NilValue, 0};
     SEXP out;
+    w.token = PROTECT(R_MakeUnwindCont());
     one.prompt_tokens = INTEGER(ids);
     one.n_prompt_tokens = (size_t)XLENGTH(ids);
     one.text_fn = stop_text;
-    one.text_user = &interrupted;
+    one.text_user = &w;
     desc.max_tokens = (size_t)REAL(how)[0];
     desc.sampling.temperature = (float)REAL(how)[1];
     desc.sampling.top_k = (size_t)REAL(how)[2];
     desc.sampling.seed = (uint64_t)REAL(how)[3];
     if (attn_generate_many(&ctx, &one, 1, model, &desc))
         stop_with(&ctx);
+    if (w.interrupted) {
+        attn_continuations_free(&one, 1);
+        R_ContinueUnwind(w.token);
+    }
     out = PROTECT(Rf_ScalarString(Rf_mkCharLenCE(one.text, (int)one.size, CE_UTF8)));
     attn_continuations_free(&one, 1);
-    if (interrupted)
-        Rf_error("interrupted");
-    UNPROTECT(1);
+    UNPROTECT(2);
     return out;
 }
 
@@ -312,12 +341,15 @@ static SEXP r_attention(SEXP pointer, SEXP ids)
     return out;
 }
 
-static const R_CallMethodDef calls[] = {
-    {"C_open", (DL_FUNC)&r_open, 2},           {"C_config", (DL_FUNC)&r_config, 1},
-    {"C_kinds", (DL_FUNC)&r_kinds, 1},         {"C_encode", (DL_FUNC)&r_encode, 2},
-    {"C_decode", (DL_FUNC)&r_decode, 2},       {"C_read", (DL_FUNC)&r_read, 4},
-    {"C_next", (DL_FUNC)&r_next, 3},           {"C_generate", (DL_FUNC)&r_generate, 3},
-    {"C_attention", (DL_FUNC)&r_attention, 2}, {NULL, NULL, 0}};
+static const R_CallMethodDef calls[] = {{"C_open", (DL_FUNC)&r_open, 2},
+                                        {"C_config", (DL_FUNC)&r_config, 1},
+                                        {"C_kinds", (DL_FUNC)&r_kinds, 1},
+                                        {"C_encode", (DL_FUNC)&r_encode, 2},
+                                        {"C_decode", (DL_FUNC)&r_decode, 2},
+                                        {"C_read", (DL_FUNC)&r_read, 5},
+                                        {"C_generate", (DL_FUNC)&r_generate, 3},
+                                        {"C_attention", (DL_FUNC)&r_attention, 2},
+                                        {NULL, NULL, 0}};
 
 void R_init_attn(DllInfo *info)
 {

@@ -9,12 +9,35 @@ stopifnot(identical(names(got), names(expected)), nrow(got) == nrow(expected),
 for (column in c("surprisal", "uncorrected", "entropy"))
   stopifnot(max(abs(got[[column]] - expected[[column]])) < 5e-6)
 
+# every option, likewise
+compare <- function(got, file) {
+  expected <- read.csv(file, na.strings = NULL)
+  stopifnot(identical(names(got), names(expected)), nrow(got) == nrow(expected))
+  for (column in names(got))
+    if (is.double(got[[column]])) stopifnot(max(abs(got[[column]] - expected[[column]])) < 5e-6)
+    else stopifnot(as.character(got[[column]]) == as.character(expected[[column]]))
+}
+items <- read.csv("items.csv", na.strings = NULL)
+for (by in c("word", "token", "region")) {
+  compare(surprisal(model, items, by, "s", rank = TRUE, top = 2, regions = "_"), sprintf("marked-%s.csv", by))
+  compare(surprisal(model, read.csv("words.csv", na.strings = NULL), by, "s", "nats", region_names = "n"),
+          sprintf("named-%s.csv", by))
+}
+
 tokens <- surprisal(model, "The horse raced past the barn.", by = "token")
 words <- surprisal(model, "The horse raced past the barn.")
 stopifnot(all.equal(sum(tokens$surprisal), sum(words$surprisal)))
 stopifnot(is.na(surprisal(model, "The cat", bos = FALSE)$surprisal) == c(TRUE, FALSE))
 joined <- surprisal(model, data.frame(word = "a", s = c("The cat", "")), column = "s")
 stopifnot(identical(names(joined)[8], "input_word"), nrow(joined) == 2)
+
+stopifnot(identical(names(suppressMessages(surprisal(model, " "))), names(surprisal(model, "a"))))
+said <- character()
+invisible(withCallingHandlers(surprisal(model, c("a", "", "a\u00a0b")), message = function(m) {
+  said <<- c(said, conditionMessage(m))
+  invokeRestart("muffleMessage")
+}))
+stopifnot(grepl("1 of 3 texts have no words", said[1]), grepl("1 of 3 texts have no-break spaces", said[2]))
 
 long <- paste(rep("The cat sat on the mat.", 60), collapse = " ")
 stopifnot(all(is.finite(surprisal(model, long, stride = 200)$surprisal)))
@@ -24,7 +47,8 @@ stopifnot(likely$token[1] == " time",
           all.equal(likely$probability[1], exp(log_prob(model, "Once upon a", " time")), tolerance = 1e-5))
 stopifnot(identical(generate(model, "Once upon a time", 12), ", there was a little girl named Lily. She loved to"))
 pattern <- attention(model, "Once upon a")
-stopifnot(identical(dim(pattern), c(4L, 6L, 4L, 4L)), all.equal(unname(apply(pattern, 1:3, sum)), array(1, c(4, 6, 4)), tolerance = 1e-5))
+stopifnot(identical(dim(pattern), c(4L, 6L, 4L, 4L)),
+          all.equal(unname(apply(pattern, 1:3, sum)), array(1, c(4, 6, 4)), tolerance = 1e-5))
 
 fails <- function(code, words) {
   said <- tryCatch({code; "nothing"}, error = conditionMessage)
@@ -32,7 +56,38 @@ fails <- function(code, words) {
 }
 fails(attn_model("nowhere.attn"), "nowhere.attn")
 fails(surprisal(model, 1), "expected texts")
-fails(surprisal(model, data.frame(a = "x"), column = "b"), "has the columns a")
-fails(surprisal(model, "a", stride = 256), "expected 1 to 255")
+fails(surprisal(model, data.frame(a = "x"), column = "b"), "columns, which are a")
+fails(surprisal(model, data.frame(a = "x y", n = "1"), column = "a", region_names = "n"),
+      "text 1 has 1 names for 2 regions")
+fails(surprisal(model, "a", region_names = "n"), "expected a data frame")
+fails(surprisal(model, "a", by = "region"), "needs regions or region_names")
+fails(surprisal(model, "a", regions = " "), "expected a mark without blanks")
+fails(surprisal(model, "a", top = -1), "top: expected a whole number from 0 to 1000")
+fails(surprisal(model, "a", stride = 256), "stride: expected a whole number from 1 to 255")
 fails(surprisal(model, c("a", NA)), "text 2 is NA")
 fails(surprisal(1, "a"), "expected what attn_model() returns")
+fails(next_words(model, c("a", "b")), "context: expected one text")
+fails(next_words(model, "", bos = FALSE), "the text is empty")
+fails(next_words(model, long), "tokens, but the context holds 256")
+fails(generate(model, "a", max_tokens = NA), "max_tokens: expected a whole number")
+fails(attention(model, NA_character_), "text: expected one text")
+closed <- unserialize(serialize(model, NULL))
+fails(surprisal(closed, "a"), "the model is closed")
+
+# Ctrl-C: R's own condition, and the model can still be used. The calls would take minutes, and the limit is for
+# valgrind.
+interrupts <- function(code) {
+  system(sprintf("(sleep 1; kill -INT %d) &", Sys.getpid()))
+  began <- proc.time()[["elapsed"]]
+  got <- tryCatch({code; "finished"}, interrupt = function(condition) "interrupt")
+  took <- proc.time()[["elapsed"]] - began
+  if (got != "interrupt" || took > 30) stop(got, " after ", took, " seconds")
+}
+if (.Platform$OS.type == "unix") {
+  many <- rep(substr(long, 1, 600), 20000)
+  interrupts(surprisal(model, many))
+  interrupts(surprisal(model, paste(many[1:300], collapse = " ")))
+  interrupts(log_prob(model, many, " a"))
+  interrupts(for (seed in 1:20000) generate(model, "Once", 200, temperature = 1, seed = seed))
+  stopifnot(surprisal(model, "The cat")$tokens == 1)
+}
