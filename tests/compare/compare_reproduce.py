@@ -85,7 +85,7 @@ def numbers_in(path, name, width):
 def inputs_of_blocks(path):
     """The ids of every block of published.txt, which reproduce's JSON does not repeat."""
     lines = open(path).read().split("\n")
-    return [[int(v) for v in line.split("\t")[7].split()] for line in lines if line.startswith("block\t")]
+    return [[int(v) for v in line.split("\t")[8].split()] for line in lines if line.startswith("block\t")]
 
 
 class Plots:

@@ -15,6 +15,7 @@ The procedure of each plot is read from the notebook's code by hand: PROCEDURES 
 notebooks' printed output are is in FIGURES.
 """
 import json
+import math
 import os
 import sys
 
@@ -24,6 +25,9 @@ EXPLORATORY = "demos/Exploratory_Analysis_Demo.ipynb@ea3989dd"
 ATTRIBUTION = "demos/Attribution_Patching_Demo.ipynb@ea3989dd"
 ACTIVATION = "demos/Activation_Patching_in_TL_Demo.ipynb@ea3989dd"
 MAIN = "demos/Main_Demo.ipynb@ea3989dd"
+
+# Two printings of the plots, three years apart, differ by at most 4.8e-6 of a plot's largest number.
+RELATIVE = "1e-05 of the largest"
 
 # (notebook, cell, n-th plot of the cell): (procedure, what of the traces: y, z, xy)
 PROCEDURES = {
@@ -357,28 +361,33 @@ class Table:
 
     def block(self, source, cell, title, procedure, tolerance, values, ids=()):
         self.n += 1
-        numbers = [round(v * 1e7) for v in flat(values)]
+        digits = 7
+        if tolerance == RELATIVE:  # seven digits of the largest number
+            digits = max(7, 6 - math.floor(math.log10(max(abs(v) for v in flat(values)))))
+        numbers = [round(v * 10 ** digits) for v in flat(values)]
         size = " ".join(str(v) for v in shape(values))
-        print("block\t%s\t%d\t%s\t%s\t%g\t%s\t%s" % (source, cell, title, procedure, tolerance, size,
-                                                      " ".join(str(i) for i in ids)))
+        print("block\t%s\t%d\t%s\t%s\t%s\t1e-%d\t%s\t%s" % (
+            source, cell, title, procedure, tolerance if tolerance == RELATIVE else "%g" % tolerance, digits, size,
+            " ".join(str(i) for i in ids)))
         old = next((k for k, v in self.seen.items()
-                    if len(v) == len(numbers) and all(abs(a - b) <= 1 for a, b in zip(v, numbers))), None)
+                    if v[0] == digits and len(v[1]) == len(numbers) and
+                    all(abs(a - b) <= 1 for a, b in zip(v[1], numbers))), None)
         if old:
             print("as %d" % old)
         else:
-            self.seen[self.n] = numbers
+            self.seen[self.n] = digits, numbers
             print(with_runs(numbers))
 
     def left_out(self, source, cell, title, reason, size):
         self.n += 1
-        print("block\t%s\t%d\t%s\tnone: %s\t1e-05\t%d\t\n" % (source, cell, title, reason, size))
+        print("block\t%s\t%d\t%s\tnone: %s\t0\t1e-7\t%d\t\n" % (source, cell, title, reason, size))
 
 
 def main():
     reference, tokenizer = sys.argv[1:3]
     plots = json.load(open(os.path.join(reference, "published", "published_plots.json")))
     print("# Published figures of GPT-2 small, made by tests/makers/make_published.py: see there for the sources.")
-    print("# block: source, cell, title, procedure, tolerance, shape, ids; then the numbers, in units of 1e-7 (0*N: N zeros),")
+    print("# block: source, cell, title, procedure, tolerance, unit, shape, ids; then the numbers, in that unit (0*N: N zeros),")
     print("# or \"as N\" for those of block N, counted from 1")
     table = Table()
     for source, cell, title, procedure, tolerance, values, ids in Figures(reference, tokenizer).all():
@@ -397,7 +406,7 @@ def main():
                 values = values_of(plot, what)
                 if procedure == "ov-eigenvalues":  # LAPACK's order means nothing
                     values = [list(v) for v in zip(*sorted(zip(*values), reverse=True))]
-                table.block(notebook, cell, plot["title"], procedure, 1e-5, values)
+                table.block(notebook, cell, plot["title"], procedure, RELATIVE, values)
     data = json.load(open(os.path.join(reference, "published", "ioi_patching_data.json")))
     for name, procedure in IOI_DATA.items():
         table.block("ioi_patching_data.json", 0, name, procedure, 2e-5, data[name])

@@ -163,7 +163,7 @@ def circuits(r):
 
 def block(out, procedure, values, ids):
     flat = values.flatten().tolist()
-    out.write("block\ttests/makers/make_reproduce_fixtures.py\t0\t%s\t%s\t%g\t%s\t%s\n%s\n" % (
+    out.write("block\ttests/makers/make_reproduce_fixtures.py\t0\t%s\t%s\t%g\t1e-7\t%s\t%s\n%s\n" % (
         procedure, procedure, 2e-5 if max(flat) < 20 else 2e-4, " ".join(str(v) for v in values.shape), " ".join(str(i) for i in ids),
         " ".join(str(round(v * 1e7)) for v in flat)))
 

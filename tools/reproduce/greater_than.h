@@ -68,6 +68,7 @@ static attn_status read_pair(greater_than *g, year_pair *pair, char *line, const
     attn_ctx *ctx = g->reading->study->ctx;
     char *corrupted = strchr(line, ','), *year = corrupted ? strchr(corrupted + 1, ',') : NULL;
     char *end = year;
+    const size_t most = attn_model_config(g->reading->study->raw)->n_ctx;
     size_t n = 0;
     if (corrupted && year) {
         *corrupted++ = 0;
@@ -85,6 +86,9 @@ static attn_status read_pair(greater_than *g, year_pair *pair, char *line, const
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s: the clean text has %zu tokens, the corrupted one %zu", where,
                          pair->n_tokens, n);
+    if (n > most)
+        return tool_fail(ctx, ATTN_E_CONTEXT, "%s: %zu tokens, the model's context has %zu", where,
+                         n, most);
     return ATTN_OK;
 }
 

@@ -162,6 +162,24 @@ static size_t size_of(const study *s, const procedure *p)
     }
 }
 
+/* The tokens of the longest text that a plot feeds, or of several whose names are joined. */
+static size_t tokens_of_plot(const char *names)
+{
+    static const struct {
+        const char *part;
+        size_t n;
+    } longest[] = {{"ov-", 0},
+                   {"previous-token", N_REPEATED},
+                   {"duplicate-token", N_REPEATED},
+                   {"induction", N_REPEATED},
+                   {"one", N_ONE}};
+    size_t i;
+    for (i = 0; i < sizeof longest / sizeof longest[0]; i++)
+        if (strstr(names, longest[i].part))
+            return longest[i].n;
+    return N_TOKENS;
+}
+
 static const float *compute(plots *r, const char *name, size_t *n);
 
 /* The sweeps of the eight prompts; NULL after a message in the context. */

@@ -9,7 +9,7 @@
 #include "tools/lens/process_weights.h"
 #include "tools/lens/spectrum.h"
 
-enum { N_PROMPTS = 8, N_TOKENS = 15, N_ONE = 17, N_LAYER = 12, N_HEAD = 12 };
+enum { N_PROMPTS = 8, N_TOKENS = 15, N_ONE = 17, N_REPEATED = 200, N_LAYER = 12, N_HEAD = 12 };
 
 /* <|endoftext|> and the prompt, in GPT-2's vocabulary. Prompts 0 and 1, 2 and 3, ... are pairs, which
  * differ in the name of the repeated subject: each is the corrupted text of the other. */
@@ -280,7 +280,7 @@ static float mean_of_diagonal(attn_tensor pattern, size_t head, size_t back)
  * takes 32 random bits modulo 19,900. */
 static attn_status repeated_tokens(study *s)
 {
-    enum { HALF = 100, N_TEXTS = 2, N_SCORES = 3 };
+    enum { HALF = N_REPEATED / 2, N_TEXTS = 2, N_SCORES = 3 };
     static const char *const names[N_SCORES] = {"previous-token", "duplicate-token", "induction"};
     static const size_t back[N_SCORES] = {1, HALF, HALF - 1};
     int32_t tokens[N_TEXTS][2 * HALF];

@@ -10,8 +10,9 @@ typedef struct block {
     size_t cell, shape[3];
     int ndim;
     size_t n;
-    double tolerance;
-    int32_t *ids; /* [n_ids]: the input, unless the procedure has its own */
+    double tolerance; /* absolute */
+    double unit;      /* of the numbers in the file */
+    int32_t *ids;     /* [n_ids]: the input, unless the procedure has its own */
     size_t n_ids;
     double *published; /* [n], or NULL if the figures cannot be computed */
 } block;
@@ -74,21 +75,41 @@ TOOLS_FN int read_figures(attn_ctx *ctx, arena *memory, table_of_blocks *table, 
     if (!numbers || !b->published || read_numbers(line, numbers, b->n) != b->n)
         return 0;
     for (i = 0; i < b->n; i++)
-        b->published[i] = (double)numbers[i] * 1e-7;
+        b->published[i] = (double)numbers[i] * b->unit;
     return 1;
+}
+
+/* Whether a figure is zero within its block's tolerance, as under a causal mask. A model that has
+ * nothing in common with GPT-2 gives most such figures, so their agreement is not counted. */
+TOOLS_FN int is_zero(const block *b, size_t i)
+{
+    return fabs(b->published[i]) <= b->tolerance;
+}
+
+/* Makes a tolerance that is relative to the block's largest number absolute. */
+TOOLS_FN void scale_tolerance(block *b)
+{
+    double largest = 0;
+    size_t i;
+    for (i = 0; b->published && i < b->n; i++)
+        largest = fabs(b->published[i]) > largest ? fabs(b->published[i]) : largest;
+    b->tolerance *= largest;
 }
 
 TOOLS_FN int read_block(attn_ctx *ctx, arena *memory, table_of_blocks *table, char **at)
 {
     block *b = &table->at[table->n];
     long long numbers[3], *ids;
-    const char *list;
+    const char *list, *tolerance;
+    char *kind;
     size_t i, n;
     b->source = next_field(at);
     b->cell = (size_t)strtoul(next_field(at), NULL, 10);
     b->title = next_field(at);
     b->procedure = next_field(at);
-    b->tolerance = strtod(next_field(at), NULL);
+    tolerance = next_field(at);
+    b->tolerance = strtod(tolerance, &kind);
+    b->unit = strtod(next_field(at), NULL);
     n = read_numbers(next_field(at), numbers, 3);
     for (b->ndim = (int)n, b->n = 1, i = 0; i < n; i++) {
         b->shape[i] = (size_t)numbers[i];
@@ -104,7 +125,12 @@ TOOLS_FN int read_block(attn_ctx *ctx, arena *memory, table_of_blocks *table, ch
     b->n_ids = read_numbers(list, ids, most_numbers(list));
     for (i = 0; i < b->n_ids; i++)
         b->ids[i] = (int32_t)ids[i];
-    if (n == 0 || !read_figures(ctx, memory, table, b, next_field(at)))
+    if (n == 0 || kind == tolerance || !(b->unit > 0) ||
+        !read_figures(ctx, memory, table, b, next_field(at)))
+        return 0;
+    if (strcmp(kind, " of the largest") == 0)
+        scale_tolerance(b);
+    else if (*kind)
         return 0;
     table->n++;
     return 1;
