@@ -20,7 +20,7 @@
 #define ATTN_UNSTABLE
 #include "attn.h"
 #include "examples/from_scratch/torch.h"
-#include "tools/lens/gradients.h"
+#include "tools/lens/exact.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,6 +259,31 @@ static uint64_t gradients(attn_ctx *ctx, const attn_model *model)
     return sum;
 }
 
+/* The effect of every edge between the parts of a model, on two texts that differ from a position on. */
+static uint64_t exact_effects(attn_ctx *ctx, const attn_model *model)
+{
+    lens_exact_desc what = ATTN_ZERO;
+    lens_pair pair = ATTN_ZERO;
+    attn_tensor effects = ATTN_ZERO;
+    int32_t clean[6], corrupted[6];
+    uint64_t sum = 0;
+    make_tokens(model, 8, clean, 6);
+    make_tokens(model, 9, corrupted, 6);
+    memcpy(corrupted, clean, 3 * sizeof *clean);
+    pair.clean = clean;
+    pair.corrupted = corrupted;
+    pair.n_tokens = 6;
+    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
+    pair.metric.token = 1;
+    pair.metric.against = 2;
+    what.pairs = &pair;
+    what.n_pairs = 1;
+    if (good(ctx, lens_exact_effects(ctx, &effects, NULL, model, &what), "lens_exact_effects"))
+        sum = add_floats(0, (const float *)effects.data, attn_count(effects));
+    attn_tensor_free(ctx, &effects);
+    return sum;
+}
+
 /* Drafting needs a text that repeats itself; the last third is sampled, not greedy. */
 static uint64_t generate(attn_ctx *ctx, const attn_model *model)
 {
@@ -443,6 +468,8 @@ static void measure(table *t, const char *directory, attn_isa_kind isa, int n_th
             put(t, name, "batch", batch(&ctx, model));
             put(t, name, "watched", watched(&ctx, model));
             put(t, name, "gradients", gradients(&ctx, model));
+            if (attn_model_config(model)->d_model <= 100) /* others take minutes on an emulator */
+                put(t, name, "exact", exact_effects(&ctx, model));
             put(t, name, "generate", generate(&ctx, model));
             if (attn_model_tokenizer(model) && j == 0)
                 put(t, name, "words", words(&ctx, model));

@@ -10,7 +10,8 @@
  *
  * A change of layer i alters nothing below that layer, and nothing before the first position at which the
  * sender's two writes differ. So each run computes only the later rows of the layers from i on, and many
- * runs form one batch (sweep.h). An edge whose sender writes the same in both texts has effect 0, without a
+ * runs form one batch (sweep.h). A logit, or the difference of two, takes one row of the last layer's
+ * output and the logits of one or two tokens; other metrics, and edited models, take all logits. An edge whose sender writes the same in both texts has effect 0, without a
  * run. Results have the same bits for any number of threads, and do not depend on the batches.
  *
  *     lens_exact_desc d = ATTN_ZERO;
@@ -24,6 +25,7 @@
 #define LENS_EXACT_H
 
 #include "edges.h"
+#include "logits.h"
 #include "sweep.h"
 
 typedef struct lens_exact_desc {
@@ -42,10 +44,11 @@ typedef struct lens_exact_run {
     lens_pair pair; /* the texts exchanged: a sweep changes the text that it calls corrupted */
     lens_sweep sweep;
     size_t n_layer, width;
-    attn_tensor differences;   /* [S * n, C]: corrupted - clean writes */
-    attn_tensor streams;       /* [n_rows, C]: of a batch, what the logits read */
-    size_t n_streams;          /* rows of streams that are in use */
-    size_t *first;             /* [S]: the first position at which a sender's writes differ, or n */
+    attn_tensor differences; /* [S * n, C]: corrupted - clean writes */
+    attn_tensor streams;     /* [n_rows, C]: of a batch, what the logits or the last layer read */
+    size_t n_streams;        /* rows of streams that are in use */
+    attn_tensor ends; /* [LENS_AT_ONCE, C]: of a batch, the row that the metric's logits read */
+    size_t *first;    /* [S]: the first position at which a sender's writes differ, or n */
     lens_sweep_entry *entries; /* of one layer; index: sender * R + receiver, or the sender */
     double done, work;         /* of this pair, in rows times layers */
 } lens_exact_run;
@@ -174,6 +177,92 @@ LENS_FN attn_status lens_exact_item(attn_ctx *ctx, lens_exact_run *run, attn_fee
     return status ? status : lens_hook_edits(ctx, item->session, run->d->edits, run->d->n_edits);
 }
 
+/* Does the metric need the logits of one or two tokens only? */
+LENS_FN int lens_exact_is_linear(const lens_exact_run *run)
+{
+    return lens_metric_is_linear(&run->pair.metric) && run->d->n_edits == 0;
+}
+
+/* Runs the layers below the last one; the items continue from their output. */
+LENS_FN attn_status lens_exact_lower_layers(attn_ctx *ctx, lens_exact_run *run,
+                                            attn_feed_item *items, size_t n)
+{
+    float *to = (float *)run->streams.data;
+    attn_status status;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        items[i].layers.end = run->n_layer - 1;
+        items[i].layers.resid_out = to;
+        to += items[i].n_tokens * run->width;
+    }
+    status = attn_feed_batch(ctx, items, n);
+    for (i = 0; i < n; i++) {
+        items[i].layers.first = run->n_layer - 1;
+        items[i].layers.end = 0;
+        items[i].layers.resid = items[i].layers.resid_out;
+        items[i].layers.resid_out = NULL;
+    }
+    return status;
+}
+
+/* Runs the last layer: only the keys and values of the rows before the last, and no logits. */
+LENS_FN attn_status lens_exact_last_layer(attn_ctx *ctx, lens_exact_run *run, attn_feed_item *items,
+                                          size_t n)
+{
+    static const size_t no_rows[1] = {0};
+    float *const to = (float *)run->ends.data;
+    attn_feed_item early[LENS_AT_ONCE];
+    attn_status status = ATTN_OK;
+    size_t i, n_early = 0;
+    for (i = 0; i < n; i++) {
+        const size_t n_before = items[i].n_tokens - 1;
+        items[i].logits = to; /* with no rows nothing is written there */
+        items[i].rows = no_rows;
+        early[n_early] = items[i];
+        early[n_early].n_tokens = n_before;
+        n_early += n_before > 0;
+        items[i].tokens += n_before;
+        items[i].n_tokens = 1;
+        if (items[i].layers.resid)
+            items[i].layers.resid += n_before * run->width;
+        items[i].layers.resid_out = to + i * run->width;
+    }
+    if (n_early > 0)
+        status = attn_feed_batch(ctx, early, n_early);
+    return status ? status : attn_feed_batch(ctx, items, n);
+}
+
+/* values[i] becomes the metric of items[i], which run from `layer` on. */
+LENS_FN attn_status lens_exact_values(attn_ctx *ctx, float *values, lens_exact_run *run,
+                                      size_t layer, attn_feed_item *items, size_t n)
+{
+    const lens_metric *const m = &run->pair.metric;
+    const int32_t *const against = lens_metric_against(m);
+    int32_t tokens[2];
+    attn_tensor logits = ATTN_ZERO, none = ATTN_ZERO;
+    attn_status status = ATTN_OK;
+    size_t i;
+    if (!lens_exact_is_linear(run))
+        return lens_sweep_run(ctx, values, &run->sweep, items, n);
+    for (i = 0; i < n && layer == run->n_layer; i++)
+        memcpy((float *)run->ends.data + i * run->width,
+               items[i].layers.resid + (items[i].n_tokens - 1) * run->width,
+               run->width * sizeof(float));
+    if (layer + 1 < run->n_layer)
+        status = lens_exact_lower_layers(ctx, run, items, n);
+    if (layer < run->n_layer && status == ATTN_OK)
+        status = lens_exact_last_layer(ctx, run, items, n);
+    tokens[0] = m->token;
+    tokens[1] = against ? *against : m->token;
+    if (status == ATTN_OK)
+        status = lens_logit_lens(ctx, &logits, run->sweep.model, attn_slice(run->ends, 0, 0, n),
+                                 none, attn_borrow(tokens, ATTN_I32, attn_shape1(against ? 2 : 1)));
+    for (i = 0; i < n && status == ATTN_OK; i++)
+        values[i] = attn_get2(logits, i, 0) - (against ? attn_get2(logits, i, 1) : 0);
+    attn_tensor_free(ctx, &logits);
+    return status;
+}
+
 /* Runs some changes of one layer as a batch, and adds their effects to sums. */
 LENS_FN attn_status lens_exact_some(attn_ctx *ctx, lens_exact_run *run, size_t layer,
                                     const lens_sweep_entry *entries, size_t n, float *sums)
@@ -188,7 +277,7 @@ LENS_FN attn_status lens_exact_some(attn_ctx *ctx, lens_exact_run *run, size_t l
         status = lens_exact_item(ctx, run, &items[i], i, layer, &entries[i]);
     }
     if (status == ATTN_OK)
-        status = lens_sweep_run(ctx, values, &run->sweep, items, n);
+        status = lens_exact_values(ctx, values, run, layer, items, n);
     for (i = 0; i < n_hooked; i++)
         attn_unhook_all(run->sweep.sessions[i]);
     for (i = 0; i < n && status == ATTN_OK; i++) {
@@ -252,11 +341,14 @@ LENS_FN attn_status lens_exact_pair(attn_ctx *ctx, lens_exact_run *run, float *s
         status =
             attn_zeros(ctx, &run->streams, ATTN_F32, attn_shape2(run->sweep.n_rows, run->width));
     if (status == ATTN_OK)
+        status = attn_zeros(ctx, &run->ends, ATTN_F32, attn_shape2(LENS_AT_ONCE, run->width));
+    if (status == ATTN_OK)
         lens_plan_exact(run);
     for (layer = 0; layer <= run->n_layer && status == ATTN_OK; layer++)
         status = lens_exact_layer(ctx, run, layer, sums, index);
     attn_tensor_free(ctx, &run->differences);
     attn_tensor_free(ctx, &run->streams);
+    attn_tensor_free(ctx, &run->ends);
     lens_sweep_end(ctx, &run->sweep);
     return status;
 }

@@ -17,8 +17,9 @@ typedef struct lens_baseline {
 } lens_baseline;
 
 enum {
-    LENS_AT_ONCE = 64,            /* most changes of a batch */
-    LENS_ROWS_AT_ONCE = 512,      /* most rows of a batch, unless the text is longer */
+    LENS_AT_ONCE = 64,       /* most changes of a batch */
+    LENS_ROWS_AT_ONCE = 512, /* most rows of a batch, unless the text is longer */
+    LENS_LOGITS_CTX = 128,   /* a workspace for such texts has room to unembed a batch together */
     LENS_LOGITS_AT_ONCE = 1 << 24 /* most logits of a batch, if the metric reads all positions */
 };
 
@@ -145,14 +146,18 @@ LENS_FN attn_status lens_sweep_begin(attn_ctx *ctx, lens_sweep *s, const char *c
                                      size_t n_both, size_t n_names)
 {
     const lens_metric *const m = &s->pair->metric;
+    const size_t n_ctx = attn_model_config(s->model)->n_ctx;
     attn_workspace_desc room = ATTN_ZERO;
     attn_session *session = NULL;
     attn_status status;
     s->n = s->pair->n_tokens - (lens_metric_is_local(m) ? m->from_end : 0);
+    status = lens_sweep_room(ctx, s);
     room.n_ctx = s->pair->n_tokens;
-    status = attn_workspace_new(ctx, &s->workspace, s->model, &room);
+    if (room.n_ctx < LENS_LOGITS_CTX)
+        room.n_ctx = n_ctx < LENS_LOGITS_CTX ? n_ctx : LENS_LOGITS_CTX;
+    room.n_batch = s->n_rows; /* a batch is one pass, which reads the weights once */
     if (status == ATTN_OK)
-        status = lens_sweep_room(ctx, s);
+        status = attn_workspace_new(ctx, &s->workspace, s->model, &room);
     if (status == ATTN_OK)
         status = lens_sweep_feed(ctx, s, &session, 1, names, n_both);
     attn_session_free(session);

@@ -1,10 +1,15 @@
-/* tools/lens/exact.h against whole passes with hooks, and its rules. */
+/* tools/lens/exact.h against numpy in float64 (make_exact_fixtures.py), against whole passes with hooks, and
+ * its rules. */
+#define FIXTURE_FILE "tests/fixtures/exact/effects.bin"
 #include "tests/refused.h"
+#include "tools/common/sha256.h"
 #include "tools/lens/exact.h"
 #include "tests/same_bits.h"
 #include "tests/shared_models.h"
 
-SUITE_WITH_MODELS("odd narrow");
+SUITE_WITH_MODELS("plain odd narrow");
+
+#define ODD_DIGEST "0e9d8cfb2c0b21d1f2391ac33cb1e90ce88d532d81e79a1eea3521af7d32358c"
 
 enum { LENGTH = 7 };
 
@@ -20,6 +25,76 @@ static lens_pair pair_on(const attn_model *model, uint64_t seed, size_t n_same)
     pair.metric.against = 6;
     memcpy(corrupted, pair.clean, n_same * sizeof *corrupted);
     return pair;
+}
+
+/* ---- float64 ---- */
+
+/* One text of a model: all effects are within 1e-5 of the largest one, or within four roundings of a logit. */
+static void check_fixture(const attn_model *model, const char *name, int i)
+{
+    const attn_tensor clean = fixture_tensor("%s.%d.clean", name, i);
+    const attn_tensor asked = fixture_tensor("%s.%d.metric", name, i);
+    const attn_tensor values = fixture_tensor("%s.%d.values", name, i);
+    lens_pair pair = ATTN_ZERO;
+    lens_exact_desc d = ATTN_ZERO;
+    attn_ctx ctx = alone();
+    size_t k;
+    pair.clean = (const int32_t *)clean.data;
+    pair.corrupted = (const int32_t *)fixture_tensor("%s.%d.corrupted", name, i).data;
+    pair.n_tokens = clean.shape[0];
+    pair.metric.kind = (lens_metric_kind)arg_of(asked, 0);
+    pair.metric.from_end = (size_t)arg_of(asked, 1);
+    pair.metric.token = arg_of(asked, 2);
+    pair.metric.against = arg_of(asked, 3);
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    for (d.of_nodes = 0; d.of_nodes < 2; d.of_nodes++) {
+        const attn_tensor want =
+            fixture_tensor("%s.%d.%s", name, i, d.of_nodes ? "nodes" : "effects");
+        const float *const x = (const float *)want.data;
+        const double scale = fmax(fabs((double)attn_get1(values, 0)), 1);
+        attn_tensor got = no_tensor;
+        lens_baseline whole = {0, 0};
+        double largest = 0;
+        OK(&ctx, lens_exact_effects(&ctx, &got, &whole, model, &d));
+        CHECK(fabs((double)(whole.clean - attn_get1(values, 0))) < 1e-6 * scale &&
+              fabs((double)(whole.corrupted - attn_get1(values, 1))) < 1e-6 * scale);
+        for (k = 0; k < attn_count(want); k++)
+            largest = fmax(largest, fabs((double)x[k]));
+        for (k = 0; k < attn_count(want); k++) {
+            const double y = (double)((const float *)got.data)[k];
+            CHECKF(fabs(y - (double)x[k]) <= fmax(1e-5 * largest, 2.4e-7 * scale),
+                   "%s, text %d, %s %d: %.9g, expected %.9g", name, i, d.of_nodes ? "node" : "edge",
+                   (int)k, y, (double)x[k]);
+        }
+        CHECK(largest > 0.01 && attn_count(got) == attn_count(want));
+        attn_tensor_free(&ctx, &got);
+    }
+    done(&ctx);
+}
+
+TEST(float64)
+{
+    check_fixture(plain, "plain", 0);
+    check_fixture(odd, "odd", 0);
+    check_fixture(odd, "odd", 1);
+    check_fixture(odd, "odd", 2);
+    check_fixture(narrow, "narrow", 0);
+    check_fixture(narrow, "narrow", 1);
+}
+
+/* One layer of one head; odd d_head, no power of two anywhere, texts as long as the context; one token. */
+TEST(float64_of_other_shapes)
+{
+    attn_model *const single = converted("tests/fixtures/exact/single", "single.attn", "");
+    attn_model *const uneven = converted("tests/fixtures/exact/uneven", "uneven.attn", "");
+    int i;
+    for (i = 0; i < 3 && single && uneven; i++)
+        check_fixture(single, "single", i);
+    for (i = 0; i < 2 && single && uneven; i++)
+        check_fixture(uneven, "uneven", i);
+    attn_model_close(single);
+    attn_model_close(uneven);
 }
 
 /* ---- whole passes ---- */
@@ -305,29 +380,61 @@ TEST(equal_texts)
     done(&ctx);
 }
 
-/* The same bits on any instruction set and any number of threads, and whatever else is in a batch: a pair
- * alone, or after one of another length. */
+/* The SHA-256 of the effects of all edges of `odd` is the same on any instruction set with fused
+ * multiply-adds, and for any number of threads. */
 TEST(exact_bits)
 {
-    static const attn_isa_kind kinds[] = {ATTN_ISA_AUTO, ATTN_ISA_PORTABLE, ATTN_ISA_AUTO};
-    const lens_pair pair = pair_on(narrow, 1, LENGTH - 1);
-    attn_tensor got[3];
-    attn_ctx ctx[3];
+    static const attn_isa_kind kinds[] = {ATTN_ISA_PORTABLE, ATTN_ISA_AVX2, ATTN_ISA_AVX512,
+                                          ATTN_ISA_NEON, ATTN_ISA_AUTO};
+    const lens_pair pair = pair_on(odd, 1, 2);
     lens_exact_desc d = ATTN_ZERO;
-    int i;
+    size_t i;
     d.pairs = &pair;
     d.n_pairs = 1;
-    for (i = 0; i < 3; i++) {
-        ctx[i] = alone();
-        ctx[i].isa = kinds[i];
-        ctx[i].n_threads = i + 1;
-        got[i] = no_tensor;
-        OK(&ctx[i], lens_exact_effects(&ctx[i], &got[i], NULL, narrow, &d));
-        same_bits(got[i], got[0], "effects");
+    for (i = 0; i < 5; i++) {
+        attn_ctx ctx = alone();
+        attn_tensor got = no_tensor;
+        char hex[SHA256_HEX];
+        unsigned char digest[SHA256_SIZE];
+        ctx.isa = kinds[i];
+        ctx.n_threads = (int)i + 1;
+        if (!attn_isa(&ctx) || strstr(attn_isa(&ctx), "no fused"))
+            continue;
+        OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
+        sha256_floats(digest, (const float *)got.data, attn_count(got));
+        sha256_hex(hex, digest, SHA256_SIZE);
+        CHECKF(strcmp(hex, ODD_DIGEST) == 0, "%s, %d threads: %s", attn_isa(&ctx), (int)i + 1, hex);
+        attn_tensor_free(&ctx, &got);
+        attn_ctx_free(&ctx);
     }
-    for (i = 0; i < 3; i++)
-        attn_ctx_free(&ctx[i]);
     pool_clear();
+}
+
+/* A run that needs two logits has the bits of one that makes all of them, as runs with edits do. */
+TEST(bits_of_two_logits)
+{
+    lens_pair pair = pair_on(odd, 1, 2);
+    attn_ctx ctx = alone();
+    attn_edit same = ATTN_ZERO;
+    float one = 1;
+    lens_exact_desc d = ATTN_ZERO;
+    same.name = "blocks.1.hook_mlp_out";
+    same.kind = ATTN_EDIT_SCALE;
+    same.value = attn_borrow(&one, ATTN_F32, attn_shape2(1, 1));
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    d.edits = &same;
+    for (pair.metric.from_end = 0; pair.metric.from_end < 4; pair.metric.from_end++) {
+        attn_tensor got[2] = {no_tensor, no_tensor};
+        for (d.of_nodes = 0; d.of_nodes < 2; d.of_nodes++) {
+            for (d.n_edits = 0; d.n_edits < 2; d.n_edits++)
+                OK(&ctx, lens_exact_effects(&ctx, &got[d.n_edits], NULL, odd, &d));
+            same_bits(got[0], got[1], "effects");
+            attn_tensor_free(&ctx, &got[0]);
+            attn_tensor_free(&ctx, &got[1]);
+        }
+    }
+    done(&ctx);
 }
 
 static int count_progress(double done, void *user)
