@@ -29,17 +29,12 @@ static int check_receipt(run *r)
  * for each draw. The draw of the end-of-text token has a digest, but that token is not in the text. */
 static int write_receipt(run *r)
 {
-    const size_t n_links = r->n_generated + (r->reason == ATTN_STOP_EOS);
-    const attn_config *config = attn_model_config(r->model);
-    receipt_identity identity;
     receipt made = {0};
     size_t i;
-    made.kind = RECEIPT_TEXT;
     made.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
     made.sampling = sampling_of(&r->o, r->o.seed);
     made.max_tokens = r->o.tokens;
     made.ignore_eos = r->o.ignore_eos;
-    made.eos = config->eos;
     made.n_stop = r->o.stop.n;
     for (i = 0; i < made.n_stop; i++)
         made.stop[i] = r->o.stop.at[i];
@@ -48,14 +43,9 @@ static int write_receipt(run *r)
     made.ended = r->reason;
     made.ids = r->text.ids + r->n_prompt;
     made.n_ids = r->n_generated;
-    made.links = (unsigned char *)arena_alloc(&r->ctx, &r->memory, n_links + 1, RECEIPT_LINK);
-    if (!made.links || receipt_model_digest(&r->ctx, &identity, r->model, r->o.model))
-        return failed(&r->ctx);
-    receipt_of_model(&made, &identity);
-    for (i = 0; i < n_links; i++)
-        receipt_add(&made, r->digests + i * SHA256_SIZE,
-                    (uint32_t)(i < made.n_ids ? made.ids[i] : config->eos));
-    return receipt_write(&r->ctx, r->o.receipt, &made) ? failed(&r->ctx) : FINE;
+    return receipt_write_text(&r->ctx, &made, r->model, r->o.model, r->digests, r->o.receipt)
+               ? failed(&r->ctx)
+               : FINE;
 }
 
 #endif

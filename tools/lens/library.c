@@ -13,6 +13,7 @@
 #define ATTN_UNSTABLE
 #include "attn.h"
 #include "circuits.h"
+#include "control.h"
 #include "curve.h"
 #include "decompose.h"
 #include "detect.h"
@@ -28,3 +29,5 @@
 #include "save.h"
 #include "spectrum.h"
 #include "steering.h"
+#include "tuned.h"
+#include "tools/receipt/shared.h"

@@ -108,26 +108,15 @@ static void print_held(const char *path, const receipt *r)
 static receipt_verdict verify_file(run *r, const char *path)
 {
     receipt_findings found = {{0}};
-    receipt_verdict verdict;
     receipt told;
-    int is_whole = 0;
-    if (receipt_read(&r->ctx, &told, &is_whole, &r->memory, path)) {
+    const receipt_verdict verdict =
+        receipt_verify_file(&r->ctx, &found, &told, &r->memory, r->model, &r->identity, path);
+    if (verdict == RECEIPT_FAILED)
         failed(&r->ctx);
-        return RECEIPT_FAILED;
-    }
-    verdict = receipt_verify(&r->ctx, &found, r->model, &told, &r->identity);
-    if (verdict == RECEIPT_FAILED) {
-        failed(&r->ctx);
-    } else if (verdict == RECEIPT_DIFFERS) {
+    else if (verdict == RECEIPT_DIFFERS)
         printf("%s: differs: %s\n", path, found.text);
-    } else if (!is_whole) {
-        printf("%s: differs: all of it holds except its own digest, so somebody changed a "
-               "setting that has no effect on this text\n",
-               path);
-        verdict = RECEIPT_DIFFERS;
-    } else if (!r->o.quiet) {
+    else if (!r->o.quiet)
         print_held(path, &told);
-    }
     return verdict;
 }
 

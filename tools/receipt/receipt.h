@@ -417,6 +417,34 @@ TOOLS_FN attn_status receipt_write(attn_ctx *ctx, const char *path, const receip
     return attn_new_file_end(ctx, file, status);
 }
 
+/* Writes the receipt of a generated text. The caller has set its settings, prompt, ids and ended. digests
+ * [n, SHA256_SIZE] are of the logits of each draw: one for each id and, if an end-of-text token ended the
+ * text, one more. `model_path` is the file from which the model was opened. */
+TOOLS_FN attn_status receipt_write_text(attn_ctx *ctx, receipt *r, const attn_model *model,
+                                        const char *model_path, const unsigned char *digests,
+                                        const char *path)
+{
+    const size_t n = r->n_ids + (r->ended == ATTN_STOP_EOS);
+    receipt_identity identity;
+    attn_status status;
+    size_t i;
+    r->kind = RECEIPT_TEXT;
+    r->eos = attn_model_config(model)->eos;
+    r->links = (unsigned char *)calloc(n + 1, RECEIPT_LINK);
+    status = r->links ? receipt_model_digest(ctx, &identity, model, model_path)
+                      : tool_fail(ctx, ATTN_E_MEMORY, "no memory for a receipt");
+    if (!status) {
+        receipt_of_model(r, &identity);
+        for (i = 0; i < n; i++)
+            receipt_add(r, digests + i * SHA256_SIZE,
+                        (uint32_t)(i < r->n_ids ? r->ids[i] : r->eos));
+        status = receipt_write(ctx, path, r);
+    }
+    free(r->links);
+    r->links = NULL;
+    return status;
+}
+
 /* >> Reading =================================================================================== */
 
 /* The text of a receipt, with a zero after it. */

@@ -486,4 +486,20 @@ TOOLS_FN receipt_verdict receipt_verify(attn_ctx *ctx, receipt_findings *f, cons
     return verdict;
 }
 
+/* Reads a receipt and verifies it. *told is the receipt, in `memory`. */
+TOOLS_FN receipt_verdict receipt_verify_file(attn_ctx *ctx, receipt_findings *f, receipt *told,
+                                             arena *memory, const attn_model *model,
+                                             const receipt_identity *identity, const char *path)
+{
+    receipt_verdict verdict;
+    int is_whole = 0;
+    if (receipt_read(ctx, told, &is_whole, memory, path))
+        return RECEIPT_FAILED;
+    verdict = receipt_verify(ctx, f, model, told, identity);
+    if (verdict == RECEIPT_HOLDS && !is_whole)
+        verdict = receipt_differs(f, "all of it holds except its own digest, so somebody changed a "
+                                     "setting that has no effect on this text");
+    return verdict;
+}
+
 #endif

@@ -15,6 +15,7 @@
 attn.lens patches, takes gradients and reads circuits and sparse autoencoders. What exists:
 
     texts       load, Model, Tokenizer, Session, Sampling, Sampler, Generation, Continuation, Scores
+    receipts    Session.generate(..., receipt="story.json"), verify, Verdict
     inside      Model.run_with_cache, run_with_hooks, logit_lens; Session.hook, edit, record; Record, Named, Hook
     research    attn.lens
     many        feed_batch, Workspace, Model.generate_many
@@ -47,6 +48,7 @@ import difflib
 import enum
 import fnmatch
 import gc
+import hashlib
 import importlib
 import itertools
 import operator
@@ -66,11 +68,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, U
 import numpy as np
 import numpy.typing as npt
 
-from . import _files, _words
+from . import _files, _pictures, _words
 
 __all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Named", "Record",
-           "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Workspace", "feed_batch", "lens", "load",
-           "version"]
+           "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Verdict", "Workspace", "feed_batch", "lens",
+           "load", "verify", "version"]
 
 
 def __dir__() -> list[str]:
@@ -196,6 +198,16 @@ class _attn_generate_desc(ctypes.Structure):
                 ("reserved", c_uint64 * 4)]
 
 
+class _receipt_generated(ctypes.Structure):
+    _fields_ = [("sampling", _attn_sampler_desc), ("max_tokens", c_size_t), ("ignore_eos", c_int), ("f16_cache", c_int),
+                ("stop", c_void_p), ("n_stop", c_size_t), ("prompt", c_void_p), ("ids", c_void_p),
+                ("n_prompt", c_size_t), ("n_ids", c_size_t), ("ended", c_int), ("digests", c_void_p)]
+
+
+class _receipt_findings(ctypes.Structure):
+    _fields_ = [("text", c_char * 320)]
+
+
 class _attn_continuation(ctypes.Structure):
     _fields_ = [("prompt", c_char_p), ("prompt_tokens", c_void_p), ("n_prompt_tokens", c_size_t), ("text_fn", c_void_p),
                 ("text_user", c_void_p), ("text", c_void_p), ("size", c_size_t), ("tokens", c_void_p),
@@ -230,6 +242,7 @@ _ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu"]
 _ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "avx2_vnni", "neon_dot", "neon_i8mm"]
 _EDITS = ["zero", "set", "mean", "add", "scale"]
 _CACHE_PARTS = ["keys", "values"]
+_STOP_REASONS = ["none", "end of text", "token count", "context full", "callback", "stop string"]
 
 # Functions that C calls: they return 0 to go on, and their last parameter is not used here.
 _PROGRESS_FN = ctypes.CFUNCTYPE(c_int, c_double, c_void_p)
@@ -293,6 +306,8 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_logit_directions": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "lens_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
     "lens_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
+    "receipt_of_generated": (_STATUS, _P, _P, _P, _P, _P),
+    "receipt_check": (_STATUS, _P, _P, _P, _P, _P, _P),
 }
 _VERSION = (0, 4)  # major and minor: the structs above are of this one
 
@@ -607,6 +622,34 @@ class Scores(NamedTuple):
     top: Ids  # [T, k]: the likeliest next tokens, likeliest first
     top_logits: Array  # [T, k]
     top_probability: Array  # [T, k]
+    tokens: list[str]  # [T]: their texts
+
+    def _picture(self) -> _pictures.Words:
+        """The text, each token on a colour."""
+        tips = [""] + [f"-log p {nll:.3f}, p {p:.3g}, rank {rank}" for nll, p, rank in
+                       zip(self.nll.tolist(), self.probability.tolist(), self.rank.tolist())]
+        return _pictures.Words("-log(probability) of each token", self.tokens, np.append(np.float32(np.nan), self.nll), tips)
+
+    def _repr_html_(self) -> str:
+        return self._picture()._repr_html_()
+
+    def __str__(self) -> str:
+        """A line for each token, for a terminal."""
+        return str(self._picture())
+
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes the text as an .svg picture, each token on a colour by its loss."""
+        self._picture().save(path)
+
+    def to_numpy(self) -> Array:
+        """nll."""
+        return self.nll
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each token: token, nll, probability, rank; the first has none."""
+        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        values = {name: np.append(np.nan, getattr(self, name)) for name in ("nll", "probability", "rank")}
+        return pandas.DataFrame({"token": self.tokens, **values})
 
 
 @dataclass(frozen=True)
@@ -625,7 +668,8 @@ class Sampling:
     def _desc(self) -> _attn_sampler_desc:
         if not 0 <= self.seed < 1 << 64:
             raise ValueError(f"a seed is 0 to 2^64 - 1, not {self.seed}")
-        return _attn_sampler_desc(self.temperature, _natural("top_k", self.top_k), self.top_p or 1e-30, self.min_p,
+        top_p = 0 if self.top_p == 1 else self.top_p or 1e-30  # 0 is all in C
+        return _attn_sampler_desc(self.temperature, _natural("top_k", self.top_k), top_p, self.min_p,
                                   self.repeat_penalty, _natural("repeat_last", self.repeat_last), self.seed)
 
 
@@ -701,6 +745,7 @@ class Model(_Closing):
         if isa not in _ISAS:
             raise ValueError(f"isa is one of {', '.join(_ISAS)}, not {isa!r}")
         self.threads, self.batch_dim = threads, batch_dim
+        self.path: Optional[str] = os.fsdecode(path)  # of its file; None for what process_weights made
         self._isa = isa
         guard = _Guard()
         callback = _PROGRESS_FN(lambda done, _: guard(lambda: progress(done) if progress else None))
@@ -792,6 +837,13 @@ class Model(_Closing):
         """The text of each token."""
         return [self.tokenizer.decode([token]) for token in self._ids(tokens, prepend_bos)]
 
+    def _labels(self, ids: Ids) -> list[str]:
+        """The text of each token, or its number where the model has no tokenizer."""
+        try:
+            return self.to_str_tokens(ids)
+        except Error:
+            return [str(token) for token in ids.tolist()]
+
     def to_single_token(self, text: str) -> int:
         """The id of a text that is one token. " word" and "word" differ."""
         token = c_int32()
@@ -850,6 +902,12 @@ class Model(_Closing):
         with self._session_for(ids) as session, session.record(names, n_positions=len(ids)) as record:
             record._batch_dim = self.batch_dim
             return self._batched(session.feed(ids, all_logits=True)), record
+
+    def _file(self) -> str:
+        """The file that a receipt is about."""
+        if self.path is None:
+            raise Error(Status.ARGUMENT, "a receipt is of a model in a file: save() this one, and open the file")
+        return self.path
 
     def activation_names(self) -> list[str]:
         """The names of all activations, also of those that are made on request."""
@@ -986,7 +1044,7 @@ class Model(_Closing):
         pointer, model = c_void_p(), Model.__new__(Model)
         self._context().run(_lib.lens_process_weights, byref(pointer), self._handle,
                             fold_ln + 2 * center_writing_weights + 4 * center_unembed + 8 * fold_value_biases)
-        model.threads, model._isa, model.batch_dim = self.threads, self._isa, self.batch_dim
+        model.threads, model._isa, model.batch_dim, model.path = self.threads, self._isa, self.batch_dim, None
         model._adopt(pointer)
         return model
 
@@ -1063,6 +1121,25 @@ def load(name: str, **options: Any) -> Model:
     NAME.attn, are looked for in the directories of $ATTN_MODELS, in build/ and in the user's cache directory
     (~/.cache/attn). options: as Model takes them."""
     return Model(_files.model_path(name), **options)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a receipt holds, which is also its truth: `if attn.verify(...)`. says: the first difference, if not."""
+
+    holds: bool
+    says: str
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+
+def verify(model: Model, receipt: Union[str, os.PathLike[str]]) -> Verdict:
+    """Computes again what a receipt says, and compares every bit. Session.generate(..., receipt=...) writes one,
+    and so do the programs gpt2 and attn-verify, on any machine."""
+    holds, found = c_int(), _receipt_findings()
+    model._context().run(_lib.receipt_check, byref(holds), byref(found), model._handle, _path(model._file()), _path(receipt))
+    return Verdict(bool(holds.value), found.text.decode("utf-8", "replace"))
 
 
 # ---- sessions ----
@@ -1225,21 +1302,23 @@ class Session(_Closing):
             self._guard.run(self.model._context(), _lib.attn_score, stats.ctypes.data,
                             byref(_attn_top(top.ctypes.data, k)), handle, ids.ctypes.data, len(ids))
         return Scores(stats["nll"], stats["probability"], stats["rank"], top["token"], top["logit"],
-                      top["probability"])
+                      top["probability"], self.model._labels(ids))
 
     @_words.answers
     def generate(self, prompt: Tokens = (), *, max_tokens: int = 100, sampling: Union[Sampling, Sampler] = Sampling(),
                  stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False, ignore_eos: bool = False,
-                 logits_fn: Optional[Callable[[Array], None]] = None) -> Generation:
+                 logits_fn: Optional[Callable[[Array], None]] = None,
+                 receipt: Union[str, os.PathLike[str], None] = None) -> Generation:
         """Feeds the prompt, and gives an iterator over the text that follows, piece by piece. The session
         holds the tokens whose text was given, and between two pieces you may hook, edit and look at it.
 
         sampling: how tokens are drawn; a Sampler goes on where an earlier call left it.
         stop: the text ends before any of these strings. prepend_bos: an empty session begins with the
         beginning-of-text token. logits_fn(logits [n_vocab]) may change them before each draw, for
-        example to -inf for tokens that must not come."""
+        example to -inf for tokens that must not come. receipt: a file that is written when the text has
+        ended; attn.verify, or the program attn-verify, computes it again from the model alone."""
         return Generation(self, prompt, _at_least_one("max_tokens", max_tokens), sampling, stop, prepend_bos,
-                          ignore_eos, logits_fn)
+                          ignore_eos, logits_fn, receipt)
 
     # ---- hooks ----
 
@@ -1537,8 +1616,13 @@ class Generation(Iterator[str]):
 
     def __init__(self, session: Session, prompt: Tokens, max_tokens: int, sampling: Union[Sampling, Sampler],
                  stop: Union[str, Iterable[str]], prepend_bos: bool, ignore_eos: bool,
-                 logits_fn: Optional[Callable[[Array], None]]) -> None:
+                 logits_fn: Optional[Callable[[Array], None]], receipt: Union[str, os.PathLike[str], None]) -> None:
+        if receipt is not None and (session._kept or logits_fn or isinstance(sampling, Sampler)):
+            raise ValueError("a receipt is of the model's own text: it takes no hooks, edits, logits_fn or Sampler that has "
+                             "drawn before; give sampling=attn.Sampling(...)")
         self.ids, self._text, self.reason = [], None, "none"
+        self._receipt = None if receipt is None else _path(receipt)
+        self._digests: list[bytes] = []  # for a receipt: of the logits of each draw
         self._session, self._max_tokens, self._logits_fn = session, max_tokens, logits_fn
         config = session.model.config
         self._eos = () if ignore_eos else (config.eos, *config.more_eos)
@@ -1552,6 +1636,10 @@ class Generation(Iterator[str]):
         elif session.logits is None:
             raise Error(Status.ARGUMENT, "there is nothing to continue: give a prompt, feed the session, or set "
                                          "prepend_bos")
+        self._prompt = session.tokens
+        self._desc = _attn_sampler_desc() if isinstance(sampling, Sampler) else sampling._desc()
+        if self._receipt is not None:
+            session.model._file()
         self._pieces = self._write()
 
     def __next__(self) -> str:
@@ -1586,9 +1674,27 @@ class Generation(Iterator[str]):
                 changed = _view(_vector(logits, session.model.config.n_vocab)).copy()
                 self._logits_fn(changed)
                 logits = changed.ctypes.data
+            if self._receipt is not None:
+                row = np.ascontiguousarray(_view(_vector(logits, session.model.config.n_vocab)), "<f4")
+                self._digests.append(hashlib.sha256(row.tobytes()).digest())
             session.model._context().run(_lib.attn_sample, byref(token), self._sampler._handle, logits,
                                          _lib.attn_session_tokens(handle), len(session))
         return token.value
+
+    def _write_receipt(self) -> None:
+        session, stops = self._session, _strings([stop.decode() for stop in self._stops])
+        if session._kept:
+            raise Error(Status.ARGUMENT, "there is no receipt: the session was given a hook or an edit before the text ended")
+        if self.reason == "context full" and session.capacity != session.model.config.n_ctx:
+            raise Error(Status.ARGUMENT, f"there is no receipt: the session's {session.capacity} tokens ended the text, and not "
+                                         "the model's context")
+        ids, digests = np.array(self.ids, np.int32), np.frombuffer(b"".join(self._digests), np.uint8)
+        text = _receipt_generated(self._desc, self._max_tokens, not self._eos, session._cache_dtype == "f16",
+                                  ctypes.addressof(stops), len(stops), self._prompt.ctypes.data, ids.ctypes.data,
+                                  len(self._prompt), len(ids), _STOP_REASONS.index(self.reason),
+                                  digests.ctypes.data)
+        model = session.model
+        model._context().run(_lib.receipt_of_generated, model._handle, _path(model._file()), byref(text), self._receipt)
 
     def _write(self) -> Iterator[str]:
         session, tokenizer, held = self._session, self._session.model.tokenizer, b""
@@ -1614,6 +1720,8 @@ class Generation(Iterator[str]):
                 self.reason = "context full"
             if shown:
                 yield shown
+        if self._receipt is not None:
+            self._write_receipt()
         rest = decoder.decode(held, True)
         if rest:
             yield rest

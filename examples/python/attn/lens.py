@@ -15,6 +15,18 @@
     lens.path_patch(model, pair, [(0, 1), (0, 2)], [(2, "hook_q_input", 3)], mlps="through").effect
     lens.circuit(model, 3, 5, "OV").S                                        # singular values of W_V · W_O
 
+What exists:
+
+    patching    Pair, logit_diff, log_prob, loss, function; patch, path_patch, ablate_heads, exact_effects; Edit
+    gradients   Backward; edges, best_edges, edge_names, curve
+    the stream  decompose_resid, parts, logit_lens, TunedLens
+    heads       patterns, heads, detect_heads, detect_head, qk_terms
+    weights     circuit, FactoredMatrix, composition_scores, ov_eigenvalues, copying_scores, refactor_attention
+    steering    steering_vector, control_vector, add_control; SAE, load_sae
+
+patterns, heads, parts, qk_terms, logit_lens and edges give pictures, and so do what patch, ablate_heads and curve give: the
+last line of a notebook's cell shows them, print gives text, save("x.svg"), to_numpy() and to_pandas() the rest.
+
 These are the headers of tools/lens, which libattn.so carries; their comments have the formulas, shapes
 and papers. tools/lens/transformerlens.md says which of TransformerLens's functions each of them is.
 """
@@ -24,7 +36,7 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, Union
 
@@ -33,11 +45,18 @@ import numpy.typing as npt
 
 import attn
 from attn import Array, EditKind, Span, Tokens, _files, _words
-from attn._pictures import Picture
+from attn._pictures import Drawing, Graph, Picture
 
-__all__ = ["Backward", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched", "Picture", "SAE", "best_edges",
-           "circuit", "composition_scores", "decompose_resid", "detect_heads", "edge_names", "exact_effects", "function", "load_sae",
-           "log_prob", "logit_diff", "logit_lens", "loss", "patch", "path_patch", "patterns"]
+__all__ = ["Ablated", "Backward", "Curve", "Edges", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched",
+           "Picture", "SAE", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores",
+           "control_vector", "copying_scores", "curve", "decompose_resid", "detect_head", "detect_heads", "edge_names", "edges",
+           "exact_effects", "function", "heads", "load_sae", "log_prob", "logit_diff", "logit_lens", "loss", "ov_eigenvalues",
+           "parts", "patch", "path_patch", "patterns", "qk_terms", "refactor_attention", "steering_vector"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
@@ -55,6 +74,10 @@ PartsKind = Literal["streams", "streams_mid", "sublayers", "attns", "mlps", "hea
 _PARTS = ["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
 _READERS = ["final", "attn", "mlp"]
 _HEAD_KINDS = ["previous", "duplicate", "induction"]
+_MEASURES = ["mul", "abs"]
+_ORDERS = ["helpful", "largest"]
+_SPACES = ["stream", "tokens"]
+_N_SHARES = 10
 
 # ---- the headers' structs, with the names that C gives them ----
 
@@ -122,7 +145,7 @@ class _lens_node_name(ctypes.Structure):
 
 
 class _lens_label(ctypes.Structure):
-    _fields_ = [("text", c_char * 32)]
+    _fields_ = [("text", c_char * 48)]
 
 
 class _lens_parts_desc(ctypes.Structure):
@@ -136,6 +159,33 @@ class _lens_sae(ctypes.Structure):
                 ("apply_b_dec", c_int), ("by_decoder_norm", c_int), ("hook", c_char * 64),
                 *[(name, attn._attn_tensor) for name in ("w_enc", "w_dec", "b_dec", "b_enc", "threshold", "gain",
                                                          "b_mag", "norms")]]
+
+
+class _lens_tuned(ctypes.Structure):
+    _fields_ = [("weight", attn._attn_tensor), ("bias", attn._attn_tensor)]
+
+
+class _lens_tokens(ctypes.Structure):
+    _fields_ = [("ids", c_void_p), ("n", c_size_t)]
+
+
+class _lens_curve(ctypes.Structure):
+    _fields_ = [("n_edges", c_size_t * _N_SHARES), ("faithfulness", c_double * _N_SHARES), ("cpr", c_double), ("cmd", c_double)]
+
+
+class _lens_svd(ctypes.Structure):
+    _fields_ = [("u", attn._attn_tensor), ("s", attn._attn_tensor), ("v", attn._attn_tensor)]
+
+
+class _lens_qk(ctypes.Structure):
+    _fields_ = [("tokens", c_void_p), ("n_tokens", c_size_t), ("layer", c_size_t), ("head", c_size_t), ("query", c_size_t),
+                ("key", c_size_t)]
+
+
+class _lens_detect_desc(ctypes.Structure):
+    _fields_ = [("tokens", c_void_p), ("n_tokens", c_size_t), ("kind", c_int), ("keys", attn._attn_tensor),
+                ("heads", c_void_p), ("n_heads", c_size_t), ("measure", c_int), ("exclude_bos", c_int),
+                ("exclude_current_token", c_int)]
 
 
 _METRIC_FN = ctypes.CFUNCTYPE(c_int, POINTER(c_float), attn._attn_tensor, attn._attn_tensor, c_void_p)
@@ -165,6 +215,22 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "lens_sae_free": (None, _P, _P),
     "lens_sae_encode": (_STATUS, _P, _P, _P, _T),
     "lens_sae_decode": (_STATUS, _P, _P, _P, _T, _T),
+    "lens_metric_value": (_STATUS, _P, _P, _T, _P, _P),
+    "lens_edge_curve": (_STATUS, _P, _P, _P, _P, _SIZE, _T, c_int),
+    "lens_singular_vectors": (_STATUS, _P, _P, _T, _T),
+    "lens_eigenvalues": (_STATUS, _P, _P, _T, _T),
+    "lens_ov_eigenvalues": (_STATUS, _P, _P, _P, c_int),
+    "lens_copying_scores": (_STATUS, _P, _P, _T),
+    "lens_refactor_attention": (_STATUS, _P, _P, _P),
+    "lens_detect_head": (_STATUS, _P, _P, _P, _P),
+    "lens_qk_count": (_SIZE, _P, _SIZE),
+    "lens_qk_label": (_lens_label, _P, _SIZE, _SIZE),
+    "lens_qk_terms": (_STATUS, _P, _P, _P, _P),
+    "lens_steering_vector": (_STATUS, _P, _P, _P, _P, _P, _P),
+    "lens_control_open": (_STATUS, _P, _P, _P, _P),
+    "lens_tuned_open": (_STATUS, _P, _P, _P, _P),
+    "lens_tuned_free": (None, _P, _P),
+    "lens_tuned_apply": (_STATUS, _P, _P, _P, _SIZE, _T),
 }
 _lib = attn._lib
 for _name, (_result, *_parameters) in _PROTOTYPES.items():
@@ -234,6 +300,24 @@ class Edit:
     factor: float = 1
 
 
+class _Shown:
+    """What a picture of a result gives."""
+
+    def picture(self, title: str = "") -> Drawing:
+        """The result as a picture, which a notebook shows of itself."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return self.picture()._repr_html_()
+
+    def __repr__(self) -> str:
+        return repr(self.picture())
+
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes the picture as an .svg file."""
+        self.picture().save(path)
+
+
 class Patched(NamedTuple):
     """The metric of every patched run, and of the two that are not patched; means over the pairs."""
 
@@ -254,6 +338,18 @@ class Patched(NamedTuple):
 
     def _repr_html_(self) -> str:
         return self.picture()._repr_html_() if self.effect.ndim <= 3 else f"<pre>{self!r}</pre>"
+
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes the picture as an .svg file."""
+        self.picture().save(path)
+
+    def to_numpy(self) -> Array:
+        """The effect."""
+        return self.effect
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each number of the effect."""
+        return self.picture().to_pandas()
 
 
 class _Question:
@@ -344,6 +440,56 @@ def patch(model: attn.Model, pairs: Pairs, name: str, by: By = "positions", *, n
                             len(changes))
     asked.run(_lib.lens_patch, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
     return Patched(effect, baseline.clean, baseline.corrupted)
+
+
+@dataclass(frozen=True, repr=False)
+class Ablated(_Shown):
+    """By how much a metric changes without each head, [layers, heads], and the metric of the whole model."""
+
+    change: Array
+    whole: float
+
+    def picture(self, title: str = "") -> Picture:
+        rows, columns = ([str(i) for i in range(n)] for n in self.change.shape)
+        return Picture(f"{title or 'change without a head (row: layer, column: head)'}; whole model {self.whole:.3f}",
+                       self.change[None], [""], rows, columns)
+
+    def to_numpy(self) -> Array:
+        """The change."""
+        return self.change
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each head."""
+        return self.picture().to_pandas()
+
+
+def ablate_heads(model: attn.Model, tokens: Tokens, metric: Optional[Metric] = None, *,
+                 edits: Sequence[Edit] = ()) -> Ablated:
+    """A sweep over all heads: the metric (None: loss()) of the text when one head's z is zero, less that of the whole model."""
+    asked = _Question(model)
+    ids, of = asked.ids(tokens), asked.metric(loss() if metric is None else metric)
+    local = (metric or loss()).kind not in ("loss", "function")
+    c, last = model.config, len(ids) - (metric.from_end if metric else 0)
+    if last < 1:
+        raise ValueError(f"the text has {len(ids)} tokens, so there is no position {last - 1}")
+
+    with model.session(len(ids), n_batch=len(ids)) as session:
+        for e in edits:
+            session.edit(e.name, e.kind, e.value, positions=e.positions, heads=e.heads, factor=e.factor)
+
+        def answer() -> float:
+            session.truncate(0)
+            logits = session.feed(ids[:last])[None] if local else session.feed(ids, all_logits=True)
+            value, where = c_float(), _lens_metric.from_buffer_copy(of)
+            where.from_end = 0
+            asked.run(_lib.lens_metric_value, byref(value), _T.of(logits), byref(where), ids.ctypes.data)
+            return value.value
+
+        whole, change = answer(), np.zeros((c.n_layer, c.n_head), np.float32)
+        for layer, head in np.ndindex(*change.shape):
+            with session.edit(f"blocks.{layer}.attn.hook_z", "zero", heads=int(head)):
+                change[layer, head] = answer() - whole
+    return Ablated(change, whole)
 
 
 def _sender_of(sender: Sender) -> _lens_sender:
@@ -497,6 +643,84 @@ def edge_names(model: attn.Model) -> tuple[list[str], list[str]]:
             [_lib.lens_receiver_name(byref(graph), i).text.decode() for i in range(graph.n_receivers)])
 
 
+@dataclass(frozen=True, repr=False)
+class Edges(_Shown):
+    """Scores of the edges between the parts of a model: edges(...). A picture shows the best of them."""
+
+    scores: Array  # [senders, receivers]
+    senders: Sequence[str]
+    receivers: Sequence[str]
+    best: Sequence[tuple[str, str, float]]  # from, to, score; the largest magnitude first
+    n_layer: int
+    n_head: int
+
+    def picture(self, title: str = "") -> Graph:
+        return Graph(title or f"the best {len(self.best)} edges", self.best, self.n_layer, self.n_head)
+
+    def to_numpy(self) -> Array:
+        """The scores."""
+        return self.scores
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame of the best edges: from, to, score."""
+        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        return pandas.DataFrame(self.best, columns=["from", "to", "score"])
+
+
+def edges(model: attn.Model, pairs: Pairs, n: int = 20, *, steps: int = 5, exact: bool = False,
+          edits: Sequence[Edit] = ()) -> Edges:
+    """Which edges make the difference between two texts, and the best n of them. steps: EAP-IG (1: EAP); exact: the true
+    effect of every edge, by a run of its own."""
+    scores = (exact_effects(model, pairs, edits=edits).effect if exact else
+              Backward(model).edge_scores(pairs, steps, edits=edits))
+    senders, receivers = edge_names(model)
+    kept = best_edges(model, scores, n) != 0
+    order = np.argsort(-np.abs(np.where(kept, scores, 0)).ravel(), kind="stable")[:int(kept.sum())]
+    best = [(senders[i], receivers[j], float(scores[i, j])) for i, j in zip(*np.unravel_index(order, scores.shape))]
+    return Edges(scores, senders, receivers, best, model.config.n_layer, model.config.n_head)
+
+
+@dataclass(frozen=True, repr=False)
+class Curve(_Shown):
+    """The faithfulness of circuits of growing size, and its two integrals over the share of edges, as the benchmark MIB has
+    them: cpr (larger is better) and cmd (smaller is better)."""
+
+    share: Array  # [10]: of the model's edges
+    n_edges: npt.NDArray[np.intp]  # [10]
+    faithfulness: Array  # [10]: 1 is the whole model's metric, 0 that of the corrupted text
+    cpr: float
+    cmd: float
+
+    def picture(self, title: str = "") -> Picture:
+        return Picture(f"{title or 'faithfulness by share of edges'}: CPR {self.cpr:.3f}, CMD {self.cmd:.3f}",
+                       self.faithfulness[None, None].astype(np.float32), [""], ["faithfulness"], [f"{share:.1%}" for share in self.share])
+
+    def to_numpy(self) -> Array:
+        """The faithfulness."""
+        return self.faithfulness
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each circuit: share, edges, faithfulness."""
+        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        return pandas.DataFrame({"share": self.share, "edges": self.n_edges, "faithfulness": self.faithfulness})
+
+
+def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal["helpful", "largest"] = "helpful", *,
+          edits: Sequence[Edit] = ()) -> Curve:
+    """Runs the circuits that scores [senders, receivers] find: the best 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50 and 100
+    percent of all edges. order: first the edges that help the metric most, or those of the "largest" magnitude."""
+    if order not in _ORDERS:
+        raise ValueError(f"order is one of {', '.join(_ORDERS)}, not {order!r}")
+    asked, found, backward = _Question(model), _lens_curve(), _lens_backward()
+    array, _ = asked.pairs(pairs)
+    changes = asked.edits(edits)
+    backward.model, backward.edits, backward.n_edits = model._handle._as_parameter_, _address(changes), len(changes)
+    asked.run(_lib.lens_edge_curve, byref(found), byref(backward), byref(array), len(array),
+              _T.of(np.asarray(scores, np.float32)), _ORDERS.index(order))
+    share = np.array([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1], np.float32)
+    return Curve(share, np.array(found.n_edges, np.intp), np.array(found.faithfulness, np.float32), found.cpr, found.cmd)
+
+
 # ---- circuits and heads ----
 
 
@@ -519,6 +743,21 @@ class FactoredMatrix(NamedTuple):
         attn._attn_ctx().run(_lib.lens_singular_values, byref(_T.of(out)), _T.of(self.A), _T.of(self.B))
         return out
 
+    def svd(self) -> tuple[Array, Array, Array]:
+        """U [m, r], S [r] and V [n, r], with A · B = U · diag(S) · Vᵀ."""
+        u, s, v = (np.zeros(shape, np.float32) for shape in
+                   ((len(self.A), self.A.shape[1]), self.A.shape[1], (self.B.shape[1], self.A.shape[1])))
+        out = _lens_svd(_T.of(u), _T.of(s), _T.of(v))
+        attn._attn_ctx().run(_lib.lens_singular_vectors, byref(out), _T.of(self.A), _T.of(self.B))
+        return u, s, v
+
+    @property
+    def eigenvalues(self) -> npt.NDArray[np.complex64]:
+        """[r], largest magnitude first, of a square product. The other m - r are 0."""
+        out = np.zeros((self.A.shape[1], 2), np.float32)
+        attn._attn_ctx().run(_lib.lens_eigenvalues, byref(_T.of(out)), _T.of(self.A), _T.of(self.B))
+        return out.view(np.complex64)[:, 0]
+
 
 def circuit(model: attn.Model, layer: int, head: int, kind: Literal["QK", "OV"]) -> FactoredMatrix:
     """W_Q · W_Kᵀ or W_V · W_O of a head."""
@@ -538,6 +777,69 @@ def composition_scores(model: attn.Model, kind: Literal["Q", "K", "V"]) -> Array
     c = model.config
     out = np.zeros((c.n_layer, c.n_head, c.n_layer, c.n_head), np.float32)
     model._context().run(_lib.lens_composition_scores, byref(_T.of(out)), model._handle, "QKV".index(kind))
+    return out
+
+
+def _ov_eigenvalues(model: attn.Model, of: str) -> Array:
+    if of not in _SPACES:
+        raise ValueError(f"of is stream or tokens, not {of!r}")
+    c = model.config
+    out = np.zeros((c.n_layer, c.n_head, c.d_head, 2), np.float32)
+    model._context().run(_lib.lens_ov_eigenvalues, byref(_T.of(out)), model._handle, _SPACES.index(of))
+    return out
+
+
+def ov_eigenvalues(model: attn.Model, of: Literal["stream", "tokens"] = "tokens") -> npt.NDArray[np.complex64]:
+    """[layers, heads, d_head]: the eigenvalues of every head's W_V · W_O, or of W_E · W_V · W_O · W_U from "tokens" to logits."""
+    return _ov_eigenvalues(model, of).view(np.complex64)[..., 0]
+
+
+def copying_scores(model: attn.Model, of: Literal["stream", "tokens"] = "tokens") -> Array:
+    """[layers, heads]: the sum of those eigenvalues over the sum of their magnitudes; 1 is a head that copies."""
+    values = _ov_eigenvalues(model, of)
+    out = np.zeros(values.shape[:2], np.float32)
+    model._context().run(_lib.lens_copying_scores, byref(_T.of(out)), _T.of(values))
+    return out
+
+
+def refactor_attention(model: attn.Model, path: Union[str, os.PathLike[str]]) -> None:
+    """Writes a .attn file of a model that says the same and whose heads have singular vectors as W_Q, W_K, W_V and W_O:
+    TransformerLens's refactor_factored_attn_matrices."""
+    model._context().run(_lib.lens_refactor_attention, attn._path(path), model._handle)
+
+
+def qk_terms(model: attn.Model, tokens: Tokens, layer: int, head: int, query: int, key: int) -> Picture:
+    """An attention score as a sum: a row for each part of the stream at the query's position, a column for each at the key's.
+    The sum of all cells is the score."""
+    ids = model._ids(tokens)
+    which = _lens_qk(ids.ctypes.data, len(ids), attn._natural("layer", layer), attn._natural("head", head),
+                     attn._natural("query", query), attn._natural("key", key))
+    n = _lib.lens_qk_count(model._handle, layer) if 0 <= layer < model.config.n_layer else 1
+    terms = np.zeros((n, n), np.float32)
+    model._context().run(_lib.lens_qk_terms, byref(_T.of(terms)), model._handle, byref(which))
+    labels = [_lib.lens_qk_label(model._handle, layer, i).text.decode() for i in range(n)]
+    return Picture(f"score of query {query} and key {key} in head {layer}.{head}, by parts", terms[None], [""], labels, labels)
+
+
+def detect_head(model: attn.Model, tokens: Tokens, pattern: Union[str, npt.ArrayLike], *,
+                heads: Sequence[tuple[int, int]] = (), measure: Literal["mul", "abs"] = "mul", exclude_bos: bool = False,
+                exclude_current_token: bool = False) -> Array:
+    """[layers, heads]: how much each head's pattern is the expected one, -1 for heads that were not asked for. pattern:
+    "previous", "duplicate" or "induction", or a matrix [T, T]; heads: (layer, head) pairs."""
+    ids, c = model._ids(tokens), model.config
+    keys = None
+    if not isinstance(pattern, str):
+        keys = attn._floats(pattern)
+    elif pattern not in _HEAD_KINDS:
+        raise ValueError(f"pattern is one of {', '.join(_HEAD_KINDS)}, or a matrix; not {pattern!r}")
+    if measure not in _MEASURES:
+        raise ValueError(f"measure is mul or abs, not {measure!r}")
+    chosen = (_lens_head * len(heads))(*[_lens_head(layer, head) for layer, head in heads])
+    desc = _lens_detect_desc(ids.ctypes.data, len(ids), 0 if keys is not None else _HEAD_KINDS.index(str(pattern)),
+                             _T() if keys is None else _T.of(keys), _address(chosen), len(chosen), _MEASURES.index(measure),
+                             exclude_bos, exclude_current_token)
+    out = np.zeros((c.n_layer, c.n_head), np.float32)
+    model._context().run(_lib.lens_detect_head, byref(_T.of(out)), model._handle, byref(desc))
     return out
 
 
@@ -593,14 +895,6 @@ def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublay
 # ---- pictures ----
 
 
-def _labels(model: attn.Model, ids: attn.Ids) -> list[str]:
-    """The text of each token, or its number where the model has no tokenizer."""
-    try:
-        return model.to_str_tokens(ids)
-    except attn.Error:
-        return [str(token) for token in ids.tolist()]
-
-
 def patterns(model: attn.Model, tokens: Tokens, layer: Optional[int] = None) -> Picture:
     """What every head looks at, or those of one layer: a panel a head, a row a token that looks, a column a token
     that is looked at."""
@@ -609,23 +903,93 @@ def patterns(model: attn.Model, tokens: Tokens, layer: Optional[int] = None) -> 
         with session.record([f"blocks.{i}.attn.hook_pattern" for i in layers], n_positions=len(ids)) as record:
             session.feed(ids)
     values = np.concatenate([record["pattern", i] for i in layers])
-    labels = _labels(model, ids)
+    labels = model._labels(ids)
     return Picture("attention patterns: a row looks at its columns", values,
                    [f"layer {i} head {head}" for i in layers for head in range(model.config.n_head)], labels, labels)
 
 
-def logit_lens(model: attn.Model, tokens: Tokens) -> Picture:
+def heads(model: attn.Model, tokens: Tokens) -> Picture:
+    """What detect_heads gives, as a picture: a panel for each kind, a row a layer, a column a head."""
+    found = detect_heads(model, tokens)
+    return Picture("the share of attention that a head of this kind would have; a row is a layer", np.stack(list(found.values())),
+                   list(found), [str(i) for i in range(model.config.n_layer)], [str(i) for i in range(model.config.n_head)])
+
+
+def parts(model: attn.Model, tokens: Tokens, token: Token, against: Optional[Token] = None,
+          kind: PartsKind = "sublayers") -> Picture:
+    """Direct logit attribution: how much each part of the stream adds to the logit of a token, or to its difference to
+    another's, at each position. A row is a part, a column a position."""
+    ids = model._ids(tokens)
+    found = decompose_resid(model, ids, kind)
+    direction = model.logit_directions([model._token(token)], None if against is None else [model._token(against)])
+    shares = model.logit_attrs(found.stack, found.scale, direction)
+    name = f"the logit of {token!r}" + ("" if against is None else f" less that of {against!r}")
+    return Picture(f"what each part adds to {name}", shares[None], [""], found.labels, model._labels(ids))
+
+
+def logit_lens(model: attn.Model, tokens: Tokens, tuned: Optional[TunedLens] = None) -> Picture:
     """The likeliest next token of the stream that enters each layer and of the last one, the stronger the more
-    probable: a row a layer, a column a token of the text."""
+    probable: a row a layer, a column a token of the text. tuned: a lens that translates each stream first."""
     ids, n_layer = model._ids(tokens), model.config.n_layer
     stack = decompose_resid(model, ids, "streams").stack
+    if tuned is not None:
+        stack = np.stack([tuned.apply(stream, layer) for layer, stream in enumerate(stack)])
     logits = model.logit_lens(stack).astype(np.float64)
     logits -= logits.max(-1, keepdims=True)
     best = logits.argmax(-1)
     probability = (1 / np.exp(logits).sum(-1)).astype(np.float32)
-    texts = [_labels(model, row.astype(np.int32)) for row in best]
+    texts = [model._labels(row.astype(np.int32)) for row in best]
     rows = [f"into layer {i}" for i in range(n_layer)] + ["the end"]
-    return Picture("logit lens: the likeliest next token", probability[None], [""], rows, _labels(model, ids), texts)
+    return Picture("logit lens: the likeliest next token", probability[None], [""], rows, model._labels(ids), texts)
+
+
+class TunedLens:
+    """A tuned lens (Belrose et al. 2023): an affine map for each layer, in a .safetensors file with the names of the package
+    tuned-lens. tools/lens/transformerlens.md says how to make it of that package's params.pt."""
+
+    def __init__(self, model: attn.Model, path: Union[str, os.PathLike[str]]) -> None:
+        self._ctx, self._tuned = model._context(), _lens_tuned()
+        self._ctx.run(_lib.lens_tuned_open, byref(self._tuned), model._handle, attn._path(path))
+        weakref.finalize(self, _free_with, _lib.lens_tuned_free, self._ctx, self._tuned, None).atexit = False
+
+    def apply(self, stream: npt.ArrayLike, layer: int) -> Array:
+        """[T, d_model]: the stream that enters `layer`, in the form of the final stream; n_layer is the final one itself."""
+        x = attn._floats(stream)
+        out: Array = np.zeros(x.shape, np.float32)
+        attn._attn_ctx().run(_lib.lens_tuned_apply, byref(_T.of(out)), byref(self._tuned), attn._natural("layer", layer), _T.of(x))
+        return out
+
+
+# ---- steering ----
+
+
+def steering_vector(model: attn.Model, name: str, towards: Tokens, away: Tokens) -> Array:
+    """[d_model]: the mean of an activation over one text, less its mean over another. `session.edit(name, "add", vector,
+    factor=4)` adds it at every position."""
+    texts = [model._ids(text) for text in (towards, away)]
+    first, second = (_lens_tokens(ids.ctypes.data, len(ids)) for ids in texts)
+    out: Array = np.zeros(model.config.d_model, np.float32)
+    model._context().run(_lib.lens_steering_vector, byref(_T.of(out[None])), model._handle, attn._coded(name), byref(first),
+                         byref(second))
+    return out
+
+
+def control_vector(model: attn.Model, path: Union[str, os.PathLike[str]]) -> Array:
+    """[n_layer, d_model]: the directions in a file of llama.cpp or repeng (GGUF), or in .safetensors; 0 for a layer without
+    one. add_control uses them."""
+    out = np.zeros((model.config.n_layer, model.config.d_model), np.float32)
+    model._context().run(_lib.lens_control_open, byref(_T.of(out)), model._handle, attn._path(path))
+    return out
+
+
+def add_control(session: attn.Session, directions: npt.ArrayLike, strength: float = 1) -> attn.Hook:
+    """Adds strength * directions[layer] to the stream behind each layer, at every position that is fed, until the hook's
+    remove(). A negative strength is the other way."""
+    rows, c = attn._floats(directions), session.model.config
+    if rows.shape != (c.n_layer, c.d_model):
+        raise ValueError(f"directions have shape {list(rows.shape)}; expected {[c.n_layer, c.d_model]}, one of each layer")
+    hooks = [session.edit(f"blocks.{layer}.hook_resid_post", "add", row, factor=strength) for layer, row in enumerate(rows)]
+    return attn.Hook(session, *[number for hook in hooks for number in hook._numbers])
 
 
 # ---- sparse autoencoders ----
@@ -668,6 +1032,31 @@ class SAE:
         attn._attn_ctx().run(_lib.lens_sae_decode, byref(_T.of(out)), byref(self._sae), _T.of(rows),
                              _T() if x is None else _T.of(_rows(x)))
         return out if x is None else out.reshape(np.shape(x))
+
+
+    def hook(self, session: attn.Session, changes: Iterable[tuple[int, Literal["clamp", "scale", "add"], float]] = (), *,
+             keep_error: bool = True) -> attn.Hook:
+        """Changes features while the session runs: (417, "clamp", 8.0) gives a feature this value (0: ablated), "scale"
+        multiplies it, "add" steers along it. keep_error: the activation keeps what the features do not explain; else
+        their sum replaces it, as SAELens's run_with_saes does without the error term."""
+        wanted = list(changes)
+        for feature, kind, _ in wanted:
+            if kind not in ("clamp", "scale", "add"):
+                raise ValueError(f"a change is clamp, scale or add, not {kind!r}")
+            if not 0 <= feature < self.d_sae:
+                raise ValueError(f"there is no feature {feature}: the autoencoder has {self.d_sae}, from 0")
+
+        def change(x: Array, _: attn.HookPoint) -> Array:
+            features = self.encode(x)
+            plain = self.decode(features, x)
+            for feature, kind, value in wanted:
+                column = features[:, feature]
+                features[:, feature] = value if kind == "clamp" else column * value if kind == "scale" else column + value
+            changed = self.decode(features, x)
+            kept: Array = x + (changed - plain) if keep_error else changed
+            return kept
+
+        return session.hook(self.hook_name, change)
 
 
 def load_sae(name: str) -> SAE:
