@@ -6,6 +6,8 @@ checkpoints with the numbers of DIRECTORY/model.safetensors (bfloat16 throughout
     OUTPUT/state/model.pt           a training state: its configuration is an object of a class that is not
                                     there, and stands beside numpy's numbers
     OUTPUT/lightning/last.ckpt      a state dict below "state_dict", with the prefix of Lightning and FSDP
+    OUTPUT/lens/model.pt            a HookedTransformer's state dict below "model" and its configuration below "cfg":
+                                    fixtures/transformerlens/full, with the masks of old versions
     OUTPUT/code/pytorch_model.bin   a pickle that runs code when it is loaded
 
 Each with config.json (the hub's two) and the vocabulary beside it. Needs PyTorch.
@@ -27,16 +29,21 @@ class Code:
         return os.mkdir, (os.path.join(output, "it-ran"),)
 
 
-with open(os.path.join(source, "model.safetensors"), "rb") as f:
-    (size,) = struct.unpack("<Q", f.read(8))
-    header = json.loads(f.read(size))
-    data = bytearray(f.read())
-tensors = {}
-for name, entry in header.items():
-    if name != "__metadata__" and entry["dtype"] == "BF16":
-        begin, end = entry["data_offsets"]
-        tensor = torch.frombuffer(data[begin:end], dtype=torch.bfloat16).reshape(entry["shape"])
-        tensors[name.replace("transformer.", "")] = tensor.clone()
+def read_tensors(directory, dtype, torch_dtype):
+    with open(os.path.join(directory, "model.safetensors"), "rb") as f:
+        (size,) = struct.unpack("<Q", f.read(8))
+        header = json.loads(f.read(size))
+        data = bytearray(f.read())
+    tensors = {}
+    for name, entry in header.items():
+        if name != "__metadata__" and entry["dtype"] == dtype:
+            begin, end = entry["data_offsets"]
+            tensor = torch.frombuffer(data[begin:end], dtype=torch_dtype).reshape(entry["shape"])
+            tensors[name.replace("transformer.", "")] = tensor.clone()
+    return tensors
+
+
+tensors = read_tensors(source, "BF16", torch.bfloat16)
 with open(os.path.join(source, "config.json")) as f:
     config = json.load(f)
 
@@ -62,6 +69,10 @@ pickles = {"state/model.pt": {"model": {name: tensor for name, tensor in nano.it
            "lightning/last.ckpt": {"state_dict": fsdp, "epoch": 1, "optimizer_states": []},
            "hub/pytorch_model.bin": hub, "code/pytorch_model.bin": dict(hub, extra=Code()),
            "nano/ckpt.pt": {"model": nano, "model_args": args, "iter_num": 100}}
+lens = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures", "transformerlens", "full")
+with open(os.path.join(lens, "config.json")) as f:
+    pickles["lens/model.pt"] = {"cfg": json.load(f), "model": {
+        **read_tensors(lens, "F32", torch.float32), "blocks.0.attn.mask": torch.ones(11, 11, dtype=torch.bool)}}
 for path, pickle in pickles.items():
     directory = os.path.join(output, os.path.dirname(path))
     os.makedirs(directory)

@@ -2,8 +2,8 @@
  *
  * Converts checkpoints of GPT-2 to .attn files, and .attn files to checkpoints (export.h).
  *
- * The work is in three steps. A reader (huggingface.h, gguf.h, llmc.h) lists the
- * checkpoint's tensors without reading the weights. A plan lists the tensors of the output, each
+ * The work is in three steps. A reader (huggingface.h, transformerlens.h, gguf.h, llmc.h)
+ * lists the checkpoint's tensors without reading the weights. A plan lists the tensors of the output, each
  * with its source. Then the weights are copied, tensor by tensor and in pieces of at most 32 MB, so
  * that memory does not grow with the model. */
 #include "tools/common/system.h"
@@ -24,8 +24,9 @@
 /* One tensor of the output. */
 typedef struct planned {
     char name[64];
-    const source_tensor *from[3]; /* one tensor, or three that are concatenated; NULL: zeros */
+    const source_tensor *from[3]; /* one tensor, or three that are concatenated */
     size_t n_from;
+    float fill; /* without a tensor: the value of all numbers */
     enum part_kind kind;
     uint64_t n_in, n_out;
     int is_vector; /* one dimension, n_out (which differs from one row) */
@@ -36,7 +37,7 @@ typedef struct planned {
 typedef struct plan {
     planned *tensors;
     size_t n_tensors;
-    int tied;
+    int tied, has_b_U;
     attn_dtype dtype; /* of the panels */
     unsigned char *tokenizer;
     size_t tokenizer_size;
@@ -125,8 +126,8 @@ static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name,
         return fail_missing(ctx, s, name);
     if (s->names == NAMES_MINGPT && t->ndim == ndim + 1 && t->shape[0] == 1)
         extra = 1;
-    if (t->ndim != ndim + extra || t->shape[extra] != expected[0] ||
-        (ndim == 2 && t->shape[extra + 1] != expected[1]))
+    if (t->ndim != ndim + extra ||
+        memcmp(t->shape + extra, expected, (size_t)ndim * sizeof *expected) != 0)
         return tool_fail(ctx, ATTN_E_SHAPE, "%s: %s is %s, but %s asks for %s", t->file->name, name,
                          show_shape(have, t->ndim, t->shape), s->config_name,
                          show_shape(want, ndim, expected));
@@ -144,17 +145,24 @@ static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name,
 static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p, const char *prefix,
                              planned *out)
 {
-    static const char *const all[] = {"query", "key", "value"};
+    static const char *const words[] = {"query", "key", "value"}, *const letters[] = {"Q", "K",
+                                                                                      "V"};
+    const int is_tl = s->names == NAMES_TRANSFORMERLENS;
+    const char *const *all = is_tl ? letters : words;
     const char *tail = p->names[s->names], *star = strchr(tail, '*');
     char name[64];
-    uint64_t expected[2];
+    uint64_t expected[3];
     size_t i, n;
+    int ndim;
     out->kind = p->kind;
     out->n_in = dim_size(s, p->in);
     out->n_out = dim_size(s, p->out);
-    out->out_in = p->kind == PART_TABLE || (p->kind == PART_LINEAR && s->linears_out_in);
+    out->out_in = (p->kind == PART_TABLE && !(is_tl && p == &unembed_part)) ||
+                  (p->kind == PART_LINEAR && s->linears_out_in);
     out->is_vector = p->in == DIM_1;
     n = star ? 3 : 1;
+    if (is_tl && tl_lacks(s, p->name, &out->fill))
+        n = 0;
     if ((s->no_biases && strcmp(tail + strlen(tail) - 5, ".bias") == 0) ||
         (s->no_qkv_biases && p->in == DIM_1 && p->out == DIM_3C))
         n = 0;
@@ -163,11 +171,13 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p,
     expected[1] = out->out_in ? out->n_in : out->n_out;
     if (star)
         expected[0] /= 3;
+    if (!is_tl || (ndim = tl_shape(s, p->name, expected)) == 0)
+        ndim = out->is_vector ? 1 : 2;
     for (i = 0; i < n; i++) {
         const int head = star ? (int)(star - tail) : (int)strlen(tail);
         snprintf(name, sizeof name, "%s%.*s%s%s", prefix, head, tail, star ? all[i] : "",
                  star ? star + 1 : "");
-        if (take_tensor(ctx, s, name, out->is_vector ? 1 : 2, expected, &out->from[i]))
+        if (take_tensor(ctx, s, name, ndim, expected, &out->from[i]))
             return ctx->status;
     }
     return ATTN_OK;
@@ -189,7 +199,8 @@ static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *o
             used[out->tensors[i].from[k] - s->tensors] = 1;
     for (i = 0; i < s->n_tensors && !ctx->status; i++) {
         const source_tensor *t = &s->tensors[i];
-        if (used[i] || source_is_mask(t) || strcmp(t->name, unembed) == 0)
+        if (used[i] || source_is_mask(t) || strcmp(t->name, unembed) == 0 ||
+            (s->names == NAMES_TRANSFORMERLENS && strcmp(t->name, unembed_bias.name) == 0))
             continue;
         show(name, t->name, strlen(t->name));
         if (strncmp(t->name, layer, strlen(layer)) == 0 && !strstr(t->name, "dropout"))
@@ -250,14 +261,14 @@ static const gpt2_part *embedding_of(const source *s)
 static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
 {
     const uint64_t most =
-        COUNT_OF(head_parts) + COUNT_OF(tail_parts) + 1 + COUNT_OF(layer_parts) * s->n_layer;
+        COUNT_OF(head_parts) + COUNT_OF(tail_parts) + 2 + COUNT_OF(layer_parts) * s->n_layer;
     uint64_t layer;
     size_t i, n = 0;
     char prefix[32];
     /* a plan is not longer than the checkpoint (than its double, if all biases are missing), whatever
      * number of layers the configuration claims */
     out->tensors = (planned *)arena_alloc(
-        ctx, &s->memory, most < 2 * s->n_tensors + 3 ? (size_t)most : 2 * s->n_tensors + 3,
+        ctx, &s->memory, most < 2 * s->n_tensors + 4 ? (size_t)most : 2 * s->n_tensors + 4,
         sizeof *out->tensors);
     if (!out->tensors)
         return ctx->status;
@@ -289,6 +300,26 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
     return check_leftovers(ctx, s, out);
 }
 
+/* Plans the bias of the logits, if it is not zero. */
+static attn_status plan_logit_bias(attn_ctx *ctx, source *s, plan *out)
+{
+    planned *last = &out->tensors[out->n_tensors];
+    uint64_t i;
+    float *bias;
+    snprintf(last->name, sizeof last->name, "%s", unembed_bias.name);
+    if (find_part(ctx, s, &unembed_bias, "", last))
+        return ctx->status;
+    bias = (float *)malloc((size_t)s->n_vocab * sizeof *bias);
+    if (!bias)
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory for a bias of the logits");
+    if (source_run(ctx, s, last->from[0], 0, s->n_vocab, FLT_MAX, bias) == ATTN_OK)
+        for (i = 0; i < s->n_vocab; i++)
+            out->has_b_U |= bias[i] < 0 || bias[i] > 0;
+    free(bias);
+    out->n_tensors += (size_t)out->has_b_U;
+    return ctx->status;
+}
+
 /* Plans the unembedding, if it differs from the embedding: many checkpoints store the same table twice. */
 static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
 {
@@ -304,8 +335,14 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
         return ATTN_OK;
     }
     snprintf(last->name, sizeof last->name, "%s", unembed_part.name);
-    if (find_part(ctx, s, &unembed_part, "", last) ||
-        same_numbers(ctx, s, &out->tensors[0], last, &out->tied))
+    if (find_part(ctx, s, &unembed_part, "", last))
+        return ctx->status;
+    if (s->names == NAMES_TRANSFORMERLENS) { /* its table is transposed */
+        out->tied = 0;
+        out->n_tensors++;
+        return plan_logit_bias(ctx, s, out);
+    }
+    if (same_numbers(ctx, s, &out->tensors[0], last, &out->tied))
         return ctx->status;
     if (!out->tied)
         out->n_tensors++;
@@ -406,16 +443,14 @@ typedef struct written {
 
 enum { PIECE = 8 << 20 }; /* floats in a piece of a tensor: 32 MB */
 
-/* Reads outputs or rows first .. first+n-1 of `width` numbers each: zeros, or from the source tensors, each
- * of which has an equal share of them. */
+/* Reads outputs or rows first .. first+n-1 of `width` numbers each: from the source tensors, each of which
+ * has an equal share of them. */
 static attn_status read_rows(attn_ctx *ctx, source *s, const planned *t, uint64_t first, uint64_t n,
                              uint64_t width, float limit, float *out)
 {
     const uint64_t all = t->out_in || t->is_vector ? t->n_out : t->n_in;
     const uint64_t each = t->n_from ? all / t->n_from : all;
     uint64_t count;
-    if (t->n_from == 0)
-        memset(out, 0, (size_t)(n * width) * sizeof *out);
     for (; t->n_from && n > 0; first += count, n -= count, out += count * width) {
         const uint64_t left = each - first % each;
         count = n < left ? n : left;
@@ -434,7 +469,10 @@ static attn_status write_piece(attn_ctx *ctx, attn_writer *w, source *s, const p
     const float limit = t->dtype != ATTN_F32 ? 65519.996f : FLT_MAX;
     const size_t n_in = (size_t)t->n_in, count = (size_t)n;
     attn_tensor x;
-    attn_status status;
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; t->n_from == 0 && i < count * (t->is_vector ? 1 : n_in); i++)
+        piece[i] = t->fill;
     if (t->kind == PART_ROWS) {
         const size_t width = t->is_vector ? 1 : (size_t)t->n_out;
         status = read_rows(ctx, s, t, first, n, width, limit, piece);
@@ -446,7 +484,10 @@ static attn_status write_piece(attn_ctx *ctx, attn_writer *w, source *s, const p
         if (strcmp(t->name, "embed.W_E") != 0) /* the writer takes this one as a table */
             x = attn_transpose(x, 0, 1);
     } else {
-        status = source_read(ctx, s, t->from[0], 0, n_in, first, n, limit, piece);
+        if (t->n_from > 0)
+            status = t->n_from == 3
+                         ? tl_read_qkv(ctx, s, t->from, first, n, limit, piece)
+                         : source_read(ctx, s, t->from[0], 0, n_in, first, n, limit, piece);
         x = attn_borrow(piece, ATTN_F32, attn_shape2(n_in, count));
     }
     return status ? status : attn_writer_add(ctx, w, t->name, t->dtype, x);
@@ -492,6 +533,7 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     config.d_mlp = (uint32_t)s->d_mlp;
     config.ln_eps = (float)s->ln_eps;
     config.tied = p->tied;
+    config.has_b_U = p->has_b_U;
     config.act_fn = s->act_fn;
     config.unscaled_attn = s->unscaled_attn;
     config.scale_attn_by_inverse_layer_idx = s->scale_attn_by_inverse_layer_idx;
@@ -546,7 +588,8 @@ static void print_inputs(void)
     printf("\nInput:\n");
     print_row("a directory", 15,
               "of Hugging Face: config.json; model.safetensors, or shards with their index; "
-              "tokenizer.json, or vocab.json and merges.txt, or all three");
+              "tokenizer.json, or vocab.json and merges.txt, or all three; or of TransformerLens: "
+              "the fields of model.cfg in config.json, model.state_dict() in model.safetensors");
     print_row("a GGUF file", 15,
               "architecture gpt2; F32, F16, BF16, F64, Q2_K to Q6_K, Q4_0 to Q8_0, IQ4_NL, IQ4_XS");
     print_row("an llm.c file", 15, "checkpoint of version 3 (f32) or 5 (bf16)");

@@ -2,6 +2,8 @@
  * index), and the vocabulary. If config.json asks for something that attn.h does not compute, it is refused,
  * so that no model is converted to another one.
  *
+ * transformerlens.h reads a directory whose config.json is TransformerLens's.
+ *
  * config.json                                  what happens
  *   model_type                                 gpt2; any other is refused by its name
  *   activation_function  gelu_new, gelu_fast,  GELU by tanh: their constants differ by less than
@@ -43,7 +45,7 @@
 #ifndef TOOLS_HUGGINGFACE_H
 #define TOOLS_HUGGINGFACE_H
 
-#include "safetensors.h"
+#include "transformerlens.h"
 
 enum { HF_MAX_CONFIG = 1 << 20 }; /* bytes; one of GPT-2's has some hundred */
 
@@ -60,40 +62,6 @@ static const char *const hf_files[] = {"config.json",
                                        "tokenizer.json",
                                        "tokenizer_config.json",
                                        "special_tokens_map.json"};
-
-TOOLS_FN attn_status hf_refuse(attn_ctx *ctx, const char *key, const json_value *v,
-                               const char *expected)
-{
-    shown value;
-    const char *text = v->kind == JSON_TRUE    ? "true"
-                       : v->kind == JSON_FALSE ? "false"
-                       : v->kind == JSON_NULL  ? "null"
-                       : v->text               ? v->text
-                                               : "a list or object";
-    size_t size = v->text ? v->size : strlen(text);
-    return tool_fail(ctx, ATTN_E_UNSUPPORTED, "config.json: %s is %s; only %s is supported", key,
-                     show(value, text, size), expected);
-}
-
-/* Reads the setting of the first of these names that is there. Blanks separate the names. */
-TOOLS_FN attn_status hf_number(attn_ctx *ctx, const json_value *root, const char *keys,
-                               uint64_t *number)
-{
-    const json_value *v = NULL;
-    const int first = (int)strcspn(keys, " ");
-    const char *key;
-    size_t size;
-    for (key = keys; *key && !v; key += size + (key[size] == ' ')) {
-        size = strcspn(key, " ");
-        v = json_find(root, key, size);
-    }
-    if (!v)
-        return tool_fail(ctx, ATTN_E_FORMAT, "config.json has no %.*s", first, keys);
-    if (!json_u64(v, number))
-        return tool_fail(ctx, ATTN_E_FORMAT, "config.json: %.*s is not a whole number", first,
-                         keys);
-    return ATTN_OK;
-}
 
 /* Adds another token that ends texts. */
 TOOLS_FN void hf_add_end(source *s, const char *file, uint64_t id)
@@ -193,20 +161,10 @@ TOOLS_FN attn_status hf_read_activation(attn_ctx *ctx, source *s, const json_val
             s->act_fn = known[i].kind;
             return ATTN_OK;
         }
-    return v ? hf_refuse(ctx, "activation_function", v,
-                         "gelu (also as gelu_new, gelu_fast or gelu_pytorch_tanh), relu or silu")
+    return v ? config_refuse(
+                   ctx, "activation_function", v,
+                   "gelu (also as gelu_new, gelu_fast or gelu_pytorch_tanh), relu or silu")
              : ATTN_OK;
-}
-
-/* Reads true or false; if there is no such setting, *flag stays. */
-TOOLS_FN attn_status hf_flag(attn_ctx *ctx, const json_value *root, const char *key, int *flag)
-{
-    const json_value *v = json_get(root, key);
-    if (v && v->kind != JSON_TRUE && v->kind != JSON_FALSE)
-        return tool_fail(ctx, ATTN_E_FORMAT, "config.json: %s is neither true nor false", key);
-    if (v)
-        *flag = v->kind == JSON_TRUE;
-    return ATTN_OK;
 }
 
 /* Reads settings that change what the model computes. (reorder_and_upcast_attn changes only the order of
@@ -219,23 +177,23 @@ TOOLS_FN attn_status hf_read_kind(attn_ctx *ctx, source *s, const json_value *ro
     if (root->kind != JSON_OBJECT)
         return tool_fail(ctx, ATTN_E_FORMAT, "config.json is not a JSON object");
     if ((v = json_get(root, "model_type")) != NULL && !json_is(v, "gpt2"))
-        return hf_refuse(ctx, "model_type", v, "gpt2");
+        return config_refuse(ctx, "model_type", v, "gpt2");
     if ((v = json_get(root, "quantization_config")) != NULL && v->kind != JSON_NULL)
-        return hf_refuse(ctx, "quantization_config", v, "none");
+        return config_refuse(ctx, "quantization_config", v, "none");
     if ((v = json_get(root, "pruned_heads")) != NULL && v->kind != JSON_NULL && v->size > 0)
-        return hf_refuse(ctx, "pruned_heads", v, "none");
-    if (hf_read_activation(ctx, s, root) || hf_flag(ctx, root, "scale_attn_weights", &scaled) ||
-        hf_flag(ctx, root, "scale_attn_by_inverse_layer_idx",
-                &s->scale_attn_by_inverse_layer_idx) ||
-        hf_flag(ctx, root, "add_cross_attention", &crossed))
+        return config_refuse(ctx, "pruned_heads", v, "none");
+    if (hf_read_activation(ctx, s, root) || config_flag(ctx, root, "scale_attn_weights", &scaled) ||
+        config_flag(ctx, root, "scale_attn_by_inverse_layer_idx",
+                    &s->scale_attn_by_inverse_layer_idx) ||
+        config_flag(ctx, root, "add_cross_attention", &crossed))
         return ctx->status;
     s->unscaled_attn = !scaled;
     if (json_get(json_get(root, "auto_map"), "AutoModelForCausalLM"))
         source_note(
             "config.json: auto_map names a program as the model, which attn-convert does not "
             "run: what is converted is GPT-2 as transformers have it");
-    return crossed ? hf_refuse(ctx, "add_cross_attention", json_get(root, "add_cross_attention"),
-                               "false")
+    return crossed ? config_refuse(ctx, "add_cross_attention",
+                                   json_get(root, "add_cross_attention"), "false")
                    : ATTN_OK;
 }
 
@@ -245,23 +203,20 @@ TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *
     int tied = 1;
     static const char positions[] =
         "n_positions max_position_embeddings n_ctx block_size context_length";
-    if (hf_read_kind(ctx, s, root) || hf_number(ctx, root, "vocab_size", &s->n_vocab) ||
-        hf_number(ctx, root, positions, &s->n_ctx) ||
-        hf_number(ctx, root, "n_embd hidden_size emb_dim", &s->d_model) ||
-        hf_number(ctx, root, "n_head num_attention_heads n_heads", &s->n_head) ||
-        hf_number(ctx, root, "n_layer num_hidden_layers n_layers", &s->n_layer) ||
+    if (hf_read_kind(ctx, s, root) || config_number(ctx, root, "vocab_size", &s->n_vocab) ||
+        config_number(ctx, root, positions, &s->n_ctx) ||
+        config_number(ctx, root, "n_embd hidden_size emb_dim", &s->d_model) ||
+        config_number(ctx, root, "n_head num_attention_heads n_heads", &s->n_head) ||
+        config_number(ctx, root, "n_layer num_hidden_layers n_layers", &s->n_layer) ||
         hf_token(ctx, s, "config.json", root, "bos_token_id") ||
         hf_token(ctx, s, "config.json", root, "eos_token_id"))
         return ctx->status;
     s->d_mlp = s->d_model <= UINT64_MAX / 4 ? 4 * s->d_model : UINT64_MAX;
     v = json_get(root, "n_inner");
-    if (v && v->kind != JSON_NULL && hf_number(ctx, root, "n_inner", &s->d_mlp))
+    if (v && v->kind != JSON_NULL && config_number(ctx, root, "n_inner", &s->d_mlp))
         return ctx->status;
-    s->ln_eps = 1e-5;
-    v = json_get(root, "layer_norm_epsilon");
-    if (v && !json_double(v, &s->ln_eps))
-        return tool_fail(ctx, ATTN_E_FORMAT, "config.json: layer_norm_epsilon is not a number");
-    if (hf_flag(ctx, root, "tie_word_embeddings", &tied))
+    if (config_epsilon(ctx, root, "layer_norm_epsilon", &s->ln_eps) ||
+        config_flag(ctx, root, "tie_word_embeddings", &tied))
         return ctx->status;
     s->says_untied = !tied;
     return ATTN_OK;
@@ -300,7 +255,7 @@ TOOLS_FN void hf_unwrap(char *name)
 /* The size of the prefix before the embedding's name, with its dot; SIZE_MAX: this is not the embedding. */
 TOOLS_FN size_t hf_prefix_size(const char *name)
 {
-    static const char *const embeddings[] = {"wte.weight", "tok_emb.weight"};
+    static const char *const embeddings[] = {"wte.weight", "tok_emb.weight", "embed.W_E"};
     const size_t n = strlen(name);
     size_t i, m;
     for (i = 0; i < sizeof embeddings / sizeof embeddings[0]; i++) {
@@ -375,6 +330,10 @@ TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
         s->names = NAMES_FROM_SCRATCH;
     else if (source_find(s, "tok_emb.weight"))
         s->names = NAMES_MINGPT;
+    else if (source_find(s, "embed.W_E"))
+        return tl_recognise(ctx, s);
+    if (s->transformerlens)
+        return tl_refuse_tensors(ctx, s);
     s->linears_out_in = s->names != NAMES_HF || (t && t->ndim == 2 && t->shape[1] == s->d_model &&
                                                  t->shape[0] / 3 == s->d_model);
     s->no_qkv_biases =
@@ -565,7 +524,7 @@ TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
                          "%s holds no config.json, which a Hugging Face directory would", dir);
     if (read_file(ctx, &s->memory, config, HF_MAX_CONFIG, &text, &size) == ATTN_OK &&
         json_parse(ctx, config, text, size, &root) == ATTN_OK)
-        hf_read_config(ctx, s, root);
+        tl_is_config(root) ? tl_read_config(ctx, s, root) : hf_read_config(ctx, s, root);
     free(root);
     return ctx->status || hf_read_generation(ctx, s, dir) ? ctx->status
                                                           : hf_open_weights(ctx, s, dir);

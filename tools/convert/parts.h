@@ -19,91 +19,105 @@ typedef struct gpt2_part {
 
 static const gpt2_part head_parts[] = {
     {"embed.W_E",
-     {"wte.weight", "token_embd.weight", "tok_emb.weight", "tok_emb.weight"},
+     {"wte.weight", "token_embd.weight", "tok_emb.weight", "tok_emb.weight", "embed.W_E"},
      PART_TABLE,
      DIM_C,
      DIM_V},
     {"pos_embed.W_pos",
-     {"wpe.weight", "position_embd.weight", "pos_emb", "pos_emb.weight"},
+     {"wpe.weight", "position_embd.weight", "pos_emb", "pos_emb.weight", "pos_embed.W_pos"},
      PART_ROWS,
      DIM_T,
      DIM_C}};
 
 static const gpt2_part layer_parts[] = {
     {"ln1.w",
-     {"ln_1.weight", "attn_norm.weight", "ln1.weight", "norm1.scale"},
+     {"ln_1.weight", "attn_norm.weight", "ln1.weight", "norm1.scale", "ln1.w"},
      PART_ROWS,
      DIM_1,
      DIM_C},
-    {"ln1.b", {"ln_1.bias", "attn_norm.bias", "ln1.bias", "norm1.shift"}, PART_ROWS, DIM_1, DIM_C},
+    {"ln1.b",
+     {"ln_1.bias", "attn_norm.bias", "ln1.bias", "norm1.shift", "ln1.b"},
+     PART_ROWS,
+     DIM_1,
+     DIM_C},
     {"attn.W_QKV",
-     {"attn.c_attn.weight", "attn_qkv.weight", "attn.*.weight", "att.W_*.weight"},
+     {"attn.c_attn.weight", "attn_qkv.weight", "attn.*.weight", "att.W_*.weight", "attn.W_*"},
      PART_LINEAR,
      DIM_C,
      DIM_3C},
     {"attn.b_QKV",
-     {"attn.c_attn.bias", "attn_qkv.bias", "attn.*.bias", "att.W_*.bias"},
+     {"attn.c_attn.bias", "attn_qkv.bias", "attn.*.bias", "att.W_*.bias", "attn.b_*"},
      PART_ROWS,
      DIM_1,
      DIM_3C},
     {"attn.W_O",
-     {"attn.c_proj.weight", "attn_output.weight", "attn.proj.weight", "att.out_proj.weight"},
+     {"attn.c_proj.weight", "attn_output.weight", "attn.proj.weight", "att.out_proj.weight",
+      "attn.W_O"},
      PART_LINEAR,
      DIM_C,
      DIM_C},
     {"attn.b_O",
-     {"attn.c_proj.bias", "attn_output.bias", "attn.proj.bias", "att.out_proj.bias"},
+     {"attn.c_proj.bias", "attn_output.bias", "attn.proj.bias", "att.out_proj.bias", "attn.b_O"},
      PART_ROWS,
      DIM_1,
      DIM_C},
     {"ln2.w",
-     {"ln_2.weight", "ffn_norm.weight", "ln2.weight", "norm2.scale"},
+     {"ln_2.weight", "ffn_norm.weight", "ln2.weight", "norm2.scale", "ln2.w"},
      PART_ROWS,
      DIM_1,
      DIM_C},
-    {"ln2.b", {"ln_2.bias", "ffn_norm.bias", "ln2.bias", "norm2.shift"}, PART_ROWS, DIM_1, DIM_C},
+    {"ln2.b",
+     {"ln_2.bias", "ffn_norm.bias", "ln2.bias", "norm2.shift", "ln2.b"},
+     PART_ROWS,
+     DIM_1,
+     DIM_C},
     {"mlp.W_in",
-     {"mlp.c_fc.weight", "ffn_up.weight", "mlp.0.weight", "ff.layers.0.weight"},
+     {"mlp.c_fc.weight", "ffn_up.weight", "mlp.0.weight", "ff.layers.0.weight", "mlp.W_in"},
      PART_LINEAR,
      DIM_C,
      DIM_F},
     {"mlp.b_in",
-     {"mlp.c_fc.bias", "ffn_up.bias", "mlp.0.bias", "ff.layers.0.bias"},
+     {"mlp.c_fc.bias", "ffn_up.bias", "mlp.0.bias", "ff.layers.0.bias", "mlp.b_in"},
      PART_ROWS,
      DIM_1,
      DIM_F},
     {"mlp.W_out",
-     {"mlp.c_proj.weight", "ffn_down.weight", "mlp.2.weight", "ff.layers.2.weight"},
+     {"mlp.c_proj.weight", "ffn_down.weight", "mlp.2.weight", "ff.layers.2.weight", "mlp.W_out"},
      PART_LINEAR,
      DIM_F,
      DIM_C},
     {"mlp.b_out",
-     {"mlp.c_proj.bias", "ffn_down.bias", "mlp.2.bias", "ff.layers.2.bias"},
+     {"mlp.c_proj.bias", "ffn_down.bias", "mlp.2.bias", "ff.layers.2.bias", "mlp.b_out"},
      PART_ROWS,
      DIM_1,
      DIM_C}};
 
 static const gpt2_part tail_parts[] = {
     {"ln_final.w",
-     {"ln_f.weight", "output_norm.weight", "ln_f.weight", "final_norm.scale"},
+     {"ln_f.weight", "output_norm.weight", "ln_f.weight", "final_norm.scale", "ln_final.w"},
      PART_ROWS,
      DIM_1,
      DIM_C},
     {"ln_final.b",
-     {"ln_f.bias", "output_norm.bias", "ln_f.bias", "final_norm.shift"},
+     {"ln_f.bias", "output_norm.bias", "ln_f.bias", "final_norm.shift", "ln_final.b"},
      PART_ROWS,
      DIM_1,
      DIM_C}};
 
 static const gpt2_part unembed_part = {
     "unembed.W_U",
-    {"lm_head.weight", "output.weight", "head.weight", "out_head.weight"},
+    {"lm_head.weight", "output.weight", "head.weight", "out_head.weight", "unembed.W_U"},
     PART_TABLE,
     DIM_C,
     DIM_V};
 
+/* A bias of the logits, which only TransformerLens's names have. */
+static const gpt2_part unembed_bias = {
+    "unembed.b_U", {NULL, NULL, NULL, NULL, "unembed.b_U"}, PART_ROWS, DIM_1, DIM_V};
+
 /* The beginning of the name of a layer's tensor, up to the number of the layer. */
-static const char *const layer_prefix[N_SOURCE_NAMES] = {"h.", "blk.", "blocks.", "trf_blocks."};
+static const char *const layer_prefix[N_SOURCE_NAMES] = {"h.", "blk.", "blocks.", "trf_blocks.",
+                                                         "blocks."};
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 

@@ -9,6 +9,8 @@ INPUT is one of
     a training state of nanoGPT, build-nanogpt, Lightning, DeepSpeed or a loop of one's own: the
     tensors are found under "model", "state_dict", "model_state_dict", "module" and the like, and
     config.json is made of the configuration that was saved with them, if there is one
+    a state dict of TransformerLens, with its configuration: {"model": model.state_dict(),
+    "cfg": model.cfg.to_dict()}, or beside a config.json that has the fields of model.cfg
 
 What stands in front of the names of all tensors is taken off ("transformer.", "module.",
 "base_model.model.", ...). Linear layers that are [out, in] are transposed, and missing biases become
@@ -38,13 +40,13 @@ import torch
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 LINEAR = re.compile(r"h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight")
-MASK = re.compile(r"(h|blocks|trf_blocks)\.\d+\.att(n|n\.attn)?\.(bias|masked_bias|mask)")
+MASK = re.compile(r"(h|blocks|trf_blocks)\.\d+\.att(n|n\.attn)?\.(bias|masked_bias|mask|IGNORE)")
 # Modules that wrap another anywhere in it: torch.compile, FSDP, activation checkpointing
 WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"}
 PREFIXES = re.compile(r"^(module\.|model\.|transformer\.)+(?=.)")
-EMBEDDINGS = ("wte.weight", "tok_emb.weight")  # by which a model is recognised
+EMBEDDINGS = ("wte.weight", "tok_emb.weight", "embed.W_E")  # by which a model is recognised
 STATES = ("model", "state_dict", "model_state_dict", "module", "model_state", "net", "network", "weights")
-CONFIGS = ("model_args", "config", "model_config", "gpt_config", "hyper_parameters", "hparams", "args")
+CONFIGS = ("model_args", "config", "model_config", "gpt_config", "hyper_parameters", "hparams", "args", "cfg")
 HEADS = ("n_head", "n_heads", "num_heads", "num_attention_heads")
 VOCABULARY = ("vocab.json", "merges.txt", "encoder.json", "vocab.bpe", "tokenizer.json",
               "added_tokens.json", "tokenizer_config.json", "special_tokens_map.json",
@@ -384,22 +386,28 @@ def main():
              f"{type(checkpoint).__name__}" + (f" with {keys:.200}" if keys else ""))
     tensors, fields = plain_tensors(found, options.prefix), find_config(checkpoint)
     path = os.path.join(directory, "config.json")
-    if fields:
+    if "embed.W_E" in tensors and fields:
+        config = {key: value for key, value in fields.items() if not key.startswith("_")}
+        copies_characters = False
+    elif fields:
         is_nanogpt = "model_args" in fields_of(checkpoint) or "bias" in fields or "dropout" in fields
         fill_in(tensors)
         config = make_config(tensors, fields, is_nanogpt)
+        copies_characters = config["vocab_size"] < 50257
     elif os.path.exists(path):
         with open(path, encoding="utf-8") as f:
             config = json.load(f)
+        copies_characters = False
     else:
         fail(f"no configuration in {os.path.basename(options.input)}, and no config.json in {directory}: "
-             "write one, with n_head and the other settings of GPT-2")
+             "write one, with " + ("the fields of model.cfg" if "embed.W_E" in tensors else
+                                   "n_head and the other settings of GPT-2"))
     os.makedirs(options.output, exist_ok=True)
     write_safetensors(os.path.join(options.output, "model.safetensors"), tensors)
     with open(os.path.join(options.output, "config.json"), "w", encoding="utf-8") as f:
-        json.dump(config, f, indent=2)
+        json.dump(config, f, indent=2, default=str)
         f.write("\n")
-    copy_vocabulary(directory, options.output, bool(fields) and config["vocab_size"] < 50257)
+    copy_vocabulary(directory, options.output, copies_characters)
 
 
 if __name__ == "__main__":

@@ -74,12 +74,14 @@ typedef struct source_tensor {
 enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2, SOURCE_MORE_EOS = 31 };
 
 /* The names of the tensors: Hugging Face's (nanoGPT and today's minGPT have the same), GGUF's, those of
- * minGPT's first version, or those of the book "Build a Large Language Model (From Scratch)". */
+ * minGPT's first version, those of the book "Build a Large Language Model (From Scratch)", or
+ * TransformerLens's. */
 typedef enum source_names {
     NAMES_HF,
     NAMES_GGUF,
     NAMES_MINGPT,
     NAMES_FROM_SCRATCH,
+    NAMES_TRANSFORMERLENS,
     N_SOURCE_NAMES
 } source_names;
 
@@ -101,9 +103,12 @@ typedef struct source {
     const char *config_name; /* the file of these settings, for messages */
 
     source_names names;
-    int linears_out_in; /* weights of linear layers are stored [out, in], else [in, out] */
-    int no_biases;      /* the checkpoint has no biases: all are zero */
-    int no_qkv_biases;  /* ... no biases of queries, keys and values */
+    int linears_out_in;  /* weights of linear layers are stored [out, in], else [in, out] */
+    int no_biases;       /* the checkpoint has no biases: all are zero */
+    int no_qkv_biases;   /* ... no biases of queries, keys and values */
+    int transformerlens; /* the configuration is TransformerLens's; the next two are 0 without it */
+    int folded_ln;       /* LayerNorm has no weights: they are folded into what reads from it */
+    int attn_only;       /* there are no MLPs */
 
     int has_vocab;
     vocab vocabulary;
@@ -217,11 +222,12 @@ TOOLS_FN int source_ends_in(const source_tensor *t, const char *end)
     return n >= m && strcmp(t->name + n - m, end) == 0;
 }
 
-/* Is it the causal mask, which PyTorch saves with the weights? */
+/* Is it the causal mask, or what stands under one, which PyTorch saves with the weights? */
 TOOLS_FN int source_is_mask(const source_tensor *t)
 {
     return source_ends_in(t, ".attn.bias") || source_ends_in(t, ".attn.masked_bias") ||
-           source_ends_in(t, ".attn.mask") || source_ends_in(t, ".att.mask");
+           source_ends_in(t, ".attn.mask") || source_ends_in(t, ".att.mask") ||
+           source_ends_in(t, ".attn.IGNORE");
 }
 
 TOOLS_FN const source_tensor *source_find(const source *s, const char *name)

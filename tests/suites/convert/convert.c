@@ -1088,6 +1088,12 @@ TEST(pickles)
               attn_model_config(model)->n_head == 2);
         attn_model_close(model);
     }
+    CHECKF(run("rm -rf %s && %s tools/convert/pickle-to-safetensors.py %s/lens/model.pt %s%s && "
+               "for i in %s tests/fixtures/transformerlens/full; do " TEST_BUILD
+               "/attn-convert -q --no-tokenizer $i %s/$(basename $i).attn || exit; done; "
+               "cmp %s/made.attn %s/full.attn",
+               made, python, dir, made, old ? " --trust" : "", made, dir, dir, dir) == 0,
+           "%s", err);
     CHECK(run("%s tools/convert/pickle-to-safetensors.py %s/code %s/no", python, dir, dir) == 1);
     CHECKF(strstr(err, old ? "upgrade to 2.6, or give --trust" : "GLOBAL posix.mkdir") != NULL &&
                !strstr(err, "documentation"),
