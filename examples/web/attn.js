@@ -31,6 +31,10 @@
  *   factor?: number}} Edit
  *   As attn_edit, but for the factor: it is 1 if none is given, and "scale" without a `value` multiplies by it.
  *   nPositions and nHeads of 0 mean all from the first. */
+/** @typedef {{name?: string, column?: string, regions?: string, regionNames?: string, by?: "word"|"token"|"region",
+ *   unit?: "bits"|"nats", punctuation?: "word"|"apart", continues?: boolean, bos?: boolean, rank?: boolean, top?: number,
+ *   stride?: number}} SurprisalOptions
+ *   As the options of the program surprisal; name: the text's, in messages. */
 
 const STOPPED = 14; // ATTN_STOPPED
 const KINDS = ["zero", "set", "mean", "add", "scale"];
@@ -83,6 +87,12 @@ function float(name, value) {
   if (typeof value !== "number") throw new Error(`${name} is ${told(value)}; expected a number`);
   return value;
 }
+/** The index of a name among some. */
+function choiceOf(name, value, names) {
+  const i = names.indexOf(value);
+  if (i < 0) throw new Error(`${name} is ${told(value)}; expected ${names.join(" or ")}`);
+  return i;
+}
 /** Numbers as floats: a Float32Array as it is, others converted. */
 function floatsOf(name, values) {
   if (kindOf(values) === "Float32Array") return values;
@@ -111,8 +121,8 @@ class Machine {
   /** @param {WebAssembly.Module} module */
   static async start(module) {
     const machine = new Machine();
-    // The C library may ask for files and a terminal, which are not there: "no such call" (52).
-    const system = new Proxy({}, { get: () => () => 52 });
+    // The C library may ask for files and a terminal, which are not there: "no such call" (52). What it prints is kept.
+    const system = new Proxy({ fd_write: (...values) => machine.print(...values) }, { get: (all, name) => all[name] ?? (() => 52) });
     const instance = await WebAssembly.instantiate(module, {
       attn: { hook: (...values) => machine.runHook(...values) },
       wasi_snapshot_preview1: system,
@@ -121,6 +131,7 @@ class Machine {
     machine.call._initialize?.();
     machine.hooks = new Map();
     machine.nextHook = 1;
+    machine.printed = [[], [], []]; // pieces of bytes; [1] standard output, [2] standard error
     return machine;
   }
   /** @returns {Uint8Array} */ get bytes() { return new Uint8Array(this.call.memory.buffer); }
@@ -189,6 +200,24 @@ class Machine {
       for (let i = 0; i < width; i++) memory[to + i * step] = data[from + i];
       for (let d = shape.length - 2; d >= 0 && ++index_of[d] === shape[d]; d--) index_of[d] = 0;
     }
+  }
+  /** fd_write of WASI. */
+  print(fd, list, n, done) {
+    const view = new DataView(this.call.memory.buffer), bytes = this.bytes;
+    let total = 0;
+    for (let i = 0; i < n; i++) {
+      const at = view.getUint32(list + 8 * i, true), size = view.getUint32(list + 8 * i + 4, true);
+      this.printed[fd].push(bytes.slice(at, at + size));
+      total += size;
+    }
+    view.setUint32(done, total, true);
+    return 0;
+  }
+  /** What was printed since this was last asked. @param {1 | 2} fd */
+  takePrinted(fd) {
+    const decoder = newDecoder(), text = this.printed[fd].map((piece) => decoder.decode(piece, { stream: true })).join("") + decoder.decode();
+    this.printed[fd] = [];
+    return text;
   }
   runHook(number, name, layer, first, at) {
     const view = this.view(at), { shape, data } = this.gather(view), before = data.slice();
@@ -331,6 +360,37 @@ export class Model {
       if (machine.call.glue_steering(this.at, text, ids, plus.length, minus.length, to)) throw machine.fail();
       return machine.floats(to, dModel).slice();
     })));
+  }
+  /** How surprising each word is: the rows of CSV that the program surprisal prints, byte for byte. They come as the
+   * model reads, some whole rows at a time, the header first. The model must stay open as long as the loop runs.
+   *     let csv = "";
+   *     for (const piece of model.surprisal("The cat sat.\nThe dog ran.")) csv += piece.csv;
+   * @param {string | ArrayBuffer | ArrayBufferView} text a text on each line, or with `column` a table (CSV, TSV)
+   * @param {SurprisalOptions} [options] @returns {Generator<{csv: string, notes: string[], done: number}>}
+   *   notes: what the program says of the input; done: the share of the text that was read */
+  *surprisal(text, { name = "the text", column = "", regions = "", regionNames = "", by = "word", unit = "bits", punctuation = "word", continues = false, bos = true, rank = false, top = 0, stride = 0 } = {}) {
+    const { machine } = this, bytes = typeof text === "string" ? utf8.encode(text) : bytesOf(text), words = { name, column, regions, regionNames };
+    if (!bytes) throw new Error(`surprisal takes a string or the bytes of a file, not ${told(text)}`);
+    for (const [key, word] of Object.entries(words)) if (typeof word !== "string" || word.includes("\0")) throw new Error(`${key} is ${told(word)}; expected a string without NUL`);
+    const numbers = Float64Array.of(choiceOf("by", by, ["word", "token", "region"]), choiceOf("unit", unit, ["bits", "nats"]), choiceOf("punctuation", punctuation, ["word", "apart"]), continues, !bos, rank, whole("top", top, 0, 1000), whole("stride", stride, 0, 1e9));
+    const strings = utf8.encode(Object.values(words).map((word) => `${word}\0`).join("")), kept = machine.alloc(strings.length);
+    machine.bytes.set(strings, kept);
+    const said = () => machine.takePrinted(2).split("\n").filter((line) => line).map((line) => line.replace(/^surprisal: /, ""));
+    const failed = () => new Error(said().pop());
+    let run = 0, done = 0;
+    try {
+      run = machine.with(bytes, (at, size) => machine.with(numbers, (list) => machine.call.glue_surprisal(this.at, at, size, kept, list)));
+      if (!run) throw failed();
+      yield { csv: machine.takePrinted(1), notes: said(), done };
+      while (done < 1) {
+        done = machine.call.glue_surprisal_step(run);
+        if (done < 0) throw failed();
+        yield { csv: machine.takePrinted(1), notes: said(), done };
+      }
+    } finally {
+      if (run) machine.call.glue_surprisal_free(run);
+      machine.free(kept);
+    }
   }
   /** Frees the model. Free its sessions and records first. */
   close() {

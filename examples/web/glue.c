@@ -4,7 +4,7 @@
  * and returns those alone. Structs of more than a few numbers are filled in here. A function that
  * can fail returns 0 or NULL for success or failure as its comment says, and glue_message() then
  * has the sentence. attn.js is the other half and documents what a program may call. */
-#define ATTN_STATIC
+#define ATTN_IMPLEMENTATION
 #define ATTN_UNSTABLE
 #include "attn.h"
 #include "tools/lens/decompose.h"

@@ -18,7 +18,7 @@ join() # FILE...: modules in the order of their imports, as one script
 hash() { printf "'sha256-%s'" "$(openssl dgst -sha256 -binary "$1" | base64)"; }
 
 join attn.js wasi.js worker.js >"$parts/worker"
-{ echo "\"use strict\";"; join draw.js flow.js changes.js save.js tour.js page.js; } >"$parts/script"
+{ echo "\"use strict\";"; join draw.js flow.js changes.js save.js surprisal.js tour.js page.js; } >"$parts/script"
 # awk below drops the last line end, so the hashes are of parts without it
 printf %s "$(cat "$sources/draw.css" "$sources/page.css")" >"$parts/style"
 printf %s "$(cat "$parts/script")" >"$parts/script.cut" && mv "$parts/script.cut" "$parts/script"

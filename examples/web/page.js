@@ -5,6 +5,7 @@ import { describe, fromHash, isSamePlace, toC, toHash, toLens } from "./changes.
 import { Heads, Large, arrows, forgetColours, make, makeCell, makeTable, nameOfHead, percent, sayAttention, shorten, showTips, visible } from "./draw.js";
 import { drawFlow } from "./flow.js";
 import { barsSvg, csv, gridSvg, patternSvg, safetensors } from "./save.js";
+import { forgetMeasured, isMeasuring, listenToSurprisal, measure, takeSentences } from "./surprisal.js";
 import { steps } from "./tour.js";
 
 const $ = (id) => document.getElementById(id);
@@ -98,6 +99,7 @@ function missing() {
   if (tokens.length && explained !== explanation()) return explain;
   if (firstWithoutLens() >= 0) return fillLens;
   if (tokens.length && followed !== way() && isFlowCheap()) return follow;
+  if (isMeasuring()) return () => measure(ask);
   return null;
 }
 
@@ -139,6 +141,7 @@ async function openModel() {
   Object.assign(wanted, { ids: null, made: Infinity });
   wish++;
   $("problem").textContent = "";
+  forgetMeasured();
   if (isFewer) complain(new Error("Changes of layers or heads that this model does not have were taken away."));
 }
 
@@ -877,10 +880,12 @@ function listenToFiles() {
   const take = (files) => {
     const file = files.find((f) => f.name.endsWith(".attn")), isCheckpoint = !file && files.some((f) => f.name === "config.json");
     const gguf = file || isCheckpoint ? null : files.find((f) => f.name.endsWith(".gguf"));
+    const texts = files.length === 1 && /\.(csv|tsv|txt)$/i.test(files[0].name);
     const name = (file ?? gguf)?.name ?? (isCheckpoint ? "the checkpoint" : files[0]?.name ?? "This");
     $("about").close();
     if (file || isCheckpoint || gguf) open(file ?? (gguf ? [gguf] : files), name);
-    else complain(new Error(`${name}: this is no model. Drop a .attn or a .gguf file, or all files of a Hugging Face directory together: config.json, model.safetensors, vocab.json, merges.txt.`));
+    else if (texts) takeSentences(files[0]).then(() => $("part-surprisal").scrollIntoView());
+    else complain(new Error(`${name}: this is no model. Drop a .attn or a .gguf file, or all files of a Hugging Face directory together: config.json, model.safetensors, vocab.json, merges.txt. A .csv or .txt file has sentences for Surprisal.`));
   };
   $("file").addEventListener("change", () => $("file").files.length && take([...$("file").files]));
   const isFiles = (event) => event.dataTransfer.types.includes("Files"); // not a text that is dragged to the prompt
@@ -958,6 +963,7 @@ function start() {
   listenToSaving();
   listenToFiles();
   listenToTour();
+  listenToSurprisal({ fulfil, save });
   showTips();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changeColours);
   document.querySelector(".skip").onclick = (event) => {

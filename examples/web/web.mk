@@ -9,13 +9,15 @@ CLICKS = 20
 WASM_CC    = $(eval WASM_CC := $(shell for c in clang-21 clang-19 clang-18 clang-17 clang-16 clang; do \
                  echo 'int main(void) { return 0; }' | $$c --target=wasm32-wasi -mrelaxed-simd -x c \
                      -o /dev/null - 2>/dev/null && echo $$c && break; done))$(WASM_CC)
-WASM_FLAGS = -O3 -std=gnu99 -I. -Wall -Wextra -Wshadow -Wconversion -Wno-language-extension-token \
+WASM_FLAGS = -O3 -std=gnu99 -I. -Wall -Wextra -Wshadow -Wconversion -Wno-language-extension-token -Wno-unused-function \
              -mexec-model=reactor -DATTN_NO_MMAP -Wl,--strip-all -Wl,-z,stack-size=1048576 \
              -Wl,--max-memory=2147483648
+WASI       = -D_WASI_EMULATED_SIGNAL -D_WASI_EMULATED_GETPID -D_WASI_EMULATED_PROCESS_CLOCKS
+WASI_LIBS  = -lwasi-emulated-signal -lwasi-emulated-getpid -lwasi-emulated-process-clocks
 WEB        = examples/web
 MODULES    = $(BUILD)/attn.wasm $(BUILD)/attn-simd.wasm $(BUILD)/attn-relaxed.wasm
-PAGE       = page.html draw.css page.css attn.js wasi.js worker.js draw.js flow.js changes.js save.js tour.js \
-             page.js
+PAGE       = page.html draw.css page.css attn.js wasi.js worker.js draw.js flow.js changes.js save.js \
+             surprisal.js tour.js page.js
 
 web: $(BUILD)/attn.html $(BUILD)/attn.js ## the model in a web page, build/attn.html (needs clang-16 and wasi-libc)
 
@@ -27,16 +29,16 @@ $(BUILD)/web-tools:
 $(BUILD)/attn.wasm:         VARIANT =
 $(BUILD)/attn-simd.wasm:    VARIANT = -msimd128
 $(BUILD)/attn-relaxed.wasm: VARIANT = -msimd128 -mrelaxed-simd
-$(MODULES): $(WEB)/glue.c tools/lens/decompose.h tools/lens/logits.h tools/lens/result.h tools/lens/steering.h attn.h $(WEB)/web.mk $(BUILD)/web-tools
-	$(SHOW)$(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(VARIANT) $< -o $@
+GLUE = $(WEB)/glue.c $(WEB)/glue_surprisal.c
+$(MODULES): $(GLUE) $(wildcard tools/surprisal/*.h tools/common/*.h) tools/lens/decompose.h tools/lens/logits.h tools/lens/result.h \
+    tools/lens/steering.h attn.h $(WEB)/no_signals.h $(WEB)/web.mk $(BUILD)/web-tools
+	$(SHOW)$(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(VARIANT) $(WASI) $(GLUE) $(WASI_LIBS) -o $@
 
 # The converter, which runs as a program of its own (wasi.js).
 $(BUILD)/attn-convert.wasm: tools/convert/attn-convert.c $(wildcard tools/convert/*.h tools/common/*.h) attn.h \
     $(WEB)/no_signals.h $(BUILD)/web-tools
-	$(SHOW)$(WASM_CC) --target=wasm32-wasi -O2 -std=gnu99 -I. -include $(WEB)/no_signals.h -D_WASI_EMULATED_SIGNAL \
-	    -D_WASI_EMULATED_GETPID -D_WASI_EMULATED_PROCESS_CLOCKS -DATTN_NO_MMAP -DATTN_NO_SIMD -DATTN_STATIC \
-	    -Wl,--strip-all -Wl,-z,stack-size=1048576 $< -lwasi-emulated-signal -lwasi-emulated-getpid \
-	    -lwasi-emulated-process-clocks -o $@
+	$(SHOW)$(WASM_CC) --target=wasm32-wasi -O2 -std=gnu99 -I. -include $(WEB)/no_signals.h $(WASI) -DATTN_NO_MMAP -DATTN_NO_SIMD \
+	    -DATTN_STATIC -Wl,--strip-all -Wl,-z,stack-size=1048576 $< $(WASI_LIBS) -o $@
 
 $(BUILD)/attn.js: $(WEB)/attn.js
 	@mkdir -p $(@D)
@@ -52,5 +54,5 @@ $(BUILD)/tests/web-native: tests/web/native.c $(BUILD)/attn.o
 	@mkdir -p $(@D)
 	$(PROGRAM)
 
-web-test: $(BUILD)/tests/web-native $(BUILD)/attn-convert $(BUILD)/lens $(BUILD)/gpt2 $(BUILD)/libattn.so $(BUILD)/tiny-stories.attn ## module and page beside the library (needs make web's; node; Playwright; CLICKS=1800: so many seconds of random clicks)
+web-test: $(BUILD)/tests/web-native $(BUILD)/attn-convert $(BUILD)/lens $(BUILD)/gpt2 $(BUILD)/surprisal $(BUILD)/libattn.so $(BUILD)/tiny-stories.attn ## module and page beside the library (needs make web's; node; Playwright; CLICKS=1800: so many seconds of random clicks)
 	@sh tests/web/run.sh $(BUILD) '$(WASM_CC)' $(CLICKS)

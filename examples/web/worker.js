@@ -1,5 +1,5 @@
 // The worker: the model and everything that takes time, so that the page never waits. Messages in:
-// {task: "open" | "show" | "generate" | "explain" | "lens" | "flow", run, ...}, of which the page sends the next
+// {task: "open" | "show" | "generate" | "explain" | "lens" | "flow" | "measure", run, ...}, of which the page sends the next
 // one when it has the answer to the last, and "stop", which ends a run of "generate". Messages out
 // carry the `run` that they answer.
 
@@ -261,6 +261,15 @@ function lens({ first }) {
   return Array.from({ length: Math.min(lensColumns(), session.length - first) }, (_, i) => lensAt(first + i));
 }
 
+let pieces = null;
+/** The first rows of surprisal for a text with these options, or the next ones of the latest; without either that one ends. */
+function measure({ text, options, isMore }) {
+  if (!isMore) pieces?.return();
+  if (options) pieces = model.surprisal(text, options);
+  if (!options && !isMore) pieces = null;
+  return pieces?.next().value;
+}
+
 function fromBase64(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
   const letters = atob(text), bytes = new Uint8Array(letters.length);
@@ -290,12 +299,12 @@ async function open(message) {
   if (!opened.config.hasTokenizer) throw new Error("this model has no tokenizer, so the page cannot read a text for it: convert it with its tokenizer's files beside it");
   end();
   model = opened; // a former model goes with its whole memory
-  outputs = baseline = null;
+  outputs = baseline = pieces = null;
   shown = "";
   return { config: model.config, isa: model.isa, capacity: capacity(), words: Array.from({ length: model.config.nVocab }, (_, id) => nameOfToken(id)) };
 }
 
-const TASKS = { open, show, generate, explain, lens, flow };
+const TASKS = { open, show, generate, explain, lens, flow, measure };
 
 onmessage = async ({ data }) => {
   if (data.task === "stop") {

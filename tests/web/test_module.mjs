@@ -2,7 +2,7 @@
 //
 // BUILD holds attn.js, the module, web-native, and models in web-models/. VARIANT is plain, simd or
 // relaxed; relaxed SIMD needs node --experimental-wasm-relaxed-simd before version 21.
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
@@ -301,6 +301,66 @@ async function ends() {
   model.close();
 }
 
+/** Surprisal is that of the program, to the byte, with its notes and its sentences. */
+async function surprisal() {
+  const model = await Model.open(`${build}/tiny-stories.attn`, { variant }), fixtures = "tests/fixtures/surprisal/";
+  const run = (text, options) => {
+    let csv = "", notes = [], last = 0;
+    for (const piece of model.surprisal(text, { name: "standard input", ...options })) {
+      csv += piece.csv;
+      notes.push(...piece.notes);
+      check("progress grows", piece.done >= last && piece.done <= 1, true);
+      last = piece.done;
+    }
+    check("and ends at 1", last, 1);
+    return { csv, notes };
+  };
+  const native = (text, words) => {
+    const { stdout, stderr } = spawnSync(`${build}/surprisal`, [`${build}/tiny-stories.attn`, ...words], { input: text, encoding: "utf8" });
+    return { csv: stdout, notes: stderr.split("\n").filter((line) => line).map((line) => line.replace(/^surprisal: /, "")) };
+  };
+  const lines = await readFile(`${fixtures}texts.txt`), long = await readFile(`${fixtures}long.txt`), table = '\ufeffn;Satz;"a b"\r\n1;"A ""cat"" sat; it,";x\r\n2;"The old_man\nthe boats.";"y;z"\r\n\r\n3;;\r\n';
+  const cases = [
+    [lines, {}, []],
+    [lines, { by: "token", rank: true, top: 3 }, ["--by", "token", "--rank", "--top", "3"]],
+    [lines, { unit: "nats", bos: false, punctuation: "apart" }, ["--unit", "nats", "--no-bos", "--punctuation", "apart"]],
+    [long, {}, []],
+    [long, { continues: true, stride: 40 }, ["--continue", "--stride", "40"]],
+    [table, { column: "Satz", regions: "_", by: "region" }, ["--column", "Satz", "--regions", "_", "--by", "region"]],
+    [table, { column: "Satz", regionNames: "a b" }, ["--column", "Satz", "--region-names", "a b"]],
+    ["Lily was  happy.\n".repeat(300), {}, []],
+  ];
+  for (const [text, options, words] of cases) {
+    const want = native(text, words);
+    let got;
+    try {
+      got = run(text, options);
+    } catch (error) {
+      got = { csv: "", notes: [error.message] };
+    }
+    check(`surprisal ${words.join(" ")}: notes`, got.notes, want.notes);
+    check(`surprisal ${words.join(" ")}: equal to the program's`, got.csv === want.csv, true);
+    check(`surprisal ${words.join(" ")}: rows or a sentence`, want.csv.length + want.notes.length > 0, true);
+  }
+  check("the bytes of every machine", run(lines, { rank: true, top: 2 }).csv, await readFile(`${fixtures}bytes.csv`, "utf8"));
+  for (const [text, options, words] of [["", {}, []], ["a\xff", {}, []], ["x\0y", {}, []], ["a,b\n1,2\n", { column: "c" }, ["--column", "c"]], ['a,b\n1,"2\n', { column: "b" }, ["--column", "b"]], ["a", { by: "region" }, ["--by", "region"]], ["a", { stride: 999 }, ["--stride", "999"]]]) {
+    const bytes = Buffer.from(text, "latin1"); // a 0xff that is not UTF-8
+    fails(`surprisal refuses ${JSON.stringify(text)}`, native(bytes, words).notes.at(-1).replace(/ of build.*/, ""), () => run(bytes, options));
+  }
+  fails("surprisal of a number", "not 7", () => run(7));
+  fails("an unknown unit", "bits or nats", () => run("a", { unit: "hartleys" }));
+  // A run may be left, and two may go on at the same time.
+  for (const { csv } of model.surprisal("Once upon a time\n".repeat(400))) if (csv.split("\n").length > 20) break;
+  const both = ["The cat sat.\n".repeat(90), "A dog ran.\n".repeat(90)].map((text) => ({ text, pieces: model.surprisal(text), csv: "" }));
+  for (let left = 2; left; ) for (const one of both) {
+    const { value, done } = one.pieces.next();
+    one.csv += value?.csv ?? "";
+    if (done && !one.isDone) one.isDone = true, left--;
+  }
+  for (const { text, csv } of both) check("two runs at the same time", csv === native(text, []).csv, true);
+  model.close();
+}
+
 /** The converter under the page's own WASI makes the file that the native one makes. */
 async function convert() {
   const { runProgram } = await import(pathToFileURL(resolve("examples/web/wasi.js")));
@@ -344,6 +404,7 @@ else {
   await others();
   await ends();
   await strangers();
+  await surprisal();
   await convert();
   console.log(`${passed} passed, ${failed} failed, 0 skipped (${variant})`);
 }

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """The page in browsers, beside the native library: test_page.py BUILD [SHOTS]
 
-BUILD holds attn.html, attn.o, attn-convert, lens and tests/web-native. Needs Playwright from PyPI, and Debian's
+BUILD holds attn.html, attn.o, attn-convert, lens, surprisal and tests/web-native. Needs Playwright from PyPI, and Debian's
 chromium or firefox-esr, or the browsers that Playwright installs; what is missing is skipped. (Firefox ESR 153
 runs with Playwright 1.57; Playwright 1.65 asks it for a command that it does not have.) Screenshots
 at three sizes, light and dark, go to the folder SHOTS. BROWSERS=chromium leaves the other out."""
 
+import csv
 import functools
 import http.server
+import io
 import json
 import math
 import os
@@ -443,7 +445,10 @@ def check_pasted(page, tmp):
 def saved(page, picture, kind):
     """The bytes of the file that a click saves."""
     name = f"{picture}.{'safetensors' if kind == 'numbers' else kind}"
-    link = page.locator(f'[data-{kind}="{picture}"]')
+    return saved_file(page, page.locator(f'[data-{kind}="{picture}"]'), name)
+
+
+def saved_file(page, link, name):
     if not where.startswith("firefox"):
         with page.expect_download() as download:
             link.click()
@@ -688,6 +693,8 @@ def check_access(page):
         return skip("accessibility", "there is no axe-core (pip install axe-playwright-python)")
     page.get_by_role("button", name="Tour", exact=True).click()
     page.get_by_text("A second text, and steering").click()
+    page.get_by_text("What is measured, and how").click()
+    page.locator("#measure").click()
     page.get_by_role("log").get_by_role("button").nth(2).click()
     page.locator('#lens button[data-layer="1"][data-position="1"]').click()
     for scheme in "light", "dark", "about":
@@ -816,6 +823,123 @@ def check_tour_in_sight(page):
     page.set_viewport_size({"width": 1280, "height": 900})
 
 
+def native_surprisal(text, *words):
+    """What the program prints for a file of these bytes: CSV, and its sentences."""
+    done = subprocess.run([f"{build}/surprisal", f"{build}/tiny-stories.attn", *words], input=text, capture_output=True)
+    return done.stdout.decode(), [line.removeprefix("surprisal: ") for line in done.stderr.decode().splitlines()]
+
+
+def drop_file(page, name, content):
+    page.evaluate("""([name, bytes]) => { const data = new DataTransfer();
+        data.items.add(new File([new Uint8Array(bytes)], name));
+        document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true })); }""", [name, list(content)])
+    page.wait_for_function("(name) => $('sentences-name').textContent.includes(name)", arg=name)
+
+
+def check_surprisal(page, tmp):
+    """The part Surprisal: the program's digits, tables, options, errors, cancelling, the keyboard."""
+    measure, said = page.locator("#measure"), page.locator(".said")
+
+    def save():
+        return saved_file(page, page.locator("#measure-csv"), "words.csv").decode()
+
+    typed = "Once upon a time there was a cat.\nThe  dog\twas happy.\n\ncaf\u00e9 \U0001f600 =1+1, \"so\""
+    page.locator("#sentences").fill(typed)
+    measure.click()
+    settle(page)
+    want, notes = native_surprisal(typed.encode())
+    check("surprisal: the bytes of the program", save() == want)
+    rows = list(csv.reader(io.StringIO(want)))[1:]
+    check("the words, as they are spelled", said.all_inner_texts() == [row[2] for row in rows], said.all_inner_texts())
+    check("its notes", all(note[1:] in page.locator("#measured-note").inner_text() for note in notes) and len(notes) == 2, notes)
+    tints = said.evaluate_all("(all) => all.map((one) => +one.style.getPropertyValue('--amount'))")
+    check("tints are shares of 20 bits", all(abs(tint - min(1, float(row[4]) / 20)) < 0.001 for tint, row in zip(tints, rows)), tints)
+    check("a frame for what is beyond", said.evaluate_all("(all) => all.map((one) => one.classList.contains('beyond'))") == [float(row[4]) > 20 for row in rows])
+    said.nth(2).hover()
+    check("numbers on hover", rows[2][4] in page.locator("#tip").inner_text(), page.locator("#tip").inner_text())
+    said.nth(0).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    check("numbers on focus", rows[2][4] in page.locator("#tip").inner_text() and page.evaluate("() => document.activeElement.getAttribute('aria-describedby')") == "tip")
+    page.keyboard.press("Enter")
+    check("a chosen word says its numbers", all(number in page.locator("#measured-word").inner_text() for number in rows[2][4:7]) and said.nth(2).get_attribute("aria-pressed") == "true")
+    page.keyboard.press(" ")
+    check("and no longer", page.locator("#measured-word").inner_text() == "")
+    page.locator("details").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
+    page.locator("#measure-by").select_option("token")
+    page.locator("#measure-unit").select_option("nats")
+    for box in "apart", "continues", "bos":
+        page.locator(f"#measure-{box}").click()
+    measure.click()
+    settle(page)
+    want, _ = native_surprisal(typed.encode(), "--by", "token", "--unit", "nats", "--punctuation", "apart", "--continue", "--no-bos")
+    check("surprisal: with every option", page.evaluate("() => measured.pieces.join('')") == want)
+    check("tokens in place of words", "".join(said.all_text_contents()).startswith("Once upon a time"), said.all_text_contents())
+    check("a scale in nats", page.locator("#measured-most").inner_text() == "14 nats")
+    page.locator("#measure-by").select_option("word")
+    page.locator("#measure-unit").select_option("bits")
+    for box in "apart", "continues", "bos":
+        page.locator(f"#measure-{box}").click()
+
+    table = '\ufeffitem;condition;sentence\r\n7;"garden; path";"The horse, raced past the ""barn"", fell."\r\n8;plain;The dog ran.\r\n'.encode()
+    open(f"{tmp}/items.csv", "wb").write(table)
+    drop_file(page, "items.csv", table)
+    check("the columns of a table", page.locator("#column option").all_inner_texts() == ["item", "condition", "sentence"] and page.locator("#column").input_value() == "sentence")
+    measure.click()
+    settle(page)
+    check("surprisal: of a table", save() == native_surprisal(table, "--column", "sentence")[0])
+    page.locator("#column").select_option("condition")
+    measure.click()
+    settle(page)
+    check("of another column", page.evaluate("() => measured.pieces.join('')") == native_surprisal(table, "--column", "condition")[0])
+    broken = b'a,b\n1,"2\n'
+    page.locator("#sentences-file").set_input_files({"name": "broken.tsv", "mimeType": "text/plain", "buffer": broken})
+    page.wait_for_function("() => $('sentences-name').textContent.includes('broken')")
+    page.locator("#column").select_option("b")
+    measure.click()
+    settle(page)
+    said_by_program = native_surprisal(broken, "--column", "b")[1][-1].replace("standard input", "broken.tsv")
+    check("an error is the program's sentence", page.locator("#measure-problem").inner_text() == said_by_program, page.locator("#measure-problem").inner_text())
+    for name, content in ("latin.txt", b"caf\xe9\n"), ("empty.txt", b""), ("windows.txt", "\ufeffA cat.\r\nA dog.\r\n".encode()):
+        drop_file(page, name, content)
+        measure.click()
+        settle(page)
+        want, words = native_surprisal(content)
+        got = page.locator("#measure-problem").inner_text() if words else page.evaluate("() => measured.pieces.join('')")
+        check(f"{name}, as the program takes it", got == (words[-1].replace("standard input", name) if words else want), (got, words))
+    page.locator("#sentences-close").click()
+
+    # A long text can be cancelled, and leaves the page free for other things.
+    page.locator("#sentences").evaluate("(box) => { box.value = 'Lily and Ben went to the park. They saw a big red ball.\\n'.repeat(800); }")
+    measure.click()
+    page.wait_for_function("() => $('measure-progress').value > 0.03")
+    check("progress with the time left", "s left" in page.locator("#measure-left").inner_text() and page.locator("#measure-progress").is_visible(), page.locator("#measure-left").inner_text())
+    page.get_by_label("Prompt").fill("Once upon a time")
+    page.wait_for_function("() => tokens.map((t) => t.text).join('') === 'Once upon a time'", timeout=2000)
+    check("the page goes on meanwhile", page.evaluate("() => isMeasuring() && !measuring.isLeft"))
+    page.locator("#measure-stop").focus()
+    page.keyboard.press("Enter")
+    settle(page)
+    check("cancelled", "Cancelled" in page.locator("#measured-note").inner_text() and page.locator("#measure-progress").is_hidden() and page.evaluate("() => document.activeElement.id") == "measure")
+    part = page.evaluate("() => measured.pieces.join('')")
+    page.locator("#measure").click()
+    settle(page)
+    whole = page.evaluate("() => measured.pieces.join('')")
+    check("what there was is the beginning of the whole", len(part) < len(whole) and whole.startswith(part), (len(part), len(whole)))
+    check("the first 2,000 words are shown", said.count() == 2000 and "2,000" in page.locator("#measured-note").inner_text())
+    for width, scheme in (360, "light"), (360, "dark"), (1280, "dark"):
+        page.locator("#sentences").fill("Once upon a time there was a cat.\nThe horse raced past the barn fell.")
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        measure.click()
+        settle(page)
+        check(f"no sideways scrolling at {width}", page.evaluate("() => document.documentElement.scrollWidth <= innerWidth"))
+        if shots and where.startswith("chromium"):
+            page.locator("#part-surprisal").screenshot(path=f"{shots}/surprisal-{width}-{scheme}.png")
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
 def take_shots(page, name):
     page.get_by_label("Prompt").fill("Once upon a time there was a little girl named Lily. She loved to")
     settle(page)
@@ -877,6 +1001,7 @@ def run_in(browser, name, address, native, tmp):
     check_first_hour(page, tmp)
     check_way(page)
     check_tour_in_sight(page)
+    check_surprisal(page, tmp)
     check_files(page, tmp)
     check("no complaint in the console", complaints == [], complaints[:3])
     outside = [url for url in asked if url.split("#")[0] != address and not url.startswith(("blob:", "data:"))]

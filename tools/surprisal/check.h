@@ -4,6 +4,18 @@
 
 #include "windows.h"
 
+/* Checks which options were given together. */
+static int check_usage(const run *r)
+{
+    if (r->o.region_names && !r->o.column)
+        return fail(USAGE, "--region-names is for a table: give the column of texts with --column");
+    if (r->o.by == BY_REGION && !r->o.regions && !r->o.region_names)
+        return fail(USAGE, "--by region needs --regions MARK or --region-names COLUMN");
+    if (r->o.regions && (!*r->o.regions || strpbrk(r->o.regions, " \t\r\n")))
+        return fail(USAGE, "--regions: \"%s\" is not a mark without blanks", r->o.regions);
+    return FINE;
+}
+
 /* Checks the options for the model, which is open, and knows its vocabulary then. */
 static int check_options(run *r)
 {

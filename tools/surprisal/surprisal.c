@@ -178,14 +178,9 @@ int main(int argc, char **argv)
     if (!r.o.column && is_named_table(r.o.file))
         return fail(USAGE, "%s is a table: give the name of the column of texts with --column",
                     r.o.file);
-    if (r.o.region_names && !r.o.column)
-        return fail(USAGE, "--region-names is for a table: give the column of texts with --column");
-    if (r.o.by == BY_REGION && !r.o.regions && !r.o.region_names)
-        return fail(USAGE, "--by region needs --regions MARK or --region-names COLUMN");
-    if (r.o.regions && (!*r.o.regions || strpbrk(r.o.regions, " \t\r\n")))
-        return fail(USAGE, "--regions: \"%s\" is not a mark without blanks", r.o.regions);
     if (r.o.resume && (!r.o.output || strcmp(r.o.output, "-") == 0))
         return fail(USAGE, "--resume continues a file: give it with -o");
-    code = run_all(&r);
+    if ((code = check_usage(&r)) == FINE)
+        code = run_all(&r);
     return close_all(&r, code);
 }

@@ -1,0 +1,188 @@
+// The part Surprisal: how surprising each word of some sentences or of a table's column is. The model measures a
+// few texts at a time, between what the rest of the page wants of it. The rows are those of the program surprisal.
+
+import { arrows, make, percent } from "./draw.js";
+
+/** The records of a CSV text, by RFC 4180. @param {string} text @param {string} [separator] @param {number} [most] */
+export function recordsOf(text, separator = ",", most = Infinity) {
+  const records = [];
+  for (let at = 0, record = []; at < text.length && records.length < most; ) {
+    let field = "";
+    if (text[at] === '"')
+      for (at++; at < text.length && (text[at] !== '"' || text[++at] === '"'); at++) field += text[at];
+    while (at < text.length && text[at] !== separator && text[at] !== "\n") field += text[at++];
+    record.push(field);
+    if (text[at++] === separator && at < text.length) continue;
+    records.push(record);
+    record = [];
+  }
+  return records;
+}
+/** The names of a table's columns. @param {Uint8Array} bytes of a CSV or TSV file */
+export function columnsOf(bytes) {
+  const text = new TextDecoder().decode(bytes.subarray(0, 65536)).replaceAll("\r\n", "\n");
+  return [",", "\t", ";"].map((separator) => recordsOf(text, separator, 1)[0] ?? []).reduce((a, b) => (b.length > a.length ? b : a));
+}
+
+const MOST_SHOWN = 2000; // words: more would make the page slow
+const OF = { text: 0, index: 1, word: 2, tokens: 3, surprisal: 4, uncorrected: 5, entropy: 6, token: 7 }; // columns
+const FULL = { bits: 20, nats: 14 }; // a surprisal that has the full tint
+
+let sentences = null; // what stands in place of the typed sentences: {name, bytes, isTable}
+let measuring = null; // the run that is wanted: {text, options, isBegun, isLeft, begin}
+let measured = null; // what came of the latest one: {text, options, pieces of CSV, n, sum, isWhole, ...}
+const $s = (id) => document.getElementById(id);
+const setOrEmpty = (id, text) => $s(id).textContent !== text && ($s(id).textContent = text);
+
+export const isMeasuring = () => measuring !== null;
+
+/** Takes the next step. @param {(task: string, data: object) => Promise<object>} ask the worker */
+export async function measure(ask) {
+  const mine = measuring, { text, options } = mine;
+  if (mine.isLeft) {
+    measuring = null;
+    await ask("measure", {});
+    return;
+  }
+  let answer;
+  try {
+    answer = await ask("measure", mine.isBegun ? { isMore: true } : { text, options });
+  } catch (error) {
+    if (mine === measuring) {
+      measuring = null;
+      setOrEmpty("measure-problem", error.message);
+      showMeasuring();
+    }
+    return;
+  }
+  if (mine !== measuring || mine.isLeft) return;
+  if (!mine.isBegun) {
+    measured = { text, options, pieces: [], notes: [], n: 0, sum: 0, isWhole: false };
+    $s("measured").replaceChildren();
+    for (const id of ["measured-word", "measured-note"]) setOrEmpty(id, "");
+    mine.begin = performance.now();
+  }
+  mine.isBegun = true;
+  take(answer);
+  if (answer.done >= 1) {
+    measured.isWhole = true;
+    measuring = null;
+  }
+  showMeasuring(answer.done);
+}
+
+/** Takes in some rows, and shows them if there is room. */
+function take({ csv, notes }) {
+  const { pieces, options } = measured, rows = recordsOf(csv).slice(pieces.length ? 0 : 1), list = $s("measured");
+  pieces.push(csv);
+  measured.notes.push(...notes);
+  for (const row of rows) {
+    const value = Number(row[OF.surprisal]), isToken = options.by === "token";
+    measured.n++;
+    if (isFinite(value)) measured.sum += value;
+    if (measured.n > MOST_SHOWN) continue;
+    let item = list.lastChild;
+    if (item?.dataset.text !== row[OF.text]) {
+      item = list.appendChild(make("li", { value: row[OF.text] }));
+      item.dataset.text = row[OF.text];
+    }
+    const word = make("span", { role: "button", tabIndex: list.querySelector(".said") ? -1 : 0, className: "said", "aria-pressed": "false", textContent: isToken ? row[OF.token] : row[OF.word] });
+    word.dataset.tip = sayWord(row, options);
+    word.classList.toggle("beyond", value > FULL[options.unit]);
+    word.style.setProperty("--amount", Math.min(1, Math.max(0, value / FULL[options.unit]) || 0).toFixed(3));
+    item.append(word, ...(isToken ? [] : [" "]));
+  }
+}
+function sayWord(row, { by, unit }) {
+  const number = (key) => (row[OF[key]] === "NA" ? "not known" : `${row[OF[key]]} ${unit}`), n = row[OF.tokens];
+  const what = by === "token" ? `Token “${row[OF.token]}” of word ${row[OF.index]}, “${row[OF.word]}”` : `Word ${row[OF.index]}, “${row[OF.word]}”, ${n === "1" ? "1 token" : `${n} tokens`}`;
+  return `${what}\nsurprisal ${number("surprisal")}\nuncorrected ${number("uncorrected")}\nentropy before it ${number("entropy")}`;
+}
+
+/** Brings buttons, progress and the sentences below them up to date. */
+function showMeasuring(done = 0) {
+  const isOn = isMeasuring() && !measuring.isLeft, hadFocus = document.activeElement === $s("measure-stop");
+  $s("measure-stop").disabled = !isOn;
+  if (hadFocus && !isOn) $s("measure").focus({ preventScroll: true });
+  $s("measure-progress").hidden = !isOn;
+  $s("measure-progress").value = done;
+  const seconds = isOn && done > 0 ? ((performance.now() - measuring.begin) / 1000) * (1 / done - 1) : 0;
+  setOrEmpty("measure-left", !isOn ? "" : `${percent(done)}${seconds > 1 ? `, ${Math.ceil(seconds)} s left` : ""}`);
+  $s("measure-csv").disabled = !measured?.n;
+  if (isOn || !measured) return;
+  const { n, sum, notes, options, isWhole } = measured, kind = options.by === "token" ? "tokens" : "words";
+  const says = [`${n.toLocaleString("en")} ${kind}, ${n ? (sum / n).toFixed(2) : 0} ${options.unit} each on average.`];
+  if (!isWhole) says.unshift("Cancelled: the rest was not measured.");
+  if (n > MOST_SHOWN) says.push(`The first ${MOST_SHOWN.toLocaleString("en")} are shown; the CSV has all.`);
+  setOrEmpty("measured-note", [...says, ...notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}.`)].join(" "));
+  setOrEmpty("measured-most", `${FULL[options.unit]} ${options.unit}`);
+}
+
+/** What the reader chose. */
+function wishOfReader() {
+  const options = {
+    name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : "", by: $s("measure-by").value, unit: $s("measure-unit").value,
+    punctuation: $s("measure-apart").checked ? "apart" : "word", continues: $s("measure-continues").checked, bos: $s("measure-bos").checked,
+  };
+  return { text: sentences?.bytes ?? $s("sentences").value, options, isBegun: false, isLeft: false, begin: 0 };
+}
+
+let taking = null; // the newest file, which is being read
+/** Measures a file in place of the typed sentences. @param {File | null} file null: the typed ones again */
+export async function takeSentences(file) {
+  taking = file;
+  const bytes = file && new Uint8Array(await file.arrayBuffer()), isTable = !!file && /\.(csv|tsv)$/i.test(file.name), columns = isTable ? columnsOf(bytes) : [];
+  if (file !== taking) return;
+  sentences = file && { name: file.name, bytes, isTable };
+  $s("sentences-typed").hidden = !!file;
+  $s("sentences-given").hidden = !file;
+  $s("column-of").hidden = !isTable;
+  setOrEmpty("sentences-name", file ? `${file.name}${isTable ? "" : ", a text on each line"}.` : "");
+  $s("column").replaceChildren(...columns.map((name) => make("option", { value: name, textContent: name, selected: /sentence|text|stimul|item/i.test(name) })));
+  setOrEmpty("measure-problem", "");
+}
+
+/** A model went, and with it the run. */
+export function forgetMeasured() {
+  measuring = measured = null;
+  $s("measured").replaceChildren();
+  for (const id of ["measured-word", "measured-note", "measure-problem"]) setOrEmpty(id, "");
+  showMeasuring();
+}
+
+/** @param {{fulfil: () => void, save: (name: string, type: string, content: BlobPart) => void}} page */
+export function listenToSurprisal({ fulfil, save }) {
+  $s("measure").onclick = () => {
+    measuring = wishOfReader();
+    setOrEmpty("measure-problem", "");
+    showMeasuring();
+    fulfil();
+  };
+  $s("measure-stop").onclick = () => {
+    if (!measuring) return;
+    measuring.isLeft = true;
+    showMeasuring();
+    fulfil();
+  };
+  $s("measure-csv").onclick = () => save("words.csv", "text/csv", measured.pieces.join(""));
+  const choose = (target) => {
+    if (!target.classList.contains("said")) return;
+    const isChosen = target.getAttribute("aria-pressed") === "true";
+    $s("measured").querySelector('[aria-pressed="true"]')?.setAttribute("aria-pressed", "false");
+    target.setAttribute("aria-pressed", String(!isChosen));
+    setOrEmpty("measured-word", isChosen ? "" : target.dataset.tip.replaceAll("\n", "; "));
+  };
+  $s("measured").addEventListener("click", ({ target }) => choose(target));
+  $s("measured").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    choose(event.target);
+  });
+  arrows($s("measured"), ".said", () => 1);
+  $s("sentences-file").addEventListener("change", () => {
+    const [file] = $s("sentences-file").files;
+    $s("sentences-file").value = ""; // so that the same file can be opened again
+    if (file) takeSentences(file);
+  });
+  $s("sentences-close").onclick = () => takeSentences(null);
+}
