@@ -12,13 +12,13 @@ import { nameOfHead } from "./draw.js";
 
 /** @typedef {{kind: string, layer: number, head?: number, position?: number, factor?: number}} Change */
 /** @typedef {{text: string, second: string, plus: string, minus: string, changes: Change[],
- *   temperature: number, topK: number, topP: number, seed: number, length: number}} State */
+ *   temperature: number, topK: number, topP: number, seed: bigint, length: number}} State */
 
 const LETTERS = { zero: "z", mean: "m", scale: "s", patch: "p", "patch-stream": "r", stream: "e", steer: "g" };
 
 /** @returns {State} */
 export function newState() {
-  return { text: "Once upon a time", second: "The dog ran to the park", plus: "so happy", minus: "so sad", changes: [], temperature: 0, topK: 0, topP: 1, seed: 1, length: 60 };
+  return { text: "Once upon a time", second: "The dog ran to the park", plus: "so happy", minus: "so sad", changes: [], temperature: 0, topK: 0, topP: 1, seed: 1n, length: 60 };
 }
 
 /** @param {Change} a @param {Change} b whether one takes the place of the other */
@@ -62,6 +62,12 @@ function decodeChange(word) {
   return change;
 }
 
+/** A seed as it is typed: 64 bits. @param {string} digits @returns {bigint | null} null: it is none */
+export function seedFrom(digits) {
+  const seed = /^\d{1,20}$/.test(digits) ? BigInt(digits) : 2n ** 64n;
+  return seed < 2n ** 64n ? seed : null;
+}
+
 /** The part of an address after "#". @param {State} state */
 export function toHash(state) {
   const fresh = newState(), words = new URLSearchParams();
@@ -75,12 +81,13 @@ export function toHash(state) {
  * @param {string} hash @returns {State} */
 export function fromHash(hash) {
   const state = newState(), words = new URLSearchParams(hash.replace(/^#/, ""));
-  const limits = { temperature: [0, 2], topK: [0, 100], topP: [0.05, 1], seed: [0, 4294967295], length: [1, 1024] };
+  const limits = { temperature: [0, 2], topK: [0, 100], topP: [0.05, 1], length: [1, 1024] };
   for (const key of ["text", "second", "plus", "minus"]) if (words.has(key)) state[key] = words.get(key).slice(0, 20000);
   for (const key in limits) {
     const value = words.get(key) ? Number(words.get(key)) : NaN;
-    if (value >= limits[key][0] && value <= limits[key][1]) state[key] = ["topK", "seed", "length"].includes(key) ? Math.floor(value) : value;
+    if (value >= limits[key][0] && value <= limits[key][1]) state[key] = ["topK", "length"].includes(key) ? Math.floor(value) : value;
   }
+  state.seed = seedFrom(words.get("seed") ?? "") ?? state.seed;
   state.changes = (words.get("changes") ?? "").split(",").slice(0, 200).map(decodeChange).filter((c) => c);
   return state;
 }
@@ -155,7 +162,7 @@ export function toC(state, model) {
   if (state.temperature > 0) {
     if (state.topK) sampling.push(`how.sampling.top_k = ${state.topK};`);
     if (state.topP < 1) sampling.push(`how.sampling.top_p = ${cFloat(state.topP)};`);
-    sampling.push(`how.sampling.seed = ${state.seed};`);
+    sampling.push(`how.sampling.seed = ${state.seed}u;`);
   }
   return `/* cc page.c -I. -O2 -lm -o page && ./page ${model.replaceAll("*/", "").replace(UNSEEN, "")} */
 #define ATTN_IMPLEMENTATION

@@ -31,7 +31,11 @@ function stationsOf({ position, layer, head, embedding, query, scores, pattern, 
   ];
 }
 
-let opened = -1; // the station whose numbers are open
+let opened = -1, showOpened = () => {}; // the station whose numbers are open
+export function openStation(i) {
+  opened = i;
+  showOpened();
+}
 /** Draws the stations into a list, and the numbers of one below it. */
 export function drawFlow(list, panel, flow, texts, bars) {
   const stations = flow ? stationsOf(flow, texts, bars) : [], focus = [...list.querySelectorAll("button")].indexOf(document.activeElement);
@@ -51,6 +55,7 @@ export function drawFlow(list, panel, flow, texts, bars) {
     };
     return make("li", {}, button);
   }));
+  showOpened = show;
   show();
   if (focus >= 0) list.querySelectorAll("button")[focus]?.focus({ preventScroll: true });
 }

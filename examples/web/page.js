@@ -1,9 +1,9 @@
 // The page: its state, what it shows, what the reader does. Everything that takes time is the
 // worker's; what it sends is drawn at the next frame.
 
-import { describe, fromHash, isSamePlace, toC, toHash, toLens } from "./changes.js";
+import { describe, fromHash, isSamePlace, seedFrom, toC, toHash, toLens } from "./changes.js";
 import { Heads, Large, arrows, forgetColours, make, makeCell, makeTable, nameOfHead, percent, sayAttention, shorten, showTips, visible } from "./draw.js";
-import { drawFlow } from "./flow.js";
+import { drawFlow, openStation } from "./flow.js";
 import { barsSvg, csv, gridSvg, patternSvg, safetensors } from "./save.js";
 import { forgetMeasured, isMeasuring, listenToSurprisal, measure, takeSentences } from "./surprisal.js";
 import { steps } from "./tour.js";
@@ -766,8 +766,10 @@ function listenToSliders() {
     input.value = state[key];
     say();
     input.addEventListener("input", () => {
-      if (!input.checkValidity() || input.value === "") return;
-      state[key] = +input.value;
+      const value = key === "seed" ? seedFrom(input.value) : +input.value;
+      if (key === "seed") input.setCustomValidity(value === null ? `The seed is ${input.title}.` : "");
+      if (!input.checkValidity()) return;
+      state[key] = value;
       say();
       keepInAddress();
       draw(true);
@@ -927,7 +929,7 @@ function showStep(next) {
 function scrollBelowTour(element) {
   scrollBy({ top: element.getBoundingClientRect().top - $("tour").offsetHeight - 12 });
 }
-function act({ text, generate: writes, head: picked, off }) {
+function act({ text, generate: writes, head: picked, off, station }) {
   const here = ([layer, h]) => config && layer < config.nLayer && h < config.nHead;
   if (text) $("prompt").value = state.text = text;
   if (picked && config) pickHead(Math.min(picked[0], config.nLayer - 1), Math.min(picked[1], config.nHead - 1));
@@ -937,6 +939,7 @@ function act({ text, generate: writes, head: picked, off }) {
     state.changes = [{ kind: "zero", layer: off[0], head: off[1] }];
     pickHead(...off);
   }
+  if (station !== undefined) openStation(station);
   keepInAddress();
   if (text || writes) want({ ids: null, left: writes ? state.length : 0, made: Infinity });
   if (steps[step].see) scrollBelowTour($(steps[step].see));

@@ -1,10 +1,15 @@
-// The tour: seven steps, in the order of the notebooks. `at` is the part of the page that a step is
+// The tour: eight steps; after the first, in the order of the notebooks. `at` is the part of the page that a step is
 // about, and is scrolled to; `act` is what the reader may have done for them, and `see` what then is.
 
 /** @typedef {{title: string, at: string, text: string, button?: string, act?: object, see?: string}} Step */
 
 /** @type {Step[]} */
 export const steps = [
+  {
+    title: "The way of a token", at: "flow",
+    text: "From left to right, this is what happens to one token: it becomes a row of numbers; its query meets the keys of the tokens before it; softmax makes weights of how well they fit; the values are averaged by these; an MLP follows; and in the end each token of the vocabulary has a chance to come next. The steps that follow look at this in turn.",
+    button: "Open the numbers of softmax", act: { station: 3 }, see: "flow-title",
+  },
   {
     title: "Tokens", at: "text",
     text: "The model reads tokens: words and parts of words, each a number in its vocabulary. The text below is cut into them. A strong tint marks a token that surprised the model. Click one to see what it expected there instead.",

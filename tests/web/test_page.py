@@ -322,6 +322,29 @@ def check_program(source, text):
             check("the C program prints the page's text", got == text + "\n", f"{got!r} {text!r} {out.stderr!r}")
 
 
+def check_seeds(page):
+    """Every seed of 64 bits, and nothing else."""
+    page.get_by_label("Prompt").fill("Once upon a time")
+    seed = page.get_by_label("Seed")
+    page.get_by_role("slider", name="Temperature").fill("1")
+    stories = []
+    for digits in "18446744073709551615", "9007199254740993", "9007199254740992":
+        seed.fill(digits)
+        page.get_by_role("button", name="Generate").click()
+        settle(page)
+        stories.append(text_of(page))
+        check("the address has the seed", f"seed={digits}" in page.evaluate("() => location.hash") and page.evaluate("() => String(fromHash(location.hash).seed)") == digits)
+    check("seeds that one double cannot hold are different", len(set(stories)) == 3, stories)
+    seed.fill("18446744073709551615")
+    check_program(page.evaluate("() => toC(state, modelFile)"), stories[0])
+    for digits in "18446744073709551616", "-1", "", "1e3", "1.5":
+        seed.fill(digits)
+        check(f"{digits!r} is no seed", page.evaluate("() => String(state.seed)") == "18446744073709551615" and not seed.evaluate("(box) => box.checkValidity()"))
+    seed.fill("1")
+    page.get_by_role("slider", name="Temperature").fill("0")
+    settle(page)
+
+
 def check_other_changes(page):
     """A change of each kind changes the logits, and its C program prints what the page writes."""
     page.get_by_text("A second text, and steering").click()
@@ -718,16 +741,18 @@ def check_access(page):
 def check_tour(page):
     page.get_by_role("button", name="Tour", exact=True).click()
     stories = []
-    for i in range(7):
-        check("a step of the tour", page.locator("#tour-count").inner_text() == f"Step {i + 1} of 7")
+    for i in range(8):
+        check("a step of the tour", page.locator("#tour-count").inner_text() == f"Step {i + 1} of 8")
         if page.locator("#tour-act").is_visible():
             page.locator("#tour-act").click()
             settle(page)
             stories.append(text_of(page))
-        if i < 6:
+        if i == 0:
+            check("the tour begins with the way of a token, and opens its numbers", page.locator("#part-flow.pointed").count() == 1 and "Softmax" in page.locator("#flow-numbers").inner_text())
+        if i < 7:
             page.get_by_role("button", name="Next", exact=True).click()
     check("the tour ends with a head switched off", page.locator("#changes li").count() == 1)
-    check("and with another story", stories[-1] != stories[1] and stories[-1].startswith(stories[0]), stories)
+    check("and with another story", stories[-1] != stories[2] and stories[-1].startswith(stories[1]), stories)
     page.get_by_role("button", name="End the tour").click()
     page.get_by_role("button", name="Clear all").click()
     settle(page)
@@ -801,7 +826,7 @@ def check_tour_in_sight(page):
         page.set_viewport_size({"width": width, "height": height})
         page.evaluate("() => scrollTo(0, 0)")
         page.get_by_role("button", name="Tour", exact=True).click()
-        for i in range(7):
+        for i in range(8):
             for act in False, True:
                 if act and page.locator("#tour-act").is_hidden():
                     continue
@@ -815,7 +840,7 @@ def check_tour_in_sight(page):
                 check(f"step {i + 1} in sight at {width}, act {act}", seen["top"] >= -1 and seen["bottom"] < 0.62 * seen["height"] and (-2 <= seen["at"] <= 60 or (seen["at"] >= -2 and seen["end"] < 2 and seen["at"] + seen["bottom"] < seen["height"] - 80)), seen)
                 if shots and where.startswith("chromium"):
                     page.screenshot(path=f"{shots}/tour-{width}-{i + 1}{'-act' if act else ''}.png")
-            if i < 6:
+            if i < 7:
                 page.get_by_role("button", name="Next", exact=True).click()
         page.get_by_role("button", name="End the tour").click()
         page.get_by_role("button", name="Clear all").click()
@@ -995,6 +1020,7 @@ def run_in(browser, name, address, native, tmp):
     check_ablation(page, native, text)
     check_views(page)
     check_other_changes(page)
+    check_seeds(page)
     check_lens_commands(page, tmp)
     check_smoothness(page)
     check_tour(page)

@@ -3,15 +3,18 @@
 
 For so many seconds in each browser (20), bursts of what a reader may do, some by the page's own events
 within a few milliseconds, some by mouse and keyboard. After each burst the page comes to rest, and what
-it shows has to be what the library computes: ids, logits, patterns and stories, to the bit, with the
-changes that are listed and no others. Errors in the console count too. BUILD holds attn.html,
-libattn.so, and models in web-models/. Needs Playwright, NumPy and a browser; what is missing is skipped.
-BROWSERS=chromium leaves the other out."""
+it shows has to be what the library computes: ids, logits, patterns, the way of a token, stories and
+surprisal, to the bit, with the changes that are listed and no others. Errors in the console count too.
+BUILD holds attn.html, libattn.so, surprisal, and models in web-models/. Needs Playwright, NumPy and a
+browser; what is missing is skipped. BROWSERS=chromium leaves the other out."""
 
+import csv
 import ctypes
+import io
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -53,6 +56,7 @@ const put = (element, value, ...types) => { element.value = value; for (const ty
 const key = (element, key, more = {}) => element?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...more }));
 const slide = (id, r) => { const e = $(id), steps = Math.round((e.max - e.min) / e.step); put(e, +e.min + r(steps + 1) * e.step, "input", ...(r(4) ? ["change"] : [])); };
 const TEXTS = ["", "One", " ", "Lily was", "Tom had a red ball. Sue had a blue hat. Tom had a", "caf\\u00e9 \\ud83d\\ude00", "\\ufeffOnce", "<b>\\u0000\\"'", "Once upon a time there was a cat. ".repeat(9), "word ".repeat(400), "The sun was hot, so the ice began to\\nmelt"];
+const SENTENCES = ["", "Lily was happy.", "\\n", "The cat\\n\\nran  away", "sentence,n\\nThe dog ran.,1\\n\\"So, he said\\",2\\n", "n;sentence\\n1;\\"a \\"\\"b\\"\\"\\"\\n", "caf\\u00e9 \\ud83d\\ude00 \\u00a0x", "\\u0000", "a\\tb\\r\\nc", "Once upon a time there was a cat.\\n".repeat(60), "word ".repeat(500), "x".repeat(700)];
 const mouse = navigator.userAgent.includes("Firefox") ? 0 : 1; // the number of that pointer
 const point = (element, type, r) => {
     const box = element?.getBoundingClientRect();
@@ -85,13 +89,23 @@ window.actions = {
     steer: (r) => { slide("steer-factor", r); put($("steer-layer"), r(4), "change"); press($("steer")); },
     second: (r) => put($(pick(["second", "plus", "minus"], r)), pick(TEXTS, r), "input", "change"),
     sampling: (r) => slide(pick(["temperature", "topK", "topP", "length"], r), r),
-    seed: (r) => put($("seed"), pick(["0", "7", "4294967295", "-1", "", "1e3"], r), "input", "change"),
+    seed: (r) => put($("seed"), pick(["0", "7", "4294967296", "9007199254740993", "18446744073709551615", "18446744073709551616", "-1", "", "1e3"], r), "input", "change"),
     choose: (r) => put($("choose"), pick([...$("choose").options], r).value, "change"),
     scroll: (r) => { const e = pick([$("large"), $("text"), $("lens").parentElement, document.scrollingElement], r); e.scrollTop = r(2000); e.scrollLeft = r(2000); },
     large: (r) => point(document.querySelector("#large canvas"), pick(["pointermove", "pointerleave", "pointermove"], r), r),
     largeKey: (r) => key($("large"), pick(["ArrowUp", "ArrowLeft", "ArrowDown", "ArrowRight"], r)),
     tour: (r) => press(pick([$("tour-start"), $("tour-next"), $("tour-next"), $("tour-act"), $("tour-act"), $("tour-back"), $("tour-end")].filter((b) => !b.hidden), r)),
     copy: (r) => press(pick([$("copy-c"), $("copy-lens"), $("copy-link")], r)),
+    sentences: (r) => put($("sentences"), pick(SENTENCES, r), "input"),
+    measure: () => press($("measure")),
+    measureStop: () => press($("measure-stop")),
+    measureBy: (r) => { put($("measure-by"), pick(["word", "token"], r), "change"); put($("measure-unit"), pick(["bits", "nats"], r), "change"); },
+    measureHow: (r) => { const box = $(pick(["measure-apart", "measure-continues", "measure-bos"], r)); box.checked = !box.checked; },
+    sentencesFile: (r) => takeSentences(new File([pick(SENTENCES, r)], pick(["a.txt", "b.csv", "c.tsv"], r))),
+    sentencesClose: () => press($("sentences-close")),
+    column: (r) => { const list = [...$("column").options]; if (list.length) $("column").value = pick(list, r).value; },
+    said: (r) => press(pick(all(".said"), r)),
+    saidKey: (r) => key(pick(all(".said"), r), pick(["Enter", "ArrowRight", "End", " "], r)),
     skip: () => press(document.querySelector(".skip")),
     about: () => press($("about-open")),
     close: () => $("about").close(),
@@ -101,7 +115,7 @@ window.actions = {
         if (tokens.length && (picture !== "parts" || parts)) { PICTURES[picture](); csv(TABLES[picture]()); tensorsOf(picture); }
     },
 };
-window.often = ["type", "typeMore", "typeMore", "typeLess", "generate", "generate", "ctrlEnter", "stop", "head", "head", "token", "alternative", "undo"];
+window.often = ["type", "typeMore", "typeMore", "typeLess", "generate", "generate", "ctrlEnter", "stop", "head", "head", "token", "alternative", "undo", "measure", "sentences"];
 window.did = [];
 window.burst = async (seed, n) => {
     const r = (below) => { // xorshift, 32 bits
@@ -129,6 +143,10 @@ SEEN = """() => ({
     probabilities: tokens.map((t) => t.probability), sum: parts && parts.shares.reduce((a, b) => a + b, 0), best: parts && tokens.length && chosen === null ? logits[parts.token] : null,
     model: modelFile, capacity: +$("length").max, bars: shownNext.map((b) => b.id), marks: [...document.querySelectorAll(".head")].map((b) => b.dataset.mark ?? ""), address: location.hash,
     large: large.labels.length, painted: heads.small.map((s) => s.painted), lens: tokens.map((t) => t.lens?.at(-1).id),
+    way: flow && { ...Object.fromEntries(Object.entries(flow).map(([key, x]) => [key, x.buffer ? bits(x) : x])), stations: $("flow").children.length, opened, numbers: [...document.querySelectorAll("#flow-numbers .numbers span")].map((x) => x.textContent) },
+    wants: tokens.length && isFlowCheap() ? [chosen ?? tokens.length - 1, ...head] : null,
+    surprisal: measured && { ...measured, text: [...(measured.text.buffer ? measured.text : new TextEncoder().encode(measured.text))], said: [...document.querySelectorAll(".said")].map((x) => x.textContent) },
+    measuring: [$("measure-stop").disabled, $("measure-progress").hidden, isMeasuring()], refused: $("measure-problem").textContent,
 })"""
 BITS = """window.bits = (x) => { let text = ""; for (const b of new Uint8Array(x.buffer, x.byteOffset, x.byteLength)) text += b.toString(16).padStart(2, "0"); return text; }; 0"""
 
@@ -185,7 +203,7 @@ def hexed(x):
 
 class Checks:
     def __init__(self, page, where):
-        self.page, self.where, self.models, self.problems = page, where, {}, 0
+        self.page, self.where, self.models, self.natives, self.problems = page, where, {}, {}, 0
 
     def fail(self, what, got):
         counts["failed"] += 1
@@ -211,6 +229,7 @@ class Checks:
         path = f"{build}/web-models/{seen['model']}" if "/" not in seen["model"] else f"{build}/tiny-stories.attn"
         native = self.models.setdefault(path, Native(path))
         ids, n, encode = seen["ids"], len(seen["ids"]), native.model.tokenizer.encode
+        self.surprisal(seen, path)
         self.check("the prompt is the state's", seen["prompt"] == seen["text"], (seen["prompt"], seen["text"]))
         self.check("nothing is awaited", (seen["awaited"], seen["left"], seen["writing"], seen["disabled"]) == (0, 0, False, [False, True]), seen["disabled"])
         self.check("the changes are those computed", seen["changes"] == seen["state"]["changes"], (seen["changes"], seen["state"]["changes"]))
@@ -238,9 +257,53 @@ class Checks:
         if seen["best"] is not None:
             self.check("the parts sum to the logit", abs(seen["sum"] - seen["best"]) < 0.05 * max(1, abs(seen["best"])), (seen["sum"], seen["best"]))
         self.check("pictures of all tokens", seen["large"] == n and all(p == n for p in seen["painted"]), (n, seen["large"], seen["painted"]))
+        if seen["wants"]:
+            self.way(seen, native)
         marked = sorted({(c["layer"], c["head"]) for c in seen["changes"] if "head" in c})
         self.check("marks on the heads that are changed", [divmod(i, 6) for i, m in enumerate(seen["marks"]) if m] == marked, (seen["marks"], marked))
         return seen
+
+    def way(self, seen, native):
+        """The numbers of the way of a token, those that are shown too."""
+        way, ids = seen["way"], seen["ids"]
+        self.check("the way is that of the token and the head", (way and [way["position"], way["layer"], way["head"]]) == seen["wants"], (way, seen["wants"]))
+        if not way or [way["position"], way["layer"], way["head"]] != seen["wants"]:
+            return
+        position, block, h = way["position"], f"blocks.{way['layer']}.", way["head"]
+        session = native.session(seen, seen["changes"])
+        record = session.record(["hook_embed", "hook_pos_embed", *(block + name for name in ("attn.hook_q", "attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "mlp.hook_post", "hook_mlp_out"))])
+        session.feed(ids[: position + 1])
+        row = lambda name: np.array(record[name])[position]
+        of_head = lambda name: np.array(record[block + name])[h, position, : position + 1]
+        want = {"embedding": row("hook_embed") + row("hook_pos_embed"), "query": row(block + "attn.hook_q")[h], "scores": of_head("attn.hook_attn_scores"), "pattern": of_head("attn.hook_pattern"), "value": row(block + "attn.hook_z")[h], "mlp": row(block + "hook_mlp_out"), "neurons": row(block + "mlp.hook_post")}
+        for name, numbers in want.items():
+            self.check(f"the way: {name}, to the bit", hexed(numbers) == way[name])
+        self.check("seven stations", way["stations"] == 7, way["stations"])
+        if way["opened"] in range(6):
+            numbers = want[["embedding", "query", "scores", "pattern", "value", "mlp"][way["opened"]]]
+            shown = [float(text.split()[-1].replace("\u2212", "-")) for text in way["numbers"]]
+            self.check("the numbers that are shown", len(shown) == len(numbers) and all(abs(a - float(b)) < 0.00051 for a, b in zip(shown, numbers)), way["opened"])
+        elif way["opened"] == 6 and position + 1 < len(ids):
+            x = np.asarray(session.logits, np.float64)
+            p = np.sort(np.exp(x - x.max()) / np.exp(x - x.max()).sum())[::-1]
+            shown = [float(text.split()[-1]) for text in way["numbers"]]
+            self.check("the chances that are shown", len(shown) == 6 and all(abs(a - b) < 0.00052 for a, b in zip(shown, p)), (shown, p[:6]))
+
+    def surprisal(self, seen, path):
+        """The rows of surprisal are the program's."""
+        got = seen["surprisal"]
+        self.check("nothing is being measured", seen["measuring"] == [True, True, False], seen["measuring"])
+        if not got:
+            return
+        options, text, rows = got["options"], bytes(got["text"]), "".join(got["pieces"])
+        words = [*(["--column", options["column"]] if options["column"] else []), "--by", options["by"], "--unit", options["unit"], "--punctuation", options["punctuation"], *(["--continue"] if options["continues"] else []), *([] if options["bos"] else ["--no-bos"])]
+        key = (path, text, *words)
+        if key not in self.natives:
+            self.natives[key] = subprocess.run([f"{build}/surprisal", path, *words], input=text, capture_output=True).stdout.decode()
+        want = self.natives[key]
+        self.check("the rows of surprisal", rows == want if got["isWhole"] else rows and want.startswith(rows), (words, text[:60], rows[:200], want[:200]))
+        spelled = [row[7 if options["by"] == "token" else 2] for row in csv.reader(io.StringIO(rows))][1:2001]
+        self.check("the words that are shown", got["said"] == spelled, (got["said"][:8], spelled[:8]))
 
     def story(self):
         """A story from Generate is the library's, with the changes and settings of the page."""
