@@ -913,6 +913,7 @@ function showStep(next) {
   step = next;
   $("tour").hidden = step < 0;
   if (step < 0) return $("tour-start").focus();
+  openStation(-1);
   const { title, at, text, button } = steps[step];
   $("tour-count").textContent = `Step ${step + 1} of ${steps.length}`;
   $("tour-title").textContent = title;

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 import urllib.parse
 import xml.dom.minidom
 
@@ -1073,9 +1074,9 @@ def main():
             for address in addresses:
                 try:
                     run_in(browser, name, address, native, tmp)
-                except Exception as error:
+                except Exception:
                     where = f"{name}, {address[:7]}"
-                    check("came to an end", False, f"{type(error).__name__}: {str(error)[:600]}")
+                    check("came to an end", False, traceback.format_exc()[-900:])
             browser.close()
     server.shutdown()
     shutil.rmtree(downloads)

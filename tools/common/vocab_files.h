@@ -54,7 +54,8 @@ enum {
     VOCAB_IS_SPECIAL = 4,
     VOCAB_IS_NEW = 8, /* not in the model's own vocabulary */
     VOCAB_IN_CONFIG = 16,
-    VOCAB_IN_PAIR = 32
+    VOCAB_IN_PAIR = 32,
+    VOCAB_UNSAID = 64 /* a file adds it without saying whether it is looked for before or after */
 };
 
 /* The parsed files; NULL if there is no such file. */
@@ -404,10 +405,9 @@ TOOLS_FN attn_status vocab_check_flags(attn_ctx *ctx, const vocab *v, vocab_toke
                              "set it to false if your texts do without that",
                              v->name, show(name, token->spelling, token->spelling_size),
                              rules[i].key, rules[i].done);
-    if (!normalized || normalized->kind == JSON_TRUE)
-        token->said |= VOCAB_AFTER;
-    if (!normalized || normalized->kind != JSON_TRUE)
-        token->said |= VOCAB_BEFORE;
+    token->said |= !normalized                     ? VOCAB_UNSAID
+                   : normalized->kind == JSON_TRUE ? VOCAB_AFTER
+                                                   : VOCAB_BEFORE;
     return ATTN_OK;
 }
 
@@ -569,7 +569,8 @@ TOOLS_FN attn_status vocab_name_one(attn_ctx *ctx, vocab *v, vocab_files *f, con
     v->tokens[found].special_by =
         v->tokens[found].special_by ? v->tokens[found].special_by : v->name;
     v->tokens[found].said |= VOCAB_IS_SPECIAL | in_config;
-    return value->kind == JSON_OBJECT || !(v->tokens[found].said & (VOCAB_BEFORE | VOCAB_AFTER))
+    return value->kind == JSON_OBJECT ||
+                   !(v->tokens[found].said & (VOCAB_BEFORE | VOCAB_AFTER | VOCAB_UNSAID))
                ? vocab_check_flags(ctx, v, &v->tokens[found], value)
                : ATTN_OK;
 }
@@ -656,7 +657,7 @@ TOOLS_FN void vocab_name_end(vocab *v, const vocab_files *f)
         names_find(&v->by_spelling, VOCAB_END_OF_TEXT, strlen(VOCAB_END_OF_TEXT), &id)) {
         v->tokens[id].special = 1;
         v->tokens[id].said |= VOCAB_IS_SPECIAL | VOCAB_IN_CONFIG;
-        if (!(v->tokens[id].said & (VOCAB_BEFORE | VOCAB_AFTER)))
+        if (!(v->tokens[id].said & (VOCAB_BEFORE | VOCAB_AFTER | VOCAB_UNSAID)))
             v->tokens[id].said |= VOCAB_BEFORE;
     }
 }
@@ -686,7 +687,10 @@ TOOLS_FN attn_status vocab_check_passes(attn_ctx *ctx, vocab *v)
     const vocab_token **sorted;
     size_t i, k, n_early = 0, n_late = 0;
     shown a, b;
-    for (i = 0; i < v->n_tokens; i++) {
+    for (i = 0; i < v->n_tokens; i++) { /* of those without a word, special ones may be either */
+        if (v->tokens[i].said & VOCAB_UNSAID && !(v->tokens[i].said & (VOCAB_BEFORE | VOCAB_AFTER)))
+            v->tokens[i].said |=
+                v->tokens[i].said & VOCAB_IS_SPECIAL ? VOCAB_BEFORE | VOCAB_AFTER : VOCAB_AFTER;
         n_early += v->tokens[i].special && v->tokens[i].said & VOCAB_BEFORE;
         n_late += v->tokens[i].special && v->tokens[i].said & VOCAB_AFTER;
     }

@@ -171,6 +171,19 @@ TEST(added_tokens)
     }
     attn_tokenizer_free(t);
     free(section);
+
+    /* One begins another: the longest is found, as transformers 4.46 and 5.24 do. */
+    test_write(path, "{\"new_1\": 300, \"new_10\": 301}", 29);
+    section = section_of(dir, &size);
+    t = NULL;
+    if (CHECK(section) && OK(&ctx, attn_tokenizer_new(&ctx, &t, section, size))) {
+        int32_t ids[24];
+        size_t n = 24;
+        OK(&ctx, attn_encode_special(&ctx, ids, &n, t, "new_10new_1new_100", 18));
+        CHECK(n == 4 && ids[0] == 301 && ids[1] == 300 && ids[2] == 301);
+    }
+    attn_tokenizer_free(t);
+    free(section);
     attn_ctx_free(&ctx);
     forget();
 }
