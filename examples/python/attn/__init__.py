@@ -1,5 +1,16 @@
 """GPT-2 with every activation in reach, as NumPy arrays: attn.h from Python.
 
+What exists:
+
+    texts       load, Model, Tokenizer, Session, Sampling, Sampler, Generation, Continuation, Scores
+    receipts    Session.generate(..., receipt="story.json"), verify, Verdict
+    inside      Model.run_with_cache, run_with_hooks, logit_lens; Session.hook, edit, record; Record, Named, Hook
+    many        feed_batch, Workspace, Model.generate_many
+    research    attn.lens: patching, gradients, edges, circuits, heads, steering, sparse autoencoders
+    the rest    Config, HookPoint, Error, Status, version
+
+A first look:
+
     import attn
     model = attn.load("tiny-stories")
     for piece in model.session().generate("Once upon a time", max_tokens=50):
@@ -11,15 +22,6 @@
     with model.session() as session:
         session.edit("blocks.2.attn.hook_z", "zero", heads=3)
         without_the_head = session.feed("Once upon a time")
-
-attn.lens patches, takes gradients and reads circuits and sparse autoencoders. What exists:
-
-    texts       load, Model, Tokenizer, Session, Sampling, Sampler, Generation, Continuation, Scores
-    receipts    Session.generate(..., receipt="story.json"), verify, Verdict
-    inside      Model.run_with_cache, run_with_hooks, logit_lens; Session.hook, edit, record; Record, Named, Hook
-    research    attn.lens
-    many        feed_batch, Workspace, Model.generate_many
-    the rest    Config, HookPoint, Error, Status, version
 
 The package needs NumPy and the shared library, which an installed package brings. In a checkout
 `make build/libattn.so` makes it. It is looked for under $ATTN_LIBRARY, in this folder, in the checkout's
@@ -112,7 +114,7 @@ class _attn_ctx(ctypes.Structure):
         status = Status(function(byref(self), *arguments))
         if status:
             message = b"a callback asked to stop" if status == Status.STOPPED else self.message
-            raise Error(status, _words.in_python(message.decode("utf-8", "replace"), _PROTOTYPES))
+            raise Error(status, _words.in_python(message.decode("utf-8", "replace")))
 
 
 class _attn_tensor(ctypes.Structure):
@@ -309,6 +311,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "receipt_of_generated": (_STATUS, _P, _P, _P, _P, _P),
     "receipt_check": (_STATUS, _P, _P, _P, _P, _P, _P),
 }
+_words.FUNCTIONS.update(_PROTOTYPES)
 _VERSION = (0, 4)  # major and minor: the structs above are of this one
 
 
@@ -1344,14 +1347,19 @@ class Session(_Closing):
         return self._new_hook(callback, _lib.attn_hook, _coded(name), callback, None)
 
     @_words.answers
-    def edit(self, name: str, kind: EditKind, value: Optional[npt.ArrayLike] = None, *, positions: Span = None,
+    def edit(self, name: Union[str, Callable[[str], bool]], kind: EditKind, value: Optional[npt.ArrayLike] = None, *, positions: Span = None,
              heads: Span = None, factor: float = 1) -> Hook:
-        """Changes activations without a Python function: "zero" them, "set" them to value, to the "mean" of
+        """Changes activations of that name, `*` standing for anything, or of the names that a function chooses, without
+        a Python function that sees them: "zero" them, "set" them to value, to the "mean" of
         value over its positions, "add" value * factor, or "scale" them by value, for instance 0.5.
 
         positions and heads: a number, a slice, or None for all. value: f32, shaped as what is edited,
         [positions, width], [positions, heads, width] or [heads, positions, keys]; leading dimensions may
         be missing, and a dimension of 1 repeats. A float32 array is not copied."""
+        if callable(name):
+            hooks = [self.edit(chosen, kind, value, positions=positions, heads=heads, factor=factor)
+                     for chosen in self.model._chosen(name)]
+            return Hook(self, *[number for hook in hooks for number in hook._numbers])
         desc, tensor = _edit_of(name, kind, value, positions, heads, factor)
         return self._new_hook((desc, tensor), _lib.attn_hook_edit, byref(desc))
 
@@ -1542,6 +1550,10 @@ class Record(_Closing, Mapping[str, Array]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(self._names[-3:])
+        return f"<attn.Record of {len(self)} activations, such as {shown}>"
 
     def __getitem__(self, key: Union[str, tuple[Any, ...]]) -> Array:
         array = self._array(_full_name(self._names, self._session.model.config.n_layer, key))

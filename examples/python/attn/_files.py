@@ -39,6 +39,7 @@ def model_path(name: str) -> pathlib.Path:
     if name.endswith(".attn") or os.path.basename(name) != name:
         raise ValueError(f'load takes the name of a model, such as "tiny-stories"; for the file {name} write '
                          f"attn.Model({name!r})")
+    name = "gpt2" if name == "gpt2-small" else name  # as TransformerLens has it
     tried = [directory / f"{name}.attn" for directory in _directories()]
     for path in tried:
         if path.exists():

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Optional, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -38,6 +38,17 @@ MODEL = {
     "to_single_str_token": "model.to_string([token])",
     "tokens_to_residual_directions": "model.logit_directions(tokens)",
     "from_pretrained": 'attn.load("gpt2"), or attn.Model(path); the program attn-convert makes the file of a checkpoint',
+    "embed": 'model.tensor("embed.W_E")',
+    "pos_embed": 'model.tensor("pos_embed.W_pos")',
+    "unembed": 'model.tensor("unembed.W_U") and model.tensor("unembed.b_U")',
+    "ln_final": 'model.tensor("ln_final.w") and model.tensor("ln_final.b")',
+    "W_E_pos": 'numpy.concatenate([model.tensor("W_E"), model.tensor("W_pos")])',
+    "accumulated_bias": 'a sum of model.tensor("blocks.0.attn.b_O") and model.tensor("blocks.0.mlp.b_out") over layers',
+    "tokenize": "model.to_tokens(text), and model.to_str_tokens(text) for the texts of tokens",
+    "feed": "feed of a session: model.session().feed(tokens), or model(tokens)",
+    "run_with_saes": "hook of an autoencoder: attn.lens.SAE(directory).hook(session, changes)",
+    **dict.fromkeys(("set_use_attn_result", "set_use_split_qkv_input", "set_use_attn_in", "set_use_hook_mlp_in"),
+                    'nothing: ask for the activation by its name, as in run_with_cache(tokens, ["*", "*.hook_result"])'),
     "blocks": 'model.tensor("blocks.0.attn.W_Q") and the like, and model.config.n_layer',
     "OV": 'attn.lens.circuit(model, layer, head, "OV")',
     "QK": 'attn.lens.circuit(model, layer, head, "QK")',
@@ -54,6 +65,10 @@ CACHE = {
                    "attn.lens.decompose_resid(model, text)",
     "apply_ln_to_stack": "attn.lens.decompose_resid(model, tokens, apply_ln=True)",
     "compute_head_results": 'model.run_with_cache(tokens, ["*", "*.hook_result"])',
+    "get_neuron_results": 'cache["post", layer] * model.tensor("blocks.0.mlp.W_out"), neuron by neuron, or ' +
+                          _PARTS.format("neurons"),
+    "stack_activation": 'numpy.stack([cache["z", layer] for layer in range(model.config.n_layer)])',
+    "toggle_autodiff": "attn.lens.Backward(model).gradients(tokens, metric, names)",
     "cache_dict": "the cache itself; dict(cache) copies the table",
     "remove_batch_dim": "nothing: without batch_dim=True there is no batch dimension",
     **dict.fromkeys(("to", "cpu", "cuda"), _NOTHING),
@@ -62,6 +77,7 @@ MODULE = {
     **dict.fromkeys(("HookedTransformer", "TransformerBridge"), 'attn.load("gpt2"), or attn.Model(path)'),
     "HookedSAE": "attn.lens.SAE(directory)",
     "ActivationCache": "attn.Record, what run_with_cache gives second",
+    "hook_points": "model.activation_names(), and attn.HookPoint is what a hook is given",
     "patching": "attn.lens.patch",
     "FactoredMatrix": "attn.lens.FactoredMatrix",
     "utils": "the methods of attn.Model and the functions of attn.lens",
@@ -72,6 +88,7 @@ LENS = {f"get_act_patch_{name}": _PATCH.format(f"hook_{name}", "positions") for 
 LENS.update({f"get_act_patch_attn_head_{name}_{end}": _PATCH.format(f"attn.hook_{hook}", by)
              for name, hook in (("out", "z"), ("q", "q"), ("k", "k"), ("v", "v"), ("pattern", "pattern"))
              for end, by in (("all_pos", "heads"), ("by_pos", "position_heads"))})
+LENS["generic_activation_patch"] = _PATCH.format("attn.hook_z", "heads")
 LENS["get_act_patch_attn_head_pattern_dest_src_pos"] = _PATCH.format("attn.hook_pattern", "weights")
 
 KEYWORDS = {
@@ -85,7 +102,8 @@ KEYWORDS = {
     "bwd_hooks": "attn.lens.Backward(model).gradients(tokens, metric, names)",
     "incl_bwd": "attn.lens.Backward(model).gradients(tokens, metric, names)",
     "remove_batch_dim": "nothing: without batch_dim=True there is no batch dimension",
-    **dict.fromkeys(("device", "dtype", "move_to_device", "verbose", "padding_side", "reset_hooks_end", "clear_contexts"),
+    "pos_slice": "record(names, first=..., n_positions=...) of a session",
+    **dict.fromkeys(("return_cache_object", "device", "dtype", "move_to_device", "verbose", "padding_side", "reset_hooks_end", "clear_contexts"),
                     "nothing: leave it out"),
     **dict.fromkeys(("fold_ln", "center_unembed", "center_writing_weights", "fold_value_biases"), _PROCESS),
 }
@@ -120,7 +138,8 @@ def answers(function: _F) -> _F:
                     word = "k"
                 elif word.startswith("model.session().feed") and function.__name__ == "generate":
                     word = "nothing: a text needs all layers"
-                raise TypeError(f"{function.__name__}() takes no {name}; here it is {word}")
+                called_as = "model" if function.__name__ == "__call__" else function.__name__
+                raise TypeError(f"{called_as}() takes no {name}; here it is {word}")
         return function(*arguments, **keywords)
 
     wrapped: Any = called
@@ -141,12 +160,15 @@ _PYTHON = {
 }
 
 
-def in_python(message: str, functions: Mapping[str, object]) -> str:
+FUNCTIONS: set[str] = set()  # of C, that the package calls
+
+
+def in_python(message: str) -> str:
     """A message of the library with Python's names for its functions."""
     def named(found: re.Match[str]) -> str:
         name = found[0]
         if name in _PYTHON:
             return _PYTHON[name]
-        return name.split("_", 1)[1] + "()" if name in functions else name
+        return name.split("_", 1)[1] + "()" if name in FUNCTIONS else name
 
     return re.sub(r"(?<![\w/.-])(?:attn|lens)_\w+(?:\.\w+)?", named, message)

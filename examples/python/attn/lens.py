@@ -1,5 +1,16 @@
 """Research on an attn.Model: patching, gradients, edges, paths, circuits, sparse autoencoders.
 
+What exists:
+
+    patching    Pair, Metric, logit_diff, log_prob, loss, function; patch, path_patch, ablate_heads, exact_effects; Edit, Patched, Ablated
+    gradients   Backward, Gradients; edges, Edges, best_edges, edge_names, curve, Curve
+    the stream  decompose_resid, Parts, parts, logit_lens, TunedLens
+    heads       patterns, Picture, heads, detect_heads, detect_head, qk_terms
+    weights     circuit, FactoredMatrix, composition_scores, ov_eigenvalues, copying_scores, refactor_attention
+    steering    steering_vector, control_vector, add_control; SAE, load_sae
+
+A first look:
+
     import attn
     from attn import lens
     model = attn.load("tiny-stories")
@@ -15,15 +26,6 @@
     lens.path_patch(model, pair, [(0, 1), (0, 2)], [(2, "hook_q_input", 3)], mlps="through").effect
     lens.circuit(model, 3, 5, "OV").S                                        # singular values of W_V · W_O
 
-What exists:
-
-    patching    Pair, logit_diff, log_prob, loss, function; patch, path_patch, ablate_heads, exact_effects; Edit
-    gradients   Backward; edges, best_edges, edge_names, curve
-    the stream  decompose_resid, parts, logit_lens, TunedLens
-    heads       patterns, heads, detect_heads, detect_head, qk_terms
-    weights     circuit, FactoredMatrix, composition_scores, ov_eigenvalues, copying_scores, refactor_attention
-    steering    steering_vector, control_vector, add_control; SAE, load_sae
-
 patterns, heads, parts, qk_terms, logit_lens and edges give pictures, and so do what patch, ablate_heads and curve give: the
 last line of a notebook's cell shows them, print gives text, save("x.svg"), to_numpy() and to_pandas() the rest.
 
@@ -33,6 +35,7 @@ and papers. tools/lens/transformerlens.md says which of TransformerLens's functi
 from __future__ import annotations
 
 import ctypes
+import difflib
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -237,6 +240,7 @@ for _name, (_result, *_parameters) in _PROTOTYPES.items():
     if not hasattr(_lib, _name):
         raise ImportError(f"{_lib._name} lacks {_name}: build libattn.so from tools/lens/library.c")
     getattr(_lib, _name).restype, getattr(_lib, _name).argtypes = _result, _parameters
+_words.FUNCTIONS.update(_PROTOTYPES)
 
 # ---- metrics, pairs, edits ----
 
@@ -414,6 +418,20 @@ def _address(array: Any) -> Optional[int]:
     return ctypes.addressof(array) if len(array) else None
 
 
+def _in_blocks(model: attn.Model, name: str) -> bytes:
+    """The name of an activation as blocks.0. has it."""
+    if not isinstance(name, str):
+        raise TypeError(f'a name is that of all layers\' activations, such as "attn.hook_z"; got {name!r}')
+    names = [known[9:] for known in model.activation_names() if known.startswith("blocks.0.")]
+    if name not in names:
+        short = name.split(".", 2)[2] if name.startswith("blocks.") and name.count(".") > 1 else name
+        near = [known for known in names if known == short or known.endswith(f"hook_{short}")] or difflib.get_close_matches(
+            short, names, 1)
+        raise attn.Error(attn.Status.NAME, f"no layer has an activation {name}" +
+                         (f'; is it "{near[0]}", of all layers?' if near else f", but for example {names[0]}"))
+    return attn._coded(name)
+
+
 # ---- patching ----
 
 
@@ -436,7 +454,7 @@ def patch(model: attn.Model, pairs: Pairs, name: str, by: By = "positions", *, n
     n = int(array[0].n_tokens) if listed else 0
     shape = {"positions": (n,), "sources": (n,), "heads": (c.n_head,), "weights": (c.n_head, n, n)}.get(by, (n, c.n_head))
     effect, baseline = np.zeros((c.n_layer, *shape), np.float32), _lens_baseline()
-    desc = _lens_patch_desc(_address(array), len(array), attn._coded(name), _BY.index(by), normalize, _address(changes),
+    desc = _lens_patch_desc(_address(array), len(array), _in_blocks(model, name), _BY.index(by), normalize, _address(changes),
                             len(changes))
     asked.run(_lib.lens_patch, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
     return Patched(effect, baseline.clean, baseline.corrupted)
@@ -600,7 +618,8 @@ class Backward:
         array, _ = asked.pairs(pair)
         width = config.n_head if name.startswith("attn.") else int(array[0].n_tokens)
         out = np.zeros((config.n_layer, width), np.float32)
-        asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]), attn._coded(name))
+        asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]),
+                  _in_blocks(self.model, name))
         return out
 
     def edge_scores(self, pairs: Pairs, steps: int = 1, *, edits: Sequence[Edit] = ()) -> Array:

@@ -11,6 +11,7 @@ import csv
 import ctypes
 import gc
 import importlib.util
+import inspect
 import io
 import itertools
 import json
@@ -323,6 +324,8 @@ class Activations(Case):
                 (model, "cfg", "a Model has no cfg; here it is model.config"), (model, "W_Q", r'tensor\("blocks.0.attn.W_Q"\)'),
                 (model, "W_U", "unembed.W_U"), (model, "b_in", "blocks.0.mlp.b_in"),
                 (model, "generate", r"session\(\).generate"), (model, "nothing", "a Model has no nothing$"),
+                (model, "embed", r'tensor\("embed.W_E"\)'), (model, "set_use_attn_result", "ask for the activation by its name"),
+                (cache, "stack_activation", "numpy.stack"), (lens, "generic_activation_patch", "lens.patch"),
                 (model, "OV", r'lens.circuit\(model, layer, head, "OV"\)'), (model, "eval", "nothing: arrays are NumPy's"),
                 (model, "state_dict", r"model.tensor\(name\)"), (model, "all_composition_scores", "composition_scores"),
                 (model.config, "n_heads", "n_heads; here it is n_head$"), (cache, "accumulated_resid", '"streams"'),
@@ -340,7 +343,7 @@ class Activations(Case):
                 (lambda: session.generate(PROMPT, temperature=1), r"sampling=attn.Sampling\(temperature=...\)"),
                 (lambda: model.score(PROMPT, topk=3), "here it is k$"), (lambda: model.score(PROMPT, top_k=3), "here it is k$"),
                 (lambda: session.edit("hook_embed", "zero", head=1), "here it is heads$"),
-                (lambda: model(PROMPT, stop_at_layer=2), r"feed\(tokens, stop_at_layer=...\)"),
+                (lambda: model(PROMPT, stop_at_layer=2), r"^model\(\) takes no stop_at_layer; .*feed\(tokens, stop_at_layer=...\)"),
                 (lambda: attn.load("induction", fold_ln=True), "model.process_weights"),
                 (lambda: model(PROMPT, nonsense=1), "unexpected keyword argument 'nonsense'"),
                 (lambda: model.run_with_cache([PROMPT, PROMPT]), "got 2 texts, and a call takes one")):
@@ -355,6 +358,15 @@ class Activations(Case):
             cache.save("x.pt")
         with self.fails(attn.Status.CONTEXT, "do not fit; call truncate(), or make"):
             model.session(2).feed(PROMPT)
+        pair = lens.Pair(PROMPT, PROMPT, lens.loss())
+        for name in ("blocks.0.attn.hook_z", "z", "hook_z"):
+            with self.fails(attn.Status.NAME, f'no layer has an activation {name}; is it "attn.hook_z", of all layers?'):
+                lens.patch(model, pair, name)
+        with self.assertRaisesRegex(TypeError, 'such as "attn.hook_z"'):
+            lens.patch(model, pair, lambda name: True)
+        with self.fails(attn.Status.ARGUMENT, "path_patch(): no sender"):
+            lens.path_patch(model, pair, [], [(1, "hook_resid_pre")])
+        self.assertIn("of 81 activations", repr(cache))
 
     def test_words_of_transformer_lens_that_work(self):
         model = self.model
@@ -371,6 +383,12 @@ class Activations(Case):
                 self.same(session.feed(PROMPT), both)
             with self.assertRaisesRegex(ValueError, r"\[0, 2\] make one edit for each"):
                 session.edit(z, "zero", heads=[0, 2])
+            with session.edit(lambda name: name.endswith("hook_z"), "zero"):
+                session.truncate(0)
+                none = session.feed(PROMPT)
+            session.truncate(0)
+            with session.edit("*.hook_z", "zero"):
+                self.same(session.feed(PROMPT), none)
             seen = []
             with session.hook(lambda name: name.endswith("resid_post"), lambda value, point: seen.append(point.layer)):
                 session.feed([5])
@@ -939,7 +957,7 @@ class Studies(Case):
         self.assertEqual(lens.patch(self.model, self.pair(), "attn.hook_pattern", "source_heads").effect.shape, (4, n, 6))
         with self.assertRaisesRegex(ValueError, "4 tokens and the corrupted one 5"):
             lens.patch(self.model, lens.Pair(PROMPT, self.clean, lens.loss()), "hook_resid_pre")
-        with self.fails(attn.Status.NAME, "did you mean blocks.0.hook_mlp_out"):
+        with self.fails(attn.Status.NAME, "is it \"hook_mlp_out\", of all layers?"):
             lens.patch(self.model, self.pair(), "hook_mlp_oud")
 
     def test_path_patching(self):
@@ -1405,13 +1423,26 @@ class Errors(Case):
             copy.copy(session)
         self.assertEqual(session.copy().tokens.tolist(), session.tokens.tolist())
 
+    def test_the_reference_is_that_of_the_docstrings(self):
+        page = (ROOT / "examples" / "python" / "reference.md").read_text(encoding="utf-8")
+        sys.path.insert(0, str(ROOT / "examples" / "python" / "building"))
+        import attn_reference
+        self.assertEqual(page, attn_reference.page(), "run examples/python/building/attn_reference.py")
+        for module in attn, lens:
+            self.assertEqual(module.__doc__.split("\n\n")[1], "What exists:")
+            for name in set(module.__all__) - {"lens"}:
+                self.assertIn(f"### {name}\n", page)
+
+    def test_names_to_complete_are_the_librarys(self):
+        self.assertEqual(sorted(dir(attn)), sorted(attn.__all__))
+        self.assertEqual(sorted(dir(lens)), sorted(lens.__all__))
+
     def test_help_helps(self):
-        for name in attn.__all__:
-            thing = getattr(attn, name)
+        for name, thing in [(name, getattr(module, name)) for module in (attn, lens) for name in module.__all__]:
             self.assertTrue(thing.__doc__, name)
             for key, value in vars(thing).items() if isinstance(thing, type) else ():
                 if not key.startswith("_") and callable(value):
-                    self.assertTrue(value.__doc__, f"{name}.{key}")
+                    self.assertTrue(inspect.getdoc(value), f"{name}.{key}")
 
 
 class Threads(Case):
