@@ -10,6 +10,7 @@ import inspect
 import pathlib
 import re
 import sys
+import textwrap
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -89,8 +90,9 @@ def page() -> str:
     parts = ["# The package attn, name by name\n\nMade from the docstrings by [attn_reference.py](building/attn_reference.py). "
              "`help(attn)` says the same.\n[The package's page](README.md) begins with examples.\n\n"]
     for module in attn, lens:
-        parts += [f"- [{module.__name__}: {title}](#{module.__name__.replace('.', '')}-{title.replace(' ', '-')}): "
-                  f"{', '.join(names)}\n" for title, names in groups(module).items()]
+        for title, names in groups(module).items():
+            line = f"- [{module.__name__}: {title}](#{module.__name__.replace('.', '')}-{title.replace(' ', '-')}): {', '.join(names)}"
+            parts.append("\n".join(textwrap.wrap(line, 140, subsequent_indent="  ", break_on_hyphens=False)) + "\n")
     for module in attn, lens:
         for title, names in groups(module).items():
             parts.append(f"\n## {module.__name__}: {title}\n")
