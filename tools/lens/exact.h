@@ -28,18 +28,38 @@
 #include "logits.h"
 #include "sweep.h"
 
+/* What a call has done, so that another call with the same description can continue it. The caller owns
+ * the arrays, of lens_exact_count numbers each, and zeroes all of it at the beginning. */
+typedef struct lens_exact_state {
+    size_t n_pairs;      /* pairs that are done */
+    lens_baseline sum;   /* over these pairs */
+    float *sums;         /* of the effects of these pairs */
+    float *values;       /* effects of the next pair */
+    unsigned char *done; /* 1 where `values` has been computed */
+} lens_exact_state;
+
 typedef struct lens_exact_desc {
     const lens_pair *pairs; /* [n_pairs]: the result is the mean over them */
     size_t n_pairs;
     int of_nodes; /* 1: effects of senders; 0: of edges */
     const attn_edit *edits;
     size_t n_edits;
-    attn_progress_fn progress; /* gets the share of the work that is done */
+    attn_progress_fn
+        progress; /* gets the share of the work that is done, of what the state leaves */
     void *user;
+    lens_exact_state *state; /* where to continue; updated before each call of progress. Or NULL */
 } lens_exact_desc;
+
+/* Number of the effects: [S, R] of edges, [S] of nodes. */
+LENS_FN size_t lens_exact_count(const attn_model *model, int of_nodes)
+{
+    const lens_graph g = lens_graph_of(model);
+    return of_nodes ? g.n_senders : g.n_senders * g.n_receivers;
+}
 
 typedef struct lens_exact_run {
     const lens_exact_desc *d;
+    lens_exact_state *state; /* d->state, or one of the call */
     lens_graph graph;
     lens_pair pair; /* the texts exchanged: a sweep changes the text that it calls corrupted */
     lens_sweep sweep;
@@ -50,6 +70,8 @@ typedef struct lens_exact_run {
     attn_tensor ends; /* [LENS_AT_ONCE, C]: of a batch, the row that the metric's logits read */
     size_t *first;    /* [S]: the first position at which a sender's writes differ, or n */
     lens_sweep_entry *entries; /* of one layer; index: sender * R + receiver, or the sender */
+    lens_baseline sum;         /* over the pairs that are done */
+    size_t first_pair;         /* where the call began */
     double done, work;         /* of this pair, in rows times layers */
 } lens_exact_run;
 
@@ -101,11 +123,12 @@ LENS_FN size_t lens_exact_sender(const lens_exact_run *run, size_t index)
     return run->d->of_nodes ? index : index / run->graph.n_receivers;
 }
 
-/* Adds an entry to the n of a list, unless the sender writes the same in both texts. */
+/* Adds an entry to the n of a list, unless the sender writes the same in both texts, or the effect is known
+ * already. */
 LENS_FN size_t lens_exact_add(lens_exact_run *run, size_t n, size_t index)
 {
     const size_t first = run->first[lens_exact_sender(run, index)];
-    if (first == run->sweep.n)
+    if (first == run->sweep.n || run->state->done[index])
         return n;
     run->entries[n].index = index;
     run->entries[n].first = first;
@@ -263,9 +286,9 @@ LENS_FN attn_status lens_exact_values(attn_ctx *ctx, float *values, lens_exact_r
     return status;
 }
 
-/* Runs some changes of one layer as a batch, and adds their effects to sums. */
+/* Runs some changes of one layer as a batch, and stores their effects. */
 LENS_FN attn_status lens_exact_some(attn_ctx *ctx, lens_exact_run *run, size_t layer,
-                                    const lens_sweep_entry *entries, size_t n, float *sums)
+                                    const lens_sweep_entry *entries, size_t n)
 {
     attn_feed_item items[LENS_AT_ONCE];
     float values[LENS_AT_ONCE] = {0};
@@ -281,25 +304,25 @@ LENS_FN attn_status lens_exact_some(attn_ctx *ctx, lens_exact_run *run, size_t l
     for (i = 0; i < n_hooked; i++)
         attn_unhook_all(run->sweep.sessions[i]);
     for (i = 0; i < n && status == ATTN_OK; i++) {
-        sums[entries[i].index] += values[i] - run->sweep.values.corrupted;
+        run->state->values[entries[i].index] = values[i] - run->sweep.values.corrupted;
+        run->state->done[entries[i].index] = 1;
         run->done += lens_cost_of(run, layer, entries[i].first);
     }
     return status;
 }
 
-/* All changes of one layer, for pair number `index`. */
-LENS_FN attn_status lens_exact_layer(attn_ctx *ctx, lens_exact_run *run, size_t layer, float *sums,
-                                     size_t index)
+/* All changes of one layer, for pair number `index` of the call. */
+LENS_FN attn_status lens_exact_layer(attn_ctx *ctx, lens_exact_run *run, size_t layer, size_t index)
 {
     size_t n, left = lens_list_changes(run, layer), done = 0;
     attn_status status = lens_sweep_copy(ctx, &run->sweep, left);
     for (; left > 0 && status == ATTN_OK; left -= n, done += n) {
         n = lens_sweep_batch(&run->sweep, run->entries + done, left);
-        status = lens_exact_some(ctx, run, layer, run->entries + done, n, sums);
+        status = lens_exact_some(ctx, run, layer, run->entries + done, n);
         if (status == ATTN_OK)
             status = lens_sweep_progress(run->d->progress, run->d->user,
                                          ((double)index + run->done / run->work) /
-                                             (double)run->d->n_pairs);
+                                             (double)(run->d->n_pairs - run->first_pair));
     }
     return status;
 }
@@ -321,8 +344,23 @@ LENS_FN void lens_plan_exact(lens_exact_run *run)
             run->work += lens_cost_of(run, layer, run->entries[i].first);
 }
 
-/* Adds the effects of one pair to sums [S, R] or [S]. */
-LENS_FN attn_status lens_exact_pair(attn_ctx *ctx, lens_exact_run *run, float *sums, size_t index)
+/* Adds the effects of a pair that is done to the sums. */
+LENS_FN void lens_exact_end_pair(lens_exact_run *run)
+{
+    lens_exact_state *const state = run->state;
+    const size_t n = lens_exact_count(run->sweep.model, run->d->of_nodes);
+    size_t i;
+    for (i = 0; i < n; i++)
+        state->sums[i] += state->values[i];
+    memset(state->values, 0, n * sizeof *state->values);
+    memset(state->done, 0, n);
+    state->n_pairs++;
+    state->sum.clean += run->sweep.values.corrupted; /* the texts are exchanged */
+    state->sum.corrupted += run->sweep.values.clean;
+}
+
+/* Computes the effects of one pair. */
+LENS_FN attn_status lens_exact_pair(attn_ctx *ctx, lens_exact_run *run, size_t index)
 {
     static const char *const names[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
                                         "*.hook_mlp_out", "*.hook_resid_post"};
@@ -345,7 +383,9 @@ LENS_FN attn_status lens_exact_pair(attn_ctx *ctx, lens_exact_run *run, float *s
     if (status == ATTN_OK)
         lens_plan_exact(run);
     for (layer = 0; layer <= run->n_layer && status == ATTN_OK; layer++)
-        status = lens_exact_layer(ctx, run, layer, sums, index);
+        status = lens_exact_layer(ctx, run, layer, index - run->first_pair);
+    if (status == ATTN_OK)
+        lens_exact_end_pair(run);
     attn_tensor_free(ctx, &run->differences);
     attn_tensor_free(ctx, &run->streams);
     attn_tensor_free(ctx, &run->ends);
@@ -362,6 +402,13 @@ LENS_FN attn_status lens_need_exact(attn_ctx *ctx, const attn_model *model,
     if (!model || !d)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_exact_effects: no %s given (NULL)",
                          model ? "description" : "model");
+    if (d->state && (!d->state->sums || !d->state->values || !d->state->done))
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
+                         "lens_exact_effects: the state has no arrays of lens_exact_count numbers");
+    if (d->state && d->state->n_pairs > d->n_pairs)
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
+                         "lens_exact_effects: the state has %llu pairs; the call has %llu",
+                         LENS_LLU(d->state->n_pairs), LENS_LLU(d->n_pairs));
     edited.model = model;
     edited.edits = d->edits;
     edited.n_edits = d->n_edits;
@@ -370,21 +417,92 @@ LENS_FN attn_status lens_need_exact(attn_ctx *ctx, const attn_model *model,
                : lens_need_sums(ctx, "lens_exact_effects", &edited);
 }
 
+/* *bytes: about the most memory that lens_exact_effects takes for the arguments. Not only what it
+ * allocates: the operating system also keeps the weights of a file in memory. */
+LENS_FN attn_status lens_exact_size(attn_ctx *ctx, double *bytes, const attn_model *model,
+                                    const lens_exact_desc *desc)
+{
+    attn_session_desc of_session = ATTN_ZERO;
+    attn_workspace_desc of_workspace = ATTN_ZERO, own = ATTN_ZERO;
+    lens_sweep sweep;
+    lens_graph g;
+    size_t i, n = 0, width, session, workspace, apart;
+    double rows, whole = 0;
+    if (lens_need_exact(ctx, model, desc) != ATTN_OK)
+        return lens_failure(ctx);
+    g = lens_graph_of(model);
+    width = attn_model_config(model)->d_model;
+    sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
+    for (i = 0; i < desc->n_pairs; i++) {
+        sweep.pair = &desc->pairs[i];
+        n = sweep.pair->n_tokens > n ? sweep.pair->n_tokens : n;
+        if (!lens_metric_is_local(&sweep.pair->metric))
+            whole = (double)attn_model_config(model)->n_vocab;
+    }
+    sweep.n = n;
+    of_workspace = lens_sweep_workspace(&sweep, n);
+    of_session.n_ctx = own.n_ctx = n;
+    of_session.n_batch = own.n_batch = 1;
+    if (attn_session_size(ctx, &session, model, &of_session) ||
+        attn_workspace_size(ctx, &apart, model, &own) || /* the sessions share one instead */
+        attn_workspace_size(ctx, &workspace, model, &of_workspace))
+        return lens_failure(ctx);
+    /* writes and their difference, streams; of a batch, its rows and those of the watched heads */
+    rows = (double)n * (3 * (double)g.n_senders + (double)g.n_layer) +
+           (double)of_workspace.n_batch * (2 * (double)g.n_head + 1);
+    *bytes = 65536 + 4 * rows * (double)width +
+             4 * whole * (2 * (double)n + (double)of_workspace.n_batch) + (double)workspace +
+             (LENS_AT_ONCE + 2) * (double)(session - apart) +
+             (double)lens_most_changes(&g) * sizeof(lens_sweep_entry) +
+             (double)lens_exact_count(model, desc->of_nodes) * (3 * sizeof(float) + 1);
+    return ATTN_OK;
+}
+
+/* Computes all pairs that the state leaves. The result's numbers are the state's sums if it is the call's. */
+LENS_FN attn_status lens_exact_pairs(attn_ctx *ctx, lens_exact_run *run, lens_result *result)
+{
+    const lens_exact_desc *const desc = run->d;
+    const attn_model *const model = run->sweep.model;
+    const size_t n = lens_exact_count(model, desc->of_nodes);
+    lens_exact_state own = ATTN_ZERO;
+    attn_status status = ATTN_OK;
+    size_t i;
+    run->state = desc->state ? desc->state : &own;
+    if (!desc->state) {
+        own.sums = (float *)result->numbers.data;
+        own.values = (float *)attn_alloc(ctx, n, sizeof(float) + 1, "effects of a pair");
+        if (!own.values)
+            return ATTN_E_MEMORY;
+        memset(own.values, 0, n * (sizeof(float) + 1));
+        own.done = (unsigned char *)(own.values + n);
+    }
+    run->first_pair = run->state->n_pairs;
+    for (i = run->first_pair; i < desc->n_pairs && status == ATTN_OK; i++) {
+        run->sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
+        status = lens_exact_pair(ctx, run, i);
+    }
+    if (desc->state)
+        memcpy(result->numbers.data, desc->state->sums, n * sizeof(float));
+    run->sum = run->state->sum;
+    run->state = NULL;
+    attn_free(own.values);
+    return status;
+}
+
 /* out [S, R], 0 where there is no edge; or [S] with desc->of_nodes: effects as a mean over the pairs.
  * *baseline (may be NULL): the mean metrics of both texts without a change. ATTN_STOPPED if the metric or
- * desc->progress asks to stop. Memory: what all senders write in both texts, the difference, and up to 65
- * sessions of the length of the text; it does not grow with the number of pairs. */
+ * desc->progress asks to stop; desc->state then has what is done. Memory: lens_exact_size; it does not grow
+ * with the number of pairs. */
 LENS_FN attn_status lens_exact_effects(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
                                        const attn_model *model, const lens_exact_desc *desc)
 {
     lens_exact_run run = ATTN_ZERO;
-    lens_baseline sum = {0, 0};
     lens_result result;
     attn_status status;
-    size_t i;
     if (lens_need_exact(ctx, model, desc) != ATTN_OK)
         return lens_failure(ctx);
     run.d = desc;
+    run.sweep.model = model;
     run.graph = lens_graph_of(model);
     run.n_layer = run.graph.n_layer;
     run.width = attn_model_config(model)->d_model;
@@ -397,20 +515,14 @@ LENS_FN attn_status lens_exact_effects(attn_ctx *ctx, attn_tensor *out, lens_bas
         (size_t *)attn_alloc(ctx, run.graph.n_senders, sizeof *run.first, "a list of senders");
     run.entries = (lens_sweep_entry *)attn_alloc(ctx, lens_most_changes(&run.graph),
                                                  sizeof *run.entries, "a list of edges");
-    status = run.first && run.entries ? ATTN_OK : ATTN_E_MEMORY;
-    for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
-        run.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
-        status = lens_exact_pair(ctx, &run, (float *)result.numbers.data, i);
-        sum.clean += run.sweep.values.corrupted; /* the texts are exchanged */
-        sum.corrupted += run.sweep.values.clean;
-    }
+    status = run.first && run.entries ? lens_exact_pairs(ctx, &run, &result) : ATTN_E_MEMORY;
     attn_free(run.first);
     attn_free(run.entries);
     if (status == ATTN_OK)
         status =
-            lens_sweep_means(ctx, "lens_exact_effects", result.numbers, &sum, desc->n_pairs, 0);
+            lens_sweep_means(ctx, "lens_exact_effects", result.numbers, &run.sum, desc->n_pairs, 0);
     if (status == ATTN_OK && baseline)
-        *baseline = sum;
+        *baseline = run.sum;
     return lens_finish(ctx, &result, status);
 }
 

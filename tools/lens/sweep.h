@@ -118,19 +118,35 @@ LENS_FN attn_status lens_sweep_feed(attn_ctx *ctx, lens_sweep *s, attn_session *
     return status;
 }
 
-/* Sets n_rows, and allocates logits if the metric is not local. */
-LENS_FN attn_status lens_sweep_room(attn_ctx *ctx, lens_sweep *s)
+/* Most rows of a batch. */
+LENS_FN size_t lens_sweep_rows(const lens_sweep *s)
 {
     const size_t n_ctx = attn_model_config(s->model)->n_ctx;
+    const size_t fit = LENS_LOGITS_AT_ONCE / attn_model_config(s->model)->n_vocab;
+    size_t n_rows = LENS_ROWS_AT_ONCE;
+    if (n_ctx < n_rows)
+        n_rows = n_ctx;
+    if (!lens_metric_is_local(&s->pair->metric) && fit < n_rows)
+        n_rows = fit;
+    return n_rows < s->n ? s->n : n_rows;
+}
+
+/* The workspace of a sweep over texts of n_tokens. A batch is one pass, which reads the weights once. */
+LENS_FN attn_workspace_desc lens_sweep_workspace(const lens_sweep *s, size_t n_tokens)
+{
+    const size_t n_ctx = attn_model_config(s->model)->n_ctx;
+    attn_workspace_desc room = ATTN_ZERO;
+    room.n_ctx = n_tokens;
+    if (room.n_ctx < LENS_LOGITS_CTX)
+        room.n_ctx = n_ctx < LENS_LOGITS_CTX ? n_ctx : LENS_LOGITS_CTX;
+    room.n_batch = lens_sweep_rows(s);
+    return room;
+}
+
+/* Allocates logits if the metric is not local. */
+LENS_FN attn_status lens_sweep_room(attn_ctx *ctx, lens_sweep *s)
+{
     const size_t n_vocab = attn_model_config(s->model)->n_vocab;
-    const size_t fit = LENS_LOGITS_AT_ONCE / n_vocab;
-    s->n_rows = LENS_ROWS_AT_ONCE;
-    if (n_ctx < s->n_rows)
-        s->n_rows = n_ctx;
-    if (!lens_metric_is_local(&s->pair->metric) && fit < s->n_rows)
-        s->n_rows = fit;
-    if (s->n_rows < s->n)
-        s->n_rows = s->n;
     if (lens_metric_is_local(&s->pair->metric))
         return ATTN_OK;
     return attn_zeros(ctx, &s->logits, ATTN_F32, attn_shape2(s->n, n_vocab)) ||
@@ -146,16 +162,13 @@ LENS_FN attn_status lens_sweep_begin(attn_ctx *ctx, lens_sweep *s, const char *c
                                      size_t n_both, size_t n_names)
 {
     const lens_metric *const m = &s->pair->metric;
-    const size_t n_ctx = attn_model_config(s->model)->n_ctx;
-    attn_workspace_desc room = ATTN_ZERO;
+    attn_workspace_desc room;
     attn_session *session = NULL;
     attn_status status;
     s->n = s->pair->n_tokens - (lens_metric_is_local(m) ? m->from_end : 0);
+    s->n_rows = lens_sweep_rows(s);
+    room = lens_sweep_workspace(s, s->pair->n_tokens);
     status = lens_sweep_room(ctx, s);
-    room.n_ctx = s->pair->n_tokens;
-    if (room.n_ctx < LENS_LOGITS_CTX)
-        room.n_ctx = n_ctx < LENS_LOGITS_CTX ? n_ctx : LENS_LOGITS_CTX;
-    room.n_batch = s->n_rows; /* a batch is one pass, which reads the weights once */
     if (status == ATTN_OK)
         status = attn_workspace_new(ctx, &s->workspace, s->model, &room);
     if (status == ATTN_OK)

@@ -124,7 +124,7 @@ class _lens_paths_desc(ctypes.Structure):
 
 class _lens_exact_desc(ctypes.Structure):
     _fields_ = [("pairs", c_void_p), ("n_pairs", c_size_t), ("of_nodes", c_int), ("edits", c_void_p), ("n_edits", c_size_t),
-                ("progress", c_void_p), ("user", c_void_p)]
+                ("progress", c_void_p), ("user", c_void_p), ("state", c_void_p)]
 
 
 class _lens_backward(ctypes.Structure):

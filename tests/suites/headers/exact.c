@@ -469,11 +469,144 @@ TEST(progress_and_stop)
     done(&ctx);
 }
 
+/* ---- states ---- */
+
+static lens_exact_state state_of(const attn_model *model)
+{
+    const size_t n = lens_exact_count(model, 0);
+    lens_exact_state s = ATTN_ZERO;
+    s.sums = (float *)pool_new(n * sizeof(float));
+    s.values = (float *)pool_new(n * sizeof(float));
+    s.done = (unsigned char *)pool_new(n);
+    memset(s.sums, 0, n * sizeof(float));
+    memset(s.values, 0, n * sizeof(float));
+    memset(s.done, 0, n);
+    return s;
+}
+
+/* A call that is stopped again and again, and continued, has the bits of one call. */
+TEST(continued)
+{
+    lens_pair pairs[2];
+    double told[3] = {0, 0, 0};
+    attn_ctx ctx = alone();
+    attn_tensor whole = no_tensor, got = no_tensor;
+    lens_exact_state state;
+    lens_exact_desc d = ATTN_ZERO;
+    lens_baseline first = {0, 0}, second = {0, 0};
+    attn_status status = ATTN_STOPPED;
+    int n = 0;
+    pairs[0] = pair_on(odd, 1, 2);
+    pairs[1] = pair_on(odd, 3, 1);
+    d.pairs = pairs;
+    d.n_pairs = 2;
+    OK(&ctx, lens_exact_effects(&ctx, &whole, &first, odd, &d));
+    state = state_of(odd);
+    d.state = &state;
+    d.progress = count_progress;
+    d.user = told;
+    for (; status == ATTN_STOPPED && n < 50; n++) {
+        told[0] = told[1] = 0;
+        told[2] = 2;
+        status = lens_exact_effects(&ctx, &got, &second, odd, &d);
+    }
+    CHECKF(status == ATTN_OK && n > 4, "%s after %d calls", attn_status_name(status), n);
+    same_bits(got, whole, "effects");
+    CHECK(state.n_pairs == 2 && memcmp(&first, &second, sizeof first) == 0);
+    attn_tensor_free(&ctx, &whole);
+    attn_tensor_free(&ctx, &got);
+    done(&ctx);
+}
+
+/* The bits of an effect do not depend on the others of its batch, nor on the order: every third edge first, in
+ * batches of their own, and then the rest. */
+TEST(other_batches)
+{
+    const lens_pair pair = pair_on(odd, 1, 2);
+    const size_t n = lens_exact_count(odd, 0);
+    attn_ctx ctx = alone();
+    attn_tensor whole = no_tensor, got = no_tensor;
+    lens_exact_desc d = ATTN_ZERO;
+    lens_exact_state part = state_of(odd), rest = state_of(odd);
+    size_t i;
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    OK(&ctx, lens_exact_effects(&ctx, &whole, NULL, odd, &d));
+    for (i = 0; i < n; i++) {
+        part.done[i] = i % 3 != 0;
+        rest.done[i] = i % 3 == 0;
+    }
+    d.state = &part;
+    OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
+    memcpy(rest.values, got.data, n * sizeof(float));
+    d.state = &rest;
+    OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
+    same_bits(got, whole, "effects");
+    attn_tensor_free(&ctx, &whole);
+    attn_tensor_free(&ctx, &got);
+    done(&ctx);
+}
+
+typedef struct peak {
+    size_t live, most;
+} peak;
+
+static void *peak_alloc(size_t size, void *user)
+{
+    peak *const p = (peak *)user;
+    size_t *const block = (size_t *)malloc(size + 64);
+    if (!block)
+        return NULL;
+    block[0] = size;
+    p->live += size;
+    p->most = p->live > p->most ? p->live : p->most;
+    return (char *)block + 64;
+}
+
+static void peak_free(void *memory, void *user)
+{
+    peak *const p = (peak *)user;
+    size_t *const block = (size_t *)(void *)((char *)memory - 64);
+    p->live -= block[0];
+    free(block);
+}
+
+/* What lens_exact_size says is at least what is taken, and less than three times that. */
+TEST(memory_of_effects)
+{
+    lens_pair pair = pair_on(odd, 1, 2);
+    peak p = {0, 0};
+    attn_ctx ctx = alone();
+    attn_tensor got = no_tensor;
+    lens_exact_desc d = ATTN_ZERO;
+    double bytes;
+    ctx.alloc = peak_alloc;
+    ctx.free = peak_free;
+    ctx.user = &p;
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    for (d.of_nodes = 0; d.of_nodes < 2; d.of_nodes++) {
+        pair.metric.kind = d.of_nodes ? LENS_METRIC_LOSS : LENS_METRIC_LOGIT;
+        pair.metric.against = 0;
+        pair.metric.token = d.of_nodes ? 0 : 5;
+        bytes = 0;
+        p.most = p.live;
+        OK(&ctx, lens_exact_size(&ctx, &bytes, odd, &d));
+        OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
+        CHECKF((double)p.most <= bytes && bytes < 3 * (double)p.most, "%.0f bytes said, %.0f taken",
+               bytes, (double)p.most);
+        attn_tensor_free(&ctx, &got);
+    }
+    CHECK(p.live == 0);
+    done(&ctx);
+}
+
 TEST(exact_refused)
 {
     lens_pair pair = pair_on(odd, 1, 0);
     attn_ctx ctx = alone();
     lens_exact_desc d = ATTN_ZERO;
+    lens_exact_state state;
     attn_edit edit = ATTN_ZERO;
     REFUSED(ATTN_E_ARGUMENT, "no pair", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
     d.pairs = &pair;
@@ -482,6 +615,13 @@ TEST(exact_refused)
     REFUSED(ATTN_E_ARGUMENT, "no description",
             lens_exact_effects(&ctx, &not_made, NULL, odd, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_exact_effects(&ctx, NULL, NULL, odd, &d));
+    memset(&state, 0, sizeof state);
+    d.state = &state;
+    REFUSED(ATTN_E_ARGUMENT, "no arrays", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
+    state = state_of(odd);
+    state.n_pairs = 2;
+    REFUSED(ATTN_E_ARGUMENT, "2 pairs", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
+    d.state = NULL;
     edit.name = "blocks.1.hook_resid_mid";
     edit.kind = ATTN_EDIT_ZERO;
     d.edits = &edit;

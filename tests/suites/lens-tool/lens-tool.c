@@ -946,7 +946,7 @@ TEST(exact_edges)
     const json_value *all, *edges, *nodes;
     double clean, corrupted, largest;
     size_t i, n = 0;
-    all = parse(LENS MODEL "edges" OF_BOTH "--exact --edges 3 --json");
+    all = parse(LENS MODEL "edges" OF_BOTH "--exact --edges 3 --json -q");
     edges = member(all, "edges");
     CHECK(edges && edges->size == 18 * (4 + 7 * 6) + 7 * (4 + 6) + 29 && !strstr(out, "steps"));
     clean = number(member(all, "clean"));
@@ -955,17 +955,49 @@ TEST(exact_edges)
     for (i = 0; edges && i < edges->size; i++)
         n += fabs(number(member(item(edges, i), "score"))) > largest;
     CHECK(n == 0 && largest > 0.01);
-    nodes = member(parse(LENS MODEL "edges" OF_BOTH "--exact --of nodes --json"), "nodes");
+    nodes = member(parse(LENS MODEL "edges" OF_BOTH "--exact --of nodes --json -q"), "nodes");
     CHECK(nodes && nodes->size == 29);
     for (i = 0; nodes && i < nodes->size; i++)
         if (json_is(member(item(nodes, i), "node"), "input"))
             CHECK(fabs(number(member(item(nodes, i), "score")) - (corrupted - clean)) < 1e-4);
-    CHECK(works(LENS MODEL "edges" OF_BOTH "--exact") && strstr(out, "(exact)"));
-    CHECK(works(LENS MODEL "edges" OF_BOTH "--exact --of nodes") &&
+    CHECK(works(LENS MODEL "edges" OF_BOTH "--exact -q") && strstr(out, "(exact)"));
+    CHECK(works(LENS MODEL "edges" OF_BOTH "--exact --of nodes -q") &&
           strstr(out, "the effects of all 29 nodes"));
-    CHECK(works(LENS MODEL "edges" OF_BOTH "--exact -o " TMP "exact.svg"));
+    CHECK(works(LENS MODEL "edges" OF_BOTH "--exact -q -o " TMP "exact.svg"));
     refuses(2, "--steps is for estimates", LENS MODEL "edges" OF_BOTH "--exact --steps 2");
     refuses(2, "--of nodes needs --exact", LENS MODEL "edges" OF_BOTH "--of nodes");
+}
+
+/* A run's file continues that run, and no other one. */
+TEST(exact_states)
+{
+#define STATED                                                                                     \
+    "edges Tom Lily --token ' was' --against ' a' --exact --json --state " TMP "tom.state "
+    char *first;
+    remove(TMP "tom.state");
+    first = prints(LENS MODEL STATED);
+    CHECK(first && strncmp(err, "927 edges, 1 pair of texts; about ", 34) == 0);
+    refuses(1, "tom.state is there already: --resume", LENS MODEL STATED);
+    CHECK(works(LENS MODEL STATED "--resume --quiet") && first && strcmp(out, first) == 0);
+    refuses(1, "was made for another answer", LENS MODEL STATED "--resume --token ' is'");
+    refuses(1, "was made for other texts",
+            LENS MODEL "edges Tom Ben --token ' was' --against ' a' --exact --resume --state " TMP
+                       "tom.state");
+    refuses(1, "was made with other edits",
+            LENS MODEL STATED "--resume --edit 'zero blocks.0.hook_mlp_out'");
+    refuses(1, "was made for the other --of", LENS MODEL STATED "--resume --of nodes");
+    CHECK(run("head -c 999 " TMP "tom.state > " TMP "cut.state") == 0);
+    refuses(1, "cut.state is damaged",
+            LENS MODEL "edges Tom Lily --token ' was' --against ' a' --exact --resume --state " TMP
+                       "cut.state");
+    refuses(1, "is not a file of --state",
+            LENS MODEL "edges Tom Lily --exact --resume --state README.md");
+    CHECK(run("rm " TMP "tom.state; " LENS MODEL STATED "& " INTERRUPT "wait $run") == 130 ||
+          strstr(out, "edges"));
+    CHECK(works(LENS MODEL STATED "--resume --quiet") && first && strcmp(out, first) == 0);
+    refuses(2, "--state is for --exact", LENS MODEL "edges Tom Lily --state x");
+    refuses(2, "--resume needs the file", LENS MODEL "edges Tom Lily --exact --resume");
+    free(first);
 }
 
 /* Circuits of growing size, also by the scores of a file: those of the exact effects have their curves. */
@@ -974,10 +1006,10 @@ TEST(curves)
 #define OF_SHORT "edges Tom Lily --token ' was' --against ' a' "
     const json_value *curves, *one;
     size_t i, k;
-    CHECK(works(LENS MODEL OF_SHORT "--exact --edges 3 -o " TMP "circuit.json"));
-    curves =
-        member(parse(LENS MODEL OF_SHORT "--curve --steps 2 --json --circuit " TMP "circuit.json"),
-               "curves");
+    CHECK(works(LENS MODEL OF_SHORT "--exact -q --edges 3 -o " TMP "circuit.json"));
+    curves = member(
+        parse(LENS MODEL OF_SHORT "--curve -q --steps 2 --json --circuit " TMP "circuit.json"),
+        "curves");
     CHECK(curves && curves->size == 10);
     for (i = 0; curves && i < curves->size; i++) {
         one = member(item(curves, i), "faithfulness");

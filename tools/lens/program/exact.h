@@ -2,25 +2,49 @@
 #ifndef LENS_EXACT_COMMAND_H
 #define LENS_EXACT_COMMAND_H
 
-#include "patching.h"
-#include "tools/lens/exact.h"
+#include "exact_file.h"
+
+/* Says how much there is to do, and what it takes. */
+static attn_status announce(lens *l, const lens_exact_desc *d)
+{
+    const lens_graph g = lens_graph_of(l->model);
+    double bytes = 0;
+    const attn_status status = lens_exact_size(&l->ctx, &bytes, l->model, d);
+    if (status == ATTN_OK && !l->o.quiet)
+        fprintf(stderr, "%zu %s, %zu %s of texts; about %.0f MB of memory beside the model\n",
+                d->of_nodes ? g.n_senders : g.n_edges, d->of_nodes ? "nodes" : "edges", d->n_pairs,
+                d->n_pairs == 1 ? "pair" : "pairs", ceil(bytes / 1e6));
+    return status;
+}
 
 /* Computes exact effects, with a line of progress. */
 static attn_status find_effects(lens *l, const patching *p, attn_tensor *effects)
 {
     lens_exact_desc d = ATTN_ZERO;
     attn_status status;
+    exact_file f = {0};
     progress bar;
     d.pairs = p->pairs;
     d.n_pairs = p->n_pairs;
     d.of_nodes = l->o.of_nodes;
     d.edits = l->edits;
     d.n_edits = l->n_edits;
-    d.progress = verified_so_far;
-    d.user = &bar;
+    d.progress = exact_so_far;
+    d.user = &f;
+    d.state = &f.state;
+    f.bar = &bar;
+    status = begin_state(l, &f, p);
+    if (status == ATTN_OK)
+        status = announce(l, &d);
+    if (status != ATTN_OK)
+        return status;
     progress_begin(&bar, d.of_nodes ? "nodes" : "edges");
     status = lens_exact_effects(&l->ctx, effects, NULL, l->model, &d);
     progress_end(&bar);
+    if (l->o.state && save_state(&f) != ATTN_OK)
+        return l->ctx.status;
+    if (l->o.state && status == ATTN_STOPPED)
+        fprintf(stderr, "stopped: %s has what is done; --resume continues\n", l->o.state);
     return status;
 }
 

@@ -29,7 +29,8 @@ static const struct option table[] = {
     {'o', "output", "FILE", OUTPUT, AT(output), RECORD, NULL,
      "write FILE.safetensors or FILE.npz; with --lines a directory for shards and their index"},
     {'o', "output", "FILE", OUTPUT, AT(output), PROCESS, NULL, "write the model: FILE.attn"},
-    {'q', "quiet", NULL, FLAG, AT(quiet), ALL, NULL, "do not say what -o wrote"},
+    {'q', "quiet", NULL, FLAG, AT(quiet), ALL, NULL,
+     "do not say what -o wrote, or how much memory --exact takes"},
     {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
 
     /* of two texts */
@@ -50,18 +51,20 @@ static const struct option table[] = {
      "MLPs between sender and receiver: frozen, as in TEXT2 (default), or through: they pass on "
      "what the sender wrote"},
     {0, "edges", "COUNT", COUNT, AT(edges), EDGES, "1 10000000",
-     "the number of best edges that make the circuit (default 20)"},
+     "the size of the circuit (default 20)"},
     {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
-     "the number of embeddings between the two texts (default 1: EAP; more: EAP-IG)"},
+     "embeddings between the texts (default 1: EAP; or EAP-IG)"},
     {0, "exact", NULL, FLAG, AT(exact), EDGES, NULL,
-     "the true effect of each edge, by a run of its own, in place of an estimate"},
+     "true effects, by a run for each edge; no estimates"},
     {0, "of", "KIND", CHOICE, AT(of_nodes), EDGES, "edges nodes",
-     "with --exact: edges (default), or nodes, all edges of one sender together"},
+     "with --exact: edges (default) or nodes"},
     {0, "curve", NULL, FLAG, AT(curve), EDGES, NULL,
      "circuits of 0.1 to 100 % of the edges, by EAP, EAP-IG (default: 5 steps), true effects and "
      "chance, and MIB's CPR and CMD"},
     {0, "circuit", "FILE", TEXT, AT(circuit), EDGES, NULL,
-     "with --curve: by the scores of FILE too, in the form of MIB"},
+     "with --curve: by the scores of FILE too (MIB)"},
+    {0, "state", "FILE", TEXT, AT(state), EDGES, NULL, "with --exact: keep what is done in FILE"},
+    {0, "resume", NULL, FLAG, AT(resume), EDGES, NULL, "continue the run of --state FILE"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL, "TEXT2 as token ids"},
     {0, "pairs", "FILE", TEXT, AT(pairs), OF_TWO_TEXTS, NULL,
      "means over many pairs. A line is {\"clean\": TEXT, \"corrupted\": TEXT2, \"token\": TOKEN, "

@@ -176,12 +176,34 @@ static int writes_tensors(const lens *l)
            (l->command->bit == DECOMPOSE && is_file_of_tensors(l->o.output));
 }
 
+static int check_edges(const options *o)
+{
+    if (o->exact && o->steps > 1)
+        return fail(USAGE, "--steps is for estimates: leave out --exact");
+    if (o->curve && o->exact)
+        return fail(USAGE, "--curve compares estimates with true effects: leave out --exact");
+    if (o->circuit && !o->curve)
+        return fail(USAGE, "--circuit is for --curve");
+    if (o->output && ends_in(o->output, ".json") && (o->curve || o->of_nodes))
+        return fail(USAGE, "-o FILE.json has the scores of edges: leave out --%s",
+                    o->curve ? "curve" : "of");
+    if (o->of_nodes && !o->exact)
+        return fail(USAGE, "--of nodes needs --exact");
+    if (o->state && !o->exact)
+        return fail(USAGE, "--state is for --exact");
+    if (o->resume && !o->state)
+        return fail(USAGE, "--resume needs the file of the run that was stopped: --state FILE");
+    return FINE;
+}
+
 static int check_usage(const lens *l)
 {
     const options *o = &l->o;
     if (!!l->clean_word + !!o->file + !!o->ids + !!o->lines > 1)
         return fail(USAGE, "give one text: as an argument, with --file or with --ids; or --lines");
-    if ((o->resume || o->rows) && !o->lines)
+    if (l->command->bit == EDGES && check_edges(o) != FINE)
+        return USAGE;
+    if (l->command->bit == RECORD && (o->resume || o->rows) && !o->lines)
         return fail(USAGE, "--%s is for the texts of --lines", o->resume ? "resume" : "rows");
     if (o->lines && l->n_names == 0)
         return fail(USAGE, "--lines needs the names of activations, such as '*.hook_resid_post'");
@@ -195,18 +217,6 @@ static int check_usage(const lens *l)
                     l->command->name);
     if (l->command->bit == SAE && !l->directory)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
-    if (l->command->bit == EDGES && o->exact && o->steps > 1)
-        return fail(USAGE, "--steps is for estimates: leave out --exact");
-    if (l->command->bit == EDGES && o->curve && o->exact)
-        return fail(USAGE, "--curve compares estimates with true effects: leave out --exact");
-    if (o->circuit && !o->curve)
-        return fail(USAGE, "--circuit is for --curve");
-    if (l->command->bit == EDGES && o->output && ends_in(o->output, ".json") &&
-        (o->curve || o->of_nodes))
-        return fail(USAGE, "-o FILE.json has the scores of edges: leave out --%s",
-                    o->curve ? "curve" : "of");
-    if (o->of_nodes && !o->exact)
-        return fail(USAGE, "--of nodes needs --exact");
     if (o->estimate && o->by >= 0)
         return fail(USAGE, "--estimate takes no --by");
     if (l->command->bit == QK && (o->layer == not_given || o->head == not_given))

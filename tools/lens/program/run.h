@@ -10,7 +10,7 @@
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
     const char *from, *to, *second, *towards, *away, *heads, *pattern, *vector, *tuned;
-    const char *pairs, *circuit;
+    const char *pairs, *circuit, *state;
     text_list edit, change;
     size_t top, layer, head, position, rows, threads, edges, steps, key, tokens;
     float strength;
