@@ -373,7 +373,11 @@ ATTN_API uint64_t attn_checksum(uint64_t previous, const void *data, size_t size
  * must have the shape of the result, and its numbers are overwritten. Inputs may have any strides
  * and may be empty. Numbers are f32 unless a comment says otherwise; f16 inputs are converted. *out
  * may be an input, or overlap inputs in any way. (If this needs more memory, it is allocated for
- * the time of the call.) */
+ * the time of the call.)
+ *
+ * So zero a variable before it is the *out of its first operation: attn_tensor y = ATTN_ZERO; A
+ * struct that nobody wrote is refused if it does not look like a tensor. If it does, it cannot be
+ * told from one, and the operation writes to where it points. */
 
 typedef enum attn_dtype {
     ATTN_F32 = 0,
@@ -2766,10 +2770,10 @@ static ATTN__COMPACT attn_status attn__misfit(attn_ctx *ctx, const char *op, con
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x)
 {
-    ATTN__REFUSE_IF(ctx, x->ndim > 4 || (x->ndim > 0 && (unsigned)x->dtype > ATTN_I32),
+    ATTN__REFUSE_IF(ctx, (unsigned)x->ndim > 4 || (x->ndim && (unsigned)x->dtype > ATTN_I32),
                     ATTN_E_ARGUMENT,
                     "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
-                    "ATTN_F32, ATTN_F16 or ATTN_I32",
+                    "ATTN_F32, ATTN_F16 or ATTN_I32 (was the struct zeroed?)",
                     op, name, x->ndim, (int)x->dtype);
     if (x->ndim > 0)
         return ATTN_OK;
@@ -2810,8 +2814,7 @@ static attn_status attn__need_out(attn_ctx *ctx, const char *op, attn_tensor *ou
                                   attn_shape shape)
 {
     ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
-    ATTN__REFUSE_IF(ctx, out->error, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
-    if (out->ndim == 0)
+    if (out->ndim == 0 && !out->error)
         return attn_zeros(ctx, out, dtype, shape);
     ATTN__TRY(attn__need_any(ctx, op, "out", out));
     ATTN__REFUSE_IF(ctx, !attn__has_shape(out, shape), ATTN_E_SHAPE,

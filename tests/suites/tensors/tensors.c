@@ -734,6 +734,40 @@ TEST(made_by_hand)
     CHECK(strcmp(text, "tensor(none)") == 0);
 }
 
+/* A variable that nobody wrote, with any byte all over: it is refused as an output and as an input, and
+ * its `error` is not read as a text. */
+TEST(not_zeroed)
+{
+    static const unsigned char bytes[] = {1, 0x7f, 0x80, 0xa5, 0xcc, 0xff};
+    attn_ctx ctx = {0};
+    float room[16] = {0};
+    const attn_tensor x = attn_borrow(room, ATTN_F32, attn_shape2(4, 4));
+    attn_tensor out, same, none = {0};
+    size_t i;
+    for (i = 0; i < sizeof bytes; i++) {
+        memset(&out, bytes[i], sizeof out);
+        same = out;
+        FAILS(&ctx, ATTN_E_ARGUMENT, "was the struct zeroed?", attn_exp(&ctx, &out, x));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_add: out has ", attn_add(&ctx, &out, x, x));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_copy: out has ", attn_copy(&ctx, &out, x));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_matmul: out has ", attn_matmul(&ctx, &out, x, x));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_softmax: out has ", attn_softmax(&ctx, &out, x));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_sum: out has ", attn_sum(&ctx, &out, x));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_layernorm: out has ",
+              attn_layernorm(&ctx, &out, x, none, none, 1e-5f));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_attention: out has ",
+              attn_attention(&ctx, &out, x, x, x, NULL));
+        CHECK(memcmp(&out, &same, sizeof out) == 0);
+        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_exp: x has ", attn_exp(&ctx, &none, out));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_matmul: b has ", attn_matmul(&ctx, &none, x, out));
+        CHECK(none.ndim == 0);
+    }
+    out = attn_borrow(room, ATTN_F32, attn_shape1(3)); /* all but its error was written */
+    memset(&out.error, 0xa5, sizeof out.error);
+    FAILS(&ctx, ATTN_E_SHAPE, "but out has shape [3]", attn_exp(&ctx, &out, x));
+    attn_ctx_free(&ctx);
+}
+
 static void *bump(size_t size, void *user)
 {
     size_t *at = (size_t *)user;
