@@ -1,0 +1,191 @@
+/* A turn of a conversation in one call: it makes room in the session, feeds what a person wrote, and
+ * answers without forbidden words and within a limit.
+ *
+ *     char answer[401];
+ *     chat talk = ATTN_ZERO;
+ *     talk.session = session;
+ *     talk.answer = answer;
+ *     talk.max_bytes = 400;
+ *     chat_turn(&ctx, NULL, &talk, "Hello! ");
+ *
+ * The session keeps what was said and nothing else: neither a stop string nor what was over the limit.
+ * When it is full, the oldest tokens are forgotten. */
+#ifndef CHAT_H
+#define CHAT_H
+
+#include "attn.h"
+#include <math.h>
+#include <string.h>
+
+enum { CHAT_LONGEST = 256 }; /* bytes of a forbidden word */
+
+/* Zero it, and set the session. What pointers point at belongs to the caller. */
+typedef struct chat {
+    attn_session *session;  /* of a model with a tokenizer */
+    attn_generate_desc how; /* of each answer; prompt_tokens and allow_special must be zero */
+    size_t n_first; /* the session's first tokens, such as rules, that are never forgotten */
+    /* [n_forbidden]: strings that no answer contains, in any case of A to Z, wherever tokens begin and
+     * end. An answer does not complete one that the person began, either. */
+    const char *const *forbidden;
+    size_t n_forbidden;
+    size_t max_bytes; /* of an answer, whole characters and whole tokens; 0: no limit */
+    char *answer;     /* NULL, or [max_bytes + 1]: receives the answer, ended by a zero */
+    size_t n_bytes;   /* of the latest answer */
+    int is_cut;       /* 1: the latest answer ended because more was over max_bytes */
+} chat;
+
+static inline int chat_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c;
+}
+
+/* Does the word end in this token? It may begin in the text before it. */
+static inline int chat_completes(const char *word, const char *text, size_t n_text,
+                                 const char *token, size_t n_token)
+{
+    const size_t size = strlen(word);
+    size_t end, i;
+    for (end = 1; end <= n_token; end++) {
+        for (i = 0; i < size && i < n_text + end; i++) {
+            const char c = i < end ? token[end - 1 - i] : text[n_text + end - 1 - i];
+            if (chat_lower(c) != chat_lower(word[size - 1 - i]))
+                break;
+        }
+        if (i == size)
+            return 1;
+    }
+    return 0;
+}
+
+/* Forbids each token that would complete a forbidden word. */
+static inline int chat_logits(float *logits, const attn_session *session, void *user)
+{
+    const chat *c = (const chat *)user;
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(attn_session_model(session));
+    const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
+    char text[CHAT_LONGEST]; /* the latest bytes, at its end */
+    size_t n_text = 0, size, n, i, k;
+    const char *bytes;
+    for (i = attn_session_length(session); c->n_forbidden && i > 0 && n_text < sizeof text;) {
+        bytes = attn_token_bytes(&size, tokenizer, attn_session_tokens(session)[--i]);
+        n = size < sizeof text - n_text ? size : sizeof text - n_text;
+        n_text += n;
+        if (n > 0)
+            memcpy(text + sizeof text - n_text, bytes + size - n, n);
+    }
+    for (i = 0; c->n_forbidden && i < n_vocab; i++) {
+        bytes = attn_token_bytes(&size, tokenizer, (int32_t)i);
+        for (k = 0; bytes && k < c->n_forbidden; k++)
+            if (chat_completes(c->forbidden[k], text + sizeof text - n_text, n_text, bytes, size))
+                logits[i] = -INFINITY;
+    }
+    return c->how.logits_fn ? c->how.logits_fn(logits, session, c->how.logits_user) : 0;
+}
+
+/* Takes whole characters, which may be those of several tokens. */
+static inline int chat_text(const char *text, size_t size, void *user)
+{
+    chat *c = (chat *)user;
+    c->is_cut = c->max_bytes && size > c->max_bytes - c->n_bytes;
+    if (c->is_cut)
+        return 1;
+    if (c->answer)
+        memcpy(c->answer + c->n_bytes, text, size);
+    c->n_bytes += size;
+    return c->how.text_fn ? c->how.text_fn(text, size, c->how.text_user) : 0;
+}
+
+/* Makes room for n more tokens: the first ones and the latest ones stay that the session has room for. */
+static inline attn_status chat_make_room(attn_ctx *ctx, const chat *c, size_t n)
+{
+    const size_t length = attn_session_length(c->session), all = attn_session_capacity(c->session);
+    const size_t keep = n + c->n_first < all ? (all - n - c->n_first) / 2 : 0;
+    if (length + n <= all)
+        return ATTN_OK;
+    if (attn_session_truncate(ctx, c->session, c->n_first < length ? c->n_first : length))
+        return ctx->status;
+    return keep == 0
+               ? ATTN_OK
+               : attn_feed(ctx, c->session, attn_session_tokens(c->session) + length - keep, keep);
+}
+
+/* Leaves in the session what was handed over of the tokens from `begin` on. */
+static inline attn_status chat_forget_rest(attn_ctx *ctx, const chat *c, attn_generation *result,
+                                           size_t begin)
+{
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(attn_session_model(c->session));
+    size_t keep = begin, left = c->n_bytes, size;
+    for (; keep < result->accepted; keep++, left -= size) {
+        attn_token_bytes(&size, tokenizer, attn_session_tokens(c->session)[keep]);
+        if (size > left)
+            break;
+    }
+    if (c->is_cut)
+        result->accepted = keep;
+    return result->accepted < attn_session_length(c->session)
+               ? attn_session_truncate(ctx, c->session, result->accepted)
+               : ATTN_OK;
+}
+
+static inline attn_status chat_check(attn_ctx *ctx, const chat *c)
+{
+    size_t i, size;
+    if (c->answer && !c->max_bytes)
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
+                         "chat_turn: answer is given, but max_bytes is 0; expected the bytes that "
+                         "answer has room for, less one");
+    for (i = 0; i < c->n_forbidden; i++)
+        if ((size = strlen(c->forbidden[i])) == 0 || size > CHAT_LONGEST)
+            return attn_fail(ctx, ATTN_E_ARGUMENT,
+                             "chat_turn: forbidden word %d has %lu bytes; expected 1 to %d", (int)i,
+                             (unsigned long)size, (int)CHAT_LONGEST);
+    return ATTN_OK;
+}
+
+/* Feeds `text`, of which a part that is longer than half of the session has room for is the end, and
+ * answers. An empty text goes on with the latest answer. result may be NULL; it is attn_generate's, and
+ * its reason is ATTN_STOP_CALLBACK if c->is_cut. After a failure the session may have forgotten tokens. */
+static inline attn_status chat_turn(attn_ctx *ctx, attn_generation *result, chat *c,
+                                    const char *text)
+{
+    const size_t all = attn_session_capacity(c->session);
+    const size_t most = c->n_first < all ? (all - c->n_first) / 2 : 0;
+    attn_generation unasked = ATTN_ZERO;
+    attn_generate_desc how = c->how;
+    attn_tensor encoded = ATTN_ZERO;
+    size_t begin = attn_session_length(c->session), n = 0;
+    int32_t last;
+    attn_status status = chat_check(ctx, c);
+    c->n_bytes = 0;
+    c->is_cut = 0;
+    result = result ? result : &unasked;
+    if (status == ATTN_OK && *text) {
+        status = attn_text_tokens(ctx, &encoded, attn_session_model(c->session), text);
+        n = attn_count(encoded) < most ? attn_count(encoded) : most;
+        how.prompt_tokens = (const int32_t *)encoded.data + (attn_count(encoded) - n);
+    } else if (status == ATTN_OK && begin > 0) {
+        n = 1;
+        last = attn_session_tokens(c->session)[begin - 1];
+        how.prompt_tokens = &last;
+        status = attn_session_truncate(ctx, c->session, begin - 1);
+    }
+    if (status == ATTN_OK)
+        status = chat_make_room(ctx, c, n + (how.max_tokens ? how.max_tokens : 100));
+    begin = attn_session_length(c->session);
+    begin += n + (begin == 0 && how.prepend_bos);
+    how.n_prompt_tokens = n;
+    how.text_fn = chat_text;
+    how.text_user = c;
+    how.logits_fn = c->n_forbidden || how.logits_fn ? chat_logits : NULL;
+    how.logits_user = c;
+    if (status == ATTN_OK)
+        status = attn_generate(ctx, result, c->session, NULL, &how);
+    if (status == ATTN_OK)
+        status = chat_forget_rest(ctx, c, result, begin);
+    if (c->answer)
+        c->answer[c->n_bytes] = 0;
+    attn_tensor_free(ctx, &encoded);
+    return status;
+}
+
+#endif
