@@ -41,15 +41,15 @@ int main(int argc, char **argv)
         attn_session_new(&ctx, &talk.session, model, NULL) == ATTN_OK)
         attn_sampler_new(&ctx, &talk.how.reuse_sampler, attn_model_config(model)->n_vocab,
                          &sampling);
-    while (!ctx.status && next_line(line + 1, sizeof line - 1)) {
+    while (!ctx.status && !ferror(stdout) && next_line(line + 1, sizeof line - 1)) {
         chat_turn(&ctx, NULL, &talk, line + (attn_session_length(talk.session) == 0));
         printf("\n");
     }
     printf("\n");
-    if (ctx.status != ATTN_OK)
-        fprintf(stderr, "%s\n", ctx.message);
+    if (ctx.status != ATTN_OK || ferror(stdout))
+        fprintf(stderr, "%s\n", ctx.status ? ctx.message : "cannot write the text");
     attn_sampler_free(talk.how.reuse_sampler);
     attn_session_free(talk.session);
     attn_model_close(model);
-    return ctx.status != ATTN_OK;
+    return ctx.status != ATTN_OK || ferror(stdout);
 }

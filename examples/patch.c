@@ -57,5 +57,7 @@ int main(int argc, char **argv)
     attn_session_free(sessions[1]);
     attn_model_close(model);
     attn_ctx_free(&ctx);
+    if (fflush(stdout) || ferror(stdout))
+        return perror("cannot write the output"), 1;
     return out.ndim == 0;
 }

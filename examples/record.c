@@ -33,5 +33,7 @@ int main(int argc, char **argv)
     attn_record_free(record);
     attn_session_free(session);
     attn_model_close(model);
+    if (fflush(stdout) || ferror(stdout))
+        return perror("cannot write the output"), 1;
     return ctx.status != ATTN_OK;
 }

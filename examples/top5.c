@@ -47,5 +47,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", ctx.message);
     attn_session_free(session);
     attn_model_close(model);
+    if (fflush(stdout) || ferror(stdout))
+        return perror("cannot write the output"), 1;
     return ctx.status != ATTN_OK;
 }

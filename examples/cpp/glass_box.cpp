@@ -70,5 +70,8 @@ int main(int argc, char **argv)
         std::cerr << error.what() << "\n";
         return 1;
     }
-    return 0;
+    if (std::cout.flush())
+        return 0;
+    std::cerr << "cannot write the output\n";
+    return 1;
 }

@@ -115,14 +115,16 @@ static inline double checked_difference(attn_tensor a, attn_tensor b)
 /* The last line of main: frees the tensors. The exit code is 0 if nothing failed, no check either. */
 static inline int finish(attn_ctx *ctx)
 {
-    const int wrong = n_wrong;
+    const int wrong = n_wrong, unwritten = fflush(stdout) || ferror(stdout);
+    if (unwritten)
+        perror("cannot write the output");
     if (ctx->status != ATTN_OK)
         fprintf(stderr, "%s\n", ctx->message);
     if (wrong)
         fprintf(stderr, "%d of the checks above failed\n", wrong);
     n_wrong = 0;
     attn_ctx_free(ctx);
-    return ctx->status != ATTN_OK || wrong;
+    return ctx->status != ATTN_OK || wrong || unwritten;
 }
 
 #endif

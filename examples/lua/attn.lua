@@ -11,7 +11,6 @@ local header = assert(io.open(os.getenv("ATTN_HEADER") or root .. "attn.h")):rea
 local declared = "(\n/%* >>api%-%a+ ===.-)\n#ifdef __cplusplus\n}" -- inside of extern "C", in part one and in part two
 for api in header:gmatch(declared) do ffi.cdef((api:gsub("/%*.-%*/", ""):gsub("\n#[^\n]*", ""):gsub("ATTN_API", ""))) end
 local lib, Model = ffi.load(os.getenv("ATTN_LIBRARY") or root .. "build/libattn.so"), {}
-Model.__index = Model
 
 -- Calls a function that returns a status; a failure is an error with the library's sentence. LuaJIT must
 -- not compile the call, because C may call Lua back.
@@ -20,11 +19,13 @@ local function check(call, ...)
     return call(ctx, ...) == lib.ATTN_OK or error(ffi.string(ctx.message), 0)
 end
 jit.off(check)
+-- A path or a name, which C would end before a NUL.
+local function whole(name) return name and name:find("\0", 1, true) and error("a path or name has a NUL", 0) or name end
 
 local function open(path)
     local model = ffi.new("attn_model *[1]")
-    check(lib.attn_model_open, model, path, nil)
-    return setmetatable({handle = ffi.gc(model[0], lib.attn_model_close)}, Model)
+    check(lib.attn_model_open, model, whole(path), nil)
+    return setmetatable({handle = ffi.gc(model[0], lib.attn_model_close)}, {__index = Model})
 end
 
 -- The result of use(session), or its error, after the session is freed.
@@ -66,7 +67,7 @@ end
 function Model:logits(text, edits)
     local row = ffi.new("float[?]", lib.attn_model_config(self.handle).n_vocab)
     return self:with_session(function(session)
-        for _, edit in ipairs(edits or {}) do check(lib.attn_hook_edit, nil, session, ffi.new("attn_edit", edit)) end
+        for _, edit in ipairs(edits or {}) do check(lib.attn_hook_edit, nil, session, whole(edit.name or "") and ffi.new("attn_edit", edit)) end
         check(lib.attn_feed, session, ids(self, text))
         ffi.copy(row, lib.attn_session_logits(session), ffi.sizeof(row))
         return row

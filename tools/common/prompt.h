@@ -116,14 +116,21 @@ TOOLS_FN void swap_model(const char **model, const char **text)
     }
 }
 
-/* Refuses a word that is taken as a text although it is the name of a file. */
+/* Refuses a word that is taken as a text although it is the name of a file. A word that may as well be one
+ * of a text is taken as such, with a note. */
 TOOLS_FN int check_text_word(const char *word)
 {
-    if (!word || !strpbrk(word, "./\\") || strpbrk(word, " \t\n") || !system_exists(word) ||
-        system_is_directory(word))
+    if (!word || strpbrk(word, " \t\n") || !system_exists(word) || system_is_directory(word))
         return FINE;
-    return fail(USAGE, "%s is a file: -f %s takes the text in it, -p %s takes its name as the text",
-                word, word, word);
+    if (strpbrk(word, "./\\"))
+        return fail(USAGE,
+                    "%s is a file: -f %s takes the text in it, -p %s takes its name as the text",
+                    word, word, word);
+    fprintf(stderr,
+            PROGRAM ": note: \"%s\" is the text; -f %s takes the text in the file of that "
+                    "name\n",
+            word, word);
+    return FINE;
 }
 
 /* The source of a text: a word of the command line, a file, token ids, or only the beginning-of-text token.

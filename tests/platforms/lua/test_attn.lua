@@ -16,6 +16,9 @@ fails("no activation is called", model.logits, model, "Once", {{name = "nothing"
 fails("no tokens", model.logits, model, "")
 fails("the prompt is empty", model.generate, model, "")
 fails("/no/such.attn", attn.open, "/no/such.attn")
+fails("a path or name has a NUL", attn.open, arg[1] .. "\0")
+fails("a path or name has a NUL", model.logits, model, "Once", {{name = "blocks.2.attn.hook_z\0", head = 3, n_heads = 1}})
+fails("no name", model.logits, model, "Once", {{head = 3}})
 assert(model:with_session(function() return nil end) == nil) -- a function without a result succeeds
 assert(model:with_session(function() return false end) == false)
 fails("mine", model.with_session, model, function() error("mine", 0) end)

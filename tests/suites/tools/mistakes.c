@@ -10,6 +10,7 @@ SUITE_WITH(NULL, forget);
 #define CONVERT   BIN("attn-convert")
 #define MODEL     TEST_BUILD "/tiny-stories.attn "
 #define TMP       TEST_TMP
+#define FULL_DISK "cannot write the output: No space left on device"
 #define STORIES   "examples/tiny-stories "
 
 typedef struct mistake {
@@ -94,6 +95,8 @@ static const mistake mistakes[] = {
      "gpt2: there is no option -o: the result is on standard output, so > FILE keeps it"},
     {"ids twice", 2, GPT2 MODEL "Once --json --print-ids",
      "gpt2: --json and --print-ids contradict each other: leave one of them out"},
+    {"a text that is the name of a file too", 0, GPT2 MODEL "LICENSE -qn 1 >/dev/null",
+     "gpt2: note: \"LICENSE\" is the text; -f LICENSE takes the text in the file of that name"},
     {"two heads in an edit", 2,
      LENS MODEL "loss Once --edit 'zero blocks.0.attn.hook_z head 0 head 1'",
      "lens: --edit: \"head\" stands twice: write an edit for each, with ; between them"},
@@ -104,6 +107,13 @@ static const mistake mistakes[] = {
     {"a full disk", 1, GPT2 MODEL "Once -qn 3 >/dev/full",
      "gpt2: cannot write the output: No space left on device; free some space, or write elsewhere"},
     {"a full disk for an example", 1, BIN("hello") MODEL ">/dev/full", "cannot write the text"},
+    {"for a conversation", 1, "echo hi | " BIN("chat") MODEL ">/dev/full", "cannot write the text"},
+    {"for eight texts", 1, BIN("eight") MODEL ">/dev/full", FULL_DISK},
+    {"for a table of tokens", 1, BIN("top5") MODEL "Once >/dev/full", FULL_DISK},
+    {"for an ablation", 1, BIN("ablate") MODEL "0 1 Once >/dev/full", FULL_DISK},
+    {"for patching", 1, BIN("patch") MODEL "'a cat' 'a dog' >/dev/full", FULL_DISK},
+    {"for a record", 1, BIN("record") MODEL "Once " TMP "full.safetensors >/dev/full", FULL_DISK},
+    {"for a notebook", 1, BIN("from_scratch/003_scores") ">/dev/full", FULL_DISK},
     {"a file beyond the limit", 1, "ulimit -f 64; " CONVERT STORIES TMP "limited.attn",
      "attn-convert: " TMP "limited.attn: writing failed: File too large"},
     {"a directory that is not there", 1, CONVERT STORIES TMP "no/x.attn",
