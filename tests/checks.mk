@@ -3,7 +3,7 @@
 
 .PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz watchers tsan \
         sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
-        languages-test r-test msvc-test windows-test
+        languages-test r-package r-test msvc-test windows-test
 
 # Longer tests ====================================================================================
 
@@ -234,9 +234,14 @@ python-test: $(BUILD)/$(LINKED) $(addprefix $(BUILD)/,attn-convert attn-verify g
 	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict --cache-dir '$(BUILD)/mypy' examples/python/attn examples/python/building; \
 	    else echo 'skipped: the types of the package, there is no mypy'; fi
 
-r-test: $(BUILD)/attn-convert $(BUILD)/surprisal ## the R package: built and checked as CRAN does (needs R)
-	@unset CFLAGS CXXFLAGS LDFLAGS MAKEFLAGS MFLAGS; sh tools/packaging/r/build.sh $(BUILD)
-	@unset CFLAGS CXXFLAGS LDFLAGS MAKEFLAGS MFLAGS; cd $(BUILD) && R CMD check --as-cran --no-manual attn_$(VERSION).tar.gz
+# R must not see what a person gave to make.
+NO_FLAGS = unset CFLAGS CXXFLAGS LDFLAGS MAKEFLAGS MFLAGS
+
+r-package: $(BUILD)/attn-convert $(BUILD)/surprisal ## the R package in build/attn_VERSION.tar.gz, for R CMD INSTALL (needs R)
+	@$(NO_FLAGS); sh tools/packaging/r/build.sh $(BUILD)
+
+r-test: r-package ## the R package, checked as CRAN does (needs R)
+	@$(NO_FLAGS); cd $(BUILD) && R CMD check --as-cran --no-manual attn_$(VERSION).tar.gz
 
 wheels: ## Python wheels for seven platforms in build/wheels (PYTHON=one with ziglang)
 	$(PYTHON) examples/python/building/attn_wheel.py '$(BUILD)/wheels'

@@ -1007,6 +1007,49 @@ TEST(saving_logits)
     every_call_fails(
         TEST_BUILD "/gpt2 " TEST_BUILD "/tiny-stories.attn 'Once upon' -q --logits " OUT, OUT);
 }
+/* A quoted field, windows, a batch of one, likely tokens. */
+TEST(surprising)
+{
+    CHECK(system("{ printf 's,n\\n\"Once_upon, \"\"a\"\"\",x\\n\"'; "
+                 "yes 'the cat' | head -n 150 | tr '\\n' ' '; echo '\",y'; } >" TEST_TMP
+                 "items.csv") == 0);
+    every_call_fails(TEST_BUILD "/surprisal " TEST_BUILD "/tiny-stories.attn " TEST_TMP
+                                "items.csv -c s --regions _ --top 1 --rank -q --threads 1",
+                     NULL);
+}
+/* What is left of a file after a failure is continued to the same file. */
+TEST(resuming)
+{
+    static const char made[] = TEST_TMP "made.csv", want[] = TEST_TMP "want.csv",
+                      clear[] = "rm -f " TEST_TMP "made.csv*; ",
+                      command[] = TEST_BUILD
+                      "/surprisal " TEST_BUILD "/tiny-stories.attn tests/fixtures/surprisal/"
+                      "texts.txt -q --threads 1 --batch 2 -o " TEST_TMP "made.csv";
+    static const char *const modes[] = {"", "FAULT_SIGNAL=15"};
+    char fault[64];
+    long n, i, n_parts = 0;
+    size_t mode;
+    if ((n = count_calls(clear, command)) == 0)
+        return;
+    CHECK(rename(made, want) == 0);
+    for (mode = 0; mode < 2; mode++)
+        for (i = 0; i < n; i += test_full() ? 1 : n / 24 + 1) {
+            int code;
+            snprintf(fault, sizeof fault, "AT=%ld %s", i, modes[mode]);
+            code = run_faulty(clear, fault, command);
+            CHECKF(mode ? code == 128 + 15 : code == 0 || (code == 1 && err_size > 0),
+                   "call %ld, %s: exit code %d, %s", i, modes[mode], code, err);
+            CHECKF(code == 0 ? test_same_file(made, want)
+                             : !system_exists(made) || test_same_file(made, want),
+                   "call %ld, %s: another file", i, modes[mode]);
+            n_parts += system_exists(TEST_TMP "made.csv.part");
+            CHECKF(system_exists(made) ||
+                       (run("%s --resume", command) == 0 && test_same_file(made, want)),
+                   "call %ld, %s: not continued: %s", i, modes[mode], err);
+        }
+    CHECKF(n_parts > 2, "%ld unfinished files", n_parts);
+    forget();
+}
 /* A table and a picture, activations, and patterns that go out as they come by. */
 TEST(looking_inside)
 {
