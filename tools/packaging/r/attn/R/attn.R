@@ -3,7 +3,7 @@ included <- function() system.file("extdata", "tiny-stories.attn", package = "at
 
 attn_model <- function(path = included(), threads = 0L) {
   if (!is.character(path) || length(path) != 1L || is.na(path))
-    stop("path: expected the name of one .attn file")
+    refuse("path: expected the name of one .attn file")
   pointer <- .Call(C_open, path, as.integer(threads))
   config <- as.list(.Call(C_config, pointer))
   names(config) <- c("n_ctx", "n_vocab", "n_layer", "n_head", "bos", "eos")
@@ -19,8 +19,11 @@ print.attn_model <- function(x, ...) {
 }
 
 is_model <- function(model) {
-  if (!inherits(model, "attn_model")) stop("model: expected what attn_model() returns")
+  if (!inherits(model, "attn_model")) refuse("model: expected what attn_model() returns")
 }
+
+# An error in words that need no call beside them.
+refuse <- function(...) stop(..., call. = FALSE)
 
 note <- function(which, words) {
   if (any(which)) message(sprintf("%d of %d texts %s", sum(which), length(which), words))
@@ -29,17 +32,17 @@ note <- function(which, words) {
 # One whole number from `least` to `most`.
 whole <- function(x, name, least, most) {
   if (!is.numeric(x) || length(x) != 1L || is.na(x) || x != floor(x) || x < least || x > most)
-    stop(sprintf("%s: expected a whole number from %.0f to %.0f", name, least, most))
+    refuse(sprintf("%s: expected a whole number from %.0f to %.0f", name, least, most))
   x
 }
 
 one_text <- function(x, name) {
-  if (!is.character(x) || length(x) != 1L || is.na(x)) stop(name, ": expected one text")
+  if (!is.character(x) || length(x) != 1L || is.na(x)) refuse(name, ": expected one text")
   enc2utf8(x)
 }
 
 check_bos <- function(model, bos) {
-  if (bos && model$config$bos < 0L) stop("the model has no beginning-of-text token: give bos = FALSE")
+  if (bos && model$config$bos < 0L) refuse("the model has no beginning-of-text token: give bos = FALSE")
 }
 
 ids_of <- function(model, text, name, bos) {
@@ -99,7 +102,7 @@ of_text <- function(model, text, number, how, names_of_regions) {
   if (!is.null(names_of_regions)) {
     names <- words_of(names_of_regions)
     if (length(names) != max(region))
-      stop(sprintf("region_names: text %d has %d names for %d regions", number, length(names), max(region)))
+      refuse(sprintf("region_names: text %d has %d names for %d regions", number, length(names), max(region)))
     label <- names[region]
   }
   # the first word of each row; without a mark each word has a name, and equal neighbours are one region
@@ -150,17 +153,17 @@ surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL
               has_regions = !is.null(regions) || !is.null(region_names))
   room <- model$config$n_ctx - bos
   how$stride <- if (is.null(stride)) min(512L, room %/% 2L) else whole(stride, "stride", 1, room)
-  if (all(model$begins)) stop("no token of the vocabulary begins with a blank, so nothing says where a word ends")
+  if (all(model$begins)) refuse("no token of the vocabulary begins with a blank, so nothing says where a word ends")
   if (!is.null(regions) && (!is.character(regions) || length(regions) != 1L || !grepl("^[^ \t\r\n\f\v]+$", regions)))
-    stop("regions: expected a mark without blanks, such as \"_\"")
-  if (how$by == "region" && !how$has_regions) stop("by = \"region\" needs regions or region_names")
-  texts <- x
+    refuse("regions: expected a mark without blanks, such as \"_\"")
+  if (how$by == "region" && !how$has_regions) refuse("by = \"region\" needs regions or region_names")
+  texts <- if (is.factor(x)) as.character(x) else x
   if (is.data.frame(x)) {
     texts <- column_of(x, column, "column")
     names_of_regions <- if (!is.null(region_names)) column_of(x, region_names, "region_names")
-  } else if (!is.null(region_names)) stop("region_names: expected a data frame, and the name of a column in it")
-  if (!is.character(texts)) stop("x: expected texts, or a data frame and the name of their column")
-  if (anyNA(texts)) stop("x: text ", which(is.na(texts))[1L], " is NA")
+  } else if (!is.null(region_names)) refuse("region_names: expected a data frame, and the name of a column in it")
+  if (!is.character(texts)) refuse("x: expected texts, or a data frame and the name of their column")
+  if (anyNA(texts)) refuse("x: text ", which(is.na(texts))[1L], " is NA")
   texts <- enc2utf8(texts)
   if (progress && length(texts) > 1L) {
     bar <- utils::txtProgressBar(max = length(texts), style = 3L)
@@ -195,7 +198,7 @@ no_rows <- data.frame(text = integer(), index = integer(), word = character(), t
 # The texts of a column, given by its name.
 column_of <- function(x, name, argument) {
   if (is.null(name) || !name %in% names(x))
-    stop(argument, ": expected one of the data frame's columns, which are ", paste(names(x), collapse = ", "))
+    refuse(argument, ": expected one of the data frame's columns, which are ", paste(names(x), collapse = ", "))
   as.character(x[[name]])
 }
 
@@ -211,9 +214,9 @@ next_words <- function(model, context, n = 10L, bos = TRUE) {
 
 # Refuses a text that the context does not hold, and one without tokens.
 check_room <- function(model, ids) {
-  if (!length(ids)) stop("the text is empty: without bos it must have at least one token")
+  if (!length(ids)) refuse("the text is empty: without bos it must have at least one token")
   if (length(ids) > model$config$n_ctx)
-    stop(sprintf("the text has %d tokens, but the context holds %d", length(ids), model$config$n_ctx))
+    refuse(sprintf("the text has %d tokens, but the context holds %d", length(ids), model$config$n_ctx))
 }
 
 log_prob <- function(model, context, continuation, bos = TRUE) {
@@ -221,7 +224,7 @@ log_prob <- function(model, context, continuation, bos = TRUE) {
   one <- function(context, continuation) {
     before <- ids_of(model, context, "context", bos)
     after <- ids_of(model, continuation, "continuation", FALSE)
-    if (!length(before)) stop("context: without bos it must have at least one token")
+    if (!length(before)) refuse("context: without bos it must have at least one token")
     check_room(model, c(before, after))
     got <- .Call(C_read, model$pointer, c(before, after, -1L), length(before) - 1L,
                  c(model$begins, model$ends, FALSE), 0L)[[1L]]
@@ -236,7 +239,7 @@ generate <- function(model, prompt, max_tokens = 50L, temperature = 0, top_k = 0
   whole(top_k, "top_k", 0, model$config$n_vocab)
   whole(seed, "seed", 0, 2^53)
   if (!is.numeric(temperature) || length(temperature) != 1L || !is.finite(temperature) || temperature < 0)
-    stop("temperature: expected a number from 0 on")
+    refuse("temperature: expected a number from 0 on")
   .Call(C_generate, model$pointer, ids_of(model, prompt, "prompt", bos),
         as.double(c(max_tokens, temperature, top_k, seed)))
 }

@@ -39,6 +39,8 @@ invisible(withCallingHandlers(surprisal(model, c("a", "", "a\u00a0b")), message 
 }))
 stopifnot(grepl("1 of 3 texts have no words", said[1]), grepl("1 of 3 texts have no-break spaces", said[2]))
 
+stopifnot(identical(surprisal(model, factor(c("a b", "c"))), surprisal(model, c("a b", "c"))))
+
 long <- paste(rep("The cat sat on the mat.", 60), collapse = " ")
 stopifnot(all(is.finite(surprisal(model, long, stride = 200)$surprisal)))
 
