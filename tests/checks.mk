@@ -3,7 +3,7 @@
 
 .PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz watchers tsan \
         sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
-        languages-test r-package r-test msvc-test windows-test
+        languages-test r-package r-test cmake-test msvc-test windows-test
 
 # Longer tests ====================================================================================
 
@@ -248,6 +248,9 @@ wheels: ## Python wheels for seven platforms in build/wheels (PYTHON=one with zi
 
 languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)
 	@OMP_WAIT_POLICY=passive sh tests/platforms/languages.sh $(BUILD)
+
+cmake-test: ## attn::attn, attn::static and attn::header: added, and installed by CMake (needs cmake)
+	@sh tests/platforms/cmake.sh '$(BUILD)'
 
 msvc-test: ## attn.h in MSVC's dialect, parsed only (needs clang and the headers of mingw-w64)
 	@sh tests/platforms/msvc.sh
