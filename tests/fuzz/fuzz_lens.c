@@ -79,6 +79,7 @@ static void use_autoencoder(attn_ctx *ctx, const lens_sae *sae)
     feed_under(ctx, sae->hook, lens_sae_hook, &watch, &watch.ctx);
     watch.keep_error = 1;
     feed_under(ctx, sae->hook, lens_sae_hook, &watch, &watch.ctx);
+    lens_sae_end(&watch);
     attn_ctx_free(&watch.ctx);
 }
 

@@ -1,7 +1,7 @@
 /* Sparse autoencoders: an activation as a sum of a few of many directions, its features (Cunningham et
- * al. 2023; Bricken et al. 2023). Features can be read, and changed while the model runs. Uses attn.h's
- * public API only; sae_files.h
- * reads the files that SAELens writes.
+ * al. 2023; Bricken et al. 2023). Transcoders: the output of an MLP as such a sum, whose features are found
+ * in the MLP's input (Dunefsky et al. 2024). Features can be read, and changed while the model runs. Uses
+ * attn.h's public API only; sae_files.h reads the files that SAELens writes.
  *
  *     lens_sae sae = ATTN_ZERO;
  *     lens_sae_watch watch = ATTN_ZERO;
@@ -11,8 +11,9 @@
  *     watch.sae = &sae;
  *     watch.keep_error = 1;                        the stream keeps the reconstruction error
  *     watch.changes = changes, watch.n_changes = 1;
- *     if (attn_hook(&ctx, NULL, session, sae.hook, lens_sae_hook, &watch) == ATTN_OK)
+ *     if (lens_sae_attach(&ctx, session, &watch) == ATTN_OK)
  *         attn_feed(&ctx, session, tokens, n);     feature 417 is 8 at every token
+ *     lens_sae_end(&watch);
  *
  * For x [T, n] and m features, row by row:
  *
@@ -24,6 +25,9 @@
  *               y · W_enc + b_gate > 0 ? max((y · W_enc) * exp(r_mag) + b_mag, 0) : 0
  *                                                 gated (Rajamanoharan et al. 2024a)
  *     x̂       = undo(feature · W_dec + b_dec)     [T, n] = [T, m] · [m, n]
+ *
+ * A transcoder has no b_dec in the first line, and in the last one W_dec and b_dec of the width of its
+ * output; a skip transcoder adds x · W_skip. It does not undo the normalization.
  *
  * Normalization is none; or each row is rescaled to the norm √n; or each row minus its mean is divided by
  * (standard deviation + 1e-5), with n - 1 in the deviation's denominator. undo reverses it with the row's
@@ -48,7 +52,7 @@ typedef enum lens_sae_norm {
     LENS_SAE_NORM_LAYER     /* layer_norm */
 } lens_sae_norm;
 
-/* An autoencoder. n = d_in, m = d_sae; all tensors are f32. A matrix is [rows, columns], or panels from
+/* An autoencoder or a transcoder. n = d_in, m = d_sae; all tensors are f32. A matrix is [rows, columns], or panels from
  * lens_pack if 16 divides its number of columns. attn_linear takes both, but packs rows again in each call. */
 typedef struct lens_sae {
     lens_sae_kind kind;
@@ -56,8 +60,11 @@ typedef struct lens_sae {
     size_t n, m, k;      /* k: of top-k */
     int apply_b_dec;     /* b_dec is subtracted before encoding */
     int by_decoder_norm; /* top-k: features are multiplied by |row of W_dec|, and decoded accordingly */
-    char hook[64];       /* the activation that the autoencoder was trained on */
-    attn_tensor w_enc, w_dec, b_dec; /* [n, m], [m, n], [n] */
+    size_t n_out;        /* of a transcoder: the width of its output; otherwise 0 */
+    char hook[64];       /* the activation that is encoded */
+    char hook_out[64]; /* of a transcoder: the activation that it predicts; otherwise "" */
+    attn_tensor w_enc, w_dec, b_dec; /* [n, m], [m, n], [n]; of a transcoder [m, n_out], [n_out] */
+    attn_tensor w_skip;              /* of a skip transcoder: [n, n_out] */
     attn_tensor b_enc;               /* [m]; GATED: b_gate */
     attn_tensor threshold;           /* [m], JUMPRELU */
     attn_tensor gain, b_mag;         /* [m], GATED: exp(r_mag), b_mag */
@@ -67,12 +74,18 @@ typedef struct lens_sae {
 /* Frees the tensors. ctx must be the context that made them. */
 LENS_FN void lens_sae_free(attn_ctx *ctx, lens_sae *s)
 {
-    attn_tensor *const all[] = {&s->w_enc, &s->w_dec,     &s->b_dec, &s->b_enc,
+    attn_tensor *const all[] = {&s->w_enc, &s->w_dec,     &s->b_dec, &s->w_skip, &s->b_enc,
                                 &s->gain,  &s->threshold, &s->b_mag, &s->norms};
     size_t i;
     for (i = 0; i < sizeof all / sizeof all[0]; i++)
         attn_tensor_free(ctx, all[i]);
     memset(s, 0, sizeof *s);
+}
+
+/* The width of what it rebuilds or predicts. */
+LENS_FN size_t lens_sae_width(const lens_sae *s)
+{
+    return s->n_out ? s->n_out : s->n;
 }
 
 /* ---- encoding ---- */
@@ -258,14 +271,23 @@ LENS_FN attn_status lens_sae_rebuild(attn_ctx *ctx, attn_tensor out, const lens_
     const int failed =
         (sae->by_decoder_norm && attn_div(ctx, &scaled, features, sae->norms)) ||
         attn_linear(ctx, &out, sae->by_decoder_norm ? scaled : features, sae->w_dec, sae->b_dec) ||
-        (scales->scale.ndim > 0 && attn_mul(ctx, &out, out, scales->scale)) ||
-        (scales->mean.ndim > 0 && attn_add(ctx, &out, out, scales->mean));
+        (!sae->n_out && scales->scale.ndim > 0 && attn_mul(ctx, &out, out, scales->scale)) ||
+        (!sae->n_out && scales->mean.ndim > 0 && attn_add(ctx, &out, out, scales->mean));
     attn_tensor_free(ctx, &scaled);
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
-/* out [T, n]: the reconstruction from features [T, m]. x [T, n] are the activations that were encoded; undo
- * needs them. x may be zeroed if the autoencoder does not normalize. */
+/* *skip, a new tensor [T, n_out]: x · W_skip; zeroed if there is no W_skip. */
+LENS_FN attn_status lens_sae_skip(attn_ctx *ctx, attn_tensor *skip, const lens_sae *sae,
+                                  attn_tensor x)
+{
+    const attn_tensor none = ATTN_ZERO;
+    return sae->w_skip.ndim > 0 && attn_linear(ctx, skip, x, sae->w_skip, none) ? lens_failure(ctx)
+                                                                                : ATTN_OK;
+}
+
+/* out [T, n], of a transcoder [T, n_out]: the reconstruction from features [T, m]. x [T, n] are the
+ * activations that were encoded; undo and W_skip need them. x may be zeroed without either. */
 LENS_FN attn_status lens_sae_decode(attn_ctx *ctx, attn_tensor *out, const lens_sae *sae,
                                     attn_tensor features, attn_tensor x)
 {
@@ -273,20 +295,22 @@ LENS_FN attn_status lens_sae_decode(attn_ctx *ctx, attn_tensor *out, const lens_
     lens_sae_scales scales = ATTN_ZERO;
     attn_tensor y = ATTN_ZERO;
     lens_result result;
-    attn_status status = ATTN_OK;
+    int undo, failed = 0;
     if (lens_sae_need(ctx, op, sae, features, sae ? sae->m : 0))
         return lens_failure(ctx);
-    if (sae->norm != LENS_SAE_NORM_NONE && lens_sae_need(ctx, op, sae, x, sae->n))
+    undo = sae->norm != LENS_SAE_NORM_NONE && !sae->n_out;
+    if ((undo || sae->w_skip.ndim > 0) && lens_sae_need(ctx, op, sae, x, sae->n))
         return lens_failure(ctx);
-    if (lens_begin(ctx, op, out, attn_shape2(features.shape[0], sae->n), &result) != ATTN_OK)
+    if (lens_begin(ctx, op, out, attn_shape2(features.shape[0], lens_sae_width(sae)), &result))
         return lens_failure(ctx);
-    if (sae->norm != LENS_SAE_NORM_NONE)
-        status = lens_sae_normalize(ctx, &y, &scales, sae, x);
-    if (status == ATTN_OK)
-        status = lens_sae_rebuild(ctx, result.numbers, &scales, sae, features);
+    failed = (undo && lens_sae_normalize(ctx, &y, &scales, sae, x)) ||
+             lens_sae_rebuild(ctx, result.numbers, &scales, sae, features);
+    if (!failed && sae->w_skip.ndim > 0)
+        failed = lens_sae_skip(ctx, &y, sae, x) ||
+                 attn_add(ctx, &result.numbers, result.numbers, y) != ATTN_OK;
     attn_tensor_free(ctx, &y);
     lens_sae_free_scales(ctx, &scales);
-    return lens_finish(ctx, &result, status);
+    return lens_finish(ctx, &result, failed ? lens_failure(ctx) : ATTN_OK);
 }
 
 /* ---- in a running model ---- */
@@ -303,14 +327,16 @@ typedef struct lens_sae_change {
     float value;
 } lens_sae_change;
 
-/* What lens_sae_hook does: attn_hook(ctx, &id, session, sae.hook, lens_sae_hook, &watch). Zero it and set
- * its fields. It must outlive the hook. */
+/* What lens_sae_attach does to one session. Zero it and set its first fields. It must outlive the hooks; then
+ * call lens_sae_end. For a transcoder x is the activation that it predicts. */
 typedef struct lens_sae_watch {
     const lens_sae *sae;
     int keep_error; /* 0: x̂ replaces x. 1: x + (x̂ with the changes - x̂ without them) replaces x */
     const lens_sae_change *changes; /* [n_changes], applied in this order at every position */
     size_t n_changes;
     attn_ctx ctx; /* its message says why the hook stopped the feed */
+    /* of a transcoder, from the input to the output of a pass: features [T, m], x · W_skip [T, n_out] */
+    attn_tensor features, skip;
 } lens_sae_watch;
 
 LENS_FN void lens_sae_apply(const lens_sae_watch *w, attn_tensor features)
@@ -329,27 +355,75 @@ LENS_FN void lens_sae_apply(const lens_sae_watch *w, attn_tensor features)
         }
 }
 
-/* x [T, n] becomes its reconstruction with the changes; see lens_sae_watch.keep_error. */
-LENS_FN attn_status lens_sae_replace(attn_ctx *ctx, attn_tensor x, const lens_sae_watch *w)
+/* x [T, width] becomes the reconstruction with the changes, from features that are not changed yet; see
+ * lens_sae_watch.keep_error. */
+LENS_FN attn_status lens_sae_write(attn_ctx *ctx, attn_tensor x, const lens_sae_watch *w,
+                                   attn_tensor features, const lens_sae_scales *scales)
 {
-    attn_tensor features = ATTN_ZERO, plain = ATTN_ZERO, changed = ATTN_ZERO;
-    lens_sae_scales scales = ATTN_ZERO;
-    int failed = attn_zeros(ctx, &features, ATTN_F32, attn_shape2(x.shape[0], w->sae->m)) ||
-                 attn_zeros(ctx, &changed, ATTN_F32, attn_shape2(x.shape[0], w->sae->n)) ||
-                 lens_sae_features(ctx, features, &scales, w->sae, x) ||
+    attn_tensor plain = ATTN_ZERO, changed = ATTN_ZERO;
+    int failed = attn_zeros(ctx, &changed, ATTN_F32, attn_shape2(x.shape[0], x.shape[1])) ||
                  (w->keep_error && (attn_copy(ctx, &plain, changed) ||
-                                    lens_sae_rebuild(ctx, plain, &scales, w->sae, features)));
+                                    lens_sae_rebuild(ctx, plain, scales, w->sae, features)));
     if (!failed)
         lens_sae_apply(w, features);
     failed =
-        failed || lens_sae_rebuild(ctx, changed, &scales, w->sae, features) ||
+        failed || lens_sae_rebuild(ctx, changed, scales, w->sae, features) ||
+        (!w->keep_error && w->skip.ndim > 0 && attn_add(ctx, &changed, changed, w->skip)) ||
         (w->keep_error ? attn_sub(ctx, &changed, changed, plain) || attn_add(ctx, &x, x, changed)
                        : attn_copy(ctx, &x, changed) != ATTN_OK);
-    attn_tensor_free(ctx, &features);
     attn_tensor_free(ctx, &plain);
     attn_tensor_free(ctx, &changed);
+    return failed ? lens_failure(ctx) : ATTN_OK;
+}
+
+/* Frees what a transcoder keeps between its input and its output. */
+LENS_FN void lens_sae_end(lens_sae_watch *w)
+{
+    attn_tensor_free(&w->ctx, &w->features);
+    attn_tensor_free(&w->ctx, &w->skip);
+}
+
+/* *features, a new tensor [T, m], of x [T, n]; *scales: what undo needs. */
+LENS_FN attn_status lens_sae_see(attn_ctx *ctx, attn_tensor *features, lens_sae_scales *scales,
+                                 const lens_sae *sae, attn_tensor x)
+{
+    return attn_zeros(ctx, features, ATTN_F32, attn_shape2(x.shape[0], sae->m)) ||
+                   lens_sae_features(ctx, *features, scales, sae, x)
+               ? lens_failure(ctx)
+               : ATTN_OK;
+}
+
+/* An autoencoder's x [T, n] becomes its reconstruction with the changes. */
+LENS_FN attn_status lens_sae_replace(attn_ctx *ctx, attn_tensor x, const lens_sae_watch *w)
+{
+    attn_tensor features = ATTN_ZERO;
+    lens_sae_scales scales = ATTN_ZERO;
+    const int failed = lens_sae_see(ctx, &features, &scales, w->sae, x) ||
+                       lens_sae_write(ctx, x, w, features, &scales);
+    attn_tensor_free(ctx, &features);
     lens_sae_free_scales(ctx, &scales);
     return failed ? lens_failure(ctx) : ATTN_OK;
+}
+
+/* A transcoder at one of its activations: it keeps the features of its input, or writes its output. */
+LENS_FN attn_status lens_sae_transcode(lens_sae_watch *w, const char *name, attn_tensor x)
+{
+    lens_sae_scales scales = ATTN_ZERO;
+    int failed;
+    if (strcmp(name, w->sae->hook) == 0) {
+        lens_sae_end(w);
+        failed = lens_sae_see(&w->ctx, &w->features, &scales, w->sae, x) ||
+                 (!w->keep_error && lens_sae_skip(&w->ctx, &w->skip, w->sae, x));
+        lens_sae_free_scales(&w->ctx, &scales);
+    } else if (w->features.ndim != 2 || w->features.shape[0] != x.shape[0]) {
+        return attn_fail(&w->ctx, ATTN_E_ARGUMENT,
+                         "%s: the transcoder has not seen its input, %s, in this pass", name,
+                         w->sae->hook);
+    } else {
+        failed = lens_sae_write(&w->ctx, x, w, w->features, &scales) != ATTN_OK;
+        lens_sae_end(w);
+    }
+    return failed ? lens_failure(&w->ctx) : ATTN_OK;
 }
 
 /* An attn_hook_fn; user is a lens_sae_watch. In an activation with heads, all heads of a position are one
@@ -358,11 +432,13 @@ LENS_FN int lens_sae_hook(const attn_activation *a, void *user)
 {
     lens_sae_watch *w = (lens_sae_watch *)user;
     attn_tensor x = a->value;
-    size_t i;
+    size_t i, width = 0;
     w->ctx.n_threads = 1; /* the call that runs this hook has threads already */
     if (x.ndim == 3)
         x = attn_reshape(x, attn_shape2(x.shape[0], x.shape[1] * x.shape[2]));
-    if (lens_sae_need(&w->ctx, a->name, w->sae, x, w->sae ? w->sae->n : 0))
+    if (w->sae)
+        width = strcmp(a->name, w->sae->hook) == 0 ? w->sae->n : lens_sae_width(w->sae);
+    if (lens_sae_need(&w->ctx, a->name, w->sae, x, width))
         return 1;
     for (i = 0; i < w->n_changes; i++)
         if (w->changes[i].feature >= w->sae->m) {
@@ -370,7 +446,25 @@ LENS_FN int lens_sae_hook(const attn_activation *a, void *user)
                       LENS_LLU(w->changes[i].feature), LENS_LLU(w->sae->m - 1));
             return 1;
         }
-    return lens_sae_replace(&w->ctx, x, w) != ATTN_OK;
+    return (w->sae->n_out ? lens_sae_transcode(w, a->name, x) : lens_sae_replace(&w->ctx, x, w)) !=
+           ATTN_OK;
+}
+
+/* Hooks what a watch needs: an autoencoder's activation, or the input and the output of a transcoder. */
+LENS_FN attn_status lens_sae_attach(attn_ctx *ctx, attn_session *session, lens_sae_watch *w)
+{
+    static const char op[] = "lens_sae_attach";
+    if (!w || !w->sae || w->sae->n == 0)
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no autoencoder given; lens_sae_open reads one",
+                         op);
+    if (w->sae->n_out && strcmp(w->sae->hook, w->sae->hook_out) == 0)
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: input and output of the transcoder are both %s",
+                         op, w->sae->hook);
+    return attn_hook(ctx, NULL, session, w->sae->hook, lens_sae_hook, w) ||
+                   (w->sae->n_out &&
+                    attn_hook(ctx, NULL, session, w->sae->hook_out, lens_sae_hook, w))
+               ? lens_failure(ctx)
+               : ATTN_OK;
 }
 
 /* 1 - |x - x̂|² / |x - mean over positions|² for x and x̂ [T, n]: the share of variance that the

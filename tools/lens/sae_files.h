@@ -1,4 +1,4 @@
-/* Reads sparse autoencoders of SAELens: a directory with cfg.json and sae_weights.safetensors. If cfg.json
+/* Reads sparse autoencoders and transcoders of SAELens: a directory with cfg.json and sae_weights.safetensors. If cfg.json
  * says "expected_average_only_in", as the checkpoints of SAELens's trainer do, the weights are for
  * activations times the factor in activation_scaler.json: the factor is folded into them.
  *
@@ -97,18 +97,33 @@ LENS_FN attn_status lens_sae_flag(attn_ctx *ctx, const json_value *cfg, const ch
     return ATTN_OK;
 }
 
-/* Reads the name of the activation that the autoencoder was trained on. */
+/* Reads the name of an activation. TransformerLens's hook_normalized is what stands before the gain and the
+ * bias of a LayerNorm. */
+LENS_FN attn_status lens_sae_name(attn_ctx *ctx, char name[64], const json_value *v,
+                                  const char *key, const char *example)
+{
+    static const char normalized[] = "hook_normalized";
+    const size_t n = sizeof normalized - 1, most = 64 - sizeof ".pre";
+    if (!v || v->kind != JSON_STRING || v->size == 0 || v->size > most ||
+        memchr(v->text, 0, v->size))
+        return attn_fail(ctx, ATTN_E_FORMAT, "cfg.json: no %s, such as %s", key, example);
+    memcpy(name, v->text, v->size);
+    name[v->size] = 0;
+    if (v->size >= n && strcmp(name + v->size - n, normalized) == 0)
+        memcpy(name + v->size, ".pre", sizeof ".pre");
+    return ATTN_OK;
+}
+
+/* Reads the names of the activations that are encoded and, by a transcoder, predicted. */
 LENS_FN attn_status lens_sae_point(attn_ctx *ctx, lens_sae *s, const json_value *cfg)
 {
     const json_value *v = lens_sae_member(cfg, "hook_name");
     if (!v)
         v = lens_sae_member(cfg, "hook_point");
-    if (!v || v->kind != JSON_STRING || v->size == 0 || v->size >= sizeof s->hook ||
-        memchr(v->text, 0, v->size))
-        return attn_fail(ctx, ATTN_E_FORMAT,
-                         "cfg.json: no hook_name, such as blocks.3.hook_resid_pre");
-    memcpy(s->hook, v->text, v->size);
-    s->hook[v->size] = 0;
+    if (lens_sae_name(ctx, s->hook, v, "hook_name", "blocks.3.hook_resid_pre") ||
+        (s->n_out && lens_sae_name(ctx, s->hook_out, lens_sae_member(cfg, "hook_name_out"),
+                                   "hook_name_out", "blocks.3.hook_mlp_out")))
+        return lens_failure(ctx);
     v = lens_sae_member(cfg, "hook_head_index");
     if (v)
         return attn_fail(ctx, ATTN_E_FORMAT,
@@ -116,26 +131,62 @@ LENS_FN attn_status lens_sae_point(attn_ctx *ctx, lens_sae *s, const json_value 
     return ATTN_OK;
 }
 
-/* *unfolded becomes 1 if the weights are for activations times a factor. */
-LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, int *unfolded,
+/* The architectures of cfg.json. */
+typedef struct lens_sae_design {
+    lens_sae_kind kind;
+    int is_transcoder, has_skip;
+} lens_sae_design;
+static const char *const lens_sae_names[] = {"standard",
+                                             "jumprelu",
+                                             "topk",
+                                             "gated",
+                                             "transcoder",
+                                             "skip_transcoder",
+                                             "jumprelu_transcoder",
+                                             "jumprelu_skip_transcoder"};
+static const lens_sae_design lens_sae_designs[] = {
+    {LENS_SAE_STANDARD, 0, 0}, {LENS_SAE_JUMPRELU, 0, 0}, {LENS_SAE_TOPK, 0, 0},
+    {LENS_SAE_GATED, 0, 0},    {LENS_SAE_STANDARD, 1, 0}, {LENS_SAE_STANDARD, 1, 1},
+    {LENS_SAE_JUMPRELU, 1, 0}, {LENS_SAE_JUMPRELU, 1, 1}};
+enum { LENS_SAE_DESIGNS = sizeof lens_sae_designs / sizeof lens_sae_designs[0] };
+
+/* Reads what a transcoder has besides. */
+LENS_FN attn_status lens_sae_transcoder(attn_ctx *ctx, lens_sae *s, int unfolded,
+                                        const json_value *cfg)
+{
+    if (s->apply_b_dec)
+        return attn_fail(ctx, ATTN_E_FORMAT,
+                         "cfg.json: apply_b_dec_to_input is true, but a transcoder's b_dec belongs "
+                         "to its output");
+    if (unfolded)
+        return attn_fail(ctx, ATTN_E_FORMAT,
+                         "cfg.json: a transcoder for scaled activations (normalize_activations) is "
+                         "not read; fold the factors into its weights");
+    return lens_sae_size(ctx, cfg, "d_out", &s->n_out);
+}
+
+/* *unfolded becomes 1 if the weights are for activations times a factor, *has_skip if there is a W_skip. */
+LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, int *unfolded, int *has_skip,
                                     const json_value *cfg)
 {
-    static const char *const kinds[] = {"standard", "jumprelu", "topk", "gated"};
     static const char *const acts[] = {"relu", "topk"};
     static const char *const norms[] = {"none", "constant_norm_rescale", "layer_norm",
                                         "expected_average_only_in"};
-    const int kind = lens_sae_choice(ctx, cfg, "architecture", kinds, 4);
+    const int kind = lens_sae_choice(ctx, cfg, "architecture", lens_sae_names, LENS_SAE_DESIGNS);
+    const lens_sae_design design = lens_sae_designs[kind < 0 ? 0 : kind];
     const char *const act_key =
         lens_sae_member(cfg, "activation_fn_str") ? "activation_fn_str" : "activation_fn";
-    const int act = kind == LENS_SAE_STANDARD ? lens_sae_choice(ctx, cfg, act_key, acts, 2) : 0;
+    const int act =
+        design.kind == LENS_SAE_STANDARD ? lens_sae_choice(ctx, cfg, act_key, acts, 2) : 0;
     const int norm = lens_sae_norm_choice(ctx, cfg, norms, 4);
     int scales = 0;
     if (kind < 0 || act < 0 || norm < 0)
         return lens_failure(ctx);
-    s->kind = act == 1 ? LENS_SAE_TOPK : (lens_sae_kind)kind; /* older files of top-k */
+    s->kind = act == 1 ? LENS_SAE_TOPK : design.kind; /* older files of top-k */
+    *has_skip = design.has_skip;
     *unfolded = norm == LENS_SAE_UNFOLDED;
     s->norm = *unfolded ? LENS_SAE_NORM_NONE : (lens_sae_norm)norm;
-    if (lens_sae_flag(ctx, cfg, "apply_b_dec_to_input", 1, &s->apply_b_dec) ||
+    if (lens_sae_flag(ctx, cfg, "apply_b_dec_to_input", !design.is_transcoder, &s->apply_b_dec) ||
         lens_sae_flag(ctx, cfg, "rescale_acts_by_decoder_norm", 0, &s->by_decoder_norm) ||
         lens_sae_flag(ctx, cfg, "finetuning_scaling_factor", 0, &scales))
         return lens_failure(ctx);
@@ -148,7 +199,8 @@ LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, int *unfolded,
                          "W_dec before saving");
     if (lens_sae_size(ctx, cfg, "d_in", &s->n) || lens_sae_size(ctx, cfg, "d_sae", &s->m))
         return lens_failure(ctx);
-    if (s->kind == LENS_SAE_TOPK && lens_sae_size(ctx, cfg, "k", &s->k))
+    if ((s->kind == LENS_SAE_TOPK && lens_sae_size(ctx, cfg, "k", &s->k)) ||
+        (design.is_transcoder && lens_sae_transcoder(ctx, s, *unfolded, cfg)))
         return lens_failure(ctx);
     return lens_sae_point(ctx, s, cfg);
 }
@@ -201,13 +253,27 @@ LENS_FN attn_status lens_sae_fold(attn_ctx *ctx, lens_sae *s, double factor)
                : ATTN_OK;
 }
 
+/* Reads W_skip [n_out, n], and transposes it. */
+LENS_FN attn_status lens_sae_read_skip(attn_ctx *ctx, lens_sae *s, source *from)
+{
+    attn_tensor w = ATTN_ZERO;
+    const int failed = lens_sae_tensor(ctx, &w, from, "W_skip", s->n_out, s->n) ||
+                       attn_copy(ctx, &s->w_skip, attn_transpose(w, 0, 1)) ||
+                       lens_sae_pack(ctx, &s->w_skip);
+    attn_tensor_free(ctx, &w);
+    return failed ? lens_failure(ctx) : ATTN_OK;
+}
+
 /* Reads the weights, which are for activations times the factor. */
-LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, source *from, double factor)
+LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, source *from, double factor,
+                                     int has_skip)
 {
     const int gated = s->kind == LENS_SAE_GATED;
+    const size_t width = lens_sae_width(s);
     const int failed = lens_sae_tensor(ctx, &s->w_enc, from, "W_enc", s->n, s->m) ||
-                       lens_sae_tensor(ctx, &s->w_dec, from, "W_dec", s->m, s->n) ||
-                       lens_sae_tensor(ctx, &s->b_dec, from, "b_dec", 0, s->n) ||
+                       lens_sae_tensor(ctx, &s->w_dec, from, "W_dec", s->m, width) ||
+                       lens_sae_tensor(ctx, &s->b_dec, from, "b_dec", 0, width) ||
+                       (has_skip && lens_sae_read_skip(ctx, s, from)) ||
                        lens_sae_tensor(ctx, &s->b_enc, from, gated ? "b_gate" : "b_enc", 0, s->m) ||
                        (s->kind == LENS_SAE_JUMPRELU &&
                         lens_sae_tensor(ctx, &s->threshold, from, "threshold", 0, s->m)) ||
@@ -268,18 +334,18 @@ LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *direct
     json_value *cfg = NULL;
     double factor = 1;
     char *path;
-    int unfolded = 0;
+    int unfolded = 0, has_skip = 0;
     attn_status status;
     ctx->status = ATTN_OK; /* the readers check it, so an earlier failure must not be there */
     status = lens_sae_json(ctx, &cfg, &path, &memory, directory, "cfg.json");
     if (status == ATTN_OK)
-        status = lens_sae_config(ctx, s, &unfolded, cfg);
+        status = lens_sae_config(ctx, s, &unfolded, &has_skip, cfg);
     if (status == ATTN_OK && unfolded)
         status = lens_sae_factor(ctx, &factor, &memory, directory);
     if (status == ATTN_OK) {
         path = arena_path(ctx, &memory, directory, "sae_weights.safetensors");
         from = path ? lens_open_file(ctx, path, NULL) : NULL;
-        status = from ? lens_sae_weights(ctx, s, from, factor) : ctx->status;
+        status = from ? lens_sae_weights(ctx, s, from, factor, has_skip) : ctx->status;
     }
     free(cfg);
     arena_free(&memory);

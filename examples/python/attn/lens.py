@@ -159,8 +159,9 @@ class _lens_parts_desc(ctypes.Structure):
 
 class _lens_sae(ctypes.Structure):
     _fields_ = [("kind", c_int), ("norm", c_int), ("n", c_size_t), ("m", c_size_t), ("k", c_size_t),
-                ("apply_b_dec", c_int), ("by_decoder_norm", c_int), ("hook", c_char * 64),
-                *[(name, attn._attn_tensor) for name in ("w_enc", "w_dec", "b_dec", "b_enc", "threshold", "gain",
+                ("apply_b_dec", c_int), ("by_decoder_norm", c_int), ("n_out", c_size_t), ("hook", c_char * 64),
+                ("hook_out", c_char * 64),
+                *[(name, attn._attn_tensor) for name in ("w_enc", "w_dec", "b_dec", "w_skip", "b_enc", "threshold", "gain",
                                                          "b_mag", "norms")]]
 
 
@@ -1022,7 +1023,8 @@ def _rows(x: npt.ArrayLike) -> Array:
 
 class SAE:
     """A sparse autoencoder in SAELens's files, a directory with cfg.json and sae_weights.safetensors. An
-    activation with heads, [positions, n_head, d_head], counts as one row a position.
+    activation with heads, [positions, n_head, d_head], counts as one row a position. Or a transcoder, which finds
+    features at hook_name and predicts another activation, hook_name_out, from them.
 
         sae = lens.load_sae("tiny-stories")             # or lens.SAE("gpt2-small-res-jb/blocks.8.hook_resid_pre")
         with model.session() as session:
@@ -1034,7 +1036,10 @@ class SAE:
         self._ctx.run(_lib.lens_sae_open, byref(self._sae), attn._path(directory))
         weakref.finalize(self, _free_with, _lib.lens_sae_free, self._ctx, self._sae, None).atexit = False
         self.hook_name: str = self._sae.hook.decode()
+        self.hook_name_out: str = self._sae.hook_out.decode() or self.hook_name
+        self.is_transcoder = self._sae.n_out > 0
         self.d_in, self.d_sae = int(self._sae.n), int(self._sae.m)
+        self.d_out = int(self._sae.n_out) or self.d_in
 
     def encode(self, x: npt.ArrayLike) -> Array:
         """[positions, d_sae]: the features of x [positions, d_in], 0 where they are not active."""
@@ -1044,20 +1049,21 @@ class SAE:
         return out
 
     def decode(self, features: npt.ArrayLike, x: Optional[npt.ArrayLike] = None) -> Array:
-        """[positions, d_in], or the shape of x: what features stand for. x: the activations that they came
-        from, by whose rows a normalization is undone."""
+        """[positions, d_out], or the shape of x unless this is a transcoder: what features stand for. x: the
+        activations that they came from, by whose rows a normalization is undone, and which a skip transcoder adds to."""
         rows = np.asarray(features, np.float32)
-        out = np.zeros((len(rows), self.d_in), np.float32)
+        out = np.zeros((len(rows), self.d_out), np.float32)
         attn._attn_ctx().run(_lib.lens_sae_decode, byref(_T.of(out)), byref(self._sae), _T.of(rows),
                              _T() if x is None else _T.of(_rows(x)))
-        return out if x is None else out.reshape(np.shape(x))
+        return out if x is None or self.is_transcoder else out.reshape(np.shape(x))
 
 
     def hook(self, session: attn.Session, changes: Iterable[tuple[int, Literal["clamp", "scale", "add"], float]] = (), *,
              keep_error: bool = True) -> attn.Hook:
         """Changes features while the session runs: (417, "clamp", 8.0) gives a feature this value (0: ablated), "scale"
         multiplies it, "add" steers along it. keep_error: the activation keeps what the features do not explain; else
-        their sum replaces it, as SAELens's run_with_saes does without the error term."""
+        their sum replaces it, as SAELens's run_with_saes does without the error term. Of a transcoder, the activation
+        that it predicts changes."""
         wanted = list(changes)
         for feature, kind, _ in wanted:
             if kind not in ("clamp", "scale", "add"):
@@ -1065,17 +1071,26 @@ class SAE:
             if not 0 <= feature < self.d_sae:
                 raise ValueError(f"there is no feature {feature}: the autoencoder has {self.d_sae}, from 0")
 
-        def change(x: Array, _: attn.HookPoint) -> Array:
-            features = self.encode(x)
-            plain = self.decode(features, x)
+        seen: list[Array] = []  # of a transcoder, the input of this pass
+
+        def change(x: Array, point: attn.HookPoint) -> Array:
+            source = seen.pop() if self.is_transcoder else x
+            features = self.encode(source)
+            plain = self.decode(features, source)
             for feature, kind, value in wanted:
                 column = features[:, feature]
                 features[:, feature] = value if kind == "clamp" else column * value if kind == "scale" else column + value
-            changed = self.decode(features, x)
-            kept: Array = x + (changed - plain) if keep_error else changed
+            changed = self.decode(features, source)
+            kept: Array = x + (changed - plain).reshape(x.shape) if keep_error else changed.reshape(x.shape)
             return kept
 
-        return session.hook(self.hook_name, change)
+        def see(x: Array, point: attn.HookPoint) -> None:
+            seen[:] = [x.copy()]
+
+        if not self.is_transcoder:
+            return session.hook(self.hook_name, change)
+        before = session.hook(self.hook_name, see)
+        return attn.Hook(session, *before._numbers, *session.hook(self.hook_name_out, change)._numbers)
 
 
 def load_sae(name: str) -> SAE:

@@ -63,6 +63,20 @@ def read_safetensors(path):
             for name, t in json.loads(data[8:8 + size]).items()}
 
 
+def read_fixtures(path):
+    """The arrays of a file of tests/makers/fixture_file.py."""
+    data, at, arrays = path.read_bytes(), 12, {}
+    for _ in range(*struct.unpack_from("<I", data, 8)):
+        length, = struct.unpack_from("<I", data, at)
+        name = data[at + 4:at + 4 + length].decode()
+        kind, ndim = struct.unpack_from("<II", data, at + 4 + length)
+        shape = struct.unpack_from(f"<{ndim}I", data, at + 12 + length)
+        at = (at + 12 + length + 4 * ndim + 3) // 4 * 4
+        arrays[name] = np.frombuffer(data, {0: np.float32, 2: np.int32}[kind], int(np.prod(shape)), at).reshape(shape)
+        at += arrays[name].nbytes
+    return arrays
+
+
 def write_safetensors(path, tensors):
     header, data = {}, b""
     for key, value in tensors.items():
@@ -1229,6 +1243,25 @@ class Studies(Case):
         for change, sentence in (((3, "zero", 0), "clamp, scale or add"), ((50, "clamp", 0), "no feature 50")):
             with self.assertRaisesRegex(ValueError, sentence), self.model.session() as session:
                 sae.hook(session, [change])
+
+    def test_transcoders(self):
+        fixtures, made = ROOT / "tests" / "fixtures", pathlib.Path(scratch.name) / "transcoded.attn"
+        run(BUILD / "attn-convert", "-q", "--no-tokenizer", fixtures / "transformerlens" / "full", made)
+        want, ids = read_fixtures(fixtures / "transcoder" / "outputs.bin"), [3, 17, 28, 0, 5, 5, 17, 9, 1]
+        for kind in ("plain", "skip", "jumprelu", "jumprelu-skip"):
+            coder, x = lens.SAE(fixtures / "transcoder" / kind), want[kind + ".x"]
+            self.assertEqual((coder.is_transcoder, coder.hook_name_out, coder.d_out), (True, "blocks.1.hook_mlp_out", 16))
+            features = coder.encode(x)
+            self.assertLess(np.abs(features - want[kind + ".features"]).max(), 1e-5)
+            self.assertLess(np.abs(coder.decode(features, x) - want[kind + ".predicted"]).max(), 1e-5)
+            for keep_error, name in ((True, ".kept"), (False, ".replaced")):
+                with attn.Model(made).session() as session:
+                    plain = session.feed(ids).copy()
+                    session.truncate(0)
+                    with coder.hook(session, [(3, "clamp", 2), (5, "scale", 0.5), (7, "add", 1.5)], keep_error=keep_error):
+                        self.assertLess(np.abs(session.feed(ids) - want[kind + name][-1]).max(), 1e-4)
+                    session.truncate(0)
+                    self.assertTrue(np.array_equal(session.feed(ids), plain))
 
     def test_logits_of_parts(self):
         shown, logits = lens.parts(self.model, PROMPT, " was", " had"), self.model(PROMPT)

@@ -1,4 +1,4 @@
-/* lens sae: which features of a sparse autoencoder are active at each token, and what changing some of them
+/* lens sae: which features of a sparse autoencoder or a transcoder are active at each token, and what changing some of them
  * does. */
 #ifndef LENS_FEATURES_H
 #define LENS_FEATURES_H
@@ -16,44 +16,60 @@ typedef struct feature_finding {
     beside sides; /* with and without the changes, if there are any */
 } feature_finding;
 
-/* *x: the activation that the autoencoder reads, [T, n]. It belongs to *record. */
-static int record_input(lens *l, const lens_sae *sae, attn_record **record, attn_tensor *x)
+/* An activation of a record, [T, width]. */
+static int rows_of(lens *l, attn_tensor *x, const attn_record *record, const char *name)
 {
-    const char *const names[] = {sae->hook};
-    attn_record_desc desc = ATTN_ZERO;
-    int code;
-    desc.names = names;
-    desc.n_names = 1;
-    desc.n_positions = l->text.n;
-    if ((code = make_session(l, 0)) != FINE)
-        return code;
-    if (attn_record_new(&l->ctx, record, l->session, &desc, NULL, 0) ||
-        attn_feed(&l->ctx, l->session, l->text.ids, l->text.n))
-        return failed(&l->ctx);
-    if (attn_record_n_activations(*record) != 1)
-        return fail(FAILED, "cfg.json: hook_name %s is not one activation", sae->hook);
-    if (attn_record_get(&l->ctx, x, *record, attn_record_name(*record, 0)))
+    if (attn_record_get(&l->ctx, x, record, name))
         return failed(&l->ctx);
     if (x->ndim == 3 && x->shape[0] == l->text.n)
         *x = attn_reshape(*x, attn_shape2(x->shape[0], x->shape[1] * x->shape[2]));
     return FINE;
 }
 
+/* *x: the activation that is encoded, [T, n]. *y: what is rebuilt, x itself or a transcoder's output, [T,
+ * width]. Both belong to *record. */
+static int record_input(lens *l, const lens_sae *sae, attn_record **record, attn_tensor *x,
+                        attn_tensor *y)
+{
+    const char *const names[] = {sae->hook, sae->hook_out};
+    attn_record_desc desc = ATTN_ZERO;
+    int code;
+    desc.names = names;
+    desc.n_names = sae->n_out ? 2 : 1;
+    desc.n_positions = l->text.n;
+    if ((code = make_session(l, 0)) != FINE)
+        return code;
+    if (attn_record_new(&l->ctx, record, l->session, &desc, NULL, 0) ||
+        attn_feed(&l->ctx, l->session, l->text.ids, l->text.n))
+        return failed(&l->ctx);
+    if (attn_record_n_activations(*record) != desc.n_names)
+        return fail(FAILED, "cfg.json: hook_name %s is not one activation%s%s", sae->hook,
+                    sae->n_out ? ", or hook_name_out is not another one: " : "", sae->hook_out);
+    code = rows_of(l, x, *record, sae->hook);
+    *y = *x;
+    if (code == FINE && sae->n_out)
+        code = rows_of(l, y, *record, sae->hook_out);
+    if (code == FINE && (y->ndim != 2 || y->shape[1] != lens_sae_width(sae)) && sae->n_out)
+        code = fail(FAILED, "cfg.json: d_out is %zu, but %s has another width", sae->n_out,
+                    sae->hook_out);
+    return code;
+}
+
 static int find_features(lens *l, feature_finding *f)
 {
     attn_record *record = NULL;
-    attn_tensor x = ATTN_ZERO, rebuilt = ATTN_ZERO;
+    attn_tensor x = ATTN_ZERO, y = ATTN_ZERO, rebuilt = ATTN_ZERO;
     size_t t, i, m;
     int code;
     if (lens_sae_open(&l->ctx, &f->sae, l->directory))
         return failed(&l->ctx);
     m = f->sae.m;
-    code = record_input(l, &f->sae, &record, &x);
+    code = record_input(l, &f->sae, &record, &x, &y);
     if (code == FINE && (lens_sae_encode(&l->ctx, &f->features, &f->sae, x) ||
                          lens_sae_decode(&l->ctx, &rebuilt, &f->sae, f->features, x)))
         code = failed(&l->ctx);
     if (code == FINE)
-        f->explained = lens_sae_explained(x, rebuilt);
+        f->explained = lens_sae_explained(y, rebuilt);
     attn_record_free(record);
     f->ranked = (lens_ranked *)allocate(l, l->text.n * m, sizeof *f->ranked);
     if (!f->ranked || code != FINE)
@@ -96,9 +112,7 @@ static int read_change(const char *text, const lens_sae *sae, lens_sae_change *c
 static int hook_features(lens *l, attn_session *session, void *how)
 {
     feature_finding *f = (feature_finding *)how;
-    return attn_hook(&l->ctx, NULL, session, f->sae.hook, lens_sae_hook, &f->watch)
-               ? failed(&l->ctx)
-               : FINE;
+    return lens_sae_attach(&l->ctx, session, &f->watch) ? failed(&l->ctx) : FINE;
 }
 
 static int changes_features(const lens *l)
@@ -117,7 +131,9 @@ static int change_features(lens *l, feature_finding *f)
     f->watch.keep_error = !l->o.no_error;
     f->watch.changes = f->changes;
     f->watch.n_changes = l->o.change.n;
-    return run_beside(l, hook_features, f, &f->sides);
+    code = run_beside(l, hook_features, f, &f->sides);
+    lens_sae_end(&f->watch);
+    return code;
 }
 
 static void json_features(const lens *l, const feature_finding *f)
@@ -125,6 +141,10 @@ static void json_features(const lens *l, const feature_finding *f)
     size_t t, i;
     fputs("{\"hook\": ", stdout);
     json_quoted(f->sae.hook);
+    if (f->sae.n_out) {
+        fputs(", \"hook_out\": ", stdout);
+        json_quoted(f->sae.hook_out);
+    }
     fputs(", \"tokens\": [", stdout);
     for (t = 0; t < l->text.n; t++) {
         const lens_ranked *row = f->ranked + t * f->sae.m;
@@ -177,6 +197,18 @@ static int show_features(lens *l, const feature_finding *f, lens_grid *grid)
     return FINE;
 }
 
+static const char *note_of_change(int no_error, int is_transcoder)
+{
+    if (is_transcoder)
+        return no_error
+                   ? "The change: what the transcoder predicts takes the place of the output."
+                   : "The change: the output moves by as much as what the transcoder predicts.";
+    return no_error
+               ? "The change: what the autoencoder makes of the activation takes its place."
+               : "The change: the activation moves by as much as what the autoencoder makes of "
+                 "it.";
+}
+
 static int run_sae(lens *l)
 {
     feature_finding *f = (feature_finding *)allocate(l, 1, sizeof *f);
@@ -197,18 +229,17 @@ static int run_sae(lens *l)
         return code;
     for (i = 0; i < l->text.n * f->sae.m; i++)
         n_active += f->ranked[i].value > 0;
-    found.page.note =
-        keep(l,
-             "%zu features of %s. %.1f of them are active at a token, on average; together they "
-             "explain %s of the activation's variance over this text.",
-             f->sae.m, f->sae.hook, n_active / (double)l->text.n, percent(l, f->explained));
+    found.page.note = keep(
+        l,
+        "%zu features of %s. %.1f of them are active at a token, on average; together they "
+        "explain %s of the %s's variance over this text.",
+        f->sae.m,
+        f->sae.n_out ? keep(l, "%s, which predict %s", f->sae.hook, f->sae.hook_out) : f->sae.hook,
+        n_active / (double)l->text.n, percent(l, f->explained),
+        f->sae.n_out ? "output" : "activation");
     if (changes_features(l)) {
         found.page.note =
-            keep(l, "%s %s%s", found.page.note,
-                 l->o.no_error ? "The change: what the autoencoder makes of the activation takes "
-                                 "its place."
-                               : "The change: the activation moves by as much as what the "
-                                 "autoencoder makes of it.",
+            keep(l, "%s %s%s", found.page.note, note_of_change(l->o.no_error, f->sae.n_out != 0),
                  note_of_sides(l, &f->sides));
         if ((code = grid_of_sides(l, &f->sides, &grids[found.n_grids++])) != FINE)
             return code;

@@ -291,9 +291,11 @@ static const help_page pages[] = {
      "The score of one query and one key as a sum over pairs: what each part of the stream gives "
      "the query, with what each part gives the key.",
      QK, NULL, "lens model.attn qk \"Tom saw Lily. Tom\" --layer 1 --head 2"},
-    {"sae", "active features of a sparse autoencoder; what changing some does",
+    {"sae", "active features of a sparse autoencoder or transcoder; what changing some does",
      "lens MODEL.attn sae DIRECTORY TEXT [--change CHANGE] [options]",
-     "The features of a sparse autoencoder that are active at each token. DIRECTORY has SAELens's "
+     "The features of a sparse autoencoder that are active at each token, or of a transcoder, "
+     "which "
+     "predicts one activation from another. DIRECTORY has SAELens's "
      "files cfg.json and sae_weights.safetensors. With --change: logits and text with some "
      "features changed, beside those without.",
      SAE, NULL,
