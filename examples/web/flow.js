@@ -32,16 +32,18 @@ function stationsOf({ position, layer, head, embedding, query, scores, pattern, 
 }
 
 let opened = -1, showOpened = () => {}; // the station whose numbers are open
+/** Opens a station's numbers, with the station in sight of its list; -1: closes them. */
 export function openStation(i) {
   opened = i;
-  showOpened();
+  showOpened(true);
 }
 /** Draws the stations into a list, and the numbers of one below it. */
 export function drawFlow(list, panel, flow, texts, bars) {
   const stations = flow ? stationsOf(flow, texts, bars) : [], focus = [...list.querySelectorAll("button")].indexOf(document.activeElement);
-  const show = () => {
+  const show = (isFound = false) => {
     const station = stations[opened];
     panel.hidden = !station;
+    if (station && isFound) list.scrollLeft = list.children[opened].offsetLeft - list.offsetLeft - 24;
     [...list.querySelectorAll("button")].forEach((button, i) => button.setAttribute("aria-expanded", i === opened));
     if (!station) return;
     const numbers = [...station.numbers].map((x, i) => make("span", {}, ...(station.of ? [make("b", { textContent: `${station.of[i]} ` })] : []), short(x)));

@@ -933,7 +933,10 @@ function scrollBelowTour(element) {
 function act({ text, generate: writes, head: picked, off, station }) {
   const here = ([layer, h]) => config && layer < config.nLayer && h < config.nHead;
   if (text) $("prompt").value = state.text = text;
-  if (picked && config) pickHead(Math.min(picked[0], config.nLayer - 1), Math.min(picked[1], config.nHead - 1));
+  if (picked && config) {
+    pickHead(Math.min(picked[0], config.nLayer - 1), Math.min(picked[1], config.nHead - 1));
+    large.reveal(0, 0);
+  }
   if (off && here(off)) {
     past.push(state.changes);
     future = [];

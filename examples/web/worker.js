@@ -238,7 +238,7 @@ function explain({ position, token }) {
 /** The way of one token through a layer and a head, by a run of its own: what all would need could not be kept. */
 function flow({ state, position, layer, head }) {
   const block = `blocks.${layer}.`, names = ["hook_embed", "hook_pos_embed", ...["attn.hook_q", "attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "mlp.hook_post", "hook_mlp_out"].map((name) => block + name)];
-  const ids = session.tokens.slice(0, position + 1), made = model.session({ nCtx: ids.length });
+  const ids = session.tokens.slice(0, position + 1), made = model.session({ nCtx: capacity() }); // a second text may be longer
   try {
     for (const change of state.changes) applyChange(made, change, state);
     const kept = made.record(names, ids.length);

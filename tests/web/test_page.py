@@ -810,6 +810,14 @@ def check_way(page):
         total = sum(math.exp(x - most) for x in got["scores"])
         check("softmax of its scores", all(abs(math.exp(x - most) / total - w) < 1e-5 for x, w in zip(got["scores"], got["pattern"])), got)
         check("the sizes of its vectors", got["sizes"] == [192, 32, 32, 192, 768], got["sizes"])
+    page.locator("[name=mode][value=patch]").click()  # from a second text that is longer than what was read up to the token
+    page.get_by_role("button", name="Layer 1 head 3").click()
+    page.get_by_role("log").get_by_role("button").nth(1).click()
+    settle(page)
+    check("the way of an early token under a patch", page.evaluate("() => flow?.position") == 1 and page.locator("#problem").inner_text() == "", page.locator("#problem").inner_text())
+    page.locator("[name=mode][value=zero]").click()
+    page.get_by_role("button", name="Clear all").click()
+    settle(page)
     buttons = page.locator("#flow button")
     check("seven stations", buttons.count() == 7)
     for i in range(7):
@@ -839,6 +847,11 @@ def check_tour_in_sight(page):
                     const shown = box(%s), end = document.documentElement.scrollHeight - innerHeight - scrollY;
                     return { top: tour.top, bottom: tour.bottom, height: innerHeight, at: shown.top - tour.bottom, end }; }""" % ("step.see ? $(step.see) : $(`part-${step.at}`)" if act else "$(`part-${step.at}`)"))
                 check(f"step {i + 1} in sight at {width}, act {act}", seen["top"] >= -1 and seen["bottom"] < 0.62 * seen["height"] and (-2 <= seen["at"] <= 60 or (seen["at"] >= -2 and seen["end"] < 2 and seen["at"] + seen["bottom"] < seen["height"] - 80)), seen)
+                if act and i == 0:
+                    box = page.locator("#flow li").nth(3).bounding_box()
+                    check(f"the open station is in sight at {width}", box["x"] >= 0 and box["x"] + box["width"] <= width, box)
+                if act and i in (3, 4):
+                    check(f"the picture shows its beginning at {width}", page.evaluate("() => [large.x, large.y]") == [0, 0])
                 if shots and where.startswith("chromium"):
                     page.screenshot(path=f"{shots}/tour-{width}-{i + 1}{'-act' if act else ''}.png")
             if i < 7:
