@@ -817,6 +817,7 @@ def check_way(page):
     check("the way of an early token under a patch", page.evaluate("() => flow?.position") == 1 and page.locator("#problem").inner_text() == "", page.locator("#problem").inner_text())
     page.locator("[name=mode][value=zero]").click()
     page.get_by_role("button", name="Clear all").click()
+    page.get_by_role("log").get_by_role("button").nth(3).click()
     settle(page)
     buttons = page.locator("#flow button")
     check("seven stations", buttons.count() == 7)
