@@ -16,8 +16,8 @@ portability: $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/attn-verify ## the sam
 	@sh tests/platforms/portability.sh $(BUILD) $(ROWS)
 
 # The fuzz targets, with any compiler: replayed on their corpus and some mutations of it.
-FUZZ_TARGETS = attn huggingface gguf llmc vocab tokenizer session sampler hooks lens
-FUZZ_SOURCES = attn convert tokenizer session sampler hooks lens
+FUZZ_TARGETS = attn huggingface gguf llmc vocab tokenizer session sampler hooks lens surprisal
+FUZZ_SOURCES = attn convert tokenizer session sampler hooks lens surprisal
 SECONDS      = 60
 FUZZ_FLAGS   =
 FUZZ         = $(BUILD)/fuzz

@@ -26,6 +26,7 @@ int fuzz_session(const unsigned char *data, size_t size);
 int fuzz_sampler(const unsigned char *data, size_t size);
 int fuzz_hooks(const unsigned char *data, size_t size);
 int fuzz_lens(const unsigned char *data, size_t size);
+int fuzz_surprisal(const unsigned char *data, size_t size);
 
 /* What must hold, or the program ends there: that is what fuzzers look for. */
 #define MUST(condition) ((condition) ? (void)0 : fuzz_broken(__FILE__, __LINE__, #condition))
