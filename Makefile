@@ -186,7 +186,7 @@ $(BUILD)/flags: FORCE
 FORCE:
 
 include tools/packaging/install.mk tests/checks.mk examples/web/web.mk
--include $(wildcard $(BUILD)/*.d $(BUILD)/run/*.d $(BUILD)/from_scratch/*.d $(BUILD)/tests/*.d \
+-include $(wildcard $(BUILD)/*.d $(BUILD)/run/*.d $(BUILD)/from_scratch/*.d $(BUILD)/notebooks/*.d $(BUILD)/tests/*.d \
     $(BUILD)/tests/suites/*/*.d)
 
 clean: ## remove what was built; downloaded files stay

@@ -162,6 +162,7 @@ int main(int argc, char **argv)
     int32_t ids[128];
     size_t n_ids = 128, bytes;
     float *first = NULL, *logits = NULL;
+    attn_tensor pattern = none;
     work w;
     int step;
 
@@ -190,6 +191,8 @@ int main(int argc, char **argv)
         run(&ctx, session, ids, n_ids, logits);
         printf("%-38s %8d  %6d  %s\n", what[step], w.replaced, w.equal,
                check(memcmp(first, logits, bytes) == 0) ? "the same bits" : "DIFFERENT");
+        if (step == QKV)
+            attn_copy(&ctx, &pattern, attn_select(w.pattern, 0, 0));
         attn_ctx_free(&in_hooks);
     }
     attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_pattern", blind, &in_hooks);
@@ -197,6 +200,7 @@ int main(int argc, char **argv)
     printf("%-38s %8d  %6d  %s\n", "head 0 of layer 0 sees nothing", 1, 0,
            check(memcmp(first, logits, bytes) != 0) ? "different, as they should be"
                                                     : "THE SAME BITS");
+    show_picture("The pattern that we put into head 0 of the last layer:", pattern, NULL);
 
     attn_session_free(session);
     attn_model_close(model);

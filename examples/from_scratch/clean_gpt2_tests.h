@@ -45,7 +45,7 @@ static void shape_tests(attn_ctx *ctx, const gpt *m, torch_rng *rng)
 
 static void test_causal_mask(attn_ctx *ctx, torch_rng *rng)
 {
-    attn_tensor scores = none, masked;
+    attn_tensor scores = none, pattern = none, masked;
     size_t i, j, wrong = 0;
     torch_randn(ctx, &scores, attn_shape4(1, 1, 35, 35), rng);
     masked = apply_causal_mask(ctx, scores);
@@ -58,6 +58,9 @@ static void test_causal_mask(attn_ctx *ctx, torch_rng *rng)
         printf("\n%d scores are masked wrongly.\n", (int)wrong);
     else
         printf("\nAll tests in `test_causal_mask` passed!\n");
+    attn_softmax(ctx, &pattern, attn_slice(attn_slice(masked, 2, 0, 12), 3, 0, 12));
+    show_picture("Softmax of random scores that are masked: nobody looks ahead.",
+                 attn_select(attn_select(pattern, 0, 0), 0, 0), NULL);
 }
 
 /* ---- load_gpt2_test: the same weights and inputs as a reference; the same outputs? ---- */

@@ -127,4 +127,8 @@ static inline int finish(attn_ctx *ctx)
     return ctx->status != ATTN_OK || wrong || unwritten;
 }
 
+#ifdef NOTEBOOK_PAGE /* for a page of `make docs` */
+#include "page/marks.h"
+#endif
+
 #endif

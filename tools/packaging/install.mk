@@ -85,7 +85,20 @@ $(BUILD)/attn.3: attn.h tools/packaging/docs.sh
 	@mkdir -p $(@D)
 	@sh tools/packaging/docs.sh attn.h >$@
 
-docs: $(BUILD)/attn.3 ## the manual and API of the header as one page, build/manual.html (needs mandoc)
+# A page for each notebook in C: its lines, and beside them what they print. The program that prints it does not
+# inline functions, so that each line knows its caller.
+BOOK = examples/from_scratch/page
+
+$(BUILD)/notebooks/%: examples/from_scratch/%.c $(BUILD)/attn.o
+	@mkdir -p $(@D)
+	$(PROGRAM) -DNOTEBOOK_PAGE -fno-inline -fno-optimize-sibling-calls
+
+$(BUILD)/notebooks/%.html: $(BUILD)/notebooks/% $(BOOK)/page.awk $(BOOK)/page.css $(MODELS)
+	$(SHOW)$< >$<.out && awk -f $(BOOK)/page.awk -v source=examples/from_scratch/$*.c -v style=$(BOOK)/page.css \
+	    -v pages='$(READ)' $<.out >$@
+
+docs: $(BUILD)/attn.3 $(READ:%=$(BUILD)/notebooks/%.html) ## the manual and API as one page, and a page for each notebook in C (needs mandoc)
 	@mandoc -? 2>/dev/null; [ $$? != 127 ] || { echo 'make docs needs mandoc'; exit 1; }
 	@mandoc -T html $< | awk -f tools/packaging/page.awk >$(BUILD)/manual.html
 	@echo 'Ready: $(BUILD)/manual.html, and for man: $<'
+	@echo 'Notebooks, in their order: $(READ:%=$(BUILD)/notebooks/%.html)'

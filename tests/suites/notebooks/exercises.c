@@ -159,3 +159,88 @@ TEST(counterparts)
             "[ \"$n\" ] && grep -q \"$c\" \"$n\" || { echo \"$c and $n\"; exit 1; }; echo; done");
     CHECKF(code == 0 && occurrences(out, "\n") == 6, "%s", out);
 }
+
+/* The text of a page, without its tags; the caller frees it. */
+static char *text_of(const char *page)
+{
+    static const char *const entities[] = {"&lt;<", "&gt;>", "&amp;&"};
+    char *text = (char *)malloc(strlen(page) + 1), *to = text;
+    size_t i, n;
+    while (text && *page) {
+        if (*page == '<') {
+            page += strcspn(page, ">");
+            page += *page != 0;
+            continue;
+        }
+        *to = *page;
+        for (i = 0, n = 1; i < 3; i++)
+            if (strncmp(page, entities[i], strlen(entities[i]) - 1) == 0) {
+                n = strlen(entities[i]) - 1;
+                *to = entities[i][n];
+            }
+        to++;
+        page += n;
+    }
+    if (text)
+        *to = 0;
+    return text;
+}
+
+/* Are the lines of `lines` in the text, in their order? Those that begin with `skip` may be missing. */
+static void in_order(const char *text, char *lines, const char *skip)
+{
+    char *line;
+    for (line = strtok(lines, "\n"); line && text; line = strtok(NULL, "\n")) {
+        const char *at = strstr(text, line);
+        if (strncmp(line, skip, strlen(skip)) == 0)
+            continue;
+        if (!CHECKF(at != NULL, "not there, or not in its place: %s", line))
+            return;
+        text = at + strlen(line);
+    }
+}
+
+/* What `make docs` makes of a notebook has all lines of main and all that is printed, in their order, heat maps,
+ * the answer, and nothing of the network. */
+static void check_page(const char *notebook, size_t heat_maps)
+{
+    size_t size;
+    char path[64], *page = NULL, *text, *printed, *source, *lines;
+    snprintf(path, sizeof path, TEST_BUILD "/from_scratch/%s", notebook);
+    printed = prints(path);
+    CHECK(run("mkdir -p " DIR) == 0);
+    CHECKF(run("$(cat " TEST_BUILD "/flags) -MF /dev/null -DATTN__IMPLEMENTED "
+               "-DBUILD='\"" TEST_BUILD "\"' -DNOTEBOOK_PAGE -fno-inline "
+               "-fno-optimize-sibling-calls examples/from_scratch/%s.c " TEST_BUILD
+               "/attn.o -lm -o " DIR "page && " DIR "page >" DIR "page.out",
+               notebook) == 0,
+           "%s", err);
+    if (run("awk -f examples/from_scratch/page/page.awk -v source=examples/from_scratch/%s.c "
+            "-v style=examples/from_scratch/page/page.css -v pages='a %s b' " DIR "page.out",
+            notebook, notebook) == 0)
+        page = text_of(out);
+    snprintf(path, sizeof path, "examples/from_scratch/%s.c", notebook);
+    source = (char *)test_read(path, &size);
+    if (CHECK(page && printed && source)) {
+        CHECKF(occurrences(out, "<figure>") == heat_maps, "%d heat maps",
+               (int)occurrences(out, "<figure>"));
+        CHECK(!strstr(out, "http") && !strstr(out, "src=") && !strstr(out, "url("));
+        CHECK(occurrences(out, "<details>") == 1 && occurrences(out, "<section>") > 5);
+        CHECK(strstr(out, "<a href=\"a.html\">a</a>") != NULL);
+        lines = strstr(source, "int main(");
+        text = strstr(lines, "\n}\n");
+        text[3] = 0;
+        in_order(page, lines, "#");
+        in_order(page, printed, "  "); /* letters in place of heat maps */
+    }
+    free(page);
+    free(printed);
+    free(source);
+}
+
+TEST(pages)
+{
+    check_page("003_scores", 14);
+    check_page("000_self_attention", 8);
+    check_page("005_inside_the_engine", 1);
+}
