@@ -152,6 +152,17 @@ LEFT_OUT = [
     ("demos/Main_Demo.ipynb@ea3989dd", "text generated in cell 121", "drawn at random, without a seed", 1),
 ]
 
+# The verb at which six sentences part, and -log of its probability (sum_surprisal of item 1), after <|endoftext|>.
+GARDEN_PATHS = "caplabnyu/sapbenchmark Surprisals/data/gpt2/items_ClassicGP.gpt2.csv@15e61066"
+SURPRISALS = [
+    (" Because the suspect changed the file", " deserved", 16.477436065673828),
+    (" Because the suspect changed, the file", " deserved", 11.94864559173584),
+    (" The suspect sent the file", " deserved", 14.461333274841309),
+    (" The suspect who was sent the file", " deserved", 11.437789916992188),
+    (" The suspect showed the file", " deserved", 14.710853576660156),
+    (" The suspect showed that the file", " deserved", 11.755837440490723),
+]
+
 
 class Figures:
     """Blocks of single figures: ids of texts, and what was printed."""
@@ -389,8 +400,8 @@ def main():
     print("# Published figures of GPT-2 small, made by tests/makers/make_published.py: see there for the sources.")
     print("# block: source, cell, title, procedure, tolerance, unit, shape, ids; then the numbers, in that unit (0*N: N zeros),")
     print("# or \"as N\" for those of block N, counted from 1")
-    table = Table()
-    for source, cell, title, procedure, tolerance, values, ids in Figures(reference, tokenizer).all():
+    table, figures = Table(), Figures(reference, tokenizer)
+    for source, cell, title, procedure, tolerance, values, ids in figures.all():
         table.block(source, cell, title, procedure, tolerance, values, ids)
     for notebook in (EXPLORATORY, ATTRIBUTION, ACTIVATION, MAIN):
         at = {}
@@ -412,6 +423,10 @@ def main():
         table.block("ioi_patching_data.json", 0, name, procedure, 2e-5, data[name])
     for source, title, reason, size in LEFT_OUT:
         table.left_out(source, 0, title, reason, size)
+    for context, word, nats in SURPRISALS:
+        ids = figures.ids(EOT + context)
+        table.block(GARDEN_PATHS, 0, "log-probability of '%s' after '%s'" % (word[1:], context[1:]),
+                    "log-likelihood@%d" % len(ids), 2e-4, [-nats], ids + figures.ids(word))
 
 
 if __name__ == "__main__":
