@@ -774,7 +774,10 @@ function listenToSliders() {
       keepInAddress();
       draw(true);
     });
-    input.addEventListener("change", () => key !== "length" && interrupt());
+    input.addEventListener("change", () => {
+      if (!input.checkValidity()) complain(new Error(input.validationMessage));
+      if (key !== "length") interrupt();
+    });
   }
   const steer = () => (document.querySelector('output[for="steer-factor"]').textContent = `× ${$("steer-factor").value}`);
   $("steer-factor").addEventListener("input", steer);
@@ -885,6 +888,7 @@ function listenToFiles() {
     const texts = files.length === 1 && /\.(csv|tsv|txt)$/i.test(files[0].name);
     const name = (file ?? gguf)?.name ?? (isCheckpoint ? "the checkpoint" : files[0]?.name ?? "This");
     $("about").close();
+    $("problem").textContent = "";
     if (file || isCheckpoint || gguf) open(file ?? (gguf ? [gguf] : files), name);
     else if (texts) takeSentences(files[0]).then(() => $("part-surprisal").scrollIntoView());
     else complain(new Error(`${name}: this is no model. Drop a .attn or a .gguf file, or all files of a Hugging Face directory together: config.json, model.safetensors, vocab.json, merges.txt. A .csv or .txt file has sentences for Surprisal.`));

@@ -18,10 +18,13 @@ export function recordsOf(text, separator = ",", most = Infinity) {
   }
   return records;
 }
-/** The names of a table's columns. @param {Uint8Array} bytes of a CSV or TSV file */
+/** The names of a table's columns, and which one has the sentences: by its name, or by the length of its first text.
+ * UTF-16 has none: the model's side says what to do. @param {Uint8Array} bytes of a CSV or TSV file */
 export function columnsOf(bytes) {
-  const text = new TextDecoder().decode(bytes.subarray(0, 65536)).replaceAll("\r\n", "\n");
-  return [",", "\t", ";"].map((separator) => recordsOf(text, separator, 1)[0] ?? []).reduce((a, b) => (b.length > a.length ? b : a));
+  const text = new TextDecoder().decode(bytes.subarray(0, 65536)).replaceAll("\r\n", "\n"), isWide = bytes[0] + bytes[1] === 0x1fd;
+  const tables = [",", "\t", ";"].map((separator) => recordsOf(text, separator, 2)), [names = [], first = []] = tables.reduce((a, b) => (b[0]?.length > a[0]?.length ? b : a));
+  const named = names.findIndex((name) => /sentence|text|stimul/i.test(name)), size = (i) => first[i]?.length ?? 0;
+  return { names: isWide ? [] : names, likely: named >= 0 ? named : names.reduce((best, _, i) => (size(i) > size(best) ? i : best), 0) };
 }
 
 const MOST_SHOWN = 2000; // words: more would make the page slow
@@ -49,9 +52,8 @@ export async function measure(ask) {
     answer = await ask("measure", mine.isBegun ? { isMore: true } : { text, options });
   } catch (error) {
     if (mine === measuring) {
-      measuring = null;
+      forgetMeasured();
       setOrEmpty("measure-problem", error.message);
-      showMeasuring();
     }
     return;
   }
@@ -131,18 +133,18 @@ let taking = null; // the newest file, which is being read
 /** Measures a file in place of the typed sentences. @param {File | null} file null: the typed ones again */
 export async function takeSentences(file) {
   taking = file;
-  const bytes = file && new Uint8Array(await file.arrayBuffer()), isTable = !!file && /\.(csv|tsv)$/i.test(file.name), columns = isTable ? columnsOf(bytes) : [];
+  const bytes = file && new Uint8Array(await file.arrayBuffer()), isTable = !!file && /\.(csv|tsv)$/i.test(file.name), { names, likely } = columnsOf(isTable ? bytes : new Uint8Array());
   if (file !== taking) return;
   sentences = file && { name: file.name, bytes, isTable };
   $s("sentences-typed").hidden = !!file;
   $s("sentences-given").hidden = !file;
   $s("column-of").hidden = !isTable;
   setOrEmpty("sentences-name", file ? `${file.name}${isTable ? "" : ", a text on each line"}.` : "");
-  $s("column").replaceChildren(...columns.map((name) => make("option", { value: name, textContent: name, selected: /sentence|text|stimul|item/i.test(name) })));
+  $s("column").replaceChildren(...names.map((name, i) => make("option", { value: name, textContent: name, selected: i === likely })));
   setOrEmpty("measure-problem", "");
 }
 
-/** A model went, and with it the run. */
+/** A model went, or a text was refused, and with it the run. */
 export function forgetMeasured() {
   measuring = measured = null;
   $s("measured").replaceChildren();

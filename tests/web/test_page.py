@@ -340,6 +340,8 @@ def check_seeds(page):
     check_program(page.evaluate("() => toC(state, modelFile)"), stories[0])
     for digits in "18446744073709551616", "-1", "", "1e3", "1.5":
         seed.fill(digits)
+        seed.evaluate("(box) => box.dispatchEvent(new Event('change'))")
+        check(f"{digits!r} is told", "The seed is a whole number from 0" in page.locator("#problem").inner_text(), page.locator("#problem").inner_text())
         check(f"{digits!r} is no seed", page.evaluate("() => String(state.seed)") == "18446744073709551615" and not seed.evaluate("(box) => box.checkValidity()"))
     seed.fill("1")
     page.get_by_role("slider", name="Temperature").fill("0")
@@ -932,6 +934,13 @@ def check_surprisal(page, tmp):
     measure.click()
     settle(page)
     check("of another column", page.evaluate("() => measured.pieces.join('')") == native_surprisal(table, "--column", "condition")[0])
+    swiss = "n;Satz\n1;K\u00e4se ist gut.\n".encode()
+    drop_file(page, "swiss.csv", swiss)
+    check("without a name that says so, the longest text", page.locator("#column").input_value() == "Satz")
+    drop_file(page, "wide.csv", "a,b\n1,The dog\n".encode("utf-16"))
+    measure.click()
+    settle(page)
+    check("UTF-16 is named", "is UTF-16" in page.locator("#measure-problem").inner_text() and said.count() == 0, page.locator("#measure-problem").inner_text())
     broken = b'a,b\n1,"2\n'
     page.locator("#sentences-file").set_input_files({"name": "broken.tsv", "mimeType": "text/plain", "buffer": broken})
     page.wait_for_function("() => $('sentences-name').textContent.includes('broken')")

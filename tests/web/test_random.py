@@ -136,6 +136,7 @@ window.burst = async (seed, n) => {
 
 IDLE = "() => !!config && !isFulfilling && !typing && !keeping && !isDue"
 SEEN = """() => ({
+    atRest: !isFulfilling && !typing && !keeping && !isDue, // a pointer that rests over a head may pick it just now
     prompt: $("prompt").value, text: state.text, state, changes: shown.changes, listed: $("changes").innerText, described: state.changes.map((c) => describe(c, tokens.map((t) => t.text))),
     awaited: document.querySelectorAll("#changes .awaited").length, ids: tokens.map((t) => t.id), spans: [...$("text").children].map((t) => t.textContent), texts: tokens.map((t) => t.text),
     logits: logits && bits(logits), plain: plain && bits(plain), made: Math.min(wanted.made, tokens.length), left: wanted.left, writing: document.body.classList.contains("writing"),
@@ -226,6 +227,9 @@ class Checks:
     def compare(self):
         """Whether what the page shows at rest is what the library computes."""
         seen = self.page.evaluate(SEEN)
+        while not seen["atRest"]:
+            self.settle()
+            seen = self.page.evaluate(SEEN)
         path = f"{build}/web-models/{seen['model']}" if "/" not in seen["model"] else f"{build}/tiny-stories.attn"
         native = self.models.setdefault(path, Native(path))
         ids, n, encode = seen["ids"], len(seen["ids"]), native.model.tokenizer.encode
@@ -282,7 +286,7 @@ class Checks:
         if way["opened"] in range(6):
             numbers = want[["embedding", "query", "scores", "pattern", "value", "mlp"][way["opened"]]]
             shown = [float(text.split()[-1].replace("\u2212", "-")) for text in way["numbers"]]
-            self.check("the numbers that are shown", len(shown) == len(numbers) and all(abs(a - float(b)) < 0.00051 for a, b in zip(shown, numbers)), way["opened"])
+            self.check("the numbers that are shown", len(shown) == len(numbers) and all(abs(a - float(b)) < 0.00051 for a, b in zip(shown, numbers)), (way["opened"], way["numbers"][:6], numbers[:6]))
         elif way["opened"] == 6 and position + 1 < len(ids):
             x = np.asarray(session.logits, np.float64)
             p = np.sort(np.exp(x - x.max()) / np.exp(x - x.max()).sum())[::-1]
