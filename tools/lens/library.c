@@ -24,6 +24,7 @@
 #include "patch.h"
 #include "paths.h"
 #include "process_weights.h"
+#include "prune.h"
 #include "qk.h"
 #include "sae_files.h"
 #include "save.h"

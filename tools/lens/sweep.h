@@ -138,7 +138,7 @@ LENS_FN attn_workspace_desc lens_sweep_workspace(const lens_sweep *s, size_t n_t
     attn_workspace_desc room = ATTN_ZERO;
     room.n_ctx = n_tokens;
     if (room.n_ctx < LENS_LOGITS_CTX)
-        room.n_ctx = n_ctx < LENS_LOGITS_CTX ? n_ctx : LENS_LOGITS_CTX;
+        room.n_ctx = n_ctx < LENS_LOGITS_CTX ? n_ctx : (size_t)LENS_LOGITS_CTX;
     room.n_batch = lens_sweep_rows(s);
     return room;
 }

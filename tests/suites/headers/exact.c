@@ -3,7 +3,7 @@
 #define FIXTURE_FILE "tests/fixtures/exact/effects.bin"
 #include "tests/refused.h"
 #include "tools/common/sha256.h"
-#include "tools/lens/exact.h"
+#include "tools/lens/prune.h"
 #include "tests/same_bits.h"
 #include "tests/shared_models.h"
 
@@ -467,6 +467,241 @@ TEST(progress_and_stop)
     CHECK(lens_exact_effects(&ctx, &got, NULL, odd, &d) == ATTN_STOPPED);
     CHECK(told[1] == 3 && got.ndim == 0 && ctx.status == ATTN_OK);
     done(&ctx);
+}
+
+/* ---- a circuit that is known ---- */
+
+enum { N_REPEATS = 48, REPEAT = 13 };
+
+/* [0, R, the first half of R], eight different tokens R. In the corrupted text the last token before the
+ * text goes on, and the one that follows it, are others where they first stand. */
+static lens_pair repeat_on(const attn_model *model, size_t seed)
+{
+    int32_t *const clean = (int32_t *)pool_new(2 * REPEAT * sizeof *clean), drawn[10];
+    int32_t *const corrupted = clean + REPEAT;
+    lens_pair pair = ATTN_ZERO;
+    size_t i, j;
+    random_state = 2 * seed + 1;
+    for (i = 0; i < 10; i += j == i) {
+        drawn[i] = (int32_t)(1 + random_below(vocab_of(model) - 1));
+        for (j = 0; j < i && drawn[j] != drawn[i]; j++)
+            ;
+    }
+    clean[0] = 0;
+    for (i = 1; i < REPEAT; i++)
+        clean[i] = drawn[(i - 1) % 8];
+    memcpy(corrupted, clean, REPEAT * sizeof *clean);
+    corrupted[4] = drawn[8];
+    corrupted[5] = drawn[9];
+    pair.clean = clean;
+    pair.corrupted = corrupted;
+    pair.n_tokens = REPEAT;
+    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
+    pair.metric.token = drawn[4];
+    pair.metric.against = drawn[9];
+    return pair;
+}
+
+/* The circuit of examples/induction, edge by edge. */
+static int is_of_the_circuit(const lens_graph *g, const lens_edge *e)
+{
+    static const char *const known[][2] = {
+        {"input", "a0.h0<v>"}, {"input", "a0.h1<q>"}, {"input", "a0.h1<k>"}, {"input", "a0.h1<v>"},
+        {"a0.h0", "a1.h0<k>"}, {"a0.h0", "a1.h1<k>"}, {"a0.h1", "a1.h0<v>"}, {"a0.h1", "a1.h1<v>"},
+        {"a1.h0", "logits"},   {"a1.h1", "logits"}};
+    size_t i;
+    for (i = 0; i < 10; i++)
+        if (strcmp(lens_sender_name(g, e->sender).text, known[i][0]) == 0 &&
+            strcmp(lens_receiver_name(g, e->receiver).text, known[i][1]) == 0)
+            return 1;
+    return 0;
+}
+
+/* The ten largest true effects are those of the ten edges of the circuit. EAP has some of them among the
+ * smallest: where attention is sharp, its gradient is near zero. */
+TEST(edges_of_a_known_circuit)
+{
+    attn_model *const m = converted("examples/induction", "induction-edges.attn", "");
+    attn_ctx ctx = alone();
+    attn_tensor effects = no_tensor, estimates = no_tensor;
+    lens_backward b = ATTN_ZERO;
+    lens_exact_desc d = ATTN_ZERO;
+    lens_pair pairs[N_REPEATS];
+    lens_edge edges[128];
+    lens_graph g;
+    size_t i, n[2] = {0, 0};
+    if (!m)
+        return;
+    for (i = 0; i < N_REPEATS; i++)
+        pairs[i] = repeat_on(m, i);
+    g = lens_graph_of(m);
+    d.pairs = pairs;
+    d.n_pairs = N_REPEATS;
+    OK(&ctx, lens_exact_effects(&ctx, &effects, NULL, m, &d));
+    OK(&ctx, lens_backward_new(&ctx, &b, m));
+    OK(&ctx, lens_edge_scores(&ctx, &estimates, &b, pairs, N_REPEATS, 1));
+    CHECK(g.n_edges <= 128);
+    OK(&ctx, lens_sort_edges(&ctx, edges, m, effects));
+    for (i = 0; i < 10; i++)
+        n[0] += is_of_the_circuit(&g, &edges[i]) != 0;
+    CHECKF(n[0] == 10, "%d of the ten largest effects are those of the circuit", (int)n[0]);
+    OK(&ctx, lens_sort_edges(&ctx, edges, m, estimates));
+    for (i = 0; i < 10; i++)
+        n[1] += is_of_the_circuit(&g, &edges[i]) != 0;
+    CHECKF(n[1] >= 5 && n[1] <= 7, "EAP finds %d of the circuit's ten edges", (int)n[1]);
+    lens_backward_free(&ctx, &b);
+    attn_tensor_free(&ctx, &effects);
+    attn_tensor_free(&ctx, &estimates);
+    attn_model_close(m);
+    done(&ctx);
+}
+
+/* ---- pruning ---- */
+
+/* Removes the edges again, each by a call of its own: the metric moves as `found` says, and at each step the
+ * removed edge has no larger effect than any other edge in the whole model or when it was last measured. */
+static void check_removals(attn_ctx *ctx, lens_backward *b, const lens_prune_desc *d,
+                           const lens_pruned *found)
+{
+    const lens_graph g = lens_graph_of(b->model);
+    attn_tensor kept = no_tensor;
+    double value = found->clean;
+    size_t i, j;
+    OK(ctx, attn_zeros(ctx, &kept, ATTN_F32, attn_shape2(g.n_senders, g.n_receivers)));
+    for (i = 0; i < g.n_edges; i++)
+        *entry(kept, found->edges[i].sender, found->edges[i].receiver, 0) = 1;
+    for (i = g.n_edges; i > found->n_kept; i--) {
+        const lens_edge *const e = &found->edges[i - 1];
+        double next = 0;
+        *entry(kept, e->sender, e->receiver, 0) = 0;
+        for (j = 0; j < d->n_pairs; j++) {
+            float one = 0;
+            OK(ctx, lens_run_edges(ctx, &one, b, &d->pairs[j], kept));
+            next += (double)one / (double)d->n_pairs;
+        }
+        CHECKF((float)(next - value) == e->score, "removal %d: %.9g, not %.9g",
+               (int)(g.n_edges - i), next - value, (double)e->score);
+        CHECK(fabs(next - found->clean) <= d->amount);
+        value = next;
+    }
+    CHECK(value == found->value);
+    for (i = 1; i < found->n_kept; i++)
+        CHECK(fabsf(found->edges[i].score) <= fabsf(found->edges[i - 1].score));
+    attn_tensor_free(ctx, &kept);
+}
+
+TEST(prune)
+{
+    lens_pair pairs[2];
+    attn_ctx ctx = alone();
+    lens_backward b = ATTN_ZERO;
+    lens_prune_desc d = ATTN_ZERO;
+    lens_pruned found = ATTN_ZERO;
+    double amount;
+    pairs[0] = pair_on(odd, 1, 2);
+    pairs[1] = pair_on(odd, 3, 1);
+    b.model = odd;
+    d.pairs = pairs;
+    d.n_pairs = 2;
+    for (amount = 0; amount < 200; amount = amount < 1 ? amount + 0.3 : 1000 * amount / 7) {
+        d.amount = amount;
+        OK(&ctx, lens_prune(&ctx, &found, &b, &d));
+        check_removals(&ctx, &b, &d, &found);
+        CHECK(found.n_runs >= 2 * (lens_graph_of(odd).n_edges - found.n_kept));
+        CHECK(amount < 100 || found.n_kept == 0);
+        attn_free(found.edges);
+    }
+    d.amount = -1;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "an amount of -1", lens_prune(&ctx, &found, &b, &d));
+    d.amount = 1;
+    d.n_pairs = 0;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no pair", lens_prune(&ctx, &found, &b, &d));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_prune(&ctx, NULL, &b, &d));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no description", lens_prune(&ctx, &found, &b, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no lens_backward", lens_prune(&ctx, &found, NULL, &d));
+    done(&ctx);
+}
+
+/* Of equal effects that of the later receiver goes first, then that of the later sender. */
+TEST(prune_ties)
+{
+    const lens_pair pair = pair_on(odd, 1, LENGTH);
+    const size_t n = lens_graph_of(odd).n_edges;
+    attn_ctx ctx = alone();
+    lens_backward b = ATTN_ZERO;
+    lens_prune_desc d = ATTN_ZERO;
+    lens_pruned found = ATTN_ZERO;
+    size_t i;
+    b.model = odd;
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    OK(&ctx, lens_prune(&ctx, &found, &b, &d));
+    CHECK(found.n_kept == 0 && found.n_runs == n + 1);
+    for (i = 0; i + 1 < n; i++) {
+        const lens_edge *const later = &found.edges[i], *const first = &found.edges[i + 1];
+        CHECK(first->receiver > later->receiver ||
+              (first->receiver == later->receiver && first->sender > later->sender));
+    }
+    attn_free(found.edges);
+    done(&ctx);
+}
+
+/* What is left of the model of examples/induction is its circuit. */
+TEST(prune_a_known_circuit)
+{
+    attn_model *const m = converted("examples/induction", "induction-prune.attn", "");
+    attn_ctx ctx = alone();
+    lens_backward b = ATTN_ZERO;
+    lens_prune_desc d = ATTN_ZERO;
+    lens_pruned found = ATTN_ZERO;
+    lens_pair pairs[4];
+    lens_graph g;
+    size_t i;
+    if (!m)
+        return;
+    for (i = 0; i < 4; i++)
+        pairs[i] = repeat_on(m, i);
+    b.model = m;
+    g = lens_graph_of(m);
+    d.pairs = pairs;
+    d.n_pairs = 4;
+    d.amount = 1;
+    OK(&ctx, lens_prune(&ctx, &found, &b, &d));
+    CHECKF(found.n_kept <= 10, "%d edges are left", (int)found.n_kept);
+    for (i = 0; i < found.n_kept; i++)
+        CHECKF(is_of_the_circuit(&g, &found.edges[i]), "%s to %s is left",
+               lens_sender_name(&g, found.edges[i].sender).text,
+               lens_receiver_name(&g, found.edges[i].receiver).text);
+    attn_free(found.edges);
+    attn_model_close(m);
+    done(&ctx);
+}
+
+/* Every allocation that fails says so and leaves nothing behind. */
+TEST(prune_without_memory)
+{
+    const lens_pair pair = pair_on(odd, 1, LENGTH - 1);
+    attn_status status = ATTN_E_MEMORY;
+    lens_prune_desc d = ATTN_ZERO;
+    lens_backward b = ATTN_ZERO;
+    long n;
+    b.model = odd;
+    d.pairs = &pair;
+    d.n_pairs = 1;
+    for (n = 0; n < 4000 && status == ATTN_E_MEMORY; n += n < 200 ? 1 : 7) {
+        meter m;
+        attn_ctx ctx = metered(&m);
+        lens_pruned found = ATTN_ZERO;
+        ctx.n_threads = 1;
+        m.fail_at = n;
+        status = lens_prune(&ctx, &found, &b, &d);
+        CHECK(status == ATTN_OK ? n > 0 : strstr(ctx.message, "memory") && !found.edges);
+        if (status == ATTN_OK)
+            attn_free(found.edges);
+        attn_ctx_free(&ctx);
+        CHECK(m.live == 0 && m.wrong == 0);
+    }
+    pool_clear();
 }
 
 /* ---- states ---- */

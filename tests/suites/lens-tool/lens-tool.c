@@ -1000,10 +1000,27 @@ TEST(exact_states)
     free(first);
 }
 
+#define OF_SHORT "edges Tom Lily --token ' was' --against ' a' "
+
+/* What is left after pruning comes first in the list. */
+TEST(pruned_edges)
+{
+    const json_value *all;
+    size_t n, kept;
+    all = parse(LENS MODEL OF_SHORT "--exact --prune 0.3 --json -q");
+    n = member(all, "edges") ? member(all, "edges")->size : 0;
+    kept = (size_t)number(member(all, "n_kept"));
+    CHECKF(n == 927 && kept > 0 && kept < 500, "%d of %d edges", (int)kept, (int)n);
+    CHECK(fabs(number(member(all, "circuit")) - number(member(all, "clean"))) < 0.3 + 1e-5);
+    CHECK(works(LENS MODEL OF_SHORT "--exact --prune 0.3 -q") &&
+          strstr(out, "of 927 edges are left"));
+    refuses(2, "--prune is for --exact", LENS MODEL OF_SHORT "--prune 0.3");
+    refuses(2, "--prune is for --exact", LENS MODEL OF_SHORT "--exact --of nodes --prune 0.3");
+}
+
 /* Circuits of growing size, also by the scores of a file: those of the exact effects have their curves. */
 TEST(curves)
 {
-#define OF_SHORT "edges Tom Lily --token ' was' --against ' a' "
     const json_value *curves, *one;
     size_t i, k;
     CHECK(works(LENS MODEL OF_SHORT "--exact -q --edges 3 -o " TMP "circuit.json"));

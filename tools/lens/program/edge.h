@@ -5,14 +5,15 @@
 
 #include "circuit_file.h"
 #include "curve.h"
-#include "tools/lens/edges.h"
+#include "tools/lens/prune.h"
 
 typedef struct edge_finding {
     patching p;
     lens_graph graph;
     size_t n_kept, n_steps;
-    lens_edge *edges; /* [graph.n_edges], the largest scores first */
-    float value;      /* the answer of the circuit */
+    lens_edge *
+        edges; /* [graph.n_edges], the largest scores first; with --prune, as lens_pruned has them */
+    float value; /* the answer of the circuit */
 } edge_finding;
 
 /* Computes the circuit's answer, a mean over the pairs. */
@@ -45,6 +46,42 @@ static attn_status score_edges(lens *l, edge_finding *f, lens_backward *backward
                : lens_edge_scores(&l->ctx, scores, backward, f->p.pairs, f->p.n_pairs, f->n_steps);
 }
 
+/* Removes edges one after the other. */
+static attn_status prune_edges(lens *l, edge_finding *f, lens_backward *backward,
+                               attn_tensor scores)
+{
+    lens_prune_desc d = ATTN_ZERO;
+    lens_pruned found = ATTN_ZERO;
+    attn_status status;
+    progress bar;
+    d.pairs = f->p.pairs;
+    d.n_pairs = f->p.n_pairs;
+    d.amount = (double)l->o.prune;
+    d.scores = scores;
+    d.progress = verified_so_far;
+    d.user = &bar;
+    progress_begin(&bar, "removing");
+    status = lens_prune(&l->ctx, &found, backward, &d);
+    progress_end(&bar);
+    if (status == ATTN_OK)
+        memcpy(f->edges, found.edges, f->graph.n_edges * sizeof *f->edges);
+    f->n_kept = found.n_kept;
+    f->value = (float)found.value;
+    attn_free(found.edges);
+    return status;
+}
+
+static attn_status choose_edges(lens *l, edge_finding *f, lens_backward *backward,
+                                attn_tensor scores, attn_tensor *kept)
+{
+    if (l->o.prune >= 0)
+        return prune_edges(l, f, backward, scores);
+    return lens_sort_edges(&l->ctx, f->edges, l->model, scores) ||
+                   lens_best_edges(&l->ctx, kept, l->model, scores, f->n_kept)
+               ? l->ctx.status
+               : run_circuit(l, f, backward, *kept);
+}
+
 static int find_edges(lens *l, edge_finding *f)
 {
     lens_backward backward = ATTN_ZERO;
@@ -54,9 +91,7 @@ static int find_edges(lens *l, edge_finding *f)
     f->n_kept = l->o.edges < f->graph.n_edges ? l->o.edges : f->graph.n_edges;
     f->edges = (lens_edge *)allocate(l, f->graph.n_edges, sizeof *f->edges);
     if (!f->edges || score_edges(l, f, &backward, &scores) ||
-        lens_sort_edges(&l->ctx, f->edges, l->model, scores) ||
-        lens_best_edges(&l->ctx, &kept, l->model, scores, f->n_kept) ||
-        run_circuit(l, f, &backward, kept))
+        choose_edges(l, f, &backward, scores, &kept))
         code = failed(&l->ctx);
     attn_tensor_free(&l->ctx, &scores);
     attn_tensor_free(&l->ctx, &kept);
@@ -80,6 +115,8 @@ static void json_edges(const lens *l, const void *of)
     json_figure((double)f->value);
     if (!l->o.exact)
         printf(", \"steps\": %zu", f->n_steps);
+    if (l->o.prune >= 0)
+        printf(", \"n_kept\": %zu", f->n_kept);
     printf(", \"n_edges\": %zu,\n \"edges\": [", f->graph.n_edges);
     for (i = 0; i < n; i++) {
         printf("%s{\"from\": \"%s\", \"to\": \"%s\", \"score\": ", i ? ",\n  " : "\n  ",
@@ -98,7 +135,9 @@ static int show_edges(lens *l, const edge_finding *f, lens_grid *grid)
     size_t i;
     if (code != FINE)
         return code;
-    grid->title = keep(l, "the best %zu of %zu edges", f->n_kept, f->graph.n_edges);
+    grid->title =
+        keep(l, l->o.prune >= 0 ? "%zu of %zu edges are left" : "the best %zu of %zu edges",
+             f->n_kept, f->graph.n_edges);
     grid->row_name = "from -> to";
     grid->column_name = "edge";
     grid->low = keep(l, "-%.2f", most);
@@ -222,6 +261,34 @@ static int draw_graph(lens *l, const lens_page *page, const edge_finding *f)
     return close_picture(l, picture, interrupted ? INTERRUPTED : FINE);
 }
 
+static const char *note_of_edges(lens *l, const edge_finding *f)
+{
+    return keep(
+        l,
+        "%s%s: %.3f after the clean text, %.3f after the corrupted one. Score of an edge: %sby "
+        "how much the clean answer changes when this edge alone carries what its sender writes in "
+        "the corrupted text (%s). With these %zu edges clean and all others corrupted the answer "
+        "is %.3f.",
+        f->p.question.text, f->p.reason, (double)f->p.whole.clean, (double)f->p.whole.corrupted,
+        l->o.exact ? "" : "about ",
+        l->o.exact       ? "exact"
+        : f->n_steps > 1 ? keep(l, "EAP-IG, %zu steps", f->n_steps)
+                         : "EAP",
+        f->n_kept, (double)f->value);
+}
+
+static const char *note_of_pruned(lens *l, const edge_finding *f)
+{
+    return keep(
+        l,
+        "%s%s: %.3f after the clean text, %.3f after the corrupted one. Edges were corrupted "
+        "one after the other, the least first, while the answer stayed within %g of the clean "
+        "one. With the %zu edges that are left it is %.3f. Score of an edge: its effect in "
+        "the circuit in which it was last measured.",
+        f->p.question.text, f->p.reason, (double)f->p.whole.clean, (double)f->p.whole.corrupted,
+        (double)l->o.prune, f->n_kept, (double)f->value);
+}
+
 static int run_edges(lens *l)
 {
     edge_finding f = {0};
@@ -238,18 +305,7 @@ static int run_edges(lens *l)
     if (l->o.output && ends_in(l->o.output, ".json"))
         return write_circuit(l, &f.p, &f.graph, f.edges, f.n_kept);
     found.page.warning = warn_of_gap(l, &f.p);
-    found.page.note = keep(
-        l,
-        "%s%s: %.3f after the clean text, %.3f after the corrupted one. Score of an edge: %sby "
-        "how much the clean answer changes when this edge alone carries what its sender writes in "
-        "the corrupted text (%s). With these %zu edges clean and all others corrupted the answer "
-        "is %.3f.",
-        f.p.question.text, f.p.reason, (double)f.p.whole.clean, (double)f.p.whole.corrupted,
-        l->o.exact ? "" : "about ",
-        l->o.exact      ? "exact"
-        : f.n_steps > 1 ? keep(l, "EAP-IG, %zu steps", f.n_steps)
-                        : "EAP",
-        f.n_kept, (double)f.value);
+    found.page.note = l->o.prune >= 0 ? note_of_pruned(l, &f) : note_of_edges(l, &f);
     if (l->o.output && is_svg(l) && !l->ctx.status)
         return draw_graph(l, &found.page, &f);
     return present(l, &found);

@@ -63,6 +63,8 @@ static const struct option table[] = {
      "chance, and MIB's CPR and CMD"},
     {0, "circuit", "FILE", TEXT, AT(circuit), EDGES, NULL,
      "with --curve: by the scores of FILE too (MIB)"},
+    {0, "prune", "AMOUNT", NUMBER, AT(prune), EDGES, "0 1000000",
+     "with --exact: remove least edges until the answer has moved by AMOUNT"},
     {0, "state", "FILE", TEXT, AT(state), EDGES, NULL, "with --exact: keep what is done in FILE"},
     {0, "resume", NULL, FLAG, AT(resume), EDGES, NULL, "continue the run of --state FILE"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL, "TEXT2 as token ids"},

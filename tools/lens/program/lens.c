@@ -191,6 +191,8 @@ static int check_edges(const options *o)
         return fail(USAGE, "--of nodes needs --exact");
     if (o->state && !o->exact)
         return fail(USAGE, "--state is for --exact");
+    if (o->prune >= 0 && (!o->exact || o->of_nodes))
+        return fail(USAGE, "--prune is for --exact of edges");
     if (o->resume && !o->state)
         return fail(USAGE, "--resume needs the file of the run that was stopped: --state FILE");
     return FINE;
@@ -309,6 +311,7 @@ int main(int argc, char **argv)
     l.o.by = -1;
     l.o.tokens = 20;
     l.o.strength = 1;
+    l.o.prune = -1;
     l.o.layer = l.o.head = l.o.position = l.o.key = not_given;
     l.colour = shows_colour(stdout);
     l.columns = line_columns(stdout);

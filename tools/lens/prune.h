@@ -1,0 +1,254 @@
+/* The smallest circuit that keeps the metric: edges are removed one after the other, the least first, until the
+ * metric has moved by a given amount (Conmy et al. 2023, ACDC, by a metric and in the order of effects). Uses
+ * attn.h's public API only.
+ *
+ * The effect of an edge in the whole model (exact.h) says little where another part takes over: backup heads
+ * hide each other. Here an edge is removed from the circuit that is left, and its effect is measured there, in a
+ * run of that circuit (lens_run_edges in edges.h: a removed edge carries what its sender writes in the corrupted
+ * text).
+ *
+ * The order is greedy. Every edge has the effect that was last measured; at first that in the whole model. The edge
+ * of the least magnitude is measured in the present circuit. If it is still the least, it is removed; else another
+ * one is measured. Of equal ones the edge nearest to the logits comes first: that of the later receiver, then of
+ * the later sender. The order ends before the removal after which the metric would differ from the clean text's by
+ * more than the amount. It is the same on every machine.
+ *
+ *     attn_tensor kept = ATTN_ZERO;
+ *     lens_pruned found = ATTN_ZERO;
+ *     d.pairs = &pair, d.n_pairs = 1, d.amount = 0.5;
+ *     if (lens_prune(&ctx, &found, &backward, &d) == ATTN_OK)
+ *         printf("%d edges keep the metric at %.3f\n", (int)found.n_kept, found.value);
+ *     attn_free(found.edges); */
+#ifndef LENS_PRUNE_H
+#define LENS_PRUNE_H
+
+#include "exact.h"
+
+typedef struct lens_prune_desc {
+    const lens_pair *pairs; /* [n_pairs]: metrics and effects are means over them */
+    size_t n_pairs;
+    double amount; /* by how much the metric may move, 0 or more */
+    attn_tensor
+        scores; /* [S, R]: effects in the whole model, of lens_exact_effects; zeroed: computed here */
+    attn_progress_fn
+        progress; /* gets the share of the edges that are removed; 1 may not be reached */
+    void *user;
+} lens_prune_desc;
+
+typedef struct lens_pruned {
+    /* [lens_graph.n_edges], owned by the caller (attn_free): first those of the circuit, the largest last
+     * measured effect first; then those that were removed, the last one first, with their effect then. */
+    lens_edge *edges;
+    size_t n_kept, n_runs; /* edges of the circuit; runs of circuits, over all pairs */
+    double clean, value;   /* the metric of the clean text; of the circuit */
+} lens_pruned;
+
+typedef struct lens_pruning {
+    const lens_prune_desc *d;
+    lens_backward *b;
+    lens_graph graph;
+    lens_edge_run *runs;   /* [n_pairs], with one `kept` for all */
+    attn_record **records; /* [n_pairs]: of the corrupted texts */
+    attn_tensor kept;
+    lens_edge
+        *edges; /* [n_edges]: a heap of the n that are left, the least on top; then those removed */
+    size_t n;
+    double clean, value; /* of the present circuit */
+    size_t n_runs;
+} lens_pruning;
+
+/* Is x measured or removed before y? */
+LENS_FN int lens_prune_before(const lens_edge *x, const lens_edge *y)
+{
+    const float left = fabsf(x->score), right = fabsf(y->score);
+    if (left < right || left > right)
+        return left < right;
+    return x->receiver != y->receiver ? x->receiver > y->receiver : x->sender > y->sender;
+}
+
+/* Moves entry i of the heap down to its place. */
+LENS_FN void lens_prune_sink(lens_edge *edges, size_t n, size_t i)
+{
+    size_t least = i, child;
+    for (;; i = least) {
+        for (child = 2 * i + 1; child < n && child <= 2 * i + 2; child++)
+            if (lens_prune_before(&edges[child], &edges[least]))
+                least = child;
+        if (least == i)
+            return;
+        {
+            const lens_edge moved = edges[i];
+            edges[i] = edges[least];
+            edges[least] = moved;
+        }
+    }
+}
+
+/* *mean: the mean metric of the present circuit. */
+LENS_FN attn_status lens_prune_value(attn_ctx *ctx, double *mean, lens_pruning *p)
+{
+    attn_status status = ATTN_OK;
+    float value = 0;
+    size_t i;
+    *mean = 0;
+    for (i = 0; i < p->d->n_pairs && status == ATTN_OK; i++) {
+        status = lens_feed_edges(ctx, &value, p->b, &p->d->pairs[i], &p->runs[i]);
+        *mean += (double)value / (double)p->d->n_pairs;
+    }
+    p->n_runs += p->d->n_pairs;
+    return status;
+}
+
+/* Removes edges until the next one would move the metric too far. */
+LENS_FN attn_status lens_prune_edges(attn_ctx *ctx, lens_pruning *p)
+{
+    float *const kept = (float *)p->kept.data;
+    attn_status status = ATTN_OK;
+    while (p->n > 0 && status == ATTN_OK) {
+        lens_edge least = p->edges[0];
+        const size_t at = least.sender * p->graph.n_receivers + least.receiver;
+        double value = 0;
+        kept[at] = 0;
+        status = lens_prune_value(ctx, &value, p);
+        if (status != ATTN_OK)
+            break;
+        p->edges[0].score = least.score = (float)(value - p->value);
+        lens_prune_sink(p->edges, p->n, 0);
+        if (p->edges[0].sender != least.sender || p->edges[0].receiver != least.receiver) {
+            kept[at] = 1; /* another one may be less */
+            continue;
+        }
+        if (!(fabs(value - p->clean) <= p->d->amount)) {
+            kept[at] = 1;
+            break;
+        }
+        p->value = value;
+        p->edges[0] = p->edges[--p->n];
+        lens_prune_sink(p->edges, p->n, 0);
+        p->edges[p->n] = least;
+        status = lens_sweep_progress(p->d->progress, p->d->user,
+                                     1 - (double)p->n / (double)p->graph.n_edges);
+    }
+    return status;
+}
+
+/* Records the corrupted texts, and makes the runs. */
+LENS_FN attn_status lens_prune_records(attn_ctx *ctx, lens_pruning *p)
+{
+    static const char *const names[] = {"*.hook_resid_pre", "*.hook_resid_mid", "*.hook_resid_post",
+                                        "*.attn.hook_result", "*.hook_mlp_out"};
+    const size_t width = attn_model_config(p->b->model)->d_model;
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; i < p->d->n_pairs && status == ATTN_OK; i++) {
+        const lens_pair *const pair = &p->d->pairs[i];
+        const lens_gradients_desc what = lens_text_of(pair, pair->corrupted, names, 5);
+        status = lens_record_metric(ctx, &p->records[i], NULL, p->b, &what);
+        p->runs[i].graph = p->graph;
+        p->runs[i].corrupted = p->records[i];
+        p->runs[i].kept = p->kept;
+        if (status == ATTN_OK)
+            status = attn_zeros(ctx, &p->runs[i].moved, ATTN_F32,
+                                attn_shape3(p->graph.n_senders, pair->n_tokens, width));
+    }
+    return status;
+}
+
+/* Fills the heap with all edges, and `kept` with ones. */
+LENS_FN attn_status lens_prune_begin(attn_ctx *ctx, lens_pruning *p, attn_tensor scores)
+{
+    size_t i;
+    attn_status status =
+        attn_zeros(ctx, &p->kept, ATTN_F32, attn_shape2(p->graph.n_senders, p->graph.n_receivers));
+    if (status == ATTN_OK)
+        status = lens_sort_edges(ctx, p->edges, p->b->model, scores);
+    if (status == ATTN_OK)
+        status = lens_prune_records(ctx, p);
+    if (status != ATTN_OK)
+        return status;
+    p->n = p->graph.n_edges;
+    for (i = 0; i < p->n; i++)
+        ((float *)p->kept.data)[p->edges[i].sender * p->graph.n_receivers + p->edges[i].receiver] =
+            1;
+    for (i = p->n; i > 0; i--)
+        lens_prune_sink(p->edges, p->n, i - 1);
+    status = lens_prune_value(ctx, &p->clean, p);
+    p->value = p->clean;
+    return status;
+}
+
+LENS_FN attn_status lens_prune_all(attn_ctx *ctx, lens_pruning *p)
+{
+    lens_exact_desc exact = ATTN_ZERO;
+    attn_tensor scores = p->d->scores, found = ATTN_ZERO;
+    attn_status status = ATTN_OK;
+    size_t i;
+    exact.pairs = p->d->pairs;
+    exact.n_pairs = p->d->n_pairs;
+    exact.edits = p->b->edits;
+    exact.n_edits = p->b->n_edits;
+    if (scores.ndim == 0 && !scores.error) {
+        status = lens_exact_effects(ctx, &found, NULL, p->b->model, &exact);
+        scores = found;
+    }
+    if (status == ATTN_OK)
+        status = lens_prune_begin(ctx, p, scores);
+    if (status == ATTN_OK)
+        status = lens_prune_edges(ctx, p);
+    for (i = 0; i < p->d->n_pairs; i++) {
+        attn_record_free(p->records[i]);
+        attn_tensor_free(ctx, &p->runs[i].moved);
+    }
+    attn_tensor_free(ctx, &p->kept);
+    attn_tensor_free(ctx, &found);
+    return status;
+}
+
+/* *found: the circuit that is left, and the order in which the other edges were removed. A pair's run of a
+ * circuit takes a pass with hooks; each removal takes one run for each pair, or a few. ATTN_STOPPED if
+ * desc->progress asks to stop. */
+LENS_FN attn_status lens_prune(attn_ctx *ctx, lens_pruned *found, lens_backward *b,
+                               const lens_prune_desc *desc)
+{
+    static const char op[] = "lens_prune";
+    lens_pruning p = ATTN_ZERO;
+    attn_status status;
+    if (!found || !b || !b->model || !desc)
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
+                         !found  ? "place for the result"
+                         : !desc ? "description"
+                                 : "lens_backward with a model");
+    if (!(desc->amount >= 0))
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: an amount of %g; expected 0 or more", op,
+                         desc->amount);
+    if (lens_need_pairs(ctx, op, b->model, desc->pairs, desc->n_pairs) ||
+        lens_need_sums(ctx, op, b))
+        return lens_failure(ctx);
+    p.d = desc;
+    p.b = b;
+    p.graph = lens_graph_of(b->model);
+    p.edges = (lens_edge *)attn_alloc(ctx, p.graph.n_edges, sizeof *p.edges, "a list of edges");
+    p.runs = (lens_edge_run *)attn_alloc(ctx, desc->n_pairs, sizeof *p.runs, "runs of pairs");
+    p.records = (attn_record **)attn_alloc(ctx, desc->n_pairs, sizeof *p.records, "runs of pairs");
+    status = p.edges && p.runs && p.records ? ATTN_OK : ATTN_E_MEMORY;
+    if (status == ATTN_OK) {
+        memset(p.runs, 0, desc->n_pairs * sizeof *p.runs);
+        memset(p.records, 0, desc->n_pairs * sizeof *p.records);
+        status = lens_prune_all(ctx, &p);
+    }
+    attn_free(p.runs);
+    attn_free(p.records);
+    if (status != ATTN_OK) {
+        attn_free(p.edges);
+        return status;
+    }
+    qsort(p.edges, p.n, sizeof *p.edges, lens_compare_edges);
+    found->edges = p.edges;
+    found->n_kept = p.n;
+    found->n_runs = p.n_runs;
+    found->clean = p.clean;
+    found->value = p.value;
+    return ATTN_OK;
+}
+
+#endif
