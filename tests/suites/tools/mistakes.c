@@ -22,6 +22,8 @@ typedef struct mistake {
 static const mistake mistakes[] = {
     /* the model */
     {"no model", 2, GPT2, "gpt2: no model given: gpt2 MODEL.attn \"a prompt\" (--help tells more)"},
+    {"a command alone", 2, LENS "patch",
+     "lens: no model given: lens MODEL.attn patch \"a text\" (--help tells more)"},
     {"a wrong path", 1, GPT2 "nowhere.attn Once",
      "gpt2: nowhere.attn: No such file or directory; is the path right?"},
     {"a directory as the model", 1, LENS "tests Once",

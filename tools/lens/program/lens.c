@@ -118,8 +118,9 @@ static int sort_words(lens *l)
         l->given.words[1] = word;
     }
     l->model_path = option_or_word(l->o.model, &l->given, &next);
-    if (!l->model_path)
-        return fail(USAGE, "no model given: lens MODEL.attn \"a text\" (--help tells more)");
+    if (!l->model_path || (first && l->given.n_free == 1 && !system_exists(word)))
+        return fail(USAGE, "no model given: lens MODEL.attn %s%s\"a text\" (--help tells more)",
+                    first ? first->name : "", first ? " " : "");
     l->command = find_command(l, next);
     if (l->command) {
         next++;
