@@ -56,7 +56,7 @@ def run_in_kernel(notebook):
     import nbformat
     node = nbformat.reads(json.dumps(notebook), as_version=4)
     nbformat.validate(node)
-    nbclient.NotebookClient(node, timeout=120, kernel_name="python3").execute()
+    nbclient.NotebookClient(node, timeout=600, kernel_name="python3").execute()
     return node
 
 
