@@ -1,4 +1,5 @@
 """python -m attn [PROMPT]: the included model goes on with a text."""
+import os
 import sys
 
 import attn
@@ -14,4 +15,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:  # `python -m attn | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
