@@ -16,7 +16,7 @@ int main(int argc, char **argv)
     attn_session *session = NULL;
     attn_record *record = NULL;
     attn_record_desc desc = {0};
-    attn_tensor x;
+    attn_tensor x = {0};
     size_t i;
     if (argc != 4)
         return fprintf(stderr, "usage: record MODEL.attn \"A sentence\" OUT.safetensors\n"), 2;

@@ -91,7 +91,7 @@ TORCH_FN attn_status torch_begin(attn_ctx *ctx, const char *op, attn_tensor *out
     char has[96], expected[96];
     if (!out)
         return torch_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the result (NULL)", op);
-    if (out->error)
+    if (out->ndim == 0 && out->error)
         return torch_fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
     if (out->ndim == 0)
         return attn_zeros(ctx, out, ATTN_F32, shape) ? torch_failed_in(ctx, "attn_zeros", op)

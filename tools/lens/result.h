@@ -76,7 +76,7 @@ LENS_FN attn_status lens_need(attn_ctx *ctx, const char *op, const char *name, a
     if (x.ndim == 0)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
                          x.error ? ": " : "; make it first", x.error ? x.error : "");
-    if (x.ndim > 4 || (x.dtype != ATTN_F32 && x.dtype != ATTN_F16))
+    if ((unsigned)x.ndim > 4 || (x.dtype != ATTN_F32 && x.dtype != ATTN_F16))
         return attn_fail(
             ctx, ATTN_E_ARGUMENT,
             "%s: %s has %d dimensions and data type %d; expected 1 to 4 of ATTN_F32 or "
@@ -122,7 +122,11 @@ LENS_FN attn_status lens_begin(attn_ctx *ctx, const char *op, attn_tensor *out, 
     memset(result, 0, sizeof *result);
     if (!out)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the result given (NULL)", op);
-    if (out->error)
+    if ((unsigned)out->ndim > 4)
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
+                         "%s: out has %d dimensions; expected 0 to 4 (was the struct zeroed?)", op,
+                         out->ndim);
+    if (out->ndim == 0 && out->error)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: out is no tensor: %s", op, out->error);
     if (attn_zeros(ctx, &result->numbers, ATTN_F32, shape) != ATTN_OK)
         return ctx->status;

@@ -45,6 +45,25 @@ TEST(circuits)
     }
 }
 
+/* A result that nobody zeroed is refused, and so is such an input. */
+TEST(not_zeroed)
+{
+    static const unsigned char bytes[] = {1, 0x80, 0xa5, 0xff};
+    attn_ctx ctx = alone();
+    attn_tensor out, same, values = {0};
+    size_t i;
+    for (i = 0; i < sizeof bytes; i++) {
+        memset(&out, bytes[i], sizeof out);
+        same = out;
+        FAILS(&ctx, ATTN_E_ARGUMENT, "was the struct zeroed?",
+              lens_composition_scores(&ctx, &out, model_of(0), LENS_COMPOSE_Q));
+        CHECK(memcmp(&out, &same, sizeof out) == 0);
+        FAILS(&ctx, ATTN_E_ARGUMENT, " dimensions and data type ",
+              lens_singular_values(&ctx, &values, out, out));
+    }
+    attn_ctx_free(&ctx);
+}
+
 /* [[1, 1], [x, 0]] has sqrt(2) and, to x * x, x / sqrt(2): nothing of the small one may be lost in
  * the first column's length. */
 TEST(a_small_singular_value)

@@ -757,6 +757,8 @@ TEST(not_zeroed)
               attn_layernorm(&ctx, &out, x, none, none, 1e-5f));
         FAILS(&ctx, ATTN_E_ARGUMENT, "attn_attention: out has ",
               attn_attention(&ctx, &out, x, x, x, NULL));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "torch_full: out must be ATTN_F32",
+              torch_full(&ctx, &out, attn_shape1(3), 1));
         CHECK(memcmp(&out, &same, sizeof out) == 0);
         FAILS(&ctx, ATTN_E_ARGUMENT, "attn_exp: x has ", attn_exp(&ctx, &none, out));
         FAILS(&ctx, ATTN_E_ARGUMENT, "attn_matmul: b has ", attn_matmul(&ctx, &none, x, out));
