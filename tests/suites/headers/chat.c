@@ -195,6 +195,22 @@ TEST(limit_in_bytes)
     attn_session_free(c.session);
 }
 
+/* The token before the first word is none of the answer's. */
+TEST(limit_after_bos)
+{
+    char answer[21];
+    chat c = begin(0, 12);
+    c.how.prepend_bos = 1;
+    c.answer = answer;
+    c.max_bytes = 20;
+    OK(&ctx, chat_turn(&ctx, NULL, &c, "One day"));
+    CHECK(c.is_cut && attn_session_tokens(c.session)[0] == attn_model_config(model)->bos);
+    CHECKF(strncmp(remembered(c.session, 1), "One day", 7) == 0 &&
+               strcmp(remembered(c.session, 1) + 7, answer) == 0,
+           "\"%s\", answered was \"%s\"", remembered(c.session, 1), answer);
+    attn_session_free(c.session);
+}
+
 static int collect(const char *text, size_t size, void *user)
 {
     strncat((char *)user, text, size);
@@ -258,13 +274,14 @@ TEST(remembers_what_was_said)
 TEST(makes_room)
 {
     static const char rules[] = "Lily had a red ball. She was a good girl.";
-    char answer[401], again[401];
+    char answer[401], again[401], whole[8000];
     size_t n_first, turn, forgot = 0;
     for (n_first = 0; n_first <= 8; n_first += 8) {
         chat c = begin(64, 12), other = begin(64, 12);
         int32_t first[8];
         OK(&ctx, attn_feed_text(&ctx, c.session, rules));
         memcpy(first, attn_session_tokens(c.session), n_first * sizeof *first);
+        strcpy(whole, remembered(c.session, n_first));
         c.n_first = n_first;
         c.answer = answer;
         other.answer = again;
@@ -278,10 +295,13 @@ TEST(makes_room)
             OK(&ctx, chat_turn(&ctx, NULL, &c, " The dog said"));
             CHECK(attn_session_length(c.session) <= 64);
             CHECK(memcmp(first, attn_session_tokens(c.session), n_first * sizeof *first) == 0);
+            /* what is left is the end of all that was said, and not the latest turn alone */
+            strcat(strcat(whole, " The dog said"), answer);
             end = remembered(c.session, n_first);
-            CHECKF(strlen(end) >= strlen(answer) &&
-                       strcmp(end + strlen(end) - strlen(answer), answer) == 0,
+            CHECKF(strlen(end) <= strlen(whole) &&
+                       strcmp(whole + strlen(whole) - strlen(end), end) == 0,
                    "turn %d: the session ends \"%s\"", (int)turn, end);
+            CHECK(turn < 2 || attn_session_length(c.session) >= n_first + 15 + 10);
             if (attn_session_length(other.session) > 0) {
                 OK(&ctx, chat_turn(&ctx, NULL, &other, " The dog said"));
                 CHECKF(strcmp(answer, again) == 0, "turn %d: \"%s\"", (int)turn, again);
