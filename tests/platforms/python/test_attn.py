@@ -247,6 +247,13 @@ class Package(Case):
         facts = (folder / f"attn-{attn.version()}.dist-info" / "METADATA").read_text()
         self.assertIn("\nRequires-Dist: numpy>=1.24\n", facts)
 
+    def test_a_reader_of_the_story_may_stop_early(self):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "examples" / "python")}
+        with subprocess.Popen([sys.executable, "-m", "attn"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as story:
+            self.assertEqual(story.stdout.read(9), b"Once upon")
+            story.stdout.close()
+            self.assertEqual((story.stderr.read(), story.wait()), (b"", 0))
+
     def test_models_are_found(self):
         home = pathlib.Path(scratch.name) / "home"
         code = "import sys, attn; print(attn.load(sys.argv[1]).config.n_layer)"
