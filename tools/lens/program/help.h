@@ -153,7 +153,10 @@ static const struct option table[] = {
     {0, "lines", "PATH", TEXT, AT(lines), RECORD, NULL,
      "many texts: JSON lines with \"text\" or \"ids\", or a folder, each file of which is a text"},
     {0, "rows", "COUNT", COUNT, AT(rows), RECORD, "1 1000000000",
-     "with --lines: rows of a shard (default: 64 MiB of them), at least the model's context"},
+     "with --lines: rows of a shard (default: 64 MiB of them), at least the model's context; with "
+     "--shuffle: rows of an entry (default: the model's context)"},
+    {0, "shuffle", "SEED", COUNT, AT(shuffle), RECORD, "0 4294967295",
+     "with --lines: the rows of all texts in one random order, as a data set that SAELens reads"},
     {0, "resume", NULL, FLAG, AT(resume), RECORD, NULL,
      "with --lines: go on after the last shard of -o"},
     {0, "no-fold-ln", NULL, FLAG, AT(no_fold_ln), PROCESS, NULL,

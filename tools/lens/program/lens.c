@@ -206,8 +206,13 @@ static int check_usage(const lens *l)
         return fail(USAGE, "give one text: as an argument, with --file or with --ids; or --lines");
     if (l->command->bit == EDGES && check_edges(o) != FINE)
         return USAGE;
-    if (l->command->bit == RECORD && (o->resume || o->rows) && !o->lines)
-        return fail(USAGE, "--%s is for the texts of --lines", o->resume ? "resume" : "rows");
+    if (l->command->bit == RECORD && (o->resume || o->rows || o->shuffle != not_given) && !o->lines)
+        return fail(USAGE, "--%s is for the texts of --lines",
+                    o->resume ? "resume"
+                    : o->rows ? "rows"
+                              : "shuffle");
+    if (l->command->bit == RECORD && o->resume && o->shuffle != not_given)
+        return fail(USAGE, "--shuffle needs all rows at once: leave out --resume");
     if (o->lines && l->n_names == 0)
         return fail(USAGE, "--lines needs the names of activations, such as '*.hook_resid_post'");
     if (o->pairs && (l->clean_word || o->file || o->ids || o->corrupted_ids))
@@ -313,7 +318,7 @@ int main(int argc, char **argv)
     l.o.tokens = 20;
     l.o.strength = 1;
     l.o.prune = -1;
-    l.o.layer = l.o.head = l.o.position = l.o.key = not_given;
+    l.o.layer = l.o.head = l.o.position = l.o.key = l.o.shuffle = not_given;
     l.colour = shows_colour(stdout);
     l.columns = line_columns(stdout);
     l.command_line = (const char *const *)argv + 1;

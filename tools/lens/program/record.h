@@ -32,7 +32,7 @@ static int run_record(lens *l)
     void *memory;
     int code;
     if (l->o.lines) {
-        if ((code = run_corpus(l)) == FINE)
+        if ((code = run_corpus(l)) == FINE && l->o.shuffle == not_given)
             tell_written(l, "shards of activations, and their index");
         return code;
     }

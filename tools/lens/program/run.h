@@ -12,7 +12,7 @@ typedef struct options {
     const char *from, *to, *second, *towards, *away, *heads, *pattern, *vector, *tuned;
     const char *pairs, *circuit, *state;
     text_list edit, change;
-    size_t top, layer, head, position, rows, threads, edges, steps, key, tokens;
+    size_t top, layer, head, position, rows, shuffle, threads, edges, steps, key, tokens;
     float strength, prune;        /* prune: below 0 if it is not given */
     int isa, bos, special, exact, /* exact: of edges, their effects; else, the text as it is */
         saved_scale, json, resume, skip_checksums, metric, estimate, quiet, no_error, of_nodes,

@@ -7,16 +7,16 @@
  * DIRECTORY/index.jsonl has an entry for each shard with its lines and rows, for each file with its name, and
  * for each refused text with the reason. A shard gets its name when it is complete, and then its entry is
  * written. So --resume continues after the last entry. Digests of the model and of each shard's texts
- * prevent it from continuing with other ones. If a shard is missing, it and all later ones are made again. */
+ * prevent it from continuing with other ones. If a shard is missing, it and all later ones are made again.
+ *
+ * With --shuffle there are no shards, but one data set of all rows in random order (shuffle.h). */
 #ifndef LENS_SHARDS_H
 #define LENS_SHARDS_H
 
-#include "tools/common/digest.h"
 #include "tools/lens/save.h"
 #include "tools/common/json.h"
-#include "tools/common/json_out.h"
 #include "tools/common/lines.h"
-#include "run.h"
+#include "shuffle.h"
 
 /* A shard's entry in an existing index: its last line, and the digest of its texts. */
 typedef struct old_shard {
@@ -44,6 +44,7 @@ typedef struct corpus {
     old_shard *old; /* [n_old] */
     size_t n_old, n_same;
     json_out waiting; /* entries of texts, written before the next shard's entry */
+    shuffle *shuffle; /* with --shuffle; otherwise NULL */
 } corpus;
 
 enum {
@@ -72,8 +73,16 @@ static int make_shard(lens *l, corpus *c)
             return failed(&l->ctx);
         width += attn_count(c->values[i]) * sizeof(float);
     }
-    c->capacity = l->o.rows ? l->o.rows : MAX_SHARD / width;
+    c->capacity = l->o.rows && !c->shuffle ? l->o.rows : MAX_SHARD / width;
     c->capacity = c->capacity > n_ctx ? c->capacity : n_ctx;
+    if (c->shuffle && shuffle_begin(l, c->shuffle, c->names, c->values, c->n) != FINE)
+        return FAILED;
+    if (c->shuffle) { /* whole entries, and at least one of them */
+        const size_t context = c->shuffle->context;
+        c->capacity = (c->capacity + context - 1) / context * context;
+        if (c->capacity > INT32_MAX / width)
+            return fail(FAILED, "--rows %zu: an entry of the data set would be too large", context);
+    }
     for (i = 0; i < c->n + 2; i++) {
         shape.ndim = i < c->n ? c->values[i].ndim : 1;
         memcpy(shape.dim, c->values[i].shape, sizeof shape.dim);
@@ -119,6 +128,19 @@ static uint64_t bytes_of(const char *path)
     return size;
 }
 
+/* Puts the rows into the buckets of a shuffle, and writes the entries of their texts. */
+static int end_rows(corpus *c, uint64_t last)
+{
+    const size_t rows = c->rows;
+    if (c->waiting.size)
+        fwrite(c->waiting.text, 1, c->waiting.size, c->index);
+    c->waiting.size = 0;
+    c->last_line = last;
+    c->texts = DIGEST_START;
+    c->rows = 0;
+    return scatter_rows(c->shuffle, c->values, rows);
+}
+
 /* Writes the shard and its entry. `last` is the last line that was read. */
 static int end_shard(lens *l, corpus *c, uint64_t last)
 {
@@ -131,6 +153,8 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
         return FINE;
     if (c->waiting.failed)
         return fail(FAILED, "no memory for the entries of %s", c->path);
+    if (c->shuffle)
+        return end_rows(c, last);
     snprintf(name, sizeof name, "%05llu.safetensors", TOOLS_LLU(c->n_shards + 1));
     path = keep(l, "%s/%s", l->o.output, name);
     for (i = 0; i < c->n + 2; i++)
@@ -331,6 +355,8 @@ static void put_header(lens *l, const corpus *c, uint64_t model, json_out *o)
     if (c->files) {
         out_flag(o, "folder", 1);
     }
+    if (c->shuffle)
+        out_count(o, "shuffle", l->o.shuffle);
     out_open(o, "activations", '[');
     for (i = 0; i < c->n; i++)
         out_word(o, NULL, c->names[i]);
@@ -634,13 +660,45 @@ static int open_texts(lens *l, corpus *c)
     return c->lines.file ? FINE : fail(FAILED, "%s: %s", l->o.lines, why(errno));
 }
 
+/* The data set of a shuffle, and its entry. */
+static int end_shuffle(lens *l, corpus *c)
+{
+    shuffle *s = c->shuffle;
+    json_out entry = {NULL, 0, 0, 0, 0};
+    digest_shown digest;
+    int code;
+    if (s->n_rows < s->context)
+        return fail(FAILED, "the texts have %llu tokens, but an entry of the data set %zu (--rows)",
+                    TOOLS_LLU(s->n_rows), s->context);
+    if ((code = gather_rows(l, s, c->values, c->capacity)) != FINE)
+        return code;
+    out_open(&entry, NULL, '{');
+    out_word(&entry, "file", ARROW_NAME);
+    out_count(&entry, "rows", s->n_rows / s->context * s->context);
+    out_count(&entry, "context", s->context);
+    out_count(&entry, "left_out", s->n_rows % s->context);
+    out_count(&entry, "bytes", s->out.size);
+    out_word(&entry, "checksum", show_digest(digest, s->out.checksum));
+    out_close(&entry, '}');
+    out_line(&entry, c->index);
+    out_free(&entry);
+    tell_written(l, keep(l, "%llu rows in random order, %llu entries of %zu%s; %.0f MiB of memory",
+                         TOOLS_LLU(s->n_rows), TOOLS_LLU(s->n_rows / s->context), s->context,
+                         s->n_rows % s->context ? ", the rows that fill none left out" : "",
+                         (double)s->memory / 1048576));
+    return fflush(c->index) ? fail_index(c) : FINE;
+}
+
 static int run_corpus(lens *l)
 {
+    shuffle mixed;
     corpus c;
     attn_record_desc desc = {0};
     size_t bytes = 0;
     int code;
     memset(&c, 0, sizeof c);
+    memset(&mixed, 0, sizeof mixed);
+    c.shuffle = l->o.shuffle == not_given ? NULL : &mixed;
     c.texts = DIGEST_START;
     desc.names = l->names;
     desc.n_names = l->n_names;
@@ -655,6 +713,9 @@ static int run_corpus(lens *l)
         code = failed(&l->ctx);
     if (code == FINE && (code = make_shard(l, &c)) == FINE && (code = open_index(l, &c)) == FINE)
         code = record_texts(l, &c);
+    if (code == FINE && c.shuffle)
+        code = end_shuffle(l, &c);
+    shuffle_free(&mixed);
     if (c.index && fclose(c.index) != 0 && code == FINE)
         code = fail_index(&c);
     attn_record_free(c.record);
