@@ -2,7 +2,9 @@
  * other half, and collects what is written: rows on standard output, sentences on standard error. */
 #define PROGRAM "surprisal"
 #define INPUT   "texts"
+#ifdef __wasm__
 #include "no_signals.h"
+#endif
 #include "tools/surprisal/check.h"
 
 #ifdef __wasm__
