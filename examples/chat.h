@@ -47,8 +47,8 @@ static inline int chat_completes(const char *word, const char *text, size_t n_te
     size_t end, i;
     for (end = 1; end <= n_token; end++) {
         for (i = 0; i < size && i < n_text + end; i++) {
-            const char c = i < end ? token[end - 1 - i] : text[n_text + end - 1 - i];
-            if (chat_lower(c) != chat_lower(word[size - 1 - i]))
+            const char *c = i < end ? &token[end - 1 - i] : &text[n_text + end - 1 - i];
+            if (chat_lower(*c) != chat_lower(word[size - 1 - i]))
                 break;
         }
         if (i == size)
