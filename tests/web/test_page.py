@@ -693,6 +693,9 @@ def check_files(page, tmp):
         page.wait_for_function(f"() => document.getElementById('problem').textContent.startsWith('{name}: ')", timeout=20000)
         check(f"{name} gets a sentence", len(page.locator("#problem").inner_text()) > 25)
     page.locator("#file").set_input_files({"name": "notes.txt", "mimeType": "text/plain", "buffer": b"hello"})
+    page.wait_for_function("() => $('sentences-name').textContent.includes('notes.txt') && $('problem').textContent === ''")
+    page.locator("#sentences-close").click()
+    page.locator("#file").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": b"\x89PNG"})
     page.wait_for_function("() => document.getElementById('problem').textContent.includes('this is no model')")
     folder = os.path.join(root, "examples", "tiny-stories")
     checkpoint = [f"{folder}/{name}" for name in ("config.json", "merges.txt", "vocab.json", "model.safetensors")]
