@@ -62,6 +62,57 @@ LENS_FN int lens_compare_helpful(const void *a, const void *b)
     return x->receiver < y->receiver ? -1 : x->receiver > y->receiver;
 }
 
+/* ranks [S * R]: the rank of each edge's score, the mean rank of equal ones; 0 where there is no edge.
+ * edges [n_edges] get another order. */
+LENS_FN void lens_rank_edges(double *ranks, size_t n_receivers, lens_edge *edges, size_t n_edges)
+{
+    size_t first, end, i;
+    qsort(edges, n_edges, sizeof *edges, lens_compare_helpful);
+    for (first = 0; first < n_edges; first = end) {
+        for (end = first + 1; end < n_edges && edges[end].score == edges[first].score; end++)
+            ;
+        for (i = first; i < end; i++)
+            ranks[edges[i].sender * n_receivers + edges[i].receiver] =
+                (double)(first + 1 + end) / 2;
+    }
+}
+
+/* *correlation: the rank correlation (Spearman) of two scores [S, R] of all edges; NaN if all edges have the
+ * same score. */
+LENS_FN attn_status lens_rank_correlation(attn_ctx *ctx, double *correlation,
+                                          const attn_model *model, attn_tensor x, attn_tensor y)
+{
+    const lens_graph g = lens_graph_of(model);
+    const size_t n = g.n_senders * g.n_receivers;
+    const double mean = (double)(g.n_edges + 1) / 2;
+    lens_edge *const edges =
+        (lens_edge *)attn_alloc(ctx, g.n_edges, sizeof *edges, "a list of edges");
+    double *const ranks = (double *)attn_alloc(ctx, n, 2 * sizeof *ranks, "ranks of edges");
+    double xy = 0, xx = 0, yy = 0;
+    attn_status status = edges && ranks ? ATTN_OK : ATTN_E_MEMORY;
+    size_t i;
+    if (status == ATTN_OK)
+        status = lens_sort_edges(ctx, edges, model, x);
+    if (status == ATTN_OK)
+        lens_rank_edges(ranks, g.n_receivers, edges, g.n_edges);
+    if (status == ATTN_OK)
+        status = lens_sort_edges(ctx, edges, model, y);
+    if (status == ATTN_OK)
+        lens_rank_edges(ranks + n, g.n_receivers, edges, g.n_edges);
+    for (i = 0; i < g.n_edges && status == ATTN_OK; i++) {
+        const size_t at = edges[i].sender * g.n_receivers + edges[i].receiver;
+        const double a = ranks[at] - mean, b = ranks[n + at] - mean;
+        xy += a * b;
+        xx += a * a;
+        yy += b * b;
+    }
+    if (status == ATTN_OK)
+        *correlation = xy / sqrt(xx * yy);
+    attn_free(edges);
+    attn_free(ranks);
+    return status;
+}
+
 /* *mean: the mean metric of a circuit over the pairs. */
 LENS_FN attn_status lens_circuit_mean(attn_ctx *ctx, double *mean, lens_backward *b,
                                       const lens_pair *pairs, size_t n_pairs, attn_tensor kept)

@@ -1036,6 +1036,10 @@ TEST(curves)
                   number(item(member(item(curves, i - 4), "faithfulness"), k)));
     }
     CHECK(json_is(member(item(curves, 2), "method"), "EAP-IG, 2 steps"));
+    one = member(root, "rank_correlation"); /* the file has the true effects */
+    CHECK(fabs(number(member(one, "exact")) - 1) < 1e-9 &&
+          fabs(number(member(one, "random"))) < 0.2);
+    CHECK(number(member(one, "EAP")) > 0.5 && number(member(one, "EAP")) < 1);
     /* the largest effects find a circuit that chance does not find */
     CHECK(number(member(item(curves, 5), "cmd")) < number(member(item(curves, 7), "cmd")));
     refuses(2, "--circuit is for --curve", LENS MODEL OF_SHORT "--circuit x.json");

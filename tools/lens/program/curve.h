@@ -17,6 +17,7 @@ typedef struct curve_finding {
     size_t n_methods;  /* the last one only with --circuit */
     attn_tensor given; /* [S, R]: scores of --circuit */
     lens_curve curves[N_METHODS][N_ORDERS];
+    double agreement[N_METHODS]; /* with --circuit: the rank correlation with the file's scores */
 } curve_finding;
 
 /* Scores in a random order, the same each time: a mix of the bits of each edge's number. */
@@ -64,6 +65,8 @@ static int find_curves(lens *l, curve_finding *f)
     for (i = 0; i < (int)f->n_methods && status == ATTN_OK; i++) {
         attn_tensor scores = {0};
         status = score_by(l, f, &backward, i, &scores);
+        if (status == ATTN_OK && l->o.circuit)
+            status = lens_rank_correlation(&l->ctx, &f->agreement[i], l->model, scores, f->given);
         for (j = 0; j < N_ORDERS && status == ATTN_OK; j++)
             status = lens_edge_curve(&l->ctx, &f->curves[i][j], &backward, f->p.pairs, f->p.n_pairs,
                                      scores, (lens_curve_order)j);
@@ -105,6 +108,14 @@ static void json_curves(const lens *l, const void *of)
         json_curve(f, i / N_ORDERS, i % N_ORDERS);
     }
     fputs("],\n", stdout);
+    if (l->o.circuit)
+        fputs(" \"rank_correlation\": {", stdout);
+    for (i = 0; l->o.circuit && i < (int)f->n_methods - 1; i++) {
+        printf("%s\"%s\": ", i ? ", " : "", f->methods[i]);
+        json_figure(f->agreement[i]);
+    }
+    if (l->o.circuit)
+        fputs("},\n", stdout);
 }
 
 /* One order of edges: a row for each method, a column for each share, and the integrals. */
@@ -168,6 +179,11 @@ static int run_curves(lens *l)
         "over the share of edges (larger is better), CMD that of its distance from 1 (smaller is "
         "better). MIB takes CPR from the first table and CMD from the second.",
         f.p.question.text, f.p.reason, (double)f.p.whole.clean, (double)f.p.whole.corrupted);
+    if (l->o.circuit)
+        found.page.note = keep(l,
+                               "%s Rank correlations with the scores of the file: EAP %.3f, EAP-IG "
+                               "%.3f, exact %.3f.",
+                               found.page.note, f.agreement[0], f.agreement[1], f.agreement[2]);
     return present(l, &found);
 }
 
