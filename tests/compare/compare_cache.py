@@ -18,14 +18,12 @@ import tempfile
 
 import numpy as np
 import torch
+from safetensors.numpy import load_file
 from sae_lens.config import SAETrainerConfig
 from sae_lens.saes.standard_sae import StandardTrainingSAE, StandardTrainingSAEConfig
 from sae_lens.training.activations_store import ActivationsStore
 from sae_lens.training.sae_trainer import SAETrainer
 from transformer_lens import HookedTransformer, HookedTransformerConfig
-
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from compare_gradients import read_safetensors
 
 HOOKS, CONTEXT = ["blocks.2.hook_resid_pre", "blocks.1.mlp.hook_post", "blocks.2.mlp.hook_post", "blocks.3.mlp.hook_post"], 32
 STEPS, BATCH = 10, 256
@@ -60,7 +58,7 @@ def rows_of(directory, hook):
     rows = []
     for name in sorted(os.listdir(directory)):
         if name.endswith(".safetensors"):
-            shard = read_safetensors(os.path.join(directory, name))
+            shard = load_file(os.path.join(directory, name))
             rows += zip(shard["ids"].tolist(), (r.tobytes() for r in shard[hook].reshape(len(shard["ids"]), -1)))
     return rows
 
@@ -89,7 +87,7 @@ def train(mixed, hook, width):
     step = trainer.step
     trainer.step = lambda x: (losses.append(step(x)), losses[-1])[1]
     trainer.fit()
-    losses = [float(out.loss) for out in losses]
+    losses = [out.loss.item() for out in losses]
     print("ten steps, losses %.4g to %.4g" % (losses[0], losses[-1]))
     return len(losses) == STEPS and all(np.isfinite(losses)) and losses[-1] < losses[0]
 
