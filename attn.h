@@ -166,9 +166,9 @@ MEMORY
 THREADS
     With OpenMP (-fopenmp) a call divides its work over threads. ctx->n_threads is the most it
     may use, up to 256. 0 means the smallest of three numbers: OpenMP's (OMP_NUM_THREADS), the
-    processors that this process may use, and on Linux the quota of its control group. Small
-    calls use one thread. A workspace measures which number is fastest: sometimes it runs a few
-    passes on half or twice as many threads. On a busy machine one thread is often the fastest.
+    processors that this process may use, and on Linux the quota of its control group; small
+    calls then use one thread. A workspace measures which number is fastest: sometimes it runs a
+    few passes on half or twice as many threads. On a busy machine one thread is often fastest.
     Measuring costs 2 % of the time, or 10 % if other programs make threads late. A workspace
     keeps the limit and the instruction set (ctx->isa) that it was made with.
 
@@ -1341,6 +1341,15 @@ typedef struct attn__worker {
     int id, count;                 /* worker id of count */
     size_t layer;                  /* the layer that it computes, or ATTN_NO_LAYER */
     uint64_t spin_time, waited_at; /* at barriers: see >>threads */
+
+    /* Tasks: see attn__next_task. */
+    int is_dynamic; /* 1: workers take tasks when they are free */
+    int has_task;   /* 1: it has taken one, which is not counted as done */
+    int is_due;     /* 1: the next barrier waits for tasks */
+    int n_due;      /* tasks of all loops that have ended */
+    int n_idle;     /* workers without a task to take in this loop */
+    size_t n_taken; /* its own tasks in this loop */
+    size_t loop;    /* loops that have ended */
 } attn__worker;
 
 /* Rows of floats, [n, stride]. The numbers of a row are its first columns; the rest is padding. */
@@ -1468,11 +1477,14 @@ typedef struct attn__pass {
 } attn__pass;
 
 /* The steps, in the order of the pass. A worker (me) takes its share of the rows, columns or heads.
- * Some steps have barriers inside. Between two barriers a worker keeps one share: attn__area_of, or
- * attn__is_mine for heads. */
+ * Some steps have barriers inside. In a pass of few rows a worker keeps one share between two
+ * barriers: attn__area_of, or every n-th head. In a pass of many rows a worker that is free takes the
+ * next task, so that a slow one does fewer. */
 
+/* do workers take their tasks when they are free? (in an unwatched pass of many rows) */
+static int attn__is_dynamic(const attn__worker *me, const attn__pass *p);
 /* is there a layer i to run? (one more at most, once the caller has asked to stop) */
-static int attn__goes_on(const attn__worker *me, attn__pass *p, size_t i);
+static int attn__goes_on(attn__worker *me, attn__pass *p, size_t i);
 /* resid = W_E[token] + W_pos[position] */
 static void attn__embed(attn__worker *me, attn__pass *p);
 /* returns (in - mean) / sqrt(variance + eps) * w + b of all rows; `point` is its first hook */
@@ -1509,6 +1521,7 @@ static void attn__forward(attn__worker *me, void *pass)
     size_t i;
 
     me->layer = ATTN_NO_LAYER;
+    me->is_dynamic = attn__is_dynamic(me, p);
     attn__embed(me, p); /* resid [R, C] */
     attn__barrier(me);
 
@@ -1758,21 +1771,23 @@ typedef struct attn__allocation {
 /* The workers of a parallel region. */
 enum { ATTN__MAX_THREADS = 256, ATTN__GROUP = 4 };
 
-/* A count of workers that have arrived, 128 bytes from the next: processors fetch lines of a cache
- * in pairs. */
-typedef struct attn__arrivals {
-    int n;
-    char apart[124];
-} attn__arrivals;
+/* A count of workers that have arrived, and for each of four workers a count of its tasks that were
+ * taken. The next of these is 128 bytes away: processors fetch lines of a cache in pairs. */
+typedef struct attn__counts {
+    int n_arrived;
+    size_t taken[ATTN__GROUP];
+    char apart[128 - (ATTN__GROUP + 1) * sizeof(size_t)];
+} attn__counts;
 
 typedef struct attn__team {
     int arrived;                       /* how many have arrived at the barrier, of two workers */
     int phase;                         /* the number of barriers that all have passed */
     unsigned waited;                   /* microseconds that workers waited for late ones */
+    int n_done;                        /* tasks of workers that take them when they are free */
     int left;                          /* how many have passed the last barrier */
     int n_asleep;                      /* how many sleep until `condition` is signalled */
     struct attn__condition *condition; /* see >>threads */
-    attn__arrivals *apart;             /* of three workers or more: all, then each group */
+    attn__counts *apart;               /* of all workers, then of each four; NULL: one worker */
 } attn__team;
 
 /* What a matmul does with the old contents of `out`: overwrite them, continue their chain with more
@@ -1792,11 +1807,15 @@ typedef struct attn__matmul_job {
     size_t out_stride;
     size_t rows;
     attn__start start;
+    int is_packed; /* 1: `pack` has the rows, if all inputs fit there */
 } attn__matmul_job;
 
 /* q8 and q4: inputs k that share a scale, and inputs k that share a line of scales. */
 #define ATTN__PER_SCALE  ((size_t)32)
 #define ATTN__PER_SCALES ((size_t)64)
+
+/* Most tasks of a worker in one loop, and most loops: see attn__take. */
+#define ATTN__MOST_TASKS ((size_t)1 << 4 * sizeof(size_t))
 
 /* Most floats that a worker packs at a time: 504 KiB stay in most second-level caches. */
 #define ATTN__PACK       129024
@@ -2026,8 +2045,9 @@ static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in);
 static float attn__panels_get(const attn__panels *w, size_t k, size_t n);
 static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
                               size_t panel1);
-static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
-                                const attn__matmul_job *job, float *pack);
+static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
+                                attn__matmul_job job, float *pack);
+static int attn__next_task(attn__worker *me, size_t n, size_t *task);
 static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul_job *job,
                                 size_t row0, size_t row1, size_t panel0, size_t panel1,
                                 float *pack);
@@ -2037,8 +2057,8 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                              const float *pattern, size_t stride, float *last_chain, float *pack);
 static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg);
 static int attn__max_threads(const attn_ctx *ctx);
-static void attn__parallel_tuned(attn__tuners *tuners, int most, double work, int n_barriers,
-                                 void (*body)(attn__worker *, void *), void *arg);
+static void attn__parallel_tuned(attn__tuners *tuners, int given, int most, double work,
+                                 int n_barriers, void (*body)(attn__worker *, void *), void *arg);
 
 ATTN__SMALL_END
 
@@ -3060,13 +3080,35 @@ static float *attn__row_at(attn__rows rows, size_t row)
     return rows.data + row * rows.stride;
 }
 
+static int attn__is_dynamic(const attn__worker *me, const attn__pass *p)
+{
+    return me->team->apart && !p->watched && p->n_rows > ATTN__FEW_ROWS &&
+           p->n_rows + p->n_items < ATTN__MOST_TASKS / p->model->config.n_head;
+}
+
+/* The rows of the next task, [*first, *last) of n. If is_dynamic is 0, they are attn__share's, so
+ * that the steps of some rows need no barriers between them. */
+static int attn__next_rows_of(attn__worker *me, size_t n, size_t *first, size_t *last)
+{
+    attn__worker part = *me;
+    size_t task;
+    part.count *= me->is_dynamic ? 8 : 1;
+    if (!attn__next_task(me, (size_t)part.count, &task))
+        return 0;
+    part.id = (int)task;
+    attn__share(&part, n, first, last);
+    return 1;
+}
+
 /* Does the pass run layer i? All workers must agree. So the first worker, which reads the caller's
  * flag before layer i, ends the pass before layer i + 1: a later worker still runs layer i, and the
  * barriers of layer i let all see the new end. */
-static int attn__goes_on(const attn__worker *me, attn__pass *p, size_t i)
+static int attn__goes_on(attn__worker *me, attn__pass *p, size_t i)
 {
-    if (me->id == 0 && attn__is_asked_to_stop(p->stop) && i + 1 < p->end_layer)
-        ATTN__STORE(&p->end_layer, i + 1);
+    size_t task;
+    while (attn__next_task(me, 1, &task))
+        if (attn__is_asked_to_stop(p->stop) && i + 1 < p->end_layer)
+            ATTN__STORE(&p->end_layer, i + 1);
     return i < ATTN__LOAD(&p->end_layer) && !p->stopped;
 }
 
@@ -3132,22 +3174,24 @@ static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in
     float *const mean = each_all ? s.buffer : p->ws->mean;
     float *const scale = each_all ? s.buffer + ATTN__FEW_ROWS : p->ws->scale;
     attn__rows out = p->ws->normed;
-    size_t row, first = 0, last = in.n;
+    int stages = p->watched ? 1 : 7; /* of three: those before the next visit */
     if (each_all)
         out.data = s.normed;
-    else
-        attn__share(me, in.n, &first, &last);
-    for (row = first; row < last; row++)
-        attn__moments(p->kernels, attn__row_at(in, row), width, p->model->config.ln_eps, &mean[row],
-                      &scale[row]);
-    attn__visit(me, p, point);
-    for (row = first; row < last; row++)
-        p->kernels->normalize(attn__row_at(out, row), attn__row_at(in, row), mean[row], scale[row],
-                              width);
-    attn__visit(me, p, point + 1);
-    for (row = first; row < last; row++)
-        p->kernels->affine(attn__row_at(out, row), attn__row_at(out, row), w, b, width);
-    attn__visit(me, p, point + 2);
+    for (; stages < 8; stages <<= p->watched ? 1 : 3) {
+        size_t row = 0, last = each_all ? in.n : 0;
+        while (each_all ? row < last : attn__next_rows_of(me, in.n, &row, &last))
+            for (; row < last; row++) {
+                float *const x = attn__row_at(in, row), *const y = attn__row_at(out, row);
+                if (stages & 1)
+                    attn__moments(p->kernels, x, width, p->model->config.ln_eps, &mean[row],
+                                  &scale[row]);
+                if (stages & 2)
+                    p->kernels->normalize(y, x, mean[row], scale[row], width);
+                if (stages & 4)
+                    p->kernels->affine(y, y, w, b, width);
+            }
+        attn__visit(me, p, point + stages / 2);
+    }
     if (!each_all)
         attn__barrier(me);
     return out;
@@ -3157,8 +3201,8 @@ static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in
 static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn__rows in,
                           const attn__panels *w, const float *b)
 {
-    const attn__matmul_job job = attn__job_of(out, in, *w, b);
-    attn__shared_matmul(me, p->kernels, &job, attn__scratchpad_of(me, p).pack);
+    attn__shared_matmul(me, p->kernels, attn__job_of(out, in, *w, b),
+                        attn__scratchpad_of(me, p).pack);
 }
 
 /* The address in the cache of dimension j of a key or value; head = layer * n_head + head of the
@@ -3210,30 +3254,22 @@ static void attn__keep_value(const attn__kernels *kernels, const attn_session *s
     }
 }
 
-/* In a pass of few rows one worker does all steps of a head, so that it reads only keys that it
- * stored itself. Is it this one? */
-static int attn__is_mine(const attn__worker *me, const attn__pass *p, size_t item, size_t head)
-{
-    return (item * p->model->config.n_head + head) % (size_t)me->count == (size_t)me->id;
-}
-
 /* k, v [R, C] of the new rows -> the caches of their sessions. A worker takes whole heads, so that
- * no two workers write to one line. */
+ * no two workers write to one line. In a pass of few rows it stores what it will read itself. */
 static void attn__store_kv(attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
-    size_t i, row, head;
-    for (i = 0; i < p->n_items; i++) {
-        const attn_session *of = p->items[i].session;
-        for (head = 0; head < c->n_head; head++)
-            for (row = 0; row < of->n_rows && attn__is_mine(me, p, i, head); row++) {
-                const size_t index = me->layer * c->n_head + head;
-                const size_t position = of->length + of->fed + row;
-                const float *k =
-                    attn__row_at(p->ws->qkv, of->first_row + row) + c->d_model + head * c->d_head;
-                attn__keep_key(p->kernels, of, index, position, k);
-                attn__keep_value(p->kernels, of, index, position, k + c->d_model);
-            }
+    size_t row, task;
+    while (attn__next_task(me, p->n_items * c->n_head, &task)) {
+        const attn_session *of = p->items[task % p->n_items].session;
+        const size_t head = task / p->n_items, index = me->layer * c->n_head + head;
+        for (row = 0; row < of->n_rows; row++) {
+            const size_t position = of->length + of->fed + row;
+            const float *k =
+                attn__row_at(p->ws->qkv, of->first_row + row) + c->d_model + head * c->d_head;
+            attn__keep_key(p->kernels, of, index, position, k);
+            attn__keep_value(p->kernels, of, index, position, k + c->d_model);
+        }
     }
     if (p->n_rows > ATTN__FEW_ROWS)
         attn__barrier(me);
@@ -3321,6 +3357,7 @@ static void attn__drop_rows(attn__worker *me, attn__pass *p)
     if (me->id == 0)
         attn__set_rows(p, to);
     attn__barrier(me);
+    me->is_dynamic = attn__is_dynamic(me, p);
 }
 
 /* The factor of the scores: 1 / √d in GPT-2. */
@@ -3365,26 +3402,22 @@ static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__s
     attn__head_weigh(p->kernels, h, s.buffer, stride, s.last_chain, s.pack);
 }
 
-/* Calls `block` for this worker's share of the tasks: each head with each block of queries. Later
- * queries see more keys and take longer, so workers take turns: all heads of the first block of
- * queries, then those of the second, and so on. */
-static ATTN__COMPACT void attn__each_block(const attn__worker *me, attn__pass *p,
-                                           attn__block_fn block)
+/* Calls `block` for this worker's tasks: each head with some blocks of queries, or, if there are few
+ * rows, with an item. */
+static ATTN__COMPACT void attn__each_block(attn__worker *me, attn__pass *p, attn__block_fn block)
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
-    const size_t n_head = p->model->config.n_head;
     const int few = p->n_rows <= ATTN__FEW_ROWS;
-    size_t i, head, row, n, task = 0, at = 0; /* at: the index of the block of queries */
-    for (i = 0; i < p->n_items; i++, task += at * n_head) {
-        attn_session *of = p->items[i].session;
-        for (head = 0; head < n_head; head++)
-            for (row = at = 0; row < of->n_rows; row += n, at++) {
-                n = attn__query_block(of->length + of->fed + row, of->n_rows - row);
-                if (few ? attn__is_mine(me, p, i, head)
-                        : (task + at * n_head + head) % (size_t)me->count == (size_t)me->id)
-                    block(me, p, of, head, row, s);
-            }
-    }
+    const size_t n_parts = few ? p->n_items : (p->n_rows + ATTN__QUERIES - 1) / ATTN__QUERIES;
+    size_t i, row, task;
+    while (attn__next_task(me, n_parts * p->model->config.n_head, &task))
+        for (i = 0; i < p->n_items; i++) {
+            const attn_session *of = p->items[i].session;
+            for (row = 0; row < of->n_rows;
+                 row += attn__query_block(of->length + of->fed + row, of->n_rows - row))
+                if (task % n_parts == (few ? i : (of->first_row + row) / ATTN__QUERIES))
+                    block(me, p, of, task / n_parts, row, s);
+        }
 }
 
 static void attn__plain_block(const attn__worker *me, attn__pass *p, const attn_session *of,
@@ -3403,47 +3436,44 @@ static void attn__attend(attn__worker *me, attn__pass *p)
         attn__each_block(me, p, attn__plain_block);
 }
 
-/* This worker's part of an elementwise step: the first *n numbers of each returned row. If there are
- * few rows, these are the columns that it computed. Otherwise it waits until all workers have
- * computed theirs, and takes a part of one long array. */
-static attn__rows attn__part_of(attn__worker *me, attn__rows rows, size_t width, size_t *n)
+/* n numbers: x = x + added, or act_fn(x) if `added` is NULL. */
+static void attn__change(const attn__pass *p, float *x, const float *added, size_t n)
 {
-    attn__rows part = rows;
-    size_t first, last;
+    if (added)
+        p->kernels->binary(ATTN__ADD, x, x, added, n);
+    else
+        p->kernels->activate(x, x, n, p->model->config.act_fn);
+}
+
+/* Changes rows of `width` numbers; those of `added` have the same stride. If there are few rows, a
+ * worker changes the columns that it computed. Otherwise it waits until all rows are computed. */
+static void attn__change_rows(attn__worker *me, const attn__pass *p, attn__rows rows, size_t width,
+                              const float *added)
+{
+    const attn__area b = attn__area_of(me, rows.n, width);
+    size_t row, last;
     if (rows.n <= ATTN__FEW_ROWS) {
-        const attn__area b = attn__area_of(me, rows.n, width);
-        part.data += b.col0;
-        *n = b.col1 - b.col0;
-    } else {
-        attn__barrier(me);
-        attn__share(me, rows.n * rows.stride / 16, &first, &last);
-        part.data += first * 16;
-        part.n = 1;
-        *n = (last - first) * 16;
+        for (row = 0; row < rows.n && b.col0 < b.col1; row++)
+            attn__change(p, attn__row_at(rows, row) + b.col0,
+                         added ? added + row * rows.stride + b.col0 : NULL, b.col1 - b.col0);
+        return;
     }
-    part.n = *n > 0 ? part.n : 0;
-    return part;
+    attn__barrier(me);
+    while (attn__next_rows_of(me, rows.n, &row, &last))
+        attn__change(p, attn__row_at(rows, row), added ? added + row * rows.stride : NULL,
+                     (last - row) * rows.stride);
 }
 
 /* to [R, C] = to + added; both have the same stride. */
 static void attn__add_to_resid(attn__worker *me, attn__pass *p, attn__rows to, attn__rows added)
 {
-    size_t row, n;
-    const attn__rows part = attn__part_of(me, to, p->model->config.d_model, &n);
-    for (row = 0; row < part.n; row++) {
-        float *const x = attn__row_at(part, row);
-        p->kernels->binary(ATTN__ADD, x, x, added.data + (x - to.data), n);
-    }
+    attn__change_rows(me, p, to, p->model->config.d_model, added.data);
 }
 
 /* rows [R, F] = act_fn(rows) */
 static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
 {
-    size_t row, n;
-    const attn__rows part = attn__part_of(me, rows, p->model->config.d_mlp, &n);
-    for (row = 0; row < part.n; row++)
-        p->kernels->activate(attn__row_at(part, row), attn__row_at(part, row), n,
-                             p->model->config.act_fn);
+    attn__change_rows(me, p, rows, p->model->config.d_mlp, NULL);
 }
 
 /* Moves the rows of `normed` whose logits are wanted to its beginning. If each worker has its own
@@ -3523,6 +3553,7 @@ static void attn__make_logits(attn__worker *me, attn__pass *p, attn__rows normed
         return;
     }
     out.stride = p->model->config.n_vocab;
+    me->is_dynamic = me->team->apart != NULL;
     for (i = 0; i < p->n_items; i++) {
         const attn__wanted w = attn__wanted_of(p, &p->items[i]);
         in.n = out.n = w.n;
@@ -4283,7 +4314,7 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
     for (i = 0; i < p->n_items; i++)
         p->items[i].session->running = ATTN__FEEDING;
     p->ws->is_running = 1;
-    attn__parallel_tuned(ctx->n_threads > 0 ? NULL : p->ws->tuners, n_threads, attn__pass_work(p),
+    attn__parallel_tuned(p->ws->tuners, ctx->n_threads > 0, n_threads, attn__pass_work(p),
                          attn__n_barriers(p->end_layer - p->first_layer, p->n_rows), attn__forward,
                          p);
     for (i = 0; i < p->n_items; i++)
@@ -7978,7 +8009,8 @@ static void attn__product_body(attn__worker *me, void *arg)
     attn__share(me, p->panels ? (p->job.w.n_out + 15) / 16 : 0, &first, &last);
     attn__pack_panels(p->panels, p->job.w.dtype, &p->w, first, last);
     attn__barrier(me);
-    attn__shared_matmul(me, p->kernels, &p->job, p->packs + (size_t)me->id * p->pack_size);
+    me->is_dynamic = me->team->apart != NULL;
+    attn__shared_matmul(me, p->kernels, p->job, p->packs + (size_t)me->id * p->pack_size);
 }
 
 /* The number of threads for a product of `work` multiply-adds. */
@@ -11869,7 +11901,7 @@ static attn__panels attn__inputs(attn__panels w, size_t first, size_t n_in)
 static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in,
                                   ptrdiff_t in_stride, attn__panels w, size_t rows)
 {
-    const attn__matmul_job job = {in, in_stride, 1, w, NULL, out, out_stride, rows, ATTN__FRESH};
+    const attn__matmul_job job = {in, in_stride, 1, w, NULL, out, out_stride, rows, ATTN__FRESH, 0};
     return job;
 }
 
@@ -12276,7 +12308,7 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
         do { /* once if n_in is 0: the outputs are then the bias */
             p.n_k = n_in - p.k < most_k ? n_in - p.k : most_k;
             p.in = is_packed ? job->in + (ptrdiff_t)p.row0 * job->in_stride + p.k : pack;
-            if (!is_packed)
+            if (!is_packed && !(job->is_packed && p.n_rows == row1 - row0 && p.n_k == n_in))
                 attn__pack_part(&p, pack);
             attn__multiply_part(kernels, &p, panel0, panel1);
             p.k += p.n_k;
@@ -12284,13 +12316,30 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
     }
 }
 
-/* Computes a worker's area of a matmul. */
-static void attn__shared_matmul(const attn__worker *me, const attn__kernels *kernels,
-                                const attn__matmul_job *job, float *pack)
+/* Computes a matmul together with the other workers. Each has an area. Workers that take tasks when
+ * they are free divide the areas into groups of panels. */
+static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
+                                attn__matmul_job job, float *pack)
 {
-    const attn__area b = attn__area_of(me, job->rows, job->w.n_out);
-    if (b.row0 < b.row1 && b.col0 < b.col1)
-        attn__matmul_panels(kernels, job, b.row0, b.row1, b.col0 / 16, (b.col1 + 15) / 16, pack);
+    attn__worker of = *me;
+    size_t n, length, task, first, end;
+    attn__area b;
+    of.id = me->count - 1;
+    b = attn__area_of(&of, job.rows, job.w.n_out); /* no area is larger than the last one */
+    n = (b.col1 + 15) / 16 - b.col0 / 16;
+    length = me->is_dynamic ? attn__round_up(n / 16 + 1, 24) : n + 1; /* 24: whole tiles */
+    n = (n + length - 1) / length;
+    of.id = -1; /* no rows are packed */
+    while (attn__next_task(me, n * (size_t)me->count, &task)) {
+        job.is_packed = task / n == (size_t)of.id;
+        of.id = (int)(task / n);
+        b = attn__area_of(&of, job.rows, job.w.n_out);
+        first = b.col0 / 16 + task % n * length;
+        end = (b.col1 + 15) / 16;
+        end = end < first + length ? end : first + length;
+        if (b.row0 < b.row1 && first < end)
+            attn__matmul_panels(kernels, &job, b.row0, b.row1, first, end, pack);
+    }
 }
 
 /* The number of keys that a query sees. */
@@ -12475,17 +12524,67 @@ static int attn__is_last(int *count, int n)
 static int attn__arrives_last(const attn__worker *me)
 {
     const int group = me->id / ATTN__GROUP, rest = me->count - group * ATTN__GROUP;
-    attn__arrivals *const apart = me->team->apart;
+    attn__counts *const apart = me->team->apart;
     if (me->count == 2)
         return attn__is_last(&me->team->arrived, 2);
     if (me->count <= 2 * ATTN__GROUP)
-        return attn__is_last(&apart[0].n, me->count);
-    return attn__is_last(&apart[1 + group].n, rest < ATTN__GROUP ? rest : ATTN__GROUP) &&
-           attn__is_last(&apart[0].n, (me->count + ATTN__GROUP - 1) / ATTN__GROUP);
+        return attn__is_last(&apart[0].n_arrived, me->count);
+    return attn__is_last(&apart[1 + group].n_arrived, rest < ATTN__GROUP ? rest : ATTN__GROUP) &&
+           attn__is_last(&apart[0].n_arrived, (me->count + ATTN__GROUP - 1) / ATTN__GROUP);
+}
+
+/* Takes the next task of another worker, or of this one. Returns n if none is left. A count has the
+ * loop in its upper half and the number of tasks in its lower half. A late worker may find a later
+ * loop there: then all tasks of its own loop have been taken. */
+static size_t attn__take(const attn__worker *me, const attn__worker *of, size_t n)
+{
+    size_t *const count = &me->team->apart[1 + of->id / ATTN__GROUP].taken[of->id % ATTN__GROUP];
+    const size_t loop = me->loop * ATTN__MOST_TASKS;
+    size_t old = __atomic_load_n(count, __ATOMIC_RELAXED), next, first, last;
+    attn__share(of, n, &first, &last);
+    do {
+        next = (old - loop) / ATTN__MOST_TASKS > ATTN__MOST_TASKS / 2 ? loop : old;
+        if (next - loop >= last - first)
+            return n;
+    } while (
+        !__atomic_compare_exchange_n(count, &old, next + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return next - loop + first;
 }
 #endif
 
-/* Waits until all workers have arrived. The last one to arrive begins the next phase. */
+/* The loop of a step, while (attn__next_task(me, n, &task)), computes this worker's share of the tasks
+ * 0 to n - 1. If is_dynamic is 1, a worker without tasks takes those of others, and the next barrier
+ * waits for tasks in place of workers: a worker that has lost its core is missed only if it has a
+ * task. */
+static int attn__next_task(attn__worker *me, size_t n, size_t *task)
+{
+    attn__worker of = *me;
+    size_t last;
+    attn__share(me, n, task, &last);
+    *task += me->n_taken++;
+    if (!me->is_dynamic && *task < last)
+        return 1;
+    me->n_taken = 0;
+#if defined(_OPENMP) && defined(__GNUC__)
+    if (me->has_task)
+        attn__count_up(me->team, &me->team->n_done);
+    me->has_task = 0;
+    for (; me->is_dynamic && me->n_idle < me->count; me->n_idle++) {
+        of.id = (me->id + me->n_idle) % me->count;
+        *task = attn__take(me, &of, n);
+        if (*task < n)
+            return me->has_task = 1;
+    }
+    me->n_idle = 0;
+    me->loop += me->is_dynamic ? 1 : 0;
+    me->n_due += me->is_dynamic ? (int)n : 0;
+    me->is_due |= me->is_dynamic && n > 0;
+#endif
+    return 0;
+}
+
+/* Waits until all workers have arrived, or until all tasks are done. The last worker to arrive begins
+ * the next phase. */
 ATTN__APART void attn__barrier(attn__worker *me)
 {
 #if defined(_OPENMP) && defined(__GNUC__)
@@ -12494,10 +12593,13 @@ ATTN__APART void attn__barrier(attn__worker *me)
     if (me->count == 1)
         return;
     phase = __atomic_load_n(&team->phase, __ATOMIC_ACQUIRE);
-    if (attn__arrives_last(me))
+    if (me->is_due)
+        attn__wait_until(me, &team->n_done, me->n_due);
+    else if (attn__arrives_last(me))
         attn__count_up(team, &team->phase);
     else
         attn__wait_until(me, &team->phase, phase + 1);
+    me->is_due = 0;
 #elif defined(_OPENMP)
     if (me->count == 1)
         return;
@@ -12614,8 +12716,11 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 #ifdef _OPENMP
     n_threads = n_threads > 1 ? attn__granted(n_threads) : 1;
     if (n_threads > 1) {
-        attn__arrivals apart[1 + ATTN__MAX_THREADS / ATTN__GROUP] = {{0, {0}}};
+#ifdef __GNUC__
+        attn__counts apart[1 + ATTN__MAX_THREADS / ATTN__GROUP];
+        memset(apart, 0, sizeof apart);
         team.apart = apart;
+#endif
 #pragma omp parallel num_threads(n_threads) firstprivate(me)
         {
 #ifdef __GNUC__
@@ -12864,33 +12969,34 @@ static void attn__tuner_note(attn__tuner *t, int most, double work, double secon
 #define ATTN__WORTH_A_THREAD 3e7
 
 /* attn__parallel for `work` multiply-adds and n_barriers barriers, on the number of threads that
- * the tuner for this size of pass has found; without tuners, on `most` threads. The first pass uses
- * so few threads that each has at least 280,000 multiply-adds between two barriers. (With 140,000,
- * a token of GPT-2 124M would begin on 16 threads; on 16 virtual cores those took 1.8 times as long
- * as 8 when a pass had 138 barriers in place of 62.) */
-static void attn__parallel_tuned(attn__tuners *tuners, int most, double work, int n_barriers,
-                                 void (*body)(attn__worker *, void *), void *arg)
+ * the tuner for this size of pass has found. If the caller has given the number `most`, the first
+ * pass uses all of them. Otherwise it uses so few that each has at least 280,000 multiply-adds
+ * between two barriers, and small passes use one. (With 140,000, a token of GPT-2 124M would begin
+ * on 16 threads; on 16 virtual cores those took 1.8 times as long as 8 when a pass had 138 barriers
+ * in place of 62.) */
+static void attn__parallel_tuned(attn__tuners *tuners, int given, int most, double work,
+                                 int n_barriers, void (*body)(attn__worker *, void *), void *arg)
 {
 #ifdef _OPENMP
-    if (tuners && most > 1) {
-        const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 280000;
-        const int start = share + 1 < most ? (int)share + 1 : most;
-        int size, n = 1;
-        frexp(work, &size);
-        if (size > 18) {
-            attn__tuner *t =
-                &tuners->of_size[size - 19 < ATTN__PASS_SIZES ? size - 19 : ATTN__PASS_SIZES - 1];
-            const double began = omp_get_wtime();
-            double waited;
-            n = attn__tuner_next(t, start, most);
-            waited = attn__parallel(n, body, arg) / (n > 1 ? n - 1 : 1);
-            attn__tuner_note(t, most, work, omp_get_wtime() - began, waited);
-            return;
-        }
-        most = 1;
+    const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 280000;
+    const int start = share + 1 < most && !given ? (int)share + 1 : most;
+    int size;
+    frexp(work, &size);
+    if (most > 1 && (given || size > 18)) {
+        const int i = size < 20                      ? 0
+                      : size - 19 < ATTN__PASS_SIZES ? size - 19
+                                                     : ATTN__PASS_SIZES - 1;
+        attn__tuner *t = &tuners->of_size[i];
+        const double began = omp_get_wtime();
+        const int n = attn__tuner_next(t, start, most);
+        const double waited = attn__parallel(n, body, arg) / (n > 1 ? n - 1 : 1);
+        attn__tuner_note(t, most, work, omp_get_wtime() - began, waited);
+        return;
     }
+    most = 1;
 #endif
     (void)tuners;
+    (void)given;
     (void)work;
     (void)n_barriers;
     attn__parallel(most, body, arg);

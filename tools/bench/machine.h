@@ -101,9 +101,10 @@ static void matmul_work(attn__worker *me, void *arg)
     const matmul_arg *a = (const matmul_arg *)arg;
     attn__matmul_job job = a->job;
     size_t i;
+    me->is_dynamic = me->team->apart && job.rows > ATTN__FEW_ROWS; /* as in a pass */
     for (i = 0; i < a->per_unit; i++) {
         job.w = a->w[(a->next + i) % a->n];
-        attn__shared_matmul(me, a->kernels, &job, a->pack + (size_t)me->id * (ATTN__PACK + 64));
+        attn__shared_matmul(me, a->kernels, job, a->pack + (size_t)me->id * (ATTN__PACK + 64));
         attn__barrier(me);
     }
 }

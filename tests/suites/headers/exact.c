@@ -391,12 +391,12 @@ TEST(exact_bits)
     size_t i;
     d.pairs = &pair;
     d.n_pairs = 1;
-    for (i = 0; i < 5; i++) {
+    for (i = 0; i < 9; i++) {
         attn_ctx ctx = alone();
         attn_tensor got = no_tensor;
         char hex[SHA256_HEX];
         unsigned char digest[SHA256_SIZE];
-        ctx.isa = kinds[i];
+        ctx.isa = i < 5 ? kinds[i] : ATTN_ISA_AUTO;
         ctx.n_threads = (int)i + 1;
         if (!attn_isa(&ctx) || strstr(attn_isa(&ctx), "no fused"))
             continue;

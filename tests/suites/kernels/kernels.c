@@ -1025,7 +1025,7 @@ TEST(any_number_of_threads_gives_the_same_bits)
     attn_ctx_free(&ctx);
 }
 
-/* Passes that are too small are not even timed; a number that the caller chose is not changed. */
+/* Passes that are too small are not even timed. A number that the caller chose is the first one. */
 static void count_workers(attn__worker *me, void *arg)
 {
     if (me->id == 0)
@@ -1038,17 +1038,18 @@ TEST(when_there_is_a_choice)
     int n = 0;
     memset(&tuners, 0, sizeof tuners);
     memset(&untouched, 0, sizeof untouched);
-    attn__parallel_tuned(&tuners, 4, 1e5, 10, count_workers, &n);
+    attn__parallel_tuned(&tuners, 0, 4, 1e5, 10, count_workers, &n);
     CHECK(n == 1 && memcmp(&tuners, &untouched, sizeof tuners) == 0);
-    attn__parallel_tuned(NULL, 4, 1e5, 10, count_workers, &n);
-    EQUAL(n, 4);
-    attn__parallel_tuned(&tuners, 4, 1e9, 10, count_workers, &n);
+    attn__parallel_tuned(&tuners, 1, 4, 1e5, 10, count_workers, &n);
     CHECK(n == 4 && memcmp(&tuners, &untouched, sizeof tuners) != 0);
-    attn__parallel_tuned(&tuners, 4, 2.5e6, 10, count_workers, &n);
+    memset(&tuners, 0, sizeof tuners);
+    attn__parallel_tuned(&tuners, 0, 4, 1e9, 10, count_workers, &n);
+    CHECK(n == 4 && memcmp(&tuners, &untouched, sizeof tuners) != 0);
+    attn__parallel_tuned(&tuners, 0, 4, 2.5e6, 10, count_workers, &n);
     EQUAL(n, 1); /* to start threads would cost more than it saves */
-    attn__parallel_tuned(&tuners, 4, 3.5e7, 50, count_workers, &n);
+    attn__parallel_tuned(&tuners, 0, 4, 3.5e7, 50, count_workers, &n);
     EQUAL(n, 3);
-    attn__parallel_tuned(&tuners, 4, 1e300, 10, count_workers, &n);
+    attn__parallel_tuned(&tuners, 0, 4, 1e300, 10, count_workers, &n);
     EQUAL(n, 4);
 }
 #endif
@@ -1219,6 +1220,55 @@ TEST(barriers_hold)
         CHECKF(m.n_early == 0, "%d workers: %d passed a barrier early", n, m.n_early);
         CHECK(m.n_came % m.n_rounds == 0 && m.n_came >= m.n_rounds);
     }
+}
+
+/* Loops of tasks. Worker 0 waits for the others before it takes one, or the others wait for it. */
+typedef struct handing_out {
+    int n_rounds, waiting; /* the worker that comes last; -1: none */
+    int n_finished;
+    int n_done[40]; /* how often each task was done, of all rounds */
+    int by[2];      /* tasks done by the worker that comes last, and by others */
+} handing_out;
+
+static void hand_out(attn__worker *me, void *arg)
+{
+    handing_out *h = (handing_out *)arg;
+    size_t n, task;
+    int round;
+    me->is_dynamic = 1;
+    while (me->id == h->waiting &&
+           __atomic_load_n(&h->n_finished, __ATOMIC_ACQUIRE) < me->count - 1)
+        ATTN__YIELD();
+    for (round = 0; round < h->n_rounds; round++) {
+        n = (size_t)(round * 7 % 41);
+        while (attn__next_task(me, n, &task)) {
+            __atomic_add_fetch(&h->n_done[task], 1, __ATOMIC_RELAXED);
+            __atomic_add_fetch(&h->by[me->id != h->waiting], 1, __ATOMIC_RELAXED);
+        }
+        if (round % 3 > 0 || n == 0)
+            continue; /* several loops may precede a barrier */
+        attn__barrier(me);
+    }
+    __atomic_add_fetch(&h->n_finished, 1, __ATOMIC_RELEASE);
+}
+
+TEST(tasks_are_handed_out_once)
+{
+    int n, waiting;
+    for (n = 2; n <= 21; n += n < 6 ? 1 : 3)
+        for (waiting = -1; waiting < n; waiting += n < 6 ? 1 : 7) {
+            handing_out h = {82, 0, 0, {0}, {0}};
+            int task, round, expected[40] = {0};
+            h.waiting = waiting;
+            attn__parallel(n, hand_out, &h);
+            for (round = 0; round < h.n_rounds; round++)
+                for (task = 0; task < round * 7 % 41; task++)
+                    expected[task]++;
+            CHECKF(memcmp(h.n_done, expected, sizeof expected) == 0, "%d workers, %d waits", n,
+                   waiting);
+            CHECKF(h.by[0] == 0 && h.by[1] > 0, "%d workers, %d waits: it had %d tasks", n, waiting,
+                   h.by[0]);
+        }
 }
 
 TEST(barriers)
