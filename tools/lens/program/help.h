@@ -30,7 +30,7 @@ static const struct option table[] = {
      "write FILE.safetensors or FILE.npz; with --lines a directory for shards and their index"},
     {'o', "output", "FILE", OUTPUT, AT(output), PROCESS, NULL, "write the model: FILE.attn"},
     {'q', "quiet", NULL, FLAG, AT(quiet), ALL, NULL,
-     "do not say what -o wrote, or how much memory --exact takes"},
+     "do not say what -o wrote, nor --exact's memory"},
     {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
 
     /* of two texts */
@@ -296,7 +296,7 @@ static const help_page pages[] = {
      "The score of one query and one key as a sum over pairs: what each part of the stream gives "
      "the query, with what each part gives the key.",
      QK, NULL, "lens model.attn qk \"Tom saw Lily. Tom\" --layer 1 --head 2"},
-    {"sae", "active features of a sparse autoencoder or transcoder; what changing some does",
+    {"sae", "active features of an autoencoder or transcoder, and changes of them",
      "lens MODEL.attn sae DIRECTORY TEXT [--change CHANGE] [options]",
      "The features of a sparse autoencoder that are active at each token, or of a transcoder, "
      "which "
