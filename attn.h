@@ -14598,6 +14598,7 @@ ATTN__SMALL_END
  * Other meanings:
  *   operations of tier 1            the output may overlap the inputs
  *   attn_edit.factor                0 adds nothing; it meant 1
+ *   attn_ctx.n_threads              a limit: a workspace measures fewer too; they were always all used
  *   attn_hook_edit                  each activation that a pattern matches takes the value by its
  *                                   own shape
  *   attn_feed_item.rows             without logits they are refused

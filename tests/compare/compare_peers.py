@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """attn.h beside other engines on the same GPT-2: tokens per second, and how far each is from float64.
 
-    python3 tests/compare/compare_peers.py BUILD [HF_DIRECTORY] [--small] [--threads 1,2] [--rounds 3] [--only NAME,...]
+    python3 tests/compare/compare_peers.py BUILD [HF_DIRECTORY] [--small] [--threads 1,2,4] [--rounds 3] [--only NAME,...]
     PyPI: numpy torch transformers; onnxruntime onnx onnxscript; openvino nncf; ctranslate2; xllamacpp
 
 Without a directory, the model has random weights and the shape of GPT-2 124M; --small takes the included one.
 Every round runs each row in a process of its own, one row after another. A prompt ends with the logits of its
 last position and the likeliest token; then each token is fed alone, with keys and values kept, and the likeliest
 taken. Figures are medians over the rounds; ± is half of the range, in percent. "x" is attn.h's speed in the type
-of the same width divided by the peer's. Loading and converting are not timed.
+of the same width divided by the peer's. Loading and converting are not timed. --threads are by default all powers of
+two up to the processors that this process may use; the last table has each engine's best number of them.
 
 Accuracy, measured once with the first number of threads, is that of prompts of several lengths, in a text that
 the model itself wrote: the difference of the next token's log-probabilities (llama.cpp's server and CTranslate2
@@ -408,6 +409,7 @@ def start(a, *arguments, threads):
 
 def measure(a):
     threads = [int(t) for t in a.threads.split(",")]
+    best = {}  # row -> figure -> (tokens per second, threads)
     for engine in ["prepare"] if a.model != os.path.join(a.work, "random") else ["random", "prepare"]:
         failed = start(a, "--engine", engine, threads=threads[0])
         if failed:
@@ -432,7 +434,18 @@ def measure(a):
                     print(*row, found["skipped"], file=sys.stderr)
                 else:
                     speeds[row].append(found)
-        show(t, {row: found for row, found in speeds.items() if found}, exactness)
+        for row, speed in show(t, {row: found for row, found in speeds.items() if found}, exactness).items():
+            best[row] = {n: max(x for x in (best.get(row, {}).get(n), (speed[n], t)) if x) for n in speed}
+    show_best(best)
+
+def show_best(best):
+    names = list(next(iter(best.values())))
+    print(f"\n| tokens/s, best number of threads | | {' | '.join(names)} |\n|" + "---|" * (len(names) + 2))
+    for (engine, dtype), found in best.items():
+        ours = best.get(("attn.h", OURS.get(dtype, dtype)))
+        cells = [f"{found[n][0]:.4g} ({found[n][1]})" + (f", {ours[n][0] / found[n][0]:.2f}x" if ours and engine != "attn.h" else "")
+                 for n in names]
+        print(f"| {engine} | {dtype} | {' | '.join(cells)} |", flush=True)
 
 def show(threads, speeds, exactness):
     if not speeds:
@@ -450,13 +463,15 @@ def show(threads, speeds, exactness):
             line += f" {m:.4g} ±{50 * (max(values) - min(values)) / m:.0f} %"
             line += f", {ours[n] / m:.2f}x |" if ours and engine != "attn.h" else " |"
         print(line, exactness[engine, dtype], flush=True)
+    return middle
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     ap.add_argument("build")
     ap.add_argument("model", nargs="?")
     ap.add_argument("--small", action="store_true", help="the included model")
-    ap.add_argument("--threads", default="1,2")
+    most = len(os.sched_getaffinity(0))
+    ap.add_argument("--threads", default=",".join(str(2 ** i) for i in range(most.bit_length())))
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--tokens", type=int, default=64, help="how many are written")
     ap.add_argument("--only", default=",".join(ENGINES), help="engines, by commas")
