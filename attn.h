@@ -12536,12 +12536,14 @@ static int attn__arrives_last(const attn__worker *me)
 /* Takes the next task of another worker, or of this one. Returns n if none is left. A count has the
  * loop in its upper half and the number of tasks in its lower half. A late worker may find a later
  * loop there: then all tasks of its own loop have been taken. */
-static size_t attn__take(const attn__worker *me, const attn__worker *of, size_t n)
+static size_t attn__take(const attn__worker *me, int id, size_t n)
 {
-    size_t *const count = &me->team->apart[1 + of->id / ATTN__GROUP].taken[of->id % ATTN__GROUP];
+    attn__worker of = *me;
+    size_t *const count = &me->team->apart[1 + id / ATTN__GROUP].taken[id % ATTN__GROUP];
     const size_t loop = me->loop * ATTN__MOST_TASKS;
     size_t old = __atomic_load_n(count, __ATOMIC_RELAXED), next, first, last;
-    attn__share(of, n, &first, &last);
+    of.id = id;
+    attn__share(&of, n, &first, &last);
     do {
         next = (old - loop) / ATTN__MOST_TASKS > ATTN__MOST_TASKS / 2 ? loop : old;
         if (next - loop >= last - first)
@@ -12558,7 +12560,6 @@ static size_t attn__take(const attn__worker *me, const attn__worker *of, size_t 
  * task. */
 static int attn__next_task(attn__worker *me, size_t n, size_t *task)
 {
-    attn__worker of = *me;
     size_t last;
     attn__share(me, n, task, &last);
     *task += me->n_taken++;
@@ -12570,8 +12571,7 @@ static int attn__next_task(attn__worker *me, size_t n, size_t *task)
         attn__count_up(me->team, &me->team->n_done);
     me->has_task = 0;
     for (; me->is_dynamic && me->n_idle < me->count; me->n_idle++) {
-        of.id = (me->id + me->n_idle) % me->count;
-        *task = attn__take(me, &of, n);
+        *task = attn__take(me, (me->id + me->n_idle) % me->count, n);
         if (*task < n)
             return me->has_task = 1;
     }
