@@ -28,7 +28,8 @@
 /* Is it the configuration of a HookedTransformer? */
 TOOLS_FN int tl_is_config(const json_value *root)
 {
-    return root->kind == JSON_OBJECT && json_get(root, "d_vocab") && json_get(root, "d_model");
+    return root && root->kind == JSON_OBJECT && json_get(root, "d_vocab") &&
+           json_get(root, "d_model");
 }
 
 /* A setting that changes what the model computes, and its only value that is read: a text, "true", "false",
@@ -184,7 +185,7 @@ TOOLS_FN attn_status tl_recognise(attn_ctx *ctx, source *s)
 TOOLS_FN attn_status tl_refuse_tensors(attn_ctx *ctx, const source *s)
 {
     shown name;
-    const char *first = s->n_tensors ? s->tensors[0].name : "none";
+    const char *first = s->n_tensors && s->tensors ? s->tensors[0].name : "none";
     return tool_fail(ctx, ATTN_E_FORMAT,
                      "config.json is TransformerLens's, but no tensor is embed.W_E; the first is "
                      "%s",

@@ -694,7 +694,7 @@ TOOLS_FN int receipt_read_chain(const receipt_reader *from, const json_value *ro
     const json_value *v = json_get(root, "links");
     size_t i;
     r->links = (unsigned char *)receipt_room(from, root, "links", RECEIPT_LINK, &r->n_links);
-    if (!r->links)
+    if (!r->links || !v)
         return 0;
     for (i = 0, v++; i < r->n_links; i++, v += v->span)
         if (!receipt_hex(v, r->links + i * RECEIPT_LINK, RECEIPT_LINK))

@@ -108,8 +108,11 @@ static int move_state(exact_file *f, FILE *file, int saves, uint64_t *sum)
     sizes[1] = sizes[2] = f->n * sizeof(float);
     sizes[3] = f->n;
     for (i = 0; i < 4; i++) {
-        const size_t moved =
-            saves ? fwrite(parts[i], 1, sizes[i], file) : fread(parts[i], 1, sizes[i], file);
+        size_t moved;
+        if (saves)
+            moved = fwrite(parts[i], 1, sizes[i], file);
+        else
+            moved = fread(parts[i], 1, sizes[i], file);
         if (moved < sizes[i])
             return 0;
         *sum = attn_checksum(*sum, parts[i], sizes[i]);
