@@ -472,6 +472,7 @@ LENS_FN attn_status lens_exact_pairs(attn_ctx *ctx, lens_exact_run *run, lens_re
         own.sums = (float *)result->numbers.data;
         own.values = (float *)attn_alloc(ctx, n, sizeof(float) + 1, "effects of a pair");
         if (!own.values)
+            /* NOLINTNEXTLINE(clang-analyzer-core.StackAddressEscape): *run ends with the call */
             return ATTN_E_MEMORY;
         memset(own.values, 0, n * (sizeof(float) + 1));
         own.done = (unsigned char *)(own.values + n);

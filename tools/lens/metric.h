@@ -43,7 +43,7 @@ typedef struct lens_pair {
 /* Does the metric read the logits of one position only? */
 LENS_FN int lens_metric_is_local(const lens_metric *m)
 {
-    return m->kind != LENS_METRIC_LOSS && m->kind != LENS_METRIC_FUNCTION;
+    return m && m->kind != LENS_METRIC_LOSS && m->kind != LENS_METRIC_FUNCTION;
 }
 
 LENS_FN int lens_metric_is_function(const lens_metric *m)

@@ -229,6 +229,7 @@ LENS_FN attn_status lens_prune(attn_ctx *ctx, lens_pruned *found, lens_backward 
     p.graph = lens_graph_of(b->model);
     p.edges = (lens_edge *)attn_alloc(ctx, p.graph.n_edges, sizeof *p.edges, "a list of edges");
     p.runs = (lens_edge_run *)attn_alloc(ctx, desc->n_pairs, sizeof *p.runs, "runs of pairs");
+    /* NOLINTBEGIN(bugprone-sizeof-expression): they are pointers */
     p.records = (attn_record **)attn_alloc(ctx, desc->n_pairs, sizeof *p.records, "runs of pairs");
     status = p.edges && p.runs && p.records ? ATTN_OK : ATTN_E_MEMORY;
     if (status == ATTN_OK) {
@@ -236,6 +237,7 @@ LENS_FN attn_status lens_prune(attn_ctx *ctx, lens_pruned *found, lens_backward 
         memset(p.records, 0, desc->n_pairs * sizeof *p.records);
         status = lens_prune_all(ctx, &p);
     }
+    /* NOLINTEND(bugprone-sizeof-expression) */
     attn_free(p.runs);
     attn_free(p.records);
     if (status != ATTN_OK) {

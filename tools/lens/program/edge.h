@@ -63,7 +63,7 @@ static attn_status prune_edges(lens *l, edge_finding *f, lens_backward *backward
     progress_begin(&bar, "removing");
     status = lens_prune(&l->ctx, &found, backward, &d);
     progress_end(&bar);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && found.edges)
         memcpy(f->edges, found.edges, f->graph.n_edges * sizeof *f->edges);
     f->n_kept = found.n_kept;
     f->value = (float)found.value;
