@@ -375,9 +375,9 @@ ATTN_API uint64_t attn_checksum(uint64_t previous, const void *data, size_t size
  * may be an input, or overlap inputs in any way. (If this needs more memory, it is allocated for
  * the time of the call.)
  *
- * So zero a variable before it is the *out of its first operation: attn_tensor y = ATTN_ZERO; A
- * struct that nobody wrote is refused if it does not look like a tensor. If it does, it cannot be
- * told from one, and the operation writes to where it points. */
+ * So zero a variable before it is the *out of its first operation: attn_tensor y = ATTN_ZERO; The
+ * operation refuses an uninitialised struct if its bytes are not a valid tensor. If they happen to
+ * be one, the operation writes to the address in it. */
 
 typedef enum attn_dtype {
     ATTN_F32 = 0,
@@ -3255,7 +3255,8 @@ static void attn__keep_value(const attn__kernels *kernels, const attn_session *s
 }
 
 /* k, v [R, C] of the new rows -> the caches of their sessions. A worker takes whole heads, so that
- * no two workers write to one line. In a pass of few rows it stores what it will read itself. */
+ * two workers never write to the same line. In a pass of few rows each worker stores the keys and
+ * values that it reads in attn__attend. */
 static void attn__store_kv(attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
@@ -3477,7 +3478,7 @@ static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
 }
 
 /* Moves the rows of `normed` whose logits are wanted to its beginning. If each worker has its own
- * `normed`, each worker moves the rows of its own. */
+ * `normed`, each worker moves the rows in its `normed`. */
 static attn__rows attn__gather_final(attn__worker *me, const attn__pass *p, attn__rows normed)
 {
     const int shared = normed.data == p->ws->normed.data;
@@ -12534,8 +12535,8 @@ static int attn__arrives_last(const attn__worker *me)
 }
 
 /* Takes the next task of another worker, or of this one. Returns n if none is left. A count has the
- * loop in its upper half and the number of tasks in its lower half. A late worker may find a later
- * loop there: then all tasks of its own loop have been taken. */
+ * loop in its upper half and the number of tasks in its lower half. A late worker may find the
+ * number of a later loop there. Then other workers have taken all tasks of its own loop. */
 static size_t attn__take(const attn__worker *me, int id, size_t n)
 {
     attn__worker of = *me;

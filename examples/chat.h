@@ -8,7 +8,7 @@
  *     talk.max_bytes = 400;
  *     chat_turn(&ctx, NULL, &talk, "Hello! ");
  *
- * The session keeps what was said and nothing else: neither a stop string nor what was over the limit.
+ * The session keeps the person's text and the answer. It keeps no stop string, and no text over the limit.
  * When it is full, the oldest tokens are forgotten. */
 #ifndef CHAT_H
 #define CHAT_H
@@ -109,7 +109,7 @@ static inline attn_status chat_make_room(attn_ctx *ctx, const chat *c, size_t n)
                : attn_feed(ctx, c->session, attn_session_tokens(c->session) + length - keep, keep);
 }
 
-/* Leaves in the session what was handed over of the tokens from `begin` on. */
+/* Removes from the session the tokens after `begin` whose text the caller did not get. */
 static inline attn_status chat_forget_rest(attn_ctx *ctx, const chat *c, attn_generation *result,
                                            size_t begin)
 {

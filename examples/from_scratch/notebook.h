@@ -104,7 +104,7 @@ static inline int check(int holds)
     return holds;
 }
 
-/* The difference of two ways to compute the same: a check that it is no more than rounding explains. */
+/* The largest difference between two results of the same computation. Checks that rounding explains it. */
 static inline double checked_difference(attn_tensor a, attn_tensor b)
 {
     const double d = difference(a, b);

@@ -933,8 +933,8 @@ class Model(_Closing):
             return session.score(ids, k)
 
     def surprisal(self, texts: Union[str, Iterable[str]], *, stride: int = 0, bos: bool = True) -> dict[str, list[Any]]:
-        """How surprising each word is, in bits: a list for each column of tools/surprisal, which tells what they
-        mean. pandas.DataFrame takes the result. Give one text, or several; each is read by itself.
+        """The surprisal of each word, in bits. Returns a list for each column; the page of tools/surprisal
+        explains the columns. pandas.DataFrame takes the result. Give one text, or several; each is read by itself.
 
         stride: the least tokens before a word where a text is longer than the context (0: 512, or half of it).
         bos: begin with the beginning-of-text token. Without it first words have no value (NaN)."""
@@ -997,8 +997,8 @@ class Model(_Closing):
                       sampling: Sampling = Sampling(), stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False,
                       ignore_eos: bool = False,
                       logits_fn: Optional[Callable[[Array], None]] = None) -> list[Continuation]:
-        """Continues several prompts at once, each in a session of its own, one pass over the weights for
-        all. Text i draws with seed + i. It drafts tokens ahead, which makes repetitive text faster and
+        """Continues several prompts at once. Each prompt has a session of its own; a pass reads the weights
+        once for all prompts. Text i draws with seed + i. It drafts tokens ahead, which makes repetitive text faster and
         changes none. logits_fn(logits [n_vocab]) may change the logits before each draw."""
         guard, n_vocab = _Guard(), self.config.n_vocab
         callback = _LOGITS_FN(lambda logits, _session, _user: guard(
@@ -1538,7 +1538,7 @@ class Record(_Closing, Mapping[str, Array]):
         self._names = [_lib.attn_record_name(pointer, i).decode() for i in range(_lib.attn_record_n_activations(pointer))]
 
     def close(self) -> None:
-        """Ends the recording; what was recorded stays."""
+        """Ends the recording. The recorded activations stay."""
         with self._session._turns:
             if self._open:
                 self._views = {name: self._array(name) for name in self._names}
@@ -1661,7 +1661,7 @@ class Generation(Iterator[str]):
 
     @property
     def text(self) -> str:
-        """The pieces so far, joined; all of the text if nobody has asked for a piece."""
+        """The text so far: the pieces that were read, joined. If no piece was read, this writes the whole text."""
         return self.read() if self._text is None else self._text
 
     def __repr__(self) -> str:

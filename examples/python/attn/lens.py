@@ -522,8 +522,8 @@ def _sender_of(sender: Sender) -> _lens_sender:
 def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], receivers: Sequence[Receiver], *,
                mlps: Literal["frozen", "through"] = "frozen", each_receiver: bool = False, normalize: bool = False,
                edits: Sequence[Edit] = ()) -> Patched:
-    """Path patching: the metric of the corrupted text whose receivers read what they would if one sender
-    had written as in the clean text; [senders], or [senders, receivers] with each_receiver.
+    """Path patching: in the run of the corrupted text, one sender's output takes its value of the clean
+    text, for the receivers alone. Returns the metric: [senders], or [senders, receivers] with each_receiver.
 
     senders: (layer, head), (layer, "mlp"), or "embed", the embeddings. receivers, all at once: (layer, "hook_resid_pre" or "hook_mlp_in"), or (layer,
     "hook_q_input", "hook_k_input" or "hook_v_input", head); (n_layer, "hook_resid_pre") is the stream that
