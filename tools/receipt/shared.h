@@ -21,9 +21,9 @@ typedef struct receipt_generated {
 
 /* Writes a receipt to the file `path`. ATTN_E_ARGUMENT for more stop strings than a receipt holds, and if
  * the kernels of ctx->isa do not give the bits of a receipt. */
-LENS_FN attn_status receipt_of_generated(attn_ctx *ctx, const attn_model *model,
-                                         const char *model_path, const receipt_generated *text,
-                                         const char *path)
+LENS_FN attn_status lens_receipt_of_generated(attn_ctx *ctx, const attn_model *model,
+                                              const char *model_path, const receipt_generated *text,
+                                              const char *path)
 {
     const char *isa = attn_isa(ctx);
     receipt made;
@@ -54,8 +54,9 @@ LENS_FN attn_status receipt_of_generated(attn_ctx *ctx, const attn_model *model,
 
 /* Verifies the receipt in the file `path`. *holds: whether it holds; if not, `found` is the first difference
  * as a sentence. A status only if the receipt could not be checked. */
-LENS_FN attn_status receipt_check(attn_ctx *ctx, int *holds, receipt_findings *found,
-                                  const attn_model *model, const char *model_path, const char *path)
+LENS_FN attn_status lens_receipt_check(attn_ctx *ctx, int *holds, receipt_findings *found,
+                                       const attn_model *model, const char *model_path,
+                                       const char *path)
 {
     receipt_identity identity;
     receipt_verdict verdict = RECEIPT_FAILED;

@@ -308,8 +308,8 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_logit_directions": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
     "lens_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
     "lens_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
-    "receipt_of_generated": (_STATUS, _P, _P, _P, _P, _P),
-    "receipt_check": (_STATUS, _P, _P, _P, _P, _P, _P),
+    "lens_receipt_of_generated": (_STATUS, _P, _P, _P, _P, _P),
+    "lens_receipt_check": (_STATUS, _P, _P, _P, _P, _P, _P),
 }
 _words.FUNCTIONS.update(_PROTOTYPES)
 _VERSION = (0, 4)  # major and minor: the structs above are of this one
@@ -1141,7 +1141,7 @@ def verify(model: Model, receipt: Union[str, os.PathLike[str]]) -> Verdict:
     """Computes again what a receipt says, and compares every bit. Session.generate(..., receipt=...) writes one,
     and so do the programs gpt2 and attn-verify, on any machine."""
     holds, found = c_int(), _receipt_findings()
-    model._context().run(_lib.receipt_check, byref(holds), byref(found), model._handle, _path(model._file()), _path(receipt))
+    model._context().run(_lib.lens_receipt_check, byref(holds), byref(found), model._handle, _path(model._file()), _path(receipt))
     return Verdict(bool(holds.value), found.text.decode("utf-8", "replace"))
 
 
@@ -1706,7 +1706,7 @@ class Generation(Iterator[str]):
                                   len(self._prompt), len(ids), _STOP_REASONS.index(self.reason),
                                   digests.ctypes.data)
         model = session.model
-        model._context().run(_lib.receipt_of_generated, model._handle, _path(model._file()), byref(text), self._receipt)
+        model._context().run(_lib.lens_receipt_of_generated, model._handle, _path(model._file()), byref(text), self._receipt)
 
     def _write(self) -> Iterator[str]:
         session, tokenizer, held = self._session, self._session.model.tokenizer, b""
