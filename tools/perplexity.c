@@ -276,6 +276,7 @@ int main(int argc, char **argv)
         return code;
     r.o.model = option_or_word(r.o.model, &given, &next);
     r.o.file = option_or_word(r.o.file, &given, &next);
+    swap_model(&r.o.model, &r.o.file);
     if (!r.o.file && r.o.model && !system_is_terminal(stdin))
         r.o.file = "-";
     if (!r.o.model || !r.o.file)

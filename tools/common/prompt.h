@@ -103,14 +103,14 @@ TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, int exact
 TOOLS_FN int is_model_name(const char *word)
 {
     const size_t n = strlen(word);
-    return n > 5 && strcmp(word + n - 5, ".attn") == 0 && system_exists(word);
+    return n > 5 && strcmp(word + n - 5, ".attn") == 0;
 }
 
-/* Exchanges the two words if they were given as TEXT MODEL. */
+/* Exchanges the two words if the model is the second: a text or a file comes before it. */
 TOOLS_FN void swap_model(const char **model, const char **text)
 {
     const char *const word = *model;
-    if (word && *text && !system_exists(word) && is_model_name(*text)) {
+    if (word && *text && !is_model_name(word) && is_model_name(*text) && system_exists(*text)) {
         *model = *text;
         *text = word;
     }

@@ -830,6 +830,10 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
                          "%s would be a .attn file in spite of its name; for GGUF, convert to "
                          "FILE.attn first, and that to %s",
                          o->output, base_name(o->output));
+    if (taken && !system_exists(o->input))
+        return tool_fail(ctx, ATTN_E_IO,
+                         "there is no %s; the output comes last: attn-convert %s %s", o->input,
+                         o->output, o->input);
     if (taken)
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
     if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))

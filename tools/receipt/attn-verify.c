@@ -180,6 +180,8 @@ int main(int argc, char **argv)
     if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
         return code;
     r.o.model = option_or_word(r.o.model, &given, &next);
+    if (next < given.n_words)
+        swap_model(&r.o.model, &given.words[next]);
     if ((code = check_usage(&r.o, &given)) != FINE)
         return code;
     if (!r.o.output && next >= given.n_words)

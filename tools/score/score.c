@@ -259,6 +259,7 @@ int main(int argc, char **argv)
         return code;
     r.o.model = option_or_word(r.o.model, &given, &next);
     r.o.file = option_or_word(r.o.file, &given, &next);
+    swap_model(&r.o.model, &r.o.file);
     if (!r.o.model)
         return fail(USAGE, "no model given: score MODEL.attn FILE (--help tells more)");
     if (next < given.n_words)

@@ -174,10 +174,8 @@ int main(int argc, char **argv)
     r.o.file = option_or_word(r.o.file, &given, &next);
     if (!r.o.model)
         return fail(USAGE, "no model given: surprisal MODEL.attn FILE (--help tells more)");
+    swap_model(&r.o.model, &r.o.file);
     r.o.file = r.o.file ? r.o.file : "-";
-    if (!r.o.column && is_named_table(r.o.file))
-        return fail(USAGE, "%s is a table: give the name of the column of texts with --column",
-                    r.o.file);
     if (r.o.resume && (!r.o.output || strcmp(r.o.output, "-") == 0))
         return fail(USAGE, "--resume continues a file: give it with -o");
     if ((code = check_usage(&r)) == FINE)

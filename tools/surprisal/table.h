@@ -81,15 +81,20 @@ static size_t read_names(run *r, table_reader *in, span **names)
     return *names ? n : 0;
 }
 
-static int find_column(const table *t, const char *name, size_t *column)
+/* Finds the first column of that name. Returns how many have it. */
+static size_t find_column(const table *t, const char *name, size_t *column)
 {
-    for (*column = 0; *column < t->n_columns; ++*column)
-        if (t->names[*column].size == strlen(name) &&
-            memcmp(t->names[*column].text, name, strlen(name)) == 0)
-            return 1;
-    return 0;
+    const size_t size = name ? strlen(name) : 0;
+    size_t found = 0, i;
+    for (i = t->n_columns; name && i-- > 0;)
+        if (t->names[i].size == size && memcmp(t->names[i].text, name, size) == 0) {
+            *column = i;
+            found++;
+        }
+    return found;
 }
 
+/* name: the one that no column has, or NULL if none is given. */
 static int refuse_column(const run *r, const char *option, const char *name)
 {
     char list[160] = "";
@@ -98,8 +103,22 @@ static int refuse_column(const run *r, const char *option, const char *name)
     for (i = 0; i < r->input.n_columns && used + 64 + 6 < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
                                  show(one, r->input.names[i].text, r->input.names[i].size));
+    if (!name)
+        return fail(USAGE,
+                    "%s is a table: name the column of texts with --column; its columns are "
+                    "%s%s",
+                    r->name, list, i < r->input.n_columns ? ", ..." : "");
     return fail(USAGE, "--%s: %s has no column \"%s\"; its columns are %s%s", option, r->name, name,
                 list, i < r->input.n_columns ? ", ..." : "");
+}
+
+static int check_column(const run *r, const char *option, const char *name, size_t *column)
+{
+    const size_t found = find_column(&r->input, name, column);
+    if (found > 1)
+        return fail(USAGE, "--%s: %s has %zu columns \"%s\"; give each a name of its own", option,
+                    r->name, found, name);
+    return found ? FINE : refuse_column(r, option, name);
 }
 
 /* Reads the names with the separator by which the column is found: a comma, a tab, or the semicolon
@@ -110,6 +129,7 @@ static int read_header(run *r, table_reader *in)
     table *const t = &r->input;
     const table_reader begin = *in;
     size_t most = 0, i, best = 0;
+    int code;
     t->has_names = 1;
     for (i = 0; i < 3; i++) {
         *in = begin;
@@ -126,12 +146,12 @@ static int read_header(run *r, table_reader *in)
         *in = begin;
         in->separator = separators[best];
         t->n_columns = read_names(r, in, &t->names);
-        return refuse_column(r, "column", r->o.column);
     }
     t->has_regions = r->o.region_names != NULL;
-    if (t->has_regions && !find_column(t, r->o.region_names, &t->regions))
-        return refuse_column(r, "region-names", r->o.region_names);
-    return FINE;
+    code = check_column(r, "column", r->o.column, &t->column);
+    return code == FINE && t->has_regions
+               ? check_column(r, "region-names", r->o.region_names, &t->regions)
+               : code;
 }
 
 /* Makes room for one more record. */
@@ -247,6 +267,10 @@ static int read_input(run *r)
     size_t size = 0;
     const int code = read_text(&r->ctx, &r->memory, r->o.file, 0, &text, &size);
     r->name = strcmp(r->o.file, "-") == 0 ? "standard input" : r->o.file;
+    if (code == FINE && size && !r->o.column && is_named_table(r->name)) {
+        table_reader in = {text, text + size, 1, ','};
+        return read_header(r, &in);
+    }
     return code == FINE ? read_records(r, text, size) : code;
 }
 

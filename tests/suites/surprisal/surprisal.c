@@ -474,8 +474,19 @@ TEST(wrong_tables)
             "printf 'id,s\\n1,\"a\"b\\n' | " SAY "--column s");
     refuses(1, "line 1: a quoted field", "printf '\"id,s\\n1,a\\n' | " SAY "--column s");
     CHECK(run("printf 'id,s\\n1,a\\n' >" TEST_TMP "t.csv") == 0);
-    refuses(2, "t.csv is a table: give the name of the column of texts with --column",
+    refuses(2, "t.csv is a table: name the column of texts with --column; its columns are id, s",
             SAY TEST_TMP "t.csv");
+    CHECK(run("printf 'a;b c;d\\n1;2;3\\n' >" TEST_TMP "t.tsv; : >" TEST_TMP "empty.csv") == 0);
+    refuses(2,
+            "t.tsv is a table: name the column of texts with --column; its columns are a, b c, d",
+            SAY TEST_TMP "t.tsv");
+    refuses(1, "empty.csv is empty; expected a text on each line", SAY TEST_TMP "empty.csv");
+    refuses(1, "none.csv: No such file or directory", SAY TEST_TMP "none.csv");
+    refuses(2, "--column: standard input has 2 columns \"s\"; give each a name of its own",
+            "printf 's,id,s\\na,1,b\\n' | " SAY "--column s");
+    refuses(2, "--region-names: standard input has 3 columns \"n\"; give each a name of its own",
+            "printf 'n\\ts\\tn\\tn\\n1\\ta\\t2\\t3\\n' | " SAY "--column s --region-names n");
+    CHECK(run("printf 's,n,n\\na,1,2\\n' | " SAY "--column s") == 0 && strstr(out, ",n,n\n"));
 }
 
 /* ---- files ---- */

@@ -138,6 +138,12 @@ static const mistake mistakes[] = {
      "transformers 4 "
      "has transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch, and "
      "pickle-to-safetensors.py takes its result"},
+    {"a model of rust-bert", 1, CONVERT TMP "rust " TMP "x.attn",
+     "attn-convert: " TMP "rust has no model.safetensors, but rust_model.ot, the weights for "
+     "rust-bert; the same model as transformers saves it converts"},
+    {"the output first", 1, CONVERT TMP "none.attn examples/tiny-stories",
+     "attn-convert: there is no " TMP "none.attn; the output comes last: attn-convert "
+     "examples/tiny-stories " TMP "none.attn"},
     {"weights for ONNX", 1, CONVERT TMP "onnx " TMP "x.attn",
      "attn-convert: " TMP "onnx has no model.safetensors, but model.onnx, the weights for ONNX; "
      "the same model as transformers saves it converts"},
@@ -165,9 +171,9 @@ TEST(each_is_answered)
     test_write(TMP "empty.attn", "", 0);
     memset(noise, 1, sizeof noise);
     test_write(TMP "noise.png", noise, sizeof noise);
-    CHECK(run("mkdir -p " TMP "124M " TMP "onnx && touch " TMP "124M/hparams.json " TMP
-              "124M/model.ckpt.index " TMP
-              "onnx/model.onnx && cp examples/tiny-stories/config.json " TMP "onnx") == 0);
+    CHECK(run("cd " TMP " && mkdir -p 124M onnx rust && touch 124M/hparams.json "
+              "124M/model.ckpt.index onnx/model.onnx rust/rust_model.ot") == 0 &&
+          run("for d in onnx rust; do cp examples/tiny-stories/config.json " TMP "$d; done") == 0);
     CHECK(run("head -c 5000 " MODEL ">" TMP "cut.attn") == 0);
     for (i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
         const mistake *m = &mistakes[i];
@@ -179,6 +185,35 @@ TEST(each_is_answered)
                "%s is answered with\n%sin place of\n%s", m->what, err, m->answer);
     }
     forget();
+}
+
+/* The model may come after the text or the file. */
+TEST(the_model_second)
+{
+    static const char *const programs[][3] = {
+        {GPT2 "-q -n 3", "'Once upon'", ""},
+        {LENS "loss", "Once", ""},
+        {BIN("surprisal") "-q", TMP "texts.txt", ""},
+        {BIN("surprisal") "-q", TMP "texts.csv", "--column s"},
+        {BIN("perplexity"), TMP "texts.txt", ""},
+        {BIN("score") "-q --lines", TMP "texts.txt", ""},
+        {BIN("attn-verify"), TMP "receipt.json", ""},
+    };
+    char first[400], second[400];
+    size_t i;
+    test_write(TMP "texts.txt", "The cat\nThe dog sat.\n", 21);
+    test_write(TMP "texts.csv", "s,n\nThe cat,1\n", 14);
+    CHECK(run(GPT2 MODEL "Once -q -n 2 --receipt " TMP "receipt.json") == 0);
+    for (i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+        const char *const *p = programs[i];
+        snprintf(first, sizeof first, "%s " MODEL "%s %s", p[0], p[1], p[2]);
+        snprintf(second, sizeof second, "%s %s " MODEL "%s", p[0], p[1], p[2]);
+        same(first, second);
+    }
+    refuses(2, "texts.txt is a file: -f", GPT2 TMP "texts.txt " MODEL);
+    refuses(2, "texts.txt is a file: -f", LENS "patterns " TMP "texts.txt " MODEL);
+    refuses(1, "no.attn: No such file or directory", GPT2 TMP "no.attn Once");
+    refuses(1, "no.attn: No such file or directory", BIN("surprisal") TMP "no.attn " MODEL);
 }
 
 /* Root may read everything, so somebody else tries. */
