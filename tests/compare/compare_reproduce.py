@@ -2,7 +2,9 @@
 """Checks tools/reproduce against TransformerLens and transformers: every block, on a random GPT-2, by their functions.
 
     compare_reproduce.py DIRECTORY BUILD --tokenizer FILES [--width 48] [--sample N] [--greater-than FILE]
+                         [--ioi-edges FILE]
     compare_reproduce.py DIRECTORY BUILD --model DIRECTORY_OF_HF --attn MODEL.attn [--sample N] [--greater-than FILE]
+                         [--ioi-edges FILE]
 
 Needs torch, transformers and transformer_lens 3. The first form makes a random GPT-2 of 12 layers, 12 heads and GPT-2's
 vocabulary in DIRECTORY, wide enough in its weights for attention and patches to matter, and converts it by
@@ -13,7 +15,8 @@ patches are logits divided by the difference of two means of logits, so their to
 it: 7.1 in GPT-2, where that changes nothing, but near 0 in a model with small random weights.
 
 With --greater-than, a file like greater_than_data.csv, its circuits are found by greater_than.py. They need 130 lines
-for both weights of pairs.
+for both weights of pairs. With --ioi-edges, a file like ioi-eap-ig.json, EAP-IG's scores of the eight prompts are those
+of the same program.
 
 Prompts of a pair are the same before position 10: patches of positions 0 to 8 must change nothing, and are not run by
 TransformerLens. --sample N compares N places of each patching, drawn at random, where all would take it an hour.
@@ -302,12 +305,26 @@ class Figures:
     def __init__(self, hf, model, first_prompt, o):
         self.hf, self.model, self.first = hf, model, first_prompt
         self.pairs, self.files, self.found = o.greater_than, o.model or o.directory, None
+        self.edges = o.ioi_edges
 
     def circuits(self):
         if self.found is None:
             tokenizer = transformers.GPT2TokenizerFast(*(os.path.join(self.files, n) for n in ("vocab.json", "merges.txt")))
             self.found = greater_than.figures(self.model, lambda text: tokenizer(text)["input_ids"], self.pairs, EOT)
         return self.found.float()
+
+    def agreement(self):
+        """Of EAP-IG's scores with those of the file: the rank correlation, the share of equal signs in the top 1 %."""
+        prompts, answers = (numbers_in("tools/reproduce/study.h", *what) for what in
+                            (("prompts[N_PROMPTS]", 15), ("answers[N_PROMPTS]", 2)))
+        scores, graph = greater_than.scores_between(self.model, prompts, prompts[[i ^ 1 for i in range(8)]], answers)
+        published = json.load(open(self.edges))["edges"]
+        here = {"%s->%s" % edge: scores[at].item() for edge, at in graph.names().items()}
+        table = pandas.DataFrame({"here": here, "file": {k: v["score"] for k, v in published.items()}})
+        assert len(table) == len(here) == len(published) and not table.isna().any(axis=None)
+        ranks = table.rank()
+        best = table.loc[table.file.abs().sort_values(ascending=False).index[:(len(table) + 99) // 100]]
+        return torch.tensor([ranks.here.corr(ranks.file), (best.here * best.file > 0).mean()])
 
     def log_probs(self, ids):
         logits = self.hf(torch.tensor([ids])).logits[0]
@@ -369,6 +386,8 @@ class Figures:
             return self.neurons(ids)
         if name == "greater-than":
             return self.circuits()[list(ids)]
+        if name == "ioi-edges":
+            return self.agreement()[list(ids)]
         if name in ("top-tokens", "top-logits", "top-probabilities", "probability", "difference"):
             logits = self.model(torch.tensor([ids]))[0, -1]
             best = logits.topk(n)
@@ -419,6 +438,7 @@ class Oracle:
 
 def run_reproduce(o, attn, figures):
     more = ["--greater-than", o.greater_than] if o.greater_than else []
+    more += ["--ioi-edges", o.ioi_edges] if o.ioi_edges else []
     done = subprocess.run([o.build + "/reproduce", attn, "--json", figures] + more)
     if done.returncode != 1:
         sys.exit("reproduce ended with %d; expected 1, for figures that differ" % done.returncode)
@@ -435,6 +455,7 @@ def main():
     parser.add_argument("--attn")
     parser.add_argument("--sample", type=int, default=0)
     parser.add_argument("--greater-than")
+    parser.add_argument("--ioi-edges")
     parser.add_argument("--again", action="store_true", help="take DIRECTORY/figures.json as it is")
     o = parser.parse_args()
     torch.set_grad_enabled(False)

@@ -1,5 +1,6 @@
 """Circuits of the greater-than task, by edge attribution patching on TransformerLens: the numbers that
-tools/reproduce/greater_than.h should give. compare_reproduce.py and makers/make_reproduce_fixtures.py use it.
+tools/reproduce/greater_than.h should give; and EAP-IG's scores of other pairs. compare_reproduce.py and
+makers/make_reproduce_fixtures.py use it.
 
 Written from the papers (EAP: Syed, Rager & Conmy 2023; EAP-IG: Hanna, Pezzelle & Belinkov 2024) by autograd, one pair
 at a time: every receiver's input is a tensor whose gradient is kept, and a circuit runs with inputs that are put
@@ -35,6 +36,14 @@ class Graph:
         self.node.append(before)
         self.n_senders = before
         self.real = torch.tensor([[s < r[2] for r in self.receivers] for s in range(before)])
+
+    def names(self):
+        """(sender, receiver) -> where its score is, by the names of EAP-IG's files."""
+        layers, heads = self.model.cfg.n_layers, self.model.cfg.n_heads
+        senders = ["input"] + [n for i in range(layers) for n in ["a%d.h%d" % (i, h) for h in range(heads)] + ["m%d" % i]]
+        receivers = [n for i in range(layers) for n in
+                     ["a%d.h%d<%s>" % (i, h, part) for part in "qkv" for h in range(heads)] + ["m%d" % i]] + ["logits"]
+        return {(senders[s], receivers[r]): (s, r) for s, r in self.real.nonzero().tolist()}
 
     def rows(self, values):
         """[senders, T, C] of a dictionary of activations."""
@@ -117,10 +126,26 @@ class Graph:
             kept = next_kept
 
 
+def scores_between(model, clean, corrupted, answers):
+    """EAP-IG's scores of a logit difference [senders, receivers], from the points k / STEPS for k = 1 to STEPS: the mean
+    over the pairs; and the graph."""
+    with_parts(model, True)
+    graph, scores = Graph(model), 0
+    for i, (good, bad) in enumerate(answers.tolist()):
+        points = graph.scores(clean[i:i + 1], corrupted[i:i + 1], lambda logits: logits[0, -1, good] - logits[0, -1, bad])
+        scores = scores + points[1:].mean(0) / len(answers)
+    with_parts(model, False)
+    return scores, graph
+
+
+def with_parts(model, on):
+    for flag in ("use_split_qkv_input", "use_attn_result", "use_hook_mlp_in"):
+        setattr(model.cfg, flag, on)
+
+
 def figures(model, encode, path, bos):
     """Mean probability difference of the model, of the three circuits; nodes and edges of the second circuit."""
-    for flag in ("use_split_qkv_input", "use_attn_result", "use_hook_mlp_in"):
-        setattr(model.cfg, flag, True)
+    with_parts(model, True)
     graph = Graph(model)
     years = torch.tensor([encode("%02d" % year)[0] for year in range(100)])
     with open(path, newline="") as file:
@@ -141,7 +166,6 @@ def figures(model, encode, path, bos):
         for clean, corrupted, year in pairs:
             sums += torch.stack([difference(model(clean), year)] +
                                 [difference(graph.run(clean, corrupted, kept), year) for kept, _ in circuits]).double()
-    for flag in ("use_split_qkv_input", "use_attn_result", "use_hook_mlp_in"):
-        setattr(model.cfg, flag, False)
+    with_parts(model, False)
     kept, n_nodes = circuits[1]
     return torch.cat([sums / len(pairs), torch.tensor([n_nodes, int(kept.sum())]).double()])

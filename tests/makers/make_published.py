@@ -315,6 +315,10 @@ class Figures:
         add(circuits, "greater-than: its nodes and edges, pruned", "greater-than", 0, [29, 150], [4, 5], 14)
         add(circuits, "greater-than: of 200 edges by EAP", "greater-than", 1e-5, [.6563275], [1], 16)
         add(circuits, "greater-than: of 200 edges by clean-corrupted", "greater-than", 1e-5, [.6857952], [3], 18)
+        # Other prompts than those of the file, so the order of scores is compared, and loosely.
+        mib = "hannamw/MIB-circuit-track circuits/ioi-eap-ig.json@8c313476"
+        add(mib, "IOI by EAP-IG: rank correlation of all edges' scores", "ioi-edges", .8, [1], [0])
+        add(mib, "IOI by EAP-IG: share of equal signs among the largest 1 %", "ioi-edges", .2, [1], [1])
 
     def all(self):
         self.tokens()

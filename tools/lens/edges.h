@@ -104,6 +104,47 @@ LENS_FN lens_node_name lens_receiver_name(const lens_graph *g, size_t receiver)
     return name;
 }
 
+/* The sender of that name; n_senders if there is none. */
+LENS_FN size_t lens_sender_named(const lens_graph *g, const char *name)
+{
+    char *end = NULL;
+    size_t sender = 0;
+    if (*name == 'a' || *name == 'm') {
+        sender = lens_senders_before(g, (size_t)strtoul(name + 1, &end, 10), *name == 'm');
+        sender += end[0] == '.' && end[1] == 'h' ? (size_t)strtoul(end + 2, NULL, 10) : 0;
+    }
+    return sender < g->n_senders && strcmp(lens_sender_name(g, sender).text, name) == 0
+               ? sender
+               : g->n_senders;
+}
+
+/* The receiver of that name; n_receivers if there is none. */
+LENS_FN size_t lens_receiver_named(const lens_graph *g, const char *name)
+{
+    char *end = NULL;
+    size_t receiver = g->n_receivers - 1;
+    if (*name == 'a' || *name == 'm') {
+        receiver = (size_t)strtoul(name + 1, &end, 10) * (3 * g->n_head + 1);
+        receiver += *name == 'm' ? 3 * g->n_head : 0;
+        receiver += end[0] == '.' && end[1] == 'h' ? (size_t)strtoul(end + 2, &end, 10) : 0;
+        if (end[0] == '<' && (end[1] == 'k' || end[1] == 'v'))
+            receiver += (end[1] == 'k' ? 1 : 2) * g->n_head;
+    }
+    return receiver < g->n_receivers && strcmp(lens_receiver_name(g, receiver).text, name) == 0
+               ? receiver
+               : g->n_receivers;
+}
+
+/* The sender that a receiver belongs to: its head, or its MLP; n_senders for the logits. */
+LENS_FN size_t lens_node_of_receiver(const lens_graph *g, size_t receiver)
+{
+    const size_t in_layer = 3 * g->n_head + 1, part = receiver % in_layer;
+    if (receiver == g->n_receivers - 1)
+        return g->n_senders;
+    return lens_senders_before(g, receiver / in_layer, part == in_layer - 1) +
+           (part == in_layer - 1 ? 0 : part % g->n_head);
+}
+
 /* ---- what senders write ---- */
 
 static const char *const lens_written[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",

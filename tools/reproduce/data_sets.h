@@ -4,6 +4,7 @@
 
 #include "data.h"
 #include "greater_than.h"
+#include "ioi_edges.h"
 
 typedef attn_status (*data_fn)(reading *r, const char *path, float *out, float *errors);
 
@@ -17,6 +18,7 @@ static const struct data_set {
     {"wikitext-2", wikitext, 2},
     {"wikitext-103", wikitext, 2},
     {"greater-than", greater_than_figures, 6},
+    {"ioi-edges", ioi_edges, N_IOI_FIGURES},
 };
 enum { N_DATA_SETS = sizeof data_sets / sizeof data_sets[0] };
 

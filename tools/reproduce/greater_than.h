@@ -185,16 +185,6 @@ static attn_status score_years(greater_than *g, attn_tensor *scores)
     return ATTN_OK;
 }
 
-/* The node of a receiver, as the index of its sender; n_senders for the logits. */
-static size_t node_of_receiver(const lens_graph *g, size_t receiver)
-{
-    const size_t in_layer = 3 * g->n_head + 1, part = receiver % in_layer;
-    if (receiver == g->n_receivers - 1)
-        return g->n_senders;
-    return lens_senders_before(g, receiver / in_layer, 0) +
-           (part == in_layer - 1 ? g->n_head : part % g->n_head);
-}
-
 /* Removes the edges of nodes without an edge in or without an edge out, until there is no such node.
  * counts: the number of nodes that are left, without the logits, and of edges. */
 static void prune(float *edges, const lens_graph *g, float counts[2])
@@ -207,13 +197,14 @@ static void prune(float *edges, const lens_graph *g, float counts[2])
             int enters = node == 0, leaves = 0;
             for (receiver = 0; receiver < g->n_receivers; receiver++) {
                 leaves |= edges[node * g->n_receivers + receiver] != 0;
-                for (other = 0; node_of_receiver(g, receiver) == node && other < node; other++)
+                for (other = 0; lens_node_of_receiver(g, receiver) == node && other < node; other++)
                     enters |= edges[other * g->n_receivers + receiver] != 0;
             }
             counts[0] += (float)(enters && leaves);
             for (receiver = 0; receiver < g->n_receivers && !(enters && leaves); receiver++) {
                 edges[node * g->n_receivers + receiver] = 0;
-                for (sender = 0; node_of_receiver(g, receiver) == node && sender < node; sender++)
+                for (sender = 0; lens_node_of_receiver(g, receiver) == node && sender < node;
+                     sender++)
                     edges[sender * g->n_receivers + receiver] = 0;
             }
         }

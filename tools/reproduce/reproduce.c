@@ -8,7 +8,7 @@
  *     weights.h      whether the files are those of GPT-2 small
  *     figures.h      single figures: losses, probabilities, greedy texts
  *     data_sets.h    data sets that the user has: data.h (HellaSwag, LAMBADA, WikiText),
- *                    greater_than.h (EAP)
+ *                    greater_than.h (EAP), ioi_edges.h (EAP-IG's scores of all edges)
  *     procedures.h   whole plots, by name: study.h (direct logit attribution, ablation, patterns),
  *                    patching.h (activation patching), attributing.h (attribution patching, paths) */
 
@@ -45,6 +45,8 @@ static const struct option table[] = {
     {0, "wikitext-103", "FILE", TEXT, AT(data[3]), NULL, "wiki.test.raw of WikiText-103"},
     {0, "greater-than", "FILE", TEXT, AT(data[4]), NULL,
      "greater_than_data.csv, for circuits by EAP"},
+    {0, "ioi-edges", "FILE", TEXT, AT(data[5]), NULL,
+     "ioi-eap-ig.json, for EAP-IG's scores of all edges"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES, ISA_HELP},
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
@@ -173,12 +175,23 @@ static const char *too_long(run *r, const block *b)
     return arena_text(&r->ctx, &r->memory, text, strlen(text));
 }
 
+/* Why a data set cannot be read with this model; NULL if it can. */
+static const char *reason_against_data(run *r, const block *b, size_t which)
+{
+    static const char *const wanted[N_DATA_SETS] = {
+        "give --hellaswag FILE",    "give --lambada FILE",      "give --wikitext-2 FILE",
+        "give --wikitext-103 FILE", "give --greater-than FILE", "give --ioi-edges FILE"};
+    if (!r->o.data[which])
+        return wanted[which];
+    if (data_sets[which].fn != ioi_edges)
+        return attn_model_tokenizer(r->model) ? NULL : "the model has no tokenizer";
+    return attn_model_config(r->model)->n_vocab < 50257 ? "it needs GPT-2's vocabulary"
+                                                        : too_long(r, b);
+}
+
 /* Why a block cannot be computed with this model; NULL if it can. */
 static const char *reason_against(run *r, const block *b)
 {
-    static const char *const wanted[N_DATA_SETS] = {
-        "give --hellaswag FILE", "give --lambada FILE", "give --wikitext-2 FILE",
-        "give --wikitext-103 FILE", "give --greater-than FILE"};
     const attn_config *c = attn_model_config(r->model);
     const struct figure *f = find_figure(b->procedure);
     const size_t which = find_data_set(b->procedure);
@@ -186,9 +199,7 @@ static const char *reason_against(run *r, const block *b)
     if (strncmp(b->procedure, "none: ", 6) == 0)
         return b->procedure + 6;
     if (which < N_DATA_SETS)
-        return !r->o.data[which]                 ? wanted[which]
-               : !attn_model_tokenizer(r->model) ? "the model has no tokenizer"
-                                                 : NULL;
+        return reason_against_data(r, b, which);
     if (strstr(b->procedure, "by-position") && strncmp(b->procedure, "patch-", 6) == 0 &&
         r->o.quick)
         return "left out by --quick";

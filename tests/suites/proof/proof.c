@@ -1001,7 +1001,7 @@ TEST(reproduce_a_loss)
 }
 
 /* A model of GPT-2 small's layers, heads and vocabulary, with random weights. */
-static void write_random(const char *path, size_t n_ctx)
+static void write_random(const char *path, size_t n_ctx, unsigned seed)
 {
     enum { WIDTH = 24, N_VOCAB = 50257, N_LAYER = 12 };
     static const struct {
@@ -1025,7 +1025,7 @@ static void write_random(const char *path, size_t n_ctx)
     attn_writer *w = NULL;
     char name[64];
     size_t i, j;
-    random_state = 1;
+    random_state = seed;
     for (i = 0; i < (size_t)N_VOCAB * WIDTH; i++)
         random[i] = random_float() * 0.3f;
     memset(&c, 0, sizeof c);
@@ -1066,7 +1066,7 @@ TEST(reproduce_a_random_model)
 {
     unsigned long figures = 0, agree = 0, ok = 0, blocks = 0;
     const char *last;
-    write_random(test_tmp("random.attn"), 64);
+    write_random(test_tmp("random.attn"), 64, 1);
     if (!CHECKF(run(REPRODUCE "%s --quick", test_tmp("random.attn")) == 1, "%s", err))
         return;
     last = strstr(out, " figures could be wrong");
@@ -1081,6 +1081,88 @@ TEST(reproduce_a_random_model)
                    4 &&
                occurrences(out, "the model's context 64: ") == 8 && strstr(out, "; zeros: "),
            "%s", out);
+}
+
+/* The eight prompts about an indirect object, in GPT-2's tokens, as pairs of texts for lens. */
+static void write_ioi_pairs(const char *path)
+{
+    static const int words[4][6] = {{2215, 1757, 5335, 12437, 262, 6131},
+                                    {2215, 4186, 3700, 3952, 262, 2613},
+                                    {2215, 6035, 15686, 12437, 281, 17180},
+                                    {3260, 5780, 14235, 3952, 257, 4144}};
+    char lines[4096] = "", text[2][128];
+    size_t i, k, n = 0;
+    for (i = 0; i < 8; i++) {
+        const int *const w = words[i / 2], *const names = w + 1, subject = (int)(i % 2);
+        for (k = 0; k < 2; k++)
+            snprintf(text[k], sizeof text[k],
+                     "[50256, %d, %d, 290, %d, 1816, 284, 262, %d, 11, %d, 2921, %d, %d, 284]",
+                     w[0], names[0], names[1], w[3], names[k ? 1 - subject : subject], w[4], w[5]);
+        n +=
+            (size_t)snprintf(lines + n, sizeof lines - n,
+                             "{\"clean\": %s, \"corrupted\": %s, \"token\": %d, \"against\": %d}\n",
+                             text[0], text[1], names[1 - subject], names[subject]);
+    }
+    test_write(path, lines, n);
+}
+
+/* The two figures that reproduce prints of a file of scores; *code: its exit code. */
+static void compare_scores(double both[2], int *code, const char *model, const char *scores)
+{
+    const char *at;
+    int i;
+    *code =
+        run("{ for i in 0 1; do printf 'block\\ta\\t0\\tb\\tioi-edges\\t%%s\\t1e-7\\t1\\t%%s\\n"
+            "10000000\\n' $(test $i = 0 && echo 0.8 || echo 0.2) $i; done; } >%s.txt; echo >%s; "
+            "cat %s.txt >>%s; " REPRODUCE "%s --figures %s --ioi-edges %s",
+            test_tmp("figures"), test_tmp("figures"), test_tmp("figures"), test_tmp("figures"),
+            model, test_tmp("figures"), scores);
+    for (i = 0, at = out; i < 2; i++) {
+        at = strstr(at, " here, standard error ");
+        both[i] = 99;
+        if (!CHECKF(at, "%s%s", out, err))
+            return;
+        while (at[-1] != ' ')
+            at--;
+        both[i] = atof(at);
+        at = strchr(at, '\n');
+    }
+}
+
+/* The scores that lens writes of a model agree with those of reproduce, and with their negatives nothing does;
+ * another random model's do not. */
+TEST(reproduce_scores_of_edges)
+{
+    static const char negate[] = "sed 's/\"score\": \\([0-9]\\)/\"score\": N\\1/; s/\"score\": -/"
+                                 "\"score\": /; s/\"score\": N/\"score\": -/'";
+    double both[3][2];
+    int code[3], i;
+    write_ioi_pairs(test_tmp("pairs.jsonl"));
+    for (i = 1; i <= 2; i++) {
+        write_random(test_tmp("random.attn"), 64, (unsigned)i);
+        CHECKF(run(TEST_BUILD "/lens %s edges --pairs %s --steps 5 -q -o %s%d.json",
+                   test_tmp("random.attn"), test_tmp("pairs.jsonl"), test_tmp("scores"), i) == 0,
+               "%s", err);
+    }
+    CHECK(run("%s %s2.json >%s3.json", negate, test_tmp("scores"), test_tmp("scores")) == 0);
+    for (i = 0; i < 3; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s%d.json", test_tmp("scores"), i + 1);
+        compare_scores(both[i], &code[i], test_tmp("random.attn"), path);
+    }
+    CHECKF(code[0] == 1 && fabs(both[0][0]) < 0.1 && fabs(both[0][1] - 0.5) < 0.2, "%g %g",
+           both[0][0], both[0][1]);
+    i = both[1][0] > 0 ? 1 : 2; /* the file's sign depends on which text lens calls helped */
+    CHECKF(code[i] == 0 && both[i][0] > 0.99999 && both[i][1] > 0.99, "%g %g", both[i][0],
+           both[i][1]);
+    CHECKF(code[3 - i] == 1 && both[3 - i][0] < -0.99999 && both[3 - i][1] < 0.01, "%g %g",
+           both[3 - i][0], both[3 - i][1]);
+    CHECK(run("sed 's/input->m0/input->m12/' %s1.json >%s3.json", test_tmp("scores"),
+              test_tmp("scores")) == 0);
+    CHECKF(run(REPRODUCE "%s --figures %s --ioi-edges %s3.json", test_tmp("random.attn"),
+               test_tmp("figures"), test_tmp("scores")) == 1 &&
+               strstr(err, "the model has no edge input->m12"),
+           "%s", err);
 }
 
 #define SMALL "tests/fixtures/reproduce/"

@@ -53,7 +53,7 @@ static int find_curves(lens *l, curve_finding *f)
     attn_status status;
     int i, j, code;
     f->graph = lens_graph_of(l->model);
-    if (l->o.circuit && (code = read_circuit(l, &f->p, &f->graph, &f->given)) != FINE)
+    if (l->o.circuit && (code = read_circuit(l, &f->p, &f->given)) != FINE)
         return code;
     status = new_backward(l, &backward);
     f->n_methods = l->o.circuit ? 5 : 4;
