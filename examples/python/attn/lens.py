@@ -3,7 +3,7 @@
 What exists:
 
     patching    Pair, Metric, logit_diff, log_prob, loss, function; patch, path_patch, ablate_heads, exact_effects; Edit, Patched, Ablated
-    gradients   Backward, Gradients; edges, Edges, best_edges, edge_names, curve, Curve
+    gradients   Backward, Gradients; edges, Edges, prune, Pruned, best_edges, edge_names, curve, Curve
     the stream  decompose_resid, Parts, parts, logit_lens, TunedLens
     heads       patterns, Picture, heads, detect_heads, detect_head, qk_terms
     weights     circuit, FactoredMatrix, composition_scores, ov_eigenvalues, copying_scores, refactor_attention
@@ -51,10 +51,10 @@ from attn import Array, EditKind, Span, Tokens, _files, _words
 from attn._pictures import Drawing, Graph, Picture
 
 __all__ = ["Ablated", "Backward", "Curve", "Edges", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched",
-           "Picture", "SAE", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores",
+           "Picture", "Pruned", "SAE", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores",
            "control_vector", "copying_scores", "curve", "decompose_resid", "detect_head", "detect_heads", "edge_names", "edges",
            "exact_effects", "function", "heads", "load_sae", "log_prob", "logit_diff", "logit_lens", "loss", "ov_eigenvalues",
-           "parts", "patch", "path_patch", "patterns", "qk_terms", "refactor_attention", "steering_vector"]
+           "parts", "patch", "path_patch", "patterns", "prune", "qk_terms", "refactor_attention", "steering_vector"]
 
 
 def __dir__() -> list[str]:
@@ -125,6 +125,20 @@ class _lens_paths_desc(ctypes.Structure):
 class _lens_exact_desc(ctypes.Structure):
     _fields_ = [("pairs", c_void_p), ("n_pairs", c_size_t), ("of_nodes", c_int), ("edits", c_void_p), ("n_edits", c_size_t),
                 ("progress", c_void_p), ("user", c_void_p), ("state", c_void_p)]
+
+
+class _lens_prune_desc(ctypes.Structure):
+    _fields_ = [("pairs", c_void_p), ("n_pairs", c_size_t), ("amount", c_double), ("scores", attn._attn_tensor),
+                ("progress", c_void_p), ("user", c_void_p)]
+
+
+class _lens_edge(ctypes.Structure):
+    _fields_ = [("sender", c_size_t), ("receiver", c_size_t), ("score", c_float)]
+
+
+class _lens_pruned(ctypes.Structure):
+    _fields_ = [("edges", POINTER(_lens_edge)), ("n_kept", c_size_t), ("n_runs", c_size_t), ("clean", c_double),
+                ("value", c_double)]
 
 
 class _lens_backward(ctypes.Structure):
@@ -198,6 +212,8 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "lens_patch": (_STATUS, _P, _P, _P, _P, _P),
     "lens_patch_paths": (_STATUS, _P, _P, _P, _P, _P),
     "lens_exact_effects": (_STATUS, _P, _P, _P, _P, _P),
+    "lens_prune": (_STATUS, _P, _P, _P, _P),
+    "attn_free": (None, _P),
     "lens_backward_new": (_STATUS, _P, _P, _P),
     "lens_backward_free": (None, _P, _P),
     "lens_gradients": (_STATUS, _P, _P, _P, _P, _P),
@@ -698,6 +714,39 @@ def edges(model: attn.Model, pairs: Pairs, n: int = 20, *, steps: int = 5, exact
     order = np.argsort(-np.abs(np.where(kept, scores, 0)).ravel(), kind="stable")[:int(kept.sum())]
     best = [(senders[i], receivers[j], float(scores[i, j])) for i, j in zip(*np.unravel_index(order, scores.shape))]
     return Edges(scores, senders, receivers, best, model.config.n_layer, model.config.n_head)
+
+
+@dataclass(frozen=True, repr=False)
+class Pruned(Edges):
+    """A circuit that keeps the metric: prune(...). `best` are its edges, and `scores` are effects as last measured."""
+
+    removed: Sequence[tuple[str, str, float]]  # from, to, effect at its removal; the last one first
+    clean: float  # the metric of the clean text
+    value: float  # that of the circuit
+    n_runs: int  # runs of circuits, over all pairs
+
+
+def prune(model: attn.Model, pairs: Pairs, amount: float, *, edits: Sequence[Edit] = ()) -> Pruned:
+    """The smallest circuit that keeps the metric (ACDC, by exact effects): one edge after the other is removed, the least
+    first, until the next one would move the metric by more than the amount. Each effect is measured in the circuit that is
+    left. Of equal ones the edge nearest to the logits comes first."""
+    back = Backward(model)
+    asked = back._ask(edits)
+    array, _ = asked.pairs(pairs)
+    desc = _lens_prune_desc(_address(array), len(array), amount)
+    found, (senders, receivers) = _lens_pruned(), edge_names(model)
+    asked.run(_lib.lens_prune, byref(found), byref(back._backward), byref(desc))
+    try:
+        at = [(found.edges[i].sender, found.edges[i].receiver, found.edges[i].score)
+              for i in range(_lib.lens_graph_of(model._handle).n_edges)]
+    finally:
+        _lib.attn_free(found.edges)
+    scores = np.zeros((len(senders), len(receivers)), np.float32)
+    for sender, receiver, score in at:
+        scores[sender, receiver] = score
+    named = [(senders[sender], receivers[receiver], score) for sender, receiver, score in at]
+    return Pruned(scores, senders, receivers, named[:found.n_kept], model.config.n_layer, model.config.n_head,
+                  named[found.n_kept:], found.clean, found.value, found.n_runs)
 
 
 @dataclass(frozen=True, repr=False)

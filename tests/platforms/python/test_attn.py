@@ -161,7 +161,7 @@ class Declarations(Case):
         """The lines that a C program with these statements prints."""
         program = pathlib.Path(scratch.name) / "layout"
         headers = ["tools/common/system.h", *(f"tools/lens/{name}.h" for name in (
-            "process_weights control curve decompose detect exact patch paths qk sae_files spectrum steering tuned").split()),
+            "process_weights control curve decompose detect exact patch paths prune qk sae_files spectrum steering tuned").split()),
             "tools/receipt/shared.h"]
         source = ("#define ATTN_UNSTABLE\n" + "".join(f'#include "{header}"\n' for header in headers) +
                   "#include <stdio.h>\nint main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
@@ -1080,6 +1080,17 @@ class Studies(Case):
             found, said = lens.edges(model, pair, 8, **of), program("--edges", 8, *options)["edges"][:8]
             self.assertEqual([edge[:2] for edge in found.best], [(edge["from"], edge["to"]) for edge in said])
             self.assertLess(max(abs(edge[2] - other["score"]) for edge, other in zip(found.best, said)), 1e-5)
+        for amount in (1, 0.1):
+            circuit, said = lens.prune(model, pair, amount), program("--exact", "--prune", amount)
+            names = [(edge["from"], edge["to"]) for edge in said["edges"]]
+            self.assertEqual([edge[:2] for edge in [*circuit.best, *circuit.removed]], names)
+            self.assertLess(max(abs(edge[2] - other["score"]) for edge, other in zip(circuit.best, said["edges"])), 1e-5)
+            self.assertTrue(0 < len(circuit.best) < len(names) and len(circuit.best) == said["n_kept"])
+            self.assertLess(abs(circuit.value - circuit.clean), amount)
+            kept = [[(sender, receiver) in names[:len(circuit.best)] for receiver in circuit.receivers] for sender in circuit.senders]
+            self.assertLess(abs(lens.Backward(model).run_edges(pair, kept) - circuit.value), 1e-4)
+        with self.fails(attn.Status.ARGUMENT, "an amount of -1"):
+            lens.prune(model, pair, -1)
         curves = {(curve["method"], curve["order"]): curve for curve in program("--curve")["curves"]}
         for order in ("helpful", "largest"):
             for method, scores in (("exact", found.scores), ("EAP-IG, 5 steps", lens.edges(model, pair).scores)):
