@@ -65,7 +65,7 @@ from contextlib import ExitStack, contextmanager
 from ctypes import (byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64,
                     c_void_p)
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, SupportsIndex, TypeVar, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -87,15 +87,16 @@ else:
     def __getattr__(name: str) -> Any:
         """attn.lens is imported when it is first asked for."""
         if name != "lens":
-            raise _words.missing("attn", name, _words.MODULE.get(name))
+            raise _words.missing_in_module("attn", name, _words.MODULE.get(name), sys._getframe(1))
         return importlib.import_module("attn.lens")
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 Tokens = npt.ArrayLike  # a text, or ids
 HookFn = Callable[[Array, "HookPoint"], Any]
-Span = Union[int, slice, Sequence[int], None]  # one, a range, neighbours as a list, or all
-Names = Union[str, Iterable[str], Callable[[str], bool], None]  # of activations; all but those on request
+Span = Union[int, slice, Sequence[int], npt.NDArray[np.integer[Any]], None]  # one, a range, neighbours, or all
+SomeNames = Union[str, Iterable[str], Callable[[str], bool]]  # of activations
+Names = Optional[SomeNames]  # all but those on request
 EditKind = Literal["zero", "set", "mean", "add", "scale"]
 StopReason = Literal["none", "end of text", "token count", "context full", "callback", "stop string"]
 _Any = TypeVar("_Any")
@@ -529,12 +530,13 @@ def _span(what: str, span: Span) -> tuple[int, int]:
     """The first and the number of positions or heads; 0 for all from the first on."""
     if span is None:
         return 0, 0
-    if isinstance(span, (list, tuple)):
-        if not span or list(span) != list(range(span[0], span[0] + len(span))):
-            raise ValueError(f"{what} must be neighbours, as in [2, 3, 4]; for {list(span)} make one edit for each")
-        span = slice(span[0], span[-1] + 1)
-    assert span is None or isinstance(span, (int, slice))
-    first, end = (span, span + 1) if isinstance(span, int) else (span.start or 0, span.stop)
+    if isinstance(span, (list, tuple, range, np.ndarray)):
+        numbers = [operator.index(n) for n in span]
+        if not numbers or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            raise ValueError(f"{what} must be neighbours, as in [2, 3, 4]; for {numbers} make one edit for each")
+        span = slice(numbers[0], numbers[-1] + 1)
+    assert isinstance(span, (slice, SupportsIndex))
+    first, end = (span.start or 0, span.stop) if isinstance(span, slice) else (operator.index(span), operator.index(span) + 1)
     if isinstance(span, slice) and span.step not in (None, 1) or first < 0 or end is not None and end <= first:
         raise ValueError(f"{what} must be a number from 0 on, or a slice like slice(2, 5) or slice(2, None); "
                          f"got {span}")
@@ -808,14 +810,16 @@ class Model(_Closing):
         if isinstance(tokens, (str, bytes)):
             ids = self.tokenizer.encode(tokens)
         else:
+            if isinstance(tokens, Record):
+                raise TypeError("expected a text or ids, got a cache; model.logit_lens(cache) takes one")
+            many = "a call takes one: [model.run_with_cache(text) for text in texts], or model.generate_many(texts)"
             if isinstance(tokens, (list, tuple)) and tokens and isinstance(tokens[0], (str, bytes)):
-                raise TypeError(f"got {len(tokens)} texts, and a call takes one: "
-                                "[model.run_with_cache(text) for text in texts], or model.generate_many(texts)")
+                raise TypeError(f"got {len(tokens)} {'texts' if len(tokens) > 1 else 'text in a list'}, and {many}")
             given = np.asarray(tokens)
             if given.ndim == 2 and given.shape[0] == 1:
                 given = given[0]  # TransformerLens's batch of one
             if given.ndim != 1:
-                raise ValueError(f"expected the ids of one text, got an array of shape {list(given.shape)}")
+                raise ValueError(f"expected the ids of one text, got an array of shape {list(given.shape)}; {many}")
             if given.size and given.dtype.kind not in "iu":
                 raise TypeError(f"ids are integers, not {given.dtype}")
             ids = np.ascontiguousarray(given, np.int32)
@@ -836,6 +840,7 @@ class Model(_Closing):
         """Ids to text."""
         return self.tokenizer.decode(tokens)
 
+    @_words.answers
     def to_str_tokens(self, tokens: Tokens, prepend_bos: bool = False) -> list[str]:
         """The text of each token."""
         return [self.tokenizer.decode([token]) for token in self._ids(tokens, prepend_bos)]
@@ -883,7 +888,7 @@ class Model(_Closing):
         return self.run_with_hooks(tokens, prepend_bos=prepend_bos)
 
     @_words.answers
-    def run_with_hooks(self, tokens: Tokens, fwd_hooks: Sequence[tuple[Union[str, Callable[[str], bool]], HookFn]] = (),
+    def run_with_hooks(self, tokens: Tokens, fwd_hooks: Sequence[tuple[SomeNames, HookFn]] = (),
                        prepend_bos: bool = False) -> Array:
         """The logits [T, n_vocab] of a text with hooks: pairs of a name and a function, see
         Session.hook. A function sees all positions at once."""
@@ -917,8 +922,13 @@ class Model(_Closing):
         with self.session(1) as session:
             return list(Record(session, ["*", *_on_request()], 0, 1))
 
-    def _chosen(self, names: Callable[[str], bool]) -> list[str]:
-        """The names for which a function says yes."""
+    def _chosen(self, names: SomeNames) -> list[str]:
+        """The names for which a function says yes, or those of a list, or the one."""
+        if not callable(names):
+            chosen = [names] if isinstance(names, str) else list(names)
+            if not chosen:
+                raise ValueError("the list of names is empty")
+            return chosen
         every = self.activation_names()
         chosen = list(filter(names, every))
         if not chosen:
@@ -1084,6 +1094,7 @@ class Model(_Closing):
                             None if minus is None else minus.ctypes.data, len(ids))
         return out
 
+    @_words.answers
     def logit_attrs(self, parts: npt.ArrayLike, scale: npt.ArrayLike, directions: npt.ArrayLike) -> Array:
         """Direct logit attribution [.., T]: the share of parts [.., T, d_model] in logits along the
         directions [1 or T, d_model], with scale [T, 1] as ln_final.hook_scale."""
@@ -1119,6 +1130,7 @@ class Model(_Closing):
         return entropy, (sums / total).astype(np.float32)
 
 
+@_words.answers
 def load(name: str, **options: Any) -> Model:
     """A model by its name: "tiny-stories" and "induction" are included. "gpt2", and any NAME with a file
     NAME.attn, are looked for in the directories of $ATTN_MODELS, in build/ and in the user's cache directory
@@ -1167,6 +1179,10 @@ class HookPoint:
     layer: Optional[int]
     first: int  # the position of the value's first row in the sequence
     session: Session
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            raise _words.missing("a HookPoint", name, _words.HOOK_POINT.get(name))
 
 
 class Hook(_Closing):
@@ -1257,6 +1273,7 @@ class Session(_Closing):
 
     # ---- feeding ----
 
+    @_words.answers
     def feed(self, tokens: Tokens, *, all_logits: bool = False, prepend_bos: bool = False, start_at_layer: int = 0,
              stop_at_layer: Optional[int] = None, resid: Optional[npt.ArrayLike] = None) -> Array:
         """Runs the model over more tokens. Gives the logits [n_vocab] of the last, or [T, n_vocab] of all.
@@ -1325,19 +1342,19 @@ class Session(_Closing):
 
     # ---- hooks ----
 
-    def hook(self, name: Union[str, Callable[[str], bool]], fn: HookFn) -> Hook:
+    @_words.answers
+    def hook(self, name: SomeNames, fn: HookFn) -> Hook:
         """Calls fn(value, point) whenever an activation of that name is made, `*` in the name standing for
-        anything; or a function chooses names. fn may write to the array `value`, or return another of its shape; the model goes on
-        with those numbers. An exception ends the pass. Positions come in pieces of at most n_batch rows:
-        point.first is the first one's position.
+        anything. Several names, or a function that chooses names, make several hooks. fn may write to the
+        array `value`, or return another of its shape; the model goes on with those numbers. An exception ends
+        the pass. Positions come in pieces of at most n_batch rows: point.first is the first one's position.
 
         Six kinds cost extra time and memory, and are made only for a name that does not end in `*`:
         attn.hook_result [T, heads, d_model], what each head adds; hook_attn_in, hook_q_input,
         hook_k_input and hook_v_input [T, heads, d_model], copies of the stream for each head; and
         hook_mlp_in [T, d_model], a copy for the MLP."""
-        if callable(name):
-            hooks = [self.hook(chosen, fn) for chosen in self.model._chosen(name)]
-            return Hook(self, *[number for hook in hooks for number in hook._numbers])
+        if not isinstance(name, str):
+            return self._hooks_of(name, lambda chosen: self.hook(chosen, fn))
         session, guard = weakref.ref(self), self._guard
 
         def show(activation: Any, _: Any) -> int:
@@ -1347,21 +1364,31 @@ class Session(_Closing):
         return self._new_hook(callback, _lib.attn_hook, _coded(name), callback, None)
 
     @_words.answers
-    def edit(self, name: Union[str, Callable[[str], bool]], kind: EditKind, value: Optional[npt.ArrayLike] = None, *, positions: Span = None,
+    def edit(self, name: SomeNames, kind: EditKind, value: Optional[npt.ArrayLike] = None, *, positions: Span = None,
              heads: Span = None, factor: float = 1) -> Hook:
-        """Changes activations of that name, `*` standing for anything, or of the names that a function chooses, without
-        a Python function that sees them: "zero" them, "set" them to value, to the "mean" of
+        """Changes activations of that name, `*` standing for anything, or of several names, which a function may choose,
+        without a Python function that sees them: "zero" them, "set" them to value, to the "mean" of
         value over its positions, "add" value * factor, or "scale" them by value, for instance 0.5.
 
         positions and heads: a number, a slice, or None for all. value: f32, shaped as what is edited,
         [positions, width], [positions, heads, width] or [heads, positions, keys]; leading dimensions may
         be missing, and a dimension of 1 repeats. A float32 array is not copied."""
-        if callable(name):
-            hooks = [self.edit(chosen, kind, value, positions=positions, heads=heads, factor=factor)
-                     for chosen in self.model._chosen(name)]
-            return Hook(self, *[number for hook in hooks for number in hook._numbers])
+        if not isinstance(name, str):
+            return self._hooks_of(name, lambda chosen: self.edit(chosen, kind, value, positions=positions, heads=heads, factor=factor))
         desc, tensor = _edit_of(name, kind, value, positions, heads, factor)
         return self._new_hook((desc, tensor), _lib.attn_hook_edit, byref(desc))
+
+    def _hooks_of(self, names: SomeNames, make: Callable[[str], Hook]) -> Hook:
+        """The hooks of several names as one: all, or after a failure none."""
+        made: list[Hook] = []
+        try:
+            for name in self.model._chosen(names):
+                made.append(make(name))
+        except BaseException:
+            for hook in made:
+                hook.remove()
+            raise
+        return Hook(self, *[number for hook in made for number in hook._numbers])
 
     def _new_hook(self, kept: object, function: Any, *arguments: Any) -> Hook:
         """A hook for as long as which C refers to `kept`."""
@@ -1383,6 +1410,7 @@ class Session(_Closing):
             self._turns.retire(*self._kept.values())
             self._kept.clear()
 
+    @_words.answers
     def record(self, names: Names = None, *, first: int = 0, n_positions: int = 0) -> Record:
         """Records the activations of the tokens that are fed from now on: a mapping from names to arrays.
         names: as for Model.run_with_cache. n_positions: room for so many, from `first` on (0: as many as
@@ -1408,7 +1436,7 @@ class Session(_Closing):
 def _show(activation: Any, session: Optional[Session], fn: HookFn) -> None:
     """Calls a hook, and takes over what it returns."""
     assert session is not None  # it is being fed
-    point = HookPoint(activation.name.decode(), activation.layer if activation.kind.contents.in_block else None,
+    point = HookPoint(activation.name.decode(), _words.Layer(activation.layer) if activation.kind.contents.in_block else None,
                       activation.first, session)
 
     def use(value: Array) -> None:
@@ -1468,13 +1496,14 @@ def _on_request() -> list[str]:
 
 def _full_name(names: Iterable[str], n_layer: int, key: Union[str, tuple[Any, ...]]) -> str:
     """The one of `names` that a key means: the name itself, or TransformerLens's short one, ("pattern", 0),
-    ("resid_post", -1), ("scale", 0, "ln1")."""
-    name, layer, kind = (*((key,) if isinstance(key, str) else key), None, None)[:3]
+    ("resid_post", -1), ("scale", 0, "ln1"), ("k", 0, "a")."""
+    name, layer, kind = (*(key if isinstance(key, tuple) else (key,)), None, None)[:3]
     if not isinstance(name, str):
         raise KeyError(f'a name comes first and then the layer, as in ["resid_post", -1]; got {name!r}')
     names = list(names)
+    name, kind = _words.ACTIVATIONS.get(name, name), _words.MODULES.get(kind, kind)
     if layer is None:
-        found = [name] if name in names else [f"hook_{name}"] if f"hook_{name}" in names else []
+        found = [full for full in (name, f"hook_{name}", f"ln_final.hook_{name}") if full in names][:1]
     elif not -n_layer <= layer < n_layer:
         raise KeyError(f"there is no layer {layer}: the model has {n_layer}, from 0")
     else:

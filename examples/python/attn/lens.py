@@ -37,6 +37,7 @@ from __future__ import annotations
 import ctypes
 import difflib
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_void_p
@@ -63,7 +64,7 @@ def __dir__() -> list[str]:
 
 if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
-        raise _words.missing("attn.lens", name, _words.LENS.get(name))
+        raise _words.missing_in_module("attn.lens", name, _words.LENS.get(name), sys._getframe(1))
 
 Token = Union[int, str]
 By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
@@ -313,7 +314,7 @@ class Edit:
     """A change that is in force in every run, as Session.edit makes it: Edit("blocks.0.attn.hook_z",
     "zero", heads=3)."""
 
-    name: str
+    name: attn.SomeNames
     kind: EditKind
     value: Optional[npt.ArrayLike] = None
     positions: Span = None
@@ -422,7 +423,8 @@ class _Question:
 
     def edits(self, edits: Sequence[Edit]) -> Any:
         """A C array of edits."""
-        made = [attn._edit_of(e.name, e.kind, e.value, e.positions, e.heads, e.factor) for e in edits]
+        made = [attn._edit_of(name, e.kind, e.value, e.positions, e.heads, e.factor) for e in edits
+                for name in self.model._chosen(e.name)]
         array = (attn._attn_edit * len(made))(*[desc for desc, _ in made])
         self.kept += [made, array]
         return array
@@ -607,6 +609,7 @@ class Backward:
         self._backward.edits, self._backward.n_edits = _address(changes), len(changes)
         return asked
 
+    @_words.answers
     def gradients(self, tokens: Tokens, metric: Metric, names: attn.Names = None, *,
                   edits: Sequence[Edit] = ()) -> Gradients:
         """d metric / d activation for every activation that names match (None: all but those on request)."""
@@ -628,17 +631,19 @@ class Backward:
             _lib.attn_record_free(record)
         return Gradients(value.value, attn.Named(found, self.model.config.n_layer))
 
+    @_words.answers
     def attribution_patch(self, pair: Pair, name: str, *, edits: Sequence[Edit] = ()) -> Array:
         """Estimates of patch(...).effect - corrupted by one backward pass: [layers, heads] of activations
         that begin with "attn.", else [layers, positions]."""
         asked, config = self._ask(edits), self.model.config
         array, _ = asked.pairs(pair)
+        coded = _in_blocks(self.model, name)
         width = config.n_head if name.startswith("attn.") else int(array[0].n_tokens)
         out = np.zeros((config.n_layer, width), np.float32)
-        asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]),
-                  _in_blocks(self.model, name))
+        asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]), coded)
         return out
 
+    @_words.answers
     def edge_scores(self, pairs: Pairs, steps: int = 1, *, edits: Sequence[Edit] = ()) -> Array:
         """Edge attribution patching: [senders, receivers], the mean over the pairs; steps above 1: EAP-IG.
         edge_names(model) names both axes."""
@@ -793,11 +798,28 @@ def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal
 # ---- circuits and heads ----
 
 
-class FactoredMatrix(NamedTuple):
-    """A product A · B of low rank, kept as its factors."""
+class _Factors(NamedTuple):
+    A: Array
+    B: Array
 
-    A: Array  # [m, r]
-    B: Array  # [r, n]
+
+class FactoredMatrix(_Factors):
+    """A product A · B of low rank, kept as its factors A [m, r] and B [r, n]. `@` multiplies it by an array or by another:
+    model.tensor("W_E") @ circuit(model, 1, 0, "OV") @ model.tensor("W_U") keeps two factors of rank d_head."""
+
+    __array_ufunc__ = None  # so that array @ matrix is __rmatmul__
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            raise _words.missing("a FactoredMatrix", name, _words.FACTORED.get(name))
+
+    def __matmul__(self, right: Union[npt.ArrayLike, FactoredMatrix]) -> FactoredMatrix:
+        if isinstance(right, FactoredMatrix):
+            return FactoredMatrix(self.A, attn._floats(self.B @ right.A @ right.B))
+        return FactoredMatrix(self.A, self.B @ attn._floats(right))
+
+    def __rmatmul__(self, left: npt.ArrayLike) -> FactoredMatrix:
+        return FactoredMatrix(attn._floats(left) @ self.A, self.B)
 
     @property
     def AB(self) -> Array:
@@ -890,6 +912,7 @@ def qk_terms(model: attn.Model, tokens: Tokens, layer: int, head: int, query: in
     return Picture(f"score of query {query} and key {key} in head {layer}.{head}, by parts", terms[None], [""], labels, labels)
 
 
+@_words.answers
 def detect_head(model: attn.Model, tokens: Tokens, pattern: Union[str, npt.ArrayLike], *,
                 heads: Sequence[tuple[int, int]] = (), measure: Literal["mul", "abs"] = "mul", exclude_bos: bool = False,
                 exclude_current_token: bool = False) -> Array:
@@ -932,6 +955,7 @@ class Parts(NamedTuple):
     labels: list[str]  # of the parts, as TransformerLens has them
 
 
+@_words.answers
 def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublayers", *, layer: Optional[int] = None,
                     mlp_input: bool = False, incl_embeds: bool = True, apply_ln: bool = False,
                     project: Optional[npt.ArrayLike] = None, positions: Span = None) -> Parts:
@@ -1035,6 +1059,8 @@ class TunedLens:
 def steering_vector(model: attn.Model, name: str, towards: Tokens, away: Tokens) -> Array:
     """[d_model]: the mean of an activation over one text, less its mean over another. `session.edit(name, "add", vector,
     factor=4)` adds it at every position."""
+    if not isinstance(name, str):
+        raise TypeError(f'a name is that of one activation, such as "blocks.2.hook_resid_pre"; got {name!r}')
     texts = [model._ids(text) for text in (towards, away)]
     first, second = (_lens_tokens(ids.ctypes.data, len(ids)) for ids in texts)
     out: Array = np.zeros(model.config.d_model, np.float32)
@@ -1106,6 +1132,22 @@ class SAE:
                              _T() if x is None else _T.of(_rows(x)))
         return out if x is None or self.is_transcoder else out.reshape(np.shape(x))
 
+    def show(self, model: attn.Model, tokens: Tokens, n: int = 10) -> Picture:
+        """The n features that are strongest on a text: a row a feature, a column a token. The title says what share of
+        the activation's variance all features explain."""
+        ids, names = model._ids(tokens), [self.hook_name, self.hook_name_out]
+        with model.session(len(ids), n_batch=len(ids)) as session, session.record(names, n_positions=len(ids)) as record:
+            session.feed(ids)
+        x, y = record[self.hook_name], _rows(record[self.hook_name_out]).astype(np.float64)
+        features = self.encode(x)
+        error = ((y - _rows(self.decode(features, x))) ** 2).sum()
+        with np.errstate(invalid="ignore", divide="ignore"):  # of a single token there is no variance
+            explained = 1 - error / ((y - y.mean(0)) ** 2).sum()
+        most = features.max(0)
+        best = [int(i) for i in np.argsort(-most, kind="stable")[:attn._at_least_one("n", n)] if most[i] > 0]
+        return Picture(f"{len(best)} of {int((most > 0).sum())} features of {self.hook_name} that are active; all explain "
+                       f"{explained:.1%} of the variance", features[:, best].T[None], [""], [f"feature {i}" for i in best],
+                       model._labels(ids))
 
     def hook(self, session: attn.Session, changes: Iterable[tuple[int, Literal["clamp", "scale", "add"], float]] = (), *,
              keep_error: bool = True) -> attn.Hook:

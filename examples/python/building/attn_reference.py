@@ -41,7 +41,7 @@ def block(text: str) -> str:
 def fields(thing: type) -> str:
     """The lines that declare a class's fields, with what they say of them."""
     lines = []
-    for line in inspect.getsource(thing).splitlines():
+    for line in inspect.getsource(thing).replace(thing.__doc__ or "", "", 1).splitlines():
         if re.match(r"    (@|def |if )", line):
             break
         if re.match(r"    [a-z]\w*: ", line):

@@ -353,6 +353,10 @@ class Activations(Case):
                 (cache, "stack_head_results", '"heads"'), (cache, "logit_attrs", "model.logit_attrs"),
                 (cache, "apply_ln_to_stack", "apply_ln=True"), (cache, "to", "nothing"), (cache, "other", "no other$"),
                 (attn, "HookedTransformer", r'attn.load\("gpt2"\)'), (attn, "patching", "attn.lens.patch"),
+                (model, "add_perma_hook", r"hook\(name, function\)"), (model, "input_to_embed", "stop_at_layer=0"),
+                (model, "half", "nothing: arrays are NumPy's"), (model.config, "d_vocab_out", "n_vocab$"),
+                (cache, "has_batch_dim", "without batch_dim=True"), (attn, "SVDInterpreter", r"\.svd\(\)"),
+                (lens.circuit(model, 0, 0, "OV"), "U", r"svd\(\)\[0\]$"), (lens, "layer_pos_patch_setter", "attn.lens.patch"),
                 (lens, "get_act_patch_resid_pre", '"hook_resid_pre", "positions"'),
                 (lens, "get_act_patch_attn_head_v_by_pos", '"attn.hook_v", "position_heads"')):
             with self.assertRaisesRegex(AttributeError, answer):
@@ -367,9 +371,28 @@ class Activations(Case):
                 (lambda: model(PROMPT, stop_at_layer=2), r"^model\(\) takes no stop_at_layer; .*feed\(tokens, stop_at_layer=...\)"),
                 (lambda: attn.load("induction", fold_ln=True), "model.process_weights"),
                 (lambda: model(PROMPT, nonsense=1), "unexpected keyword argument 'nonsense'"),
+                (lambda: session.hook("hook_embed", print, is_permanent=True), "as long as its session"),
+                (lambda: session.record(names_filter="hook_embed"), "here it is names$"),
+                (lambda: model.to_str_tokens(PROMPT, padding_side="left"), "leave it out"),
+                (lambda: attn.load("induction", checkpoint_index=3), "attn-convert"),
+                (lambda: lens.decompose_resid(model, PROMPT, return_labels=True), "labels of what is returned"),
+                (lambda: model.run_with_hooks(PROMPT, [("*.hook_z", lambda z, hook: hook.layer())]), "point.layer, without"),
+                (lambda: lens.logit_lens(model, cache), r"model.logit_lens\(cache\) takes one"),
+                (lambda: lens.steering_vector(model, lambda name: True, PROMPT, "The cat"), "one activation, such as"),
+                (lambda: model.run_with_cache([PROMPT]), "got 1 text in a list, and a call takes one"),
                 (lambda: model.run_with_cache([PROMPT, PROMPT]), "got 2 texts, and a call takes one")):
             with self.assertRaisesRegex(TypeError, answer):
                 call()
+        with self.assertRaisesRegex(AttributeError, "ctx; here it is a variable of your own"):
+            model.run_with_hooks(PROMPT, [("hook_embed", lambda value, hook: hook.ctx)])
+        for line, answer in (("from attn import HookedTransformer", r'attn.load\("gpt2"\)'),
+                             ("from attn.lens import get_act_patch_attn_out", '"hook_attn_out", "positions"'),
+                             ("from attn import nothing", "cannot import name 'nothing'")):
+            with self.assertRaisesRegex(ImportError, answer):
+                exec(line)
+        self.assertFalse(hasattr(attn, "HookedTransformer"))
+        with self.assertRaisesRegex(ValueError, r"shape \[2, 2\]; a call takes one"):
+            model([[1, 2], [3, 4]])
         with self.assertRaisesRegex(KeyError, r'made on request: run_with_cache\(tokens, \["\*", "\*.hook_result"\]\)'):
             cache["result", 0]
         self.assertEqual(model.run_with_cache(PROMPT, ["*", "*.hook_result"])[1]["result", 0].shape, (4, 6, 192))
@@ -393,28 +416,48 @@ class Activations(Case):
         model = self.model
         cache = model.run_with_cache(PROMPT)[1]
         self.same(model.tensor("W_E"), model.tensor("embed.W_E"))
+        for key, name in ((("attn", 1), ("pattern", 1)), (("k", 2, "a"), ("k", 2)), (("mlp_post", -1), ("post", 3)),
+                          (("resid_pre", 1, "blocks"), ("resid_pre", 1)), ("scale", "ln_final.hook_scale")):
+            self.same(cache[key], cache[name])
+        with self.assertRaisesRegex(KeyError, "a name comes first"):
+            cache[0]
         streams = np.stack([cache["resid_pre", layer] for layer in range(4)] + [cache["resid_post", 3]])
         self.same(model.logit_lens(cache), model.logit_lens(streams))
-        z = "blocks.1.attn.hook_z"
+        z, seen = "blocks.1.attn.hook_z", []
         with model.session() as session:
             with session.edit(z, "zero", heads=[2, 3]):
                 both = session.feed(PROMPT)
             session.truncate(0)
             with session.edit(z, "zero", heads=slice(2, 4)):
                 self.same(session.feed(PROMPT), both)
+            for heads in (np.array([2, 3]), range(2, 4)):
+                session.truncate(0)
+                with session.edit(z, "zero", heads=heads):
+                    self.same(session.feed(PROMPT), both)
+            session.truncate(0)
+            with session.edit([z], "zero", heads=np.int64(2)), session.edit(z, "zero", heads=3):
+                self.same(session.feed(PROMPT), both)
             with self.assertRaisesRegex(ValueError, r"\[0, 2\] make one edit for each"):
                 session.edit(z, "zero", heads=[0, 2])
+            with self.fails(attn.Status.NAME, "attn.hook_zz"):  # and then no hook of the list stays
+                session.hook([z, "blocks.1.attn.hook_zz"], lambda value, point: seen.append(point))
+            with self.assertRaisesRegex(ValueError, "the list of names is empty"):
+                session.hook([], print)
             with session.edit(lambda name: name.endswith("hook_z"), "zero"):
                 session.truncate(0)
                 none = session.feed(PROMPT)
             session.truncate(0)
             with session.edit("*.hook_z", "zero"):
                 self.same(session.feed(PROMPT), none)
-            seen = []
             with session.hook(lambda name: name.endswith("resid_post"), lambda value, point: seen.append(point.layer)):
                 session.feed([5])
             session.feed([5])
         self.assertEqual(seen, [0, 1, 2, 3])
+        pair = lens.Pair(PROMPT, PROMPT, lens.loss())
+        patched = [lens.patch(model, pair, "hook_resid_pre", edits=[lens.Edit(names, "zero")]).clean for names in
+                   ("*.hook_z", lambda name: name.endswith("hook_z"), [f"blocks.{layer}.attn.hook_z" for layer in range(4)])]
+        self.assertEqual(patched, [patched[0]] * 3)
+        self.assertNotEqual(patched[0], lens.patch(model, pair, "hook_resid_pre").clean)
         gradients = lens.Backward(model).gradients(PROMPT, lens.loss(), lambda name: "resid_post" in name).gradient
         self.assertEqual(len(gradients), 4)
         self.same(gradients["resid_post", -1], gradients["blocks.3.hook_resid_post"])
@@ -1206,6 +1249,12 @@ class Studies(Case):
             got = lens.circuit(self.model, 3, 5, kind)
             self.assertLess(np.abs(got.AB - want).max(), 1e-5)
             self.assertLess(np.abs(got.S - np.linalg.svd(want)[1][:len(got.S)]).max(), 1e-4)
+        qk, ov = lens.circuit(self.model, 3, 2, "QK"), lens.circuit(self.model, 1, 4, "OV")
+        w_e, w_u = self.model.tensor("W_E"), self.model.tensor("W_U")
+        for product, want in ((w_e @ ov @ w_u, w_e @ ov.AB @ w_u), (ov @ qk, ov.AB @ qk.AB)):
+            self.assertIsInstance(product, lens.FactoredMatrix)
+            self.assertEqual(product.A.shape[1], 32)
+            self.assertLess(np.abs(product.AB - want).max(), 1e-5 * np.abs(want).max())
         norm = np.linalg.norm
         qk, ov = weights(3, 2)[0], weights(1, 4)[1]
         for kind, product in (("Q", ov @ qk), ("K", ov @ qk.T)):
@@ -1258,6 +1307,18 @@ class Studies(Case):
             moved[:, 3], moved[:, 5], moved[:, 7] = 0, 2 * want[:, 5], want[:, 7] + 4
             session.edit(sae.hook_name, "set", x + (moved - want) @ t["W_dec"])
             self.assertLess(np.abs(session.feed(PROMPT) - changed).max(), 2e-3)
+        included = lens.load_sae("tiny-stories")
+        shown = included.show(self.model, PROMPT, 5)
+        printed = json.loads(run(BUILD / "lens", STORIES, "sae", ROOT / "examples" / "sae", PROMPT, "--json"))
+        table = np.zeros((4, included.d_sae), np.float32)
+        for row, token in zip(table, printed["tokens"]):
+            for feature, value in token["features"]:
+                row[feature] = value
+        best = np.argsort(-table.max(0), kind="stable")[:5]
+        self.assertEqual(shown.rows, [f"feature {i}" for i in best])
+        np.testing.assert_allclose(shown.to_numpy(), table[:, best].T, rtol=1e-5)
+        self.assertIn(f"5 of {(table.max(0) > 0).sum()} features", shown.title)
+        self.assertIn(f"explain {printed['explained']:.1%} of the variance", shown.title)
         for change, sentence in (((3, "zero", 0), "clamp, scale or add"), ((50, "clamp", 0), "no feature 50")):
             with self.assertRaisesRegex(ValueError, sentence), self.model.session() as session:
                 sae.hook(session, [change])
@@ -1279,7 +1340,17 @@ class Studies(Case):
                     with coder.hook(session, [(3, "clamp", 2), (5, "scale", 0.5), (7, "add", 1.5)], keep_error=keep_error):
                         self.assertLess(np.abs(session.feed(ids) - want[kind + name][-1]).max(), 1e-4)
                     session.truncate(0)
+                    with coder.hook(session, [(3, "clamp", 2), (5, "scale", 0.5), (7, "add", 1.5)], keep_error=keep_error):
+                        for i in ids:  # token by token the input and the output belong to the same position, too
+                            last = session.feed([i])
+                        self.assertLess(np.abs(last - want[kind + name][-1]).max(), 1e-4)
+                    session.truncate(0)
                     self.assertTrue(np.array_equal(session.feed(ids), plain))
+            shown = coder.show(attn.Model(made), ids, 3)
+            self.assertEqual(shown.rows, [f"feature {i}" for i in np.argsort(-features.max(0), kind="stable")[:3]])
+            y = want[kind + ".y"].astype(np.float64)
+            explained = 1 - ((y - want[kind + ".predicted"]) ** 2).sum() / ((y - y.mean(0)) ** 2).sum()
+            self.assertIn(f"explain {explained:.1%} of the variance", shown.title)
 
     def test_logits_of_parts(self):
         shown, logits = lens.parts(self.model, PROMPT, " was", " had"), self.model(PROMPT)
