@@ -12802,6 +12802,19 @@ static int attn__quota(const char *root)
         fclose(f);
     return most > 1 ? (int)ceil(most) : 1;
 }
+
+/* How many cores n processors are: with hyper-threads, a core is two processors. */
+static int attn__cores(const char *root, int n)
+{
+    char path[512];
+    FILE *f;
+    snprintf(path, sizeof path, "%s/sys/devices/system/cpu/smt/active", root);
+    f = fopen(path, "r");
+    n = f && fgetc(f) == '1' ? (n + 1) / 2 : n;
+    if (f)
+        fclose(f);
+    return n;
+}
 #endif
 
 #ifdef _OPENMP
@@ -12963,24 +12976,32 @@ static void attn__tuner_note(attn__tuner *t, int most, double work, double secon
         attn__tuner_won(t, most);
     }
 }
-#endif
 
 /* Multiply-adds of about a millisecond. Starting a thread takes that long, or several times as long
  * if the new thread waits for the core of the thread that starts it. */
 #define ATTN__WORTH_A_THREAD 3e7
 
+/* The number of threads for a first pass of `work` multiply-adds and n_barriers barriers: at most one
+ * for each core, and so few that each has at least 280,000 multiply-adds between two barriers. Small
+ * passes use one. (With 140,000, a token of GPT-2 124M would begin on 16 threads; on 16 virtual cores
+ * those took 1.8 times as long as 8 when a pass had 138 barriers in place of 62.) */
+static int attn__first_guess(int most, double work, int n_barriers)
+{
+    const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 280000;
+#if defined(__linux__) && defined(__GNUC__)
+    most = attn__cores("", most);
+#endif
+    return share + 1 < most ? (int)share + 1 : most;
+}
+#endif
+
 /* attn__parallel for `work` multiply-adds and n_barriers barriers, on the number of threads that
  * the tuner for this size of pass has found. If the caller has given the number `most`, the first
- * pass uses all of them. Otherwise it uses so few that each has at least 280,000 multiply-adds
- * between two barriers, and small passes use one. (With 140,000, a token of GPT-2 124M would begin
- * on 16 threads; on 16 virtual cores those took 1.8 times as long as 8 when a pass had 138 barriers
- * in place of 62.) */
+ * pass uses all of them. */
 static void attn__parallel_tuned(attn__tuners *tuners, int given, int most, double work,
                                  int n_barriers, void (*body)(attn__worker *, void *), void *arg)
 {
 #ifdef _OPENMP
-    const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 280000;
-    const int start = share + 1 < most && !given ? (int)share + 1 : most;
     int size;
     frexp(work, &size);
     if (most > 1 && (given || size > 18)) {
@@ -12989,6 +13010,7 @@ static void attn__parallel_tuned(attn__tuners *tuners, int given, int most, doub
                                                      : ATTN__PASS_SIZES - 1;
         attn__tuner *t = &tuners->of_size[i];
         const double began = omp_get_wtime();
+        const int start = given || t->n_threads ? most : attn__first_guess(most, work, n_barriers);
         const int n = attn__tuner_next(t, start, most);
         const double waited = attn__parallel(n, body, arg) / (n > 1 ? n - 1 : 1);
         attn__tuner_note(t, most, work, omp_get_wtime() - began, waited);

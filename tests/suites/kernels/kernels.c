@@ -1035,7 +1035,10 @@ static void count_workers(attn__worker *me, void *arg)
 TEST(when_there_is_a_choice)
 {
     attn__tuners tuners, untouched;
-    int n = 0;
+    int n = 0, cores = 4;
+#if defined(__linux__) && defined(__GNUC__)
+    cores = attn__cores("", 4);
+#endif
     memset(&tuners, 0, sizeof tuners);
     memset(&untouched, 0, sizeof untouched);
     attn__parallel_tuned(&tuners, 0, 4, 1e5, 10, count_workers, &n);
@@ -1044,13 +1047,13 @@ TEST(when_there_is_a_choice)
     CHECK(n == 4 && memcmp(&tuners, &untouched, sizeof tuners) != 0);
     memset(&tuners, 0, sizeof tuners);
     attn__parallel_tuned(&tuners, 0, 4, 1e9, 10, count_workers, &n);
-    CHECK(n == 4 && memcmp(&tuners, &untouched, sizeof tuners) != 0);
+    CHECK(n == cores && memcmp(&tuners, &untouched, sizeof tuners) != 0);
     attn__parallel_tuned(&tuners, 0, 4, 2.5e6, 10, count_workers, &n);
     EQUAL(n, 1); /* to start threads would cost more than it saves */
     attn__parallel_tuned(&tuners, 0, 4, 3.5e7, 50, count_workers, &n);
-    EQUAL(n, 3);
+    EQUAL(n, cores < 3 ? cores : 3);
     attn__parallel_tuned(&tuners, 0, 4, 1e300, 10, count_workers, &n);
-    EQUAL(n, 4);
+    EQUAL(n, cores);
 }
 #endif
 
@@ -1106,6 +1109,22 @@ TEST(quotas)
         CHECKF(got == cases[i].processors, "case %d: %d processors", (int)i, got);
     }
     CHECK(attn__quota("no/such/directory") == 256);
+}
+
+/* With hyper-threads a first pass uses a thread for each core. */
+TEST(cores)
+{
+    static const char file[] = "sys/devices/system/cpu/smt/active";
+    char root[256], path[512];
+    snprintf(root, sizeof root, "%s", test_tmp("cores"));
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    quota_file(path, "1\n");
+    EQUAL(attn__cores(root, 16), 8);
+    EQUAL(attn__cores(root, 3), 2);
+    EQUAL(attn__cores(root, 1), 1);
+    quota_file(path, "0\n");
+    EQUAL(attn__cores(root, 16), 16);
+    EQUAL(attn__cores("no/such/directory", 16), 16);
 }
 #endif
 
