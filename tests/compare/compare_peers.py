@@ -2,7 +2,8 @@
 """attn.h beside other engines on the same GPT-2: tokens per second, and how far each is from float64.
 
     python3 tests/compare/compare_peers.py BUILD [HF_DIRECTORY] [--small] [--threads 1,2,4] [--rounds 3] [--only NAME,...]
-    PyPI: numpy torch transformers; onnxruntime onnx onnxscript; openvino nncf; ctranslate2; xllamacpp
+                                           [--server NAME=LLAMA_SERVER]...
+    PyPI: numpy torch transformers; onnxruntime onnx onnxscript; openvino nncf; ctranslate2; xllamacpp; gguf
 
 Without a directory, the model has random weights and the shape of GPT-2 124M; --small takes the included one.
 Every round runs each row in a process of its own, one row after another. A prompt ends with the logits of its
@@ -15,9 +16,12 @@ Accuracy, measured once with the first number of threads, is that of prompts of 
 the model itself wrote: the difference of the next token's log-probabilities (llama.cpp's server and CTranslate2
 give no logits) from transformers in float64, largest and root mean square, and the Kullback-Leibler divergence.
 "greedy" counts how many of the tokens written after the short prompt are those of float64, up to the first other.
+--server measures a llama-server that you built, such as
+ik_llama.cpp's or llama.cpp's own with native flags: --server ik_llama.cpp=$HOME/ik_llama.cpp/build/bin/llama-server.
 BUILD needs attn-convert and libattn.so. A processor without bf16 can still run PyTorch's bf16, slowly.
 """
-import argparse, importlib.metadata, json, os, re, statistics, subprocess, sys, tempfile, time
+import argparse, atexit, importlib.metadata, json, os, re, socket, statistics, subprocess, sys, tempfile, time
+import urllib.request
 import numpy as np
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -87,19 +91,22 @@ class Llama(Engine):
 
     def __init__(self, a, dtype):
         super().__init__(a)
+        self.address = self.serve(convert(a, {"q8_0": "q8", "q4_0": "q4"}.get(dtype, dtype), "gguf"))
+
+    def serve(self, path):
         import xllamacpp
         p = xllamacpp.CommonParams()
-        p.model.path = convert(a, {"q8_0": "q8", "q4_0": "q4"}.get(dtype, dtype), "gguf")
-        p.n_parallel, p.cpuparams.n_threads, p.cpuparams_batch.n_threads = 1, a.threads, a.threads
+        p.model.path = path
+        p.n_parallel, p.cpuparams.n_threads, p.cpuparams_batch.n_threads = 1, self.a.threads, self.a.threads
         p.verbosity = -1
         self.server = xllamacpp.Server(p)
         self.note = "kernels of the wheel: " + " ".join(re.findall(r"\b(A[VM]X\w*) = 1", xllamacpp.get_system_info()))
+        return self.server.listening_address
 
     def ask(self, ids, n, **more):
-        import urllib.request
         request = {"prompt": list(map(int, ids)), "n_predict": n, "temperature": 0, "cache_prompt": False,
                    "ignore_eos": True, "return_tokens": True, **more}
-        http = urllib.request.Request(f"{self.server.listening_address}/completion", json.dumps(request).encode(),
+        http = urllib.request.Request(f"{self.address}/completion", json.dumps(request).encode(),
                                       {"Content-Type": "application/json"})
         with urllib.request.urlopen(http) as reply:
             return json.load(reply)
@@ -108,14 +115,56 @@ class Llama(Engine):
         reply = self.ask(ids, n)
         t = reply["timings"]
         assert t["prompt_n"] == len(ids) and t["predicted_n"] == n, t
-        return t["prompt_ms"] / 1e3, t["predicted_ms"] / 1e3, reply["tokens"]
+        return t["prompt_ms"] / 1e3, t["predicted_ms"] / 1e3, reply.get("tokens")
 
     def log_probabilities(self, ids):
         result = np.full(self.a.vocab, np.nan)
         said = self.ask(ids, 1, n_probs=self.a.vocab, ignore_eos=False).get("completion_probabilities")
+        if said and "top_logprobs" not in said[0]:
+            return None  # ik_llama.cpp tells texts, which many tokens may share
         for top in said[0]["top_logprobs"] if said else []:  # nothing of a token that is a part of a character
             result[top["id"]] = top["logprob"]
         return log_softmax(result)
+
+def with_output(path, to):
+    """Copies a .gguf file and adds output.weight, the unembedding that older readers look for, if it is only tied."""
+    import gguf
+    read = gguf.GGUFReader(path)
+    write = gguf.GGUFWriter(to, read.get_field("general.architecture").contents())
+    for name, field in read.fields.items():
+        if not name.startswith("GGUF.") and name != "general.architecture":
+            write.add_key_value(name, field.contents(), field.types[0], sub_type=field.types[-1])
+    tensors = {t.name: t for t in read.tensors}
+    tensors.setdefault("output.weight", tensors["token_embd.weight"])
+    for name, t in tensors.items():
+        write.add_tensor(name, t.data, raw_dtype=t.tensor_type)
+    write.write_header_to_file()
+    write.write_kv_data_to_file()
+    write.write_tensors_to_file()
+    write.close()
+
+class LlamaServer(Llama):
+    """The user's own build of llama.cpp or of a relative: a program that is started and asked in the same way."""
+
+    def serve(self, path):
+        program = self.a.server[self.a.engine]
+        path = self.file("output-" + os.path.basename(path), lambda to: with_output(path, to))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        threads = str(self.a.threads)
+        self.process = subprocess.Popen(
+            [program, "-m", path, "-t", threads, "-tb", threads, "-np", "1", "-c", str(self.a.long + self.a.tokens + 1),
+             "--host", "127.0.0.1", "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        atexit.register(self.process.kill)
+        address = f"http://127.0.0.1:{port}"
+        while self.process.poll() is None:
+            try:
+                urllib.request.urlopen(f"{address}/health").close()
+                return address
+            except OSError:  # it loads
+                time.sleep(0.05)
+        raise NotImplementedError(f"{program} ended with {self.process.returncode}")
 
 def load_torch(a, dtype="float32"):
     import torch, transformers
@@ -345,6 +394,10 @@ def one_row(a):
     text = np.load(os.path.join(a.work, "text.npy")).tolist()
     if a.accuracy:
         exact = np.load(os.path.join(a.work, "exact.npz"))
+        version = importlib.metadata.version(packages[0]) if packages and a.engine not in a.server else ""
+        result = {"note": f"{version} {engine.note}".strip()}
+        if engine.log_probabilities(text[:SHORT]) is None:
+            return result
         differences, divergences = [], []
         for n, p in zip(exact["lengths"], exact["rows"]):
             q = engine.log_probabilities(text[:n])
@@ -352,10 +405,9 @@ def one_row(a):
             divergences.append((np.exp(p) * (p - q)).sum())
         tokens = engine.run(text[:SHORT], a.tokens)[2]
         same = next((i for i, (x, y) in enumerate(zip(tokens, exact["greedy"])) if x != y), a.tokens)
-        version = importlib.metadata.version(packages[0]) if packages else ""
-        return {"note": f"{version} {engine.note}".strip(), "same": same, "kl": float(np.nanmean(divergences)),
-                "largest": float(np.nanmax(np.abs(differences))),
-                "rms": float(np.sqrt(np.nanmean(np.square(differences))))}
+        return result | {"same": f"{same} of {a.tokens}", "kl": float(np.nanmean(divergences)),
+                         "largest": float(np.nanmax(np.abs(differences))),
+                         "rms": float(np.sqrt(np.nanmean(np.square(differences))))}
     engine.run(text[:64], 2)  # a warm-up
     result = {"prompt 64": 64 / statistics.median(engine.run(text[:64], 1)[0] for _ in range(3))}
     seconds = engine.run(text[:SHORT], a.tokens + 1)[1]
@@ -399,7 +451,7 @@ def prepare(a):
 def start(a, *arguments, threads):
     """Runs this script as a child; what it prints last."""
     command = [sys.executable, __file__, a.build, a.model, "--work", a.work, "--threads", str(threads),
-               "--tokens", str(a.tokens), *arguments]
+               "--tokens", str(a.tokens), *(f"--server={name}={path}" for name, path in a.server.items()), *arguments]
     done = subprocess.run(command, env=dict(os.environ, OMP_NUM_THREADS=str(threads)), capture_output=True, text=True)
     if done.returncode < 0:
         return {"skipped": f"ended by signal {-done.returncode}"}
@@ -422,9 +474,9 @@ def measure(a):
         if "skipped" in f:
             print(f"| {row[0]} | {row[1]} | skipped: {f['skipped']} | | | | |", flush=True)
         else:
-            exactness[row] = f"{f['rms']:.1e} | {f['kl']:.1e} |"
-            print(f"| {row[0]} | {row[1]} | {f['largest']:.1e} | {exactness[row]} {f['same']} of {a.tokens} | {f['note']} |",
-                  flush=True)
+            largest, rms, kl = (f"{f[name]:.1e}" if name in f else "not told" for name in ("largest", "rms", "kl"))
+            exactness[row] = f"{rms} | {kl} |"
+            print(f"| {row[0]} | {row[1]} | {largest} | {exactness[row]} {f.get('same', 'not told')} | {f['note']} |", flush=True)
     for t in threads:
         speeds = {row: [] for row in exactness}
         for _ in range(a.rounds):
@@ -474,16 +526,21 @@ def main():
     ap.add_argument("--threads", default=",".join(str(2 ** i) for i in range(most.bit_length())))
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--tokens", type=int, default=64, help="how many are written")
-    ap.add_argument("--only", default=",".join(ENGINES), help="engines, by commas")
+    ap.add_argument("--only", help="engines, by commas")
+    ap.add_argument("--server", action="append", default=[], metavar="NAME=LLAMA_SERVER", help="a llama-server of your own")
     for name in ("work", "engine", "dtype"):
         ap.add_argument("--" + name, help=argparse.SUPPRESS)
     ap.add_argument("--accuracy", action="store_true", help=argparse.SUPPRESS)
     a = ap.parse_args()
     a.build = os.path.abspath(a.build)
+    if not all(re.match("[^=]+=.", given) for given in a.server):
+        ap.error("--server takes NAME=LLAMA_SERVER")
+    a.server = {name: os.path.abspath(path) for name, path in (given.split("=", 1) for given in a.server)}
+    ENGINES.update({name: (LlamaServer, ("gguf",), ENGINES["llama.cpp"][2]) for name in a.server})
     if a.engine:
         a.threads = int(a.threads)
         return print(json.dumps(child(a)))
-    a.only = a.only.split(",")
+    a.only = a.only.split(",") if a.only else list(ENGINES)
     if not set(a.only) <= set(ENGINES):
         ap.error("--only takes some of " + ",".join(ENGINES))
     with tempfile.TemporaryDirectory() as a.work:
