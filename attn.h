@@ -13043,11 +13043,40 @@ ATTN__SMALL
  * without moving the earlier ones. All workers copy, each its share. */
 
 /* One activation of a record. */
+/* An activation, or an edit's value, as [positions, heads, numbers]. A step of 0 repeats. */
+typedef struct attn__view3 {
+    size_t n[3];
+    ptrdiff_t step[3];
+} attn__view3;
+
+/* The axes of a tensor of 1 to 3 dimensions. A missing leading dimension is 1. If one head is
+ * edited, two dimensions are positions and numbers. */
+static ATTN__COMPACT attn__view3 attn__axes_of(attn_tensor x, int point, int one_head)
+{
+    static const int dims[5][3] = {{-1, -1, 0}, /* [numbers]; -1: missing */
+                                   {0, -1, 1},  /* [positions, numbers] */
+                                   {-1, 0, 1},  /* [heads, numbers] */
+                                   {0, 1, 2},   /* [positions, heads, numbers] */
+                                   {1, 0, 2}};  /* [heads, positions, keys] */
+    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
+    const int *dim = x.ndim == 1   ? dims[0]
+                     : x.ndim == 2 ? dims[has_heads && !over_keys && !one_head ? 2 : 1]
+                                   : dims[over_keys ? 4 : 3];
+    attn__view3 axes;
+    int i;
+    for (i = 0; i < 3; i++) {
+        axes.n[i] = dim[i] < 0 ? 1 : x.shape[dim[i]];
+        axes.step[i] = dim[i] < 0 || axes.n[i] == 1 ? 0 : x.stride[dim[i]];
+    }
+    return axes;
+}
+
 typedef struct attn__slot {
     attn__hook_name name;
     int point;
     size_t layer;
-    size_t n_heads, width; /* of a position; n_heads is 1 if the activation has no heads */
+    size_t n_heads, width; /* of a position; n_heads is 1 if the activation has no heads. The width
+                            * of scores and patterns is that of all keys in the record */
     float *data;
     size_t n_written; /* positions with numbers, from the record's first position on */
     size_t n;         /* those that the session has too: fewer after a truncation */
@@ -13070,34 +13099,46 @@ struct attn_record {
 };
 
 /* Bytes of one activation; 0 if a size_t cannot count them. */
-static size_t attn__slot_bytes(const attn_config *c, int point, size_t first, size_t room)
+/* Sets the n_heads and width of an activation. Returns the bytes of its numbers; 0 if a size_t cannot
+ * count them. */
+static size_t attn__slot_bytes(const attn_record *r, int point, attn__slot *slot)
 {
-    size_t n_heads, size = attn__floats_at(c, point, &n_heads);
+    size_t size;
+    slot->width = attn__floats_at(&r->model->config, point, &slot->n_heads);
     if (attn__is_over_keys(point))
-        size = first + room;                       /* at most n_ctx */
-    if (attn__mul_overflows(size, n_heads, &size)) /* cover: 32-bit */
+        slot->width = r->first + r->room;                       /* at most n_ctx */
+    if (attn__mul_overflows(slot->width, slot->n_heads, &size)) /* cover: 32-bit */
         return 0;
-    if (attn__mul_overflows(size, room, &size) || attn__mul_overflows(size, sizeof(float), &size))
+    if (attn__mul_overflows(size, r->room, &size) ||
+        attn__mul_overflows(size, sizeof(float), &size))
         return 0;
     return size;
 }
 
-/* Counts the activations in points [1 + n_layer]. Returns their bytes; 0 if a size_t cannot count
- * them. */
-static ATTN__COMPACT size_t attn__points_bytes(const attn_config *c, const uint32_t *points,
-                                               size_t first, size_t room, size_t *n_slots)
+/* Counts the activations in points [1 + n_layer]. If there is data, divides it among their slots, in
+ * the order of attn_record_name. Returns their bytes; 0 if a size_t cannot count them. */
+static ATTN__COMPACT size_t attn__place_slots(attn_record *r, const uint32_t *points, float *data)
 {
     size_t bytes = 0, layer;
     int point;
-    *n_slots = 0;
-    for (layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer; layer++)
+    r->n_slots = 0;
+    for (layer = ATTN_NO_LAYER; layer + 1 <= r->model->config.n_layer; layer++)
         for (point = 0; point < ATTN__N_POINTS; point++)
             if (points[1 + layer] & ATTN__POINT(point)) {
-                const size_t one = attn__slot_bytes(c, point, first, room);
+                attn__slot slot = ATTN_ZERO;
+                const size_t one = attn__slot_bytes(r, point, &slot);
                 if (one == 0 || bytes > SIZE_MAX - one)
                     return 0;
+                r->n_slots++;
+                if (data) {
+                    slot.name = attn__name_of(point, layer);
+                    slot.point = point;
+                    slot.layer = layer;
+                    slot.data = data + bytes / sizeof(float);
+                    r->slots[r->n_slots - 1] = slot;
+                    r->slot_of[(1 + layer) * ATTN__N_POINTS + (size_t)point] = (uint32_t)r->n_slots;
+                }
                 bytes += one;
-                ++*n_slots;
             }
     return bytes;
 }
@@ -13133,8 +13174,9 @@ ATTN__COLD attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn
                                         const attn_record_desc *desc)
 {
     attn_record_desc plan;
+    attn_record r = ATTN_ZERO;
     uint32_t *points;
-    size_t i, n_slots;
+    size_t i;
     attn_status status = ATTN_OK;
     ATTN__TRY(attn__need_given(ctx, "attn_record_size", "place for the size", bytes));
     ATTN__TRY(attn__record_plan(ctx, "attn_record_size", model, desc, &plan));
@@ -13144,7 +13186,10 @@ ATTN__COLD attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn
         if (attn__match_all(&model->config, plan.names[i], points) == 0)
             status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
     if (status == ATTN_OK) {
-        *bytes = attn__points_bytes(&model->config, points, plan.first, plan.n_positions, &n_slots);
+        r.model = model;
+        r.first = plan.first;
+        r.room = plan.n_positions;
+        *bytes = attn__place_slots(&r, points, NULL);
         if (*bytes == 0)
             status =
                 attn_fail(ctx, ATTN_E_MEMORY,
@@ -13181,15 +13226,16 @@ static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__w
     const attn_record *r = attn__record_of(w);
     const size_t before = attn__recorded_before(r, span->position);
     const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
-    size_t i, n_slots;
+    size_t i;
     if (after > r->room) {
-        const size_t needed =
-            attn__points_bytes(&r->model->config, w->points, r->first, after, &n_slots);
+        attn_record longer = *r;
+        longer.room = after;
         return attn_fail(ctx, ATTN_E_SPACE,
                          "the record has room for %zu positions from %zu on; to go on to "
                          "position %zu it needs %zu bytes (after attn_record_free the session "
                          "goes on without it)",
-                         r->room, r->first, span->position + span->n_tokens - 1, needed);
+                         r->room, r->first, span->position + span->n_tokens - 1,
+                         attn__place_slots(&longer, w->points, NULL));
     }
     for (i = 0; i < r->n_slots; i++)
         ATTN__REFUSE_IF(ctx, attn__is_made(r, &r->slots[i], span) && r->slots[i].n_written < before,
@@ -13239,53 +13285,30 @@ static void attn__record_truncate(attn__watcher *w, size_t length)
         r->slots[i].n = r->slots[i].n < left ? r->slots[i].n : left;
 }
 
-/* Copies a worker's share of scores or patterns [H, T, Tk]. Later keys are masked in each row, so
+/* Copies a worker's share of the rows. Later keys are masked in each row of scores or patterns, so
  * that the record does not depend on how the text was cut into feeds. */
-static void attn__record_keys(const attn__worker *me, const attn_record *r, const attn__slot *slot,
-                              const attn__shown *shown)
-{
-    const attn_tensor *x = &shown->value;
-    const size_t n_rows = x->shape[1], n_keys = r->first + r->room;
-    const float masked = shown->point == ATTN__POINT_SCORES ? -INFINITY : 0;
-    size_t i, last, key;
-    attn__share(me, x->shape[0] * n_rows, &i, &last);
-    for (; i < last; i++) {
-        const size_t head = i / n_rows, row = i % n_rows, position = shown->first + row;
-        const float *from =
-            (const float *)x->data + (ptrdiff_t)head * x->stride[0] + (ptrdiff_t)row * x->stride[1];
-        float *to;
-        if (position < r->first)
-            continue;
-        to = slot->data + (head * r->room + position - r->first) * n_keys;
-        memcpy(to, from, (position + 1) * sizeof(float));
-        for (key = position + 1; key < n_keys; key++)
-            to[key] = masked;
-    }
-}
-
-/* Copies a worker's share of the rows. */
 static int attn__record_rows(const attn__worker *me, attn__watcher *w, const attn__shown *shown)
 {
     const attn_record *r = attn__record_of(w);
     const size_t index = (1 + shown->layer) * ATTN__N_POINTS + (size_t)shown->point;
     const attn__slot *slot = &r->slots[r->slot_of[index] - 1];
-    const attn_tensor *x = &shown->value;
-    size_t i, last;
-    if (attn__is_over_keys(shown->point)) {
-        attn__record_keys(me, r, slot, shown);
-        return 0;
-    }
-    attn__share(me, x->shape[0] * slot->n_heads, &i, &last); /* [T, H, width], or H = 1 */
+    const attn__view3 view = attn__axes_of(shown->value, shown->point, 0);
+    const int over_keys = attn__is_over_keys(shown->point);
+    const float masked = shown->point == ATTN__POINT_SCORES ? -INFINITY : 0;
+    size_t i, last, k;
+    attn__share(me, view.n[0] * view.n[1], &i, &last);
     for (; i < last; i++) {
-        const size_t row = i / slot->n_heads, head = i % slot->n_heads;
-        const size_t position = shown->first + row;
-        ptrdiff_t at = (ptrdiff_t)row * x->stride[0];
+        const size_t row = i / view.n[1], head = i % view.n[1], position = shown->first + row;
+        const size_t at = position - r->first, n = over_keys ? position + 1 : slot->width;
+        const float *from = (const float *)shown->value.data + (ptrdiff_t)row * view.step[0] +
+                            (ptrdiff_t)head * view.step[1];
+        float *to = slot->data;
         if (position < r->first)
             continue;
-        if (x->ndim == 3)
-            at += (ptrdiff_t)head * x->stride[1];
-        memcpy(slot->data + ((position - r->first) * slot->n_heads + head) * slot->width,
-               (const float *)x->data + at, slot->width * sizeof(float));
+        to += (over_keys ? head * r->room + at : at * slot->n_heads + head) * slot->width;
+        memcpy(to, from, n * sizeof(float));
+        for (k = n; k < slot->width; k++)
+            to[k] = masked;
     }
     return 0;
 }
@@ -13315,32 +13338,11 @@ static const attn__watcher_kind attn__records = {0,
                                                  attn__record_truncate,
                                                  attn__record_detach};
 
-/* Divides the memory among the activations, in the order of attn_record_name. */
-static void attn__place_slots(attn_record *r, const uint32_t *points, float *data)
-{
-    const attn_config *c = &r->model->config;
-    size_t n = 0, layer;
-    int point;
-    for (layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer; layer++)
-        for (point = 0; point < ATTN__N_POINTS; point++)
-            if (points[1 + layer] & ATTN__POINT(point)) {
-                attn__slot *slot = &r->slots[n++];
-                slot->name = attn__name_of(point, layer);
-                slot->point = point;
-                slot->layer = layer;
-                slot->width = attn__floats_at(c, point, &slot->n_heads);
-                slot->data = data;
-                data += attn__slot_bytes(c, point, r->first, r->room) / sizeof(float);
-                r->slot_of[(1 + layer) * ATTN__N_POINTS + (size_t)point] = (uint32_t)n;
-            }
-}
-
 /* Makes the slots of a record that has its watcher. */
 static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory, size_t bytes)
 {
     const size_t n_layers = 1 + r->model->config.n_layer;
-    const size_t needed =
-        attn__points_bytes(&r->model->config, r->watcher->points, r->first, r->room, &r->n_slots);
+    const size_t needed = attn__place_slots(r, r->watcher->points, NULL);
     ATTN__REFUSE_IF(ctx, needed == 0, ATTN_E_MEMORY,
                     "attn_record_new: %zu positions do not fit in memory", r->room);
     if (!memory)
@@ -13418,11 +13420,10 @@ static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
 {
     attn_tensor t;
     if (attn__is_over_keys(slot->point)) {
-        const size_t n_keys = r->first + r->room;
         t = attn_borrow(slot->data, ATTN_F32,
                         attn_shape3(slot->n_heads, slot->n, slot->n ? r->first + slot->n : 0));
-        t.stride[1] = (ptrdiff_t)n_keys;
-        t.stride[0] = (ptrdiff_t)(n_keys * r->room);
+        t.stride[1] = (ptrdiff_t)slot->width;
+        t.stride[0] = (ptrdiff_t)(slot->width * r->room);
         return t;
     }
     if (attn__has_heads(slot->point))
@@ -13460,34 +13461,6 @@ typedef struct attn__edit_watcher {
     attn_edit edit;
     float *mean; /* of ATTN_EDIT_MEAN, if the value has several positions; else NULL */
 } attn__edit_watcher;
-
-/* An activation, or an edit's value, as [positions, heads, numbers]. A step of 0 repeats. */
-typedef struct attn__view3 {
-    size_t n[3];
-    ptrdiff_t step[3];
-} attn__view3;
-
-/* The axes of a tensor of 1 to 3 dimensions. A missing leading dimension is 1. If one head is
- * edited, two dimensions are positions and numbers. */
-static ATTN__COMPACT attn__view3 attn__axes_of(attn_tensor x, int point, int one_head)
-{
-    static const int dims[5][3] = {{-1, -1, 0}, /* [numbers]; -1: missing */
-                                   {0, -1, 1},  /* [positions, numbers] */
-                                   {-1, 0, 1},  /* [heads, numbers] */
-                                   {0, 1, 2},   /* [positions, heads, numbers] */
-                                   {1, 0, 2}};  /* [heads, positions, keys] */
-    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
-    const int *dim = x.ndim == 1   ? dims[0]
-                     : x.ndim == 2 ? dims[has_heads && !over_keys && !one_head ? 2 : 1]
-                                   : dims[over_keys ? 4 : 3];
-    attn__view3 axes;
-    int i;
-    for (i = 0; i < 3; i++) {
-        axes.n[i] = dim[i] < 0 ? 1 : x.shape[dim[i]];
-        axes.step[i] = dim[i] < 0 || axes.n[i] == 1 ? 0 : x.stride[dim[i]];
-    }
-    return axes;
-}
 
 static attn__view3 attn__value_axes(const attn_session *s, const attn_edit *e, int point)
 {
