@@ -1406,7 +1406,6 @@ typedef struct attn__watched { /* activations that are kept while a watcher want
 struct attn_workspace {
     const attn_model *model;
     const attn__kernels *kernels;
-    attn_ctx ctx;   /* its allocator */
     int lock;       /* 1 while a thread changes n_users here, or those of scores and heads */
     size_t n_users; /* sessions, and the caller until attn_workspace_free */
     int is_running; /* a pass is using the rows below */
@@ -1744,9 +1743,7 @@ static void attn__unlock(int *lock) /* NOLINT(readability-non-const-parameter) *
 #endif
 }
 
-/* C++ wants casts from void *, C does not mind them. */
-#define ATTN__AS(type, expression) ((type)(expression))
-#define ATTN__LLU(x)               ((unsigned long long)(x))
+#define ATTN__LLU(x) ((unsigned long long)(x))
 
 ATTN__SMALL
 
@@ -1978,7 +1975,6 @@ typedef enum attn__call { ATTN__IDLE, ATTN__FEEDING, ATTN__WRITING } attn__call;
 struct attn_session {
     const attn_model *model;
     attn_workspace *workspace;
-    attn_ctx ctx; /* allocator of the watchers' memory */
     size_t capacity, length;
     int32_t *tokens;  /* [capacity] */
     size_t *n_cached; /* [n_layer]: how many positions the cache of a layer has */
@@ -2276,8 +2272,8 @@ ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *
     unsigned char *base, *start;
 
     base = size > SIZE_MAX - extra ? NULL
-           : ctx->alloc            ? ATTN__AS(unsigned char *, ctx->alloc(size + extra, ctx->user))
-                                   : ATTN__AS(unsigned char *, calloc(1, size + extra));
+           : ctx->alloc            ? (unsigned char *)ctx->alloc(size + extra, ctx->user)
+                                   : (unsigned char *)calloc(1, size + extra);
     if (!base) {
         attn_fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what, size);
         return NULL;
@@ -2295,6 +2291,11 @@ ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *
     return start;
 }
 
+static attn__allocation *attn__block_of(void *start)
+{
+    return (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
+}
+
 #define ATTN__NEW(ctx, type, n, what) ((type *)attn_alloc(ctx, n, sizeof(type), what))
 
 ATTN__DEF void attn_free(void *start)
@@ -2303,7 +2304,7 @@ ATTN__DEF void attn_free(void *start)
     attn__allocator allocator;
     if (!start)
         return;
-    block = (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
+    block = attn__block_of(start);
     allocator = block->allocator;
     if (allocator.free)
         (allocator.free)(block->base, allocator.user); /* parentheses: `free` may be a macro */
@@ -2315,8 +2316,7 @@ ATTN__DEF void attn_free(void *start)
  * it may move. */
 static void attn__list_add(attn_ctx *ctx, void *start)
 {
-    attn__allocation *block =
-        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
+    attn__allocation *block = attn__block_of(start);
     block->next = ctx->blocks;
     if (block->next)
         block->next->previous = block;
@@ -2326,8 +2326,7 @@ static void attn__list_add(attn_ctx *ctx, void *start)
 /* Takes a block out of the list and frees it. */
 static void attn__list_free(attn_ctx *ctx, void *start)
 {
-    attn__allocation *block =
-        (attn__allocation *)(void *)((unsigned char *)start - sizeof(attn__allocation));
+    attn__allocation *block = attn__block_of(start);
     if (!block->previous && ctx->blocks != block)
         return; /* it is the first block of another context, which will free it */
     if (block->previous)
@@ -2744,6 +2743,14 @@ static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at
     return (float)((const int32_t *)data)[at];
 }
 
+ATTN__INLINE void attn__store_element(void *data, attn_dtype dtype, ptrdiff_t at, float value)
+{
+    if (dtype == ATTN_F32)
+        ((float *)data)[at] = value;
+    else
+        ((uint16_t *)data)[at] = attn_f16_from_f32(value);
+}
+
 /* One element; NaN if there is none. Indices beyond ndim must be 0. */
 static float attn__element(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2,
                            size_t i3)
@@ -2991,15 +2998,11 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
         for (i = 0; i < n; i++) {
             const ptrdiff_t source = from + (ptrdiff_t)i * from_step;
             const ptrdiff_t target = to + (ptrdiff_t)i * to_step;
-            if (out->dtype == ATTN_I32 && x.dtype == ATTN_I32) {
+            if (out->dtype == ATTN_I32 && x.dtype == ATTN_I32)
                 ((int32_t *)out->data)[target] = ((const int32_t *)x.data)[source];
-            } else {
-                const float value = attn__load_element(x.data, x.dtype, source);
-                if (out->dtype == ATTN_F32)
-                    ((float *)out->data)[target] = value;
-                else
-                    ((uint16_t *)out->data)[target] = attn_f16_from_f32(value);
-            }
+            else
+                attn__store_element(out->data, out->dtype, target,
+                                    attn__load_element(x.data, x.dtype, source));
         }
     }
     return ATTN_OK;
@@ -3582,13 +3585,13 @@ static void attn__make_logits(attn__worker *me, attn__pass *p, attn__rows normed
 /* ---- memory ---- */
 
 /* Takes `count` floats of a block from *at on; with base == NULL it only measures. */
-static float *attn__carve(const attn_ctx *ctx, float *base, size_t *at, size_t count)
+static float *attn__carve(float *base, size_t *at, size_t count)
 {
     const size_t start = *at, end = start + count;
     *at = attn__round_up(end, 16) + ATTN__GAP;
     if (!base)
         return NULL;
-    if (!ctx->alloc) /* as in attn_alloc */
+    if (!attn__block_of(base)->allocator.alloc) /* as in attn_alloc */
         ATTN__FORBID(base + end, (*at - end) * sizeof(float));
     return base + start;
 }
@@ -3596,7 +3599,7 @@ static float *attn__carve(const attn_ctx *ctx, float *base, size_t *at, size_t c
 static attn__rows attn__carve_rows(const attn_workspace *ws, float *base, size_t *at, size_t width)
 {
     const size_t stride = attn__stride(width);
-    const attn__rows rows = {attn__carve(&ws->ctx, base, at, ws->n_batch * stride), stride, 0};
+    const attn__rows rows = {attn__carve(base, at, ws->n_batch * stride), stride, 0};
     return rows;
 }
 
@@ -3615,9 +3618,9 @@ static size_t attn__lay_out_workspace(attn_workspace *ws, float *base)
     ws->qkv = attn__carve_rows(ws, base, &at, 3 * c->d_model);
     ws->z = attn__carve_rows(ws, base, &at, c->d_model);
     ws->mlp = attn__carve_rows(ws, base, &at, c->d_mlp);
-    ws->mean = attn__carve(&ws->ctx, base, &at, ws->n_batch);
-    ws->scale = attn__carve(&ws->ctx, base, &at, ws->n_batch);
-    ws->scratch = attn__carve(&ws->ctx, base, &at, (size_t)ws->n_threads * ws->scratch_size);
+    ws->mean = attn__carve(base, &at, ws->n_batch);
+    ws->scale = attn__carve(base, &at, ws->n_batch);
+    ws->scratch = attn__carve(base, &at, (size_t)ws->n_threads * ws->scratch_size);
     return at;
 }
 
@@ -3631,25 +3634,14 @@ static size_t attn__lay_out(attn_session *s, float *base)
     s->keys_size = padded / 16 * s->keys_panel;
     s->values_panel = attn__line_of(s->cache, padded);
     s->values_size = (c->d_head + 15) / 16 * s->values_panel;
-    s->keys =
-        (unsigned char *)attn__carve(&s->ctx, base, &at, heads * s->keys_size / sizeof(float));
-    s->values =
-        (unsigned char *)attn__carve(&s->ctx, base, &at, heads * s->values_size / sizeof(float));
-    s->logits = attn__carve(&s->ctx, base, &at, c->n_vocab);
-    s->pending = attn__carve(&s->ctx, base, &at, c->n_vocab);
-    s->n_cached = (size_t *)(void *)attn__carve(&s->ctx, base, &at,
-                                                c->n_layer * sizeof *s->n_cached / sizeof(float));
-    s->tokens = (int32_t *)(void *)attn__carve(&s->ctx, base, &at, s->capacity);
+    s->keys = (unsigned char *)attn__carve(base, &at, heads * s->keys_size / sizeof(float));
+    s->values = (unsigned char *)attn__carve(base, &at, heads * s->values_size / sizeof(float));
+    s->logits = attn__carve(base, &at, c->n_vocab);
+    s->pending = attn__carve(base, &at, c->n_vocab);
+    s->n_cached =
+        (size_t *)(void *)attn__carve(base, &at, c->n_layer * sizeof *s->n_cached / sizeof(float));
+    s->tokens = (int32_t *)(void *)attn__carve(base, &at, s->capacity);
     return at;
-}
-
-static attn_ctx attn__allocator_of(const attn_ctx *ctx)
-{
-    attn_ctx own = ATTN_ZERO;
-    own.alloc = ctx->alloc;
-    own.free = ctx->free;
-    own.user = ctx->user;
-    return own;
 }
 
 /* Bytes that attn_alloc takes for an object and for its block of arrays. */
@@ -3673,7 +3665,6 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_workspace_desc, desc));
     c = &model->config;
     ws->model = model;
-    ws->ctx = attn__allocator_of(ctx);
     ws->n_ctx = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
     ws->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
     ws->n_threads = attn__max_threads(ctx);
@@ -3764,7 +3755,6 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_session_desc, desc));
     c = &model->config;
     s->model = model;
-    s->ctx = attn__allocator_of(ctx);
     s->capacity = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
     s->workspace = desc ? desc->workspace : NULL;
     s->cache = desc ? desc->cache_dtype : ATTN_F32;
@@ -3846,15 +3836,6 @@ ATTN__COLD attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     attn__lay_out(s, base);
     *session = s;
     return ATTN_OK;
-}
-
-static attn_status attn__session_for(attn_ctx *ctx, attn_session **session, const attn_model *model,
-                                     size_t n_ctx, attn_workspace *workspace)
-{
-    attn_session_desc desc = ATTN_ZERO;
-    desc.n_ctx = n_ctx;
-    desc.workspace = workspace;
-    return attn_session_new(ctx, session, model, &desc);
 }
 
 /* These two enclose a call during which callbacks run. If a callback frees the session, it lives
@@ -4430,11 +4411,9 @@ ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
     to = (float *)result.dense.data;
     for (t = first; t < length; t++)
         for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
-            for (j = 0; j < c->d_head; j++) {
-                const void *from = attn__cached(session, part, head, t, j);
-                *to++ = session->cache == ATTN_F32 ? *(const float *)from
-                                                   : attn_f32_from_f16(*(const uint16_t *)from);
-            }
+            for (j = 0; j < c->d_head; j++)
+                *to++ =
+                    attn__load_element(attn__cached(session, part, head, t, j), session->cache, 0);
     return attn__out_end(ctx, out, &result, ATTN_OK);
 }
 
@@ -4459,10 +4438,7 @@ ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *sessi
             for (j = 0; j < c->d_head; j++) {
                 const float x = attn_get3(value, t, head, j);
                 void *to = attn__cached(session, part, layer * c->n_head + head, first + t, j);
-                if (session->cache == ATTN_F32)
-                    *(float *)to = x;
-                else
-                    *(uint16_t *)to = attn_f16_from_f32(x);
+                attn__store_element(to, session->cache, 0, x);
             }
     if (part == ATTN_CACHE_VALUES && session->running == ATTN__IDLE &&
         session->n_cached[layer] < first + value.shape[0])
@@ -5038,12 +5014,14 @@ static attn__rows attn__rows_at(const attn__pass *p, int point)
     }
 }
 
-/* The scores or patterns of a session: [H, T, stride]. */
-static float *attn__scores_of(const attn__pass *p, const attn_session *of, size_t *stride)
+/* Where a row of a session's scores or patterns [H, T, stride] lies. */
+static float *attn__scores_at(const attn__pass *p, const attn_session *of, size_t head, size_t row,
+                              size_t *stride)
 {
     *stride = attn__round_up(of->length + of->fed + of->n_rows, 16);
     return p->ws->scores.data +
-           of->first_row * p->model->config.n_head * attn__round_up(p->ws->n_ctx, 16);
+           of->first_row * p->model->config.n_head * attn__round_up(p->ws->n_ctx, 16) +
+           (head * of->n_rows + row) * *stride;
 }
 
 /* The inputs or the results of each head, a row [H, stride of resid]: as watchers may change them,
@@ -5073,7 +5051,7 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
         return t;
     }
     if (attn__is_over_keys(point)) {
-        t = attn_borrow(attn__scores_of(p, of, &stride), ATTN_F32,
+        t = attn_borrow(attn__scores_at(p, of, 0, 0, &stride), ATTN_F32,
                         attn_shape3(c->n_head, n, of->length + of->fed + n));
         t.stride[1] = (ptrdiff_t)stride;
         t.stride[0] = (ptrdiff_t)(stride * n);
@@ -5384,8 +5362,7 @@ static void attn__score_block(const attn__worker *me, attn__pass *p, const attn_
     float *scores;
     if (!attn__wants(of, ATTN__SEES_SCORES, me->layer))
         return;
-    scores = attn__scores_of(p, of, &stride);
-    scores += (head * of->n_rows + row) * stride;
+    scores = attn__scores_at(p, of, head, row, &stride);
     attn__head_scores(p->kernels, &h, scores, stride, s.pack);
     for (i = 0; i < h.rows; i++)
         for (key = h.keys.n_out; key < n_keys; key++)
@@ -5404,8 +5381,7 @@ static void attn__softmax_block(const attn__worker *me, attn__pass *p, const att
     (void)s;
     if (!attn__wants(of, ATTN__SEES_SCORES, me->layer))
         return;
-    scores = attn__scores_of(p, of, &stride);
-    scores += (head * of->n_rows + row) * stride;
+    scores = attn__scores_at(p, of, head, row, &stride);
     for (i = 0; i < h.rows; i++, scores += stride) {
         const size_t visible = h.first + i + 1;
         p->kernels->softmax(scores, scores, visible);
@@ -5421,8 +5397,7 @@ static void attn__weigh_block(const attn__worker *me, attn__pass *p, const attn_
     const attn__head h = attn__head_of(p, of, me->layer, head, row);
     size_t stride;
     if (attn__wants(of, ATTN__SEES_SCORES, me->layer)) {
-        const float *pattern = attn__scores_of(p, of, &stride);
-        pattern += (head * of->n_rows + row) * stride;
+        const float *pattern = attn__scores_at(p, of, head, row, &stride);
         attn__head_weigh(p->kernels, &h, pattern, stride, s.last_chain, s.pack);
     } else {
         attn__attend_block(p, &h, s);
@@ -6047,11 +6022,8 @@ static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
  * gathered, then cut into whole characters. */
 typedef struct attn__text_out {
     attn_session *session;
-    attn_text_fn fn;
-    void *user;
-    const char *const *stops;
-    size_t n_stops, which_stop; /* which_stop: the one that was met */
-    int keep_stop;
+    const attn_generate_desc *desc; /* text_fn, and the stop strings */
+    size_t which_stop;              /* the one that was met */
     char *waiting; /* text that may begin a stop string: room for the longest of them */
     size_t n_waiting;
     char bytes[64]; /* the gathered bytes */
@@ -6069,10 +6041,10 @@ static int attn__hand_over(attn__text_out *to)
     int stop;
     to->n_left -= to->n_bytes;
     to->n_bytes = 0;
-    if (size == 0 || !to->fn)
+    if (size == 0 || !to->desc->text_fn)
         return 0;
     to->session->running = ATTN__WRITING;
-    stop = to->fn(text, size, to->user) != 0;
+    stop = to->desc->text_fn(text, size, to->desc->text_user) != 0;
     to->session->running = ATTN__IDLE;
     return stop || to->session->is_freed;
 }
@@ -6093,14 +6065,14 @@ static int attn__gather(attn__text_out *to, const char *bytes, size_t n)
 static attn_stop_reason attn__take_byte(attn__text_out *to, char octet)
 {
     size_t i, hold = 0, whole = 0, released;
-    if (to->n_stops == 0)
+    if (to->desc->n_stop == 0)
         return attn__gather(to, &octet, 1) ? ATTN_STOP_CALLBACK : ATTN_STOP_NONE;
     to->waiting[to->n_waiting++] = octet;
-    for (i = 0; i < to->n_stops; i++) {
+    for (i = 0; i < to->desc->n_stop; i++) {
         const size_t n =
-            attn__begins_stop(to->stops[i], to->waiting + to->n_waiting, to->n_waiting);
+            attn__begins_stop(to->desc->stop[i], to->waiting + to->n_waiting, to->n_waiting);
         hold = n > hold ? n : hold;
-        if (n > whole && !to->stops[i][n]) {
+        if (n > whole && !to->desc->stop[i][n]) {
             whole = n;
             to->which_stop = i;
         }
@@ -6136,7 +6108,7 @@ static attn_stop_reason attn__end_text(attn__text_out *to, int32_t id)
     attn_stop_reason reason = ATTN_STOP_EOS;
     if (tokenizer && !attn_tokenizer_is_special(tokenizer, id))
         reason = attn__emit_text(to, id);
-    if (reason == ATTN_STOP_STRING && !to->keep_stop)
+    if (reason == ATTN_STOP_STRING && !to->desc->keep_stop)
         to->n_waiting = 0;
     return reason == ATTN_STOP_CALLBACK ? reason : ATTN_STOP_EOS;
 }
@@ -6145,7 +6117,7 @@ static attn_stop_reason attn__end_text(attn__text_out *to, int32_t id)
  * out), and the beginning of a character. */
 static int attn__emit_rest(attn__text_out *to, attn_stop_reason reason)
 {
-    if ((reason != ATTN_STOP_STRING || to->keep_stop) &&
+    if ((reason != ATTN_STOP_STRING || to->desc->keep_stop) &&
         attn__gather(to, to->waiting, to->n_waiting))
         return 1;
     return (to->n_bytes > 0 && attn__hand_over(to)) || attn__hand_over(to);
@@ -6290,11 +6262,7 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__run *w, size_t mos
     ATTN__TRY(attn__check_stops(ctx, model, &w->desc, &longest_stop));
     ATTN__TRY(attn__run_sampler(ctx, w));
     w->out.session = w->session;
-    w->out.fn = w->desc.text_fn;
-    w->out.user = w->desc.text_user;
-    w->out.stops = w->desc.stop;
-    w->out.n_stops = w->desc.n_stop;
-    w->out.keep_stop = w->desc.keep_stop;
+    w->out.desc = &w->desc;
     w->out.waiting = (char *)attn_alloc(ctx, 1, longest_stop, "stop strings");
     ATTN__TRY_MEMORY(w->out.waiting);
     if (w->desc.logits_fn) {
@@ -6563,6 +6531,7 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__run *w, attn_continuati
                                     size_t n, const attn_model *model)
 {
     const size_t n_ctx = model->config.n_ctx;
+    attn_session_desc session = ATTN_ZERO;
     size_t room;
     w->desc.sampling.seed += i;
     w->desc.prompt_tokens = text->prompt_tokens;
@@ -6576,7 +6545,9 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__run *w, attn_continuati
                     "the prompt has %zu tokens; the model's n_ctx is %zu", w->n_prompt, n_ctx);
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
     room = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
-    ATTN__TRY(attn__session_for(ctx, &w->session, model, room, w->desc.workspace));
+    session.n_ctx = room;
+    session.workspace = w->desc.workspace;
+    ATTN__TRY(attn_session_new(ctx, &w->session, model, &session));
     w->ctx = ctx;
     w->kept = text;
     w->capacity = 64;
@@ -6980,7 +6951,7 @@ static attn_status attn__check_header(attn_ctx *ctx, const unsigned char *start,
 ATTN__COLD attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokenizer,
                                           const void *data, size_t size)
 {
-    const unsigned char *start = ATTN__AS(const unsigned char *, data);
+    const unsigned char *start = (const unsigned char *)data;
     attn_tokenizer *made;
     unsigned char *is_special;
     uint32_t *by_right, *first;
@@ -7927,7 +7898,7 @@ typedef struct attn__scratch {
     float *allocated;
 } attn__scratch;
 
-/* n floats, not initialized; NULL on failure. attn__scratch_free frees them. */
+/* n floats, not initialized; NULL on failure. Free scratch->allocated. */
 static float *attn__scratch_new(attn_ctx *ctx, attn__scratch *scratch, size_t n, const char *what)
 {
     scratch->allocated = NULL;
@@ -7937,12 +7908,6 @@ static float *attn__scratch_new(attn_ctx *ctx, attn__scratch *scratch, size_t n,
     return scratch->allocated;
 }
 
-static void attn__scratch_free(attn__scratch *scratch)
-{
-    attn_free(scratch->allocated);
-}
-
-/* The leading dimensions of matrices [.., M, N], then 1, 1. */
 ATTN__INLINE attn_shape attn__lead_of(const attn_tensor *x)
 {
     attn_shape lead = attn__shape_of(x);
@@ -8070,7 +8035,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
             attn__parallel(n_threads, attn__product_body, p);
         }
     }
-    attn__scratch_free(&scratch);
+    attn_free(scratch.allocated);
     /* NOLINTNEXTLINE(clang-analyzer-core.StackAddressEscape): *p is not used after the return */
     return attn__is_asked_to_stop(p->stop) ? ATTN_STOPPED : ATTN_OK;
 }
@@ -8389,7 +8354,7 @@ static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor
             attn__parallel(n_threads, attn__attention_body, a);
         else
             status = ATTN_E_MEMORY;
-        attn__scratch_free(&scratch);
+        attn_free(scratch.allocated);
     }
     attn_tensor_free(ctx, &q_copy);
     attn_tensor_free(ctx, &mask_copy);
@@ -10931,22 +10896,6 @@ ATTN__OP attn__ivec attn__i_dot(attn__ivec acc, attn__wvec w, const unsigned cha
 }
 #endif
 
-/* The first n < 16 elements. Loading fills the other lanes with `fill`; storing leaves them out. */
-#define attn__load_part  ATTN__FN(load_part)
-#define attn__store_part ATTN__FN(store_part)
-ATTN__OP attn__vec attn__load_part(const float *p, size_t n, float fill)
-{
-    float lanes[16];
-    attn__fill_lanes(lanes, p, n, fill);
-    return attn__load(lanes);
-}
-ATTN__OP void attn__store_part(float *p, attn__vec v, size_t n)
-{
-    float lanes[16];
-    attn__store(lanes, v);
-    memcpy(p, lanes, n * sizeof(float));
-}
-
 /* The sum of the lanes, in the order of rule 2: adds the upper half to the lower half, four
  * times. */
 #define attn__fold ATTN__FN(fold)
@@ -10966,18 +10915,26 @@ ATTN__OP float attn__fold(attn__vec v)
 #define ATTN__BY_16(n)                                                                             \
     for (size_t i = 0, n_part = (n) < 16 ? (n) : 16; i < (n);                                      \
          i += 16, n_part = (n)-i < 16 ? (n)-i : 16)
+/* The first n_part elements. Loading fills the other lanes with `fill`; storing leaves them out. */
 #define attn__get ATTN__FN(get)
 #define attn__put ATTN__FN(put)
 ATTN__OP attn__vec attn__get(const float *p, size_t n_part, float fill)
 {
-    return n_part == 16 ? attn__load(p) : attn__load_part(p, n_part, fill);
+    float lanes[16];
+    if (n_part == 16)
+        return attn__load(p);
+    attn__fill_lanes(lanes, p, n_part, fill);
+    return attn__load(lanes);
 }
 ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
 {
-    if (n_part == 16)
+    float lanes[16];
+    if (n_part == 16) {
         attn__store(p, v);
-    else
-        attn__store_part(p, v, n_part);
+        return;
+    }
+    attn__store(lanes, v);
+    memcpy(p, lanes, n_part * sizeof(float));
 }
 
 /* ---- matmul ---- */
@@ -11939,7 +11896,6 @@ static size_t attn__bits_at(const attn__weight_type *t, size_t k, int *shift)
 static float attn__panels_get(const attn__panels *w, size_t k, size_t n)
 {
     const unsigned char *panel = (const unsigned char *)w->data + n / 16 * w->stride;
-    const size_t at = k * 16 + n % 16;
     if (attn__is_quantized(w->dtype)) {
         const attn__weight_type *t = attn__weight_type_of(w->dtype);
         const unsigned char *scales = panel + k / 64 * t->bytes;
@@ -11951,15 +11907,7 @@ static float attn__panels_get(const attn__panels *w, size_t k, size_t n)
         bits = (bits >> shift & ((1 << t->bits) - 1)) - t->zero;
         return attn_f32_from_f16(half) * (float)bits;
     }
-    if (w->dtype == ATTN_F16) {
-        uint16_t half;
-        memcpy(&half, panel + at * 2, 2);
-        return attn_f32_from_f16(half);
-    } else {
-        float value;
-        memcpy(&value, panel + at * 4, 4);
-        return value;
-    }
+    return attn__load_element(panel, w->dtype, (ptrdiff_t)(k * 16 + n % 16));
 }
 
 /* The scale of 32 weights of q4, by least squares among 31 candidates. They are near the two scales
@@ -12064,10 +12012,7 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
         for (k = 0; k < n_in && !attn__is_quantized(dtype); k++)
             for (lane = 0; lane < n_lanes; lane++) {
                 const float value = attn_get2(*w, k, panel * 16 + lane);
-                if (dtype == ATTN_F32)
-                    ((float *)(void *)line)[k * 16 + lane] = value;
-                else
-                    ((uint16_t *)(void *)line)[k * 16 + lane] = attn_f16_from_f32(value);
+                attn__store_element(line, dtype, (ptrdiff_t)(k * 16 + lane), value);
             }
     }
 }
@@ -14012,15 +13957,10 @@ static void attn__put_u64(unsigned char *p, uint64_t value)
     attn__put_u32(p + 4, (uint32_t)(value >> 32));
 }
 
-/* The number of tensors outside the blocks, in each block, and in all. */
-static size_t attn__n_outside(const attn_config *c)
-{
-    return (c->tied ? 4u : 5u) + (c->has_b_U ? 1u : 0u);
-}
-enum { ATTN__PER_BLOCK = 12 };
+/* The number of tensors: those outside the blocks, and 12 in each block. */
 static size_t attn__n_tensors(const attn_config *c)
 {
-    return attn__n_outside(c) + ATTN__PER_BLOCK * c->n_layer;
+    return (c->tied ? 4u : 5u) + (c->has_b_U ? 1u : 0u) + 12 * c->n_layer;
 }
 
 /* Writes the parts of the header that the configuration gives. */
@@ -14089,7 +14029,7 @@ struct attn_writer {
     uint64_t end;          /* bytes so far: written and not written */
     uint64_t checksum;     /* of the latest section */
     size_t n_tensors;      /* that were begun */
-    unsigned char *has;    /* [attn__n_tensors]: 1 if it was begun; see attn__find_expected */
+    unsigned char *has;    /* [1 + n_layer, 16], in the order of attn__expect: 1 if it was begun */
     size_t n_done, n_all;  /* outputs or rows of the latest tensor: so far, and in all */
     attn_status status;    /* ATTN_OK, or how writing failed */
 };
@@ -14206,7 +14146,7 @@ ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, cons
     ATTN__TRY_MEMORY(w);
     w->config = c;
     w->start = (unsigned char *)attn_alloc(ctx, 1, start_size, "a table of tensors");
-    w->has = (unsigned char *)attn_alloc(ctx, 1, attn__n_tensors(&c), "a list of tensors");
+    w->has = (unsigned char *)attn_alloc(ctx, 1 + c.n_layer, 16, "a list of tensors");
     w->block = (unsigned char *)attn_alloc(ctx, 1, ATTN__IO_BLOCK, "a block of a file");
     if (w->start)
         memcpy(w->start, header, sizeof header);
@@ -14230,8 +14170,8 @@ ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, cons
     return ATTN_OK;
 }
 
-/* Finds a tensor of the model by name. Returns its index in the order of attn__expect, first those
- * outside the blocks; -1 if the model has no such tensor. */
+/* Finds a tensor of the model by name. Returns its index in attn_writer.has; -1 if the model has no
+ * such tensor. */
 static ptrdiff_t attn__find_expected(const attn_config *config, const char *name,
                                      attn__expected *wanted)
 {
@@ -14243,9 +14183,7 @@ static ptrdiff_t attn__find_expected(const attn_config *config, const char *name
     for (i = 0; i < n; i++)
         if (strcmp(e[i].name, rest) == 0) {
             *wanted = e[i];
-            return i + (layer == ATTN_NO_LAYER
-                            ? 0
-                            : (ptrdiff_t)(attn__n_outside(config) + layer * ATTN__PER_BLOCK));
+            return (ptrdiff_t)((1 + layer) * 16) + i;
         }
     return -1;
 }
@@ -14404,12 +14342,12 @@ ATTN__COLD attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const
 static void attn__writer_lacks(const attn_writer *w, char name[64])
 {
     attn__expected e[16];
-    size_t number = 0, layer;
+    size_t layer;
     int i, n;
     for (layer = ATTN_NO_LAYER; layer + 1 <= w->config.n_layer; layer++) {
         n = attn__expect_shapes(&w->config, layer, e);
         for (i = 0; i < n; i++)
-            if (!w->has[number++]) {
+            if (!w->has[(1 + layer) * 16 + (size_t)i]) {
                 attn__join_name(name, layer, e[i].name);
                 return;
             }
