@@ -1843,10 +1843,11 @@ struct attn__kernels {
     uint64_t (*digest)(const unsigned char *block, size_t size);
 };
 
-#define ATTN__NAMES(name)                                                                          \
-    {                                                                                              \
-        name, name " (inexact: built with unsafe math)", name " (inexact: denormals are flushed)"  \
-    }
+/* The first fields of a set of kernels: what attn_isa says, see attn__flaw, and the kind. */
+#define ATTN__NAMED(name, kind)                                                                    \
+    {name, name " (inexact: built with unsafe math)",                                              \
+     name " (inexact: denormals are flushed)"},                                                    \
+        kind
 
 #define ATTN__QUERIES ((size_t)32) /* most queries whose scores are computed together */
 
@@ -11568,44 +11569,31 @@ ATTN__ROW_KERNEL uint64_t ATTN__FN(digest)(const unsigned char *block, size_t si
 
 static const attn__kernels ATTN__FN(kernels) = {
 #if ATTN__SET == ATTN__SET_PORTABLE
-    ATTN__NAMES("portable"),
-    ATTN_ISA_PORTABLE,
+    ATTN__NAMED("portable", ATTN_ISA_PORTABLE),
 #elif ATTN__SET == ATTN__SET_AVX2
-    ATTN__NAMES("avx2"),
-    ATTN_ISA_AVX2,
+    ATTN__NAMED("avx2", ATTN_ISA_AVX2),
 #elif ATTN__SET == ATTN__SET_AVX512
-    ATTN__NAMES("avx512"),
-    ATTN_ISA_AVX512,
+    ATTN__NAMED("avx512", ATTN_ISA_AVX512),
 #elif ATTN__SET == ATTN__SET_AVX512_VNNI
-    ATTN__NAMES("avx512 vnni"),
-    ATTN_ISA_AVX512_VNNI,
+    ATTN__NAMED("avx512 vnni", ATTN_ISA_AVX512_VNNI),
 #elif ATTN__SET == ATTN__SET_AVX2_VNNI
-    ATTN__NAMES("avx2 vnni"),
-    ATTN_ISA_AVX2_VNNI,
+    ATTN__NAMED("avx2 vnni", ATTN_ISA_AVX2_VNNI),
 #elif ATTN__SET == ATTN__SET_NEON_DOT
-    ATTN__NAMES("neon dotprod"),
-    ATTN_ISA_NEON_DOT,
+    ATTN__NAMED("neon dotprod", ATTN_ISA_NEON_DOT),
 #elif ATTN__SET == ATTN__SET_NEON_I8MM
-    ATTN__NAMES("neon i8mm"),
-    ATTN_ISA_NEON_I8MM,
+    ATTN__NAMED("neon i8mm", ATTN_ISA_NEON_I8MM),
 #elif defined(ATTN__NEON)
-    ATTN__NAMES("neon"),
-    ATTN_ISA_NEON,
+    ATTN__NAMED("neon", ATTN_ISA_NEON),
 #elif defined(ATTN__WASM)
-    ATTN__NAMES("wasm simd"),
-    ATTN_ISA_BASE,
+    ATTN__NAMED("wasm simd", ATTN_ISA_BASE),
 #elif defined(ATTN__X86) && defined(__FMA__)
-    ATTN__NAMES("sse"),
-    ATTN_ISA_BASE,
+    ATTN__NAMED("sse", ATTN_ISA_BASE),
 #elif defined(ATTN__X86)
-    ATTN__NAMES("sse2 (no fused multiply-add)"),
-    ATTN_ISA_BASE,
+    ATTN__NAMED("sse2 (no fused multiply-add)", ATTN_ISA_BASE),
 #elif defined(ATTN__FUSED)
-    ATTN__NAMES("base"),
-    ATTN_ISA_BASE,
+    ATTN__NAMED("base", ATTN_ISA_BASE),
 #else
-    ATTN__NAMES("base (no fused multiply-add)"),
-    ATTN_ISA_BASE,
+    ATTN__NAMED("base (no fused multiply-add)", ATTN_ISA_BASE),
 #endif
     {&ATTN__FLOAT(tiling), &ATTN__FN(q_tiling)},
     ATTN__FLOAT(binary),
@@ -11665,13 +11653,11 @@ static const attn__kernels ATTN__FN(kernels) = {
 #define ATTN__SET ATTN__SET_AVX2
 #define ATTN__ISA avx2
 #include ATTN_FILE
-#undef ATTN__SET
 #endif
 
 #define ATTN__SET ATTN__WIDEST
 #define ATTN__ISA base
 #include ATTN_FILE
-#undef ATTN__SET
 
 #ifdef ATTN__DISPATCH
 /* Functions between ATTN__TARGET and ATTN__TARGET_END may use these instructions too. */
@@ -11691,21 +11677,18 @@ ATTN__TARGET("avx2,fma,f16c")
 #define ATTN__SET ATTN__SET_AVX2
 #define ATTN__ISA avx2
 #include ATTN_FILE
-#undef ATTN__SET
 ATTN__TARGET_END
 
 ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 #define ATTN__SET ATTN__SET_AVX512
 #define ATTN__ISA avx512
 #include ATTN_FILE
-#undef ATTN__SET
 ATTN__TARGET_END
 
 ATTN__TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
 #define ATTN__SET ATTN__SET_AVX512_VNNI
 #define ATTN__ISA avx512_vnni
 #include ATTN_FILE
-#undef ATTN__SET
 ATTN__TARGET_END
 
 #if defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11
@@ -11714,7 +11697,6 @@ ATTN__TARGET("avxvnni,avx2,fma,f16c")
 #define ATTN__SET ATTN__SET_AVX2_VNNI
 #define ATTN__ISA avx2_vnni
 #include ATTN_FILE
-#undef ATTN__SET
 ATTN__TARGET_END
 #endif
 
@@ -11724,7 +11706,6 @@ ATTN__TARGET(ATTN__DOT)
 #define ATTN__SET ATTN__SET_NEON_DOT
 #define ATTN__ISA neon_dot
 #include ATTN_FILE
-#undef ATTN__SET
 ATTN__TARGET_END
 #endif
 
@@ -11732,7 +11713,6 @@ ATTN__TARGET(ATTN__I8MM)
 #define ATTN__SET ATTN__SET_NEON_I8MM
 #define ATTN__ISA neon_i8mm
 #include ATTN_FILE
-#undef ATTN__SET
 ATTN__TARGET_END
 #endif
 
@@ -12688,7 +12668,6 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 #endif
     (void)n_threads;
     me.team = &team;
-    me.id = 0;
     me.count = 1;
     body(&me, arg);
     return 0;
@@ -14437,6 +14416,8 @@ ATTN__COLD attn_status attn_model_save(attn_ctx *ctx, const char *path, const at
 
 ATTN__SMALL_END
 #endif /* the implementation of part two */
+#else  /* the end of one set */
+#undef ATTN__SET
 #endif /* !ATTN__SET */
 
 /* clang-format off */
