@@ -559,7 +559,7 @@ def _natural(what: str, n: int) -> int:
     """A count for C, where a negative number would be a huge one."""
     n = operator.index(n)
     if not 0 <= n <= sys.maxsize:
-        raise ValueError(f"{what} must be 0 or more, not {n}")
+        raise ValueError(f"{what} must be from 0 to {sys.maxsize}, not {n}")
     return n
 
 
@@ -958,6 +958,8 @@ class Model(_Closing):
         ends = blank.copy()
         ends[[i for i in (self.config.eos, *self.config.more_eos) if i is not None]] = True
         for number, text in enumerate([texts] if isinstance(texts, str) else texts):
+            if not isinstance(text, str):
+                raise TypeError(f"text {number + 1} is {text!r}; expected a str")
             words = re.findall("[^ \t-\r]+", text)
             ids = self.to_tokens(" ".join(words))
             if b"".join(data[i] for i in ids) != " ".join(words).encode():
@@ -1003,17 +1005,18 @@ class Model(_Closing):
         return nll, entropy, ending
 
     @_words.answers
-    def generate_many(self, prompts: Sequence[Tokens], *, max_tokens: int = 100,
+    def generate_many(self, prompts: Union[str, Sequence[Tokens]], *, max_tokens: int = 100,
                       sampling: Sampling = Sampling(), stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False,
                       ignore_eos: bool = False,
                       logits_fn: Optional[Callable[[Array], None]] = None) -> list[Continuation]:
-        """Continues several prompts at once. Each prompt has a session of its own; a pass reads the weights
+        """Continues several prompts at once, or one that is a str. Each prompt has a session of its own; a pass reads the weights
         once for all prompts. Text i draws with seed + i. It drafts tokens ahead, which makes repetitive text faster and
         changes none. logits_fn(logits [n_vocab]) may change the logits before each draw."""
         guard, n_vocab = _Guard(), self.config.n_vocab
         callback = _LOGITS_FN(lambda logits, _session, _user: guard(
             lambda: _lend(_vector(logits, n_vocab), "the logits", logits_fn) if logits_fn else None))
-        stops, ids = _strings(stop), [self._ids(prompt, prepend_bos) for prompt in prompts]
+        stops = _strings(stop)
+        ids = [self._ids(prompt, prepend_bos) for prompt in ([prompts] if isinstance(prompts, str) else prompts)]
         desc = _attn_generate_desc(sampling=sampling._desc(), max_tokens=_at_least_one("max_tokens", max_tokens),
                                    logits_fn=ctypes.cast(callback, c_void_p) if logits_fn else None,
                                    ignore_eos=ignore_eos, stop=ctypes.addressof(stops), n_stop=len(stops))

@@ -808,6 +808,9 @@ class Surprisal(Case):
     def test_mistakes(self):
         with self.assertRaisesRegex(ValueError, "stride is 256; expected 1 to 255"):
             self.model.surprisal("a", stride=256)
+        for missing in (None, float("nan"), b"The cat"):  # pandas has NaN where a text is missing
+            with self.assertRaisesRegex(TypeError, f"text 2 is {missing!r}; expected a str"):
+                self.model.surprisal(["The cat", missing])
 
 
 class Text(Case):
@@ -869,6 +872,9 @@ class Text(Case):
             many = self.model.generate_many([PROMPT], max_tokens=60, stop=stop)[0]
             one = self.model.session().generate(PROMPT, max_tokens=60, stop=stop)
             self.assertEqual((one.read(), one.reason, one.ids), tuple(many[i] for i in (0, 2, 1)))
+        self.assertEqual(self.model.generate_many(PROMPT, max_tokens=3), self.model.generate_many([PROMPT], max_tokens=3))
+        with self.assertRaisesRegex(ValueError, "max_tokens must be from 0 to"):
+            self.model.generate_many(PROMPT, max_tokens=10**30)
         self.assertEqual(attn._cut(b"abab", [b"babx"]), (b"a", b"bab", False))
         self.assertEqual(attn._cut(b"one two", [b"two", b"e tw"]), (b"on", b"", True))
         self.assertRaises(ValueError, self.model.session().generate, PROMPT, stop=["a", ""])

@@ -197,8 +197,10 @@ no_rows <- data.frame(text = integer(), index = integer(), word = character(), t
 
 # The texts of a column, given by its name.
 column_of <- function(x, name, argument) {
-  if (is.null(name) || !name %in% names(x))
+  found <- if (is.character(name) && length(name) == 1L) sum(names(x) == name, na.rm = TRUE) else 0L
+  if (found == 0L)
     refuse(argument, ": expected one of the data frame's columns, which are ", paste(names(x), collapse = ", "))
+  if (found > 1L) refuse(argument, ": ", found, " columns are called ", name, "; give each a name of its own")
   as.character(x[[name]])
 }
 

@@ -59,6 +59,8 @@ fails <- function(code, words) {
 fails(attn_model("nowhere.attn"), "nowhere.attn")
 fails(surprisal(model, 1), "expected texts")
 fails(surprisal(model, data.frame(a = "x"), column = "b"), "columns, which are a")
+fails(surprisal(model, data.frame(a = "x", b = "y"), column = c("a", "b")), "columns, which are a, b")
+fails(surprisal(model, cbind(data.frame(a = "x"), a = "y"), column = "a"), "2 columns are called a")
 fails(surprisal(model, data.frame(a = "x y", n = "1"), column = "a", region_names = "n"),
       "text 1 has 1 names for 2 regions")
 fails(surprisal(model, "a", region_names = "n"), "expected a data frame")
