@@ -6,6 +6,7 @@
 The groups are those of the tables "What exists" in the docstrings of attn and attn.lens."""
 from __future__ import annotations
 
+import ast
 import inspect
 import pathlib
 import re
@@ -40,8 +41,10 @@ def block(text: str) -> str:
 
 def fields(thing: type) -> str:
     """The lines that declare a class's fields, with what they say of them."""
-    lines = []
-    for line in inspect.getsource(thing).replace(thing.__doc__ or "", "", 1).splitlines():
+    source, lines = inspect.getsource(thing), []
+    declared = ast.parse(source).body[0]
+    assert isinstance(declared, ast.ClassDef)
+    for line in source.splitlines()[declared.body[0].end_lineno if thing.__doc__ else 0:]:  # behind the docstring
         if re.match(r"    (@|def |if )", line):
             break
         if re.match(r"    [a-z]\w*: ", line):
