@@ -1845,8 +1845,7 @@ struct attn__kernels {
 
 /* The first fields of a set of kernels: what attn_isa says, see attn__flaw, and the kind. */
 #define ATTN__NAMED(name, kind)                                                                    \
-    {name, name " (inexact: built with unsafe math)",                                              \
-     name " (inexact: denormals are flushed)"},                                                    \
+    {name, name " (inexact: built with unsafe math)", name " (inexact: denormals are flushed)"},   \
         kind
 
 #define ATTN__QUERIES ((size_t)32) /* most queries whose scores are computed together */
@@ -5331,12 +5330,6 @@ static void attn__show_mlp_in(attn__worker *me, attn__pass *p)
     attn__show_rows(me, p, ATTN__POINT_MLP_IN);
 }
 
-static void attn__restore_resid(attn__worker *me, attn__pass *p)
-{
-    if (attn__anyone_wants(p, ATTN__POINT(ATTN__POINT_MLP_IN), me->layer))
-        attn__copy_rows(me, p->ws->resid, p->ws->added);
-}
-
 /* Shows an activation in a pass with watchers, and those on request that belong to it. */
 static ATTN__COMPACT void attn__visit_watched(attn__worker *me, attn__pass *p, int point)
 {
@@ -5347,8 +5340,9 @@ static ATTN__COMPACT void attn__visit_watched(attn__worker *me, attn__pass *p, i
     attn__show_rows(me, p, point);
     if (point == ATTN__POINT_RESID_MID)
         attn__show_mlp_in(me, p);
-    if (point == ATTN__POINT_LN2_SCALE + 2)
-        attn__restore_resid(me, p);
+    if (point == ATTN__POINT_LN2_SCALE + 2 &&
+        attn__anyone_wants(p, ATTN__POINT(ATTN__POINT_MLP_IN), me->layer))
+        attn__copy_rows(me, p->ws->resid, p->ws->added);
 }
 
 /* ---- attention whose scores or patterns are watched ---- */
@@ -7413,19 +7407,13 @@ static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char 
 
 /* --- encoding: everything together --- */
 
-static attn__cached_word *attn__cache_entry(const attn__encoder *encoder, const uint64_t *key)
-{
-    const uint64_t mixed = (key[0] ^ (key[1] << 23 | key[1] >> 41)) * 0x9E3779B97F4A7C15u;
-    return encoder->cache + ((size_t)(mixed >> 40) & encoder->cache_mask);
-}
-
 /* Appends the ids of one word, from the cache or by merging. */
 static attn_status attn__encode_word(attn__encoder *encoder, const unsigned char *word, size_t size)
 {
     const int cacheable = encoder->cache && size <= ATTN__KEY_SIZE;
     uint32_t ids[ATTN__SHORT_WORD];
     attn__cached_word *entry = NULL;
-    uint64_t key[2] = {0, 0};
+    uint64_t key[2] = {0, 0}, mixed;
     size_t i, n_ids;
 
     if (size > ATTN__SHORT_WORD)
@@ -7433,7 +7421,8 @@ static attn_status attn__encode_word(attn__encoder *encoder, const unsigned char
     if (cacheable) {
         for (i = 0; i < size; i++)
             key[i / 8] |= (uint64_t)word[i] << 8 * (i % 8);
-        entry = attn__cache_entry(encoder, key);
+        mixed = (key[0] ^ (key[1] << 23 | key[1] >> 41)) * 0x9E3779B97F4A7C15u;
+        entry = encoder->cache + ((size_t)(mixed >> 40) & encoder->cache_mask);
         if (entry->size == size && entry->key[0] == key[0] && entry->key[1] == key[1]) {
             for (i = 0; i < entry->n_ids; i++)
                 attn__emit(encoder, entry->ids[i]);
