@@ -70,7 +70,10 @@ REQUESTS = {
     "loglikelihood_rolling": [("Once upon a time",), ("the dog ran. " * 60,), ("",)],
     "generate_until": [("Once upon", {"until": ["."], "max_gen_toks": 30}), ("Lily", {"max_gen_toks": 40}),
                        ("Tom", {"until": "\n", "max_gen_toks": 20, "do_sample": False, "temperature": 0.7}),
-                       ("Tom", {"until": [], "max_gen_toks": 25, "repetition_penalty": 1.3})]}
+                       ("Tom", {"until": [], "max_gen_toks": 25, "repetition_penalty": 1.3}),
+                       *(("Lily", {"until": ["."], "max_gen_toks": 20, **more}) for more in (
+                           {"num_beams": 1}, {"num_beams": 1, "length_penalty": 1.0, "early_stopping": True},
+                           {"num_return_sequences": 1}, {"no_repeat_ngram_size": 0}, {"min_new_tokens": 0}))]}
 
 
 def answers_of(model):
