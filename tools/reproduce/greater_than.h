@@ -97,7 +97,7 @@ static attn_status read_pairs(greater_than *g, const char *path)
     study *s = g->reading->study;
     char *text = NULL, *at, *end, where[128];
     size_t size = 0, line = 1, n_lines = 1;
-    if (read_file(s->ctx, s->memory, path, (size_t)1 << 24, &text, &size))
+    if (read_file(s->ctx, s->memory, path, (size_t)1 << 24, &text, &size) || !text)
         return s->ctx->status;
     if (strncmp(text, "clean,corrupted,label", 21) != 0)
         return tool_fail(s->ctx, ATTN_E_FORMAT, "%s: the first line is not clean,corrupted,label",
