@@ -1439,8 +1439,10 @@ class Session(_Closing):
 def _show(activation: Any, session: Optional[Session], fn: HookFn) -> None:
     """Calls a hook, and takes over what it returns."""
     assert session is not None  # it is being fed
-    point = HookPoint(activation.name.decode(), _words.Layer(activation.layer) if activation.kind.contents.in_block else None,
-                      activation.first, session)
+    name = activation.name.decode()
+    point = HookPoint.__new__(HookPoint)  # __init__ of a frozen dataclass takes a microsecond, and hooks are called often
+    point.__dict__.update(name=name, layer=_words.Layer(activation.layer) if name.startswith("blocks.") else None,
+                          first=activation.first, session=session)
 
     def use(value: Array) -> None:
         if session._batch_dim:
