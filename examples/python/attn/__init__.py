@@ -1155,6 +1155,8 @@ class Verdict:
 def verify(model: Model, receipt: Union[str, os.PathLike[str]]) -> Verdict:
     """Computes again what a receipt says, and compares every bit. Session.generate(..., receipt=...) writes one,
     and so do the programs gpt2 and attn-verify, on any machine."""
+    if not isinstance(model, Model):
+        raise TypeError(f"attn.verify takes the model, then the receipt's file; the model is {type(model).__name__}")
     holds, found = c_int(), _receipt_findings()
     model._context().run(_lib.lens_receipt_check, byref(holds), byref(found), model._handle, _path(model._file()), _path(receipt))
     return Verdict(bool(holds.value), found.text.decode("utf-8", "replace"))
