@@ -1751,7 +1751,7 @@ class Receipts(Case):
                 with self.fails(attn.Status.FORMAT, '"ids" is missing'):
                     attn.verify(self.model, changed)
         self.assertIn("another model", attn.verify(attn.Model(BUILD / "induction.attn"), path).says)
-        with self.assertRaisesRegex(TypeError, "the model, then the receipt's file; the model is str"):
+        with self.assertRaisesRegex(TypeError, "the model, then the receipt's file; the model is "):
             attn.verify(path, self.model)
 
     def test_only_the_models_own_text_has_one(self):
