@@ -155,7 +155,8 @@ class LlamaServer(Llama):
         threads = str(self.a.threads)
         self.process = subprocess.Popen(
             [program, "-m", path, "-t", threads, "-tb", threads, "-np", "1", "-c", str(self.a.long + self.a.tokens + 1),
-             "--host", "127.0.0.1", "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             "--host", "127.0.0.1", "--port", str(port)], cwd=self.a.work, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
         atexit.register(self.process.kill)
         address = f"http://127.0.0.1:{port}"
         while self.process.poll() is None:
