@@ -12448,9 +12448,9 @@ static int attn__arrives_last(const attn__worker *me)
            attn__is_last(&apart[0].n_arrived, (me->count + ATTN__GROUP - 1) / ATTN__GROUP);
 }
 
-/* Takes the next task of another worker, or of this one. Returns n if none is left. A count has the
- * loop in its upper half and the number of tasks in its lower half. A late worker may find the
- * number of a later loop there. Then other workers have taken all tasks of its own loop. */
+/* Takes the next task of another worker, or of this one. Returns n if none is left. The upper half of
+ * a count is the number of a loop, the lower half counts the tasks taken in that loop. The count may
+ * name a later loop than a late worker's. Then other workers have taken all tasks of its loop. */
 static size_t attn__take(const attn__worker *me, int id, size_t n)
 {
     attn__worker of = *me;

@@ -44,6 +44,7 @@ TOOLS_FN attn_status read_edge_scores(attn_ctx *ctx, arena *memory, attn_tensor 
     json_value *root = NULL;
     char *text = NULL;
     size_t size = 0, n = 0, i;
+    attn_status status = ATTN_OK;
     if (read_file(ctx, memory, path, (size_t)1 << 28, &text, &size) ||
         attn_zeros(ctx, scores, ATTN_F32, attn_shape2(g.n_senders, g.n_receivers)) ||
         json_parse(ctx, path, text, size, &root))
@@ -51,12 +52,13 @@ TOOLS_FN attn_status read_edge_scores(attn_ctx *ctx, arena *memory, attn_tensor 
     edges = json_get(root, "edges");
     n = edges && edges->kind == JSON_OBJECT ? edges->size : 0;
     if (n != g.n_edges)
-        tool_fail(ctx, ATTN_E_FORMAT, "%s: expected \"edges\" with the model's %zu edges, not %zu",
-                  path, g.n_edges, n);
-    for (i = 0, v = edges + 1; n == g.n_edges && i < n && !ctx->status; i++, v += v->span)
-        read_edge_score(ctx, *scores, &g, path, v, factor);
+        status = tool_fail(ctx, ATTN_E_FORMAT,
+                           "%s: expected \"edges\" with the model's %zu edges, not %zu", path,
+                           g.n_edges, n);
+    for (i = 0, v = edges ? edges + 1 : NULL; i < n && status == ATTN_OK; i++, v += v->span)
+        status = read_edge_score(ctx, *scores, &g, path, v, factor);
     free(root);
-    return ctx->status;
+    return status;
 }
 
 #endif
