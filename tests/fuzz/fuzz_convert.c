@@ -125,6 +125,26 @@ int fuzz_llmc(const unsigned char *data, size_t size)
     return 0;
 }
 
+/* Whether each byte of a text comes back when it is encoded alone. A vocabulary may lack bytes: texts
+ * leave them out, or hold unk_token for them. */
+static int has_all_bytes(attn_ctx *ctx, const attn_tokenizer *tokenizer, const char *text,
+                         size_t size)
+{
+    int32_t id;
+    char back[8];
+    size_t i;
+    for (i = 0; i < size; i++) {
+        size_t n = 1, n_back = sizeof back;
+        MUST(attn_encode(ctx, &id, &n, tokenizer, text + i, 1) == ATTN_OK);
+        if (n != 1 || attn_decode(ctx, back, &n_back, tokenizer, &id, n) || n_back != 1 ||
+            back[0] != text[i]) {
+            ctx->status = ATTN_OK;
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* One piece: tokenizer.json. Two: vocab.json and merges.txt. Then, each where it is: added_tokens.json,
  * tokenizer_config.json, special_tokens_map.json, tokenizer.json beside them. What is read must make
  * a tokenizer. */
@@ -144,7 +164,7 @@ int fuzz_vocab(const unsigned char *data, size_t size)
     input in = {NULL, 0}, piece;
     size_t n = 0, n_back = 0, i;
     int32_t ids[64];
-    char back[64];
+    static char back[sizeof text * 12000]; /* a spelling is at most an input of libFuzzer long */
     in.data = data;
     in.size = size;
     for (i = 0; i < n_names && (i == 0 || in.size); i++) {
@@ -159,9 +179,10 @@ int fuzz_vocab(const unsigned char *data, size_t size)
         MUST(tokenizer);
         n = 64;
         MUST(attn_encode(&ctx, ids, &n, tokenizer, text, sizeof text - 1) == ATTN_OK);
-        n_back = 64;
+        n_back = sizeof back;
         MUST(attn_decode(&ctx, back, &n_back, tokenizer, ids, n) == ATTN_OK);
-        MUST(n_back == sizeof text - 1 && memcmp(back, text, n_back) == 0);
+        MUST(!has_all_bytes(&ctx, tokenizer, text, sizeof text - 1) ||
+             (n_back == sizeof text - 1 && memcmp(back, text, n_back) == 0));
         attn_tokenizer_free(tokenizer);
     } else {
         MUST(ctx.status != ATTN_E_MEMORY && ctx.message[0]);
