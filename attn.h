@@ -179,10 +179,9 @@ THREADS
     from several threads.
 
     Inside a call, a thread that waits for another spins for 3 to 44 microseconds, then yields its
-    core. With pthreads it sleeps after 50 to 1,000 microseconds more. Between calls OpenMP's
-    threads keep their cores busy: for some milliseconds with GCC's OpenMP, for 0.2 seconds with
-    clang's. The environment variable OMP_WAIT_POLICY=passive prevents that; calls then start a
-    little later.
+    core. With pthreads it sleeps after 4 milliseconds. Between calls OpenMP's threads keep their
+    cores busy: for some milliseconds with GCC's OpenMP, for 0.2 seconds with clang's. The
+    environment variable OMP_WAIT_POLICY=passive prevents that; calls then start a little later.
 
     GCC's OpenMP ends the program if the system refuses to make a thread. So, with pthreads, the
     library first tries to make them, and uses fewer if the system refuses some. This can fail if
@@ -1338,9 +1337,9 @@ typedef struct attn__watcher attn__watcher; /* looks at activations: see >>watch
 /* One of the threads that run a pass together. */
 typedef struct attn__worker {
     struct attn__team *team;
-    int id, count;                 /* worker id of count */
-    size_t layer;                  /* the layer that it computes, or ATTN_NO_LAYER */
-    uint64_t spin_time, waited_at; /* at barriers: see >>threads */
+    int id, count;               /* worker id of count */
+    size_t layer;                /* the layer that it computes, or ATTN_NO_LAYER */
+    uint64_t spin_time, core_at; /* at core_at it got its core: see >>threads */
 
     /* Tasks: see attn__next_task. */
     int is_dynamic; /* 1: workers take tasks when they are free */
@@ -12339,8 +12338,10 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
 #endif
 enum {
     ATTN__MICROSECOND = 3000,
-    ATTN__LEAST_SPIN = 1 << 13, /* 3 microseconds */
-    ATTN__MOST_SPIN = 1 << 17   /* 44 microseconds */
+    ATTN__LEAST_SPIN = 1 << 13,                 /* 3 microseconds */
+    ATTN__MOST_SPIN = 1 << 17,                  /* 44 microseconds */
+    ATTN__MOST_WAIT = 4000 * ATTN__MICROSECOND, /* then a worker sleeps */
+    ATTN__TURN = 1500 * ATTN__MICROSECOND       /* then a worker with tasks yields */
 };
 
 #ifdef ATTN__PTHREADS
@@ -12389,30 +12390,30 @@ static void attn__count_up(attn__team *team, int *count)
 
 /* Waits until *count is `enough`, in three stages. First the worker spins, for spin_time. Then it
  * yields the core, because the worker that it waits for may need it. Linux 6.6 and later may give a
- * yielded core back at once, so at last it sleeps. Waking up takes long, and the other workers
- * often come before that. So before it sleeps, it yields for an eighth of the time since its latest
- * wait: at least 50 microseconds, at most 1000.
+ * yielded core back at once, so after 4 milliseconds it sleeps. It does not sleep earlier, because
+ * waking up takes long, and because the system may move the late worker to the core of the worker that
+ * sleeps. Both would then use one core.
  *
  * If the clock jumps, something else had the core. Then the next wait has a short spin_time, and
  * this one counts as a wait for a late worker. Otherwise spin_time doubles. */
 static void attn__wait_until(attn__worker *me, const int *count, int enough)
 {
     const uint64_t began = ATTN__CLOCK();
-    uint64_t waited = 0, before, yields = (began - me->waited_at) / 8 / ATTN__MICROSECOND;
+    uint64_t waited = 0, before;
     int jumped = 0;
-    yields = (yields < 50 ? 50 : yields > 1000 ? 1000 : yields) * ATTN__MICROSECOND + me->spin_time;
     while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough) {
         before = waited;
         if (waited < me->spin_time)
             ATTN__PAUSE();
-        else if (waited < yields)
+        else if (waited < ATTN__MOST_WAIT)
             ATTN__YIELD();
         else
             attn__sleep(me->team, count, enough);
         waited = ATTN__CLOCK() - began;
         jumped |= waited - before > ATTN__LEAST_SPIN;
+        if (waited - before > ATTN__TURN / 4)
+            me->core_at = began + waited;
     }
-    me->waited_at = began + waited;
     if (!jumped) {
         me->spin_time = me->spin_time < ATTN__MOST_SPIN ? 2 * me->spin_time : me->spin_time;
         return;
@@ -12472,7 +12473,10 @@ static size_t attn__take(const attn__worker *me, int id, size_t n)
 /* The loop of a step, while (attn__next_task(me, n, &task)), computes this worker's share of the tasks
  * 0 to n - 1. If is_dynamic is 1, a worker without tasks takes those of others, and the next barrier
  * waits for tasks in place of workers: a worker that has lost its core is missed only if it has a
- * task. */
+ * task. So between two tasks it yields the core, when it has had it for one to two milliseconds, which
+ * is less than a time slice. Another program that wants the core gets it then. Otherwise the system
+ * would take the core from it in a task, and the other workers would wait for this task for some
+ * milliseconds. */
 static int attn__next_task(attn__worker *me, size_t n, size_t *task)
 {
     size_t last;
@@ -12484,6 +12488,10 @@ static int attn__next_task(attn__worker *me, size_t n, size_t *task)
 #if defined(_OPENMP) && defined(__GNUC__)
     if (me->has_task)
         attn__count_up(me->team, &me->team->n_done);
+    if (me->has_task && ATTN__CLOCK() - me->core_at > ATTN__TURN) {
+        ATTN__YIELD();
+        me->core_at = ATTN__CLOCK();
+    }
     me->has_task = 0;
     for (; me->is_dynamic && me->n_idle < me->count; me->n_idle++) {
         *task = attn__take(me, (me->id + me->n_idle) % me->count, n);
@@ -12640,7 +12648,6 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
         {
 #ifdef __GNUC__
             me.spin_time = ATTN__LEAST_SPIN;
-            me.waited_at = ATTN__CLOCK();
 #endif
             me.team = &team;
             me.id = omp_get_thread_num();
