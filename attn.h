@@ -1339,7 +1339,7 @@ typedef struct attn__worker {
     struct attn__team *team;
     int id, count;               /* worker id of count */
     size_t layer;                /* the layer that it computes, or ATTN_NO_LAYER */
-    uint64_t spin_time, core_at; /* at core_at it got its core: see >>threads */
+    uint64_t spin_time, core_at; /* core_at: when it last got its core. See >>threads */
 
     /* Tasks: see attn__next_task. */
     int is_dynamic; /* 1: workers take tasks when they are free */

@@ -1009,8 +1009,8 @@ class Model(_Closing):
                       sampling: Sampling = Sampling(), stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False,
                       ignore_eos: bool = False,
                       logits_fn: Optional[Callable[[Array], None]] = None) -> list[Continuation]:
-        """Continues one prompt (a str) or several at once. Each prompt has a session of its own; a pass reads the weights
-        once for all prompts. Text i draws with seed + i. It drafts tokens ahead, which makes repetitive text faster and
+        """Continues one prompt (a str), or several together. Each prompt has its own session. A pass computes all prompts, so it
+        reads the weights once. Text i draws with seed + i. It drafts tokens ahead, which makes repetitive text faster and
         changes none. logits_fn(logits [n_vocab]) may change the logits before each draw."""
         guard, n_vocab = _Guard(), self.config.n_vocab
         callback = _LOGITS_FN(lambda logits, _session, _user: guard(
