@@ -1889,10 +1889,10 @@ typedef struct attn__result {
  * lie (cache or memory), and most on other programs: beside busy programs two threads may be fifty
  * times slower than one, since each waits at every barrier until the other gets a core. No formula
  * predicts this, so the library measures it, for each size of pass. It times passes in windows of
- * 20 milliseconds. Now and then a trial runs some passes on half or twice as many threads. If the
- * trial does more work in a second, its number becomes the number. After a failed trial, the next
- * one follows when passes have taken fifty times as long as the failed one cost; or ten times as
- * long, if workers are late, since another program may have started. */
+ * 20 milliseconds and at least two passes. Now and then a trial runs some passes on half or twice as
+ * many threads. If the trial does more work in a second, its number becomes the number. After a
+ * failed trial, the next one follows when passes have taken fifty times as long as the failed one
+ * cost; or ten times as long, if workers are late, since another program may have started. */
 typedef struct attn__tuner {
     int n_threads;        /* the number; 0 before the first pass */
     int trial_threads;    /* the number of the running trial; 0: none runs */
@@ -12231,7 +12231,9 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
 }
 
 /* Computes a matmul together with the other workers. Each has an area. Workers that take tasks when
- * they are free divide the areas into groups of panels. */
+ * they are free divide the areas into groups of panels. Where these are few groups of many rows, as in
+ * W_O and W_out of a long prompt, each has two areas of half the rows: a worker that is done waits for
+ * the others' last tasks, so these must not be long. */
 static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
                                 attn__matmul_job job, float *pack)
 {
@@ -12243,8 +12245,9 @@ static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
     n = (b.col1 + 15) / 16 - b.col0 / 16;
     length = me->is_dynamic ? attn__round_up(n / 16 + 1, 24) : n + 1; /* 24: whole tiles */
     n = (n + length - 1) / length;
+    of.count *= me->is_dynamic && n < 4 && job.rows >= 128 * (size_t)me->count ? 2 : 1;
     of.id = -1; /* no rows are packed */
-    while (attn__next_task(me, n * (size_t)me->count, &task)) {
+    while (attn__next_task(me, n * (size_t)of.count, &task)) {
         job.is_packed = task / n == (size_t)of.id;
         of.id = (int)(task / n);
         b = attn__area_of(&of, job.rows, job.w.n_out);
@@ -12789,8 +12792,7 @@ static void attn__tuner_try(attn__tuner *t, int most)
     attn__tuner_begin(t, t->fewer ? (t->n_threads + 1) / 2 : more);
 }
 
-/* The speed is measured over two windows, because one may hold a single pass that was
- * interrupted. */
+/* The speed is measured over two windows, because both passes of one may have been interrupted. */
 static void attn__tuner_keep_window(attn__tuner *t)
 {
     t->last_work = t->work;
@@ -12869,8 +12871,8 @@ static int attn__tuner_next(attn__tuner *t, int start, int most)
 
 /* Learns from a pass. The first one after a change does not count, because it starts threads or
  * reads the weights for the first time; but if it is very slow, the trial has failed. The system
- * may delay a pass by 10 milliseconds whatever the number of threads. A window or a trial has 20
- * milliseconds, which are several of the system's time slices. */
+ * may delay a pass by 10 milliseconds whatever the number of threads. A window or a trial has two
+ * passes that count, and 20 milliseconds, which are several of the system's time slices. */
 static void attn__tuner_note(attn__tuner *t, int most, double work, double seconds, double waited)
 {
     const double usual = t->trial_threads ? work / t->speed : 0;
@@ -12883,7 +12885,7 @@ static void attn__tuner_note(attn__tuner *t, int most, double work, double secon
         t->seconds += seconds;
         t->waited += waited;
     }
-    enough = t->n_passes > 1 && t->seconds >= 0.02;
+    enough = t->n_passes > 2 && t->seconds >= 0.02;
     if (!t->trial_threads) {
         if (enough)
             attn__tuner_end_window(t);
