@@ -12231,9 +12231,10 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
 }
 
 /* Computes a matmul together with the other workers. Each has an area. Workers that take tasks when
- * they are free divide the areas into groups of panels. Where these are few groups of many rows, as in
- * W_O and W_out of a long prompt, each has two areas of half the rows: a worker that is done waits for
- * the others' last tasks, so these must not be long. */
+ * they are free divide the areas into groups of panels. A worker that has no task left waits for the
+ * tasks of others, so tasks must not be long. Where they would be, as in W_out of a long prompt, each
+ * worker has two areas of half the rows. The halves have the same panels, and 63 rows or more, because
+ * fewer rows would read the weights too often. */
 static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
                                 attn__matmul_job job, float *pack)
 {
@@ -12245,7 +12246,7 @@ static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
     n = (b.col1 + 15) / 16 - b.col0 / 16;
     length = me->is_dynamic ? attn__round_up(n / 16 + 1, 24) : n + 1; /* 24: whole tiles */
     n = (n + length - 1) / length;
-    of.count *= me->is_dynamic && n < 4 && job.rows >= 128 * (size_t)me->count ? 2 : 1;
+    of.count *= me->is_dynamic && b.row1 - b.row0 >= 128 && length * job.w.n_in > 49152 ? 2 : 1;
     of.id = -1; /* no rows are packed */
     while (attn__next_task(me, n * (size_t)of.count, &task)) {
         job.is_packed = task / n == (size_t)of.id;
@@ -12477,9 +12478,10 @@ static size_t attn__take(const attn__worker *me, int id, size_t n)
  * 0 to n - 1. If is_dynamic is 1, a worker without tasks takes those of others, and the next barrier
  * waits for tasks in place of workers: a worker that has lost its core is missed only if it has a
  * task. So between two tasks it yields the core, when it has had it for one to two milliseconds, which
- * is less than a time slice. Another program that wants the core gets it then. Otherwise the system
- * would take the core from it in a task, and the other workers would wait for this task for some
- * milliseconds. */
+ * is about a time slice of Linux. Another program that wants the core usually gets it then. Otherwise
+ * the system would take the core from it in a task, and the other workers would wait for this task for
+ * some milliseconds. It also yields after its first task in a pass, since it may have had the core
+ * for long. */
 static int attn__next_task(attn__worker *me, size_t n, size_t *task)
 {
     size_t last;
@@ -12792,7 +12794,7 @@ static void attn__tuner_try(attn__tuner *t, int most)
     attn__tuner_begin(t, t->fewer ? (t->n_threads + 1) / 2 : more);
 }
 
-/* The speed is measured over two windows, because both passes of one may have been interrupted. */
+/* The speed is measured over two windows, because all passes of one may have been interrupted. */
 static void attn__tuner_keep_window(attn__tuner *t)
 {
     t->last_work = t->work;
@@ -12871,8 +12873,9 @@ static int attn__tuner_next(attn__tuner *t, int start, int most)
 
 /* Learns from a pass. The first one after a change does not count, because it starts threads or
  * reads the weights for the first time; but if it is very slow, the trial has failed. The system
- * may delay a pass by 10 milliseconds whatever the number of threads. A window or a trial has two
- * passes that count, and 20 milliseconds, which are several of the system's time slices. */
+ * may delay a pass by 10 milliseconds whatever the number of threads. So a window or a trial has at
+ * least 20 milliseconds, which are several of the system's time slices, and at least two passes that
+ * count. */
 static void attn__tuner_note(attn__tuner *t, int most, double work, double seconds, double waited)
 {
     const double usual = t->trial_threads ? work / t->speed : 0;
