@@ -12232,9 +12232,9 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
 
 /* Computes a matmul together with the other workers. Each has an area. Workers that take tasks when
  * they are free divide the areas into groups of panels. A worker that has no task left waits for the
- * tasks of others, so tasks must not be long. Where they would be, as in W_out of a long prompt, each
- * worker has two areas of half the rows. The halves have the same panels, and 63 rows or more, because
- * fewer rows would read the weights too often. */
+ * tasks of others, so a task must be a small part of the matmul. If an area has few groups and many
+ * rows, as in W_O and W_out of a long prompt, each worker has two areas of half the rows. The halves
+ * have the same panels, and 63 rows or more, because fewer would read the weights too often. */
 static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
                                 attn__matmul_job job, float *pack)
 {
@@ -12246,7 +12246,7 @@ static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
     n = (b.col1 + 15) / 16 - b.col0 / 16;
     length = me->is_dynamic ? attn__round_up(n / 16 + 1, 24) : n + 1; /* 24: whole tiles */
     n = (n + length - 1) / length;
-    of.count *= me->is_dynamic && b.row1 - b.row0 >= 128 && length * job.w.n_in > 49152 ? 2 : 1;
+    of.count *= me->is_dynamic && n < 6 && b.row1 - b.row0 >= 128 ? 2 : 1;
     of.id = -1; /* no rows are packed */
     while (attn__next_task(me, n * (size_t)of.count, &task)) {
         job.is_packed = task / n == (size_t)of.id;
