@@ -12253,8 +12253,7 @@ static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
         of.id = (int)(task / n);
         b = attn__area_of(&of, job.rows, job.w.n_out);
         first = b.col0 / 16 + task % n * length;
-        end = (b.col1 + 15) / 16;
-        end = end < first + length ? end : first + length;
+        end = first + length < (b.col1 + 15) / 16 ? first + length : (b.col1 + 15) / 16;
         if (b.row0 < b.row1 && first < end)
             attn__matmul_panels(kernels, &job, b.row0, b.row1, first, end, pack);
     }
