@@ -11000,7 +11000,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
         if (n_rows == 1 && start == ATTN__RESUME) /* continue the first chain */
             ATTN__TIMES(col, n_cols)
                 acc[0][col] = attn__load(out + col * 16);
-        if (n_rows == 1 && n_cols >= 4)
+        if (n_rows == 1 && ATTN__COLS(1) >= 4)
             for (; k + n_lines <= end; k += n_lines, in += n_lines, line += 256)
                 ATTN__TIMES(col, n_cols) {
                     const unsigned char *at = line + (size_t)col * stride;
@@ -11034,14 +11034,18 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
 }
 
 /* Multiplies n_panels panels of a job by tiles of `cols` panels; see attn__tiles. If fewer remain,
- * and has_single says so, they get a tile of `few` panels, then tiles of one panel. */
-#define ATTN__WALK_PANELS(kernel, rows, has_single, cols, few, flag)                               \
+ * one row gets tiles of 4, 2 and 1 panels, and others get tiles of one panel, if has_single says so.
+ * Of many workers each has few panels: of 16, each has three panels of GPT-2's W_O. */
+#define ATTN__WALK_PANELS(kernel, rows, has_single, cols, flag)                                    \
     while (n_panels > 0) {                                                                         \
-        const size_t n = n_panels >= (cols) ? (cols) : n_panels >= (few) ? (few) : 1;              \
+        const size_t most = (rows) == 1 ? n_panels : 1, few = most >= 4 ? 4 : most >= 2 ? 2 : 1;   \
+        const size_t n = n_panels >= (cols) ? (cols) : few;                                        \
         if ((cols) == 1 || ((has_single) && n == 1))                                               \
             kernel(rows, 1, flag, job);                                                            \
-        else if ((few) < (cols) && n == (few))                                                     \
-            kernel(rows, few, flag, job);                                                          \
+        else if ((rows) == 1 && (cols) > 2 && n == 2)                                              \
+            kernel(rows, 2, flag, job);                                                            \
+        else if ((rows) == 1 && (cols) > 4 && n == 4)                                              \
+            kernel(rows, 4, flag, job);                                                            \
         else                                                                                       \
             kernel(rows, cols, flag, job);                                                         \
         n_panels -= n;                                                                             \
@@ -11052,17 +11056,15 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     }
 
 #ifdef ATTN__HAS_FLOATS
-/* With 32 registers a tile of one row has 8 panels; the values of a head with d_head 64 have 4. */
-#define ATTN__FEW(rows) ((rows) == 1 && ATTN__COLS(1) == 8 ? 4 : ATTN__COLS(rows))
 #define ATTN__DEFINE(rows)                                                                         \
     ATTN__KERNEL void ATTN__FN(tiles_##rows)(attn__tile_job * job, size_t n_panels,                \
                                              attn_dtype dtype)                                     \
     {                                                                                              \
         const int is_f16 = dtype == ATTN_F16, has_single = rows == 1 || rows == ATTN__ROWS;        \
         if ((rows == 1 || ATTN__LANES < 16) && is_f16)                                             \
-            ATTN__WALK_PANELS(attn__tile, rows, has_single, ATTN__COLS(rows), ATTN__FEW(rows), 1)  \
+            ATTN__WALK_PANELS(attn__tile, rows, has_single, ATTN__COLS(rows), 1)                   \
         else                                                                                       \
-            ATTN__WALK_PANELS(attn__tile, rows, has_single, ATTN__COLS(rows), ATTN__FEW(rows),     \
+            ATTN__WALK_PANELS(attn__tile, rows, has_single, ATTN__COLS(rows),                      \
                               rows > 1 && ATTN__LANES == 16 && is_f16)                             \
     }
 #define ATTN__NAME(rows) {ATTN__FN(tiles_##rows), ATTN__COLS(rows)},
@@ -11070,7 +11072,6 @@ ATTN__EACH_ROWS(ATTN__DEFINE)
 static const attn__tiles ATTN__FN(tiles)[] = {ATTN__EACH_ROWS(ATTN__NAME)};
 #undef ATTN__DEFINE
 #undef ATTN__NAME
-#undef ATTN__FEW
 
 /* in [rows, n_k] -> pack[k][row] */
 ATTN__KERNEL void ATTN__FN(pack_rows)(float *pack, const float *in, ptrdiff_t stride,
@@ -11182,7 +11183,7 @@ ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int 
     if (n_rows > 1)
         return ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job) + job->ahead_step;
 #endif
-    if (n_rows == 1 && n_cols >= 4) {
+    if (n_rows == 1 && ATTN__Q_COLS(1) >= 4) {
         ATTN__TIMES(col, n_cols) {
             const unsigned char *at = line + (size_t)col * stride;
             ATTN__Q_UNROLL
@@ -11253,10 +11254,10 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
     {                                                                                              \
         if (dtype == ATTN_Q4)                                                                      \
             ATTN__WALK_PANELS(attn__q_tile, rows, rows == 1 || rows == ATTN__Q_ROWS,               \
-                              ATTN__Q_COLS(rows), ATTN__Q_COLS(rows), 1)                           \
+                              ATTN__Q_COLS(rows), 1)                                               \
         else                                                                                       \
             ATTN__WALK_PANELS(attn__q_tile, rows, rows == 1 || rows == ATTN__Q_ROWS,               \
-                              ATTN__Q_COLS(rows), ATTN__Q_COLS(rows), 0)                           \
+                              ATTN__Q_COLS(rows), 0)                                               \
     }
 #define ATTN__NAME(rows) {ATTN__FN(q_tiles_##rows), ATTN__Q_COLS(rows)},
 ATTN__EACH_Q(ATTN__DEFINE)
@@ -11994,8 +11995,8 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
  * follows these. It needs less help with one or two rows of f32 and fewer than eight panels: there
  * one line at each k is enough. Tiles of eight panels fetch at every second k: two k of f16 share a
  * line, and of two lines of f32 the processor fetches the second. The last group prefetches what
- * lies behind the matrix, often the matrix that is needed next. In q8 and q4 an incomplete group
- * prefetches nothing. */
+ * lies behind the matrix, often the matrix that is needed next. An incomplete group prefetches
+ * nothing: behind it often lie the panels of another worker. */
 static void attn__plan_fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
                                 attn_dtype dtype, size_t share)
 {
@@ -12186,10 +12187,9 @@ static void attn__multiply_part(const attn__kernels *kernels, const attn__matmul
             attn__multiply_strips(kernels, p->tiling->tiles, &tile, job, p->row0, panel0, panel1);
     for (; panel < panel1; panel += group) {
         const size_t n_panels = panel1 - panel < group ? panel1 - panel : group;
-        const size_t share = n_panels * bytes / p->n_blocks;
+        const size_t share = n_panels == group ? n_panels * bytes / p->n_blocks : 0;
         if (quantized)
-            attn__plan_q_fetching(&tile, is_alone, n_panels, cols, dtype,
-                                  n_panels == group ? share : 0);
+            attn__plan_q_fetching(&tile, is_alone, n_panels, cols, dtype, share);
         else
             attn__plan_fetching(&tile, is_alone, rows, n_panels, dtype, share);
         attn__multiply_blocks(p, &tile, panel, n_panels, share);
