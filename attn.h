@@ -2071,14 +2071,15 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
     *last = (size_t)((uint64_t)n * ((uint64_t)me->id + 1) / (uint64_t)me->count);
 }
 
-/* The area of a product [n_rows, n_cols] that a worker computes. Rows are divided into parts of 16
- * or more; the workers of one part divide the panels. Results do not depend on the division. */
+/* The area of a product [n_rows, n_cols] that a worker computes. Rows are divided into parts of 32
+ * or more, since each part reads all weights; of fewer rows, reading takes longer than multiplying.
+ * The workers of one part divide the panels. Results do not depend on the division. */
 static attn__area attn__area_of(const attn__worker *me, size_t n_rows, size_t n_cols)
 {
     const size_t n_panels = (n_cols + 15) / 16, count = (size_t)me->count;
     size_t row_parts = count, panel_parts, row_part, panel_part;
     attn__area b;
-    while (row_parts > 1 && (count % row_parts != 0 || n_rows / row_parts < 16))
+    while (row_parts > 1 && (count % row_parts != 0 || n_rows / row_parts < 32))
         row_parts--;
     /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a worker, the one that asks */
     panel_parts = count / row_parts;
@@ -9651,8 +9652,8 @@ typedef struct attn__tile_job {
     attn__start start;
     /* Lines to prefetch, the next one at `ahead`.
      *
-     * A tile of f32 or f16 fetches n_ahead lines at each k, ahead_apart bytes from each other. Then
-     * it adds ahead_step to `ahead`.
+     * A tile of f32 or f16 fetches n_ahead lines, or one if n_ahead is 0, at each k, ahead_apart
+     * bytes from each other. Then it adds ahead_step to `ahead`.
      *
      * In q8 and q4, 32 inputs have 8 or 4 lines in each panel. Before line i the tile adds
      * ahead_by[i] to `ahead` and fetches one line for each panel, ahead_apart bytes from each
@@ -9682,8 +9683,8 @@ ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float 
  * and moves the job past these panels. n_panels must be a multiple of `cols`, but for two kernels:
  *   - The kernel for the most rows has tiles of one panel too, which also serve fewer rows: they
  *     read memory behind the last row, and do not store the products of that memory.
- *   - A single row of floats may lie in the caller's memory, where nothing behind it may be read.
- *     So the kernel for one row of floats has tiles of fewer panels. */
+ *   - The kernel for one row has tiles of fewer panels. They are faster, and a single row of floats
+ *     may lie in the caller's memory, where nothing behind it may be read. */
 typedef struct attn__tiles {
     void (*run)(attn__tile_job *job, size_t n_panels, attn_dtype dtype);
     size_t cols;
@@ -10974,9 +10975,9 @@ ATTN__OP attn__vec attn__weights(const unsigned char *line, const int is_half)
  * compiled once for both: there a branch at each line costs nothing. One row would take 3 % longer.
  * With 16 registers the branch would need one that the sums use.
  *
- * One row waits for memory. So it takes 256 bytes of each panel in turn, and prefetches the first
- * of every four lines, 32 k ahead: processors read neighbouring lines faster, and fetch the other
- * three by themselves. */
+ * One row waits for memory. So where its tiles have four panels or more, it takes 256 bytes of each
+ * panel in turn, and prefetches the first of every four lines, 32 k ahead: processors read
+ * neighbouring lines faster, and fetch the other three by themselves. */
 #define attn__tile ATTN__FN(tile)
 ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
                          const attn__tile_job *job)
@@ -11034,11 +11035,11 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
 }
 
 /* Multiplies n_panels panels of a job by tiles of `cols` panels; see attn__tiles. If fewer remain,
- * one row gets tiles of 4, 2 and 1 panels, and others get tiles of one panel, if has_single says so.
- * Of many workers each has few panels: of 16, each has three panels of GPT-2's W_O. */
+ * one row gets tiles of 4, 2 and 1 panels. More rows get tiles of one panel, if has_single says so.
+ * With many workers each has few panels: of GPT-2's W_O each of 16 has three. */
 #define ATTN__WALK_PANELS(kernel, rows, has_single, cols, flag)                                    \
     while (n_panels > 0) {                                                                         \
-        const size_t most = (rows) == 1 ? n_panels : 1, few = most >= 4 ? 4 : most >= 2 ? 2 : 1;   \
+        const size_t few = (rows) > 1 || n_panels < 2 ? 1 : n_panels < 4 ? 2 : 4;                  \
         const size_t n = n_panels >= (cols) ? (cols) : few;                                        \
         if ((cols) == 1 || ((has_single) && n == 1))                                               \
             kernel(rows, 1, flag, job);                                                            \
@@ -11169,8 +11170,9 @@ ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int
     }
 }
 
-/* The sums over 32 k. One row takes its panels in turn, as in attn__tile: 512 bytes of q8 or 256 of
- * q4. It prefetches the lines of the next 64 k. Returns `ahead` behind the fetched lines. */
+/* The sums over 32 k. Where its tiles have four panels or more, one row takes them in turn, as in
+ * attn__tile: 512 bytes of q8 or 256 of q4. It prefetches the lines of the next 64 k. Returns `ahead`
+ * behind the fetched lines. */
 ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int n_rows,
                                                 const int n_cols, const int is_q4,
                                                 const attn__q_inputs *in, const unsigned char *line,
@@ -11994,9 +11996,10 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
  * so it fetches as many lines as it uses, from each panel in turn; the processor's own prefetching
  * follows these. It needs less help with one or two rows of f32 and fewer than eight panels: there
  * one line at each k is enough. Tiles of eight panels fetch at every second k: two k of f16 share a
- * line, and of two lines of f32 the processor fetches the second. The last group prefetches what
- * lies behind the matrix, often the matrix that is needed next. An incomplete group prefetches
- * nothing: behind it often lie the panels of another worker. */
+ * line, and of two lines of f32 the processor fetches the second. A complete last group prefetches
+ * what lies behind the matrix, often the matrix that is needed next. An incomplete group has a share
+ * of 0, so that it prefetches one line at most: behind it often lie the panels of another worker.
+ * Tiles of one row that take their panels in turn do not follow this plan: see attn__tile. */
 static void attn__plan_fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
                                 attn_dtype dtype, size_t share)
 {
