@@ -2072,8 +2072,9 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
 }
 
 /* The area of a product [n_rows, n_cols] that a worker computes. Rows are divided into parts of 32
- * or more, since each part reads all weights; of fewer rows, reading takes longer than multiplying.
- * The workers of one part divide the panels. Results do not depend on the division. */
+ * or more, because each part reads all weights. With fewer rows, reading the weights takes longer
+ * than multiplying by them. The workers of one part divide the panels. Results do not depend on the
+ * division. */
 static attn__area attn__area_of(const attn__worker *me, size_t n_rows, size_t n_cols)
 {
     const size_t n_panels = (n_cols + 15) / 16, count = (size_t)me->count;
@@ -9652,8 +9653,8 @@ typedef struct attn__tile_job {
     attn__start start;
     /* Lines to prefetch, the next one at `ahead`.
      *
-     * A tile of f32 or f16 fetches n_ahead lines, or one if n_ahead is 0, at each k, ahead_apart
-     * bytes from each other. Then it adds ahead_step to `ahead`.
+     * At each k a tile of f32 or f16 fetches n_ahead lines, ahead_apart bytes from each other. If
+     * n_ahead is 0, it fetches one line. Then it adds ahead_step to `ahead`.
      *
      * In q8 and q4, 32 inputs have 8 or 4 lines in each panel. Before line i the tile adds
      * ahead_by[i] to `ahead` and fetches one line for each panel, ahead_apart bytes from each
@@ -10975,9 +10976,9 @@ ATTN__OP attn__vec attn__weights(const unsigned char *line, const int is_half)
  * compiled once for both: there a branch at each line costs nothing. One row would take 3 % longer.
  * With 16 registers the branch would need one that the sums use.
  *
- * One row waits for memory. So where its tiles have four panels or more, it takes 256 bytes of each
- * panel in turn, and prefetches the first of every four lines, 32 k ahead: processors read
- * neighbouring lines faster, and fetch the other three by themselves. */
+ * A tile of one row waits for memory. If whole tiles of one row have four panels or more, a tile takes
+ * 256 bytes of each panel in turn, and prefetches the first of every four lines, 32 k ahead.
+ * Processors read neighbouring lines faster, and fetch the other three by themselves. */
 #define attn__tile ATTN__FN(tile)
 ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
                          const attn__tile_job *job)
@@ -11035,8 +11036,8 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
 }
 
 /* Multiplies n_panels panels of a job by tiles of `cols` panels; see attn__tiles. If fewer remain,
- * one row gets tiles of 4, 2 and 1 panels. More rows get tiles of one panel, if has_single says so.
- * With many workers each has few panels: of GPT-2's W_O each of 16 has three. */
+ * one row gets tiles of 4, 2 and 1 panels, and more rows get tiles of one panel, if has_single is 1.
+ * A worker of many has few panels: each of 16 workers has three panels of GPT-2's W_O. */
 #define ATTN__WALK_PANELS(kernel, rows, has_single, cols, flag)                                    \
     while (n_panels > 0) {                                                                         \
         const size_t few = (rows) > 1 || n_panels < 2 ? 1 : n_panels < 4 ? 2 : 4;                  \
@@ -11170,9 +11171,9 @@ ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int
     }
 }
 
-/* The sums over 32 k. Where its tiles have four panels or more, one row takes them in turn, as in
- * attn__tile: 512 bytes of q8 or 256 of q4. It prefetches the lines of the next 64 k. Returns `ahead`
- * behind the fetched lines. */
+/* The sums over 32 k. If whole tiles of one row have four panels or more, a tile of one row takes its
+ * panels in turn, as in attn__tile: 512 bytes of q8 or 256 of q4. It prefetches the lines of the next
+ * 64 k. Returns `ahead` behind the fetched lines. */
 ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int n_rows,
                                                 const int n_cols, const int is_q4,
                                                 const attn__q_inputs *in, const unsigned char *line,
@@ -11996,10 +11997,10 @@ static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor 
  * so it fetches as many lines as it uses, from each panel in turn; the processor's own prefetching
  * follows these. It needs less help with one or two rows of f32 and fewer than eight panels: there
  * one line at each k is enough. Tiles of eight panels fetch at every second k: two k of f16 share a
- * line, and of two lines of f32 the processor fetches the second. A complete last group prefetches
- * what lies behind the matrix, often the matrix that is needed next. An incomplete group has a share
- * of 0, so that it prefetches one line at most: behind it often lie the panels of another worker.
- * Tiles of one row that take their panels in turn do not follow this plan: see attn__tile. */
+ * line, and of two lines of f32 the processor fetches the second. The last group of a matrix prefetches
+ * the bytes behind it, often the next step's matrix. The panels behind an incomplete group often
+ * belong to another worker. So its share is 0, and it prefetches one line at most. Tiles of one row
+ * that take their panels in turn ignore this plan: see attn__tile. */
 static void attn__plan_fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
                                 attn_dtype dtype, size_t share)
 {
@@ -12236,8 +12237,8 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
 /* Computes a matmul together with the other workers. Each has an area. Workers that take tasks when
  * they are free divide the areas into groups of panels. A worker that has no task left waits for the
  * tasks of others, so a task must be a small part of the matmul. If an area has few groups and many
- * rows, as in W_O and W_out of a long prompt, each worker has two areas of half the rows. The halves
- * have the same panels, and 63 rows or more, because fewer would read the weights too often. */
+ * rows, as in W_O and W_out of a long prompt, each worker has two areas of half the rows. Both halves
+ * have the same panels. A half has 63 rows or more, because each half reads all these panels. */
 static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
                                 attn__matmul_job job, float *pack)
 {

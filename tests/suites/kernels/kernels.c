@@ -178,9 +178,10 @@ static void check_matmul(const problem *p)
         attn_ctx ctx = {0};
         const attn__kernels *kernels;
         const size_t n_panels = (p->n_out + 15) / 16, cut = random_below(n_panels + 1);
-        /* Without fused multiply-add the error grows with the sums, and an input that lies halfway
-         * between two steps of 30 / 127 may be rounded to the other one. */
-        const double step = attn__is_quantized(p->dtype) ? 30.0 / 127 * 127 * 0.01 : 0;
+        /* Without fused multiply-add the error grows with the sums. A quantized input may also be
+         * rounded to the neighbouring integer. This changes it by up to 30 / 127, and the output by
+         * as much times a weight, which is at most 127 * 0.01. */
+        const double step = attn__is_quantized(p->dtype) ? 30.0 / 127 * (127 * 0.01) : 0;
         const double unfused = 2e-5 * (1000 + (double)p->n_in) + step;
         double worst = 0;
         size_t wrong = 0;
