@@ -327,8 +327,9 @@ ATTN_API int attn_version(void);
 ATTN_API const char *attn_status_name(attn_status status);
 
 /* For functions of yours that report failures in the same way: sets ctx->status and ctx->message,
- * and returns the status. `format` is printf's. The message is cut after 255 bytes; a control
- * character, which a terminal would obey, becomes a question mark. */
+ * and returns the status. `format` is printf's; an argument may be ctx->message, to put words before
+ * it. The message is cut after 255 bytes; a control character, which a terminal would obey, becomes
+ * a question mark. */
 #ifdef __GNUC__
 __attribute__((__format__(__printf__, 3, 4)))
 #endif
@@ -562,7 +563,7 @@ typedef struct attn_rng {
     uint32_t state[624];
     uint32_t next; /* index of the next word */
 } attn_rng;
-/* Seeds below 2^32 give PyTorch's numbers. PyTorch ignores higher bits of a seed. Here they count:
+/* A zeroed attn_rng has the seed 0. Seeds below 2^32 give PyTorch's numbers. PyTorch ignores higher bits of a seed. Here they count:
  * such a seed gives the words of Python's random.seed(seed). */
 ATTN_API void attn_rng_seed(attn_rng *rng, uint64_t seed);
 ATTN_API uint32_t attn_rng_u32(attn_rng *rng);
@@ -770,8 +771,8 @@ ATTN_API attn_dtype attn_session_cache_dtype(const attn_session *session);
  * length stay there until the next feed. */
 ATTN_API const int32_t *attn_session_tokens(const attn_session *session);
 ATTN_API const attn_model *attn_session_model(const attn_session *session);
-/* Shortens the session to `length` tokens. It has no logits then, until the next feed. The keys and
- * values of the other tokens stay until then, for attn_feed_batch. */
+/* Shortens the session to `length` tokens. If that is shorter, it has no logits until the next feed.
+ * The keys and values of the other tokens stay until then, for attn_feed_batch. */
 ATTN_API attn_status attn_session_truncate(attn_ctx *ctx, attn_session *session, size_t length);
 /* Replaces the tokens, keys and values of `to` by those of `from`, of the same model and
  * cache_dtype. `to` must have room for them, and no record. Hooks are not copied. To try several
@@ -1996,6 +1997,7 @@ struct attn_session {
     size_t first_row, n_rows; /* the rows of the running pass that are this session's */
     size_t fed;               /* tokens of the running call before these rows */
     size_t fed_before;        /* tokens of the running call before the running pass */
+    size_t end_layer;         /* of the running call */
 };
 
 /* "blocks.3.attn.hook_q" */
@@ -2149,12 +2151,14 @@ static attn__panels attn__panels_at(const void *data, attn_dtype dtype, size_t n
  * the same name.) */
 ATTN__COLD attn_status(attn_fail)(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
-    va_list args;
+    char text[sizeof ctx->message]; /* the arguments may include ctx->message */
     unsigned char *at, previous = 0;
-    ctx->status = status;
+    va_list args;
     va_start(args, format);
-    vsnprintf(ctx->message, sizeof ctx->message, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    memcpy(ctx->message, text, sizeof text);
+    ctx->status = status;
     /* A name from a file may hold commands for a terminal. So control characters become '?', also
      * U+0080 to U+009F, in UTF-8 or as single bytes. */
     for (at = (unsigned char *)ctx->message; *at; previous = *at++)
@@ -3937,6 +3941,8 @@ ATTN__COLD attn_status attn_session_truncate(attn_ctx *ctx, attn_session *sessio
                     "attn_session_truncate: to %zu, but the session holds %zu tokens", length,
                     session->length);
     ATTN__TRY(attn__check_idle(ctx, "attn_session_truncate", session));
+    if (length == session->length)
+        return ATTN_OK;
     attn__forget_from(session, length);
     session->has_logits = 0;
     return ATTN_OK;
@@ -4111,6 +4117,8 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
             return ctx->status;
     ATTN__REFUSE_IF(ctx, item->rows && !item->logits, ATTN_E_ARGUMENT,
                     "attn_feed: rows were given, and no room for their logits");
+    ATTN__REFUSE_IF(ctx, !item->rows && item->n_rows > 0, ATTN_E_ARGUMENT,
+                    "attn_feed: n_rows is %zu, but rows is NULL", item->n_rows);
     for (i = 0; item->rows && i < item->n_rows; i++)
         ATTN__REFUSE_IF(
             ctx, item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]),
@@ -4124,9 +4132,7 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
 /* Puts "item N: " before the message of a failure. */
 static ATTN__COMPACT attn_status attn__of_item(attn_ctx *ctx, size_t index)
 {
-    char told[sizeof ctx->message];
-    memcpy(told, ctx->message, sizeof told);
-    return attn_fail(ctx, ctx->status, "item %zu: %s", index, told);
+    return attn_fail(ctx, ctx->status, "item %zu: %s", index, ctx->message);
 }
 
 /* Makes the numbers negative that lie where an item's session will write its tokens. A second call
@@ -4205,6 +4211,7 @@ static ATTN__COMPACT void attn__begin_feed(attn__pass *p, const attn_feed_item *
     attn__watcher *w;
     size_t layer;
     attn__session_hold(s);
+    s->end_layer = p->end_layer;
     /* The tokens may be the session's own, from before a truncation. */
     memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
     for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
@@ -4370,10 +4377,10 @@ static attn_status attn__need_layer(attn_ctx *ctx, const char *op, const attn_mo
 }
 
 /* The number of positions whose keys and values attn_session_get_cache gives: in a hook, those
- * before the running pass. */
-static size_t attn__cache_length(const attn_session *s)
+ * before the running pass, of layers that the feed runs or that lie below them. */
+static size_t attn__cache_length(const attn_session *s, size_t layer)
 {
-    return s->length + (s->running == ATTN__FEEDING ? s->fed_before : 0);
+    return s->length + (s->running == ATTN__FEEDING && layer < s->end_layer ? s->fed_before : 0);
 }
 
 /* adds: between feeds, positions behind those of the layer are allowed too. */
@@ -4387,7 +4394,7 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
                     "%s: expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES", what);
     ATTN__TRY(attn__need_layer(ctx, what, s->model, layer));
     adds = adds && s->running == ATTN__IDLE;
-    known = adds ? s->n_cached[layer] : attn__cache_length(s);
+    known = adds ? s->n_cached[layer] : attn__cache_length(s, layer);
     room = adds ? s->capacity : known;
     ATTN__REFUSE_IF(ctx, first > known || count > room - first, ATTN_E_ARGUMENT,
                     "%s: %zu positions from %zu on; the %s %zu, and there is room for %zu", what,
@@ -4400,7 +4407,7 @@ ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
                                               size_t layer, size_t first)
 {
     attn__result result;
-    const size_t length = session ? attn__cache_length(session) : 0;
+    const size_t length = session ? attn__cache_length(session, layer) : 0;
     const size_t n = first < length ? length - first : 0;
     size_t t, head, j;
     float *to;
@@ -4651,18 +4658,18 @@ static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_
     return n_matches;
 }
 
-const attn_activation_kind *attn_activation_kind_at(size_t index)
+ATTN__DEF const attn_activation_kind *attn_activation_kind_at(size_t index)
 {
     return index < ATTN__N_POINTS ? &attn__activations[index].kind : NULL;
 }
 
 ATTN__COLD const attn_activation_kind *attn_activation_kind_of(const char *name)
 {
-    const int in_block = strncmp(name, "blocks.", 7) == 0;
+    const int in_block = name && strncmp(name, "blocks.", 7) == 0;
     const size_t n_digits = in_block ? strspn(name + 7, "0123456789") : 0;
     const char *rest = n_digits > 0 && name[7 + n_digits] == '.' ? name + 8 + n_digits : name;
     int point;
-    for (point = 0; point < ATTN__N_POINTS; point++)
+    for (point = 0; rest && point < ATTN__N_POINTS; point++)
         if (strcmp(rest, attn__activations[point].kind.name) == 0)
             return &attn__activations[point].kind;
     return NULL;
@@ -4671,7 +4678,7 @@ ATTN__COLD const attn_activation_kind *attn_activation_kind_of(const char *name)
 ATTN__COLD int attn_activation_matches(const char *pattern, const char *name)
 {
     const attn_activation_kind *kind = attn_activation_kind_of(name);
-    return kind && !(kind->on_request && attn__ends_with(pattern, "*")) &&
+    return kind && pattern && !(kind->on_request && attn__ends_with(pattern, "*")) &&
            attn__matches(pattern, name);
 }
 
@@ -5959,6 +5966,9 @@ static attn_status attn__prompt_tokens(attn_ctx *ctx, const attn_model *model, c
     const size_t room = d->prompt_tokens ? d->n_prompt_tokens : n_text;
     size_t n = 0;
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, d));
+    ATTN__REFUSE_IF(ctx, d->prompt_tokens ? prompt && *prompt : d->n_prompt_tokens > 0,
+                    ATTN_E_ARGUMENT, "%s: give the prompt as a text or as prompt_tokens",
+                    d->prompt_tokens ? "both were given" : "n_prompt_tokens has no prompt_tokens");
     ATTN__REFUSE_IF(ctx, n_text > 0 && !model->tokenizer, ATTN_E_TOKENIZER,
                     "the model has no tokenizer, so give prompt_tokens");
     ATTN__REFUSE_IF(ctx, bos && model->config.bos < 0, ATTN_E_ARGUMENT,
@@ -6562,6 +6572,7 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__run *w, attn_continuati
 static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *texts, size_t n_texts,
                                     const attn_model *model, const attn_generate_desc *desc)
 {
+    size_t i;
     ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
@@ -6571,6 +6582,12 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
                     desc->reuse_sampler ? "reuse_sampler"
                     : desc->text_fn     ? "text_fn"
                                         : "prompt_tokens");
+    for (i = 0; i < n_texts; i++)
+        ATTN__REFUSE_IF(ctx, texts[i].text || texts[i].tokens || texts[i].log_probs,
+                        ATTN_E_ARGUMENT,
+                        "attn_generate_many: text %zu has results already: zero it, or free them "
+                        "by attn_continuations_free",
+                        i);
     return ATTN_OK;
 }
 
@@ -6582,9 +6599,9 @@ ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *text
     attn_workspace *workspace = desc ? desc->workspace : NULL, *own = NULL;
     attn_status status = ATTN_OK;
     size_t i, n_passes = 0;
-    for (i = 0; texts && i < n_texts; i++)
-        attn__forget_text(&texts[i]);
     ATTN__TRY(attn__check_many(ctx, texts, n_texts, model, desc));
+    for (i = 0; i < n_texts; i++)
+        attn__forget_text(&texts[i]);
     runs = ATTN__NEW(ctx, attn__run, n_texts, "texts");
     items = ATTN__NEW(ctx, attn_feed_item, n_texts, "texts");
     if (!runs || !items)
@@ -8526,6 +8543,8 @@ ATTN__COLD void attn_rng_seed(attn_rng *rng, uint64_t seed)
 ATTN__DEF uint32_t attn_rng_u32(attn_rng *rng)
 {
     uint32_t i, y, *s = rng->state;
+    if (rng->next == 0) /* zeroed: a seeded one is never 0 here */
+        attn_rng_seed(rng, 0);
     if (rng->next >= 624) {
         for (i = 0; i < 624; i++) {
             y = (s[i] & 0x80000000u) | (s[(i + 1) % 624] & 0x7fffffffu);
@@ -9221,11 +9240,8 @@ static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenize
                                         const void *section, size_t size, const attn_config *config,
                                         const char *path)
 {
-    if (attn_tokenizer_new(ctx, tokenizer, section, size) != ATTN_OK) {
-        char reason[sizeof ctx->message];
-        memcpy(reason, ctx->message, sizeof reason);
-        return attn_fail(ctx, ctx->status, "%s: %s", path, reason);
-    }
+    if (attn_tokenizer_new(ctx, tokenizer, section, size) != ATTN_OK)
+        return attn_fail(ctx, ctx->status, "%s: %s", path, ctx->message);
     ATTN__REFUSE_IF(ctx, attn_tokenizer_n_tokens(*tokenizer) > config->n_vocab, ATTN_E_FORMAT,
                     "%s: the tokenizer has %zu tokens, the model %zu", path,
                     attn_tokenizer_n_tokens(*tokenizer), config->n_vocab);
@@ -12970,7 +12986,6 @@ ATTN__SMALL
  * there: [room, ..], or [H, room, first + room] for scores and patterns. So new rows are added
  * without moving the earlier ones. All workers copy, each its share. */
 
-/* One activation of a record. */
 /* An activation, or an edit's value, as [positions, heads, numbers]. A step of 0 repeats. */
 typedef struct attn__view3 {
     size_t n[3];
@@ -12999,6 +13014,7 @@ static ATTN__COMPACT attn__view3 attn__axes_of(attn_tensor x, int point, int one
     return axes;
 }
 
+/* One activation of a record. */
 typedef struct attn__slot {
     attn__hook_name name;
     int point;
@@ -13026,7 +13042,6 @@ struct attn_record {
     float *own;        /* the memory of the numbers if it is not the caller's */
 };
 
-/* Bytes of one activation; 0 if a size_t cannot count them. */
 /* Sets the n_heads and width of an activation. Returns the bytes of its numbers; 0 if a size_t cannot
  * count them. */
 static size_t attn__slot_bytes(const attn_record *r, int point, attn__slot *slot)

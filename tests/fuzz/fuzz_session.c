@@ -302,7 +302,7 @@ static void feed_batch(twin *all, input *in)
 static void truncate_to(twin *t, size_t length)
 {
     MUST((attn_session_truncate(&ctx, t->session, length) == ATTN_OK) == (length <= t->tokens.n));
-    if (length <= t->tokens.n) {
+    if (length < t->tokens.n) {
         t->tokens.n = length;
         t->has_logits = 0;
     }

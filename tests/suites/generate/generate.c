@@ -160,7 +160,7 @@ TEST(stories)
         d.prompt_tokens = s.prompt_tokens;
         d.n_prompt_tokens = s.n_prompt_tokens;
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
-        OK(&ctx, generate_ids(&ctx, ids, &n, session, "ignored", &d));
+        OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d));
         CHECKF(n == 200 && memcmp(ids, s.ids, 200 * sizeof *ids) == 0,
                "prompt %d: other tokens from ids", number);
 
@@ -560,7 +560,7 @@ TEST(prompts)
     OK(&ctx, generate_ids(&ctx, other, &i, session, "<|endoftext|>Once upon a time", &e));
     CHECK(memcmp(attn_session_tokens(session), with_bos, sizeof with_bos) == 0);
     CHECK(n == 9 && i == 9 && memcmp(ids, other, sizeof ids) == 0);
-    OK(&ctx, generate_ids(&ctx, ids, &n, session, "Once upon a time", &d)); /* not again */
+    OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d)); /* not again */
     CHECK(attn_session_tokens(session)[14] == prompt[0]);
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     d = greedily(9);
@@ -1415,14 +1415,12 @@ TEST(many_texts)
     size_t i, round;
     for (round = 0; round < 4; round++) {
         const size_t n = round == 1 ? 2 : TEXTS;
-        memset(texts, 0xA5, sizeof texts);
+        memset(texts, 0, sizeof texts);
         memset(&d, 0, sizeof d);
         for (i = 0; i < n; i++) {
-            texts[i].prompt = openings[i];
+            texts[i].prompt = i == 4 ? NULL : openings[i];
             texts[i].prompt_tokens = i == 4 ? circle : NULL;
-            texts[i].n_prompt_tokens = 9;
-            texts[i].text_fn = NULL;
-            memset(texts[i].reserved, 0, sizeof texts[i].reserved);
+            texts[i].n_prompt_tokens = i == 4 ? 9 : 0;
         }
         d.max_tokens = round == 2 ? 250 : 40;
         d.sampling = sampler_of(round ? 0.7f : 0, 5);
@@ -1492,6 +1490,7 @@ TEST(many_texts_as_they_are_made)
     OK(&ctx, attn_session_new(&ctx, &session, tiny, &shares));
     OK(&ctx, attn_feed(&ctx, session, circle, 3));
     attn_session_free(session);
+    texts[0].prompt = NULL;
     texts[0].prompt_tokens = circle + 2;
     texts[0].n_prompt_tokens = 1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "item 0: the workspace was made for another model",
@@ -1568,7 +1567,7 @@ TEST(stopped_from_outside)
     OK(&ctx, generate_ids(&ctx, ids + 3, &n, session, NULL, &d));
     CHECK(n == 9 && memcmp(ids, want, sizeof want) == 0);
     flag = 1;
-    OK(&ctx, attn_generate(&ctx, &made, session, "in the prompt", &d));
+    OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d)); /* in the prompt */
     CHECK(made.reason == ATTN_STOP_CALLBACK && made.n_tokens == 0);
     flag = 0;
     d = greedily(12);
