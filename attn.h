@@ -2066,34 +2066,40 @@ static size_t attn__round_up(size_t n, size_t multiple)
     return (n + multiple - 1) / multiple * multiple;
 }
 
-/* This worker's share of n items: [*first, *last). Shares differ by one item at most. */
-static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last)
+/* Part `id` of `count` of n items: [*first, *last). Parts differ by one item at most. */
+static void attn__part(size_t id, size_t count, size_t n, size_t *first, size_t *last)
 {
-    *first = (size_t)((uint64_t)n * (uint64_t)me->id / (uint64_t)me->count);
-    *last = (size_t)((uint64_t)n * ((uint64_t)me->id + 1) / (uint64_t)me->count);
+    *first = (size_t)((uint64_t)n * id / count);
+    *last = (size_t)((uint64_t)n * (id + 1) / count);
 }
 
-/* The area of a product [n_rows, n_cols] that a worker computes. Rows are divided into parts of 32
- * or more, because each part reads all weights. With fewer rows, reading the weights takes longer
- * than multiplying by them. The workers of one part divide the panels. Results do not depend on the
- * division. */
-static attn__area attn__area_of(const attn__worker *me, size_t n_rows, size_t n_cols)
+/* This worker's share of n items. */
+static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t *last)
 {
-    const size_t n_panels = (n_cols + 15) / 16, count = (size_t)me->count;
-    size_t row_parts = count, panel_parts, row_part, panel_part;
+    attn__part((size_t)me->id, (size_t)me->count, n, first, last);
+}
+
+/* Area `id` of the `count` areas of a product [n_rows, n_cols]. Rows are divided into parts of 32 or
+ * more, because each part reads all weights. With fewer rows, reading the weights takes longer than
+ * multiplying by them. The areas of one part divide the panels. Results do not depend on the
+ * division. */
+static attn__area attn__area_at(size_t id, size_t count, size_t n_rows, size_t n_cols)
+{
+    size_t row_parts = count;
     attn__area b;
     while (row_parts > 1 && (count % row_parts != 0 || n_rows / row_parts < 32))
         row_parts--;
-    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a worker, the one that asks */
-    panel_parts = count / row_parts;
-    row_part = (size_t)me->id % row_parts;
-    panel_part = (size_t)me->id / row_parts;
-    b.row0 = n_rows * row_part / row_parts;
-    b.row1 = n_rows * (row_part + 1) / row_parts;
-    b.col0 = n_panels * panel_part / panel_parts * 16;
-    b.col1 = n_panels * (panel_part + 1) / panel_parts * 16;
-    b.col1 = b.col1 < n_cols ? b.col1 : n_cols;
+    attn__part(id % row_parts, row_parts, n_rows, &b.row0, &b.row1);
+    attn__part(id / row_parts, count / row_parts, (n_cols + 15) / 16, &b.col0, &b.col1);
+    b.col0 *= 16;
+    b.col1 = b.col1 * 16 < n_cols ? b.col1 * 16 : n_cols;
     return b;
+}
+
+/* The area of a worker. */
+static attn__area attn__area_of(const attn__worker *me, size_t n_rows, size_t n_cols)
+{
+    return attn__area_at((size_t)me->id, (size_t)me->count, n_rows, n_cols);
 }
 
 /* How many of n queries, the first at position `first`, are computed together: those up to the next
@@ -3098,13 +3104,11 @@ static int attn__is_dynamic(const attn__worker *me, const attn__pass *p)
  * that the steps of some rows need no barriers between them. */
 static int attn__next_rows_of(attn__worker *me, size_t n, size_t *first, size_t *last)
 {
-    attn__worker part = *me;
+    const size_t n_parts = (size_t)me->count * (me->is_dynamic ? 8 : 1);
     size_t task;
-    part.count *= me->is_dynamic ? 8 : 1;
-    if (!attn__next_task(me, (size_t)part.count, &task))
+    if (!attn__next_task(me, n_parts, &task))
         return 0;
-    part.id = (int)task;
-    attn__share(&part, n, first, last);
+    attn__part(task, n_parts, n, first, last);
     return 1;
 }
 
@@ -3182,23 +3186,23 @@ static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in
     float *const mean = each_all ? s.buffer : p->ws->mean;
     float *const scale = each_all ? s.buffer + ATTN__FEW_ROWS : p->ws->scale;
     attn__rows out = p->ws->normed;
-    int stages = p->watched ? 1 : 7; /* of three: those before the next visit */
+    int stage = p->watched ? 0 : 2, from = 0; /* a watcher looks after each of the three stages */
     if (each_all)
         out.data = s.normed;
-    for (; stages < 8; stages <<= p->watched ? 1 : 3) {
+    for (; stage < 3; from = ++stage) {
         size_t row = 0, last = each_all ? in.n : 0;
         while (each_all ? row < last : attn__next_rows_of(me, in.n, &row, &last))
             for (; row < last; row++) {
                 float *const x = attn__row_at(in, row), *const y = attn__row_at(out, row);
-                if (stages & 1)
+                if (from == 0)
                     attn__moments(p->kernels, x, width, p->model->config.ln_eps, &mean[row],
                                   &scale[row]);
-                if (stages & 2)
+                if (from <= 1 && stage >= 1)
                     p->kernels->normalize(y, x, mean[row], scale[row], width);
-                if (stages & 4)
+                if (stage == 2)
                     p->kernels->affine(y, y, w, b, width);
             }
-        attn__visit(me, p, point + stages / 2);
+        attn__visit(me, p, point + stage);
     }
     if (!each_all)
         attn__barrier(me);
@@ -12258,20 +12262,17 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
 static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
                                 attn__matmul_job job, float *pack)
 {
-    attn__worker of = *me;
+    size_t n_areas = (size_t)me->count, packed = SIZE_MAX; /* the area whose rows are packed */
     size_t n, length, task, first, end;
-    attn__area b;
-    of.id = me->count - 1;
-    b = attn__area_of(&of, job.rows, job.w.n_out); /* no area is larger than the last one */
+    attn__area b = attn__area_at(n_areas - 1, n_areas, job.rows, job.w.n_out); /* the largest */
     n = (b.col1 + 15) / 16 - b.col0 / 16;
     length = me->is_dynamic ? attn__round_up(n / 16 + 1, 24) : n + 1; /* 24: whole tiles */
     n = (n + length - 1) / length;
-    of.count *= me->is_dynamic && n < 6 && b.row1 - b.row0 >= 128 ? 2 : 1;
-    of.id = -1; /* no rows are packed */
-    while (attn__next_task(me, n * (size_t)of.count, &task)) {
-        job.is_packed = task / n == (size_t)of.id;
-        of.id = (int)(task / n);
-        b = attn__area_of(&of, job.rows, job.w.n_out);
+    n_areas *= me->is_dynamic && n < 6 && b.row1 - b.row0 >= 128 ? 2 : 1;
+    while (attn__next_task(me, n * n_areas, &task)) {
+        job.is_packed = task / n == packed;
+        packed = task / n;
+        b = attn__area_at(packed, n_areas, job.rows, job.w.n_out);
         first = b.col0 / 16 + task % n * length;
         end = first + length < (b.col1 + 15) / 16 ? first + length : (b.col1 + 15) / 16;
         if (b.row0 < b.row1 && first < end)
@@ -12477,12 +12478,10 @@ static int attn__arrives_last(const attn__worker *me)
  * name a later loop than a late worker's. Then other workers have taken all tasks of its loop. */
 static size_t attn__take(const attn__worker *me, int id, size_t n)
 {
-    attn__worker of = *me;
     size_t *const count = &me->team->apart[1 + id / ATTN__GROUP].taken[id % ATTN__GROUP];
     const size_t loop = me->loop * ATTN__MOST_TASKS;
     size_t old = __atomic_load_n(count, __ATOMIC_RELAXED), next, first, last;
-    of.id = id;
-    attn__share(&of, n, &first, &last);
+    attn__part((size_t)id, (size_t)me->count, n, &first, &last);
     do {
         next = (old - loop) / ATTN__MOST_TASKS > ATTN__MOST_TASKS / 2 ? loop : old;
         if (next - loop >= last - first)
