@@ -2475,6 +2475,47 @@ static float attn__log(float x)
     return x < FLT_MIN ? -INFINITY : y;
 }
 
+/* ---- a binary heap of uint64_t, the smallest on top ---- */
+
+/* Moves heap[at] down until no child is smaller. */
+static void attn__heap_sift(uint64_t *heap, size_t n, size_t at)
+{
+    const uint64_t moved = heap[at];
+    size_t child;
+    for (; (child = 2 * at + 1) < n; at = child) {
+        child += child + 1 < n && heap[child + 1] < heap[child];
+        if (heap[child] >= moved)
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
+static void attn__heapify(uint64_t *heap, size_t n)
+{
+    size_t i;
+    for (i = n / 2; i-- > 0;)
+        attn__heap_sift(heap, n, i);
+}
+
+static void attn__heap_push(uint64_t *heap, size_t *n, uint64_t value)
+{
+    size_t i = (*n)++;
+    for (; i > 0 && heap[(i - 1) / 2] > value; i = (i - 1) / 2)
+        heap[i] = heap[(i - 1) / 2];
+    heap[i] = value;
+}
+
+/* Takes the smallest off, and puts it behind the heap: at heap[*n]. */
+static uint64_t attn__heap_pop(uint64_t *heap, size_t *n)
+{
+    const uint64_t top = heap[0];
+    heap[0] = heap[--*n];
+    heap[*n] = top;
+    attn__heap_sift(heap, *n, 0);
+    return top;
+}
+
 ATTN__SMALL
 
 /* >>tensors (tests: tensors) ====================================================================
@@ -5473,18 +5514,28 @@ ATTN__SMALL_END
  * From logits to one token. Sums have a fixed order and random numbers are this file's own, so a
  * seed gives the same text everywhere. */
 
-typedef struct attn__candidate {
-    float logit, weight; /* weight = exp(logit - largest) */
-    int32_t id;
-} attn__candidate;
+/* A token by its likelihood: a smaller number is a likelier token; of equal logits, the one with the
+ * smaller id. The id is the lower half. */
+static uint64_t attn__candidate(float logit, size_t id)
+{
+    uint32_t bits;
+    logit = logit + 0.0f; /* -0 becomes 0 */
+    memcpy(&bits, &logit, 4);
+    return (uint64_t)(bits >> 31 ? bits : ~bits & 0x7fffffffu) << 32 | id;
+}
+
+static size_t attn__candidate_id(uint64_t candidate)
+{
+    return (size_t)(candidate & 0xffffffffu);
+}
 
 struct attn_sampler {
     attn_sampler_desc desc;
     attn_rng rng;
     const attn__kernels *kernels;
     size_t n_vocab;
-    float *logits, *weights;     /* [n_vocab] */
-    attn__candidate *candidates; /* [n_vocab] */
+    float *logits, *weights; /* [n_vocab]; weight = exp(logit - largest) */
+    uint64_t *candidates;    /* [n_vocab] */
 };
 
 ATTN__COLD attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, size_t n_vocab,
@@ -5518,7 +5569,7 @@ ATTN__COLD attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, s
     if (attn__need_kernels(ctx, &s->kernels) == ATTN_OK) {
         s->logits = ATTN__NEW(ctx, float, n_vocab, "a sampler");
         s->weights = ATTN__NEW(ctx, float, n_vocab, "a sampler");
-        s->candidates = ATTN__NEW(ctx, attn__candidate, n_vocab, "a sampler");
+        s->candidates = ATTN__NEW(ctx, uint64_t, n_vocab, "a sampler");
     }
     if (!s->logits || !s->weights || !s->candidates) {
         attn_sampler_free(s);
@@ -5538,51 +5589,10 @@ ATTN__COLD void attn_sampler_free(attn_sampler *sampler)
     attn_free(sampler);
 }
 
-/* Is a likelier than b? Of equal logits, the one with the smaller id is. */
-static int attn__likelier(const attn__candidate *a, const attn__candidate *b)
+/* The weight of the candidate at this index, from the end of the array. */
+static float attn__weight_at(const attn_sampler *s, size_t from_end)
 {
-    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
-}
-
-/* What a heap has on top: the likeliest candidate, or the least likely. */
-typedef enum attn__heap { ATTN__LIKELIEST, ATTN__LEAST_LIKELY } attn__heap;
-
-static int attn__above(const attn__candidate *a, const attn__candidate *b, attn__heap kind)
-{
-    return kind == ATTN__LIKELIEST ? attn__likelier(a, b) : attn__likelier(b, a);
-}
-
-/* Moves heap[at] down until no child belongs above it. */
-static void attn__sift_down(attn__candidate *heap, size_t n, size_t at, attn__heap kind)
-{
-    const attn__candidate moved = heap[at];
-    for (;;) {
-        size_t child = 2 * at + 1;
-        if (child + 1 < n && attn__above(&heap[child + 1], &heap[child], kind))
-            child++;
-        if (child >= n || !attn__above(&heap[child], &moved, kind))
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moved;
-}
-
-static void attn__heapify(attn__candidate *heap, size_t n, attn__heap kind)
-{
-    size_t i;
-    for (i = n / 2; i-- > 0;)
-        attn__sift_down(heap, n, i, kind);
-}
-
-/* Takes the top off a heap of n candidates and puts it at the end of the array. */
-static attn__candidate attn__take_top(attn__candidate *heap, size_t n, attn__heap kind)
-{
-    const attn__candidate top = heap[0];
-    heap[0] = heap[n - 1];
-    heap[n - 1] = top;
-    attn__sift_down(heap, n - 1, 0, kind);
-    return top;
+    return s->weights[attn__candidate_id(s->candidates[s->n_vocab - 1 - from_end])];
 }
 
 /* The filters move the candidates that they keep to the end of the array, likeliest last. They
@@ -5592,18 +5602,19 @@ static attn__candidate attn__take_top(attn__candidate *heap, size_t n, attn__hea
  * of the probability of all `most`. */
 static size_t attn__keep_top_p(attn_sampler *s, size_t most)
 {
-    attn__candidate *c = s->candidates;
     const size_t n = s->n_vocab;
-    size_t i, kept = 0;
+    size_t i, left = n, kept = 0;
     double sum = 0, total = 0;
     for (i = 0; i < n && most == n; i++)
         total += s->weights[i];
-    for (i = 0; i < most && most < n; i++)
-        total += attn__take_top(c, n - i, ATTN__LIKELIEST).weight;
+    for (i = 0; i < most && most < n; i++) {
+        attn__heap_pop(s->candidates, &left);
+        total += attn__weight_at(s, i);
+    }
     for (; kept < most && sum < s->desc.top_p * total; kept++) {
         if (most == n)
-            attn__take_top(c, n - kept, ATTN__LIKELIEST);
-        sum += c[n - 1 - kept].weight;
+            attn__heap_pop(s->candidates, &left);
+        sum += attn__weight_at(s, kept);
     }
     return kept;
 }
@@ -5611,12 +5622,12 @@ static size_t attn__keep_top_p(attn_sampler *s, size_t most)
 /* Min-p, of the `most` likeliest. */
 static size_t attn__keep_min_p(attn_sampler *s, size_t most)
 {
-    size_t kept;
-    for (kept = 0; kept < most; kept++)
-        if (attn__take_top(s->candidates, s->n_vocab - kept, ATTN__LIKELIEST).weight <
-                s->desc.min_p &&
-            kept > 0)
+    size_t kept, left = s->n_vocab;
+    for (kept = 0; kept < most; kept++) {
+        attn__heap_pop(s->candidates, &left);
+        if (attn__weight_at(s, kept) < s->desc.min_p && kept > 0)
             break;
+    }
     return kept;
 }
 
@@ -5625,11 +5636,11 @@ static size_t attn__filter(attn_sampler *s)
     const attn_sampler_desc *d = &s->desc;
     const size_t n = s->n_vocab, most = d->top_k > 0 && d->top_k < n ? d->top_k : n;
     size_t kept;
-    attn__heapify(s->candidates, n, ATTN__LIKELIEST);
+    attn__heapify(s->candidates, n);
     if (!(d->top_p > 0 && d->top_p < 1))
         return most < n || d->min_p > 0 ? attn__keep_min_p(s, most) : n;
     for (kept = attn__keep_top_p(s, most); kept > 1; kept--)
-        if (s->candidates[n - kept].weight >= d->min_p)
+        if (attn__weight_at(s, kept - 1) >= d->min_p)
             break;
     return kept;
 }
@@ -5686,23 +5697,20 @@ static int32_t attn__draw(attn_sampler *s, float largest)
     for (i = 0; i < n; i++)
         s->weights[i] = (s->logits[i] - largest) / s->desc.temperature;
     (s->kernels->exp)(s->weights, s->weights, n);
-    for (i = 0; i < n; i++) {
-        s->candidates[i].logit = s->logits[i];
-        s->candidates[i].weight = s->weights[i];
-        s->candidates[i].id = (int32_t)i;
-    }
+    for (i = 0; i < n; i++)
+        s->candidates[i] = attn__candidate(s->logits[i], i);
     kept = attn__filter(s);
     for (i = 0; i < kept; i++)
-        total += s->candidates[n - 1 - i].weight;
+        total += attn__weight_at(s, i);
     high = attn_rng_u32(&s->rng);
     target = ((high >> 5) * 67108864.0 + (attn_rng_u32(&s->rng) >> 6)) / 9007199254740992.0;
     target = target * total;
     for (i = 0; i < kept; i++) {
-        sum += s->candidates[n - 1 - i].weight;
+        sum += attn__weight_at(s, i);
         if (sum > target)
             break;
     }
-    return s->candidates[n - 1 - (i < kept ? i : kept - 1)].id;
+    return (int32_t)attn__candidate_id(s->candidates[n - 1 - (i < kept ? i : kept - 1)]);
 }
 
 ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s,
@@ -5738,23 +5746,23 @@ ATTN__SMALL
  * The loss of each token of a text, and the likeliest tokens at each position. */
 
 /* The k likeliest of logits x [n], likeliest first; of equal ones the first. A heap [k] has the
- * least likely on top, which a likelier one replaces: O(n log k). */
-static void attn__likeliest(const float *x, size_t n, attn__candidate *heap, size_t k)
+ * least likely on top (of complements the largest), which a likelier one replaces: O(n log k). */
+static void attn__likeliest(const float *x, size_t n, uint64_t *heap, size_t k)
 {
     size_t i;
     for (i = 0; i < n && k > 0; i++) {
-        const attn__candidate c = {x[i], 0, (int32_t)i};
+        const uint64_t c = ~attn__candidate(x[i], i);
         if (i < k)
             heap[i] = c;
         if (i + 1 == k)
-            attn__heapify(heap, k, ATTN__LEAST_LIKELY);
-        if (i >= k && attn__likelier(&c, &heap[0])) {
+            attn__heapify(heap, k);
+        if (i >= k && c > heap[0]) {
             heap[0] = c;
-            attn__sift_down(heap, k, 0, ATTN__LEAST_LIKELY);
+            attn__heap_sift(heap, k, 0);
         }
     }
-    for (i = k; i > 1; i--)
-        attn__take_top(heap, i, ATTN__LEAST_LIKELY);
+    for (i = k; i > 0;)
+        attn__heap_pop(heap, &i);
 }
 
 /* How many of x [n] are likelier than entry `target`, or equal and before it. */
@@ -5779,8 +5787,7 @@ static float attn__nll(const float *x, size_t i, float largest, float log_sum, s
  * likeliest tokens into `top`. `heap` [k] is work memory. Returns 0 if a logit is NaN, or all are
  * -inf. */
 static int attn__row_stats(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
-                           attn_token_stats *stats, attn_prediction *top, size_t k,
-                           attn__candidate *heap)
+                           attn_token_stats *stats, attn_prediction *top, size_t k, uint64_t *heap)
 {
     float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
     size_t i, certain = 0;
@@ -5798,9 +5805,10 @@ static int attn__row_stats(const attn__kernels *kernels, const float *x, size_t 
     }
     attn__likeliest(x, n, heap, k);
     for (i = 0; i < k; i++) {
-        top[i].token = heap[i].id;
-        top[i].logit = heap[i].logit;
-        log_p = -attn__nll(x, (size_t)heap[i].id, largest, log_sum, certain);
+        const size_t id = attn__candidate_id(~heap[i]);
+        top[i].token = (int32_t)id;
+        top[i].logit = x[id];
+        log_p = -attn__nll(x, id, largest, log_sum, certain);
         (kernels->exp)(&top[i].probability, &log_p, 1);
     }
     return 1;
@@ -5827,7 +5835,7 @@ ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, 
     const attn_shape shape = attn__shape_of(&logits);
     attn_status status = ATTN_OK;
     float *buffers;
-    attn__candidate *heap;
+    uint64_t *heap;
     size_t t, n;
     ATTN__TRY(attn__need_kernels(ctx, &kernels));
     ATTN__TRY(attn__need(ctx, "attn_logit_stats", "logits", &logits));
@@ -5842,7 +5850,7 @@ ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, 
         ATTN__TRY(
             attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0], n));
     buffers = attn__row_buffers(ctx, n);
-    heap = buffers ? ATTN__NEW(ctx, attn__candidate, room.k, "likely tokens") : NULL;
+    heap = buffers ? ATTN__NEW(ctx, uint64_t, room.k, "likely tokens") : NULL;
     if (!heap)
         status = ATTN_E_MEMORY;
     for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
@@ -5865,7 +5873,7 @@ typedef struct attn__scoring {
     size_t n_tokens, start; /* start: the position of its first token */
     attn_token_stats *stats;
     attn_top top;
-    attn__candidate *heap; /* [top.k] */
+    uint64_t *heap; /* [top.k] */
 } attn__scoring;
 
 /* Token i of the text. If it was fed, it is taken from the session: the caller's tokens may be the
@@ -5911,7 +5919,7 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
     ATTN__TRY(attn__check_item(ctx, &item, session->model));
     ATTN__TRY(attn__need_top(ctx, "attn_score", &s.top, top, n_vocab));
     logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
-    s.heap = logits ? ATTN__NEW(ctx, attn__candidate, s.top.k, "likely tokens") : NULL;
+    s.heap = logits ? ATTN__NEW(ctx, uint64_t, s.top.k, "likely tokens") : NULL;
     if (!s.heap) {
         attn_free(logits);
         return ATTN_E_MEMORY;
@@ -7233,50 +7241,28 @@ static const unsigned char *attn__word_end(attn__encoder *encoder, const unsigne
 
 /* --- encoding: the ids of bytes and characters --- */
 
-/* A binary heap of uint64_t, the smallest on top. */
-static void attn__heap_push(uint64_t *heap, size_t *n, uint64_t value)
-{
-    size_t i = (*n)++;
-    for (; i > 0 && heap[(i - 1) / 2] > value; i = (i - 1) / 2)
-        heap[i] = heap[(i - 1) / 2];
-    heap[i] = value;
-}
-
-static uint64_t attn__heap_pop(uint64_t *heap, size_t *n)
-{
-    const uint64_t top = heap[0], last = heap[--*n];
-    size_t i = 0, child;
-    while ((child = 2 * i + 1) < *n) {
-        if (child + 1 < *n && heap[child + 1] < heap[child])
-            child++;
-        if (heap[child] >= last)
-            break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = last;
-    return top;
-}
-
-/* Fills in `characters`, sorted by a heap. */
+/* Fills in `characters`, sorted: the largest of what is left goes behind the heap. */
 static attn_status attn__find_characters(attn_ctx *ctx, attn_tokenizer *tokenizer,
                                          const unsigned char *is_special)
 {
-    uint64_t *heap = ATTN__NEW(ctx, uint64_t, tokenizer->n_tokens, "a list of characters");
+    uint64_t *heap = ATTN__NEW(ctx, uint64_t, tokenizer->n_tokens + 1, "the characters");
     size_t id, i, n = 0;
     uint32_t code = 0;
-    tokenizer->characters = ATTN__NEW(ctx, uint64_t, tokenizer->n_tokens + 1, "the characters");
-    for (id = 0; heap && tokenizer->characters && id < tokenizer->n_tokens; id++) {
+    tokenizer->characters = heap;
+    ATTN__TRY_MEMORY(heap);
+    for (id = 0; id < tokenizer->n_tokens; id++) {
         const unsigned char *p = tokenizer->bytes + attn__token_start(tokenizer, id);
         const size_t size = attn__token_size(tokenizer, id);
         if (size > 0 && !is_special[id] && attn__utf8_read(p, p + size, &code) == size)
-            attn__heap_push(heap, &n, (uint64_t)code << 32 | id);
+            heap[n++] = ~((uint64_t)code << 32 | id);
     }
     tokenizer->n_characters = n;
-    for (i = 0; n > 0; i++)
-        tokenizer->characters[i] = attn__heap_pop(heap, &n);
-    attn_free(heap);
-    return heap && tokenizer->characters ? ATTN_OK : ATTN_E_MEMORY;
+    attn__heapify(heap, n);
+    while (n > 0)
+        attn__heap_pop(heap, &n);
+    for (i = 0; i < tokenizer->n_characters; i++)
+        heap[i] = ~heap[i];
+    return ATTN_OK;
 }
 
 /* The id of the character at p < end; *length gets its number of bytes. */
