@@ -87,8 +87,7 @@ TABLE OF CONTENTS: search for the mark. "(tests: x)" behind it names the folder 
     >>api-tokenizer  text to tokens and back
     >>api-hooks      tier 3: activations by name: hooks
   the API of part two: only where ATTN_UNSTABLE is defined
-    >>api-records    records and edits                  >>api-files  files whole or not at all
-    >>api-lens       reading activations, writing models
+    >>api-records    records and edits                  >>api-lens   logits of any stream
   part one: the engine
     >>gpt2           THE FORWARD PASS                   >>platform   compilers and systems
     >>inside         types that sections share          >>memory     contexts, errors, blocks
@@ -101,7 +100,7 @@ TABLE OF CONTENTS: search for the mark. "(tests: x)" behind it names the folder 
     >>kernels        vector code, compiled for each set >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
   part two: built on the engine, which never needs it
-    >>record         records and edits                  >>files, >>lens, >>models: the rest
+    >>record         records and edits                  >>lens       logits
   at the end
     >>words          words of the comments              >>changes    where new things go; versions
 
@@ -601,6 +600,8 @@ typedef int (*attn_progress_fn)(double done, void *user);
 /* How to open a model. */
 typedef struct attn_model_desc {
     int skip_checksums; /* 1: do not read the whole file to verify it */
+    int takes_memory; /* of attn_model_open_memory; 1: attn_alloc made the memory, and an open model
+                           frees it */
     /* NULL, or called from time to time while the checksums are verified. If it stops, opening
      * returns ATTN_STOPPED. */
     attn_progress_fn progress_fn;
@@ -627,7 +628,10 @@ ATTN_API void attn_model_close(attn_model *model);
 ATTN_API const attn_config *attn_model_config(const attn_model *model);
 /* The tokenizer of a model, which owns it; NULL if there is none. */
 ATTN_API const attn_tokenizer *attn_model_tokenizer(const attn_model *model);
-/* The tokenizer section of the model's file, for attn_writer_new or attn_tokenizer_new. The model
+/* The model's whole file, which the model owns; *size (may be NULL) gets the number of bytes. NULL and
+ * 0 without a model. */
+ATTN_API const void *attn_model_bytes(size_t *size, const attn_model *model);
+/* The tokenizer section of the model's file, for lens_writer_new or attn_tokenizer_new. The model
  * owns the bytes; *size (may be NULL) gets their number. NULL and 0 if there is none. */
 ATTN_API const void *attn_model_tokenizer_section(size_t *size, const attn_model *model);
 
@@ -1224,25 +1228,6 @@ typedef struct attn_edit {
 ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                     const attn_edit *edit);
 
-/* >>api-files ===================================================================================*/
-
-/* A file that appears whole or not at all. You write to its stream. Until the end the bytes are in
- * the file PATH.00.part (or another number), or attn.00.part beside it if the name is very long. So
- * the directory must be writable. After ATTN_E_IO an older file is still there. The new file gets
- * the permissions of the older one. A link is replaced, and its target stays. Devices, pipes and
- * open files under /dev or /proc are written in place; so are all files on systems that are neither
- * POSIX nor Windows. There is no fsync. */
-typedef struct attn_new_file attn_new_file;
-/* Begins a new file; attn_new_file_end must end it, even after a failed write. ATTN_E_IO if the
- * directory cannot be written to; *file is NULL on failure. */
-ATTN_API attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, const char *path);
-/* The FILE * to write to, as void *, so that this header needs no stdio.h. Do not close it. */
-ATTN_API void *attn_new_file_stream(attn_new_file *file);
-/* Closes and frees *file. If `status` is ATTN_OK and everything was written, the file takes its
- * name; else it is removed. Returns `status`, or the failure of writing, closing or renaming. NULL
- * is fine. */
-ATTN_API attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_status status);
-
 /* >>api-lens ====================================================================================
  *
  * Logits of any stream, and writing models. (More is in tools/lens/, with this API only: the logit
@@ -1261,42 +1246,6 @@ ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *direction
  * has only the logits of these tokens. ctx->stop ends it with ATTN_STOPPED. */
 ATTN_API attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                         attn_tensor normed, attn_tensor tokens);
-
-/* ---- models of your own ---- */
-
-/* Writes a model as a .attn file, which appears whole or not at all: see attn_new_file. */
-ATTN_API attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model);
-
-/* Makes a model from weights of any origin: training, another format, another model
- * (tools/lens/process_weights.h). Begin with a configuration, add every tensor in any order, and
- * end. With a path, the model becomes a .attn file. A tensor is written when it is added, and may
- * come in pieces, so little memory is needed. The file takes its name when it is whole and on the
- * disk (fsync). Without a path, the model is made in memory. */
-
-typedef struct attn_writer attn_writer;
-/* path: NULL for a model in memory; the writer then allocates what the model takes in f32. config:
- * d_head is not needed; more_eos is copied. tokenizer: a tokenizer section
- * (attn_model_tokenizer_section), which is copied, or NULL and 0. *writer is NULL on failure. */
-ATTN_API attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
-                                     const attn_config *config, const void *tokenizer,
-                                     size_t tokenizer_size);
-/* Adds a tensor, by the names and in the shapes of attn_model_tensor, except: attn.W_QKV [C, 3C]
- * and b_QKV [3C] instead of Q, K and V, and W_O [C, C]. There is an unembed.W_U only if the
- * configuration is not tied, and a b_U only if it has_b_U. x is f32 or f16 and may have any
- * strides. dtype is the type in the file: ATTN_F32, ATTN_F16, ATTN_Q8 or ATTN_Q4 for matrices,
- * ATTN_F32 for vectors and pos_embed.W_pos. To add a tensor in pieces, call it again with the same
- * name. embed.W_E, pos_embed.W_pos and vectors are cut along the first dimension, other matrices
- * along the second. Each piece of a matrix but the last must have a multiple of 16 there. If
- * writing failed, later calls fail too. */
-ATTN_API attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
-                                     attn_dtype dtype, attn_tensor x);
-/* Finishes the file. It fails if a tensor is missing. */
-ATTN_API attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer);
-/* Finishes a model in memory and opens it. It fails if a tensor is missing; *model is NULL on
- * failure. */
-ATTN_API attn_status attn_writer_open(attn_ctx *ctx, attn_model **model, attn_writer *writer);
-/* Frees the writer; a file that is not finished is removed. NULL is fine. */
-ATTN_API void attn_writer_free(attn_writer *writer);
 
 #ifdef __cplusplus
 }
@@ -2040,8 +1989,7 @@ static attn__matmul_job attn__job(float *out, size_t out_stride, const float *in
                                   ptrdiff_t in_stride, attn__panels w, size_t rows);
 static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in);
 static float attn__panels_get(const attn__panels *w, size_t k, size_t n);
-static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
-                              size_t panel1);
+static void attn__pack_panels(float *panels, const attn_tensor *w, size_t panel0, size_t panel1);
 static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
                                 attn__matmul_job job, float *pack);
 static int attn__next_task(attn__worker *me, size_t n, size_t *task);
@@ -2111,21 +2059,21 @@ static size_t attn__query_block(size_t first, size_t n)
 }
 
 /* How weights of one type lie in a panel. The weights of n_k inputs fill whole lines: `bytes` bytes
- * in all. A quantised weight is its scale times an integer from `lowest` to `highest`. The file
- * holds this integer plus `zero`, in `bits` bits. */
+ * in all. A quantised weight is its scale times an integer. The file holds this integer plus
+ * `zero`, in `bits` bits. */
 typedef struct attn__weight_type {
     size_t n_k, bytes;
-    int bits, zero, lowest, highest;
+    int bits, zero;
 } attn__weight_type;
 
 static const attn__weight_type *attn__weight_type_of(attn_dtype dtype)
 {
     static const attn__weight_type types[] = {
-        {1, 64, 0, 0, 0, 0},           /* ATTN_F32 */
-        {2, 64, 0, 0, 0, 0},           /* ATTN_F16 */
-        {1, 0, 0, 0, 0, 0},            /* ATTN_I32: no weights */
-        {64, 1088, 8, 128, -127, 127}, /* ATTN_Q8: a line of scales, 16 lines of 4 inputs */
-        {64, 576, 4, 8, -8, 7},        /* ATTN_Q4: a line of scales, 8 lines of 8 inputs */
+        {1, 64, 0, 0},      /* ATTN_F32 */
+        {2, 64, 0, 0},      /* ATTN_F16 */
+        {1, 0, 0, 0},       /* ATTN_I32: no weights */
+        {64, 1088, 8, 128}, /* ATTN_Q8: a line of scales, 16 lines of 4 inputs */
+        {64, 576, 4, 8},    /* ATTN_Q4: a line of scales, 8 lines of 8 inputs */
     };
     return types + ((unsigned)dtype < sizeof types / sizeof *types ? dtype : ATTN_I32);
 }
@@ -7971,7 +7919,7 @@ static void attn__product_body(attn__worker *me, void *arg)
     const attn__product *p = (const attn__product *)arg;
     size_t first, last;
     attn__share(me, p->panels ? (p->job.w.n_out + 15) / 16 : 0, &first, &last);
-    attn__pack_panels(p->panels, p->job.w.dtype, &p->w, first, last);
+    attn__pack_panels(p->panels, &p->w, first, last);
     attn__barrier(me);
     me->is_dynamic = me->team->apart != NULL;
     attn__shared_matmul(me, p->kernels, p->job, p->packs + (size_t)me->id * p->pack_size);
@@ -8232,10 +8180,10 @@ static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
         const attn_tensor q = attn__matrix(a->q, &a->lead, i);
         const attn_tensor k = attn_transpose(attn__matrix(a->k, &a->lead, i), 0, 1);
         attn__head h = ATTN_ZERO;
-        attn__pack_panels(keys, ATTN_F32, &k, 0, (a->n_keys + 15) / 16);
+        attn__pack_panels(keys, &k, 0, (a->n_keys + 15) / 16);
         if (!a->pattern_only) {
             const attn_tensor v = attn__matrix(a->v, &a->lead, i);
-            attn__pack_panels(values, ATTN_F32, &v, 0, (a->d_v + 15) / 16);
+            attn__pack_panels(values, &v, 0, (a->d_v + 15) / 16);
         }
         h.keys = attn__panels_at(keys, ATTN_F32, a->d_qk, a->n_keys);
         h.values = attn__panels_at(values, ATTN_F32, a->n_keys, a->d_v);
@@ -9449,8 +9397,11 @@ ATTN__COLD attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model,
             memcpy(m->copy, data, size);
         m->bytes = (const unsigned char *)m->copy;
     }
-    return attn__model_opened(ctx, model, m, "model in memory", desc,
-                              m->bytes || size == 0 ? ATTN_OK : ATTN_E_MEMORY);
+    ATTN__TRY(attn__model_opened(ctx, model, m, "model in memory", desc,
+                                 m->bytes || size == 0 ? ATTN_OK : ATTN_E_MEMORY));
+    if (desc && desc->takes_memory)
+        m->copy = (void *)(uintptr_t)data;
+    return ATTN_OK;
 }
 
 /* A file that cannot be mapped (a pipe, a build without mmap) is read into memory. */
@@ -9487,6 +9438,12 @@ ATTN__DEF int attn_config_is_eos(const attn_config *config, int32_t token)
 ATTN__DEF const attn_tokenizer *attn_model_tokenizer(const attn_model *model)
 {
     return model ? model->tokenizer : NULL;
+}
+ATTN__DEF const void *attn_model_bytes(size_t *size, const attn_model *model)
+{
+    if (size)
+        *size = model ? model->size : 0;
+    return model ? model->bytes : NULL;
 }
 ATTN__DEF const void *attn_model_tokenizer_section(size_t *size, const attn_model *model)
 {
@@ -11888,110 +11845,22 @@ static float attn__panels_get(const attn__panels *w, size_t k, size_t n)
     return attn__load_element(panel, w->dtype, (ptrdiff_t)(k * 16 + n % 16));
 }
 
-/* The scale of 32 weights of q4, by least squares among 31 candidates. They are near the two scales
- * that make `largest` the integer -8 or 7. With 4 bits the choice matters. */
-static float attn__closest_scale(const float *x, float largest)
-{
-    double best_gain = 0;
-    float best = 0;
-    for (int j = -15; j <= 15 && largest != 0; j++) {
-        const float per = (float)(j < 0 ? j - 50 : j + 60) * 0.125f / largest; /* to -8 or to 7 */
-        double xq = 0, qq = 0; /* exact: sums of a few short products */
-        for (size_t i = 0; i < ATTN__PER_SCALE; i++) {
-            const float y = x[i] * per;
-            const int q = y <= -8 ? -8 : y >= 7 ? 7 : (int)rintf(y);
-            xq += (double)x[i] * q;
-            qq += q * q;
-        }
-        if (qq > 0 && xq / qq * xq > best_gain) {
-            best_gain = xq / qq * xq;
-            best = (float)(xq / qq);
-        }
-    }
-    return best;
-}
-
-/* 32 weights as unsigned integers of 8 or 4 bits. Returns their scale as f16. In q8 the largest
- * weight is the integer 127 or -127. */
-static uint16_t attn__quantize_weights(const attn__weight_type *t, const float *x,
-                                       unsigned char *bits)
-{
-    float largest = 0, scale;
-    uint16_t half;
-    size_t i;
-    for (i = 0; i < ATTN__PER_SCALE; i++)
-        if (fabsf(x[i]) > fabsf(largest))
-            largest = x[i];
-    half = attn_f16_from_f32(t->bits == 8 ? fabsf(largest) / 127 : attn__closest_scale(x, largest));
-    if (t->bits == 8 && attn_f32_from_f16(half) * 127.5f < fabsf(largest))
-        half++; /* a denormal scale that was rounded down would cut off the largest weights */
-    scale = attn_f32_from_f16(half);
-    for (i = 0; i < ATTN__PER_SCALE; i++) {
-        const float y = scale != 0 ? rintf(x[i] / scale) : 0;
-        const int q = y <= (float)t->lowest    ? t->lowest
-                      : y >= (float)t->highest ? t->highest
-                                               : (int)y;
-        bits[i] = (unsigned char)(q + t->zero);
-    }
-    return half;
-}
-
-/* Writes 64 weights x of output `lane` into a line of scales and the lines after it, which must
- * hold zeros. */
-static void attn__quantize_lane(attn_dtype dtype, unsigned char *lines, size_t lane, const float *x)
-{
-    const attn__weight_type *t = attn__weight_type_of(dtype);
-    unsigned char bits[ATTN__PER_SCALES];
-    size_t first, k;
-    for (first = 0; first < ATTN__PER_SCALES; first += ATTN__PER_SCALE) {
-        const uint16_t half = attn__quantize_weights(t, x + first, bits + first);
-        memcpy(lines + (first / ATTN__PER_SCALE * 16 + lane) * 2, &half, 2);
-    }
-    lines += 64 + lane * 4;
-    for (k = 0; k < ATTN__PER_SCALES; k++) {
-        int shift;
-        unsigned char *at = lines + attn__bits_at(t, k, &shift);
-        *at = (unsigned char)(*at | bits[k] << shift);
-    }
-}
-
-/* Panels [panel0, panel1) of w [K, N]. Outputs beyond N and inputs beyond K are zero. */
-static void attn__pack_panels(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel0,
-                              size_t panel1)
+/* Panels [panel0, panel1) of w [K, N] in f32. Outputs beyond N are zero. */
+static void attn__pack_panels(float *panels, const attn_tensor *w, size_t panel0, size_t panel1)
 {
     const size_t n_in = w->shape[0], n_out = w->shape[1];
-    const attn__panels to = attn__panels_at(panels, dtype, n_in, n_out);
     size_t panel, k, lane;
     for (panel = panel0; panel < panel1; panel++) {
-        unsigned char *line = (unsigned char *)panels + panel * to.stride;
         const size_t n_lanes = n_out - panel * 16 < 16 ? n_out - panel * 16 : 16;
-        if (dtype == ATTN_F32 && w->dtype == ATTN_F32) { /* attn_linear and attn_matmul: fast */
-            for (k = 0; k < n_in; k++) {
-                const float *from = (const float *)w->data + (ptrdiff_t)k * w->stride[0] +
-                                    (ptrdiff_t)(panel * 16) * w->stride[1];
-                float *row = (float *)(void *)line + k * 16;
-                for (lane = 0; lane < n_lanes; lane++)
-                    row[lane] = from[(ptrdiff_t)lane * w->stride[1]];
-                for (; lane < 16; lane++)
-                    row[lane] = 0;
-            }
-            continue;
+        float *to = panels + panel * n_in * 16;
+        for (k = 0; k < n_in; k++, to += 16) {
+            const ptrdiff_t from = attn__offset(w, k, panel * 16, 0, 0);
+            for (lane = 0; lane < 16; lane++)
+                to[lane] = lane < n_lanes
+                               ? attn__load_element(w->data, w->dtype,
+                                                    from + (ptrdiff_t)lane * w->stride[1])
+                               : 0;
         }
-        memset(line, 0, to.stride);
-        for (k = 0; k < n_in && attn__is_quantized(dtype); k += ATTN__PER_SCALES)
-            for (lane = 0; lane < 16; lane++) {
-                float x[ATTN__PER_SCALES];
-                size_t i;
-                for (i = 0; i < ATTN__PER_SCALES; i++)
-                    x[i] = lane < n_lanes && k + i < n_in ? attn_get2(*w, k + i, panel * 16 + lane)
-                                                          : 0;
-                attn__quantize_lane(dtype, line + attn__line_of(dtype, k), lane, x);
-            }
-        for (k = 0; k < n_in && !attn__is_quantized(dtype); k++)
-            for (lane = 0; lane < n_lanes; lane++) {
-                const float value = attn_get2(*w, k, panel * 16 + lane);
-                attn__store_element(line, dtype, (ptrdiff_t)(k * 16 + lane), value);
-            }
     }
 }
 
@@ -13594,216 +13463,6 @@ ATTN__COLD attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sess
     return ATTN_OK;
 }
 
-ATTN__SMALL_END
-
-ATTN__SMALL
-
-/* >>files (tests: record) =======================================================================
- * New files, which take their name when they are whole.
- *
- * attn__may_replace: can a new file replace the old one? *mode gets the permissions of the old
- * file, or -1 for the usual ones.
- *
- * attn__create makes an empty file. Returns 1; 0 if there is one; -1 with errno if it cannot. If
- * the file will get permissions (mode >= 0), only this user can open it until then.
- *
- * attn__replace renames a file over another one and sets its permissions. Returns 0 with errno if
- * it cannot.
- *
- * attn__sync waits until the bytes of a file are on the disk. Returns 0 with errno if it cannot. */
-
-#if defined(_WIN32)
-static int attn__may_replace(const char *path, int *mode)
-{
-    const DWORD there = attn__attributes(path);
-    *mode = -1;
-    return there == INVALID_FILE_ATTRIBUTES ||
-           !(there & (FILE_ATTRIBUTE_DIRECTORY | FILE_ATTRIBUTE_DEVICE | FILE_ATTRIBUTE_READONLY));
-}
-static int attn__create(const char *path, int mode)
-{
-    wchar_t *const wide = attn__wide(path);
-    const int file =
-        wide ? _wopen(wide, _O_WRONLY | _O_CREAT | _O_EXCL | _O_BINARY, _S_IREAD | _S_IWRITE) : -1;
-    (void)mode;
-    free(wide);
-    if (file < 0)
-        return errno == EEXIST ? 0 : -1;
-    _close(file);
-    return 1;
-}
-static int attn__replace(const char *from, const char *to, int mode)
-{
-    wchar_t *const old_name = attn__wide(from), *const new_name = attn__wide(to);
-    const int good =
-        old_name && new_name && MoveFileExW(old_name, new_name, MOVEFILE_REPLACE_EXISTING);
-    (void)mode;
-    free(old_name);
-    free(new_name);
-    if (!good)
-        errno = EBUSY;
-    return good;
-}
-static int attn__sync(const char *path)
-{
-    wchar_t *const wide = attn__wide(path);
-    const int file = wide ? _wopen(wide, _O_WRONLY | _O_BINARY) : -1;
-    const int good = file >= 0 && _commit(file) == 0;
-    if (file >= 0)
-        _close(file);
-    free(wide);
-    return good;
-}
-static void attn__remove(const char *path)
-{
-    wchar_t *const wide = attn__wide(path);
-    if (wide)
-        _wremove(wide);
-    free(wide);
-}
-#elif defined(__unix__) || defined(__APPLE__)
-#if defined(__STRICT_ANSI__) && !defined(__cplusplus)
-int fsync(int); /* NOLINT(readability-redundant-declaration): -std=c99 hides unistd.h's */
-#endif
-static int attn__may_replace(const char *path, int *mode)
-{
-    struct stat there;
-    *mode = -1;
-    if ((strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0) ||
-        strncmp(path, "/proc/", 6) == 0)
-        return 0; /* /dev/stderr and such paths lead to an open file */
-    if (stat(path, &there) != 0)
-        return 1;
-    *mode = (int)there.st_mode & 0777;
-    return S_ISREG(there.st_mode) && access(path, W_OK) == 0;
-}
-static int attn__create(const char *path, int mode)
-{
-    const int file = open(path, O_WRONLY | O_CREAT | O_EXCL, mode < 0 ? 0666 : 0600);
-    if (file < 0)
-        return errno == EEXIST ? 0 : -1;
-    close(file);
-    return 1;
-}
-static int attn__replace(const char *from, const char *to, int mode)
-{
-    if (mode >= 0)
-        chmod(from, (mode_t)mode);
-    return rename(from, to) == 0;
-}
-static int attn__sync(const char *path)
-{
-    const int file = open(path, O_WRONLY);
-    int good = file >= 0 && fsync(file) == 0, reason = errno;
-    if (file >= 0 && (reason == EINVAL || reason == ENOSYS || reason == EOPNOTSUPP))
-        good = 1; /* a file system that cannot: close tells of lost bytes */
-    if (file >= 0)
-        close(file);
-    errno = reason;
-    return good;
-}
-#define attn__remove(path) remove(path)
-#else /* standard C cannot tell what kind of file a path is: each is written in place */
-#define attn__may_replace(path, mode) (*(mode) = -1, 0)
-#define attn__create(path, mode)      (-1)
-#define attn__replace(from, to, mode) 0
-#define attn__sync(path)              1
-#define attn__remove(path)            remove(path)
-#endif
-
-struct attn_new_file {
-    FILE *stream;
-    char *path;
-    char *part; /* the path until it is whole; "" if the file is written in place */
-    int mode;   /* permissions of the finished file, or -1 */
-};
-
-/* Creates the file `part` beside the path, with the first free number. Returns what attn__create
- * returned. */
-static int attn__new_file_create(attn_new_file *file)
-{
-    size_t length = strlen(file->path), name = length;
-    int made = 0, i;
-    while (name > 0 && file->path[name - 1] != '/' && file->path[name - 1] != '\\')
-        name--;
-    memcpy(file->part, file->path, length);
-    if (length - name > 240) { /* a name has 255 bytes at most */
-        length = name + 4;
-        memcpy(file->part + name, "attn", 4);
-    }
-    for (i = 0; i < 100 && made == 0; i++) {
-        memcpy(file->part + length, ".00.part", sizeof ".00.part");
-        file->part[length + 1] = (char)('0' + i / 10);
-        file->part[length + 2] = (char)('0' + i % 10);
-        made = attn__create(file->part, file->mode);
-    }
-    return made;
-}
-
-/* Paths that lead to a pipe, a device or an open file are written in place. All writes but the last
- * have the size of the buffer, so Linux keeps the file in large pages: a model that was just
- * written opens twice as fast, and generates about 5 % faster when it is mapped. */
-ATTN__COLD attn_status attn_new_file_begin(attn_ctx *ctx, attn_new_file **file, const char *path)
-{
-    const size_t length = path ? strlen(path) : 0;
-    attn_new_file *d;
-    int made = 1, reason;
-    ATTN__TRY(attn__need_place(ctx, "attn_new_file_begin", "place for the new file", file));
-    ATTN__REFUSE_IF(ctx, length == 0, ATTN_E_ARGUMENT, "attn_new_file_begin: no path was given");
-    d = (attn_new_file *)attn_alloc(
-        ctx, 1, sizeof *d + ATTN__NEW_FILE_BLOCK + 2 * length + sizeof "attn.00.part" + 1,
-        "a new file");
-    ATTN__TRY_MEMORY(d);
-    d->path = (char *)(d + 1) + ATTN__NEW_FILE_BLOCK;
-    memcpy(d->path, path, length + 1);
-    d->part = d->path + length + 1;
-    if (attn__may_replace(path, &d->mode))
-        made = attn__new_file_create(d);
-    if (made == 1)
-        d->stream = attn__fopen(d->part[0] ? d->part : path, "wb");
-    if (d->stream) { /* the buffer is behind *d; a pipe has a smaller one, for which readers wait */
-        setvbuf(d->stream, (char *)(d + 1), _IOFBF,
-                d->part[0] ? ATTN__NEW_FILE_BLOCK : ATTN__IO_BLOCK);
-        *file = d;
-        return ATTN_OK;
-    }
-    reason = errno;
-    if (made == 1 && d->part[0])
-        attn__remove(d->part);
-    attn_free(d);
-    return made == 0 ? attn_fail(ctx, ATTN_E_IO,
-                                 "%s: 100 unfinished ones exist, from %s.00.part on; if no program "
-                                 "writes to them, remove them",
-                                 attn__shown_path(path), attn__shown_path(path))
-                     : attn__fail_io(ctx, path, "cannot be written", reason);
-}
-
-ATTN__DEF void *attn_new_file_stream(attn_new_file *file)
-{
-    return file ? file->stream : NULL;
-}
-
-ATTN__COLD attn_status attn_new_file_end(attn_ctx *ctx, attn_new_file *file, attn_status status)
-{
-    int reason = errno, is_apart, written;
-    if (!file)
-        return status;
-    is_apart = file->part[0] != 0;
-    written = !ferror(file->stream);
-    if (fclose(file->stream) != 0 && written) {
-        reason = errno;
-        written = 0;
-    }
-    if (status == ATTN_OK && !written)
-        status = attn__fail_io(ctx, file->path, "writing failed", reason);
-    if (status == ATTN_OK && is_apart && !attn__replace(file->part, file->path, file->mode))
-        status = attn__fail_io(ctx, file->path, "the finished file cannot take its place", errno);
-    if (is_apart && status != ATTN_OK)
-        attn__remove(file->part);
-    attn_free(file);
-    return status;
-}
-
 /* >>lens (tests: lens) ==========================================================================
  * Logits and their directions, from the model's panels. */
 
@@ -13920,502 +13579,6 @@ ATTN__COLD attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const
     attn_tensor_free(ctx, &logits);
     attn_free((void *)(uintptr_t)u.made.data);
     return status;
-}
-
-/* >>models (tests: models) ======================================================================
- * Writing models: to files, and in memory. */
-
-/* ---- writing .attn files ---- */
-
-static void attn__put_u32(unsigned char *p, uint32_t value)
-{
-    int i;
-    for (i = 0; i < 4; i++)
-        p[i] = (unsigned char)(value >> 8 * i);
-}
-
-static void attn__put_u64(unsigned char *p, uint64_t value)
-{
-    attn__put_u32(p, (uint32_t)value);
-    attn__put_u32(p + 4, (uint32_t)(value >> 32));
-}
-
-/* The number of tensors: those outside the blocks, and 12 in each block. */
-static size_t attn__n_tensors(const attn_config *c)
-{
-    return (c->tied ? 4u : 5u) + (c->has_b_U ? 1u : 0u) + 12 * c->n_layer;
-}
-
-/* Writes the parts of the header that the configuration gives. */
-static void attn__put_config(unsigned char *h, const attn_config *c)
-{
-    const size_t n_tensors = attn__n_tensors(c), n_more = c->n_more_eos;
-    const uint32_t act_fn = (uint32_t)c->act_fn;
-    const uint32_t flags = (c->tied ? 1u : 0u) | (c->unscaled_attn ? 2u : 0u) |
-                           (c->scale_attn_by_inverse_layer_idx ? 4u : 0u) | (c->has_b_U ? 8u : 0u);
-    uint32_t eps_bits;
-    size_t i;
-    memcpy(&eps_bits, &c->ln_eps, sizeof eps_bits);
-    memcpy(h, attn__magic, sizeof attn__magic);
-    attn__put_u32(h + 8, flags > 7 || c->n_more_eos ? 3 : flags > 1 || act_fn ? 2 : 1);
-    attn__put_u32(h + 12, ATTN__HEADER);
-    attn__put_u32(h + 24, (uint32_t)c->n_vocab);
-    attn__put_u32(h + 28, (uint32_t)c->n_ctx);
-    attn__put_u32(h + 32, (uint32_t)c->d_model);
-    attn__put_u32(h + 36, (uint32_t)c->n_head);
-    attn__put_u32(h + 40, (uint32_t)c->n_layer);
-    attn__put_u32(h + 44, (uint32_t)c->d_mlp);
-    attn__put_u32(h + 48, eps_bits);
-    attn__put_u32(h + 52, flags);
-    attn__put_u32(h + 56, (uint32_t)c->bos);
-    attn__put_u32(h + 60, (uint32_t)c->eos);
-    attn__put_u32(h + 64, (uint32_t)n_tensors);
-    attn__put_u32(h + 68, act_fn);
-    attn__put_u64(h + 72, ATTN__HEADER);
-    attn__put_u64(h + 80, (uint64_t)n_tensors * ATTN__ENTRY);
-    attn__put_u32(h + 120, n_more < UINT32_MAX ? (uint32_t)n_more : UINT32_MAX);
-    for (i = 0; i < n_more && i < ATTN__MORE_EOS; i++)
-        attn__put_u32(h + 124 + 4 * i, (uint32_t)c->more_eos[i]);
-}
-
-/* Bytes of a tensor in a file, which may exceed a size_t. */
-static uint64_t attn__tensor_size(const attn__expected *e, attn_dtype dtype)
-{
-    const uint64_t n_in = e->n_in ? e->n_in : 1;
-    return e->is_panels ? ((uint64_t)e->n_out + 15) / 16 * attn_panels_size(dtype, e->n_in, 16)
-                        : n_in * e->n_out * sizeof(float);
-}
-
-/* Writes an entry of the tensor table, without the checksum. */
-static void attn__put_entry(unsigned char *r, const char *name, attn_dtype dtype,
-                            const attn__expected *e, uint64_t offset, uint64_t size)
-{
-    const int is_matrix = e->is_panels || e->n_in > 0;
-    memcpy(r, name, strlen(name));
-    attn__put_u32(r + 64, (uint32_t)dtype);
-    attn__put_u32(r + 68, (uint32_t)e->is_panels);
-    attn__put_u32(r + 72, is_matrix ? 2 : 1);
-    attn__put_u64(r + 80, is_matrix ? e->n_in : e->n_out);
-    attn__put_u64(r + 88, is_matrix ? e->n_out : 1);
-    attn__put_u64(r + 96, offset);
-    attn__put_u64(r + 104, size);
-}
-
-struct attn_writer {
-    attn_config config;
-    attn_new_file *file;   /* the file that is written; NULL if `memory` is, or at the end */
-    unsigned char *memory; /* the model that is written, with room for all of it; or NULL */
-    uint64_t n_written;    /* bytes that were written to file or memory */
-    unsigned char *start;  /* the header and the tensor table, which are written last */
-    unsigned char *block;  /* [ATTN__IO_BLOCK]: bytes that are not written yet */
-    size_t n_filled;       /* their number */
-    uint64_t end;          /* bytes so far: written and not written */
-    uint64_t checksum;     /* of the latest section */
-    size_t n_tensors;      /* that were begun */
-    unsigned char *has;    /* [1 + n_layer, 16], in the order of attn__expect: 1 if it was begun */
-    size_t n_done, n_all;  /* outputs or rows of the latest tensor: so far, and in all */
-    attn_status status;    /* ATTN_OK, or how writing failed */
-};
-
-static attn_status attn__writer_failed(attn_ctx *ctx, attn_writer *w)
-{
-    return w->status = attn__fail_io(ctx, w->file->path, "writing failed", errno);
-}
-
-static attn_status attn__writer_put(attn_ctx *ctx, attn_writer *w, const void *data, size_t n)
-{
-    if (w->memory)
-        memcpy(w->memory + w->n_written, data, n);
-    else if (fwrite(data, 1, n, w->file->stream) != n)
-        return attn__writer_failed(ctx, w);
-    w->n_written += n;
-    return ATTN_OK;
-}
-
-static attn_status attn__writer_flush(attn_ctx *ctx, attn_writer *w)
-{
-    const size_t n = w->n_filled;
-    w->n_filled = 0;
-    w->checksum = n > 0 ? attn_checksum(w->checksum, w->block, n) : w->checksum;
-    return attn__writer_put(ctx, w, w->block, n);
-}
-
-static attn_status attn__writer_bytes(attn_ctx *ctx, attn_writer *w, const void *data, size_t size)
-{
-    const unsigned char *bytes = (const unsigned char *)data;
-    while (size > 0) {
-        const size_t room = ATTN__IO_BLOCK - w->n_filled, n = room < size ? room : size;
-        memcpy(w->block + w->n_filled, bytes, n);
-        w->n_filled += n;
-        w->end += n;
-        bytes += n;
-        size -= n;
-        if (w->n_filled == ATTN__IO_BLOCK && attn__writer_flush(ctx, w) != ATTN_OK)
-            return ctx->status;
-    }
-    return ATTN_OK;
-}
-
-/* Begins a section: zeros up to a multiple of 64, which no checksum covers. */
-static attn_status attn__writer_section(attn_ctx *ctx, attn_writer *w)
-{
-    static const unsigned char zeros[64] = {0};
-    const size_t n = (size_t)(-w->end % 64);
-    w->end += n;
-    w->checksum = 0;
-    return attn__writer_put(ctx, w, zeros, n);
-}
-
-/* The names and shapes of attn__expect; `rows` and `panels` are not valid. */
-static int attn__expect_shapes(const attn_config *config, size_t layer, attn__expected e[16])
-{
-    attn__layer any;
-    attn_model shapes = ATTN_ZERO;
-    shapes.config = *config;
-    shapes.layers = &any;
-    /* NOLINTNEXTLINE(clang-analyzer-core.StackAddressEscape): see above */
-    return attn__expect(&shapes, layer == ATTN_NO_LAYER ? layer : 0, e);
-}
-
-/* The most bytes of a model of this configuration, which it has in f32. */
-static size_t attn__largest_file(const attn_config *c, size_t tokenizer_size)
-{
-    uint64_t size = ATTN__HEADER + (uint64_t)attn__n_tensors(c) * ATTN__ENTRY + tokenizer_size;
-    size_t layer;
-    int i, n;
-    for (layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer && size <= SIZE_MAX; layer++) {
-        attn__expected e[16];
-        n = attn__expect_shapes(c, layer, e);
-        for (i = 0; i < n; i++) {
-            e[i].n_in = e[i].is_panels ? (e[i].n_in + 63) / 64 * 64 : e[i].n_in;
-            size += attn__tensor_size(&e[i], ATTN_F32) + 63;
-        }
-    }
-    return size > SIZE_MAX ? SIZE_MAX : (size_t)size;
-}
-
-/* Checks the configuration and the tokenizer with the code that opens files. Then writes zeros for
- * the header and the table, whose checksums are known only at the end. */
-ATTN__COLD attn_status attn_writer_new(attn_ctx *ctx, attn_writer **writer, const char *path,
-                                       const attn_config *config, const void *tokenizer,
-                                       size_t tokenizer_size)
-{
-    unsigned char header[ATTN__HEADER] = {0};
-    const char *const shown = path ? attn__shown_path(path) : "model in memory";
-    attn_config c;
-    attn_tokenizer *checked = NULL;
-    attn_writer *w;
-    size_t start_size;
-    ATTN__TRY(attn__need_place(ctx, "attn_writer_new", "place for the writer", writer));
-    ATTN__TRY(attn__need_given(ctx, "attn_writer_new", "configuration", config));
-    ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_config, config));
-    if (tokenizer_size > 0)
-        ATTN__TRY(attn__need_given(ctx, "attn_writer_new", "tokenizer", tokenizer));
-    if (config->n_more_eos > 0)
-        ATTN__TRY(attn__need_given(ctx, "attn_writer_new", "more_eos", config->more_eos));
-    c = *config;
-    attn__put_config(header, &c);
-    ATTN__TRY(attn__check_config(ctx, header, &c, shown));
-    c.d_head = c.d_model / c.n_head;
-    if (tokenizer_size > 0) {
-        const attn_status status =
-            attn__read_tokenizer(ctx, &checked, tokenizer, tokenizer_size, &c, shown);
-        attn_tokenizer_free(checked);
-        if (status != ATTN_OK)
-            return status;
-    }
-    start_size = ATTN__HEADER + attn__n_tensors(&c) * ATTN__ENTRY;
-    w = ATTN__NEW(ctx, attn_writer, 1, "a writer");
-    ATTN__TRY_MEMORY(w);
-    w->config = c;
-    w->start = (unsigned char *)attn_alloc(ctx, 1, start_size, "a table of tensors");
-    w->has = (unsigned char *)attn_alloc(ctx, 1 + c.n_layer, 16, "a list of tensors");
-    w->block = (unsigned char *)attn_alloc(ctx, 1, ATTN__IO_BLOCK, "a block of a file");
-    if (w->start)
-        memcpy(w->start, header, sizeof header);
-    if (!path)
-        w->memory = (unsigned char *)attn_alloc(ctx, 1, attn__largest_file(&c, tokenizer_size),
-                                                "a model in memory");
-    if (!w->start || !w->has || !w->block || (!path && !w->memory) ||
-        (path && attn_new_file_begin(ctx, &w->file, path)) ||
-        attn__writer_bytes(ctx, w, w->start, start_size) || attn__writer_flush(ctx, w) ||
-        attn__writer_section(ctx, w) || attn__writer_bytes(ctx, w, tokenizer, tokenizer_size) ||
-        attn__writer_flush(ctx, w)) {
-        attn_writer_free(w);
-        return ctx->status;
-    }
-    if (tokenizer_size > 0) {
-        attn__put_u64(w->start + 96, w->end - tokenizer_size);
-        attn__put_u64(w->start + 104, tokenizer_size);
-        attn__put_u64(w->start + 112, w->checksum);
-    }
-    *writer = w;
-    return ATTN_OK;
-}
-
-/* Finds a tensor of the model by name. Returns its index in attn_writer.has; -1 if the model has no
- * such tensor. */
-static ptrdiff_t attn__find_expected(const attn_config *config, const char *name,
-                                     attn__expected *wanted)
-{
-    attn__expected e[16];
-    const char *rest;
-    const size_t layer = attn__split_name(name, &rest);
-    const int n = layer + 1 <= config->n_layer ? attn__expect_shapes(config, layer, e) : 0;
-    int i;
-    for (i = 0; i < n; i++)
-        if (strcmp(e[i].name, rest) == 0) {
-            *wanted = e[i];
-            return (ptrdiff_t)((1 + layer) * 16) + i;
-        }
-    return -1;
-}
-
-/* Checks that a piece of a tensor is the next one that is expected. `n`: its outputs or rows.
- * is_there: the file has a piece of this tensor, or all of it. */
-static attn_status attn__check_piece(attn_ctx *ctx, const attn_writer *w, const char *name,
-                                     attn_dtype dtype, const attn__expected *e, int is_there,
-                                     attn_tensor x, size_t n)
-{
-    const size_t before = w->n_tensors > 0 ? (size_t)w->n_tensors - 1 : 0; /* the latest tensor */
-    const unsigned char *latest = w->start + ATTN__HEADER + before * ATTN__ENTRY;
-    const size_t done = w->n_done < w->n_all ? w->n_done : 0;
-    const size_t all = e->is_panels || e->n_in == 0 ? e->n_out : e->n_in;
-    const size_t each = e->is_panels ? e->n_in : e->n_in > 0 ? e->n_out : 1;
-    ATTN__REFUSE_IF(ctx,
-                    done > 0 && (strcmp((const char *)latest, name) != 0 ||
-                                 attn__u32(latest + 64) != (uint32_t)dtype),
-                    ATTN_E_ARGUMENT,
-                    "attn_writer_add: %s came, but %s has %zu of %zu columns or rows so "
-                    "far; expected its next piece, of the same type",
-                    name, (const char *)latest, done, w->n_all);
-    ATTN__REFUSE_IF(ctx, done == 0 && is_there, ATTN_E_NAME,
-                    "attn_writer_add: %s is in the file already", name);
-    ATTN__REFUSE_IF(ctx, dtype != ATTN_F32 && (!e->is_panels || attn_panels_size(dtype, 1, 1) == 0),
-                    ATTN_E_ARGUMENT,
-                    "attn_writer_add: %s cannot have the type %d; matrices take ATTN_F32, "
-                    "ATTN_F16, ATTN_Q8 and ATTN_Q4, everything else ATTN_F32",
-                    name, (int)dtype);
-    ATTN__REFUSE_IF(ctx,
-                    x.ndim != (e->is_panels || e->n_in > 0 ? 2 : 1) || attn_count(x) != n * each ||
-                        n == 0 || n > all - done || (e->is_panels && n < all - done && n % 16 != 0),
-                    ATTN_E_SHAPE,
-                    "attn_writer_add: %s came as %s; expected %zu times %zu, or a piece of "
-                    "%s",
-                    name, attn__show(attn__shape_of(&x)).text, all - done, each,
-                    e->is_panels ? "a multiple of 16" : "its rows");
-    return ATTN_OK;
-}
-
-typedef struct attn__packing {
-    void *panels;
-    attn_dtype dtype;
-    const attn_tensor *w;
-    unsigned char beyond[256]; /* [workers]: 1 if one saw a number that f16 cannot hold */
-} attn__packing;
-
-static void attn__pack_body(attn__worker *me, void *arg)
-{
-    attn__packing *p = (attn__packing *)arg;
-    size_t first, last, k, j;
-    attn__share(me, (p->w->shape[1] + 15) / 16, &first, &last);
-    for (k = 0; k < p->w->shape[0] && attn__is_quantized(p->dtype); k++)
-        for (j = first * 16; j < last * 16 && j < p->w->shape[1]; j++)
-            if (!(fabsf(attn_get2(*p->w, k, j)) < 65520.0f)) /* 65504 when rounded to f16 */
-                p->beyond[me->id] = 1;
-    if (!p->beyond[me->id])
-        attn__pack_panels(p->panels, p->dtype, p->w, first, last);
-}
-
-/* Packs w [K, N], with any strides, as panels of dtype. q8 and q4 have a scale for 32 consecutive k
- * of an output, and round to a multiple of it. They need numbers that f16 can hold: up to 65504, no
- * NaN. Otherwise it fails with ATTN_E_ARGUMENT. */
-static attn_status attn__make_panels(attn_ctx *ctx, void *panels, attn_dtype dtype, attn_tensor w)
-{
-    attn__packing packing = {panels, dtype, &w, {0}};
-    attn__parallel(attn__max_threads(ctx), attn__pack_body, &packing);
-    ATTN__REFUSE_IF(ctx, memchr(packing.beyond, 1, sizeof packing.beyond), ATTN_E_ARGUMENT,
-                    "attn_writer_add: the matrix holds NaN or more than 65504, for which q8 and "
-                    "q4 have no scale; expected numbers that f16 can hold");
-    return ATTN_OK;
-}
-
-/* Writes rows or panels, which on a big-endian host change their order here. */
-static attn_status attn__write_numbers(attn_ctx *ctx, attn_writer *w, void *numbers,
-                                       attn_dtype dtype, size_t size)
-{
-    if (attn__host_is_big_endian()) /* cover: another processor */
-        attn__swap_order((unsigned char *)numbers, dtype, size);
-    return attn__writer_bytes(ctx, w, numbers, size);
-}
-
-/* Writes a piece [n_in, n] of a matrix, some panels at a time: about a block of the file. */
-static attn_status attn__write_panels(attn_ctx *ctx, attn_writer *w, attn_dtype dtype,
-                                      attn_tensor x)
-{
-    const size_t n_in = x.shape[0], n_out = x.shape[1];
-    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): no matrix of a model has a size of 0 */
-    const size_t most = n_in < ATTN__IO_BLOCK / 64 ? ATTN__IO_BLOCK / 64 / n_in * 16 : 16;
-    void *const panels =
-        attn_alloc(ctx, 1, attn_panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
-    size_t first, n;
-    attn_status status = panels ? ATTN_OK : ATTN_E_MEMORY;
-    for (first = 0; first < n_out && status == ATTN_OK; first += n) {
-        n = n_out - first < most ? n_out - first : most;
-        status = attn__make_panels(ctx, panels, dtype, attn_slice(x, 1, first, n));
-        if (status == ATTN_OK)
-            status = attn__write_numbers(ctx, w, panels, dtype, attn_panels_size(dtype, n_in, n));
-    }
-    attn_free(panels);
-    return status;
-}
-
-/* Writes rows as f32. */
-static attn_status attn__write_rows(attn_ctx *ctx, attn_writer *w, attn_tensor x)
-{
-    attn_tensor dense = ATTN_ZERO;
-    attn_status status = attn_zeros(ctx, &dense, ATTN_F32, attn__shape_of(&x));
-    if (status == ATTN_OK)
-        status = attn_copy(ctx, &dense, x);
-    if (status == ATTN_OK)
-        status = attn__write_numbers(ctx, w, dense.data, ATTN_F32, attn_count(x) * 4);
-    attn_tensor_free(ctx, &dense);
-    return status;
-}
-
-/* A piece continues the latest tensor, or begins the next one. */
-ATTN__COLD attn_status attn_writer_add(attn_ctx *ctx, attn_writer *writer, const char *name,
-                                       attn_dtype dtype, attn_tensor x)
-{
-    attn_writer *const w = writer;
-    unsigned char *entry;
-    attn__expected e;
-    uint64_t size;
-    size_t n;
-    ptrdiff_t number;
-    ATTN__TRY(attn__need_given(ctx, "attn_writer_add", "writer", w));
-    ATTN__TRY(attn__need_given(ctx, "attn_writer_add", "name", name));
-    if (w->status != ATTN_OK)
-        return ctx->status = w->status; /* the first message stays */
-    number = attn__find_expected(&w->config, name, &e);
-    ATTN__REFUSE_IF(ctx, number < 0, ATTN_E_NAME,
-                    "attn_writer_add: a model of this configuration has no tensor \"%s\"", name);
-    ATTN__TRY(attn__need(ctx, "attn_writer_add", name, &x));
-    if (strcmp(name, "embed.W_E") == 0) /* the file has its transpose */
-        x = attn_transpose(x, 0, -1);
-    n = x.shape[e.is_panels ? 1 : 0];
-    ATTN__TRY(attn__check_piece(ctx, w, name, dtype, &e, w->has[number], x, n));
-    if (w->n_done == w->n_all) {
-        ATTN__TRY(attn__writer_section(ctx, w));
-        size = attn__tensor_size(&e, dtype);
-        entry = w->start + ATTN__HEADER + w->n_tensors++ * ATTN__ENTRY;
-        attn__put_entry(entry, name, dtype, &e, w->end, size);
-        w->has[number] = 1;
-        w->n_done = 0;
-        w->n_all = e.is_panels || e.n_in == 0 ? e.n_out : e.n_in;
-    }
-    w->status = e.is_panels ? attn__write_panels(ctx, w, dtype, x) : attn__write_rows(ctx, w, x);
-    w->n_done += n;
-    if (w->status == ATTN_OK && w->n_done == w->n_all && attn__writer_flush(ctx, w) == ATTN_OK)
-        attn__put_u64(w->start + ATTN__HEADER + w->n_tensors * ATTN__ENTRY - 16, w->checksum);
-    return w->status;
-}
-
-/* The name of the first tensor that is missing; there is one. */
-static void attn__writer_lacks(const attn_writer *w, char name[64])
-{
-    attn__expected e[16];
-    size_t layer;
-    int i, n;
-    for (layer = ATTN_NO_LAYER; layer + 1 <= w->config.n_layer; layer++) {
-        n = attn__expect_shapes(&w->config, layer, e);
-        for (i = 0; i < n; i++)
-            if (!w->has[(1 + layer) * 16 + (size_t)i]) {
-                attn__join_name(name, layer, e[i].name);
-                return;
-            }
-    }
-}
-
-/* The header and the table take their place when all their checksums are known. */
-static attn_status attn__writer_finish(attn_ctx *ctx, const char *op, attn_writer *w)
-{
-    const size_t n_tensors = w ? attn__n_tensors(&w->config) : 0;
-    char missing[64] = "";
-    ATTN__TRY(attn__need_given(ctx, op, "writer", w));
-    ATTN__REFUSE_IF(ctx, !w->file && !w->memory, ATTN_E_ARGUMENT,
-                    "%s: the model is finished already", op);
-    if (w->status != ATTN_OK)
-        return ctx->status = w->status;
-    ATTN__REFUSE_IF(ctx, w->n_done < w->n_all, ATTN_E_ARGUMENT,
-                    "%s: %s has %zu of %zu columns or rows", op,
-                    (const char *)w->start + ATTN__HEADER + (w->n_tensors - 1) * ATTN__ENTRY,
-                    w->n_done, w->n_all);
-    if (w->n_tensors < n_tensors) {
-        attn__writer_lacks(w, missing);
-        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: %zu of %zu tensors were added; %s is missing",
-                         op, w->n_tensors, n_tensors, missing);
-    }
-    attn__put_u64(w->start + 16, w->end);
-    attn__put_u64(w->start + 88,
-                  attn_checksum(0, w->start + ATTN__HEADER, n_tensors * ATTN__ENTRY));
-    attn__put_u64(w->start + 248, attn_checksum(0, w->start, 248));
-    w->n_written = 0;
-    if (w->file && fseek(w->file->stream, 0, SEEK_SET) != 0)
-        return attn__writer_failed(ctx, w);
-    return attn__writer_put(ctx, w, w->start, ATTN__HEADER + n_tensors * ATTN__ENTRY);
-}
-
-ATTN__COLD attn_status attn_writer_end(attn_ctx *ctx, attn_writer *writer)
-{
-    attn_new_file *const file = writer ? writer->file : NULL;
-    ATTN__REFUSE_IF(ctx, writer && writer->memory, ATTN_E_ARGUMENT,
-                    "attn_writer_end: this writer has no path; attn_writer_open ends it");
-    ATTN__TRY(attn__writer_finish(ctx, "attn_writer_end", writer));
-    if (fflush(file->stream) != 0 || (file->part[0] && !attn__sync(file->part)))
-        return attn__writer_failed(ctx, writer);
-    writer->file = NULL;
-    return attn_new_file_end(ctx, file, ATTN_OK);
-}
-
-ATTN__COLD attn_status attn_writer_open(attn_ctx *ctx, attn_model **model, attn_writer *writer)
-{
-    const attn_model_desc unchecked = {1, NULL, NULL, {0}}; /* checksums were just computed */
-    attn_model *m;
-    ATTN__TRY(attn__need_place(ctx, "attn_writer_open", "place for the model", model));
-    ATTN__REFUSE_IF(ctx, writer && writer->file, ATTN_E_ARGUMENT,
-                    "attn_writer_open: this writer has a path; attn_writer_end ends it");
-    ATTN__TRY(attn__writer_finish(ctx, "attn_writer_open", writer));
-    m = ATTN__NEW(ctx, attn_model, 1, "a model");
-    ATTN__TRY_MEMORY(m);
-    m->bytes = writer->memory;
-    m->copy = writer->memory; /* the model owns it now */
-    m->size = (size_t)writer->end;
-    writer->memory = NULL;
-    return attn__model_opened(ctx, model, m, "model in memory", &unchecked, ATTN_OK);
-}
-
-ATTN__COLD void attn_writer_free(attn_writer *writer)
-{
-    attn_ctx none = ATTN_ZERO;
-    if (!writer)
-        return;
-    attn_new_file_end(&none, writer->file, ATTN_STOPPED);
-    attn_free(writer->memory);
-    attn_free(writer->start);
-    attn_free(writer->has);
-    attn_free(writer->block);
-    attn_free(writer);
-}
-
-ATTN__COLD attn_status attn_model_save(attn_ctx *ctx, const char *path, const attn_model *model)
-{
-    attn_new_file *file;
-    ATTN__TRY(attn__need_given(ctx, "attn_model_save", "model", model));
-    ATTN__TRY(attn__need_given(ctx, "attn_model_save", "path", path && *path ? path : NULL));
-    ATTN__TRY(attn_new_file_begin(ctx, &file, path));
-    fwrite(model->bytes, 1, model->size, file->stream); /* ferror tells */
-    return attn_new_file_end(ctx, file, ATTN_OK);
 }
 
 ATTN__SMALL_END

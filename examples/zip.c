@@ -11,6 +11,7 @@
 #define ATTN_IMPLEMENTATION
 #define ATTN_UNSTABLE
 #include "attn.h"
+#include "tools/lens/new_file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,12 +201,12 @@ static int read_file(bytes *b, const char *path)
 /* The file takes its name when it is whole: a full disk leaves an older one as it was. */
 static int write_file(zip *z, const bytes *b, const char *path)
 {
-    attn_new_file *file;
-    if (!good(z, attn_new_file_begin(&z->ctx, &file, path)))
+    lens_new_file *file;
+    if (!good(z, lens_new_file_begin(&z->ctx, &file, path)))
         return 0;
     if (b->n > 0)
-        fwrite(b->at, 1, b->n, (FILE *)attn_new_file_stream(file));
-    return good(z, attn_new_file_end(&z->ctx, file, ATTN_OK));
+        fwrite(b->at, 1, b->n, (FILE *)lens_new_file_stream(file));
+    return good(z, lens_new_file_end(&z->ctx, file, ATTN_OK));
 }
 
 /* Says which model it is, by the checksums of its tensors. */

@@ -143,19 +143,19 @@ static void out_session(const repl *p, json_out *o)
 static int write_session(repl *p, const char *path)
 {
     run *r = p->r;
-    attn_new_file *file;
+    lens_new_file *file;
     json_out o = {0};
     int whole;
     if (!*path || strcmp(path, "-") == 0)
         return fail(USAGE, "/save needs the name of a file");
     if (system_same_file(r->o.model, path))
         return fail(USAGE, "/save %s: that is the model", path);
-    if (attn_new_file_begin(&r->ctx, &file, path))
+    if (lens_new_file_begin(&r->ctx, &file, path))
         return failed(&r->ctx);
     out_session(p, &o);
-    whole = out_line(&o, (FILE *)attn_new_file_stream(file));
+    whole = out_line(&o, (FILE *)lens_new_file_stream(file));
     out_free(&o);
-    if (attn_new_file_end(&r->ctx, file, whole ? ATTN_OK : ATTN_E_MEMORY))
+    if (lens_new_file_end(&r->ctx, file, whole ? ATTN_OK : ATTN_E_MEMORY))
         return whole ? failed(&r->ctx) : fail(FAILED, "no memory to save the text");
     p->file = path;
     return say("saved in %s", path);

@@ -109,7 +109,7 @@ static int feed_pieces(run *r, const int32_t *ids, size_t n_ids, FILE *file, flo
         if (attn_feed_batch(&r->ctx, &item, 1))
             return failed(&r->ctx);
         if (file && !write_floats(file, logits, n * attn_model_config(r->model)->n_vocab))
-            return FINE; /* attn_new_file_end reports the error */
+            return FINE; /* lens_new_file_end reports the error */
     }
     return FINE;
 }
@@ -127,12 +127,12 @@ static int feed_and_save(run *r)
     const size_t piece = 32, n_vocab = attn_model_config(r->model)->n_vocab;
     unsigned char header[128];
     float *logits;
-    attn_new_file *array;
+    lens_new_file *array;
     FILE *file;
     int code;
-    if (attn_new_file_begin(&r->ctx, &array, r->o.logits))
+    if (lens_new_file_begin(&r->ctx, &array, r->o.logits))
         return failed(&r->ctx);
-    file = (FILE *)attn_new_file_stream(array);
+    file = (FILE *)lens_new_file_stream(array);
     lens_npy_header(header, ATTN_F32, attn_shape2(r->n_prompt, n_vocab));
     fwrite(header, 1, sizeof header, file);
     if (!(logits = (float *)calloc(piece * n_vocab, sizeof *logits)))
@@ -140,7 +140,7 @@ static int feed_and_save(run *r)
     else
         code = feed_pieces(r, r->prompt, r->n_prompt, file, logits, piece);
     progress_end(&r->progress);
-    if (attn_new_file_end(&r->ctx, array, code == FINE ? ATTN_OK : ATTN_STOPPED) && code == FINE)
+    if (lens_new_file_end(&r->ctx, array, code == FINE ? ATTN_OK : ATTN_STOPPED) && code == FINE)
         code = failed(&r->ctx);
     free(logits);
     return code;

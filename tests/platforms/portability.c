@@ -21,6 +21,7 @@
 #include "attn.h"
 #include "examples/from_scratch/torch.h"
 #include "tools/lens/exact.h"
+#include "tools/lens/writer.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -413,10 +414,10 @@ static uint64_t operations(attn_ctx *ctx)
 static void write_again(attn_ctx *ctx, const attn_model *model, const char *name)
 {
     const size_t width = attn_model_config(model)->d_model;
-    attn_writer *writer = NULL;
+    lens_writer *writer = NULL;
     attn_model *made = NULL;
     size_t i;
-    if (!good(ctx, attn_writer_new(ctx, &writer, NULL, attn_model_config(model), NULL, 0), name))
+    if (!good(ctx, lens_writer_new(ctx, &writer, NULL, attn_model_config(model), NULL, 0), name))
         return;
     for (i = 0; i < attn_model_n_tensors(model); i++) {
         attn_tensor_info info = ATTN_ZERO;
@@ -425,10 +426,10 @@ static void write_again(attn_ctx *ctx, const attn_model *model, const char *name
         if (!good(ctx, attn_model_tensor(ctx, &x, model, info.name), info.name))
             break;
         shaped = x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x;
-        good(ctx, attn_writer_add(ctx, writer, info.name, info.dtype, shaped), info.name);
+        good(ctx, lens_writer_add(ctx, writer, info.name, info.dtype, shaped), info.name);
         attn_tensor_free(ctx, &x);
     }
-    good(ctx, attn_writer_open(ctx, &made, writer), name);
+    good(ctx, lens_writer_open(ctx, &made, writer), name);
     for (i = 0; made && i < attn_model_n_tensors(made); i++) {
         attn_tensor_info info = ATTN_ZERO, again = ATTN_ZERO;
         attn_model_tensor_info(ctx, &info, model, i);
@@ -440,7 +441,7 @@ static void write_again(attn_ctx *ctx, const attn_model *model, const char *name
         break;
     }
     attn_model_close(made);
-    attn_writer_free(writer);
+    lens_writer_free(writer);
 }
 
 static void measure(table *t, const char *directory, attn_isa_kind isa, int n_threads)

@@ -10,6 +10,7 @@
 #define ATTN_UNSTABLE
 #include "attn.h"
 #include "tools/lens/save.h"
+#include "tools/lens/writer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,7 @@ static attn_status save_all(attn_ctx *ctx, work *w, const char *base)
 {
     static const char *const name = "z";
     attn_tensor z;
-    if (attn_model_save(ctx, with_end(w, base, ".attn"), w->piped) ||
+    if (lens_model_save(ctx, with_end(w, base, ".attn"), w->piped) ||
         attn_record_get(ctx, &z, w->record, "blocks.0.attn.hook_z") ||
         lens_save(ctx, with_end(w, base, ".safetensors"), &name, &z, 1))
         return ctx->status;

@@ -280,7 +280,7 @@ static int open_model(bench *b, attn_dtype dtype)
         snprintf(b->file, sizeof b->file, "%s/bench-%lu.attn",
                  directory && *directory ? directory : "/tmp", system_process());
         snprintf(draft, sizeof draft, "%s.00.part",
-                 b->file); /* the name that attn_writer_new gives it */
+                 b->file); /* the name that lens_writer_new gives it */
         temporary_draft = draft;
         temporary_file = b->file;
         if (model_write(&b->ctx, b->file, &model_shapes[i], dtype))

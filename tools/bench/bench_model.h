@@ -4,6 +4,7 @@
 #define TOOLS_BENCH_MODEL_H
 
 #include "tools/common/files.h"
+#include "tools/lens/writer.h"
 
 typedef struct model_shape {
     const char *name;
@@ -22,7 +23,7 @@ static attn_tensor model_random(float *random, size_t n_in, size_t n_out)
     return n_in > 0 ? x : attn_borrow(random, ATTN_F32, attn_shape1(n_out));
 }
 
-static void model_add_layer(attn_ctx *ctx, attn_writer *w, uint32_t layer, size_t width,
+static void model_add_layer(attn_ctx *ctx, lens_writer *w, uint32_t layer, size_t width,
                             attn_dtype dtype, float *random)
 {
     const struct {
@@ -44,30 +45,30 @@ static void model_add_layer(attn_ctx *ctx, attn_writer *w, uint32_t layer, size_
     size_t i;
     for (i = 0; i < sizeof tensors / sizeof tensors[0] && !ctx->status; i++) {
         snprintf(name, sizeof name, "blocks.%u.%s", (unsigned)layer, tensors[i].name);
-        attn_writer_add(ctx, w, name, tensors[i].n_in ? dtype : ATTN_F32,
+        lens_writer_add(ctx, w, name, tensors[i].n_in ? dtype : ATTN_F32,
                         model_random(random, tensors[i].n_in, tensors[i].n_out));
     }
 }
 
 /* All position embeddings are equal. Such a model continues a text that repeats itself with more
  * repetitions, which the section speculation needs. */
-static void model_add_all(attn_ctx *ctx, attn_writer *w, const model_shape *s, attn_dtype dtype,
+static void model_add_all(attn_ctx *ctx, lens_writer *w, const model_shape *s, attn_dtype dtype,
                           float *random)
 {
     const size_t width = s->d_model;
     attn_tensor positions = model_random(random, N_CTX, width);
     uint32_t i;
     positions.stride[0] = 0;
-    attn_writer_add(ctx, w, "embed.W_E", dtype,
+    lens_writer_add(ctx, w, "embed.W_E", dtype,
                     attn_transpose(model_random(random, width, N_VOCAB), 0, 1));
     if (!ctx->status)
-        attn_writer_add(ctx, w, "pos_embed.W_pos", ATTN_F32, positions);
+        lens_writer_add(ctx, w, "pos_embed.W_pos", ATTN_F32, positions);
     for (i = 0; i < s->n_layer; i++)
         model_add_layer(ctx, w, i, width, dtype, random);
     if (!ctx->status)
-        attn_writer_add(ctx, w, "ln_final.w", ATTN_F32, model_random(random, 0, width));
+        lens_writer_add(ctx, w, "ln_final.w", ATTN_F32, model_random(random, 0, width));
     if (!ctx->status)
-        attn_writer_add(ctx, w, "ln_final.b", ATTN_F32, model_random(random, 0, width));
+        lens_writer_add(ctx, w, "ln_final.b", ATTN_F32, model_random(random, 0, width));
 }
 
 /* The bytes of all tensors except the position embeddings. */
@@ -86,7 +87,7 @@ static attn_status model_write(attn_ctx *ctx, const char *path, const model_shap
 {
     const size_t n_random = N_VOCAB + 16 * 6400;
     attn_config config = {0};
-    attn_writer *w = NULL;
+    lens_writer *w = NULL;
     attn_rng rng;
     size_t i;
     float *random = (float *)malloc(n_random * sizeof(float));
@@ -104,11 +105,11 @@ static attn_status model_write(attn_ctx *ctx, const char *path, const model_shap
     config.ln_eps = 1e-5f;
     config.tied = 1;
     config.bos = config.eos = -1;
-    if (attn_writer_new(ctx, &w, path, &config, NULL, 0) == ATTN_OK)
+    if (lens_writer_new(ctx, &w, path, &config, NULL, 0) == ATTN_OK)
         model_add_all(ctx, w, s, dtype, random);
     if (!ctx->status)
-        attn_writer_end(ctx, w);
-    attn_writer_free(w);
+        lens_writer_end(ctx, w);
+    lens_writer_free(w);
     free(random);
     if (ctx->status == ATTN_E_IO) {
         char reason[sizeof ctx->message];

@@ -16,6 +16,7 @@
 #define TOOLS_SESSION_FILE_H
 
 #include "files.h"
+#include "tools/lens/new_file.h"
 
 #define SESSION_MAGIC 0x316E6F6973736573u /* "session1" */
 
@@ -31,7 +32,7 @@ typedef struct session_stream {
 TOOLS_FN attn_status session_move(session_stream *s, void *bytes, size_t size)
 {
     if (s->saves)
-        fwrite(bytes, 1, size, s->file); /* attn_new_file_end reports errors */
+        fwrite(bytes, 1, size, s->file); /* lens_new_file_end reports errors */
     else if (fread(bytes, 1, size, s->file) < size)
         return ferror(s->file)
                    ? tool_fail_io(s->ctx, "cannot read", s->path)
@@ -114,13 +115,13 @@ TOOLS_FN float *session_room(attn_ctx *ctx, const attn_session *session, size_t 
                                "a session");
 }
 
-/* Saves a session that holds tokens. If that fails, there is no new file: see attn_new_file_begin. */
+/* Saves a session that holds tokens. If that fails, there is no new file: see lens_new_file_begin. */
 TOOLS_FN attn_status session_save(attn_ctx *ctx, const char *path, attn_session *session)
 {
     const size_t n = attn_session_length(session);
     const float *logits = attn_session_logits(session);
     session_stream s = {ctx, NULL, path, 1, 0};
-    attn_new_file *file = NULL;
+    lens_new_file *file = NULL;
     uint64_t words[5];
     float *room;
     attn_status status;
@@ -133,12 +134,12 @@ TOOLS_FN attn_status session_save(attn_ctx *ctx, const char *path, attn_session 
         memcpy(room + n, logits,
                attn_model_config(attn_session_model(session))->n_vocab * sizeof *room);
     status = session_words(ctx, words, session);
-    if (status == ATTN_OK && (status = attn_new_file_begin(ctx, &file, path)) == ATTN_OK) {
-        s.file = (FILE *)attn_new_file_stream(file);
+    if (status == ATTN_OK && (status = lens_new_file_begin(ctx, &file, path)) == ATTN_OK) {
+        s.file = (FILE *)lens_new_file_stream(file);
         session_move(&s, words, sizeof words);
         status = session_body(&s, session, n, (int32_t *)(void *)room, logits ? room + n : NULL,
                               room + n + attn_model_config(attn_session_model(session))->n_vocab);
-        status = attn_new_file_end(ctx, file, status);
+        status = lens_new_file_end(ctx, file, status);
     }
     attn_free(room);
     return status;

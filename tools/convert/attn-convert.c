@@ -462,7 +462,7 @@ static attn_status read_rows(attn_ctx *ctx, source *s, const planned *t, uint64_
 }
 
 /* Reads outputs (of a matrix) or rows first .. first+n-1 into `piece`, and adds them. */
-static attn_status write_piece(attn_ctx *ctx, attn_writer *w, source *s, const planned *t,
+static attn_status write_piece(attn_ctx *ctx, lens_writer *w, source *s, const planned *t,
                                uint64_t first, uint64_t n, float *piece)
 {
     /* f16 rounds to nearest: from 65520 on, to infinity */
@@ -490,11 +490,11 @@ static attn_status write_piece(attn_ctx *ctx, attn_writer *w, source *s, const p
                          : source_read(ctx, s, t->from[0], 0, n_in, first, n, limit, piece);
         x = attn_borrow(piece, ATTN_F32, attn_shape2(n_in, count));
     }
-    return status ? status : attn_writer_add(ctx, w, t->name, t->dtype, x);
+    return status ? status : lens_writer_add(ctx, w, t->name, t->dtype, x);
 }
 
 /* Copies a tensor in pieces, so that memory does not grow with its size. */
-static attn_status write_tensor(attn_ctx *ctx, attn_writer *w, source *s, const planned *t,
+static attn_status write_tensor(attn_ctx *ctx, lens_writer *w, source *s, const planned *t,
                                 written *to)
 {
     const int rows = t->kind == PART_ROWS && !t->is_vector;
@@ -522,7 +522,7 @@ static attn_status write_tensor(attn_ctx *ctx, attn_writer *w, source *s, const 
 static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *path)
 {
     attn_config config = {0};
-    attn_writer *w;
+    lens_writer *w;
     written to = {0};
     size_t i;
     config.n_vocab = (uint32_t)s->n_vocab;
@@ -541,7 +541,7 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     config.eos = (int32_t)s->eos;
     config.more_eos = s->n_more_eos ? s->more_eos : NULL;
     config.n_more_eos = (uint32_t)s->n_more_eos;
-    if (attn_writer_new(ctx, &w, path, &config, p->tokenizer, p->tokenizer_size))
+    if (lens_writer_new(ctx, &w, path, &config, p->tokenizer, p->tokenizer_size))
         return ctx->status;
     to.total = p->size;
     progress_begin(&to.line, "converting");
@@ -550,8 +550,8 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     if (!ctx->status && interrupted)
         tool_fail(ctx, ATTN_STOPPED, "interrupted");
     if (!ctx->status)
-        attn_writer_end(ctx, w);
-    attn_writer_free(w);
+        lens_writer_end(ctx, w);
+    lens_writer_free(w);
     progress_end(&to.line);
     return ctx->status;
 }

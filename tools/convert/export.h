@@ -9,6 +9,7 @@
 
 #include "gguf.h"
 #include "parts.h"
+#include "tools/lens/writer.h"
 
 typedef struct exported {
     char from[64], name[64]; /* its names in the .attn file, and in the output */
@@ -135,7 +136,7 @@ TOOLS_FN void export_numbers(export_job *e, const float *x, size_t n, int is_f16
                 put_u32(bytes + 4 * k, bits);
             }
         }
-        fwrite(bytes, 1, width * part_size, e->file); /* attn_new_file_end reports errors */
+        fwrite(bytes, 1, width * part_size, e->file); /* lens_new_file_end reports errors */
     }
 }
 
@@ -546,11 +547,11 @@ TOOLS_FN attn_status export_tokenizer_config(export_job *e)
 TOOLS_FN attn_status export_file(export_job *e, const char *path,
                                  attn_status (*write)(export_job *))
 {
-    attn_new_file *file;
-    if (attn_new_file_begin(e->ctx, &file, path))
+    lens_new_file *file;
+    if (lens_new_file_begin(e->ctx, &file, path))
         return e->ctx->status;
-    e->file = (FILE *)attn_new_file_stream(file);
-    return attn_new_file_end(e->ctx, file, write(e));
+    e->file = (FILE *)lens_new_file_stream(file);
+    return lens_new_file_end(e->ctx, file, write(e));
 }
 
 static const struct {

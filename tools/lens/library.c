@@ -31,4 +31,5 @@
 #include "spectrum.h"
 #include "steering.h"
 #include "tuned.h"
+#include "writer.h"
 #include "tools/receipt/shared.h"

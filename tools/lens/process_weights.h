@@ -9,7 +9,7 @@
 #ifndef LENS_PROCESS_WEIGHTS_H
 #define LENS_PROCESS_WEIGHTS_H
 
-#include "result.h"
+#include "writer.h"
 
 typedef enum lens_process_flags {
     /* Folds the gain and bias of every LayerNorm into the weights that read its output: w becomes 1
@@ -131,7 +131,7 @@ LENS_FN attn_status lens_group_read(attn_ctx *ctx, lens_group *g, const attn_mod
 }
 
 /* Writes the tensors after a `status` of ATTN_OK, and frees them in any case. */
-LENS_FN attn_status lens_group_write(attn_ctx *ctx, lens_group *g, attn_writer *w,
+LENS_FN attn_status lens_group_write(attn_ctx *ctx, lens_group *g, lens_writer *w,
                                      attn_status status)
 {
     char name[64];
@@ -141,13 +141,13 @@ LENS_FN attn_status lens_group_write(attn_ctx *ctx, lens_group *g, attn_writer *
         if (x.ndim == 3) /* W_O, by head */
             x = attn_reshape(x, attn_shape2(x.shape[0] * x.shape[1], x.shape[2]));
         if (status == ATTN_OK)
-            status = attn_writer_add(ctx, w, lens_group_name(name, g, i), ATTN_F32, x);
+            status = lens_writer_add(ctx, w, lens_group_name(name, g, i), ATTN_F32, x);
         attn_tensor_free(ctx, &g->at[i]);
     }
     return status;
 }
 
-LENS_FN attn_status lens_process_outside(attn_ctx *ctx, attn_writer *w, const attn_model *from,
+LENS_FN attn_status lens_process_outside(attn_ctx *ctx, lens_writer *w, const attn_model *from,
                                          unsigned flags, int has_b_u)
 {
     static const char *const names[] = {"embed.W_E",  "pos_embed.W_pos", "ln_final.w",
@@ -175,7 +175,7 @@ LENS_FN attn_status lens_process_outside(attn_ctx *ctx, attn_writer *w, const at
     return lens_group_write(ctx, &g, w, status);
 }
 
-LENS_FN attn_status lens_process_block(attn_ctx *ctx, attn_writer *w, const attn_model *from,
+LENS_FN attn_status lens_process_block(attn_ctx *ctx, lens_writer *w, const attn_model *from,
                                        unsigned flags, size_t layer)
 {
     static const char *const names[] = {"ln1.w",    "ln1.b",    "attn.W_QKV", "attn.b_QKV",
@@ -216,7 +216,7 @@ LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, cons
 {
     static const char op[] = "lens_process_weights";
     attn_config config;
-    attn_writer *w = NULL;
+    lens_writer *w = NULL;
     const void *section;
     size_t size, i;
     attn_status status;
@@ -235,14 +235,14 @@ LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, cons
     config.tied = 0;
     config.has_b_U |= (flags & LENS_PROCESS_FOLD_LN) != 0;
     section = attn_model_tokenizer_section(&size, from);
-    status = attn_writer_new(ctx, &w, NULL, &config, section, size);
+    status = lens_writer_new(ctx, &w, NULL, &config, section, size);
     if (status == ATTN_OK)
         status = lens_process_outside(ctx, w, from, flags, config.has_b_U);
     for (i = 0; i < config.n_layer && status == ATTN_OK; i++)
         status = lens_process_block(ctx, w, from, flags, i);
     if (status == ATTN_OK)
-        status = attn_writer_open(ctx, model, w);
-    attn_writer_free(w);
+        status = lens_writer_open(ctx, model, w);
+    lens_writer_free(w);
     return status;
 }
 

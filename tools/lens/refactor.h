@@ -15,6 +15,7 @@
 #define LENS_REFACTOR_H
 
 #include "circuits.h"
+#include "writer.h"
 
 /* ---- singular vectors of a product ---- */
 
@@ -194,7 +195,7 @@ LENS_FN attn_status lens_refactor_layer(attn_ctx *ctx, lens_attention *a, const 
 
 /* ---- the file ---- */
 
-LENS_FN attn_status lens_write_attention(attn_ctx *ctx, attn_writer *w, const attn_model *model,
+LENS_FN attn_status lens_write_attention(attn_ctx *ctx, lens_writer *w, const attn_model *model,
                                          size_t layer)
 {
     const size_t width = attn_model_config(model)->d_model;
@@ -210,7 +211,7 @@ LENS_FN attn_status lens_write_attention(attn_ctx *ctx, attn_writer *w, const at
     all[3] = a.b_o;
     for (i = 0; i < 4 && status == ATTN_OK; i++) {
         snprintf(name, sizeof name, "blocks.%llu.attn.%s", LENS_LLU(layer), kept[i]);
-        status = attn_writer_add(ctx, w, name, ATTN_F32, all[i]);
+        status = lens_writer_add(ctx, w, name, ATTN_F32, all[i]);
     }
     lens_free_attention(ctx, &a);
     return status;
@@ -222,7 +223,7 @@ LENS_FN attn_status lens_refactor_attention(attn_ctx *ctx, const char *path,
                                             const attn_model *model)
 {
     const void *section;
-    attn_writer *w = NULL;
+    lens_writer *w = NULL;
     attn_status status;
     attn_tensor_info info;
     size_t size, i;
@@ -231,7 +232,7 @@ LENS_FN attn_status lens_refactor_attention(attn_ctx *ctx, const char *path,
     if (lens_need_layer(ctx, "lens_refactor_attention", model, 0) != ATTN_OK)
         return lens_failure(ctx);
     section = attn_model_tokenizer_section(&size, model);
-    status = attn_writer_new(ctx, &w, path, attn_model_config(model), section, size);
+    status = lens_writer_new(ctx, &w, path, attn_model_config(model), section, size);
     for (i = 0; i < attn_model_n_tensors(model) && status == ATTN_OK; i++) {
         attn_tensor x = ATTN_ZERO;
         status = attn_model_tensor_info(ctx, &info, model, i);
@@ -239,14 +240,14 @@ LENS_FN attn_status lens_refactor_attention(attn_ctx *ctx, const char *path,
             continue;
         status = attn_model_tensor(ctx, &x, model, info.name);
         if (status == ATTN_OK)
-            status = attn_writer_add(ctx, w, info.name, ATTN_F32, x);
+            status = lens_writer_add(ctx, w, info.name, ATTN_F32, x);
         attn_tensor_free(ctx, &x);
     }
     for (i = 0; i < attn_model_config(model)->n_layer && status == ATTN_OK; i++)
         status = lens_write_attention(ctx, w, model, i);
     if (status == ATTN_OK)
-        status = attn_writer_end(ctx, w);
-    attn_writer_free(w);
+        status = lens_writer_end(ctx, w);
+    lens_writer_free(w);
     return status;
 }
 

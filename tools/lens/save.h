@@ -11,7 +11,7 @@
 #ifndef LENS_SAVE_H
 #define LENS_SAVE_H
 
-#include "result.h"
+#include "new_file.h"
 #include <stdlib.h>
 
 LENS_FN int lens_is_big_endian(void)
@@ -38,7 +38,7 @@ LENS_FN void lens_out_bytes(lens_out *out, const void *bytes, size_t size)
     size_t i;
     out->n += size;
     if (out->file)
-        fwrite(bytes, 1, size, out->file); /* attn_new_file_end reports a failure */
+        fwrite(bytes, 1, size, out->file); /* lens_new_file_end reports a failure */
     for (i = 0; !out->file && out->crc_table && i < size; i++)
         crc = out->crc_table[(crc ^ p[i]) & 255] ^ crc >> 8;
     out->crc = ~crc;
@@ -336,13 +336,13 @@ LENS_FN int lens_ends_in(const char *path, const char *end)
 /* Writes n f32, f16 or I32 tensors, with any strides, to `path`, which ends in .safetensors or .npz. Names
  * are 1 to 100 printable ASCII characters without space, quotes, colon and slashes, no two alike. A .npz
  * holds at most 65534 tensors and 4 GiB. The file gets its name only when it is complete: see
- * attn_new_file. */
+ * lens_new_file. */
 LENS_FN attn_status lens_save(attn_ctx *ctx, const char *path, const char *const *names,
                               const attn_tensor *values, size_t n)
 {
     const int is_npz = path && lens_ends_in(path, ".npz");
     lens_zip_entry *entries = NULL;
-    attn_new_file *file;
+    lens_new_file *file;
     attn_status status;
     lens_out out = ATTN_ZERO;
     if (!path || (!is_npz && !lens_ends_in(path, ".safetensors")))
@@ -354,14 +354,14 @@ LENS_FN attn_status lens_save(attn_ctx *ctx, const char *path, const char *const
     if (is_npz &&
         !(entries = (lens_zip_entry *)attn_alloc(ctx, n, sizeof *entries, "a list of tensors")))
         return lens_failure(ctx);
-    status = attn_new_file_begin(ctx, &file, path);
+    status = lens_new_file_begin(ctx, &file, path);
     if (status == ATTN_OK) {
-        out.file = (FILE *)attn_new_file_stream(file);
+        out.file = (FILE *)lens_new_file_stream(file);
         if (is_npz)
             lens_write_npz(&out, entries, names, values, n);
         else
             lens_write_safetensors(&out, names, values, n);
-        status = attn_new_file_end(ctx, file, ATTN_OK);
+        status = lens_new_file_end(ctx, file, ATTN_OK);
     }
     attn_free(entries);
     return status;

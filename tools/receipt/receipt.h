@@ -37,6 +37,7 @@
 #include "tools/common/json.h"
 #include "tools/common/json_out.h"
 #include "tools/common/sha256.h"
+#include "tools/lens/new_file.h"
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -406,15 +407,15 @@ TOOLS_FN attn_status receipt_write(attn_ctx *ctx, const char *path, const receip
 {
     char seal[SHA256_HEX];
     json_out o = {NULL, 0, 0, 0, 0};
-    attn_new_file *file = NULL;
-    attn_status status = attn_new_file_begin(ctx, &file, path);
+    lens_new_file *file = NULL;
+    attn_status status = lens_new_file_begin(ctx, &file, path);
     if (status)
         return status;
     receipt_out(&o, seal, r);
-    if (!out_line(&o, (FILE *)attn_new_file_stream(file)))
+    if (!out_line(&o, (FILE *)lens_new_file_stream(file)))
         status = tool_fail(ctx, ATTN_E_MEMORY, "no memory for a receipt");
     out_free(&o);
-    return attn_new_file_end(ctx, file, status);
+    return lens_new_file_end(ctx, file, status);
 }
 
 /* Writes the receipt of a generated text. The caller has set its settings, prompt, ids and ended. digests

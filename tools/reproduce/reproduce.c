@@ -19,6 +19,7 @@
 #define PROGRAM "reproduce"
 #define INPUT   "text"
 #include "tools/common/json_out.h"
+#include "tools/lens/new_file.h"
 #include "tools/common/prompt.h"
 #include "weights.h"
 #include "data_sets.h"
@@ -405,11 +406,11 @@ static int reproduce_all(run *r, json_out *o)
 
 static int write_json(run *r, json_out *o)
 {
-    attn_new_file *file = NULL;
-    attn_status status = attn_new_file_begin(&r->ctx, &file, r->o.json);
-    if (!status && !out_line(o, (FILE *)attn_new_file_stream(file)))
+    lens_new_file *file = NULL;
+    attn_status status = lens_new_file_begin(&r->ctx, &file, r->o.json);
+    if (!status && !out_line(o, (FILE *)lens_new_file_stream(file)))
         status = tool_fail(&r->ctx, ATTN_E_MEMORY, "no memory for the figures");
-    return attn_new_file_end(&r->ctx, file, status) ? failed(&r->ctx) : FINE;
+    return lens_new_file_end(&r->ctx, file, status) ? failed(&r->ctx) : FINE;
 }
 
 static int run_all(run *r)

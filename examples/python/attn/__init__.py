@@ -266,7 +266,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_model_n_tensors": (_SIZE, _P),
     "attn_model_tensor_info": (_STATUS, _P, _P, _P, _SIZE),
     "attn_model_tensor": (_STATUS, _P, _P, _P, _P),
-    "attn_model_save": (_STATUS, _P, _P, _P),
+    "lens_model_save": (_STATUS, _P, _P, _P),
     "lens_process_weights": (_STATUS, _P, _P, _P, c_uint32),
     "attn_tokenizer_n_tokens": (_SIZE, _P),
     "attn_token_bytes": (_P, _P, _P, c_int32),
@@ -1066,7 +1066,7 @@ class Model(_Closing):
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes the model as a .attn file, which takes its name when it is whole."""
-        self._context().run(_lib.attn_model_save, _path(path), self._handle)
+        self._context().run(_lib.lens_model_save, _path(path), self._handle)
 
     # ---- lenses, attribution (attn.lens has patching, gradients, circuits) ----
 

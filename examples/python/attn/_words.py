@@ -262,7 +262,7 @@ _PYTHON = {
     "attn_session_desc.workspace": "model.session(workspace=...)", "attn_workspace_desc.n_ctx": "n_ctx of the workspace",
     "attn_workspace_desc": "model.workspace()", "attn_session_get_cache": "cache_get()",
     "attn_session_set_cache": "cache_set()", "attn_model_open": "Model()", "attn_model_tensor": "tensor()",
-    "attn_model_save": "save()", "attn_record_new": "record()", "attn_text_token": "to_single_token()",
+    "lens_model_save": "save()", "attn_record_new": "record()", "attn_text_token": "to_single_token()",
     "attn_feed": "feed()", "attn_feed_batch": "feed_batch()", "attn_unhook": "remove()", "attn_score": "score()",
     "lens_patch_paths": "path_patch()", "lens_decompose": "decompose_resid()",
 }

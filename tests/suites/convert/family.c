@@ -192,7 +192,7 @@ TEST(rewritten)
             OK(&ctx,
                lens_process_weights(&ctx, &made, model,
                                     LENS_PROCESS_FOLD_LN | LENS_PROCESS_CENTER_WRITING_WEIGHTS)) &&
-            OK(&ctx, attn_model_save(&ctx, path, made)) &&
+            OK(&ctx, lens_model_save(&ctx, path, made)) &&
             OK(&ctx, attn_model_open(&ctx, &again, path, NULL))) {
             const float *want = logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS);
             const float *got = logits_of(&ctx, again, 0, tokens, N_TOKENS, N_TOKENS);

@@ -110,8 +110,8 @@ typedef struct scratch {
     attn_sampler *sampler;
     attn_tokenizer *tokenizer;
     attn_record *record;
-    attn_new_file *file;
-    attn_writer *writer;
+    lens_new_file *file;
+    lens_writer *writer;
     int32_t ids[64];
     char text[256];
     float numbers[64];
@@ -198,14 +198,14 @@ static size_t *room_for(scratch *s, size_t n)
     DO(lens_logit_attrs, (ctx, &s->out, model, resid, scale, x3))                                  \
     DO(lens_logit_lens, (ctx, &s->out, model, resid, scale, ids3))                                 \
     DO(lens_process_weights, (ctx, &s->model, model, LENS_PROCESS_FOLD_LN))                        \
-    DO(attn_model_save, (ctx, test_tmp("faults.attn"), model))                                     \
-    DO(attn_new_file_begin, (ctx, &s->file, test_tmp("faults.file")))                              \
-    DO(attn_new_file_end, (ctx, new_file(), ATTN_OK))                                              \
-    DO(attn_writer_new,                                                                            \
+    DO(lens_model_save, (ctx, test_tmp("faults.attn"), model))                                     \
+    DO(lens_new_file_begin, (ctx, &s->file, test_tmp("faults.file")))                              \
+    DO(lens_new_file_end, (ctx, new_file(), ATTN_OK))                                              \
+    DO(lens_writer_new,                                                                            \
        (ctx, &s->writer, test_tmp("faults.made"), attn_model_config(model), NULL, 0))              \
-    DO(attn_writer_add, (ctx, new_writer(0), "embed.W_E", ATTN_Q8, written))                       \
-    DO(attn_writer_end, (ctx, new_writer(1)))                                                      \
-    DO(attn_writer_open, (ctx, &s->model, new_writer(2)))
+    DO(lens_writer_add, (ctx, new_writer(0), "embed.W_E", ATTN_Q8, written))                       \
+    DO(lens_writer_end, (ctx, new_writer(1)))                                                      \
+    DO(lens_writer_open, (ctx, &s->model, new_writer(2)))
 
 static unsigned char *file; /* the included model at an odd address */
 static size_t file_size, section_size;
@@ -218,7 +218,7 @@ static attn_tensor view;
 
 static attn_tensor written;  /* W_E of `model` */
 static attn_ctx other_usual; /* of what these two make, which must not fail */
-static attn_writer *writer;
+static lens_writer *writer;
 
 static attn_workspace *shared;
 
@@ -229,21 +229,21 @@ static attn_hook_id new_hook(void)
     return id;
 }
 
-static attn_new_file *new_file(void)
+static lens_new_file *new_file(void)
 {
-    attn_new_file *made = NULL;
-    OK(&other_usual, attn_new_file_begin(&other_usual, &made, test_tmp("faults.ended")));
+    lens_new_file *made = NULL;
+    OK(&other_usual, lens_new_file_begin(&other_usual, &made, test_tmp("faults.ended")));
     return made;
 }
 
 /* A writer without tensors (0), with all of `model` (1), or in memory (2). */
-static attn_writer *new_writer(int full)
+static lens_writer *new_writer(int full)
 {
     attn_ctx *const ctx = &other_usual;
     const size_t width = attn_model_config(model)->d_model;
     size_t i;
-    attn_writer_free(writer);
-    OK(ctx, attn_writer_new(ctx, &writer, full == 2 ? NULL : test_tmp("faults.added"),
+    lens_writer_free(writer);
+    OK(ctx, lens_writer_new(ctx, &writer, full == 2 ? NULL : test_tmp("faults.added"),
                             attn_model_config(model), NULL, 0));
     for (i = 0; full && i < attn_model_n_tensors(model); i++) {
         attn_tensor_info info;
@@ -251,7 +251,7 @@ static attn_writer *new_writer(int full)
         memset(&x, 0, sizeof x);
         OK(ctx, attn_model_tensor_info(ctx, &info, model, i));
         OK(ctx, attn_model_tensor(ctx, &x, model, info.name));
-        OK(ctx, attn_writer_add(ctx, writer, info.name, info.dtype,
+        OK(ctx, lens_writer_add(ctx, writer, info.name, info.dtype,
                                 x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x));
     }
     return writer;
@@ -318,7 +318,7 @@ static int begin_all(attn_ctx *usual)
 
 static void end_all(attn_ctx *usual)
 {
-    attn_writer_free(writer);
+    lens_writer_free(writer);
     writer = NULL;
     section_size = 0;
     attn_ctx_free(&other_usual);
@@ -382,8 +382,8 @@ TEST(every_function_without_memory)
             attn_continuations_free(s.texts, 2);
             attn_tokenizer_free(s.tokenizer);
             attn_record_free(s.record);
-            attn_new_file_end(&ctx, s.file, ATTN_STOPPED);
-            attn_writer_free(s.writer);
+            lens_new_file_end(&ctx, s.file, ATTN_STOPPED);
+            lens_writer_free(s.writer);
             attn_unhook_all(other);
             CHECKF(m.live == 0 && m.wrong == 0, "%s, allocation %ld: %ld blocks leaked", name, n,
                    m.live);
@@ -517,16 +517,16 @@ TEST(every_function_without_memory)
     DO(lens_logit_lens, (ctx, &s->out, NULL, resid, scale, ids3))                                  \
     DO(lens_process_weights, (ctx, NULL, model, LENS_PROCESS_FOLD_LN))                             \
     DO(lens_process_weights, (ctx, &s->model, NULL, LENS_PROCESS_FOLD_LN))                         \
-    DO(attn_model_save, (ctx, NULL, model))                                                        \
-    DO(attn_model_save, (ctx, test_tmp("faults.attn"), NULL))                                      \
-    DO(attn_new_file_begin, (ctx, NULL, test_tmp("faults.file")))                                  \
-    DO(attn_new_file_begin, (ctx, &s->file, NULL))                                                 \
-    DO(attn_writer_new, (ctx, NULL, test_tmp("faults.made"), attn_model_config(model), NULL, 0))   \
-    DO(attn_writer_new, (ctx, &s->writer, test_tmp("faults.made"), NULL, NULL, 0))                 \
-    DO(attn_writer_add, (ctx, NULL, "embed.W_E", ATTN_Q8, written))                                \
-    DO(attn_writer_end, (ctx, NULL))                                                               \
-    DO(attn_writer_open, (ctx, NULL, new_writer(2)))                                               \
-    DO(attn_writer_open, (ctx, &s->model, NULL))
+    DO(lens_model_save, (ctx, NULL, model))                                                        \
+    DO(lens_model_save, (ctx, test_tmp("faults.attn"), NULL))                                      \
+    DO(lens_new_file_begin, (ctx, NULL, test_tmp("faults.file")))                                  \
+    DO(lens_new_file_begin, (ctx, &s->file, NULL))                                                 \
+    DO(lens_writer_new, (ctx, NULL, test_tmp("faults.made"), attn_model_config(model), NULL, 0))   \
+    DO(lens_writer_new, (ctx, &s->writer, test_tmp("faults.made"), NULL, NULL, 0))                 \
+    DO(lens_writer_add, (ctx, NULL, "embed.W_E", ATTN_Q8, written))                                \
+    DO(lens_writer_end, (ctx, NULL))                                                               \
+    DO(lens_writer_open, (ctx, NULL, new_writer(2)))                                               \
+    DO(lens_writer_open, (ctx, &s->model, NULL))
 
 static void refused(const char *call, attn_status status, const attn_ctx *ctx)
 {
@@ -608,7 +608,7 @@ TEST(reserved_fields_are_zero)
         USED(attn_record_desc, recording, attn_record_size(ctx, &s->n, model, &recording));
         USED(attn_edit, editing, attn_hook_edit(ctx, NULL, other, &editing));
         USED(attn_config, config,
-             attn_writer_new(ctx, &s->writer, test_tmp("faults.made"), &config, NULL, 0));
+             lens_writer_new(ctx, &s->writer, test_tmp("faults.made"), &config, NULL, 0));
         USED(attn_feed_item, feeding, attn_feed_batch(ctx, &feeding, 1));
         USED(attn_continuation, s->texts[0], attn_generate_many(ctx, s->texts, 1, model, NULL));
         nothing_made("a call with a reserved field in use", s);

@@ -4,6 +4,7 @@
  * same treatment in larger steps. */
 #include "tests/models.h"
 #include "tools/common/files.h"
+#include "tools/lens/writer.h"
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -1537,7 +1538,7 @@ TEST(streams_without_end)
 
 #define WRITTEN TEST_TMP "written.attn"
 
-/* A tensor of the model in the shape that attn_writer_add takes. */
+/* A tensor of the model in the shape that lens_writer_add takes. */
 static attn_tensor weight(attn_ctx *ctx, const attn_model *model, const char *name)
 {
     const size_t width = attn_model_config(model)->d_model;
@@ -1548,7 +1549,7 @@ static attn_tensor weight(attn_ctx *ctx, const attn_model *model, const char *na
 }
 
 /* Adds a tensor in pieces: 16 outputs, 16 tokens, one position, or one number at a time. */
-static void add_in_pieces(attn_ctx *ctx, attn_writer *writer, const attn_tensor_info *info,
+static void add_in_pieces(attn_ctx *ctx, lens_writer *writer, const attn_tensor_info *info,
                           attn_tensor x)
 {
     const int dim = info->panels && strcmp(info->name, "embed.W_E") != 0;
@@ -1556,28 +1557,28 @@ static void add_in_pieces(attn_ctx *ctx, attn_writer *writer, const attn_tensor_
     size_t at;
     for (at = 0; at < x.shape[dim]; at += step) {
         const size_t left = x.shape[dim] - at;
-        OK(ctx, attn_writer_add(ctx, writer, info->name, info->dtype,
+        OK(ctx, lens_writer_add(ctx, writer, info->name, info->dtype,
                                 attn_slice(x, dim, at, left < step ? left : step)));
     }
 }
 
 /* Ends a writer, and saves its model if it is in memory. */
-static void end_writer(attn_ctx *ctx, attn_writer *writer, int in_memory)
+static void end_writer(attn_ctx *ctx, lens_writer *writer, int in_memory)
 {
     attn_model *made = NULL, *again = NULL;
     if (!in_memory) {
-        FAILS(ctx, ATTN_E_ARGUMENT, "has a path", attn_writer_open(ctx, &made, writer));
-        OK(ctx, attn_writer_end(ctx, writer));
-        FAILS(ctx, ATTN_E_ARGUMENT, "finished already", attn_writer_end(ctx, writer));
-        attn_writer_free(writer);
+        FAILS(ctx, ATTN_E_ARGUMENT, "has a path", lens_writer_open(ctx, &made, writer));
+        OK(ctx, lens_writer_end(ctx, writer));
+        FAILS(ctx, ATTN_E_ARGUMENT, "finished already", lens_writer_end(ctx, writer));
+        lens_writer_free(writer);
         return;
     }
-    FAILS(ctx, ATTN_E_ARGUMENT, "has no path", attn_writer_end(ctx, writer));
-    OK(ctx, attn_writer_open(ctx, &made, writer));
-    FAILS(ctx, ATTN_E_ARGUMENT, "finished already", attn_writer_open(ctx, &again, writer));
+    FAILS(ctx, ATTN_E_ARGUMENT, "has no path", lens_writer_end(ctx, writer));
+    OK(ctx, lens_writer_open(ctx, &made, writer));
+    FAILS(ctx, ATTN_E_ARGUMENT, "finished already", lens_writer_open(ctx, &again, writer));
     CHECK(again == NULL);
-    attn_writer_free(writer);
-    OK(ctx, attn_model_save(ctx, WRITTEN, made));
+    lens_writer_free(writer);
+    OK(ctx, lens_model_save(ctx, WRITTEN, made));
     attn_model_close(made);
 }
 
@@ -1587,7 +1588,7 @@ static void write_again(const char *path)
 {
     attn_ctx ctx = alone();
     attn_model *model = NULL;
-    attn_writer *writer;
+    lens_writer *writer;
     attn_tensor_info info;
     size_t size, text_size, i;
     int way;
@@ -1601,7 +1602,7 @@ static void write_again(const char *path)
           attn_model_tokenizer_section(NULL, model) == text);
     for (way = 0; way < 4; way++) {
         const int in_pieces = way % 2, in_memory = way / 2;
-        if (!OK(&ctx, attn_writer_new(&ctx, &writer, in_memory ? NULL : WRITTEN,
+        if (!OK(&ctx, lens_writer_new(&ctx, &writer, in_memory ? NULL : WRITTEN,
                                       attn_model_config(model), text, text_size)))
             break;
         for (i = 0; i < attn_model_n_tensors(model); i++) {
@@ -1611,7 +1612,7 @@ static void write_again(const char *path)
             if (in_pieces)
                 add_in_pieces(&ctx, writer, &info, x);
             else
-                OK(&ctx, attn_writer_add(&ctx, writer, info.name, info.dtype, x));
+                OK(&ctx, lens_writer_add(&ctx, writer, info.name, info.dtype, x));
         }
         end_writer(&ctx, writer, in_memory);
         CHECK(test_same_file(WRITTEN, path));
@@ -1653,7 +1654,7 @@ TEST(not_written)
     attn_ctx ctx = alone();
     attn_config config = {0};
     static const int32_t many[32] = {0};
-    attn_writer *writer = NULL;
+    lens_writer *writer = NULL;
     attn_model *made = NULL;
     attn_tensor table, narrow, row;
     memset(&table, 0, sizeof table);
@@ -1672,73 +1673,73 @@ TEST(not_written)
     config.tied = 1;
     config.bos = config.eos = -1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no configuration",
-          attn_writer_new(&ctx, &writer, WRITTEN, NULL, NULL, 0));
+          lens_writer_new(&ctx, &writer, WRITTEN, NULL, NULL, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tokenizer",
-          attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 4));
+          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 4));
     FAILS(&ctx, ATTN_E_FORMAT, "written.attn",
-          attn_writer_new(&ctx, &writer, WRITTEN, &config, "no tokenizer", 12));
+          lens_writer_new(&ctx, &writer, WRITTEN, &config, "no tokenizer", 12));
     config.n_head = 3;
     FAILS(&ctx, ATTN_E_FORMAT, "does not divide",
-          attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.n_head = 2;
     config.act_fn = (attn_act_kind)4;
     FAILS(&ctx, ATTN_E_VERSION, "the activation function is 4",
-          attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.act_fn = ATTN_ACT_GELU_TANH;
     config.eos = 1;
     config.n_more_eos = 1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no more_eos",
-          attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.more_eos = many;
     config.n_more_eos = 32;
     FAILS(&ctx, ATTN_E_FORMAT, "32 further ids",
-          attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.n_more_eos = 0;
     config.eos = -1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", attn_writer_end(&ctx, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", attn_writer_open(&ctx, &made, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", lens_writer_end(&ctx, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", lens_writer_open(&ctx, &made, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no writer",
-          attn_writer_add(&ctx, NULL, "ln_final.w", ATTN_F32, row));
-    if (!OK(&ctx, attn_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0)))
+          lens_writer_add(&ctx, NULL, "ln_final.w", ATTN_F32, row));
+    if (!OK(&ctx, lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0)))
         return;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_writer_add(&ctx, writer, NULL, ATTN_F32, row));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", lens_writer_add(&ctx, writer, NULL, ATTN_F32, row));
     FAILS(&ctx, ATTN_E_NAME, "\"unembed.W_U\"",
-          attn_writer_add(&ctx, writer, "unembed.W_U", ATTN_F32, attn_transpose(table, 0, 1)));
+          lens_writer_add(&ctx, writer, "unembed.W_U", ATTN_F32, attn_transpose(table, 0, 1)));
     FAILS(&ctx, ATTN_E_NAME, "\"blocks.1.ln1.w\"",
-          attn_writer_add(&ctx, writer, "blocks.1.ln1.w", ATTN_F32, row));
+          lens_writer_add(&ctx, writer, "blocks.1.ln1.w", ATTN_F32, row));
     FAILS(&ctx, ATTN_E_SHAPE, "[7, 40]; expected",
-          attn_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, narrow));
+          lens_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, narrow));
     FAILS(&ctx, ATTN_E_SHAPE, "multiple of 16",
-          attn_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, attn_slice(table, 0, 0, 15)));
+          lens_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, attn_slice(table, 0, 0, 15)));
     FAILS(&ctx, ATTN_E_ARGUMENT, "cannot have the type",
-          attn_writer_add(&ctx, writer, "ln_final.w", ATTN_F16, row));
+          lens_writer_add(&ctx, writer, "ln_final.w", ATTN_F16, row));
     FAILS(&ctx, ATTN_E_ARGUMENT, "cannot have the type",
-          attn_writer_add(&ctx, writer, "embed.W_E", ATTN_I32, table));
-    OK(&ctx, attn_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 0, 32)));
+          lens_writer_add(&ctx, writer, "embed.W_E", ATTN_I32, table));
+    OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 0, 32)));
     FAILS(&ctx, ATTN_E_ARGUMENT, "embed.W_E has 32 of 40",
-          attn_writer_add(&ctx, writer, "ln_final.w", ATTN_F32, row));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "embed.W_E has 32 of 40", attn_writer_end(&ctx, writer));
+          lens_writer_add(&ctx, writer, "ln_final.w", ATTN_F32, row));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "embed.W_E has 32 of 40", lens_writer_end(&ctx, writer));
     FAILS(&ctx, ATTN_E_SHAPE, "8 times 8, or",
-          attn_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 0, 9)));
-    OK(&ctx, attn_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 32, 8)));
+          lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 0, 9)));
+    OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 32, 8)));
     FAILS(&ctx, ATTN_E_NAME, "in the file already",
-          attn_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
+          lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
     FAILS(&ctx, ATTN_E_ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
-          attn_writer_end(&ctx, writer));
+          lens_writer_end(&ctx, writer));
     CHECK(system("test -e " WRITTEN ".00.part") == 0);
-    attn_writer_free(writer);
+    lens_writer_free(writer);
     CHECK(system("ls " WRITTEN "* >/dev/null 2>&1") != 0);
-    if (OK(&ctx, attn_writer_new(&ctx, &writer, NULL, &config, NULL, 0))) {
-        OK(&ctx, attn_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
+    if (OK(&ctx, lens_writer_new(&ctx, &writer, NULL, &config, NULL, 0))) {
+        OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
         FAILS(&ctx, ATTN_E_ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
-              attn_writer_open(&ctx, &made, writer));
+              lens_writer_open(&ctx, &made, writer));
         CHECK(made == NULL);
-        attn_writer_free(writer);
+        lens_writer_free(writer);
     }
     config.d_model = config.d_mlp = 1u << 24;
     config.n_layer = 1u << 16;
     FAILS(&ctx, ATTN_E_MEMORY, "no memory for a model in memory",
-          attn_writer_new(&ctx, &writer, NULL, &config, NULL, 0));
+          lens_writer_new(&ctx, &writer, NULL, &config, NULL, 0));
     CHECK(writer == NULL);
     attn_ctx_free(&ctx);
 }

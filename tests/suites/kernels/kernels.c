@@ -8,6 +8,7 @@
 #include "attn.h"
 
 #include "tests/fixture.h"
+#include "tools/lens/writer.h"
 #include "tests/contract_vectors.h"
 #include "tools/bench/roofs.h"
 
@@ -540,7 +541,7 @@ TEST(rounding_of_weights)
         double ours = 0, theirs = 0;
         for (k = 0; k < n_in * n_out; k++) /* bell-shaped */
             x[k] = sizes[i] * (random_float() + random_float() + random_float() + random_float());
-        OK(&ctx, attn__make_panels(&ctx, panels, ATTN_Q8,
+        OK(&ctx, lens_make_panels(&ctx, panels, ATTN_Q8,
                                    attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
         for (k = 0; k < n_in; k++)
             for (n = 0; n < n_out; n++) {
@@ -549,7 +550,7 @@ TEST(rounding_of_weights)
                 CHECKF(e <= 0.5001 * (double)scale, "q8 (%d, %d): off by %g steps", (int)k, (int)n,
                        e / (double)scale);
             }
-        OK(&ctx, attn__make_panels(&ctx, panels, ATTN_Q4,
+        OK(&ctx, lens_make_panels(&ctx, panels, ATTN_Q4,
                                    attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
         for (k = 0; k < n_in; k += 32)
             for (n = 0; n < n_out; n++) {
@@ -584,7 +585,7 @@ TEST(special_blocks)
         for (k = 0; k < n_in; k++)
             x[k * n_out + 1] = 3.0f;
         x[33 * n_out + 2] = -5.0f;
-        OK(&ctx, attn__make_panels(&ctx, panels, dtype,
+        OK(&ctx, lens_make_panels(&ctx, panels, dtype,
                                    attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
         for (k = 0; k < 128; k++)
             for (n = 0; n < 32; n++) {
@@ -613,9 +614,9 @@ TEST(writing_on_threads)
         unsigned char *const four = (unsigned char *)pool_new(size);
         const attn_tensor w = attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out));
         ctx.n_threads = 1;
-        OK(&ctx, attn__make_panels(&ctx, one, dtypes[i], w));
+        OK(&ctx, lens_make_panels(&ctx, one, dtypes[i], w));
         ctx.n_threads = 4;
-        OK(&ctx, attn__make_panels(&ctx, four, dtypes[i], w));
+        OK(&ctx, lens_make_panels(&ctx, four, dtypes[i], w));
         CHECK(memcmp(one, four, size) == 0);
     }
     CHECK(attn_panels_size(ATTN_I32, 4, 4) == 0);
@@ -1168,7 +1169,7 @@ TEST(panels)
                                 ((float *)(void *)want)[number] = value;
                         }
                     }
-                    OK(&ctx, attn__make_panels(&ctx, got, (attn_dtype)dtype, w));
+                    OK(&ctx, lens_make_panels(&ctx, got, (attn_dtype)dtype, w));
                     CHECKF(memcmp(got, want, size) == 0, "[%d, %d] layout %d, type %d from %d",
                            (int)rows, (int)columns, layout, dtype, from);
                     for (i = 0; i < 64; i++)
@@ -1193,13 +1194,13 @@ TEST(weights_without_a_scale)
         for (i = 0; i < sizeof wrong / sizeof *wrong; i++) {
             set_value(w, 69 * 40 + 39, wrong[i]);
             if (j < 2)
-                OK(&ctx, attn__make_panels(&ctx, room, dtypes[j], w));
+                OK(&ctx, lens_make_panels(&ctx, room, dtypes[j], w));
             else
                 FAILS(&ctx, ATTN_E_ARGUMENT, "no scale",
-                      attn__make_panels(&ctx, room, dtypes[j], w));
+                      lens_make_panels(&ctx, room, dtypes[j], w));
         }
         set_value(w, 69 * 40 + 39, -65519);
-        OK(&ctx, attn__make_panels(&ctx, room, dtypes[j], w));
+        OK(&ctx, lens_make_panels(&ctx, room, dtypes[j], w));
     }
     pool_clear();
 }

@@ -760,7 +760,7 @@ TEST(processing)
                  ways[i].options);
         works(command);
         OK(&ctx, lens_process_weights(&ctx, &made, model, ways[i].flags));
-        OK(&ctx, attn_model_save(&ctx, TMP "want.attn", made));
+        OK(&ctx, lens_model_save(&ctx, TMP "want.attn", made));
         CHECK(test_same_file(TMP "process.attn", TMP "want.attn"));
         attn_model_close(made);
     }

@@ -524,7 +524,7 @@ static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made
         return ctx->status;
     if (lens_process_weights(ctx, made, odd, 7) != ATTN_OK)
         return ctx->status;
-    return attn_model_save(ctx, test_tmp("made.attn"), *made);
+    return lens_model_save(ctx, test_tmp("made.attn"), *made);
 }
 
 TEST(same_everywhere)

@@ -94,15 +94,15 @@ TEST(saving)
     size_t n = 0, i;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
-    OK(&ctx, attn_model_save(&ctx, path, model));
+    OK(&ctx, lens_model_save(&ctx, path, model));
     CHECK(test_same_file(path, TEST_BUILD "/tiny-stories.attn"));
     OK(&ctx, lens_process_weights(&ctx, &made, model, LENS_PROCESS_DEFAULT));
     attn_model_close(model);
 
     OK(&ctx, attn_model_open(&ctx, &model, path, NULL)); /* over the file that is open */
-    OK(&ctx, attn_model_save(&ctx, path, model));
+    OK(&ctx, lens_model_save(&ctx, path, model));
     CHECK(test_same_file(path, TEST_BUILD "/tiny-stories.attn"));
-    OK(&ctx, attn_model_save(&ctx, path, made));
+    OK(&ctx, lens_model_save(&ctx, path, made));
     OK(&ctx, attn_model_open(&ctx, &again, path, NULL)); /* every checksum is verified */
     if (model && again && made) {
         n = 16;
@@ -116,9 +116,9 @@ TEST(saving)
             OK(&ctx, attn_model_tensor_info(&ctx, &b, made, i));
             CHECK(strcmp(a.name, b.name) == 0 && a.checksum == b.checksum);
         }
-        FAILS(&ctx, ATTN_E_IO, "nowhere/", attn_model_save(&ctx, "build/nowhere/x.attn", made));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, "", made));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_save(&ctx, path, NULL));
+        FAILS(&ctx, ATTN_E_IO, "nowhere/", lens_model_save(&ctx, "build/nowhere/x.attn", made));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_model_save(&ctx, "", made));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_model_save(&ctx, path, NULL));
     }
     attn_model_close(model);
     attn_model_close(made);

@@ -1,6 +1,7 @@
 /* Receipts, the contract and what stands on equal bits: another person's implementation, and zip. */
 #include "tests/test.h"
 #include "tools/receipt/verify.h"
+#include "tools/lens/writer.h"
 #include "tests/fixture.h"
 #include "tests/command.h"
 #include "tests/contract_vectors.h"
@@ -876,7 +877,7 @@ static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t
     float *zeros = (float *)calloc(n_vocab + 1024, sizeof *zeros);
     attn_config c = ATTN_ZERO;
     attn_ctx ctx = {0};
-    attn_writer *writer = NULL;
+    lens_writer *writer = NULL;
     size_t i;
     c.n_ctx = 1024;
     c.d_model = c.n_head = c.n_layer = c.d_mlp = 1;
@@ -892,21 +893,21 @@ static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t
         put_u32(at, (uint32_t)i);
     for (i = 0; i < n_bytes; i++)
         *at++ = (unsigned char)(first + i);
-    OK(&ctx, attn_writer_new(&ctx, &writer, path, &c, section, (size_t)(at - section)));
-    OK(&ctx, attn_writer_add(&ctx, writer, "embed.W_E", ATTN_F32,
+    OK(&ctx, lens_writer_new(&ctx, &writer, path, &c, section, (size_t)(at - section)));
+    OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_F32,
                              attn_borrow(zeros, ATTN_F32, attn_shape2(n_vocab, 1))));
     zeros[0] = -1000; /* of logits */
-    OK(&ctx, attn_writer_add(&ctx, writer, "unembed.b_U", ATTN_F32,
+    OK(&ctx, lens_writer_add(&ctx, writer, "unembed.b_U", ATTN_F32,
                              attn_borrow(zeros, ATTN_F32, attn_shape1(n_vocab))));
     zeros[0] = 0;
     for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        OK(&ctx, attn_writer_add(&ctx, writer, parts[i].name, ATTN_F32,
+        OK(&ctx, lens_writer_add(&ctx, writer, parts[i].name, ATTN_F32,
                                  attn_borrow(zeros, ATTN_F32,
                                              parts[i].columns
                                                  ? attn_shape2(parts[i].rows, parts[i].columns)
                                                  : attn_shape1(parts[i].rows))));
-    OK(&ctx, attn_writer_end(&ctx, writer));
-    attn_writer_free(writer);
+    OK(&ctx, lens_writer_end(&ctx, writer));
+    lens_writer_free(writer);
     free(zeros);
 }
 
@@ -1022,7 +1023,7 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
     float *random = (float *)pool_new((size_t)N_VOCAB * WIDTH * sizeof *random);
     attn_config c;
     attn_ctx ctx = alone();
-    attn_writer *w = NULL;
+    lens_writer *w = NULL;
     char name[64];
     size_t i, j;
     random_state = seed;
@@ -1037,10 +1038,10 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
     c.ln_eps = 1e-5f;
     c.tied = 1;
     c.bos = c.eos = -1;
-    OK(&ctx, attn_writer_new(&ctx, &w, path, &c, NULL, 0));
-    OK(&ctx, attn_writer_add(&ctx, w, "embed.W_E", ATTN_F32,
+    OK(&ctx, lens_writer_new(&ctx, &w, path, &c, NULL, 0));
+    OK(&ctx, lens_writer_add(&ctx, w, "embed.W_E", ATTN_F32,
                              attn_borrow(random, ATTN_F32, attn_shape2(N_VOCAB, WIDTH))));
-    OK(&ctx, attn_writer_add(&ctx, w, "pos_embed.W_pos", ATTN_F32,
+    OK(&ctx, lens_writer_add(&ctx, w, "pos_embed.W_pos", ATTN_F32,
                              attn_borrow(random, ATTN_F32, attn_shape2(n_ctx, WIDTH))));
     for (i = 0; i < N_LAYER; i++)
         for (j = 0; j < sizeof tensors / sizeof tensors[0]; j++) {
@@ -1049,15 +1050,15 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
                 shape = attn_shape2(tensors[j].n_in, tensors[j].n_out);
             snprintf(name, sizeof name, "blocks.%u.%s", (unsigned)i, tensors[j].name);
             OK(&ctx,
-               attn_writer_add(&ctx, w, name, ATTN_F32,
+               lens_writer_add(&ctx, w, name, ATTN_F32,
                                attn_borrow(random + 9973 * (i + 1) + 101 * j, ATTN_F32, shape)));
         }
-    OK(&ctx, attn_writer_add(&ctx, w, "ln_final.w", ATTN_F32,
+    OK(&ctx, lens_writer_add(&ctx, w, "ln_final.w", ATTN_F32,
                              attn_borrow(random + 7, ATTN_F32, attn_shape1(WIDTH))));
-    OK(&ctx, attn_writer_add(&ctx, w, "ln_final.b", ATTN_F32,
+    OK(&ctx, lens_writer_add(&ctx, w, "ln_final.b", ATTN_F32,
                              attn_borrow(random + 77, ATTN_F32, attn_shape1(WIDTH))));
-    OK(&ctx, attn_writer_end(&ctx, w));
-    attn_writer_free(w);
+    OK(&ctx, lens_writer_end(&ctx, w));
+    lens_writer_free(w);
 }
 
 /* A random model has next to nothing in common with GPT-2, and the counts show it. Texts that are longer

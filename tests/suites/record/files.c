@@ -3,6 +3,7 @@
 #define _XOPEN_SOURCE 700        /* for SIGXFSZ under -std=c99 */
 #include "tools/common/system.h" /* first: it asks for 64-bit file offsets */
 #include "tools/lens/save.h"
+#include "tools/lens/writer.h"
 #include "tests/refused.h"
 #include <signal.h>
 #include <sys/resource.h>
@@ -149,7 +150,7 @@ TEST(drafts_that_fail)
     FAILS(&ctx, ATTN_E_IO, "writing failed: File too large",
           save_one(&ctx, DRAFTS "new.safetensors"));
     FAILS(&ctx, ATTN_E_IO, "writing failed: File too large",
-          attn_model_save(&ctx, DRAFTS "new.attn", plain));
+          lens_model_save(&ctx, DRAFTS "new.attn", plain));
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
     signal(SIGXFSZ, SIG_DFL);
     CHECK(in_drafts("echo old | cmp - kept.safetensors && test \"$(ls)\" = kept.safetensors"));
@@ -189,9 +190,9 @@ TEST(the_longest_name)
     memcpy(longest + at + 243, ".safetensors", 13);
     OK(&ctx, save_one(&ctx, longest));
     CHECK(in_drafts("cmp nnn*.safetensors kept.safetensors"));
-    OK(&ctx, attn_model_save(&ctx, longest, plain));
+    OK(&ctx, lens_model_save(&ctx, longest, plain));
     if (OK(&ctx, attn_model_open(&ctx, &own, longest, NULL)) &&
-        OK(&ctx, attn_model_save(&ctx, longest, own)) &&
+        OK(&ctx, lens_model_save(&ctx, longest, own)) &&
         OK(&ctx, attn_session_new(&ctx, &session, own, NULL)))
         OK(&ctx, attn_feed(&ctx, session, tokens, 3));
     attn_session_free(session);
@@ -207,7 +208,7 @@ static void written_where_it_is_open(const char *name, int stream)
 {
     attn_ctx ctx = {0};
     attn_model *own = NULL;
-    attn_new_file *begun = NULL;
+    lens_new_file *begun = NULL;
     char path[32], part[48];
     FILE *file = fopen(DRAFTS "opened", "wb+");
     const int usual = dup(stream);
@@ -218,10 +219,10 @@ static void written_where_it_is_open(const char *name, int stream)
     if (access(path, F_OK) == 0) {
         fflush(NULL);
         dup2(fileno(file), stream);
-        OK(&ctx, attn_new_file_begin(&ctx, &begun, path));
+        OK(&ctx, lens_new_file_begin(&ctx, &begun, path));
         if (CHECKF(begun && access(part, F_OK) != 0, "%s would be replaced", path))
-            OK(&ctx, attn_model_save(&ctx, path, plain));
-        attn_new_file_end(&ctx, begun, ATTN_STOPPED);
+            OK(&ctx, lens_model_save(&ctx, path, plain));
+        lens_new_file_end(&ctx, begun, ATTN_STOPPED);
         dup2(usual, stream);
         if (OK(&ctx, attn_model_open(&ctx, &own, DRAFTS "opened", NULL)))
             attn_model_close(own);
@@ -240,10 +241,10 @@ TEST(written_in_place)
     written_where_it_is_open("/dev/stdout", 1);
     written_where_it_is_open("/dev/stderr", 2);
     if (access("/dev/shm", W_OK) == 0) { /* a directory for files of every kind */
-        attn_new_file *file = NULL;
-        OK(&ctx, attn_new_file_begin(&ctx, &file, "/dev/shm/attn-test"));
+        lens_new_file *file = NULL;
+        OK(&ctx, lens_new_file_begin(&ctx, &file, "/dev/shm/attn-test"));
         CHECK(access("/dev/shm/attn-test.00.part", F_OK) == 0);
-        CHECK(attn_new_file_end(&ctx, file, ATTN_STOPPED) == ATTN_STOPPED);
+        CHECK(lens_new_file_end(&ctx, file, ATTN_STOPPED) == ATTN_STOPPED);
         ctx.status = ATTN_OK;
     }
     CHECK(in_drafts(
@@ -269,9 +270,9 @@ TEST(models_that_cannot_be_saved)
     attn_ctx ctx = {0};
     const char *const path = TEST_TMP "a-directory";
     CHECK(system("mkdir -p " TEST_TMP "a-directory/full") == 0);
-    FAILS(&ctx, ATTN_E_IO, "a-directory", attn_model_save(&ctx, path, plain));
+    FAILS(&ctx, ATTN_E_IO, "a-directory", lens_model_save(&ctx, path, plain));
     CHECK(system("test ! -e " TEST_TMP "a-directory.00.part") == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, NULL, plain));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_save(&ctx, "", plain));
-    FAILS(&ctx, ATTN_E_IO, "", attn_model_save(&ctx, "build/no/such/x.attn", plain));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_model_save(&ctx, NULL, plain));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_model_save(&ctx, "", plain));
+    FAILS(&ctx, ATTN_E_IO, "", lens_model_save(&ctx, "build/no/such/x.attn", plain));
 }

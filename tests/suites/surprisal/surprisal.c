@@ -1,5 +1,6 @@
 /* surprisal, beside PyTorch's GPT-2 in float64, and as a person uses it. */
 #include "tests/test.h"
+#include "tools/lens/writer.h"
 #include "tests/command.h"
 #include <math.h>
 
@@ -210,14 +211,14 @@ TEST(probabilities_add_up)
 static int save_scaled(attn_ctx *ctx, const char *path, float factor)
 {
     attn_model *from = NULL;
-    attn_writer *writer = NULL;
+    lens_writer *writer = NULL;
     attn_tensor_info info = ATTN_ZERO;
     size_t size = 0, i, k;
     const void *section;
     if (!OK(ctx, attn_model_open(ctx, &from, TEST_BUILD "/tiny-stories.attn", NULL)))
         return 0;
     section = attn_model_tokenizer_section(&size, from);
-    OK(ctx, attn_writer_new(ctx, &writer, path, attn_model_config(from), section, size));
+    OK(ctx, lens_writer_new(ctx, &writer, path, attn_model_config(from), section, size));
     for (i = 0; i < attn_model_n_tensors(from) && !ctx->status; i++) {
         attn_tensor x = ATTN_ZERO;
         OK(ctx, attn_model_tensor_info(ctx, &info, from, i));
@@ -226,10 +227,10 @@ static int save_scaled(attn_ctx *ctx, const char *path, float factor)
             x = attn_reshape(x, attn_shape2(x.shape[0] * x.shape[1], x.shape[2]));
         for (k = 0; strncmp(info.name, "ln_final", 8) == 0 && k < x.shape[0]; k++)
             ((float *)x.data)[k] *= factor;
-        OK(ctx, attn_writer_add(ctx, writer, info.name, ATTN_F32, x));
+        OK(ctx, lens_writer_add(ctx, writer, info.name, ATTN_F32, x));
     }
-    OK(ctx, attn_writer_end(ctx, writer));
-    attn_writer_free(writer);
+    OK(ctx, lens_writer_end(ctx, writer));
+    lens_writer_free(writer);
     attn_model_close(from);
     attn_ctx_free(ctx);
     return ctx->status == ATTN_OK;

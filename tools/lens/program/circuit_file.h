@@ -43,13 +43,13 @@ static int write_circuit(lens *l, const patching *p, const lens_graph *g, const 
                          size_t n_kept)
 {
     char *used = (char *)allocate(l, g->n_senders + 1, 1);
-    attn_new_file *file = NULL;
+    lens_new_file *file = NULL;
     attn_status status;
-    if (!used || attn_new_file_begin(&l->ctx, &file, l->o.output))
+    if (!used || lens_new_file_begin(&l->ctx, &file, l->o.output))
         return failed(&l->ctx);
     memset(used, 0, g->n_senders + 1);
-    write_edges((FILE *)attn_new_file_stream(file), l, g, edges, n_kept, circuit_sign(p), used);
-    status = attn_new_file_end(&l->ctx, file, interrupted ? ATTN_STOPPED : ATTN_OK);
+    write_edges((FILE *)lens_new_file_stream(file), l, g, edges, n_kept, circuit_sign(p), used);
+    status = lens_new_file_end(&l->ctx, file, interrupted ? ATTN_STOPPED : ATTN_OK);
     if (status != ATTN_OK)
         return failed(&l->ctx);
     tell_written(l, "the scores of all edges, in the form of MIB");

@@ -227,7 +227,7 @@ static int draw_graph(lens *l, const lens_page *page, const edge_finding *f)
     const lens_graph *g = &f->graph;
     const double height = (double)((2 * g->n_layer + 2) * GRAPH_ROW);
     char *used = (char *)allocate(l, g->n_senders, 1);
-    attn_new_file *picture;
+    lens_new_file *picture;
     double bottom;
     FILE *file;
     size_t i;
@@ -236,7 +236,7 @@ static int draw_graph(lens *l, const lens_page *page, const edge_finding *f)
         return failed(&l->ctx);
     if ((code = open_picture(l, &picture)) != FINE)
         return code;
-    file = (FILE *)attn_new_file_stream(picture);
+    file = (FILE *)lens_new_file_stream(picture);
     bottom = svg_begin(file, page, (double)(g->n_head * GRAPH_COLUMN) + 2 * SVG_EDGE, height);
     bottom += height - GRAPH_ROW;
     fputs("<style>path { fill: none; stroke-opacity: 0.75; } .more { stroke: rgb(29,84,200); }\n"

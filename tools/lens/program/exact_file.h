@@ -122,18 +122,18 @@ static int move_state(exact_file *f, FILE *file, int saves, uint64_t *sum)
 
 static attn_status save_state(exact_file *f)
 {
-    attn_new_file *made = NULL;
+    lens_new_file *made = NULL;
     attn_ctx ctx = ATTN_ZERO; /* that of the run may hold a stop */
-    attn_status status = attn_new_file_begin(&ctx, &made, f->l->o.state);
+    attn_status status = lens_new_file_begin(&ctx, &made, f->l->o.state);
     uint64_t sum;
     if (status == ATTN_OK) {
-        FILE *const file = (FILE *)attn_new_file_stream(made);
+        FILE *const file = (FILE *)lens_new_file_stream(made);
         f->words[7] = f->state.n_pairs;
         sum = attn_checksum(0, f->words, sizeof f->words);
         fwrite(f->words, 1, sizeof f->words, file);
         move_state(f, file, 1, &sum);
         fwrite(&sum, 1, sizeof sum, file);
-        status = attn_new_file_end(&ctx, made, ATTN_OK); /* reports what failed to be written */
+        status = lens_new_file_end(&ctx, made, ATTN_OK); /* reports what failed to be written */
     }
     if (status != ATTN_OK)
         tool_fail(&f->l->ctx, status, "--state: %s", ctx.message);

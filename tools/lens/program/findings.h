@@ -4,6 +4,7 @@
 #define LENS_FINDINGS_H
 
 #include "edits.h"
+#include "tools/lens/new_file.h"
 #include "lens_svg.h"
 #include "print_json.h"
 #include "print_table.h"
@@ -112,16 +113,16 @@ static int is_svg(const lens *l)
     return ends_in(l->o.output, ".svg");
 }
 
-static int open_picture(lens *l, attn_new_file **picture)
+static int open_picture(lens *l, lens_new_file **picture)
 {
-    return attn_new_file_begin(&l->ctx, picture, l->o.output) ? failed(&l->ctx) : FINE;
+    return lens_new_file_begin(&l->ctx, picture, l->o.output) ? failed(&l->ctx) : FINE;
 }
 
 /* Keeps the picture if `code` is FINE and all of it could be written. */
-static int close_picture(lens *l, attn_new_file *picture, int code)
+static int close_picture(lens *l, lens_new_file *picture, int code)
 {
     const attn_status status =
-        attn_new_file_end(&l->ctx, picture, code == FINE ? ATTN_OK : ATTN_STOPPED);
+        lens_new_file_end(&l->ctx, picture, code == FINE ? ATTN_OK : ATTN_STOPPED);
     if (code == FINE && status)
         return failed(&l->ctx);
     if (code == FINE)
@@ -133,13 +134,13 @@ static int close_picture(lens *l, attn_new_file *picture, int code)
 
 static int draw_grids(lens *l, const lens_page *page, const lens_grid *grids, size_t n)
 {
-    attn_new_file *picture;
+    lens_new_file *picture;
     int code;
     if (l->ctx.status)
         return failed(&l->ctx);
     if ((code = open_picture(l, &picture)) != FINE)
         return code;
-    (is_svg(l) ? svg_grids : html_grids)((FILE *)attn_new_file_stream(picture), page, grids, n);
+    (is_svg(l) ? svg_grids : html_grids)((FILE *)lens_new_file_stream(picture), page, grids, n);
     return close_picture(l, picture, interrupted ? INTERRUPTED : FINE);
 }
 

@@ -82,7 +82,7 @@ static int draw_losses(lens *l, const losses *found)
     const double most = found->worst > 1 ? found->worst : 1;
     lens_word *words = make_words(l);
     lens_page page = make_page(l, "Loss of each token");
-    attn_new_file *picture;
+    lens_new_file *picture;
     size_t t;
     int code;
     if (!words)
@@ -107,7 +107,7 @@ static int draw_losses(lens *l, const losses *found)
         return failed(&l->ctx);
     if ((code = open_picture(l, &picture)) != FINE)
         return code;
-    (is_svg(l) ? svg_words : html_words)((FILE *)attn_new_file_stream(picture), &page,
+    (is_svg(l) ? svg_words : html_words)((FILE *)lens_new_file_stream(picture), &page,
                                          keep(l, "%.1f nats: unexpected", most), words, n);
     return close_picture(l, picture, FINE);
 }

@@ -254,7 +254,7 @@ static int run_patterns(lens *l)
     const size_t most =
         (size_t)1 << 28; /* bytes of a page that a browser can be expected to open */
     patterns p = {0};
-    attn_new_file *picture;
+    lens_new_file *picture;
     int code = choose_heads(l, &p.heads);
     if (code != FINE)
         return code;
@@ -273,7 +273,7 @@ static int run_patterns(lens *l)
     if (l->o.output) {
         if ((code = open_picture(l, &picture)) != FINE)
             return code;
-        return close_picture(l, picture, draw_patterns(&p, (FILE *)attn_new_file_stream(picture)));
+        return close_picture(l, picture, draw_patterns(&p, (FILE *)lens_new_file_stream(picture)));
     }
     if (l->o.json) {
         printf("{");

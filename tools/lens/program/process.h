@@ -20,7 +20,7 @@ static int run_process(lens *l)
     if (flags && lens_process_weights(&l->ctx, &made, l->model, flags) != ATTN_OK)
         return failed(&l->ctx);
     if (!o->refactor)
-        attn_model_save(&l->ctx, o->output, made);
+        lens_model_save(&l->ctx, o->output, made);
     else
         lens_refactor_attention(&l->ctx, o->output, made ? made : l->model);
     attn_model_close(made);

@@ -216,28 +216,28 @@ static int write_beside(lens *l, const shuffle *s, const char *name,
                         void (*fill)(const arrow_file *a, json_out *o))
 {
     json_out o = {NULL, 0, 0, 0, 0};
-    attn_new_file *file = NULL;
-    attn_status status = attn_new_file_begin(&l->ctx, &file, keep(l, "%s/%s", l->o.output, name));
+    lens_new_file *file = NULL;
+    attn_status status = lens_new_file_begin(&l->ctx, &file, keep(l, "%s/%s", l->o.output, name));
     fill(&s->out, &o);
-    if (!status && !out_line(&o, (FILE *)attn_new_file_stream(file)))
+    if (!status && !out_line(&o, (FILE *)lens_new_file_stream(file)))
         status = tool_fail(&l->ctx, ATTN_E_MEMORY, "no memory for %s", name);
     out_free(&o);
-    return attn_new_file_end(&l->ctx, file, status) ? failed(&l->ctx) : FINE;
+    return lens_new_file_end(&l->ctx, file, status) ? failed(&l->ctx) : FINE;
 }
 
 /* Writes the data set. */
 static int gather_rows(lens *l, shuffle *s, const attn_tensor *values, size_t capacity)
 {
-    attn_new_file *file = NULL;
+    lens_new_file *file = NULL;
     attn_status status =
-        attn_new_file_begin(&l->ctx, &file, keep(l, "%s/" ARROW_NAME, l->o.output));
+        lens_new_file_begin(&l->ctx, &file, keep(l, "%s/" ARROW_NAME, l->o.output));
     int code = FINE;
     if (!status) {
-        s->out.file = (FILE *)attn_new_file_stream(file);
+        s->out.file = (FILE *)lens_new_file_stream(file);
         code = write_order(l, s, values, capacity);
         status = code == FINE ? ATTN_OK : ATTN_STOPPED;
     }
-    status = attn_new_file_end(&l->ctx, file, status);
+    status = lens_new_file_end(&l->ctx, file, status);
     if (code != FINE || status)
         return code != FINE ? code : failed(&l->ctx);
     code = write_beside(l, s, "dataset_info.json", arrow_info);
