@@ -137,7 +137,7 @@ $(BUILD)/from_scratch/plain.attn: tests/golden/plain/config.json $(wildcard test
 # The implementation is most of the work, so it is compiled once: ATTN__IMPLEMENTED keeps it out of
 # the programs, each of which would build by itself just as well.
 $(BUILD)/attn.o: attn.h $(BUILD)/flags
-	$(SHOW)$(COMPILE) -DATTN_IMPLEMENTATION -DATTN_UNSTABLE -x c -c $< -o $@
+	$(SHOW)$(COMPILE) -DATTN_IMPLEMENTATION -x c -c $< -o $@
 
 PROGRAM = $(SHOW)$(COMPILE) -DATTN__IMPLEMENTED -DBUILD='"$(BUILD)"' -MF $@.d $(filter %.c %.o,$^) -o $@ $(LINK)
 

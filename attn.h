@@ -1,6 +1,6 @@
 /* clang-format off */
 /*
-attn.h - GPT-2 inference in one C header                                      version 0.4.0, MIT
+attn.h - GPT-2 inference in one C header                                      version 0.5.0, MIT
 
 DO THIS
     Compile the header once and link it (for threads, add -fopenmp to both commands):
@@ -9,9 +9,8 @@ DO THIS
         cc app.c attn.o -lm
 
     The first command takes ten seconds. While you develop, add -march=native -DATTN_NO_DISPATCH to
-    it: it then takes five, and the result is for this processor only. Add -DATTN_UNSTABLE if you
-    use part two (see OPTIONS) or headers of tools/lens/. Keep the -O2: without it, models run 20
-    times slower.
+    it: it then takes five, and the result is for this processor only. Keep the -O2: without it,
+    models run 20 times slower.
 
     Or compile everything in one command, each time. One C or C++ file then defines
     ATTN_IMPLEMENTATION before it includes attn.h, as in the program below:
@@ -86,9 +85,9 @@ TABLE OF CONTENTS: search for the mark. "(tests: x)" behind it names the folder 
     >>api-models     tier 2: models, workspaces, sessions, scoring, sampling, generation
     >>api-tokenizer  text to tokens and back
     >>api-hooks      tier 3: activations by name: hooks
-  the API of part two: only where ATTN_UNSTABLE is defined
-    >>api-records    records and edits                  >>api-lens   logits of any stream
-  part one: the engine
+    >>api-records    records and edits
+    >>api-lens       logits of any stream
+  the engine
     >>gpt2           THE FORWARD PASS                   >>platform   compilers and systems
     >>inside         types that sections share          >>memory     contexts, errors, blocks
     >>numbers        arithmetic with fixed bits         >>tensors    views, allocation, checks
@@ -99,7 +98,7 @@ TABLE OF CONTENTS: search for the mark. "(tests: x)" behind it names the folder 
     >>format         THE FILE FORMAT, reading files     >>cpu        instruction sets
     >>kernels        vector code, compiled for each set >>matmul     panels, products, one head
     >>threads        workers, barriers, how many of them
-  part two: built on the engine, which never needs it
+  built on the engine, which never needs it
     >>record         records and edits                  >>lens       logits
   at the end
     >>words          words of the comments              >>changes    where new things go; versions
@@ -116,10 +115,6 @@ OPTIONS: macros to define before the include that has the implementation
                        time: takes half the time to compile
     ATTN_SANITIZE_KERNELS  with -fsanitize: check the kernels too, which takes minutes to compile
     ATTN_NO_MMAP       read model files into memory instead of mapping them
-    ATTN_UNSTABLE      add part two: records, edits, new files, unembedding, writing of models. Its
-                       API may still change after 1.0. Define it for the implementation, and before
-                       every include that uses part two. (The headers in tools/lens/ define it for
-                       the include of their own)
     ATTN_FILE          the name of this file in quotes, if you renamed it: it includes itself
 
 CALLS
@@ -229,7 +224,7 @@ THE SAME BITS
 #include <stdint.h>
 
 #define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 4
+#define ATTN_VERSION_MINOR 5
 #define ATTN_VERSION_PATCH 0
 
 #ifndef ATTN_API
@@ -240,6 +235,16 @@ THE SAME BITS
 #else
 #define ATTN_API static
 #endif
+#endif
+
+/* Stands before a declaration whose name will leave with the next major version: the compiler warns
+ * where it is used, and says what to use instead. */
+#ifdef __GNUC__
+#define ATTN_DEPRECATED(use_instead) __attribute__((__deprecated__("use " use_instead)))
+#elif defined(_MSC_VER)
+#define ATTN_DEPRECATED(use_instead) __declspec(deprecated("use " use_instead))
+#else
+#define ATTN_DEPRECATED(use_instead)
 #endif
 
 #ifdef __cplusplus
@@ -265,8 +270,11 @@ typedef enum attn_status {
     ATTN_E_TOKENIZER,   /* the model has no tokenizer */
     ATTN_E_UNSUPPORTED, /* an instruction set that this build or processor does not have */
     ATTN_E_NAME,        /* no tensor or activation of that name */
-    ATTN_STOPPED        /* no failure: a callback or attn_ctx.stop asked to stop */
+    ATTN_STOPPED        /* no failure: a callback or attn_ctx.stop_flag asked to stop */
 } attn_status;
+/* A token of a vocabulary: 0 to n_vocab - 1. */
+typedef int32_t attn_token;
+
 /* With -fshort-enums, a program and the library could disagree about structs. */
 typedef char attn__enums_are_ints[sizeof(attn_status) == sizeof(int) ? 1 : -1];
 
@@ -301,7 +309,7 @@ typedef struct attn_ctx {
      * runs one more layer at most. It then returns ATTN_STOPPED, and sessions are as before the
      * call; or ATTN_OK if that layer was its last. attn_generate then returns ATTN_OK, as after a
      * stop by a callback. (Another thread should set it atomically.) */
-    const volatile int *stop;
+    const volatile int *stop_flag;
 
     attn_status status; /* the latest failure; set it to ATTN_OK to forget it */
     char message[256];  /* what was wrong, where, and what was expected */
@@ -478,15 +486,15 @@ ATTN_API attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor
                                     attn_tensor b, float eps);
 
 /* Activation functions of an MLP: GPT-2's, and those of its relatives. */
-typedef enum attn_act_kind {
+typedef enum attn_mlp_act {
     ATTN_ACT_GELU_TANH = 0, /* x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))): GPT-2's */
     ATTN_ACT_GELU_ERF,      /* x/2 * (1 + erf(x / sqrt(2))): PyTorch's default */
     ATTN_ACT_RELU,          /* max(x, 0) */
     ATTN_ACT_SILU           /* x / (1 + exp(-x)), also called swish */
-} attn_act_kind;
+} attn_mlp_act;
 /* out = the activation function of x, by element. */
-ATTN_API attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                   attn_act_kind kind);
+ATTN_API attn_status attn_apply_mlp_act(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                        attn_mlp_act kind);
 
 /* out [.., C] = rows of table [V, C], by tokens: an I32 tensor [..] of 1 to 3 dimensions. */
 ATTN_API attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tensor table,
@@ -540,10 +548,10 @@ ATTN_API attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *pattern,
                                             const attn_attention_desc *desc);
 /* out = act_fn(x · W_in + b_in) · W_out + b_out */
 ATTN_API attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                              const attn_block_weights *w, attn_act_kind act_fn);
+                              const attn_block_weights *w, attn_mlp_act act_fn);
 /* mid = x + multihead(layernorm1(x)), causal;  out = mid + mlp(layernorm2(mid)) */
 ATTN_API attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                const attn_block_weights *w, float eps, attn_act_kind act_fn);
+                                const attn_block_weights *w, float eps, attn_mlp_act act_fn);
 /* logits [.., V] = x [.., C] · W_Eᵀ for a tied table [V, C]. (Untied: attn_linear.) */
 ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                   attn_tensor table);
@@ -578,21 +586,21 @@ typedef struct attn_config {
     size_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
     size_t d_head; /* d_model / n_head */
     float ln_eps;
-    int tied;         /* the unembedding is the embedding */
-    int32_t bos, eos; /* beginning and end of text, or -1 */
+    int tied;            /* the unembedding is the embedding */
+    attn_token bos, eos; /* beginning and end of text, or -1 */
     /* GPT-2 has 0 in these four; some of its relatives do not. */
-    attn_act_kind act_fn;                /* of the MLP */
+    attn_mlp_act act_fn;                 /* of the MLP */
     int unscaled_attn;                   /* scores are not divided by sqrt(d_head) */
     int scale_attn_by_inverse_layer_idx; /* scores of layer i are divided by i + 1 */
     int has_b_U;                         /* logits have a bias, unembed.b_U */
     /* If several tokens end a text, as in chat models, `eos` is one of them, and more_eos has the
      * others: n_more_eos of them, at most 31. NULL if there are none. */
     size_t n_more_eos;
-    const int32_t *more_eos;
+    const attn_token *more_eos;
     uint64_t reserved[4]; /* zero */
 } attn_config;
 /* Does this token end a text? 1 for eos and for each of more_eos, else 0. */
-ATTN_API int attn_config_is_eos(const attn_config *config, int32_t token);
+ATTN_API int attn_config_is_eos(const attn_config *config, attn_token token);
 
 /* Receives the fraction that is done, from 0 to 1. It returns 0 to go on, anything else to stop. */
 typedef int (*attn_progress_fn)(double done, void *user);
@@ -717,7 +725,7 @@ ATTN_API attn_status attn_session_set_workspace(attn_ctx *ctx, attn_session *ses
  *
  *     attn_session_truncate(&ctx, session, 0);
  *     attn_feed(&ctx, session, attn_session_tokens(session) + n - keep, keep); */
-ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+ATTN_API attn_status attn_feed(attn_ctx *ctx, attn_session *session, const attn_token *tokens,
                                size_t n_tokens);
 /* Encodes a text, as attn_encode does, and feeds it. */
 ATTN_API attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text);
@@ -738,7 +746,7 @@ typedef struct attn_layers {
 /* One sequence of a batch. */
 typedef struct attn_feed_item {
     attn_session *session;
-    const int32_t *tokens;
+    const attn_token *tokens;
     size_t n_tokens;
     /* [n_rows, n_vocab], or [n_tokens, n_vocab] if rows is NULL: receives logits. NULL: only
      * attn_session_logits has those of the last token. */
@@ -765,7 +773,7 @@ typedef struct attn_feed_item {
  * change: feed the text, truncate the session (or a copy) to p, and feed the same tokens from p on
  * with layers.first = i and layers.resid = that stream. Only a feed of a single layer keeps that
  * layer's keys and values at positions after its own. */
-ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items);
+ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, const attn_feed_item *items, size_t n_items);
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
 ATTN_API size_t attn_session_capacity(const attn_session *session); /* tokens it can hold */
@@ -773,7 +781,7 @@ ATTN_API size_t attn_session_capacity(const attn_session *session); /* tokens it
 ATTN_API attn_dtype attn_session_cache_dtype(const attn_session *session);
 /* [attn_session_length]: its tokens, which it owns. After a truncation, the tokens beyond the new
  * length stay there until the next feed. */
-ATTN_API const int32_t *attn_session_tokens(const attn_session *session);
+ATTN_API const attn_token *attn_session_tokens(const attn_session *session);
 ATTN_API const attn_model *attn_session_model(const attn_session *session);
 /* Shortens the session to `length` tokens. If that is shorter, it has no logits until the next feed.
  * The keys and values of the other tokens stay until then, for attn_feed_batch. */
@@ -787,7 +795,7 @@ ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const at
  * those of the last token; NULL: there are none. The session must have no record.
  * tools/common/session_file.h loads a saved session with this. */
 ATTN_API attn_status attn_session_set_tokens(attn_ctx *ctx, attn_session *session,
-                                             const int32_t *tokens, size_t n_tokens,
+                                             const attn_token *tokens, size_t n_tokens,
                                              const float *logits);
 
 /* How well the model predicted a token. */
@@ -799,7 +807,7 @@ typedef struct attn_token_stats {
 
 /* A likely next token. */
 typedef struct attn_prediction {
-    int32_t token;
+    attn_token token;
     float logit, probability;
 } attn_prediction;
 
@@ -814,14 +822,14 @@ typedef struct attn_top {
  * tokens at each of the n_tokens positions. A failed call leaves the session as it was. It needs
  * memory for a few rows of logits. Hooks run, so an ablated model can be scored. */
 ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
-                                attn_session *session, const int32_t *tokens, size_t n_tokens);
+                                attn_session *session, const attn_token *tokens, size_t n_tokens);
 /* The mean of stats[0 .. n_stats - 1].nll: the cross-entropy of a text in nats. exp of it is the
  * perplexity. NaN if n_stats is 0 or stats is NULL. */
 ATTN_API double attn_mean_nll(const attn_token_stats *stats, size_t n_stats);
 /* The same for logits [T, V]: stats [T] of targets [T] (both, or NULL both), and the likeliest
  * tokens of each row (top may be NULL). NaN and infinity: as in attn_sample. */
 ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
-                                      attn_tensor logits, const int32_t *targets);
+                                      attn_tensor logits, const attn_token *targets);
 
 /* How to pick a token. Zeroed: greedy, the first of the largest logits. Otherwise, in this order:
  * the repetition penalty, division by the temperature, the filters top-k, top-p and min-p, each on
@@ -846,8 +854,8 @@ ATTN_API attn_status attn_sampler_new(attn_ctx *ctx, attn_sampler **sampler, siz
 ATTN_API void attn_sampler_free(attn_sampler *sampler); /* NULL is fine */
 /* Picks a token from logits [n_vocab]. `seen` are the n_seen tokens so far, for the repetition
  * penalty. It fails if a logit is NaN, or all are -inf. The first logit of +inf is certain. */
-ATTN_API attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *sampler,
-                                 const float *logits, const int32_t *seen, size_t n_seen);
+ATTN_API attn_status attn_sample(attn_ctx *ctx, attn_token *token, attn_sampler *sampler,
+                                 const float *logits, const attn_token *seen, size_t n_seen);
 
 /* Receives text as it is generated: whole UTF-8 characters; each invalid part becomes U+FFFD. It
  * returns 0 to go on, anything else to stop. It may read the session and copy it into another one,
@@ -866,7 +874,7 @@ typedef enum attn_stop_reason {
     ATTN_STOP_EOS,      /* a token that ends a text was drawn; it is not fed */
     ATTN_STOP_COUNT,    /* max_tokens were generated */
     ATTN_STOP_CONTEXT,  /* the session is full */
-    ATTN_STOP_CALLBACK, /* a callback or attn_ctx.stop asked to stop */
+    ATTN_STOP_CALLBACK, /* a callback or attn_ctx.stop_flag asked to stop */
     ATTN_STOP_STRING    /* the text reached one of the stop strings */
 } attn_stop_reason;
 
@@ -889,10 +897,10 @@ typedef struct attn_generate_desc {
     int ignore_eos;           /* 1: do not end at tokens that end a text */
     int no_draft;             /* 1: no drafts, see attn_generate */
     size_t n_draft;           /* most tokens of a draft, at most 15; 0: 15 */
-    const char *const *stop;  /* [n_stop]: strings that end the text */
-    size_t n_stop;
-    int keep_stop;                /* 1: the text includes the stop string */
-    const int32_t *prompt_tokens; /* NULL, or [n_prompt_tokens]: the prompt instead of a text */
+    const char *const *stop_strings; /* [n_stop_strings]: strings that end the text */
+    size_t n_stop_strings;
+    int keep_stop;                   /* 1: the text includes the stop string */
+    const attn_token *prompt_tokens; /* NULL, or [n_prompt_tokens]: the prompt instead of a text */
     size_t n_prompt_tokens;
     attn_workspace *workspace; /* of attn_generate_many; NULL: it makes its own */
     uint64_t reserved[4];      /* zero */
@@ -900,7 +908,7 @@ typedef struct attn_generate_desc {
 
 /* The result of attn_generate. Zero it, and set tokens, log_probs and room if you want them. */
 typedef struct attn_generation {
-    int32_t *tokens; /* NULL, or [room]: receives the generated tokens */
+    attn_token *tokens; /* NULL, or [room]: receives the generated tokens */
     /* NULL, or [room]: the log-probability of each generated token by the model's own logits,
      * before logits_fn, penalty, temperature and filters. */
     float *log_probs;
@@ -908,7 +916,7 @@ typedef struct attn_generation {
     size_t n_tokens;         /* how many were generated */
     size_t n_passes;         /* forward passes that fed them */
     attn_stop_reason reason; /* why generation ended */
-    size_t which_stop;       /* if ATTN_STOP_STRING: its index in desc->stop */
+    size_t which_stop;       /* if ATTN_STOP_STRING: its index in desc->stop_strings */
     size_t accepted;      /* the session's length up to the last token whose text was handed over */
     uint64_t reserved[4]; /* zero */
 } attn_generation;
@@ -918,7 +926,7 @@ typedef struct attn_generation {
  *
  * Every end but a failure returns ATTN_OK, even a stop by a callback; result->reason has the
  * reason. The session has the prompt and all generated tokens, also those of a stop string. The
- * last one is missing if the session is full, or if a hook or ctx->stop ended its feed. To continue
+ * last one is missing if the session is full, or if a hook or ctx->stop_flag ended its feed. To continue
  * after the text that was handed over, after a stop string or a stop by a callback:
  *
  *     attn_session_truncate(&ctx, session, result.accepted);
@@ -939,16 +947,16 @@ ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_
 /* One text of attn_generate_many. Zero it, and set its prompt. */
 typedef struct attn_continuation {
     const char *prompt;
-    const int32_t *prompt_tokens; /* NULL, or [n_prompt_tokens]: the prompt instead of a text */
+    const attn_token *prompt_tokens; /* NULL, or [n_prompt_tokens]: the prompt instead of a text */
     size_t n_prompt_tokens;
     attn_text_fn text_fn; /* NULL, or receives the text */
     void *text_user;      /* passed to text_fn */
 
     /* the results */
-    char *text;       /* whole UTF-8 characters, ended by a zero */
-    size_t size;      /* bytes, without the zero */
-    int32_t *tokens;  /* [n_tokens]: the generated tokens */
-    float *log_probs; /* [n_tokens]: as in attn_generation */
+    char *text;         /* whole UTF-8 characters, ended by a zero */
+    size_t size;        /* bytes, without the zero */
+    attn_token *tokens; /* [n_tokens]: the generated tokens */
+    float *log_probs;   /* [n_tokens]: as in attn_generation */
     size_t n_tokens;
     attn_stop_reason reason;
     size_t which_stop;    /* as in attn_generation */
@@ -984,32 +992,33 @@ ATTN_API size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer);
 /* The bytes of one token, which the tokenizer owns. They do not end with a zero, and are often not
  * whole UTF-8 characters. *size (may be NULL) gets their number. NULL for a token outside the
  * vocabulary. */
-ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t token);
+ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer,
+                                      attn_token token);
 /* 1 for a token that only attn_encode_special makes, such as "<|endoftext|>"; else 0. */
-ATTN_API int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, int32_t token);
+ATTN_API int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, attn_token token);
 
 /* Text of `size` bytes to tokens. *n_tokens is the room at `tokens` before the call; `size` is
  * always enough. After it, *n_tokens is the number of tokens: ATTN_E_SPACE if they do not fit. To
  * ask for the number, pass NULL and room 0. Special tokens in the text are encoded as ordinary
  * text. ATTN_E_TOKENIZER if tokenizer is NULL. */
-ATTN_API attn_status attn_encode(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
+ATTN_API attn_status attn_encode(attn_ctx *ctx, attn_token *tokens, size_t *n_tokens,
                                  const attn_tokenizer *tokenizer, const char *text, size_t size);
 /* The same, but a special token such as "<|endoftext|>" in the text becomes its token; the longest
  * one, if several begin at the same place. */
-ATTN_API attn_status attn_encode_special(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
+ATTN_API attn_status attn_encode_special(attn_ctx *ctx, attn_token *tokens, size_t *n_tokens,
                                          const attn_tokenizer *tokenizer, const char *text,
                                          size_t size);
 /* Tokens to bytes. *size is the room at `text` before the call and the number of bytes after it, by
  * the same rules. No zero is added. */
 ATTN_API attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
-                                 const attn_tokenizer *tokenizer, const int32_t *tokens,
+                                 const attn_tokenizer *tokenizer, const attn_token *tokens,
                                  size_t n_tokens);
 /* Encodes a text as attn_encode does, to a tensor I32 [T]. An empty text gives an empty tensor. */
 ATTN_API attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *tokens, const attn_model *model,
                                       const char *text);
 /* Encodes a text that is one token. If it is not, the call fails with ATTN_E_TOKEN and lists its
  * tokens; *token is -1 after a failure. (" word" and "word" are usually different tokens.) */
-ATTN_API attn_status attn_text_token(attn_ctx *ctx, int32_t *token, const attn_model *model,
+ATTN_API attn_status attn_text_token(attn_ctx *ctx, attn_token *token, const attn_model *model,
                                      const char *text);
 
 /* Cuts pieces of text into whole UTF-8 characters: it keeps the beginning of a character until the
@@ -1142,23 +1151,9 @@ ATTN_API attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *session
                                             attn_cache_part part, size_t layer, size_t first,
                                             attn_tensor value);
 
-#ifdef __cplusplus
-}
-#endif
-#endif /* ATTN_H */
-
-#if defined(ATTN_UNSTABLE) && !defined(ATTN_UNSTABLE_H)
-#define ATTN_UNSTABLE_H
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* >>api-records =================================================================================
  *
- * PART TWO begins here. Its API may still change after 1.0, so it is declared only where
- * ATTN_UNSTABLE is defined. */
-
-/* A record keeps activations at many positions. It has the same bits however the text is cut into
+ * A record keeps activations at many positions. It has the same bits however the text is cut into
  * feeds. */
 typedef struct attn_record attn_record;
 /* What to record. Zeroed: every activation except those on request, at all positions. */
@@ -1239,18 +1234,18 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 /* directions [n, C] = W_U[:, tokens[i]], less W_U[:, against[i]] if against is not NULL: the
  * direction of a logit, or of the difference of two. */
 ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
-                                           const attn_model *model, const int32_t *tokens,
-                                           const int32_t *against, size_t n);
+                                           const attn_model *model, const attn_token *tokens,
+                                           const attn_token *against, size_t n);
 /* out [.., V] = normed [.., C] · W_U + b_U: the logits of rows of ln_final.hook_normalized.post,
  * with the bits of the model's logits. With tokens I32 [n] instead of a zeroed tensor, out [.., n]
- * has only the logits of these tokens. ctx->stop ends it with ATTN_STOPPED. */
-ATTN_API attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                        attn_tensor normed, attn_tensor tokens);
+ * has only the logits of these tokens. ctx->stop_flag ends it with ATTN_STOPPED. */
+ATTN_API attn_status attn_model_logits(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                       attn_tensor normed, attn_tensor tokens);
 
 #ifdef __cplusplus
 }
 #endif
-#endif /* ATTN_UNSTABLE */
+#endif /* ATTN_H */
 
 /* The public API ends here. All below is the implementation. */
 
@@ -1273,7 +1268,6 @@ ATTN_API attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const a
 
 #if (defined(ATTN_IMPLEMENTATION) || defined(ATTN_STATIC)) && !defined(ATTN__IMPLEMENTED)
 #define ATTN__IMPLEMENTED
-#define ATTN__IMPLEMENTING /* in this file */
 
 /* >>gpt2 (tests: gpt2) ==========================================================================
  * THE FORWARD PASS of R rows, one for each token of one sequence or of several. C is d_model, F
@@ -1336,7 +1330,7 @@ struct attn_model {
     attn__layer *layers;          /* [n_layer] */
     const float *ln_f_w, *ln_f_b; /* [C] */
     const float *b_u;             /* [V], or NULL */
-    int32_t more_eos[31];         /* config.more_eos */
+    attn_token more_eos[31];      /* config.more_eos */
     attn_tokenizer *tokenizer;
     struct attn__weight *weights; /* [n_weights]: the file's list of tensors, see >>format */
     const unsigned char *bytes;   /* [size]: the whole file */
@@ -1415,8 +1409,8 @@ enum { ATTN__ACTIVATIONS(ATTN__LIST_POINT) ATTN__N_POINTS };
 typedef struct attn__pass {
     const attn_model *model;
     const attn__kernels *kernels;
-    attn_workspace *ws;    /* the activations of the pass */
-    attn_feed_item *items; /* the rows of an item: its session's first_row and n_rows */
+    attn_workspace *ws;          /* the activations of the pass */
+    const attn_feed_item *items; /* the rows of an item: its session's first_row and n_rows */
     size_t n_items, n_rows;
     size_t first_layer, end_layer; /* a stop that the caller asks for lowers end_layer */
     const volatile int *stop;      /* the caller's, see attn_ctx */
@@ -1781,7 +1775,7 @@ struct attn__kernels {
     void (*scale)(float *out, const float *x, float factor, size_t n);
     void (*scale_mask)(float *out, const float *x, float factor, const float *mask, size_t n);
     void (*exp)(float *out, const float *x, size_t n);
-    void (*activate)(float *out, const float *x, size_t n, attn_act_kind kind);
+    void (*activate)(float *out, const float *x, size_t n, attn_mlp_act kind);
     float (*sum)(const float *x, size_t n);
     float (*square_distance)(const float *x, float center, size_t n); /* sum of (x - center)^2 */
     void (*normalize)(float *out, const float *x, float mean, float scale, size_t n);
@@ -1925,8 +1919,8 @@ struct attn_session {
     const attn_model *model;
     attn_workspace *workspace;
     size_t capacity, length;
-    int32_t *tokens;  /* [capacity] */
-    size_t *n_cached; /* [n_layer]: how many positions the cache of a layer has */
+    attn_token *tokens; /* [capacity] */
+    size_t *n_cached;   /* [n_layer]: how many positions the cache of a layer has */
     int has_logits;
     float *logits;  /* [n_vocab] */
     float *pending; /* [n_vocab]: of a feed that may still be stopped */
@@ -2824,11 +2818,11 @@ ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *na
 
 /* Fails unless all ids are below n_vocab. `name` is the noun for one of them: "token". */
 static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
-                                  const int32_t *ids, ptrdiff_t step, size_t n, size_t n_vocab)
+                                  const attn_token *ids, ptrdiff_t step, size_t n, size_t n_vocab)
 {
     size_t i;
     for (i = 0; i < n; i++) {
-        const int32_t id = ids[(ptrdiff_t)i * step];
+        const attn_token id = ids[(ptrdiff_t)i * step];
         ATTN__REFUSE_IF(ctx, id < 0 || (size_t)id >= n_vocab, ATTN_E_TOKEN,
                         "%s: %s %zu is %ld; expected 0 to %zu", op, name, i, (long)id, n_vocab - 1);
     }
@@ -3638,7 +3632,7 @@ static size_t attn__lay_out(attn_session *s, float *base)
     s->pending = attn__carve(base, &at, c->n_vocab);
     s->n_cached =
         (size_t *)(void *)attn__carve(base, &at, c->n_layer * sizeof *s->n_cached / sizeof(float));
-    s->tokens = (int32_t *)(void *)attn__carve(base, &at, s->capacity);
+    s->tokens = (attn_token *)(void *)attn__carve(base, &at, s->capacity);
     return at;
 }
 
@@ -3908,7 +3902,7 @@ ATTN__DEF attn_dtype attn_session_cache_dtype(const attn_session *session)
 {
     return session ? session->cache : ATTN_F32;
 }
-ATTN__DEF const int32_t *attn_session_tokens(const attn_session *session)
+ATTN__DEF const attn_token *attn_session_tokens(const attn_session *session)
 {
     return session ? session->tokens : NULL;
 }
@@ -4003,7 +3997,7 @@ ATTN__COLD attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const 
 }
 
 ATTN__COLD attn_status attn_session_set_tokens(attn_ctx *ctx, attn_session *session,
-                                               const int32_t *tokens, size_t n_tokens,
+                                               const attn_token *tokens, size_t n_tokens,
                                                const float *logits)
 {
     static const char op[] = "attn_session_set_tokens";
@@ -4132,7 +4126,7 @@ static ATTN__COMPACT attn_status attn__of_item(attn_ctx *ctx, size_t index)
  * restores them. */
 static void attn__flip_tokens(const attn_feed_item *item)
 {
-    int32_t *const at = item->session->tokens + item->session->length;
+    attn_token *const at = item->session->tokens + item->session->length;
     size_t i;
     for (i = 0; i < item->n_tokens; i++)
         at[i] = ~at[i];
@@ -4310,7 +4304,7 @@ static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
     return ATTN_OK;
 }
 
-ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items)
+ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, const attn_feed_item *items, size_t n_items)
 {
     attn_status status = ATTN_OK;
     attn__pass p = ATTN_ZERO;
@@ -4323,7 +4317,7 @@ ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, siz
     p.kernels = p.ws->kernels;
     p.items = items;
     p.n_items = n_items;
-    p.stop = ctx->stop;
+    p.stop = ctx->stop_flag;
     p.first_layer = items[0].layers.first;
     p.end_layer = attn__end_layer(&items[0], p.model);
     for (i = 0; i < n_items; i++)
@@ -4343,7 +4337,8 @@ ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, siz
     return status;
 }
 
-static attn_feed_item attn__feed_of(attn_session *session, const int32_t *tokens, size_t n_tokens)
+static attn_feed_item attn__feed_of(attn_session *session, const attn_token *tokens,
+                                    size_t n_tokens)
 {
     attn_feed_item item = ATTN_ZERO;
     item.session = session;
@@ -4352,7 +4347,7 @@ static attn_feed_item attn__feed_of(attn_session *session, const int32_t *tokens
     return item;
 }
 
-ATTN__COLD attn_status attn_feed(attn_ctx *ctx, attn_session *session, const int32_t *tokens,
+ATTN__COLD attn_status attn_feed(attn_ctx *ctx, attn_session *session, const attn_token *tokens,
                                  size_t n_tokens)
 {
     attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
@@ -4451,11 +4446,11 @@ ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *sessi
 
 /* The tokens of a text, with a space before it if `spaced` is 1; the caller frees them. NULL on
  * failure. */
-static int32_t *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_model *model,
-                                const char *text, size_t spaced, size_t *n_tokens)
+static attn_token *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_model *model,
+                                   const char *text, size_t spaced, size_t *n_tokens)
 {
     const size_t size = text ? strlen(text) + spaced : 0;
-    int32_t *tokens;
+    attn_token *tokens;
     char *bytes;
     if (attn__need_given(ctx, op, "model", model) || attn__need_given(ctx, op, "text", text))
         return NULL;
@@ -4464,9 +4459,9 @@ static int32_t *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_model 
         return NULL;
     }
     /* A text has at most as many tokens as bytes. The block has the tokens, then the bytes. */
-    tokens = (int32_t *)attn_alloc(ctx, 1,
-                                   size < SIZE_MAX / 8 ? size * (sizeof *tokens + 1) + 1 : SIZE_MAX,
-                                   "a text's tokens");
+    tokens = (attn_token *)attn_alloc(
+        ctx, 1, size < SIZE_MAX / 8 ? size * (sizeof *tokens + 1) + 1 : SIZE_MAX,
+        "a text's tokens");
     if (!tokens)
         return NULL;
     bytes = (char *)(tokens + size);
@@ -4483,7 +4478,7 @@ static int32_t *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_model 
 ATTN__COLD attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text)
 {
     size_t n = 0;
-    int32_t *tokens;
+    attn_token *tokens;
     attn_status status;
     ATTN__TRY(attn__need_given(ctx, "attn_feed_text", "session", session));
     tokens = attn__tokens_of(ctx, "attn_feed_text", session->model, text, 0, &n);
@@ -4499,7 +4494,7 @@ ATTN__COLD attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *tokens, cons
 {
     size_t n = 0;
     attn_status status;
-    int32_t *found;
+    attn_token *found;
     ATTN__TRY(attn__need_given(ctx, "attn_text_tokens", "place for the tokens", tokens));
     found = attn__tokens_of(ctx, "attn_text_tokens", model, text, 0, &n);
     if (!found)
@@ -4513,7 +4508,7 @@ ATTN__COLD attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *tokens, cons
 
 /* Lists tokens as `12 " wor", 7 "d"`, as many as fit. */
 static void attn__list_tokens(char *list, size_t room, const attn_model *model,
-                              const int32_t *tokens, size_t n_tokens)
+                              const attn_token *tokens, size_t n_tokens)
 {
     size_t i, at = 0, size;
     list[0] = 0;
@@ -4529,12 +4524,12 @@ static void attn__list_tokens(char *list, size_t room, const attn_model *model,
     }
 }
 
-ATTN__COLD attn_status attn_text_token(attn_ctx *ctx, int32_t *token, const attn_model *model,
+ATTN__COLD attn_status attn_text_token(attn_ctx *ctx, attn_token *token, const attn_model *model,
                                        const char *text)
 {
     static const char op[] = "attn_text_token";
     size_t n = 0, n_spaced = 0;
-    int32_t *tokens, *spaced;
+    attn_token *tokens, *spaced;
     char list[128], hint[64];
     ATTN__TRY(attn__need_given(ctx, op, "place for the token", token));
     *token = -1;
@@ -5623,7 +5618,8 @@ static attn_status attn__need_possible(attn_ctx *ctx, float largest)
 }
 
 /* s->logits = logits after the repetition penalty */
-static void attn__penalize(attn_sampler *s, const float *logits, const int32_t *seen, size_t n_seen)
+static void attn__penalize(attn_sampler *s, const float *logits, const attn_token *seen,
+                           size_t n_seen)
 {
     const attn_sampler_desc *d = &s->desc;
     size_t i = d->repeat_last > 0 && d->repeat_last < n_seen ? n_seen - d->repeat_last : 0;
@@ -5636,7 +5632,7 @@ static void attn__penalize(attn_sampler *s, const float *logits, const int32_t *
 }
 
 /* Draws from s->logits, whose largest is `largest`: temperature, filters, one random number. */
-static int32_t attn__draw(attn_sampler *s, float largest)
+static attn_token attn__draw(attn_sampler *s, float largest)
 {
     const size_t n = s->n_vocab;
     double total = 0, target, sum = 0;
@@ -5658,11 +5654,11 @@ static int32_t attn__draw(attn_sampler *s, float largest)
         if (sum > target)
             break;
     }
-    return (int32_t)attn__candidate_id(s->candidates[n - 1 - (i < kept ? i : kept - 1)]);
+    return (attn_token)attn__candidate_id(s->candidates[n - 1 - (i < kept ? i : kept - 1)]);
 }
 
-ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s,
-                                  const float *logits, const int32_t *seen, size_t n_seen)
+ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_token *token, attn_sampler *s,
+                                  const float *logits, const attn_token *seen, size_t n_seen)
 {
     const attn_sampler_desc *d;
     size_t best;
@@ -5676,13 +5672,13 @@ ATTN__DEF attn_status attn_sample(attn_ctx *ctx, int32_t *token, attn_sampler *s
     ATTN__REFUSE_IF(ctx, logits[best] != logits[best], ATTN_E_ARGUMENT,
                     "attn_sample: the logit of token %zu is NaN", best);
     ATTN__TRY(attn__need_possible(ctx, logits[best]));
-    *token = (int32_t)best;
+    *token = (attn_token)best;
     if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
         return ATTN_OK;
     attn__penalize(s, logits, seen, n_seen);
     best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
     ATTN__TRY(attn__need_possible(ctx, s->logits[best]));
-    *token = (int32_t)best;
+    *token = (attn_token)best;
     if (d->temperature > 0 && s->logits[best] < INFINITY) /* +inf is certain */
         *token = attn__draw(s, s->logits[best]);
     return ATTN_OK;
@@ -5734,8 +5730,9 @@ static float attn__nll(const float *x, size_t i, float largest, float log_sum, s
 /* The statistics of one row of logits: of the target into *stats (may be NULL), and of the k
  * likeliest tokens into `top`. `heap` [k] is work memory. Returns 0 if a logit is NaN, or all are
  * -inf. */
-static int attn__row_stats(const attn__kernels *kernels, const float *x, size_t n, int32_t target,
-                           attn_token_stats *stats, attn_prediction *top, size_t k, uint64_t *heap)
+static int attn__row_stats(const attn__kernels *kernels, const float *x, size_t n,
+                           attn_token target, attn_token_stats *stats, attn_prediction *top,
+                           size_t k, uint64_t *heap)
 {
     float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
     size_t i, certain = 0;
@@ -5754,7 +5751,7 @@ static int attn__row_stats(const attn__kernels *kernels, const float *x, size_t 
     attn__likeliest(x, n, heap, k);
     for (i = 0; i < k; i++) {
         const size_t id = attn__candidate_id(~heap[i]);
-        top[i].token = (int32_t)id;
+        top[i].token = (attn_token)id;
         top[i].logit = x[id];
         log_p = -attn__nll(x, id, largest, log_sum, certain);
         (kernels->exp)(&top[i].probability, &log_p, 1);
@@ -5776,7 +5773,7 @@ static attn_status attn__need_top(attn_ctx *ctx, const char *op, attn_top *top,
 }
 
 ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
-                                        attn_tensor logits, const int32_t *targets)
+                                        attn_tensor logits, const attn_token *targets)
 {
     attn_top room;
     const attn__kernels *kernels;
@@ -5817,7 +5814,7 @@ ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, 
 /* A text that attn_score feeds, some tokens at a time. */
 typedef struct attn__scoring {
     attn_session *session;
-    const int32_t *tokens;
+    const attn_token *tokens;
     size_t n_tokens, start; /* start: the position of its first token */
     attn_token_stats *stats;
     attn_top top;
@@ -5826,7 +5823,7 @@ typedef struct attn__scoring {
 
 /* Token i of the text. If it was fed, it is taken from the session: the caller's tokens may be the
  * session's own from before a truncation, which feeding overwrites. */
-static int32_t attn__scored_token(const attn__scoring *s, size_t i)
+static attn_token attn__scored_token(const attn__scoring *s, size_t i)
 {
     const size_t at = s->start + i;
     return at < s->session->length ? s->session->tokens[at] : s->tokens[i];
@@ -5853,7 +5850,7 @@ static attn_status attn__score_rows(attn_ctx *ctx, const attn__scoring *s, size_
 }
 
 ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
-                                  attn_session *session, const int32_t *tokens, size_t n_tokens)
+                                  attn_session *session, const attn_token *tokens, size_t n_tokens)
 {
     const size_t at_once = 32; /* rows of logits in memory */
     attn__scoring s = {session, tokens, n_tokens, 0, stats, {NULL, 0}, NULL};
@@ -5919,7 +5916,7 @@ ATTN__COLD const char *attn_stop_reason_name(attn_stop_reason reason)
 /* The tokens of the prompt: the caller's, or those of the text. With bos, the beginning-of-text
  * token comes first. */
 static attn_status attn__prompt_tokens(attn_ctx *ctx, const attn_model *model, const char *prompt,
-                                       const attn_generate_desc *d, int bos, int32_t **tokens,
+                                       const attn_generate_desc *d, int bos, attn_token **tokens,
                                        size_t *n_tokens)
 {
     const size_t n_text = prompt && !d->prompt_tokens ? strlen(prompt) : 0;
@@ -5935,7 +5932,7 @@ static attn_status attn__prompt_tokens(attn_ctx *ctx, const attn_model *model, c
                     "the model has no beginning-of-text token");
     ATTN__REFUSE_IF(ctx, room > SIZE_MAX / sizeof **tokens - 1, ATTN_E_ARGUMENT,
                     "the prompt is too long");
-    *tokens = ATTN__NEW(ctx, int32_t, room + 1, "the prompt");
+    *tokens = ATTN__NEW(ctx, attn_token, room + 1, "the prompt");
     ATTN__TRY_MEMORY(*tokens);
     if (bos)
         (*tokens)[n++] = model->config.bos;
@@ -5968,15 +5965,15 @@ static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
 {
     size_t i, size;
     *longest = 0;
-    ATTN__REFUSE_IF(ctx, d->n_stop > 0 && !d->stop, ATTN_E_ARGUMENT,
-                    "n_stop is %zu, but stop is NULL", d->n_stop);
-    ATTN__REFUSE_IF(ctx, d->n_stop > 0 && !model->tokenizer, ATTN_E_TOKENIZER,
+    ATTN__REFUSE_IF(ctx, d->n_stop_strings > 0 && !d->stop_strings, ATTN_E_ARGUMENT,
+                    "n_stop_strings is %zu, but stop_strings is NULL", d->n_stop_strings);
+    ATTN__REFUSE_IF(ctx, d->n_stop_strings > 0 && !model->tokenizer, ATTN_E_TOKENIZER,
                     "the model has no tokenizer, so it makes no text to find stop strings in");
-    for (i = 0; i < d->n_stop; i++) {
-        size = d->stop[i] ? strlen(d->stop[i]) : 0;
+    for (i = 0; i < d->n_stop_strings; i++) {
+        size = d->stop_strings[i] ? strlen(d->stop_strings[i]) : 0;
         ATTN__REFUSE_IF(ctx, size == 0, ATTN_E_ARGUMENT,
                         "stop string %zu is %s; every text would end before it begins", i,
-                        d->stop[i] ? "empty" : "NULL");
+                        d->stop_strings[i] ? "empty" : "NULL");
         *longest = size > *longest ? size : *longest;
     }
     return ATTN_OK;
@@ -6031,14 +6028,14 @@ static int attn__gather(attn__text_out *to, const char *bytes, size_t n)
 static attn_stop_reason attn__take_byte(attn__text_out *to, char octet)
 {
     size_t i, hold = 0, whole = 0, released;
-    if (to->desc->n_stop == 0)
+    if (to->desc->n_stop_strings == 0)
         return attn__gather(to, &octet, 1) ? ATTN_STOP_CALLBACK : ATTN_STOP_NONE;
     to->waiting[to->n_waiting++] = octet;
-    for (i = 0; i < to->desc->n_stop; i++) {
-        const size_t n =
-            attn__begins_stop(to->desc->stop[i], to->waiting + to->n_waiting, to->n_waiting);
+    for (i = 0; i < to->desc->n_stop_strings; i++) {
+        const size_t n = attn__begins_stop(to->desc->stop_strings[i], to->waiting + to->n_waiting,
+                                           to->n_waiting);
         hold = n > hold ? n : hold;
-        if (n > whole && !to->desc->stop[i][n]) {
+        if (n > whole && !to->desc->stop_strings[i][n]) {
             whole = n;
             to->which_stop = i;
         }
@@ -6052,7 +6049,7 @@ static attn_stop_reason attn__take_byte(attn__text_out *to, char octet)
 }
 
 /* Hands on the text of one token. */
-static attn_stop_reason attn__emit_text(attn__text_out *to, int32_t id)
+static attn_stop_reason attn__emit_text(attn__text_out *to, attn_token id)
 {
     const attn_tokenizer *tokenizer = to->session->model->tokenizer;
     attn_stop_reason reason = ATTN_STOP_NONE;
@@ -6068,7 +6065,7 @@ static attn_stop_reason attn__emit_text(attn__text_out *to, int32_t id)
 
 /* Ends a text at a token that ends texts. Its own text is handed on, unless it is a special
  * token. */
-static attn_stop_reason attn__end_text(attn__text_out *to, int32_t id)
+static attn_stop_reason attn__end_text(attn__text_out *to, attn_token id)
 {
     const attn_tokenizer *tokenizer = to->session->model->tokenizer;
     attn_stop_reason reason = ATTN_STOP_EOS;
@@ -6110,9 +6107,9 @@ typedef struct attn__drafter {
 /* Prompt lookup: finds the longest earlier match, of 2 to 8 tokens, of the text that ends with
  * draft[0], the latest of several. Copies what followed it to draft[1] and so on. Returns n, the
  * number of drafted tokens, or 0. */
-static size_t attn__draft_tokens(const attn_session *session, int32_t *draft, size_t n)
+static size_t attn__draft_tokens(const attn_session *session, attn_token *draft, size_t n)
 {
-    const int32_t *tokens = session->tokens;
+    const attn_token *tokens = session->tokens;
     const size_t length = session->length;
     size_t best = 0, best_match = 1, at, match, i;
     if (n == 0)
@@ -6177,16 +6174,16 @@ typedef struct attn__run {
     attn_session *session;
     attn_sampler *sampler;
     attn_sampler *own_sampler; /* the same if the run made it, else NULL */
-    int32_t *prompt;
+    attn_token *prompt;
     size_t n_prompt;
     float *logits; /* [n_vocab]: a copy for logits_fn to change; NULL without one */
     attn__drafter drafter;
     attn__text_out out;
-    int32_t *tokens;      /* [room]: the generated tokens, or NULL */
+    attn_token *tokens;   /* [room]: the generated tokens, or NULL */
     float *log_probs;     /* [room], or NULL */
     size_t room, n, most; /* n: tokens that were generated; most: how many may be */
     size_t begin;         /* the position of the first generated token */
-    int32_t to_feed[ATTN__MOST_DRAFTED + 1]; /* the next token, then a draft */
+    attn_token to_feed[ATTN__MOST_DRAFTED + 1]; /* the next token, then a draft */
     size_t n_drafted;
     attn_stop_reason reason; /* if not NONE: nothing more is drawn */
     int ended;               /* 1: nothing more is fed */
@@ -6247,12 +6244,12 @@ static void attn__run_free(attn__run *w)
     attn_free(w->prompt);
 }
 
-/* Draws a token, unless logits_fn or ctx->stop ends the run. */
-static attn_status attn__draw_token(attn_ctx *ctx, attn__run *w, int32_t *token)
+/* Draws a token, unless logits_fn or ctx->stop_flag ends the run. */
+static attn_status attn__draw_token(attn_ctx *ctx, attn__run *w, attn_token *token)
 {
     attn_session *s = w->session;
     const float *logits = s->logits;
-    if (attn__is_asked_to_stop(ctx->stop))
+    if (attn__is_asked_to_stop(ctx->stop_flag))
         w->reason = ATTN_STOP_CALLBACK;
     if (w->logits && !w->reason) {
         memcpy(w->logits, s->logits, s->model->config.n_vocab * sizeof(float));
@@ -6266,7 +6263,7 @@ static attn_status attn__draw_token(attn_ctx *ctx, attn__run *w, int32_t *token)
 }
 
 /* Draws the next token and hands on its text. The caller then feeds it, unless w->ended. */
-static attn_status attn__next_token(attn_ctx *ctx, attn__run *w, int32_t *token)
+static attn_status attn__next_token(attn_ctx *ctx, attn__run *w, attn_token *token)
 {
     const attn_session *s = w->session;
     ATTN__TRY(attn__draw_token(ctx, w, token));
@@ -6315,7 +6312,7 @@ static attn_status attn__accept_draft(attn_ctx *ctx, attn__run *w)
     attn_session *s = w->session;
     const size_t n_vocab = s->model->config.n_vocab, n = w->n_drafted;
     const size_t length = s->length - n - 1;
-    int32_t token = w->to_feed[0];
+    attn_token token = w->to_feed[0];
     size_t right;
     for (right = 0;; right++) {
         if (n > 0) { /* as if this row were the last one that was fed */
@@ -6519,7 +6516,7 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn__run *w, attn_continuati
     w->capacity = 64;
     text->text = (char *)attn_alloc(ctx, 1, w->capacity, "a text");
     w->room = room - w->n_prompt + 1;
-    w->tokens = text->tokens = ATTN__NEW(ctx, int32_t, w->room, "a text's tokens");
+    w->tokens = text->tokens = ATTN__NEW(ctx, attn_token, w->room, "a text's tokens");
     w->log_probs = text->log_probs = ATTN__NEW(ctx, float, w->room, "a text's log_probs");
     if (!text->text || !text->tokens || !text->log_probs)
         return ATTN_E_MEMORY;
@@ -6689,7 +6686,8 @@ ATTN__DEF size_t attn_tokenizer_n_tokens(const attn_tokenizer *tokenizer)
     return tokenizer ? tokenizer->n_tokens : 0;
 }
 
-ATTN__DEF const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer, int32_t token)
+ATTN__DEF const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokenizer,
+                                       attn_token token)
 {
     const int exists = tokenizer && token >= 0 && (size_t)token < tokenizer->n_tokens;
     if (size)
@@ -7067,7 +7065,7 @@ typedef struct attn__node {
 typedef struct attn__encoder {
     attn_ctx *ctx;
     const attn_tokenizer *tokenizer;
-    int32_t *ids;
+    attn_token *ids;
     size_t capacity, n_ids; /* n_ids may exceed the capacity: such ids are only counted */
 
     uint32_t run_start, run_end; /* the latest run of code points that was looked up */
@@ -7087,7 +7085,7 @@ typedef struct attn__encoder {
 static void attn__emit(attn__encoder *encoder, uint32_t id)
 {
     if (encoder->n_ids < encoder->capacity)
-        encoder->ids[encoder->n_ids] = (int32_t)id;
+        encoder->ids[encoder->n_ids] = (attn_token)id;
     encoder->n_ids++;
 }
 
@@ -7410,7 +7408,7 @@ static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char
     return ATTN_OK;
 }
 
-ATTN__DEF int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, int32_t token)
+ATTN__DEF int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, attn_token token)
 {
     size_t i;
     for (i = 0; tokenizer && i < tokenizer->n_special; i++)
@@ -7504,7 +7502,7 @@ static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encode
     return ATTN_OK;
 }
 
-static attn__encoder attn__encoder_of(const attn_tokenizer *tokenizer, int32_t *tokens)
+static attn__encoder attn__encoder_of(const attn_tokenizer *tokenizer, attn_token *tokens)
 {
     attn__encoder encoder = ATTN_ZERO;
     encoder.tokenizer = tokenizer;
@@ -7512,14 +7510,14 @@ static attn__encoder attn__encoder_of(const attn_tokenizer *tokenizer, int32_t *
     return encoder;
 }
 
-ATTN__COLD attn_status attn_encode(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
+ATTN__COLD attn_status attn_encode(attn_ctx *ctx, attn_token *tokens, size_t *n_tokens,
                                    const attn_tokenizer *tokenizer, const char *text, size_t size)
 {
     return attn__encode_text(ctx, "attn_encode", attn__encoder_of(tokenizer, tokens), n_tokens,
                              text, size, 0);
 }
 
-ATTN__COLD attn_status attn_encode_special(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
+ATTN__COLD attn_status attn_encode_special(attn_ctx *ctx, attn_token *tokens, size_t *n_tokens,
                                            const attn_tokenizer *tokenizer, const char *text,
                                            size_t size)
 {
@@ -7530,7 +7528,7 @@ ATTN__COLD attn_status attn_encode_special(attn_ctx *ctx, int32_t *tokens, size_
 /* --- decoding --- */
 
 ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
-                                   const attn_tokenizer *tokenizer, const int32_t *tokens,
+                                   const attn_tokenizer *tokenizer, const attn_token *tokens,
                                    size_t n_tokens)
 {
     size_t i, length, capacity, total = 0;
@@ -7636,7 +7634,7 @@ typedef struct attn__row_args {
     const attn__kernels *kernels;
     float number;       /* of scale: the factor; of layernorm: eps; of variance: 1 if unbiased */
     const float *w, *b; /* of layernorm */
-    attn_act_kind act_fn;
+    attn_mlp_act act_fn;
     size_t row;              /* index of the row */
     const attn_tensor *also; /* a second input, or NULL */
 } attn__row_args;
@@ -7756,16 +7754,18 @@ ATTN__COLD attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_te
     return attn__each_row(ctx, "attn_log_softmax", out, x, ATTN__KEEPS_LAST, attn__row_log_softmax,
                           attn__args(0));
 }
-ATTN__COLD attn_status attn_activate(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                     attn_act_kind kind)
+ATTN__COLD attn_status attn_apply_mlp_act(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
+                                          attn_mlp_act kind)
 {
     attn__row_args args = attn__args(0);
     args.act_fn = kind;
-    ATTN__REFUSE_IF(ctx, (unsigned)kind > (unsigned)ATTN_ACT_SILU, ATTN_E_ARGUMENT,
-                    "attn_activate: kind is %d; expected ATTN_ACT_GELU_TANH, ATTN_ACT_GELU_ERF, "
-                    "ATTN_ACT_RELU or ATTN_ACT_SILU",
-                    (int)kind);
-    return attn__each_row(ctx, "attn_activate", out, x, ATTN__KEEPS_LAST, attn__row_activate, args);
+    ATTN__REFUSE_IF(
+        ctx, (unsigned)kind > (unsigned)ATTN_ACT_SILU, ATTN_E_ARGUMENT,
+        "attn_apply_mlp_act: kind is %d; expected ATTN_ACT_GELU_TANH, ATTN_ACT_GELU_ERF, "
+        "ATTN_ACT_RELU or ATTN_ACT_SILU",
+        (int)kind);
+    return attn__each_row(ctx, "attn_apply_mlp_act", out, x, ATTN__KEEPS_LAST, attn__row_activate,
+                          args);
 }
 
 /* *values [n] = the parameter x, written into `buffer` [n]. If x is zeroed, each is `missing`. */
@@ -7906,7 +7906,7 @@ typedef struct attn__product {
     attn_tensor given;        /* w, as the caller gave it */
     attn__panels made;        /* w, if it is packed already; else `data` is NULL */
     const float *bias;        /* [N], or NULL */
-    const volatile int *stop; /* ctx->stop, if it ends the product, or NULL */
+    const volatile int *stop; /* ctx->stop_flag, if it ends the product, or NULL */
     attn__matmul_job job;
     attn_tensor w; /* [K, N] */
     float *panels; /* w, packed here, or NULL */
@@ -8407,20 +8407,20 @@ ATTN__COLD attn_status attn_multihead_pattern(attn_ctx *ctx, attn_tensor *patter
 }
 
 ATTN__COLD attn_status attn_mlp(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                const attn_block_weights *w, attn_act_kind act_fn)
+                                const attn_block_weights *w, attn_mlp_act act_fn)
 {
     attn_tensor hidden = ATTN_ZERO;
     attn_status status;
     ATTN__TRY(attn__need_given(ctx, "attn_mlp", "struct of weights", w));
     if ((status = attn_linear(ctx, &hidden, x, w->w_in, w->b_in)) == ATTN_OK &&
-        (status = attn_activate(ctx, &hidden, hidden, act_fn)) == ATTN_OK)
+        (status = attn_apply_mlp_act(ctx, &hidden, hidden, act_fn)) == ATTN_OK)
         status = attn_linear(ctx, out, hidden, w->w_out, w->b_out);
     attn_tensor_free(ctx, &hidden);
     return status;
 }
 
 ATTN__COLD attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
-                                  const attn_block_weights *w, float eps, attn_act_kind act_fn)
+                                  const attn_block_weights *w, float eps, attn_mlp_act act_fn)
 {
     attn_tensor normed = ATTN_ZERO, mid = ATTN_ZERO;
     attn_attention_desc causal = ATTN_ZERO;
@@ -8772,7 +8772,7 @@ static attn_status attn__fail_io(attn_ctx *ctx, const char *path, const char *wh
 }
 
 enum { ATTN__HEADER = 256, ATTN__ENTRY = 128 }; /* bytes */
-enum { ATTN__MORE_EOS = sizeof((attn_model *)0)->more_eos / sizeof(int32_t) };
+enum { ATTN__MORE_EOS = sizeof((attn_model *)0)->more_eos / sizeof(attn_token) };
 static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
 
 static int attn__header_is_whole(const unsigned char *header)
@@ -8996,8 +8996,8 @@ static attn_status attn__check_ends_of_text(attn_ctx *ctx, const unsigned char *
     const uint32_t n_more = attn__u32(h + 8) > 2 ? attn__u32(h + 120) : 0;
     size_t i = 0;
     ATTN__REFUSE_IF(ctx,
-                    c->bos < -1 || c->bos >= (int32_t)c->n_vocab || c->eos < -1 ||
-                        c->eos >= (int32_t)c->n_vocab,
+                    c->bos < -1 || c->bos >= (attn_token)c->n_vocab || c->eos < -1 ||
+                        c->eos >= (attn_token)c->n_vocab,
                     ATTN_E_FORMAT,
                     "%s: the ids that begin and end a text are %ld and %ld; expected ids "
                     "below n_vocab, %zu, or -1 for none",
@@ -9094,16 +9094,16 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     c->tied = (int)(attn__u32(h + 52) & 1);
     c->unscaled_attn = (int)(attn__u32(h + 52) >> 1 & 1);
     c->scale_attn_by_inverse_layer_idx = (int)(attn__u32(h + 52) >> 2 & 1);
-    c->bos = (int32_t)attn__u32(h + 56);
-    c->eos = (int32_t)attn__u32(h + 60);
+    c->bos = (attn_token)attn__u32(h + 56);
+    c->eos = (attn_token)attn__u32(h + 60);
     c->has_b_U = (int)(attn__u32(h + 52) >> 3 & 1);
-    c->act_fn = attn__u32(h + 8) > 1 ? (attn_act_kind)attn__u32(h + 68) : ATTN_ACT_GELU_TANH;
+    c->act_fn = attn__u32(h + 8) > 1 ? (attn_mlp_act)attn__u32(h + 68) : ATTN_ACT_GELU_TANH;
     ATTN__TRY(attn__check_config(ctx, h, c, path));
     c->d_head = c->d_model / c->n_head;
     c->n_more_eos = attn__u32(h + 8) > 2 ? attn__u32(h + 120) : 0;
     c->more_eos = c->n_more_eos ? m->more_eos : NULL;
     for (i = 0; i < c->n_more_eos; i++)
-        m->more_eos[i] = (int32_t)attn__u32(h + 124 + 4 * (size_t)i);
+        m->more_eos[i] = (attn_token)attn__u32(h + 124 + 4 * (size_t)i);
     return ATTN_OK;
 }
 
@@ -9426,7 +9426,7 @@ ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
 {
     return model ? &model->config : NULL;
 }
-ATTN__DEF int attn_config_is_eos(const attn_config *config, int32_t token)
+ATTN__DEF int attn_config_is_eos(const attn_config *config, attn_token token)
 {
     uint32_t i;
     if (!config || token < 0)
@@ -11378,7 +11378,7 @@ ATTN__ROW_KERNEL void ATTN__FN(exp)(float *out, const float *x, size_t n)
         attn__put(out + i, attn__vexp(attn__get(x + i, n_part, 0)), n_part);
 }
 
-ATTN__ROW_KERNEL void ATTN__FN(activate)(float *out, const float *x, size_t n, attn_act_kind kind)
+ATTN__ROW_KERNEL void ATTN__FN(activate)(float *out, const float *x, size_t n, attn_mlp_act kind)
 {
     if (kind == ATTN_ACT_GELU_TANH)
         ATTN__BY_16(n)
@@ -12823,14 +12823,8 @@ static void attn__parallel_tuned(attn__tuners *tuners, int given, int most, doub
     attn__parallel(most, body, arg);
 }
 
-#endif /* the implementation of part one */
-
-#ifndef ATTN__SET
-#if defined(ATTN_UNSTABLE) && defined(ATTN__IMPLEMENTING) && !defined(ATTN__IMPLEMENTED_UNSTABLE)
-#define ATTN__IMPLEMENTED_UNSTABLE
-
 /* =================================================================================================
- * PART TWO is built on the engine above, which never needs it.
+ * RECORDS, EDITS AND READING are built on the engine above, which never needs them.
  * ===============================================================================================*/
 
 ATTN__SMALL
@@ -13467,15 +13461,15 @@ ATTN__COLD attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sess
  * Logits and their directions, from the model's panels. */
 
 static attn_status attn__need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
-                                     const int32_t *tokens, size_t n)
+                                     const attn_token *tokens, size_t n)
 {
     ATTN__TRY(attn__need_given(ctx, op, "tokens", n ? tokens : NULL));
     return attn__need_ids(ctx, op, "token", tokens, 1, n, model->config.n_vocab);
 }
 
 ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directions,
-                                             const attn_model *model, const int32_t *tokens,
-                                             const int32_t *against, size_t n)
+                                             const attn_model *model, const attn_token *tokens,
+                                             const attn_token *against, size_t n)
 {
     const attn_tensor of = attn_borrow(tokens, ATTN_I32, attn_shape1(n));
     const attn_tensor minus = attn_borrow(against, ATTN_I32, attn_shape1(n));
@@ -13528,10 +13522,10 @@ static attn_status attn__choose_panels(attn_ctx *ctx, attn__panels *chosen, size
     return ATTN_OK;
 }
 
-ATTN__COLD attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                          attn_tensor normed, attn_tensor tokens)
+ATTN__COLD attn_status attn_model_logits(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
+                                         attn_tensor normed, attn_tensor tokens)
 {
-    static const char op[] = "attn_model_unembed";
+    static const char op[] = "attn_model_logits";
     const attn_tensor *const inputs[] = {&tokens, NULL};
     const size_t n = tokens.shape[0];
     attn__product u = ATTN_ZERO;
@@ -13546,7 +13540,7 @@ ATTN__COLD attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const
                     "%s: normed has shape %s; expected [.., %zu]", op,
                     attn__show(attn__shape_of(&normed)).text, model->config.d_model);
     u.made = model->w_u;
-    u.stop = ctx->stop;
+    u.stop = ctx->stop_flag;
     w = attn_borrow(u.made.data, ATTN_F32, attn_shape2(u.made.n_in, u.made.n_out));
     if (tokens.ndim == 0 && !tokens.error) {
         u.bias = model->b_u;
@@ -13582,10 +13576,9 @@ ATTN__COLD attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const
 }
 
 ATTN__SMALL_END
-#endif /* the implementation of part two */
-#else  /* the end of one set */
+#elif defined(ATTN__SET) /* the end of one set */
 #undef ATTN__SET
-#endif /* !ATTN__SET */
+#endif /* the implementation */
 
 /* clang-format off */
 /* >>words (tests: pages) ========================================================================
@@ -13617,7 +13610,7 @@ ATTN__SMALL_END
  *
  * An activation function: in >>kernels its formula on one register beside attn__r_silu (with its
  *     #define, #undef and ATTN__LIFT) and a branch in ATTN__FN(activate); a value of
- *     attn_act_kind; the checks in attn_activate and attn__check_version; its number in >>format;
+ *     attn_mlp_act; the checks in attn_apply_mlp_act and attn__check_version; its number in >>format;
  *     its name in tools/attn-info.c, tools/convert/huggingface.h and export.h,
  *     examples/python.
  * An operation of tier 1: its declaration in >>api-tensors, its function in >>ops, a case in
@@ -13638,141 +13631,36 @@ ATTN__SMALL_END
  * VERSIONS
  *
  * A version is major.minor.patch. Before 1.0 a minor version may rename things; this section then
- * says how. From 1.0 on, all versions with the same major number keep: public names, parameters
- * and their meaning, values of enums, fields of structs and their offsets (new fields take the
- * place of `reserved`), names of activations, reading of files that older versions wrote, and the
- * bits of every logit. Names that begin with attn__ or ATTN__, the words of messages, and the
- * memory that an object takes may change in any version. So may the API of part two, which
- * ATTN_UNSTABLE adds, until this section says otherwise.
+ * says how. 1.0 will promise everything in the API above: all versions with the same major number
+ * keep public names, parameters and their meaning, values of enums, fields of structs and their
+ * offsets (new fields take the place of `reserved`), names of activations, reading of files that
+ * older versions wrote, and the bits of every logit. A name that a later version replaces stays for
+ * at least one minor version, and the compiler warns of it (ATTN_DEPRECATED). Names that begin with
+ * attn__ or ATTN__, the words of messages, and the memory that an object takes may change in any
+ * version.
  *
- * The structs of part one, and how they may change after 1.0:
+ * The structs of the API, and how they may change after 1.0:
  *   never           attn_shape, attn_tensor, attn_rng, attn_token_stats, attn_prediction, attn_top,
  *                   attn_utf8, attn_block_weights
  *   at `reserved`   attn_ctx, attn_attention_desc, attn_config, attn_model_desc, attn_tensor_info,
  *                   attn_workspace_desc, attn_session_desc, attn_layers, attn_feed_item,
- *                   attn_sampler_desc, attn_generate_desc, attn_generation, attn_continuation
+ *                   attn_sampler_desc, attn_generate_desc, attn_generation, attn_continuation,
+ *                   attn_record_desc, attn_edit
  *   at their end    attn_activation, attn_activation_kind: only the library makes them
  * attn_ctx keeps all its fields but `blocks`, which is internal.
  *
- * 0.4.0, the last version that renames:
- *   attn_truncate                   attn_session_truncate
- *   attn_logits                     attn_session_logits
- *   attn_session_use                attn_session_set_workspace
- *   attn_cache_get, attn_cache_set  attn_session_get_cache, attn_session_set_cache
- *   attn_record_count               attn_record_n_activations
- *   attn_is_eos                     attn_config_is_eos
- *   attn_is_special                 attn_tokenizer_is_special
- *   attn_token_ids, attn_token_id   attn_text_tokens, attn_text_token
- *   attn_generate_desc.prompt_ids   .prompt_tokens; the same in attn_continuation
- *   attn_generation.ids, .n_ids     .tokens, .n_tokens, and .room says how many fit; the same in
- *                                   attn_continuation, without a room
- *   attn_generate_desc.n_draft < 0  .no_draft; n_draft and attn_sampler_desc.top_k are a size_t
- *   attn_model_desc.progress, .user .progress_fn, .progress_user
- *   attn_save, attn_record_save     tools/lens/save.h: lens_save, lens_save_record
- *   attn_format                     examples/from_scratch/format.h: format_tensor
- *   ATTN_NO_LENS                    none: part two is there only if ATTN_UNSTABLE is defined
- *   attn_process_weights, ATTN_PROCESS_*
- *                                   tools/lens/process_weights.h: lens_process_weights ...
- *   attn_logit_lens, attn_logit_attrs
- *                                   tools/lens/logits.h: lens_logit_lens, lens_logit_attrs
- *   attn_system_error, ATTN_ISA_AMX
- *                                   none
- * Other meanings:
- *   operations of tier 1            the output may overlap the inputs
- *   attn_edit.factor                0 adds nothing; it meant 1
- *   attn_ctx.n_threads              a limit: a workspace measures fewer too; they were always all used
- *   attn_hook_edit                  each activation that a pattern matches takes the value by its
- *                                   own shape
- *   attn_feed_item.rows             without logits they are refused
- *   ATTN_STOPPED                    ctx->status and ctx->message do not change; attn_generate
- *                                   returns ATTN_OK if a callback stopped it
- *   attn_encode, attn_decode        asking for the number (NULL, room 0) succeeds
- *   attn_config's numbers           size_t, as everywhere; so is attn_activation.layer, which outside
- *                                   the blocks is ATTN_NO_LAYER instead of -1
- * Headers of tools/lens, where every zeroed struct now has a meaning:
- *   lens_metric.kind                zeroed: LENS_METRIC_LOSS; LENS_METRIC_LOGIT_DIFF has `against`,
- *                                   which LENS_METRIC_LOGIT and _LOG_PROB no longer read
- *   lens_sender                     .kind, LENS_SENDER_HEAD, is new and comes first
- *   lens_parts_desc.layer, .mlp_input
- *                                   .reader: the final stream, or attention or MLP of .layer
- *   lens_progress_fn                attn_progress_fn
- *   lens_backward.memory            none: lens_backward_free frees it
- *   lens_refactor_attention         reads the tokenizer's section from the model
- *   edited.h                        gradients.h
- * New: attn_fail, attn_activation_kind, attn_activation_kind_at, _of, attn_activation_matches,
- * attn_activation.kind; attn_alloc, attn_free, attn_alloc_fn, attn_free_fn, attn_progress_fn, attn_ctx.stop;
- * attn_writer_new without a path, attn_writer_open, attn_model_tokenizer_section,
- * attn_model_unembed; attn_session_set_tokens, attn_session_cache_dtype;
- * attn_generation.which_stop, .accepted, attn_generate_desc.keep_stop, .workspace,
- * attn_continuation.text_fn, .which_stop, attn_layers.embed_only.
- *
- * 0.3.0: what needs only this header's public API has left it:
- *   attn_full, attn_rand, attn_randn, attn_dropout, attn_tril
- *                                   examples/from_scratch/torch.h: torch_full, torch_rand ...,
- *                                   with a torch_rng for an attn_rng
- *   attn_linear_init                the same: torch_linear
- *   attn_concat                     the same: torch_cat, of floats to f32
- *   attn_mask_causal                the same: torch_causal_mask
- *   attn_softmax_causal             attn_add of that mask, then attn_softmax; in attn_attention
- *                                   ATTN_MASK_CAUSAL
- *   attn_pos_embedding              attn_slice(table, 0, first, count)
- *   attn_pattern_entropy, attn_head_keys, attn_head_score, attn_detect_heads, ATTN_HEAD_*
- *                                   tools/lens/heads.h: lens_pattern_entropy, LENS_HEAD_* ...
- *   attn_circuit, attn_singular_values, attn_composition_scores, ATTN_CIRCUIT_*, ATTN_COMPOSE_*
- *                                   tools/lens/circuits.h: lens_circuit, LENS_CIRCUIT_* ...
- *   attn_patch_positions, _heads    tools/lens/patch.h: lens_patch with LENS_PATCH_POSITIONS,
- *                                   _HEADS; an attn_patch_desc is a lens_pair and its lens_metric
- *   attn_patch_path, attn_path      tools/lens/paths.h: lens_patch_paths
- *   attn_decompose_resid, attn_resid_count, _label, ATTN_RESID_*
- *                                   tools/lens/decompose.h: lens_decompose, lens_parts_count,
- *                                   _label, LENS_PARTS_*; its scale is an output of its own, and
- *                                   `layer` is n_layer for the final stream
- *   attn_bias_logit_attrs           the same: lens_bias_logit_attrs, of tokens and against instead
- *                                   of directions
- *   attn_save, attn_record_save to .npz; attn_npy_header
- *                                   tools/lens/save.h: lens_save, lens_npy_header
- *   attn_head_results               the activation attn.hook_result
- *   attn_neuron_results             attn_mul of post as [T, F, 1] and a slice of mlp.W_out
- *   attn_neuron_logit_attrs         with d = directions * ln_final.w, W = mlp.W_out less the mean
- *                                   of each row: attn_mul of post / scale and attn_matmul(d, Wᵀ)
- *   attn_panels_write               attn_writer_add packs what it writes
- * Renamed:
- *   attn_gelu, attn_gelu_kind       attn_activate, attn_act_kind
- *   ATTN_GELU_*, ATTN_RELU, ATTN_SILU
- *                                   ATTN_ACT_GELU_*, ATTN_ACT_RELU, ATTN_ACT_SILU
- *   ATTN_KEYS, ATTN_VALUES          ATTN_CACHE_KEYS, ATTN_CACHE_VALUES
- *   ATTN_FOLD_LAYERNORM             ATTN_PROCESS_FOLD_LN
- *   ATTN_CENTER_WRITING             ATTN_PROCESS_CENTER_WRITING_WEIGHTS
- *   ATTN_CENTER_UNEMBEDDING         ATTN_PROCESS_CENTER_UNEMBED
- *   attn_draft, attn_draft_begin, _stream, _end
- *                                   attn_new_file, attn_new_file_begin, _stream, _end
- *   attn_session_desc.cache         .cache_dtype
- *   attn_generate_desc.sampler      .reuse_sampler
- * Other parameters; none has more than six:
- *   attn_generate                   its results are an attn_generation, in place of desc->ids,
- *                                   n_ids, n_passes, reason; the callback is desc->text_fn
- *   attn_encode, attn_decode        *n_ids and *size are the room on entry
- *   attn_encode(..., 1)             attn_encode_special
- *   attn_score, attn_logit_stats    an attn_top for (top, k)
- *   attn_attention_desc.pattern     attn_attention_pattern, attn_multihead_pattern
- *   attn_multihead, attn_block      the number of heads is w->n_head
- *   attn_cache_get                  to the last position; attn_slice takes fewer
- *   attn_record_new                 memory NULL and bytes 0: the context allocates it
- *   attn_logit_lens                 tokens are a tensor; zeroed: all
- * New: attn_feed_text; attn_generation.log_probs, attn_continuation.log_probs; version 3 of the
- * file format: attn_config.has_b_U, .more_eos, attn_is_eos, attn_is_special; ATTN_EDIT_SCALE;
- * attn_linear takes panels.
- *
- * 0.2.0, for programs that were written for 0.1: outputs follow the context, an attn_metric_fn
- * gets its value first, and a batch runs on one attn_workspace. Renamed:
- *   attn_rewind                     attn_truncate
- *   attn_text_stats, attn_score     attn_score; attn_mean_nll gives the mean
- *   attn_guess                      attn_prediction; in attn_generate_desc .n_draft
- *   attn_get                        attn_get1 to attn_get4, by the number of dimensions
- *   attn_parts, ATTN_PARTS_*        attn_resid_stack, ATTN_RESID_*
- *   attn_decompose, attn_attribute  attn_decompose_resid, attn_logit_attrs
- *   attn_logit_lens_fresh, _saved   attn_logit_lens; a zeroed `scale` is "fresh"
- *   attn_model_rewrite              attn_process_weights */
+ * 0.5.0, the last version that renames:
+ *   ATTN_UNSTABLE                   none: everything in the API is always there
+ *   attn_new_file_*                 tools/lens/new_file.h: new_file_*
+ *   attn_writer_*, attn_model_save  tools/lens/writer.h: lens_writer_*, lens_model_save
+ *   attn_model_unembed              attn_model_logits
+ *   attn_act_kind, attn_activate    attn_mlp_act, attn_apply_mlp_act
+ *   attn_ctx.stop                   .stop_flag
+ *   attn_generate_desc.stop, .n_stop
+ *                                   .stop_strings, .n_stop_strings
+ *   int32_t, of a token             attn_token, the same type
+ *   attn_feed_batch                 its items are const
+ * Older versions: git has them. */
 /* clang-format on */
 
 /*

@@ -3,7 +3,6 @@
  * One attention head set to zero: the five likeliest next tokens of a sentence, as the model sees
  * them and without the head. */
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -33,7 +33,8 @@ int main(int argc, char **argv)
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_sampler_desc sampling = {.temperature = 0.7f, .top_k = 40, .seed = 1};
-    chat talk = {.how = {.max_tokens = 40, .stop = &stop, .n_stop = 1, .text_fn = print}};
+    chat talk = {
+        .how = {.max_tokens = 40, .stop_strings = &stop, .n_stop_strings = 1, .text_fn = print}};
     if (argc != 2 || argv[1][0] == '-')
         return fprintf(stderr, "usage: chat MODEL.attn\n"), 2;
     talk.how.text_user = stdout;

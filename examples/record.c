@@ -3,7 +3,6 @@
  * Activations of a sentence to a file: the residual stream after each block, under
  * TransformerLens's names, as .safetensors. */
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #include "tools/lens/save.h"
 #include <stdio.h>

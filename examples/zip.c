@@ -9,7 +9,6 @@
  * and processors. The file: 8 bytes that say what it is; in 8 bytes each the checksum of what
  * follows, which model, the checksum of the text, the number of tokens; then the code. */
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #include "tools/lens/new_file.h"
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 No public function has more than six parameters. Each is called by a program (tools/, examples/ and the code
 blocks of their pages) or by a binding; what only tests call is no part of the API. No internal name
-differs from a public one by an underscore alone. Each public struct of part one stands once in the list of
+differs from a public one by an underscore alone. Each public struct stands once in the list of
 >>changes that says how it may grow. Prints what breaks a rule, and then fails."""
 import pathlib
 import re
@@ -43,8 +43,8 @@ names = set(re.findall(r"\b(?:attn|ATTN)__?[A-Za-z]\w*", whole))
 problems += [f"{name} differs from a public name by an underscore alone" for name in sorted(names)
              if "__" in name[:6] and name.replace("__", "_", 1) in names]
 text = (root / "attn.h").read_text()
-promised = re.findall(r"\battn_\w+", text[text.index("The structs of part one"):text.index("attn_ctx keeps all its")])
-structs = re.findall(r"^\} (attn_\w+);", header[:header.index("ATTN_UNSTABLE")], re.M)
+promised = re.findall(r"\battn_\w+", text[text.index("The structs of the API"):text.index("attn_ctx keeps all its")])
+structs = re.findall(r"^\} (attn_\w+);", header, re.M)
 enums = re.findall(r"^typedef enum (attn_\w+)", header, re.M)
 problems += [f"{name} stands {promised.count(name)} times in >>changes' list of structs; expected once"
              for name in sorted({*structs, *promised} - {*enums}) if promised.count(name) != 1 or name not in structs]

@@ -64,7 +64,7 @@ FUZZ_COMPILE = clang -std=c99 -O1 -g1 -mllvm -pragma-unroll-threshold=1 -Wno-pas
 $(FUZZ)/attn.o: attn.h tests/fuzz/untraced.txt
 	@mkdir -p $(@D)
 	$(SHOW)$(FUZZ_COMPILE) -fsanitize=fuzzer-no-link -fsanitize-coverage-ignorelist=tests/fuzz/untraced.txt \
-	    -DATTN_IMPLEMENTATION -DATTN_UNSTABLE -x c -c $< -o $@
+	    -DATTN_IMPLEMENTATION -x c -c $< -o $@
 
 $(FUZZ)/target-%: $(FUZZ)/attn.o $(wildcard tests/fuzz/*.[ch] tools/*/*.[ch])
 	$(SHOW)$(FUZZ_COMPILE) -fsanitize=fuzzer -DATTN__IMPLEMENTED -DTARGET=fuzz_$* tests/fuzz/driver.c \
@@ -196,11 +196,11 @@ HEADERS  = -Xclang -analyzer-opt-analyze-headers
 
 analyze: $(BUILD)/lens_page.h ## look for errors without running anything (needs clang-tidy, cppcheck and gcc)
 	@clang-tidy --version >/dev/null && cppcheck --version >/dev/null && gcc --version >/dev/null
-	@{ echo '$(TIDY) attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION -DATTN_UNSTABLE -DATTN_NO_SIMD'; \
+	@{ echo '$(TIDY) attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION -DATTN_NO_SIMD'; \
 	   echo '$(TIDY) tools/bench/bench.c -- -std=c99 -I. -DATTN_NO_SIMD'; \
 	   echo '$(CPPCHECK) -DATTN__IMPLEMENTED $(ANALYZED) tools/bench/bench.c'; \
-	   echo '$(CPPCHECK) -DATTN_IMPLEMENTATION -DATTN_UNSTABLE -DATTN_NO_SIMD attn.h'; \
-	   echo "$(TIDY) --checks='-clang-analyzer-*' attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION -DATTN_UNSTABLE"; \
+	   echo '$(CPPCHECK) -DATTN_IMPLEMENTATION -DATTN_NO_SIMD attn.h'; \
+	   echo "$(TIDY) --checks='-clang-analyzer-*' attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION"; \
 	   for f in $(ANALYZED); do \
 	       echo "$(TIDY) $$f -- -std=c99 -I. -I$(BUILD) -DATTN__IMPLEMENTED $(HEADERS)"; \
 	       echo "gcc -std=c99 -O1 -fanalyzer -Werror -I. -I$(BUILD) -DATTN__IMPLEMENTED -c $$f -o /dev/null"; done; \

@@ -10,9 +10,6 @@
 #define TEST_H
 
 #include "tools/common/system.h"
-#ifndef ATTN_UNSTABLE
-#define ATTN_UNSTABLE
-#endif
 #include "attn.h"
 #include <stdio.h>
 

@@ -231,7 +231,7 @@ static int run_all(run *r)
     size_t n_ctx;
     int code;
     r->ctx.n_threads = (int)r->o.threads;
-    r->ctx.stop = &interrupted;
+    r->ctx.stop_flag = &interrupted;
     code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
     if (code != FINE)
         return code;

@@ -14,9 +14,6 @@
 #ifndef ATTN_HPP
 #define ATTN_HPP
 
-#ifndef ATTN_UNSTABLE // records and edits, whose API may still change
-#define ATTN_UNSTABLE
-#endif
 #include "attn.h"
 #include <exception>
 #include <functional>

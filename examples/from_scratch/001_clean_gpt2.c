@@ -21,7 +21,7 @@
  *   LayerNorm                attn_layernorm (>>ops)                                 attn__normalize (>>steps)
  *   Embed, PosEmbed          attn_embedding (>>ops), attn_slice (>>tensors)         attn__embed (>>steps)
  *   Attention                attn_multihead (>>ops)                                 attn__attend (>>steps)
- *   MLP, gelu_new            attn_mlp, attn_activate (>>ops)                        attn__apply_act_fn (>>steps)
+ *   MLP, gelu_new            attn_mlp, attn_apply_mlp_act (>>ops)                        attn__apply_act_fn (>>steps)
  *   TransformerBlock         attn_block (>>ops)                                     attn__add_to_resid (>>steps)
  *   Unembed                  attn_unembed (>>ops)                                   attn__make_logits (>>steps)
  *   DemoTransformer          attn_feed (>>session)                                  attn__forward (>>gpt2)

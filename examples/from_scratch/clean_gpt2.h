@@ -101,7 +101,7 @@ static attn_tensor mlp(attn_ctx *ctx, attn_tensor x, const attn_block_weights *w
 {
     attn_tensor hidden = none, out = none;
     attn_linear(ctx, &hidden, x, w->w_in, w->b_in);
-    attn_activate(ctx, &hidden, hidden, ATTN_ACT_GELU_TANH);
+    attn_apply_mlp_act(ctx, &hidden, hidden, ATTN_ACT_GELU_TANH);
     attn_linear(ctx, &out, hidden, w->w_out, w->b_out);
     return out;
 }

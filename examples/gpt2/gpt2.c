@@ -13,7 +13,6 @@
 #define _DARWIN_C_SOURCE /* for getrusage under -std=c99 */
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #define PROGRAM "gpt2"
 #define INPUT   "prompt"
@@ -264,7 +263,7 @@ static int run_all(run *r)
     const double begin = system_seconds();
     int code;
     r->ctx.n_threads = (int)r->o.threads;
-    r->ctx.stop = &interrupted;
+    r->ctx.stop_flag = &interrupted;
     r->colour = shows_colour(stdout);
     r->terminal = system_is_terminal(stdout);
     if (r->o.receipt && (code = check_receipt(r)) != FINE)

@@ -112,8 +112,8 @@ static int draw_texts(run *r, const int32_t *ids, size_t n_ids, uint64_t seed,
     how.logits_user = r;
     how.max_tokens = r->o.tokens;
     how.ignore_eos = r->o.ignore_eos;
-    how.stop = r->o.stop.at;
-    how.n_stop = r->o.stop.n;
+    how.stop_strings = r->o.stop.at;
+    how.n_stop_strings = r->o.stop.n;
     r->n_draws = 0;
     progress_begin(&r->progress, "texts");
     if (r->o.tokens > 0) /* 0 means the default to the library */

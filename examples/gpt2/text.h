@@ -279,8 +279,8 @@ static int draw_tokens(run *r, const int32_t *ids, size_t n_ids, size_t most, si
     how.logits_user = r;
     how.max_tokens = most;
     how.ignore_eos = r->o.ignore_eos;
-    how.stop = r->o.stop.at;
-    how.n_stop = r->o.stop.n;
+    how.stop_strings = r->o.stop.at;
+    how.n_stop_strings = r->o.stop.n;
     how.prompt_tokens = ids;
     how.n_prompt_tokens = n_ids;
     r->n_draws = r->n_shown = 0;
@@ -422,7 +422,7 @@ static int save_session(run *r)
     size_t n = r->reason == ATTN_STOP_STRING ? r->accepted : r->text.n - r->first, from;
     n = n < capacity ? n : capacity;
     from = n > length ? length : n - 1; /* the last one gives the logits */
-    r->ctx.stop = NULL;
+    r->ctx.stop_flag = NULL;
     if ((n != length || !attn_session_logits(r->session)) &&
         (attn_session_truncate(&r->ctx, r->session, from) ||
          attn_feed(&r->ctx, r->session, text_from(r, r->first + from), n - from)))

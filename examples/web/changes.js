@@ -166,7 +166,6 @@ export function toC(state, model) {
   }
   return `/* cc page.c -I. -O2 -lm -o page && ./page ${model.replaceAll("*/", "").replace(UNSEEN, "")} */
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #include <stdio.h>
 

@@ -5,7 +5,6 @@
  * can fail returns 0 or NULL for success or failure as its comment says, and glue_message() then
  * has the sentence. attn.js is the other half and documents what a program may call. */
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #include "tools/lens/decompose.h"
 #include "tools/lens/logits.h"

@@ -1,9 +1,5 @@
-/* The header's declarations alone, as a second file of a program sees them; included twice, the second
- * time with part two. */
+/* The header's declarations alone, as a second file of a program sees them; included twice. */
 #include "attn.h"
-#ifndef ATTN_UNSTABLE
-#define ATTN_UNSTABLE
-#endif
 #include "attn.h"
 
 int version_from_another_file(void);

@@ -4,9 +4,6 @@
 #ifndef FUZZ_H
 #define FUZZ_H
 
-#ifndef ATTN_UNSTABLE
-#define ATTN_UNSTABLE
-#endif
 #include "attn.h"
 #include <stdio.h>
 #include <stdlib.h>

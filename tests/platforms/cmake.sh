@@ -31,7 +31,7 @@ END
 printf 'cmake_minimum_required(VERSION 3.18)\nproject(app C)\n%s\ninclude(../programs.cmake)\n' \
     "add_subdirectory(\"$root/tools/packaging/cmake\" attn)" >"$place/added/CMakeLists.txt"
 printf 'cmake_minimum_required(VERSION 3.18)\nproject(app C)\n%s\ninclude(../programs.cmake)\n' \
-    'find_package(attn 0.4 REQUIRED)' >"$place/found/CMakeLists.txt"
+    'find_package(attn 0.5 REQUIRED)' >"$place/found/CMakeLists.txt"
 
 # A project, a directory for it, options: all three programs run, and the second needs no library of attn's.
 programs()

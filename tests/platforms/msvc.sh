@@ -23,7 +23,7 @@ parses() # WORDS OF OPTIONS
     # shellcheck disable=SC2086 # options are a list of words
     if clang --target=x86_64-pc-windows-msvc -fms-compatibility-version=19.36 -idirafter "$tmp/include" \
         -fsyntax-only -ferror-limit=5 -Wall -Wextra -pedantic -Wvla -Wgnu -Wshadow -Werror -Wno-language-extension-token \
-        -DATTN_IMPLEMENTATION -DATTN_UNSTABLE $1 attn.h >"$tmp/out" 2>&1; then
+        -DATTN_IMPLEMENTATION $1 attn.h >"$tmp/out" 2>&1; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
@@ -34,7 +34,7 @@ parses() # WORDS OF OPTIONS
 for language in '-x c -std=c99' '-x c -std=c11' '-x c++ -std=c++14' '-x c++ -std=c++20'; do
     parses "$language"
     parses "$language -DATTN_NO_SIMD"
-    parses "$language -DATTN_NO_MMAP -UATTN_UNSTABLE -DATTN_NO_SIMD"
+    parses "$language -DATTN_NO_MMAP -DATTN_NO_SIMD"
     parses "$language -U__clang__ -U__GNUC__"
 done
 echo "$passed passed, $failed failed, 0 skipped"

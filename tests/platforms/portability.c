@@ -17,7 +17,6 @@
 #include "tools/common/system.h"
 #endif
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #include "examples/from_scratch/torch.h"
 #include "tools/lens/exact.h"
@@ -391,8 +390,8 @@ static uint64_t operations(attn_ctx *ctx)
     MAKE(attn_log_softmax(ctx, &out, x));
     MAKE(attn_softmax(ctx, &out, masked));
     MAKE(attn_exp(ctx, &out, wide));
-    MAKE(attn_activate(ctx, &out, wide, ATTN_ACT_GELU_TANH));
-    MAKE(attn_activate(ctx, &out, wide, ATTN_ACT_GELU_ERF));
+    MAKE(attn_apply_mlp_act(ctx, &out, wide, ATTN_ACT_GELU_TANH));
+    MAKE(attn_apply_mlp_act(ctx, &out, wide, ATTN_ACT_GELU_ERF));
     MAKE(attn_variance(ctx, &out, x, 1));
     MAKE(attn_mean(ctx, &out, f16));
     MAKE(attn_layernorm(ctx, &out, x, attn_select(x, 0, 1), attn_select(x, 0, 2), 1e-5f));

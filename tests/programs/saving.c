@@ -7,7 +7,6 @@
  * Ends with 0, with 1 after a message, and with 2 if something was saved that is not what it was.
  * The Makefile builds it twice: with files that are mapped, and with files that are read. */
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #include "tools/lens/save.h"
 #include "tools/lens/writer.h"

@@ -233,7 +233,7 @@ static int stop_from_outside(void)
     memset(&ctx, 0, sizeof ctx);
     memset(&desc, 0, sizeof desc);
     ctx.n_threads = n_workers;
-    ctx.stop = &stop_flag;
+    ctx.stop_flag = &stop_flag;
     desc.n_ctx = TOKENS;
     desc.n_batch = 3;
     for (i = 0; i < TOKENS; i++)

@@ -4,7 +4,6 @@
  * head set to zero by attn_hook_edit; the ids of a text; the digest of a recorded pattern.
  * web-native --speed MODEL.attn measures what test_module.mjs --speed does, with AVX2 and one thread. */
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #include <stdio.h>
 #include <string.h>

@@ -25,7 +25,6 @@
 #endif
 #define ATTN_STATIC /* for the functions inside the header */
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #define PROGRAM "bench"
 #include "encoding.h"

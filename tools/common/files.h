@@ -4,9 +4,6 @@
 #define TOOLS_FILES_H
 
 #include "system.h"
-#ifndef ATTN_UNSTABLE
-#define ATTN_UNSTABLE
-#endif
 #include "attn.h"
 #include <errno.h>
 #include <stdarg.h>

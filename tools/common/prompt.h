@@ -16,7 +16,8 @@
 #define THREADS  "0 256" /* attn.h starts no more */
 enum { MAX_THREADS = 256 };
 
-static volatile int interrupted; /* the number of a signal that came, for attn_ctx.stop; 0: none */
+static volatile int
+    interrupted; /* the number of a signal that came, for attn_ctx.stop_flag; 0: none */
 TOOLS_FN void on_interrupt(int number)
 {
     interrupted = number;

@@ -8,7 +8,6 @@
  * that memory does not grow with the model. */
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #include "export.h"
 #include "gguf.h"

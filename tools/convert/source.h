@@ -94,7 +94,7 @@ typedef struct source {
 
     uint64_t n_vocab, n_ctx, d_model, n_head, n_layer, d_mlp;
     double ln_eps;
-    attn_act_kind act_fn; /* this and the next two are settings that GPT-2 itself does not need */
+    attn_mlp_act act_fn; /* this and the next two are settings that GPT-2 itself does not need */
     int unscaled_attn, scale_attn_by_inverse_layer_idx;
     int says_untied;                   /* there must be a separate unembedding */
     int64_t bos, eos;                  /* ids, or one of the two constants above */

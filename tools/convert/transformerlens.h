@@ -71,7 +71,7 @@ TOOLS_FN attn_status tl_read_activation(attn_ctx *ctx, source *s, const json_val
 {
     static const struct {
         const char *name;
-        attn_act_kind kind;
+        attn_mlp_act kind;
     } known[] = {{"gelu_new", ATTN_ACT_GELU_TANH},
                  {"gelu_fast", ATTN_ACT_GELU_TANH},
                  {"gelu_pytorch_tanh", ATTN_ACT_GELU_TANH},

@@ -602,7 +602,7 @@ LENS_FN attn_status lens_erf_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor
         if (fabsf(*value) < small)
             *value = *value < 0 ? -small : small;
     }
-    failed = failed || attn_activate(ctx, &share, away, ATTN_ACT_GELU_ERF) ||
+    failed = failed || attn_apply_mlp_act(ctx, &share, away, ATTN_ACT_GELU_ERF) ||
              attn_div(ctx, &share, share, away) || attn_mul(ctx, &slope, x, x) ||
              attn_scale(ctx, &slope, slope, -0.5f) || attn_exp(ctx, &slope, slope) ||
              attn_scale(ctx, &slope, slope, root) || attn_mul(ctx, &slope, slope, x) ||
@@ -613,7 +613,7 @@ LENS_FN attn_status lens_erf_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor
 }
 
 LENS_FN attn_status lens_act_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor x,
-                                   attn_act_kind kind)
+                                   attn_mlp_act kind)
 {
     size_t i, j;
     if (kind == ATTN_ACT_GELU_TANH || kind == ATTN_ACT_SILU)

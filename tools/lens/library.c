@@ -10,7 +10,6 @@
 #endif
 #define LENS_FN ATTN_API
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #include "circuits.h"
 #include "control.h"

@@ -148,7 +148,7 @@ LENS_FN attn_status lens_logit_lens(attn_ctx *ctx, attn_tensor *out, const attn_
     if (status == ATTN_OK && !own)
         lens_affine(normed, w, b);
     if (status == ATTN_OK)
-        status = attn_model_unembed(ctx, out, model, normed, tokens);
+        status = attn_model_logits(ctx, out, model, normed, tokens);
     attn_tensor_free(ctx, &w);
     attn_tensor_free(ctx, &b);
     attn_tensor_free(ctx, &normed);

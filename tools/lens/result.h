@@ -13,9 +13,6 @@
 #ifndef LENS_RESULT_H
 #define LENS_RESULT_H
 
-#ifndef ATTN_UNSTABLE /* part two of attn.h, whose API may still change */
-#define ATTN_UNSTABLE
-#endif
 #include "attn.h"
 #include <math.h>
 #include <stdarg.h>
@@ -42,7 +39,7 @@
  * that an older failure may stand there. */
 LENS_FN attn_status lens_failure(const attn_ctx *ctx)
 {
-    const int stopped = ctx->stop && *ctx->stop;
+    const int stopped = ctx->stop_flag && *ctx->stop_flag;
     return stopped || ctx->status == ATTN_OK ? ATTN_STOPPED : ctx->status;
 }
 

@@ -173,7 +173,7 @@ LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens
         (room = (lens_ranked *)attn_alloc(ctx, sae->m, sizeof *room, "a list of features")) == NULL)
         status = ctx->status;
     if (status == ATTN_OK)
-        status = attn_activate(ctx, &pre, pre, ATTN_ACT_RELU);
+        status = attn_apply_mlp_act(ctx, &pre, pre, ATTN_ACT_RELU);
     for (t = 0; t < pre.shape[0] && status == ATTN_OK; t++) {
         float *row = (float *)pre.data + t * sae->m;
         if (sae->kind == LENS_SAE_TOPK)

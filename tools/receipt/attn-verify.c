@@ -5,7 +5,6 @@
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #define PROGRAM "attn-verify"
 #define INPUT   "text"

@@ -14,7 +14,6 @@
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #define PROGRAM "reproduce"
 #define INPUT   "text"

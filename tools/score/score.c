@@ -203,7 +203,7 @@ static int run_all(run *r)
     attn_workspace_desc desc = ATTN_ZERO;
     int code = read_shard(r);
     r->ctx.n_threads = (int)r->o.threads;
-    r->ctx.stop = &interrupted;
+    r->ctx.stop_flag = &interrupted;
     if (code == FINE)
         code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
     if (code != FINE || (code = open_lines(r)) != FINE || (code = open_output(r)) != FINE)

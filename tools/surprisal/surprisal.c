@@ -130,7 +130,7 @@ static int run_all(run *r)
 {
     int code;
     r->ctx.n_threads = (int)r->o.threads;
-    r->ctx.stop = &interrupted;
+    r->ctx.stop_flag = &interrupted;
     choose_kernels(r);
     if ((code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums)) != FINE)
         return code;

@@ -107,7 +107,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 class _attn_ctx(ctypes.Structure):
     _fields_ = [("alloc", c_void_p), ("free", c_void_p), ("user", c_void_p), ("n_threads", c_int), ("isa", c_int),
-                ("stop", c_void_p), ("status", c_int), ("message", c_char * 256), ("blocks", c_void_p),
+                ("stop_flag", c_void_p), ("status", c_int), ("message", c_char * 256), ("blocks", c_void_p),
                 ("reserved", c_uint64 * 4)]
 
     def run(self, function: Any, *arguments: Any) -> None:
@@ -196,7 +196,7 @@ class _attn_generate_desc(ctypes.Structure):
     _fields_ = [("sampling", _attn_sampler_desc), ("reuse_sampler", c_void_p), ("text_fn", c_void_p),
                 ("text_user", c_void_p), ("logits_fn", c_void_p), ("logits_user", c_void_p), ("max_tokens", c_size_t),
                 ("prepend_bos", c_int), ("allow_special", c_int), ("ignore_eos", c_int), ("no_draft", c_int),
-                ("n_draft", c_size_t), ("stop", c_void_p), ("n_stop", c_size_t), ("keep_stop", c_int),
+                ("n_draft", c_size_t), ("stop_strings", c_void_p), ("n_stop_strings", c_size_t), ("keep_stop", c_int),
                 ("prompt_tokens", c_void_p), ("n_prompt_tokens", c_size_t), ("workspace", c_void_p),
                 ("reserved", c_uint64 * 4)]
 
@@ -323,7 +323,7 @@ def _candidates() -> list[str]:
     here = pathlib.Path(__file__).resolve().parent
     name = {"darwin": "libattn.dylib", "win32": "attn.dll"}.get(sys.platform, "libattn.so")
     near = [here / name, here.parent.parent.parent / "build" / name]
-    installed = [name + ".0.4" if name.endswith(".so") else name, ctypes.util.find_library("attn")]
+    installed = [name + ".0.5" if name.endswith(".so") else name, ctypes.util.find_library("attn")]
     return [str(path) for path in near if path.exists()] + [path for path in installed if path]
 
 
@@ -343,7 +343,7 @@ def _load() -> ctypes.CDLL:
                               f"{_VERSION[0]}.{_VERSION[1]}; take both from the same version")
         for name, (result, *parameters) in _PROTOTYPES.items():
             if not hasattr(library, name):
-                raise ImportError(f"{path} lacks {name}: build it with ATTN_UNSTABLE")
+                raise ImportError(f"{path} lacks {name}: build it from the same version of attn.h")
             function = getattr(library, name)
             function.restype, function.argtypes = result, parameters
         return library
@@ -355,7 +355,7 @@ _lib = _load()
 
 
 def version() -> str:
-    """The version of the library, for example "0.4.0"."""
+    """The version of the library, for example "0.5.0"."""
     number = _lib.attn_version()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
@@ -1019,7 +1019,8 @@ class Model(_Closing):
         ids = [self._ids(prompt, prepend_bos) for prompt in ([prompts] if isinstance(prompts, str) else prompts)]
         desc = _attn_generate_desc(sampling=sampling._desc(), max_tokens=_at_least_one("max_tokens", max_tokens),
                                    logits_fn=ctypes.cast(callback, c_void_p) if logits_fn else None,
-                                   ignore_eos=ignore_eos, stop=ctypes.addressof(stops), n_stop=len(stops))
+                                   ignore_eos=ignore_eos, stop_strings=ctypes.addressof(stops),
+                                   n_stop_strings=len(stops))
         texts = (_attn_continuation * len(ids))()
         for text, prompt in zip(texts, ids):
             text.prompt_tokens, text.n_prompt_tokens = prompt.ctypes.data, len(prompt)

@@ -163,7 +163,7 @@ class Declarations(Case):
         headers = ["tools/common/system.h", *(f"tools/lens/{name}.h" for name in (
             "process_weights control curve decompose detect exact patch paths prune qk sae_files spectrum steering tuned").split()),
             "tools/receipt/shared.h"]
-        source = ("#define ATTN_UNSTABLE\n" + "".join(f'#include "{header}"\n' for header in headers) +
+        source = ("".join(f'#include "{header}"\n' for header in headers) +
                   "#include <stdio.h>\nint main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
         compiler = [os.environ.get("CC", "cc"), "-O1", "-x", "c"]  # -O1 drops the functions that nobody calls
         subprocess.run([*compiler, "-", "-I", ROOT, "-o", program], input=source.encode(), check=True)

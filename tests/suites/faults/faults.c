@@ -147,7 +147,7 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_log_softmax, (ctx, &s->out, x4))                                                       \
     DO(attn_cross_entropy, (ctx, &s->out, x3, ids))                                                \
     DO(attn_layernorm, (ctx, &s->out, x4, vec, vec, 1e-5f))                                        \
-    DO(attn_activate, (ctx, &s->out, x4, ATTN_ACT_GELU_ERF))                                       \
+    DO(attn_apply_mlp_act, (ctx, &s->out, x4, ATTN_ACT_GELU_ERF))                                  \
     DO(attn_embedding, (ctx, &s->out, sq, ids))                                                    \
     DO(attn_attention, (ctx, &s->out, qkv, qkv, qkv, NULL))                                        \
     DO(attn_attention_pattern, (ctx, &s->out, qkv, qkv, NULL))                                     \
@@ -194,7 +194,7 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_logit_stats, (ctx, s->stats, &(attn_top){s->predictions, 4}, x3, tokens))              \
     DO(attn_score, (ctx, s->stats, &(attn_top){s->predictions, 4}, held, tokens, 8))               \
     DO(attn_logit_directions, (ctx, &s->out, model, tokens, tokens + 1, 6))                        \
-    DO(attn_model_unembed, (ctx, &s->out, model, resid, ids3))                                     \
+    DO(attn_model_logits, (ctx, &s->out, model, resid, ids3))                                      \
     DO(lens_logit_attrs, (ctx, &s->out, model, resid, scale, x3))                                  \
     DO(lens_logit_lens, (ctx, &s->out, model, resid, scale, ids3))                                 \
     DO(lens_process_weights, (ctx, &s->model, model, LENS_PROCESS_FOLD_LN))                        \
@@ -414,7 +414,7 @@ TEST(every_function_without_memory)
     DO(attn_log_softmax, (ctx, NULL, x4))                                                          \
     DO(attn_cross_entropy, (ctx, NULL, x3, ids))                                                   \
     DO(attn_layernorm, (ctx, NULL, x4, vec, vec, 1e-5f))                                           \
-    DO(attn_activate, (ctx, NULL, x4, ATTN_ACT_GELU_ERF))                                          \
+    DO(attn_apply_mlp_act, (ctx, NULL, x4, ATTN_ACT_GELU_ERF))                                     \
     DO(attn_embedding, (ctx, NULL, sq, ids))                                                       \
     DO(attn_attention, (ctx, NULL, qkv, qkv, qkv, NULL))                                           \
     DO(attn_attention_pattern, (ctx, NULL, qkv, qkv, NULL))                                        \
@@ -509,8 +509,8 @@ TEST(every_function_without_memory)
     DO(attn_logit_directions, (ctx, NULL, model, tokens, tokens + 1, 6))                           \
     DO(attn_logit_directions, (ctx, &s->out, NULL, tokens, tokens + 1, 6))                         \
     DO(attn_logit_directions, (ctx, &s->out, model, NULL, tokens + 1, 6))                          \
-    DO(attn_model_unembed, (ctx, NULL, model, resid, ids3))                                        \
-    DO(attn_model_unembed, (ctx, &s->out, NULL, resid, ids3))                                      \
+    DO(attn_model_logits, (ctx, NULL, model, resid, ids3))                                         \
+    DO(attn_model_logits, (ctx, &s->out, NULL, resid, ids3))                                       \
     DO(lens_logit_attrs, (ctx, NULL, model, resid, scale, x3))                                     \
     DO(lens_logit_attrs, (ctx, &s->out, NULL, resid, scale, x3))                                   \
     DO(lens_logit_lens, (ctx, NULL, model, resid, scale, ids3))                                    \

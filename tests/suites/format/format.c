@@ -1682,7 +1682,7 @@ TEST(not_written)
     FAILS(&ctx, ATTN_E_FORMAT, "does not divide",
           lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.n_head = 2;
-    config.act_fn = (attn_act_kind)4;
+    config.act_fn = (attn_mlp_act)4;
     FAILS(&ctx, ATTN_E_VERSION, "the activation function is 4",
           lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.act_fn = ATTN_ACT_GELU_TANH;

@@ -1117,8 +1117,8 @@ TEST(reasons)
     OK(&ctx, attn_generate(&ctx, &made, session, "Once upon", &d));
     CHECK(made.reason == ATTN_STOP_EOS && attn_session_length(session) == 2);
     d.logits_fn = NULL;
-    d.stop = stop;
-    d.n_stop = 1;
+    d.stop_strings = stop;
+    d.n_stop_strings = 1;
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed(&ctx, session, circle, 1));
     OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
@@ -1244,8 +1244,8 @@ static void check_stop(recital r, int n_draft, int keep, size_t most)
     d.prompt_tokens = circle;
     d.n_prompt_tokens = 1;
     set_drafts(&d, n_draft);
-    d.stop = r.stop;
-    d.n_stop = r.n_stop;
+    d.stop_strings = r.stop;
+    d.n_stop_strings = r.n_stop;
     d.keep_stop = keep;
     d.logits_fn = force_text;
     d.logits_user = &r;
@@ -1346,16 +1346,16 @@ TEST(stop_strings_that_cannot_be)
     memset(&d, 0, sizeof d);
     d.prompt_tokens = circle + 2;
     d.n_prompt_tokens = 1;
-    d.n_stop = 2;
+    d.n_stop_strings = 2;
     FAILS(&ctx, ATTN_E_ARGUMENT, "stop is NULL", attn_generate(&ctx, NULL, session, NULL, &d));
-    d.stop = empty;
+    d.stop_strings = empty;
     FAILS(&ctx, ATTN_E_ARGUMENT, "stop string 1 is empty",
           attn_generate(&ctx, NULL, session, NULL, &d));
-    d.stop = none;
+    d.stop_strings = none;
     FAILS(&ctx, ATTN_E_ARGUMENT, "stop string 0 is NULL",
           attn_generate(&ctx, NULL, session, NULL, &d));
-    d.stop = fine;
-    d.n_stop = 1;
+    d.stop_strings = fine;
+    d.n_stop_strings = 1;
     FAILS(&ctx, ATTN_E_TOKENIZER, "stop strings", attn_generate(&ctx, NULL, other, NULL, &d));
     CHECK(attn_session_length(session) == 0 && attn_session_length(other) == 0);
     attn_session_free(session);
@@ -1427,8 +1427,8 @@ TEST(many_texts)
         d.n_draft = round == 3 ? 7 : 0;
         d.prepend_bos = round == 1;
         d.ignore_eos = round == 2; /* then the context ends them */
-        d.stop = stop;
-        d.n_stop = round == 3 ? 2 : 0;
+        d.stop_strings = stop;
+        d.n_stop_strings = round == 3 ? 2 : 0;
         OK(&ctx, attn_generate_many(&ctx, texts, n, tiny, &d));
         CHECK(texts[0].reason == (round == 2   ? ATTN_STOP_COUNT
                                   : round == 3 ? ATTN_STOP_STRING
@@ -1470,8 +1470,8 @@ TEST(many_texts_as_they_are_made)
         texts[i].text_user = &heard_of[i];
     }
     heard_of[1].most = 2;
-    d.stop = stop;
-    d.n_stop = 2;
+    d.stop_strings = stop;
+    d.n_stop_strings = 2;
     OK(&ctx, attn_workspace_new(&ctx, &workspace, tiny, NULL));
     OK(&ctx, attn_generate_many(&ctx, want, TEXTS, tiny, &d));
     d.workspace = workspace;
@@ -1548,7 +1548,7 @@ TEST(stopped_from_outside)
     attn_generation made = {0};
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = greedily(12);
-    ctx.stop = &flag;
+    ctx.stop_flag = &flag;
     d.no_draft = 1;
     OK(&ctx, generate_ids(&ctx, want, &n, session, "Once upon a time", &d));
     EQUAL(n, 12);

@@ -249,8 +249,8 @@ TEST(remembers_what_was_said)
     size_t i;
     c.answer = answer;
     c.max_bytes = 400;
-    c.how.stop = stops;
-    c.how.n_stop = 4;
+    c.how.stop_strings = stops;
+    c.how.n_stop_strings = 4;
     for (i = 0; i < 12; i++) {
         size_t size;
         const char *now;

@@ -1,4 +1,4 @@
-/* attn_ctx.stop in the functions of tools/lens that run a model, at every moment of a call. */
+/* attn_ctx.stop_flag in the functions of tools/lens that run a model, at every moment of a call. */
 #include "tests/lens_fixtures.h"
 #include "tools/lens/decompose.h"
 #include "tools/lens/detect.h"
@@ -161,7 +161,7 @@ TEST(stopped_anywhere)
             attn_status status;
             stopped.alloc = count_down;
             stopped.free = free_block;
-            stopped.stop = &stop;
+            stopped.stop_flag = &stop;
             stopped.status = ATTN_E_IO; /* of an earlier call */
             stop = 0;
             countdown = n;

@@ -542,7 +542,7 @@ TEST(rounding_of_weights)
         for (k = 0; k < n_in * n_out; k++) /* bell-shaped */
             x[k] = sizes[i] * (random_float() + random_float() + random_float() + random_float());
         OK(&ctx, lens_make_panels(&ctx, panels, ATTN_Q8,
-                                   attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
+                                  attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
         for (k = 0; k < n_in; k++)
             for (n = 0; n < n_out; n++) {
                 const float scale = weight_of(panels, ATTN_Q8, n_in, k, n, &whole);
@@ -551,7 +551,7 @@ TEST(rounding_of_weights)
                        e / (double)scale);
             }
         OK(&ctx, lens_make_panels(&ctx, panels, ATTN_Q4,
-                                   attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
+                                  attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
         for (k = 0; k < n_in; k += 32)
             for (n = 0; n < n_out; n++) {
                 float block[32];
@@ -586,7 +586,7 @@ TEST(special_blocks)
             x[k * n_out + 1] = 3.0f;
         x[33 * n_out + 2] = -5.0f;
         OK(&ctx, lens_make_panels(&ctx, panels, dtype,
-                                   attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
+                                  attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
         for (k = 0; k < 128; k++)
             for (n = 0; n < 32; n++) {
                 const float scale = weight_of(panels, dtype, n_in, k, n, &whole);

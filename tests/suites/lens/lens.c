@@ -412,7 +412,7 @@ static void check_chosen(const attn_model *m, const char *what)
     attn_tensor all = {0};
     attn_ctx ctx = alone();
     int32_t ids[2 * MOST_CHOSEN];
-    OK(&ctx, attn_model_unembed(&ctx, &all, m, x, no_tensor));
+    OK(&ctx, attn_model_logits(&ctx, &all, m, x, no_tensor));
     for (i = 0; i < MOST_CHOSEN; i++) {
         ids[2 * i] = (int32_t)(i % 7 == 6 ? n_vocab - 1 : (n_vocab * 3 - 31 * i) % n_vocab);
         ids[2 * i + 1] = -1;
@@ -421,7 +421,7 @@ static void check_chosen(const attn_model *m, const char *what)
         meter count;
         attn_ctx counted = metered(&count);
         attn_tensor chosen = {0}, tokens = attn_borrow(ids, ATTN_I32, attn_shape2(n, 2));
-        OK(&counted, attn_model_unembed(&counted, &chosen, m, x, attn_select(tokens, 1, 0)));
+        OK(&counted, attn_model_logits(&counted, &chosen, m, x, attn_select(tokens, 1, 0)));
         CHECK(chosen.ndim == 3 && chosen.shape[1] == ROWS && chosen.shape[2] == n);
         for (row = 0; row < ROWS; row++)
             for (i = 0; i < n; i++)
@@ -472,15 +472,15 @@ TEST(bad_lenses)
           lens_logit_lens(&ctx, &x, plain, streams, no_scale,
                           attn_borrow(&outside, ATTN_I32, attn_shape1(1))));
     FAILS(&ctx, ATTN_E_SHAPE, "tokens have shape [3, 1]",
-          attn_model_unembed(&ctx, &x, plain, attn_select(streams, 0, 0), scale));
+          attn_model_logits(&ctx, &x, plain, attn_select(streams, 0, 0), scale));
     FAILS(&ctx, ATTN_E_SHAPE, "normed has shape [3, 64]; expected [.., 48]",
-          attn_model_unembed(&ctx, &x, odd, attn_select(streams, 0, 0), no_tensor));
+          attn_model_logits(&ctx, &x, odd, attn_select(streams, 0, 0), no_tensor));
     FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [2, 1]; expected [3, 1]",
           lens_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 0, 2), no_tensor));
     ctx.status = ATTN_OK;
     FAILS(&ctx, ATTN_E_ARGUMENT, "scale is no tensor: attn_slice",
           lens_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 2, 2), no_tensor));
-    ctx.stop = &stopped;
+    ctx.stop_flag = &stopped;
     STOPS(&ctx, lens_logit_lens(&ctx, &x, plain, streams, no_scale, no_tensor));
     STOPS(&ctx, lens_logit_lens(&ctx, &x, plain, streams, no_scale,
                                 attn_borrow(&inside, ATTN_I32, attn_shape1(1))));

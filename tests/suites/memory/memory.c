@@ -164,8 +164,8 @@ TEST(kernels_that_are_not_here)
     NOT_HERE(attn_model_open_memory(&ctx, &opened, file, size, NULL));
     NOT_HERE(attn_sampler_new(&ctx, &sampler, 40, NULL));
     NOT_HERE(attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, NULL));
-    NOT_HERE(attn_model_unembed(&ctx, &not_made, plain, m, no_tensor));
-    NOT_HERE(attn_model_unembed(&ctx, &not_made, plain, m, ids));
+    NOT_HERE(attn_model_logits(&ctx, &not_made, plain, m, no_tensor));
+    NOT_HERE(attn_model_logits(&ctx, &not_made, plain, m, ids));
     NOT_HERE(lens_logit_lens(&ctx, &not_made, plain, m, no_tensor, no_tensor));
     NOT_HERE(
         lens_logit_lens(&ctx, &not_made, plain, m, attn_reshape(v, attn_shape2(3, 1)), no_tensor));

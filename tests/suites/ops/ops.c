@@ -242,7 +242,7 @@ TEST(gelu_against_torch)
         return;
     for (kind = ATTN_ACT_GELU_TANH; kind <= ATTN_ACT_GELU_ERF; kind++) {
         attn_tensor out = {0};
-        if (!OK(&ctx, attn_activate(&ctx, &out, x, (attn_act_kind)kind)))
+        if (!OK(&ctx, attn_apply_mlp_act(&ctx, &out, x, (attn_mlp_act)kind)))
             continue;
         same_shape(out, want[kind], "gelu");
         for (j = 0; j < count_of(x) && count_of(x) == count_of(out); j++)
@@ -387,18 +387,18 @@ TEST(curves)
         set_value(x, i, (float)(-87.3 + 176.0 * (double)i / (double)n));
     if (OK(&ctx, attn_exp(&ctx, &e, x)))
         check_curve("exp", x, e, exp, 1.2e-7, 0);
-    if (OK(&ctx, attn_activate(&ctx, &s, x, ATTN_ACT_SILU)))
+    if (OK(&ctx, attn_apply_mlp_act(&ctx, &s, x, ATTN_ACT_SILU)))
         check_curve("silu", x, s, exact_silu, 3e-7, 0);
-    if (OK(&ctx, attn_activate(&ctx, &r, x, ATTN_ACT_RELU)))
+    if (OK(&ctx, attn_apply_mlp_act(&ctx, &r, x, ATTN_ACT_RELU)))
         check_curve("relu", x, r, exact_relu, 0, 0);
     for (i = 0; i < n; i++)
         set_value(x, i, (float)(-10 + 20.0 * (double)i / (double)n));
     set_value(x, 0, 1e-10f);
-    if (OK(&ctx, attn_activate(&ctx, &t, x, ATTN_ACT_GELU_TANH)))
+    if (OK(&ctx, attn_apply_mlp_act(&ctx, &t, x, ATTN_ACT_GELU_TANH)))
         check_curve("gelu, tanh form", x, t, exact_gelu_tanh, 1e-7, 1e-7);
     check_curve("gelu, its tail", attn_slice(x, 0, 1, n / 2), attn_slice(t, 0, 1, n / 2),
                 exact_gelu_tail, 2e-5, 0);
-    if (OK(&ctx, attn_activate(&ctx, &f, x, ATTN_ACT_GELU_ERF)))
+    if (OK(&ctx, attn_apply_mlp_act(&ctx, &f, x, ATTN_ACT_GELU_ERF)))
         check_curve("gelu, erf form", x, f, exact_gelu_erf, 0, 2e-7);
     check_curve("gelu, erf form's tail", attn_slice(x, 0, 1, n / 2), attn_slice(f, 0, 1, n / 2),
                 exact_gelu_erf, 8e-7, 0);
@@ -527,22 +527,22 @@ static attn_status run_layernorm(attn_ctx *ctx, attn_tensor *out, const attn_ten
 
 static attn_status run_gelu(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
-    return attn_activate(ctx, out, in[0], ATTN_ACT_GELU_TANH);
+    return attn_apply_mlp_act(ctx, out, in[0], ATTN_ACT_GELU_TANH);
 }
 
 static attn_status run_gelu_erf(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
-    return attn_activate(ctx, out, in[0], ATTN_ACT_GELU_ERF);
+    return attn_apply_mlp_act(ctx, out, in[0], ATTN_ACT_GELU_ERF);
 }
 
 static attn_status run_relu(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
-    return attn_activate(ctx, out, in[0], ATTN_ACT_RELU);
+    return attn_apply_mlp_act(ctx, out, in[0], ATTN_ACT_RELU);
 }
 
 static attn_status run_silu(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
 {
-    return attn_activate(ctx, out, in[0], ATTN_ACT_SILU);
+    return attn_apply_mlp_act(ctx, out, in[0], ATTN_ACT_SILU);
 }
 
 static attn_status run_embedding(attn_ctx *ctx, attn_tensor *out, const attn_tensor *in)
@@ -759,8 +759,9 @@ TEST(limits_of_activations_on_every_isa)
         ctx.isa = all_kinds[k];
         for (kind = 0; kind_of(ctx.isa) != 0 && kind <= (int)ATTN_ACT_SILU; kind++) {
             attn_tensor out = {0};
-            if (!OK(&ctx, attn_activate(&ctx, &out, attn_borrow(values, ATTN_F32, attn_shape1(20)),
-                                        (attn_act_kind)kind)))
+            if (!OK(&ctx,
+                    attn_apply_mlp_act(&ctx, &out, attn_borrow(values, ATTN_F32, attn_shape1(20)),
+                                       (attn_mlp_act)kind)))
                 continue;
             for (i = 0; i < 20; i++)
                 CHECKF(i % 4 == 0 ? isnan(value_of(out, i)) : value_of(out, i) == 0,
@@ -1331,11 +1332,11 @@ TEST(elements_do_not_know_their_place)
         for (i = 0; i < 64; i++)
             set_value(x, i, 6 * random_float());
         OK(&ctx, kind == 4 ? attn_exp(&ctx, &whole, x)
-                           : attn_activate(&ctx, &whole, x, (attn_act_kind)kind));
+                           : attn_apply_mlp_act(&ctx, &whole, x, (attn_mlp_act)kind));
         for (n = 1; n < 40; n++) {
             attn_tensor part = {0}, some = attn_slice(x, 0, (size_t)(n % 7), (size_t)n);
             OK(&ctx, kind == 4 ? attn_exp(&ctx, &part, some)
-                               : attn_activate(&ctx, &part, some, (attn_act_kind)kind));
+                               : attn_apply_mlp_act(&ctx, &part, some, (attn_mlp_act)kind));
             if (whole.ndim && part.ndim)
                 same_bits(part, attn_slice(whole, 0, (size_t)(n % 7), (size_t)n), "some elements");
         }
@@ -1346,7 +1347,7 @@ TEST(elements_do_not_know_their_place)
 /* ---- the larger operations are made of the smaller ones ---------------------------------------
  */
 
-static void block_of(attn_act_kind kind)
+static void block_of(attn_mlp_act kind)
 {
     attn_ctx ctx = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
@@ -1376,7 +1377,7 @@ static void block_of(attn_act_kind kind)
     OK(&ctx, attn_add(&ctx, &mid, x, attended));
     OK(&ctx, attn_layernorm(&ctx, &n2, mid, w.ln2_w, w.ln2_b, 1e-5f));
     OK(&ctx, attn_linear(&ctx, &up, n2, w.w_in, w.b_in));
-    OK(&ctx, attn_activate(&ctx, &act, up, kind));
+    OK(&ctx, attn_apply_mlp_act(&ctx, &act, up, kind));
     OK(&ctx, attn_linear(&ctx, &down, act, w.w_out, w.b_out));
     OK(&ctx, attn_mlp(&ctx, &mlp, n2, &w, kind));
     same_bits(mlp, down, "mlp");
@@ -1631,7 +1632,7 @@ TEST(other_refusals)
     CHECK(attn_attention(&ctx, &out, x, x, x, &desc) != ATTN_OK && ctx.status != ATTN_OK);
     attn_tensor_free(&ctx, &out);
     ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 4", attn_activate(&ctx, &out, x, (attn_act_kind)4));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 4", attn_apply_mlp_act(&ctx, &out, x, (attn_mlp_act)4));
     /* Ids outside the table, and targets outside the vocabulary. */
     table = random_tensor(2, 6, 4);
     ids = laid_out(random_tensor(1, 3), ATTN_I32, 0);
@@ -1710,7 +1711,7 @@ TEST(sizes_beyond_memory)
     TRY(attn_softmax(&ctx, &out, wide));
     TRY(attn_log_softmax(&ctx, &out, wide));
     TRY(attn_layernorm(&ctx, &out, wide, none, none, 1e-5f));
-    TRY(attn_activate(&ctx, &out, wide, ATTN_ACT_GELU_TANH));
+    TRY(attn_apply_mlp_act(&ctx, &out, wide, ATTN_ACT_GELU_TANH));
     TRY(attn_copy(&ctx, &out, wide));
     TRY(attn_matmul(&ctx, &out, x, wide));
     TRY(attn_matmul(&ctx, &out, wide, tall));
@@ -1974,9 +1975,9 @@ static void negative_zero_in(attn_ctx *ctx)
     EACH(AT == 0 && signbit(AT));
     OK(ctx, attn_exp(ctx, &out, row(zero, 20)));
     EACH(AT == 1);
-    OK(ctx, attn_activate(ctx, &out, row(zero, 20), ATTN_ACT_GELU_TANH));
+    OK(ctx, attn_apply_mlp_act(ctx, &out, row(zero, 20), ATTN_ACT_GELU_TANH));
     EACH(AT == 0);
-    OK(ctx, attn_activate(ctx, &out, row(zero, 20), ATTN_ACT_GELU_ERF));
+    OK(ctx, attn_apply_mlp_act(ctx, &out, row(zero, 20), ATTN_ACT_GELU_ERF));
     EACH(AT == 0);
     OK(ctx, attn_matmul(ctx, &out, row(id, 1), row(zero, 20))); /* 0 + 1 * -0 */
     EACH(AT == 0 && !signbit(AT));

@@ -44,7 +44,7 @@ OPERATION(mean, attn_mean(ctx, out, x[0]))
 OPERATION(variance, attn_variance(ctx, out, x[0], 1))
 OPERATION(softmax, attn_softmax(ctx, out, x[0]))
 OPERATION(log_softmax, attn_log_softmax(ctx, out, x[0]))
-OPERATION(activate, attn_activate(ctx, out, x[0], ATTN_ACT_RELU))
+OPERATION(activate, attn_apply_mlp_act(ctx, out, x[0], ATTN_ACT_RELU))
 OPERATION(layernorm, attn_layernorm(ctx, out, x[0], x[1], x[2], 1e-5f))
 OPERATION(matmul, attn_matmul(ctx, out, x[0], x[1]))
 OPERATION(linear, attn_linear(ctx, out, x[0], x[1], x[2]))
@@ -53,8 +53,8 @@ OPERATION(cross_entropy, attn_cross_entropy(ctx, out, x[0], x[1]))
 OPERATION(embedding, attn_embedding(ctx, out, x[0], x[1]))
 OPERATION(attention, attn_attention(ctx, out, x[0], x[1], x[2], NULL))
 OPERATION(pattern, attn_attention_pattern(ctx, out, x[0], x[1], NULL))
-OPERATION(logits, attn_model_unembed(ctx, out, odd, x[0], no_tensor))
-OPERATION(chosen_logits, attn_model_unembed(ctx, out, odd, x[0], x[1]))
+OPERATION(logits, attn_model_logits(ctx, out, odd, x[0], no_tensor))
+OPERATION(chosen_logits, attn_model_logits(ctx, out, odd, x[0], x[1]))
 
 static attn_status run_directions(attn_ctx *ctx, attn_tensor *out, attn_tensor *x)
 {
@@ -120,7 +120,7 @@ static const operation operations[] = {
     {"attn_variance", run_variance, {{N, N}}, 0},
     {"attn_softmax", run_softmax, {{N, N}}, 0},
     {"attn_log_softmax", run_log_softmax, {{N, N}}, 0},
-    {"attn_activate", run_activate, {{N, N}}, 0},
+    {"attn_apply_mlp_act", run_activate, {{N, N}}, 0},
     {"attn_layernorm", run_layernorm, {{N, N}, {N}, {N}}, 0},
     {"attn_matmul", run_matmul, {{N, N}, {N, N}}, 0},
     {"attn_matmul, many", run_matmul, {{2, N, N}, {2, N, N}}, 0},
@@ -139,8 +139,8 @@ static const operation operations[] = {
     {"attn_multihead_pattern", run_multihead_pattern, {{N, N}, {N, N}, {N, N}}, 0},
     {"attn_mlp", run_mlp, {{N, N}, {N, N}}, 0},
     {"attn_block", run_block, {{N, N}, {N, N}}, 0},
-    {"attn_model_unembed", run_logits, {{N, WIDE}}, 0},
-    {"attn_model_unembed of tokens", run_chosen_logits, {{N, WIDE}, {N}}, 1},
+    {"attn_model_logits", run_logits, {{N, WIDE}}, 0},
+    {"attn_model_logits of tokens", run_chosen_logits, {{N, WIDE}, {N}}, 1},
     {"attn_logit_directions", run_directions, {{3}}, 1}};
 
 /* Where an input lies: in memory of its own, or as some view of the memory around the output. */

@@ -188,7 +188,7 @@ TEST(docs)
     CHECK(run("grep -c '^\\.SH' " DIR "attn.3") == 0 && atoi(out) >= 18);
     CHECK(run("sed -n '/^.SH FILE FORMAT/,/^.SH/p' " DIR
               "attn.3 | grep -q 'size of the whole file'") == 0);
-    CHECK(run("sed -n '/^.SH VERSIONS/,$p' " DIR "attn.3 | grep -q attn_model_rewrite") == 0);
+    CHECK(run("sed -n '/^.SH VERSIONS/,$p' " DIR "attn.3 | grep -q attn_model_logits") == 0);
     if (run("command -v mandoc") != 0) {
         test_skip("no mandoc here to look at the page");
         return;

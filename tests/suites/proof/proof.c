@@ -684,7 +684,7 @@ static int compute(attn_ctx *ctx, attn_tensor *got, vector_file *v)
     if (vectors_is(e, "function", "exp"))
         OK(ctx, attn_exp(ctx, got, tensor(v, "x", 0)));
     else if (vectors_is(e, "function", "gelu"))
-        OK(ctx, attn_activate(ctx, got, tensor(v, "x", 0), ATTN_ACT_GELU_TANH));
+        OK(ctx, attn_apply_mlp_act(ctx, got, tensor(v, "x", 0), ATTN_ACT_GELU_TANH));
     else if (vectors_is(e, "function", "softmax"))
         OK(ctx, attn_softmax(ctx, got, tensor(v, "x", 0)));
     else if (vectors_is(e, "function", "layernorm"))

@@ -88,7 +88,7 @@ TEST(stopped_from_outside)
     attn_token_stats stats[LENGTH];
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     size_t from = 60;
-    ctx.stop = &flag;
+    ctx.stop_flag = &flag;
     OK(&ctx, attn_feed(&ctx, session, tokens, 5));
     OK(&ctx, attn_hook(&ctx, NULL, session, "hook_embed", raise_flag, &from));
     STOPS(&ctx, attn_score(&ctx, stats, NULL, session, tokens + 5, LENGTH - 5));

@@ -1,5 +1,5 @@
 /* What a program does wrong without a word from the compiler. */
-#include "tests/refused.h"
+#include "tests/fixture.h"
 #include "tests/shared_models.h"
 
 SUITE_WITH_MODELS("plain tiny");

@@ -222,7 +222,7 @@ TEST(stopped_from_outside)
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 31);
     float *const want = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
     size_t n_threads, layer;
-    ctx.stop = &flag;
+    ctx.stop_flag = &flag;
     for (n_threads = 1; n_threads <= 4; n_threads++)
         for (layer = 0; layer < 2; layer++) {
             attn_session *session;

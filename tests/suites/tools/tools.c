@@ -73,7 +73,7 @@ TEST(help_and_version)
     free(text);
     same(GPT2 "--help", GPT2 "-h");
     text = prints(GPT2 "--version");
-    CHECK(text && strstr(text, "0.4.0"));
+    CHECK(text && strstr(text, "0.5.0"));
     free(text);
     refuses(1, "No space left on device", GPT2 "--help >/dev/full");
 }
@@ -286,7 +286,7 @@ TEST(pages)
 {
     char *readme, *at, *command = NULL;
     size_t size, lines = 0;
-    CHECKF(run("cc -c -x c -DATTN_NO_SIMD -DATTN_IMPLEMENTATION -DATTN_UNSTABLE attn.h -o %s",
+    CHECKF(run("cc -c -x c -DATTN_NO_SIMD -DATTN_IMPLEMENTATION attn.h -o %s",
                test_tmp("attn.o")) == 0,
            "%s", err);
     run_snippets("README.md");

@@ -16,7 +16,6 @@
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
-#define ATTN_UNSTABLE
 #include "attn.h"
 #define PROGRAM "lens"
 #define INPUT   "text"
@@ -271,7 +270,7 @@ static int run_all(lens *l)
     if ((code = check_usage(l)) != FINE)
         return code;
     l->ctx.n_threads = (int)l->o.threads;
-    l->ctx.stop = &interrupted;
+    l->ctx.stop_flag = &interrupted;
     code = open_model(&l->ctx, &l->model, l->model_path, l->o.isa, l->o.skip_checksums);
     if (code != FINE)
         return code;

@@ -1,6 +1,5 @@
 /* The C functions of the R package: see the R functions that call them. */
 #define ATTN_STATIC
-#define ATTN_UNSTABLE
 #include "attn.h"
 #include <R.h>
 #include <R_ext/Rdynload.h>
