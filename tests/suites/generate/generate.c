@@ -1347,7 +1347,8 @@ TEST(stop_strings_that_cannot_be)
     d.prompt_tokens = circle + 2;
     d.n_prompt_tokens = 1;
     d.n_stop_strings = 2;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "stop is NULL", attn_generate(&ctx, NULL, session, NULL, &d));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "stop_strings is NULL",
+          attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop_strings = empty;
     FAILS(&ctx, ATTN_E_ARGUMENT, "stop string 1 is empty",
           attn_generate(&ctx, NULL, session, NULL, &d));
