@@ -134,8 +134,8 @@ ERRORS
     After a failure, ctx->message says what was wrong, where, and what was expected. ctx->status
     works like errno: it keeps the latest failure, and a success does not change it. So you can
     check every call, or ctx->status after several calls. Set it to ATTN_OK to forget a failure.
-    A call also fails if an earlier call failed to make one of its objects. Its message then ends
-    with the earlier one.
+    A call that is given no object, or a zeroed tensor, fails with ATTN_E_ARGUMENT. Usually an
+    earlier call failed to make it, so the message ends with the latest failure before that.
 
     ATTN_STOPPED is not a failure: you asked for it. The call that was stopped returns it, and does
     not change ctx->status and ctx->message.
@@ -298,7 +298,8 @@ typedef void *(*attn_alloc_fn)(size_t size, void *user);
 typedef void (*attn_free_fn)(void *block, void *user);
 
 /* A context holds settings, and the latest failure of a call. Zero it, set fields, and pass it to
- * every call. It belongs to one thread at a time. A program may have many. */
+ * every call. It belongs to one thread at a time. A program may have many. A copy of a context has
+ * its settings; the tensors stay with the one at the address where they were made. */
 typedef struct attn_ctx {
     attn_alloc_fn alloc; /* NULL: malloc */
     attn_free_fn free;   /* NULL: free; or nothing if alloc is set, as for an arena */
@@ -315,6 +316,7 @@ typedef struct attn_ctx {
     char message[256];  /* what was wrong, where, and what was expected */
 
     struct attn__allocation *blocks; /* internal: the tensors that attn_ctx_free frees */
+    const struct attn_ctx *owner;    /* internal: whose blocks they are; another's in a copy */
     uint64_t reserved[4];            /* zero */
 } attn_ctx;
 /* attn_ctx ctx = ATTN_ZERO; makes a context, or any other struct of this header, without a
@@ -390,8 +392,10 @@ typedef enum attn_dtype {
     ATTN_F32 = 0,
     ATTN_F16 = 1,
     ATTN_I32 = 2,
-    ATTN_Q8 = 3, /* weights in panels only: 8 bits each, a scale for 32 of them */
-    ATTN_Q4 = 4  /* the same with 4 bits */
+    ATTN_Q8 = 3,    /* only in files: 8 bits a weight, one scale for 32 */
+    ATTN_Q4 = 4,    /* the same with 4 bits */
+    ATTN_PANELS = 5 /* f32 [N / 16, K, 16]: a matrix [K, N] in panels (see >>format), only for
+                       attn_linear. tools/lens/panels.h makes them */
 } attn_dtype;
 
 typedef struct attn_shape {
@@ -435,7 +439,6 @@ ATTN_API attn_tensor attn_select(attn_tensor x, int dim, size_t index);
 ATTN_API attn_tensor attn_reshape(attn_tensor x, attn_shape shape);
 
 ATTN_API size_t attn_count(attn_tensor x); /* number of elements */
-ATTN_API int attn_is_dense(attn_tensor x); /* row-major without gaps */
 /* One element of a tensor of 1, 2, 3 or 4 dimensions, as a float. NaN if the tensor has another
  * number of dimensions, or an index is out of range. */
 ATTN_API float attn_get1(attn_tensor x, size_t i0);
@@ -467,8 +470,8 @@ ATTN_API attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor 
  * pass attn_transpose(b, -1, -2). */
 ATTN_API attn_status attn_matmul(attn_ctx *ctx, attn_tensor *out, attn_tensor a, attn_tensor b);
 /* out [.., N] = x [.., K] · w [K, N] + bias [N]; a zeroed bias means none. Pass weights [N, K], as
- * PyTorch's nn.Linear has them, by attn_transpose(w, 0, 1). Each call packs w into panels (see
- * >>format), unless w is f32 panels: [N / 16, K, 16]. */
+ * PyTorch's nn.Linear has them, by attn_transpose(w, 0, 1). Each call packs w into panels, unless
+ * its type is ATTN_PANELS. */
 ATTN_API attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
                                  attn_tensor bias);
 
@@ -2130,21 +2133,23 @@ static const char *attn__show_number(char text[32], double value)
     return text;
 }
 
-/* Fails if `pointer` is NULL. Usually an earlier call failed to make the object, so the message
- * ends with the message of that call. */
+/* Fails with "op: before name after", because a call has not got an object. Usually an earlier call
+ * failed to make it, so the message ends with the message of that call. */
+static attn_status attn__fail_missing(attn_ctx *ctx, const char *op, const char *before,
+                                      const char *name, const char *after)
+{
+    static const char link[] = "; before that: ";
+    const char *earlier = ctx->status == ATTN_OK ? "" : ctx->message;
+    const char *first = strstr(earlier, link);
+    return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: %s%s%s%s%s", op, before, name, after,
+                     *earlier ? link : "", first ? first + sizeof link - 1 : earlier);
+}
+
+/* Fails if `pointer` is NULL. */
 static attn_status(attn__need_given)(attn_ctx *ctx, const char *op, const char *name,
                                      const void *pointer)
 {
-    static const char link[] = "; before that: ";
-    char before[sizeof ctx->message];
-    const char *first;
-    if (pointer)
-        return ATTN_OK;
-    memcpy(before, ctx->message, sizeof before);
-    before[ctx->status == ATTN_OK ? 0 : sizeof before - 1] = 0;
-    first = strstr(before, link);
-    return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given%s%s", op, name, before[0] ? link : "",
-                     first ? first + sizeof link - 1 : before);
+    return pointer ? ATTN_OK : attn__fail_missing(ctx, op, "no ", name, " given");
 }
 
 /* Sets *place, where a call will put a new object, to NULL. Fails if `place` is NULL. */
@@ -2265,12 +2270,21 @@ ATTN__DEF void attn_free(void *start)
         free(block->base); /* this also unpoisons it */
 }
 
-/* Adds a block to the context's list, for attn_ctx_free. Blocks have no pointer to the context, so
- * it may move. */
+/* The context's list of blocks. The list in a copy of another context is that context's, and may
+ * have been freed: the copy begins its own. */
+static attn__allocation **attn__list_of(attn_ctx *ctx)
+{
+    if (ctx->owner != ctx)
+        ctx->blocks = NULL;
+    ctx->owner = ctx;
+    return &ctx->blocks;
+}
+
+/* Adds a block to the list, for attn_ctx_free. */
 static void attn__list_add(attn_ctx *ctx, void *start)
 {
     attn__allocation *block = attn__block_of(start);
-    block->next = ctx->blocks;
+    block->next = *attn__list_of(ctx);
     if (block->next)
         block->next->previous = block;
     ctx->blocks = block;
@@ -2280,7 +2294,7 @@ static void attn__list_add(attn_ctx *ctx, void *start)
 static void attn__list_free(attn_ctx *ctx, void *start)
 {
     attn__allocation *block = attn__block_of(start);
-    if (!block->previous && ctx->blocks != block)
+    if (!block->previous && *attn__list_of(ctx) != block)
         return; /* it is the first block of another context, which will free it */
     if (block->previous)
         block->previous->next = block->next;
@@ -2293,7 +2307,7 @@ static void attn__list_free(attn_ctx *ctx, void *start)
 
 ATTN__COLD void attn_ctx_free(attn_ctx *ctx)
 {
-    while (ctx->blocks) {
+    while (*attn__list_of(ctx)) {
         attn__allocation *block = ctx->blocks;
         ctx->blocks = block->next;
         attn_free((unsigned char *)block + sizeof(attn__allocation));
@@ -2526,7 +2540,8 @@ ATTN__DEF size_t attn_count(attn_tensor x)
     return x.ndim == 0 ? 0 : x.shape[0] * x.shape[1] * x.shape[2] * x.shape[3];
 }
 
-ATTN__DEF int attn_is_dense(attn_tensor x)
+/* Are the elements in row-major order, without gaps? */
+static int attn__is_dense(attn_tensor x)
 {
     ptrdiff_t expected = 1;
     int i;
@@ -2730,11 +2745,9 @@ static ptrdiff_t attn__offset(const attn_tensor *x, size_t i0, size_t i1, size_t
 
 static float attn__load_element(const void *data, attn_dtype dtype, ptrdiff_t at)
 {
-    if (dtype == ATTN_F32)
-        return ((const float *)data)[at];
     if (dtype == ATTN_F16)
         return attn_f32_from_f16(((const uint16_t *)data)[at]);
-    return (float)((const int32_t *)data)[at];
+    return dtype == ATTN_I32 ? (float)((const int32_t *)data)[at] : ((const float *)data)[at];
 }
 
 ATTN__INLINE void attn__store_element(void *data, attn_dtype dtype, ptrdiff_t at, float value)
@@ -2787,10 +2800,14 @@ static ATTN__COMPACT attn_status attn__misfit(attn_ctx *ctx, const char *op, con
                      expected);
 }
 
-/* Fails if x is no tensor. If a call failed that should have made it, that call's message stays. */
+/* Fails if x is no tensor. */
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x)
 {
+    ATTN__REFUSE_IF(ctx, x->ndim > 0 && x->dtype == ATTN_PANELS, ATTN_E_ARGUMENT,
+                    "%s: %s has type ATTN_PANELS and shape %s; only attn_linear takes panels, as w "
+                    "[N / 16, K, 16]",
+                    op, name, attn__show(attn__shape_of(x)).text);
     ATTN__REFUSE_IF(ctx, (unsigned)x->ndim > 4 || (x->ndim && (unsigned)x->dtype > ATTN_I32),
                     ATTN_E_ARGUMENT,
                     "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
@@ -2798,11 +2815,12 @@ static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *nam
                     op, name, x->ndim, (int)x->dtype);
     if (x->ndim > 0)
         return ATTN_OK;
-    if (!x->error && ctx->status != ATTN_OK)
-        return ctx->status;
-    return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor%s%s", op, name,
-                     x->error ? ": " : "; make it first, for example with attn_zeros",
-                     x->error ? x->error : "");
+    if (!x->error)
+        return attn__fail_missing(ctx, op, "", name,
+                                  ctx->status == ATTN_OK
+                                      ? " is no tensor; make it first, for example with attn_zeros"
+                                      : " is no tensor");
+    return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor: %s", op, name, x->error);
 }
 
 /* The same; and x must hold floats. */
@@ -2870,8 +2888,8 @@ static void attn__extent(const attn_tensor *x, uintptr_t *from, uintptr_t *until
 static int attn__overlaps(const attn_tensor *out, const attn_tensor *x, int in_place)
 {
     uintptr_t from, until, x_from, x_until;
-    if (in_place && x->data == out->data && x->dtype == out->dtype && attn_is_dense(*x) &&
-        attn_is_dense(*out) && attn__has_shape(x, attn__shape_of(out)))
+    if (in_place && x->data == out->data && x->dtype == out->dtype && attn__is_dense(*x) &&
+        attn__is_dense(*out) && attn__has_shape(x, attn__shape_of(out)))
         return 0;
     attn__extent(out, &from, &until);
     attn__extent(x, &x_from, &x_until);
@@ -2889,7 +2907,7 @@ static ATTN__COMPACT attn_status attn__out_begin(attn_ctx *ctx, const char *op, 
     result->is_new = out && out->ndim == 0;
     ATTN__TRY(attn__need_out(ctx, op, out, ATTN_F32, shape));
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): attn__need_out refuses NULL */
-    result->is_temporary = out->dtype != ATTN_F32 || !attn_is_dense(*out);
+    result->is_temporary = out->dtype != ATTN_F32 || !attn__is_dense(*out);
     for (; inputs && *inputs; inputs++)
         result->is_temporary |= attn__overlaps(out, *inputs, in_place);
     if (result->is_temporary)
@@ -7892,7 +7910,7 @@ static attn_tensor attn__matrix(attn_tensor x, const attn_shape *lead, size_t i)
 /* Makes *x f32, and dense if `dense` is 1. If that takes a copy, the caller frees *copy. */
 static attn_status attn__as_floats(attn_ctx *ctx, attn_tensor *copy, attn_tensor *x, int dense)
 {
-    if (x->dtype == ATTN_F32 && (!dense || attn_is_dense(*x)))
+    if (x->dtype == ATTN_F32 && (!dense || attn__is_dense(*x)))
         return ATTN_OK;
     ATTN__TRY(attn_zeros(ctx, copy, ATTN_F32, attn__shape_of(x)));
     ATTN__TRY(attn_copy(ctx, copy, *x));
@@ -8045,14 +8063,14 @@ static attn_status attn__product_op(attn_ctx *ctx, const char *op, attn_tensor *
     attn_status status;
     ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
     ATTN__TRY(attn__need(ctx, op, "x", &x));
-    ATTN__TRY(attn__need(ctx, op, "w", &w));
     p.given = w;
-    if (w.ndim == 3 && w.shape[2] == 16 && w.dtype == ATTN_F32 &&
-        attn_is_dense(attn_select(w, 0, 0))) {
+    if (w.ndim == 3 && w.dtype == ATTN_PANELS && w.shape[2] == 16 &&
+        attn__is_dense(attn_select(w, 0, 0))) {
         p.made = attn__panels_at(w.data, ATTN_F32, w.shape[1], w.shape[0] * 16);
         p.made.stride = (size_t)w.stride[0] * sizeof(float);
         w = attn_borrow(w.data, ATTN_F32, attn_shape2(p.made.n_in, p.made.n_out)); /* its shape */
     }
+    ATTN__TRY(attn__need(ctx, op, "w", &w));
     if (w.ndim != 2)
         return attn__misfit(ctx, op, "w has", &w, "x", &x, "expected w [K, N] to fit x");
     buffer = attn__row_buffers(ctx, w.shape[1]);
@@ -13647,7 +13665,7 @@ ATTN__SMALL_END
  *                   attn_sampler_desc, attn_generate_desc, attn_generation, attn_continuation,
  *                   attn_record_desc, attn_edit
  *   at their end    attn_activation, attn_activation_kind: only the library makes them
- * attn_ctx keeps all its fields but `blocks`, which is internal.
+ * attn_ctx keeps all its fields but `blocks` and `owner`, which are internal.
  *
  * 0.5.0, the last version that renames:
  *   ATTN_UNSTABLE                   none: everything in the API is always there

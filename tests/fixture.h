@@ -37,6 +37,17 @@ static inline uint16_t half_of(float value)
                       (unsigned)rint(ldexp(size, 11 - exponent)));
 }
 
+/* Are a tensor's elements in row-major order, without gaps? */
+static inline int is_dense(attn_tensor x)
+{
+    ptrdiff_t step = 1;
+    int i;
+    for (i = x.ndim - 1; i >= 0; step *= (ptrdiff_t)x.shape[i--])
+        if (x.shape[i] != 1 && x.stride[i] != step && attn_count(x) > 0)
+            return 0;
+    return 1;
+}
+
 /* A small generator (xorshift64*), so that a failing case can be run again. */
 static uint64_t random_state = 1;
 static inline uint32_t random_u32(void)

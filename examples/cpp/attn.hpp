@@ -95,7 +95,8 @@ class tensor
     /* All elements of f32, slowest dimension first, of a tensor that has them in a row. */
     span<float> numbers() const
     {
-        if (view_.dtype != ATTN_F32 || !attn_is_dense(view_))
+        const attn_tensor row = attn_reshape(view_, attn_shape1(attn_count(view_)));
+        if (view_.dtype != ATTN_F32 || row.ndim == 0 || (row.shape[0] > 1 && row.stride[0] != 1))
             throw error(ATTN_E_ARGUMENT, "numbers: the tensor is not dense, or not of f32");
         return {static_cast<float *>(view_.data), attn_count(view_)};
     }

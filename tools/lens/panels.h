@@ -1,5 +1,5 @@
-/* Matrices as panels of 16 outputs, the layout that attn_linear reads without packing (attn.h's manual
- * describes it). For matrices that are used in many products. Uses attn.h's public API only. */
+/* Matrices as panels of 16 outputs, which attn_linear takes without packing them (ATTN_PANELS; attn.h's
+ * >>format describes them). For matrices that are used in many products. Uses attn.h's public API only. */
 #ifndef LENS_PANELS_H
 #define LENS_PANELS_H
 
@@ -21,6 +21,8 @@ LENS_FN attn_status lens_pack(attn_ctx *ctx, attn_tensor *panels, attn_tensor w)
         to = attn_slice(attn_select(*panels, 0, whole), 1, 0, rest);
         status = attn_copy(ctx, &to, attn_slice(w, 1, whole * 16, rest));
     }
+    if (status == ATTN_OK)
+        panels->dtype = ATTN_PANELS;
     return status;
 }
 

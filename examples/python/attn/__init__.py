@@ -108,7 +108,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 class _attn_ctx(ctypes.Structure):
     _fields_ = [("alloc", c_void_p), ("free", c_void_p), ("user", c_void_p), ("n_threads", c_int), ("isa", c_int),
                 ("stop_flag", c_void_p), ("status", c_int), ("message", c_char * 256), ("blocks", c_void_p),
-                ("reserved", c_uint64 * 4)]
+                ("owner", c_void_p), ("reserved", c_uint64 * 4)]
 
     def run(self, function: Any, *arguments: Any) -> None:
         """Calls a function that returns a status; a failure becomes an Error."""

@@ -190,7 +190,7 @@ TEST(concatenation)
                 same_bits(into, out, "concat into a layout");
                 for (i = 0; i < 4; first += sizes[i++]) {
                     attn_tensor place = attn_slice(out, d, first, sizes[i]);
-                    CHECK(attn_is_dense(out) && out.dtype == ATTN_F32);
+                    CHECK(is_dense(out) && out.dtype == ATTN_F32);
                     same_bits(place, parts[i], "a part of the result");
                 }
                 attn_tensor_free(&ctx, &out);

@@ -24,7 +24,7 @@ static void check_heads(attn_ctx *ctx, const attn_model *model, const char *bloc
         snprintf(name, sizeof name, "%s.attn.b_%c", block, letters[part]);
         OK(ctx, attn_model_tensor(ctx, &b, model, name));
         CHECK(w.ndim == 3 && w.shape[0] == c->n_head && w.shape[1] == c->d_model &&
-              w.shape[2] == c->d_head && attn_is_dense(w));
+              w.shape[2] == c->d_head && is_dense(w));
         CHECK(b.ndim == 2 && b.shape[0] == c->n_head && b.shape[1] == c->d_head);
         for (h = 0; h < c->n_head; h++)
             for (j = 0; j < c->d_head; j++) {

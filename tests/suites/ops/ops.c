@@ -1184,49 +1184,6 @@ TEST(matmul_is_chains_of_256)
     check_matmul_bits(1, 500, 1200);
 }
 
-/* w [K, N] as the manual lays out panels, [N / 16, K, 16], each a part of one twice as long. */
-static attn_tensor as_panels(attn_tensor w)
-{
-    const size_t depth = w.shape[0];
-    attn_tensor longer = random_tensor(3, (int)(w.shape[1] + 15) / 16, 2 * (int)depth, 16);
-    attn_tensor panels = attn_slice(longer, 1, depth, depth);
-    size_t k, n;
-    for (k = 0; k < depth; k++)
-        for (n = 0; n < w.shape[1]; n++)
-            set_value(panels, (n / 16 * depth + k) * 16 + n % 16, attn_get2(w, k, n));
-    return panels;
-}
-
-/* Panels that are made already give the bits of the matrix that they hold. */
-TEST(linear_takes_panels)
-{
-    static const int sizes[][3] = {
-        {1, 300, 150}, {7, 64, 32}, {13, 5, 16}, {50, 260, 70}, {1, 1, 1}};
-    attn_ctx ctx = {0};
-    size_t i;
-    random_state = 11;
-    for (i = 0; i < 5 * N_THREADS; i++) {
-        const int *size = sizes[i / N_THREADS], all = (size[2] + 15) / 16 * 16;
-        const attn_tensor x = random_tensor(2, size[0], size[1]), bias = random_tensor(1, all);
-        const attn_tensor w = random_tensor(2, size[1], size[2]), panels = as_panels(w);
-        attn_tensor want = no_tensor, got = no_tensor, row = no_tensor;
-        ctx.n_threads = all_threads[i % N_THREADS];
-        OK(&ctx, attn_linear(&ctx, &want, x, w, attn_slice(bias, 0, 0, w.shape[1])));
-        OK(&ctx, attn_linear(&ctx, &got, x, panels, bias));
-        EQUAL(got.shape[1], all);
-        same_bits(attn_slice(got, 1, 0, w.shape[1]), want, "a product with panels");
-        OK(&ctx, attn_linear(&ctx, &row, attn_select(x, 0, 0), panels, bias));
-        same_bits(row, attn_select(got, 0, 0), "one row of it");
-    }
-    REFUSED(ATTN_E_SHAPE, "[5, 32]",
-            attn_linear(&ctx, &not_made, random_tensor(2, 3, 4), random_tensor(3, 2, 5, 16),
-                        no_tensor));
-    REFUSED(ATTN_E_SHAPE, "[2, 5, 15]",
-            attn_linear(&ctx, &not_made, random_tensor(2, 3, 5), random_tensor(3, 2, 5, 15),
-                        no_tensor));
-    done(&ctx);
-}
-
 /* Batches are the same chains. */
 TEST(batched_matmul_is_the_same_chains)
 {

@@ -48,6 +48,12 @@ OPERATION(activate, attn_apply_mlp_act(ctx, out, x[0], ATTN_ACT_RELU))
 OPERATION(layernorm, attn_layernorm(ctx, out, x[0], x[1], x[2], 1e-5f))
 OPERATION(matmul, attn_matmul(ctx, out, x[0], x[1]))
 OPERATION(linear, attn_linear(ctx, out, x[0], x[1], x[2]))
+static attn_status run_panels(attn_ctx *ctx, attn_tensor *out, attn_tensor *x)
+{
+    attn_tensor panels = x[1];
+    panels.dtype = ATTN_PANELS;
+    return attn_linear(ctx, out, x[0], panels, x[2]);
+}
 OPERATION(unembed, attn_unembed(ctx, out, x[0], x[1]))
 OPERATION(cross_entropy, attn_cross_entropy(ctx, out, x[0], x[1]))
 OPERATION(embedding, attn_embedding(ctx, out, x[0], x[1]))
@@ -58,7 +64,7 @@ OPERATION(chosen_logits, attn_model_logits(ctx, out, odd, x[0], x[1]))
 
 static attn_status run_directions(attn_ctx *ctx, attn_tensor *out, attn_tensor *x)
 {
-    const attn_tensor ids = attn_is_dense(x[0]) ? x[0] : laid_out(x[0], ATTN_I32, LAYOUT_DENSE);
+    const attn_tensor ids = is_dense(x[0]) ? x[0] : laid_out(x[0], ATTN_I32, LAYOUT_DENSE);
     return attn_logit_directions(ctx, out, odd, (const int32_t *)ids.data, NULL, 3);
 }
 
@@ -126,7 +132,7 @@ static const operation operations[] = {
     {"attn_matmul, many", run_matmul, {{2, N, N}, {2, N, N}}, 0},
     {"attn_matmul, one of them repeated", run_matmul, {{2, N, N}, {N, N}}, 0},
     {"attn_linear", run_linear, {{N, N}, {N, N}, {N}}, 0},
-    {"attn_linear, panels", run_linear, {{N, N}, {2, N, 16}, {32}}, 0},
+    {"attn_linear, panels", run_panels, {{N, N}, {2, N, 16}, {32}}, 0},
     {"attn_linear, a row", run_linear, {{N}, {N, N}, {N}}, 0},
     {"attn_unembed", run_unembed, {{N, N}, {N, N}}, 0},
     {"attn_cross_entropy", run_cross_entropy, {{N, N}, {N}}, 1},

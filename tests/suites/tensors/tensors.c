@@ -55,7 +55,7 @@ TEST(borrowed)
     CHECK(is_shape(x, 4, 2, 3, 4, 5));
     CHECK(x.stride[0] == 60 && x.stride[1] == 20 && x.stride[2] == 5 && x.stride[3] == 1);
     CHECK(x.data == numbers && x.owned == NULL && x.error == NULL && x.dtype == ATTN_F32);
-    CHECK(attn_count(x) == 120 && attn_is_dense(x));
+    CHECK(attn_count(x) == 120 && is_dense(x));
     CHECK(attn_get4(x, 1, 2, 3, 4) == 119.0f && attn_get4(x, 1, 0, 2, 1) == 71.0f);
     x = counting(7, 0, 0, 0);
     CHECK(is_shape(x, 1, 7, 1, 1, 1) && x.stride[0] == 1);
@@ -101,7 +101,7 @@ TEST(zeros)
         attn_tensor x = {0};
         if (!OK(&ctx, attn_zeros(&ctx, &x, dtypes[d], attn_shape3(3, 5, 7))))
             return;
-        CHECK(is_shape(x, 3, 3, 5, 7, 1) && x.dtype == dtypes[d] && attn_is_dense(x));
+        CHECK(is_shape(x, 3, 3, 5, 7, 1) && x.dtype == dtypes[d] && is_dense(x));
         CHECK((uintptr_t)x.data % 64 == 0 && x.owned != NULL && m.live == 1);
         for (i = 0; i < 105 * size_of(dtypes[d]); i++)
             if (!CHECK(((unsigned char *)x.data)[i] == 0))
@@ -226,13 +226,13 @@ TEST(transposes)
 {
     attn_tensor x = counting(2, 3, 4, 0), y = attn_transpose(x, 0, 2);
     CHECK(is_shape(y, 3, 4, 3, 2, 1) && y.data == x.data && y.owned == NULL);
-    CHECK(attn_get3(y, 3, 1, 0) == attn_get3(x, 0, 1, 3) && !attn_is_dense(y));
+    CHECK(attn_get3(y, 3, 1, 0) == attn_get3(x, 0, 1, 3) && !is_dense(y));
     y = attn_transpose(x, -1, -2);
     CHECK(is_shape(y, 3, 2, 4, 3, 1) && attn_get3(y, 1, 3, 2) == attn_get3(x, 1, 2, 3));
     y = attn_transpose(attn_transpose(x, 0, -1), -1, 0);
-    CHECK(is_shape(y, 3, 2, 3, 4, 1) && attn_is_dense(y));
+    CHECK(is_shape(y, 3, 2, 3, 4, 1) && is_dense(y));
     y = attn_transpose(x, 1, 1);
-    CHECK(is_shape(y, 3, 2, 3, 4, 1) && attn_is_dense(y));
+    CHECK(is_shape(y, 3, 2, 3, 4, 1) && is_dense(y));
     y = attn_transpose(x, -3, 0);
     CHECK(is_shape(y, 3, 2, 3, 4, 1));
     CHECK(is_refused(attn_transpose(x, 0, 3)) && is_refused(attn_transpose(x, -4, 0)));
@@ -244,16 +244,16 @@ TEST(transposes)
 TEST(slices)
 {
     attn_tensor x = counting(4, 6, 0, 0), y = attn_slice(x, 1, 2, 3);
-    CHECK(is_shape(y, 2, 4, 3, 1, 1) && y.stride[0] == 6 && !attn_is_dense(y) && y.owned == NULL);
+    CHECK(is_shape(y, 2, 4, 3, 1, 1) && y.stride[0] == 6 && !is_dense(y) && y.owned == NULL);
     CHECK(attn_get2(y, 3, 2) == 22.0f && isnan(attn_get2(y, 3, 3)));
     y = attn_slice(x, 0, 1, 2);
-    CHECK(is_shape(y, 2, 2, 6, 1, 1) && attn_is_dense(y) && attn_get2(y, 0, 0) == 6.0f);
+    CHECK(is_shape(y, 2, 2, 6, 1, 1) && is_dense(y) && attn_get2(y, 0, 0) == 6.0f);
     y = attn_slice(attn_slice(x, -2, 1, 3), -1, 1, 4);
     CHECK(is_shape(y, 2, 3, 4, 1, 1) && attn_get2(y, 2, 3) == 22.0f);
     y = attn_slice(x, 1, 0, 6);
-    CHECK(is_shape(y, 2, 4, 6, 1, 1) && attn_is_dense(y));
+    CHECK(is_shape(y, 2, 4, 6, 1, 1) && is_dense(y));
     y = attn_slice(x, 1, 6, 0); /* empty at the very end */
-    CHECK(is_shape(y, 2, 4, 0, 1, 1) && attn_count(y) == 0 && attn_is_dense(y));
+    CHECK(is_shape(y, 2, 4, 0, 1, 1) && attn_count(y) == 0 && is_dense(y));
     CHECK(is_refused(attn_slice(x, 1, 6, 1)) && is_refused(attn_slice(x, 1, 7, 0)));
     CHECK(is_refused(attn_slice(x, 0, 0, 5)) && is_refused(attn_slice(x, 2, 0, 1)));
     CHECK(is_refused(attn_slice(x, -3, 0, 1)) && is_refused(attn_slice(x, 0, SIZE_MAX, 2)));
@@ -274,15 +274,22 @@ TEST(selects)
     CHECK(is_refused(y) || (is_shape(y, 1, 1, 1, 1, 1) && attn_get1(y, 0) == 13.0f));
 }
 
+static int is_one_row(attn_tensor x)
+{
+    const attn_tensor row = attn_reshape(x, attn_shape1(attn_count(x)));
+    return row.ndim == 1 && (row.stride[0] == 1 || row.shape[0] == 1);
+}
+
+/* As one dimension, a tensor without gaps has a stride of 1. */
 TEST(density)
 {
     attn_tensor x = counting(4, 5, 0, 0);
-    CHECK(!attn_is_dense(attn_transpose(x, 0, 1)) && !attn_is_dense(attn_slice(x, 1, 0, 1)));
-    CHECK(attn_is_dense(attn_slice(attn_slice(x, 0, 1, 1), 1, 1, 1)));
-    CHECK(attn_is_dense(attn_slice(attn_slice(x, 0, 1, 1), 1, 1, 2))); /* one row has no gaps */
-    CHECK(attn_is_dense(attn_transpose(counting(1, 7, 0, 0), 0, 1)));
-    CHECK(attn_is_dense(attn_transpose(counting(3, 1, 5, 0), 0, 1)));
-    CHECK(!attn_is_dense(attn_transpose(counting(3, 2, 1, 0), 0, 1)));
+    CHECK(!is_one_row(attn_transpose(x, 0, 1)) && !is_one_row(attn_slice(x, 1, 0, 1)));
+    CHECK(is_one_row(attn_slice(attn_slice(x, 0, 1, 1), 1, 1, 1)));
+    CHECK(is_one_row(attn_slice(attn_slice(x, 0, 1, 1), 1, 1, 2))); /* one row has no gaps */
+    CHECK(is_one_row(attn_transpose(counting(1, 7, 0, 0), 0, 1)));
+    CHECK(is_one_row(attn_transpose(counting(3, 1, 5, 0), 0, 1)));
+    CHECK(!is_one_row(attn_transpose(counting(3, 2, 1, 0), 0, 1)));
 }
 
 TEST(views_of_views_that_failed)
@@ -419,7 +426,7 @@ TEST(copies)
                 set_value(x, i, random_float());
             if (!OK(&ctx, attn_copy(&ctx, &out, x)))
                 break;
-            CHECK(attn_is_dense(out) && out.owned != NULL && out.data != x.data);
+            CHECK(is_dense(out) && out.owned != NULL && out.data != x.data);
             same_bits(out, x, "copy");
             into = new_tensor(ATTN_F32, ndim, shape, (layout + 2) % N_LAYOUTS);
             OK(&ctx, attn_copy(&ctx, &into, x));
@@ -600,8 +607,8 @@ TEST(status_names)
     CHECK(attn_version() == ATTN_VERSION);
 }
 
-/* ctx->status is like errno, and what follows a failure keeps its sentence. */
-TEST(the_first_message_stays)
+/* What follows a failure names its own call and quotes the first failure; a success changes nothing. */
+TEST(the_first_failure_is_quoted)
 {
     attn_ctx ctx = {0};
     attn_tensor a = counting(2, 3, 0, 0), scores = {0}, pattern = {0}, sum = {0}, copy = {0};
@@ -609,14 +616,17 @@ TEST(the_first_message_stays)
     FAILS(&ctx, ATTN_E_SHAPE, "[2, 3]", attn_matmul(&ctx, &scores, a, a));
     EQUAL(scores.ndim, 0);
     memcpy(first, ctx.message, sizeof first);
-    CHECK(attn_softmax(&ctx, &pattern, scores) != ATTN_OK && pattern.ndim == 0);
-    CHECKF(strcmp(ctx.message, first) == 0, "the message became \"%s\"", ctx.message);
-    CHECK(attn_add(&ctx, &sum, a, pattern) != ATTN_OK && strcmp(ctx.message, first) == 0);
-    CHECK(attn_copy(&ctx, &copy, attn_transpose(scores, 0, 1)) != ATTN_OK);
-    CHECKF(strcmp(ctx.message, first) == 0, "the message became \"%s\"", ctx.message);
-    CHECK(ctx.status == ATTN_E_SHAPE);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_softmax: x is no tensor; before that: attn_matmul: ",
+          attn_softmax(&ctx, &pattern, scores));
+    EQUAL(pattern.ndim, 0);
+    FAILS(&ctx, ATTN_E_ARGUMENT,
+          "attn_add: b is no tensor; before that: attn_matmul: ", attn_add(&ctx, &sum, a, pattern));
+    CHECK(strcmp(strstr(ctx.message, "attn_matmul"), first) == 0);
+    CHECK(attn_copy(&ctx, &copy, attn_transpose(scores, 0, 1)) == ATTN_E_ARGUMENT);
+    CHECK(strcmp(strstr(ctx.message, "attn_matmul"), first) == 0);
+    memcpy(first, ctx.message, sizeof first);
     OK(&ctx, attn_add(&ctx, &sum, a, a)); /* a success erases nothing */
-    CHECK(ctx.status == ATTN_E_SHAPE && strcmp(ctx.message, first) == 0);
+    CHECK(ctx.status == ATTN_E_ARGUMENT && strcmp(ctx.message, first) == 0);
     attn_ctx_free(&ctx);
 }
 
@@ -624,11 +634,14 @@ TEST(a_missing_tensor_is_reported)
 {
     attn_ctx ctx = {0};
     attn_tensor none = {0}, out = {0}, a = counting(2, 3, 0, 0);
-    CHECK(attn_softmax(&ctx, &out, none) != ATTN_OK && ctx.status != ATTN_OK && ctx.message[0]);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_softmax: x is no tensor; make it first",
+          attn_softmax(&ctx, &out, none));
     memset(&ctx, 0, sizeof ctx);
-    CHECK(attn_matmul(&ctx, &out, a, none) != ATTN_OK && ctx.status != ATTN_OK && ctx.message[0]);
-    memset(&ctx, 0, sizeof ctx);
-    CHECK(attn_copy(&ctx, &out, none) != ATTN_OK && ctx.status != ATTN_OK && ctx.message[0]);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_matmul: b is no tensor; make it first",
+          attn_matmul(&ctx, &out, a, none));
+    attn_fail(&ctx, ATTN_E_IO, "an optional file cannot be read"); /* and was not needed */
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_copy: x is no tensor; before that: an optional file",
+          attn_copy(&ctx, &out, none));
     EQUAL(out.ndim, 0);
 }
 
@@ -653,6 +666,7 @@ TEST(bad_panels)
 {
     CHECK(attn_panels_size(ATTN_F32, 1, SIZE_MAX) == 0);
     CHECK(attn_panels_size(ATTN_F32, 2, SIZE_MAX / 8 + 1) == 0);
+    CHECK(attn_panels_size(ATTN_PANELS, 2, 2) == 0);
 }
 
 /* What a failed malloc leads to must not be read. */
@@ -667,12 +681,52 @@ TEST(borrowing_nothing)
     FAILS(&ctx, ATTN_E_SHAPE, "type 3", attn_zeros(&ctx, &out, ATTN_Q8, attn_shape2(2, 2)));
 }
 
-/* In any order, through a context that has moved, and through one that did not make them. */
-TEST(freed_through_a_moved_context)
+/* A copy of a context has its settings and none of its tensors, whichever is freed first. */
+TEST(copied_contexts)
+{
+    meter m;
+    attn_ctx ctx = metered(&m), copy, saved;
+    attn_tensor x = {0}, y = {0}, z = {0};
+    int first;
+    for (first = 0; first < 2; first++) {
+        memset(&x, 0, sizeof x);
+        memset(&y, 0, sizeof y);
+        OK(&ctx, torch_full(&ctx, &x, attn_shape1(5), 1));
+        copy = ctx;
+        attn_tensor_free(&copy, &(attn_tensor){.owned = x.owned}); /* left for the other */
+        EQUAL(m.live, 1);
+        copy = ctx;
+        OK(&copy, torch_full(&copy, &y, attn_shape1(7), 2));
+        EQUAL(m.live, 2);
+        attn_ctx_free(first ? &copy : &ctx);
+        CHECK(m.live == 1 && (first ? attn_get1(x, 4) == 1 : attn_get1(y, 6) == 2));
+        attn_ctx_free(first ? &ctx : &copy);
+        CHECK(m.live == 0 && m.wrong == 0);
+    }
+    memset(&x, 0, sizeof x);
+    OK(&ctx, torch_full(&ctx, &x, attn_shape1(5), 1));
+    copy = ctx; /* of a context that has been freed: its list is gone */
+    attn_ctx_free(&ctx);
+    OK(&copy, torch_full(&copy, &z, attn_shape1(3), 3));
+    attn_ctx_free(&copy);
+    CHECK(m.live == 0 && m.wrong == 0);
+    saved = ctx; /* put back where it was taken from */
+    ctx.n_threads = 1;
+    ctx = saved;
+    memset(&x, 0, sizeof x);
+    OK(&ctx, torch_full(&ctx, &x, attn_shape1(5), 1));
+    saved = ctx;
+    ctx = saved;
+    attn_ctx_free(&ctx);
+    CHECK(m.live == 0 && m.wrong == 0);
+}
+
+/* In any order, and through a context that did not make them. */
+TEST(freed_through_another_context)
 {
     static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 2, 0, 3}, {2, 3, 1, 0}};
     meter m;
-    attn_ctx ctx = metered(&m), moved;
+    attn_ctx ctx = metered(&m), another = {0};
     attn_tensor x[4], view;
     size_t i, order;
     for (order = 0; order < 4; order++) {
@@ -683,25 +737,21 @@ TEST(freed_through_a_moved_context)
         view = attn_slice(x[0], 0, 1, 2);
         attn_tensor_free(&ctx, &view);
         CHECK(m.live == 4 && view.ndim == 0);
-        moved = ctx;
-        memset(&ctx, 0, sizeof ctx);
         for (i = 0; i < 4; i++) {
-            attn_tensor_free(&moved, &x[orders[order][i]]);
-            attn_tensor_free(&moved, &x[orders[order][i]]); /* none by now */
+            attn_tensor_free(&ctx, &x[orders[order][i]]);
+            attn_tensor_free(&ctx, &x[orders[order][i]]); /* none by now */
             CHECK(m.live == 3 - (long)i && x[orders[order][i]].ndim == 0);
         }
-        CHECK(m.live == 0 && m.wrong == 0 && moved.blocks == NULL);
-        ctx = moved;
+        CHECK(m.live == 0 && m.wrong == 0 && ctx.blocks == NULL);
     }
     for (i = 0; i < 3; i++) {
         memset(&x[i], 0, sizeof x[i]);
         OK(&ctx, torch_full(&ctx, &x[i], attn_shape1(5), (float)i));
     }
     view = x[2];
-    memset(&moved, 0, sizeof moved);
-    attn_tensor_free(&moved, &view); /* left for the context that made it */
+    attn_tensor_free(&another, &view); /* left for the context that made it */
     CHECK(m.live == 3 && attn_get1(x[2], 4) == 2);
-    attn_tensor_free(&moved, &x[0]); /* gone from the other's chain */
+    attn_tensor_free(&another, &x[0]); /* gone from the other's chain */
     CHECK(m.live == 2 && m.wrong == 0);
     attn_ctx_free(&ctx);
     CHECK(m.live == 0 && m.wrong == 0);
@@ -730,7 +780,7 @@ TEST(made_by_hand)
     CHECK(attn_transpose(bad, 5, 6).ndim == 0 && attn_slice(bad, 6, 0, 1).ndim == 0);
     CHECK(attn_select(bad, 5, 0).ndim == 0 && attn_reshape(bad, attn_shape1(4)).ndim == 0);
     CHECK(strstr(attn_reshape(bad, attn_shape1(4)).error, "1 to 4 dimensions") != NULL);
-    CHECK(attn_is_dense(bad) && format_tensor(text, sizeof text, bad, 2) == strlen("tensor(none)"));
+    CHECK(format_tensor(text, sizeof text, bad, 2) == strlen("tensor(none)"));
     CHECK(strcmp(text, "tensor(none)") == 0);
 }
 
