@@ -631,8 +631,8 @@ ATTN_API attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const ch
  * not, it is copied. */
 ATTN_API attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
                                             size_t size, const attn_model_desc *desc);
-/* Frees the model and its tokenizer. Before that, free its sessions, workspaces and records. NULL
- * is fine. */
+/* Frees the model and its tokenizer, after the last session, workspace and record of the model is
+ * freed. NULL is fine. */
 ATTN_API void attn_model_close(attn_model *model);
 
 /* The configuration of a model, which owns it. */
@@ -686,8 +686,8 @@ typedef struct attn_workspace_desc {
 /* The most bytes that attn_workspace_new allocates. desc may be NULL. */
 ATTN_API attn_status attn_workspace_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                          const attn_workspace_desc *desc);
-/* A workspace for the threads of ctx->n_threads and the instruction set of ctx->isa. The model must
- * outlive it. desc may be NULL. *workspace is NULL on failure. */
+/* A workspace for the threads of ctx->n_threads and the instruction set of ctx->isa. desc may be
+ * NULL. *workspace is NULL on failure. */
 ATTN_API attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspace,
                                         const attn_model *model, const attn_workspace_desc *desc);
 /* Frees it after the last session that uses it is freed. NULL is fine. */
@@ -706,8 +706,7 @@ typedef struct attn_session_desc {
 /* The most bytes that attn_session_new allocates. desc may be NULL. */
 ATTN_API attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                        const attn_session_desc *desc);
-/* A session without tokens. The model must outlive it. desc may be NULL. *session is NULL on
- * failure. */
+/* A session without tokens. desc may be NULL. *session is NULL on failure. */
 ATTN_API attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
                                       const attn_model *model, const attn_session_desc *desc);
 ATTN_API void attn_session_free(attn_session *session); /* NULL is fine */
@@ -1180,8 +1179,7 @@ ATTN_API attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_m
 ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
                                      const attn_record_desc *desc, void *memory, size_t bytes);
 /* Ends and frees a record, but not memory of the caller. Do not call it from a hook. NULL is fine.
- * After attn_unhook_all or attn_session_free a record can still be read, as long as the model is
- * open. */
+ * After attn_unhook_all or attn_session_free a record can still be read. */
 ATTN_API void attn_record_free(attn_record *record);
 /* The number of activations in a record, and the name of each, which the record owns: first those
  * outside the blocks, then block by block. NULL if index is too large. */
@@ -1326,7 +1324,14 @@ typedef struct attn__layer {
     const float *b_out;         /* [C] */
 } attn__layer;
 
+/* The users of an object, which is freed with the last of them. */
+typedef struct attn__users {
+    int lock; /* 1 while a thread changes n */
+    size_t n;
+} attn__users;
+
 struct attn_model {
+    attn__users users; /* workspaces, records, and the caller until attn_model_close */
     attn_config config;
     attn__panels w_e, w_u;        /* W_Eᵀ [C, V]; W_U [C, V], the same panels if tied */
     const float *w_pos;           /* [n_ctx, C] */
@@ -1352,10 +1357,10 @@ typedef struct attn__watched { /* activations that are kept while a watcher want
 struct attn_workspace {
     const attn_model *model;
     const attn__kernels *kernels;
-    int lock;       /* 1 while a thread changes n_users here, or those of scores and heads */
-    size_t n_users; /* sessions, and the caller until attn_workspace_free */
-    int is_running; /* a pass is using the rows below */
-    int n_threads;  /* most threads of a pass: each has scratch memory */
+    attn__users users; /* sessions, and the caller until attn_workspace_free; the lock is also for
+                          those of scores and heads */
+    int is_running;    /* a pass is using the rows below */
+    int n_threads;     /* most threads of a pass: each has scratch memory */
     struct attn__tuners *tuners; /* how many threads a pass uses: see >>threads */
     size_t n_ctx;                /* positions of the longest session */
     size_t n_batch;              /* most rows of a pass */
@@ -3661,6 +3666,26 @@ static size_t attn__bytes_of(size_t object, size_t floats)
            2 * (sizeof(attn__allocation) + 64);
 }
 
+/* Counts one user more or less. Returns their number. */
+static size_t attn__count_user(attn__users *users, int change)
+{
+    size_t n;
+    attn__lock(&users->lock);
+    n = change > 0 ? ++users->n : --users->n;
+    attn__unlock(&users->lock);
+    return n;
+}
+
+/* These two begin and end a use of a model, which is const for all but its number of users. */
+static void attn__hold_model(const attn_model *model)
+{
+    attn__count_user(&((attn_model *)(uintptr_t)model)->users, 1);
+}
+static void attn__drop_model(const attn_model *model)
+{
+    attn_model_close((attn_model *)(uintptr_t)model);
+}
+
 /* ---- workspaces ---- */
 
 /* Fills in the sizes of a workspace. The sizes of a model are below 2^24, so only products can
@@ -3724,27 +3749,19 @@ ATTN__COLD attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **worksp
     }
     *ws = plan;
     ws->memory = base;
-    ws->n_users = 1;
+    ws->users.n = 1;
+    attn__hold_model(model);
     ws->tuners = (attn__tuners *)(void *)((unsigned char *)ws + attn__round_up(sizeof *ws, 16));
     attn__lay_out_workspace(ws, base);
     *workspace = ws;
     return ATTN_OK;
 }
 
-/* Counts one user of a workspace more or less. Returns their number. */
-static size_t attn__users(attn_workspace *ws, int change)
-{
-    size_t n;
-    attn__lock(&ws->lock);
-    n = change > 0 ? ++ws->n_users : --ws->n_users;
-    attn__unlock(&ws->lock);
-    return n;
-}
-
 ATTN__COLD void attn_workspace_free(attn_workspace *workspace)
 {
-    if (!workspace || attn__users(workspace, -1) > 0)
+    if (!workspace || attn__count_user(&workspace->users, -1) > 0)
         return;
+    attn__drop_model(workspace->model);
     attn_free(workspace->memory);
     attn_free(workspace);
 }
@@ -3831,7 +3848,7 @@ ATTN__COLD attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     if (plan.workspace)
         ATTN__TRY(attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch));
     if (plan.workspace)
-        attn__users(plan.workspace, 1);
+        attn__count_user(&plan.workspace->users, 1);
     else if ((status = attn_workspace_new(ctx, &plan.workspace, model, &own)) != ATTN_OK)
         return status;
     s = ATTN__NEW(ctx, attn_session, 1, "a session");
@@ -3898,7 +3915,7 @@ ATTN__COLD attn_status attn_session_set_workspace(attn_ctx *ctx, attn_session *s
     ATTN__TRY(attn__claim_all(ctx, workspace, session));
     for (w = session->watchers; w; w = w->next)
         attn__release(session->workspace, w);
-    attn__users(workspace, 1);
+    attn__count_user(&workspace->users, 1);
     attn_workspace_free(session->workspace);
     session->workspace = workspace;
     return ATTN_OK;
@@ -4844,7 +4861,7 @@ static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__wa
     const size_t heads = ws->model->config.n_head;
     const int scores = attn__watches(w, ATTN__SEES_SCORES);
     attn_status status = ATTN_OK;
-    attn__lock(&ws->lock);
+    attn__lock(&ws->users.lock);
     if (scores)
         status = attn__claim_watched(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16));
     if (status == ATTN_OK && attn__watches(w, ATTN__SEES_HEADS)) {
@@ -4852,18 +4869,18 @@ static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__wa
         if (status != ATTN_OK && scores)
             attn__release_watched(&ws->scores);
     }
-    attn__unlock(&ws->lock);
+    attn__unlock(&ws->users.lock);
     return status;
 }
 
 static void attn__release(attn_workspace *ws, const attn__watcher *w)
 {
-    attn__lock(&ws->lock);
+    attn__lock(&ws->users.lock);
     if (attn__watches(w, ATTN__SEES_SCORES))
         attn__release_watched(&ws->scores);
     if (attn__watches(w, ATTN__SEES_HEADS))
         attn__release_watched(&ws->heads);
-    attn__unlock(&ws->lock);
+    attn__unlock(&ws->users.lock);
 }
 
 /* The same for all watchers of a session. */
@@ -9355,7 +9372,7 @@ static attn_status attn__to_host_order(attn_ctx *ctx, attn_model *m)
 
 ATTN__COLD void attn_model_close(attn_model *model)
 {
-    if (!model)
+    if (!model || attn__count_user(&model->users, -1) > 0)
         return;
     attn_tokenizer_free(model->tokenizer);
     attn_free(model->layers);
@@ -9407,6 +9424,7 @@ ATTN__COLD attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model,
         ATTN__TRY(attn__need_given(ctx, "attn_model_open_memory", "data", data));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     ATTN__TRY_MEMORY(m);
+    m->users.n = 1;
     m->bytes = (const unsigned char *)data;
     m->size = size;
     if ((uintptr_t)data % 64 != 0 && size > 0) {
@@ -9432,6 +9450,7 @@ ATTN__COLD attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const 
     ATTN__TRY(attn__need_given(ctx, "attn_model_open", "path", path));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     ATTN__TRY_MEMORY(m);
+    m->users.n = 1;
     m->is_mapped = attn__map(path, &m->bytes, &m->size);
     if (!m->is_mapped) {
         status = attn__read_file(ctx, path, &m->copy, &m->size);
@@ -13124,6 +13143,7 @@ static int attn__record_rows(const attn__worker *me, attn__watcher *w, const att
 
 static void attn__free_record(attn_record *record)
 {
+    attn__drop_model(record->model);
     attn_free(record->slots);
     attn_free(record->slot_of);
     attn_free(record->own);
@@ -13197,6 +13217,7 @@ ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn
         return ctx->status;
     }
     ((attn__record_watcher *)(void *)r->watcher)->record = r;
+    attn__hold_model(r->model);
     if (attn__make_slots(ctx, r, (float *)memory, bytes) != ATTN_OK) {
         attn_record_free(r);
         return ctx->status;

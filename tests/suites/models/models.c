@@ -85,6 +85,90 @@ TEST(weights)
 
 /* ---- saving ---- */
 
+/* A model lives until it is closed and its last workspace, session and record is freed, in any order. */
+TEST(closed_before_its_users)
+{
+    enum { USERS = 5 }; /* the caller, a workspace, a session on it, one of its own, its record */
+    int order[USERS], round, i, j;
+    for (round = 0; round < 120; round++) { /* all orders */
+        meter m;
+        attn_ctx ctx = metered(&m);
+        attn_model *model = NULL;
+        attn_workspace *ws = NULL;
+        attn_session *shared = NULL, *own = NULL;
+        attn_session_desc desc = {0};
+        attn_record *record = NULL;
+        int left = round;
+        for (i = 0; i < USERS; i++)
+            order[i] = i;
+        for (i = USERS; i > 1; left /= i--) {
+            const int other = order[left % i];
+            order[left % i] = order[i - 1];
+            order[i - 1] = other;
+        }
+        OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL));
+        OK(&ctx, attn_workspace_new(&ctx, &ws, model, NULL));
+        desc.workspace = ws;
+        OK(&ctx, attn_session_new(&ctx, &shared, model, &desc));
+        OK(&ctx, attn_session_new(&ctx, &own, model, NULL));
+        OK(&ctx, attn_record_new(&ctx, &record, own, NULL, NULL, 0));
+        OK(&ctx, attn_feed(&ctx, own, ten, 3));
+        for (i = 0; i < USERS; i++) {
+            int alive[USERS] = {0};
+            attn_tensor view = {0};
+            if (order[i] == 0)
+                attn_model_close(model);
+            else if (order[i] == 1)
+                attn_workspace_free(ws);
+            else if (order[i] == 2)
+                attn_session_free(shared);
+            else if (order[i] == 3)
+                attn_session_free(own);
+            else
+                attn_record_free(record);
+            for (j = i + 1; j < USERS; j++)
+                alive[order[j]] = 1;
+            if (alive[2])
+                OK(&ctx, attn_feed(&ctx, shared, ten, 1));
+            if (alive[3] && !alive[4])
+                OK(&ctx, attn_feed(&ctx, own, ten, 1));
+            if (alive[4])
+                OK(&ctx, attn_record_get(&ctx, &view, record, "blocks.0.hook_resid_post"));
+            CHECK((m.live > 0) == (i + 1 < USERS));
+        }
+        CHECKF(m.live == 0 && m.wrong == 0, "order %d: %ld blocks are left", round, m.live);
+    }
+}
+
+/* A model that could not open, and objects that could not be made, leave no user behind. */
+TEST(users_that_were_not_made)
+{
+    meter m;
+    attn_ctx ctx = metered(&m);
+    attn_model *model = NULL;
+    attn_workspace *ws;
+    attn_session *session;
+    attn_record *record;
+    long n;
+    OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL));
+    for (n = 0; n < 12; n++) {
+        m.asked = 0;
+        m.fail_at = n;
+        if (attn_workspace_new(&ctx, &ws, model, NULL) == ATTN_OK)
+            attn_workspace_free(ws);
+        m.asked = 0;
+        if (attn_session_new(&ctx, &session, model, NULL) != ATTN_OK)
+            continue;
+        m.asked = 0;
+        if (attn_record_new(&ctx, &record, session, NULL, NULL, 0) == ATTN_OK)
+            attn_record_free(record);
+        attn_session_free(session);
+    }
+    m.fail_at = -1;
+    attn_model_close(model);
+    CHECKF(m.live == 0 && m.wrong == 0, "%ld blocks are left", m.live);
+}
+
 TEST(saving)
 {
     attn_ctx ctx = alone();

@@ -71,6 +71,46 @@ TEST(callers_threads)
 #endif
 }
 
+/* A model that is closed while threads use it: the last of them frees it. */
+TEST(a_model_closed_in_use)
+{
+#ifdef _OPENMP
+    enum { CALLERS = 4, TIMES = 25 };
+    meter m;
+    attn_ctx ctx = metered(&m);
+    attn_model *model = NULL;
+    attn_session *sessions[CALLERS] = {NULL};
+    int i, failures = 0;
+    OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
+    for (i = 0; i < CALLERS; i++) {
+        attn_ctx mine = alone();
+        OK(&mine, attn_session_new(&mine, &sessions[i], model, NULL));
+    }
+#pragma omp parallel for num_threads(CALLERS + 1) schedule(static, 1) reduction(+ : failures)
+    for (i = 0; i <= CALLERS; i++) {
+        attn_ctx mine = {0};
+        int n;
+        mine.n_threads = 1;
+        if (i == 0)
+            attn_model_close(model);
+        for (n = 0; i > 0 && n < TIMES; n++) {
+            attn_session *another = NULL;
+            failures += attn_session_new(&mine, &another, attn_session_model(sessions[i - 1]),
+                                         NULL) != ATTN_OK;
+            attn_session_free(another);
+        }
+        if (i > 0) {
+            failures += attn_feed(&mine, sessions[i - 1], ten, 10) != ATTN_OK;
+            attn_session_free(sessions[i - 1]);
+        }
+    }
+    EQUAL(failures, 0);
+    CHECKF(m.live == 0 && m.wrong == 0, "%ld blocks are left", m.live);
+#else
+    test_skip("built without OpenMP");
+#endif
+}
+
 /* ---- drafting ---- */
 
 /* A session made for one thread has scratch memory for one, whatever is asked for later. */
