@@ -792,13 +792,14 @@ ATTN_API attn_status attn_session_truncate(attn_ctx *ctx, attn_session *session,
  * cache_dtype. `to` must have room for them, and no record. Hooks are not copied. To try several
  * continuations of a prompt, feed it once and copy the session. */
 ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from);
-/* Replaces the session's tokens without running the model. All layers must have the keys and values
- * of these tokens, by attn_session_set_cache (ATTN_E_ARGUMENT if not). logits [n_vocab] become
- * those of the last token; NULL: there are none. The session must have no record.
- * tools/common/session_file.h loads a saved session with this. */
-ATTN_API attn_status attn_session_set_tokens(attn_ctx *ctx, attn_session *session,
-                                             const attn_token *tokens, size_t n_tokens,
-                                             const float *logits);
+/* Replaces the session's tokens, keys and values without running the model. cache [2 * n_layer] has
+ * the keys of layer 0, its values, the keys of layer 1 and so on, each [n_tokens, H, d] of f32 or
+ * f16, as attn_session_get_cache gives them. logits [n_vocab] become those of the last token; NULL:
+ * there are none. The session must have room for the tokens, at least one, and no record. A failed
+ * call leaves it as it was. tools/common/session_file.h loads a saved session with this. */
+ATTN_API attn_status attn_session_restore(attn_ctx *ctx, attn_session *session,
+                                          const attn_token *tokens, size_t n_tokens,
+                                          const attn_tensor *cache, const float *logits);
 
 /* How well the model predicted a token. */
 typedef struct attn_token_stats {
@@ -1137,9 +1138,8 @@ ATTN_API void attn_unhook_all(attn_session *session);
  * earlier ones. (hook_k and hook_v show new keys and values before they are stored.)
  *
  * attn_session_get_cache copies those of a layer, from position `first` to the session's last, to
- * *out [n, H, d]. attn_session_set_cache replaces them by value [n, H, d], from `first` on. Between
- * feeds it may also add positions after those that the layer has, up to the session's capacity,
- * keys before values; attn_session_set_tokens then makes the session hold them.
+ * *out [n, H, d]. attn_session_set_cache replaces them by value [n, H, d], from `first` on.
+ * (attn_session_restore gives a session other tokens with their keys and values.)
  *
  * A hook may call both for the positions before its feed. To change a layer in this feed, it must
  * set values at the layer's hook_v or before. A change stays until the positions are truncated and
@@ -4031,30 +4031,6 @@ ATTN__COLD attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const 
     return ATTN_OK;
 }
 
-ATTN__COLD attn_status attn_session_set_tokens(attn_ctx *ctx, attn_session *session,
-                                               const attn_token *tokens, size_t n_tokens,
-                                               const float *logits)
-{
-    static const char op[] = "attn_session_set_tokens";
-    size_t i;
-    ATTN__TRY(attn__check_overwritable(ctx, op, session));
-    ATTN__TRY(attn__need_given(ctx, op, "tokens", n_tokens ? tokens : NULL));
-    for (i = 0; i < session->model->config.n_layer; i++)
-        ATTN__REFUSE_IF(ctx, session->n_cached[i] < n_tokens, ATTN_E_ARGUMENT,
-                        "%s: %zu tokens; layer %zu has keys and values of %zu positions", op,
-                        n_tokens, i, session->n_cached[i]);
-    ATTN__TRY(
-        attn__need_ids(ctx, op, "token", tokens, 1, n_tokens, session->model->config.n_vocab));
-    memmove(session->tokens, tokens, n_tokens * sizeof *tokens);
-    session->length = n_tokens;
-    for (i = 0; i < session->model->config.n_layer; i++)
-        attn__forget_later(session, i);
-    session->has_logits = logits != NULL;
-    if (logits)
-        memmove(session->logits, logits, session->model->config.n_vocab * sizeof(float));
-    return ATTN_OK;
-}
-
 /* ---- feeding ---- */
 
 static size_t attn__end_layer(const attn_feed_item *item, const attn_model *model)
@@ -4406,22 +4382,18 @@ static size_t attn__cache_length(const attn_session *s, size_t layer)
     return s->length + (s->running == ATTN__FEEDING && layer < s->end_layer ? s->fed_before : 0);
 }
 
-/* adds: between feeds, positions behind those of the layer are allowed too. */
 static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
-                                     attn_cache_part part, size_t layer, size_t first, size_t count,
-                                     int adds)
+                                     attn_cache_part part, size_t layer, size_t first, size_t count)
 {
-    size_t known, room;
+    size_t length;
     ATTN__TRY(attn__need_given(ctx, what, "session", s));
     ATTN__REFUSE_IF(ctx, part != ATTN_CACHE_KEYS && part != ATTN_CACHE_VALUES, ATTN_E_ARGUMENT,
                     "%s: expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES", what);
     ATTN__TRY(attn__need_layer(ctx, what, s->model, layer));
-    adds = adds && s->running == ATTN__IDLE;
-    known = adds ? s->n_cached[layer] : attn__cache_length(s, layer);
-    room = adds ? s->capacity : known;
-    ATTN__REFUSE_IF(ctx, first > known || count > room - first, ATTN_E_ARGUMENT,
-                    "%s: %zu positions from %zu on; the %s %zu, and there is room for %zu", what,
-                    count, first, adds ? "layer has" : "session holds", known, room);
+    length = attn__cache_length(s, layer);
+    ATTN__REFUSE_IF(ctx, first > length || count > length - first, ATTN_E_ARGUMENT,
+                    "%s: %zu positions from %zu on; the session holds %zu", what, count, first,
+                    length);
     return ATTN_OK;
 }
 
@@ -4435,7 +4407,7 @@ ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
     size_t t, head, j;
     float *to;
     const attn_config *c;
-    ATTN__TRY(attn__check_cache(ctx, "attn_session_get_cache", session, part, layer, first, n, 0));
+    ATTN__TRY(attn__check_cache(ctx, "attn_session_get_cache", session, part, layer, first, n));
     c = &session->model->config;
     ATTN__TRY(attn__out_begin(ctx, "attn_session_get_cache", out,
                               attn_shape3(n, c->n_head, c->d_head), 0, NULL, &result));
@@ -4448,15 +4420,27 @@ ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
     return attn__out_end(ctx, out, &result, ATTN_OK);
 }
 
+/* Writes keys or values [positions, H, d] of a layer from position `first` on. */
+static void attn__put_cache(attn_session *s, attn_cache_part part, size_t layer, size_t first,
+                            attn_tensor value)
+{
+    size_t t, head, j;
+    for (t = 0; t < value.shape[0]; t++)
+        for (head = 0; head < value.shape[1]; head++)
+            for (j = 0; j < value.shape[2]; j++) {
+                void *to = attn__cached(s, part, layer * value.shape[1] + head, first + t, j);
+                attn__store_element(to, s->cache, 0, attn_get3(value, t, head, j));
+            }
+}
+
 ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *session,
                                               attn_cache_part part, size_t layer, size_t first,
                                               attn_tensor value)
 {
-    size_t t, head, j;
     const attn_config *c;
     ATTN__TRY(attn__need(ctx, "attn_session_set_cache", "value", &value));
     ATTN__TRY(attn__check_cache(ctx, "attn_session_set_cache", session, part, layer, first,
-                                value.shape[0], 1));
+                                value.shape[0]));
     if (session->running == ATTN__WRITING) /* drafted tokens used the old keys and values */
         return attn__check_idle(ctx, "attn_session_set_cache", session);
     c = &session->model->config;
@@ -4464,16 +4448,43 @@ ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *sessi
         ctx, value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head,
         ATTN_E_SHAPE, "attn_session_set_cache: expected [positions, %zu heads, %zu dimensions]",
         c->n_head, c->d_head);
-    for (t = 0; t < value.shape[0]; t++)
-        for (head = 0; head < c->n_head; head++)
-            for (j = 0; j < c->d_head; j++) {
-                const float x = attn_get3(value, t, head, j);
-                void *to = attn__cached(session, part, layer * c->n_head + head, first + t, j);
-                attn__store_element(to, session->cache, 0, x);
-            }
-    if (part == ATTN_CACHE_VALUES && session->running == ATTN__IDLE &&
-        session->n_cached[layer] < first + value.shape[0])
-        session->n_cached[layer] = first + value.shape[0];
+    attn__put_cache(session, part, layer, first, value);
+    return ATTN_OK;
+}
+
+ATTN__COLD attn_status attn_session_restore(attn_ctx *ctx, attn_session *session,
+                                            const attn_token *tokens, size_t n_tokens,
+                                            const attn_tensor *cache, const float *logits)
+{
+    static const char op[] = "attn_session_restore";
+    const attn_config *c;
+    size_t i;
+    ATTN__TRY(attn__check_overwritable(ctx, op, session));
+    ATTN__TRY(attn__need_given(ctx, op, "tokens", n_tokens ? tokens : NULL));
+    ATTN__TRY(attn__need_given(ctx, op, "cache", cache));
+    ATTN__REFUSE_IF(ctx, n_tokens > session->capacity, ATTN_E_CONTEXT,
+                    "%s: %zu tokens do not fit into a session for %zu", op, n_tokens,
+                    session->capacity);
+    c = &session->model->config;
+    ATTN__TRY(attn__need_ids(ctx, op, "token", tokens, 1, n_tokens, c->n_vocab));
+    for (i = 0; i < 2 * c->n_layer; i++) {
+        const attn_shape shape = attn_shape3(n_tokens, c->n_head, c->d_head);
+        attn__text name;
+        snprintf(name.text, sizeof name.text, "cache[%zu]", i);
+        ATTN__TRY(attn__need(ctx, op, name.text, &cache[i]));
+        ATTN__REFUSE_IF(ctx, !attn__has_shape(&cache[i], shape), ATTN_E_SHAPE,
+                        "%s: cache[%zu] has shape %s; expected %s", op, i,
+                        attn__show(attn__shape_of(&cache[i])).text, attn__show(shape).text);
+    }
+    for (i = 0; i < 2 * c->n_layer; i++) {
+        attn__put_cache(session, i % 2 ? ATTN_CACHE_VALUES : ATTN_CACHE_KEYS, i / 2, 0, cache[i]);
+        session->n_cached[i / 2] = n_tokens;
+    }
+    memmove(session->tokens, tokens, n_tokens * sizeof *tokens); /* they may be its own */
+    session->length = n_tokens;
+    session->has_logits = logits != NULL;
+    if (logits)
+        memmove(session->logits, logits, c->n_vocab * sizeof(float));
     return ATTN_OK;
 }
 
@@ -13698,6 +13709,12 @@ ATTN__SMALL_END
  *   attn_generate_desc.stop, .n_stop
  *                                   .stop_strings, .n_stop_strings
  *   int32_t, of a token             attn_token, the same type
+ *   attn_session_set_tokens         attn_session_restore, with the keys and values of all layers.
+ *                                   attn_session_set_cache changes only positions that are there
+ *   f32 panels as attn_linear's w   the same with dtype ATTN_PANELS
+ *   attn_is_dense                   none: without gaps, one dimension has stride 1 (attn_reshape)
+ *   attn_model_close                waits for the model's sessions, workspaces and records
+ *   a zeroed tensor's failure       ATTN_E_ARGUMENT; the message ends with an earlier failure
  *   attn_feed_batch                 its items are const
  * Older versions: git has them. */
 /* clang-format on */

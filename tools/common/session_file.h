@@ -24,16 +24,20 @@ typedef struct session_stream {
     attn_ctx *ctx;
     FILE *file;
     const char *path;
-    int saves; /* 0: it loads */
-    uint64_t sum;
+    uint64_t sum; /* the checksum so far */
 } session_stream;
 
-/* Writes or reads `size` bytes, and adds them to the checksum. */
-TOOLS_FN attn_status session_move(session_stream *s, void *bytes, size_t size)
+/* Writes `size` bytes, and adds them to the checksum. lens_new_file_end reports errors. */
+TOOLS_FN void session_write(session_stream *s, const void *bytes, size_t size)
 {
-    if (s->saves)
-        fwrite(bytes, 1, size, s->file); /* lens_new_file_end reports errors */
-    else if (fread(bytes, 1, size, s->file) < size)
+    fwrite(bytes, 1, size, s->file);
+    s->sum = attn_checksum(s->sum, bytes, size);
+}
+
+/* Reads `size` bytes, and adds them to the checksum. */
+TOOLS_FN attn_status session_read(session_stream *s, void *bytes, size_t size)
+{
+    if (fread(bytes, 1, size, s->file) < size)
         return ferror(s->file)
                    ? tool_fail_io(s->ctx, "cannot read", s->path)
                    : tool_fail(s->ctx, ATTN_E_FORMAT,
@@ -70,78 +74,54 @@ TOOLS_FN attn_status session_words(attn_ctx *ctx, uint64_t words[5], const attn_
     return ATTN_OK;
 }
 
-/* Writes or reads what follows the five numbers: tokens [n], logits [n_vocab] unless NULL, keys and values.
- * `room` has space for the keys of a layer as f32 and as f16. */
-TOOLS_FN attn_status session_body(session_stream *s, attn_session *session, size_t n,
-                                  int32_t *tokens, float *logits, float *room)
+/* Writes the keys and values of a session, layer by layer. */
+TOOLS_FN attn_status session_write_cache(session_stream *s, const attn_session *session)
 {
-    const attn_config *c = attn_model_config(attn_session_model(session));
-    const size_t count = n * c->n_head * c->d_head;
-    const attn_shape shape = attn_shape3(n, c->n_head, c->d_head);
+    const size_t n_layer = attn_model_config(attn_session_model(session))->n_layer;
     const int is_f16 = attn_session_cache_dtype(session) == ATTN_F16;
-    attn_tensor floats = attn_borrow(room, ATTN_F32, shape);
-    attn_tensor kept = is_f16 ? attn_borrow(room + count, ATTN_F16, shape) : floats;
-    attn_status status = session_move(s, tokens, n * sizeof *tokens);
-    uint64_t sum, told;
+    attn_tensor floats = ATTN_ZERO, halves = ATTN_ZERO;
+    attn_status status = ATTN_OK;
     size_t i;
-    if (status == ATTN_OK && logits)
-        status = session_move(s, logits, c->n_vocab * sizeof *logits);
-    for (i = 0; i < 2 * (size_t)c->n_layer && status == ATTN_OK; i++) {
+    for (i = 0; i < 2 * n_layer && status == ATTN_OK; i++) {
         const attn_cache_part part = i % 2 ? ATTN_CACHE_VALUES : ATTN_CACHE_KEYS;
-        if (s->saves)
-            status = attn_session_get_cache(s->ctx, &floats, session, part, i / 2, 0);
-        if (s->saves && status == ATTN_OK && is_f16)
-            status = attn_copy(s->ctx, &kept, floats);
+        status = attn_session_get_cache(s->ctx, &floats, session, part, i / 2, 0);
+        if (i == 0 && is_f16 && status == ATTN_OK)
+            status = attn_zeros(s->ctx, &halves, ATTN_F16,
+                                attn_shape3(floats.shape[0], floats.shape[1], floats.shape[2]));
+        if (is_f16 && status == ATTN_OK)
+            status = attn_copy(s->ctx, &halves, floats);
         if (status == ATTN_OK)
-            status = session_move(s, kept.data, count * (is_f16 ? 2 : 4));
-        if (!s->saves && status == ATTN_OK)
-            status = attn_session_set_cache(s->ctx, session, part, i / 2, 0, kept);
+            session_write(s, is_f16 ? halves.data : floats.data,
+                          attn_count(floats) * (is_f16 ? 2 : 4));
     }
-    sum = told = s->sum;
-    if (status == ATTN_OK)
-        status = session_move(s, &told, sizeof told);
-    if (status == ATTN_OK && (told != sum || (!s->saves && fgetc(s->file) != EOF)))
-        status =
-            tool_fail(s->ctx, ATTN_E_CHECKSUM, "%s is damaged: %s", s->path,
-                      told == sum ? "it has more bytes than a session" : "its checksum is wrong");
+    attn_tensor_free(s->ctx, &floats);
+    attn_tensor_free(s->ctx, &halves);
     return status;
-}
-
-/* Allocates memory for n tokens, the logits, and the room of session_body. */
-TOOLS_FN float *session_room(attn_ctx *ctx, const attn_session *session, size_t n)
-{
-    const attn_config *c = attn_model_config(attn_session_model(session));
-    return (float *)attn_alloc(ctx, n + c->n_vocab + n * c->d_model * 3 / 2 + 1, sizeof(float),
-                               "a session");
 }
 
 /* Saves a session that holds tokens. If that fails, there is no new file: see lens_new_file_begin. */
 TOOLS_FN attn_status session_save(attn_ctx *ctx, const char *path, attn_session *session)
 {
-    const size_t n = attn_session_length(session);
+    const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
     const float *logits = attn_session_logits(session);
-    session_stream s = {ctx, NULL, path, 1, 0};
+    session_stream s = {ctx, NULL, path, 0};
     lens_new_file *file = NULL;
     uint64_t words[5];
-    float *room;
     attn_status status;
-    if (n == 0)
+    if (attn_session_length(session) == 0)
         return tool_fail(ctx, ATTN_E_ARGUMENT, "%s: the session holds no tokens", path);
-    if ((room = session_room(ctx, session, n)) == NULL)
-        return ATTN_E_MEMORY;
-    memcpy(room, attn_session_tokens(session), n * sizeof *room);
-    if (logits)
-        memcpy(room + n, logits,
-               attn_model_config(attn_session_model(session))->n_vocab * sizeof *room);
     status = session_words(ctx, words, session);
     if (status == ATTN_OK && (status = lens_new_file_begin(ctx, &file, path)) == ATTN_OK) {
         s.file = (FILE *)lens_new_file_stream(file);
-        session_move(&s, words, sizeof words);
-        status = session_body(&s, session, n, (int32_t *)(void *)room, logits ? room + n : NULL,
-                              room + n + attn_model_config(attn_session_model(session))->n_vocab);
+        session_write(&s, words, sizeof words);
+        session_write(&s, attn_session_tokens(session),
+                      attn_session_length(session) * sizeof(attn_token));
+        if (logits)
+            session_write(&s, logits, n_vocab * sizeof *logits);
+        status = session_write_cache(&s, session);
+        session_write(&s, &s.sum, sizeof s.sum);
         status = lens_new_file_end(ctx, file, status);
     }
-    attn_free(room);
     return status;
 }
 
@@ -165,32 +145,82 @@ TOOLS_FN attn_status session_compare(const session_stream *s, const attn_session
     return ATTN_OK;
 }
 
-/* Loads a session of the same model, configuration and type of keys and values. After a failure the
- * session holds no tokens. */
+/* What a file holds, until all of it is known to be right. */
+typedef struct session_parts {
+    attn_tensor tokens, logits; /* logits: zeroed if there are none */
+    attn_tensor all;            /* [2 * n_layer, n, H, d]: keys and values */
+    attn_tensor *cache;         /* [2 * n_layer]: views of `all` */
+} session_parts;
+
+/* Allocates the parts for n tokens. */
+TOOLS_FN attn_status session_room(attn_ctx *ctx, session_parts *p, const attn_session *session,
+                                  size_t n, int has_logits)
+{
+    const attn_config *c = attn_model_config(attn_session_model(session));
+    const attn_shape shape = attn_shape4(2 * c->n_layer, n, c->n_head, c->d_head);
+    size_t i;
+    if (attn_zeros(ctx, &p->tokens, ATTN_I32, attn_shape1(n)) ||
+        (has_logits && attn_zeros(ctx, &p->logits, ATTN_F32, attn_shape1(c->n_vocab))) ||
+        attn_zeros(ctx, &p->all, attn_session_cache_dtype(session), shape) ||
+        !(p->cache = (attn_tensor *)attn_alloc(ctx, 2 * c->n_layer, sizeof *p->cache, "a list")))
+        return ctx->status;
+    for (i = 0; i < 2 * c->n_layer; i++)
+        p->cache[i] = attn_select(p->all, 0, i);
+    return ATTN_OK;
+}
+
+TOOLS_FN void session_free_parts(attn_ctx *ctx, session_parts *p)
+{
+    attn_tensor_free(ctx, &p->tokens);
+    attn_tensor_free(ctx, &p->logits);
+    attn_tensor_free(ctx, &p->all);
+    attn_free(p->cache);
+}
+
+/* Reads the numbers of a dense tensor. */
+TOOLS_FN attn_status session_read_tensor(session_stream *s, attn_tensor t)
+{
+    return session_read(s, t.data, attn_count(t) * (t.dtype == ATTN_F16 ? 2 : 4));
+}
+
+/* Reads what follows the five numbers. */
+TOOLS_FN attn_status session_read_parts(session_stream *s, const session_parts *p)
+{
+    uint64_t sum, told;
+    size_t i;
+    attn_status status = session_read_tensor(s, p->tokens);
+    if (status == ATTN_OK && p->logits.ndim)
+        status = session_read_tensor(s, p->logits);
+    for (i = 0; i < p->all.shape[0] && status == ATTN_OK; i++)
+        status = session_read_tensor(s, p->cache[i]);
+    sum = told = s->sum;
+    if (status == ATTN_OK)
+        status = session_read(s, &told, sizeof told);
+    if (status == ATTN_OK && (told != sum || fgetc(s->file) != EOF))
+        status =
+            tool_fail(s->ctx, ATTN_E_CHECKSUM, "%s is damaged: %s", s->path,
+                      told == sum ? "it has more bytes than a session" : "its checksum is wrong");
+    return status;
+}
+
+/* Loads a session of the same model, configuration and type of keys and values. A failed call leaves the
+ * session as it was. Until it ends, it needs memory for what the file holds. */
 TOOLS_FN attn_status session_load(attn_ctx *ctx, attn_session *session, const char *path)
 {
-    session_stream s = {ctx, system_open(path, "rb"), path, 0, 0};
-    const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
+    session_stream s = {ctx, system_open(path, "rb"), path, 0};
+    session_parts p = ATTN_ZERO;
     uint64_t found[5], want[5];
-    float *room = NULL, *logits = NULL;
-    size_t n = 0;
     attn_status status;
     if (!s.file)
         return tool_fail_io(ctx, "cannot open", path);
-    status = attn_session_truncate(ctx, session, 0);
-    if (status == ATTN_OK && (status = session_words(ctx, want, session)) == ATTN_OK &&
-        (status = session_move(&s, found, sizeof found)) == ATTN_OK &&
-        (status = session_compare(&s, session, found, want)) == ATTN_OK) {
-        n = (size_t)found[3];
-        room = session_room(ctx, session, n);
-        logits = room && found[4] ? room + n : NULL;
-        status =
-            room ? session_body(&s, session, n, (int32_t *)(void *)room, logits, room + n + n_vocab)
-                 : ATTN_E_MEMORY;
-    }
-    if (status == ATTN_OK)
-        status = attn_session_set_tokens(ctx, session, (int32_t *)(void *)room, n, logits);
-    attn_free(room);
+    if ((status = session_words(ctx, want, session)) == ATTN_OK &&
+        (status = session_read(&s, found, sizeof found)) == ATTN_OK &&
+        (status = session_compare(&s, session, found, want)) == ATTN_OK &&
+        (status = session_room(ctx, &p, session, (size_t)found[3], found[4] != 0)) == ATTN_OK &&
+        (status = session_read_parts(&s, &p)) == ATTN_OK)
+        status = attn_session_restore(ctx, session, (const attn_token *)p.tokens.data,
+                                      (size_t)found[3], p.cache, (const float *)p.logits.data);
+    session_free_parts(ctx, &p);
     fclose(s.file);
     return status;
 }

@@ -16,7 +16,8 @@ SUITE();
 
 /* ---- the library: no memory ---- */
 
-static attn_model *model; /* tests/golden/long: 40 tokens, 20 wide, 2 heads, one layer */
+static attn_model *model;      /* tests/golden/long: 40 tokens, 20 wide, 2 heads, one layer */
+static attn_tensor cached[16]; /* keys and values of HELD tokens */
 static attn_session *held, *other, *watched; /* 4 tokens, none, 4 tokens that a record saw */
 static attn_session *teller;                 /* of the included model */
 static attn_tokenizer *tokenizer;            /* of the included model */
@@ -78,6 +79,8 @@ static void prepare(attn_ctx *ctx)
     edit.kind = ATTN_EDIT_MEAN;
     edit.value = random_tensor(3, 3, 2, 10);
     ids3 = attn_borrow(tokens, ATTN_I32, attn_shape1(3));
+    for (i = 0; i < 2 * (int)attn_model_config(model)->n_layer; i++)
+        cached[i] = random_tensor(3, HELD, 2, 10);
 }
 
 /* `held` as each call finds it, and `other` without a token, but with what others left behind. */
@@ -170,7 +173,7 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_feed_batch, (ctx, &item, 1))                                                           \
     DO(attn_session_truncate, (ctx, held, 2))                                                      \
     DO(attn_session_copy, (ctx, other, held))                                                      \
-    DO(attn_session_set_tokens, (ctx, held, tokens, 1, NULL))                                      \
+    DO(attn_session_restore, (ctx, held, tokens, HELD, cached, NULL))                              \
     DO(attn_sampler_new, (ctx, &s->sampler, 40, NULL))                                             \
     DO(attn_sample, (ctx, s->ids, sampler, logits, NULL, 0))                                       \
     DO(attn_generate, (ctx, &s->made, held, "", &generating))                                      \
@@ -452,8 +455,9 @@ TEST(every_function_without_memory)
     DO(attn_session_truncate, (ctx, NULL, 2))                                                      \
     DO(attn_session_copy, (ctx, NULL, held))                                                       \
     DO(attn_session_copy, (ctx, other, NULL))                                                      \
-    DO(attn_session_set_tokens, (ctx, NULL, tokens, 1, NULL))                                      \
-    DO(attn_session_set_tokens, (ctx, held, NULL, 1, NULL))                                        \
+    DO(attn_session_restore, (ctx, NULL, tokens, HELD, cached, NULL))                              \
+    DO(attn_session_restore, (ctx, held, NULL, HELD, cached, NULL))                                \
+    DO(attn_session_restore, (ctx, held, tokens, HELD, NULL, NULL))                                \
     DO(attn_sampler_new, (ctx, NULL, 40, NULL))                                                    \
     DO(attn_sample, (ctx, NULL, sampler, logits, NULL, 0))                                         \
     DO(attn_sample, (ctx, s->ids, NULL, logits, NULL, 0))                                          \

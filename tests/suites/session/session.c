@@ -11,22 +11,21 @@ SUITE_WITH_MODELS("plain odd narrow longer tiny bytes8");
 
 /* ---- sessions that are made of others' keys and values ---- */
 
+enum { MOST_LAYERS = 12 };
+
 /* Everything of a session but its watchers, through the API, into another. */
 static void rebuild(attn_ctx *ctx, attn_session *to, const attn_session *from)
 {
-    const size_t n_layer = attn_model_config(attn_session_model(from))->n_layer;
-    size_t layer;
-    for (layer = 0; layer < n_layer; layer++) {
-        attn_tensor keys = {0}, values = {0};
-        OK(ctx, attn_session_get_cache(ctx, &keys, from, ATTN_CACHE_KEYS, layer, 0));
-        OK(ctx, attn_session_get_cache(ctx, &values, from, ATTN_CACHE_VALUES, layer, 0));
-        OK(ctx, attn_session_set_cache(ctx, to, ATTN_CACHE_KEYS, layer, 0, keys));
-        OK(ctx, attn_session_set_cache(ctx, to, ATTN_CACHE_VALUES, layer, 0, values));
-        attn_tensor_free(ctx, &keys);
-        attn_tensor_free(ctx, &values);
-    }
-    OK(ctx, attn_session_set_tokens(ctx, to, attn_session_tokens(from), attn_session_length(from),
-                                    attn_session_logits(from)));
+    const size_t n = 2 * attn_model_config(attn_session_model(from))->n_layer;
+    attn_tensor cache[2 * MOST_LAYERS] = {{0}};
+    size_t i;
+    for (i = 0; i < n; i++)
+        OK(ctx, attn_session_get_cache(ctx, &cache[i], from,
+                                       i % 2 ? ATTN_CACHE_VALUES : ATTN_CACHE_KEYS, i / 2, 0));
+    OK(ctx, attn_session_restore(ctx, to, attn_session_tokens(from), attn_session_length(from),
+                                 cache, attn_session_logits(from)));
+    for (i = 0; i < n; i++)
+        attn_tensor_free(ctx, &cache[i]);
 }
 
 static attn_session *with_cache(attn_ctx *ctx, const attn_model *model, size_t n_ctx,
@@ -67,49 +66,62 @@ TEST(rebuilt_sessions)
     pool_clear();
 }
 
+/* A call that is refused leaves the session's tokens, keys, values and logits as they were. */
 TEST(sessions_that_cannot_be_rebuilt)
 {
-    enum { ROOM = 6 };
+    enum { ROOM = 6, LENGTH = 3 };
     attn_ctx ctx = alone();
     const attn_config *const c = attn_model_config(odd);
-    int32_t tokens[ROOM] = {1, 2, 3, 4, 5, 6};
-    attn_session *session = session_on(&ctx, odd, ROOM, 0);
+    const size_t n = 2 * c->n_layer;
+    int32_t tokens[ROOM + 1] = {1, 2, 3, 4, 5, 6, 7};
+    const int32_t held[] = {7, 8, 9, 10};
+    attn_session *session = session_on(&ctx, odd, ROOM, 0), *same = session_on(&ctx, odd, ROOM, 0);
     const attn_tensor two = random_tensor(3, 2, (int)c->n_head, (int)c->d_head);
+    const attn_tensor wrong[] = {no_tensor, attn_slice(two, 0, 0, 1), attn_slice(two, 1, 0, 1),
+                                 attn_transpose(two, 0, 1), attn_select(two, 0, 0)};
+    attn_tensor cache[2 * MOST_LAYERS];
     attn_record *record;
-    size_t layer;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "1 positions from 1 on; the layer has 0, and there is room for 6",
-          attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 1, attn_slice(two, 0, 0, 1)));
-    for (layer = 0; layer + 1 < c->n_layer; layer++) {
-        OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, layer, 0, two));
-        OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, layer, 0, two));
-        OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, layer, 1, two));
-    }
-    OK(&ctx,
-       attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, layer, 0, two)); /* without values */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "1 tokens; layer 2 has keys and values of 0 positions",
-          attn_session_set_tokens(&ctx, session, tokens, 1, NULL));
-    OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, layer, 0, two));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "3 tokens; layer 2",
-          attn_session_set_tokens(&ctx, session, tokens, 3, NULL));
-    OK(&ctx, attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, 0, 3, two));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "2 positions from 5 on",
-          attn_session_set_cache(&ctx, session, ATTN_CACHE_VALUES, 0, 5, two));
+    size_t i, j;
+    for (i = 0; i < n; i++)
+        cache[i] = two;
+    OK(&ctx, attn_feed(&ctx, session, held, LENGTH));
+    OK(&ctx, attn_feed(&ctx, same, held, LENGTH));
+    for (i = 0; i < n; i++) /* one that is missing, or has another shape: the last one too */
+        for (j = 0; j < sizeof wrong / sizeof *wrong; j++) {
+            char named[32];
+            snprintf(named, sizeof named, "cache[%d] ", (int)i);
+            cache[i] = wrong[j];
+            ctx.status = ATTN_OK;
+            FAILS(&ctx, j == 0 ? ATTN_E_ARGUMENT : ATTN_E_SHAPE, named,
+                  attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
+            cache[i] = two;
+        }
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no cache",
+          attn_session_restore(&ctx, session, tokens, 2, NULL, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
+          attn_session_restore(&ctx, session, tokens, 0, cache, NULL));
+    FAILS(&ctx, ATTN_E_CONTEXT, "7 tokens do not fit into a session for 6",
+          attn_session_restore(&ctx, session, tokens, ROOM + 1, cache, NULL));
     tokens[1] = (int32_t)c->n_vocab;
     FAILS(&ctx, ATTN_E_TOKEN, "token 1 is",
-          attn_session_set_tokens(&ctx, session, tokens, 2, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
-          attn_session_set_tokens(&ctx, session, tokens, 0, NULL));
-    EQUAL(attn_session_length(session), 0);
+          attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
     tokens[1] = 2;
-    OK(&ctx, attn_session_set_tokens(&ctx, session, tokens, 2, NULL));
+    EQUAL(attn_session_length(session), LENGTH);
+    same_logits(attn_session_logits(session), attn_session_logits(same), 1, odd, "refused");
+    OK(&ctx, attn_feed(&ctx, session, held + LENGTH, 1));
+    OK(&ctx, attn_feed(&ctx, same, held + LENGTH, 1));
+    same_logits(attn_session_logits(session), attn_session_logits(same), 1, odd, "gone on");
+    FAILS(&ctx, ATTN_E_ARGUMENT, "2 positions from 3 on; the session holds 4",
+          attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 3, two));
+    OK(&ctx, attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
     CHECK(attn_session_length(session) == 2 && !attn_session_logits(session));
     record = record_on(&ctx, session, NULL, 0, 2, ROOM);
     FAILS(&ctx, ATTN_E_ARGUMENT, "a record watches",
-          attn_session_set_tokens(&ctx, session, tokens, 1, NULL));
+          attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
     attn_record_free(record);
-    OK(&ctx, attn_session_set_tokens(&ctx, session, tokens, 1, NULL));
-    OK(&ctx, attn_feed(&ctx, session, tokens, ROOM - 1));
+    OK(&ctx, attn_feed(&ctx, session, tokens, ROOM - 2));
     attn_session_free(session);
+    attn_session_free(same);
     pool_clear();
 }
 
@@ -151,17 +163,20 @@ TEST(saved_sessions)
     pool_clear();
 }
 
-/* A file that was cut, damaged, made longer, or that is another model's. Its session holds nothing. */
+/* A file that was cut, damaged, made longer, or that is another model's: the session is as it was. */
 TEST(bad_sessions_in_files)
 {
     static const char path[] = TEST_TMP "bad";
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, plain, 0, 0), *small = session_on(&ctx, plain, 3, 0);
     attn_session *others[] = {session_on(&ctx, odd, 0, 0), session_on(&ctx, tiny, 0, 0)};
+    float *logits = (float *)pool_new(vocab_of(plain) * sizeof *logits);
     unsigned char *bytes;
     size_t size, i, n_wrong = 0;
     OK(&ctx, attn_feed(&ctx, session, ten, 4));
     OK(&ctx, session_save(&ctx, path, session));
+    OK(&ctx, attn_feed(&ctx, session, ten, 3));
+    memcpy(logits, attn_session_logits(session), vocab_of(plain) * sizeof *logits);
     for (i = 0; i < 2; i++)
         FAILS(&ctx, ATTN_E_ARGUMENT, "another model", session_load(&ctx, others[i], path));
     FAILS(&ctx, ATTN_E_CONTEXT, "holds 4 tokens; the session has room for 3",
@@ -170,16 +185,17 @@ TEST(bad_sessions_in_files)
     for (i = 0; i < size; i += i < 64 ? 1 : 97) {
         test_write(path, bytes, i);
         FAILS(&ctx, ATTN_E_FORMAT, "ends early", session_load(&ctx, session, path));
-        n_wrong += attn_session_length(session) != 0;
+        n_wrong += attn_session_length(session) != 7;
     }
     for (i = 0; i < size; i += i < 64 ? 1 : 41) {
         bytes[i] ^= 0x10;
         test_write(path, bytes, size);
         CHECKF(session_load(&ctx, session, path) != ATTN_OK, "byte %zu", i);
-        n_wrong += attn_session_length(session) != 0;
+        n_wrong += attn_session_length(session) != 7;
         bytes[i] ^= 0x10;
     }
     EQUAL(n_wrong, 0);
+    same_logits(attn_session_logits(session), logits, 1, plain, "after files that were refused");
     test_write(path, bytes, size + 1); /* the zero behind it */
     FAILS(&ctx, ATTN_E_CHECKSUM, "has more bytes than a session",
           session_load(&ctx, session, path));
@@ -1108,7 +1124,7 @@ TEST(cache)
 
         FAILS(&ctx, ATTN_E_ARGUMENT, "layer",
               attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, c->n_layer, 0));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "the layer has 20",
+        FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
               attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, LENGTH + 1, past[0]));
         FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
               attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, 0, SIZE_MAX));
