@@ -1016,9 +1016,6 @@ ATTN_API attn_status attn_encode_special(attn_ctx *ctx, attn_token *tokens, size
 ATTN_API attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
                                  const attn_tokenizer *tokenizer, const attn_token *tokens,
                                  size_t n_tokens);
-/* Encodes a text as attn_encode does, to a tensor I32 [T]. An empty text gives an empty tensor. */
-ATTN_API attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *tokens, const attn_model *model,
-                                      const char *text);
 /* Encodes a text that is one token. If it is not, the call fails with ATTN_E_TOKEN and lists its
  * tokens; *token is -1 after a failure. (" word" and "word" are usually different tokens.) */
 ATTN_API attn_status attn_text_token(attn_ctx *ctx, attn_token *token, const attn_model *model,
@@ -1139,7 +1136,6 @@ ATTN_API void attn_unhook_all(attn_session *session);
  *
  * attn_session_get_cache copies those of a layer, from position `first` to the session's last, to
  * *out [n, H, d]. attn_session_set_cache replaces them by value [n, H, d], from `first` on.
- * (attn_session_restore gives a session other tokens with their keys and values.)
  *
  * A hook may call both for the positions before its feed. To change a layer in this feed, it must
  * set values at the layer's hook_v or before. A change stays until the positions are truncated and
@@ -1324,14 +1320,9 @@ typedef struct attn__layer {
     const float *b_out;         /* [C] */
 } attn__layer;
 
-/* The users of an object, which is freed with the last of them. */
-typedef struct attn__users {
-    int lock; /* 1 while a thread changes n */
-    size_t n;
-} attn__users;
-
 struct attn_model {
-    attn__users users; /* workspaces, records, and the caller until attn_model_close */
+    int lock;       /* 1 while a thread changes n_users */
+    size_t n_users; /* workspaces, records, and the caller until attn_model_close */
     attn_config config;
     attn__panels w_e, w_u;        /* W_Eᵀ [C, V]; W_U [C, V], the same panels if tied */
     const float *w_pos;           /* [n_ctx, C] */
@@ -1355,12 +1346,12 @@ typedef struct attn__watched { /* activations that are kept while a watcher want
 
 /* The kernels, threads and scratch memory of a pass: see >>session. */
 struct attn_workspace {
-    const attn_model *model;
+    attn_model *model; /* const for all but its number of users */
     const attn__kernels *kernels;
-    attn__users users; /* sessions, and the caller until attn_workspace_free; the lock is also for
-                          those of scores and heads */
-    int is_running;    /* a pass is using the rows below */
-    int n_threads;     /* most threads of a pass: each has scratch memory */
+    int lock;       /* 1 while a thread changes n_users here, or those of scores and heads */
+    size_t n_users; /* sessions, and the caller until attn_workspace_free */
+    int is_running; /* a pass is using the rows below */
+    int n_threads;  /* most threads of a pass: each has scratch memory */
     struct attn__tuners *tuners; /* how many threads a pass uses: see >>threads */
     size_t n_ctx;                /* positions of the longest session */
     size_t n_batch;              /* most rows of a pass */
@@ -2809,22 +2800,15 @@ static ATTN__COMPACT attn_status attn__misfit(attn_ctx *ctx, const char *op, con
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x)
 {
-    ATTN__REFUSE_IF(ctx, x->ndim > 0 && x->dtype == ATTN_PANELS, ATTN_E_ARGUMENT,
-                    "%s: %s has type ATTN_PANELS and shape %s; only attn_linear takes panels, as w "
-                    "[N / 16, K, 16]",
-                    op, name, attn__show(attn__shape_of(x)).text);
-    ATTN__REFUSE_IF(ctx, (unsigned)x->ndim > 4 || (x->ndim && (unsigned)x->dtype > ATTN_I32),
-                    ATTN_E_ARGUMENT,
-                    "%s: %s has %d dimensions and data type %d; a tensor has 1 to 4 and holds "
-                    "ATTN_F32, ATTN_F16 or ATTN_I32 (was the struct zeroed?)",
-                    op, name, x->ndim, (int)x->dtype);
+    ATTN__REFUSE_IF(
+        ctx, (unsigned)x->ndim > 4 || (x->ndim && (unsigned)x->dtype > ATTN_I32), ATTN_E_ARGUMENT,
+        "%s: %s has %d dimensions and data type %d; expected 1 to 4, and ATTN_F32, _F16, "
+        "_I32 or, for attn_linear's w, _PANELS (was the struct zeroed?)",
+        op, name, x->ndim, (int)x->dtype);
     if (x->ndim > 0)
         return ATTN_OK;
     if (!x->error)
-        return attn__fail_missing(ctx, op, "", name,
-                                  ctx->status == ATTN_OK
-                                      ? " is no tensor; make it first, for example with attn_zeros"
-                                      : " is no tensor");
+        return attn__fail_missing(ctx, op, "", name, " is no tensor (attn_zeros makes one)");
     return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: %s is no tensor: %s", op, name, x->error);
 }
 
@@ -3666,24 +3650,14 @@ static size_t attn__bytes_of(size_t object, size_t floats)
            2 * (sizeof(attn__allocation) + 64);
 }
 
-/* Counts one user more or less. Returns their number. */
-static size_t attn__count_user(attn__users *users, int change)
+/* Counts one user of an object more or less. Returns their number. */
+static size_t attn__count_user(int *lock, size_t *n_users, int change)
 {
     size_t n;
-    attn__lock(&users->lock);
-    n = change > 0 ? ++users->n : --users->n;
-    attn__unlock(&users->lock);
+    attn__lock(lock);
+    n = change > 0 ? ++*n_users : --*n_users;
+    attn__unlock(lock);
     return n;
-}
-
-/* These two begin and end a use of a model, which is const for all but its number of users. */
-static void attn__hold_model(const attn_model *model)
-{
-    attn__count_user(&((attn_model *)(uintptr_t)model)->users, 1);
-}
-static void attn__drop_model(const attn_model *model)
-{
-    attn_model_close((attn_model *)(uintptr_t)model);
 }
 
 /* ---- workspaces ---- */
@@ -3699,7 +3673,7 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     ATTN__TRY(attn__need_given(ctx, "attn_workspace", "model", model));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_workspace_desc, desc));
     c = &model->config;
-    ws->model = model;
+    ws->model = (attn_model *)(uintptr_t)model;
     ws->n_ctx = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
     ws->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
     ws->n_threads = attn__max_threads(ctx);
@@ -3749,8 +3723,8 @@ ATTN__COLD attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **worksp
     }
     *ws = plan;
     ws->memory = base;
-    ws->users.n = 1;
-    attn__hold_model(model);
+    ws->n_users = 1;
+    attn__count_user(&ws->model->lock, &ws->model->n_users, 1);
     ws->tuners = (attn__tuners *)(void *)((unsigned char *)ws + attn__round_up(sizeof *ws, 16));
     attn__lay_out_workspace(ws, base);
     *workspace = ws;
@@ -3759,9 +3733,9 @@ ATTN__COLD attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **worksp
 
 ATTN__COLD void attn_workspace_free(attn_workspace *workspace)
 {
-    if (!workspace || attn__count_user(&workspace->users, -1) > 0)
+    if (!workspace || attn__count_user(&workspace->lock, &workspace->n_users, -1) > 0)
         return;
-    attn__drop_model(workspace->model);
+    attn_model_close(workspace->model);
     attn_free(workspace->memory);
     attn_free(workspace);
 }
@@ -3842,15 +3816,13 @@ ATTN__COLD attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     attn_workspace_desc own;
     size_t floats = 0;
     float *base;
-    attn_status status;
     ATTN__TRY(attn__need_place(ctx, "attn_session_new", "place for the session", session));
     ATTN__TRY(attn__plan_session(ctx, &plan, &floats, &own, model, desc));
-    if (plan.workspace)
+    if (plan.workspace) {
         ATTN__TRY(attn__check_workspace(ctx, &plan, plan.workspace, desc->n_batch));
-    if (plan.workspace)
-        attn__count_user(&plan.workspace->users, 1);
-    else if ((status = attn_workspace_new(ctx, &plan.workspace, model, &own)) != ATTN_OK)
-        return status;
+        attn__count_user(&plan.workspace->lock, &plan.workspace->n_users, 1);
+    } else
+        ATTN__TRY(attn_workspace_new(ctx, &plan.workspace, model, &own));
     s = ATTN__NEW(ctx, attn_session, 1, "a session");
     base = s ? ATTN__NEW(ctx, float, floats, "a session's cache") : NULL;
     if (!base) {
@@ -3915,7 +3887,7 @@ ATTN__COLD attn_status attn_session_set_workspace(attn_ctx *ctx, attn_session *s
     ATTN__TRY(attn__claim_all(ctx, workspace, session));
     for (w = session->watchers; w; w = w->next)
         attn__release(session->workspace, w);
-    attn__count_user(&workspace->users, 1);
+    attn__count_user(&workspace->lock, &workspace->n_users, 1);
     attn_workspace_free(session->workspace);
     session->workspace = workspace;
     return ATTN_OK;
@@ -4397,6 +4369,25 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
     return ATTN_OK;
 }
 
+/* Copies keys or values [n, H, d] of a layer, from position `first` on, to x. If puts is 1, from x. */
+static void attn__move_cache(const attn_session *s, attn_cache_part part, size_t layer,
+                             size_t first, const attn_tensor *x, int puts)
+{
+    size_t t, head, j;
+    for (t = 0; t < x->shape[0]; t++)
+        for (head = 0; head < x->shape[1]; head++)
+            for (j = 0; j < x->shape[2]; j++) {
+                void *kept = attn__cached(s, part, layer * x->shape[1] + head, first + t, j);
+                const ptrdiff_t at = attn__offset(x, t, head, j, 0);
+                if (puts)
+                    attn__store_element(kept, s->cache, 0,
+                                        attn__load_element(x->data, x->dtype, at));
+                else
+                    attn__store_element(x->data, x->dtype, at,
+                                        attn__load_element(kept, s->cache, 0));
+            }
+}
+
 ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
                                               const attn_session *session, attn_cache_part part,
                                               size_t layer, size_t first)
@@ -4404,51 +4395,38 @@ ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
     attn__result result;
     const size_t length = session ? attn__cache_length(session, layer) : 0;
     const size_t n = first < length ? length - first : 0;
-    size_t t, head, j;
-    float *to;
     const attn_config *c;
     ATTN__TRY(attn__check_cache(ctx, "attn_session_get_cache", session, part, layer, first, n));
     c = &session->model->config;
     ATTN__TRY(attn__out_begin(ctx, "attn_session_get_cache", out,
                               attn_shape3(n, c->n_head, c->d_head), 0, NULL, &result));
-    to = (float *)result.dense.data;
-    for (t = first; t < length; t++)
-        for (head = layer * c->n_head; head < (layer + 1) * c->n_head; head++)
-            for (j = 0; j < c->d_head; j++)
-                *to++ =
-                    attn__load_element(attn__cached(session, part, head, t, j), session->cache, 0);
+    attn__move_cache(session, part, layer, first, &result.dense, 0);
     return attn__out_end(ctx, out, &result, ATTN_OK);
 }
 
-/* Writes keys or values [positions, H, d] of a layer from position `first` on. */
-static void attn__put_cache(attn_session *s, attn_cache_part part, size_t layer, size_t first,
-                            attn_tensor value)
+/* Fails unless x has keys or values of n positions: [n, H, d]. */
+static attn_status attn__need_heads(attn_ctx *ctx, const char *op, const char *name,
+                                    const attn_tensor *x, const attn_config *c, size_t n)
 {
-    size_t t, head, j;
-    for (t = 0; t < value.shape[0]; t++)
-        for (head = 0; head < value.shape[1]; head++)
-            for (j = 0; j < value.shape[2]; j++) {
-                void *to = attn__cached(s, part, layer * value.shape[1] + head, first + t, j);
-                attn__store_element(to, s->cache, 0, attn_get3(value, t, head, j));
-            }
+    const attn_shape shape = attn_shape3(n, c->n_head, c->d_head);
+    ATTN__TRY(attn__need(ctx, op, name, x));
+    ATTN__REFUSE_IF(ctx, !attn__has_shape(x, shape), ATTN_E_SHAPE,
+                    "%s: %s has shape %s; expected %s", op, name,
+                    attn__show(attn__shape_of(x)).text, attn__show(shape).text);
+    return ATTN_OK;
 }
 
 ATTN__COLD attn_status attn_session_set_cache(attn_ctx *ctx, attn_session *session,
                                               attn_cache_part part, size_t layer, size_t first,
                                               attn_tensor value)
 {
-    const attn_config *c;
-    ATTN__TRY(attn__need(ctx, "attn_session_set_cache", "value", &value));
-    ATTN__TRY(attn__check_cache(ctx, "attn_session_set_cache", session, part, layer, first,
-                                value.shape[0]));
+    static const char op[] = "attn_session_set_cache";
+    const size_t n = value.shape[0];
+    ATTN__TRY(attn__check_cache(ctx, op, session, part, layer, first, n));
+    ATTN__TRY(attn__need_heads(ctx, op, "value", &value, &session->model->config, n));
     if (session->running == ATTN__WRITING) /* drafted tokens used the old keys and values */
-        return attn__check_idle(ctx, "attn_session_set_cache", session);
-    c = &session->model->config;
-    ATTN__REFUSE_IF(
-        ctx, value.ndim != 3 || value.shape[1] != c->n_head || value.shape[2] != c->d_head,
-        ATTN_E_SHAPE, "attn_session_set_cache: expected [positions, %zu heads, %zu dimensions]",
-        c->n_head, c->d_head);
-    attn__put_cache(session, part, layer, first, value);
+        return attn__check_idle(ctx, op, session);
+    attn__move_cache(session, part, layer, first, &value, 1);
     return ATTN_OK;
 }
 
@@ -4458,6 +4436,7 @@ ATTN__COLD attn_status attn_session_restore(attn_ctx *ctx, attn_session *session
 {
     static const char op[] = "attn_session_restore";
     const attn_config *c;
+    char name[32];
     size_t i;
     ATTN__TRY(attn__check_overwritable(ctx, op, session));
     ATTN__TRY(attn__need_given(ctx, op, "tokens", n_tokens ? tokens : NULL));
@@ -4468,16 +4447,11 @@ ATTN__COLD attn_status attn_session_restore(attn_ctx *ctx, attn_session *session
     c = &session->model->config;
     ATTN__TRY(attn__need_ids(ctx, op, "token", tokens, 1, n_tokens, c->n_vocab));
     for (i = 0; i < 2 * c->n_layer; i++) {
-        const attn_shape shape = attn_shape3(n_tokens, c->n_head, c->d_head);
-        attn__text name;
-        snprintf(name.text, sizeof name.text, "cache[%zu]", i);
-        ATTN__TRY(attn__need(ctx, op, name.text, &cache[i]));
-        ATTN__REFUSE_IF(ctx, !attn__has_shape(&cache[i], shape), ATTN_E_SHAPE,
-                        "%s: cache[%zu] has shape %s; expected %s", op, i,
-                        attn__show(attn__shape_of(&cache[i])).text, attn__show(shape).text);
+        snprintf(name, sizeof name, "cache[%zu]", i);
+        ATTN__TRY(attn__need_heads(ctx, op, name, &cache[i], c, n_tokens));
     }
     for (i = 0; i < 2 * c->n_layer; i++) {
-        attn__put_cache(session, i % 2 ? ATTN_CACHE_VALUES : ATTN_CACHE_KEYS, i / 2, 0, cache[i]);
+        attn__move_cache(session, (attn_cache_part)(i % 2), i / 2, 0, &cache[i], 1);
         session->n_cached[i / 2] = n_tokens;
     }
     memmove(session->tokens, tokens, n_tokens * sizeof *tokens); /* they may be its own */
@@ -4532,23 +4506,6 @@ ATTN__COLD attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, cons
         return ctx->status;
     status = attn_feed(ctx, session, tokens, n);
     attn_free(tokens);
-    return status;
-}
-
-ATTN__COLD attn_status attn_text_tokens(attn_ctx *ctx, attn_tensor *tokens, const attn_model *model,
-                                        const char *text)
-{
-    size_t n = 0;
-    attn_status status;
-    attn_token *found;
-    ATTN__TRY(attn__need_given(ctx, "attn_text_tokens", "place for the tokens", tokens));
-    found = attn__tokens_of(ctx, "attn_text_tokens", model, text, 0, &n);
-    if (!found)
-        return ctx->status;
-    status = attn__need_out(ctx, "attn_text_tokens", tokens, ATTN_I32, attn_shape1(n));
-    if (status == ATTN_OK)
-        status = attn_copy(ctx, tokens, attn_borrow(found, ATTN_I32, attn_shape1(n)));
-    attn_free(found);
     return status;
 }
 
@@ -4872,7 +4829,7 @@ static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__wa
     const size_t heads = ws->model->config.n_head;
     const int scores = attn__watches(w, ATTN__SEES_SCORES);
     attn_status status = ATTN_OK;
-    attn__lock(&ws->users.lock);
+    attn__lock(&ws->lock);
     if (scores)
         status = attn__claim_watched(ctx, ws, &ws->scores, heads * attn__round_up(ws->n_ctx, 16));
     if (status == ATTN_OK && attn__watches(w, ATTN__SEES_HEADS)) {
@@ -4880,18 +4837,18 @@ static attn_status attn__claim(attn_ctx *ctx, attn_workspace *ws, const attn__wa
         if (status != ATTN_OK && scores)
             attn__release_watched(&ws->scores);
     }
-    attn__unlock(&ws->users.lock);
+    attn__unlock(&ws->lock);
     return status;
 }
 
 static void attn__release(attn_workspace *ws, const attn__watcher *w)
 {
-    attn__lock(&ws->users.lock);
+    attn__lock(&ws->lock);
     if (attn__watches(w, ATTN__SEES_SCORES))
         attn__release_watched(&ws->scores);
     if (attn__watches(w, ATTN__SEES_HEADS))
         attn__release_watched(&ws->heads);
-    attn__unlock(&ws->users.lock);
+    attn__unlock(&ws->lock);
 }
 
 /* The same for all watchers of a session. */
@@ -9383,7 +9340,7 @@ static attn_status attn__to_host_order(attn_ctx *ctx, attn_model *m)
 
 ATTN__COLD void attn_model_close(attn_model *model)
 {
-    if (!model || attn__count_user(&model->users, -1) > 0)
+    if (!model || attn__count_user(&model->lock, &model->n_users, -1) > 0)
         return;
     attn_tokenizer_free(model->tokenizer);
     attn_free(model->layers);
@@ -9416,6 +9373,7 @@ static attn_status attn__model_opened(attn_ctx *ctx, attn_model **model, attn_mo
                                       const char *path, const attn_model_desc *desc,
                                       attn_status status)
 {
+    m->n_users = 1;
     if (status == ATTN_OK)
         status = attn__model_load(ctx, m, path, desc);
     if (status == ATTN_OK)
@@ -9435,7 +9393,6 @@ ATTN__COLD attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model,
         ATTN__TRY(attn__need_given(ctx, "attn_model_open_memory", "data", data));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     ATTN__TRY_MEMORY(m);
-    m->users.n = 1;
     m->bytes = (const unsigned char *)data;
     m->size = size;
     if ((uintptr_t)data % 64 != 0 && size > 0) {
@@ -9461,7 +9418,6 @@ ATTN__COLD attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const 
     ATTN__TRY(attn__need_given(ctx, "attn_model_open", "path", path));
     m = ATTN__NEW(ctx, attn_model, 1, "a model");
     ATTN__TRY_MEMORY(m);
-    m->users.n = 1;
     m->is_mapped = attn__map(path, &m->bytes, &m->size);
     if (!m->is_mapped) {
         status = attn__read_file(ctx, path, &m->copy, &m->size);
@@ -12928,7 +12884,7 @@ typedef struct attn__record_watcher {
 } attn__record_watcher;
 
 struct attn_record {
-    const attn_model *model;
+    attn_model *model;
     attn__watcher *watcher; /* NULL once it is removed or its session is freed */
     int is_freed;           /* 1: the end of its watcher frees the record */
     size_t first, room;     /* the first position, and the number of positions that fit */
@@ -13025,7 +12981,7 @@ ATTN__COLD attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn
         if (attn__match_all(&model->config, plan.names[i], points) == 0)
             status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
     if (status == ATTN_OK) {
-        r.model = model;
+        r.model = (attn_model *)(uintptr_t)model;
         r.first = plan.first;
         r.room = plan.n_positions;
         *bytes = attn__place_slots(&r, points, NULL);
@@ -13154,7 +13110,7 @@ static int attn__record_rows(const attn__worker *me, attn__watcher *w, const att
 
 static void attn__free_record(attn_record *record)
 {
-    attn__drop_model(record->model);
+    attn_model_close(record->model);
     attn_free(record->slots);
     attn_free(record->slot_of);
     attn_free(record->own);
@@ -13219,7 +13175,7 @@ ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn
                     session->length, plan.first);
     r = ATTN__NEW(ctx, attn_record, 1, "a record");
     ATTN__TRY_MEMORY(r);
-    r->model = session->model;
+    r->model = session->workspace->model;
     r->first = plan.first;
     r->room = plan.n_positions;
     if (attn__new_watcher(ctx, "attn_record_new", &r->watcher, session, &attn__records,
@@ -13228,7 +13184,7 @@ ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn
         return ctx->status;
     }
     ((attn__record_watcher *)(void *)r->watcher)->record = r;
-    attn__hold_model(r->model);
+    attn__count_user(&r->model->lock, &r->model->n_users, 1);
     if (attn__make_slots(ctx, r, (float *)memory, bytes) != ATTN_OK) {
         attn_record_free(r);
         return ctx->status;
@@ -13712,6 +13668,7 @@ ATTN__SMALL_END
  *   attn_session_set_tokens         attn_session_restore, with the keys and values of all layers.
  *                                   attn_session_set_cache changes only positions that are there
  *   f32 panels as attn_linear's w   the same with dtype ATTN_PANELS
+ *   attn_text_tokens                attn_encode
  *   attn_is_dense                   none: without gaps, one dimension has stride 1 (attn_reshape)
  *   attn_model_close                waits for the model's sessions, workspaces and records
  *   a zeroed tensor's failure       ATTN_E_ARGUMENT; the message ends with an earlier failure

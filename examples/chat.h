@@ -152,7 +152,9 @@ static inline attn_status chat_turn(attn_ctx *ctx, attn_generation *result, chat
     const size_t most = c->n_first < all ? (all - c->n_first) / 2 : 0;
     attn_generation unasked = ATTN_ZERO;
     attn_generate_desc how = c->how;
-    attn_tensor encoded = ATTN_ZERO;
+    const size_t size = strlen(text);
+    size_t n_encoded = size;
+    attn_token *encoded = NULL;
     size_t begin = attn_session_length(c->session), n = 0;
     int32_t last;
     attn_status status = chat_check(ctx, c);
@@ -160,9 +162,13 @@ static inline attn_status chat_turn(attn_ctx *ctx, attn_generation *result, chat
     c->is_cut = 0;
     result = result ? result : &unasked;
     if (status == ATTN_OK && *text) {
-        status = attn_text_tokens(ctx, &encoded, attn_session_model(c->session), text);
-        n = attn_count(encoded) < most ? attn_count(encoded) : most;
-        how.prompt_tokens = (const int32_t *)encoded.data + (attn_count(encoded) - n);
+        encoded = (attn_token *)attn_alloc(ctx, size, sizeof *encoded, "a text's tokens");
+        if (!encoded)
+            return ATTN_E_MEMORY;
+        status = attn_encode(ctx, encoded, &n_encoded,
+                             attn_model_tokenizer(attn_session_model(c->session)), text, size);
+        n = n_encoded < most ? n_encoded : most;
+        how.prompt_tokens = encoded + (n_encoded - n);
     } else if (status == ATTN_OK && begin > 0) {
         n = 1;
         last = attn_session_tokens(c->session)[begin - 1];
@@ -184,7 +190,7 @@ static inline attn_status chat_turn(attn_ctx *ctx, attn_generation *result, chat
         status = chat_forget_rest(ctx, c, result, begin);
     if (c->answer)
         c->answer[c->n_bytes] = 0;
-    attn_tensor_free(ctx, &encoded);
+    attn_free(encoded);
     return status;
 }
 

@@ -57,7 +57,10 @@ static attn_status print_all(attn_ctx *ctx, const attn_model *model, attn_sessio
     const char *const name = "blocks.1.attn.hook_pattern";
     const attn_record_desc desc = {&name, 1, 0, 0, {0}};
     attn_record *record = NULL;
-    attn_tensor pattern = ATTN_ZERO, dense = ATTN_ZERO, ids = ATTN_ZERO;
+    attn_tensor pattern = ATTN_ZERO, dense = ATTN_ZERO;
+    const char *const said = "Zo\303\253 said: \360\237\231\202 hello";
+    attn_token ids[32];
+    size_t n_ids = 32;
     attn_edit edit = ATTN_ZERO;
     printf("{\"prompt\": \"%s\", \"plain\": ", prompt);
     if (greedy(ctx, session, prompt))
@@ -73,12 +76,12 @@ static attn_status print_all(attn_ctx *ctx, const attn_model *model, attn_sessio
         attn_record_new(ctx, &record, session, &desc, NULL, 0) ||
         attn_feed_text(ctx, session, "The cat sat on the mat and") ||
         attn_record_get(ctx, &pattern, record, name) || attn_copy(ctx, &dense, pattern) ||
-        attn_text_tokens(ctx, &ids, model, "Zo\303\253 said: \360\237\231\202 hello"))
+        attn_encode(ctx, ids, &n_ids, attn_model_tokenizer(model), said, strlen(said)))
         return ctx->status;
     printf(", \"pattern\": %lu, \"encoded\": [",
            (unsigned long)digest((const float *)dense.data, attn_count(dense)));
-    for (size_t i = 0; i < attn_count(ids); i++)
-        printf("%s%d", i ? ", " : "", (int)((const int32_t *)ids.data)[i]);
+    for (size_t i = 0; i < n_ids; i++)
+        printf("%s%d", i ? ", " : "", (int)ids[i]);
     printf("]}\n");
     attn_record_free(record);
     return ATTN_OK;

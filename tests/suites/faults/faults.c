@@ -183,7 +183,6 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_encode_special, (ctx, s->ids, room_for(s, 64), tokenizer, "Once upon a time", 16))     \
     DO(attn_decode, (ctx, s->text, room_for(s, 256), tokenizer, tokens, 8))                        \
     DO(attn_feed_text, (ctx, teller, "Once upon a time"))                                          \
-    DO(attn_text_tokens, (ctx, &s->out, stories, "Once upon a time"))                              \
     DO(attn_text_token, (ctx, s->ids, stories, " time"))                                           \
     DO(attn_hook, (ctx, NULL, other, "*hook_pattern", do_nothing, NULL))                           \
     DO(attn_session_get_cache, (ctx, &s->out, held, ATTN_CACHE_VALUES, 0, 1))                      \
@@ -478,9 +477,6 @@ TEST(every_function_without_memory)
     DO(attn_decode, (ctx, s->text, room_for(s, 256), tokenizer, NULL, 8))                          \
     DO(attn_feed_text, (ctx, NULL, "Once upon a time"))                                            \
     DO(attn_feed_text, (ctx, teller, NULL))                                                        \
-    DO(attn_text_tokens, (ctx, NULL, stories, "Once upon a time"))                                 \
-    DO(attn_text_tokens, (ctx, &s->out, NULL, "Once upon a time"))                                 \
-    DO(attn_text_tokens, (ctx, &s->out, stories, NULL))                                            \
     DO(attn_text_token, (ctx, NULL, stories, " time"))                                             \
     DO(attn_text_token, (ctx, s->ids, NULL, " time"))                                              \
     DO(attn_text_token, (ctx, s->ids, stories, NULL))                                              \

@@ -754,13 +754,13 @@ TEST(arguments_of_models)
     keys = no_tensor;
     ctx.status = ATTN_OK;
     OK(&ctx, attn_session_get_cache(&ctx, &keys, session, ATTN_CACHE_KEYS, 0, 0));
-    REFUSED(ATTN_E_SHAPE, "attn_session_set_cache: expected",
+    REFUSED(ATTN_E_SHAPE, "attn_session_set_cache: value has shape",
             attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_select(keys, 1, 0)));
     REFUSED(
-        ATTN_E_SHAPE, "attn_session_set_cache: expected",
+        ATTN_E_SHAPE, "attn_session_set_cache: value has shape",
         attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 1, 0, 1)));
     REFUSED(
-        ATTN_E_SHAPE, "attn_session_set_cache: expected",
+        ATTN_E_SHAPE, "attn_session_set_cache: value has shape",
         attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 2, 0, 1)));
 
     ctx.status = ATTN_OK;
@@ -1128,7 +1128,7 @@ TEST(cache)
               attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, LENGTH + 1, past[0]));
         FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
               attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, 0, SIZE_MAX));
-        FAILS(&ctx, ATTN_E_SHAPE, "heads",
+        FAILS(&ctx, ATTN_E_SHAPE, "value has shape",
               attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0,
                                      attn_transpose(past[0], 0, 1)));
         FAILS(&ctx, ATTN_E_ARGUMENT, "no session",

@@ -616,11 +616,13 @@ TEST(the_first_failure_is_quoted)
     FAILS(&ctx, ATTN_E_SHAPE, "[2, 3]", attn_matmul(&ctx, &scores, a, a));
     EQUAL(scores.ndim, 0);
     memcpy(first, ctx.message, sizeof first);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_softmax: x is no tensor; before that: attn_matmul: ",
+    FAILS(&ctx, ATTN_E_ARGUMENT,
+          "attn_softmax: x is no tensor (attn_zeros makes one); before that: attn_matmul: ",
           attn_softmax(&ctx, &pattern, scores));
     EQUAL(pattern.ndim, 0);
     FAILS(&ctx, ATTN_E_ARGUMENT,
-          "attn_add: b is no tensor; before that: attn_matmul: ", attn_add(&ctx, &sum, a, pattern));
+          "attn_add: b is no tensor (attn_zeros makes one); before that: attn_matmul: ",
+          attn_add(&ctx, &sum, a, pattern));
     CHECK(strcmp(strstr(ctx.message, "attn_matmul"), first) == 0);
     CHECK(attn_copy(&ctx, &copy, attn_transpose(scores, 0, 1)) == ATTN_E_ARGUMENT);
     CHECK(strcmp(strstr(ctx.message, "attn_matmul"), first) == 0);
@@ -634,13 +636,14 @@ TEST(a_missing_tensor_is_reported)
 {
     attn_ctx ctx = {0};
     attn_tensor none = {0}, out = {0}, a = counting(2, 3, 0, 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_softmax: x is no tensor; make it first",
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_softmax: x is no tensor (attn_zeros makes one)",
           attn_softmax(&ctx, &out, none));
     memset(&ctx, 0, sizeof ctx);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_matmul: b is no tensor; make it first",
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_matmul: b is no tensor (attn_zeros makes one)",
           attn_matmul(&ctx, &out, a, none));
     attn_fail(&ctx, ATTN_E_IO, "an optional file cannot be read"); /* and was not needed */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_copy: x is no tensor; before that: an optional file",
+    FAILS(&ctx, ATTN_E_ARGUMENT,
+          "attn_copy: x is no tensor (attn_zeros makes one); before that: an optional file",
           attn_copy(&ctx, &out, none));
     EQUAL(out.ndim, 0);
 }

@@ -1262,24 +1262,11 @@ TEST(words_of_a_model)
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     const attn_tokenizer *tokenizer;
-    attn_tensor ids = {0}, given = {0}, empty = {0};
     int32_t expected[64], id, found;
     size_t n, i, size, n_ones = 0, n_hints = 0;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
     tokenizer = attn_model_tokenizer(model);
-    n = 64;
-    OK(&ctx, attn_encode(&ctx, expected, &n, tokenizer, text, sizeof text - 1));
-    OK(&ctx, attn_text_tokens(&ctx, &ids, model, text));
-    CHECK(ids.ndim == 1 && ids.dtype == ATTN_I32 && ids.shape[0] == n && ids.owned != NULL &&
-          memcmp(ids.data, expected, n * sizeof *expected) == 0);
-    OK(&ctx, attn_zeros(&ctx, &given, ATTN_I32, attn_shape1(n)));
-    OK(&ctx, attn_text_tokens(&ctx, &given, model, text));
-    CHECK(memcmp(given.data, expected, n * sizeof *expected) == 0);
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_text_tokens", attn_text_tokens(&ctx, &given, model, "Once"));
-    OK(&ctx, attn_text_tokens(&ctx, &empty, model, ""));
-    CHECK(empty.ndim == 1 && empty.shape[0] == 0);
-
     for (i = 0; i < attn_tokenizer_n_tokens(tokenizer); i++) {
         const char *bytes = attn_token_bytes(&size, tokenizer, (int32_t)i);
         char word[64], number[64];
@@ -1319,7 +1306,6 @@ TEST(words_of_a_model)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_text_token(&ctx, &id, NULL, "a"));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no text", attn_text_token(&ctx, &id, model, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_text_token(&ctx, NULL, model, "a"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_text_tokens(&ctx, NULL, model, "a"));
     attn_model_close(model);
     model = NULL;
     if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/from_scratch/plain.attn", NULL)))
