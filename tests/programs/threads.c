@@ -21,6 +21,7 @@ typedef struct job {
     int wrong;
     uint64_t sum;
     char message[256];
+    attn_session *last; /* of a model that is closed */
 } job;
 
 static uint64_t add(uint64_t sum, const void *data, size_t size)
@@ -267,6 +268,20 @@ static int stop_from_outside(void)
     return wrong + (i < ROUNDS);
 }
 
+/* Uses a model that its owner has closed. The last thread that lets go of it frees it. */
+static void *let_go(void *user)
+{
+    job *j = (job *)user;
+    attn_ctx ctx;
+    attn_session *another = NULL;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.n_threads = 1;
+    j->wrong = attn_session_new(&ctx, &another, attn_session_model(j->last), NULL) != ATTN_OK;
+    attn_session_free(j->last);
+    attn_session_free(another);
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
     static job jobs[MOST], alone;
@@ -291,7 +306,12 @@ int main(int argc, char **argv)
             wrong++;
         }
     wrong += hand_over(&ctx, n);
+    for (i = 0; i < n; i++)
+        wrong += attn_session_new(&ctx, &jobs[i].last, model, NULL) != ATTN_OK;
     attn_model_close(model);
+    run(n, let_go, jobs);
+    for (i = 0; i < n; i++)
+        wrong += jobs[i].wrong;
     printf("%d threads over one model, %d with other results\n", n, wrong);
     return wrong != 0;
 }
