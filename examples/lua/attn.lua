@@ -63,11 +63,18 @@ function Model:generate(prompt, how, each)
     return done and going and table.concat(pieces) or error(going and message or problem, 0)
 end
 
+-- A struct of C with these fields; a field that it does not have is an error, which ffi.new would not see.
+local function struct(name, fields)
+    local made = ffi.new(name)
+    for field, value in pairs(fields or {}) do made[field] = value end
+    return made
+end
+
 -- A copy of the logits, [0] to [n_vocab - 1], after a text; edits: tables of fields of attn_edit.
 function Model:logits(text, edits)
     local row = ffi.new("float[?]", lib.attn_model_config(self.handle).n_vocab)
     return self:with_session(function(session)
-        for _, edit in ipairs(edits or {}) do check(lib.attn_hook_edit, nil, session, whole(edit.name or "") and ffi.new("attn_edit", edit)) end
+        for _, edit in ipairs(edits or {}) do check(lib.attn_hook_edit, nil, session, whole(edit.name or "") and struct("attn_edit", edit)) end
         check(lib.attn_feed, session, ids(self, text))
         ffi.copy(row, lib.attn_session_logits(session), ffi.sizeof(row))
         return row
@@ -82,6 +89,6 @@ local done, message = pcall(function()
     model:generate(prompt, {max_tokens = 40}, io.write)
     check(lib.attn_text_token, comma, model.handle, ",")
     print(("\na comma's logit with a head %.2f, without it %.2f"):format(model:logits(prompt)[comma[0]],
-        model:logits(prompt, {{name = "blocks.2.attn.hook_z", head = 3, n_heads = 1}})[comma[0]]))
+        model:logits(prompt, {{name = "blocks.2.attn.hook_z", first_head = 3, n_heads = 1}})[comma[0]]))
 end)
 if not done then io.stderr:write(message, "\n") os.exit(1) end
