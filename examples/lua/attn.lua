@@ -22,6 +22,9 @@ jit.off(check)
 -- A path or a name, which C would end before a NUL.
 local function whole(name) return name and name:find("\0", 1, true) and error("a path or name has a NUL", 0) or name end
 
+-- A struct of C with these fields. A field that it does not have is an error; ffi.new would ignore it.
+local function struct(name, fields) local made = ffi.new(name) for field, value in pairs(fields) do made[field] = value end return made end
+
 local function open(path)
     local model = ffi.new("attn_model *[1]")
     check(lib.attn_model_open, model, whole(path), nil)
@@ -34,8 +37,7 @@ function Model:with_session(use)
     check(lib.attn_session_new, session, self.handle, nil)
     local done, result = pcall(use, session[0])
     lib.attn_session_free(session[0])
-    if not done then error(result, 0) end
-    return result
+    if not done then error(result, 0) end return result
 end
 
 -- The ids of a text of any bytes, and their number. C would end the text before a NUL.
@@ -54,20 +56,13 @@ function Model:generate(prompt, how, each)
         return going and 0 or 1
     end)
     local done, message = pcall(self.with_session, self, function(session)
-        local desc = ffi.new("attn_generate_desc", how or {})
+        local desc = struct("attn_generate_desc", how or {})
         local tokens, n = ids(self, prompt, desc.allow_special ~= 0 and lib.attn_encode_special)
         desc.text_fn, desc.prompt_tokens, desc.n_prompt_tokens = callback, tokens, n
         return check(lib.attn_generate, nil, session, nil, desc)
     end)
     callback:free()
     return done and going and table.concat(pieces) or error(going and message or problem, 0)
-end
-
--- A struct of C with these fields; a field that it does not have is an error, which ffi.new would not see.
-local function struct(name, fields)
-    local made = ffi.new(name)
-    for field, value in pairs(fields or {}) do made[field] = value end
-    return made
 end
 
 -- A copy of the logits, [0] to [n_vocab - 1], after a text; edits: tables of fields of attn_edit.

@@ -13,6 +13,7 @@ assert(model:generate("Once\0upon", {max_tokens = 5}) ~= model:generate("Once", 
 assert(model:logits("Once\0upon")[11] ~= model:logits("Once")[11])
 fails("mine", model.generate, model, "Once", nil, function() error("mine", 0) end)
 fails("no activation is called", model.logits, model, "Once", {{name = "nothing"}})
+fails("stop_string", model.generate, model, "Once", {stop_string = "."}) -- no field of attn_generate_desc
 fails("position", model.logits, model, "Once", {{name = "blocks.2.attn.hook_z", position = 3}}) -- no field of attn_edit
 fails("no tokens", model.logits, model, "")
 fails("the prompt is empty", model.generate, model, "")
