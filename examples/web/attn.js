@@ -512,6 +512,7 @@ export class Session {
     if (kindNumber < 0) throw new Error(`there is no edit "${kind}"; there are ${KINDS.join(", ")}`);
     for (const key in others) throw new Error(`an edit has no ${key}; it has name, kind, first, count, firstHead, nHeads and value`);
     if (typeof value === "number") value = { shape: [1], data: [value] };
+    if (kind !== "zero" && !value) throw new Error(`value is ${told(value)}; expected a number or {shape, data}`);
     const sizes = { first, count, firstHead, nHeads };
     for (const [key, size] of Object.entries(sizes)) whole(key, size);
     const shape = value ? shapeOf(value.shape) : [], data = value ? floatsOf("value.data", value.data) : null;
