@@ -1158,22 +1158,23 @@ typedef struct attn_record attn_record;
 typedef struct attn_record_desc {
     const char *const *names; /* [n_names]: names and patterns as for attn_hook */
     size_t n_names;
-    size_t first;         /* the first position */
-    size_t n_positions;   /* how many positions; 0: all up to the model's n_ctx */
+    size_t first;       /* the first position */
+    size_t n_positions; /* how many positions; 0: all up to the model's n_ctx */
+    void *memory;       /* for the numbers, of the caller, aligned as floats are; NULL: allocated */
+    size_t memory_size; /* its bytes */
     uint64_t reserved[4]; /* zero */
 } attn_record_desc;
 
 /* The bytes of memory that the numbers of such a record take. desc may be NULL. */
 ATTN_API attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_model *model,
                                       const attn_record_desc *desc);
-/* Records the tokens that are fed to the session from now on. The numbers go to `memory` of `bytes`
- * bytes, aligned as floats are. The caller owns it, and it must outlive the record. (ATTN_E_SPACE
- * if it is too small; the message says how many bytes are needed.) With NULL and 0, memory is
- * allocated, and attn_record_free frees it. The session must not have positions beyond desc->first.
- * A feed beyond the last position fails with ATTN_E_SPACE. Truncating the session truncates the
- * record. A record sees what hooks made before it changed, not what later hooks change. */
+/* Records the tokens that are fed to the session from now on. Memory of the caller must outlive the
+ * record. (ATTN_E_SPACE if it is too small; the message says how many bytes are needed.) The
+ * session must not have positions beyond desc->first. A feed beyond the last position fails with
+ * ATTN_E_SPACE. Truncating the session truncates the record. A record sees what hooks made before
+ * it changed, not what later hooks change. */
 ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
-                                     const attn_record_desc *desc, void *memory, size_t bytes);
+                                     const attn_record_desc *desc);
 /* Ends and frees a record, but not memory of the caller. Do not call it from a hook. NULL is fine.
  * After attn_unhook_all or attn_session_free a record can still be read. */
 ATTN_API void attn_record_free(attn_record *record);
@@ -1194,29 +1195,27 @@ typedef enum attn_edit_kind {
     ATTN_EDIT_ZERO,
     ATTN_EDIT_SET,  /* x = value */
     ATTN_EDIT_MEAN, /* x = mean of value over its positions; not for scores or patterns */
-    ATTN_EDIT_ADD,  /* x = x + value * factor, rounded once */
+    ATTN_EDIT_ADD,  /* x = x + value */
     ATTN_EDIT_SCALE /* x = x * value, which may be a single number */
 } attn_edit_kind;
 typedef struct attn_edit {
     const char *name; /* or a pattern */
     attn_edit_kind kind;
-    /* The first position, and how many. 0: as many as the value of SET, ADD or SCALE has, if it has
-     * several; else all from `position` on. */
-    size_t position, n_positions;
-    size_t head, n_heads; /* the first head, and how many; 0: all from `head` on */
+    size_t first, count;        /* positions; count 0: all from `first` on */
+    size_t first_head, n_heads; /* n_heads 0: all from `first_head` on */
     /* f32, in the shape of what is edited: [positions, width], [positions, heads, width] or
      * [heads, positions, keys]. Leading dimensions may be missing. A dimension of 1 repeats. For a
      * single head, [positions, width] too. It is not copied, and must outlive the hook. */
     attn_tensor value;
-    float factor;         /* of ATTN_EDIT_ADD */
     uint64_t reserved[4]; /* zero */
 } attn_edit;
 /* Adds an edit to a session, until attn_unhook or attn_unhook_all. The struct is copied, the
  * numbers of the value are not. id may be NULL. Each activation that a pattern matches takes the
  * value by its own shape: its first dimension may be positions in one and heads in another.
  * ATTN_E_NAME if nothing matches, ATTN_E_SHAPE if the value does not fit one of the activations,
- * ATTN_E_ARGUMENT if positions or heads do not exist. A feed with more keys than the value has
- * fails with ATTN_E_SHAPE. */
+ * ATTN_E_ARGUMENT if positions, heads or the value do not exist. With count 0, several positions of
+ * a value (but for MEAN) are those from `first` on. A feed that goes beyond them, or beyond the
+ * value's keys, fails with ATTN_E_SHAPE. */
 ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_session *session,
                                     const attn_edit *edit);
 
@@ -13135,7 +13134,7 @@ static const attn__watcher_kind attn__records = {0,
                                                  attn__record_detach};
 
 /* Makes the slots of a record that has its watcher. */
-static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory, size_t bytes)
+static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory, size_t size)
 {
     const size_t n_layers = 1 + r->model->config.n_layer;
     const size_t needed = attn__place_slots(r, r->watcher->points, NULL);
@@ -13143,11 +13142,10 @@ static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory
                     "attn_record_new: %zu positions do not fit in memory", r->room);
     if (!memory)
         memory = r->own = (float *)attn_alloc(ctx, 1, needed, "a record's numbers");
-    else if (bytes < needed)
+    else if (size < needed)
         return attn_fail(ctx, ATTN_E_SPACE,
-                         "attn_record_new: %zu positions need %zu bytes of memory; %zu were "
-                         "given",
-                         r->room, needed, bytes);
+                         "attn_record_new: %zu positions need %zu bytes; memory_size is %zu",
+                         r->room, needed, size);
     r->slots = ATTN__NEW(ctx, attn__slot, r->n_slots, "a record");
     r->slot_of = ATTN__NEW(ctx, uint32_t, n_layers * ATTN__N_POINTS, "a record");
     if (!memory || !r->slots || !r->slot_of)
@@ -13157,17 +13155,18 @@ static attn_status attn__make_slots(attn_ctx *ctx, attn_record *r, float *memory
 }
 
 ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
-                                       const attn_record_desc *desc, void *memory, size_t bytes)
+                                       const attn_record_desc *desc)
 {
     attn_record_desc plan;
     attn_record *r;
     ATTN__TRY(attn__need_place(ctx, "attn_record_new", "place for the record", record));
     ATTN__TRY(
         attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan));
-    ATTN__REFUSE_IF(ctx, (!memory && bytes > 0) || (uintptr_t)memory % sizeof(float) != 0,
-                    ATTN_E_ARGUMENT, "attn_record_new: %s",
-                    memory ? "the memory must be aligned to 4 bytes, as floats are"
-                           : "bytes were given, but no memory; expected both, or NULL and 0");
+    ATTN__REFUSE_IF(
+        ctx, (!plan.memory && plan.memory_size > 0) || (uintptr_t)plan.memory % sizeof(float) != 0,
+        ATTN_E_ARGUMENT, "attn_record_new: %s",
+        plan.memory ? "the memory must be aligned to 4 bytes, as floats are"
+                    : "memory_size without memory; expected both, or neither");
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the plan is refused without a model */
     ATTN__REFUSE_IF(ctx, session->length > plan.first, ATTN_E_ARGUMENT,
                     "attn_record_new: the session holds %zu positions already, so the first "
@@ -13185,7 +13184,7 @@ ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn
     }
     ((attn__record_watcher *)(void *)r->watcher)->record = r;
     attn__count_user(&r->model->lock, &r->model->n_users, 1);
-    if (attn__make_slots(ctx, r, (float *)memory, bytes) != ATTN_OK) {
+    if (attn__make_slots(ctx, r, (float *)plan.memory, plan.memory_size) != ATTN_OK) {
         attn_record_free(r);
         return ctx->status;
     }
@@ -13255,23 +13254,16 @@ ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const at
 
 typedef struct attn__edit_watcher {
     attn__watcher base;
-    attn_edit edit;
-    float *mean; /* of ATTN_EDIT_MEAN, if the value has several positions; else NULL */
+    attn_edit edit;  /* ZERO has a value, 0 */
+    size_t end;      /* it edits positions [edit.first, end) */
+    size_t rows_end; /* the value has rows for [edit.first, rows_end) */
+    float *mean;     /* of ATTN_EDIT_MEAN, if the value has several positions; else NULL */
 } attn__edit_watcher;
 
 static attn__view3 attn__value_axes(const attn_session *s, const attn_edit *e, int point)
 {
-    const size_t n_heads = e->n_heads ? e->n_heads : s->model->config.n_head - e->head;
+    const size_t n_heads = e->n_heads ? e->n_heads : s->model->config.n_head - e->first_head;
     return attn__axes_of(e->value, point, n_heads == 1);
-}
-
-/* How many positions of an activation an edit changes, from e->position on: n_positions; if that is
- * 0, as many as the value has; if that is 1, all. */
-static size_t attn__n_edited(const attn_session *s, const attn_edit *e, int point)
-{
-    const int has_rows = e->kind != ATTN_EDIT_ZERO && e->kind != ATTN_EDIT_MEAN;
-    const size_t n_rows = has_rows ? attn__value_axes(s, e, point).n[0] : 1;
-    return e->n_positions ? e->n_positions : n_rows > 1 ? n_rows : s->capacity - e->position;
 }
 
 /* A number for a message, or `word` in place of 0. */
@@ -13282,45 +13274,6 @@ static ATTN__COMPACT attn__text attn__number_or(size_t n, const char *word)
     if (n == 0)
         snprintf(t.text, sizeof t.text, "%s", word);
     return t;
-}
-
-/* Checks the positions, the heads and the shape of the value of an edit against one activation. */
-static ATTN__COMPACT attn_status attn__check_edit(attn_ctx *ctx, const attn_session *s,
-                                                  const attn_edit *e, int point, size_t layer)
-{
-    const attn__hook_name name = attn__name_of(point, layer);
-    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
-    const size_t n = e->position < s->capacity ? attn__n_edited(s, e, point) : e->n_positions;
-    size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
-    const size_t heads = e->n_heads ? e->n_heads : n_heads - e->head;
-    attn__view3 v;
-    ATTN__REFUSE_IF(ctx, e->position >= s->capacity || n > s->capacity - e->position,
-                    ATTN_E_ARGUMENT,
-                    "attn_hook_edit: %s positions from %zu on; the session has room for %zu",
-                    attn__number_or(n, "all").text, e->position, s->capacity);
-    ATTN__REFUSE_IF(
-        ctx, e->head >= n_heads || e->n_heads > n_heads - e->head || (!has_heads && e->n_heads > 0),
-        ATTN_E_ARGUMENT, "attn_hook_edit: %s heads from %zu on; %s has %zu",
-        attn__number_or(e->n_heads, "all").text, e->head, name.text, has_heads ? n_heads : 0);
-    if (e->kind == ATTN_EDIT_ZERO)
-        return ATTN_OK;
-    ATTN__REFUSE_IF(ctx, over_keys && e->kind == ATTN_EDIT_MEAN, ATTN_E_ARGUMENT,
-                    "attn_hook_edit: %s has other keys at every position, so it has no mean",
-                    name.text);
-    v = attn__value_axes(s, e, point);
-    ATTN__REFUSE_IF(
-        ctx,
-        e->value.ndim > (has_heads ? 3 : 2) ||
-            (over_keys ? v.n[2] == 0 || v.n[2] > s->capacity : v.n[2] != 1 && v.n[2] != width) ||
-            (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
-            (v.n[0] != 1 && v.n[0] != n && e->kind != ATTN_EDIT_MEAN),
-        ATTN_E_SHAPE,
-        "attn_hook_edit: the value for %s has shape %s; expected %s positions%s, %zu heads, "
-        "%s%zu numbers, or 1 of each; leading ones may be missing",
-        name.text, attn__show(attn__shape_of(&e->value)).text,
-        attn__number_or(e->n_positions, "any").text, over_keys ? " (after the heads)" : "", heads,
-        over_keys ? "up to " : "", over_keys ? s->capacity : width);
-    return ATTN_OK;
 }
 
 /* mean [heads, numbers]: sums over positions in double, rounded once. Activations that the name
@@ -13342,55 +13295,101 @@ static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *
     return ATTN_OK;
 }
 
-/* Checks an edit against every activation that its name matches, and makes the mean. */
+/* Checks an edit against one activation, and sets rows_end or the mean. */
+static ATTN__COMPACT attn_status attn__fit_edit(attn_ctx *ctx, attn__edit_watcher *hook, int point,
+                                                size_t layer)
+{
+    const attn_session *s = hook->base.session;
+    const attn_edit *e = &hook->edit;
+    const attn__hook_name name = attn__name_of(point, layer);
+    const int over_keys = attn__is_over_keys(point), has_heads = attn__has_heads(point);
+    const int is_mean = e->kind == ATTN_EDIT_MEAN;
+    const size_t n = hook->end - e->first;
+    size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
+    const size_t heads = e->n_heads ? e->n_heads : n_heads - e->first_head;
+    attn__view3 v;
+    ATTN__REFUSE_IF(ctx,
+                    e->first_head >= n_heads || e->n_heads > n_heads - e->first_head ||
+                        (!has_heads && e->n_heads > 0),
+                    ATTN_E_ARGUMENT, "attn_hook_edit: %s heads from %zu on; %s has %zu",
+                    attn__number_or(e->n_heads, "all").text, e->first_head, name.text,
+                    has_heads ? n_heads : 0);
+    ATTN__REFUSE_IF(ctx, over_keys && is_mean, ATTN_E_ARGUMENT,
+                    "attn_hook_edit: %s has other keys at every position, so it has no mean",
+                    name.text);
+    v = attn__value_axes(s, e, point);
+    ATTN__REFUSE_IF(
+        ctx,
+        e->value.ndim > (has_heads ? 3 : 2) ||
+            (over_keys ? v.n[2] == 0 || v.n[2] > s->capacity : v.n[2] != 1 && v.n[2] != width) ||
+            (v.n[1] != 1 && v.n[1] != heads) || v.n[0] == 0 ||
+            (v.n[0] != 1 && !is_mean && (e->count ? v.n[0] != n : v.n[0] > n)),
+        ATTN_E_SHAPE,
+        "attn_hook_edit: the value for %s has shape %s; expected %s%s positions%s, %zu heads, "
+        "%s%zu numbers, or 1 of each; leading ones may be missing",
+        name.text, attn__show(attn__shape_of(&e->value)).text, e->count || is_mean ? "" : "up to ",
+        attn__number_or(is_mean ? 0 : n, "any").text, over_keys ? " (after the heads)" : "", heads,
+        over_keys ? "up to " : "", over_keys ? s->capacity : width);
+    if (is_mean && v.n[0] > 1 && !hook->mean)
+        return attn__mean_over_positions(ctx, hook, v);
+    if (!is_mean && v.n[0] > 1 && hook->rows_end > e->first + v.n[0])
+        hook->rows_end = e->first + v.n[0];
+    return ATTN_OK;
+}
+
+/* Checks an edit against every activation that its name matches, and fills in its watcher. */
 static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
 {
+    static const float zero = 0;
     const attn_edit *e = &hook->edit;
     const attn_session *s = hook->base.session;
     size_t layer;
     int point;
-    if (e->kind != ATTN_EDIT_ZERO) {
-        ATTN__TRY(attn__need_any(ctx, "attn_hook_edit", "the value", &e->value));
-        ATTN__REFUSE_IF(ctx, e->value.dtype != ATTN_F32, ATTN_E_ARGUMENT,
-                        "attn_hook_edit: the value holds type %d; expected ATTN_F32",
-                        (int)e->value.dtype);
-    }
+    ATTN__REFUSE_IF(ctx, e->first >= s->capacity || e->count > s->capacity - e->first,
+                    ATTN_E_ARGUMENT,
+                    "attn_hook_edit: %s positions from %zu on; the session has room for %zu",
+                    attn__number_or(e->count, "all").text, e->first, s->capacity);
+    hook->end = hook->rows_end = e->count ? e->first + e->count : s->capacity;
+    if (e->kind == ATTN_EDIT_ZERO)
+        hook->edit.value = attn_borrow(&zero, ATTN_F32, attn_shape1(1));
+    ATTN__TRY(attn__need_any(ctx, "attn_hook_edit", "the value", &e->value));
+    ATTN__REFUSE_IF(ctx, e->value.dtype != ATTN_F32, ATTN_E_ARGUMENT,
+                    "attn_hook_edit: the value holds type %d; expected ATTN_F32",
+                    (int)e->value.dtype);
     for (layer = ATTN_NO_LAYER; layer + 1 <= s->model->config.n_layer; layer++)
         for (point = 0; point < ATTN__N_POINTS; point++)
-            if (hook->base.points[1 + layer] & ATTN__POINT(point)) {
-                ATTN__TRY(attn__check_edit(ctx, s, e, point, layer));
-                if (e->kind == ATTN_EDIT_MEAN && !hook->mean &&
-                    attn__value_axes(s, e, point).n[0] > 1)
-                    ATTN__TRY(attn__mean_over_positions(ctx, hook, attn__value_axes(s, e, point)));
-            }
+            if (hook->base.points[1 + layer] & ATTN__POINT(point))
+                ATTN__TRY(attn__fit_edit(ctx, hook, point, layer));
     return ATTN_OK;
 }
 
-/* Does the value cover every key of this feed? */
+/* Does the value have a row for every position of this feed, and a number for every key? */
 static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const attn__span *span)
 {
-    const attn_edit *e = &((const attn__edit_watcher *)(const void *)w)->edit;
-    const size_t until = span->position + span->n_tokens;
+    const attn__edit_watcher *hook = (const attn__edit_watcher *)(const void *)w;
+    const attn_edit *e = &hook->edit;
+    const size_t fed = span->position + span->n_tokens, until = fed < hook->end ? fed : hook->end;
     size_t n_keys;
-    if (e->kind == ATTN_EDIT_ZERO || !attn__watches(w, ATTN__SEES_SCORES) || until <= e->position ||
-        span->position >= e->position + attn__n_edited(w->session, e, ATTN__POINT_SCORES))
+    if (until <= e->first || span->position >= hook->end)
         return ATTN_OK;
-    n_keys = e->value.shape[e->value.ndim - 1];
-    if (n_keys == 1 || n_keys >= until)
-        return ATTN_OK;
-    return attn_fail(ctx, ATTN_E_SHAPE,
-                     "an edit of scores or patterns has numbers for %zu keys; the feed comes to "
-                     "%zu",
-                     n_keys, until);
+    n_keys = attn__watches(w, ATTN__SEES_SCORES) ? e->value.shape[e->value.ndim - 1] : 1;
+    ATTN__REFUSE_IF(ctx, n_keys != 1 && n_keys < until, ATTN_E_SHAPE,
+                    "an edit of scores or patterns has numbers for %zu keys; it comes to %zu",
+                    n_keys, until);
+    ATTN__REFUSE_IF(ctx, until > hook->rows_end, ATTN_E_SHAPE,
+                    "the value of an edit ends at position %zu; the feed comes to %zu (with count "
+                    "%zu, the edit leaves later positions as they are)",
+                    hook->rows_end - 1, until - 1, hook->rows_end - e->first);
+    return ATTN_OK;
 }
 
-/* x [n] = v, x + v * factor or x * v; 0 if v is NULL. */
-static void attn__edit_row(const attn_edit *e, float *x, ptrdiff_t step, const float *v,
+/* x [n] = v, x + v or x * v. */
+static void attn__edit_row(attn_edit_kind kind, float *x, ptrdiff_t step, const float *v,
                            ptrdiff_t v_step, size_t n)
 {
-    const int adds = e->kind == ATTN_EDIT_ADD, scales = e->kind == ATTN_EDIT_SCALE;
-    for (; n > 0; n--, x += step, v = v ? v + v_step : NULL)
-        *x = !v ? 0 : adds ? attn__fmaf(*v, e->factor, *x) : scales ? *v * *x : *v;
+    const int adds = kind == ATTN_EDIT_ADD, scales = kind == ATTN_EDIT_SCALE;
+    for (; n > 0; n--, x += step, v += v_step)
+        *x = adds ? *x + *v : scales ? *v * *x : *v;
 }
 
 /* A worker's share of an edit. In scores and patterns it edits only the keys that a query sees. */
@@ -13398,12 +13397,10 @@ static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn_
 {
     const attn__edit_watcher *hook = (const attn__edit_watcher *)(const void *)w;
     const attn_edit *e = &hook->edit;
-    const int is_zero = e->kind == ATTN_EDIT_ZERO;
     const attn__view3 to = attn__axes_of(shown->value, shown->point, 0);
-    attn__view3 from = is_zero ? to : attn__value_axes(w->session, e, shown->point);
+    attn__view3 from = attn__value_axes(w->session, e, shown->point);
     const float *value = (const float *)e->value.data;
-    const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->head;
-    const size_t n_positions = attn__n_edited(w->session, e, shown->point);
+    const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->first_head;
     size_t row, last, head;
     if (hook->mean && from.n[0] > 1) { /* [heads, numbers] */
         value = hook->mean;
@@ -13413,17 +13410,15 @@ static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn_
     }
     attn__share(me, to.n[0], &row, &last);
     for (; row < last; row++) {
-        const size_t position = shown->first + row, at = position - e->position;
+        const size_t position = shown->first + row, at = position - e->first;
         const size_t n = attn__is_over_keys(shown->point) ? position + 1 : to.n[2];
-        if (position < e->position || at >= n_positions)
+        if (position < e->first || position >= hook->end)
             continue;
         for (head = 0; head < heads; head++) {
             float *x = (float *)shown->value.data + (ptrdiff_t)row * to.step[0] +
-                       (ptrdiff_t)(e->head + head) * to.step[1];
-            const float *v =
-                is_zero ? NULL
-                        : value + (ptrdiff_t)at * from.step[0] + (ptrdiff_t)head * from.step[1];
-            attn__edit_row(e, x, to.step[2], v, from.step[2], n);
+                       (ptrdiff_t)(e->first_head + head) * to.step[1];
+            const float *v = value + (ptrdiff_t)at * from.step[0] + (ptrdiff_t)head * from.step[1];
+            attn__edit_row(e->kind, x, to.step[2], v, from.step[2], n);
         }
     }
     return 0;
@@ -13673,6 +13668,10 @@ ATTN__SMALL_END
  *   attn_model_close                waits for the model's sessions, workspaces and records
  *   a zeroed tensor's failure       ATTN_E_ARGUMENT; the message ends with an earlier failure
  *   attn_feed_batch                 its items are const
+ *   attn_record_new, memory, bytes  attn_record_desc.memory, .memory_size
+ *   attn_edit.position, .head       .first, .first_head
+ *   attn_edit.n_positions           .count; 0 is all, however many positions the value has
+ *   attn_edit.factor                none: scale the value (attn_scale), which rounds once more
  * Older versions: git has them. */
 /* clang-format on */
 

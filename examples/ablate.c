@@ -44,7 +44,7 @@ int main(int argc, char **argv)
     memset(&edit, 0, sizeof edit);
     edit.name = name;
     edit.kind = ATTN_EDIT_ZERO;
-    edit.head = (size_t)strtoul(argv[3], NULL, 10);
+    edit.first_head = (size_t)strtoul(argv[3], NULL, 10);
     edit.n_heads = 1;
     if (attn_model_open(&ctx, &model, argv[1], NULL) ||
         attn_session_new(&ctx, &session, model, NULL) ||

@@ -23,8 +23,8 @@ int main(int argc, char **argv)
     desc.n_names = 1;
     if (attn_model_open(&ctx, &model, argv[1], NULL) ||
         attn_session_new(&ctx, &session, model, NULL) ||
-        attn_record_new(&ctx, &record, session, &desc, NULL, 0) ||
-        attn_feed_text(&ctx, session, argv[2]) || lens_save_record(&ctx, argv[3], record))
+        attn_record_new(&ctx, &record, session, &desc) || attn_feed_text(&ctx, session, argv[2]) ||
+        lens_save_record(&ctx, argv[3], record))
         fprintf(stderr, "%s\n", ctx.message);
     for (i = 0; ctx.status == ATTN_OK && i < attn_record_n_activations(record); i++)
         if (attn_record_get(&ctx, &x, record, attn_record_name(record, i)) == ATTN_OK)

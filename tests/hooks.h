@@ -88,7 +88,9 @@ static inline attn_record *record_on(attn_ctx *ctx, attn_session *session,
     desc.n_positions = room;
     OK(ctx, attn_record_size(ctx, &bytes, attn_session_model(session), &desc));
     CHECK(bytes > 0);
-    OK(ctx, attn_record_new(ctx, &record, session, &desc, pool_new(bytes), bytes));
+    desc.memory = pool_new(bytes);
+    desc.memory_size = bytes;
+    OK(ctx, attn_record_new(ctx, &record, session, &desc));
     return record;
 }
 

@@ -14,7 +14,7 @@ static void without_a_head(const attn::model &model, const attn::ids &ids)
     const auto comma = static_cast<std::size_t>(model.token(","));
     attn::session session(model);
     attn_edit edit = ATTN_ZERO;
-    edit.name = "blocks.2.attn.hook_z", edit.head = 3, edit.n_heads = 1;
+    edit.name = "blocks.2.attn.hook_z", edit.first_head = 3, edit.n_heads = 1;
     session.feed(ids);
     const double with = session.logits()[comma];
     session.truncate(0);

@@ -22,6 +22,9 @@ jit.off(check)
 -- A path or a name, which C would end before a NUL.
 local function whole(name) return name and name:find("\0", 1, true) and error("a path or name has a NUL", 0) or name end
 
+-- A struct of C with these fields. A field that it does not have is an error; ffi.new would ignore it.
+local function struct(name, fields) local made = ffi.new(name) for field, value in pairs(fields) do made[field] = value end return made end
+
 local function open(path)
     local model = ffi.new("attn_model *[1]")
     check(lib.attn_model_open, model, whole(path), nil)
@@ -34,8 +37,7 @@ function Model:with_session(use)
     check(lib.attn_session_new, session, self.handle, nil)
     local done, result = pcall(use, session[0])
     lib.attn_session_free(session[0])
-    if not done then error(result, 0) end
-    return result
+    if not done then error(result, 0) end return result
 end
 
 -- The ids of a text of any bytes, and their number. C would end the text before a NUL.
@@ -54,7 +56,7 @@ function Model:generate(prompt, how, each)
         return going and 0 or 1
     end)
     local done, message = pcall(self.with_session, self, function(session)
-        local desc = ffi.new("attn_generate_desc", how or {})
+        local desc = struct("attn_generate_desc", how or {})
         local tokens, n = ids(self, prompt, desc.allow_special ~= 0 and lib.attn_encode_special)
         desc.text_fn, desc.prompt_tokens, desc.n_prompt_tokens = callback, tokens, n
         return check(lib.attn_generate, nil, session, nil, desc)
@@ -67,7 +69,7 @@ end
 function Model:logits(text, edits)
     local row = ffi.new("float[?]", lib.attn_model_config(self.handle).n_vocab)
     return self:with_session(function(session)
-        for _, edit in ipairs(edits or {}) do check(lib.attn_hook_edit, nil, session, whole(edit.name or "") and ffi.new("attn_edit", edit)) end
+        for _, edit in ipairs(edits or {}) do check(lib.attn_hook_edit, nil, session, whole(edit.name or "") and struct("attn_edit", edit)) end
         check(lib.attn_feed, session, ids(self, text))
         ffi.copy(row, lib.attn_session_logits(session), ffi.sizeof(row))
         return row
@@ -82,6 +84,6 @@ local done, message = pcall(function()
     model:generate(prompt, {max_tokens = 40}, io.write)
     check(lib.attn_text_token, comma, model.handle, ",")
     print(("\na comma's logit with a head %.2f, without it %.2f"):format(model:logits(prompt)[comma[0]],
-        model:logits(prompt, {{name = "blocks.2.attn.hook_z", head = 3, n_heads = 1}})[comma[0]]))
+        model:logits(prompt, {{name = "blocks.2.attn.hook_z", first_head = 3, n_heads = 1}})[comma[0]]))
 end)
 if not done then io.stderr:write(message, "\n") os.exit(1) end

@@ -26,11 +26,10 @@
 /** @typedef {{name: string, layer: number, first: number, shape: number[], data: Float32Array}} Activation
  *   `first` is the position of the first row; layer is -1 outside the blocks. `data` is dense, and
  *   what a hook writes there is what the model goes on with. */
-/** @typedef {{name: string, kind?: "zero"|"set"|"mean"|"add"|"scale", position?: number,
- *   nPositions?: number, head?: number, nHeads?: number, value?: {shape: number[], data: ArrayLike<number>},
- *   factor?: number}} Edit
- *   As attn_edit, but for the factor: it is 1 if none is given, and "scale" without a `value` multiplies by it.
- *   nPositions and nHeads of 0 mean all from the first. */
+/** @typedef {{name: string, kind?: "zero"|"set"|"mean"|"add"|"scale", first?: number,
+ *   count?: number, firstHead?: number, nHeads?: number,
+ *   value?: number | {shape: number[], data: ArrayLike<number>}}} Edit
+ *   As attn_edit. A count or nHeads of 0 means all from the first. */
 /** @typedef {{name?: string, column?: string, regions?: string, regionNames?: string, by?: "word"|"token"|"region",
  *   unit?: "bits"|"nats", punctuation?: "word"|"apart", continues?: boolean, bos?: boolean, rank?: boolean, top?: number,
  *   stride?: number}} SurprisalOptions
@@ -508,19 +507,20 @@ export class Session {
     return id;
   }
   /** Changes an activation from now on. @param {Edit} edit @returns {number} an id for unhook */
-  edit({ name, kind = "zero", position = 0, nPositions = 0, head = 0, nHeads = 0, value, factor = 1 }) {
+  edit({ name, kind = "zero", first = 0, count = 0, firstHead = 0, nHeads = 0, value, ...others }) {
     const { machine } = this, kindNumber = KINDS.indexOf(kind);
     if (kindNumber < 0) throw new Error(`there is no edit "${kind}"; there are ${KINDS.join(", ")}`);
-    float("factor", factor);
-    if (kind === "scale") value ??= { shape: [1], data: [factor] };
-    const sizes = { position, nPositions, head, nHeads };
+    for (const key in others) throw new Error(`an edit has no ${key}; it has name, kind, first, count, firstHead, nHeads and value`);
+    if (typeof value === "number") value = { shape: [1], data: [value] };
+    if (kind !== "zero" && !value) throw new Error(`value is ${told(value)}; expected a number or {shape, data}`);
+    const sizes = { first, count, firstHead, nHeads };
     for (const [key, size] of Object.entries(sizes)) whole(key, size);
     const shape = value ? shapeOf(value.shape) : [], data = value ? floatsOf("value.data", value.data) : null;
     const n = shape.reduce((a, b) => a * b, 1);
     if (value && data.length !== n) throw new Error(`value has ${data.length} numbers; its shape [${shape.join(", ")}] says ${n}`);
     const at = value ? machine.alloc(data.byteLength) : 0;
     if (value) machine.floats(at, n).set(data);
-    const numbers = Float64Array.of(kindNumber, ...Object.values(sizes), at, shape.length, shape[0] ?? 0, shape[1] ?? 0, shape[2] ?? 0, factor);
+    const numbers = Float64Array.of(kindNumber, ...Object.values(sizes), at, shape.length, shape[0] ?? 0, shape[1] ?? 0, shape[2] ?? 0);
     let id = 0;
     try {
       id = machine.withName(name, (text) => machine.with(numbers, (words) => machine.call.glue_edit(this.at, text, words)));

@@ -108,7 +108,7 @@ static attn_tensor activation(attn_ctx *ctx, const attn_model *model, const char
     attn_tensor view = {0}, copy = {0};
     desc.names = &name, desc.n_names = 1;
     if (attn_session_new(ctx, &session, model, NULL) == ATTN_OK &&
-        attn_record_new(ctx, &record, session, &desc, NULL, 0) == ATTN_OK &&
+        attn_record_new(ctx, &record, session, &desc) == ATTN_OK &&
         attn_feed_text(ctx, session, text) == ATTN_OK && attn_record_get(ctx, &view, record, name) == ATTN_OK)
         attn_copy(ctx, &copy, view);
     attn_record_free(record);
@@ -138,17 +138,18 @@ const isScaling = ({ kind }) => kind === "scale" || kind === "stream";
 function changeInC(c, state) {
   const name = `"${NAME_OF(c)}"`;
   const lines = [`edit.name = ${name};`];
-  if (c.head !== undefined) lines.push(`edit.head = ${c.head}, edit.n_heads = 1;`);
-  if (c.kind === "stream") lines.push(`edit.position = ${c.position}, edit.n_positions = 1;`);
+  if (c.head !== undefined) lines.push(`edit.first_head = ${c.head}, edit.n_heads = 1;`);
+  if (c.kind === "stream") lines.push(`edit.first = ${c.position}, edit.count = 1;`);
   if (isScaling(c)) lines.push("edit.kind = ATTN_EDIT_SCALE;", "edit.value = attn_borrow(&factor, ATTN_F32, attn_shape1(1));");
   const from = (text) => `activation(&ctx, model, ${name}, ${cString(text)})`;
   if (c.kind === "mean") lines.push("edit.kind = ATTN_EDIT_MEAN;", `edit.value = of_head(&ctx, ${from(state.text)}, ${c.head});`);
   if (c.kind === "patch" || c.kind === "patch-stream") {
     lines.push("edit.kind = ATTN_EDIT_SET;", `edit.value = ${c.head === undefined ? from(state.second) : `of_head(&ctx, ${from(state.second)}, ${c.head})`};`);
-    if (c.position !== undefined) lines.push(`edit.position = ${c.position}, edit.n_positions = 1;`, `edit.value = attn_slice(edit.value, 0, ${c.position}, 1);`);
+    if (c.position === undefined) lines.push("edit.count = edit.value.shape[0];");
+    else lines.push(`edit.first = ${c.position}, edit.count = 1;`, `edit.value = attn_slice(edit.value, 0, ${c.position}, 1);`);
   }
   if (c.kind === "steer")
-    lines.push("edit.kind = ATTN_EDIT_ADD;", `edit.factor = ${cFloat(c.factor)};`, `attn_sub(&ctx, &edit.value, mean(&ctx, ${from(state.plus)}),`, `         mean(&ctx, ${from(state.minus)}));`);
+    lines.push("edit.kind = ATTN_EDIT_ADD;", `attn_sub(&ctx, &edit.value, mean(&ctx, ${from(state.plus)}),`, `         mean(&ctx, ${from(state.minus)}));`, `attn_scale(&ctx, &edit.value, edit.value, ${cFloat(c.factor)});`);
   return `    {
 ${isScaling(c) ? `        static const float factor = ${cFloat(c.factor)};\n` : ""}        attn_edit edit = {0};
 ${lines.map((line) => "        " + line).join("\n")}

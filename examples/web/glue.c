@@ -320,7 +320,7 @@ uint32_t glue_hook(attn_session *session, const char *name, uint32_t number)
 }
 
 /* An edit: what glue_edit takes, one number each. */
-enum { KIND, POSITION, N_POSITIONS, HEAD, N_HEADS, VALUE, NDIM, DIM, FACTOR = DIM + 3, N_NUMBERS };
+enum { KIND, FIRST, COUNT, FIRST_HEAD, N_HEADS, VALUE, NDIM, DIM, N_NUMBERS = DIM + 3 };
 
 /* The id of the edit, or 0 on failure. A value must outlive it. */
 EXPORT(glue_edit)
@@ -333,11 +333,10 @@ uint32_t glue_edit(attn_session *session, const char *name, const double *number
     int i;
     edit.name = name;
     edit.kind = (attn_edit_kind)numbers[KIND];
-    edit.position = (size_t)numbers[POSITION];
-    edit.n_positions = (size_t)numbers[N_POSITIONS];
-    edit.head = (size_t)numbers[HEAD];
+    edit.first = (size_t)numbers[FIRST];
+    edit.count = (size_t)numbers[COUNT];
+    edit.first_head = (size_t)numbers[FIRST_HEAD];
     edit.n_heads = (size_t)numbers[N_HEADS];
-    edit.factor = (float)numbers[FACTOR];
     shape.ndim = (int)numbers[NDIM];
     for (i = 0; i < 3; i++)
         shape.dim[i] = (size_t)numbers[DIM + i];
@@ -380,7 +379,7 @@ attn_record *glue_record(attn_session *session, const char *names, size_t n_name
     desc.names = n_names ? list : NULL;
     desc.n_names = n_names;
     desc.n_positions = n_positions;
-    attn_record_new(&ctx, &record, session, &desc, NULL, 0);
+    attn_record_new(&ctx, &record, session, &desc);
     return record;
 }
 

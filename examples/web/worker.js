@@ -80,19 +80,19 @@ function applyChange(to, { kind, layer, head, position, factor }, { text, second
     return list;
   };
   const edit = { name };
-  if (head !== undefined) edit.head = head, edit.nHeads = 1;
-  if (position !== undefined) edit.position = position, edit.nPositions = 1;
-  if (kind === "scale" || kind === "stream") Object.assign(edit, { kind: "scale", factor });
+  if (head !== undefined) edit.firstHead = head, edit.nHeads = 1;
+  if (position !== undefined) edit.first = position, edit.count = 1;
+  if (kind === "scale" || kind === "stream") Object.assign(edit, { kind: "scale", value: factor });
   if (kind === "mean") Object.assign(edit, { kind: "mean", value: headOf(activation(name, ids(text)), head) });
   if (kind === "patch" || kind === "patch-stream") {
     let value = activation(name, ids(second));
     if (head !== undefined) value = headOf(value, head);
     if (position !== undefined && position >= value.shape[0]) throw new Error(`the second text has ${value.shape[0]} tokens, so there is none at position ${position}`);
-    Object.assign(edit, { kind: "set", value: position === undefined ? value : rowOf(value, position) });
+    Object.assign(edit, { kind: "set", value: position === undefined ? value : rowOf(value, position), count: position === undefined ? value.shape[0] : 1 });
   }
   if (kind === "steer") {
     const [towards, away] = [plus, minus].map((words) => ids(words).slice(0, capacity()));
-    Object.assign(edit, { kind: "add", factor, value: { shape: [model.config.dModel], data: model.steering(name, towards, away) } });
+    Object.assign(edit, { kind: "add", value: { shape: [model.config.dModel], data: model.steering(name, towards, away).map((x) => Math.fround(factor) * x) } });
   }
   to.edit(edit);
 }

@@ -143,7 +143,7 @@ class Exercises:
             name = f"blocks.{model.config.n_layer // 2}.hook_resid_pre"
             vector = lens.steering_vector(model, name, CLEAN[:4], CORRUPTED[4:])
             with model.session() as session:
-                session.edit(name, "add", vector, factor=3)
+                session.edit(name, "add", 3 * vector)
                 return session.feed(CLEAN, all_logits=True)
 
         def theirs(model):

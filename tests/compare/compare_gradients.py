@@ -53,31 +53,30 @@ class Edit(NamedTuple):
 
     name: str
     kind: str
-    position: int = 0
-    n_positions: int = 0
-    head: int = 0
+    first: int = 0
+    count: int = 0
+    first_head: int = 0
     n_heads: int = 0
     value: Optional[np.ndarray] = None
-    factor: float = 1
 
     def apply(self, name, x):
         short = re.sub(r"blocks\.\d+\.", "", name)
         over_keys = short in ("attn.hook_pattern", "attn.hook_attn_scores")
         has_heads = short.startswith("attn.") or short in COPIES
         y = x.transpose(0, 1) if over_keys else x if has_heads else x[:, None]  # positions, heads, numbers
-        n_heads = self.n_heads or y.shape[1] - self.head
-        n, v = self.n_positions, None
+        n_heads = self.n_heads or y.shape[1] - self.first_head
+        v = None
         if self.value is not None:
-            v = torch.tensor(self.value.astype(np.float32)).to(x.dtype)
+            v = torch.tensor(self.value).to(x.dtype)
             if v.ndim < 3:
                 v = v[None, None] if v.ndim == 1 else v[None] if has_heads and not over_keys and n_heads > 1 else v[:, None]
             elif over_keys:
                 v = v.transpose(0, 1)
-            n = n or (v.shape[0] if self.kind != "mean" and v.shape[0] > 1 else 0)
-        part = slice(self.position, self.position + n if n else None), slice(self.head, self.head + n_heads)
+        end = self.first + self.count if self.count else None
+        part = slice(self.first, end), slice(self.first_head, self.first_head + n_heads)
         old, new = y[part], y.clone()
         new[part] = {"zero": lambda: old * 0, "set": lambda: v.expand_as(old), "mean": lambda: v.mean(0).expand_as(old),
-                     "add": lambda: old + v * self.factor, "scale": lambda: old * v}[self.kind]()
+                     "add": lambda: old + v, "scale": lambda: old * v}[self.kind]()
         if over_keys:  # later keys stay hidden
             new = torch.where(torch.tril(torch.ones_like(y[:, 0], dtype=torch.bool))[:, None], new, y)
             return new.transpose(0, 1)

@@ -67,9 +67,11 @@ static int cache(job *j, double *result)
     item.session = j->session;
     item.tokens = j->clean;
     item.n_tokens = n;
-    if (!make_room(j, &what) || attn_session_truncate(&j->ctx, j->session, 0) ||
-        attn_record_new(&j->ctx, &record, j->session, &what, j->activations.data,
-                        attn_count(j->activations) * sizeof(float)))
+    if (!make_room(j, &what) || attn_session_truncate(&j->ctx, j->session, 0))
+        return 0;
+    what.memory = j->activations.data;
+    what.memory_size = attn_count(j->activations) * sizeof(float);
+    if (attn_record_new(&j->ctx, &record, j->session, &what))
         return 0;
     item.logits = (float *)j->logits.data;
     if (attn_feed_batch(&j->ctx, &item, 1) == ATTN_OK)
@@ -96,7 +98,7 @@ static int ablate(job *j, double *result)
     what.n_positions = n;
     *result = 0;
     if (attn_session_truncate(&j->ctx, j->sessions[0], 0) ||
-        attn_record_new(&j->ctx, &record, j->sessions[0], &what, NULL, 0) ||
+        attn_record_new(&j->ctx, &record, j->sessions[0], &what) ||
         attn_feed(&j->ctx, j->sessions[0], j->clean, n))
         return 0;
     attn_unhook_all(j->sessions[0]);
@@ -112,7 +114,7 @@ static int ablate(job *j, double *result)
             attn_edit edit = ATTN_ZERO;
             edit.name = name;
             edit.kind = ATTN_EDIT_ZERO;
-            edit.head = head;
+            edit.first_head = head;
             edit.n_heads = 1;
             attn_unhook_all(j->sessions[head]);
             attn_session_truncate(&j->ctx, j->sessions[head], 0);

@@ -173,10 +173,9 @@ static attn_edit take_edit(input *in, const char *pattern)
         numbers[i] = (float)(1 + i % 7) / 4;
     e.name = pattern;
     e.kind = (attn_edit_kind)(how % 5);
-    e.factor = 0.5f;
-    e.n_positions = take(in) % 5;
-    e.position = take(in) % TOKENS;
-    e.head = take(in) % (HEADS + 1);
+    e.count = take(in) % 5;
+    e.first = take(in) % TOKENS;
+    e.first_head = take(in) % (HEADS + 1);
     e.n_heads = take(in) % (HEADS + 1);
     e.value = attn_borrow(numbers, ATTN_F32,
                           ndim == 1   ? attn_shape1(d[0])
@@ -227,7 +226,7 @@ typedef struct change {
     attn_edit_kind kind;
     int rank, over_keys;
     size_t position, n_positions, head, n_heads;
-    float values[4], factor;
+    float values[4];
 } change;
 
 /* The rows, heads and numbers of an activation, and where they lie. */
@@ -272,7 +271,7 @@ static int alter(const attn_activation *a, void *user)
                 const float value = c->values[at - c->position];
                 *number = c->kind == ATTN_EDIT_ZERO    ? 0
                           : c->kind == ATTN_EDIT_SET   ? value
-                          : c->kind == ATTN_EDIT_ADD   ? fmaf(value, c->factor, *number)
+                          : c->kind == ATTN_EDIT_ADD   ? *number + value
                           : c->kind == ATTN_EDIT_SCALE ? *number * value
                                                        : mean;
             }
@@ -286,11 +285,10 @@ static attn_status edit(attn_session *session, change *c)
     memset(&e, 0, sizeof e);
     e.name = c->name;
     e.kind = c->kind;
-    e.position = c->position;
-    e.n_positions = c->n_positions;
-    e.head = c->head;
+    e.first = c->position;
+    e.count = c->n_positions;
+    e.first_head = c->head;
     e.n_heads = c->rank == 3 ? c->n_heads : 0;
-    e.factor = c->factor;
     e.value = attn_borrow(c->values, ATTN_F32,
                           c->over_keys   ? attn_shape3(1, c->n_positions, 1)
                           : c->rank == 3 ? attn_shape3(c->n_positions, 1, 1)
@@ -304,6 +302,7 @@ static change take_change(input *in)
                                            ATTN_EDIT_ADD, ATTN_EDIT_SCALE};
     const unsigned name = take(in) % (unsigned)n_names, how = take(in);
     change c;
+    float strength;
     size_t i;
     memset(&c, 0, sizeof c);
     strcpy(c.name, names[name]);
@@ -316,9 +315,12 @@ static change take_change(input *in)
         c.head = take(in) % HEADS;
         c.n_heads = 1 + take(in) % (HEADS - c.head);
     }
-    c.factor = ((float)take(in) - 128) / 8;
-    for (i = 0; i < c.n_positions; i++)
+    strength = ((float)take(in) - 128) / 8;
+    for (i = 0; i < c.n_positions; i++) {
         c.values[i] = ((float)take(in) - 128) / 8;
+        if (c.kind == ATTN_EDIT_ADD)
+            c.values[i] *= strength;
+    }
     /* Of later keys there are as many as the piece has rows: they stay as they are. */
     c.over_keys = strstr(c.name, "_scores") || strstr(c.name, "_pattern");
     if (c.over_keys)
@@ -606,7 +608,9 @@ static void fuzz_changes(input *in, attn_session *pieces, attn_session *whole, i
     desc.first = take(in) % 4;
     room = take(in) % (2 * TEXT);
     desc.n_positions = room < TEXT ? room : 0;
-    MUST(attn_record_new(&ctx, &record, pieces, &desc, memory, sizeof memory) == ATTN_OK);
+    desc.memory = memory;
+    desc.memory_size = sizeof memory;
+    MUST(attn_record_new(&ctx, &record, pieces, &desc) == ATTN_OK);
     if (desc.n_positions > 0 && desc.first + desc.n_positions < n) {
         MUST(attn_feed(&ctx, pieces, tokens, n) == ATTN_E_SPACE);
         MUST(attn_session_length(pieces) == 0 && !attn_session_logits(pieces));

@@ -33,10 +33,10 @@ SOME_EDITED = re.compile(
     r"hook_embed|blocks\.0\.(hook_resid_pre|attn.hook_[qv]|mlp.hook_pre|ln1.hook_scale|hook_q_input|hook_attn_in)$|"
     r"blocks\.1\.(attn.hook_pattern|attn.hook_attn_scores|attn.hook_result|hook_v_input|hook_mlp_in|hook_attn_out|"
     r"ln1.hook_normalized.pre)|blocks\.2\.(attn.hook_[qk]|hook_k_input|hook_attn_in|hook_resid_mid|ln2.hook_scale)$")
-# Of `narrow`, 9 positions, 4 heads of 5, width 20: name, kind, position, n_positions, head, n_heads, the value's shape, factor
+# Of `narrow`, 9 positions, 4 heads of 5, width 20: name, kind, first, count, first_head, n_heads, the value's shape, a factor
 EDITED = {
     "stream": [
-        ("blocks.0.attn.hook_z", "zero", 0, 0, 1, 1), ("blocks.1.hook_resid_pre", "set", 2, 0, 0, 0, (2, 20)),
+        ("blocks.0.attn.hook_z", "zero", 0, 0, 1, 1), ("blocks.1.hook_resid_pre", "set", 2, 2, 0, 0, (2, 20)),
         ("blocks.1.hook_mlp_out", "add", 0, 0, 0, 0, (1, 20), 0.7), ("blocks.0.mlp.hook_post", "scale", 0, 0, 0, 0, (1,)),
         ("blocks.1.attn.hook_pattern", "zero", 4, 2, 2, 1), ("blocks.0.hook_attn_out", "mean", 5, 1, 0, 0, (9, 20)),
         ("blocks.2.attn.hook_k", "scale", 0, 0, 1, 2, (2, 1)), ("blocks.2.attn.hook_v", "scale", 0, 0, 0, 0, (9, 4, 5)),
@@ -47,7 +47,7 @@ EDITED = {
         ("hook_embed", "scale", 0, 0, 0, 0, (1,)), ("*.attn.hook_q", "scale", 2, 5, 0, 0, (5, 4, 1))],
     "copies": [
         ("blocks.1.attn.hook_result", "zero", 0, 0, 0, 1), ("blocks.0.attn.hook_result", "scale", 0, 0, 2, 1, (20,)),
-        ("blocks.2.hook_q_input", "set", 3, 0, 1, 1, (4, 20)), ("*.hook_v_input", "scale", 0, 0, 0, 0, (1,)),
+        ("blocks.2.hook_q_input", "set", 3, 4, 1, 1, (4, 20)), ("*.hook_v_input", "scale", 0, 0, 0, 0, (1,)),
         ("blocks.2.hook_attn_in", "add", 0, 0, 2, 2, (1, 2, 20), 1), ("blocks.0.hook_mlp_in", "zero", 4, 1),
         ("blocks.1.hook_mlp_in", "scale", 0, 0, 0, 0, (1,)), ("blocks.1.hook_attn_in", "scale", 5, 2, 3, 1, (1,)),
         ("blocks.0.attn.hook_z", "zero", 0, 0, 1, 1), ("blocks.2.ln2.hook_normalized.pre", "scale", 0, 0, 0, 0, (1,))],
@@ -124,7 +124,8 @@ def edited(ids, other, rng):
                 value = np.abs(value) + 0.5
             if value is not None:
                 add(f"edited.{case}.{i}", value)
-            made.append(Edit(name, kind, *where[:4], value=value, factor=factor))
+                value = value.astype(np.float64) * factor
+            made.append(Edit(name, kind, *where[:4], value=value))
         model.edits = made
         value, found = model.gradients(ids, metric, (case != "stream",))  # ln1's hooks are in the one, copies in the other
         add(f"edited.{case}.value", np.array([value]))

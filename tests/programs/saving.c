@@ -48,7 +48,9 @@ static attn_status record_a_pass(attn_ctx *ctx, work *w)
         snprintf(ctx->message, sizeof ctx->message, "no memory for a record");
         return ctx->status = ATTN_E_MEMORY;
     }
-    if (attn_record_new(ctx, &w->record, w->session, &desc, w->memory, size) ||
+    desc.memory = w->memory;
+    desc.memory_size = size;
+    if (attn_record_new(ctx, &w->record, w->session, &desc) ||
         attn_feed(ctx, w->session, tokens, TOKENS))
         return ctx->status;
     return ATTN_OK;

@@ -55,7 +55,7 @@ static attn_status print_all(attn_ctx *ctx, const attn_model *model, attn_sessio
 {
     const char *const prompt = "Once upon a time";
     const char *const name = "blocks.1.attn.hook_pattern";
-    const attn_record_desc desc = {&name, 1, 0, 0, {0}};
+    const attn_record_desc desc = {&name, 1, 0, 0, NULL, 0, {0}};
     attn_record *record = NULL;
     attn_tensor pattern = ATTN_ZERO, dense = ATTN_ZERO;
     const char *const said = "Zo\303\253 said: \360\237\231\202 hello";
@@ -66,14 +66,13 @@ static attn_status print_all(attn_ctx *ctx, const attn_model *model, attn_sessio
     if (greedy(ctx, session, prompt))
         return ctx->status;
     edit.name = "blocks.2.attn.hook_z";
-    edit.head = 3;
+    edit.first_head = 3;
     edit.n_heads = 1;
     printf(", \"ablated\": ");
     if (attn_hook_edit(ctx, NULL, session, &edit) || greedy(ctx, session, prompt))
         return ctx->status;
     attn_unhook_all(session);
-    if (attn_session_truncate(ctx, session, 0) ||
-        attn_record_new(ctx, &record, session, &desc, NULL, 0) ||
+    if (attn_session_truncate(ctx, session, 0) || attn_record_new(ctx, &record, session, &desc) ||
         attn_feed_text(ctx, session, "The cat sat on the mat and") ||
         attn_record_get(ctx, &pattern, record, name) || attn_copy(ctx, &dense, pattern) ||
         attn_encode(ctx, ids, &n_ids, attn_model_tokenizer(model), said, strlen(said)))

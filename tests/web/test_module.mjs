@@ -50,10 +50,10 @@ async function compare(dtype) {
   const path = `${build}/web-models/${dtype}.attn`, want = JSON.parse(execFileSync(`${build}/tests/web-native`, [path]));
   const model = await Model.open(path, { variant }), session = model.session(), n = want.plain.ids.length;
   check(`${dtype}: greedy`, await greedy(session, want.prompt, n), want.plain);
-  const edit = session.edit({ name: "blocks.2.attn.hook_z", head: 3, nHeads: 1 });
+  const edit = session.edit({ name: "blocks.2.attn.hook_z", firstHead: 3, nHeads: 1 });
   check(`${dtype}: a head set to zero`, await greedy(session, want.prompt, n), want.ablated);
   session.unhook(edit);
-  session.edit({ name: "blocks.2.attn.hook_z", head: 3, nHeads: 1, kind: "scale", factor: 0 });
+  session.edit({ name: "blocks.2.attn.hook_z", firstHead: 3, nHeads: 1, kind: "scale", value: 0 });
   check(`${dtype}: a head times 0`, await greedy(session, want.prompt, n), want.ablated);
   session.unhook();
   session.hook("blocks.2.attn.hook_z", ({ shape, data }) => {
@@ -91,7 +91,7 @@ async function others() {
   const seen = [];
   const value = { shape: [2, dModel], data: Float32Array.from({ length: 2 * dModel }, (_, i) => (i < dModel ? 1 : 3)) };
   session.edit({ name: "blocks.1.hook_resid_pre", kind: "mean", value });
-  session.edit({ name: "blocks.1.hook_resid_pre", kind: "add", position: 1, nPositions: 1, factor: 2, value: { shape: [1, dModel], data: value.data.slice(0, dModel) } });
+  session.edit({ name: "blocks.1.hook_resid_pre", kind: "add", first: 1, count: 1, value: 2 });
   session.hook("blocks.1.hook_resid_pre", ({ data }) => void seen.push(data[0], data[dModel]));
   session.truncate(0);
   session.feed([1, 2]);
@@ -162,8 +162,9 @@ function inputs(model) {
   for (const data of [Array(dModel).fill(1), new Float64Array(dModel).fill(1), new Int8Array(dModel).fill(1)]) check(`${data.constructor.name} as a value`, seen({ shape: [dModel], data }), want);
   for (const [shape, n] of [[[dModel], 10], [[4, dModel], dModel], [[dModel], dModel + 1], [[2, 0], 0], [[-1, -dModel], dModel], [[1.5], 1], [[], 1], [[1, 1, 1, dModel], dModel], [undefined, 3]]) fails(`${n} numbers, shape ${JSON.stringify(shape)}`, "value", () => session.edit({ name, kind: "set", value: { shape, data: ones(n) } }));
   for (const data of [undefined, null, 5, "12", new DataView(new ArrayBuffer(4)), new BigInt64Array(1), [1n], ["1"]]) fails(`${String(data)} as numbers`, "value.data", () => session.edit({ name, kind: "set", value: { shape: [1], data } }));
-  for (const key of ["position", "nPositions", "head", "nHeads"]) for (const value of [-1, 0.5, 2 ** 32, NaN, "1", null]) fails(`${key} ${value}`, key, () => session.edit({ name, [key]: value }));
-  fails("a factor of null", "factor", () => session.edit({ name, kind: "scale", factor: null }));
+  for (const key of ["first", "count", "firstHead", "nHeads"]) for (const value of [-1, 0.5, 2 ** 32, NaN, "1", null]) fails(`${key} ${value}`, key, () => session.edit({ name, [key]: value }));
+  fails("a value of null", "value", () => session.edit({ name, kind: "scale", value: null }));
+  for (const key of ["position", "nPositions", "head", "factor"]) fails(`an edit's ${key}`, `no ${key}`, () => session.edit({ name, [key]: 1 }));
   fails("100 numbers as a stream", `[n, ${dModel}]`, () => model.lens(ones(100)));
   fails("100 numbers as parts", `[n, ${dModel}]`, () => model.attribute(ones(100), 1, 5));
   fails("no stream", `[n, ${dModel}]`, () => model.lens([]));

@@ -185,11 +185,12 @@ class Native:
         elif kind == "mean":
             session.edit(name, "mean", of(state["text"])[:, head].copy(), heads=heads)
         elif kind == "patch":
-            session.edit(name, "set", of(state["second"])[:, head].copy(), heads=heads)
+            rows = of(state["second"])[:, head].copy()
+            session.edit(name, "set", rows, heads=heads, positions=range(len(rows)))
         elif kind == "patch-stream":
             session.edit(name, "set", of(state["second"])[position : position + 1].copy(), positions=at)
         else:
-            session.edit(name, "add", self.steering(name, *(self.model.tokenizer.encode(state[key])[:capacity] for key in ("plus", "minus"))), factor=change["factor"])
+            session.edit(name, "add", np.float32(change["factor"]) * self.steering(name, *(self.model.tokenizer.encode(state[key])[:capacity] for key in ("plus", "minus"))))
 
     def session(self, seen, changes):
         session = self.model.session(seen["capacity"])

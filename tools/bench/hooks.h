@@ -72,8 +72,9 @@ static int measure_record(bench *b, hooks_arg *a, const char *name)
     if (!a->memory)
         return tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a record"), 0;
     attn_session_truncate(&b->ctx, a->watched, 0);
-    good = attn_record_new(&b->ctx, &a->record, a->watched, &desc, a->memory, bytes) == ATTN_OK &&
-           measure(b, &t);
+    desc.memory = a->memory;
+    desc.memory_size = bytes;
+    good = attn_record_new(&b->ctx, &a->record, a->watched, &desc) == ATTN_OK && measure(b, &t);
     attn_unhook_all(a->watched);
     attn_record_free(a->record);
     free(a->memory);
@@ -126,8 +127,8 @@ static int measure_sweep(bench *b, hooks_arg *a, const char *swept, int by_head)
     memset(&edit, 0, sizeof edit);
     edit.name = name;
     edit.kind = ATTN_EDIT_ZERO;
-    edit.position = a->n_tokens / 2;
-    edit.n_positions = 1;
+    edit.first = a->n_tokens / 2;
+    edit.count = 1;
     good = attn_hook_edit(&b->ctx, NULL, a->watched, &edit) == ATTN_OK && measure(b, &t);
     attn_unhook_all(a->watched);
     return good;

@@ -106,17 +106,10 @@ LENS_FN lens_axes lens_axes_of(attn_tensor x, const char *name, int one_head)
 }
 
 /* The positions [*first, *end) that an edit changes in a text of n. */
-LENS_FN void lens_edited_positions(const attn_edit *e, const char *name, int one_head, size_t n,
-                                   size_t *first, size_t *end)
+LENS_FN void lens_edited_positions(const attn_edit *e, size_t n, size_t *first, size_t *end)
 {
-    size_t count = e->n_positions;
-    if (count == 0 &&
-        (e->kind == ATTN_EDIT_SET || e->kind == ATTN_EDIT_ADD || e->kind == ATTN_EDIT_SCALE)) {
-        const size_t rows = lens_axes_of(e->value, name, one_head).n[0];
-        count = rows > 1 ? rows : 0;
-    }
-    *first = e->position < n ? e->position : n;
-    *end = count == 0 || count > n - *first ? n : *first + count;
+    *first = e->first < n ? e->first : n;
+    *end = e->count == 0 || e->count > n - *first ? n : *first + e->count;
 }
 
 /* Takes a gradient back through one edit, in place: d holds the gradient with respect to the edited
@@ -124,19 +117,19 @@ LENS_FN void lens_edited_positions(const attn_edit *e, const char *name, int one
 LENS_FN void lens_back_edit(const attn_edit *e, const char *name, attn_tensor d)
 {
     const lens_axes to = lens_axes_of(d, name, 0);
-    const size_t n_heads = e->n_heads ? e->n_heads : to.n[1] - e->head;
+    const size_t n_heads = e->n_heads ? e->n_heads : to.n[1] - e->first_head;
     const int scales = e->kind == ATTN_EDIT_SCALE;
     const lens_axes from = lens_axes_of(scales ? e->value : d, name, scales && n_heads == 1);
     size_t first, end, t, h, i;
     if (e->kind == ATTN_EDIT_ADD)
         return;
-    lens_edited_positions(e, name, n_heads == 1, to.n[0], &first, &end);
+    lens_edited_positions(e, to.n[0], &first, &end);
     for (t = first; t < end; t++)
         for (h = 0; h < n_heads; h++) {
-            float *x =
-                (float *)d.data + (ptrdiff_t)t * to.step[0] + (ptrdiff_t)(e->head + h) * to.step[1];
+            float *x = (float *)d.data + (ptrdiff_t)t * to.step[0] +
+                       (ptrdiff_t)(e->first_head + h) * to.step[1];
             const float *v = scales ? (const float *)e->value.data +
-                                          (ptrdiff_t)(t - e->position) * from.step[0] +
+                                          (ptrdiff_t)(t - e->first) * from.step[0] +
                                           (ptrdiff_t)h * from.step[1]
                                     : NULL;
             for (i = 0; i < to.n[2] && (!v || from.n[2] == 1 || i < from.n[2]); i++) {

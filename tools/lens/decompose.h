@@ -298,7 +298,7 @@ LENS_FN attn_status lens_record_parts(attn_ctx *ctx, lens_parts *p)
     what.names = names;
     what.first = d->first;
     what.n_positions = p->count;
-    status = attn_record_new(ctx, &p->record, p->session, &what, NULL, 0);
+    status = attn_record_new(ctx, &p->record, p->session, &what);
     if (status == ATTN_OK)
         status = attn_feed(ctx, p->session, d->tokens, lens_fed(d));
     return status == ATTN_OK ? attn_record_get(ctx, &p->scale, p->record, scale) : status;

@@ -179,10 +179,9 @@ LENS_FN attn_status lens_exact_item(attn_ctx *ctx, lens_exact_run *run, attn_fee
     attn_status status = lens_sweep_item(ctx, item, &run->sweep, i, layer, entry->first);
     edit.name = name.text;
     edit.kind = ATTN_EDIT_ADD;
-    edit.factor = 1;
-    edit.position = entry->first;
-    edit.n_positions = count;
-    edit.head = place.head;
+    edit.first = entry->first;
+    edit.count = count;
+    edit.first_head = place.head;
     edit.n_heads = place.n_heads;
     edit.value = attn_slice(run->differences, 0, row, count);
     if (status == ATTN_OK && layer == run->n_layer) { /* only the unembedding is left to run */

@@ -423,11 +423,11 @@ LENS_FN int lens_copy_is_edited(const lens_pass *p, size_t layer, const char *na
     for (i = 0; i < p->b->n_edits; i++)
         for (j = 0; j < 2; j++) {
             const attn_edit *e = &p->b->edits[i];
-            const size_t n_heads = e->n_heads ? e->n_heads : n_head - e->head;
+            const size_t n_heads = e->n_heads ? e->n_heads : n_head - e->first_head;
             if (!attn_activation_matches(e->name, lens_name_in(layer, names[j]).text))
                 continue;
-            lens_edited_positions(e, names[j], n_heads == 1, p->desc->n_tokens, &first, &end);
-            if (t >= first && t < end && h >= e->head && h - e->head < n_heads)
+            lens_edited_positions(e, p->desc->n_tokens, &first, &end);
+            if (t >= first && t < end && h >= e->first_head && h - e->first_head < n_heads)
                 return 1;
         }
     return 0;
@@ -899,18 +899,18 @@ LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *sess
     names.n_positions = desc->n_tokens;
     names.names = desc->names;
     names.n_names = desc->n_names;
-    failed = attn_record_new(ctx, &p->gradients, session, &names, NULL, 0) != ATTN_OK;
+    failed = attn_record_new(ctx, &p->gradients, session, &names) != ATTN_OK;
     names.names = needed;
     names.n_names = 3;
     if (p->b->n_edits > 0)
-        failed = failed || attn_record_new(ctx, &p->before, session, &names, NULL, 0) ||
+        failed = failed || attn_record_new(ctx, &p->before, session, &names) ||
                  lens_hook_edits(ctx, session, p->b->edits, p->b->n_edits);
     names.n_names = copies ? 10 : 7;
-    failed = failed || attn_record_new(ctx, &p->seen, session, &names, NULL, 0);
+    failed = failed || attn_record_new(ctx, &p->seen, session, &names);
     if (p->kept) {
         names.names = p->kept->names;
         names.n_names = p->kept->n_names;
-        failed = failed || attn_record_new(ctx, &p->kept->record, session, &names, NULL, 0);
+        failed = failed || attn_record_new(ctx, &p->kept->record, session, &names);
     }
     has_value = has_value || !lens_metric_is_linear(&desc->metric);
     failed = failed || lens_feed_metric(ctx, has_value ? &p->logits : NULL, session, desc);

@@ -51,7 +51,7 @@ LENS_FN attn_status lens_record_metric(attn_ctx *ctx, attn_record **record, floa
     names.n_positions = desc->n_tokens;
     failed = attn_session_new(ctx, &session, b->model, &size) ||
              lens_hook_edits(ctx, session, b->edits, b->n_edits) ||
-             attn_record_new(ctx, record, session, &names, NULL, 0) ||
+             attn_record_new(ctx, record, session, &names) ||
              lens_feed_metric(ctx, value ? &logits : NULL, session, desc) ||
              (value && lens_metric_back(ctx, &metric, logits, &desc->metric, desc->tokens));
     attn_session_free(session);

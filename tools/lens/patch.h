@@ -244,9 +244,9 @@ LENS_FN attn_status lens_hook_patch(attn_ctx *ctx, lens_patching *p, size_t i, s
     }
     edit.name = name;
     edit.kind = ATTN_EDIT_SET;
-    edit.position = entry->first;
-    edit.n_positions = count;
-    edit.head = part.head;
+    edit.first = entry->first;
+    edit.count = count;
+    edit.first_head = part.head;
     edit.n_heads = lens_patch_is_of_heads(p->d->kind) ? 1 : 0;
     edit.value = lens_part_at(p, clean, &part, entry->first, count);
     return attn_hook_edit(ctx, NULL, p->sweep.sessions[i], &edit);

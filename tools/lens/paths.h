@@ -285,7 +285,6 @@ LENS_FN attn_status lens_hook_sender(attn_ctx *ctx, const lens_path_run *run, at
     attn_status status;
     edit.name = place.text;
     edit.kind = ATTN_EDIT_ADD;
-    edit.factor = 1;
     if (is_head)
         attn_unhook_all(session);
     status = attn_hook_edit(ctx, NULL, session, &edit);
@@ -303,7 +302,7 @@ LENS_FN attn_status lens_hook_frozen(attn_ctx *ctx, const lens_path_run *run, at
         return lens_failure(ctx);
     edit.name = name.text;
     edit.kind = ATTN_EDIT_SET;
-    edit.value = attn_slice(edit.value, 0, edit.position, edit.n_positions);
+    edit.value = attn_slice(edit.value, 0, edit.first, edit.count);
     return attn_hook_edit(ctx, NULL, session, &edit);
 }
 
@@ -317,9 +316,9 @@ LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
     attn_edit edit = ATTN_ZERO;
     attn_status status;
     size_t layer;
-    edit.position = first;
-    edit.n_positions = run->sweep.n - first;
-    edit.value = attn_slice(run->differences, 0, row, edit.n_positions);
+    edit.first = first;
+    edit.count = run->sweep.n - first;
+    edit.value = attn_slice(run->differences, 0, row, edit.count);
     status = lens_hook_sender(ctx, run, session, edit);
     for (layer = own + (run->stage > 0); layer < end && status == ATTN_OK; layer++)
         status = lens_hook_frozen(ctx, run, session, layer, "hook_attn_out", edit);
@@ -354,7 +353,7 @@ LENS_FN attn_status lens_give_through(attn_ctx *ctx, lens_path_run *run,
         what.first = entries[i].first;
         what.n_positions = run->sweep.n - entries[i].first;
         if (status == ATTN_OK)
-            status = attn_record_new(ctx, &records[i], items[i].session, &what, NULL, 0);
+            status = attn_record_new(ctx, &records[i], items[i].session, &what);
     }
     if (status == ATTN_OK)
         status = attn_feed_batch(ctx, items, n);
@@ -391,15 +390,15 @@ LENS_FN attn_status lens_hook_receivers(attn_ctx *ctx, const lens_path_run *run,
             continue;
         edit.name = name.text;
         edit.kind = ATTN_EDIT_SET;
-        edit.position = first;
-        edit.n_positions = count;
+        edit.first = first;
+        edit.count = count;
         edit.value = lens_input_room(run, r, row, count);
         if (run->start == run->n_layer) { /* only the unembedding is left to run */
             item->layers.resid = (const float *)edit.value.data;
             continue;
         }
         if (lens_is_of_a_head(receiver)) {
-            edit.head = receiver->head;
+            edit.first_head = receiver->head;
             edit.n_heads = 1;
             edit.value = attn_reshape(edit.value, attn_shape3(count, 1, run->width));
         }

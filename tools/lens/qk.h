@@ -184,7 +184,7 @@ LENS_FN attn_status lens_qk_terms(attn_ctx *ctx, attn_tensor *out, const attn_mo
     what.n_names = sizeof names / sizeof names[0];
     size.n_ctx = what.n_positions = which->n_tokens;
     failed = attn_session_new(ctx, &session, model, &size) ||
-             attn_record_new(ctx, &record, session, &what, NULL, 0) ||
+             attn_record_new(ctx, &record, session, &what) ||
              attn_feed(ctx, session, which->tokens, which->n_tokens) ||
              attn_zeros(ctx, &q, ATTN_F32, attn_shape2(n, c->d_head)) ||
              attn_zeros(ctx, &k, ATTN_F32, attn_shape2(n, c->d_head)) ||

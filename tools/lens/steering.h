@@ -6,7 +6,7 @@
  *     if (lens_steering_vector(&ctx, &direction, model, "blocks.2.hook_resid_pre", &happy, &sad))
  *         return 1;
  *     steer.name = "blocks.2.hook_resid_pre", steer.kind = ATTN_EDIT_ADD;
- *     steer.value = direction, steer.factor = 4;
+ *     attn_scale(&ctx, &steer.value, direction, 4);
  *     attn_hook_edit(&ctx, NULL, session, &steer);       at every position that is fed later
  */
 #ifndef LENS_STEERING_H
@@ -34,7 +34,7 @@ LENS_FN attn_status lens_add_mean(attn_ctx *ctx, attn_tensor sum, const attn_mod
     what.n_names = 1;
     size.n_ctx = what.n_positions = text->n;
     failed = attn_session_new(ctx, &session, model, &size) ||
-             attn_record_new(ctx, &record, session, &what, NULL, 0) ||
+             attn_record_new(ctx, &record, session, &what) ||
              attn_feed(ctx, session, text->ids, text->n) ||
              attn_record_get(ctx, &value, record, name) ||
              attn_mean(ctx, &mean, attn_transpose(value, 0, 1));

@@ -104,8 +104,7 @@ LENS_FN attn_status lens_sweep_feed(attn_ctx *ctx, lens_sweep *s, attn_session *
     if (status == ATTN_OK)
         status = lens_hook_edits(ctx, *session, s->edits, s->n_edits);
     if (status == ATTN_OK)
-        status =
-            attn_record_new(ctx, is_clean ? &s->clean : &s->corrupted, *session, &what, NULL, 0);
+        status = attn_record_new(ctx, is_clean ? &s->clean : &s->corrupted, *session, &what);
     item.session = *session;
     item.tokens = is_clean ? s->pair->clean : s->pair->corrupted;
     item.n_tokens = s->n;

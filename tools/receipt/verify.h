@@ -370,7 +370,7 @@ TOOLS_FN attn_status receipt_watch(attn_ctx *ctx, receipt *r, arena *memory,
     what.n_names = n_names;
     ctx->status = ATTN_OK;
     if (!attn_session_new(ctx, &session, model, &desc) &&
-        !attn_record_new(ctx, &record, session, &what, NULL, 0) &&
+        !attn_record_new(ctx, &record, session, &what) &&
         !attn_feed(ctx, session, r->ids, r->n_ids))
         r->n_values = attn_record_n_activations(record);
     r->values = (receipt_value *)arena_alloc(ctx, memory, r->n_values + 1, sizeof *r->values);

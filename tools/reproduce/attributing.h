@@ -47,7 +47,7 @@ static attn_status record_activations(study *s, attn_session **session, attn_rec
     what.names = names;
     what.n_names = N_WATCHED;
     if (!attn_session_new(s->ctx, session, s->model, &size) &&
-        !attn_record_new(s->ctx, record, *session, &what, NULL, 0))
+        !attn_record_new(s->ctx, record, *session, &what))
         attn_feed(s->ctx, *session, tokens, N_TOKENS);
     return s->ctx->status;
 }

@@ -113,7 +113,7 @@ static attn_status ablated_loss(study *s, const block *b, float *out, size_t lay
     edit.kind = ATTN_EDIT_SET;
     edit.value = attn_reshape(attn_select(attn_select(s->b_v, 0, layer), 0, head),
                               attn_shape3(1, 1, attn_model_config(s->model)->d_head));
-    edit.head = head;
+    edit.first_head = head;
     edit.n_heads = 1;
     if (stats && !attn_session_new(s->ctx, &session, s->model, NULL) &&
         !attn_hook_edit(s->ctx, NULL, session, &edit) &&
@@ -227,7 +227,7 @@ static attn_status corner(study *s, const block *b, float *out, figure_numbers f
     item.tokens = b->ids;
     item.logits = room_for(s, b->n_ids * n_vocab);
     if (item.logits && !attn_session_new(s->ctx, &session, s->raw, NULL) &&
-        !attn_record_new(s->ctx, &record, session, &what, NULL, 0)) {
+        !attn_record_new(s->ctx, &record, session, &what)) {
         item.session = session;
         if (!attn_feed_batch(s->ctx, &item, 1) && !attn_record_get(s->ctx, &x, record, name)) {
             if (of_logits)
@@ -290,7 +290,7 @@ static attn_status neurons_of_first(study *s, const block *b, float *out)
     what.first = N_TOKENS - 1;
     what.n_positions = 1;
     if (!attn_session_new(s->ctx, &session, s->model, NULL) &&
-        !attn_record_new(s->ctx, &record, session, &what, NULL, 0) &&
+        !attn_record_new(s->ctx, &record, session, &what) &&
         !attn_feed(s->ctx, session, prompts[0], N_TOKENS))
         attn_record_get(s->ctx, &scale, record, "ln_final.hook_scale");
     for (i = 0; i + 2 < b->n_ids && !s->ctx->status; i += 3) {

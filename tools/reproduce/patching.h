@@ -61,7 +61,7 @@ static attn_status record_text(study *s, sweeps *w, size_t i, size_t corrupted)
     what.names = names;
     what.n_names = sizeof names / sizeof names[0];
     if (attn_session_new(s->ctx, &w->base[corrupted][i], s->model, &size) ||
-        attn_record_new(s->ctx, &w->seen[corrupted][i], w->base[corrupted][i], &what, NULL, 0) ||
+        attn_record_new(s->ctx, &w->seen[corrupted][i], w->base[corrupted][i], &what) ||
         attn_feed(s->ctx, w->base[corrupted][i], w->texts->tokens + (i ^ corrupted) * n, n))
         return s->ctx->status;
     w->difference[corrupted][i] = difference_of(w, w->base[corrupted][i], i);
@@ -177,9 +177,9 @@ static attn_status prepare_run(study *s, sweeps *w, attn_feed_item *item, int *d
         return ATTN_OK;
     edit.name = p->name;
     edit.kind = ATTN_EDIT_SET;
-    edit.position = position;
-    edit.n_positions = count;
-    edit.head = head;
+    edit.first = position;
+    edit.count = count;
+    edit.first_head = head;
     edit.n_heads = p->by_head ? 1 : 0;
     edit.value = clean;
     snprintf(name, sizeof name, "blocks.%u.hook_resid_pre", (unsigned)p->layer);

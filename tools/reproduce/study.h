@@ -188,16 +188,16 @@ static attn_status run_ablated(study *s, ablation *a, size_t i, size_t top)
     edit.value =
         attn_reshape(attn_select(attn_select(s->b_v, 0, top / s->n_head), 0, top % s->n_head),
                      attn_shape3(1, 1, attn_model_config(s->model)->d_head));
-    edit.position = N_TOKENS - 1;
-    edit.n_positions = edit.n_heads = 1;
-    edit.head = top % s->n_head;
+    edit.first = N_TOKENS - 1;
+    edit.count = edit.n_heads = 1;
+    edit.first_head = top % s->n_head;
     what.names = names;
     what.n_names = 2;
     what.first = N_TOKENS - 1;
     what.n_positions = 1;
     if (!attn_session_new(s->ctx, &a->session, s->model, NULL) &&
         !attn_hook_edit(s->ctx, NULL, a->session, &edit) &&
-        !attn_record_new(s->ctx, &a->record, a->session, &what, NULL, 0))
+        !attn_record_new(s->ctx, &a->record, a->session, &what))
         attn_feed(s->ctx, a->session, prompts[i], N_TOKENS);
     return s->ctx->status;
 }
@@ -258,7 +258,7 @@ static attn_status watch_patterns(study *s, ablation *a, const char *name, const
     what.n_names = 1;
     size.n_ctx = what.n_positions = n;
     if (!attn_session_new(s->ctx, &a->session, s->model, &size) &&
-        !attn_record_new(s->ctx, &a->record, a->session, &what, NULL, 0))
+        !attn_record_new(s->ctx, &a->record, a->session, &what))
         attn_feed(s->ctx, a->session, tokens, n);
     return s->ctx->status;
 }

@@ -230,13 +230,12 @@ class _attn_activation(ctypes.Structure):
 
 class _attn_record_desc(ctypes.Structure):
     _fields_ = [("names", c_void_p), ("n_names", c_size_t), ("first", c_size_t), ("n_positions", c_size_t),
-                ("reserved", c_uint64 * 4)]
+                ("memory", c_void_p), ("memory_size", c_size_t), ("reserved", c_uint64 * 4)]
 
 
 class _attn_edit(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("kind", c_int), ("position", c_size_t), ("n_positions", c_size_t),
-                ("head", c_size_t), ("n_heads", c_size_t), ("value", _attn_tensor), ("factor", c_float),
-                ("reserved", c_uint64 * 4)]
+    _fields_ = [("name", c_char_p), ("kind", c_int), ("first", c_size_t), ("count", c_size_t),
+                ("first_head", c_size_t), ("n_heads", c_size_t), ("value", _attn_tensor), ("reserved", c_uint64 * 4)]
 
 
 # Values of C's enums are places in these.
@@ -300,7 +299,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_session_get_cache": (_STATUS, _P, _P, _P, c_int, _SIZE, _SIZE),
     "attn_session_set_cache": (_STATUS, _P, _P, c_int, _SIZE, _SIZE, _attn_tensor),
     "attn_record_size": (_STATUS, _P, _P, _P, _P),
-    "attn_record_new": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
+    "attn_record_new": (_STATUS, _P, _P, _P, _P),
     "attn_record_free": (None, _P),
     "attn_record_n_activations": (_SIZE, _P),
     "attn_record_name": (c_char_p, _P, _SIZE),
@@ -313,7 +312,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "lens_receipt_check": (_STATUS, _P, _P, _P, _P, _P, _P),
 }
 _words.FUNCTIONS.update(_PROTOTYPES)
-_VERSION = (0, 4)  # major and minor: the structs above are of this one
+_VERSION = (0, 5)  # major and minor: the structs above are of this one
 
 
 def _candidates() -> list[str]:
@@ -543,8 +542,8 @@ def _span(what: str, span: Span) -> tuple[int, int]:
     return first, 0 if end is None else end - first
 
 
-def _edit_of(name: str, kind: EditKind, value: Optional[npt.ArrayLike], positions: Span, heads: Span,
-             factor: float) -> tuple[_attn_edit, _attn_tensor]:
+def _edit_of(name: str, kind: EditKind, value: Optional[npt.ArrayLike], positions: Span,
+             heads: Span) -> tuple[_attn_edit, _attn_tensor]:
     """C's description of an edit, and the tensor that must outlive it."""
     if kind not in _EDITS:
         raise ValueError(f"kind is one of {', '.join(_EDITS)}, not {kind!r}")
@@ -552,7 +551,7 @@ def _edit_of(name: str, kind: EditKind, value: Optional[npt.ArrayLike], position
         raise ValueError(f'"{kind}" takes {"no" if kind == "zero" else "a"} value')
     tensor = _attn_tensor() if value is None else _attn_tensor.of(np.atleast_1d(_floats(value)))
     return _attn_edit(_coded(name), _EDITS.index(kind), *_span("positions", positions), *_span("heads", heads),
-                      tensor, factor), tensor
+                      tensor), tensor
 
 
 def _natural(what: str, n: int) -> int:
@@ -1371,17 +1370,18 @@ class Session(_Closing):
 
     @_words.answers
     def edit(self, name: SomeNames, kind: EditKind, value: Optional[npt.ArrayLike] = None, *, positions: Span = None,
-             heads: Span = None, factor: float = 1) -> Hook:
+             heads: Span = None) -> Hook:
         """Changes activations of that name, `*` standing for anything, or of several names, which a function may choose,
         without a Python function that sees them: "zero" them, "set" them to value, to the "mean" of
-        value over its positions, "add" value * factor, or "scale" them by value, for instance 0.5.
+        value over its positions, "add" value to them, or "scale" them by value, for instance 0.5.
 
         positions and heads: a number, a slice, or None for all. value: f32, shaped as what is edited,
         [positions, width], [positions, heads, width] or [heads, positions, keys]; leading dimensions may
-        be missing, and a dimension of 1 repeats. A float32 array is not copied."""
+        be missing, and a dimension of 1 repeats. A float32 array is not copied. With positions None, several positions
+        of a value are the first ones, and a feed that goes beyond them fails."""
         if not isinstance(name, str):
-            return self._hooks_of(name, lambda chosen: self.edit(chosen, kind, value, positions=positions, heads=heads, factor=factor))
-        desc, tensor = _edit_of(name, kind, value, positions, heads, factor)
+            return self._hooks_of(name, lambda chosen: self.edit(chosen, kind, value, positions=positions, heads=heads))
+        desc, tensor = _edit_of(name, kind, value, positions, heads)
         return self._new_hook((desc, tensor), _lib.attn_hook_edit, byref(desc))
 
     def _hooks_of(self, names: SomeNames, make: Callable[[str], Hook]) -> Hook:
@@ -1569,7 +1569,8 @@ class Record(_Closing, Mapping[str, Array]):
         with session._use() as handle:
             ctx.run(_lib.attn_record_size, byref(size), session.model._handle, byref(desc))
             self._memory = np.empty(size.value // 4 + 1, np.float32)
-            ctx.run(_lib.attn_record_new, byref(pointer), handle, byref(desc), self._memory.ctypes.data, size)
+            desc.memory, desc.memory_size = self._memory.ctypes.data, size.value
+            ctx.run(_lib.attn_record_new, byref(pointer), handle, byref(desc))
             self._open: Optional[_Handle] = _Handle(pointer, _lib.attn_record_free, self._memory)
             weakref.finalize(self, session._turns.retire, self._open).atexit = False
         self._names = [_lib.attn_record_name(pointer, i).decode() for i in range(_lib.attn_record_n_activations(pointer))]

@@ -319,7 +319,6 @@ class Edit:
     value: Optional[npt.ArrayLike] = None
     positions: Span = None
     heads: Span = None
-    factor: float = 1
 
 
 class _Shown:
@@ -423,7 +422,7 @@ class _Question:
 
     def edits(self, edits: Sequence[Edit]) -> Any:
         """A C array of edits."""
-        made = [attn._edit_of(name, e.kind, e.value, e.positions, e.heads, e.factor) for e in edits
+        made = [attn._edit_of(name, e.kind, e.value, e.positions, e.heads) for e in edits
                 for name in self.model._chosen(e.name)]
         array = (attn._attn_edit * len(made))(*[desc for desc, _ in made])
         self.kept += [made, array]
@@ -512,7 +511,7 @@ def ablate_heads(model: attn.Model, tokens: Tokens, metric: Optional[Metric] = N
 
     with model.session(len(ids), n_batch=len(ids)) as session:
         for e in edits:
-            session.edit(e.name, e.kind, e.value, positions=e.positions, heads=e.heads, factor=e.factor)
+            session.edit(e.name, e.kind, e.value, positions=e.positions, heads=e.heads)
 
         def answer() -> float:
             session.truncate(0)
@@ -1057,8 +1056,8 @@ class TunedLens:
 
 
 def steering_vector(model: attn.Model, name: str, towards: Tokens, away: Tokens) -> Array:
-    """[d_model]: the mean of an activation over one text, less its mean over another. `session.edit(name, "add", vector,
-    factor=4)` adds it at every position."""
+    """[d_model]: the mean of an activation over one text, less its mean over another. `session.edit(name, "add",
+    4 * vector)` adds four times it at every position."""
     if not isinstance(name, str):
         raise TypeError(f'a name is that of one activation, such as "blocks.2.hook_resid_pre"; got {name!r}')
     texts = [model._ids(text) for text in (towards, away)]
@@ -1083,7 +1082,7 @@ def add_control(session: attn.Session, directions: npt.ArrayLike, strength: floa
     rows, c = attn._floats(directions), session.model.config
     if rows.shape != (c.n_layer, c.d_model):
         raise ValueError(f"directions have shape {list(rows.shape)}; expected {[c.n_layer, c.d_model]}, one of each layer")
-    hooks = [session.edit(f"blocks.{layer}.hook_resid_post", "add", row, factor=strength) for layer, row in enumerate(rows)]
+    hooks = [session.edit(f"blocks.{layer}.hook_resid_post", "add", row) for layer, row in enumerate(np.float32(strength) * rows)]
     return attn.Hook(session, *[number for hook in hooks for number in hook._numbers])
 
 

@@ -13,12 +13,14 @@ assert(model:generate("Once\0upon", {max_tokens = 5}) ~= model:generate("Once", 
 assert(model:logits("Once\0upon")[11] ~= model:logits("Once")[11])
 fails("mine", model.generate, model, "Once", nil, function() error("mine", 0) end)
 fails("no activation is called", model.logits, model, "Once", {{name = "nothing"}})
+fails("stop_string", model.generate, model, "Once", {stop_string = "."}) -- no field of attn_generate_desc
+fails("position", model.logits, model, "Once", {{name = "blocks.2.attn.hook_z", position = 3}}) -- no field of attn_edit
 fails("no tokens", model.logits, model, "")
 fails("the prompt is empty", model.generate, model, "")
 fails("/no/such.attn", attn.open, "/no/such.attn")
 fails("a path or name has a NUL", attn.open, arg[1] .. "\0")
-fails("a path or name has a NUL", model.logits, model, "Once", {{name = "blocks.2.attn.hook_z\0", head = 3, n_heads = 1}})
-fails("no name", model.logits, model, "Once", {{head = 3}})
+fails("a path or name has a NUL", model.logits, model, "Once", {{name = "blocks.2.attn.hook_z\0", first_head = 3, n_heads = 1}})
+fails("no name", model.logits, model, "Once", {{first_head = 3}})
 assert(model:with_session(function() return nil end) == nil) -- a function without a result succeeds
 assert(model:with_session(function() return false end) == false)
 fails("mine", model.with_session, model, function() error("mine", 0) end)

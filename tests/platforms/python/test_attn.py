@@ -572,8 +572,7 @@ class Hooks(Case):
         heads = rng.normal(size=(4, 2, 32)).astype(np.float32)
         both = {"positions": slice(1, 3)}
         cases = [("hook_resid_mid", "set", value, both, lambda x: x.__setitem__(slice(1, 3), value)),
-                 ("hook_resid_mid", "add", value, {**both, "factor": 0.5},
-                  lambda x: x.__setitem__(slice(1, 3), x[1:3] + value * np.float32(0.5))),
+                 ("hook_resid_mid", "add", value / 2, both, lambda x: x.__setitem__(slice(1, 3), x[1:3] + value / 2)),
                  ("hook_mlp_out", "zero", None, {"positions": 2}, lambda x: x.__setitem__(2, 0)),
                  ("hook_resid_mid", "mean", value, {}, lambda x: x.__setitem__(slice(None), value.mean(0))),
                  ("attn.hook_z", "set", heads, {"heads": slice(4, None)},
@@ -590,7 +589,7 @@ class Hooks(Case):
                 self.assertLess(np.abs(got - want).max(), 1e-5)
                 self.assertGreater(np.abs(got - self.model(PROMPT)[-1]).max(), 1e-3)
         with self.model.session() as session:
-            session.edit("blocks.1.hook_resid_mid", "add", value[0], factor=0)
+            session.edit("blocks.1.hook_resid_mid", "add", 0 * value[0])
             self.assertTrue((session.feed(PROMPT) == self.model(PROMPT)[-1]).all())
 
     def test_an_exception_comes_out_and_the_session_is_as_before(self):
@@ -1062,7 +1061,7 @@ class Studies(Case):
         self.assertEqual(np.float32(got.value), self.run_edited())
         direction = np.random.default_rng(1).standard_normal((5, 192)).astype(np.float32)
         step = 1e-2  # by central differences
-        up, down = (float(self.run_edited((name, "add", direction, {"factor": f}))) for f in (step, -step))
+        up, down = (float(self.run_edited((name, "add", f * direction, {}))) for f in (step, -step))
         slope = float((got.gradient[name].astype(np.float64) * direction).sum())
         self.assertLess(abs((up - down) / (2 * step) - slope), 2e-2 * abs(slope))
         cache = [self.model.run_with_cache(text, name)[1][name] for text in (self.clean, self.corrupted)]
@@ -1089,7 +1088,7 @@ class Studies(Case):
             got = back.gradients(self.corrupted, lens.logit_diff(" was", " had"), name, edits=edits)
             self.assertEqual(np.float32(got.value), self.run_edited(change))
             step = 1e-2
-            up, down = (float(self.run_edited(change, (name, "add", direction, {"factor": f}))) for f in (step, -step))
+            up, down = (float(self.run_edited(change, (name, "add", f * direction, {}))) for f in (step, -step))
             slope = float((got.gradient[name].astype(np.float64) * direction).sum())
             self.assertLess(abs((up - down) / (2 * step) - slope), 2e-2 * abs(slope))
             plain, edited = (back.attribution_patch(self.pair(), "hook_resid_pre", edits=e) for e in ((), edits))
@@ -1180,7 +1179,7 @@ class Studies(Case):
         means = [self.model.run_with_cache(text, name)[1][name].mean(0) for text in ("so happy", " sad")]
         self.assertLess(np.abs(vector - (means[0] - means[1])).max(), 1e-4)
         with self.model.session() as session:
-            session.edit(name, "add", vector, factor=2)
+            session.edit(name, "add", 2 * vector)
             text = session.generate(PROMPT, max_tokens=8)
             text.read()
         self.assertEqual(text.ids, program("--towards", "so happy", "--away", " sad", "--strength", 2))

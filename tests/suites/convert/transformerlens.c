@@ -85,7 +85,7 @@ static void same_as_transformerlens(const char *name, size_t n_layer, int has_b_
     item.tokens = (const int32_t *)ids.data;
     item.logits = out_logits;
     if (OK(&ctx, attn_session_new(&ctx, &session, model, NULL)) &&
-        OK(&ctx, attn_record_new(&ctx, &record, session, &what, NULL, 0))) {
+        OK(&ctx, attn_record_new(&ctx, &record, session, &what))) {
         item.session = session;
         OK(&ctx, attn_feed_batch(&ctx, &item, 1));
         CHECKF(distance(out_logits, logits) < 2e-6, "%s: logits %g", name,

@@ -27,9 +27,7 @@ static attn_tensor x4, x3, sq, vec, ids, qkv, pattern, z, post, scale, resid; /*
 static attn_block_weights block;
 static attn_rng rng;
 static attn_record *record;
-static attn_record_desc recorded;
-static size_t recorded_size;
-static void *recorded_here, *recorded_there;
+static attn_record_desc recorded, recorded_here, recorded_nowhere; /* the last: a size alone */
 static attn_edit edit;
 static attn_tensor ids3;
 enum { HELD = 4 };
@@ -70,10 +68,11 @@ static void prepare(attn_ctx *ctx)
     recorded.names = names;
     recorded.n_names = 1;
     recorded.n_positions = HELD;
-    OK(ctx, attn_record_size(ctx, &recorded_size, model, &recorded));
-    recorded_here = pool_new(recorded_size);
-    recorded_there = pool_new(recorded_size);
-    OK(ctx, attn_record_new(ctx, &record, watched, &recorded, recorded_here, recorded_size));
+    recorded_here = recorded_nowhere = recorded;
+    OK(ctx, attn_record_size(ctx, &recorded_here.memory_size, model, &recorded));
+    recorded_nowhere.memory_size = recorded_here.memory_size;
+    recorded_here.memory = pool_new(recorded_here.memory_size);
+    OK(ctx, attn_record_new(ctx, &record, watched, &recorded_here));
     OK(ctx, attn_feed(ctx, watched, tokens, HELD));
     edit.name = "*hook_z";
     edit.kind = ATTN_EDIT_MEAN;
@@ -188,7 +187,7 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_session_get_cache, (ctx, &s->out, held, ATTN_CACHE_VALUES, 0, 1))                      \
     DO(attn_session_set_cache, (ctx, held, ATTN_CACHE_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))         \
     DO(attn_record_size, (ctx, &s->n, model, &recorded))                                           \
-    DO(attn_record_new, (ctx, &s->record, other, &recorded, NULL, 0))                              \
+    DO(attn_record_new, (ctx, &s->record, other, &recorded))                                       \
     DO(attn_record_get, (ctx, &view, record, "blocks.0.attn.hook_z"))                              \
     DO(lens_save_record, (ctx, test_tmp("faults.record.safetensors"), record))                     \
     DO(lens_save, (ctx, test_tmp("faults.safetensors"), &edit.name, &x4, 1))                       \
@@ -488,9 +487,9 @@ TEST(every_function_without_memory)
     DO(attn_session_set_cache, (ctx, NULL, ATTN_CACHE_KEYS, 0, 1, attn_slice(z, 0, 0, 1)))         \
     DO(attn_record_size, (ctx, NULL, model, &recorded))                                            \
     DO(attn_record_size, (ctx, &s->n, NULL, &recorded))                                            \
-    DO(attn_record_new, (ctx, NULL, other, &recorded, recorded_there, recorded_size))              \
-    DO(attn_record_new, (ctx, &s->record, NULL, &recorded, recorded_there, recorded_size))         \
-    DO(attn_record_new, (ctx, &s->record, other, &recorded, NULL, recorded_size))                  \
+    DO(attn_record_new, (ctx, NULL, other, &recorded))                                             \
+    DO(attn_record_new, (ctx, &s->record, NULL, &recorded))                                        \
+    DO(attn_record_new, (ctx, &s->record, other, &recorded_nowhere))                               \
     DO(attn_record_get, (ctx, NULL, record, "blocks.0.attn.hook_z"))                               \
     DO(attn_record_get, (ctx, &view, NULL, "blocks.0.attn.hook_z"))                                \
     DO(attn_record_get, (ctx, &view, record, NULL))                                                \

@@ -397,7 +397,7 @@ static double loss_without(attn_ctx *ctx, const attn_model *m, const int32_t *id
     double loss;
     snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)layer);
     off.name = name;
-    off.head = head;
+    off.first_head = head;
     off.n_heads = 1;
     if (layer < 2)
         OK(ctx, attn_hook_edit(ctx, NULL, session, &off));

@@ -337,7 +337,7 @@ TEST(edges_that_are_known)
     memset(edits, 0, sizeof edits);
     edits[0].name = "blocks.0.attn.hook_z";
     edits[0].kind = ATTN_EDIT_ZERO;
-    edits[0].head = 1;
+    edits[0].first_head = 1;
     edits[0].n_heads = 1;
     edits[1].name = "ln_final.hook_scale";
     edits[1].kind = ATTN_EDIT_SET;

@@ -229,7 +229,7 @@ TEST(from_a_stream)
     attn_record_desc what = ATTN_ZERO;
     d.names = what.names = names;
     d.n_names = what.n_names = 1;
-    OK(&ctx, attn_record_new(&ctx, &record, session, &what, NULL, 0));
+    OK(&ctx, attn_record_new(&ctx, &record, session, &what));
     OK(&ctx, attn_feed(&ctx, session, d.tokens, d.n_tokens));
     OK(&ctx, attn_record_get(&ctx, &stream, record, names[0]));
     want = gradients_of(&ctx, narrow, NULL, &d);
@@ -458,52 +458,66 @@ typedef struct edit_list {
     const char *name;
     attn_edit edits[MOST_EDITS];
     size_t n;
+    float factors[MOST_EDITS]; /* of the fixtures; 0: 1 */
 } edit_list;
 
 static const edit_list edit_lists[] = {
     {"edited.stream",
-     {{"blocks.0.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 1, 1, {0}, 0, {0}},
-      {"blocks.1.hook_resid_pre", ATTN_EDIT_SET, 2, 0, 0, 0, {0}, 0, {0}},
-      {"blocks.1.hook_mlp_out", ATTN_EDIT_ADD, 0, 0, 0, 0, {0}, 0.7f, {0}},
-      {"blocks.0.mlp.hook_post", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
-      {"blocks.1.attn.hook_pattern", ATTN_EDIT_ZERO, 4, 2, 2, 1, {0}, 0, {0}},
-      {"blocks.0.hook_attn_out", ATTN_EDIT_MEAN, 5, 1, 0, 0, {0}, 0, {0}},
-      {"blocks.2.attn.hook_k", ATTN_EDIT_SCALE, 0, 0, 1, 2, {0}, 0, {0}},
-      {"blocks.2.attn.hook_v", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
-      {"blocks.2.ln2.hook_scale", ATTN_EDIT_SET, 1, 1, 0, 0, {0}, 0, {0}},
-      {"ln_final.hook_scale", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
-      {"blocks.0.ln1.hook_normalized.pre", ATTN_EDIT_ADD, 3, 1, 0, 0, {0}, 1, {0}},
-      {"blocks.0.ln1.hook_scale", ATTN_EDIT_ADD, 0, 0, 0, 0, {0}, 0.3f, {0}},
-      {"blocks.1.ln1.hook_normalized.pre", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
-      {"blocks.1.ln1.hook_normalized.post", ATTN_EDIT_ZERO, 0, 2, 0, 0, {0}, 0, {0}},
-      {"blocks.2.hook_resid_mid", ATTN_EDIT_SCALE, 6, 1, 0, 0, {0}, 0, {0}},
-      {"blocks.1.attn.hook_attn_scores", ATTN_EDIT_SET, 0, 0, 3, 1, {0}, 0, {0}},
-      {"hook_embed", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
-      {"*.attn.hook_q", ATTN_EDIT_SCALE, 2, 5, 0, 0, {0}, 0, {0}}},
-     18},
+     {{"blocks.0.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 1, 1, {0}, {0}},
+      {"blocks.1.hook_resid_pre", ATTN_EDIT_SET, 2, 2, 0, 0, {0}, {0}},
+      {"blocks.1.hook_mlp_out", ATTN_EDIT_ADD, 0, 0, 0, 0, {0}, {0}},
+      {"blocks.0.mlp.hook_post", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, {0}},
+      {"blocks.1.attn.hook_pattern", ATTN_EDIT_ZERO, 4, 2, 2, 1, {0}, {0}},
+      {"blocks.0.hook_attn_out", ATTN_EDIT_MEAN, 5, 1, 0, 0, {0}, {0}},
+      {"blocks.2.attn.hook_k", ATTN_EDIT_SCALE, 0, 0, 1, 2, {0}, {0}},
+      {"blocks.2.attn.hook_v", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, {0}},
+      {"blocks.2.ln2.hook_scale", ATTN_EDIT_SET, 1, 1, 0, 0, {0}, {0}},
+      {"ln_final.hook_scale", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, {0}},
+      {"blocks.0.ln1.hook_normalized.pre", ATTN_EDIT_ADD, 3, 1, 0, 0, {0}, {0}},
+      {"blocks.0.ln1.hook_scale", ATTN_EDIT_ADD, 0, 0, 0, 0, {0}, {0}},
+      {"blocks.1.ln1.hook_normalized.pre", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, {0}},
+      {"blocks.1.ln1.hook_normalized.post", ATTN_EDIT_ZERO, 0, 2, 0, 0, {0}, {0}},
+      {"blocks.2.hook_resid_mid", ATTN_EDIT_SCALE, 6, 1, 0, 0, {0}, {0}},
+      {"blocks.1.attn.hook_attn_scores", ATTN_EDIT_SET, 0, 0, 3, 1, {0}, {0}},
+      {"hook_embed", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, {0}},
+      {"*.attn.hook_q", ATTN_EDIT_SCALE, 2, 5, 0, 0, {0}, {0}}},
+     18,
+     {[2] = 0.7f, [11] = 0.3f}},
     {"edited.copies",
-     {{"blocks.1.attn.hook_result", ATTN_EDIT_ZERO, 0, 0, 0, 1, {0}, 0, {0}},
-      {"blocks.0.attn.hook_result", ATTN_EDIT_SCALE, 0, 0, 2, 1, {0}, 0, {0}},
-      {"blocks.2.hook_q_input", ATTN_EDIT_SET, 3, 0, 1, 1, {0}, 0, {0}},
-      {"*.hook_v_input", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
-      {"blocks.2.hook_attn_in", ATTN_EDIT_ADD, 0, 0, 2, 2, {0}, 1, {0}},
-      {"blocks.0.hook_mlp_in", ATTN_EDIT_ZERO, 4, 1, 0, 0, {0}, 0, {0}},
-      {"blocks.1.hook_mlp_in", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
-      {"blocks.1.hook_attn_in", ATTN_EDIT_SCALE, 5, 2, 3, 1, {0}, 0, {0}},
-      {"blocks.0.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 1, 1, {0}, 0, {0}},
-      {"blocks.2.ln2.hook_normalized.pre", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}}},
-     10},
+     {{"blocks.1.attn.hook_result", ATTN_EDIT_ZERO, 0, 0, 0, 1, {0}, {0}},
+      {"blocks.0.attn.hook_result", ATTN_EDIT_SCALE, 0, 0, 2, 1, {0}, {0}},
+      {"blocks.2.hook_q_input", ATTN_EDIT_SET, 3, 4, 1, 1, {0}, {0}},
+      {"*.hook_v_input", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, {0}},
+      {"blocks.2.hook_attn_in", ATTN_EDIT_ADD, 0, 0, 2, 2, {0}, {0}},
+      {"blocks.0.hook_mlp_in", ATTN_EDIT_ZERO, 4, 1, 0, 0, {0}, {0}},
+      {"blocks.1.hook_mlp_in", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, {0}},
+      {"blocks.1.hook_attn_in", ATTN_EDIT_SCALE, 5, 2, 3, 1, {0}, {0}},
+      {"blocks.0.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 1, 1, {0}, {0}},
+      {"blocks.2.ln2.hook_normalized.pre", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, {0}}},
+     10,
+     {0}},
     {"edited.paths",
-     {{"blocks.0.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 1, 1, {0}, 0, {0}},
-      {"blocks.1.hook_q_input", ATTN_EDIT_SCALE, 0, 0, 2, 1, {0}, 0, {0}},
-      {"blocks.2.hook_mlp_in", ATTN_EDIT_SET, 3, 1, 0, 0, {0}, 0, {0}},
-      {"blocks.1.attn.hook_result", ATTN_EDIT_SCALE, 0, 0, 3, 1, {0}, 0, {0}},
-      {"blocks.0.hook_mlp_out", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}},
-      {"blocks.1.hook_resid_mid", ATTN_EDIT_ADD, 0, 0, 0, 0, {0}, 1, {0}},
-      {"blocks.2.attn.hook_pattern", ATTN_EDIT_ZERO, 2, 3, 0, 1, {0}, 0, {0}},
-      {"blocks.0.hook_resid_pre", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, 0, {0}}},
-     8}};
+     {{"blocks.0.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 1, 1, {0}, {0}},
+      {"blocks.1.hook_q_input", ATTN_EDIT_SCALE, 0, 0, 2, 1, {0}, {0}},
+      {"blocks.2.hook_mlp_in", ATTN_EDIT_SET, 3, 1, 0, 0, {0}, {0}},
+      {"blocks.1.attn.hook_result", ATTN_EDIT_SCALE, 0, 0, 3, 1, {0}, {0}},
+      {"blocks.0.hook_mlp_out", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, {0}},
+      {"blocks.1.hook_resid_mid", ATTN_EDIT_ADD, 0, 0, 0, 0, {0}, {0}},
+      {"blocks.2.attn.hook_pattern", ATTN_EDIT_ZERO, 2, 3, 0, 1, {0}, {0}},
+      {"blocks.0.hook_resid_pre", ATTN_EDIT_SCALE, 0, 0, 0, 0, {0}, {0}}},
+     8,
+     {0}}};
 enum { N_LISTS = sizeof edit_lists / sizeof edit_lists[0], STREAM = 0, PATHS = 2 };
+
+/* A copy of x times a factor, in the pool. */
+static attn_tensor scaled(attn_tensor x, float factor)
+{
+    const attn_tensor y = new_tensor(ATTN_F32, x.ndim, x.shape, LAYOUT_DENSE);
+    size_t i;
+    for (i = 0; i < count_of(x); i++)
+        set_value(y, i, (float)value_of(x, i) * factor);
+    return y;
+}
 
 static edit_list edits_of(int which)
 {
@@ -513,6 +527,8 @@ static edit_list edits_of(int which)
         if (list.edits[i].kind != ATTN_EDIT_ZERO) {
             const int found = fixture(&list.edits[i].value, "%s.%d", list.name, (int)i);
             CHECKF(found, "no fixture %s.%d", list.name, (int)i);
+            if (list.factors[i] != 0)
+                list.edits[i].value = scaled(list.edits[i].value, list.factors[i]);
         }
     return list;
 }
@@ -559,8 +575,7 @@ static double metric_at(attn_ctx *ctx, edit_list list, const char *name, attn_te
     memset(e, 0, sizeof *e);
     e->name = name;
     e->kind = ATTN_EDIT_ADD;
-    e->value = direction;
-    e->factor = step;
+    e->value = scaled(direction, step);
     b = changed_backward(ctx, &list);
     OK(ctx, lens_record_metric(ctx, &record, &value, &b, &d));
     attn_record_free(record);
@@ -656,7 +671,7 @@ TEST(pairs_under_edits)
                (double)value, (double)want);
     }
     wrong.name = "blocks.*.hook_resid_mid";
-    wrong.head = wrong.n_heads = 0;
+    wrong.first_head = wrong.n_heads = 0;
     b.edits = &wrong;
     b.n_edits = 1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "blocks.0.hook_resid_mid leaves no sum",

@@ -26,7 +26,7 @@ static void send(attn_ctx *ctx, attn_session *session, const one_path *path, con
     e.kind = ATTN_EDIT_SET;
     e.value = latest(is, name);
     if (path->from.kind == LENS_SENDER_HEAD) {
-        e.head = path->from.head;
+        e.first_head = path->from.head;
         e.n_heads = 1;
         e.value = attn_slice(e.value, 1, path->from.head, 1);
     }
@@ -86,14 +86,14 @@ static void check_path(const attn_model *model, const one_path *path)
                  strstr(path->to, "mlp") ? "mid" : "pre");
         stream = latest(reached, name);
         snprintf(name, sizeof name, "blocks.%d.%s", (int)path->to_layer, path->to);
-        e.head = e.n_heads = 0;
+        e.first_head = e.n_heads = 0;
         e.value = stream;
         if (strstr(path->to, "_input")) {
             attn_tensor copies = random_tensor(3, LENGTH, 1, (int)c->d_model);
             for (i = 0; i < LENGTH; i++)
                 for (j = 0, k = 0; k < c->d_model; k++)
                     *entry(copies, i, j, k) = *entry(stream, i, k, 0);
-            e.head = path->to_head;
+            e.first_head = path->to_head;
             e.n_heads = 1;
             e.value = copies;
         }
@@ -186,7 +186,7 @@ TEST(two_receivers)
                         (*entry(x, t, from[s].head, i) - *entry(y, t, from[s].head, i));
             e.name = r ? "blocks.2.hook_mlp_in" : "blocks.1.hook_q_input";
             e.kind = ATTN_EDIT_SET;
-            e.head = r ? 0 : 2;
+            e.first_head = r ? 0 : 2;
             e.n_heads = !r;
             e.value = r ? attn_reshape(input[r], attn_shape2(LENGTH, width)) : input[r];
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
@@ -231,7 +231,7 @@ static attn_record *edited_run(attn_ctx *ctx, attn_session **session, const attn
     what.names = names;
     what.n_names = sizeof names / sizeof names[0];
     what.n_positions = n;
-    OK(ctx, attn_record_new(ctx, &record, *session, &what, NULL, 0));
+    OK(ctx, attn_record_new(ctx, &record, *session, &what));
     OK(ctx, attn_feed(ctx, *session, text, n));
     return record;
 }
@@ -249,7 +249,7 @@ static attn_edit setting(attn_ctx *ctx, char *room, const attn_record *from, siz
 
 static attn_edit of_one_head(attn_edit e, size_t head)
 {
-    e.head = head;
+    e.first_head = head;
     e.n_heads = 1;
     e.value = attn_slice(e.value, 1, head, 1);
     return e;
@@ -374,8 +374,8 @@ TEST(edits_behind_the_metric)
     pair.metric.from_end = 1;
     e.name = "blocks.1.hook_mlp_out";
     e.kind = ATTN_EDIT_ZERO;
-    e.position = 3;
-    e.n_positions = 1;
+    e.first = 3;
+    e.count = 1;
     paths.pairs = patch.pairs = &pair;
     paths.n_pairs = patch.n_pairs = paths.n_senders = paths.n_receivers = 1;
     paths.senders = &from;

@@ -28,7 +28,7 @@ static attn_tensor activation_of(story *s, const char *name, const char *text)
     what.names = &name;
     what.n_names = 1;
     OK(&s->ctx, attn_session_new(&s->ctx, &session, s->model, NULL));
-    OK(&s->ctx, attn_record_new(&s->ctx, &record, session, &what, NULL, 0));
+    OK(&s->ctx, attn_record_new(&s->ctx, &record, session, &what));
     OK(&s->ctx, attn_feed_text(&s->ctx, session, text));
     OK(&s->ctx, attn_record_get(&s->ctx, &view, record, name));
     OK(&s->ctx, attn_copy(&s->ctx, &copy, view));
@@ -47,24 +47,24 @@ static attn_tensor mean_row(story *s, attn_tensor x)
 /* The edits of `changes` below, by the library. */
 static void change_story(story *s)
 {
-    static const attn_edit zero = {"blocks.2.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 3, 1, {0}, 0, {0}};
+    static const attn_edit zero = {"blocks.2.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 3, 1, {0}, {0}};
     attn_edit mean = zero, set = zero, add = zero;
     mean.name = "blocks.0.attn.hook_z";
     mean.kind = ATTN_EDIT_MEAN;
-    mean.head = 1;
+    mean.first_head = 1;
     mean.value = attn_select(activation_of(s, mean.name, TEXT), 1, 1);
     set.name = "blocks.1.hook_resid_pre";
     set.kind = ATTN_EDIT_SET;
-    set.head = set.n_heads = 0;
-    set.position = 2;
-    set.n_positions = 1;
+    set.first_head = set.n_heads = 0;
+    set.first = 2;
+    set.count = 1;
     set.value = attn_slice(activation_of(s, set.name, "The dog ran"), 0, 2, 1);
     add.name = "blocks.2.hook_resid_pre";
     add.kind = ATTN_EDIT_ADD;
-    add.head = add.n_heads = 0;
-    add.factor = 1.5f;
+    add.first_head = add.n_heads = 0;
     OK(&s->ctx, attn_sub(&s->ctx, &add.value, mean_row(s, activation_of(s, add.name, "very happy")),
                          mean_row(s, activation_of(s, add.name, "sad"))));
+    OK(&s->ctx, attn_scale(&s->ctx, &add.value, add.value, 1.5f));
     OK(&s->ctx, attn_hook_edit(&s->ctx, NULL, s->session, &zero));
     OK(&s->ctx, attn_hook_edit(&s->ctx, NULL, s->session, &mean));
     OK(&s->ctx, attn_hook_edit(&s->ctx, NULL, s->session, &set));
@@ -85,7 +85,7 @@ TEST(edits)
     story s;
     attn_token_stats stats[64];
     attn_prediction top[64];
-    attn_record_desc what = {&name, 1, 0, 0, {0}};
+    attn_record_desc what = {&name, 1, 0, 0, NULL, 0, {0}};
     attn_record *record = NULL;
     attn_tensor pattern = {0};
     const json_value *all;
@@ -93,7 +93,7 @@ TEST(edits)
     if (!open_story(&s, TINY, TEXT))
         return;
     change_story(&s);
-    OK(&s.ctx, attn_record_new(&s.ctx, &record, s.session, &what, NULL, 0));
+    OK(&s.ctx, attn_record_new(&s.ctx, &record, s.session, &what));
     OK(&s.ctx, attn_score(&s.ctx, stats, &(attn_top){top, 1}, s.session, s.tokens, s.n));
     OK(&s.ctx, attn_record_get(&s.ctx, &pattern, record, name));
     all = member(parse(LENS MODEL "loss " CHANGES), "tokens");
@@ -145,7 +145,7 @@ TEST(patches_of_a_changed_model)
     static const char *const kinds[] = {"positions", "heads", "position-heads", "sources",
                                         "source-heads"};
     const lens_receiver readers[] = {{2, "hook_q_input", 1}, {3, "hook_mlp_in", 0}};
-    attn_edit edit = {.name = "blocks.1.attn.hook_z", .head = 3, .n_heads = 1};
+    attn_edit edit = {.name = "blocks.1.attn.hook_z", .first_head = 3, .n_heads = 1};
     lens_pair pair = {.metric = asked};
     lens_patch_desc d = {
         .pairs = &pair, .n_pairs = 1, .name = "attn.hook_pattern", .edits = &edit, .n_edits = 1};
@@ -202,11 +202,9 @@ TEST(gradients_of_a_changed_model)
     "--token ' was' --against ' a' --edit 'zero blocks.1.attn.hook_z head 3; "                     \
     "scale blocks.0.hook_mlp_out by 0.5 at 2' "
     static const float half = 0.5f;
-    attn_edit edits[2] = {{.name = "blocks.1.attn.hook_z", .head = 3, .n_heads = 1},
-                          {.name = "blocks.0.hook_mlp_out",
-                           .kind = ATTN_EDIT_SCALE,
-                           .position = 2,
-                           .n_positions = 1}};
+    attn_edit edits[2] = {
+        {.name = "blocks.1.attn.hook_z", .first_head = 3, .n_heads = 1},
+        {.name = "blocks.0.hook_mlp_out", .kind = ATTN_EDIT_SCALE, .first = 2, .count = 1}};
     lens_pair pair = {.metric = asked};
     lens_backward b = ATTN_ZERO;
     lens_gradients_desc what = ATTN_ZERO;

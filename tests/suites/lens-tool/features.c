@@ -362,8 +362,7 @@ TEST(steering_by_texts)
     OK(&s.ctx, lens_steering_vector(&s.ctx, &direction, s.model, name, &to, &from));
     e.name = name;
     e.kind = ATTN_EDIT_ADD;
-    e.value = direction;
-    e.factor = -2.5f;
+    OK(&s.ctx, attn_scale(&s.ctx, &e.value, direction, -2.5f));
     OK(&s.ctx, attn_session_new(&s.ctx, &session, s.model, NULL));
     OK(&s.ctx, attn_hook_edit(&s.ctx, NULL, session, &e));
     OK(&s.ctx, attn_feed(&s.ctx, session, ids, N_IDS));

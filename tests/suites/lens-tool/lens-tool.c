@@ -428,7 +428,7 @@ static void record_head(story *s, attn_tensor *result, const one_path *path)
     desc.n_names = 1;
     desc.n_positions = s->n;
     OK(&s->ctx, attn_session_truncate(&s->ctx, s->session, 0));
-    OK(&s->ctx, attn_record_new(&s->ctx, &record, s->session, &desc, NULL, 0));
+    OK(&s->ctx, attn_record_new(&s->ctx, &record, s->session, &desc));
     OK(&s->ctx, attn_feed(&s->ctx, s->session, s->tokens, s->n));
     OK(&s->ctx, attn_record_get(&s->ctx, &view, record, name));
     OK(&s->ctx, attn_scale(&s->ctx, result, attn_select(view, 1, path->from.head), 1));
@@ -449,7 +449,6 @@ static double direct_effect(story *clean, story *corrupted, const lens_pair *des
     OK(&clean->ctx, attn_sub(&clean->ctx, &is, is, was));
     edit.name = "blocks.3.hook_resid_post";
     edit.kind = ATTN_EDIT_ADD;
-    edit.factor = 1;
     edit.value = is;
     OK(&corrupted->ctx, attn_session_truncate(&corrupted->ctx, corrupted->session, 0));
     OK(&corrupted->ctx, attn_hook_edit(&corrupted->ctx, NULL, corrupted->session, &edit));

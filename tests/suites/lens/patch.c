@@ -32,11 +32,11 @@ static float patched(const attn_model *model, const int32_t *tokens, size_t n, c
     attn_edit e = edit_of(name, ATTN_EDIT_SET);
     float value;
     if (position < n) {
-        e.position = position;
-        e.n_positions = 1;
+        e.first = position;
+        e.count = 1;
         e.value = attn_slice(clean, over_keys, position, 1);
     } else {
-        e.head = head;
+        e.first_head = head;
         e.n_heads = 1;
         e.value = attn_slice(clean, !over_keys, head, 1);
     }
@@ -126,7 +126,9 @@ TEST(sweep_of_a_long_text)
     recorded.n_names = 1;
     recorded.n_positions = LENGTH;
     OK(&ctx, attn_record_size(&ctx, &bytes, longer, &recorded));
-    OK(&ctx, attn_record_new(&ctx, &record, session, &recorded, pool_new(bytes), bytes));
+    recorded.memory = pool_new(bytes);
+    recorded.memory_size = bytes;
+    OK(&ctx, attn_record_new(&ctx, &record, session, &recorded));
     OK(&ctx, attn_feed(&ctx, session, d.clean, LENGTH));
     OK(&ctx, attn_record_get(&ctx, &clean, record, name));
     OK(&ctx, patch_heads(&ctx, &heads, NULL, longer, &d, "attn.hook_z"));
@@ -490,11 +492,10 @@ TEST(sweeps_of_an_edited_model)
                           edit_of("blocks.1.hook_resid_post", ATTN_EDIT_ADD)};
     const char *const names[] = {"hook_resid_pre", "hook_mlp_out", "attn.hook_z"};
     size_t i;
-    edits[0].head = 1;
+    edits[0].first_head = 1;
     edits[0].n_heads = 1;
     edits[1].value = edits[2].value = attn_reshape(steer, attn_shape2(1, c->d_model));
-    edits[1].factor = edits[2].factor = 2;
-    edits[1].n_positions = edits[2].n_positions = 6;
+    edits[1].count = edits[2].count = 6;
     for (i = 0; i < 3; i++)
         check_kind(odd, &(lens_patch_desc){.pairs = &pair,
                                            .n_pairs = 1,

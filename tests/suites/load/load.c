@@ -150,7 +150,9 @@ static void watch_copy(work *w, size_t seed)
     if (!OK(&w->ctx, attn_record_size(&w->ctx, &bytes, w->model, &desc)))
         return;
     memory = pool_new(bytes);
-    OK(&w->ctx, attn_record_new(&w->ctx, &record, w->two, &desc, memory, bytes));
+    desc.memory = memory;
+    desc.memory_size = bytes;
+    OK(&w->ctx, attn_record_new(&w->ctx, &record, w->two, &desc));
     OK(&w->ctx, attn_hook(&w->ctx, NULL, w->two, patterns[seed % 4], count, &calls));
     OK(&w->ctx, attn_hook_edit(&w->ctx, NULL, w->two, &edit));
     go_on(w, w->two, 1 + seed % 5, 4, seed + 1);

@@ -138,9 +138,11 @@ TEST(sessions_and_records_of_many_heads)
         OK(&ctx, attn_record_size(&ctx, &bytes, model, &desc));
         same_count(bytes, scores);
     }
+    desc.memory = &number;
+    desc.memory_size = sizeof number;
     if (session)
         FAILS(&ctx, IS_32_BIT ? ATTN_E_MEMORY : ATTN_E_SPACE, "",
-              attn_record_new(&ctx, &record, session, &desc, &number, sizeof number));
+              attn_record_new(&ctx, &record, session, &desc));
     CHECK(record == NULL);
     attn_session_free(session);
     attn_model_close(model);
@@ -307,9 +309,11 @@ TEST(records_of_16_eib)
     desc.n_names = 3;
     FAILS(&ctx, ATTN_E_MEMORY, "attn_record_size: 16777216 positions do not fit in memory",
           attn_record_size(&ctx, &bytes, model, &desc));
+    desc.memory = &number;
+    desc.memory_size = sizeof number;
     if (OK(&ctx, attn_session_new(&ctx, &session, model, &small)))
         FAILS(&ctx, ATTN_E_MEMORY, "attn_record_new: 16777216 positions do not fit in memory",
-              attn_record_new(&ctx, &record, session, &desc, &number, sizeof number));
+              attn_record_new(&ctx, &record, session, &desc));
     CHECK(record == NULL);
     attn_session_free(session);
     attn_model_close(model);

@@ -226,7 +226,6 @@ TEST(records_in_a_batch)
     pool_clear();
 }
 
-/* Too little memory, too many positions, stops and truncations: a status, and all can go on. */
 /* Memory of the context holds the same numbers as the caller's, and goes with the record. */
 TEST(a_record_in_memory_of_the_context)
 {
@@ -244,8 +243,10 @@ TEST(a_record_in_memory_of_the_context)
     desc.n_names = 2;
     desc.n_positions = 9;
     OK(&ctx, attn_record_size(&ctx, &bytes, odd, &desc));
-    OK(&ctx, attn_record_new(&ctx, &records[0], session, &desc, pool_new(bytes), bytes));
-    OK(&ctx, attn_record_new(&ctx, &records[1], session, &desc, NULL, 0));
+    OK(&ctx, attn_record_new(&ctx, &records[1], session, &desc));
+    desc.memory = pool_new(bytes);
+    desc.memory_size = bytes;
+    OK(&ctx, attn_record_new(&ctx, &records[0], session, &desc));
     OK(&ctx, attn_feed(&ctx, session, tokens, 9));
     attn_session_free(session);
     CHECK(attn_record_n_activations(records[1]) > 2);
@@ -263,6 +264,19 @@ TEST(a_record_in_memory_of_the_context)
     pool_clear();
 }
 
+/* A record in memory of the caller; desc may be NULL. */
+static attn_status record_in(attn_ctx *ctx, attn_record **record, attn_session *session,
+                             const attn_record_desc *desc, void *memory, size_t size)
+{
+    attn_record_desc with_memory = {0};
+    if (desc)
+        with_memory = *desc;
+    with_memory.memory = memory;
+    with_memory.memory_size = size;
+    return attn_record_new(ctx, record, session, &with_memory);
+}
+
+/* Too little memory, too many positions, stops and truncations: a status, and all can go on. */
 TEST(record_rules)
 {
     enum { LENGTH = 20, ROOM = 12 };
@@ -288,19 +302,19 @@ TEST(record_rules)
     memory_of = (unsigned char *)pool_new(bytes + 8);
     memset(memory_of, 0x5A, bytes + 8);
     FAILS(&ctx, ATTN_E_SPACE, "need 7488 bytes",
-          attn_record_new(&ctx, &record, session, &desc, memory_of, 9));
+          record_in(&ctx, &record, session, &desc, memory_of, 9));
     CHECK(record == NULL);
     FAILS(&ctx, ATTN_E_SPACE, "need",
-          attn_record_new(&ctx, &record, session, &desc, memory_of, bytes - 1));
+          record_in(&ctx, &record, session, &desc, memory_of, bytes - 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "aligned",
-          attn_record_new(&ctx, &record, session, &desc, memory_of + 1, bytes));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no memory",
-          attn_record_new(&ctx, &record, session, &desc, NULL, bytes));
+          record_in(&ctx, &record, session, &desc, memory_of + 1, bytes));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "without memory",
+          record_in(&ctx, &record, session, &desc, NULL, bytes));
     desc.names = wrong;
     FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.0.hook_resid_pre?",
           attn_record_size(&ctx, &bytes, odd, &desc));
     FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.0.hook_resid_pre?",
-          attn_record_new(&ctx, &record, session, &desc, memory_of, bytes));
+          record_in(&ctx, &record, session, &desc, memory_of, bytes));
     desc.names = two;
     desc.n_positions = 41;
     FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, &bytes, odd, &desc));
@@ -311,10 +325,10 @@ TEST(record_rules)
     desc.first = 0;
     OK(&ctx, attn_feed(&ctx, session, tokens, 2));
     FAILS(&ctx, ATTN_E_ARGUMENT, "attn_session_truncate it",
-          attn_record_new(&ctx, &record, session, &desc, memory_of, bytes));
+          record_in(&ctx, &record, session, &desc, memory_of, bytes));
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
 
-    OK(&ctx, attn_record_new(&ctx, &record, session, &desc, memory_of, bytes));
+    OK(&ctx, record_in(&ctx, &record, session, &desc, memory_of, bytes));
     OK(&ctx, attn_record_get(&ctx, &value, record, two[0]));
     CHECK(value.shape[0] == 0 && value.shape[1] == c->d_model);
     OK(&ctx, attn_feed(&ctx, session, tokens, 8));
@@ -379,7 +393,7 @@ TEST(record_memory)
     live = m.live;
     for (n = 0; n < 20 && status != ATTN_OK; n++) {
         m.fail_at = m.asked + n;
-        status = attn_record_new(&ctx, &record, session, NULL, memory_of, bytes);
+        status = record_in(&ctx, &record, session, NULL, memory_of, bytes);
         m.fail_at = -1;
         CHECK(status == ATTN_OK || (status == ATTN_E_MEMORY && m.live == live && !record));
     }
@@ -707,7 +721,6 @@ typedef struct by_hand {
     attn_edit_kind kind;
     size_t position, n, head, n_heads;
     attn_tensor value; /* dense [n or 1, n_heads, width] */
-    float factor;
 } by_hand;
 static int edit_by_hand(const attn_activation *a, void *user)
 {
@@ -725,9 +738,7 @@ static int edit_by_hand(const attn_activation *a, void *user)
                 v = b->kind == ATTN_EDIT_ZERO
                         ? 0
                         : *entry(b->value, b->value.shape[0] > 1 ? at : 0, h, k);
-                *x = b->kind == ATTN_EDIT_ADD     ? fmaf(v, b->factor, *x)
-                     : b->kind == ATTN_EDIT_SCALE ? *x * v
-                                                  : v;
+                *x = b->kind == ATTN_EDIT_ADD ? *x + v : b->kind == ATTN_EDIT_SCALE ? *x * v : v;
             }
     return 0;
 }
@@ -742,7 +753,7 @@ TEST(edits)
     } cases[] = {{"blocks.1.hook_resid_pre", ATTN_EDIT_ADD, 0, 0, 0, 0, 1},
                  {"blocks.*.hook_resid_post", ATTN_EDIT_ADD, 3, 5, 0, 0, 5},
                  {"blocks.0.attn.hook_z", ATTN_EDIT_ZERO, 0, 0, 1, 1, 1},
-                 {"blocks.1.attn.hook_z", ATTN_EDIT_SET, 4, 0, 0, 2, 7},
+                 {"blocks.1.attn.hook_z", ATTN_EDIT_SET, 4, 7, 0, 2, 7},
                  {"blocks.1.attn.hook_k", ATTN_EDIT_SET, 6, 1, 1, 0, 1},
                  {"*.attn.hook_result", ATTN_EDIT_ZERO, 2, 9, 2, 1, 1},
                  {"blocks.1.hook_q_input", ATTN_EDIT_ADD, 0, 0, 1, 1, 20},
@@ -750,7 +761,7 @@ TEST(edits)
                  {"ln_final.hook_scale", ATTN_EDIT_SET, 0, 0, 0, 0, 20},
                  {"blocks.0.mlp.hook_post", ATTN_EDIT_MEAN, 1, 0, 0, 0, 6},
                  {"blocks.0.attn.hook_z", ATTN_EDIT_MEAN, 0, 4, 0, 3, 20},
-                 {"blocks.1.attn.hook_z", ATTN_EDIT_SCALE, 2, 0, 1, 2, 6},
+                 {"blocks.1.attn.hook_z", ATTN_EDIT_SCALE, 2, 6, 1, 2, 6},
                  {"blocks.*.hook_mlp_out", ATTN_EDIT_SCALE, 0, 0, 0, 0, 1}};
     attn_ctx ctx = alone();
     size_t i, j, k, t;
@@ -770,15 +781,12 @@ TEST(edits)
                                    : like.shape[1] - cases[i].head;
         width = like.shape[like.ndim - 1];
         b.kind = e.kind;
-        b.position = e.position = cases[i].position;
-        e.n_positions = cases[i].n;
-        b.head = e.head = cases[i].head;
+        b.position = e.first = cases[i].position;
+        e.count = cases[i].n;
+        b.head = e.first_head = cases[i].head;
         e.n_heads = cases[i].n_heads;
         b.n_heads = heads;
-        b.n = cases[i].n                                      ? cases[i].n
-              : cases[i].rows > 1 && e.kind != ATTN_EDIT_MEAN ? cases[i].rows
-                                                              : 1000;
-        b.factor = e.factor = -1.7f;
+        b.n = cases[i].n ? cases[i].n : LENGTH;
         b.value = random_tensor(3, (int)cases[i].rows, (int)heads, (int)width);
         if (like.ndim == 3)
             e.value = laid_out(b.value, ATTN_F32, LAYOUT_COLUMNS);
@@ -825,21 +833,16 @@ TEST(steering)
     enum { LENGTH = 16 };
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 3);
-    attn_tensor v = random_tensor(1, 192), twice = {0};
+    attn_tensor v = random_tensor(1, 192), nothing = {0};
     attn_edit e = edit_of("blocks.2.hook_resid_pre", ATTN_EDIT_ADD);
     const float *want;
     e.value = v;
-    e.factor = 1;
     want = hooked(tiny, tokens, LENGTH, LENGTH, e.name, add_vector, v.data, NULL, NULL);
     same_logits(edited(tiny, tokens, LENGTH, 1, &e, NULL, NULL), want, LENGTH, tiny, "steering");
     e.name = "blocks.1.hook_resid_post";
     same_logits(edited(tiny, tokens, LENGTH, 6, &e, NULL, NULL), want, LENGTH, tiny, "steering");
-    OK(&ctx, attn_scale(&ctx, &twice, v, 2)); /* exact, so that the product is not rounded */
-    e.factor = 2;
-    same_logits(edited(tiny, tokens, LENGTH, 16, &e, NULL, NULL),
-                hooked(tiny, tokens, LENGTH, LENGTH, e.name, add_vector, twice.data, NULL, NULL),
-                LENGTH, tiny, "steering twice as far");
-    e.factor = 0; /* as in the middle of a sweep from -2 to 2 */
+    OK(&ctx, attn_scale(&ctx, &nothing, v, 0)); /* as in the middle of a sweep from -2 to 2 */
+    e.value = nothing;
     same_logits(edited(tiny, tokens, LENGTH, 16, &e, NULL, NULL),
                 hooked(tiny, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL), LENGTH, tiny,
                 "steering by nothing");
@@ -862,9 +865,10 @@ TEST(edited_patterns)
     hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, e.name, usual);
     pattern = latest(clean, e.name);
     was = latest(usual, e.name);
-    e.position = FROM;
-    e.head = 1;
+    e.first = FROM;
+    e.first_head = 1;
     e.n_heads = 1;
+    e.count = COUNT;
     e.value = attn_slice(attn_slice(pattern, 0, 1, 1), 1, FROM, COUNT);
     for (step = 3; step <= LENGTH; step += 12) {
         size_t i;
@@ -885,7 +889,7 @@ TEST(edited_patterns)
     /* Too few keys for what is fed: known before anything runs. */
     {
         attn_session *session = session_on(&ctx, odd, 0, 0);
-        e.n_positions = 0;
+        e.count = 0;
         e.value = attn_slice(e.value, 2, 0, 9);
         OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
         OK(&ctx, attn_feed(&ctx, session, tokens, 9));
@@ -911,10 +915,10 @@ TEST(wrong_edits)
     wrong.name = "blocks.1.hook_resid_pree";
     FAILS(&ctx, ATTN_E_NAME, "did you mean", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
-    wrong.position = 40;
+    wrong.first = 40;
     FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
-    wrong.position = 30;
-    wrong.n_positions = 11;
+    wrong.first = 30;
+    wrong.count = 11;
     FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.n_heads = 1;
@@ -923,26 +927,26 @@ TEST(wrong_edits)
     wrong.name = "*.hook_z";
     FAILS(&ctx, ATTN_E_SHAPE, "[48]", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = z;
-    wrong.head = 3;
+    wrong.first_head = 3;
     FAILS(&ctx, ATTN_E_ARGUMENT, "has 3", attn_hook_edit(&ctx, NULL, session, &wrong));
-    wrong.head = 1;
+    wrong.first_head = 1;
     FAILS(&ctx, ATTN_E_SHAPE, "2 heads", attn_hook_edit(&ctx, NULL, session, &wrong));
-    wrong.head = 0;
-    wrong.n_positions = 4;
+    wrong.first_head = 0;
+    wrong.count = 4;
     FAILS(&ctx, ATTN_E_SHAPE, "4 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.name = "*.hook_pattern";
     wrong.kind = ATTN_EDIT_MEAN;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no mean", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.value = rows;
-    wrong.n_positions = 3;
+    wrong.count = 3;
     FAILS(&ctx, ATTN_E_SHAPE, "3 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.name = "*.hook_resid_mid";
     wrong.value = attn_transpose(rows, 0, 1);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "48 positions from 0 on; the session has room for 40",
+    FAILS(&ctx, ATTN_E_SHAPE, "shape [48, 5]; expected up to 40 positions",
           attn_hook_edit(&ctx, NULL, session, &wrong));
-    wrong.n_positions = 5;
+    wrong.count = 5;
     FAILS(&ctx, ATTN_E_SHAPE, "[48, 5]", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = attn_reshape(rows, attn_shape1(7));
     FAILS(&ctx, ATTN_E_ARGUMENT, "number of elements", attn_hook_edit(&ctx, NULL, session, &wrong));
@@ -1002,7 +1006,7 @@ TEST(a_pattern_of_several_shapes)
                                        {3, 3, 3, 1}, {2, 2, 1}, {3, 1, 1, 12}, {3, 2, 3, 1}};
     attn_ctx ctx = alone();
     const size_t size = vocab_of(odd) * sizeof(float);
-    size_t p, i, kind, n_fit = 0, n_refused = 0;
+    size_t p, i, n, kind, n_fit = 0, n_refused = 0;
     for (p = 0; p < sizeof patterns / sizeof patterns[0]; p++) {
         const int32_t *const tokens = random_tokens(odd, LENGTH, 5);
         sight *const names = new_sight();
@@ -1015,17 +1019,19 @@ TEST(a_pattern_of_several_shapes)
                 attn_status status;
                 const size_t *shape = shapes[i];
                 e.value = random_tensor((int)shape[0], (int)shape[1], (int)shape[2], (int)shape[3]);
-                e.n_positions = kind < 5 ? 0 : 3;
-                e.factor = 0.5f;
+                e.count = kind < 5 ? 0 : 3;
                 status = edit_each(&ctx, each, e, names);
                 CHECKF(!attn_hook_edit(&ctx, NULL, one, &e) == !status, "%s by shape %d: %s",
                        patterns[p], (int)i, ctx.message);
                 n_fit += status == ATTN_OK;
                 n_refused += status != ATTN_OK;
-                if (status == ATTN_OK && attn_feed(&ctx, each, tokens, LENGTH) == ATTN_OK &&
-                    OK(&ctx, attn_feed(&ctx, one, tokens, LENGTH)))
-                    CHECKF(memcmp(attn_session_logits(one), attn_session_logits(each), size) == 0,
+                for (n = 2; status == ATTN_OK && n <= LENGTH - 2; n += LENGTH - 4) {
+                    status = attn_feed(&ctx, each, tokens, n); /* the rest may be too much */
+                    CHECKF(attn_feed(&ctx, one, tokens, n) == status, "%s", ctx.message);
+                    CHECKF(status || memcmp(attn_session_logits(one), attn_session_logits(each),
+                                            size) == 0,
                            "%s by shape %d, kind %d", patterns[p], (int)i, (int)kind);
+                }
                 attn_session_free(one);
                 attn_session_free(each);
             }
@@ -1041,20 +1047,21 @@ TEST(a_value_that_reaches_further)
     attn_session *session = session_on(&ctx, odd, 0, 0); /* 40 positions */
     attn_edit e = edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_SET);
     e.value = random_tensor(2, 70, 48);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "70 positions from 0 on; the session has room for 40",
+    FAILS(&ctx, ATTN_E_SHAPE, "shape [70, 48]; expected up to 40 positions",
           attn_hook_edit(&ctx, NULL, session, &e));
     e.value = random_tensor(2, 8, 48);
-    e.position = 33;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "8 positions from 33 on", attn_hook_edit(&ctx, NULL, session, &e));
-    e.n_positions = 7; /* the value is longer than that */
+    e.first = 33;
+    FAILS(&ctx, ATTN_E_SHAPE, "expected up to 7 positions",
+          attn_hook_edit(&ctx, NULL, session, &e));
+    e.count = 7; /* the value is longer than that */
     FAILS(&ctx, ATTN_E_SHAPE, "expected 7 positions", attn_hook_edit(&ctx, NULL, session, &e));
-    e.n_positions = 0;
-    e.position = 40; /* there is no such position, whatever the value */
+    e.count = 0;
+    e.first = 40; /* there is no such position, whatever the value */
     e.value = random_tensor(1, 48);
     FAILS(&ctx, ATTN_E_ARGUMENT, "all positions from 40 on; the session has room for 40",
           attn_hook_edit(&ctx, NULL, session, &e));
     e.value = random_tensor(2, 8, 48);
-    e.position = 32;
+    e.first = 32;
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
     e = edit_of("blocks.1.attn.hook_pattern", ATTN_EDIT_SET);
     e.value = random_tensor(3, 1, 1, 41); /* more keys than there can be */
@@ -1062,10 +1069,71 @@ TEST(a_value_that_reaches_further)
     e.value = random_tensor(3, 1, 1, 40);
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
     e.name = "blocks.1.attn.hook_z";
-    e.head = 3;
+    e.first_head = 3;
     FAILS(&ctx, ATTN_E_ARGUMENT, "all heads from 3 on; blocks.1.attn.hook_z has 3",
           attn_hook_edit(&ctx, NULL, session, &e));
     attn_session_free(session);
+    pool_clear();
+}
+
+/* With count 0 a value of several positions has a row for each position from the first on, in one feed
+ * or several. A feed that goes beyond the last row is refused before anything runs, however it is
+ * cut; with a count, later positions stay as they are. */
+TEST(a_feed_beyond_the_rows_of_a_value)
+{
+    enum { LENGTH = 10, FROM = 2, ROWS = 5 };
+    static const attn_edit_kind kinds[] = {ATTN_EDIT_SET, ATTN_EDIT_ADD, ATTN_EDIT_SCALE};
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, LENGTH, 6);
+    const size_t size = vocab_of(odd) * sizeof(float);
+    size_t i, n;
+    for (i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        for (n = 1; n <= LENGTH; n += 3) {
+            attn_session *const all = session_on(&ctx, odd, 0, 0);
+            attn_session *const counted = session_on(&ctx, odd, 0, 0);
+            attn_edit e = edit_of("blocks.1.hook_resid_pre", kinds[i]);
+            size_t fed = 0;
+            e.first = FROM;
+            e.value = random_tensor(2, ROWS, 48);
+            OK(&ctx, attn_hook_edit(&ctx, NULL, all, &e));
+            e.count = ROWS;
+            OK(&ctx, attn_hook_edit(&ctx, NULL, counted, &e));
+            OK(&ctx, attn_feed(&ctx, counted, tokens, FROM + ROWS));
+            for (; fed + n <= FROM + ROWS; fed += n)
+                OK(&ctx, attn_feed(&ctx, all, tokens + fed, n));
+            FAILS(&ctx, ATTN_E_SHAPE, "ends at position 6; the feed comes to",
+                  attn_feed(&ctx, all, tokens + fed, FROM + ROWS - fed + 1));
+            EQUAL(attn_session_length(all), fed);
+            if (fed < FROM + ROWS)
+                OK(&ctx, attn_feed(&ctx, all, tokens + fed, FROM + ROWS - fed));
+            CHECK(memcmp(attn_session_logits(all), attn_session_logits(counted), size) == 0);
+            OK(&ctx, attn_feed(&ctx, counted, tokens + FROM + ROWS, LENGTH - FROM - ROWS));
+            attn_session_free(all);
+            attn_session_free(counted);
+        }
+    pool_clear();
+}
+
+/* An edit of patterns needs numbers only for the keys of the positions that it edits, however the
+ * text is cut. */
+TEST(keys_of_the_edited_positions)
+{
+    enum { LENGTH = 9, COUNT = 4 };
+    attn_ctx ctx = alone();
+    const int32_t *const tokens = random_tokens(odd, LENGTH, 7);
+    attn_session *const whole = session_on(&ctx, odd, 0, 0), *const cut =
+                                                                 session_on(&ctx, odd, 0, 0);
+    attn_edit e = edit_of("blocks.1.attn.hook_pattern", ATTN_EDIT_SET);
+    e.count = COUNT;
+    e.value = random_tensor(3, 3, COUNT, COUNT);
+    OK(&ctx, attn_hook_edit(&ctx, NULL, whole, &e));
+    OK(&ctx, attn_hook_edit(&ctx, NULL, cut, &e));
+    OK(&ctx, attn_feed(&ctx, whole, tokens, LENGTH));
+    OK(&ctx, attn_feed(&ctx, cut, tokens, COUNT));
+    OK(&ctx, attn_feed(&ctx, cut, tokens + COUNT, LENGTH - COUNT));
+    same_logits(attn_session_logits(whole), attn_session_logits(cut), 1, odd, "a cut text");
+    attn_session_free(whole);
+    attn_session_free(cut);
     pool_clear();
 }
 
@@ -1092,9 +1160,8 @@ TEST(values_without_leading_dimensions)
         for (way = 0; way < 2; way++) {
             attn_session *session = session_on(&ctx, odd, 0, 0);
             attn_edit e = edit_of(ways[i].name, ATTN_EDIT_ADD);
-            e.head = ways[i].head;
+            e.first_head = ways[i].head;
             e.n_heads = ways[i].n_heads;
-            e.factor = 1;
             e.value = way ? attn_reshape(
                                 full, attn_shape2((size_t)ways[i].part[0], (size_t)ways[i].part[1]))
                           : full;
@@ -1123,7 +1190,6 @@ TEST(edits_however_a_text_is_cut)
     size_t i, b;
     for (i = 0; i < 2; i++) {
         attn_edit e = edit_of(names[i], i ? ATTN_EDIT_ADD : ATTN_EDIT_ZERO);
-        e.factor = 1;
         e.value = random_tensor(3, 1, 1, LENGTH);
         want = NULL;
         for (b = 0; b < 3; b++) {
@@ -1154,13 +1220,13 @@ TEST(arguments_of_records)
     memset(&desc, 0, sizeof desc);
     REFUSED(ATTN_E_ARGUMENT, "no model or session", attn_record_size(&ctx, &bytes, NULL, NULL));
     REFUSED(ATTN_E_ARGUMENT, "no model or session",
-            attn_record_new(&ctx, &record, NULL, NULL, &bytes, 8));
+            record_in(&ctx, &record, NULL, NULL, &bytes, 8));
     desc.n_names = 2;
     REFUSED(ATTN_E_ARGUMENT, "name 0 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
     desc.names = names;
     REFUSED(ATTN_E_ARGUMENT, "name 1 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
     REFUSED(ATTN_E_ARGUMENT, "name 1 is missing",
-            attn_record_new(&ctx, &record, session, &desc, &bytes, 8));
+            record_in(&ctx, &record, session, &desc, &bytes, 8));
     desc.n_names = 1;
     desc.first = attn_model_config(plain)->n_ctx;
     REFUSED(ATTN_E_ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, &bytes, plain, &desc));
@@ -1171,7 +1237,7 @@ TEST(arguments_of_records)
     ctx.status = ATTN_OK;
     OK(&ctx, attn_record_size(&ctx, &bytes, plain, &desc));
     memory = (float *)pool_new(bytes);
-    OK(&ctx, attn_record_new(&ctx, &record, session, &desc, memory, bytes));
+    OK(&ctx, record_in(&ctx, &record, session, &desc, memory, bytes));
     OK(&ctx, attn_feed(&ctx, session, ten, 4));
     REFUSED(ATTN_E_ARGUMENT, "no record",
             attn_record_get(&ctx, &not_made, NULL, "blocks.0.hook_resid_pre"));
@@ -1192,10 +1258,15 @@ TEST(arguments_of_edits)
     attn_tensor mean = some(1, c->d_model, 1, 1), got = no_tensor;
     attn_edit edit;
     sight *s = new_sight();
+    int kind;
     memset(&edit, 0, sizeof edit);
     edit.name = "blocks.0.hook_resid_mid";
+    for (kind = ATTN_EDIT_SET; kind <= ATTN_EDIT_SCALE; kind++) {
+        edit.kind = (attn_edit_kind)kind;
+        REFUSED(ATTN_E_ARGUMENT, "the value is no tensor",
+                attn_hook_edit(&ctx, NULL, session, &edit));
+    }
     edit.kind = ATTN_EDIT_SET;
-    REFUSED(ATTN_E_ARGUMENT, "the value is no tensor", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value.error = "a reason";
     REFUSED(ATTN_E_ARGUMENT, "the value is no tensor: a reason",
             attn_hook_edit(&ctx, NULL, session, &edit));
@@ -1222,7 +1293,7 @@ TEST(arguments_of_edits)
     edit.n_heads = 0;
     edit.kind = ATTN_EDIT_MEAN;
     edit.value = mean;
-    edit.position = 1;
+    edit.first = 1;
     ctx.status = ATTN_OK;
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &edit));
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_mid", note, s));

@@ -1303,8 +1303,8 @@ TEST(one_layer_alone)
     OK(&ctx, attn_feed_batch(&ctx, &row, 1));
     EQUAL(attn_session_length(session), AT);
     OK(&ctx, attn_feed_batch(&ctx, &rest, 1));
-    edit.position = AT; /* the same stream by an edit */
-    edit.n_positions = LENGTH - AT;
+    edit.first = AT; /* the same stream by an edit */
+    edit.count = LENGTH - AT;
     edit.value = attn_borrow(after + AT * width, ATTN_F32, attn_shape2(LENGTH - AT, width));
     OK(&ctx, attn_hook_edit(&ctx, NULL, other, &edit));
     OK(&ctx, attn_feed(&ctx, other, tokens, LENGTH));

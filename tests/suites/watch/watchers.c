@@ -75,6 +75,7 @@ typedef struct watcher {
     char name[64]; /* one name, or "*." and a point: the same in every layer */
     int how;       /* an attn_edit_kind, or WRITES: a callback */
     int is_scale, over_keys;
+    int reaches_end; /* of the text: an edit then has count 0 */
     size_t position, n_positions, head, n_heads;
     attn_tensor value; /* of an edit */
     float a, b;        /* a callback makes a * x + b * (a number of the place) of x */
@@ -153,6 +154,7 @@ static watcher random_watcher(const attn_model *model, size_t n)
         w.how = ATTN_EDIT_SET; /* a scale of 0 divides; positions of patterns have no mean */
     w.position = random_below(n);
     w.n_positions = 1 + random_below(n - w.position);
+    w.reaches_end = w.position + w.n_positions == n;
     w.n_heads = 1;
     if (heads) {
         w.head = random_below(heads);
@@ -200,14 +202,13 @@ static void put_watcher(attn_ctx *ctx, attn_session *session, watcher *w)
         return;
     }
     e = edit_of(w->name, (attn_edit_kind)w->how);
-    e.position = w->position;
-    e.n_positions = w->n_positions;
+    e.first = w->position;
+    e.count = w->reaches_end ? 0 : w->n_positions;
     if (strstr(w->name, "attn.") || strstr(w->name, "_attn_in") || strstr(w->name, "_input")) {
-        e.head = w->head;
+        e.first_head = w->head;
         e.n_heads = w->n_heads;
     }
     e.value = w->value;
-    e.factor = w->how == ATTN_EDIT_ADD ? w->a : 0;
     CHECKF(attn_hook_edit(ctx, NULL, session, &e) == ATTN_OK, "%s: %s", w->name, ctx->message);
 }
 

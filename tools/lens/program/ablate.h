@@ -37,7 +37,7 @@ static int without_head(lens *l, ablation *a, size_t layer, size_t head, double 
     snprintf(name, sizeof name, "blocks.%zu.attn.hook_z", layer);
     edit.name = name;
     edit.kind = ATTN_EDIT_ZERO;
-    edit.head = head;
+    edit.first_head = head;
     edit.n_heads = 1;
     if (attn_hook_edit(&l->ctx, &hook, l->session, &edit))
         return failed(&l->ctx);

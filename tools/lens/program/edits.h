@@ -31,28 +31,34 @@ static const char *next_word(lens *l, const char **text)
     return size ? keep(l, "%.*s", (int)size, begin) : NULL;
 }
 
-static int parse_place(lens *l, const char *text, attn_edit *e, int *has_factor)
+/* The number of "by F". */
+typedef struct edit_factor {
+    float number;
+    int is_given;
+} edit_factor;
+
+static int parse_place(lens *l, const char *text, attn_edit *e, edit_factor *by)
 {
     const char *key, *value, *rest = text;
     char *end;
     while ((key = next_word(l, &rest)) != NULL) {
         value = next_word(l, &rest);
         if (value &&
-            ((strcmp(key, "head") == 0 && e->n_heads) ||
-             (strcmp(key, "at") == 0 && e->n_positions) || (strcmp(key, "by") == 0 && *has_factor)))
+            ((strcmp(key, "head") == 0 && e->n_heads) || (strcmp(key, "at") == 0 && e->count) ||
+             (strcmp(key, "by") == 0 && by->is_given)))
             return fail(USAGE,
                         "--edit: \"%s\" stands twice: write an edit for each, with ; between "
                         "them",
                         key);
-        if (value && strcmp(key, "head") == 0 && parse_count(value, "0 1000000", &e->head)) {
+        if (value && strcmp(key, "head") == 0 && parse_count(value, "0 1000000", &e->first_head)) {
             e->n_heads = 1;
         } else if (value && strcmp(key, "at") == 0 &&
-                   parse_count(value, "0 1000000000", &e->position)) {
-            e->n_positions = 1;
+                   parse_count(value, "0 1000000000", &e->first)) {
+            e->count = 1;
         } else if (value && strcmp(key, "by") == 0) {
-            e->factor = strtof(value, &end);
-            *has_factor = 1;
-            if (end == value || *end || !isfinite(e->factor))
+            by->number = strtof(value, &end);
+            by->is_given = 1;
+            if (end == value || *end || !isfinite(by->number))
                 return fail(USAGE, "--edit: \"by %s\" is no number", value);
         } else {
             return fail(USAGE,
@@ -68,14 +74,14 @@ static int is_of_keys(const char *name)
     return ends_in(name, "hook_pattern") || ends_in(name, "hook_attn_scores");
 }
 
-static int parse_edit(lens *l, const char *text, attn_edit *e)
+static int parse_edit(lens *l, const char *text, attn_edit *e, edit_factor *by)
 {
     const char *rest = text, *kind = next_word(l, &rest), *name = next_word(l, &rest);
     const int number = kind ? find_name(EDIT_KINDS, kind, strlen(kind)) : -1;
     char list[80];
-    int code, has_factor = 0;
+    int code;
     memset(e, 0, sizeof *e);
-    e->factor = 1;
+    memset(by, 0, sizeof *by);
     list_names(EDIT_KINDS, list, sizeof list);
     if (number < 0)
         return fail(USAGE, "--edit: \"%s\" does not begin with %s", text, list);
@@ -83,17 +89,17 @@ static int parse_edit(lens *l, const char *text, attn_edit *e)
     if (!name)
         return fail(USAGE, "--edit: \"%s\" names no activation, such as blocks.0.attn.hook_z",
                     text);
-    if ((code = parse_place(l, rest, e, &has_factor)) != FINE)
+    if ((code = parse_place(l, rest, e, by)) != FINE)
         return code;
-    if (has_factor != (e->kind == ATTN_EDIT_ADD || e->kind == ATTN_EDIT_SCALE))
+    if (by->is_given != (e->kind == ATTN_EDIT_ADD || e->kind == ATTN_EDIT_SCALE))
         return fail(USAGE,
-                    has_factor ? "--edit: %s takes no \"by F\""
-                               : "--edit: %s needs \"by F\", a number",
+                    by->is_given ? "--edit: %s takes no \"by F\""
+                                 : "--edit: %s needs \"by F\", a number",
                     kind);
     if (e->kind != ATTN_EDIT_ZERO && e->kind != ATTN_EDIT_SCALE && is_of_keys(name))
         return fail(USAGE, "--edit: %s can only be set to zero or scaled here", name);
-    if (e->n_heads && e->head >= l->config->n_head)
-        return fail(FAILED, "--edit: there is no head %zu: a layer has %u, from 0", e->head,
+    if (e->n_heads && e->first_head >= l->config->n_head)
+        return fail(FAILED, "--edit: there is no head %zu: a layer has %u, from 0", e->first_head,
                     (unsigned)l->config->n_head);
     e->name = name;
     return FINE;
@@ -114,13 +120,13 @@ static int read_activation(lens *l, const attn_edit *e, const lens_text *text, a
     what.n_names = 1;
     what.n_positions = size.n_ctx = text->n;
     if (attn_session_new(&l->ctx, &session, l->model, &size) == ATTN_OK &&
-        attn_record_new(&l->ctx, &record, session, &what, NULL, 0) == ATTN_OK &&
+        attn_record_new(&l->ctx, &record, session, &what) == ATTN_OK &&
         attn_feed(&l->ctx, session, text->ids, text->n) == ATTN_OK &&
         attn_record_get(&l->ctx, &view, record, e->name) == ATTN_OK) {
         if (e->n_heads && view.ndim != 3)
             code = fail(FAILED, "--edit: %s has no heads", e->name);
         else
-            attn_copy(&l->ctx, out, e->n_heads ? attn_select(view, 1, e->head) : view);
+            attn_copy(&l->ctx, out, e->n_heads ? attn_select(view, 1, e->first_head) : view);
     }
     if (code == FINE)
         code = outcome(&l->ctx);
@@ -142,10 +148,10 @@ static int need_text(lens *l, const char *option, const char *word, lens_text *t
     return text->n ? FINE : fail(FAILED, "--%s: the text is empty", option);
 }
 
-/* value = mean row of --towards - mean row of --away, as lens steer adds it */
-static int make_direction(lens *l, attn_edit *e)
+/* value = factor * (mean row of --towards - mean row of --away), as lens steer adds it */
+static int make_direction(lens *l, attn_edit *e, float factor)
 {
-    attn_tensor a = {0}, b = {0}, mean_a = {0}, mean_b = {0};
+    attn_tensor a = {0}, b = {0}, mean_a = {0}, mean_b = {0}, direction = {0};
     int code;
     if ((code = need_text(l, "towards", l->o.towards, &l->towards)) != FINE ||
         (code = need_text(l, "away", l->o.away, &l->away)) != FINE ||
@@ -154,28 +160,28 @@ static int make_direction(lens *l, attn_edit *e)
         return code;
     if (attn_mean(&l->ctx, &mean_a, attn_transpose(a, 0, a.ndim - 1)) ||
         attn_mean(&l->ctx, &mean_b, attn_transpose(b, 0, b.ndim - 1)) ||
-        attn_sub(&l->ctx, &e->value, attn_transpose(mean_a, 0, a.ndim - 1),
-                 attn_transpose(mean_b, 0, b.ndim - 1)))
+        attn_sub(&l->ctx, &direction, attn_transpose(mean_a, 0, a.ndim - 1),
+                 attn_transpose(mean_b, 0, b.ndim - 1)) ||
+        attn_scale(&l->ctx, &e->value, direction, factor))
         return failed(&l->ctx);
     return FINE;
 }
 
 /* value = the factor */
-static int make_factor(lens *l, attn_edit *e)
+static int make_factor(lens *l, attn_edit *e, float factor)
 {
-    float *factor = (float *)allocate(l, 1, sizeof *factor);
-    if (!factor)
+    float *number = (float *)allocate(l, 1, sizeof *number);
+    if (!number)
         return failed(&l->ctx);
-    *factor = e->factor;
-    e->value = attn_borrow(factor, ATTN_F32, attn_shape1(1));
+    *number = factor;
+    e->value = attn_borrow(number, ATTN_F32, attn_shape1(1));
     return FINE;
 }
 
 /* value = the rows of --second at the edit's positions */
 static int take_second(lens *l, attn_edit *e)
 {
-    const size_t first = e->position;
-    size_t count;
+    const size_t first = e->first;
     int code;
     if ((code = need_text(l, "second", l->o.second, &l->second)) != FINE ||
         (code = read_activation(l, e, &l->second, &e->value)) != FINE)
@@ -183,10 +189,9 @@ static int take_second(lens *l, attn_edit *e)
     if (first >= e->value.shape[0])
         return fail(FAILED, "--edit: --second has %zu tokens, so there is none at %zu",
                     e->value.shape[0], first);
-    count = e->n_positions ? 1 : e->value.shape[0];
-    if (count > l->text.n)
-        count = l->text.n;
-    e->value = attn_slice(e->value, 0, first, count);
+    if (e->count == 0)
+        e->count = e->value.shape[0] < l->text.n ? e->value.shape[0] : l->text.n;
+    e->value = attn_slice(e->value, 0, first, e->count);
     return FINE;
 }
 
@@ -203,13 +208,14 @@ static int make_edits(lens *l)
     for (i = 0; l->edits && i < l->o.edit.n; i++)
         for (text = l->o.edit.at[i]; *text; text += size + (text[size] != 0)) {
             attn_edit *e = &l->edits[l->n_edits];
+            edit_factor by;
             size = strcspn(text, ";");
-            if ((code = parse_edit(l, keep(l, "%.*s", (int)size, text), e)) != FINE ||
+            if ((code = parse_edit(l, keep(l, "%.*s", (int)size, text), e, &by)) != FINE ||
                 (e->kind == ATTN_EDIT_MEAN &&
                  (code = read_activation(l, e, &l->text, &e->value)) != FINE) ||
                 (e->kind == ATTN_EDIT_SET && (code = take_second(l, e)) != FINE) ||
-                (e->kind == ATTN_EDIT_ADD && (code = make_direction(l, e)) != FINE) ||
-                (e->kind == ATTN_EDIT_SCALE && (code = make_factor(l, e)) != FINE))
+                (e->kind == ATTN_EDIT_ADD && (code = make_direction(l, e, by.number)) != FINE) ||
+                (e->kind == ATTN_EDIT_SCALE && (code = make_factor(l, e, by.number)) != FINE))
                 return code;
             l->n_edits++;
         }

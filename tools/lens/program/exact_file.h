@@ -53,15 +53,14 @@ static uint64_t digest_tokens(uint64_t digest, const int32_t *tokens, size_t n)
 static uint64_t digest_edit(uint64_t digest, const attn_edit *e)
 {
     const size_t n = e->value.data ? attn_count(e->value) : 0;
-    uint64_t numbers[7] = {0};
+    uint64_t numbers[6];
     numbers[0] = (uint64_t)e->kind;
-    numbers[1] = e->position;
-    numbers[2] = e->n_positions;
-    numbers[3] = e->head;
+    numbers[1] = e->first;
+    numbers[2] = e->count;
+    numbers[3] = e->first_head;
     numbers[4] = e->n_heads;
-    memcpy(&numbers[5], &e->factor, sizeof e->factor);
-    numbers[6] = n;
-    digest = digest_numbers(digest_text(digest, e->name, strlen(e->name)), numbers, 7);
+    numbers[5] = n;
+    digest = digest_numbers(digest_text(digest, e->name, strlen(e->name)), numbers, 6);
     return digest_bytes(digest, e->value.data, n * sizeof(float)); /* edits.h makes dense values */
 }
 

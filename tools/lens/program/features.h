@@ -39,7 +39,7 @@ static int record_input(lens *l, const lens_sae *sae, attn_record **record, attn
     desc.n_positions = l->text.n;
     if ((code = make_session(l, 0)) != FINE)
         return code;
-    if (attn_record_new(&l->ctx, record, l->session, &desc, NULL, 0) ||
+    if (attn_record_new(&l->ctx, record, l->session, &desc) ||
         attn_feed(&l->ctx, l->session, l->text.ids, l->text.n))
         return failed(&l->ctx);
     if (attn_record_n_activations(*record) != desc.n_names)

@@ -47,7 +47,9 @@ static int run_record(lens *l)
     if (!memory)
         return fail(FAILED, "no memory for %.0f MiB of activations; name fewer of them",
                     (double)bytes / 1048576);
-    if (attn_record_new(&l->ctx, &record, l->session, &desc, memory, bytes))
+    desc.memory = memory;
+    desc.memory_size = bytes;
+    if (attn_record_new(&l->ctx, &record, l->session, &desc))
         code = failed(&l->ctx);
     for (t = 0; t < l->text.n && code == FINE; t += n) {
         n = l->text.n - t < piece ? l->text.n - t : piece;

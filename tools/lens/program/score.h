@@ -33,7 +33,7 @@ static int find_key(lens *l, score_finding *s)
     desc.n_positions = l->text.n;
     if ((code = make_session(l, 0)) != FINE)
         return code;
-    if (attn_record_new(&l->ctx, &record, l->session, &desc, NULL, 0) ||
+    if (attn_record_new(&l->ctx, &record, l->session, &desc) ||
         attn_feed(&l->ctx, l->session, l->text.ids, l->text.n) ||
         attn_record_get(&l->ctx, &row, record, name))
         code = failed(&l->ctx);

@@ -694,7 +694,6 @@ static int run_corpus(lens *l)
     shuffle mixed;
     corpus c;
     attn_record_desc desc = {0};
-    size_t bytes = 0;
     int code;
     memset(&c, 0, sizeof c);
     memset(&mixed, 0, sizeof mixed);
@@ -706,10 +705,10 @@ static int run_corpus(lens *l)
     if ((code = make_session(l, 0)) != FINE)
         return code;
     code = open_texts(l, &c);
-    if (code == FINE && attn_record_size(&l->ctx, &bytes, l->model, &desc))
+    if (code == FINE && attn_record_size(&l->ctx, &desc.memory_size, l->model, &desc))
         code = failed(&l->ctx);
-    if (code == FINE && (!(c.memory = allocate(l, bytes, 1)) ||
-                         attn_record_new(&l->ctx, &c.record, l->session, &desc, c.memory, bytes)))
+    if (code == FINE && (!(c.memory = desc.memory = allocate(l, desc.memory_size, 1)) ||
+                         attn_record_new(&l->ctx, &c.record, l->session, &desc)))
         code = failed(&l->ctx);
     if (code == FINE && (code = make_shard(l, &c)) == FINE && (code = open_index(l, &c)) == FINE)
         code = record_texts(l, &c);

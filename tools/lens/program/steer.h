@@ -64,12 +64,11 @@ static int subtract_texts(lens *l, steered *s)
     of_away.ids = away.ids;
     of_away.n = away.n;
     snprintf(s->name, sizeof s->name, "blocks.%zu.hook_resid_pre", layer);
-    if (lens_steering_vector(&l->ctx, &direction, l->model, s->name, &of_towards, &of_away))
+    if (lens_steering_vector(&l->ctx, &direction, l->model, s->name, &of_towards, &of_away) ||
+        attn_scale(&l->ctx, &s->edit.value, direction, l->o.strength))
         return failed(&l->ctx);
     s->edit.name = s->name;
     s->edit.kind = ATTN_EDIT_ADD;
-    s->edit.value = direction;
-    s->edit.factor = l->o.strength;
     s->what = keep(l, "the mean of %s over \"%s\", less that over \"%s\",", s->name,
                    brief(l, whole_text(l, &towards), 60), brief(l, whole_text(l, &away), 60));
     return FINE;
