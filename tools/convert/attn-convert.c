@@ -369,8 +369,9 @@ static attn_status plan_types(attn_ctx *ctx, plan *p, int dtype)
     for (i = 0; i < p->n_tensors; i++) {
         planned *t = &p->tensors[i];
         t->dtype = t->kind == PART_ROWS ? ATTN_F32 : p->dtype;
-        size = t->kind == PART_ROWS ? (size_t)(4 * t->n_in * t->n_out)
-                                    : attn_panels_size(t->dtype, (size_t)t->n_in, (size_t)t->n_out);
+        size = t->kind == PART_ROWS
+                   ? (size_t)(4 * t->n_in * t->n_out)
+                   : model_panels_size(t->dtype, (size_t)t->n_in, (size_t)t->n_out);
         if (size == 0) /* cover: 32-bit */
             return tool_fail(ctx, ATTN_E_SHAPE, "%s is too large for this machine", t->name);
         p->size += size;
@@ -511,7 +512,7 @@ static attn_status write_tensor(attn_ctx *ctx, lens_writer *w, source *s, const 
             tool_fail(ctx, ATTN_STOPPED, "interrupted");
         else if (write_piece(ctx, w, s, t, first, n, piece) == ATTN_OK)
             to->done += t->kind == PART_ROWS ? 4 * n * each
-                                             : attn_panels_size(t->dtype, (size_t)each, (size_t)n);
+                                             : model_panels_size(t->dtype, (size_t)each, (size_t)n);
         progress_at(&to->line, (double)to->done / (double)to->total);
     }
     free(piece);

@@ -61,7 +61,7 @@ TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names
                                  size_t layer, uint64_t alignment)
 {
     exported *t = &e->tensors[e->n_tensors++];
-    attn_tensor_info info;
+    model_tensor info;
     size_t i = 0;
     if (layer == ATTN_NO_LAYER) {
         snprintf(t->from, sizeof t->from, "%s", p->name);
@@ -73,8 +73,7 @@ TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names
                  layer_prefix[names], layer, p->names[names]);
     }
     names_find(&e->by_name, t->from, strlen(t->from), &i); /* it is there: the model was opened */
-    if (attn_model_tensor_info(e->ctx, &info, e->model, i))
-        return e->ctx->status;
+    info = model_tensor_at(e->model, i);
     t->ndim = info.ndim;
     t->turned = p == &unembed_part || (p->kind == PART_LINEAR && names == NAMES_GGUF);
     t->stored = info.offset;
@@ -93,16 +92,15 @@ TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names
 TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t alignment)
 {
     const attn_config *c = attn_model_config(e->model);
-    const size_t n = attn_model_n_tensors(e->model);
-    attn_tensor_info info;
+    const size_t n = model_n_tensors(e->model);
+    model_tensor info;
     size_t i, number, layer;
     e->tensors = (exported *)arena_alloc(e->ctx, &e->memory, n, sizeof *e->tensors);
     if (!e->tensors || names_init(e->ctx, &e->memory, &e->by_name, n))
         return e->ctx->status;
     for (i = 0; i < n; i++) {
         number = i;
-        if (attn_model_tensor_info(e->ctx, &info, e->model, i))
-            return e->ctx->status;
+        info = model_tensor_at(e->model, i);
         names_add(&e->by_name, info.name, strlen(info.name), &number);
     }
     for (i = 0; i < COUNT_OF(head_parts); i++)
@@ -163,7 +161,7 @@ TOOLS_FN size_t export_block(unsigned char *block, const unsigned char *group, a
 /* Writes a matrix of 8 or 4 bits, read from the file a panel of 16 outputs at a time. */
 TOOLS_FN attn_status export_panels(export_job *e, const exported *t)
 {
-    const size_t n_in = (size_t)t->shape[1], size = attn_panels_size(t->dtype, n_in, 16);
+    const size_t n_in = (size_t)t->shape[1], size = model_panels_size(t->dtype, n_in, 16);
     const size_t group = t->dtype == ATTN_Q8 ? 17 * 64 : 9 * 64; /* the scales, and 64 inputs */
     unsigned char block[34] = {0}, *panel = (unsigned char *)malloc(size);
     size_t n, k;
@@ -752,7 +750,7 @@ TOOLS_FN attn_status export_gguf_file(export_job *e, const char *path)
 TOOLS_FN attn_status export_read_section(export_job *e)
 {
     size_t i;
-    e->section = (const unsigned char *)attn_model_tokenizer_section(NULL, e->model);
+    e->section = (const unsigned char *)model_tokenizer_section(NULL, e->model);
     if (!e->section)
         return ATTN_OK;
     e->special = (unsigned char *)arena_alloc(e->ctx, &e->memory, export_count(e, 0), 1);

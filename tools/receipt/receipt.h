@@ -36,6 +36,7 @@
 
 #include "tools/common/json.h"
 #include "tools/common/json_out.h"
+#include "tools/common/model_file.h"
 #include "tools/common/sha256.h"
 #include "tools/lens/new_file.h"
 #ifdef _OPENMP
@@ -159,7 +160,7 @@ TOOLS_FN void receipt_digest_blocks(unsigned char *digests, const unsigned char 
 /* The digest of `size` bytes of a file from `offset` on: SHA-256 of the SHA-256 of each block of
  * 1 MiB, so that several threads can digest blocks at the same time. */
 TOOLS_FN attn_status receipt_tensor_digest(attn_ctx *ctx, unsigned char *digest, FILE *file,
-                                           unsigned char *buffer, const attn_tensor_info *info)
+                                           unsigned char *buffer, const model_tensor *info)
 {
     unsigned char digests[RECEIPT_AT_ONCE * SHA256_SIZE];
     uint64_t done = 0, n;
@@ -187,7 +188,7 @@ TOOLS_FN attn_status receipt_tensor_digest(attn_ctx *ctx, unsigned char *digest,
 
 TOOLS_FN int receipt_compare_names(const void *a, const void *b)
 {
-    return strcmp(((const attn_tensor_info *)a)->name, ((const attn_tensor_info *)b)->name);
+    return strcmp(((const model_tensor *)a)->name, ((const model_tensor *)b)->name);
 }
 
 /* Writes the first line of a model's list: the settings that decide its logits. */
@@ -212,7 +213,7 @@ TOOLS_FN void receipt_out_texts(json_out *list, const attn_model *model)
     unsigned char digest[SHA256_SIZE];
     char line[96], hex[SHA256_HEX];
     size_t size = 0, id;
-    const void *section = attn_model_tokenizer_section(&size, model);
+    const void *section = model_tokenizer_section(&size, model);
     out_bytes(list, "eos", 3);
     for (id = 0; id < c->n_vocab; id++)
         if (attn_config_is_eos(c, (int32_t)id))
@@ -225,17 +226,17 @@ TOOLS_FN void receipt_out_texts(json_out *list, const attn_model *model)
 
 /* Writes the part of a model's list that all versions share: a line for each tensor, in the order of
  * their names, with its name, type, shape and the digest of its bytes in the file. */
-TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, attn_tensor_info *infos,
+TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, model_tensor *infos,
                                   const attn_model *model, FILE *file)
 {
-    const size_t n = attn_model_n_tensors(model);
+    const size_t n = model_n_tensors(model);
     unsigned char *buffer = (unsigned char *)malloc((size_t)RECEIPT_AT_ONCE * RECEIPT_BLOCK);
     unsigned char digest[SHA256_SIZE];
     char line[256], hex[SHA256_HEX];
     size_t i;
     ctx->status = buffer ? ATTN_OK : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
     for (i = 0; i < n && !ctx->status; i++)
-        attn_model_tensor_info(ctx, &infos[i], model, i);
+        infos[i] = model_tensor_at(model, i);
     if (!ctx->status)
         qsort(infos, n, sizeof *infos, receipt_compare_names);
     for (i = 0; i < n && !ctx->status; i++)
@@ -274,8 +275,8 @@ TOOLS_FN int receipt_list_digest(char *digest, const json_out *tensors, const at
 TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, receipt_identity *identity,
                                           const attn_model *model, const char *path)
 {
-    const size_t n = attn_model_n_tensors(model);
-    attn_tensor_info *infos = (attn_tensor_info *)calloc(n + 1, sizeof *infos);
+    const size_t n = model_n_tensors(model);
+    model_tensor *infos = (model_tensor *)calloc(n + 1, sizeof *infos);
     json_out tensors = {NULL, 0, 0, 0, 0};
     int version;
     size_t i;

@@ -441,8 +441,8 @@ static void rename_special(const char *path)
             file[i + 3] = 'X';
     if (CHECK(file != NULL)) {
         put_u64(file + 112,
-                attn_checksum(0, file + get_u64(file + 96), (size_t)get_u64(file + 104)));
-        put_u64(file + 248, attn_checksum(0, file, 248));
+                model_checksum(0, file + get_u64(file + 96), (size_t)get_u64(file + 104)));
+        put_u64(file + 248, model_checksum(0, file, 248));
         test_write(path, file, size);
     }
     free(file);
@@ -493,10 +493,10 @@ TEST(quantised_and_back)
             CHECK((run("test $(wc -c <%s) -lt 60000", to) == 0) == (n < 4));
         if (OK(&ctx, attn_model_open(&ctx, &a, from, NULL)) &&
             OK(&ctx, attn_model_open(&ctx, &b, back, NULL)))
-            for (i = 0; i < attn_model_n_tensors(a); i++) {
-                attn_tensor_info info;
+            for (i = 0; i < model_n_tensors(a); i++) {
+                model_tensor info;
                 attn_tensor x = {0}, y = {0};
-                OK(&ctx, attn_model_tensor_info(&ctx, &info, a, i));
+                info = model_tensor_at(a, i);
                 if (OK(&ctx, attn_model_tensor(&ctx, &x, a, info.name)) &&
                     OK(&ctx, attn_model_tensor(&ctx, &y, b, info.name)))
                     CHECKF(attn_count(x) == attn_count(y) &&
@@ -576,8 +576,8 @@ TEST(not_exported)
     if (CHECK(special != NULL)) {
         *special = (char)0xff;
         put_u64(file + 112,
-                attn_checksum(0, file + get_u64(file + 96), (size_t)get_u64(file + 104)));
-        put_u64(file + 248, attn_checksum(0, file, 248));
+                model_checksum(0, file + get_u64(file + 96), (size_t)get_u64(file + 104)));
+        put_u64(file + 248, model_checksum(0, file, 248));
         test_write(attn, file, size);
         CHECK(run("rm -r %s", dir) == 0);
         CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 &&
