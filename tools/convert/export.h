@@ -681,7 +681,12 @@ TOOLS_FN attn_status export_gguf_vocab(export_job *e)
 TOOLS_FN attn_status export_gguf(export_job *e)
 {
     const attn_config *c = attn_model_config(e->model);
-    const uint32_t n_keys = 9u + (e->section ? 4u : 0u) + (c->bos >= 0) + (c->eos >= 0);
+    const char *const said[] = {attn_model_meta(e->model, "name"),
+                                attn_model_meta(e->model, "source"),
+                                attn_model_meta(e->model, "license")};
+    const int said_keys[] = {KEY_NAME, KEY_SOURCE, KEY_LICENSE};
+    const uint32_t n_keys = 9u + (said[0] != NULL) + (said[1] != NULL) + (said[2] != NULL) +
+                            (e->section ? 4u : 0u) + (c->bos >= 0) + (c->eos >= 0);
     uint32_t eps;
     long start;
     size_t i;
@@ -693,6 +698,9 @@ TOOLS_FN attn_status export_gguf(export_job *e)
     export_u64(f, e->n_tensors);
     export_u64(f, n_keys);
     export_text(f, KEY_ARCHITECTURE, "gpt2");
+    for (i = 0; i < COUNT_OF(said); i++)
+        if (said[i])
+            export_text(f, said_keys[i], said[i]);
     export_number(f, KEY_CONTEXT, c->n_ctx);
     export_number(f, KEY_WIDTH, c->d_model);
     export_number(f, KEY_LAYERS, c->n_layer);

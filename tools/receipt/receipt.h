@@ -4,11 +4,14 @@
  *
  * A receipt is one JSON object:
  *
- *   receipt    2, the version of this format
+ *   receipt    2 or 3, the version of this format: 3 if the model's file has a name or a checkpoint
  *   contract   1, the version of the rules that define the numbers (tests/contract/contract.md)
  *   kind       "text", "score" or "activations"
  *   model      SHA-256 of the model with its tokenizer and its end-of-text tokens, see
  *              receipt_model_digest
+ *   in version 3:
+ *     name         what the model's file says it is called, and the SHA-256 of its checkpoint; null if
+ *     checkpoint   the file does not say it. They are quoted; only `model` is compared
  *   dtype      the type of the model's matrices
  *   cache      the type of keys and values
  *   ids        token ids: of the text whose losses or activations follow, or those generated
@@ -26,8 +29,8 @@
  *              these logits, or the bits of the loss, as 4 bytes. All numbers are little-endian
  *   sha256     of everything before it, as this header writes it
  *
- * The same computation gives the same receipt, byte for byte: it holds no time, no name and nothing
- * about the machine.
+ * The same computation with the same file gives the same receipt, byte for byte: it holds no time and
+ * nothing about the machine.
  *
  * Version 1 differs in `model` only, which covers neither the tokenizer nor any end-of-text token.
  * Receipts of version 1 still verify. */
@@ -44,7 +47,8 @@
 #endif
 
 enum {
-    RECEIPT_VERSION = 2,
+    RECEIPT_VERSION = 3,
+    RECEIPT_N_DIGESTS = 2, /* ways to digest a model: of version 1, and of later ones */
     RECEIPT_CONTRACT = 1,
     RECEIPT_LINK = 8, /* bytes of a link */
     RECEIPT_MAX_STOPS = 16,
@@ -61,10 +65,12 @@ typedef struct receipt_value {
     char digest[SHA256_HEX];
 } receipt_value;
 
-/* A model by its digests: digest[v] is the member "model" of receipts of version v + 1. */
+/* A model by its digests: digest[0] is the member "model" of receipts of version 1, digest[1] of later
+ * ones. */
 typedef struct receipt_identity {
-    char digest[RECEIPT_VERSION][SHA256_HEX];
-    attn_dtype dtype; /* of its matrices */
+    char digest[RECEIPT_N_DIGESTS][SHA256_HEX];
+    attn_dtype dtype;              /* of its matrices */
+    const char *name, *checkpoint; /* what its file says, which the model owns; or NULL */
 } receipt_identity;
 
 /* The contents of a receipt. The caller owns the memory that it points at. */
@@ -72,6 +78,7 @@ typedef struct receipt {
     size_t version; /* 1 to RECEIPT_VERSION */
     receipt_kind kind;
     char model[SHA256_HEX];
+    const char *name, *checkpoint; /* of version 3; NULL if the model's file does not say it */
     attn_dtype dtype, cache_dtype;
     /* in receipts of texts */
     attn_sampler_desc sampling;
@@ -284,12 +291,14 @@ TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, receipt_identity *ident
     attn_status status = file    ? receipt_list(ctx, &tensors, infos, model, file)
                          : infos ? ctx->status
                                  : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
-    for (version = 1; !status && version <= RECEIPT_VERSION; version++)
+    for (version = 1; !status && version <= RECEIPT_N_DIGESTS; version++)
         if (!receipt_list_digest(identity->digest[version - 1], &tensors, model, version))
             status = tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
     for (i = 0; i < n && !status; i++)
         if (strcmp(infos[i].name, "embed.W_E") == 0)
             identity->dtype = infos[i].dtype;
+    identity->name = attn_model_meta(model, "name");
+    identity->checkpoint = attn_model_meta(model, "checkpoint_sha256");
     if (file)
         fclose(file);
     free(infos);
@@ -297,12 +306,14 @@ TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, receipt_identity *ident
     return status;
 }
 
-/* Says in a receipt to be written that it is of this model, in this version. */
+/* Says in a receipt to be written that it is of this model. */
 TOOLS_FN void receipt_of_model(receipt *r, const receipt_identity *identity)
 {
-    r->version = RECEIPT_VERSION;
+    r->version = identity->name || identity->checkpoint ? 3 : 2;
     r->dtype = identity->dtype;
-    memcpy(r->model, identity->digest[RECEIPT_VERSION - 1], sizeof r->model);
+    r->name = identity->name;
+    r->checkpoint = identity->checkpoint;
+    memcpy(r->model, identity->digest[1], sizeof r->model);
 }
 
 /* >> Writing =================================================================================== */
@@ -372,6 +383,15 @@ TOOLS_FN void receipt_out_chain(json_out *o, const receipt *r)
     out_word(o, "chain", hex);
 }
 
+/* A text, or null. */
+TOOLS_FN void receipt_out_said(json_out *o, const char *member, const char *text)
+{
+    if (text)
+        out_word(o, member, text);
+    else
+        out_null(o, member);
+}
+
 /* Writes the whole receipt. Its last member is the digest of everything before. */
 TOOLS_FN void receipt_out(json_out *o, char *seal, const receipt *r)
 {
@@ -382,6 +402,10 @@ TOOLS_FN void receipt_out(json_out *o, char *seal, const receipt *r)
     out_count(o, "contract", RECEIPT_CONTRACT);
     out_word(o, "kind", receipt_kinds[r->kind]);
     out_word(o, "model", r->model);
+    if (r->version > 2) {
+        receipt_out_said(o, "name", r->name);
+        receipt_out_said(o, "checkpoint", r->checkpoint);
+    }
     out_word(o, "dtype", receipt_dtypes[r->dtype]);
     out_word(o, "cache", receipt_dtypes[r->cache_dtype]);
     if (r->kind == RECEIPT_TEXT)
@@ -705,6 +729,24 @@ TOOLS_FN int receipt_read_chain(const receipt_reader *from, const json_value *ro
            receipt_wrong(from, "chain", "64 hexadecimal digits");
 }
 
+/* Reads a text, which may be printed, or null. */
+TOOLS_FN int receipt_said(const receipt_reader *from, const json_value *root, const char *member,
+                          const char **text)
+{
+    const json_value *v = json_get(root, member);
+    size_t i = 0;
+    *text = NULL;
+    if (v && v->kind == JSON_NULL)
+        return 1;
+    while (v && v->kind == JSON_STRING && i < v->size && (unsigned char)v->text[i] >= ' ' &&
+           v->text[i] != 0x7F)
+        i++;
+    if (!v || v->kind != JSON_STRING || v->size == 0 || i < v->size)
+        return receipt_wrong(from, member, "a text without control characters, or null");
+    *text = arena_text(from->ctx, from->memory, v->text, v->size);
+    return *text != NULL;
+}
+
 TOOLS_FN int receipt_read_all(const receipt_reader *from, const json_value *root, receipt *r,
                               char *seal)
 {
@@ -727,8 +769,11 @@ TOOLS_FN int receipt_read_all(const receipt_reader *from, const json_value *root
     if (!receipt_word(from, root, "kind", receipt_kinds, 3, &which))
         return 0;
     r->kind = (receipt_kind)which;
-    if (root->size != n_members[r->kind])
+    if (root->size != n_members[r->kind] + (r->version > 2 ? 2 : 0))
         return receipt_wrong(from, "kind", "that of a receipt with these members");
+    if (r->version > 2 && (!receipt_said(from, root, "name", &r->name) ||
+                           !receipt_said(from, root, "checkpoint", &r->checkpoint)))
+        return 0;
     if (!receipt_digest(from, root, "model", r->model) ||
         !receipt_word(from, root, "dtype", receipt_dtypes, 5, &which))
         return 0;
