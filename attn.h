@@ -631,8 +631,9 @@ ATTN_API const attn_tokenizer *attn_model_tokenizer(const attn_model *model);
 /* The model's whole file, for tools that list tensors (see >>format). The model owns the bytes;
  * *size (may be NULL) gets their number. NULL and 0 without a model. */
 ATTN_API const void *attn_model_bytes(size_t *size, const attn_model *model);
-/* What the file says of the model under a key, in UTF-8 without control characters: see "Strings" in
- * >>format. The model owns the text. NULL if the file does not say it, or without a model or key. */
+/* What the file says of the model under a key, in UTF-8 without control characters: see "Strings"
+ * in >>format. The model owns the text. NULL if the file does not say it, or without a model or
+ * key. */
 ATTN_API const char *attn_model_meta(const attn_model *model, const char *key);
 /* A copy of a weight, f32 and dense, by TransformerLens's name and in its shape (V = n_vocab,
  * C = d_model, H heads of d, F = d_mlp):
@@ -8538,8 +8539,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  *  96   8  offset in the file                  104   8  size in bytes
  * 112   8  checksum                            120   8  reserved
  *
- * Sections follow in the order header, table, tokenizer, strings, tensors, each at the next multiple
- * of 64 bytes, and the file ends with the last tensor.
+ * Sections follow in the order header, table, tokenizer, strings, tensors, each at the next
+ * multiple of 64 bytes, and the file ends with the last tensor.
  *
  * Tensors (C = d_model, F = d_mlp, V = n_vocab; i = layer):
  *   embed.W_E             panels [C, V]    pos_embed.W_pos       rows [n_ctx, C] f32
@@ -8585,10 +8586,11 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  * Strings, which only version 4 has, and always:
  *   0   8  checksum of the rest of the section    8   8  size of the section (20 to 65536)
  *  16      for each key: the key, a zero byte, its value, a zero byte
- * All are UTF-8 without control characters, and not empty. Keys ascend by their bytes. Files of
- * attn-convert have "name", "source", "license", "checkpoint_sha256" (of the file with the weights; of
- * several, in the order of their names, one after another) and "converter", as far as each is known.
- * No date is among them, so that the same checkpoint gives the same bytes.
+ * All are UTF-8 without control characters, and not empty. Keys ascend by their bytes. attn-convert
+ * writes "name", "source" and "license", as far as they are known, "checkpoint_sha256" (of the file
+ * with the weights, or of several, in the order of their names, as one) and "converter". There is
+ * no date, so that the same checkpoint gives the same bytes. "processed" says how weights were
+ * changed.
  *
  * Checksum: the data is cut into blocks of 1 MiB; the last one may be shorter. A block is padded
  * with zeros to a multiple of 256 bytes, and read as 32-bit words w. There are 64 lanes; they start
@@ -9248,8 +9250,8 @@ static attn_status attn__read_meta(attn_ctx *ctx, attn_model *m, const char *pat
     return ATTN_OK;
 }
 
-/* Reads table, tokenizer, strings, tensors. Each must begin where the previous one ended, so that every byte
- * of the file belongs to one. */
+/* Reads table, tokenizer, strings, tensors. Each must begin where the previous one ended, so that
+ * every byte of the file belongs to one. */
 static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char *path)
 {
     const unsigned char *h = m->bytes;
@@ -13699,7 +13701,7 @@ ATTN__SMALL_END
  *   int32_t, of a token             attn_token, the same type
  *   attn_feed_batch                 its items are const
  *   attn_model_tensor_info, attn_model_n_tensors, attn_model_tokenizer_section, attn_checksum,
- *   attn_panels_size                attn_model_bytes and >>format; tools/common/model_file.h reads it
+ *   attn_panels_size                attn_model_bytes; tools/common/model_file.h reads >>format
  * Older versions: git has them. */
 /* clang-format on */
 

@@ -44,7 +44,25 @@ static void print_token(const char *what, int32_t id, const attn_tokenizer *toke
         printf("  %-18s %ld\n", what, (long)id);
 }
 
-/* What the file says of its model. It is UTF-8 without control characters. */
+/* Prints a text in UTF-8 without control characters behind a label, in lines as wide as the terminal. */
+static void print_text(const char *label, const char *text)
+{
+    enum { BEFORE = 21 };
+    const int room = line_columns(stdout), most = room > BEFORE + 8 ? room - BEFORE : 0;
+    int n = 0;
+    printf("  %-18s ", label);
+    for (; *text; text++) {
+        n += ((unsigned char)*text & 0xC0) != 0x80; /* characters */
+        if (most > 0 && n > most) {
+            printf("\n%*s", (int)BEFORE, "");
+            n = 1;
+        }
+        putchar(*text);
+    }
+    putchar('\n');
+}
+
+/* What the file says of its model. */
 static void print_meta(const attn_model *model)
 {
     const char *key = model_next_key(model, NULL);
@@ -52,7 +70,7 @@ static void print_meta(const attn_model *model)
         return;
     printf("model\n");
     for (; key; key = model_next_key(model, key))
-        printf("  %-18s %s\n", key, attn_model_meta(model, key));
+        print_text(key, attn_model_meta(model, key));
     printf("\n");
 }
 

@@ -403,13 +403,33 @@ TOOLS_FN void export_eos(FILE *file, const attn_config *c)
     fputs("],\n", file);
 }
 
+/* Writes what the model's file says of it, under the keys that card.h reads. */
+TOOLS_FN void export_said(FILE *f, const char *key, const char *text)
+{
+    if (!text)
+        return;
+    fprintf(f, "  \"%s\": \"", key);
+    for (; *text; text++) { /* no control characters are in it */
+        if (*text == '"' || *text == '\\')
+            fputc('\\', f);
+        fputc(*text, f);
+    }
+    fputs("\",\n", f);
+}
+
 /* Writes config.json, with every setting that changes logits. */
 TOOLS_FN attn_status export_hf_config(export_job *e)
 {
     static const char *const act_fns[] = {"gelu_new", "gelu", "relu", "silu"};
     const attn_config *c = attn_model_config(e->model);
+    const char *const origin = attn_model_meta(e->model, "source");
     FILE *f = e->file;
-    fputs("{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n", f);
+    fputs("{\n", f);
+    export_said(f, "model_name", attn_model_meta(e->model, "name"));
+    if (origin && card_is_hub_name(origin, strlen(origin)))
+        export_said(f, "_name_or_path", origin);
+    export_said(f, "license", attn_model_meta(e->model, "license"));
+    fputs("  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n", f);
     fprintf(f, "  \"activation_function\": \"%s\",\n", act_fns[c->act_fn]);
     fprintf(f, "  \"vocab_size\": %zu,\n  \"n_positions\": %zu,\n  \"n_embd\": %zu,\n", c->n_vocab,
             c->n_ctx, c->d_model);

@@ -307,7 +307,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "lens_receipt_check": (_STATUS, _P, _P, _P, _P, _P, _P),
 }
 _words.FUNCTIONS.update(_PROTOTYPES)
-_VERSION = (0, 4)  # major and minor: the structs above are of this one
+_VERSION = (0, 5)  # major and minor: the structs above are of this one
 
 
 def _candidates() -> list[str]:

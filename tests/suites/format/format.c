@@ -742,8 +742,8 @@ TEST(lies_in_the_header)
                        ctx.message);
         }
     }
-    CHECK(lie(&ctx, &m, 8, 4, 4) == ATTN_E_VERSION && strstr(ctx.message, "version 4"));
-    CHECK(strstr(ctx.message, "versions 1 to 3"));
+    CHECK(lie(&ctx, &m, 8, 4, 5) == ATTN_E_VERSION && strstr(ctx.message, "version 5"));
+    CHECK(strstr(ctx.message, "versions 1 to 4"));
     CHECK(lie(&ctx, &m, 48, 4, 0x7FC00000) == ATTN_E_FORMAT); /* NaN */
     CHECK(lie(&ctx, &m, 48, 4, 0x7F800000) == ATTN_E_FORMAT); /* infinite */
     CHECK(lie(&ctx, &m, 48, 4, 0x3F800001) == ATTN_E_FORMAT &&
@@ -1593,6 +1593,7 @@ static void write_again(const char *path)
     size_t size, text_size, i;
     int way;
     const void *text;
+    const char *key;
     unsigned char *file = test_read(path, &size);
     if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         return;
@@ -1605,6 +1606,8 @@ static void write_again(const char *path)
         if (!OK(&ctx, lens_writer_new(&ctx, &writer, in_memory ? NULL : WRITTEN,
                                       attn_model_config(model), text, text_size)))
             break;
+        for (key = NULL; (key = model_next_key(model, key)) != NULL;)
+            OK(&ctx, lens_writer_meta(&ctx, writer, key, attn_model_meta(model, key)));
         for (i = 0; i < model_n_tensors(model); i++) {
             attn_tensor x;
             info = model_tensor_at(model, i);

@@ -195,8 +195,15 @@ TEST(every_field)
               "--repeat-penalty 1.1 --repeat-last 30 --stop zebra",
               ""))
         return;
-    notices(2, "\"receipt\": 2", "\"receipt\": 3", "is a receipt of version 3");
-    notices(1, "\"receipt\": 2", "\"receipt\": 1", "another model: ");
+    notices(2, "\"receipt\": 3", "\"receipt\": 4", "is a receipt of version 4");
+    notices(2, "\"receipt\": 3", "\"receipt\": 2", "\"kind\""); /* which has no name */
+    notices(1, "\"name\": \"tiny", "\"name\": \"Tiny", "except its own digest");
+    notices(1, "\"name\": \"tiny-stories\"", "\"name\": null", "except its own digest");
+    notices(2, "\"name\": \"tiny-stories\"", "\"name\": 7", "\"name\"");
+    notices(2, "\"name\": \"tiny-stories\"", "\"name\": \"\"", "\"name\"");
+    notices(2, "\"name\": \"tiny", "\"name\": \"\\u001btiny", "\"name\"");
+    notices(2, "\"checkpoint\": \"", "\"checkpoint\": \"\\u0000", "\"checkpoint\"");
+    flips("\"checkpoint\": \"", "except its own digest");
     notices(2, "\"contract\": 1", "\"contract\": 2", "\"contract\"");
     notices(2, "\"kind\": \"text\"", "\"kind\": \"score\"", "\"kind\"");
     notices(2, "\"kind\": \"text\"", "\"sort\": \"text\"", "\"kind\"");
