@@ -13701,7 +13701,7 @@ ATTN__SMALL_END
  *   int32_t, of a token             attn_token, the same type
  *   attn_feed_batch                 its items are const
  *   attn_model_tensor_info, attn_model_n_tensors, attn_model_tokenizer_section, attn_checksum,
- *   attn_panels_size                attn_model_bytes; tools/common/model_file.h reads >>format
+ *   attn_panels_size                attn_model_bytes; tools/lens/model_file.h reads >>format
  * Older versions: git has them. */
 /* clang-format on */
 

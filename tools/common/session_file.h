@@ -16,7 +16,7 @@
 #define TOOLS_SESSION_FILE_H
 
 #include "files.h"
-#include "model_file.h"
+#include "tools/lens/model_file.h"
 #include "tools/lens/new_file.h"
 
 #define SESSION_MAGIC 0x316E6F6973736573u /* "session1" */

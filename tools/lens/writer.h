@@ -4,7 +4,7 @@
 #define LENS_WRITER_H
 
 #include "new_file.h"
-#include "tools/common/model_file.h"
+#include "model_file.h"
 #include <float.h>
 #ifdef _OPENMP
 #include <omp.h>

@@ -39,7 +39,7 @@
 
 #include "tools/common/json.h"
 #include "tools/common/json_out.h"
-#include "tools/common/model_file.h"
+#include "tools/lens/model_file.h"
 #include "tools/common/sha256.h"
 #include "tools/lens/new_file.h"
 #ifdef _OPENMP

@@ -3,7 +3,7 @@
  * format_tensor, by itself. */
 #include "tests/test.h"
 #include "examples/from_scratch/format.h"
-#include "tools/common/model_file.h"
+#include "tools/lens/model_file.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* What the file of a model says, for programs that list it: its tensors, its tokenizer section, its
  * strings. attn_model_open has checked the file. >>format in attn.h describes it. Uses attn.h's public
  * API only. */
-#ifndef TOOLS_MODEL_FILE_H
-#define TOOLS_MODEL_FILE_H
+#ifndef LENS_MODEL_FILE_H
+#define LENS_MODEL_FILE_H
 
 #include "attn.h"
 #include <string.h>
