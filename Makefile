@@ -118,7 +118,9 @@ $(FILES)/model.safetensors:
 	@sh tools/download-gpt2.sh $(SIZE) $(FILES)
 
 $(BUILD)/$(SIZE).attn: $(FILES)/model.safetensors $(BUILD)/attn-convert
-	$(BUILD)/attn-convert $(FILES) $@
+	$(BUILD)/attn-convert $(FILES) $@ --name $(SIZE) \
+	    --source https://huggingface.co/$(if $(filter distil%,$(SIZE)),distilbert,openai-community)/$(SIZE) \
+	    --license $(if $(filter distil%,$(SIZE)),apache-2.0,mit)
 
 CONVERTER = $(BUILD)/attn-convert
 CONVERT = $(SHOW)$(filter %/attn-convert,$^) --quiet $(<D) $@

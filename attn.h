@@ -366,11 +366,6 @@ ATTN_API void attn_free(void *block);
 /* Frees every tensor that was made through this context and is still alive. */
 ATTN_API void attn_ctx_free(attn_ctx *ctx);
 
-/* The checksum of the file format, for programs that read or write .attn files themselves. Data may
- * come in pieces: pass 0 with the first piece, then the result of the previous call. Each piece but
- * the last must be a multiple of 1 MiB. */
-ATTN_API uint64_t attn_checksum(uint64_t previous, const void *data, size_t size);
-
 /* >>api-tensors =================================================================================
  *
  * A tensor is a small struct that points at numbers. A copy of the struct is another view of the
@@ -559,9 +554,6 @@ ATTN_API attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 ATTN_API attn_status attn_unembed(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
                                   attn_tensor table);
 
-/* The bytes of a matrix [n_in, n_out] in panels, for programs that plan .attn files. 0 if they are
- * too many, or if dtype has no panels. */
-ATTN_API size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out);
 /* f16 is IEEE 754 binary16. To f32 is exact. To f16 rounds to nearest even; numbers that are too
  * large become infinity. */
 ATTN_API float attn_f32_from_f16(uint16_t half);
@@ -639,27 +631,13 @@ ATTN_API void attn_model_close(attn_model *model);
 ATTN_API const attn_config *attn_model_config(const attn_model *model);
 /* The tokenizer of a model, which owns it; NULL if there is none. */
 ATTN_API const attn_tokenizer *attn_model_tokenizer(const attn_model *model);
-/* The model's whole file, which the model owns; *size (may be NULL) gets the number of bytes. NULL and
- * 0 without a model. */
+/* The model's whole file, for tools that list tensors (see >>format). The model owns the bytes;
+ * *size (may be NULL) gets their number. NULL and 0 without a model. */
 ATTN_API const void *attn_model_bytes(size_t *size, const attn_model *model);
-/* The tokenizer section of the model's file, for lens_writer_new or attn_tokenizer_new. The model
- * owns the bytes; *size (may be NULL) gets their number. NULL and 0 if there is none. */
-ATTN_API const void *attn_model_tokenizer_section(size_t *size, const attn_model *model);
-
-/* A tensor of a file, for tools that list tensors. `offset` is in bytes from the start of the file,
- * and `size` in bytes. With one dimension, shape[1] is 1. */
-typedef struct attn_tensor_info {
-    const char *name; /* the model owns it */
-    attn_dtype dtype;
-    int panels; /* 1: layout "panels", 0: rows */
-    int ndim;
-    uint64_t shape[2];
-    uint64_t offset, size, checksum;
-    uint64_t reserved[4]; /* zero */
-} attn_tensor_info;
-ATTN_API size_t attn_model_n_tensors(const attn_model *model);
-ATTN_API attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *info,
-                                            const attn_model *model, size_t index);
+/* What the file says of the model under a key, in UTF-8 without control characters: see "Strings"
+ * in >>format. The model owns the text. NULL if the file does not say it, or without a model or
+ * key. */
+ATTN_API const char *attn_model_meta(const attn_model *model, const char *key);
 /* A copy of a weight, f32 and dense, by TransformerLens's name and in its shape (V = n_vocab,
  * C = d_model, H heads of d, F = d_mlp):
  *   embed.W_E [V, C]    pos_embed.W_pos [n_ctx, C]    unembed.W_U [C, V], b_U [V]
@@ -1333,9 +1311,10 @@ struct attn_model {
     struct attn__weight *weights; /* [n_weights]: the file's list of tensors, see >>format */
     const unsigned char *bytes;   /* [size]: the whole file */
     size_t n_weights, size;
-    void *copy;    /* `bytes`, if this model allocated them */
-    void *turned;  /* on a big-endian host, a copy with the weights in its order */
-    int is_mapped; /* 1: `bytes` are a mapped file */
+    const char *meta, *meta_end; /* the file's strings; NULL if there are none */
+    void *copy;                  /* `bytes`, if this model allocated them */
+    void *turned;                /* on a big-endian host, a copy with the weights in its order */
+    int is_mapped;               /* 1: `bytes` are a mapped file */
 };
 
 typedef struct attn__watched { /* activations that are kept while a watcher wants to see them */
@@ -2206,6 +2185,19 @@ static int attn__mul_overflows(size_t a, size_t b, size_t *product)
 {
     *product = a * b;
     return a != 0 && b > SIZE_MAX / a;
+}
+
+/* The bytes of a matrix [n_in, n_out] in panels; 0 if they are too many, or if dtype has no
+ * panels. */
+static size_t attn__panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
+{
+    size_t size;
+    if (attn__weight_type_of(dtype)->bytes == 0 || n_in > SIZE_MAX / 64 - ATTN__PER_SCALES ||
+        n_out > SIZE_MAX - 15 ||
+        attn__mul_overflows(attn__panels_at(NULL, dtype, n_in, n_out).stride, (n_out + 15) / 16,
+                            &size))
+        return 0;
+    return size;
 }
 
 /* Floats from one row of activations to the next: not a multiple of 1 KiB, or many rows would share
@@ -7956,7 +7948,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
     const size_t n_rows = a->shape[a->ndim - 2], n_in = a->shape[a->ndim - 1];
     const size_t n_out = b->shape[b->ndim - 1];
     const int is_made = p->made.data != NULL;
-    const size_t n_panels = is_made ? 0 : attn_panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
+    const size_t n_panels = is_made ? 0 : attn__panels_size(ATTN_F32, n_in, n_out) / sizeof(float);
     const int n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
     const size_t most = is_made && n_rows > 256 ? 256 : n_rows;
     attn__scratch scratch;
@@ -8157,8 +8149,8 @@ static attn_status attn__attention_plan(attn_ctx *ctx, const char *op, attn__all
             (double)(SIZE_MAX / 2),
         ATTN_E_MEMORY, "%s: no memory for the keys and values of q %s, k %s", op,
         attn__show(attn__shape_of(&a->q)).text, attn__show(attn__shape_of(&a->k)).text);
-    a->scratch_size = attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
-                      attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
+    a->scratch_size = attn__panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float) +
+                      attn__panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float) +
                       a->block_rows * attn__round_up(a->n_keys, 16) +
                       a->block_rows * attn__round_up(a->d_v, 16) +
                       attn__round_up(attn__pack_size(ATTN_F32, a->block_rows, depth), 16);
@@ -8172,8 +8164,8 @@ static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
     const attn__all_heads *a = (const attn__all_heads *)arg;
     const size_t stride = attn__round_up(a->n_keys, 16);
     float *keys = a->scratch + (size_t)me->id * a->scratch_size;
-    float *values = keys + attn_panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
-    float *scores = values + attn_panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
+    float *values = keys + attn__panels_size(ATTN_F32, a->d_qk, a->n_keys) / sizeof(float);
+    float *scores = values + attn__panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
     float *last_chain = scores + a->block_rows * stride;
     float *pack = last_chain + a->block_rows * attn__round_up(a->d_v, 16);
     size_t i, last, row, j;
@@ -8506,17 +8498,18 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
 
 /* clang-format off */
 /* >>format (tests: format) ======================================================================
- * THE FILE FORMAT of .attn files, versions 1 to 3, and opening them. Before it is used, every
+ * THE FILE FORMAT of .attn files, versions 1 to 4, and opening them. Before it is used, every
  * number is checked against the size of the file, and every tensor against the configuration.
  *
  * All numbers are little-endian and unsigned. Reserved bytes and padding are zero. Version 2 adds
  * the activation function and bits 1 and 2 of the flags, for relatives of GPT-2. Version 3 adds
- * bit 3 of the flags, unembed.b_U and the further ids of end-of-text tokens. A model is written in
- * the lowest version that can hold it, so that older libraries can read it.
+ * bit 3 of the flags, unembed.b_U and the further ids of end-of-text tokens. Version 4 adds the
+ * strings. A model is written in the lowest version that can hold it, so that older libraries can
+ * read it.
  *
  * Header, 256 bytes:
  *   0   8  magic: 89 41 54 54 4E 0D 0A 1A ("\x89ATTN\r\n\x1a")
- *   8   4  version: 1, 2 or 3                   12   4  header size: 256
+ *   8   4  version: 1 to 4                      12   4  header size: 256
  *  16   8  size of the whole file
  *  24   4  n_vocab                              28   4  n_ctx
  *  32   4  d_model                              36   4  n_head
@@ -8548,8 +8541,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  *  96   8  offset in the file                  104   8  size in bytes
  * 112   8  checksum                            120   8  reserved
  *
- * Sections follow in the order header, table, tokenizer, tensors, each at the next multiple of 64
- * bytes, and the file ends with the last tensor.
+ * Sections follow in the order header, table, tokenizer, strings, tensors, each at the next
+ * multiple of 64 bytes, and the file ends with the last tensor.
  *
  * Tensors (C = d_model, F = d_mlp, V = n_vocab; i = layer):
  *   embed.W_E             panels [C, V]    pos_embed.W_pos       rows [n_ctx, C] f32
@@ -8592,6 +8585,15 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  * and there are no merges. No special token is in a merge. A token may have no bytes, unless it is
  * special or in a merge. A special token has at most 256 bytes. n_tokens is at most n_vocab.
  *
+ * Strings, which only version 4 has, and always:
+ *   0   8  checksum of the rest of the section    8   8  size of the section (20 to 65536)
+ *  16      for each key: the key, a zero byte, its value, a zero byte
+ * All are UTF-8 without control characters, and not empty. Keys ascend by their bytes. attn-convert
+ * writes "name", "source" and "license", as far as they are known, "checkpoint_sha256" (of the file
+ * with the weights, or of several, in the order of their names, as one) and "converter". There is
+ * no date, so that the same checkpoint gives the same bytes. "processed" says how weights were
+ * changed.
+ *
  * Checksum: the data is cut into blocks of 1 MiB; the last one may be shorter. A block is padded
  * with zeros to a multiple of 256 bytes, and read as 32-bit words w. There are 64 lanes; they start
  * as a[j] = j. Lane j takes word j of every 64: a = (a ^ w) * 9E3779B1h; a = a ^ (a >> 15) (mod
@@ -8601,12 +8603,11 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  * If one word is changed, the checksum always changes. */
 /* clang-format on */
 
-ATTN__DEF uint64_t attn_checksum(uint64_t previous, const void *data, size_t size)
+static uint64_t attn__checksum(const unsigned char *block, size_t size)
 {
-    const unsigned char *block = (const unsigned char *)data;
     const attn_ctx any = ATTN_ZERO;
     const attn__kernels *const kernels = attn__kernels_for(&any);
-    uint64_t checksum = previous;
+    uint64_t checksum = 0;
     while (size > 0) {
         const size_t n = size < ATTN__IO_BLOCK ? size : ATTN__IO_BLOCK;
         checksum = attn__mix(checksum, kernels->digest(block, n));
@@ -8618,7 +8619,12 @@ ATTN__DEF uint64_t attn_checksum(uint64_t previous, const void *data, size_t siz
 
 /* One matrix or vector of the model. */
 typedef struct attn__weight {
-    attn_tensor_info info;
+    const char *name;
+    attn_dtype dtype;
+    int panels; /* 1: layout "panels", 0: rows */
+    int ndim;
+    uint64_t shape[2]; /* [1] is 1 for a vector */
+    uint64_t offset, size, checksum;
     const unsigned char *data;
 } attn__weight;
 
@@ -8779,7 +8785,7 @@ static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0
 
 static int attn__header_is_whole(const unsigned char *header)
 {
-    return attn_checksum(0, header, 248) == attn__u64(header + 248);
+    return attn__checksum(header, 248) == attn__u64(header + 248);
 }
 
 static attn_status attn__fail_read(attn_ctx *ctx, const char *path, int error)
@@ -8903,10 +8909,9 @@ static int attn__is_bound(const attn__expected *e)
 }
 
 /* Checks the type and shape of a tensor, and points the model at it. */
-static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const attn__weight *w,
+static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const attn__weight *t,
                                   const char *path)
 {
-    const attn_tensor_info *const t = &w->info;
     const int is_matrix = e->is_panels || e->n_in > 0;
     ATTN__REFUSE_IF(ctx, t->panels != e->is_panels || (!t->panels && t->dtype != ATTN_F32),
                     ATTN_E_FORMAT, "%s: tensor %s has the wrong layout; expected %s", path, t->name,
@@ -8921,9 +8926,9 @@ static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const 
                     path, t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]),
                     ATTN__LLU(is_matrix ? e->n_in : e->n_out), ATTN__LLU(is_matrix ? e->n_out : 1));
     if (e->rows)
-        *e->rows = (const float *)(const void *)w->data;
+        *e->rows = (const float *)(const void *)t->data;
     else
-        *e->panels = attn__panels_at(w->data, t->dtype, e->n_in, e->n_out);
+        *e->panels = attn__panels_at(t->data, t->dtype, e->n_in, e->n_out);
     return ATTN_OK;
 }
 
@@ -8937,7 +8942,7 @@ static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
     int i, n;
     for (at = 0; at < m->n_weights; at++) {
         const char *name;
-        layer = attn__split_name(m->weights[at].info.name, &name);
+        layer = attn__split_name(m->weights[at].name, &name);
         n = layer + 1 <= m->config.n_layer ? attn__expect(m, layer, e) : 0;
         for (i = 0; i < n && strcmp(e[i].name, name) != 0;)
             i++;
@@ -9016,8 +9021,8 @@ static attn_status attn__check_ends_of_text(attn_ctx *ctx, const unsigned char *
 /* What the version allows in the header. */
 static attn_status attn__check_version(attn_ctx *ctx, const unsigned char *h, const char *path)
 {
-    static const char *const known[] = {"bit 0", "bits 0 to 2", "bits 0 to 3"};
-    static const uint32_t most_flags[] = {1, 7, 15}; /* of each version */
+    static const char *const known[] = {"bit 0", "bits 0 to 2", "bits 0 to 3", "bits 0 to 3"};
+    static const uint32_t most_flags[] = {1, 7, 15, 15}; /* of each version */
     const uint32_t version = attn__u32(h + 8);
     ATTN__REFUSE_IF(ctx, attn__u32(h + 12) != ATTN__HEADER, ATTN_E_FORMAT,
                     "%s: the header is said to have %lu bytes, not 256", path,
@@ -9062,8 +9067,8 @@ static attn_status attn__check_file(attn_ctx *ctx, const attn_model *m, const ch
     ATTN__REFUSE_IF(ctx, m->size < ATTN__HEADER, ATTN_E_FORMAT,
                     "%s: the file ends in its header, after %zu of 256 bytes", path, m->size);
     ATTN__REFUSE_IF(
-        ctx, attn__u32(h + 8) < 1 || attn__u32(h + 8) > 3, ATTN_E_VERSION,
-        "%s: format version %lu; this library reads versions 1 to 3. Use a newer attn.h "
+        ctx, attn__u32(h + 8) < 1 || attn__u32(h + 8) > 4, ATTN_E_VERSION,
+        "%s: format version %lu; this library reads versions 1 to 4. Use a newer attn.h "
         "or convert again",
         path, (unsigned long)attn__u32(h + 8));
     ATTN__REFUSE_IF(ctx, !attn__header_is_whole(h), ATTN_E_CHECKSUM,
@@ -9126,7 +9131,7 @@ static attn_status attn__check_zeros(attn_ctx *ctx, const attn_model *m, const c
 static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *path, size_t index,
                                     const unsigned char *r, uint64_t *end)
 {
-    attn_tensor_info *const t = &m->weights[index].info;
+    attn__weight *const t = &m->weights[index];
     const uint32_t dtype = attn__u32(r + 64), layout = attn__u32(r + 68), ndim = attn__u32(r + 72);
     uint64_t expected, at;
     ATTN__REFUSE_IF(ctx, r[0] == 0 || memchr(r, 0, 64) == NULL, ATTN_E_FORMAT,
@@ -9159,7 +9164,7 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
                     ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]", path,
                     t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]));
     expected = layout == 1
-                   ? attn_panels_size((attn_dtype)dtype, (size_t)t->shape[0], (size_t)t->shape[1])
+                   ? attn__panels_size((attn_dtype)dtype, (size_t)t->shape[0], (size_t)t->shape[1])
                    : t->shape[0] * t->shape[1] * (dtype == ATTN_F16 ? 2 : 4);
     ATTN__REFUSE_IF(ctx,
                     expected == 0 || t->size != expected ||
@@ -9188,8 +9193,67 @@ static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenize
     return ATTN_OK;
 }
 
-/* Reads table, tokenizer, tensors. Each must begin where the previous one ended, so that every byte
- * of the file belongs to one. */
+/* Reads a string that ends before `end`. Returns the byte after its zero; NULL after a failure. */
+static const char *attn__read_string(attn_ctx *ctx, const char *path, const char *text,
+                                     const char *end, size_t index)
+{
+    const char *const zero = (const char *)memchr(text, 0, (size_t)(end - text)), *at = text;
+    uint32_t code = 0;
+    size_t n = 0;
+    for (; zero && at < zero; at += n) {
+        n = attn__utf8_read((const unsigned char *)at, (const unsigned char *)zero, &code);
+        if (n == 0 || code < ' ' || (code >= 0x7F && code < 0xA0))
+            break;
+    }
+    if (zero && at == zero && at > text)
+        return zero + 1;
+    attn_fail(ctx, ATTN_E_FORMAT,
+              "%s: string %zu about the model %s; expected UTF-8 without control characters, and "
+              "a zero",
+              path, index,
+              !zero                ? "has no end"
+              : at == text && !*at ? "is empty"
+              : n == 0             ? "is not UTF-8"
+                                   : "has a control character");
+    return NULL;
+}
+
+/* Reads the strings of a file of version 4, which follow *end, and sets it to their own end. */
+static attn_status attn__read_meta(attn_ctx *ctx, attn_model *m, const char *path, uint64_t *end)
+{
+    const uint64_t from = (*end + 63) / 64 * 64;
+    const int is_there = attn__lies_within(from, 16, m->size);
+    const uint64_t size = is_there ? attn__u64(m->bytes + from + 8) : 0;
+    const char *key, *value, *next, *previous = NULL;
+    size_t i;
+    ATTN__REFUSE_IF(ctx, size < 20 || size > 65536 || !attn__lies_within(from, size, m->size),
+                    ATTN_E_FORMAT,
+                    "%s: the strings about the model lie at %llu with %llu bytes; expected 20 to "
+                    "65536 in a file of %zu",
+                    path, ATTN__LLU(from), ATTN__LLU(size), m->size);
+    ATTN__TRY(attn__check_zeros(ctx, m, path, *end, from));
+    ATTN__REFUSE_IF(
+        ctx, attn__checksum(m->bytes + from + 8, (size_t)size - 8) != attn__u64(m->bytes + from),
+        ATTN_E_CHECKSUM, "%s: the checksum of the strings about the model is wrong: damaged", path);
+    m->meta = key = (const char *)m->bytes + from + 16;
+    m->meta_end = (const char *)m->bytes + from + size;
+    for (i = 0; key < m->meta_end; i += 2, previous = key, key = next) {
+        value = attn__read_string(ctx, path, key, m->meta_end, i);
+        next = value ? attn__read_string(ctx, path, value, m->meta_end, i + 1) : NULL;
+        if (!next)
+            return ctx->status;
+        ATTN__REFUSE_IF(
+            ctx, previous && strcmp(previous, key) >= 0, ATTN_E_FORMAT,
+            "%s: string %zu about the model is a key that does not follow the one before "
+            "it; expected ascending keys, each once",
+            path, i);
+    }
+    *end = from + size;
+    return ATTN_OK;
+}
+
+/* Reads table, tokenizer, strings, tensors. Each must begin where the previous one ended, so that
+ * every byte of the file belongs to one. */
 static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char *path)
 {
     const unsigned char *h = m->bytes;
@@ -9205,7 +9269,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
                     n == 0 || table != ATTN__HEADER || table_size != n * ATTN__ENTRY ||
                         !attn__lies_within(table, table_size, m->size),
                     ATTN_E_FORMAT, "%s: the tensor table does not fit into the file", path);
-    ATTN__REFUSE_IF(ctx, attn_checksum(0, h + table, (size_t)table_size) != attn__u64(h + 88),
+    ATTN__REFUSE_IF(ctx, attn__checksum(h + table, (size_t)table_size) != attn__u64(h + 88),
                     ATTN_E_CHECKSUM, "%s: the tensor table's checksum is wrong: damaged", path);
     end = table + table_size;
     if (text == 0) /* no tokenizer, and no size or checksum of one */
@@ -9214,12 +9278,14 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
         /* the table ends at a multiple of 64, so there is nothing in between */
         ATTN__REFUSE_IF(ctx, text != end || !attn__lies_within(text, text_size, m->size),
                         ATTN_E_FORMAT, "%s: the tokenizer does not fit into the file", path);
-        ATTN__REFUSE_IF(ctx, attn_checksum(0, h + text, (size_t)text_size) != attn__u64(h + 112),
+        ATTN__REFUSE_IF(ctx, attn__checksum(h + text, (size_t)text_size) != attn__u64(h + 112),
                         ATTN_E_CHECKSUM, "%s: the tokenizer's checksum is wrong: damaged", path);
         ATTN__TRY(attn__read_tokenizer(ctx, &m->tokenizer, h + text, (size_t)text_size, &m->config,
                                        path));
         end = text + text_size;
     }
+    if (attn__u32(h + 8) > 3)
+        ATTN__TRY(attn__read_meta(ctx, m, path, &end));
     m->weights = ATTN__NEW(ctx, attn__weight, (size_t)n, "the list of tensors");
     m->n_weights = (size_t)n;
     ATTN__TRY_MEMORY(m->weights);
@@ -9241,7 +9307,7 @@ typedef struct attn__verify {
 
 static size_t attn__blocks_of(const attn__weight *w)
 {
-    return (size_t)((w->info.size + ATTN__IO_BLOCK - 1) / ATTN__IO_BLOCK);
+    return (size_t)((w->size + ATTN__IO_BLOCK - 1) / ATTN__IO_BLOCK);
 }
 
 static ATTN__COMPACT void attn__verify_body(attn__worker *me, void *arg)
@@ -9256,7 +9322,7 @@ static ATTN__COMPACT void attn__verify_body(attn__worker *me, void *arg)
         const size_t n = attn__blocks_of(w);
         for (block = index < first ? first - index : 0; block < n && index + block < last;
              block++) {
-            const size_t at = block * ATTN__IO_BLOCK, left = (size_t)w->info.size - at;
+            const size_t at = block * ATTN__IO_BLOCK, left = (size_t)w->size - at;
             v->digests[index + block] =
                 v->kernels->digest(w->data + at, left < ATTN__IO_BLOCK ? left : ATTN__IO_BLOCK);
         }
@@ -9289,10 +9355,9 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
         uint64_t checksum = 0;
         for (block = 0; block < attn__blocks_of(w); block++)
             checksum = attn__mix(checksum, v.digests[index++]);
-        if (checksum != w->info.checksum)
-            status =
-                attn_fail(ctx, ATTN_E_CHECKSUM, "%s: the checksum of tensor %s is wrong: damaged",
-                          path, w->info.name);
+        if (checksum != w->checksum)
+            status = attn_fail(ctx, ATTN_E_CHECKSUM,
+                               "%s: the checksum of tensor %s is wrong: damaged", path, w->name);
     }
     attn_free(v.digests);
     return status;
@@ -9329,7 +9394,7 @@ static attn_status attn__to_host_order(attn_ctx *ctx, attn_model *m)
     ATTN__TRY_MEMORY(m->turned);
     memcpy(m->turned, m->bytes, m->size);
     for (i = 0; i < m->n_weights; i++) {
-        const attn_tensor_info *w = &m->weights[i].info;
+        const attn__weight *w = &m->weights[i];
         unsigned char *p = (unsigned char *)m->turned + w->offset;
         m->weights[i].data = p;
         attn__swap_order(p, w->dtype, (size_t)w->size);
@@ -9448,28 +9513,15 @@ ATTN__DEF const void *attn_model_bytes(size_t *size, const attn_model *model)
         *size = model ? model->size : 0;
     return model ? model->bytes : NULL;
 }
-ATTN__DEF const void *attn_model_tokenizer_section(size_t *size, const attn_model *model)
+ATTN__COLD const char *attn_model_meta(const attn_model *model, const char *key)
 {
-    const uint64_t offset = model ? attn__u64(model->bytes + 96) : 0;
-    if (size)
-        *size = offset ? (size_t)attn__u64(model->bytes + 104) : 0;
-    return offset ? model->bytes + offset : NULL;
-}
-ATTN__DEF size_t attn_model_n_tensors(const attn_model *model)
-{
-    return model ? model->n_weights : 0;
-}
-
-ATTN__COLD attn_status attn_model_tensor_info(attn_ctx *ctx, attn_tensor_info *info,
-                                              const attn_model *model, size_t index)
-{
-    ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "model", model));
-    ATTN__TRY(attn__need_given(ctx, "attn_model_tensor_info", "place for the answer", info));
-    ATTN__REFUSE_IF(ctx, index >= model->n_weights, ATTN_E_ARGUMENT,
-                    "attn_model_tensor_info: index %zu; the model has %zu tensors", index,
-                    model->n_weights);
-    *info = model->weights[index].info;
-    return ATTN_OK;
+    const char *at = model && key ? model->meta : NULL, *value;
+    for (; at && at < model->meta_end; at = value + strlen(value) + 1) {
+        value = at + strlen(at) + 1;
+        if (strcmp(at, key) == 0)
+            return value;
+    }
+    return NULL;
 }
 
 /* Where attn_model_tensor finds its answer. Entry (k, n) of the file's matrix is element
@@ -9485,7 +9537,7 @@ static const attn__weight *attn__weight_named(const attn_model *m, const char *n
 {
     size_t i;
     for (i = 0; i < m->n_weights; i++)
-        if (strcmp(m->weights[i].info.name, name) == 0)
+        if (strcmp(m->weights[i].name, name) == 0)
             return &m->weights[i];
     return NULL;
 }
@@ -9522,9 +9574,9 @@ static int attn__find_source(const attn_model *m, const char *name, attn__source
         s->weight = attn__weight_named(m, "embed.W_E");
     if (!s->weight)
         return 0;
-    s->n_out = s->group = s->k_step = (size_t)s->weight->info.shape[1];
-    s->shape = s->weight->info.ndim == 1 ? attn_shape1((size_t)s->weight->info.shape[0])
-                                         : attn_shape2((size_t)s->weight->info.shape[0], s->n_out);
+    s->n_out = s->group = s->k_step = (size_t)s->weight->shape[1];
+    s->shape = s->weight->ndim == 1 ? attn_shape1((size_t)s->weight->shape[0])
+                                    : attn_shape2((size_t)s->weight->shape[0], s->n_out);
     if (by_head && last[0] == 'W' && last[2] == 'O')
         s->shape = attn_shape3(c->n_head, d, width);
     if (strcmp(name, "embed.W_E") == 0) {
@@ -9546,7 +9598,7 @@ static void attn__nearest_tensor(const attn_model *m, const char *name, char nea
     for (i = 0; i < 4 * (m->n_weights + 2); i++) {
         const size_t w = i / 4;
         snprintf(known, sizeof known, "%s",
-                 w < m->n_weights    ? m->weights[w].info.name
+                 w < m->n_weights    ? m->weights[w].name
                  : w == m->n_weights ? "unembed.W_U"
                                      : "unembed.b_U");
         if (attn__ends_with(known, "_QKV"))
@@ -9560,19 +9612,18 @@ static void attn__nearest_tensor(const attn_model *m, const char *name, char nea
 
 static void attn__fetch(const attn__source *s, float *to, size_t count)
 {
-    const attn_tensor_info *info = s->weight ? &s->weight->info : NULL;
+    const attn__weight *const from = s->weight;
     size_t first, k, n;
     attn__panels w;
-    if (!info) {
+    if (!from) {
         memset(to, 0, count * sizeof(float));
         return;
     }
-    if (!info->panels) {
-        memcpy(to, s->weight->data + s->first * sizeof(float), count * sizeof(float));
+    if (!from->panels) {
+        memcpy(to, from->data + s->first * sizeof(float), count * sizeof(float));
         return;
     }
-    w = attn__panels_at(s->weight->data, info->dtype, (size_t)info->shape[0],
-                        (size_t)info->shape[1]);
+    w = attn__panels_at(from->data, from->dtype, (size_t)from->shape[0], (size_t)from->shape[1]);
     for (first = 0; first < s->n_out; first += 16) /* panel by panel, to read memory in order */
         for (k = 0; k < w.n_in; k++)
             for (n = first; n < s->n_out && n < first + 16; n++)
@@ -11810,17 +11861,6 @@ static size_t attn__pack_size(attn_dtype dtype, size_t rows, size_t n_in)
     return behind + (packed == 0 || rows < ATTN__PACK / packed ? rows * packed : ATTN__PACK);
 }
 
-ATTN__COLD size_t attn_panels_size(attn_dtype dtype, size_t n_in, size_t n_out)
-{
-    size_t size;
-    if (attn__weight_type_of(dtype)->bytes == 0 || n_in > SIZE_MAX / 64 - ATTN__PER_SCALES ||
-        n_out > SIZE_MAX - 15 ||
-        attn__mul_overflows(attn__panels_at(NULL, dtype, n_in, n_out).stride, (n_out + 15) / 16,
-                            &size))
-        return 0;
-    return size;
-}
-
 /* Where weight k (of 64) of an output lies: bytes behind the output's first byte in the line after
  * the scales. *shift is the number of bits below it in its byte. */
 static size_t attn__bits_at(const attn__weight_type *t, size_t k, int *shift)
@@ -13643,7 +13683,7 @@ ATTN__SMALL_END
  * The structs of the API, and how they may change after 1.0:
  *   never           attn_shape, attn_tensor, attn_rng, attn_token_stats, attn_prediction, attn_top,
  *                   attn_utf8, attn_block_weights
- *   at `reserved`   attn_ctx, attn_attention_desc, attn_config, attn_model_desc, attn_tensor_info,
+ *   at `reserved`   attn_ctx, attn_attention_desc, attn_config, attn_model_desc,
  *                   attn_workspace_desc, attn_session_desc, attn_layers, attn_feed_item,
  *                   attn_sampler_desc, attn_generate_desc, attn_generation, attn_continuation,
  *                   attn_record_desc, attn_edit
@@ -13672,6 +13712,8 @@ ATTN__SMALL_END
  *   attn_edit.position, .head       .first, .first_head
  *   attn_edit.n_positions           .count; 0 is all, however many positions the value has
  *   attn_edit.factor                none: scale the value (attn_scale), which rounds once more
+ *   attn_model_tensor_info, attn_model_n_tensors, attn_model_tokenizer_section, attn_checksum,
+ *   attn_panels_size                attn_model_bytes; tools/lens/model_file.h reads >>format
  * Older versions: git has them. */
 /* clang-format on */
 

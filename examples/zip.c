@@ -10,6 +10,7 @@
  * follows, which model, the checksum of the text, the number of tokens; then the code. */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "tools/lens/model_file.h"
 #include "tools/lens/new_file.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -211,12 +212,11 @@ static int write_file(zip *z, const bytes *b, const char *path)
 /* Says which model it is, by the checksums of its tensors. */
 static uint64_t fingerprint(zip *z)
 {
-    const size_t n = attn_model_n_tensors(z->model);
-    attn_tensor_info info = {0};
+    const size_t n = model_n_tensors(z->model);
     uint64_t sum = attn_model_config(z->model)->n_head;
     size_t i;
-    for (i = 0; i < n && attn_model_tensor_info(&z->ctx, &info, z->model, i) == ATTN_OK; i++)
-        sum = (sum ^ info.checksum) * 0x9E3779B97F4A7C15u;
+    for (i = 0; i < n; i++)
+        sum = (sum ^ model_tensor_at(z->model, i).checksum) * 0x9E3779B97F4A7C15u;
     return sum;
 }
 
@@ -253,9 +253,9 @@ static int compress(zip *z)
     shift_out(z);
     memcpy(z->out.at, magic, 8);
     put(z->out.at + 16, fingerprint(z));
-    put(z->out.at + 24, attn_checksum(0, z->in.at, z->in.n));
+    put(z->out.at + 24, model_checksum(0, z->in.at, z->in.n));
     put(z->out.at + 32, n);
-    put(z->out.at + 8, attn_checksum(0, z->out.at + 16, z->out.n - 16));
+    put(z->out.at + 8, model_checksum(0, z->out.at + 16, z->out.n - 16));
     return 1;
 }
 
@@ -267,7 +267,7 @@ static int restore(zip *z)
     size_t i, size, n;
     if (z->in.n < HEADER || memcmp(head, magic, 8) != 0)
         return say("the input is not a file that this program made");
-    if (get(head + 8) != attn_checksum(0, head + 16, z->in.n - 16))
+    if (get(head + 8) != model_checksum(0, head + 16, z->in.n - 16))
         return say("the input is damaged or cut off: its checksum differs");
     if (get(head + 16) != fingerprint(z))
         return say("the input was made with another model");
@@ -285,7 +285,7 @@ static int restore(zip *z)
         memcpy(text->at + text->n, spelled, size);
         text->n += size;
     }
-    return attn_checksum(0, text->at, text->n) == get(head + 24) ||
+    return model_checksum(0, text->at, text->n) == get(head + 24) ||
            say("the restored text is not the one that was compressed");
 }
 

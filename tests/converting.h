@@ -4,6 +4,7 @@
 #define CONVERTING_H
 
 #include "tools/common/files.h"
+#include "tools/lens/model_file.h"
 #include "command.h"
 #include <dirent.h>
 #include <sys/stat.h>
@@ -166,8 +167,8 @@ static inline void same_as_reference(const attn_model *model, const char *name)
         at += 72 + 4 * count;
         n++;
     }
-    CHECKF(n == attn_model_n_tensors(model), "%s: %zu tensors, expected %zu", name,
-           attn_model_n_tensors(model), n);
+    CHECKF(n == model_n_tensors(model), "%s: %zu tensors, expected %zu", name,
+           model_n_tensors(model), n);
     free(bytes);
 }
 

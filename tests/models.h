@@ -4,6 +4,7 @@
 #define MODELS_H
 
 #include "fixture.h"
+#include "tools/lens/model_file.h"
 
 #define LLU(x) ((unsigned long long)(x))
 

@@ -5,6 +5,7 @@
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "tools/lens/model_file.h"
 #define PROGRAM "attn-info"
 #include "tools/common/program.h"
 
@@ -23,8 +24,8 @@ static const help_page help = {
     NULL,
     NULL,
     "attn-info FILE.attn [options]",
-    "Prints the configuration, the tokenizer's counts and the tensors of a .attn file, "
-    "after checking all of it, checksums included. A narrow terminal gets fewer "
+    "Prints what a .attn file says of its model, the configuration, the tokenizer's counts and the "
+    "tensors, after checking all of it, checksums included. A narrow terminal gets fewer "
     "columns.",
     0,
     NULL,
@@ -41,6 +42,36 @@ static void print_token(const char *what, int32_t id, const attn_tokenizer *toke
         printf("  %-18s %ld  %s\n", what, (long)id, show(text, bytes, size));
     else
         printf("  %-18s %ld\n", what, (long)id);
+}
+
+/* Prints a text in UTF-8 without control characters behind a label, in lines as wide as the terminal. */
+static void print_text(const char *label, const char *text)
+{
+    enum { BEFORE = 21 };
+    const int room = line_columns(stdout), most = room > BEFORE + 8 ? room - BEFORE : 0;
+    int n = 0;
+    printf("  %-18s ", label);
+    for (; *text; text++) {
+        n += ((unsigned char)*text & 0xC0) != 0x80; /* characters */
+        if (most > 0 && n > most) {
+            printf("\n%*s", (int)BEFORE, "");
+            n = 1;
+        }
+        putchar(*text);
+    }
+    putchar('\n');
+}
+
+/* What the file says of its model. */
+static void print_meta(const attn_model *model)
+{
+    const char *key = model_next_key(model, NULL);
+    if (!key)
+        return;
+    printf("model\n");
+    for (; key; key = model_next_key(model, key))
+        print_text(key, attn_model_meta(model, key));
+    printf("\n");
 }
 
 static void print_config(const attn_model *model)
@@ -72,7 +103,7 @@ static void print_config(const attn_model *model)
 static void print_tokenizer(const attn_model *model)
 {
     const unsigned char *const section =
-        (const unsigned char *)attn_model_tokenizer_section(NULL, model);
+        (const unsigned char *)model_tokenizer_section(NULL, model);
     if (section)
         printf("\ntokenizer\n  %-18s %lu\n  %-18s %lu\n  %-18s %lu\n", "tokens",
                (unsigned long)get_u32(section), "merges", (unsigned long)get_u32(section + 4),
@@ -110,7 +141,7 @@ static void print_heading(columns c)
     printf(c.rest ? "  checksum\n" : "\n");
 }
 
-static void print_tensor(columns c, const attn_tensor_info *t)
+static void print_tensor(columns c, const model_tensor *t)
 {
     static const char *const dtypes[] = {"f32", "f16", "i32", "q8", "q4"};
     char shape[64];
@@ -131,40 +162,35 @@ static void print_tensor(columns c, const attn_tensor_info *t)
     printf("\n");
 }
 
-static attn_status print_tensors(attn_ctx *ctx, const attn_model *model)
+static void print_tensors(const attn_model *model)
 {
-    const size_t n = attn_model_n_tensors(model);
+    const size_t n = model_n_tensors(model);
     const columns c = find_columns();
     uint64_t parameters = 0, bytes = 0;
-    attn_tensor_info t = ATTN_ZERO;
     size_t i;
     print_heading(c);
     for (i = 0; i < n; i++) {
-        if (attn_model_tensor_info(ctx, &t, model, i)) /* cover: there are n */
-            return ctx->status;
+        const model_tensor t = model_tensor_at(model, i);
         print_tensor(c, &t);
         parameters += t.shape[0] * (t.ndim == 1 ? 1 : t.shape[1]);
         bytes += t.size;
     }
     printf("\n%llu parameters in %llu tensors,%s%llu bytes; all checksums hold\n",
            TOOLS_LLU(parameters), TOOLS_LLU(n), c.layout ? " " : "\n", TOOLS_LLU(bytes));
-    return ATTN_OK;
 }
 
 /* One checksum over those of all tensors, and the memory that a session takes besides the file. */
 static attn_status print_sums(attn_ctx *ctx, const attn_model *model)
 {
-    attn_tensor_info t = ATTN_ZERO;
     unsigned char sum[8];
     uint64_t all = 0;
     size_t workspace, session, i, j;
     attn_session_desc desc = ATTN_ZERO;
-    for (i = 0; i < attn_model_n_tensors(model); i++) {
-        if (attn_model_tensor_info(ctx, &t, model, i)) /* cover: there are n */
-            return ctx->status;
+    for (i = 0; i < model_n_tensors(model); i++) {
+        const uint64_t one = model_tensor_at(model, i).checksum;
         for (j = 0; j < 8; j++)
-            sum[j] = (unsigned char)(t.checksum >> 8 * j);
-        all = attn_checksum(all, sum, sizeof sum);
+            sum[j] = (unsigned char)(one >> 8 * j);
+        all = model_checksum(all, sum, sizeof sum);
     }
     /* The size of a session includes the workspace that it makes, so that is subtracted. */
     if (attn_workspace_size(ctx, &workspace, model, NULL) ||
@@ -187,11 +213,11 @@ static int run(const char *path)
     if (status == ATTN_OK)
         status = open_verified(&ctx, &model, path, NULL);
     if (status == ATTN_OK) {
+        print_meta(model);
         print_config(model);
         print_tokenizer(model);
-        status = print_tensors(&ctx, model);
-        if (status == ATTN_OK)
-            status = print_sums(&ctx, model);
+        print_tensors(model);
+        status = print_sums(&ctx, model);
     }
     code = status ? fail_ctx(&ctx) : FINE;
     attn_model_close(model);

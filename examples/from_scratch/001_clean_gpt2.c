@@ -191,10 +191,10 @@ int main(int argc, char **argv)
     print_all_shapes(&gpt2);
     shaped[0] = count_activations(&ctx, model, ids, n_ids);
     shaped[1] = count_parameters(&ctx, model);
-    check(shaped[0] == N_ACTIVATIONS && shaped[1] == (int)attn_model_n_tensors(model));
+    check(shaped[0] == N_ACTIVATIONS && shaped[1] == (int)model_n_tensors(model));
     printf("\n%s gives %d of these %d activations in the shapes of its own\n"
            "configuration, and so are %d of its %d parameters.\n",
-           path, shaped[0], N_ACTIVATIONS, shaped[1], (int)attn_model_n_tensors(model));
+           path, shaped[0], N_ACTIVATIONS, shaped[1], (int)model_n_tensors(model));
     printf("\nThe configuration:\n\n");
     print_config(&gpt2);
     failed = tests_of_modules(&gpt2, argc > 2 ? argv[2] : BUILD "/from_scratch/plain.attn",

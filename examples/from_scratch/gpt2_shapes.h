@@ -3,6 +3,7 @@
 #define GPT2_SHAPES_H
 
 #include "notebook.h"
+#include "tools/lens/model_file.h"
 
 /* In letters: T positions, C d_model, H heads, d d_head, F d_mlp, V vocabulary, N longest context.
  * The numbers follow from the configuration alone. The %zu is the layer. */
@@ -131,11 +132,10 @@ static int count_parameters(attn_ctx *ctx, const attn_model *model)
 {
     int count = 0;
     size_t i;
-    for (i = 0; i < attn_model_n_tensors(model); i++) {
-        attn_tensor_info info;
+    for (i = 0; i < model_n_tensors(model); i++) {
+        const model_tensor info = model_tensor_at(model, i);
         attn_tensor w = none;
-        if (attn_model_tensor_info(ctx, &info, model, i) == ATTN_OK &&
-            attn_model_tensor(ctx, &w, model, info.name) == ATTN_OK)
+        if (attn_model_tensor(ctx, &w, model, info.name) == ATTN_OK)
             count += is_as_listed(info.name, w, attn_model_config(model));
         attn_tensor_free(ctx, &w);
     }

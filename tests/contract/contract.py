@@ -780,7 +780,7 @@ def read_model(data):
 
 
 def refuse_the_uncovered(version, header, flags, activation):
-    if version not in (1, 2, 3) or header != 256:
+    if version not in (1, 2, 3, 4) or header != 256:
         raise Refused(f"Version {version} of the file format is not known here.")
     if flags & ~(TIED | HAS_B_U):
         raise Refused(f"The contract covers only bits 0 and 3 of the flags, but this model has {flags:#x}.")

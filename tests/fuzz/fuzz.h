@@ -5,6 +5,7 @@
 #define FUZZ_H
 
 #include "attn.h"
+#include "tools/lens/model_file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +89,7 @@ static inline void fuzz_tensor(fuzz_file *f, const char *name, int panels, size_
 {
     static float values[WIDE * VOCAB];
     unsigned char *record = f->bytes + f->record, *data = f->bytes + (f->size + 63) / 64 * 64;
-    const size_t n = n_in * n_out, size = panels ? attn_panels_size(ATTN_F32, n_in, n_out) : 4 * n;
+    const size_t n = n_in * n_out, size = panels ? model_panels_size(ATTN_F32, n_in, n_out) : 4 * n;
     const int gain = strcmp(name + strlen(name) - 2, ".w") == 0;
     size_t i;
     for (i = 0; i < n; i++) {
@@ -108,7 +109,7 @@ static inline void fuzz_tensor(fuzz_file *f, const char *name, int panels, size_
     fuzz_put(record + 88, n_in > 1 ? n_out : 1, 8);
     fuzz_put(record + 96, (uint64_t)(data - f->bytes), 8);
     fuzz_put(record + 104, size, 8);
-    fuzz_put(record + 112, attn_checksum(0, data, size), 8);
+    fuzz_put(record + 112, model_checksum(0, data, size), 8);
     f->record += 128;
     f->size = (size_t)(data - f->bytes) + size;
 }
@@ -188,11 +189,11 @@ static inline const attn_model *fuzz_model(void)
     fuzz_put(bytes + 64, n_tensors, 4);
     fuzz_put(bytes + 72, 256, 8);
     fuzz_put(bytes + 80, table, 8);
-    fuzz_put(bytes + 88, attn_checksum(0, bytes + 256, table), 8);
+    fuzz_put(bytes + 88, model_checksum(0, bytes + 256, table), 8);
     fuzz_put(bytes + 96, 256 + table, 8);
     fuzz_put(bytes + 104, n, 8);
-    fuzz_put(bytes + 112, attn_checksum(0, bytes + 256 + table, n), 8);
-    fuzz_put(bytes + 248, attn_checksum(0, bytes, 248), 8);
+    fuzz_put(bytes + 112, model_checksum(0, bytes + 256 + table, n), 8);
+    fuzz_put(bytes + 248, model_checksum(0, bytes, 248), 8);
     memset(&ctx, 0, sizeof ctx);
     ctx.n_threads = 1;
     if (attn_model_open_memory(&ctx, &model, bytes, f.size, NULL) != ATTN_OK) {

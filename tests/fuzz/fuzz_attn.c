@@ -8,7 +8,21 @@ static void seal_part(unsigned char *file, size_t size, size_t where, size_t sum
 {
     const uint64_t offset = get_u64(file + where), n = get_u64(file + where + 8);
     if (offset <= size && n <= size - offset)
-        put_u64(file + sum, attn_checksum(0, file + offset, (size_t)n));
+        put_u64(file + sum, model_checksum(0, file + offset, (size_t)n));
+}
+
+/* Makes the checksum of the strings right, which follow the tokenizer or the table. */
+static void seal_strings(unsigned char *file, size_t size)
+{
+    const uint64_t text = get_u64(file + 96);
+    uint64_t at = text ? text + get_u64(file + 104) : 256 + get_u64(file + 80);
+    uint64_t n;
+    at = (at + 63) / 64 * 64;
+    if (get_u32(file + 8) < 4 || at > size || size - at < 16)
+        return;
+    n = get_u64(file + at + 8);
+    if (n >= 16 && n <= size - at)
+        put_u64(file + at, model_checksum(0, file + at + 8, (size_t)n - 8));
 }
 
 static void seal(unsigned char *file, size_t size)
@@ -21,7 +35,8 @@ static void seal(unsigned char *file, size_t size)
     put_u64(file + 16, size);
     seal_part(file, size, 72, 88);
     seal_part(file, size, 96, 112);
-    put_u64(file + 248, attn_checksum(0, file, 248));
+    seal_strings(file, size);
+    put_u64(file + 248, model_checksum(0, file, 248));
 }
 
 static void use(attn_ctx *ctx, const attn_model *model)
@@ -32,18 +47,24 @@ static void use(attn_ctx *ctx, const attn_model *model)
     const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
     attn_session_desc small = {.n_ctx = 3, .n_batch = 2};
     attn_session *session = NULL;
-    attn_tensor_info info;
+    model_tensor info;
     attn_tensor weight;
     int32_t ids[64];
     char back[64];
+    const char *key = NULL;
     size_t i, n = 0, n_back = 0, bytes;
     if (c->n_ctx < small.n_ctx)
         small.n_ctx = c->n_ctx;
+    while ((key = model_next_key(model, key)) != NULL) {
+        const char *const value = attn_model_meta(model, key);
+        MUST(value && *value && value == key + strlen(key) + 1);
+    }
+    MUST(!attn_model_meta(model, "no such key\n"));
     MUST(attn_config_is_eos(c, c->eos) == (c->eos >= 0));
     for (i = 0; i < c->n_more_eos; i++)
         MUST(attn_config_is_eos(c, c->more_eos[i]));
-    for (i = 0; i < attn_model_n_tensors(model); i++) {
-        MUST(attn_model_tensor_info(ctx, &info, model, i) == ATTN_OK);
+    for (i = 0; i < model_n_tensors(model); i++) {
+        info = model_tensor_at(model, i);
         memset(&weight, 0, sizeof weight);
         MUST(attn_model_tensor(ctx, &weight, model, info.name) == ATTN_OK);
         attn_tensor_free(ctx, &weight);

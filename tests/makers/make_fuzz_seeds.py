@@ -52,6 +52,20 @@ def header(n_vocab, untied=False, dtype="F32"):
     return entries, at
 
 
+def version_1(file):
+    """The same model without its strings; its checksums are left to the target."""
+    n_tensors, begin = struct.unpack_from("<I", file, 64)[0], struct.unpack_from("<Q", file, 96)[0]
+    begin = begin + struct.unpack_from("<Q", file, 104)[0] if begin else 256 + 128 * n_tensors
+    begin += -begin % 64
+    end = begin + struct.unpack_from("<Q", file, begin + 8)[0]
+    end += -end % 64
+    made = bytearray(file[:begin] + file[end:])
+    struct.pack_into("<I", made, 8, 1)
+    for at in [256 + 128 * i + 96 for i in range(n_tensors)]:
+        struct.pack_into("<Q", made, at, struct.unpack_from("<Q", made, at)[0] - (end - begin))
+    return bytes(made)
+
+
 def version_3(file):
     """The same model with a b_U and three tokens that end a text; its checksums are left to the target."""
     n_vocab, n_tensors = struct.unpack_from("<I", file, 24)[0], struct.unpack_from("<I", file, 64)[0]
@@ -197,7 +211,8 @@ def main():
                         made = file.read()
                     put("attn", f"{dtype}-{n_vocab}{'-untied' * untied}", made)
                     if dtype == "f32":
-                        put("attn", f"version-3-{n_vocab}{'-untied' * untied}", version_3(made))
+                        put("attn", f"version-1-{n_vocab}{'-untied' * untied}", version_1(made))
+                        put("attn", f"version-3-{n_vocab}{'-untied' * untied}", version_3(version_1(made)))
     for number, (n_vocab, dtype, untied) in enumerate([(5, "F32", False), (5, "F16", True),
                                                        (258, "BF16", False)]):
         entries, size = header(n_vocab, untied, dtype)
@@ -236,6 +251,9 @@ def main():
     key = struct.pack("<Q", 1) + b"x"
     put_gguf("keys", 4, "F16", n_extra=3, extra=key + struct.pack("<IIQIQ3sIQ", 9, 9, 2, 0, 3, b"abc", 10, 0)
              + key + struct.pack("<Id", 12, 0.5) + key + struct.pack("<IB", 7, 1))
+    said = {"general.name": b"a", "general.source.url": b"b", "general.url": b"c", "general.license": b"\x1b"}
+    put_gguf("card", 0, "F32", n_extra=len(said), extra=b"".join(
+        struct.pack("<Q", len(k)) + k.encode() + struct.pack("<IQ", 8, len(v)) + v for k, v in said.items()))
     for name, version in [("v3", 3), ("v5", 5)]:
         numbers = [20240326, version, 3, 5, 1, 1, 2, 128]
         put("llmc", name, b"\2" + struct.pack("<8I", *numbers))

@@ -418,10 +418,10 @@ static void write_again(attn_ctx *ctx, const attn_model *model, const char *name
     size_t i;
     if (!good(ctx, lens_writer_new(ctx, &writer, NULL, attn_model_config(model), NULL, 0), name))
         return;
-    for (i = 0; i < attn_model_n_tensors(model); i++) {
-        attn_tensor_info info = ATTN_ZERO;
+    for (i = 0; i < model_n_tensors(model); i++) {
+        model_tensor info = ATTN_ZERO;
         attn_tensor x = ATTN_ZERO, shaped;
-        attn_model_tensor_info(ctx, &info, model, i);
+        info = model_tensor_at(model, i);
         if (!good(ctx, attn_model_tensor(ctx, &x, model, info.name), info.name))
             break;
         shaped = x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x;
@@ -429,10 +429,10 @@ static void write_again(attn_ctx *ctx, const attn_model *model, const char *name
         attn_tensor_free(ctx, &x);
     }
     good(ctx, lens_writer_open(ctx, &made, writer), name);
-    for (i = 0; made && i < attn_model_n_tensors(made); i++) {
-        attn_tensor_info info = ATTN_ZERO, again = ATTN_ZERO;
-        attn_model_tensor_info(ctx, &info, model, i);
-        attn_model_tensor_info(ctx, &again, made, i);
+    for (i = 0; made && i < model_n_tensors(made); i++) {
+        model_tensor info = ATTN_ZERO, again = ATTN_ZERO;
+        info = model_tensor_at(model, i);
+        again = model_tensor_at(made, i);
         if (info.dtype == ATTN_Q4 || info.checksum == again.checksum)
             continue;
         printf("%s: %s has other bytes when it is written again\n", name, info.name);

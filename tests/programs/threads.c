@@ -7,6 +7,7 @@
  * First of all they race for the choice of kernels, which is made once. Last, one stops another's feed. */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "tools/lens/model_file.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ typedef struct job {
 
 static uint64_t add(uint64_t sum, const void *data, size_t size)
 {
-    return attn_checksum(sum, data, size);
+    return model_checksum(sum, data, size);
 }
 
 static int count_calls(const attn_activation *activation, void *user)

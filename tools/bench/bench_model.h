@@ -75,11 +75,11 @@ static void model_add_all(attn_ctx *ctx, lens_writer *w, const model_shape *s, a
 static inline uint64_t model_bytes(const model_shape *s, attn_dtype dtype)
 {
     const size_t width = s->d_model;
-    const uint64_t layer = (uint64_t)attn_panels_size(dtype, width, 3 * width) +
-                           attn_panels_size(dtype, width, width) +
-                           attn_panels_size(dtype, width, 4 * width) +
-                           attn_panels_size(dtype, 4 * width, width) + 4 * width * 13;
-    return attn_panels_size(dtype, width, N_VOCAB) + s->n_layer * layer + 4 * width * 2;
+    const uint64_t layer = (uint64_t)model_panels_size(dtype, width, 3 * width) +
+                           model_panels_size(dtype, width, width) +
+                           model_panels_size(dtype, width, 4 * width) +
+                           model_panels_size(dtype, 4 * width, width) + 4 * width * 13;
+    return model_panels_size(dtype, width, N_VOCAB) + s->n_layer * layer + 4 * width * 2;
 }
 
 static attn_status model_write(attn_ctx *ctx, const char *path, const model_shape *s,

@@ -123,7 +123,7 @@ static int measure_matmul(bench *b, const attn__panels *w, size_t n, size_t rows
     const size_t n_in = w->n_in, n_out = w->n_out, threads = (size_t)b->threads[b->n_counts - 1];
     const size_t n_x = rows * n_in, n_y = rows * n_out, n_pack = threads * (ATTN__PACK + 64);
     const double ops = 2 * (double)rows * (double)n_in * (double)n_out;
-    const size_t bytes = attn_panels_size(w->dtype, n_in, n_out);
+    const size_t bytes = model_panels_size(w->dtype, n_in, n_out);
     float *const block = (float *)malloc((n_x + n_y + n_pack) * sizeof(float));
     matmul_arg a;
     task t = new_task(b, MATMUL, 0, "Gop/s", run_matmul, &a);

@@ -4,6 +4,7 @@
 #define TOOLS_DIGEST_H
 
 #include "files.h"
+#include "tools/lens/model_file.h"
 
 #define DIGEST_START 0xcbf29ce484222325u
 
@@ -24,25 +25,22 @@ TOOLS_FN uint64_t digest_text(uint64_t digest, const char *text, size_t size)
 }
 
 /* The digest of a model: of the checksums of its weights and of the bytes of its tokens. */
-TOOLS_FN attn_status digest_model(attn_ctx *ctx, const attn_model *model, uint64_t *digest)
+TOOLS_FN uint64_t digest_model(const attn_model *model)
 {
     const attn_tokenizer *const tokenizer = attn_model_tokenizer(model);
-    attn_tensor_info info;
+    uint64_t digest = DIGEST_START;
     unsigned char number[8];
     const char *bytes;
     size_t i, size;
-    *digest = DIGEST_START;
-    for (i = 0; i < attn_model_n_tensors(model); i++) {
-        if (attn_model_tensor_info(ctx, &info, model, i))
-            return ctx->status;
-        put_u64(number, info.checksum);
-        *digest = digest_bytes(*digest, number, sizeof number);
+    for (i = 0; i < model_n_tensors(model); i++) {
+        put_u64(number, model_tensor_at(model, i).checksum);
+        digest = digest_bytes(digest, number, sizeof number);
     }
     for (i = 0; i < attn_tokenizer_n_tokens(tokenizer); i++) {
         bytes = attn_token_bytes(&size, tokenizer, (int32_t)i);
-        *digest = digest_text(*digest, bytes, size);
+        digest = digest_text(digest, bytes, size);
     }
-    return ATTN_OK;
+    return digest;
 }
 
 typedef char digest_shown[17];

@@ -11,11 +11,12 @@
  *     i32 [n]          tokens
  *     f32 [n_vocab]    logits of the last token, if there are any
  *     [n, H, d]        for each layer the keys, then the values, H heads of d
- *     u64              checksum: attn_checksum of each of these arrays, chained from one to the next */
+ *     u64              checksum: model_checksum of each of these arrays, chained from one to the next */
 #ifndef TOOLS_SESSION_FILE_H
 #define TOOLS_SESSION_FILE_H
 
 #include "files.h"
+#include "tools/lens/model_file.h"
 #include "tools/lens/new_file.h"
 
 #define SESSION_MAGIC 0x316E6F6973736573u /* "session1" */
@@ -42,13 +43,13 @@ TOOLS_FN attn_status session_read(session_stream *s, void *bytes, size_t size)
                    ? tool_fail_io(s->ctx, "cannot read", s->path)
                    : tool_fail(s->ctx, ATTN_E_FORMAT,
                                "%s ends early: it was cut, or is not a session", s->path);
-    s->sum = attn_checksum(s->sum, bytes, size);
+    s->sum = model_checksum(s->sum, bytes, size);
     return ATTN_OK;
 }
 
 /* The five numbers at the beginning of a file. The number of the model is a checksum of its
  * configuration, and of the types and checksums of its tensors. */
-TOOLS_FN attn_status session_words(attn_ctx *ctx, uint64_t words[5], const attn_session *session)
+TOOLS_FN void session_words(uint64_t words[5], const attn_session *session)
 {
     const attn_model *model = attn_session_model(session);
     const attn_config *c = attn_model_config(model);
@@ -59,19 +60,16 @@ TOOLS_FN attn_status session_words(attn_ctx *ctx, uint64_t words[5], const attn_
     facts[7] = (uint64_t)c->scale_attn_by_inverse_layer_idx;
     memcpy(&facts[8], &c->ln_eps, sizeof c->ln_eps);
     words[0] = SESSION_MAGIC;
-    words[1] = attn_checksum(0, facts, sizeof facts);
+    words[1] = model_checksum(0, facts, sizeof facts);
     words[2] = (uint64_t)attn_session_cache_dtype(session);
     words[3] = attn_session_length(session);
     words[4] = attn_session_logits(session) != NULL;
-    for (i = 0; i < attn_model_n_tensors(model); i++) {
-        attn_tensor_info info;
-        if (attn_model_tensor_info(ctx, &info, model, i) != ATTN_OK)
-            return ctx->status;
+    for (i = 0; i < model_n_tensors(model); i++) {
+        const model_tensor info = model_tensor_at(model, i);
         facts[0] = info.checksum;
         facts[1] = (uint64_t)info.dtype;
-        words[1] = attn_checksum(words[1], facts, 2 * sizeof *facts);
+        words[1] = model_checksum(words[1], facts, 2 * sizeof *facts);
     }
-    return ATTN_OK;
 }
 
 /* Writes the keys and values of a session, layer by layer. */
@@ -110,8 +108,8 @@ TOOLS_FN attn_status session_save(attn_ctx *ctx, const char *path, attn_session 
     attn_status status;
     if (attn_session_length(session) == 0)
         return tool_fail(ctx, ATTN_E_ARGUMENT, "%s: the session holds no tokens", path);
-    status = session_words(ctx, words, session);
-    if (status == ATTN_OK && (status = lens_new_file_begin(ctx, &file, path)) == ATTN_OK) {
+    session_words(words, session);
+    if ((status = lens_new_file_begin(ctx, &file, path)) == ATTN_OK) {
         s.file = (FILE *)lens_new_file_stream(file);
         session_write(&s, words, sizeof words);
         session_write(&s, attn_session_tokens(session),
@@ -213,8 +211,8 @@ TOOLS_FN attn_status session_load(attn_ctx *ctx, attn_session *session, const ch
     attn_status status;
     if (!s.file)
         return tool_fail_io(ctx, "cannot open", path);
-    if ((status = session_words(ctx, want, session)) == ATTN_OK &&
-        (status = session_read(&s, found, sizeof found)) == ATTN_OK &&
+    session_words(want, session);
+    if ((status = session_read(&s, found, sizeof found)) == ATTN_OK &&
         (status = session_compare(&s, session, found, want)) == ATTN_OK &&
         (status = session_room(ctx, &p, session, (size_t)found[3], found[4] != 0)) == ATTN_OK &&
         (status = session_read_parts(&s, &p)) == ATTN_OK)

@@ -369,8 +369,9 @@ static attn_status plan_types(attn_ctx *ctx, plan *p, int dtype)
     for (i = 0; i < p->n_tensors; i++) {
         planned *t = &p->tensors[i];
         t->dtype = t->kind == PART_ROWS ? ATTN_F32 : p->dtype;
-        size = t->kind == PART_ROWS ? (size_t)(4 * t->n_in * t->n_out)
-                                    : attn_panels_size(t->dtype, (size_t)t->n_in, (size_t)t->n_out);
+        size = t->kind == PART_ROWS
+                   ? (size_t)(4 * t->n_in * t->n_out)
+                   : model_panels_size(t->dtype, (size_t)t->n_in, (size_t)t->n_out);
         if (size == 0) /* cover: 32-bit */
             return tool_fail(ctx, ATTN_E_SHAPE, "%s is too large for this machine", t->name);
         p->size += size;
@@ -432,6 +433,11 @@ static void on_signal(int number)
 {
     interrupted = number;
     signal(number, on_signal); /* some systems remove the handler */
+}
+
+static int was_interrupted(void)
+{
+    return interrupted != 0;
 }
 
 /* The progress of the output. */
@@ -511,16 +517,33 @@ static attn_status write_tensor(attn_ctx *ctx, lens_writer *w, source *s, const 
             tool_fail(ctx, ATTN_STOPPED, "interrupted");
         else if (write_piece(ctx, w, s, t, first, n, piece) == ATTN_OK)
             to->done += t->kind == PART_ROWS ? 4 * n * each
-                                             : attn_panels_size(t->dtype, (size_t)each, (size_t)n);
+                                             : model_panels_size(t->dtype, (size_t)each, (size_t)n);
         progress_at(&to->line, (double)to->done / (double)to->total);
     }
     free(piece);
     return ctx->status;
 }
 
+/* Says in the file what the model is. */
+static attn_status write_card(attn_ctx *ctx, lens_writer *w, const source *s, const char *sum)
+{
+    static const char *const keys[] = {"name", "source", "license"};
+    char converter[64];
+    size_t i;
+    for (i = 0; i < N_SAID && !ctx->status; i++)
+        if (s->said[i])
+            lens_writer_meta(ctx, w, keys[i], s->said[i]);
+    snprintf(converter, sizeof converter, PROGRAM " %d.%d.%d", ATTN_VERSION_MAJOR,
+             ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
+    return ctx->status || lens_writer_meta(ctx, w, "checkpoint_sha256", sum)
+               ? ctx->status
+               : lens_writer_meta(ctx, w, "converter", converter);
+}
+
 static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *path)
 {
     attn_config config = {0};
+    char sum[SHA256_HEX];
     lens_writer *w;
     written to = {0};
     size_t i;
@@ -540,8 +563,10 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     config.eos = (int32_t)s->eos;
     config.more_eos = s->n_more_eos ? s->more_eos : NULL;
     config.n_more_eos = (uint32_t)s->n_more_eos;
-    if (lens_writer_new(ctx, &w, path, &config, p->tokenizer, p->tokenizer_size))
+    if (card_sum(ctx, s, sum, was_interrupted) ||
+        lens_writer_new(ctx, &w, path, &config, p->tokenizer, p->tokenizer_size))
         return ctx->status;
+    write_card(ctx, w, s, sum);
     to.total = p->size;
     progress_begin(&to.line, "converting");
     for (i = 0; i < p->n_tensors && !ctx->status; i++)
@@ -565,6 +590,7 @@ typedef struct options {
     int no_tokenizer,
         dtype; /* dtype: an index of dtypes; -1: the smallest type that loses nothing */
     int quiet;
+    const char *said[N_SAID]; /* --name, --source, --license */
 } options;
 
 static const struct option table[] = {
@@ -577,6 +603,12 @@ static const struct option table[] = {
      "else f32: nothing is lost"},
     {0, "tokenizer", "DIR", TEXT, AT(tokenizer), NULL, "take the vocabulary from this directory"},
     {0, "no-tokenizer", NULL, FLAG, AT(no_tokenizer), NULL, "leave the vocabulary out"},
+    {0, "name", "NAME", TEXT, AT(said[SAID_NAME]), NULL,
+     "what the file calls the model; default: what the checkpoint says"},
+    {0, "source", "TEXT", TEXT, AT(said[SAID_SOURCE]), NULL,
+     "where the checkpoint comes from, such as its address; default: what it says"},
+    {0, "license", "NAME", TEXT, AT(said[SAID_LICENSE]), NULL,
+     "the license of the weights; default: what the checkpoint says"},
     {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no summary on standard error"},
     PROGRAM_OPTIONS(0),
 };
@@ -719,11 +751,6 @@ static void export_progress(double share)
     progress_at(&export_line, share);
 }
 
-static int was_interrupted(void)
-{
-    return interrupted != 0;
-}
-
 static int is_attn_file(const char *path)
 {
     unsigned char magic[5] = {0};
@@ -755,11 +782,13 @@ static attn_status convert_back(attn_ctx *ctx, const options *o)
             o->dtype < 0 ? ""
                          : ", or the checkpoint that it was made from as the input for "
                            "another --dtype");
-    if (o->dtype >= 0 || o->tokenizer)
-        return tool_fail(ctx, ATTN_E_ARGUMENT,
-                         "%s is a .attn file, and is written as it is: --dtype and --tokenizer are "
-                         "for other inputs",
-                         o->input);
+    if (o->dtype >= 0 || o->tokenizer || o->said[SAID_NAME] || o->said[SAID_SOURCE] ||
+        o->said[SAID_LICENSE])
+        return tool_fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s is a .attn file, and is written as it is: --dtype, --tokenizer, --name, "
+            "--source and --license are for other inputs",
+            o->input);
     if (export_is_gguf(o->output) ? taken != NULL
                                   : system_exists(o->output) && !system_is_directory(o->output))
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected %s", o->output,
@@ -835,6 +864,7 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
                          o->output, o->input);
     if (taken)
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
+    memcpy(s->said, o->said, sizeof s->said);
     if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
         return ctx->status;
     if (check_output(ctx, s, o, is_directory) || check_config(ctx, s) || plan_parts(ctx, s, &p) ||
@@ -863,7 +893,8 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
 /* Assigns the words, and refuses options that contradict each other. */
 static int check_usage(options *o, const arguments *given, const char *hint)
 {
-    size_t next = 0;
+    static const char *const options_said[] = {"--name", "--source", "--license"};
+    size_t i, next = 0;
     o->input = option_or_word(o->input, given, &next);
     o->output = option_or_word(o->output, given, &next);
     if (!o->input)
@@ -877,6 +908,11 @@ static int check_usage(options *o, const arguments *given, const char *hint)
     if (strcmp(o->output, "-") == 0)
         return fail(USAGE, "the output is a file that appears when it is whole, so standard output "
                            "cannot be one: give a name");
+    for (i = 0; i < N_SAID; i++)
+        if (o->said[i] && !card_is_text(o->said[i], strlen(o->said[i])))
+            return fail(USAGE,
+                        "%s needs a text of 1 to %d bytes in UTF-8, without control characters",
+                        options_said[i], (int)CARD_MAX_TEXT);
     if (o->tokenizer && o->no_tokenizer)
         return fail(USAGE, "--tokenizer and --no-tokenizer contradict each other: give one");
     return FINE;

@@ -61,7 +61,7 @@ TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names
                                  size_t layer, uint64_t alignment)
 {
     exported *t = &e->tensors[e->n_tensors++];
-    attn_tensor_info info;
+    model_tensor info;
     size_t i = 0;
     if (layer == ATTN_NO_LAYER) {
         snprintf(t->from, sizeof t->from, "%s", p->name);
@@ -73,8 +73,7 @@ TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names
                  layer_prefix[names], layer, p->names[names]);
     }
     names_find(&e->by_name, t->from, strlen(t->from), &i); /* it is there: the model was opened */
-    if (attn_model_tensor_info(e->ctx, &info, e->model, i))
-        return e->ctx->status;
+    info = model_tensor_at(e->model, i);
     t->ndim = info.ndim;
     t->turned = p == &unembed_part || (p->kind == PART_LINEAR && names == NAMES_GGUF);
     t->stored = info.offset;
@@ -93,16 +92,15 @@ TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names
 TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t alignment)
 {
     const attn_config *c = attn_model_config(e->model);
-    const size_t n = attn_model_n_tensors(e->model);
-    attn_tensor_info info;
+    const size_t n = model_n_tensors(e->model);
+    model_tensor info;
     size_t i, number, layer;
     e->tensors = (exported *)arena_alloc(e->ctx, &e->memory, n, sizeof *e->tensors);
     if (!e->tensors || names_init(e->ctx, &e->memory, &e->by_name, n))
         return e->ctx->status;
     for (i = 0; i < n; i++) {
         number = i;
-        if (attn_model_tensor_info(e->ctx, &info, e->model, i))
-            return e->ctx->status;
+        info = model_tensor_at(e->model, i);
         names_add(&e->by_name, info.name, strlen(info.name), &number);
     }
     for (i = 0; i < COUNT_OF(head_parts); i++)
@@ -163,7 +161,7 @@ TOOLS_FN size_t export_block(unsigned char *block, const unsigned char *group, a
 /* Writes a matrix of 8 or 4 bits, read from the file a panel of 16 outputs at a time. */
 TOOLS_FN attn_status export_panels(export_job *e, const exported *t)
 {
-    const size_t n_in = (size_t)t->shape[1], size = attn_panels_size(t->dtype, n_in, 16);
+    const size_t n_in = (size_t)t->shape[1], size = model_panels_size(t->dtype, n_in, 16);
     const size_t group = t->dtype == ATTN_Q8 ? 17 * 64 : 9 * 64; /* the scales, and 64 inputs */
     unsigned char block[34] = {0}, *panel = (unsigned char *)malloc(size);
     size_t n, k;
@@ -405,13 +403,33 @@ TOOLS_FN void export_eos(FILE *file, const attn_config *c)
     fputs("],\n", file);
 }
 
+/* Writes what the model's file says of it, under the keys that card.h reads. */
+TOOLS_FN void export_said(FILE *f, const char *key, const char *text)
+{
+    if (!text)
+        return;
+    fprintf(f, "  \"%s\": \"", key);
+    for (; *text; text++) { /* no control characters are in it */
+        if (*text == '"' || *text == '\\')
+            fputc('\\', f);
+        fputc(*text, f);
+    }
+    fputs("\",\n", f);
+}
+
 /* Writes config.json, with every setting that changes logits. */
 TOOLS_FN attn_status export_hf_config(export_job *e)
 {
     static const char *const act_fns[] = {"gelu_new", "gelu", "relu", "silu"};
     const attn_config *c = attn_model_config(e->model);
+    const char *const origin = attn_model_meta(e->model, "source");
     FILE *f = e->file;
-    fputs("{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n", f);
+    fputs("{\n", f);
+    export_said(f, "model_name", attn_model_meta(e->model, "name"));
+    if (origin && card_is_hub_name(origin, strlen(origin)))
+        export_said(f, "_name_or_path", origin);
+    export_said(f, "license", attn_model_meta(e->model, "license"));
+    fputs("  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n", f);
     fprintf(f, "  \"activation_function\": \"%s\",\n", act_fns[c->act_fn]);
     fprintf(f, "  \"vocab_size\": %zu,\n  \"n_positions\": %zu,\n  \"n_embd\": %zu,\n", c->n_vocab,
             c->n_ctx, c->d_model);
@@ -683,7 +701,12 @@ TOOLS_FN attn_status export_gguf_vocab(export_job *e)
 TOOLS_FN attn_status export_gguf(export_job *e)
 {
     const attn_config *c = attn_model_config(e->model);
-    const uint32_t n_keys = 9u + (e->section ? 4u : 0u) + (c->bos >= 0) + (c->eos >= 0);
+    const char *const said[] = {attn_model_meta(e->model, "name"),
+                                attn_model_meta(e->model, "source"),
+                                attn_model_meta(e->model, "license")};
+    const int said_keys[] = {KEY_NAME, KEY_SOURCE, KEY_LICENSE};
+    const uint32_t n_keys = 9u + (said[0] != NULL) + (said[1] != NULL) + (said[2] != NULL) +
+                            (e->section ? 4u : 0u) + (c->bos >= 0) + (c->eos >= 0);
     uint32_t eps;
     long start;
     size_t i;
@@ -695,6 +718,9 @@ TOOLS_FN attn_status export_gguf(export_job *e)
     export_u64(f, e->n_tensors);
     export_u64(f, n_keys);
     export_text(f, KEY_ARCHITECTURE, "gpt2");
+    for (i = 0; i < COUNT_OF(said); i++)
+        if (said[i])
+            export_text(f, said_keys[i], said[i]);
     export_number(f, KEY_CONTEXT, c->n_ctx);
     export_number(f, KEY_WIDTH, c->d_model);
     export_number(f, KEY_LAYERS, c->n_layer);
@@ -752,7 +778,7 @@ TOOLS_FN attn_status export_gguf_file(export_job *e, const char *path)
 TOOLS_FN attn_status export_read_section(export_job *e)
 {
     size_t i;
-    e->section = (const unsigned char *)attn_model_tokenizer_section(NULL, e->model);
+    e->section = (const unsigned char *)model_tokenizer_section(NULL, e->model);
     if (!e->section)
         return ATTN_OK;
     e->special = (unsigned char *)arena_alloc(e->ctx, &e->memory, export_count(e, 0), 1);

@@ -11,7 +11,7 @@
 #ifndef TOOLS_GGUF_H
 #define TOOLS_GGUF_H
 
-#include "source.h"
+#include "card.h"
 
 typedef enum gguf_type {
     GGUF_U8,
@@ -84,6 +84,9 @@ enum {
     KEY_EOS,
     KEY_PART,
     KEY_PARTS,
+    KEY_NAME,
+    KEY_SOURCE, /* the first of four */
+    KEY_LICENSE = KEY_SOURCE + 4,
     N_KEYS
 };
 
@@ -109,7 +112,13 @@ TOOLS_FN const char *gguf_key(int key)
                                              "tokenizer.ggml.bos_token_id",
                                              "tokenizer.ggml.eos_token_id",
                                              "split.no",
-                                             "split.count"};
+                                             "split.count",
+                                             "general.name",
+                                             "general.source.url",
+                                             "general.source.repo_url",
+                                             "general.source.huggingface.repository",
+                                             "general.url",
+                                             "general.license"};
     return keys[key];
 }
 
@@ -607,6 +616,20 @@ TOOLS_FN int gguf_end(gguf_reader *g, const gguf_value *values, uint64_t n_tenso
            source_index(g->ctx, g->s) == ATTN_OK;
 }
 
+/* What the file says of its model. */
+TOOLS_FN attn_status gguf_read_card(gguf_reader *g, const gguf_value *values)
+{
+    int key;
+    for (key = KEY_NAME; key <= KEY_LICENSE && !g->ctx->status; key++)
+        if (values[key].string.text)
+            card_say(g->ctx, g->s,
+                     key == KEY_NAME      ? SAID_NAME
+                     : key == KEY_LICENSE ? SAID_LICENSE
+                                          : SAID_SOURCE,
+                     gguf_key(key), values[key].string.text, values[key].string.size);
+    return g->ctx->status;
+}
+
 TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int want_vocab)
 {
     gguf_reader g;
@@ -618,7 +641,7 @@ TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int w
     g.ctx = ctx;
     g.s = s;
     if (!gguf_begin(&g, path, values, &n_tensors) || !gguf_read_config(&g, values) ||
-        !gguf_end(&g, values, n_tensors))
+        !gguf_end(&g, values, n_tensors) || gguf_read_card(&g, values))
         return ctx->status;
     s->config_name = "its metadata";
     s->linears_out_in = 1;

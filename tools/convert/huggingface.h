@@ -525,6 +525,8 @@ TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
     if (read_file(ctx, &s->memory, config, HF_MAX_CONFIG, &text, &size) == ATTN_OK &&
         json_parse(ctx, config, text, size, &root) == ATTN_OK)
         tl_is_config(root) ? tl_read_config(ctx, s, root) : hf_read_config(ctx, s, root);
+    if (ctx->status == ATTN_OK && card_read_readme(ctx, s, dir) == ATTN_OK)
+        card_read_config(ctx, s, root);
     free(root);
     return ctx->status || hf_read_generation(ctx, s, dir) ? ctx->status
                                                           : hf_open_weights(ctx, s, dir);

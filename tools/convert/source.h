@@ -85,6 +85,9 @@ typedef enum source_names {
     N_SOURCE_NAMES
 } source_names;
 
+/* What a checkpoint says of itself, or a person says of it: see card.h. */
+typedef enum source_said { SAID_NAME, SAID_SOURCE, SAID_LICENSE, N_SAID } source_said;
+
 typedef struct source {
     arena memory;
     source_file *files;
@@ -102,6 +105,7 @@ typedef struct source {
     size_t n_more_eos;
     const char *config_name; /* the file of these settings, for messages */
 
+    const char *said[N_SAID]; /* NULL: nobody says it */
     source_names names;
     int linears_out_in;  /* weights of linear layers are stored [out, in], else [in, out] */
     int no_biases;       /* the checkpoint has no biases: all are zero */

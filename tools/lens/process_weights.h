@@ -208,6 +208,18 @@ LENS_FN attn_status lens_process_block(attn_ctx *ctx, lens_writer *w, const attn
 
 /* ---- the model ---- */
 
+/* "fold_ln center_unembed": what the flags ask for. */
+LENS_FN const char *lens_process_names(char names[128], unsigned flags)
+{
+    static const char *const all[] = {"fold_ln", "center_writing_weights", "center_unembed",
+                                      "fold_value_biases"};
+    size_t i, n = 0;
+    for (i = 0; i < 4; i++)
+        if (flags >> i & 1)
+            n += (size_t)snprintf(names + n, 128 - n, "%s%s", n > 0 ? " " : "", all[i]);
+    return names;
+}
+
 /* A new model in memory, f32 and untied, which lives without the old one; attn_model_close frees it.
  * Quantized weights become f32, and a product with f32 weights does not round its inputs to 8 bits.
  * `flags` is the sum of one or more of the above. *model is NULL on failure. */
@@ -218,6 +230,7 @@ LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, cons
     attn_config config;
     lens_writer *w = NULL;
     const void *section;
+    char names[128];
     size_t size, i;
     attn_status status;
     if (!model)
@@ -234,8 +247,10 @@ LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, cons
     config = *attn_model_config(from);
     config.tied = 0;
     config.has_b_U |= (flags & LENS_PROCESS_FOLD_LN) != 0;
-    section = attn_model_tokenizer_section(&size, from);
+    section = model_tokenizer_section(&size, from);
     status = lens_writer_new(ctx, &w, NULL, &config, section, size);
+    if (status == ATTN_OK)
+        status = lens_writer_made_from(ctx, w, from, lens_process_names(names, flags));
     if (status == ATTN_OK)
         status = lens_process_outside(ctx, w, from, flags, config.has_b_U);
     for (i = 0; i < config.n_layer && status == ATTN_OK; i++)

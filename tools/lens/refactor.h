@@ -225,18 +225,20 @@ LENS_FN attn_status lens_refactor_attention(attn_ctx *ctx, const char *path,
     const void *section;
     lens_writer *w = NULL;
     attn_status status;
-    attn_tensor_info info;
+    model_tensor info;
     size_t size, i;
     if (!path)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_refactor_attention: no path given");
     if (lens_need_layer(ctx, "lens_refactor_attention", model, 0) != ATTN_OK)
         return lens_failure(ctx);
-    section = attn_model_tokenizer_section(&size, model);
+    section = model_tokenizer_section(&size, model);
     status = lens_writer_new(ctx, &w, path, attn_model_config(model), section, size);
-    for (i = 0; i < attn_model_n_tensors(model) && status == ATTN_OK; i++) {
+    if (status == ATTN_OK)
+        status = lens_writer_made_from(ctx, w, model, "refactored attention");
+    for (i = 0; i < model_n_tensors(model) && status == ATTN_OK; i++) {
         attn_tensor x = ATTN_ZERO;
-        status = attn_model_tensor_info(ctx, &info, model, i);
-        if (status != ATTN_OK || strstr(info.name, ".attn."))
+        info = model_tensor_at(model, i);
+        if (strstr(info.name, ".attn."))
             continue;
         status = attn_model_tensor(ctx, &x, model, info.name);
         if (status == ATTN_OK)

@@ -4,12 +4,14 @@
 #define LENS_WRITER_H
 
 #include "new_file.h"
+#include "model_file.h"
 #include <float.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
 enum { LENS_HEADER = 256, LENS_ENTRY = 128, LENS_MORE_EOS = 31 };
+enum { LENS_MOST_META = 65536 };     /* bytes of the section of strings */
 #define LENS_PER_SCALE  ((size_t)32) /* q8 and q4: inputs k that share a scale */
 #define LENS_PER_SCALES ((size_t)64) /* inputs k that share a line of scales */
 
@@ -229,7 +231,7 @@ LENS_FN float lens_element(const attn_tensor *w, size_t k, size_t n)
 /* One panel of w [K, N]. Returns 0 if a number has no scale. */
 LENS_FN int lens_pack_panel(void *panels, attn_dtype dtype, const attn_tensor *w, size_t panel)
 {
-    const size_t n_in = w->shape[0], n_out = w->shape[1], size = attn_panels_size(dtype, n_in, 16);
+    const size_t n_in = w->shape[0], n_out = w->shape[1], size = model_panels_size(dtype, n_in, 16);
     unsigned char *const line = (unsigned char *)panels + panel * size;
     const size_t n_lanes = n_out - panel * 16 < 16 ? n_out - panel * 16 : 16;
     float x[64];
@@ -329,7 +331,7 @@ LENS_FN void lens_put_config(unsigned char *h, const attn_config *c)
 LENS_FN uint64_t lens_tensor_size(const lens_expected *e, attn_dtype dtype)
 {
     const uint64_t n_in = e->n_in ? e->n_in : 1;
-    return e->is_panels ? ((uint64_t)e->n_out + 15) / 16 * attn_panels_size(dtype, e->n_in, 16)
+    return e->is_panels ? ((uint64_t)e->n_out + 15) / 16 * model_panels_size(dtype, e->n_in, 16)
                         : n_in * e->n_out * sizeof(float);
 }
 
@@ -354,6 +356,8 @@ typedef struct lens_writer {
     unsigned char *memory; /* the model that is written, with room for all of it; or NULL */
     uint64_t n_written;    /* bytes that were written to file or memory */
     unsigned char *start;  /* the header and the tensor table, which are written last */
+    unsigned char *meta;   /* [LENS_MOST_META]: the section of the strings */
+    size_t meta_size;      /* bytes of the strings; 0: none were given */
     unsigned char *block;  /* [LENS_IO_BLOCK]: bytes that are not written yet */
     size_t n_filled;       /* their number */
     uint64_t end;          /* bytes so far: written and not written */
@@ -383,7 +387,7 @@ LENS_FN attn_status lens_writer_flush(attn_ctx *ctx, lens_writer *w)
 {
     const size_t n = w->n_filled;
     w->n_filled = 0;
-    w->checksum = n > 0 ? attn_checksum(w->checksum, w->block, n) : w->checksum;
+    w->checksum = n > 0 ? model_checksum(w->checksum, w->block, n) : w->checksum;
     return lens_writer_put(ctx, w, w->block, n);
 }
 
@@ -416,7 +420,8 @@ LENS_FN attn_status lens_writer_section(attn_ctx *ctx, lens_writer *w)
 /* The most bytes of a model of this configuration, which it has in f32. */
 LENS_FN size_t lens_largest_file(const attn_config *c, size_t tokenizer_size)
 {
-    uint64_t size = LENS_HEADER + (uint64_t)lens_n_tensors(c) * LENS_ENTRY + tokenizer_size;
+    uint64_t size = LENS_HEADER + (uint64_t)lens_n_tensors(c) * LENS_ENTRY + tokenizer_size +
+                    LENS_MOST_META + 63;
     size_t layer;
     int i, n;
     for (layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer && size <= SIZE_MAX; layer++) {
@@ -439,6 +444,7 @@ LENS_FN void lens_writer_free(lens_writer *writer)
     lens_new_file_end(&none, writer->file, ATTN_STOPPED);
     attn_free(writer->memory);
     attn_free(writer->start);
+    attn_free(writer->meta);
     attn_free(writer->has);
     attn_free(writer->block);
     attn_free(writer);
@@ -454,7 +460,7 @@ LENS_FN void lens_writer_free(lens_writer *writer)
 
 /* path: NULL for a model in memory; the writer then allocates what the model takes in f32. config:
  * d_head is not needed; more_eos is copied. tokenizer: a tokenizer section
- * (attn_model_tokenizer_section), which is copied, or NULL and 0. *writer is NULL on failure. */
+ * (model_tokenizer_section), which is copied, or NULL and 0. *writer is NULL on failure. */
 LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const char *path,
                                     const attn_config *config, const void *tokenizer,
                                     size_t tokenizer_size)
@@ -486,6 +492,7 @@ LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const c
         return ATTN_E_MEMORY;
     w->config = c;
     w->start = (unsigned char *)attn_alloc(ctx, 1, start_size, "a table of tensors");
+    w->meta = (unsigned char *)attn_alloc(ctx, 1, LENS_MOST_META, "strings about a model");
     w->has = (unsigned char *)attn_alloc(ctx, 1 + c.n_layer, 16, "a list of tensors");
     w->block = (unsigned char *)attn_alloc(ctx, 1, LENS_IO_BLOCK, "a block of a file");
     if (w->start)
@@ -493,7 +500,7 @@ LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const c
     if (!path)
         w->memory = (unsigned char *)attn_alloc(ctx, 1, lens_largest_file(&c, tokenizer_size),
                                                 "a model in memory");
-    if (!w->start || !w->has || !w->block || (!path && !w->memory) ||
+    if (!w->start || !w->meta || !w->has || !w->block || (!path && !w->memory) ||
         (path && lens_new_file_begin(ctx, &w->file, path)) ||
         lens_writer_bytes(ctx, w, w->start, start_size) || lens_writer_flush(ctx, w) ||
         lens_writer_section(ctx, w) || lens_writer_bytes(ctx, w, tokenizer, tokenizer_size) ||
@@ -508,6 +515,106 @@ LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const c
     }
     *writer = w;
     return ATTN_OK;
+}
+
+/* Bytes of the strings about the model before those of `key`, which the writer has or not. */
+LENS_FN size_t lens_meta_before(const lens_writer *w, const char *key, int *has_key)
+{
+    const char *const text = (const char *)w->meta + 16;
+    size_t at = 0;
+    *has_key = 0;
+    while (at < w->meta_size && strcmp(text + at, key) < 0) {
+        at += strlen(text + at) + 1;
+        at += strlen(text + at) + 1;
+    }
+    *has_key = at < w->meta_size && strcmp(text + at, key) == 0;
+    return at;
+}
+
+/* Is it what a file may say: UTF-8 without control characters, and not empty? */
+LENS_FN int lens_is_meta(const char *text)
+{
+    char whole[16]; /* the character that ends at p; U+FFFD in place of each wrong byte */
+    attn_utf8 state = ATTN_ZERO;
+    const char *p;
+    size_t n;
+    for (p = text; *p; p++) {
+        const unsigned char now = (unsigned char)*p;
+        const int after_c2 = p > text && (unsigned char)p[-1] == 0xC2; /* U+0080 to U+00BF */
+        n = attn_utf8_push(whole, &state, p, 1);
+        if (n > (size_t)(p - text) + 1 || memcmp(p + 1 - n, whole, n) != 0 || now < ' ' ||
+            now == 0x7F || (after_c2 && now < 0xA0))
+            return 0;
+    }
+    return p > text && state.n == 0;
+}
+
+/* Says something of the model in its file: see "Strings" in >>format. It must come before the first
+ * tensor. A second value of a key takes the place of the first. */
+LENS_FN attn_status lens_writer_meta(attn_ctx *ctx, lens_writer *writer, const char *key,
+                                     const char *value)
+{
+    lens_writer *const w = writer;
+    char *text;
+    size_t at, old, n_key, n_new;
+    int has_key;
+    LENS_TRY(lens_need_given(ctx, "lens_writer_meta", "writer", w));
+    LENS_TRY(lens_need_given(ctx, "lens_writer_meta", "key", key));
+    LENS_TRY(lens_need_given(ctx, "lens_writer_meta", "value", value));
+    if (w->status != ATTN_OK)
+        return ctx->status = w->status; /* the first message stays */
+    LENS_REFUSE_IF(
+        ctx, w->n_tensors > 0, ATTN_E_ARGUMENT,
+        "lens_writer_meta: a tensor is in the file already; expected it before the first");
+    LENS_REFUSE_IF(ctx, !lens_is_meta(key) || !lens_is_meta(value), ATTN_E_ARGUMENT,
+                   "lens_writer_meta: a key or a value is empty, is not UTF-8 or has a control "
+                   "character");
+    text = (char *)w->meta + 16;
+    at = lens_meta_before(w, key, &has_key);
+    n_key = strlen(key) + 1;
+    n_new = n_key + strlen(value) + 1;
+    old = has_key ? n_key + strlen(text + at + n_key) + 1 : 0;
+    LENS_REFUSE_IF(ctx, n_new > LENS_MOST_META - 16 - (w->meta_size - old), ATTN_E_ARGUMENT,
+                   "lens_writer_meta: with %s there are more than %d bytes of strings", key,
+                   (int)LENS_MOST_META);
+    memmove(text + at + n_new, text + at + old, w->meta_size - at - old);
+    memcpy(text + at, key, n_key);
+    memcpy(text + at + n_key, value, n_new - n_key);
+    w->meta_size += n_new - old;
+    return ATTN_OK;
+}
+
+/* Says of the new model what the file of another one says, from which it was made, and under the key
+ * "processed" what was done to it. */
+LENS_FN attn_status lens_writer_made_from(attn_ctx *ctx, lens_writer *writer,
+                                          const attn_model *from, const char *what)
+{
+    const char *const before = attn_model_meta(from, "processed");
+    const size_t n = before ? strlen(before) : 0, n_what = strlen(what) + 1;
+    const char *key = NULL;
+    char all[512];
+    while ((key = model_next_key(from, key)) != NULL)
+        LENS_TRY(lens_writer_meta(ctx, writer, key, attn_model_meta(from, key)));
+    if (n == 0 || n + 2 + n_what > sizeof all)
+        return lens_writer_meta(ctx, writer, "processed", what);
+    memcpy(all, before, n);
+    memcpy(all + n, ", ", 2);
+    memcpy(all + n + 2, what, n_what);
+    return lens_writer_meta(ctx, writer, "processed", all);
+}
+
+/* Writes the strings about the model, if there are any, before the first tensor. */
+LENS_FN attn_status lens_writer_put_meta(attn_ctx *ctx, lens_writer *w)
+{
+    const size_t size = w->meta_size + 16;
+    if (w->meta_size == 0)
+        return ATTN_OK;
+    lens_put_u32(w->start + 8, 4);
+    lens_put_u64(w->meta + 8, size);
+    lens_put_u64(w->meta, model_checksum(0, w->meta + 8, size - 8));
+    LENS_TRY(lens_writer_section(ctx, w));
+    LENS_TRY(lens_writer_bytes(ctx, w, w->meta, size));
+    return lens_writer_flush(ctx, w);
 }
 
 /* Finds a tensor of the model by name. Returns its index in lens_writer.has; -1 if the model has no
@@ -553,7 +660,7 @@ LENS_FN attn_status lens_check_piece(attn_ctx *ctx, const lens_writer *w, const 
                    name, (const char *)latest, done, w->n_all);
     LENS_REFUSE_IF(ctx, done == 0 && is_there, ATTN_E_NAME,
                    "lens_writer_add: %s is in the file already", name);
-    LENS_REFUSE_IF(ctx, dtype != ATTN_F32 && (!e->is_panels || attn_panels_size(dtype, 1, 1) == 0),
+    LENS_REFUSE_IF(ctx, dtype != ATTN_F32 && (!e->is_panels || model_panels_size(dtype, 1, 1) == 0),
                    ATTN_E_ARGUMENT,
                    "lens_writer_add: %s cannot have the type %d; matrices take ATTN_F32, "
                    "ATTN_F16, ATTN_Q8 and ATTN_Q4, everything else ATTN_F32",
@@ -609,14 +716,14 @@ LENS_FN attn_status lens_write_panels(attn_ctx *ctx, lens_writer *w, attn_dtype 
     /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): no matrix of a model has a size of 0 */
     const size_t most = n_in < LENS_IO_BLOCK / 64 ? LENS_IO_BLOCK / 64 / n_in * 16 : 16;
     void *const panels =
-        attn_alloc(ctx, 1, attn_panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
+        attn_alloc(ctx, 1, model_panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
     size_t first, n;
     attn_status status = panels ? ATTN_OK : ATTN_E_MEMORY;
     for (first = 0; first < n_out && status == ATTN_OK; first += n) {
         n = n_out - first < most ? n_out - first : most;
         status = lens_make_panels(ctx, panels, dtype, attn_slice(x, 1, first, n));
         if (status == ATTN_OK)
-            status = lens_write_numbers(ctx, w, panels, dtype, attn_panels_size(dtype, n_in, n));
+            status = lens_write_numbers(ctx, w, panels, dtype, model_panels_size(dtype, n_in, n));
     }
     attn_free(panels);
     return status;
@@ -669,6 +776,8 @@ LENS_FN attn_status lens_writer_add(attn_ctx *ctx, lens_writer *writer, const ch
         x = attn_transpose(x, 0, -1);
     n = x.shape[e.is_panels ? 1 : 0];
     LENS_TRY(lens_check_piece(ctx, w, name, dtype, &e, w->has[number], x, n));
+    if (w->n_tensors == 0)
+        LENS_TRY(lens_writer_put_meta(ctx, w));
     if (w->n_done == w->n_all) {
         LENS_TRY(lens_writer_section(ctx, w));
         size = lens_tensor_size(&e, dtype);
@@ -721,8 +830,8 @@ LENS_FN attn_status lens_writer_finish(attn_ctx *ctx, const char *op, lens_write
                          op, w->n_tensors, n_tensors, missing);
     }
     lens_put_u64(w->start + 16, w->end);
-    lens_put_u64(w->start + 88, attn_checksum(0, w->start + LENS_HEADER, n_tensors * LENS_ENTRY));
-    lens_put_u64(w->start + 248, attn_checksum(0, w->start, 248));
+    lens_put_u64(w->start + 88, model_checksum(0, w->start + LENS_HEADER, n_tensors * LENS_ENTRY));
+    lens_put_u64(w->start + 248, model_checksum(0, w->start, 248));
     w->n_written = 0;
     if (w->file && fseek(w->file->stream, 0, SEEK_SET) != 0)
         return lens_writer_failed(ctx, w);

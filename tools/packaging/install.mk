@@ -8,8 +8,8 @@ RENAMED   = gpt2 lens perplexity score surprisal
 PLAIN     = attn-convert attn-info attn-tokenize attn-verify
 INSTALLED = $(RENAMED:%=attn-%) $(PLAIN)
 # Research headers that need attn.h alone: #include <attn-lens/patch.h>
-RESEARCH  = changes circuits curve decompose detect edges exact gradients heads logits metric new_file pairs panels patch \
-            paths process_weights prune qk refactor result sae save spectrum steering sweep
+RESEARCH  = changes circuits curve decompose detect edges exact gradients heads logits metric model_file new_file pairs panels patch \
+            paths process_weights prune qk refactor result sae save spectrum steering sweep writer
 VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)
 PREFIXED  = $(DESTDIR)$(PREFIX)# may have spaces, so that every command quotes it

@@ -98,6 +98,9 @@ static void print_held(const char *path, const receipt *r)
         printf("%s: holds: the losses of %zu tokens\n", path, r->n_ids - 1);
     else
         printf("%s: holds: %zu activations of %zu tokens\n", path, r->n_values, r->n_ids);
+    if (r->name || r->checkpoint)
+        printf("%s: of the model %s, checkpoint %s\n", path, r->name ? r->name : "without a name",
+               r->checkpoint ? r->checkpoint : "unknown");
     if (r->version == 1)
         printf("%s: version 1 does not cover the tokenizer nor, besides eos, the tokens that end a "
                "text: with another tokenizer these ids would be another text\n",

@@ -4,11 +4,14 @@
  *
  * A receipt is one JSON object:
  *
- *   receipt    2, the version of this format
+ *   receipt    2 or 3, the version of this format: 3 if the model's file has a name or a checkpoint
  *   contract   1, the version of the rules that define the numbers (tests/contract/contract.md)
  *   kind       "text", "score" or "activations"
  *   model      SHA-256 of the model with its tokenizer and its end-of-text tokens, see
  *              receipt_model_digest
+ *   in version 3:
+ *     name         what the model's file says it is called, and the SHA-256 of its checkpoint; null if
+ *     checkpoint   the file does not say it. They are quoted; only `model` is compared
  *   dtype      the type of the model's matrices
  *   cache      the type of keys and values
  *   ids        token ids: of the text whose losses or activations follow, or those generated
@@ -26,8 +29,8 @@
  *              these logits, or the bits of the loss, as 4 bytes. All numbers are little-endian
  *   sha256     of everything before it, as this header writes it
  *
- * The same computation gives the same receipt, byte for byte: it holds no time, no name and nothing
- * about the machine.
+ * The same computation with the same file gives the same receipt, byte for byte: it holds no time and
+ * nothing about the machine.
  *
  * Version 1 differs in `model` only, which covers neither the tokenizer nor any end-of-text token.
  * Receipts of version 1 still verify. */
@@ -36,6 +39,7 @@
 
 #include "tools/common/json.h"
 #include "tools/common/json_out.h"
+#include "tools/lens/model_file.h"
 #include "tools/common/sha256.h"
 #include "tools/lens/new_file.h"
 #ifdef _OPENMP
@@ -43,7 +47,8 @@
 #endif
 
 enum {
-    RECEIPT_VERSION = 2,
+    RECEIPT_VERSION = 3,
+    RECEIPT_N_DIGESTS = 2, /* ways to digest a model: of version 1, and of later ones */
     RECEIPT_CONTRACT = 1,
     RECEIPT_LINK = 8, /* bytes of a link */
     RECEIPT_MAX_STOPS = 16,
@@ -60,10 +65,12 @@ typedef struct receipt_value {
     char digest[SHA256_HEX];
 } receipt_value;
 
-/* A model by its digests: digest[v] is the member "model" of receipts of version v + 1. */
+/* A model by its digests: digest[0] is the member "model" of receipts of version 1, digest[1] of later
+ * ones. */
 typedef struct receipt_identity {
-    char digest[RECEIPT_VERSION][SHA256_HEX];
-    attn_dtype dtype; /* of its matrices */
+    char digest[RECEIPT_N_DIGESTS][SHA256_HEX];
+    attn_dtype dtype;              /* of its matrices */
+    const char *name, *checkpoint; /* what its file says, which the model owns; or NULL */
 } receipt_identity;
 
 /* The contents of a receipt. The caller owns the memory that it points at. */
@@ -71,6 +78,7 @@ typedef struct receipt {
     size_t version; /* 1 to RECEIPT_VERSION */
     receipt_kind kind;
     char model[SHA256_HEX];
+    const char *name, *checkpoint; /* of version 3; NULL if the model's file does not say it */
     attn_dtype dtype, cache_dtype;
     /* in receipts of texts */
     attn_sampler_desc sampling;
@@ -159,7 +167,7 @@ TOOLS_FN void receipt_digest_blocks(unsigned char *digests, const unsigned char 
 /* The digest of `size` bytes of a file from `offset` on: SHA-256 of the SHA-256 of each block of
  * 1 MiB, so that several threads can digest blocks at the same time. */
 TOOLS_FN attn_status receipt_tensor_digest(attn_ctx *ctx, unsigned char *digest, FILE *file,
-                                           unsigned char *buffer, const attn_tensor_info *info)
+                                           unsigned char *buffer, const model_tensor *info)
 {
     unsigned char digests[RECEIPT_AT_ONCE * SHA256_SIZE];
     uint64_t done = 0, n;
@@ -187,7 +195,7 @@ TOOLS_FN attn_status receipt_tensor_digest(attn_ctx *ctx, unsigned char *digest,
 
 TOOLS_FN int receipt_compare_names(const void *a, const void *b)
 {
-    return strcmp(((const attn_tensor_info *)a)->name, ((const attn_tensor_info *)b)->name);
+    return strcmp(((const model_tensor *)a)->name, ((const model_tensor *)b)->name);
 }
 
 /* Writes the first line of a model's list: the settings that decide its logits. */
@@ -212,7 +220,7 @@ TOOLS_FN void receipt_out_texts(json_out *list, const attn_model *model)
     unsigned char digest[SHA256_SIZE];
     char line[96], hex[SHA256_HEX];
     size_t size = 0, id;
-    const void *section = attn_model_tokenizer_section(&size, model);
+    const void *section = model_tokenizer_section(&size, model);
     out_bytes(list, "eos", 3);
     for (id = 0; id < c->n_vocab; id++)
         if (attn_config_is_eos(c, (int32_t)id))
@@ -225,17 +233,17 @@ TOOLS_FN void receipt_out_texts(json_out *list, const attn_model *model)
 
 /* Writes the part of a model's list that all versions share: a line for each tensor, in the order of
  * their names, with its name, type, shape and the digest of its bytes in the file. */
-TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, attn_tensor_info *infos,
+TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, model_tensor *infos,
                                   const attn_model *model, FILE *file)
 {
-    const size_t n = attn_model_n_tensors(model);
+    const size_t n = model_n_tensors(model);
     unsigned char *buffer = (unsigned char *)malloc((size_t)RECEIPT_AT_ONCE * RECEIPT_BLOCK);
     unsigned char digest[SHA256_SIZE];
     char line[256], hex[SHA256_HEX];
     size_t i;
     ctx->status = buffer ? ATTN_OK : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
     for (i = 0; i < n && !ctx->status; i++)
-        attn_model_tensor_info(ctx, &infos[i], model, i);
+        infos[i] = model_tensor_at(model, i);
     if (!ctx->status)
         qsort(infos, n, sizeof *infos, receipt_compare_names);
     for (i = 0; i < n && !ctx->status; i++)
@@ -274,8 +282,8 @@ TOOLS_FN int receipt_list_digest(char *digest, const json_out *tensors, const at
 TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, receipt_identity *identity,
                                           const attn_model *model, const char *path)
 {
-    const size_t n = attn_model_n_tensors(model);
-    attn_tensor_info *infos = (attn_tensor_info *)calloc(n + 1, sizeof *infos);
+    const size_t n = model_n_tensors(model);
+    model_tensor *infos = (model_tensor *)calloc(n + 1, sizeof *infos);
     json_out tensors = {NULL, 0, 0, 0, 0};
     int version;
     size_t i;
@@ -283,12 +291,14 @@ TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, receipt_identity *ident
     attn_status status = file    ? receipt_list(ctx, &tensors, infos, model, file)
                          : infos ? ctx->status
                                  : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
-    for (version = 1; !status && version <= RECEIPT_VERSION; version++)
+    for (version = 1; !status && version <= RECEIPT_N_DIGESTS; version++)
         if (!receipt_list_digest(identity->digest[version - 1], &tensors, model, version))
             status = tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
     for (i = 0; i < n && !status; i++)
         if (strcmp(infos[i].name, "embed.W_E") == 0)
             identity->dtype = infos[i].dtype;
+    identity->name = attn_model_meta(model, "name");
+    identity->checkpoint = attn_model_meta(model, "checkpoint_sha256");
     if (file)
         fclose(file);
     free(infos);
@@ -296,12 +306,14 @@ TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, receipt_identity *ident
     return status;
 }
 
-/* Says in a receipt to be written that it is of this model, in this version. */
+/* Says in a receipt to be written that it is of this model. */
 TOOLS_FN void receipt_of_model(receipt *r, const receipt_identity *identity)
 {
-    r->version = RECEIPT_VERSION;
+    r->version = identity->name || identity->checkpoint ? 3 : 2;
     r->dtype = identity->dtype;
-    memcpy(r->model, identity->digest[RECEIPT_VERSION - 1], sizeof r->model);
+    r->name = identity->name;
+    r->checkpoint = identity->checkpoint;
+    memcpy(r->model, identity->digest[1], sizeof r->model);
 }
 
 /* >> Writing =================================================================================== */
@@ -371,6 +383,15 @@ TOOLS_FN void receipt_out_chain(json_out *o, const receipt *r)
     out_word(o, "chain", hex);
 }
 
+/* A text, or null. */
+TOOLS_FN void receipt_out_said(json_out *o, const char *member, const char *text)
+{
+    if (text)
+        out_word(o, member, text);
+    else
+        out_null(o, member);
+}
+
 /* Writes the whole receipt. Its last member is the digest of everything before. */
 TOOLS_FN void receipt_out(json_out *o, char *seal, const receipt *r)
 {
@@ -381,6 +402,10 @@ TOOLS_FN void receipt_out(json_out *o, char *seal, const receipt *r)
     out_count(o, "contract", RECEIPT_CONTRACT);
     out_word(o, "kind", receipt_kinds[r->kind]);
     out_word(o, "model", r->model);
+    if (r->version > 2) {
+        receipt_out_said(o, "name", r->name);
+        receipt_out_said(o, "checkpoint", r->checkpoint);
+    }
     out_word(o, "dtype", receipt_dtypes[r->dtype]);
     out_word(o, "cache", receipt_dtypes[r->cache_dtype]);
     if (r->kind == RECEIPT_TEXT)
@@ -704,6 +729,24 @@ TOOLS_FN int receipt_read_chain(const receipt_reader *from, const json_value *ro
            receipt_wrong(from, "chain", "64 hexadecimal digits");
 }
 
+/* Reads a text, which may be printed, or null. */
+TOOLS_FN int receipt_said(const receipt_reader *from, const json_value *root, const char *member,
+                          const char **text)
+{
+    const json_value *v = json_get(root, member);
+    size_t i = 0;
+    *text = NULL;
+    if (v && v->kind == JSON_NULL)
+        return 1;
+    while (v && v->kind == JSON_STRING && i < v->size && (unsigned char)v->text[i] >= ' ' &&
+           v->text[i] != 0x7F)
+        i++;
+    if (!v || v->kind != JSON_STRING || v->size == 0 || i < v->size)
+        return receipt_wrong(from, member, "a text without control characters, or null");
+    *text = arena_text(from->ctx, from->memory, v->text, v->size);
+    return *text != NULL;
+}
+
 TOOLS_FN int receipt_read_all(const receipt_reader *from, const json_value *root, receipt *r,
                               char *seal)
 {
@@ -726,8 +769,11 @@ TOOLS_FN int receipt_read_all(const receipt_reader *from, const json_value *root
     if (!receipt_word(from, root, "kind", receipt_kinds, 3, &which))
         return 0;
     r->kind = (receipt_kind)which;
-    if (root->size != n_members[r->kind])
+    if (root->size != n_members[r->kind] + (r->version > 2 ? 2 : 0))
         return receipt_wrong(from, "kind", "that of a receipt with these members");
+    if (r->version > 2 && (!receipt_said(from, root, "name", &r->name) ||
+                           !receipt_said(from, root, "checkpoint", &r->checkpoint)))
+        return 0;
     if (!receipt_digest(from, root, "model", r->model) ||
         !receipt_word(from, root, "dtype", receipt_dtypes, 5, &which))
         return 0;

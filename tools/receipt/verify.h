@@ -457,7 +457,7 @@ TOOLS_FN size_t receipt_bad_id(const attn_model *model, const int32_t *ids, size
 TOOLS_FN receipt_verdict receipt_verify(attn_ctx *ctx, receipt_findings *f, const attn_model *model,
                                         const receipt *r, const receipt_identity *identity)
 {
-    const char *const digest = identity->digest[r->version - 1];
+    const char *const digest = identity->digest[r->version > 1];
     receipt_verdict verdict;
     arena memory = {NULL};
     receipt again;

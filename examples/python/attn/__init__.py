@@ -150,11 +150,6 @@ class _attn_model_desc(ctypes.Structure):
     _fields_ = [("skip_checksums", c_int), ("progress_fn", c_void_p), ("progress_user", c_void_p), ("reserved", c_uint64 * 4)]
 
 
-class _attn_tensor_info(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("dtype", c_int), ("panels", c_int), ("ndim", c_int), ("shape", c_uint64 * 2),
-                ("offset", c_uint64), ("size", c_uint64), ("checksum", c_uint64), ("reserved", c_uint64 * 4)]
-
-
 class _attn_workspace_desc(ctypes.Structure):
     _fields_ = [("n_ctx", c_size_t), ("n_batch", c_size_t), ("reserved", c_uint64 * 4)]
 
@@ -262,8 +257,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; 
     "attn_activation_kind_at": (ctypes.POINTER(_attn_activation_kind), _SIZE),
     "attn_model_config": (ctypes.POINTER(_attn_config), _P),
     "attn_model_tokenizer": (_P, _P),
-    "attn_model_n_tensors": (_SIZE, _P),
-    "attn_model_tensor_info": (_STATUS, _P, _P, _P, _SIZE),
+    "attn_model_bytes": (_P, _P, _P),
     "attn_model_tensor": (_STATUS, _P, _P, _P, _P),
     "lens_model_save": (_STATUS, _P, _P, _P),
     "lens_process_weights": (_STATUS, _P, _P, _P, c_uint32),
@@ -1033,15 +1027,33 @@ class Model(_Closing):
         finally:
             _lib.attn_continuations_free(texts, len(texts))
 
+    # ---- what its file says ----
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        """Of the file, which the library has checked; >>format in attn.h describes it."""
+        return ctypes.string_at(_lib.attn_model_bytes(None, self._handle) + offset, size)
+
+    def _number(self, offset: int, size: int) -> int:
+        return int.from_bytes(self._bytes(offset, size), "little")
+
+    @property
+    def meta(self) -> dict[str, str]:
+        """What the file says of the model: "name", "source", "license", "checkpoint_sha256", "converter", as far as
+        they are known. Empty for a file without them."""
+        if self._number(8, 4) < 4:
+            return {}
+        tokenizer = self._number(96, 8)
+        end = tokenizer + self._number(104, 8) if tokenizer else 256 + self._number(80, 8)
+        begin = (end + 63) // 64 * 64
+        texts = self._bytes(begin + 16, self._number(begin + 8, 8) - 17).decode().split("\0")
+        return dict(zip(texts[::2], texts[1::2]))
+
     # ---- weights ----
 
     def tensor_names(self) -> list[str]:
         """Names of the tensors in the file, as the file keeps them (attn.W_QKV is one)."""
-        names, info = [], _attn_tensor_info()
-        for i in range(_lib.attn_model_n_tensors(self._handle)):
-            self._context().run(_lib.attn_model_tensor_info, byref(info), self._handle, i)
-            names.append(info.name.decode())
-        return names
+        n = self._number(64, 4)
+        return [self._bytes(256 + 128 * i, 64).rstrip(b"\0").decode() for i in range(n)]
 
     def tensor(self, name: str) -> Array:
         """A weight as f32 under the name and in the shape that TransformerLens gives it, such as

@@ -10,6 +10,7 @@ import copy
 import csv
 import ctypes
 import gc
+import hashlib
 import importlib.util
 import inspect
 import io
@@ -524,6 +525,15 @@ class Activations(Case):
         self.same(model.tensor("embed.W_E"), weights["wte.weight"])
         self.same(model.tensor("unembed.W_U"), weights["lm_head.weight"].T)
         self.assertIn("blocks.0.attn.W_QKV", model.tensor_names())
+
+    def test_meta(self):
+        meta = attn.Model(STORIES).meta
+        self.assertEqual((meta["name"], meta["license"]), ("tiny-stories", "mit"))
+        self.assertEqual(list(meta), ["checkpoint_sha256", "converter", "license", "name"])
+        self.assertEqual(meta["checkpoint_sha256"], hashlib.sha256(
+            (ROOT / "examples" / "tiny-stories" / "model.safetensors").read_bytes()).hexdigest())
+        self.assertEqual(attn.Model(STORIES).process_weights(center_unembed=False).meta,
+                         dict(meta, processed="fold_ln center_writing_weights fold_value_biases"))
 
 
 class Hooks(Case):

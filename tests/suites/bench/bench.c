@@ -102,7 +102,7 @@ TEST(random_weights)
     for (i = 0; i < 4; i++) {
         attn_ctx ctx;
         attn_model *model = NULL;
-        attn_tensor_info info;
+        model_tensor info;
         attn_tensor x;
         uint64_t size;
         double sum = 0, squares = 0;
@@ -114,10 +114,11 @@ TEST(random_weights)
         CHECK(attn_model_config(model)->n_layer == 2 && attn_model_config(model)->d_model == 32 &&
               attn_model_config(model)->n_vocab == 50257 &&
               attn_model_config(model)->n_ctx == 1024);
-        CHECK(attn_model_n_tensors(model) == 4 + 12 * 2);
-        for (size = k = 0; k < attn_model_n_tensors(model); k++)
-            if (OK(&ctx, attn_model_tensor_info(&ctx, &info, model, k)))
-                size += strcmp(info.name, "pos_embed.W_pos") != 0 ? info.size : 0;
+        CHECK(model_n_tensors(model) == 4 + 12 * 2);
+        for (size = k = 0; k < model_n_tensors(model); k++) {
+            info = model_tensor_at(model, k);
+            size += strcmp(info.name, "pos_embed.W_pos") != 0 ? info.size : 0;
+        }
         CHECK(model_bytes(&shape, dtypes[i]) == size);
         if (OK(&ctx, attn_model_tensor(&ctx, &x, model, "blocks.1.mlp.W_in")))
             for (k = 0; k < attn_count(x); k++) {
@@ -325,23 +326,23 @@ TEST(no_numbers)
     const float nan = (float)NAN;
     attn_ctx ctx;
     attn_model *model = NULL;
-    attn_tensor_info info;
+    model_tensor info;
     size_t size, i;
     unsigned char *file = test_read(TEST_BUILD "/fuzz/long.attn", &size);
     memset(&ctx, 0, sizeof ctx);
     if (!CHECK(file) ||
         !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
-    for (i = 0; i < attn_model_n_tensors(model); i++) {
-        OK(&ctx, attn_model_tensor_info(&ctx, &info, model, i));
+    for (i = 0; i < model_n_tensors(model); i++) {
+        info = model_tensor_at(model, i);
         if (strcmp(info.name, "ln_final.b") == 0) {
             memcpy(file + info.offset, &nan, sizeof nan);
             put_u64(file + 256 + 128 * i + 112,
-                    attn_checksum(0, file + info.offset, (size_t)info.size));
+                    model_checksum(0, file + info.offset, (size_t)info.size));
         }
     }
-    put_u64(file + 88, attn_checksum(0, file + 256, 128 * i));
-    put_u64(file + 248, attn_checksum(0, file, 248));
+    put_u64(file + 88, model_checksum(0, file + 256, 128 * i));
+    put_u64(file + 248, model_checksum(0, file, 248));
     test_write(TEST_TMP "nan.attn", file, size);
     attn_model_close(model);
     free(file);

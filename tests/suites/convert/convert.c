@@ -141,14 +141,10 @@ static void same_as_safetensors(const attn_model *model, const char *dir)
 
 static attn_dtype dtype_of(const attn_model *model, const char *name)
 {
-    attn_ctx ctx;
-    attn_tensor_info info;
     size_t i;
-    memset(&ctx, 0, sizeof ctx);
-    for (i = 0; i < attn_model_n_tensors(model); i++)
-        if (attn_model_tensor_info(&ctx, &info, model, i) == ATTN_OK &&
-            strcmp(info.name, name) == 0)
-            return info.dtype;
+    for (i = 0; i < model_n_tensors(model); i++)
+        if (strcmp(model_tensor_at(model, i).name, name) == 0)
+            return model_tensor_at(model, i).dtype;
     test_fail(__FILE__, __LINE__, "no tensor %s", name);
     return ATTN_I32;
 }
@@ -556,7 +552,7 @@ TEST(sizes_that_are_too_large)
             put_u32(file + cases[i].field, value);
             if (cases[i].field == 32)
                 put_u32(file + 36, 1); /* one head divides any width */
-            put_u64(file + 248, attn_checksum(0, file, 248));
+            put_u64(file + 248, model_checksum(0, file, 248));
             attn_model_open_memory(&ctx, &model, file, size, NULL);
             CHECK(model == NULL);
             CHECKF((strstr(ctx.message, "; expected 1 to ") != NULL) == (int)more, "%s: %s",

@@ -121,7 +121,6 @@ typedef struct scratch {
     attn_continuation texts[2];
     attn_generation made;
     attn_prediction predictions[32];
-    attn_tensor_info info;
     size_t n;
 } scratch;
 
@@ -160,7 +159,6 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_unembed, (ctx, &s->out, x3, sq))                                                       \
     DO(attn_model_open, (ctx, &s->model, TEST_BUILD "/tiny-stories.attn", NULL))                   \
     DO(attn_model_open_memory, (ctx, &s->model, file + 1, file_size, NULL))                        \
-    DO(attn_model_tensor_info, (ctx, &s->info, model, 3))                                          \
     DO(attn_model_tensor, (ctx, &s->out, model, "blocks.0.attn.W_K"))                              \
     DO(attn_workspace_size, (ctx, &s->n, model, NULL))                                             \
     DO(attn_workspace_new, (ctx, &s->workspace, model, NULL))                                      \
@@ -246,11 +244,11 @@ static lens_writer *new_writer(int full)
     lens_writer_free(writer);
     OK(ctx, lens_writer_new(ctx, &writer, full == 2 ? NULL : test_tmp("faults.added"),
                             attn_model_config(model), NULL, 0));
-    for (i = 0; full && i < attn_model_n_tensors(model); i++) {
-        attn_tensor_info info;
+    for (i = 0; full && i < model_n_tensors(model); i++) {
+        model_tensor info;
         attn_tensor x;
         memset(&x, 0, sizeof x);
-        OK(ctx, attn_model_tensor_info(ctx, &info, model, i));
+        info = model_tensor_at(model, i);
         OK(ctx, attn_model_tensor(ctx, &x, model, info.name));
         OK(ctx, lens_writer_add(ctx, writer, info.name, info.dtype,
                                 x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x));
@@ -298,7 +296,7 @@ static int begin_all(attn_ctx *usual)
         if (!CHECK(whole != NULL && file_size < 1 << 24))
             return 0;
         memcpy(file + 1, whole, file_size);
-        section = attn_model_tokenizer_section(&section_size, stories);
+        section = model_tokenizer_section(&section_size, stories);
         free(whole);
     }
     tokenizer = (attn_tokenizer *)(uintptr_t)attn_model_tokenizer(stories);
@@ -432,8 +430,6 @@ TEST(every_function_without_memory)
     DO(attn_model_open, (ctx, &s->model, NULL, NULL))                                              \
     DO(attn_model_open_memory, (ctx, NULL, file + 1, file_size, NULL))                             \
     DO(attn_model_open_memory, (ctx, &s->model, NULL, file_size, NULL))                            \
-    DO(attn_model_tensor_info, (ctx, NULL, model, 3))                                              \
-    DO(attn_model_tensor_info, (ctx, &s->info, NULL, 3))                                           \
     DO(attn_model_tensor, (ctx, NULL, model, "blocks.0.attn.W_K"))                                 \
     DO(attn_model_tensor, (ctx, &s->out, NULL, "blocks.0.attn.W_K"))                               \
     DO(attn_model_tensor, (ctx, &s->out, model, NULL))                                             \

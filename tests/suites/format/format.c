@@ -67,24 +67,24 @@ TEST(checksums)
         const size_t shift = i % 4; /* any alignment */
         const uint64_t want = checksum_of(data + shift, sizes[i]);
         uint64_t chain = 0;
-        CHECKF(attn_checksum(0, data + shift, sizes[i]) == want, "%llu bytes", LLU(sizes[i]));
+        CHECKF(model_checksum(0, data + shift, sizes[i]) == want, "%llu bytes", LLU(sizes[i]));
         for (j = 0; j < sizes[i]; j += (1 + j / MIB % 2) * MIB) { /* 1 MiB, then 2, .. */
             const size_t most = (1 + j / MIB % 2) * MIB, left = sizes[i] - j;
-            chain = attn_checksum(chain, data + shift + j, left < most ? left : most);
+            chain = model_checksum(chain, data + shift + j, left < most ? left : most);
         }
         CHECKF(chain == want, "%llu bytes in pieces", LLU(sizes[i]));
     }
     {
-        const uint64_t whole = attn_checksum(0, data, 3000);
+        const uint64_t whole = model_checksum(0, data, 3000);
         for (i = 0; i < 3000; i++) {
             data[i] ^= (unsigned char)(1 << i % 8);
-            if (!CHECKF(attn_checksum(0, data, 3000) != whole, "byte %llu does not count", LLU(i)))
+            if (!CHECKF(model_checksum(0, data, 3000) != whole, "byte %llu does not count", LLU(i)))
                 break;
             data[i] ^= (unsigned char)(1 << i % 8);
         }
         memset(data, 0, 3000); /* zeros count too */
-        CHECK(attn_checksum(0, data, 3000) != attn_checksum(0, data, 2999));
-        CHECK(attn_checksum(0, data, 0) == 0);
+        CHECK(model_checksum(0, data, 3000) != model_checksum(0, data, 2999));
+        CHECK(model_checksum(0, data, 0) == 0);
     }
     pool_clear();
 }
@@ -354,19 +354,19 @@ static attn_ctx bounded(bound *b, size_t limit)
 }
 
 /* One number for all that a model tells of its header and its table. */
-static uint64_t told_by(attn_ctx *ctx, const attn_model *model)
+static uint64_t told_by(const attn_model *model)
 {
     attn_config c = *attn_model_config(model);
-    attn_tensor_info t;
+    model_tensor t;
     uint64_t all;
     size_t i;
     c.more_eos = NULL;
-    all = attn_checksum(0, &c, sizeof c) + (attn_model_tokenizer(model) != NULL);
-    for (i = 0; i < attn_model_n_tensors(model); i++) {
-        OK(ctx, attn_model_tensor_info(ctx, &t, model, i));
-        all = all * 31 + attn_checksum(0, t.name, strlen(t.name));
+    all = model_checksum(0, &c, sizeof c) + (attn_model_tokenizer(model) != NULL);
+    for (i = 0; i < model_n_tensors(model); i++) {
+        t = model_tensor_at(model, i);
+        all = all * 31 + model_checksum(0, t.name, strlen(t.name));
         t.name = NULL;
-        all = all * 31 + attn_checksum(0, &t, sizeof t);
+        all = all * 31 + model_checksum(0, &t, sizeof t);
     }
     return all;
 }
@@ -389,7 +389,7 @@ static attn_status try_open(attn_ctx *ctx, const unsigned char *data, size_t siz
         attn_session_desc small = {.n_ctx = 4, .n_batch = 2};
         if (OK(ctx, attn_session_new(ctx, &session, model, &small)))
             OK(ctx, attn_feed(ctx, session, tokens, 3));
-        told = told_by(ctx, model);
+        told = told_by(model);
         attn_session_free(session);
         attn_model_close(model);
     } else {
@@ -424,12 +424,12 @@ TEST(as_the_manual_says)
             CHECK(c->n_vocab == V && c->n_ctx == CTX && c->d_model == C && c->n_head == HEADS);
             CHECK(c->n_layer == LAYERS && c->d_mlp == F && c->d_head == C / HEADS);
             CHECK(c->ln_eps == 1e-5f && c->tied == tied && c->bos == V - 1 && c->eos == -1);
-            EQUAL(attn_model_n_tensors(model), m.n_tensors);
+            EQUAL(model_n_tensors(model), m.n_tensors);
             for (index = 0; index < m.n_tensors; index++) {
-                attn_tensor_info info;
+                model_tensor info;
                 attn_tensor w = {0};
                 int right = 1;
-                OK(&ctx, attn_model_tensor_info(&ctx, &info, model, index));
+                info = model_tensor_at(model, index);
                 CHECK(strcmp(info.name, (const char *)record_of(&m, index)) == 0);
                 CHECK(info.offset == get_u64(record_of(&m, index) + OFFSET) &&
                       info.size == get_u64(record_of(&m, index) + SIZE) &&
@@ -742,8 +742,8 @@ TEST(lies_in_the_header)
                        ctx.message);
         }
     }
-    CHECK(lie(&ctx, &m, 8, 4, 4) == ATTN_E_VERSION && strstr(ctx.message, "version 4"));
-    CHECK(strstr(ctx.message, "versions 1 to 3"));
+    CHECK(lie(&ctx, &m, 8, 4, 5) == ATTN_E_VERSION && strstr(ctx.message, "version 5"));
+    CHECK(strstr(ctx.message, "versions 1 to 4"));
     CHECK(lie(&ctx, &m, 48, 4, 0x7FC00000) == ATTN_E_FORMAT); /* NaN */
     CHECK(lie(&ctx, &m, 48, 4, 0x7F800000) == ATTN_E_FORMAT); /* infinite */
     CHECK(lie(&ctx, &m, 48, 4, 0x3F800001) == ATTN_E_FORMAT &&
@@ -1549,7 +1549,7 @@ static attn_tensor weight(attn_ctx *ctx, const attn_model *model, const char *na
 }
 
 /* Adds a tensor in pieces: 16 outputs, 16 tokens, one position, or one number at a time. */
-static void add_in_pieces(attn_ctx *ctx, lens_writer *writer, const attn_tensor_info *info,
+static void add_in_pieces(attn_ctx *ctx, lens_writer *writer, const model_tensor *info,
                           attn_tensor x)
 {
     const int dim = info->panels && strcmp(info->name, "embed.W_E") != 0;
@@ -1589,25 +1589,28 @@ static void write_again(const char *path)
     attn_ctx ctx = alone();
     attn_model *model = NULL;
     lens_writer *writer;
-    attn_tensor_info info;
+    model_tensor info;
     size_t size, text_size, i;
     int way;
     const void *text;
+    const char *key;
     unsigned char *file = test_read(path, &size);
     if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         return;
-    text = attn_model_tokenizer_section(&text_size, model);
+    text = model_tokenizer_section(&text_size, model);
     CHECK(text_size == get_u64(file + 104) && !text == !text_size &&
           (!text || memcmp(text, file + get_u64(file + 96), text_size) == 0) &&
-          attn_model_tokenizer_section(NULL, model) == text);
+          model_tokenizer_section(NULL, model) == text);
     for (way = 0; way < 4; way++) {
         const int in_pieces = way % 2, in_memory = way / 2;
         if (!OK(&ctx, lens_writer_new(&ctx, &writer, in_memory ? NULL : WRITTEN,
                                       attn_model_config(model), text, text_size)))
             break;
-        for (i = 0; i < attn_model_n_tensors(model); i++) {
+        for (key = NULL; (key = model_next_key(model, key)) != NULL;)
+            OK(&ctx, lens_writer_meta(&ctx, writer, key, attn_model_meta(model, key)));
+        for (i = 0; i < model_n_tensors(model); i++) {
             attn_tensor x;
-            OK(&ctx, attn_model_tensor_info(&ctx, &info, model, i));
+            info = model_tensor_at(model, i);
             x = weight(&ctx, model, info.name);
             if (in_pieces)
                 add_in_pieces(&ctx, writer, &info, x);

@@ -235,8 +235,8 @@ TEST(halfs)
     half = converted(TEST_TMP "half", "f16.attn", "--dtype f16 --no-tokenizer");
     single = converted(TEST_TMP "half", "f32.attn", "--dtype f32 --no-tokenizer");
     if (CHECK(wide && half && single)) {
-        attn_tensor_info info;
-        OK(&ctx, attn_model_tensor_info(&ctx, &info, half, 0));
+        model_tensor info;
+        info = model_tensor_at(half, 0);
         CHECK(info.dtype == ATTN_F16);
         tokens = random_tokens(tiny, 120, 8);
         same_logits(logits_of(&ctx, wide, 0, tokens, 120, 120),

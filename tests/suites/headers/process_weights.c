@@ -108,7 +108,7 @@ TEST(rewriting_again)
     attn_model *first = NULL, *second = NULL;
     attn_model *halfs = converted("tests/golden/odd", "lens-odd16.attn", "--dtype f16");
     attn_tensor logits, want, got;
-    attn_tensor_info info;
+    model_tensor info;
     if (!halfs)
         return;
     want = log_probabilities(&ctx, halfs, ids_of(tokens), tokens.shape[0], &logits);
@@ -116,7 +116,7 @@ TEST(rewriting_again)
     attn_model_close(halfs);
     OK(&ctx, lens_process_weights(&ctx, &second, first, LENS_PROCESS_DEFAULT));
     attn_model_close(first);
-    OK(&ctx, attn_model_tensor_info(&ctx, &info, second, 0));
+    info = model_tensor_at(second, 0);
     CHECK(info.dtype == ATTN_F32);
     got = log_probabilities(&ctx, second, ids_of(tokens), tokens.shape[0], &logits);
     close_to(got, want, 2e-6, "log-probabilities");
@@ -132,7 +132,7 @@ TEST(gains_without_inverse)
     const attn_tensor tokens = expected(0, "tokens");
     const attn_model_desc unchecked = {.skip_checksums = 1};
     attn_model *edited = NULL, *made = NULL;
-    attn_tensor_info info;
+    model_tensor info;
     size_t size, i;
     unsigned char *file = test_read(test_tmp("plain.attn"), &size), *start;
     if (!CHECK(file != NULL))
@@ -141,8 +141,8 @@ TEST(gains_without_inverse)
     start += (64 - (uintptr_t)start % 64) % 64;
     memcpy(start, file, size);
     free(file);
-    for (i = 0; i < attn_model_n_tensors(plain); i++) {
-        OK(&ctx, attn_model_tensor_info(&ctx, &info, plain, i));
+    for (i = 0; i < model_n_tensors(plain); i++) {
+        info = model_tensor_at(plain, i);
         if (strcmp(info.name, "ln_final.w") == 0) {
             float *gain = (float *)(void *)(start + info.offset);
             gain[3] = 0;

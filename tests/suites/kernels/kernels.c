@@ -114,7 +114,7 @@ static const char *const dtype_names[] = {"f32", "f16", "i32", "q8", "q4"};
 /* Any bytes at all are weights, extreme ones too; scales and floats are moderate. */
 static unsigned char *random_panels(attn_dtype dtype, size_t n_in, size_t n_out)
 {
-    const size_t size = attn_panels_size(dtype, n_in, n_out);
+    const size_t size = attn__panels_size(dtype, n_in, n_out);
     const size_t line = dtype == ATTN_Q8 ? 17 * 64 : 9 * 64;
     unsigned char *const p = (unsigned char *)pool_new(size + 64);
     unsigned char *const panels = p + (64 - (uintptr_t)p % 64) % 64;
@@ -390,7 +390,7 @@ static void check_quantised(const attn__kernels *kernels, vector_file *v)
     const float *x = vectors_floats(v, json_get(v->entry, "x"), &n_in);
     unsigned char *panels;
     attn__matmul_job job;
-    size = attn_panels_size(dtype, n_in, n_out);
+    size = attn__panels_size(dtype, n_in, n_out);
     panels = (unsigned char *)pool_new(size + 64);
     panels += (64 - (uintptr_t)panels % 64) % 64;
     memset(panels, 0, size);
@@ -534,7 +534,8 @@ TEST(rounding_of_weights)
     const size_t n_in = 96, n_out = 48;
     attn_ctx ctx = {0};
     float *const x = (float *)pool_new(n_in * n_out * sizeof(float));
-    unsigned char *const panels = (unsigned char *)pool_new(attn_panels_size(ATTN_Q8, n_in, n_out));
+    unsigned char *const panels =
+        (unsigned char *)pool_new(attn__panels_size(ATTN_Q8, n_in, n_out));
     size_t i, k, n, j;
     int whole;
     for (i = 0; i < 5; i++) {
@@ -576,7 +577,8 @@ TEST(special_blocks)
     const size_t n_in = 70, n_out = 18;
     attn_ctx ctx = {0};
     float *const x = (float *)pool_new(n_in * n_out * sizeof(float));
-    unsigned char *const panels = (unsigned char *)pool_new(attn_panels_size(ATTN_Q8, n_in, n_out));
+    unsigned char *const panels =
+        (unsigned char *)pool_new(attn__panels_size(ATTN_Q8, n_in, n_out));
     size_t i, k, n;
     int whole;
     for (i = 2; i < 4; i++) {
@@ -609,7 +611,7 @@ TEST(writing_on_threads)
     for (k = 0; k < n_in * n_out; k++)
         x[k] = random_float();
     for (i = 0; i < 4; i++) {
-        const size_t size = attn_panels_size(dtypes[i], n_in, n_out);
+        const size_t size = attn__panels_size(dtypes[i], n_in, n_out);
         unsigned char *const one = (unsigned char *)pool_new(size);
         unsigned char *const four = (unsigned char *)pool_new(size);
         const attn_tensor w = attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out));
@@ -619,9 +621,9 @@ TEST(writing_on_threads)
         OK(&ctx, lens_make_panels(&ctx, four, dtypes[i], w));
         CHECK(memcmp(one, four, size) == 0);
     }
-    CHECK(attn_panels_size(ATTN_I32, 4, 4) == 0);
-    CHECK(attn_panels_size(ATTN_F32, SIZE_MAX / 32, 64) == 0);
-    CHECK(attn_panels_size(ATTN_F16, SIZE_MAX, 1) == 0);
+    CHECK(attn__panels_size(ATTN_I32, 4, 4) == 0);
+    CHECK(attn__panels_size(ATTN_F32, SIZE_MAX / 32, 64) == 0);
+    CHECK(attn__panels_size(ATTN_F16, SIZE_MAX, 1) == 0);
     pool_clear();
 }
 
@@ -703,7 +705,7 @@ TEST(turned_around)
         OK(&ctx, attn__to_host_order(&ctx, model));
         copy = (unsigned char *)model->turned;
         for (w = 0; w < model->n_weights && copy; w++) {
-            const attn_tensor_info *t = &model->weights[w].info;
+            const attn__weight *t = &model->weights[w];
             const unsigned char *old = file + t->offset, *now = copy + t->offset;
             const size_t panel = t->dtype == ATTN_Q8 ? 17 * 64 : 9 * 64;
             int good = 1;
@@ -716,7 +718,7 @@ TEST(turned_around)
             CHECK(model->weights[w].data == copy + t->offset);
         }
         CHECK(memcmp(model->bytes, file, size) == 0 &&
-              memcmp(copy, file, (size_t)model->weights[0].info.offset) == 0);
+              memcmp(copy, file, (size_t)model->weights[0].offset) == 0);
         free(file);
         attn_model_close(model);
         attn_ctx_free(&ctx);
@@ -1151,7 +1153,7 @@ TEST(panels)
             const size_t size = count * size_of((attn_dtype)dtype);
             unsigned char *got = (unsigned char *)pool_new(size + 64);
             unsigned char *want = (unsigned char *)pool_new(size);
-            if (!CHECK(attn_panels_size((attn_dtype)dtype, rows, columns) == size))
+            if (!CHECK(attn__panels_size((attn_dtype)dtype, rows, columns) == size))
                 return;
             for (layout = 0; layout < N_LAYOUTS; layout++) {
                 for (from = ATTN_F32; from <= ATTN_F16; from++) {
@@ -1188,7 +1190,7 @@ TEST(weights_without_a_scale)
     static const float wrong[] = {NAN, INFINITY, -INFINITY, 65520, -65520, 1e38f};
     attn_ctx ctx = {0};
     attn_tensor w = random_tensor(2, 70, 40);
-    void *room = pool_new(attn_panels_size(ATTN_F32, 70, 40)); /* the largest of them */
+    void *room = pool_new(attn__panels_size(ATTN_F32, 70, 40)); /* the largest of them */
     size_t i, j;
     for (j = 0; j < 4; j++) {
         for (i = 0; i < sizeof wrong / sizeof *wrong; i++) {

@@ -217,7 +217,7 @@ static uint64_t lay_tensors(unsigned char *table, size_t n_ctx, size_t width, si
         for (layer = 0; layer < (tensors[i].in_layers ? n_layers : 1); layer++) {
             const size_t n_in = tensors[i].n_in, n_out = tensors[i].n_out;
             const uint64_t size = tensors[i].panels
-                                      ? (uint64_t)attn_panels_size(ATTN_F16, n_in, n_out)
+                                      ? (uint64_t)model_panels_size(ATTN_F16, n_in, n_out)
                                       : 4 * (uint64_t)(n_in ? n_in : 1) * n_out;
             at = (at + 63) / 64 * 64;
             if (table) {
@@ -270,8 +270,8 @@ static attn_model *hollow_model(attn_ctx *ctx, hollow *h, size_t n_ctx, size_t w
     put_u64(h->bytes + 72, 256);
     put_u64(h->bytes + 80, 128 * n);
     lay_tensors(h->bytes + 256, n_ctx, width, n_layer);
-    put_u64(h->bytes + 88, attn_checksum(0, h->bytes + 256, 128 * n));
-    put_u64(h->bytes + 248, attn_checksum(0, h->bytes, 248));
+    put_u64(h->bytes + 88, model_checksum(0, h->bytes + 256, 128 * n));
+    put_u64(h->bytes + 248, model_checksum(0, h->bytes, 248));
     memset(&desc, 0, sizeof desc);
     desc.skip_checksums = 1;
     if (!OK(ctx, attn_model_open_memory(ctx, &model, h->bytes, h->size, &desc)))

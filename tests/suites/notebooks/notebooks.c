@@ -3,6 +3,7 @@
  * format_tensor, by itself. */
 #include "tests/test.h"
 #include "examples/from_scratch/format.h"
+#include "tools/lens/model_file.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,15 +210,14 @@ static void parameters(const char *output)
 {
     attn_ctx ctx = {0};
     attn_model *model = NULL;
-    attn_tensor_info info;
+    model_tensor info;
     char sentence[96];
     size_t i;
     int layer;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
-    for (i = 0; i < attn_model_n_tensors(model); i++) {
-        if (!OK(&ctx, attn_model_tensor_info(&ctx, &info, model, i)))
-            continue;
+    for (i = 0; i < model_n_tensors(model); i++) {
+        info = model_tensor_at(model, i);
         if (sscanf(info.name, "blocks.%d.", &layer) == 1 && layer > 1)
             continue; /* the list shows two blocks */
         CHECKF(lists(output, info.name, "Q") && lists(output, info.name, "K") &&
@@ -225,7 +225,7 @@ static void parameters(const char *output)
                "no %s in the list", info.name);
     }
     snprintf(sentence, sizeof sentence, "so are %d of its %d parameters",
-             (int)attn_model_n_tensors(model), (int)attn_model_n_tensors(model));
+             (int)model_n_tensors(model), (int)model_n_tensors(model));
     CHECKF(strstr(output, sentence) != NULL, "nowhere printed: %s", sentence);
     attn_model_close(model);
     attn_ctx_free(&ctx);

@@ -195,8 +195,15 @@ TEST(every_field)
               "--repeat-penalty 1.1 --repeat-last 30 --stop zebra",
               ""))
         return;
-    notices(2, "\"receipt\": 2", "\"receipt\": 3", "is a receipt of version 3");
-    notices(1, "\"receipt\": 2", "\"receipt\": 1", "another model: ");
+    notices(2, "\"receipt\": 3", "\"receipt\": 4", "is a receipt of version 4");
+    notices(2, "\"receipt\": 3", "\"receipt\": 2", "\"kind\""); /* which has no name */
+    notices(1, "\"name\": \"tiny", "\"name\": \"Tiny", "except its own digest");
+    notices(1, "\"name\": \"tiny-stories\"", "\"name\": null", "except its own digest");
+    notices(2, "\"name\": \"tiny-stories\"", "\"name\": 7", "\"name\"");
+    notices(2, "\"name\": \"tiny-stories\"", "\"name\": \"\"", "\"name\"");
+    notices(2, "\"name\": \"tiny", "\"name\": \"\\u001btiny", "\"name\"");
+    notices(2, "\"checkpoint\": \"", "\"checkpoint\": \"\\u0000", "\"checkpoint\"");
+    flips("\"checkpoint\": \"", "except its own digest");
     notices(2, "\"contract\": 1", "\"contract\": 2", "\"contract\"");
     notices(2, "\"kind\": \"text\"", "\"kind\": \"score\"", "\"kind\"");
     notices(2, "\"kind\": \"text\"", "\"sort\": \"text\"", "\"kind\"");
@@ -540,6 +547,29 @@ TEST(version_1)
                strstr(out, "version 1 does not cover the tokenizer"),
            "%s%s", out, err);
     notices(1, "\"ended\": \"token count\"", "\"ended\": \"context full\"", "is reached there");
+}
+
+/* A receipt of version 2, before files had a name, and receipts quoted it. */
+TEST(version_2)
+{
+    static const char old[] =
+        "{\"receipt\": 2, \"contract\": 1, \"kind\": \"text\", \"model\": "
+        "\"08231060826dc9aafa93657f67b9ba1409ebd53253b5ca0841f8c52e7e8eceb2\", \"dtype\": \"f16\", "
+        "\"cache\": \"f32\", \"sampling\": {\"temperature\": 0, \"top_k\": 0, \"top_p\": 0, "
+        "\"min_p\": 0, \"repeat_penalty\": 0, \"repeat_last\": 0, \"seed\": \"0\"}, "
+        "\"max_tokens\": 2, \"ignore_eos\": false, \"eos\": 2047, \"stop\": [], \"prompt\": "
+        "[506, 511], \"ended\": \"token count\", \"ids\": [258, 433], \"links\": "
+        "[\"fdce684796fbd929\", \"e990b4635b897aec\"], \"chain\": "
+        "\"e990b4635b897aec8cfff16f39dd4753478a05ec17f610ca4afc398799850aa0\", \"sha256\": "
+        "\"3c5e894c06851bc4256588ddfb193036b5367221277bfa7358e5c4357d8381c0\"}\n";
+    test_write(test_tmp("made"), old, sizeof old - 1);
+    CHECKF(run(VERIFY MODEL "%s", test_tmp("made")) == 0 && strstr(out, ": holds: 2 tokens") &&
+               !strstr(out, "of the model"),
+           "%s%s", out, err);
+    if (make("'Once upon' -n 2 --temperature 0", ""))
+        CHECKF(run(VERIFY MODEL "%s", test_tmp("made")) == 0 &&
+                   strstr(out, ": of the model tiny-stories, checkpoint 02db24c4"),
+               "%s%s", out, err);
 }
 
 TEST(mistakes)

@@ -691,7 +691,6 @@ TEST(missing_arguments)
     attn_model *model = plain;
     const int32_t tokens[] = {1, 2, 3};
     attn_tensor w = {0};
-    attn_tensor_info info;
     attn_token_stats stats[3];
     size_t n;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_open(&ctx, &model, NULL, NULL));
@@ -702,11 +701,7 @@ TEST(missing_arguments)
     FAILS(&ctx, ATTN_E_NAME, "nonsense", attn_model_tensor(&ctx, &w, plain, "nonsense"));
     FAILS(&ctx, ATTN_E_NAME, "\"\"", attn_model_tensor(&ctx, &w, plain, ""));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_tensor(&ctx, &w, NULL, "embed.W_E"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_tensor_info(&ctx, &info, NULL, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_model_tensor_info(&ctx, NULL, plain, 0));
     attn_unhook_all(NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "28 tensors",
-          attn_model_tensor_info(&ctx, &info, plain, attn_model_n_tensors(plain)));
     none = session;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_session_new(&ctx, &none, NULL, NULL));
     CHECK(none == NULL);

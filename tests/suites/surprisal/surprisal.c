@@ -212,16 +212,16 @@ static int save_scaled(attn_ctx *ctx, const char *path, float factor)
 {
     attn_model *from = NULL;
     lens_writer *writer = NULL;
-    attn_tensor_info info = ATTN_ZERO;
+    model_tensor info = ATTN_ZERO;
     size_t size = 0, i, k;
     const void *section;
     if (!OK(ctx, attn_model_open(ctx, &from, TEST_BUILD "/tiny-stories.attn", NULL)))
         return 0;
-    section = attn_model_tokenizer_section(&size, from);
+    section = model_tokenizer_section(&size, from);
     OK(ctx, lens_writer_new(ctx, &writer, path, attn_model_config(from), section, size));
-    for (i = 0; i < attn_model_n_tensors(from) && !ctx->status; i++) {
+    for (i = 0; i < model_n_tensors(from) && !ctx->status; i++) {
         attn_tensor x = ATTN_ZERO;
-        OK(ctx, attn_model_tensor_info(ctx, &info, from, i));
+        info = model_tensor_at(from, i);
         OK(ctx, attn_model_tensor(ctx, &x, from, info.name));
         if (strstr(info.name, "attn.W_O"))
             x = attn_reshape(x, attn_shape2(x.shape[0] * x.shape[1], x.shape[2]));

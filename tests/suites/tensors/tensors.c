@@ -3,6 +3,7 @@
 #include "examples/from_scratch/format.h"
 #include "tests/fixture.h"
 #include "examples/from_scratch/torch.h"
+#include "tools/lens/model_file.h"
 
 SUITE();
 
@@ -667,9 +668,9 @@ TEST(no_memory)
 
 TEST(bad_panels)
 {
-    CHECK(attn_panels_size(ATTN_F32, 1, SIZE_MAX) == 0);
-    CHECK(attn_panels_size(ATTN_F32, 2, SIZE_MAX / 8 + 1) == 0);
-    CHECK(attn_panels_size(ATTN_PANELS, 2, 2) == 0);
+    CHECK(model_panels_size(ATTN_F32, 1, SIZE_MAX) == 0);
+    CHECK(model_panels_size(ATTN_F32, 2, SIZE_MAX / 8 + 1) == 0);
+    CHECK(model_panels_size(ATTN_PANELS, 2, 2) == 0);
 }
 
 /* What a failed malloc leads to must not be read. */

@@ -48,7 +48,7 @@ static const mistake mistakes[] = {
     {"an empty file", 1, GPT2 TMP "empty.attn Once",
      "gpt2: " TMP "empty.attn: the file is empty; expected an .attn file"},
     {"a model that is cut", 1, GPT2 TMP "cut.attn Once",
-     "gpt2: " TMP "cut.attn: the file has 5000 bytes but was written with 4608448; it is cut"},
+     "gpt2: " TMP "cut.attn: the file has 5000 bytes but was written with 4608640; it is cut"},
     /* options */
     {"a misspelt option", 2, GPT2 MODEL "Once --temprature 1",
      "gpt2: there is no option --temprature; do you mean --temperature?"},

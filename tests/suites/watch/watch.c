@@ -103,7 +103,7 @@ TEST(ablation)
         hooked(plain, tokens, LENGTH, LENGTH, "blocks.1.attn.hook_z", zero_head, &c, "*", r);
     attn_tensor z, w_o = {0}, b_o = {0}, want = random_tensor(2, LENGTH, WIDTH);
     attn_model *edited = NULL;
-    attn_tensor_info info;
+    model_tensor info;
     unsigned char *file;
     size_t size, t, j, k, index;
     CHECK(differ(got, untouched, LENGTH * vocab_of(plain)));
@@ -123,10 +123,9 @@ TEST(ablation)
     close_to(latest(r, "blocks.1.hook_attn_out"), want, 1e-6, "attention without a head");
 
     if ((file = editable(test_tmp("plain.attn"), &size)) != NULL) {
-        for (index = 0;; index++)
-            if (!OK(&ctx, attn_model_tensor_info(&ctx, &info, plain, index)) ||
-                strcmp(info.name, "blocks.1.attn.W_O") == 0)
-                break;
+        for (index = 0, info = model_tensor_at(plain, 0);
+             strcmp(info.name, "blocks.1.attn.W_O") != 0; info = model_tensor_at(plain, ++index))
+            continue;
         for (k = HEAD * D; k < (HEAD + 1) * D; k++) /* entry (k, j): see "panels" in the manual */
             for (j = 0; j < WIDTH; j++)
                 memset(file + info.offset + 4 * ((j / 16 * WIDTH + k) * 16 + j % 16), 0, 4);

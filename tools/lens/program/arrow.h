@@ -165,7 +165,7 @@ static void arrow_bytes(arrow_file *a, const void *bytes, size_t size)
     if (size == 0)
         return;
     fwrite(bytes, 1, size, a->file);
-    a->checksum = attn_checksum(a->checksum, bytes, size);
+    a->checksum = model_checksum(a->checksum, bytes, size);
     a->size += size;
 }
 

@@ -7,7 +7,7 @@
  *     f32 [n]       the sums of the effects over these pairs
  *     f32 [n]       the effects of the next pair
  *     u8 [n]        1 where an effect of the next pair has been computed
- *     u64           attn_checksum of all before it */
+ *     u64           model_checksum of all before it */
 #ifndef LENS_EXACT_FILE_H
 #define LENS_EXACT_FILE_H
 
@@ -71,8 +71,7 @@ static attn_status fill_words(exact_file *f, const patching *p)
     uint64_t numbers[4] = {0};
     size_t i;
     f->words[0] = EXACT_MAGIC;
-    if (digest_model(&f->l->ctx, f->l->model, &f->words[1]) != ATTN_OK)
-        return f->l->ctx.status;
+    f->words[1] = digest_model(f->l->model);
     numbers[0] = (uint64_t)c->act_fn;
     numbers[1] = (uint64_t)c->unscaled_attn;
     numbers[2] = (uint64_t)c->scale_attn_by_inverse_layer_idx;
@@ -114,7 +113,7 @@ static int move_state(exact_file *f, FILE *file, int saves, uint64_t *sum)
             moved = fread(parts[i], 1, sizes[i], file);
         if (moved < sizes[i])
             return 0;
-        *sum = attn_checksum(*sum, parts[i], sizes[i]);
+        *sum = model_checksum(*sum, parts[i], sizes[i]);
     }
     return 1;
 }
@@ -128,7 +127,7 @@ static attn_status save_state(exact_file *f)
     if (status == ATTN_OK) {
         FILE *const file = (FILE *)lens_new_file_stream(made);
         f->words[7] = f->state.n_pairs;
-        sum = attn_checksum(0, f->words, sizeof f->words);
+        sum = model_checksum(0, f->words, sizeof f->words);
         fwrite(f->words, 1, sizeof f->words, file);
         move_state(f, file, 1, &sum);
         fwrite(&sum, 1, sizeof sum, file);
@@ -170,7 +169,7 @@ static attn_status load_state(exact_file *f, size_t n_pairs)
     if (fread(found, 1, sizeof found, file) < sizeof found)
         found[0] = 0;
     status = check_words(f, found);
-    sum = attn_checksum(0, found, sizeof found);
+    sum = model_checksum(0, found, sizeof found);
     if (status == ATTN_OK &&
         (!move_state(f, file, 0, &sum) || fread(&told, 1, sizeof told, file) < sizeof told ||
          told != sum || fgetc(file) != EOF || found[6] != f->n || found[7] > n_pairs))

@@ -111,7 +111,7 @@ static uint64_t checksum_of(const char *path)
     if (!file)
         return 0;
     while ((n = fread(block, 1, sizeof block, file)) > 0)
-        sum = attn_checksum(sum, block, n);
+        sum = model_checksum(sum, block, n);
     fclose(file);
     return sum;
 }
@@ -511,16 +511,14 @@ static int remove_unfinished(lens *l)
 static int open_index(lens *l, corpus *c)
 {
     json_out header = {NULL, 0, 0, 0, 0};
-    uint64_t size = 0, model = 0;
+    uint64_t size = 0;
     int code = FINE;
     const char *kind = system_not_a_file(l->o.output);
     if (!system_exists(l->o.output))
         return fail(FAILED, "there is no directory %s: make it first (mkdir)", l->o.output);
     if (!kind || strcmp(kind, "a directory") != 0)
         return fail(FAILED, "%s is not a directory: the shards need one", l->o.output);
-    if (digest_model(&l->ctx, l->model, &model))
-        return failed(&l->ctx);
-    put_header(l, c, model, &header);
+    put_header(l, c, digest_model(l->model), &header);
     snprintf(c->path, sizeof c->path, "%s/index.jsonl", l->o.output);
     c->index = system_exists(c->path) ? system_open(c->path, "rb+") : system_open(c->path, "wb");
     if (!c->index)
