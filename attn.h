@@ -9614,17 +9614,13 @@ typedef struct attn__tile_job {
 
     const float *bias; /* of the first output; NULL: there is none, or more inputs follow */
     attn__start start;
-    /* Lines to prefetch, the next one at `ahead`.
-     *
-     * At each k a tile of f32 or f16 fetches n_ahead lines, ahead_apart bytes from each other. If
-     * n_ahead is 0, it fetches one line. Then it adds ahead_step to `ahead`.
-     *
-     * In q8 and q4, 32 inputs have 8 or 4 lines in each panel. Before line i the tile adds
-     * ahead_by[i] to `ahead` and fetches one line for each panel, ahead_apart bytes from each
-     * other. After the last line it adds ahead_step. */
+    /* What to prefetch: see attn__plan_fetching. Lines that are fetched together lie ahead_apart
+     * bytes from each other, the first at `ahead`. */
     const unsigned char *ahead;
-    size_t n_ahead, ahead_apart;
-    ptrdiff_t ahead_step, ahead_by[8];
+    size_t ahead_apart;
+    size_t n_ahead;        /* f32, f16: how many at each k; 0 counts as 1 */
+    ptrdiff_t ahead_by[8]; /* q8, q4: added to `ahead` before each line of 32 k */
+    ptrdiff_t ahead_step;  /* added after each k; in q8 and q4 after 32 k */
 } attn__tile_job;
 
 /* Fetches the lines of the output into cache while the tile computes. */
@@ -9636,6 +9632,10 @@ ATTN__INLINE void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int
             ATTN__PREFETCH_WRITE(out + (ptrdiff_t)col * 16);
 }
 
+/* Multiplies n_rows rows by n_cols panels, and moves the job past them. `type` tells two types of
+ * weights apart. */
+typedef void (*attn__tile_fn)(int n_rows, int n_cols, int type, attn__tile_job *job);
+
 /* lanes [16] = the first n elements at p, then `fill` */
 ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float fill)
 {
@@ -9644,7 +9644,8 @@ ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float 
 }
 
 /* The kernel for one number of rows. `run` multiplies them by n_panels panels, `cols` in each tile,
- * and moves the job past these panels. n_panels must be a multiple of `cols`, but for two kernels:
+ * and moves the job past these panels. n_panels is a multiple of `cols`. Two kernels take any
+ * number:
  *   - The kernel for the most rows has tiles of one panel too, which also serve fewer rows: they
  *     read memory behind the last row, and do not store the products of that memory.
  *   - The kernel for one row has tiles of fewer panels. They are faster, and a single row of floats
@@ -9654,7 +9655,11 @@ typedef struct attn__tiles {
     size_t cols;
 } attn__tiles;
 
-#define ATTN__TILE_ROWS 9 /* most rows of a tile in any instruction set */
+#define ATTN__TILE_ROWS     9 /* most rows of a tile in any instruction set */
+
+/* Does a tile of one row and this many panels take some lines of each panel in turn, instead of one
+ * line of all? */
+#define ATTN__IN_TURN(cols) ((cols) >= 4)
 
 struct attn__tiling {
     const attn__tiles *tiles; /* for 1, 2 .. n_rows rows */
@@ -10893,9 +10898,9 @@ ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
 
 /* ---- matmul ---- */
 
-/* The rows of the job. A tile of the most rows and one panel may have fewer: see attn__tiles. */
-#define ATTN__REAL_ROWS(most)                                                                      \
-    (n_rows == (most) && n_rows > 1 && n_cols == 1 ? job->n_rows : (size_t)n_rows)
+/* The rows of a job. A tile of one panel and the most rows may have fewer: see attn__tiles. */
+#define ATTN__REAL_ROWS(job, rows, cols, most)                                                     \
+    ((rows) == (most) && (rows) > 1 && (cols) == 1 ? (job)->n_rows : (size_t)(rows))
 
 /* Writes the sums of a chain to `out`, or adds them to the numbers there. */
 #define attn__tile_end ATTN__FN(tile_end)
@@ -10913,13 +10918,20 @@ ATTN__OP void attn__tile_end(const int n_rows, const int n_cols, const size_t n_
             attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
 }
 
-/* Adds the bias to a finished tile. It is called once for each tile, so it need not be inlined. */
-ATTN__UNCHECKED ATTN__APART void ATTN__FN(tile_bias)(const attn__tile_job *job, int n_cols)
+/* Adds the bias to a finished tile, and moves the job past its panels. It is called once for each
+ * tile, so it need not be inlined. (To move the job in a function apart without vectors costs a
+ * tenth: around its call gcc leaves out vzeroupper.) */
+ATTN__UNCHECKED ATTN__APART void ATTN__FN(tile_done)(attn__tile_job *job, int n_cols)
 {
-    float *out = job->out;
-    for (size_t row = 0; row < job->n_rows; row++, out += job->out_stride)
-        for (int at = 0; at < n_cols * 16; at += 16)
-            attn__store(out + at, attn__vadd(attn__load(out + at), attn__load(job->bias + at)));
+    if (job->bias) {
+        float *out = job->out;
+        for (size_t row = 0; row < job->n_rows; row++, out += job->out_stride)
+            for (int at = 0; at < n_cols * 16; at += 16)
+                attn__store(out + at, attn__vadd(attn__load(out + at), attn__load(job->bias + at)));
+        job->bias += n_cols * 16;
+    }
+    job->line += (size_t)n_cols * job->panel_stride;
+    job->out += n_cols * 16;
 }
 
 /* A line of a panel of f32 or f16: 16 weights. */
@@ -10932,19 +10944,19 @@ ATTN__OP attn__vec attn__weights(const unsigned char *line, const int is_half)
 
 /* The micro-kernel. For n_rows rows (packed: in[k][row]) and n_cols panels, chain by chain:
  *   acc[row][col] = chain of fma(in[k][row], line[k][col]) over k;  out = out + acc
- * Both counts are constants where this is inlined, so acc stays in registers. With ATTN__RESUME
- * n_rows is 1.
+ * n_rows and n_cols are compile-time constants, so acc stays in registers. ATTN__RESUME is only for
+ * one row.
  *
  * f32 and f16 differ only in how a line is loaded. With 32 registers, tiles of two rows or more are
  * compiled once for both: there a branch at each line costs nothing. One row would take 3 % longer.
  * With 16 registers the branch would need one that the sums use.
  *
- * A tile of one row waits for memory. If whole tiles of one row have four panels or more, a tile takes
- * 256 bytes of each panel in turn, and prefetches the first of every four lines, 32 k ahead.
- * Processors read neighbouring lines faster, and fetch the other three by themselves. */
+ * A tile of one row waits for memory. If it takes its panels in turn (ATTN__IN_TURN), it takes 256
+ * bytes of each, and prefetches the first of every four lines, 32 k ahead. Processors read
+ * neighbouring lines faster, and fetch the other three by themselves. */
 #define attn__tile ATTN__FN(tile)
-ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
-                         const attn__tile_job *job)
+ATTN__UNCHECKED ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_half,
+                                             attn__tile_job *job)
 {
     const size_t line_bytes = is_half ? 32 : 64, n_lines = 256 / line_bytes;
     const float *in = job->in;
@@ -10952,7 +10964,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     const size_t stride = job->panel_stride;
     const unsigned char *ahead = job->ahead;
     float *const out = job->out;
-    const size_t n_real = ATTN__REAL_ROWS(ATTN__ROWS);
+    const size_t n_real = ATTN__REAL_ROWS(job, n_rows, n_cols, ATTN__ROWS);
     attn__vec acc[ATTN__ROWS][8];
     size_t k = 0;
 
@@ -10965,7 +10977,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
         if (n_rows == 1 && start == ATTN__RESUME) /* continue the first chain */
             ATTN__TIMES(col, n_cols)
                 acc[0][col] = attn__load(out + col * 16);
-        if (n_rows == 1 && ATTN__COLS(1) >= 4)
+        if (n_rows == 1 && ATTN__IN_TURN(ATTN__COLS(1)))
             for (; k + n_lines <= end; k += n_lines, in += n_lines, line += 256)
                 ATTN__TIMES(col, n_cols) {
                     const unsigned char *at = line + (size_t)col * stride;
@@ -10994,43 +11006,50 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
         }
         attn__tile_end(n_rows, n_cols, n_real, job, acc, start == ATTN__SUM);
     } while (k < job->n_k);
-    if (job->bias)
-        ATTN__FN(tile_bias)(job, n_cols);
+    ATTN__FN(tile_done)(job, n_cols);
 }
 
-/* Multiplies n_panels panels of a job by tiles of `cols` panels; see attn__tiles. If fewer remain,
- * one row gets tiles of 4, 2 and 1 panels, and more rows get tiles of one panel, if has_single is 1.
- * A worker of many has few panels: each of 16 workers has three panels of GPT-2's W_O. */
-#define ATTN__WALK_PANELS(kernel, rows, has_single, cols, flag)                                    \
-    while (n_panels > 0) {                                                                         \
-        const size_t few = (rows) > 1 || n_panels < 2 ? 1 : n_panels < 4 ? 2 : 4;                  \
-        const size_t n = n_panels >= (cols) ? (cols) : few;                                        \
-        if ((cols) == 1 || ((has_single) && n == 1))                                               \
-            kernel(rows, 1, flag, job);                                                            \
-        else if ((rows) == 1 && (cols) > 2 && n == 2)                                              \
-            kernel(rows, 2, flag, job);                                                            \
-        else if ((rows) == 1 && (cols) > 4 && n == 4)                                              \
-            kernel(rows, 4, flag, job);                                                            \
-        else                                                                                       \
-            kernel(rows, cols, flag, job);                                                         \
-        n_panels -= n;                                                                             \
-        job->line += n * job->panel_stride;                                                        \
-        job->out += n * 16;                                                                        \
-        if (job->bias)                                                                             \
-            job->bias += n * 16;                                                                   \
-    }
+/* Calls `tile` while a tile's panels are left. Returns how many panels are left. */
+ATTN__UNCHECKED ATTN__INLINE size_t ATTN__FN(run)(attn__tile_fn tile, const int n_rows,
+                                                  const int cols, const int type,
+                                                  attn__tile_job *job, size_t n_panels)
+{
+    for (; n_panels >= (size_t)cols; n_panels -= (size_t)cols)
+        tile(n_rows, cols, type, job);
+    return n_panels;
+}
+
+/* Multiplies n_panels panels of a job by tiles of `cols` panels; see attn__tiles. `tile` is
+ * attn__tile, and `type` its is_half; or attn__q_tile, and is_q4. If fewer panels remain, one row
+ * gets tiles of 4, 2 and 1 panels, and the most rows get tiles of one panel. A worker of many has
+ * few panels: each of 16 workers has three panels of GPT-2's W_O. (The portable kernels inline
+ * these functions too, since they need the constants.) */
+#define attn__walk ATTN__FN(walk)
+ATTN__UNCHECKED ATTN__INLINE void attn__walk(attn__tile_fn tile, const int n_rows,
+                                             const int most_rows, const int cols, const int type,
+                                             attn__tile_job *job, size_t n_panels)
+{
+    n_panels = ATTN__FN(run)(tile, n_rows, cols, type, job, n_panels);
+    if (n_rows == 1 && cols > 4)
+        n_panels = ATTN__FN(run)(tile, 1, 4, type, job, n_panels);
+    if (n_rows == 1 && cols > 2)
+        n_panels = ATTN__FN(run)(tile, 1, 2, type, job, n_panels);
+    if ((n_rows == 1 || n_rows == most_rows) && cols > 1)
+        ATTN__FN(run)(tile, n_rows, 1, type, job, n_panels);
+}
 
 #ifdef ATTN__HAS_FLOATS
 #define ATTN__DEFINE(rows)                                                                         \
     ATTN__KERNEL void ATTN__FN(tiles_##rows)(attn__tile_job * job, size_t n_panels,                \
                                              attn_dtype dtype)                                     \
     {                                                                                              \
-        const int is_f16 = dtype == ATTN_F16, has_single = rows == 1 || rows == ATTN__ROWS;        \
-        if ((rows == 1 || ATTN__LANES < 16) && is_f16)                                             \
-            ATTN__WALK_PANELS(attn__tile, rows, has_single, ATTN__COLS(rows), 1)                   \
+        const int is_half = dtype == ATTN_F16;                                                     \
+        if (rows > 1 && ATTN__LANES == 16)                                                         \
+            attn__walk(attn__tile, rows, ATTN__ROWS, ATTN__COLS(rows), is_half, job, n_panels);    \
+        else if (is_half)                                                                          \
+            attn__walk(attn__tile, rows, ATTN__ROWS, ATTN__COLS(rows), 1, job, n_panels);          \
         else                                                                                       \
-            ATTN__WALK_PANELS(attn__tile, rows, has_single, ATTN__COLS(rows),                      \
-                              rows > 1 && ATTN__LANES == 16 && is_f16)                             \
+            attn__walk(attn__tile, rows, ATTN__ROWS, ATTN__COLS(rows), 0, job, n_panels);          \
     }
 #define ATTN__NAME(rows) {ATTN__FN(tiles_##rows), ATTN__COLS(rows)},
 ATTN__EACH_ROWS(ATTN__DEFINE)
@@ -11134,9 +11153,9 @@ ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int
     }
 }
 
-/* The sums over 32 k. If whole tiles of one row have four panels or more, a tile of one row takes its
- * panels in turn, as in attn__tile: 512 bytes of q8 or 256 of q4. It prefetches the lines of the next
- * 64 k. Returns `ahead` behind the fetched lines. */
+/* The sums over 32 k. A tile of one row may take its panels in turn, as in attn__tile: 512 bytes of
+ * q8 or 256 of q4 of each. It then prefetches the lines of the next 64 k. Returns `ahead` behind
+ * the fetched lines. */
 ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int n_rows,
                                                 const int n_cols, const int is_q4,
                                                 const attn__q_inputs *in, const unsigned char *line,
@@ -11149,7 +11168,7 @@ ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int 
     if (n_rows > 1)
         return ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job) + job->ahead_step;
 #endif
-    if (n_rows == 1 && ATTN__Q_COLS(1) >= 4) {
+    if (n_rows == 1 && ATTN__IN_TURN(ATTN__Q_COLS(1))) {
         ATTN__TIMES(col, n_cols) {
             const unsigned char *at = line + (size_t)col * stride;
             ATTN__Q_UNROLL
@@ -11172,13 +11191,14 @@ ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int 
 }
 
 /* The micro-kernel for q8 and q4. Rows are packed: in[k / 32][row]. It moves job->ahead. */
-ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, attn__tile_job *job)
+ATTN__UNCHECKED ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_q4,
+                                               attn__tile_job *job)
 {
     const size_t stride = job->panel_stride;
     const attn__q_inputs *in = (const attn__q_inputs *)(const void *)job->in;
     const unsigned char *ahead = job->ahead;
     const unsigned char *scales = job->line, *line = scales + 64;
-    const size_t n_real = ATTN__REAL_ROWS(ATTN__Q_ROWS);
+    const size_t n_real = ATTN__REAL_ROWS(job, n_rows, n_cols, ATTN__Q_ROWS);
     attn__vec acc[ATTN__Q_ROWS][8];
     size_t k = 0;
 
@@ -11209,8 +11229,7 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
         }
         attn__tile_end(n_rows, n_cols, n_real, job, acc, !is_first);
     } while (k < job->n_k);
-    if (job->bias)
-        ATTN__FN(tile_bias)(job, n_cols);
+    ATTN__FN(tile_done)(job, n_cols);
     job->ahead = ahead;
 }
 
@@ -11219,11 +11238,9 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
                                                attn_dtype dtype)                                   \
     {                                                                                              \
         if (dtype == ATTN_Q4)                                                                      \
-            ATTN__WALK_PANELS(attn__q_tile, rows, rows == 1 || rows == ATTN__Q_ROWS,               \
-                              ATTN__Q_COLS(rows), 1)                                               \
+            attn__walk(attn__q_tile, rows, ATTN__Q_ROWS, ATTN__Q_COLS(rows), 1, job, n_panels);    \
         else                                                                                       \
-            ATTN__WALK_PANELS(attn__q_tile, rows, rows == 1 || rows == ATTN__Q_ROWS,               \
-                              ATTN__Q_COLS(rows), 0)                                               \
+            attn__walk(attn__q_tile, rows, ATTN__Q_ROWS, ATTN__Q_COLS(rows), 0, job, n_panels);    \
     }
 #define ATTN__NAME(rows) {ATTN__FN(q_tiles_##rows), ATTN__Q_COLS(rows)},
 ATTN__EACH_Q(ATTN__DEFINE)
@@ -11867,50 +11884,54 @@ static void attn__pack_panels(float *panels, const attn_tensor *w, size_t panel0
 /* Panels of q8 or q4 in a group, if there is one block of rows. */
 #define ATTN__Q_GROUP(cols) ((cols) == 3 ? 6 : (cols) == 1 ? 4 : 8)
 
-/* Which lines the tiles of a group prefetch. `share` is the bytes of the next group that a block of
- * rows fetches: with several blocks, each fetches an equal part. A single block waits for memory,
- * so it fetches as many lines as it uses, from each panel in turn; the processor's own prefetching
- * follows these. It needs less help with one or two rows of f32 and fewer than eight panels: there
- * one line at each k is enough. Tiles of eight panels fetch at every second k: two k of f16 share a
- * line, and of two lines of f32 the processor fetches the second. The last group of a matrix prefetches
- * the bytes behind it, often the next step's matrix. The panels behind an incomplete group often
- * belong to another worker. So its share is 0, and it prefetches one line at most. Tiles of one row
- * that take their panels in turn ignore this plan: see attn__tile. */
+/* The tiles of a group prefetch the lines of the next group. A group has n_panels panels; each of
+ * its n_blocks blocks of rows fetches an equal `share`, in bytes.
+ *
+ *   blocks  type      rows, panels         lines                          where
+ *   1       f32       1 or 2, less than 8  1 at each k                    every n_panels-th line
+ *   1       f32, f16  other                n_panels at each k             one of each panel
+ *   more    f32, f16  any                  n_panels / n_blocks at each k  neighbours
+ *   1       q8, q4    any                  cols at each line              the panels in turn
+ *   more    q8, q4    any                  cols at each line              spread over the share
+ *   any     any       an incomplete group  1 for all k                    behind the group
+ *
+ * One block waits for memory, so it fetches from all panels, and the processor's own prefetching
+ * follows. Tiles of 8 panels of floats fetch these lines at every second k: two k of f16 share a
+ * line, and of two lines of f32 the processor fetches the second. Behind an incomplete group often
+ * lie another worker's panels, and behind a matrix the next step's. Tiles of one row that take
+ * their panels in turn ignore this plan. */
 static void attn__plan_fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
                                 attn_dtype dtype, size_t share)
 {
-    const size_t n_k = (tile->n_k + 63) / 64 * 64;
-    tile->ahead_apart = 64;
-    size_t step = share / (n_k ? n_k : 1);
-    tile->n_ahead = (step + 63) / 64;
+    const size_t n_k = attn__round_up(tile->n_k, 64), bytes = n_k ? share / n_k : 0; /* at each k */
+    const int is_each = is_alone && share > 0;
+    tile->n_ahead = is_each ? n_panels : (bytes + 63) / 64;
+    tile->ahead_apart = is_each ? tile->panel_stride : 64;
+    tile->ahead_step = (ptrdiff_t)(is_each ? bytes / n_panels : bytes);
     if (is_alone && dtype == ATTN_F32 && n_rows <= 2 && n_panels < 8) {
         tile->n_ahead = 1;
-    } else if (is_alone && share > 0) {
-        tile->ahead_apart = tile->panel_stride;
-        step /= n_panels;
-        tile->n_ahead = n_panels;
+        tile->ahead_step = (ptrdiff_t)bytes;
     }
-    tile->ahead_step = (ptrdiff_t)step;
 }
 static void attn__plan_q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels, size_t cols,
                                   attn_dtype dtype, size_t share)
 {
     const size_t n_lines = (size_t)attn__weight_type_of(dtype)->bits; /* of 32 k */
-    const size_t n_k = (tile->n_k + 63) / 64 * 64;
-    const int in_turn = is_alone && share > 0; /* from each panel */
-    size_t step = share * ATTN__PER_SCALE / (n_k ? n_k : 1), last = 0;
+    const size_t n_k = attn__round_up(tile->n_k, 64);
+    const int in_turn = is_alone && share > 0;
+    size_t bytes = n_k ? share * ATTN__PER_SCALE / n_k : 0, last = 0; /* at each 32 k */
     if (in_turn)
-        step = step * cols / n_panels / n_panels;
+        bytes = bytes * cols / n_panels / n_panels;
     /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): q8 and q4 have bits */
-    tile->ahead_apart = in_turn ? tile->panel_stride : step / n_lines / cols;
+    tile->ahead_apart = in_turn ? tile->panel_stride : bytes / n_lines / cols;
     for (size_t line = 0; line < n_lines; line++) {
         const size_t n = line * cols; /* lines fetched before this one */
-        const size_t at =
-            in_turn ? n / n_panels * 64 + n % n_panels * tile->panel_stride : line * step / n_lines;
+        const size_t at = in_turn ? n / n_panels * 64 + n % n_panels * tile->panel_stride
+                                  : line * bytes / n_lines;
         tile->ahead_by[line] = (ptrdiff_t)at - (ptrdiff_t)last;
         last = at;
     }
-    tile->ahead_step = (ptrdiff_t)step - (ptrdiff_t)last;
+    tile->ahead_step = (ptrdiff_t)bytes - (ptrdiff_t)last;
 }
 
 /* Multiplies by the last panel of a matrix if it has fewer than 16 outputs. The tile writes 16
@@ -12061,7 +12082,7 @@ static void attn__multiply_part(const attn__kernels *kernels, const attn__matmul
     tile.n_k = p->n_k;
     tile.out_stride = job->out_stride;
     tile.start = p->k > 0 ? ATTN__SUM : job->start;
-    if (p->n_rows == 1 && cols >= 4 && p->n_k == job->w.n_in && job->start == ATTN__FRESH)
+    if (p->n_rows == 1 && ATTN__IN_TURN(cols) && p->n_k == job->w.n_in && job->start == ATTN__FRESH)
         panel +=
             attn__multiply_strips(kernels, p->tiling->tiles, &tile, job, p->row0, panel0, panel1);
     for (; panel < panel1; panel += group) {
@@ -12110,10 +12131,10 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
 }
 
 /* Computes a matmul together with the other workers. Each has an area. Workers that take tasks when
- * they are free divide the areas into groups of panels. A worker that has no task left waits for the
- * tasks of others, so a task must be a small part of the matmul. If an area has few groups and many
- * rows, as in W_O and W_out of a long prompt, each worker has two areas of half the rows. Both halves
- * have the same panels. A half has 63 rows or more, because each half reads all these panels. */
+ * they are free divide the areas into groups of panels. Tasks are small, because at the end all
+ * wait for the last one. If an area has few groups and many rows, as in W_O and W_out of a long
+ * prompt, each worker has two areas of half the rows. Both halves have the same panels. A half has
+ * 63 rows or more, because each half reads all these panels. */
 static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
                                 attn__matmul_job job, float *pack)
 {
