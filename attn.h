@@ -165,31 +165,14 @@ MEMORY
 THREADS
     With OpenMP (-fopenmp) a call divides its work over threads. ctx->n_threads is the most it
     may use, up to 256. 0 means the smallest of three numbers: OpenMP's (OMP_NUM_THREADS), the
-    processors that this process may use, and on Linux the quota of its control group; small
-    calls then use one thread. A workspace measures which number is fastest: sometimes it runs a
-    few passes on half or twice as many threads. On a busy machine one thread is often fastest.
-    Measuring costs 2 % of the time, or 10 % if other programs make threads late. A workspace
-    keeps the limit and the instruction set (ctx->isa) that it was made with.
+    processors that this process may use, and on Linux the quota of its control group. A workspace
+    measures how many threads are fastest, by trying half or twice as many now and then. It keeps
+    the limit and the instruction set (ctx->isa) that it was made with.
 
     Your own threads may share a model. Each needs its own context and its own workspace: a
-    workspace and its sessions belong to one thread at a time. attn_session_set_workspace moves a
-    session to another workspace. No other thread may use that session meanwhile, but its old
-    workspace may be busy with other sessions. If you have an allocator, it must then allow calls
-    from several threads.
-
-    Inside a call, a thread that waits for another spins for 3 to 44 microseconds, then yields its
-    core. With pthreads it sleeps after 4 milliseconds. Between calls OpenMP's threads keep their
-    cores busy: for some milliseconds with GCC's OpenMP, for 0.2 seconds with clang's. The
-    environment variable OMP_WAIT_POLICY=passive prevents that; calls then start a little later.
-
-    GCC's OpenMP ends the program if the system refuses to make a thread. So, with pthreads, the
-    library first tries to make them, and uses fewer if the system refuses some. This can fail if
-    another program takes the last thread at that moment, or if OMP_STACKSIZE makes stacks
-    larger. Where threads or memory are that scarce, set ctx->n_threads to 1.
-
-    fork() does not copy OpenMP's threads. If this library made threads, every call in the child
-    runs on one thread (GCC and clang, with pthreads). If only your own parallel regions made
-    threads, set ctx->n_threads to 1 in the child. Fork while no other thread is in a call.
+    workspace and its sessions belong to one thread at a time. If you have an allocator, it must
+    then allow calls from several threads. See >>threads for threads that wait, or that the system
+    refuses, and for fork().
 
 THE SAME BITS
     The logits of a token do not depend on the number of threads, on other sequences in its
@@ -700,7 +683,8 @@ ATTN_API attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_
 ATTN_API attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
                                       const attn_model *model, const attn_session_desc *desc);
 ATTN_API void attn_session_free(attn_session *session); /* NULL is fine */
-/* Gives a session another workspace of the same model: see THREADS in the manual. */
+/* Gives a session another workspace of the same model. No other thread may use the session
+ * meanwhile, but its old workspace may be busy with other sessions. */
 ATTN_API attn_status attn_session_set_workspace(attn_ctx *ctx, attn_session *session,
                                                 attn_workspace *workspace);
 
@@ -1296,7 +1280,7 @@ typedef struct attn__worker {
     int has_task;   /* 1: it has taken one, which is not counted as done */
     int is_due;     /* 1: the next barrier waits for tasks */
     int n_due;      /* tasks of all loops that have ended */
-    int n_idle;     /* workers without a task to take in this loop */
+    int asked;      /* workers that had no task left for this loop */
     size_t n_taken; /* its own tasks in this loop */
     size_t loop;    /* loops that have ended */
 } attn__worker;
@@ -12221,7 +12205,21 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
  * A whole forward pass runs inside one parallel region, because opening a region costs more than
  * many of the operations in it. Every worker runs the same code on its own share. They meet at this
  * file's own barriers. Only this section uses OpenMP. It must stay outside the kernel template: a
- * compiler may build the body of a parallel region without the template's instruction set. */
+ * compiler may build the body of a parallel region without the template's instruction set.
+ *
+ * For users, beside THREADS in the manual:
+ * - If ctx->n_threads is 0, small calls use one thread. Measuring costs 2 % of the time, or 10 % if
+ *   other programs make threads late. On a busy machine one thread is often fastest.
+ * - Between calls OpenMP's threads keep their cores busy: for some milliseconds with GCC's OpenMP,
+ *   for 0.2 seconds with clang's. The environment variable OMP_WAIT_POLICY=passive prevents that;
+ *   calls then start a little later. For threads that wait inside a call, see attn__wait_until.
+ * - GCC's OpenMP ends the program if the system refuses to make a thread. So, with pthreads, the
+ *   library first tries to make them, and uses fewer if the system refuses some. This can fail if
+ *   another program takes the last thread at that moment, or if OMP_STACKSIZE makes stacks larger.
+ *   Where threads or memory are that scarce, set ctx->n_threads to 1.
+ * - fork() does not copy OpenMP's threads. If this library made threads, every call in the child
+ *   runs on one thread (GCC and clang, with pthreads). If only your own parallel regions made
+ *   threads, set ctx->n_threads to 1 in the child. Fork while no other thread is in a call. */
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -12288,11 +12286,10 @@ static void attn__count_up(attn__team *team, int *count)
         attn__wake_all(team);
 }
 
-/* Waits until *count is `enough`, in three stages. First the worker spins, for spin_time. Then it
- * yields the core, because the worker that it waits for may need it. Linux 6.6 and later may give a
- * yielded core back at once, so after 4 milliseconds it sleeps. It does not sleep earlier, because
- * waking up takes long, and because the system may move the late worker to the core of the worker that
- * sleeps. Both would then use one core.
+/* Waits until *count is `enough`, in three stages. First the worker spins, for spin_time: 3 to 44
+ * microseconds. Then it yields the core, because the worker that it waits for may need it. Linux
+ * 6.6 and later may give a yielded core back at once, so after 4 milliseconds it sleeps. Sleeping
+ * earlier costs a slow wake-up, and lets the system put two workers on one core.
  *
  * If the clock jumps, something else had the core. Then the next wait has a short spin_time, and
  * this one counts as a wait for a late worker. Otherwise spin_time doubles. */
@@ -12310,6 +12307,8 @@ static void attn__wait_until(attn__worker *me, const int *count, int enough)
         else
             attn__sleep(me->team, count, enough);
         waited = ATTN__CLOCK() - began;
+        if (waited > UINT64_MAX / 2) /* the clocks of two cores differ: it jumped back */
+            waited = ATTN__MOST_WAIT;
         jumped |= waited - before > ATTN__LEAST_SPIN;
         if (waited - before > ATTN__TURN / 4)
             me->core_at = began + waited;
@@ -12349,9 +12348,10 @@ static int attn__arrives_last(const attn__worker *me)
            attn__is_last(&apart[0].n_arrived, (me->count + ATTN__GROUP - 1) / ATTN__GROUP);
 }
 
-/* Takes the next task of another worker, or of this one. Returns n if none is left. The upper half of
- * a count is the number of a loop, the lower half counts the tasks taken in that loop. The count may
- * name a later loop than a late worker's. Then other workers have taken all tasks of its loop. */
+/* Takes the next task of another worker, or of this one. Returns n if none is left. The upper half
+ * of a count is the number of a loop, the lower half counts the tasks taken in that loop. The count
+ * may name a later loop than a late worker's. Then other workers have taken all tasks of its loop.
+ * */
 static size_t attn__take(const attn__worker *me, int id, size_t n)
 {
     size_t *const count = &me->team->apart[1 + id / ATTN__GROUP].taken[id % ATTN__GROUP];
@@ -12368,45 +12368,61 @@ static size_t attn__take(const attn__worker *me, int id, size_t n)
 }
 #endif
 
-/* The loop of a step, while (attn__next_task(me, n, &task)), computes this worker's share of the tasks
- * 0 to n - 1. If is_dynamic is 1, a worker without tasks takes those of others, and the next barrier
- * waits for tasks in place of workers: a worker that has lost its core is missed only if it has a
- * task. So between two tasks it yields the core, when it has had it for one to two milliseconds, which
- * is about a time slice of Linux. Another program that wants the core usually gets it then. Otherwise
- * the system would take the core from it in a task, and the other workers would wait for this task for
- * some milliseconds. It also yields after its first task in a pass, since it may have had the core
- * for long. */
-static int attn__next_task(attn__worker *me, size_t n, size_t *task)
-{
-    size_t last;
-    attn__share(me, n, task, &last);
-    *task += me->n_taken++;
-    if (!me->is_dynamic && *task < last)
-        return 1;
-    me->n_taken = 0;
 #if defined(_OPENMP) && defined(__GNUC__)
+/* The next of n tasks that are taken by whoever is free: the worker's own, then those of the
+ * others. The next barrier waits for tasks in place of workers, so a worker without a core delays
+ * the others only if it holds a task. */
+static int attn__next_shared_task(attn__worker *me, size_t n, size_t *task)
+{
     if (me->has_task)
         attn__count_up(me->team, &me->team->n_done);
+    /* It yields the core when it has had it for one to two milliseconds, about a time slice of
+     * Linux: another program that wants the core usually gets it here. Otherwise the system would
+     * take it during a task, and the other workers would wait for that task for some milliseconds.
+     * It also yields after its first task in a pass, since it may have had the core for long. */
     if (me->has_task && ATTN__CLOCK() - me->core_at > ATTN__TURN) {
         ATTN__YIELD();
         me->core_at = ATTN__CLOCK();
     }
     me->has_task = 0;
-    for (; me->is_dynamic && me->n_idle < me->count; me->n_idle++) {
-        *task = attn__take(me, (me->id + me->n_idle) % me->count, n);
+    for (; me->asked < me->count; me->asked++) {
+        *task = attn__take(me, (me->id + me->asked) % me->count, n);
         if (*task < n)
             return me->has_task = 1;
     }
-    me->n_idle = 0;
-    me->loop += me->is_dynamic ? 1 : 0;
-    me->n_due += me->is_dynamic ? (int)n : 0;
-    me->is_due |= me->is_dynamic && n > 0;
+    me->asked = 0;
+    me->loop++;
+    me->n_due += (int)n;
+    me->is_due |= n > 0;
+    return 0;
+}
 #endif
+
+/* The next task of this worker's share of n. */
+static int attn__next_own_task(attn__worker *me, size_t n, size_t *task)
+{
+    size_t first, last;
+    attn__share(me, n, &first, &last);
+    if (me->n_taken < last - first) {
+        *task = first + me->n_taken++;
+        return 1;
+    }
+    me->n_taken = 0;
     return 0;
 }
 
-/* Waits until all workers have arrived, or until all tasks are done. The last worker to arrive begins
- * the next phase. */
+/* The loop of a step is while (attn__next_task(me, n, &task)), for the tasks 0 to n - 1. */
+static int attn__next_task(attn__worker *me, size_t n, size_t *task)
+{
+#if defined(_OPENMP) && defined(__GNUC__)
+    if (me->is_dynamic)
+        return attn__next_shared_task(me, n, task);
+#endif
+    return attn__next_own_task(me, n, task);
+}
+
+/* Waits until all workers have arrived, or until all tasks are done. The last worker to arrive
+ * begins the next phase. */
 ATTN__APART void attn__barrier(attn__worker *me)
 {
 #if defined(_OPENMP) && defined(__GNUC__)
@@ -12498,15 +12514,13 @@ static int attn__try_threads(int n)
     return count;
 }
 
-/* Returns how many threads OpenMP can have, 1 to n_threads. In the child of a fork: 1. GCC's OpenMP
- * ends the program when the system refuses a thread, so the missing threads are first made here. If
- * the system refuses some, OpenMP gets half of those it granted: threads that have just ended still
- * count against a limit. */
+/* Returns how many threads OpenMP can have, 1 to n_threads. In the child of a fork: 1. If the
+ * system refuses some threads, OpenMP gets half of those it granted: threads that have just ended
+ * still count against a limit. */
 static int attn__granted(int n_threads)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static __thread int n_last =
-        1; /* of the latest call: OpenMP ends threads that it did not use */
+    static __thread int n_last = 1; /* of the latest call; OpenMP ends other threads */
     int granted;
     pthread_once(&once, attn__watch_forks);
     if (attn__is_forked)
