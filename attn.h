@@ -309,9 +309,9 @@ ATTN_API int attn_version(void);
 ATTN_API const char *attn_status_name(attn_status status);
 
 /* For functions of yours that report failures in the same way: sets ctx->status and ctx->message,
- * and returns the status. `format` is printf's; an argument may be ctx->message, to put words before
- * it. The message is cut after 255 bytes; a control character, which a terminal would obey, becomes
- * a question mark. */
+ * and returns the status. `format` is printf's; an argument may be ctx->message, to put words
+ * before it. The message is cut after 255 bytes; a control character, which a terminal would obey,
+ * becomes a question mark. */
 #ifdef __GNUC__
 __attribute__((__format__(__printf__, 3, 4)))
 #endif
@@ -365,7 +365,7 @@ typedef enum attn_dtype {
     ATTN_F32 = 0,
     ATTN_F16 = 1,
     ATTN_I32 = 2,
-    ATTN_Q8 = 3, /* weights in panels only: 8 bits each, a scale for 32 of them */
+    ATTN_Q8 = 3, /* only in files: 8 bits a weight, one scale for 32 */
     ATTN_Q4 = 4  /* the same with 4 bits */
 } attn_dtype;
 
@@ -545,8 +545,8 @@ typedef struct attn_rng {
     uint32_t state[624];
     uint32_t next; /* index of the next word */
 } attn_rng;
-/* A zeroed attn_rng has the seed 0. Seeds below 2^32 give PyTorch's numbers. PyTorch ignores higher bits of a seed. Here they count:
- * such a seed gives the words of Python's random.seed(seed). */
+/* A zeroed attn_rng has the seed 0. Seeds below 2^32 give PyTorch's numbers. PyTorch ignores higher
+ * bits of a seed. Here they count: such a seed gives the words of Python's random.seed(seed). */
 ATTN_API void attn_rng_seed(attn_rng *rng, uint64_t seed);
 ATTN_API uint32_t attn_rng_u32(attn_rng *rng);
 ATTN_API float attn_rng_uniform(attn_rng *rng); /* in [0, 1), a multiple of 2^-24: torch.rand */
@@ -611,8 +611,8 @@ ATTN_API void attn_model_close(attn_model *model);
 ATTN_API const attn_config *attn_model_config(const attn_model *model);
 /* The tokenizer of a model, which owns it; NULL if there is none. */
 ATTN_API const attn_tokenizer *attn_model_tokenizer(const attn_model *model);
-/* The model's whole file, which the model owns; *size (may be NULL) gets the number of bytes. NULL and
- * 0 without a model. */
+/* The model's whole file, which the model owns; *size (may be NULL) gets the number of bytes. NULL
+ * and 0 without a model. */
 ATTN_API const void *attn_model_bytes(size_t *size, const attn_model *model);
 /* The tokenizer section of the model's file, for lens_writer_new or attn_tokenizer_new. The model
  * owns the bytes; *size (may be NULL) gets their number. NULL and 0 if there is none. */
@@ -747,8 +747,8 @@ typedef struct attn_feed_item {
  * from a feed that ended there, or from before a truncation. ATTN_E_ARGUMENT if they are missing,
  * or are those of other tokens. So, to see what another stream at layer i from position p on would
  * change: feed the text, truncate the session (or a copy) to p, and feed the same tokens from p on
- * with layers.first = i and layers.resid = that stream. Only a feed of a single layer keeps that
- * layer's keys and values at positions after its own. */
+ * with layers.first = i and layers.resid = that stream. A feed of several layers forgets their keys
+ * and values behind its last token; a feed of one layer keeps them. */
 ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, attn_feed_item *items, size_t n_items);
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
@@ -759,8 +759,8 @@ ATTN_API attn_dtype attn_session_cache_dtype(const attn_session *session);
  * length stay there until the next feed. */
 ATTN_API const int32_t *attn_session_tokens(const attn_session *session);
 ATTN_API const attn_model *attn_session_model(const attn_session *session);
-/* Shortens the session to `length` tokens. If that is shorter, it has no logits until the next feed.
- * The keys and values of the other tokens stay until then, for attn_feed_batch. */
+/* Shortens the session to `length` tokens. If that is shorter, it has no logits until the next
+ * feed. The keys and values of the other tokens stay until then, for attn_feed_batch. */
 ATTN_API attn_status attn_session_truncate(attn_ctx *ctx, attn_session *session, size_t length);
 /* Replaces the tokens, keys and values of `to` by those of `from`, of the same model and
  * cache_dtype. `to` must have room for them, and no record. Hooks are not copied. To try several
@@ -909,10 +909,10 @@ typedef struct attn_generation {
  *
  * The next prompt must then have at least one token.
  *
- * Text that may be the beginning of a stop string is handed over when this is decided. The stop
- * string is handed over only with keep_stop; text after it in the same token never is. Stop
- * strings are not searched in the prompt. A token that ends a text is not one of the generated
- * tokens. Its text is handed over, unless it is a special token.
+ * Text that could begin a stop string is held back until it cannot. The stop string is handed over
+ * only with keep_stop; text after it in the same token never is. Stop strings are not searched in
+ * the prompt. A token that ends a text is not one of the generated tokens. Its text is handed over,
+ * unless it is a special token.
  *
  * If the latest tokens occurred earlier, the tokens that followed them are fed as a draft, in the
  * same pass as the next token (prompt-lookup decoding). A drafted token counts only if the sampler
@@ -956,7 +956,8 @@ ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
  * GPT-2's byte-level BPE, exactly, for any vocabulary of that kind; or a token for each character.
  * Any bytes can be encoded, valid UTF-8 or not. Decoding gives the same bytes, except those that
  * the vocabulary lacks (see "Tokenizer section" in >>format). The time is nearly linear in the size
- * of any input. A word of more than 48 bytes takes 36 bytes of memory for each byte. */
+ * of any text, if few tokens are special. A word of more than 48 bytes takes 36 bytes of memory for
+ * each byte. */
 
 /* Makes a tokenizer from a tokenizer section (see >>format), which must outlive it. (A model has
  * its own: attn_model_tokenizer.) ATTN_E_FORMAT if the section is inconsistent; *tokenizer is NULL
@@ -1011,8 +1012,8 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
 /* >>api-hooks ===================================================================================
  *
  * Activations have TransformerLens's names. T = positions of this call of the hook, Tk = T and all
- * positions before them, C = d_model, H heads of d = d_head, F = d_mlp. After the first three lines, names
- * begin with "blocks.i.", for layer i from 0:
+ * positions before them, C = d_model, H heads of d = d_head, F = d_mlp. After the first three
+ * lines, names begin with "blocks.i.", for layer i from 0:
  *
  *   hook_embed, hook_pos_embed     [T, C]      rows of W_E, of W_pos
  *   ln_final.hook_scale            [T, 1]      as ln1 below, of the last residual stream
@@ -1037,8 +1038,8 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
  * hook runs after the mask. If it sets all scores to 0, a query attends to all positions; here, to
  * those up to its own.)
  *
- * Some activations take extra time and memory. They are made on request: while a hook or a record
- * asks for them by name, or by a pattern that does not end in `*`, such as `*.hook_result`:
+ * Some activations take extra time and memory. They are computed only while a hook or record names
+ * them. A pattern that ends in `*` does not count as naming; `*.hook_result` does:
  *
  *   attn.hook_result               [T, H, C]   each head's addition: z · W_O, without b_O
  *   hook_attn_in                   [T, H, C]   the stream that enters ln1, a copy for each head
@@ -1409,8 +1410,8 @@ typedef struct attn__pass {
 } attn__pass;
 
 /* The steps, in the order of the pass. A worker (me) takes its share of the rows, columns or heads.
- * Some steps have barriers inside. In a pass of few rows a worker keeps one share between two
- * barriers: attn__area_of, or every n-th head. In a pass of many rows a worker that is free takes the
+ * Some steps have barriers inside. With few rows, a worker reads only what it wrote since the last
+ * barrier, so it keeps its share of the outputs. With many rows, a worker that is free takes the
  * next task, so that a slow one does fewer. */
 
 /* do workers take their tasks when they are free? (in an unwatched pass of many rows) */
@@ -1702,7 +1703,7 @@ typedef struct attn__allocation {
 enum { ATTN__MAX_THREADS = 256, ATTN__GROUP = 4 };
 
 /* A count of workers that have arrived, and for each of four workers a count of its tasks that were
- * taken. The next of these is 128 bytes away: processors fetch lines of a cache in pairs. */
+ * taken. Padded to 128 bytes: processors fetch cache lines in pairs. */
 typedef struct attn__counts {
     int n_arrived;
     size_t taken[ATTN__GROUP];
@@ -1823,8 +1824,8 @@ typedef struct attn__result {
  * lie (cache or memory), and most on other programs: beside busy programs two threads may be fifty
  * times slower than one, since each waits at every barrier until the other gets a core. No formula
  * predicts this, so the library measures it, for each size of pass. It times passes in windows of
- * 20 milliseconds and at least two passes. Now and then a trial runs some passes on half or twice as
- * many threads. If the trial does more work in a second, its number becomes the number. After a
+ * 20 milliseconds and at least two passes. Now and then a trial runs some passes on half or twice
+ * as many threads. If the trial does more work in a second, its number becomes the number. After a
  * failed trial, the next one follows when passes have taken fifty times as long as the failed one
  * cost; or ten times as long, if workers are late, since another program may have started. */
 typedef struct attn__tuner {
@@ -2011,9 +2012,9 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
     attn__part((size_t)me->id, (size_t)me->count, n, first, last);
 }
 
-/* Area `id` of the `count` areas of a product [n_rows, n_cols]. Rows are divided into parts of 32 or
- * more, because each part reads all weights. With fewer rows, reading the weights takes longer than
- * multiplying by them. The areas of one part divide the panels. Results do not depend on the
+/* Area `id` of the `count` areas of a product [n_rows, n_cols]. Rows are divided into parts of 32
+ * or more, because each part reads all weights. With fewer rows, reading the weights takes longer
+ * than multiplying by them. The areas of one part divide the panels. Results do not depend on the
  * division. */
 static attn__area attn__area_at(size_t id, size_t count, size_t n_rows, size_t n_cols)
 {
@@ -2158,11 +2159,12 @@ static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const
                                           size_t n)
 {
     size_t i;
-    for (i = 0; reserved && i < n; i++)
-        ATTN__REFUSE_IF(ctx, reserved[i], ATTN_E_ARGUMENT,
-                        "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
-                        "its fields; this is attn.h %d.%d.%d",
-                        type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
+    if (reserved)
+        for (i = 0; i < n; i++)
+            ATTN__REFUSE_IF(ctx, reserved[i], ATTN_E_ARGUMENT,
+                            "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
+                            "its fields; this is attn.h %d.%d.%d",
+                            type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
     return ATTN_OK;
 }
 /* The same for the struct x, which may be NULL. */
@@ -2536,8 +2538,8 @@ static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
     int i, empty = 0;
     if (s.ndim < 1 || s.ndim > 4 || (dtype != ATTN_F32 && dtype != ATTN_F16 && dtype != ATTN_I32))
         return 0;
-    for (i = 0; i < s.ndim;
-         i++) { /* the other dimensions of an empty tensor must be possible too */
+    /* The other dimensions of an empty tensor must be possible too. */
+    for (i = 0; i < s.ndim; i++) {
         if (s.dim[i] == 0)
             empty = 1;
         else if (attn__mul_overflows(n, s.dim[i], &n) || n > PTRDIFF_MAX)
@@ -2880,8 +2882,9 @@ static ATTN__COMPACT attn_status attn__out_begin(attn_ctx *ctx, const char *op, 
     ATTN__TRY(attn__need_out(ctx, op, out, ATTN_F32, shape));
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): attn__need_out refuses NULL */
     result->is_temporary = out->dtype != ATTN_F32 || !attn_is_dense(*out);
-    for (; inputs && *inputs; inputs++)
-        result->is_temporary |= attn__overlaps(out, *inputs, in_place);
+    if (inputs)
+        for (; *inputs; inputs++)
+            result->is_temporary |= attn__overlaps(out, *inputs, in_place);
     if (result->is_temporary)
         return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
     result->dense = *out;
@@ -3085,9 +3088,9 @@ static int attn__next_rows_of(attn__worker *me, size_t n, size_t *first, size_t 
     return 1;
 }
 
-/* Does the pass run layer i? All workers must agree. So the first worker, which reads the caller's
- * flag before layer i, ends the pass before layer i + 1: a later worker still runs layer i, and the
- * barriers of layer i let all see the new end. */
+/* Does the pass run layer i? All workers must agree. So one worker reads the caller's flag before
+ * layer i, and ends the pass before layer i + 1: a later worker still runs layer i. Reading it is a
+ * task, for which the barriers of layer i wait, and after them all see the new end. */
 static int attn__goes_on(attn__worker *me, attn__pass *p, size_t i)
 {
     size_t task;
@@ -3148,8 +3151,8 @@ static void attn__moments(const attn__kernels *kernels, const float *x, size_t n
 }
 
 /* Returns (in - mean) / scale * w + b with scale = sqrt(variance + eps). It can be watched at three
- * points: at `point` the scale, at the next two the output before and after gain and bias. If there are few
- * rows and no watchers, every worker computes all of them, in its own memory. */
+ * points: at `point` the scale, at the next two the output before and after gain and bias. If there
+ * are few rows and no watchers, every worker computes all of them, in its own memory. */
 static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in, const float *w,
                                   const float *b, int point)
 {
@@ -3215,12 +3218,13 @@ static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, 
     if (s->cache == ATTN_F32)
         for (j = 0; j < d; j++)
             ((float *)to)[j * 16] = key[j];
-    for (j = 0; j < d && s->cache == ATTN_F16; j += n) {
-        n = d - j < 16 ? d - j : 16;
-        kernels->narrow(halves, key + j, n);
-        for (k = 0; k < n; k++)
-            ((uint16_t *)to)[(j + k) * 16] = halves[k];
-    }
+    else
+        for (j = 0; j < d; j += n) {
+            n = d - j < 16 ? d - j : 16;
+            kernels->narrow(halves, key + j, n);
+            for (k = 0; k < n; k++)
+                ((uint16_t *)to)[(j + k) * 16] = halves[k];
+        }
 }
 
 /* Stores one value [d_head]: 16 numbers side by side in each panel. */
@@ -3316,8 +3320,8 @@ static void attn__set_rows(attn__pass *p, size_t n)
     ws->resid.n = ws->normed.n = ws->added.n = ws->qkv.n = ws->z.n = ws->mlp.n = n;
 }
 
-/* Drops the rows that are done and moves the others together, so that most of the last layer is not
- * computed for a prompt. Later steps need only the residual stream and the queries. */
+/* Drops finished rows: of a prompt, only the last row needs the last layer's attention and MLP. Of
+ * the other rows, later steps need only the residual stream and the queries. */
 static void attn__drop_rows(attn__worker *me, attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
@@ -3328,20 +3332,22 @@ static void attn__drop_rows(attn__worker *me, attn__pass *p)
     if (done == 0)
         return;
     attn__barrier(me); /* every worker has counted */
-    for (i = 0; i < p->n_items && me->id == 0; i++) {
-        attn_session *of = p->items[i].session;
-        const size_t from = of->first_row + attn__done_rows(p, &p->items[i]);
-        of->fed += from - of->first_row;
-        of->n_rows -= from - of->first_row;
-        of->first_row = to;
-        for (row = from; row < from + of->n_rows; row++, to++) {
-            memmove(attn__row_at(ws->resid, to), attn__row_at(ws->resid, row),
-                    width * sizeof(float));
-            memmove(attn__row_at(ws->qkv, to), attn__row_at(ws->qkv, row), width * sizeof(float));
+    if (me->id == 0) {
+        for (i = 0; i < p->n_items; i++) {
+            attn_session *of = p->items[i].session;
+            const size_t from = of->first_row + attn__done_rows(p, &p->items[i]);
+            of->fed += from - of->first_row;
+            of->n_rows -= from - of->first_row;
+            of->first_row = to;
+            for (row = from; row < from + of->n_rows; row++, to++) {
+                memmove(attn__row_at(ws->resid, to), attn__row_at(ws->resid, row),
+                        width * sizeof(float));
+                memmove(attn__row_at(ws->qkv, to), attn__row_at(ws->qkv, row),
+                        width * sizeof(float));
+            }
         }
-    }
-    if (me->id == 0)
         attn__set_rows(p, to);
+    }
     attn__barrier(me);
     me->is_dynamic = attn__is_dynamic(me, p);
 }
@@ -3388,8 +3394,8 @@ static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__s
     attn__head_weigh(p->kernels, h, s.buffer, stride, s.last_chain, s.pack);
 }
 
-/* Calls `block` for this worker's tasks: each head with some blocks of queries, or, if there are few
- * rows, with an item. */
+/* Calls `block` for this worker's tasks: each head with some blocks of queries, or, if there are
+ * few rows, with an item. */
 static ATTN__COMPACT void attn__each_block(attn__worker *me, attn__pass *p, attn__block_fn block)
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
@@ -3439,7 +3445,7 @@ static void attn__change_rows(attn__worker *me, const attn__pass *p, attn__rows 
     const attn__area b = attn__area_of(me, rows.n, width);
     size_t row, last;
     if (rows.n <= ATTN__FEW_ROWS) {
-        for (row = 0; row < rows.n && b.col0 < b.col1; row++)
+        for (row = 0; row < rows.n; row++)
             attn__change(p, attn__row_at(rows, row) + b.col0,
                          added ? added + row * rows.stride + b.col0 : NULL, b.col1 - b.col0);
         return;
@@ -3472,13 +3478,13 @@ static attn__rows attn__gather_final(attn__worker *me, const attn__pass *p, attn
     for (i = 0; i < p->n_items; i++) {
         const attn_feed_item *item = &p->items[i];
         const attn__wanted w = attn__wanted_of(p, item);
-        for (j = 0; j < w.n && (me->id == 0 || !shared); j++) {
+        for (j = 0; j < w.n; j++, normed.n++) {
             const size_t in_pass = attn__wanted_token(item, &w, j) - item->session->fed;
-            memmove(attn__row_at(normed, normed.n + j),
-                    attn__row_at(normed, item->session->first_row + in_pass),
-                    p->model->config.d_model * sizeof(float));
+            if (me->id == 0 || !shared)
+                memmove(attn__row_at(normed, normed.n),
+                        attn__row_at(normed, item->session->first_row + in_pass),
+                        p->model->config.d_model * sizeof(float));
         }
-        normed.n += w.n;
     }
     if (shared)
         attn__barrier(me);
@@ -3539,6 +3545,7 @@ static void attn__make_logits(attn__worker *me, attn__pass *p, attn__rows normed
         return;
     }
     out.stride = p->model->config.n_vocab;
+    /* Tasks in every pass: nothing is shown after the logits, and no step follows them. */
     me->is_dynamic = me->team->apart != NULL;
     for (i = 0; i < p->n_items; i++) {
         const attn__wanted w = attn__wanted_of(p, &p->items[i]);
@@ -3931,9 +3938,8 @@ static attn_status attn__check_overwritable(attn_ctx *ctx, const char *op, const
     const attn__watcher *w;
     ATTN__TRY(attn__need_given(ctx, op, "session", s));
     ATTN__TRY(attn__check_idle(ctx, op, s));
-    for (w = s->watchers; w; w = w->next)
-        ATTN__REFUSE_IF(ctx, w->kind->truncate,
-                        ATTN_E_ARGUMENT, /* it depends on the session's positions */
+    for (w = s->watchers; w; w = w->next) /* one that is truncated depends on positions */
+        ATTN__REFUSE_IF(ctx, w->kind->truncate, ATTN_E_ARGUMENT,
                         "%s: a record watches the session that would be overwritten; call "
                         "attn_record_free first",
                         op);
@@ -4096,7 +4102,7 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
                     "attn_feed: rows were given, and no room for their logits");
     ATTN__REFUSE_IF(ctx, !item->rows && item->n_rows > 0, ATTN_E_ARGUMENT,
                     "attn_feed: n_rows is %zu, but rows is NULL", item->n_rows);
-    for (i = 0; item->rows && i < item->n_rows; i++)
+    for (i = 0; i < item->n_rows; i++)
         ATTN__REFUSE_IF(
             ctx, item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]),
             ATTN_E_ARGUMENT,
@@ -4112,8 +4118,8 @@ static ATTN__COMPACT attn_status attn__of_item(attn_ctx *ctx, size_t index)
     return attn_fail(ctx, ctx->status, "item %zu: %s", index, ctx->message);
 }
 
-/* Makes the numbers negative that lie where an item's session will write its tokens. A second call
- * restores them. */
+/* Makes the numbers negative that lie where an item's session will write its tokens, or restores
+ * them. */
 static void attn__flip_tokens(const attn_feed_item *item)
 {
     int32_t *const at = item->session->tokens + item->session->length;
@@ -4123,7 +4129,7 @@ static void attn__flip_tokens(const attn_feed_item *item)
 }
 
 /* Finds an item whose tokens lie where another item's session will write; n_items if there is none.
- * Its time grows with the number of tokens, not with the square of the number of items. */
+ * Marking tokens in place needs no allocation, and no comparison of each item with each other. */
 static size_t attn__find_overlap(const attn_feed_item *items, size_t n_items)
 {
     size_t i, j, found = n_items;
@@ -4263,10 +4269,12 @@ static double attn__pass_work(const attn__pass *p)
     return work;
 }
 
-/* Barriers of a pass without watchers, including the one at the end of its parallel region. */
+/* Barriers of a pass without watchers. In a layer: after q, k and v, z, resid_mid, mlp, resid_post;
+ * of many rows also after LayerNorms and stored keys and values, and before both sums and act_fn.
+ * Two more: after the embedding, and at the end of the parallel region. */
 static int attn__n_barriers(size_t n_layers, size_t n_rows)
 {
-    return (n_rows <= ATTN__FEW_ROWS ? 5 : 11) * (int)n_layers + 2;
+    return (5 + (n_rows <= ATTN__FEW_ROWS ? 0 : 6)) * (int)n_layers + 2;
 }
 
 /* One pass over the layers for the rows that attn__next_rows chose. */
@@ -4646,9 +4654,10 @@ ATTN__COLD const attn_activation_kind *attn_activation_kind_of(const char *name)
     const size_t n_digits = in_block ? strspn(name + 7, "0123456789") : 0;
     const char *rest = n_digits > 0 && name[7 + n_digits] == '.' ? name + 8 + n_digits : name;
     int point;
-    for (point = 0; rest && point < ATTN__N_POINTS; point++)
-        if (strcmp(rest, attn__activations[point].kind.name) == 0)
-            return &attn__activations[point].kind;
+    if (rest)
+        for (point = 0; point < ATTN__N_POINTS; point++)
+            if (strcmp(rest, attn__activations[point].kind.name) == 0)
+                return &attn__activations[point].kind;
     return NULL;
 }
 
@@ -4698,9 +4707,9 @@ static int attn__names_begun(char *list, size_t size, const char *start)
     size_t used = 0;
     int point, n = 0;
     list[0] = 0;
-    for (point = 0; point < ATTN__N_POINTS && *start; point++) {
+    for (point = 0; point < ATTN__N_POINTS; point++) {
         const char *name = attn__activations[point].kind.name;
-        if (strncmp(name, start, strlen(start)) != 0)
+        if (!*start || strncmp(name, start, strlen(start)) != 0)
             continue;
         if (used + strlen(name) + 3 < size)
             used += (size_t)snprintf(list + used, size - used, "%s%s", n ? ", " : "", name);
@@ -4748,8 +4757,7 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
                      what, pattern);
 }
 
-/* Does the session have a watcher for one of these points in this layer (-1: outside the
- * blocks)? */
+/* Does the session have a watcher for one of these points in this layer, or in ATTN_NO_LAYER? */
 static int attn__wants(const attn_session *s, uint32_t points, size_t layer)
 {
     const attn__watcher *w;
@@ -4762,9 +4770,10 @@ static int attn__wants(const attn_session *s, uint32_t points, size_t layer)
 static int attn__anyone_wants(const attn__pass *p, uint32_t points, size_t layer)
 {
     size_t i;
-    for (i = 0; i < p->n_items && p->watched; i++)
-        if (p->items[i].session->n_rows > 0 && attn__wants(p->items[i].session, points, layer))
-            return 1;
+    if (p->watched)
+        for (i = 0; i < p->n_items; i++)
+            if (p->items[i].session->n_rows > 0 && attn__wants(p->items[i].session, points, layer))
+                return 1;
     return 0;
 }
 
@@ -5247,7 +5256,7 @@ static void attn__make_results(const attn__worker *me, const attn__pass *p, size
     const attn_config *c = &p->model->config;
     const attn__scratchpad s = attn__scratchpad_of(me, p);
     size_t head;
-    for (head = 0; head < c->n_head && last > first; head++) {
+    for (head = 0; head < c->n_head; head++) {
         attn__rows out = attn__heads_rows(p, 0), z = p->ws->z;
         out.data = attn__row_at(out, first) + head * p->ws->resid.stride;
         z.data = attn__row_at(z, first) + head * c->d_head;
@@ -5446,8 +5455,8 @@ ATTN__SMALL_END
  * From logits to one token. Sums have a fixed order and random numbers are this file's own, so a
  * seed gives the same text everywhere. */
 
-/* A token by its likelihood: a smaller number is a likelier token; of equal logits, the one with the
- * smaller id. The id is the lower half. */
+/* A token by its likelihood: a smaller number is a likelier token; of equal logits, the one with
+ * the smaller id. The id is the lower half. */
 static uint64_t attn__candidate(float logit, size_t id)
 {
     uint32_t bits;
@@ -5537,12 +5546,14 @@ static size_t attn__keep_top_p(attn_sampler *s, size_t most)
     const size_t n = s->n_vocab;
     size_t i, left = n, kept = 0;
     double sum = 0, total = 0;
-    for (i = 0; i < n && most == n; i++)
-        total += s->weights[i];
-    for (i = 0; i < most && most < n; i++) {
-        attn__heap_pop(s->candidates, &left);
-        total += attn__weight_at(s, i);
-    }
+    if (most == n)
+        for (i = 0; i < n; i++)
+            total += s->weights[i];
+    else
+        for (i = 0; i < most; i++) {
+            attn__heap_pop(s->candidates, &left);
+            total += attn__weight_at(s, i);
+        }
     for (; kept < most && sum < s->desc.top_p * total; kept++) {
         if (most == n)
             attn__heap_pop(s->candidates, &left);
@@ -5612,11 +5623,12 @@ static void attn__penalize(attn_sampler *s, const float *logits, const int32_t *
     const attn_sampler_desc *d = &s->desc;
     size_t i = d->repeat_last > 0 && d->repeat_last < n_seen ? n_seen - d->repeat_last : 0;
     memcpy(s->logits, logits, s->n_vocab * sizeof(float));
-    for (; d->repeat_penalty > 0 && d->repeat_penalty != 1 && i < n_seen; i++)
-        if (seen[i] >= 0 && (size_t)seen[i] < s->n_vocab) {
-            const float x = logits[seen[i]];
-            s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
-        }
+    if (d->repeat_penalty > 0) /* a penalty of 1 changes nothing */
+        for (; i < n_seen; i++)
+            if (seen[i] >= 0 && (size_t)seen[i] < s->n_vocab) {
+                const float x = logits[seen[i]];
+                s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
+            }
 }
 
 /* Draws from s->logits, whose largest is `largest`: temperature, filters, one random number. */
@@ -5682,7 +5694,9 @@ ATTN__SMALL
 static void attn__likeliest(const float *x, size_t n, uint64_t *heap, size_t k)
 {
     size_t i;
-    for (i = 0; i < n && k > 0; i++) {
+    if (k == 0)
+        return;
+    for (i = 0; i < n; i++) {
         const uint64_t c = ~attn__candidate(x[i], i);
         if (i < k)
             heap[i] = c;
@@ -6043,7 +6057,7 @@ static attn_stop_reason attn__emit_text(attn__text_out *to, int32_t id)
     size_t size = 0, i;
     const char *bytes = tokenizer ? attn_token_bytes(&size, tokenizer, id) : NULL;
     to->n_left += size;
-    for (i = 0; bytes && i < size && reason == ATTN_STOP_NONE; i++)
+    for (i = 0; i < size && reason == ATTN_STOP_NONE; i++)
         reason = attn__take_byte(to, bytes[i]);
     if (reason != ATTN_STOP_CALLBACK && to->n_bytes > 0 && attn__hand_over(to))
         reason = ATTN_STOP_CALLBACK;
@@ -6355,8 +6369,7 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__run *runs, size_t n,
     return status == ATTN_STOPPED ? ATTN_OK : status;
 }
 
-/* The length of the session up to the last token whose whole text was handed over. It goes back
- * from the end over the bytes that were not handed over. */
+/* The session's length without the tokens whose text is still held back. */
 static size_t attn__accepted(const attn__run *w)
 {
     const attn_session *s = w->session;
@@ -6468,12 +6481,13 @@ static void attn__forget_text(attn_continuation *text)
 ATTN__COLD void attn_continuations_free(attn_continuation *texts, size_t n_texts)
 {
     size_t i;
-    for (i = 0; texts && i < n_texts; i++) {
-        attn_free(texts[i].text);
-        attn_free(texts[i].tokens);
-        attn_free(texts[i].log_probs);
-        attn__forget_text(&texts[i]);
-    }
+    if (texts)
+        for (i = 0; i < n_texts; i++) {
+            attn_free(texts[i].text);
+            attn_free(texts[i].tokens);
+            attn_free(texts[i].log_probs);
+            attn__forget_text(&texts[i]);
+        }
 }
 
 /* Begins text i of n: allocates its prompt, a session, and memory for its continuation. */
@@ -6567,10 +6581,11 @@ ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *text
         texts[i].which_stop = runs[i].out.which_stop;
         status = runs[i].no_memory ? ATTN_E_MEMORY : ATTN_OK;
     }
-    for (i = 0; runs && items && i < n_texts; i++) {
-        attn_session_free(runs[i].session);
-        attn__run_free(&runs[i]);
-    }
+    if (runs)
+        for (i = 0; i < n_texts; i++) {
+            attn_session_free(runs[i].session);
+            attn__run_free(&runs[i]);
+        }
     attn_workspace_free(own);
     attn_free(runs);
     attn_free(items);
@@ -7397,9 +7412,10 @@ static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char
 ATTN__DEF int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, int32_t token)
 {
     size_t i;
-    for (i = 0; tokenizer && i < tokenizer->n_special; i++)
-        if (attn__u32(tokenizer->special + 4 * i) == (uint32_t)token)
-            return 1;
+    if (tokenizer)
+        for (i = 0; i < tokenizer->n_special; i++)
+            if (attn__u32(tokenizer->special + 4 * i) == (uint32_t)token)
+                return 1;
     return 0;
 }
 
@@ -7427,7 +7443,9 @@ static attn_status attn__encode_all(attn__encoder *encoder, const unsigned char 
     const unsigned char *part = p; /* the beginning of the text that is not encoded yet */
     size_t length;
     uint32_t id = 0;
-    while (allow_special && p < end) {
+    if (!allow_special)
+        return attn__encode_part(encoder, p, end);
+    while (p < end) {
         length = encoder->tokenizer->special_first[*p]
                      ? attn__special_at(encoder->tokenizer, p, end, &id)
                      : 0;
@@ -7467,48 +7485,42 @@ static attn_status attn__encode_words(attn__encoder *encoder, const char *text, 
 }
 
 /* attn_encode and attn_encode_special. */
-static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encoder encoder,
-                                     size_t *n_tokens, const char *text, size_t size,
-                                     int allow_special)
+static attn_status attn__encode_text(attn_ctx *ctx, const char *op, int32_t *tokens,
+                                     size_t *n_tokens, const attn_tokenizer *tokenizer,
+                                     const char *text, size_t size, int allow_special)
 {
+    attn__encoder encoder = ATTN_ZERO;
     ATTN__TRY(attn__need_given(ctx, op, "n_tokens", n_tokens));
     encoder.ctx = ctx;
+    encoder.tokenizer = tokenizer;
+    encoder.ids = tokens;
     encoder.capacity = *n_tokens;
     *n_tokens = 0;
-    ATTN__REFUSE_IF(ctx, !encoder.tokenizer, ATTN_E_TOKENIZER,
+    ATTN__REFUSE_IF(ctx, !tokenizer, ATTN_E_TOKENIZER,
                     "%s: there is no tokenizer; give tokens instead of text", op);
-    ATTN__REFUSE_IF(ctx, (!text && size) || (!encoder.ids && encoder.capacity), ATTN_E_ARGUMENT,
+    ATTN__REFUSE_IF(ctx, (!text && size) || (!tokens && encoder.capacity), ATTN_E_ARGUMENT,
                     "%s: %s is NULL but its size is %zu", op, !text && size ? "text" : "tokens",
                     !text && size ? size : encoder.capacity);
     if (size > 0)
         ATTN__TRY(attn__encode_words(&encoder, text, size, allow_special));
     *n_tokens = encoder.n_ids;
-    ATTN__REFUSE_IF(ctx, encoder.ids && encoder.n_ids > encoder.capacity, ATTN_E_SPACE,
+    ATTN__REFUSE_IF(ctx, tokens && encoder.n_ids > encoder.capacity, ATTN_E_SPACE,
                     "%s: %zu tokens, but room for only %zu", op, encoder.n_ids, encoder.capacity);
     return ATTN_OK;
-}
-
-static attn__encoder attn__encoder_of(const attn_tokenizer *tokenizer, int32_t *tokens)
-{
-    attn__encoder encoder = ATTN_ZERO;
-    encoder.tokenizer = tokenizer;
-    encoder.ids = tokens;
-    return encoder;
 }
 
 ATTN__COLD attn_status attn_encode(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
                                    const attn_tokenizer *tokenizer, const char *text, size_t size)
 {
-    return attn__encode_text(ctx, "attn_encode", attn__encoder_of(tokenizer, tokens), n_tokens,
-                             text, size, 0);
+    return attn__encode_text(ctx, "attn_encode", tokens, n_tokens, tokenizer, text, size, 0);
 }
 
 ATTN__COLD attn_status attn_encode_special(attn_ctx *ctx, int32_t *tokens, size_t *n_tokens,
                                            const attn_tokenizer *tokenizer, const char *text,
                                            size_t size)
 {
-    return attn__encode_text(ctx, "attn_encode_special", attn__encoder_of(tokenizer, tokens),
-                             n_tokens, text, size, 1);
+    return attn__encode_text(ctx, "attn_encode_special", tokens, n_tokens, tokenizer, text, size,
+                             1);
 }
 
 /* --- decoding --- */
@@ -8095,13 +8107,14 @@ ATTN__COLD attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tens
     if (status == ATTN_OK)
         status =
             attn__need_ids(ctx, op, "token", (const int32_t *)dense.data, 1, n_ids, table.shape[0]);
-    for (i = 0; i < n_ids && status == ATTN_OK; i++) {
-        const size_t id = (size_t)((const int32_t *)dense.data)[i];
-        float *to = (float *)result.dense.data + i * n;
-        const float *row = attn__row(&table, &table_shape, id, n, to);
-        if (row != to)
-            memcpy(to, row, n * sizeof(float));
-    }
+    if (status == ATTN_OK)
+        for (i = 0; i < n_ids; i++) {
+            const size_t id = (size_t)((const int32_t *)dense.data)[i];
+            float *to = (float *)result.dense.data + i * n;
+            const float *row = attn__row(&table, &table_shape, id, n, to);
+            if (row != to)
+                memcpy(to, row, n * sizeof(float));
+        }
     attn_tensor_free(ctx, &dense);
     return attn__out_end(ctx, out, &result, status);
 }
@@ -8190,9 +8203,10 @@ static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
                 a->kernels->softmax(scores + j * stride, scores + j * stride, a->n_keys);
             h.z = (float *)a->out.data +
                   (i * a->n_queries + row) * (a->pattern_only ? a->n_keys : a->d_v);
-            for (j = 0; j < h.rows && a->pattern_only; j++)
-                memcpy(h.z + j * a->n_keys, scores + j * stride, a->n_keys * sizeof(float));
-            if (!a->pattern_only)
+            if (a->pattern_only)
+                for (j = 0; j < h.rows; j++)
+                    memcpy(h.z + j * a->n_keys, scores + j * stride, a->n_keys * sizeof(float));
+            else
                 attn__head_weigh(a->kernels, &h, scores, stride, last_chain, pack);
         }
     }
@@ -8742,9 +8756,10 @@ static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothi
 static const char *attn__shown_path(const char *path)
 {
     const size_t n = strlen(path);
-    if (n > 100)
-        path += n - 100;
-    while (n > 100 && (*path & 0xc0) == 0x80) /* the middle of a character in UTF-8 */
+    if (n <= 100)
+        return path;
+    path += n - 100;
+    while ((*path & 0xc0) == 0x80) /* the middle of a character in UTF-8 */
         path++;
     return path;
 }
@@ -9053,8 +9068,8 @@ static attn_status attn__check_file(attn_ctx *ctx, const attn_model *m, const ch
     ATTN__REFUSE_IF(ctx, attn__u64(h + 16) > m->size, ATTN_E_FORMAT,
                     "%s: the file has %zu bytes but was written with %llu; it is cut", path,
                     m->size, ATTN__LLU(attn__u64(h + 16)));
-    ATTN__REFUSE_IF(ctx, attn__u64(h + 16) < m->size,
-                    ATTN_E_FORMAT, /* of a stream, not all has been read */
+    /* Of a stream, not all has been read. */
+    ATTN__REFUSE_IF(ctx, attn__u64(h + 16) < m->size, ATTN_E_FORMAT,
                     "%s: the file was written with %llu bytes, but more follow; something "
                     "was added",
                     path, ATTN__LLU(attn__u64(h + 16)));
@@ -9477,25 +9492,27 @@ static int attn__find_source(const attn_model *m, const char *name, attn__source
 {
     const attn_config *c = &m->config;
     const size_t width = c->d_model, d = c->d_head, length = strlen(name);
-    static const char all[] = "QKV";
-    const char *last = length > 4 && length < 56 ? name + length - 3 : "...", *part;
-    const int by_head = (last[0] == 'W' || last[0] == 'b') && last[1] == '_';
+    static const char *const parts[] = {"_Q", "_K", "_V"};
+    char stored[64];
+    size_t part = 0;
+    while (part < 3 && !attn__ends_with(name, parts[part]))
+        part++;
     memset(s, 0, sizeof *s);
     s->n_step = 1;
     if (strcmp(name, "unembed.b_U") == 0 && !m->b_u) {
         s->shape = attn_shape1(c->n_vocab);
         return 1;
     }
-    if (by_head && (part = strchr(all, last[2])) != NULL) {
-        char stored[64];
+    if (part < 3 && length < sizeof stored - 3) {
         memcpy(stored, name, length - 1);
-        memcpy(stored + length - 1, all, sizeof all);
+        memcpy(stored + length - 1, "QKV", 4);
         s->weight = attn__weight_named(m, stored);
-        s->first = (size_t)(part - all) * width;
+        s->first = part * width;
         s->n_out = width;
         s->group = s->k_step = d;
         s->group_step = width * d;
-        s->shape = last[0] == 'W' ? attn_shape3(c->n_head, width, d) : attn_shape2(c->n_head, d);
+        s->shape = attn__ends_with(stored, "W_QKV") ? attn_shape3(c->n_head, width, d)
+                                                    : attn_shape2(c->n_head, d);
         return s->weight != NULL;
     }
     s->weight = attn__weight_named(m, name);
@@ -9506,7 +9523,7 @@ static int attn__find_source(const attn_model *m, const char *name, attn__source
     s->n_out = s->group = s->k_step = (size_t)s->weight->info.shape[1];
     s->shape = s->weight->info.ndim == 1 ? attn_shape1((size_t)s->weight->info.shape[0])
                                          : attn_shape2((size_t)s->weight->info.shape[0], s->n_out);
-    if (by_head && last[0] == 'W' && last[2] == 'O')
+    if (attn__ends_with(name, "attn.W_O"))
         s->shape = attn_shape3(c->n_head, d, width);
     if (strcmp(name, "embed.W_E") == 0) {
         s->shape = attn_shape2(c->n_vocab, width);
@@ -9616,8 +9633,7 @@ ATTN__INLINE void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int
             ATTN__PREFETCH_WRITE(out + (ptrdiff_t)col * 16);
 }
 
-/* Multiplies n_rows rows by n_cols panels, and moves the job past them. `type` tells two types of
- * weights apart. */
+/* Multiplies n_rows rows by n_cols panels of one of two types, and moves the job past them. */
 typedef void (*attn__tile_fn)(int n_rows, int n_cols, int type, attn__tile_job *job);
 
 /* lanes [16] = the first n elements at p, then `fill` */
@@ -9641,8 +9657,7 @@ typedef struct attn__tiles {
 
 #define ATTN__TILE_ROWS     9 /* most rows of a tile in any instruction set */
 
-/* Does a tile of one row and this many panels take some lines of each panel in turn, instead of one
- * line of all? */
+/* One row: does a tile of this many panels take some lines of each in turn, not one of all? */
 #define ATTN__IN_TURN(cols) ((cols) >= 4)
 
 struct attn__tiling {
@@ -10902,9 +10917,9 @@ ATTN__OP void attn__tile_end(const int n_rows, const int n_cols, const size_t n_
             attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
 }
 
-/* Adds the bias to a finished tile, and moves the job past its panels. It is called once for each
- * tile, so it need not be inlined. (To move the job in a function apart without vectors costs a
- * tenth: around its call gcc leaves out vzeroupper.) */
+/* Adds the bias to a finished tile, and moves the job past its panels. It need not be inlined,
+ * being called once a tile. (To move the job in a function without vectors costs a tenth: gcc then
+ * leaves out vzeroupper.) */
 ATTN__UNCHECKED ATTN__APART void ATTN__FN(tile_done)(attn__tile_job *job, int n_cols)
 {
     if (job->bias) {
@@ -11006,8 +11021,7 @@ ATTN__UNCHECKED ATTN__INLINE size_t ATTN__FN(run)(attn__tile_fn tile, const int 
 /* Multiplies n_panels panels of a job by tiles of `cols` panels; see attn__tiles. `tile` is
  * attn__tile, and `type` its is_half; or attn__q_tile, and is_q4. If fewer panels remain, one row
  * gets tiles of 4, 2 and 1 panels, and the most rows get tiles of one panel. A worker of many has
- * few panels: each of 16 workers has three panels of GPT-2's W_O. (The portable kernels inline
- * these functions too, since they need the constants.) */
+ * few panels: each of 16 has three of GPT-2's W_O. (Portable kernels inline this too.) */
 #define attn__walk ATTN__FN(walk)
 ATTN__UNCHECKED ATTN__INLINE void attn__walk(attn__tile_fn tile, const int n_rows,
                                              const int most_rows, const int cols, const int type,
@@ -11926,10 +11940,11 @@ static void attn__partial_panel(const attn__tiles *tiles, attn__tile_job *tile, 
     float lines[ATTN__TILE_ROWS * 16], bias[16] = {0};
     float *const out = tile->out;
     const size_t stride = tile->out_stride;
-    if (tile->start != ATTN__FRESH)
+    if (tile->start != ATTN__FRESH) {
         memset(lines, 0, tile->n_rows * 16 * sizeof(float));
-    for (size_t row = 0; row < tile->n_rows && tile->start != ATTN__FRESH; row++)
-        memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
+        for (size_t row = 0; row < tile->n_rows; row++)
+            memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
+    }
     if (tile->bias) {
         memcpy(bias, tile->bias, n_part * sizeof(float));
         tile->bias = bias;
@@ -12196,9 +12211,10 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
         if (job.w.n_in > 0)
             attn__matmul_panels(kernels, &job, row, row + 1, 0, n_panels, pack);
     }
-    for (row = 0; row < h->rows && before > 0; row++)
-        kernels->binary(ATTN__ADD, h->z + row * h->z_stride, h->z + row * h->z_stride,
-                        last_chain + row * chain_stride, h->values.n_out);
+    if (before > 0)
+        for (row = 0; row < h->rows; row++)
+            kernels->binary(ATTN__ADD, h->z + row * h->z_stride, h->z + row * h->z_stride,
+                            last_chain + row * chain_stride, h->values.n_out);
 }
 
 /* >>threads (tests: threads) =============================================================
@@ -12585,9 +12601,9 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 /* ---- how many threads ---- */
 
 #if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
-/* The processors that a control group may use; 0: any number. Version 2 has a file with a quota and a
- * period in microseconds: "150000 100000" is one and a half processors, "max" is any number. Version
- * 1 has a file for each. */
+/* The processors that a control group may use; 0: any number. Version 2 has a file with a quota and
+ * a period in microseconds: "150000 100000" is one and a half processors, "max" is any number.
+ * Version 1 has a file for each. */
 static double attn__group_limit(const char *root, const char *group)
 {
     static const char *const files[] = {"cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"};
@@ -12608,8 +12624,8 @@ static double attn__group_limit(const char *root, const char *group)
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-/* How many processors this process may use by its control groups and the groups around them, rounded
- * up. `root` is put before each path; tests pass a directory. */
+/* How many processors this process may use by its control groups and the groups around them,
+ * rounded up. `root` is put before each path; tests pass a directory. */
 static int attn__quota(const char *root)
 {
     char line[512], path[512], *group, *end;
@@ -12617,7 +12633,9 @@ static int attn__quota(const char *root)
     FILE *f;
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     f = fopen(path, "r");
-    while (f && fgets(line, sizeof line, f)) { /* "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b" */
+    if (!f)
+        return ATTN__MAX_THREADS;
+    while (fgets(line, sizeof line, f)) { /* "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b" */
         line[strcspn(line, "\n")] = 0;
         if (!(group = strchr(line, ':')) || !(end = strchr(group + 1, ':')) || end[1] != '/' ||
             (end > group + 1 && !strstr(group, "cpu")))
@@ -12631,8 +12649,7 @@ static int attn__quota(const char *root)
                 *end = 0;
         }
     }
-    if (f)
-        fclose(f);
+    fclose(f);
     return most > 1 ? (int)ceil(most) : 1;
 }
 
@@ -12782,8 +12799,8 @@ static int attn__tuner_next(attn__tuner *t, int start, int most)
 /* Learns from a pass. The first one after a change does not count, because it starts threads or
  * reads the weights for the first time; but if it is very slow, the trial has failed. The system
  * may delay a pass by 10 milliseconds whatever the number of threads. So a window or a trial has at
- * least 20 milliseconds, which are several of the system's time slices, and at least two passes that
- * count. */
+ * least 20 milliseconds, which are several of the system's time slices, and at least two passes
+ * that count. */
 static void attn__tuner_note(attn__tuner *t, int most, double work, double seconds, double waited)
 {
     const double usual = t->trial_threads ? work / t->speed : 0;
@@ -12814,10 +12831,10 @@ static void attn__tuner_note(attn__tuner *t, int most, double work, double secon
  * if the new thread waits for the core of the thread that starts it. */
 #define ATTN__WORTH_A_THREAD 3e7
 
-/* The number of threads for a first pass of `work` multiply-adds and n_barriers barriers: at most one
- * for each core, and so few that each has at least 280,000 multiply-adds between two barriers. Small
- * passes use one. (With 140,000, a token of GPT-2 124M would begin on 16 threads; on 16 virtual cores
- * those took 1.8 times as long as 8 when a pass had 138 barriers in place of 62.) */
+/* The number of threads for a first pass of `work` multiply-adds and n_barriers barriers: at most
+ * one for each core, and so few that each has at least 280,000 multiply-adds between two barriers.
+ * Small passes use one. (With 140,000, a token of GPT-2 124M would begin on 16 threads; on 16
+ * virtual cores those took 1.8 times as long as 8 when a pass had 138 barriers in place of 62.) */
 static int attn__first_guess(int most, double work, int n_barriers)
 {
     const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 280000;
@@ -12931,8 +12948,8 @@ struct attn_record {
     float *own;        /* the memory of the numbers if it is not the caller's */
 };
 
-/* Sets the n_heads and width of an activation. Returns the bytes of its numbers; 0 if a size_t cannot
- * count them. */
+/* Sets the n_heads and width of an activation. Returns the bytes of its numbers; 0 if a size_t
+ * cannot count them. */
 static size_t attn__slot_bytes(const attn_record *r, int point, attn__slot *slot)
 {
     size_t size;
@@ -12947,8 +12964,8 @@ static size_t attn__slot_bytes(const attn_record *r, int point, attn__slot *slot
     return size;
 }
 
-/* Counts the activations in points [1 + n_layer]. If there is data, divides it among their slots, in
- * the order of attn_record_name. Returns their bytes; 0 if a size_t cannot count them. */
+/* Counts the activations in points [1 + n_layer]. If there is data, divides it among their slots,
+ * in the order of attn_record_name. Returns their bytes; 0 if a size_t cannot count them. */
 static ATTN__COMPACT size_t attn__place_slots(attn_record *r, const uint32_t *points, float *data)
 {
     size_t bytes = 0, layer;
@@ -13601,16 +13618,17 @@ ATTN__COLD attn_status attn_model_unembed(attn_ctx *ctx, attn_tensor *out, const
         shape.dim[shape.ndim - 1] = n;
         status = attn__out_begin(ctx, op, out, shape, 0, inputs, &result);
     }
-    for (row = 0; status == ATTN_OK && row < attn__n_rows(&logits); row++)
-        for (i = 0; i < n; i++) {
-            float *const logit = (float *)result.dense.data + row * n + i;
-            *logit = ((const float *)logits.data)[row * u.made.n_out + column[i]];
-            if (model->b_u)
-                *logit +=
-                    model->b_u[((const int32_t *)tokens.data)[(ptrdiff_t)i * tokens.stride[0]]];
-        }
-    if (status == ATTN_OK)
+    if (status == ATTN_OK) {
+        for (row = 0; row < attn__n_rows(&logits); row++)
+            for (i = 0; i < n; i++) {
+                float *const logit = (float *)result.dense.data + row * n + i;
+                *logit = ((const float *)logits.data)[row * u.made.n_out + column[i]];
+                if (model->b_u)
+                    *logit +=
+                        model->b_u[((const int32_t *)tokens.data)[(ptrdiff_t)i * tokens.stride[0]]];
+            }
         status = attn__out_end(ctx, out, &result, ATTN_OK);
+    }
     attn_tensor_free(ctx, &logits);
     attn_free((void *)(uintptr_t)u.made.data);
     return status;
@@ -13644,7 +13662,7 @@ ATTN__SMALL_END
  * kernel   vector code for one row or one tile
  * tuner    finds the best number of threads for passes of one size
  * point    a place in the forward pass where an activation can be watched
- * watcher  is shown activations: a hook, a record or an edit
+ * watcher  anything that is shown activations: a hook, a record or an edit
  * draft    tokens that are fed before the sampler has drawn them */
 
 /* >>changes =====================================================================================
@@ -13715,15 +13733,15 @@ ATTN__SMALL_END
  * Other meanings:
  *   operations of tier 1            the output may overlap the inputs
  *   attn_edit.factor                0 adds nothing; it meant 1
- *   attn_ctx.n_threads              a limit: a workspace measures fewer too; they were always all used
+ *   attn_ctx.n_threads              a limit, and fewer are measured too; they were always all used
  *   attn_hook_edit                  each activation that a pattern matches takes the value by its
  *                                   own shape
  *   attn_feed_item.rows             without logits they are refused
  *   ATTN_STOPPED                    ctx->status and ctx->message do not change; attn_generate
  *                                   returns ATTN_OK if a callback stopped it
  *   attn_encode, attn_decode        asking for the number (NULL, room 0) succeeds
- *   attn_config's numbers           size_t, as everywhere; so is attn_activation.layer, which outside
- *                                   the blocks is ATTN_NO_LAYER instead of -1
+ *   attn_config's numbers           size_t, as everywhere; so is attn_activation.layer, which
+ *                                   outside the blocks is ATTN_NO_LAYER instead of -1
  * Headers of tools/lens, where every zeroed struct now has a meaning:
  *   lens_metric.kind                zeroed: LENS_METRIC_LOSS; LENS_METRIC_LOGIT_DIFF has `against`,
  *                                   which LENS_METRIC_LOGIT and _LOG_PROB no longer read
@@ -13735,8 +13753,8 @@ ATTN__SMALL_END
  *   lens_refactor_attention         reads the tokenizer's section from the model
  *   edited.h                        gradients.h
  * New: attn_fail, attn_activation_kind, attn_activation_kind_at, _of, attn_activation_matches,
- * attn_activation.kind; attn_alloc, attn_free, attn_alloc_fn, attn_free_fn, attn_progress_fn, attn_ctx.stop;
- * attn_writer_new without a path, attn_writer_open, attn_model_tokenizer_section,
+ * attn_activation.kind; attn_alloc, attn_free, attn_alloc_fn, attn_free_fn, attn_progress_fn,
+ * attn_ctx.stop; attn_writer_new without a path, attn_writer_open, attn_model_tokenizer_section,
  * attn_model_unembed; attn_session_set_tokens, attn_session_cache_dtype;
  * attn_generation.which_stop, .accepted, attn_generate_desc.keep_stop, .workspace,
  * attn_continuation.text_fn, .which_stop, attn_layers.embed_only.
