@@ -160,31 +160,14 @@ MEMORY
 THREADS
     With OpenMP (-fopenmp) a call divides its work over threads. ctx->n_threads is the most it
     may use, up to 256. 0 means the smallest of three numbers: OpenMP's (OMP_NUM_THREADS), the
-    processors that this process may use, and on Linux the quota of its control group; small
-    calls then use one thread. A workspace measures which number is fastest: sometimes it runs a
-    few passes on half or twice as many threads. On a busy machine one thread is often fastest.
-    Measuring costs 2 % of the time, or 10 % if other programs make threads late. A workspace
-    keeps the limit and the instruction set (ctx->isa) that it was made with.
+    processors that this process may use, and on Linux the quota of its control group. A workspace
+    measures how many threads are fastest, by trying half or twice as many now and then. It keeps
+    the limit and the instruction set (ctx->isa) that it was made with.
 
     Your own threads may share a model. Each needs its own context and its own workspace: a
-    workspace and its sessions belong to one thread at a time. attn_session_set_workspace moves a
-    session to another workspace. No other thread may use that session meanwhile, but its old
-    workspace may be busy with other sessions. If you have an allocator, it must then allow calls
-    from several threads.
-
-    Inside a call, a thread that waits for another spins for 3 to 44 microseconds, then yields its
-    core. With pthreads it sleeps after 4 milliseconds. Between calls OpenMP's threads keep their
-    cores busy: for some milliseconds with GCC's OpenMP, for 0.2 seconds with clang's. The
-    environment variable OMP_WAIT_POLICY=passive prevents that; calls then start a little later.
-
-    GCC's OpenMP ends the program if the system refuses to make a thread. So, with pthreads, the
-    library first tries to make them, and uses fewer if the system refuses some. This can fail if
-    another program takes the last thread at that moment, or if OMP_STACKSIZE makes stacks
-    larger. Where threads or memory are that scarce, set ctx->n_threads to 1.
-
-    fork() does not copy OpenMP's threads. If this library made threads, every call in the child
-    runs on one thread (GCC and clang, with pthreads). If only your own parallel regions made
-    threads, set ctx->n_threads to 1 in the child. Fork while no other thread is in a call.
+    workspace and its sessions belong to one thread at a time. If you have an allocator, it must
+    then allow calls from several threads. See >>threads for threads that wait, or that the system
+    refuses, and for fork().
 
 THE SAME BITS
     The logits of a token do not depend on the number of threads, on other sequences in its
@@ -336,9 +319,9 @@ ATTN_API int attn_version(void);
 ATTN_API const char *attn_status_name(attn_status status);
 
 /* For functions of yours that report failures in the same way: sets ctx->status and ctx->message,
- * and returns the status. `format` is printf's; an argument may be ctx->message, to put words before
- * it. The message is cut after 255 bytes; a control character, which a terminal would obey, becomes
- * a question mark. */
+ * and returns the status. `format` is printf's; an argument may be ctx->message, to put words
+ * before it. The message is cut after 255 bytes; a control character, which a terminal would obey,
+ * becomes a question mark. */
 #ifdef __GNUC__
 __attribute__((__format__(__printf__, 3, 4)))
 #endif
@@ -565,8 +548,8 @@ typedef struct attn_rng {
     uint32_t state[624];
     uint32_t next; /* index of the next word */
 } attn_rng;
-/* A zeroed attn_rng has the seed 0. Seeds below 2^32 give PyTorch's numbers. PyTorch ignores higher bits of a seed. Here they count:
- * such a seed gives the words of Python's random.seed(seed). */
+/* A zeroed attn_rng has the seed 0. Seeds below 2^32 give PyTorch's numbers. PyTorch ignores higher
+ * bits of a seed. Here they count: such a seed gives the words of Python's random.seed(seed). */
 ATTN_API void attn_rng_seed(attn_rng *rng, uint64_t seed);
 ATTN_API uint32_t attn_rng_u32(attn_rng *rng);
 ATTN_API float attn_rng_uniform(attn_rng *rng); /* in [0, 1), a multiple of 2^-24: torch.rand */
@@ -688,7 +671,8 @@ ATTN_API attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const attn_
 ATTN_API attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
                                       const attn_model *model, const attn_session_desc *desc);
 ATTN_API void attn_session_free(attn_session *session); /* NULL is fine */
-/* Gives a session another workspace of the same model: see THREADS in the manual. */
+/* Gives a session another workspace of the same model. No other thread may use the session
+ * meanwhile, but its old workspace may be busy with other sessions. */
 ATTN_API attn_status attn_session_set_workspace(attn_ctx *ctx, attn_session *session,
                                                 attn_workspace *workspace);
 
@@ -751,8 +735,8 @@ typedef struct attn_feed_item {
  * from a feed that ended there, or from before a truncation. ATTN_E_ARGUMENT if they are missing,
  * or are those of other tokens. So, to see what another stream at layer i from position p on would
  * change: feed the text, truncate the session (or a copy) to p, and feed the same tokens from p on
- * with layers.first = i and layers.resid = that stream. Only a feed of a single layer keeps that
- * layer's keys and values at positions after its own. */
+ * with layers.first = i and layers.resid = that stream. A feed of several layers forgets their keys
+ * and values behind its last token; a feed of one layer keeps them. */
 ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, const attn_feed_item *items, size_t n_items);
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
@@ -763,8 +747,8 @@ ATTN_API attn_dtype attn_session_cache_dtype(const attn_session *session);
  * length stay there until the next feed. */
 ATTN_API const attn_token *attn_session_tokens(const attn_session *session);
 ATTN_API const attn_model *attn_session_model(const attn_session *session);
-/* Shortens the session to `length` tokens. If that is shorter, it has no logits until the next feed.
- * The keys and values of the other tokens stay until then, for attn_feed_batch. */
+/* Shortens the session to `length` tokens. If that is shorter, it has no logits until the next
+ * feed. The keys and values of the other tokens stay until then, for attn_feed_batch. */
 ATTN_API attn_status attn_session_truncate(attn_ctx *ctx, attn_session *session, size_t length);
 /* Replaces the tokens, keys and values of `to` by those of `from`, of the same model and
  * cache_dtype. `to` must have room for them, and no record. Hooks are not copied. To try several
@@ -914,10 +898,10 @@ typedef struct attn_generation {
  *
  * The next prompt must then have at least one token.
  *
- * Text that may be the beginning of a stop string is handed over when this is decided. The stop
- * string is handed over only with keep_stop; text after it in the same token never is. Stop
- * strings are not searched in the prompt. A token that ends a text is not one of the generated
- * tokens. Its text is handed over, unless it is a special token.
+ * Text that could begin a stop string is held back until it cannot. The stop string is handed over
+ * only with keep_stop; text after it in the same token never is. Stop strings are not searched in
+ * the prompt. A token that ends a text is not one of the generated tokens. Its text is handed over,
+ * unless it is a special token.
  *
  * If the latest tokens occurred earlier, the tokens that followed them are fed as a draft, in the
  * same pass as the next token (prompt-lookup decoding). A drafted token counts only if the sampler
@@ -961,7 +945,8 @@ ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
  * GPT-2's byte-level BPE, exactly, for any vocabulary of that kind; or a token for each character.
  * Any bytes can be encoded, valid UTF-8 or not. Decoding gives the same bytes, except those that
  * the vocabulary lacks (see "Tokenizer section" in >>format). The time is nearly linear in the size
- * of any input. A word of more than 48 bytes takes 36 bytes of memory for each byte. */
+ * of any text, if few tokens are special. A word of more than 48 bytes takes 36 bytes of memory for
+ * each byte. */
 
 /* Makes a tokenizer from a tokenizer section (see >>format), which must outlive it. (A model has
  * its own: attn_model_tokenizer.) ATTN_E_FORMAT if the section is inconsistent; *tokenizer is NULL
@@ -1014,8 +999,8 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
 /* >>api-hooks ===================================================================================
  *
  * Activations have TransformerLens's names. T = positions of this call of the hook, Tk = T and all
- * positions before them, C = d_model, H heads of d = d_head, F = d_mlp. After the first three lines, names
- * begin with "blocks.i.", for layer i from 0:
+ * positions before them, C = d_model, H heads of d = d_head, F = d_mlp. After the first three
+ * lines, names begin with "blocks.i.", for layer i from 0:
  *
  *   hook_embed, hook_pos_embed     [T, C]      rows of W_E, of W_pos
  *   ln_final.hook_scale            [T, 1]      as ln1 below, of the last residual stream
@@ -1040,8 +1025,8 @@ ATTN_API size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, 
  * hook runs after the mask. If it sets all scores to 0, a query attends to all positions; here, to
  * those up to its own.)
  *
- * Some activations take extra time and memory. They are made on request: while a hook or a record
- * asks for them by name, or by a pattern that does not end in `*`, such as `*.hook_result`:
+ * Some activations take extra time and memory. They are computed only while a hook or record names
+ * them. A pattern that ends in `*` does not count as naming; `*.hook_result` does:
  *
  *   attn.hook_result               [T, H, C]   each head's addition: z · W_O, without b_O
  *   hook_attn_in                   [T, H, C]   the stream that enters ln1, a copy for each head
@@ -1264,7 +1249,7 @@ typedef struct attn__worker {
     int has_task;   /* 1: it has taken one, which is not counted as done */
     int is_due;     /* 1: the next barrier waits for tasks */
     int n_due;      /* tasks of all loops that have ended */
-    int n_idle;     /* workers without a task to take in this loop */
+    int asked;      /* workers that had no task left for this loop */
     size_t n_taken; /* its own tasks in this loop */
     size_t loop;    /* loops that have ended */
 } attn__worker;
@@ -1396,8 +1381,8 @@ typedef struct attn__pass {
 } attn__pass;
 
 /* The steps, in the order of the pass. A worker (me) takes its share of the rows, columns or heads.
- * Some steps have barriers inside. In a pass of few rows a worker keeps one share between two
- * barriers: attn__area_of, or every n-th head. In a pass of many rows a worker that is free takes the
+ * Some steps have barriers inside. With few rows, a worker reads only what it wrote since the last
+ * barrier, so it keeps its share of the outputs. With many rows, a worker that is free takes the
  * next task, so that a slow one does fewer. */
 
 /* do workers take their tasks when they are free? (in an unwatched pass of many rows) */
@@ -1689,7 +1674,7 @@ typedef struct attn__allocation {
 enum { ATTN__MAX_THREADS = 256, ATTN__GROUP = 4 };
 
 /* A count of workers that have arrived, and for each of four workers a count of its tasks that were
- * taken. The next of these is 128 bytes away: processors fetch lines of a cache in pairs. */
+ * taken. Padded to 128 bytes: processors fetch cache lines in pairs. */
 typedef struct attn__counts {
     int n_arrived;
     size_t taken[ATTN__GROUP];
@@ -1810,8 +1795,8 @@ typedef struct attn__result {
  * lie (cache or memory), and most on other programs: beside busy programs two threads may be fifty
  * times slower than one, since each waits at every barrier until the other gets a core. No formula
  * predicts this, so the library measures it, for each size of pass. It times passes in windows of
- * 20 milliseconds and at least two passes. Now and then a trial runs some passes on half or twice as
- * many threads. If the trial does more work in a second, its number becomes the number. After a
+ * 20 milliseconds and at least two passes. Now and then a trial runs some passes on half or twice
+ * as many threads. If the trial does more work in a second, its number becomes the number. After a
  * failed trial, the next one follows when passes have taken fifty times as long as the failed one
  * cost; or ten times as long, if workers are late, since another program may have started. */
 typedef struct attn__tuner {
@@ -1998,9 +1983,9 @@ static void attn__share(const attn__worker *me, size_t n, size_t *first, size_t 
     attn__part((size_t)me->id, (size_t)me->count, n, first, last);
 }
 
-/* Area `id` of the `count` areas of a product [n_rows, n_cols]. Rows are divided into parts of 32 or
- * more, because each part reads all weights. With fewer rows, reading the weights takes longer than
- * multiplying by them. The areas of one part divide the panels. Results do not depend on the
+/* Area `id` of the `count` areas of a product [n_rows, n_cols]. Rows are divided into parts of 32
+ * or more, because each part reads all weights. With fewer rows, reading the weights takes longer
+ * than multiplying by them. The areas of one part divide the panels. Results do not depend on the
  * division. */
 static attn__area attn__area_at(size_t id, size_t count, size_t n_rows, size_t n_cols)
 {
@@ -2147,11 +2132,12 @@ static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const
                                           size_t n)
 {
     size_t i;
-    for (i = 0; reserved && i < n; i++)
-        ATTN__REFUSE_IF(ctx, reserved[i], ATTN_E_ARGUMENT,
-                        "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
-                        "its fields; this is attn.h %d.%d.%d",
-                        type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
+    if (reserved)
+        for (i = 0; i < n; i++)
+            ATTN__REFUSE_IF(ctx, reserved[i], ATTN_E_ARGUMENT,
+                            "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
+                            "its fields; this is attn.h %d.%d.%d",
+                            type, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
     return ATTN_OK;
 }
 /* The same for the struct x, which may be NULL. */
@@ -2548,8 +2534,8 @@ static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
     int i, empty = 0;
     if (s.ndim < 1 || s.ndim > 4 || (dtype != ATTN_F32 && dtype != ATTN_F16 && dtype != ATTN_I32))
         return 0;
-    for (i = 0; i < s.ndim;
-         i++) { /* the other dimensions of an empty tensor must be possible too */
+    /* The other dimensions of an empty tensor must be possible too. */
+    for (i = 0; i < s.ndim; i++) {
         if (s.dim[i] == 0)
             empty = 1;
         else if (attn__mul_overflows(n, s.dim[i], &n) || n > PTRDIFF_MAX)
@@ -2888,8 +2874,9 @@ static ATTN__COMPACT attn_status attn__out_begin(attn_ctx *ctx, const char *op, 
     ATTN__TRY(attn__need_out(ctx, op, out, ATTN_F32, shape));
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): attn__need_out refuses NULL */
     result->is_temporary = out->dtype != ATTN_F32 || !attn__is_dense(*out);
-    for (; inputs && *inputs; inputs++)
-        result->is_temporary |= attn__overlaps(out, *inputs, in_place);
+    if (inputs)
+        for (; *inputs; inputs++)
+            result->is_temporary |= attn__overlaps(out, *inputs, in_place);
     if (result->is_temporary)
         return attn_zeros(ctx, &result->dense, ATTN_F32, shape);
     result->dense = *out;
@@ -3093,9 +3080,9 @@ static int attn__next_rows_of(attn__worker *me, size_t n, size_t *first, size_t 
     return 1;
 }
 
-/* Does the pass run layer i? All workers must agree. So the first worker, which reads the caller's
- * flag before layer i, ends the pass before layer i + 1: a later worker still runs layer i, and the
- * barriers of layer i let all see the new end. */
+/* Does the pass run layer i? All workers must agree. So one worker reads the caller's flag before
+ * layer i, and ends the pass before layer i + 1: a later worker still runs layer i. Reading it is a
+ * task, for which the barriers of layer i wait, and after them all see the new end. */
 static int attn__goes_on(attn__worker *me, attn__pass *p, size_t i)
 {
     size_t task;
@@ -3156,8 +3143,8 @@ static void attn__moments(const attn__kernels *kernels, const float *x, size_t n
 }
 
 /* Returns (in - mean) / scale * w + b with scale = sqrt(variance + eps). It can be watched at three
- * points: at `point` the scale, at the next two the output before and after gain and bias. If there are few
- * rows and no watchers, every worker computes all of them, in its own memory. */
+ * points: at `point` the scale, at the next two the output before and after gain and bias. If there
+ * are few rows and no watchers, every worker computes all of them, in its own memory. */
 static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in, const float *w,
                                   const float *b, int point)
 {
@@ -3223,12 +3210,13 @@ static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, 
     if (s->cache == ATTN_F32)
         for (j = 0; j < d; j++)
             ((float *)to)[j * 16] = key[j];
-    for (j = 0; j < d && s->cache == ATTN_F16; j += n) {
-        n = d - j < 16 ? d - j : 16;
-        kernels->narrow(halves, key + j, n);
-        for (k = 0; k < n; k++)
-            ((uint16_t *)to)[(j + k) * 16] = halves[k];
-    }
+    else
+        for (j = 0; j < d; j += n) {
+            n = d - j < 16 ? d - j : 16;
+            kernels->narrow(halves, key + j, n);
+            for (k = 0; k < n; k++)
+                ((uint16_t *)to)[(j + k) * 16] = halves[k];
+        }
 }
 
 /* Stores one value [d_head]: 16 numbers side by side in each panel. */
@@ -3324,8 +3312,8 @@ static void attn__set_rows(attn__pass *p, size_t n)
     ws->resid.n = ws->normed.n = ws->added.n = ws->qkv.n = ws->z.n = ws->mlp.n = n;
 }
 
-/* Drops the rows that are done and moves the others together, so that most of the last layer is not
- * computed for a prompt. Later steps need only the residual stream and the queries. */
+/* Drops finished rows: of a prompt, only the last row needs the last layer's attention and MLP. Of
+ * the other rows, later steps need only the residual stream and the queries. */
 static void attn__drop_rows(attn__worker *me, attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
@@ -3336,20 +3324,22 @@ static void attn__drop_rows(attn__worker *me, attn__pass *p)
     if (done == 0)
         return;
     attn__barrier(me); /* every worker has counted */
-    for (i = 0; i < p->n_items && me->id == 0; i++) {
-        attn_session *of = p->items[i].session;
-        const size_t from = of->first_row + attn__done_rows(p, &p->items[i]);
-        of->fed += from - of->first_row;
-        of->n_rows -= from - of->first_row;
-        of->first_row = to;
-        for (row = from; row < from + of->n_rows; row++, to++) {
-            memmove(attn__row_at(ws->resid, to), attn__row_at(ws->resid, row),
-                    width * sizeof(float));
-            memmove(attn__row_at(ws->qkv, to), attn__row_at(ws->qkv, row), width * sizeof(float));
+    if (me->id == 0) {
+        for (i = 0; i < p->n_items; i++) {
+            attn_session *of = p->items[i].session;
+            const size_t from = of->first_row + attn__done_rows(p, &p->items[i]);
+            of->fed += from - of->first_row;
+            of->n_rows -= from - of->first_row;
+            of->first_row = to;
+            for (row = from; row < from + of->n_rows; row++, to++) {
+                memmove(attn__row_at(ws->resid, to), attn__row_at(ws->resid, row),
+                        width * sizeof(float));
+                memmove(attn__row_at(ws->qkv, to), attn__row_at(ws->qkv, row),
+                        width * sizeof(float));
+            }
         }
-    }
-    if (me->id == 0)
         attn__set_rows(p, to);
+    }
     attn__barrier(me);
     me->is_dynamic = attn__is_dynamic(me, p);
 }
@@ -3396,8 +3386,8 @@ static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__s
     attn__head_weigh(p->kernels, h, s.buffer, stride, s.last_chain, s.pack);
 }
 
-/* Calls `block` for this worker's tasks: each head with some blocks of queries, or, if there are few
- * rows, with an item. */
+/* Calls `block` for this worker's tasks: each head with some blocks of queries, or, if there are
+ * few rows, with an item. */
 static ATTN__COMPACT void attn__each_block(attn__worker *me, attn__pass *p, attn__block_fn block)
 {
     const attn__scratchpad s = attn__scratchpad_of(me, p);
@@ -3447,7 +3437,7 @@ static void attn__change_rows(attn__worker *me, const attn__pass *p, attn__rows 
     const attn__area b = attn__area_of(me, rows.n, width);
     size_t row, last;
     if (rows.n <= ATTN__FEW_ROWS) {
-        for (row = 0; row < rows.n && b.col0 < b.col1; row++)
+        for (row = 0; row < rows.n; row++)
             attn__change(p, attn__row_at(rows, row) + b.col0,
                          added ? added + row * rows.stride + b.col0 : NULL, b.col1 - b.col0);
         return;
@@ -3480,13 +3470,13 @@ static attn__rows attn__gather_final(attn__worker *me, const attn__pass *p, attn
     for (i = 0; i < p->n_items; i++) {
         const attn_feed_item *item = &p->items[i];
         const attn__wanted w = attn__wanted_of(p, item);
-        for (j = 0; j < w.n && (me->id == 0 || !shared); j++) {
+        for (j = 0; j < w.n; j++, normed.n++) {
             const size_t in_pass = attn__wanted_token(item, &w, j) - item->session->fed;
-            memmove(attn__row_at(normed, normed.n + j),
-                    attn__row_at(normed, item->session->first_row + in_pass),
-                    p->model->config.d_model * sizeof(float));
+            if (me->id == 0 || !shared)
+                memmove(attn__row_at(normed, normed.n),
+                        attn__row_at(normed, item->session->first_row + in_pass),
+                        p->model->config.d_model * sizeof(float));
         }
-        normed.n += w.n;
     }
     if (shared)
         attn__barrier(me);
@@ -3547,6 +3537,7 @@ static void attn__make_logits(attn__worker *me, attn__pass *p, attn__rows normed
         return;
     }
     out.stride = p->model->config.n_vocab;
+    /* Tasks in every pass: nothing is shown after the logits, and no step follows them. */
     me->is_dynamic = me->team->apart != NULL;
     for (i = 0; i < p->n_items; i++) {
         const attn__wanted w = attn__wanted_of(p, &p->items[i]);
@@ -3939,9 +3930,8 @@ static attn_status attn__check_overwritable(attn_ctx *ctx, const char *op, const
     const attn__watcher *w;
     ATTN__TRY(attn__need_given(ctx, op, "session", s));
     ATTN__TRY(attn__check_idle(ctx, op, s));
-    for (w = s->watchers; w; w = w->next)
-        ATTN__REFUSE_IF(ctx, w->kind->truncate,
-                        ATTN_E_ARGUMENT, /* it depends on the session's positions */
+    for (w = s->watchers; w; w = w->next) /* one that is truncated depends on positions */
+        ATTN__REFUSE_IF(ctx, w->kind->truncate, ATTN_E_ARGUMENT,
                         "%s: a record watches the session that would be overwritten; call "
                         "attn_record_free first",
                         op);
@@ -4080,7 +4070,7 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
                     "attn_feed: rows were given, and no room for their logits");
     ATTN__REFUSE_IF(ctx, !item->rows && item->n_rows > 0, ATTN_E_ARGUMENT,
                     "attn_feed: n_rows is %zu, but rows is NULL", item->n_rows);
-    for (i = 0; item->rows && i < item->n_rows; i++)
+    for (i = 0; i < item->n_rows; i++)
         ATTN__REFUSE_IF(
             ctx, item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]),
             ATTN_E_ARGUMENT,
@@ -4096,8 +4086,8 @@ static ATTN__COMPACT attn_status attn__of_item(attn_ctx *ctx, size_t index)
     return attn_fail(ctx, ctx->status, "item %zu: %s", index, ctx->message);
 }
 
-/* Makes the numbers negative that lie where an item's session will write its tokens. A second call
- * restores them. */
+/* Makes the numbers negative that lie where an item's session will write its tokens, or restores
+ * them. */
 static void attn__flip_tokens(const attn_feed_item *item)
 {
     attn_token *const at = item->session->tokens + item->session->length;
@@ -4107,7 +4097,7 @@ static void attn__flip_tokens(const attn_feed_item *item)
 }
 
 /* Finds an item whose tokens lie where another item's session will write; n_items if there is none.
- * Its time grows with the number of tokens, not with the square of the number of items. */
+ * Marking tokens in place needs no allocation, and no comparison of each item with each other. */
 static size_t attn__find_overlap(const attn_feed_item *items, size_t n_items)
 {
     size_t i, j, found = n_items;
@@ -4247,10 +4237,12 @@ static double attn__pass_work(const attn__pass *p)
     return work;
 }
 
-/* Barriers of a pass without watchers, including the one at the end of its parallel region. */
+/* Barriers of a pass without watchers. In a layer: after q, k and v, z, resid_mid, mlp, resid_post;
+ * of many rows also after LayerNorms and stored keys and values, and before both sums and act_fn.
+ * Two more: after the embedding, and at the end of the parallel region. */
 static int attn__n_barriers(size_t n_layers, size_t n_rows)
 {
-    return (n_rows <= ATTN__FEW_ROWS ? 5 : 11) * (int)n_layers + 2;
+    return (5 + (n_rows <= ATTN__FEW_ROWS ? 0 : 6)) * (int)n_layers + 2;
 }
 
 /* One pass over the layers for the rows that attn__next_rows chose. */
@@ -4651,9 +4643,10 @@ ATTN__COLD const attn_activation_kind *attn_activation_kind_of(const char *name)
     const size_t n_digits = in_block ? strspn(name + 7, "0123456789") : 0;
     const char *rest = n_digits > 0 && name[7 + n_digits] == '.' ? name + 8 + n_digits : name;
     int point;
-    for (point = 0; rest && point < ATTN__N_POINTS; point++)
-        if (strcmp(rest, attn__activations[point].kind.name) == 0)
-            return &attn__activations[point].kind;
+    if (rest)
+        for (point = 0; point < ATTN__N_POINTS; point++)
+            if (strcmp(rest, attn__activations[point].kind.name) == 0)
+                return &attn__activations[point].kind;
     return NULL;
 }
 
@@ -4703,9 +4696,9 @@ static int attn__names_begun(char *list, size_t size, const char *start)
     size_t used = 0;
     int point, n = 0;
     list[0] = 0;
-    for (point = 0; point < ATTN__N_POINTS && *start; point++) {
+    for (point = 0; point < ATTN__N_POINTS; point++) {
         const char *name = attn__activations[point].kind.name;
-        if (strncmp(name, start, strlen(start)) != 0)
+        if (!*start || strncmp(name, start, strlen(start)) != 0)
             continue;
         if (used + strlen(name) + 3 < size)
             used += (size_t)snprintf(list + used, size - used, "%s%s", n ? ", " : "", name);
@@ -4753,8 +4746,7 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
                      what, pattern);
 }
 
-/* Does the session have a watcher for one of these points in this layer (-1: outside the
- * blocks)? */
+/* Does the session have a watcher for one of these points in this layer, or in ATTN_NO_LAYER? */
 static int attn__wants(const attn_session *s, uint32_t points, size_t layer)
 {
     const attn__watcher *w;
@@ -4767,9 +4759,10 @@ static int attn__wants(const attn_session *s, uint32_t points, size_t layer)
 static int attn__anyone_wants(const attn__pass *p, uint32_t points, size_t layer)
 {
     size_t i;
-    for (i = 0; i < p->n_items && p->watched; i++)
-        if (p->items[i].session->n_rows > 0 && attn__wants(p->items[i].session, points, layer))
-            return 1;
+    if (p->watched)
+        for (i = 0; i < p->n_items; i++)
+            if (p->items[i].session->n_rows > 0 && attn__wants(p->items[i].session, points, layer))
+                return 1;
     return 0;
 }
 
@@ -5252,7 +5245,7 @@ static void attn__make_results(const attn__worker *me, const attn__pass *p, size
     const attn_config *c = &p->model->config;
     const attn__scratchpad s = attn__scratchpad_of(me, p);
     size_t head;
-    for (head = 0; head < c->n_head && last > first; head++) {
+    for (head = 0; head < c->n_head; head++) {
         attn__rows out = attn__heads_rows(p, 0), z = p->ws->z;
         out.data = attn__row_at(out, first) + head * p->ws->resid.stride;
         z.data = attn__row_at(z, first) + head * c->d_head;
@@ -5451,8 +5444,8 @@ ATTN__SMALL_END
  * From logits to one token. Sums have a fixed order and random numbers are this file's own, so a
  * seed gives the same text everywhere. */
 
-/* A token by its likelihood: a smaller number is a likelier token; of equal logits, the one with the
- * smaller id. The id is the lower half. */
+/* A token by its likelihood: a smaller number is a likelier token; of equal logits, the one with
+ * the smaller id. The id is the lower half. */
 static uint64_t attn__candidate(float logit, size_t id)
 {
     uint32_t bits;
@@ -5542,12 +5535,14 @@ static size_t attn__keep_top_p(attn_sampler *s, size_t most)
     const size_t n = s->n_vocab;
     size_t i, left = n, kept = 0;
     double sum = 0, total = 0;
-    for (i = 0; i < n && most == n; i++)
-        total += s->weights[i];
-    for (i = 0; i < most && most < n; i++) {
-        attn__heap_pop(s->candidates, &left);
-        total += attn__weight_at(s, i);
-    }
+    if (most == n)
+        for (i = 0; i < n; i++)
+            total += s->weights[i];
+    else
+        for (i = 0; i < most; i++) {
+            attn__heap_pop(s->candidates, &left);
+            total += attn__weight_at(s, i);
+        }
     for (; kept < most && sum < s->desc.top_p * total; kept++) {
         if (most == n)
             attn__heap_pop(s->candidates, &left);
@@ -5618,11 +5613,12 @@ static void attn__penalize(attn_sampler *s, const float *logits, const attn_toke
     const attn_sampler_desc *d = &s->desc;
     size_t i = d->repeat_last > 0 && d->repeat_last < n_seen ? n_seen - d->repeat_last : 0;
     memcpy(s->logits, logits, s->n_vocab * sizeof(float));
-    for (; d->repeat_penalty > 0 && d->repeat_penalty != 1 && i < n_seen; i++)
-        if (seen[i] >= 0 && (size_t)seen[i] < s->n_vocab) {
-            const float x = logits[seen[i]];
-            s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
-        }
+    if (d->repeat_penalty > 0) /* a penalty of 1 changes nothing */
+        for (; i < n_seen; i++)
+            if (seen[i] >= 0 && (size_t)seen[i] < s->n_vocab) {
+                const float x = logits[seen[i]];
+                s->logits[seen[i]] = x > 0 ? x / d->repeat_penalty : x * d->repeat_penalty;
+            }
 }
 
 /* Draws from s->logits, whose largest is `largest`: temperature, filters, one random number. */
@@ -5688,7 +5684,9 @@ ATTN__SMALL
 static void attn__likeliest(const float *x, size_t n, uint64_t *heap, size_t k)
 {
     size_t i;
-    for (i = 0; i < n && k > 0; i++) {
+    if (k == 0)
+        return;
+    for (i = 0; i < n; i++) {
         const uint64_t c = ~attn__candidate(x[i], i);
         if (i < k)
             heap[i] = c;
@@ -6050,7 +6048,7 @@ static attn_stop_reason attn__emit_text(attn__text_out *to, attn_token id)
     size_t size = 0, i;
     const char *bytes = tokenizer ? attn_token_bytes(&size, tokenizer, id) : NULL;
     to->n_left += size;
-    for (i = 0; bytes && i < size && reason == ATTN_STOP_NONE; i++)
+    for (i = 0; i < size && reason == ATTN_STOP_NONE; i++)
         reason = attn__take_byte(to, bytes[i]);
     if (reason != ATTN_STOP_CALLBACK && to->n_bytes > 0 && attn__hand_over(to))
         reason = ATTN_STOP_CALLBACK;
@@ -6362,8 +6360,7 @@ static attn_status attn__generate_all(attn_ctx *ctx, attn__run *runs, size_t n,
     return status == ATTN_STOPPED ? ATTN_OK : status;
 }
 
-/* The length of the session up to the last token whose whole text was handed over. It goes back
- * from the end over the bytes that were not handed over. */
+/* The session's length without the tokens whose text is still held back. */
 static size_t attn__accepted(const attn__run *w)
 {
     const attn_session *s = w->session;
@@ -6475,12 +6472,13 @@ static void attn__forget_text(attn_continuation *text)
 ATTN__COLD void attn_continuations_free(attn_continuation *texts, size_t n_texts)
 {
     size_t i;
-    for (i = 0; texts && i < n_texts; i++) {
-        attn_free(texts[i].text);
-        attn_free(texts[i].tokens);
-        attn_free(texts[i].log_probs);
-        attn__forget_text(&texts[i]);
-    }
+    if (texts)
+        for (i = 0; i < n_texts; i++) {
+            attn_free(texts[i].text);
+            attn_free(texts[i].tokens);
+            attn_free(texts[i].log_probs);
+            attn__forget_text(&texts[i]);
+        }
 }
 
 /* Begins text i of n: allocates its prompt, a session, and memory for its continuation. */
@@ -6574,10 +6572,11 @@ ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *text
         texts[i].which_stop = runs[i].out.which_stop;
         status = runs[i].no_memory ? ATTN_E_MEMORY : ATTN_OK;
     }
-    for (i = 0; runs && items && i < n_texts; i++) {
-        attn_session_free(runs[i].session);
-        attn__run_free(&runs[i]);
-    }
+    if (runs)
+        for (i = 0; i < n_texts; i++) {
+            attn_session_free(runs[i].session);
+            attn__run_free(&runs[i]);
+        }
     attn_workspace_free(own);
     attn_free(runs);
     attn_free(items);
@@ -7405,9 +7404,10 @@ static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char
 ATTN__DEF int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, attn_token token)
 {
     size_t i;
-    for (i = 0; tokenizer && i < tokenizer->n_special; i++)
-        if (attn__u32(tokenizer->special + 4 * i) == (uint32_t)token)
-            return 1;
+    if (tokenizer)
+        for (i = 0; i < tokenizer->n_special; i++)
+            if (attn__u32(tokenizer->special + 4 * i) == (uint32_t)token)
+                return 1;
     return 0;
 }
 
@@ -7435,7 +7435,9 @@ static attn_status attn__encode_all(attn__encoder *encoder, const unsigned char 
     const unsigned char *part = p; /* the beginning of the text that is not encoded yet */
     size_t length;
     uint32_t id = 0;
-    while (allow_special && p < end) {
+    if (!allow_special)
+        return attn__encode_part(encoder, p, end);
+    while (p < end) {
         length = encoder->tokenizer->special_first[*p]
                      ? attn__special_at(encoder->tokenizer, p, end, &id)
                      : 0;
@@ -7475,48 +7477,42 @@ static attn_status attn__encode_words(attn__encoder *encoder, const char *text, 
 }
 
 /* attn_encode and attn_encode_special. */
-static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn__encoder encoder,
-                                     size_t *n_tokens, const char *text, size_t size,
-                                     int allow_special)
+static attn_status attn__encode_text(attn_ctx *ctx, const char *op, attn_token *tokens,
+                                     size_t *n_tokens, const attn_tokenizer *tokenizer,
+                                     const char *text, size_t size, int allow_special)
 {
+    attn__encoder encoder = ATTN_ZERO;
     ATTN__TRY(attn__need_given(ctx, op, "n_tokens", n_tokens));
     encoder.ctx = ctx;
+    encoder.tokenizer = tokenizer;
+    encoder.ids = tokens;
     encoder.capacity = *n_tokens;
     *n_tokens = 0;
-    ATTN__REFUSE_IF(ctx, !encoder.tokenizer, ATTN_E_TOKENIZER,
+    ATTN__REFUSE_IF(ctx, !tokenizer, ATTN_E_TOKENIZER,
                     "%s: there is no tokenizer; give tokens instead of text", op);
-    ATTN__REFUSE_IF(ctx, (!text && size) || (!encoder.ids && encoder.capacity), ATTN_E_ARGUMENT,
+    ATTN__REFUSE_IF(ctx, (!text && size) || (!tokens && encoder.capacity), ATTN_E_ARGUMENT,
                     "%s: %s is NULL but its size is %zu", op, !text && size ? "text" : "tokens",
                     !text && size ? size : encoder.capacity);
     if (size > 0)
         ATTN__TRY(attn__encode_words(&encoder, text, size, allow_special));
     *n_tokens = encoder.n_ids;
-    ATTN__REFUSE_IF(ctx, encoder.ids && encoder.n_ids > encoder.capacity, ATTN_E_SPACE,
+    ATTN__REFUSE_IF(ctx, tokens && encoder.n_ids > encoder.capacity, ATTN_E_SPACE,
                     "%s: %zu tokens, but room for only %zu", op, encoder.n_ids, encoder.capacity);
     return ATTN_OK;
-}
-
-static attn__encoder attn__encoder_of(const attn_tokenizer *tokenizer, attn_token *tokens)
-{
-    attn__encoder encoder = ATTN_ZERO;
-    encoder.tokenizer = tokenizer;
-    encoder.ids = tokens;
-    return encoder;
 }
 
 ATTN__COLD attn_status attn_encode(attn_ctx *ctx, attn_token *tokens, size_t *n_tokens,
                                    const attn_tokenizer *tokenizer, const char *text, size_t size)
 {
-    return attn__encode_text(ctx, "attn_encode", attn__encoder_of(tokenizer, tokens), n_tokens,
-                             text, size, 0);
+    return attn__encode_text(ctx, "attn_encode", tokens, n_tokens, tokenizer, text, size, 0);
 }
 
 ATTN__COLD attn_status attn_encode_special(attn_ctx *ctx, attn_token *tokens, size_t *n_tokens,
                                            const attn_tokenizer *tokenizer, const char *text,
                                            size_t size)
 {
-    return attn__encode_text(ctx, "attn_encode_special", attn__encoder_of(tokenizer, tokens),
-                             n_tokens, text, size, 1);
+    return attn__encode_text(ctx, "attn_encode_special", tokens, n_tokens, tokenizer, text, size,
+                             1);
 }
 
 /* --- decoding --- */
@@ -8105,13 +8101,14 @@ ATTN__COLD attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tens
     if (status == ATTN_OK)
         status =
             attn__need_ids(ctx, op, "token", (const int32_t *)dense.data, 1, n_ids, table.shape[0]);
-    for (i = 0; i < n_ids && status == ATTN_OK; i++) {
-        const size_t id = (size_t)((const int32_t *)dense.data)[i];
-        float *to = (float *)result.dense.data + i * n;
-        const float *row = attn__row(&table, &table_shape, id, n, to);
-        if (row != to)
-            memcpy(to, row, n * sizeof(float));
-    }
+    if (status == ATTN_OK)
+        for (i = 0; i < n_ids; i++) {
+            const size_t id = (size_t)((const int32_t *)dense.data)[i];
+            float *to = (float *)result.dense.data + i * n;
+            const float *row = attn__row(&table, &table_shape, id, n, to);
+            if (row != to)
+                memcpy(to, row, n * sizeof(float));
+        }
     attn_tensor_free(ctx, &dense);
     return attn__out_end(ctx, out, &result, status);
 }
@@ -8200,9 +8197,10 @@ static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
                 a->kernels->softmax(scores + j * stride, scores + j * stride, a->n_keys);
             h.z = (float *)a->out.data +
                   (i * a->n_queries + row) * (a->pattern_only ? a->n_keys : a->d_v);
-            for (j = 0; j < h.rows && a->pattern_only; j++)
-                memcpy(h.z + j * a->n_keys, scores + j * stride, a->n_keys * sizeof(float));
-            if (!a->pattern_only)
+            if (a->pattern_only)
+                for (j = 0; j < h.rows; j++)
+                    memcpy(h.z + j * a->n_keys, scores + j * stride, a->n_keys * sizeof(float));
+            else
                 attn__head_weigh(a->kernels, &h, scores, stride, last_chain, pack);
         }
     }
@@ -8766,9 +8764,10 @@ static void attn__unmap(const unsigned char *bytes, size_t size) /* cover: nothi
 static const char *attn__shown_path(const char *path)
 {
     const size_t n = strlen(path);
-    if (n > 100)
-        path += n - 100;
-    while (n > 100 && (*path & 0xc0) == 0x80) /* the middle of a character in UTF-8 */
+    if (n <= 100)
+        return path;
+    path += n - 100;
+    while ((*path & 0xc0) == 0x80) /* the middle of a character in UTF-8 */
         path++;
     return path;
 }
@@ -9076,8 +9075,8 @@ static attn_status attn__check_file(attn_ctx *ctx, const attn_model *m, const ch
     ATTN__REFUSE_IF(ctx, attn__u64(h + 16) > m->size, ATTN_E_FORMAT,
                     "%s: the file has %zu bytes but was written with %llu; it is cut", path,
                     m->size, ATTN__LLU(attn__u64(h + 16)));
-    ATTN__REFUSE_IF(ctx, attn__u64(h + 16) < m->size,
-                    ATTN_E_FORMAT, /* of a stream, not all has been read */
+    /* Of a stream, not all has been read. */
+    ATTN__REFUSE_IF(ctx, attn__u64(h + 16) < m->size, ATTN_E_FORMAT,
                     "%s: the file was written with %llu bytes, but more follow; something "
                     "was added",
                     path, ATTN__LLU(attn__u64(h + 16)));
@@ -9548,25 +9547,27 @@ static int attn__find_source(const attn_model *m, const char *name, attn__source
 {
     const attn_config *c = &m->config;
     const size_t width = c->d_model, d = c->d_head, length = strlen(name);
-    static const char all[] = "QKV";
-    const char *last = length > 4 && length < 56 ? name + length - 3 : "...", *part;
-    const int by_head = (last[0] == 'W' || last[0] == 'b') && last[1] == '_';
+    static const char *const parts[] = {"_Q", "_K", "_V"};
+    char stored[64];
+    size_t part = 0;
+    while (part < 3 && !attn__ends_with(name, parts[part]))
+        part++;
     memset(s, 0, sizeof *s);
     s->n_step = 1;
     if (strcmp(name, "unembed.b_U") == 0 && !m->b_u) {
         s->shape = attn_shape1(c->n_vocab);
         return 1;
     }
-    if (by_head && (part = strchr(all, last[2])) != NULL) {
-        char stored[64];
+    if (part < 3 && length < sizeof stored - 3) {
         memcpy(stored, name, length - 1);
-        memcpy(stored + length - 1, all, sizeof all);
+        memcpy(stored + length - 1, "QKV", 4);
         s->weight = attn__weight_named(m, stored);
-        s->first = (size_t)(part - all) * width;
+        s->first = part * width;
         s->n_out = width;
         s->group = s->k_step = d;
         s->group_step = width * d;
-        s->shape = last[0] == 'W' ? attn_shape3(c->n_head, width, d) : attn_shape2(c->n_head, d);
+        s->shape = attn__ends_with(stored, "W_QKV") ? attn_shape3(c->n_head, width, d)
+                                                    : attn_shape2(c->n_head, d);
         return s->weight != NULL;
     }
     s->weight = attn__weight_named(m, name);
@@ -9577,7 +9578,7 @@ static int attn__find_source(const attn_model *m, const char *name, attn__source
     s->n_out = s->group = s->k_step = (size_t)s->weight->shape[1];
     s->shape = s->weight->ndim == 1 ? attn_shape1((size_t)s->weight->shape[0])
                                     : attn_shape2((size_t)s->weight->shape[0], s->n_out);
-    if (by_head && last[0] == 'W' && last[2] == 'O')
+    if (attn__ends_with(name, "attn.W_O"))
         s->shape = attn_shape3(c->n_head, d, width);
     if (strcmp(name, "embed.W_E") == 0) {
         s->shape = attn_shape2(c->n_vocab, width);
@@ -9668,17 +9669,13 @@ typedef struct attn__tile_job {
 
     const float *bias; /* of the first output; NULL: there is none, or more inputs follow */
     attn__start start;
-    /* Lines to prefetch, the next one at `ahead`.
-     *
-     * At each k a tile of f32 or f16 fetches n_ahead lines, ahead_apart bytes from each other. If
-     * n_ahead is 0, it fetches one line. Then it adds ahead_step to `ahead`.
-     *
-     * In q8 and q4, 32 inputs have 8 or 4 lines in each panel. Before line i the tile adds
-     * ahead_by[i] to `ahead` and fetches one line for each panel, ahead_apart bytes from each
-     * other. After the last line it adds ahead_step. */
+    /* What to prefetch: see attn__plan_fetching. Lines that are fetched together lie ahead_apart
+     * bytes from each other, the first at `ahead`. */
     const unsigned char *ahead;
-    size_t n_ahead, ahead_apart;
-    ptrdiff_t ahead_step, ahead_by[8];
+    size_t ahead_apart;
+    size_t n_ahead;        /* f32, f16: how many at each k; 0 counts as 1 */
+    ptrdiff_t ahead_by[8]; /* q8, q4: added to `ahead` before each line of 32 k */
+    ptrdiff_t ahead_step;  /* added after each k; in q8 and q4 after 32 k */
 } attn__tile_job;
 
 /* Fetches the lines of the output into cache while the tile computes. */
@@ -9690,6 +9687,9 @@ ATTN__INLINE void attn__tile_prefetch(const attn__tile_job *job, int n_rows, int
             ATTN__PREFETCH_WRITE(out + (ptrdiff_t)col * 16);
 }
 
+/* Multiplies n_rows rows by n_cols panels of one of two types, and moves the job past them. */
+typedef void (*attn__tile_fn)(int n_rows, int n_cols, int type, attn__tile_job *job);
+
 /* lanes [16] = the first n elements at p, then `fill` */
 ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float fill)
 {
@@ -9698,7 +9698,8 @@ ATTN__APART void attn__fill_lanes(float *lanes, const float *p, size_t n, float 
 }
 
 /* The kernel for one number of rows. `run` multiplies them by n_panels panels, `cols` in each tile,
- * and moves the job past these panels. n_panels must be a multiple of `cols`, but for two kernels:
+ * and moves the job past these panels. n_panels is a multiple of `cols`. Two kernels take any
+ * number:
  *   - The kernel for the most rows has tiles of one panel too, which also serve fewer rows: they
  *     read memory behind the last row, and do not store the products of that memory.
  *   - The kernel for one row has tiles of fewer panels. They are faster, and a single row of floats
@@ -9708,7 +9709,10 @@ typedef struct attn__tiles {
     size_t cols;
 } attn__tiles;
 
-#define ATTN__TILE_ROWS 9 /* most rows of a tile in any instruction set */
+#define ATTN__TILE_ROWS     9 /* most rows of a tile in any instruction set */
+
+/* One row: does a tile of this many panels take some lines of each in turn, not one of all? */
+#define ATTN__IN_TURN(cols) ((cols) >= 4)
 
 struct attn__tiling {
     const attn__tiles *tiles; /* for 1, 2 .. n_rows rows */
@@ -10947,9 +10951,9 @@ ATTN__OP void attn__put(float *p, attn__vec v, size_t n_part)
 
 /* ---- matmul ---- */
 
-/* The rows of the job. A tile of the most rows and one panel may have fewer: see attn__tiles. */
-#define ATTN__REAL_ROWS(most)                                                                      \
-    (n_rows == (most) && n_rows > 1 && n_cols == 1 ? job->n_rows : (size_t)n_rows)
+/* The rows of a job. A tile of one panel and the most rows may have fewer: see attn__tiles. */
+#define ATTN__REAL_ROWS(job, rows, cols, most)                                                     \
+    ((rows) == (most) && (rows) > 1 && (cols) == 1 ? (job)->n_rows : (size_t)(rows))
 
 /* Writes the sums of a chain to `out`, or adds them to the numbers there. */
 #define attn__tile_end ATTN__FN(tile_end)
@@ -10967,13 +10971,20 @@ ATTN__OP void attn__tile_end(const int n_rows, const int n_cols, const size_t n_
             attn__store(out + (size_t)row * job->out_stride + col * 16, acc[row][col]);
 }
 
-/* Adds the bias to a finished tile. It is called once for each tile, so it need not be inlined. */
-ATTN__UNCHECKED ATTN__APART void ATTN__FN(tile_bias)(const attn__tile_job *job, int n_cols)
+/* Adds the bias to a finished tile, and moves the job past its panels. It need not be inlined,
+ * being called once a tile. (To move the job in a function without vectors costs a tenth: gcc then
+ * leaves out vzeroupper.) */
+ATTN__UNCHECKED ATTN__APART void ATTN__FN(tile_done)(attn__tile_job *job, int n_cols)
 {
-    float *out = job->out;
-    for (size_t row = 0; row < job->n_rows; row++, out += job->out_stride)
-        for (int at = 0; at < n_cols * 16; at += 16)
-            attn__store(out + at, attn__vadd(attn__load(out + at), attn__load(job->bias + at)));
+    if (job->bias) {
+        float *out = job->out;
+        for (size_t row = 0; row < job->n_rows; row++, out += job->out_stride)
+            for (int at = 0; at < n_cols * 16; at += 16)
+                attn__store(out + at, attn__vadd(attn__load(out + at), attn__load(job->bias + at)));
+        job->bias += n_cols * 16;
+    }
+    job->line += (size_t)n_cols * job->panel_stride;
+    job->out += n_cols * 16;
 }
 
 /* A line of a panel of f32 or f16: 16 weights. */
@@ -10986,19 +10997,19 @@ ATTN__OP attn__vec attn__weights(const unsigned char *line, const int is_half)
 
 /* The micro-kernel. For n_rows rows (packed: in[k][row]) and n_cols panels, chain by chain:
  *   acc[row][col] = chain of fma(in[k][row], line[k][col]) over k;  out = out + acc
- * Both counts are constants where this is inlined, so acc stays in registers. With ATTN__RESUME
- * n_rows is 1.
+ * n_rows and n_cols are compile-time constants, so acc stays in registers. ATTN__RESUME is only for
+ * one row.
  *
  * f32 and f16 differ only in how a line is loaded. With 32 registers, tiles of two rows or more are
  * compiled once for both: there a branch at each line costs nothing. One row would take 3 % longer.
  * With 16 registers the branch would need one that the sums use.
  *
- * A tile of one row waits for memory. If whole tiles of one row have four panels or more, a tile takes
- * 256 bytes of each panel in turn, and prefetches the first of every four lines, 32 k ahead.
- * Processors read neighbouring lines faster, and fetch the other three by themselves. */
+ * A tile of one row waits for memory. If it takes its panels in turn (ATTN__IN_TURN), it takes 256
+ * bytes of each, and prefetches the first of every four lines, 32 k ahead. Processors read
+ * neighbouring lines faster, and fetch the other three by themselves. */
 #define attn__tile ATTN__FN(tile)
-ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
-                         const attn__tile_job *job)
+ATTN__UNCHECKED ATTN__INLINE void attn__tile(const int n_rows, const int n_cols, const int is_half,
+                                             attn__tile_job *job)
 {
     const size_t line_bytes = is_half ? 32 : 64, n_lines = 256 / line_bytes;
     const float *in = job->in;
@@ -11006,7 +11017,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
     const size_t stride = job->panel_stride;
     const unsigned char *ahead = job->ahead;
     float *const out = job->out;
-    const size_t n_real = ATTN__REAL_ROWS(ATTN__ROWS);
+    const size_t n_real = ATTN__REAL_ROWS(job, n_rows, n_cols, ATTN__ROWS);
     attn__vec acc[ATTN__ROWS][8];
     size_t k = 0;
 
@@ -11019,7 +11030,7 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
         if (n_rows == 1 && start == ATTN__RESUME) /* continue the first chain */
             ATTN__TIMES(col, n_cols)
                 acc[0][col] = attn__load(out + col * 16);
-        if (n_rows == 1 && ATTN__COLS(1) >= 4)
+        if (n_rows == 1 && ATTN__IN_TURN(ATTN__COLS(1)))
             for (; k + n_lines <= end; k += n_lines, in += n_lines, line += 256)
                 ATTN__TIMES(col, n_cols) {
                     const unsigned char *at = line + (size_t)col * stride;
@@ -11048,43 +11059,49 @@ ATTN__OP void attn__tile(const int n_rows, const int n_cols, const int is_half,
         }
         attn__tile_end(n_rows, n_cols, n_real, job, acc, start == ATTN__SUM);
     } while (k < job->n_k);
-    if (job->bias)
-        ATTN__FN(tile_bias)(job, n_cols);
+    ATTN__FN(tile_done)(job, n_cols);
 }
 
-/* Multiplies n_panels panels of a job by tiles of `cols` panels; see attn__tiles. If fewer remain,
- * one row gets tiles of 4, 2 and 1 panels, and more rows get tiles of one panel, if has_single is 1.
- * A worker of many has few panels: each of 16 workers has three panels of GPT-2's W_O. */
-#define ATTN__WALK_PANELS(kernel, rows, has_single, cols, flag)                                    \
-    while (n_panels > 0) {                                                                         \
-        const size_t few = (rows) > 1 || n_panels < 2 ? 1 : n_panels < 4 ? 2 : 4;                  \
-        const size_t n = n_panels >= (cols) ? (cols) : few;                                        \
-        if ((cols) == 1 || ((has_single) && n == 1))                                               \
-            kernel(rows, 1, flag, job);                                                            \
-        else if ((rows) == 1 && (cols) > 2 && n == 2)                                              \
-            kernel(rows, 2, flag, job);                                                            \
-        else if ((rows) == 1 && (cols) > 4 && n == 4)                                              \
-            kernel(rows, 4, flag, job);                                                            \
-        else                                                                                       \
-            kernel(rows, cols, flag, job);                                                         \
-        n_panels -= n;                                                                             \
-        job->line += n * job->panel_stride;                                                        \
-        job->out += n * 16;                                                                        \
-        if (job->bias)                                                                             \
-            job->bias += n * 16;                                                                   \
-    }
+/* Calls `tile` while a tile's panels are left. Returns how many panels are left. */
+ATTN__UNCHECKED ATTN__INLINE size_t ATTN__FN(run)(attn__tile_fn tile, const int n_rows,
+                                                  const int cols, const int type,
+                                                  attn__tile_job *job, size_t n_panels)
+{
+    for (; n_panels >= (size_t)cols; n_panels -= (size_t)cols)
+        tile(n_rows, cols, type, job);
+    return n_panels;
+}
+
+/* Multiplies n_panels panels of a job by tiles of `cols` panels; see attn__tiles. `tile` is
+ * attn__tile, and `type` its is_half; or attn__q_tile, and is_q4. If fewer panels remain, one row
+ * gets tiles of 4, 2 and 1 panels, and the most rows get tiles of one panel. A worker of many has
+ * few panels: each of 16 has three of GPT-2's W_O. (Portable kernels inline this too.) */
+#define attn__walk ATTN__FN(walk)
+ATTN__UNCHECKED ATTN__INLINE void attn__walk(attn__tile_fn tile, const int n_rows,
+                                             const int most_rows, const int cols, const int type,
+                                             attn__tile_job *job, size_t n_panels)
+{
+    n_panels = ATTN__FN(run)(tile, n_rows, cols, type, job, n_panels);
+    if (n_rows == 1 && cols > 4)
+        n_panels = ATTN__FN(run)(tile, 1, 4, type, job, n_panels);
+    if (n_rows == 1 && cols > 2)
+        n_panels = ATTN__FN(run)(tile, 1, 2, type, job, n_panels);
+    if ((n_rows == 1 || n_rows == most_rows) && cols > 1)
+        ATTN__FN(run)(tile, n_rows, 1, type, job, n_panels);
+}
 
 #ifdef ATTN__HAS_FLOATS
 #define ATTN__DEFINE(rows)                                                                         \
     ATTN__KERNEL void ATTN__FN(tiles_##rows)(attn__tile_job * job, size_t n_panels,                \
                                              attn_dtype dtype)                                     \
     {                                                                                              \
-        const int is_f16 = dtype == ATTN_F16, has_single = rows == 1 || rows == ATTN__ROWS;        \
-        if ((rows == 1 || ATTN__LANES < 16) && is_f16)                                             \
-            ATTN__WALK_PANELS(attn__tile, rows, has_single, ATTN__COLS(rows), 1)                   \
+        const int is_half = dtype == ATTN_F16;                                                     \
+        if (rows > 1 && ATTN__LANES == 16)                                                         \
+            attn__walk(attn__tile, rows, ATTN__ROWS, ATTN__COLS(rows), is_half, job, n_panels);    \
+        else if (is_half)                                                                          \
+            attn__walk(attn__tile, rows, ATTN__ROWS, ATTN__COLS(rows), 1, job, n_panels);          \
         else                                                                                       \
-            ATTN__WALK_PANELS(attn__tile, rows, has_single, ATTN__COLS(rows),                      \
-                              rows > 1 && ATTN__LANES == 16 && is_f16)                             \
+            attn__walk(attn__tile, rows, ATTN__ROWS, ATTN__COLS(rows), 0, job, n_panels);          \
     }
 #define ATTN__NAME(rows) {ATTN__FN(tiles_##rows), ATTN__COLS(rows)},
 ATTN__EACH_ROWS(ATTN__DEFINE)
@@ -11188,9 +11205,9 @@ ATTN__OP void ATTN__FN(q_line)(attn__ivec (*sum)[8], const int n_rows, const int
     }
 }
 
-/* The sums over 32 k. If whole tiles of one row have four panels or more, a tile of one row takes its
- * panels in turn, as in attn__tile: 512 bytes of q8 or 256 of q4. It prefetches the lines of the next
- * 64 k. Returns `ahead` behind the fetched lines. */
+/* The sums over 32 k. A tile of one row may take its panels in turn, as in attn__tile: 512 bytes of
+ * q8 or 256 of q4 of each. It then prefetches the lines of the next 64 k. Returns `ahead` behind
+ * the fetched lines. */
 ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int n_rows,
                                                 const int n_cols, const int is_q4,
                                                 const attn__q_inputs *in, const unsigned char *line,
@@ -11203,7 +11220,7 @@ ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int 
     if (n_rows > 1)
         return ATTN__FN(q_pairs)(sum, n_rows, is_q4, in, line, ahead, job) + job->ahead_step;
 #endif
-    if (n_rows == 1 && ATTN__Q_COLS(1) >= 4) {
+    if (n_rows == 1 && ATTN__IN_TURN(ATTN__Q_COLS(1))) {
         ATTN__TIMES(col, n_cols) {
             const unsigned char *at = line + (size_t)col * stride;
             ATTN__Q_UNROLL
@@ -11226,13 +11243,14 @@ ATTN__OP const unsigned char *ATTN__FN(q_lines)(attn__ivec (*sum)[8], const int 
 }
 
 /* The micro-kernel for q8 and q4. Rows are packed: in[k / 32][row]. It moves job->ahead. */
-ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, attn__tile_job *job)
+ATTN__UNCHECKED ATTN__INLINE void attn__q_tile(const int n_rows, const int n_cols, const int is_q4,
+                                               attn__tile_job *job)
 {
     const size_t stride = job->panel_stride;
     const attn__q_inputs *in = (const attn__q_inputs *)(const void *)job->in;
     const unsigned char *ahead = job->ahead;
     const unsigned char *scales = job->line, *line = scales + 64;
-    const size_t n_real = ATTN__REAL_ROWS(ATTN__Q_ROWS);
+    const size_t n_real = ATTN__REAL_ROWS(job, n_rows, n_cols, ATTN__Q_ROWS);
     attn__vec acc[ATTN__Q_ROWS][8];
     size_t k = 0;
 
@@ -11263,8 +11281,7 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
         }
         attn__tile_end(n_rows, n_cols, n_real, job, acc, !is_first);
     } while (k < job->n_k);
-    if (job->bias)
-        ATTN__FN(tile_bias)(job, n_cols);
+    ATTN__FN(tile_done)(job, n_cols);
     job->ahead = ahead;
 }
 
@@ -11273,11 +11290,9 @@ ATTN__OP void attn__q_tile(const int n_rows, const int n_cols, const int is_q4, 
                                                attn_dtype dtype)                                   \
     {                                                                                              \
         if (dtype == ATTN_Q4)                                                                      \
-            ATTN__WALK_PANELS(attn__q_tile, rows, rows == 1 || rows == ATTN__Q_ROWS,               \
-                              ATTN__Q_COLS(rows), 1)                                               \
+            attn__walk(attn__q_tile, rows, ATTN__Q_ROWS, ATTN__Q_COLS(rows), 1, job, n_panels);    \
         else                                                                                       \
-            ATTN__WALK_PANELS(attn__q_tile, rows, rows == 1 || rows == ATTN__Q_ROWS,               \
-                              ATTN__Q_COLS(rows), 0)                                               \
+            attn__walk(attn__q_tile, rows, ATTN__Q_ROWS, ATTN__Q_COLS(rows), 0, job, n_panels);    \
     }
 #define ATTN__NAME(rows) {ATTN__FN(q_tiles_##rows), ATTN__Q_COLS(rows)},
 ATTN__EACH_Q(ATTN__DEFINE)
@@ -11910,50 +11925,54 @@ static void attn__pack_panels(float *panels, const attn_tensor *w, size_t panel0
 /* Panels of q8 or q4 in a group, if there is one block of rows. */
 #define ATTN__Q_GROUP(cols) ((cols) == 3 ? 6 : (cols) == 1 ? 4 : 8)
 
-/* Which lines the tiles of a group prefetch. `share` is the bytes of the next group that a block of
- * rows fetches: with several blocks, each fetches an equal part. A single block waits for memory,
- * so it fetches as many lines as it uses, from each panel in turn; the processor's own prefetching
- * follows these. It needs less help with one or two rows of f32 and fewer than eight panels: there
- * one line at each k is enough. Tiles of eight panels fetch at every second k: two k of f16 share a
- * line, and of two lines of f32 the processor fetches the second. The last group of a matrix prefetches
- * the bytes behind it, often the next step's matrix. The panels behind an incomplete group often
- * belong to another worker. So its share is 0, and it prefetches one line at most. Tiles of one row
- * that take their panels in turn ignore this plan: see attn__tile. */
+/* The tiles of a group prefetch the lines of the next group. A group has n_panels panels; each of
+ * its n_blocks blocks of rows fetches an equal `share`, in bytes.
+ *
+ *   blocks  type      rows, panels         lines                          where
+ *   1       f32       1 or 2, less than 8  1 at each k                    every n_panels-th line
+ *   1       f32, f16  other                n_panels at each k             one of each panel
+ *   more    f32, f16  any                  n_panels / n_blocks at each k  neighbours
+ *   1       q8, q4    any                  cols at each line              the panels in turn
+ *   more    q8, q4    any                  cols at each line              spread over the share
+ *   any     any       an incomplete group  1 for all k                    behind the group
+ *
+ * One block waits for memory, so it fetches from all panels, and the processor's own prefetching
+ * follows. Tiles of 8 panels of floats fetch these lines at every second k: two k of f16 share a
+ * line, and of two lines of f32 the processor fetches the second. Behind an incomplete group often
+ * lie another worker's panels, and behind a matrix the next step's. Tiles of one row that take
+ * their panels in turn ignore this plan. */
 static void attn__plan_fetching(attn__tile_job *tile, int is_alone, size_t n_rows, size_t n_panels,
                                 attn_dtype dtype, size_t share)
 {
-    const size_t n_k = (tile->n_k + 63) / 64 * 64;
-    tile->ahead_apart = 64;
-    size_t step = share / (n_k ? n_k : 1);
-    tile->n_ahead = (step + 63) / 64;
+    const size_t n_k = attn__round_up(tile->n_k, 64), bytes = n_k ? share / n_k : 0; /* at each k */
+    const int is_each = is_alone && share > 0;
+    tile->n_ahead = is_each ? n_panels : (bytes + 63) / 64;
+    tile->ahead_apart = is_each ? tile->panel_stride : 64;
+    tile->ahead_step = (ptrdiff_t)(is_each ? bytes / n_panels : bytes);
     if (is_alone && dtype == ATTN_F32 && n_rows <= 2 && n_panels < 8) {
         tile->n_ahead = 1;
-    } else if (is_alone && share > 0) {
-        tile->ahead_apart = tile->panel_stride;
-        step /= n_panels;
-        tile->n_ahead = n_panels;
+        tile->ahead_step = (ptrdiff_t)bytes;
     }
-    tile->ahead_step = (ptrdiff_t)step;
 }
 static void attn__plan_q_fetching(attn__tile_job *tile, int is_alone, size_t n_panels, size_t cols,
                                   attn_dtype dtype, size_t share)
 {
     const size_t n_lines = (size_t)attn__weight_type_of(dtype)->bits; /* of 32 k */
-    const size_t n_k = (tile->n_k + 63) / 64 * 64;
-    const int in_turn = is_alone && share > 0; /* from each panel */
-    size_t step = share * ATTN__PER_SCALE / (n_k ? n_k : 1), last = 0;
+    const size_t n_k = attn__round_up(tile->n_k, 64);
+    const int in_turn = is_alone && share > 0;
+    size_t bytes = n_k ? share * ATTN__PER_SCALE / n_k : 0, last = 0; /* at each 32 k */
     if (in_turn)
-        step = step * cols / n_panels / n_panels;
+        bytes = bytes * cols / n_panels / n_panels;
     /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): q8 and q4 have bits */
-    tile->ahead_apart = in_turn ? tile->panel_stride : step / n_lines / cols;
+    tile->ahead_apart = in_turn ? tile->panel_stride : bytes / n_lines / cols;
     for (size_t line = 0; line < n_lines; line++) {
         const size_t n = line * cols; /* lines fetched before this one */
-        const size_t at =
-            in_turn ? n / n_panels * 64 + n % n_panels * tile->panel_stride : line * step / n_lines;
+        const size_t at = in_turn ? n / n_panels * 64 + n % n_panels * tile->panel_stride
+                                  : line * bytes / n_lines;
         tile->ahead_by[line] = (ptrdiff_t)at - (ptrdiff_t)last;
         last = at;
     }
-    tile->ahead_step = (ptrdiff_t)step - (ptrdiff_t)last;
+    tile->ahead_step = (ptrdiff_t)bytes - (ptrdiff_t)last;
 }
 
 /* Multiplies by the last panel of a matrix if it has fewer than 16 outputs. The tile writes 16
@@ -11964,10 +11983,11 @@ static void attn__partial_panel(const attn__tiles *tiles, attn__tile_job *tile, 
     float lines[ATTN__TILE_ROWS * 16], bias[16] = {0};
     float *const out = tile->out;
     const size_t stride = tile->out_stride;
-    if (tile->start != ATTN__FRESH)
+    if (tile->start != ATTN__FRESH) {
         memset(lines, 0, tile->n_rows * 16 * sizeof(float));
-    for (size_t row = 0; row < tile->n_rows && tile->start != ATTN__FRESH; row++)
-        memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
+        for (size_t row = 0; row < tile->n_rows; row++)
+            memcpy(lines + row * 16, out + row * stride, n_part * sizeof(float));
+    }
     if (tile->bias) {
         memcpy(bias, tile->bias, n_part * sizeof(float));
         tile->bias = bias;
@@ -12104,7 +12124,7 @@ static void attn__multiply_part(const attn__kernels *kernels, const attn__matmul
     tile.n_k = p->n_k;
     tile.out_stride = job->out_stride;
     tile.start = p->k > 0 ? ATTN__SUM : job->start;
-    if (p->n_rows == 1 && cols >= 4 && p->n_k == job->w.n_in && job->start == ATTN__FRESH)
+    if (p->n_rows == 1 && ATTN__IN_TURN(cols) && p->n_k == job->w.n_in && job->start == ATTN__FRESH)
         panel +=
             attn__multiply_strips(kernels, p->tiling->tiles, &tile, job, p->row0, panel0, panel1);
     for (; panel < panel1; panel += group) {
@@ -12153,10 +12173,10 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
 }
 
 /* Computes a matmul together with the other workers. Each has an area. Workers that take tasks when
- * they are free divide the areas into groups of panels. A worker that has no task left waits for the
- * tasks of others, so a task must be a small part of the matmul. If an area has few groups and many
- * rows, as in W_O and W_out of a long prompt, each worker has two areas of half the rows. Both halves
- * have the same panels. A half has 63 rows or more, because each half reads all these panels. */
+ * they are free divide the areas into groups of panels. Tasks are small, because at the end all
+ * wait for the last one. If an area has few groups and many rows, as in W_O and W_out of a long
+ * prompt, each worker has two areas of half the rows. Both halves have the same panels. A half has
+ * 63 rows or more, because each half reads all these panels. */
 static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
                                 attn__matmul_job job, float *pack)
 {
@@ -12234,16 +12254,31 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
         if (job.w.n_in > 0)
             attn__matmul_panels(kernels, &job, row, row + 1, 0, n_panels, pack);
     }
-    for (row = 0; row < h->rows && before > 0; row++)
-        kernels->binary(ATTN__ADD, h->z + row * h->z_stride, h->z + row * h->z_stride,
-                        last_chain + row * chain_stride, h->values.n_out);
+    if (before > 0)
+        for (row = 0; row < h->rows; row++)
+            kernels->binary(ATTN__ADD, h->z + row * h->z_stride, h->z + row * h->z_stride,
+                            last_chain + row * chain_stride, h->values.n_out);
 }
 
 /* >>threads (tests: threads) =============================================================
  * A whole forward pass runs inside one parallel region, because opening a region costs more than
  * many of the operations in it. Every worker runs the same code on its own share. They meet at this
  * file's own barriers. Only this section uses OpenMP. It must stay outside the kernel template: a
- * compiler may build the body of a parallel region without the template's instruction set. */
+ * compiler may build the body of a parallel region without the template's instruction set.
+ *
+ * For users, beside THREADS in the manual:
+ * - If ctx->n_threads is 0, small calls use one thread. Measuring costs 2 % of the time, or 10 % if
+ *   other programs make threads late. On a busy machine one thread is often fastest.
+ * - Between calls OpenMP's threads keep their cores busy: for some milliseconds with GCC's OpenMP,
+ *   for 0.2 seconds with clang's. The environment variable OMP_WAIT_POLICY=passive prevents that;
+ *   calls then start a little later. For threads that wait inside a call, see attn__wait_until.
+ * - GCC's OpenMP ends the program if the system refuses to make a thread. So, with pthreads, the
+ *   library first tries to make them, and uses fewer if the system refuses some. This can fail if
+ *   another program takes the last thread at that moment, or if OMP_STACKSIZE makes stacks larger.
+ *   Where threads or memory are that scarce, set ctx->n_threads to 1.
+ * - fork() does not copy OpenMP's threads. If this library made threads, every call in the child
+ *   runs on one thread (GCC and clang, with pthreads). If only your own parallel regions made
+ *   threads, set ctx->n_threads to 1 in the child. Fork while no other thread is in a call. */
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -12310,11 +12345,10 @@ static void attn__count_up(attn__team *team, int *count)
         attn__wake_all(team);
 }
 
-/* Waits until *count is `enough`, in three stages. First the worker spins, for spin_time. Then it
- * yields the core, because the worker that it waits for may need it. Linux 6.6 and later may give a
- * yielded core back at once, so after 4 milliseconds it sleeps. It does not sleep earlier, because
- * waking up takes long, and because the system may move the late worker to the core of the worker that
- * sleeps. Both would then use one core.
+/* Waits until *count is `enough`, in three stages. First the worker spins, for spin_time: 3 to 44
+ * microseconds. Then it yields the core, because the worker that it waits for may need it. Linux
+ * 6.6 and later may give a yielded core back at once, so after 4 milliseconds it sleeps. Sleeping
+ * earlier costs a slow wake-up, and lets the system put two workers on one core.
  *
  * If the clock jumps, something else had the core. Then the next wait has a short spin_time, and
  * this one counts as a wait for a late worker. Otherwise spin_time doubles. */
@@ -12332,6 +12366,8 @@ static void attn__wait_until(attn__worker *me, const int *count, int enough)
         else
             attn__sleep(me->team, count, enough);
         waited = ATTN__CLOCK() - began;
+        if (waited > UINT64_MAX / 2) /* the clocks of two cores differ: it jumped back */
+            waited = ATTN__MOST_WAIT;
         jumped |= waited - before > ATTN__LEAST_SPIN;
         if (waited - before > ATTN__TURN / 4)
             me->core_at = began + waited;
@@ -12371,9 +12407,10 @@ static int attn__arrives_last(const attn__worker *me)
            attn__is_last(&apart[0].n_arrived, (me->count + ATTN__GROUP - 1) / ATTN__GROUP);
 }
 
-/* Takes the next task of another worker, or of this one. Returns n if none is left. The upper half of
- * a count is the number of a loop, the lower half counts the tasks taken in that loop. The count may
- * name a later loop than a late worker's. Then other workers have taken all tasks of its loop. */
+/* Takes the next task of another worker, or of this one. Returns n if none is left. The upper half
+ * of a count is the number of a loop, the lower half counts the tasks taken in that loop. The count
+ * may name a later loop than a late worker's. Then other workers have taken all tasks of its loop.
+ * */
 static size_t attn__take(const attn__worker *me, int id, size_t n)
 {
     size_t *const count = &me->team->apart[1 + id / ATTN__GROUP].taken[id % ATTN__GROUP];
@@ -12390,45 +12427,61 @@ static size_t attn__take(const attn__worker *me, int id, size_t n)
 }
 #endif
 
-/* The loop of a step, while (attn__next_task(me, n, &task)), computes this worker's share of the tasks
- * 0 to n - 1. If is_dynamic is 1, a worker without tasks takes those of others, and the next barrier
- * waits for tasks in place of workers: a worker that has lost its core is missed only if it has a
- * task. So between two tasks it yields the core, when it has had it for one to two milliseconds, which
- * is about a time slice of Linux. Another program that wants the core usually gets it then. Otherwise
- * the system would take the core from it in a task, and the other workers would wait for this task for
- * some milliseconds. It also yields after its first task in a pass, since it may have had the core
- * for long. */
-static int attn__next_task(attn__worker *me, size_t n, size_t *task)
-{
-    size_t last;
-    attn__share(me, n, task, &last);
-    *task += me->n_taken++;
-    if (!me->is_dynamic && *task < last)
-        return 1;
-    me->n_taken = 0;
 #if defined(_OPENMP) && defined(__GNUC__)
+/* The next of n tasks that are taken by whoever is free: the worker's own, then those of the
+ * others. The next barrier waits for tasks in place of workers, so a worker without a core delays
+ * the others only if it holds a task. */
+static int attn__next_shared_task(attn__worker *me, size_t n, size_t *task)
+{
     if (me->has_task)
         attn__count_up(me->team, &me->team->n_done);
+    /* It yields the core when it has had it for one to two milliseconds, about a time slice of
+     * Linux: another program that wants the core usually gets it here. Otherwise the system would
+     * take it during a task, and the other workers would wait for that task for some milliseconds.
+     * It also yields after its first task in a pass, since it may have had the core for long. */
     if (me->has_task && ATTN__CLOCK() - me->core_at > ATTN__TURN) {
         ATTN__YIELD();
         me->core_at = ATTN__CLOCK();
     }
     me->has_task = 0;
-    for (; me->is_dynamic && me->n_idle < me->count; me->n_idle++) {
-        *task = attn__take(me, (me->id + me->n_idle) % me->count, n);
+    for (; me->asked < me->count; me->asked++) {
+        *task = attn__take(me, (me->id + me->asked) % me->count, n);
         if (*task < n)
             return me->has_task = 1;
     }
-    me->n_idle = 0;
-    me->loop += me->is_dynamic ? 1 : 0;
-    me->n_due += me->is_dynamic ? (int)n : 0;
-    me->is_due |= me->is_dynamic && n > 0;
+    me->asked = 0;
+    me->loop++;
+    me->n_due += (int)n;
+    me->is_due |= n > 0;
+    return 0;
+}
 #endif
+
+/* The next task of this worker's share of n. */
+static int attn__next_own_task(attn__worker *me, size_t n, size_t *task)
+{
+    size_t first, last;
+    attn__share(me, n, &first, &last);
+    if (me->n_taken < last - first) {
+        *task = first + me->n_taken++;
+        return 1;
+    }
+    me->n_taken = 0;
     return 0;
 }
 
-/* Waits until all workers have arrived, or until all tasks are done. The last worker to arrive begins
- * the next phase. */
+/* The loop of a step is while (attn__next_task(me, n, &task)), for the tasks 0 to n - 1. */
+static int attn__next_task(attn__worker *me, size_t n, size_t *task)
+{
+#if defined(_OPENMP) && defined(__GNUC__)
+    if (me->is_dynamic)
+        return attn__next_shared_task(me, n, task);
+#endif
+    return attn__next_own_task(me, n, task);
+}
+
+/* Waits until all workers have arrived, or until all tasks are done. The last worker to arrive
+ * begins the next phase. */
 ATTN__APART void attn__barrier(attn__worker *me)
 {
 #if defined(_OPENMP) && defined(__GNUC__)
@@ -12520,15 +12573,13 @@ static int attn__try_threads(int n)
     return count;
 }
 
-/* Returns how many threads OpenMP can have, 1 to n_threads. In the child of a fork: 1. GCC's OpenMP
- * ends the program when the system refuses a thread, so the missing threads are first made here. If
- * the system refuses some, OpenMP gets half of those it granted: threads that have just ended still
- * count against a limit. */
+/* Returns how many threads OpenMP can have, 1 to n_threads. In the child of a fork: 1. If the
+ * system refuses some threads, OpenMP gets half of those it granted: threads that have just ended
+ * still count against a limit. */
 static int attn__granted(int n_threads)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static __thread int n_last =
-        1; /* of the latest call: OpenMP ends threads that it did not use */
+    static __thread int n_last = 1; /* of the latest call; OpenMP ends other threads */
     int granted;
     pthread_once(&once, attn__watch_forks);
     if (attn__is_forked)
@@ -12593,9 +12644,9 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
 /* ---- how many threads ---- */
 
 #if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
-/* The processors that a control group may use; 0: any number. Version 2 has a file with a quota and a
- * period in microseconds: "150000 100000" is one and a half processors, "max" is any number. Version
- * 1 has a file for each. */
+/* The processors that a control group may use; 0: any number. Version 2 has a file with a quota and
+ * a period in microseconds: "150000 100000" is one and a half processors, "max" is any number.
+ * Version 1 has a file for each. */
 static double attn__group_limit(const char *root, const char *group)
 {
     static const char *const files[] = {"cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"};
@@ -12616,8 +12667,8 @@ static double attn__group_limit(const char *root, const char *group)
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-/* How many processors this process may use by its control groups and the groups around them, rounded
- * up. `root` is put before each path; tests pass a directory. */
+/* How many processors this process may use by its control groups and the groups around them,
+ * rounded up. `root` is put before each path; tests pass a directory. */
 static int attn__quota(const char *root)
 {
     char line[512], path[512], *group, *end;
@@ -12625,7 +12676,9 @@ static int attn__quota(const char *root)
     FILE *f;
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     f = fopen(path, "r");
-    while (f && fgets(line, sizeof line, f)) { /* "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b" */
+    if (!f)
+        return ATTN__MAX_THREADS;
+    while (fgets(line, sizeof line, f)) { /* "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b" */
         line[strcspn(line, "\n")] = 0;
         if (!(group = strchr(line, ':')) || !(end = strchr(group + 1, ':')) || end[1] != '/' ||
             (end > group + 1 && !strstr(group, "cpu")))
@@ -12639,8 +12692,7 @@ static int attn__quota(const char *root)
                 *end = 0;
         }
     }
-    if (f)
-        fclose(f);
+    fclose(f);
     return most > 1 ? (int)ceil(most) : 1;
 }
 
@@ -12790,8 +12842,8 @@ static int attn__tuner_next(attn__tuner *t, int start, int most)
 /* Learns from a pass. The first one after a change does not count, because it starts threads or
  * reads the weights for the first time; but if it is very slow, the trial has failed. The system
  * may delay a pass by 10 milliseconds whatever the number of threads. So a window or a trial has at
- * least 20 milliseconds, which are several of the system's time slices, and at least two passes that
- * count. */
+ * least 20 milliseconds, which are several of the system's time slices, and at least two passes
+ * that count. */
 static void attn__tuner_note(attn__tuner *t, int most, double work, double seconds, double waited)
 {
     const double usual = t->trial_threads ? work / t->speed : 0;
@@ -12822,10 +12874,10 @@ static void attn__tuner_note(attn__tuner *t, int most, double work, double secon
  * if the new thread waits for the core of the thread that starts it. */
 #define ATTN__WORTH_A_THREAD 3e7
 
-/* The number of threads for a first pass of `work` multiply-adds and n_barriers barriers: at most one
- * for each core, and so few that each has at least 280,000 multiply-adds between two barriers. Small
- * passes use one. (With 140,000, a token of GPT-2 124M would begin on 16 threads; on 16 virtual cores
- * those took 1.8 times as long as 8 when a pass had 138 barriers in place of 62.) */
+/* The number of threads for a first pass of `work` multiply-adds and n_barriers barriers: at most
+ * one for each core, and so few that each has at least 280,000 multiply-adds between two barriers.
+ * Small passes use one. (With 140,000, a token of GPT-2 124M would begin on 16 threads; on 16
+ * virtual cores those took 1.8 times as long as 8 when a pass had 138 barriers in place of 62.) */
 static int attn__first_guess(int most, double work, int n_barriers)
 {
     const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 280000;
@@ -12933,8 +12985,8 @@ struct attn_record {
     float *own;        /* the memory of the numbers if it is not the caller's */
 };
 
-/* Sets the n_heads and width of an activation. Returns the bytes of its numbers; 0 if a size_t cannot
- * count them. */
+/* Sets the n_heads and width of an activation. Returns the bytes of its numbers; 0 if a size_t
+ * cannot count them. */
 static size_t attn__slot_bytes(const attn_record *r, int point, attn__slot *slot)
 {
     size_t size;
@@ -12949,8 +13001,8 @@ static size_t attn__slot_bytes(const attn_record *r, int point, attn__slot *slot
     return size;
 }
 
-/* Counts the activations in points [1 + n_layer]. If there is data, divides it among their slots, in
- * the order of attn_record_name. Returns their bytes; 0 if a size_t cannot count them. */
+/* Counts the activations in points [1 + n_layer]. If there is data, divides it among their slots,
+ * in the order of attn_record_name. Returns their bytes; 0 if a size_t cannot count them. */
 static ATTN__COMPACT size_t attn__place_slots(attn_record *r, const uint32_t *points, float *data)
 {
     size_t bytes = 0, layer;
@@ -13601,16 +13653,17 @@ ATTN__COLD attn_status attn_model_logits(attn_ctx *ctx, attn_tensor *out, const 
         shape.dim[shape.ndim - 1] = n;
         status = attn__out_begin(ctx, op, out, shape, 0, inputs, &result);
     }
-    for (row = 0; status == ATTN_OK && row < attn__n_rows(&logits); row++)
-        for (i = 0; i < n; i++) {
-            float *const logit = (float *)result.dense.data + row * n + i;
-            *logit = ((const float *)logits.data)[row * u.made.n_out + column[i]];
-            if (model->b_u)
-                *logit +=
-                    model->b_u[((const int32_t *)tokens.data)[(ptrdiff_t)i * tokens.stride[0]]];
-        }
-    if (status == ATTN_OK)
+    if (status == ATTN_OK) {
+        for (row = 0; row < attn__n_rows(&logits); row++)
+            for (i = 0; i < n; i++) {
+                float *const logit = (float *)result.dense.data + row * n + i;
+                *logit = ((const float *)logits.data)[row * u.made.n_out + column[i]];
+                if (model->b_u)
+                    *logit +=
+                        model->b_u[((const int32_t *)tokens.data)[(ptrdiff_t)i * tokens.stride[0]]];
+            }
         status = attn__out_end(ctx, out, &result, ATTN_OK);
+    }
     attn_tensor_free(ctx, &logits);
     attn_free((void *)(uintptr_t)u.made.data);
     return status;
@@ -13643,7 +13696,7 @@ ATTN__SMALL_END
  * kernel   vector code for one row or one tile
  * tuner    finds the best number of threads for passes of one size
  * point    a place in the forward pass where an activation can be watched
- * watcher  is shown activations: a hook, a record or an edit
+ * watcher  anything that is shown activations: a hook, a record or an edit
  * draft    tokens that are fed before the sampler has drawn them */
 
 /* >>changes =====================================================================================

@@ -270,6 +270,6 @@ PAGES = $(shell find . -name '.?*' -prune -o -path ./build -prune -o -name '*.md
 
 format-check: ## complain about what clang-format would change, what is too long, functions without a caller, dead links
 	clang-format --dry-run -Werror $(FORMATTED)
-	@awk -f tests/lengths.awk $(FORMATTED) $(PAGES)
+	@LC_ALL=C awk -f tests/lengths.awk $(FORMATTED) $(PAGES)
 	@python3 tests/api.py
 	@python3 tests/pages.py
