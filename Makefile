@@ -151,7 +151,7 @@ $(BUILD)/%.o: %.c $(BUILD)/flags
 	$(SHOW)$(COMPILE) -DATTN__IMPLEMENTED -c $< -o $@
 
 # The scripts and styles of lens's pages, as C.
-$(BUILD)/lens_page.h: $(addprefix tools/lens/program/,embed.sh page.js page.css) examples/web/draw.js \
+$(BUILD)/lens_page.h: $(addprefix tools/lens/program/draw/,embed.sh page.js page.css) examples/web/draw.js \
     examples/web/draw.css
 	@mkdir -p $(@D)
 	$(SHOW)sh $< >$@

@@ -3,7 +3,7 @@
 #ifndef LENS_CIRCUIT_FILE_H
 #define LENS_CIRCUIT_FILE_H
 
-#include "patching.h"
+#include "cmd_patch.h"
 #include "tools/common/edge_scores.h"
 
 /* The factor between the scores of edges.h and those of the file. */

@@ -11,7 +11,7 @@
 #ifndef LENS_EXACT_FILE_H
 #define LENS_EXACT_FILE_H
 
-#include "patching.h"
+#include "cmd_patch.h"
 #include "tools/common/digest.h"
 #include "tools/lens/exact.h"
 

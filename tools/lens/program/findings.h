@@ -5,7 +5,7 @@
 
 #include "edits.h"
 #include "tools/lens/new_file.h"
-#include "lens_svg.h"
+#include "draw/lens_svg.h"
 #include "print_json.h"
 #include "print_table.h"
 

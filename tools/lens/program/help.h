@@ -3,9 +3,9 @@
 #ifndef LENS_HELP_H
 #define LENS_HELP_H
 
-#include "decomposition.h"
-#include "gradient.h"
-#include "head_kinds.h"
+#include "cmd_decompose.h"
+#include "cmd_gradients.h"
+#include "cmd_heads.h"
 
 static const struct option table[] = {
 #define AT(member) offsetof(options, member)

@@ -1,16 +1,16 @@
-/* sh tools/lens/program/embed.sh >lens_page.h && cc tools/lens/program/lens.c -I. -O2 -fopenmp -lm -o lens
+/* sh tools/lens/program/draw/embed.sh >lens_page.h && cc tools/lens/program/lens.c -I. -O2 -fopenmp -lm -o lens
  *                                                          (without -fopenmp: one thread)
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
  * activation and path patching, attribution, decomposition, kinds of heads, circuits, sparse
  * autoencoders, steering, and activations and their gradients for NumPy and PyTorch. This file reads
- * the command line. Each command is a header in this folder: it calls attn.h and the headers in the
- * folder above, and shows the results. All of them use
+ * the command line. Each command is a header in this folder whose name begins with cmd_: it calls attn.h
+ * and the headers in the folder above, and shows the results. All of them use
  *
  *     help.h         the options and the pages of help
  *     run.h          the values of the options, the texts, the labels of tokens
  *     findings.h     the result of a command as a table (print_table.h), as JSON (print_json.h) or as
- *                    a picture (lens_html.h, lens_svg.h)
+ *                    a picture (draw/)
  *     edits.h        changes that --edit makes in the model while it reads
  *     question.h     a logit, or the difference of two, which patch, path and attribute ask about */
 
@@ -19,23 +19,23 @@
 #include "attn.h"
 #define PROGRAM "lens"
 #define INPUT   "text"
-#include "ablate.h"
-#include "attribution.h"
-#include "composition.h"
-#include "decomposition.h"
-#include "edge.h"
-#include "features.h"
-#include "gradient.h"
-#include "head_kinds.h"
+#include "cmd_ablate.h"
+#include "cmd_attribute.h"
+#include "cmd_circuits.h"
+#include "cmd_decompose.h"
+#include "cmd_edges.h"
+#include "cmd_gradients.h"
+#include "cmd_heads.h"
+#include "cmd_logit_lens.h"
+#include "cmd_loss.h"
+#include "cmd_path.h"
+#include "cmd_patterns.h"
+#include "cmd_process.h"
+#include "cmd_qk.h"
+#include "cmd_record.h"
+#include "cmd_sae.h"
+#include "cmd_steer.h"
 #include "help.h"
-#include "logit_lens.h"
-#include "losses.h"
-#include "path.h"
-#include "patterns.h"
-#include "process.h"
-#include "record.h"
-#include "score.h"
-#include "steer.h"
 
 /* ---- the command line ---- */
 

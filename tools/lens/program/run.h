@@ -3,7 +3,7 @@
 #define LENS_RUN_H
 
 #include "tools/common/prompt.h"
-#include "lens_html.h"
+#include "draw/lens_html.h"
 #include "tools/lens/metric.h"
 #include <math.h>
 

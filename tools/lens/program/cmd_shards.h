@@ -9,14 +9,14 @@
  * written. So --resume continues after the last entry. Digests of the model and of each shard's texts
  * prevent it from continuing with other ones. If a shard is missing, it and all later ones are made again.
  *
- * With --shuffle there are no shards, but one data set of all rows in random order (shuffle.h). */
-#ifndef LENS_SHARDS_H
-#define LENS_SHARDS_H
+ * With --shuffle there are no shards, but one data set of all rows in random order (cmd_shuffle.h). */
+#ifndef LENS_CMD_SHARDS_H
+#define LENS_CMD_SHARDS_H
 
 #include "tools/lens/save.h"
 #include "tools/common/json.h"
 #include "tools/common/lines.h"
-#include "shuffle.h"
+#include "cmd_shuffle.h"
 
 /* A shard's entry in an existing index: its last line, and the digest of its texts. */
 typedef struct old_shard {

@@ -1,9 +1,9 @@
 /* lens edges --curve: how well circuits of growing size answer, by estimates, true effects and chance. */
-#ifndef LENS_CURVE_COMMAND_H
-#define LENS_CURVE_COMMAND_H
+#ifndef LENS_CMD_CURVE_H
+#define LENS_CMD_CURVE_H
 
 #include "circuit_file.h"
-#include "exact.h"
+#include "cmd_exact.h"
 #include "tools/lens/curve.h"
 
 enum { N_METHODS = 5, N_ORDERS = 2, CURVE_COLUMNS = LENS_CURVE_POINTS + 2 };

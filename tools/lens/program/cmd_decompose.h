@@ -1,7 +1,7 @@
 /* lens decompose: the parts of the stream that a layer reads. A part is shown by its length, or with --token
  * by what it adds to a logit. -o FILE.safetensors writes the parts. */
-#ifndef LENS_DECOMPOSITION_H
-#define LENS_DECOMPOSITION_H
+#ifndef LENS_CMD_DECOMPOSE_H
+#define LENS_CMD_DECOMPOSE_H
 
 #include "tools/lens/decompose.h"
 #include "tools/lens/save.h"

@@ -1,7 +1,7 @@
 /* lens sae: which features of a sparse autoencoder or a transcoder are active at each token, and what changing some of them
  * does. */
-#ifndef LENS_FEATURES_H
-#define LENS_FEATURES_H
+#ifndef LENS_CMD_SAE_H
+#define LENS_CMD_SAE_H
 
 #include "beside.h"
 #include "tools/lens/sae_files.h"

@@ -1,6 +1,6 @@
 /* lens logit-lens: the prediction of each layer's stream, unembedded directly or through a tuned lens. */
-#ifndef LENS_LOGIT_LENS_H
-#define LENS_LOGIT_LENS_H
+#ifndef LENS_CMD_LOGIT_LENS_H
+#define LENS_CMD_LOGIT_LENS_H
 
 #include "findings.h"
 #include "tools/lens/logits.h"

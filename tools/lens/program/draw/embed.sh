@@ -12,6 +12,6 @@ lines() # NAME FILE...
         -e '/^ *\/\*\*/,/\*\/$/d' -e 's/["\\?]/\\&/g' -e 's/.*/"&\\n",/' "$@"
     echo '};'
 }
-echo '/* Made by tools/lens/program/embed.sh. */'
-lines lens_page_style ../../../examples/web/draw.css page.css
-lines lens_page_script ../../../examples/web/draw.js page.js
+echo '/* Made by tools/lens/program/draw/embed.sh. */'
+lines lens_page_style ../../../../examples/web/draw.css page.css
+lines lens_page_script ../../../../examples/web/draw.js page.js

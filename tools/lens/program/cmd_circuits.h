@@ -1,9 +1,9 @@
 /* lens circuits: singular values and copying scores of each head, and which heads compose. It reads only
  * weights, so it needs no text. */
-#ifndef LENS_COMPOSITION_H
-#define LENS_COMPOSITION_H
+#ifndef LENS_CMD_CIRCUITS_H
+#define LENS_CMD_CIRCUITS_H
 
-#include "directions.h"
+#include "cmd_directions.h"
 
 typedef struct composition {
     lens_head from, to;

@@ -2,8 +2,8 @@
  * the head reads is shown by the tokens whose embeddings have the largest products with it; a direction
  * that it writes by the tokens whose logits it raises most (Millidge & Black 2022; TransformerLens's
  * SVDInterpreter). The sign of a vector is arbitrary, but both vectors of a pair change it together. */
-#ifndef LENS_DIRECTIONS_H
-#define LENS_DIRECTIONS_H
+#ifndef LENS_CMD_DIRECTIONS_H
+#define LENS_CMD_DIRECTIONS_H
 
 #include "findings.h"
 #include "tools/lens/spectrum.h"

@@ -1,7 +1,7 @@
 /* lens ablate: the loss or a logit without each head. One head's z at a time is set to zero, so that the
  * head adds nothing to the stream, and the text runs again. */
-#ifndef LENS_ABLATE_H
-#define LENS_ABLATE_H
+#ifndef LENS_CMD_ABLATE_H
+#define LENS_CMD_ABLATE_H
 
 #include "question.h"
 

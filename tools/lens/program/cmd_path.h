@@ -1,8 +1,8 @@
 /* lens path: what certain receivers of the residual stream read from each head and MLP. */
-#ifndef LENS_PATH_H
-#define LENS_PATH_H
+#ifndef LENS_CMD_PATH_H
+#define LENS_CMD_PATH_H
 
-#include "patching.h"
+#include "cmd_patch.h"
 #include "tools/lens/paths.h"
 
 /* Reads a receiver, blocks.L.NAME or, for a head's copy of the stream, blocks.L.NAME.H, up to a comma or the

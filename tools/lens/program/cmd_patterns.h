@@ -2,10 +2,10 @@
  *
  * The patterns of a long text are large, so each layer's pattern is written as soon as it is computed. The
  * session's batch holds the whole text, so the hook sees the whole pattern of each layer once, in order. */
-#ifndef LENS_PATTERNS_H
-#define LENS_PATTERNS_H
+#ifndef LENS_CMD_PATTERNS_H
+#define LENS_CMD_PATTERNS_H
 
-#include "losses.h"
+#include "cmd_loss.h"
 
 typedef struct patterns {
     lens *l;

@@ -1,6 +1,6 @@
 /* lens tokens, lens loss: the loss of each token of a text, and the likeliest tokens at each position. */
-#ifndef LENS_LOSSES_H
-#define LENS_LOSSES_H
+#ifndef LENS_CMD_LOSS_H
+#define LENS_CMD_LOSS_H
 
 #include "findings.h"
 

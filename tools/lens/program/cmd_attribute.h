@@ -1,6 +1,6 @@
 /* lens attribute: what each head and each MLP adds to a logit. */
-#ifndef LENS_ATTRIBUTION_H
-#define LENS_ATTRIBUTION_H
+#ifndef LENS_CMD_ATTRIBUTE_H
+#define LENS_CMD_ATTRIBUTE_H
 
 #include "question.h"
 #include "tools/lens/logits.h"

@@ -1,10 +1,10 @@
 /* lens gradients: how a logit, a log-probability or a loss changes with each activation. */
-#ifndef LENS_GRADIENT_H
-#define LENS_GRADIENT_H
+#ifndef LENS_CMD_GRADIENTS_H
+#define LENS_CMD_GRADIENTS_H
 
 #include "tools/lens/gradients.h"
 #include "question.h"
-#include "record.h"
+#include "cmd_record.h"
 
 /* Backward passes of the model that --edit makes. */
 static attn_status new_backward(lens *l, lens_backward *backward)

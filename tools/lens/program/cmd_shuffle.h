@@ -8,8 +8,8 @@
  * Memory: a block for each bucket (64 MiB together, unless one row takes more), the largest bucket (about a
  * 1,024th of all rows), a batch of the output (64 MiB), and 24 bytes for each block on the disk. Disk: the
  * rows twice until rows.part is removed. */
-#ifndef LENS_SHUFFLE_H
-#define LENS_SHUFFLE_H
+#ifndef LENS_CMD_SHUFFLE_H
+#define LENS_CMD_SHUFFLE_H
 
 #include "arrow.h"
 

@@ -1,6 +1,6 @@
 /* lens steer: a direction that is added to the stream while the model runs, and what it changes. */
-#ifndef LENS_STEER_H
-#define LENS_STEER_H
+#ifndef LENS_CMD_STEER_H
+#define LENS_CMD_STEER_H
 
 #include "beside.h"
 #include "tools/lens/control.h"

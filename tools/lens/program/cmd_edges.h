@@ -1,10 +1,10 @@
 /* lens edges: which connections make the difference between two texts, and the answer of the circuit that
  * the best of them form. */
-#ifndef LENS_EDGE_H
-#define LENS_EDGE_H
+#ifndef LENS_CMD_EDGES_H
+#define LENS_CMD_EDGES_H
 
 #include "circuit_file.h"
-#include "curve.h"
+#include "cmd_curve.h"
 #include "tools/lens/prune.h"
 
 typedef struct edge_finding {

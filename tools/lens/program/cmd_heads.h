@@ -1,6 +1,6 @@
 /* lens heads: previous-token, duplicate-token and induction heads, and the entropy of each head's pattern. */
-#ifndef LENS_HEAD_KINDS_H
-#define LENS_HEAD_KINDS_H
+#ifndef LENS_CMD_HEADS_H
+#define LENS_CMD_HEADS_H
 
 #include "tools/lens/detect.h"
 #include "findings.h"

@@ -1,6 +1,6 @@
 /* lens qk: an attention score as a sum over pairs of parts of the stream, at the query and at the key. */
-#ifndef LENS_SCORE_H
-#define LENS_SCORE_H
+#ifndef LENS_CMD_QK_H
+#define LENS_CMD_QK_H
 
 #include "findings.h"
 #include "tools/lens/qk.h"

@@ -1,8 +1,8 @@
 /* lens patch: which activations of the clean text, patched into the corrupted one, restore its answer. */
-#ifndef LENS_PATCHING_H
-#define LENS_PATCHING_H
+#ifndef LENS_CMD_PATCH_H
+#define LENS_CMD_PATCH_H
 
-#include "gradient.h"
+#include "cmd_gradients.h"
 #include "pair_file.h"
 #include "tools/lens/pairs.h"
 #include "tools/lens/patch.h"

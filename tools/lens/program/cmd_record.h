@@ -1,8 +1,8 @@
 /* lens record: activations into a .safetensors or .npz file. */
-#ifndef LENS_RECORD_H
-#define LENS_RECORD_H
+#ifndef LENS_CMD_RECORD_H
+#define LENS_CMD_RECORD_H
 
-#include "shards.h"
+#include "cmd_shards.h"
 #include "tools/lens/save.h"
 
 static void json_record(lens *l, const attn_record *record)

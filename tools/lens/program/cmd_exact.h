@@ -1,6 +1,6 @@
 /* lens edges --exact: the true effects of edges, or of nodes, each by a run of its own. */
-#ifndef LENS_EXACT_COMMAND_H
-#define LENS_EXACT_COMMAND_H
+#ifndef LENS_CMD_EXACT_H
+#define LENS_CMD_EXACT_H
 
 #include "exact_file.h"
 

@@ -1,6 +1,6 @@
 /* lens process: writes the model that TransformerLens's from_pretrained makes. */
-#ifndef LENS_PROCESS_H
-#define LENS_PROCESS_H
+#ifndef LENS_CMD_PROCESS_H
+#define LENS_CMD_PROCESS_H
 
 #include "tools/lens/process_weights.h"
 #include "tools/lens/refactor.h"
