@@ -13745,7 +13745,7 @@ ATTN__SMALL_END
  *
  * 0.5.0, the last version that renames:
  *   ATTN_UNSTABLE                   none: everything in the API is always there
- *   attn_new_file_*                 tools/lens/new_file.h: new_file_*
+ *   attn_new_file_*                 tools/lens/new_file.h: lens_new_file_*
  *   attn_writer_*, attn_model_save  tools/lens/writer.h: lens_writer_*, lens_model_save
  *   attn_model_unembed              attn_model_logits
  *   attn_act_kind, attn_activate    attn_mlp_act, attn_apply_mlp_act
