@@ -95,10 +95,9 @@ TEST(surprisal)
     follow("tools/surprisal/README.md", "surprisal");
 }
 
-/* Its commands run the bench, which is built for tests in full alone. */
-TEST_IF(test_full(), fast)
+TEST(speed)
 {
-    follow("tools/bench/fast.md", "fast");
+    follow("tools/bench/speed.md", "speed");
 }
 
 /* The first program of the README is examples/hello.c, and the commands below it compile and run it. */
