@@ -8,7 +8,7 @@
 # Longer tests ====================================================================================
 
 test-full: test ## the tests with every failure of a system call, long runs, more mutations, checked kernels
-	ATTN_TEST_FULL=1 $(TEST) faults load bench readers proof ops lens-tool pages/fast surprisal
+	ATTN_TEST_FULL=1 $(TEST) faults load bench readers proof ops lens-tool surprisal
 	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
 	$(MAKE) --no-print-directory sanitize-kernels
 
@@ -260,7 +260,7 @@ windows-test: $(BUILD)/gpt2 $(BUILD)/tiny-stories.attn ## programs for Windows: 
 
 # Format ==========================================================================================
 
-FORMATTED = $(filter-out ./examples/hello.c ./tests/compile/%.h ./tools/packaging/%,$(shell find . \
+FORMATTED = $(filter-out ./tests/compile/%.h ./tools/packaging/%,$(shell find . \
               -name '.?*' -prune -o -path ./build -prune -o \( -name '*.[ch]' -o -name '*.[ch]pp' \) -print))
 
 format: ## run clang-format over the sources

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How well estimates of edges and of nodes agree with their true effects: a table for the page of tools/lens.
+"""How well estimates of edges and of nodes agree with their true effects: the tables of tools/reproduce/estimates.md.
 
     compare_estimates.py [BUILD] [--pairs 8] [--train SEED...] [MODEL.attn "IDS" "IDS" TOKEN AGAINST]
 

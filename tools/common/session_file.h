@@ -32,7 +32,7 @@ typedef struct session_stream {
 TOOLS_FN void session_write(session_stream *s, const void *bytes, size_t size)
 {
     fwrite(bytes, 1, size, s->file);
-    s->sum = attn_checksum(s->sum, bytes, size);
+    s->sum = model_checksum(s->sum, bytes, size);
 }
 
 /* Reads `size` bytes, and adds them to the checksum. */

@@ -118,9 +118,9 @@ MODEL_FILE_FN uint64_t model_block_digest(const unsigned char *block, size_t siz
         if (size - at < 256)
             p = (const unsigned char *)memcpy(last, p, size - at);
         for (j = 0; j < 64; j++) {
-            const uint32_t word = (uint32_t)p[4 * j] | (uint32_t)p[4 * j + 1] << 8 |
+            const uint32_t bits = (uint32_t)p[4 * j] | (uint32_t)p[4 * j + 1] << 8 |
                                   (uint32_t)p[4 * j + 2] << 16 | (uint32_t)p[4 * j + 3] << 24;
-            lane[j] = (lane[j] ^ word) * 0x9E3779B1u;
+            lane[j] = (lane[j] ^ bits) * 0x9E3779B1u;
             lane[j] ^= lane[j] >> 15;
         }
     }

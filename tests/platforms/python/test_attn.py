@@ -1527,16 +1527,6 @@ class Errors(Case):
         again = pickle.loads(pickle.dumps(error))
         self.assertEqual((str(again), again.status), ("a sentence", attn.Status.TOKEN))
 
-    def test_readme(self):
-        """The program that README.md shows."""
-        text = (ROOT / "README.md").read_text(encoding="utf-8")
-        program = text.split("```python\n")[1].split("```")[0]
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(program.replace('"build/tiny-stories.attn"', repr(str(STORIES))), {})
-        self.assertTrue(printed.getvalue().startswith(", there was a little"), printed.getvalue())
-        self.assertTrue(printed.getvalue().endswith("(6, 4, 4)\n"), printed.getvalue())
-
     def test_page(self):
         """The programs of examples/python/README.md, one after the other, print what the page says."""
         text = (ROOT / "examples/python/README.md").read_text(encoding="utf-8")

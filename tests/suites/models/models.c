@@ -111,7 +111,7 @@ TEST(closed_before_its_users)
         desc.workspace = ws;
         OK(&ctx, attn_session_new(&ctx, &shared, model, &desc));
         OK(&ctx, attn_session_new(&ctx, &own, model, NULL));
-        OK(&ctx, attn_record_new(&ctx, &record, own, NULL, NULL, 0));
+        OK(&ctx, attn_record_new(&ctx, &record, own, NULL));
         OK(&ctx, attn_feed(&ctx, own, ten, 3));
         for (i = 0; i < USERS; i++) {
             int alive[USERS] = {0};
@@ -160,7 +160,7 @@ TEST(users_that_were_not_made)
         if (attn_session_new(&ctx, &session, model, NULL) != ATTN_OK)
             continue;
         m.asked = 0;
-        if (attn_record_new(&ctx, &record, session, NULL, NULL, 0) == ATTN_OK)
+        if (attn_record_new(&ctx, &record, session, NULL) == ATTN_OK)
             attn_record_free(record);
         attn_session_free(session);
     }

@@ -95,10 +95,36 @@ TEST(surprisal)
     follow("tools/surprisal/README.md", "surprisal");
 }
 
-/* Its commands run the bench, which is built for tests in full alone. */
-TEST_IF(test_full(), fast)
+TEST(speed)
 {
-    follow("tools/bench/fast.md", "fast");
+    follow("tools/bench/speed.md", "speed");
+}
+
+/* The first program of the README is examples/hello.c, and the commands below it compile and run it. */
+TEST(readme)
+{
+    static const char first[] = "\n```c\n", next[] = "```\n\n```sh\n";
+    size_t size, n_lines = 0, length;
+    char *readme = (char *)test_read("README.md", &size), *line = readme, *block = NULL,
+         *end = NULL;
+    char *hello = (char *)test_read("examples/hello.c", &size);
+    for (; line && *line; line += length + (line[length] == '\n'), n_lines++)
+        CHECKF((length = strcspn(line, "\n")) <= 100, "a line of README.md is too long: %.100s",
+               line);
+    CHECKF(n_lines <= 60, "README.md has %d lines: a newcomer reads one screen", (int)n_lines);
+    make_place("readme");
+    if (readme && hello && (block = strstr(readme, first)) != NULL)
+        end = strstr(block += sizeof first - 1, next);
+    if (CHECK(end != NULL)) {
+        CHECKF((size_t)(end - block) == size && memcmp(block, hello, size) == 0,
+               "README.md's first program is not examples/hello.c");
+        test_write(DIR "readme/app.c", block, (size_t)(end - block));
+        block = end + sizeof next - 1;
+        run_block("README.md", "readme", block, strcspn(block, "`"));
+        CHECKF(strncmp(out, "Once upon a time, there was", 27) == 0, "%s", out);
+    }
+    free(readme);
+    free(hello);
 }
 
 /* The beginning of a program names the command that compiles it from the top. It is run as far as
@@ -198,7 +224,7 @@ TEST(docs)
     CHECK(run("mandoc -T html " DIR "attn.3 | awk -f tools/packaging/page.awk") == 0 &&
           out_size > 0);
     n = occurrences(out, "<h1 class=\"Sh\"");
-    CHECK(n >= 20 && occurrences(out, "\n<a href=\"#") == n);
+    CHECK(n >= 18 && occurrences(out, "\n<a href=\"#") == n);
     CHECK(occurrences(out, "<br/>") == 0 &&
-          strstr(out, "    #include &lt;stdio.h&gt;\n\n    static int print(const char *text"));
+          strstr(out, "    #include &lt;stdio.h&gt;\n\n    int main(int argc, char **argv)"));
 }

@@ -108,8 +108,8 @@ static const mistake mistakes[] = {
     /* the output */
     {"a full disk", 1, GPT2 MODEL "Once -qn 3 >/dev/full",
      "gpt2: cannot write the output: No space left on device; free some space, or write elsewhere"},
-    {"a full disk for an example", 1, BIN("hello") MODEL ">/dev/full", "cannot write the text"},
-    {"for a conversation", 1, "echo hi | " BIN("chat") MODEL ">/dev/full", "cannot write the text"},
+    {"a full disk for a conversation", 1, "echo hi | " BIN("chat") MODEL ">/dev/full",
+     "cannot write the text"},
     {"for eight texts", 1, BIN("eight") MODEL ">/dev/full", FULL_DISK},
     {"for a table of tokens", 1, BIN("top5") MODEL "Once >/dev/full", FULL_DISK},
     {"for an ablation", 1, BIN("ablate") MODEL "0 1 Once >/dev/full", FULL_DISK},

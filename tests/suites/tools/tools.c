@@ -232,13 +232,11 @@ TEST(hello)
         expected[at] = 0;
         CHECKF(strcmp(expected, program) == 0, "examples/hello.c is not the header's example");
     }
-    same(TEST_BUILD "/hello " MODEL,
-         GPT2 MODEL "'Once upon a time' -n 200 --temperature 0.7 --top-k 40 --seed 1");
+    same(TEST_BUILD "/hello " MODEL, GPT2 MODEL "'Once upon a time' -n 100");
     run("cd / && \"$OLDPWD/" TEST_BUILD "/hello\" \"$OLDPWD/" TEST_BUILD "/tiny-stories.attn\" "
         ">\"$OLDPWD/%s\"",
         test_tmp("story.txt"));
     same("cat " TEST_TMP "story.txt", TEST_BUILD "/hello " MODEL);
-    refuses(2, "usage", TEST_BUILD "/hello");
     refuses(1, "missing.attn", TEST_BUILD "/hello missing.attn");
     free(header);
     free(program);
@@ -285,17 +283,11 @@ static void run_snippets(const char *page)
 TEST(pages)
 {
     char *readme, *at, *command = NULL;
-    size_t size, lines = 0;
+    size_t size;
     CHECKF(run("cc -c -x c -DATTN_NO_SIMD -DATTN_IMPLEMENTATION attn.h -o %s",
                test_tmp("attn.o")) == 0,
            "%s", err);
-    run_snippets("README.md");
     run_snippets("examples/README.md");
-    readme = (char *)test_read("README.md", &size);
-    for (at = readme; at && (at = strchr(at, '\n')) != NULL; lines++, at++)
-        continue;
-    CHECKF(lines <= 75, "README.md has %d lines: a newcomer reads one screen", (int)lines);
-    free(readme);
     readme = (char *)test_read("examples/induction/README.md", &size);
     for (at = readme; at && (at = strchr(at, '\n')) != NULL; at++)
         if (strncmp(at, "\nbuild/lens", 11) == 0 && strstr(at, "patterns.svg"))
