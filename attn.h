@@ -871,8 +871,8 @@ typedef struct attn_generation {
  *
  * Every end but a failure returns ATTN_OK, even a stop by a callback; result->reason has the
  * reason. The session has the prompt and all generated tokens, also those of a stop string. The
- * last one is missing if the session is full, or if a hook or ctx->stop_flag ended its feed. To continue
- * after the text that was handed over, after a stop string or a stop by a callback:
+ * last one is missing if the session is full, or if a hook or ctx->stop_flag ended its feed. To
+ * continue after the text that was handed over, after a stop string or a stop by a callback:
  *
  *     attn_session_truncate(&ctx, session, result.accepted);
  *
@@ -4332,7 +4332,8 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
     return ATTN_OK;
 }
 
-/* Copies keys or values [n, H, d] of a layer, from position `first` on, to x. If puts is 1, from x. */
+/* Copies keys or values [n, H, d] of a layer, from position `first` on, to x; if puts is 1, from
+ * x. */
 static void attn__move_cache(const attn_session *s, attn_cache_part part, size_t layer,
                              size_t first, const attn_tensor *x, int puts)
 {
@@ -13684,8 +13685,8 @@ ATTN__SMALL_END
  *
  * An activation function: in >>kernels its formula on one register beside attn__r_silu (with its
  *     #define, #undef and ATTN__LIFT) and a branch in ATTN__FN(activate); a value of
- *     attn_mlp_act; the checks in attn_apply_mlp_act and attn__check_version; its number in >>format;
- *     its name in tools/attn-info.c, tools/convert/huggingface.h and export.h,
+ *     attn_mlp_act; the checks in attn_apply_mlp_act and attn__check_version; its number in
+ *     >>format; its name in tools/attn-info.c, tools/convert/huggingface.h and export.h,
  *     examples/python.
  * An operation of tier 1: its declaration in >>api-tensors, its function in >>ops, a case in
  *     tests/suites/ops.
