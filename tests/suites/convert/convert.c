@@ -1380,7 +1380,7 @@ TEST(empty_tensors)
  * is two gigabytes of zeros that take no room on the disk. */
 TEST(interruption)
 {
-    static const uint32_t header[8] = {20240326, 3, 1024, 50257, 12, 16, 1600, 50304};
+    static const uint32_t header[8] = {20240326, 3, 1024, 50257, 12, 16, 800, 50304};
     unsigned char bytes[1024] = {0};
     char path[512], output[512];
     size_t i;
@@ -1392,13 +1392,13 @@ TEST(interruption)
     snprintf(path, sizeof path, "%s", test_tmp("huge.bin"));
     snprintf(output, sizeof output, "%s", test_tmp("huge.attn"));
     test_write(path, bytes, sizeof bytes);
-    CHECK(truncate(path, 1024 + 4 * (off_t)(12 * (12 * 1600 * 1600 + 13 * 1600) +
-                                            (50304 + 1024 + 2) * 1600)) == 0);
+    CHECK(truncate(path, 1024 + 4 * (off_t)(12 * (12 * 800 * 800 + 13 * 800) +
+                                            (50304 + 1024 + 2) * 800)) == 0);
     for (i = 0; i < sizeof signals / sizeof *signals; i++) {
         if (TEST_SANITIZED && i >= 7) /* a sanitizer catches the last two */
             break;
         code = run("ulimit -c 0; " TEST_BUILD "/attn-convert %s %s & run=$!; i=0; "
-                   "while ! ls %s.*.part 2>/dev/null && [ $i -lt 200 ]; do sleep 0.05; "
+                   "while ! ls %s.*.part 2>/dev/null && [ $i -lt 600 ]; do sleep 0.05; "
                    "i=$((i + 1)); done; kill -%s $run; wait $run; code=$?; "
                    "[ $(kill -l $code) = %s ]",
                    path, output, output, signals[i], signals[i]);
