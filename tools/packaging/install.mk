@@ -97,8 +97,11 @@ $(BUILD)/notebooks/%.html: $(BUILD)/notebooks/% $(BOOK)/page.awk $(BOOK)/page.cs
 	$(SHOW)$< >$<.out && awk -f $(BOOK)/page.awk -v source=examples/from_scratch/$*.c -v style=$(BOOK)/page.css \
 	    -v pages='$(READ)' $<.out >$@
 
-docs: $(BUILD)/attn.3 $(READ:%=$(BUILD)/notebooks/%.html) ## the manual and API as one page, and a page for each notebook in C (needs mandoc)
+docs: $(BUILD)/attn.3 $(READ:%=$(BUILD)/notebooks/%.html) $(BUILD)/$(SHARED) ## the manual and API as one page, Python's names, and a page for each notebook in C (needs mandoc)
 	@mandoc -? 2>/dev/null; [ $$? != 127 ] || { echo 'make docs needs mandoc'; exit 1; }
 	@mandoc -T html $< | awk -f tools/packaging/page.awk >$(BUILD)/manual.html
 	@echo 'Ready: $(BUILD)/manual.html, and for man: $<'
 	@echo 'Notebooks, in their order: $(READ:%=$(BUILD)/notebooks/%.html)'
+	@if $(PYTHON) -c 'import numpy' 2>/dev/null; then \
+	    ATTN_LIBRARY=$(BUILD)/$(SHARED) $(PYTHON) examples/python/building/attn_reference.py >$(BUILD)/python.md && \
+	    echo 'Python: $(BUILD)/python.md'; else echo 'Python: skipped, no python3 with numpy here'; fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes examples/python/reference.md, the page of every public name, from the package's docstrings:
+"""Prints the page of every public name, from the package's docstrings, as Markdown. `make docs` puts it into the build folder:
 
-    python3 examples/python/building/attn_reference.py
+    python3 examples/python/building/attn_reference.py >python.md
 
 The groups are those of the tables "What exists" in the docstrings of attn and attn.lens."""
 from __future__ import annotations
@@ -90,8 +90,8 @@ def page() -> str:
     sys.path.insert(0, str(PROJECT))
     import attn
     from attn import lens
-    parts = ["# The package attn, name by name\n\nMade from the docstrings by [attn_reference.py](building/attn_reference.py). "
-             "`help(attn)` says the same.\n[The package's page](README.md) begins with examples.\n\n"]
+    parts = ["# The package attn, name by name\n\nMade from the docstrings; `help(attn)` says the same. "
+             "examples/python/README.md begins with examples.\n\n"]
     for module in attn, lens:
         for title, names in groups(module).items():
             line = f"- [{module.__name__}: {title}](#{module.__name__.replace('.', '')}-{title.replace(' ', '-')}): {', '.join(names)}"
@@ -105,4 +105,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    (PROJECT / "reference.md").write_text(page(), encoding="utf-8")
+    sys.stdout.buffer.write(page().encode())

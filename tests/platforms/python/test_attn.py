@@ -1550,11 +1550,9 @@ class Errors(Case):
             copy.copy(session)
         self.assertEqual(session.copy().tokens.tolist(), session.tokens.tolist())
 
-    def test_the_reference_is_that_of_the_docstrings(self):
-        page = (ROOT / "examples" / "python" / "reference.md").read_text(encoding="utf-8")
-        sys.path.insert(0, str(ROOT / "examples" / "python" / "building"))
-        import attn_reference
-        self.assertEqual(page, attn_reference.page(), "run examples/python/building/attn_reference.py")
+    def test_the_reference_has_every_name(self):
+        maker = ROOT / "examples" / "python" / "building" / "attn_reference.py"
+        page = subprocess.run([sys.executable, maker], check=True, capture_output=True).stdout.decode()
         for module in attn, lens:
             self.assertEqual(module.__doc__.split("\n\n")[1], "What exists:")
             for name in set(module.__all__) - {"lens"}:
