@@ -217,7 +217,7 @@ mutate: ## plant errors, see that tests notice them: minutes each (MUTATE="--see
 PYTHON = python3
 
 pipelines: all ## score under GNU parallel, a Slurm array, Spark, lm-evaluation-harness (PYTHON=one with pyspark, lm-eval[hf])
-	@PYTHON='$(PYTHON)' sh tests/compare/pipelines.sh $(BUILD)
+	@PYTHON='$(PYTHON)' sh tests/compare/truth/pipelines.sh $(BUILD)
 
 # Beside an implementation that is not ours; without a directory, random weights of GPT-2's size.
 CHECKPOINT = examples/tiny-stories
@@ -225,7 +225,7 @@ CHECKPOINT = examples/tiny-stories
 compare: all ## logits, losses and text next to PyTorch's (CHECKPOINT=HF_DIRECTORY; needs python3 with torch)
 	@python3 -c 'import numpy, torch' || { echo 'make compare needs numpy and PyTorch' \
 	    '(Debian: python3-numpy, python3-torch)'; exit 1; }
-	@python3 tests/compare/compare_with_torch.py $(BUILD) $(CHECKPOINT)
+	@python3 tests/compare/truth/compare_with_torch.py $(BUILD) $(CHECKPOINT)
 
 # Other languages =================================================================================
 

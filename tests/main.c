@@ -10,7 +10,7 @@
  * alone runs in this process and prints where it runs, for a debugger. */
 #define PROGRAM "test"
 #include "tools/common/program.h"
-#include "test.h"
+#include "tests/support/test.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
  * the file cut at each byte, each bit of it flipped, numbers that are too large or zero at each
  * byte. A call may take a gigabyte and twenty seconds. A failure ends the program; the input is
  * left in build/fuzz/input. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "fuzz.h"
 #include <dirent.h>
 #include <sys/resource.h>

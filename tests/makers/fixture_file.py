@@ -1,4 +1,4 @@
-"""Writes the files of numbers that tests/fixture.h reads.
+"""Writes the files of numbers that tests/support/fixture.h reads.
 
 Little-endian: "ATTNTEST", u32 number of tensors, and for each tensor u32 length of the name, the
 name, u32 type (0 f32, 1 f16, 2 i32), u32 number of dimensions, u32 each dimension, zeros up to a

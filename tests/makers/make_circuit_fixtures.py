@@ -5,7 +5,7 @@
 
 Needs numpy. Everything is computed in float64 from the stored weights of golden/, by the formulas of
 TransformerLens 3.9 (FactoredMatrix.eigenvalues, ActivationCache.accumulated_resid, decompose_resid,
-get_full_resid_decomposition and apply_ln_to_stack, head_detector); compare/compare_lens.py compares with that
+get_full_resid_decomposition and apply_ln_to_stack, head_detector); compare/truth/compare_lens.py compares with that
 package itself. "eig.N.left", "right" and "values" [r, 2] are products; "MODEL.ov.SPACE" [L, H, d, 2] the
 eigenvalues of a model's OV circuits over the stream (0) and the tokens (1), "MODEL.copying.SPACE" their copying
 scores; "parts.KIND.LAYER.MLP.LN" the parts of a text of `narrow`, "projected.*" the same times "project";

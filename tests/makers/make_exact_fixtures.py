@@ -7,7 +7,7 @@ Needs numpy. Three models are those of golden/; two of other shapes are written 
 receiver reads is changed by what one sender writes in the corrupted text minus what it writes in the clean one.
 "MODEL.CASE.clean" and ".corrupted" are the texts, ".metric" [kind, from_end, token, against] (kinds of
 metric.h), ".values" the metric of both texts, ".effects" [S, R] in the order of edges.h; ".nodes" [S]. The
-layout is in fixture_file.py. compare/compare_exact.py compares models of other shapes with lens itself.
+layout is in fixture_file.py. compare/truth/compare_exact.py compares models of other shapes with lens itself.
 """
 import json
 import math

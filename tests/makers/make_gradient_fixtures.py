@@ -3,7 +3,7 @@
 
     python3 tests/makers/make_gradient_fixtures.py [tests/fixtures/gradients.bin]
 
-Needs numpy and PyTorch. The model and its gradients are those of compare/compare_gradients.py; the
+Needs numpy and PyTorch. The model and its gradients are those of compare/truth/compare_gradients.py; the
 file's layout is in fixture_file.py. Of `narrow` every activation is there, for the difference of two
 logits ("logit.NAME"); of its variants with other activation functions and scores ("erf.NAME",
 "relu.NAME", "silu.NAME"), and of `plain` for a loss and a log-probability, some are. "eap.1" and "eap.3"
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(here, "compare"))
+sys.path.insert(0, os.path.join(here, "compare", "truth"))
 from compare_gradients import Edit, Model, metrics
 from fixture_file import save
 

@@ -17,7 +17,7 @@ import torch
 from transformers import GPT2LMHeadModel, GPT2TokenizerFast
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(TESTS, "compare"))
+sys.path.insert(0, os.path.join(TESTS, "compare", "truth"))
 import compare_reproduce  # noqa: E402
 import greater_than  # noqa: E402
 

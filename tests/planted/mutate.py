@@ -180,9 +180,9 @@ class Suite:
     def __init__(self, folder):
         self.name = os.path.basename(folder)
         self.text = "".join(read(p) for p in sorted(glob.glob(folder + "/*.[ch]")))
-        headers = glob.glob("tests/*.h")
+        headers = glob.glob("tests/support/*.h")
         for header in headers + headers:  # those of headers, too
-            if re.search('#include "(tests/)?%s"' % os.path.basename(header), self.text):
+            if re.search('#include "(tests/support/)?%s"' % os.path.basename(header), self.text):
                 self.text += read(header)
         self.seconds, self.reached, self.trusted = 0.0, [], set()
 

@@ -1,5 +1,5 @@
 /* A suite whose cases pass, fail, are skipped and, with $CRASH, end the process, for suites/tools/runner.c. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include <signal.h>
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* Attention and what is made of it: against PyTorch in float64 (make_op_fixtures.py), against published
  * notebooks, and against the smaller operations that it is made of. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "examples/from_scratch/torch.h"
-#include "tests/ops.h"
+#include "tests/support/ops.h"
 
 SUITE();
 

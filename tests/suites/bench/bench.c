@@ -1,7 +1,7 @@
 /* The bench: that it runs to its end, what it prints, how it refuses. Nothing here looks at how
  * fast anything is. */
 #include "tools/bench/bench_model.h"
-#include "tests/command.h"
+#include "tests/support/command.h"
 #include <math.h>
 #include <signal.h>
 

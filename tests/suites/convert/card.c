@@ -1,6 +1,6 @@
 /* What a converted file says of its model: from options, README.md, config.json and GGUF's metadata. */
-#include "tests/test.h"
-#include "tests/converting.h"
+#include "tests/support/test.h"
+#include "tests/support/converting.h"
 
 SUITE();
 

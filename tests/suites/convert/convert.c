@@ -4,7 +4,7 @@
  * checkpoints find tensors by searching the header's text, past every reader of the project. */
 #define PROGRAM "test"
 #include "tools/common/program.h"
-#include "tests/converting.h"
+#include "tests/support/converting.h"
 #include <fcntl.h>
 #include <math.h>
 #include <sys/resource.h>
@@ -1127,8 +1127,9 @@ TEST(beside_pytorch)
              "/attn-convert $*\n");
     test_write(script, text, strlen(text));
     EQUAL(chmod(script, 0755), 0);
-    snprintf(script, sizeof script, "OMP_NUM_THREADS=1 %s tests/compare/compare_with_torch.py %s",
-             python, build); /* more would mostly wait for each other */
+    snprintf(script, sizeof script,
+             "OMP_NUM_THREADS=1 %s tests/compare/truth/compare_with_torch.py %s", python,
+             build); /* more would mostly wait for each other */
     CHECKF(run("%s " FIXTURES "sharded %s %s", script, dir, rounded) == 1, "%s", err);
     snprintf(text, sizeof text, "\nerrors larger than PyTorch's: %s\n", rounded);
     end = out && out_size > strlen(text) ? out + out_size - strlen(text) : "";

@@ -3,8 +3,8 @@
  * and part two of the library (hooks, rewriting) is right for models that compute in other ways. */
 #include "tools/convert/gguf.h"
 #include "tools/lens/process_weights.h"
-#include "tests/models.h"
-#include "tests/command.h"
+#include "tests/support/models.h"
+#include "tests/support/command.h"
 #include <math.h>
 
 #define FAMILY "tests/fixtures/family/"
@@ -549,7 +549,7 @@ TEST(opened_by_those_it_is_for)
     snprintf(other, sizeof other, "%s", test_tmp("sharded.attn"));
     attn_model_close(member_of(&members[10], "--quiet 2>/dev/null"));
     CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/sharded %s", other) == 0);
-    CHECKF(run("python3 tests/compare/check_export.py " TEST_BUILD " " TEST_BUILD
+    CHECKF(run("python3 tests/compare/truth/check_export.py " TEST_BUILD " " TEST_BUILD
                "/tiny-stories.attn %s %s",
                path, other) == 0,
            "%s%s", out, err);

@@ -4,8 +4,8 @@
 #define PROGRAM "test"
 #include "tools/common/program.h"
 #define FIXTURE_FILE "tests/fixtures/transformerlens/outputs.bin"
-#include "tests/fixture.h"
-#include "tests/converting.h"
+#include "tests/support/fixture.h"
+#include "tests/support/converting.h"
 #include <math.h>
 
 SUITE_WITH(NULL, forget);

@@ -2,12 +2,12 @@
  * first allocation failing, then the second, ... (the list is checked against attn.h, so that none
  * is left out). The programs run with each of their calls of the system failing in turn (faults.c):
  * they end with a message, or as if nothing had been. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "tools/lens/logits.h"
 #include "tools/lens/process_weights.h"
 #include "tools/lens/save.h"
-#include "tests/models.h"
-#include "tests/command.h"
+#include "tests/support/models.h"
+#include "tests/support/command.h"
 #include <errno.h>
 #include <dirent.h>
 #include <sys/stat.h>

@@ -8,7 +8,7 @@
 #define ATTN_NO_SIMD
 #endif
 #define ATTN_IMPLEMENTATION
-#include "tests/fixture.h"
+#include "tests/support/fixture.h"
 
 SUITE();
 

@@ -2,7 +2,7 @@
  * may crash. The file that is damaged here is built by this test straight from the manual, so that
  * reading it is also a check of the format as it is written down; the converter's files get the
  * same treatment in larger steps. */
-#include "tests/models.h"
+#include "tests/support/models.h"
 #include "tools/common/files.h"
 #include "tools/lens/writer.h"
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 /* What a file says of its model: read, written, and in files that lie. */
-#include "tests/models.h"
+#include "tests/support/models.h"
 #include "tools/common/files.h"
 #include "tools/lens/writer.h"
 

@@ -1,6 +1,6 @@
 /* The fuzz targets on their corpus, and on a few mutations of it. (make fuzz goes on from there.)
  * A program of their own runs them, for what breaks there ends it. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

@@ -1,9 +1,9 @@
 /* Generation: PyTorch's texts of the included model (examples/tiny-stories/reference.json), drafts,
  * callbacks on text and on logits, stop strings, the reasons why a text ends, several texts at once. */
-#include "tests/hooks.h"
-#include "tests/refused.h"
+#include "tests/support/hooks.h"
+#include "tests/support/refused.h"
 #include "tests/fixtures/generation_vectors.h"
-#include "tests/shared_models.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("plain odd longer tiny");
 

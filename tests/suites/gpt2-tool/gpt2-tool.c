@@ -1,8 +1,8 @@
 /* gpt2's ways of generating: probabilities and choices beside PyTorch's, several texts, and the
  * interactive mode, whose commands come through a pipe here. */
-#include "tests/printed_json.h"
+#include "tests/support/printed_json.h"
 #include "tests/fixtures/gpt2_vectors.h"
-#include "tests/command.h"
+#include "tests/support/command.h"
 
 SUITE_WITH(NULL, forget);
 

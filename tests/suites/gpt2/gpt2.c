@@ -1,8 +1,8 @@
 /* The forward pass. The expected activations are numpy's in float64 (golden/make_golden.py); what must
  * be the same however a text is cut, on every instruction set and for every type of weight is compared
  * bit by bit. */
-#include "tests/same_bits.h"
-#include "tests/shared_models.h"
+#include "tests/support/same_bits.h"
+#include "tests/support/shared_models.h"
 #include "tools/lens/logits.h"
 
 SUITE_WITH_MODELS("plain odd narrow longer tiny bytes8");
@@ -164,7 +164,7 @@ static double divergence(const float *p, const float *q, size_t rows, const attn
 
 /* Everything that holds for the other types holds for these: any cut, any batch, any number of
  * threads, any instruction set, and hooks that only look. And they still say what the model says:
- * the bounds are twice what tests/compare/compare_quantized.py shows on longer texts. */
+ * the bounds are twice what tests/compare/truth/compare_quantized.py shows on longer texts. */
 TEST(quantized)
 {
     static const struct {

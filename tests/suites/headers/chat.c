@@ -1,6 +1,6 @@
 /* examples/chat.h: forbidden words over the borders of tokens, a limit in bytes, room in the session, and
  * what a session remembers of an answer. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "examples/chat.h"
 #include <ctype.h>
 

@@ -1,8 +1,8 @@
 /* tools/lens/circuits.h against numpy in float64 (make_lens_fixtures.py), and its rules. */
-#include "tests/lens_fixtures.h"
-#include "tests/refused.h"
+#include "tests/support/lens_fixtures.h"
+#include "tests/support/refused.h"
 #include "tools/lens/circuits.h"
-#include "tests/patches.h"
+#include "tests/support/patches.h"
 #include "tools/lens/heads.h"
 #include "tools/lens/edges.h"
 #include "tools/lens/process_weights.h"

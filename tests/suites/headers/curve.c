@@ -1,8 +1,8 @@
 /* tools/lens/curve.h by its definition, and its rules. */
-#include "tests/fixture.h"
+#include "tests/support/fixture.h"
 #include "tools/lens/curve.h"
-#include "tests/hooks.h"
-#include "tests/shared_models.h"
+#include "tests/support/hooks.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("odd");
 

@@ -1,11 +1,11 @@
 /* tools/lens/exact.h against numpy in float64 (make_exact_fixtures.py), against whole passes with hooks, and
  * its rules. */
 #define FIXTURE_FILE "tests/fixtures/exact/effects.bin"
-#include "tests/refused.h"
+#include "tests/support/refused.h"
 #include "tools/common/sha256.h"
 #include "tools/lens/prune.h"
-#include "tests/same_bits.h"
-#include "tests/shared_models.h"
+#include "tests/support/same_bits.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("plain odd narrow");
 

@@ -2,13 +2,13 @@
  * float64 (makers/make_gradient_fixtures.py), and their rules: gradients of every activation, of every
  * kind of metric, with the same bits everywhere. */
 #define FIXTURE_FILE "tests/fixtures/gradients.bin"
-#include "tests/refused.h"
-#include "tests/patches.h"
+#include "tests/support/refused.h"
+#include "tests/support/patches.h"
 #include "tools/lens/edges.h"
 #include "tools/lens/qk.h"
 #include "tools/lens/sae.h"
 #include "tools/lens/steering.h"
-#include "tests/shared_models.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("narrow plain");
 
@@ -28,7 +28,7 @@ static attn_tensor wanted(const char *prefix, const char *name)
     return t;
 }
 
-/* The metrics of compare/compare_gradients.py. */
+/* The metrics of compare/truth/compare_gradients.py. */
 static lens_gradients_desc asked(attn_tensor tokens, int n_vocab)
 {
     const int32_t *ids = (const int32_t *)tokens.data;

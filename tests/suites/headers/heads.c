@@ -1,6 +1,6 @@
 /* tools/lens/heads.h against numpy in float64 (make_lens_fixtures.py), and its rules. */
-#include "tests/lens_fixtures.h"
-#include "tests/refused.h"
+#include "tests/support/lens_fixtures.h"
+#include "tests/support/refused.h"
 #include "tools/lens/heads.h"
 
 SUITE_WITH_MODELS("plain odd");

@@ -1,7 +1,7 @@
 /* tools/lens/paths.h: every path by its definition, and its rules. */
-#include "tests/refused.h"
-#include "tests/patches.h"
-#include "tests/shared_models.h"
+#include "tests/support/refused.h"
+#include "tests/support/patches.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("plain odd narrow");
 

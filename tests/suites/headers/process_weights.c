@@ -1,6 +1,6 @@
 /* Models whose weights are rewritten as TransformerLens rewrites them. The expected numbers are numpy's in
  * float64 (make_lens_fixtures.py). */
-#include "tests/lens_fixtures.h"
+#include "tests/support/lens_fixtures.h"
 #include "tools/lens/process_weights.h"
 
 SUITE_WITH_MODELS("plain odd");

@@ -1,11 +1,11 @@
 /* tools/lens/spectrum.h, decompose.h and detect.h against numpy in float64 (makers/make_circuit_fixtures.py), and
  * their rules. */
 #define FIXTURE_FILE "tests/fixtures/circuits.bin"
-#include "tests/refused.h"
+#include "tests/support/refused.h"
 #include "tools/lens/decompose.h"
 #include "tools/lens/detect.h"
 #include "tools/lens/spectrum.h"
-#include "tests/shared_models.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("odd narrow");
 

@@ -6,8 +6,8 @@
 #include "tools/lens/decompose.h"
 #include "tools/lens/logits.h"
 #include "tools/lens/tuned.h"
-#include "tests/refused.h"
-#include "tests/shared_models.h"
+#include "tests/support/refused.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("narrow");
 

@@ -1,5 +1,5 @@
 /* attn_ctx.stop_flag in the functions of tools/lens that run a model, at every moment of a call. */
-#include "tests/lens_fixtures.h"
+#include "tests/support/lens_fixtures.h"
 #include "tools/lens/decompose.h"
 #include "tools/lens/detect.h"
 #include "tools/lens/edges.h"

@@ -1,7 +1,7 @@
 /* examples/from_scratch/torch.h: random numbers, initial weights, dropout, masks and cat, against
  * PyTorch's numbers and their definitions. */
-#include "tests/fixture.h"
-#include "tests/refused.h"
+#include "tests/support/fixture.h"
+#include "tests/support/refused.h"
 #include "examples/from_scratch/torch.h"
 
 SUITE();

@@ -7,9 +7,9 @@
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 
-#include "tests/fixture.h"
+#include "tests/support/fixture.h"
 #include "tools/lens/writer.h"
-#include "tests/contract_vectors.h"
+#include "tests/support/contract_vectors.h"
 #include "tools/bench/roofs.h"
 
 SUITE();

@@ -1,5 +1,5 @@
 /* The edits of lens (tools/lens/program/edits.h), against the same changes made by the library. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "tools/lens/edges.h"
 #include "tools/lens/patch.h"
 #include "tools/lens/paths.h"

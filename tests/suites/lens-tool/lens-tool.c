@@ -7,9 +7,9 @@
 #include "tools/lens/edges.h"
 #include "tools/lens/heads.h"
 #include "tools/lens/process_weights.h"
-#include "tests/patches.h"
-#include "tests/stream_parts.h"
-#include "tests/fixture.h"
+#include "tests/support/patches.h"
+#include "tests/support/stream_parts.h"
+#include "tests/support/fixture.h"
 #include "lens_tool.h"
 
 static const attn_tensor no_scale; /* a lens takes the stream's own */

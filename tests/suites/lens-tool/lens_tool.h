@@ -4,9 +4,9 @@
 #define LENS_TOOL_H
 
 #include "tools/lens/metric.h"
-#include "tests/fixture.h"
-#include "tests/printed_json.h"
-#include "tests/command.h"
+#include "tests/support/fixture.h"
+#include "tests/support/printed_json.h"
+#include "tests/support/command.h"
 
 #define LENS  TEST_BUILD "/lens "
 #define MODEL TEST_BUILD "/tiny-stories.attn "

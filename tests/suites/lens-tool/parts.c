@@ -1,11 +1,11 @@
 /* The commands decompose, heads and circuits of tools/lens/program/lens.c, against numpy in float64
  * (makers/make_circuit_fixtures.py). */
 #define FIXTURE_FILE "tests/fixtures/circuits.bin"
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "tools/lens/spectrum.h"
-#include "tests/printed_json.h"
-#include "tests/shared_models.h"
-#include "tests/command.h"
+#include "tests/support/printed_json.h"
+#include "tests/support/shared_models.h"
+#include "tests/support/command.h"
 
 static json_value *root;
 

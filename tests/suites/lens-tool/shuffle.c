@@ -1,5 +1,5 @@
 /* lens record --shuffle: every row of all texts once, in the order that the seed gives, in a file of Arrow.
- * tests/compare/compare_cache.py has sae-lens read it. */
+ * tests/compare/truth/compare_cache.py has sae-lens read it. */
 #include "tools/common/system.h"
 #include "lens_tool.h"
 

@@ -1,7 +1,7 @@
 /* What activations and weights say. The expected numbers are numpy's in float64, from the random
  * models of golden/ (make_lens_fixtures.py). */
-#include "tests/lens_fixtures.h"
-#include "tests/refused.h"
+#include "tests/support/lens_fixtures.h"
+#include "tests/support/refused.h"
 #include "tools/lens/process_weights.h"
 
 SUITE_WITH_MODELS("plain odd");

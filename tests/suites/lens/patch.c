@@ -1,8 +1,8 @@
 /* Activation patching, compared with one whole forward pass for each patch. */
-#include "tests/hooks.h"
-#include "tests/refused.h"
-#include "tests/patches.h"
-#include "tests/shared_models.h"
+#include "tests/support/hooks.h"
+#include "tests/support/refused.h"
+#include "tests/support/patches.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("plain odd narrow longer tiny bytes8");
 

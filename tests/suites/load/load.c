@@ -2,8 +2,8 @@
  * filled to the last position again and again, a model of GPT-2 XL's size. Memory must come back to
  * the byte, and the answers must stay what they were. With ATTN_TEST_FULL all of it is longer. */
 #include "tools/bench/bench_model.h"
-#include "tests/models.h"
-#include "tests/command.h"
+#include "tests/support/models.h"
+#include "tests/support/command.h"
 #include <dirent.h>
 #include <sys/statvfs.h>
 #include <unistd.h>

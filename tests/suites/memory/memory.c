@@ -1,8 +1,8 @@
 /* Contexts: every allocation that fails is an error that leaves nothing behind; messages; kernels that
  * the context names and this processor lacks. */
 #include "tools/common/files.h"
-#include "tests/refused.h"
-#include "tests/shared_models.h"
+#include "tests/support/refused.h"
+#include "tests/support/shared_models.h"
 #include "tools/lens/logits.h"
 
 SUITE_WITH_MODELS("plain tiny");

@@ -2,8 +2,8 @@
  * (make test-32bit) they must be refused, before anything is allocated, multiplied or indexed. */
 #define _DEFAULT_SOURCE /* for MAP_ANONYMOUS under -std=c99 */
 #include "tools/bench/bench_model.h"
-#include "tests/models.h"
-#include "tests/command.h"
+#include "tests/support/models.h"
+#include "tests/support/command.h"
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

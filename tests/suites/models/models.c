@@ -1,5 +1,5 @@
 /* Weights under TransformerLens's names, and models that are written: to files, and in memory. */
-#include "tests/lens_fixtures.h"
+#include "tests/support/lens_fixtures.h"
 #include "tools/lens/process_weights.h"
 
 SUITE_WITH_MODELS("plain odd");

@@ -1,6 +1,6 @@
 /* The exercises of the notebooks in C, solved as a reader would: the line is changed, the program built
  * and run, and what it prints is what the answer says. A check that fails makes the exit code 1. */
-#include "tests/command.h"
+#include "tests/support/command.h"
 
 SUITE_WITH(NULL, forget);
 

@@ -1,7 +1,7 @@
 /* The notebooks in C print what the notebooks printed. fixtures/notebooks.txt holds that, cut out
  * of the originals by make_notebook_vectors.py, which also describes the file. Then
  * format_tensor, by itself. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "examples/from_scratch/format.h"
 #include "tools/lens/model_file.h"
 #include <math.h>

@@ -1,10 +1,10 @@
 /* Tier 1's arithmetic: against numbers that PyTorch computed in float64 (make_op_fixtures.py), and
  * against the arithmetic contract of the manual (">>manual", THE SAME BITS), which is spelled out here
  * once more in plain C. Attention is in suites/attention. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "examples/from_scratch/format.h"
-#include "tests/ops.h"
-#include "tests/refused.h"
+#include "tests/support/ops.h"
+#include "tests/support/refused.h"
 
 SUITE();
 

@@ -1,6 +1,6 @@
 /* Outputs that overlap inputs: in every operation, whatever views of the same memory they are, the
  * result is the one that a new tensor gets. */
-#include "tests/models.h"
+#include "tests/support/models.h"
 
 static attn_model *odd; /* C = 48, V = 301 */
 

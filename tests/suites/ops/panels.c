@@ -1,7 +1,7 @@
 /* Weights that are packed once: attn_linear takes panels, and nothing else does. */
-#include "tests/test.h"
-#include "tests/ops.h"
-#include "tests/refused.h"
+#include "tests/support/test.h"
+#include "tests/support/ops.h"
+#include "tests/support/refused.h"
 
 SUITE();
 

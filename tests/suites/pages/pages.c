@@ -1,6 +1,6 @@
 /* The pages for people, as a reader follows them: the programs of a page are compiled, its commands
  * are run in their order, and print what the page says. */
-#include "tests/command.h"
+#include "tests/support/command.h"
 
 SUITE_WITH(NULL, forget);
 

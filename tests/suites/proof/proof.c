@@ -1,10 +1,10 @@
 /* Receipts, the contract and what stands on equal bits: another person's implementation, and zip. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "tools/receipt/verify.h"
 #include "tools/lens/writer.h"
-#include "tests/fixture.h"
-#include "tests/command.h"
-#include "tests/contract_vectors.h"
+#include "tests/support/fixture.h"
+#include "tests/support/command.h"
+#include "tests/support/contract_vectors.h"
 
 SUITE_WITH(NULL, forget);
 
@@ -988,7 +988,7 @@ TEST(zip_outputs)
 
 #define REPRODUCE TEST_BUILD "/reproduce "
 
-/* tests/compare/compare_reproduce.py compares its numbers; here it says what it cannot do. */
+/* tests/compare/truth/compare_reproduce.py compares its numbers; here it says what it cannot do. */
 TEST(reproduce_with_another_vocabulary)
 {
     CHECKF(run(REPRODUCE MODEL "--json %s", test_tmp("figures.json")) == 0, "%s", err);

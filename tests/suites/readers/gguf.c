@@ -1,6 +1,6 @@
 /* The converter's readers of GGUF and of llm.c's files: what is refused with which message, keys and
  * tokens of every type. The files come from numpy (make_convert_fixtures.py). */
-#include "tests/converting.h"
+#include "tests/support/converting.h"
 
 SUITE();
 

@@ -13,7 +13,7 @@
 #undef part
 #undef table
 #undef run
-#include "tests/converting.h"
+#include "tests/support/converting.h"
 #include <sys/resource.h>
 
 SUITE();

@@ -1,8 +1,8 @@
 /* Vocabularies in directories: every way to write one down that Hugging Face's tokenizers and
  * transformers have, with the ids that they give (make_vocabulary_fixtures.py). */
 #include "tools/common/vocab_files.h"
-#include "tests/test.h"
-#include "tests/command.h"
+#include "tests/support/test.h"
+#include "tests/support/command.h"
 
 SUITE();
 

@@ -4,11 +4,11 @@
 #include "tools/common/system.h" /* first: it asks for 64-bit file offsets */
 #include "tools/lens/save.h"
 #include "tools/lens/writer.h"
-#include "tests/refused.h"
+#include "tests/support/refused.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include "tests/shared_models.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("plain");
 

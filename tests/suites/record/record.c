@@ -1,10 +1,10 @@
 /* Records of activations, the files that they are saved to, and edits. A record is compared with what a
  * hook shows, an edit with a callback that does the same. */
 #include "tools/common/files.h"
-#include "tests/hooks.h"
-#include "tests/refused.h"
+#include "tests/support/hooks.h"
+#include "tests/support/refused.h"
 #include "tools/lens/save.h"
-#include "tests/shared_models.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("plain odd narrow longer tiny bytes8");
 
@@ -536,8 +536,9 @@ static void python_reads(const char *module, const char *format)
         test_skip(command);
         return;
     }
-    snprintf(command, sizeof command, "%s tests/compare/check_saved.py %s " TEST_TMP "record.%s %s",
-             python, module, format, TEST_TMP "record.list");
+    snprintf(command, sizeof command,
+             "%s tests/compare/truth/check_saved.py %s " TEST_TMP "record.%s %s", python, module,
+             format, TEST_TMP "record.list");
     CHECKF(system(command) == 0, "%s failed", command);
 }
 

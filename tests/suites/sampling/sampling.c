@@ -1,7 +1,7 @@
 /* Sampling against its definitions. Probabilities are worked out here in double precision straight
  * from the formulas, and what is drawn is compared by Pearson's chi-square test or, where filters
  * are concerned, as sets. Seeds are fixed, so a case that passes once passes always. */
-#include "tests/models.h"
+#include "tests/support/models.h"
 
 SUITE();
 

@@ -1,7 +1,7 @@
 /* score: its answers beside those of PyTorch's GPT-2 in float64; the same bytes however the lines are
  * computed; lines and commands that are wrong; interruptions. */
 #include "tools/common/json.h"
-#include "tests/command.h"
+#include "tests/support/command.h"
 #include <math.h>
 #include <unistd.h>
 

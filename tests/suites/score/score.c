@@ -1,7 +1,7 @@
 /* Losses and predictions: log-softmaxes of the logits, and numpy's in float64
  * (make_lens_fixtures.py). */
-#include "tests/lens_fixtures.h"
-#include "tests/hooks.h"
+#include "tests/support/lens_fixtures.h"
+#include "tests/support/hooks.h"
 
 SUITE_WITH_MODELS("plain odd tiny");
 

@@ -1,6 +1,6 @@
 /* What a program does wrong without a word from the compiler. */
-#include "tests/fixture.h"
-#include "tests/shared_models.h"
+#include "tests/support/fixture.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("plain tiny");
 

@@ -1,7 +1,7 @@
 /* surprisal, beside PyTorch's GPT-2 in float64, and as a person uses it. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "tools/lens/writer.h"
-#include "tests/command.h"
+#include "tests/support/command.h"
 #include <math.h>
 
 SUITE_WITH(NULL, forget);

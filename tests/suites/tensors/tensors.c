@@ -1,7 +1,7 @@
 /* Tier 1 without its arithmetic: tensors, views, data types, ownership, messages. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "examples/from_scratch/format.h"
-#include "tests/fixture.h"
+#include "tests/support/fixture.h"
 #include "examples/from_scratch/torch.h"
 #include "tools/lens/model_file.h"
 

@@ -1,8 +1,8 @@
 /* The process that a library or a program finds itself in: its floating-point modes, forks, limits,
  * locale, and pipes that nobody writes to yet. */
 #include "tools/common/files.h"
-#include "tests/test.h"
-#include "tests/fixture.h"
+#include "tests/support/test.h"
+#include "tests/support/fixture.h"
 #include <locale.h>
 #include <sys/stat.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #if defined(__SSE2__) && !defined(ATTN_NO_SIMD)
 #include <emmintrin.h>
 #endif
-#include "tests/command.h"
+#include "tests/support/command.h"
 
 SUITE();
 

@@ -1,6 +1,6 @@
 /* The number of threads changes no bit, and a program's own threads may share a model. */
-#include "tests/same_bits.h"
-#include "tests/shared_models.h"
+#include "tests/support/same_bits.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("plain odd longer tiny");
 

@@ -1,7 +1,7 @@
 /* The tokenizer against GPT-2's own vectors, against a plain slow program in Python
  * (make_tokenizer_vectors.py) and against Python's UTF-8 decoder; then everything that a hostile
  * file, text or allocator can do. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "tools/common/vocab_files.h"
 #include <stdlib.h>
 #include <string.h>

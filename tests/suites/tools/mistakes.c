@@ -1,6 +1,6 @@
 /* What people get wrong, and the sentence that each mistake is answered with: it names what was
  * wrong and says what to do. */
-#include "tests/command.h"
+#include "tests/support/command.h"
 #include <unistd.h>
 SUITE_WITH(NULL, forget);
 

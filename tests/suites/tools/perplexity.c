@@ -1,7 +1,7 @@
 /* perplexity, beside PyTorch's GPT-2 in float64. */
-#include "tests/test.h"
+#include "tests/support/test.h"
 #include "tests/fixtures/perplexity_vectors.h"
-#include "tests/command.h"
+#include "tests/support/command.h"
 #include <math.h>
 
 SUITE_WITH(NULL, forget);

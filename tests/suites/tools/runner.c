@@ -1,6 +1,6 @@
 /* The runner of the tests (main.c), by a program whose cases fail (programs/failing.c); and the suites
  * that attn.h names. */
-#include "tests/command.h"
+#include "tests/support/command.h"
 
 SUITE_WITH(NULL, forget);
 

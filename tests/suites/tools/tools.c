@@ -1,6 +1,6 @@
 /* The programs, tried the way a person uses them: through a shell, by what they print and by their
  * exit codes. */
-#include "tests/command.h"
+#include "tests/support/command.h"
 SUITE_WITH(NULL, forget);
 
 #define GPT2      TEST_BUILD "/gpt2 "

@@ -1,9 +1,9 @@
 /* Hooks: which activations there are and their names, callbacks that read and write them, in what order
  * they are called, and what they may not do. */
-#include "tests/hooks.h"
-#include "tests/refused.h"
-#include "tests/same_bits.h"
-#include "tests/shared_models.h"
+#include "tests/support/hooks.h"
+#include "tests/support/refused.h"
+#include "tests/support/same_bits.h"
+#include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("plain odd narrow longer tiny bytes8");
 

@@ -2,8 +2,8 @@
  * text. What a text comes to must not depend on how it is cut into calls and passes, on the number of
  * threads, on the texts beside it in a batch or on the records that look on. A minute's share of this is
  * here; `make watchers SECONDS=3600` goes on for an hour, with other seeds. */
-#include "tests/hooks.h"
-#include "tests/same_bits.h"
+#include "tests/support/hooks.h"
+#include "tests/support/same_bits.h"
 #include <time.h>
 
 static attn_model *models[4];

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How evenly is a pass divided over threads? Counted, so that a machine of two cores can tell.
 
-    tests/compare/count_threads.py BUILD MODEL.attn [TOKENS]      (needs valgrind)
+    tests/compare/speed/count_threads.py BUILD MODEL.attn [TOKENS]      (needs valgrind)
 
 callgrind counts the instructions of each thread while a prompt of TOKENS ids (default 1) is fed on 1 to
 64 threads. The thread with most of them sets a bound: the pass cannot be faster than one thread by more

@@ -30,7 +30,7 @@ from transformers import GPT2LMHeadModel
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from compare_gradients import read_safetensors
 
-EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples")
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "examples")
 MODEL, SHIPPED = os.path.join(EXAMPLES, "tiny-stories"), os.path.join(EXAMPLES, "sae")
 HOOK, WIDTH, FEATURES = "blocks.2.hook_resid_pre", 192, 500
 KINDS = [("standard", StandardSAE, StandardSAEConfig, {}), ("jumprelu", JumpReLUSAE, JumpReLUSAEConfig, {}),

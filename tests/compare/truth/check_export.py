@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Opens what `attn-convert MODEL.attn` writes with the libraries it is written for.
 
-    python3 tests/compare/check_export.py BUILD MODEL.attn...    (PyPI: torch, transformers, gguf)
+    python3 tests/compare/truth/check_export.py BUILD MODEL.attn...    (PyPI: torch, transformers, gguf)
 
 For each model: AutoModelForCausalLM gives the logits of build/gpt2 to 2e-5 of the largest,
 AutoTokenizer the ids of build/attn-tokenize, the gguf package reads the same tensors and keys, and

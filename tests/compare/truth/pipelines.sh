@@ -2,9 +2,9 @@
 # score under the engines that run many processes: the same bytes as one process gives. An engine that is
 # not here is skipped. PYTHON names a Python with pyspark, lm-eval and torch.
 #
-#     sh tests/compare/pipelines.sh BUILD
+#     sh tests/compare/truth/pipelines.sh BUILD
 set -u
-cd "$(dirname "$0")/../.." || exit 1
+cd "$(dirname "$0")/../../.." || exit 1
 build=${1:-build}
 python=${PYTHON:-python3}
 score=$build/score
@@ -70,7 +70,7 @@ if ! java -version >/dev/null 2>&1; then
     skip "Spark: there is no Java"
 elif ! $python -c 'import pyspark' 2>/dev/null; then
     skip "Spark: $python has no pyspark"
-elif timeout 300 $python tests/compare/spark_score.py $score $model "$tmp/lines" "$tmp/answers" 2>"$tmp/spark"; then
+elif timeout 300 $python tests/compare/truth/spark_score.py $score $model "$tmp/lines" "$tmp/answers" 2>"$tmp/spark"; then
     pass "Spark"
 else
     tail -n 5 "$tmp/spark"
@@ -80,7 +80,7 @@ fi
 # lm-evaluation-harness: its own model beside the adapter's.
 if ! $python -c 'import lm_eval, torch, transformers' 2>/dev/null; then
     skip "lm-evaluation-harness: $python has no lm_eval, torch or transformers"
-elif $python tests/compare/compare_lm_eval.py $score $model examples/tiny-stories 2>"$tmp/lm_eval"; then
+elif $python tests/compare/truth/compare_lm_eval.py $score $model examples/tiny-stories 2>"$tmp/lm_eval"; then
     pass "lm-evaluation-harness"
 else
     tail -n 5 "$tmp/lm_eval"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """attn.h beside other engines on the same GPT-2: tokens per second, and how far each is from float64.
 
-    python3 tests/compare/compare_peers.py BUILD [HF_DIRECTORY] [--small] [--threads 1,2,4] [--rounds 3] [--only NAME,...]
+    python3 tests/compare/speed/compare_peers.py BUILD [HF_DIRECTORY] [--small] [--threads 1,2,4] [--rounds 3] [--only NAME,...]
                                            [--server NAME=LLAMA_SERVER]...
     PyPI: numpy torch transformers; onnxruntime onnx onnxscript; openvino nncf; ctranslate2; xllamacpp; gguf
 
@@ -24,7 +24,7 @@ import argparse, atexit, importlib.metadata, json, os, re, socket, statistics, s
 import urllib.request
 import numpy as np
 
-TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TESTS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHORT = 32  # the prompt before tokens are timed; the other is the long prompt
 
 def log_softmax(x):

@@ -29,11 +29,11 @@ except ImportError:
     TunedLens = None
 
 here = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [here, os.path.join(here, "..", "makers")]
+sys.path[:0] = [here, os.path.join(here, "..", "..", "makers")]
 from compare_gradients import Model
 from control_vector import write_gguf
 
-DIRECTORY = os.path.join(here, "..", "..", "examples", "tiny-stories")
+DIRECTORY = os.path.join(here, "..", "..", "..", "examples", "tiny-stories")
 LAYERS, HEADS, WIDTH, VOCAB = 4, 6, 192, 2048
 
 

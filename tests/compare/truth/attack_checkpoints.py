@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random checkpoints of GPT-2's family, converted and run beside transformers.
 
-    python3 tests/compare/attack_checkpoints.py BUILD [--count 500] [--seed 1] [--keep DIRECTORY]
+    python3 tests/compare/truth/attack_checkpoints.py BUILD [--count 500] [--seed 1] [--keep DIRECTORY]
                                               (PyPI: torch, transformers, safetensors, gguf)
 
 Each checkpoint is random in its sizes, configuration, types, names, shards, prefixes, what is beside the
@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "makers"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "makers"))
 from check_export import gguf_name
 from make_family_fixtures import FACTORS, random_blocks
 

@@ -33,8 +33,8 @@ import numpy as np
 import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, HERE)
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "truth"))
 SLOW = 10  # seconds
 NAMES = {"cache": "`run_with_cache` of 64 tokens", "ablate": "ablating each head, 15 tokens",
          "heads": "patching each head's `z`, 15 tokens",

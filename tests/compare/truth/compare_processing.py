@@ -23,7 +23,7 @@ from transformers import GPT2LMHeadModel
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 from transformer_lens.pretrained.weight_conversions import convert_gpt2_weights
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.join(ROOT, "examples", "python"))
 OPTIONS = ("fold_ln", "center_writing_weights", "center_unembed", "fold_value_biases")
 LIMIT = 1e-5

@@ -1,8 +1,8 @@
 """lm-evaluation-harness by tools/score/lm_eval_attn.py beside its own Hugging Face model on the same
 weights: a task of each kind, every sample compared; and requests of every type to a model whose bos and eos
-differ. tests/compare/pipelines.sh runs it.
+differ. tests/compare/truth/pipelines.sh runs it.
 
-    python3 tests/compare/compare_lm_eval.py SCORE MODEL.attn HF_DIRECTORY
+    python3 tests/compare/truth/compare_lm_eval.py SCORE MODEL.attn HF_DIRECTORY
 """
 import json
 import os
@@ -12,7 +12,7 @@ import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
-TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TESTS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TESTS, "..", "tools", "score"))
 
 import torch

@@ -2,7 +2,7 @@
 same weights, 1,000 texts each: the included model; random weights, and the included induction model's blocks, with
 GPT-2's own vocabulary.
 
-    ATTN_TEST_DATA=DIRECTORY python3 tests/compare/compare_surprisal.py BUILD [NUMBER_OF_TEXTS]
+    ATTN_TEST_DATA=DIRECTORY python3 tests/compare/truth/compare_surprisal.py BUILD [NUMBER_OF_TEXTS]
 
 DIRECTORY has gpt2-tokenizer/vocab.json and merges.txt in it; without it only the included model is tried. Needs torch,
 transformers and pandas besides the two packages.
@@ -45,11 +45,11 @@ from minicons import scorer
 from wordsprobability import main as wordsprobability
 from wordsprobability.models.bow_lm import GPT2BaseModel
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "python"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "examples", "python"))
 os.environ.setdefault("ATTN_LIBRARY", os.path.join(os.path.abspath(sys.argv[1]), "libattn.so"))
 import attn
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 END = "<|endoftext|>"
 LOG_OF_2 = torch.log(torch.tensor(2.0, dtype=torch.float64))
 

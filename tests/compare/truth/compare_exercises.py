@@ -23,7 +23,7 @@ import torch
 from compare_patching import theirs
 from transformer_lens import patching
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 LIMIT = 1e-5
 patching.tqdm = list  # no progress bars
 CLEAN, CORRUPTED = [18, 505, 301, 260, 33, 260, 505, 301], [18, 505, 301, 260, 40, 260, 505, 301]

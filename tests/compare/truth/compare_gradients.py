@@ -24,7 +24,7 @@ from typing import NamedTuple, Optional
 import numpy as np
 import torch
 
-here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BITS = {"F32": np.float32, "F16": np.float16, "I64": np.int64}
 
 

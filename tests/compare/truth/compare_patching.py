@@ -28,7 +28,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig, patchin
 from transformer_lens.pretrained.weight_conversions import convert_gpt2_weights
 from transformers import GPT2LMHeadModel
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.join(ROOT, "examples", "python"))
 LIMIT = 1e-5
 patching.tqdm = list  # no progress bars

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Exported GGUF files in llama.cpp, beside the models that they were made of.
 
-    python3 tests/compare/compare_with_llama.py BUILD [MODEL.attn ...]    (PyPI: xllamacpp, numpy, safetensors)
+    python3 tests/compare/truth/compare_with_llama.py BUILD [MODEL.attn ...]    (PyPI: xllamacpp, numpy, safetensors)
 
 Without models: the included one in four types, and twelve of random sizes and weights in f32
 with its vocabulary. llama.cpp opens each exported file, tokenises texts, and says the next token after each of
@@ -18,7 +18,7 @@ import numpy as np
 import xllamacpp as llama
 from safetensors.numpy import save_file
 
-TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TESTS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 INCLUDED = os.path.join(TESTS, "..", "examples", "tiny-stories")
 build = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
 os.environ["ATTN_LIBRARY"] = os.path.join(build, "libattn.so")

@@ -1,7 +1,7 @@
 """score as the pipe command of Spark: two executors, one of which is killed in the middle of the work, and
-one score, too; nothing is lost or doubled. tests/compare/pipelines.sh runs it.
+one score, too; nothing is lost or doubled. tests/compare/truth/pipelines.sh runs it.
 
-    python3 tests/compare/spark_score.py SCORE MODEL LINES ANSWERS
+    python3 tests/compare/truth/spark_score.py SCORE MODEL LINES ANSWERS
 """
 import os
 import shlex

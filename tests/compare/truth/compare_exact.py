@@ -18,7 +18,7 @@ import tempfile
 
 import numpy as np
 
-here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(here, "makers"))
 from make_exact_fixtures import LOGIT, LOGIT_DIFF, Model, Shape, effects_of
 
