@@ -322,7 +322,7 @@ ATTN_API const char *attn_isa(const attn_ctx *ctx);
 
 /* n zeroed elements of `size` bytes from the context's allocator, aligned to 64 bytes; the caller
  * frees them with attn_free. Returns NULL on failure (ATTN_E_MEMORY); the message then names
- * `what`. */
+ * `what` (may be NULL). */
 ATTN_API void *attn_alloc(attn_ctx *ctx, size_t n, size_t size, const char *what);
 /* Frees what attn_alloc returned. The context need not exist any more. NULL is fine. */
 ATTN_API void attn_free(void *block);
@@ -2186,7 +2186,8 @@ ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *
            : ctx->alloc            ? (unsigned char *)ctx->alloc(size + extra, ctx->user)
                                    : (unsigned char *)calloc(1, size + extra);
     if (!base) {
-        attn_fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what, size);
+        attn_fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what ? what : "a block",
+                  size);
         return NULL;
     }
     if (ctx->alloc) /* calloc has zeroed its memory, often without touching it */
@@ -2490,18 +2491,22 @@ static size_t attn__dtype_size(attn_dtype dtype)
 
 ATTN__DEF size_t attn_count(attn_tensor x)
 {
-    return x.ndim == 0 ? 0 : x.shape[0] * x.shape[1] * x.shape[2] * x.shape[3];
+    size_t n = x.ndim > 0;
+    int i;
+    for (i = 0; i < x.ndim && i < 4; i++)
+        n *= x.shape[i];
+    return n;
 }
 
 /* Are the elements in row-major order, without gaps? */
 static int attn__is_dense(attn_tensor x)
 {
-    ptrdiff_t expected = 1;
+    size_t expected = 1;
     int i;
     for (i = x.ndim > 4 ? -1 : x.ndim - 1; i >= 0; i--) {
-        if (x.shape[i] != 1 && x.stride[i] != expected)
+        if (x.shape[i] != 1 && x.stride[i] != (ptrdiff_t)expected)
             return attn_count(x) == 0;
-        expected *= (ptrdiff_t)x.shape[i];
+        expected *= x.shape[i];
     }
     return 1;
 }
@@ -2655,7 +2660,7 @@ ATTN__COLD attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
     size_t bytes;
     if (x.ndim == 0)
         return x;
-    if (x.ndim > 4)
+    if ((unsigned)x.ndim > 4)
         return attn__no_tensor("attn_reshape: a tensor has 1 to 4 dimensions");
     if (!attn__measure(shape, x.dtype, &bytes) ||
         bytes != attn_count(x) * attn__dtype_size(x.dtype))
@@ -2715,7 +2720,7 @@ ATTN__INLINE void attn__store_element(void *data, attn_dtype dtype, ptrdiff_t at
 static float attn__element(const attn_tensor *x, int ndim, size_t i0, size_t i1, size_t i2,
                            size_t i3)
 {
-    if (x->ndim != ndim || ndim == 0 || i0 >= x->shape[0] || i1 >= x->shape[1] ||
+    if (x->ndim != ndim || ndim == 0 || !x->data || i0 >= x->shape[0] || i1 >= x->shape[1] ||
         i2 >= x->shape[2] || i3 >= x->shape[3])
         return NAN;
     return attn__load_element(x->data, x->dtype, attn__offset(x, i0, i1, i2, i3));
@@ -2757,11 +2762,20 @@ static ATTN__COMPACT attn_status attn__misfit(attn_ctx *ctx, const char *op, con
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x)
 {
+    int i;
     ATTN__REFUSE_IF(
         ctx, (unsigned)x->ndim > 4 || (x->ndim && (unsigned)x->dtype > ATTN_I32), ATTN_E_ARGUMENT,
         "%s: %s has %d dimensions and data type %d; expected 1 to 4, and ATTN_F32, _F16, "
         "_I32 or, for attn_linear's w, _PANELS (was the struct zeroed?)",
         op, name, x->ndim, (int)x->dtype);
+    ATTN__REFUSE_IF(ctx, x->ndim && !x->data && attn_count(*x), ATTN_E_ARGUMENT,
+                    "%s: %s has shape %s and no data", op, name,
+                    attn__show(attn__shape_of(x)).text);
+    for (i = x->ndim; x->ndim && i < 4; i++)
+        ATTN__REFUSE_IF(ctx, x->shape[i] != 1, ATTN_E_ARGUMENT,
+                        "%s: %s has %d dimensions, and shape[%d] is %zu; expected 1 (attn_borrow "
+                        "makes a tensor of your numbers)",
+                        op, name, x->ndim, i, x->shape[i]);
     if (x->ndim > 0)
         return ATTN_OK;
     if (!x->error)
@@ -3765,7 +3779,9 @@ ATTN__COLD attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const att
     size_t floats = 0, more = 0;
     ATTN__TRY(attn__need_given(ctx, "attn_session_size", "place for the size", bytes));
     ATTN__TRY(attn__plan_session(ctx, &s, &floats, &own, model, desc));
-    if (!s.workspace)
+    if (s.workspace)
+        ATTN__TRY(attn__check_workspace(ctx, &s, s.workspace, desc->n_batch));
+    else
         ATTN__TRY(attn_workspace_size(ctx, &more, model, &own));
     *bytes = attn__bytes_of(sizeof s, floats) + more;
     return ATTN_OK;
@@ -6506,7 +6522,9 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
     ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
-    ATTN__REFUSE_IF(ctx, desc && (desc->reuse_sampler || desc->text_fn || desc->prompt_tokens),
+    ATTN__REFUSE_IF(ctx,
+                    desc && (desc->reuse_sampler || desc->text_fn || desc->prompt_tokens ||
+                             desc->n_prompt_tokens),
                     ATTN_E_ARGUMENT,
                     "attn_generate_many: desc->%s was given; each text has its own",
                     desc->reuse_sampler ? "reuse_sampler"
@@ -6995,6 +7013,10 @@ ATTN__COLD size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes
 {
     char *out = text;
     size_t i, length;
+    if (!text || !state || (!bytes && size > 0))
+        return 0;
+    if ((unsigned)state->n >= sizeof state->bytes) /* it was not zeroed */
+        state->n = 0;
     if (size == 0 && state->n > 0) {
         out = attn__utf8_replace(out);
         state->n = 0;
@@ -8444,6 +8466,8 @@ static void attn__rng_mix(uint32_t *state, uint64_t seed)
 
 ATTN__COLD void attn_rng_seed(attn_rng *rng, uint64_t seed)
 {
+    if (!rng)
+        return;
     if (seed >> 32)
         attn__rng_mix(rng->state, seed);
     else
@@ -8453,7 +8477,9 @@ ATTN__COLD void attn_rng_seed(attn_rng *rng, uint64_t seed)
 
 ATTN__DEF uint32_t attn_rng_u32(attn_rng *rng)
 {
-    uint32_t i, y, *s = rng->state;
+    uint32_t i, y, *s = rng ? rng->state : NULL;
+    if (!rng)
+        return 0;
     if (rng->next == 0) /* zeroed: a seeded one is never 0 here */
         attn_rng_seed(rng, 0);
     if (rng->next >= 624) {
@@ -9476,12 +9502,13 @@ ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
 }
 ATTN__DEF int attn_config_is_eos(const attn_config *config, attn_token token)
 {
-    uint32_t i;
+    const size_t n_more = config && config->more_eos ? config->n_more_eos : 0;
+    size_t i;
     if (!config || token < 0)
         return 0;
-    for (i = 0; i < config->n_more_eos && config->more_eos[i] != token;)
+    for (i = 0; i < n_more && config->more_eos[i] != token;)
         i++;
-    return token == config->eos || i < config->n_more_eos;
+    return token == config->eos || i < n_more;
 }
 ATTN__DEF const attn_tokenizer *attn_model_tokenizer(const attn_model *model)
 {
