@@ -176,6 +176,14 @@ $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(SHOW)$(COMPILE) $(UNOPTIMIZED) -DTEST_BUILD='"$(BUILD)"' -DTEST_SUITE='"$(notdir $(<D))"' -c $< -o $@
 
+# A call of each function of attn.h.
+$(BUILD)/misuse_calls.h: tests/suites/misuse/calls.awk attn.h tests/suites/misuse/arguments.h
+	@mkdir -p $(@D)
+	$(SHOW)awk -f $^ >$@
+
+$(BUILD)/tests/suites/misuse/misuse.o: $(BUILD)/misuse_calls.h
+$(BUILD)/tests/suites/misuse/misuse.o: private COMPILE += -I$(BUILD)
+
 $(BUILD)/test: $(TESTS) $(BUILD)/attn.o
 	$(SHOW)$(COMPILE) $^ -o $@ $(LINK)
 

@@ -2186,8 +2186,7 @@ ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *
            : ctx->alloc            ? (unsigned char *)ctx->alloc(size + extra, ctx->user)
                                    : (unsigned char *)calloc(1, size + extra);
     if (!base) {
-        attn_fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what ? what : "a block",
-                  size);
+        attn_fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what ? what : "data", size);
         return NULL;
     }
     if (ctx->alloc) /* calloc has zeroed its memory, often without touching it */
@@ -9502,13 +9501,12 @@ ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
 }
 ATTN__DEF int attn_config_is_eos(const attn_config *config, attn_token token)
 {
-    const size_t n_more = config && config->more_eos ? config->n_more_eos : 0;
     size_t i;
-    if (!config || token < 0)
-        return 0;
-    for (i = 0; i < n_more && config->more_eos[i] != token;)
-        i++;
-    return token == config->eos || i < n_more;
+    if (config && token >= 0 && config->more_eos)
+        for (i = 0; i < config->n_more_eos; i++)
+            if (config->more_eos[i] == token)
+                return 1;
+    return config && token >= 0 && token == config->eos;
 }
 ATTN__DEF const attn_tokenizer *attn_model_tokenizer(const attn_model *model)
 {
