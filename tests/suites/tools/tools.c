@@ -304,6 +304,46 @@ TEST(pages)
     free(readme);
 }
 
+/* A program that was written for 0.4 hears from the compiler of each name that 0.5 changed. */
+TEST(old_names)
+{
+    static const char *const lines[] = {
+        "attn_ctx c = {0}; c.stop = 0;",
+        "attn_generate_desc d = {0}; d.stop = 0;",
+        "attn_generate_desc d = {0}; d.n_stop = 0;",
+        "attn_edit e = {0}; e.factor = 1;",
+        "attn_edit e = {0}; e.position = 1;",
+        "attn_edit e = {0}; e.n_positions = 1;",
+        "attn_edit e = {0}; e.head = 1;",
+        "attn_act_kind kind;",
+        "attn_tensor_info info;",
+        "attn_activate(0, 0, x, 0);",
+        "attn_model_unembed(0, 0, 0, x, x);",
+        "attn_record_new(0, 0, 0, 0, 0, 0);",
+        "attn_session_set_tokens(0, 0, 0, 0, 0);",
+        "attn_text_tokens(0, 0, 0, 0);",
+        "attn_is_dense(x);",
+        "attn_model_n_tensors(0);",
+        "attn_model_tensor_info(0, 0, 0, 0);",
+        "attn_model_tokenizer_section(0, 0);",
+        "attn_checksum(0, 0, 0);",
+        "attn_panels_size(0, 0, 0);",
+        "attn_new_file_begin(0, 0, 0);",
+        "attn_writer_new(0, 0, 0, 0, 0, 0);",
+        "attn_model_save(0, 0, 0);",
+    };
+    size_t i;
+    CHECKF(run("echo '#include \"attn.h\"' | cc -std=c99 -I. -fsyntax-only -x c -") == 0, "%s",
+           err);
+    for (i = 0; i < sizeof lines / sizeof *lines; i++)
+        CHECKF(run("printf '#include \"attn.h\"\nattn_tensor x; void f(void) { %s }\n' | "
+                   "cc -std=c99 -I. -Werror -fsyntax-only -x c -",
+                   lines[i]) != 0,
+               "%s compiles without a word", lines[i]);
+    CHECK(run("cc -std=c99 -I. -fsyntax-only tests/compile/deprecated.c") == 0);
+    CHECKF(strstr(err, "use attn_version") != NULL, "not deprecated: %s", err);
+}
+
 /* The small examples: short, compiled by the command in their first line. */
 TEST(examples_compile)
 {
