@@ -24,9 +24,9 @@ static const help_page help = {
     NULL,
     NULL,
     "attn-info FILE.attn [options]",
-    "Prints what a .attn file says of its model, the configuration, the tokenizer's counts and the "
-    "tensors, after checking all of it, checksums included. A narrow terminal gets fewer "
-    "columns.",
+    "Prints what a .attn file says of its model, the configuration, "
+    "the tokenizer's counts and the tensors, after checking all of it, checksums included. "
+    "A narrow terminal gets fewer columns.",
     0,
     NULL,
     NULL};

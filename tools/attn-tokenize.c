@@ -34,8 +34,8 @@ static const help_page help = {
     NULL,
     "attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
     "Turns standard input into token ids on one line, separated by blanks: the ids of the prompt "
-    "that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a "
-    "directory that holds tokenizer.json, or vocab.json and merges.txt, or all three.",
+    "that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, "
+    "or a directory that holds tokenizer.json, or vocab.json and merges.txt, or all three.",
     0,
     NULL,
     NULL};

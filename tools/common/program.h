@@ -660,8 +660,8 @@ TOOLS_FN int refuse_option(const command_line *r, const char *text)
     if (meant && word[1])
         return fail(USAGE, "there is no option %.*s; do you mean --%s?", length, text, meant->name);
     if (strncmp(text, "-o", 2) == 0)
-        return fail(USAGE, "there is no option -o: the result is on standard output, so > FILE "
-                           "keeps it");
+        return fail(USAGE, "there is no option -o: "
+                           "the result is on standard output, so > FILE keeps it");
     return fail(USAGE, "there is no option %.*s; --help lists them", length, text);
 }
 

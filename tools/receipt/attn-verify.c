@@ -47,13 +47,13 @@ static const help_page help = {
     "attn-verify MODEL.attn RECEIPT... [options]\n"
     "attn-verify MODEL.attn --score -p TEXT -o RECEIPT\n"
     "attn-verify MODEL.attn --activations NAME -p TEXT -o RECEIPT",
-    "Verifies receipts. A receipt says that this model, with these settings, draws these tokens "
-    "from logits with these bits; the program computes that again. Any build on any processor can "
-    "verify the receipt of any other, in one pass over the text. Exit code 0: all receipts hold; "
-    "1: one does not, and the first position that differs is printed; 2: one could not be "
-    "checked.\n\n"
-    "A receipt proves which model and settings give a text. It does not prove when or by whom it "
-    "was computed, nor that nobody tried other seeds before.",
+    "Verifies receipts. A receipt says that this model, with these settings, "
+    "draws these tokens from logits with these bits; the program computes that again. "
+    "Any build on any processor can verify the receipt of any other, in one pass over the text. "
+    "Exit code 0: all receipts hold; 1: one does not, "
+    "and the first position that differs is printed; 2: one could not be checked.\n\n"
+    "A receipt proves which model and settings give a text. "
+    "It does not prove when or by whom it was computed, nor that nobody tried other seeds before.",
     0,
     NULL,
     "gpt2 model.attn \"Once upon\" --receipt story.json\n"
@@ -102,8 +102,8 @@ static void print_held(const char *path, const receipt *r)
         printf("%s: of the model %s, checkpoint %s\n", path, r->name ? r->name : "without a name",
                r->checkpoint ? r->checkpoint : "unknown");
     if (r->version == 1)
-        printf("%s: version 1 does not cover the tokenizer nor, besides eos, the tokens that end a "
-               "text: with another tokenizer these ids would be another text\n",
+        printf("%s: version 1 does not cover the tokenizer nor, besides eos, the tokens that end "
+               "a text: with another tokenizer these ids would be another text\n",
                path);
 }
 

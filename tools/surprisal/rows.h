@@ -138,8 +138,7 @@ static int open_output(run *r)
         fclose(old);
         return fail(
             FAILED,
-            "%s has rows of a run that was interrupted: continue it with --resume, or remove "
-            "it",
+            "%s has rows of a run that was interrupted: continue it with --resume, or remove it",
             r->part);
     }
     if (old) {
