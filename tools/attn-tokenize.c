@@ -176,22 +176,20 @@ static int run(const options *asked)
     return code;
 }
 
+static int run_line(const program *self, arguments *given, void *state)
+{
+    options *const o = (options *)state;
+    const int code =
+        take_words(self, given, &o->model, NULL,
+                   "no model given: attn-tokenize MODEL.attn <TEXT (--help tells more)");
+    return code == FINE ? run(o) : code;
+}
+
 int main(int argc, char **argv)
 {
     static options o;
-    static arguments given;
     const program self = {
         table, N_OPTIONS, 1,   "the text comes from standard input, or from --prompt",
         &help, 1,         NULL};
-    size_t next = 0;
-    int code;
-    system_begin(&argc, &argv);
-    if (!read_command_line(&self, argc, argv, &o, &given, &code))
-        return code;
-    o.model = option_or_word(o.model, &given, &next);
-    if (!o.model)
-        return fail(USAGE, "no model given: attn-tokenize MODEL.attn <TEXT (--help tells more)");
-    if (next < given.n_words)
-        return refuse_word(given.words[next], self.hint);
-    return finish_output(run(&o));
+    return program_main(&self, argc, argv, &o, run_line);
 }

@@ -263,36 +263,34 @@ static int run_all(run *r)
     return code;
 }
 
+static int run_line(const program *self, arguments *given, void *state)
+{
+    run *const r = (run *)state;
+    int code = take_words(self, given, &r->o.model, &r->o.file,
+                          "no model given: perplexity MODEL.attn FILE (--help tells more)");
+    if (code != FINE)
+        return code;
+    if (!r->o.file && !system_is_terminal(stdin))
+        r->o.file = "-";
+    if (!r->o.file)
+        return fail(USAGE, "no text given: perplexity MODEL.attn FILE (--help tells more)");
+    if (strchr(r->o.file, ' ') && !system_exists(r->o.file))
+        return fail(USAGE,
+                    "there is no file \"%s\". If that is a text: echo \"a text\" | perplexity "
+                    "MODEL.attn",
+                    r->o.file);
+    if (r->o.recipe == HALVES && r->o.stride)
+        return fail(USAGE, "--stride is for the recipe strided: halves have none");
+    code = run_all(r);
+    attn_session_free(r->session);
+    attn_model_close(r->model);
+    arena_free(&r->memory);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     static run r;
-    static arguments given;
     const program self = {table, N_OPTIONS, 2, "quote the path", &help, 1, NULL};
-    size_t next = 0;
-    int code;
-    system_begin(&argc, &argv);
-    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
-        return code;
-    r.o.model = option_or_word(r.o.model, &given, &next);
-    r.o.file = option_or_word(r.o.file, &given, &next);
-    swap_model(&r.o.model, &r.o.file);
-    if (!r.o.file && r.o.model && !system_is_terminal(stdin))
-        r.o.file = "-";
-    if (!r.o.model || !r.o.file)
-        return fail(USAGE, "no %s given: perplexity MODEL.attn FILE (--help tells more)",
-                    r.o.model ? "text" : "model");
-    if (next < given.n_words)
-        return refuse_word(given.words[next], "give one file");
-    if (strchr(r.o.file, ' ') && !system_exists(r.o.file))
-        return fail(USAGE,
-                    "there is no file \"%s\". "
-                    "If that is a text: echo \"a text\" | perplexity MODEL.attn",
-                    r.o.file);
-    if (r.o.recipe == HALVES && r.o.stride)
-        return fail(USAGE, "--stride is for the recipe strided: halves have none");
-    code = run_all(&r);
-    attn_session_free(r.session);
-    attn_model_close(r.model);
-    arena_free(&r.memory);
-    return finish_output(code);
+    return program_main(&self, argc, argv, &r, run_line);
 }

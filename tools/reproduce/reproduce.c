@@ -433,24 +433,25 @@ static int run_all(run *r)
     return written != FINE ? written : code;
 }
 
+static int run_line(const program *self, arguments *given, void *state)
+{
+    run *const r = (run *)state;
+    int code = take_words(self, given, &r->o.model, NULL,
+                          "no model given: reproduce MODEL.attn (--help tells more)");
+    if (code != FINE)
+        return code;
+    signal(SIGINT, on_interrupt);
+    code = run_all(r);
+    end_sweeps(&r->ctx, &r->plots.sweeps);
+    attn_model_close(r->plots.study.model);
+    attn_model_close(r->model);
+    arena_free(&r->memory);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     static run r;
-    static arguments given;
     const program self = {table, N_OPTIONS, 1, "give one model", &help, 1, NULL};
-    size_t next = 0;
-    int code;
-    system_begin(&argc, &argv);
-    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
-        return code;
-    r.o.model = option_or_word(r.o.model, &given, &next);
-    if (!r.o.model)
-        return fail(USAGE, "no model given: reproduce MODEL.attn (--help tells more)");
-    signal(SIGINT, on_interrupt);
-    code = run_all(&r);
-    end_sweeps(&r.ctx, &r.plots.sweeps);
-    attn_model_close(r.plots.study.model);
-    attn_model_close(r.model);
-    arena_free(&r.memory);
-    return finish_output(code);
+    return program_main(&self, argc, argv, &r, run_line);
 }

@@ -241,10 +241,21 @@ static int close_all(run *r, int code)
     return code;
 }
 
+static int run_line(const program *self, arguments *given, void *state)
+{
+    run *const r = (run *)state;
+    const int code = take_words(self, given, &r->o.model, &r->o.file,
+                                "no model given: score MODEL.attn FILE (--help tells more)");
+    if (code != FINE)
+        return code;
+    if (r->o.resume && (!r->o.output || strcmp(r->o.output, "-") == 0))
+        return fail(USAGE, "--resume continues a file: give it with -o");
+    return close_all(r, run_all(r));
+}
+
 int main(int argc, char **argv)
 {
     static run r;
-    static arguments given;
     const program self = {table,
                           N_OPTIONS,
                           2,
@@ -252,21 +263,6 @@ int main(int argc, char **argv)
                           pages,
                           2,
                           "Further help (score --help keys)"};
-    size_t next = 0;
-    int code;
-    system_begin(&argc, &argv);
     r.o.batch = 64;
-    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
-        return code;
-    r.o.model = option_or_word(r.o.model, &given, &next);
-    r.o.file = option_or_word(r.o.file, &given, &next);
-    swap_model(&r.o.model, &r.o.file);
-    if (!r.o.model)
-        return fail(USAGE, "no model given: score MODEL.attn FILE (--help tells more)");
-    if (next < given.n_words)
-        return refuse_word(given.words[next], self.hint);
-    if (r.o.resume && (!r.o.output || strcmp(r.o.output, "-") == 0))
-        return fail(USAGE, "--resume continues a file: give it with -o");
-    code = run_all(&r);
-    return close_all(&r, code);
+    return program_main(&self, argc, argv, &r, run_line);
 }

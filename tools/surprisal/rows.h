@@ -398,7 +398,7 @@ static uint64_t count_rows(const run *r, passage *p)
 static int finish_rows(run *r, int code)
 {
     if (!r->part || !r->output)
-        return r->output == stdout ? finish_output(code) : code;
+        return code;
     if (code == FINE && r->kept_at < r->n_kept)
         code = fail(FAILED,
                     "--resume: %s has more rows than %s gives, so it was made from other texts",
