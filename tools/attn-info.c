@@ -24,9 +24,9 @@ static const help_page help = {
     NULL,
     NULL,
     "attn-info FILE.attn [options]",
-    "Prints what a .attn file says of its model, the configuration, the tokenizer's counts and the "
-    "tensors, after checking all of it, checksums included. A narrow terminal gets fewer "
-    "columns.",
+    "Prints what a .attn file says of its model, the configuration, "
+    "the tokenizer's counts and the tensors, after checking all of it, checksums included. "
+    "A narrow terminal gets fewer columns.",
     0,
     NULL,
     NULL};
@@ -225,20 +225,17 @@ static int run(const char *path)
     return code;
 }
 
+static int run_line(const program *self, arguments *given, void *state)
+{
+    options *const o = (options *)state;
+    const int code = take_words(self, given, &o->model, NULL,
+                                "no file given: attn-info FILE.attn (--help tells more)");
+    return code == FINE ? run(o->model) : code;
+}
+
 int main(int argc, char **argv)
 {
     static options o;
-    static arguments given;
     const program self = {table, N_OPTIONS, 1, "one file at a time", &help, 1, NULL};
-    size_t next = 0;
-    int code;
-    system_begin(&argc, &argv);
-    if (!read_command_line(&self, argc, argv, &o, &given, &code))
-        return code;
-    o.model = option_or_word(o.model, &given, &next);
-    if (!o.model)
-        return fail(USAGE, "no file given: attn-info FILE.attn (--help tells more)");
-    if (next < given.n_words)
-        return refuse_word(given.words[next], self.hint);
-    return finish_output(run(o.model));
+    return program_main(&self, argc, argv, &o, run_line);
 }

@@ -34,8 +34,8 @@ static const help_page help = {
     NULL,
     "attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
     "Turns standard input into token ids on one line, separated by blanks: the ids of the prompt "
-    "that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, or a "
-    "directory that holds tokenizer.json, or vocab.json and merges.txt, or all three.",
+    "that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, "
+    "or a directory that holds tokenizer.json, or vocab.json and merges.txt, or all three.",
     0,
     NULL,
     NULL};
@@ -176,22 +176,20 @@ static int run(const options *asked)
     return code;
 }
 
+static int run_line(const program *self, arguments *given, void *state)
+{
+    options *const o = (options *)state;
+    const int code =
+        take_words(self, given, &o->model, NULL,
+                   "no model given: attn-tokenize MODEL.attn <TEXT (--help tells more)");
+    return code == FINE ? run(o) : code;
+}
+
 int main(int argc, char **argv)
 {
     static options o;
-    static arguments given;
     const program self = {
         table, N_OPTIONS, 1,   "the text comes from standard input, or from --prompt",
         &help, 1,         NULL};
-    size_t next = 0;
-    int code;
-    system_begin(&argc, &argv);
-    if (!read_command_line(&self, argc, argv, &o, &given, &code))
-        return code;
-    o.model = option_or_word(o.model, &given, &next);
-    if (!o.model)
-        return fail(USAGE, "no model given: attn-tokenize MODEL.attn <TEXT (--help tells more)");
-    if (next < given.n_words)
-        return refuse_word(given.words[next], self.hint);
-    return finish_output(run(&o));
+    return program_main(&self, argc, argv, &o, run_line);
 }

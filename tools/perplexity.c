@@ -33,8 +33,8 @@ static const struct option table[] = {
     {0, "stride", "COUNT", COUNT, AT(stride), "1 1000000000",
      "strided: tokens from one window to the next (default: half a window)"},
     {0, "bos", NULL, FLAG, AT(bos), NULL,
-     "put the beginning-of-text token before the text; halves: in place of the first token of "
-     "each window"},
+     "put the beginning-of-text token before the text; "
+     "halves: in place of the first token of each window"},
     {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the text is a token"},
     {0, "exact", NULL, FLAG, AT(exact), NULL, EXACT_HELP ". Text must be UTF-8 without it"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
@@ -54,20 +54,19 @@ static void print_recipes(void)
         "windows overlap; every token after the first counts once, with at least CONTEXT - STRIDE "
         "tokens before it where the text has them (Hugging Face's documentation, but for its code, "
         "which weighs the mean of a window by one token less: the last digits differ)");
-    print_row(
-        "halves", 10,
-        "windows do not overlap; the second half of each counts, and an incomplete last window "
-        "is left out (llama.cpp's perplexity)");
+    print_row("halves", 10,
+              "windows do not overlap; the second half of each counts, "
+              "and an incomplete last window is left out (llama.cpp's perplexity)");
 }
 
 static const help_page help = {
     NULL,
     NULL,
     "perplexity MODEL.attn FILE [options]",
-    "Measures how well a model predicts a text (FILE, or - for standard input): exp of the mean "
-    "loss. The standard error treats the losses as independent. The text is read in windows, by "
-    "one of two recipes. lm_eval_attn.py has the harness's own windows, which do not overlap, and "
-    "score refuses a text that is longer than the context.",
+    "Measures how well a model predicts a text (FILE, or - for standard input): "
+    "exp of the mean loss. The standard error treats the losses as independent. "
+    "The text is read in windows, by one of two recipes. lm_eval_attn.py has the harness's own "
+    "windows, which do not overlap, and score refuses a text that is longer than the context.",
     0,
     print_recipes,
     NULL};
@@ -100,8 +99,8 @@ static int check_text(const run *r, const unsigned char *text, size_t size)
     if (at == size || (text[at] >= 0xC0 && size - at < 4))
         return FINE;
     return fail(FAILED,
-                "%s is not a text in UTF-8: it has the byte %02x; convert a text (iconv -f LATIN1 "
-                "-t UTF-8), or give --exact for any bytes",
+                "%s is not a text in UTF-8: it has the byte %02x; "
+                "convert a text (iconv -f LATIN1 -t UTF-8), or give --exact for any bytes",
                 strcmp(r->o.file, "-") == 0 ? "standard input" : r->o.file, (unsigned)text[at]);
 }
 
@@ -245,8 +244,8 @@ static int run_all(run *r)
                     r->o.context);
     if (r->o.stride > r->o.context)
         return fail(FAILED,
-                    "--stride is %zu, longer than a window of %zu: tokens between them "
-                    "would not count",
+                    "--stride is %zu, longer than a window of %zu: "
+                    "tokens between them would not count",
                     r->o.stride, r->o.context);
     if (r->o.recipe == HALVES)
         r->o.stride = r->o.context;
@@ -264,36 +263,34 @@ static int run_all(run *r)
     return code;
 }
 
-int main(int argc, char **argv)
+static int run_line(const program *self, arguments *given, void *state)
 {
-    static run r;
-    static arguments given;
-    const program self = {table, N_OPTIONS, 2, "quote the path", &help, 1, NULL};
-    size_t next = 0;
-    int code;
-    system_begin(&argc, &argv);
-    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
+    run *const r = (run *)state;
+    int code = take_words(self, given, &r->o.model, &r->o.file,
+                          "no model given: perplexity MODEL.attn FILE (--help tells more)");
+    if (code != FINE)
         return code;
-    r.o.model = option_or_word(r.o.model, &given, &next);
-    r.o.file = option_or_word(r.o.file, &given, &next);
-    swap_model(&r.o.model, &r.o.file);
-    if (!r.o.file && r.o.model && !system_is_terminal(stdin))
-        r.o.file = "-";
-    if (!r.o.model || !r.o.file)
-        return fail(USAGE, "no %s given: perplexity MODEL.attn FILE (--help tells more)",
-                    r.o.model ? "text" : "model");
-    if (next < given.n_words)
-        return refuse_word(given.words[next], "give one file");
-    if (strchr(r.o.file, ' ') && !system_exists(r.o.file))
+    if (!r->o.file && !system_is_terminal(stdin))
+        r->o.file = "-";
+    if (!r->o.file)
+        return fail(USAGE, "no text given: perplexity MODEL.attn FILE (--help tells more)");
+    if (strchr(r->o.file, ' ') && !system_exists(r->o.file))
         return fail(USAGE,
                     "there is no file \"%s\". If that is a text: echo \"a text\" | perplexity "
                     "MODEL.attn",
-                    r.o.file);
-    if (r.o.recipe == HALVES && r.o.stride)
+                    r->o.file);
+    if (r->o.recipe == HALVES && r->o.stride)
         return fail(USAGE, "--stride is for the recipe strided: halves have none");
-    code = run_all(&r);
-    attn_session_free(r.session);
-    attn_model_close(r.model);
-    arena_free(&r.memory);
-    return finish_output(code);
+    code = run_all(r);
+    attn_session_free(r->session);
+    attn_model_close(r->model);
+    arena_free(&r->memory);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    static run r;
+    const program self = {table, N_OPTIONS, 2, "quote the path", &help, 1, NULL};
+    return program_main(&self, argc, argv, &r, run_line);
 }

@@ -53,12 +53,12 @@ static const struct option table[] = {
     {0, "exact", NULL, FLAG, MORE(exact), NULL, EXACT_HELP},
     {'i', "interactive", NULL, FLAG, AT(interactive), NULL, "continue each line of standard input"},
     {0, "repl", NULL, FLAG, AT(repl), NULL,
-     "write in turns with the model; /help lists commands. The default on a terminal without a "
-     "prompt. Temperature 0.7 and top-k 40 unless given"},
+     "write in turns with the model; /help lists commands. "
+     "The default on a terminal without a prompt. Temperature 0.7 and top-k 40 unless given"},
     {'n', "tokens", "COUNT", COUNT, LIVE(tokens), COUNTED, "tokens to generate (default 100)"},
     {0, "count", "COUNT", COUNT, AT(count), "1 1000",
-     "generate COUNT texts from one prompt in one batch; text 0, 1, .. has seed SEED, SEED + 1, "
-     ".."},
+     "generate COUNT texts from one prompt in one batch; text 0, 1, .. "
+     "has seed SEED, SEED + 1, .."},
     {0, "temperature", "X", NUMBER, LIVE(temperature), "0 1000",
      "0: greedy (default but in turns); 1: as trained"},
     {0, "top-k", "K", COUNT, LIVE(top_k), COUNTED, "sample from the K likeliest tokens"},
@@ -72,8 +72,8 @@ static const struct option table[] = {
      "end before TEXT (\\n: a line's end); may be given several times; typed as /stop, \"off\" "
      "clears them"},
     {0, "choices", "A|B", TEXT, AT(choices), NULL,
-     "continue with one of these texts: at temperature 0 the likeliest, else drawn by its "
-     "probability. A space before a word belongs to it: ' yes| no'"},
+     "continue with one of these texts: at temperature 0 the likeliest, "
+     "else drawn by its probability. A space before a word belongs to it: ' yes| no'"},
     {0, "slide", NULL, FLAG, LIVE(slide), NULL, "when the context is full, drop its older half"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, MORE(isa), ISA_NAMES, ISA_HELP},
@@ -90,15 +90,15 @@ static const struct option table[] = {
      "(temperature 1, no filters). With --choices a row for each choice"},
     {0, "json", NULL, FLAG, AT(json), NULL, "print a JSON object for each text, one a line"},
     {0, "colours", NULL, FLAG, MORE_LIVE(colours), NULL,
-     "colour each token by its probability, on a terminal: blue from 50 %, cyan from 20 %, yellow "
-     "from 5 %, red from 1 %, magenta below"},
+     "colour each token by its probability, on a terminal: "
+     "blue from 50 %, cyan from 20 %, yellow from 5 %, red from 1 %, magenta below"},
     {0, "no-prompt", NULL, FLAG, AT(no_prompt), NULL, "print only the generated text"},
     {0, "logits", "FILE", OUTPUT, MORE(logits), NULL,
-     "write the logits of every position of the prompt as a NumPy array [T, vocab]; generate only "
-     "if -n is given, too"},
+     "write the logits of every position of the prompt as a NumPy array [T, vocab]; "
+     "generate only if -n is given, too"},
     {0, "receipt", "FILE", OUTPUT, MORE(receipt), NULL,
-     "write a receipt of the model, the settings, the tokens and their logits: attn-verify "
-     "computes them again, on any machine, and compares every bit"},
+     "write a receipt of the model, the settings, the tokens and their logits: "
+     "attn-verify computes them again, on any machine, and compares every bit"},
     {0, "skip-checksums", NULL, FLAG, MORE(skip_checksums), NULL,
      "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no statistics on standard error"},
@@ -109,9 +109,10 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 static const help_page pages[] = {
     {NULL, NULL, "gpt2 MODEL.attn PROMPT [options]",
      "Prints the prompt and how the model continues it. The prompt may be - for standard input, "
-     "and text that comes through a pipe is the prompt if there is no other. On a terminal without "
-     "a prompt, you and the model write in turns (--repl); `rlwrap gpt2 MODEL.attn` adds a history "
-     "of lines. The prompt has a colour of its own there, unless NO_COLOR is set.",
+     "and text that comes through a pipe is the prompt if there is no other. "
+     "On a terminal without a prompt, you and the model write in turns (--repl); "
+     "`rlwrap gpt2 MODEL.attn` adds a history of lines. "
+     "The prompt has a colour of its own there, unless NO_COLOR is set.",
      FIRST_PAGE, NULL, NULL},
     {"more", "probabilities, logits, receipts, exact bytes, instruction sets", NULL,
      "Options of gpt2 about its output, exact bytes and the processor.", MORE_PAGE, NULL,
@@ -336,8 +337,8 @@ static int check_usage(const options *o, const arguments *given, size_t next)
         return fail(USAGE, "--repl reads standard input itself: give the prompt another way");
     if (o->count > 1 && !(o->temperature > 0))
         return fail(USAGE,
-                    "--count %zu at temperature 0 would print the same text %zu times: add "
-                    "--temperature 0.8",
+                    "--count %zu at temperature 0 would print the same text %zu times: "
+                    "add --temperature 0.8",
                     o->count, o->count);
     return check_pairs(given);
 }

@@ -42,8 +42,8 @@ static char *read_line(run *r, const char *sign)
         size += strlen(line + size);
         if (size && line[size - 1] == '\n') {
             if (size == TERMINAL_LINE && system_is_terminal(stdin))
-                say("the terminal passes on only %d bytes of a line: if yours was longer, /undo "
-                    "and cut it into lines that end in \\, or give a file with -f",
+                say("the terminal passes on only %d bytes of a line: if yours was longer, "
+                    "/undo and cut it into lines that end in \\, or give a file with -f",
                     TERMINAL_LINE - 1);
             line[--size] = 0;
             size = exact ? size : plain_line(line, size);
@@ -298,10 +298,10 @@ static int do_help(repl *p, const char *value)
     size_t i;
     (void)value;
     print_wrapped(
-        "Type a text, then Enter: the model continues it. After an empty line, it continues "
-        "further. A line that ends in \\ is joined with the next. To begin a text with a slash, "
-        "type //. Ctrl-C stops the model; Ctrl-C twice at the prompt, or Ctrl-D, "
-        "ends.",
+        "Type a text, then Enter: the model continues it. "
+        "After an empty line, it continues further. "
+        "A line that ends in \\ is joined with the next. To begin a text with a slash, type //. "
+        "Ctrl-C stops the model; Ctrl-C twice at the prompt, or Ctrl-D, ends.",
         0, 0, help_columns());
     putchar('\n');
     for (i = 0; i < N_COMMANDS; i++) {
@@ -321,10 +321,9 @@ static int do_help(repl *p, const char *value)
         print_row(label, 22, text);
     }
     printf("\n");
-    print_wrapped(
-        "The beginning of a name is enough, or the letter of an option (/n 50). For a history "
-        "of lines and keys to edit them: rlwrap gpt2 MODEL.attn",
-        0, 0, help_columns());
+    print_wrapped("The beginning of a name is enough, or the letter of an option (/n 50). "
+                  "For a history of lines and keys to edit them: rlwrap gpt2 MODEL.attn",
+                  0, 0, help_columns());
     return flush_output();
 }
 

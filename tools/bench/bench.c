@@ -56,8 +56,8 @@ static const struct option table[] = {
     {0, "size", "SIZE", CHOICE, AT(size), "124M 355M 774M 1558M",
      "of random weights: 124M (the default), 355M, 774M or 1558M"},
     {0, "dtype", "TYPE", CHOICES, AT(dtypes), DTYPES,
-     "of random weights: f32, f16, q8 or q4; several with commas between them. Default: all; with "
-     "--quick f32 and q8; above 124M q8"},
+     "of random weights: f32, f16, q8 or q4; several with commas between them. "
+     "Default: all; with --quick f32 and q8; above 124M q8"},
     {0, "only", "SECTION", CHOICES, AT(sections), SECTIONS,
      "roofs, matmul, prompt, generation, speculation, batch, mixed, hooks, threads, first, memory, "
      "tokenizer or barrier; several with commas between them"},
@@ -79,8 +79,8 @@ static const help_page help = {
     NULL,
     NULL,
     "bench [MODEL.attn] [options]",
-    "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights, which is written "
-    "to a temporary file: speed does not depend on the weights.",
+    "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights, "
+    "which is written to a temporary file: speed does not depend on the weights.",
     0,
     NULL,
     NULL};
@@ -90,8 +90,8 @@ static int check_usage(const options *o)
 {
     if (o->model && (o->size >= 0 || o->dtypes))
         return fail(USAGE,
-                    "--size and --dtype are for random weights, not for a given model: leave "
-                    "out %s or them",
+                    "--size and --dtype are for random weights, not for a given model: "
+                    "leave out %s or them",
                     o->model);
     return FINE;
 }
@@ -187,12 +187,13 @@ static void closing(bench *b)
     const double part = b->wall > 0 ? b->processor / b->wall : 1;
     if (b->is_above)
         fprintf(b->table,
-                "\nA share above 100 %%: memory was faster during the work than before it and "
-                "after it, or a part\nof the bytes was still in a cache.\n");
+                "\nA share above 100 %%: "
+                "memory was faster during the work than before it and after it, or a part\n"
+                "of the bytes was still in a cache.\n");
     if (part < 0.95)
         fprintf(b->table,
-                "\nSomething else was running: a single thread had its processor %.0f %% of the "
-                "time.\n%s",
+                "\nSomething else was running: "
+                "a single thread had its processor %.0f %% of the time.\n%s",
                 100 * part,
                 b->cpu_time
                     ? ""

@@ -660,8 +660,8 @@ TOOLS_FN int refuse_option(const command_line *r, const char *text)
     if (meant && word[1])
         return fail(USAGE, "there is no option %.*s; do you mean --%s?", length, text, meant->name);
     if (strncmp(text, "-o", 2) == 0)
-        return fail(USAGE, "there is no option -o: the result is on standard output, so > FILE "
-                           "keeps it");
+        return fail(USAGE, "there is no option -o: "
+                           "the result is on standard output, so > FILE keeps it");
     return fail(USAGE, "there is no option %.*s; --help lists them", length, text);
 }
 
@@ -810,6 +810,53 @@ TOOLS_FN int read_command_line(const program *p, int argc, char **argv, void *op
 TOOLS_FN const char *option_or_word(const char *option, const arguments *found, size_t *next)
 {
     return option || *next >= found->n_words ? option : found->words[(*next)++];
+}
+
+TOOLS_FN int is_model_name(const char *word)
+{
+    const size_t n = strlen(word);
+    return n > 5 && strcmp(word + n - 5, ".attn") == 0;
+}
+
+/* Exchanges the two words if the model is the second: a text or a file comes before it. */
+TOOLS_FN void swap_model(const char **model, const char **text)
+{
+    const char *const word = *model;
+    if (word && *text && !is_model_name(word) && is_model_name(*text) && system_exists(*text)) {
+        *model = *text;
+        *text = word;
+    }
+}
+
+/* Takes the model, and the file of a program that reads one (else NULL), from the words of the command
+ * line where no option gave them. Refuses a line without a model, by the message `missing`, and one with
+ * words that remain. */
+TOOLS_FN int take_words(const program *p, const arguments *found, const char **model,
+                        const char **file, const char *missing)
+{
+    size_t next = 0;
+    *model = option_or_word(*model, found, &next);
+    if (file) {
+        *file = option_or_word(*file, found, &next);
+        swap_model(model, file);
+    }
+    if (!*model)
+        return fail(USAGE, "%s", missing);
+    return next < found->n_words ? refuse_word(found->words[next], p->hint) : FINE;
+}
+
+/* The main function of a program that reads a command line, works, and prints. `options` is the first
+ * member of what work gets, or all of it. Returns the exit code: work's, or that of a failed write to
+ * standard output. */
+TOOLS_FN int program_main(const program *p, int argc, char **argv, void *options,
+                          int (*work)(const program *, arguments *, void *options))
+{
+    static arguments found;
+    int code;
+    system_begin(&argc, &argv);
+    if (!read_command_line(p, argc, argv, options, &found, &code))
+        return code;
+    return finish_output(work(p, &found, options));
 }
 
 /* >> A model's file ============================================================================ */

@@ -101,22 +101,6 @@ TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, int exact
     return status || to_plain_text(ctx, name, exact, text, size) ? failed(ctx) : FINE;
 }
 
-TOOLS_FN int is_model_name(const char *word)
-{
-    const size_t n = strlen(word);
-    return n > 5 && strcmp(word + n - 5, ".attn") == 0;
-}
-
-/* Exchanges the two words if the model is the second: a text or a file comes before it. */
-TOOLS_FN void swap_model(const char **model, const char **text)
-{
-    const char *const word = *model;
-    if (word && *text && !is_model_name(word) && is_model_name(*text) && system_exists(*text)) {
-        *model = *text;
-        *text = word;
-    }
-}
-
 /* Refuses a word that is taken as a text although it is the name of a file. A word that may as well be one
  * of a text is taken as such, with a note. */
 TOOLS_FN int check_text_word(const char *word)

@@ -141,8 +141,8 @@ TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size
             where, TOOLS_LLU(number), show(a, left, left_size), show(b, right, right_size));
     if (v->tokens[joined->value].special)
         return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s, %s %llu makes \"%s\", a special token%s; those cannot come from "
-                         "merges",
+                         "%s, %s %llu makes \"%s\", a special token%s; "
+                         "those cannot come from merges",
                          file, where, TOOLS_LLU(number), show(a, joined->text, joined->size),
                          vocab_special_by(by, &v->tokens[joined->value]));
     merge[0] = (uint32_t)part[0];
@@ -316,9 +316,8 @@ TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
         if (token->size && !token->special &&
             !names_add(&by_bytes, token->bytes, token->size, &other))
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "%s: the tokens %llu and %llu are the same bytes "
-                             "(\"%s\")",
-                             v->name, TOOLS_LLU(other), TOOLS_LLU(i),
+                             "%s: the tokens %llu and %llu are the same bytes (\"%s\")", v->name,
+                             TOOLS_LLU(other), TOOLS_LLU(i),
                              show(name, token->spelling, token->spelling_size));
     }
     return vocab_check_bytes(ctx, v, &by_bytes);
@@ -336,8 +335,8 @@ TOOLS_FN attn_status vocab_note_around(attn_ctx *ctx, vocab *v, const char *wher
                   where);
     if (v->first >= 0)
         vocab_say(ctx, v,
-                  "texts shall begin with \"%s\" (id %ld): give --bos, or set "
-                  "attn_generate_desc.prepend_bos",
+                  "texts shall begin with \"%s\" (id %ld): "
+                  "give --bos, or set attn_generate_desc.prepend_bos",
                   show(name, v->tokens[v->first].spelling, v->tokens[v->first].spelling_size),
                   (long)v->first);
     return ctx->status;

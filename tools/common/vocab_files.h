@@ -294,8 +294,8 @@ TOOLS_FN attn_status vocab_check_model(attn_ctx *ctx, const json_value *model)
                 break;
         if (k == sizeof harmless / sizeof harmless[0] && !vocab_is_off(v))
             return tool_fail(ctx, ATTN_E_UNSUPPORTED,
-                             "tokenizer.json: the model has a rule \"%s\", which attn-convert does "
-                             "not know",
+                             "tokenizer.json: the model has a rule \"%s\", "
+                             "which attn-convert does not know",
                              show(name, v->key, v->key_size));
     }
     return ATTN_OK;
@@ -818,8 +818,8 @@ TOOLS_FN attn_status vocab_check_settings(attn_ctx *ctx, vocab *v, const vocab_f
                          show(name, kind->text ? kind->text : "", kind->text ? kind->size : 0));
     if (json_get(json_get(f->config, "auto_map"), "AutoTokenizer"))
         return tool_fail(ctx, ATTN_E_UNSUPPORTED,
-                         "%s: auto_map names a program as the tokenizer, which attn-convert does "
-                         "not run",
+                         "%s: auto_map names a program as the tokenizer, "
+                         "which attn-convert does not run",
                          file);
     if (vocab_is_on(f->config, "add_bos_token") && v->first < 0)
         v->first = v->bos >= 0 || f->whole ? v->bos : vocab_end_of_text(v);
@@ -866,8 +866,8 @@ TOOLS_FN attn_status vocab_compare_tokens(attn_ctx *ctx, vocab *v, const json_va
             continue;
         if (!names_find(&v->by_spelling, m->key, m->key_size, &other))
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "the token \"%s\" has id %llu in vocab.json and is not in "
-                             "tokenizer.json; %s",
+                             "the token \"%s\" has id %llu in vocab.json "
+                             "and is not in tokenizer.json; %s",
                              show(name, m->key, m->key_size), TOOLS_LLU(id), advice);
         if (other != id)
             return tool_fail(ctx, ATTN_E_FORMAT,
@@ -879,8 +879,8 @@ TOOLS_FN attn_status vocab_compare_tokens(attn_ctx *ctx, vocab *v, const json_va
     for (i = 0; i < v->n_tokens; i++)
         if (v->tokens[i].spelling && !v->tokens[i].special && !(v->tokens[i].said & VOCAB_IN_PAIR))
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "the token \"%s\" has id %llu in tokenizer.json and is not in "
-                             "vocab.json; %s",
+                             "the token \"%s\" has id %llu in tokenizer.json "
+                             "and is not in vocab.json; %s",
                              show(name, v->tokens[i].spelling, v->tokens[i].spelling_size),
                              TOOLS_LLU(i), advice);
     return ATTN_OK;

@@ -294,8 +294,8 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
     if (s->no_biases)
         source_note("no tensor is a bias: they are taken as zero, as after training without any");
     if (s->no_qkv_biases)
-        source_note("queries, keys and values have no biases: they are taken as zero, as after "
-                    "training without them");
+        source_note("queries, keys and values have no biases: "
+                    "they are taken as zero, as after training without them");
     return check_leftovers(ctx, s, out);
 }
 
@@ -328,8 +328,7 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
     if (!source_find(s, name)) {
         if (s->says_untied)
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "the tensor %s is missing, but %s says "
-                             "tie_word_embeddings is false",
+                             "the tensor %s is missing, but %s says tie_word_embeddings is false",
                              name, s->config_name);
         return ATTN_OK;
     }
@@ -346,8 +345,8 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
     if (!out->tied)
         out->n_tensors++;
     if (!out->tied && !s->says_untied && s->names == NAMES_HF && !s->linears_out_in)
-        source_note("lm_head.weight differs from wte.weight, but config.json does not say that "
-                    "tie_word_embeddings is false: both are used, as by transformers 5; "
+        source_note("lm_head.weight differs from wte.weight, but config.json does not say "
+                    "that tie_word_embeddings is false: both are used, as by transformers 5; "
                     "transformers 4 would use wte.weight for both");
     return ATTN_OK;
 }
@@ -387,14 +386,13 @@ static attn_status check_padding(attn_ctx *ctx, const source *s)
     if (s->n_vocab - n > usual)
         return tool_fail(
             ctx, ATTN_E_FORMAT,
-            "the vocabulary has %llu tokens, but by %s the model knows %llu: is it "
-            "another model's? --tokenizer DIR takes the right one, --no-tokenizer none",
+            "the vocabulary has %llu tokens, but by %s the model knows %llu: "
+            "is it another model's? --tokenizer DIR takes the right one, --no-tokenizer none",
             TOOLS_LLU(n), s->config_name, TOOLS_LLU(s->n_vocab));
     if (s->n_vocab > n)
-        source_note(
-            "the model knows %llu ids, the vocabulary has %llu tokens; ids from %llu on, which "
-            "may be padding, have no text",
-            TOOLS_LLU(s->n_vocab), TOOLS_LLU(n), TOOLS_LLU(n));
+        source_note("the model knows %llu ids, the vocabulary has %llu tokens; "
+                    "ids from %llu on, which may be padding, have no text",
+                    TOOLS_LLU(s->n_vocab), TOOLS_LLU(n), TOOLS_LLU(n));
     return ATTN_OK;
 }
 
@@ -408,8 +406,8 @@ static attn_status plan_tokenizer(attn_ctx *ctx, source *s, plan *p)
         const vocab_token *last = &v->tokens[v->n_tokens - 1];
         if (last->spelling && !last->special)
             return tool_fail(ctx, ATTN_E_FORMAT,
-                             "the vocabulary has %llu tokens (the last is \"%s\"), but by %s the "
-                             "model knows %llu",
+                             "the vocabulary has %llu tokens (the last is \"%s\"), "
+                             "but by %s the model knows %llu",
                              TOOLS_LLU(v->n_tokens),
                              show(name, last->spelling, last->spelling_size), s->config_name,
                              TOOLS_LLU(s->n_vocab));
@@ -599,8 +597,8 @@ static const struct option table[] = {
     {'o', "output", "FILE", TEXT, AT(output), NULL,
      "the file to write, if it is not the next word"},
     {0, "dtype", "TYPE", CHOICE, AT(dtype), DTYPES,
-     "store the weights as f32, f16, q8 (8 bits) or q4 (4 bits); default: f16 if they are all f16, "
-     "else f32: nothing is lost"},
+     "store the weights as f32, f16, q8 (8 bits) or q4 (4 bits); "
+     "default: f16 if they are all f16, else f32: nothing is lost"},
     {0, "tokenizer", "DIR", TEXT, AT(tokenizer), NULL, "take the vocabulary from this directory"},
     {0, "no-tokenizer", NULL, FLAG, AT(no_tokenizer), NULL, "leave the vocabulary out"},
     {0, "name", "NAME", TEXT, AT(said[SAID_NAME]), NULL,
@@ -710,14 +708,14 @@ static attn_status name_ends(attn_ctx *ctx, source *s)
         if (*ids[i] == SOURCE_UNSAID)
             *ids[i] = known ? named[i] : vocab_end_of_text(v);
         else if (known && *ids[i] >= 0 && *ids[i] != named[i])
-            source_note("%s says that id %lld %s a text, the vocabulary's files say id %ld; the "
-                        "first counts",
+            source_note("%s says that id %lld %s a text, the vocabulary's files say id %ld; "
+                        "the first counts",
                         s->config_name, (long long)*ids[i], i ? "ends" : "begins", (long)named[i]);
     }
     if (!ctx->status && v->first >= 0 && s->bos != v->first)
         tool_fail(ctx, ATTN_E_UNSUPPORTED,
-                  "texts shall begin with id %ld by the vocabulary's files, but --bos would give "
-                  "id %lld by %s; make bos_token_id there the same",
+                  "texts shall begin with id %ld by the vocabulary's files, "
+                  "but --bos would give id %lld by %s; make bos_token_id there the same",
                   (long)v->first, (long long)s->bos, s->config_name);
     return ctx->status;
 }
@@ -770,24 +768,24 @@ static attn_status convert_back(attn_ctx *ctx, const options *o)
     export_job e;
     if (ends_in(o->output, ".safetensors"))
         return tool_fail(ctx, ATTN_E_ARGUMENT,
-                         "%s would be a directory; give one by a name of its own, and "
-                         "model.safetensors will be in it",
+                         "%s would be a directory; "
+                         "give one by a name of its own, and model.safetensors will be in it",
                          o->output);
     if (ends_in(o->output, ".attn"))
         return tool_fail(
             ctx, ATTN_E_FORMAT,
-            "%s is a .attn file already: cp copies it; name a directory or FILE.gguf as "
-            "the output to write it for other programs%s",
+            "%s is a .attn file already: cp copies it; "
+            "name a directory or FILE.gguf as the output to write it for other programs%s",
             o->input,
             o->dtype < 0 ? ""
-                         : ", or the checkpoint that it was made from as the input for "
-                           "another --dtype");
+                         : ", or the checkpoint that it was made from as the input "
+                           "for another --dtype");
     if (o->dtype >= 0 || o->tokenizer || o->said[SAID_NAME] || o->said[SAID_SOURCE] ||
         o->said[SAID_LICENSE])
         return tool_fail(
             ctx, ATTN_E_ARGUMENT,
-            "%s is a .attn file, and is written as it is: --dtype, --tokenizer, --name, "
-            "--source and --license are for other inputs",
+            "%s is a .attn file, and is written as it is: "
+            "--dtype, --tokenizer, --name, --source and --license are for other inputs",
             o->input);
     if (export_is_gguf(o->output) ? taken != NULL
                                   : system_exists(o->output) && !system_is_directory(o->output))
@@ -855,8 +853,8 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
         return convert_back(ctx, o);
     if (export_is_gguf(o->output))
         return tool_fail(ctx, ATTN_E_ARGUMENT,
-                         "%s would be a .attn file in spite of its name; for GGUF, convert to "
-                         "FILE.attn first, and that to %s",
+                         "%s would be a .attn file in spite of its name; "
+                         "for GGUF, convert to FILE.attn first, and that to %s",
                          o->output, base_name(o->output));
     if (taken && !system_exists(o->input))
         return tool_fail(ctx, ATTN_E_IO,
@@ -906,8 +904,8 @@ static int check_usage(options *o, const arguments *given, const char *hint)
     if (next < given->n_words)
         return refuse_word(given->words[next], hint);
     if (strcmp(o->output, "-") == 0)
-        return fail(USAGE, "the output is a file that appears when it is whole, so standard output "
-                           "cannot be one: give a name");
+        return fail(USAGE, "the output is a file that appears when it is whole, "
+                           "so standard output cannot be one: give a name");
     for (i = 0; i < N_SAID; i++)
         if (o->said[i] && !card_is_text(o->said[i], strlen(o->said[i])))
             return fail(USAGE,

@@ -44,8 +44,7 @@ TOOLS_FN attn_status card_say(attn_ctx *ctx, source *s, source_said what, const 
         return ATTN_OK;
     if (!card_is_text(text, size)) {
         source_note(
-            "the %s in %s is not UTF-8, has a control character or more than %d bytes; left "
-            "out",
+            "the %s in %s is not UTF-8, has a control character or more than %d bytes; left out",
             names[what], from, (int)CARD_MAX_TEXT);
         return ATTN_OK;
     }

@@ -132,8 +132,8 @@ TOOLS_FN int gguf_bytes(gguf_reader *g, void *bytes, uint64_t size, const char *
     }
     if (size > g->f->size - g->at) {
         tool_fail(g->ctx, ATTN_E_FORMAT,
-                  "%s ends at byte %llu, in the middle of %s: the file was cut short, or a size in "
-                  "it lies",
+                  "%s ends at byte %llu, in the middle of %s: "
+                  "the file was cut short, or a size in it lies",
                   g->f->name, TOOLS_LLU(g->f->size), what);
         return 0;
     }
@@ -532,8 +532,8 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
         const gguf_value *odd =
             gguf_is(&values[KEY_TOKENIZER], "gpt2") ? pre : &values[KEY_TOKENIZER];
         tool_fail(g->ctx, ATTN_E_UNSUPPORTED,
-                  "%s: its tokenizer is \"%s\"; only gpt2's is supported (--no-tokenizer converts "
-                  "without)",
+                  "%s: its tokenizer is \"%s\"; "
+                  "only gpt2's is supported (--no-tokenizer converts without)",
                   g->f->name,
                   show(name, odd->string.text ? odd->string.text : "", odd->string.size));
         return 0;

@@ -123,10 +123,9 @@ TOOLS_FN attn_status hf_read_generation(attn_ctx *ctx, source *s, const char *di
         json_parse(ctx, path, text, size, &root) == ATTN_OK &&
         (v = json_get(root, "eos_token_id")) != NULL && v->kind != JSON_NULL &&
         hf_token(ctx, s, file, root, "eos_token_id") == ATTN_OK && eos >= 0 && s->eos != eos)
-        source_note(
-            "%s says that id %lld ends a text, config.json id %lld; the first counts, as in "
-            "transformers",
-            file, (long long)s->eos, (long long)eos);
+        source_note("%s says that id %lld ends a text, config.json id %lld; "
+                    "the first counts, as in transformers",
+                    file, (long long)s->eos, (long long)eos);
     free(root);
     return ctx->status;
 }
@@ -152,9 +151,9 @@ TOOLS_FN attn_status hf_read_activation(attn_ctx *ctx, source *s, const json_val
     size_t i;
     if (!v && json_get(root, "block_size")) {
         s->act_fn = ATTN_ACT_GELU_ERF;
-        source_note("config.json has no activation_function; taken as \"gelu\", which nanoGPT "
-                    "computes since 2023 (\"gelu_new\" is what it computed before, and minGPT "
-                    "does)");
+        source_note("config.json has no activation_function; "
+                    "taken as \"gelu\", which nanoGPT computes since 2023 "
+                    "(\"gelu_new\" is what it computed before, and minGPT does)");
     }
     for (i = 0; v && i < sizeof known / sizeof known[0]; i++)
         if (json_is(v, known[i].name)) {
@@ -437,8 +436,8 @@ TOOLS_FN attn_status hf_refuse_openai(attn_ctx *ctx, const char *path)
     return tool_fail(
         ctx, ATTN_E_UNSUPPORTED,
         "%s is OpenAI's TensorFlow checkpoint, which Python changes: transformers 4 has "
-        "transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch, and "
-        "pickle-to-safetensors.py takes its result",
+        "transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch, "
+        "and pickle-to-safetensors.py takes its result",
         base_name(path));
 }
 

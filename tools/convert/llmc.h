@@ -79,14 +79,13 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
         n[i] = get_u32(header + (size_t)4 * (size_t)i);
     if (n[1] != 3 && n[1] != 5)
         return tool_fail(ctx, ATTN_E_VERSION,
-                         "%s is an llm.c checkpoint of version %llu; versions 3 (f32) and 5 (bf16) "
-                         "are supported",
+                         "%s is an llm.c checkpoint of version %llu; "
+                         "versions 3 (f32) and 5 (bf16) are supported",
                          f->name, TOOLS_LLU(n[1]));
     if (n[7] == 0)
         return tool_fail(ctx, ATTN_E_VERSION,
-                         "%s comes from an early llm.c that did not pad the "
-                         "vocabulary and ordered the weights differently; write it again with "
-                         "today's train_gpt2.py",
+                         "%s comes from an early llm.c that did not pad the vocabulary and ordered "
+                         "the weights differently; write it again with today's train_gpt2.py",
                          f->name);
     for (i = 2; i < 8; i++)
         if (n[i] == 0 || n[i] > (i == 4 ? SOURCE_MAX_LAYERS : SOURCE_MAX_SIZE))

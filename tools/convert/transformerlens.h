@@ -107,8 +107,8 @@ TOOLS_FN attn_status tl_read_scale(attn_ctx *ctx, source *s, const json_value *r
     if (v && v->kind != JSON_NULL && scaled && json_double(v, &scale) && scale >= 0 &&
         fabs(scale - usual) > 1e-6 * usual)
         return tool_fail(ctx, ATTN_E_UNSUPPORTED,
-                         "config.json: attn_scale is %g; only the square root of d_head, %g, is "
-                         "supported",
+                         "config.json: attn_scale is %g; "
+                         "only the square root of d_head, %g, is supported",
                          scale, usual);
     return ATTN_OK;
 }
@@ -156,8 +156,8 @@ TOOLS_FN attn_status tl_read_config(attn_ctx *ctx, source *s, const json_value *
         return ctx->status;
     if (d_head == 0 || s->d_model / d_head != s->n_head || s->d_model % d_head)
         return tool_fail(ctx, ATTN_E_UNSUPPORTED,
-                         "config.json: n_heads %llu times d_head %llu must be d_model, %llu, as in "
-                         "GPT-2",
+                         "config.json: n_heads %llu times d_head %llu must be d_model, %llu, "
+                         "as in GPT-2",
                          TOOLS_LLU(s->n_head), TOOLS_LLU(d_head), TOOLS_LLU(s->d_model));
     if (tl_read_scale(ctx, s, root, d_head) ||
         tl_need_same(ctx, root, "d_vocab_out", s->n_vocab, "d_vocab") ||
@@ -187,8 +187,8 @@ TOOLS_FN attn_status tl_refuse_tensors(attn_ctx *ctx, const source *s)
     shown name;
     const char *first = s->n_tensors && s->tensors ? s->tensors[0].name : "none";
     return tool_fail(ctx, ATTN_E_FORMAT,
-                     "config.json is TransformerLens's, but no tensor is embed.W_E; the first is "
-                     "%s",
+                     "config.json is TransformerLens's, but no tensor is embed.W_E; "
+                     "the first is %s",
                      show(name, first, strlen(first)));
 }
 

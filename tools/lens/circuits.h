@@ -40,8 +40,8 @@ LENS_FN attn_status lens_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *
     c = attn_model_config(model);
     if (of.head >= c->n_head || (unsigned)kind > LENS_CIRCUIT_OV)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
-                         "%s: head %llu, kind %d; expected heads 0 to %zu and LENS_CIRCUIT_QK or "
-                         "LENS_CIRCUIT_OV",
+                         "%s: head %llu, kind %d; "
+                         "expected heads 0 to %zu and LENS_CIRCUIT_QK or LENS_CIRCUIT_OV",
                          op, LENS_LLU(of.head), (int)kind, c->n_head - 1);
     status = lens_begin(ctx, op, left, attn_shape2(c->d_model, c->d_head), &first);
     if (status == ATTN_OK)

@@ -42,8 +42,8 @@ LENS_FN int lens_control_hook(const attn_activation *a, void *user)
     if (a->value.ndim != 2 || c->directions.ndim != 2 || a->layer >= c->directions.shape[0] ||
         width != c->directions.shape[1]) {
         attn_fail(&c->ctx, ATTN_E_SHAPE,
-                  "%s has shape %s; the directions of a control vector, %s, are for "
-                  "blocks.*.hook_resid_post",
+                  "%s has shape %s; "
+                  "the directions of a control vector, %s, are for blocks.*.hook_resid_post",
                   a->name, lens_show(a->value).text, lens_show(c->directions).text);
         return 1;
     }

@@ -93,8 +93,8 @@ LENS_FN attn_status lens_keys_of(attn_ctx *ctx, const char *op, attn_tensor *key
         for (j = i + 1; j < n; j++)
             if (attn_get2(desc->keys, i, j) != 0)
                 return attn_fail(ctx, ATTN_E_ARGUMENT,
-                                 "%s: keys[%llu, %llu] is %g, but a query sees no later key; "
-                                 "expected 0",
+                                 "%s: keys[%llu, %llu] is %g, "
+                                 "but a query sees no later key; expected 0",
                                  op, LENS_LLU(i), LENS_LLU(j), (double)attn_get2(desc->keys, i, j));
     return attn_scale(ctx, keys, desc->keys, 1);
 }

@@ -89,8 +89,8 @@ LENS_FN attn_status lens_head_keys(attn_ctx *ctx, attn_tensor *keys, lens_head_k
         return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_head_keys: no tokens given");
     if ((unsigned)kind >= LENS_N_HEAD_KINDS)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
-                         "lens_head_keys: kind %d is none of LENS_HEAD_PREVIOUS, "
-                         "LENS_HEAD_DUPLICATE, LENS_HEAD_INDUCTION",
+                         "lens_head_keys: kind %d is none "
+                         "of LENS_HEAD_PREVIOUS, LENS_HEAD_DUPLICATE, LENS_HEAD_INDUCTION",
                          (int)kind);
     if (lens_begin(ctx, "lens_head_keys", keys, attn_shape2(n_tokens, n_tokens), &result))
         return lens_failure(ctx);

@@ -100,8 +100,8 @@ LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_m
     size_t t, n_targets = 0;
     if ((unsigned)m->kind > LENS_METRIC_FUNCTION_AT)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
-                         "%s: kind %d is none of LENS_METRIC_LOSS, _LOGIT, _LOGIT_DIFF, _LOG_PROB, "
-                         "_FUNCTION, _FUNCTION_AT",
+                         "%s: kind %d is none of LENS_METRIC_LOSS, _LOGIT, _LOGIT_DIFF, "
+                         "_LOG_PROB, _FUNCTION, _FUNCTION_AT",
                          op, (int)m->kind);
     if (lens_unread_field(m))
         return attn_fail(

@@ -164,8 +164,8 @@ LENS_FN attn_status lens_need_sender(attn_ctx *ctx, const attn_model *model,
     size_t i, n = 0;
     if ((unsigned)s->kind > LENS_SENDER_MLP)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
-                         "lens_patch_paths: kind %d of a sender is none of LENS_SENDER_EMBED, "
-                         "_HEAD, _MLP",
+                         "lens_patch_paths: kind %d of a sender is none "
+                         "of LENS_SENDER_EMBED, _HEAD, _MLP",
                          (int)s->kind);
     if ((s->kind != LENS_SENDER_HEAD && s->head) || (s->kind == LENS_SENDER_EMBED && s->layer))
         return attn_fail(ctx, ATTN_E_ARGUMENT,

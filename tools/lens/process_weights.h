@@ -240,9 +240,9 @@ LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, cons
         return lens_failure(ctx);
     if (flags == 0 || flags > LENS_PROCESS_DEFAULT)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
-                         "%s: flags are %u; expected a sum of LENS_PROCESS_FOLD_LN, "
-                         "LENS_PROCESS_CENTER_WRITING_WEIGHTS, LENS_PROCESS_CENTER_UNEMBED, "
-                         "LENS_PROCESS_FOLD_VALUE_BIASES",
+                         "%s: flags are %u; expected a sum "
+                         "of LENS_PROCESS_FOLD_LN, LENS_PROCESS_CENTER_WRITING_WEIGHTS, "
+                         "LENS_PROCESS_CENTER_UNEMBED, LENS_PROCESS_FOLD_VALUE_BIASES",
                          op, flags);
     config = *attn_model_config(from);
     config.tied = 0;

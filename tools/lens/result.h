@@ -76,8 +76,7 @@ LENS_FN attn_status lens_need(attn_ctx *ctx, const char *op, const char *name, a
     if ((unsigned)x.ndim > 4 || (x.dtype != ATTN_F32 && x.dtype != ATTN_F16))
         return attn_fail(
             ctx, ATTN_E_ARGUMENT,
-            "%s: %s has %d dimensions and data type %d; expected 1 to 4 of ATTN_F32 or "
-            "ATTN_F16",
+            "%s: %s has %d dimensions and data type %d; expected 1 to 4 of ATTN_F32 or ATTN_F16",
             op, name, x.ndim, (int)x.dtype);
     return ATTN_OK;
 }

@@ -324,8 +324,8 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
         return lens_failure(ctx);
     if (left.shape[0] != right.shape[1])
         return attn_fail(ctx, ATTN_E_SHAPE,
-                         "%s: left has shape %s and right %s; expected [m, r] and [r, m], a square "
-                         "product",
+                         "%s: left has shape %s and right %s; "
+                         "expected [m, r] and [r, m], a square product",
                          op, lens_show(left).text, lens_show(right).text);
     r = left.shape[1];
     if (lens_begin(ctx, op, out, attn_shape2(r, 2), &result) != ATTN_OK)

@@ -47,13 +47,13 @@ static const help_page help = {
     "attn-verify MODEL.attn RECEIPT... [options]\n"
     "attn-verify MODEL.attn --score -p TEXT -o RECEIPT\n"
     "attn-verify MODEL.attn --activations NAME -p TEXT -o RECEIPT",
-    "Verifies receipts. A receipt says that this model, with these settings, draws these tokens "
-    "from logits with these bits; the program computes that again. Any build on any processor can "
-    "verify the receipt of any other, in one pass over the text. Exit code 0: all receipts hold; "
-    "1: one does not, and the first position that differs is printed; 2: one could not be "
-    "checked.\n\n"
-    "A receipt proves which model and settings give a text. It does not prove when or by whom it "
-    "was computed, nor that nobody tried other seeds before.",
+    "Verifies receipts. A receipt says that this model, with these settings, "
+    "draws these tokens from logits with these bits; the program computes that again. "
+    "Any build on any processor can verify the receipt of any other, in one pass over the text. "
+    "Exit code 0: all receipts hold; 1: one does not, "
+    "and the first position that differs is printed; 2: one could not be checked.\n\n"
+    "A receipt proves which model and settings give a text. "
+    "It does not prove when or by whom it was computed, nor that nobody tried other seeds before.",
     0,
     NULL,
     "gpt2 model.attn \"Once upon\" --receipt story.json\n"
@@ -102,8 +102,8 @@ static void print_held(const char *path, const receipt *r)
         printf("%s: of the model %s, checkpoint %s\n", path, r->name ? r->name : "without a name",
                r->checkpoint ? r->checkpoint : "unknown");
     if (r->version == 1)
-        printf("%s: version 1 does not cover the tokenizer nor, besides eos, the tokens that end a "
-               "text: with another tokenizer these ids would be another text\n",
+        printf("%s: version 1 does not cover the tokenizer nor, besides eos, the tokens that end "
+               "a text: with another tokenizer these ids would be another text\n",
                path);
 }
 
@@ -170,37 +170,44 @@ static int check_usage(const options *o, const arguments *given)
     return FINE;
 }
 
+/* Verifies the receipts that the words from `next` on name. Returns the worst verdict. */
+static int verify_all(run *r, const arguments *given, size_t next)
+{
+    receipt_verdict worst = RECEIPT_HOLDS, verdict;
+    for (; next < given->n_words && !interrupted; next++) {
+        verdict = verify_file(r, given->words[next]);
+        worst = verdict > worst ? verdict : worst;
+    }
+    return interrupted ? INTERRUPTED : (int)worst;
+}
+
+static int run_line(const program *self, arguments *given, void *state)
+{
+    run *const r = (run *)state;
+    size_t next = 0;
+    int code;
+    (void)self;
+    r->o.model = option_or_word(r->o.model, given, &next);
+    if (next < given->n_words)
+        swap_model(&r->o.model, &given->words[next]);
+    if ((code = check_usage(&r->o, given)) != FINE)
+        return code;
+    if (!r->o.output && next >= given->n_words)
+        return fail(USAGE, "no receipt given: attn-verify MODEL.attn RECEIPT (--help tells more)");
+    signal(SIGINT, on_interrupt);
+    code = open_exact(r);
+    if (code == FAILED && !r->o.output)
+        code = RECEIPT_FAILED;
+    else if (code == FINE)
+        code = r->o.output ? make_receipt(r) : verify_all(r, given, next);
+    attn_model_close(r->model);
+    arena_free(&r->memory);
+    return code == FINE && interrupted ? INTERRUPTED : code;
+}
+
 int main(int argc, char **argv)
 {
     static run r;
-    static arguments given;
     const program self = {table, N_OPTIONS, 64, "64 are the most at once", &help, 1, NULL};
-    receipt_verdict worst = RECEIPT_HOLDS, verdict;
-    size_t next = 0;
-    int code;
-    system_begin(&argc, &argv);
-    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
-        return code;
-    r.o.model = option_or_word(r.o.model, &given, &next);
-    if (next < given.n_words)
-        swap_model(&r.o.model, &given.words[next]);
-    if ((code = check_usage(&r.o, &given)) != FINE)
-        return code;
-    if (!r.o.output && next >= given.n_words)
-        return fail(USAGE, "no receipt given: attn-verify MODEL.attn RECEIPT (--help tells more)");
-    signal(SIGINT, on_interrupt);
-    code = open_exact(&r);
-    if (code == FINE && r.o.output)
-        code = make_receipt(&r);
-    for (; code == FINE && !r.o.output && next < given.n_words; next++) {
-        verdict = interrupted ? RECEIPT_FAILED : verify_file(&r, given.words[next]);
-        worst = verdict > worst ? verdict : worst;
-    }
-    attn_model_close(r.model);
-    arena_free(&r.memory);
-    if (code == FINE)
-        code = interrupted ? INTERRUPTED : (int)worst;
-    else if (code == FAILED && !r.o.output)
-        code = RECEIPT_FAILED;
-    return finish_output(code);
+    return program_main(&self, argc, argv, &r, run_line);
 }

@@ -337,15 +337,13 @@ TOOLS_FN receipt_verdict receipt_verify_score(attn_ctx *ctx, receipt_findings *f
     for (i = 0; i < n; i++) {
         if (receipt_float_bits(again->losses[i]) != receipt_float_bits(r->losses[i]))
             return receipt_differs(f,
-                                   "position %zu: the loss of token %ld is %.9g in the receipt, "
-                                   "%.9g here",
+                                   "position %zu: the loss of token %ld is %.9g "
+                                   "in the receipt, %.9g here",
                                    i + 1, (long)r->ids[i + 1], (double)r->losses[i],
                                    (double)again->losses[i]);
         if (memcmp(again->links + i * RECEIPT_LINK, r->links + i * RECEIPT_LINK, RECEIPT_LINK) != 0)
-            return receipt_differs(f,
-                                   "position %zu: the same loss, but the bits of the logits "
-                                   "differ",
-                                   i + 1);
+            return receipt_differs(
+                f, "position %zu: the same loss, but the bits of the logits differ", i + 1);
     }
     return RECEIPT_HOLDS;
 }
@@ -406,8 +404,8 @@ TOOLS_FN receipt_verdict receipt_compare_value(receipt_findings *f, const receip
     return strcmp(told->digest, made->digest) == 0
                ? RECEIPT_HOLDS
                : receipt_differs(f,
-                                 "%.80s: its bits differ: SHA-256 %.16s... in the receipt, "
-                                 "%.16s... here",
+                                 "%.80s: its bits differ: "
+                                 "SHA-256 %.16s... in the receipt, %.16s... here",
                                  told->name, told->digest, made->digest);
 }
 

@@ -58,11 +58,11 @@ static const help_page help = {
     NULL,
     NULL,
     "reproduce MODEL.attn [options]",
-    "Computes figures that papers, courses and notebooks printed about GPT-2 small, and prints a "
-    "line for each block of them: how many agree within the tolerance, of those that are not zero; "
-    "the largest difference; ok or differs; then its source. Any model with GPT-2's vocabulary can "
-    "be given, but only the real weights can agree: make gpt2. Exit code 0: all computed figures "
-    "agree; 1: some differ.",
+    "Computes figures that papers, courses and notebooks printed about GPT-2 small, "
+    "and prints a line for each block of them: how many agree within the tolerance, "
+    "of those that are not zero; the largest difference; ok or differs; then its source. "
+    "Any model with GPT-2's vocabulary can be given, but only the real weights can agree: "
+    "make gpt2. Exit code 0: all computed figures agree; 1: some differ.",
     0,
     NULL,
     "reproduce build/gpt2.attn --json figures.json"};
@@ -396,10 +396,9 @@ static int reproduce_all(run *r, json_out *o)
     }
     out_close(o, ']');
     out_close(o, '}');
-    printf(
-        "%zu figures could be wrong, %zu agree; %zu of %zu blocks are ok, %zu were not computed; "
-        "%.0f s\n",
-        r->n_figures, r->n_agree, r->n_ok, r->n_blocks, r->n_left, system_seconds() - begin);
+    printf("%zu figures could be wrong, %zu agree; "
+           "%zu of %zu blocks are ok, %zu were not computed; %.0f s\n",
+           r->n_figures, r->n_agree, r->n_ok, r->n_blocks, r->n_left, system_seconds() - begin);
     return r->n_differ == 0 && r->n_wrong_files == 0 ? FINE : FAILED;
 }
 
@@ -434,24 +433,25 @@ static int run_all(run *r)
     return written != FINE ? written : code;
 }
 
+static int run_line(const program *self, arguments *given, void *state)
+{
+    run *const r = (run *)state;
+    int code = take_words(self, given, &r->o.model, NULL,
+                          "no model given: reproduce MODEL.attn (--help tells more)");
+    if (code != FINE)
+        return code;
+    signal(SIGINT, on_interrupt);
+    code = run_all(r);
+    end_sweeps(&r->ctx, &r->plots.sweeps);
+    attn_model_close(r->plots.study.model);
+    attn_model_close(r->model);
+    arena_free(&r->memory);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     static run r;
-    static arguments given;
     const program self = {table, N_OPTIONS, 1, "give one model", &help, 1, NULL};
-    size_t next = 0;
-    int code;
-    system_begin(&argc, &argv);
-    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
-        return code;
-    r.o.model = option_or_word(r.o.model, &given, &next);
-    if (!r.o.model)
-        return fail(USAGE, "no model given: reproduce MODEL.attn (--help tells more)");
-    signal(SIGINT, on_interrupt);
-    code = run_all(&r);
-    end_sweeps(&r.ctx, &r.plots.sweeps);
-    attn_model_close(r.plots.study.model);
-    attn_model_close(r.model);
-    arena_free(&r.memory);
-    return finish_output(code);
+    return program_main(&self, argc, argv, &r, run_line);
 }

@@ -57,8 +57,8 @@ static int open_output(run *r)
     if (file && system_size(file, &size) == 0 && size > 0 && !r->o.resume) {
         fclose(file);
         return fail(FAILED,
-                    "%s already has answers: continue it with --resume, remove it, or write "
-                    "elsewhere",
+                    "%s already has answers: "
+                    "continue it with --resume, remove it, or write elsewhere",
                     path);
     }
     r->output = file ? file : system_open(path, "wb");

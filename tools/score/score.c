@@ -74,8 +74,8 @@ static void print_tasks(void)
 {
     printf("\nTasks, and what their answers hold:\n");
     print_row("score", 14,
-              "logprob and greedy (would greedy decoding give exactly this text?) of the text; of "
-              "each token its id, token, logprob and rank (0: the likeliest)");
+              "logprob and greedy (would greedy decoding give exactly this text?) "
+              "of the text; of each token its id, token, logprob and rank (0: the likeliest)");
     print_row("generate", 14, "text, ids and reason: why it ended");
     print_row("embed", 14, "embedding, a list of numbers");
     print_row("logit-lens", 14, "layers, and for each layer top as in top-k");
@@ -95,16 +95,17 @@ enum { FIRST_PAGE = 1, KEYS_PAGE = 2 };
 
 static const help_page pages[] = {
     {NULL, NULL, "score MODEL.attn [FILE] [options]",
-     "Answers many texts: reads JSON objects, one a line (FILE, or standard input), and prints for "
-     "each a line with its answer, in the same order. A line that cannot be answered gets its "
-     "number and an error, and the others are answered; if none can be, the exit code is 1. "
-     "Answers do not depend on --batch, --threads, --shard or other lines, and their numbers read "
-     "back exactly.",
+     "Answers many texts: reads JSON objects, one a line (FILE, or standard input), "
+     "and prints for each a line with its answer, in the same order. "
+     "A line that cannot be answered gets its number and an error, and the others are answered; "
+     "if none can be, the exit code is 1. Answers do not depend on --batch, --threads, "
+     "--shard or other lines, and their numbers read back exactly.",
      FIRST_PAGE, print_tasks, NULL},
     {"keys", "what a line may hold", NULL,
-     "A line is one JSON object with these keys. A key that is null counts as absent. Other keys "
-     "are an error, as they may be misspelt; --carry takes them. Lines end in LF or CR LF, and a "
-     "byte order mark is left out. A text that is longer than the model's context is an error: "
+     "A line is one JSON object with these keys. A key that is null counts as absent. "
+     "Other keys are an error, as they may be misspelt; --carry takes them. "
+     "Lines end in LF or CR LF, and a byte order mark is left out. "
+     "A text that is longer than the model's context is an error: "
      "perplexity reads such a text in windows, and lm_eval_attn.py in those of the harness.",
      KEYS_PAGE, print_keys, NULL}};
 
@@ -164,8 +165,8 @@ static int check_answers(const run *r)
         hint = "; the file has a list, but each line has to be an object: write it with pandas' "
                "to_json(FILE, orient=\"records\", lines=True), or convert it with jq -c '.[]'";
     else if (r->first_byte != '{')
-        hint = "; each line has to be a JSON object: with --lines each line is a text, and the "
-               "program perplexity reads a whole text";
+        hint = "; each line has to be a JSON object: "
+               "with --lines each line is a text, and the program perplexity reads a whole text";
     else if (strstr(r->first_error, "never closed"))
         hint = "; an object has to be on one line: convert the file with jq -c .";
     return fail(FAILED, "no line of %s could be answered, of %llu. The first error: %s%s", r->name,
@@ -240,10 +241,21 @@ static int close_all(run *r, int code)
     return code;
 }
 
+static int run_line(const program *self, arguments *given, void *state)
+{
+    run *const r = (run *)state;
+    const int code = take_words(self, given, &r->o.model, &r->o.file,
+                                "no model given: score MODEL.attn FILE (--help tells more)");
+    if (code != FINE)
+        return code;
+    if (r->o.resume && (!r->o.output || strcmp(r->o.output, "-") == 0))
+        return fail(USAGE, "--resume continues a file: give it with -o");
+    return close_all(r, run_all(r));
+}
+
 int main(int argc, char **argv)
 {
     static run r;
-    static arguments given;
     const program self = {table,
                           N_OPTIONS,
                           2,
@@ -251,21 +263,6 @@ int main(int argc, char **argv)
                           pages,
                           2,
                           "Further help (score --help keys)"};
-    size_t next = 0;
-    int code;
-    system_begin(&argc, &argv);
     r.o.batch = 64;
-    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
-        return code;
-    r.o.model = option_or_word(r.o.model, &given, &next);
-    r.o.file = option_or_word(r.o.file, &given, &next);
-    swap_model(&r.o.model, &r.o.file);
-    if (!r.o.model)
-        return fail(USAGE, "no model given: score MODEL.attn FILE (--help tells more)");
-    if (next < given.n_words)
-        return refuse_word(given.words[next], self.hint);
-    if (r.o.resume && (!r.o.output || strcmp(r.o.output, "-") == 0))
-        return fail(USAGE, "--resume continues a file: give it with -o");
-    code = run_all(&r);
-    return close_all(&r, code);
+    return program_main(&self, argc, argv, &r, run_line);
 }

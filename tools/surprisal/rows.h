@@ -138,8 +138,7 @@ static int open_output(run *r)
         fclose(old);
         return fail(
             FAILED,
-            "%s has rows of a run that was interrupted: continue it with --resume, or remove "
-            "it",
+            "%s has rows of a run that was interrupted: continue it with --resume, or remove it",
             r->part);
     }
     if (old) {
@@ -399,7 +398,7 @@ static uint64_t count_rows(const run *r, passage *p)
 static int finish_rows(run *r, int code)
 {
     if (!r->part || !r->output)
-        return r->output == stdout ? finish_output(code) : code;
+        return code;
     if (code == FINE && r->kept_at < r->n_kept)
         code = fail(FAILED,
                     "--resume: %s has more rows than %s gives, so it was made from other texts",

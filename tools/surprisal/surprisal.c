@@ -41,8 +41,8 @@ static const struct option table_of_options[] = {
      "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
     {0, "continue", NULL, FLAG, AT(continues), NULL, "the items are one running text"},
     {0, "stride", "COUNT", COUNT, AT(stride), "1 1000000000",
-     "the least tokens before a word where a text is longer than the context (default: 512, or "
-     "half of it)"},
+     "the least tokens before a word where a text is longer than the context "
+     "(default: 512, or half of it)"},
     {0, "no-bos", NULL, FLAG, AT(no_bos), NULL,
      "no beginning-of-text token: first words become NA"},
     {0, "json", NULL, FLAG, AT(json), NULL, "a JSON object a row, with the names of the columns"},
@@ -57,57 +57,50 @@ enum { N_OPTIONS = sizeof table_of_options / sizeof table_of_options[0] };
 
 static const help_page pages[] = {
     {NULL, NULL, "surprisal MODEL.attn [FILE] [options]",
-     "Prints CSV, a row for each word of each line of FILE (or standard input): text (number of "
-     "the "
-     "line), index, word, tokens (how many), surprisal (bits), uncorrected (bits, the sum over its "
-     "tokens), entropy (bits, of the next token before the word). The same bytes on every machine, "
-     "with any --threads and --batch.",
+     "Prints CSV, a row for each word of each line of FILE (or standard input): "
+     "text (number of the line), index, word, tokens (how many), surprisal (bits), uncorrected "
+     "(bits, the sum over its tokens), entropy (bits, of the next token before the word). "
+     "The same bytes on every machine, with any --threads and --batch.",
      1, NULL, NULL},
     {"formula", "what the numbers are, and whom to cite", NULL,
      "P(word) = P(its tokens) * P(a word ends after it) / P(a word ended before it)\n\n"
-     "Each probability is the model's, after the tokens before. A word ends where the next token "
-     "begins with a blank or ends the text. For the first word the divisor is the probability of "
-     "tokens that do not begin with a blank. surprisal = -log2 P(word).\n\n"
+     "Each probability is the model's, after the tokens before. "
+     "A word ends where the next token begins with a blank or ends the text. "
+     "For the first word the divisor is the probability of tokens that do not begin with a blank. "
+     "surprisal = -log2 P(word).\n\n"
      "Without the two factors (uncorrected) the probabilities of all words add up to more than 1: "
-     "\"the\" then has the probability of \"theory\" as well. See Pimentel and Meister 2024, How "
-     "to "
-     "Compute the Probability of a Word, arXiv 2406.14561, and Oh and Schuler 2024, Leading "
-     "Whitespaces of Language Models' Subword Vocabulary Pose a Confound for Calculating Word "
-     "Probabilities, arXiv 2406.10851. For GPT-2's vocabulary both say the same.\n\n"
-     "The package wordsprobability 0.17 differs in one number: it counts the end-of-text token "
-     "twice "
-     "in the divisor of the first word. minicons 0.3.39 (bow_correction) has no divisor for the "
-     "first word, and does not count the end of the text as the end of a word.\n\n"
-     "--by token: uncorrected is the token's own, and surprisal has its share of the factors, so "
-     "that a word's tokens add up to the word. --by region: the sum over its words.",
+     "\"the\" then has the probability of \"theory\" as well. See Pimentel and Meister 2024, "
+     "How to Compute the Probability of a Word, arXiv 2406.14561, and Oh and Schuler 2024, "
+     "Leading Whitespaces of Language Models' Subword Vocabulary Pose a Confound for Calculating "
+     "Word Probabilities, arXiv 2406.10851. For GPT-2's vocabulary both say the same.\n\n"
+     "The package wordsprobability 0.17 differs in one number: "
+     "it counts the end-of-text token twice in the divisor of the first word. "
+     "minicons 0.3.39 (bow_correction) has no divisor for the first word, "
+     "and does not count the end of the text as the end of a word.\n\n"
+     "--by token: uncorrected is the token's own, and surprisal has its share of the factors, "
+     "so that a word's tokens add up to the word. --by region: the sum over its words.",
      2, NULL, NULL},
     {"input", "what a text and a word are", NULL,
      "Blanks, tabs and line feeds part words. Several count as one blank, and those around a text "
-     "as "
-     "none; a note says how many texts that changed. A no-break space parts no words. An empty "
-     "line "
-     "is a text without words: its number is used, and it has no row. The file is UTF-8, with or "
-     "without a byte order mark; lines end in LF or CR LF.\n\n"
-     "--column: RFC 4180, with commas, tabs or semicolons. The first line has the names. text "
-     "counts "
-     "the records. A carried column whose name the output has already is called input_NAME.\n\n"
-     "--regions MARK: the mark is read as a blank. --region-names COLUMN: names with blanks "
-     "between "
-     "them, one for each region; without --regions one for each word, where equal neighbours are "
-     "one "
-     "region.\n\n"
+     "as none; a note says how many texts that changed. A no-break space parts no words. "
+     "An empty line is a text without words: its number is used, and it has no row. "
+     "The file is UTF-8, with or without a byte order mark; lines end in LF or CR LF.\n\n"
+     "--column: RFC 4180, with commas, tabs or semicolons. The first line has the names. "
+     "text counts the records. "
+     "A carried column whose name the output has already is called input_NAME.\n\n"
+     "--regions MARK: the mark is read as a blank. "
+     "--region-names COLUMN: names with blanks between them, one for each region; "
+     "without --regions one for each word, where equal neighbours are one region.\n\n"
      "--punctuation apart: punctuation is parted from letters and digits, also within a word, "
-     "where a "
-     "token begins with it. A word then also ends where the next token begins with punctuation, "
-     "and "
-     "punctuation ends where the next token does not. Punctuation that is not ASCII "
-     "counts where a token has its first two bytes, as GPT-2's tokens do.\n\n"
-     "--continue: the texts are joined by blanks. A text longer than the context is read in "
-     "windows, "
-     "which begin with the beginning-of-text token; every word has at least --stride tokens before "
-     "it.\n\n"
-     "A character model's tokens are single characters, and one is the blank: words are parted by "
-     "blanks as well, and the formula is the same.",
+     "where a token begins with it. A word then also ends where the next token begins "
+     "with punctuation, and punctuation ends where the next token does not. "
+     "Punctuation that is not ASCII counts where a token has its first two bytes, "
+     "as GPT-2's tokens do.\n\n"
+     "--continue: the texts are joined by blanks. "
+     "A text longer than the context is read in windows, which begin with the beginning-of-text "
+     "token; every word has at least --stride tokens before it.\n\n"
+     "A character model's tokens are single characters, and one is the blank: "
+     "words are parted by blanks as well, and the formula is the same.",
      4, NULL, NULL}};
 
 /* ---- the run ---- */
@@ -153,10 +146,24 @@ static int close_all(run *r, int code)
     return code;
 }
 
+static int run_line(const program *self, arguments *given, void *state)
+{
+    run *const r = (run *)state;
+    int code = take_words(self, given, &r->o.model, &r->o.file,
+                          "no model given: surprisal MODEL.attn FILE (--help tells more)");
+    if (code != FINE)
+        return code;
+    r->o.file = r->o.file ? r->o.file : "-";
+    if (r->o.resume && (!r->o.output || strcmp(r->o.output, "-") == 0))
+        return fail(USAGE, "--resume continues a file: give it with -o");
+    if ((code = check_usage(r)) == FINE)
+        code = run_all(r);
+    return close_all(r, code);
+}
+
 int main(int argc, char **argv)
 {
     static run r;
-    static arguments given;
     const program self = {table_of_options,
                           N_OPTIONS,
                           2,
@@ -164,21 +171,6 @@ int main(int argc, char **argv)
                           pages,
                           3,
                           "Further help (surprisal --help formula)"};
-    size_t next = 0;
-    int code;
-    system_begin(&argc, &argv);
     r.o.batch = 64;
-    if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
-        return code;
-    r.o.model = option_or_word(r.o.model, &given, &next);
-    r.o.file = option_or_word(r.o.file, &given, &next);
-    if (!r.o.model)
-        return fail(USAGE, "no model given: surprisal MODEL.attn FILE (--help tells more)");
-    swap_model(&r.o.model, &r.o.file);
-    r.o.file = r.o.file ? r.o.file : "-";
-    if (r.o.resume && (!r.o.output || strcmp(r.o.output, "-") == 0))
-        return fail(USAGE, "--resume continues a file: give it with -o");
-    if ((code = check_usage(&r)) == FINE)
-        code = run_all(&r);
-    return close_all(&r, code);
+    return program_main(&self, argc, argv, &r, run_line);
 }

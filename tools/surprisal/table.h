@@ -105,8 +105,7 @@ static int refuse_column(const run *r, const char *option, const char *name)
                                  show(one, r->input.names[i].text, r->input.names[i].size));
     if (!name)
         return fail(USAGE,
-                    "%s is a table: name the column of texts with --column; its columns are "
-                    "%s%s",
+                    "%s is a table: name the column of texts with --column; its columns are %s%s",
                     r->name, list, i < r->input.n_columns ? ", ..." : "");
     return fail(USAGE, "--%s: %s has no column \"%s\"; its columns are %s%s", option, r->name, name,
                 list, i < r->input.n_columns ? ", ..." : "");

@@ -265,10 +265,10 @@ static const char *note_of_edges(lens *l, const edge_finding *f)
 {
     return keep(
         l,
-        "%s%s: %.3f after the clean text, %.3f after the corrupted one. Score of an edge: %sby "
-        "how much the clean answer changes when this edge alone carries what its sender writes in "
-        "the corrupted text (%s). With these %zu edges clean and all others corrupted the answer "
-        "is %.3f.",
+        "%s%s: %.3f after the clean text, %.3f after the corrupted one. "
+        "Score of an edge: %sby how much the clean answer changes when this edge alone carries "
+        "what its sender writes in the corrupted text (%s). "
+        "With these %zu edges clean and all others corrupted the answer is %.3f.",
         f->p.question.text, f->p.reason, (double)f->p.whole.clean, (double)f->p.whole.corrupted,
         l->o.exact ? "" : "about ",
         l->o.exact       ? "exact"

@@ -126,9 +126,9 @@ static int run_nodes(lens *l)
     found.page.warning = warn_of_gap(l, &f.p);
     found.page.note =
         keep(l,
-             "%s%s: %.3f after the clean text, %.3f after the corrupted one. Effect of a node: by "
-             "how much the clean answer changes when this node alone writes what it writes in the "
-             "corrupted text.",
+             "%s%s: %.3f after the clean text, %.3f after the corrupted one. "
+             "Effect of a node: by how much the clean answer changes when this node alone writes "
+             "what it writes in the corrupted text.",
              f.p.question.text, f.p.reason, (double)f.p.whole.clean, (double)f.p.whole.corrupted);
     return present(l, &found);
 }

@@ -115,8 +115,7 @@ static int read_head(const lens *l, const char *option, const char **at, size_t 
         return fail(USAGE, "--%s: \"%s\" is not a layer and a head, such as 0.1", option, word);
     if (*layer >= l->config->n_layer || *head >= l->config->n_head)
         return fail(FAILED,
-                    "--%s: there is no head %zu.%zu: the model has layers 0 to %u of heads 0 "
-                    "to %u",
+                    "--%s: there is no head %zu.%zu: the model has layers 0 to %u of heads 0 to %u",
                     option, *layer, *head, (unsigned)l->config->n_layer - 1,
                     (unsigned)l->config->n_head - 1);
     *at += **at == ',';

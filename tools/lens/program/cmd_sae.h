@@ -205,8 +205,7 @@ static const char *note_of_change(int no_error, int is_transcoder)
                    : "The change: the output moves by as much as what the transcoder predicts.";
     return no_error
                ? "The change: what the autoencoder makes of the activation takes its place."
-               : "The change: the activation moves by as much as what the autoencoder makes of "
-                 "it.";
+               : "The change: the activation moves by as much as what the autoencoder makes of it.";
 }
 
 static int run_sae(lens *l)

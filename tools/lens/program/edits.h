@@ -47,8 +47,7 @@ static int parse_place(lens *l, const char *text, attn_edit *e, edit_factor *by)
             ((strcmp(key, "head") == 0 && e->n_heads) || (strcmp(key, "at") == 0 && e->count) ||
              (strcmp(key, "by") == 0 && by->is_given)))
             return fail(USAGE,
-                        "--edit: \"%s\" stands twice: write an edit for each, with ; between "
-                        "them",
+                        "--edit: \"%s\" stands twice: write an edit for each, with ; between them",
                         key);
         if (value && strcmp(key, "head") == 0 && parse_count(value, "0 1000000", &e->first_head)) {
             e->n_heads = 1;

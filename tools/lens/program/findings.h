@@ -26,8 +26,8 @@ static int is_plain(const char *bytes, size_t size)
 /* A word quoted for a shell. Invisible bytes become \xNN between $' and '. */
 static const char *quoted(lens *l, const char *word, size_t size)
 {
-    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                               "_-./,:=+@%";
+    static const char safe[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+@%";
     const int plain = is_plain(word, size);
     char *out = (char *)arena_alloc(&l->ctx, &l->memory, size + 1, 4), *to = out;
     size_t i, k, length;

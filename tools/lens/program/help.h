@@ -38,18 +38,18 @@ static const struct option table[] = {
      "estimate all cells by one backward pass (attribution patching)"},
     {0, "by", "KIND", CHOICE, AT(by), PATCH,
      "positions heads position-heads sources source-heads weights",
-     "positions; heads, at all positions; position-heads, one head at one position; of patterns "
-     "and scores sources or source-heads, one key of all queries, or weights, one query and one "
-     "key (default: positions or heads, by NAME)"},
+     "positions; heads, at all positions; position-heads, one head at one position; "
+     "of patterns and scores sources or source-heads, one key of all queries, or weights, "
+     "one query and one key (default: positions or heads, by NAME)"},
     {0, "from", "SENDER", TEXT, AT(from), PATH, NULL,
-     "the sender: a head as L.H, an MLP as L.mlp, or embed (default: each head and MLP before the "
-     "receiver)"},
+     "the sender: a head as L.H, an MLP as L.mlp, "
+     "or embed (default: each head and MLP before the receiver)"},
     {0, "to", "NAME,...", TEXT, AT(to), PATH, NULL,
      "the receivers, all at once: blocks.L.hook_resid_pre, blocks.L.hook_mlp_in, or of head H "
      "blocks.L.hook_q_input.H, hook_k_input.H or hook_v_input.H (default: the final stream)"},
     {0, "mlps", "NAME", CHOICE, AT(mlps), PATH, "frozen through",
-     "MLPs between sender and receiver: frozen, as in TEXT2 (default), or through: they pass on "
-     "what the sender wrote"},
+     "MLPs between sender and receiver: frozen, as in TEXT2 (default), or through: "
+     "they pass on what the sender wrote"},
     {0, "edges", "COUNT", COUNT, AT(edges), EDGES, "1 10000000",
      "the size of the circuit (default 20)"},
     {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
@@ -59,8 +59,8 @@ static const struct option table[] = {
     {0, "of", "KIND", CHOICE, AT(of_nodes), EDGES, "edges nodes",
      "with --exact: edges (default) or nodes"},
     {0, "curve", NULL, FLAG, AT(curve), EDGES, NULL,
-     "circuits of 0.1 to 100 % of the edges, by EAP, EAP-IG (default: 5 steps), true effects and "
-     "chance, and MIB's CPR and CMD"},
+     "circuits of 0.1 to 100 % of the edges, by EAP, "
+     "EAP-IG (default: 5 steps), true effects and chance, and MIB's CPR and CMD"},
     {0, "circuit", "FILE", TEXT, AT(circuit), EDGES, NULL,
      "with --curve: by the scores of FILE too (MIB)"},
     {0, "prune", "AMOUNT", NUMBER, AT(prune), EDGES, "0 1000000",
@@ -69,8 +69,8 @@ static const struct option table[] = {
     {0, "resume", NULL, FLAG, AT(resume), EDGES, NULL, "continue the run of --state FILE"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL, "TEXT2 as token ids"},
     {0, "pairs", "FILE", TEXT, AT(pairs), OF_TWO_TEXTS, NULL,
-     "means over many pairs. A line is {\"clean\": TEXT, \"corrupted\": TEXT2, \"token\": TOKEN, "
-     "\"against\": TOKEN}; a text may be a list of ids"},
+     "means over many pairs. A line is {\"clean\": TEXT, \"corrupted\": TEXT2, \"token\": "
+     "TOKEN, \"against\": TOKEN}; a text may be a list of ids"},
 
     /* which tokens, layers, heads and positions */
     {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS, "0 50",
@@ -89,8 +89,8 @@ static const struct option table[] = {
     {0, "layer", "L", COUNT, AT(layer), DECOMPOSE, NULL,
      "the stream that enters this layer (default: the stream that the last LayerNorm reads)"},
     {0, "layer", "L", COUNT, AT(layer), STEER, NULL,
-     "add the difference of two texts before this layer (default: the middle one); add a control "
-     "vector behind this layer only"},
+     "add the difference of two texts before this layer (default: the middle one); "
+     "add a control vector behind this layer only"},
     {0, "head", "H", COUNT, AT(head), PATTERNS, "0 1000000", "only this head"},
     {0, "head", "H", COUNT, AT(head), QK, NULL, "the head"},
     {0, "head", "H", COUNT, AT(head), CIRCUITS, NULL,
@@ -114,8 +114,8 @@ static const struct option table[] = {
     {0, "token", "TOKEN", TEXT, AT(token), DECOMPOSE, NULL,
      "what each part adds to the logit of this token, a text or an id, in place of its length"},
     {0, "against", "TOKEN", TEXT, AT(against), OF_TWO_TEXTS, NULL,
-     "minus this token's logit. Default without --token: the likeliest token after TEXT2; if that "
-     "is the same as after TEXT, the two likely tokens whose logits differ most"},
+     "minus this token's logit. Default without --token: the likeliest token after TEXT2; "
+     "if that is the same as after TEXT, the two likely tokens whose logits differ most"},
     {0, "against", "TOKEN", TEXT, AT(against), OF_ONE_LOGIT, NULL, "minus this token's logit"},
 
     /* of edits */
@@ -153,8 +153,8 @@ static const struct option table[] = {
     {0, "lines", "PATH", TEXT, AT(lines), RECORD, NULL,
      "many texts: JSON lines with \"text\" or \"ids\", or a folder, each file of which is a text"},
     {0, "rows", "COUNT", COUNT, AT(rows), RECORD, "1 1000000000",
-     "with --lines: rows of a shard (default: 64 MiB of them), at least the model's context; with "
-     "--shuffle: rows of an entry (default: the model's context)"},
+     "with --lines: rows of a shard (default: 64 MiB of them), at least the model's context; "
+     "with --shuffle: rows of an entry (default: the model's context)"},
     {0, "shuffle", "SEED", COUNT, AT(shuffle), RECORD, "0 4294967295",
      "with --lines: the rows of all texts in one random order, as a data set that SAELens reads"},
     {0, "resume", NULL, FLAG, AT(resume), RECORD, NULL,
@@ -170,13 +170,13 @@ static const struct option table[] = {
     {0, "refactor", NULL, FLAG, AT(refactor), PROCESS, NULL,
      "W_Q, W_K, W_V and W_O in singular vectors (refactor_factored_attn_matrices)"},
     {0, "change", "CHANGE", TEXTS, AT(change), SAE, NULL,
-     "set a feature (12=8), ablate it (12=0), multiply it (12*0.5) or steer it (12+4) at every "
-     "position; may be given several times"},
+     "set a feature (12=8), ablate it (12=0), multiply it (12*0.5) or steer it (12+4) "
+     "at every position; may be given several times"},
     {0, "no-error", NULL, FLAG, AT(no_error), SAE, NULL,
      "with --change: run on the reconstruction only, without the error term"},
     {0, "vector", "FILE", TEXT, AT(vector), STEER, NULL,
-     "add a control vector: llama.cpp's FILE.gguf, or FILE.safetensors with direction.N [width] or "
-     "one tensor [layers, width]"},
+     "add a control vector: llama.cpp's FILE.gguf, or FILE.safetensors with direction.N [width] "
+     "or one tensor [layers, width]"},
     {0, "strength", "FACTOR", NUMBER, AT(strength), STEER, "-1000000 1000000",
      "add FACTOR times that (default 1; negative: the other way)"},
     {'n', "tokens", "COUNT", COUNT, AT(tokens), SAE | STEER, "0 1000000",
@@ -198,32 +198,33 @@ static void print_edits(void)
     print_row("set NAME", 16, "NAME becomes what it is in the text of --second");
     print_row("scale NAME by F", 16, "NAME is multiplied by F");
     print_row("add NAME by F", 16,
-              "F times a direction is added: the mean of NAME over the text of --towards, minus "
-              "its mean over the text of --away");
+              "F times a direction is added: the mean of NAME over the text of --towards, "
+              "minus its mean over the text of --away");
     print_row("... head H", 16, "only head H");
     print_row("... at P", 16, "only position P");
 }
 
 static const help_page pages[] = {
     {NULL, NULL, "lens MODEL.attn [COMMAND] TEXT [options]",
-     "What a model makes of a text, from the inside. TEXT may be - for standard input, and text "
-     "that comes through a pipe is TEXT if there is no other. The command may also stand before "
-     "MODEL.attn or follow TEXT. Tables have colours on a terminal, unless NO_COLOR is set.",
+     "What a model makes of a text, from the inside. TEXT may be - for standard input, "
+     "and text that comes through a pipe is TEXT if there is no other. "
+     "The command may also stand before MODEL.attn or follow TEXT. "
+     "Tables have colours on a terminal, unless NO_COLOR is set.",
      COMMON, NULL, NULL},
     {"tokens", "ids, losses and likeliest next tokens (if no command is named)",
      "lens MODEL.attn [tokens] TEXT [options]",
-     "For each token of the text its id, loss in nats, probability and rank, and the likeliest "
-     "next tokens. A picture shows the text on the colours of its losses.",
+     "For each token of the text its id, loss in nats, probability and rank, "
+     "and the likeliest next tokens. A picture shows the text on the colours of its losses.",
      TOKENS, NULL, "lens model.attn \"Once upon a time\""},
     {"loss", "what each token cost, and the mean", "lens MODEL.attn loss TEXT [options]",
-     "The loss of each token in nats, as a bar, and the mean loss and perplexity of the text. A "
-     "picture shows the text on the colours of its losses.",
+     "The loss of each token in nats, as a bar, and the mean loss and perplexity of the text. "
+     "A picture shows the text on the colours of its losses.",
      LOSS, NULL,
      "lens model.attn loss \"Once upon a time\"\n"
      "lens model.attn loss \"Once upon a time\" -o loss.html"},
     {"logit-lens", "what each layer would say next", "lens MODEL.attn logit-lens TEXT [options]",
-     "The residual stream after each layer, unembedded as if it were the last one (nostalgebraist "
-     "2020): the likeliest next token at each layer and position.",
+     "The residual stream after each layer, unembedded as if it were the last one "
+     "(nostalgebraist 2020): the likeliest next token at each layer and position.",
      LENS, NULL,
      "lens model.attn logit-lens \"Once upon a time\"\n"
      "lens model.attn logit-lens \"Once upon a time\" -o lens.html"},
@@ -236,9 +237,10 @@ static const help_page pages[] = {
     {"patch", "which activations of TEXT repair TEXT2",
      "lens MODEL.attn patch TEXT TEXT2 [NAME...] [options]\n"
      "lens MODEL.attn patch --pairs FILE [NAME...] [options]",
-     "Activation patching: TEXT2 runs with one activation of TEXT at a time. Each cell is the "
-     "share of the difference between the two answers that this restores. NAME is hook_resid_pre, "
-     "hook_attn_out, hook_mlp_out, attn.hook_z, attn.hook_pattern and so on.",
+     "Activation patching: TEXT2 runs with one activation of TEXT at a time. "
+     "Each cell is the share of the difference between the two answers that this restores. "
+     "NAME is hook_resid_pre, hook_attn_out, hook_mlp_out, attn.hook_z, "
+     "attn.hook_pattern and so on.",
      PATCH, NULL, "lens model.attn patch \"Tom was a boy. He\" \"Tom was a girl. He\" attn.hook_z"},
     {"path", "which heads and MLPs of TEXT repair TEXT2 through one receiver",
      "lens MODEL.attn path TEXT TEXT2 [options]\n"
@@ -251,78 +253,77 @@ static const help_page pages[] = {
     {"edges", "which connections tell TEXT from TEXT2 (EAP)",
      "lens MODEL.attn edges TEXT TEXT2 [options]\n"
      "lens MODEL.attn edges --pairs FILE [options]",
-     "Edge attribution patching: the edges between heads and MLPs that matter most for the "
-     "difference between two texts, and the answer of the circuit that they make. A picture shows "
-     "the circuit. --json with --exact lists all edges.",
+     "Edge attribution patching: the edges between heads and MLPs that matter most "
+     "for the difference between two texts, and the answer of the circuit that they make. "
+     "A picture shows the circuit. --json with --exact lists all edges.",
      EDGES, NULL,
      "lens model.attn edges \"Tom was a boy. He\" \"Tom was a girl. He\" --steps 5\n"
      "lens model.attn edges \"Tom was a boy. He\" \"Tom was a girl. He\" --exact"},
     {"attribute", "which heads and layers make a logit", "lens MODEL.attn attribute TEXT [options]",
-     "Direct logit attribution: the logit as a sum of what each head and each MLP writes into the "
-     "stream.",
+     "Direct logit attribution: "
+     "the logit as a sum of what each head and each MLP writes into the stream.",
      ATTRIBUTE, NULL,
      "lens model.attn attribute \"Once upon a time\"\n"
      "lens model.attn attribute \"Once upon a time\" --token \" was\" --against \" had\""},
     {"decompose", "the stream at any layer, as a sum of its parts",
      "lens MODEL.attn decompose TEXT [options]",
-     "The stream that a layer reads, as a sum of parts. A cell is the length of a part at a "
-     "position.",
+     "The stream that a layer reads, as a sum of parts. "
+     "A cell is the length of a part at a position.",
      DECOMPOSE, NULL,
      "lens model.attn decompose \"Once upon a time\" --layer 2 --kind sublayers\n"
      "lens model.attn decompose \"Once upon a time\" -o parts.safetensors"},
     {"ablate", "what the loss or a logit becomes without each head",
      "lens MODEL.attn ablate TEXT [options]",
-     "Sets one head at a time to zero and runs the text again. A cell is the change of the mean "
-     "loss, or of a logit.",
+     "Sets one head at a time to zero and runs the text again. "
+     "A cell is the change of the mean loss, or of a logit.",
      ABLATE, NULL,
      "lens model.attn ablate \"Once upon a time\"\n"
      "lens model.attn ablate \"Once upon a\" --token \" time\""},
     {"heads", "previous-token, duplicate-token and induction heads",
      "lens MODEL.attn heads [TEXT] [options]",
-     "How much of its attention each head gives to the previous token, to earlier places of the "
-     "same token, and to the tokens after those. Without TEXT: 25 random tokens twice.",
+     "How much of its attention each head gives to the previous token, to earlier places "
+     "of the same token, and to the tokens after those. Without TEXT: 25 random tokens twice.",
      HEADS, NULL,
      "lens model.attn heads\n"
      "lens model.attn heads --measure abs --heads \"1.1 1.2\""},
     {"circuits", "what the weights of heads do (no text)", "lens MODEL.attn circuits [options]",
-     "Singular values and copying scores of the QK and OV circuits of all heads, and which heads "
-     "compose (Elhage et al. 2021). With --layer and --head: the singular vectors of one head, by "
-     "the tokens along them.",
+     "Singular values and copying scores of the QK and OV circuits of all heads, "
+     "and which heads compose (Elhage et al. 2021). With --layer and --head: "
+     "the singular vectors of one head, by the tokens along them.",
      CIRCUITS, NULL,
      "lens model.attn circuits\n"
      "lens model.attn circuits --layer 1 --head 2"},
     {"qk", "which parts of the stream make a head attend from --at to --key",
      "lens MODEL.attn qk TEXT --layer L --head H [options]",
-     "The score of one query and one key as a sum over pairs: what each part of the stream gives "
-     "the query, with what each part gives the key.",
+     "The score of one query and one key as a sum over pairs: "
+     "what each part of the stream gives the query, with what each part gives the key.",
      QK, NULL, "lens model.attn qk \"Tom saw Lily. Tom\" --layer 1 --head 2"},
     {"sae", "active features of an autoencoder or transcoder, and changes of them",
      "lens MODEL.attn sae DIRECTORY TEXT [--change CHANGE] [options]",
      "The features of a sparse autoencoder that are active at each token, or of a transcoder, "
-     "which "
-     "predicts one activation from another. DIRECTORY has SAELens's "
-     "files cfg.json and sae_weights.safetensors. With --change: logits and text with some "
-     "features changed, beside those without.",
+     "which predicts one activation from another. "
+     "DIRECTORY has SAELens's files cfg.json and sae_weights.safetensors. "
+     "With --change: logits and text with some features changed, beside those without.",
      SAE, NULL,
      "lens model.attn sae examples/sae --bos \"Once upon a time\"\n"
      "lens model.attn sae examples/sae --bos \"Once upon a time\" --change 12=8"},
     {"steer", "what adding a direction to the stream does",
      "lens MODEL.attn steer TEXT --towards TEXT --away TEXT [options]\n"
      "lens MODEL.attn steer TEXT --vector FILE [options]",
-     "Logits and text with a direction added to the stream at every position, beside those "
-     "without.",
+     "Logits and text with a direction added to the stream at every position, "
+     "beside those without.",
      STEER, NULL,
      "lens model.attn steer \"The toy broke. He\" --towards \"so happy\" --away \"so sad\""},
     {"gradients", "how a logit or a loss changes with each activation",
      "lens MODEL.attn gradients TEXT [NAME...] -o FILE [options]",
-     "Writes d metric / d activation for each activation that a NAME or a pattern matches, such as "
-     "blocks.0.attn.hook_z or *.hook_resid_post; without NAME, for all but those on request.",
+     "Writes d metric / d activation for each activation that a NAME or a pattern matches, such "
+     "as blocks.0.attn.hook_z or *.hook_resid_post; without NAME, for all but those on request.",
      GRADIENTS, NULL,
      "lens model.attn gradients \"Once upon a time\" \"*.hook_resid_pre\" -o d.npz"},
     {"process", "a model with LayerNorm folded away, as TransformerLens has it",
      "lens MODEL.attn process -o FILE.attn [options]",
-     "Writes the model that TransformerLens's from_pretrained makes by default: LayerNorm folded, "
-     "weights centred.",
+     "Writes the model that TransformerLens's from_pretrained makes by default: "
+     "LayerNorm folded, weights centred.",
      PROCESS, NULL, "lens model.attn process -o processed.attn"},
     {"record", "activations into a .safetensors or .npz file",
      "lens MODEL.attn record TEXT [NAME...] -o FILE [options]\n"
@@ -332,9 +333,9 @@ static const help_page pages[] = {
      RECORD, NULL,
      "lens model.attn record \"Once upon a time\" \"*.hook_resid_post\" -o resid.npz"},
     {"edits", "how --edit changes the model", "lens MODEL.attn COMMAND TEXT --edit EDIT [options]",
-     "tokens, loss, logit-lens, patterns, attribute, patch, path, edges and gradients can run in a "
-     "changed model. Several edits: --edit again, or ; between them. NAME is an activation or a "
-     "pattern.",
+     "tokens, loss, logit-lens, patterns, attribute, patch, path, "
+     "edges and gradients can run in a changed model. "
+     "Several edits: --edit again, or ; between them. NAME is an activation or a pattern.",
      EDITS, print_edits,
      "lens model.attn loss \"Once upon a\" --edit \"zero blocks.2.attn.hook_z head 3\"\n"
      "lens model.attn \"Once upon a\" --edit \"scale blocks.1.hook_mlp_out by 0.5 at 2\""}};

@@ -78,8 +78,8 @@ static int read_pair(lens *l, const json_value *line, uint64_t number)
         return code;
     if (clean.n != corrupted.n)
         return fail(FAILED,
-                    "%s, line %llu: the texts have %zu and %zu tokens; patching needs as many in "
-                    "both",
+                    "%s, line %llu: the texts have %zu and %zu tokens; "
+                    "patching needs as many in both",
                     l->o.pairs, (unsigned long long)number, clean.n, corrupted.n);
     if (!json_get(line, "token") && !l->o.token)
         return fail(FAILED, "%s, line %llu: no \"token\"; name it there, or by --token", l->o.pairs,

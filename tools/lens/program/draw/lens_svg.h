@@ -149,8 +149,8 @@ static double svg_begin(FILE *file, const lens_page *page, double width, double 
 static void svg_box(FILE *file, double x, double y, double w, double h, float colour)
 {
     fprintf(file,
-            "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"%c%s\" "
-            "fill-opacity=\"%.3f\"/>",
+            "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+            "height=\"%.1f\" class=\"%c%s\" fill-opacity=\"%.3f\"/>",
             x, y, w, h, colour < 0 ? 'l' : 'm', is_clipped(colour) ? " x" : "", opacity(colour));
 }
 
@@ -335,8 +335,8 @@ static double svg_patterns_begin(FILE *file, const lens_page *page, const lens_h
     svg_text(file, SVG_EDGE, y + 13, "dim", "0", 1);
     for (i = 0; i <= 12; i++, x += 7)
         fprintf(file,
-                "<rect x=\"%.1f\" y=\"%.1f\" width=\"7\" height=\"12\" class=\"ink\" "
-                "fill-opacity=\"%.3f\"/>",
+                "<rect x=\"%.1f\" y=\"%.1f\" width=\"7\" "
+                "height=\"12\" class=\"ink\" fill-opacity=\"%.3f\"/>",
                 x, y + 3, sqrt((double)i / 12));
     svg_text(file, x + 8, y + 13, "dim",
              "1: all of a query's attention. Less than 1/64 is left out.", 100);
