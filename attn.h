@@ -13751,8 +13751,8 @@ ATTN__SMALL_END
  *
  * 0.5.0, the last version that renames:
  *   ATTN_UNSTABLE                   none: everything in the API is always there
- *   attn_new_file_*                 tools/lens/new_file.h: lens_new_file_*
- *   attn_writer_*, attn_model_save  tools/lens/writer.h: lens_writer_*, lens_model_save
+ *   attn_new_file_*                 tools/write/new_file.h: lens_new_file_*
+ *   attn_writer_*, attn_model_save  tools/write/writer.h: lens_writer_*, lens_model_save
  *   attn_model_unembed              attn_model_logits
  *   attn_act_kind, attn_activate    attn_mlp_act, attn_apply_mlp_act
  *   attn_ctx.stop                   .stop_flag
@@ -13772,7 +13772,7 @@ ATTN__SMALL_END
  *   attn_edit.n_positions           .count; 0 is all, however many positions the value has
  *   attn_edit.factor                none: scale the value (attn_scale), which rounds once more
  *   attn_model_tensor_info, attn_model_n_tensors, attn_model_tokenizer_section, attn_checksum,
- *   attn_panels_size                attn_model_bytes; tools/lens/model_file.h reads >>format
+ *   attn_panels_size                attn_model_bytes; tools/write/model_file.h reads >>format
  * Older versions: git has them. */
 /* clang-format on */
 

@@ -10,8 +10,8 @@
  * follows, which model, the checksum of the text, the number of tokens; then the code. */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "tools/lens/model_file.h"
-#include "tools/lens/new_file.h"
+#include "tools/write/model_file.h"
+#include "tools/write/new_file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

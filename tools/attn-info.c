@@ -5,7 +5,7 @@
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "tools/lens/model_file.h"
+#include "tools/write/model_file.h"
 #define PROGRAM "attn-info"
 #include "tools/common/program.h"
 

@@ -3,7 +3,7 @@
 #define GPT2_SHAPES_H
 
 #include "notebook.h"
-#include "tools/lens/model_file.h"
+#include "tools/write/model_file.h"
 
 /* In letters: T positions, C d_model, H heads, d d_head, F d_mlp, V vocabulary, N longest context.
  * The numbers follow from the configuration alone. The %zu is the layer. */

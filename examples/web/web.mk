@@ -31,11 +31,11 @@ $(BUILD)/attn-simd.wasm:    VARIANT = -msimd128
 $(BUILD)/attn-relaxed.wasm: VARIANT = -msimd128 -mrelaxed-simd
 GLUE = $(WEB)/glue.c $(WEB)/glue_surprisal.c
 $(MODULES): $(GLUE) $(wildcard tools/surprisal/*.h tools/common/*.h) tools/lens/decompose.h tools/lens/logits.h tools/lens/result.h \
-    tools/lens/steering.h attn.h $(WEB)/no_signals.h $(WEB)/web.mk $(BUILD)/web-tools
+    tools/lens/steering.h $(wildcard tools/write/*.h) attn.h $(WEB)/no_signals.h $(WEB)/web.mk $(BUILD)/web-tools
 	$(SHOW)$(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(VARIANT) $(WASI) $(GLUE) $(WASI_LIBS) -o $@
 
 # The converter, which runs as a program of its own (wasi.js).
-$(BUILD)/attn-convert.wasm: tools/convert/attn-convert.c $(wildcard tools/convert/*.h tools/common/*.h) attn.h \
+$(BUILD)/attn-convert.wasm: tools/convert/attn-convert.c $(wildcard tools/convert/*.h tools/common/*.h tools/write/*.h) attn.h \
     $(WEB)/no_signals.h $(BUILD)/web-tools
 	$(SHOW)$(WASM_CC) --target=wasm32-wasi -O2 -std=gnu99 -I. -include $(WEB)/no_signals.h $(WASI) -DATTN_NO_MMAP -DATTN_NO_SIMD \
 	    -DATTN_STATIC -Wl,--strip-all -Wl,-z,stack-size=1048576 $< $(WASI_LIBS) -o $@

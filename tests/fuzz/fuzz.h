@@ -5,7 +5,7 @@
 #define FUZZ_H
 
 #include "attn.h"
-#include "tools/lens/model_file.h"
+#include "tools/write/model_file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -20,7 +20,7 @@
 #include "attn.h"
 #include "examples/from_scratch/torch.h"
 #include "tools/lens/exact.h"
-#include "tools/lens/writer.h"
+#include "tools/write/writer.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include "tools/lens/save.h"
-#include "tools/lens/writer.h"
+#include "tools/write/writer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * First of all they race for the choice of kernels, which is made once. Last, one stops another's feed. */
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
-#include "tools/lens/model_file.h"
+#include "tools/write/model_file.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #define CONVERTING_H
 
 #include "tools/common/files.h"
-#include "tools/lens/model_file.h"
+#include "tools/write/model_file.h"
 #include "command.h"
 #include <dirent.h>
 #include <sys/stat.h>

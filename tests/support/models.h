@@ -4,7 +4,7 @@
 #define MODELS_H
 
 #include "fixture.h"
-#include "tools/lens/model_file.h"
+#include "tools/write/model_file.h"
 
 #define LLU(x) ((unsigned long long)(x))
 

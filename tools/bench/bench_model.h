@@ -4,7 +4,7 @@
 #define TOOLS_BENCH_MODEL_H
 
 #include "tools/common/files.h"
-#include "tools/lens/writer.h"
+#include "tools/write/writer.h"
 
 typedef struct model_shape {
     const char *name;

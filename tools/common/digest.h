@@ -4,7 +4,7 @@
 #define TOOLS_DIGEST_H
 
 #include "files.h"
-#include "tools/lens/model_file.h"
+#include "tools/write/model_file.h"
 
 #define DIGEST_START 0xcbf29ce484222325u
 

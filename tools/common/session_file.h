@@ -16,8 +16,8 @@
 #define TOOLS_SESSION_FILE_H
 
 #include "files.h"
-#include "tools/lens/model_file.h"
-#include "tools/lens/new_file.h"
+#include "tools/write/model_file.h"
+#include "tools/write/new_file.h"
 
 #define SESSION_MAGIC 0x316E6F6973736573u /* "session1" */
 

@@ -9,7 +9,7 @@
 
 #include "gguf.h"
 #include "parts.h"
-#include "tools/lens/writer.h"
+#include "tools/write/writer.h"
 
 typedef struct exported {
     char from[64], name[64]; /* its names in the .attn file, and in the output */

@@ -30,5 +30,5 @@
 #include "spectrum.h"
 #include "steering.h"
 #include "tuned.h"
-#include "writer.h"
+#include "../write/writer.h"
 #include "tools/receipt/shared.h"

@@ -9,7 +9,8 @@
 #ifndef LENS_PROCESS_WEIGHTS_H
 #define LENS_PROCESS_WEIGHTS_H
 
-#include "writer.h"
+#include "../write/writer.h"
+#include "result.h"
 
 typedef enum lens_process_flags {
     /* Folds the gain and bias of every LayerNorm into the weights that read its output: w becomes 1

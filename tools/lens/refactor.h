@@ -15,7 +15,7 @@
 #define LENS_REFACTOR_H
 
 #include "circuits.h"
-#include "writer.h"
+#include "../write/writer.h"
 
 /* ---- singular vectors of a product ---- */
 

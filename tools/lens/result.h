@@ -13,27 +13,10 @@
 #ifndef LENS_RESULT_H
 #define LENS_RESULT_H
 
-#include "attn.h"
+#include "../write/base.h"
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* No warning for functions that a program does not use. */
-#if !defined(LENS_FN) && defined(__GNUC__)
-#define LENS_FN static __attribute__((unused))
-#elif !defined(LENS_FN)
-#define LENS_FN static
-#endif
-#if defined(__MINGW_PRINTF_FORMAT)
-#define LENS_PRINTF(a, b) __attribute__((format(__MINGW_PRINTF_FORMAT, a, b)))
-#elif defined(__GNUC__)
-#define LENS_PRINTF(a, b) __attribute__((format(printf, a, b)))
-#else
-#define LENS_PRINTF(a, b)
-#endif
-
-#define LENS_LLU(x) ((unsigned long long)(x))
 
 /* After a call that did not give ATTN_OK: its failure, or ATTN_STOPPED. A stop leaves ctx->status alone, so
  * that an older failure may stand there. */
@@ -47,23 +30,6 @@ LENS_FN attn_status lens_failure(const attn_ctx *ctx)
 typedef struct lens_label {
     char text[48];
 } lens_label;
-
-typedef struct lens_shape_text {
-    char text[100];
-} lens_shape_text;
-
-/* "[2, 3]" */
-LENS_FN lens_shape_text lens_show(attn_tensor x)
-{
-    lens_shape_text out;
-    size_t at = 0;
-    int i;
-    for (i = 0; i < x.ndim && i < 4; i++)
-        at += (size_t)snprintf(out.text + at, sizeof out.text - at, "%s%llu", i ? ", " : "[",
-                               LENS_LLU(x.shape[i]));
-    snprintf(out.text + at, sizeof out.text - at, "%s", at ? "]" : "[]");
-    return out;
-}
 
 /* Checks that x is a tensor of floats. */
 LENS_FN attn_status lens_need(attn_ctx *ctx, const char *op, const char *name, attn_tensor x)

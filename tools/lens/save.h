@@ -11,7 +11,9 @@
 #ifndef LENS_SAVE_H
 #define LENS_SAVE_H
 
-#include "new_file.h"
+#include "../write/new_file.h"
+#include "result.h"
+#include <stdarg.h>
 #include <stdlib.h>
 
 LENS_FN int lens_is_big_endian(void)

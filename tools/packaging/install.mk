@@ -7,9 +7,10 @@
 RENAMED   = gpt2 lens perplexity score surprisal
 PLAIN     = attn-convert attn-info attn-tokenize attn-verify
 INSTALLED = $(RENAMED:%=attn-%) $(PLAIN)
-# Research headers that need attn.h alone: #include <attn-lens/patch.h>
-RESEARCH  = changes circuits curve decompose detect edges exact gradients heads logits metric model_file new_file pairs panels patch \
-            paths process_weights prune qk refactor result sae save spectrum steering sweep writer
+# Headers that need attn.h alone, those that write files and the research headers: #include <attn-lens/patch.h>
+WRITE     = base model_file new_file writer
+RESEARCH  = changes circuits curve decompose detect edges exact gradients heads logits metric pairs panels patch \
+            paths process_weights prune qk refactor result sae save spectrum steering sweep
 VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)
 PREFIXED  = $(DESTDIR)$(PREFIX)# may have spaces, so that every command quotes it
@@ -52,7 +53,8 @@ install: $(RENAMED:%=$(BUILD)/%) $(PLAIN:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUIL
 	install -d "$(PREFIXED)/include/attn-lens" "$(PREFIXED)/bin" "$(PREFIXED)/lib/pkgconfig" "$(PREFIXED)/lib/cmake/attn" \
 	    "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/share/man/man1" "$(PREFIXED)/share/man/man3"
 	install -m 644 attn.h examples/cpp/attn.hpp "$(PREFIXED)/include"
-	install -m 644 $(RESEARCH:%=tools/lens/%.h) "$(PREFIXED)/include/attn-lens"
+	for h in $(WRITE:%=write/%) $(RESEARCH:%=lens/%); do sed 's,^#include "\.\./write/,#include ",' tools/$$h.h \
+	    >"$(PREFIXED)/include/attn-lens/$${h#*/}.h" || exit; done
 	install -m 644 LICENSE README.md "$(PREFIXED)/share/doc/attn"
 	install -m 755 $(PLAIN:%=$(BUILD)/%) "$(PREFIXED)/bin"
 	for p in $(RENAMED); do install -m 755 $(BUILD)/$$p "$(PREFIXED)/bin/attn-$$p" || exit; done
@@ -66,7 +68,7 @@ install: $(RENAMED:%=$(BUILD)/%) $(PLAIN:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUIL
 	for f in attnConfig attnConfigVersion; do sed -e 's/@VERSION@/$(VERSION)/; s/@SHARED@/$(SHARED)/' \
 	    -e 's,@SONAME@,$(RPATH)$(SONAME),; s/@STATIC_NEEDS@/$(NEEDS:%=;-fopenmp)/' tools/packaging/cmake/$$f.cmake \
 	    >"$(PREFIXED)/lib/cmake/attn/$$f.cmake" || exit; done
-	chmod 644 "$(PREFIXED)"/share/man/man1/attn-*.1 "$(PREFIXED)"/lib/cmake/attn/*.cmake
+	chmod 644 "$(PREFIXED)"/include/attn-lens/*.h "$(PREFIXED)"/share/man/man1/attn-*.1 "$(PREFIXED)"/lib/cmake/attn/*.cmake
 	@printf '%s\n' 'prefix=$${pcfiledir}/../..' '' 'Name: attn' \
 	    'Description: GPT-2 inference in one C header' 'Version: $(VERSION)' \
 	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lattn' \

@@ -39,9 +39,9 @@
 
 #include "tools/common/json.h"
 #include "tools/common/json_out.h"
-#include "tools/lens/model_file.h"
+#include "tools/write/model_file.h"
 #include "tools/common/sha256.h"
-#include "tools/lens/new_file.h"
+#include "tools/write/new_file.h"
 #ifdef _OPENMP
 #include <omp.h>
 #endif

@@ -18,7 +18,7 @@
 #define PROGRAM "reproduce"
 #define INPUT   "text"
 #include "tools/common/json_out.h"
-#include "tools/lens/new_file.h"
+#include "tools/write/new_file.h"
 #include "tools/common/prompt.h"
 #include "weights.h"
 #include "data_sets.h"

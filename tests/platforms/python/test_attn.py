@@ -173,7 +173,8 @@ class Declarations(Case):
     def test_prototypes_are_those_of_the_header(self):
         kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint",
                  attn._attn_tensor: "attn_tensor", None: "void"}
-        headers = [ROOT / "attn.h", *(ROOT / "tools" / "lens").glob("*.h"), ROOT / "tools" / "receipt" / "shared.h"]
+        headers = [ROOT / "attn.h", *(path for room in ("lens", "write") for path in (ROOT / "tools" / room).glob("*.h")),
+                   ROOT / "tools" / "receipt" / "shared.h"]
         header = re.sub(r"/\*.*?\*/", " ", "\n".join(path.read_text() for path in headers), flags=re.S)
 
         enums = set(re.findall(r"typedef enum (\w+)", header))

@@ -4,7 +4,7 @@
  * same treatment in larger steps. */
 #include "tests/support/models.h"
 #include "tools/common/files.h"
-#include "tools/lens/writer.h"
+#include "tools/write/writer.h"
 #include <sys/stat.h>
 #include <unistd.h>
 

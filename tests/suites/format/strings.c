@@ -1,7 +1,7 @@
 /* What a file says of its model: read, written, and in files that lie. */
 #include "tests/support/models.h"
 #include "tools/common/files.h"
-#include "tools/lens/writer.h"
+#include "tools/write/writer.h"
 
 #define NAMED   TEST_TMP "named.attn"
 #define WRITTEN TEST_TMP "strings.attn"

@@ -8,7 +8,7 @@
 #include "attn.h"
 
 #include "tests/support/fixture.h"
-#include "tools/lens/writer.h"
+#include "tools/write/writer.h"
 #include "tests/support/contract_vectors.h"
 #include "tools/bench/roofs.h"
 

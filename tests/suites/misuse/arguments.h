@@ -7,7 +7,7 @@
 
 #include "tests/support/hooks.h"
 #include "tests/support/shared_models.h"
-#include "tools/lens/model_file.h"
+#include "tools/write/model_file.h"
 
 enum {
     N_TOKENS = 3,   /* in the sessions, and fed by a call */

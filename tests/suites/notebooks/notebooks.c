@@ -3,7 +3,7 @@
  * format_tensor, by itself. */
 #include "tests/support/test.h"
 #include "examples/from_scratch/format.h"
-#include "tools/lens/model_file.h"
+#include "tools/write/model_file.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Receipts, the contract and what stands on equal bits: another person's implementation, and zip. */
 #include "tests/support/test.h"
 #include "tools/receipt/verify.h"
-#include "tools/lens/writer.h"
+#include "tools/write/writer.h"
 #include "tests/support/fixture.h"
 #include "tests/support/command.h"
 #include "tests/support/contract_vectors.h"

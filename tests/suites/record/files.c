@@ -3,7 +3,7 @@
 #define _XOPEN_SOURCE 700        /* for SIGXFSZ under -std=c99 */
 #include "tools/common/system.h" /* first: it asks for 64-bit file offsets */
 #include "tools/lens/save.h"
-#include "tools/lens/writer.h"
+#include "tools/write/writer.h"
 #include "tests/support/refused.h"
 #include <signal.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 /* surprisal, beside PyTorch's GPT-2 in float64, and as a person uses it. */
 #include "tests/support/test.h"
-#include "tools/lens/writer.h"
+#include "tools/write/writer.h"
 #include "tests/support/command.h"
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #include "examples/from_scratch/format.h"
 #include "tests/support/fixture.h"
 #include "examples/from_scratch/torch.h"
-#include "tools/lens/model_file.h"
+#include "tools/write/model_file.h"
 
 SUITE();
 

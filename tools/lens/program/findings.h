@@ -4,7 +4,7 @@
 #define LENS_FINDINGS_H
 
 #include "edits.h"
-#include "tools/lens/new_file.h"
+#include "tools/write/new_file.h"
 #include "draw/lens_svg.h"
 #include "print_json.h"
 #include "print_table.h"

@@ -6,6 +6,7 @@
 #include "new_file.h"
 #include "model_file.h"
 #include <float.h>
+#include <math.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif

@@ -9,9 +9,10 @@
 #ifndef LENS_NEW_FILE_H
 #define LENS_NEW_FILE_H
 
-#include "result.h"
+#include "base.h"
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #if defined(_WIN32)
 #ifndef WIN32_LEAN_AND_MEAN
 #define WIN32_LEAN_AND_MEAN

@@ -1,0 +1,42 @@
+/* How the functions of this folder and of tools/lens are declared, and how their messages show numbers and shapes. Uses
+ * attn.h's public API only. */
+#ifndef LENS_BASE_H
+#define LENS_BASE_H
+
+#include "attn.h"
+#include <stdio.h>
+
+/* No warning for functions that a program does not use. */
+#if !defined(LENS_FN) && defined(__GNUC__)
+#define LENS_FN static __attribute__((unused))
+#elif !defined(LENS_FN)
+#define LENS_FN static
+#endif
+#if defined(__MINGW_PRINTF_FORMAT)
+#define LENS_PRINTF(a, b) __attribute__((format(__MINGW_PRINTF_FORMAT, a, b)))
+#elif defined(__GNUC__)
+#define LENS_PRINTF(a, b) __attribute__((format(printf, a, b)))
+#else
+#define LENS_PRINTF(a, b)
+#endif
+
+#define LENS_LLU(x) ((unsigned long long)(x))
+
+typedef struct lens_shape_text {
+    char text[100];
+} lens_shape_text;
+
+/* "[2, 3]" */
+LENS_FN lens_shape_text lens_show(attn_tensor x)
+{
+    lens_shape_text out;
+    size_t at = 0;
+    int i;
+    for (i = 0; i < x.ndim && i < 4; i++)
+        at += (size_t)snprintf(out.text + at, sizeof out.text - at, "%s%llu", i ? ", " : "[",
+                               LENS_LLU(x.shape[i]));
+    snprintf(out.text + at, sizeof out.text - at, "%s", at ? "]" : "[]");
+    return out;
+}
+
+#endif
