@@ -1164,7 +1164,7 @@ ATTN_API attn_status attn_hook_edit(attn_ctx *ctx, attn_hook_id *id, attn_sessio
 
 /* >>api-lens ====================================================================================
  *
- * Logits of any stream, and writing models. (More is in tools/lens/, with this API only: the logit
+ * Logits of any stream. (More is in tools/lens/, with this API only: the logit
  * lens and logit attribution in logits.h, parts of the residual stream in decompose.h, patching in
  * patch.h, kinds of heads in heads.h, circuits in circuits.h.)
  *
@@ -1592,6 +1592,7 @@ void __asan_poison_memory_region(const volatile void *start, size_t size);
 #define ATTN__YIELD() sched_yield()
 #if defined(_OPENMP) && defined(__GNUC__)
 #include <pthread.h>
+#include <sys/stat.h>
 #define ATTN__PTHREADS
 #endif
 #else
@@ -8632,14 +8633,10 @@ typedef struct attn__weight {
     const unsigned char *data;
 } attn__weight;
 
-/* ---- files, where systems differ ----
+/* ---- opening a file, where systems differ ----
  * Paths are UTF-8. On Windows they are converted to UTF-16. A function that fails sets errno. */
 
 #if defined(_WIN32)
-#include <fcntl.h>
-#include <io.h>
-#include <sys/stat.h>
-
 /* The path in UTF-16, which the caller frees; NULL on failure. A path near the old limit of 260
  * characters becomes absolute, with the prefix that lifts the limit. */
 static wchar_t *attn__wide(const char *path)
@@ -8664,34 +8661,20 @@ static wchar_t *attn__wide(const char *path)
     return full;
 }
 
-/* FILE_ATTRIBUTE_..., or INVALID_FILE_ATTRIBUTES if nothing has that path. */
-static DWORD attn__attributes(const char *path)
+static FILE *attn__open(const char *path)
 {
     wchar_t *const wide = attn__wide(path);
-    const DWORD attributes = wide ? GetFileAttributesW(wide) : INVALID_FILE_ATTRIBUTES;
-    free(wide);
-    return attributes;
-}
-
-static FILE *attn__fopen(const char *path, const char *how)
-{
-    wchar_t *const wide = attn__wide(path);
-    FILE *const file = wide ? _wfopen(wide, how[0] == 'r' ? L"rb" : L"wb") : NULL;
-    const DWORD attributes = file ? 0 : attn__attributes(path);
+    FILE *const file = wide ? _wfopen(wide, L"rb") : NULL;
+    const DWORD attributes = wide && !file ? GetFileAttributesW(wide) : 0;
     if (attributes != INVALID_FILE_ATTRIBUTES && (attributes & FILE_ATTRIBUTE_DIRECTORY))
         errno = EISDIR;
     free(wide);
     return file;
 }
 #else
-#if defined(__unix__) || defined(__APPLE__)
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#endif
-static FILE *attn__fopen(const char *path, const char *how)
+static FILE *attn__open(const char *path)
 {
-    return fopen(path, how);
+    return fopen(path, "rb");
 }
 #endif
 
@@ -8729,7 +8712,10 @@ static void attn__unmap(const unsigned char *bytes, size_t size)
     UnmapViewOfFile(bytes);
 }
 #elif (defined(__unix__) || defined(__APPLE__)) && !defined(ATTN_NO_MMAP)
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 static int attn__map(const char *path, const unsigned char **bytes, size_t *size)
 {
     struct stat status;
@@ -8808,7 +8794,7 @@ static attn_status attn__fail_read(attn_ctx *ctx, const char *path, int error)
  * the rest is no part of a model, because a stream may have no end. */
 static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes, size_t *size)
 {
-    FILE *file = attn__fopen(path, "rb");
+    FILE *file = attn__open(path);
     size_t room = 1 << 20, n;
     unsigned char *block, *larger;
     int failed;

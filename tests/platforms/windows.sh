@@ -52,7 +52,7 @@ types() # TEXT
 }
 
 for program in gpt2 score attn-convert; do
-    source=$(ls examples/$program.c tools/$program.c 2>/dev/null)
+    source=$(find examples tools -name "$program.c")
     check "$program compiles" $cc -std=c99 -Wall -Wextra -pedantic -Wshadow -Wconversion -Werror -O1 -DATTN_NO_SIMD -I. \
         "$source" -o "$tmp/$program.exe"
 done

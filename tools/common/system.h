@@ -30,9 +30,7 @@
 #endif
 
 #ifdef _WIN32
-#define WIN32_LEAN_AND_MEAN
-#define NOMINMAX
-#include <windows.h>
+#include "tools/write/wide.h"
 #include <shellapi.h>
 #include <fcntl.h>
 #include <io.h>
@@ -51,17 +49,6 @@ SYSTEM_FN int system_size(FILE *file, uint64_t *size)
         return -1;
     *size = (uint64_t)s.st_size;
     return 0;
-}
-
-/* A path in UTF-8 as UTF-16, which Windows needs. The caller frees it. NULL without memory. */
-SYSTEM_FN wchar_t *system_wide(const char *text)
-{
-    const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, text, -1, NULL, 0);
-    wchar_t *wide = n > 0 ? (wchar_t *)malloc((size_t)n * sizeof *wide) : NULL;
-    errno = n > 0 ? ENOMEM : EINVAL;
-    if (wide)
-        MultiByteToWideChar(CP_UTF8, 0, text, -1, wide, n);
-    return wide;
 }
 
 /* Sets up a console: it obeys colour sequences, and receives whole characters of UTF-8. */
@@ -100,30 +87,22 @@ SYSTEM_FN void system_begin(int *argc, char ***argv)
 
 SYSTEM_FN FILE *system_open(const char *path, const char *mode)
 {
-    wchar_t *const wide = system_wide(path), *const how = system_wide(mode);
+    wchar_t *const wide = lens_wide_path(path), *const how = lens_wide_path(mode);
     FILE *const file = wide && how ? _wfopen(wide, how) : NULL;
     free(wide);
     free(how);
     return file;
 }
 
-SYSTEM_FN DWORD system_attributes(const char *path)
-{
-    wchar_t *const wide = system_wide(path);
-    const DWORD attributes = wide ? GetFileAttributesW(wide) : INVALID_FILE_ATTRIBUTES;
-    free(wide);
-    return attributes;
-}
-
 SYSTEM_FN int system_is_directory(const char *path)
 {
-    const DWORD a = system_attributes(path);
+    const DWORD a = lens_attributes(path);
     return a != INVALID_FILE_ATTRIBUTES && (a & FILE_ATTRIBUTE_DIRECTORY) != 0;
 }
 
 SYSTEM_FN int system_make_directory(const char *path)
 {
-    wchar_t *const wide = system_wide(path);
+    wchar_t *const wide = lens_wide_path(path);
     const int made = wide && CreateDirectoryW(wide, NULL);
     errno = GetLastError() == ERROR_ALREADY_EXISTS ? EEXIST : ENOENT;
     free(wide);
@@ -132,7 +111,7 @@ SYSTEM_FN int system_make_directory(const char *path)
 
 SYSTEM_FN void system_remove(const char *path)
 {
-    wchar_t *const wide = system_wide(path);
+    wchar_t *const wide = lens_wide_path(path);
     if (wide && !DeleteFileW(wide))
         RemoveDirectoryW(wide);
     free(wide);
@@ -141,7 +120,7 @@ SYSTEM_FN void system_remove(const char *path)
 /* Renames a file, which replaces another one of the new name. -1: errno has the reason. */
 SYSTEM_FN int system_replace(const char *from, const char *to)
 {
-    wchar_t *const old = system_wide(from), *const new_name = system_wide(to);
+    wchar_t *const old = lens_wide_path(from), *const new_name = lens_wide_path(to);
     const int done = old && new_name && MoveFileExW(old, new_name, MOVEFILE_REPLACE_EXISTING);
     errno = done ? errno : EACCES;
     free(old);
@@ -163,7 +142,7 @@ SYSTEM_FN int system_list(const char *directory, void (*take)(const char *name, 
         return -1;
     memcpy(pattern, directory, n);
     memcpy(pattern + n, "/*", 3);
-    wide = system_wide(pattern);
+    wide = lens_wide_path(pattern);
     search = wide ? FindFirstFileW(wide, &entry) : INVALID_HANDLE_VALUE;
     free(pattern);
     free(wide);
@@ -181,7 +160,7 @@ SYSTEM_FN int system_list(const char *directory, void (*take)(const char *name, 
 
 SYSTEM_FN int system_exists(const char *path)
 {
-    return system_attributes(path) != INVALID_FILE_ATTRIBUTES ||
+    return lens_attributes(path) != INVALID_FILE_ATTRIBUTES ||
            (GetLastError() != ERROR_FILE_NOT_FOUND && GetLastError() != ERROR_PATH_NOT_FOUND);
 }
 SYSTEM_FN const char *system_not_a_file(const char *path)
@@ -191,7 +170,7 @@ SYSTEM_FN const char *system_not_a_file(const char *path)
 /* Compares names: file systems of Windows have no other common identity. */
 SYSTEM_FN int system_same_file(const char *a, const char *b)
 {
-    wchar_t *const wide_a = system_wide(a), *const wide_b = system_wide(b);
+    wchar_t *const wide_a = lens_wide_path(a), *const wide_b = lens_wide_path(b);
     wchar_t *const x = wide_a ? _wfullpath(NULL, wide_a, 0) : NULL;
     wchar_t *const y = wide_b ? _wfullpath(NULL, wide_b, 0) : NULL;
     const int same = x && y && _wcsicmp(x, y) == 0 && system_exists(a);

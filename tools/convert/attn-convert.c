@@ -107,11 +107,12 @@ static attn_status check_config(attn_ctx *ctx, source *s)
 /* Reports a missing tensor. The most similar name may show an unknown prefix or an adapter. */
 static attn_status fail_missing(attn_ctx *ctx, const source *s, const char *name)
 {
-    const source_tensor *near = source_nearest(s, name);
+    const source_tensor *closest = source_nearest(s, name);
     shown found;
     return tool_fail(ctx, ATTN_E_FORMAT, "the tensor %s is missing (%s asks for %llu layers)%s%s",
-                     name, s->config_name, TOOLS_LLU(s->n_layer), near ? "; the nearest is " : "",
-                     near ? show(found, near->name, strlen(near->name)) : "");
+                     name, s->config_name, TOOLS_LLU(s->n_layer),
+                     closest ? "; the nearest is " : "",
+                     closest ? show(found, closest->name, strlen(closest->name)) : "");
 }
 
 /* Finds a tensor of the source, which must have the shape that the configuration implies. */

@@ -10,17 +10,11 @@
 #define LENS_NEW_FILE_H
 
 #include "base.h"
+#include "wide.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(_WIN32)
-#ifndef WIN32_LEAN_AND_MEAN
-#define WIN32_LEAN_AND_MEAN
-#endif
-#ifndef NOMINMAX
-#define NOMINMAX
-#endif
-#include <windows.h>
 #include <fcntl.h>
 #include <io.h>
 #include <sys/stat.h>
@@ -75,23 +69,6 @@ LENS_FN attn_status lens_fail_io(attn_ctx *ctx, const char *path, const char *wh
  * lens_sync waits until the bytes of a file are on the disk. Returns 0 with errno if it cannot. */
 
 #if defined(_WIN32)
-/* The path in UTF-16, which the caller frees; NULL on failure. */
-LENS_FN wchar_t *lens_wide_path(const char *path)
-{
-    const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, NULL, 0);
-    wchar_t *wide = n > 0 ? (wchar_t *)malloc((size_t)n * sizeof *wide) : NULL;
-    errno = n > 0 ? ENOMEM : EINVAL;
-    if (wide)
-        MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, n);
-    return wide;
-}
-LENS_FN DWORD lens_attributes(const char *path)
-{
-    wchar_t *const wide = lens_wide_path(path);
-    const DWORD attributes = wide ? GetFileAttributesW(wide) : INVALID_FILE_ATTRIBUTES;
-    free(wide);
-    return attributes;
-}
 LENS_FN FILE *lens_create_stream(const char *path)
 {
     wchar_t *const wide = lens_wide_path(path);
