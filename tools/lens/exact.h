@@ -398,9 +398,8 @@ LENS_FN attn_status lens_need_exact(attn_ctx *ctx, const attn_model *model,
                                     const lens_exact_desc *d)
 {
     lens_backward edited = ATTN_ZERO;
-    if (!model || !d)
-        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_exact_effects: no %s given (NULL)",
-                         model ? "description" : "model");
+    if (lens_need_described(ctx, "lens_exact_effects", model, d) != ATTN_OK)
+        return lens_failure(ctx);
     if (d->state && (!d->state->sums || !d->state->values || !d->state->done))
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_exact_effects: the state has no arrays of lens_exact_count numbers");

@@ -402,9 +402,8 @@ LENS_FN attn_status lens_need_patch(attn_ctx *ctx, const attn_model *model,
                                     const lens_patch_desc *d)
 {
     size_t i;
-    if (!model || !d)
-        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_patch: no %s given (NULL)",
-                         model ? "description" : "model");
+    if (lens_need_described(ctx, "lens_patch", model, d) != ATTN_OK)
+        return lens_failure(ctx);
     if (lens_need_pairs(ctx, "lens_patch", model, d->pairs, d->n_pairs) != ATTN_OK)
         return lens_failure(ctx);
     for (i = 1; i < d->n_pairs && d->kind != LENS_PATCH_HEADS; i++)

@@ -190,9 +190,8 @@ LENS_FN attn_status lens_need_paths(attn_ctx *ctx, const attn_model *model,
                                     const lens_paths_desc *d)
 {
     size_t i;
-    if (!model || !d)
-        return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_patch_paths: no %s given (NULL)",
-                         model ? "description" : "model");
+    if (lens_need_described(ctx, "lens_patch_paths", model, d) != ATTN_OK)
+        return lens_failure(ctx);
     if (lens_need_pairs(ctx, "lens_patch_paths", model, d->pairs, d->n_pairs) != ATTN_OK)
         return lens_failure(ctx);
     if (!d->senders || !d->n_senders || !d->receivers || !d->n_receivers)

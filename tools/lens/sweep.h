@@ -272,6 +272,16 @@ LENS_FN attn_status lens_sweep_progress(attn_progress_fn tell, void *user, doubl
     return tell && tell(done, user) != 0 ? ATTN_STOPPED : ATTN_OK;
 }
 
+/* Checks that a call has its model and its description. */
+LENS_FN attn_status lens_need_described(attn_ctx *ctx, const char *op, const attn_model *model,
+                                        const void *description)
+{
+    if (!model || !description)
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given (NULL)", op,
+                         model ? "description" : "model");
+    return ATTN_OK;
+}
+
 /* Checks the pairs of a call. */
 LENS_FN attn_status lens_need_pairs(attn_ctx *ctx, const char *op, const attn_model *model,
                                     const lens_pair *pairs, size_t n_pairs)
