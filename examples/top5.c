@@ -9,7 +9,7 @@
 
 enum { MOST = 256, K = 5 };
 
-static void print_token(const attn_model *model, int32_t id)
+static void print_token(const attn_model *model, attn_token id)
 {
     size_t size;
     const char *text = attn_token_bytes(&size, attn_model_tokenizer(model), id);
@@ -18,7 +18,7 @@ static void print_token(const attn_model *model, int32_t id)
 
 int main(int argc, char **argv)
 {
-    static int32_t ids[MOST];
+    static attn_token ids[MOST];
     static attn_token_stats stats[MOST];
     static attn_prediction top[MOST * K];
     attn_ctx ctx = {0};

@@ -29,9 +29,9 @@ typedef struct zip {
     attn_model *model;
     attn_session *session;
     size_t n_vocab;
-    int32_t bos, *tokens; /* the first is bos */
-    float *rows;          /* [PIECE, V]: logits of the tokens from `begin` to `end` */
-    uint64_t *below;      /* [V + 1]: the sum of the weights of all smaller ids, as integers */
+    attn_token bos, *tokens; /* the first is bos */
+    float *rows;             /* [PIECE, V]: logits of the tokens from `begin` to `end` */
+    uint64_t *below;         /* [V + 1]: the sum of the weights of all smaller ids, as integers */
     size_t begin, end;
     bytes in, out;       /* the text and its code, or the other way round */
     size_t read;         /* bytes of the code that were taken */
@@ -164,7 +164,7 @@ static void shift_in(zip *z)
     z->read++;
 }
 
-static int decode_token(zip *z, int32_t *token)
+static int decode_token(zip *z, attn_token *token)
 {
     const uint64_t unit = z->range / z->below[z->n_vocab], target = z->low / unit;
     size_t first = 0, last = z->n_vocab, middle;

@@ -31,7 +31,7 @@ static const help_page help = {
     NULL,
     NULL};
 
-static void print_token(const char *what, int32_t id, const attn_tokenizer *tokenizer)
+static void print_token(const char *what, attn_token id, const attn_tokenizer *tokenizer)
 {
     size_t size = 0;
     const char *bytes = id >= 0 && tokenizer ? attn_token_bytes(&size, tokenizer, id) : NULL;

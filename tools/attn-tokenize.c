@@ -74,7 +74,7 @@ static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
 static attn_status encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, int special,
                           const char *text, size_t size)
 {
-    int32_t *ids = (int32_t *)malloc((size + 1) * sizeof(int32_t)); /* read_input limits size */
+    attn_token *ids = (int32_t *)malloc((size + 1) * sizeof(int32_t)); /* read_input limits size */
     size_t i, n = size;
     if (!ids)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu ids", TOOLS_LLU(size));
@@ -90,7 +90,8 @@ static attn_status encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, int sp
 
 /* Parses whole numbers separated by blanks, line breaks or commas. `ids` has room for one for every
  * two bytes of text, and one more. */
-static attn_status parse_ids(attn_ctx *ctx, const char *text, size_t size, int32_t *ids, size_t *n)
+static attn_status parse_ids(attn_ctx *ctx, const char *text, size_t size, attn_token *ids,
+                             size_t *n)
 {
     static const char between[] = " \t\r\n,";
     size_t i = 0, start;
@@ -114,7 +115,7 @@ static attn_status parse_ids(attn_ctx *ctx, const char *text, size_t size, int32
 static attn_status decode(attn_ctx *ctx, const attn_tokenizer *tokenizer, const char *input,
                           size_t input_size)
 {
-    int32_t *ids = (int32_t *)malloc((input_size / 2 + 1) * sizeof(int32_t));
+    attn_token *ids = (int32_t *)malloc((input_size / 2 + 1) * sizeof(int32_t));
     char *text = NULL;
     size_t n = 0, size = 0;
     if (!ids)

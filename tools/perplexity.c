@@ -77,7 +77,7 @@ typedef struct run {
     arena memory;
     attn_model *model;
     attn_session *session;
-    int32_t *ids;
+    attn_token *ids;
     size_t n;
     attn_token_stats *stats; /* [context], for one window */
     double sum, squares;     /* of the counted losses, and of their squares */
@@ -108,7 +108,7 @@ static int check_text(const run *r, const unsigned char *text, size_t size)
 static int read_ids_of_file(run *r)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
-    const int32_t bos = attn_model_config(r->model)->bos;
+    const attn_token bos = attn_model_config(r->model)->bos;
     const char *bytes = NULL;
     size_t size = 0, n;
     int code = read_text(&r->ctx, &r->memory, r->o.file, r->o.exact, &bytes, &size);

@@ -53,7 +53,7 @@ template <class T> class span
     T *data_;
     std::size_t size_;
 };
-using ids = std::vector<int32_t>;
+using ids = std::vector<attn_token>;
 
 /* A name or a path for C, where it ends before a NUL: such a one is refused. */
 inline const char *c_text(const std::string &text)
@@ -148,10 +148,10 @@ class model
         found.resize(n);
         return found;
     }
-    std::string decode(span<const int32_t> tokens) const
+    std::string decode(span<const attn_token> tokens) const
     {
         std::string text;
-        for (const int32_t token : tokens) {
+        for (const attn_token token : tokens) {
             std::size_t size = 0;
             if (const char *bytes = attn_token_bytes(&size, attn_model_tokenizer(get()), token))
                 text.append(bytes, size);
@@ -159,10 +159,10 @@ class model
         return text;
     }
     /* The id of a text that is one token. */
-    int32_t token(const std::string &text) const
+    attn_token token(const std::string &text) const
     {
         context ctx;
-        int32_t id = -1;
+        attn_token id = -1;
         ctx.check(attn_text_token(&ctx, &id, get(), c_text(text)));
         return id;
     }
@@ -207,14 +207,14 @@ class session
     /* NULL if the session was moved from; every other call of such a session throws. */
     attn_session *get() const { return session_.get(); }
     std::size_t size() const { return attn_session_length(get()); }
-    span<const int32_t> tokens() const { return {attn_session_tokens(get()), size()}; }
+    span<const attn_token> tokens() const { return {attn_session_tokens(get()), size()}; }
     /* [n_vocab], of the last token; valid until the next call. Empty before the first. */
     span<const float> logits() const
     {
         const float *row = attn_session_logits(get());
         return {row, row ? model_.config().n_vocab : 0};
     }
-    void feed(span<const int32_t> more) { run(attn_feed, more.data(), more.size()); }
+    void feed(span<const attn_token> more) { run(attn_feed, more.data(), more.size()); }
     void feed(std::string_view text)
     {
         mine(); /* before the model is asked, which went with the session */

@@ -45,7 +45,7 @@ static void logit_lens(const attn::model &model, const attn::ids &ids)
         const float *row = &logits(ids.size() - 1, 0);
         const auto best = std::max_element(row, row + logits.size(1)) - row;
         std::cout << "before layer " << stream.layer << ":"
-                  << model.decode(attn::ids{static_cast<int32_t>(best)}) << "\n";
+                  << model.decode(attn::ids{static_cast<attn_token>(best)}) << "\n";
     });
     session.feed(ids);
 }

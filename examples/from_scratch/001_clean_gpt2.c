@@ -88,7 +88,7 @@ static int tests_of_modules(const attn_config *c, const char *model_path, const 
 
 /* ---- the text ---- */
 
-static void print_tokens(const attn_tokenizer *t, const int32_t *ids, size_t n)
+static void print_tokens(const attn_tokenizer *t, const attn_token *ids, size_t n)
 {
     size_t i, size;
     printf("[");
@@ -100,7 +100,7 @@ static void print_tokens(const attn_tokenizer *t, const int32_t *ids, size_t n)
 }
 
 /* How surprised is the model by each next token? Our modules and the engine should agree. */
-static void loss(attn_ctx *ctx, const attn_model *model, const gpt *m, int32_t *ids, size_t n)
+static void loss(attn_ctx *ctx, const attn_model *model, const gpt *m, attn_token *ids, size_t n)
 {
     const attn_tensor all = attn_borrow(ids, ATTN_I32, attn_shape2(1, n));
     attn_tensor logits, nll = none, log_probs = none, probs = none;
@@ -172,7 +172,7 @@ int main(int argc, char **argv)
     attn_model *model = NULL;
     attn_session *session = NULL;
     attn_generate_desc greedy = {0};
-    int32_t ids[256] = {0};
+    attn_token ids[256] = {0};
     size_t n_ids = 255, first;
     int failed, shaped[2];
     gpt m;

@@ -142,7 +142,8 @@ static int blind(const attn_activation *a, void *user)
     return 0;
 }
 
-static void run(attn_ctx *ctx, attn_session *session, const int32_t *ids, size_t n, float *logits)
+static void run(attn_ctx *ctx, attn_session *session, const attn_token *ids, size_t n,
+                float *logits)
 {
     const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
     if (attn_session_truncate(ctx, session, 0) == ATTN_OK &&
@@ -159,7 +160,7 @@ int main(int argc, char **argv)
     attn_ctx ctx = {0}, in_hooks = {0}; /* one for the engine, one for what we do meanwhile */
     attn_model *model = NULL;
     attn_session *session = NULL;
-    int32_t ids[128];
+    attn_token ids[128];
     size_t n_ids = 128, bytes;
     float *first = NULL, *logits = NULL;
     attn_tensor pattern = none;

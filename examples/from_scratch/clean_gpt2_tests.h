@@ -12,7 +12,7 @@ static attn_tensor random_ids(attn_ctx *ctx, size_t batch, size_t time, torch_rn
     size_t i;
     if (attn_zeros(ctx, &ids, ATTN_I32, attn_shape2(batch, time)) == ATTN_OK)
         for (i = 0; i < batch * time; i++)
-            ((int32_t *)ids.data)[i] = (int32_t)(100 + attn_rng_u32(&rng->words) % 900);
+            ((attn_token *)ids.data)[i] = (int32_t)(100 + attn_rng_u32(&rng->words) % 900);
     return ids;
 }
 

@@ -11,12 +11,12 @@ enum { CELL = 15, PANEL_GAP = 56, PER_ROW = 3, TOP = 54 };
 
 typedef struct picture {
     const attn_tokenizer *tokenizer;
-    const int32_t *ids;
+    const attn_token *ids;
     size_t layer;
 } picture;
 
 /* A token's bytes as text of an XML file, without the space in front. */
-static void print_token(const attn_tokenizer *tokenizer, int32_t id)
+static void print_token(const attn_tokenizer *tokenizer, attn_token id)
 {
     size_t size = 0, i;
     const char *bytes = attn_token_bytes(&size, tokenizer, id);
@@ -90,7 +90,7 @@ int main(int argc, char **argv)
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *session = NULL;
-    int32_t ids[64];
+    attn_token ids[64];
     size_t n_ids = 64;
     char name[64];
     picture p;

@@ -163,7 +163,8 @@ static int look(const attn_activation *a, void *user)
 }
 
 /* Feeds the ids and counts the activations of the list that came by in the listed shape. */
-static int count_activations(attn_ctx *ctx, const attn_model *model, const int32_t *ids, size_t n)
+static int count_activations(attn_ctx *ctx, const attn_model *model, const attn_token *ids,
+                             size_t n)
 {
     listed l[N_ACTIVATIONS];
     attn_session *session = NULL;

@@ -121,7 +121,7 @@ static const help_page pages[] = {
 
 /* A list of tokens that grows. */
 typedef struct tokens {
-    int32_t *ids;
+    attn_token *ids;
     size_t n, room;
 } tokens;
 
@@ -133,13 +133,13 @@ typedef struct run {
     attn_model *model;
     attn_session *session;
     attn_sampler *sampler; /* draws tokens, or choices */
-    int32_t *prompt;
+    attn_token *prompt;
     size_t n_lines; /* read from standard input */
     size_t n_prompt, n_generated, n_printed;
     tokens text;            /* the prompt and the generated tokens */
     size_t first;           /* the session holds the text from this token on */
     size_t n_slides;        /* how often the context was full and dropped its older half */
-    int32_t *drawn;         /* [n_ctx + 1]: the tokens of the present call of attn_generate */
+    attn_token *drawn;      /* [n_ctx + 1]: the tokens of the present call of attn_generate */
     size_t n_draws;         /* how many tokens were drawn in that call */
     size_t n_shown;         /* how many of them were shown */
     struct choice *choices; /* NULL without --choices */

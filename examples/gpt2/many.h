@@ -8,7 +8,7 @@
 /* >> Scores ==================================================================================== */
 
 /* The losses of n tokens after the prompt. The session holds all of the prompt but its last token. */
-static int score_tokens(run *r, const int32_t *ids, size_t n, attn_token_stats *stats)
+static int score_tokens(run *r, const attn_token *ids, size_t n, attn_token_stats *stats)
 {
     const size_t n_vocab = attn_model_config(r->model)->n_vocab;
     if (n == 0)
@@ -36,7 +36,7 @@ static int begin_scores(run *r, attn_token_stats **stats)
 /* >> JSON ====================================================================================== */
 
 /* Writes the text of ids. */
-static void out_decoded(const run *r, json_out *o, const char *key, const int32_t *ids, size_t n)
+static void out_decoded(const run *r, json_out *o, const char *key, const attn_token *ids, size_t n)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     attn_ctx ctx = {0};
@@ -51,7 +51,7 @@ static void out_decoded(const run *r, json_out *o, const char *key, const int32_
     free(text);
 }
 
-static void out_tokens(const run *r, json_out *o, const int32_t *ids, size_t n,
+static void out_tokens(const run *r, json_out *o, const attn_token *ids, size_t n,
                        const attn_token_stats *stats)
 {
     size_t i;
@@ -96,7 +96,7 @@ static int before_any_draw(float *logits, const attn_session *session, void *use
 }
 
 /* Continues ids in r->o.count ways, with the seeds `seed`, `seed` + 1, ... */
-static int draw_texts(run *r, const int32_t *ids, size_t n_ids, uint64_t seed,
+static int draw_texts(run *r, const attn_token *ids, size_t n_ids, uint64_t seed,
                       attn_continuation *texts)
 {
     attn_generate_desc how = {0};
@@ -204,7 +204,7 @@ static int continue_many(run *r)
 typedef struct choice {
     const char *text;
     size_t size, n;
-    int32_t *ids;
+    attn_token *ids;
     double logprob;
 } choice;
 
@@ -251,7 +251,7 @@ static int score_choices(run *r)
 }
 
 /* Draws a choice. The sampler treats the choices like tokens. */
-static int draw_choice(run *r, int32_t *drawn)
+static int draw_choice(run *r, attn_token *drawn)
 {
     float *scores = (float *)arena_alloc(&r->ctx, &r->memory, r->n_choices, sizeof *scores);
     size_t i;
@@ -309,7 +309,7 @@ static int print_choices(const run *r, const choice *drawn)
 /* Continues the prompt with one of the choices. */
 static int choose(run *r)
 {
-    int32_t drawn = 0;
+    attn_token drawn = 0;
     int code =
         attn_session_capacity(r->session) < r->n_prompt + r->longest_choice - 1
             ? fail(FAILED,

@@ -131,7 +131,7 @@ static int do_show(repl *p, const char *value)
 static int begin_text(repl *p)
 {
     run *r = p->r;
-    const int32_t bos = attn_model_config(r->model)->bos;
+    const attn_token bos = attn_model_config(r->model)->bos;
     drop_candidates(p);
     p->n_turns = 0;
     p->draw = 0;

@@ -185,7 +185,7 @@ static int load_ids(run *r, const json_value *list)
     if (!list || list->kind != JSON_ARRAY)
         return 0;
     for (i = 0, v = list + 1; i < list->size; i++, v += v->span) {
-        const int32_t token = json_u64(v, &id) && id < n_vocab ? (int32_t)id : -1;
+        const attn_token token = json_u64(v, &id) && id < n_vocab ? (int32_t)id : -1;
         if (token < 0 || keep_tokens(r, &token, 1) != FINE)
             return 0;
     }

@@ -46,13 +46,13 @@ static void put_token(run *r, const char *bytes, size_t size)
     }
 }
 
-static void put_id(run *r, int32_t id)
+static void put_id(run *r, attn_token id)
 {
     printf("%s%ld", r->n_printed++ ? " " : "", (long)id);
 }
 
 /* Prints the text of ids, or the ids. */
-static int print_tokens(run *r, const int32_t *ids, size_t n)
+static int print_tokens(run *r, const attn_token *ids, size_t n)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     char rest[3 * 4];
@@ -93,7 +93,7 @@ static int write_floats(FILE *file, float *numbers, size_t n)
 
 /* Feeds ids in pieces, which changes no bit of the result, so that the progress is shown, and the
  * logits of a long text, if they are written to a file, are not all in memory. */
-static int feed_pieces(run *r, const int32_t *ids, size_t n_ids, FILE *file, float *logits,
+static int feed_pieces(run *r, const attn_token *ids, size_t n_ids, FILE *file, float *logits,
                        size_t piece)
 {
     size_t done, n;
@@ -114,7 +114,7 @@ static int feed_pieces(run *r, const int32_t *ids, size_t n_ids, FILE *file, flo
     return FINE;
 }
 
-static int feed_ids(run *r, const int32_t *ids, size_t n)
+static int feed_ids(run *r, const attn_token *ids, size_t n)
 {
     const int code = feed_pieces(r, ids, n, NULL, NULL, system_is_terminal(stderr) ? 64 : 256);
     progress_end(&r->progress);
@@ -178,7 +178,7 @@ static int feed_and_print(run *r)
 
 /* The loss and the probability of a token by the logits of the latest draw, before the sampler changes
  * them. */
-static attn_token_stats stats_of(const run *r, int32_t id)
+static attn_token_stats stats_of(const run *r, attn_token id)
 {
     attn_ctx ctx = {0}; /* r->ctx is in use by the caller */
     attn_token_stats stats = {0};
@@ -201,7 +201,7 @@ static int end_row(const char *bytes, size_t size)
 }
 
 /* Prints a row for a token, with its probability. */
-static int print_token_row(run *r, int32_t id, double nll)
+static int print_token_row(run *r, attn_token id, double nll)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     size_t size = 0;
@@ -217,7 +217,7 @@ static int print_token_row(run *r, int32_t id, double nll)
 static void show_drawn(run *r, size_t n)
 {
     for (; r->n_shown < n; r->n_shown++) {
-        const int32_t id = r->drawn[r->n_shown];
+        const attn_token id = r->drawn[r->n_shown];
         int code = FINE;
         if (r->o.logprobs) {
             code = print_token_row(r, id, (double)stats_of(r, id).nll);
@@ -265,7 +265,7 @@ static int take_text(const char *text, size_t size, void *user)
 }
 
 /* Feeds ids and draws at most `most` tokens, in one call of the library. */
-static int draw_tokens(run *r, const int32_t *ids, size_t n_ids, size_t most, size_t *n_drawn)
+static int draw_tokens(run *r, const attn_token *ids, size_t n_ids, size_t most, size_t *n_drawn)
 {
     attn_generate_desc how = {0};
     attn_generation made = {0};
@@ -320,12 +320,12 @@ static size_t n_bos(const run *r)
 }
 
 /* Appends tokens to the text. */
-static int keep_tokens(run *r, const int32_t *ids, size_t n)
+static int keep_tokens(run *r, const attn_token *ids, size_t n)
 {
     if (!r->text.ids || n > r->text.room - r->text.n) {
         const size_t room = 2 * r->text.n + n + 256;
         int32_t *larger = room < SIZE_MAX / sizeof *larger
-                              ? (int32_t *)realloc(r->text.ids, room * sizeof *larger)
+                              ? (attn_token *)realloc(r->text.ids, room * sizeof *larger)
                               : NULL;
         if (!larger)
             return fail(FAILED, "no memory for a text of %zu tokens", r->text.n + n);

@@ -128,7 +128,7 @@ static int keep_line(run *r, const char *line)
     char *text = (char *)arena_alloc(&r->ctx, &r->memory, size + 2, 1);
     const char *end =
         text && r->text.n > n_bos(r) ? decoded(r, r->text.n - 1, r->text.n, &before) : NULL;
-    int32_t *ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, size + 1, sizeof *ids);
+    attn_token *ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, size + 1, sizeof *ids);
     if (!text || !ids || r->ctx.status)
         return failed(&r->ctx);
     spaced = !bare && end && before > 0 && !strchr(" \t\n", end[before - 1]);
@@ -193,7 +193,7 @@ static int drop_stop(run *r, size_t begin, const char *text, size_t size)
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     attn_utf8 state = {0};
     size_t n, i, spelled = 0, whole = begin, at = 0;
-    int32_t *ids;
+    attn_token *ids;
     for (i = begin; i < r->text.n; i++) {
         const char *bytes = attn_token_bytes(&n, tokenizer, r->text.ids[i]);
         char *printed = (char *)arena_alloc(&r->ctx, &r->memory, 3 * (n + 4), 1);

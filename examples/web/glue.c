@@ -124,8 +124,8 @@ const int32_t *glue_config(const attn_model *model)
 
 /* 0 if a text goes on after this token; 1 if the token ends it and belongs to it, as a full stop may;
  * 2 if it is a special token, which is left out. */
-EXPORT(glue_ends) int glue_ends(const attn_model *model, int32_t token);
-int glue_ends(const attn_model *model, int32_t token)
+EXPORT(glue_ends) int glue_ends(const attn_model *model, attn_token token);
+int glue_ends(const attn_model *model, attn_token token)
 {
     if (!attn_config_is_eos(attn_model_config(model), token))
         return 0;
@@ -137,7 +137,7 @@ EXPORT(glue_encode) int32_t *glue_encode(const attn_model *model, const char *te
 int32_t *glue_encode(const attn_model *model, const char *text, size_t size)
 {
     size_t n = size;
-    int32_t *ids = NULL;
+    attn_token *ids = NULL;
     if (size < SIZE_MAX / sizeof *ids - 1)
         ids = (int32_t *)malloc((size + 1) * sizeof *ids);
     if (!ids) {
@@ -154,9 +154,9 @@ int32_t *glue_encode(const attn_model *model, const char *text, size_t size)
 
 static size_t token_size;
 
-EXPORT(glue_token) const char *glue_token(const attn_model *model, int32_t id);
+EXPORT(glue_token) const char *glue_token(const attn_model *model, attn_token id);
 const char *glue_token(const attn_model *model,
-                       int32_t id) /* its bytes, glue_token_size() of them */
+                       attn_token id) /* its bytes, glue_token_size() of them */
 {
     token_size = 0;
     return attn_token_bytes(&token_size, attn_model_tokenizer(model), id);
@@ -203,8 +203,8 @@ void glue_session_free(attn_session *session)
     attn_session_free(session);
 }
 
-EXPORT(glue_feed) int glue_feed(attn_session *session, const int32_t *ids, size_t n);
-int glue_feed(attn_session *session, const int32_t *ids, size_t n) /* a status */
+EXPORT(glue_feed) int glue_feed(attn_session *session, const attn_token *ids, size_t n);
+int glue_feed(attn_session *session, const attn_token *ids, size_t n) /* a status */
 {
     return (int)attn_feed(&ctx, session, ids, n);
 }
@@ -242,9 +242,9 @@ const float *glue_logits(const attn_session *session) /* NULL before the first f
 /* Feeds ids and tells, for each position, the k likeliest next tokens and their probabilities, [n, k]
  * each, and the losses of ids[1] to ids[n - 1] in nats, [n - 1]. A status. */
 EXPORT(glue_score)
-int glue_score(attn_session *session, const int32_t *ids, size_t n, size_t k, int32_t *tokens,
+int glue_score(attn_session *session, const attn_token *ids, size_t n, size_t k, attn_token *tokens,
                float *probabilities);
-int glue_score(attn_session *session, const int32_t *ids, size_t n, size_t k, int32_t *tokens,
+int glue_score(attn_session *session, const attn_token *ids, size_t n, size_t k, attn_token *tokens,
                float *probabilities)
 {
     attn_token_stats *stats = (attn_token_stats *)calloc(n, sizeof *stats);
@@ -294,7 +294,7 @@ void glue_sampler_free(attn_sampler *sampler)
 EXPORT(glue_sample) int32_t glue_sample(attn_sampler *sampler, const attn_session *session);
 int32_t glue_sample(attn_sampler *sampler, const attn_session *session) /* -1 on failure */
 {
-    int32_t token = -1;
+    attn_token token = -1;
     if (attn_sample(&ctx, &token, sampler, attn_session_logits(session),
                     attn_session_tokens(session), attn_session_length(session)))
         return -1;
@@ -414,9 +414,9 @@ const uint32_t *glue_record_get(const attn_record *record, const char *name) /* 
 /* The logit lens of streams [n, C]: the k likeliest tokens and their probabilities, each [n, k].
  * A status. */
 EXPORT(glue_lens)
-int glue_lens(const attn_model *model, const float *streams, size_t n, size_t k, int32_t *tokens,
+int glue_lens(const attn_model *model, const float *streams, size_t n, size_t k, attn_token *tokens,
               float *probabilities);
-int glue_lens(const attn_model *model, const float *streams, size_t n, size_t k, int32_t *tokens,
+int glue_lens(const attn_model *model, const float *streams, size_t n, size_t k, attn_token *tokens,
               float *probabilities)
 {
     const attn_tensor none = ATTN_ZERO;
@@ -444,10 +444,10 @@ int glue_lens(const attn_model *model, const float *streams, size_t n, size_t k,
 /* A direction to steer by, out [C]: the mean of a stream over the first n_towards ids, minus its mean
  * over the n_away that follow them. A status. */
 EXPORT(glue_steering)
-int glue_steering(const attn_model *model, const char *name, const int32_t *ids, size_t n_towards,
-                  size_t n_away, float *out);
-int glue_steering(const attn_model *model, const char *name, const int32_t *ids, size_t n_towards,
-                  size_t n_away, float *out)
+int glue_steering(const attn_model *model, const char *name, const attn_token *ids,
+                  size_t n_towards, size_t n_away, float *out);
+int glue_steering(const attn_model *model, const char *name, const attn_token *ids,
+                  size_t n_towards, size_t n_away, float *out)
 {
     const lens_tokens towards = {ids, n_towards}, away = {ids + n_towards, n_away};
     attn_tensor direction = ATTN_ZERO;
@@ -462,9 +462,9 @@ int glue_steering(const attn_model *model, const char *name, const int32_t *ids,
  * token, out [n], and out[n] the share of the final LayerNorm's bias. A status. */
 EXPORT(glue_attribute)
 int glue_attribute(const attn_model *model, const float *parts, size_t n, float scale,
-                   int32_t token, float *out);
+                   attn_token token, float *out);
 int glue_attribute(const attn_model *model, const float *parts, size_t n, float scale,
-                   int32_t token, float *out)
+                   attn_token token, float *out)
 {
     const size_t width = attn_model_config(model)->d_model;
     const attn_tensor x = attn_borrow(parts, ATTN_F32, attn_shape3(n, 1, width));

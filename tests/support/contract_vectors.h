@@ -87,7 +87,7 @@ static inline float *vectors_floats(vector_file *v, const json_value *array, siz
 static inline int32_t *vectors_ids(vector_file *v, const json_value *list, size_t *n)
 {
     attn_ctx ctx = {0};
-    int32_t *ids;
+    attn_token *ids;
     size_t i;
     *n = CHECK(list && list->kind == JSON_ARRAY) ? list->size : 0;
     ids = (int32_t *)arena_alloc(&ctx, &v->memory, *n + 1, sizeof *ids);

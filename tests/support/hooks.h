@@ -99,7 +99,7 @@ static inline int stop_late(const attn_activation *a, void *user)
     return *(const int *)user && a->layer == 1;
 }
 
-static inline attn_feed_item part_of(attn_session *session, const int32_t *tokens, size_t n,
+static inline attn_feed_item part_of(attn_session *session, const attn_token *tokens, size_t n,
                                      size_t first, size_t end, const float *resid, float *resid_out)
 {
     attn_feed_item item = item_of(session, tokens, n, NULL);

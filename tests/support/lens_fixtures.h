@@ -43,7 +43,7 @@ static inline attn_tensor floats(float *values, size_t n)
 
 /* log_softmax of all logits of a text, [T, V] */
 static inline attn_tensor log_probabilities(attn_ctx *ctx, const attn_model *m,
-                                            const int32_t *tokens, size_t n, attn_tensor *logits)
+                                            const attn_token *tokens, size_t n, attn_tensor *logits)
 {
     attn_tensor out = {0};
     *logits =
@@ -61,7 +61,7 @@ static inline attn_tensor tensor_of(attn_ctx *ctx, const attn_model *model, cons
 
 /* Two models that give the same log-probabilities; `shifted`: the logits of the new one have no mean. */
 static inline void check_same_model(attn_ctx *ctx, const attn_model *rewritten, const attn_model *m,
-                                    const int32_t *tokens, size_t n, int shifted)
+                                    const attn_token *tokens, size_t n, int shifted)
 {
     attn_tensor logits, before;
     const attn_tensor want = log_probabilities(ctx, m, tokens, n, &before);

@@ -56,7 +56,7 @@ static inline void share_workspace(attn_ctx *ctx, attn_session *const *sessions,
 
 static inline int32_t *random_tokens(const attn_model *model, size_t n, uint64_t seed)
 {
-    int32_t *tokens = (int32_t *)pool_new(n * sizeof *tokens);
+    attn_token *tokens = (int32_t *)pool_new(n * sizeof *tokens);
     size_t i;
     random_state = seed * 2 + 1;
     for (i = 0; i < n; i++)
@@ -64,7 +64,7 @@ static inline int32_t *random_tokens(const attn_model *model, size_t n, uint64_t
     return tokens;
 }
 
-static inline attn_feed_item item_of(attn_session *session, const int32_t *tokens, size_t n,
+static inline attn_feed_item item_of(attn_session *session, const attn_token *tokens, size_t n,
                                      float *logits)
 {
     attn_feed_item item;
@@ -78,8 +78,8 @@ static inline attn_feed_item item_of(attn_session *session, const int32_t *token
 
 /* Feeds `step` tokens a call (0: cuts at random) and gives all logits, [n, n_vocab]. */
 enum { RANDOM_CUTS = 0 };
-static inline float *feed_all(attn_ctx *ctx, attn_session *session, const int32_t *tokens, size_t n,
-                              size_t step)
+static inline float *feed_all(attn_ctx *ctx, attn_session *session, const attn_token *tokens,
+                              size_t n, size_t step)
 {
     const size_t n_vocab = vocab_of(attn_session_model(session));
     float *logits = (float *)pool_new(n * n_vocab * sizeof *logits);
@@ -101,7 +101,7 @@ static inline float *feed_all(attn_ctx *ctx, attn_session *session, const int32_
 
 /* The same in a session of its own. */
 static inline float *logits_of(attn_ctx *ctx, const attn_model *model, size_t n_batch,
-                               const int32_t *tokens, size_t n, size_t step)
+                               const attn_token *tokens, size_t n, size_t step)
 {
     attn_session *session = session_on(ctx, model, 0, n_batch);
     float *logits = session ? feed_all(ctx, session, tokens, n, step)
@@ -189,7 +189,7 @@ static inline unsigned char *editable(const char *path, size_t *size)
     return copy;
 }
 
-static inline attn_session *fed(attn_ctx *ctx, const attn_model *on, const int32_t *tokens,
+static inline attn_session *fed(attn_ctx *ctx, const attn_model *on, const attn_token *tokens,
                                 size_t n)
 {
     attn_session *session = session_on(ctx, on, 0, 0);
@@ -214,7 +214,7 @@ static inline void set_drafts(attn_generate_desc *desc, int n)
 
 /* attn_generate with room for ids and a place for their number, each of which may be NULL. The room is
  * enough for desc->max_tokens. */
-static inline attn_status generate_ids(attn_ctx *ctx, int32_t *ids, size_t *n_ids,
+static inline attn_status generate_ids(attn_ctx *ctx, attn_token *ids, size_t *n_ids,
                                        attn_session *session, const char *prompt,
                                        const attn_generate_desc *desc)
 {
@@ -286,9 +286,9 @@ static inline int do_nothing(const attn_activation *a, void *user)
 }
 
 /* What one hook makes of a text: its logits, and what `sees` (may be NULL) shows. */
-static inline float *hooked(const attn_model *model, const int32_t *tokens, size_t n, size_t step,
-                            const char *pattern, attn_hook_fn fn, void *user, const char *sees,
-                            sight *s)
+static inline float *hooked(const attn_model *model, const attn_token *tokens, size_t n,
+                            size_t step, const char *pattern, attn_hook_fn fn, void *user,
+                            const char *sees, sight *s)
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, model, 0, 0);
@@ -343,7 +343,7 @@ static inline attn_tensor stored_tensor(const unsigned char *file, const char *w
 static inline int32_t *stored_tokens(const unsigned char *file, size_t *n)
 {
     const attn_tensor stored = stored_tensor(file, "tokens"); /* I64, little-endian */
-    int32_t *tokens = (int32_t *)pool_new(stored.shape[0] * sizeof *tokens);
+    attn_token *tokens = (int32_t *)pool_new(stored.shape[0] * sizeof *tokens);
     for (*n = 0; *n < stored.shape[0]; ++*n)
         tokens[*n] = ((const unsigned char *)stored.data)[8 * *n] |
                      ((const unsigned char *)stored.data)[8 * *n + 1] << 8;

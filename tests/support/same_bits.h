@@ -9,7 +9,7 @@ static inline void cuts_and_batch_sizes(const attn_model *model, size_t n)
 {
     static const size_t n_batch[] = {1, 7, 32, 256};
     attn_ctx ctx = alone();
-    const int32_t *const tokens = random_tokens(model, n, n);
+    const attn_token *const tokens = random_tokens(model, n, n);
     const float *const want = logits_of(&ctx, model, 0, tokens, n, n);
     size_t i;
     same_logits(logits_of(&ctx, model, 0, tokens, n, 1), want, n, model, "token by token");
@@ -32,7 +32,7 @@ static inline void threads_on(const attn_model *model, size_t n)
 {
     static const int threads[] = {2, 3, 4};
     attn_ctx ctx = alone();
-    const int32_t *const tokens = random_tokens(model, n, n + 1);
+    const attn_token *const tokens = random_tokens(model, n, n + 1);
     const float *want;
     size_t i;
     ctx.n_threads = 1;
@@ -49,7 +49,7 @@ static inline void threads_on(const attn_model *model, size_t n)
 
 static inline void isa_on(const attn_model *model, size_t n, double unfused)
 {
-    const int32_t *const tokens = random_tokens(model, n, n + 2);
+    const attn_token *const tokens = random_tokens(model, n, n + 2);
     const attn_shape shape = attn_shape2(n, vocab_of(model));
     attn_ctx ctx = alone();
     float *want, *got;
@@ -90,7 +90,7 @@ static inline void check_batch(const attn_model *model, size_t n_batch, int n_th
     attn_ctx ctx = alone();
     attn_feed_item items[ITEMS];
     attn_session *sessions[ITEMS];
-    int32_t *tokens[ITEMS];
+    attn_token *tokens[ITEMS];
     float *want[ITEMS];
     size_t rows[ITEMS][32], i, j;
     ctx.n_threads = n_threads;
@@ -145,7 +145,7 @@ static inline void watched(const attn_model *model, size_t n, size_t step, size_
                            int n_threads)
 {
     attn_ctx ctx = alone();
-    const int32_t *const tokens = random_tokens(model, n, n + 5);
+    const attn_token *const tokens = random_tokens(model, n, n + 5);
     const float *const want = logits_of(&ctx, model, 0, tokens, n, n);
     attn_session *session;
     size_t n_calls = 0;

@@ -15,7 +15,7 @@ typedef struct stream_parts {
     attn_tensor stack, scale;
 } stream_parts;
 
-static inline lens_parts_desc final_parts(lens_parts_kind kind, const int32_t *tokens,
+static inline lens_parts_desc final_parts(lens_parts_kind kind, const attn_token *tokens,
                                           size_t n_tokens, size_t first, size_t count)
 {
     lens_parts_desc d = ATTN_ZERO;
@@ -28,8 +28,8 @@ static inline lens_parts_desc final_parts(lens_parts_kind kind, const int32_t *t
 }
 
 static inline attn_status take_apart(attn_ctx *ctx, stream_parts *out, const attn_model *m,
-                                     lens_parts_kind kind, const int32_t *tokens, size_t n_tokens,
-                                     size_t first, size_t count)
+                                     lens_parts_kind kind, const attn_token *tokens,
+                                     size_t n_tokens, size_t first, size_t count)
 {
     const lens_parts_desc d = final_parts(kind, tokens, n_tokens, first, count);
     return lens_decompose(ctx, &out->stack, &out->scale, m, &d);

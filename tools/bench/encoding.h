@@ -9,7 +9,7 @@ typedef struct text_arg {
     const attn_tokenizer *tokenizer;
     char *text;
     size_t size;
-    int32_t *ids;
+    attn_token *ids;
 } text_arg;
 
 static double run_encode(bench *b, void *arg)

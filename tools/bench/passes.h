@@ -37,7 +37,7 @@ static cost model_cost(const bench *b, double rows, double length, double logits
 typedef struct feed_arg {
     attn_feed_item items[16];
     size_t n_items;
-    int32_t tokens[16][N_CTX];
+    attn_token tokens[16][N_CTX];
     size_t start, count;
     int one_by_one; /* choose each from the logits; else all are fed at once */
     attn_sampler *greedy;

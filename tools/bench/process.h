@@ -45,7 +45,7 @@ static int child(char **argv)
     attn_model *model = NULL;
     attn_session *session = NULL;
     attn_sampler *greedy = NULL;
-    int32_t tokens[PROMPT];
+    attn_token tokens[PROMPT];
     long n = strtol(argv[4], NULL, 10);
     size_t i, count = PROMPT;
     memset(&ctx, 0, sizeof ctx);

@@ -161,7 +161,7 @@ TOOLS_FN void out_null(json_out *o, const char *key)
 }
 
 /* Appends a list of token ids. */
-TOOLS_FN void out_ids(json_out *o, const char *key, const int32_t *ids, size_t n)
+TOOLS_FN void out_ids(json_out *o, const char *key, const attn_token *ids, size_t n)
 {
     size_t i;
     out_open(o, key, '[');

@@ -56,8 +56,8 @@ TOOLS_FN int open_model(attn_ctx *ctx, attn_model **model, const char *path, int
 }
 
 /* Appends the ids of a list to ids [*n], which must have room for one id per byte of the list. */
-TOOLS_FN int read_ids(const attn_model *model, const char *option, const char *list, int32_t *ids,
-                      size_t *n)
+TOOLS_FN int read_ids(const attn_model *model, const char *option, const char *list,
+                      attn_token *ids, size_t *n)
 {
     const char *at, *const between = " ,\t\r\n";
     const long n_vocab = (long)attn_model_config(model)->n_vocab;
@@ -130,7 +130,8 @@ typedef struct text_source {
 } text_source;
 
 TOOLS_FN int read_tokens(attn_ctx *ctx, arena *memory, const attn_model *model,
-                         const char *model_path, const text_source *from, int32_t **ids, size_t *n)
+                         const char *model_path, const text_source *from, attn_token **ids,
+                         size_t *n)
 {
     const attn_config *config = attn_model_config(model);
     const attn_tokenizer *tokenizer = attn_model_tokenizer(model);

@@ -37,7 +37,7 @@ typedef struct vocab {
     size_t n_merges;
     name_table by_spelling;
     name_table by_parts; /* merges, by the bytes of their first two ids */
-    int32_t bos, eos;    /* the tokens that a file names so, or -1 */
+    attn_token bos, eos; /* the tokens that a file names so, or -1 */
     int32_t first;       /* the token that a file puts before every text, or -1 */
     int32_t unknown; /* the token for bytes without a token; -1: such bytes are left out of texts */
     int lacks;       /* a byte has no token */

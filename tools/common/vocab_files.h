@@ -543,7 +543,7 @@ TOOLS_FN attn_status vocab_add_files(attn_ctx *ctx, vocab *v, const vocab_files 
 /* The id of "<pad>" or {"content": "<pad>", ...}, the value of a name such as pad_token; -1 if it is not a
  * token or has no id. */
 TOOLS_FN attn_status vocab_name_one(attn_ctx *ctx, vocab *v, vocab_files *f, const char *key,
-                                    size_t key_size, const json_value *value, int32_t *id)
+                                    size_t key_size, const json_value *value, attn_token *id)
 {
     const json_value *text = value->kind == JSON_OBJECT ? json_get(value, "content") : value;
     const int in_config = strcmp(v->name, "tokenizer_config.json") == 0 ? VOCAB_IN_CONFIG : 0;
@@ -582,7 +582,7 @@ TOOLS_FN attn_status vocab_name(attn_ctx *ctx, vocab *v, vocab_files *f, const j
         value->kind != JSON_ARRAY && (value->kind != JSON_OBJECT || json_get(value, "content"));
     const json_value *m = one ? value : value + 1;
     const size_t n = one ? 1 : value->size;
-    int32_t id;
+    attn_token id;
     size_t i;
     for (i = 0; i < n; i++, m += m->span) {
         if (vocab_name_one(ctx, v, f, value->key, value->key_size, m, &id))

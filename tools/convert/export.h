@@ -381,7 +381,7 @@ TOOLS_FN attn_status export_merge(export_job *e, uint32_t index, const char *tex
 
 /* >> A directory for Hugging Face ============================================================== */
 
-TOOLS_FN void export_id(FILE *file, const char *key, int32_t id)
+TOOLS_FN void export_id(FILE *file, const char *key, attn_token id)
 {
     if (id < 0)
         fprintf(file, "  \"%s\": null,\n", key);
@@ -544,7 +544,7 @@ TOOLS_FN attn_status export_tokenizer_config(export_job *e)
     const attn_config *c = attn_model_config(e->model);
     const struct {
         const char *key;
-        int32_t id;
+        attn_token id;
     } ids[] = {{"bos_token", c->bos}, {"eos_token", c->eos}};
     size_t i;
     fprintf(e->file, "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"

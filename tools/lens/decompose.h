@@ -49,7 +49,7 @@ typedef enum lens_parts_kind {
 /* Which parts, of which text. */
 typedef struct lens_parts_desc {
     lens_parts_kind kind;
-    const int32_t *tokens; /* [n_tokens] */
+    const attn_token *tokens; /* [n_tokens] */
     size_t n_tokens;
     size_t first, count; /* positions [first, first + count); count 0: to the end */
     lens_reader reader;
@@ -64,7 +64,8 @@ typedef struct lens_parts_desc {
  * W_U[:, v] + b_U[v], minus the same of against [n] if that is not NULL. Together with lens_logit_attrs of
  * all parts they sum to the logits. */
 LENS_FN attn_status lens_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
-                                          const int32_t *tokens, const int32_t *against, size_t n)
+                                          const attn_token *tokens, const attn_token *against,
+                                          size_t n)
 {
     attn_tensor directions = ATTN_ZERO, ln_b = ATTN_ZERO, b_u = ATTN_ZERO;
     lens_result result;

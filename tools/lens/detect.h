@@ -25,7 +25,7 @@ typedef enum lens_head_measure { LENS_HEAD_MUL = 0, LENS_HEAD_ABS } lens_head_me
 
 /* Which pattern is scored, for which heads. With only the text set: previous-token heads, all heads, "mul". */
 typedef struct lens_detect_desc {
-    const int32_t *tokens; /* [n_tokens] */
+    const attn_token *tokens; /* [n_tokens] */
     size_t n_tokens;
     lens_head_kind kind; /* a kind of head, */
     attn_tensor keys;    /* or, if it is not zeroed, the expected keys: [T, T], 0 at later keys */

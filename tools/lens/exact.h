@@ -259,8 +259,8 @@ LENS_FN attn_status lens_exact_values(attn_ctx *ctx, float *values, lens_exact_r
                                       size_t layer, attn_feed_item *items, size_t n)
 {
     const lens_metric *const m = &run->pair.metric;
-    const int32_t *const against = lens_metric_against(m);
-    int32_t tokens[2];
+    const attn_token *const against = lens_metric_against(m);
+    attn_token tokens[2];
     attn_tensor logits = ATTN_ZERO, none = ATTN_ZERO;
     attn_status status = ATTN_OK;
     size_t i;

@@ -185,7 +185,7 @@ LENS_FN attn_status lens_need_unembedding(attn_ctx *ctx, lens_backward *b)
 
 /* Of which metric, of which text, and with respect to which activations. */
 typedef struct lens_gradients_desc {
-    const int32_t *tokens; /* [n_tokens] */
+    const attn_token *tokens; /* [n_tokens] */
     size_t n_tokens;
     const char *const
         *names;         /* activations, names and patterns as for attn_hook; n_names 0: all but */

@@ -67,7 +67,7 @@ typedef enum lens_head_kind {
 } lens_head_kind;
 
 /* Does a head of this kind look from position i at position j <= i? */
-LENS_FN int lens_looks(lens_head_kind kind, const int32_t *tokens, size_t i, size_t j)
+LENS_FN int lens_looks(lens_head_kind kind, const attn_token *tokens, size_t i, size_t j)
 {
     switch (kind) {
     case LENS_HEAD_PREVIOUS:
@@ -81,7 +81,7 @@ LENS_FN int lens_looks(lens_head_kind kind, const int32_t *tokens, size_t i, siz
 
 /* keys [T, T]: 1 where a head of this kind looks, else 0. */
 LENS_FN attn_status lens_head_keys(attn_ctx *ctx, attn_tensor *keys, lens_head_kind kind,
-                                   const int32_t *tokens, size_t n_tokens)
+                                   const attn_token *tokens, size_t n_tokens)
 {
     lens_result result;
     size_t i, j;
@@ -134,7 +134,7 @@ LENS_FN attn_status lens_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor
 /* ---- over a text ---- */
 
 typedef struct lens_head_watch {
-    const int32_t *tokens;
+    const attn_token *tokens;
     size_t n_tokens, n_head;
     float *entropy; /* [L, H, T] or NULL */
     double
@@ -193,7 +193,7 @@ LENS_FN attn_status lens_watch_heads(attn_ctx *ctx, const attn_model *model, len
  * beginning-of-text token is added. TransformerLens adds one by default: put it first to get the same
  * numbers. */
 LENS_FN attn_status lens_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_tensor *scores,
-                                      const attn_model *model, const int32_t *tokens,
+                                      const attn_model *model, const attn_token *tokens,
                                       size_t n_tokens)
 {
     static const char op[] = "lens_detect_heads";

@@ -22,14 +22,14 @@ typedef int (*lens_metric_fn)(float *value, attn_tensor d_logits, attn_tensor lo
 /* Zeroed, it is the loss of the text. A field that the kind does not read must be zero. */
 typedef struct lens_metric {
     lens_metric_kind kind;
-    int32_t token;          /* LOGIT, LOGIT_DIFF, LOG_PROB */
-    int32_t against;        /* LOGIT_DIFF */
-    size_t from_end;        /* these three and FUNCTION_AT: the position, counted back from the
+    attn_token token;          /* LOGIT, LOGIT_DIFF, LOG_PROB */
+    attn_token against;        /* LOGIT_DIFF */
+    size_t from_end;           /* these three and FUNCTION_AT: the position, counted back from the
                                last, which is 0 */
-    const int32_t *targets; /* LOSS: [T], the token whose loss counts after each position, -1 for
+    const attn_token *targets; /* LOSS: [T], the token whose loss counts after each position, -1 for
                                none; NULL: the next token of the text */
-    lens_metric_fn fn;      /* FUNCTION, FUNCTION_AT */
-    void *user;             /* fn gets it */
+    lens_metric_fn fn;         /* FUNCTION, FUNCTION_AT */
+    void *user;                /* fn gets it */
 } lens_metric;
 
 /* Two texts of the same length, and a metric that differs between them. Both have the same targets, if the
@@ -68,8 +68,8 @@ LENS_FN const int32_t *lens_metric_against(const lens_metric *m)
     return m->kind == LENS_METRIC_LOGIT_DIFF ? &m->against : NULL;
 }
 
-LENS_FN attn_status lens_need_target(attn_ctx *ctx, const char *op, const char *name, int32_t token,
-                                     size_t n_vocab)
+LENS_FN attn_status lens_need_target(attn_ctx *ctx, const char *op, const char *name,
+                                     attn_token token, size_t n_vocab)
 {
     if (token >= 0 && (size_t)token < n_vocab)
         return ATTN_OK;
@@ -136,7 +136,7 @@ LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_m
 
 /* value = log p(token), and logits [1, V] become d value / d logits = onehot(token) - p. */
 LENS_FN attn_status lens_log_prob_back(attn_ctx *ctx, float *value, attn_tensor logits,
-                                       int32_t token)
+                                       attn_token token)
 {
     attn_tensor logs = ATTN_ZERO;
     float *row = (float *)logits.data;
@@ -151,7 +151,8 @@ LENS_FN attn_status lens_log_prob_back(attn_ctx *ctx, float *value, attn_tensor 
 }
 
 /* The token whose loss counts after position t; -1 if there is none. */
-LENS_FN int32_t lens_target_of(const lens_metric *m, const int32_t *tokens, size_t n, size_t t)
+LENS_FN attn_token lens_target_of(const lens_metric *m, const attn_token *tokens, size_t n,
+                                  size_t t)
 {
     if (m->targets)
         return m->targets[t];
@@ -161,7 +162,7 @@ LENS_FN int32_t lens_target_of(const lens_metric *m, const int32_t *tokens, size
 /* value = the mean of -log p(target), and logits [T, V] become d value / d logits =
  * (p - onehot(target)) / n, 0 where no target counts. */
 LENS_FN attn_status lens_loss_back(attn_ctx *ctx, float *value, attn_tensor logits,
-                                   const lens_metric *m, const int32_t *tokens)
+                                   const lens_metric *m, const attn_token *tokens)
 {
     const size_t n = logits.shape[0], n_vocab = logits.shape[1];
     attn_tensor targets = ATTN_ZERO, losses = ATTN_ZERO, total = ATTN_ZERO;
@@ -211,14 +212,14 @@ LENS_FN attn_status lens_function_back(attn_ctx *ctx, float *value, attn_tensor 
 /* LOGIT or LOGIT_DIFF of a row of logits [V]. */
 LENS_FN float lens_logit_value(const lens_metric *m, const float *row)
 {
-    const int32_t *against = lens_metric_against(m);
+    const attn_token *against = lens_metric_against(m);
     return row[m->token] - (against ? row[*against] : 0);
 }
 
 /* The same of logits [1, V], which become d value / d logits. */
 LENS_FN void lens_logit_back(float *value, attn_tensor logits, const lens_metric *m)
 {
-    const int32_t *against = lens_metric_against(m);
+    const attn_token *against = lens_metric_against(m);
     float *row = (float *)logits.data;
     *value = lens_logit_value(m, row);
     memset(row, 0, logits.shape[1] * sizeof *row);
@@ -230,7 +231,7 @@ LENS_FN void lens_logit_back(float *value, attn_tensor logits, const lens_metric
 /* *value: the metric of logits, which become d value / d logits. They are dense, [1, V] at the metric's
  * position if lens_metric_is_local, else [T, V]. */
 LENS_FN attn_status lens_metric_back(attn_ctx *ctx, float *value, attn_tensor logits,
-                                     const lens_metric *m, const int32_t *tokens)
+                                     const lens_metric *m, const attn_token *tokens)
 {
     switch (m->kind) {
     case LENS_METRIC_LOGIT:
@@ -249,7 +250,7 @@ LENS_FN attn_status lens_metric_back(attn_ctx *ctx, float *value, attn_tensor lo
 /* *value: the metric of logits [1, V] or [T, V], dense, as lens_metric_back takes them. They do not
  * change. `tokens` [T] is the text, which LOSS without targets needs. */
 LENS_FN attn_status lens_metric_value(attn_ctx *ctx, float *value, attn_tensor logits,
-                                      const lens_metric *m, const int32_t *tokens)
+                                      const lens_metric *m, const attn_token *tokens)
 {
     const size_t n = lens_metric_is_local(m) ? m->from_end + 1 : logits.shape[0];
     attn_tensor copy = ATTN_ZERO;
@@ -281,7 +282,7 @@ LENS_FN attn_status lens_need_pair(attn_ctx *ctx, const char *op, const attn_mod
     if (lens_need_tokens(ctx, op, model, pair->clean, pair->n_tokens) != ATTN_OK)
         return lens_failure(ctx);
     for (i = 0; i < 2 * pair->n_tokens; i++) {
-        const int32_t token = (i % 2 ? pair->corrupted : pair->clean)[i / 2];
+        const attn_token token = (i % 2 ? pair->corrupted : pair->clean)[i / 2];
         if (token < 0 || (size_t)token >= n_vocab)
             return attn_fail(
                 ctx, ATTN_E_TOKEN, "%s: %s token %llu is %ld; the vocabulary is 0 to %llu", op,

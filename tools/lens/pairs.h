@@ -20,7 +20,7 @@
 #include "gradients.h"
 
 /* The description of one text of a pair for lens_gradients. */
-LENS_FN lens_gradients_desc lens_text_of(const lens_pair *pair, const int32_t *tokens,
+LENS_FN lens_gradients_desc lens_text_of(const lens_pair *pair, const attn_token *tokens,
                                          const char *const *names, size_t n_names)
 {
     lens_gradients_desc d = ATTN_ZERO;

@@ -29,7 +29,7 @@
 
 /* Which score of which text. */
 typedef struct lens_qk {
-    const int32_t *tokens; /* [n_tokens] */
+    const attn_token *tokens; /* [n_tokens] */
     size_t n_tokens;
     size_t layer, head;
     size_t query, key; /* positions; key <= query */

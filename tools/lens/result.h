@@ -61,7 +61,7 @@ LENS_FN attn_status lens_need_layer(attn_ctx *ctx, const char *op, const attn_mo
 
 /* Checks that there are 1 to n_ctx tokens. (attn_feed checks each token.) */
 LENS_FN attn_status lens_need_tokens(attn_ctx *ctx, const char *op, const attn_model *model,
-                                     const int32_t *tokens, size_t n_tokens)
+                                     const attn_token *tokens, size_t n_tokens)
 {
     if (!tokens || n_tokens == 0)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no tokens given", op);

@@ -16,7 +16,7 @@
 
 /* A text. */
 typedef struct lens_tokens {
-    const int32_t *ids; /* [n] */
+    const attn_token *ids; /* [n] */
     size_t n;
 } lens_tokens;
 

@@ -82,7 +82,7 @@ LENS_FN attn_status lens_sweep_session(attn_ctx *ctx, const lens_sweep *s, attn_
 /* The metric of a session that was fed `tokens`: from its last logits if the metric is local, else from
  * `logits` [n, V]. */
 LENS_FN attn_status lens_sweep_value(attn_ctx *ctx, float *value, const lens_sweep *s,
-                                     const attn_session *session, const int32_t *tokens,
+                                     const attn_session *session, const attn_token *tokens,
                                      attn_tensor logits)
 {
     const size_t n_vocab = attn_model_config(s->model)->n_vocab;

@@ -84,14 +84,14 @@ typedef struct receipt {
     attn_sampler_desc sampling;
     size_t max_tokens;
     int ignore_eos;
-    int32_t eos;
+    attn_token eos;
     const char *stop[RECEIPT_MAX_STOPS];
     size_t n_stop;
-    int32_t *prompt;
+    attn_token *prompt;
     size_t n_prompt;
     attn_stop_reason ended;
     /* in all receipts */
-    int32_t *ids;
+    attn_token *ids;
     size_t n_ids;
     float *losses;         /* of scores: [n_ids - 1] */
     receipt_value *values; /* of activations */
@@ -567,7 +567,7 @@ TOOLS_FN void *receipt_room(const receipt_reader *from, const json_value *object
 }
 
 TOOLS_FN int receipt_ids(const receipt_reader *from, const json_value *object, const char *member,
-                         int32_t **ids, size_t *n)
+                         attn_token **ids, size_t *n)
 {
     const json_value *v = json_get(object, member);
     uint64_t id = 0;

@@ -11,7 +11,7 @@ typedef struct receipt_generated {
     int ignore_eos, f16_cache;
     const char *const *stop; /* [n_stop], at most RECEIPT_MAX_STOPS */
     size_t n_stop;
-    int32_t *prompt, *ids; /* [n_prompt], [n_ids] */
+    attn_token *prompt, *ids; /* [n_prompt], [n_ids] */
     size_t n_prompt, n_ids;
     attn_stop_reason ended;
     const unsigned char

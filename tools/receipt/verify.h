@@ -27,7 +27,7 @@ TOOLS_FN receipt_verdict receipt_differs(receipt_findings *f, const char *format
 }
 
 /* "464 (" the")" */
-TOOLS_FN const char *receipt_token(char *out, size_t room, const attn_model *model, int32_t id)
+TOOLS_FN const char *receipt_token(char *out, size_t room, const attn_model *model, attn_token id)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
     size_t size = 0;
@@ -79,7 +79,7 @@ TOOLS_FN void receipt_pass_end(receipt_pass *p)
 
 /* Feeds at most RECEIPT_PIECE tokens, and digests the logits of those from `first` on. *n_rows is
  * their number. */
-TOOLS_FN attn_status receipt_pass_feed(receipt_pass *p, size_t *n_rows, const int32_t *tokens,
+TOOLS_FN attn_status receipt_pass_feed(receipt_pass *p, size_t *n_rows, const attn_token *tokens,
                                        size_t n, size_t first)
 {
     size_t rows[RECEIPT_PIECE], i;
@@ -199,7 +199,7 @@ TOOLS_FN receipt_verdict receipt_check_end(attn_ctx *ctx, receipt_findings *f,
  * link, with the receipt's. */
 TOOLS_FN receipt_verdict receipt_check_draw(attn_ctx *ctx, receipt_findings *f, receipt *again,
                                             const receipt *r, const attn_model *model,
-                                            int32_t drawn, const unsigned char *digest)
+                                            attn_token drawn, const unsigned char *digest)
 {
     const size_t at = again->n_links;
     const int32_t told = at < r->n_ids ? r->ids[at] : r->eos;
@@ -233,7 +233,7 @@ TOOLS_FN receipt_verdict receipt_draw_again(attn_ctx *ctx, receipt_findings *f, 
     attn_sampler *sampler = NULL;
     receipt_pass pass;
     size_t done, n, i, n_rows;
-    int32_t drawn = 0;
+    attn_token drawn = 0;
     if (receipt_pass_begin(ctx, &pass, model, r->cache_dtype, n_fed) ||
         attn_sampler_new(ctx, &sampler, pass.n_vocab, &r->sampling))
         verdict = RECEIPT_FAILED;
@@ -443,7 +443,7 @@ TOOLS_FN receipt_verdict receipt_verify_values(attn_ctx *ctx, receipt_findings *
 /* >> All kinds ================================================================================= */
 
 /* The index of the first id outside the vocabulary, or n. */
-TOOLS_FN size_t receipt_bad_id(const attn_model *model, const int32_t *ids, size_t n)
+TOOLS_FN size_t receipt_bad_id(const attn_model *model, const attn_token *ids, size_t n)
 {
     size_t i;
     for (i = 0; i < n && (uint32_t)ids[i] < attn_model_config(model)->n_vocab; i++)

@@ -39,7 +39,7 @@ typedef struct attribution {
 } attribution;
 
 static attn_status record_activations(study *s, attn_session **session, attn_record **record,
-                                      const char *const *names, const int32_t *tokens)
+                                      const char *const *names, const attn_token *tokens)
 {
     attn_session_desc size = ATTN_ZERO;
     attn_record_desc what = ATTN_ZERO;

@@ -15,8 +15,8 @@ typedef struct reading {
     attn_session
         *session; /* holds the last text; a prefix that the next one shares is not fed again */
     attn_token_stats *stats;
-    int32_t *ids, *context; /* [room] */
-    size_t room;            /* the most bytes of a text */
+    attn_token *ids, *context; /* [room] */
+    size_t room;               /* the most bytes of a text */
     progress *line;
 } reading;
 
@@ -45,7 +45,8 @@ typedef struct text_score {
 
 /* Scores ids[first .. n) after ids[0 .. first). A text that is longer than the context loses its
  * beginning. */
-static attn_status score_ids(reading *r, text_score *w, const int32_t *ids, size_t n, size_t first)
+static attn_status score_ids(reading *r, text_score *w, const attn_token *ids, size_t n,
+                             size_t first)
 {
     const size_t most = attn_model_config(r->study->raw)->n_ctx;
     const size_t cut = n > most ? n - most : 0;
@@ -75,7 +76,7 @@ static attn_status score_ids(reading *r, text_score *w, const int32_t *ids, size
     return ATTN_OK;
 }
 
-static attn_status encode(reading *r, int32_t *ids, size_t *n, const char *text, size_t size)
+static attn_status encode(reading *r, attn_token *ids, size_t *n, const char *text, size_t size)
 {
     if (size >= r->room)
         return tool_fail(r->study->ctx, ATTN_E_FORMAT, "a text of %zu bytes; at most %zu are read",
@@ -425,7 +426,7 @@ static attn_status wikitext(reading *r, const char *path, float *out, float *err
     study *s = r->study;
     const size_t window = attn_model_config(s->raw)->n_ctx;
     char *text = NULL, *joined;
-    int32_t *ids;
+    attn_token *ids;
     size_t size = 0, n, begin, end, seen, i, recipe;
     if (read_file(s->ctx, s->memory, path, (size_t)1 << 30, &text, &size))
         return s->ctx->status;

@@ -26,7 +26,7 @@ static figure_numbers numbers_behind(const char *procedure)
 /* ---- losses ---- */
 
 /* The losses of ids[1 .. n), and whether each is the likeliest token. */
-static attn_status losses_of(study *s, float *losses, int *is_likeliest, const int32_t *ids,
+static attn_status losses_of(study *s, float *losses, int *is_likeliest, const attn_token *ids,
                              size_t n)
 {
     attn_token_stats *stats = (attn_token_stats *)arena_alloc(s->ctx, s->memory, n, sizeof *stats);
@@ -130,7 +130,7 @@ static attn_status greedy_ids(study *s, const block *b, float *out)
     attn_generate_desc how = ATTN_ZERO;
     attn_generation made = ATTN_ZERO;
     attn_session *session = NULL;
-    int32_t *ids = (int32_t *)arena_alloc(s->ctx, s->memory, b->n, sizeof *ids);
+    attn_token *ids = (int32_t *)arena_alloc(s->ctx, s->memory, b->n, sizeof *ids);
     size_t i;
     made.tokens = ids;
     made.room = b->n;
@@ -259,7 +259,7 @@ static attn_status token_ids(study *s, const block *b, float *out)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(s->raw);
     char *text = (char *)arena_alloc(s->ctx, s->memory, b->n_ids + 1, 1);
-    int32_t *ids = (int32_t *)arena_alloc(s->ctx, s->memory, b->n_ids + 1, sizeof *ids);
+    attn_token *ids = (int32_t *)arena_alloc(s->ctx, s->memory, b->n_ids + 1, sizeof *ids);
     size_t i, n = b->n_ids + 1;
     if (!text || !ids)
         return s->ctx->status;

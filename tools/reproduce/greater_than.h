@@ -46,10 +46,10 @@ typedef struct greater_than {
 /* ---- the pairs ---- */
 
 /* The tokens of a text, with the beginning-of-text token before them. */
-static attn_status year_text(greater_than *g, int32_t **ids, size_t *n, const char *text)
+static attn_status year_text(greater_than *g, attn_token **ids, size_t *n, const char *text)
 {
     study *s = g->reading->study;
-    const int32_t bos = attn_model_config(s->raw)->bos;
+    const attn_token bos = attn_model_config(s->raw)->bos;
     const size_t first = bos >= 0;
     if (encode(g->reading, g->reading->ids, n, text, strlen(text)))
         return s->ctx->status;

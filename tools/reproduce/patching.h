@@ -14,7 +14,7 @@
 
 /* Texts of the same length. In pair i, text i is clean and text i ^ 1 is corrupted. */
 typedef struct pairs {
-    const int32_t *tokens;       /* [texts, n_tokens] */
+    const attn_token *tokens;    /* [texts, n_tokens] */
     const int32_t (*answers)[2]; /* [n]: the right name and the wrong one */
     size_t n, n_tokens;
 } pairs;

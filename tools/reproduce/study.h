@@ -249,7 +249,7 @@ static attn_status ablate_top(study *s, const float *heads, const float *scales)
 /* ---- patterns ---- */
 
 /* Feeds tokens and records the attention patterns. */
-static attn_status watch_patterns(study *s, ablation *a, const char *name, const int32_t *tokens,
+static attn_status watch_patterns(study *s, ablation *a, const char *name, const attn_token *tokens,
                                   size_t n)
 {
     attn_record_desc what = ATTN_ZERO;
@@ -283,7 +283,7 @@ static attn_status repeated_tokens(study *s)
     enum { HALF = N_REPEATED / 2, N_TEXTS = 2, N_SCORES = 3 };
     static const char *const names[N_SCORES] = {"previous-token", "duplicate-token", "induction"};
     static const size_t back[N_SCORES] = {1, HALF, HALF - 1};
-    int32_t tokens[N_TEXTS][2 * HALF];
+    attn_token tokens[N_TEXTS][2 * HALF];
     float *out[N_SCORES];
     attn_rng rng;
     attn_tensor p;

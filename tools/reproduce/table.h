@@ -12,7 +12,7 @@ typedef struct block {
     size_t n;
     double tolerance; /* absolute */
     double unit;      /* of the numbers in the file */
-    int32_t *ids;     /* [n_ids]: the input, unless the procedure has its own */
+    attn_token *ids;  /* [n_ids]: the input, unless the procedure has its own */
     size_t n_ids;
     double *published; /* [n], or NULL if the figures cannot be computed */
 } block;

@@ -77,7 +77,7 @@ static void answer_error(run *r, job *j)
         r->first_error = arena_text(&r->ctx, &r->memory, message, strlen(message));
 }
 
-static void put_token(const run *r, json_out *o, const char *key, int32_t id)
+static void put_token(const run *r, json_out *o, const char *key, attn_token id)
 {
     size_t size = 0;
     const char *bytes = attn_token_bytes(&size, r->tokenizer, id);
@@ -85,7 +85,7 @@ static void put_token(const run *r, json_out *o, const char *key, int32_t id)
 }
 
 /* Writes "ids", and "tokens" if the model has a tokenizer. */
-static void put_tokens(const run *r, json_out *o, const int32_t *ids, size_t n)
+static void put_tokens(const run *r, json_out *o, const attn_token *ids, size_t n)
 {
     size_t i;
     out_ids(o, "ids", ids, n);
@@ -159,7 +159,7 @@ static attn_status judge(run *r, job *j, size_t at, const float *rows, size_t co
 {
     const size_t k = j->q.k;
     const attn_tensor logits = attn_borrow(rows, ATTN_F32, attn_shape2(count, r->config->n_vocab));
-    int32_t best[ROWS];
+    attn_token best[ROWS];
     size_t i;
     if (attn_logit_stats(&r->ctx, NULL, &(attn_top){j->top + at * k, k}, logits, NULL) != ATTN_OK)
         return r->ctx.status;

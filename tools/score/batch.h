@@ -296,7 +296,7 @@ static const json_value *stop_at(const job *j, size_t end)
 }
 
 /* Appends the bytes of a token. If they complete a stop string, the text is cut before it. */
-static attn_status add_text(run *r, job *j, int32_t id)
+static attn_status add_text(run *r, job *j, attn_token id)
 {
     size_t size = 0, i;
     const char *const bytes = attn_token_bytes(&size, r->tokenizer, id);
@@ -328,7 +328,7 @@ static attn_status add_text(run *r, job *j, int32_t id)
 static attn_status draw(run *r, job *j)
 {
     const attn_session *const session = r->slots[j->slot].session;
-    int32_t id;
+    attn_token id;
     if (attn_sample(&r->ctx, &id, j->sampler, attn_session_logits(session), j->ids, j->n) !=
         ATTN_OK)
         return r->ctx.status;

@@ -43,7 +43,7 @@ typedef struct job {
     json_value *root; /* its strings point into `text` */
     request q;
     arena memory; /* for what follows; freed when the line is answered */
-    int32_t *ids;
+    attn_token *ids;
     size_t n,
         n_context; /* n_context of the n tokens are before the text, or before what is generated */
     size_t fed, goal; /* tokens fed so far, and in the end */

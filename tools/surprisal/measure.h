@@ -79,7 +79,7 @@ static void sum_row(const float *e, const float *x, size_t n, double *sum, doubl
 
 static double sum_of_set(const run *r, int set)
 {
-    const int32_t *const ids = r->sets[set];
+    const attn_token *const ids = r->sets[set];
     const size_t n = r->set_sizes[set];
     double lanes[LANES] = {0};
     size_t i, k;
@@ -108,7 +108,7 @@ static attn_status exponentials(run *r, const float *logits, float most)
  * its own largest), because exp(logits - most) has few bits below 1e-38. */
 static double log_of_set(run *r, const float *logits, float most, int set)
 {
-    const int32_t *const ids = r->sets[set];
+    const attn_token *const ids = r->sets[set];
     const double sum = sum_of_set(r, set);
     float best = logits[ids[0]];
     size_t i;

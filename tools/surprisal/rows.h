@@ -45,7 +45,7 @@ static void text_cell(run *r, const char *name, const char *text, size_t size)
 }
 
 /* Some bytes of a text, which may be parts of characters: those become U+FFFD. */
-static void token_cell(run *r, const char *name, int32_t id)
+static void token_cell(run *r, const char *name, attn_token id)
 {
     char whole[3 * (128 + 4)];
     attn_utf8 state = {{0}, 0};

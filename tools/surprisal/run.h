@@ -56,7 +56,7 @@ typedef struct passage {
     size_t size;
     word *words;
     size_t n_words, n_written; /* n_written: words whose rows were written */
-    int32_t *ids;
+    attn_token *ids;
     size_t n;                 /* tokens */
     position *positions;      /* [n + 1] */
     attn_prediction *best;    /* [n + 1, top]; NULL without --top */
@@ -79,7 +79,7 @@ enum token_set {
 typedef struct window {
     passage *from;
     attn_session *session;
-    int32_t *ids; /* [n]: the beginning-of-text token, and tokens of the passage */
+    attn_token *ids; /* [n]: the beginning-of-text token, and tokens of the passage */
     size_t n;
     size_t begin, first, end; /* positions: before its first token; those that it measures */
 } window;

@@ -50,7 +50,7 @@ static int find_kinds(run *r)
     return FINE;
 }
 
-static int is_in_set(const run *r, int32_t token, int set)
+static int is_in_set(const run *r, attn_token token, int set)
 {
     const int kind = r->starts[token];
     if (set == AT_BEGIN)
@@ -72,7 +72,8 @@ static int find_sets(run *r)
                     "where a word ends",
                     r->o.model);
     for (set = AT_BEGIN; code == FINE && set < N_SETS; set++) {
-        int32_t *const ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof *ids);
+        attn_token *const ids =
+            (int32_t *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof *ids);
         if (!ids)
             return failed(&r->ctx);
         for (t = 0; t < r->n_vocab; t++)

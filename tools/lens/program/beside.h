@@ -12,7 +12,7 @@ typedef struct one_run {
     double loss;                   /* mean, in nats; NaN for a single token */
     char *bytes;                   /* the greedy continuation */
     size_t n_bytes;
-    int32_t *ids; /* [n_ids]: its tokens */
+    attn_token *ids; /* [n_ids]: its tokens */
     size_t n_ids;
 } one_run;
 
@@ -121,7 +121,7 @@ static int choose_shown(lens *l, beside *b)
     if (!b->shown)
         return failed(&l->ctx);
     for (i = 0; i < 2 * k; i++) {
-        const int32_t token = (i < k ? b->changed.all + i : b->plain.all + i - k)->token;
+        const attn_token token = (i < k ? b->changed.all + i : b->plain.all + i - k)->token;
         for (j = 0; j < b->n_shown && b->shown[j] != token; j++)
             ;
         if (j == b->n_shown)
@@ -179,7 +179,7 @@ static int grid_of_sides(lens *l, const beside *b, lens_grid *grid)
         most = fmax(most, fabs((double)b->changed.logits[b->shown[i]] -
                                (double)b->plain.logits[b->shown[i]]));
     for (i = 0; i < b->n_shown; i++) {
-        const int32_t token = b->shown[i];
+        const attn_token token = b->shown[i];
         const float before = b->plain.logits[token], after = b->changed.logits[token];
         const float numbers[] = {before, after, after - before, b->plain.probabilities[token],
                                  b->changed.probabilities[token]};

@@ -45,7 +45,7 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
     attn_tensor parts = {0}, scale = {0}, directions = {0}, values = {0}, bias = {0};
     size_t i, n_others = 0, n_parts = lens_parts_count(l->model, &heads);
     const size_t n_edited = l->n_edits > 0;
-    const int32_t *const against = lens_metric_against(&q->metric);
+    const attn_token *const against = lens_metric_against(&q->metric);
     int code;
     if (attn_logit_directions(&l->ctx, &directions, l->model, &q->metric.token, against, 1) ||
         decompose_edited(l, &parts, &scale, &heads) ||

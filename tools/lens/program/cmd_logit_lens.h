@@ -16,7 +16,7 @@ static int predict_from_streams(lens *l, attn_tensor streams, attn_tensor scale,
     const attn_tensor resid = attn_slice(streams, 1, first, count);
     const attn_tensor own = {0}, saved = attn_slice(scale, 0, first, count);
     attn_tensor logits = {0}, rows;
-    int32_t *targets = (int32_t *)allocate(l, n_parts * count, sizeof *targets);
+    attn_token *targets = (int32_t *)allocate(l, n_parts * count, sizeof *targets);
     attn_prediction *some = (attn_prediction *)allocate(l, n_parts * count * (k + 1), sizeof *some);
     attn_token_stats *stats = (attn_token_stats *)allocate(l, n_parts * count, sizeof *stats);
     size_t i, t;

@@ -47,7 +47,7 @@ static int find_changes(lens *l, float *logits, patching *p)
     if (attn_logit_stats(&l->ctx, NULL, &(attn_top){top, k}, rows, NULL))
         return failed(&l->ctx);
     for (i = 0; i < 2 * k; i++) {
-        const int32_t id = top[i].token;
+        const attn_token id = top[i].token;
         const double change = (double)logits[id] - (double)logits[n_vocab + (size_t)id];
         if (change > most) {
             most = change;
@@ -123,7 +123,7 @@ static int read_head(const lens *l, const char *option, const char **at, size_t 
 }
 
 /* The metric of one text in the edited model. */
-static int answer(lens *l, const int32_t *ids, size_t n, const lens_metric *asked, float *value)
+static int answer(lens *l, const attn_token *ids, size_t n, const lens_metric *asked, float *value)
 {
     attn_session *session = NULL;
     attn_session_desc size = {0};
@@ -357,7 +357,7 @@ static void finish_patches(lens *l, const patching *p, lens_grid *grids, size_t 
 }
 
 /* A token in the form that --token takes. */
-static const char *token_argument(lens *l, int32_t id)
+static const char *token_argument(lens *l, attn_token id)
 {
     size_t size = 0;
     const char *bytes =

@@ -56,7 +56,7 @@ enum {
 static int make_shard(lens *l, corpus *c)
 {
     const size_t n_ctx = l->config->n_ctx;
-    const int32_t id = 0;
+    const attn_token id = 0;
     attn_shape shape;
     size_t i, width = 2 * sizeof(float);
     c->n = attn_record_n_activations(c->record);
@@ -188,7 +188,7 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
 }
 
 /* Feeds a text and copies its rows into the shard. */
-static int feed_text(lens *l, corpus *c, const int32_t *ids, size_t n)
+static int feed_text(lens *l, corpus *c, const attn_token *ids, size_t n)
 {
     size_t i, t;
     if (attn_session_truncate(&l->ctx, l->session, 0) || attn_feed(&l->ctx, l->session, ids, n))

@@ -38,7 +38,7 @@ static uint64_t digest_numbers(uint64_t digest, const uint64_t *numbers, size_t 
     return digest;
 }
 
-static uint64_t digest_tokens(uint64_t digest, const int32_t *tokens, size_t n)
+static uint64_t digest_tokens(uint64_t digest, const attn_token *tokens, size_t n)
 {
     uint64_t number = n;
     size_t i;
@@ -80,7 +80,7 @@ static attn_status fill_words(exact_file *f, const patching *p)
     f->words[2] = f->words[3] = f->words[4] = DIGEST_START;
     for (i = 0; i < p->n_pairs; i++) {
         const lens_pair *const pair = &p->pairs[i];
-        const int32_t *const against = lens_metric_against(&pair->metric);
+        const attn_token *const against = lens_metric_against(&pair->metric);
         numbers[0] = (uint64_t)pair->metric.kind;
         numbers[1] = pair->metric.from_end;
         numbers[2] = (uint64_t)pair->metric.token;

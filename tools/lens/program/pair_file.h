@@ -46,7 +46,7 @@ static int read_side(lens *l, const json_value *line, const char *key, uint64_t 
 
 /* Reads a token of a line, a text or an id. `otherwise` is the command line's token. */
 static int read_answer(lens *l, const json_value *line, const char *key, uint64_t number,
-                       const char *otherwise, int32_t *token)
+                       const char *otherwise, attn_token *token)
 {
     const json_value *v = json_get(line, key);
     uint64_t id;

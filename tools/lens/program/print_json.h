@@ -4,7 +4,7 @@
 
 #include "run.h"
 
-static void json_token(const lens *l, int32_t id)
+static void json_token(const lens *l, attn_token id)
 {
     size_t size = 0;
     const char *bytes = l->tokenizer ? attn_token_bytes(&size, l->tokenizer, id) : NULL;

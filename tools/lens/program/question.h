@@ -9,7 +9,7 @@ typedef struct question {
     const char *text;   /* "logit of X minus logit of Y"; NULL: nothing was asked */
 } question;
 
-static int likeliest(lens *l, const lens_text *what, size_t n, int32_t *token, float *logits)
+static int likeliest(lens *l, const lens_text *what, size_t n, attn_token *token, float *logits)
 {
     const size_t n_vocab = l->config->n_vocab;
     attn_session *session = NULL;

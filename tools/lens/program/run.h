@@ -66,7 +66,7 @@ typedef struct command {
 } command;
 
 typedef struct lens_text {
-    int32_t *ids;
+    attn_token *ids;
     size_t n;
     const char **shown;  /* each token as it is displayed */
     const char *made_up; /* how lens made the text, if the user gave none; else NULL */
@@ -178,7 +178,7 @@ static const char *visible(lens *l, const char *bytes, size_t size, const char *
 }
 
 /* The label of a token; its id if the model has no tokenizer. */
-static const char *shown_token(lens *l, int32_t id)
+static const char *shown_token(lens *l, attn_token id)
 {
     size_t size;
     const char *bytes = l->tokenizer ? attn_token_bytes(&size, l->tokenizer, id) : NULL;
@@ -186,7 +186,7 @@ static const char *shown_token(lens *l, int32_t id)
 }
 
 /* The same within a sentence: in quotes. */
-static const char *quoted_token(lens *l, int32_t id)
+static const char *quoted_token(lens *l, attn_token id)
 {
     return keep(l, l->tokenizer ? "\"%s\"" : "%s", shown_token(l, id));
 }
@@ -227,10 +227,10 @@ static int make_text(lens *l, lens_text *to, const char *word, const char *path,
 }
 
 /* A token named by --token or --against. */
-static int name_token(lens *l, const char *option, const char *name, int32_t *id)
+static int name_token(lens *l, const char *option, const char *name, attn_token *id)
 {
     size_t n = 0;
-    int32_t ids[2], *list;
+    attn_token ids[2], *list;
     if (l->o.ids || !l->tokenizer) {
         if (!(list = (int32_t *)allocate(l, strlen(name), sizeof *list)))
             return failed(&l->ctx);

@@ -111,7 +111,7 @@ static SEXP r_encode(SEXP pointer, SEXP text)
     const char *const bytes = Rf_translateCharUTF8(STRING_ELT(text, 0));
     attn_ctx ctx = ATTN_ZERO;
     size_t n = strlen(bytes), i, size, at = 0;
-    int32_t *const ids = (int32_t *)R_alloc(n + 1, sizeof *ids);
+    attn_token *const ids = (int32_t *)R_alloc(n + 1, sizeof *ids);
     SEXP out;
     if (attn_encode(&ctx, ids, &n, t, bytes, n))
         stop_with(&ctx);
@@ -199,7 +199,7 @@ static void measure(reading *r, const float *logits, const int *ends, int next, 
 }
 
 /* Feeds the n tokens of a text, and measures the positions behind those from number `first` on. */
-static int read_tokens(reading *r, const int32_t *ids, size_t n, size_t first)
+static int read_tokens(reading *r, const attn_token *ids, size_t n, size_t first)
 {
     attn_feed_item item = ATTN_ZERO;
     size_t at, i;
