@@ -1974,6 +1974,7 @@ static attn__area attn__area_at(size_t id, size_t count, size_t n_rows, size_t n
     attn__area b;
     while (row_parts > 1 && (count % row_parts != 0 || n_rows / row_parts < 32))
         row_parts--;
+    /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a worker */
     attn__part(id % row_parts, row_parts, n_rows, &b.row0, &b.row1);
     attn__part(id / row_parts, count / row_parts, (n_cols + 15) / 16, &b.col0, &b.col1);
     b.col0 *= 16;
@@ -3779,8 +3780,8 @@ ATTN__COLD attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const att
     size_t floats = 0, more = 0;
     ATTN__TRY(attn__need_given(ctx, "attn_session_size", "place for the size", bytes));
     ATTN__TRY(attn__plan_session(ctx, &s, &floats, &own, model, desc));
-    if (s.workspace)
-        ATTN__TRY(attn__check_workspace(ctx, &s, s.workspace, desc->n_batch));
+    if (desc && desc->workspace)
+        ATTN__TRY(attn__check_workspace(ctx, &s, desc->workspace, desc->n_batch));
     else
         ATTN__TRY(attn_workspace_size(ctx, &more, model, &own));
     *bytes = attn__bytes_of(sizeof s, floats) + more;

@@ -239,11 +239,10 @@ static int describe_model(bench *b)
     const attn_config *c = attn_model_config(b->model);
     const size_t n = model_n_tensors(b->model);
     attn_session_desc desc;
-    model_tensor t = ATTN_ZERO;
     size_t i, half = 0, whole = 0;
     b->weight_bytes = 0;
     for (i = 0; i < n; i++) {
-        t = model_tensor_at(b->model, i);
+        const model_tensor t = model_tensor_at(b->model, i);
         if (strcmp(t.name, "pos_embed.W_pos") != 0 && (c->tied || strcmp(t.name, "embed.W_E") != 0))
             b->weight_bytes += t.size;
     }

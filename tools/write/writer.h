@@ -846,6 +846,7 @@ LENS_FN attn_status lens_writer_end(attn_ctx *ctx, lens_writer *writer)
     LENS_REFUSE_IF(ctx, writer && writer->memory, ATTN_E_ARGUMENT,
                    "lens_writer_end: this writer has no path; lens_writer_open ends it");
     LENS_TRY(lens_writer_finish(ctx, "lens_writer_end", writer));
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): lens_writer_finish refuses NULL */
     if (fflush(file->stream) != 0 || (file->part[0] && !lens_sync(file->part)))
         return lens_writer_failed(ctx, writer);
     writer->file = NULL;
