@@ -3,7 +3,8 @@
 attn.h - GPT-2 inference in one C header                                      version 0.5.0, MIT
 
 DO THIS
-    Compile the header once and link it (for threads, add -fopenmp to both commands):
+    Compile the header once and link it with app.c, which does not define ATTN_IMPLEMENTATION. (For
+    threads, add -fopenmp to both commands.)
 
         cc -O2 -c -x c -DATTN_IMPLEMENTATION attn.h -o attn.o
         cc app.c attn.o -lm
@@ -49,11 +50,11 @@ WHAT IS HERE
 
     1. Tensors and operations: matmul, softmax, layernorm, attention and so on. With them a
        transformer is written as in a notebook: one line for each equation.
-    2. Models: open a .attn file, make a session with a key/value cache, feed tokens, read logits,
-       sample, generate text, score text. GPT-2's tokenizer is included.
+    2. Models: open a .attn file (attn-convert makes them), make a session with a key/value cache,
+       feed tokens, read logits, sample, generate text, score text. GPT-2's tokenizer is included.
     3. Activations: read or change any activation while the model runs (attn_hook,
        attn_hook_edit), by the name that TransformerLens gives it. Record activations
-       (attn_record_new), run some of the layers (attn_feed_item), measure losses. Headers in
+       (attn_record_new), run some of the layers (attn_feed_batch), measure losses. Headers in
        tools/lens/ do more with this API: the logit lens, attribution, activation patching,
        gradients, circuits.
 
@@ -99,9 +100,8 @@ OPTIONS: macros to define before the include that has the implementation
 
 CALLS
     The parameters of a function come in this order: the context, the outputs, the object that
-    the call is about, the other inputs. (A file's path follows the context.) The length of an
-    array x is n_x, and `size` is a number of bytes. [first, first + count) is a range of
-    positions or layers.
+    the call is about, the other inputs. The length of an array x is n_x, and `size` is a number
+    of bytes. [first, first + count) is a range of positions or layers.
 
     Zero every struct before you set its fields. Fields named `reserved` must be zero: a later
     version may use them. A pointer may be NULL where its comment says so, and where a function
@@ -117,11 +117,11 @@ ERRORS
     A call that is given no object, or a zeroed tensor, fails with ATTN_E_ARGUMENT. Usually an
     earlier call failed to make it, so the message ends with the latest failure before that.
 
-    ATTN_STOPPED is not a failure: you asked for it. The call that was stopped returns it, and does
-    not change ctx->status and ctx->message.
+    ATTN_STOPPED is not a failure: you asked for it. The call that was stopped returns it, but
+    attn_generate returns ATTN_OK. It does not change ctx->status and ctx->message.
 
-    A failed call leaves models and sessions as they were, except that attn_generate leaves the
-    tokens that it has fed. The library never prints, exits or aborts. A callback must return: it
+    A failed call leaves a session's tokens as they were, except that attn_generate leaves those
+    that it has fed. The library never prints, exits or aborts. A callback must return: it
     may not call longjmp, and no C++ exception may leave it.
 
 MEMORY
@@ -265,7 +265,7 @@ typedef void (*attn_free_fn)(void *block, void *user);
  * its settings; the tensors stay with the one at the address where they were made. */
 typedef struct attn_ctx {
     attn_alloc_fn alloc; /* NULL: malloc */
-    attn_free_fn free;   /* NULL: free; or nothing if alloc is set, as for an arena */
+    attn_free_fn free;   /* NULL: free; if alloc is set, nothing is freed (an arena) */
     void *user;          /* passed to both */
     int n_threads;       /* most threads of a call, up to 256; 0: see THREADS in the manual */
     attn_isa_kind isa;
@@ -312,12 +312,12 @@ attn_fail(attn_ctx *ctx, attn_status status, const char *format, ...);
 #endif
 
 /* The name of the kernels that this context uses: "avx512 vnni", "avx512", "avx2 vnni", "avx2",
- * "neon i8mm", "neon dotprod", "neon", "wasm simd", "portable". If they do not round as the manual
- * says, the reason follows: "sse2 (no fused multiply-add)", "avx2 (inexact: built with unsafe
- * math)", "avx2 (inexact: denormals are flushed)" in the calling thread. NULL if this build or
- * processor does not have what ctx->isa asks for. Only gcc and clang can compile kernels that the
- * compiler flags do not allow. MSVC on x86 has only the SSE2 kernels, which are slower and have
- * other bits: use clang-cl or mingw. */
+ * "neon i8mm", "neon dotprod", "neon", "wasm simd", "sse", "base", "portable". If they do not round
+ * as the manual says, the reason follows: "sse2 (no fused multiply-add)", "avx2 (inexact: built
+ * with unsafe math)", "avx2 (inexact: denormals are flushed)" in the calling thread. NULL if this
+ * build or processor does not have what ctx->isa asks for. Only gcc and clang can compile kernels
+ * that the compiler flags do not allow. MSVC on x86 has only the SSE2 kernels, which are slower and
+ * have other bits: use clang-cl or mingw. */
 ATTN_API const char *attn_isa(const attn_ctx *ctx);
 
 /* n zeroed elements of `size` bytes from the context's allocator, aligned to 64 bytes; the caller
@@ -382,7 +382,7 @@ ATTN_API attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dtyp
 /* A dense tensor of the caller's numbers, which must outlive it. Numbers that are const may be the
  * input of an operation, not its output. */
 ATTN_API attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shape shape);
-/* Frees the numbers of a tensor, with the context that made it, and zeroes *tensor. Views and
+/* Frees the numbers of a tensor, and zeroes *tensor. ctx is the context that made it. Views and
  * copies of the struct are then invalid, and must not be freed. A view or borrowed tensor is only
  * zeroed. */
 ATTN_API void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor);
@@ -390,7 +390,7 @@ ATTN_API void attn_tensor_free(attn_ctx *ctx, attn_tensor *tensor);
 /* Views. Dimensions count from 0; negative ones count from the end (-1 is the last). */
 ATTN_API attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b);
 ATTN_API attn_tensor attn_slice(attn_tensor x, int dim, size_t start, size_t count);
-/* Removes `dim`, of a tensor of 2 dimensions or more. */
+/* The part at `index` of `dim`, which is removed. x has 2 dimensions or more. */
 ATTN_API attn_tensor attn_select(attn_tensor x, int dim, size_t index);
 /* The same elements, in row-major order, in another shape. x must be dense, or the dimensions that
  * the new shape joins must be contiguous. */
@@ -437,12 +437,13 @@ ATTN_API attn_status attn_linear(attn_ctx *ctx, attn_tensor *out, attn_tensor x,
 ATTN_API attn_status attn_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 /* x - max - log(sum(exp(x - max))) over the last dimension. */
 ATTN_API attn_status attn_log_softmax(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
-/* nll [T] = -log_softmax(logits [T, V])[target[t]]; targets are I32 [T]. */
+/* nll [T] = -log_softmax(logits [T, V])[t, targets[t]]; targets are I32 [T]. */
 ATTN_API attn_status attn_cross_entropy(attn_ctx *ctx, attn_tensor *nll, attn_tensor logits,
                                         attn_tensor targets);
 
 /* out = (x - mean) / sqrt(variance + eps) * w + b over the last dimension, with the biased
- * variance. w and b are [C]; zeroed, they are 1 and 0. Ba, Kiros & Hinton 2016. */
+ * variance. w and b are [C]. Without w (a zeroed struct) the gain is 1, without b
+ * the bias is 0. Ba, Kiros & Hinton 2016. */
 ATTN_API attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tensor x, attn_tensor w,
                                     attn_tensor b, float eps);
 
@@ -566,8 +567,8 @@ typedef int (*attn_progress_fn)(double done, void *user);
 /* How to open a model. */
 typedef struct attn_model_desc {
     int skip_checksums; /* 1: do not read the whole file to verify it */
-    int takes_memory; /* of attn_model_open_memory; 1: attn_alloc made the memory, and an open model
-                           frees it */
+    int takes_memory;   /* of attn_model_open_memory; 1: attn_alloc made the memory, and the model
+                           frees it in the end, unless opening fails */
     /* NULL, or called from time to time while the checksums are verified. If it stops, opening
      * returns ATTN_STOPPED. */
     attn_progress_fn progress_fn;
@@ -576,18 +577,18 @@ typedef struct attn_model_desc {
 } attn_model_desc;
 
 /* Opens a .attn file: maps it, checks everything that later calls rely on, verifies the checksums.
- * desc may be NULL. *model is NULL on failure; attn_model_close frees it. The file may be hostile.
- * But no program may write to it while the model is open: bytes could change after they were
- * checked, and a mapped file that is truncated raises SIGBUS. If another program may write to it,
- * read the file yourself and use attn_model_open_memory. */
+ * desc may be NULL. *model is NULL on failure; attn_model_close frees the model. A hostile file
+ * does no harm. But no program may write to it while the model is open: bytes could change after
+ * they were checked, and a mapped file that is truncated raises SIGBUS. If another program may
+ * write to it, read the file yourself and use attn_model_open_memory. */
 ATTN_API attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
                                      const attn_model_desc *desc);
-/* The same from memory, which must outlive the model. It should be aligned to 64 bytes; if it is
- * not, it is copied. */
+/* The same from memory, which must stay until the model is freed (see attn_model_close). It should
+ * be aligned to 64 bytes; if it is not, it is copied. */
 ATTN_API attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
                                             size_t size, const attn_model_desc *desc);
-/* Frees the model and its tokenizer, after the last session, workspace and record of the model is
- * freed. NULL is fine. */
+/* Returns at once. The model and its tokenizer are freed when the last session, workspace and
+ * record of the model is freed too. NULL is fine. */
 ATTN_API void attn_model_close(attn_model *model);
 
 /* The configuration of a model, which owns it. */
@@ -614,12 +615,12 @@ ATTN_API attn_status attn_model_tensor(attn_ctx *ctx, attn_tensor *out, const at
                                        const char *name);
 
 /* A workspace holds the kernels, the threads and the scratch memory of a forward pass. Each thread
- * that runs models needs one. Any number of sessions can share it, one call at a time. */
+ * of yours that runs models needs one. Any number of sessions can share it, one call at a time. */
 typedef struct attn_workspace attn_workspace;
 
 typedef struct attn_workspace_desc {
     size_t n_ctx;   /* capacity of its longest session, 1 to the model's n_ctx; 0: the model's */
-    size_t n_batch; /* most rows of a pass; 0: 256. More are a little faster on long prompts, and
+    size_t n_batch; /* most tokens of a pass; 0: 256. More are a little faster on long prompts, and
                        take more memory; results do not depend on it */
     uint64_t reserved[4]; /* zero */
 } attn_workspace_desc;
@@ -635,10 +636,10 @@ ATTN_API attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **workspac
 ATTN_API void attn_workspace_free(attn_workspace *workspace);
 
 typedef struct attn_session_desc {
-    size_t n_ctx;   /* most tokens it can hold, 1 to the model's n_ctx; 0: the model's */
-    size_t n_batch; /* of a workspace of its own: see attn_workspace_desc */
-    /* Type of its keys and values. ATTN_F16 rounds them; they take half the memory, and half the
-     * bytes are read for each token. */
+    size_t n_ctx;   /* most tokens it can hold, up to the workspace's n_ctx; 0: the model's */
+    size_t n_batch; /* of the workspace that it makes, else 0: see attn_workspace_desc */
+    /* Type of its keys and values: ATTN_F32, or ATTN_F16, which rounds them; they take half the
+     * memory, and half the bytes are read for each token. */
     attn_dtype cache_dtype;
     attn_workspace *workspace; /* NULL: the session makes its own. A batch needs a shared one */
     uint64_t reserved[4];      /* zero */
@@ -681,7 +682,7 @@ ATTN_API const float *attn_session_logits(const attn_session *session);
 typedef struct attn_layers {
     size_t first, end; /* layers [first, end); end 0 means n_layer */
     int embed_only;    /* 1: only the embedding; first, end and resid must be zeroed then */
-    /* [n_tokens, d_model]: the residual stream that enters layer `first`; NULL: the embedding */
+    /* [n_tokens, d_model]: the stream that enters layer `first`; NULL, with first 0: embeddings */
     const float *resid;
     float *resid_out;     /* [n_tokens, d_model]: receives the stream that leaves; or NULL */
     uint64_t reserved[2]; /* zero */
@@ -706,17 +707,17 @@ typedef struct attn_feed_item {
  * Each sequence gets the bits that it would get alone. All sessions must be different and share a
  * workspace. A failed call leaves all sessions as they were.
  *
- * If layers.end < n_layer, the feed ends before that layer. It makes no logits and does not add the
- * tokens to the session. Another feed of the same tokens can continue: layers.first is the old
- * layers.end, and layers.resid the old resid_out. With layers.first = n_layer a feed only makes the
- * logits of a stream. All items must run the same layers, and all or none have a resid.
+ * If layers.end is from 1 to n_layer - 1, the feed ends before that layer, makes no logits and does
+ * not add the tokens to the session. Another feed of the same tokens can continue: layers.first is
+ * the old layers.end, and layers.resid the old resid_out. With layers.first = n_layer a feed only
+ * makes the logits of a stream. All items must run the same layers, and all or none have a resid.
  *
  * A feed with layers.first > 0 needs the keys and values of the layers below at all its positions:
  * from a feed that ended there, or from before a truncation. ATTN_E_ARGUMENT if they are missing,
  * or are those of other tokens. So, to see what another stream at layer i from position p on would
  * change: feed the text, truncate the session (or a copy) to p, and feed the same tokens from p on
  * with layers.first = i and layers.resid = that stream. A feed of several layers forgets their keys
- * and values behind its last token; a feed of one layer keeps them. */
+ * and values at later positions; a feed of one layer keeps them. */
 ATTN_API attn_status attn_feed_batch(attn_ctx *ctx, const attn_feed_item *items, size_t n_items);
 
 ATTN_API size_t attn_session_length(const attn_session *session);   /* tokens it holds */
@@ -727,12 +728,13 @@ ATTN_API attn_dtype attn_session_cache_dtype(const attn_session *session);
  * length stay there until the next feed. */
 ATTN_API const attn_token *attn_session_tokens(const attn_session *session);
 ATTN_API const attn_model *attn_session_model(const attn_session *session);
-/* Shortens the session to `length` tokens. If that is shorter, it has no logits until the next
- * feed. The keys and values of the other tokens stay until then, for attn_feed_batch. */
+/* Shortens the session to `length` tokens, at most its own length. A session that became shorter
+ * has no logits until the next feed. The keys and values of the other tokens stay until then, for
+ * attn_feed_batch. */
 ATTN_API attn_status attn_session_truncate(attn_ctx *ctx, attn_session *session, size_t length);
-/* Replaces the tokens, keys and values of `to` by those of `from`, of the same model and
- * cache_dtype. `to` must have room for them, and no record. Hooks are not copied. To try several
- * continuations of a prompt, feed it once and copy the session. */
+/* Replaces the tokens, keys, values and logits of `to` by those of `from`, of the same model and
+ * cache_dtype. `to` must have room for them, and must not have a record. Hooks are not copied. To
+ * try several continuations of a prompt, feed it once and copy the session. */
 ATTN_API attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from);
 /* Replaces the session's tokens, keys and values without running the model. cache [2 * n_layer] has
  * the keys of layer 0, its values, the keys of layer 1 and so on, each [n_tokens, H, d] of f32 or
@@ -762,10 +764,11 @@ typedef struct attn_top {
     size_t k;              /* at most n_vocab */
 } attn_top;
 
-/* Feeds a text and measures its losses. stats [n_tokens - 1] (may be NULL): stats[t] is that of
- * token t + 1, predicted from all tokens before it. top (may be NULL) gets the likeliest next
- * tokens at each of the n_tokens positions. A failed call leaves the session as it was. It needs
- * memory for a few rows of logits. Hooks run, so an ablated model can be scored. */
+/* Feeds tokens, which the session keeps, and measures their losses. stats [n_tokens - 1] (may be
+ * NULL): stats[t] is that of tokens[t + 1], predicted from all tokens before it; tokens[0] has
+ * none. top (may be NULL) gets the likeliest next tokens at each of the n_tokens positions. A
+ * failed call leaves the session as it was. It needs memory for a few rows of logits. Hooks run, so
+ * an ablated model can be scored. */
 ATTN_API attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
                                 attn_session *session, const attn_token *tokens, size_t n_tokens);
 /* The mean of stats[0 .. n_stats - 1].nll: the cross-entropy of a text in nats. exp of it is the
@@ -776,9 +779,10 @@ ATTN_API double attn_mean_nll(const attn_token_stats *stats, size_t n_stats);
 ATTN_API attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, const attn_top *top,
                                       attn_tensor logits, const attn_token *targets);
 
-/* How to pick a token. Zeroed: greedy, the first of the largest logits. Otherwise, in this order:
- * the repetition penalty, division by the temperature, the filters top-k, top-p and min-p, each on
- * the tokens that the previous one kept, and one draw. */
+/* How to pick a token. With temperature 0 it is the first of the largest logits after the
+ * repetition penalty. Otherwise, in this order: the repetition penalty, division by the
+ * temperature, the filters top-k, top-p and min-p, each on the tokens that the previous one kept,
+ * and one draw. */
 typedef struct attn_sampler_desc {
     float temperature;    /* 0: greedy */
     size_t top_k;         /* keep the k likeliest; 0: all */
@@ -847,7 +851,7 @@ typedef struct attn_generate_desc {
     int keep_stop;                   /* 1: the text includes the stop string */
     const attn_token *prompt_tokens; /* NULL, or [n_prompt_tokens]: the prompt instead of a text */
     size_t n_prompt_tokens;
-    attn_workspace *workspace; /* of attn_generate_many; NULL: it makes its own */
+    attn_workspace *workspace; /* only of attn_generate_many; NULL: it makes one */
     uint64_t reserved[4];      /* zero */
 } attn_generate_desc;
 
@@ -865,9 +869,9 @@ typedef struct attn_generation {
     size_t accepted;      /* the session's length up to the last token whose text was handed over */
     uint64_t reserved[4]; /* zero */
 } attn_generation;
-/* Feeds the prompt (NULL or empty if the session has tokens), then samples and feeds tokens until
- * it ends, and hands over their text (not the prompt's) to desc->text_fn. A model without a
- * tokenizer has no text. result and desc may be NULL.
+/* Feeds the prompt, which may be NULL or empty if the session has logits, then samples and feeds
+ * tokens until it ends, and hands over their text (not the prompt's) to desc->text_fn. A model
+ * without a tokenizer has no text. result and desc may be NULL.
  *
  * Every end but a failure returns ATTN_OK, even a stop by a callback; result->reason has the
  * reason. The session has the prompt and all generated tokens, also those of a stop string. The
@@ -909,7 +913,7 @@ typedef struct attn_continuation {
 } attn_continuation;
 /* Continues several prompts, each in a session of its own. One pass computes the next token of
  * every prompt. The results are allocated; attn_continuations_free frees them. After a failure
- * there is nothing to free.
+ * there is nothing to free. Free or zero the results before the structs are used again.
  *
  * Text i is the text of attn_generate with the seed desc->sampling.seed + i, so that equal prompts
  * continue differently. desc (may be NULL) is for all texts; its reuse_sampler, text_fn and
@@ -945,8 +949,8 @@ ATTN_API int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, attn_tok
 
 /* Text of `size` bytes to tokens. *n_tokens is the room at `tokens` before the call; `size` is
  * always enough. After it, *n_tokens is the number of tokens: ATTN_E_SPACE if they do not fit. To
- * ask for the number, pass NULL and room 0. Special tokens in the text are encoded as ordinary
- * text. ATTN_E_TOKENIZER if tokenizer is NULL. */
+ * ask for the number, pass NULL and room 0: the call succeeds. Special tokens in the text are
+ * encoded as ordinary text. ATTN_E_TOKENIZER if tokenizer is NULL. */
 ATTN_API attn_status attn_encode(attn_ctx *ctx, attn_token *tokens, size_t *n_tokens,
                                  const attn_tokenizer *tokenizer, const char *text, size_t size);
 /* The same, but a special token such as "<|endoftext|>" in the text becomes its token; the longest
@@ -1024,8 +1028,8 @@ typedef enum attn_axes {
     ATTN_AXES_KEYS       /* [H, T, Tk] */
 } attn_axes;
 
-/* A row of the tables above. The kinds outside the blocks come first, then those of a block in the
- * order of the pass. */
+/* A name of the tables above, for all layers. The kinds outside the blocks come first, then those
+ * of a block in the order of the pass. */
 typedef struct attn_activation_kind {
     const char *name; /* without "blocks.i." */
     attn_axes axes;
@@ -1102,7 +1106,7 @@ typedef struct attn_record_desc {
     const char *const *names; /* [n_names]: names and patterns as for attn_hook */
     size_t n_names;
     size_t first;       /* the first position */
-    size_t n_positions; /* how many positions; 0: all up to the model's n_ctx */
+    size_t n_positions; /* how many positions; 0: all up to the model's n_ctx, in gigabytes */
     void *memory;       /* for the numbers, of the caller, aligned as floats are; NULL: allocated */
     size_t memory_size; /* its bytes */
     uint64_t reserved[4]; /* zero */
@@ -1114,8 +1118,8 @@ ATTN_API attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn_m
 /* Records the tokens that are fed to the session from now on. Memory of the caller must outlive the
  * record. (ATTN_E_SPACE if it is too small; the message says how many bytes are needed.) The
  * session must not have positions beyond desc->first. A feed beyond the last position fails with
- * ATTN_E_SPACE. Truncating the session truncates the record. A record sees what hooks made before
- * it changed, not what later hooks change. */
+ * ATTN_E_SPACE. Truncating the session truncates the record. A record sees the changes of hooks
+ * that are older than it, not those of newer ones. */
 ATTN_API attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn_session *session,
                                      const attn_record_desc *desc);
 /* Ends and frees a record, but not memory of the caller. Do not call it from a hook. NULL is fine.
@@ -1224,7 +1228,7 @@ typedef struct attn__worker {
     size_t layer;                /* the layer that it computes, or ATTN_NO_LAYER */
     uint64_t spin_time, core_at; /* core_at: when it last got its core. See >>threads */
 
-    /* Tasks: see attn__next_task. */
+    /* Tasks: see attn__next_own_task. */
     int is_dynamic; /* 1: workers take tasks when they are free */
     int has_task;   /* 1: it has taken one, which is not counted as done */
     int is_due;     /* 1: the next barrier waits for tasks */
@@ -1369,7 +1373,7 @@ typedef struct attn__pass {
 static int attn__is_dynamic(const attn__worker *me, const attn__pass *p);
 /* is there a layer i to run? (one more at most, once the caller has asked to stop) */
 static int attn__goes_on(attn__worker *me, attn__pass *p, size_t i);
-/* resid = W_E[token] + W_pos[position] */
+/* resid = W_E[token] + W_pos[position], or the stream that the items give */
 static void attn__embed(attn__worker *me, attn__pass *p);
 /* returns (in - mean) / sqrt(variance + eps) * w + b of all rows; `point` is its first hook */
 static attn__rows attn__normalize(attn__worker *me, attn__pass *p, attn__rows in, const float *w,
@@ -1379,7 +1383,7 @@ static void attn__project(attn__worker *me, attn__pass *p, attn__rows out, attn_
                           const attn__panels *w, const float *b);
 /* k, v -> the sessions' caches */
 static void attn__store_kv(attn__worker *me, attn__pass *p);
-/* in the last layer: drops the rows of which neither logits nor later activations are wanted */
+/* in the last layer: drops rows whose logits, later activations and resid_out are not wanted */
 static void attn__drop_rows(attn__worker *me, attn__pass *p);
 /* z = softmax(q · kᵀ / √d, causal) · v */
 static void attn__attend(attn__worker *me, attn__pass *p);
@@ -1391,7 +1395,8 @@ static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
 static void attn__copy_resid(attn__worker *me, attn__pass *p);
 /* logits = normed · W_U + b_U */
 static void attn__make_logits(attn__worker *me, attn__pass *p, attn__rows normed);
-/* Shows an activation to its watchers. Without watchers this costs one comparison. */
+/* Shows an activation to its watchers. Without watchers this costs one comparison. (Steps show what
+ * they make inside, such as scores.) */
 static void attn__visit(attn__worker *me, attn__pass *p, int point);
 /* Waits until all workers have arrived. */
 static void attn__barrier(attn__worker *me);
@@ -1423,7 +1428,7 @@ static void attn__forward(attn__worker *me, void *pass)
         attn__barrier(me);
         attn__store_kv(me, p);
         if (i + 1 == m->config.n_layer)
-            attn__drop_rows(me, p); /* to the rows whose logits are wanted */
+            attn__drop_rows(me, p); /* to the rows that are wanted */
         attn__attend(me, p);        /* z [R, H, d] */
         attn__visit(me, p, ATTN__POINT_Z);
         attn__barrier(me);
@@ -1433,7 +1438,7 @@ static void attn__forward(attn__worker *me, void *pass)
         attn__barrier(me);
         attn__visit(me, p, ATTN__POINT_RESID_MID);
 
-        /* resid_post = resid_mid + gelu(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
+        /* resid_post = resid_mid + act_fn(layernorm2(resid_mid) · W_in + b_in) · W_out + b_out */
         normed = attn__normalize(me, p, ws->resid, l->ln2_w, l->ln2_b, ATTN__POINT_LN2_SCALE);
         attn__project(me, p, ws->mlp, normed, &l->w_in, l->b_in); /* mlp [R, F] */
         attn__visit(me, p, ATTN__POINT_MLP_PRE);
@@ -13706,7 +13711,8 @@ ATTN__SMALL_END
  *     attn_sampler_desc, its check in attn_sampler_new, its step in attn__filter; its rule in
  *     tests/contract/contract.md; its name in examples/gpt2/gpt2.c, tools/score/request.h,
  *     tools/receipt/receipt.h, examples/python.
- * A weight type: a row in attn__weight_type_of; its scale in attn__quantize_weights; reading its
+ * A weight type: a row in attn__weight_type_of; its scale in lens_quantize_weights
+ *     (tools/write/writer.h); reading its
  *     bits in attn__r_weights of every set; attn__read_entry, which accepts it in files;
  *     attn-convert and export.h, which write it.
  * A watcher: a section like >>record with one attn__watcher_kind, made by attn__new_watcher. It
@@ -13751,7 +13757,8 @@ ATTN__SMALL_END
  *   f32 panels as attn_linear's w   the same with dtype ATTN_PANELS
  *   attn_text_tokens                attn_encode
  *   attn_is_dense                   none: without gaps, one dimension has stride 1 (attn_reshape)
- *   attn_model_close                waits for the model's sessions, workspaces and records
+ *   attn_model_close                may come before the model's sessions, workspaces, records
+ *                                   are freed
  *   a zeroed tensor's failure       ATTN_E_ARGUMENT; the message ends with an earlier failure
  *   attn_feed_batch                 its items are const
  *   attn_record_new, memory, bytes  attn_record_desc.memory, .memory_size
