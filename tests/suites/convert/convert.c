@@ -1381,7 +1381,7 @@ TEST(empty_tensors)
  * is two gigabytes of zeros that take no room on the disk. */
 TEST(interruption)
 {
-    static const uint32_t header[8] = {20240326, 3, 1024, 50257, 12, 16, 800, 50304};
+    static const uint32_t header[8] = {20240326, 3, 1024, 50257, 12, 16, 640, 50304};
     unsigned char bytes[1024] = {0};
     char path[512], output[512];
     size_t i;
@@ -1393,8 +1393,8 @@ TEST(interruption)
     snprintf(path, sizeof path, "%s", test_tmp("huge.bin"));
     snprintf(output, sizeof output, "%s", test_tmp("huge.attn"));
     test_write(path, bytes, sizeof bytes);
-    CHECK(truncate(path, 1024 + 4 * (off_t)(12 * (12 * 800 * 800 + 13 * 800) +
-                                            (50304 + 1024 + 2) * 800)) == 0);
+    CHECK(truncate(path, 1024 + 4 * (off_t)(12 * (12 * 640 * 640 + 13 * 640) +
+                                            (50304 + 1024 + 2) * 640)) == 0);
     for (i = 0; i < sizeof signals / sizeof *signals; i++) {
         if (TEST_SANITIZED && i >= 7) /* a sanitizer catches the last two */
             break;
