@@ -302,7 +302,9 @@ ATTN_API const char *attn_status_name(attn_status status);
  * and returns the status. `format` is printf's; an argument may be ctx->message, to put words
  * before it. The message is cut after 255 bytes; a control character, which a terminal would obey,
  * becomes a question mark. */
-#ifdef __GNUC__
+#if defined(__MINGW32__)
+__attribute__((__format__(__gnu_printf__, 3, 4))) /* without it, MSVC's printf, which has no %zu */
+#elif defined(__GNUC__)
 __attribute__((__format__(__printf__, 3, 4)))
 #endif
 ATTN_API attn_status
