@@ -35,7 +35,7 @@ typedef struct options {
     uint64_t seed;
     float temperature, top_p, min_p, repeat_penalty;
     int isa, interactive, repl, exact, special, ignore_eos, slide, bos, print_ids, logprobs, json,
-        colours, no_prompt, skip_checksums, f16_cache, quiet;
+        colours, no_prompt, skip_checksums, f16_cache, quiet, verbose;
 } options;
 
 /* Bits of an option: a command of the interactive mode may change it; the page of help that lists it. */
@@ -102,6 +102,8 @@ static const struct option table[] = {
     {0, "skip-checksums", NULL, FLAG, MORE(skip_checksums), NULL,
      "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no statistics on standard error"},
+    {'v', "verbose", NULL, FLAG, MORE(verbose), NULL,
+     "what the file says of its model, on standard error"},
     PROGRAM_OPTIONS(FIRST_PAGE),
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
@@ -273,6 +275,8 @@ static int run_all(run *r)
     if (code != FINE)
         return code;
     r->load_seconds = system_seconds() - begin;
+    if (r->o.verbose)
+        print_meta(r->model);
     if (!make_buffers(r))
         return failed(&r->ctx);
     if (r->o.repl)

@@ -371,9 +371,16 @@ static int generate(run *r)
     return code;
 }
 
+/* The strings of the model's file: its name, source, license ... */
+static void print_meta(const attn_model *model)
+{
+    const char *key = model_next_key(model, NULL);
+    for (; key; key = model_next_key(model, key))
+        fprintf(stderr, "%s: %s\n", key, attn_model_meta(model, key));
+}
+
 static void print_statistics(const run *r)
 {
-    const char *const name = attn_model_meta(r->model, "name");
     size_t threads = 1;
 #ifdef _OPENMP
     threads = r->o.threads ? r->o.threads : (size_t)omp_get_max_threads();
@@ -385,7 +392,7 @@ static void print_statistics(const run *r)
     if (r->n_slides > 0)
         fprintf(stderr, "the context was full and dropped its older half, %zu times; ",
                 r->n_slides);
-    fprintf(stderr, "loaded %s%sin %.3f s; ", name ? name : "", name ? " " : "", r->load_seconds);
+    fprintf(stderr, "loaded in %.3f s; ", r->load_seconds);
 #ifdef HAVE_POSIX
     {
         struct rusage usage;

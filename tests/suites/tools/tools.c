@@ -650,9 +650,10 @@ TEST(statistics)
 {
     CHECK(run(STORY) == 0 && strchr(err, '\n') == err + err_size - 1);
     CHECK(strstr(err, "prompt 4 tokens, ") && strstr(err, "; generated 40, "));
-    CHECK(strstr(err, "loaded tiny-stories in ") && strstr(err, " thread"));
+    CHECK(strstr(err, "loaded in ") && strstr(err, " thread"));
     CHECK(run(STORY "--threads 1") == 0 && strstr(err, " 1 thread\n"));
     CHECK(run(STORY "-q") == 0 && err_size == 0);
+    CHECK(run(STORY "-q -v") == 0 && strstr(err, "license: mit\nname: tiny-stories\n"));
     CHECK(run("OMP_NUM_THREADS=300 " GPT2 MODEL "Once -n 0") == 0 &&
           (strstr(err, " 256 threads\n") || strstr(err, " 1 thread\n"))); /* without OpenMP */
 }
