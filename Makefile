@@ -16,13 +16,20 @@ $(if $(filter 1,$(words $(BUILD))),,$(error BUILD="$(BUILD)": make needs one nam
 # As many jobs as there are processors where the caller did not say how many.
 JOBS    = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))
 
-# Threads, if this compiler can compile and link them. OPENMP=0 turns them off.
-probe  = int omp_get_max_threads(void); int main(void) { return omp_get_max_threads() < 1; }
-OPENMP = $(eval OPENMP := $(shell mkdir -p $(BUILD) && \
-           echo '$(probe)' | $(CC) -fopenmp -x c -o $(BUILD)/openmp-probe - 2>/dev/null && \
-           echo 1))$(OPENMP)
+# Threads come from OpenMP, if this compiler can compile and link it. Otherwise attn.h makes its own
+# (THREADS=own). THREADS=none: one thread.
+probe   = int omp_get_max_threads(void); int main(void) { return omp_get_max_threads() < 1; }
+THREADS = $(eval THREADS := $(shell mkdir -p $(BUILD) && \
+            echo '$(probe)' | $(CC) -fopenmp -x c -o $(BUILD)/openmp-probe - 2>/dev/null && \
+            echo openmp || echo own))$(THREADS)
 
-COMPILE = $(CC) -std=c99 $(WARN) $(if $(filter 1,$(OPENMP)),-fopenmp) $(CFLAGS) -I. -MMD -MP
+THREADS_openmp = -fopenmp
+THREADS_own    = -DATTN_THREADS -D_DEFAULT_SOURCE -pthread
+THREADS_none   =
+THREADED       = $(if $(filter undefined,$(origin THREADS_$(THREADS))),$(error \
+                   THREADS=$(THREADS): openmp, own and none are possible))$(THREADS_$(THREADS))
+
+COMPILE = $(CC) -std=c99 $(WARN) $(THREADED) $(CFLAGS) -I. -MMD -MP
 LINK    = $(LDFLAGS) -lm
 
 # A step prints the file that it makes; with V=1, its whole command.
@@ -212,4 +219,4 @@ help: ## this list
 	@echo 'Targets:'
 	@sed -n 's/^\([a-z-][a-z0-9-]*\):.*## \(.*\)/\1|\2/p' Makefile tests/checks.mk tools/packaging/install.mk examples/web/web.mk | \
 	    while IFS='|' read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
-	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPENMP=0 (no threads), BUILD (instead of build/), V=1 (whole commands)'
+	@echo 'Variables: CC, CFLAGS, LDFLAGS, THREADS (openmp, own, none), BUILD (instead of build/), V=1 (whole commands)'

@@ -96,6 +96,8 @@ OPTIONS: macros to define before the include that has the implementation
                        time: takes half the time to compile
     ATTN_SANITIZE_KERNELS  with -fsanitize: check the kernels too, which takes minutes to compile
     ATTN_NO_MMAP       read model files into memory instead of mapping them
+    ATTN_THREADS       make threads without OpenMP: see THREADS. With gcc and clang; -pthread, where
+                       the C library asks for it; in C99 mode include this file first
     ATTN_FILE          the name of this file in quotes, if you renamed it: it includes itself
 
 CALLS
@@ -138,11 +140,11 @@ MEMORY
     return. The weights stay in the mapped file, so several processes share one copy.
 
 THREADS
-    With OpenMP (-fopenmp) a call divides its work over threads. ctx->n_threads is the most it
-    may use, up to 256. 0 means the smallest of three numbers: OpenMP's (OMP_NUM_THREADS), the
-    processors that this process may use, and on Linux the quota of its control group. A workspace
-    measures how many threads are fastest, by trying half or twice as many now and then. It keeps
-    the limit and the instruction set (ctx->isa) that it was made with.
+    With OpenMP (-fopenmp), or ATTN_THREADS without it, a call divides its work over threads.
+    ctx->n_threads is the most it may use, up to 256. 0 means the smallest of three numbers:
+    OMP_NUM_THREADS, the processors that this process may use, and on Linux the quota of its
+    control group. A workspace measures how many threads are fastest, by trying half or twice as
+    many now and then. It keeps the limit and the instruction set (ctx->isa) that it was made with.
 
     Your own threads may share a model. Each needs its own context and its own workspace: a
     workspace and its sessions belong to one thread at a time. If you have an allocator, it must
@@ -182,6 +184,10 @@ THE SAME BITS
 #ifndef ATTN__SET /* the kernel template includes this file again with ATTN__SET defined */
 #ifndef ATTN_H
 #define ATTN_H
+
+#if defined(ATTN_THREADS) && defined(__STRICT_ANSI__) && !defined(_DEFAULT_SOURCE)
+#define _DEFAULT_SOURCE /* with it the C library declares POSIX functions in spite of -std=c99 */
+#endif
 
 #include <stddef.h>
 #include <stdint.h>
@@ -321,6 +327,18 @@ attn_fail(attn_ctx *ctx, attn_status status, const char *format, ...);
  * that the compiler flags do not allow. MSVC on x86 has only the SSE2 kernels, which are slower and
  * have other bits: use clang-cl or mingw. */
 ATTN_API const char *attn_isa(const attn_ctx *ctx);
+
+/* The most threads that a call with this context uses, 1 to 256: see THREADS in the manual. 1 in a
+ * build without threads. */
+ATTN_API int attn_max_threads(const attn_ctx *ctx);
+
+typedef void (*attn_task_fn)(size_t i, void *user);
+
+/* Calls task_fn(i, user) once for each i from 0 to n - 1, in any order, on up to
+ * attn_max_threads(ctx) threads, of which the caller's is one. Returns when all calls have
+ * returned. task_fn may use this library with a context of its own whose n_threads is 1. The only
+ * failure is ATTN_E_ARGUMENT, if task_fn is NULL. */
+ATTN_API attn_status attn_parallel_for(attn_ctx *ctx, size_t n, attn_task_fn task_fn, void *user);
 
 /* n zeroed elements of `size` bytes from the context's allocator, aligned to 64 bytes; the caller
  * frees them with attn_free. Returns NULL on failure (ATTN_E_MEMORY); the message then names
@@ -1597,13 +1615,26 @@ void __asan_poison_memory_region(const volatile void *start, size_t size);
 #elif defined(__unix__) || defined(__APPLE__)
 #include <sched.h>
 #define ATTN__YIELD() sched_yield()
-#if defined(_OPENMP) && defined(__GNUC__)
+#if (defined(_OPENMP) || defined(ATTN_THREADS)) && defined(__GNUC__)
 #include <pthread.h>
 #include <sys/stat.h>
 #define ATTN__PTHREADS
 #endif
 #else
 #define ATTN__YIELD() ((void)0)
+#endif
+
+/* Workers are OpenMP's threads, or with ATTN_THREADS this file's own. gcc and clang have the atomic
+ * operations of this file's barriers; other compilers use OpenMP's barriers. */
+#if defined(ATTN_THREADS) && !defined(_OPENMP) && defined(__GNUC__) &&                             \
+    (defined(_WIN32) || defined(ATTN__PTHREADS))
+#define ATTN__CREWS
+#define ATTN__WORTH_A_WORKER 3e6 /* multiply-adds of an operation that makes its threads */
+#else
+#define ATTN__WORTH_A_WORKER 1e5
+#endif
+#if defined(__GNUC__) && (defined(_OPENMP) || defined(ATTN__CREWS))
+#define ATTN__TEAMS
 #endif
 
 static int attn__is_asked_to_stop(const volatile int *stop)
@@ -1669,16 +1700,83 @@ typedef struct attn__counts {
     char apart[128 - (ATTN__GROUP + 1) * sizeof(size_t)];
 } attn__counts;
 
+#ifdef ATTN__PTHREADS
+typedef pthread_t attn__thread;
+typedef struct attn__condition {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+} attn__condition;
+#define ATTN__CONDITION                                                                            \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER                                        \
+    }
+#define ATTN__HOLD(c)   pthread_mutex_lock(&(c)->mutex)
+#define ATTN__LET_GO(c) pthread_mutex_unlock(&(c)->mutex)
+#define ATTN__AWAIT(c)  pthread_cond_wait(&(c)->cond, &(c)->mutex)
+#define ATTN__SIGNAL(c) pthread_cond_broadcast(&(c)->cond)
+#define ATTN__UNMAKE(c) (pthread_mutex_destroy(&(c)->mutex), pthread_cond_destroy(&(c)->cond))
+#elif defined(ATTN__CREWS)
+typedef HANDLE attn__thread;
+typedef struct attn__condition {
+    SRWLOCK mutex;
+    CONDITION_VARIABLE cond;
+} attn__condition;
+#define ATTN__CONDITION                                                                            \
+    {                                                                                              \
+        SRWLOCK_INIT, CONDITION_VARIABLE_INIT                                                      \
+    }
+#define ATTN__HOLD(c)   AcquireSRWLockExclusive(&(c)->mutex)
+#define ATTN__LET_GO(c) ReleaseSRWLockExclusive(&(c)->mutex)
+#define ATTN__AWAIT(c)  SleepConditionVariableSRW(&(c)->cond, &(c)->mutex, INFINITE, 0)
+#define ATTN__SIGNAL(c) WakeAllConditionVariable(&(c)->cond)
+#define ATTN__UNMAKE(c) ((void)(c))
+#else
+typedef int attn__condition;
+#endif
+
 typedef struct attn__team {
-    int arrived;                       /* how many have arrived at the barrier, of two workers */
-    int phase;                         /* the number of barriers that all have passed */
-    unsigned waited;                   /* microseconds that workers waited for late ones */
-    int n_done;                        /* tasks of workers that take them when they are free */
-    int left;                          /* how many have passed the last barrier */
-    int n_asleep;                      /* how many sleep until `condition` is signalled */
-    struct attn__condition *condition; /* see >>threads */
-    attn__counts *apart;               /* of all workers, then of each four; NULL: one worker */
+    int arrived;                /* how many have arrived at the barrier, of two workers */
+    int phase;                  /* the number of barriers that all have passed */
+    unsigned waited;            /* microseconds that workers waited for late ones */
+    int n_done;                 /* tasks of workers that take them when they are free */
+    int left;                   /* how many have passed the last barrier */
+    int n_asleep;               /* how many sleep until `condition` is signalled */
+    attn__condition *condition; /* see attn__sleep */
+    attn__counts *apart;        /* of all workers, then of each four; NULL: one worker */
 } attn__team;
+
+/* The threads of a workspace beside the caller's. They begin with the first pass for more than one
+ * worker, and end with the workspace. Each waits until it is called, does its part of a pass, and
+ * waits again. A pass of fewer workers does not wake the others. */
+#ifdef ATTN__CREWS
+typedef struct attn__member {
+    struct attn__crew *crew;
+    int id;
+    unsigned made_at; /* the processor of the thread that made it */
+    int called;       /* 1: there is something to do */
+    attn__team idle;
+    attn__condition condition; /* for sleeping between calls */
+    attn__thread thread;
+} attn__member;
+
+typedef struct attn__crew {
+    long process; /* that made the threads; 0: none has */
+    int n_made;
+    int is_short; /* 1: the system refused a thread */
+    int count;    /* workers of this pass, with the caller's thread */
+    int ends;     /* 1: the threads end */
+    void (*body)(attn__worker *, void *);
+    void *arg;
+    attn__team team;
+    attn__condition condition;
+    attn__counts apart[1 + ATTN__MAX_THREADS / ATTN__GROUP];
+    attn__member members[ATTN__MAX_THREADS - 1];
+} attn__crew;
+#else
+typedef struct attn__crew {
+    int none;
+} attn__crew;
+#endif
 
 /* What a matmul does with the old contents of `out`: overwrite them, continue their chain with more
  * inputs, or add the new sums to them. */
@@ -1809,6 +1907,7 @@ typedef struct attn__tuner {
 #define ATTN__PASS_SIZES 16
 typedef struct attn__tuners {
     attn__tuner of_size[ATTN__PASS_SIZES];
+    attn__crew crew;
 } attn__tuners;
 
 /* Sets of points: a bit for each. */
@@ -1944,8 +2043,9 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
                               size_t stride, float *pack);
 static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                              const float *pattern, size_t stride, float *last_chain, float *pack);
-static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg);
-static int attn__max_threads(const attn_ctx *ctx);
+static double attn__parallel(attn__crew *crew, int n_threads, void (*body)(attn__worker *, void *),
+                             void *arg);
+static void attn__dismiss(attn__crew *crew);
 static void attn__parallel_tuned(attn__tuners *tuners, int given, int most, double work,
                                  int n_barriers, void (*body)(attn__worker *, void *), void *arg);
 
@@ -3660,7 +3760,7 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
     ws->model = (attn_model *)(uintptr_t)model;
     ws->n_ctx = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
     ws->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
-    ws->n_threads = attn__max_threads(ctx);
+    ws->n_threads = attn_max_threads(ctx);
     ATTN__REFUSE_IF(ctx, ws->n_ctx > c->n_ctx, ATTN_E_ARGUMENT,
                     "a workspace for sessions of %zu tokens was asked for; the model's n_ctx "
                     "is %zu",
@@ -3719,6 +3819,7 @@ ATTN__COLD void attn_workspace_free(attn_workspace *workspace)
 {
     if (!workspace || attn__count_user(&workspace->lock, &workspace->n_users, -1) > 0)
         return;
+    attn__dismiss(&workspace->tuners->crew);
     attn_model_close(workspace->model);
     attn_free(workspace->memory);
     attn_free(workspace);
@@ -4252,7 +4353,7 @@ static int attn__n_barriers(size_t n_layers, size_t n_rows)
 /* One pass over the layers for the rows that attn__next_rows chose. */
 static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
 {
-    int n_threads = attn__max_threads(ctx);
+    int n_threads = attn_max_threads(ctx);
     size_t i;
     if (attn__is_asked_to_stop(p->stop))
         return ATTN_STOPPED;
@@ -7929,8 +8030,8 @@ static void attn__product_body(attn__worker *me, void *arg)
 /* The number of threads for a product of `work` multiply-adds. */
 static int attn__threads_for(const attn_ctx *ctx, double work)
 {
-    const int most = attn__max_threads(ctx);
-    const double enough = work / 100000 + 1;
+    const int most = attn_max_threads(ctx);
+    const double enough = work / ATTN__WORTH_A_WORKER + 1;
     return enough < most ? (int)enough : most;
 }
 
@@ -7979,7 +8080,7 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
                                p->made, n_rows - at < most ? n_rows - at : most);
             p->job.in_step = in.stride[1];
             p->job.bias = p->bias;
-            attn__parallel(n_threads, attn__product_body, p);
+            attn__parallel(NULL, n_threads, attn__product_body, p);
         }
     }
     attn_free(scratch.allocated);
@@ -8300,7 +8401,7 @@ static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor
         a->scratch = attn__scratch_new(ctx, &scratch, (size_t)n_threads * a->scratch_size,
                                        "attention's keys and values");
         if (a->scratch)
-            attn__parallel(n_threads, attn__attention_body, a);
+            attn__parallel(NULL, n_threads, attn__attention_body, a);
         else
             status = ATTN_E_MEMORY;
         attn_free(scratch.allocated);
@@ -9345,7 +9446,7 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
     ATTN__TRY_MEMORY(v.digests);
     for (v.first = 0; v.first < n_blocks && status == ATTN_OK; v.first = v.last) {
         v.last = tells && n_blocks - v.first > 256 ? v.first + 256 : n_blocks;
-        attn__parallel(attn__max_threads(ctx), attn__verify_body, &v);
+        attn__parallel(NULL, attn_max_threads(ctx), attn__verify_body, &v);
         if (tells && desc->progress_fn((double)v.last / (double)n_blocks, desc->progress_user) != 0)
             status = ATTN_STOPPED;
     }
@@ -12266,6 +12367,9 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
  * file's own barriers. Only this section uses OpenMP. It must stay outside the kernel template: a
  * compiler may build the body of a parallel region without the template's instruction set.
  *
+ * With ATTN_THREADS the workers are threads of this file instead: see attn__crew. Everything else
+ * is the same.
+ *
  * For users, beside THREADS in the manual:
  * - If ctx->n_threads is 0, small calls use one thread. Measuring costs 2 % of the time, or 10 % if
  *   other programs make threads late. On a busy machine one thread is often fastest.
@@ -12278,19 +12382,52 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
  *   Where threads or memory are that scarce, set ctx->n_threads to 1.
  * - fork() does not copy OpenMP's threads. If this library made threads, every call in the child
  *   runs on one thread (GCC and clang, with pthreads). If only your own parallel regions made
- *   threads, set ctx->n_threads to 1 in the child. Fork while no other thread is in a call. */
+ *   threads, set ctx->n_threads to 1 in the child. Fork while no other thread is in a call.
+ * - With ATTN_THREADS a workspace keeps its threads until it is freed, asleep from 4 milliseconds
+ *   after a call on; operations of tier 1 make threads for the call, so only large ones do. If the
+ *   system refuses threads, there are fewer. In the child of a fork, workspaces make new ones. */
 
 #ifdef _OPENMP
 #include <omp.h>
+#elif defined(ATTN__CREWS) && defined(ATTN__PTHREADS)
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #endif
-#if defined(_OPENMP) && defined(__GNUC__)
+#ifndef SIG_SETMASK
+#error "ATTN_THREADS needs POSIX: include attn.h first, or compile with -D_DEFAULT_SOURCE"
+#endif
+#endif
+#if defined(_OPENMP) || defined(ATTN__CREWS)
+/* Only differences have a meaning. */
+static double attn__seconds(void)
+{
+#if defined(_OPENMP)
+    return omp_get_wtime();
+#elif defined(_WIN32)
+    LARGE_INTEGER now, per_second;
+    QueryPerformanceCounter(&now);
+    QueryPerformanceFrequency(&per_second);
+    return (double)now.QuadPart / (double)per_second.QuadPart;
+#else
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+#endif
+}
+#endif
+
+#ifdef ATTN__TEAMS
 /* A clock of about 3000 ticks a microsecond, which takes a few nanoseconds to read. Only
  * differences have a meaning. On x86 it counts cycles. */
 #if defined(__x86_64__) || defined(__i386__)
 #define ATTN__CLOCK() ((uint64_t)__builtin_ia32_rdtsc())
 #define ATTN__PAUSE() __builtin_ia32_pause()
 #else
-#define ATTN__CLOCK() ((uint64_t)(omp_get_wtime() * 3e9))
+#define ATTN__CLOCK() ((uint64_t)(attn__seconds() * 3e9))
 #define ATTN__PAUSE() ((void)0)
 #endif
 enum {
@@ -12301,28 +12438,23 @@ enum {
     ATTN__TURN = 1500 * ATTN__MICROSECOND       /* then a worker with tasks yields */
 };
 
-#ifdef ATTN__PTHREADS
-struct attn__condition {
-    pthread_mutex_t mutex;
-    pthread_cond_t cond;
-};
-
+#ifdef ATTN__CONDITION
 /* Sleeps until *count is `enough`. */
 static void attn__sleep(attn__team *team, const int *count, int enough)
 {
-    pthread_mutex_lock(&team->condition->mutex);
+    ATTN__HOLD(team->condition);
     __atomic_fetch_add(&team->n_asleep, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(count, __ATOMIC_SEQ_CST) < enough)
-        pthread_cond_wait(&team->condition->cond, &team->condition->mutex);
+        ATTN__AWAIT(team->condition);
     __atomic_fetch_sub(&team->n_asleep, 1, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&team->condition->mutex);
+    ATTN__LET_GO(team->condition);
 }
 
 static void attn__wake_all(attn__team *team)
 {
-    pthread_mutex_lock(&team->condition->mutex);
-    pthread_cond_broadcast(&team->condition->cond);
-    pthread_mutex_unlock(&team->condition->mutex);
+    ATTN__HOLD(team->condition);
+    ATTN__SIGNAL(team->condition);
+    ATTN__LET_GO(team->condition);
 }
 #else
 static void attn__sleep(attn__team *team, const int *count, int enough)
@@ -12381,7 +12513,7 @@ static void attn__wait_until(attn__worker *me, const int *count, int enough)
 }
 #endif
 
-#if defined(_OPENMP) && defined(__GNUC__)
+#ifdef ATTN__TEAMS
 /* Adds 1 to a count that goes from 0 to n. The last of n calls returns 1, and sets it to 0. */
 static int attn__is_last(int *count, int n)
 {
@@ -12427,7 +12559,7 @@ static size_t attn__take(const attn__worker *me, int id, size_t n)
 }
 #endif
 
-#if defined(_OPENMP) && defined(__GNUC__)
+#ifdef ATTN__TEAMS
 /* The next of n tasks that are taken by whoever is free: the worker's own, then those of the
  * others. The next barrier waits for tasks in place of workers, so a worker without a core delays
  * the others only if it holds a task. */
@@ -12473,7 +12605,7 @@ static int attn__next_own_task(attn__worker *me, size_t n, size_t *task)
 /* The loop of a step is while (attn__next_task(me, n, &task)), for the tasks 0 to n - 1. */
 static int attn__next_task(attn__worker *me, size_t n, size_t *task)
 {
-#if defined(_OPENMP) && defined(__GNUC__)
+#ifdef ATTN__TEAMS
     if (me->is_dynamic)
         return attn__next_shared_task(me, n, task);
 #endif
@@ -12484,7 +12616,7 @@ static int attn__next_task(attn__worker *me, size_t n, size_t *task)
  * begins the next phase. */
 ATTN__APART void attn__barrier(attn__worker *me)
 {
-#if defined(_OPENMP) && defined(__GNUC__)
+#ifdef ATTN__TEAMS
     attn__team *team = me->team;
     int phase;
     if (me->count == 1)
@@ -12506,23 +12638,33 @@ ATTN__APART void attn__barrier(attn__worker *me)
 #endif
 }
 
-#ifdef _OPENMP
-/* At the end of a parallel region OpenMP waits by spinning for milliseconds, even if a worker that
- * has not arrived needs the core. So all workers meet at a barrier first. The first worker, which
- * continues after the region, then waits until the others have left. */
-static void attn__leave(attn__worker *me)
+#if defined(_OPENMP) || defined(ATTN__CREWS)
+/* Worker `id` of a parallel region. At its end OpenMP waits by spinning for milliseconds, even if a
+ * worker that has not arrived needs the core. So all workers meet at a barrier first. The first
+ * worker, which continues after the region, then waits until the others have left. */
+static void attn__work(attn__team *team, int id, int count, void (*body)(attn__worker *, void *),
+                       void *arg)
 {
-    attn__barrier(me);
-#if defined(_OPENMP) && defined(__GNUC__)
-    if (me->id > 0)
-        attn__count_up(me->team, &me->team->left);
+    attn__worker me = ATTN_ZERO;
+    me.team = team;
+    me.id = id;
+    me.count = count;
+#ifdef ATTN__TEAMS
+    me.spin_time = ATTN__LEAST_SPIN;
+    body(&me, arg);
+    attn__barrier(&me);
+    if (id > 0)
+        attn__count_up(team, &team->left);
     else
-        attn__wait_until(me, &me->team->left, me->count - 1);
+        attn__wait_until(&me, &team->left, count - 1);
+#else
+    body(&me, arg);
+    attn__barrier(&me);
 #endif
 }
 #endif
 
-#ifdef ATTN__PTHREADS
+#if defined(_OPENMP) && defined(ATTN__PTHREADS)
 /* Is this process the child of one that had threads? The child lacks OpenMP's threads, and a
  * parallel region would wait for them. Only the parent can know this: handlers that run at a fork
  * ask it. They are registered when this library first makes threads. */
@@ -12598,42 +12740,169 @@ static int attn__granted(int n_threads)
 }
 #endif
 
+#if defined(ATTN__CREWS) && defined(_WIN32)
+#define ATTN__THREAD_MAIN    static DWORD WINAPI
+#define ATTN__PROCESS()      ((long)GetCurrentProcessId())
+#define ATTN__START(m, main) (((m)->thread = CreateThread(NULL, 0, main, m, 0, NULL)) != NULL)
+#define ATTN__JOIN(m)        (WaitForSingleObject((m)->thread, INFINITE), CloseHandle((m)->thread))
+#elif defined(ATTN__CREWS)
+#define ATTN__THREAD_MAIN    static void *
+#define ATTN__PROCESS()      ((long)getpid())
+#define ATTN__START(m, main) attn__begin_thread(m, main)
+#define ATTN__JOIN(m)        pthread_join((m)->thread, NULL)
+
+/* Signals are for the threads of the program, so this file's block all of them. */
+static int attn__begin_thread(attn__member *m, void *(*thread_main)(void *))
+{
+    sigset_t all, before;
+    int refused;
+#ifdef __linux__
+    syscall(SYS_getcpu, &m->made_at, NULL, NULL);
+#endif
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    refused = pthread_create(&m->thread, NULL, thread_main, m);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return !refused;
+}
+#endif
+
+#ifdef ATTN__CREWS
+/* Linux may let a new thread begin on its maker's processor. There they yield to each other, and
+ * may stay for 30 milliseconds. So the thread leaves that processor; then it may run on any. */
+static void attn__arrive(const attn__member *m)
+{
+#ifdef __linux__
+    unsigned long any[128], others[128];
+    const unsigned bits = 8 * sizeof any[0];
+    const long size = syscall(SYS_sched_getaffinity, 0, sizeof any, any);
+    prctl(PR_SET_NAME, "attn");
+    if (size > (long)(m->made_at / 8)) {
+        memcpy(others, any, sizeof any);
+        others[m->made_at / bits] &= ~(1ul << m->made_at % bits);
+        syscall(SYS_sched_setaffinity, 0, size, others);
+        syscall(SYS_sched_setaffinity, 0, size, any);
+    }
+#endif
+    (void)m;
+}
+
+ATTN__THREAD_MAIN attn__serve(void *member)
+{
+    attn__member *m = (attn__member *)member;
+    attn__crew *const crew = m->crew;
+    attn__worker idle = ATTN_ZERO;
+    idle.spin_time = ATTN__LEAST_SPIN;
+    idle.team = &m->idle;
+    attn__arrive(m);
+    for (;;) {
+        attn__wait_until(&idle, &m->called, 1);
+        __atomic_store_n(&m->called, 0, __ATOMIC_RELAXED);
+        if (crew->ends)
+            return 0;
+        attn__work(&crew->team, m->id, crew->count, crew->body, crew->arg);
+    }
+}
+
+/* Makes threads for a pass of n workers, and returns how many workers there are. In the child of a
+ * fork the crew begins anew: fork() copies no threads. */
+static int attn__assemble(attn__crew *crew, int n)
+{
+    const attn__condition condition = ATTN__CONDITION;
+    if (crew->process != ATTN__PROCESS()) {
+        memset(crew, 0, sizeof *crew);
+        crew->process = ATTN__PROCESS();
+        crew->condition = condition;
+        crew->team.condition = &crew->condition;
+        crew->team.apart = crew->apart;
+    }
+    while (crew->n_made + 1 < n && !crew->is_short) {
+        attn__member *m = &crew->members[crew->n_made];
+        m->crew = crew;
+        m->id = crew->n_made + 1;
+        m->condition = condition;
+        m->idle.condition = &m->condition;
+        crew->is_short = !ATTN__START(m, attn__serve);
+        crew->n_made += !crew->is_short;
+    }
+    return n < crew->n_made + 1 ? n : crew->n_made + 1;
+}
+
+static void attn__rouse(attn__crew *crew, int n_threads)
+{
+    int i;
+    for (i = 0; i < n_threads; i++)
+        attn__count_up(&crew->members[i].idle, &crew->members[i].called);
+}
+
+/* Ends the threads, if this process made them. */
+static void attn__dismiss(attn__crew *crew)
+{
+    if (crew->process != ATTN__PROCESS())
+        return;
+    crew->ends = 1;
+    attn__rouse(crew, crew->n_made);
+    while (crew->n_made > 0) {
+        attn__member *m = &crew->members[--crew->n_made];
+        ATTN__JOIN(m);
+        ATTN__UNMAKE(&m->condition);
+    }
+    ATTN__UNMAKE(&crew->condition);
+}
+#else
+static void attn__dismiss(attn__crew *crew)
+{
+    (void)crew;
+}
+#endif
+
 /* Runs body(worker, arg) on up to n_threads workers and waits for all of them. Returns the seconds
- * that they waited for each other, in all. */
-static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *), void *arg)
+ * that they waited for each other, in all. Without a crew, threads of this file end with the call.
+ */
+static double attn__parallel(attn__crew *crew, int n_threads, void (*body)(attn__worker *, void *),
+                             void *arg)
 {
     attn__team team = ATTN_ZERO;
     attn__worker me = ATTN_ZERO;
-#ifdef ATTN__PTHREADS
-    struct attn__condition condition = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
-    team.condition = &condition;
-#endif
-#ifdef _OPENMP
+#ifdef ATTN__CREWS
+    attn__crew own;
+    own.process = 0;
+    if (n_threads > 1) {
+        attn__crew *c = crew ? crew : &own;
+        c->count = attn__assemble(c, n_threads);
+        c->team.arrived = c->team.phase = c->team.n_done = c->team.left = 0;
+        c->team.waited = 0;
+        memset(c->apart, 0, (size_t)(2 + c->count / ATTN__GROUP) * sizeof c->apart[0]);
+        c->body = body;
+        c->arg = arg;
+        attn__rouse(c, c->count - 1);
+        attn__work(&c->team, 0, c->count, body, arg);
+        attn__dismiss(&own);
+        return c->team.waited * 1e-6;
+    }
+#elif defined(_OPENMP)
     n_threads = n_threads > 1 ? attn__granted(n_threads) : 1;
     if (n_threads > 1) {
 #ifdef __GNUC__
         attn__counts apart[1 + ATTN__MAX_THREADS / ATTN__GROUP];
+#endif
+#ifdef ATTN__PTHREADS
+        attn__condition condition = ATTN__CONDITION;
+        team.condition = &condition;
+#endif
+#ifdef __GNUC__
         memset(apart, 0, sizeof apart);
         team.apart = apart;
 #endif
-#pragma omp parallel num_threads(n_threads) firstprivate(me)
-        {
-#ifdef __GNUC__
-            me.spin_time = ATTN__LEAST_SPIN;
-#endif
-            me.team = &team;
-            me.id = omp_get_thread_num();
-            me.count = omp_get_num_threads();
-            body(&me, arg);
-            attn__leave(&me);
-        }
+#pragma omp parallel num_threads(n_threads)
+        attn__work(&team, omp_get_thread_num(), omp_get_num_threads(), body, arg);
 #ifdef ATTN__PTHREADS
-        pthread_mutex_destroy(&condition.mutex);
-        pthread_cond_destroy(&condition.cond);
+        ATTN__UNMAKE(&condition);
 #endif
         return team.waited * 1e-6;
     }
 #endif
+    (void)crew;
     (void)n_threads;
     me.team = &team;
     me.count = 1;
@@ -12641,9 +12910,36 @@ static double attn__parallel(int n_threads, void (*body)(attn__worker *, void *)
     return 0;
 }
 
+typedef struct attn__loop {
+    attn_task_fn task_fn;
+    void *user;
+    size_t n;
+} attn__loop;
+
+static void attn__loop_body(attn__worker *me, void *arg)
+{
+    const attn__loop *loop = (const attn__loop *)arg;
+    size_t i;
+    me->is_dynamic = me->team->apart != NULL && loop->n < ATTN__MOST_TASKS;
+    while (attn__next_task(me, loop->n, &i))
+        loop->task_fn(i, loop->user);
+}
+
+ATTN__COLD attn_status attn_parallel_for(attn_ctx *ctx, size_t n, attn_task_fn task_fn, void *user)
+{
+    const int most = attn_max_threads(ctx);
+    attn__loop loop;
+    ATTN__TRY(attn__need_given(ctx, "attn_parallel_for", "task_fn", task_fn ? &loop : NULL));
+    loop.task_fn = task_fn;
+    loop.user = user;
+    loop.n = n;
+    attn__parallel(NULL, n < (size_t)most ? (int)n : most, attn__loop_body, &loop);
+    return ATTN_OK;
+}
+
 /* ---- how many threads ---- */
 
-#if defined(_OPENMP) && defined(__linux__) && defined(__GNUC__)
+#if defined(ATTN__TEAMS) && defined(__linux__)
 /* The processors that a control group may use; 0: any number. Version 2 has a file with a quota and
  * a period in microseconds: "150000 100000" is one and a half processors, "max" is any number.
  * Version 1 has a file for each. */
@@ -12710,7 +13006,40 @@ static int attn__cores(const char *root, int n)
 }
 #endif
 
-#ifdef _OPENMP
+#ifdef ATTN__CREWS
+/* OMP_NUM_THREADS, which other libraries obey too, but not more than the processors that this
+ * process may use. All is read once. */
+static int attn__offered(void)
+{
+    static int cached;
+    int n = ATTN__LOAD(&cached), most = 0;
+    const char *wish;
+    if (n > 0)
+        return n;
+    {
+#if defined(_WIN32)
+        DWORD_PTR ours, all;
+        if (GetProcessAffinityMask(GetCurrentProcess(), &ours, &all))
+            most = __builtin_popcountll(ours);
+        n = (int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);
+#elif defined(__linux__)
+        unsigned long mask[128];
+        long i, size = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+        for (i = 0; i < size / (long)sizeof mask[0]; i++)
+            most += __builtin_popcountl(mask[i]);
+        n = attn__quota("");
+#else
+        n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+#endif
+    }
+    n = most > 0 && most < n ? most : n;
+    wish = getenv("OMP_NUM_THREADS");
+    most = wish ? atoi(wish) : 0;
+    n = most > 0 && most < n ? most : n;
+    ATTN__STORE(&cached, n);
+    return n;
+}
+#elif defined(_OPENMP)
 /* OpenMP's number of threads, but not more than this process has processors. In a container OpenMP
  * may count all processors of the machine. */
 static int attn__offered(void)
@@ -12730,10 +13059,10 @@ static int attn__offered(void)
 }
 #endif
 
-static int attn__max_threads(const attn_ctx *ctx)
+int attn_max_threads(const attn_ctx *ctx)
 {
-#ifdef _OPENMP
-    const int n = ctx->n_threads > 0 ? ctx->n_threads : attn__offered();
+#if defined(_OPENMP) || defined(ATTN__CREWS)
+    const int n = ctx && ctx->n_threads > 0 ? ctx->n_threads : attn__offered();
     return n < 1 ? 1 : n > ATTN__MAX_THREADS ? ATTN__MAX_THREADS : n;
 #else
     (void)ctx;
@@ -12744,7 +13073,7 @@ static int attn__max_threads(const attn_ctx *ctx)
 /* Most seconds between two trials. (A pass seems to take hours if the machine was suspended.) */
 #define ATTN__LONGEST_PAUSE 600
 
-#ifdef _OPENMP
+#if defined(_OPENMP) || defined(ATTN__CREWS)
 /* Begins a trial of n threads. With n = 0 it ends the trial, and begins a new window. */
 static void attn__tuner_begin(attn__tuner *t, int n)
 {
@@ -12881,7 +13210,7 @@ static void attn__tuner_note(attn__tuner *t, int most, double work, double secon
 static int attn__first_guess(int most, double work, int n_barriers)
 {
     const double share = work < ATTN__WORTH_A_THREAD ? 0 : work / n_barriers / 280000;
-#if defined(__linux__) && defined(__GNUC__)
+#if defined(ATTN__TEAMS) && defined(__linux__)
     most = attn__cores("", most);
 #endif
     return share + 1 < most ? (int)share + 1 : most;
@@ -12894,7 +13223,7 @@ static int attn__first_guess(int most, double work, int n_barriers)
 static void attn__parallel_tuned(attn__tuners *tuners, int given, int most, double work,
                                  int n_barriers, void (*body)(attn__worker *, void *), void *arg)
 {
-#ifdef _OPENMP
+#if defined(_OPENMP) || defined(ATTN__CREWS)
     int size;
     frexp(work, &size);
     if (most > 1 && (given || size > 18)) {
@@ -12902,20 +13231,19 @@ static void attn__parallel_tuned(attn__tuners *tuners, int given, int most, doub
                       : size - 19 < ATTN__PASS_SIZES ? size - 19
                                                      : ATTN__PASS_SIZES - 1;
         attn__tuner *t = &tuners->of_size[i];
-        const double began = omp_get_wtime();
+        const double began = attn__seconds();
         const int start = given || t->n_threads ? most : attn__first_guess(most, work, n_barriers);
         const int n = attn__tuner_next(t, start, most);
-        const double waited = attn__parallel(n, body, arg) / (n > 1 ? n - 1 : 1);
-        attn__tuner_note(t, most, work, omp_get_wtime() - began, waited);
+        const double waited = attn__parallel(&tuners->crew, n, body, arg) / (n > 1 ? n - 1 : 1);
+        attn__tuner_note(t, most, work, attn__seconds() - began, waited);
         return;
     }
     most = 1;
 #endif
-    (void)tuners;
     (void)given;
     (void)work;
     (void)n_barriers;
-    attn__parallel(most, body, arg);
+    attn__parallel(&tuners->crew, most, body, arg);
 }
 
 /* =================================================================================================
@@ -13743,6 +14071,8 @@ ATTN__SMALL_END
  *                   attn_record_desc, attn_edit
  *   at their end    attn_activation, attn_activation_kind: only the library makes them
  * attn_ctx keeps all its fields but `blocks` and `owner`, which are internal.
+ *
+ * After 0.5.0: ATTN_THREADS, attn_max_threads, attn_parallel_for.
  *
  * 0.5.0, the last version that renames:
  *   ATTN_UNSTABLE                   none: everything in the API is always there

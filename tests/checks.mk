@@ -84,8 +84,8 @@ fuzz: $(BUILD)/tiny-stories.attn ## look for inputs that break things (SECONDS=6
 watchers: $(BUILD)/test $(BUILD)/attn-convert $(BUILD)/tiny-stories.attn ## hooks that write random numbers (SECONDS=3600: an hour of them)
 	ATTN_TEST_FULL=1 ATTN_TEST_SECONDS=$(SECONDS) ATTN_TEST_SEED=$$(date +%s) $(TEST) watch/random_watchers
 
-# Races. Between threads of a program: ThreadSanitizer sees all there is. Between the workers of one
-# call: it also has to know when OpenMP's threads begin and end, which libarcher (of clang's OpenMP)
+# Races. Between threads of a program, and between attn.h's own (ATTN_THREADS): ThreadSanitizer sees all
+# there is. It also has to know when OpenMP's threads begin and end, which libarcher (of clang's OpenMP)
 # tells it. Portable C only, as for fuzzing.
 ARCHER = $(firstword $(wildcard $(shell clang -print-file-name=libarcher.so 2>/dev/null) \
            /usr/lib/llvm-*/lib/libarcher.so))
@@ -95,7 +95,7 @@ TSAN = clang -std=c99 -O1 -g1 -mllvm -pragma-unroll-threshold=1 -Wno-pass-failed
 
 $(BUILD)/threads: tests/programs/threads.c attn.h
 	@mkdir -p $(@D)
-	$(SHOW)$(TSAN) $< -o $@ -lm -lpthread
+	$(SHOW)$(TSAN) -pthread -DATTN_THREADS $< -o $@ -lm
 
 $(BUILD)/threads-openmp: tests/programs/threads.c attn.h
 	@mkdir -p $(@D)
@@ -104,7 +104,10 @@ $(BUILD)/threads-openmp: tests/programs/threads.c attn.h
 tsan: $(BUILD)/threads $(if $(ARCHER),$(BUILD)/threads-openmp) $(BUILD)/fuzz/long.attn \
     $(BUILD)/tiny-stories.attn ## look for races (needs clang and its OpenMP)
 	$(BUILD)/threads $(FUZZ)/long.attn 16
+	$(BUILD)/threads $(FUZZ)/long.attn 3 3
 	$(BUILD)/threads $(BUILD)/tiny-stories.attn 3
+	$(BUILD)/threads $(BUILD)/tiny-stories.attn 1 3
+	$(BUILD)/threads $(BUILD)/tiny-stories.attn 2 0
 ifneq ($(ARCHER),)
 	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/programs/tsan.supp \
 	    $(BUILD)/threads-openmp $(FUZZ)/long.attn 3 3
@@ -113,13 +116,13 @@ ifneq ($(ARCHER),)
 	OMP_TOOL_LIBRARIES=$(ARCHER) TSAN_OPTIONS=suppressions=tests/programs/tsan.supp \
 	    $(BUILD)/threads-openmp $(BUILD)/tiny-stories.attn 2 0
 else
-	@echo 'no libarcher.so here: races between the workers of one call are not looked for'
+	@echo 'no libarcher.so here: races between OpenMP's threads are not looked for'
 endif
 
 # Conversions that lose something, and memory that nobody wrote: checks of clang's that the others do
 # not have. Portable C only, as for fuzzing, and without OpenMP, which is not instrumented.
 comma     = ,
-SANITIZED = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) CC=clang OPENMP=0 CFLAGS='-O1 -g1 \
+SANITIZED = $(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) CC=clang THREADS=none CFLAGS='-O1 -g1 \
     -mllvm -pragma-unroll-threshold=1 -Wno-pass-failed -fno-omit-frame-pointer -DATTN_NO_SIMD \
     -fsanitize=$(2) -fno-sanitize-recover=all' test
 
@@ -136,7 +139,7 @@ sanitize-memory: $(BUILD)/tiny-stories.attn ## the tests, with every use of memo
 MODEL_SUITES  = kernels ops attention gpt2 session threads watch record generate score memory lens models sampling
 MODEL_PARTS   = $(foreach suite,$(MODEL_SUITES),suites/$(suite)/$(suite)) suites/lens/patch
 CHECKED       = $(BUILD)/sanitized-kernels
-CHECKED_FLAGS = CC=gcc OPENMP=0 BUILD=$(CHECKED) CFLAGS='-O1 -g1 -fsanitize=address,undefined \
+CHECKED_FLAGS = CC=gcc THREADS=none BUILD=$(CHECKED) CFLAGS='-O1 -g1 -fsanitize=address,undefined \
     -fno-sanitize-recover=all -DATTN_SANITIZE_KERNELS'
 CHECKED_NEEDS = $(addprefix $(CHECKED)/,test-models attn-convert tiny-stories.attn fuzz/long.attn)
 
@@ -153,7 +156,7 @@ $(BUILD)/test-models: $(patsubst %,$(BUILD)/tests/%.o,main $(MODEL_PARTS)) $(BUI
 
 # A static program of 32 bits runs where one of 64 does.
 test-32bit: $(BUILD)/tiny-stories.attn ## the tests with sizes of 32 bits (needs i686-linux-gnu-gcc)
-	$(MAKE) --no-print-directory BUILD=$(BUILD)/32bit CC=i686-linux-gnu-gcc OPENMP=0 \
+	$(MAKE) --no-print-directory BUILD=$(BUILD)/32bit CC=i686-linux-gnu-gcc THREADS=none \
 	    CFLAGS='-O1 -static -msse2 -mfpmath=sse' test
 
 # Which lines and branches the tests run, measured by clang in two builds whose counts are added. The
@@ -169,8 +172,8 @@ COUNTED  = $(BUILD)/coverage $(BUILD)/coverage-threads
 
 coverage: all $(NOTEBOOKS) $(MODELS) ## lines and branches that the tests run (needs clang, llvm-cov, python3)
 	@rm -rf $(COUNTED:%=%/profile)
-	$(call COVERAGE,$(BUILD)/coverage) OPENMP=0 test
-	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) OPENMP=0 SUITES='faults bench' test
+	$(call COVERAGE,$(BUILD)/coverage) THREADS=none test
+	ATTN_TEST_FULL=1 $(call COVERAGE,$(BUILD)/coverage) THREADS=none SUITES='faults bench' test
 	$(call COVERAGE,$(BUILD)/coverage-threads,-fprofile-update=atomic -DATTN_NO_MMAP) \
 	    SUITES='format record tensors ops/more_threads_than_work threads/more_threads_than_the_session_has' \
 	    test $(BUILD)/coverage-threads/bench

@@ -20,9 +20,6 @@
 #include "tools/common/session_file.h"
 #include "tools/lens/save.h"
 #include "tools/receipt/receipt.h"
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #if defined(__unix__) || defined(__APPLE__)
 #include <sys/resource.h>
 #define HAVE_POSIX

@@ -381,11 +381,7 @@ static void print_meta(const attn_model *model)
 
 static void print_statistics(const run *r)
 {
-    size_t threads = 1;
-#ifdef _OPENMP
-    threads = r->o.threads ? r->o.threads : (size_t)omp_get_max_threads();
-    threads = threads < MAX_THREADS ? threads : MAX_THREADS;
-#endif
+    const int threads = attn_max_threads(&r->ctx);
     fprintf(stderr, "prompt %zu tokens, %.1f/s; generated %zu, %.1f/s: %s; ", r->n_prompt,
             (double)r->n_prompt / (r->prompt_seconds + 1e-9), r->n_generated,
             (double)r->n_generated / (r->generate_seconds + 1e-9), r->ended);
@@ -403,7 +399,7 @@ static void print_statistics(const run *r)
         fprintf(stderr, "%.1f MiB; ", (double)usage.ru_maxrss / 1024);
     }
 #endif
-    fprintf(stderr, "%s; %zu thread%s\n", attn_isa(&r->ctx), threads, threads == 1 ? "" : "s");
+    fprintf(stderr, "%s; %d thread%s\n", attn_isa(&r->ctx), threads, threads == 1 ? "" : "s");
 }
 
 /* >> Sessions in files ========================================================================== */

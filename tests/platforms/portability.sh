@@ -95,6 +95,7 @@ for compiler in gcc clang; do
     for level in -O0 -O1 -Os '-O3 -march=native' '-std=gnu99 -O2 -march=native'; do
         row "$host" $compiler "$level -fopenmp" '' 3
     done
+    row "$host" $compiler '-O2 -pthread -D_DEFAULT_SOURCE -DATTN_THREADS' '' '2 3 4 5 6 7 8'
     row "$host" $compiler '-O2'
     row "$host" $compiler '-O2 -DATTN_NO_SIMD'
     row "$host" $compiler '-O2 -DATTN_NO_DISPATCH'
@@ -113,6 +114,8 @@ row aarch64 aarch64-linux-gnu-gcc '-O2 -static -march=armv8.2-a+dotprod' 'qemu-a
 row aarch64 aarch64-linux-gnu-gcc '-O2 -static -march=armv8.6-a' 'qemu-aarch64 -cpu max'
 row aarch64 aarch64-linux-gnu-gcc '-O2 -static -DATTN_NO_SIMD' qemu-aarch64
 row aarch64 'clang --target=aarch64-linux-gnu' '-O2 -static' qemu-aarch64
+row aarch64 aarch64-linux-gnu-gcc '-O2 -static -pthread -D_DEFAULT_SOURCE -DATTN_THREADS' \
+    'qemu-aarch64 -cpu max' 3
 row s390x s390x-linux-gnu-gcc '-O2 -static -fexcess-precision=fast' qemu-s390x
 row s390x 'clang --target=s390x-linux-gnu' '-O2 -static' qemu-s390x
 row armhf arm-linux-gnueabihf-gcc '-O2 -static' qemu-arm
@@ -123,6 +126,7 @@ row i686 'gcc -m32' '-O2 -static -msse2 -mfpmath=sse'
 row windows-64 x86_64-w64-mingw32-gcc '-O2 -static' wine
 row windows-64 x86_64-w64-mingw32-gcc '-O2 -static -DATTN_NO_SIMD' wine
 row windows-64 x86_64-w64-mingw32-gcc '-O2 -static -fopenmp' wine 3
+row windows-64 x86_64-w64-mingw32-gcc '-O2 -static -DATTN_THREADS' wine 3
 row windows-32 i686-w64-mingw32-gcc '-O2 -static -msse2 -mfpmath=sse' wine
 row wasm 'clang --target=wasm32-wasi' '-O2' 'node --no-warnings tests/platforms/wasi.mjs'
 row wasm 'clang-16 --target=wasm32-wasi' '-O2 -msimd128' 'node --no-warnings tests/platforms/wasi.mjs'

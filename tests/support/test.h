@@ -28,6 +28,9 @@
 #define TEST_SANITIZED 1
 #endif
 #endif
+#if defined(_OPENMP) || defined(ATTN_THREADS)
+#define TEST_THREADS /* the library works on several */
+#endif
 #ifndef TEST_SANITIZED
 #define TEST_SANITIZED 0
 #endif

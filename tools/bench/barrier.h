@@ -5,7 +5,7 @@
 
 #include "measure.h"
 
-#if defined(_OPENMP) && defined(__GNUC__)
+#ifdef ATTN__TEAMS
 #define BENCH_BARRIER
 
 /* A counter that two workers increment in turn. It has a cache line to itself. */
@@ -65,7 +65,7 @@ static double time_rounds(bench *b, int n_workers, void (*body)(attn__worker *, 
     memset(&m, 0, sizeof m);
     for (i = 0, m.n_rounds = 64; i < b->repeats;) {
         m.ball.n = 0;
-        attn__parallel(n_workers, body, &m);
+        attn__parallel(NULL, n_workers, body, &m);
         if (m.seconds < b->shortest && m.n_rounds < 1 << 20)
             m.n_rounds *= 2;
         else
@@ -87,8 +87,7 @@ static int section_barrier(bench *b)
         char text[2][16];
         memset(&m, 0, sizeof m);
         m.threads = n;
-        snprintf(t.name, sizeof t.name, "%d workers%s", n,
-                 n > omp_get_num_procs() ? ", too many" : "");
+        snprintf(t.name, sizeof t.name, "%d workers%s", n, n > attn__offered() ? ", too many" : "");
         fprintf(b->table, "%-22s %8s %3.0f%% %10s\n", t.name, shown_number(text[0], barrier),
                 100 * spread, shown_number(text[1], line));
         put_figure(b, &t, &m, barrier, spread, line, 0);

@@ -36,7 +36,7 @@
 
 /* ---- the command line ---- */
 
-#ifdef _OPENMP
+#ifdef ATTN__TEAMS
 #define COUNTS "1 256" /* ROOF_MAX_THREADS */
 #else
 #define COUNTS "1 1"
@@ -356,7 +356,7 @@ static void set_up(bench *b, const options *o)
         b->wanted = o->size > 0 ? 4 : b->quick ? 5 : 15;
     b->size = model_shapes[o->size < 0 ? 0 : o->size].name;
     b->ctx.n_threads = (int)o->threads;
-    count = attn__max_threads(&b->ctx);
+    count = attn_max_threads(&b->ctx);
     b->threads[0] = 1;
     b->threads[1] = count;
     b->n_counts = count == 1 || b->cpu_time ? 1 : 2;

@@ -45,8 +45,8 @@ static double run_record(bench *b, void *arg)
     double beyond = seconds();
     if (plain < 0 || recorded < 0) /* cover: they cannot fail */
         return -1;
-    attn__parallel(b->ctx.n_threads, copy_half, a);
-    attn__parallel(b->ctx.n_threads, copy_half, a);
+    attn__parallel(NULL, b->ctx.n_threads, copy_half, a);
+    attn__parallel(NULL, b->ctx.n_threads, copy_half, a);
     beyond += recorded - seconds();
     return beyond > 0 ? beyond / plain
                       : 0; /* negative on a busy machine, if the copies took longer */

@@ -113,7 +113,7 @@ static double run_matmul(bench *b, void *arg)
 {
     matmul_arg *a = (matmul_arg *)arg;
     const double start = seconds();
-    attn__parallel(b->ctx.n_threads, matmul_work, a);
+    attn__parallel(NULL, b->ctx.n_threads, matmul_work, a);
     a->next += a->per_unit;
     return seconds() - start;
 }

@@ -295,7 +295,7 @@ static void roof_work(attn__worker *me, void *arg)
 static double roof_time(const roof_job *job, int n_threads)
 {
     const double start = seconds();
-    attn__parallel(n_threads, roof_work, (void *)(uintptr_t)job);
+    attn__parallel(NULL, n_threads, roof_work, (void *)(uintptr_t)job);
     return seconds() - start;
 }
 
@@ -435,7 +435,7 @@ static double roof_ping_pong(double how_long)
     ping_pong p;
     memset(&p, 0, sizeof p);
     p.until = seconds() + how_long;
-    attn__parallel(2, ping_pong_work, &p);
+    attn__parallel(NULL, 2, ping_pong_work, &p);
     return p.took;
 }
 #endif

@@ -32,7 +32,7 @@ LINKED    = libattn.so
 # It stays loaded after dlclose (nodelete), because OpenMP's threads stay, too, and run code of its library.
 SHARE     = -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete
 endif
-NEEDS     = $(if $(filter 1,$(OPENMP)), -fopenmp)
+NEEDS     = $(addprefix $() ,$(filter -fopenmp -pthread,$(THREADED)))
 
 $(BUILD)/libattn.a: $(BUILD)/attn.o
 	rm -f $@
@@ -66,7 +66,7 @@ install: $(RENAMED:%=$(BUILD)/%) $(PLAIN:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUIL
 	ln -sf $(SHARED) "$(PREFIXED)/lib/$(SONAME)"
 	ln -sf $(SONAME) "$(PREFIXED)/lib/$(LINKED)"
 	for f in attnConfig attnConfigVersion; do sed -e 's/@VERSION@/$(VERSION)/; s/@SHARED@/$(SHARED)/' \
-	    -e 's,@SONAME@,$(RPATH)$(SONAME),; s/@STATIC_NEEDS@/$(NEEDS:%=;-fopenmp)/' tools/packaging/cmake/$$f.cmake \
+	    -e 's,@SONAME@,$(RPATH)$(SONAME),; s/@STATIC_NEEDS@/$(addprefix ;,$(NEEDS))/' tools/packaging/cmake/$$f.cmake \
 	    >"$(PREFIXED)/lib/cmake/attn/$$f.cmake" || exit; done
 	chmod 644 "$(PREFIXED)"/include/attn-lens/*.h "$(PREFIXED)"/share/man/man1/attn-*.1 "$(PREFIXED)"/lib/cmake/attn/*.cmake
 	@printf '%s\n' 'prefix=$${pcfiledir}/../..' '' 'Name: attn' \

@@ -42,9 +42,6 @@
 #include "tools/write/model_file.h"
 #include "tools/common/sha256.h"
 #include "tools/write/new_file.h"
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 enum {
     RECEIPT_VERSION = 3,
@@ -118,23 +115,36 @@ TOOLS_FN void receipt_add(receipt *r, const unsigned char *digest, uint32_t valu
     memcpy(r->links + r->n_links++ * RECEIPT_LINK, r->chain, RECEIPT_LINK);
 }
 
+/* Rows of numbers, and where their digests go. */
+typedef struct receipt_rows {
+    unsigned char *digests; /* [n, SHA256_SIZE] */
+    const float *rows;      /* [n, width] */
+    size_t n, width;
+} receipt_rows;
+
+/* Digests rows 2i and 2i + 1; the latter may be missing. */
+TOOLS_FN void receipt_digest_pair(size_t i, void *user)
+{
+    const receipt_rows *r = (const receipt_rows *)user;
+    const float *row = r->rows + 2 * i * r->width;
+    unsigned char *to = r->digests + 2 * i * SHA256_SIZE;
+    if (2 * i + 1 < r->n)
+        sha256_two_rows(to, row, row + r->width, r->width);
+    else
+        sha256_floats(to, row, r->width);
+}
+
 /* digests [n, SHA256_SIZE] of rows [n, width], on as many threads as the context allows. */
-TOOLS_FN void receipt_digest_rows(const attn_ctx *ctx, unsigned char *digests, const float *rows,
+TOOLS_FN void receipt_digest_rows(attn_ctx *ctx, unsigned char *digests, const float *rows,
                                   size_t n, size_t width)
 {
-    long i;
+    receipt_rows r;
+    r.digests = digests;
+    r.rows = rows;
+    r.n = n;
+    r.width = width;
     sha256_is_fast(); /* its first call must not be in several threads */
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(ctx->n_threads > 0 ? ctx->n_threads : omp_get_max_threads())
-#endif
-    for (i = 0; i < (long)n / 2; i++) {
-        const size_t at = 2 * (size_t)i;
-        sha256_two_rows(digests + at * SHA256_SIZE, rows + at * width, rows + (at + 1) * width,
-                        width);
-    }
-    if (n % 2 > 0)
-        sha256_floats(digests + (n - 1) * SHA256_SIZE, rows + (n - 1) * width, width);
-    (void)ctx;
+    attn_parallel_for(ctx, (n + 1) / 2, receipt_digest_pair, &r);
 }
 
 TOOLS_FN uint32_t receipt_float_bits(float x)
@@ -148,20 +158,27 @@ TOOLS_FN uint32_t receipt_float_bits(float x)
 
 enum { RECEIPT_BLOCK = 1 << 20, RECEIPT_AT_ONCE = 16 }; /* bytes; blocks in memory */
 
-/* Digests blocks 2i and 2i + 1 of n bytes. The last block may be shorter, and block 2i + 1 may be
- * missing. */
-TOOLS_FN void receipt_digest_blocks(unsigned char *digests, const unsigned char *bytes, size_t n,
-                                    size_t i)
+/* Blocks in memory, and where their digests go. */
+typedef struct receipt_blocks {
+    unsigned char *digests;
+    const unsigned char *bytes;
+    size_t n; /* bytes */
+} receipt_blocks;
+
+/* Digests blocks 2i and 2i + 1. The last block may be shorter, and block 2i + 1 may be missing. */
+TOOLS_FN void receipt_digest_blocks(size_t i, void *user)
 {
-    const size_t block = RECEIPT_BLOCK, begin = 2 * i * block, rest = n - begin;
-    unsigned char *to = digests + 2 * i * SHA256_SIZE;
+    const receipt_blocks *b = (const receipt_blocks *)user;
+    const size_t block = RECEIPT_BLOCK, begin = 2 * i * block, rest = b->n - begin;
+    const unsigned char *bytes = b->bytes + begin;
+    unsigned char *to = b->digests + 2 * i * SHA256_SIZE;
     if (rest >= 2 * block) {
-        sha256_of_two(to, bytes + begin, bytes + begin + block, block);
+        sha256_of_two(to, bytes, bytes + block, block);
         return;
     }
-    sha256_of(to, bytes + begin, rest < block ? rest : block);
+    sha256_of(to, bytes, rest < block ? rest : block);
     if (rest > block)
-        sha256_of(to + SHA256_SIZE, bytes + begin + block, rest - block);
+        sha256_of(to + SHA256_SIZE, bytes + block, rest - block);
 }
 
 /* The digest of `size` bytes of a file from `offset` on: SHA-256 of the SHA-256 of each block of
@@ -170,9 +187,12 @@ TOOLS_FN attn_status receipt_tensor_digest(attn_ctx *ctx, unsigned char *digest,
                                            unsigned char *buffer, const model_tensor *info)
 {
     unsigned char digests[RECEIPT_AT_ONCE * SHA256_SIZE];
+    receipt_blocks b;
     uint64_t done = 0, n;
+    size_t n_blocks;
     sha256 whole;
-    long i, n_blocks;
+    b.digests = digests;
+    b.bytes = buffer;
     sha256_begin(&whole);
     if (system_seek(file, info->offset))
         return tool_fail(ctx, ATTN_E_IO, "cannot read the model's tensor %s again", info->name);
@@ -181,13 +201,10 @@ TOOLS_FN attn_status receipt_tensor_digest(attn_ctx *ctx, unsigned char *digest,
         n = left < most ? left : most;
         if (fread(buffer, 1, (size_t)n, file) != n)
             return tool_fail(ctx, ATTN_E_IO, "cannot read the model's tensor %s again", info->name);
-        n_blocks = (long)((n + RECEIPT_BLOCK - 1) / RECEIPT_BLOCK);
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(ctx->n_threads > 0 ? ctx->n_threads : omp_get_max_threads())
-#endif
-        for (i = 0; i < (n_blocks + 1) / 2; i++)
-            receipt_digest_blocks(digests, buffer, (size_t)n, (size_t)i);
-        sha256_add(&whole, digests, (size_t)n_blocks * SHA256_SIZE);
+        b.n = (size_t)n;
+        n_blocks = (b.n + RECEIPT_BLOCK - 1) / RECEIPT_BLOCK;
+        attn_parallel_for(ctx, (n_blocks + 1) / 2, receipt_digest_blocks, &b);
+        sha256_add(&whole, digests, n_blocks * SHA256_SIZE);
     }
     sha256_end(&whole, digest);
     return ATTN_OK;

@@ -7,9 +7,6 @@
 #include "model_file.h"
 #include <float.h>
 #include <math.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 enum { LENS_HEADER = 256, LENS_ENTRY = 128, LENS_MORE_EOS = 31 };
 enum { LENS_MOST_META = 65536 };     /* bytes of the section of strings */
@@ -677,23 +674,37 @@ LENS_FN attn_status lens_check_piece(attn_ctx *ctx, const lens_writer *w, const 
     return ATTN_OK;
 }
 
+/* A matrix, and the panels that are made of it. */
+typedef struct lens_packing {
+    void *panels;
+    attn_dtype dtype;
+    const attn_tensor *w;
+    unsigned char *fits; /* of each panel, 0: it has no scale */
+} lens_packing;
+
+LENS_FN void lens_pack_one(size_t panel, void *user)
+{
+    const lens_packing *p = (const lens_packing *)user;
+    p->fits[panel] = (unsigned char)lens_pack_panel(p->panels, p->dtype, p->w, panel);
+}
+
 /* Packs w [K, N], with any strides, as panels of dtype. q8 and q4 have a scale for 32 consecutive k
  * of an output, and round to a multiple of it. They need numbers that f16 can hold: up to 65504, no
  * NaN. Otherwise it fails with ATTN_E_ARGUMENT. */
 LENS_FN attn_status lens_make_panels(attn_ctx *ctx, void *panels, attn_dtype dtype, attn_tensor w)
 {
-    const long n_panels = (long)((w.shape[1] + 15) / 16);
-    const int n_threads = ctx->n_threads;
-    long panel;
-    int beyond = 0;
-    (void)n_threads;
-#ifdef _OPENMP
-#pragma omp parallel for reduction(|                                                               \
-                                   : beyond)                                                       \
-    num_threads(n_threads > 0 ? n_threads : omp_get_max_threads())
-#endif
-    for (panel = 0; panel < n_panels; panel++)
-        beyond |= !lens_pack_panel(panels, dtype, &w, (size_t)panel);
+    const size_t n_panels = (w.shape[1] + 15) / 16;
+    lens_packing p;
+    int beyond;
+    p.panels = panels;
+    p.dtype = dtype;
+    p.w = &w;
+    p.fits = (unsigned char *)attn_alloc(ctx, n_panels, 1, "a matrix's panels");
+    if (!p.fits)
+        return ctx->status;
+    attn_parallel_for(ctx, n_panels, lens_pack_one, &p);
+    beyond = memchr(p.fits, 0, n_panels) != NULL;
+    attn_free(p.fits);
     LENS_REFUSE_IF(ctx, beyond, ATTN_E_ARGUMENT,
                    "lens_writer_add: the matrix holds NaN or more than 65504, for which q8 and "
                    "q4 have no scale; expected numbers that f16 can hold");

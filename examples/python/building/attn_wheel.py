@@ -4,9 +4,9 @@
     python3 examples/python/building/attn_wheel.py DIRECTORY [TARGET...]
 
 A wheel has the package, the library, the two included models and the autoencoder. For pip the compiler is
-$CC (cc) with $CFLAGS (-O2), with threads where it has OpenMP. As a program it makes a wheel for each TARGET
-below (all of them if none is named) by `zig cc`, of the Python package ziglang. Zig has no OpenMP, so that
-those compute on one thread.
+$CC (cc) with $CFLAGS (-O2). As a program it makes a wheel for each TARGET below (all of them if none is named)
+by `zig cc`, of the Python package ziglang. Threads are the library's own: those of OpenMP would meet a second
+OpenMP in other packages.
 """
 from __future__ import annotations
 

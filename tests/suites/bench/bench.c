@@ -19,7 +19,7 @@ TEST_IF(!test_full(), the_bench)
 
 #define BENCH TEST_BUILD "/bench "
 #define MODEL TEST_BUILD "/tiny-stories.attn "
-#ifdef _OPENMP
+#ifdef TEST_THREADS
 #define THREADS "2"
 #else
 #define THREADS "1"
@@ -55,7 +55,7 @@ TEST(bad_options)
     refuses(2, "is not a whole number from 1 to ", BENCH "--threads 1x");
     refuses(2, "not for a given model", BENCH MODEL "--size 355M");
     refuses(2, "is not a whole number from 1 to ", BENCH "--threads 257");
-#ifndef _OPENMP
+#ifndef TEST_THREADS
     refuses(2, "is not a whole number from 1 to 1", BENCH "--threads 2");
 #endif
     refuses(2, "one model at a time", BENCH MODEL MODEL);
@@ -187,7 +187,7 @@ TEST(every_section)
 TEST(barriers)
 {
     CHECKF(run(BENCH "--quick --only barrier --json -") == 0, "%s", err);
-#ifdef _OPENMP
+#ifdef TEST_THREADS
     CHECKF(out && strstr(out, "\"name\": \"2 workers") && strstr(out, "\"name\": \"16 workers") &&
                number_of(out, "value") > 0 && number_of(out, "roof") > 0,
            "%s", out);

@@ -1,7 +1,9 @@
 /* The kernels of every instruction set, bit by bit against loops written from the manual: its rules
  * of arithmetic and its description of panels. This is the only test that looks inside the header,
  * because models alone would not meet every shape of a tile. */
+#ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* for madvise */
+#endif
 #include "tools/common/system.h"
 #define ATTN_STATIC
 #define ATTN_IMPLEMENTATION
@@ -807,7 +809,7 @@ TEST(measured_roofs)
     roofs_init(&r, "portable", 1e-5);
     CHECK(r.loops->isa[0] == 0);
 #if defined(__GNUC__)
-#ifdef _OPENMP
+#ifdef ATTN__TEAMS
     CHECK(roof_ping_pong(0.001) > 0);
 #else
     EQUAL(roof_ping_pong(0.001), 0);
@@ -842,7 +844,7 @@ TEST(wrong_drafts_become_rare)
 
 /* ---- the number of threads ---- */
 
-#ifdef _OPENMP
+#ifdef ATTN__TEAMS
 /* A machine on which a pass takes seconds[n] on n threads, which wait for a part of that. */
 typedef struct machine {
     const double *seconds, *waiting;
@@ -1064,7 +1066,7 @@ TEST(when_there_is_a_choice)
 }
 #endif
 
-#if defined(_OPENMP) && defined(__linux__)
+#if defined(ATTN__TEAMS) && defined(__linux__)
 static void quota_file(const char *path, const char *text)
 {
     char command[1024];
@@ -1209,7 +1211,7 @@ TEST(weights_without_a_scale)
 
 /* ---- the barriers of a pass, by which the library guesses how many threads are worth while ---- */
 
-#if defined(_OPENMP) && defined(__GNUC__)
+#ifdef ATTN__TEAMS
 static int n_passed;
 
 static void count_barriers(attn__worker *me, void *pass)
@@ -1242,7 +1244,7 @@ TEST(barriers_hold)
     int n;
     for (n = 1; n <= 21; n += n < 6 ? 1 : 3) {
         meeting m = {0, 40, 0};
-        attn__parallel(n, meet, &m);
+        attn__parallel(NULL, n, meet, &m);
         CHECKF(m.n_early == 0, "%d workers: %d passed a barrier early", n, m.n_early);
         CHECK(m.n_came % m.n_rounds == 0 && m.n_came >= m.n_rounds);
     }
@@ -1286,7 +1288,7 @@ TEST(tasks_are_handed_out_once)
             handing_out h = {82, 0, 0, {0}, {0}};
             int task, round, expected[40] = {0};
             h.waiting = waiting;
-            attn__parallel(n, hand_out, &h);
+            attn__parallel(NULL, n, hand_out, &h);
             for (round = 0; round < h.n_rounds; round++)
                 for (task = 0; task < round * 7 % 41; task++)
                     expected[task]++;
@@ -1321,7 +1323,7 @@ TEST(barriers)
         pass.items = &item;
         pass.n_items = pass.n_rows = 1;
         pass.end_layer = n_layer;
-        attn__parallel(2, count_barriers, &pass);
+        attn__parallel(NULL, 2, count_barriers, &pass);
         CHECKF(n_passed == attn__n_barriers(n_layer, 1),
                "%d barriers were passed, %d were expected", n_passed, attn__n_barriers(n_layer, 1));
     }

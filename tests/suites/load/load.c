@@ -331,7 +331,7 @@ TEST(many_threads)
     CHECK(out && strncmp(out, "64 threads", 10) == 0);
     CHECKF(run(TEST_BUILD "/tests/threads " STORIES " %s", test_full() ? "64" : "8") == 0, "%s%s",
            out, err);
-#ifdef _OPENMP
+#ifdef TEST_THREADS
     CHECKF(run(TEST_BUILD "/tests/threads " LONG " %s 2", test_full() ? "64" : "8") == 0, "%s%s",
            out, err);
 #endif

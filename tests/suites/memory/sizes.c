@@ -1,6 +1,8 @@
 /* Sizes that 32 bits cannot count. Where size_t has 64 they must come out right; where it has 32
  * (make test-32bit) they must be refused, before anything is allocated, multiplied or indexed. */
+#ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* for MAP_ANONYMOUS under -std=c99 */
+#endif
 #include "tools/bench/bench_model.h"
 #include "tests/support/models.h"
 #include "tests/support/command.h"

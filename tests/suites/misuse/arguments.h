@@ -255,6 +255,11 @@ static inline attn_hook_id fresh_hook(void)
     OK(&the.now.ctx, attn_hook(&the.now.ctx, &id, the.session, "hook_embed", do_nothing, NULL));
     return id;
 }
+static inline void task_for_nothing(size_t i, void *user)
+{
+    (void)i;
+    (void)user;
+}
 static inline size_t tokenizer_size(void)
 {
     size_t size;
@@ -279,6 +284,7 @@ static inline size_t model_size(void)
 #define ARG_attn_stop_reason            ATTN_STOP_EOS
 #define ARG_attn_cache_part             ATTN_CACHE_VALUES
 #define ARG_attn_hook_fn                do_nothing
+#define ARG_attn_task_fn                task_for_nothing
 #define ARG_attn_hook_id                fresh_hook()
 #define ARG_attn_hook_id_p              (&the.now.hook)
 #define ARG_attn_token                  1
@@ -439,7 +445,8 @@ static exception trusted[] = {
     {"*", "*.stride[*", SPOILT_MORE | SPOILT_LESS | SPOILT_MOST, 0},
     {"attn_model_open_memory", "desc.takes_memory", SPOILT_MORE | SPOILT_LESS | SPOILT_MOST, 0},
     {"attn_model_open_memory", "size", SPOILT_LESS | SPOILT_WRAP, 0},
-    {"attn_fail", "format", SPOILT_ZERO, 0}, /* compilers warn of it */
+    {"attn_fail", "format", SPOILT_ZERO, 0},                  /* compilers warn of it */
+    {"attn_parallel_for", "n", SPOILT_LESS | SPOILT_WRAP, 0}, /* so many calls */
 };
 
 enum {
@@ -507,6 +514,7 @@ static exception meaningful[] = {
     {"attn_logit_directions", "n", SPOILT_MORE, 0},
     {"attn_sampler_new", "n_vocab", SPOILT_MORE, 0},
     {"attn_sample", "n_seen", SPOILT_ZERO | SPOILT_MORE, 0},
+    {"attn_parallel_for", "n", SPOILT_ZERO | SPOILT_MORE, 0},
     /* opening: "NULL, or called", 1 for anything but 0 */
     {"attn_model_open*", "desc.skip_checksums", SPOILT_ZERO | ANY_INT, 0},
     {"attn_model_open", "desc.takes_memory", ANY_INT, 0}, /* "of attn_model_open_memory" */

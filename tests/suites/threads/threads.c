@@ -39,76 +39,88 @@ TEST(any_number_of_threads)
 
 /* ---- 8-bit and 4-bit weights ---- */
 
+/* What the threads of a program do, each with a session of its own. */
+enum { CALLERS = 4, LENGTH = 40 };
+typedef struct callers {
+    const int32_t *tokens;
+    float *got[CALLERS];
+    attn_model *model;
+    attn_session *sessions[CALLERS];
+    int failed[CALLERS + 1];
+} callers;
+
+static void feed_one(size_t i, void *user)
+{
+    callers *c = (callers *)user;
+    attn_ctx mine = {0};
+    attn_session *session;
+    attn_feed_item item;
+    mine.n_threads = 1;
+    c->failed[i] = attn_session_new(&mine, &session, tiny, NULL) != ATTN_OK;
+    item = item_of(session, c->tokens, LENGTH, c->got[i]);
+    c->failed[i] += attn_feed_batch(&mine, &item, 1) != ATTN_OK;
+    attn_session_free(session);
+}
+
 /* One model under several threads of the caller's, each with a session of its own. */
 TEST(callers_threads)
 {
-#ifdef _OPENMP
-    enum { CALLERS = 4, LENGTH = 40 };
     attn_ctx ctx = alone();
-    const int32_t *const tokens = random_tokens(tiny, LENGTH, 9);
-    const float *const want = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
-    float *got[CALLERS];
-    int i, failures = 0;
+    callers c = {0};
+    const float *want;
+    int i;
+    c.tokens = random_tokens(tiny, LENGTH, 9);
+    want = logits_of(&ctx, tiny, 0, c.tokens, LENGTH, LENGTH);
     for (i = 0; i < CALLERS; i++)
-        got[i] = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof(float));
-#pragma omp parallel for num_threads(CALLERS) reduction(+ : failures)
+        c.got[i] = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof(float));
+    ctx.n_threads = CALLERS;
+    OK(&ctx, attn_parallel_for(&ctx, CALLERS, feed_one, &c));
     for (i = 0; i < CALLERS; i++) {
-        attn_ctx mine = {0};
-        attn_session *session;
-        attn_feed_item item;
-        mine.n_threads = 1;
-        failures += attn_session_new(&mine, &session, tiny, NULL) != ATTN_OK;
-        item = item_of(session, tokens, LENGTH, got[i]);
-        failures += attn_feed_batch(&mine, &item, 1) != ATTN_OK;
-        attn_session_free(session);
+        EQUAL(c.failed[i], 0);
+        same_logits(c.got[i], want, LENGTH, tiny, "a thread of the caller's");
     }
-    EQUAL(failures, 0);
-    for (i = 0; i < CALLERS; i++)
-        same_logits(got[i], want, LENGTH, tiny, "a thread of the caller's");
     pool_clear();
-#else
-    test_skip("built without OpenMP");
-#endif
+}
+
+/* The first closes the model, the others use it. */
+static void close_or_use(size_t i, void *user)
+{
+    enum { TIMES = 25 };
+    callers *c = (callers *)user;
+    attn_ctx mine = {0};
+    int n;
+    mine.n_threads = 1;
+    if (i == 0) {
+        attn_model_close(c->model);
+        return;
+    }
+    for (n = 0; n < TIMES; n++) {
+        attn_session *another = NULL;
+        c->failed[i] += attn_session_new(&mine, &another, attn_session_model(c->sessions[i - 1]),
+                                         NULL) != ATTN_OK;
+        attn_session_free(another);
+    }
+    c->failed[i] += attn_feed(&mine, c->sessions[i - 1], ten, 10) != ATTN_OK;
+    attn_session_free(c->sessions[i - 1]);
 }
 
 /* A model that is closed while threads use it: the last of them frees it. */
 TEST(a_model_closed_in_use)
 {
-#ifdef _OPENMP
-    enum { CALLERS = 4, TIMES = 25 };
     meter m;
-    attn_ctx ctx = metered(&m);
-    attn_model *model = NULL;
-    attn_session *sessions[CALLERS] = {NULL};
-    int i, failures = 0;
-    OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
+    attn_ctx ctx = metered(&m), several = alone();
+    callers c = {0};
+    int i;
+    OK(&ctx, attn_model_open(&ctx, &c.model, TEST_BUILD "/tiny-stories.attn", NULL));
     for (i = 0; i < CALLERS; i++) {
         attn_ctx mine = alone();
-        OK(&mine, attn_session_new(&mine, &sessions[i], model, NULL));
+        OK(&mine, attn_session_new(&mine, &c.sessions[i], c.model, NULL));
     }
-#pragma omp parallel for num_threads(CALLERS + 1) schedule(static, 1) reduction(+ : failures)
-    for (i = 0; i <= CALLERS; i++) {
-        attn_ctx mine = {0};
-        int n;
-        mine.n_threads = 1;
-        if (i == 0)
-            attn_model_close(model);
-        for (n = 0; i > 0 && n < TIMES; n++) {
-            attn_session *another = NULL;
-            failures += attn_session_new(&mine, &another, attn_session_model(sessions[i - 1]),
-                                         NULL) != ATTN_OK;
-            attn_session_free(another);
-        }
-        if (i > 0) {
-            failures += attn_feed(&mine, sessions[i - 1], ten, 10) != ATTN_OK;
-            attn_session_free(sessions[i - 1]);
-        }
-    }
-    EQUAL(failures, 0);
+    several.n_threads = CALLERS + 1;
+    OK(&several, attn_parallel_for(&several, CALLERS + 1, close_or_use, &c));
+    for (i = 0; i <= CALLERS; i++)
+        EQUAL(c.failed[i], 0);
     CHECKF(m.live == 0 && m.wrong == 0, "%ld blocks are left", m.live);
-#else
-    test_skip("built without OpenMP");
-#endif
 }
 
 /* ---- drafting ---- */

@@ -1,0 +1,301 @@
+/* attn_parallel_for, and the threads that attn.h makes itself (ATTN_THREADS): when they begin and end, what
+ * they leave alone, and what happens to them at a fork and at an exit. All but what counts threads holds for
+ * OpenMP's as well. */
+#include "tools/common/files.h"
+#include "tests/support/shared_models.h"
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+SUITE_WITH_MODELS("plain");
+
+#if defined(ATTN_THREADS) && !defined(_OPENMP)
+enum { OWN_THREADS = 1 };
+#else
+enum { OWN_THREADS = 0 };
+#endif
+
+static void rest(long milliseconds)
+{
+    struct timespec time = {0, 0};
+    time.tv_nsec = milliseconds * 1000000;
+    nanosleep(&time, NULL);
+}
+
+/* ---- attn_parallel_for ---- */
+
+enum { MOST = 1000 };
+typedef struct counts {
+    int calls[MOST];
+    int nested[MOST];
+} counts;
+
+static void count(size_t i, void *user)
+{
+    ((counts *)user)->calls[i]++;
+}
+
+/* A loop in a loop, and a product, each on one thread. */
+static void count_and_compute(size_t i, void *user)
+{
+    attn_ctx mine = {0};
+    attn_tensor product = no_tensor, row = no_tensor;
+    counts *c = (counts *)user;
+    mine.n_threads = 1;
+    c->calls[i]++;
+    c->nested[i] = attn_parallel_for(&mine, 10, count, c) == ATTN_E_ARGUMENT;
+    if (attn_zeros(&mine, &row, ATTN_F32, attn_shape2(20, 20)) ||
+        attn_matmul(&mine, &product, row, row))
+        c->nested[i] = 1;
+    attn_ctx_free(&mine);
+}
+
+TEST(every_index_once)
+{
+    static const size_t sizes[] = {0, 1, 2, 3, 17, MOST};
+    attn_ctx ctx = alone();
+    size_t i, k;
+    for (ctx.n_threads = 1; ctx.n_threads <= 21; ctx.n_threads += ctx.n_threads < 5 ? 1 : 4)
+        for (k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            counts c = {{0}, {0}};
+            OK(&ctx, attn_parallel_for(&ctx, sizes[k], count, &c));
+            for (i = 0; i < MOST; i++)
+                CHECKF(c.calls[i] == (i < sizes[k]), "%d threads, %d of %d", ctx.n_threads, (int)i,
+                       (int)sizes[k]);
+        }
+#ifdef TEST_THREADS
+    EQUAL(attn_max_threads(&ctx), ctx.n_threads);
+    ctx.n_threads = 1000;
+    EQUAL(attn_max_threads(&ctx), 256);
+#else
+    EQUAL(attn_max_threads(&ctx), 1);
+#endif
+    CHECK(attn_max_threads(NULL) >= 1);
+    done(&ctx);
+}
+
+TEST(tasks_that_compute)
+{
+    attn_ctx ctx = alone();
+    static counts c;
+    size_t i;
+    ctx.n_threads = 4;
+    OK(&ctx, attn_parallel_for(&ctx, 40, count_and_compute, &c));
+    for (i = 10; i < 40; i++)
+        CHECK(c.calls[i] == 1 && c.nested[i] == 0);
+    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_parallel_for", attn_parallel_for(&ctx, 3, NULL, NULL));
+    done(&ctx);
+}
+
+/* ---- the threads of a workspace ---- */
+
+/* The threads of this process by state: all of them, and those that run or are ready to. -1: this system does
+ * not say. */
+static int n_tasks(int busy)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *entry;
+    int n = 0;
+    if (!tasks)
+        return -1;
+    while ((entry = readdir(tasks)) != NULL) {
+        char path[300], line[300] = "", *state;
+        FILE *f;
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "/proc/self/task/%.200s/stat", entry->d_name);
+        f = fopen(path, "r");
+        if (!f)
+            continue;
+        if (!fgets(line, sizeof line, f))
+            line[0] = 0;
+        fclose(f);
+        state = strrchr(line, ')');
+        n += !busy || (state && state[1] && state[2] == 'R');
+    }
+    closedir(tasks);
+    return n;
+}
+
+/* Is the number reached within ten seconds? */
+static int comes_to(int busy, int n)
+{
+    int i;
+    for (i = 0; i < 1000 && n_tasks(busy) != n; i++)
+        rest(10);
+    return n_tasks(busy) == n;
+}
+
+static void feed_on(attn_ctx *ctx, attn_session *session, int n_threads)
+{
+    ctx->n_threads = n_threads;
+    OK(ctx, attn_session_truncate(ctx, session, 0));
+    OK(ctx, attn_feed(ctx, session, ten, 10));
+}
+
+/* Threads are made by the first pass for several, wait asleep, and end with the workspace. A pass of fewer
+ * workers leaves the others asleep, but ends none. */
+TEST_IF(OWN_THREADS, threads_of_a_workspace)
+{
+    const int before = n_tasks(0);
+    attn_ctx ctx = alone();
+    attn_session *session;
+    int i;
+    if (before < 0) {
+        test_skip("no /proc/self/task here");
+        return;
+    }
+    ctx.n_threads = 5;
+    session = session_on(&ctx, plain, 0, 0);
+    feed_on(&ctx, session, 1);
+    EQUAL(n_tasks(0), before);
+    attn_session_free(session);
+    ctx.n_threads = 5;
+    session = session_on(&ctx, plain, 0, 0);
+    feed_on(&ctx, session, 5);
+    EQUAL(n_tasks(0), before + 4);
+    CHECK(comes_to(1, 1)); /* only this one, which asks, runs */
+    for (i = 0; i < 20; i++)
+        feed_on(&ctx, session, 2);
+    EQUAL(n_tasks(0), before + 4);
+    CHECK(comes_to(1, 1));
+    attn_session_free(session);
+    CHECK(comes_to(0, before)); /* joined, but perhaps still listed */
+    done(&ctx);
+}
+
+TEST(a_thousand_workspaces)
+{
+    attn_ctx ctx = alone();
+    attn_session *session;
+    const float *want = logits_of(&ctx, plain, 0, ten, 10, 10);
+    int i, wrong = 0;
+    for (i = 0; i < 1000; i++) {
+        ctx.n_threads = 2 + i % 3;
+        session = session_on(&ctx, plain, 0, 0);
+        OK(&ctx, attn_feed(&ctx, session, ten, 10));
+        wrong += differ(attn_session_logits(session), want + 9 * vocab_of(plain), vocab_of(plain));
+        attn_session_free(session);
+    }
+    EQUAL(wrong, 0);
+    if (OWN_THREADS && n_tasks(0) > 0)
+        CHECK(comes_to(0, 1));
+    pool_clear();
+    done(&ctx);
+}
+
+static volatile sig_atomic_t n_signals;
+
+static void note_signal(int number)
+{
+    (void)number;
+    n_signals++;
+}
+
+/* A signal that the program blocks does not reach the workers; the program's mask stays as it was. */
+TEST_IF(OWN_THREADS, signals_are_the_programs)
+{
+    attn_ctx ctx = alone();
+    attn_session *session;
+    struct sigaction handling, before;
+    sigset_t one, old, now;
+    int wanted;
+    memset(&handling, 0, sizeof handling);
+    handling.sa_handler = note_signal;
+    sigaction(SIGUSR1, &handling, &before);
+    ctx.n_threads = 3;
+    session = session_on(&ctx, plain, 0, 0);
+    feed_on(&ctx, session, 3);
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &one, &old);
+    CHECK(!sigismember(&old, SIGUSR1));
+    kill(getpid(), SIGUSR1);
+    feed_on(&ctx, session, 3);
+    rest(20);
+    EQUAL(n_signals, 0);
+    sigpending(&now);
+    CHECK(sigismember(&now, SIGUSR1));
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    wanted = n_signals;
+    EQUAL(wanted, 1);
+    sigaction(SIGUSR1, &before, NULL);
+    attn_session_free(session);
+    done(&ctx);
+}
+
+/* The child goes on with the parent's session: on threads of its own, or on one. Then it ends its copy, and the
+ * parent goes on with its threads. */
+TEST(a_session_across_a_fork)
+{
+    attn_ctx ctx = alone();
+    attn_session *session;
+    const float *want = logits_of(&ctx, plain, 0, ten, 10, 10) + 9 * vocab_of(plain);
+    int i, status;
+    ctx.n_threads = 3;
+    session = session_on(&ctx, plain, 0, 0);
+    feed_on(&ctx, session, 3);
+    for (i = 0; i < 10; i++) {
+        const pid_t child = fork();
+        if (!CHECK(child >= 0))
+            break;
+        if (child == 0) {
+            int wrong;
+            alarm(20); /* in place of a wait that does not end */
+            if (i % 2 == 0)
+                feed_on(&ctx, session, 3);
+            wrong = differ(attn_session_logits(session), want, vocab_of(plain));
+            attn_session_free(session);
+            _exit(wrong);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECKF(status == 0, "the child's status is %d", status);
+        feed_on(&ctx, session, 3);
+        CHECK(!differ(attn_session_logits(session), want, vocab_of(plain)));
+    }
+    attn_session_free(session);
+    pool_clear();
+    done(&ctx);
+}
+
+/* The first ends the program while the other is in a pass. */
+static void leave_or_feed(size_t i, void *user)
+{
+    attn_session *session = (attn_session *)user;
+    attn_ctx mine = {0};
+    if (i == 0) {
+        rest(3);
+        exit(7); /* NOLINT(concurrency-mt-unsafe): this is the case */
+    }
+    mine.n_threads = 2;
+    for (;;) {
+        attn_session_truncate(&mine, session, 0);
+        attn_feed(&mine, session, ten, 10);
+    }
+}
+
+TEST(an_exit_during_a_pass)
+{
+    attn_ctx ctx = alone();
+    attn_session *session;
+    int i, status = 0;
+    ctx.n_threads = 2;
+    session = session_on(&ctx, plain, 0, 0);
+    for (i = 0; i < 10; i++) {
+        const pid_t child = fork();
+        if (!CHECK(child >= 0))
+            break;
+        if (child == 0) {
+            alarm(20);
+            attn_parallel_for(&ctx, 2, leave_or_feed, session);
+            _exit(1);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECKF(WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child's status is %d", status);
+    }
+    attn_session_free(session);
+    done(&ctx);
+}
