@@ -51,11 +51,12 @@ types() # TEXT
     tmux -L "$session" send-keys -t "$session" Enter
 }
 
-for program in gpt2 score attn-convert; do
-    source=$(find examples tools -name "$program.c")
-    check "$program compiles" $cc -std=c99 -Wall -Wextra -pedantic -Wshadow -Wconversion -Werror -O1 -DATTN_NO_SIMD -I. \
-        "$source" -o "$tmp/$program.exe"
+for program in gpt2 score attn-convert workers; do
+    source=$(find examples tools tests/programs -name "$program.c")
+    check "$program compiles" $cc -std=c99 -Wall -Wextra -pedantic -Wshadow -Wconversion -Werror -O1 -DATTN_NO_SIMD \
+        -DATTN_THREADS -I. "$source" -o "$tmp/$program.exe"
 done
+check 'threads' env -u OMP_NUM_THREADS wine "$tmp/workers.exe" "$build/tiny-stories.attn"
 build=$(cd "$build" && pwd)
 root=$PWD
 mkdir "$tmp/日本 ü"
