@@ -24,7 +24,7 @@ THREADS = $(eval THREADS := $(shell mkdir -p $(BUILD) && \
             echo openmp || echo own))$(THREADS)
 
 THREADS_openmp = -fopenmp
-THREADS_own    = -DATTN_THREADS -D_DEFAULT_SOURCE -pthread
+THREADS_own    = -DATTN_THREADS -D_DEFAULT_SOURCE -D_DARWIN_C_SOURCE -pthread
 THREADS_none   =
 THREADED       = $(if $(filter undefined,$(origin THREADS_$(THREADS))),$(error \
                    THREADS=$(THREADS): openmp, own and none are possible))$(THREADS_$(THREADS))

@@ -185,8 +185,11 @@ THE SAME BITS
 #ifndef ATTN_H
 #define ATTN_H
 
-#if defined(ATTN_THREADS) && defined(__STRICT_ANSI__) && !defined(_DEFAULT_SOURCE)
-#define _DEFAULT_SOURCE /* with it the C library declares POSIX functions in spite of -std=c99 */
+#if defined(ATTN_THREADS) && !defined(_DEFAULT_SOURCE) /* more than C99, of the C library */
+#define _DEFAULT_SOURCE
+#endif
+#if defined(ATTN_THREADS) && !defined(_DARWIN_C_SOURCE)
+#define _DARWIN_C_SOURCE
 #endif
 
 #include <stddef.h>
@@ -12397,8 +12400,8 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #endif
-#ifndef SIG_SETMASK
-#error "ATTN_THREADS needs POSIX: include attn.h first, or compile with -D_DEFAULT_SOURCE"
+#if !defined(SIG_SETMASK) || !defined(_SC_NPROCESSORS_ONLN)
+#error "ATTN_THREADS needs more than C99: include attn.h first, or compile with -D_DEFAULT_SOURCE, on a Mac with -D_DARWIN_C_SOURCE"
 #endif
 #endif
 #if defined(_OPENMP) || defined(ATTN__CREWS)
@@ -12783,6 +12786,8 @@ static void attn__arrive(const attn__member *m)
         syscall(SYS_sched_setaffinity, 0, size, others);
         syscall(SYS_sched_setaffinity, 0, size, any);
     }
+#elif defined(__APPLE__)
+    pthread_setname_np("attn");
 #endif
     (void)m;
 }

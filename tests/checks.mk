@@ -3,7 +3,7 @@
 
 .PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz watchers tsan \
         sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
-        languages-test r-package r-test cmake-test msvc-test windows-test
+        languages-test r-package r-test cmake-test msvc-test packages-test windows-test
 
 # Longer tests ====================================================================================
 
@@ -246,7 +246,10 @@ r-package: $(BUILD)/attn-convert $(BUILD)/surprisal ## the R package in build/at
 r-test: r-package ## the R package, checked as CRAN does (needs R)
 	@$(NO_FLAGS); cd $(BUILD) && R CMD check --as-cran --no-manual attn_$(VERSION).tar.gz
 
-wheels: ## Python wheels for seven platforms in build/wheels (PYTHON=one with ziglang)
+packages-test: ## the source distribution for Python, installed, and asked by the checkers of its index (PYTHON=one with pip)
+	@$(NO_FLAGS); sh tests/platforms/packages.sh $(PYTHON)
+
+wheels: ## Python wheels for seven platforms and the source distribution in build/wheels (PYTHON=one with ziglang)
 	$(PYTHON) examples/python/building/attn_wheel.py '$(BUILD)/wheels'
 
 languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)

@@ -1,24 +1,29 @@
 #!/usr/bin/env python3
-"""Builds the package attn: pip calls build_wheel, and `make wheels` runs this file.
+"""Builds the package attn: pip calls build_wheel and build_sdist, and `make wheels` runs this file.
 
     python3 examples/python/building/attn_wheel.py DIRECTORY [TARGET...]
 
-A wheel has the package, the library, the two included models and the autoencoder. For pip the compiler is
-$CC (cc) with $CFLAGS (-O2). As a program it makes a wheel for each TARGET below (all of them if none is named)
-by `zig cc`, of the Python package ziglang. Threads are the library's own: those of OpenMP would meet a second
-OpenMP in other packages.
+A wheel has the package, the library, the two included models and the autoencoder; a source distribution has what
+makes them. For pip the compiler is $CC (cc); $CPPFLAGS, $CFLAGS and $LDFLAGS come after -O2. As a program it makes a
+wheel for each TARGET below (all of them if none is named) by `zig cc`, of the Python package ziglang, and the source
+distribution ("sdist"). Threads are the library's own: those of OpenMP would meet a second OpenMP in other packages,
+and would not survive a fork.
 """
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import io
 import os
 import pathlib
+import platform as machine
 import re
 import shlex
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -35,6 +40,7 @@ TARGETS = {  # the wheel's platform; what zig calls it
     "macosx_11_0_x86_64": "x86_64-macos.11.0",
     "win_amd64": "x86_64-windows-gnu",
 }
+THREADS = ["-DATTN_THREADS", "-D_DEFAULT_SOURCE", "-D_DARWIN_C_SOURCE"]
 CONVERTER = ["-std=c99", "-I.", "-DATTN_STATIC", "-DATTN_NO_SIMD", "-O1", "tools/convert/attn-convert.c"]
 
 
@@ -46,7 +52,11 @@ def version() -> str:
 
 def compiled(command: Sequence[str], output: pathlib.Path, flags: Iterable[str]) -> None:
     """Runs a compiler in the root of the checkout."""
-    done = subprocess.run([*command, *flags, "-o", str(output), "-lm"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        done = subprocess.run([*command, *flags, "-o", str(output), "-lm"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    except FileNotFoundError:
+        raise SystemExit(f"attn needs a C compiler, and there is no {command[0]}: install gcc or clang, or name "
+                         "another one in the environment variable CC") from None
     if done.returncode:
         raise SystemExit(f"{shlex.join(command)} could not build {output.name}:\n{done.stderr}")
 
@@ -55,7 +65,9 @@ def build_library(command: Sequence[str], output: pathlib.Path, flags: Sequence[
     """The shared library of all headers."""
     shared = ["-dynamiclib"] if output.suffix == ".dylib" else ["-shared"]
     position = [] if output.suffix == ".dll" else ["-fPIC"]
-    compiled(command, output, ["-std=c99", "-I.", "-fvisibility=hidden", "tools/lens/library.c", *position, *shared, *flags])
+    linux = ["-pthread"] if output.suffix == ".so" else []
+    compiled(command, output, ["-std=c99", "-I.", "-fvisibility=hidden", "tools/lens/library.c", *THREADS, *linux,
+                               *position, *shared, *flags])
 
 
 def library_name(platform: str) -> str:
@@ -76,20 +88,55 @@ def models(directory: pathlib.Path, command: Sequence[str]) -> dict[str, bytes]:
     return found
 
 
-def metadata() -> dict[str, bytes]:
-    """What .dist-info says; RECORD comes last."""
+def facts() -> dict[str, list[str]]:
+    """What tools/packaging/publishing.txt says, by its keys."""
+    found: dict[str, list[str]] = {}
+    for line in (ROOT / "tools" / "packaging" / "publishing.txt").read_text(encoding="utf-8").splitlines():
+        key, colon, value = line.partition(":")
+        if colon and not line.startswith("#"):
+            found.setdefault(key, []).extend([value.strip()] if value.strip() else [])
+    return found
+
+
+def description(url: str) -> str:
+    """The package's page. Links to files lead to the published tree, or are text where there is none yet."""
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+
+    def absolute(link: re.Match[str]) -> str:
+        words, target = link[1], link[2]
+        if re.match(r"https?://|#", target):
+            return link[0]
+        path, _, anchor = target.partition("#")
+        place = os.path.relpath((PROJECT / path).resolve(), ROOT).replace(os.sep, "/")
+        return f"[{words}]({url}/blob/main/{place}{'#' * bool(anchor)}{anchor})" if url else words
+
+    return re.sub(r"\[([^]]*)\]\(([^)\s]+)\)", absolute, text)
+
+
+def metadata() -> bytes:
+    """METADATA of a wheel, PKG-INFO of a source distribution: version 2.4 of the format."""
     project = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
+    known = facts()
 
     def field(name: str) -> str:
         found = re.search(rf"^{name} = .*?\"([^\"]+)\"", project, re.M)
         assert found, name
         return found[1]
 
-    text = (f"Metadata-Version: 2.1\nName: {field('name')}\nVersion: {version()}\nSummary: {field('description')}\n"
-            f"License: {field('license')}\nRequires-Python: {field('requires-python')}\n"
-            f"Requires-Dist: {field('dependencies')}\nDescription-Content-Type: text/markdown\n\n")
-    return {"METADATA": (text + (PROJECT / "README.md").read_text(encoding="utf-8")).encode(),
-            "LICENSE": (ROOT / "LICENSE").read_bytes()}
+    def fact(name: str) -> str:
+        return " ".join(known.get(name, []))
+
+    url = fact("url").rstrip("/")
+    urls = [("Homepage", url), ("Issues", fact("tracker")), ("Changes", url and f"{url}/blob/main/attn.h")]
+    lines = ["Metadata-Version: 2.4", f"Name: {field('name')}", f"Version: {version()}",
+             f"Summary: {fact('python-summary')}", f"Keywords: {fact('keywords').replace(', ', ',')}",
+             *([f"Author-email: {fact('name')} <{fact('email')}>"] if fact("name") and fact("email") else []),
+             f"License-Expression: {field('license')}", "License-File: LICENSE",
+             *(f"Classifier: {classifier}" for classifier in known["python-classifier"]),
+             *(f"Project-URL: {name}, {target}" for name, target in urls if target),
+             f"Requires-Python: {field('requires-python')}", f"Requires-Dist: {field('dependencies')}",
+             "Description-Content-Type: text/markdown", "", description(url)]
+    return "\n".join(lines).encode()
 
 
 def write_wheel(directory: pathlib.Path, platform: str, library: bytes, data: dict[str, bytes]) -> str:
@@ -98,7 +145,7 @@ def write_wheel(directory: pathlib.Path, platform: str, library: bytes, data: di
              for path in sorted((PROJECT / "attn").rglob("*")) if path.suffix in (".py", ".typed")}
     files.update({f"attn/{library_name(platform)}": library, **data})
     info, tag = f"attn-{version()}.dist-info", f"py3-none-{platform}"
-    files.update({f"{info}/{name}": text for name, text in metadata().items()})
+    files.update({f"{info}/METADATA": metadata(), f"{info}/licenses/LICENSE": (ROOT / "LICENSE").read_bytes()})
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: attn\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     record = [f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode().rstrip('=')},{len(text)}"
               for path, text in files.items()]
@@ -118,40 +165,68 @@ def write_wheel(directory: pathlib.Path, platform: str, library: bytes, data: di
 def build_wheel(wheel_directory: str, config_settings: Optional[dict[str, Any]] = None,
                 metadata_directory: Optional[str] = None) -> str:
     """A wheel for this machine."""
-    platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
+    platform = re.sub(r"[-.]", "_", sysconfig.get_platform()).replace("universal2", machine.machine())
     command = shlex.split(os.environ.get("CC", "cc"))
-    flags = shlex.split(os.environ.get("CFLAGS", "-O2"))
+    given = [word for name in ("CPPFLAGS", "CFLAGS", "LDFLAGS") for word in shlex.split(os.environ.get(name, ""))]
     with tempfile.TemporaryDirectory() as scratch:
         made = pathlib.Path(scratch)
         data, library = models(made, command), made / library_name(platform)
-        try:
-            build_library(command, library, ["-fopenmp", *flags])
-        except SystemExit:  # a compiler without OpenMP
-            build_library(command, library, flags)
+        build_library(command, library, ["-O2", *given])
         return write_wheel(pathlib.Path(wheel_directory), platform, library.read_bytes(), data)
 
 
+def sources() -> dict[str, bytes]:
+    """What a wheel is made of, by its path in the checkout."""
+    kinds = {"tools": (".c", ".h"), "examples/python/attn": (".py", ".typed"), "examples/python/building": (".py",),
+             "examples/tiny-stories": (".json", ".txt", ".safetensors", ".md"), "examples/induction": (".json", ".safetensors", ".md"),
+             "examples/sae": (".json", ".safetensors", ".md")}
+    paths = [ROOT / name for name in ("attn.h", "LICENSE", "examples/python/README.md", "examples/python/pyproject.toml",
+                                      "tools/packaging/publishing.txt")]
+    for directory, endings in kinds.items():
+        paths += [path for path in (ROOT / directory).rglob("*") if path.suffix in endings]
+    left_out = ("examples/tiny-stories/reference.json", "examples/tiny-stories/training/")
+    names = {path.relative_to(ROOT).as_posix(): path for path in paths}
+    return {name: names[name].read_bytes() for name in sorted(names) if not name.startswith(left_out)}
+
+
 def build_sdist(sdist_directory: str, config_settings: Optional[dict[str, Any]] = None) -> str:
-    """There is none: the library's sources are above the project's directory."""
-    raise NotImplementedError("build a wheel, in a checkout of attn.h")
+    """The sources as an archive that has the same bytes wherever it is made. They keep their places in the checkout;
+    pyproject.toml stands at the top, too, where pip looks for it."""
+    base = f"attn-{version()}"
+    project = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
+    project = project.replace('"building"', '"examples/python/building"').replace('"README.md"', '"examples/python/README.md"')
+    files = {**sources(), "pyproject.toml": project.encode(), "PKG-INFO": metadata()}
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in sorted(files):
+            entry = tarfile.TarInfo(f"{base}/{name}")  # of 1970, by nobody
+            entry.size, entry.mode = len(files[name]), 0o644
+            tar.addfile(entry, io.BytesIO(files[name]))
+    with open(pathlib.Path(sdist_directory) / f"{base}.tar.gz", "wb") as file:
+        with gzip.GzipFile("", "wb", 9, file, 0) as packed:
+            packed.write(archive.getvalue())
+    return f"{base}.tar.gz"
 
 
 # ---- make wheels ----
 
 
 def main(directory: str, *platforms: str) -> None:
-    for unknown in set(platforms) - set(TARGETS):
-        raise SystemExit(f"no target is named {unknown}; the targets are {', '.join(TARGETS)}")
+    for unknown in set(platforms) - set(TARGETS) - {"sdist"}:
+        raise SystemExit(f"no target is named {unknown}; the targets are {', '.join(TARGETS)}, sdist")
     zig = [sys.executable, "-m", "ziglang", "cc"]
     out = pathlib.Path(directory)
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         made = pathlib.Path(scratch)
-        data = models(made, zig)
-        for platform in platforms or TARGETS:
-            library = made / library_name(platform)
-            build_library([*zig, "-target", TARGETS[platform]], library, ["-O2", "-s"])
-            name = write_wheel(out, platform, library.read_bytes(), data)
+        data = models(made, zig) if platforms != ("sdist",) else {}
+        for platform in platforms or [*TARGETS, "sdist"]:
+            if platform == "sdist":
+                name = build_sdist(directory)
+            else:
+                library = made / library_name(platform)
+                build_library([*zig, "-target", TARGETS[platform]], library, ["-O2", "-s"])
+                name = write_wheel(out, platform, library.read_bytes(), data)
             print(f"{(out / name).stat().st_size / 2**20:.1f} MiB  {out / name}", flush=True)
 
 
