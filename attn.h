@@ -12401,7 +12401,7 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
 #include <sys/syscall.h>
 #endif
 #if !defined(SIG_SETMASK) || !defined(_SC_NPROCESSORS_ONLN)
-#error "ATTN_THREADS needs more than C99: include attn.h first, or compile with -D_DEFAULT_SOURCE, on a Mac with -D_DARWIN_C_SOURCE"
+#error "ATTN_THREADS: include attn.h first, or compile with -D_DEFAULT_SOURCE -D_DARWIN_C_SOURCE"
 #endif
 #endif
 #if defined(_OPENMP) || defined(ATTN__CREWS)

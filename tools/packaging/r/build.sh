@@ -10,10 +10,19 @@ mkdir -p "$build/r"
 cp -R "$here" "$build/r"
 # CRAN refuses pragmas that turn warnings off.
 sed '/^#pragma GCC diagnostic ignored/d' attn.h >"$place/src/attn.h"
-version=$(sed -n 's/^#define ATTN_VERSION_\(MAJOR\|MINOR\|PATCH\) *//p' attn.h | paste -sd . -)
-sed -i.old "s/^Version: .*/Version: $version/" "$place/DESCRIPTION"
-rm "$place/DESCRIPTION.old"
+version=$(sed -n 's/^#define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *//p' attn.h | paste -sd . -)
+fact() # KEY: what tools/packaging/publishing.txt says; nothing, if nobody has said it
+{
+    sed -n "s/^$1: *//p" tools/packaging/publishing.txt | head -1
+}
+# Without a person the package can be built and checked, but CRAN would not take it.
+name=$(fact name) email=$(fact email) url=$(fact url) tracker=$(fact tracker)
+sed -e "s/@VERSION@/$version/; s/@GIVEN@/${name% *}/; s/@FAMILY@/${name##* }/; s/@EMAIL@/$email/" \
+    -e "s/\"\", \"\", email = \"\"/\"The attn.h authors\", email = \"attn@example.org\"/" \
+    -e "s,@URL@,$url,; s,@TRACKER@,$tracker,; /^URL: *$/d; /^BugReports: *$/d" \
+    "$here/DESCRIPTION" >"$place/DESCRIPTION"
 mkdir -p "$place/inst/extdata"
+sed "s/@VERSION@/$version/; s,@URL@,$url,g" "$here/inst/CITATION" >"$place/inst/CITATION"
 "$build/attn-convert" -q examples/tiny-stories "$place/inst/extdata/tiny-stories.attn" --dtype f16
 cp tests/fixtures/surprisal/texts.txt "$place/tests"
 surprisal()

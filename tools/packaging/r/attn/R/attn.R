@@ -1,9 +1,11 @@
 # The included model: a tiny one that knows children's stories.
 included <- function() system.file("extdata", "tiny-stories.attn", package = "attn")
 
-attn_model <- function(path = included(), threads = 0L) {
+attn_model <- function(path = included(), threads = 2L) {
   if (!is.character(path) || length(path) != 1L || is.na(path))
     refuse("path: expected the name of one .attn file")
+  if (length(threads) != 1L || is.na(threads) || threads < 0 || threads > 256 || threads %% 1 != 0)
+    refuse("threads: expected a whole number from 1 to 256, or 0 for all processors")
   pointer <- .Call(C_open, path, as.integer(threads))
   config <- as.list(.Call(C_config, pointer))
   names(config) <- c("n_ctx", "n_vocab", "n_layer", "n_head", "bos", "eos")

@@ -19,6 +19,14 @@ static attn_model *model_of(SEXP pointer)
     return model;
 }
 
+/* A context with the number of threads that the model was opened with. */
+static attn_ctx context_of(SEXP pointer)
+{
+    attn_ctx ctx = ATTN_ZERO;
+    ctx.n_threads = Rf_asInteger(R_ExternalPtrTag(pointer));
+    return ctx;
+}
+
 static void close_model(SEXP pointer)
 {
     attn_model_close((attn_model *)R_ExternalPtrAddr(pointer));
@@ -58,11 +66,10 @@ static int is_interrupted(SEXP token)
 
 static SEXP r_open(SEXP path, SEXP threads)
 {
-    SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, R_NilValue, R_NilValue));
-    attn_ctx ctx = ATTN_ZERO;
+    SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, threads, R_NilValue));
+    attn_ctx ctx = context_of(pointer);
     attn_model *model = NULL;
     R_RegisterCFinalizerEx(pointer, close_model, TRUE);
-    ctx.n_threads = Rf_asInteger(threads);
     if (attn_model_open(&ctx, &model, R_ExpandFileName(Rf_translateChar(STRING_ELT(path, 0))),
                         NULL))
         stop_with(&ctx);
@@ -109,7 +116,7 @@ static SEXP r_encode(SEXP pointer, SEXP text)
 {
     const attn_tokenizer *const t = attn_model_tokenizer(model_of(pointer));
     const char *const bytes = Rf_translateCharUTF8(STRING_ELT(text, 0));
-    attn_ctx ctx = ATTN_ZERO;
+    attn_ctx ctx = context_of(pointer);
     size_t n = strlen(bytes), i, size, at = 0;
     attn_token *const ids = (int32_t *)R_alloc(n + 1, sizeof *ids);
     SEXP out;
@@ -239,6 +246,7 @@ static SEXP r_read(SEXP pointer, SEXP ids, SEXP first, SEXP kinds, SEXP top)
     SET_VECTOR_ELT(out, 0, Rf_allocMatrix(REALSXP, 4, n_columns));
     SET_VECTOR_ELT(out, 1, Rf_allocMatrix(INTSXP, k, n_columns));
     SET_VECTOR_ELT(out, 2, Rf_allocMatrix(REALSXP, k, n_columns));
+    r.ctx = context_of(pointer);
     r.token = token;
     r.kinds = LOGICAL(kinds);
     r.n_vocab = attn_model_config(model)->n_vocab;
@@ -277,7 +285,7 @@ static int stop_text(const char *text, size_t size, void *user)
 static SEXP r_generate(SEXP pointer, SEXP ids, SEXP how)
 {
     attn_model *const model = model_of(pointer);
-    attn_ctx ctx = ATTN_ZERO;
+    attn_ctx ctx = context_of(pointer);
     attn_continuation one = ATTN_ZERO;
     attn_generate_desc desc = ATTN_ZERO;
     writing w = {R_NilValue, 0};
@@ -326,7 +334,7 @@ static SEXP r_attention(SEXP pointer, SEXP ids)
     const size_t n = (size_t)XLENGTH(ids);
     SEXP out = PROTECT(
         Rf_allocVector(REALSXP, (R_xlen_t)((size_t)c->n_layer * (size_t)c->n_head * n * n)));
-    attn_ctx ctx = ATTN_ZERO;
+    attn_ctx ctx = context_of(pointer);
     attn_session *session = NULL;
     attn_session_desc desc = ATTN_ZERO;
     desc.n_ctx = desc.n_batch = n;

@@ -1,4 +1,16 @@
 library(attn)
+long <- paste(rep("The cat sat on the mat.", 60), collapse = " ")
+
+# One thread is one thread, however many processors there are. (This comes before calls on two.)
+if (dir.exists("/proc/self/task")) {
+  tasks <- function() length(list.files("/proc/self/task"))
+  before <- tasks()
+  one <- attn_model(threads = 1)
+  invisible(surprisal(one, long, stride = 200))
+  invisible(generate(one, "Once", 20))
+  stopifnot(tasks() == before)
+}
+
 model <- attn_model()
 
 # as tools/surprisal prints them for the same model
@@ -41,7 +53,6 @@ stopifnot(grepl("1 of 3 texts have no words", said[1]), grepl("1 of 3 texts have
 
 stopifnot(identical(surprisal(model, factor(c("a b", "c"))), surprisal(model, c("a b", "c"))))
 
-long <- paste(rep("The cat sat on the mat.", 60), collapse = " ")
 stopifnot(all(is.finite(surprisal(model, long, stride = 200)$surprisal)))
 
 likely <- next_words(model, "Once upon a", 2)
@@ -75,6 +86,8 @@ fails(next_words(model, "", bos = FALSE), "the text is empty")
 fails(next_words(model, long), "tokens, but the context holds 256")
 fails(generate(model, "a", max_tokens = NA), "max_tokens: expected a whole number")
 fails(attention(model, NA_character_), "text: expected one text")
+fails(attn_model(threads = 1.5), "threads: expected a whole number")
+fails(attn_model(threads = NA), "threads: expected a whole number")
 closed <- unserialize(serialize(model, NULL))
 fails(surprisal(closed, "a"), "the model is closed")
 
