@@ -667,11 +667,22 @@ static int list_isas(void)
     return 0;
 }
 
+/* Commands of tests that go elsewhere find the programs as $BUILT/gpt2. */
+static void tell_where_built(void)
+{
+    char path[4096], *here;
+    if (TEST_BUILD[0] == '/')
+        setenv("BUILT", TEST_BUILD, 1);
+    else if ((here = getcwd(path, sizeof path - sizeof TEST_BUILD - 1)) != NULL)
+        setenv("BUILT", strcat(strcat(here, "/"), TEST_BUILD), 1);
+}
+
 int main(int argc, char **argv)
 {
     result all;
     int arg, i;
     state.program = argv[0];
+    tell_where_built();
     qsort(suites, (size_t)n_suites, sizeof suites[0], compare_suites);
     if (argc == 2 && strcmp(argv[1], "--list") == 0)
         return list_cases();

@@ -130,6 +130,11 @@ static size_t *room_for(scratch *s, size_t n)
     return &s->n;
 }
 
+static void note_task(size_t i, void *user)
+{
+    ((char *)user)[i] = 'x';
+}
+
 #define EACH_FUNCTION(DO)                                                                          \
     DO(attn_zeros, (ctx, &s->out, ATTN_F32, attn_shape2(3, 4)))                                    \
     DO(attn_copy, (ctx, &s->out, x4))                                                              \
@@ -179,6 +184,7 @@ static size_t *room_for(scratch *s, size_t n)
     DO(attn_encode, (ctx, s->ids, room_for(s, 64), tokenizer, "Once upon a time", 16))             \
     DO(attn_encode_special, (ctx, s->ids, room_for(s, 64), tokenizer, "Once upon a time", 16))     \
     DO(attn_decode, (ctx, s->text, room_for(s, 256), tokenizer, tokens, 8))                        \
+    DO(attn_parallel_for, (ctx, 8, note_task, s->text))                                            \
     DO(attn_feed_text, (ctx, teller, "Once upon a time"))                                          \
     DO(attn_text_token, (ctx, s->ids, stories, " time"))                                           \
     DO(attn_hook, (ctx, NULL, other, "*hook_pattern", do_nothing, NULL))                           \
@@ -715,7 +721,8 @@ static void each_call(const char *how, const char *command, const char *made)
         rename(made, want);
     if (!test_full() || measures)
         step = n / (test_full() ? 150 : measures ? 12 : 24) + 1;
-    snprintf(drafts, sizeof drafts, "ls %s* >/dev/null 2>&1", made ? made : "build/no-such-file");
+    snprintf(drafts, sizeof drafts, "ls %s* >/dev/null 2>&1",
+             made ? made : TEST_BUILD "/no-such-file");
     for (i = 0; i < n; i += step) {
         int code;
         snprintf(fault, sizeof fault, "AT=%ld %s", i, how);

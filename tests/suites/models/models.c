@@ -200,7 +200,8 @@ TEST(saving)
             b = model_tensor_at(made, i);
             CHECK(strcmp(a.name, b.name) == 0 && a.checksum == b.checksum);
         }
-        FAILS(&ctx, ATTN_E_IO, "nowhere/", lens_model_save(&ctx, "build/nowhere/x.attn", made));
+        FAILS(&ctx, ATTN_E_IO, "nowhere/",
+              lens_model_save(&ctx, TEST_BUILD "/nowhere/x.attn", made));
         FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_model_save(&ctx, "", made));
         FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_model_save(&ctx, path, NULL));
     }

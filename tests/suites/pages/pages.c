@@ -14,8 +14,7 @@ static void make_place(const char *name)
     char path[128];
     CHECK(run("rm -rf " DIR "%s; mkdir -p " DIR
               "%s/bin && for f in attn.h examples tools tests; do "
-              "ln -s \"$PWD/$f\" " DIR "%s || exit; done; ln -s \"$PWD/" TEST_BUILD "\" " DIR
-              "%s/build",
+              "ln -s \"$PWD/$f\" " DIR "%s || exit; done; ln -s \"$BUILT\" " DIR "%s/build",
               name, name, name, name) == 0);
     snprintf(path, sizeof path, DIR "%s/bin/cc", name);
     test_write(path, cc, sizeof cc - 1);

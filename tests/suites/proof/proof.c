@@ -582,7 +582,7 @@ TEST(mistakes)
     refuses(2, "no place for the receipt", VERIFY MODEL "--score -p Once");
     refuses(2, "give --score or --activations, too", VERIFY MODEL "-p Once");
     refuses(2, "give one of them", VERIFY MODEL "--score --activations x -p a -o b");
-    refuses(1, "one token", VERIFY MODEL "--score -p Once -o build/x");
+    refuses(1, "one token", VERIFY MODEL "--score -p Once -o " TEST_BUILD "/x");
     refuses(2, "--receipt and --count contradict each other",
             GPT2 MODEL "Once --count 2 --temperature 1 --receipt x");
     refuses(2, "would overwrite ", GPT2 MODEL "Once --receipt " TEST_BUILD "/tiny-stories.attn");
@@ -590,8 +590,8 @@ TEST(mistakes)
             VERIFY MODEL "--score -p 'Once upon' -o " TEST_BUILD "/tiny-stories.attn");
     refuses(2, "--output LICENSE would overwrite LICENSE",
             VERIFY MODEL "--score -f LICENSE -o LICENSE");
-    refuses(2, "--logits build/x would overwrite build/x",
-            GPT2 MODEL "Once --logits build/x --receipt build/x");
+    refuses(2, "--logits " TEST_BUILD "/x would overwrite " TEST_BUILD "/x",
+            GPT2 MODEL "Once --logits " TEST_BUILD "/x --receipt " TEST_BUILD "/x");
     refuses(2, "is not UTF-8", GPT2 MODEL "Once --receipt x --stop \"$(printf '\\377')\"");
 }
 

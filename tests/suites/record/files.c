@@ -49,8 +49,8 @@ TEST(saved_tensors)
         "'; exit; }; done; exit 0",
         test_tmp("arrays.npz"));
     CHECK(system(script) == 0);
-    REFUSED(ATTN_E_ARGUMENT, "no names", lens_save(&ctx, "build/x.npz", NULL, values, 1));
-    REFUSED(ATTN_E_ARGUMENT, "no tensors", lens_save(&ctx, "build/x.npz", names, NULL, 1));
+    REFUSED(ATTN_E_ARGUMENT, "no names", lens_save(&ctx, TEST_BUILD "/x.npz", NULL, values, 1));
+    REFUSED(ATTN_E_ARGUMENT, "no tensors", lens_save(&ctx, TEST_BUILD "/x.npz", names, NULL, 1));
     REFUSED(ATTN_E_ARGUMENT, "no names", lens_save(&ctx, path, NULL, values, 1));
     REFUSED(ATTN_E_ARGUMENT, "no tensors", lens_save(&ctx, path, names, NULL, 1));
     memset(longest, 'a', sizeof longest);
@@ -65,11 +65,12 @@ TEST(saved_tensors)
         name = wrong[i];
         CHECKF(lens_save(&ctx, path, &name, values, 1) != ATTN_OK, "a tensor called %s",
                name ? name : "NULL");
-        CHECK(lens_save(&ctx, "build/x.npz", &name, values, 1) != ATTN_OK);
+        CHECK(lens_save(&ctx, TEST_BUILD "/x.npz", &name, values, 1) != ATTN_OK);
         ctx.status = ATTN_OK;
     }
     name = "x";
-    REFUSED(ATTN_E_ARGUMENT, "x is no tensor", lens_save(&ctx, "build/x.npz", &name, &bad, 1));
+    REFUSED(ATTN_E_ARGUMENT, "x is no tensor",
+            lens_save(&ctx, TEST_BUILD "/x.npz", &name, &bad, 1));
     REFUSED(ATTN_E_ARGUMENT, "x is no tensor", lens_save(&ctx, path, &name, &bad, 1));
     bad.error = "a reason";
     REFUSED(ATTN_E_ARGUMENT, "x is no tensor: a reason", lens_save(&ctx, path, &name, &bad, 1));
@@ -85,7 +86,8 @@ TEST(saved_tensors)
     if (sizeof(size_t) > 4) {
         REFUSED(ATTN_E_SHAPE, "x is too large", lens_save(&ctx, path, &name, &huge, 1));
         huge.shape[0] = (size_t)((uint64_t)1 << 40);
-        REFUSED(ATTN_E_SPACE, "a .npz of 4 GiB", lens_save(&ctx, "build/x.npz", &name, &huge, 1));
+        REFUSED(ATTN_E_SPACE, "a .npz of 4 GiB",
+                lens_save(&ctx, TEST_BUILD "/x.npz", &name, &huge, 1));
         huge.shape[1] = (size_t)((uint64_t)1 << 40);
         huge.ndim = 2;
         REFUSED(ATTN_E_SPACE, "any file",
@@ -274,5 +276,5 @@ TEST(models_that_cannot_be_saved)
     CHECK(system("test ! -e " TEST_TMP "a-directory.00.part") == 0);
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_model_save(&ctx, NULL, plain));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_model_save(&ctx, "", plain));
-    FAILS(&ctx, ATTN_E_IO, "", lens_model_save(&ctx, "build/no/such/x.attn", plain));
+    FAILS(&ctx, ATTN_E_IO, "", lens_model_save(&ctx, TEST_BUILD "/no/such/x.attn", plain));
 }

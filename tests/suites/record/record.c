@@ -591,32 +591,34 @@ TEST(saving)
     CHECK((file = test_read(test_tmp("none.npz"), &size)) != NULL && size == 22);
     free(file);
     FAILS(&ctx, ATTN_E_ARGUMENT, ".safetensors",
-          lens_save(&ctx, "build/x.pt", tensor_names, values, 3));
+          lens_save(&ctx, TEST_BUILD "/x.pt", tensor_names, values, 3));
     FAILS(&ctx, ATTN_E_ARGUMENT, ".safetensors", lens_save(&ctx, NULL, tensor_names, values, 3));
     FAILS(&ctx, ATTN_E_IO, "directory",
-          lens_save(&ctx, "build/no-such-place/x.safetensors", tensor_names, values, 3));
+          lens_save(&ctx, TEST_BUILD "/no-such-place/x.safetensors", tensor_names, values, 3));
     for (i = 0; i < 6; i++) {
         tensor_names[1] = bad[i];
-        FAILS(&ctx, ATTN_E_NAME, "name 1", lens_save(&ctx, "build/x.npz", tensor_names, values, 3));
         FAILS(&ctx, ATTN_E_NAME, "name 1",
-              lens_save(&ctx, "build/x.safetensors", tensor_names, values, 3));
+              lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
+        FAILS(&ctx, ATTN_E_NAME, "name 1",
+              lens_save(&ctx, TEST_BUILD "/x.safetensors", tensor_names, values, 3));
     }
     tensor_names[1] = "a";
     FAILS(&ctx, ATTN_E_NAME, "two tensors",
-          lens_save(&ctx, "build/x.npz", tensor_names, values, 3));
+          lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
     FAILS(&ctx, ATTN_E_NAME, "two tensors",
-          lens_save(&ctx, "build/x.safetensors", tensor_names, values, 3));
+          lens_save(&ctx, TEST_BUILD "/x.safetensors", tensor_names, values, 3));
     tensor_names[1] = "b";
     values[1] = attn_reshape(values[0], attn_shape1(7));
     FAILS(&ctx, ATTN_E_ARGUMENT, "b is no tensor",
-          lens_save(&ctx, "build/x.npz", tensor_names, values, 3));
+          lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
     values[1] = attn_borrow(ids, ATTN_I32, attn_shape2((size_t)1 << 15, (size_t)1 << 15));
     values[1].stride[0] = values[1].stride[1] = 0;
     if (sizeof(size_t) > 4)
-        FAILS(&ctx, ATTN_E_SPACE, "4 GiB", lens_save(&ctx, "build/x.npz", tensor_names, values, 3));
+        FAILS(&ctx, ATTN_E_SPACE, "4 GiB",
+              lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
     else
         FAILS(&ctx, ATTN_E_ARGUMENT, "b is no tensor",
-              lens_save(&ctx, "build/x.npz", tensor_names, values, 3));
+              lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
     pool_clear();
 }
 

@@ -208,8 +208,8 @@ TEST(same_bytes)
 TEST(answers_at_once)
 {
     CHECKF(
-        run("cd " TMP " && rm -f to from && mkfifo to from && { \"$OLDPWD\"/" SCORE
-            "\"$OLDPWD\"/" MODEL "<to >from -q & } && exec 3>to 4<from && "
+        run("cd " TMP
+            " && rm -f to from && mkfifo to from && { \"$BUILT/score\" \"$BUILT\"/tiny-stories.attn <to >from -q & } && exec 3>to 4<from && "
             "echo '{\"id\": 1, \"text\": \"Once upon\"}' >&3 && read -r line <&4 && "
             "echo \"$line\" && printf '{\"id\": 2, \"te' >&3 && sleep 0.1 && "
             "printf 'xt\": \"Once upon\"}\\n{\"id\"' >&3 && read -r line <&4 && echo \"$line\" && "
