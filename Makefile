@@ -4,12 +4,19 @@
 $(if $(wildcard tests/checks.mk),,$(error This Makefile works in its own directory: \
     make -C $(dir $(lastword $(MAKEFILE_LIST))) $(MAKECMDGOALS)))
 
-BUILD   = build
-CC      = cc
-CFLAGS  = -O2
-WARN    = -Wall -Wextra -pedantic -Wshadow -Wconversion
-LDFLAGS =
-PREFIX  = /usr/local
+BUILD     = build
+# `make install` takes what `make` has built, with the settings that it was given then.
+ifeq ($(MAKECMDGOALS),install)
+-include $(BUILD)/settings.mk
+endif
+ifeq ($(origin CC),default)
+CC        = cc
+endif
+CFLAGS   ?= -O2
+CPPFLAGS ?=
+LDFLAGS  ?=
+WARN      = -Wall -Wextra -pedantic -Wshadow -Wconversion
+PREFIX   ?= /usr/local
 
 $(if $(filter 1,$(words $(BUILD))),,$(error BUILD="$(BUILD)": make needs one name without blanks))
 
@@ -19,9 +26,11 @@ JOBS    = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell getconf _NPROCESSORS_ONLN 2
 # Threads come from OpenMP, if this compiler can compile and link it. Otherwise attn.h makes its own
 # (THREADS=own). THREADS=none: one thread.
 probe   = int omp_get_max_threads(void); int main(void) { return omp_get_max_threads() < 1; }
+ifneq ($(filter undefined environment,$(origin THREADS)),)
 THREADS = $(eval THREADS := $(shell mkdir -p $(BUILD) && \
             echo '$(probe)' | $(CC) -fopenmp -x c -o $(BUILD)/openmp-probe - 2>/dev/null && \
             echo openmp || echo own))$(THREADS)
+endif
 
 THREADS_openmp = -fopenmp
 THREADS_own    = -DATTN_THREADS -D_DEFAULT_SOURCE -D_DARWIN_C_SOURCE -pthread
@@ -29,8 +38,17 @@ THREADS_none   =
 THREADED       = $(if $(filter undefined,$(origin THREADS_$(THREADS))),$(error \
                    THREADS=$(THREADS): openmp, own and none are possible))$(THREADS_$(THREADS))
 
-COMPILE = $(CC) -std=c99 $(WARN) $(THREADED) $(CFLAGS) -I. -MMD -MP
+COMPILE = $(CC) -std=c99 $(WARN) $(THREADED) $(CPPFLAGS) $(CFLAGS) -I. -MMD -MP
 LINK    = $(LDFLAGS) -lm
+
+# For another system: CC is a cross compiler, and BUILD_CC compiles the programs that run here, to convert models
+# and to print their help for the manual pages.
+NATIVE  = $(if $(BUILD_CC),$(BUILD)/native,$(BUILD))
+ifneq ($(BUILD_CC),)
+$(BUILD)/native/%: FORCE
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/native CC='$(BUILD_CC)' CFLAGS=-O1 CPPFLAGS=-DATTN_NO_SIMD LDFLAGS= \
+	    THREADS=none BUILD_CC= $@
+endif
 
 # A step prints the file that it makes; with V=1, its whole command.
 SHOW    = $(if $(V),,@printf '  %s\n' '$@';)
@@ -72,7 +90,7 @@ all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs a
 # A story needs two programs and the kernels of this processor alone. Each of the two brings its own
 # implementation, of which the compiler drops the functions that it does not call, and both compile at
 # the same time. They stand in a directory of their own until `make` has built the rest.
-NATIVE = $(shell echo 'int x;' | $(CC) -march=native -x c -c -o /dev/null - 2>/dev/null && \
+TUNED  = $(shell echo 'int x;' | $(CC) -march=native -x c -c -o /dev/null - 2>/dev/null && \
            echo -march=native -DATTN_NO_DISPATCH)
 STORY  = $(if $(wildcard $(BUILD)/gpt2),$(BUILD),$(BUILD)/run)
 ALONE  = $(COMPILE) -DATTN_STATIC -MF $@.d
@@ -85,7 +103,7 @@ run: ## a story (PROMPT="Once upon a time" N=200 SEED=1)
 
 $(BUILD)/run/gpt2: gpt2.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(SHOW)$(ALONE) $(NATIVE) $< -o $@ $(LINK)
+	$(SHOW)$(ALONE) $(TUNED) $< -o $@ $(LINK)
 
 $(BUILD)/run/attn-convert: attn-convert.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -129,7 +147,7 @@ $(BUILD)/$(SIZE).attn: $(FILES)/model.safetensors $(BUILD)/attn-convert
 	    --source https://huggingface.co/$(if $(filter distil%,$(SIZE)),distilbert,openai-community)/$(SIZE) \
 	    --license $(if $(filter distil%,$(SIZE)),apache-2.0,mit)
 
-CONVERTER = $(BUILD)/attn-convert
+CONVERTER = $(NATIVE)/attn-convert
 CONVERT = $(SHOW)$(filter %/attn-convert,$^) --quiet $(<D) $@
 
 $(BUILD)/tiny-stories.attn $(BUILD)/induction.attn: $(BUILD)/%.attn: examples/%/config.json \
@@ -137,7 +155,7 @@ $(BUILD)/tiny-stories.attn $(BUILD)/induction.attn: $(BUILD)/%.attn: examples/%/
 	$(CONVERT)
 
 $(BUILD)/from_scratch/plain.attn: tests/golden/plain/config.json $(wildcard tests/golden/plain/*) \
-    $(BUILD)/attn-convert
+    $(CONVERTER)
 	@mkdir -p $(@D)
 	$(CONVERT) --no-tokenizer
 
@@ -198,7 +216,8 @@ $(BUILD)/test: $(TESTS) $(BUILD)/attn.o
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(COMPILE) $(LINK)' | cmp -s - $@ || \
-	    echo '$(COMPILE) $(LINK)' >$@
+	    { echo '$(COMPILE) $(LINK)' >$@; printf '%s = %s\n' CC '$(CC)' CFLAGS '$(CFLAGS)' CPPFLAGS '$(CPPFLAGS)' \
+	    LDFLAGS '$(LDFLAGS)' THREADS '$(THREADS)' BUILD_CC '$(BUILD_CC)' >$(BUILD)/settings.mk; }
 
 FORCE:
 
@@ -219,4 +238,5 @@ help: ## this list
 	@echo 'Targets:'
 	@sed -n 's/^\([a-z-][a-z0-9-]*\):.*## \(.*\)/\1|\2/p' Makefile tests/checks.mk tools/packaging/install.mk examples/web/web.mk | \
 	    while IFS='|' read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
-	@echo 'Variables: CC, CFLAGS, LDFLAGS, THREADS (openmp, own, none), BUILD (instead of build/), V=1 (whole commands)'
+	@echo 'Variables: CC, CFLAGS, CPPFLAGS, LDFLAGS, THREADS (openmp, own, none), BUILD (instead of build/), BUILD_CC (cross builds:'
+	@echo '           the compiler for this machine), V=1 (whole commands)'

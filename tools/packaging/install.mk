@@ -6,14 +6,12 @@
 # Names of the project's own: gpt2 and lens alone would take too much from others.
 RENAMED   = gpt2 lens perplexity score surprisal
 PLAIN     = attn-convert attn-info attn-tokenize attn-verify
-INSTALLED = $(RENAMED:%=attn-%) $(PLAIN)
 # Headers that need attn.h alone, those that write files and the research headers: #include <attn-lens/patch.h>
 WRITE     = base model_file new_file wide writer
 RESEARCH  = changes circuits curve decompose detect edges exact gradients heads logits metric pairs panels patch \
             paths process_weights prune qk refactor result sae save spectrum steering sweep
 VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)
-PREFIXED  = $(DESTDIR)$(PREFIX)# may have spaces, so that every command quotes it
 
 # The name of the shared library says with which minor version a program was linked: until 1.0 it
 # may rename things.
@@ -32,7 +30,7 @@ LINKED    = libattn.so
 # It stays loaded after dlclose (nodelete), because OpenMP's threads stay, too, and run code of its library.
 SHARE     = -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete
 endif
-NEEDS     = $(addprefix $() ,$(filter -fopenmp -pthread,$(THREADED)))
+NEEDS     = $(filter -fopenmp -pthread,$(THREADED))
 
 $(BUILD)/libattn.a: $(BUILD)/attn.o
 	rm -f $@
@@ -49,36 +47,24 @@ $(BUILD)/$(LINKED): $(BUILD)/$(SHARED)
 	ln -sf $(SHARED) $(BUILD)/$(SONAME)
 	ln -sf $(SONAME) $@
 
-install: $(RENAMED:%=$(BUILD)/%) $(PLAIN:%=$(BUILD)/%) $(BUILD)/libattn.a $(BUILD)/$(SHARED) $(BUILD)/attn.3 ## install headers, libraries, programs, manual pages, attn.pc, a CMake package (PREFIX, DESTDIR)
-	install -d "$(PREFIXED)/include/attn-lens" "$(PREFIXED)/bin" "$(PREFIXED)/lib/pkgconfig" "$(PREFIXED)/lib/cmake/attn" \
-	    "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/share/man/man1" "$(PREFIXED)/share/man/man3"
-	install -m 644 attn.h examples/cpp/attn.hpp "$(PREFIXED)/include"
-	for h in $(WRITE:%=write/%) $(RESEARCH:%=lens/%); do sed 's,^#include "\.\./write/,#include ",' tools/$$h.h \
-	    >"$(PREFIXED)/include/attn-lens/$${h#*/}.h" || exit; done
-	install -m 644 LICENSE README.md "$(PREFIXED)/share/doc/attn"
-	install -m 755 $(PLAIN:%=$(BUILD)/%) "$(PREFIXED)/bin"
-	for p in $(RENAMED); do install -m 755 $(BUILD)/$$p "$(PREFIXED)/bin/attn-$$p" || exit; done
-	for p in $(RENAMED) $(PLAIN); do sh tools/packaging/man.sh $(BUILD)/$$p attn-$${p#attn-} $(VERSION) \
-	    >"$(PREFIXED)/share/man/man1/attn-$${p#attn-}.1" || exit; done
-	install -m 644 $(BUILD)/attn.3 "$(PREFIXED)/share/man/man3"
-	install -m 644 $(BUILD)/libattn.a "$(PREFIXED)/lib"
-	install -m 755 $(BUILD)/$(SHARED) "$(PREFIXED)/lib"
-	ln -sf $(SHARED) "$(PREFIXED)/lib/$(SONAME)"
-	ln -sf $(SONAME) "$(PREFIXED)/lib/$(LINKED)"
-	for f in attnConfig attnConfigVersion; do sed -e 's/@VERSION@/$(VERSION)/; s/@SHARED@/$(SHARED)/' \
-	    -e 's,@SONAME@,$(RPATH)$(SONAME),; s/@STATIC_NEEDS@/$(addprefix ;,$(NEEDS))/' tools/packaging/cmake/$$f.cmake \
-	    >"$(PREFIXED)/lib/cmake/attn/$$f.cmake" || exit; done
-	chmod 644 "$(PREFIXED)"/include/attn-lens/*.h "$(PREFIXED)"/share/man/man1/attn-*.1 "$(PREFIXED)"/lib/cmake/attn/*.cmake
-	@printf '%s\n' 'prefix=$${pcfiledir}/../..' '' 'Name: attn' \
-	    'Description: GPT-2 inference in one C header' 'Version: $(VERSION)' \
-	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lattn' \
-	    'Libs.private:$(NEEDS) -lm' >"$(PREFIXED)/lib/pkgconfig/attn.pc"
+# Where things go. All may have blanks. What is built for a package goes below DESTDIR.
+DESTDIR   ?=
+BINDIR    ?= $(PREFIX)/bin
+LIBDIR    ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DATADIR   ?= $(PREFIX)/share
+MANDIR    ?= $(DATADIR)/man
+DOCDIR    ?= $(DATADIR)/doc/attn
+PLACED     = $(foreach v,DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR MANDIR DOCDIR BUILD NATIVE RENAMED PLAIN VERSION SHARED \
+               SONAME LINKED RPATH NEEDS,$(v)='$($(v))') HEADERS='$(WRITE:%=write/%) $(RESEARCH:%=lens/%)'
 
-uninstall: ## remove what install put there (PREFIX, DESTDIR)
-	for p in $(INSTALLED); do rm -f "$(PREFIXED)/bin/$$p" "$(PREFIXED)/share/man/man1/$$p.1"; done
-	for f in include/attn.h include/attn.hpp share/man/man3/attn.3 lib/pkgconfig/attn.pc lib/libattn.a lib/$(SHARED) lib/$(SONAME) \
-	    lib/$(LINKED); do rm -f "$(PREFIXED)/$$f"; done
-	rm -rf "$(PREFIXED)/share/doc/attn" "$(PREFIXED)/lib/cmake/attn" "$(PREFIXED)/include/attn-lens"
+install: $(RENAMED:%=$(BUILD)/%) $(PLAIN:%=$(BUILD)/%) $(if $(BUILD_CC),$(RENAMED:%=$(NATIVE)/%) $(PLAIN:%=$(NATIVE)/%)) \
+    $(BUILD)/libattn.a $(BUILD)/$(SHARED) $(BUILD)/attn.3
+install: ## install headers, libraries, programs, manual pages, attn.pc, a CMake package (PREFIX, DESTDIR, BINDIR, LIBDIR ...)
+	@$(PLACED) sh tools/packaging/install.sh $@
+
+uninstall: ## remove what install put there (the same variables)
+	@$(PLACED) sh tools/packaging/install.sh $@
 
 # Documentation ===================================================================================
 
