@@ -228,8 +228,7 @@ static int run(const char *path)
 static int run_line(const program *self, arguments *given, void *state)
 {
     options *const o = (options *)state;
-    const int code = take_words(self, given, &o->model, NULL,
-                                "no file given: attn-info FILE.attn (--help tells more)");
+    const int code = take_words(self, given, &o->model, NULL, "FILE.attn");
     return code == FINE ? run(o->model) : code;
 }
 

@@ -180,9 +180,7 @@ static int run(const options *asked)
 static int run_line(const program *self, arguments *given, void *state)
 {
     options *const o = (options *)state;
-    const int code =
-        take_words(self, given, &o->model, NULL,
-                   "no model given: attn-tokenize MODEL.attn <TEXT (--help tells more)");
+    const int code = take_words(self, given, &o->model, NULL, "MODEL.attn <TEXT");
     return code == FINE ? run(o) : code;
 }
 

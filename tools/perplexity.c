@@ -266,8 +266,7 @@ static int run_all(run *r)
 static int run_line(const program *self, arguments *given, void *state)
 {
     run *const r = (run *)state;
-    int code = take_words(self, given, &r->o.model, &r->o.file,
-                          "no model given: perplexity MODEL.attn FILE (--help tells more)");
+    int code = take_words(self, given, &r->o.model, &r->o.file, "MODEL.attn FILE");
     if (code != FINE)
         return code;
     if (!r->o.file && !system_is_terminal(stdin))

@@ -327,7 +327,8 @@ static int check_usage(const options *o, const arguments *given, size_t next)
         if (!*o->stop.at[i])
             return fail(USAGE, "--stop needs a text that is not empty");
     if (!o->model)
-        return fail(USAGE, "no model given: gpt2 MODEL.attn \"a prompt\" (--help tells more)");
+        return fail(USAGE, "no model given: %s MODEL.attn \"a prompt\" (--help tells more)",
+                    called);
     if (next < given->n_words)
         return refuse_word(given->words[next], "give one prompt, in quotes");
     if (!o->prompt + !o->file + !o->ids < 2)
@@ -368,7 +369,7 @@ int main(int argc, char **argv)
     static run r;
     static arguments given;
     const program self = {
-        table, N_OPTIONS, 2, "quote the prompt", pages, 2, "Further help (gpt2 --help more)"};
+        table, N_OPTIONS, 2, "quote the prompt", pages, 2, "Further help (--help more)"};
     const char *word;
     size_t next = 0;
     int code;

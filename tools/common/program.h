@@ -11,12 +11,24 @@
 
 enum { FINE = 0, FAILED = 1, USAGE = 2, INTERRUPTED = 130, PIPE_CLOSED = 141 };
 
+/* The program's name, as it was called: `make install` puts attn- before some. */
+static const char *called = PROGRAM;
+
+TOOLS_FN void set_called(const char *path)
+{
+    static char name[64];
+    const char *slash = strrchr(path, '/');
+    snprintf(name, sizeof name, "%s", slash ? slash + 1 : path);
+    if (strcmp(name, "attn-" PROGRAM) == 0)
+        called = name;
+}
+
 TOOLS_FN int fail(int code, const char *format, ...) TOOLS_PRINTF(2, 3);
 TOOLS_FN int fail(int code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    fputs(PROGRAM ": ", stderr);
+    fprintf(stderr, "%s: ", called);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
     fflush(stderr); /* a console of Windows is buffered */
@@ -110,7 +122,7 @@ TOOLS_FN void announce_pipe(const char *path)
 {
     const char *what = system_not_a_file(path);
     if (what && strcmp(what, "a pipe") == 0 && strncmp(path, "/dev/", 5) != 0)
-        fprintf(stderr, PROGRAM ": waiting for somebody to write to the pipe %s\n", path);
+        fprintf(stderr, "%s: waiting for somebody to write to the pipe %s\n", called, path);
 }
 
 /* >> Progress of long work ===================================================================== */
@@ -332,12 +344,17 @@ typedef struct arguments {
     unsigned char given[MOST_OPTIONS]; /* 1: that row of the table was given */
 } arguments;
 
-/* Words in lines that fit. The first line begins at column `at`, the others are indented. */
+/* Words in lines that fit. The first line begins at column `at`, the others are indented. A line that begins with
+ * the program's name is a command. */
 TOOLS_FN void print_wrapped(const char *text, int at, int indent, int columns)
 {
     int follows = 0; /* 1: a word stands before this one in its line */
+    int begins = 1;  /* 1: the word is the first of a line of the text */
     while (*text) {
-        const int size = (int)strcspn(text, " \n");
+        const size_t length = strcspn(text, " \n");
+        const int is_name =
+            begins && length == strlen(PROGRAM) && strncmp(text, PROGRAM, length) == 0;
+        const int size = (int)(is_name ? strlen(called) : length);
         if (follows && at + 1 + size > columns) {
             printf("\n%*s", indent, "");
             at = indent;
@@ -345,9 +362,10 @@ TOOLS_FN void print_wrapped(const char *text, int at, int indent, int columns)
             putchar(' ');
             at++;
         }
-        printf("%.*s", size, text);
+        printf("%.*s", size, is_name ? called : text);
         at += size;
-        text += size;
+        begins = text[length] == '\n' || strncmp(text, "`rlwrap ", 8) == 0;
+        text += length;
         follows = *text != '\n';
         if (!follows) {
             printf("\n%*s", text[1] == '\n' ? 0 : indent, "");
@@ -405,7 +423,7 @@ TOOLS_FN void print_options(const program *p, const help_page *page)
         print_row(label, 22, o->help);
     }
     if (used) {
-        snprintf(label, sizeof label, "%sFurther options, see %s --help:", n ? "" : "\n", PROGRAM);
+        snprintf(label, sizeof label, "%sFurther options, see %s --help:", n ? "" : "\n", called);
         fputs(label, stdout);
         print_wrapped(others, (int)strlen(label), 2, help_columns());
     }
@@ -783,7 +801,7 @@ TOOLS_FN int parse_options(const program *p, int argc, char **argv, void *option
 
 TOOLS_FN void print_version(void)
 {
-    printf(PROGRAM " of attn.h %d.%d.%d\n", ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR,
+    printf("%s of attn.h %d.%d.%d\n", called, ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR,
            ATTN_VERSION_PATCH);
 }
 
@@ -793,6 +811,7 @@ TOOLS_FN int read_command_line(const program *p, int argc, char **argv, void *op
                                arguments *found, int *code)
 {
     const int help = p->n_options - 2, version = p->n_options - 1; /* PROGRAM_OPTIONS */
+    set_called(argc > 0 ? argv[0] : PROGRAM);
     if ((*code = parse_options(p, argc, argv, options, found)) != FINE)
         return 0;
     if (found->given[help] ||
@@ -829,10 +848,10 @@ TOOLS_FN void swap_model(const char **model, const char **text)
 }
 
 /* Takes the model, and the file of a program that reads one (else NULL), from the words of the command
- * line where no option gave them. Refuses a line without a model, by the message `missing`, and one with
- * words that remain. */
+ * line where no option gave them. Refuses a line without a model, which then says the `words` that the program takes,
+ * and one with words that remain. */
 TOOLS_FN int take_words(const program *p, const arguments *found, const char **model,
-                        const char **file, const char *missing)
+                        const char **file, const char *words)
 {
     size_t next = 0;
     *model = option_or_word(*model, found, &next);
@@ -841,7 +860,7 @@ TOOLS_FN int take_words(const program *p, const arguments *found, const char **m
         swap_model(model, file);
     }
     if (!*model)
-        return fail(USAGE, "%s", missing);
+        return fail(USAGE, "no model given: %s %s (--help tells more)", called, words);
     return next < found->n_words ? refuse_word(found->words[next], p->hint) : FINE;
 }
 

@@ -112,9 +112,9 @@ TOOLS_FN int check_text_word(const char *word)
                     "%s is a file: -f %s takes the text in it, -p %s takes its name as the text",
                     word, word, word);
     fprintf(stderr,
-            PROGRAM ": note: \"%s\" is the text; -f %s takes the text in the file of that "
-                    "name\n",
-            word, word);
+            "%s: note: \"%s\" is the text; -f %s takes the text in the file of that "
+            "name\n",
+            called, word, word);
     return FINE;
 }
 

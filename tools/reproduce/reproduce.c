@@ -436,8 +436,7 @@ static int run_all(run *r)
 static int run_line(const program *self, arguments *given, void *state)
 {
     run *const r = (run *)state;
-    int code = take_words(self, given, &r->o.model, NULL,
-                          "no model given: reproduce MODEL.attn (--help tells more)");
+    int code = take_words(self, given, &r->o.model, NULL, "MODEL.attn");
     if (code != FINE)
         return code;
     signal(SIGINT, on_interrupt);

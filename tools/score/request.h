@@ -149,7 +149,7 @@ static attn_status refuse_name(attn_ctx *ctx, const json_value *v)
     meant = nearest_option(&all, show(name, v->key, v->key_size));
     return tool_fail(ctx, ATTN_E_ARGUMENT, "there is no key \"%s\"%s%s%s", name,
                      meant ? "; do you mean \"" : "", meant ? meant->name : "",
-                     meant ? "\"?" : "; score --help keys lists them, and --carry takes others");
+                     meant ? "\"?" : "; --help keys lists them, and --carry takes others");
 }
 
 /* Fills in the request from the line's object. The id is read first, because an error has it, too. */

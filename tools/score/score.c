@@ -134,7 +134,7 @@ static void report(run *r, int at_end)
         return;
     r->reported = now;
     if (at_end && r->n_answers == 0 && r->n_again > 0) {
-        fprintf(stderr, PROGRAM ": nothing was left to do: %s answers all %llu lines\n",
+        fprintf(stderr, "%s: nothing was left to do: %s answers all %llu lines\n", called,
                 r->o.output, TOOLS_LLU(r->n_skipped + r->n_again));
         return;
     }
@@ -148,7 +148,7 @@ static void report(run *r, int at_end)
         const int columns = line_columns(stderr) > 0 ? line_columns(stderr) : 80;
         fprintf(stderr, "%-*.*s%s", columns - 1, columns - 1, line, at_end ? "\n" : "\r");
     } else {
-        fprintf(stderr, PROGRAM ": %s\n", line);
+        fprintf(stderr, "%s: %s\n", called, line);
     }
     fflush(stderr);
 }
@@ -244,8 +244,7 @@ static int close_all(run *r, int code)
 static int run_line(const program *self, arguments *given, void *state)
 {
     run *const r = (run *)state;
-    const int code = take_words(self, given, &r->o.model, &r->o.file,
-                                "no model given: score MODEL.attn FILE (--help tells more)");
+    const int code = take_words(self, given, &r->o.model, &r->o.file, "MODEL.attn FILE");
     if (code != FINE)
         return code;
     if (r->o.resume && (!r->o.output || strcmp(r->o.output, "-") == 0))
@@ -256,13 +255,8 @@ static int run_line(const program *self, arguments *given, void *state)
 int main(int argc, char **argv)
 {
     static run r;
-    const program self = {table,
-                          N_OPTIONS,
-                          2,
-                          "give one file of lines",
-                          pages,
-                          2,
-                          "Further help (score --help keys)"};
+    const program self = {
+        table, N_OPTIONS, 2, "give one file of lines", pages, 2, "Further help (--help keys)"};
     r.o.batch = 64;
     return program_main(&self, argc, argv, &r, run_line);
 }

@@ -49,7 +49,8 @@ static int check_options(run *r)
 static void note(const run *r, uint64_t n, const char *what)
 {
     if (n && !r->o.quiet)
-        fprintf(stderr, PROGRAM ": %llu of %zu texts %s\n", TOOLS_LLU(n), r->input.n_records, what);
+        fprintf(stderr, "%s: %llu of %zu texts %s\n", called, TOOLS_LLU(n), r->input.n_records,
+                what);
 }
 
 /* Refuses an item with more or fewer names of regions than regions. */

@@ -114,9 +114,9 @@ static void choose_kernels(run *r)
     r->o.isa = ATTN_ISA_PORTABLE;
     if (!r->o.quiet)
         fprintf(stderr,
-                PROGRAM ": the kernels here are %s: plain C gives the digits of other "
-                        "machines, slowly; --isa base is faster, with other last digits\n",
-                name);
+                "%s: the kernels here are %s: plain C gives the digits of other "
+                "machines, slowly; --isa base is faster, with other last digits\n",
+                called, name);
 }
 
 static int run_all(run *r)
@@ -139,8 +139,8 @@ static int close_all(run *r, int code)
 {
     code = finish_rows(r, code);
     if (code == INTERRUPTED && r->part)
-        fprintf(stderr, PROGRAM ": interrupted; the rows so far are in %s, and --resume goes on\n",
-                r->part);
+        fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
+                called, r->part);
     free_run(r);
     attn_model_close(r->model);
     return code;
@@ -149,8 +149,7 @@ static int close_all(run *r, int code)
 static int run_line(const program *self, arguments *given, void *state)
 {
     run *const r = (run *)state;
-    int code = take_words(self, given, &r->o.model, &r->o.file,
-                          "no model given: surprisal MODEL.attn FILE (--help tells more)");
+    int code = take_words(self, given, &r->o.model, &r->o.file, "MODEL.attn FILE");
     if (code != FINE)
         return code;
     r->o.file = r->o.file ? r->o.file : "-";
@@ -170,7 +169,7 @@ int main(int argc, char **argv)
                           "give one file of texts",
                           pages,
                           3,
-                          "Further help (surprisal --help formula)"};
+                          "Further help (--help formula)"};
     r.o.batch = 64;
     return program_main(&self, argc, argv, &r, run_line);
 }

@@ -1225,7 +1225,7 @@ TEST(outputs)
     refuses(2, "too many arguments at \"b\": the text comes from standard input",
             TEST_BUILD "/attn-tokenize a b");
     refuses(2, "too many arguments at \"b\"", TEST_BUILD "/attn-tokenize -m a b");
-    refuses(2, "no file given: attn-info FILE.attn", TEST_BUILD "/attn-info");
+    refuses(2, "no model given: attn-info FILE.attn", TEST_BUILD "/attn-info");
     refuses(2, "too many arguments at \"b\": one file", TEST_BUILD "/attn-info a b");
     refuses(2, "too many arguments at \"b\": one file", TEST_BUILD "/attn-info -m a b");
     refuses(2, "there is no option --all", TEST_BUILD "/attn-info --all");

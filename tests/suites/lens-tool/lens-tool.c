@@ -95,7 +95,7 @@ TEST(a_page_for_each_command)
         free(page);
     }
     CHECK(run(LENS "--help all") == 0 && strstr(out, "\nrecord:\nUsage: lens "));
-    CHECK(run(LENS "--help nothing") == 0 && strstr(out, "Commands (lens COMMAND --help):"));
+    CHECK(run(LENS "--help nothing") == 0 && strstr(out, "Commands (COMMAND --help):"));
 }
 
 TEST(wrong_usage)

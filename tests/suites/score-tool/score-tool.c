@@ -249,7 +249,7 @@ static const struct {
     {"{\"text\": \"a\", \"id\": 3, \"txet\": 1}",
      "{\"id\": 3, \"line\": 19, \"error\": \"there is no key \\\"txet\\\"; do you mean "
      "\\\"text\\\"?\""},
-    {"{\"text\": \"a\", \"colour\": 1}", "no key \\\"colour\\\"; score --help keys lists them"},
+    {"{\"text\": \"a\", \"colour\": 1}", "no key \\\"colour\\\"; --help keys lists them"},
     {"{\"text\": \"a\", \"id\": [1]}", "id: expected a string or a number, not a list"},
     {"{\"text\": \"a\", \"max_tokens\": 3}", "max_tokens means nothing to the task score"},
     {"{\"text\": \"a\", \"bos\": 1}", "bos: expected true or false, not 1"},

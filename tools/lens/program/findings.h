@@ -52,7 +52,7 @@ static const char *quoted(lens *l, const char *word, size_t size)
 
 static const char *command_text(lens *l)
 {
-    const char *const *word, *line = PROGRAM;
+    const char *const *word, *line = called;
     for (word = l->command_line; *word; word++)
         line = keep(l, "%s %s", line, quoted(l, *word, strlen(*word)));
     return line;

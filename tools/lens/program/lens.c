@@ -118,8 +118,8 @@ static int sort_words(lens *l)
     }
     l->model_path = option_or_word(l->o.model, &l->given, &next);
     if (!l->model_path || (first && l->given.n_free == 1 && !system_exists(word)))
-        return fail(USAGE, "no model given: lens MODEL.attn %s%s\"a text\" (--help tells more)",
-                    first ? first->name : "", first ? " " : "");
+        return fail(USAGE, "no model given: %s MODEL.attn %s%s\"a text\" (--help tells more)",
+                    called, first ? first->name : "", first ? " " : "");
     l->command = find_command(l, next);
     if (l->command) {
         next++;
@@ -306,7 +306,7 @@ int main(int argc, char **argv)
                           "name fewer activations",
                           pages,
                           N_PAGES,
-                          "Commands (lens COMMAND --help)"};
+                          "Commands (COMMAND --help)"};
     int code;
     system_begin(&argc, &argv);
     l.o.top = 5;
