@@ -43,10 +43,11 @@ static inline int run(const char *format, ...)
 
 /* Ctrl-C for the program that was last put into the background, as soon as it catches that signal:
  * bit 1 of Linux's SigCgt is SIGINT's. The shell catches it too, and the process is a copy of the
- * shell until the program takes its place. It may also have ended already (state Z). On other systems
+ * shell until the program takes its place. It may also have ended already. On other systems
  * the program has a second. */
 #define INTERRUPT                                                                                  \
-    "run=$!; i=0; while [ $i -lt 600 ] && { [ /proc/$run/exe -ef /proc/$$/exe ] || ! grep -q "     \
+    "run=$!; i=0; while [ $i -lt 600 ] && { [ -d /proc/$run ] || [ ! -d /proc/self ]; } && "       \
+    "{ [ /proc/$run/exe -ef /proc/$$/exe ] || ! grep -q "                                          \
     "'^SigCgt:.*[2367abef]$\\|^State:.*Z' /proc/$run/status; }; "                                  \
     "do test -d /proc/self || { sleep 1; break; }; sleep 0.1; i=$((i + 1)); done 2>/dev/null; "    \
     "kill -INT $run; "
