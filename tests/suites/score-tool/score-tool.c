@@ -445,7 +445,8 @@ TEST(usage)
             SCORE MODEL "LICENSE -o " MODEL);
     refuses(2, "--output LICENSE would overwrite LICENSE", SCORE MODEL "LICENSE -o LICENSE");
     refuses(1, "No such file", SCORE MODEL "LICENSE -o " TMP "no/such/directory");
-    refuses(1, "already has answers", SCORE MODEL FIXTURES "lines.jsonl -o README.md");
+    test_write(TMP "answered.jsonl", "{}\n", 3);
+    refuses(1, "already has answers", SCORE MODEL FIXTURES "lines.jsonl -o " TMP "answered.jsonl");
 }
 
 /* ---- interruptions ---- */

@@ -123,8 +123,8 @@ static const mistake mistakes[] = {
     {"no output", 2, CONVERT STORIES,
      "attn-convert: no output given: attn-convert examples/tiny-stories OUTPUT.attn (--help tells "
      "more)"},
-    {"a directory as the output", 1, CONVERT STORIES "build",
-     "attn-convert: build is a directory; expected a file name"},
+    {"a directory as the output", 1, CONVERT STORIES TMP "onnx",
+     "attn-convert: " TMP "onnx is a directory; expected a file name"},
     {"the input as the output", 1, CONVERT STORIES "examples/tiny-stories/config.json",
      "attn-convert: examples/tiny-stories/config.json is part of the input"},
     {"a directory that holds no checkpoint", 1, CONVERT "tools " TMP "x.attn",

@@ -268,7 +268,9 @@ static void run_snippets(const char *page)
             snprintf(command, sizeof command, "cc -I. -Wall -Wextra -Werror %s %s -lm -o %s",
                      test_tmp("snippet.c"), test_tmp("attn.o"), test_tmp("snippet"));
             if (!CHECKF(run("%s", command) == 0, "%s: %s", page, err) ||
-                !CHECKF(run("%s", test_tmp("snippet")) == 0 && out[0], "%s: %s%s", page, out, err))
+                !CHECKF(run("cd " TEST_TMP " && ln -sfn \"$BUILT\" build && ./snippet") == 0 &&
+                            out[0],
+                        "%s: %s%s", page, out, err))
                 break;
         }
         n++;
