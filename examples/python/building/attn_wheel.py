@@ -74,6 +74,11 @@ def library_name(platform: str) -> str:
     return "libattn.dylib" if platform.startswith("macosx") else "attn.dll" if platform.startswith("win") else "libattn.so"
 
 
+def autoencoder() -> dict[str, bytes]:
+    return {f"attn/models/sae/{name}": (ROOT / "examples" / "sae" / name).read_bytes()
+            for name in ("cfg.json", "sae_weights.safetensors")}
+
+
 def models(directory: pathlib.Path, command: Sequence[str]) -> dict[str, bytes]:
     """The included models, by their paths in the package."""
     converter = directory / ("attn-convert" + (sysconfig.get_config_var("EXE") or ""))
@@ -83,9 +88,7 @@ def models(directory: pathlib.Path, command: Sequence[str]) -> dict[str, bytes]:
         path = directory / f"{name}.attn"
         subprocess.run([converter, "--quiet", ROOT / "examples" / name, path], check=True, stderr=subprocess.DEVNULL)
         found[f"attn/models/{name}.attn"] = path.read_bytes()
-    for name in ("cfg.json", "sae_weights.safetensors"):
-        found[f"attn/models/sae/{name}"] = (ROOT / "examples" / "sae" / name).read_bytes()
-    return found
+    return {**found, **autoencoder()}
 
 
 def facts() -> dict[str, list[str]]:
@@ -139,10 +142,27 @@ def metadata() -> bytes:
     return "\n".join(lines).encode()
 
 
+def package() -> dict[str, bytes]:
+    """The package without library and models."""
+    return {path.relative_to(PROJECT).as_posix(): path.read_bytes()
+            for path in sorted((PROJECT / "attn").rglob("*")) if path.suffix in (".py", ".typed")}
+
+
+def write_package(directory: str, build: str) -> None:
+    """The package as files, for distributions: models from a build directory, and no library."""
+    files = package()
+    files.update({f"attn/models/{name}.attn": (pathlib.Path(build) / f"{name}.attn").read_bytes()
+                  for name in ("tiny-stories", "induction")})
+    files.update(autoencoder())
+    for name, text in files.items():
+        path = pathlib.Path(directory) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+
+
 def write_wheel(directory: pathlib.Path, platform: str, library: bytes, data: dict[str, bytes]) -> str:
     """A wheel with the same bytes wherever it is made. Its file name."""
-    files = {path.relative_to(PROJECT).as_posix(): path.read_bytes()
-             for path in sorted((PROJECT / "attn").rglob("*")) if path.suffix in (".py", ".typed")}
+    files = package()
     files.update({f"attn/{library_name(platform)}": library, **data})
     info, tag = f"attn-{version()}.dist-info", f"py3-none-{platform}"
     files.update({f"{info}/METADATA": metadata(), f"{info}/licenses/LICENSE": (ROOT / "LICENSE").read_bytes()})
