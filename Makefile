@@ -173,7 +173,7 @@ $(BUILD)/from_scratch/%: examples/from_scratch/%.c $(BUILD)/attn.o
 	$(PROGRAM)
 
 $(BUILD)/%.o: %.c $(BUILD)/flags
-	$(SHOW)$(COMPILE) -DATTN__IMPLEMENTED -c $< -o $@
+	$(SHOW)$(COMPILE) $(GENERATED) -DATTN__IMPLEMENTED -c $< -o $@
 
 # The scripts and styles of lens's pages, as C.
 $(BUILD)/lens_page.h: $(addprefix tools/lens/program/draw/,embed.sh page.js page.css) examples/web/draw.js \
@@ -182,7 +182,7 @@ $(BUILD)/lens_page.h: $(addprefix tools/lens/program/draw/,embed.sh page.js page
 	$(SHOW)sh $< >$@
 
 $(BUILD)/lens.o: $(BUILD)/lens_page.h
-$(BUILD)/lens.o: private COMPILE += -I$(BUILD)
+$(BUILD)/lens.o: GENERATED = -I$(BUILD)
 
 .PRECIOUS: $(BUILD)/%.o
 $(BUILD)/%: $(BUILD)/%.o $(BUILD)/attn.o
@@ -199,7 +199,7 @@ $(COMPUTING:%=$(BUILD)/tests/suites/%/%.o): UNOPTIMIZED =
 
 $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(SHOW)$(COMPILE) $(UNOPTIMIZED) -DTEST_BUILD='"$(BUILD)"' -DTEST_SUITE='"$(notdir $(<D))"' -c $< -o $@
+	$(SHOW)$(COMPILE) $(GENERATED) $(UNOPTIMIZED) -DTEST_BUILD='"$(BUILD)"' -DTEST_SUITE='"$(notdir $(<D))"' -c $< -o $@
 
 # A call of each function of attn.h.
 $(BUILD)/misuse_calls.h: tests/suites/misuse/calls.awk attn.h tests/suites/misuse/arguments.h
@@ -207,7 +207,7 @@ $(BUILD)/misuse_calls.h: tests/suites/misuse/calls.awk attn.h tests/suites/misus
 	$(SHOW)awk -f $^ >$@
 
 $(BUILD)/tests/suites/misuse/misuse.o: $(BUILD)/misuse_calls.h
-$(BUILD)/tests/suites/misuse/misuse.o: private COMPILE += -I$(BUILD)
+$(BUILD)/tests/suites/misuse/misuse.o: GENERATED = -I$(BUILD)
 
 $(BUILD)/test: $(TESTS) $(BUILD)/attn.o
 	$(SHOW)$(COMPILE) $^ -o $@ $(LINK)

@@ -4,6 +4,7 @@
 Looks at each *.md for links to files and to headings, names of functions and macros, marks of attn.h (>>ops),
 make's targets, and the suites of the tests; the README's commands for the compiler are the manual's. Prints what
 does not exist, and then fails."""
+import fnmatch
 import pathlib
 import re
 import sys
@@ -60,11 +61,24 @@ def wrong(page: pathlib.Path, text: str) -> "list[str]":
     return [f"{page.relative_to(root)}: {what}" for what in found]
 
 
+def licences() -> "list[str]":
+    """Each pattern of the table of licences has files, and what was made from others' things has a pattern."""
+    table = root / "tools/packaging/debian/copyright"
+    patterns = " ".join(re.findall(r"^Files: (.*)", table.read_text(), re.M)).split()
+    names = [f.relative_to(root).as_posix() for f in files]
+    made = [n for n in names if pathlib.Path(n).suffix in (".safetensors", ".bin", ".gguf", ".npz", ".pt", ".jsonl", ".ipynb")]
+    return [f"{table.relative_to(root)}: no file is called {p}" for p in patterns
+            if not any(fnmatch.fnmatch(n, p) for n in names)] + [
+            f"{table.relative_to(root)}: {n} is in no stanza of its own" for n in made
+            if not any(fnmatch.fnmatch(n, p) for p in patterns if p != "*")]
+
+
 in_header = set(re.findall(r"\w+", header))
 notebooks = {f.relative_to(root): "\n".join(re.findall(r"^ \* .*", f.read_text(), re.M)) for f in files
              if f.parent.name == "from_scratch" and f.suffix == ".c"}
 problems = [f"{f}: {what}" for f, text in notebooks.items() for what in without_mark(text) +
             [f"{name} is not in attn.h" for name in re.findall(r"\battn_\w+", text) if name not in in_header]]
+problems += licences()
 problems += [line for page, text in pages.items() for line in wrong(page.resolve(), text)]
 print("\n".join(problems) or f"{len(pages)} pages: what they name is there")
 sys.exit(bool(problems))

@@ -1,7 +1,7 @@
 # Installing: headers, libraries, programs, manual pages, and the files by which pkg-config and CMake
 # find them.
 
-.PHONY: install uninstall deb docs
+.PHONY: install uninstall deb release docs
 
 # Names of the project's own: gpt2 and lens alone would take too much from others.
 RENAMED   = gpt2 lens perplexity score surprisal
@@ -65,6 +65,9 @@ install: ## install headers, libraries, programs, manual pages, attn.pc, a CMake
 
 uninstall: ## remove what install put there (the same variables)
 	@$(PLACED) sh tools/packaging/install.sh $@
+
+release: docs $(BUILD)/attn-convert $(BUILD)/surprisal ## all that is published, in build/release (PYTHON=one with ziglang; make web before it for the page)
+	@env -u CFLAGS -u CPPFLAGS -u LDFLAGS -u MAKEFLAGS sh tools/packaging/release.sh $(BUILD) $(VERSION) $(PYTHON)
 
 deb: ## Debian packages in build/debian, checked by lintian (needs dpkg-dev, debhelper, dh-python, mandoc, r-base-dev)
 	@env -u CFLAGS -u CPPFLAGS -u LDFLAGS -u MAKEFLAGS sh tools/packaging/debian.sh $(BUILD) $(VERSION) -b
