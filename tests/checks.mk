@@ -3,7 +3,7 @@
 
 .PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz watchers tsan \
         sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
-        languages-test r-package r-test cmake-test msvc-test packages-test windows-test
+        languages-test r-package r-test cmake-test msvc-test packages-test windows-test abi
 
 # Longer tests ====================================================================================
 
@@ -254,6 +254,10 @@ wheels: ## Python wheels for seven platforms and the source distribution in buil
 
 languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)
 	@OMP_WAIT_POLICY=passive sh tests/platforms/languages.sh $(BUILD)
+
+abi: $(BUILD)/$(LINKED) ## what programs that are linked with a release would miss here (BASE=its libattn.so, built with -g as this; needs abidiff)
+	@test -f '$(BASE)' || { echo 'make abi needs BASE=FILE, the libattn.so of a release'; exit 1; }
+	abidiff --no-added-syms --suppressions tests/platforms/abi.ini '$(BASE)' '$(BUILD)/$(LINKED)'
 
 cmake-test: ## attn::attn, attn::static and attn::header: added, and installed by CMake (needs cmake)
 	@sh tests/platforms/cmake.sh '$(BUILD)'
