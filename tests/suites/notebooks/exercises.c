@@ -11,7 +11,7 @@ static int changed(const char *notebook, const char *file, const char *change,
                    const char *arguments)
 {
     int code = run("rm -rf " DIR " && mkdir -p " DIR " && cp examples/from_scratch/*.[ch] " DIR
-                   " && sed '%s' examples/from_scratch/%s >" DIR "%s && "
+                   " && chmod -R u+w " DIR " && sed '%s' examples/from_scratch/%s >" DIR "%s && "
                    "! cmp -s examples/from_scratch/%s " DIR "%s",
                    change, file, file, file, file);
     if (!CHECKF(code == 0, "%s has no line to change by %s: %s", file, change, err))

@@ -509,11 +509,12 @@ static void other_texts(const char *change, const char *options)
     char directory[256], path[256];
     snprintf(directory, sizeof directory, "%s", test_tmp("other"));
     snprintf(path, sizeof path, "%s", test_tmp("other.attn"));
-    CHECKF(run("mkdir -p %s && cp examples/tiny-stories/*.json examples/tiny-stories/merges.txt "
-               "examples/tiny-stories/*.safetensors %s && (cd %s && %s) && " TEST_BUILD
-               "/attn-convert -q %s %s --dtype f16 %s",
-               directory, directory, directory, change, directory, path, options) == 0,
-           "%s: %s", change, err);
+    CHECKF(
+        run("mkdir -p %s && cp examples/tiny-stories/*.json examples/tiny-stories/merges.txt "
+            "examples/tiny-stories/*.safetensors %s && chmod -R u+w %s && (cd %s && %s) && " TEST_BUILD
+            "/attn-convert -q %s %s --dtype f16 %s",
+            directory, directory, directory, directory, change, directory, path, options) == 0,
+        "%s: %s", change, err);
     CHECKF(run(VERIFY "%s %s", path, test_tmp("made")) == 1 &&
                strstr(out, "another model, or another tokenizer"),
            "%s %s: %s%s", change, options, out, err);
