@@ -115,10 +115,11 @@ static size_t find_row(run *r)
 
 static int open_output(run *r)
 {
-    const char *const path = r->o.output;
-    const char *what;
+    const char *path = r->o.output, *what;
+    char target[LENS_MOST_PATH];
     FILE *old;
     size_t size;
+    int mode;
     r->output = stdout;
     if (!path || strcmp(path, "-") == 0) {
         system_binary(stdout);
@@ -129,10 +130,17 @@ static int open_output(run *r)
                     system_same_file(path, r->o.model) ? "model" : "input");
     if ((what = system_not_a_file(path)) != NULL)
         return fail(USAGE, "-o %s: that is %s, where a file is needed", path, what);
-    size = strlen(path) + sizeof ".part";
-    if (!(r->part = (char *)arena_alloc(&r->ctx, &r->memory, size, 1)))
+    if (!lens_follow_links(target, path))
+        return fail(FAILED, "%s: %s", path, why(errno));
+    if (system_exists(target) && !lens_may_replace(target, &mode)) { /* an open file */
+        r->output = system_open(target, "ab");
+        return r->output ? FINE : fail(FAILED, "%s: %s", path, why(errno));
+    }
+    size = strlen(target) + sizeof ".part";
+    if (!(r->part = (char *)arena_alloc(&r->ctx, &r->memory, size, 1)) ||
+        !(r->target = arena_text(&r->ctx, &r->memory, target, strlen(target))))
         return failed(&r->ctx);
-    snprintf(r->part, size, "%s.part", path);
+    snprintf(r->part, size, "%s.part", target);
     old = system_exists(r->part) ? system_open(r->part, "rb") : NULL;
     if (old && !r->o.resume) {
         fclose(old);
@@ -405,8 +413,8 @@ static int finish_rows(run *r, int code)
                     r->part, r->name);
     if (fclose(r->output) != 0 && code == FINE)
         code = fail_output(r);
-    if (code == FINE && system_replace(r->part, r->o.output) != 0)
-        code = fail(FAILED, "cannot rename %s to %s: %s", r->part, r->o.output, why(errno));
+    if (code == FINE && system_replace(r->part, r->target) != 0)
+        code = fail(FAILED, "cannot rename %s to %s: %s", r->part, r->target, why(errno));
     return code;
 }
 

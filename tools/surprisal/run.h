@@ -4,6 +4,7 @@
 
 #include "tools/common/json_out.h"
 #include "tools/common/prompt.h"
+#include "tools/write/new_file.h"
 
 typedef struct options {
     const char *model, *file, *output, *column, *regions, *region_names;
@@ -108,8 +109,9 @@ typedef struct run {
     progress line;
     json_out row;
     FILE *output;
-    char *part; /* the path that the output has until it is whole */
-    char *kept; /* --resume: what an earlier run wrote */
+    char *part;         /* the path that the output has until it is whole */
+    const char *target; /* its path then: where symbolic links lead */
+    char *kept;         /* --resume: what an earlier run wrote */
     size_t n_kept, kept_at;
     uint64_t n_records, n_counted; /* rows that were made, and those of all passages so far */
     uint64_t skip;                 /* --resume: how many rows need not be written again */

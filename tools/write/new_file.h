@@ -57,7 +57,12 @@ LENS_FN attn_status lens_fail_io(attn_ctx *ctx, const char *path, const char *wh
                      error ? strerror(error) : "the system gave no reason");
 }
 
-/* lens_may_replace: can a new file replace the old one? *mode gets the permissions of the old
+enum { LENS_MOST_PATH = 4096 };
+
+/* lens_follow_links: the name at which a chain of symbolic links ends; no file need have it. Names under
+ * /dev and /proc end it, since they may lead to an open file. Returns 0 with errno if it cannot.
+ *
+ * lens_may_replace: can a new file replace the old one? *mode gets the permissions of the old
  * file, or -1 for the usual ones.
  *
  * lens_create makes an empty file. Returns 1; 0 if there is one; -1 with errno if it cannot. If
@@ -69,6 +74,7 @@ LENS_FN attn_status lens_fail_io(attn_ctx *ctx, const char *path, const char *wh
  * lens_sync waits until the bytes of a file are on the disk. Returns 0 with errno if it cannot. */
 
 #if defined(_WIN32)
+#define lens_follow_links(to, path) (snprintf(to, LENS_MOST_PATH, "%s", path) < LENS_MOST_PATH)
 LENS_FN FILE *lens_create_stream(const char *path)
 {
     wchar_t *const wide = lens_wide_path(path);
@@ -126,15 +132,41 @@ LENS_FN void lens_remove(const char *path)
 }
 #elif defined(__unix__) || defined(__APPLE__)
 #if defined(__STRICT_ANSI__) && !defined(__cplusplus)
-int fsync(int); /* NOLINT(readability-redundant-declaration): -std=c99 hides unistd.h's */
+/* -std=c99 hides unistd.h's */
+int fsync(int);                                 /* NOLINT(readability-redundant-declaration) */
+ssize_t readlink(const char *, char *, size_t); /* NOLINT(readability-redundant-declaration) */
 #endif
+/* /dev/stderr and such paths lead to an open file. */
+LENS_FN int lens_is_system_path(const char *path)
+{
+    return (strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0) ||
+           strncmp(path, "/proc/", 6) == 0;
+}
+LENS_FN int lens_follow_links(char to[LENS_MOST_PATH], const char *path)
+{
+    char link[LENS_MOST_PATH];
+    size_t kept = 0; /* of the old name: the directory, before a relative one */
+    ssize_t n = snprintf(to, LENS_MOST_PATH, "%s", path);
+    int hops;
+    for (hops = 0; hops < 40 && n >= 0 && kept + (size_t)n < LENS_MOST_PATH; hops++) {
+        const char *slash;
+        n = lens_is_system_path(to) ? -1 : readlink(to, link, sizeof link - 1);
+        if (n < 0)
+            return 1;
+        slash = link[0] == '/' ? NULL : strrchr(to, '/');
+        kept = slash ? (size_t)(slash + 1 - to) : 0;
+        link[n] = 0;
+        snprintf(to + kept, LENS_MOST_PATH - kept, "%s", link);
+    }
+    errno = hops < 40 ? ENAMETOOLONG : ELOOP;
+    return 0;
+}
 LENS_FN int lens_may_replace(const char *path, int *mode)
 {
     struct stat there;
     *mode = -1;
-    if ((strncmp(path, "/dev/", 5) == 0 && strncmp(path, "/dev/shm/", 9) != 0) ||
-        strncmp(path, "/proc/", 6) == 0)
-        return 0; /* /dev/stderr and such paths lead to an open file */
+    if (lens_is_system_path(path))
+        return 0;
     if (stat(path, &there) != 0)
         return 1;
     *mode = (int)there.st_mode & 0777;
@@ -167,6 +199,7 @@ LENS_FN int lens_sync(const char *path)
 }
 #define lens_remove(path) remove(path)
 #else /* standard C cannot tell what kind of file a path is: each is written in place */
+#define lens_follow_links(to, path)  (snprintf(to, LENS_MOST_PATH, "%s", path) < LENS_MOST_PATH)
 #define lens_may_replace(path, mode) (*(mode) = -1, 0)
 #define lens_create(path, mode)      (-1)
 #define lens_replace(from, to, mode) 0
@@ -177,8 +210,8 @@ LENS_FN int lens_sync(const char *path)
 /* A file that appears whole or not at all. You write to its stream. Until the end the bytes are in
  * the file PATH.00.part (or another number), or attn.00.part beside it if the name is very long. So
  * the directory must be writable. After ATTN_E_IO an older file is still there. The new file gets
- * the permissions of the older one. A link is replaced, and its target stays. Devices, pipes and
- * open files under /dev or /proc are written in place; so are all files on systems that are neither
+ * the permissions of the older one. A symbolic link stays, and the file that it leads to is
+ * replaced. Devices, pipes and open files under /dev or /proc are written in place; so are all files on systems that are neither
  * POSIX nor Windows. There is no fsync. */
 typedef struct lens_new_file {
     FILE *stream;
@@ -223,13 +256,18 @@ LENS_FN int lens_new_file_create(lens_new_file *file)
  * written opens twice as fast, and generates about 5 % faster when it is mapped. */
 LENS_FN attn_status lens_new_file_begin(attn_ctx *ctx, lens_new_file **file, const char *path)
 {
-    const size_t length = path ? strlen(path) : 0;
+    char target[LENS_MOST_PATH];
+    size_t length = path ? strlen(path) : 0;
     lens_new_file *d;
     int made = 1, reason;
     LENS_REFUSE_IF(ctx, !file, ATTN_E_ARGUMENT,
                    "lens_new_file_begin: no place for the new file given");
     *file = NULL;
     LENS_REFUSE_IF(ctx, length == 0, ATTN_E_ARGUMENT, "lens_new_file_begin: no path was given");
+    if (!lens_follow_links(target, path))
+        return lens_fail_io(ctx, path, "cannot be written", errno);
+    path = target;
+    length = strlen(path);
     d = (lens_new_file *)attn_alloc(
         ctx, 1, sizeof *d + LENS_NEW_FILE_BLOCK + 2 * length + sizeof "attn.00.part" + 1,
         "a new file");

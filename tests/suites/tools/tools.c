@@ -788,6 +788,41 @@ TEST(tests_without_models)
            "%s", out);
 }
 
+/* An output that is a symbolic link stays one, and the file behind it is written; a link to an open file does not
+ * become a file. */
+TEST(outputs_through_links)
+{
+    static const char *const commands[] = {TEST_BUILD "/surprisal " MODEL TEST_TMP
+                                                      "line.txt -q -o ",
+                                           TEST_BUILD "/attn-convert -q examples/tiny-stories ",
+                                           GPT2 MODEL "Once -n 2 -q --logits ",
+                                           GPT2 MODEL "Once -n 2 -q --receipt ",
+                                           TEST_BUILD "/attn-verify " MODEL "--score -p 'Once upon' -o ",
+                                           TEST_BUILD "/lens " MODEL "loss 'Once upon' -o "};
+    size_t i;
+    test_write(TEST_TMP "line.txt", "The cat.\n", 9);
+    for (i = 0; i < sizeof commands / sizeof *commands; i++) {
+        CHECK(
+            run("cd " TEST_TMP
+                " && rm -rf links && mkdir links links/to && echo old >links/to/real.html && "
+                "ln -s to/real.html links/one && ln -s one links/two.html && ln -s /proc/self/fd/1 links/out.html") ==
+            0);
+        CHECKF(run("%s" TEST_TMP "links/two.html", commands[i]) == 0, "%s: %s", commands[i], err);
+        CHECKF(run("cd " TEST_TMP
+                   "links && [ -L two.html ] && [ -L one ] && [ -s to/real.html ] && "
+                   "[ \"$(head -c 3 to/real.html)\" != old ] && [ $(ls to | wc -l) = 1 ]") == 0,
+               "%s did not write through the links", commands[i]);
+        run("%s" TEST_TMP "links/out.html >" TEST_TMP "links/redirected", commands[i]);
+        CHECKF(run("cd " TEST_TMP "links && [ -L out.html ] && [ -s redirected ]") == 0,
+               "%s: nothing came out", commands[i]);
+        CHECK(run("cd " TEST_TMP
+                  "links && rm two.html && ln -s three two.html && ln -s two.html three") == 0);
+        CHECKF(run("%s" TEST_TMP "links/two.html", commands[i]) == 1 &&
+                   strstr(err, "Too many levels of symbolic links"),
+               "%s: %s", commands[i], err);
+    }
+}
+
 /* A model without a tokenizer speaks ids. */
 TEST(no_tokenizer)
 {
