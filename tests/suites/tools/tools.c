@@ -792,13 +792,13 @@ TEST(tests_without_models)
  * become a file. */
 TEST(outputs_through_links)
 {
-    static const char *const commands[] = {TEST_BUILD "/surprisal " MODEL TEST_TMP
-                                                      "line.txt -q -o ",
-                                           TEST_BUILD "/attn-convert -q examples/tiny-stories ",
-                                           GPT2 MODEL "Once -n 2 -q --logits ",
-                                           GPT2 MODEL "Once -n 2 -q --receipt ",
-                                           TEST_BUILD "/attn-verify " MODEL "--score -p 'Once upon' -o ",
-                                           TEST_BUILD "/lens " MODEL "loss 'Once upon' -o "};
+    static const char *const commands[] = {
+        TEST_BUILD "/surprisal " MODEL TEST_TMP "line.txt -q -o ",
+        TEST_BUILD "/attn-convert -q examples/tiny-stories ",
+        GPT2 MODEL "Once -n 2 -q --logits ",
+        GPT2 MODEL "Once -n 2 -q --receipt ",
+        TEST_BUILD "/attn-verify " MODEL "--score -p 'Once upon' -o ",
+        TEST_BUILD "/lens " MODEL "loss 'Once upon' -o "};
     size_t i;
     test_write(TEST_TMP "line.txt", "The cat.\n", 9);
     for (i = 0; i < sizeof commands / sizeof *commands; i++) {
