@@ -10,7 +10,9 @@
  *     save.h      settings that change, and files of the text and the settings
  *     repl.h      the interactive mode and its commands */
 
+#ifndef _DARWIN_C_SOURCE
 #define _DARWIN_C_SOURCE /* for getrusage under -std=c99 */
+#endif
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
