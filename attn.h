@@ -12877,7 +12877,8 @@ static double attn__parallel(attn__crew *crew, int n_threads, void (*body)(attn_
         c->count = attn__assemble(c, n_threads);
         c->team.arrived = c->team.phase = c->team.n_done = c->team.left = 0;
         c->team.waited = 0;
-        memset(c->apart, 0, (size_t)(2 + c->count / ATTN__GROUP) * sizeof c->apart[0]);
+        memset(c->apart, 0,
+               (size_t)((c->count + ATTN__GROUP - 1) / ATTN__GROUP + 1) * sizeof c->apart[0]);
         c->body = body;
         c->arg = arg;
         attn__rouse(c, c->count - 1);

@@ -195,6 +195,25 @@ static void note_signal(int number)
     n_signals++;
 }
 
+/* As many as there may be, twice. */
+TEST(the_most_threads)
+{
+    attn_ctx ctx = alone();
+    const float *want = logits_of(&ctx, plain, 0, ten, 10, 10) + 9 * vocab_of(plain);
+    attn_session *session;
+    int i;
+    ctx.n_threads = 256;
+    session = session_on(&ctx, plain, 0, 0);
+    for (i = 0; i < 2; i++) {
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
+        OK(&ctx, attn_feed(&ctx, session, ten, 10));
+        CHECK(!differ(attn_session_logits(session), want, vocab_of(plain)));
+    }
+    attn_session_free(session);
+    pool_clear();
+    done(&ctx);
+}
+
 /* A signal that the program blocks does not reach the workers; the program's mask stays as it was. */
 TEST_IF(OWN_THREADS, signals_are_the_programs)
 {
