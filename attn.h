@@ -339,8 +339,8 @@ typedef void (*attn_task_fn)(size_t i, void *user);
 
 /* Calls task_fn(i, user) once for each i from 0 to n - 1, in any order, on up to
  * attn_max_threads(ctx) threads, of which the caller's is one. Returns when all calls have
- * returned. task_fn may use this library with a context of its own whose n_threads is 1. The only
- * failure is ATTN_E_ARGUMENT, if task_fn is NULL. */
+ * returned. task_fn may call this library. It then needs another context for each call, with
+ * n_threads 1. The only failure is ATTN_E_ARGUMENT: task_fn is NULL. */
 ATTN_API attn_status attn_parallel_for(attn_ctx *ctx, size_t n, attn_task_fn task_fn, void *user);
 
 /* n zeroed elements of `size` bytes from the context's allocator, aligned to 64 bytes; the caller
@@ -1709,10 +1709,7 @@ typedef struct attn__condition {
     pthread_mutex_t mutex;
     pthread_cond_t cond;
 } attn__condition;
-#define ATTN__CONDITION                                                                            \
-    {                                                                                              \
-        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER                                        \
-    }
+#define ATTN__CONDITION PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER
 #define ATTN__HOLD(c)   pthread_mutex_lock(&(c)->mutex)
 #define ATTN__LET_GO(c) pthread_mutex_unlock(&(c)->mutex)
 #define ATTN__AWAIT(c)  pthread_cond_wait(&(c)->cond, &(c)->mutex)
@@ -1724,10 +1721,7 @@ typedef struct attn__condition {
     SRWLOCK mutex;
     CONDITION_VARIABLE cond;
 } attn__condition;
-#define ATTN__CONDITION                                                                            \
-    {                                                                                              \
-        SRWLOCK_INIT, CONDITION_VARIABLE_INIT                                                      \
-    }
+#define ATTN__CONDITION SRWLOCK_INIT, CONDITION_VARIABLE_INIT
 #define ATTN__HOLD(c)   AcquireSRWLockExclusive(&(c)->mutex)
 #define ATTN__LET_GO(c) ReleaseSRWLockExclusive(&(c)->mutex)
 #define ATTN__AWAIT(c)  SleepConditionVariableSRW(&(c)->cond, &(c)->mutex, INFINITE, 0)
@@ -12813,7 +12807,7 @@ ATTN__THREAD_MAIN attn__serve(void *member)
  * fork the crew begins anew: fork() copies no threads. */
 static int attn__assemble(attn__crew *crew, int n)
 {
-    const attn__condition condition = ATTN__CONDITION;
+    const attn__condition condition = {ATTN__CONDITION};
     if (crew->process != ATTN__PROCESS()) {
         memset(crew, 0, sizeof *crew);
         crew->process = ATTN__PROCESS();
@@ -12893,7 +12887,7 @@ static double attn__parallel(attn__crew *crew, int n_threads, void (*body)(attn_
         attn__counts apart[1 + ATTN__MAX_THREADS / ATTN__GROUP];
 #endif
 #ifdef ATTN__PTHREADS
-        attn__condition condition = ATTN__CONDITION;
+        attn__condition condition = {ATTN__CONDITION};
         team.condition = &condition;
 #endif
 #ifdef __GNUC__
@@ -13013,35 +13007,38 @@ static int attn__cores(const char *root, int n)
 #endif
 
 #ifdef ATTN__CREWS
-/* OMP_NUM_THREADS, which other libraries obey too, but not more than the processors that this
- * process may use. All is read once. */
+static int attn__at_most(int n, int limit) /* 0: no limit is known */
+{
+    return limit > 0 && limit < n ? limit : n;
+}
+
+/* The processors that this process may use, but not more than OMP_NUM_THREADS, which other
+ * libraries obey too. All is read once. */
 static int attn__offered(void)
 {
     static int cached;
-    int n = ATTN__LOAD(&cached), most = 0;
-    const char *wish;
+    const char *given = getenv("OMP_NUM_THREADS");
+    int n = ATTN__LOAD(&cached), allowed = 0;
     if (n > 0)
         return n;
     {
-#if defined(_WIN32)
+#ifdef _WIN32
         DWORD_PTR ours, all;
-        if (GetProcessAffinityMask(GetCurrentProcess(), &ours, &all))
-            most = __builtin_popcountll(ours);
         n = (int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);
-#elif defined(__linux__)
-        unsigned long mask[128];
-        long i, size = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
-        for (i = 0; i < size / (long)sizeof mask[0]; i++)
-            most += __builtin_popcountl(mask[i]);
-        n = attn__quota("");
+        if (GetProcessAffinityMask(GetCurrentProcess(), &ours, &all))
+            allowed = __builtin_popcountll(ours);
 #else
         n = (int)sysconf(_SC_NPROCESSORS_ONLN);
 #endif
+#ifdef __linux__
+        unsigned long mask[128];
+        long i, size = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+        for (i = 0; i < size / (long)sizeof mask[0]; i++)
+            allowed += __builtin_popcountl(mask[i]);
+        n = attn__at_most(n, attn__quota(""));
+#endif
     }
-    n = most > 0 && most < n ? most : n;
-    wish = getenv("OMP_NUM_THREADS");
-    most = wish ? atoi(wish) : 0;
-    n = most > 0 && most < n ? most : n;
+    n = attn__at_most(attn__at_most(n, allowed), given ? atoi(given) : 0);
     ATTN__STORE(&cached, n);
     return n;
 }

@@ -8,26 +8,13 @@ build=$(cd "$1" && pwd)
 model=$build/tiny-stories.attn
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-passed=0 failed=0 skipped=0
+. tests/platforms/check.sh
 flags='-Wall -Wextra -pedantic -Wshadow -Wconversion -Werror -I.'
 
-check() # NAME COMMAND...: what it prints is shown if it fails
-{
-    name=$1
-    shift
-    if "$@" >"$tmp/out" 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: $name: $*"
-        head -20 "$tmp/out"
-    fi
-}
 have() # TOOL NAME
 {
     command -v "$1" >/dev/null && return
-    skipped=$((skipped + 1))
-    echo "skipped: $2, there is no $1"
+    skip "$2, there is no $1"
     return 1
 }
 prints() # TEXT COMMAND...: a line that begins like this

@@ -8,25 +8,8 @@ set -u
 python=$1
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-passed=0 failed=0 skipped=0
+. tests/platforms/check.sh
 
-check() # NAME COMMAND...: what it prints is shown if it fails
-{
-    name=$1
-    shift
-    if "$@" >"$tmp/log" 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: $name"
-        head -20 "$tmp/log"
-    fi
-}
-skip()
-{
-    skipped=$((skipped + 1))
-    echo "skipped: $1"
-}
 builder=examples/python/building/attn_wheel.py
 pip="$python -m pip wheel --no-deps --no-build-isolation -q"
 

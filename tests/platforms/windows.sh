@@ -8,7 +8,7 @@ set -u
 build=$1
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-passed=0 failed=0 skipped=0
+. tests/platforms/check.sh
 WINEPREFIX=$tmp/wine WINEDEBUG=-all LC_ALL=C.UTF-8 OMP_NUM_THREADS=1
 export WINEPREFIX WINEDEBUG LC_ALL OMP_NUM_THREADS
 cc=x86_64-w64-mingw32-gcc
@@ -16,18 +16,6 @@ for tool in $cc wine; do
     command -v $tool >/dev/null || { echo "skipped: there is no $tool"; echo '0 passed, 0 failed, 1 skipped'; exit; }
 done
 
-check() # NAME COMMAND...: what it prints is shown if it fails
-{
-    name=$1
-    shift
-    if "$@" >"$tmp/log" 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: $name"
-        head -20 "$tmp/log"
-    fi
-}
 same() # PROGRAM ARGUMENTS...: the output of the program for this system?
 {
     program=$1

@@ -246,8 +246,8 @@ TEST_IF(OWN_THREADS, signals_are_the_programs)
     done(&ctx);
 }
 
-/* The child goes on with the parent's session: on threads of its own, or on one. Then it ends its copy, and the
- * parent goes on with its threads. */
+/* The child of a fork feeds its copy of the session, on threads that it makes, and frees it. The parent then feeds the
+ * session on the threads that it had. */
 TEST(a_session_across_a_fork)
 {
     attn_ctx ctx = alone();

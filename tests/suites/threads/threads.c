@@ -39,7 +39,7 @@ TEST(any_number_of_threads)
 
 /* ---- 8-bit and 4-bit weights ---- */
 
-/* What the threads of a program do, each with a session of its own. */
+/* What four threads get and give back. Each thread feeds one session. */
 enum { CALLERS = 4, LENGTH = 40 };
 typedef struct callers {
     const int32_t *tokens;
