@@ -128,7 +128,8 @@ ERRORS
 
 MEMORY
     A context can use your allocator. Tensors that were made through a context live until
-    attn_tensor_free or attn_ctx_free. All other objects have their own free functions.
+    attn_tensor_free or attn_ctx_free. All other objects have their own free functions. Freeing an
+    object twice, or using it afterwards, is undefined, as with free() of the C library.
 
     A session holds its keys and values, and two rows of logits: for GPT-2 124M 74 KB for each
     token, which is 76 MB for 1,024 tokens; half of that with keys and values in f16. A workspace
@@ -857,7 +858,9 @@ ATTN_API const char *attn_stop_reason_name(attn_stop_reason reason);
 typedef struct attn_generate_desc {
     attn_sampler_desc sampling;
     /* NULL, or a sampler to use instead of `sampling`, which must be zeroed. It continues where the
-     * latest call left it: several calls draw the same tokens as one long call. */
+     * latest call left it: several calls draw the same tokens as one long call. But each call ends
+     * its text: an unfinished character becomes U+FFFD, and no stop string spans two calls. For a
+     * text in small steps, see attn_generator. */
     attn_sampler *reuse_sampler;
     attn_text_fn text_fn;     /* NULL, or receives the text */
     void *text_user;          /* passed to text_fn */
@@ -915,6 +918,24 @@ typedef struct attn_generation {
  * draws it. So the text is the same, and comes sooner. Sessions with hooks have no drafts. */
 ATTN_API attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
                                    const char *prompt, const attn_generate_desc *desc);
+
+/* A text of attn_generate that is generated step by step, for a program that must draw a frame or
+ * answer events in between. */
+typedef struct attn_generator attn_generator;
+/* Checks what attn_generate checks, and runs nothing. The session, and all that desc points to,
+ * must live until attn_generator_free. *generator is NULL on failure. */
+ATTN_API attn_status attn_generator_new(attn_ctx *ctx, attn_generator **generator,
+                                        attn_session *session, const char *prompt,
+                                        const attn_generate_desc *desc);
+/* Runs one pass: of the prompt, or of the latest token and its draft. Then it draws tokens and
+ * hands over their text. Text and tokens are those of attn_generate: steps cut neither characters
+ * nor stop strings. Give every step the same *result, zeroed before the first, as for
+ * attn_generate. Its reason is ATTN_STOP_NONE until the text has ended. A step fails after the end,
+ * and if the session was changed since the step before. A failed step ends the text. */
+ATTN_API attn_status attn_generator_step(attn_ctx *ctx, attn_generation *result,
+                                         attn_generator *generator);
+/* Ends the text where it is. NULL is fine. Not for callbacks of its own text. */
+ATTN_API void attn_generator_free(attn_generator *generator);
 
 /* One text of attn_generate_many. Zero it, and set its prompt. */
 typedef struct attn_continuation {
@@ -1604,13 +1625,20 @@ void __asan_poison_memory_region(const volatile void *start, size_t size);
 #define ATTN__GAP                 0
 #endif
 
-/* A number that one thread writes while others read it. */
+/* A number that one thread writes while others read it, and a lock, which is held for a few
+ * instructions. Compilers other than gcc and clang have locks on Windows only. */
 #if defined(__GNUC__)
 #define ATTN__LOAD(x)         __atomic_load_n(x, __ATOMIC_RELAXED)
 #define ATTN__STORE(x, value) __atomic_store_n(x, value, __ATOMIC_RELAXED)
+#define ATTN__SWAP(x, value)  __atomic_exchange_n(x, value, __ATOMIC_ACQ_REL)
 #else
 #define ATTN__LOAD(x)         (*(x))
 #define ATTN__STORE(x, value) ((void)(*(x) = (value)))
+#ifdef _WIN32
+#define ATTN__SWAP(x, value) InterlockedExchange((volatile long *)(x), value)
+#else
+#define ATTN__SWAP(x, value) (*(x) = (value), 0)
+#endif
 #endif
 
 #if defined(_WIN32)
@@ -1636,7 +1664,8 @@ void __asan_poison_memory_region(const volatile void *start, size_t size);
 #else
 #define ATTN__WORTH_A_WORKER 1e5
 #endif
-#if defined(__GNUC__) && (defined(_OPENMP) || defined(ATTN__CREWS))
+#if defined(__GNUC__) && (defined(_OPENMP) || defined(ATTN__CREWS)) &&                             \
+    (defined(_WIN32) || defined(ATTN__PTHREADS))
 #define ATTN__TEAMS
 #endif
 
@@ -1645,29 +1674,15 @@ static int attn__is_asked_to_stop(const volatile int *stop)
     return stop && ATTN__LOAD(stop);
 }
 
-/* A lock is held for a few instructions. It does nothing on compilers with neither function. */
 static void attn__lock(int *lock) /* NOLINT(readability-non-const-parameter) */
 {
-#if defined(__GNUC__)
-    while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE))
+    while (ATTN__SWAP(lock, 1))
         ATTN__YIELD();
-#elif defined(_WIN32)
-    while (InterlockedExchange((volatile long *)lock, 1))
-        ATTN__YIELD();
-#else
-    *lock = 1;
-#endif
 }
 
 static void attn__unlock(int *lock) /* NOLINT(readability-non-const-parameter) */
 {
-#if defined(__GNUC__)
-    __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
-#elif defined(_WIN32)
-    InterlockedExchange((volatile long *)lock, 0);
-#else
-    *lock = 0;
-#endif
+    (void)ATTN__SWAP(lock, 0);
 }
 
 #define ATTN__LLU(x) ((unsigned long long)(x))
@@ -1715,7 +1730,7 @@ typedef struct attn__condition {
 #define ATTN__AWAIT(c)  pthread_cond_wait(&(c)->cond, &(c)->mutex)
 #define ATTN__SIGNAL(c) pthread_cond_broadcast(&(c)->cond)
 #define ATTN__UNMAKE(c) (pthread_mutex_destroy(&(c)->mutex), pthread_cond_destroy(&(c)->cond))
-#elif defined(ATTN__CREWS)
+#elif defined(ATTN__TEAMS)
 typedef HANDLE attn__thread;
 typedef struct attn__condition {
     SRWLOCK mutex;
@@ -1869,10 +1884,7 @@ typedef struct attn__result {
 } attn__result;
 
 /* The file format's checksum works on blocks of this many bytes. */
-#define ATTN__IO_BLOCK       ((size_t)1 << 20)
-
-/* Buffer of a new file, in bytes: a large page of most processors. */
-#define ATTN__NEW_FILE_BLOCK ((size_t)2 << 20)
+#define ATTN__IO_BLOCK ((size_t)1 << 20)
 
 /* The best number of threads depends on the size of a pass, on the processor, on where the weights
  * lie (cache or memory), and most on other programs: beside busy programs two threads may be fifty
@@ -2042,7 +2054,11 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
                              const float *pattern, size_t stride, float *last_chain, float *pack);
 static double attn__parallel(attn__crew *crew, int n_threads, void (*body)(attn__worker *, void *),
                              void *arg);
+#ifdef ATTN__CREWS
 static void attn__dismiss(attn__crew *crew);
+#else
+#define attn__dismiss(crew) ((void)(crew))
+#endif
 static void attn__parallel_tuned(attn__tuners *tuners, int given, int most, double work,
                                  int n_barriers, void (*body)(attn__worker *, void *), void *arg);
 
@@ -2287,7 +2303,10 @@ ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *
     const attn__allocator allocator = {ctx->alloc, ctx->free, ctx->user};
     attn__allocation *block;
     unsigned char *base, *start;
-
+    if (ATTN__NEED_ZEROS(ctx, attn_ctx, ctx) != ATTN_OK) { /* before ctx->alloc is called */
+        ctx->status = ATTN_E_MEMORY;
+        return NULL;
+    }
     base = size > SIZE_MAX - extra ? NULL
            : ctx->alloc            ? (unsigned char *)ctx->alloc(size + extra, ctx->user)
                                    : (unsigned char *)calloc(1, size + extra);
@@ -2380,21 +2399,12 @@ ATTN__DEF int attn_version(void)
 
 ATTN__COLD const char *attn_status_name(attn_status status)
 {
-    static const char *const names[] = {"ATTN_OK",
-                                        "ATTN_E_ARGUMENT",
-                                        "ATTN_E_SHAPE",
-                                        "ATTN_E_MEMORY",
-                                        "ATTN_E_SPACE",
-                                        "ATTN_E_IO",
-                                        "ATTN_E_FORMAT",
-                                        "ATTN_E_VERSION",
-                                        "ATTN_E_CHECKSUM",
-                                        "ATTN_E_TOKEN",
-                                        "ATTN_E_CONTEXT",
-                                        "ATTN_E_TOKENIZER",
-                                        "ATTN_E_UNSUPPORTED",
-                                        "ATTN_E_NAME",
-                                        "ATTN_STOPPED"};
+    /* clang-format off */
+    static const char *const names[] = {
+        "ATTN_OK", "ATTN_E_ARGUMENT", "ATTN_E_SHAPE", "ATTN_E_MEMORY", "ATTN_E_SPACE", "ATTN_E_IO",
+        "ATTN_E_FORMAT", "ATTN_E_VERSION", "ATTN_E_CHECKSUM", "ATTN_E_TOKEN", "ATTN_E_CONTEXT",
+        "ATTN_E_TOKENIZER", "ATTN_E_UNSUPPORTED", "ATTN_E_NAME", "ATTN_STOPPED"};
+    /* clang-format on */
     return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "unknown status";
 }
 
@@ -3106,10 +3116,10 @@ ATTN__DEF float attn_f32_from_f16(uint16_t half)
     return value;
 }
 
+/* Rounded to nearest even. Below 2^-14 an f16 is a multiple of 2^-24: adding 0.5 rounds to it. */
 ATTN__DEF uint16_t attn_f16_from_f32(float value)
 {
-    uint32_t bits, sign, rest, round;
-    int shift;
+    uint32_t bits, sign;
     memcpy(&bits, &value, 4);
     sign = bits >> 16 & 0x8000;
     bits &= 0x7fffffffu;
@@ -3117,20 +3127,14 @@ ATTN__DEF uint16_t attn_f16_from_f32(float value)
         return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
     if (bits >= 0x477ff000u) /* 65520 and more round to infinity */
         return (uint16_t)(sign | 0x7c00);
-    if (bits < 0x33000000u) /* less than half of the smallest: zero */
-        return (uint16_t)sign;
-    if (bits < 0x38800000u) { /* below 2^-14: a denormal f16, a multiple of 2^-24 */
-        shift = 126 - (int)(bits >> 23);
-        rest = (bits & 0x7fffff) | 0x800000;
-    } else {
-        shift = 13;
-        rest = bits - (112u << 23);
+    if (bits < 0x38800000u) {
+        memcpy(&value, &bits, 4);
+        value = value + 0.5f;
+        memcpy(&bits, &value, 4);
+        return (uint16_t)(sign | (bits - 0x3f000000u));
     }
-    round = rest & ((1u << shift) - 1);
-    rest >>= shift;
-    if (round > 1u << (shift - 1) || (round == 1u << (shift - 1) && (rest & 1)))
-        rest++; /* a carry out of the fraction increases the exponent, as it should */
-    return (uint16_t)(sign | rest);
+    bits += 0xfff + (bits >> 13 & 1); /* a carry out of the fraction increases the exponent */
+    return (uint16_t)(sign | (bits - (112u << 23)) >> 13);
 }
 
 /* >>steps (tests: gpt2) =========================================================================
@@ -3298,39 +3302,24 @@ static void *attn__cached(const attn_session *s, attn_cache_part part, size_t he
            (position * 16 + j % 16) * size;
 }
 
-/* Stores one key [d_head] in the cache; its numbers lie 16 numbers apart. */
-static void attn__keep_key(const attn__kernels *kernels, const attn_session *s, size_t head,
-                           size_t position, const float *key)
+/* Stores one key or value [d_head]. The numbers of a key lie 16 numbers apart, those of a value
+ * side by side in each panel. */
+static void attn__keep(const attn__kernels *kernels, const attn_session *s, attn_cache_part part,
+                       size_t head, size_t position, const float *x)
 {
-    const size_t d = s->model->config.d_head;
-    void *const to = attn__cached(s, ATTN_CACHE_KEYS, head, position, 0);
+    const size_t d = s->model->config.d_head, step = part == ATTN_CACHE_KEYS ? 16 : 1;
     uint16_t halves[16];
     size_t j, k, n;
-    if (s->cache == ATTN_F32)
-        for (j = 0; j < d; j++)
-            ((float *)to)[j * 16] = key[j];
-    else
-        for (j = 0; j < d; j += n) {
-            n = d - j < 16 ? d - j : 16;
-            kernels->narrow(halves, key + j, n);
-            for (k = 0; k < n; k++)
-                ((uint16_t *)to)[(j + k) * 16] = halves[k];
-        }
-}
-
-/* Stores one value [d_head]: 16 numbers side by side in each panel. */
-static void attn__keep_value(const attn__kernels *kernels, const attn_session *s, size_t head,
-                             size_t position, const float *value)
-{
-    const size_t d = s->model->config.d_head;
-    size_t j, n;
     for (j = 0; j < d; j += n) {
-        void *const to = attn__cached(s, ATTN_CACHE_VALUES, head, position, j);
+        void *const to = attn__cached(s, part, head, position, j);
         n = d - j < 16 ? d - j : 16;
-        if (s->cache == ATTN_F32)
-            memcpy(to, value + j, n * sizeof(float));
-        else
-            kernels->narrow((uint16_t *)to, value + j, n);
+        if (s->cache == ATTN_F16)
+            kernels->narrow(halves, x + j, n);
+        for (k = 0; k < n; k++)
+            if (s->cache == ATTN_F16)
+                ((uint16_t *)to)[k * step] = halves[k];
+            else
+                ((float *)to)[k * step] = x[j + k];
     }
 }
 
@@ -3348,8 +3337,8 @@ static void attn__store_kv(attn__worker *me, attn__pass *p)
             const size_t position = of->length + of->fed + row;
             const float *k =
                 attn__row_at(p->ws->qkv, of->first_row + row) + c->d_model + head * c->d_head;
-            attn__keep_key(p->kernels, of, index, position, k);
-            attn__keep_value(p->kernels, of, index, position, k + c->d_model);
+            attn__keep(p->kernels, of, ATTN_CACHE_KEYS, index, position, k);
+            attn__keep(p->kernels, of, ATTN_CACHE_VALUES, index, position, k + c->d_model);
         }
     }
     if (p->n_rows > ATTN__FEW_ROWS)
@@ -3921,13 +3910,8 @@ ATTN__COLD attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
     return ATTN_OK;
 }
 
-/* These two enclose a call during which callbacks run. If a callback frees the session, it lives
- * until the last such call ends. */
-static void attn__session_hold(attn_session *session)
-{
-    session->n_calls++;
-}
-
+/* Ends a call during which callbacks run; it begins with n_calls++. If a callback frees the
+ * session, it lives until the last such call ends. */
 static void attn__session_drop(attn_session *session)
 {
     if (--session->n_calls == 0 && session->is_freed)
@@ -3950,7 +3934,9 @@ ATTN__COLD void attn_session_free(attn_session *session)
 static attn_status attn__check_idle(attn_ctx *ctx, const char *what, const attn_session *session)
 {
     ATTN__REFUSE_IF(ctx, session->running, ATTN_E_ARGUMENT,
-                    "%s: the session is being fed; a callback may not do this to it", what);
+                    "%s: the session is being fed by another call; a callback may not do this to "
+                    "it, and each thread needs its own",
+                    what);
     return ATTN_OK;
 }
 
@@ -4188,32 +4174,13 @@ static ATTN__COMPACT attn_status attn__of_item(attn_ctx *ctx, size_t index)
     return attn_fail(ctx, ctx->status, "item %zu: %s", index, ctx->message);
 }
 
-/* Makes the numbers negative that lie where an item's session will write its tokens, or restores
- * them. */
-static void attn__flip_tokens(const attn_feed_item *item)
+/* Do the tokens of an item lie where the session of another one will write its own? */
+static int attn__overwrites(const attn_feed_item *other, const attn_feed_item *item)
 {
-    attn_token *const at = item->session->tokens + item->session->length;
-    size_t i;
-    for (i = 0; i < item->n_tokens; i++)
-        at[i] = ~at[i];
-}
-
-/* Finds an item whose tokens lie where another item's session will write; n_items if there is none.
- * Marking tokens in place needs no allocation, and no comparison of each item with each other. */
-static size_t attn__find_overlap(const attn_feed_item *items, size_t n_items)
-{
-    size_t i, j, found = n_items;
-    for (i = 0; i < n_items; i++)
-        attn__flip_tokens(&items[i]);
-    for (i = 0; i < n_items; i++) {
-        attn__flip_tokens(&items[i]); /* an item's own session may own its tokens */
-        for (j = 0; j < items[i].n_tokens; j++)
-            found = items[i].tokens[j] < 0 ? i : found;
-        attn__flip_tokens(&items[i]);
-    }
-    for (i = 0; i < n_items; i++)
-        attn__flip_tokens(&items[i]);
-    return found;
+    const uintptr_t from = (uintptr_t)(other->session->tokens + other->session->length);
+    const uintptr_t tokens = (uintptr_t)item->tokens, size = sizeof *item->tokens;
+    return other != item && tokens < from + other->n_tokens * size &&
+           from < tokens + item->n_tokens * size;
 }
 
 /* Checks each item. All must run the same layers on one workspace, and no session may come
@@ -4247,11 +4214,12 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
                         "attn_feed_batch: item %zu's session is in the batch twice", i);
         items[i].session->n_rows = items[i].session->fed = 0;
     }
-    i = attn__find_overlap(items, n_items);
-    ATTN__REFUSE_IF(ctx, i < n_items, ATTN_E_ARGUMENT,
-                    "attn_feed_batch: item %zu's tokens lie where another item's session is "
-                    "about to write its own; copy them first",
-                    i);
+    for (i = 0; i < n_items * n_items; i++)
+        ATTN__REFUSE_IF(ctx, attn__overwrites(&items[i / n_items], &items[i % n_items]),
+                        ATTN_E_ARGUMENT,
+                        "attn_feed_batch: item %zu's tokens lie where another item's session is "
+                        "about to write its own; copy them first",
+                        i % n_items);
     return ATTN_OK;
 }
 
@@ -4263,7 +4231,7 @@ static ATTN__COMPACT void attn__begin_feed(attn__pass *p, const attn_feed_item *
     const attn__span span = attn__span_of(item);
     attn__watcher *w;
     size_t layer;
-    attn__session_hold(s);
+    s->n_calls++;
     s->end_layer = p->end_layer;
     /* The tokens may be the session's own, from before a truncation. */
     memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
@@ -5965,7 +5933,7 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
         return ATTN_E_MEMORY;
     }
     s.start = session->length;
-    attn__session_hold(session);
+    session->n_calls++;
     had_logits = session->has_logits;
     memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
     item.logits = logits;
@@ -6264,7 +6232,7 @@ static attn_status attn__drafter_init(attn_ctx *ctx, attn__drafter *d, const att
 /* ---- writing ---- */
 
 /* A text that is being generated. */
-typedef struct attn__run {
+struct attn_generator {
     attn_generate_desc desc;
     attn_session *session;
     attn_sampler *sampler;
@@ -6280,16 +6248,20 @@ typedef struct attn__run {
     size_t begin;         /* the position of the first generated token */
     attn_token to_feed[ATTN__MOST_DRAFTED + 1]; /* the next token, then a draft */
     size_t n_drafted;
+    size_t n_passes,
+        length;    /* passes after the prompt's; the session's length after the last step */
+    int has_begun; /* 1: the prompt was fed */
     attn_stop_reason reason; /* if not NONE: nothing more is drawn */
     int ended;               /* 1: nothing more is fed */
+    int is_finished;         /* 1: all of its text was handed over */
     /* only of attn_generate_many */
     attn_ctx *ctx;
     attn_continuation *kept; /* receives the text */
     size_t capacity;         /* bytes of kept->text */
     int no_memory;           /* 1: for a longer kept->text */
-} attn__run;
+};
 
-static attn_status attn__run_sampler(attn_ctx *ctx, attn__run *w)
+static attn_status attn__run_sampler(attn_ctx *ctx, attn_generator *w)
 {
     const attn_sampler_desc *d = &w->desc.sampling;
     const size_t n_vocab = w->session->model->config.n_vocab;
@@ -6312,7 +6284,7 @@ static attn_status attn__run_sampler(attn_ctx *ctx, attn__run *w)
 }
 
 /* Fills in everything else of a run that has its desc, session and prompt. */
-static attn_status attn__generation_init(attn_ctx *ctx, attn__run *w, size_t most_drafted)
+static attn_status attn__generation_init(attn_ctx *ctx, attn_generator *w, size_t most_drafted)
 {
     const attn_model *model = w->session->model;
     size_t longest_stop;
@@ -6330,7 +6302,7 @@ static attn_status attn__generation_init(attn_ctx *ctx, attn__run *w, size_t mos
     return attn__drafter_init(ctx, &w->drafter, w->session, &w->desc, most_drafted);
 }
 
-static void attn__run_free(attn__run *w)
+static void attn__run_free(attn_generator *w)
 {
     attn_sampler_free(w->own_sampler);
     attn_free(w->drafter.logits);
@@ -6340,7 +6312,7 @@ static void attn__run_free(attn__run *w)
 }
 
 /* Draws a token, unless logits_fn or ctx->stop_flag ends the run. */
-static attn_status attn__draw_token(attn_ctx *ctx, attn__run *w, attn_token *token)
+static attn_status attn__draw_token(attn_ctx *ctx, attn_generator *w, attn_token *token)
 {
     attn_session *s = w->session;
     const float *logits = s->logits;
@@ -6358,7 +6330,7 @@ static attn_status attn__draw_token(attn_ctx *ctx, attn__run *w, attn_token *tok
 }
 
 /* Draws the next token and hands on its text. The caller then feeds it, unless w->ended. */
-static attn_status attn__next_token(attn_ctx *ctx, attn__run *w, attn_token *token)
+static attn_status attn__next_token(attn_ctx *ctx, attn_generator *w, attn_token *token)
 {
     const attn_session *s = w->session;
     ATTN__TRY(attn__draw_token(ctx, w, token));
@@ -6384,13 +6356,15 @@ static attn_status attn__next_token(attn_ctx *ctx, attn__run *w, attn_token *tok
     return ATTN_OK;
 }
 
-/* What the next pass feeds: the next token, and a draft. */
-static attn_feed_item attn__plan_pass(attn__run *w)
+/* What the next pass feeds: the prompt, or the next token and a draft. */
+static attn_feed_item attn__plan_pass(attn_generator *w)
 {
     attn__drafter *d = &w->drafter;
     const size_t room = w->session->capacity - w->session->length - 1, left = w->most - w->n;
-    size_t n = d->wait > 0 || w->reason ? 0 : d->next;
+    size_t n = d->wait > 0 || w->reason || w->session->watchers ? 0 : d->next;
     attn_feed_item item;
+    if (!w->has_begun)
+        return attn__feed_of(w->session, w->prompt, w->n_prompt);
     n = n < room ? n : room;
     w->n_drafted = attn__draft_tokens(w->session, w->to_feed, n < left ? n : left);
     if (d->wait > 0)
@@ -6402,7 +6376,7 @@ static attn_feed_item attn__plan_pass(attn__run *w)
 
 /* After that pass: draws tokens, as long as they are those of the draft. The session is then as it
  * would be without a draft, and w->to_feed[0] is the next token. */
-static attn_status attn__accept_draft(attn_ctx *ctx, attn__run *w)
+static attn_status attn__accept_draft(attn_ctx *ctx, attn_generator *w)
 {
     attn_session *s = w->session;
     const size_t n_vocab = s->model->config.n_vocab, n = w->n_drafted;
@@ -6427,44 +6401,51 @@ static attn_status attn__accept_draft(attn_ctx *ctx, attn__run *w)
     return ATTN_OK;
 }
 
-/* Feeds the prompts and generates until all texts have ended. `items` [n] is work memory. */
-static attn_status attn__generate_all(attn_ctx *ctx, attn__run *runs, size_t n,
-                                      attn_feed_item *items, size_t *n_passes)
+/* Draws the first token, or those after a pass. */
+static attn_status attn__draw_tokens(attn_ctx *ctx, attn_generator *w)
+{
+    if (w->has_begun) {
+        w->n_passes++;
+        return attn__accept_draft(ctx, w);
+    }
+    w->has_begun = 1;
+    w->begin = w->session->length;
+    return attn__next_token(ctx, w, &w->to_feed[0]);
+}
+
+/* Hands over the rest of a text that has ended. */
+static void attn__finish(attn_generator *w)
+{
+    w->is_finished = 1;
+    if (w->reason != ATTN_STOP_CALLBACK && attn__emit_rest(&w->out, w->reason))
+        w->reason = ATTN_STOP_CALLBACK;
+}
+
+/* One pass of all texts that have not ended, and what follows it. `items` [n] is work memory. */
+static attn_status attn__step(attn_ctx *ctx, attn_generator *texts, size_t n, attn_feed_item *items)
 {
     attn_status status = ATTN_OK;
     size_t i, n_items = 0;
     for (i = 0; i < n; i++)
-        if (runs[i].n_prompt > 0)
-            items[n_items++] = attn__feed_of(runs[i].session, runs[i].prompt, runs[i].n_prompt);
+        if (!texts[i].ended && (texts[i].has_begun || texts[i].n_prompt > 0))
+            items[n_items++] = attn__plan_pass(&texts[i]);
     if (n_items > 0)
         status = attn_feed_batch(ctx, items, n_items);
-    for (i = 0; i < n && status == ATTN_OK; i++) {
-        runs[i].begin = runs[i].session->length;
-        status = attn__next_token(ctx, &runs[i], &runs[i].to_feed[0]);
-    }
-    while (status == ATTN_OK) {
-        for (i = n_items = 0; i < n; i++)
-            if (!runs[i].ended)
-                items[n_items++] = attn__plan_pass(&runs[i]);
-        if (n_items == 0)
-            break;
-        status = attn_feed_batch(ctx, items, n_items);
-        ++*n_passes;
-        for (i = 0; i < n && status == ATTN_OK; i++)
-            if (!runs[i].ended)
-                status = attn__accept_draft(ctx, &runs[i]);
-    }
+    for (i = 0; i < n && status == ATTN_OK; i++)
+        if (!texts[i].ended)
+            status = attn__draw_tokens(ctx, &texts[i]);
     for (i = 0; i < n; i++) {
-        if (status == ATTN_STOPPED && !runs[i].ended)
-            runs[i].reason = ATTN_STOP_CALLBACK;
-        if (runs[i].reason != ATTN_STOP_CALLBACK && attn__emit_rest(&runs[i].out, runs[i].reason))
-            runs[i].reason = ATTN_STOP_CALLBACK;
+        if (status == ATTN_STOPPED && !texts[i].ended)
+            texts[i].reason = ATTN_STOP_CALLBACK;
+        if ((texts[i].ended || status != ATTN_OK) && !texts[i].is_finished)
+            attn__finish(&texts[i]);
+        texts[i].length = texts[i].session->length;
     }
     return status == ATTN_STOPPED ? ATTN_OK : status;
 }
 
 /* The session's length without the tokens whose text is still held back. */
-static size_t attn__accepted(const attn__run *w)
+static size_t attn__accepted(const attn_generator *w)
 {
     const attn_session *s = w->session;
     const attn_tokenizer *tokenizer = s->model->tokenizer;
@@ -6478,63 +6459,102 @@ static size_t attn__accepted(const attn__run *w)
     return at < s->length ? at : s->length;
 }
 
-static attn_status attn__check_generation(attn_ctx *ctx, const attn_session *session,
-                                          const attn_generation *result,
+static attn_status attn__fill_generator(attn_ctx *ctx, attn_generator *w, const char *prompt)
+{
+    const attn_session *s = w->session;
+    ATTN__TRY(attn__prompt_tokens(ctx, s->model, prompt, &w->desc,
+                                  w->desc.prepend_bos && s->length == 0, &w->prompt, &w->n_prompt));
+    ATTN__REFUSE_IF(ctx, w->n_prompt == 0 && !s->has_logits, ATTN_E_ARGUMENT,
+                    s->length > 0
+                        ? "after attn_session_truncate, feed at least one token before generating"
+                        : "the prompt is empty and so is the session: give some text, or set "
+                          "prepend_bos");
+    return attn__generation_init(ctx, w, ATTN__MOST_DRAFTED);
+}
+
+ATTN__COLD attn_status attn_generator_new(attn_ctx *ctx, attn_generator **generator,
+                                          attn_session *session, const char *prompt,
                                           const attn_generate_desc *desc)
 {
+    attn_generator *w;
+    ATTN__TRY(attn__need_place(ctx, "attn_generate", "place for the generator", generator));
     ATTN__TRY(attn__need_given(ctx, "attn_generate", "session", session));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
+    ATTN__REFUSE_IF(ctx, desc && desc->workspace, ATTN_E_ARGUMENT,
+                    "attn_generate: desc->workspace was given; the session has its own");
+    ATTN__TRY(attn__check_idle(ctx, "attn_generate", session));
+    w = ATTN__NEW(ctx, attn_generator, 1, "a text");
+    ATTN__TRY_MEMORY(w);
+    session->n_calls++;
+    if (desc)
+        w->desc = *desc;
+    w->session = session;
+    w->begin = w->length = session->length;
+    if (attn__fill_generator(ctx, w, prompt) == ATTN_OK) {
+        *generator = w;
+        return ATTN_OK;
+    }
+    attn_generator_free(w);
+    return ctx->status;
+}
+
+ATTN__COLD void attn_generator_free(attn_generator *generator)
+{
+    if (!generator)
+        return;
+    attn__run_free(generator);
+    attn__session_drop(generator->session);
+    attn_free(generator);
+}
+
+ATTN__COLD attn_status attn_generator_step(attn_ctx *ctx, attn_generation *result,
+                                           attn_generator *generator)
+{
+    static const char op[] = "attn_generator_step";
+    attn_generator *const w = generator;
+    attn_feed_item item;
+    attn_status status;
+    ATTN__TRY(attn__need_given(ctx, op, "generator", generator));
+    ATTN__TRY(attn__need_given(ctx, op, "place for the result", result));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generation, result));
     ATTN__REFUSE_IF(ctx, result->room == 0 && (result->tokens || result->log_probs),
                     ATTN_E_ARGUMENT,
                     "attn_generate: attn_generation.room is 0; set it to how many tokens and "
                     "log_probs there is room for");
-    ATTN__REFUSE_IF(ctx, desc && desc->workspace, ATTN_E_ARGUMENT,
-                    "attn_generate: desc->workspace was given; the session has its own");
-    return attn__check_idle(ctx, "attn_generate", session);
+    ATTN__TRY(attn__check_idle(ctx, op, w->session));
+    ATTN__REFUSE_IF(ctx, w->is_finished, ATTN_E_ARGUMENT, "%s: the text has ended", op);
+    ATTN__REFUSE_IF(ctx, w->session->length != w->length || w->session->is_freed, ATTN_E_ARGUMENT,
+                    "%s: another call changed the session since the step before; a generator needs "
+                    "a session of its own",
+                    op);
+    w->tokens = result->tokens;
+    w->log_probs = result->log_probs;
+    w->room = result->room;
+    status = attn__step(ctx, generator, 1, &item);
+    result->n_tokens = w->n;
+    result->n_passes = w->n_passes;
+    result->which_stop = w->out.which_stop;
+    result->accepted = attn__accepted(generator);
+    result->reason = status == ATTN_OK && w->is_finished ? w->reason : ATTN_STOP_NONE;
+    return status;
 }
 
 ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, attn_session *session,
                                      const char *prompt, const attn_generate_desc *desc)
 {
-    attn__run w = ATTN_ZERO;
+    attn_generator *w;
     attn_generation unasked = ATTN_ZERO;
-    attn_feed_item item;
     attn_status status;
     if (!result)
         result = &unasked;
     result->n_tokens = result->n_passes = result->which_stop = 0;
     result->accepted = attn_session_length(session);
     result->reason = ATTN_STOP_NONE;
-    ATTN__TRY(attn__check_generation(ctx, session, result, desc));
-    attn__session_hold(session);
-    if (desc)
-        w.desc = *desc;
-    w.session = session;
-    w.begin = session->length;
-    w.tokens = result->tokens;
-    w.log_probs = result->log_probs;
-    w.room = result->room;
-    status =
-        attn__prompt_tokens(ctx, session->model, prompt, &w.desc,
-                            w.desc.prepend_bos && session->length == 0, &w.prompt, &w.n_prompt);
-    if (status == ATTN_OK && w.n_prompt == 0 && !session->has_logits)
-        status =
-            attn_fail(ctx, ATTN_E_ARGUMENT,
-                      session->length > 0
-                          ? "after attn_session_truncate, feed at least one token before generating"
-                          : "the prompt is empty and so is the session: give some text, or "
-                            "set prepend_bos");
-    if (status == ATTN_OK)
-        status = attn__generation_init(ctx, &w, ATTN__MOST_DRAFTED);
-    if (status == ATTN_OK)
-        status = attn__generate_all(ctx, &w, 1, &item, &result->n_passes);
-    result->n_tokens = w.n;
-    result->which_stop = w.out.which_stop;
-    result->accepted = attn__accepted(&w);
-    result->reason = status == ATTN_OK ? w.reason : ATTN_STOP_NONE;
-    attn__run_free(&w);
-    attn__session_drop(session);
+    ATTN__TRY(attn_generator_new(ctx, &w, session, prompt, desc));
+    do
+        status = attn_generator_step(ctx, result, w);
+    while (status == ATTN_OK && !w->is_finished);
+    attn_generator_free(w);
     return status;
 }
 
@@ -6543,7 +6563,7 @@ ATTN__COLD attn_status attn_generate(attn_ctx *ctx, attn_generation *result, att
 /* An attn_text_fn that keeps the text, ended by a zero, and passes it on. */
 static int attn__keep_text(const char *text, size_t size, void *user)
 {
-    attn__run *w = (attn__run *)user;
+    attn_generator *w = (attn_generator *)user;
     attn_continuation *to = w->kept;
     if (size >= w->capacity - to->size) { /* a zero follows */
         const size_t capacity = 2 * (w->capacity + size);
@@ -6585,8 +6605,8 @@ ATTN__COLD void attn_continuations_free(attn_continuation *texts, size_t n_texts
 }
 
 /* Begins text i of n: allocates its prompt, a session, and memory for its continuation. */
-static attn_status attn__begin_text(attn_ctx *ctx, attn__run *w, attn_continuation *text, size_t i,
-                                    size_t n, const attn_model *model)
+static attn_status attn__begin_text(attn_ctx *ctx, attn_generator *w, attn_continuation *text,
+                                    size_t i, size_t n, const attn_model *model)
 {
     const size_t n_ctx = model->config.n_ctx;
     attn_session_desc session = ATTN_ZERO;
@@ -6648,15 +6668,15 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
 ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
                                           const attn_model *model, const attn_generate_desc *desc)
 {
-    attn__run *runs;
+    attn_generator *runs;
     attn_feed_item *items;
     attn_workspace *workspace = desc ? desc->workspace : NULL, *own = NULL;
     attn_status status = ATTN_OK;
-    size_t i, n_passes = 0;
+    size_t i;
     ATTN__TRY(attn__check_many(ctx, texts, n_texts, model, desc));
     for (i = 0; i < n_texts; i++)
         attn__forget_text(&texts[i]);
-    runs = ATTN__NEW(ctx, attn__run, n_texts, "texts");
+    runs = ATTN__NEW(ctx, attn_generator, n_texts, "texts");
     items = ATTN__NEW(ctx, attn_feed_item, n_texts, "texts");
     if (!runs || !items)
         status = ATTN_E_MEMORY;
@@ -6669,8 +6689,8 @@ ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *text
         if (attn__begin_text(ctx, &runs[i], &texts[i], i, n_texts, model) != ATTN_OK)
             status = attn__of_item(ctx, i);
     }
-    if (status == ATTN_OK)
-        status = attn__generate_all(ctx, runs, n_texts, items, &n_passes);
+    for (i = 0; i < n_texts && status == ATTN_OK; i += status == ATTN_OK && runs[i].is_finished)
+        status = attn__step(ctx, runs, n_texts, items);
     for (i = 0; i < n_texts && status == ATTN_OK; i++) {
         texts[i].n_tokens = runs[i].n;
         texts[i].reason = runs[i].reason;
@@ -7253,15 +7273,14 @@ static const unsigned char *attn__skip_kind(attn__encoder *encoder, const unsign
     return p;
 }
 
-/* Bytes of the contraction ('s 't 're 've 'm 'll 'd) at p, or 0. */
+/* Bytes of the contraction at p, which is an apostrophe, or 0. */
 static size_t attn__contraction(const unsigned char *p, const unsigned char *end)
 {
-    const size_t rest = (size_t)(end - p);
-    if (rest >= 2 && (p[1] == 's' || p[1] == 't' || p[1] == 'm' || p[1] == 'd'))
-        return 2;
-    if (rest >= 3 && ((p[1] == 'r' && p[2] == 'e') || (p[1] == 'v' && p[2] == 'e') ||
-                      (p[1] == 'l' && p[2] == 'l')))
-        return 3;
+    static const char ends[][3] = {"s", "t", "re", "ve", "m", "ll", "d"};
+    size_t i, n;
+    for (i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if ((n = strlen(ends[i])) < (size_t)(end - p) && memcmp(p + 1, ends[i], n) == 0)
+            return 1 + n;
     return 0;
 }
 
@@ -7731,7 +7750,9 @@ typedef enum attn__last_dim {
 } attn__last_dim;
 typedef struct attn__row_args {
     const attn__kernels *kernels;
-    float number;       /* of scale: the factor; of layernorm: eps; of variance: 1 if unbiased */
+    /* of scale: the factor; of layernorm: eps; of variance: 1 if unbiased; of sum: 1 for the mean
+     * */
+    float number;
     const float *w, *b; /* of layernorm */
     attn_mlp_act act_fn;
     size_t row;              /* index of the row */
@@ -7783,11 +7804,7 @@ static void attn__row_activate(float *out, const float *x, size_t n, const attn_
 }
 static void attn__row_sum(float *out, const float *x, size_t n, const attn__row_args *args)
 {
-    *out = args->kernels->sum(x, n);
-}
-static void attn__row_mean(float *out, const float *x, size_t n, const attn__row_args *args)
-{
-    *out = args->kernels->sum(x, n) / (float)n;
+    *out = args->kernels->sum(x, n) / (args->number > 0 ? (float)n : 1);
 }
 static void attn__row_variance(float *out, const float *x, size_t n, const attn__row_args *args)
 {
@@ -7836,7 +7853,7 @@ ATTN__COLD attn_status attn_sum(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 }
 ATTN__COLD attn_status attn_mean(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
-    return attn__each_row(ctx, "attn_mean", out, x, ATTN__LAST_IS_1, attn__row_mean, attn__args(0));
+    return attn__each_row(ctx, "attn_mean", out, x, ATTN__LAST_IS_1, attn__row_sum, attn__args(1));
 }
 ATTN__COLD attn_status attn_variance(attn_ctx *ctx, attn_tensor *out, attn_tensor x, int unbiased)
 {
@@ -8870,12 +8887,6 @@ static const char *attn__shown_path(const char *path)
     return path;
 }
 
-static attn_status attn__fail_io(attn_ctx *ctx, const char *path, const char *what, int error)
-{
-    return attn_fail(ctx, ATTN_E_IO, "%s: %s: %s", attn__shown_path(path), what,
-                     error ? strerror(error) : "the system gave no reason");
-}
-
 enum { ATTN__HEADER = 256, ATTN__ENTRY = 128 }; /* bytes */
 enum { ATTN__MORE_EOS = sizeof((attn_model *)0)->more_eos / sizeof(attn_token) };
 static const unsigned char attn__magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
@@ -8893,7 +8904,8 @@ static attn_status attn__fail_read(attn_ctx *ctx, const char *path, int error)
                     "directory",
                     attn__shown_path(path));
 #endif
-    return attn__fail_io(ctx, path, "cannot be read", error);
+    return attn_fail(ctx, ATTN_E_IO, "%s: cannot be read: %s", attn__shown_path(path),
+                     error ? strerror(error) : "the system gave no reason");
 }
 
 /* Reads a file into a growing block. This works for pipes too. It stops where the header shows that
@@ -9924,15 +9936,8 @@ static size_t attn__packed_k(int quantized, size_t floats)
 #define ATTN__WIDEST ATTN__SET_BASE
 #endif
 
-/* The instruction sets that a processor and its operating system can run: a bit each. */
-enum {
-    ATTN__HAS_AVX2 = 1,
-    ATTN__HAS_AVX512 = 2,
-    ATTN__HAS_AVX512_VNNI = 4,
-    ATTN__HAS_AVX2_VNNI = 8,
-    ATTN__HAS_NEON_DOT = 16,
-    ATTN__HAS_NEON_I8MM = 32
-};
+/* The bit of a set among those that a processor and its operating system can run. */
+#define ATTN__BIT(set) (1u << ATTN__SET_##set)
 
 #if defined(ATTN__DISPATCH) && defined(ATTN__X86)
 /* These bits from what CPUID and XGETBV say: ecx of leaf 1, the low half of XCR0, ebx and ecx of
@@ -9943,17 +9948,17 @@ static unsigned attn__features_of(unsigned leaf1, unsigned xcr0, unsigned leaf7b
     const unsigned ymm = 0x6, zmm = 0xe6; /* of XCR0: registers that the system saves */
     const unsigned fma_f16c = 1u << 12 | 1u << 29;
     const unsigned f_dq_bw_vl = 3u << 16 | 1u << 30 | 1u << 31; /* the parts of AVX-512 */
-    unsigned features = ATTN__HAS_AVX2;
+    unsigned features = ATTN__BIT(AVX2);
     if ((xcr0 & ymm) != ymm || (leaf1 & fma_f16c) != fma_f16c || !(leaf7b >> 5 & 1))
         return 0;
     if (leaf7_1a >> 4 & 1)
-        features |= ATTN__HAS_AVX2_VNNI;
+        features |= ATTN__BIT(AVX2_VNNI);
     if ((xcr0 & zmm) != zmm || (leaf7b & f_dq_bw_vl) != f_dq_bw_vl)
         return features;
-    features |= ATTN__HAS_AVX512;
+    features |= ATTN__BIT(AVX512);
     if (!(leaf7c >> 11 & 1))
         return features;
-    return features | ATTN__HAS_AVX512_VNNI;
+    return features | ATTN__BIT(AVX512_VNNI);
 }
 
 static unsigned attn__cpu_features(void)
@@ -9989,7 +9994,7 @@ static unsigned attn__cpu_features(void)
     dot = IsProcessorFeaturePresent(43);  /* PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE */
     i8mm = IsProcessorFeaturePresent(66); /* PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE */
 #endif
-    return dot ? ATTN__HAS_NEON_DOT | (i8mm ? ATTN__HAS_NEON_I8MM : 0u) : 0;
+    return dot ? ATTN__BIT(NEON_DOT) | (i8mm ? ATTN__BIT(NEON_I8MM) : 0u) : 0;
 }
 #endif
 
@@ -10105,6 +10110,47 @@ static unsigned attn__cpu_features(void)
  * Q_COLS(m)      panels of a tile of m rows of q8 or q4 */
 
 /* clang-format off */
+/* The intrinsics of AVX-512, AVX2 and SSE2 differ in their prefix. */
+#if ATTN__SET == ATTN__SET_AVX512 || ATTN__SET == ATTN__SET_AVX512_VNNI
+#define ATTN__MM(op)        _mm512_##op
+#define ATTN__INTS(v)       _mm512_castps_si512(v)
+#define ATTN__FLOATS(v)     _mm512_castsi512_ps(v)
+typedef __m512 attn__reg;
+#elif ATTN__SET == ATTN__SET_AVX2 || ATTN__SET == ATTN__SET_AVX2_VNNI
+#define ATTN__MM(op)        _mm256_##op
+#define ATTN__INTS(v)       _mm256_castps_si256(v)
+#define ATTN__FLOATS(v)     _mm256_castsi256_ps(v)
+typedef __m256 attn__reg;
+#elif ATTN__SET == ATTN__SET_BASE && defined(ATTN__X86)
+#define ATTN__MM(op)        _mm_##op
+#define ATTN__INTS(v)       _mm_castps_si128(v)
+#define ATTN__FLOATS(v)     _mm_castsi128_ps(v)
+typedef __m128 attn__reg;
+#endif
+#ifdef ATTN__MM
+ATTN__OP attn__reg attn__r_load(const float *p) { return ATTN__MM(loadu_ps)(p); }
+ATTN__OP void attn__r_store(float *p, attn__reg v) { ATTN__MM(storeu_ps)(p, v); }
+ATTN__OP attn__reg attn__r_set1(float x) { return ATTN__MM(set1_ps)(x); }
+ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return ATTN__MM(add_ps)(a, b); }
+ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return ATTN__MM(sub_ps)(a, b); }
+ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return ATTN__MM(mul_ps)(a, b); }
+ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return ATTN__MM(div_ps)(a, b); }
+ATTN__OP attn__reg attn__r_max(attn__reg a, attn__reg b) { return ATTN__MM(max_ps)(a, b); }
+ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
+{
+    const attn__reg n = ATTN__FLOATS(ATTN__MM(slli_epi32)(ATTN__INTS(t), 23));
+    return ATTN__FLOATS(ATTN__MM(add_epi32)(ATTN__INTS(p), ATTN__INTS(n)));
+}
+ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
+{
+#if ATTN__SET == ATTN__SET_BASE && !defined(__FMA__)
+    return _mm_add_ps(_mm_mul_ps(a, b), c);
+#else
+    return ATTN__MM(fmadd_ps)(a, b, c);
+#endif
+}
+#endif
+
 #if ATTN__SET == ATTN__SET_AVX512 || ATTN__SET == ATTN__SET_AVX512_VNNI
 #define ATTN__LANES         16
 #define ATTN__ROWS          9
@@ -10114,8 +10160,6 @@ static unsigned attn__cpu_features(void)
 #define ATTN__Q_ROWS        4
 #define ATTN__EACH_Q(X)     X(1) X(2) X(3) X(4)
 #define ATTN__Q_COLS(m)     ((m) == 1 ? 8 : (m) <= 3 ? 4 : 3)
-typedef __m512 attn__reg;
-ATTN__OP attn__reg attn__r_load(const float *p) { return _mm512_loadu_ps(p); }
 ATTN__OP attn__reg attn__r_half(const uint16_t *p)
 { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
 ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
@@ -10123,22 +10167,8 @@ ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
     _mm256_storeu_si256((__m256i *)(void *)p,
                         _mm512_maskz_cvtps_ph(0xffff, v, _MM_FROUND_TO_NEAREST_INT));
 }
-ATTN__OP void attn__r_store(float *p, attn__reg v) { _mm512_storeu_ps(p, v); }
-ATTN__OP attn__reg attn__r_set1(float x) { return _mm512_set1_ps(x); }
-ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return _mm512_add_ps(a, b); }
-ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return _mm512_sub_ps(a, b); }
-ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return _mm512_mul_ps(a, b); }
-ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return _mm512_div_ps(a, b); }
-ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
-{ return _mm512_fmadd_ps(a, b, c); }
-ATTN__OP attn__reg attn__r_max(attn__reg a, attn__reg b) { return _mm512_max_ps(a, b); }
 ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
 { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), y, x); }
-ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
-{
-    return _mm512_castsi512_ps(
-        _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
-}
 ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 { _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(_mm512_castps_si512(v))); }
 ATTN__OP float attn__r_most(attn__reg v) { return _mm512_reduce_max_ps(v); }
@@ -10179,28 +10209,12 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 #define ATTN__COLS(m)       ((m) == 1 ? 4 : (m) == 2 ? 3 : (m) == 3 ? 2 : 1)
 #define ATTN__Q_ROWS        4
 #define ATTN__Q_COLS(m)     ((m) == 1 ? 4 : 1)
-typedef __m256 attn__reg;
-ATTN__OP attn__reg attn__r_load(const float *p) { return _mm256_loadu_ps(p); }
 ATTN__OP attn__reg attn__r_half(const uint16_t *p)
 { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
 { _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
-ATTN__OP void attn__r_store(float *p, attn__reg v) { _mm256_storeu_ps(p, v); }
-ATTN__OP attn__reg attn__r_set1(float x) { return _mm256_set1_ps(x); }
-ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return _mm256_add_ps(a, b); }
-ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return _mm256_sub_ps(a, b); }
-ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return _mm256_mul_ps(a, b); }
-ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return _mm256_div_ps(a, b); }
-ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
-{ return _mm256_fmadd_ps(a, b, c); }
-ATTN__OP attn__reg attn__r_max(attn__reg a, attn__reg b) { return _mm256_max_ps(a, b); }
 ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
 { return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
-ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
-{
-    return _mm256_castsi256_ps(
-        _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
-}
 ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 {
     const __m256i low = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(255));
@@ -10290,8 +10304,6 @@ ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 #define ATTN__ROW_BLOCKS    12
 #define ATTN__COLS(m)       ((m) == 1 ? 2 : 1)
 #define ATTN__Q_COLS(m)     1
-typedef __m128 attn__reg;
-ATTN__OP attn__reg attn__r_load(const float *p) { return _mm_loadu_ps(p); }
 ATTN__OP attn__reg attn__r_half(const uint16_t *p)
 {
     /* The exponent and fraction of an f16, shifted to their places in an f32, are the number times
@@ -10306,38 +10318,10 @@ ATTN__OP attn__reg attn__r_half(const uint16_t *p)
     return _mm_or_ps(_mm_mul_ps(_mm_castsi128_ps(bits), _mm_set1_ps(5.19229686e33f)), /* 2^112 */
                      _mm_castsi128_ps(sign));
 }
-ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
-{
-    float lanes[4];
-    int i;
-    _mm_storeu_ps(lanes, v);
-    for (i = 0; i < 4; i++)
-        p[i] = attn_f16_from_f32(lanes[i]);
-}
-ATTN__OP void attn__r_store(float *p, attn__reg v) { _mm_storeu_ps(p, v); }
-ATTN__OP attn__reg attn__r_set1(float x) { return _mm_set1_ps(x); }
-ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return _mm_add_ps(a, b); }
-ATTN__OP attn__reg attn__r_sub(attn__reg a, attn__reg b) { return _mm_sub_ps(a, b); }
-ATTN__OP attn__reg attn__r_mul(attn__reg a, attn__reg b) { return _mm_mul_ps(a, b); }
-ATTN__OP attn__reg attn__r_div(attn__reg a, attn__reg b) { return _mm_div_ps(a, b); }
-ATTN__OP attn__reg attn__r_fma(attn__reg a, attn__reg b, attn__reg c)
-{
-#ifdef __FMA__
-    return _mm_fmadd_ps(a, b, c);
-#else
-    return _mm_add_ps(_mm_mul_ps(a, b), c);
-#endif
-}
-ATTN__OP attn__reg attn__r_max(attn__reg a, attn__reg b) { return _mm_max_ps(a, b); }
 ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg y)
 {
     __m128 mask = _mm_cmpgt_ps(a, b);
     return _mm_or_ps(_mm_and_ps(mask, x), _mm_andnot_ps(mask, y));
-}
-ATTN__OP attn__reg attn__r_exp2(attn__reg p, attn__reg t)
-{
-    return _mm_castsi128_ps(
-        _mm_add_epi32(_mm_castps_si128(p), _mm_slli_epi32(_mm_castps_si128(t), 23)));
 }
 ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 {
@@ -10535,13 +10519,6 @@ ATTN__R(attn__r_exp2, (attn__reg p, attn__reg t),
         wasm_i32x4_add(p.v[i], wasm_i32x4_shl(t.v[i], 23)))
 ATTN__OP void attn__r_store(float *p, attn__reg v)
 { ATTN__FOURS(i) wasm_v128_store(p + 4 * i, v.v[i]); }
-ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v)
-{
-    float lanes[ATTN__LANES];
-    attn__r_store(lanes, v);
-    for (int i = 0; i < ATTN__LANES; i++)
-        p[i] = attn_f16_from_f32(lanes[i]);
-}
 #ifdef __wasm_relaxed_simd__ /* fused on most processors; whoever loads the module must test it */
 ATTN__R(attn__r_fma, (attn__reg a, attn__reg b, attn__reg c),
         __builtin_wasm_relaxed_madd_f32x4(a.v[i], b.v[i], c.v[i]))
@@ -10696,7 +10673,6 @@ ATTN__R(attn__r_scaled, (attn__ireg acc, const attn__q_inputs *x),
 typedef float attn__reg;
 ATTN__OP attn__reg attn__r_load(const float *p) { return *p; }
 ATTN__OP attn__reg attn__r_half(const uint16_t *p) { return attn_f32_from_f16(*p); }
-ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v) { *p = attn_f16_from_f32(v); }
 ATTN__OP void attn__r_store(float *p, attn__reg v) { *p = v; }
 ATTN__OP attn__reg attn__r_set1(float x) { return x; }
 ATTN__OP attn__reg attn__r_add(attn__reg a, attn__reg b) { return a + b; }
@@ -10761,6 +10737,16 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
 }
 ATTN__OP attn__reg attn__r_scaled(attn__ireg acc, const attn__q_inputs *x)
 { return (float)acc * x->scale; }
+#endif
+
+#if ATTN__SET == ATTN__SET_PORTABLE || (ATTN__SET == ATTN__SET_BASE && !defined(ATTN__NEON))
+ATTN__OP void attn__r_narrow(uint16_t *p, attn__reg v) /* without an instruction for it */
+{
+    float lanes[ATTN__LANES];
+    attn__r_store(lanes, v);
+    for (int i = 0; i < ATTN__LANES; i++)
+        p[i] = attn_f16_from_f32(lanes[i]);
+}
 #endif
 /* clang-format on */
 
@@ -11539,27 +11525,27 @@ ATTN__ROW_KERNEL void ATTN__FN(scale_mask)(float *out, const float *x, float fac
                   n_part);
 }
 
+/* out [n] = f(x) */
+#define ATTN__MAP(f)                                                                               \
+    ATTN__BY_16(n)                                                                                 \
+    attn__put(out + i, f(attn__get(x + i, n_part, 0)), n_part)
 ATTN__ROW_KERNEL void ATTN__FN(exp)(float *out, const float *x, size_t n)
 {
-    ATTN__BY_16(n)
-        attn__put(out + i, attn__vexp(attn__get(x + i, n_part, 0)), n_part);
+    ATTN__MAP(attn__vexp);
 }
 
 ATTN__ROW_KERNEL void ATTN__FN(activate)(float *out, const float *x, size_t n, attn_mlp_act kind)
 {
     if (kind == ATTN_ACT_GELU_TANH)
-        ATTN__BY_16(n)
-            attn__put(out + i, attn__gelu_tanh(attn__get(x + i, n_part, 0)), n_part);
+        ATTN__MAP(attn__gelu_tanh);
     else if (kind == ATTN_ACT_GELU_ERF)
-        ATTN__BY_16(n)
-            attn__put(out + i, attn__gelu_erf(attn__get(x + i, n_part, 0)), n_part);
+        ATTN__MAP(attn__gelu_erf);
     else if (kind == ATTN_ACT_RELU)
-        ATTN__BY_16(n)
-            attn__put(out + i, attn__relu(attn__get(x + i, n_part, 0)), n_part);
+        ATTN__MAP(attn__relu);
     else
-        ATTN__BY_16(n)
-            attn__put(out + i, attn__silu(attn__get(x + i, n_part, 0)), n_part);
+        ATTN__MAP(attn__silu);
 }
+#undef ATTN__MAP
 
 ATTN__ROW_KERNEL float ATTN__FN(sum)(const float *x, size_t n)
 {
@@ -11603,17 +11589,9 @@ ATTN__ROW_KERNEL void ATTN__FN(affine)(float *out, const float *x, const float *
 ATTN__ROW_KERNEL float ATTN__FN(largest)(const float *x, size_t n)
 {
     attn__vec m = attn__set1(-INFINITY);
-    float lanes[16], result;
-    int j;
-    ATTN__BY_16(n) {
-        const attn__vec v = attn__get(x + i, n_part, -INFINITY);
-        m = attn__vmax(m, v);
-    }
-    attn__store(lanes, m);
-    result = lanes[0];
-    for (j = 1; j < 16; j++)
-        result = result > lanes[j] ? result : lanes[j];
-    return result;
+    ATTN__BY_16(n)
+        m = attn__vmax(m, attn__get(x + i, n_part, -INFINITY));
+    return attn__most(m);
 }
 
 ATTN__ROW_KERNEL void ATTN__FN(softmax)(float *out, const float *x, size_t n)
@@ -11643,17 +11621,12 @@ ATTN__ROW_KERNEL float ATTN__FN(largest_or_nan)(const float *x, size_t n)
     const attn__vec zero = attn__set1(0), one = attn__set1(1);
     const attn__vec top = attn__set1(INFINITY), bottom = attn__set1(-INFINITY);
     attn__vec m = bottom, has_nan = zero;
-    float lanes[16], result = -INFINITY;
-    int j;
     ATTN__BY_16(n) {
         const attn__vec v = attn__get(x + i, n_part, -INFINITY);
         m = attn__vmax(m, v);
         has_nan = attn__vpick(top, v, has_nan, attn__vpick(v, bottom, has_nan, one));
     }
-    attn__store(lanes, m);
-    for (j = 0; j < 16; j++)
-        result = result > lanes[j] ? result : lanes[j];
-    return attn__fold(has_nan) > 0 ? (float)NAN : result;
+    return attn__fold(has_nan) > 0 ? (float)NAN : attn__most(m);
 }
 
 /* The digest of one block: see CHECKSUM in >>format. */
@@ -11717,21 +11690,13 @@ static const attn__kernels ATTN__FN(kernels) = {
 #else
     ATTN__NAMED("base (no fused multiply-add)", ATTN_ISA_BASE),
 #endif
+    /* clang-format off */
     {&ATTN__FLOAT(tiling), &ATTN__FN(q_tiling)},
-    ATTN__FLOAT(binary),
-    ATTN__FLOAT(narrow),
-    ATTN__FLOAT(scale),
-    ATTN__FLOAT(scale_mask),
-    ATTN__FLOAT(exp),
-    ATTN__FLOAT(activate),
-    ATTN__FLOAT(sum),
-    ATTN__FLOAT(square_distance),
-    ATTN__FLOAT(normalize),
-    ATTN__FLOAT(affine),
-    ATTN__FLOAT(softmax),
-    ATTN__FLOAT(log_sum_exp),
-    ATTN__FLOAT(largest_or_nan),
-    ATTN__FLOAT(digest)};
+    ATTN__FLOAT(binary), ATTN__FLOAT(narrow), ATTN__FLOAT(scale), ATTN__FLOAT(scale_mask),
+    ATTN__FLOAT(exp), ATTN__FLOAT(activate), ATTN__FLOAT(sum), ATTN__FLOAT(square_distance),
+    ATTN__FLOAT(normalize), ATTN__FLOAT(affine), ATTN__FLOAT(softmax), ATTN__FLOAT(log_sum_exp),
+    ATTN__FLOAT(largest_or_nan), ATTN__FLOAT(digest)};
+/* clang-format on */
 
 /* The next set defines these anew. Macros with lower-case names stay: they are the same in every
  * set. */
@@ -11740,6 +11705,9 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__BYTES
 #undef ATTN__HAS_BYTES
 #undef ATTN__OP
+#undef ATTN__MM
+#undef ATTN__INTS
+#undef ATTN__FLOATS
 #undef ATTN__LANES
 #undef ATTN__ROWS
 #undef ATTN__ROW_KERNEL
@@ -11861,16 +11829,16 @@ static const struct {
     const attn__kernels *kernels;
 } attn__choices[] = {
 #if defined(ATTN__DISPATCH) && defined(ATTN__X86)
-    {ATTN__HAS_AVX512_VNNI, &attn__kernels_avx512_vnni},
-    {ATTN__HAS_AVX512, &attn__kernels_avx512},
+    {ATTN__BIT(AVX512_VNNI), &attn__kernels_avx512_vnni},
+    {ATTN__BIT(AVX512), &attn__kernels_avx512},
 #ifdef ATTN__AVX2_VNNI
-    {ATTN__HAS_AVX2_VNNI, &attn__kernels_avx2_vnni},
+    {ATTN__BIT(AVX2_VNNI), &attn__kernels_avx2_vnni},
 #endif
-    {ATTN__HAS_AVX2, &attn__kernels_avx2},
+    {ATTN__BIT(AVX2), &attn__kernels_avx2},
 #elif defined(ATTN__DISPATCH)
-    {ATTN__HAS_NEON_I8MM, &attn__kernels_neon_i8mm},
+    {ATTN__BIT(NEON_I8MM), &attn__kernels_neon_i8mm},
 #if ATTN__WIDEST < ATTN__SET_NEON_DOT
-    {ATTN__HAS_NEON_DOT, &attn__kernels_neon_dot},
+    {ATTN__BIT(NEON_DOT), &attn__kernels_neon_dot},
 #endif
 #endif
     {0, &attn__kernels_base},
@@ -12417,6 +12385,14 @@ static double attn__seconds(void)
 }
 #endif
 
+enum {
+    ATTN__MICROSECOND = 3000,
+    ATTN__LEAST_SPIN = 1 << 13,                 /* 3 microseconds */
+    ATTN__MOST_SPIN = 1 << 17,                  /* 44 microseconds */
+    ATTN__MOST_WAIT = 4000 * ATTN__MICROSECOND, /* then a worker sleeps */
+    ATTN__TURN = 1500 * ATTN__MICROSECOND       /* then a worker with tasks yields */
+};
+
 #ifdef ATTN__TEAMS
 /* A clock of about 3000 ticks a microsecond, which takes a few nanoseconds to read. Only
  * differences have a meaning. On x86 it counts cycles. */
@@ -12427,15 +12403,6 @@ static double attn__seconds(void)
 #define ATTN__CLOCK() ((uint64_t)(attn__seconds() * 3e9))
 #define ATTN__PAUSE() ((void)0)
 #endif
-enum {
-    ATTN__MICROSECOND = 3000,
-    ATTN__LEAST_SPIN = 1 << 13,                 /* 3 microseconds */
-    ATTN__MOST_SPIN = 1 << 17,                  /* 44 microseconds */
-    ATTN__MOST_WAIT = 4000 * ATTN__MICROSECOND, /* then a worker sleeps */
-    ATTN__TURN = 1500 * ATTN__MICROSECOND       /* then a worker with tasks yields */
-};
-
-#ifdef ATTN__CONDITION
 /* Sleeps until *count is `enough`. */
 static void attn__sleep(attn__team *team, const int *count, int enough)
 {
@@ -12453,20 +12420,6 @@ static void attn__wake_all(attn__team *team)
     ATTN__SIGNAL(team->condition);
     ATTN__LET_GO(team->condition);
 }
-#else
-static void attn__sleep(attn__team *team, const int *count, int enough)
-{
-    (void)team;
-    while (__atomic_load_n(count, __ATOMIC_ACQUIRE) < enough)
-        ATTN__YIELD();
-}
-
-static void attn__wake_all(attn__team *team)
-{
-    (void)team;
-}
-#endif
-
 static void attn__count_up(attn__team *team, int *count)
 {
     __atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
@@ -12508,9 +12461,7 @@ static void attn__wait_until(attn__worker *me, const int *count, int enough)
     me->spin_time = ATTN__LEAST_SPIN;
     __atomic_fetch_add(&me->team->waited, (unsigned)(waited / ATTN__MICROSECOND), __ATOMIC_RELAXED);
 }
-#endif
 
-#ifdef ATTN__TEAMS
 /* Adds 1 to a count that goes from 0 to n. The last of n calls returns 1, and sets it to 0. */
 static int attn__is_last(int *count, int n)
 {
@@ -12554,9 +12505,7 @@ static size_t attn__take(const attn__worker *me, int id, size_t n)
         !__atomic_compare_exchange_n(count, &old, next + 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return next - loop + first;
 }
-#endif
 
-#ifdef ATTN__TEAMS
 /* The next of n tasks that are taken by whoever is free: the worker's own, then those of the
  * others. The next barrier waits for tasks in place of workers, so a worker without a core delays
  * the others only if it holds a task. */
@@ -12646,17 +12595,14 @@ static void attn__work(attn__team *team, int id, int count, void (*body)(attn__w
     me.team = team;
     me.id = id;
     me.count = count;
-#ifdef ATTN__TEAMS
     me.spin_time = ATTN__LEAST_SPIN;
     body(&me, arg);
     attn__barrier(&me);
+#ifdef ATTN__TEAMS
     if (id > 0)
         attn__count_up(team, &team->left);
     else
         attn__wait_until(&me, &team->left, count - 1);
-#else
-    body(&me, arg);
-    attn__barrier(&me);
 #endif
 }
 #endif
@@ -12730,11 +12676,8 @@ static int attn__granted(int n_threads)
     n_last = n_threads;
     return n_threads;
 }
-#elif defined(_OPENMP)
-static int attn__granted(int n_threads)
-{
-    return n_threads;
-}
+#else
+#define attn__granted(n_threads) (n_threads)
 #endif
 
 #if defined(ATTN__CREWS) && defined(_WIN32)
@@ -12848,11 +12791,6 @@ static void attn__dismiss(attn__crew *crew)
     }
     ATTN__UNMAKE(&crew->condition);
 }
-#else
-static void attn__dismiss(attn__crew *crew)
-{
-    (void)crew;
-}
 #endif
 
 /* Runs body(worker, arg) on up to n_threads workers and waits for all of them. Returns the seconds
@@ -12883,20 +12821,16 @@ static double attn__parallel(attn__crew *crew, int n_threads, void (*body)(attn_
 #elif defined(_OPENMP)
     n_threads = n_threads > 1 ? attn__granted(n_threads) : 1;
     if (n_threads > 1) {
-#ifdef __GNUC__
+#ifdef ATTN__TEAMS
         attn__counts apart[1 + ATTN__MAX_THREADS / ATTN__GROUP];
-#endif
-#ifdef ATTN__PTHREADS
         attn__condition condition = {ATTN__CONDITION};
-        team.condition = &condition;
-#endif
-#ifdef __GNUC__
         memset(apart, 0, sizeof apart);
+        team.condition = &condition;
         team.apart = apart;
 #endif
 #pragma omp parallel num_threads(n_threads)
         attn__work(&team, omp_get_thread_num(), omp_get_num_threads(), body, arg);
-#ifdef ATTN__PTHREADS
+#ifdef ATTN__TEAMS
         ATTN__UNMAKE(&condition);
 #endif
         return team.waited * 1e-6;
@@ -13006,59 +12940,59 @@ static int attn__cores(const char *root, int n)
 }
 #endif
 
-#ifdef ATTN__CREWS
+#if defined(_OPENMP) || defined(ATTN__CREWS)
 static int attn__at_most(int n, int limit) /* 0: no limit is known */
 {
     return limit > 0 && limit < n ? limit : n;
 }
+#endif
 
+#ifdef ATTN__CREWS
+/* The processors that this process may use. 0: not known. */
+static int attn__allowed(void)
+{
+    int allowed = 0;
+#ifdef _WIN32
+    DWORD_PTR ours, all;
+    if (GetProcessAffinityMask(GetCurrentProcess(), &ours, &all))
+        allowed = __builtin_popcountll(ours);
+    return attn__at_most((int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS), allowed);
+#else
+#ifdef __linux__
+    unsigned long mask[128];
+    long i, size = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
+    for (i = 0; i < size / (long)sizeof mask[0]; i++)
+        allowed += __builtin_popcountl(mask[i]);
+#endif
+    return attn__at_most((int)sysconf(_SC_NPROCESSORS_ONLN), allowed);
+#endif
+}
+#endif
+
+#if defined(_OPENMP) || defined(ATTN__CREWS)
 /* The processors that this process may use, but not more than OMP_NUM_THREADS, which other
- * libraries obey too. All is read once. */
+ * libraries obey too. In a container OpenMP may count all processors of the machine, so the quota
+ * is read, once. */
 static int attn__offered(void)
 {
-    static int cached;
-    const char *given = getenv("OMP_NUM_THREADS");
-    int n = ATTN__LOAD(&cached), allowed = 0;
-    if (n > 0)
-        return n;
-    {
-#ifdef _WIN32
-        DWORD_PTR ours, all;
-        n = (int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);
-        if (GetProcessAffinityMask(GetCurrentProcess(), &ours, &all))
-            allowed = __builtin_popcountll(ours);
+    static int cached; /* 0 before the first call */
+    int n = ATTN__LOAD(&cached);
+    if (n == 0) {
+#ifdef _OPENMP
+        n = ATTN__MAX_THREADS;
 #else
-        n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+        const char *given = getenv("OMP_NUM_THREADS");
+        n = attn__at_most(attn__allowed(), given ? atoi(given) : 0);
 #endif
-#ifdef __linux__
-        unsigned long mask[128];
-        long i, size = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
-        for (i = 0; i < size / (long)sizeof mask[0]; i++)
-            allowed += __builtin_popcountl(mask[i]);
+#if defined(ATTN__TEAMS) && defined(__linux__)
         n = attn__at_most(n, attn__quota(""));
 #endif
+        ATTN__STORE(&cached, n);
     }
-    n = attn__at_most(attn__at_most(n, allowed), given ? atoi(given) : 0);
-    ATTN__STORE(&cached, n);
-    return n;
-}
-#elif defined(_OPENMP)
-/* OpenMP's number of threads, but not more than this process has processors. In a container OpenMP
- * may count all processors of the machine. */
-static int attn__offered(void)
-{
-    const int processors = omp_get_num_procs();
-    int n = omp_get_max_threads();
-#if defined(__linux__) && defined(__GNUC__)
-    static int cached; /* the quota is read once; 0 before that */
-    int quota = __atomic_load_n(&cached, __ATOMIC_RELAXED);
-    if (!quota) {
-        quota = attn__quota("");
-        __atomic_store_n(&cached, quota, __ATOMIC_RELAXED);
-    }
-    n = n < quota ? n : quota;
+#ifdef _OPENMP
+    n = attn__at_most(n, attn__at_most(omp_get_max_threads(), omp_get_num_procs()));
 #endif
-    return n < processors ? n : processors;
+    return n;
 }
 #endif
 
@@ -13653,9 +13587,10 @@ static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
 ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
                                        const char *name)
 {
+    const attn_activation_kind *const kind = attn_activation_kind_of(name);
     const attn_config *c;
+    const char *rest;
     size_t i, layer;
-    int point;
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "record", record));
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "name", name));
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "place for the tensor", out));
@@ -13665,11 +13600,10 @@ ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const at
             return ATTN_OK;
         }
     c = &record->model->config;
-    for (point = 0; point < ATTN__N_POINTS; point++)
-        for (layer = 0; layer < c->n_layer; layer++)
-            ATTN__REFUSE_IF(ctx, strcmp(attn__name_of(point, layer).text, name) == 0, ATTN_E_NAME,
-                            "attn_record_get: %s is not among the activations of this record",
-                            name);
+    layer = attn__split_name(name, &rest);
+    ATTN__REFUSE_IF(
+        ctx, kind && kind->in_block == (layer != ATTN_NO_LAYER) && layer + 1 <= c->n_layer,
+        ATTN_E_NAME, "attn_record_get: %s is not among the activations of this record", name);
     return attn__no_such_name(ctx, "attn_record_get", c, name);
 }
 
@@ -13917,47 +13851,18 @@ ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directi
     return attn__out_end(ctx, directions, &result, ATTN_OK);
 }
 
-/* Copies the panels of W_U that have these tokens, each once. A product with them has the bits of a
- * product with all of W_U. column [n] is the column of each token. The caller frees chosen->data,
- * and with it the columns. */
-static attn_status attn__choose_panels(attn_ctx *ctx, attn__panels *chosen, size_t **column,
-                                       const attn_model *model, attn_tensor tokens)
-{
-    const attn__panels all = model->w_u;
-    const size_t n = tokens.shape[0], n_all = (all.n_out + 15) / 16, most = n < n_all ? n : n_all;
-    unsigned char *const panels = (unsigned char *)attn_alloc(
-        ctx, 1, most * all.stride + (n + n_all) * sizeof(size_t), "the panels of some tokens");
-    size_t *copy_of, i, n_panels = 0;
-    ATTN__TRY_MEMORY(panels);
-    *column = (size_t *)(void *)(panels + most * all.stride);
-    copy_of = *column + n; /* [n_all]: 1 + the index of a panel's copy, or 0 */
-    for (i = 0; i < n; i++) {
-        const size_t id = (size_t)((const int32_t *)tokens.data)[(ptrdiff_t)i * tokens.stride[0]];
-        if (copy_of[id / 16] == 0) {
-            memcpy(panels + n_panels * all.stride,
-                   (const unsigned char *)all.data + id / 16 * all.stride, all.stride);
-            copy_of[id / 16] = ++n_panels;
-        }
-        (*column)[i] = (copy_of[id / 16] - 1) * 16 + id % 16;
-    }
-    *chosen = all;
-    chosen->data = panels;
-    chosen->n_out = n_panels * 16;
-    return ATTN_OK;
-}
-
 ATTN__COLD attn_status attn_model_logits(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                          attn_tensor normed, attn_tensor tokens)
 {
     static const char op[] = "attn_model_logits";
-    const attn_tensor *const inputs[] = {&tokens, NULL};
+    const attn_tensor *const inputs[] = {&normed, &tokens, NULL};
     const size_t n = tokens.shape[0];
     attn__product u = ATTN_ZERO;
     attn_tensor w, logits = ATTN_ZERO;
     attn__result result;
-    attn_shape shape;
-    attn_status status;
-    size_t *column = NULL, row, i;
+    attn_shape shape = attn__shape_of(&normed);
+    attn_status status = ATTN_OK;
+    size_t row, i;
     ATTN__TRY(attn__need_layer(ctx, op, model, 0));
     ATTN__TRY(attn__need(ctx, op, "normed", &normed));
     ATTN__REFUSE_IF(ctx, attn__row_length(&normed) != model->config.d_model, ATTN_E_SHAPE,
@@ -13976,28 +13881,25 @@ ATTN__COLD attn_status attn_model_logits(attn_ctx *ctx, attn_tensor *out, const 
                             "expected [n] of ATTN_I32");
     ATTN__TRY(attn__need_ids(ctx, op, "token", (const int32_t *)tokens.data, tokens.stride[0], n,
                              model->config.n_vocab));
-    ATTN__TRY(attn__choose_panels(ctx, &u.made, &column, model, tokens));
-    w.shape[1] = u.made.n_out;
-    status = attn__product_of(ctx, op, &logits, normed, w, &u);
-    shape = attn__shape_of(&logits);
-    if (status == ATTN_OK) {
-        shape.dim[shape.ndim - 1] = n;
-        status = attn__out_begin(ctx, op, out, shape, 0, inputs, &result);
-    }
-    if (status == ATTN_OK) {
-        for (row = 0; row < attn__n_rows(&logits); row++)
-            for (i = 0; i < n; i++) {
-                float *const logit = (float *)result.dense.data + row * n + i;
-                *logit = ((const float *)logits.data)[row * u.made.n_out + column[i]];
-                if (model->b_u)
-                    *logit +=
-                        model->b_u[((const int32_t *)tokens.data)[(ptrdiff_t)i * tokens.stride[0]]];
-            }
-        status = attn__out_end(ctx, out, &result, ATTN_OK);
+    shape.dim[shape.ndim - 1] = n;
+    ATTN__TRY(attn__out_begin(ctx, op, out, shape, 0, inputs, &result));
+    w.shape[1] = 16;
+    for (i = 0; i < n && status == ATTN_OK; i++) { /* the panel of W_U that has token i */
+        const int32_t id = ((const int32_t *)tokens.data)[(ptrdiff_t)i * tokens.stride[0]];
+        attn__product one = u;
+        one.made.data =
+            (const unsigned char *)u.made.data + (size_t)id / 16 * (size_t)u.made.stride;
+        one.made.n_out = 16;
+        status = attn__product_of(ctx, op, &logits, normed, w, &one);
+        for (row = 0; row < attn__n_rows(&logits) && status == ATTN_OK; row++) {
+            float *const logit = (float *)result.dense.data + row * n + i;
+            *logit = ((const float *)logits.data)[row * 16 + (size_t)id % 16];
+            if (model->b_u)
+                *logit += model->b_u[id];
+        }
     }
     attn_tensor_free(ctx, &logits);
-    attn_free((void *)(uintptr_t)u.made.data);
-    return status;
+    return attn__out_end(ctx, out, &result, status);
 }
 
 ATTN__SMALL_END
@@ -14075,7 +13977,7 @@ ATTN__SMALL_END
  *   at their end    attn_activation, attn_activation_kind: only the library makes them
  * attn_ctx keeps all its fields but `blocks` and `owner`, which are internal.
  *
- * After 0.5.0: ATTN_THREADS, attn_max_threads, attn_parallel_for.
+ * After 0.5.0: ATTN_THREADS, attn_max_threads, attn_parallel_for; attn_generator_new, _step, _free.
  *
  * 0.5.0, the last version that renames:
  *   ATTN_UNSTABLE                   none: everything in the API is always there

@@ -1230,8 +1230,24 @@ static size_t n_within(const recital *r, size_t size)
     return n;
 }
 
+/* attn_generate step by step. */
+static attn_status generate_in_steps(attn_ctx *ctx, attn_generation *made, attn_session *session,
+                                     const char *prompt, const attn_generate_desc *d)
+{
+    attn_generator *generator = NULL;
+    attn_status status = attn_generator_new(ctx, &generator, session, prompt, d);
+    while (status == ATTN_OK && made->reason == ATTN_STOP_NONE)
+        status = attn_generator_step(ctx, made, generator);
+    attn_generator_free(generator);
+    return status;
+}
+
+typedef attn_status (*generate_fn)(attn_ctx *, attn_generation *, attn_session *, const char *,
+                                   const attn_generate_desc *);
+static const generate_fn ways_to_generate[] = {attn_generate, generate_in_steps};
+
 /* keep: the stop string is handed over, too. most: pieces that text_fn takes before it stops; 0: all. */
-static void check_stop(recital r, int n_draft, int keep, size_t most)
+static void check_stop_by(generate_fn generate, recital r, int n_draft, int keep, size_t most)
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, tiny, 0, 0);
@@ -1252,7 +1268,7 @@ static void check_stop(recital r, int n_draft, int keep, size_t most)
     d.text_fn = keep_text;
     d.text_user = &r.heard;
     r.heard.most = most;
-    OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
+    OK(&ctx, generate(&ctx, &made, session, NULL, &d));
     if (most > 0 && r.heard.pieces == most) {
         CHECK(made.reason == ATTN_STOP_CALLBACK && r.heard.size <= size);
         want = r.heard.size;
@@ -1274,6 +1290,12 @@ static void check_stop(recital r, int n_draft, int keep, size_t most)
            n_within(&r, want));
     OK(&ctx, attn_session_truncate(&ctx, session, made.accepted));
     attn_session_free(session);
+}
+
+static void check_stop(recital r, int n_draft, int keep, size_t most)
+{
+    check_stop_by(ways_to_generate[0], r, n_draft, keep, most);
+    check_stop_by(ways_to_generate[1], r, n_draft, keep, most);
 }
 
 static void check_stops(const char *text, const char *const *stop, size_t n_stop, int bytewise,

@@ -639,14 +639,14 @@ TEST(features_of_processors)
     enum { AVX2 = 1u << 5, F = 1u << 16, DQ = 1u << 17, BW = 1u << 30, VNNI = 1u << 11 };
     const unsigned vl = 1u << 31, fma = 1u << 12, f16c = 1u << 29;
     const unsigned all = AVX2 | F | DQ | BW | vl;
-    const unsigned avx2 = ATTN__HAS_AVX2, avx512 = avx2 | ATTN__HAS_AVX512;
-    const unsigned vnni = avx512 | ATTN__HAS_AVX512_VNNI;
+    const unsigned avx2 = ATTN__BIT(AVX2), avx512 = avx2 | ATTN__BIT(AVX512);
+    const unsigned vnni = avx512 | ATTN__BIT(AVX512_VNNI);
     const struct {
         unsigned leaf1, xcr0, leaf7b, leaf7c, want, leaf7_1a;
     } cases[] = {{fma | f16c, 0xe7, all, VNNI, vnni, 0},
                  {fma | f16c, 0xe7, all, VNNI, vnni, ~16u},
-                 {fma | f16c, 0xe7, all & ~(unsigned)F, 0, avx2 | ATTN__HAS_AVX2_VNNI, 16},
-                 {fma | f16c, 0x07, all, VNNI, avx2 | ATTN__HAS_AVX2_VNNI, 16},
+                 {fma | f16c, 0xe7, all & ~(unsigned)F, 0, avx2 | ATTN__BIT(AVX2_VNNI), 16},
+                 {fma | f16c, 0x07, all, VNNI, avx2 | ATTN__BIT(AVX2_VNNI), 16},
                  {fma | f16c, 0x03, all, VNNI, 0, 16},
                  {fma | f16c, 0xe7, all, 0, avx512, 0},
                  {fma | f16c, 0xe7, all & ~(unsigned)F, VNNI, avx2, 0},
@@ -665,10 +665,10 @@ TEST(features_of_processors)
         CHECKF(attn__features_of(cases[i].leaf1, cases[i].xcr0, cases[i].leaf7b, cases[i].leaf7c,
                                  cases[i].leaf7_1a) == cases[i].want,
                "case %d", (int)i);
-    CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx512 | ATTN__HAS_AVX512_VNNI) ==
+    CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx512 | ATTN__BIT(AVX512_VNNI)) ==
           &attn__kernels_avx512_vnni);
 #ifdef ATTN__AVX2_VNNI
-    CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx2 | ATTN__HAS_AVX2_VNNI) == &attn__kernels_avx2_vnni);
+    CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx2 | ATTN__BIT(AVX2_VNNI)) == &attn__kernels_avx2_vnni);
     CHECK(attn__kernels_of(ATTN_ISA_AVX2_VNNI, avx2) == NULL);
 #endif
     CHECK(attn__kernels_of(ATTN_ISA_AUTO, avx512) == &attn__kernels_avx512);

@@ -56,6 +56,7 @@ typedef struct values {
     attn_workspace *new_workspace;
     attn_session *new_session;
     attn_sampler *new_sampler;
+    attn_generator *new_generator;
     attn_tokenizer *new_tokenizer;
     attn_record *new_record;
     attn_hook_id hook;
@@ -69,6 +70,7 @@ static struct {
     attn_workspace *workspace;
     attn_session *session, *pristine, *recorded, *empty; /* each has `tokens`, but empty */
     attn_sampler *sampler;
+    attn_generator *stepped; /* of attn_generator_step */
     attn_record *record;
     attn_rng seeded;
     attn_token tokens[ROOM];
@@ -211,6 +213,18 @@ static inline attn_sampler *fresh_sampler(void)
     OK(&the.now.ctx, attn_sampler_new(&the.now.ctx, &sampler, vocab_of(tiny), NULL));
     return sampler;
 }
+static inline attn_generator *fresh_generator(void)
+{
+    attn_generator *generator = NULL;
+    attn_ctx ctx = the.valid.ctx;
+    OK(&ctx, attn_generator_new(&ctx, &generator, the.session, "", &the.valid.generating));
+    return generator;
+}
+static inline attn_generator *stepped_generator(void) /* free_objects frees it */
+{
+    attn_generator_free(the.stepped);
+    return the.stepped = fresh_generator();
+}
 static inline attn_workspace *fresh_workspace(void)
 {
     attn_workspace *workspace = NULL;
@@ -246,12 +260,14 @@ static inline attn_record *fresh_record(void)
 }
 static inline attn_tensor *fresh_tensor(void)
 {
+    memset(the.now.ctx.reserved, 0, sizeof the.now.ctx.reserved);
     OK(&the.now.ctx, attn_zeros(&the.now.ctx, &the.now.out, ATTN_F32, attn_shape1(WIDTH)));
     return &the.now.out;
 }
 static inline attn_hook_id fresh_hook(void)
 {
     attn_hook_id id = 0;
+    memset(the.now.ctx.reserved, 0, sizeof the.now.ctx.reserved);
     OK(&the.now.ctx, attn_hook(&the.now.ctx, &id, the.session, "hook_embed", do_nothing, NULL));
     return id;
 }
@@ -372,6 +388,9 @@ static inline size_t model_size(void)
 #define ARG_attn_sampler_p_p            (&the.now.new_sampler)
 #define ARG_attn_sampler_free__sampler   fresh_sampler()
 #define ARG_attn_sampler_desc_p         (&the.now.sampling)
+#define ARG_attn_generator_p            stepped_generator()
+#define ARG_attn_generator_free__generator fresh_generator()
+#define ARG_attn_generator_p_p          (&the.now.new_generator)
 #define ARG_attn_generate_desc_p        (&the.now.generating)
 #define ARG_attn_generation_p           (&the.now.generation)
 #define ARG_attn_continuation_p         the.now.texts
@@ -418,7 +437,7 @@ static exception nullable[] = {
     {"*", "top", SPOILT_ZERO, 0},
     {"attn_score", "stats", SPOILT_ZERO, 0},
     {"attn_generate", "result", SPOILT_ZERO, 0},
-    {"attn_generate", "prompt", SPOILT_ZERO, 0},
+    {"attn_generat*", "prompt", SPOILT_ZERO, 0},
     {"attn_session_restore", "logits", SPOILT_ZERO, 0},
     {"attn_logit_directions", "against", SPOILT_ZERO, 0},
     {"attn_alloc", "what", SPOILT_ZERO, 0},
@@ -532,10 +551,10 @@ static exception meaningful[] = {
     {"attn_feed_batch", "items.layers.resid*", SPOILT_ZERO, 0},
     /* results are written, whatever is there */
     {"attn_*", "stats.*", ANY_SIZE | SPOILT_NAN | SPOILT_INFINITE, 0},
-    {"attn_generate", "result.n_*", ANY_SIZE, 0},
-    {"attn_generate", "result.which_stop", ANY_SIZE, 0},
-    {"attn_generate", "result.accepted", ANY_SIZE, 0},
-    {"attn_generate", "result.reason", ANY_ENUM, 0},
+    {"attn_generat*", "result.n_*", ANY_SIZE, 0},
+    {"attn_generat*", "result.which_stop", ANY_SIZE, 0},
+    {"attn_generat*", "result.accepted", ANY_SIZE, 0},
+    {"attn_generat*", "result.reason", ANY_ENUM, 0},
     {"attn_generate_many", "texts.size", ANY_SIZE, 0},
     {"attn_generate_many", "texts.n_tokens", ANY_SIZE, 0},
     {"attn_generate_many", "texts.which_stop", ANY_SIZE, 0},
@@ -546,29 +565,31 @@ static exception meaningful[] = {
     {"attn_sampler_new", "desc.repeat_last", SPOILT_ZERO | ANY_SIZE, 0},
     {"attn_sampler_new", "desc.seed", SPOILT_ZERO | ANY_SIZE, 0},
     {"attn_sampler_new", "desc.*p*", SPOILT_ZERO, 0},
-    {"attn_generate*", "desc.sampling.top_k", SPOILT_ZERO | ANY_SIZE, 0},
-    {"attn_generate*", "desc.sampling.repeat_last", SPOILT_ZERO | ANY_SIZE, 0},
-    {"attn_generate*", "desc.sampling.seed", SPOILT_ZERO | ANY_SIZE, 0},
-    {"attn_generate*", "desc.sampling.*p*", SPOILT_ZERO, 0},
+    {"attn_generat*", "desc.sampling.top_k", SPOILT_ZERO | ANY_SIZE, 0},
+    {"attn_generat*", "desc.sampling.repeat_last", SPOILT_ZERO | ANY_SIZE, 0},
+    {"attn_generat*", "desc.sampling.seed", SPOILT_ZERO | ANY_SIZE, 0},
+    {"attn_generat*", "desc.sampling.*p*", SPOILT_ZERO, 0},
     /* generating: "NULL, or", "0: 100", "0: 15" or at most that many, 1 for anything but 0 */
-    {"attn_generate", "result.tokens", SPOILT_ZERO, 0},
-    {"attn_generate", "result.log_probs", SPOILT_ZERO, 0},
-    {"attn_generate", "result.room", ANY_SIZE, 0},
-    {"attn_generate*", "desc.*_user", SPOILT_ZERO, 0},
-    {"attn_generate*", "desc.*_fn", SPOILT_ZERO, 0},
+    {"attn_generat*", "result.tokens", SPOILT_ZERO, 0},
+    {"attn_generat*", "result.log_probs", SPOILT_ZERO, 0},
+    {"attn_generat*", "result.room", ANY_SIZE, 0},
+    {"attn_generat*", "desc.*_user", SPOILT_ZERO, 0},
+    {"attn_generat*", "desc.*_fn", SPOILT_ZERO, 0},
     {"attn_generate_many", "texts.text_*", SPOILT_ZERO, 0},
     {"attn_generate_many", "texts.n_prompt_tokens", SPOILT_MORE, 0},
-    {"attn_generate*", "desc.max_tokens", SPOILT_MORE, 0},
+    {"attn_generat*", "desc.max_tokens", SPOILT_MORE, 0},
     {"attn_generate", "desc.max_tokens", SPOILT_ZERO | SPOILT_LESS | SPOILT_WRAP, 0},
-    {"attn_generate*", "desc.prepend_bos", ANY_INT, 0},
-    {"attn_generate*", "desc.allow_special", ANY_INT, 0},
-    {"attn_generate*", "desc.ignore_eos", SPOILT_ZERO | ANY_INT, 0},
-    {"attn_generate*", "desc.no_draft", ANY_INT, 0},
-    {"attn_generate*", "desc.keep_stop", SPOILT_ZERO | ANY_INT, 0},
-    {"attn_generate*", "desc.n_draft", SPOILT_ZERO | ANY_SIZE, 0},
-    {"attn_generate*", "desc.n_stop_strings", SPOILT_ZERO, 0},
+    {"attn_generat*", "desc.prepend_bos", ANY_INT, 0},
+    {"attn_generat*", "desc.allow_special", ANY_INT, 0},
+    {"attn_generat*", "desc.ignore_eos", SPOILT_ZERO | ANY_INT, 0},
+    {"attn_generat*", "desc.no_draft", ANY_INT, 0},
+    {"attn_generat*", "desc.keep_stop", SPOILT_ZERO | ANY_INT, 0},
+    {"attn_generat*", "desc.n_draft", SPOILT_ZERO | ANY_SIZE, 0},
+    {"attn_generat*", "desc.n_stop_strings", SPOILT_ZERO, 0},
     {"attn_generate", "desc.n_prompt_tokens", SPOILT_ZERO | SPOILT_MORE,
      0}, /* the session has tokens */
+    {"attn_generator_new", "desc.max_tokens", SPOILT_ZERO | SPOILT_LESS | SPOILT_WRAP, 0},
+    {"attn_generator_new", "desc.n_prompt_tokens", SPOILT_ZERO | SPOILT_MORE, 0},
     {"attn_generate_many", "desc.workspace", SPOILT_ZERO, 0},
     /* records and edits: "0: all", "the first" */
     {"attn_record_*", "desc.n_names", SPOILT_ZERO, 0},

@@ -287,12 +287,15 @@ static void free_objects(void)
     attn_session_free(the.now.new_session);
     attn_workspace_free(the.now.new_workspace);
     attn_sampler_free(the.now.new_sampler);
+    attn_generator_free(the.now.new_generator);
+    attn_generator_free(the.stepped);
     attn_tokenizer_free(the.now.new_tokenizer);
     attn_record_free(the.now.new_record);
     the.now.new_model = NULL;
     the.now.new_session = NULL;
     the.now.new_workspace = NULL;
     the.now.new_sampler = NULL;
+    the.now.new_generator = the.stepped = NULL;
     the.now.new_tokenizer = NULL;
     the.now.new_record = NULL;
 }
@@ -415,7 +418,9 @@ static void finish(const function *f, const call *c, int succeeded)
     if (succeeded)
         free_results();
     else
-        CHECKF(!changed || strcmp(f->name, "attn_generate") == 0,
+        free_objects();
+    if (!succeeded)
+        CHECKF(!changed || strncmp(f->name, "attn_generat", 12) == 0,
                "%s: failed, and changed the session", title(f, c));
     make_valid();
     attn_unhook_all(the.session);
