@@ -2296,10 +2296,10 @@ static size_t attn__stride(size_t width)
     return n % 256 == 0 ? n + 16 : n;
 }
 
-ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *what)
+ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t size, const char *what)
 {
     const size_t extra = sizeof(attn__allocation) + 64;
-    const size_t size = element > 0 && n > SIZE_MAX / element ? SIZE_MAX : n * element;
+    const size_t whole = size > 0 && n > SIZE_MAX / size ? SIZE_MAX : n * size;
     const attn__allocator allocator = {ctx->alloc, ctx->free, ctx->user};
     attn__allocation *block;
     unsigned char *base, *start;
@@ -2307,15 +2307,15 @@ ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *
         ctx->status = ATTN_E_MEMORY;
         return NULL;
     }
-    base = size > SIZE_MAX - extra ? NULL
-           : ctx->alloc            ? (unsigned char *)ctx->alloc(size + extra, ctx->user)
-                                   : (unsigned char *)calloc(1, size + extra);
+    base = whole > SIZE_MAX - extra ? NULL
+           : ctx->alloc             ? (unsigned char *)ctx->alloc(whole + extra, ctx->user)
+                                    : (unsigned char *)calloc(1, whole + extra);
     if (!base) {
-        attn_fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what ? what : "data", size);
+        attn_fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what ? what : "data", whole);
         return NULL;
     }
     if (ctx->alloc) /* calloc has zeroed its memory, often without touching it */
-        memset(base, 0, size + extra);
+        memset(base, 0, whole + extra);
     start = base + sizeof(attn__allocation);
     start += (64 - (uintptr_t)start % 64) % 64;
     block = (attn__allocation *)(void *)(start - sizeof(attn__allocation));
@@ -2323,7 +2323,7 @@ ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t element, const char *
     block->base = base;
     block->allocator = allocator;
     if (!ctx->alloc) /* a custom allocator may reuse the block without unpoisoning it */
-        ATTN__FORBID(start + size, (size_t)(base + extra - start));
+        ATTN__FORBID(start + whole, (size_t)(base + extra - start));
     return start;
 }
 
@@ -2334,18 +2334,18 @@ static attn__allocation *attn__block_of(void *start)
 
 #define ATTN__NEW(ctx, type, n, what) ((type *)attn_alloc(ctx, n, sizeof(type), what))
 
-ATTN__DEF void attn_free(void *start)
+ATTN__DEF void attn_free(void *block)
 {
-    attn__allocation *block;
+    attn__allocation *allocation;
     attn__allocator allocator;
-    if (!start)
+    if (!block)
         return;
-    block = attn__block_of(start);
-    allocator = block->allocator;
+    allocation = attn__block_of(block);
+    allocator = allocation->allocator;
     if (allocator.free)
-        (allocator.free)(block->base, allocator.user); /* parentheses: `free` may be a macro */
+        (allocator.free)(allocation->base, allocator.user); /* parentheses: `free` may be a macro */
     else if (!allocator.alloc)
-        free(block->base); /* this also unpoisons it */
+        free(allocation->base); /* this also unpoisons it */
 }
 
 /* The context's list of blocks. The list in a copy of another context is that context's, and may
@@ -5718,30 +5718,30 @@ static attn_token attn__draw(attn_sampler *s, float largest)
     return (attn_token)attn__candidate_id(s->candidates[n - 1 - (i < kept ? i : kept - 1)]);
 }
 
-ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_token *token, attn_sampler *s,
+ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_token *token, attn_sampler *sampler,
                                   const float *logits, const attn_token *seen, size_t n_seen)
 {
     const attn_sampler_desc *d;
     size_t best;
-    ATTN__TRY(attn__need_given(ctx, "attn_sample", "sampler", s));
+    ATTN__TRY(attn__need_given(ctx, "attn_sample", "sampler", sampler));
     ATTN__TRY(attn__need_given(ctx, "attn_sample", "logits (feed a token first)", logits));
     ATTN__TRY(attn__need_given(ctx, "attn_sample", "place for the token", token));
     if (n_seen > 0)
         ATTN__TRY(attn__need_given(ctx, "attn_sample", "seen tokens", seen));
-    d = &s->desc;
-    best = attn__largest_at(s->kernels, logits, s->n_vocab);
+    d = &sampler->desc;
+    best = attn__largest_at(sampler->kernels, logits, sampler->n_vocab);
     ATTN__REFUSE_IF(ctx, logits[best] != logits[best], ATTN_E_ARGUMENT,
                     "attn_sample: the logit of token %zu is NaN", best);
     ATTN__TRY(attn__need_possible(ctx, logits[best]));
     *token = (attn_token)best;
     if (d->temperature == 0 && (d->repeat_penalty == 0 || d->repeat_penalty == 1))
         return ATTN_OK;
-    attn__penalize(s, logits, seen, n_seen);
-    best = attn__largest_at(s->kernels, s->logits, s->n_vocab);
-    ATTN__TRY(attn__need_possible(ctx, s->logits[best]));
+    attn__penalize(sampler, logits, seen, n_seen);
+    best = attn__largest_at(sampler->kernels, sampler->logits, sampler->n_vocab);
+    ATTN__TRY(attn__need_possible(ctx, sampler->logits[best]));
     *token = (attn_token)best;
-    if (d->temperature > 0 && s->logits[best] < INFINITY) /* +inf is certain */
-        *token = attn__draw(s, s->logits[best]);
+    if (d->temperature > 0 && sampler->logits[best] < INFINITY) /* +inf is certain */
+        *token = attn__draw(sampler, sampler->logits[best]);
     return ATTN_OK;
 }
 
@@ -5955,15 +5955,15 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
     return status;
 }
 
-ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n)
+ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n_stats)
 {
     double sum = 0;
     size_t i;
-    if (!stats || n == 0)
+    if (!stats || n_stats == 0)
         return (double)NAN;
-    for (i = 0; i < n; i++)
+    for (i = 0; i < n_stats; i++)
         sum += (double)stats[i].nll;
-    return sum / (double)n;
+    return sum / (double)n_stats;
 }
 
 /* >>generate (tests: generate) ==================================================================

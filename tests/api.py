@@ -1,54 +1,92 @@
 #!/usr/bin/env python3
-"""Four rules for the names and declarations of attn.h: tests/api.py [DIRECTORY]
+"""The rules of attn.h that can be read off it: tests/api.py [DIRECTORY]
 
-No public function has more than six parameters. Each is called by a program (tools/, examples/ and the code
-blocks of their pages) or by a binding; what only tests call is no part of the API. No internal name
-differs from a public one by an underscore alone. Each public struct stands once in the list of
->>changes that says how it may grow. Prints what breaks a rule, and then fails."""
+It has at most LINES lines of code, blank lines and comments not counted. No public function has more than six
+parameters. Each is called by a program (tools/, examples/ and the code blocks of their pages) or by a binding;
+what only tests call is no part of the API. Its parameters have the same names where it is declared, where it is
+defined and in the comment above it. No internal name differs from a public one by an underscore alone. Each
+public struct stands once in the list of >>changes that says how it may grow. Prints what breaks a rule, and then
+fails."""
 import pathlib
 import re
 import sys
 
+LINES = 11208  # lower it when attn.h gets shorter
+# Names in comments that are neither parameters nor fields: of activations, of PyTorch, of the manual's examples.
+OTHERS = re.compile(r"hook_\w+|ln_final|pos_embed|log_softmax|session_file|keep")
+
 root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
 comment = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
-whole = comment.sub("", (root / "attn.h").read_text()[len("/* clang-format off */"):])
+text = (root / "attn.h").read_text()
+whole = comment.sub("", text[len("/* clang-format off */"):])
 header = whole[whole.index("#define ATTN_H"):whole.index("ATTN_FILE")]
 functions = re.findall(r"ATTN_API\s[^;{]*?\b(attn_\w+)\s*\(([^;]*)\)\s*;", header)
 
 
-def n_parameters(text: str) -> int:
-    while re.search(r"\([^()]*\)", text):  # the parameters of a callback
-        text = re.sub(r"\([^()]*\)", "", text)
-    return text.count(",") + (text.strip() != "void")
+def parameters(of: str) -> "list[str]":
+    """The names of parameters; that of a callback is the word behind its asterisk."""
+    of = re.sub(r"\(\s*\*\s*(\w+)\)\s*\([^()]*\)", r"\1", of)
+    return [(re.findall(r"\w+", re.sub(r"\[.*?\]", "", one)) or ["..."])[-1] for one in of.split(",")
+            if one.strip() != "void"]
+
+
+def n_lines() -> int:
+    quoted_or_comment = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|' + comment.pattern, re.S)
+    code = quoted_or_comment.sub(lambda m: " " if m[0].startswith("/") else m[0], text)
+    return sum(line.strip() != "" for line in code.split("\n"))
+
+
+def misnamed() -> "list[str]":
+    """Parameters with another name in the definition, and names in comments that no parameter and no field has."""
+    declared = {name: parameters(of) for name, of in functions}
+    found = [f"{name} is defined with the parameters {', '.join(parameters(of))}, but declared with "
+             f"{', '.join(declared[name])}"
+             for name, of in re.findall(r"^\w[^;{}()#]*?\b(attn_\w+)\(([^;{}]*)\)\s*\{", whole, re.M)
+             if parameters(of) != declared.get(name, parameters(of))]
+    structs = " ".join(re.findall(r"typedef (?:struct|enum) attn_\w+ \{(.*?)\} attn_\w+;", header, re.S))
+    known = set(re.findall(r"\w+", structs)) | set(re.findall(r"\b(?:attn|ATTN)_\w+", header))
+    for part in re.split(r"\n(?=/\*)|\n\n", text[text.index("/* >>api-basics"):text.index("/* >>gpt2")]):
+        code = comment.sub(" ", part)
+        names = re.findall(r"ATTN_API\s[^;{]*?\b(attn_\w+)\s*\(", code)
+        mine = {p for name in names for p in declared.get(name, [])} | set(parameters(" ".join(
+            re.findall(r"typedef [^;]*?\(\*attn_\w+\)\(([^;]*)\);", code))))
+        used = re.findall(r"`(\w+)`|(?<![\w.>-])\*([a-z]\w*)|\b([a-z]+(?:_[a-z0-9]+)+)\b",
+                          re.sub(r"\s*\n \* ?", " ", " ".join(comment.findall(part)))) if names else []
+        found += [f"the comment on {names[0]} has {word}, which is no parameter there and no field" for word in
+                  sorted({"".join(u) for u in used} - mine - known) if not OTHERS.fullmatch(word)]
+    return found
 
 
 def calls() -> str:
-    text = []
+    found = []
     for path in sorted(p for place in ("tools", "examples") for p in (root / place).rglob("*")):
         if path.suffix in (".c", ".h", ".cpp", ".hpp"):
-            text.append(comment.sub("", path.read_text()))
+            found.append(comment.sub("", path.read_text()))
         elif path.suffix in (".py", ".lua"):
-            text.append(path.read_text())
+            found.append(path.read_text())
         elif path.suffix == ".md":
-            text += re.findall(r"^```c\n(.*?)^```", path.read_text(), re.S | re.M)
-    return "\n".join(text)
+            found += re.findall(r"^```c\n(.*?)^```", path.read_text(), re.S | re.M)
+    return "\n".join(found)
 
 
 called = set(re.findall(r"\battn_\w+", calls()))
-problems = [f"{name} has {n_parameters(text)} parameters; at most six" for name, text in functions
-            if n_parameters(text) > 6]
+problems = [f"{name} has {len(parameters(of))} parameters; at most six" for name, of in functions
+            if len(parameters(of)) > 6]
 problems += [f"{name} is called by no program and no binding" for name, _ in functions
              if name not in called]
+problems += misnamed()
 names = set(re.findall(r"\b(?:attn|ATTN)__?[A-Za-z]\w*", whole))
 problems += [f"{name} differs from a public name by an underscore alone" for name in sorted(names)
              if "__" in name[:6] and name.replace("__", "_", 1) in names]
-text = (root / "attn.h").read_text()
 promised = re.findall(r"\battn_\w+", text[text.index("The structs of the API"):text.index("attn_ctx keeps all its")])
 structs = re.findall(r"^\} (attn_\w+);", header, re.M)
 enums = re.findall(r"^typedef enum (attn_\w+)", header, re.M)
 problems += [f"{name} stands {promised.count(name)} times in >>changes' list of structs; expected once"
              for name in sorted({*structs, *promised} - {*enums}) if promised.count(name) != 1 or name not in structs]
+if n_lines() > LINES:
+    problems.append(f"attn.h has {n_lines()} lines of code; at most {LINES} (tests/api.py). Put what can stand in a "
+                    "header of tools/ there, or take as many lines out")
 if len(functions) < 100:
     problems.append(f"only {len(functions)} declarations were found in attn.h")
-print("\n".join(problems) or f"{len(functions)} functions: at most six parameters, and each has a caller")
+print("\n".join(problems) or f"{len(functions)} functions, {n_lines()} lines of code: within the rules of attn.h")
 sys.exit(bool(problems))

@@ -279,7 +279,7 @@ format: ## run clang-format over the sources
 PAGES = $(shell find . -name '.?*' -prune -o -path ./build -prune -o -name '*.md' -print)
 
 format-check: ## complain about what clang-format would change, what is too long, functions without a caller, dead links
-	clang-format --dry-run -Werror $(FORMATTED)
-	@LC_ALL=C awk -f tests/lengths.awk $(FORMATTED) $(PAGES)
-	@python3 tests/api.py
-	@python3 tests/pages.py
+	@failed=0; clang-format --dry-run -Werror $(FORMATTED) || { failed=1; echo 'make format changes what clang-format names'; }; \
+	LC_ALL=C awk -f tests/lengths.awk $(FORMATTED) $(PAGES) || failed=1; \
+	python3 tests/api.py || failed=1; \
+	python3 tests/pages.py || failed=1; exit $$failed

@@ -91,7 +91,9 @@ TEST(a_page_for_each_command)
                            file ? " -o " TMP : "", file ? file + 4 : "") == 0,
                        "%s: %s", line, err);
             }
-        CHECKF(n <= 40 && n_examples > 0, "%s: %d lines, %d examples", pages[i], n, n_examples);
+        CHECKF(n <= 40 && n_examples > 0,
+               "%s: %d lines, expected at most 40; %d examples, expected some", pages[i], n,
+               n_examples);
         free(page);
     }
     CHECK(run(LENS "--help all") == 0 && strstr(out, "\nrecord:\nUsage: lens "));

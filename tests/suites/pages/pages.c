@@ -110,7 +110,7 @@ TEST(readme)
     for (; line && *line; line += length + (line[length] == '\n'), n_lines++)
         CHECKF((length = strcspn(line, "\n")) <= 100, "a line of README.md is too long: %.100s",
                line);
-    CHECKF(n_lines <= 60, "README.md has %d lines: a newcomer reads one screen", (int)n_lines);
+    CHECKF(n_lines <= 60, "README.md has %d lines; expected at most 60, one screen", (int)n_lines);
     make_place("readme");
     if (readme && hello && (block = strstr(readme, first)) != NULL)
         end = strstr(block += sizeof first - 1, next);

@@ -300,6 +300,72 @@ TEST(forged)
     attn_model_close(model);
 }
 
+/* Does a receipt of a text with these settings have them, or is it refused? */
+static int keeps_settings(const attn_sampler_desc *settings)
+{
+    static char model[] = "0000000000000000000000000000000000000000000000000000000000000000";
+    attn_token prompt = 1;
+    attn_ctx ctx = {0};
+    arena memory = {NULL};
+    json_out o = {NULL, 0, 0, 0, 0};
+    char seal[SHA256_HEX];
+    receipt_text text;
+    receipt r = {0};
+    int is_whole, kept;
+    r.version = 2;
+    memcpy(r.model, model, sizeof r.model);
+    r.sampling = *settings;
+    r.prompt = &prompt;
+    r.n_prompt = 1;
+    r.ended = ATTN_STOP_COUNT;
+    receipt_out(&o, seal, &r);
+    out_bytes(&o, "", 1);
+    text.bytes = o.text;
+    text.size = o.size - 1;
+    kept = receipt_parse(&ctx, &r, &is_whole, &memory, "settings", text) != ATTN_OK ||
+           memcmp(&r.sampling, settings, sizeof *settings) == 0;
+    out_free(&o);
+    arena_free(&memory);
+    return kept;
+}
+
+/* Of each setting that attn.h declares, or the receipt would say that other settings made the text. */
+TEST(every_setting)
+{
+    static const struct {
+        const char *name;
+        size_t size;
+    } types[] = {{"float", sizeof(float)},
+                 {"int", sizeof(int)},
+                 {"size_t", sizeof(size_t)},
+                 {"uint64_t", sizeof(uint64_t)}};
+    enum { N_TYPES = sizeof types / sizeof types[0] };
+    const float half = 0.5f;
+    size_t size, at = 0, n = 0, i;
+    char *const header = (char *)test_read("attn.h", &size), *line, type[32], name[32], end[2];
+    for (line = header ? strstr(header, "typedef struct attn_sampler_desc {") : NULL;
+         line && *line != '}'; line = strchr(line, '\n') + 1) {
+        attn_sampler_desc desc = {0};
+        if (sscanf(line, " %31[a-z0-9_] %31[a-z0-9_]%1[;]", type, name, end) != 3)
+            continue;
+        for (i = 0; i < N_TYPES && strcmp(types[i].name, type) != 0; i++)
+            ;
+        if (!CHECKF(i < N_TYPES, "%s: teach this case the type %s", name, type))
+            break;
+        at = (at + types[i].size - 1) / types[i].size * types[i].size;
+        if (i == 0)
+            memcpy((char *)&desc + at, &half, sizeof half);
+        else /* 1, or a very large number if the highest byte is the first */
+            ((char *)&desc)[at] = 1;
+        at += types[i].size;
+        n++;
+        CHECKF(keeps_settings(&desc), "a receipt forgets the setting %s", name);
+    }
+    CHECKF(n >= 7 && (at + 7) / 8 * 8 == offsetof(attn_sampler_desc, reserved),
+           "%d settings were found, up to byte %d", (int)n, (int)at);
+    free(header);
+}
+
 /* Judges the receipt of `way` after its ending was changed. max_tokens 0: as many as it has. */
 static void judge_ending(const char *way, size_t max_tokens, attn_stop_reason ended,
                          receipt_verdict expected, const char *text)

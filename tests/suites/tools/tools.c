@@ -359,7 +359,7 @@ TEST(examples_compile)
             continue;
         for (lines = 0, at = text; (at = strchr(at, '\n')) != NULL; at++)
             lines++;
-        CHECKF(lines <= 80, "%s has %d lines", path, (int)lines);
+        CHECKF(lines <= 80, "%s has %d lines; expected at most 80", path, (int)lines);
         text[strcspn(text, "\n")] = 0;
         snprintf(command, sizeof command, "/* cc %s -I. -O2 -lm -o %s", path, names[i]);
         CHECKF(strcmp(text, command) == 0, "%s begins with %s", path, text);
@@ -859,7 +859,7 @@ TEST(all_programs)
         for (n = 0, line = out; line && *line; line += width + (line[width] == '\n'), n++)
             CHECKF((width = strcspn(line, "\n")) <= 80, "%s --help is too wide: %.90s", names[i],
                    line);
-        CHECKF(n <= 50, "%s --help has %d lines", names[i], (int)n);
+        CHECKF(n <= 50, "%s --help has %d lines; expected at most 50", names[i], (int)n);
         CHECKF(run("COLUMNS=40 " TEST_BUILD "/%s --help", names[i]) == 0, "%s --help", names[i]);
         for (line = out; line && *line; line += width + (line[width] == '\n'))
             CHECKF((width = strcspn(line, "\n")) <= 40 || !memchr(line, ' ', width),

@@ -188,7 +188,8 @@ static int present(lens *l, const findings *found)
     return outcome(&l->ctx);
 }
 
-/* Allocates a grid. Rows and columns are labelled by their numbers, as layers and heads. */
+/* Allocates a grid without texts and colours. Rows and columns are labelled by their numbers, as layers and
+ * heads. The command sets title, high and low, and of each cell number, text and tip; then colour_cells. */
 static int make_grid(lens *l, lens_grid *grid, size_t n_rows, size_t n_columns)
 {
     lens_cell *cells = (lens_cell *)allocate(l, n_rows * n_columns, sizeof *cells);
@@ -203,10 +204,13 @@ static int make_grid(lens *l, lens_grid *grid, size_t n_rows, size_t n_columns)
     grid->columns = columns;
     if (!cells || !rows || !columns)
         return failed(&l->ctx);
+    for (i = 0; i < n_rows * n_columns; i++)
+        cells[i].text = cells[i].tip = "";
     for (i = 0; i < n_rows; i++)
         rows[i] = keep(l, "%zu", i);
     for (i = 0; i < n_columns; i++)
         columns[i] = keep(l, "%zu", i);
+    grid->title = grid->high = "";
     grid->row_name = "layer";
     grid->column_name = "head";
     return outcome(&l->ctx);

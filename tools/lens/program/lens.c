@@ -37,30 +37,7 @@
 #include "cmd_steer.h"
 #include "help.h"
 
-/* ---- the command line ---- */
-
-/* The first command runs if none is named. */
-static const command commands[] = {
-    {"tokens", TOKENS, run_losses},
-    {"loss", LOSS, run_losses},
-    {"logit-lens", LENS, run_logit_lens},
-    {"patterns", PATTERNS, run_patterns},
-    {"patch", PATCH, run_patch},
-    {"path", PATH, run_path},
-    {"edges", EDGES, run_edges},
-    {"attribute", ATTRIBUTE, run_attribute},
-    {"decompose", DECOMPOSE, run_decompose},
-    {"ablate", ABLATE, run_ablate},
-    {"heads", HEADS, run_heads},
-    {"circuits", CIRCUITS, run_circuits},
-    {"qk", QK, run_qk},
-    {"sae", SAE, run_sae},
-    {"steer", STEER, run_steer},
-    {"gradients", GRADIENTS, run_gradients},
-    {"process", PROCESS, run_process},
-    {"record", RECORD, run_record},
-};
-enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+static const command commands[] = {COMMANDS(COMMAND_ROW)};
 
 /* ---- reading the command line ---- */
 

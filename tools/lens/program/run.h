@@ -27,29 +27,38 @@ static const size_t not_given = SIZE_MAX;
 
 typedef struct lens lens;
 
-/* Commands, as bits of the options that they take. */
+/* The commands: their bits, which say what options they take, their names and their functions. The first
+ * runs if none is named. */
+#define COMMANDS(X)                                                                                \
+    X(TOKENS, "tokens", run_losses)                                                                \
+    X(LOSS, "loss", run_losses)                                                                    \
+    X(LENS, "logit-lens", run_logit_lens)                                                          \
+    X(PATTERNS, "patterns", run_patterns)                                                          \
+    X(PATCH, "patch", run_patch)                                                                   \
+    X(PATH, "path", run_path)                                                                      \
+    X(EDGES, "edges", run_edges)                                                                   \
+    X(ATTRIBUTE, "attribute", run_attribute)                                                       \
+    X(DECOMPOSE, "decompose", run_decompose)                                                       \
+    X(ABLATE, "ablate", run_ablate)                                                                \
+    X(HEADS, "heads", run_heads)                                                                   \
+    X(CIRCUITS, "circuits", run_circuits)                                                          \
+    X(QK, "qk", run_qk)                                                                            \
+    X(SAE, "sae", run_sae)                                                                         \
+    X(STEER, "steer", run_steer)                                                                   \
+    X(GRADIENTS, "gradients", run_gradients)                                                       \
+    X(PROCESS, "process", run_process)                                                             \
+    X(RECORD, "record", run_record)
+
+#define COMMAND_NUMBER(bit, name, run) bit##_NUMBER,
+#define COMMAND_BIT(bit, name, run)    bit = 1 << bit##_NUMBER,
+#define COMMAND_ROW(bit, name, run)    {name, bit, run},
+
+enum { COMMANDS(COMMAND_NUMBER) N_COMMANDS };
+enum { COMMANDS(COMMAND_BIT) };
 enum {
-    TOKENS = 1,
-    LOSS = 2,
-    LENS = 4,
-    PATTERNS = 8,
-    PATCH = 16,
-    ATTRIBUTE = 32,
-    HEADS = 64,
-    RECORD = 128,
-    CIRCUITS = 256,
-    PATH = 512,
-    GRADIENTS = 1024,
-    EDGES = 2048,
-    SAE = 4096,
-    PROCESS = 8192,
-    ABLATE = 16384,
-    DECOMPOSE = 32768,
-    STEER = 65536,
-    QK = 131072,
-    EDITS = 262144,  /* the page of help on --edit, which is no command */
-    COMMON = 524288, /* the first page of help */
-    ALL = 524288 + 262143,
+    EDITS = 1 << N_COMMANDS,  /* the page of help on --edit, which is no command */
+    COMMON = 2 << N_COMMANDS, /* the first page of help */
+    ALL = COMMON | (EDITS - 1),
     OF_WEIGHTS = CIRCUITS | PROCESS, /* they read no text */
     OF_TEXTS = ALL & ~OF_WEIGHTS,
     OF_TWO_TEXTS = PATCH | PATH | EDGES,
