@@ -120,9 +120,18 @@ test: ## build and run the tests (SUITES="session record" for some)
 	    $(notdir $(wildcard tests/suites/*))'; exit 2)
 	@mkdir -p $(BUILD)
 	@sh tests/building.sh $(BUILD) $$PPID $(MAKE) --no-print-directory $(JOBS) tested
-	@$(TEST) $(SUITES)
+	@OMP_WAIT_POLICY=passive $(RUNNER) $(SUITES)
 
-tested: all $(NOTEBOOKS) $(MODELS) $(TESTED) $(BUILD)/test $(if $(ATTN_TEST_FULL),$(BUILD)/bench)
+# Some suites are a program of their own, which names the programs and models that it needs, as do the headers that
+# it includes. The last of these find names elsewhere, so all is built for them.
+SOME   = $(if $(filter pages tools notebooks,$(WANTED)),,$(WANTED))
+WANTED = $(sort $(foreach s,$(SUITES),$(firstword $(subst /, ,$(s)))))
+RUNNER = $(BUILD)/test$(if $(SOME),s/with/$(subst $() ,+,$(SOME)))
+NAMED  = $(shell $(CC) -MM -MG -I. $(SOME:%=tests/suites/%/*.c) | tr ' ' '\n' | grep '^tests/' | sort -u | \
+           xargs grep -Eoh 'BUILD "/[^"% ]+|BUILT/[^"% ]+' | sed 's/^[^/]*/$(subst /,\/,$(BUILD))/' | sort -u)
+ALL    = $(PROGRAMS:%=$(BUILD)/%) $(NOTEBOOKS) $(MODELS) $(TESTED)
+
+tested: $(RUNNER) $(if $(SOME),$(filter $(ALL),$(NAMED)),$(ALL)) $(if $(ATTN_TEST_FULL),$(BUILD)/bench)
 
 bench: $(BUILD)/bench $(BUILD)/tiny-stories.attn ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
 	$(BUILD)/bench $(BENCH)
@@ -209,7 +218,10 @@ $(BUILD)/misuse_calls.h: tests/suites/misuse/calls.awk attn.h tests/suites/misus
 $(BUILD)/tests/suites/misuse/misuse.o: $(BUILD)/misuse_calls.h
 $(BUILD)/tests/suites/misuse/misuse.o: GENERATED = -I$(BUILD)
 
-$(BUILD)/test: $(TESTS) $(BUILD)/attn.o
+$(BUILD)/test: $(TESTS)
+$(if $(SOME),$(RUNNER)): $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard $(SOME:%=tests/suites/%/*.c)))
+$(sort $(BUILD)/test $(RUNNER)): $(BUILD)/attn.o
+	@mkdir -p $(@D)
 	$(SHOW)$(COMPILE) $^ -o $@ $(LINK)
 
 # Changes only when the compiler or its flags do, and then everything is built again.

@@ -28,7 +28,7 @@ $(FUZZ)/long.attn: $(BUILD)/attn-convert $(wildcard tests/golden/long/*)
 	@$(BUILD)/attn-convert tests/golden/long $@ 2>/dev/null
 
 $(FUZZ)/replay: $(FUZZ_SOURCES:%=tests/fuzz/fuzz_%.c) tests/fuzz/replay.c $(wildcard tests/fuzz/*.h) \
-    $(wildcard tools/*/*.[ch]) $(BUILD)/attn.o
+    $(wildcard tools/*/*.[ch]) $(BUILD)/attn.o | $(BUILD)/tiny-stories.attn
 	@mkdir -p $(@D)
 	$(SHOW)$(filter-out -M%,$(COMPILE)) $(UNOPTIMIZED) -Itests/fuzz -DTEST_BUILD='"$(BUILD)"' -DATTN__IMPLEMENTED \
 	    $(filter tests/%.c %.o,$^) -o $@ $(LINK)
