@@ -13943,9 +13943,9 @@ ATTN__SMALL_END
  * An operation of tier 1: its declaration in >>api-tensors, its function in >>ops, a case in
  *     tests/suites/ops.
  * A way to sample: a program sets attn_generate_desc.logits_fn. In the library: a field of
- *     attn_sampler_desc, its check in attn_sampler_new, its step in attn__filter; its rule in
- *     tests/contract/contract.md; its name in examples/gpt2/gpt2.c, tools/score/request.h,
- *     tools/receipt/receipt.h, examples/python.
+ *     attn_sampler_desc, its check in attn_sampler_new, its step in attn__filter. Then `make
+ *     format-check` names the front ends, pages and tests that do not have it.
+ * A field of a struct takes 8 bytes of `reserved`, or 4 with another 4, such as uint32_t unused.
  * A weight type: a row in attn__weight_type_of; its scale in lens_quantize_weights
  *     (tools/write/writer.h); reading its
  *     bits in attn__r_weights of every set; attn__read_entry, which accepts it in files;

@@ -5,8 +5,8 @@ It has at most LINES lines of code, blank lines and comments not counted. No pub
 parameters. Each is called by a program (tools/, examples/ and the code blocks of their pages) or by a binding;
 what only tests call is no part of the API. Its parameters have the same names where it is declared, where it is
 defined and in the comment above it. No internal name differs from a public one by an underscore alone. Each
-public struct stands once in the list of >>changes that says how it may grow. Prints what breaks a rule, and then
-fails."""
+public struct stands once in the list of >>changes that says how it may grow. Each setting of the sampler is in all front
+ends, in the contract and in the tests that go through settings. Prints what breaks a rule, and then fails."""
 import pathlib
 import re
 import sys
@@ -14,6 +14,10 @@ import sys
 LINES = 11208  # lower it when attn.h gets shorter
 # Names in comments that are neither parameters nor fields: of activations, of PyTorch, of the manual's examples.
 OTHERS = re.compile(r"hook_\w+|ln_final|pos_embed|log_softmax|session_file|keep")
+# Where each setting of attn_sampler_desc must be, with _ or -, or as someName.
+SETTINGS = """examples/gpt2/gpt2.c examples/python/attn/__init__.py examples/web/attn.js examples/web/glue.c
+    tools/receipt/receipt.h tools/score/batch.h tools/score/request.h tools/score/run.h tests/contract/contract.md
+    tests/contract/contract.py tests/fuzz/fuzz_sampler.c tests/suites/sampling/sampling.c""".split()
 
 root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
 comment = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
@@ -57,6 +61,16 @@ def misnamed() -> "list[str]":
     return found
 
 
+def settings() -> "list[str]":
+    struct = re.search(r"struct attn_sampler_desc \{(.*?)\}", header, re.S)
+    fields = [name for name in re.findall(r"\b(\w+)(?:\[\w+\])?[;,]", struct[1] if struct else "")
+              if name not in ("reserved", "unused")]
+    missing = {name: [place for place in SETTINGS if not re.search(r"\b%s\b" % name.replace("_", "[_-]?"),
+                                                                  (root / place).read_text(), re.I)] for name in fields}
+    found = [f"the setting {name} of attn_sampler_desc is not in {', '.join(of)}" for name, of in missing.items() if of]
+    return found if len(fields) > 6 else ["the fields of attn_sampler_desc were not found"]
+
+
 def calls() -> str:
     found = []
     for path in sorted(p for place in ("tools", "examples") for p in (root / place).rglob("*")):
@@ -74,7 +88,7 @@ problems = [f"{name} has {len(parameters(of))} parameters; at most six" for name
             if len(parameters(of)) > 6]
 problems += [f"{name} is called by no program and no binding" for name, _ in functions
              if name not in called]
-problems += misnamed()
+problems += misnamed() + settings()
 names = set(re.findall(r"\b(?:attn|ATTN)__?[A-Za-z]\w*", whole))
 problems += [f"{name} differs from a public name by an underscore alone" for name in sorted(names)
              if "__" in name[:6] and name.replace("__", "_", 1) in names]

@@ -2,8 +2,9 @@
 """What the pages name must exist: tests/pages.py [DIRECTORY]
 
 Looks at each *.md for links to files and to headings, names of functions and macros, marks of attn.h (>>ops),
-make's targets, and the suites of the tests; the README's commands for the compiler are the manual's. Prints what
-does not exist, and then fails."""
+make's targets, and the suites of the tests; the README's commands for the compiler are the manual's, and its links
+reach what people look for. Each command of lens has a page of help, a place in tools/lens/README.md and a test.
+Prints what does not exist, and then fails."""
 import fnmatch
 import pathlib
 import re
@@ -73,12 +74,39 @@ def licences() -> "list[str]":
             if not any(fnmatch.fnmatch(n, p) for p in patterns if p != "*")]
 
 
+# What people look for, as the README calls it, and what stands in a file that the README links in the same place.
+TOPICS = {"Many texts": "JSON lines", "Embed": "attn_generate",
+          "install": "make install", "threads": "THREADS", "Speed": "tokens per second", "Licences": "License: MIT",
+          "security": "security contact", ">>changes": "VERSIONS", "Python": "pip install", "help": "No such file"}
+
+
+def topics() -> "list[str]":
+    """A paragraph or an item of the README that has the word, with a link to a file that has the other one."""
+    parts = re.split(r"\n\n|\n(?=- )", (root / "README.md").read_text())
+    links = {part: re.findall(r"\]\(([^)#\s]+)", part) for part in parts}
+    return [f"README.md: nothing on \"{topic}\" that links to a file with \"{word}\"" for topic, word in TOPICS.items()
+            if not any(topic in part and any(word in (root / link).read_text() for link in links[part])
+                       for part in parts)]
+
+
+def commands() -> "list[str]":
+    lens = root / "tools/lens"
+    rows = re.findall(r"^ *X\(\w+, \"([\w-]+)\", run_\w+\)", (lens / "program/run.h").read_text(), re.M)
+    tested = "\n".join(f.read_text() for f in files if f.parent == root / "tests/suites/lens-tool")
+    places = {"page in tools/lens/program/help.h": ('{"%s", ', (lens / "program/help.h").read_text()),
+              "row in tools/lens/README.md": ("`%s`", pages[lens / "README.md"]),
+              "test in tests/suites/lens-tool": ('LENS [A-Z_ ]*"%s ', tested)}
+    found = [f"lens {name} has no {place}" for name in rows for place, (pattern, text) in places.items()
+             if not re.search(pattern % name, text)]
+    return found + ([] if len(rows) > 15 else ["the commands of lens were not found in run.h"])
+
+
 in_header = set(re.findall(r"\w+", header))
 notebooks = {f.relative_to(root): "\n".join(re.findall(r"^ \* .*", f.read_text(), re.M)) for f in files
              if f.parent.name == "from_scratch" and f.suffix == ".c"}
 problems = [f"{f}: {what}" for f, text in notebooks.items() for what in without_mark(text) +
             [f"{name} is not in attn.h" for name in re.findall(r"\battn_\w+", text) if name not in in_header]]
-problems += licences()
+problems += licences() + topics() + commands()
 problems += [line for page, text in pages.items() for line in wrong(page.resolve(), text)]
 print("\n".join(problems) or f"{len(pages)} pages: what they name is there")
 sys.exit(bool(problems))

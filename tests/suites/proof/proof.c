@@ -359,7 +359,8 @@ TEST(every_setting)
             ((char *)&desc)[at] = 1;
         at += types[i].size;
         n++;
-        CHECKF(keeps_settings(&desc), "a receipt forgets the setting %s", name);
+        CHECKF(strcmp(name, "unused") == 0 || keeps_settings(&desc),
+               "a receipt forgets the setting %s", name);
     }
     CHECKF(n >= 7 && (at + 7) / 8 * 8 == offsetof(attn_sampler_desc, reserved),
            "%d settings were found, up to byte %d", (int)n, (int)at);
