@@ -190,8 +190,8 @@ $(BUILD)/lens_page.h: $(addprefix tools/lens/program/draw/,embed.sh page.js page
 	@mkdir -p $(@D)
 	$(SHOW)sh $< >$@
 
-$(BUILD)/lens.o: $(BUILD)/lens_page.h
-$(BUILD)/lens.o: GENERATED = -I$(BUILD)
+$(BUILD)/lens.o $(BUILD)/tests/suites/lens-tool/grid.o: $(BUILD)/lens_page.h
+$(BUILD)/lens.o $(BUILD)/tests/suites/lens-tool/grid.o: GENERATED = -I$(BUILD)
 
 .PRECIOUS: $(BUILD)/%.o
 $(BUILD)/%: $(BUILD)/%.o $(BUILD)/attn.o

@@ -1,0 +1,41 @@
+/* A grid of which a command has set nothing, in each form that lens shows. */
+#define PROGRAM "lens"
+#define INPUT   "text"
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored                                                                     \
+    "-Wunused-function" /* the other functions of the program's headers */
+#endif
+#include "tools/common/system.h"
+#include "attn.h"
+#include "tools/lens/program/findings.h"
+#include "tests/support/test.h"
+
+SUITE();
+
+TEST(an_empty_grid)
+{
+    static lens l;
+    static const char *const no_words[] = {NULL};
+    const char *const path = TEST_TMP "empty-grid";
+    FILE *file = fopen(path, "w");
+    lens_page page = {"title", "", NULL, NULL, 0};
+    lens_grid grid;
+    size_t size, i;
+    char *text;
+    if (!CHECK(file != NULL))
+        return;
+    l.command_line = no_words;
+    CHECK(make_grid(&l, &grid, 2, 3) == FINE);
+    for (i = 0; i < 6; i++)
+        CHECK(strcmp(grid.cells[i].text, "") == 0 && strcmp(grid.cells[i].tip, "") == 0);
+    html_grids(file, &page, &grid, 1);
+    svg_grids(file, &page, &grid, 1);
+    fclose(file);
+    print_grid(&l, &grid);
+    json_grids(&grid, 1);
+    text = (char *)test_read(path, &size);
+    CHECK(text && strstr(text, "<!DOCTYPE html>") && strstr(text, "</svg>"));
+    free(text);
+    arena_free(&l.memory);
+    attn_ctx_free(&l.ctx);
+}
