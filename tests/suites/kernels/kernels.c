@@ -1054,6 +1054,7 @@ TEST(when_there_is_a_choice)
     CHECK(n == 1 && memcmp(&tuners, &untouched, sizeof tuners) == 0);
     attn__parallel_tuned(&tuners, 1, 4, 1e5, 10, count_workers, &n);
     CHECK(n == 4 && memcmp(&tuners, &untouched, sizeof tuners) != 0);
+    attn__dismiss(&tuners.crew); /* its threads must not wait in a crew that is zeroed or gone */
     memset(&tuners, 0, sizeof tuners);
     attn__parallel_tuned(&tuners, 0, 4, 1e9, 10, count_workers, &n);
     CHECK(n == cores && memcmp(&tuners, &untouched, sizeof tuners) != 0);
@@ -1063,6 +1064,7 @@ TEST(when_there_is_a_choice)
     EQUAL(n, cores < 3 ? cores : 3);
     attn__parallel_tuned(&tuners, 0, 4, 1e300, 10, count_workers, &n);
     EQUAL(n, cores);
+    attn__dismiss(&tuners.crew);
 }
 #endif
 
