@@ -85,8 +85,8 @@ def topics() -> "list[str]":
     parts = re.split(r"\n\n|\n(?=- )", (root / "README.md").read_text())
     links = {part: re.findall(r"\]\(([^)#\s]+)", part) for part in parts}
     return [f"README.md: nothing on \"{topic}\" that links to a file with \"{word}\"" for topic, word in TOPICS.items()
-            if not any(topic in part and any(word in (root / link).read_text() for link in links[part])
-                       for part in parts)]
+            if not any(topic in part and any((root / link).is_file() and word in (root / link).read_text()
+                                             for link in links[part]) for part in parts)]
 
 
 def commands() -> "list[str]":

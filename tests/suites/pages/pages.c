@@ -227,3 +227,47 @@ TEST(docs)
     CHECK(occurrences(out, "<br/>") == 0 &&
           strstr(out, "    #include &lt;stdio.h&gt;\n\n    int main(int argc, char **argv)"));
 }
+
+/* The rules that scripts read off the sources, each broken once: by a sed script for one file. */
+TEST(rules)
+{
+    static const struct {
+        const char *script, *file, *change, *says;
+    } broken[] = {
+        {"api", "attn.h", "s/\\(attn_session_truncate(.*size_t \\)length);/\\1n_keep);/",
+         "is defined with the parameters ctx, session, length, but declared with"},
+        {"api", "attn.h", "s/Shortens the session to `length`/Shortens the session to `n_keep`/",
+         "the comment on attn_session_truncate has n_keep"},
+        {"api", "attn.h",
+         "s/^ATTN_API size_t attn_session_length(/ATTN_API int attn_new(void);\\n&/",
+         "attn_new is called by no program"},
+        {"api", "attn.h", "s/^    float min_p; .*/&\\n    float top_n_sigma;/",
+         "the setting top_n_sigma of attn_sampler_desc is not in examples/gpt2/gpt2.c, "},
+        {"api", "attn.h", "/^#define ATTN_VERSION_MAJOR/{p;p;p;p;p;p;p;p}",
+         "lines of code; at most "},
+        {"pages", "README.md", "s/[Ii]nstall/build/g", "nothing on \"install\""},
+        {"pages", "README.md", "s/bench.speed.md/nowhere.md/", "a link to tools/nowhere.md"},
+        {"pages", "tools/lens/program/run.h",
+         "s/^ *X(LOSS, .*/&\\n    X(NORMS, \"norms\", run_norms) \\\\/",
+         "lens norms has no test in tests/suites/lens-tool"},
+    };
+    size_t i;
+    if (run("command -v python3") != 0) {
+        test_skip("no python3 here");
+        return;
+    }
+    CHECK(run("rm -rf " DIR "rules && mkdir " DIR
+              "rules && cp -R attn.h README.md Makefile examples "
+              "tools tests " DIR "rules") == 0);
+    for (i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        const char *const file = broken[i].file, *const script = broken[i].script;
+        CHECK(run("sed '%s' %s >" DIR "rules/%s", broken[i].change, file, file) == 0);
+        CHECKF(run("python3 tests/%s.py " DIR "rules", script) == 1 && strstr(out, broken[i].says),
+               "%s says \"%s\", not \"%s\"", script, out, broken[i].says);
+        CHECK(run("cp -f %s " DIR "rules/%s", file, file) == 0);
+    }
+    CHECK(run("rm -rf " DIR "rules") == 0);
+    CHECKF(run("make -s format-check FORMATTED=no-such-file.c") != 0 &&
+               strstr(out, "within the rules of attn.h") && strstr(out, "what they name is there"),
+           "format-check ends at its first stage: %s%s", out, err);
+}

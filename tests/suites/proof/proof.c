@@ -337,6 +337,7 @@ TEST(every_setting)
         size_t size;
     } types[] = {{"float", sizeof(float)},
                  {"int", sizeof(int)},
+                 {"uint32_t", sizeof(uint32_t)},
                  {"size_t", sizeof(size_t)},
                  {"uint64_t", sizeof(uint64_t)}};
     enum { N_TYPES = sizeof types / sizeof types[0] };
