@@ -258,7 +258,7 @@ TEST(rules)
     }
     CHECK(run("rm -rf " DIR "rules && mkdir " DIR
               "rules && cp -R attn.h README.md Makefile examples "
-              "tools tests " DIR "rules") == 0);
+              "tools tests " DIR "rules && chmod -R u+w " DIR "rules") == 0);
     for (i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         const char *const file = broken[i].file, *const script = broken[i].script;
         CHECK(run("sed '%s' %s >" DIR "rules/%s", broken[i].change, file, file) == 0);
