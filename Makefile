@@ -129,9 +129,9 @@ WANTED = $(sort $(foreach s,$(SUITES),$(firstword $(subst /, ,$(s)))))
 RUNNER = $(BUILD)/test$(if $(SOME),s/with/$(subst $() ,+,$(SOME)))
 NAMED  = $(shell $(CC) -MM -MG -I. $(SOME:%=tests/suites/%/*.c) | tr ' ' '\n' | grep '^tests/' | sort -u | \
            xargs grep -Eoh 'BUILD "/[^"% ]+|BUILT/[^"% ]+' | sed 's/^[^/]*/$(subst /,\/,$(BUILD))/' | sort -u)
-ALL    = $(PROGRAMS:%=$(BUILD)/%) $(NOTEBOOKS) $(MODELS) $(TESTED)
+ALL    = $(PROGRAMS:%=$(BUILD)/%) $(NOTEBOOKS) $(MODELS) $(TESTED) $(if $(ATTN_TEST_FULL),$(BUILD)/bench)
 
-tested: $(RUNNER) $(if $(SOME),$(filter $(ALL),$(NAMED)),$(ALL)) $(if $(ATTN_TEST_FULL),$(BUILD)/bench)
+tested: $(RUNNER) $(if $(SOME),$(filter $(ALL),$(NAMED)),$(ALL))
 
 bench: $(BUILD)/bench $(BUILD)/tiny-stories.attn ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
 	$(BUILD)/bench $(BENCH)
