@@ -46,7 +46,7 @@ def tool(name):
 
 def export(build):
     """What llvm-cov knows about the programs of one build."""
-    programs = [p for p in glob.glob(build + "/*") + glob.glob(build + "/*/*") if is_program(p)]
+    programs = [p for p in glob.glob(build + "/*") + glob.glob(build + "/*/*") + glob.glob(build + "/tests/with/*") if is_program(p)]
     profiles = glob.glob(build + "/profile/*.profraw")
     merged = build + "/profile/merged"
     subprocess.run([tool("llvm-profdata"), "merge", "-sparse", "-o", merged] + profiles, check=True)
