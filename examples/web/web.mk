@@ -3,7 +3,7 @@
 
 .PHONY: web web-test
 
-CLICKS = 20
+CLICKS =
 
 # The first clang here that makes WebAssembly with relaxed SIMD.
 WASM_CC    = $(eval WASM_CC := $(shell for c in clang-21 clang-19 clang-18 clang-17 clang-16 clang; do \
