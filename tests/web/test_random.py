@@ -2,7 +2,8 @@
 """The page under random clicks and keys, beside the native library: test_random.py BUILD [SECONDS] [SEED]
 
 For so many seconds in each browser (20), or with SEED so many rounds, the same each time: bursts of what a
-reader may do, some by the page's own events within a few milliseconds, some by mouse and keyboard. After each burst the page comes to rest, and what
+reader may do, some by the page's own events within a few milliseconds, some by mouse and keyboard. After
+each burst the page comes to rest, and what
 it shows has to be what the library computes: ids, logits, patterns, the way of a token, stories and
 surprisal, to the bit, with the changes that are listed and no others. Errors in the console count too.
 BUILD holds attn.html, libattn.so, surprisal, and models in web-models/. Needs Playwright, NumPy and a
