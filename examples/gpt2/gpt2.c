@@ -8,7 +8,8 @@
  *     many.h      several texts in one batch, JSON, choices
  *     turns.h     a text that a person and the model write in turns
  *     save.h      settings that change, and files of the text and the settings
- *     repl.h      the interactive mode and its commands */
+ *     repl.h      the interactive mode and its commands
+ *     lines.h     prompts as a stream: a line each */
 
 #ifndef _DARWIN_C_SOURCE
 #define _DARWIN_C_SOURCE /* for getrusage under -std=c99 */
@@ -18,6 +19,7 @@
 #include "attn.h"
 #define PROGRAM "gpt2"
 #define INPUT   "prompt"
+#include "tools/common/json_keys.h"
 #include "tools/common/prompt.h"
 #include "tools/common/session_file.h"
 #include "tools/lens/save.h"
@@ -37,40 +39,45 @@ typedef struct options {
         colours, no_prompt, skip_checksums, f16_cache, quiet, verbose;
 } options;
 
-/* Bits of an option: a command of the interactive mode may change it; the page of help that lists it. */
-enum { LIVE_OPTION = 1, FIRST_PAGE = 2, MORE_PAGE = 4 };
+/* Bits of an option: a command of the interactive mode may change it; the page of help that lists it; a
+ * line of JSON may give it. */
+enum { LIVE_OPTION = 1, FIRST_PAGE = 2, MORE_PAGE = 4, LINE_OPTION = 8 };
 
 static const struct option table[] = {
 #define AT(member)        offsetof(options, member), FIRST_PAGE
+#define LINE(member)      offsetof(options, member), FIRST_PAGE | LINE_OPTION
+#define BOTH(member)      offsetof(options, member), FIRST_PAGE | LIVE_OPTION | LINE_OPTION
 #define LIVE(member)      offsetof(options, member), FIRST_PAGE | LIVE_OPTION
 #define MORE(member)      offsetof(options, member), MORE_PAGE
 #define MORE_LIVE(member) offsetof(options, member), MORE_PAGE | LIVE_OPTION
 #define COUNTED           "0 1000000000"
     {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
-    {'p', "prompt", "TEXT", TEXT, AT(prompt), NULL, "the prompt, if it is not the next word"},
+    {'p', "prompt", "TEXT", TEXT, LINE(prompt), "a string",
+     "the prompt, if it is not the next word"},
     {'f', "file", "FILE", TEXT, AT(file), NULL, "read the prompt from FILE (-: standard input)"},
     {0, "exact", NULL, FLAG, MORE(exact), NULL, EXACT_HELP},
     {'i', "interactive", NULL, FLAG, AT(interactive), NULL, "continue each line of standard input"},
     {0, "repl", NULL, FLAG, AT(repl), NULL,
      "write in turns with the model; /help lists commands. "
      "The default on a terminal without a prompt. Temperature 0.7 and top-k 40 unless given"},
-    {'n', "tokens", "COUNT", COUNT, LIVE(tokens), COUNTED, "tokens to generate (default 100)"},
-    {0, "count", "COUNT", COUNT, AT(count), "1 1000",
+    {'n', "tokens", "COUNT", COUNT, BOTH(tokens), COUNTED, "tokens to generate (default 100)"},
+    {0, "count", "COUNT", COUNT, LINE(count), "1 1000",
      "generate COUNT texts from one prompt in one batch; text 0, 1, .. "
      "has seed SEED, SEED + 1, .."},
-    {0, "temperature", "X", NUMBER, LIVE(temperature), "0 1000",
+    {0, "temperature", "X", NUMBER, BOTH(temperature), "0 1000",
      "0: greedy (default but in turns); 1: as trained"},
-    {0, "top-k", "K", COUNT, LIVE(top_k), COUNTED, "sample from the K likeliest tokens"},
-    {0, "top-p", "P", NUMBER, LIVE(top_p), "0 1",
+    {0, "top-k", "K", COUNT, BOTH(top_k), COUNTED, "sample from the K likeliest tokens"},
+    {0, "top-p", "P", NUMBER, BOTH(top_p), "0 1",
      "... from the likeliest that together reach P (0: from the likeliest; 1: from all)"},
-    {0, "min-p", "P", NUMBER, LIVE(min_p), "0 1", "... from those at least P times the likeliest"},
-    {0, "repeat-penalty", "X", NUMBER, LIVE(repeat_penalty), "0 1000", "above 1: repeat less"},
-    {0, "repeat-last", "COUNT", COUNT, LIVE(repeat_last), COUNTED, "... of the last COUNT tokens"},
-    {'s', "seed", "SEED", SEED, LIVE(seed), NULL, "same seed, same text (default 0)"},
-    {0, "stop", "TEXT", TEXTS, LIVE(stop), NULL,
+    {0, "min-p", "P", NUMBER, BOTH(min_p), "0 1", "... from those at least P times the likeliest"},
+    {0, "repeat-penalty", "X", NUMBER, BOTH(repeat_penalty), "0 1000", "above 1: repeat less"},
+    {0, "repeat-last", "COUNT", COUNT, BOTH(repeat_last), COUNTED, "... of the last COUNT tokens"},
+    {'s', "seed", "SEED", SEED, BOTH(seed), NULL,
+     "same seed, same text (default 0); with -i of each line"},
+    {0, "stop", "TEXT", TEXTS, BOTH(stop), "a string or a list of strings",
      "end before TEXT (\\n: a line's end); may be given several times; typed as /stop, \"off\" "
      "clears them"},
-    {0, "choices", "A|B", TEXT, AT(choices), NULL,
+    {0, "choices", "A|B", TEXT, LINE(choices), "a string",
      "continue with one of these texts: at temperature 0 the likeliest, "
      "else drawn by its probability. A space before a word belongs to it: ' yes| no'"},
     {0, "slide", NULL, FLAG, LIVE(slide), NULL, "when the context is full, drop its older half"},
@@ -79,12 +86,14 @@ static const struct option table[] = {
     {0, "f16-cache", NULL, FLAG, MORE(f16_cache), NULL, "round keys and values to half the bytes"},
     {0, "session", "FILE", TEXT, AT(session), NULL,
      "continue the session in FILE, and save it there"},
-    {0, "ids", "IDS", TEXT, AT(ids), NULL, "the prompt as token ids: \"464 995\""},
-    {0, "bos", NULL, FLAG, AT(bos), NULL, "begin with the beginning-of-text token"},
-    {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the prompt is a token"},
-    {0, "ignore-eos", NULL, FLAG, LIVE(ignore_eos), NULL, "continue after the end-of-text token"},
+    {0, "ids", "IDS", TEXT, LINE(ids), "a string or a list of token ids",
+     "the prompt as token ids: \"464 995\""},
+    {0, "bos", NULL, FLAG, LINE(bos), NULL, "begin with the beginning-of-text token"},
+    {0, "special", NULL, FLAG, LINE(special), NULL, "<|endoftext|> in the prompt is a token"},
+    {0, "ignore-eos", NULL, FLAG, BOTH(ignore_eos), NULL, "continue after the end-of-text token"},
     {0, "print-ids", NULL, FLAG, MORE_LIVE(print_ids), NULL, "print token ids instead of text"},
-    {0, "logprobs", NULL, FLAG, MORE_LIVE(logprobs), NULL,
+    {0, "logprobs", NULL, FLAG, offsetof(options, logprobs), MORE_PAGE | LIVE_OPTION | LINE_OPTION,
+     NULL,
      "print a row for each token instead of text: the logarithm of its probability by the model "
      "(temperature 1, no filters). With --choices a row for each choice"},
     {0, "json", NULL, FLAG, AT(json), NULL, "print a JSON object for each text, one a line"},
@@ -102,7 +111,7 @@ static const struct option table[] = {
      "open without verifying the file"},
     {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no statistics on standard error"},
     {'v', "verbose", NULL, FLAG, MORE(verbose), NULL,
-     "what the file says of its model, on standard error"},
+     "what the file says of its model, and with -i statistics of each text, on standard error"},
     PROGRAM_OPTIONS(FIRST_PAGE),
 };
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
@@ -112,11 +121,24 @@ static const help_page pages[] = {
      "Prints the prompt and how the model continues it. The prompt may be - for standard input, "
      "and text that comes through a pipe is the prompt if there is no other. "
      "On a terminal without a prompt, you and the model write in turns (--repl); "
-     "`rlwrap gpt2 MODEL.attn` adds a history of lines. "
-     "The prompt has a colour of its own there, unless NO_COLOR is set.",
+     "`rlwrap gpt2 MODEL.attn` adds a history of lines.",
      FIRST_PAGE, NULL, NULL},
+    {"lines", "prompts as a stream (-i), with --json as JSON lines", NULL,
+     "With -i each line of standard input is a prompt. Each begins with the seed, so no text depends on "
+     "other lines. Empty lines are left out. For a prompt that cannot be continued there is a message "
+     "with its line's number, and in the end the exit code 1.\n"
+     "With --json each line has an answer, an object on one line, in the same order: also an empty line, "
+     "and one that cannot be continued, whose answer is {\"line\": 7, \"error\": \"...\"}. If none can be, the "
+     "exit code is 1. "
+     "A line that begins with { is an object: \"prompt\" or \"ids\", an \"id\" that comes back, and options by "
+     "their names, which hold for this line. Flags are true or false, stop and ids may be lists, and "
+     "null counts as absent. Any other line is a prompt as it stands.",
+     LINE_OPTION, NULL,
+     "echo '{\"id\": 1, \"prompt\": \"Once\", \"tokens\": 9}' | gpt2 model.attn -i --json"},
     {"more", "probabilities, logits, receipts, exact bytes, instruction sets", NULL,
-     "Options of gpt2 about its output, exact bytes and the processor.", MORE_PAGE, NULL,
+     "Options of gpt2 about its output, exact bytes and the processor. "
+     "On a terminal the prompt has a colour of its own, unless NO_COLOR is set.",
+     MORE_PAGE, NULL,
      "gpt2 model.attn \"Once upon a time\" --logprobs\n"
      "gpt2 model.attn \"Once upon a time\" --receipt story.json"}};
 
@@ -135,7 +157,8 @@ typedef struct run {
     attn_session *session;
     attn_sampler *sampler; /* draws tokens, or choices */
     attn_token *prompt;
-    size_t n_lines; /* read from standard input */
+    json_value id;  /* of the line, if it has one: a string or a number */
+    size_t n_lines; /* read in turns from standard input */
     size_t n_prompt, n_generated, n_printed;
     tokens text;            /* the prompt and the generated tokens */
     size_t first;           /* the session holds the text from this token on */
@@ -200,94 +223,6 @@ static int make_session(run *r, size_t more)
 #include "turns.h"
 #include "save.h"
 #include "repl.h"
-
-/* >> The run =================================================================================== */
-
-/* Continues one prompt in the way that the options say. A saved session needs no prompt. */
-static int continue_text(run *r, text_source from)
-{
-    const int has_text = r->o.session && system_exists(r->o.session);
-    int code = FINE;
-    r->o.bos = from.bos = from.bos && !has_text;
-    r->n_prompt = 0;
-    if (!has_text || from.word || from.path || from.ids)
-        code =
-            read_tokens(&r->ctx, &r->memory, r->model, r->o.model, &from, &r->prompt, &r->n_prompt);
-    r->n_generated = r->n_printed = 0;
-    if (code == FINE && (r->o.json || r->o.count > 1) && !r->choices)
-        return continue_many(r);
-    if (code == FINE)
-        code = make_session(r, r->choices ? r->longest_choice : r->o.tokens);
-    if (code == FINE && has_text)
-        code = load_session(r);
-    if (code == FINE)
-        code = r->choices ? choose(r) : continue_prompt(r);
-    attn_session_free(r->session);
-    r->session = NULL;
-    return code;
-}
-
-static int continue_lines(run *r, text_source from)
-{
-    char *line;
-    int code = FINE;
-    if (system_is_terminal(stdin))
-        fputs("Type a prompt, then Enter; Ctrl-D ends.\n", stderr);
-    from.path = from.ids = NULL;
-    while (code == FINE && !interrupted && (line = read_line(r, "> ")) != NULL) {
-        from.word = line;
-        if (*line)
-            code = continue_text(r, from);
-    }
-    return code == FINE && r->ctx.status ? failed(&r->ctx) : code;
-}
-
-static int make_buffers(run *r)
-{
-    const attn_config *config = attn_model_config(r->model);
-    r->drawn =
-        (int32_t *)arena_alloc(&r->ctx, &r->memory, (size_t)config->n_ctx + 1, sizeof *r->drawn);
-    r->row = (float *)arena_alloc(&r->ctx, &r->memory, config->n_vocab, sizeof *r->row);
-    if (r->o.receipt)
-        r->digests = (unsigned char *)arena_alloc(&r->ctx, &r->memory, (size_t)config->n_ctx + 2,
-                                                  SHA256_SIZE);
-    return r->drawn && r->row && (r->digests || !r->o.receipt);
-}
-
-static int run_all(run *r)
-{
-    const text_source from = {
-        r->o.prompt, r->o.file,
-        r->o.ids,    "ids",
-        r->o.bos,    r->o.special,
-        r->o.exact,  "no prompt given: text, --file, --ids, or --bos to begin with nothing"};
-    const int given = r->o.prompt || r->o.file || r->o.ids;
-    const double begin = system_seconds();
-    int code;
-    r->ctx.n_threads = (int)r->o.threads;
-    r->ctx.stop_flag = &interrupted;
-    r->colour = shows_colour(stdout);
-    r->terminal = system_is_terminal(stdout);
-    if (r->o.receipt && (code = check_receipt(r)) != FINE)
-        return code;
-    code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
-    if (code != FINE)
-        return code;
-    r->load_seconds = system_seconds() - begin;
-    if (r->o.verbose)
-        print_meta(r->model);
-    if (!make_buffers(r))
-        return failed(&r->ctx);
-    if (r->o.repl)
-        return run_repl(r, &from, given);
-    signal(SIGINT, on_interrupt);
-    if (r->o.choices && (code = read_choices(r)) != FINE)
-        return code;
-    code = make_sampler(r, r->o.seed);
-    if (code == FINE && (given || !r->o.interactive))
-        code = continue_text(r, from);
-    return code == FINE && r->o.interactive ? continue_lines(r, from) : code;
-}
 
 /* >> The command line ========================================================================== */
 
@@ -366,12 +301,94 @@ static void set_defaults(options *o, const arguments *given)
         o->top_k = 40;
 }
 
+/* >> The run =================================================================================== */
+
+/* Continues one prompt in the way that the options say. A saved session needs no prompt. */
+static int continue_text(run *r, text_source from)
+{
+    const int has_text = r->o.session && system_exists(r->o.session);
+    int code = FINE;
+    r->o.bos = from.bos = from.bos && !has_text;
+    r->n_prompt = 0;
+    r->choices = NULL;
+    attn_sampler_free(r->sampler);
+    r->sampler = NULL;
+    if ((r->o.choices && (code = read_choices(r)) != FINE) ||
+        (code = make_sampler(r, r->o.seed)) != FINE)
+        return code;
+    if (!has_text || from.word || from.path || from.ids)
+        code =
+            read_tokens(&r->ctx, &r->memory, r->model, r->o.model, &from, &r->prompt, &r->n_prompt);
+    r->n_generated = r->n_printed = 0;
+    if (code == FINE && (r->o.json || r->o.count > 1) && !r->choices)
+        return continue_many(r);
+    if (code == FINE)
+        code = make_session(r, r->choices ? r->longest_choice : r->o.tokens);
+    if (code == FINE && has_text)
+        code = load_session(r);
+    if (code == FINE)
+        code = r->choices ? choose(r) : continue_prompt(r);
+    attn_session_free(r->session);
+    r->session = NULL;
+    return code;
+}
+
+#include "lines.h"
+
+static int make_buffers(run *r)
+{
+    const attn_config *config = attn_model_config(r->model);
+    r->drawn =
+        (int32_t *)arena_alloc(&r->ctx, &r->memory, (size_t)config->n_ctx + 1, sizeof *r->drawn);
+    r->row = (float *)arena_alloc(&r->ctx, &r->memory, config->n_vocab, sizeof *r->row);
+    if (r->o.receipt)
+        r->digests = (unsigned char *)arena_alloc(&r->ctx, &r->memory, (size_t)config->n_ctx + 2,
+                                                  SHA256_SIZE);
+    return r->drawn && r->row && (r->digests || !r->o.receipt);
+}
+
+static int run_all(run *r, const arguments *given)
+{
+    const text_source from = {
+        r->o.prompt,
+        r->o.file,
+        r->o.ids,
+        "ids",
+        r->o.bos,
+        r->o.special,
+        r->o.exact,
+        "no prompt given: text, --file, --ids, or --bos to begin with nothing",
+        0};
+    const int prompted = r->o.prompt || r->o.file || r->o.ids;
+    const double begin = system_seconds();
+    int code;
+    r->ctx.n_threads = (int)r->o.threads;
+    r->ctx.stop_flag = &interrupted;
+    r->colour = shows_colour(stdout);
+    r->terminal = system_is_terminal(stdout);
+    if (r->o.receipt && (code = check_receipt(r)) != FINE)
+        return code;
+    code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
+    if (code != FINE)
+        return code;
+    r->load_seconds = system_seconds() - begin;
+    if (r->o.verbose)
+        print_meta(r->model);
+    if (!make_buffers(r))
+        return failed(&r->ctx);
+    if (r->o.repl)
+        return run_repl(r, &from, prompted);
+    signal(SIGINT, on_interrupt);
+    code = prompted || !r->o.interactive ? continue_text(r, from) : FINE;
+    return code == FINE && r->o.interactive ? continue_lines(r, given, &from) : code;
+}
+
 int main(int argc, char **argv)
 {
     static run r;
     static arguments given;
     const program self = {
-        table, N_OPTIONS, 2, "quote the prompt", pages, 2, "Further help (--help more)"};
+        table, N_OPTIONS, 2, "quote the prompt", pages, 3, "Further help (--help lines)"};
     const char *word;
     size_t next = 0;
     int code;
@@ -388,7 +405,7 @@ int main(int argc, char **argv)
     set_defaults(&r.o, &given);
     if ((code = check_usage(&r.o, &given, next)) != FINE)
         return code;
-    code = run_all(&r);
+    code = run_all(&r, &given);
     attn_sampler_free(r.sampler);
     attn_session_free(r.session);
     attn_model_close(r.model);

@@ -70,6 +70,7 @@ static void out_tokens(const run *r, json_out *o, const attn_token *ids, size_t 
 static void out_prompt(const run *r, json_out *o)
 {
     out_open(o, NULL, '{');
+    out_id(o, &r->id);
     out_decoded(r, o, "prompt", r->prompt, r->n_prompt);
 }
 
@@ -193,7 +194,7 @@ static int continue_many(run *r)
                                  : "in several texts";
     code = print_texts(r, texts);
     attn_continuations_free(texts, r->o.count);
-    if (!r->o.quiet && code == FINE)
+    if (code == FINE)
         print_statistics(r);
     return code == FINE && interrupted ? INTERRUPTED : code;
 }
@@ -214,6 +215,7 @@ static int read_choices(run *r)
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     const char *at = r->o.choices;
     size_t i;
+    r->longest_choice = 0;
     for (i = 0, r->n_choices = 1; at[i]; i++)
         r->n_choices += at[i] == '|';
     if (r->n_choices == 1)

@@ -34,7 +34,7 @@ static char *without_mark(run *r, char *line, size_t size, int is_first)
 static char *read_line(run *r, const char *sign)
 {
     size_t size = 0, room = 256;
-    const int exact = r->o.exact && !r->o.repl, is_first = r->n_lines++ == 0 && !exact;
+    const int is_first = r->n_lines++ == 0;
     char *line = (char *)arena_alloc(&r->ctx, &r->memory, room, 1), *longer;
     if (system_is_terminal(stdin))
         fputs(sign, stderr);
@@ -45,8 +45,7 @@ static char *read_line(run *r, const char *sign)
                 say("the terminal passes on only %d bytes of a line: if yours was longer, "
                     "/undo and cut it into lines that end in \\, or give a file with -f",
                     TERMINAL_LINE - 1);
-            line[--size] = 0;
-            size = exact ? size : plain_line(line, size);
+            size = plain_line(line, size - 1);
             return without_mark(r, line, size, is_first);
         }
         if (room - size > 16)

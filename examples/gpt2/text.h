@@ -379,9 +379,12 @@ static void print_meta(const attn_model *model)
         fprintf(stderr, "%s: %s\n", key, attn_model_meta(model, key));
 }
 
+/* Of each line of a stream only with -v. */
 static void print_statistics(const run *r)
 {
     const int threads = attn_max_threads(&r->ctx);
+    if (r->o.quiet || (r->o.interactive && !r->o.verbose))
+        return;
     fprintf(stderr, "prompt %zu tokens, %.1f/s; generated %zu, %.1f/s: %s; ", r->n_prompt,
             (double)r->n_prompt / (r->prompt_seconds + 1e-9), r->n_generated,
             (double)r->n_generated / (r->generate_seconds + 1e-9), r->ended);
@@ -463,8 +466,7 @@ static int continue_prompt(run *r)
     end_code = flush_output();
     if (code == FINE && r->o.receipt)
         code = write_receipt(r);
-    if (!r->o.quiet)
-        print_statistics(r);
+    print_statistics(r);
     return code != FINE ? code : end_code;
 }
 

@@ -25,6 +25,7 @@ typedef struct line_reader {
     size_t capacity;
     int at_end, skips; /* skips: the rest of a line that is too long is being skipped */
     int is_utf16;      /* the first line is UTF-16, so no line can be read */
+    int is_exact;      /* as --exact: keep a byte order mark and CR */
     uint64_t n_lines, n_bytes;
 } line_reader;
 
@@ -84,15 +85,15 @@ TOOLS_FN line_status lines_next(line_reader *r, int wait, const char **line, siz
     at = r->buffer + r->start;
     *size = newline ? (size_t)(newline - at) : r->end - r->start;
     at[*size] = 0;
-    r->is_utf16 = r->n_lines == 0 && is_utf16(at, *size);
+    r->is_utf16 = r->n_lines == 0 && !r->is_exact && is_utf16(at, *size);
     if (r->is_utf16)
         return LINE_FAILED;
     r->n_bytes += *size + (newline != NULL);
     r->start = r->seen = r->start + *size + (newline != NULL);
     status = r->skips || *size > MAX_LINE ? LINE_TOO_LONG : LINE_READ;
-    if (newline)
+    if (newline && !r->is_exact)
         *size = plain_line(at, *size);
-    mark = r->n_lines == 0 ? order_mark_size(at, *size) : 0;
+    mark = r->n_lines == 0 && !r->is_exact ? order_mark_size(at, *size) : 0;
     *line = at + mark;
     *size -= mark;
     r->skips = 0;

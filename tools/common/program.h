@@ -23,11 +23,20 @@ TOOLS_FN void set_called(const char *path)
         called = name;
 }
 
+/* Where fail puts its message, if a program answers with it; NULL: on standard error. */
+enum { FAILURE_SIZE = 512 };
+static char *failure;
+
 TOOLS_FN int fail(int code, const char *format, ...) TOOLS_PRINTF(2, 3);
 TOOLS_FN int fail(int code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
+    if (failure) {
+        vsnprintf(failure, FAILURE_SIZE, format, args);
+        va_end(args);
+        return code;
+    }
     fprintf(stderr, "%s: ", called);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);

@@ -127,6 +127,8 @@ typedef struct text_source {
         special; /* begin with the beginning-of-text token; <|endoftext|> in the text is a token */
     int exact;   /* keep all bytes of a file: see plain.h */
     const char *missing;
+    size_t
+        size; /* of a word that is a line, not an argument: it may be "-" and hold zeros; else 0 */
 } text_source;
 
 TOOLS_FN int read_tokens(attn_ctx *ctx, arena *memory, const attn_model *model,
@@ -136,9 +138,9 @@ TOOLS_FN int read_tokens(attn_ctx *ctx, arena *memory, const attn_model *model,
     const attn_config *config = attn_model_config(model);
     const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
     const int is_piped = !from->word && !from->path && !from->ids && !from->bos;
-    const char *path = is_piped || (from->word && strcmp(from->word, "-") == 0) ? "-" : from->path;
-    const char *bytes = from->word;
-    size_t size = bytes ? strlen(bytes) : 0, n_encoded = 0;
+    const int is_dash = from->word && !from->size && strcmp(from->word, "-") == 0;
+    const char *path = is_piped || is_dash ? "-" : from->path, *bytes = from->word;
+    size_t size = from->size ? from->size : bytes ? strlen(bytes) : 0, n_encoded = 0;
     int code = path ? read_text(ctx, memory, path, from->exact, &bytes, &size) : FINE;
     if (code != FINE)
         return code;

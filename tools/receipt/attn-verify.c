@@ -128,7 +128,8 @@ static int make_receipt(run *r)
 {
     const text_source from = {
         NULL,     r->o.file,    r->o.ids,   "ids",
-        r->o.bos, r->o.special, r->o.exact, "no text given: --prompt, --file or --ids"};
+        r->o.bos, r->o.special, r->o.exact, "no text given: --prompt, --file or --ids",
+        0};
     text_source source = from;
     receipt *made = &r->made;
     int code;

@@ -39,7 +39,7 @@ static void put_given(job *j)
     size_t i;
     out_open(&j->answer, "given", '{');
     for (i = 0; v && j->root->kind == JSON_OBJECT && i < j->root->size; i++, v += v->span)
-        if (!find_key(v))
+        if (!find_key(keys, N_KEYS, v))
             out_value(j, arena_text(&ctx, &j->memory, v->key, v->key_size), v);
     out_close(&j->answer, '}');
 }
@@ -50,12 +50,7 @@ static void begin_answer(run *r, job *j)
     const char *task = name_at(TASKS, j->q.task, &size);
     json_out *const o = &j->answer;
     out_open(o, NULL, '{');
-    if (j->q.id) {
-        if (j->q.id->kind == JSON_STRING)
-            out_text(o, "id", j->q.id->text, j->q.id->size);
-        else
-            out_spelled(o, "id", j->q.id->text, j->q.id->size);
-    }
+    out_id(o, j->q.id);
     if (r->o.carry)
         put_given(j);
     if (r->ctx.status) {

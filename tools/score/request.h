@@ -3,6 +3,7 @@
 #define SCORE_REQUEST_H
 
 #include "run.h"
+#include "tools/common/json_keys.h"
 
 #define COUNTED "0 1000000000"
 static const struct option keys[] = {
@@ -51,107 +52,6 @@ static const struct option keys[] = {
 };
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
 
-static const char *kind_name(const json_value *v)
-{
-    static const char *const names[] = {"null", "false", "true", NULL, NULL, "a list", "an object"};
-    return names[v->kind];
-}
-
-static attn_status refuse_key(attn_ctx *ctx, const struct option *key, const json_value *v)
-{
-    char expected[160];
-    shown value;
-    const char *kind = kind_name(v);
-    const int least = key->takes ? (int)strcspn(key->takes, " ") : 0;
-    if (key->kind == COUNT || key->kind == NUMBER)
-        snprintf(expected, sizeof expected, "a %s from %.*s to %s",
-                 key->kind == COUNT ? "whole number" : "number", least, key->takes,
-                 key->takes + least + 1);
-    else if (key->kind == CHOICE)
-        list_names(key->takes, expected, sizeof expected);
-    else
-        snprintf(expected, sizeof expected, "%s",
-                 key->kind == FLAG   ? "true or false"
-                 : key->kind == SEED ? "a whole number of 64 bits"
-                                     : key->takes);
-    return tool_fail(ctx, ATTN_E_ARGUMENT, "%s: expected %s, not %s%s%s", key->name, expected,
-                     v->kind == JSON_STRING ? "\"" : "",
-                     kind ? kind : show(value, v->text, v->size),
-                     v->kind == JSON_STRING ? "\"" : "");
-}
-
-/* Has a value the type that a key of kind TEXT takes? The elements of lists are checked later. */
-static int is_taken(const struct option *key, const json_value *v)
-{
-    const char *takes = key->takes;
-    return v->kind == JSON_STRING   ? strstr(takes, "a string") != NULL
-           : v->kind == JSON_NUMBER ? strstr(takes, "a number") != NULL
-           : v->kind == JSON_ARRAY  ? strstr(takes, "a list") != NULL
-                                    : 0;
-}
-
-/* The size of a number without a fraction of zeros: pandas writes 5.0 for a 5 in a column that has
- * missing numbers. */
-static size_t whole_size(const json_value *v)
-{
-    size_t n = v->size;
-    if (!memchr(v->text, '.', n))
-        return n;
-    while (v->text[n - 1] == '0')
-        n--;
-    return v->text[n - 1] == '.' ? n - 1 : v->size;
-}
-
-static attn_status read_value(attn_ctx *ctx, request *q, const struct option *key,
-                              const json_value *v)
-{
-    void *at = (char *)q + key->at;
-    char number[64] = "";
-    int good = 0;
-    if (v->kind == JSON_NULL)
-        return ATTN_OK;
-    if (v->kind == JSON_NUMBER && v->size < sizeof number) {
-        memcpy(number, v->text, v->size);
-        if (key->kind == COUNT || key->kind == SEED)
-            number[whole_size(v)] = 0;
-    }
-    if (key->kind == TEXT && (good = is_taken(key, v)) != 0)
-        *(const json_value **)at = v;
-    else if (key->kind == FLAG && (good = v->kind == JSON_TRUE || v->kind == JSON_FALSE) != 0)
-        *(int *)at = v->kind == JSON_TRUE;
-    else if (key->kind == CHOICE && v->kind == JSON_STRING)
-        good = (*(int *)at = find_name(key->takes, v->text, v->size)) >= 0;
-    else if (key->kind == COUNT && number[0])
-        good = parse_count(number, key->takes, (size_t *)at);
-    else if (key->kind == NUMBER && number[0])
-        good = parse_number(number, key->takes, (float *)at);
-    else if (key->kind == SEED && number[0])
-        good = parse_seed(number, (uint64_t *)at);
-    if (good && key->at == offsetof(request, top_p))
-        q->top_p = given_top_p(q->top_p);
-    return good ? ATTN_OK : refuse_key(ctx, key, v);
-}
-
-static const struct option *find_key(const json_value *v)
-{
-    int i;
-    for (i = 0; i < N_KEYS; i++)
-        if (strlen(keys[i].name) == v->key_size && memcmp(keys[i].name, v->key, v->key_size) == 0)
-            return &keys[i];
-    return NULL;
-}
-
-static attn_status refuse_name(attn_ctx *ctx, const json_value *v)
-{
-    const command_line all = {0, 0, NULL, keys, N_KEYS, NULL, NULL};
-    const struct option *meant;
-    shown name;
-    meant = nearest_option(&all, show(name, v->key, v->key_size));
-    return tool_fail(ctx, ATTN_E_ARGUMENT, "there is no key \"%s\"%s%s%s", name,
-                     meant ? "; do you mean \"" : "", meant ? meant->name : "",
-                     meant ? "\"?" : "; --help keys lists them, and --carry takes others");
-}
-
 /* Fills in the request from the line's object. The id is read first, because an error has it, too. */
 static attn_status read_request(run *r, job *j)
 {
@@ -172,16 +72,20 @@ static attn_status read_request(run *r, job *j)
     if (id && is_taken(&keys[0], id))
         q->id = id;
     for (i = 0; i < j->root->size; i++, v += v->span) {
-        if (!(key = find_key(v)) && (v->kind == JSON_NULL || r->o.carry))
+        if (!(key = find_key(keys, N_KEYS, v)) && (v->kind == JSON_NULL || r->o.carry))
             continue;
         if (!key)
-            return refuse_name(&r->ctx, v);
+            return refuse_name(&r->ctx, keys, N_KEYS, v,
+                               "; --help keys lists them, and --carry takes others");
         if (read_value(&r->ctx, q, key, v) != ATTN_OK)
             return r->ctx.status;
+        if (key->at == offsetof(request, top_p) && v->kind == JSON_NUMBER)
+            q->top_p = given_top_p(q->top_p);
     }
     task = name_at(TASKS, q->task, &size);
     for (i = 0, v = j->root + 1; i < j->root->size; i++, v += v->span)
-        if (v->kind != JSON_NULL && (key = find_key(v)) && !(key->commands & ON(q->task)))
+        if (v->kind != JSON_NULL && (key = find_key(keys, N_KEYS, v)) &&
+            !(key->commands & ON(q->task)))
             return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "%s means nothing to the task %.*s",
                              key->name, (int)size, task);
     return ATTN_OK;
