@@ -223,7 +223,8 @@ static int make_text(lens *l, lens_text *to, const char *word, const char *path,
                      const char *ids)
 {
     const int as_it_is = l->o.exact && l->command->bit != EDGES;
-    const text_source from = {word, path, ids, option, l->o.bos, l->o.special, as_it_is, NO_TEXT, 0};
+    const text_source from = {word,         path,     ids,     option, l->o.bos,
+                              l->o.special, as_it_is, NO_TEXT, 0};
     const int code =
         read_tokens(&l->ctx, &l->memory, l->model, l->model_path, &from, &to->ids, &to->n);
     size_t i;
