@@ -260,6 +260,12 @@ SYSTEM_FN int system_cut(FILE *file, uint64_t size)
     return _chsize_s(_fileno(file), (long long)size) == 0 ? 0 : -1;
 }
 
+/* Takes a file that is open for writing for this process, until it ends. 0: another one has it. */
+SYSTEM_FN int system_take(FILE *file)
+{
+    return LockFile((HANDLE)_get_osfhandle(_fileno(file)), 0, 0x40000000, 1, 0) != 0;
+}
+
 /* Width of a terminal; 0: the file is not a terminal. */
 SYSTEM_FN int system_columns(FILE *file)
 {
@@ -418,6 +424,17 @@ SYSTEM_FN int system_is_ready(FILE *file)
 SYSTEM_FN int system_cut(FILE *file, uint64_t size)
 {
     return ftruncate(fileno(file), (off_t)size);
+}
+
+/* Takes a file that is open for writing for this process, until it ends or closes the file. 0: another one
+ * has it. A file system without locks gives it to each. */
+SYSTEM_FN int system_take(FILE *file)
+{
+    struct flock whole;
+    memset(&whole, 0, sizeof whole);
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    return fcntl(fileno(file), F_SETLK, &whole) == 0 || (errno != EACCES && errno != EAGAIN);
 }
 
 /* Streams are always binary here. */

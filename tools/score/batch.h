@@ -207,7 +207,7 @@ static int begin_job(run *r, job *j, int *begun)
         desc.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
         desc.workspace = r->workspace;
         if (attn_session_new(&r->ctx, &s->session, r->model, &desc))
-            return failed(&r->ctx);
+            return failed_run(r);
         s->capacity = capacity;
         r->capacity += capacity;
     }
@@ -217,7 +217,7 @@ static int begin_job(run *r, job *j, int *begun)
     r->n_waiting--;
     r->n_running++;
     if (attn_session_truncate(&r->ctx, s->session, 0) != ATTN_OK)
-        return failed(&r->ctx);
+        return failed_run(r);
     if (prepare(r, j) == ATTN_OK && j->q.task == EMBED)
         hook_embed(r, j, s->session);
     else if (r->ctx.status == ATTN_OK && j->q.task == LOGIT_LENS)
@@ -377,7 +377,7 @@ static int run_pass(run *r)
         if (job_at(r, i)->state == RUNNING)
             add_item(r, &p, job_at(r, i));
     if (p.n_items && attn_feed_batch(&r->ctx, p.items, p.n_items))
-        return failed(&r->ctx);
+        return failed_run(r);
     for (i = 0; i < p.n_items && code == FINE; i++)
         if (p.jobs[i]->q.task != LOGIT_LENS)
             code = take_item(r, &p.items[i], p.jobs[i]);

@@ -13,7 +13,8 @@ static int find_end(run *r, uint64_t size)
 {
     static const char mark[] = "\"task\": \"";
     char block[1 << 14];
-    uint64_t at = 0, line = 0, n_lines = 0, place = 0; /* line: the offset of the current one */
+    uint64_t at = 0, line = 0, n_lines = 0, n_answers = 0;
+    uint64_t place = 0; /* line: the offset of the current one */
     size_t i, got, n_same = 0;
     int is_answer = 0;
     while ((got = fread(block, 1, sizeof block, r->output)) > 0)
@@ -27,6 +28,7 @@ static int find_end(run *r, uint64_t size)
             if (is_answer) {
                 place = line;
                 r->n_skipped = n_lines;
+                r->n_failed = n_lines - n_answers++;
             }
             is_answer = 0;
             line = at;
@@ -54,14 +56,14 @@ static int open_output(run *r)
     if (what && r->o.resume)
         return fail(USAGE, "--resume: %s is %s, where a file is needed", path, what);
     file = what || !system_exists(path) ? NULL : system_open(path, "rb+");
-    if (file && system_size(file, &size) == 0 && size > 0 && !r->o.resume) {
-        fclose(file);
+    r->output = file ? file : system_open(path, "ab"); /* an empty one if it is new */
+    if (r->output && !what && !system_take(r->output))
+        return fail(FAILED, "%s: another process writes its answers there", path);
+    if (file && system_size(file, &size) == 0 && size > 0 && !r->o.resume)
         return fail(FAILED,
                     "%s already has answers: "
                     "continue it with --resume, remove it, or write elsewhere",
                     path);
-    }
-    r->output = file ? file : system_open(path, "wb");
     if (!r->output)
         return fail(FAILED, "%s: %s", path, why(errno));
     return size > 0 ? find_end(r, size) : FINE;
@@ -92,6 +94,7 @@ static int write_answer(run *r, const job *j)
     size_t at = 0;
     char block[1 << 12];
     r->has_answer |= !j->is_error;
+    r->n_failed += j->is_error != 0;
     while (at < size && r->n_kept > 0) {
         const size_t most = size - at < sizeof block ? size - at : sizeof block;
         const size_t n = most < r->n_kept ? most : (size_t)r->n_kept;

@@ -10,7 +10,7 @@
 typedef struct options {
     const char *model, *file, *output, *shard;
     size_t batch, threads;
-    int task, bos, special, lines, carry, resume, isa, f16_cache, skip_checksums, quiet;
+    int task, bos, special, lines, carry, resume, strict, isa, f16_cache, skip_checksums, quiet;
 } options;
 
 enum task { SCORE, GENERATE, EMBED, LOGIT_LENS, TOP_K, TOKENS };
@@ -100,10 +100,19 @@ typedef struct run {
     slot slots[MAX_BATCH];
     float *logits;                          /* [ROWS, n_vocab] */
     uint64_t n_answers, n_errors, n_tokens; /* since `begin` */
+    uint64_t n_failed;                      /* errors in the output, with those of earlier runs */
     int has_answer; /* an answer other than an error was written, or found in the output */
     double begin, reported;
     double begun_at; /* the share of the input that the earlier run answered */
 } run;
+
+/* After a call of the library failed. */
+static int failed_run(const run *r)
+{
+    const int is_short = r->ctx.status == ATTN_E_MEMORY && !interrupted;
+    return is_short ? fail(FAILED, "%s; --batch 1 and -t 1 need less", message_of(&r->ctx))
+                    : failed(&r->ctx);
+}
 
 static job *job_at(const run *r, size_t i)
 {

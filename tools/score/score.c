@@ -52,15 +52,15 @@ static const struct option table[] = {
      "| grep . puts together again"},
     {0, "task", "NAME", CHOICE, AT(task), TASKS,
      "the task of lines that name none (default: score)"},
-    {0, "bos", NULL, FLAG, AT(bos), NULL,
-     "begin each text with the beginning-of-text token,\nunless its line says otherwise"},
-    {0, "special", NULL, FLAG, AT(special), NULL,
-     "<|endoftext|> in a text is a token, unless its line says otherwise"},
+    {0, "bos", NULL, FLAG, AT(bos), NULL, "begin each text with the beginning-of-text token"},
+    {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in a text is a token"},
     {0, "lines", NULL, FLAG, AT(lines), NULL, "FILE is plain text, and each line of it is a text"},
     {0, "carry", NULL, FLAG, AT(carry), NULL,
      "return keys that score does not know, under \"given\""},
+    {0, "strict", NULL, FLAG, AT(strict), NULL, "exit code 1 if any line gets an error"},
     {0, "batch", "COUNT", COUNT, AT(batch), "1 256",
-     "most texts at a time (default 64); answers do not depend on it"},
+     "most texts at a time (default 64). Answers do not depend on it, memory does: "
+     "64 texts of 1000 tokens take 1.1 GB with GPT-2 124M"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES, ISA_HELP},
     {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
@@ -74,8 +74,8 @@ static void print_tasks(void)
 {
     printf("\nTasks, and what their answers hold:\n");
     print_row("score", 14,
-              "logprob and greedy (would greedy decoding give exactly this text?) "
-              "of the text; of each token its id, token, logprob and rank (0: the likeliest)");
+              "logprob and greedy (would greedy decoding give this text?); "
+              "of each token its id, token, logprob and rank (0: the likeliest)");
     print_row("generate", 14, "text, ids and reason: why it ended");
     print_row("embed", 14, "embedding, a list of numbers");
     print_row("logit-lens", 14, "layers, and for each layer top as in top-k");
@@ -159,6 +159,9 @@ static int check_answers(const run *r)
 {
     const uint64_t n = r->n_answers + r->n_again;
     const char *hint = "";
+    if (r->has_answer && r->n_failed > 0 && r->o.strict)
+        return fail(FAILED, "--strict: %llu lines have errors. The first of this run: %s",
+                    TOOLS_LLU(r->n_failed), r->first_error ? r->first_error : "none");
     if (n == 0 || r->has_answer)
         return FINE;
     if (r->first_byte == '[')
@@ -215,7 +218,7 @@ static int run_all(run *r)
     r->ring = (job *)arena_alloc(&r->ctx, &r->memory, RING, sizeof *r->ring);
     r->logits = (float *)arena_alloc(&r->ctx, &r->memory, r->config->n_vocab, ROWS * sizeof(float));
     if (!r->ring || !r->logits || attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc))
-        return failed(&r->ctx);
+        return failed_run(r);
     signal(SIGINT, on_interrupt);
     code = answer_all(r);
     if (code == FINE || code == INTERRUPTED)

@@ -414,6 +414,54 @@ TEST(nothing_answered)
            "%s", err);
 }
 
+/* --strict: an error in any line of the output is seen by the exit code, also in lines of earlier runs. */
+TEST(strict)
+{
+    static const char *const lines[] = {"{\"text\": \"a b c\"}\n", "{}\n", "{\"txt\": 1}\n"};
+    char text[200], command[300];
+    size_t i;
+    for (i = 0; i < 16; i++) { /* an error before, between, after answers */
+        const int first = (int)i % 2, second = (int)i / 2 % 2, third = (int)i / 4 % 2;
+        const int wrong = first + second + third, resumed = (int)i / 8;
+        snprintf(text, sizeof text, "%s%s%s", lines[first], lines[2 * second], lines[third]);
+        test_write(TMP "strict.jsonl", text, strlen(text));
+        unlink(TMP "strict.out");
+        snprintf(command, sizeof command, SCORE MODEL TMP "strict.jsonl -q -o " TMP "strict.out");
+        CHECK(run("%s", command) == (wrong == 3));
+        unlink(resumed ? TMP "none" : TMP "strict.out");
+        CHECKF(run("%s --resume --strict", command) == (wrong > 0), "%s: %s", text, err);
+        snprintf(text, sizeof text,
+                 "--strict: %d lines have errors. The first of this run: ", wrong);
+        CHECKF(wrong == 0 || wrong == 3 || strstr(err, text), "%d %s", wrong, err);
+        CHECK(run("wc -l <" TMP "strict.out") == 0 && atoi(out) == 3);
+    }
+}
+
+/* Who has too little memory learns which options need less; they do, and the answers are the same. */
+TEST(short_memory)
+{
+    int kib, refused = 0, code = 1;
+    if (TEST_SANITIZED) {
+        test_skip("a sanitizer needs more memory than any limit");
+        return;
+    }
+    write_lines(TMP "lines.jsonl", 40);
+    CHECK(run(SCORE MODEL TMP "lines.jsonl -q >" TMP "whole.jsonl") == 0);
+    for (kib = 8000; code != 0 && kib < 1000000; kib += 2000) {
+        code = run("ulimit -v %d; " SCORE MODEL TMP "lines.jsonl -q -t 2 >" TMP "short.jsonl", kib);
+        if (code != 1 || !strstr(err, "; --batch 1 and -t 1 need less"))
+            continue;
+        refused++;
+        if (run("ulimit -v %d; " SCORE MODEL TMP "lines.jsonl -q -t 1 --batch 1 >" TMP
+                "short.jsonl",
+                kib) == 0)
+            CHECK(test_same_file(TMP "short.jsonl", TMP "whole.jsonl"));
+        else
+            CHECKF(strstr(err, "memory"), "%s", err);
+    }
+    CHECKF(code == 0 && refused > 0, "exit code %d, %d times short: %s", code, refused, err);
+}
+
 /* A model without a tokenizer takes ids, and gives ids. */
 TEST(no_tokenizer)
 {
@@ -540,6 +588,27 @@ TEST(resume_of_other_files)
                strcmp(err,
                       "score: nothing was left to do: " TMP "out.jsonl answers all 8 lines\n") == 0,
            "%s", err);
+}
+
+/* A second process does not write to the same file. */
+TEST(one_process_a_file)
+{
+    size_t size;
+    char *text;
+    unlink(TMP "out.jsonl");
+    CHECKF(run("cd " TMP
+               " && rm -f to && mkfifo to && { \"$BUILT/score\" \"$BUILT\"/tiny-stories.attn "
+               "-q -o out.jsonl <to & } && exec 3>to && echo '{\"text\": \"a b\"}' >&3 && "
+               "for i in $(seq 100); do test -s out.jsonl && break; sleep 0.1; done; "
+               "for how in --resume ''; do echo '{\"text\": \"a b\"}' | \"$BUILT/score\" "
+               "\"$BUILT\"/tiny-stories.attn -q -o out.jsonl $how && exit 9; done; "
+               "echo '{\"text\": \"c d\"}' >&3 && exec 3>&- && wait") == 0,
+           "%s", err);
+    CHECKF(occurrences(err, "score: out.jsonl: another process writes its answers there\n") == 2,
+           "%s", err);
+    text = (char *)test_read(TMP "out.jsonl", &size);
+    CHECKF(text && occurrences(text, "\n") == 2, "%s", text);
+    free(text);
 }
 
 /* Ctrl-C leaves whole lines. */

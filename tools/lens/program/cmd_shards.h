@@ -523,6 +523,8 @@ static int open_index(lens *l, corpus *c)
     c->index = system_exists(c->path) ? system_open(c->path, "rb+") : system_open(c->path, "wb");
     if (!c->index)
         code = fail(FAILED, "%s: %s", c->path, why(errno));
+    else if (!system_take(c->index))
+        code = fail(FAILED, "%s: another process writes there", c->path);
     else if (system_size(c->index, &size) == 0 && size > 0 && !l->o.resume)
         code = fail(FAILED, "%s is there already: --resume goes on; or choose another directory",
                     c->path);
