@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""examples/python/serve.py, asked by the official client of the API that it has: test_serve.py, or make python-test."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import unittest
+import urllib.error
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
+os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "examples/python"), os.environ.get("PYTHONPATH", "")])
+STORIES = str(BUILD / "tiny-stories.attn")
+PROMPT = "Once upon a time"
+try:
+    import openai
+except ImportError:
+    openai = None
+
+
+def printed(*arguments):
+    """What gpt2 --json says of a prompt."""
+    lines = subprocess.run([BUILD / "gpt2", STORIES, "--json", "-q", *arguments], check=True, capture_output=True, text=True)
+    return json.loads(lines.stdout)
+
+
+class Server(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = subprocess.Popen([sys.executable, ROOT / "examples/python/serve.py", STORIES, "0"],
+                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        cls.url = cls.server.stdout.readline().strip()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.kill()
+        cls.server.wait()
+        cls.server.stdout.close()
+
+    def post(self, body, path="/completions"):
+        """The status and the answer to bytes, or to an object."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self.url + path, data)) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    def test_it_is_short(self):
+        self.assertLessEqual(len((ROOT / "examples/python/serve.py").read_text().splitlines()), 60)
+
+    def test_what_it_does_not_have_is_refused_by_a_sentence(self):
+        for body, sentence in (
+                ({"best_of": 3}, "best_of=3 is not supported"), ({"suffix": "x"}, "suffix='x' is not supported"),
+                ({"logit_bias": {"5": 1}}, "logit_bias="), ({"frequency_penalty": 1}, "frequency_penalty=1"),
+                ({"stream_options": {}}, "stream_options="), ({"n": 2}, "n=2 is not supported"),
+                ({"logprobs": 5}, "logprobs=5 is not supported"), ({"temperature": 3}, "temperature=3 is not supported"),
+                ({"temperature": float("nan")}, "temperature=nan"), ({"temperature": "1"}, "not supported between"),
+                ({"max_tokens": 0}, "max_tokens=0"), ({"max_tokens": 10**6}, "max_tokens=1000000"), ({"top_p": -1}, "top_p=-1"),
+                ({"seed": -1}, "seed=-1"), ({"stream": "yes"}, "not supported between"), ({"stop": ""}, "stop string is empty"),
+                ({"stop": [""]}, "stop string is empty"), ({"prompt": ""}, "there is nothing to continue"),
+                ({"prompt": ["a", "b"]}, "got 2 texts"), ({"prompt": [99999]}, "99999"), ({"prompt": [0.5]}, "ids are integers"),
+                ({"prompt": "the " * 250}, "a session of 267 tokens was asked for"), (b"{", "Expecting"),
+                (b"[]", "items"), (b"\xff", "utf-8")):
+            if isinstance(body, dict):
+                body = {"prompt": PROMPT, **body}
+            code, answer = self.post(body)
+            self.assertEqual(code, 400, body)
+            self.assertIn(sentence, answer["error"]["message"])
+        self.assertEqual(self.post({"prompt": PROMPT}, "/chat/completions")[0], 400)
+        self.assertEqual(self.post(b" " * (1 << 20) + b"{}")[0], 400)
+
+    def test_fields_are_those_of_gpt2(self):
+        for fields, arguments in (({"temperature": 0}, ["-n", "16"]), ({"temperature": 0, "max_tokens": 5, "stop": " a"}, ["-n", "5", "--stop", " a"]),
+                                  ({"seed": 7}, ["-n", "16", "--temperature", "1", "-s", "7"]),
+                                  ({"seed": 8, "top_p": 0.5, "temperature": 1.5}, ["-n", "16", "--temperature", "1.5", "--top-p", "0.5", "-s", "8"])):
+            _, answer = self.post({"prompt": PROMPT, **fields})
+            wanted = printed(PROMPT, *arguments)
+            self.assertEqual(answer["choices"][0]["text"], wanted["text"])
+            self.assertEqual(answer["choices"][0]["finish_reason"], "length" if wanted["reason"] == "token count" else "stop")
+        texts = {self.post({"prompt": PROMPT})[1]["choices"][0]["text"] for _ in range(6)}
+        self.assertGreater(len(texts), 1, "without a seed each request has another text")
+
+    def test_requests_share_nothing(self):
+        """Many at a time, more than there are places, each of them as by itself."""
+        wanted = [printed(PROMPT, "-n", "12", "--temperature", "1", "-s", str(seed))["text"] for seed in range(20)]
+        found = [None] * 20
+
+        def ask(seed):
+            found[seed] = self.post({"prompt": PROMPT, "max_tokens": 12, "seed": seed})[1]["choices"][0]["text"]
+        threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(found, wanted)
+
+    @unittest.skipUnless(openai, "there is no openai (pip install openai)")
+    def test_the_official_client(self):
+        wanted = printed(PROMPT, "-n", "12", "--temperature", "1", "-s", "3", "--logprobs")
+        with openai.OpenAI(base_url=self.url, api_key="none", max_retries=0) as client:
+            def ask(**fields):
+                return client.completions.create(model="tiny-stories", prompt=PROMPT, max_tokens=12, seed=3, **fields)
+            answer = ask()
+            self.assertEqual((answer.choices[0].text, answer.choices[0].finish_reason, answer.object, answer.model),
+                             (wanted["text"], "length", "text_completion", "tiny-stories"))
+            parts = list(ask(stream=True))
+            self.assertEqual("".join(part.choices[0].text for part in parts), wanted["text"])
+            self.assertGreater(len(parts), 6)
+            self.assertEqual([part.choices[0].finish_reason for part in parts], [None] * (len(parts) - 1) + ["length"])
+            told = ask(logprobs=0).choices[0].logprobs
+            self.assertEqual(told.tokens, [token["token"] for token in wanted["tokens"]])
+            for one, other in zip(told.token_logprobs, wanted["tokens"]):
+                self.assertAlmostEqual(one, other["logprob"], 5)
+            echoed = ask(echo=True, logprobs=0).choices[0]
+            self.assertEqual(echoed.text, PROMPT + wanted["text"])
+            self.assertEqual(echoed.logprobs.token_logprobs[:1] + echoed.logprobs.token_logprobs[4:], [None] + told.token_logprobs)
+            self.assertEqual("".join(part.choices[0].text for part in ask(echo=True, stream=True)), echoed.text)
+            ids = client.completions.create(model="m", prompt=[506, 511, 258, 433], max_tokens=12, seed=3)
+            self.assertEqual(ids.choices[0].text, wanted["text"])
+            with self.assertRaisesRegex(openai.BadRequestError, "best_of=2 is not supported"):
+                ask(best_of=2)
+            stream = ask(stream=True)  # a client that goes away ends its text, and the server goes on
+            next(iter(stream))
+            stream.close()
+            self.assertEqual(ask().choices[0].text, wanted["text"])
+
+
+if __name__ == "__main__":
+    unittest.main()
