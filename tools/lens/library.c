@@ -31,4 +31,5 @@
 #include "steering.h"
 #include "tuned.h"
 #include "../write/writer.h"
+#include "program/draw/shared.h"
 #include "tools/receipt/shared.h"

@@ -622,11 +622,11 @@ class Scores(NamedTuple):
     top_probability: Array  # [T, k]
     tokens: list[str]  # [T]: their texts
 
-    def _picture(self) -> _pictures.Words:
+    def _picture(self) -> _pictures.Losses:
         """The text, each token on a colour."""
         tips = [""] + [f"-log p {nll:.3f}, p {p:.3g}, rank {rank}" for nll, p, rank in
                        zip(self.nll.tolist(), self.probability.tolist(), self.rank.tolist())]
-        return _pictures.Words("-log(probability) of each token", self.tokens, np.append(np.float32(np.nan), self.nll), tips)
+        return _pictures.Losses("-log(probability) of each token", self.tokens, np.append(np.float32(np.nan), self.nll), tips)
 
     def _repr_html_(self) -> str:
         return self._picture()._repr_html_()
@@ -636,7 +636,7 @@ class Scores(NamedTuple):
         return str(self._picture())
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Writes the text as an .svg picture, each token on a colour by its loss."""
+        """Writes the text as an .svg or .png picture, each token on a colour by its loss."""
         self._picture().save(path)
 
     def to_numpy(self) -> Array:
@@ -644,10 +644,10 @@ class Scores(NamedTuple):
         return self.nll
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each token: token, nll, probability, rank; the first has none."""
+        """A pandas.DataFrame with a row for each token: position, token, nll, probability, rank; the first has none."""
         import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
         values = {name: np.append(np.nan, getattr(self, name)) for name in ("nll", "probability", "rank")}
-        return pandas.DataFrame({"token": self.tokens, **values})
+        return pandas.DataFrame({**_pictures.positions(self.tokens), **values})
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,97 @@
-"""Results that show themselves in a notebook, as SVG and without a script, and in a terminal as text."""
+"""Results that show themselves in a notebook, as a picture and without a script, and in a terminal as text. The
+pictures are those of the program lens: libattn.so draws them (tools/lens/program/draw)."""
 from __future__ import annotations
 
+import base64
+import ctypes
+import functools
 import html
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
 
+import attn
+
 Array = npt.NDArray[np.float32]
-
-_LETTER, _LINE, _GAP = 7.3, 18, 14  # of 12 px monospace type, in pixels
-_MORE, _LESS = "rgb(52,120,220)", "rgb(214,96,20)"
-_FONT = "font:12px ui-monospace,Menlo,Consolas,monospace;fill:currentColor;white-space:pre"
-_FILE_STYLE = ("<style>svg{color:#1b1f24;background:#fff}@media (prefers-color-scheme:dark){svg{color:#eceff3;"
-               "background:#15181c}}</style>")
-_ROW, _COLUMN = 58, 58  # of a graph
+Axis = Mapping[str, Sequence[Any]]  # the columns of to_pandas, with an entry for each place on an axis
 
 
+class _lens_graph(ctypes.Structure):
+    _fields_ = [("n_layer", c_size_t), ("n_head", c_size_t), ("n_senders", c_size_t), ("n_receivers", c_size_t),
+                ("n_edges", c_size_t)]
+
+
+class _lens_edge(ctypes.Structure):
+    _fields_ = [("sender", c_size_t), ("receiver", c_size_t), ("score", c_float)]
+
+
+class _lens_drawn_graph(ctypes.Structure):
+    _fields_ = [("graph", _lens_graph), ("edges", POINTER(_lens_edge)), ("n", c_size_t)]
+
+
+class _lens_picture(ctypes.Structure):
+    _fields_ = [("title", c_char_p), ("row_name", c_char_p), ("column_name", c_char_p), ("values", c_void_p),
+                ("panels", POINTER(c_char_p)), ("rows", POINTER(c_char_p)), ("columns", POINTER(c_char_p)),
+                ("texts", POINTER(c_char_p)), ("n_panels", c_size_t), ("n_rows", c_size_t), ("n_columns", c_size_t)]
+
+
+class _lens_losses(ctypes.Structure):
+    _fields_ = [("title", c_char_p), ("tokens", POINTER(c_char_p)), ("tips", POINTER(c_char_p)), ("nll", c_void_p), ("n", c_size_t)]
+
+
+class _lens_chart(ctypes.Structure):
+    _fields_ = [("title", c_char_p), ("x_name", c_char_p), ("x", c_void_p), ("n_points", c_size_t), ("names", POINTER(c_char_p)),
+                ("y", c_void_p), ("n_lines", c_size_t)]
+
+
+_PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters
+    "lens_show_token": (c_size_t, c_void_p, c_void_p, c_size_t),
+    "lens_draw_picture": (c_int, c_void_p, c_void_p, c_void_p),
+    "lens_draw_losses": (c_int, c_void_p, c_void_p, c_void_p),
+    "lens_draw_graph": (c_int, c_void_p, c_void_p, c_void_p, c_void_p),
+    "lens_draw_chart": (c_int, c_void_p, c_void_p, c_void_p),
+    "attn_free": (None, c_void_p),
+}
+
+
+def _function(name: str) -> Any:
+    function = getattr(attn._lib, name)
+    function.restype, *function.argtypes = _PROTOTYPES[name]
+    return function
+
+
+@functools.lru_cache(maxsize=4096)
 def visible(text: str) -> str:
-    """A token as people can see it: a space in front and line ends have a sign."""
-    return ("·" + text[1:] if text.startswith(" ") else text).replace("\n", "⏎") or "∅"
+    """A token as people can see it: spaces at its ends, line ends and control characters have a sign."""
+    coded = text.encode("utf-8", "surrogatepass")
+    shown = ctypes.create_string_buffer(8 * len(coded) + 8)
+    _function("lens_show_token")(shown, coded, len(coded))
+    return shown.value.decode()
+
+
+def _coded(text: str) -> bytes:
+    return visible(text).encode() if text else b""
+
+
+def _strings(texts: Sequence[str]) -> Any:
+    return (c_char_p * len(texts))(*map(_coded, texts))
+
+
+def _draw(name: str, *arguments: Any) -> bytes:
+    """The SVG that a function of C gives."""
+    svg = c_void_p()
+    attn._attn_ctx().run(_function(name), byref(svg), *arguments)
+    try:
+        return ctypes.string_at(svg)
+    finally:
+        _function("attn_free")(svg)
 
 
 def _cut(text: str, most: int) -> str:
@@ -35,30 +103,17 @@ def _number(value: float) -> str:
     return "0.00" if shown == "-0.00" else shown
 
 
-def _text(x: float, y: float, text: str, anchor: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}"{f" text-anchor={anchor!r}" if anchor else ""}>{html.escape(text)}</text>'
+def positions(tokens: Sequence[str], names: tuple[str, str] = ("position", "token")) -> Axis:
+    """The axis of a text's positions."""
+    return dict(zip(names, (range(len(tokens)), tokens)))
 
 
-def _box(x: float, y: float, width: float, height: float, value: float, most: float, tip: str) -> str:
-    """A rectangle, the stronger the larger the value; faint without one."""
-    share = min(1.0, abs(value) / most) if np.isfinite(value) else 0
-    return (f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{_MORE if value >= 0 else _LESS}" '
-            f'fill-opacity="{max(0.04, 0.75 * share):.2f}"><title>{html.escape(tip)}</title></rect>')
-
-
-def _most(values: npt.ArrayLike) -> float:
-    """The number that gets the full colour."""
-    sizes = np.abs(np.asarray(values, np.float64))
-    finite = sizes[np.isfinite(sizes)]
-    return float(finite.max()) if finite.size and finite.max() > 0 else 1.0
-
-
-def _legend(y: float, values: npt.ArrayLike) -> str:
-    most, parts = _most(values), []
-    for i, (colour, sign) in enumerate([(_MORE, ""), (_LESS, "-")] if (np.asarray(values) < 0).any() else [(_MORE, "")]):
-        parts.append(f'<rect x="{90 * i}" y="{y - 9:.0f}" width="10" height="10" fill="{colour}" fill-opacity=".75"/>' +
-                     _text(90 * i + 15, y, f"{sign}{most:.3g}"))
-    return "".join(parts)
+def parts(labels: Sequence[str]) -> Axis:
+    """The axis of parts of the stream, such as "L1H0", "0_mlp_out" and "embed"."""
+    found = [re.match(r"L?(\d+)(?:H(\d+))?", label) for label in labels]
+    layer, head = ([int(match[i]) if match and match[i] else None for match in found] for i in (1, 2))
+    axis: dict[str, Sequence[Any]] = {"part": labels, "layer": layer}
+    return {**axis, "head": head} if any(number is not None for number in head) else axis
 
 
 class Drawing:
@@ -66,30 +121,34 @@ class Drawing:
 
     title: str
 
-    def _drawn(self) -> tuple[float, float, Iterable[str]]:
-        """Width, height, and the elements below the title, which has a line of 18 pixels."""
+    def _svg(self) -> bytes:
         raise NotImplementedError
 
-    def _svg(self, style: str) -> str:
-        width, height, parts = self._drawn()
-        width = max(width, _LETTER * len(self.title) + 8, 180)
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" role="img" '
-                f'aria-label="{html.escape(self.title)}" style="{_FONT}">{style}{_text(0, 14, self.title)}{"".join(parts)}</svg>')
-
     def _repr_html_(self) -> str:
-        return f'<div style="overflow-x:auto">{self._svg("")}</div>'
+        # Notebooks that are not trusted leave out the elements of an SVG, but show an image.
+        return (f'<div style="overflow-x:auto"><img alt="{html.escape(visible(self.title))}" style="max-width:none" '
+                f'src="data:image/svg+xml;base64,{base64.b64encode(self._svg()).decode()}"></div>')
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Writes the picture as an .svg file, in light and dark colours."""
-        if not os.fspath(path).endswith(".svg"):
-            raise ValueError(f"a picture is saved as .svg, not as {os.fspath(path)}; to_numpy() gives the numbers")
-        pathlib.Path(path).write_text(self._svg(_FILE_STYLE), encoding="utf-8")
+        """Writes the picture as an .svg file, in light and dark colours, or with CairoSVG as a .png."""
+        name = os.fspath(path)
+        if name.lower().endswith(".svg"):
+            pathlib.Path(path).write_bytes(self._svg())
+        elif not name.lower().endswith(".png"):
+            raise ValueError(f"a picture is saved as .svg or .png, not as {name}; to_numpy() gives the numbers")
+        else:
+            try:
+                import cairosvg  # type: ignore[import-untyped, import-not-found, unused-ignore]
+            except (ImportError, OSError) as error:  # OSError: it does not find the library cairo
+                raise ImportError(f"{name}: a .png needs CairoSVG (pip install cairosvg: {error}); .svg needs nothing") from error
+            svg = self._svg().replace(b"ui-monospace", b"monospace", 1)  # it tries the first font alone
+            cairosvg.svg2png(bytestring=svg, write_to=name, scale=2)
 
 
 @dataclass(frozen=True, repr=False)
 class Picture(Drawing):
     """Numbers [panels, rows, columns] that a notebook shows as a picture: the stronger a colour, the larger the
-    magnitude; blue is positive and orange negative.
+    magnitude; teal is positive and brown negative.
 
     The last line of a cell shows it; print gives the numbers as text. save("x.svg") writes the picture."""
 
@@ -99,56 +158,44 @@ class Picture(Drawing):
     rows: Sequence[str]
     columns: Sequence[str]
     texts: Optional[Sequence[Sequence[str]]] = None  # [rows][columns], in the cells of the one panel
+    axes: Optional[tuple[Axis, Axis, Axis]] = None  # of panels, rows, columns
+
+    def _axes(self) -> tuple[Axis, Axis, Axis]:
+        return self.axes or ({"panel": self.panels}, {"row": self.rows}, {"column": self.columns})
 
     def to_numpy(self) -> Array:
         """[panels, rows, columns], or [rows, columns] of a single panel."""
         return self.values if len(self.panels) > 1 else self.values[0]
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each number: panel, row, column, value."""
+        """A pandas.DataFrame with a row for each number: what it belongs to, in columns such as layer, head, position, token
+        and part, and its value; prediction is the text of its cell."""
         import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        panel, row, column = (part.ravel() for part in np.indices(self.values.shape))
-        return pandas.DataFrame({"panel": np.asarray(self.panels)[panel], "row": row, "column": column,
-                                 "value": self.values.ravel()})
+        table: dict[str, Any] = {}
+        for axis, at in zip(self._axes(), np.indices(self.values.shape)):
+            for name, entries in axis.items():
+                kind = pandas.array(entries, dtype="Int64") if None in entries else \
+                    np.asarray(entries, object if isinstance(entries[0] if len(entries) else 0, str) else None)
+                table[name] = kind[at.ravel()]
+        if self.texts:
+            table["prediction"] = [text for row in self.texts for text in row]
+        return pandas.DataFrame({**table, "value": self.values.ravel()})
 
-    def _drawn(self) -> tuple[float, float, Iterable[str]]:
-        labels = [_cut(visible(row), 18) for row in self.rows]
-        cell = 62 if self.texts else 44 if self.values.shape[0] == 1 and len(self.columns) <= 20 else 13
-        high = _LINE if cell > 13 else cell
-        left = _LETTER * max(map(len, labels), default=0) + 8
-        wide, tall = left + cell * len(self.columns) + _GAP, high * len(self.rows) + 2 * _LINE + _GAP
-        across = max(1, min(len(self.panels), int(960 // wide)))
-        parts, height = [], 0.0
-        for i, name in enumerate(self.panels):
-            x, y = left + wide * (i % across), 1.5 * _LINE + tall * (i // across)
-            parts += self._panel(i, name, labels, x, y, cell, high)
-            height = y + tall
-        parts.append(_legend(height + 4, self.values))
-        return wide * across, height + _LINE, parts
-
-    def _panel(self, i: int, name: str, labels: Sequence[str], x: float, y: float, cell: int, high: int) -> list[str]:
-        parts, most = [_text(x, y + 12, name)] if name else [], _most(self.values)
-        if cell > 13:
-            parts += [_text(x + cell * (j + 0.5), y + _LINE + 12, _cut(visible(column), int(cell // _LETTER)), "middle")
-                      for j, column in enumerate(self.columns)]
-        y += 2 * _LINE if cell > 13 else _LINE
-        for r, label in enumerate(labels):
-            parts.append(_text(x - 5, y + high * (r + 0.5) + 4, label, "end"))
-            for c, value in enumerate(self.values[i, r].tolist()):
-                tip = f"{label}, {visible(self.columns[c])}: {value:.3g}"
-                parts.append(_box(x + cell * c, y + high * r, cell - 1, high - 1, value, most, tip))
-                if cell > 13:
-                    shown = visible(self.texts[r][c]) if self.texts else _number(value)
-                    parts.append(_text(x + cell * (c + 0.5), y + high * r + 13, _cut(shown, int(cell // _LETTER)), "middle"))
-        return parts
+    def _svg(self) -> bytes:
+        values = np.ascontiguousarray(self.values, np.float32)
+        texts = None if self.texts is None else _strings([text for row in self.texts for text in row])
+        names = [_coded(next(iter(axis))) if axis and self.axes else b"" for axis in self._axes()]
+        picture = _lens_picture(_coded(self.title), names[1], names[2], values.ctypes.data, _strings(self.panels), _strings(self.rows),
+                                _strings(self.columns), texts, *values.shape)
+        return _draw("lens_draw_picture", byref(picture))
 
     def __repr__(self) -> str:
         """The same as text, for a terminal."""
-        lines = [self.title]
+        lines = [visible(self.title)]
         labels = [_cut(visible(row), 18) for row in self.rows]
         left = max(map(len, labels), default=0)
         for i, name in enumerate(self.panels):
-            lines += [name] if name else []
+            lines += [visible(name)] if name else []
             lines.append(" " * left + "".join(f" {_cut(visible(column), 7):>7}" for column in self.columns))
             for r, label in enumerate(labels):
                 shown = [_cut(visible(text), 7) for text in self.texts[r]] if self.texts else \
@@ -158,36 +205,39 @@ class Picture(Drawing):
 
 
 @dataclass(frozen=True, repr=False)
-class Words(Drawing):
-    """A text whose tokens stand on colours: the stronger, the larger the token's number."""
+class Chart(Picture):
+    """A line for each row of the one panel, over shares from 0 to 1 on a logarithmic scale."""
+
+    shares: Sequence[float] = ()  # [columns]
+    share_of: str = ""
+
+    def _svg(self) -> bytes:
+        x, y = np.array(self.shares, np.float64), np.ascontiguousarray(self.values[0], np.float64)
+        chart = _lens_chart(_coded(self.title), _coded(self.share_of), x.ctypes.data, len(x), _strings(self.rows), y.ctypes.data,
+                            len(y))
+        return _draw("lens_draw_chart", byref(chart))
+
+
+@dataclass(frozen=True, repr=False)
+class Losses(Drawing):
+    """A text whose tokens stand on colours: the stronger, the less a token was expected."""
 
     title: str
     words: Sequence[str]
     values: Array  # [words]; NaN: none
     tips: Sequence[str]
 
-    def _drawn(self) -> tuple[float, float, Iterable[str]]:
-        most, letters, at, line, parts = _most(self.values), 100, 0, 0, []
-        for word, value, tip in zip(self.words, self.values.tolist(), self.tips):
-            shown = _cut(visible(word), letters)
-            if at + len(shown) > letters:
-                at, line = 0, line + 1
-            x, y = _LETTER * at, 1.6 * _LINE + 1.3 * _LINE * line
-            parts += [_box(x, y, _LETTER * len(shown) - 1, _LINE + 2, value, most, f"{shown}: {tip}" if tip else shown),
-                      f'<text x="{x:.1f}" y="{y + 14:.1f}" textLength="{_LETTER * len(shown) - 1:.1f}" '
-                      f'lengthAdjust="spacingAndGlyphs">{html.escape(shown)}</text>']
-            at += len(shown)
-            if "\n" in word:
-                at, line = 0, line + 1
-        height = 1.6 * _LINE + 1.3 * _LINE * (line + 1) + _LINE
-        parts.append(_legend(height, self.values))
-        return _LETTER * letters, height + 6, parts
+    def _svg(self) -> bytes:
+        values = np.ascontiguousarray(self.values, np.float32)
+        tips = [f"{word}: {tip}" if tip else word for word, tip in zip(map(visible, self.words), self.tips)]
+        losses = _lens_losses(_coded(self.title), _strings(self.words), _strings(tips), values.ctypes.data, len(values))
+        return _draw("lens_draw_losses", byref(losses))
 
     def __repr__(self) -> str:
         width = max(map(len, map(visible, self.words)), default=0)
         lines = [f"{visible(word):>{width}} {'' if np.isnan(value) else _number(value):>7}" for word, value in
                  zip(self.words, self.values.tolist())]
-        return "\n".join([self.title, *lines])
+        return "\n".join([visible(self.title), *lines])
 
 
 @dataclass(frozen=True, repr=False)
@@ -197,40 +247,17 @@ class Graph(Drawing):
 
     title: str
     edges: Sequence[tuple[str, str, float]]  # from, to, score; the largest magnitude first
+    senders: Sequence[str]
+    receivers: Sequence[str]
     n_layer: int
     n_head: int
 
-    def _place(self, name: str, height: float) -> tuple[float, float]:
-        """The middle of a node, "a3.h5" or "m3". Queries, keys and values enter a head side by side."""
-        node, _, side = name.partition("<")
-        middle, row = self.n_head * _COLUMN / 2, 0
-        if node == "logits":
-            row = 2 * self.n_layer + 1
-        elif node != "input":
-            layer, _, head = node[1:].partition(".h")
-            row = 2 * int(layer) + (1 if head else 2)
-            if head:
-                middle = (int(head) + 0.5) * _COLUMN + 12 * ("qkv".index(side[0]) - 1 if side else 0)
-        return middle, height - _ROW * (row + 0.5)
-
-    def _drawn(self) -> tuple[float, float, Iterable[str]]:
-        height = 2.0 * _LINE + _ROW * (2 * self.n_layer + 2)
-        scores = [score for *_, score in self.edges]
-        most, parts, nodes = _most(scores or [1]), [], {"logits": None}
-        for start, end, score in self.edges:
-            (ax, ay), (bx, by) = self._place(start, height), self._place(end, height)
-            parts.append(f'<path d="M{ax:.1f} {ay - 12:.1f}C{ax:.1f} {ay - 36:.1f} {bx:.1f} {by + 36:.1f} {bx:.1f} {by + 12:.1f}" '
-                         f'fill="none" stroke="{_MORE if score >= 0 else _LESS}" stroke-opacity=".75" '
-                         f'stroke-width="{0.5 + 4 * abs(score) / most:.2f}"><title>{html.escape(f"{start} to {end}: {score:.4f}")}'
-                         "</title></path>")
-            nodes.update({start: None, end.partition("<")[0]: None})
-        for name in nodes:
-            x, y = self._place(name, height)
-            parts += [f'<rect x="{x - 26:.1f}" y="{y - 12:.1f}" width="52" height="24" rx="5" fill="gray" fill-opacity=".25" '
-                      'stroke="gray"/>', _text(x, y + 4, name, "middle")]
-        parts.append(_legend(height + 4, scores or [1]))
-        return float(self.n_head * _COLUMN + 20), height + _LINE, parts
+    def _svg(self) -> bytes:
+        first, last = ({name: i for i, name in enumerate(names)} for names in (self.senders, self.receivers))
+        edges = (_lens_edge * len(self.edges))(*[(first[start], last[end], score) for start, end, score in self.edges])
+        of = _lens_graph(self.n_layer, self.n_head, len(first), len(last), 0)
+        return _draw("lens_draw_graph", _coded(self.title), byref(_lens_drawn_graph(of, edges, len(edges))))
 
     def __repr__(self) -> str:
         width = max((len(start) for start, *_ in self.edges), default=0)
-        return "\n".join([self.title, *(f"{start:>{width}} -> {end:9} {score:9.3f}" for start, end, score in self.edges)])
+        return "\n".join([visible(self.title), *(f"{start:>{width}} -> {end:9} {score:9.3f}" for start, end, score in self.edges)])

@@ -27,7 +27,7 @@ A first look:
     lens.circuit(model, 3, 5, "OV").S                                        # singular values of W_V · W_O
 
 patterns, heads, parts, qk_terms, logit_lens and edges give pictures, and so do what patch, ablate_heads and curve give: the
-last line of a notebook's cell shows them, print gives text, save("x.svg"), to_numpy() and to_pandas() the rest.
+last line of a notebook's cell shows them, print gives text, save("x.svg" or "x.png"), to_numpy() and to_pandas() the rest.
 
 These are the headers of tools/lens, which libattn.so carries; their comments have the formulas, shapes
 and papers. tools/lens/transformerlens.md says which of TransformerLens's functions each of them is.
@@ -48,8 +48,8 @@ import numpy as np
 import numpy.typing as npt
 
 import attn
-from attn import Array, EditKind, Span, Tokens, _files, _words
-from attn._pictures import Drawing, Graph, Picture
+from attn import Array, EditKind, Span, Tokens, _files, _pictures, _words
+from attn._pictures import Axis, Chart, Drawing, Graph, Picture, _lens_edge, _lens_graph, positions, visible
 
 __all__ = ["Ablated", "Backward", "Curve", "Edges", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched",
            "Picture", "Pruned", "SAE", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores",
@@ -77,6 +77,7 @@ _SENDERS = ["embed", "head", "mlp"]
 PartsKind = Literal["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
 _PARTS = ["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
 _READERS = ["final", "attn", "mlp"]
+_KEYS = ("key", "key_token")  # the position of a key and its token
 _HEAD_KINDS = ["previous", "duplicate", "induction"]
 _MEASURES = ["mul", "abs"]
 _ORDERS = ["helpful", "largest"]
@@ -133,10 +134,6 @@ class _lens_prune_desc(ctypes.Structure):
                 ("progress", c_void_p), ("user", c_void_p)]
 
 
-class _lens_edge(ctypes.Structure):
-    _fields_ = [("sender", c_size_t), ("receiver", c_size_t), ("score", c_float)]
-
-
 class _lens_pruned(ctypes.Structure):
     _fields_ = [("edges", POINTER(_lens_edge)), ("n_kept", c_size_t), ("n_runs", c_size_t), ("clean", c_double),
                 ("value", c_double)]
@@ -151,11 +148,6 @@ class _lens_backward(ctypes.Structure):
 class _lens_gradients_desc(ctypes.Structure):
     _fields_ = [("tokens", c_void_p), ("n_tokens", c_size_t), ("names", c_void_p), ("n_names", c_size_t),
                 ("resid", c_void_p), ("metric", _lens_metric)]
-
-
-class _lens_graph(ctypes.Structure):
-    _fields_ = [("n_layer", c_size_t), ("n_head", c_size_t), ("n_senders", c_size_t), ("n_receivers", c_size_t),
-                ("n_edges", c_size_t)]
 
 
 class _lens_node_name(ctypes.Structure):
@@ -335,33 +327,43 @@ class _Shown:
         return repr(self.picture())
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Writes the picture as an .svg file."""
+        """Writes the picture as an .svg or .png file."""
         self.picture().save(path)
 
 
-class Patched(NamedTuple):
-    """The metric of every patched run, and of the two that are not patched; means over the pairs."""
-
+class _Measured(NamedTuple):
     effect: Array
     clean: float
     corrupted: float
 
+
+class Patched(_Measured):
+    """The metric of every patched run, and of the two that are not patched; means over the pairs."""
+
+    axes: Sequence[Axis] = ()  # of the effect
+
+    def _of(self, *axes: Axis) -> Patched:
+        self.axes = axes
+        return self
+
     def picture(self, title: str = "") -> Picture:
         """The effect as a picture, which a notebook shows of itself: a row for a layer (or a sender of a path), and a
         panel for each layer where there are more axes."""
-        effect = np.atleast_2d(self.effect)
-        panels = effect if effect.ndim == 3 else effect[None]
-        if panels.ndim != 3:
-            raise ValueError(f"a picture shows two or three axes, and the effect has shape {list(effect.shape)}")
-        return Picture(f"{title or 'effect'}: clean {self.clean:.2f}, corrupted {self.corrupted:.2f}", panels,
-                       [f"layer {i}" for i in range(len(panels))] if effect.ndim == 3 else [""],
-                       [str(i) for i in range(panels.shape[1])], [str(i) for i in range(panels.shape[2])])
+        if not 0 < self.effect.ndim <= 3:
+            raise ValueError(f"a picture shows one to three axes, and the effect has shape {list(self.effect.shape)}")
+        named = self.axes or [{f"axis {i}": range(n)} for i, n in enumerate(self.effect.shape)]
+        more = self.effect.ndim == 3
+        axes = named[0] if more else {}, named[more], named[more + 1] if self.effect.ndim > 1 else {}
+        shape = [len(next(iter(axis.values()), [0])) for axis in axes]
+        panels, rows, columns = (_labels(axis) for axis in axes)
+        return Picture(f"{title or 'effect'}: clean {self.clean:.2f}, corrupted {self.corrupted:.2f}", self.effect.reshape(shape),
+                       [f"layer {panel}" for panel in panels] if more else [""], rows, columns, axes=axes)
 
     def _repr_html_(self) -> str:
         return self.picture()._repr_html_() if self.effect.ndim <= 3 else f"<pre>{self!r}</pre>"
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Writes the picture as an .svg file."""
+        """Writes the picture as an .svg or .png file."""
         self.picture().save(path)
 
     def to_numpy(self) -> Array:
@@ -369,8 +371,24 @@ class Patched(NamedTuple):
         return self.effect
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each number of the effect."""
+        """A pandas.DataFrame with a row for each number of the effect: where it was patched, and value."""
         return self.picture().to_pandas()
+
+
+def _labels(axis: Axis) -> list[str]:
+    """What a picture writes at each place of an axis."""
+    first, *others = axis.values() or [["effect"]]
+    if "token" in axis and others:
+        return [f"{position} {visible(token)}" for position, token in zip(first, others[0])]
+    return [str(entry) for entry in first]
+
+
+def _layers(model: attn.Model, end: bool = False) -> Axis:
+    return {"layer": range(model.config.n_layer + end)}
+
+
+def _heads(model: attn.Model) -> Axis:
+    return {"head": range(model.config.n_head)}
 
 
 class _Question:
@@ -471,11 +489,16 @@ def patch(model: attn.Model, pairs: Pairs, name: str, by: By = "positions", *, n
     changes, c = asked.edits(edits), model.config
     n = int(array[0].n_tokens) if listed else 0
     shape = {"positions": (n,), "sources": (n,), "heads": (c.n_head,), "weights": (c.n_head, n, n)}.get(by, (n, c.n_head))
+    at = positions(model._labels(model._ids(listed[0].clean))) if listed else {}
+    if len(listed) > 1:  # whose tokens differ
+        at = {"position": at["position"]}
+    keys = dict(zip(_KEYS, at.values()))
+    axes: dict[str, list[Axis]] = {"positions": [at], "sources": [at], "heads": [_heads(model)], "weights": [_heads(model), at, keys]}
     effect, baseline = np.zeros((c.n_layer, *shape), np.float32), _lens_baseline()
     desc = _lens_patch_desc(_address(array), len(array), _in_blocks(model, name), _BY.index(by), normalize, _address(changes),
                             len(changes))
     asked.run(_lib.lens_patch, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
-    return Patched(effect, baseline.clean, baseline.corrupted)
+    return Patched(effect, baseline.clean, baseline.corrupted)._of(_layers(model), *axes.get(by, [at, _heads(model)]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -486,16 +509,16 @@ class Ablated(_Shown):
     whole: float
 
     def picture(self, title: str = "") -> Picture:
-        rows, columns = ([str(i) for i in range(n)] for n in self.change.shape)
-        return Picture(f"{title or 'change without a head (row: layer, column: head)'}; whole model {self.whole:.3f}",
-                       self.change[None], [""], rows, columns)
+        axes: tuple[Axis, Axis, Axis] = ({}, *({name: range(n)} for name, n in zip(("layer", "head"), self.change.shape)))
+        return Picture(f"{title or 'change without a head'}; whole model {self.whole:.3f}", self.change[None], [""],
+                       _labels(axes[1]), _labels(axes[2]), axes=axes)
 
     def to_numpy(self) -> Array:
         """The change."""
         return self.change
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each head."""
+        """A pandas.DataFrame with a row for each head: layer, head, value."""
         return self.picture().to_pandas()
 
 
@@ -559,7 +582,11 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     desc = _lens_paths_desc(_address(array), len(array), _address(heads), len(heads), _address(ends), len(ends),
                             each_receiver, _MLPS.index(mlps), normalize, _address(changes), len(changes))
     asked.run(_lib.lens_patch_paths, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
-    return Patched(effect, baseline.clean, baseline.corrupted)
+    parts = [("embed", None) if isinstance(s, str) else (f"{s[0]}.{s[1]}", s[0]) for s in senders]
+    start: Axis = {"from": [name for name, _ in parts], "layer": [layer for _, layer in parts],
+                   "head": [None if isinstance(s, str) or isinstance(s[1], str) else s[1] for s in senders]}
+    end: Axis = {"to": [".".join(["blocks", *map(str, r)]) for r in receivers]}
+    return Patched(effect, baseline.clean, baseline.corrupted)._of(start, *[end] * each_receiver)
 
 
 def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"] = "edges", *,
@@ -576,7 +603,8 @@ def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"]
     effect, baseline = np.zeros(shape, np.float32), _lens_baseline()
     desc = _lens_exact_desc(_address(array), len(array), of == "nodes", _address(changes), len(changes))
     asked.run(_lib.lens_exact_effects, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
-    return Patched(effect, baseline.clean, baseline.corrupted)
+    axes = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
+    return Patched(effect, baseline.clean, baseline.corrupted)._of(*axes[:effect.ndim])
 
 
 # ---- gradients ----
@@ -695,7 +723,7 @@ class Edges(_Shown):
     n_head: int
 
     def picture(self, title: str = "") -> Graph:
-        return Graph(title or f"the best {len(self.best)} edges", self.best, self.n_layer, self.n_head)
+        return Graph(title or f"the best {len(self.best)} edges", self.best, self.senders, self.receivers, self.n_layer, self.n_head)
 
     def to_numpy(self) -> Array:
         """The scores."""
@@ -764,9 +792,10 @@ class Curve(_Shown):
     cpr: float
     cmd: float
 
-    def picture(self, title: str = "") -> Picture:
-        return Picture(f"{title or 'faithfulness by share of edges'}: CPR {self.cpr:.3f}, CMD {self.cmd:.3f}",
-                       self.faithfulness[None, None].astype(np.float32), [""], ["faithfulness"], [f"{share:.1%}" for share in self.share])
+    def picture(self, title: str = "") -> Chart:
+        return Chart(f"{title or 'faithfulness by share of edges'}: CPR {self.cpr:.3f}, CMD {self.cmd:.3f}",
+                     self.faithfulness[None, None].astype(np.float32), [""], ["faithfulness"], [f"{share:.1%}" for share in self.share],
+                     shares=self.share.tolist(), share_of="share of the model's edges")
 
     def to_numpy(self) -> Array:
         """The faithfulness."""
@@ -908,7 +937,8 @@ def qk_terms(model: attn.Model, tokens: Tokens, layer: int, head: int, query: in
     terms = np.zeros((n, n), np.float32)
     model._context().run(_lib.lens_qk_terms, byref(_T.of(terms)), model._handle, byref(which))
     labels = [_lib.lens_qk_label(model._handle, layer, i).text.decode() for i in range(n)]
-    return Picture(f"score of query {query} and key {key} in head {layer}.{head}, by parts", terms[None], [""], labels, labels)
+    axes: tuple[Axis, Axis, Axis] = ({}, {"part": labels}, {"key_part": labels})
+    return Picture(f"score of query {query} and key {key} in head {layer}.{head}, by parts", terms[None], [""], labels, labels, axes=axes)
 
 
 @_words.answers
@@ -987,24 +1017,27 @@ def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublay
 # ---- pictures ----
 
 
-def patterns(model: attn.Model, tokens: Tokens, layer: Optional[int] = None) -> Picture:
-    """What every head looks at, or those of one layer: a panel a head, a row a token that looks, a column a token
-    that is looked at."""
+def patterns(model: attn.Model, tokens: Tokens, layer: Optional[int] = None, head: Optional[int] = None) -> Picture:
+    """What every head looks at, or those of one layer, or one head of each: a panel a head, a row a token that looks, a
+    column a token that is looked at."""
     ids, layers = model._ids(tokens), range(model.config.n_layer) if layer is None else [layer]
+    chosen = range(model.config.n_head) if head is None else [attn._natural("head", head)]
+    if chosen[-1] >= model.config.n_head:
+        raise IndexError(f"there is no head {head}: a layer has {model.config.n_head}, from 0")
     with model.session(len(ids), n_batch=len(ids)) as session:
         with session.record([f"blocks.{i}.attn.hook_pattern" for i in layers], n_positions=len(ids)) as record:
             session.feed(ids)
-    values = np.concatenate([record["pattern", i] for i in layers])
-    labels = model._labels(ids)
-    return Picture("attention patterns: a row looks at its columns", values,
-                   [f"layer {i} head {head}" for i in layers for head in range(model.config.n_head)], labels, labels)
+    values = np.concatenate([record["pattern", i][list(chosen)] for i in layers])
+    labels, which = model._labels(ids), [(i, j) for i in layers for j in chosen]
+    return Picture("attention patterns: a row looks at its columns", values, [f"layer {i} head {j}" for i, j in which], labels, labels,
+                   axes=({"layer": [i for i, _ in which], "head": [j for _, j in which]}, positions(labels), positions(labels, _KEYS)))
 
 
 def heads(model: attn.Model, tokens: Tokens) -> Picture:
     """What detect_heads gives, as a picture: a panel for each kind, a row a layer, a column a head."""
-    found = detect_heads(model, tokens)
-    return Picture("the share of attention that a head of this kind would have; a row is a layer", np.stack(list(found.values())),
-                   list(found), [str(i) for i in range(model.config.n_layer)], [str(i) for i in range(model.config.n_head)])
+    found, axes = detect_heads(model, tokens), (_layers(model), _heads(model))
+    return Picture("the share of attention that a head of this kind would have", np.stack(list(found.values())), list(found),
+                   _labels(axes[0]), _labels(axes[1]), axes=({"kind": list(found)}, *axes))
 
 
 def parts(model: attn.Model, tokens: Tokens, token: Token, against: Optional[Token] = None,
@@ -1014,9 +1047,10 @@ def parts(model: attn.Model, tokens: Tokens, token: Token, against: Optional[Tok
     ids = model._ids(tokens)
     found = decompose_resid(model, ids, kind)
     direction = model.logit_directions([model._token(token)], None if against is None else [model._token(against)])
-    shares = model.logit_attrs(found.stack, found.scale, direction)
+    shares, labels = model.logit_attrs(found.stack, found.scale, direction), model._labels(ids)
     name = f"the logit of {token!r}" + ("" if against is None else f" less that of {against!r}")
-    return Picture(f"what each part adds to {name}", shares[None], [""], found.labels, model._labels(ids))
+    return Picture(f"what each part adds to {name}", shares[None], [""], found.labels, labels,
+                   axes=({}, _pictures.parts(found.labels), positions(labels)))
 
 
 def logit_lens(model: attn.Model, tokens: Tokens, tuned: Optional[TunedLens] = None) -> Picture:
@@ -1031,8 +1065,9 @@ def logit_lens(model: attn.Model, tokens: Tokens, tuned: Optional[TunedLens] = N
     best = logits.argmax(-1)
     probability = (1 / np.exp(logits).sum(-1)).astype(np.float32)
     texts = [model._labels(row.astype(np.int32)) for row in best]
-    rows = [f"into layer {i}" for i in range(n_layer)] + ["the end"]
-    return Picture("logit lens: the likeliest next token", probability[None], [""], rows, model._labels(ids), texts)
+    rows, labels = [f"into layer {i}" for i in range(n_layer)] + ["the end"], model._labels(ids)
+    return Picture("logit lens: the likeliest next token", probability[None], [""], rows, labels, texts,
+                   ({}, _layers(model, end=True), positions(labels)))
 
 
 class TunedLens:
@@ -1144,9 +1179,10 @@ class SAE:
             explained = 1 - error / ((y - y.mean(0)) ** 2).sum()
         most = features.max(0)
         best = [int(i) for i in np.argsort(-most, kind="stable")[:attn._at_least_one("n", n)] if most[i] > 0]
+        labels = model._labels(ids)
         return Picture(f"{len(best)} of {int((most > 0).sum())} features of {self.hook_name} that are active; all explain "
-                       f"{explained:.1%} of the variance", features[:, best].T[None], [""], [f"feature {i}" for i in best],
-                       model._labels(ids))
+                       f"{explained:.1%} of the variance", features[:, best].T[None], [""], [f"feature {i}" for i in best], labels,
+                       axes=({}, {"feature": best}, positions(labels)))
 
     def hook(self, session: attn.Session, changes: Iterable[tuple[int, Literal["clamp", "scale", "add"], float]] = (), *,
              keep_error: bool = True) -> attn.Hook:

@@ -7,13 +7,22 @@ It runs the cells in this Python, without Jupyter: what is printed and the value
 outputs. --write keeps them in the files. With --kernel each notebook is run by nbclient in a kernel instead."""
 import argparse
 import ast
+import base64
 import contextlib
 import io
 import json
 import pathlib
+import re
 import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python" / "notebooks"
+
+
+PICTURE = re.compile(r"data:image/svg\+xml;base64,([\w+/=]*)")
+
+
+def decoded(picture):
+    return base64.b64decode(picture[1]).decode()
 
 
 def lines(text):
@@ -67,7 +76,7 @@ def printed(notebook):
         stream = "".join("".join(output["text"]) for output in cell.get("outputs", ()) if "text" in output)
         found += [stream] if stream else []
         for output in cell.get("outputs", ()):
-            found += [f"{kind}: " + "".join(text) for kind, text in sorted(output.get("data", {}).items())]
+            found += [f"{kind}: " + PICTURE.sub(decoded, "".join(text)) for kind, text in sorted(output.get("data", {}).items())]
     return found
 
 

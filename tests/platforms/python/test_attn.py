@@ -126,7 +126,7 @@ class Declarations(Case):
     """The structs and prototypes of the package are those of attn.h."""
 
     def structs(self):
-        return [value for module in (attn, lens) for name, value in vars(module).items()
+        return [value for module in (attn, lens, attn._pictures) for name, value in vars(module).items()
                 if re.match("_(attn|lens|receipt)_", name) and isinstance(value, type)]
 
     def test_structs_have_the_layout_of_c(self):
@@ -163,7 +163,7 @@ class Declarations(Case):
         program = pathlib.Path(scratch.name) / "layout"
         headers = ["tools/common/system.h", *(f"tools/lens/{name}.h" for name in (
             "process_weights control curve decompose detect exact patch paths prune qk sae_files spectrum steering tuned").split()),
-            "tools/receipt/shared.h"]
+            "tools/receipt/shared.h", "tools/lens/program/draw/shared.h"]
         source = ("".join(f'#include "{header}"\n' for header in headers) +
                   "#include <stdio.h>\nint main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
         compiler = [os.environ.get("CC", "cc"), "-O1", "-x", "c"]  # -O1 drops the functions that nobody calls
@@ -174,7 +174,7 @@ class Declarations(Case):
         kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint",
                  attn._attn_tensor: "attn_tensor", None: "void"}
         headers = [ROOT / "attn.h", *(path for room in ("lens", "write") for path in (ROOT / "tools" / room).glob("*.h")),
-                   ROOT / "tools" / "receipt" / "shared.h"]
+                   *(ROOT / "tools" / folder / "shared.h" for folder in ("receipt", "lens/program/draw"))]
         header = re.sub(r"/\*.*?\*/", " ", "\n".join(path.read_text() for path in headers), flags=re.S)
 
         enums = set(re.findall(r"typedef enum (\w+)", header))
@@ -193,7 +193,7 @@ class Declarations(Case):
                 return "int"  # of the same size everywhere, as enums are
             return word
 
-        for name, (result, *parameters) in {**attn._PROTOTYPES, **lens._PROTOTYPES}.items():
+        for name, (result, *parameters) in {**attn._PROTOTYPES, **lens._PROTOTYPES, **attn._pictures._PROTOTYPES}.items():
             with self.subTest(name):
                 found = re.search(rf"(?:ATTN_API|LENS_FN) ([^;{{}}()]*?)\b{name}\(([^)]*)\)\s*[;{{]", header)
                 self.assertIsNotNone(found, "no header declares it")
@@ -1564,7 +1564,7 @@ class Errors(Case):
         self.assertEqual(sorted(dir(lens)), sorted(lens.__all__))
 
     def test_help_helps(self):
-        for name, thing in [(name, getattr(module, name)) for module in (attn, lens) for name in module.__all__]:
+        for name, thing in [(name, getattr(module, name)) for module in (attn, lens, attn._pictures) for name in module.__all__]:
             self.assertTrue(thing.__doc__, name)
             for key, value in vars(thing).items() if isinstance(thing, type) else ():
                 if not key.startswith("_") and callable(value):
@@ -1678,7 +1678,7 @@ class Notebooks(Case):
             self.assertIn(f"examples/from_scratch/{program}", text)
             self.assertTrue((ROOT / "examples" / "from_scratch" / program).exists())
             self.assertEqual(text.count("<details><summary>Solutions</summary>"), 1, name)
-            self.assertIn("<svg", text)
+            self.assertIn("data:image/svg+xml;base64,", text)
             for link in re.findall(r"\]\((\w+)\.ipynb\)", text):
                 self.assertIn(link, self.PROGRAMS)
 
@@ -1770,71 +1770,6 @@ class Receipts(Case):
         with self.fails(attn.Status.ARGUMENT, "the session's 6 tokens"):
             self.model.session(6).generate(PROMPT, receipt="x.json").read()
         self.assertFalse(pathlib.Path("x.json").exists())
-
-
-class Pictures(Case):
-    def test_pictures_are_svg_text_and_numbers(self):
-        pattern = lens.patterns(self.model, PROMPT)
-        self.same(pattern.to_numpy()[6:12], self.model.run_with_cache(PROMPT)[1]["pattern", 1])
-        self.same(lens.patterns(self.model, PROMPT, 1).to_numpy(), pattern.to_numpy()[6:12])
-        best = lens.logit_lens(self.model, PROMPT)
-        logits = self.model(PROMPT)
-        self.assertEqual(list(best.texts[-1]), self.model.to_str_tokens(logits.argmax(-1)))
-        scores = self.model.score(PROMPT, k=1)
-        self.assertLess(np.abs(best.to_numpy()[-1] - scores.top_probability[:, 0]).max(), 1e-5)
-        question = lens.logit_diff(" was", " had")
-        patched = lens.patch(self.model, lens.Pair("The cat said", "The boy said", question), "attn.hook_z", "position_heads")
-        model = attn.Model(BUILD / "induction.attn")
-        pair = lens.Pair([0, 5, 9, 5], [0, 5, 8, 5], lens.logit_diff(9, 8))
-        edges = lens.edges(model, pair, 5)
-        path = pathlib.Path(scratch.name) / "shown.svg"
-        for shown in (pattern, best, patched, edges, lens.heads(model, [0, 5, 9, 5]), lens.parts(model, [0, 5, 9], 9),
-                      lens.ablate_heads(model, [0, 5, 9, 5]), lens.curve(model, pair, edges.scores), self.model.score(PROMPT),
-                      lens.patch(model, pair, "hook_resid_pre"), lens.qk_terms(model, [0, 5, 9], 1, 0, 2, 1)):
-            picture = ElementTree.fromstring(shown._repr_html_())
-            self.assertEqual(picture[0].tag, "{http://www.w3.org/2000/svg}svg")
-            for word in ("<script", "<style"):  # a style would reach all of a notebook's page
-                self.assertNotIn(word, shown._repr_html_())
-            shown.save(path)
-            self.assertIn("prefers-color-scheme", path.read_text(encoding="utf-8"))
-            ElementTree.parse(path)
-            self.assertIsInstance(shown.to_numpy(), np.ndarray)
-            self.assertTrue(str(shown))
-            if pandas:
-                self.assertGreater(len(shown.to_pandas()), 1)
-        drawn = ElementTree.fromstring(edges._repr_html_())
-        self.assertEqual(sum(element.tag.endswith("path") for element in drawn.iter()), 5)
-        self.assertIn(" -> ", repr(edges))
-
-    @unittest.skipUnless(pandas, "there is no pandas")
-    def test_tables_for_pandas(self):
-        scores = self.model.score(PROMPT)
-        table = scores.to_pandas()
-        self.assertEqual(list(table.token), self.model.to_str_tokens(PROMPT))
-        self.same(table.nll.to_numpy()[1:].astype(np.float32), scores.nll)
-        self.assertTrue(np.isnan(table.nll[0]))
-        pattern = lens.patterns(self.model, PROMPT, 1)
-        table = pattern.to_pandas()
-        self.same(table.value.to_numpy().reshape(6, 4, 4), pattern.to_numpy())
-        self.assertEqual(table.panel[16], "layer 1 head 1")
-
-    def test_pictures_are_saved(self):
-        pattern, best = lens.patterns(self.model, PROMPT), lens.logit_lens(self.model, PROMPT)
-        self.assertIn("the end", repr(best))
-        self.assertIn("·upon", repr(best))
-        self.assertEqual(pattern._repr_html_().count("<rect"), 4 * 6 * 16 + 1)
-        path = pathlib.Path(scratch.name) / "pattern.svg"
-        pattern.save(path)
-        ElementTree.parse(path)
-        with self.assertRaisesRegex(ValueError, r"saved as .svg, not as x.png; to_numpy\(\)"):
-            pattern.save("x.png")
-
-    def test_the_text_of_tokens_is_escaped(self):
-        shown = lens.Picture("a < b", np.array([[[-1, np.nan]]], np.float32), [""], ["<i>"], ["&", "\n"], [["<b>", " x"]])
-        self.assertIn(" 0.00", repr(lens.Picture("", np.array([[[-0.001]]], np.float32), [""], ["a"], ["b"])))
-        text = "".join(ElementTree.fromstring(shown._repr_html_()).itertext())
-        for part in ("a < b", "<i>", "&", "⏎", "<b>", "·x", "-1"):
-            self.assertIn(part, text)
 
 
 if __name__ == "__main__":

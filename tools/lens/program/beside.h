@@ -145,7 +145,7 @@ static const char *continued(lens *l, const one_run *s)
     const char *line = "";
     size_t i;
     if (l->tokenizer)
-        return visible(l, s->bytes ? s->bytes : "", s->n_bytes, " ");
+        return visible(l, s->bytes ? s->bytes : "", s->n_bytes, NULL);
     for (i = 0; i < s->n_ids; i++)
         line = keep(l, "%s%s%ld", line, i ? " " : "", (long)s->ids[i]);
     return line;

@@ -4,6 +4,7 @@
 
 #include "circuit_file.h"
 #include "cmd_exact.h"
+#include "draw/svg_chart.h"
 #include "tools/lens/curve.h"
 
 enum { N_METHODS = 5, N_ORDERS = 2, CURVE_COLUMNS = LENS_CURVE_POINTS + 2 };
@@ -128,7 +129,7 @@ static int show_curves(lens *l, const curve_finding *f, int order, lens_grid *gr
     grid->title = order == LENS_CURVE_HELPFUL ? "helpful edges first" : "largest scores first";
     grid->row_name = "scores";
     grid->column_name = "% of edges";
-    grid->low = "0";
+    grid->low = "-1";
     grid->high = "1";
     for (k = 0; k < CURVE_COLUMNS; k++)
         ((const char **)grid->columns)[k] = k < LENS_CURVE_POINTS
@@ -152,9 +153,32 @@ static int show_curves(lens *l, const curve_finding *f, int order, lens_grid *gr
     return outcome(&l->ctx);
 }
 
+/* The same as a chart: a line for each method. */
+static int chart_curves(lens *l, const curve_finding *f, int order, lens_chart *chart)
+{
+    double *y = (double *)allocate(l, f->n_methods * LENS_CURVE_POINTS, sizeof *y);
+    size_t i;
+    if (!y)
+        return failed(&l->ctx);
+    for (i = 0; i < f->n_methods; i++)
+        memcpy(y + i * LENS_CURVE_POINTS, f->curves[i][order].faithfulness,
+               LENS_CURVE_POINTS * sizeof *y);
+    chart->title = order == LENS_CURVE_HELPFUL ? "faithfulness, helpful edges first"
+                                               : "faithfulness, largest scores first";
+    chart->x_name = "share of the model's edges";
+    chart->x = lens_curve_shares;
+    chart->n_points = LENS_CURVE_POINTS;
+    chart->names = f->methods;
+    chart->y = y;
+    chart->n_lines = f->n_methods;
+    return FINE;
+}
+
 static int run_curves(lens *l)
 {
     curve_finding f = {0};
+    lens_chart charts[N_ORDERS];
+    const lens_charts both = {charts, N_ORDERS};
     lens_grid grids[N_ORDERS];
     findings found = {make_page(l, "Circuits of growing size"), grids, N_ORDERS, json_curves, &f};
     int code, order;
@@ -163,7 +187,9 @@ static int run_curves(lens *l)
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_curves(l, &f)) != FINE)
         return code;
     for (order = 0; order < N_ORDERS && code == FINE; order++)
-        code = show_curves(l, &f, order, &grids[order]);
+        if ((code = show_curves(l, &f, order, &grids[order])) == FINE)
+            code = chart_curves(l, &f, order, &charts[order]);
+    found.page.figure = (lens_figure){svg_charts, &both, "faithfulness by share of edges"};
     if (code != FINE)
         return code;
     if (is_small(&f.p))

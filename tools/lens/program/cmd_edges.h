@@ -4,6 +4,7 @@
 #define LENS_CMD_EDGES_H
 
 #include "circuit_file.h"
+#include "draw/svg_graph.h"
 #include "cmd_curve.h"
 #include "tools/lens/prune.h"
 
@@ -154,113 +155,6 @@ static int show_edges(lens *l, const edge_finding *f, lens_grid *grid)
     return FINE;
 }
 
-/* ---- the graph as a picture ---- */
-
-enum { GRAPH_ROW = 64, GRAPH_COLUMN = 58 };
-
-typedef struct graph_place {
-    double x, y;
-} graph_place;
-
-/* The embeddings are at the bottom; each layer has a row of heads and, above it, one of the MLP. */
-static graph_place place_of(const lens_graph *g, double bottom, size_t row, size_t column)
-{
-    const double width = (double)(g->n_head * GRAPH_COLUMN);
-    graph_place p;
-    p.y = bottom - (double)(row * GRAPH_ROW);
-    p.x = SVG_EDGE + (row % 2 ? (double)column * GRAPH_COLUMN + GRAPH_COLUMN / 2.0 : width / 2);
-    return p;
-}
-
-/* Rows: 0 the embeddings, 1 + 2i the heads of layer i, 2 + 2i its MLP, 2L + 1 the logits. */
-static graph_place sender_place(const lens_graph *g, double bottom, size_t sender)
-{
-    const size_t layer = (sender - 1) / (g->n_head + 1), head = (sender - 1) % (g->n_head + 1);
-    if (sender == 0)
-        return place_of(g, bottom, 0, 0);
-    return place_of(g, bottom, 2 * layer + 1 + (head == g->n_head), head);
-}
-
-static graph_place receiver_place(const lens_graph *g, double bottom, size_t receiver)
-{
-    const size_t in_layer = 3 * g->n_head + 1, layer = receiver / in_layer;
-    const size_t part = receiver % in_layer, side = part / g->n_head; /* 0: queries, 1: keys */
-    graph_place p;
-    if (receiver == g->n_receivers - 1) {
-        p = place_of(g, bottom, 0, 0);
-        p.y = bottom - (double)((2 * g->n_layer + 1) * GRAPH_ROW);
-        return p;
-    }
-    p = place_of(g, bottom, 2 * layer + 1 + (part == in_layer - 1), part % g->n_head);
-    if (part < in_layer - 1) /* queries, keys and values enter side by side */
-        p.x += 12.0 * ((double)side - 1);
-    return p;
-}
-
-static void draw_edge(FILE *file, const edge_finding *f, double bottom, const lens_edge *e)
-{
-    const graph_place a = sender_place(&f->graph, bottom, e->sender);
-    const graph_place b = receiver_place(&f->graph, bottom, e->receiver);
-    const lens_node_name reader = lens_receiver_name(&f->graph, e->receiver);
-    const size_t size = strcspn(reader.text, "<"); /* "a3.h5<q>" is shown as "a3.h5 q" */
-    const double share = fabs((double)e->score) / fmax(fabs((double)f->edges[0].score), 1e-9);
-    fprintf(file,
-            "<path d=\"M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f\" class=\"%s\" "
-            "stroke-width=\"%.2f\"><title>%s to %.*s %.1s: %.4f</title></path>\n",
-            a.x, a.y - 12, a.x, a.y - 36, b.x, b.y + 36, b.x, b.y + 12,
-            e->score < 0 ? "less" : "more", 0.5 + 4 * share,
-            lens_sender_name(&f->graph, e->sender).text, (int)size, reader.text,
-            reader.text[size] ? reader.text + size + 1 : "", (double)e->score);
-}
-
-static void draw_node(FILE *file, graph_place p, const char *name)
-{
-    fprintf(file,
-            "<rect x=\"%.1f\" y=\"%.1f\" width=\"52\" height=\"24\" rx=\"5\" class=\"node\"/>",
-            p.x - 26, p.y - 12);
-    fprintf(file, "<text x=\"%.1f\" y=\"%.1f\" class=\"c\">%s</text>\n", p.x, p.y + 4.5, name);
-}
-
-/* Draws the edges of the circuit, and the nodes that they connect. */
-static int draw_graph(lens *l, const lens_page *page, const edge_finding *f)
-{
-    const lens_graph *g = &f->graph;
-    const double height = (double)((2 * g->n_layer + 2) * GRAPH_ROW);
-    char *used = (char *)allocate(l, g->n_senders, 1);
-    lens_new_file *picture;
-    double bottom;
-    FILE *file;
-    size_t i;
-    int code;
-    if (!used)
-        return failed(&l->ctx);
-    if ((code = open_picture(l, &picture)) != FINE)
-        return code;
-    file = (FILE *)lens_new_file_stream(picture);
-    bottom = svg_begin(file, page, (double)(g->n_head * GRAPH_COLUMN) + 2 * SVG_EDGE, height);
-    bottom += height - GRAPH_ROW;
-    fputs("<style>path { fill: none; stroke-opacity: 0.75; } .more { stroke: rgb(29,84,200); }\n"
-          ".less { stroke: rgb(196,78,10); } .node { fill: #eef1f5; stroke: #9aa4b0; }\n"
-          "@media (prefers-color-scheme: dark) { .node { fill: #262b32; stroke: #5d6671; }\n"
-          ".more { stroke: rgb(95,145,255); } .less { stroke: rgb(230,110,40); } }</style>\n",
-          file);
-    memset(used, 0, g->n_senders);
-    for (i = 0; i < f->n_kept; i++) {
-        const size_t to = f->edges[i].receiver, in_layer = 3 * g->n_head + 1;
-        draw_edge(file, f, bottom, &f->edges[i]);
-        used[f->edges[i].sender] = 1;
-        if (to < g->n_receivers - 1)
-            used[1 + to / in_layer * (g->n_head + 1) +
-                 (to % in_layer == in_layer - 1 ? g->n_head : to % in_layer % g->n_head)] = 1;
-    }
-    for (i = 0; i < g->n_senders; i++)
-        if (used[i])
-            draw_node(file, sender_place(g, bottom, i), lens_sender_name(g, i).text);
-    draw_node(file, receiver_place(g, bottom, g->n_receivers - 1), "logits");
-    fputs("</svg>\n", file);
-    return close_picture(l, picture, interrupted ? INTERRUPTED : FINE);
-}
-
 static const char *note_of_edges(lens *l, const edge_finding *f)
 {
     return keep(
@@ -292,6 +186,7 @@ static const char *note_of_pruned(lens *l, const edge_finding *f)
 static int run_edges(lens *l)
 {
     edge_finding f = {0};
+    lens_drawn_graph graph = {{0}, NULL, 0};
     lens_grid grid;
     findings found = {make_page(l, l->o.exact ? "Effects of edges" : "Edge attribution"), &grid, 1,
                       json_edges, &f};
@@ -306,8 +201,12 @@ static int run_edges(lens *l)
         return write_circuit(l, &f.p, &f.graph, f.edges, f.n_kept);
     found.page.warning = warn_of_gap(l, &f.p);
     found.page.note = l->o.prune >= 0 ? note_of_pruned(l, &f) : note_of_edges(l, &f);
-    if (l->o.output && is_svg(l) && !l->ctx.status)
-        return draw_graph(l, &found.page, &f);
+    graph.graph = f.graph;
+    graph.edges = f.edges;
+    graph.n = f.n_kept;
+    found.page.figure = (lens_figure){svg_graph, &graph, "the graph of these edges"};
+    if (l->o.output && is_svg(l))
+        found.n_grids = 0;
     return present(l, &found);
 }
 

@@ -70,7 +70,7 @@ static lens_word *make_words(lens *l)
         words[t].colour = 0;
         words[t].tip = NULL;
         words[t].breaks = bytes && memchr(bytes, '\n', size) != NULL;
-        words[t].text = bytes ? visible(l, bytes, size, " ") : keep(l, "%s ", l->text.shown[t]);
+        words[t].text = bytes ? visible(l, bytes, size, NULL) : keep(l, "%s ", l->text.shown[t]);
     }
     return words;
 }
@@ -83,6 +83,7 @@ static int draw_losses(lens *l, const losses *found)
     lens_word *words = make_words(l);
     lens_page page = make_page(l, "Loss of each token");
     lens_new_file *picture;
+    canvas to = {0};
     size_t t;
     int code;
     if (!words)
@@ -107,8 +108,9 @@ static int draw_losses(lens *l, const losses *found)
         return failed(&l->ctx);
     if ((code = open_picture(l, &picture)) != FINE)
         return code;
-    (is_svg(l) ? svg_words : html_words)((FILE *)lens_new_file_stream(picture), &page,
-                                         keep(l, "%.1f nats: unexpected", most), words, n);
+    to.file = (FILE *)lens_new_file_stream(picture);
+    (is_svg(l) ? svg_words : html_words)(&to, &page, keep(l, "%.1f nats: unexpected", most), words,
+                                         n);
     return close_picture(l, picture, FINE);
 }
 

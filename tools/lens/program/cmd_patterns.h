@@ -9,7 +9,7 @@
 
 typedef struct patterns {
     lens *l;
-    FILE *file; /* of the picture, or NULL */
+    canvas to; /* the picture; without a file there is none */
     double top; /* where the heads of an SVG begin */
     lens_heads heads;
     size_t n_done;
@@ -97,12 +97,12 @@ static int write_patterns(const attn_activation *activation, void *user)
         attn_tensor matrix = attn_select(activation->value, 0, head);
         if (l->o.head != not_given && head != l->o.head)
             continue;
-        if (p->file && is_svg(l) && p->heads.n_heads == 1)
+        if (p->to.file && is_svg(l) && p->heads.n_heads == 1)
             attn_copy(&l->ctx, &p->matrix, matrix);
-        else if (p->file && is_svg(l))
-            svg_pattern(p->file, &p->heads, p->n_done, p->top, weight_at, &matrix, l->text.n);
-        else if (p->file)
-            html_pattern(p->file, weight_at, &matrix, l->text.n);
+        else if (p->to.file && is_svg(l))
+            svg_pattern(&p->to, &p->heads, p->n_done, p->top, weight_at, &matrix, l->text.n);
+        else if (p->to.file)
+            html_pattern(&p->to, weight_at, &matrix, l->text.n);
         else if (l->o.json)
             json_pattern(p, &matrix, layer, head);
         else if (p->heads.n_heads == 1)
@@ -160,7 +160,7 @@ static int print_overview(patterns *p)
 }
 
 /* Draws one head as an SVG: a grid of queries and keys. */
-static int svg_one_pattern(lens *l, FILE *file, const lens_page *page, attn_tensor matrix)
+static int svg_one_pattern(lens *l, canvas *to, const lens_page *page, attn_tensor matrix)
 {
     const size_t n = l->text.n;
     lens_grid grid;
@@ -185,7 +185,7 @@ static int svg_one_pattern(lens *l, FILE *file, const lens_page *page, attn_tens
                                : "";
         }
     }
-    svg_grids(file, page, &grid, 1);
+    svg_grids(to, page, &grid, 1);
     return outcome(&l->ctx);
 }
 
@@ -207,19 +207,19 @@ static int draw_patterns(patterns *p, FILE *file)
                    p->heads.n_heads, l->text.n);
     if (l->ctx.status)
         return failed(&l->ctx);
-    p->file = file;
+    p->to.file = file;
     if (!is_svg(l))
-        html_patterns_begin(file, &page, &p->heads, l->text.shown, words, l->text.n);
+        html_patterns_begin(&p->to, &page, &p->heads, l->text.shown, words, l->text.n);
     else if (p->heads.n_heads > 1)
-        p->top = svg_patterns_begin(file, &page, &p->heads);
+        p->top = svg_patterns_begin(&p->to, &page, &p->heads);
     if ((code = feed_patterns(p)) != FINE)
         return code;
     if (!is_svg(l))
-        html_end(file);
+        html_end(&p->to);
     else if (p->heads.n_heads > 1)
-        fputs("</svg>\n", file);
+        ink(&p->to, "</svg>\n");
     else
-        code = svg_one_pattern(l, file, &page, p->matrix);
+        code = svg_one_pattern(l, &p->to, &page, p->matrix);
     return code;
 }
 

@@ -5,7 +5,6 @@
 
 #include "edits.h"
 #include "tools/write/new_file.h"
-#include "draw/lens_svg.h"
 #include "print_json.h"
 #include "print_table.h"
 
@@ -76,18 +75,18 @@ static const char *whole_text(lens *l, const lens_text *of)
         const char *token = attn_token_bytes(&size, l->tokenizer, of->ids[t]);
         memcpy(bytes + used, token, size);
     }
-    return brief(l, visible(l, bytes, used, " "), 400);
+    return brief(l, visible(l, bytes, used, NULL), 400);
 }
 
 /* A page that says which model, text, command and version made it. */
 static lens_page make_page(lens *l, const char *title)
 {
     const char *file = base_name(l->model_path);
-    lens_page page = {title, "", NULL, l->facts, 0};
+    lens_page page = {title, "", NULL, l->facts, 0, {0}};
     l->facts[page.n_facts].name = "model";
     l->facts[page.n_facts++].value = keep(
         l, "%s: %u layers of %u heads, width %u, %u tokens in the vocabulary",
-        visible(l, file, strlen(file), " "), (unsigned)l->config->n_layer,
+        visible(l, file, strlen(file), NULL), (unsigned)l->config->n_layer,
         (unsigned)l->config->n_head, (unsigned)l->config->d_model, (unsigned)l->config->n_vocab);
     if (l->text.n) {
         l->facts[page.n_facts].name = l->corrupted.n ? "clean" : "prompt";
@@ -135,12 +134,14 @@ static int close_picture(lens *l, lens_new_file *picture, int code)
 static int draw_grids(lens *l, const lens_page *page, const lens_grid *grids, size_t n)
 {
     lens_new_file *picture;
+    canvas to = {0};
     int code;
     if (l->ctx.status)
         return failed(&l->ctx);
     if ((code = open_picture(l, &picture)) != FINE)
         return code;
-    (is_svg(l) ? svg_grids : html_grids)((FILE *)lens_new_file_stream(picture), page, grids, n);
+    to.file = (FILE *)lens_new_file_stream(picture);
+    (is_svg(l) ? svg_grids : html_grids)(&to, page, grids, n);
     return close_picture(l, picture, interrupted ? INTERRUPTED : FINE);
 }
 

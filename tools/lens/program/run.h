@@ -153,36 +153,13 @@ static void tell_written(const lens *l, const char *what)
 
 /* ---- tokens as they are shown ---- */
 
-/* Is a character invisible, or does it change the direction of the line? Controls, zero widths, marks of
- * direction. */
-static int is_invisible(uint32_t c)
-{
-    return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0xAD || c == 0x61C ||
-           (c >= 0x200B && c < 0x2010) || (c >= 0x2028 && c < 0x202F) ||
-           (c >= 0x2060 && c < 0x2070) || c == 0xFEFF || (c >= 0xFFF0 && c < 0xFFFC) ||
-           (c & 0xFFFE) == 0xFFFE;
-}
-
-/* A token in visible characters: spaces become `space`, newlines and tabs arrows, invalid UTF-8 \xNN. */
+/* A text in visible characters. */
 static const char *visible(lens *l, const char *bytes, size_t size, const char *space)
 {
-    const unsigned char *p = (const unsigned char *)bytes;
-    char *out = (char *)arena_alloc(&l->ctx, &l->memory, size + 1, 8), *to = out;
-    size_t i, length;
-    uint32_t code;
+    char *out = (char *)arena_alloc(&l->ctx, &l->memory, size + 1, 8);
     if (!out)
         return "";
-    for (i = 0; i < size; i += length ? length : 1) {
-        length = utf8_length(p + i, size - i, &code);
-        if (length == 0)
-            to += sprintf(to, "\\x%02x", (unsigned)p[i]);
-        else if (code == ' ' || code == '\n' || code == '\t')
-            to += sprintf(to, "%s", code == ' ' ? space : code == '\n' ? "↵" : "⇥");
-        else if (is_invisible(code))
-            to += sprintf(to, code < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)code);
-        else
-            to += sprintf(to, "%.*s", (int)length, bytes + i);
-    }
+    show_text(out, bytes, size, space);
     return out;
 }
 

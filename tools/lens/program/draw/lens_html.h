@@ -1,137 +1,14 @@
-/* The pictures of lens, and their output as HTML: pages that need no other file, in light and dark colours,
- * with tooltips for pointer and keyboard. A page consists of a picture's numbers as JSON and of the script
- * that draws them: page.js beside this file, and examples/web/draw.js, which it shares with the page of
- * examples/web. lens_svg.h draws the same pictures as SVG.
+/* The pictures of picture.h as HTML: pages that need no other file, in light and dark colours, with tooltips
+ * for pointer and keyboard. A page consists of a picture's numbers as JSON and of the script that draws them:
+ * page.js beside this file, and examples/web/draw.js, which it shares with the page of examples/web. A graph or
+ * a chart is the same SVG as in lens_svg.h.
  *
  * All texts that are passed here must be UTF-8 without control characters, as run.h makes them. */
 #ifndef LENS_HTML_H
 #define LENS_HTML_H
 
 #include "lens_page.h" /* scripts and styles as C: embed.sh makes it when lens is built */
-#include "tools/common/utf8.h"
-#include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-/* One cell of a grid. colour is -1 to 1: from the full colour of negative numbers, by none, to that of
- * positive ones. Beyond that range a cell has the full colour and a frame, which the legend explains. */
-typedef struct lens_cell {
-    float colour, number;
-    const char *text, *tip;
-} lens_cell;
-
-/* A table of coloured cells. */
-typedef struct lens_grid {
-    const char *title;
-    const char *row_name, *column_name;       /* of the axes: "layer", "position" */
-    const char *low, *high;                   /* the legend: at -1 (NULL: it begins at 0), at 1 */
-    const char *const *rows, *const *columns; /* labels; a newline in one begins a second line */
-    size_t n_rows, n_columns;
-    const lens_cell *cells; /* [n_rows, n_columns] */
-} lens_grid;
-
-/* Where a page comes from: "model", "prompt", "command", "version". */
-typedef struct lens_fact {
-    const char *name, *value;
-} lens_fact;
-
-/* The part of a page above its pictures. */
-typedef struct lens_page {
-    const char *title, *note;
-    const char *warning; /* or NULL */
-    const lens_fact *facts;
-    size_t n_facts;
-} lens_page;
-
-/* A token of a text, on a coloured background. */
-typedef struct lens_word {
-    float colour;
-    int breaks; /* a line of the text ends here */
-    const char *text, *tip;
-} lens_word;
-
-/* The heads of a page of patterns: a row for each layer, a column for each head. */
-typedef struct lens_heads {
-    size_t (*heads)[2]; /* layer and head, row by row */
-    size_t n_heads, n_columns;
-} lens_heads;
-
-/* Gives the weight of a key for a query. */
-typedef float (*lens_weight_fn)(const void *pattern, size_t query, size_t key);
-
-/* The note on square roots in pictures of both formats. */
-#define LENS_ROOTS "Colours show the square root of a weight: 0.25 looks half as strong as 1."
-
-/* A label between the two axes: "layer\head". */
-typedef struct lens_corner {
-    char text[48];
-} lens_corner;
-
-static lens_corner corner_of(const char *row_name, const char *column_name)
-{
-    lens_corner corner;
-    snprintf(corner.text, sizeof corner.text, "%s%s%s", row_name, *row_name ? "\\" : "",
-             column_name);
-    return corner;
-}
-
-static int is_clipped(float colour)
-{
-    return fabs((double)colour) > 1.005;
-}
-
-static size_t count_clipped(const lens_grid *grid)
-{
-    size_t i, n = 0;
-    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
-        n += (size_t)is_clipped(grid->cells[i].colour);
-    return n;
-}
-
-/* How opaque a colour is, 0 to 1; a number that is not finite has no colour. */
-static double opacity(float colour)
-{
-    const double size = fabs((double)colour);
-    return size < 1 ? size : isfinite(colour) ? 1 : 0;
-}
-
-/* The legend of clipped cells, to the right of a picture of their frame. */
-static void clipped_note(FILE *file, size_t n)
-{
-    fprintf(file, "beyond the scale (%zu cell%s)", n, n == 1 ? "" : "s");
-}
-
-/* Writes a text escaped for the content of an element or an attribute in double quotes. */
-static void html_text(FILE *file, const char *text)
-{
-    for (; *text; text++)
-        switch (*text) {
-        case '<':
-            fputs("&lt;", file);
-            break;
-        case '>':
-            fputs("&gt;", file);
-            break;
-        case '&':
-            fputs("&amp;", file);
-            break;
-        case '"':
-            fputs("&quot;", file);
-            break;
-        case '\n':
-            fputs("&#10;", file);
-            break;
-        default:
-            putc(*text, file);
-        }
-}
-
-/* Columns of a line of text. */
-static size_t line_width(const char *text)
-{
-    return text_width(text, strcspn(text, "\n"));
-}
+#include "lens_svg.h"
 
 /* Writes any bytes as a JSON string; invalid UTF-8 becomes U+FFFD. `<` is escaped, so that no text can end
  * the script element around it. */
@@ -157,52 +34,63 @@ static void json_text(FILE *file, const char *text, size_t size)
 
 /* ---- what all pages share ---- */
 
-static void html_element(FILE *file, const char *tag, const char *attributes, const char *text)
+static void html_element(canvas *to, const char *tag, const char *attributes, const char *text)
 {
-    fprintf(file, "<%s%s>", tag, attributes);
-    html_text(file, text);
-    fprintf(file, "</%s>\n", tag);
+    ink_format(to, "<%s%s>", tag, attributes);
+    ink_text(to, text);
+    ink_format(to, "</%s>\n", tag);
+}
+
+/* A graph or a chart. */
+static void html_figure(canvas *to, const lens_figure *figure)
+{
+    double width = 0;
+    const double height = figure->draw(NULL, figure->of, 0, &width);
+    ink(to, "<figure>\n");
+    svg_open(to, figure->name, width, height);
+    figure->draw(to, figure->of, 0, &width);
+    ink(to, "</svg>\n</figure>\n");
 }
 
 /* Writes a page up to its data. The content security policy forbids all requests. */
-static void html_begin(FILE *file, const lens_page *page)
+static void html_begin(canvas *to, const lens_page *page)
 {
     size_t i;
-    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    ink(to, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-          "script-src 'unsafe-inline'; style-src 'unsafe-inline'\">\n",
-          file);
-    html_element(file, "title", "", page->title);
-    fputs("<style>\n", file);
+          "script-src 'unsafe-inline'; style-src 'unsafe-inline'\">\n");
+    html_element(to, "title", "", page->title);
+    ink(to, "<style>\n");
     for (i = 0; i < sizeof lens_page_style / sizeof lens_page_style[0]; i++)
-        fputs(lens_page_style[i], file);
-    fputs("</style>\n</head>\n<body>\n", file);
-    html_element(file, "h1", "", page->title);
-    fputs("<dl class=\"facts\">\n", file);
+        ink(to, lens_page_style[i]);
+    ink(to, "</style>\n</head>\n<body>\n");
+    html_element(to, "h1", "", page->title);
+    ink(to, "<dl class=\"facts\">\n");
     for (i = 0; i < page->n_facts; i++) {
-        fputs("<div>", file);
-        fprintf(file, "<dt>%s</dt>", page->facts[i].name);
-        html_element(file, "dd", " dir=\"auto\"", page->facts[i].value);
-        fputs("</div>\n", file);
+        ink(to, "<div>");
+        ink_format(to, "<dt>%s</dt>", page->facts[i].name);
+        html_element(to, "dd", " dir=\"auto\"", page->facts[i].value);
+        ink(to, "</div>\n");
     }
-    fputs("</dl>\n", file);
-    html_element(file, "p", "", page->note);
+    ink(to, "</dl>\n");
+    html_element(to, "p", "", page->note);
     if (page->warning)
-        html_element(file, "p", " class=\"warning\" role=\"alert\"", page->warning);
-    fputs("<main></main>\n<noscript><p>The picture needs JavaScript.</p></noscript>\n"
-          "<script type=\"application/json\" id=\"data\">\n",
-          file);
+        html_element(to, "p", " class=\"warning\" role=\"alert\"", page->warning);
+    if (page->figure.draw)
+        html_figure(to, &page->figure);
+    ink(to, "<main></main>\n<noscript><p>The picture needs JavaScript.</p></noscript>\n"
+            "<script type=\"application/json\" id=\"data\">\n");
 }
 
 /* Writes the rest of a page, after the data and, in a page of patterns, after the heads. */
-static void html_end(FILE *file)
+static void html_end(canvas *to)
 {
     size_t i;
-    fputs("<script>\n\"use strict\";\n", file);
+    ink(to, "<script>\n\"use strict\";\n");
     for (i = 0; i < sizeof lens_page_script / sizeof lens_page_script[0]; i++)
-        fputs(lens_page_script[i], file);
-    fputs("</script>\n</body>\n</html>\n", file);
+        ink(to, lens_page_script[i]);
+    ink(to, "</script>\n</body>\n</html>\n");
 }
 
 static void html_string(FILE *file, const char *before, const char *text)
@@ -254,17 +142,18 @@ static void html_grid(FILE *file, const lens_grid *grid)
     fputs("]}", file);
 }
 
-static void html_grids(FILE *file, const lens_page *page, const lens_grid *grids, size_t n)
+static void html_grids(canvas *to, const lens_page *page, const lens_grid *grids, size_t n)
 {
+    FILE *file = to->file;
     size_t i;
-    html_begin(file, page);
+    html_begin(to, page);
     fputs("{\"tables\": [", file);
     for (i = 0; i < n; i++) {
         fputs(i ? ",\n" : "", file);
         html_grid(file, &grids[i]);
     }
     fputs("]}\n</script>\n", file);
-    html_end(file);
+    html_end(to);
 }
 
 /* Writes the first members of a picture of a text. A word is [colour, text, does a line end, tip]. */
@@ -284,13 +173,13 @@ static void html_text_of(FILE *file, const char *high, const lens_word *words, s
     fputs("]", file);
 }
 
-static void html_words(FILE *file, const lens_page *page, const char *high, const lens_word *words,
+static void html_words(canvas *to, const lens_page *page, const char *high, const lens_word *words,
                        size_t n)
 {
-    html_begin(file, page);
-    html_text_of(file, high, words, n);
-    fputs("}\n</script>\n", file);
-    html_end(file);
+    html_begin(to, page);
+    html_text_of(to->file, high, words, n);
+    ink(to, "}\n</script>\n");
+    html_end(to);
 }
 
 /* ---- attention patterns ----
@@ -301,11 +190,12 @@ static void html_words(FILE *file, const lens_page *page, const char *high, cons
 
 /* Call html_pattern for each head after this. `words` are the tokens as they appear in the text, `tokens`
  * their labels. */
-static void html_patterns_begin(FILE *file, const lens_page *page, const lens_heads *heads,
+static void html_patterns_begin(canvas *to, const lens_page *page, const lens_heads *heads,
                                 const char *const *tokens, const lens_word *words, size_t n)
 {
+    FILE *file = to->file;
     size_t i;
-    html_begin(file, page);
+    html_begin(to, page);
     html_text_of(file, "1: all of a query's attention. " LENS_ROOTS, words, n);
     html_strings(file, "tokens", tokens, n);
     fputs(", \"heads\": [", file);
@@ -314,8 +204,9 @@ static void html_patterns_begin(FILE *file, const lens_page *page, const lens_he
     fprintf(file, "], \"columns\": %zu}\n</script>\n", heads->n_columns);
 }
 
-static void html_pattern(FILE *file, lens_weight_fn at, const void *pattern, size_t n)
+static void html_pattern(canvas *to, lens_weight_fn at, const void *pattern, size_t n)
 {
+    FILE *file = to->file;
     size_t q, k;
     fputs("<script type=\"text/plain\" class=\"head\">", file);
     for (q = 0; q < n; q++)
