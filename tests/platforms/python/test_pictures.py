@@ -2,6 +2,7 @@
 """Tests of the pictures that lens draws and that the package in examples/python shows: make python-test, or
 test_pictures.py [CASE]. svg.py measures them; nothing here looks at the code that draws."""
 import base64
+import ctypes
 import html.parser
 import math
 import os
@@ -294,6 +295,13 @@ class Controls(Case):
                               _pictures.Chart(text, values, [""], [text], [text], shares=[0.1], share_of=text)):
                     found = "".join(shown_in_a_notebook(shown).root.itertext()) + str(shown)
                     self.assertNotIn(control, found.replace("\n", "") if control == "\n" else found)
+
+    def test_every_one_in_a_text_that_c_is_given(self):
+        for control in CONTROLS[1:-1]:
+            title = f"a{control}b".encode()
+            graph = _pictures._lens_drawn_graph(_pictures._lens_graph(1, 1, 3, 5, 0), None, 0)
+            drawn = svg.Drawing(_pictures._draw("lens_draw_graph", title, ctypes.byref(graph)))
+            self.assertTrue(control == "\n" or control not in drawn.root.get("aria-label") + "".join(drawn.labels))
 
     def test_every_one_in_a_text(self):
         path = pathlib.Path(scratch) / "control.svg"

@@ -936,8 +936,11 @@ TEST(edges_and_estimates)
     circuit = number(member(all, "circuit"));
     CHECKF(fabs(circuit - clean) < 1e-3, "all edges: %g, not %g", circuit, clean);
     CHECK(works(LENS MODEL "edges" OF_BOTH "-o " TMP "edges.svg"));
-    CHECK(run("cat " TMP "edges.svg") == 0 && occurrences(out, "<path d=") == 20 &&
+    CHECK(run("cat " TMP "edges.svg") == 0 && occurrences(out, "<path class=\"edge ") == 20 &&
           strstr(out, ">logits</text>") && strstr(out, "</svg>"));
+    CHECK(works(LENS MODEL "edges" OF_BOTH "-o " TMP "edges.html"));
+    CHECK(run("cat " TMP "edges.html") == 0 && occurrences(out, "<path class=\"edge ") == 20 &&
+          strstr(out, ">logits</text>") && strstr(out, "q, k, v: what a head"));
     CHECK(works(LENS MODEL "edges" OF_BOTH) && strstr(out, "the best 20 of ") && strstr(out, "->"));
     CHECK(works(LENS MODEL "patch" OF_BOTH "--estimate") &&
           strstr(out, "Each cell estimates, by the gradient"));
@@ -1146,6 +1149,9 @@ TEST(markup)
     }
     draw("patterns", TMP "odd-one.svg", "--layer 2 --head 3");
     check_markup(TMP "odd-one.svg", 0);
+    CHECK(works(LENS MODEL "edges '<b> & boy' '</b \"girl' --token ' was' --against ' a' -o " TMP
+                           "odd-edges.html"));
+    check_markup(TMP "odd-edges.html", 2);
     CHECK(run(TEST_BUILD "/attn-convert tests/golden/long " TMP
                          "lens-tool-long.attn 2>/dev/null") == 0);
     refuses(1, "too many for an SVG of one head",
@@ -1364,7 +1370,7 @@ TEST(cells_of_pages)
         CHECK(json_is(member(table, "corner"), grid < 3 ? "layer\\position" : "layer\\head"));
     }
     CHECK(total > 0 && data && picture);
-    CHECK(occurrences(picture, " x\" fill-opacity=\"1.000\"") ==
+    CHECK(occurrences(picture, " x\" fill-opacity=\"0.550\"") ==
           total + occurrences(picture, "beyond the scale"));
     CHECK(occurrences(picture, ">layer\\position</text>") == 3);
     free(data);

@@ -9,7 +9,7 @@
 
 typedef struct patterns {
     lens *l;
-    canvas to; /* the picture; without a file there is none */
+    canvas to;  /* the picture; without a file there is none */
     double top; /* where the heads of an SVG begin */
     lens_heads heads;
     size_t n_done;

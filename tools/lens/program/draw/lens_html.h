@@ -57,9 +57,9 @@ static void html_begin(canvas *to, const lens_page *page)
 {
     size_t i;
     ink(to, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-          "script-src 'unsafe-inline'; style-src 'unsafe-inline'\">\n");
+            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+            "script-src 'unsafe-inline'; style-src 'unsafe-inline'\">\n");
     html_element(to, "title", "", page->title);
     ink(to, "<style>\n");
     for (i = 0; i < sizeof lens_page_style / sizeof lens_page_style[0]; i++)

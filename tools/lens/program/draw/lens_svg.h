@@ -16,7 +16,8 @@ enum {
     SVG_LETTERS = 110  /* most letters of a line */
 };
 #define SVG_LETTER 7.85 /* the width of a letter of a 13 px monospace font, or a little less */
-#define SVG_FULL   0.55 /* the full colour's opacity, so that text on it is legible: --full of draw.css */
+#define SVG_FULL                                                                                   \
+    0.55 /* the full colour's opacity, so that text on it is legible: --full of draw.css */
 
 /* The colours of examples/web/draw.css. Each rule names the class of the root, because a page that holds the
  * picture has rules of its own. Without media queries, as in CairoSVG, the colours are the light ones. */
@@ -170,10 +171,11 @@ static double svg_head(canvas *to, const lens_page *page, double width)
 /* The opening tag. */
 static void svg_open(canvas *to, const char *name, double width, double height)
 {
-    ink_format(to,
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lens\" width=\"%.0f\" height=\"%.0f\" "
-               "viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"",
-               width, height, width, height);
+    ink_format(
+        to,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lens\" width=\"%.0f\" height=\"%.0f\" "
+        "viewBox=\"0 0 %.0f %.0f\" role=\"img\" aria-label=\"",
+        width, height, width, height);
     ink_text(to, name);
     ink(to, "\">\n");
     ink(to, svg_style);
@@ -208,11 +210,14 @@ static void svg_box(canvas *to, double x, double y, double w, double h, float co
 
 /* ---- legends ---- */
 
-enum { SVG_STEPS = 12 }; /* of a scale of colours: not all viewers of SVG know gradients of opacity */
+enum {
+    SVG_STEPS = 12
+}; /* of a scale of colours: not all viewers of SVG know gradients of opacity */
 
 static double svg_legend_width(const char *low, const char *high)
 {
-    return svg_width(low, SVG_LETTERS) + svg_width(high, SVG_LETTERS) + 16 + 7 * (2 * SVG_STEPS + 1);
+    return svg_width(low, SVG_LETTERS) + svg_width(high, SVG_LETTERS) + 16 +
+           7 * (2 * SVG_STEPS + 1);
 }
 
 static void svg_legend(canvas *to, double left, double y, const char *low, int from, int last,
@@ -292,8 +297,8 @@ static svg_sizes svg_measure(const lens_grid *grid)
     return s;
 }
 
-static void svg_grid_cell(canvas *to, const lens_cell *cell, double x, double y,
-                          const svg_sizes *s, int small)
+static void svg_grid_cell(canvas *to, const lens_cell *cell, double x, double y, const svg_sizes *s,
+                          int small)
 {
     const int told = cell->tip && *cell->tip;
     if (!small)
@@ -329,10 +334,9 @@ static void svg_squares(canvas *to, const lens_grid *grid, double x, double y, c
             if (!begun++)
                 ink_format(to, "<path class=\"%c\" fill-opacity=\"%.3f\" d=\"",
                            step < 0 ? 'l' : 'm', SVG_FULL * fabs((double)step) / SVG_STEPS);
-            ink_format(to, "M%.1f %.1fh%.0fv%.0fh-%.0fz",
-                       x + s->cell * (double)(i % grid->n_columns),
-                       y + s->line * (double)(i / grid->n_columns), s->cell - 1, s->line - 1,
-                       s->cell - 1);
+            ink_format(
+                to, "M%.1f %.1fh%.0fv%.0fh-%.0fz", x + s->cell * (double)(i % grid->n_columns),
+                y + s->line * (double)(i / grid->n_columns), s->cell - 1, s->line - 1, s->cell - 1);
         }
         if (begun)
             ink(to, "\"/>\n");

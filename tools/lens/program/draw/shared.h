@@ -9,7 +9,7 @@
 /* Numbers with labels. Where there are few, cells show them, or their texts. */
 typedef struct lens_picture {
     const char *title, *row_name, *column_name;
-    const float *values;                               /* [n_panels, n_rows, n_columns] */
+    const float *values; /* [n_panels, n_rows, n_columns] */
     const char *const *panels, *const *rows, *const *columns;
     const char *const *texts; /* [n_panels, n_rows, n_columns], or NULL */
     size_t n_panels, n_rows, n_columns;

@@ -111,7 +111,8 @@ static void chart_line(canvas *to, const lens_chart *chart, const chart_range *r
 /* Draws a chart from y on, or measures it. */
 static double svg_chart(canvas *to, const lens_chart *chart, double y, double *width)
 {
-    const double top = y + (*chart->title ? 1.6 : 0.8) * SVG_LINE, below = top + CHART_HIGH + 2.6 * SVG_LINE;
+    const double top = y + (*chart->title ? 1.6 : 0.8) * SVG_LINE,
+                 below = top + CHART_HIGH + 2.6 * SVG_LINE;
     const chart_range r = chart_range_of(chart);
     const size_t letters = (CHART_WIDE + CHART_LEFT) / 8;
     size_t i;

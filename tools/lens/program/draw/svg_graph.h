@@ -92,8 +92,8 @@ static void graph_free(graph_layout *a)
 static void graph_block(graph_layout *a, size_t node)
 {
     const size_t half = GRAPH_WIDE / 2 + GRAPH_NEAR;
-    memset(a->lanes + a->row[graph_row(&a->of->graph, node)] * a->width +
-               (size_t)graph_x(a, node) - half,
+    memset(a->lanes + a->row[graph_row(&a->of->graph, node)] * a->width + (size_t)graph_x(a, node) -
+               half,
            2, 2 * half + 1);
 }
 
