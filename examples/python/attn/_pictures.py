@@ -254,7 +254,7 @@ class Graph(Drawing):
 
     def _svg(self) -> bytes:
         first, last = ({name: i for i, name in enumerate(names)} for names in (self.senders, self.receivers))
-        edges = (_lens_edge * len(self.edges))(*[(first[start], last[end], score) for start, end, score in self.edges])
+        edges = (_lens_edge * len(self.edges))(*[_lens_edge(first[start], last[end], score) for start, end, score in self.edges])
         of = _lens_graph(self.n_layer, self.n_head, len(first), len(last), 0)
         return _draw("lens_draw_graph", _coded(self.title), byref(_lens_drawn_graph(of, edges, len(edges))))
 

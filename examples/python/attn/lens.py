@@ -509,9 +509,9 @@ class Ablated(_Shown):
     whole: float
 
     def picture(self, title: str = "") -> Picture:
-        axes: tuple[Axis, Axis, Axis] = ({}, *({name: range(n)} for name, n in zip(("layer", "head"), self.change.shape)))
+        layers, heads = range(self.change.shape[0]), range(self.change.shape[1])
         return Picture(f"{title or 'change without a head'}; whole model {self.whole:.3f}", self.change[None], [""],
-                       _labels(axes[1]), _labels(axes[2]), axes=axes)
+                       list(map(str, layers)), list(map(str, heads)), axes=({}, {"layer": layers}, {"head": heads}))
 
     def to_numpy(self) -> Array:
         """The change."""

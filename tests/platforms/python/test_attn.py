@@ -1564,7 +1564,7 @@ class Errors(Case):
         self.assertEqual(sorted(dir(lens)), sorted(lens.__all__))
 
     def test_help_helps(self):
-        for name, thing in [(name, getattr(module, name)) for module in (attn, lens, attn._pictures) for name in module.__all__]:
+        for name, thing in [(name, getattr(module, name)) for module in (attn, lens) for name in module.__all__]:
             self.assertTrue(thing.__doc__, name)
             for key, value in vars(thing).items() if isinstance(thing, type) else ():
                 if not key.startswith("_") and callable(value):
