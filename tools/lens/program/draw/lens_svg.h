@@ -425,7 +425,7 @@ static double svg_lay(canvas *to, const lens_grid *grids, size_t n, double y, do
         high = svg_wider(high, s.height + legend + SVG_LINE);
         x += s.width + 2 * SVG_EDGE;
     }
-    return y + high - top;
+    return y + (n ? high - SVG_LINE : 0) - top;
 }
 
 TOOLS_FN void svg_grids(canvas *to, const lens_page *page, const lens_grid *grids, size_t n)
