@@ -95,12 +95,13 @@ static int write_patterns(const attn_activation *activation, void *user)
     size_t head;
     for (head = 0; head < l->config->n_head && !interrupted; head++) {
         attn_tensor matrix = attn_select(activation->value, 0, head);
+        const svg_weights weights = {weight_at, &matrix};
         if (l->o.head != not_given && head != l->o.head)
             continue;
         if (p->to.file && is_svg(l) && p->heads.n_heads == 1)
             attn_copy(&l->ctx, &p->matrix, matrix);
         else if (p->to.file && is_svg(l))
-            svg_pattern(&p->to, &p->heads, p->n_done, p->top, weight_at, &matrix, l->text.n);
+            svg_pattern(&p->to, &p->heads, p->n_done, p->top, &weights, l->text.n);
         else if (p->to.file)
             html_pattern(&p->to, weight_at, &matrix, l->text.n);
         else if (l->o.json)

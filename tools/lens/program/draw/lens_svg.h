@@ -319,28 +319,70 @@ static void svg_grid_cell(canvas *to, const lens_cell *cell, double x, double y,
     }
 }
 
-/* Many small cells: those of one strength are one path. */
-static void svg_squares(canvas *to, const lens_grid *grid, double x, double y, const svg_sizes *s)
+/* Many squares of 1 x 1: gives the strength of one, -SVG_LEVELS to SVG_LEVELS, whose sign is the colour. */
+typedef int (*svg_level_fn)(const void *of, size_t row, size_t column);
+
+typedef struct svg_squares {
+    svg_level_fn level;
+    const void *of;
+    size_t n_rows, n_columns;
+    const char *classes[2]; /* of positive strengths, of negative ones */
+    double full;            /* opacity of SVG_LEVELS */
+} svg_squares;
+
+enum { SVG_LEVELS = 15 };
+
+static int svg_level(double share)
 {
-    int step;
-    size_t i;
-    for (step = -SVG_STEPS; step <= SVG_STEPS; step++) {
-        int begun = 0;
-        for (i = 0; i < grid->n_rows * grid->n_columns && step; i++) {
-            const float colour = grid->cells[i].colour;
-            const double size = strength(colour);
-            if ((int)((colour < 0 ? -size : size) * SVG_STEPS + (colour < 0 ? -0.5 : 0.5)) != step)
+    return (int)(share * SVG_LEVELS + (share < 0 ? -0.5 : 0.5));
+}
+
+/* Draws the squares of one strength as one path, in which neighbours of a row are one rectangle. */
+static void svg_squares_of(canvas *to, const svg_squares *squares, int level)
+{
+    size_t row, first, end;
+    int begun = 0;
+    for (row = 0; row < squares->n_rows; row++)
+        for (first = 0; first < squares->n_columns; first = end) {
+            end = first + 1;
+            if (squares->level(squares->of, row, first) != level)
                 continue;
+            while (end < squares->n_columns && squares->level(squares->of, row, end) == level)
+                end++;
             if (!begun++)
-                ink_format(to, "<path class=\"%c\" fill-opacity=\"%.3f\" d=\"",
-                           step < 0 ? 'l' : 'm', SVG_FULL * fabs((double)step) / SVG_STEPS);
-            ink_format(
-                to, "M%.1f %.1fh%.0fv%.0fh-%.0fz", x + s->cell * (double)(i % grid->n_columns),
-                y + s->line * (double)(i / grid->n_columns), s->cell - 1, s->line - 1, s->cell - 1);
+                ink_format(to, "<path class=\"%s\" fill-opacity=\"%.3f\" d=\"",
+                           squares->classes[level < 0],
+                           squares->full * fabs((double)level) / SVG_LEVELS);
+            ink_format(to, "M%llu %lluh%lluv1h-%lluz", TOOLS_LLU(first), TOOLS_LLU(row),
+                       TOOLS_LLU(end - first), TOOLS_LLU(end - first));
         }
-        if (begun)
-            ink(to, "\"/>\n");
-    }
+    if (begun)
+        ink(to, "\"/>\n");
+}
+
+static void svg_draw_squares(canvas *to, const svg_squares *squares)
+{
+    int level;
+    for (level = -SVG_LEVELS; level <= SVG_LEVELS; level++)
+        if (level)
+            svg_squares_of(to, squares, level);
+}
+
+static int svg_cell_level(const void *of, size_t row, size_t column)
+{
+    const lens_grid *grid = (const lens_grid *)of;
+    const float colour = grid->cells[row * grid->n_columns + column].colour;
+    return svg_level(colour < 0 ? -strength(colour) : strength(colour));
+}
+
+/* Many small cells, without tips. */
+static void svg_small_cells(canvas *to, const lens_grid *grid, double x, double y)
+{
+    const svg_squares squares = {svg_cell_level,  grid,       grid->n_rows,
+                                 grid->n_columns, {"m", "l"}, SVG_FULL};
+    ink_format(to, "<g transform=\"translate(%.1f %.1f) scale(%d)\">\n", x, y, SVG_SMALL);
+    svg_draw_squares(to, &squares);
+    ink(to, "</g>\n");
 }
 
 /* Draws a grid without its legend. `many`: without tips. */
@@ -369,7 +411,7 @@ static void svg_grid(canvas *to, const lens_grid *grid, double x, double y, int 
                    left, y, s.cell * (double)grid->n_columns - 1,
                    s.line * (double)grid->n_rows - 1);
     if (many)
-        svg_squares(to, grid, left, y, &s);
+        svg_small_cells(to, grid, left, y);
     for (i = 0; i < grid->n_rows; i++, y += s.line) {
         svg_text(to, left - 8, y + (grid->small ? 11.5 : 14), "dim r", grid->rows[i], SVG_LABEL);
         for (j = 0; j < grid->n_columns && !many; j++)
@@ -530,15 +572,25 @@ TOOLS_FN double svg_patterns_begin(canvas *to, const lens_page *page, const lens
     return y;
 }
 
-/* Draws head `index`: all squares of one brightness are one path, and weights below 1/64 are left out.
- * Opacity is the square root of a weight, as on the page. */
-TOOLS_FN void svg_pattern(canvas *to, const lens_heads *heads, size_t index, double top,
-                          lens_weight_fn at, const void *pattern, size_t n)
+typedef struct svg_weights {
+    lens_weight_fn at;
+    const void *pattern;
+} svg_weights;
+
+static int svg_weight_level(const void *of, size_t query, size_t key)
 {
-    enum { STEPS = 16 };
+    const svg_weights *weights = (const svg_weights *)of;
+    const double weight = key <= query ? (double)weights->at(weights->pattern, query, key) : 0;
+    return weight >= 1. / 64 ? svg_level(sqrt(weight)) : 0;
+}
+
+/* Draws head `index`. Opacity is the square root of a weight, as on the page; weights below 1/64 are left
+ * out. */
+TOOLS_FN void svg_pattern(canvas *to, const lens_heads *heads, size_t index, double top,
+                          const svg_weights *weights, size_t n)
+{
     const size_t row = index / heads->n_columns, column = index % heads->n_columns;
-    unsigned step;
-    size_t q, k;
+    const svg_squares squares = {svg_weight_level, weights, n, n, {"ink", ""}, 1};
     ink_format(
         to,
         "<g transform=\"translate(%.1f %.1f) scale(%.5f)\"><title>layer %llu, head %llu</title>"
@@ -546,21 +598,7 @@ TOOLS_FN void svg_pattern(canvas *to, const lens_heads *heads, size_t index, dou
         svg_heads_left() + SVG_STEP * (double)column, top + SVG_STEP * (double)row,
         SVG_PATTERN / (double)n, TOOLS_LLU(heads->heads[index][0]),
         TOOLS_LLU(heads->heads[index][1]), TOOLS_LLU(n), TOOLS_LLU(n));
-    for (step = 0; step < STEPS; step++) {
-        int begun = 0;
-        for (q = 0; q < n; q++)
-            for (k = 0; k <= q; k++) {
-                const double weight = (double)at(pattern, q, k);
-                if (!(weight >= 1. / 64) || (unsigned)(sqrt(weight) * (STEPS - 1) + 0.5) != step)
-                    continue;
-                if (!begun++)
-                    ink_format(to, "<path class=\"ink\" fill-opacity=\"%.3f\" d=\"",
-                               (double)step / (STEPS - 1));
-                ink_format(to, "M%llu %lluh1v1h-1z", TOOLS_LLU(k), TOOLS_LLU(q));
-            }
-        if (begun)
-            ink(to, "\"/>\n");
-    }
+    svg_draw_squares(to, &squares);
     ink(to, "</g>\n");
 }
 
