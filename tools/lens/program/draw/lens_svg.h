@@ -118,53 +118,39 @@ static size_t svg_fitting(const char *text, size_t most)
     return size;
 }
 
-/* Writes a text in at most `lines` lines of `high` pixels, and returns their height. Without a canvas it only
- * measures. */
-static double svg_paragraph(canvas *to, double y, const char *class_name, const char *text,
-                            size_t letters, size_t lines)
+/* Writes a text in at most `lines` lines, and returns their height. Without a canvas it only measures. */
+static double svg_paragraph(canvas *to, double x, double y, const char *class_name,
+                            const char *text, size_t letters, size_t lines)
 {
     const double high = strcmp(class_name, "big") == 0 ? 24 : SVG_LINE - 2;
     size_t i;
     for (i = 0; i < lines && (*text || !i); i++) {
         const size_t size = i + 1 < lines ? svg_fitting(text, letters) : strlen(text);
         if (to)
-            svg_bytes(to, SVG_EDGE, y + high * (double)i, class_name, text, size, letters);
+            svg_bytes(to, x, y + high * (double)i, class_name, text, size, letters);
         text += size;
     }
     return high * (double)i;
-}
-
-/* The value of a fact, to the right of its name. */
-static double svg_fact(canvas *to, double y, const lens_fact *fact, size_t letters)
-{
-    const char *text = fact->value;
-    size_t i;
-    if (to)
-        svg_text(to, SVG_EDGE, y, "dim", fact->name, 9);
-    for (i = 0; i < 3 && (*text || !i); i++) {
-        const size_t size = i < 2 ? svg_fitting(text, letters) : strlen(text);
-        if (to)
-            svg_bytes(to, SVG_EDGE + SVG_LETTER * 10, y + (SVG_LINE - 2) * (double)i, "", text,
-                      size, letters);
-        text += size;
-    }
-    return (SVG_LINE - 2) * (double)i;
 }
 
 /* Writes the lines above the pictures: title, facts, note, warning. Returns their height. Without a canvas it
  * only measures it. */
 static double svg_head(canvas *to, const lens_page *page, double width)
 {
+    const double fact = SVG_EDGE + SVG_LETTER * 10;
     const size_t letters = (size_t)((width - 2 * SVG_EDGE) / SVG_LETTER);
     double y = 30;
     size_t i;
-    y += svg_paragraph(to, y, "big", page->title, letters * 13 / 17, 4) - 2;
-    for (i = 0; i < page->n_facts; i++)
-        y += svg_fact(to, y, &page->facts[i], letters - 10);
+    y += svg_paragraph(to, SVG_EDGE, y, "big", page->title, letters * 13 / 17, 4) - 2;
+    for (i = 0; i < page->n_facts; i++) {
+        if (to)
+            svg_text(to, SVG_EDGE, y, "dim", page->facts[i].name, 9);
+        y += svg_paragraph(to, fact, y, "", page->facts[i].value, letters - 10, 3);
+    }
     if (*page->note)
-        y += 6 + svg_paragraph(to, y + 6, "dim", page->note, letters, 9);
+        y += 6 + svg_paragraph(to, SVG_EDGE, y + 6, "dim", page->note, letters, 9);
     if (page->warning)
-        y += svg_paragraph(to, y, "warning", page->warning, letters, 9);
+        y += svg_paragraph(to, SVG_EDGE, y, "warning", page->warning, letters, 9);
     return *page->note || page->n_facts ? y : y - 12;
 }
 

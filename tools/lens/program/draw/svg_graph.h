@@ -226,7 +226,7 @@ static double graph_legend(canvas *to, const graph_layout *a, double y)
         snprintf(number, sizeof number, "%s%.3g", side ? "-" : "", a->most);
         svg_text(to, x + 32, y + 13, "dim", number, 24);
     }
-    return SVG_LINE + svg_paragraph(to, y + SVG_LINE + 13, "dim", names, letters, 9);
+    return SVG_LINE + svg_paragraph(to, SVG_EDGE, y + SVG_LINE + 13, "dim", names, letters, 9);
 }
 
 /* lens_figure's function, of a lens_drawn_graph. */
