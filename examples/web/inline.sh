@@ -22,10 +22,10 @@ join attn.js wasi.js worker.js >"$parts/worker"
 # awk below drops the last line end, so the hashes are of parts without it
 printf %s "$(cat "$sources/draw.css" "$sources/page.css")" >"$parts/style"
 printf %s "$(cat "$parts/script")" >"$parts/script.cut" && mv "$parts/script.cut" "$parts/script"
-for variant in attn attn-simd attn-relaxed attn-convert; do
-    gzip -9nc "$build/$variant.wasm" | base64 -w 0 >"$parts/$variant"
+for file in attn.wasm attn-simd.wasm attn-relaxed.wasm attn-convert.wasm tiny-stories.attn; do
+    gzip -9nc "$build/$file" | base64 -w 0 >"$parts/${file%.*}"
 done
-base64 -w 0 "$build/tiny-stories.attn" >"$parts/model"
+mv "$parts/tiny-stories" "$parts/model"
 cat >"$parts/policy" <<END
 default-src 'none'; script-src $(hash "$parts/script") 'wasm-unsafe-eval'; worker-src blob:; style-src $(hash "$parts/style"); img-src data: blob:; base-uri 'none'; form-action 'none'
 END

@@ -272,7 +272,7 @@ const PARTS = [
   { place: "part-lens", draw: drawLens, every: 80 },
   { place: "parts", draw: drawParts, every: 150, isStill: true }, // tokens that are added change nothing in it
   { place: "changes", draw: drawChanges, every: 150, isStill: true },
-  { place: "flow", draw: drawWay, every: 150, isStill: true },
+  { place: "part-flow", draw: drawWay, every: 150, isStill: true },
 ].map((part) => ({ ...part, drawn: 0, isBehind: false, isWhole: false, isSeen: true }));
 const sight = new IntersectionObserver((list) => {
   for (const { target, isIntersecting } of list) PARTS.find(({ place }) => place === target.id).isSeen = isIntersecting;
@@ -538,10 +538,10 @@ function drawParts() {
 }
 
 function drawWay() {
+  const place = { path: $("path"), steps: $("flow"), title: $("flow-layer"), panel: $("flow-numbers") };
   $("flow-none").hidden = !tokens.length || isFlowCheap();
-  const next = flow && tokens[flow.position + 1]?.alternatives;
-  if (flow) drawFlow($("flow"), $("flow-numbers"), flow, tokens.map((t) => visible(t.text)), next?.map((a) => ({ text: a.text, value: a.probability })) ?? shownNext);
-  else if (!tokens.length || !isFlowCheap()) drawFlow($("flow"), $("flow-numbers"), null);
+  if (flow) drawFlow(place, flow, tokens.map((t) => visible(t.text)), tokens[flow.position].lens ?? [], (layer) => pickHead(layer, head[1]));
+  else if (!tokens.length || !isFlowCheap()) drawFlow(place, null);
 }
 
 function drawChanges() {
@@ -917,7 +917,7 @@ function showStep(next) {
   step = next;
   $("tour").hidden = step < 0;
   if (step < 0) return $("tour-start").focus();
-  openStation(-1);
+  openStation("");
   const { title, at, text, button } = steps[step];
   $("tour-count").textContent = `Step ${step + 1} of ${steps.length}`;
   $("tour-title").textContent = title;

@@ -8,7 +8,7 @@ export const steps = [
   {
     title: "The way of a token", at: "flow",
     text: "From left to right, this is what happens to one token: it becomes a row of numbers; its query meets the keys of the tokens before it; softmax makes weights of how well they fit; the values are averaged by these; an MLP follows; and in the end each token of the vocabulary has a chance to come next. The steps that follow look at this in turn.",
-    button: "Open the numbers of softmax", act: { station: 3 }, see: "flow-title",
+    button: "Open the numbers of softmax", act: { station: "softmax" }, see: "flow-title",
   },
   {
     title: "Tokens", at: "text",

@@ -235,19 +235,34 @@ function explain({ position, token }) {
   return { position, token, text: nameOfToken(token), labels, shares: Array.from(model.attribute(all, record.get("ln_final.hook_scale", 0, position).data[0], token)) };
 }
 
-/** The way of one token through a layer and a head, by a run of its own: what all would need could not be kept. */
+/** The way of one token through all layers, and through one layer and head in steps, by a run of its own: what all would
+ * need could not be kept. The last LayerNorm is `last`, those of the layer are `ln1` and `ln2`. */
 function flow({ state, position, layer, head }) {
-  const block = `blocks.${layer}.`, names = ["hook_embed", "hook_pos_embed", ...["attn.hook_q", "attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "mlp.hook_post", "hook_mlp_out"].map((name) => block + name)];
+  const { nLayer, dHead, dModel } = model.config, block = `blocks.${layer}.`, layers = Array.from({ length: nLayer }, (_, i) => `blocks.${i}.`);
+  const norms = { ln1: `${block}ln1`, ln2: `${block}ln2`, last: "ln_final" };
+  const names = ["hook_embed", "hook_pos_embed", ...layers.flatMap((of) => ["hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post"].map((name) => of + name)),
+    ...["q", "k", "v", "attn_scores", "pattern", "z", "result"].map((name) => `${block}attn.hook_${name}`), `${block}hook_resid_mid`, `${block}mlp.hook_pre`, `${block}mlp.hook_post`,
+    ...Object.values(norms).flatMap((of) => [`${of}.hook_scale`, `${of}.hook_normalized.pre`, `${of}.hook_normalized.post`])];
   const ids = session.tokens.slice(0, position + 1), made = model.session({ nCtx: capacity() }); // a second text may be longer
   try {
     for (const change of state.changes) applyChange(made, change, state);
     const kept = made.record(names, ids.length);
     made.feed(ids);
-    const row = (name) => kept.get(name, 0, position).data, ofHead = (name) => headOf(kept.get(block + name), head).data.slice(-model.config.dHead);
-    const ofKeys = (name) => kept.get(block + name, 0, head).data.slice(position * (position + 1)); // [query, key] of one head: the last row
-    const positions = row("hook_pos_embed"), answer = {
-      position, layer, head, embedding: row("hook_embed").map((x, i) => x + positions[i]), query: ofHead("attn.hook_q"), scores: ofKeys("attn.hook_attn_scores"),
-      pattern: ofKeys("attn.hook_pattern"), value: ofHead("attn.hook_z"), mlp: row(`${block}hook_mlp_out`), neurons: row(`${block}mlp.hook_post`),
+    const row = (name) => kept.get(name, 0, position).data, each = (name) => layers.map((of) => row(of + name));
+    const ofHead = (name) => headOf(kept.get(`${block}attn.hook_${name}`), head).data, last = (data) => data.slice(-dHead);
+    const ofKeys = (name) => kept.get(`${block}attn.hook_${name}`, 0, head).data.slice(position * (position + 1)); // [query, key] of one head: the last row
+    const weights = (name, from = 0, count = undefined) => model.tensor(name).data.slice(from, count && from + count), inHead = dModel * dHead;
+    const norm = (of, w) => ({ scale: row(`${of}.hook_scale`)[0], normalized: row(`${of}.hook_normalized.pre`), weight: weights(`${w}.w`), bias: weights(`${w}.b`), out: row(`${of}.hook_normalized.post`) });
+    const positions = row("hook_pos_embed"), token = row("hook_embed"), logits = made.logits;
+    const answer = {
+      position, layer, head, token, positions, embedding: token.map((x, i) => x + positions[i]),
+      pre: each("hook_resid_pre"), attention: each("hook_attn_out"), mlp: each("hook_mlp_out"), post: each("hook_resid_post"),
+      ...Object.fromEntries(Object.entries(norms).map(([key, of]) => [key, norm(of, of)])),
+      query: last(ofHead("q")), bQ: weights(`${block}attn.b_Q`, head * dHead, dHead), keys: ofHead("k"), scores: ofKeys("attn_scores"), pattern: ofKeys("pattern"), values: ofHead("v"),
+      value: last(ofHead("z")), result: headOf(kept.get(`${block}attn.hook_result`), head).data.slice(-dModel), bO: weights(`${block}attn.b_O`), middle: row(`${block}hook_resid_mid`),
+      hidden: row(`${block}mlp.hook_pre`), bIn: weights(`${block}mlp.b_in`), neurons: row(`${block}mlp.hook_post`), bOut: weights(`${block}mlp.b_out`),
+      WQ: weights(`${block}attn.W_Q`, head * inHead, inHead), WO: weights(`${block}attn.W_O`, head * inHead, inHead),
+      likeliest: best(softmax(logits)).map((next) => ({ ...next, logit: logits[next.id] })),
     };
     kept.free();
     return answer;
@@ -292,7 +307,7 @@ let modules;
 async function open(message) {
   modules ??= message.modules;
   const source = message.files ? await convert(message.files) : message.source;
-  const opened = await Model.open(typeof source === "string" ? fromBase64(source) : source, {
+  const opened = await Model.open(typeof source === "string" ? new Uint8Array(await inflate(source)) : source, {
     wasm: (variant) => inflate(modules[variant]),
     onProgress: (done) => postMessage({ run: message.run, progress: done }),
   });
