@@ -21,7 +21,6 @@ const short = (x) => x.toFixed(3).replace("-", "−");
 /** Each number of one list with that of the others. */
 const sumOf = (first, ...others) => first.map((x, i) => others.reduce((sum, other) => sum + other[i], x));
 const less = (first, ...others) => first.map((x, i) => others.reduce((rest, other) => rest - other[i], x));
-const isAny = (numbers) => numbers.some((x) => Math.abs(x) > 1e-6);
 
 /** @typedef {{name: string, numbers: Float32Array, sign?: string}} Term
  *   `sign`: "+" is added to the terms before, "=" is their sum, "→" is made of it otherwise
@@ -31,8 +30,8 @@ const isAny = (numbers) => numbers.some((x) => Math.abs(x) > 1e-6);
  *   the last term is what the station gives; `of`: what each number belongs to, if that has a name */
 
 const term = (sign, name, numbers) => ({ sign, name, numbers });
-/** A term for what a change of the reader's adds, if it does. */
-const changed = (numbers) => (isAny(numbers) ? [term("+", "your change", numbers)] : []);
+/** A term that is there under a condition. */
+const termIf = (condition, name, numbers) => (condition ? [term("+", name, numbers)] : []);
 
 /** @returns {Station} */
 function layerNorm(key, { scale, normalized, weight, bias, out }, stream, whose) {
@@ -47,7 +46,7 @@ function layerNorm(key, { scale, normalized, weight, bias, out }, stream, whose)
 /** The stream: the embedding, what each layer adds, the last LayerNorm, the logits.
  * @param {object} flow what the worker says of one token @param {string[]} texts of the tokens
  * @param {({text: string, probability: number} | undefined)[]} guesses what the lens reads of the streams @returns {Station[]} */
-function pathOf({ position, token, positions, embedding, pre, attention, mlp, post, last, likeliest }, texts, guesses) {
+function pathOf({ position, changedStreams, token, positions, embedding, pre, attention, mlp, post, last, likeliest }, texts, guesses) {
   const name = `“${texts[position]}”`, width = embedding.length, guess = (i) => (guesses[i] ? `${visible(guesses[i].text)} ${percent(guesses[i].probability)}` : "");
   return [
     {
@@ -58,7 +57,7 @@ function pathOf({ position, token, positions, embedding, pre, attention, mlp, po
       const before = layer ? post[layer - 1] : embedding;
       return {
         key: `layer ${layer}`, layer, name: `Layer ${layer}`, short: guess(layer + 1), says: `Layer ${layer} adds twice to the stream of ${name}: first what its heads bring from the tokens before, then what its MLP makes of that.${guess(layer + 1) ? ` If the model ended here it would say ${guess(layer + 1)}.` : ""}`,
-        terms: [term("", "stream before", before), ...changed(less(pre[layer], before)), term("+", "attention", attention[layer]), term("+", "MLP", mlp[layer]), term("=", "stream after", after)],
+        terms: [term("", "stream before", before), ...termIf(changedStreams.includes(layer), "your change", less(pre[layer], before)), term("+", "attention", attention[layer]), term("+", "MLP", mlp[layer]), term("=", "stream after", after)],
       };
     }),
     layerNorm("last", last, post.at(-1), "the last LayerNorm of the model"),
@@ -72,13 +71,13 @@ function pathOf({ position, token, positions, embedding, pre, attention, mlp, po
 
 const MOST_TOKENS = 3;
 /** What the values of the tokens bring: the sum of the values of those with the largest weights, and of the others. */
-function valueTerms({ pattern, values, value }, texts) {
+function valueTerms({ pattern, values, value, isHeadChanged }, texts) {
   const width = value.length, weighed = (t) => value.map((_, i) => pattern[t] * values[t * width + i]);
   const ranked = [...pattern.keys()].sort((a, b) => pattern[b] - pattern[a]), rest = ranked.slice(MOST_TOKENS).map(weighed), most = ranked.slice(0, MOST_TOKENS).map(weighed);
-  const others = rest.length ? [sumOf(...rest)] : [];
+  const others = rest.length ? sumOf(...rest) : value.map(() => 0);
   return [
     ...most.map((numbers, i) => term(i ? "+" : "", `${pattern[ranked[i]].toFixed(3)} × value of ${texts[ranked[i]]}`, numbers)),
-    ...others.map((numbers) => term("+", "the other tokens", numbers)), ...changed(less(value, ...most, ...others)), term("=", "average", value),
+    ...termIf(rest.length > 0, "the other tokens", others), ...termIf(isHeadChanged, "your change", less(value, ...most, others)), term("=", "average", value),
   ];
 }
 /** Query · key of each token up to this one. */
@@ -86,7 +85,7 @@ const products = ({ query, keys, scores }) => scores.map((_, t) => query.reduce(
 
 /** One layer in steps, as one of its heads sees it. @returns {Station[]} */
 function stepsOf(flow, texts) {
-  const { position, layer, head, pre, attention, mlp, post, ln1, ln2, query, bQ, scores, pattern, value, result, bO, middle, hidden, bIn, neurons, bOut, WQ, WO } = flow;
+  const { position, layer, head, nHead, pre, attention, mlp, post, ln1, ln2, query, bQ, scores, pattern, value, result, bO, middle, hidden, bIn, neurons, bOut, WQ, WO } = flow;
   const token = `“${texts[position]}”`, most = pattern.indexOf(pattern.reduce((a, b) => Math.max(a, b), -Infinity)), others = less(attention[layer], result, bO), d = query.length;
   return [
     layerNorm("ln1", ln1, pre[layer], "then it"),
@@ -106,7 +105,7 @@ function stepsOf(flow, texts) {
     { key: "values", name: "Values", short: `${d} numbers`, says: `Each token has a value of ${d} numbers. The head takes their average by these weights, and calls it z.`, terms: valueTerms(flow, texts) },
     {
       key: "heads", name: "+ Heads", short: `${middle.length} numbers`, says: `The matrix W_O makes ${middle.length} numbers of the head’s average. They are added to the stream, with those of the other heads and a bias b_O.`,
-      terms: [term("", "stream before", pre[layer]), term("+", `head ${head}: z · W_O`, result), ...(isAny(others) ? [term("+", "the other heads", others)] : []), term("+", "b_O", bO), term("=", "stream between", middle)],
+      terms: [term("", "stream before", pre[layer]), term("+", `head ${head}: z · W_O`, result), ...termIf(nHead > 1, "the other heads", others), term("+", "b_O", bO), term("=", "stream between", middle)],
       matrix: { name: "W_O", data: WO, of: "z", by: value, to: "what the head adds", makes: result, plus: "" },
     },
     layerNorm("ln2", ln2, middle, "then it"),
@@ -127,14 +126,15 @@ function drawMatrix({ name, data, of, by, to, makes, plus }) {
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", `${name}, ${sizes} numbers`);
   canvas.className = "matrix";
-  canvas.style.width = `${6 * n}px`;
   canvas.onpointermove = ({ clientX, clientY }) => {
     const box = canvas.getBoundingClientRect(), at = (x, size, count) => Math.max(0, Math.min(count - 1, Math.floor((x / size) * count)));
     const i = at(clientY - box.top, box.height, by.length), j = at(clientX - box.left, box.width, n), w = data[i * n + j];
     placeTip(clientX + 12, clientY - 10, clientY + 18, `${of}, number ${i}: ${short(by[i])}\ntimes the weight ${short(w)}: ${short(by[i] * w)}\nThe sum of ${by.length} of these${plus && ` ${plus}`} is number ${j} of ${to}: ${short(makes[j])}`);
   };
   canvas.onpointerleave = hideTip;
-  return make("figure", {}, strip(by, 1), canvas, make("span"), strip(makes), make("figcaption", { className: "small", textContent: `${name}, ${sizes} numbers: ${of} at the left, ${to} below${plus && `, ${plus}`}.` }));
+  const figure = make("figure", {}, strip(by, 1), canvas, make("span"), strip(makes), make("figcaption", { className: "small", textContent: `${name}, ${sizes} numbers: ${of} at the left, ${to} below${plus && `, ${plus}`}.` }));
+  figure.style.setProperty("--wide", `${6 * n}px`);
+  return figure;
 }
 
 const FIRST = 24; // numbers; the others come with a click
@@ -151,7 +151,7 @@ function drawNumbers({ name, terms, says, of, matrix }) {
   const all = make("button", { type: "button", className: "plain", textContent: isAll ? `The first ${FIRST} alone` : `All ${n} numbers` });
   return [
     make("p", { textContent: says }), ...(matrix ? [drawMatrix(matrix)] : []),
-    make("p", { className: "sum", textContent: `From top to bottom: ${terms.map((t) => `${t.sign} ${t.name}`.trim()).join(" ")}` }),
+    make("p", { className: "sum", textContent: `From top to bottom, rounded: ${terms.map((t) => `${t.sign} ${t.name}`.trim()).join(" ")}` }),
     make("div", { className: "numbers", role: "list", "aria-label": `${name}: numbers` }, ...columns), ...(n > FIRST ? [all] : []),
   ];
 }

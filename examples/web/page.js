@@ -2,7 +2,7 @@
 // worker's; what it sends is drawn at the next frame.
 
 import { describe, fromHash, isSamePlace, seedFrom, toC, toHash, toLens } from "./changes.js";
-import { Heads, Large, arrows, forgetColours, make, makeCell, makeTable, nameOfHead, percent, sayAttention, shorten, showTips, visible } from "./draw.js";
+import { Heads, Large, arrows, forgetColours, isolate, make, makeCell, makeTable, nameOfHead, percent, sayAttention, shorten, showTips, visible } from "./draw.js";
 import { drawFlow, openStation } from "./flow.js";
 import { barsSvg, csv, gridSvg, patternSvg, safetensors } from "./save.js";
 import { forgetMeasured, isMeasuring, listenToSurprisal, measure, takeSentences } from "./surprisal.js";
@@ -53,12 +53,14 @@ let wish = 0, answered = -1; // the number of the newest wish, and of that whose
 let typing = 0; // the timer that waits for the end of typing
 let toOpen = null; // the model that is to be opened: {source, name}
 let writtenWith = []; // the changes with which the end of the text was written
+let refused = null; // {text, sentence}: the prompt cannot be run; the text whose pictures stay, and what is said
 let explained = "", followed = "", lensless = null; // what the parts were asked for; the tokens whose lens cannot be had
 let isFulfilling = false, isBusy = false; // the loop runs; the model is to write
 
 /** The text is to stand, with the changes, after a pause. @param {{ids?: number[] | null, left?: number, made?: number}} text */
 function want(text = {}, pause = 0) {
   Object.assign(wanted, text);
+  if (text.ids === null) refused = null;
   wish++;
   $("problem").textContent = $("speed").textContent = "";
   clearTimeout(typing);
@@ -124,7 +126,8 @@ async function openModel() {
   words = answer.words;
   $("length").max = answer.capacity;
   tokens = [];
-  logits = plain = parts = chosen = cell = null;
+  logits = plain = parts = flow = chosen = cell = refused = null;
+  drawWay(); // none, until there is that of the new model
   const changes = state.changes.filter((c) => c.layer < config.nLayer && (c.head ?? 0) < config.nHead), isFewer = changes.length < state.changes.length;
   if (isFewer) {
     state.changes = changes;
@@ -145,24 +148,32 @@ async function openModel() {
   if (isFewer) complain(new Error("Changes of layers or heads that this model does not have were taken away."));
 }
 
+/** The state with the text that is run. */
+const asRun = () => ({ ...state, text: refused?.text ?? state.text });
 /** Runs the text with the changes. */
 async function showText() {
-  const mine = (answered = wish), asking = { ...state };
+  const mine = (answered = wish), asking = asRun();
   try {
     const answer = await ask("show", { state: asking, ids: wanted.ids });
     if (mine !== wish) return;
     ({ tokens, logits, plain = null } = answer);
     flow = null;
+    if (refused) $("problem").textContent = refused.sentence;
     shown = asking;
     wanted.ids = tokens.map((t) => t.id);
     if (chosen >= tokens.length) chosen = null;
   } catch (error) {
     if (mine !== wish) return;
     if (error.change === undefined) {
-      tokens = [];
-      logits = plain = parts = chosen = null;
-      shown = asking;
       wanted.left = 0;
+      if (wanted.ids === null && tokens.length) { // the prompt's fault: the text before it is run again, with the changes as they are
+        wanted.ids = tokens.map((t) => t.id);
+        refused = { text: shown.text, sentence: `${error.message}. The text and the pictures are still those of “${shorten(visible(shown.text), 16)}”.` };
+        return void wish++;
+      }
+      tokens = [];
+      logits = plain = parts = chosen = refused = null;
+      shown = asking;
       throw error;
     }
     // a change that cannot be applied leaves the list, and the others are tried again
@@ -494,7 +505,7 @@ function drawLens() {
   for (const i of some) {
     table.tHead.rows[0].append(make("th", { scope: "col", textContent: visible(tokens[i].text) }));
     tokens[i].lens.forEach((guess, layer) => {
-      const button = make("button", { type: "button", textContent: shorten(visible(guess.text), 4.2), tabIndex: -1, "aria-label": `${guess.text}, ${percent(guess.probability)}, ${streamName(layer)}, token ${i}` });
+      const button = make("button", { type: "button", textContent: shorten(visible(guess.text), 4.2), tabIndex: -1, "aria-label": `${isolate(guess.text)}, ${percent(guess.probability)}, ${streamName(layer)}, token ${i}` });
       button.dataset.layer = layer;
       button.dataset.position = i;
       table.tBodies[0].rows[layer].append(makeCell(button, guess.probability, `${streamName(layer)}, token ${i}: ${visible(guess.text)} ${percent(guess.probability)}`));
@@ -722,6 +733,7 @@ function listenToLens() {
   $("cell-clear").onclick = () => cell && setChanges(state.changes.filter((c) => c.head !== undefined || c.layer !== cell[0] || c.position !== cell[1]));
 }
 
+const HOSTING = " It opens on this machine alone. For a class, put this file on any web site, and copy the link there.";
 function listenToChanges() {
   const step = (from, to) => {
     if (!from.length) return; // the button may still be enabled while the model writes
@@ -730,6 +742,13 @@ function listenToChanges() {
   };
   $("undo").onclick = () => step(past, future);
   $("redo").onclick = () => step(future, past);
+  document.addEventListener("keydown", (event) => {
+    const key = event.key.toLowerCase(), isText = document.activeElement.matches("textarea:not([readonly]), input[type=text]"); // which has an undo of its own
+    if (!(event.ctrlKey || event.metaKey) || event.altKey || isText || $("about").open || !["y", "z"].includes(key)) return;
+    event.preventDefault();
+    if (key === "y" || event.shiftKey) step(future, past);
+    else step(past, future);
+  });
   $("clear").onclick = () => setChanges([]);
   $("steer").onclick = () => change({ kind: "steer", layer: +$("steer-layer").value, factor: +$("steer-factor").value });
   for (const key of ["second", "plus", "minus"]) {
@@ -739,21 +758,21 @@ function listenToChanges() {
       setChanges(state.changes, true);
     });
   }
-  const copy = async (what, text) => {
+  const copy = async (what, text, more = "") => {
     $("code").hidden = false;
     $("code").value = text;
     try {
       await navigator.clipboard.writeText(text);
-      $("copied").textContent = `${what} is in the clipboard.`;
+      $("copied").textContent = `${what} is in the clipboard.${more}`;
     } catch {
       $("code").select();
-      $("copied").textContent = `The browser keeps its clipboard closed: ${what.toLowerCase()} is selected below.`;
+      $("copied").textContent = `The browser keeps its clipboard closed: ${what.toLowerCase()} is selected below.${more}`;
     }
   };
-  $("copy-link").onclick = () => copy("The link", location.href.replace(/#.*/, "") + toHash(state));
-  $("copy-c").onclick = () => copy("The program", toC(state, modelFile));
+  $("copy-link").onclick = () => copy("The link", location.href.replace(/#.*/, "") + toHash(asRun()), location.protocol === "file:" ? HOSTING : "");
+  $("copy-c").onclick = () => copy("The program", toC(asRun(), modelFile));
   $("copy-lens").onclick = () => {
-    const command = toLens(state, modelFile);
+    const command = toLens(asRun(), modelFile);
     if (command) copy("The command", command);
     else $("copied").textContent = "A text has a NUL, which no command can be given.";
   };
@@ -927,6 +946,7 @@ function showStep(next) {
   $("tour-back").disabled = step === 0;
   $("tour-next").disabled = step === steps.length - 1;
   $(`part-${at}`).classList.add("pointed");
+  $("tour-text").scrollTop = 0;
   $("tour-title").focus({ preventScroll: true });
   scrollBelowTour($(`part-${at}`));
 }

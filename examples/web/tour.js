@@ -7,7 +7,7 @@
 export const steps = [
   {
     title: "The way of a token", at: "flow",
-    text: "From left to right, this is what happens to one token: it becomes a row of numbers; its query meets the keys of the tokens before it; softmax makes weights of how well they fit; the values are averaged by these; an MLP follows; and in the end each token of the vocabulary has a chance to come next. The steps that follow look at this in turn.",
+    text: "From left to right, this is what happens to one token: it becomes a row of numbers, the stream, and each layer adds to it. Below is one layer: its query, made of the stream by LayerNorm, a matrix and a bias, meets the keys of the tokens before it; softmax makes weights of how well they fit; the values, averaged by these, are added to the stream, and then what an MLP makes. In the end each token of the vocabulary has a chance to come next.",
     button: "Open the numbers of softmax", act: { station: "softmax" }, see: "flow-title",
   },
   {
@@ -36,7 +36,7 @@ export const steps = [
   },
   {
     title: "Who said so?", at: "parts",
-    text: "The last stream is a sum, so the score of a token is a sum too: this much from each head, that much from each layer of neurons. Strong tints are those that mattered. What one adds may be what another takes away.",
+    text: "The last stream is a sum, so the score of a token is a sum too, if the scale of the last LayerNorm is held as it is: this much from each head, that much from each layer of neurons. Strong tints are those that mattered. What one adds may be what another takes away.",
   },
   {
     title: "Take a head away", at: "attention",

@@ -238,9 +238,9 @@ function explain({ position, token }) {
 /** The way of one token through all layers, and through one layer and head in steps, by a run of its own: what all would
  * need could not be kept. The last LayerNorm is `last`, those of the layer are `ln1` and `ln2`. */
 function flow({ state, position, layer, head }) {
-  const { nLayer, dHead, dModel } = model.config, block = `blocks.${layer}.`, layers = Array.from({ length: nLayer }, (_, i) => `blocks.${i}.`);
+  const { nLayer, nHead, dHead, dModel } = model.config, block = `blocks.${layer}.`, layers = Array.from({ length: nLayer }, (_, i) => `blocks.${i}.`);
   const norms = { ln1: `${block}ln1`, ln2: `${block}ln2`, last: "ln_final" };
-  const names = ["hook_embed", "hook_pos_embed", ...layers.flatMap((of) => ["hook_resid_pre", "hook_attn_out", "hook_mlp_out", "hook_resid_post"].map((name) => of + name)),
+  const names = ["hook_embed", "hook_pos_embed", "*.hook_resid_pre", "*.hook_attn_out", "*.hook_mlp_out", "*.hook_resid_post",
     ...["q", "k", "v", "attn_scores", "pattern", "z", "result"].map((name) => `${block}attn.hook_${name}`), `${block}hook_resid_mid`, `${block}mlp.hook_pre`, `${block}mlp.hook_post`,
     ...Object.values(norms).flatMap((of) => [`${of}.hook_scale`, `${of}.hook_normalized.pre`, `${of}.hook_normalized.post`])];
   const ids = session.tokens.slice(0, position + 1), made = model.session({ nCtx: capacity() }); // a second text may be longer
@@ -255,7 +255,7 @@ function flow({ state, position, layer, head }) {
     const norm = (of, w) => ({ scale: row(`${of}.hook_scale`)[0], normalized: row(`${of}.hook_normalized.pre`), weight: weights(`${w}.w`), bias: weights(`${w}.b`), out: row(`${of}.hook_normalized.post`) });
     const positions = row("hook_pos_embed"), token = row("hook_embed"), logits = made.logits;
     const answer = {
-      position, layer, head, token, positions, embedding: token.map((x, i) => x + positions[i]),
+      position, layer, head, nHead, changedStreams: state.changes.filter((c) => c.head === undefined).map((c) => c.layer), isHeadChanged: state.changes.some((c) => c.layer === layer && c.head === head), token, positions, embedding: token.map((x, i) => x + positions[i]),
       pre: each("hook_resid_pre"), attention: each("hook_attn_out"), mlp: each("hook_mlp_out"), post: each("hook_resid_post"),
       ...Object.fromEntries(Object.entries(norms).map(([key, of]) => [key, norm(of, of)])),
       query: last(ofHead("q")), bQ: weights(`${block}attn.b_Q`, head * dHead, dHead), keys: ofHead("k"), scores: ofKeys("attn_scores"), pattern: ofKeys("pattern"), values: ofHead("v"),
