@@ -6,6 +6,7 @@ chromium or firefox-esr, or the browsers that Playwright installs; what is missi
 runs with Playwright 1.57; Playwright 1.65 asks it for a command that it does not have.) Screenshots
 at three sizes, light and dark, go to the folder SHOTS. BROWSERS=chromium leaves the other out."""
 
+import array
 import csv
 import functools
 import http.server
@@ -13,6 +14,7 @@ import io
 import json
 import math
 import os
+import random
 import re
 import shlex
 import shutil
@@ -67,6 +69,16 @@ try:
     from safetensors.numpy import load as read_safetensors
 except ImportError:
     read_safetensors = None
+
+try:
+    import numpy  # noqa: F401
+
+    os.environ["ATTN_LIB"] = f"{build}/libattn.so"
+    sys.path.insert(0, f"{root}/examples/python")
+    import attn
+    import stations
+except ImportError:
+    attn = None
 
 # FNV-1a of the numbers' bytes, as web-native's.
 DIGEST = """() => { let h = 2166136261;
@@ -240,7 +252,7 @@ def check_odd_texts(page):
     settle(page)
     page.get_by_role("button", name="Layer 1 head 1").click()
     settle(page)
-    check("too long a text stays refused", "make it shorter" in page.locator("#problem").inner_text() and text_of(page) == "", page.locator("#problem").inner_text())
+    check("too long a text stays refused", "make it shorter" in page.locator("#problem").inner_text() and text_of(page) == text, page.locator("#problem").inner_text())
     page.get_by_role("button", name="Clear all").click()
     page.get_by_label("Prompt").fill("Once upon a time")
     settle(page)
@@ -807,7 +819,7 @@ def check_way(page):
         if chosen is not None:
             page.get_by_role("log").get_by_role("button").nth(chosen).click()
         settle(page)
-        got = page.evaluate("() => ({ ...flow, pattern: [...flow.pattern], row: [...rowsOfHead(...head)[flow.position]], scores: [...flow.scores], sizes: [flow.embedding, flow.query, flow.value, flow.mlp, flow.neurons].map((x) => x.length) })")
+        got = page.evaluate("() => ({ layer: flow.layer, head: flow.head, position: flow.position, pattern: [...flow.pattern], row: [...rowsOfHead(...head)[flow.position]], scores: [...flow.scores], sizes: [flow.embedding, flow.query, flow.value, flow.mlp[2], flow.neurons].map((x) => x.length) })")
         check("the way is that of the head and the token", [got["layer"], got["head"], got["position"]] == [2, h, chosen if chosen is not None else page.evaluate("() => tokens.length - 1")], got)
         check("its weights are the picture's, to the bit", got["pattern"] == got["row"], got)
         most = max(got["scores"])
@@ -823,20 +835,228 @@ def check_way(page):
     page.get_by_role("button", name="Clear all").click()
     page.get_by_role("log").get_by_role("button").nth(3).click()
     settle(page)
-    buttons = page.locator("#flow button")
-    check("seven stations", buttons.count() == 7)
-    for i in range(7):
+    buttons = page.locator(".stations button")
+    check("a station for each layer, for what is before and after, and for each step", buttons.count() == 4 + 3 + 9, buttons.count())
+    for i in range(16):
         buttons.nth(i).click()
-        check("a click opens the numbers", page.locator("#flow-numbers").is_visible() and page.locator("#flow-numbers .numbers span").count() > 3 and buttons.nth(i).get_attribute("aria-expanded") == "true")
-    buttons.nth(6).click()
+        settle(page)
+        check("a click opens the numbers", page.locator("#flow-numbers").is_visible() and page.locator("#flow-numbers .numbers > span").count() > 3 and buttons.nth(i).get_attribute("aria-expanded") == "true", i)
+    check("a layer of the way is that of the steps", page.evaluate("() => [flow.layer, head[0]].join()") == "3,3")
+    buttons.nth(15).click()
     check("and another closes them", page.locator("#flow-numbers").is_hidden())
     page.get_by_role("log").get_by_role("button").nth(3).click()
     settle(page)
 
 
+def check_sums(page):
+    """What the stations show is what the library computes, and adds up: LayerNorm, matrices, biases, the stream."""
+    if attn is None:
+        return skip("the sums of the stations", "there is no NumPy")
+    model = attn.Model(f"{build}/tiny-stories.attn", threads=1)
+    changes = [{"kind": "scale", "layer": 2, "head": 3, "factor": 1.5}, {"kind": "stream", "layer": 1, "position": 2, "factor": 0.5}]
+    for text, layer, head, chosen, changed in ("Once upon a time", 0, 1, None, False), ("Tom had a red ball. Sue had a blue hat. Tom had a", 3, 5, None, False), ("Lily and Ben went to the park. Lily", 1, 4, 6, False), ("One", 2, 0, None, False), ("The sun was hot, so", 2, 3, 2, True):
+        page.get_by_label("Prompt").fill(text)
+        settle(page)
+        page.evaluate("([changes, layer, head]) => { setChanges(changes); pickHead(layer, head); }", [changes if changed else [], layer, head])
+        settle(page)
+        if chosen is not None:
+            page.get_by_role("log").get_by_role("button").nth(chosen).click()
+            settle(page)
+        ids, session = page.evaluate("() => tokens.map((t) => t.id)"), model.session()
+        for change in changes if changed else []:
+            where_in = {"heads": [3]} if "head" in change else {"positions": [2]}
+            session.edit(f"blocks.{change['layer']}." + ("attn.hook_z" if "head" in change else "hook_resid_pre"), "scale", numpy.float32([change["factor"]]), **where_in)
+        want = stations.stations(model, session, ids[: len(ids) if chosen is None else chosen + 1], layer, head, changes if changed else [])
+        check("the stations", page.evaluate("() => [...document.querySelectorAll('.stations button')].map((b) => b.dataset.station)") == list(want))
+        for key, lines in want.items():
+            page.evaluate("(key) => { opened = ''; document.querySelector(`[data-station='${key}']`).click(); }", key)
+            _, shown = page.evaluate(stations.SHOWN)
+            n = len(lines[-1])
+            check(f"{key}: the first numbers, or all", len(shown) == min(n, 24) and not stations.faults(shown, lines), (text, stations.faults(shown, lines)))
+            if n > 24:
+                page.get_by_role("button", name=f"All {n} numbers").click()
+                _, shown = page.evaluate(stations.SHOWN)
+                hidden = page.evaluate("() => [$('flow-numbers'), ...$('flow-numbers').children].some((e) => e.scrollHeight > e.clientHeight + 1 && getComputedStyle(e).overflowY !== 'visible')")
+                check(f"{key}: all {n} numbers in sight, and their sums", len(shown) == n and not hidden and not stations.faults(shown, lines), (text, stations.faults(shown, lines)))
+                page.get_by_role("button", name="The first 24 alone").click()
+            if key.startswith("layer"):  # the steps are now those of that layer
+                page.evaluate("([layer, head]) => pickHead(layer, head)", [layer, head])
+                settle(page)
+        names = page.evaluate("() => { openStation('query'); const said = $('flow-numbers').innerText; openStation(''); return said; }")
+        check("a query is of LayerNorm, a matrix and a bias", all(word in names for word in ("LayerNorm", "W_Q", "b_Q")), names)
+    page.get_by_role("button", name="Clear all").click()
+    page.locator("[data-station=query]").click()
+    settle(page)
+    box = page.locator(".matrix").bounding_box()
+    page.locator(".matrix").hover(position={"x": box["width"] * 5.5 / 32, "y": box["height"] * 7.5 / 192})
+    weight = float(model.tensor("blocks.2.attn.W_Q")[3, 7, 5])
+    check("the pointer tells a weight of the matrix", f"times the weight {weight:.3f}".replace("-", "\u2212") in page.locator("#tip").inner_text(), (weight, page.locator("#tip").inner_text()))
+    page.evaluate("() => openStation('')")
+
+
+def made_up_model(folder, layers, heads):
+    """A random GPT-2 of so many layers and heads, with the tokenizer of the included one. Returns its file."""
+    source = os.path.join(root, "examples", "tiny-stories")
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("model.safetensors", "training", "reference.json"))
+    config, width = json.load(open(f"{source}/config.json")), 8 * heads
+    config.update(n_layer=layers, n_head=heads, n_embd=width)
+    json.dump(config, open(f"{folder}/config.json", "w"))
+    shapes = {"wte.weight": [config["vocab_size"], width], "wpe.weight": [config["n_ctx"], width], "ln_f.weight": [width], "ln_f.bias": [width]}
+    for i in range(layers):
+        for name, shape in ("ln_1", [width]), ("ln_2", [width]), ("attn.c_attn", [width, 3 * width]), ("attn.c_proj", [width, width]), ("mlp.c_fc", [width, 4 * width]), ("mlp.c_proj", [4 * width, width]):
+            shapes |= {f"h.{i}.{name}.weight": shape, f"h.{i}.{name}.bias": shape[-1:]}
+    header, data, rng = {}, bytearray(), random.Random(1)
+    for name, shape in shapes.items():
+        begin = len(data)
+        data += array.array("f", [rng.uniform(-0.2, 0.2) for _ in range(math.prod(shape))]).tobytes()
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
+    words = json.dumps(header).encode()
+    with open(f"{folder}/model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(words)) + words + data)
+    subprocess.run([f"{build}/attn-convert", folder, f"{folder}/made-up-{layers}-{heads}.attn", "--quiet"], check=True, capture_output=True)
+    return f"{folder}/made-up-{layers}-{heads}.attn"
+
+
+def check_shapes(page, tmp):
+    """Models of the shapes of GPT-2 124M and 355M: all heads, the MLP and the bias are in sight at 1280 px."""
+    for layers, heads in (12, 12), (24, 16):
+        made = made_up_model(f"{tmp}/{layers}-{'file' if where.endswith('file://') else 'http'}", layers, heads)
+        page.locator("#file").set_input_files(made)
+        page.wait_for_function(f"() => $('about-model').textContent.includes('{os.path.basename(made)}')", timeout=20000)
+        page.get_by_label("Prompt").fill("Once upon a time there was a cat")
+        settle(page)
+        for width in 1280, 360:
+            page.set_viewport_size({"width": width, "height": 900})
+            settle(page)
+            seen = page.evaluate("() => [$('parts').rows[0].cells.length, $('parts').getBoundingClientRect().right - $('parts').parentElement.getBoundingClientRect().right, document.documentElement.scrollWidth - innerWidth, $('writing').lastElementChild.getBoundingClientRect().bottom, $('inside').lastElementChild.getBoundingClientRect().bottom, $('part-lens').getBoundingClientRect().top]")
+            check(f"{layers} layers of {heads} heads: a column for each, the MLP and the bias", seen[0] == heads + 3 and seen[2] <= 0 and (seen[1] <= 0 or width == 360), (width, seen))
+            check(f"{layers} layers of {heads} heads: the columns end where the wide parts begin", width == 360 or 0 <= seen[5] - max(seen[3:5]) < 60, (width, seen))
+        page.set_viewport_size({"width": 1280, "height": 900})
+        check(f"{layers} layers of {heads} heads: the way goes through all layers", page.locator("#path button").count() == layers + 3, page.locator("#path button").count())
+
+
+def check_refused(page):
+    """A text that is too long leaves the last pictures, with a sentence; changes go on with these."""
+    page.get_by_label("Prompt").fill("Once upon a time")
+    settle(page)
+    before, seen = page.evaluate(DIGEST), "() => [tokens.length, $('next').children.length > 3, $('lens').rows.length, $('parts').rows.length, $('path').children.length, large.n].join()"
+    shown = page.evaluate(seen)
+    for long in "word " * 300, "a b c d e f " * 3000:
+        page.get_by_label("Prompt").fill(long)
+        settle(page)
+        said = page.locator("#problem").inner_text()
+        check("too long a text leaves the pictures", page.evaluate(seen) == shown and page.evaluate(DIGEST) == before and text_of(page) == "Once upon a time", page.evaluate(seen))
+        check("and a sentence says so", "make it shorter" in said and "still those of “Once upon a time”" in said, said)
+        page.get_by_role("button", name="Generate").click()
+        settle(page)
+        check("nothing is written", text_of(page) == "Once upon a time" and "make it shorter" in page.locator("#problem").inner_text())
+    page.get_by_role("button", name="Layer 2 head 3").click()
+    settle(page)
+    changed = page.evaluate(DIGEST)
+    check("a change is of the pictures that are shown", changed != before and page.locator("#changes .awaited").count() == 0 and page.locator("#problem").inner_text() == said, said)
+    page.get_by_label("Prompt").fill("Once upon a time")
+    settle(page)
+    check("a shorter text is run again", page.evaluate(DIGEST) == changed and page.locator("#problem").inner_text() == "")
+    page.get_by_role("button", name="Clear all").click()
+    settle(page)
+
+
+def check_undo_keys(page):
+    """Ctrl+Z and its like undo and redo a change; in a text they are the text's own."""
+    page.evaluate("() => { past = [], future = []; }")
+    page.get_by_role("button", name="Layer 1 head 2").click()
+    page.get_by_role("button", name="Layer 3 head 0").click()
+    settle(page)
+    heads_off = lambda: page.evaluate("() => state.changes.map((c) => `${c.layer}.${c.head}`).join()")
+    for key, left in ("Control+z", "1.2"), ("Control+Shift+Z", "1.2,3.0"), ("Meta+z", "1.2"), ("Control+z", ""), ("Control+z", ""), ("Control+y", "1.2"), ("Control+y", "1.2,3.0"), ("Control+Alt+z", "1.2,3.0"), ("z", "1.2,3.0"):
+        page.keyboard.press(key)
+        settle(page)
+        check(f"after {key}", heads_off() == left, heads_off())
+    for place in "#scale", "#changes button", "body":
+        page.evaluate("(place) => place === 'body' ? document.activeElement.blur() : document.querySelector(place).focus()", place)
+        page.keyboard.press("Control+z")
+        page.keyboard.press("Control+y")
+        check(f"undone and done again with the focus on {place}", heads_off() == "1.2,3.0", heads_off())
+    page.get_by_label("Prompt").focus()
+    page.get_by_label("Prompt").fill("Once upon")
+    page.keyboard.type(" a")
+    page.keyboard.press("Control+z")
+    settle(page)
+    check("in a text Ctrl+Z is the text's", heads_off() == "1.2,3.0", heads_off())
+    page.get_by_role("button", name="Clear all").click()
+    settle(page)
+
+
+# Where the letters of a line stand: those that read from left to right have to be in the order of the text.
+ORDER = """(boxes) => {
+    const rtl = /[\u0590-\u08ff]/, found = [];
+    const look = (text, placeOf) => {
+        let last = null;
+        [...text].reduce((at, letter) => {
+            const place = /[\p{L}\p{N}%“”]/u.test(letter) && !rtl.test(letter) && placeOf(at, letter.length);
+            if (place && last && Math.abs(place.top - last.top) < 4 && place.left < last.left) found.push(text);
+            if (place) last = place;
+            return at + letter.length;
+        }, 0);
+    };
+    let lines = 0;
+    for (const box of boxes) {
+        const walk = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+        for (let node; (node = walk.nextNode()); )
+            if (rtl.test(node.data) && node.parentElement.getClientRects().length) lines++, look(node.data, (at, n) => {
+                if (node.parentElement.tagName === "text") return { top: 0, left: node.parentElement.getStartPositionOfChar(at).x };
+                const range = document.createRange();
+                range.setStart(node, at), range.setEnd(node, at + n);
+                return range.getBoundingClientRect();
+            });
+    }
+    return { lines, found: [...new Set(found)] };
+}"""
+
+
+def check_directions(page):
+    """Tokens that read from right to left leave the order of what stands around them alone, in SVG too."""
+    for text in "Lily said \u0627 \u0627 \u05d0 and", "\u0645\u0631\u062d\u0628\u0627 12 \u05d0\u05d1":
+        page.get_by_label("Prompt").fill(text)
+        settle(page)
+        check("the text as it is written", text_of(page) == text, text_of(page))
+        page.evaluate("""() => { // a head that looks at such tokens, their tips, a change at one, a choice
+            const at = tokens.findIndex((t) => /[\u0590-\u08ff]/.test(t.text));
+            large.look(tokens.length - 1);
+            say(at), pickHead(1, 0), openStation("values");
+            setChanges([{ kind: "stream", layer: 1, position: at, factor: 0.5 }]);
+            chosen = at, cell = [1, at];
+            draw(), fulfil();
+        }""")
+        settle(page)
+        page.evaluate("() => { say(tokens.findIndex((t) => /[\u0590-\u08ff]/.test(t.text))); placeTip(50, 50, 60, sayAttention(1, tokens.map((t) => visible(t.text)), () => 0.27)); }")
+        got = page.evaluate("() => (%s)([...document.querySelectorAll('main *:not(#text, #text *, textarea)')].filter((e) => [...e.childNodes].some((n) => n.nodeType === 3)))" % ORDER)
+        check(f"the order of the letters around {text!r}", got["lines"] > 8 and got["found"] == [], got)
+        got = page.evaluate("""() => {
+            parts.text = "\u0627";
+            const box = document.querySelector("[data-paper=lens]");
+            box.style.display = "block";
+            box.innerHTML = "";
+            for (const picture of Object.values(PICTURES)) box.append(document.importNode(new DOMParser().parseFromString(picture(), "image/svg+xml").documentElement, true));
+            const got = (%s)([box]);
+            box.replaceChildren(), (box.style.display = "");
+            return got;
+        }""" % ORDER)
+        check(f"and in SVG", got["lines"] > 4 and got["found"] == [], got)
+        page.evaluate("() => { chosen = cell = null; openStation(''); setChanges([]); hideTip(); }")
+        settle(page)
+
+
+def check_hosting(page):
+    page.get_by_role("button", name="Copy link").click()
+    page.wait_for_function("() => $('copied').textContent")
+    said = page.locator("#copied").inner_text()
+    check("a link to a file is said to open here alone, and what to do for a class", ("For a class" in said) == where.endswith("file://"), said)
+
+
 def check_tour_in_sight(page):
-    """At every step the tour is in sight, and the part that it speaks of begins below it."""
-    for width, height in (360, 740), (1280, 800), (2560, 1300):
+    """At every step the tour is in sight, and the part that it speaks of begins below it; also in a window zoomed to 200 %."""
+    for width, height in (640, 450), (360, 740), (1280, 800), (2560, 1300):
         page.set_viewport_size({"width": width, "height": height})
         page.evaluate("() => scrollTo(0, 0)")
         page.get_by_role("button", name="Tour", exact=True).click()
@@ -850,8 +1070,9 @@ def check_tour_in_sight(page):
                 page.wait_for_timeout(700)  # it scrolls smoothly
                 seen = page.evaluate("""() => { const box = (e) => e.getBoundingClientRect(), tour = box($("tour")), step = steps[+$("tour-count").textContent.split(" ")[1] - 1];
                     const shown = box(%s), end = document.documentElement.scrollHeight - innerHeight - scrollY;
-                    return { top: tour.top, bottom: tour.bottom, height: innerHeight, at: shown.top - tour.bottom, end }; }""" % ("step.see ? $(step.see) : $(`part-${step.at}`)" if act else "$(`part-${step.at}`)"))
-                check(f"step {i + 1} in sight at {width}, act {act}", seen["top"] >= -1 and seen["bottom"] < 0.62 * seen["height"] and (-2 <= seen["at"] <= 60 or (seen["at"] >= -2 and seen["end"] < 2 and seen["at"] + seen["bottom"] < seen["height"] - 80)), seen)
+                    const [count, next] = [box($("tour-count")), box($("tour-next"))];
+                    return { top: tour.top, bottom: tour.bottom, count: count.top >= tour.top && count.bottom <= tour.bottom && next.bottom <= tour.bottom, height: innerHeight, at: shown.top - tour.bottom, end }; }""" % ("step.see ? $(step.see) : $(`part-${step.at}`)" if act else "$(`part-${step.at}`)"))
+                check(f"step {i + 1} in sight at {width}, act {act}", seen["top"] >= -1 and seen["count"] and seen["bottom"] < (0.47 if height < 500 else 0.62) * seen["height"] and (-2 <= seen["at"] <= 60 or (seen["at"] >= -2 and seen["end"] < 2 and seen["at"] + seen["bottom"] < seen["height"] - 80)), seen)
                 if act and i == 0:
                     box = page.locator("#flow li").nth(3).bounding_box()
                     check(f"the open station is in sight at {width}", box["x"] >= 0 and box["x"] + box["width"] <= width, box)
@@ -1052,9 +1273,15 @@ def run_in(browser, name, address, native, tmp):
     check_tour(page)
     check_first_hour(page, tmp)
     check_way(page)
+    check_sums(page)
+    check_refused(page)
+    check_undo_keys(page)
+    check_directions(page)
+    check_hosting(page)
     check_tour_in_sight(page)
     check_surprisal(page, tmp)
     check_files(page, tmp)
+    check_shapes(page, tmp)
     check("no complaint in the console", complaints == [], complaints[:3])
     outside = [url for url in asked if url.split("#")[0] != address and not url.startswith(("blob:", "data:"))]
     check("no request leaves the page", outside == [], outside)

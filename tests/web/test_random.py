@@ -46,6 +46,7 @@ except ImportError as error:
 os.environ["ATTN_LIB"] = f"{build}/libattn.so"
 sys.path.insert(0, f"{root}/examples/python")
 import attn  # noqa: E402
+import stations  # noqa: E402
 
 # What a reader may do. Each takes a source of random numbers, r(n), from 0 to n - 1.
 ACTIONS = """
@@ -82,7 +83,9 @@ window.actions = {
     cell: (r) => press(pick(all("#lens button"), r)),
     cellChange: (r) => press(pick([$("cell-zero"), $("cell-patch"), $("cell-clear")], r)),
     cellFactor: (r) => slide("cell-factor", r),
-    way: (r) => press(pick(all("#flow button"), r)),
+    way: (r) => press(pick(all(".stations button, #flow-numbers button"), r)),
+    undoKey: (r) => key(document.activeElement, pick(["z", "Z", "y"], r), { ctrlKey: true, shiftKey: !r(3) }),
+    matrix: (r) => point(document.querySelector(".matrix"), pick(["pointermove", "pointerleave"], r), r),
     undo: () => press($("undo")),
     redo: () => press($("redo")),
     clear: () => press($("clear")),
@@ -145,11 +148,13 @@ SEEN = """() => ({
     probabilities: tokens.map((t) => t.probability), sum: parts && parts.shares.reduce((a, b) => a + b, 0), best: parts && tokens.length && chosen === null ? logits[parts.token] : null,
     model: modelFile, capacity: +$("length").max, bars: shownNext.map((b) => b.id), marks: [...document.querySelectorAll(".head")].map((b) => b.dataset.mark ?? ""), address: location.hash,
     large: large.labels.length, painted: heads.small.map((s) => s.painted), lens: tokens.map((t) => t.lens?.at(-1).id),
-    way: flow && { ...Object.fromEntries(Object.entries(flow).map(([key, x]) => [key, x.buffer ? bits(x) : x])), stations: $("flow").children.length, opened, numbers: [...document.querySelectorAll("#flow-numbers .numbers span")].map((x) => x.textContent) },
+    way: flow && { at: [flow.position, flow.layer, flow.head], names: [...document.querySelectorAll(".stations button")].map((b) => b.dataset.station), shown: (%s)(),
+        bits: Object.fromEntries([["embedding", flow.embedding], ["query", flow.query], ["scores", flow.scores], ["pattern", flow.pattern], ["z", flow.value], ["neurons", flow.neurons], ["mlp", flow.mlp[flow.layer]], ["post", flow.post[flow.layer]]].map(([key, x]) => [key, bits(x)])) },
     wants: tokens.length && isFlowCheap() ? [chosen ?? tokens.length - 1, ...head] : null,
     surprisal: measured && { ...measured, text: [...(measured.text.buffer ? measured.text : new TextEncoder().encode(measured.text))], said: [...document.querySelectorAll(".said")].map((x) => x.textContent) },
-    measuring: [$("measure-stop").disabled, $("measure-progress").hidden, isMeasuring()], refused: $("measure-problem").textContent,
-})"""
+    measuring: [$("measure-stop").disabled, $("measure-progress").hidden, isMeasuring()], unmeasured: $("measure-problem").textContent,
+    run: shown.text, refused: !!refused,
+})""" % stations.SHOWN
 BITS = """window.bits = (x) => { let text = ""; for (const b of new Uint8Array(x.buffer, x.byteOffset, x.byteLength)) text += b.toString(16).padStart(2, "0"); return text; }; 0"""
 
 
@@ -241,12 +246,15 @@ class Checks:
         self.check("the changes are those computed", seen["changes"] == seen["state"]["changes"], (seen["changes"], seen["state"]["changes"]))
         self.check("the list has them", seen["listed"].replace("\n", "") == "".join(d + "remove" for d in seen["described"]).replace("\n", ""), (seen["listed"], seen["described"]))
         self.check("the text is that of the tokens", seen["spans"] == seen["texts"], (seen["spans"], seen["texts"]))
-        prompt = [int(i) for i in encode(seen["prompt"].encode("utf-8", "surrogatepass").decode("utf-8", "replace"))]
+        run = seen["run"] if n else seen["prompt"]
+        prompt = [int(i) for i in encode(run.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))]
         if not n:
             self.check("no text: it is empty or refused", not prompt or seen["problem"] != "", (seen["prompt"][:80], seen["problem"]))
             return seen
+        self.check("the text is the prompt's, or the prompt is refused", run == seen["prompt"] or (seen["refused"] and "make it shorter" in seen["problem"]), (run[:80], seen["prompt"][:80], seen["problem"]))
+        seen["state"]["text"] = run
         given = ids[: seen["made"]]
-        self.check("the tokens begin with the prompt's, or with those of another choice", "".join(seen["texts"])[: len(seen["prompt"])] == seen["prompt"] or "\ufffd" in seen["prompt"] or given[: len(prompt) - 1] == prompt[: len(given[: len(prompt) - 1])], (seen["prompt"], seen["texts"][: len(prompt) + 2]))
+        self.check("the tokens begin with the prompt's, or with those of another choice", "".join(seen["texts"])[: len(run)] == run or "\ufffd" in run or given[: len(prompt) - 1] == prompt[: len(given[: len(prompt) - 1])], (run, seen["texts"][: len(prompt) + 2]))
         session = native.session(seen, seen["changes"])
         record = session.record(["*.hook_pattern", "*.hook_resid_post"])
         losses = native_score(session, ids)
@@ -270,30 +278,26 @@ class Checks:
         return seen
 
     def way(self, seen, native):
-        """The numbers of the way of a token, those that are shown too."""
-        way, ids = seen["way"], seen["ids"]
-        self.check("the way is that of the token and the head", (way and [way["position"], way["layer"], way["head"]]) == seen["wants"], (way, seen["wants"]))
-        if not way or [way["position"], way["layer"], way["head"]] != seen["wants"]:
+        """The numbers of the station that is open, and that they add up."""
+        way = seen["way"]
+        self.check("the way is that of the token and the head", (way and way["at"]) == seen["wants"], (way, seen["wants"]))
+        if not way or way["at"] != seen["wants"]:
             return
-        position, block, h = way["position"], f"blocks.{way['layer']}.", way["head"]
-        session = native.session(seen, seen["changes"])
-        record = session.record(["hook_embed", "hook_pos_embed", *(block + name for name in ("attn.hook_q", "attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "mlp.hook_post", "hook_mlp_out"))])
-        session.feed(ids[: position + 1])
+        position, layer, h = way["at"]
+        block, session = f"blocks.{layer}.", native.session(seen, seen["changes"])
+        record = session.record(["hook_embed", "hook_pos_embed", *(block + name for name in ("attn.hook_q", "attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "mlp.hook_post", "hook_mlp_out", "hook_resid_post"))])
+        session.feed(seen["ids"][: position + 1])
         row = lambda name: np.array(record[name])[position]
         of_head = lambda name: np.array(record[block + name])[h, position, : position + 1]
-        want = {"embedding": row("hook_embed") + row("hook_pos_embed"), "query": row(block + "attn.hook_q")[h], "scores": of_head("attn.hook_attn_scores"), "pattern": of_head("attn.hook_pattern"), "value": row(block + "attn.hook_z")[h], "mlp": row(block + "hook_mlp_out"), "neurons": row(block + "mlp.hook_post")}
-        for name, numbers in want.items():
-            self.check(f"the way: {name}, to the bit", hexed(numbers) == way[name])
-        self.check("seven stations", way["stations"] == 7, way["stations"])
-        if way["opened"] in range(6):
-            numbers = want[["embedding", "query", "scores", "pattern", "value", "mlp"][way["opened"]]]
-            shown = [float(text.split()[-1].replace("\u2212", "-")) for text in way["numbers"]]
-            self.check("the numbers that are shown", len(shown) == len(numbers) and all(abs(a - float(b)) < 0.00051 for a, b in zip(shown, numbers)), (way["opened"], way["numbers"][:6], numbers[:6]))
-        elif way["opened"] == 6 and position + 1 < len(ids):
-            x = np.asarray(session.logits, np.float64)
-            p = np.sort(np.exp(x - x.max()) / np.exp(x - x.max()).sum())[::-1]
-            shown = [float(text.split()[-1]) for text in way["numbers"]]
-            self.check("the chances that are shown", len(shown) == 6 and all(abs(a - b) < 0.00052 for a, b in zip(shown, p)), (shown, p[:6]))
+        bits = {"embedding": row("hook_embed") + row("hook_pos_embed"), "query": row(block + "attn.hook_q")[h], "scores": of_head("attn.hook_attn_scores"), "pattern": of_head("attn.hook_pattern"), "z": row(block + "attn.hook_z")[h], "neurons": row(block + "mlp.hook_post"), "mlp": row(block + "hook_mlp_out"), "post": row(block + "hook_resid_post")}
+        for name, numbers in bits.items():
+            self.check(f"the way: {name}, to the bit", hexed(numbers) == way["bits"][name])
+        want = stations.stations(native.model, native.session(seen, seen["changes"]), seen["ids"][: position + 1], layer, h, seen["changes"])
+        self.check("the stations", way["names"] == list(want), way["names"])
+        key, shown = way["shown"]
+        if key in want:
+            fault = stations.faults(shown, want[key], 0.05 if "q8" in seen["model"] else 0.0006)
+            self.check("the numbers that are shown", len(shown) in (24, len(want[key][-1])) and not fault, (way["at"], key, fault))
 
     def surprisal(self, seen, path):
         """The rows of surprisal are the program's."""
@@ -316,7 +320,7 @@ class Checks:
         self.page.evaluate("() => $('generate').click()")
         self.settle()
         seen = self.compare()
-        if not seen["ids"]:
+        if not seen["ids"] or seen["refused"]:
             return
         state, native = seen["state"], next(m for p, m in self.models.items() if p.endswith(os.path.basename(seen["model"])))
         prompt = native.model.tokenizer.encode(state["text"])
