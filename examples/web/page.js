@@ -168,7 +168,7 @@ async function showText() {
       wanted.left = 0;
       if (wanted.ids === null && tokens.length) { // the prompt's fault: the text before it is run again, with the changes as they are
         wanted.ids = tokens.map((t) => t.id);
-        refused = { text: shown.text, sentence: `${error.message}. The text and the pictures are still those of “${shorten(visible(shown.text), 16)}”.` };
+        refused = { text: shown.text, sentence: `${error.message}. The text and the pictures are still those of “${shorten(visible(shown.text.slice(0, 60)), 16)}”.` };
         return void wish++;
       }
       tokens = [];
@@ -545,7 +545,7 @@ function drawParts() {
   const { columns, rows, rest, most, sum } = partsTable();
   makeTable(table, { corner: "layer\\head", columns, rows: [...rows, ...rest.map(([name]) => ({ name }))].map((r) => r.name) });
   [...rows.map((r) => r.values), ...rest.map(([, x]) => [x])].forEach((values, i) => table.tBodies[0].rows[i].append(...values.map((x) => numberCell(x, most))));
-  $("parts-note").textContent = `To the logit of “${visible(parts.text)}” after token ${parts.position}: ${sum.toFixed(2)} in all. The tint is the size; the accent colour adds, the other takes away.`;
+  $("parts-note").textContent = `To the logit of “${visible(parts.text)}” after token ${parts.position}, through the last LayerNorm with its scale held: ${sum.toFixed(2)} in all. The tint is the size; the accent colour adds, the other takes away.`;
 }
 
 function drawWay() {
