@@ -10,14 +10,19 @@ folded     the same model as load_and_process_state_dict leaves it: LayerNorm fo
            centred, the unembedding centred: a bias of the logits, LNPre
 attn-only  two layers of attention without MLPs, LNPre from the start, unscaled scores
 odd        one layer, 3 heads of 5, an inner width of 7, ReLU, in f16
+bridge     a TransformerBridge of transformers' GPT-2, tied, its weights as they are
+bridge-processed   the same after enable_compatibility_mode(): folded, centred, and so untied with a bias of the logits
 """
 import json
 import os
+import tempfile
 
 import numpy
 import torch
 from safetensors.torch import save_file
 from transformer_lens import HookedTransformer, HookedTransformerConfig
+from transformer_lens.model_bridge import TransformerBridge
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from fixture_file import save
 
@@ -63,6 +68,34 @@ def write(name, model, dtype=torch.float32):
     return [(key, 0, value[0].detach().numpy().astype(numpy.float32)) for key, value in written]
 
 
+def bridge(processed):
+    """A state dict of float32, and the logits of transformers in float64: less their mean, if the unembedding is
+    centred."""
+    name = "bridge-processed" if processed else "bridge"
+    torch.manual_seed(11)
+    config = GPT2Config(vocab_size=29, n_positions=11, n_embd=16, n_layer=2, n_head=4, n_inner=24, bos_token_id=1, eos_token_id=2)
+    model = GPT2LMHeadModel(config).eval()
+    for p in model.parameters():
+        p.copy_(torch.randn_like(p) * 0.3)
+    with tempfile.TemporaryDirectory() as saved:
+        model.save_pretrained(saved)
+        bridged = TransformerBridge.boot_transformers(saved, hf_model=model)
+        exact = GPT2LMHeadModel.from_pretrained(saved).eval().double()
+    if processed:
+        bridged.enable_compatibility_mode()
+    directory = os.path.join(OUT, name)
+    os.makedirs(directory, exist_ok=True)
+    state = {k: v.clone().contiguous() for k, v in bridged.state_dict().items()}
+    save_file(state, os.path.join(directory, "model.safetensors"))
+    fields = {k: v for k, v in bridged.cfg.to_dict().items() if k != "model_name"}  # a temporary path
+    with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as out:
+        json.dump(fields, out, indent=1, default=str)
+        out.write("\n")
+    logits = exact(torch.tensor([IDS])).logits[0]
+    logits = logits - logits.mean(-1, keepdim=True) if processed else logits
+    return [(name + ".logits", 0, logits.numpy().astype(numpy.float32))]
+
+
 @torch.no_grad()
 def main():
     torch.manual_seed(1)
@@ -77,6 +110,7 @@ def main():
             folded.load_and_process_state_dict(state, fold_ln=True, center_writing_weights=True, center_unembed=True,
                                                fold_value_biases=True)
             written += write("folded", folded)
+    written += bridge(False) + bridge(True)
     save(os.path.join(OUT, "outputs.bin"), written)
 
 

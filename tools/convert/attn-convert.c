@@ -145,10 +145,9 @@ static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name,
 static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p, const char *prefix,
                              planned *out)
 {
-    static const char *const words[] = {"query", "key", "value"}, *const letters[] = {"Q", "K",
-                                                                                      "V"};
-    const int is_tl = s->names == NAMES_TRANSFORMERLENS;
-    const char *const *all = is_tl ? letters : words;
+    static const char *const all[3][3] = {
+        {"query", "key", "value"}, {"Q", "K", "V"}, {"q", "k", "v"}};
+    const int is_tl = s->names == NAMES_TRANSFORMERLENS, is_bridge = s->names == NAMES_BRIDGE;
     const char *tail = p->names[s->names], *star = strchr(tail, '*');
     char name[64];
     uint64_t expected[3];
@@ -158,7 +157,7 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p,
     out->n_in = dim_size(s, p->in);
     out->n_out = dim_size(s, p->out);
     out->out_in = (p->kind == PART_TABLE && !(is_tl && p == &unembed_part)) ||
-                  (p->kind == PART_LINEAR && s->linears_out_in);
+                  (p->kind == PART_LINEAR && (s->linears_out_in || (star && is_bridge)));
     out->is_vector = p->in == DIM_1;
     n = star ? 3 : 1;
     if (is_tl && tl_lacks(s, p->name, &out->fill))
@@ -175,8 +174,8 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p,
         ndim = out->is_vector ? 1 : 2;
     for (i = 0; i < n; i++) {
         const int head = star ? (int)(star - tail) : (int)strlen(tail);
-        snprintf(name, sizeof name, "%s%.*s%s%s", prefix, head, tail, star ? all[i] : "",
-                 star ? star + 1 : "");
+        snprintf(name, sizeof name, "%s%.*s%s%s", prefix, head, tail,
+                 star ? all[is_tl ? 1 : 2 * is_bridge][i] : "", star ? star + 1 : "");
         if (take_tensor(ctx, s, name, ndim, expected, &out->from[i]))
             return ctx->status;
     }
@@ -200,7 +199,7 @@ static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *o
     for (i = 0; i < s->n_tensors && !ctx->status; i++) {
         const source_tensor *t = &s->tensors[i];
         if (used[i] || source_is_mask(t) || strcmp(t->name, unembed) == 0 ||
-            (s->names == NAMES_TRANSFORMERLENS && strcmp(t->name, unembed_bias.name) == 0))
+            (unembed_bias.names[s->names] && strcmp(t->name, unembed_bias.names[s->names]) == 0))
             continue;
         show(name, t->name, strlen(t->name));
         if (strncmp(t->name, layer, strlen(layer)) == 0 && !strstr(t->name, "dropout"))
@@ -331,7 +330,7 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "the tensor %s is missing, but %s says tie_word_embeddings is false",
                              name, s->config_name);
-        return ATTN_OK;
+        return s->names == NAMES_BRIDGE ? plan_logit_bias(ctx, s, out) : ATTN_OK;
     }
     snprintf(last->name, sizeof last->name, "%s", unembed_part.name);
     if (find_part(ctx, s, &unembed_part, "", last))
@@ -345,6 +344,8 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
         return ctx->status;
     if (!out->tied)
         out->n_tensors++;
+    if (s->names == NAMES_BRIDGE)
+        return plan_logit_bias(ctx, s, out);
     if (!out->tied && !s->says_untied && s->names == NAMES_HF && !s->linears_out_in)
         source_note("lm_head.weight differs from wte.weight, but config.json does not say "
                     "that tie_word_embeddings is false: both are used, as by transformers 5; "

@@ -329,7 +329,7 @@ TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
         s->names = NAMES_FROM_SCRATCH;
     else if (source_find(s, "tok_emb.weight"))
         s->names = NAMES_MINGPT;
-    else if (source_find(s, "embed.W_E"))
+    else if (source_find(s, "embed.W_E") || source_find(s, "blocks.0.attn.q.weight"))
         return tl_recognise(ctx, s);
     if (s->transformerlens)
         return tl_refuse_tensors(ctx, s);

@@ -74,14 +74,15 @@ typedef struct source_tensor {
 enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2, SOURCE_MORE_EOS = 31 };
 
 /* The names of the tensors: Hugging Face's (nanoGPT and today's minGPT have the same), GGUF's, those of
- * minGPT's first version, those of the book "Build a Large Language Model (From Scratch)", or
- * TransformerLens's. */
+ * minGPT's first version, those of the book "Build a Large Language Model (From Scratch)", and those of
+ * TransformerLens's HookedTransformer and TransformerBridge. */
 typedef enum source_names {
     NAMES_HF,
     NAMES_GGUF,
     NAMES_MINGPT,
     NAMES_FROM_SCRATCH,
     NAMES_TRANSFORMERLENS,
+    NAMES_BRIDGE,
     N_SOURCE_NAMES
 } source_names;
 

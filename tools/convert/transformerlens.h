@@ -1,7 +1,8 @@
-/* Reads the state dict of a HookedTransformer (TransformerLens): a directory with model.safetensors, whose
- * tensors have TransformerLens's names, and config.json, the fields of its HookedTransformerConfig:
+/* Reads the state dict of TransformerLens's HookedTransformer or TransformerBridge: a directory with
+ * model.safetensors, whose tensors have TransformerLens's names, and config.json, the fields of model.cfg:
  *
- *     safetensors.torch.save_file(model.state_dict(), "DIRECTORY/model.safetensors")
+ *     state = {name: t.clone().contiguous() for name, t in model.state_dict().items()}
+ *     safetensors.torch.save_file(state, "DIRECTORY/model.safetensors")
  *     json.dump(model.cfg.to_dict(), open("DIRECTORY/config.json", "w"), default=str)
  *
  * config.json                                  what happens
@@ -18,14 +19,18 @@
  *   attn.W_Q, W_K, W_V   [H, C, d]             become one matrix [C, 3 C]
  *   attn.W_O             [H, d, C]             H d must be C
  *   unembed.b_U                                kept if it is not all zeros
- *   attn.mask, attn.IGNORE                     left out */
+ *   attn.mask, attn.IGNORE                     left out
+ *
+ * tensors of a TransformerBridge
+ *   attn.q, k, v.weight  [C, C]                are [out, in], and the other weights of layers [in, out]
+ *   ln1.weight, ln1.bias                       are there too if they are folded */
 #ifndef TOOLS_TRANSFORMERLENS_H
 #define TOOLS_TRANSFORMERLENS_H
 
 #include "config.h"
 #include "safetensors.h"
 
-/* Is it the configuration of a HookedTransformer? */
+/* Is it a configuration of TransformerLens? */
 TOOLS_FN int tl_is_config(const json_value *root)
 {
     return root && root->kind == JSON_OBJECT && json_get(root, "d_vocab") &&
@@ -175,10 +180,11 @@ TOOLS_FN attn_status tl_recognise(attn_ctx *ctx, source *s)
     if (!s->transformerlens)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "the tensors have TransformerLens's names, so config.json must have the "
-                         "fields of its HookedTransformerConfig: n_layers, d_model, d_head, "
+                         "fields of its model.cfg: n_layers, d_model, d_head, "
                          "n_heads, d_mlp, d_vocab, n_ctx, act_fn, normalization_type, attn_only");
-    s->names = NAMES_TRANSFORMERLENS;
-    s->says_untied = 1;
+    s->names = source_find(s, "embed.W_E") ? NAMES_TRANSFORMERLENS : NAMES_BRIDGE;
+    s->says_untied = s->names == NAMES_TRANSFORMERLENS;
+    s->folded_ln &= s->says_untied;
     return ATTN_OK;
 }
 
@@ -187,8 +193,8 @@ TOOLS_FN attn_status tl_refuse_tensors(attn_ctx *ctx, const source *s)
     shown name;
     const char *first = s->n_tensors && s->tensors ? s->tensors[0].name : "none";
     return tool_fail(ctx, ATTN_E_FORMAT,
-                     "config.json is TransformerLens's, but no tensor is embed.W_E; "
-                     "the first is %s",
+                     "config.json is TransformerLens's, but no tensor is embed.W_E or "
+                     "embed.weight; the first is %s",
                      show(name, first, strlen(first)));
 }
 

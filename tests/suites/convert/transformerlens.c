@@ -107,6 +107,49 @@ TEST(transformerlens_keeps_its_numbers)
     same_as_transformerlens("odd", 1, 1);
 }
 
+static void same_as_bridge(const char *dir, const char *name, int is_tied)
+{
+    attn_ctx ctx;
+    attn_session *session = NULL;
+    attn_feed_item item = ATTN_ZERO;
+    attn_tensor ids = fixture_tensor("ids"), logits = fixture_tensor("%s.logits", name);
+    attn_model *model = converted(&ctx, dir, "--no-tokenizer");
+    if (!model)
+        return;
+    CHECK(attn_model_config(model)->tied == is_tied &&
+          attn_model_config(model)->has_b_U != is_tied);
+    item.n_tokens = attn_count(ids);
+    item.tokens = (const int32_t *)ids.data;
+    item.logits = (float *)pool_new(attn_count(logits) * sizeof(float));
+    if (OK(&ctx, attn_session_new(&ctx, &session, model, NULL))) {
+        item.session = session;
+        OK(&ctx, attn_feed_batch(&ctx, &item, 1));
+        CHECKF(distance(item.logits, logits) < 2e-6, "%s: %g", dir, distance(item.logits, logits));
+    }
+    attn_session_free(session);
+    attn_model_close(model);
+}
+
+/* A TransformerBridge's state dict: as it is, after compatibility mode, under a wrapper's prefix, and without
+ * the one of the two tied tables that safetensors' save_model drops. */
+TEST(bridge_keeps_its_numbers)
+{
+    const char *dir;
+    same_as_bridge(TL "bridge", "bridge", 1);
+    same_as_bridge(TL "bridge-processed", "bridge-processed", 0);
+    same_as_bridge(variant(TL "bridge", "model.safetensors", "\"unembed.weight\"", "\"unembed.X\""),
+                   "bridge", 1);
+    same_as_bridge(variant(TL "bridge", "model.safetensors", "\"embed.weight\"", "\"X\""), "bridge",
+                   1);
+    dir = copied(TL "bridge-processed");
+    edit(dir, "config.json", "\"normalization_type\": \"LN\"", "\"normalization_type\": \"LNPre\"");
+    same_as_bridge(dir, "bridge-processed", 0);
+    refused(variant(TL "bridge", "model.safetensors", "\"blocks.1.attn.k.weight\"", "\"X\""),
+            "--no-tokenizer", "the tensor blocks.1.attn.k.weight is missing");
+    refused(variant(TL "bridge", "model.safetensors", "\"unembed.bias\"", "\"X\""),
+            "--no-tokenizer", "the tensor unembed.bias is missing");
+}
+
 /* Smaller weights, and pieces of a matrix that begin and end inside a head. */
 TEST(transformerlens_in_other_types)
 {
