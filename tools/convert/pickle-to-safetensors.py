@@ -35,6 +35,7 @@ import shutil
 import struct
 import sys
 import types
+import warnings
 
 import torch
 
@@ -44,7 +45,7 @@ MASK = re.compile(r"(h|blocks|trf_blocks)\.\d+\.att(n|n\.attn)?\.(bias|masked_bi
 # Modules that wrap another anywhere in it: torch.compile, FSDP, activation checkpointing
 WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"}
 PREFIXES = re.compile(r"^(module\.|model\.|transformer\.)+(?=.)")
-EMBEDDINGS = ("wte.weight", "tok_emb.weight", "embed.W_E")  # by which a model is recognised
+EMBEDDINGS = ("wte.weight", "tok_emb.weight", "embed.W_E", "embed.weight")  # by which a model is recognised
 STATES = ("model", "state_dict", "model_state_dict", "module", "model_state", "net", "network", "weights")
 CONFIGS = ("model_args", "config", "model_config", "gpt_config", "hyper_parameters", "hparams", "args", "cfg")
 HEADS = ("n_head", "n_heads", "num_heads", "num_attention_heads")
@@ -136,7 +137,7 @@ def load_directory(directory, trust):
     index = os.path.join(directory, "pytorch_model.bin.index.json")
     if not os.path.exists(index):
         return load(os.path.join(directory, "pytorch_model.bin"), trust)
-    with open(index, encoding="utf-8") as f:
+    with open(index, encoding="utf-8-sig") as f:
         shards = sorted(set(json.load(f)["weight_map"].values()))
     tensors = {}
     for shard in shards:
@@ -146,8 +147,10 @@ def load_directory(directory, trust):
 
 # What is in it ============================================================================
 
-def module_tensors(module, prefix=""):
+def module_tensors(module, prefix="", depth=32):
     """The tensors of a module that was pickled whole, by the fields that PyTorch's modules have."""
+    if depth == 0:
+        fail("a module contains itself, or 32 modules are inside each other")
     tensors = {}
     for field in ("_parameters", "_buffers"):
         tensors.update({prefix + name: value for name, value in module.get(field, {}).items()
@@ -156,7 +159,7 @@ def module_tensors(module, prefix=""):
         if isinstance(inner, torch.nn.Module):
             inner = vars(inner)
         if isinstance(inner, dict):
-            tensors.update(module_tensors(inner, f"{prefix}{name}."))
+            tensors.update(module_tensors(inner, f"{prefix}{name}.", depth - 1))
     return tensors
 
 
@@ -221,7 +224,23 @@ def plain_name(name, prefix):
     return PREFIXES.sub("", ".".join(parts))
 
 
+def check_tensor(name, tensor):
+    """Refuses a tensor that is not all of its numbers, one after the other."""
+    is_nested = getattr(tensor, "is_nested", False)
+    if tensor.layout != torch.strided or is_nested or tensor.is_meta:
+        kind = "nested" if is_nested else "without numbers (meta)" if tensor.is_meta else "sparse"
+        fail(f"{name} is {kind}; save the model with plain tensors")
+    if tensor.dtype not in DTYPES and tensor.dtype != torch.float64:
+        fail(f"{name} is of type {tensor.dtype}; supported are float32, float16 and bfloat16")
+    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+    if tensor.numel() * tensor.element_size() > storage.nbytes():
+        fail(f"{name} repeats {storage.nbytes()} bytes as {list(tensor.shape)}; save its contiguous() or clone()")
+
+
 def plain_tensors(tensors, chosen):
+    odd = next((name for name in tensors if not isinstance(name, str)), None)
+    if odd is not None:
+        fail(f"a tensor's name is {odd!r:.80}, where a text is needed")
     if chosen:
         tensors = {name: t for name, t in tensors.items() if ".".join(parts_of(name)).startswith(chosen)}
     prefix = model_prefix(tensors)
@@ -236,11 +255,8 @@ def plain_tensors(tensors, chosen):
         if ".lora_" in name or ".base_layer." in name:
             fail(f"{name} belongs to an adapter (LoRA) that is not merged; save the model after "
                  "merge_and_unload()")
-        if tensor.dtype == torch.float64:
-            tensor = tensor.float()
-        if tensor.dtype not in DTYPES:
-            fail(f"{name} is of type {tensor.dtype}; supported are float32, float16 and bfloat16")
-        plain[name] = tensor
+        check_tensor(name, tensor)
+        plain[name] = tensor.float() if tensor.dtype == torch.float64 else tensor
     if others:
         note(f"{others[0]} is no tensor but {type(tensors[others[0]]).__name__}; left out"
              + (f", and so are {len(others) - 1} others" if len(others) > 1 else ""))
@@ -373,6 +389,7 @@ def main():
     parser.add_argument("--trust", action="store_true",
                         help="let the pickle run code; only for files that you trust")
     options = parser.parse_args()
+    warnings.simplefilter("ignore")  # PyTorch's, about PyTorch
     directory = options.input
     if os.path.isdir(options.input):
         checkpoint = load_directory(options.input, options.trust)
@@ -386,8 +403,9 @@ def main():
              f"{type(checkpoint).__name__}" + (f" with {keys:.200}" if keys else ""))
     tensors, fields = plain_tensors(found, options.prefix), find_config(checkpoint)
     path = os.path.join(directory, "config.json")
-    if "embed.W_E" in tensors and fields:
-        config = {key: value for key, value in fields.items() if not key.startswith("_")}
+    is_lens = "embed.W_E" in tensors or "embed.weight" in tensors
+    if is_lens and fields:
+        config = {key: value for key, value in fields.items() if not str(key).startswith("_")}
         copies_characters = False
     elif fields:
         is_nanogpt = "model_args" in fields_of(checkpoint) or "bias" in fields or "dropout" in fields
@@ -395,20 +413,25 @@ def main():
         config = make_config(tensors, fields, is_nanogpt)
         copies_characters = config["vocab_size"] < 50257
     elif os.path.exists(path):
-        with open(path, encoding="utf-8") as f:
+        with open(path, encoding="utf-8-sig") as f:
             config = json.load(f)
         copies_characters = False
     else:
         fail(f"no configuration in {os.path.basename(options.input)}, and no config.json in {directory}: "
-             "write one, with " + ("the fields of model.cfg" if "embed.W_E" in tensors else
+             "write one, with " + ("the fields of model.cfg" if is_lens else
                                    "n_head and the other settings of GPT-2"))
+    text = json.dumps(config, indent=2, default=str)
     os.makedirs(options.output, exist_ok=True)
     write_safetensors(os.path.join(options.output, "model.safetensors"), tensors)
     with open(os.path.join(options.output, "config.json"), "w", encoding="utf-8") as f:
-        json.dump(config, f, indent=2, default=str)
-        f.write("\n")
+        f.write(text + "\n")
     copy_vocabulary(directory, options.output, copies_characters)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        fail("stopped")
+    except Exception as error:  # what torch.load gave may be of any kind and shape
+        fail(f"this is no GPT-2 that can be read here: {type(error).__name__}: {reason_of(error):.200}")
