@@ -101,12 +101,19 @@ def commands() -> "list[str]":
     return found + ([] if len(rows) > 15 else ["the commands of lens were not found in run.h"])
 
 
+def hidden() -> "list[str]":
+    """Programs whose names a suite makes up: `make test SUITES=it` builds what stands in its files."""
+    return [f"{f.relative_to(root)}: make cannot see which program TEST_BUILD \"/%s\" is: write its name" for f in files
+            if f.parent.parent.name == "suites" and f.parent.name not in ("pages", "tools", "notebooks")
+            and 'BUILD "/%' in f.read_text(errors="ignore")]
+
+
 in_header = set(re.findall(r"\w+", header))
 notebooks = {f.relative_to(root): "\n".join(re.findall(r"^ \* .*", f.read_text(), re.M)) for f in files
              if f.parent.name == "from_scratch" and f.suffix == ".c"}
 problems = [f"{f}: {what}" for f, text in notebooks.items() for what in without_mark(text) +
             [f"{name} is not in attn.h" for name in re.findall(r"\battn_\w+", text) if name not in in_header]]
-problems += licences() + topics() + commands()
+problems += licences() + topics() + commands() + hidden()
 problems += [line for page, text in pages.items() for line in wrong(page.resolve(), text)]
 print("\n".join(problems) or f"{len(pages)} pages: what they name is there")
 sys.exit(bool(problems))

@@ -750,10 +750,10 @@ TEST(processing)
     } ways[] = {{"", 15},
                 {"--no-fold-ln --no-center-unembed", 2 + 8},
                 {"--no-fold-value-biases --no-center-writing-weights", 1 + 4}};
-    static const char *const programs[] = {"attn-info " TMP "process.attn",
-                                           "gpt2 " TMP "process.attn 'Once upon' -n 3",
-                                           "lens " TMP "process.attn loss 'Once upon a time'",
-                                           "lens " TMP "process.attn attribute 'Once upon a time'"};
+    static const char *const commands[] = {TEST_BUILD "/attn-info " TMP "process.attn",
+                                           TEST_BUILD "/gpt2 " TMP "process.attn 'Once upon' -n 3",
+                                           LENS TMP "process.attn loss 'Once upon a time'",
+                                           LENS TMP "process.attn attribute 'Once upon a time'"};
     attn_ctx ctx = {0};
     attn_model *model = NULL, *made = NULL;
     char command[400];
@@ -769,10 +769,8 @@ TEST(processing)
         attn_model_close(made);
     }
     works(LENS MODEL "process -o " TMP "process.attn --refactor");
-    for (i = 0; i < sizeof programs / sizeof programs[0]; i++) {
-        snprintf(command, sizeof command, TEST_BUILD "/%s", programs[i]);
-        CHECKF(run("%s", command) == 0, "%s: %s", command, err);
-    }
+    for (i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        CHECKF(run("%s", commands[i]) == 0, "%s: %s", commands[i], err);
     CHECK(run(LENS MODEL "process") == 2 && strstr(err, "-o FILE.attn"));
     refuses(2, "would overwrite ",
             "cp " MODEL TMP "same.attn && " LENS TMP "same.attn process -o " TMP "same.attn");
