@@ -117,17 +117,6 @@ SYSTEM_FN void system_remove(const char *path)
     free(wide);
 }
 
-/* Renames a file, which replaces another one of the new name. -1: errno has the reason. */
-SYSTEM_FN int system_replace(const char *from, const char *to)
-{
-    wchar_t *const old = lens_wide_path(from), *const new_name = lens_wide_path(to);
-    const int done = old && new_name && MoveFileExW(old, new_name, MOVEFILE_REPLACE_EXISTING);
-    errno = done ? errno : EACCES;
-    free(old);
-    free(new_name);
-    return done ? 0 : -1;
-}
-
 /* Calls `take` with each name in a directory, in any order. -1: errno has the reason. */
 SYSTEM_FN int system_list(const char *directory, void (*take)(const char *name, void *user),
                           void *user)
@@ -326,12 +315,6 @@ SYSTEM_FN int system_make_directory(const char *path)
 SYSTEM_FN void system_remove(const char *path)
 {
     remove(path);
-}
-
-/* Renames a file, which replaces another one of the new name. -1: errno has the reason. */
-SYSTEM_FN int system_replace(const char *from, const char *to)
-{
-    return rename(from, to);
 }
 
 /* Calls `take` with each name in a directory, in any order. -1: errno has the reason. */

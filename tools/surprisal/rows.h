@@ -405,6 +405,7 @@ static uint64_t count_rows(const run *r, passage *p)
 /* Gives a whole output its name. */
 static int finish_rows(run *r, int code)
 {
+    int mode;
     if (!r->part || !r->output)
         return code;
     if (code == FINE && r->kept_at < r->n_kept)
@@ -413,7 +414,8 @@ static int finish_rows(run *r, int code)
                     r->part, r->name);
     if (fclose(r->output) != 0 && code == FINE)
         code = fail_output(r);
-    if (code == FINE && system_replace(r->part, r->target) != 0)
+    lens_may_replace(r->target, &mode);
+    if (code == FINE && !lens_replace(r->part, r->target, mode))
         code = fail(FAILED, "cannot rename %s to %s: %s", r->part, r->target, why(errno));
     return code;
 }

@@ -180,11 +180,27 @@ LENS_FN int lens_create(const char *path, int mode)
     close(file);
     return 1;
 }
+/* A file that is mounted by itself, as into a container, cannot be replaced: it gets the bytes. */
+LENS_FN int lens_write_over(const char *from, const char *to)
+{
+    char block[1 << 14];
+    FILE *const in = fopen(from, "rb"), *const out = in ? fopen(to, "wb") : NULL;
+    int good = out != NULL;
+    size_t n;
+    while (good && (n = fread(block, 1, sizeof block, in)) > 0)
+        good = fwrite(block, 1, n, out) == n;
+    good = good && !ferror(in);
+    if (out && fclose(out) != 0)
+        good = 0;
+    if (in)
+        fclose(in);
+    return good && remove(from) == 0;
+}
 LENS_FN int lens_replace(const char *from, const char *to, int mode)
 {
     if (mode >= 0)
         chmod(from, (mode_t)mode);
-    return rename(from, to) == 0;
+    return rename(from, to) == 0 || (errno == EBUSY && lens_write_over(from, to));
 }
 LENS_FN int lens_sync(const char *path)
 {
@@ -208,11 +224,12 @@ LENS_FN int lens_sync(const char *path)
 #endif
 
 /* A file that appears whole or not at all. You write to its stream. Until the end the bytes are in
- * the file PATH.00.part (or another number), or attn.00.part beside it if the name is very long. So
- * the directory must be writable. After ATTN_E_IO an older file is still there. The new file gets
- * the permissions of the older one. A symbolic link stays, and the file that it leads to is
- * replaced. Devices, pipes and open files under /dev or /proc are written in place; so are all files on systems that are neither
- * POSIX nor Windows. There is no fsync. */
+ * the file PATH.00.part (or another number), or attn.00.part beside it if the name is very long.
+ * After ATTN_E_IO an older file is still there. The new file gets the permissions of the older one.
+ * A symbolic link stays, and the file that it leads to is replaced. Written in place are devices,
+ * pipes, open files under /dev or /proc, files in a directory that takes no new ones, files that
+ * are mounted by themselves, and all files on systems that are neither POSIX nor Windows. There is
+ * no fsync. */
 typedef struct lens_new_file {
     FILE *stream;
     char *path;
@@ -278,6 +295,10 @@ LENS_FN attn_status lens_new_file_begin(attn_ctx *ctx, lens_new_file **file, con
     d->part = d->path + length + 1;
     if (lens_may_replace(path, &d->mode))
         made = lens_new_file_create(d);
+    if (made < 0 && (errno == EACCES || errno == EPERM || errno == EROFS)) {
+        d->part[0] = 0; /* no file can be made beside it */
+        made = 1;
+    }
     if (made == 1)
         d->stream = lens_create_stream(d->part[0] ? d->part : path);
     if (d->stream) { /* the buffer is behind *d; a pipe has a smaller one, for which readers wait */

@@ -788,39 +788,106 @@ TEST(tests_without_models)
            "%s", out);
 }
 
-/* An output that is a symbolic link stays one, and the file behind it is written; a link to an open file does not
- * become a file. */
+/* Every program with every option that names an output, which is $out. What is there already is continued by
+ * those that go on. */
+#define LENS TEST_BUILD "/lens " MODEL
+#define PAIR "'Tom was a boy. He' 'Tom was a girl. He' -q "
+static const struct {
+    const char *name, *command;
+    int goes_on;
+} writers[] = {{"x.attn", TEST_BUILD "/attn-convert -q examples/tiny-stories $out", 0},
+               {"x.gguf", TEST_BUILD "/attn-convert -q " MODEL "$out", 0},
+               {"x.json", TEST_BUILD "/attn-verify " MODEL "--score -p 'Once upon' -q -o $out", 0},
+               {"x.npy", GPT2 MODEL "Once -n 2 -q --logits $out", 0},
+               {"x.json", GPT2 MODEL "Once -n 2 -q --receipt $out", 0},
+               {"x.session", GPT2 MODEL "Once -n 2 -q --session $out", 1},
+               {"x.json", "printf 'Once\\n/save! %s\\n' $out | " GPT2 MODEL "-q --repl -n 2", 0},
+               {"x.html", LENS "loss 'Once upon' -q -o $out", 0},
+               {"x.svg", LENS "heads 'Once upon' -q -o $out", 0},
+               {"x.npz", LENS "decompose 'Once upon' -q -o $out", 0},
+               {"x.safetensors", LENS "gradients 'Once upon' hook_embed -q -o $out", 0},
+               {"x.npz", LENS "record 'Once upon' hook_embed -q -o $out", 0},
+               {"x.attn", LENS "process -q -o $out", 0},
+               {"x.json", LENS "edges " PAIR "--edges 3 -o $out", 0},
+               {"x.state",
+                LENS "edges " PAIR
+                     "--edges 3 --exact --of nodes --state $out $(test ! -s $out || echo --resume)",
+                1},
+               {"x.jsonl", TEST_BUILD "/score " MODEL TEST_TMP "line.jsonl -q --resume -o $out", 1},
+               {"x.csv", TEST_BUILD "/surprisal " MODEL TEST_TMP "line.txt -q -o $out", 0},
+               {"x.json", TEST_BUILD "/reproduce " MODEL "--json $out", 0},
+               {"x.zip", TEST_BUILD "/zip " MODEL TEST_TMP "line.txt $out", 0}};
+enum { N_WRITERS = sizeof writers / sizeof writers[0] };
+
+/* Runs commands around a writer, which is the function `write`, with its output's name as $name in the empty
+ * directory $dir. `in` is a command that runs the shell in a place of its own, or "". */
+static int with_writer(size_t i, const char *in, const char *commands)
+{
+    char script[1200];
+    const int size = snprintf(script, sizeof script,
+                              "name=%s dir=" TEST_TMP "outs; rm -rf $dir && mkdir -p $dir/to && "
+                              "write() { out=$1; %s; } && { %s; }",
+                              writers[i].name, writers[i].command, commands);
+    test_write(TEST_TMP "outs.sh", script, (size_t)size);
+    return run("%s sh " TEST_TMP "outs.sh", in);
+}
+
+/* What is written takes the place of the file behind a link, which stays, and has that file's mode. */
 TEST(outputs_through_links)
 {
-    static const char *const commands[] = {
-        TEST_BUILD "/surprisal " MODEL TEST_TMP "line.txt -q -o ",
-        TEST_BUILD "/attn-convert -q examples/tiny-stories ",
-        GPT2 MODEL "Once -n 2 -q --logits ",
-        GPT2 MODEL "Once -n 2 -q --receipt ",
-        TEST_BUILD "/attn-verify " MODEL "--score -p 'Once upon' -o ",
-        TEST_BUILD "/lens " MODEL "loss 'Once upon' -o "};
+    char script[600];
     size_t i;
     test_write(TEST_TMP "line.txt", "The cat.\n", 9);
-    for (i = 0; i < sizeof commands / sizeof *commands; i++) {
-        CHECK(
-            run("cd " TEST_TMP
-                " && rm -rf links && mkdir links links/to && echo old >links/to/real.html && "
-                "ln -s to/real.html links/one && ln -s one links/two.html && ln -s /proc/self/fd/1 links/out.html") ==
-            0);
-        CHECKF(run("%s" TEST_TMP "links/two.html", commands[i]) == 0, "%s: %s", commands[i], err);
-        CHECKF(run("cd " TEST_TMP
-                   "links && [ -L two.html ] && [ -L one ] && [ -s to/real.html ] && "
-                   "[ \"$(head -c 3 to/real.html)\" != old ] && [ $(ls to | wc -l) = 1 ]") == 0,
-               "%s did not write through the links", commands[i]);
-        run("%s" TEST_TMP "links/out.html >" TEST_TMP "links/redirected", commands[i]);
-        CHECKF(run("cd " TEST_TMP "links && [ -L out.html ] && [ -s redirected ]") == 0,
-               "%s: nothing came out", commands[i]);
-        CHECK(run("cd " TEST_TMP
-                  "links && rm two.html && ln -s three two.html && ln -s two.html three") == 0);
-        CHECKF(run("%s" TEST_TMP "links/two.html", commands[i]) == 1 &&
-                   strstr(err, "Too many levels of symbolic links"),
-               "%s: %s", commands[i], err);
+    test_write(TEST_TMP "line.jsonl", "{\"text\": \"The cat.\"}\n", 21);
+    for (i = 0; i < N_WRITERS; i++) {
+        snprintf(
+            script, sizeof script,
+            "write $dir/$name >&2 && %s $dir/$name %s $dir/to/$name && chmod 640 $dir/to/$name && "
+            "ln -s to/$name $dir/one && ln -s one $dir/2$name && write $dir/2$name && cd $dir && [ -L 2$name ] && "
+            "[ -L one ] && [ -s to/$name ] && [ \"$(head -c 3 to/$name)\" != old ] && [ $(ls to | wc -l) = 1 ] && "
+            "ls -l to/$name | grep -q ^-rw-r----- && rm 2$name && ln -s 3$name 2$name && ln -s 2$name 3$name && "
+            "cd - && ! write $dir/2$name && [ -L $dir/2$name ]",
+            writers[i].goes_on ? "mv" : "rm", writers[i].goes_on ? "" : "&& echo old >");
+        CHECKF(with_writer(i, "", script) == 0, "%s: %s", writers[i].command, err);
+        if (writers[i].goes_on) /* an open file has no beginning that can be read */
+            continue;
+        CHECKF(
+            with_writer(i, "",
+                        "ln -s /proc/self/fd/1 $dir/2$name && write $dir/2$name >$dir/to/$name && "
+                        "[ -L $dir/2$name ] && [ -s $dir/to/$name ]") == 0,
+            "%s: %s", writers[i].command, err);
     }
+}
+
+/* A file that is mounted by itself, as into a container, and a device: they get the output and stay what they are. */
+TEST(outputs_that_are_no_plain_files)
+{
+    const int can_mount =
+        run("cd " TEST_TMP " && : >real && : >mounted && unshare -rm mount --bind real mounted") ==
+        0;
+    const int can_make =
+        run("cd " TEST_TMP " && rm -f null && mknod null c 1 3 && echo >null") == 0;
+    char script[400];
+    size_t i;
+    test_write(TEST_TMP "line.txt", "The cat.\n", 9);
+    test_write(TEST_TMP "line.jsonl", "{\"text\": \"The cat.\"}\n", 21);
+    for (i = 0; i < N_WRITERS; i++) {
+        snprintf(
+            script, sizeof script,
+            "write $dir/$name >&2 && %s $dir/$name %s $dir/to/$name && : >>$dir/$name && "
+            "mount --bind $dir/to/$name $dir/$name && write $dir/$name && umount $dir/$name && "
+            "[ ! -s $dir/$name ] && [ -s $dir/to/$name ] && [ \"$(head -c 3 $dir/to/$name)\" != old ] && "
+            "[ $(ls $dir | wc -l) = 2 ]",
+            writers[i].goes_on ? "mv" : "rm", writers[i].goes_on ? "" : "&& echo old >");
+        CHECKF(!can_mount || with_writer(i, "unshare -rm", script) == 0, "mounted: %s: %s",
+               writers[i].command, err);
+        CHECKF(!can_make || with_writer(i, "",
+                                        "mknod $dir/$name c 1 3 && { write $dir/$name || :; } && "
+                                        "[ -c $dir/$name ]") == 0,
+               "a device: %s: %s", writers[i].command, err);
+    }
+    if (!can_mount || !can_make)
+        test_skip("no right to mount a file and to make a device");
 }
 
 /* A model without a tokenizer speaks ids. */

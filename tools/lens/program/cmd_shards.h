@@ -43,8 +43,10 @@ typedef struct corpus {
     uint64_t texts; /* digest of the texts since the last shard */
     old_shard *old; /* [n_old] */
     size_t n_old, n_same;
-    json_out waiting; /* entries of texts, written before the next shard's entry */
-    shuffle *shuffle; /* with --shuffle; otherwise NULL */
+    json_out waiting;   /* entries of texts, written before the next shard's entry */
+    shuffle *shuffle;   /* with --shuffle; otherwise NULL */
+    uint64_t n_refused; /* texts in this run */
+    char first_reason[512];
 } corpus;
 
 enum {
@@ -329,6 +331,8 @@ static int add_text(lens *l, corpus *c, line_status status, const char *line, si
         tool_fail(&l->ctx, ATTN_E_CONTEXT, "the text has %zu tokens; expected 1 to %u", words.n,
                   (unsigned)l->config->n_ctx);
     refused = l->ctx.status != ATTN_OK;
+    if (refused && c->n_refused++ == 0)
+        snprintf(c->first_reason, sizeof c->first_reason, "%s", message_of(&l->ctx));
     ends = !refused && words.n > c->capacity - c->rows;
     if (ends)
         code = end_shard(l, c, c->line - 1);
@@ -689,6 +693,20 @@ static int end_shuffle(lens *l, corpus *c)
     return fflush(c->index) ? fail_index(c) : FINE;
 }
 
+/* Fails if nothing was recorded: the file or its keys are probably others. */
+static int check_recorded(const lens *l, const corpus *c)
+{
+    if (c->line == 0)
+        return fail(FAILED, "there are no texts in %s", l->o.lines);
+    if (c->n_shards == 0 && !(c->shuffle && c->shuffle->n_rows > 0))
+        return fail(FAILED, "no text of %s could be recorded, of %llu. The first reason: %s",
+                    l->o.lines, TOOLS_LLU(c->line), c->first_reason);
+    if (c->n_refused > 0 && !l->o.quiet)
+        fprintf(stderr, "note: %llu of %llu texts were refused; %s has the reasons\n",
+                TOOLS_LLU(c->n_refused), TOOLS_LLU(c->line), c->path);
+    return FINE;
+}
+
 static int run_corpus(lens *l)
 {
     shuffle mixed;
@@ -712,6 +730,8 @@ static int run_corpus(lens *l)
         code = failed(&l->ctx);
     if (code == FINE && (code = make_shard(l, &c)) == FINE && (code = open_index(l, &c)) == FINE)
         code = record_texts(l, &c);
+    if (code == FINE)
+        code = check_recorded(l, &c);
     if (code == FINE && c.shuffle)
         code = end_shuffle(l, &c);
     shuffle_free(&mixed);
