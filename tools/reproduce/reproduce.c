@@ -399,6 +399,9 @@ static int reproduce_all(run *r, json_out *o)
     printf("%zu figures could be wrong, %zu agree; "
            "%zu of %zu blocks are ok, %zu were not computed; %.0f s\n",
            r->n_figures, r->n_agree, r->n_ok, r->n_blocks, r->n_left, system_seconds() - begin);
+    if (r->n_left == r->blocks.n)
+        return fail(FAILED,
+                    "this model gives none of the figures: make gpt2 makes the one that does");
     return r->n_differ == 0 && r->n_wrong_files == 0 ? FINE : FAILED;
 }
 

@@ -164,7 +164,9 @@ static int check_answers(const run *r)
                     TOOLS_LLU(r->n_failed), r->first_error ? r->first_error : "none");
     if (n == 0 || r->has_answer)
         return FINE;
-    if (r->first_byte == '[')
+    if (r->o.lines)
+        hint = "";
+    else if (r->first_byte == '[')
         hint = "; the file has a list, but each line has to be an object: write it with pandas' "
                "to_json(FILE, orient=\"records\", lines=True), or convert it with jq -c '.[]'";
     else if (r->first_byte != '{')

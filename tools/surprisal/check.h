@@ -89,6 +89,8 @@ static int check_input(run *r)
     }
     if (code != FINE)
         return code;
+    if (r->n_blank == n && !interrupted)
+        return fail(FAILED, "%s has no words, of which there could be rows", r->name);
     note(r, r->n_blank, "have no words, and so no rows");
     note(r, r->n_spaced,
          "have tabs, line feeds, or blanks that are doubled or at an end: each of these "

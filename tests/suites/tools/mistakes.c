@@ -343,3 +343,66 @@ TEST(narrow_terminals)
     CHECK(run(LENS MODEL "logit-lens 'Once upon a time'") == 0 && strstr(out, "position\\layer "));
     forget();
 }
+
+/* Inputs with which a program can do nothing: all of a file is refused, or there is none of it. None of them is a
+ * success, but for filters of lines: of no lines they make none. */
+TEST(nothing_to_do)
+{
+    static const struct {
+        int code;
+        const char *command, *says;
+    } table[] = {
+        {1, "gpt2 $m -f none", "the prompt is empty"},
+        {0, "gpt2 $m -i <none", ""},
+        {0, "gpt2 $m -i --json <none", ""},
+        {1, "gpt2 $m -i --json <blank", "2 of 2 lines could not be continued"},
+        {1, "gpt2 $m -i --json <key", "there is no key \"txt\""},
+        {1, "gpt2 $m -i <long", "line 1: the prompt has 301 tokens"},
+        {0, "score $m -q none", ""},
+        {1, "score $m -q blank", "no line of blank could be answered, of 2"},
+        {1, "score $m -q blank --lines", "The first error: the text is empty\n"},
+        {1, "score $m -q key", "there is no key \"txt\""},
+        {1, "score $m -q long --lines --task embed", "The first error: the text has 301 tokens"},
+        {1, "perplexity $m none", "none has 0 tokens"},
+        {1, "perplexity $m blank", "blank has 1 token"},
+        {1, "attn-verify $m --score -f none -o made", "the text is empty"},
+        {1, "attn-verify $m --score -f blank -o made", "the text has one token"},
+        {2, "attn-verify $m none", "none is empty"},
+        {1, "surprisal $m none", "none is empty"},
+        {1, "surprisal $m blank", "blank has no words"},
+        {2, "surprisal $m table.csv --column txt", "txt"},
+        {1, "reproduce $m --figures none", "none is empty"},
+        {1, "reproduce $m --figures blank", "none of the figures"},
+        {1, "attn-convert folder made", "holds no config.json"},
+        {1, "lens $m loss -f none", "the text is empty"},
+        {1, "lens $m loss -f blank", "the text has one token"},
+        {1, "lens $m loss -f blank -o made.html", "the text has one token"},
+        {1, "lens $m patch --pairs none", "none is empty"},
+        {1, "lens $m edges --pairs blank", "there are no pairs"},
+        {1, "lens $m edges --pairs key", "line 1: expected \"clean\""},
+        {1, "$record none", "there are no texts in none"},
+        {1, "$record folder", "there are no texts in folder"},
+        {1, "$record blank", "no text of blank could be recorded, of 2. The first reason: "},
+        {1, "$record key",
+         "no text of key could be recorded, of 2. The first reason: expected a \"text\""},
+        {1, "$record long", "no text of long could be recorded, of 1. The first reason: "},
+        {1, "$record key --shuffle 1 --rows 2", "no text of key could be recorded, of 2"},
+        {0, "$record some", "note: 1 of 2 texts were refused; index/index.jsonl has the reasons"}};
+    size_t i;
+    CHECK(
+        run("mkdir -p " TMP "nothing/folder && cd " TMP
+            "nothing && : >none && echo >blank && echo >>blank && "
+            "echo '{\"txt\": \"a\"}' >key && echo '{\"txt\": \"b\"}' >>key && echo a,b >table.csv && "
+            "echo c,d >>table.csv && echo '{\"text\": \"a\"}' >some && echo >>some && "
+            "yes the | head -n 300 | tr '\\n' ' ' >long") == 0);
+    for (i = 0; i < sizeof table / sizeof table[0]; i++) {
+        const int code =
+            run("cd " TMP "nothing && rm -rf index && mkdir index && PATH=\"$BUILT:$PATH\" && "
+                "m=$BUILT/tiny-stories.attn && "
+                "record=\"lens $m record hook_embed -o index --lines\" && %s",
+                table[i].command);
+        CHECKF(code == table[i].code && strstr(err, table[i].says), "%s: exit code %d: %s",
+               table[i].command, code, err);
+        CHECKF(run("! ls " TMP "nothing/made* >&2") == 0, "%s made a file", table[i].command);
+    }
+}

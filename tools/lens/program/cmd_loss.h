@@ -180,6 +180,8 @@ static int run_losses(lens *l)
     const int code = find_losses(l, &found);
     if (code != FINE)
         return code;
+    if (l->text.n < 2 && !guesses)
+        return fail(FAILED, "the text has one token; expected at least 2, to predict one of them");
     if (l->o.output)
         return draw_losses(l, &found);
     if (l->o.json) {
