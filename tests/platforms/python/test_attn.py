@@ -1772,6 +1772,25 @@ class Receipts(Case):
         self.assertFalse(pathlib.Path("x.json").exists())
 
 
+class Saved(Case):
+    def test_what_is_saved_follows_links_and_keeps_the_mode(self):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=scratch.name))
+        logits, cache = self.model.run_with_cache(PROMPT, "hook_embed")
+        for name, save in (("m.attn", self.model.process_weights().save), ("c.npz", cache.save), ("c.safetensors", cache.save),
+                           ("s.svg", self.model.score(PROMPT).save), ("p.svg", lens.patterns(self.model, PROMPT).save),
+                           ("r.json", lambda path: self.model.session().generate(PROMPT, max_tokens=2, receipt=path).read())):
+            real, link = folder / "real", folder / name
+            real.write_text("old")
+            real.chmod(0o640)
+            link.symlink_to("real")
+            save(link)
+            self.assertTrue(link.is_symlink(), name)
+            self.assertNotEqual(real.read_bytes()[:3], b"old", name)
+            self.assertEqual(real.stat().st_mode & 0o777, 0o640, name)
+            self.assertEqual(sorted(file.name for file in folder.iterdir()), sorted([name, "real"]))
+            link.unlink()
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
         scratch = type("scratch", (), {"name": directory})
