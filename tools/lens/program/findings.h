@@ -142,7 +142,8 @@ static int draw_grids(lens *l, const lens_page *page, const lens_grid *grids, si
         return code;
     to.file = (FILE *)lens_new_file_stream(picture);
     (is_svg(l) ? svg_grids : html_grids)(&to, page, grids, n);
-    return close_picture(l, picture, interrupted ? INTERRUPTED : FINE);
+    code = close_picture(l, picture, interrupted || to.memory.failed ? INTERRUPTED : FINE);
+    return to.memory.failed ? fail(FAILED, "no memory to draw %s", l->o.output) : code;
 }
 
 /* The result of a command, which its page, its tables and its JSON all show. */

@@ -34,7 +34,7 @@ typedef struct lens_fact {
     const char *name, *value;
 } lens_fact;
 
-/* Where a drawing goes: into a file, or without one into memory. */
+/* Where a drawing goes: into a file, or without one into memory. memory.failed: there was no memory for it. */
 typedef struct canvas {
     FILE *file;
     json_out memory;

@@ -245,6 +245,8 @@ TOOLS_FN double svg_graph(canvas *to, const void *of, double y, double *width)
         for (i = 0; to && i <= a.of->graph.n_senders; i++)
             if (a.used[i])
                 graph_node(to, &a, i);
+    } else if (to) {
+        to->memory.failed = 1;
     }
     graph_free(&a);
     return height;
