@@ -56,8 +56,7 @@ SHOW    = $(if $(V),,@printf '  %s\n' '$@';)
 EXAMPLES  = gpt2 hello chat top5 eight ablate patch record zip
 TOOLS     = attn-convert attn-info attn-tokenize attn-verify lens score perplexity surprisal
 NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/*.c))
-READ      = 003_scores 002_averaging 004_attention 000_self_attention 001_clean_gpt2 \
-            005_inside_the_engine
+READ      = $(basename $(notdir $(sort $(wildcard examples/from_scratch/0*.c))))
 PROGRAMS  = $(EXAMPLES) $(TOOLS) reproduce
 MODELS    = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
 TESTED    = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads $(BUILD)/faults.so \

@@ -1,4 +1,4 @@
-/* GPT-2 from tensor operations, module by module, as notebook 001 writes it. Nothing is tuned and
+/* GPT-2 from tensor operations, module by module, as notebook 004 writes it. Nothing is tuned and
  * nothing is reused: this is the equations. The engine's forward pass is >>gpt2 in attn.h.
  *
  * x is [B, T, C] throughout: batch, positions, d_model. */
@@ -186,49 +186,6 @@ static gpt load(attn_ctx *ctx, const attn_model *model)
         b->w_out = weight(ctx, model, "blocks.%d.mlp.W_out", i);
         b->b_out = weight(ctx, model, "blocks.%d.mlp.b_out", i);
     }
-    return m;
-}
-
-/* The standard deviation of weights before training, Config.init_range in the notebook */
-static const float init_range = 0.02f;
-
-static attn_tensor normal(attn_ctx *ctx, torch_rng *rng, size_t n, size_t m)
-{
-    attn_tensor w = none;
-    torch_randn(ctx, &w, attn_shape2(n, m), rng);
-    attn_scale(ctx, &w, w, init_range);
-    return w;
-}
-
-/* As before training, for looking at shapes: one set of weights serves all layers, and the large
- * embeddings are uniform numbers, which are drawn sooner than normal ones. The unembedding is the
- * embedding's transpose, as it is in GPT-2. */
-static gpt untrained(attn_ctx *ctx, const attn_config *c, torch_rng *rng)
-{
-    const size_t n = c->d_model;
-    gpt m = {0};
-    attn_block_weights *b = &m.block[0];
-    size_t i;
-    m.c = *c;
-    b->n_head = c->n_head;
-    torch_rand(ctx, &m.w_e, attn_shape2(c->n_vocab, n), rng);
-    attn_scale(ctx, &m.w_e, m.w_e, init_range);
-    torch_rand(ctx, &m.w_pos, attn_shape2(c->n_ctx, n), rng);
-    attn_scale(ctx, &m.w_pos, m.w_pos, init_range);
-    m.w_u = attn_transpose(m.w_e, 0, 1);
-    torch_full(ctx, &m.ln_w, attn_shape1(n), 1);
-    attn_zeros(ctx, &m.ln_b, ATTN_F32, attn_shape1(n));
-    attn_zeros(ctx, &b->b_in, ATTN_F32, attn_shape1(c->d_mlp));
-    b->ln1_w = b->ln2_w = m.ln_w;
-    b->ln1_b = b->ln2_b = b->b_q = b->b_k = b->b_v = b->b_o = b->b_out = m.ln_b;
-    b->w_q = normal(ctx, rng, n, n);
-    b->w_k = normal(ctx, rng, n, n);
-    b->w_v = normal(ctx, rng, n, n);
-    b->w_o = normal(ctx, rng, n, n);
-    b->w_in = normal(ctx, rng, n, c->d_mlp);
-    b->w_out = normal(ctx, rng, c->d_mlp, n);
-    for (i = 1; i < c->n_layer; i++)
-        m.block[i] = m.block[0];
     return m;
 }
 

@@ -1,4 +1,4 @@
-/* What notebooks 003 and 004 have in common. Both begin with attention in which nothing is learned:
+/* What notebooks 000 and 003 have in common. Both begin with attention in which nothing is learned:
  * one_word in plain C, then all_words with matrices. Later both need the whole formula: attend.
  *
  * Two words are alike if their embeddings point the same way, which the dot product measures. Softmax

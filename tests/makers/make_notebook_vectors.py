@@ -130,7 +130,7 @@ def notebook_002(text, vectors):
     names = ["1. The average of the past, by loops:", "2. By a triangular matrix:",
              "3. By a softmax of masked zeros:",
              "4. By self-attention, one head of size 16, not scaled:"]
-    begin("002_averaging")
+    begin("001_averaging")
     literal("x: " + shapes_of(text)[0])
     v = vectors["seed002_seed74"]
     record("#", "It begins with", decimals(v["x_0_0_first8"]))
@@ -170,7 +170,7 @@ def six_words(t, naive_sum, softmax):
 
 def notebook_003(text, vectors):
     t = prints(text)
-    begin("003_scores")
+    begin("000_scores")
     sums = [NUMBER.findall(t[i])[0] for i in (2, 4, 6)]
     six_words([t[i] for i in (0, 1, 3, 5, 7, 8, 9)], sums[0], vectors["untrained"]["softmax"])
     record("#", "Their sum:", sums[1])
@@ -194,7 +194,7 @@ def shapes_of(text):
 def notebook_004(text, vectors):
     t = prints(text)
     assert len(t) == 37
-    begin("004_attention")
+    begin("003_multi_head")
     sums = re.findall(r"^Sum.*: ([\d.]+)$", text, re.M)
     six_words([t[i] for i in (0, 2, 3, 4, 5, 6, 7)], sums[0], vectors["untrained"]["softmax"])
     record("#", "Their sum:", sums[1])
@@ -232,7 +232,7 @@ def notebook_004(text, vectors):
 
 
 def notebook_000(text):
-    begin("000_self_attention")
+    begin("002_self_attention")
     one, out, swapped = shapes_of(text)
     literal("test: " + one)
     literal("out: " + out)
@@ -261,7 +261,7 @@ def golden_shapes(modules):
 
 
 def notebook_001(text):
-    begin("001_clean_gpt2")
+    begin("004_clean_gpt2")
     listed = re.search(r"^(hook_embed .*?)\n\n", text, re.S | re.M).group(1)
     literal("All activation shapes of GPT-2 for the notebook's 35 tokens:\n\n" + listed)
     listed = re.search(r"^embed\.W_E .*?\n\n", text, re.S | re.M).group()

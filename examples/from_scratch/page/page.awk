@@ -1,6 +1,6 @@
 # The page of a notebook, from what it printed with the marks of marks.h:
 #
-#     awk -f page.awk -v source=003_scores.c -v style=page.css -v pages='003_scores ...' output >page.html
+#     awk -f page.awk -v source=000_scores.c -v style=page.css -v pages='000_scores ...' output >page.html
 #
 # A page follows the run. A row has the lines that ran, and beside them what they printed. Before a function
 # or a type is used for the first time, it is shown as a whole with its comment; if it prints, its lines come when

@@ -7,6 +7,7 @@ What exists:
     inside      Model.run_with_cache, run_with_hooks, logit_lens; Session.hook, edit, record; Record, Named, Hook
     many        feed_batch, Workspace, Model.generate_many
     research    attn.lens: patching, gradients, edges, circuits, heads, steering, sparse autoencoders
+    notebooks   check: answers to their exercises
     the rest    Config, HookPoint, Error, Status, version
 
 A first look:
@@ -73,8 +74,8 @@ import numpy.typing as npt
 from . import _files, _pictures, _words
 
 __all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Named", "Record",
-           "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Verdict", "Workspace", "feed_batch", "lens",
-           "load", "verify", "version"]
+           "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Verdict", "Workspace", "check", "feed_batch",
+           "lens", "load", "verify", "version"]
 
 
 def __dir__() -> list[str]:
@@ -83,12 +84,13 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from . import lens
+    from .check import check
 else:
     def __getattr__(name: str) -> Any:
-        """attn.lens is imported when it is first asked for."""
-        if name != "lens":
+        """attn.lens and attn.check are imported when they are first asked for."""
+        if name not in ("lens", "check"):
             raise _words.missing_in_module("attn", name, _words.MODULE.get(name), sys._getframe(1))
-        return importlib.import_module("attn.lens")
+        return importlib.import_module(f"attn.{name}")
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]

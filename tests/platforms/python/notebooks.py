@@ -4,18 +4,24 @@
     tests/platforms/python/notebooks.py [--write] [NOTEBOOK...]
 
 It runs the cells in this Python, without Jupyter: what is printed and the value of a last expression are a cell's
-outputs. --write keeps them in the files. With --kernel each notebook is run by nbclient in a kernel instead."""
+outputs. --write keeps them in the files. With --kernel each notebook is run by nbclient in a kernel instead. Where the
+package is not installed, the checkout's is taken. Of a cell with the tag "time" the numbers are not compared."""
 import argparse
 import ast
 import base64
 import contextlib
 import io
+import importlib.util
 import json
+import os
 import pathlib
 import re
 import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python" / "notebooks"
+if importlib.util.find_spec("attn") is None:
+    sys.path.insert(0, str(FOLDER.parent))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(FOLDER.parent), os.environ.get("PYTHONPATH", "")])  # of kernels
 
 
 PICTURE = re.compile(r"data:image/svg\+xml;base64,([\w+/=]*)")
@@ -40,7 +46,7 @@ def run_cell(source, names):
     outputs = []
     if printed.getvalue():
         outputs.append({"name": "stdout", "output_type": "stream", "text": lines(printed.getvalue())})
-    if value is not None:
+    if value is not None and not hasattr(value, "_ipython_display_"):
         data = {"text/html": lines(value._repr_html_())} if hasattr(value, "_repr_html_") else {}
         data["text/plain"] = lines(repr(value))
         outputs.append({"data": data, "execution_count": None, "metadata": {}, "output_type": "execute_result"})
@@ -74,10 +80,27 @@ def printed(notebook):
     found = []
     for cell in notebook["cells"]:
         stream = "".join("".join(output["text"]) for output in cell.get("outputs", ()) if "text" in output)
+        stream = re.sub(r" *[\d.]+", " #", stream) if "time" in cell["metadata"].get("tags", ()) else stream
         found += [stream] if stream else []
         for output in cell.get("outputs", ()):
             found += [f"{kind}: " + PICTURE.sub(decoded, "".join(text)) for kind, text in sorted(output.get("data", {}).items())]
     return found
+
+
+def code(notebook):
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def texts(notebook):
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+
+
+def solutions(notebook):
+    """The code of each solution, by its exercise's number."""
+    text, = (text for text in texts(notebook) if "<summary>Solutions" in text)
+    parts = re.split(r"^(\d+)\. ", text, flags=re.M)[1:]
+    return {int(number): "\n".join(re.findall(r"^```python\n(.*?)^```", part, re.S | re.M))
+            for number, part in zip(parts[::2], parts[1::2])}
 
 
 def main():

@@ -1669,8 +1669,9 @@ class PyTorch(Case):
 class Notebooks(Case):
     """The notebooks of examples/python give what they keep, here and in a kernel."""
 
-    PROGRAMS = {"scores": "003_scores.c", "averaging": "002_averaging.c", "self_attention": "000_self_attention.c",
-                "multi_head": "004_attention.c", "clean_gpt2": "001_clean_gpt2.c", "glass_box": "005_inside_the_engine.c"}
+    PROGRAMS = {"scores": "000_scores.c", "averaging": "001_averaging.c", "self_attention": "002_self_attention.c",
+                "multi_head": "003_multi_head.c", "clean_gpt2": "004_clean_gpt2.c", "glass_box": "005_inside_the_engine.c",
+                "tokenizer": "006_tokenizer.c", "cache": "007_cache.c"}  # in the order in which they are read
 
     def test_each_names_its_program_and_has_exercises(self):
         for name, program in self.PROGRAMS.items():
@@ -1678,9 +1679,21 @@ class Notebooks(Case):
             self.assertIn(f"examples/from_scratch/{program}", text)
             self.assertTrue((ROOT / "examples" / "from_scratch" / program).exists())
             self.assertEqual(text.count("<details><summary>Solutions</summary>"), 1, name)
-            self.assertIn("data:image/svg+xml;base64,", text)
+            self.assertEqual("data:image/svg+xml;base64," in text, name not in ("tokenizer", "cache"))
             for link in re.findall(r"\]\((\w+)\.ipynb\)", text):
                 self.assertIn(link, self.PROGRAMS)
+
+    def test_one_order(self):
+        """Of the files in C, of the notebooks' words on what comes before and next, and of the table."""
+        names = list(self.PROGRAMS)
+        self.assertEqual(sorted(self.PROGRAMS.values()), list(self.PROGRAMS.values()))
+        self.assertEqual({path.name for path in (ROOT / "examples" / "from_scratch").glob("0*.c")}, set(self.PROGRAMS.values()))
+        for before, name, after in zip([None, *names], names, [*names[1:], None]):
+            text = " ".join(notebooks.texts(json.loads((notebooks.FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")))[0].split())
+            for words, other in (("Before this comes", before), ("next is", after)):
+                self.assertEqual(re.findall(words + r" \[(\w+)\]", text), [other] if other else [], name)
+        table = (ROOT / "examples" / "from_scratch" / "README.md").read_text(encoding="utf-8")
+        self.assertEqual(re.findall(r"notebooks/(\w+)\.ipynb", table), names)
 
     def test_cells_give_what_the_files_keep(self):
         folder = notebooks.FOLDER
@@ -1691,6 +1704,7 @@ class Notebooks(Case):
                 kept = json.loads(path.read_text(encoding="utf-8"))
                 want = notebooks.printed(kept)
                 self.assertGreater(len(want), 5)
+                self.assertIn("pip install", "".join(notebooks.code(kept)[0]))
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "examples" / "python")}
         in_kernel = all(map(importlib.util.find_spec, ("nbclient", "ipykernel")))
         run(sys.executable, pathlib.Path(notebooks.__file__), *["--kernel"] * in_kernel, environment=environment)

@@ -36,7 +36,7 @@ static void check_failed(const char *how_many)
 
 TEST(self_attention_without_scores)
 {
-    CHECK(changed("000_self_attention", "000_self_attention.c",
+    CHECK(changed("002_self_attention", "002_self_attention.c",
                   "s/attn_scale(ctx, pattern, \\*pattern, .*);/"
                   "attn_scale(ctx, pattern, *pattern, 0);/",
                   "") == 1);
@@ -51,7 +51,7 @@ TEST(clean_gpt2_with_relu)
                                           "Attention",        "Unembed",        "MLP",
                                           "TransformerBlock", "DemoTransformer"};
     size_t i;
-    CHECK(changed("001_clean_gpt2", "clean_gpt2.h", "s/ATTN_ACT_GELU_TANH/ATTN_ACT_RELU/", "") ==
+    CHECK(changed("004_clean_gpt2", "clean_gpt2.h", "s/ATTN_ACT_GELU_TANH/ATTN_ACT_RELU/", "") ==
           1);
     for (i = 0; i < 8 && out; i++) {
         const char *at = out;
@@ -72,7 +72,7 @@ TEST(clean_gpt2_with_relu)
 
 TEST(averages_without_a_mask)
 {
-    CHECK(changed("002_averaging", "002_averaging.c",
+    CHECK(changed("001_averaging", "001_averaging.c",
                   "s/torch_causal_mask(ctx, &weights, TIME, TIME);/"
                   "torch_full(ctx, \\&weights, attn_shape2(TIME, TIME), 0);/",
                   "1") == 1);
@@ -103,14 +103,14 @@ static void row_of_picture(const char *word, int most, int cells)
 /* Your, journey look at themselves; starts, with and step at journey. one looks at starts. */
 TEST(scores_a_hundred_times_as_large)
 {
-    CHECK(run(TEST_BUILD "/from_scratch/003_scores") == 0);
+    CHECK(run(TEST_BUILD "/from_scratch/000_scores") == 0);
     row_of_picture("Your", 0, 6);
     row_of_picture("journey", 1, 6);
     row_of_picture("starts", 1, 6);
     row_of_picture("with", 1, 6);
     row_of_picture("one", 2, 6);
     row_of_picture("step", 1, 6);
-    CHECK(changed("003_scores", "words.h",
+    CHECK(changed("000_scores", "words.h",
                   "s/attn_softmax(ctx, &weights, scores);/"
                   "attn_scale(ctx, \\&scores, scores, 100); &/",
                   "") == 0);
@@ -125,7 +125,7 @@ TEST(scores_a_hundred_times_as_large)
 TEST(one_head_in_place_of_two)
 {
     CHECK(
-        changed("004_attention", "004_attention.c",
+        changed("003_multi_head", "003_multi_head.c",
                 "s/multi_head(&ctx, batch, &w, 2, mask)/multi_head(\\&ctx, batch, \\&w, 1, mask)/",
                 "") == 1);
     says("Multi-head attention with an output layer, seed 123:\ntensor([[[0.3190, 0.4858],\n");
@@ -149,6 +149,23 @@ TEST(scores_scaled_in_two_steps)
     check_failed("5 ");
 }
 
+TEST(largest_rank_first)
+{
+    CHECK(changed("006_tokenizer", "006_tokenizer.c", "s/rank < best/rank > best/", "") == 1);
+    CHECK(occurrences(out, "OTHER IDS; the text comes back") == 2);
+    says("19 tokens: the library's ids; the text comes back");
+    check_failed("2 ");
+}
+
+TEST(cache_without_a_mask)
+{
+    CHECK(changed("007_cache", "007_cache.c", "/attn_add(ctx, &scores, scores, mask);/d", "") == 1);
+    says("one token at a time: the same");
+    says("in two halves, the second with a mask: DIFFERENT");
+    says("as the engine keeps them: the same");
+    check_failed("3 ");
+}
+
 /* Each names its counterpart in NumPy, which names it. */
 TEST(counterparts)
 {
@@ -157,7 +174,7 @@ TEST(counterparts)
             "n=$(sed -n 's/.*\\(examples.python.notebooks.[a-z0-9_]*.ipynb\\).*/\\1/p' $c | head "
             "-n 1); "
             "[ \"$n\" ] && grep -q \"$c\" \"$n\" || { echo \"$c and $n\"; exit 1; }; echo; done");
-    CHECKF(code == 0 && occurrences(out, "\n") == 6, "%s", out);
+    CHECKF(code == 0 && occurrences(out, "\n") == 8, "%s", out);
 }
 
 /* The text of a page, without its tags; the caller frees it. */
@@ -240,7 +257,8 @@ static void check_page(const char *notebook, size_t heat_maps)
 
 TEST(pages)
 {
-    check_page("003_scores", 14);
-    check_page("000_self_attention", 8);
+    check_page("000_scores", 14);
+    check_page("002_self_attention", 8);
     check_page("005_inside_the_engine", 1);
+    check_page("007_cache", 0);
 }

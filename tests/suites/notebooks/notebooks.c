@@ -182,7 +182,7 @@ TEST(self_attention)
 {
     static const char ones[] = "1.000 1.000 1.000";
     static const char *const sums[] = {"The rows sum to", "Its rows sum to"};
-    char *output = check_program("000_self_attention", "", 3);
+    char *output = check_program("002_self_attention", "", 3);
     int i;
     for (i = 0; i < 2 && output; i++) {
         const char *at = strstr(output, sums[i]);
@@ -234,7 +234,7 @@ static void parameters(const char *output)
 TEST(clean_gpt2)
 {
     char *output =
-        check_program("001_clean_gpt2", STORIES TEST_BUILD "/from_scratch/plain.attn ", 40);
+        check_program("004_clean_gpt2", STORIES TEST_BUILD "/from_scratch/plain.attn ", 40);
     if (output) {
         CHECK(strstr(output, "gives 21 of these 21 activations") != NULL);
         parameters(output);
@@ -244,7 +244,7 @@ TEST(clean_gpt2)
 
 TEST(averaging)
 {
-    char *output = check_program("002_averaging", "1 ", 19);
+    char *output = check_program("001_averaging", "1 ", 19);
     if (output) {
         check_differences(output, 2);
         CHECK(fabs(number_after(output, "of more dot products:") - 16) < 0.1);
@@ -256,7 +256,7 @@ TEST(averaging)
 
 TEST(scores)
 {
-    char *output = check_program("003_scores", "", 16);
+    char *output = check_program("000_scores", "", 16);
     if (output)
         check_differences(output, 1);
     free(output);
@@ -264,7 +264,7 @@ TEST(scores)
 
 TEST(attention)
 {
-    char *output = check_program("004_attention", "", 52);
+    char *output = check_program("003_multi_head", "", 52);
     if (output)
         check_differences(output, 1);
     free(output);
@@ -287,6 +287,58 @@ TEST(inside_the_engine)
     CHECKF(strstr(output, "28      28") != NULL, "%s", output); /* 4 layers, 7 activations */
     CHECKF(strstr(output, "different, as they should be") != NULL, "%s", output);
     free(output);
+}
+
+/* The library's tokenizer says the same, and the first pairs are those that one counts: "es" comes in newest
+ * and widest, 6 + 3 times, and after those merges " l", "lo" and "ow" 5 + 2 times each. */
+TEST(tokenizer)
+{
+    char *output = output_of("006_tokenizer", "");
+    if (!output)
+        return;
+    CHECKF(strstr(output, "\n   e | le | p | h | ant\n") != NULL, "%s", output);
+    CHECKF(!strstr(output, "OTHER") &&
+               strstr(output, "26 bytes,  22 tokens: the library's ids; the"),
+           "%s", output);
+    CHECKF(strstr(output, ":\n  \"es\" 9 times\n  \"est\" 9 times\n  \" l\" 7 times\n"
+                          "  \" lo\" 7 times\n  \" low\" 7 times\n  \" n\" 6 times\n"),
+           "%s", output);
+    free(output);
+}
+
+/* Its beams' log probabilities are the program score's for the same texts. */
+TEST(cache)
+{
+    static const char *const texts[] = {"She was sad because she had no food to eat. She",
+                                        "She was sad because she had lost her toy. She wished"};
+    static const char *const widths[] = {"width 1, log probability", "width 3, log probability"};
+    char *output = output_of("007_cache", "");
+    attn_ctx ctx = {0};
+    attn_model *model = NULL;
+    attn_session *session = NULL;
+    int i, t;
+    OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
+    OK(&ctx, attn_session_new(&ctx, &session, model, NULL));
+    for (i = 0; i < 2 && output; i++) {
+        attn_token ids[32];
+        attn_token_stats stats[32];
+        size_t n = 32;
+        double sum = 0;
+        CHECK(strstr(output, texts[i] + strlen("She was sad because")) != NULL);
+        attn_session_truncate(&ctx, session, 0);
+        OK(&ctx,
+           attn_encode(&ctx, ids, &n, attn_model_tokenizer(model), texts[i], strlen(texts[i])));
+        OK(&ctx, attn_score(&ctx, stats, NULL, session, ids, n));
+        for (t = (int)n - 9; t < (int)n - 1; t++)
+            sum -= (double)stats[t].nll;
+        CHECKF(fabs(number_after(output, widths[i]) - sum) < 0.01, "%s %g", texts[i], sum);
+    }
+    CHECKF(output && !strstr(output, "DIFFERENT") && strstr(output, "55 positions, with it 10"),
+           "%s", output ? output : "");
+    free(output);
+    attn_session_free(session);
+    attn_model_close(model);
+    attn_ctx_free(&ctx);
 }
 
 /* The picture in the repository is the one that the program draws. */

@@ -115,7 +115,7 @@ static const mistake mistakes[] = {
     {"for an ablation", 1, BIN("ablate") MODEL "0 1 Once >/dev/full", FULL_DISK},
     {"for patching", 1, BIN("patch") MODEL "'a cat' 'a dog' >/dev/full", FULL_DISK},
     {"for a record", 1, BIN("record") MODEL "Once " TMP "full.safetensors >/dev/full", FULL_DISK},
-    {"for a notebook", 1, BIN("from_scratch/003_scores") ">/dev/full", FULL_DISK},
+    {"for a notebook", 1, BIN("from_scratch/000_scores") ">/dev/full", FULL_DISK},
     {"a file beyond the limit", 1, "ulimit -f 64; " CONVERT STORIES TMP "limited.attn",
      "attn-convert: " TMP "limited.attn: writing failed: File too large"},
     {"a directory that is not there", 1, CONVERT STORIES TMP "no/x.attn",

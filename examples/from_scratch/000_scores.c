@@ -1,9 +1,9 @@
-/* Notebook 003: attention for one word, with loops; then for all words, with matrices; then with
+/* Notebook 000: attention for one word, with loops; then for all words, with matrices; then with
  * queries, keys and values.
  *
- *     cc examples/from_scratch/003_scores.c -I. -O2 -lm -o 003 && ./003
+ *     cc examples/from_scratch/000_scores.c -I. -O2 -lm -o 000 && ./000
  *
- * The first two are in words.h, because notebook 004 begins with them as well: read that first.
+ * The first two are in words.h, because notebook 003 begins with them as well: read that first.
  *
  * A word should be able to ask for something else than itself. So each gets three vectors, by matrices
  * that a model learns: a query (what am I looking for?), a key (what do I contain?) and a value (what

@@ -1,9 +1,9 @@
-/* Notebook 004: scaled dot-product attention step by step, the causal mask, dropout, many heads,
+/* Notebook 003: scaled dot-product attention step by step, the causal mask, dropout, many heads,
  * and at the end one layer of the size that GPT-2 has.
  *
- *     cc examples/from_scratch/004_attention.c -I. -O2 -lm -o 004 && ./004
+ *     cc examples/from_scratch/003_multi_head.c -I. -O2 -lm -o 003 && ./003
  *
- * It begins where 003 begins, with scores of words and nothing to learn (words.h). Before attention, a
+ * It begins where 000 begins, with scores of words and nothing to learn (words.h). Before attention, a
  * recurrent network read a sentence word by word and had to keep all of it in one hidden state; here a
  * word reaches every other in one step. In NumPy: examples/python/notebooks/multi_head.ipynb.
  *

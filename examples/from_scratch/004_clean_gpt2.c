@@ -1,10 +1,10 @@
-/* Notebook 001: a clean GPT-2. Every module, written with tensor operations, checked against
+/* Notebook 004: a clean GPT-2. Every module, written with tensor operations, checked against
  * reference activations; then the same weights in the library's engine.
  *
- *     make notebooks && cc examples/from_scratch/001_clean_gpt2.c -I. -O2 -lm -o 001 && ./001
+ *     make notebooks && cc examples/from_scratch/004_clean_gpt2.c -I. -O2 -lm -o 004 && ./004
  *
- * With real GPT-2 (make gpt2): ./001 build/gpt2.attn
- * The modules themselves are in clean_gpt2.h: read that first. In NumPy, where you write them yourself:
+ * With real GPT-2 (make gpt2): ./004 build/gpt2.attn
+ * The modules themselves are in clean_gpt2.h: read that first. In NumPy, where you write some yourself:
  * examples/python/notebooks/clean_gpt2.ipynb.
  *
  * It lists the shapes of all activations and parameters, runs every module on random input, and compares
@@ -32,6 +32,49 @@
 #include "clean_gpt2.h"
 #include "clean_gpt2_tests.h"
 #include "gpt2_shapes.h"
+
+/* The standard deviation of weights before training, Config.init_range in the notebook */
+static const float init_range = 0.02f;
+
+static attn_tensor normal(attn_ctx *ctx, torch_rng *rng, size_t n, size_t m)
+{
+    attn_tensor w = none;
+    torch_randn(ctx, &w, attn_shape2(n, m), rng);
+    attn_scale(ctx, &w, w, init_range);
+    return w;
+}
+
+/* As before training, for looking at shapes: one set of weights serves all layers, and the large
+ * embeddings are uniform numbers, which are drawn sooner than normal ones. The unembedding is the
+ * embedding's transpose, as it is in GPT-2. */
+static gpt untrained(attn_ctx *ctx, const attn_config *c, torch_rng *rng)
+{
+    const size_t n = c->d_model;
+    gpt m = {0};
+    attn_block_weights *b = &m.block[0];
+    size_t i;
+    m.c = *c;
+    b->n_head = c->n_head;
+    torch_rand(ctx, &m.w_e, attn_shape2(c->n_vocab, n), rng);
+    attn_scale(ctx, &m.w_e, m.w_e, init_range);
+    torch_rand(ctx, &m.w_pos, attn_shape2(c->n_ctx, n), rng);
+    attn_scale(ctx, &m.w_pos, m.w_pos, init_range);
+    m.w_u = attn_transpose(m.w_e, 0, 1);
+    torch_full(ctx, &m.ln_w, attn_shape1(n), 1);
+    attn_zeros(ctx, &m.ln_b, ATTN_F32, attn_shape1(n));
+    attn_zeros(ctx, &b->b_in, ATTN_F32, attn_shape1(c->d_mlp));
+    b->ln1_w = b->ln2_w = m.ln_w;
+    b->ln1_b = b->ln2_b = b->b_q = b->b_k = b->b_v = b->b_o = b->b_out = m.ln_b;
+    b->w_q = normal(ctx, rng, n, n);
+    b->w_k = normal(ctx, rng, n, n);
+    b->w_v = normal(ctx, rng, n, n);
+    b->w_o = normal(ctx, rng, n, n);
+    b->w_in = normal(ctx, rng, n, c->d_mlp);
+    b->w_out = normal(ctx, rng, c->d_mlp, n);
+    for (i = 1; i < c->n_layer; i++)
+        m.block[i] = m.block[0];
+    return m;
+}
 
 /* The notebook's Config, and those numbers of TransformerLens's own that mean something here */
 static void print_config(const attn_config *c)

@@ -1,6 +1,6 @@
-/* Notebook 000: self-attention with a single head, before anybody hides the future.
+/* Notebook 002: self-attention with a single head, before anybody hides the future.
  *
- *     cc examples/from_scratch/000_self_attention.c -I. -O2 -lm -o 000 && ./000
+ *     cc examples/from_scratch/002_self_attention.c -I. -O2 -lm -o 002 && ./002
  *
  * Every position asks a question (its query), every position offers an answer to some question
  * (its key), and what is moved is a third thing (its value):

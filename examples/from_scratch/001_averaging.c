@@ -1,6 +1,6 @@
-/* Notebook 002: attention is a weighted average of the past. Four ways to take one.
+/* Notebook 001: attention is a weighted average of the past. Four ways to take one.
  *
- *     cc examples/from_scratch/002_averaging.c -I. -O2 -lm -o 002 && ./002
+ *     cc examples/from_scratch/001_averaging.c -I. -O2 -lm -o 001 && ./001
  *
  * All of them use one thread, as loops do; threads that wait for each other would be slow where other
  * programs run.
@@ -30,7 +30,7 @@
 #include <time.h>
 
 enum { BATCH = 32, TIME = 256, CHANNELS = 384, HEAD_SIZE = 16 };
-static int n_runs = 5; /* of each method: ./002 100 */
+static int n_runs = 5; /* of each method: ./001 100 */
 
 static double now(void) /* in milliseconds */
 {
