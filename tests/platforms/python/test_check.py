@@ -289,12 +289,14 @@ class Installing(unittest.TestCase):
             folder = pathlib.Path(scratch)
             beside = folder / "beside"
             beside.mkdir()
+            alone = subprocess.run([sys.executable, "-S", "-c", next(iter(firsts))], cwd=beside, env=quick, capture_output=True, text=True)
+            self.assertIn(f"FileNotFoundError: upload a wheel of attn to {beside} first", alone.stderr)
             for name, place in (("checkout", notebooks.FOLDER), ("wheel", beside)):
                 venv.EnvBuilder(system_site_packages=False, with_pip=True).create(folder / name)
                 python = folder / name / "bin" / "python"
                 paths = next((folder / name / "lib").glob("python*/site-packages"))
                 (paths / "numpy-of-tests.pth").write_text(str(pathlib.Path(np.__file__).resolve().parents[1]) + "\n")
-                done = subprocess.run([python, "-c", firsts.copy().pop() + "\nimport attn; print(attn.__file__)"], cwd=place,
+                done = subprocess.run([python, "-c", next(iter(firsts)) + "\nimport attn; print(attn.__file__)"], cwd=place,
                                       env=quick, capture_output=True, text=True)
                 self.assertIn(str(paths), done.stdout, done.stderr)
                 if name == "checkout":
