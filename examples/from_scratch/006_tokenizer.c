@@ -148,7 +148,7 @@ static void learn(void)
         tokens[i][0] = (char)i;
     for (w = 0; w < WORDS; w++)
         for (i = 0, n[w] = (int)strlen(words[w]); i < n[w]; i++)
-            parts[w][i] = words[w][i];
+            parts[w][i] = (unsigned char)words[w][i];
     for (merge = 0; merge < MOST_MERGES; merge++) {
         int most = 0, left = 0, right = 0;
         for (w = 0; w < WORDS; w++)

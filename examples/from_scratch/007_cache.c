@@ -88,7 +88,7 @@ static attn_tensor step(attn_ctx *ctx, const gpt *m, cache *past, attn_token *id
 
 static const char *same(attn_tensor a, attn_tensor b)
 {
-    return check(difference(a, b) < 1e-3) ? "the same" : "DIFFERENT";
+    return check(difference(a, b) < 5e-3) ? "the same" : "DIFFERENT";
 }
 
 /* All at once, one by one, in two halves; then the engine's cache. */
@@ -198,25 +198,26 @@ static size_t widen(attn_ctx *ctx, const gpt *m, beam *beams, size_t n, size_t w
 {
     beam next[WIDTH * WIDTH];
     attn_token best[WIDTH];
-    size_t i, k;
+    size_t i, k, n_next = 0;
     for (i = 0; i < n; i++) {
         attn_tensor log_p = none;
         if (attn_log_softmax(ctx, &log_p, beams[i].logits))
             return 0;
         sort((const float *)log_p.data, m->c.n_vocab, best, width);
         for (k = 0; k < width; k++) {
-            beam *b = &next[i * width + k];
+            beam *b = &next[n_next++];
             *b = beams[i];
             b->log_p += (double)attn_get1(log_p, (size_t)best[k]);
             b->ids[length] = best[k];
         }
     }
-    qsort(next, n * width, sizeof *next, likelier);
-    for (i = 0; i < width; i++) {
+    if (n_next > 0)
+        qsort(next, n_next, sizeof *next, likelier);
+    for (i = 0; i < width && i < n_next; i++) {
         beams[i] = next[i];
         beams[i].logits = attn_select(step(ctx, m, &beams[i].past, &beams[i].ids[length], 1), 0, 0);
     }
-    return width;
+    return i;
 }
 
 /* Continues a prompt and measures the best text with the engine. */
