@@ -165,7 +165,7 @@ export function drawFlow({ path, steps, title, panel }, flow, texts, guesses, pi
     const station = all.find(({ key }) => key === opened), button = buttons.get(opened);
     panel.hidden = !station;
     buttons.forEach((b, key) => b.setAttribute("aria-expanded", key === opened));
-    if (!station) return;
+    if (!station) return panel.replaceChildren();
     const list = button.closest("ol");
     if (isFound) list.scrollLeft = button.parentElement.offsetLeft - list.offsetLeft - 24;
     panel.replaceChildren(...drawNumbers(station));
