@@ -75,7 +75,7 @@ def licences() -> "list[str]":
 
 
 # What people look for, as the README calls it, and what stands in a file that the README links in the same place.
-TOPICS = {"Many texts": "JSON lines", "Embed": "attn_generate",
+TOPICS = {"Many texts": "JSON lines", "a server": "Behind HTTP", "Embed": "attn_generate", "frame loop": "attn_generator_step",
           "install": "make install", "threads": "THREADS", "Speed": "tokens per second", "Licences": "License: MIT",
           "security": "security contact", ">>changes": "VERSIONS", "Python": "pip install", "help": "No such file"}
 
