@@ -278,7 +278,7 @@ class Package(Case):
     def test_names_of_the_ecosystem_are_free(self):
         """A file or folder here would hide a package of the same name from every program."""
         taken = {path.stem for path in (ROOT / "examples" / "python").iterdir() if path.suffix in ("", ".py")}
-        self.assertEqual(taken, {"attn", "building", "notebooks", "__pycache__"} & taken)
+        self.assertEqual(taken, {"attn", "attn_serve", "building", "notebooks", "__pycache__"} & taken)
         self.assertEqual(set(dir(attn)), set(attn.__all__))
         for module in (attn, lens):
             for name in module.__all__:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""examples/python/serve.py, asked by the official client of the API that it has: test_serve.py, or make python-test."""
+"""examples/python/attn_serve.py, asked by the official client of the API that it has: test_attn_serve.py, or make python-test."""
 import json
 import os
 import pathlib
@@ -31,7 +31,7 @@ def printed(*arguments):
 class Server(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = subprocess.Popen([sys.executable, ROOT / "examples/python/serve.py", STORIES, "0"],
+        cls.server = subprocess.Popen([sys.executable, ROOT / "examples/python/attn_serve.py", STORIES, "0"],
                                       stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         cls.url = cls.server.stdout.readline().strip()
 
@@ -52,7 +52,7 @@ class Server(unittest.TestCase):
                 return error.code, json.load(error)
 
     def test_it_is_short(self):
-        self.assertLessEqual(len((ROOT / "examples/python/serve.py").read_text().splitlines()), 60)
+        self.assertLessEqual(len((ROOT / "examples/python/attn_serve.py").read_text().splitlines()), 60)
 
     def test_what_it_does_not_have_is_refused_by_a_sentence(self):
         for body, sentence in (

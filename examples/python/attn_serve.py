@@ -1,4 +1,4 @@
-"""python3 serve.py MODEL.attn [PORT]: OpenAI's /v1/completions, as far as GPT-2 has it. An example, not a product."""
+"""python3 attn_serve.py MODEL.attn [PORT]: OpenAI's /v1/completions, as far as GPT-2 has it. An example, not a product."""
 import http.server
 import json
 import sys
