@@ -28,10 +28,12 @@ typedef struct chat {
      * end. An answer does not complete one that the person began, either. */
     const char *const *forbidden;
     size_t n_forbidden;
-    size_t max_bytes; /* of an answer, whole characters and whole tokens; 0: no limit */
-    char *answer;     /* NULL, or [max_bytes + 1]: receives the answer, ended by a zero */
-    size_t n_bytes;   /* of the latest answer */
-    int is_cut;       /* 1: the latest answer ended because more was over max_bytes */
+    /* of an answer, whole characters and whole tokens; 0: no limit. how.text_fn may get the beginning
+     * of one token more. */
+    size_t max_bytes;
+    char *answer;   /* NULL, or [max_bytes + 1]: receives the answer, ended by a zero */
+    size_t n_bytes; /* of the latest answer */
+    int is_cut;     /* 1: the latest answer ended because more was over max_bytes */
 } chat;
 
 static inline int chat_lower(char c)
@@ -109,19 +111,36 @@ static inline attn_status chat_make_room(attn_ctx *ctx, const chat *c, size_t n)
                : attn_feed(ctx, c->session, attn_session_tokens(c->session) + length - keep, keep);
 }
 
-/* Removes from the session the tokens after `begin` whose text the caller did not get. */
-static inline attn_status chat_forget_rest(attn_ctx *ctx, const chat *c, attn_generation *result,
-                                           size_t begin)
+/* Ends an answer that is cut with the last token after `begin` that ends both within the limit and with a
+ * character, for what was handed over may end within a token. */
+static inline void chat_end_whole(chat *c, attn_generation *result, size_t begin)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(attn_session_model(c->session));
-    size_t keep = begin, left = c->n_bytes, size;
-    for (; keep < result->accepted; keep++, left -= size) {
-        attn_token_bytes(&size, tokenizer, attn_session_tokens(c->session)[keep]);
-        if (size > left)
-            break;
+    const size_t handed_over = c->n_bytes;
+    attn_utf8 utf8 = ATTN_ZERO;
+    char text[3 * (16 + 4)];
+    size_t at, size, n = 0;
+    result->accepted = begin;
+    c->n_bytes = 0;
+    for (at = begin; at < attn_session_length(c->session) && n <= handed_over; at++) {
+        const char *bytes = attn_token_bytes(&size, tokenizer, attn_session_tokens(c->session)[at]);
+        for (; size > 16; bytes += 16, size -= 16)
+            n += attn_utf8_push(text, &utf8, bytes, 16);
+        if (size > 0)
+            n += attn_utf8_push(text, &utf8, bytes, size);
+        if (n <= handed_over && utf8.n == 0) {
+            result->accepted = at + 1;
+            c->n_bytes = n;
+        }
     }
+}
+
+/* Removes from the session the tokens after `begin` whose text the caller did not get. */
+static inline attn_status chat_forget_rest(attn_ctx *ctx, chat *c, attn_generation *result,
+                                           size_t begin)
+{
     if (c->is_cut)
-        result->accepted = keep;
+        chat_end_whole(c, result, begin);
     return result->accepted < attn_session_length(c->session)
                ? attn_session_truncate(ctx, c->session, result->accepted)
                : ATTN_OK;

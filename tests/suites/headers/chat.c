@@ -195,6 +195,66 @@ TEST(limit_in_bytes)
     attn_session_free(c.session);
 }
 
+/* Text that waits for a stop string comes in pieces that end within tokens: whatever the limit, the answer
+ * has whole tokens, which the session has too. */
+TEST(limit_and_stop_strings)
+{
+    static const char *const stops[] = {"eZ", " gQ", "yX", "nnn", "?!", ". Z"};
+    static const char said[] = "Once upon a";
+    char answer[100];
+    size_t i, limit, n_cut = 0;
+    chat c = begin(0, 30);
+    c.answer = answer;
+    c.how.n_stop_strings = 1;
+    for (i = 0; i < sizeof stops / sizeof *stops; i++)
+        for (limit = 1; limit < 60; limit++) {
+            c.how.stop_strings = &stops[i];
+            c.max_bytes = limit;
+            OK(&ctx, attn_session_truncate(&ctx, c.session, 0));
+            OK(&ctx, chat_turn(&ctx, NULL, &c, said));
+            n_cut += (size_t)c.is_cut;
+            CHECKF(strlen(answer) == c.n_bytes && c.n_bytes <= limit &&
+                       strcmp(remembered(c.session, 0) + strlen(said), answer) == 0,
+                   "stop \"%s\", limit %d: \"%s\", the session has \"%s\"", stops[i], (int)limit,
+                   answer, remembered(c.session, 0));
+        }
+    CHECKF(n_cut > 300, "%d were cut", (int)n_cut);
+    attn_session_free(c.session);
+}
+
+/* A token of broken bytes becomes U+FFFD, which has other bytes than it. */
+TEST(limit_and_broken_bytes)
+{
+    static const char text[] = "a\xff\xfe z\xc3 b";
+    static const char shown_as[] = "a\xef\xbf\xbd\xef\xbf\xbd z\xef\xbf\xbd b";
+    int32_t ids[16];
+    size_t n = 16, limit;
+    char answer[32], again[64];
+    chat c = begin(0, 16);
+    forced f;
+    OK(&ctx, attn_encode(&ctx, ids, &n, attn_model_tokenizer(model), text, strlen(text)));
+    f.ids = ids;
+    f.n = n;
+    c.how.logits_fn = force;
+    c.how.logits_user = &f;
+    c.answer = answer;
+    for (limit = 1; limit < strlen(shown_as); limit++) {
+        attn_utf8 utf8 = ATTN_ZERO;
+        size_t size;
+        c.max_bytes = limit;
+        OK(&ctx, attn_session_truncate(&ctx, c.session, 0));
+        OK(&ctx, attn_feed_text(&ctx, c.session, "I like"));
+        f.begin = attn_session_length(c.session) + 1;
+        OK(&ctx, chat_turn(&ctx, NULL, &c, " it"));
+        size = strlen(remembered(c.session, f.begin));
+        again[attn_utf8_push(again, &utf8, remembered(c.session, f.begin), size)] = 0;
+        CHECKF(c.is_cut && strlen(answer) <= limit && strcmp(again, answer) == 0 && utf8.n == 0 &&
+                   strncmp(shown_as, answer, strlen(answer)) == 0,
+               "limit %d: \"%s\", the session has \"%s\"", (int)limit, answer, again);
+    }
+    attn_session_free(c.session);
+}
+
 /* The token before the first word is none of the answer's. */
 TEST(limit_after_bos)
 {
