@@ -237,13 +237,14 @@ log_prob <- function(model, context, continuation, bos = TRUE) {
   mapply(one, context, continuation, USE.NAMES = FALSE)
 }
 
-generate <- function(model, prompt, max_tokens = 50L, temperature = 0, top_k = 0, seed = 1, bos = FALSE) {
+generate <- function(model, prompt, max_tokens = 50L, temperature = 0, top_k = 0, seed = NULL, bos = FALSE) {
   is_model(model)
   whole(max_tokens, "max_tokens", 1, 2^31)
   whole(top_k, "top_k", 0, model$config$n_vocab)
-  whole(seed, "seed", 0, 2^53)
+  if (!is.null(seed)) whole(seed, "seed", 0, 2^53)
   if (!is.numeric(temperature) || length(temperature) != 1L || !is.finite(temperature) || temperature < 0)
     refuse("temperature: expected a number from 0 on")
+  if (is.null(seed)) seed <- if (temperature > 0) sample.int(.Machine$integer.max, 1L) else 0
   .Call(C_generate, model$pointer, ids_of(model, prompt, "prompt", bos),
         as.double(c(max_tokens, temperature, top_k, seed)))
 }

@@ -84,6 +84,17 @@ fails(surprisal(1, "a"), "expected what attn_model() returns")
 fails(next_words(model, c("a", "b")), "context: expected one text")
 fails(next_words(model, "", bos = FALSE), "the text is empty")
 fails(next_words(model, long), "tokens, but the context holds 256")
+drawn <- function(seed, ...) {
+  set.seed(seed)
+  c(generate(model, "Once", 12, temperature = 1, ...), generate(model, "Once", 12, temperature = 1, ...))
+}
+stopifnot(identical(drawn(1), drawn(1)), !identical(drawn(1), drawn(2)), drawn(1)[1] != drawn(1)[2])
+stopifnot(identical(drawn(1, seed = 5), drawn(2, seed = 5)))
+set.seed(1)
+before <- .Random.seed
+invisible(generate(model, "Once", 3)) # the likeliest tokens need no random number
+stopifnot(identical(before, .Random.seed))
+fails(generate(model, "a", temprature = 1), "unused argument")
 fails(generate(model, "a", max_tokens = NA), "max_tokens: expected a whole number")
 fails(attention(model, NA_character_), "text: expected one text")
 fails(attn_model(threads = 1.5), "threads: expected a whole number")
