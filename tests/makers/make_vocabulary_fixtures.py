@@ -167,6 +167,11 @@ def good(c, n):
          '"pad_to_multiple_of": null, "pad_id": 2, "pad_type_id": 0, "pad_token": "<pad>"}')])
     bytelevel = '{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false, "use_regex": true}'
     c.add("offsets", [WHOLE], [("edit", WHOLE, null, '"post_processor": ' + bytelevel)])
+    one = ('"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}',
+           '"decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}')
+    sequences = [("edit", WHOLE, old, '"%s": {"type": "Sequence", "%ss": [%s]}' % (
+        key, key.replace("_", ""), old.split(": ", 1)[1])) for key, old in zip(("pre_tokenizer", "decoder"), one)]
+    c.add("sequences of one", [WHOLE], sequences)
     bos, text = '{"SpecialToken": {"id": "<s>", "type_id": 0}}', '{"Sequence": {"id": "A", "type_id": 0}}'
     tokens = '"special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}'
     template = '{"type": "TemplateProcessing", "single": [%s], "pair": [], ' + tokens + "}"
@@ -225,6 +230,9 @@ def bad(c, n):
           "tokenizer.json: it has a normalizer, so texts are changed first", all_files)
     whole("another pre_tokenizer", '"type": "ByteLevel"', '"type": "Whitespace"',
           "its pre_tokenizer is not ByteLevel", all_files)
+    whole("a sequence of two", '"pre_tokenizer": {"type": "ByteLevel"', '"pre_tokenizer": {"type": "Sequence", '
+          '"pretokenizers": [{"type": "Digits", "individual_digits": true}, {"type": "ByteLevel"}], "x": "ByteLevel"',
+          "its pre_tokenizer is not ByteLevel")
     whole("a prefix", '"add_prefix_space": false', '"add_prefix_space": true',
           "add_prefix_space is true, so a blank is put in front of texts", all_files)
     whole("no pattern", '"use_regex": true', '"use_regex": false', "use_regex is false", all_files)

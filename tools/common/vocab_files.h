@@ -139,8 +139,8 @@ TOOLS_FN merge_lines merge_lines_of(const char *text, size_t size)
 {
     merge_lines m;
     memset(&m, 0, sizeof m);
-    m.next = text ? text : "";
-    m.end = m.next + size;
+    m.next = text ? text + order_mark_size(text, size) : "";
+    m.end = text ? text + size : m.next;
     return m;
 }
 
@@ -301,13 +301,23 @@ TOOLS_FN attn_status vocab_check_model(attn_ctx *ctx, const json_value *model)
     return ATTN_OK;
 }
 
+/* The rule itself where a Sequence holds nothing else. `list`: the key of its list. */
+TOOLS_FN const json_value *vocab_only(const json_value *rule, const char *list)
+{
+    const json_value *of;
+    while (json_is(json_get(rule, "type"), "Sequence") && (of = json_get(rule, list)) != NULL &&
+           of->kind == JSON_ARRAY && of->size == 1)
+        rule = of + 1;
+    return rule;
+}
+
 /* Checks what happens to a text before it is encoded, and to tokens when they are decoded. */
 TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root, int of_characters)
 {
     static const char file[] = "tokenizer.json";
     const json_value *normalizer = json_get(root, "normalizer");
-    const json_value *split = json_get(root, "pre_tokenizer");
-    const json_value *decoder = json_get(root, "decoder"), *v;
+    const json_value *split = vocab_only(json_get(root, "pre_tokenizer"), "pretokenizers");
+    const json_value *decoder = vocab_only(json_get(root, "decoder"), "decoders"), *v;
     if (vocab_check_model(ctx, json_get(root, "model")))
         return ctx->status;
     v = json_get(normalizer, "normalizers");
