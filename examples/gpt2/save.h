@@ -237,7 +237,7 @@ static int load_settings(run *r, options *o, const json_value *settings)
             return 0;
         n = v->kind == JSON_ARRAY ? v->size : 1;
         for (text = v->kind == JSON_ARRAY ? v + 1 : v; n > 0; n--, text += text->span) {
-            const char *value = text->kind == JSON_STRING
+            const char *value = text->kind == JSON_STRING && !json_has_zero(text)
                                     ? arena_text(&r->ctx, &r->memory, text->text, text->size)
                                     : NULL;
             if (!value || (table[k].kind == TEXTS ? !*value || !texts_add(&o->stop, value)

@@ -17,7 +17,7 @@ TOOLS_FN attn_status read_edge_score(attn_ctx *ctx, attn_tensor scores, const le
     const json_value *score = json_get(edge, "score");
     size_t sender = g->n_senders, receiver = g->n_receivers;
     double number = 0;
-    if (edge->key_size < sizeof name)
+    if (edge->key_size < sizeof name && !memchr(edge->key, 0, edge->key_size))
         memcpy(name, edge->key, edge->key_size);
     if ((arrow = strstr(name, "->")) != NULL) {
         *arrow = 0;
@@ -40,14 +40,18 @@ TOOLS_FN attn_status read_edge_scores(attn_ctx *ctx, arena *memory, attn_tensor 
                                       const attn_model *model, const char *path, float factor)
 {
     const lens_graph g = lens_graph_of(model);
+    /* an edge has a line of two members at least, and other programs write more */
+    const size_t most = 8 * g.n_edges + JSON_MAX_VALUES,
+                 bytes = 512 * g.n_edges + ((size_t)1 << 28);
+    json_parser j = {ctx, path, NULL, NULL, NULL, 1, NULL, 0, most, 0};
     const json_value *edges = NULL, *v;
     json_value *root = NULL;
     char *text = NULL;
     size_t size = 0, n = 0, i;
     attn_status status = ATTN_OK;
-    if (read_file(ctx, memory, path, (size_t)1 << 28, &text, &size) ||
+    if (read_file(ctx, memory, path, bytes, &text, &size) ||
         attn_zeros(ctx, scores, ATTN_F32, attn_shape2(g.n_senders, g.n_receivers)) ||
-        json_parse(ctx, path, text, size, &root))
+        json_run(&j, text, size, &root))
         return ctx->status;
     edges = json_get(root, "edges");
     n = edges && edges->kind == JSON_OBJECT ? edges->size : 0;

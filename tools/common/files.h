@@ -243,12 +243,28 @@ TOOLS_FN attn_status read_all(attn_ctx *ctx, arena *memory, FILE *file, const ch
     return status;
 }
 
-/* Reads a small file whole: configurations and vocabularies, not weights. */
-TOOLS_FN attn_status read_file(attn_ctx *ctx, arena *memory, const char *path, size_t limit,
-                               char **bytes, size_t *size)
+/* Number of bytes of the byte order mark at the beginning of a text; 0 if there is none. */
+TOOLS_FN size_t order_mark_size(const char *text, size_t size)
+{
+    return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+/* Editors and shells of Windows write UTF-16. Its byte order mark is not valid UTF-8. */
+#define UTF16_ADVICE                                                                               \
+    "is UTF-16, where UTF-8 is needed: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 converts it)"
+
+TOOLS_FN int is_utf16(const char *text, size_t size)
+{
+    return size >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
+}
+
+/* Reads all bytes of a small file. */
+TOOLS_FN attn_status read_bytes(attn_ctx *ctx, arena *memory, const char *path, size_t limit,
+                                char **bytes, size_t *size)
 {
     attn_status status;
     FILE *file = open_input(ctx, path);
+    *size = 0;
     if (!file)
         return ctx->status;
     status = read_all(ctx, memory, file, path, limit, bytes, size);
@@ -256,6 +272,22 @@ TOOLS_FN attn_status read_file(attn_ctx *ctx, arena *memory, const char *path, s
     if (status == ATTN_OK && *size == 0)
         return tool_fail(ctx, ATTN_E_FORMAT, "%s is empty", path);
     return status;
+}
+
+/* Reads a small file whole: configurations and vocabularies, not weights. A person may have edited it, so a
+ * byte order mark before the text is left out. */
+TOOLS_FN attn_status read_file(attn_ctx *ctx, arena *memory, const char *path, size_t limit,
+                               char **text, size_t *size)
+{
+    size_t mark;
+    if (read_bytes(ctx, memory, path, limit, text, size))
+        return ctx->status;
+    if (is_utf16(*text, *size))
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s " UTF16_ADVICE, path);
+    mark = order_mark_size(*text, *size);
+    *text += mark;
+    *size -= mark;
+    return ATTN_OK;
 }
 
 /* A table from strings to numbers: open addressing, at most half full, for a known number of strings, which

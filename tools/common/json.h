@@ -1,7 +1,7 @@
 /* JSON, strictly by RFC 8259, into one array of values.
  *
- * A value can take fifty times the memory of its text, so there are at most JSON_MAX_VALUES values, 48 MB;
- * GPT-2's tokenizer.json has a tenth of them. With the limits of files and of vocabularies, the memory of
+ * A value can take fifty times the memory of its text, so there are at most JSON_MAX_VALUES values, 48 MB,
+ * unless the caller knows that there may be more; GPT-2's tokenizer.json has a tenth of them. With the limits of files and of vocabularies, the memory of
  * the readers of headers, configurations and vocabularies stays below half a gigabyte for any file.
  *
  * A value is followed in the array by what it contains, so a tree needs no pointers: the first child of v is
@@ -40,7 +40,7 @@ typedef struct json_parser {
     const char *line_start;
     size_t line;
     json_value *values;
-    size_t n, capacity;
+    size_t n, most, capacity;
 } json_parser;
 
 TOOLS_FN int json_error(json_parser *j, const char *where, const char *what)
@@ -64,15 +64,15 @@ TOOLS_FN void json_blank(json_parser *j)
 /* The index of a new value; SIZE_MAX after a message. */
 TOOLS_FN size_t json_add(json_parser *j, json_kind kind)
 {
+    if (j->n == j->most) {
+        tool_fail(j->ctx, ATTN_E_FORMAT,
+                  "%s holds more than %llu values, the most that such a file can hold here",
+                  base_name(j->name), TOOLS_LLU(j->most));
+        return SIZE_MAX;
+    }
     if (j->n == j->capacity) {
         size_t larger = j->capacity ? j->capacity * 2 : 256;
         json_value *values = NULL;
-        if (j->n == JSON_MAX_VALUES) {
-            tool_fail(j->ctx, ATTN_E_FORMAT,
-                      "%s holds more than %d values, the most that such a file can hold here",
-                      base_name(j->name), (int)JSON_MAX_VALUES);
-            return SIZE_MAX;
-        }
         values = (json_value *)realloc(j->values, larger * sizeof(json_value));
         if (!values) {
             tool_fail(j->ctx, ATTN_E_MEMORY, "no memory to read %s", base_name(j->name));
@@ -359,33 +359,35 @@ TOOLS_FN int json_any(json_parser *j, int depth)
     }
 }
 
+/* Parses a text by a parser that has all but its place in it. */
+TOOLS_FN attn_status json_run(json_parser *j, char *text, size_t size, json_value **root)
+{
+    int good;
+    j->p = text;
+    j->line_start = text;
+    j->end = text + size;
+    *root = NULL;
+    good = json_any(j, 0);
+    if (good) {
+        json_blank(j);
+        if (j->p < j->end)
+            good = json_error(j, j->p, "something follows where the text should end");
+    }
+    if (!good) {
+        free(j->values);
+        return j->ctx->status;
+    }
+    *root = j->values;
+    return ATTN_OK;
+}
+
 /* Parses a text that must be followed by a zero byte. *root is from malloc; give it to free().
  * `line` is the number of its first line in the file, for messages. */
 TOOLS_FN attn_status json_parse_at(attn_ctx *ctx, const char *name, size_t line, char *text,
                                    size_t size, json_value **root)
 {
-    json_parser j;
-    int good;
-    memset(&j, 0, sizeof j);
-    j.ctx = ctx;
-    j.name = name;
-    j.p = text;
-    j.line_start = text;
-    j.line = line;
-    j.end = text + size;
-    *root = NULL;
-    good = json_any(&j, 0);
-    if (good) {
-        json_blank(&j);
-        if (j.p < j.end)
-            good = json_error(&j, j.p, "something follows where the text should end");
-    }
-    if (!good) {
-        free(j.values);
-        return ctx->status;
-    }
-    *root = j.values;
-    return ATTN_OK;
+    json_parser j = {ctx, name, NULL, NULL, NULL, line, NULL, 0, JSON_MAX_VALUES, 0};
+    return json_run(&j, text, size, root);
 }
 
 TOOLS_FN attn_status json_parse(attn_ctx *ctx, const char *name, char *text, size_t size,
@@ -416,6 +418,12 @@ TOOLS_FN int json_is(const json_value *v, const char *text)
 {
     return v && v->kind == JSON_STRING && v->size == strlen(text) &&
            memcmp(v->text, text, v->size) == 0;
+}
+
+/* Has a string a zero byte (\u0000), at which C would end it? */
+TOOLS_FN int json_has_zero(const json_value *v)
+{
+    return v && v->kind == JSON_STRING && memchr(v->text, 0, v->size) != NULL;
 }
 
 /* A whole number of at most 19 digits; 0 if the value is not one. */

@@ -13,21 +13,6 @@
 
 #define EXACT_HELP "keep a byte order mark, CR LF and the last line feed of a file or a pipe"
 
-/* Number of bytes of the byte order mark at the beginning of a text; 0 if there is none. */
-TOOLS_FN size_t order_mark_size(const char *text, size_t size)
-{
-    return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-}
-
-/* Editors and shells of Windows write UTF-16. Its byte order mark is not valid UTF-8. */
-#define UTF16_ADVICE                                                                               \
-    "is UTF-16, where UTF-8 is needed: save it as UTF-8 (iconv -f UTF-16 -t UTF-8 converts it)"
-
-TOOLS_FN int is_utf16(const char *text, size_t size)
-{
-    return size >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
-}
-
 /* Removes a CR at the end of a line whose LF was removed. Returns the new size; a zero follows the line. */
 TOOLS_FN size_t plain_line(char *line, size_t size)
 {

@@ -137,7 +137,8 @@ TOOLS_FN attn_status card_read_readme(attn_ctx *ctx, source *s, const char *dir)
     text = (char *)arena_alloc(ctx, &s->memory, CARD_MAX_README, 1);
     size = text ? fread(text, 1, CARD_MAX_README, file) : 0;
     fclose(file);
-    return text ? card_read_front(ctx, s, text, text + size) : ctx->status;
+    return text ? card_read_front(ctx, s, text + order_mark_size(text, size), text + size)
+                : ctx->status;
 }
 
 /* >> config.json =============================================================================== */

@@ -818,9 +818,10 @@ TOOLS_FN attn_status receipt_parse(attn_ctx *ctx, receipt *r, int *is_whole, are
     char told[SHA256_HEX], made[SHA256_HEX];
     json_out o = {NULL, 0, 0, 0, 0};
     json_value *root = NULL;
+    const size_t mark = order_mark_size(text.bytes, text.size);
     memset(r, 0, sizeof *r);
     ctx->status = ATTN_OK;
-    if (json_parse(ctx, name, text.bytes, text.size, &root) == ATTN_OK && root &&
+    if (json_parse(ctx, name, text.bytes + mark, text.size - mark, &root) == ATTN_OK && root &&
         receipt_read_all(&from, root, r, told)) {
         receipt_out(&o, made, r);
         if (o.failed)

@@ -136,7 +136,7 @@ static attn_status read_items(reading *r, const char *path, item_fn item, double
 {
     attn_ctx *ctx = r->study->ctx;
     char *text = NULL, *at, *end;
-    size_t size = 0;
+    size_t size = 0, i;
     *n = 0;
     if (read_file(ctx, r->study->memory, path, (size_t)1 << 30, &text, &size))
         return ctx->status;
@@ -151,8 +151,14 @@ static attn_status read_items(reading *r, const char *path, item_fn item, double
         if (at[strspn(at, " \t\r")] == 0)
             continue;
         if (!json_parse_at(ctx, path, *n + 1, at, (size_t)(end - at), &root) && root) {
+            for (i = 0; i < root->span && !json_has_zero(&root[i]); i++)
+                continue;
+            if (i < root->span)
+                tool_fail(ctx, ATTN_E_FORMAT, "%s, line %zu: a text has a zero byte, \\u0000",
+                          base_name(path), *n + 1);
             end_strings(at, root);
-            item(r, root, sums);
+            if (!ctx->status)
+                item(r, root, sums);
         }
         free(root);
         *n += 1;

@@ -69,6 +69,8 @@ static attn_status hook_embed(run *r, job *j, attn_session *session)
     const json_value *const named = j->q.activation;
     const char *name = last;
     snprintf(last, sizeof last, "blocks.%u.hook_resid_post", (unsigned)r->config->n_layer - 1);
+    if (json_has_zero(named))
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "activation: the name has a zero byte, \\u0000");
     if (named && !(name = arena_text(&r->ctx, &j->memory, named->text, named->size)))
         return r->ctx.status;
     if (measure_activation(r, j, name) != ATTN_OK)

@@ -94,7 +94,7 @@ def models(directory: pathlib.Path, command: Sequence[str]) -> dict[str, bytes]:
 def facts() -> dict[str, list[str]]:
     """What tools/packaging/publishing.txt says, by its keys."""
     found: dict[str, list[str]] = {}
-    for line in (ROOT / "tools" / "packaging" / "publishing.txt").read_text(encoding="utf-8").splitlines():
+    for line in (ROOT / "tools" / "packaging" / "publishing.txt").read_text(encoding="utf-8-sig").splitlines():
         key, colon, value = line.partition(":")
         if colon and not line.startswith("#"):
             found.setdefault(key, []).extend([value.strip()] if value.strip() else [])

@@ -258,7 +258,7 @@ static char *read_words(lens *l, arena *memory, const char *name, size_t *size)
 {
     const char *const path = arena_path(&l->ctx, memory, l->o.lines, name);
     char *words = NULL;
-    return path && !read_file(&l->ctx, memory, path, MAX_LINE, &words, size) &&
+    return path && !read_bytes(&l->ctx, memory, path, MAX_LINE, &words, size) &&
                    !to_plain_text(&l->ctx, path, l->o.exact, words, size)
                ? words
                : NULL;

@@ -61,6 +61,18 @@ static int read_answer(lens *l, const json_value *line, const char *key, uint64_
     return FINE;
 }
 
+/* A text that C would cut is refused. */
+static int refuse_zero(lens *l, const json_value *line, uint64_t number)
+{
+    const json_value *v = line + 1;
+    size_t i;
+    for (i = 0; line->kind == JSON_OBJECT && i < line->size; i++, v += v->span)
+        if (json_has_zero(v))
+            return fail(FAILED, "%s, line %llu: a text has a zero byte, \\u0000; take it out",
+                        l->o.pairs, (unsigned long long)number);
+    return FINE;
+}
+
 /* Appends the pair of one line. The labels of pictures and tables are the tokens of the first pair. */
 static int read_pair(lens *l, const json_value *line, uint64_t number)
 {
@@ -70,7 +82,8 @@ static int read_pair(lens *l, const json_value *line, uint64_t number)
     memset(pair, 0, sizeof *pair);
     pair->metric.kind =
         json_get(line, "against") || l->o.against ? LENS_METRIC_LOGIT_DIFF : LENS_METRIC_LOGIT;
-    if ((code = read_side(l, line, "clean", number, &clean)) != FINE ||
+    if ((code = refuse_zero(l, line, number)) != FINE ||
+        (code = read_side(l, line, "clean", number, &clean)) != FINE ||
         (code = read_side(l, line, "corrupted", number, &corrupted)) != FINE ||
         (code = read_answer(l, line, "token", number, l->o.token, &pair->metric.token)) != FINE ||
         (code = read_answer(l, line, "against", number, l->o.against, &pair->metric.against)) !=
