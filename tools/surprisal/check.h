@@ -54,7 +54,7 @@ static void note(const run *r, uint64_t n, const char *what)
 }
 
 /* Refuses an item with more or fewer names of regions than regions. */
-static int check_regions(const run *r, const passage *p)
+static int check_regions(run *r, const passage *p)
 {
     size_t i, n_names;
     for (i = 0; r->input.has_regions && i < p->n_words; i++) {

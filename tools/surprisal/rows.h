@@ -262,21 +262,36 @@ static int write_header(run *r)
     return end_row(r);
 }
 
-/* The name of region number `i`, from 0, of an item: word i of a list. size 0: there are fewer. */
-static span region_name(const run *r, size_t item, size_t i)
+/* Finds the names of an item's regions, the words of a list, once for all words of the item. */
+static void find_region_names(run *r, size_t item)
 {
     const span list = r->input.cells[item * r->input.n_columns + r->input.regions];
-    const char *const end = list.text + list.size;
-    span name = {list.text, 0};
-    for (;; i--) {
-        name.text += name.size;
-        while (name.text < end && is_space(*name.text))
-            name.text++;
-        for (name.size = 0; name.text + name.size < end && !is_space(name.text[name.size]);)
-            name.size++;
-        if (i == 0 || name.size == 0)
-            return name;
+    const char *at = list.text, *const end = at + list.size;
+    span *name;
+    if (list.size / 2 + 1 > r->name_room) {
+        r->name_room = list.size + 1;
+        r->names = (span *)arena_alloc(&r->ctx, &r->memory, r->name_room, sizeof *r->names);
     }
+    r->n_names = 0;
+    r->names_of = r->names ? item + 1 : 0;
+    r->name_room = r->names ? r->name_room : 0;
+    while (r->names && at < end) {
+        name = &r->names[r->n_names];
+        for (name->text = at; at < end && !is_space(*at); at++)
+            continue;
+        name->size = (size_t)(at - name->text);
+        r->n_names += name->size > 0;
+        at += at < end;
+    }
+}
+
+/* The name of region number `i`, from 0, of an item: word i of a list. size 0: there are fewer. */
+static span region_name(run *r, size_t item, size_t i)
+{
+    const span none = {"", 0};
+    if (r->names_of != item + 1)
+        find_region_names(r, item);
+    return i < r->n_names ? r->names[i] : none;
 }
 
 static void region_cell(run *r, const word *w)
@@ -350,7 +365,7 @@ static int tokens_row(run *r, const passage *p, const word *w, const word *last,
 }
 
 /* Are two words of one region? Names that are given for each word join equal neighbours. */
-static int is_same_region(const run *r, const word *a, const word *b)
+static int is_same_region(run *r, const word *a, const word *b)
 {
     span name, other;
     if (a->item != b->item || a->region == b->region || !r->input.has_regions || r->o.regions)
@@ -361,7 +376,7 @@ static int is_same_region(const run *r, const word *a, const word *b)
 }
 
 /* The number of words, from number i on, that share rows: those of a region, or one. */
-static size_t words_of_row(const run *r, const passage *p, size_t i)
+static size_t words_of_row(run *r, const passage *p, size_t i)
 {
     size_t n = 1;
     while (r->o.by == BY_REGION && i + n < p->n_words &&
@@ -389,7 +404,7 @@ static int write_passage(run *r, passage *p)
 }
 
 /* How many rows the passage has. Sets p->n_kept. */
-static uint64_t count_rows(const run *r, passage *p)
+static uint64_t count_rows(run *r, passage *p)
 {
     uint64_t n = 0;
     size_t i, words;

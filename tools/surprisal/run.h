@@ -89,6 +89,8 @@ typedef struct run {
     options o;
     attn_ctx ctx;
     arena memory;
+    span *names; /* [n_names]: of the regions of item names_of - 1 */
+    size_t names_of, n_names, name_room;
     attn_model *model;
     const attn_config *config;
     const attn_tokenizer *tokenizer;
