@@ -447,6 +447,10 @@ LENS_FN attn_status lens_sort_edges(attn_ctx *ctx, lens_edge *edges, const attn_
             edges[n].sender = sender;
             edges[n].receiver = receiver;
             edges[n].score = attn_get2(scores, sender, receiver);
+            if (edges[n].score != edges[n].score)
+                return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: the score of the edge %s->%s is NaN",
+                                 op, lens_sender_name(&g, sender).text,
+                                 lens_receiver_name(&g, receiver).text);
         }
     qsort(edges, n, sizeof *edges, lens_compare_edges);
     return ATTN_OK;

@@ -337,7 +337,12 @@ LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *direct
     int unfolded = 0, has_skip = 0;
     attn_status status;
     ctx->status = ATTN_OK; /* the readers check it, so an earlier failure must not be there */
-    status = lens_sae_json(ctx, &cfg, &path, &memory, directory, "cfg.json");
+    status = system_exists(directory) && !system_is_directory(directory)
+                 ? attn_fail(ctx, ATTN_E_IO,
+                             "%s is a file; give its directory, which has cfg.json and "
+                             "sae_weights.safetensors",
+                             directory)
+                 : lens_sae_json(ctx, &cfg, &path, &memory, directory, "cfg.json");
     if (status == ATTN_OK)
         status = lens_sae_config(ctx, s, &unfolded, &has_skip, cfg);
     if (status == ATTN_OK && unfolded)

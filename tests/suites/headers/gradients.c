@@ -445,6 +445,9 @@ TEST(circuits_of_edges)
           lens_run_edges(&ctx, &value, &b, &pair, patched));
     REFUSED(ATTN_E_SHAPE, "expected [16, 40]",
             lens_best_edges(&ctx, &not_made, narrow, patched, 3));
+    ((float *)all.data)[0] = NAN;
+    REFUSED(ATTN_E_ARGUMENT, "the score of the edge input->",
+            lens_best_edges(&ctx, &not_made, narrow, all, 3));
     lens_backward_free(&ctx, &b);
     done(&ctx);
 }

@@ -82,6 +82,8 @@ TEST(sparse_autoencoders)
     free(file);
     lens_sae_free(&ctx, &s);
     FAILS(&ctx, ATTN_E_IO, "no-such", lens_sae_open(&ctx, &s, TMP "no-such"));
+    FAILS(&ctx, ATTN_E_IO, "cfg.json is a file; give its directory",
+          lens_sae_open(&ctx, &s, TMP "sae/cfg.json"));
     OK(&ctx, lens_sae_open(&ctx, &s, TMP "sae")); /* an earlier failure does not count */
     lens_sae_free(&ctx, &s);
     attn_ctx_free(&ctx);
