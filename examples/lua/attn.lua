@@ -23,7 +23,14 @@ jit.off(check)
 local function whole(name) return name and name:find("\0", 1, true) and error("a path or name has a NUL", 0) or name end
 
 -- A struct of C with these fields. A field that it does not have is an error; ffi.new would ignore it.
-local function struct(name, fields) local made = ffi.new(name) for field, value in pairs(fields) do made[field] = value end return made end
+-- A table of names is a struct inside it.
+local function fill(made, fields)
+    for field, value in pairs(fields) do
+        if type(value) == "table" and #value == 0 then fill(made[field], value) else made[field] = value end
+    end
+    return made
+end
+local function struct(name, fields) return fill(ffi.new(name), fields) end
 
 local function open(path)
     local model = ffi.new("attn_model *[1]")

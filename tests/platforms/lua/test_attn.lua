@@ -14,6 +14,9 @@ assert(model:logits("Once\0upon")[11] ~= model:logits("Once")[11])
 fails("mine", model.generate, model, "Once", nil, function() error("mine", 0) end)
 fails("no activation is called", model.logits, model, "Once", {{name = "nothing"}})
 fails("stop_string", model.generate, model, "Once", {stop_string = "."}) -- no field of attn_generate_desc
+fails("temprature", model.generate, model, "Once", {sampling = {temprature = 1}}) -- no field of attn_sampler_desc
+fails("temperature", model.generate, model, "Once", {temperature = 1}) -- a field of it, and not of attn_generate_desc
+assert(model:generate("Once", {max_tokens = 9, sampling = {temperature = 2, seed = 3}}) ~= model:generate("Once", {max_tokens = 9}))
 fails("position", model.logits, model, "Once", {{name = "blocks.2.attn.hook_z", position = 3}}) -- no field of attn_edit
 fails("no tokens", model.logits, model, "")
 fails("the prompt is empty", model.generate, model, "")

@@ -84,8 +84,8 @@ fails(surprisal(1, "a"), "expected what attn_model() returns")
 fails(next_words(model, c("a", "b")), "context: expected one text")
 fails(next_words(model, "", bos = FALSE), "the text is empty")
 fails(next_words(model, long), "tokens, but the context holds 256")
-drawn <- function(seed, ...) {
-  set.seed(seed)
+drawn <- function(by, ...) {
+  set.seed(by)
   c(generate(model, "Once", 12, temperature = 1, ...), generate(model, "Once", 12, temperature = 1, ...))
 }
 stopifnot(identical(drawn(1), drawn(1)), !identical(drawn(1), drawn(2)), drawn(1)[1] != drawn(1)[2])
