@@ -367,14 +367,14 @@ export class Model {
    * @param {string | ArrayBuffer | ArrayBufferView} text a text on each line, or with `column` a table (CSV, TSV)
    * @param {SurprisalOptions} [options] @returns {Generator<{csv: string, notes: string[], done: number}>}
    *   notes: what the program says of the input; done: the share of the text that was read */
-  *surprisal(text, { name = "the text", column = "", regions = "", regionNames = "", by = "word", unit = "bits", punctuation = "word", continues = false, bos = true, rank = false, top = 0, stride = 0 } = {}) {
+  *surprisal(text, { name = "the text", column, regions, regionNames, by = "word", unit = "bits", punctuation = "word", continues = false, bos = true, rank = false, top = 0, stride = 0 } = {}) {
     const { machine } = this, bytes = typeof text === "string" ? utf8.encode(text) : bytesOf(text), words = { name, column, regions, regionNames };
     if (!bytes) throw new Error(`surprisal takes a string or the bytes of a file, not ${told(text)}`);
-    for (const [key, word] of Object.entries(words)) if (typeof word !== "string" || word.includes("\0")) throw new Error(`${key} is ${told(word)}; expected a string without NUL`);
+    for (const [key, word] of Object.entries(words)) if (word != null && (typeof word !== "string" || word.includes("\0"))) throw new Error(`${key} is ${told(word)}; expected a string without NUL`);
     const numbers = Float64Array.of(choiceOf("by", by, ["word", "token", "region"]), choiceOf("unit", unit, ["bits", "nats"]), choiceOf("punctuation", punctuation, ["word", "apart"]), continues, !bos, rank, whole("top", top, 0, 1000), whole("stride", stride, 0, 1e9));
-    const strings = utf8.encode(Object.values(words).map((word) => `${word}\0`).join("")), kept = machine.alloc(strings.length);
+    const strings = utf8.encode(Object.values(words).map((word) => (word == null ? "\0" : `=${word}\0`)).join("")), kept = machine.alloc(strings.length);
     machine.bytes.set(strings, kept);
-    const said = () => machine.takePrinted(2).split("\n").filter((line) => line).map((line) => line.replace(/^surprisal: /, ""));
+    const said = () => machine.takePrinted(2).split("\n").filter((line) => line);
     const failed = () => new Error(said().pop());
     let run = 0, done = 0;
     try {

@@ -1,7 +1,5 @@
 /* tools/surprisal in the module: the same code, on a text in memory, a step at a time. attn.js is the
  * other half, and collects what is written: rows on standard output, sentences on standard error. */
-#define PROGRAM "surprisal"
-#define INPUT   "texts"
 #ifdef __wasm__
 #include "no_signals.h"
 #endif
@@ -13,36 +11,36 @@
 #define EXPORT(name)
 #endif
 
-/* The strings follow each other, each ended by a zero; an empty one was not given. */
+/* The strings follow each other, each ended by a zero. One that is given begins with '='. */
 static const char *next_string(const char **strings)
 {
     const char *const text = *strings;
     *strings += strlen(text) + 1;
-    return *text ? text : NULL;
+    return *text ? text + 1 : NULL;
 }
 
-static int begin(run *r, const char *text, size_t size)
+/* A row_fn. */
+static int print_row(surprisal_run *r, uint64_t number)
+{
+    (void)number;
+    return fwrite(r->row.text, 1, r->row.size, stdout) != r->row.size;
+}
+
+static attn_status begin(surprisal_run *r, const char *text, size_t size)
 {
     char *copy;
-    int code = check_usage(r);
 #ifndef __wasm_simd128__
     r->ctx.isa = ATTN_ISA_PORTABLE; /* as glue_isa() */
 #endif
-    if (code != FINE || (code = check_options(r)) != FINE)
-        return code;
-    if (!(copy = (char *)arena_alloc(&r->ctx, &r->memory, size + 1, 1)))
-        return failed(&r->ctx);
-    memcpy(copy, text, size);
-    if (to_plain_text(&r->ctx, r->name, 0, copy, &size))
-        return failed(&r->ctx);
-    if ((code = read_records(r, copy, size)) == FINE && (code = check_input(r)) == FINE &&
-        (code = make_room(r)) == FINE)
-        code = write_header(r);
-    return code;
+    if (check_options(r) || !(copy = arena_text(&r->ctx, &r->memory, text, size)) ||
+        read_records(r, copy, size) || begin_run(r))
+        return r->ctx.status;
+    fwrite(r->notes.text, 1, r->notes.size, stderr);
+    return ATTN_OK;
 }
 
-EXPORT(glue_surprisal_free) void glue_surprisal_free(run *r);
-void glue_surprisal_free(run *r)
+EXPORT(glue_surprisal_free) void glue_surprisal_free(surprisal_run *r);
+void glue_surprisal_free(surprisal_run *r)
 {
     free_run(r);
     free(r);
@@ -52,20 +50,22 @@ void glue_surprisal_free(run *r)
  * --regions and --region-names. The numbers: by, unit, punctuation, continue, no-bos, rank, top, stride.
  * The model and the strings must outlive what is returned. NULL on failure. */
 EXPORT(glue_surprisal)
-run *glue_surprisal(attn_model *model, const char *text, size_t size, const char *strings,
-                    const double *numbers);
-run *glue_surprisal(attn_model *model, const char *text, size_t size, const char *strings,
-                    const double *numbers)
+surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, const char *strings,
+                              const double *numbers);
+surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, const char *strings,
+                              const double *numbers)
 {
-    run *const r = (run *)calloc(1, sizeof *r);
+    surprisal_run *const r = (surprisal_run *)calloc(1, sizeof *r);
     if (!r) {
-        fail(FAILED, "there is no memory for a text");
+        fputs("there is no memory for a text", stderr);
         return NULL;
     }
     r->model = model;
-    r->output = stdout;
+    r->model_name = "the model";
+    r->row_fn = print_row;
+    r->batch = 64;
+    r->n_pass = ROWS;
     r->name = next_string(&strings);
-    r->o.model = "the model";
     r->o.column = next_string(&strings);
     r->o.regions = next_string(&strings);
     r->o.region_names = next_string(&strings);
@@ -77,25 +77,22 @@ run *glue_surprisal(attn_model *model, const char *text, size_t size, const char
     r->o.rank = (int)numbers[5];
     r->o.top = (size_t)numbers[6];
     r->o.stride = (size_t)numbers[7];
-    r->o.batch = 64;
-    if (begin(r, text, size) == FINE && fflush(stdout) == 0)
+    r->o.face = OF_PAGE;
+    if (begin(r, text, size) == ATTN_OK && fflush(stdout) == 0)
         return r;
+    fputs(r->ctx.message, stderr);
     glue_surprisal_free(r);
     return NULL;
 }
 
 /* Runs the model once, over as many texts as fit into a pass. Returns the share that is done, 1 at the end;
  * negative on failure. */
-EXPORT(glue_surprisal_step) double glue_surprisal_step(run *r);
-double glue_surprisal_step(run *r)
+EXPORT(glue_surprisal_step) double glue_surprisal_step(surprisal_run *r);
+double glue_surprisal_step(surprisal_run *r)
 {
-    const uint64_t before = r->n_read;
-    int code = FINE;
-    while (code == FINE && has_step(r) && r->n_read == before)
-        code = read_step(r);
-    if (code == FINE && !has_step(r) && (code = flush_windows(r)) == FINE)
-        r->n_read = r->n_all;
-    if (code != FINE)
-        return -1;
-    return r->n_all ? (double)r->n_read / (double)r->n_all : 1;
+    double done = 0;
+    if (run_pass(r, &done) == ATTN_OK && fflush(stdout) == 0)
+        return done;
+    fputs(r->ctx.message, stderr);
+    return -1;
 }

@@ -1,18 +1,14 @@
 /* What surprisal reads: lines and tables of any bytes, cut into words, regions and tokens. The first byte
  * chooses options. It says what is wrong, or every byte of a text is in one token of one word, or is
  * a blank. */
-#define main  surprisal_main
-#define table surprisal_table /* a name that fuzz.h uses too */
-#include "tools/surprisal/surprisal.c"
-#undef main
-#undef table
+#include "tools/surprisal/check.h"
 #include "fuzz.h"
 
-static void must_be_whole(const run *r, const passage *p)
+static void must_be_whole(const surprisal_run *r, const passage *p)
 {
     size_t i, n_tokens = 0, end = 0;
     for (i = 0; i < p->n_words; i++) {
-        const word *const w = &p->words[i];
+        const text_word *const w = &p->words[i];
         const int apart = r->o.punctuation == APART && w->begin == end;
         MUST(w->item < r->input.n_records && w->token == n_tokens && w->n_tokens > 0);
         MUST(w->begin == end + (i > 0 && !apart) && w->size > 0);
@@ -28,7 +24,8 @@ static void must_be_whole(const run *r, const passage *p)
 int fuzz_surprisal(const unsigned char *data, size_t size)
 {
     static attn_model *model;
-    static run r;
+    static surprisal_run r;
+    static char text[1 << 16];
     const unsigned choice = size ? data[0] : 0;
     size_t i, step;
     memset(&r, 0, sizeof r);
@@ -36,20 +33,21 @@ int fuzz_surprisal(const unsigned char *data, size_t size)
     if (!model)
         MUST(attn_model_open(&r.ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL) == ATTN_OK);
     r.model = model;
-    r.name = r.o.model = "x";
-    r.o.quiet = 1;
+    r.name = r.model_name = "x";
+    r.n_pass = ROWS;
     r.o.column = choice & 1 ? "s" : NULL;
     r.o.regions = choice & 2 ? "_" : NULL;
     r.o.region_names = choice & 4 && choice & 1 ? "n" : NULL;
     r.o.continues = choice >> 3 & 1;
     r.o.punctuation = choice & 16 ? APART : WITH_WORD;
-    MUST(check_options(&r) == FINE);
-    if (read_records(&r, (const char *)data + (size > 0), size - (size > 0)) == FINE &&
-        check_input(&r) == FINE) {
+    MUST(check_options(&r) == ATTN_OK);
+    size = size > sizeof text ? sizeof text : size;
+    memcpy(text, data + (size > 0), size - (size > 0));
+    if (read_records(&r, text, size - (size > 0)) == ATTN_OK && check_input(&r) == ATTN_OK) {
         step = r.o.continues ? r.input.n_records : 1;
         for (i = 0; i < r.input.n_records; i += step) {
             passage p;
-            MUST(make_passage(&r, &p, i, i + step) == FINE);
+            MUST(make_passage(&r, &p, i, i + step) == ATTN_OK);
             must_be_whole(&r, &p);
             arena_free(&p.memory);
         }

@@ -1,7 +1,7 @@
 /* cc tools/lens/library.c -I. -O2 -fopenmp -shared -fPIC -lm -o libattn.so
  *
- * The shared library, for Python and other languages: attn.h and the research headers of this folder,
- * whose functions it exports too. (A C or C++ program includes those headers, with any libattn.) */
+ * The shared library, for Python and other languages: attn.h, the research headers of this folder and
+ * surprisal, whose functions it exports too. (A C or C++ program includes those headers, with any libattn.) */
 #include "tools/common/system.h"
 #if defined(__GNUC__)
 #define ATTN_API extern __attribute__((visibility("default")))
@@ -33,3 +33,4 @@
 #include "../write/writer.h"
 #include "program/draw/shared.h"
 #include "tools/receipt/shared.h"
+#include "tools/surprisal/columns.h"

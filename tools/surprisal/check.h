@@ -5,19 +5,22 @@
 #include "windows.h"
 
 /* Checks which options were given together. */
-static int check_usage(const run *r)
+static attn_status check_usage(surprisal_run *r)
 {
+    const char *const mark = r->o.regions;
     if (r->o.region_names && !r->o.column)
-        return fail(USAGE, "--region-names is for a table: give the column of texts with --column");
-    if (r->o.by == BY_REGION && !r->o.regions && !r->o.region_names)
-        return fail(USAGE, "--by region needs --regions MARK or --region-names COLUMN");
-    if (r->o.regions && (!*r->o.regions || strpbrk(r->o.regions, " \t\r\n")))
-        return fail(USAGE, "--regions: \"%s\" is not a mark without blanks", r->o.regions);
-    return FINE;
+        return refuse(r, ATTN_E_ARGUMENT,
+                      "--region-names is for a table: give the column of texts with --column");
+    if (r->o.by == BY_REGION && !mark && !r->o.region_names)
+        return refuse(r, ATTN_E_ARGUMENT,
+                      "--by region needs --regions MARK or --region-names COLUMN");
+    if (mark && (!*mark || strpbrk(mark, " \t\r\n\v\f")))
+        return refuse(r, ATTN_E_ARGUMENT, "--regions: \"%s\" is not a mark without blanks", mark);
+    return ATTN_OK;
 }
 
 /* Checks the options for the model, which is open, and knows its vocabulary then. */
-static int check_options(run *r)
+static attn_status check_options(surprisal_run *r)
 {
     size_t room;
     r->config = attn_model_config(r->model);
@@ -25,107 +28,218 @@ static int check_options(run *r)
     r->n_vocab = r->config->n_vocab;
     r->n_ctx = r->config->n_ctx;
     room = room_for_tokens(r);
+    if (check_usage(r))
+        return r->ctx.status;
     if (!r->tokenizer)
-        return fail(FAILED, "%s has no tokenizer, so it cannot read a text", r->o.model);
+        return refuse(r, ATTN_E_TOKENIZER, "%s has no tokenizer, so it cannot read a text",
+                      r->model_name);
     if (!r->o.no_bos && r->config->bos < 0)
-        return fail(FAILED,
-                    "%s has no beginning-of-text token: give --no-bos; the first word of each text "
-                    "then has no value",
-                    r->o.model);
+        return refuse(r, ATTN_E_TOKENIZER,
+                      "%s has no beginning-of-text token: give --no-bos; the first word of each "
+                      "text then has no value",
+                      r->model_name);
     if (r->n_ctx < 3)
-        return fail(FAILED, "the context of %s holds %zu tokens; expected at least 3", r->o.model,
-                    r->n_ctx);
+        return refuse(r, ATTN_E_CONTEXT, "the context of %s holds %zu tokens; expected at least 3",
+                      r->model_name, r->n_ctx);
     if (r->o.stride > room)
-        return fail(FAILED, "--stride is %zu, but the model's context holds %zu", r->o.stride,
-                    room);
+        return refuse(r, ATTN_E_CONTEXT, "--stride is %zu, but the model's context holds %zu",
+                      r->o.stride, room);
     if (r->o.stride == 0)
         r->o.stride = room / 2 < 512 ? room / 2 : 512;
     if (r->o.top > r->n_vocab)
-        return fail(FAILED, "--top is %zu, but the vocabulary has %zu tokens", r->o.top,
-                    r->n_vocab);
+        return refuse(r, ATTN_E_TOKEN, "--top is %zu, but the vocabulary has %zu tokens", r->o.top,
+                      r->n_vocab);
     return find_sets(r);
 }
 
-static void note(const run *r, uint64_t n, const char *what)
+/* >> Notes ===================================================================================== */
+
+static void note(surprisal_run *r, const char *text)
 {
-    if (n && !r->o.quiet)
-        fprintf(stderr, "%s: %llu of %zu texts %s\n", called, TOOLS_LLU(n), r->input.n_records,
-                what);
+    char spelled[320];
+    spell(spelled, sizeof spelled, text, r->o.face);
+    out_bytes(&r->notes, spelled, strlen(spelled));
+    out_bytes(&r->notes, "\n", 1);
 }
 
-/* Refuses an item with more or fewer names of regions than regions. */
-static int check_regions(run *r, const passage *p)
+static void note_texts(surprisal_run *r, uint64_t n, const char *what)
 {
-    size_t i, n_names;
-    for (i = 0; r->input.has_regions && i < p->n_words; i++) {
-        const word *const w = &p->words[i];
-        if (i + 1 < p->n_words && p->words[i + 1].item == w->item)
-            continue;
-        for (n_names = 0; region_name(r, w->item, n_names).size > 0;)
-            n_names++;
-        if (n_names != w->region + 1)
-            return fail(FAILED, "%s, line %llu: %zu names of regions for %zu regions", r->name,
-                        TOOLS_LLU(r->input.lines[w->item]), n_names, w->region + 1);
-    }
-    return FINE;
+    char text[320];
+    snprintf(text, sizeof text, "%llu of %zu texts %s", TOOLS_LLU(n), r->input.n_records, what);
+    if (n)
+        note(r, text);
 }
 
-/* Looks at every text before the model reads the first one: what is wrong with the input shows at once,
- * and the time that is left can be told. */
-static int check_input(run *r)
+/* The blanks of Unicode that ASCII has not, and the zero-width ones. */
+static int is_wide_blank(uint32_t c)
 {
-    const size_t n = r->input.n_records, step = r->o.continues ? n : 1;
-    char text[160];
-    size_t i;
-    int code = FINE;
-    for (i = 0; code == FINE && i < n && !interrupted; i += step) {
-        passage p;
-        code = make_passage(r, &p, i, i + step);
-        if (code == FINE)
-            code = check_regions(r, &p);
-        r->n_all += p.n + 1;
-        r->n_long += p.n > room_for_tokens(r);
-        arena_free(&p.memory);
+    return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200b) || c == 0x2028 ||
+           c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x2060 || c == 0x3000 || c == 0xfeff;
+}
+
+/* How far a character goes towards a word that only a script without blanks has: 5 of Chinese or Japanese, or
+ * 20 letters of Thai, Lao, Burmese or Khmer. Katakana has long words. */
+static unsigned unparted_weight(uint32_t c)
+{
+    if ((c >= 0x3040 && c < 0x30a0) || (c >= 0x3400 && c < 0xa000) || (c >= 0xf900 && c < 0xfb00) ||
+        (c >= 0x20000 && c < 0x3fffe))
+        return 4;
+    return (c >= 0xe00 && c < 0xf00) || (c >= 0x1000 && c < 0x10a0) || (c >= 0x1780 && c < 0x1800);
+}
+
+/* Looks for characters that a reader takes for something else than the model does. */
+static void look_at_characters(surprisal_run *r, span text)
+{
+    const unsigned char *const bytes = (const unsigned char *)text.text;
+    size_t at, length;
+    unsigned weight = 0, most = 0;
+    int blanks = 0, hyphens = 0;
+    uint32_t c = 0;
+    for (at = 0; at < text.size; at += length) {
+        length = utf8_length(bytes + at, text.size - at, &c);
+        length = length ? length : 1;
+        weight = is_space(text.text[at]) ? 0 : weight + unparted_weight(c);
+        most = weight > most ? weight : most;
+        hyphens |= c == 0xad;
+        if (is_wide_blank(c)) {
+            r->found.blank = r->found.blank ? r->found.blank : c;
+            blanks = 1;
+        }
     }
-    if (code != FINE)
-        return code;
-    if (r->n_blank == n && !interrupted)
-        return fail(FAILED, "%s has no words, of which there could be rows", r->name);
-    note(r, r->n_blank, "have no words, and so no rows");
-    note(r, r->n_spaced,
-         "have tabs, line feeds, or blanks that are doubled or at an end: each of these "
-         "was read as one blank, or as none at an end");
-    note(r, r->n_unbroken, "have no-break spaces, which do not part words");
+    r->found.n_unbroken += (uint64_t)blanks;
+    r->found.n_hyphens += (uint64_t)hyphens;
+    r->found.n_unparted += most >= 20;
+}
+
+/* Is a text one number, such as "-1.5" or "3,2e4"? */
+static int is_number(span text)
+{
+    const char *at = text.text, *end = text.text + text.size;
+    int digits = 0;
+    while (at < end && is_space(*at))
+        at++;
+    while (end > at && is_space(end[-1]))
+        end--;
+    for (at += at < end && strchr("+-", *at) != NULL; at < end; at++) {
+        if (*at >= '0' && *at <= '9')
+            digits = 1;
+        else if (!strchr(digits ? ".,eE+-" : ".,", *at) || !*at)
+            return 0;
+    }
+    return digits;
+}
+
+static void look_at_text(surprisal_run *r, span text)
+{
+    look_at_characters(r, text);
+    r->found.n_numbers += (uint64_t)is_number(text);
+    r->found.n_na += text.size == 2 && memcmp(text.text, "NA", 2) == 0;
+}
+
+static void say_found(surprisal_run *r)
+{
+    const findings *const f = &r->found;
+    const uint64_t n = r->input.n_records;
+    char text[320];
+    note_texts(r, f->n_blank, "have no words, and so no rows");
+    note_texts(r, f->n_spaced,
+               "have tabs, line feeds, or blanks that are doubled or at an end: each of these "
+               "was read as one blank, or as none at an end");
+    snprintf(text, sizeof text,
+             "have no-break spaces or other blanks of Unicode (U+%04X), which do not part words",
+             (unsigned)f->blank);
+    note_texts(r, f->n_unbroken, text);
+    note_texts(r, f->n_hyphens, "have soft hyphens (U+00AD), which the model reads as characters");
+    note_texts(r, f->n_unparted,
+               "have long words in a script without blanks, such as Chinese: put blanks between "
+               "the words");
+    if (r->o.column && f->n_numbers && f->n_numbers + f->n_blank == n) {
+        snprintf(text, sizeof text, "all texts are numbers: is \"%.100s\" the column of the texts?",
+                 r->o.column);
+        note(r, text);
+    }
+    if (r->o.column)
+        note_texts(r, f->n_na, "are \"NA\", which was read as a word");
+    if (r->o.regions && !f->n_joined && f->n_blank < n) {
+        snprintf(text, sizeof text,
+                 "no text has words that \"%.100s\" joins, so each word is a region: the mark "
+                 "stands between words, without blanks",
+                 r->o.regions);
+        note(r, text);
+    } else {
+        note_texts(r, f->n_loose,
+                   "have the mark beside a blank or at an end, where it joins nothing");
+    }
     snprintf(
         text, sizeof text,
         "%s longer than the context, and read in windows: %zu or more tokens are before each word",
         r->o.continues ? "make a text" : "are", r->o.stride);
-    note(r, r->o.continues && r->n_long ? n : r->n_long, text);
-    return interrupted ? INTERRUPTED : FINE;
+    note_texts(r, r->o.continues && f->n_long ? n : f->n_long, text);
 }
 
-static int make_room(run *r)
+/* Looks at every text before the model reads the first one: what is wrong with the input shows at once,
+ * and the time that is left can be told. */
+static attn_status check_input(surprisal_run *r)
+{
+    const size_t n = r->input.n_records, step = r->o.continues ? n : 1;
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; i < n; i++)
+        look_at_text(r, r->input.texts[i]);
+    for (i = 0; status == ATTN_OK && i < n; i += step) {
+        passage p;
+        status = is_stopped(r) ? ATTN_STOPPED : make_passage(r, &p, i, i + step);
+        if (status == ATTN_STOPPED)
+            return status;
+        r->n_all += p.n + 1;
+        r->found.n_long += p.n > room_for_tokens(r);
+        arena_free(&p.memory);
+    }
+    if (status == ATTN_OK)
+        say_found(r);
+    return status;
+}
+
+/* >> Memory ==================================================================================== */
+
+static attn_status make_room(surprisal_run *r)
 {
     attn_workspace_desc desc = ATTN_ZERO;
-    desc.n_batch = ROWS;
-    r->logits = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, ROWS * sizeof(float));
+    desc.n_batch = r->n_pass;
+    r->logits = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, r->n_pass * sizeof(float));
     r->less = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
     r->powers = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
     r->passages = (passage *)arena_alloc(&r->ctx, &r->memory, MAX_BATCH, sizeof(passage));
-    if (!r->logits || !r->less || !r->powers || !r->passages ||
-        attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc))
-        return failed(&r->ctx);
-    return FINE;
+    if (!r->logits || !r->less || !r->powers || !r->passages)
+        return r->ctx.status;
+    return attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc);
+}
+
+/* Takes the input, which was read: looks at it, makes room, and writes the header. */
+TOOLS_FN attn_status begin_run(surprisal_run *r)
+{
+    attn_status status = check_input(r);
+    if (status == ATTN_OK && (status = make_room(r)) == ATTN_OK)
+        status = write_header(r);
+    return status;
 }
 
 /* Frees all but the model. */
-static void free_run(run *r)
+static void free_run(surprisal_run *r)
 {
+    size_t i;
     if (r->passages)
         free_windows(r);
     attn_workspace_free(r->workspace);
+    for (i = 0; i < r->n_columns; i++) {
+        free(r->columns[i].numbers);
+        free(r->columns[i].ends);
+        out_free(&r->columns[i].texts);
+    }
     out_free(&r->row);
+    out_free(&r->notes);
     arena_free(&r->memory);
+    attn_ctx_free(&r->ctx);
 }
 
 #endif

@@ -77,7 +77,7 @@ static void sum_row(const float *e, const float *x, size_t n, double *sum, doubl
     *weighted = sum_of_lanes(products);
 }
 
-static double sum_of_set(const run *r, int set)
+static double sum_of_set(const surprisal_run *r, int set)
 {
     const attn_token *const ids = r->sets[set];
     const size_t n = r->set_sizes[set];
@@ -92,7 +92,7 @@ static double sum_of_set(const run *r, int set)
 }
 
 /* r->powers = exp(logits - most). What would be less than exp(-200) becomes that, which is 0 too. */
-static attn_status exponentials(run *r, const float *logits, float most)
+static attn_status exponentials(surprisal_run *r, const float *logits, float most)
 {
     const attn_shape shape = attn_shape1(r->n_vocab);
     attn_tensor powers = attn_borrow(r->powers, ATTN_F32, shape);
@@ -106,7 +106,7 @@ static attn_status exponentials(run *r, const float *logits, float most)
 
 /* The log of the sum over a set of exp(logits - most). A set of improbable tokens is summed by exp(logits -
  * its own largest), because exp(logits - most) has few bits below 1e-38. */
-static double log_of_set(run *r, const float *logits, float most, int set)
+static double log_of_set(surprisal_run *r, const float *logits, float most, int set)
 {
     const attn_token *const ids = r->sets[set];
     const double sum = sum_of_set(r, set);
@@ -121,7 +121,7 @@ static double log_of_set(run *r, const float *logits, float most, int set)
 }
 
 /* Measures position `at` of a passage by its logits. */
-static attn_status measure(run *r, passage *p, size_t at, const float *logits)
+static attn_status measure(surprisal_run *r, passage *p, size_t at, const float *logits)
 {
     position *const to = &p->positions[at];
     const int is_known = r->o.rank && at < p->n; /* the next token, for its rank */

@@ -1,4 +1,4 @@
-/* Writes the rows of words, as CSV or JSON, and continues the file of an earlier run (--resume). */
+/* Makes the rows of words: as CSV or JSON in `row`, or as columns. */
 #ifndef SURPRISAL_ROWS_H
 #define SURPRISAL_ROWS_H
 
@@ -6,17 +6,44 @@
 
 /* >> Cells ===================================================================================== */
 
-/* Begins a cell. In CSV a name counts only in the header. */
-static void begin_cell(run *r, const char *name)
+/* The next cell's column, with room for it; NULL if there is no memory. */
+static out_column *next_column(surprisal_run *r)
 {
-    if (r->o.json)
+    out_column *const c = &r->columns[r->n_cells++];
+    if (c->n == c->room) {
+        const size_t room = c->room ? 2 * c->room : 64;
+        double *const numbers = (double *)realloc(c->numbers, room * sizeof *numbers);
+        uint64_t *const ends = numbers ? (uint64_t *)realloc(c->ends, room * sizeof *ends) : NULL;
+        c->numbers = numbers ? numbers : c->numbers;
+        c->ends = ends ? ends : c->ends;
+        c->room = ends ? room : c->room;
+    }
+    r->row.failed |= c->n == c->room;
+    return c->n == c->room ? NULL : c;
+}
+
+static void add_to_column(surprisal_run *r, const char *text, size_t size, double number)
+{
+    out_column *const c = next_column(r);
+    if (!c)
+        return;
+    out_bytes(&c->texts, text, size);
+    r->row.failed |= c->texts.failed;
+    c->ends[c->n] = c->texts.size;
+    c->numbers[c->n++] = number;
+}
+
+/* Begins a cell. In CSV a name counts only in the header. */
+static void begin_cell(surprisal_run *r, const char *name)
+{
+    if (r->form == AS_JSON)
         out_key(&r->row, name);
-    else if (r->row.size)
+    else if (r->n_cells++)
         out_bytes(&r->row, ",", 1);
 }
 
 /* A field of CSV, in quotes where it needs them. */
-static void csv_text(run *r, const char *text, size_t size)
+static void csv_text(surprisal_run *r, const char *text, size_t size)
 {
     size_t i, plain = 0;
     for (i = 0; i < size && !strchr(",\"\r\n", text[i]); i++)
@@ -35,17 +62,21 @@ static void csv_text(run *r, const char *text, size_t size)
     out_bytes(&r->row, "\"", size > 0);
 }
 
-static void text_cell(run *r, const char *name, const char *text, size_t size)
+static void text_cell(surprisal_run *r, const char *name, const char *text, size_t size)
 {
+    if (r->form == AS_COLUMNS) {
+        add_to_column(r, text, size, 0);
+        return;
+    }
     begin_cell(r, name);
-    if (r->o.json)
+    if (r->form == AS_JSON)
         out_text(&r->row, NULL, text, size);
     else
         csv_text(r, text, size);
 }
 
 /* Some bytes of a text, which may be parts of characters: those become U+FFFD. */
-static void token_cell(run *r, const char *name, attn_token id)
+static void token_cell(surprisal_run *r, const char *name, attn_token id)
 {
     char whole[3 * (128 + 4)];
     attn_utf8 state = {{0}, 0};
@@ -57,172 +88,68 @@ static void token_cell(run *r, const char *name, attn_token id)
     text_cell(r, name, whole, n);
 }
 
-static void count_cell(run *r, const char *name, size_t value)
+static void spelled_cell(surprisal_run *r, const char *name, const char *text)
+{
+    begin_cell(r, name);
+    out_spelled(&r->row, NULL, text, strlen(text));
+    r->row.follows = r->form == AS_JSON;
+}
+
+static void count_cell(surprisal_run *r, const char *name, size_t value)
 {
     char text[24];
-    begin_cell(r, name);
     snprintf(text, sizeof text, "%zu", value);
-    out_spelled(&r->row, NULL, text, strlen(text));
-    r->row.follows = r->o.json;
+    if (r->form == AS_COLUMNS)
+        add_to_column(r, "", 0, (double)value);
+    else
+        spelled_cell(r, name, text);
 }
 
 /* A number with six decimals, made of whole numbers: C libraries may round the last digit of a double
- * differently. */
-static void number_cell(run *r, const char *name, double value)
+ * differently. A column has the number of these digits. */
+static void number_cell(surprisal_run *r, const char *name, double value)
 {
     const double millionths = floor(product(fabs(value), 1e6) + 0.5);
     const uint64_t whole = millionths < 1e18 ? (uint64_t)millionths : 0;
     char text[40];
-    begin_cell(r, name);
+    if (r->form == AS_COLUMNS) {
+        if (millionths < 1e18)
+            value = (value < 0 && whole ? -1 : 1) * (millionths / 1e6);
+        add_to_column(r, "", 0, value);
+        return;
+    }
     if (millionths < 1e18)
         snprintf(text, sizeof text, "%s%llu.%06llu", value < 0 && whole ? "-" : "",
                  TOOLS_LLU(whole / 1000000), TOOLS_LLU(whole % 1000000));
     else
         snprintf(text, sizeof text, "%s",
-                 r->o.json      ? "null"
-                 : isnan(value) ? "NA"
-                 : value < 0    ? "-Inf"
-                                : "Inf");
-    out_spelled(&r->row, NULL, text, strlen(text));
-    r->row.follows = r->o.json;
+                 r->form == AS_JSON ? "null"
+                 : isnan(value)     ? "NA"
+                 : value < 0        ? "-Inf"
+                                    : "Inf");
+    spelled_cell(r, name, text);
 }
 
-/* >> The output ================================================================================ */
-
-static int fail_output(const run *r)
-{
-    if (errno == EPIPE)
-        return PIPE_CLOSED;
-    return fail(FAILED, "cannot write %s: %s", r->part ? r->part : "the output", why(errno));
-}
-
-/* Where row number `skip` of an earlier output begins. The last whole row is made again, and compared. */
-static size_t find_row(run *r)
-{
-    size_t i, row = 0, place = 0, n = 0;
-    int quoted = 0;
-    for (i = 0; i < r->n_kept; i++) {
-        quoted ^= r->kept[i] == '"' && !r->o.json;
-        if (r->kept[i] == '\n' && !quoted) {
-            place = row;
-            row = i + 1;
-            n++;
-        }
-    }
-    r->skip = n > 0 ? n - 1 : 0;
-    return place;
-}
-
-static int open_output(run *r)
-{
-    const char *path = r->o.output, *what;
-    char target[LENS_MOST_PATH];
-    FILE *old;
-    size_t size;
-    int mode;
-    r->output = stdout;
-    if (!path || strcmp(path, "-") == 0) {
-        system_binary(stdout);
-        return FINE;
-    }
-    if (system_same_file(path, r->o.model) || system_same_file(path, r->o.file))
-        return fail(USAGE, "-o %s: that is the %s", path,
-                    system_same_file(path, r->o.model) ? "model" : "input");
-    if ((what = system_not_a_file(path)) != NULL)
-        return fail(USAGE, "-o %s: that is %s, where a file is needed", path, what);
-    if (!lens_follow_links(target, path))
-        return fail(FAILED, "%s: %s", path, why(errno));
-    if (system_exists(target) && !lens_may_replace(target, &mode)) { /* an open file */
-        r->output = system_open(target, "ab");
-        return r->output ? FINE : fail(FAILED, "%s: %s", path, why(errno));
-    }
-    size = strlen(target) + sizeof ".part";
-    if (!(r->part = (char *)arena_alloc(&r->ctx, &r->memory, size, 1)) ||
-        !(r->target = arena_text(&r->ctx, &r->memory, target, strlen(target))))
-        return failed(&r->ctx);
-    snprintf(r->part, size, "%s.part", target);
-    old = system_exists(r->part) ? system_open(r->part, "rb") : NULL;
-    if (old && !r->o.resume) {
-        fclose(old);
-        return fail(
-            FAILED,
-            "%s has rows of a run that was interrupted: continue it with --resume, or remove it",
-            r->part);
-    }
-    if (old) {
-        const attn_status status =
-            read_all(&r->ctx, &r->memory, old, r->part, (size_t)1 << 30, &r->kept, &r->n_kept);
-        fclose(old);
-        if (status)
-            return failed(&r->ctx);
-        r->kept_at = find_row(r);
-    }
-    r->output = system_open(r->part, old ? "rb+" : "wb");
-    if (!r->output || (old && system_seek(r->output, r->n_kept) != 0))
-        return fail(FAILED, "%s: %s", r->part, why(errno));
-    return FINE;
-}
-
-static int refuse_resume(const run *r, uint64_t line)
-{
-    return fail(
-        FAILED,
-        "--resume: line %llu of %s is another one now: it was made with another model, other "
-        "options or other texts",
-        TOOLS_LLU(line), r->part);
-}
-
-/* Compares the row with what an earlier run wrote, and writes what that run did not. */
-static int write_row(run *r, uint64_t number)
-{
-    const int is_header = number == 0 && r->skip > 0;
-    const size_t at = is_header ? 0 : r->kept_at, left = r->n_kept - at, size = r->row.size;
-    const size_t same = left < size ? left : size;
-    if (same > 0 && memcmp(r->row.text, r->kept + at, same) != 0)
-        return refuse_resume(r, number + 1);
-    r->kept_at += is_header ? 0 : same;
-    if (size > same && fwrite(r->row.text + same, 1, size - same, r->output) != size - same)
-        return fail_output(r);
-    return FINE;
-}
-
-static int end_row(run *r)
+static attn_status end_row(surprisal_run *r)
 {
     const uint64_t number = r->n_records++;
-    int code = FINE;
-    if (r->o.json)
+    attn_status status = ATTN_OK;
+    if (r->form == AS_JSON)
         out_close(&r->row, '}');
-    out_bytes(&r->row, "\n", 1);
+    if (r->form != AS_COLUMNS)
+        out_bytes(&r->row, "\n", 1);
     if (r->row.failed)
-        return fail(FAILED, "no memory for a row");
-    if (number >= r->skip || (number == 0 && !r->o.json))
-        code = write_row(r, number);
+        return refuse(r, ATTN_E_MEMORY, "no memory for a row");
+    if (r->row_fn && (number >= r->skip || (number == 0 && r->form == AS_CSV)) &&
+        r->row_fn(r, number))
+        status = ATTN_STOPPED;
     r->row.size = 0;
     r->row.follows = 0;
-    return code;
+    r->n_cells = 0;
+    return status;
 }
 
-/* >> Rows ====================================================================================== */
-
-/* Does the output have a column of this name that is not carried from the input? */
-static int is_own_name(const run *r, span name)
-{
-    static const char always[] = "text index word tokens surprisal uncorrected entropy";
-    return find_name(always, name.text, name.size) >= 0 ||
-           (r->o.by == BY_TOKEN && find_name("token token_id", name.text, name.size) >= 0) ||
-           ((r->o.regions || r->o.region_names) &&
-            find_name("region", name.text, name.size) == 0) ||
-           (r->o.rank && find_name("rank", name.text, name.size) == 0) ||
-           (r->o.top && name.size > 3 && memcmp(name.text, "top", 3) == 0);
-}
-
-/* The name in the output of a column of the input. */
-static void carried_name(const run *r, size_t column, char *name, size_t room)
-{
-    const span given = r->input.names[column];
-    snprintf(name, room, "%s%.*s", is_own_name(r, given) ? "input_" : "",
-             (int)(given.size < 200 ? given.size : 200), given.text);
-}
+/* >> Names of columns ========================================================================== */
 
 static void top_names(size_t i, char token[48], char probability[48])
 {
@@ -230,115 +157,169 @@ static void top_names(size_t i, char token[48], char probability[48])
     snprintf(probability, 48, "top%zu_probability", i + 1);
 }
 
-static int write_header(run *r)
+/* Does the output have a column of this name that is not carried from the input? */
+static int is_own_name(const surprisal_run *r, span name)
 {
-    static const char *const names[] = {"text",      "index",       "word",   "tokens",
-                                        "surprisal", "uncorrected", "entropy"};
-    char name[256], second[48];
+    static const char *const always[] = {"text",      "index",       "word",   "tokens",
+                                         "surprisal", "uncorrected", "entropy"};
+    char token[48], probability[48];
     size_t i;
-    if (r->o.json)
-        return FINE;
-    r->n_counted = 1;
-    for (i = 0; i < sizeof names / sizeof names[0]; i++)
-        text_cell(r, "", names[i], strlen(names[i]));
+    for (i = 0; i < sizeof always / sizeof always[0]; i++)
+        if (is_named(name, always[i]))
+            return 1;
+    for (i = 0; name.size > 3 && memcmp(name.text, "top", 3) == 0 && i < r->o.top; i++) {
+        top_names(i, token, probability);
+        if (is_named(name, token) || is_named(name, probability))
+            return 1;
+    }
+    return (r->o.by == BY_TOKEN && (is_named(name, "token") || is_named(name, "token_id"))) ||
+           ((r->o.regions || r->o.region_names) && is_named(name, "region")) ||
+           (r->o.rank && is_named(name, "rank"));
+}
+
+/* Has a column before number `end` this name in the output? */
+static int is_taken(const surprisal_run *r, const char *name, size_t end)
+{
+    const span one = {name, strlen(name)};
+    size_t i;
+    for (i = 0; i < end; i++)
+        if (r->carried[i] && strcmp(r->carried[i], name) == 0)
+            return 1;
+    return is_own_name(r, one);
+}
+
+/* Names the columns of the input in the output. The first of a name that the output has not keeps it; others
+ * are called input_NAME, as often as it takes. */
+static attn_status name_carried(surprisal_run *r)
+{
+    const text_table *const t = &r->input;
+    const size_t n = t->has_names ? t->n_columns : 0;
+    size_t i;
+    r->carried = (const char **)arena_alloc(&r->ctx, &r->memory, n + 1, sizeof *r->carried);
+    for (i = 0; r->carried && i < n; i++) {
+        char *const name = arena_text(&r->ctx, &r->memory, t->names[i].text, t->names[i].size);
+        if (i != t->column && name && !is_taken(r, name, i))
+            r->carried[i] = name;
+    }
+    for (i = 0; !r->ctx.status && i < n; i++) {
+        size_t size = t->names[i].size;
+        char *name = arena_text(&r->ctx, &r->memory, t->names[i].text, size);
+        while (i != t->column && !r->carried[i] && name && is_taken(r, name, n)) {
+            char *const longer = (char *)arena_alloc(&r->ctx, &r->memory, size + 7, 1);
+            if (longer) {
+                memcpy(longer, "input_", 6);
+                memcpy(longer + 6, name, size);
+            }
+            size += 6;
+            name = longer;
+        }
+        if (i != t->column && !r->carried[i])
+            r->carried[i] = name;
+    }
+    return r->ctx.status;
+}
+
+static void head(surprisal_run *r, const char *name, int kind, size_t carries)
+{
+    if (r->form == AS_COLUMNS) {
+        out_column *const c = &r->columns[r->n_columns++];
+        c->name = arena_text(&r->ctx, &r->memory, name, strlen(name));
+        c->kind = kind;
+        c->source = carries;
+    } else {
+        text_cell(r, "", name, strlen(name));
+    }
+}
+
+static attn_status write_header(surprisal_run *r)
+{
+    char name[48], second[48];
+    size_t i;
+    if (name_carried(r) || r->form == AS_JSON)
+        return r->ctx.status;
+    if (r->form == AS_COLUMNS &&
+        !(r->columns = (out_column *)arena_alloc(
+              &r->ctx, &r->memory, 12 + 2 * r->o.top + r->input.n_columns, sizeof *r->columns)))
+        return r->ctx.status;
+    head(r, "text", A_COUNT, 0);
+    head(r, "index", A_COUNT, 0);
+    head(r, "word", A_TEXT, 0);
+    head(r, "tokens", A_COUNT, 0);
+    head(r, "surprisal", A_NUMBER, 0);
+    head(r, "uncorrected", A_NUMBER, 0);
+    head(r, "entropy", A_NUMBER, 0);
     if (r->o.by == BY_TOKEN) {
-        text_cell(r, "", "token", 5);
-        text_cell(r, "", "token_id", 8);
+        head(r, "token", A_TEXT, 0);
+        head(r, "token_id", A_COUNT, 0);
     }
     if (r->o.regions || r->o.region_names)
-        text_cell(r, "", "region", 6);
+        head(r, "region", r->o.region_names ? A_TEXT : A_COUNT, 0);
     if (r->o.rank)
-        text_cell(r, "", "rank", 4);
+        head(r, "rank", A_COUNT, 0);
     for (i = 0; i < r->o.top; i++) {
         top_names(i, name, second);
-        text_cell(r, "", name, strlen(name));
-        text_cell(r, "", second, strlen(second));
+        head(r, name, A_TEXT, 0);
+        head(r, second, A_NUMBER, 0);
     }
     for (i = 0; r->input.has_names && i < r->input.n_columns; i++)
-        if (i != r->input.column) {
-            carried_name(r, i, name, sizeof name);
-            text_cell(r, "", name, strlen(name));
-        }
+        if (i != r->input.column)
+            head(r, r->carried[i], CARRIED, i);
+    if (r->ctx.status || r->form == AS_COLUMNS)
+        return r->ctx.status;
+    r->n_counted = 1;
     return end_row(r);
 }
 
-/* Finds the names of an item's regions, the words of a list, once for all words of the item. */
-static void find_region_names(run *r, size_t item)
-{
-    const span list = r->input.cells[item * r->input.n_columns + r->input.regions];
-    const char *at = list.text, *const end = at + list.size;
-    span *name;
-    if (list.size / 2 + 1 > r->name_room) {
-        r->name_room = list.size + 1;
-        r->names = (span *)arena_alloc(&r->ctx, &r->memory, r->name_room, sizeof *r->names);
-    }
-    r->n_names = 0;
-    r->names_of = r->names ? item + 1 : 0;
-    r->name_room = r->names ? r->name_room : 0;
-    while (r->names && at < end) {
-        name = &r->names[r->n_names];
-        for (name->text = at; at < end && !is_space(*at); at++)
-            continue;
-        name->size = (size_t)(at - name->text);
-        r->n_names += name->size > 0;
-        at += at < end;
-    }
-}
+/* >> Rows ====================================================================================== */
 
-/* The name of region number `i`, from 0, of an item: word i of a list. size 0: there are fewer. */
-static span region_name(run *r, size_t item, size_t i)
+static void region_cell(surprisal_run *r, const text_word *w)
 {
-    const span none = {"", 0};
-    if (r->names_of != item + 1)
-        find_region_names(r, item);
-    return i < r->n_names ? r->names[i] : none;
-}
-
-static void region_cell(run *r, const word *w)
-{
-    if (r->input.has_regions) {
-        const span name = region_name(r, w->item, w->region);
-        text_cell(r, "region", name.text, name.size);
-    } else if (r->o.regions) {
+    if (r->o.region_names)
+        text_cell(r, "region", w->name.text, w->name.size);
+    else if (r->o.regions)
         count_cell(r, "region", w->region + 1);
-    }
+}
+
+/* The token number i of the likeliest, which is not known before a text without a beginning. */
+static void top_cells(surprisal_run *r, const passage *p, size_t at, size_t i)
+{
+    const int known = at > 0 || !r->o.no_bos;
+    const attn_prediction *const best = &p->best[at * r->o.top + i];
+    char name[48], second[48];
+    top_names(i, name, second);
+    if (known)
+        token_cell(r, name, best->token);
+    else
+        number_cell(r, name, (double)NAN);
+    number_cell(r, second, known ? (double)best->probability : (double)NAN);
 }
 
 /* The cells that come after `entropy`, of a row that begins at position `at`. */
-static void more_cells(run *r, const passage *p, const word *w, size_t at)
+static void more_cells(surprisal_run *r, const passage *p, const text_word *w, size_t at)
 {
-    const int known = at > 0 || !r->o.no_bos;
-    char name[256], second[48];
     size_t i;
     if (r->o.by == BY_TOKEN) {
         token_cell(r, "token", p->ids[at]);
         count_cell(r, "token_id", (size_t)p->ids[at]);
     }
     region_cell(r, w);
-    if (r->o.rank && known)
+    if (r->o.rank && (at > 0 || !r->o.no_bos))
         count_cell(r, "rank", p->positions[at].rank);
     else if (r->o.rank)
         number_cell(r, "rank", (double)NAN);
-    for (i = 0; i < r->o.top; i++) {
-        const attn_prediction *const best = &p->best[at * r->o.top + i];
-        top_names(i, name, second);
-        if (known)
-            token_cell(r, name, best->token);
-        else
-            number_cell(r, name, (double)NAN);
-        number_cell(r, second, known ? (double)best->probability : (double)NAN);
-    }
-    for (i = 0; r->input.has_names && i < r->input.n_columns; i++)
+    for (i = 0; i < r->o.top; i++)
+        top_cells(r, p, at, i);
+    for (i = 0; r->input.has_names && r->form != AS_COLUMNS && i < r->input.n_columns; i++)
         if (i != r->input.column) {
             const span cell = r->input.cells[w->item * r->input.n_columns + i];
-            carried_name(r, i, name, sizeof name);
-            text_cell(r, name, cell.text, cell.size);
+            text_cell(r, r->carried[i], cell.text, cell.size);
         }
 }
 
 /* Writes the row of the tokens [at, end), which are a word, one of its tokens, or a region. The words
  * that they belong to are those from w to `last`. */
-static int tokens_row(run *r, const passage *p, const word *w, const word *last, size_t at)
+static attn_status tokens_row(surprisal_run *r, const passage *p, const text_word *w,
+                              const text_word *last, size_t at)
 {
     const size_t end = r->o.by == BY_TOKEN ? at + 1 : last->token + last->n_tokens;
     const double unit = r->o.unit == BITS ? LOG_OF_2 : 1;
@@ -351,7 +332,7 @@ static int tokens_row(run *r, const passage *p, const word *w, const word *last,
         surprisal += p->positions[at].ends;
     if (end == last->token + last->n_tokens)
         surprisal -= p->positions[end].ends;
-    if (r->o.json)
+    if (r->form == AS_JSON)
         out_open(&r->row, NULL, '{');
     count_cell(r, "text", w->item + 1);
     count_cell(r, "index", (r->o.by == BY_REGION ? w->region : w->index) + 1);
@@ -365,18 +346,15 @@ static int tokens_row(run *r, const passage *p, const word *w, const word *last,
 }
 
 /* Are two words of one region? Names that are given for each word join equal neighbours. */
-static int is_same_region(run *r, const word *a, const word *b)
+static int is_same_region(const surprisal_run *r, const text_word *a, const text_word *b)
 {
-    span name, other;
-    if (a->item != b->item || a->region == b->region || !r->input.has_regions || r->o.regions)
+    if (a->item != b->item || a->region == b->region || !r->o.region_names || r->o.regions)
         return a->item == b->item && a->region == b->region;
-    name = region_name(r, a->item, a->region);
-    other = region_name(r, b->item, b->region);
-    return name.size == other.size && memcmp(name.text, other.text, name.size) == 0;
+    return a->name.size == b->name.size && memcmp(a->name.text, b->name.text, a->name.size) == 0;
 }
 
 /* The number of words, from number i on, that share rows: those of a region, or one. */
-static size_t words_of_row(run *r, const passage *p, size_t i)
+static size_t words_of_row(const surprisal_run *r, const passage *p, size_t i)
 {
     size_t n = 1;
     while (r->o.by == BY_REGION && i + n < p->n_words &&
@@ -386,25 +364,25 @@ static size_t words_of_row(run *r, const passage *p, size_t i)
 }
 
 /* Writes the rows of the words that are measured. */
-static int write_passage(run *r, passage *p)
+static attn_status write_passage(surprisal_run *r, passage *p)
 {
-    int code = FINE;
-    while (code == FINE && p->n_written < p->n_words) {
-        const word *const w = &p->words[p->n_written];
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && p->n_written < p->n_words) {
+        const text_word *const w = &p->words[p->n_written];
         const size_t n = words_of_row(r, p, p->n_written);
-        const word *const last = w + n - 1;
+        const text_word *const last = w + n - 1;
         size_t t, end = last->token + last->n_tokens;
         if (end >= p->n_done)
-            return FINE;
-        for (t = w->token; code == FINE && t < (r->o.by == BY_TOKEN ? end : w->token + 1); t++)
-            code = tokens_row(r, p, w, last, t);
+            return ATTN_OK;
+        for (t = w->token; status == ATTN_OK && t < (r->o.by == BY_TOKEN ? end : w->token + 1); t++)
+            status = tokens_row(r, p, w, last, t);
         p->n_written += n;
     }
-    return code;
+    return status;
 }
 
 /* How many rows the passage has. Sets p->n_kept. */
-static uint64_t count_rows(run *r, passage *p)
+static uint64_t count_rows(const surprisal_run *r, passage *p)
 {
     uint64_t n = 0;
     size_t i, words;
@@ -415,24 +393,6 @@ static uint64_t count_rows(run *r, passage *p)
             p->n_kept = p->words[i + words - 1].token + p->words[i + words - 1].n_tokens;
     }
     return n;
-}
-
-/* Gives a whole output its name. */
-static int finish_rows(run *r, int code)
-{
-    int mode;
-    if (!r->part || !r->output)
-        return code;
-    if (code == FINE && r->kept_at < r->n_kept)
-        code = fail(FAILED,
-                    "--resume: %s has more rows than %s gives, so it was made from other texts",
-                    r->part, r->name);
-    if (fclose(r->output) != 0 && code == FINE)
-        code = fail_output(r);
-    lens_may_replace(r->target, &mode);
-    if (code == FINE && !lens_replace(r->part, r->target, mode))
-        code = fail(FAILED, "cannot rename %s to %s: %s", r->part, r->target, why(errno));
-    return code;
 }
 
 #endif

@@ -1,20 +1,26 @@
-/* The state of a run of surprisal: its options, its input, and the texts in progress. */
+/* The state of a run of surprisal: its options, its input, the texts in progress, and what it says. It knows
+ * no file and no terminal: the program, the R package, the Python package and the page, which all compile
+ * it, give texts and take rows, notes and messages. */
 #ifndef SURPRISAL_RUN_H
 #define SURPRISAL_RUN_H
 
 #include "tools/common/json_out.h"
-#include "tools/common/prompt.h"
-#include "tools/write/new_file.h"
+#include "tools/common/plain.h"
+#include "tools/common/utf8.h"
 
-typedef struct options {
-    const char *model, *file, *output, *column, *regions, *region_names;
-    size_t top, stride, batch, threads;
-    int by, unit, punctuation, continues, no_bos, rank, json, resume, isa, skip_checksums, quiet;
-} options;
+/* NULL in a text: not given. An empty `column` is the name of a column. */
+typedef struct surprisal_options {
+    const char *column, *regions, *region_names;
+    size_t top, stride; /* stride 0: 512, or half of the context */
+    int by, unit, punctuation, continues, no_bos, rank;
+    int face; /* whose words the messages use */
+} surprisal_options;
 
 enum by { BY_WORD, BY_TOKEN, BY_REGION };
 enum unit { BITS, NATS };
 enum punctuation { WITH_WORD, APART };
+enum face { OF_PROGRAM, OF_R, OF_PYTHON, OF_PAGE, N_FACES };
+enum form { AS_CSV, AS_JSON, AS_COLUMNS };
 enum {
     MAX_BATCH = 256,
     ROWS = 256
@@ -26,13 +32,14 @@ typedef struct span {
 } span;
 
 /* The input. A plain text is a table of one column without names, and each line is a record. */
-typedef struct table {
+typedef struct text_table {
     span *names, *cells; /* [n_columns], [n_records, n_columns] */
+    span *texts, *lists; /* [n_records]: what is measured, and the names of its regions */
     uint64_t *lines;     /* [n_records]: the line on which each begins, from 1 */
     size_t n_columns, n_records, room;
     size_t column, regions; /* which column has the texts, and which the names of regions */
-    int has_names, has_regions;
-} table;
+    int has_names;
+} text_table;
 
 /* What a position of a text says about the next token, in nats. A position is the number of tokens
  * before it. */
@@ -44,18 +51,19 @@ typedef struct position {
     size_t rank;    /* number of tokens that are likelier than the next one */
 } position;
 
-typedef struct word {
+typedef struct text_word {
     size_t item, index, region; /* index and region from 0, within the item */
     size_t begin, size;         /* bytes in passage.text */
     size_t token, n_tokens;     /* the first token, and how many */
-} word;
+    span name;                  /* of its region, if the regions have names */
+} text_word;
 
 /* A text that the model reads: an item, or all of them (--continue), with one blank between words. */
 typedef struct passage {
     arena memory;
     char *text;
     size_t size;
-    word *words;
+    text_word *words;
     size_t n_words, n_written; /* n_written: words whose rows were written */
     attn_token *ids;
     size_t n;                 /* tokens */
@@ -85,8 +93,31 @@ typedef struct window {
     size_t begin, first, end; /* positions: before its first token; those that it measures */
 } window;
 
-typedef struct run {
-    options o;
+/* A column of the output, for a caller that takes columns. A text is bytes [ends[i - 1], ends[i]) of
+ * `texts`; where there is none, its number is NaN. */
+enum column_kind { A_COUNT, A_NUMBER, A_TEXT, CARRIED };
+typedef struct out_column {
+    const char *name;
+    int kind;
+    size_t source; /* CARRIED: the number of the input's column */
+    double *numbers;
+    uint64_t *ends;
+    json_out texts;
+    size_t n, room;
+} out_column;
+
+/* Items, for the notes. */
+typedef struct findings {
+    uint64_t n_blank, n_spaced, n_unbroken, n_long, n_hyphens, n_unparted, n_loose, n_joined,
+        n_numbers, n_na;
+    uint32_t blank; /* the first blank of Unicode */
+} findings;
+
+typedef struct surprisal_run {
+    surprisal_options o;
+    size_t batch;  /* most texts at a time */
+    size_t n_pass; /* most tokens of a pass, up to ROWS */
+    int form;
     attn_ctx ctx;
     arena memory;
     span *names; /* [n_names]: of the regions of item names_of - 1 */
@@ -95,28 +126,107 @@ typedef struct run {
     const attn_config *config;
     const attn_tokenizer *tokenizer;
     attn_workspace *workspace;
-    const char *name; /* of the input, for messages */
-    table input;
+    const char *name;       /* of the input, for messages; NULL: it is no file */
+    const char *model_name; /* for messages */
+    text_table input;
     size_t n_vocab, n_ctx;
     unsigned char *starts, *ends; /* [n_vocab]: the kind of a token's first and last character */
     int32_t *sets[N_SETS];
     size_t set_sizes[N_SETS];
     float *logits, *less, *powers; /* [ROWS, n_vocab]; [n_vocab]: logits - the largest, exp of it */
     window windows[MAX_BATCH];     /* that are fed together */
-    size_t n_windows, n_ids;       /* n_ids: tokens of the windows */
-    passage *passages;             /* [MAX_BATCH]: those that are not written yet, in their order */
-    size_t n_passages, n_taken;    /* n_taken: items that are in passages, or done */
-    uint64_t n_all, n_read;        /* tokens of the input, and those that were read */
-    uint64_t n_blank, n_spaced, n_unbroken, n_long; /* items, for the notes */
-    progress line;
+    attn_feed_item items[MAX_BATCH];
+    size_t rows[ROWS];
+    size_t n_windows, n_ids;    /* n_ids: tokens of the windows */
+    passage *passages;          /* [MAX_BATCH]: those that are not written yet, in their order */
+    size_t n_passages, n_taken; /* n_taken: items that are in passages, or done */
+    size_t n_fed;               /* tokens of the windows that were fed */
+    int is_feeding;
+    uint64_t n_all, n_read, n_passes; /* tokens of the input, and those that were read; passes */
+    findings found;
+    json_out notes;       /* sentences, each with a line feed behind it */
+    const char **carried; /* [n_columns]: the names in the output of the input's columns */
     json_out row;
-    FILE *output;
-    char *part;         /* the path that the output has until it is whole */
-    const char *target; /* its path then: where symbolic links lead */
-    char *kept;         /* --resume: what an earlier run wrote */
-    size_t n_kept, kept_at;
+    int (*row_fn)(struct surprisal_run *r, uint64_t number); /* takes `row`; not 0: end the run */
+    void *user;
+    out_column *columns;
+    size_t n_columns, n_cells;     /* n_cells: of the row that is being made */
     uint64_t n_records, n_counted; /* rows that were made, and those of all passages so far */
     uint64_t skip;                 /* --resume: how many rows need not be written again */
-} run;
+} surprisal_run;
+
+/* >> Messages ================================================================================== */
+
+/* How each face spells an option, longest first where one begins like another. */
+static const char *const spellings[][N_FACES] = {
+    {"--no-bos", "bos = FALSE", "bos=False", "bos: false"},
+    {"--by region", "by = \"region\"", "by=\"region\"", "by: \"region\""},
+    {"--region-names COLUMN", "region_names", "region_names", "regionNames"},
+    {"--region-names", "region_names", "region_names", "regionNames"},
+    {"--regions MARK", "regions", "regions", "regions"},
+    {"--regions", "regions", "regions", "regions"},
+    {"--column", "column", "column", "column"},
+    {"--stride", "stride", "stride", "stride"},
+    {"--top", "top", "top", "top"}};
+
+/* Copies a sentence with the options as the caller's face spells them. */
+static void spell(char *out, size_t room, const char *text, int face)
+{
+    const size_t n = sizeof spellings / sizeof spellings[0];
+    size_t i, used = 0;
+    while (*text && used + 1 < room) {
+        for (i = 0; i < n &&
+                    strncmp(text, spellings[i][OF_PROGRAM], strlen(spellings[i][OF_PROGRAM])) != 0;)
+            i++;
+        if (i == n || face == OF_PROGRAM) {
+            out[used++] = *text++;
+            continue;
+        }
+        text += strlen(spellings[i][OF_PROGRAM]);
+        used += (size_t)snprintf(out + used, room - used, "%s", spellings[i][face]);
+        used = used < room ? used : room - 1;
+    }
+    out[used] = 0;
+}
+
+static attn_status refuse(surprisal_run *r, attn_status status, const char *format, ...)
+    TOOLS_PRINTF(3, 4);
+static attn_status refuse(surprisal_run *r, attn_status status, const char *format, ...)
+{
+    char text[1024], spelled[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    spell(spelled, sizeof spelled, text, r->o.face);
+    return tool_fail(&r->ctx, status, "%s", spelled);
+}
+#ifdef __clang_analyzer__ /* as tool_fail */
+#define refuse(r, kind, ...) (refuse(r, kind, __VA_ARGS__), (r)->ctx.status = (kind))
+#endif
+
+/* "a.csv, line 7", or "text 7" where texts come without a file. */
+typedef char place[320];
+static const char *place_of(place out, const surprisal_run *r, uint64_t number)
+{
+    snprintf(out, sizeof(place), "%.256s%s %llu", r->name ? r->name : "",
+             r->name ? ", line" : "text", TOOLS_LLU(number));
+    return out;
+}
+static const char *place_of_item(place out, const surprisal_run *r, size_t item)
+{
+    return place_of(out, r, r->name ? r->input.lines[item] : item + 1);
+}
+
+/* What the input is called in a sentence about all of it. */
+static const char *name_of(const surprisal_run *r)
+{
+    return r->name ? r->name : r->o.column ? "the table" : "the text";
+}
+
+static int is_stopped(const surprisal_run *r)
+{
+    return r->ctx.stop_flag && *r->ctx.stop_flag;
+}
 
 #endif

@@ -4,20 +4,24 @@
  * it, as CSV. A word's probability is that of its tokens, and that the word ends where it does, which
  * most programs leave out: `surprisal --help formula`. The parts, each in a header beside this file:
  *
- *     run.h      the options, the input, the texts in progress
- *     table.h    lines, CSV and TSV in
+ *     run.h      the options, the input, the texts in progress, and the messages
+ *     table.h    encodings, lines, CSV and TSV in
  *     words.h    words, regions, and the tokens of each
  *     measure.h  what a row of logits says about the next token
- *     rows.h     rows out, and --resume
+ *     rows.h     rows out, as CSV, JSON or columns
  *     windows.h  several texts in one pass; long ones in windows
- *     check.h    what is wrong with options and texts, before the first pass */
+ *     check.h    what is wrong with options and texts, before the first pass
+ *     output.h   the program's output, and --resume
+ *     columns.h  texts and columns in memory: for Python and R
+ *
+ * The Python package, the R package and the page compile all but output.h and this file. */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "surprisal"
 #define INPUT   "texts, one a line"
-#include "check.h"
+#include "output.h"
 
 /* ---- the command line ---- */
 
@@ -26,24 +30,25 @@ static const struct option table_of_options[] = {
     {'o', "output", "FILE", TEXT, AT(output), NULL,
      "write there; the file appears when it is whole"},
     {0, "resume", NULL, FLAG, AT(resume), NULL, "go on where FILE.part of an interrupted run ends"},
-    {'c', "column", "NAME", TEXT, AT(column), NULL,
+    {'c', "column", "NAME", TEXT, AT(of.column), NULL,
      "FILE is CSV or TSV, and this column has the texts; the others are carried to the output"},
-    {0, "by", "NAME", CHOICE, AT(by), "word token region",
+    {0, "by", "NAME", CHOICE, AT(of.by), "word token region",
      "a row for each word (default), token or region"},
-    {0, "regions", "MARK", TEXT, AT(regions), NULL,
+    {0, "regions", "MARK", TEXT, AT(of.regions), NULL,
      "words joined by MARK are a region: the old_man"},
-    {0, "region-names", "COLUMN", TEXT, AT(region_names), NULL,
+    {0, "region-names", "COLUMN", TEXT, AT(of.region_names), NULL,
      "this column has a name for each region"},
-    {0, "unit", "NAME", CHOICE, AT(unit), "bits nats", "bits (default) or nats"},
-    {0, "rank", NULL, FLAG, AT(rank), NULL, "add how many tokens were likelier than the first one"},
-    {0, "top", "COUNT", COUNT, AT(top), "0 1000", "add the likeliest tokens before the word"},
-    {0, "punctuation", "NAME", CHOICE, AT(punctuation), "word apart",
+    {0, "unit", "NAME", CHOICE, AT(of.unit), "bits nats", "bits (default) or nats"},
+    {0, "rank", NULL, FLAG, AT(of.rank), NULL,
+     "add how many tokens were likelier than the first one"},
+    {0, "top", "COUNT", COUNT, AT(of.top), "0 1000", "add the likeliest tokens before the word"},
+    {0, "punctuation", "NAME", CHOICE, AT(of.punctuation), "word apart",
      "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
-    {0, "continue", NULL, FLAG, AT(continues), NULL, "the items are one running text"},
-    {0, "stride", "COUNT", COUNT, AT(stride), "1 1000000000",
+    {0, "continue", NULL, FLAG, AT(of.continues), NULL, "the items are one running text"},
+    {0, "stride", "COUNT", COUNT, AT(of.stride), "1 1000000000",
      "the least tokens before a word where a text is longer than the context "
      "(default: 512, or half of it)"},
-    {0, "no-bos", NULL, FLAG, AT(no_bos), NULL,
+    {0, "no-bos", NULL, FLAG, AT(of.no_bos), NULL,
      "no beginning-of-text token: first words become NA"},
     {0, "json", NULL, FLAG, AT(json), NULL, "a JSON object a row, with the names of the columns"},
     {0, "batch", "COUNT", COUNT, AT(batch), "1 256", "most texts at a time (default 64)"},
@@ -82,15 +87,19 @@ static const help_page pages[] = {
      2, NULL, NULL},
     {"input", "what a text and a word are", NULL,
      "Blanks, tabs and line feeds part words. Several count as one blank, and those around a text "
-     "as none; a note says how many texts that changed. A no-break space parts no words. "
+     "as none. No-break spaces and other blanks of Unicode part no words. Notes say of how many texts this "
+     "and the like is so. "
      "An empty line is a text without words: its number is used, and it has no row. "
      "The file is UTF-8, with or without a byte order mark; lines end in LF or CR LF.\n\n"
      "--column: RFC 4180, with commas, tabs or semicolons. The first line has the names. "
      "text counts the records. "
-     "A carried column whose name the output has already is called input_NAME.\n\n"
+     "A carried column whose name the output has already is called input_NAME. "
+     "A first line such as sep=; gives the separator.\n\n"
      "--regions MARK: the mark is read as a blank. "
      "--region-names COLUMN: names with blanks between them, one for each region; "
-     "without --regions one for each word, where equal neighbours are one region.\n\n"
+     "without --regions one for each word, where equal neighbours are one region. "
+     "With --by region, index is the region's number with --regions, and else that of its first "
+     "word.\n\n"
      "--punctuation apart: punctuation is parted from letters and digits, also within a word, "
      "where a token begins with it. A word then also ends where the next token begins "
      "with punctuation, and punctuation ends where the next token does not. "
@@ -105,64 +114,122 @@ static const help_page pages[] = {
 
 /* ---- the run ---- */
 
+typedef struct state {
+    options o;
+    surprisal_run run;
+    output to;
+} state;
+
 /* Without fused multiply-adds the fast kernels have other bits: see attn_isa. */
-static void choose_kernels(run *r)
+static void choose_kernels(state *s)
 {
-    const char *const name = attn_isa(&r->ctx);
-    if (r->o.isa != ATTN_ISA_AUTO || !name || !strchr(name, '('))
+    const char *const name = attn_isa(&s->run.ctx);
+    if (s->o.isa != ATTN_ISA_AUTO || !name || !strchr(name, '('))
         return;
-    r->o.isa = ATTN_ISA_PORTABLE;
-    if (!r->o.quiet)
+    s->o.isa = ATTN_ISA_PORTABLE;
+    if (!s->o.quiet)
         fprintf(stderr,
                 "%s: the kernels here are %s: plain C gives the digits of other "
                 "machines, slowly; --isa base is faster, with other last digits\n",
                 called, name);
 }
 
-static int run_all(run *r)
+/* Prints each note as a line of its own. */
+static void print_notes(const state *s)
 {
-    int code;
-    r->ctx.n_threads = (int)r->o.threads;
-    r->ctx.stop_flag = &interrupted;
-    choose_kernels(r);
-    if ((code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums)) != FINE)
-        return code;
-    signal(SIGINT, on_interrupt);
-    if ((code = check_options(r)) == FINE && (code = read_input(r)) == FINE &&
-        (code = check_input(r)) == FINE && (code = make_room(r)) == FINE &&
-        (code = open_output(r)) == FINE && (code = write_header(r)) == FINE)
-        code = read_passages(r);
-    return code;
+    const json_out *const notes = &s->run.notes;
+    const char *at = notes->text, *const end = at + notes->size;
+    for (; !s->o.quiet && at < end; at = (const char *)memchr(at, '\n', (size_t)(end - at)) + 1)
+        fprintf(stderr, "%s: %.*s\n", called, (int)strcspn(at, "\n"), at);
 }
 
-static int close_all(run *r, int code)
+/* Reads the input, and looks at all of it. */
+static int take_input(state *s)
 {
-    code = finish_rows(r, code);
-    if (code == INTERRUPTED && r->part)
-        fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
-                called, r->part);
-    free_run(r);
-    attn_model_close(r->model);
-    return code;
-}
-
-static int run_line(const program *self, arguments *given, void *state)
-{
-    run *const r = (run *)state;
-    int code = take_words(self, given, &r->o.model, &r->o.file, "MODEL.attn FILE");
+    surprisal_run *const r = &s->run;
+    const char *text = NULL;
+    size_t size = 0;
+    const int code = read_text(&r->ctx, &r->memory, s->o.file, 1, &text, &size);
+    r->name = strcmp(s->o.file, "-") == 0 ? "standard input" : s->o.file;
     if (code != FINE)
         return code;
-    r->o.file = r->o.file ? r->o.file : "-";
-    if (r->o.resume && (!r->o.output || strcmp(r->o.output, "-") == 0))
+    if (read_records(r, (char *)text, size) || check_input(r))
+        return fail_run(r);
+    print_notes(s);
+    return make_room(r) ? fail_run(r) : FINE;
+}
+
+/* After a call that may have failed: the code, also of the output. */
+static int code_of(const state *s, attn_status status)
+{
+    return s->to.code ? s->to.code : status || interrupted ? fail_run(&s->run) : FINE;
+}
+
+static int read_all_texts(state *s)
+{
+    progress line;
+    double done = 0;
+    int code = code_of(s, write_header(&s->run));
+    progress_begin(&line, "reading");
+    while (code == FINE && done < 1) {
+        code = code_of(s, run_pass(&s->run, &done));
+        if (code == FINE && fflush(s->to.file) != 0)
+            code = fail_output(&s->to);
+        progress_at(&line, done);
+    }
+    progress_end(&line);
+    return code;
+}
+
+static int run_all(state *s)
+{
+    surprisal_run *const r = &s->run;
+    int code;
+    r->ctx.n_threads = (int)s->o.threads;
+    r->ctx.stop_flag = &interrupted;
+    r->o = s->o.of;
+    r->batch = s->o.batch;
+    r->n_pass = ROWS;
+    r->form = s->o.json ? AS_JSON : AS_CSV;
+    r->row_fn = write_row;
+    r->user = &s->to;
+    s->to.run = r;
+    s->to.o = &s->o;
+    if (check_usage(r))
+        return fail_run(r);
+    choose_kernels(s);
+    if ((code = open_model(&r->ctx, &r->model, s->o.model, s->o.isa, s->o.skip_checksums)) != FINE)
+        return code;
+    signal(SIGINT, on_interrupt);
+    r->model_name = s->o.model;
+    if (check_options(r))
+        return fail_run(r);
+    if ((code = take_input(s)) == FINE && (code = open_output(r, &s->to)) == FINE)
+        code = read_all_texts(s);
+    return code;
+}
+
+static int run_line(const program *self, arguments *given, void *user)
+{
+    state *const s = (state *)user;
+    int code = take_words(self, given, &s->o.model, &s->o.file, "MODEL.attn FILE");
+    if (code != FINE)
+        return code;
+    s->o.file = s->o.file ? s->o.file : "-";
+    if (s->o.resume && (!s->o.output || strcmp(s->o.output, "-") == 0))
         return fail(USAGE, "--resume continues a file: give it with -o");
-    if ((code = check_usage(r)) == FINE)
-        code = run_all(r);
-    return close_all(r, code);
+    code = finish_rows(&s->to, run_all(s));
+    if (code == INTERRUPTED && s->to.part)
+        fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
+                called, s->to.part);
+    free_run(&s->run);
+    attn_model_close(s->run.model);
+    return code;
 }
 
 int main(int argc, char **argv)
 {
-    static run r;
+    static state s;
     const program self = {table_of_options,
                           N_OPTIONS,
                           2,
@@ -170,6 +237,6 @@ int main(int argc, char **argv)
                           pages,
                           3,
                           "Further help (--help formula)"};
-    r.o.batch = 64;
-    return program_main(&self, argc, argv, &r, run_line);
+    s.o.batch = 64;
+    return program_main(&self, argc, argv, &s, run_line);
 }

@@ -1,9 +1,8 @@
-/* Reads the input: lines of text, or a table in CSV or TSV by RFC 4180. */
+/* Reads the input: lines of text, a table in CSV or TSV by RFC 4180, or the texts of a caller. */
 #ifndef SURPRISAL_TABLE_H
 #define SURPRISAL_TABLE_H
 
 #include "run.h"
-#include "tools/common/utf8.h"
 
 /* What is left of a table. */
 typedef struct table_reader {
@@ -12,8 +11,77 @@ typedef struct table_reader {
     char separator;
 } table_reader;
 
+/* >> Encodings ================================================================================= */
+
+/* What each face does about bytes that are not UTF-8, and about UTF-16. */
+static const char *const cures[2][N_FACES] = {
+    {"save the file as UTF-8 (in Excel \"CSV UTF-8\"), or convert it: iconv -f WINDOWS-1252 -t UTF-8",
+     "read the file with fileEncoding = \"windows-1252\", or save it as UTF-8 (in Excel \"CSV UTF-8\")",
+     "open the file with encoding=\"cp1252\", or save it as UTF-8 (in Excel \"CSV UTF-8\")",
+     "save the file as UTF-8 (in Excel \"CSV UTF-8\")"},
+    {"save it as UTF-8 (iconv -f UTF-16 -t UTF-8 converts it)",
+     "read it with fileEncoding = \"UTF-16\", or save it as UTF-8",
+     "open it with encoding=\"utf-16\", or save it as UTF-8",
+     "save it as UTF-8 (in Excel \"CSV UTF-8\")"}};
+
+static int begins_with(const char *text, size_t size, const char *with)
+{
+    return size >= strlen(with) && memcmp(text, with, strlen(with)) == 0;
+}
+
+/* Names what is no text by its first bytes. */
+static attn_status check_kind(surprisal_run *r, const char *text, size_t size)
+{
+    if (is_utf16(text, size))
+        return refuse(r, ATTN_E_FORMAT, "%s is UTF-16, where UTF-8 is needed: %s", name_of(r),
+                      cures[1][r->o.face]);
+    if (begins_with(text, size, "PK\003\004") ||
+        begins_with(text, size, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"))
+        return refuse(r, ATTN_E_FORMAT, "%s is an Excel workbook: save it as CSV UTF-8",
+                      name_of(r));
+    if (is_binary(text, size))
+        return refuse(r, ATTN_E_FORMAT, "%s is no text: it has many control characters",
+                      name_of(r));
+    return ATTN_OK;
+}
+
+/* Other encodings give wrong numbers for every letter outside ASCII. `line`: of the first byte; without
+ * a file, the number of the text. */
+static attn_status check_utf8(surprisal_run *r, const char *text, size_t size, uint64_t line)
+{
+    const unsigned char *const bytes = (const unsigned char *)text;
+    size_t at, length;
+    uint32_t code;
+    place where;
+    for (at = 0; at < size; at += length) {
+        length = bytes[at] ? utf8_length(bytes + at, size - at, &code) : 0;
+        if (length == 0)
+            return refuse(r, ATTN_E_FORMAT, "%s: the byte %02x is not UTF-8; %s",
+                          place_of(where, r, line), (unsigned)bytes[at], cures[0][r->o.face]);
+        line += r->name && bytes[at] == '\n';
+    }
+    return ATTN_OK;
+}
+
+/* Makes lines of UTF-8 of a file's bytes, in place. */
+static attn_status to_lines(surprisal_run *r, char *text, size_t *size)
+{
+    attn_status status = check_kind(r, text, *size);
+    if (status)
+        return status;
+    if (memchr(text, '\r', *size) && !memchr(text, '\n', *size))
+        return refuse(r, ATTN_E_FORMAT,
+                      "the line ends of %s are CR alone, as in \"CSV (Macintosh)\": save it as "
+                      "CSV UTF-8, or as a text whose lines end in LF or CR LF",
+                      name_of(r));
+    *size = plain_text(text, *size);
+    return check_utf8(r, text, *size, 1);
+}
+
+/* >> Fields ==================================================================================== */
+
 /* Copies a quoted field without its quotes. 0: a quote is never closed, or text follows it. */
-static int read_quoted(run *r, table_reader *in, span *field)
+static int read_quoted(surprisal_run *r, table_reader *in, span *field)
 {
     const char *const begin = in->at + 1;
     const char *from;
@@ -37,7 +105,7 @@ static int read_quoted(run *r, table_reader *in, span *field)
 }
 
 /* Reads a field and what ends it. *last: it is the last one of its record. 0: see read_quoted. */
-static int read_field(run *r, table_reader *in, span *field, int *last)
+static int read_field(surprisal_run *r, table_reader *in, span *field, int *last)
 {
     const char *const begin = in->at;
     if (in->at < in->end && *in->at == '"') {
@@ -55,18 +123,20 @@ static int read_field(run *r, table_reader *in, span *field, int *last)
     return 1;
 }
 
-static int refuse_quote(const run *r, uint64_t line)
+static attn_status refuse_quote(surprisal_run *r, uint64_t line)
 {
-    return r->ctx.status
-               ? failed(&r->ctx)
-               : fail(FAILED,
-                      "%s, line %llu: a quoted field has no closing quote before the next "
-                      "separator or the end of the line",
-                      r->name, TOOLS_LLU(line));
+    place where;
+    return r->ctx.status ? r->ctx.status
+                         : refuse(r, ATTN_E_FORMAT,
+                                  "%s: a quoted field has no closing quote before the next "
+                                  "separator or the end of the line",
+                                  place_of(where, r, line));
 }
 
+/* >> Names of columns ========================================================================== */
+
 /* Reads the names of the columns. Returns how many; 0: see read_quoted. */
-static size_t read_names(run *r, table_reader *in, span **names)
+static size_t read_names(surprisal_run *r, table_reader *in, span **names)
 {
     table_reader probe = *in;
     span field = {NULL, 0};
@@ -81,13 +151,17 @@ static size_t read_names(run *r, table_reader *in, span **names)
     return *names ? n : 0;
 }
 
-/* Finds the first column of that name. Returns how many have it. */
-static size_t find_column(const table *t, const char *name, size_t *column)
+static int is_named(span one, const char *name)
 {
-    const size_t size = name ? strlen(name) : 0;
+    return one.size == strlen(name) && memcmp(one.text, name, one.size) == 0;
+}
+
+/* Finds the first column of that name. Returns how many have it. */
+static size_t find_column(const text_table *t, const char *name, size_t *column)
+{
     size_t found = 0, i;
     for (i = t->n_columns; name && i-- > 0;)
-        if (t->names[i].size == size && memcmp(t->names[i].text, name, size) == 0) {
+        if (is_named(t->names[i], name)) {
             *column = i;
             found++;
         }
@@ -95,7 +169,7 @@ static size_t find_column(const table *t, const char *name, size_t *column)
 }
 
 /* name: the one that no column has, or NULL if none is given. */
-static int refuse_column(const run *r, const char *option, const char *name)
+static attn_status refuse_column(surprisal_run *r, const char *option, const char *name)
 {
     char list[160] = "";
     size_t used = 0, i;
@@ -104,33 +178,57 @@ static int refuse_column(const run *r, const char *option, const char *name)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
                                  show(one, r->input.names[i].text, r->input.names[i].size));
     if (!name)
-        return fail(USAGE,
-                    "%s is a table: name the column of texts with --column; its columns are %s%s",
-                    r->name, list, i < r->input.n_columns ? ", ..." : "");
-    return fail(USAGE, "--%s: %s has no column \"%s\"; its columns are %s%s", option, r->name, name,
-                list, i < r->input.n_columns ? ", ..." : "");
+        return refuse(r, ATTN_E_ARGUMENT,
+                      "%s is a table: name the column of texts with --column; its columns are %s%s",
+                      name_of(r), list, i < r->input.n_columns ? ", ..." : "");
+    return refuse(r, ATTN_E_ARGUMENT, "%s: %s has no column \"%s\"; its columns are %s%s", option,
+                  name_of(r), name, list, i < r->input.n_columns ? ", ..." : "");
 }
 
-static int check_column(const run *r, const char *option, const char *name, size_t *column)
+static attn_status check_column(surprisal_run *r, const char *option, const char *name,
+                                size_t *column)
 {
     const size_t found = find_column(&r->input, name, column);
     if (found > 1)
-        return fail(USAGE, "--%s: %s has %zu columns \"%s\"; give each a name of its own", option,
-                    r->name, found, name);
-    return found ? FINE : refuse_column(r, option, name);
+        return refuse(r, ATTN_E_ARGUMENT,
+                      "%s: %s has %zu columns \"%s\"; give each a name of its own", option,
+                      name_of(r), found, name);
+    return found ? ATTN_OK : refuse_column(r, option, name);
+}
+
+/* Finds the columns that the options name. */
+static attn_status find_columns(surprisal_run *r)
+{
+    text_table *const t = &r->input;
+    const attn_status status = check_column(r, "--column", r->o.column, &t->column);
+    return status || !r->o.region_names
+               ? status
+               : check_column(r, "--region-names", r->o.region_names, &t->regions);
+}
+
+/* Excel's own line before the names, which gives the separator: sep=; */
+static char given_separator(table_reader *in)
+{
+    const char *const at = in->at;
+    if (in->end - at < 6 || memcmp(at, "sep=", 4) != 0 || at[4] == '\n' || at[5] != '\n')
+        return 0;
+    in->at += 6;
+    in->line++;
+    return at[4];
 }
 
 /* Reads the names with the separator by which the column is found: a comma, a tab, or the semicolon
  * of spreadsheets in much of Europe. */
-static int read_header(run *r, table_reader *in)
+static attn_status read_header(surprisal_run *r, table_reader *in)
 {
-    static const char separators[] = ",\t;";
-    table *const t = &r->input;
+    static const char usual[] = ",\t;";
+    text_table *const t = &r->input;
+    const char given[2] = {given_separator(in), 0}, *const separators = *given ? given : usual;
+    const size_t n = strlen(separators);
     const table_reader begin = *in;
     size_t most = 0, i, best = 0;
-    int code;
     t->has_names = 1;
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < n; i++) {
         *in = begin;
         in->separator = separators[i];
         t->n_columns = read_names(r, in, &t->names);
@@ -139,31 +237,29 @@ static int read_header(run *r, table_reader *in)
         best = t->n_columns > most ? i : best;
         most = t->n_columns > most ? t->n_columns : most;
     }
-    if (r->ctx.status || most + (i < 3) == 0)
-        return refuse_quote(r, 1);
-    if (i == 3) {
+    if (r->ctx.status || most + (i < n) == 0)
+        return refuse_quote(r, begin.line);
+    if (i == n) {
         *in = begin;
         in->separator = separators[best];
         t->n_columns = read_names(r, in, &t->names);
     }
-    t->has_regions = r->o.region_names != NULL;
-    code = check_column(r, "column", r->o.column, &t->column);
-    return code == FINE && t->has_regions
-               ? check_column(r, "region-names", r->o.region_names, &t->regions)
-               : code;
+    return find_columns(r);
 }
 
+/* >> Records =================================================================================== */
+
 /* Makes room for one more record. */
-static int add_record(run *r, uint64_t line)
+static attn_status add_record(surprisal_run *r, uint64_t line)
 {
-    table *const t = &r->input;
+    text_table *const t = &r->input;
     if (t->n_records == t->room) {
         const size_t room = t->room ? 2 * t->room : 64;
         span *const cells =
             (span *)arena_alloc(&r->ctx, &r->memory, room, t->n_columns * sizeof(span));
         uint64_t *const lines = (uint64_t *)arena_alloc(&r->ctx, &r->memory, room, sizeof *lines);
         if (!cells || !lines)
-            return failed(&r->ctx);
+            return r->ctx.status;
         if (t->n_records) {
             memcpy(cells, t->cells, t->n_records * t->n_columns * sizeof(span));
             memcpy(lines, t->lines, t->n_records * sizeof *lines);
@@ -173,83 +269,88 @@ static int add_record(run *r, uint64_t line)
         t->room = room;
     }
     t->lines[t->n_records++] = line;
-    return FINE;
+    return ATTN_OK;
 }
 
-static int read_record(run *r, table_reader *in)
+static attn_status read_record(surprisal_run *r, table_reader *in)
 {
-    table *const t = &r->input;
+    text_table *const t = &r->input;
     const uint64_t line = in->line;
     span field = {NULL, 0};
     size_t n = 0;
     int last = 0;
-    const int code = add_record(r, line);
-    for (; code == FINE && !last; n++) {
+    place where;
+    const attn_status status = add_record(r, line);
+    for (; status == ATTN_OK && !last; n++) {
         const uint64_t begins = in->line;
         if (!read_field(r, in, &field, &last))
             return refuse_quote(r, begins);
         if (n < t->n_columns)
             t->cells[(t->n_records - 1) * t->n_columns + n] = field;
     }
-    if (code == FINE && n != t->n_columns)
-        return fail(FAILED,
-                    "%s, line %llu: the record has %zu field%s; expected %zu, as many as the "
-                    "first line names",
-                    r->name, TOOLS_LLU(line), n, n == 1 ? "" : "s", t->n_columns);
-    return code;
+    if (status == ATTN_OK && n != t->n_columns)
+        return refuse(r, ATTN_E_FORMAT,
+                      "%s: the record has %zu field%s; expected %zu, as many as the first line "
+                      "names",
+                      place_of(where, r, line), n, n == 1 ? "" : "s", t->n_columns);
+    return status;
 }
 
-/* Other encodings give wrong numbers for every letter outside ASCII. */
-static int check_utf8(const run *r, const char *text, size_t size)
+/* The texts and the names of their regions, out of the cells. */
+static attn_status take_columns(surprisal_run *r)
 {
-    const unsigned char *const bytes = (const unsigned char *)text;
-    size_t at, length;
-    uint64_t line = 1;
-    uint32_t code;
-    for (at = 0; at < size; at += length) {
-        length = bytes[at] ? utf8_length(bytes + at, size - at, &code) : 0;
-        if (length == 0)
-            return fail(
-                FAILED,
-                "%s, line %llu: the byte %02x is not UTF-8; save the file as UTF-8 (in Excel "
-                "\"CSV UTF-8\"), or convert it: iconv -f WINDOWS-1252 -t UTF-8",
-                r->name, TOOLS_LLU(line), (unsigned)bytes[at]);
-        line += bytes[at] == '\n';
+    text_table *const t = &r->input;
+    const size_t n = t->n_records;
+    size_t i;
+    t->texts = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(span));
+    t->lists = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(span));
+    for (i = 0; t->texts && t->lists && i < n; i++) {
+        t->texts[i] = t->cells[i * t->n_columns + t->column];
+        t->lists[i] = t->cells[i * t->n_columns + t->regions];
     }
-    return FINE;
+    return r->ctx.status;
 }
 
 /* Does the name of a file say that it is a table? */
 static int is_named_table(const char *path)
 {
+    static const char *const endings[] = {".csv", ".tsv"};
     const size_t n = strlen(path);
-    return n > 4 && (strcmp(path + n - 4, ".csv") == 0 || strcmp(path + n - 4, ".tsv") == 0);
+    size_t i, k, same;
+    for (i = 0; n > 4 && i < 2; i++) {
+        for (k = same = 0; k < 4; k++)
+            same += (path[n - 4 + k] | 0x20) == (endings[i][k] | 0x20);
+        if (same == 4)
+            return 1;
+    }
+    return 0;
 }
 
-/* Reads the records of a text, which must live as long as the run. */
-static int read_records(run *r, const char *text, size_t size)
+/* Reads the records of a file's bytes, which are changed, and must live as long as the run. */
+static attn_status read_records(surprisal_run *r, char *text, size_t size)
 {
     table_reader in = {NULL, NULL, 1, '\n'}; /* lines: no separator but the end of a line */
-    table *const t = &r->input;
-    int code = check_utf8(r, text, size);
-    if (code != FINE)
-        return code;
+    text_table *const t = &r->input;
+    const int is_table = r->o.column || is_named_table(r->name);
+    attn_status status = to_lines(r, text, &size);
+    if (status)
+        return status;
     in.at = text;
     in.end = text + size;
     t->n_columns = 1;
     if (size == 0)
-        return fail(FAILED, "%s is empty; expected a text on each line%s", r->name,
-                    r->o.column ? ", after a line with the names of the columns" : "");
-    if (r->o.column && (code = read_header(r, &in)) != FINE)
-        return code;
-    while (code == FINE && in.at < in.end) {
+        return refuse(r, ATTN_E_FORMAT, "%s is empty; expected a text on each line%s", name_of(r),
+                      r->o.column ? ", after a line with the names of the columns" : "");
+    if (is_table && (status = read_header(r, &in)) != ATTN_OK)
+        return status;
+    while (status == ATTN_OK && in.at < in.end) {
         const char *const begin = in.at;
-        if (r->o.column && t->n_columns > 1 && *in.at == '\n') { /* an empty line is no record */
+        if (is_table && t->n_columns > 1 && *in.at == '\n') { /* an empty line is no record */
             in.at++;
             in.line++;
-        } else if (r->o.column) {
-            code = read_record(r, &in);
-        } else if ((code = add_record(r, in.line)) == FINE) {
+        } else if (is_table) {
+            status = read_record(r, &in);
+        } else if ((status = add_record(r, in.line)) == ATTN_OK) {
             const char *const newline = (const char *)memchr(begin, '\n', (size_t)(in.end - begin));
             t->cells[t->n_records - 1].text = begin;
             t->cells[t->n_records - 1].size = (size_t)((newline ? newline : in.end) - begin);
@@ -257,26 +358,7 @@ static int read_records(run *r, const char *text, size_t size)
             in.line++;
         }
     }
-    return code;
-}
-
-static int read_input(run *r)
-{
-    const char *text = NULL;
-    size_t size = 0;
-    const int code = read_text(&r->ctx, &r->memory, r->o.file, 0, &text, &size);
-    r->name = strcmp(r->o.file, "-") == 0 ? "standard input" : r->o.file;
-    if (code == FINE && size && !r->o.column && is_named_table(r->name)) {
-        table_reader in = {text, text + size, 1, ','};
-        return read_header(r, &in);
-    }
-    return code == FINE ? read_records(r, text, size) : code;
-}
-
-/* The text of an item. */
-static span item_text(const table *t, size_t item)
-{
-    return t->cells[item * t->n_columns + t->column];
+    return status ? status : take_columns(r);
 }
 
 #endif

@@ -5,13 +5,13 @@
 #include "rows.h"
 
 /* How many tokens of a passage fit into the context. */
-static size_t room_for_tokens(const run *r)
+static size_t room_for_tokens(const surprisal_run *r)
 {
     return r->n_ctx - !r->o.no_bos;
 }
 
 /* The next window of a passage: from the position that is not planned yet, with `stride` tokens before it. */
-static window next_window(const run *r, passage *p)
+static window next_window(const surprisal_run *r, passage *p)
 {
     const size_t room = room_for_tokens(r);
     window w = {NULL, NULL, NULL, 0, 0, 0, 0};
@@ -24,7 +24,7 @@ static window next_window(const run *r, passage *p)
     return w;
 }
 
-static int open_window(run *r, window *w)
+static attn_status open_window(surprisal_run *r, window *w)
 {
     attn_session_desc desc = ATTN_ZERO;
     const size_t bos = !r->o.no_bos;
@@ -32,16 +32,14 @@ static int open_window(run *r, window *w)
     desc.workspace = r->workspace;
     w->ids = (int32_t *)malloc(w->n * sizeof *w->ids);
     if (!w->ids)
-        return fail(FAILED, "no memory for %zu tokens", w->n);
+        return refuse(r, ATTN_E_MEMORY, "no memory for %zu tokens", w->n);
     if (bos)
         w->ids[0] = r->config->bos;
     memcpy(w->ids + bos, w->from->ids + w->begin, (w->n - bos) * sizeof *w->ids);
-    if (attn_session_new(&r->ctx, &w->session, r->model, &desc))
-        return failed(&r->ctx);
-    return FINE;
+    return attn_session_new(&r->ctx, &w->session, r->model, &desc);
 }
 
-static void close_windows(run *r)
+static void close_windows(surprisal_run *r)
 {
     size_t i;
     for (i = 0; i < r->n_windows; i++) {
@@ -53,19 +51,19 @@ static void close_windows(run *r)
 
 /* Feeds the tokens of all windows from number `at` on, as many as a pass has room for: all, or a part of
  * a single long one. */
-static int feed_windows(run *r, size_t at)
+static attn_status feed_windows(surprisal_run *r, size_t at)
 {
-    static attn_feed_item items[MAX_BATCH];
-    static size_t rows[ROWS];
+    attn_feed_item *const items = r->items;
+    size_t *const rows = r->rows;
     const size_t bos = !r->o.no_bos;
     size_t i, k, n_rows = 0;
-    memset(items, 0, sizeof items);
+    memset(items, 0, sizeof r->items);
     for (i = 0; i < r->n_windows; i++) {
         const window *const w = &r->windows[i];
         attn_feed_item *const item = &items[i];
         item->session = w->session;
         item->tokens = w->ids + at;
-        item->n_tokens = w->n - at < ROWS ? w->n - at : ROWS;
+        item->n_tokens = w->n - at < r->n_pass ? w->n - at : r->n_pass;
         item->logits = r->logits + n_rows * r->n_vocab;
         item->rows = rows + n_rows;
         for (k = 0; k < item->n_tokens; k++)
@@ -74,40 +72,30 @@ static int feed_windows(run *r, size_t at)
         n_rows += item->n_rows;
     }
     if (attn_feed_batch(&r->ctx, items, r->n_windows))
-        return failed(&r->ctx);
+        return r->ctx.status;
     for (i = 0; i < r->n_windows; i++)
         for (k = 0; k < items[i].n_rows; k++)
             if (measure(r, r->windows[i].from,
                         r->windows[i].begin + at + items[i].rows[k] + 1 - bos,
                         items[i].logits + k * r->n_vocab))
-                return failed(&r->ctx);
-    return interrupted ? INTERRUPTED : FINE;
+                return r->ctx.status;
+    return is_stopped(r) ? ATTN_STOPPED : ATTN_OK;
 }
 
-/* Feeds the windows, and writes the rows that are known then. */
-static int flush_windows(run *r)
+/* Opens the windows that are planned, for feed_pass. */
+static attn_status begin_feeding(surprisal_run *r)
 {
-    size_t i, at;
-    int code = FINE;
-    for (i = 0; code == FINE && i < r->n_windows; i++)
-        code = open_window(r, &r->windows[i]);
-    for (at = 0; code == FINE && r->n_windows && at < r->n_ids; at += ROWS)
-        code = feed_windows(r, at);
-    for (i = 0; code == FINE && i < r->n_windows; i++) {
-        r->windows[i].from->n_done = r->windows[i].end;
-        r->n_read += r->windows[i].end - r->windows[i].first;
-    }
-    close_windows(r);
-    for (i = 0; code == FINE && i < r->n_passages; i++)
-        code = write_passage(r, &r->passages[i]);
-    if (code == FINE && fflush(r->output) != 0)
-        code = fail_output(r);
-    progress_at(&r->line, r->n_all ? (double)r->n_read / (double)r->n_all : 1);
-    return code;
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; status == ATTN_OK && i < r->n_windows; i++)
+        status = open_window(r, &r->windows[i]);
+    r->is_feeding = 1;
+    r->n_fed = 0;
+    return status;
 }
 
 /* Frees the passages whose rows are all written, which are the first ones. */
-static void free_passages(run *r)
+static void free_passages(surprisal_run *r)
 {
     size_t i, n = 0;
     while (n < r->n_passages && r->passages[n].n_done > r->passages[n].n)
@@ -117,35 +105,58 @@ static void free_passages(run *r)
     r->n_passages -= n;
 }
 
-/* Plans the next window of a passage, after feeding those that fill a pass. */
-static int plan_window(run *r, passage *p)
+/* Feeds one pass. After the last one it writes the rows that are known then. */
+static attn_status feed_pass(surprisal_run *r)
 {
+    attn_status status = ATTN_OK;
+    size_t i;
+    if (r->n_fed < r->n_ids) {
+        status = feed_windows(r, r->n_fed);
+        r->n_fed += r->n_pass;
+        r->n_passes++;
+        if (status || r->n_fed < r->n_ids)
+            return status;
+    }
+    for (i = 0; i < r->n_windows; i++) {
+        r->windows[i].from->n_done = r->windows[i].end;
+        r->n_read += r->windows[i].end - r->windows[i].first;
+    }
+    close_windows(r);
+    r->is_feeding = 0;
+    for (i = 0; status == ATTN_OK && i < r->n_passages; i++)
+        status = write_passage(r, &r->passages[i]);
+    if (status == ATTN_OK)
+        free_passages(r);
+    return status;
+}
+
+/* Plans the next window of a passage, unless those that are planned fill a pass: they are fed before. */
+static attn_status plan_window(surprisal_run *r, passage *p)
+{
+    const size_t n_planned = p->n_planned;
     const window next = next_window(r, p);
-    int code = FINE;
     if (next.end <= p->n_kept) {
         r->n_read += next.end - next.first;
-        return FINE;
+        return ATTN_OK;
     }
-    if (r->n_windows && (r->n_ids + next.n > ROWS || r->n_windows == r->o.batch))
-        code = flush_windows(r);
+    if (r->n_windows && (r->n_ids + next.n > r->n_pass || r->n_windows == r->batch)) {
+        p->n_planned = n_planned;
+        return begin_feeding(r);
+    }
     r->windows[r->n_windows++] = next;
     r->n_ids += next.n;
-    return code;
+    return ATTN_OK;
 }
 
 /* Begins to read the items [first, end) as one text. */
-static int read_passage(run *r, size_t first, size_t end)
+static attn_status read_passage(surprisal_run *r, size_t first, size_t end)
 {
-    passage *p;
+    passage *const p = &r->passages[r->n_passages++];
+    const attn_status status = make_passage(r, p, first, end);
     uint64_t n_rows;
-    int code = r->n_passages == r->o.batch ? flush_windows(r) : FINE;
-    if (r->n_windows == 0)
-        free_passages(r);
-    if (code != FINE)
-        return code;
-    p = &r->passages[r->n_passages++];
-    if ((code = make_passage(r, p, first, end)) != FINE)
-        return code;
+    r->n_taken = end;
+    if (status)
+        return status;
     n_rows = count_rows(r, p);
     r->n_counted += n_rows;
     if (r->n_counted > r->skip && p->n > 0)
@@ -154,40 +165,40 @@ static int read_passage(run *r, size_t first, size_t end)
     r->n_read += p->n + 1;
     p->n_planned = p->n_done = p->n + 1;
     p->n_written = p->n_words;
-    return FINE;
+    return ATTN_OK;
 }
 
-/* Takes one step: plans a window, or begins with the next text. The last step is followed by
- * flush_windows(). */
-static int read_step(run *r)
+/* Takes one step: feeds a pass, plans a window, or begins with the next text. */
+static attn_status take_step(surprisal_run *r)
 {
-    const size_t n = r->n_passages, first = r->n_taken;
+    const size_t n = r->n_passages, all = r->input.n_records;
+    if (r->is_feeding)
+        return feed_pass(r);
     if (n > 0 && r->passages[n - 1].n_planned <= r->passages[n - 1].n)
         return plan_window(r, &r->passages[n - 1]);
-    r->n_taken += r->o.continues ? r->input.n_records : 1;
-    return read_passage(r, first, r->n_taken);
+    if (n == r->batch || r->n_taken == all)
+        return begin_feeding(r);
+    return read_passage(r, r->n_taken, r->o.continues ? all : r->n_taken + 1);
 }
 
-/* Is there another step to take? */
-static int has_step(const run *r)
+static int has_step(const surprisal_run *r)
 {
-    const passage *const p = r->n_passages ? &r->passages[r->n_passages - 1] : NULL;
-    return r->n_taken < r->input.n_records || (p && p->n_planned <= p->n);
+    return r->n_taken < r->input.n_records || r->n_passages > 0;
 }
 
-static int read_passages(run *r)
+/* Runs the model once, over as many texts as fit into a pass. *done: the share that is read, 1 at the end. */
+TOOLS_FN attn_status run_pass(surprisal_run *r, double *done)
 {
-    int code = FINE;
-    progress_begin(&r->line, "reading");
-    while (code == FINE && has_step(r))
-        code = interrupted ? INTERRUPTED : read_step(r);
-    if (code == FINE)
-        code = flush_windows(r);
-    progress_end(&r->line);
-    return code;
+    const uint64_t before = r->n_passes;
+    attn_status status = is_stopped(r) ? ATTN_STOPPED : ATTN_OK;
+    while (status == ATTN_OK && has_step(r) && r->n_passes == before)
+        status = take_step(r);
+    *done = !has_step(r) ? 1 : r->n_all ? (double)r->n_read / (double)r->n_all : 0;
+    *done = has_step(r) && *done >= 1 ? 0.999999 : *done;
+    return status;
 }
 
-static void free_windows(run *r)
+static void free_windows(surprisal_run *r)
 {
     size_t i;
     close_windows(r);

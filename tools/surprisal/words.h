@@ -31,13 +31,13 @@ static int kind_at(const char *text, size_t size)
 }
 
 /* Sets the kinds of the first and the last character of each token. */
-static int find_kinds(run *r)
+static attn_status find_kinds(surprisal_run *r)
 {
     size_t t, i, size;
     r->starts = (unsigned char *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, 1);
     r->ends = (unsigned char *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, 1);
     if (!r->starts || !r->ends)
-        return failed(&r->ctx);
+        return r->ctx.status;
     for (t = 0; t < r->n_vocab; t++) {
         const char *const bytes = attn_token_bytes(&size, r->tokenizer, (int32_t)t);
         const int is_text = bytes && size && !attn_tokenizer_is_special(r->tokenizer, (int32_t)t);
@@ -47,10 +47,10 @@ static int find_kinds(run *r)
             r->ends[t] = (unsigned char)kind_at(bytes + i - 1, size - i + 1);
         r->ends[t] = is_text ? r->ends[t] : A_LETTER;
     }
-    return FINE;
+    return ATTN_OK;
 }
 
-static int is_in_set(const run *r, attn_token token, int set)
+static int is_in_set(const surprisal_run *r, attn_token token, int set)
 {
     const int kind = r->starts[token];
     if (set == AT_BEGIN)
@@ -60,28 +60,29 @@ static int is_in_set(const run *r, attn_token token, int set)
     return set == AFTER_WORD ? r->o.punctuation == APART && kind == A_MARK : kind == A_LETTER;
 }
 
-static int find_sets(run *r)
+static attn_status find_sets(surprisal_run *r)
 {
-    int set, code = find_kinds(r);
+    const attn_status status = find_kinds(r);
     size_t t, n_blank = 0;
-    for (t = 0; code == FINE && t < r->n_vocab; t++)
+    int set;
+    for (t = 0; status == ATTN_OK && t < r->n_vocab; t++)
         n_blank += r->starts[t] == A_BLANK;
-    if (code == FINE && n_blank == 0)
-        return fail(FAILED,
-                    "the vocabulary of %s has no token that begins with a blank, so nothing says "
-                    "where a word ends",
-                    r->o.model);
-    for (set = AT_BEGIN; code == FINE && set < N_SETS; set++) {
+    if (status == ATTN_OK && n_blank == 0)
+        return refuse(r, ATTN_E_TOKENIZER,
+                      "the vocabulary of %s has no token that begins with a blank, so nothing says "
+                      "where a word ends",
+                      r->model_name);
+    for (set = AT_BEGIN; status == ATTN_OK && set < N_SETS; set++) {
         attn_token *const ids =
             (int32_t *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof *ids);
         if (!ids)
-            return failed(&r->ctx);
+            return r->ctx.status;
         for (t = 0; t < r->n_vocab; t++)
             if (is_in_set(r, (int32_t)t, set))
                 ids[r->set_sizes[set]++] = (int32_t)t;
         r->sets[set] = ids;
     }
-    return code;
+    return status;
 }
 
 /* >> Words ===================================================================================== */
@@ -92,63 +93,97 @@ static int is_space(char c)
 }
 
 /* The size of a mark of --regions at `at`; 0: there is none. */
-static size_t mark_size(const run *r, const char *at, const char *end)
+static size_t mark_size(const surprisal_run *r, const char *at, const char *end)
 {
     const size_t size = r->o.regions ? strlen(r->o.regions) : 0;
     return size && (size_t)(end - at) >= size && memcmp(at, r->o.regions, size) == 0 ? size : 0;
 }
 
-/* Adds the words of an item to the passage, which has room for them. */
-static void add_words(run *r, passage *p, size_t item)
+/* Takes the next name off a list of names of regions. size 0: there are no more. */
+static span next_name(span *list)
 {
-    const span text = item_text(&r->input, item);
+    const char *const end = list->text + list->size;
+    span name = {list->text, 0};
+    while (name.text < end && is_space(*name.text))
+        name.text++;
+    while (name.text + name.size < end && !is_space(name.text[name.size]))
+        name.size++;
+    list->text = name.text + name.size;
+    list->size = (size_t)(end - list->text);
+    return name;
+}
+
+/* Refuses an item with more or fewer names of regions than regions. */
+static attn_status check_names(surprisal_run *r, size_t item, size_t n_regions)
+{
+    span list = r->input.lists[item];
+    size_t n_names = 0;
+    place where;
+    while (next_name(&list).size > 0)
+        n_names++;
+    return n_names == n_regions
+               ? ATTN_OK
+               : refuse(r, ATTN_E_FORMAT, "%s: %zu names of regions for %zu regions",
+                        place_of_item(where, r, item), n_names, n_regions);
+}
+
+/* Adds the words of an item to the passage, which has room for them. */
+static attn_status add_words(surprisal_run *r, passage *p, size_t item)
+{
+    const span text = r->input.texts[item];
+    span list = r->o.region_names ? r->input.lists[item] : text, name = {NULL, 0};
     const char *at = text.text, *const end = at + text.size;
     const size_t before = p->n_words, size = p->size;
-    size_t gap = 0, region = 0;
+    size_t gap = 0, mark = 0, n_regions = 0, n_loose = 0; /* mark: the size of the latest one */
     int in_region = 0;
     for (; at < end; at += gap) {
         const char *const begin = at;
         while (at < end && !is_space(*at) && mark_size(r, at, end) == 0)
             at++;
         if (at > begin) {
-            word *const w = &p->words[p->n_words++];
+            text_word *const w = &p->words[p->n_words++];
             memset(w, 0, sizeof *w);
             if (p->n_words > 1)
                 p->text[p->size++] = ' ';
+            name = in_region || !r->o.region_names ? name : next_name(&list);
+            n_regions += !in_region;
+            r->found.n_joined += (uint64_t)in_region;
             w->item = item;
             w->index = p->n_words - 1 - before;
-            w->region = region;
+            w->region = n_regions - 1;
+            w->name = name;
             w->begin = p->size;
             w->size = (size_t)(at - begin);
             memcpy(p->text + p->size, begin, w->size);
             p->size += w->size;
             in_region = 1;
         }
+        mark = at == begin ? mark : 0;
         gap = at == end ? 0 : mark_size(r, at, end);
+        n_loose += gap > 0 ? !in_region : mark > 0;
+        mark = gap;
         if (at < end && gap == 0) { /* a blank ends the region */
             gap = 1;
-            region += (size_t)in_region;
             in_region = 0;
         }
     }
-    r->n_blank += p->n_words == before;
-    r->n_spaced += p->n_words > before && !r->o.regions &&
-                   (p->size - size - (before > 0) != text.size ||
-                    memcmp(p->text + size + (before > 0), text.text, text.size) != 0);
-    for (at = text.text; at + 1 < end && memcmp(at, "\xc2\xa0", 2) != 0; at++)
-        continue;
-    r->n_unbroken += at + 1 < end;
+    r->found.n_loose += n_loose + (mark > 0) > 0;
+    r->found.n_blank += p->n_words == before;
+    r->found.n_spaced += p->n_words > before && !r->o.regions &&
+                         (p->size - size - (before > 0) != text.size ||
+                          memcmp(p->text + size + (before > 0), text.text, text.size) != 0);
+    return r->o.region_names && n_regions ? check_names(r, item, n_regions) : ATTN_OK;
 }
 
 /* Splits words where punctuation begins or ends, if a token does. */
-static int part_punctuation(run *r, passage *p)
+static attn_status part_punctuation(surprisal_run *r, passage *p)
 {
-    word *const parts = (word *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *parts);
+    text_word *const parts = (text_word *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *parts);
     size_t i, t, n = 0, index = 0, size;
     if (!parts)
-        return failed(&r->ctx);
+        return r->ctx.status;
     for (i = 0; i < p->n_words; i++) {
-        const word w = p->words[i];
+        const text_word w = p->words[i];
         size_t at = w.begin;
         int kind = A_REST; /* of the latest character */
         index = i > 0 && p->words[i - 1].item == w.item ? index : 0;
@@ -173,24 +208,25 @@ static int part_punctuation(run *r, passage *p)
     }
     p->words = parts;
     p->n_words = n;
-    return FINE;
+    return ATTN_OK;
 }
 
 /* >> Tokens ==================================================================================== */
 
-static int refuse_bytes(const run *r, const passage *p, size_t at)
+static attn_status refuse_bytes(surprisal_run *r, const passage *p, size_t at)
 {
     size_t i = 0;
     shown one;
+    place where;
     while (i + 1 < p->n_words && p->words[i + 1].begin <= at)
         i++;
-    return fail(FAILED, "%s, line %llu: the vocabulary of %s lacks a character of \"%s\"", r->name,
-                TOOLS_LLU(r->input.lines[p->words[i].item]), r->o.model,
-                show(one, p->text + p->words[i].begin, p->words[i].size));
+    return refuse(r, ATTN_E_TOKENIZER, "%s: the vocabulary of %s lacks a character of \"%s\"",
+                  place_of_item(where, r, p->words[i].item), r->model_name,
+                  show(one, p->text + p->words[i].begin, p->words[i].size));
 }
 
 /* Gives each word its tokens. The blank before a word is part of its first token, or is that token. */
-static int divide_tokens(run *r, passage *p)
+static attn_status divide_tokens(surprisal_run *r, passage *p)
 {
     size_t t, size, at = 0, i = 0;
     for (t = 0; t < p->n; t++) {
@@ -198,27 +234,26 @@ static int divide_tokens(run *r, passage *p)
         if (!bytes || size > p->size - at || memcmp(bytes, p->text + at, size) != 0)
             return refuse_bytes(r, p, at);
         if (size > 1 && memchr(bytes + 1, ' ', size - 1))
-            return fail(
-                FAILED,
-                "the vocabulary of %s has tokens with a blank behind a letter, which belong "
-                "to two words",
-                r->o.model);
+            return refuse(r, ATTN_E_TOKENIZER,
+                          "the vocabulary of %s has tokens with a blank behind a letter, which "
+                          "belong to two words",
+                          r->model_name);
         while (at >= p->words[i].begin + p->words[i].size)
             i++;
         if (p->words[i].n_tokens++ == 0)
             p->words[i].token = t;
         at += size;
     }
-    return at == p->size ? FINE : refuse_bytes(r, p, at);
+    return at == p->size ? ATTN_OK : refuse_bytes(r, p, at);
 }
 
 /* Decides which tokens end a word at each position that a word begins or ends at. */
-static void find_ends(run *r, passage *p)
+static void find_ends(surprisal_run *r, passage *p)
 {
     size_t i, t;
     p->sets[0] = AT_BEGIN;
     for (i = 0; i < p->n_words; i++) {
-        const word *const w = &p->words[i];
+        const text_word *const w = &p->words[i];
         int kind = A_LETTER;
         for (t = w->token; t < w->token + w->n_tokens; t++)
             kind = r->ends[p->ids[t]] == A_REST ? kind : r->ends[p->ids[t]];
@@ -228,30 +263,30 @@ static void find_ends(run *r, passage *p)
 }
 
 /* Makes a passage of the items [first, end). The caller frees its memory. */
-static int make_passage(run *r, passage *p, size_t first, size_t end)
+static attn_status make_passage(surprisal_run *r, passage *p, size_t first, size_t end)
 {
     size_t i, size = 0;
-    int code;
+    attn_status status = ATTN_OK;
     memset(p, 0, sizeof *p);
     for (i = first; i < end; i++)
-        size += item_text(&r->input, i).size + 1;
+        size += r->input.texts[i].size + 1;
     p->text = (char *)arena_alloc(&r->ctx, &p->memory, size + 1, 1);
-    p->words = (word *)arena_alloc(&r->ctx, &p->memory, size / 2 + 1, sizeof *p->words);
+    p->words = (text_word *)arena_alloc(&r->ctx, &p->memory, size / 2 + 1, sizeof *p->words);
     p->ids = (int32_t *)arena_alloc(&r->ctx, &p->memory, size + 1, sizeof *p->ids);
     if (!p->text || !p->words || !p->ids)
-        return failed(&r->ctx);
-    for (i = first; i < end; i++)
-        add_words(r, p, i);
+        return r->ctx.status;
+    for (i = first; status == ATTN_OK && i < end; i++)
+        status = add_words(r, p, i);
     p->n = size;
-    if (attn_encode(&r->ctx, p->ids, &p->n, r->tokenizer, p->text, p->size))
-        return failed(&r->ctx);
-    if ((code = divide_tokens(r, p)) == FINE && r->o.punctuation == APART)
-        code = part_punctuation(r, p);
-    return code;
+    if (status || attn_encode(&r->ctx, p->ids, &p->n, r->tokenizer, p->text, p->size))
+        return r->ctx.status;
+    if ((status = divide_tokens(r, p)) == ATTN_OK && r->o.punctuation == APART)
+        status = part_punctuation(r, p);
+    return status;
 }
 
 /* Makes room for what is measured. */
-static int make_positions(run *r, passage *p)
+static attn_status make_positions(surprisal_run *r, passage *p)
 {
     p->positions = (position *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *p->positions);
     p->sets = (unsigned char *)arena_alloc(&r->ctx, &p->memory, p->n + 1, 1);
@@ -259,11 +294,11 @@ static int make_positions(run *r, passage *p)
         p->best = (attn_prediction *)arena_alloc(&r->ctx, &p->memory, p->n + 1,
                                                  r->o.top * sizeof *p->best);
     if (!p->positions || !p->sets || (r->o.top && !p->best))
-        return failed(&r->ctx);
+        return r->ctx.status;
     if (r->o.no_bos) /* nothing predicts the first token */
         p->positions[0].nll = p->positions[0].entropy = p->positions[0].ends = (double)NAN;
     find_ends(r, p);
-    return FINE;
+    return ATTN_OK;
 }
 
 #endif

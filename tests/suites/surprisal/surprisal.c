@@ -353,7 +353,8 @@ TEST(what_a_word_is)
     words_of("The cat\n\nsat\n", "1,1,The,1 1,2,cat,1 3,1,sat,2 ", "1 of 3 texts have no words");
     words_of("  The \\t cat ", "1,1,The,1 1,2,cat,1 ",
              "1 of 1 texts have tabs, line feeds, or blanks");
-    words_of("The\\302\\240cat", "1,1,The\302\240cat,5 ", "1 of 1 texts have no-break spaces");
+    words_of("The\\302\\240cat", "1,1,The\302\240cat,5 ",
+             "1 of 1 texts have no-break spaces or other blanks of Unicode (U+00A0)");
     words_of("a \\360\\237\\230\\200 b", "1,1,a,1 1,2,\360\237\230\200,5 1,3,b,1 ", NULL);
     words_of("NA", "1,1,NA,2 ", NULL);
     words_of("<|endoftext|>", "1,1,<|endoftext|>,3 ", NULL); /* letters, not the token */
@@ -362,6 +363,75 @@ TEST(what_a_word_is)
             "printf 'a\\ncaf\\351' | " SURPRISAL MODEL);
     refuses(1, "line 1: the byte 00 is not UTF-8", "printf 'a\\000b' | " SURPRISAL MODEL);
     refuses(1, "is UTF-16, where UTF-8 is needed", "printf '\\377\\376a\\000' | " SURPRISAL MODEL);
+}
+
+/* What a reader takes for something else than the model does has a note, and nothing else has one. */
+TEST(notes)
+{
+    static const struct {
+        const char *input, *options, *says; /* NULL: nothing */
+    } cases[] = {
+        {"The cat sat.\\n", "", NULL},
+        {"caf\\303\\251 na\\303\\257ve \\342\\200\\224 \\360\\237\\230\\200\\n", "", NULL},
+        {"The\\342\\200\\257cat\\n", "",
+         "1 of 1 texts have no-break spaces or other blanks of Unicode (U+202F)"},
+        {"a b\\nThe\\343\\200\\200cat\\n", "",
+         "1 of 2 texts have no-break spaces or other blanks of Unicode (U+3000)"},
+        {"The\\342\\200\\213cat\\n", "", "(U+200B), which do not part words"},
+        {"The\\357\\273\\277cat\\n", "", "(U+FEFF), which do not part words"},
+        {"gar\\302\\255den\\n", "", "1 of 1 texts have soft hyphens (U+00AD)"},
+        {"\\347\\214\\253\\345\\235\\220\\345\\234\\250\\345\\236\\253\\345\\255\\220\\n", "",
+         "1 of 1 texts have long words in a script without blanks"},
+        {"\\347\\214\\253 \\345\\235\\220 \\345\\234\\250 \\345\\236\\253\\345\\255\\220\\n", "",
+         NULL},
+        {"the old man | the boats\\n", "--regions \"|\"", "no text has words that \"|\" joins"},
+        {"the old man\\n", "--regions _", "no text has words that \"_\" joins"},
+        {"the_old man\\nthe _ old_man\\n", "--regions _",
+         "1 of 2 texts have the mark beside a blank"},
+        {"the_old man\\nthe old\\n", "--regions _", NULL},
+        {"s,rt\\na b,312\\nc,1.5e2\\n", "-c rt",
+         "all texts are numbers: is \"rt\" the column of the texts?"},
+        {"s,rt\\na b,312\\nc,12th\\n", "-c rt", NULL},
+        {"s,n\\na b,1\\nNA,2\\n", "-c s", "1 of 2 texts are \"NA\", which was read as a word"},
+    };
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECKF(run("printf '%s' | " SURPRISAL MODEL "%s", cases[i].input, cases[i].options) == 0,
+               "%s", err);
+        CHECKF(cases[i].says ? strstr(err, cases[i].says) != NULL : err_size == 0,
+               "%s %s: said \"%s\"", cases[i].input, cases[i].options, err);
+        CHECKF(run("printf '%s' | " SAY "%s", cases[i].input, cases[i].options) == 0 && !err_size,
+               "%s", err);
+    }
+}
+
+/* What is no text in UTF-8 is refused, with what it is and where. No sentence names an option that
+ * the program lacks. */
+TEST(encodings)
+{
+    static const struct {
+        const char *input, *options, *says;
+    } cases[] = {
+        {"\\377\\376a\\000", "", "is UTF-16, where UTF-8 is needed: save it as UTF-8"},
+        {"\\376\\377\\000a", "-c s", "is UTF-16, where UTF-8 is needed: save it as UTF-8"},
+        {"PK\\003\\004\\024\\000xl/workbook.xml", "", "is an Excel workbook: save it as CSV UTF-8"},
+        {"PK\\003\\004xxxx", "-c s", "is an Excel workbook: save it as CSV UTF-8"},
+        {"\\320\\317\\021\\340\\241\\261\\032\\341", "",
+         "is an Excel workbook: save it as CSV UTF-8"},
+        {"The cat.\\rA dog.\\r", "", "the line ends of standard input are CR alone"},
+        {"n,s\\r1,The cat.\\r", "-c s", "the line ends of standard input are CR alone"},
+        {"\\001\\002\\003\\004\\005\\006\\007\\016\\017\\020\\021\\022\\023\\024\\025\\026\\027",
+         "", "is no text: it has many control characters"},
+        {"n,s\\n1,a\\n2,caf\\351\\n", "-c s",
+         "line 3: the byte e9 is not UTF-8; save the file as UTF-8"},
+    };
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECKF(run("printf '%s' | " SURPRISAL MODEL "%s", cases[i].input, cases[i].options) == 1,
+               "%s %s: %s", cases[i].input, cases[i].options, err);
+        CHECKF(strstr(err, cases[i].says) && !strstr(err, "--exact"), "%s: said \"%s\"",
+               cases[i].input, err);
+    }
 }
 
 /* A word longer than the context is read in windows, and is one row. */
@@ -420,6 +490,9 @@ TEST(regions)
               "--column s --region-names n --by region "
               "| cut -d, -f2,3,8") == 0);
     CHECKF(strcmp(out, "index,word,region\n1,The cat,np\n3,sat.,vp\n") == 0, "%s", out);
+    CHECK(run("printf 's,n\\n\"\",np\\nThe cat,a\\tb\\n' | " SAY
+              "-c s --region-names n | cut -d, -f1,8") == 0);
+    CHECKF(strcmp(out, "text,region\n2,a\n2,b\n") == 0, "%s", out);
     CHECK(run("printf 's,n\\nThe_cat sat.,np vp\\n' | " SAY
               "--column s --region-names n --regions _ "
               "| cut -d, -f2,3,8") == 0);
@@ -452,9 +525,42 @@ TEST(tables)
     snprintf(expected, sizeof expected, HEADER "\n%s\n", row);
     table_prints("a column\\nThe\\n", "--column \"a column\"", expected);
     table_prints("a column\\n\"\\nThe \"\\n\\n", "--column \"a column\"", expected);
+    snprintf(expected, sizeof expected, HEADER ",id\n%s,7\n", row);
+    table_prints("sep=;\\nid;s\\n7;The\\n", "-c s", expected);
+    table_prints("sep=|\\r\\nid|s\\r\\n7|The\\r\\n", "-c s", expected);
     CHECK(run("printf 'id,s\\n7,The\\n' | " SAY "-c s --json") == 0);
     CHECKF(strstr(out, "\"input_id\"") == NULL && strstr(out, "\"id\": \"7\"}\n"), "%s", out);
     free(plain);
+}
+
+/* Every column of the input is in the output, under a name that no other column has. */
+TEST(names_of_columns)
+{
+    static const struct {
+        const char *names, *options, *carried;
+    } cases[] = {
+        {"s,topic,top1x,top", "--top 1", "topic,top1x,top"},
+        {"s,top1,top2,top1_probability", "--top 1", "input_top1,top2,input_top1_probability"},
+        {"s,text,input_text", "", "input_input_text,input_text"},
+        {"s,note,note,note", "", "note,input_note,input_input_note"},
+        {"text,index,s,rank,region,token", "", "input_text,input_index,rank,region,token"},
+        {"rank,region,s,token,token_id", "--rank --by token",
+         "input_rank,region,input_token,input_token_id"},
+        {"s,region", "--regions _", "input_region"},
+    };
+    char a[512], names[256];
+    size_t i;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const size_t n = strlen(cases[i].carried);
+        snprintf(names, sizeof names, "%s", cases[i].names);
+        CHECK(run("printf '%s\\n' | " SAY "-c s %s | head -n 1", names, cases[i].options) == 0);
+        CHECKF(out_size > n && strncmp(out + out_size - n - 2, ",", 1) == 0 &&
+                   strncmp(out + out_size - n - 1, cases[i].carried, n) == 0,
+               "%s %s: %s", names, cases[i].options, out);
+    }
+    memset(a, 'a', 300);
+    a[300] = 0;
+    CHECK(run("printf '%sA,%sB,s\\n' | " SAY "-c s | grep -c ',%sA,%sB$'", a, a, a, a) == 0);
 }
 
 TEST(wrong_tables)
@@ -477,6 +583,9 @@ TEST(wrong_tables)
     CHECK(run("printf 'id,s\\n1,a\\n' >" TEST_TMP "t.csv") == 0);
     refuses(2, "t.csv is a table: name the column of texts with --column; its columns are id, s",
             SAY TEST_TMP "t.csv");
+    CHECK(run("cp " TEST_TMP "t.csv " TEST_TMP "T.CSV") == 0);
+    refuses(2, "T.CSV is a table: name the column of texts with --column; its columns are id, s",
+            SAY TEST_TMP "T.CSV");
     CHECK(run("printf 'a;b c;d\\n1;2;3\\n' >" TEST_TMP "t.tsv; : >" TEST_TMP "empty.csv") == 0);
     refuses(2,
             "t.tsv is a table: name the column of texts with --column; its columns are a, b c, d",
@@ -487,7 +596,6 @@ TEST(wrong_tables)
             "printf 's,id,s\\na,1,b\\n' | " SAY "--column s");
     refuses(2, "--region-names: standard input has 3 columns \"n\"; give each a name of its own",
             "printf 'n\\ts\\tn\\tn\\n1\\ta\\t2\\t3\\n' | " SAY "--column s --region-names n");
-    CHECK(run("printf 's,n,n\\na,1,2\\n' | " SAY "--column s") == 0 && strstr(out, ",n,n\n"));
 }
 
 /* ---- files ---- */
