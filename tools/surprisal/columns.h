@@ -81,6 +81,8 @@ static attn_status take_options(surprisal_run *r, const surprisal_options *o,
         return r->ctx.status;
     r->input.has_names = names->ends != NULL;
     r->input.n_columns = names->n;
+    if (o->column && !r->input.has_names)
+        return refuse(r, ATTN_E_ARGUMENT, "--column: there is no table, but only texts");
     if (take_strings(r, &r->input.names, names) || !r->input.has_names)
         return r->ctx.status;
     return names->n && check_kind(r, r->input.names[0].text, r->input.names[0].size)

@@ -221,7 +221,7 @@ static const char *place_of_item(place out, const surprisal_run *r, size_t item)
 /* What the input is called in a sentence about all of it. */
 static const char *name_of(const surprisal_run *r)
 {
-    return r->name ? r->name : r->o.column ? "the table" : "the text";
+    return r->name ? r->name : r->input.has_names ? "the table" : "the text";
 }
 
 static int is_stopped(const surprisal_run *r)

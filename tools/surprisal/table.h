@@ -45,22 +45,32 @@ static attn_status check_kind(surprisal_run *r, const char *text, size_t size)
     return ATTN_OK;
 }
 
+/* How many bytes are before the first that is not UTF-8, or is zero. */
+static size_t utf8_end(const char *text, size_t size)
+{
+    const unsigned char *const bytes = (const unsigned char *)text;
+    size_t at = 0, length = 1;
+    uint32_t code;
+    while (at < size && length > 0) {
+        length = bytes[at] ? utf8_length(bytes + at, size - at, &code) : 0;
+        at += length;
+    }
+    return at;
+}
+
 /* Other encodings give wrong numbers for every letter outside ASCII. `line`: of the first byte; without
  * a file, the number of the text. */
 static attn_status check_utf8(surprisal_run *r, const char *text, size_t size, uint64_t line)
 {
-    const unsigned char *const bytes = (const unsigned char *)text;
-    size_t at, length;
-    uint32_t code;
+    const size_t end = utf8_end(text, size);
+    size_t at;
     place where;
-    for (at = 0; at < size; at += length) {
-        length = bytes[at] ? utf8_length(bytes + at, size - at, &code) : 0;
-        if (length == 0)
-            return refuse(r, ATTN_E_FORMAT, "%s: the byte %02x is not UTF-8; %s",
-                          place_of(where, r, line), (unsigned)bytes[at], cures[0][r->o.face]);
-        line += r->name && bytes[at] == '\n';
-    }
-    return ATTN_OK;
+    if (end == size)
+        return ATTN_OK;
+    for (at = 0; r->name && at < end; at++)
+        line += text[at] == '\n';
+    return refuse(r, ATTN_E_FORMAT, "%s: the byte %02x is not UTF-8; %s", place_of(where, r, line),
+                  (unsigned)(unsigned char)text[end], cures[0][r->o.face]);
 }
 
 /* Makes lines of UTF-8 of a file's bytes, in place. */
@@ -179,8 +189,9 @@ static attn_status refuse_column(surprisal_run *r, const char *option, const cha
                                  show(one, r->input.names[i].text, r->input.names[i].size));
     if (!name)
         return refuse(r, ATTN_E_ARGUMENT,
-                      "%s is a table: name the column of texts with --column; its columns are %s%s",
-                      name_of(r), list, i < r->input.n_columns ? ", ..." : "");
+                      "%s%sname the column of texts with --column; its columns are %s%s",
+                      r->name ? r->name : "", r->name ? " is a table: " : "", list,
+                      i < r->input.n_columns ? ", ..." : "");
     return refuse(r, ATTN_E_ARGUMENT, "%s: %s has no column \"%s\"; its columns are %s%s", option,
                   name_of(r), name, list, i < r->input.n_columns ? ", ..." : "");
 }
@@ -327,7 +338,7 @@ static int is_named_table(const char *path)
 }
 
 /* Reads the records of a file's bytes, which are changed, and must live as long as the run. */
-static attn_status read_records(surprisal_run *r, char *text, size_t size)
+TOOLS_FN attn_status read_records(surprisal_run *r, char *text, size_t size)
 {
     table_reader in = {NULL, NULL, 1, '\n'}; /* lines: no separator but the end of a line */
     text_table *const t = &r->input;

@@ -10,6 +10,11 @@ mkdir -p "$build/r"
 cp -R "$here" "$build/r"
 # CRAN refuses pragmas that turn warnings off.
 sed '/^#pragma GCC diagnostic ignored/d' attn.h >"$place/src/attn.h"
+for header in common/system common/files common/json_out common/plain common/utf8 write/wide surprisal/run surprisal/table \
+    surprisal/words surprisal/measure surprisal/rows surprisal/windows surprisal/check surprisal/columns; do
+    mkdir -p "$place/src/tools/${header%/*}"
+    cp "tools/$header.h" "$place/src/tools/$header.h"
+done
 version=$(sed -n 's/^#define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *//p' attn.h | paste -sd . -)
 fact() # KEY: what tools/packaging/publishing.txt says; nothing, if nobody has said it
 {

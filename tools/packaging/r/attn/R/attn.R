@@ -9,9 +9,7 @@ attn_model <- function(path = included(), threads = 2L) {
   pointer <- .Call(C_open, path, as.integer(threads))
   config <- as.list(.Call(C_config, pointer))
   names(config) <- c("n_ctx", "n_vocab", "n_layer", "n_head", "bos", "eos")
-  kinds <- .Call(C_kinds, pointer)
-  structure(list(pointer = pointer, path = path, config = config,
-                 begins = !kinds[, 1L], ends = kinds[, 1L] | kinds[, 2L]), class = "attn_model")
+  structure(list(pointer = pointer, path = path, config = config), class = "attn_model")
 }
 
 print.attn_model <- function(x, ...) {
@@ -27,10 +25,6 @@ is_model <- function(model) {
 # An error in words that need no call beside them.
 refuse <- function(...) stop(..., call. = FALSE)
 
-note <- function(which, words) {
-  if (any(which)) message(sprintf("%d of %d texts %s", sum(which), length(which), words))
-}
-
 # One whole number from `least` to `most`.
 whole <- function(x, name, least, most) {
   if (!is.numeric(x) || length(x) != 1L || is.na(x) || x != floor(x) || x < least || x > most)
@@ -40,7 +34,7 @@ whole <- function(x, name, least, most) {
 
 one_text <- function(x, name) {
   if (!is.character(x) || length(x) != 1L || is.na(x)) refuse(name, ": expected one text")
-  enc2utf8(x)
+  x
 }
 
 check_bos <- function(model, bos) {
@@ -49,161 +43,75 @@ check_bos <- function(model, bos) {
 
 ids_of <- function(model, text, name, bos) {
   check_bos(model, bos)
-  c(if (bos) model$config$bos, .Call(C_encode, model$pointer, one_text(text, name))[[1L]])
+  c(if (bos) model$config$bos, .Call(C_encode, model$pointer, one_text(text, name), name))
 }
 
-# What the model says at each position of a text, from 0 to its number of tokens, in nats.
-positions <- function(model, ids, bos, stride, top) {
-  n <- length(ids)
-  room <- model$config$n_ctx - bos
-  result <- list(at = matrix(NA_real_, 4L, n + 1L, dimnames = list(c("nll", "entropy", "ends", "rank"), NULL)),
-                 best = matrix(NA_integer_, top, n + 1L), chances = matrix(NA_real_, top, n + 1L))
-  known <- 0L
-  while (known <= n) {
-    start <- if (known) known - stride else 0L
-    window <- ids[seq_len(min(n - start, room)) + start]
-    end <- start + length(window)
-    first <- max(known, start + 1L - bos)
-    kinds <- c(model$begins, model$ends, bos && start == 0L)
-    fed <- c(if (bos) model$config$bos, window, if (end < n) ids[end + 1L] else -1L)
-    got <- .Call(C_read, model$pointer, as.integer(fed), as.integer(first - start - 1L + bos), kinds, as.integer(top))
-    columns <- seq(first, end) + 1L
-    for (i in 1:3) result[[i]][, columns] <- got[[i]]
-    known <- end + 1L
-  }
-  result
+# The number of a choice, from 0. hint: what to add for a wrong one.
+choice <- function(x, name, choices, hint = "") {
+  if (identical(x, choices)) return(0L)
+  found <- if (is.character(x) && length(x) == 1L) pmatch(x, choices) else NA
+  if (is.na(found))
+    refuse(name, ": expected ", paste0("\"", choices, "\"", collapse = " or "), hint)
+  found - 1L
 }
 
-# Blanks, tabs and line feeds part words; a no-break space does not.
-words_of <- function(text) {
-  words <- strsplit(text, "[ \t\r\n\f\v]+")[[1L]]
-  words[nzchar(words)]
+# One text, or NA for NULL.
+given <- function(x, name, expected) {
+  if (is.null(x)) return(NA_character_)
+  if (!is.character(x) || length(x) != 1L || is.na(x)) refuse(name, ": expected ", expected)
+  x
 }
 
-# The words of a text, and the number of the region of each. Words that the mark joins are a region.
-divide <- function(text, mark) {
-  chunks <- words_of(text)
-  parts <- if (is.null(mark)) as.list(chunks) else strsplit(chunks, mark, fixed = TRUE)
-  parts <- lapply(parts, function(x) x[nzchar(x)])
-  parts <- parts[lengths(parts) > 0L]
-  list(words = as.character(unlist(parts)), region = rep(seq_along(parts), lengths(parts)))
+flag <- function(x, name) {
+  if (!is.logical(x) || length(x) != 1L || is.na(x)) refuse(name, ": expected TRUE or FALSE")
+  x
 }
 
-# The rows of a text, as a list of columns.
-of_text <- function(model, text, number, how, names_of_regions) {
-  divided <- divide(text, how$mark)
-  words <- divided$words
-  if (!length(words)) return(NULL)
-  encoded <- .Call(C_encode, model$pointer, paste(words, collapse = " "))
-  ids <- encoded[[1L]]
-  read <- positions(model, ids, how$bos, how$stride, how$top)
-  begins <- c(0, cumsum(nchar(words, "bytes") + 1) - 1)
-  first <- findInterval(begins, cumsum(c(0, encoded[[2L]])), left.open = TRUE) # tokens before each word
-  region <- divided$region
-  label <- region
-  if (!is.null(names_of_regions)) {
-    names <- words_of(names_of_regions)
-    if (length(names) != max(region))
-      refuse(sprintf("region_names: text %d has %d names for %d regions", number, length(names), max(region)))
-    label <- names[region]
-  }
-  # the first word of each row; without a mark each word has a name, and equal neighbours are one region
-  joined <- if (is.null(names_of_regions) || !is.null(how$mark)) region else label
-  head <- if (how$by == "region") which(c(TRUE, joined[-1L] != joined[-length(joined)])) else seq_along(words)
-  last <- c(head[-1L] - 1L, length(words))
-  shown <- if (how$by == "token") rep(seq_along(words), diff(first)) else seq_along(head)
-  from <- first[head][shown]
-  to <- first[last + 1L][shown]
-  tokens <- to - from
-  open <- rep(TRUE, length(shown))
-  close <- open
-  if (how$by == "token") {
-    from <- seq_along(ids) - 1L
-    open <- !duplicated(shown)
-    close <- !duplicated(shown, fromLast = TRUE)
-    to <- from + 1L
-  }
-  uncorrected <- mapply(function(a, b) sum(read$at["nll", seq(a, b)]), from + 1L, to)
-  surprisal <- uncorrected + ifelse(open, read$at["ends", from + 1L], 0) - ifelse(close, read$at["ends", to + 1L], 0)
-  spelled <- mapply(function(a, b) paste(words[a:b], collapse = " "), head, last)
-  columns <- list(text = rep(number, length(shown)), index = (if (how$by == "region") region[head] else head)[shown],
-                  word = spelled[shown], tokens = tokens, surprisal = surprisal / how$unit,
-                  uncorrected = uncorrected / how$unit, entropy = read$at["entropy", from + 1L] / how$unit)
-  if (how$by == "token") {
-    columns$token <- .Call(C_decode, model$pointer, ids)
-    columns$token_id <- ids
-  }
-  if (how$has_regions) columns$region <- label[head][shown]
-  if (how$rank) columns$rank <- read$at["rank", from + 1L]
-  for (i in seq_len(how$top)) {
-    best <- read$best[i, from + 1L]
-    token <- rep(NA_character_, length(best))
-    token[!is.na(best)] <- .Call(C_decode, model$pointer, best[!is.na(best)])
-    columns[[paste0("top", i)]] <- token
-    columns[[paste0("top", i, "_probability")]] <- read$chances[i, from + 1L]
-  }
-  columns
+# The texts of a vector or of a column, of which messages say `name`.
+texts_of <- function(x, name, expected = "texts") {
+  if (is.factor(x) || is.numeric(x) && name != "x") x <- as.character(x)
+  if (!is.character(x)) refuse(name, ": expected ", expected)
+  if (anyNA(x)) refuse(name, ": text ", which(is.na(x))[1L], " is NA")
+  x
 }
 
 surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL, unit = c("bits", "nats"),
                       regions = NULL, region_names = NULL, rank = FALSE, top = 0, bos = TRUE, stride = NULL,
-                      progress = interactive()) {
+                      punctuation = c("word", "apart"), continues = FALSE, progress = interactive()) {
   is_model(model)
-  check_bos(model, bos)
-  how <- list(by = match.arg(by), unit = if (match.arg(unit) == "bits") log(2) else 1, mark = regions, bos = bos,
-              rank = rank, top = whole(top, "top", 0, min(1000, model$config$n_vocab)),
-              has_regions = !is.null(regions) || !is.null(region_names))
-  room <- model$config$n_ctx - bos
-  how$stride <- if (is.null(stride)) min(512L, room %/% 2L) else whole(stride, "stride", 1, room)
-  if (all(model$begins)) refuse("no token of the vocabulary begins with a blank, so nothing says where a word ends")
-  if (!is.null(regions) && (!is.character(regions) || length(regions) != 1L || !grepl("^[^ \t\r\n\f\v]+$", regions)))
-    refuse("regions: expected a mark without blanks, such as \"_\"")
-  if (how$by == "region" && !how$has_regions) refuse("by = \"region\" needs regions or region_names")
-  texts <- if (is.factor(x)) as.character(x) else x
-  if (is.data.frame(x)) {
-    texts <- column_of(x, column, "column")
-    names_of_regions <- if (!is.null(region_names)) column_of(x, region_names, "region_names")
-  } else if (!is.null(region_names)) refuse("region_names: expected a data frame, and the name of a column in it")
-  if (!is.character(texts)) refuse("x: expected texts, or a data frame and the name of their column")
-  if (anyNA(texts)) refuse("x: text ", which(is.na(texts))[1L], " is NA")
-  texts <- enc2utf8(texts)
-  if (progress && length(texts) > 1L) {
-    bar <- utils::txtProgressBar(max = length(texts), style = 3L)
-    on.exit(close(bar))
+  hint <- if (is.data.frame(x) && is.character(by) && length(by) == 1L && by %in% names(x))
+    sprintf("; did you mean column = \"%s\"?", by) else ""
+  numbers <- c(choice(by, "by", c("word", "token", "region"), hint), choice(unit, "unit", c("bits", "nats")),
+               choice(punctuation, "punctuation", c("word", "apart")), flag(continues, "continues"), !flag(bos, "bos"),
+               flag(rank, "rank"), whole(top, "top", 0, 1000),
+               if (is.null(stride)) 0 else whole(stride, "stride", 1, 1e9))
+  words <- c(given(column, "column", "the name of a column"), given(regions, "regions", "a mark such as \"_\""),
+             given(region_names, "region_names", "the name of a column"))
+  if (!is.data.frame(x)) x <- texts_of(x, "x", "texts, or a data frame and the name of their column")
+  begun <- .Call(C_surprisal, model$pointer, if (is.data.frame(x)) names(x), words, as.double(numbers))
+  run <- begun[[1L]]
+  on.exit(.Call(C_surprisal_free, run))
+  texts <- if (is.data.frame(x)) texts_of(x[[begun[[2L]][1L]]], column) else x
+  lists <- if (!is.null(region_names)) texts_of(x[[begun[[2L]][2L]]], region_names)
+  notes <- .Call(C_surprisal_read, run, texts, lists)
+  if (nzchar(notes)) message(notes, appendLF = FALSE)
+  if (progress) bar <- utils::txtProgressBar(style = 3L)
+  done <- 0
+  while (done < 1) {
+    done <- .Call(C_surprisal_pass, run)
+    if (progress) utils::setTxtProgressBar(bar, done)
   }
-  rows <- lapply(seq_along(texts), function(i) {
-    row <- of_text(model, texts[i], i, how, if (!is.null(region_names)) names_of_regions[i])
-    if (progress && length(texts) > 1L) utils::setTxtProgressBar(bar, i)
-    row
-  })
-  empty <- vapply(rows, is.null, NA)
-  note(empty, "have no words, and so no rows")
-  note(grepl("\u00a0", texts, fixed = TRUE), "have no-break spaces, which do not part words")
-  rows <- rows[!empty]
-  if (!length(rows)) return(no_rows)
-  columns <- lapply(names(rows[[1L]]), function(name) unlist(lapply(rows, `[[`, name)))
-  names(columns) <- names(rows[[1L]])
-  result <- data.frame(columns, stringsAsFactors = FALSE, check.names = FALSE)
-  if (is.data.frame(x)) {
-    others <- x[result$text, setdiff(names(x), column), drop = FALSE]
-    same <- names(others) %in% names(result)
-    names(others)[same] <- paste0("input_", names(others)[same])
-    result <- cbind(result, others)
-    rownames(result) <- NULL
-  }
+  if (progress) close(bar)
+  got <- .Call(C_surprisal_columns, run)
+  is_own <- got[[2L]] == 0L
+  result <- got[[1L]][is_own]
+  attributes(result) <- list(names = names(result), class = "data.frame", row.names = .set_row_names(length(result$text)))
+  if (all(is_own)) return(result)
+  others <- x[result$text, got[[2L]][!is_own], drop = FALSE]
+  names(others) <- names(got[[1L]])[!is_own]
+  result <- cbind(result, others)
+  rownames(result) <- NULL
   result
-}
-
-no_rows <- data.frame(text = integer(), index = integer(), word = character(), tokens = integer(),
-                      surprisal = double(), uncorrected = double(), entropy = double(), stringsAsFactors = FALSE)
-
-# The texts of a column, given by its name.
-column_of <- function(x, name, argument) {
-  found <- if (is.character(name) && length(name) == 1L) sum(names(x) == name, na.rm = TRUE) else 0L
-  if (found == 0L)
-    refuse(argument, ": expected one of the data frame's columns, which are ", paste(names(x), collapse = ", "))
-  if (found > 1L) refuse(argument, ": ", found, " columns are called ", name, "; give each a name of its own")
-  as.character(x[[name]])
 }
 
 next_words <- function(model, context, n = 10L, bos = TRUE) {
@@ -211,9 +119,8 @@ next_words <- function(model, context, n = 10L, bos = TRUE) {
   whole(n, "n", 1, model$config$n_vocab)
   ids <- ids_of(model, context, "context", bos)
   check_room(model, ids)
-  got <- .Call(C_read, model$pointer, c(ids, -1L), length(ids) - 1L, c(model$begins, model$ends, FALSE), as.integer(n))
-  data.frame(token = .Call(C_decode, model$pointer, got[[2L]]), probability = as.vector(got[[3L]]),
-             stringsAsFactors = FALSE)
+  got <- .Call(C_score, model$pointer, ids, as.integer(n))
+  data.frame(token = .Call(C_decode, model$pointer, got[[2L]]), probability = got[[3L]], stringsAsFactors = FALSE)
 }
 
 # Refuses a text that the context does not hold, and one without tokens.
@@ -230,9 +137,8 @@ log_prob <- function(model, context, continuation, bos = TRUE) {
     after <- ids_of(model, continuation, "continuation", FALSE)
     if (!length(before)) refuse("context: without bos it must have at least one token")
     check_room(model, c(before, after))
-    got <- .Call(C_read, model$pointer, c(before, after, -1L), length(before) - 1L,
-                 c(model$begins, model$ends, FALSE), 0L)[[1L]]
-    -sum(got[1L, seq_along(after)])
+    losses <- .Call(C_score, model$pointer, c(before, after), 0L)[[1L]]
+    -sum(losses[length(before) - 1L + seq_along(after)])
   }
   mapply(one, context, continuation, USE.NAMES = FALSE)
 }

@@ -1,19 +1,25 @@
 /* The C functions of the R package: see the R functions that call them. */
+#include "tools/common/system.h"
 #define ATTN_STATIC
 #include "attn.h"
+#include "tools/surprisal/columns.h"
 #include <R.h>
 #include <R_ext/Rdynload.h>
 #include <Rinternals.h>
-#include <math.h>
 #include <setjmp.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 64 }; /* tokens from one look for an interrupt to the next */
+/* What a pointer of this package points to; `kind` is its tag. NULL: it is none, or its object is freed. */
+static void *object_of(SEXP pointer, const char *kind)
+{
+    return TYPEOF(pointer) == EXTPTRSXP && R_ExternalPtrTag(pointer) == Rf_install(kind)
+               ? R_ExternalPtrAddr(pointer)
+               : NULL;
+}
 
 static attn_model *model_of(SEXP pointer)
 {
-    attn_model *const model = (attn_model *)R_ExternalPtrAddr(pointer);
+    attn_model *const model = (attn_model *)object_of(pointer, "attn_model");
     if (!model)
         Rf_error("the model is closed: open it again with attn_model()");
     return model;
@@ -23,7 +29,7 @@ static attn_model *model_of(SEXP pointer)
 static attn_ctx context_of(SEXP pointer)
 {
     attn_ctx ctx = ATTN_ZERO;
-    ctx.n_threads = Rf_asInteger(R_ExternalPtrTag(pointer));
+    ctx.n_threads = Rf_asInteger(R_ExternalPtrProtected(pointer));
     return ctx;
 }
 
@@ -66,7 +72,7 @@ static int is_interrupted(SEXP token)
 
 static SEXP r_open(SEXP path, SEXP threads)
 {
-    SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, threads, R_NilValue));
+    SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, Rf_install("attn_model"), threads));
     attn_ctx ctx = context_of(pointer);
     attn_model *model = NULL;
     R_RegisterCFinalizerEx(pointer, close_model, TRUE);
@@ -93,45 +99,55 @@ static SEXP r_config(SEXP pointer)
     return out;
 }
 
-/* Of each token: does it begin with a blank, and does it end a text? */
-static SEXP r_kinds(SEXP pointer)
+/* The bytes of a string in UTF-8. What R would write as <e9>, because the session's encoding has no such
+ * character, stays as it is: it is UTF-8 (read in the C locale), or will be refused. */
+static const char *bytes_of(SEXP string)
 {
-    const attn_model *const model = model_of(pointer);
-    const attn_config *const c = attn_model_config(model);
-    const attn_tokenizer *const t = attn_model_tokenizer(model);
-    const size_t n = (size_t)c->n_vocab;
-    SEXP out = PROTECT(Rf_allocMatrix(LGLSXP, (int)n, 2));
-    size_t i, size;
-    for (i = 0; i < n; i++) {
-        const char *const bytes = attn_token_bytes(&size, t, (int32_t)i);
-        LOGICAL(out)[i] = bytes && size && bytes[0] == ' ';
-        LOGICAL(out)[n + i] = attn_config_is_eos(c, (int32_t)i);
-    }
-    UNPROTECT(1);
-    return out;
+    const char *const raw = CHAR(string), *translated, *at;
+    int n = 0;
+    if (Rf_getCharCE(string) == CE_BYTES || Rf_getCharCE(string) == CE_UTF8)
+        return raw;
+    translated = Rf_translateCharUTF8(string);
+    for (at = raw; *at; at++)
+        n -= *at == '<';
+    for (at = translated; *at; at++)
+        n += *at == '<';
+    return n > 0 ? raw : translated;
 }
 
-/* A list of the ids of a text, and of the number of bytes of each. */
-static SEXP r_encode(SEXP pointer, SEXP text)
+/* A string of R. A zero byte, which it cannot hold, becomes U+2400. */
+static SEXP string_of(const char *text, size_t size)
+{
+    char *const copy = R_alloc(3 * size + 1, 1);
+    size_t i, n = 0;
+    for (i = 0; i < size; i++) {
+        memcpy(copy + n, text[i] ? text + i : "\xe2\x90\x80", text[i] ? 1 : 3);
+        n += text[i] ? 1 : 3;
+    }
+    return Rf_mkCharLenCE(copy, (int)n, CE_UTF8);
+}
+
+/* The ids of a text, which messages call `name`. */
+static SEXP r_encode(SEXP pointer, SEXP text, SEXP name)
 {
     const attn_tokenizer *const t = attn_model_tokenizer(model_of(pointer));
-    const char *const bytes = Rf_translateCharUTF8(STRING_ELT(text, 0));
+    const char *const bytes = bytes_of(STRING_ELT(text, 0));
     attn_ctx ctx = context_of(pointer);
-    size_t n = strlen(bytes), i, size, at = 0;
+    size_t n = strlen(bytes), i, size, at = 0, end = utf8_end(bytes, n);
     attn_token *const ids = (int32_t *)R_alloc(n + 1, sizeof *ids);
     SEXP out;
+    if (end < n)
+        Rf_error("%s: the byte %02x is not UTF-8; %s", CHAR(STRING_ELT(name, 0)),
+                 (unsigned)(unsigned char)bytes[end], cures[0][OF_R]);
     if (attn_encode(&ctx, ids, &n, t, bytes, n))
         stop_with(&ctx);
-    out = PROTECT(Rf_allocVector(VECSXP, 2));
-    SET_VECTOR_ELT(out, 0, Rf_allocVector(INTSXP, (R_xlen_t)n));
-    SET_VECTOR_ELT(out, 1, Rf_allocVector(INTSXP, (R_xlen_t)n));
+    out = PROTECT(Rf_allocVector(INTSXP, (R_xlen_t)n));
     for (i = 0; i < n; i++) {
         const char *const token = attn_token_bytes(&size, t, ids[i]);
         if (!token || strncmp(bytes + at, token, size) != 0)
             Rf_error("the model's vocabulary lacks a character of \"%.60s\"", bytes);
         at += size;
-        INTEGER(VECTOR_ELT(out, 0))[i] = ids[i];
-        INTEGER(VECTOR_ELT(out, 1))[i] = (int)size;
+        INTEGER(out)[i] = ids[i];
     }
     UNPROTECT(1);
     return out;
@@ -150,122 +166,236 @@ static SEXP r_decode(SEXP pointer, SEXP ids)
         char *const text = R_alloc(3 * (size + 8), 1);
         used = attn_utf8_push(text, &state, bytes ? bytes : "", bytes ? size : 0);
         used += attn_utf8_push(text + used, &state, "", 0);
-        SET_STRING_ELT(out, i, Rf_mkCharLenCE(text, (int)used, CE_UTF8));
+        SET_STRING_ELT(out, i, string_of(text, used));
     }
     UNPROTECT(1);
     return out;
 }
 
-/* What is read from a text. */
-typedef struct reading {
-    attn_ctx ctx;
-    attn_session *session;
-    SEXP token;       /* see is_interrupted */
-    float *logits;    /* [ROWS, n_vocab] */
-    const int *kinds; /* see r_read */
-    size_t n_vocab;
-    attn_top top;
-    double *measures; /* [n, 4] */
-    int *best;        /* [n, top.k] */
-    double *chances;  /* [n, top.k]: their probabilities */
-} reading;
-
 /* What happened. */
 enum { DONE, REFUSED, INTERRUPTED };
 
-/* What row `i` of logits says of the token `next`, or of no token if it is -1. In nats. */
-static void measure(reading *r, const float *logits, const int *ends, int next, size_t i)
+/* Feeds the n tokens of a text. `nll` takes the loss of each but the first, and `top` the likeliest after
+ * the last. */
+static int read_tokens(attn_ctx *ctx, attn_session *session, const attn_token *ids, size_t n,
+                       SEXP token, attn_token_stats *nll, attn_top top)
 {
-    double most = logits[0], sum = 0, weighted = 0, of_ends = 0, best = -INFINITY, log_sum;
-    double *const out = r->measures + 4 * i;
-    const int32_t target = next;
-    attn_token_stats stats = ATTN_ZERO;
-    size_t t;
-    for (t = 0; t < r->n_vocab; t++) {
-        most = logits[t] > most ? logits[t] : most;
-        best = ends[t] && logits[t] > best ? logits[t] : best;
-    }
-    for (t = 0; t < r->n_vocab; t++) {
-        const double x = logits[t] - most, power = exp(x);
-        sum += power;
-        weighted += power * x;
-        of_ends += ends[t] ? exp(logits[t] - best) : 0;
-    }
-    log_sum = log(sum);
-    attn_logit_stats(&r->ctx, next >= 0 ? &stats : NULL, r->top.k ? &r->top : NULL,
-                     attn_borrow(logits, ATTN_F32, attn_shape2(1, r->n_vocab)),
-                     next >= 0 ? &target : NULL);
-    out[0] = next >= 0 ? log_sum - (logits[next] - most) : NA_REAL;
-    out[1] = log_sum - weighted / sum;
-    out[2] = log(of_ends) + best - most - log_sum;
-    out[3] = next >= 0 ? (double)stats.rank : NA_REAL;
-    for (t = 0; t < r->top.k; t++) {
-        r->best[i * r->top.k + t] = r->top.best[t].token;
-        r->chances[i * r->top.k + t] = r->top.best[t].probability;
-    }
-}
-
-/* Feeds the n tokens of a text, and measures the positions behind those from number `first` on. */
-static int read_tokens(reading *r, const attn_token *ids, size_t n, size_t first)
-{
+    const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
+    float *const logits = (float *)R_alloc(CALLER_PASS * n_vocab, sizeof *logits);
     attn_feed_item item = ATTN_ZERO;
-    size_t at, i;
-    item.session = r->session;
-    item.logits = r->logits;
-    for (at = 0; at < n; at += ROWS) {
+    size_t at, n_known;
+    item.session = session;
+    item.logits = logits;
+    for (at = 0; at < n; at += item.n_tokens) {
         item.tokens = ids + at;
-        item.n_tokens = n - at < ROWS ? n - at : ROWS;
-        if (is_interrupted(r->token))
+        item.n_tokens = n - at < CALLER_PASS ? n - at : CALLER_PASS;
+        n_known = at + item.n_tokens < n ? item.n_tokens : item.n_tokens - 1;
+        if (is_interrupted(token))
             return INTERRUPTED;
-        if (attn_feed_batch(&r->ctx, &item, 1))
-            return REFUSED;
-        for (i = at < first ? first - at : 0; i < item.n_tokens; i++)
-            measure(r, r->logits + i * r->n_vocab,
-                    at + i == 0 && r->kinds[2 * r->n_vocab] ? r->kinds : r->kinds + r->n_vocab,
-                    ids[at + i + 1], at + i - first);
-        if (r->ctx.status)
+        if (attn_feed_batch(ctx, &item, 1) ||
+            (n_known && attn_logit_stats(ctx, nll + at, NULL,
+                                         attn_borrow(logits, ATTN_F32, attn_shape2(n_known, n_vocab)),
+                                         ids + at + 1)))
             return REFUSED;
     }
-    return DONE;
+    return attn_logit_stats(ctx, NULL, &top,
+                            attn_borrow(logits + (item.n_tokens - 1) * n_vocab, ATTN_F32,
+                                        attn_shape2(1, n_vocab)),
+                            NULL)
+               ? REFUSED
+               : DONE;
 }
 
-/* `ids` are the n tokens of a text, and the next one; -1: there is none. Gives a list of a matrix [4, n - first] and
- * of two [top, n - first], a column for the position behind each of the n tokens from number `first`
- * on: the loss of the next token, the entropy, log(the probability that a word ends), the rank of the
- * next token; the likeliest tokens; their probabilities. `kinds` has, of each token, whether it may begin
- * a text and whether it ends a word, and then whether the first position is the beginning of a text. */
-static SEXP r_read(SEXP pointer, SEXP ids, SEXP first, SEXP kinds, SEXP top)
+/* A list of the losses of all tokens but the first, in nats, and of the `k` likeliest after the last, with
+ * their probabilities. */
+static SEXP r_score(SEXP pointer, SEXP ids, SEXP k)
 {
     attn_model *const model = model_of(pointer);
-    const size_t n = (size_t)XLENGTH(ids) - 1, begin = (size_t)Rf_asInteger(first);
-    const int k = Rf_asInteger(top), n_columns = (int)(n - begin);
+    const size_t n = (size_t)XLENGTH(ids);
+    attn_token_stats *const nll = (attn_token_stats *)R_alloc(n, sizeof *nll);
     SEXP out = PROTECT(Rf_allocVector(VECSXP, 3)), token = PROTECT(R_MakeUnwindCont());
+    attn_ctx ctx = context_of(pointer);
     attn_session_desc desc = ATTN_ZERO;
-    reading r = ATTN_ZERO;
+    attn_session *session = NULL;
+    attn_top top = ATTN_ZERO;
+    size_t i;
     int code;
-    SET_VECTOR_ELT(out, 0, Rf_allocMatrix(REALSXP, 4, n_columns));
-    SET_VECTOR_ELT(out, 1, Rf_allocMatrix(INTSXP, k, n_columns));
-    SET_VECTOR_ELT(out, 2, Rf_allocMatrix(REALSXP, k, n_columns));
-    r.ctx = context_of(pointer);
-    r.token = token;
-    r.kinds = LOGICAL(kinds);
-    r.n_vocab = attn_model_config(model)->n_vocab;
-    r.logits = (float *)R_alloc(ROWS * r.n_vocab, sizeof *r.logits);
-    r.top.k = (size_t)k;
-    r.top.best = (attn_prediction *)R_alloc((size_t)k + 1, sizeof *r.top.best);
-    r.measures = REAL(VECTOR_ELT(out, 0));
-    r.best = INTEGER(VECTOR_ELT(out, 1));
-    r.chances = REAL(VECTOR_ELT(out, 2));
+    top.k = (size_t)Rf_asInteger(k);
+    top.best = (attn_prediction *)R_alloc(top.k + 1, sizeof *top.best);
+    SET_VECTOR_ELT(out, 0, Rf_allocVector(REALSXP, (R_xlen_t)n - 1));
+    SET_VECTOR_ELT(out, 1, Rf_allocVector(INTSXP, (R_xlen_t)top.k));
+    SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, (R_xlen_t)top.k));
     desc.n_ctx = n;
-    desc.n_batch = ROWS;
-    code = attn_session_new(&r.ctx, &r.session, model, &desc)
+    desc.n_batch = CALLER_PASS;
+    code = attn_session_new(&ctx, &session, model, &desc)
                ? REFUSED
-               : read_tokens(&r, INTEGER(ids), n, begin);
-    attn_session_free(r.session);
+               : read_tokens(&ctx, session, INTEGER(ids), n, token, nll, top);
+    attn_session_free(session);
     if (code == INTERRUPTED)
         R_ContinueUnwind(token);
     if (code == REFUSED)
-        stop_with(&r.ctx);
+        stop_with(&ctx);
+    for (i = 0; i + 1 < n; i++)
+        REAL(VECTOR_ELT(out, 0))[i] = (double)nll[i].nll;
+    for (i = 0; i < top.k; i++) {
+        INTEGER(VECTOR_ELT(out, 1))[i] = top.best[i].token;
+        REAL(VECTOR_ELT(out, 2))[i] = (double)top.best[i].probability;
+    }
+    UNPROTECT(2);
+    return out;
+}
+
+/* >> Surprisal: see tools/surprisal/columns.h. */
+
+static surprisal_run *run_of(SEXP pointer)
+{
+    surprisal_run *const run = (surprisal_run *)object_of(pointer, "attn_surprisal");
+    if (!run)
+        Rf_error("the run is over");
+    return run;
+}
+
+static void free_surprisal(SEXP pointer)
+{
+    lens_surprisal_free((surprisal_run *)object_of(pointer, "attn_surprisal"));
+    R_ClearExternalPtr(pointer);
+}
+
+static SEXP r_surprisal_free(SEXP pointer)
+{
+    free_surprisal(pointer);
+    return R_NilValue;
+}
+
+/* The strings of a vector, in memory of R's that lives as long as the call. */
+static lens_strings strings_of(SEXP vector)
+{
+    const size_t n = vector == R_NilValue ? 0 : (size_t)XLENGTH(vector);
+    uint64_t *const ends = (uint64_t *)R_alloc(n + 1, sizeof *ends);
+    const char **const texts = (const char **)R_alloc(n + 1, sizeof *texts);
+    lens_strings strings;
+    size_t i, size = 0;
+    char *bytes;
+    for (i = 0; i < n; i++) {
+        texts[i] = bytes_of(STRING_ELT(vector, (R_xlen_t)i));
+        size += strlen(texts[i]);
+        ends[i] = size;
+    }
+    bytes = R_alloc(size + 1, 1);
+    for (i = 0; i < n; i++) {
+        const size_t begin = i ? (size_t)ends[i - 1] : 0;
+        memcpy(bytes + begin, texts[i], (size_t)ends[i] - begin);
+    }
+    strings.bytes = bytes;
+    strings.ends = vector == R_NilValue ? NULL : ends;
+    strings.n = n;
+    return strings;
+}
+
+static const char *option_of(SEXP words, R_xlen_t i)
+{
+    return STRING_ELT(words, i) == NA_STRING ? NULL : bytes_of(STRING_ELT(words, i));
+}
+
+/* words: column, regions, region_names; numbers: by, unit, punctuation, continues, no_bos, rank, top,
+ * stride; names: of the columns of a data frame. Gives a run, and the numbers of the columns of texts and
+ * of names. */
+static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
+{
+    attn_model *const model = model_of(pointer);
+    const double *const given = REAL(numbers);
+    const lens_strings columns = strings_of(names);
+    SEXP out = PROTECT(Rf_allocVector(VECSXP, 2));
+    SEXP of = R_MakeExternalPtr(NULL, Rf_install("attn_surprisal"), pointer);
+    attn_ctx ctx = context_of(pointer);
+    surprisal_options o = ATTN_ZERO;
+    surprisal_run *run = NULL;
+    SET_VECTOR_ELT(out, 0, of);
+    SET_VECTOR_ELT(out, 1, Rf_allocVector(INTSXP, 2));
+    R_RegisterCFinalizerEx(of, free_surprisal, TRUE);
+    o.column = option_of(words, 0);
+    o.regions = option_of(words, 1);
+    o.region_names = option_of(words, 2);
+    o.by = (int)given[0];
+    o.unit = (int)given[1];
+    o.punctuation = (int)given[2];
+    o.continues = (int)given[3];
+    o.no_bos = (int)given[4];
+    o.rank = (int)given[5];
+    o.top = (size_t)given[6];
+    o.stride = (size_t)given[7];
+    o.face = OF_R;
+    if (lens_surprisal_new(&ctx, &run, model, &o, &columns))
+        stop_with(&ctx);
+    R_SetExternalPtrAddr(of, run);
+    INTEGER(VECTOR_ELT(out, 1))[0] = (int)lens_surprisal_source(run, 0) + 1;
+    INTEGER(VECTOR_ELT(out, 1))[1] = (int)lens_surprisal_source(run, 1) + 1;
+    UNPROTECT(1);
+    return out;
+}
+
+/* Takes the texts, and gives the notes. */
+static SEXP r_surprisal_read(SEXP of, SEXP texts, SEXP lists)
+{
+    surprisal_run *const run = run_of(of);
+    const lens_strings words = strings_of(texts), names = strings_of(lists);
+    attn_ctx ctx = ATTN_ZERO;
+    if (lens_surprisal_read(&ctx, run, &words, &names))
+        stop_with(&ctx);
+    return Rf_ScalarString(Rf_mkCharCE(lens_surprisal_notes(run), CE_UTF8));
+}
+
+/* Reads on, and gives the share that is read. */
+static SEXP r_surprisal_pass(SEXP of)
+{
+    attn_ctx ctx = ATTN_ZERO;
+    double done = 0;
+    R_CheckUserInterrupt();
+    if (lens_surprisal_pass(&ctx, run_of(of), &done))
+        stop_with(&ctx);
+    return Rf_ScalarReal(done);
+}
+
+static SEXP values_of(const lens_column *c)
+{
+    static const SEXPTYPE types[] = {INTSXP, REALSXP, STRSXP};
+    SEXP out = PROTECT(Rf_allocVector(types[c->kind], (R_xlen_t)c->n));
+    size_t i;
+    for (i = 0; i < c->n; i++) {
+        const int missing = ISNAN(c->numbers[i]);
+        const size_t begin = c->kind == A_TEXT && i ? (size_t)c->ends[i - 1] : 0;
+        if (c->kind == A_COUNT)
+            INTEGER(out)[i] = missing ? NA_INTEGER : (int)c->numbers[i];
+        else if (c->kind == A_NUMBER)
+            REAL(out)[i] = missing ? NA_REAL : c->numbers[i];
+        else
+            SET_STRING_ELT(out, (R_xlen_t)i,
+                           missing ? NA_STRING
+                                   : string_of(c->bytes + begin, (size_t)c->ends[i] - begin));
+    }
+    UNPROTECT(1);
+    return out;
+}
+
+/* A list of the columns of the result, and which columns of the data frame they are; 0: none of them. */
+static SEXP r_surprisal_columns(SEXP of)
+{
+    const surprisal_run *const run = run_of(of);
+    lens_column c;
+    int n = 0, i;
+    SEXP out = PROTECT(Rf_allocVector(VECSXP, 2)), columns, names;
+    while (lens_surprisal_column(&c, run, (size_t)n))
+        n++;
+    SET_VECTOR_ELT(out, 0, columns = Rf_allocVector(VECSXP, n));
+    SET_VECTOR_ELT(out, 1, Rf_allocVector(INTSXP, n));
+    names = PROTECT(Rf_allocVector(STRSXP, n));
+    for (i = 0; lens_surprisal_column(&c, run, (size_t)i); i++) {
+        INTEGER(VECTOR_ELT(out, 1))[i] = c.kind == CARRIED ? (int)c.source + 1 : 0;
+        SET_STRING_ELT(names, i, Rf_mkCharCE(c.name, CE_UTF8));
+        if (c.kind != CARRIED)
+            SET_VECTOR_ELT(columns, i, values_of(&c));
+    }
+    Rf_setAttrib(columns, R_NamesSymbol, names);
     UNPROTECT(2);
     return out;
 }
@@ -305,7 +435,7 @@ static SEXP r_generate(SEXP pointer, SEXP ids, SEXP how)
         attn_continuations_free(&one, 1);
         R_ContinueUnwind(w.token);
     }
-    out = PROTECT(Rf_ScalarString(Rf_mkCharLenCE(one.text, (int)one.size, CE_UTF8)));
+    out = PROTECT(Rf_ScalarString(string_of(one.text, one.size)));
     attn_continuations_free(&one, 1);
     UNPROTECT(2);
     return out;
@@ -350,10 +480,14 @@ static SEXP r_attention(SEXP pointer, SEXP ids)
 
 static const R_CallMethodDef calls[] = {{"C_open", (DL_FUNC)&r_open, 2},
                                         {"C_config", (DL_FUNC)&r_config, 1},
-                                        {"C_kinds", (DL_FUNC)&r_kinds, 1},
-                                        {"C_encode", (DL_FUNC)&r_encode, 2},
+                                        {"C_encode", (DL_FUNC)&r_encode, 3},
                                         {"C_decode", (DL_FUNC)&r_decode, 2},
-                                        {"C_read", (DL_FUNC)&r_read, 5},
+                                        {"C_score", (DL_FUNC)&r_score, 3},
+                                        {"C_surprisal", (DL_FUNC)&r_surprisal, 4},
+                                        {"C_surprisal_read", (DL_FUNC)&r_surprisal_read, 3},
+                                        {"C_surprisal_pass", (DL_FUNC)&r_surprisal_pass, 1},
+                                        {"C_surprisal_columns", (DL_FUNC)&r_surprisal_columns, 1},
+                                        {"C_surprisal_free", (DL_FUNC)&r_surprisal_free, 1},
                                         {"C_generate", (DL_FUNC)&r_generate, 3},
                                         {"C_attention", (DL_FUNC)&r_attention, 2},
                                         {NULL, NULL, 0}};

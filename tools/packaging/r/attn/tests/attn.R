@@ -18,16 +18,14 @@ expected <- read.csv("expected.csv", na.strings = NULL)
 got <- surprisal(model, readLines("texts.txt", encoding = "UTF-8"))
 stopifnot(identical(names(got), names(expected)), nrow(got) == nrow(expected),
           got$text == expected$text, got$index == expected$index, got$tokens == expected$tokens)
-for (column in c("surprisal", "uncorrected", "entropy"))
-  stopifnot(max(abs(got[[column]] - expected[[column]])) < 5e-6)
+for (column in c("surprisal", "uncorrected", "entropy")) stopifnot(got[[column]] == expected[[column]])
 
 # every option, likewise
 compare <- function(got, file) {
   expected <- read.csv(file, na.strings = NULL)
   stopifnot(identical(names(got), names(expected)), nrow(got) == nrow(expected))
   for (column in names(got))
-    if (is.double(got[[column]])) stopifnot(max(abs(got[[column]] - expected[[column]])) < 5e-6)
-    else stopifnot(as.character(got[[column]]) == as.character(expected[[column]]))
+    stopifnot(as.character(got[[column]]) == as.character(expected[[column]]))
 }
 items <- read.csv("items.csv", na.strings = NULL)
 for (by in c("word", "token", "region")) {
@@ -49,11 +47,26 @@ invisible(withCallingHandlers(surprisal(model, c("a", "", "a\u00a0b")), message 
   said <<- c(said, conditionMessage(m))
   invokeRestart("muffleMessage")
 }))
-stopifnot(grepl("1 of 3 texts have no words", said[1]), grepl("1 of 3 texts have no-break spaces", said[2]))
+stopifnot(grepl("1 of 3 texts have no words", said), grepl("1 of 3 texts have no-break spaces", said))
 
 stopifnot(identical(surprisal(model, factor(c("a b", "c"))), surprisal(model, c("a b", "c"))))
 
 stopifnot(all(is.finite(surprisal(model, long, stride = 200)$surprisal)))
+
+everything <- next_words(model, "Once upon a", model$config$n_vocab)
+stopifnot(nrow(everything) == model$config$n_vocab, abs(sum(everything$probability) - 1) < 1e-4, "\u2400" %in% everything$token)
+
+# shapes of tables
+stopifnot(identical(dim(surprisal(model, "Once")), c(1L, 7L)), identical(rownames(surprisal(model, "Once")), "1"))
+twice <- cbind(data.frame(note = 1:2, s = c("a b", "c")), note = c("x", "y"), text = c(TRUE, NA), input_text = factor(c("u", "v")))
+twice <- surprisal(model, twice, column = "s")
+stopifnot(identical(names(twice)[8:11], c("note", "input_note", "input_input_text", "input_text")), twice$note == c(1, 1, 2),
+          twice$input_note == c("x", "x", "y"), is.logical(twice$input_input_text), is.factor(twice$input_text))
+stopifnot(identical(nrow(surprisal(model, character())), 0L))
+joined <- surprisal(model, c("Once upon", "a time"), continues = TRUE)
+stopifnot(identical(joined$surprisal, surprisal(model, "Once upon a time")$surprisal), joined$text == c(1, 1, 2, 2))
+apart <- surprisal(model, "Well, no.", punctuation = "apart")
+stopifnot(identical(apart$word, c("Well", ",", "no", ".")))
 
 likely <- next_words(model, "Once upon a", 2)
 stopifnot(likely$token[1] == " time",
@@ -69,16 +82,21 @@ fails <- function(code, words) {
 }
 fails(attn_model("nowhere.attn"), "nowhere.attn")
 fails(surprisal(model, 1), "expected texts")
-fails(surprisal(model, data.frame(a = "x"), column = "b"), "columns, which are a")
-fails(surprisal(model, data.frame(a = "x", b = "y"), column = c("a", "b")), "columns, which are a, b")
-fails(surprisal(model, cbind(data.frame(a = "x"), a = "y"), column = "a"), "2 columns are called a")
+fails(surprisal(model, data.frame(a = "x"), column = "b"), "column: the table has no column \"b\"; its columns are a")
+fails(surprisal(model, data.frame(a = "x", b = "y")), "name the column of texts with column; its columns are a, b")
+fails(surprisal(model, data.frame(a = "x", b = "y"), column = c("a", "b")), "column: expected the name of a column")
+fails(surprisal(model, "x", column = "a"), "column: there is no table")
+fails(surprisal(model, cbind(data.frame(a = "x"), a = "y"), column = "a"), "2 columns \"a\"")
+fails(surprisal(model, data.frame(a = "x"), "a"), "did you mean column = \"a\"?")
+fails(surprisal(model, "a", "letter"), "by: expected \"word\" or \"token\" or \"region\"")
 fails(surprisal(model, data.frame(a = "x y", n = "1"), column = "a", region_names = "n"),
-      "text 1 has 1 names for 2 regions")
-fails(surprisal(model, "a", region_names = "n"), "expected a data frame")
-fails(surprisal(model, "a", by = "region"), "needs regions or region_names")
-fails(surprisal(model, "a", regions = " "), "expected a mark without blanks")
+      "text 1: 1 names of regions for 2 regions")
+fails(surprisal(model, "a", region_names = "n"), "give the column of texts with column")
+fails(surprisal(model, "a", by = "region"), "by = \"region\" needs regions or region_names")
+fails(surprisal(model, "a", regions = " "), "regions: \" \" is not a mark without blanks")
+fails(surprisal(model, "a", bos = NA), "bos: expected TRUE or FALSE")
 fails(surprisal(model, "a", top = -1), "top: expected a whole number from 0 to 1000")
-fails(surprisal(model, "a", stride = 256), "stride: expected a whole number from 1 to 255")
+fails(surprisal(model, "a", stride = 256), "stride is 256, but the model's context holds 255")
 fails(surprisal(model, c("a", NA)), "text 2 is NA")
 fails(surprisal(1, "a"), "expected what attn_model() returns")
 fails(next_words(model, c("a", "b")), "context: expected one text")
@@ -101,6 +119,36 @@ fails(attn_model(threads = 1.5), "threads: expected a whole number")
 fails(attn_model(threads = NA), "threads: expected a whole number")
 closed <- unserialize(serialize(model, NULL))
 fails(surprisal(closed, "a"), "the model is closed")
+for (pointer in list(NULL, 1, "a", as.name("a"))) {
+  other <- unclass(model)
+  other["pointer"] <- list(pointer)
+  other <- structure(other, class = "attn_model")
+  fails(surprisal(other, "a"), "the model is closed")
+  fails(next_words(other, "a"), "the model is closed")
+  fails(generate(other, "a"), "the model is closed")
+  fails(attention(other, "a"), "the model is closed")
+}
+
+# bytes that are not UTF-8, wherever a text goes
+wrong <- "caf\xe9 noir"
+marked <- wrong
+Encoding(marked) <- "bytes"
+for (text in if (l10n_info()$`UTF-8`) c(wrong, marked) else marked) {
+  fails(surprisal(model, c("a", text)), "text 2: the byte e9 is not UTF-8; read the file with fileEncoding")
+  fails(surprisal(model, data.frame(s = c("a", text)), column = "s"), "text 2: the byte e9 is not UTF-8")
+  fails(surprisal(model, data.frame(s = "a", n = text), column = "s", region_names = "n"), "the byte e9 is not UTF-8")
+  fails(next_words(model, text), "context: the byte e9 is not UTF-8")
+  fails(log_prob(model, "a", text), "continuation: the byte e9 is not UTF-8")
+  fails(generate(model, text, 3), "prompt: the byte e9 is not UTF-8")
+  fails(attention(model, text), "text: the byte e9 is not UTF-8")
+}
+latin <- wrong
+Encoding(latin) <- "latin1"
+stopifnot(identical(surprisal(model, latin)$surprisal, surprisal(model, "caf\u00e9 noir")$surprisal))
+unknown <- "caf\xc3\xa9 noir" # UTF-8 that was read in a session of any encoding
+if (l10n_info()$`UTF-8` || !l10n_info()$`Latin-1`)
+  stopifnot(identical(surprisal(model, unknown)$surprisal, surprisal(model, "caf\u00e9 noir")$surprisal))
+fails(surprisal(model, data.frame(`PK\003\004` = "x", check.names = FALSE), column = "s"), "an Excel workbook: save it as CSV UTF-8")
 
 # Ctrl-C: R's own condition, and the model can still be used. The calls would take minutes, and the limit is for
 # valgrind.
