@@ -937,67 +937,27 @@ class Model(_Closing):
         with self.session(len(ids)) as session:
             return session.score(ids, k)
 
-    def surprisal(self, texts: Union[str, Iterable[str]], *, stride: int = 0, bos: bool = True) -> dict[str, list[Any]]:
-        """The surprisal of each word, in bits. Returns a list for each column; the page of tools/surprisal
-        explains the columns. pandas.DataFrame takes the result. Give one text, or several; each is read by itself.
+    def surprisal(self, texts: Any, *, column: Optional[str] = None, by: Literal["word", "token", "region"] = "word",
+                  unit: Literal["bits", "nats"] = "bits", regions: Optional[str] = None, region_names: Optional[str] = None,
+                  punctuation: Literal["word", "apart"] = "word", continues: bool = False, rank: bool = False, top: int = 0,
+                  stride: int = 0, bos: bool = True) -> dict[str, list[Any]]:
+        """How surprising each word is. Returns a list for each column, with the digits that the program surprisal prints;
+        its page, tools/surprisal, explains columns and options. pandas.DataFrame takes the result.
 
+        texts: one text, or several; or a DataFrame or a dictionary of columns, of which `column` has the texts. The other
+                columns come along.
+        regions: the mark that joins words to regions; region_names: the column with their names.
+        continues: the texts are one running text.
+        rank, top: how many tokens were likelier, and the likeliest ones.
         stride: the least tokens before a word where a text is longer than the context (0: 512, or half of it).
-        bos: begin with the beginning-of-text token. Without it first words have no value (NaN)."""
-        names = ("text", "index", "word", "tokens", "surprisal", "uncorrected", "entropy")
-        table: dict[str, list[Any]] = {name: [] for name in names}
-        data = [self.tokenizer.token_bytes(i) for i in range(self.config.n_vocab)]
-        blank = np.array([b.startswith(b" ") for b in data])
-        if not blank.any():
-            raise Error(Status.TOKENIZER, "no token of the vocabulary begins with a blank, so nothing says where a "
-                                          "word ends")
-        ends = blank.copy()
-        ends[[i for i in (self.config.eos, *self.config.more_eos) if i is not None]] = True
-        for number, text in enumerate([texts] if isinstance(texts, str) else texts):
-            if not isinstance(text, str):
-                raise TypeError(f"text {number + 1} is {text!r}; expected a str")
-            words = re.findall("[^ \t-\r]+", text)
-            ids = self.to_tokens(" ".join(words))
-            if b"".join(data[i] for i in ids) != " ".join(words).encode():
-                raise Error(Status.TOKENIZER, f"the vocabulary lacks a character of text {number + 1}")
-            nll, entropy, ending = self._positions(ids, stride, bos, ends, ~blank)
-            places = np.cumsum([0] + [len(data[i]) for i in ids])  # of the tokens, in bytes
-            begins = np.cumsum([0] + [len(f" {word}".encode()) for word in words]) - 1  # of the blanks before words
-            at = np.searchsorted(places, np.maximum(begins, 0))
-            for index, word in enumerate(words):
-                first, end = at[index], at[index + 1]
-                sum_of_tokens = float(nll[first:end].sum())
-                row = (number + 1, index + 1, word, int(end - first), sum_of_tokens + ending[first] - ending[end],
-                       sum_of_tokens, entropy[first])
-                for name, value in zip(names, row):
-                    table[name].append(float(value / np.log(2)) if name in names[4:] else value)
-        return table
+        bos: begin with the beginning-of-text token. Without it first words have no value (NaN).
 
-    def _positions(self, ids: Ids, stride: int, bos: bool, ends: npt.NDArray[np.bool_],
-                   begins: npt.NDArray[np.bool_]) -> tuple[Array, Array, Array]:
-        """In nats, at each position from 0 to the number of tokens: the loss of the next token, the entropy, and
-        log(the probability of the tokens in `ends`), at position 0 of those in `begins`."""
-        room = self.config.n_ctx - bos
-        stride = stride or min(512, room // 2)
-        if not 0 < stride <= room:
-            raise ValueError(f"stride is {stride}; expected 1 to {room}")
-        nll, entropy, ending = (np.full(len(ids) + 1, np.nan) for _ in range(3))
-        known = 0
-        while known <= len(ids) and len(ids):
-            start = known and known - stride
-            window = ids[start:start + room]
-            with self.session(len(window) + bos) as session:
-                logits = session.feed(window, all_logits=True, prepend_bos=bos)
-            for position in range(max(known, start + 1 - bos), start + len(window) + 1):
-                x = logits[position - start - 1 + bos].astype(np.float64)
-                x -= x.max()
-                powers = np.exp(x)
-                log_sum = np.log(powers.sum())
-                entropy[position] = log_sum - powers @ x / powers.sum()
-                ending[position] = np.log(powers[ends if position else begins].sum()) - log_sum
-                if position < len(ids):
-                    nll[position] = log_sum - x[ids[position]]
-            known = start + len(window) + 1
-        return nll, entropy, ending
+        What was changed or left out in the texts is a warning."""
+        from . import _surprisal
+        chosen = _surprisal.options(
+            column, {"by": by, "unit": unit, "punctuation": punctuation}, regions, region_names, continues=bool(continues),
+            rank=bool(rank), no_bos=not bos, top=_natural("top", top), stride=_natural("stride", stride))
+        return _surprisal.columns(self, texts, chosen)
 
     @_words.answers
     def generate_many(self, prompts: Union[str, Sequence[Tokens]], *, max_tokens: int = 100,

@@ -21,6 +21,7 @@ import pathlib
 import pickle
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -28,6 +29,7 @@ import tempfile
 import threading
 import time
 import unittest
+import warnings
 import weakref
 from xml.etree import ElementTree
 
@@ -808,19 +810,77 @@ class Surprisal(Case):
                 self.assertEqual(len(table[name]), len(want))
                 if isinstance(table[name][0], float):
                     numbers = [float(row[name].replace("NA", "nan")) for row in want]
-                    np.testing.assert_allclose(table[name], numbers, rtol=0, atol=3e-6)
+                    np.testing.assert_array_equal(table[name], numbers)
                 else:
                     self.assertEqual([str(got) for got in table[name]], [row[name] for row in want])
         one = self.model.surprisal("The cat")
         self.assertEqual(one["word"], ["The", "cat"])
         self.assertEqual(self.model.surprisal(["", "The cat"])["text"], [2, 2])
 
+    def test_tables(self):
+        class Frame:  # as pandas and others have it
+            columns = ["item", "sentence"]
+
+            def __getitem__(self, name):
+                return {"item": np.array([7, 8]), "sentence": ["The cat", "A dog ran."]}[name]
+
+        for table in (Frame(), {"item": [7, 8], "sentence": ["The cat", "A dog ran."]}):
+            got = self.model.surprisal(table, column="sentence")
+            self.assertEqual(list(got)[-2:], ["entropy", "item"])
+            self.assertEqual(got["item"], [7, 7, 8, 8, 8])
+            self.assertEqual(got["surprisal"], self.model.surprisal(["The cat", "A dog ran."])["surprisal"])
+            with self.assertRaisesRegex(ValueError, "name the column of texts with column; its columns are item, sentence"):
+                self.model.surprisal(table)
+            with self.assertRaisesRegex(ValueError, 'column: the table has no column "s"'):
+                self.model.surprisal(table, column="s")
+            with self.assertRaisesRegex(TypeError, "text 1 is 7; expected a str"):
+                self.model.surprisal(table, column="item")
+        with self.assertRaisesRegex(TypeError, "the column 's' is one text"):
+            self.model.surprisal({"s": "The cat"}, column="s")
+        both = self.model.surprisal({"s": ["The cat sat."], "n": ["np np vp"], "text": [1.5], "input_text": [None]}, column="s",
+                                    region_names="n", by="region")
+        self.assertEqual((both["word"], both["region"], both["index"]), (["The cat", "sat."], ["np", "vp"], [1, 3]))
+        self.assertEqual((both["input_input_text"], both["input_text"]), ([1.5, 1.5], [None, None]))
+
+    def test_notes_are_warnings(self):
+        with self.assertWarnsRegex(UserWarning, r"1 of 2 texts have no-break spaces or other blanks of Unicode \(U\+202F\)"):
+            self.model.surprisal(["a b", "a\u202fb"])
+        with self.assertWarnsRegex(UserWarning, 'no text has words that "_" joins'):
+            self.model.surprisal("a b", regions="_")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.model.surprisal("a b")
+
+    def test_a_first_word_without_a_beginning(self):
+        got = self.model.surprisal("The cat", bos=False, rank=True, top=1)
+        self.assertTrue(np.isnan([got["surprisal"][0], got["rank"][0], got["top1_probability"][0]]).all())
+        self.assertEqual(got["top1"][0], None)
+        self.assertEqual(type(got["rank"][1]), int)
+
     def test_mistakes(self):
-        with self.assertRaisesRegex(ValueError, "stride is 256; expected 1 to 255"):
-            self.model.surprisal("a", stride=256)
+        for options, says in (({"stride": 256}, "stride is 256, but the model's context holds 255"), ({"by": "letter"}, "by is 'letter'"),
+                              ({"by": "region"}, 'by="region" needs regions or region_names'), ({"unit": 3}, "unit is 3; expected 'bits'"),
+                              ({"regions": "a b"}, 'regions: "a b" is not a mark'), ({"region_names": "n"}, "give the column"),
+                              ({"column": "s"}, "column: there is no table"), ({"top": 10**6}, "top is 1000000, but the vocabulary"),
+                              ({"top": -1}, "top must be from 0")):
+            with self.assertRaisesRegex(ValueError, re.escape(says)):
+                self.model.surprisal("a", **options)
         for missing in (None, float("nan"), b"The cat"):  # pandas has NaN where a text is missing
             with self.assertRaisesRegex(TypeError, f"text 2 is {missing!r}; expected a str"):
                 self.model.surprisal(["The cat", missing])
+        read = b"caf\xe9".decode("utf-8", "surrogateescape")
+        for texts, says in ((["a", read], 'text 2: the byte e9 is not UTF-8; open the file with encoding="cp1252"'),
+                            ("a\ud800", "text 1: the byte ed is not UTF-8"), ("a\0b", "text 1: the byte 00"),
+                            ("PK\x03\x04\0", "is an Excel workbook: save it as CSV UTF-8")):
+            with self.fails(attn.Status.FORMAT, says):
+                self.model.surprisal(texts)
+
+    def test_an_interrupt_ends_it(self):
+        texts = ["The cat sat on the mat and looked at me."] * 100000
+        with self.assertRaises(KeyboardInterrupt):
+            threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+            self.model.surprisal(texts)
+        self.assertEqual(self.model.surprisal("The cat")["tokens"], [1, 1])
 
 
 class Text(Case):

@@ -193,9 +193,10 @@ static int read_tokens(attn_ctx *ctx, attn_session *session, const attn_token *i
         if (is_interrupted(token))
             return INTERRUPTED;
         if (attn_feed_batch(ctx, &item, 1) ||
-            (n_known && attn_logit_stats(ctx, nll + at, NULL,
-                                         attn_borrow(logits, ATTN_F32, attn_shape2(n_known, n_vocab)),
-                                         ids + at + 1)))
+            (n_known &&
+             attn_logit_stats(ctx, nll + at, NULL,
+                              attn_borrow(logits, ATTN_F32, attn_shape2(n_known, n_vocab)),
+                              ids + at + 1)))
             return REFUSED;
     }
     return attn_logit_stats(ctx, NULL, &top,
