@@ -3,7 +3,7 @@
 
 .PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz watchers tsan \
         sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
-        languages-test r-package r-test cmake-test msvc-test packages-test windows-test abi
+        languages-test faces-test r-package r-test cmake-test msvc-test packages-test windows-test abi
 
 # Longer tests ====================================================================================
 
@@ -260,6 +260,11 @@ wheels: ## Python wheels for seven platforms and the source distribution in buil
 
 languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ## attn.hpp and attn.lua (needs g++ or clang++; luajit)
 	@OMP_WAIT_POLICY=passive sh tests/platforms/languages.sh $(BUILD)
+
+CASES = 40
+
+faces-test: $(BUILD)/$(LINKED) $(BUILD)/surprisal $(BUILD)/tiny-stories.attn ## surprisal of random files: program, Python, R, the page's module (CASES=200; needs python3 with numpy, and make r-package web)
+	@OMP_WAIT_POLICY=passive $(PYTHON) tests/platforms/faces/faces.py '$(BUILD)' $(CASES)
 
 abi: $(BUILD)/$(LINKED) ## what programs that are linked with a release would miss here (BASE=its libattn.so, built with -g as this; needs abidiff)
 	@test -f '$(BASE)' || { echo 'make abi needs BASE=FILE, the libattn.so of a release'; exit 1; }

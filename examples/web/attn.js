@@ -30,7 +30,7 @@
  *   count?: number, firstHead?: number, nHeads?: number,
  *   value?: number | {shape: number[], data: ArrayLike<number>}}} Edit
  *   As attn_edit. A count or nHeads of 0 means all from the first. */
-/** @typedef {{name?: string, column?: string, regions?: string, regionNames?: string, by?: "word"|"token"|"region",
+/** @typedef {{name?: string, column?: string?, regions?: string?, regionNames?: string?, by?: "word"|"token"|"region",
  *   unit?: "bits"|"nats", punctuation?: "word"|"apart", continues?: boolean, bos?: boolean, rank?: boolean, top?: number,
  *   stride?: number}} SurprisalOptions
  *   As the options of the program surprisal; name: the text's, in messages. */

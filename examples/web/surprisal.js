@@ -29,6 +29,7 @@ export function columnsOf(bytes) {
 
 const MOST_SHOWN = 2000; // words: more would make the page slow
 const OF = { text: 0, index: 1, word: 2, tokens: 3, surprisal: 4, uncorrected: 5, entropy: 6, token: 7 }; // columns
+const KINDS = { word: "words", token: "tokens", region: "regions" };
 const FULL = { bits: 20, nats: 14 }; // a surprisal that has the full tint
 
 let sentences = null; // what stands in place of the typed sentences: {name, bytes, isTable}
@@ -75,7 +76,8 @@ export async function measure(ask) {
 
 /** Takes in some rows, and shows them if there is room. */
 function take({ csv, notes }) {
-  const { pieces, options } = measured, rows = recordsOf(csv).slice(pieces.length ? 0 : 1), list = $s("measured");
+  const { pieces, options } = measured, rows = recordsOf(csv), list = $s("measured");
+  measured.names ??= rows.shift();
   pieces.push(csv);
   measured.notes.push(...notes);
   for (const row of rows) {
@@ -89,16 +91,17 @@ function take({ csv, notes }) {
       item.dataset.text = row[OF.text];
     }
     const word = make("span", { role: "button", tabIndex: list.querySelector(".said") ? -1 : 0, className: "said", "aria-pressed": "false", textContent: isToken ? row[OF.token] : row[OF.word] });
-    word.dataset.tip = sayWord(row, options);
+    word.dataset.tip = sayWord(row, options, measured.names);
     word.classList.toggle("beyond", value > FULL[options.unit]);
     word.style.setProperty("--amount", Math.min(1, Math.max(0, value / FULL[options.unit]) || 0).toFixed(3));
     item.append(word, ...(isToken ? [] : [" "]));
   }
 }
-function sayWord(row, { by, unit }) {
+function sayWord(row, { by, unit, rank, top }, names) {
   const number = (key) => (row[OF[key]] === "NA" ? "not known" : `${row[OF[key]]} ${unit}`), n = row[OF.tokens];
-  const what = by === "token" ? `Token “${row[OF.token]}” of word ${row[OF.index]}, “${row[OF.word]}”` : `Word ${row[OF.index]}, “${row[OF.word]}”, ${n === "1" ? "1 token" : `${n} tokens`}`;
-  return `${what}\nsurprisal ${number("surprisal")}\nuncorrected ${number("uncorrected")}\nentropy before it ${number("entropy")}`;
+  const of = (name) => row[names.indexOf(name)], likely = Array.from({ length: Math.min(top, 5) }, (_, i) => `“${of(`top${i + 1}`)}” ${of(`top${i + 1}_probability`)}`);
+  const what = by === "region" ? `Region ${row[OF.index]}, “${row[OF.word]}”` : by === "token" ? `Token “${row[OF.token]}” of word ${row[OF.index]}, “${row[OF.word]}”` : `Word ${row[OF.index]}, “${row[OF.word]}”, ${n === "1" ? "1 token" : `${n} tokens`}`;
+  return `${what}\nsurprisal ${number("surprisal")}\nuncorrected ${number("uncorrected")}\nentropy before it ${number("entropy")}${rank ? `\nrank ${of("rank")}` : ""}${top ? `\nexpected ${likely.join(", ")}` : ""}`;
 }
 
 /** Brings buttons, progress and the sentences below them up to date. */
@@ -112,7 +115,7 @@ function showMeasuring(done = 0) {
   setOrEmpty("measure-left", !isOn ? "" : `${percent(done)}${seconds > 1 ? `, ${Math.ceil(seconds)} s left` : ""}`);
   $s("measure-csv").disabled = !measured?.n;
   if (isOn || !measured) return;
-  const { n, sum, notes, options, isWhole } = measured, kind = options.by === "token" ? "tokens" : "words";
+  const { n, sum, notes, options, isWhole } = measured, kind = KINDS[options.by];
   const says = [`${n.toLocaleString("en")} ${kind}, ${n ? (sum / n).toFixed(2) : 0} ${options.unit} each on average.`];
   if (!isWhole) says.unshift("Cancelled: the rest was not measured.");
   if (n > MOST_SHOWN) says.push(`The first ${MOST_SHOWN.toLocaleString("en")} are shown; the CSV has all.`);
@@ -122,8 +125,10 @@ function showMeasuring(done = 0) {
 
 /** What the reader chose. */
 function wishOfReader() {
+  const whole = (id) => ($s(id).value.trim() === "" ? 0 : Number($s(id).value));
   const options = {
-    name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : "", by: $s("measure-by").value, unit: $s("measure-unit").value,
+    name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : null, regions: $s("measure-regions").value || null,
+    regionNames: sentences?.isTable && $s("region-names").selectedIndex > 0 ? $s("region-names").value : null, rank: $s("measure-rank").checked, top: whole("measure-top"), stride: whole("measure-stride"), by: $s("measure-by").value, unit: $s("measure-unit").value,
     punctuation: $s("measure-apart").checked ? "apart" : "word", continues: $s("measure-continues").checked, bos: $s("measure-bos").checked,
   };
   return { text: sentences?.bytes ?? $s("sentences").value, options, isBegun: false, isLeft: false, begin: 0 };
@@ -138,9 +143,10 @@ export async function takeSentences(file) {
   sentences = file && { name: file.name, bytes, isTable };
   $s("sentences-typed").hidden = !!file;
   $s("sentences-given").hidden = !file;
-  $s("column-of").hidden = !isTable;
+  $s("column-of").hidden = $s("region-names-of").hidden = !isTable;
   setOrEmpty("sentences-name", file ? `${file.name}${isTable ? "" : ", a text on each line"}.` : "");
   $s("column").replaceChildren(...names.map((name, i) => make("option", { value: name, textContent: name, selected: i === likely })));
+  $s("region-names").replaceChildren(make("option", { textContent: "none" }), ...names.map((name) => make("option", { value: name, textContent: name })));
   setOrEmpty("measure-problem", "");
 }
 

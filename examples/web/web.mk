@@ -10,8 +10,8 @@ WASM_CC    = $(eval WASM_CC := $(shell for c in clang-21 clang-19 clang-18 clang
                  echo 'int main(void) { return 0; }' | $$c --target=wasm32-wasi -mrelaxed-simd -x c \
                      -o /dev/null - 2>/dev/null && echo $$c && break; done))$(WASM_CC)
 WASM_FLAGS = -O3 -std=gnu99 -I. -Wall -Wextra -Wshadow -Wconversion -Wno-language-extension-token -Wno-unused-function \
-             -mexec-model=reactor -DATTN_NO_MMAP -Wl,--strip-all -Wl,-z,stack-size=1048576 \
-             -Wl,--max-memory=2147483648
+             -DATTN_NO_MMAP
+WASM_LINK  = -mexec-model=reactor -Wl,--strip-all -Wl,-z,stack-size=1048576 -Wl,--max-memory=2147483648
 WASI       = -D_WASI_EMULATED_SIGNAL -D_WASI_EMULATED_GETPID -D_WASI_EMULATED_PROCESS_CLOCKS
 WASI_LIBS  = -lwasi-emulated-signal -lwasi-emulated-getpid -lwasi-emulated-process-clocks
 WEB        = examples/web
@@ -30,9 +30,10 @@ $(BUILD)/attn.wasm:         VARIANT =
 $(BUILD)/attn-simd.wasm:    VARIANT = -msimd128
 $(BUILD)/attn-relaxed.wasm: VARIANT = -msimd128 -mrelaxed-simd
 GLUE = $(WEB)/glue.c $(WEB)/glue_surprisal.c
+WASM = $(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(VARIANT) $(WASI)
 $(MODULES): $(GLUE) $(wildcard tools/surprisal/*.h tools/common/*.h) tools/lens/decompose.h tools/lens/logits.h tools/lens/result.h \
     tools/lens/steering.h $(wildcard tools/write/*.h) attn.h $(WEB)/no_signals.h $(WEB)/web.mk $(BUILD)/web-tools
-	$(SHOW)$(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(VARIANT) $(WASI) $(GLUE) $(WASI_LIBS) -o $@
+	$(SHOW)$(WASM) -Os -c $(WEB)/glue_surprisal.c -o $@.o && $(WASM) $(WASM_LINK) $(WEB)/glue.c $@.o $(WASI_LIBS) -o $@ && rm $@.o
 
 # The converter, which runs as a program of its own (wasi.js).
 $(BUILD)/attn-convert.wasm: tools/convert/attn-convert.c $(wildcard tools/convert/*.h tools/common/*.h tools/write/*.h) attn.h \

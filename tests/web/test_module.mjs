@@ -329,6 +329,8 @@ async function surprisal() {
     [long, { continues: true, stride: 40 }, ["--continue", "--stride", "40"]],
     [table, { column: "Satz", regions: "_", by: "region" }, ["--column", "Satz", "--regions", "_", "--by", "region"]],
     [table, { column: "Satz", regionNames: "a b" }, ["--column", "Satz", "--region-names", "a b"]],
+    ['"item",""\n1,the cat sat\n2,"So, he said"\n', { column: "" }, ["--column", ""]],
+    ["the old man | the\u202fboats\n", { regions: "|", by: "region" }, ["--regions", "|", "--by", "region"]],
     ["Lily was  happy.\n".repeat(300), {}, []],
   ];
   for (const [text, options, words] of cases) {
@@ -343,10 +345,13 @@ async function surprisal() {
     check(`surprisal ${words.join(" ")}: equal to the program's`, got.csv === want.csv, true);
     check(`surprisal ${words.join(" ")}: rows or a sentence`, want.csv.length + want.notes.length > 0, true);
   }
+  const spelled = [["--by region", 'by: "region"'], ["--regions MARK", "regions"], ["--region-names COLUMN", "regionNames"], ["--column", "column"], ["--stride", "stride"]];
+  const onPage = (sentence) => spelled.reduce((text, [program, page]) => text.replaceAll(program, page), sentence);
   check("the bytes of every machine", run(lines, { rank: true, top: 2 }).csv, await readFile(`${fixtures}bytes.csv`, "utf8"));
   for (const [text, options, words] of [["", {}, []], ["a\xff", {}, []], ["x\0y", {}, []], ["a,b\n1,2\n", { column: "c" }, ["--column", "c"]], ['a,b\n1,"2\n', { column: "b" }, ["--column", "b"]], ["a", { by: "region" }, ["--by", "region"]], ["a", { stride: 999 }, ["--stride", "999"]]]) {
     const bytes = Buffer.from(text, "latin1"); // a 0xff that is not UTF-8
-    fails(`surprisal refuses ${JSON.stringify(text)}`, native(bytes, words).notes.at(-1).replace(/ of build.*/, ""), () => run(bytes, options));
+    const said = onPage(native(bytes, words).notes.at(-1).replace(/ of build.*/, ""));
+    fails(`surprisal refuses ${JSON.stringify(text)}`, said, () => run(bytes, options));
   }
   fails("surprisal of a number", "not 7", () => run(7));
   fails("an unknown unit", "bits or nats", () => run("a", { unit: "hartleys" }));

@@ -103,8 +103,9 @@ window.actions = {
     sentences: (r) => put($("sentences"), pick(SENTENCES, r), "input"),
     measure: () => press($("measure")),
     measureStop: () => press($("measure-stop")),
-    measureBy: (r) => { put($("measure-by"), pick(["word", "token"], r), "change"); put($("measure-unit"), pick(["bits", "nats"], r), "change"); },
-    measureHow: (r) => { const box = $(pick(["measure-apart", "measure-continues", "measure-bos"], r)); box.checked = !box.checked; },
+    measureBy: (r) => { put($("measure-by"), pick(["word", "token", "region"], r), "change"); put($("measure-unit"), pick(["bits", "nats"], r), "change"); },
+    measureMore: (r) => { $("measure-regions").value = pick(["", "_", "a", "e"], r); $("measure-top").value = pick(["0", "2"], r); $("measure-stride").value = pick(["", "100"], r); },
+    measureHow: (r) => { const box = $(pick(["measure-apart", "measure-continues", "measure-bos", "measure-rank"], r)); box.checked = !box.checked; },
     sentencesFile: (r) => takeSentences(new File([pick(SENTENCES, r)], pick(["a.txt", "b.csv", "c.tsv"], r))),
     sentencesClose: () => press($("sentences-close")),
     column: (r) => { const list = [...$("column").options]; if (list.length) $("column").value = pick(list, r).value; },
@@ -306,7 +307,7 @@ class Checks:
         if not got:
             return
         options, text, rows = got["options"], bytes(got["text"]), "".join(got["pieces"])
-        words = [*(["--column", options["column"]] if options["column"] else []), "--by", options["by"], "--unit", options["unit"], "--punctuation", options["punctuation"], *(["--continue"] if options["continues"] else []), *([] if options["bos"] else ["--no-bos"])]
+        words = [*[word for option, key in (("--column", "column"), ("--regions", "regions"), ("--region-names", "regionNames")) if options[key] is not None for word in (option, options[key])], "--by", options["by"], "--unit", options["unit"], "--punctuation", options["punctuation"], *(["--continue"] if options["continues"] else []), *(["--rank"] if options["rank"] else []), "--top", str(options["top"]), *(["--stride", str(options["stride"])] if options["stride"] else []), *([] if options["bos"] else ["--no-bos"])]
         key = (path, text, *words)
         if key not in self.natives:
             self.natives[key] = subprocess.run([f"{build}/surprisal", path, *words], input=text, capture_output=True).stdout.decode()

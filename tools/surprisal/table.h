@@ -18,11 +18,12 @@ static const char *const cures[2][N_FACES] = {
     {"save the file as UTF-8 (in Excel \"CSV UTF-8\"), or convert it: iconv -f WINDOWS-1252 -t UTF-8",
      "read the file with fileEncoding = \"windows-1252\", or save it as UTF-8 (in Excel \"CSV UTF-8\")",
      "open the file with encoding=\"cp1252\", or save it as UTF-8 (in Excel \"CSV UTF-8\")",
-     "save the file as UTF-8 (in Excel \"CSV UTF-8\")"},
+     "save the file as UTF-8 (in Excel \"CSV UTF-8\"), or convert it: iconv -f WINDOWS-1252 -t "
+     "UTF-8"},
     {"save it as UTF-8 (iconv -f UTF-16 -t UTF-8 converts it)",
      "read it with fileEncoding = \"UTF-16\", or save it as UTF-8",
      "open it with encoding=\"utf-16\", or save it as UTF-8",
-     "save it as UTF-8 (in Excel \"CSV UTF-8\")"}};
+     "save it as UTF-8 (iconv -f UTF-16 -t UTF-8 converts it)"}};
 
 static int begins_with(const char *text, size_t size, const char *with)
 {

@@ -103,14 +103,11 @@ surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL
   }
   if (progress) close(bar)
   got <- .Call(C_surprisal_columns, run)
-  is_own <- got[[2L]] == 0L
-  result <- got[[1L]][is_own]
-  attributes(result) <- list(names = names(result), class = "data.frame", row.names = .set_row_names(length(result$text)))
-  if (all(is_own)) return(result)
-  others <- x[result$text, got[[2L]][!is_own], drop = FALSE]
-  names(others) <- names(got[[1L]])[!is_own]
-  result <- cbind(result, others)
-  rownames(result) <- NULL
+  names <- names(got[[1L]])
+  carried <- got[[2L]] > 0L
+  result <- got[[1L]][!carried]
+  if (any(carried)) result <- c(result, unclass(x[result$text, got[[2L]][carried], drop = FALSE]))
+  attributes(result) <- list(names = names, class = "data.frame", row.names = .set_row_names(length(result$text)))
   result
 }
 

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Surprisal by the program, the Python package, the R package and the page's module: the same bytes and notes for random
+files with random options, and the same files refused.
+
+    python3 tests/platforms/faces/faces.py BUILD [CASES [SEED]]
+
+The options are those of the table in tools/surprisal/README.md, as each face spells them there. BUILD has surprisal, libattn.so
+and tiny-stories.attn. R needs the package attn, and Node needs `make web`; a face that is not here is skipped."""
+import csv
+import io
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+WORDS = ("Once upon a time there was little girl named Lily. She loved to play, outside! \"Oh no,\" said Tom's mom. caf\u00e9 na\u00efve "
+         "don't well-known 3.5% (he) \u2014 \u201cquoted\u201d \U0001f600 na\u00efve\u0301 the horse raced past barn fell. NA TRUE 1e5 -1.5 =1+1").split()
+RARE = ["\u00a0", "a\u202fb", "gar\u00adden", "\u3000x", "\u732b\u5750\u5728\u57ab\u5b50\u4e0a", "x\u200by", "\ufeffq", "<|endoftext|>", "\x7f"]
+NAMES = ["text", "word", "index", "input_text", "topic", "top1", "top2_probability", "rank", "region", "token", "note", "note", "rt", "a b",
+         "x, y", "", "\u00fcber", "n" * 250]
+
+
+def options_of_readme():
+    """The options: for each its words in the program, and its spelling by face."""
+    text = (ROOT / "tools/surprisal/README.md").read_text(encoding="utf-8")
+    found = {}
+    for line in text.splitlines():
+        cells = [re.sub("^`|`$", "", cell.strip()) for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and re.match("--[a-z]", cells[1]):
+            python = cells[2].replace("TRUE", "True").replace("FALSE", "False")
+            found[cells[1].split()[0]] = {"program": cells[1], "R": cells[2], "Python": python, "attn.js": cells[3]}
+    return found
+
+
+def spelled(option, face, value):
+    """An option of the table with another value than the table's."""
+    program, cell = option["program"].split(), option[face]
+    if len(program) == 1:
+        return cell
+    if face == "program":
+        return [program[0], str(value)]
+    sample = program[1]
+    old, new = (sample, str(value)) if isinstance(value, int) else (f'"{sample}"', json.dumps(value, ensure_ascii=False))
+    assert cell.endswith(old), cell
+    return cell[:-len(old)] + new
+
+
+class Case:
+    def __init__(self, rng, number, options):
+        self.rng = rng
+        self.is_table = rng.random() < 0.5
+        self.mark = rng.choice(["_", "|", "__", "~"])
+        self.chosen = {}
+        columns = []
+        if self.is_table:
+            columns = rng.sample(NAMES, rng.randint(1, 5)) + ["sentence"]
+            rng.shuffle(columns)
+            self.chosen["--column"] = "sentence"
+            if rng.random() < 0.4:
+                columns.append("regions of it")
+                self.chosen["--region-names"] = "regions of it"
+        for option, p, values in (("--regions", 0.3, [self.mark]), ("--unit", 0.3, ["bits", "nats"]), ("--punctuation", 0.3, ["apart", "word"]),
+                                  ("--continue", 0.2, [True]), ("--rank", 0.4, [True]), ("--top", 0.4, [1, 2, 5]), ("--no-bos", 0.2, [True]),
+                                  ("--stride", 0.3, [1, 50, 200, 254, 255])):
+            if rng.random() < p:
+                self.chosen[option] = rng.choice(values)
+        if rng.random() < 0.6:
+            has_regions = "--regions" in self.chosen or "--region-names" in self.chosen
+            self.chosen["--by"] = rng.choice(["word", "token", "region"] if has_regions or rng.random() < 0.1 else ["word", "token"])
+        assert set(self.chosen) <= set(options), "an option is not in the table"
+        self.name = f"{number:04}.{'csv' if self.is_table else 'txt'}"
+        self.bytes = self.table(columns) if self.is_table else "".join(self.text() + "\n" for _ in range(rng.randint(0, 5))).encode() + b"The end\n"
+        self.bytes = self.bytes.replace("\ue000".encode(), b"\xe9")
+
+    def text(self, separators=(" ",)):
+        """A text of some words, seldom longer than the context."""
+        rng = self.rng
+        n = 300 if rng.random() < 0.02 else rng.choice([0, 1, 2, 5, 10, 15])
+        pieces = []
+        for _ in range(n):
+            pieces.append("caf\ue000" if rng.random() < 0.001 else rng.choice(RARE if rng.random() < 0.01 else WORDS))
+            pieces.append(rng.choice(["  ", "\t", " " + self.mark, self.mark + " "]) if rng.random() < 0.02 else
+                          self.mark if rng.random() < 0.1 else rng.choice(separators))
+        return "".join(pieces[:-1])
+
+    def table(self, columns):
+        file = io.StringIO(newline="")
+        writer = csv.writer(file, lineterminator=self.rng.choice(["\n", "\r\n"]), delimiter=self.rng.choice(",,;\t"))
+        writer.writerow(columns)
+        for _ in range(self.rng.randint(1, 6)):
+            row = [self.rng.choice(WORDS + ["", " x ", 'a "b", c', "two\nlines"]) for _ in columns]
+            text = row[columns.index("sentence")] = self.text((" ", " ", " ", " ", "\n"))
+            if "--region-names" in self.chosen:
+                by_mark = "--regions" in self.chosen
+                words = [word for word in re.split("[ \t\n]+", text) if word.replace(self.mark if by_mark else "", "")]
+                row[-1] = " ".join(self.rng.choice(["np", "vp", "\u00fc"]) for _ in words) + " np" * (self.rng.random() < 0.02)
+            writer.writerow(row)
+        return file.getvalue().encode()
+
+
+def csv_field(text):
+    return '"' + text.replace('"', '""') + '"' if text and (set(text) & set(',"\r\n') or text[0] == " " or text[-1] == " ") else text
+
+
+def digits(value):
+    if value is None or value != value:
+        return "NA"
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+def by_program(build, directory, cases, options):
+    for case in cases:
+        words = [word for key, value in case.chosen.items() for word in
+                 (spelled(options[key], "program", value) if not isinstance(value, bool) else [spelled(options[key], "program", value)])]
+        done = subprocess.run([build / "surprisal", build / "tiny-stories.attn", case.name, *words], cwd=directory, capture_output=True)
+        yield done.stdout if done.returncode == 0 else None, [line[len("surprisal: "):] for line in done.stderr.decode().splitlines()]
+
+
+class Frame:
+    """A table as other packages have it."""
+
+    def __init__(self, records):
+        self.columns, self.records = records[0], records[1:]
+        self.iloc = self
+
+    def __getitem__(self, at):
+        return [record[at[1]] for record in self.records]
+
+
+def by_python(build, directory, cases, options):
+    os.environ["ATTN_LIBRARY"] = str(build / "libattn.so")
+    sys.path.insert(0, str(ROOT / "examples/python"))
+    import attn
+    model = attn.Model(build / "tiny-stories.attn")
+    for case in cases:
+        text = case.bytes.decode("utf-8", "surrogateescape")
+        chosen = eval(f"dict({', '.join(spelled(options[key], 'Python', value) for key, value in case.chosen.items())})")
+        if case.is_table:
+            delimiter = max(",;\t", key=lambda one: len(next(csv.reader(io.StringIO(text), delimiter=one))))
+            texts = Frame([record for record in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if record])
+        else:
+            texts = text[:-1].split("\n") if text.endswith("\n") else text.split("\n")
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            try:
+                got = model.surprisal(texts, **chosen)
+            except (attn.Error, ValueError) as error:
+                yield None, [str(error)]
+                continue
+        lines = [",".join(csv_field(name) for name in got)]
+        lines += [",".join(csv_field(value) if isinstance(value, str) else digits(value) for value in row) for row in zip(*got.values())]
+        yield "".join(line + "\n" for line in lines).encode(), [str(note.message) for note in notes]
+
+
+def answers(directory, cases, suffix):
+    """What a script wrote for each case: FILE.SUFFIX with rows, and FILE.SUFFIX.said."""
+    for case in cases:
+        rows, said = (directory / f"{case.name}.{suffix}{more}" for more in ("", ".said"))
+        yield rows.read_bytes() if rows.exists() else None, said.read_text(encoding="utf-8").splitlines() if said.exists() else []
+
+
+def by_r(build, directory, cases, options):
+    calls = []
+    for case in cases:
+        words = [spelled(options[key], "R", value) for key, value in case.chosen.items()]
+        calls.append(f"answer({', '.join([json.dumps(case.name), *words])})\n")
+    (directory / "calls.R").write_text("".join(calls), encoding="utf-8")
+    subprocess.run(["Rscript", "--vanilla", HERE / "faces.R", build / "tiny-stories.attn"], cwd=directory, check=True,
+                   env={**os.environ, "LC_ALL": "C.UTF-8"})
+    yield from answers(directory, cases, "r")
+
+
+def by_node(build, directory, cases, options):
+    calls = ", ".join(f"[{json.dumps(case.name)}, {{ {', '.join(spelled(options[key], 'attn.js', value) for key, value in case.chosen.items())} }}]"
+                      for case in cases)
+    (directory / "calls.mjs").write_text(f"export const calls = [{calls}];\n", encoding="utf-8")
+    subprocess.run(["node", HERE / "faces.mjs", build, directory], check=True)
+    yield from answers(directory, cases, "js")
+
+
+def missing(face, build):
+    """Why a face cannot be asked; None: it can."""
+    if face == "R" and not shutil.which("Rscript"):
+        return "there is no R"
+    if face == "R" and subprocess.run(["Rscript", "-e", "library(attn)"], capture_output=True).returncode:
+        return "R has no package attn (make r-package)"
+    if face == "attn.js" and not shutil.which("node"):
+        return "there is no node"
+    return "make web has not made it" if face == "attn.js" and not (build / "attn-simd.wasm").exists() else None
+
+
+def main(build, n_cases="40", seed="1"):
+    os.environ["R_LIBS"] = os.pathsep.join([os.path.abspath(f"{build}/r/library"), os.environ.get("R_LIBS", "")])  # of make r-package
+    build, rng, options = pathlib.Path(build).resolve(), random.Random(int(seed)), options_of_readme()
+    passed = failed = skipped = refused = noted = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = pathlib.Path(scratch)
+        cases = [Case(rng, number, options) for number in range(int(n_cases))]
+        for case in cases:
+            (directory / case.name).write_bytes(case.bytes)
+        wanted = list(by_program(build, directory, cases, options))
+        for face, ask in (("Python", by_python), ("R", by_r), ("attn.js", by_node)):
+            reason = missing(face, build)
+            if reason:
+                print(f"skipped: surprisal by {face}: {reason}")
+                skipped += 1
+                continue
+            for case, (rows, notes), (got, said) in zip(cases, wanted, ask(build, directory, cases, options)):
+                refused += rows is None
+                noted += bool(notes)
+                if rows == got and (notes == said if rows is not None else bool(said)):
+                    passed += 1
+                    continue
+                failed += 1
+                print(f"FAILED: {face}, {case.name} of seed {seed}, {case.chosen}: {said}, and the program {notes}")
+                pairs = zip((rows or b"").splitlines(), (got or b"").splitlines())
+                print("\n".join(f"    program {a!r}\n    {face} {b!r}" for a, b in [pair for pair in pairs if pair[0] != pair[1]][:2]))
+    used = {key for case in cases for key in case.chosen}
+    if used != set(options) and int(n_cases) >= 40:
+        failed += 1
+        print(f"FAILED: options that no file had: {set(options) - used}")
+    print(f"{len(options)} options, {noted} answers with notes, {refused} refusals")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
