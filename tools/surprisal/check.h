@@ -195,6 +195,9 @@ static attn_status check_input(surprisal_run *r)
         r->found.n_long += p.n > room_for_tokens(r);
         arena_free(&p.memory);
     }
+    if (status == ATTN_OK && r->found.n_blank == n)
+        return attn_fail(&r->ctx, ATTN_E_FORMAT, "%s has no words, of which there could be rows",
+                         name_of(r));
     if (status == ATTN_OK)
         say_found(r);
     return status;

@@ -139,6 +139,7 @@ static int write_row(surprisal_run *r, uint64_t number)
 /* Gives a whole output its name. */
 static int finish_rows(output *to, int code)
 {
+    int mode;
     if (!to->part || !to->file)
         return code;
     if (code == FINE && to->kept_at < to->n_kept)
@@ -147,7 +148,8 @@ static int finish_rows(output *to, int code)
                     to->part, name_of(to->run));
     if (fclose(to->file) != 0 && code == FINE)
         code = fail_output(to);
-    if (code == FINE && system_replace(to->part, to->target) != 0)
+    lens_may_replace(to->target, &mode);
+    if (code == FINE && !lens_replace(to->part, to->target, mode))
         code = fail(FAILED, "cannot rename %s to %s: %s", to->part, to->target, why(errno));
     return code;
 }
