@@ -256,13 +256,13 @@ LENS_FN attn_status lens_triangles(attn_ctx *ctx, attn_tensor *triangles, const 
     if (attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(c->n_head, d, d)) != ATTN_OK ||
         (triangle = lens_doubles(ctx, c->d_model + d, d)) == NULL)
         return lens_failure(ctx);
-    for (head = 0; head < c->n_head; head++) {
+    for (head = 0; head < c->n_head && !lens_is_stopped(ctx); head++) {
         lens_triangle(triangle, attn_slice(w, 1, head * d, d), triangle + size);
         for (i = 0; i < size; i++)
             ((float *)triangles->data)[head * size + i] = (float)triangle[i];
     }
     attn_free(triangle);
-    return ATTN_OK;
+    return lens_is_stopped(ctx) ? ATTN_STOPPED : ATTN_OK;
 }
 
 /* norms [n] of n dense matrices of `size` numbers */
@@ -321,16 +321,17 @@ LENS_FN attn_status lens_compose(attn_ctx *ctx, attn_tensor scores, const lens_c
     attn_tensor between = ATTN_ZERO, half = ATTN_ZERO, whole = ATTN_ZERO;
     size_t i, j;
     int failed = attn_matmul(ctx, &between, o, p) != ATTN_OK; /* [H * d, H * d] */
-    if (!failed) {
+    for (i = 0; i < n_head && !failed; i++) { /* one head at a time, to stop soon when asked */
         const attn_tensor pairs =
             attn_transpose(attn_reshape(between, attn_shape4(n_head, d, n_head, d)), 1, 2);
-        failed = attn_matmul(ctx, &half,
-                             attn_reshape(earlier->written, attn_shape4(n_head, 1, d, d)), pairs) ||
-                 attn_matmul(ctx, &whole, half, attn_transpose(later->read, 1, 2));
-    }
-    for (i = 0; i < n_head && !failed; i++) {
         float *row = (float *)scores.data + (ptrdiff_t)i * scores.stride[0];
-        lens_frobenius(row, (const float *)whole.data + i * n_head * d * d, n_head, d * d);
+        failed = lens_is_stopped(ctx) ||
+                 attn_matmul(ctx, &half, attn_select(earlier->written, 0, i),
+                             attn_select(pairs, 0, i)) ||
+                 attn_matmul(ctx, &whole, half, attn_transpose(later->read, 1, 2));
+        if (failed)
+            break;
+        lens_frobenius(row, (const float *)whole.data, n_head, d * d);
         for (j = 0; j < n_head; j++) {
             const float norms =
                 attn_get1(earlier->norm_written, i) * attn_get1(later->norm_read, j);

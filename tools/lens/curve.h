@@ -167,6 +167,9 @@ LENS_FN attn_status lens_run_curve(attn_ctx *ctx, lens_curve *curve, lens_backwa
         lens_keep_edges(kept, edges, curve->n_edges[i]);
         status = lens_circuit_mean(ctx, &value, b, pairs, n_pairs, kept);
         curve->faithfulness[i] = (value - corrupted) / (clean - corrupted);
+        if (status == ATTN_OK)
+            status = lens_progress(b->progress, b->user,
+                                   (double)(i + 3) / (double)(LENS_CURVE_POINTS + 2));
     }
     return status;
 }

@@ -335,6 +335,7 @@ LENS_FN attn_status lens_stream_between(attn_ctx *ctx, attn_tensor *stream,
  * k = first .. first + n - 1. The last point, k = of, is the clean text. */
 typedef struct lens_points {
     size_t first, n, of;
+    size_t n_done, n_all; /* for progress: points of the pairs before this one, and of all pairs */
 } lens_points;
 
 /* Adds factor * the scores of one pair to `scores`: [S, R] for the sum over the points, or [points, S, R]
@@ -371,6 +372,10 @@ LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_back
             status = lens_pack_differences(ctx, &panels, &g, clean.record, corrupted);
         for (layer = 0; layer <= g.n_layer && status == ATTN_OK; layer++)
             status = lens_score_layer(ctx, to, panels, b, gradients, layer, factor);
+        if (status == ATTN_OK && points.n_all)
+            status =
+                lens_progress(b->progress, b->user,
+                              (double)(points.n_done + points.n - i + 1) / (double)points.n_all);
         attn_record_free(gradients);
         gradients = NULL;
     }
@@ -387,7 +392,7 @@ LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backw
                                      const lens_pair *pairs, size_t n_pairs, size_t n_steps)
 {
     static const char op[] = "lens_edge_scores";
-    const lens_points points = {1, n_steps ? n_steps : 1, n_steps ? n_steps : 1};
+    lens_points points = {1, 0, 0, 0, 0};
     lens_result result;
     lens_graph g;
     attn_status status = ATTN_OK;
@@ -402,10 +407,12 @@ LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backw
     for (i = 0; i < n_pairs; i++)
         if (lens_need_pair(ctx, op, b->model, &pairs[i]) != ATTN_OK)
             return lens_failure(ctx);
+    points.n = points.of = n_steps ? n_steps : 1;
+    points.n_all = n_pairs * points.n;
     g = lens_graph_of(b->model);
     if (lens_begin(ctx, op, out, attn_shape2(g.n_senders, g.n_receivers), &result) != ATTN_OK)
         return lens_failure(ctx);
-    for (i = 0; i < n_pairs && status == ATTN_OK; i++)
+    for (i = 0; i < n_pairs && status == ATTN_OK; i++, points.n_done += points.n)
         status = lens_score_pair(ctx, result.numbers, b, &pairs[i], points,
                                  1.0f / (float)n_pairs / (float)points.n);
     return lens_finish(ctx, &result, status);

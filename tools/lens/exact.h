@@ -319,9 +319,9 @@ LENS_FN attn_status lens_exact_layer(attn_ctx *ctx, lens_exact_run *run, size_t 
         n = lens_sweep_batch(&run->sweep, run->entries + done, left);
         status = lens_exact_some(ctx, run, layer, run->entries + done, n);
         if (status == ATTN_OK)
-            status = lens_sweep_progress(run->d->progress, run->d->user,
-                                         ((double)index + run->done / run->work) /
-                                             (double)(run->d->n_pairs - run->first_pair));
+            status = lens_progress(run->d->progress, run->d->user,
+                                   ((double)index + run->done / run->work) /
+                                       (double)(run->d->n_pairs - run->first_pair));
     }
     return status;
 }

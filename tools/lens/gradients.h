@@ -93,6 +93,8 @@ typedef struct lens_backward {
     attn_tensor w_u;        /* panels of W_Uᵀ [V, C]; made when they are needed */
     const attn_edit *edits; /* [n_edits], of the caller: in force in every later pass */
     size_t n_edits;
+    attn_progress_fn progress; /* may be NULL: lens_edge_scores and lens_edge_curve call it */
+    void *user;                /* progress gets it */
 } lens_backward;
 
 /* *panels: the transpose of a layer's matrix [K, N], or [H, d, N] with K = H * d. */
@@ -849,7 +851,8 @@ LENS_FN attn_status lens_back(attn_ctx *ctx, float *value, const lens_pass *p)
     int failed = lens_back_metric(ctx, value, p, p->resid) ||
                  lens_back_layernorm(ctx, p, ATTN_NO_LAYER, "ln_final", p->b->ln_final_w, p->resid);
     while (layer-- > 0 && !failed)
-        failed = lens_back_mlp(ctx, p, layer) || lens_back_attention(ctx, p, layer);
+        failed = lens_is_stopped(ctx) || lens_back_mlp(ctx, p, layer) ||
+                 lens_back_attention(ctx, p, layer);
     if (!failed && !p->desc->resid)
         failed = lens_give(ctx, p, ATTN_NO_LAYER, "hook_embed", p->resid) ||
                  lens_give(ctx, p, ATTN_NO_LAYER, "hook_pos_embed", p->resid);

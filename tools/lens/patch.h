@@ -355,9 +355,9 @@ LENS_FN attn_status lens_patch_pair(attn_ctx *ctx, lens_patching *p, float *sums
         for (i = 0; i < p->n_columns && status == ATTN_OK; i++)
             sums[layer * p->n_columns + i] += ((const float *)values.data)[i];
         if (status == ATTN_OK)
-            status = lens_sweep_progress(p->d->progress, p->d->user,
-                                         ((double)index + (double)(layer + 1) / (double)n_layer) /
-                                             (double)p->d->n_pairs);
+            status = lens_progress(p->d->progress, p->d->user,
+                                   ((double)index + (double)(layer + 1) / (double)n_layer) /
+                                       (double)p->d->n_pairs);
     }
     attn_tensor_free(ctx, &values);
     attn_tensor_free(ctx, &p->rows);

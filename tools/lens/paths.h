@@ -528,9 +528,9 @@ LENS_FN attn_status lens_paths_pair(attn_ctx *ctx, lens_path_run *run, float *su
         for (run->stage = 0; run->stage <= 2 * run->n_layer && status == ATTN_OK; run->stage++)
             status = lens_paths_stage(ctx, run, sums + i, stride);
         if (status == ATTN_OK)
-            status = lens_sweep_progress(run->d->progress, run->d->user,
-                                         ((double)index + (double)(i + 1) / (double)stride) /
-                                             (double)run->d->n_pairs);
+            status = lens_progress(run->d->progress, run->d->user,
+                                   ((double)index + (double)(i + 1) / (double)stride) /
+                                       (double)run->d->n_pairs);
     }
     attn_tensor_free(ctx, &run->differences);
     attn_tensor_free(ctx, &run->inputs);

@@ -126,8 +126,8 @@ LENS_FN attn_status lens_prune_edges(attn_ctx *ctx, lens_pruning *p)
         p->edges[0] = p->edges[--p->n];
         lens_prune_sink(p->edges, p->n, 0);
         p->edges[p->n] = least;
-        status = lens_sweep_progress(p->d->progress, p->d->user,
-                                     1 - (double)p->n / (double)p->graph.n_edges);
+        status =
+            lens_progress(p->d->progress, p->d->user, 1 - (double)p->n / (double)p->graph.n_edges);
     }
     return status;
 }

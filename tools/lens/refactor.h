@@ -132,7 +132,9 @@ LENS_FN attn_status lens_refactor_head(attn_ctx *ctx, const lens_attention *a, s
     float *const b_v = (float *)a->b_qkv.data + 2 * width + column;
     float *const w_o = (float *)a->w_o.data + column * width;
     size_t i, j;
-    attn_status status = attn_zeros(ctx, &left, ATTN_F32, attn_shape2(width + 1, d));
+    attn_status status = lens_is_stopped(ctx)
+                             ? ATTN_STOPPED
+                             : attn_zeros(ctx, &left, ATTN_F32, attn_shape2(width + 1, d));
     if (status == ATTN_OK)
         status = attn_zeros(ctx, &right, ATTN_F32, attn_shape2(width + 1, d));
     if (status == ATTN_OK) {

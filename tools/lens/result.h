@@ -22,8 +22,13 @@
  * that an older failure may stand there. */
 LENS_FN attn_status lens_failure(const attn_ctx *ctx)
 {
-    const int stopped = ctx->stop_flag && *ctx->stop_flag;
-    return stopped || ctx->status == ATTN_OK ? ATTN_STOPPED : ctx->status;
+    return lens_is_stopped(ctx) || ctx->status == ATTN_OK ? ATTN_STOPPED : ctx->status;
+}
+
+/* Tells the caller the share of the work that is done; `tell` may be NULL. */
+LENS_FN attn_status lens_progress(attn_progress_fn tell, void *user, double done)
+{
+    return tell && tell(done, user) != 0 ? ATTN_STOPPED : ATTN_OK;
 }
 
 /* The name of a part of the stream. */
@@ -121,11 +126,13 @@ typedef struct lens_head {
     size_t layer, head;
 } lens_head;
 
-/* A weight of a layer: layer 3 and "attn.W_Q" give blocks.3.attn.W_Q. */
+/* A weight of a layer: layer 3 and "attn.W_Q" give blocks.3.attn.W_Q. ATTN_STOPPED if the caller asks to stop. */
 LENS_FN attn_status lens_layer_tensor(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                       size_t layer, const char *name)
 {
     char full[64];
+    if (lens_is_stopped(ctx))
+        return ATTN_STOPPED;
     snprintf(full, sizeof full, "blocks.%llu.%s", LENS_LLU(layer), name);
     return attn_model_tensor(ctx, out, model, full);
 }

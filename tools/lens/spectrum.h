@@ -391,7 +391,9 @@ LENS_FN attn_status lens_ov_eigenvalues(attn_ctx *ctx, attn_tensor *out, const a
         for (head = 0; head < c->n_head && status == ATTN_OK; head++) {
             attn_tensor values = attn_select(attn_select(result.numbers, 0, layer), 0, head);
             attn_tensor right = attn_select(w_o, 0, head);
-            if (space == LENS_OV_TOKENS) {
+            if (lens_is_stopped(ctx))
+                status = ATTN_STOPPED;
+            else if (space == LENS_OV_TOKENS) {
                 status = attn_matmul(ctx, &half, right, tokens);
                 right = half;
             }

@@ -266,12 +266,6 @@ LENS_FN attn_status lens_sweep_run(attn_ctx *ctx, float *values, lens_sweep *s,
     return status;
 }
 
-/* Tells the caller the share of the work that is done; `tell` may be NULL. */
-LENS_FN attn_status lens_sweep_progress(attn_progress_fn tell, void *user, double done)
-{
-    return tell && tell(done, user) != 0 ? ATTN_STOPPED : ATTN_OK;
-}
-
 /* Checks that a call has its model and its description. */
 LENS_FN attn_status lens_need_described(attn_ctx *ctx, const char *op, const attn_model *model,
                                         const void *description)

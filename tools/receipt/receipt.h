@@ -199,6 +199,8 @@ TOOLS_FN attn_status receipt_tensor_digest(attn_ctx *ctx, unsigned char *digest,
     for (; done < info->size; done += n) {
         const uint64_t left = info->size - done, most = RECEIPT_AT_ONCE * (uint64_t)RECEIPT_BLOCK;
         n = left < most ? left : most;
+        if (lens_is_stopped(ctx))
+            return ATTN_STOPPED;
         if (fread(buffer, 1, (size_t)n, file) != n)
             return tool_fail(ctx, ATTN_E_IO, "cannot read the model's tensor %s again", info->name);
         b.n = (size_t)n;

@@ -53,7 +53,7 @@ LENS_FN attn_status lens_receipt_of_generated(attn_ctx *ctx, const attn_model *m
 }
 
 /* Verifies the receipt in the file `path`. *holds: whether it holds; if not, `found` is the first difference
- * as a sentence. A status only if the receipt could not be checked. */
+ * as a sentence, and if so, what a receipt of this version does not cover, or nothing. A status only if the receipt could not be checked. */
 LENS_FN attn_status lens_receipt_check(attn_ctx *ctx, int *holds, receipt_findings *found,
                                        const attn_model *model, const char *model_path,
                                        const char *path)

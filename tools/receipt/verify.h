@@ -484,7 +484,8 @@ TOOLS_FN receipt_verdict receipt_verify(attn_ctx *ctx, receipt_findings *f, cons
     return verdict;
 }
 
-/* Reads a receipt and verifies it. *told is the receipt, in `memory`. */
+/* Reads a receipt and verifies it. *told is the receipt, in `memory`. Of one that holds, *f says what its version does
+ * not cover, or nothing. */
 TOOLS_FN receipt_verdict receipt_verify_file(attn_ctx *ctx, receipt_findings *f, receipt *told,
                                              arena *memory, const attn_model *model,
                                              const receipt_identity *identity, const char *path)
@@ -494,6 +495,10 @@ TOOLS_FN receipt_verdict receipt_verify_file(attn_ctx *ctx, receipt_findings *f,
     if (receipt_read(ctx, told, &is_whole, memory, path))
         return RECEIPT_FAILED;
     verdict = receipt_verify(ctx, f, model, told, identity);
+    if (verdict == RECEIPT_HOLDS && told->version == 1)
+        snprintf(f->text, sizeof f->text,
+                 "version 1 does not cover the tokenizer nor, besides eos, the tokens that end "
+                 "a text: with another tokenizer these ids would be another text");
     if (verdict == RECEIPT_HOLDS && !is_whole)
         verdict = receipt_differs(f, "all of it holds except its own digest, so somebody changed a "
                                      "setting that has no effect on this text");

@@ -167,7 +167,7 @@ static attn_status years_so_far(greater_than *g, size_t i, double from, double t
 static attn_status score_years(greater_than *g, attn_tensor *scores)
 {
     attn_ctx *ctx = g->reading->study->ctx;
-    const lens_points points = {0, N_POINTS, N_STEPS};
+    const lens_points points = {0, N_POINTS, N_STEPS, 0, 0};
     const lens_graph graph = lens_graph_of(g->backward.model);
     size_t i;
     if (attn_zeros(ctx, scores, ATTN_F32,

@@ -6,27 +6,29 @@
 
 /* >> Cells ===================================================================================== */
 
-/* The next cell's column, with room for it; NULL if there is no memory. */
-static out_column *next_column(surprisal_run *r)
+/* Makes room for one more cell. 0: there is no memory. */
+static int grow_column(out_column *c)
 {
-    out_column *const c = &r->columns[r->n_cells++];
-    if (c->n == c->room) {
-        const size_t room = c->room ? 2 * c->room : 64;
-        double *const numbers = (double *)realloc(c->numbers, room * sizeof *numbers);
-        uint64_t *const ends = numbers ? (uint64_t *)realloc(c->ends, room * sizeof *ends) : NULL;
-        c->numbers = numbers ? numbers : c->numbers;
-        c->ends = ends ? ends : c->ends;
-        c->room = ends ? room : c->room;
-    }
-    r->row.failed |= c->n == c->room;
-    return c->n == c->room ? NULL : c;
+    const size_t room = c->room ? 2 * c->room : 64;
+    double *const numbers = (double *)realloc(c->numbers, room * sizeof *numbers);
+    uint64_t *ends;
+    if (!numbers)
+        return 0;
+    c->numbers = numbers;
+    if (!(ends = (uint64_t *)realloc(c->ends, room * sizeof *ends)))
+        return 0;
+    c->ends = ends;
+    c->room = room;
+    return 1;
 }
 
 static void add_to_column(surprisal_run *r, const char *text, size_t size, double number)
 {
-    out_column *const c = next_column(r);
-    if (!c)
+    out_column *const c = &r->columns[r->n_cells++];
+    if (c->n == c->room && !grow_column(c)) {
+        r->row.failed = 1;
         return;
+    }
     out_bytes(&c->texts, text, size);
     r->row.failed |= c->texts.failed;
     c->ends[c->n] = c->texts.size;

@@ -233,13 +233,15 @@ static char given_separator(table_reader *in)
  * of spreadsheets in much of Europe. */
 static attn_status read_header(surprisal_run *r, table_reader *in)
 {
-    static const char usual[] = ",\t;";
+    char separators[] = ",\t;";
     text_table *const t = &r->input;
-    const char given[2] = {given_separator(in), 0}, *const separators = *given ? given : usual;
-    const size_t n = strlen(separators);
+    const char given = given_separator(in);
+    const size_t n = given ? 1 : sizeof separators - 1;
     const table_reader begin = *in;
     size_t most = 0, i, best = 0;
     t->has_names = 1;
+    if (given)
+        separators[0] = given;
     for (i = 0; i < n; i++) {
         *in = begin;
         in->separator = separators[i];

@@ -39,4 +39,10 @@ LENS_FN lens_shape_text lens_show(attn_tensor x)
     return out;
 }
 
+/* Did the caller ask to stop? Feeds look by themselves; so does what takes long beside them. */
+LENS_FN int lens_is_stopped(const attn_ctx *ctx)
+{
+    return ctx->stop_flag && *ctx->stop_flag;
+}
+
 #endif

@@ -764,7 +764,7 @@ LENS_FN attn_status lens_write_rows(attn_ctx *ctx, lens_writer *w, attn_tensor x
  * ATTN_F32 for vectors and pos_embed.W_pos. To add a tensor in pieces, call it again with the same
  * name. embed.W_E, pos_embed.W_pos and vectors are cut along the first dimension, other matrices
  * along the second. Each piece of a matrix but the last must have a multiple of 16 there. If
- * writing failed, later calls fail too. */
+ * writing failed, later calls fail too. ATTN_STOPPED if ctx->stop_flag asks for it. */
 LENS_FN attn_status lens_writer_add(attn_ctx *ctx, lens_writer *writer, const char *name,
                                     attn_dtype dtype, attn_tensor x)
 {
@@ -778,6 +778,8 @@ LENS_FN attn_status lens_writer_add(attn_ctx *ctx, lens_writer *writer, const ch
     LENS_TRY(lens_need_given(ctx, "lens_writer_add", "name", name));
     if (w->status != ATTN_OK)
         return ctx->status = w->status; /* the first message stays */
+    if (lens_is_stopped(ctx))
+        return ATTN_STOPPED;
     number = lens_find_expected(&w->config, name, &e);
     LENS_REFUSE_IF(ctx, number < 0, ATTN_E_NAME,
                    "lens_writer_add: a model of this configuration has no tensor \"%s\"", name);

@@ -33,9 +33,14 @@ values; its calls take turns if several threads use it. Other Python threads run
 
 Tokens are a text (str or bytes) or ids (a list, an array, a tensor). No beginning-of-text token is
 added unless prepend_bos asks for it. Activations have the names and shapes of TransformerLens
-without the batch dimension; the top of attn.h lists them. Every failure is an attn.Error with the
-library's sentence. Whatever a Python function raises in a hook stops the pass, leaves the session as
-it was before, and comes out of the call that fed.
+without the batch dimension; the top of attn.h lists them.
+
+An argument of a wrong type is a TypeError, and one of a wrong value a ValueError; the sentence names it and
+says what is expected. A name that a cache lacks is a KeyError, a model that load does not find a
+FileNotFoundError. What the library refuses is an attn.Error with its sentence. Whatever a Python function
+raises in a hook stops the pass, leaves the session as it was before, and comes out of the call that fed;
+so does an interrupt (Ctrl-C), which ends every long call at once. Calls that take long have progress=: True
+for a bar, or a function of the share that is done.
 
 Arrays are accepted from whatever NumPy accepts (PyTorch's CPU tensors too) and given as NumPy
 arrays; torch.from_numpy shares their memory. All that a call returns may be kept. Only an array that
@@ -46,9 +51,7 @@ from __future__ import annotations
 
 import codecs
 import ctypes
-import ctypes.util
 import difflib
-import enum
 import fnmatch
 import gc
 import hashlib
@@ -56,22 +59,23 @@ import importlib
 import itertools
 import operator
 import os
-import pathlib
 import re
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from ctypes import (byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64,
-                    c_void_p)
+from contextlib import ExitStack
+from ctypes import byref, c_char_p, c_float, c_int, c_int32, c_size_t, c_uint32, c_void_p
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, SupportsIndex, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, Union
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _files, _pictures, _words
+from . import _arguments, _files, _pictures, _words
+from ._arguments import coded as _coded, floats as _floats
+from ._library import (DTYPES, HOOK_FN, LOGITS_FN, PROGRESS_FN, TEXT_FN, C, Error, Handle, Status, Turn, Turns, attn_ctx, attn_tensor,
+                       from_c, lib as _lib)
+from ._progress import told as _told
 
 __all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Named", "Record",
            "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Verdict", "Workspace", "check", "feed_batch",
@@ -95,259 +99,27 @@ else:
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
 Tokens = npt.ArrayLike  # a text, or ids
+Prompts = Union[str, Sequence[Tokens]]
 HookFn = Callable[[Array, "HookPoint"], Any]
 Span = Union[int, slice, Sequence[int], npt.NDArray[np.integer[Any]], None]  # one, a range, neighbours, or all
 SomeNames = Union[str, Iterable[str], Callable[[str], bool]]  # of activations
 Names = Optional[SomeNames]  # all but those on request
+Path = Union[str, "os.PathLike[str]"]
+Texts = Union[str, Iterable[str]]
+Positive = int  # from 1 on
+Threads = int  # 0 to 256
+Seed = int  # of 64 bits
+Progress = Union[bool, Callable[[float], Any], None]  # True: a bar. A function is given the share that is done
 EditKind = Literal["zero", "set", "mean", "add", "scale"]
+Isa = Literal["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "avx2_vnni", "neon_dot", "neon_i8mm"]
+CachePart = Literal["keys", "values"]
 StopReason = Literal["none", "end of text", "token count", "context full", "callback", "stop string"]
 _Any = TypeVar("_Any")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
-# ---- the library's structs, with the names that C gives them ----
-
-
-class _attn_ctx(ctypes.Structure):
-    _fields_ = [("alloc", c_void_p), ("free", c_void_p), ("user", c_void_p), ("n_threads", c_int), ("isa", c_int),
-                ("stop_flag", c_void_p), ("status", c_int), ("message", c_char * 256), ("blocks", c_void_p),
-                ("owner", c_void_p), ("reserved", c_uint64 * 4)]
-
-    def run(self, function: Any, *arguments: Any) -> None:
-        """Calls a function that returns a status; a failure becomes an Error."""
-        status = Status(function(byref(self), *arguments))
-        if status:
-            message = b"a callback asked to stop" if status == Status.STOPPED else self.message
-            raise Error(status, _words.in_python(message.decode("utf-8", "replace")))
-
-
-class _attn_tensor(ctypes.Structure):
-    _fields_ = [("data", c_void_p), ("dtype", c_int), ("ndim", c_int), ("shape", c_size_t * 4),
-                ("stride", ctypes.c_ssize_t * 4), ("error", c_char_p), ("owned", c_void_p)]
-    array: npt.NDArray[Any]  # whose numbers these are
-
-    @classmethod
-    def of(cls, array: npt.NDArray[Any]) -> _attn_tensor:
-        """A tensor over an array's numbers, which it keeps alive."""
-        if not 1 <= array.ndim <= 4:
-            raise ValueError(f"expected an array of 1 to 4 dimensions, got shape {list(array.shape)}")
-        if any(stride % array.itemsize for stride in array.strides) or not array.flags.aligned:
-            array = array.copy()
-        tensor = cls(array.ctypes.data, _DTYPES.index(array.dtype), array.ndim, (1, 1, 1, 1))
-        for i in range(array.ndim):
-            tensor.shape[i] = array.shape[i]
-            tensor.stride[i] = array.strides[i] // array.itemsize
-        tensor.array = array
-        return tensor
-
-
-class _attn_config(ctypes.Structure):
-    _fields_ = [("n_vocab", c_size_t), ("n_ctx", c_size_t), ("d_model", c_size_t), ("n_head", c_size_t),
-                ("n_layer", c_size_t), ("d_mlp", c_size_t), ("d_head", c_size_t), ("ln_eps", c_float),
-                ("tied", c_int), ("bos", c_int32), ("eos", c_int32), ("act_fn", c_int), ("unscaled_attn", c_int),
-                ("scale_attn_by_inverse_layer_idx", c_int), ("has_b_U", c_int), ("n_more_eos", c_size_t),
-                ("more_eos", ctypes.POINTER(c_int32)), ("reserved", c_uint64 * 4)]
-
-
-class _attn_model_desc(ctypes.Structure):
-    _fields_ = [("skip_checksums", c_int), ("progress_fn", c_void_p), ("progress_user", c_void_p), ("reserved", c_uint64 * 4)]
-
-
-class _attn_workspace_desc(ctypes.Structure):
-    _fields_ = [("n_ctx", c_size_t), ("n_batch", c_size_t), ("reserved", c_uint64 * 4)]
-
-
-class _attn_session_desc(ctypes.Structure):
-    _fields_ = [("n_ctx", c_size_t), ("n_batch", c_size_t), ("cache_dtype", c_int), ("workspace", c_void_p),
-                ("reserved", c_uint64 * 4)]
-
-
-class _attn_layers(ctypes.Structure):
-    _fields_ = [("first", c_size_t), ("end", c_size_t), ("embed_only", c_int), ("resid", c_void_p),
-                ("resid_out", c_void_p), ("reserved", c_uint64 * 2)]
-
-
-class _attn_feed_item(ctypes.Structure):
-    _fields_ = [("session", c_void_p), ("tokens", c_void_p), ("n_tokens", c_size_t), ("logits", c_void_p),
-                ("rows", c_void_p), ("n_rows", c_size_t), ("layers", _attn_layers), ("reserved", c_uint64 * 4)]
-
-
-class _attn_token_stats(ctypes.Structure):
-    _fields_ = [("nll", c_float), ("probability", c_float), ("rank", c_size_t)]
-
-
-class _attn_prediction(ctypes.Structure):
-    _fields_ = [("token", c_int32), ("logit", c_float), ("probability", c_float)]
-
-
-class _attn_top(ctypes.Structure):
-    _fields_ = [("best", c_void_p), ("k", c_size_t)]
-
-
-class _attn_sampler_desc(ctypes.Structure):
-    _fields_ = [("temperature", c_float), ("top_k", c_size_t), ("top_p", c_float), ("min_p", c_float),
-                ("repeat_penalty", c_float), ("repeat_last", c_size_t), ("seed", c_uint64),
-                ("reserved", c_uint64 * 4)]
-
-
-class _attn_generate_desc(ctypes.Structure):
-    _fields_ = [("sampling", _attn_sampler_desc), ("reuse_sampler", c_void_p), ("text_fn", c_void_p),
-                ("text_user", c_void_p), ("logits_fn", c_void_p), ("logits_user", c_void_p), ("max_tokens", c_size_t),
-                ("prepend_bos", c_int), ("allow_special", c_int), ("ignore_eos", c_int), ("no_draft", c_int),
-                ("n_draft", c_size_t), ("stop_strings", c_void_p), ("n_stop_strings", c_size_t), ("keep_stop", c_int),
-                ("prompt_tokens", c_void_p), ("n_prompt_tokens", c_size_t), ("workspace", c_void_p),
-                ("reserved", c_uint64 * 4)]
-
-
-class _receipt_generated(ctypes.Structure):
-    _fields_ = [("sampling", _attn_sampler_desc), ("max_tokens", c_size_t), ("ignore_eos", c_int), ("f16_cache", c_int),
-                ("stop", c_void_p), ("n_stop", c_size_t), ("prompt", c_void_p), ("ids", c_void_p),
-                ("n_prompt", c_size_t), ("n_ids", c_size_t), ("ended", c_int), ("digests", c_void_p)]
-
-
-class _receipt_findings(ctypes.Structure):
-    _fields_ = [("text", c_char * 320)]
-
-
-class _attn_continuation(ctypes.Structure):
-    _fields_ = [("prompt", c_char_p), ("prompt_tokens", c_void_p), ("n_prompt_tokens", c_size_t), ("text_fn", c_void_p),
-                ("text_user", c_void_p), ("text", c_void_p), ("size", c_size_t), ("tokens", c_void_p),
-                ("log_probs", c_void_p), ("n_tokens", c_size_t), ("reason", c_int), ("which_stop", c_size_t),
-                ("reserved", c_uint64 * 4)]
-
-
-class _attn_activation_kind(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("axes", c_int), ("in_block", c_int), ("on_request", c_int)]
-
-
-class _attn_activation(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("kind", ctypes.POINTER(_attn_activation_kind)), ("layer", c_size_t),
-                ("session", c_void_p), ("first", c_size_t),
-                ("value", _attn_tensor)]
-
-
-class _attn_record_desc(ctypes.Structure):
-    _fields_ = [("names", c_void_p), ("n_names", c_size_t), ("first", c_size_t), ("n_positions", c_size_t),
-                ("memory", c_void_p), ("memory_size", c_size_t), ("reserved", c_uint64 * 4)]
-
-
-class _attn_edit(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("kind", c_int), ("first", c_size_t), ("count", c_size_t),
-                ("first_head", c_size_t), ("n_heads", c_size_t), ("value", _attn_tensor), ("reserved", c_uint64 * 4)]
-
-
 # Values of C's enums are places in these.
-_DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int32)]
 _ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu"]
-_ISAS = ["auto", "portable", "base", "avx2", "avx512", "neon", "avx512_vnni", "avx2_vnni", "neon_dot", "neon_i8mm"]
-_EDITS = ["zero", "set", "mean", "add", "scale"]
-_CACHE_PARTS = ["keys", "values"]
-_STOP_REASONS = ["none", "end of text", "token count", "context full", "callback", "stop string"]
-
-# Functions that C calls: they return 0 to go on, and their last parameter is not used here.
-_PROGRESS_FN = ctypes.CFUNCTYPE(c_int, c_double, c_void_p)
-_LOGITS_FN = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p)
-_HOOK_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(_attn_activation), c_void_p)
-
-_P, _SIZE, _STATUS = c_void_p, c_size_t, c_int
-_PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; pointers are _P
-    "attn_version": (c_int,),
-    "attn_status_name": (c_char_p, c_int),
-    "attn_isa": (c_char_p, _P),
-    "attn_ctx_free": (None, _P),
-    "attn_model_open": (_STATUS, _P, _P, _P, _P),
-    "attn_model_close": (None, _P),
-    "attn_activation_kind_at": (ctypes.POINTER(_attn_activation_kind), _SIZE),
-    "attn_model_config": (ctypes.POINTER(_attn_config), _P),
-    "attn_model_tokenizer": (_P, _P),
-    "attn_model_bytes": (_P, _P, _P),
-    "attn_model_tensor": (_STATUS, _P, _P, _P, _P),
-    "lens_model_save": (_STATUS, _P, _P, _P),
-    "lens_process_weights": (_STATUS, _P, _P, _P, c_uint32),
-    "attn_tokenizer_n_tokens": (_SIZE, _P),
-    "attn_token_bytes": (_P, _P, _P, c_int32),
-    "attn_tokenizer_is_special": (c_int, _P, c_int32),
-    "attn_encode": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
-    "attn_encode_special": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
-    "attn_decode": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
-    "attn_text_token": (_STATUS, _P, _P, _P, _P),
-    "attn_workspace_new": (_STATUS, _P, _P, _P, _P),
-    "attn_workspace_free": (None, _P),
-    "attn_session_new": (_STATUS, _P, _P, _P, _P),
-    "attn_session_free": (None, _P),
-    "attn_session_length": (_SIZE, _P),
-    "attn_session_capacity": (_SIZE, _P),
-    "attn_session_tokens": (_P, _P),
-    "attn_session_copy": (_STATUS, _P, _P, _P),
-    "attn_session_truncate": (_STATUS, _P, _P, _SIZE),
-    "attn_feed_batch": (_STATUS, _P, _P, _SIZE),
-    "attn_session_logits": (_P, _P),
-    "attn_score": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
-    "attn_sampler_new": (_STATUS, _P, _P, _SIZE, _P),
-    "attn_sampler_free": (None, _P),
-    "attn_sample": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
-    "attn_stop_reason_name": (c_char_p, c_int),
-    "attn_generate_many": (_STATUS, _P, _P, _SIZE, _P, _P),
-    "attn_continuations_free": (None, _P, _SIZE),
-    "attn_hook": (_STATUS, _P, _P, _P, _P, _HOOK_FN, _P),
-    "attn_hook_edit": (_STATUS, _P, _P, _P, _P),
-    "attn_unhook": (_STATUS, _P, _P, c_uint32),
-    "attn_unhook_all": (None, _P),
-    "attn_session_get_cache": (_STATUS, _P, _P, _P, c_int, _SIZE, _SIZE),
-    "attn_session_set_cache": (_STATUS, _P, _P, c_int, _SIZE, _SIZE, _attn_tensor),
-    "attn_record_size": (_STATUS, _P, _P, _P, _P),
-    "attn_record_new": (_STATUS, _P, _P, _P, _P),
-    "attn_record_free": (None, _P),
-    "attn_record_n_activations": (_SIZE, _P),
-    "attn_record_name": (c_char_p, _P, _SIZE),
-    "attn_record_get": (_STATUS, _P, _P, _P, _P),
-    "lens_save": (_STATUS, _P, _P, _P, _P, _SIZE),
-    "attn_logit_directions": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
-    "lens_logit_attrs": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
-    "lens_logit_lens": (_STATUS, _P, _P, _P, _attn_tensor, _attn_tensor, _attn_tensor),
-    "lens_receipt_of_generated": (_STATUS, _P, _P, _P, _P, _P),
-    "lens_receipt_check": (_STATUS, _P, _P, _P, _P, _P, _P),
-}
-_words.FUNCTIONS.update(_PROTOTYPES)
-_VERSION = (0, 5)  # major and minor: the structs above are of this one
-
-
-def _candidates() -> list[str]:
-    """Where the library may be, nearest first."""
-    if "ATTN_LIBRARY" in os.environ:
-        return [os.environ["ATTN_LIBRARY"]]
-    here = pathlib.Path(__file__).resolve().parent
-    name = {"darwin": "libattn.dylib", "win32": "attn.dll"}.get(sys.platform, "libattn.so")
-    near = [here / name, here.parent.parent.parent / "build" / name]
-    installed = [name + ".0.5" if name.endswith(".so") else name, ctypes.util.find_library("attn")]
-    return [str(path) for path in near if path.exists()] + [path for path in installed if path]
-
-
-def _load() -> ctypes.CDLL:
-    """The shared library, with its functions' types declared."""
-    reasons = []
-    for path in _candidates():
-        try:
-            library = ctypes.CDLL(path)
-        except OSError as error:
-            reasons.append(str(error))
-            continue
-        number = library.attn_version() if hasattr(library, "attn_version") else 0
-        found = (number // 10000, number // 100 % 100)
-        if found != _VERSION:
-            raise ImportError(f"{path} is version {found[0]}.{found[1]} of attn.h, and this package is for "
-                              f"{_VERSION[0]}.{_VERSION[1]}; take both from the same version")
-        for name, (result, *parameters) in _PROTOTYPES.items():
-            if not hasattr(library, name):
-                raise ImportError(f"{path} lacks {name}: build it from the same version of attn.h")
-            function = getattr(library, name)
-            function.restype, function.argtypes = result, parameters
-        return library
-    raise ImportError("the package attn does not find its library: build it with `make build/libattn.so`, or set "
-                      f"ATTN_LIBRARY to its path ({'; '.join(reasons)})")
-
-
-_lib = _load()
-
+_ISAS, _EDITS, _CACHE_PARTS, _STOP_REASONS = ([*literal.__args__] for literal in (Isa, EditKind, CachePart, StopReason))  # type: ignore[attr-defined]
 
 def version() -> str:
     """The version of the library, for example "0.5.0"."""
@@ -355,74 +127,7 @@ def version() -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-# ---- errors ----
-
-
-class Status(enum.IntEnum):
-    """Kinds of failure, as attn_status of attn.h lists them."""
-
-    OK, ARGUMENT, SHAPE, MEMORY, SPACE, IO, FORMAT, VERSION, CHECKSUM, TOKEN, CONTEXT, TOKENIZER, UNSUPPORTED, NAME, \
-        STOPPED = range(15)
-
-
-class Error(Exception):
-    """A call failed. str(error) is the library's sentence, error.status its kind."""
-
-    def __init__(self, status: Status, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Error, (self.status, str(self))
-
-
-class _Guard:
-    """Runs Python functions that C calls. C cannot carry an exception: the guard keeps it until the call
-    is over."""
-
-    def __init__(self) -> None:
-        self.caught: Optional[BaseException] = None
-
-    def __call__(self, function: Callable[[], None]) -> int:
-        """0 to go on, or 1 to stop after an exception."""
-        try:
-            function()
-        except BaseException as error:  # KeyboardInterrupt too
-            self.caught = self.caught or error
-            return 1
-        return 0
-
-    def run(self, ctx: _attn_ctx, function: Any, *arguments: Any) -> None:
-        """ctx.run, and then the exception if there was one."""
-        _run_guarded([self], ctx, function, *arguments)
-
-
-def _run_guarded(guards: Iterable[_Guard], ctx: _attn_ctx, function: Any, *arguments: Any) -> None:
-    failure: Optional[BaseException] = None
-    try:
-        ctx.run(function, *arguments)
-    except Error as error:
-        failure = error
-    for guard in guards:
-        failure, guard.caught = guard.caught or failure, None
-    if failure:
-        raise failure
-
-
 # ---- memory ----
-
-
-class _Handle:
-    """An object that the library made. It is freed when nobody refers to the handle any more, and before
-    the handles that it needs: weakref.finalize holds those."""
-
-    def __init__(self, pointer: c_void_p, free: Any, *needs: object) -> None:
-        self._as_parameter_ = pointer
-        weakref.finalize(self, _release, free, pointer, needs).atexit = False
-
-
-def _release(free: Any, pointer: c_void_p, _needs: object) -> None:
-    free(pointer)
 
 
 class _Closing:
@@ -444,62 +149,29 @@ class _Closing:
         raise TypeError(f"a {name} cannot be copied or pickled{hint}")
 
 
-class _Turns:
-    """One thread at a time, for the sessions of a workspace. An object that a running pass may use waits
-    here until the pass is over: the garbage collector may drop it at any moment, in any thread."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self._depth = 0
-        self._waiting: list[object] = []
-
-    def __enter__(self) -> None:
-        self.lock.acquire()
-        self._depth += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        self._let_go()
-        self.lock.release()
-
-    def _let_go(self) -> None:
-        while self._depth == 0 and self._waiting:
-            self._waiting.pop()
-
-    def retire(self, *used: object) -> None:
-        """Lets go of objects, now or when no pass is running."""
-        self._waiting.extend(used)
-        if self.lock.acquire(blocking=False):
-            self._let_go()
-            self.lock.release()
-
-
 class _Memory:
-    """Numbers outside NumPy, for np.asarray. The array keeps `owner` alive."""
+    """Numbers outside NumPy, for np.asarray: of a tensor that somebody else keeps alive, or that this context owns."""
 
-    def __init__(self, tensor: _attn_tensor, owner: object) -> None:
-        dtype = _DTYPES[tensor.dtype]
-        self.owner = owner
+    def __init__(self, ctx: Optional[attn_ctx] = None) -> None:
+        if ctx is not None:
+            weakref.finalize(self, _lib.attn_ctx_free, ctypes.pointer(ctx)).atexit = False
+
+    def shown(self, tensor: attn_tensor) -> Array:
+        dtype = DTYPES[tensor.dtype]
         self.__array_interface__ = {
             "version": 3, "typestr": dtype.str, "data": (tensor.data or 0, False),
             "shape": tuple(tensor.shape[:tensor.ndim]),
             "strides": tuple(n * dtype.itemsize for n in tensor.stride[:tensor.ndim])}
+        memory: Any = self
+        return np.asarray(memory)
 
 
-def _view(tensor: _attn_tensor) -> Array:
+def _view(tensor: attn_tensor) -> Array:
     """An array over numbers that somebody else keeps alive."""
-    memory: Any = _Memory(tensor, None)
-    return np.asarray(memory)
+    return _Memory().shown(tensor)
 
 
-def _array_of(ctx: _attn_ctx, tensor: _attn_tensor) -> Array:
-    """An array over a tensor that the context owns, which is freed with the last view of it."""
-    memory: Any = _Memory(tensor, ctx)
-    weakref.finalize(memory, _lib.attn_ctx_free, ctypes.pointer(ctx)).atexit = False
-    return np.asarray(memory)
-
-
-def _lend(tensor: _attn_tensor, name: str, use: Callable[[Array], None]) -> None:
+def _lend(tensor: attn_tensor, name: str, use: Callable[[Array], None]) -> None:
     """Shows numbers to a function, and fails if it keeps them beyond their life."""
     value = _view(tensor)
     kept = weakref.ref(value)
@@ -512,76 +184,37 @@ def _lend(tensor: _attn_tensor, name: str, use: Callable[[Array], None]) -> None
                                      "for other numbers; keep a copy, array.copy()")
 
 
-def _vector(pointer: int, n: int) -> _attn_tensor:
+def _vector(pointer: int, n: int) -> attn_tensor:
     """[n] f32 at an address."""
-    return _attn_tensor(pointer, 0, 1, (n, 1, 1, 1), (1, 0, 0, 0))
+    return attn_tensor(pointer, 0, 1, (n, 1, 1, 1), (1, 0, 0, 0))
 
 
-def _floats(value: npt.ArrayLike) -> Array:
-    return np.asarray(value, dtype=np.float32)
-
-
-def _span(what: str, span: Span) -> tuple[int, int]:
+def _bounds(span: Any) -> tuple[int, int]:
     """The first and the number of positions or heads; 0 for all from the first on."""
-    if span is None:
-        return 0, 0
-    if isinstance(span, (list, tuple, range, np.ndarray)):
-        numbers = [operator.index(n) for n in span]
-        if not numbers or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            raise ValueError(f"{what} must be neighbours, as in [2, 3, 4]; for {numbers} make one edit for each")
-        span = slice(numbers[0], numbers[-1] + 1)
-    assert isinstance(span, (slice, SupportsIndex))
-    first, end = (span.start or 0, span.stop) if isinstance(span, slice) else (operator.index(span), operator.index(span) + 1)
-    if isinstance(span, slice) and span.step not in (None, 1) or first < 0 or end is not None and end <= first:
-        raise ValueError(f"{what} must be a number from 0 on, or a slice like slice(2, 5) or slice(2, None); "
-                         f"got {span}")
-    return first, 0 if end is None else end - first
+    span = _arguments.take("edit()", "positions or heads", span, _arguments.KINDS["Span"])
+    return (0, 0) if span is None else (span.start, 0 if span.stop is None else span.stop - span.start)
 
 
-def _edit_of(name: str, kind: EditKind, value: Optional[npt.ArrayLike], positions: Span,
-             heads: Span) -> tuple[_attn_edit, _attn_tensor]:
+def _edit_of(name: str, kind: EditKind, value: Optional[npt.ArrayLike], positions: Span, heads: Span,
+             batch_dim: bool = False) -> tuple[Any, attn_tensor]:
     """C's description of an edit, and the tensor that must outlive it."""
-    if kind not in _EDITS:
-        raise ValueError(f"kind is one of {', '.join(_EDITS)}, not {kind!r}")
     if (value is None) != (kind == "zero"):
-        raise ValueError(f'"{kind}" takes {"no" if kind == "zero" else "a"} value')
-    tensor = _attn_tensor() if value is None else _attn_tensor.of(np.atleast_1d(_floats(value)))
-    return _attn_edit(_coded(name), _EDITS.index(kind), *_span("positions", positions), *_span("heads", heads),
-                      tensor), tensor
+        raise ValueError(f'edit(): "{kind}" takes {"no" if kind == "zero" else "a"} value')
+    tensor = attn_tensor() if value is None else attn_tensor.of(_one_text(np.atleast_1d(_floats(value)), 3 if batch_dim else 5))
+    return C.attn_edit(_coded(name), _EDITS.index(kind), *_bounds(positions), *_bounds(heads), tensor), tensor
 
 
-def _natural(what: str, n: int) -> int:
-    """A count for C, where a negative number would be a huge one."""
-    n = operator.index(n)
-    if not 0 <= n <= sys.maxsize:
-        raise ValueError(f"{what} must be from 0 to {sys.maxsize}, not {n}")
-    return n
+def _one_text(array: Array, least: int) -> Array:
+    """Without the batch dimension, which an array of `least` dimensions may have."""
+    while array.ndim >= least and array.shape[0] == 1:
+        array = array[0]
+    return array
 
 
-def _at_least_one(what: str, n: int) -> int:
-    if n == 0:  # which would be C's default
-        raise ValueError(f"{what} must be at least 1")
-    return _natural(what, n)
-
-
-def _coded(text: str) -> bytes:
-    """A name or a text for C, where it ends before a NUL."""
-    if "\0" in text:
-        raise ValueError(f"{text!r} has a NUL character, before which the library would cut it")
-    return text.encode()
-
-
-def _path(path: Union[str, os.PathLike[str]]) -> bytes:
-    coded = os.fsencode(path)
-    if b"\0" in coded:
-        raise ValueError(f"the path {path!r} has a NUL character")
-    return coded
-
-
-def _strings(texts: Union[str, Iterable[str]]) -> Any:
-    """A char *[] of one or more, which keeps them alive."""
-    coded = [_coded(text) for text in ([texts] if isinstance(texts, str) else texts)]
-    return (c_char_p * len(coded))(*coded)
+def _strings(texts: Iterable[str]) -> Any:
+    """A char *[], which keeps the texts alive."""
+    each = [_coded(text) for text in texts]
+    return (c_char_p * len(each))(*each)
 
 
 # ---- models ----
@@ -637,7 +270,7 @@ class Scores(NamedTuple):
         """A line for each token, for a terminal."""
         return str(self._picture())
 
-    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+    def save(self, path: Path) -> None:
         """Writes the text as an .svg or .png picture, each token on a colour by its loss."""
         self._picture().save(path)
 
@@ -663,14 +296,11 @@ class Sampling:
     min_p: float = 0  # keep those at least min_p times as likely as the likeliest
     repeat_penalty: float = 0  # of tokens seen before; 0 or 1: none
     repeat_last: int = 0  # how many of the last tokens count as seen; 0: all
-    seed: int = 0
+    seed: Seed = 0
 
-    def _desc(self) -> _attn_sampler_desc:
-        if not 0 <= self.seed < 1 << 64:
-            raise ValueError(f"a seed is 0 to 2^64 - 1, not {self.seed}")
+    def _desc(self) -> Any:
         top_p = 0 if self.top_p == 1 else self.top_p or 1e-30  # 0 is all in C
-        return _attn_sampler_desc(self.temperature, _natural("top_k", self.top_k), top_p, self.min_p,
-                                  self.repeat_penalty, _natural("repeat_last", self.repeat_last), self.seed)
+        return C.attn_sampler_desc(self.temperature, self.top_k, top_p, self.min_p, self.repeat_penalty, self.repeat_last, self.seed)
 
 
 class Continuation(NamedTuple):
@@ -697,7 +327,9 @@ class Tokenizer:
     def encode(self, text: Union[str, bytes], allow_special: bool = False) -> Ids:
         """Text to ids [T]. Any bytes can be encoded, and decode_bytes gives them back. allow_special:
         "<|endoftext|>" becomes its token instead of its letters."""
-        data = text.encode() if isinstance(text, str) else bytes(text)
+        if not isinstance(text, (str, bytes)):
+            raise _arguments.wrong("encode()", "text", text, "a str or bytes")
+        data = text.encode() if isinstance(text, str) else text
         ids = np.empty(len(data), np.int32)
         n = c_size_t(len(ids))
         self._model._context().run(_lib.attn_encode_special if allow_special else _lib.attn_encode, ids.ctypes.data,
@@ -720,7 +352,7 @@ class Tokenizer:
     def token_bytes(self, token: int) -> bytes:
         """The bytes of one token; none for an id without a token."""
         size = c_size_t()
-        at = _lib.attn_token_bytes(byref(size), self._pointer, min(_natural("a token", token), 2**31 - 1))
+        at = _lib.attn_token_bytes(byref(size), self._pointer, min(token, 2**31 - 1))
         return ctypes.string_at(at, size.value) if at else b""
 
 
@@ -730,33 +362,30 @@ class Model(_Closing):
     Any number of threads may use a model. It gives its file and memory back when it and all of its
     sessions are closed, by close(), by the end of a `with` block, or because nobody refers to them."""
 
-    @_words.answers
-    def __init__(self, path: Union[str, os.PathLike[str]], *, verify: bool = True, threads: int = 0,
-                 isa: str = "auto", progress: Optional[Callable[[float], None]] = None,
-                 batch_dim: bool = False) -> None:
+    def __init__(self, path: Path, *, verify: bool = True, threads: Threads = 0, isa: Isa = "auto",
+                 progress: Progress = None, batch_dim: bool = False) -> None:
         """Opens a .attn file; attn-convert makes one of a checkpoint.
 
-        verify: read the whole file and compare its checksums; progress(share) is called meanwhile.
+        verify: read the whole file and compare its checksums; progress(share) is called meanwhile; True: a bar.
         threads: how many a call may use; 0: the library chooses.
         isa: the instruction set, "auto" or one of portable, base, avx2, avx2_vnni, avx512, avx512_vnni, neon,
                 neon_dot, neon_i8mm.
-        batch_dim: to_tokens, model(tokens), run_with_hooks and run_with_cache, their hooks and their cache have
-                TransformerLens's batch dimension, which is 1: logits are [1, T, n_vocab]. Sessions have none."""
-        if isa not in _ISAS:
-            raise ValueError(f"isa is one of {', '.join(_ISAS)}, not {isa!r}")
+        batch_dim: to_tokens, model(tokens), run_with_hooks and run_with_cache, their hooks and their cache, gradients
+                and the logits of a metric have TransformerLens's batch dimension, which is 1: logits are
+                [1, T, n_vocab]. Sessions have none. Every call takes activations with it."""
         self.threads, self.batch_dim = threads, batch_dim
-        self.path: Optional[str] = os.fsdecode(path)  # of its file; None for what process_weights made
+        self.path: Optional[str] = os.path.abspath(os.fsdecode(path))  # of its file; None for what process_weights made
         self._isa = isa
-        guard = _Guard()
-        callback = _PROGRESS_FN(lambda done, _: guard(lambda: progress(done) if progress else None))
-        desc = _attn_model_desc(not verify, ctypes.cast(callback, c_void_p) if progress else None)
-        pointer = c_void_p()
-        guard.run(self._context(), _lib.attn_model_open, byref(pointer), _path(path), byref(desc))
-        self._adopt(pointer)
+        callback, show = _progress_fn(progress, "opening the model")
+        desc = C.attn_model_desc(not verify, ctypes.cast(callback, c_void_p) if show else None)
+        handle = Handle(_lib.attn_model_close)
+        self._context().run(_lib.attn_model_open, handle.place, os.fsencode(path), byref(desc), long=True)
+        self._stat = os.stat(path)
+        self._adopt(handle)
 
-    def _adopt(self, pointer: c_void_p) -> None:
-        self._open: Optional[_Handle] = _Handle(pointer, _lib.attn_model_close)
-        c = _lib.attn_model_config(pointer).contents
+    def _adopt(self, handle: Handle) -> None:
+        self._open: Optional[Handle] = handle
+        c = _lib.attn_model_config(handle).contents
         self.config = Config(c.n_vocab, c.n_ctx, c.d_model, c.n_head, c.n_layer, c.d_mlp, c.d_head, c.ln_eps,
                              bool(c.tied), c.bos if c.bos >= 0 else None, c.eos if c.eos >= 0 else None,
                              _ACTIVATIONS[c.act_fn], bool(c.unscaled_attn),
@@ -776,14 +405,20 @@ class Model(_Closing):
         return f"<attn.Model of {c.n_layer} layers, {c.n_head} heads, d_model {c.d_model}, n_vocab {c.n_vocab}>"
 
     @property
-    def _handle(self) -> _Handle:
+    def _handle(self) -> Handle:
         if self._open is None:
             raise Error(Status.ARGUMENT, "the model is closed")
         return self._open
 
-    def _context(self) -> _attn_ctx:
+    def _kept_open(self) -> Model:
+        """The same model, which stays open when this one is closed."""
+        model = Model.__new__(Model)
+        model.__dict__.update(self.__dict__, _open=self._handle)
+        return model
+
+    def _context(self) -> attn_ctx:
         """A context for one call, or for the tensors that it makes."""
-        ctx = _attn_ctx()
+        ctx = attn_ctx()
         ctx.n_threads, ctx.isa = self.threads, _ISAS.index(self._isa)
         return ctx
 
@@ -800,42 +435,46 @@ class Model(_Closing):
         """The model's tokenizer; without one its calls fail with Status.TOKENIZER."""
         return Tokenizer(self)
 
-    def _ids(self, tokens: Tokens, prepend_bos: bool = False) -> Ids:
-        """Any tokens as ids [T]."""
+    def _ids(self, tokens: Tokens, prepend_bos: bool = False, name: str = "tokens") -> Ids:
+        """Any tokens as ids [T]. `name` is the argument's."""
         if isinstance(tokens, (str, bytes)):
             ids = self.tokenizer.encode(tokens)
         else:
+            expected = "the ids of one text"
             if isinstance(tokens, Record):
-                raise TypeError("expected a text or ids, got a cache; model.logit_lens(cache) takes one")
+                raise TypeError(f"{name} is a cache; expected a text or ids; model.logit_lens(cache) takes one")
+            tokens = _arguments.take("", name, tokens, _arguments.KINDS["Tokens"])
             many = "a call takes one: [model.run_with_cache(text) for text in texts], or model.generate_many(texts)"
             if isinstance(tokens, (list, tuple)) and tokens and isinstance(tokens[0], (str, bytes)):
-                raise TypeError(f"got {len(tokens)} {'texts' if len(tokens) > 1 else 'text in a list'}, and {many}")
-            given = np.asarray(tokens)
+                raise TypeError(f"{name}: got {len(tokens)} {'texts' if len(tokens) > 1 else 'text in a list'}, and {many}")
+            try:
+                given = np.asarray(tokens)
+            except (TypeError, ValueError, OverflowError):  # rows of different lengths, say
+                raise _arguments.wrong("", name, tokens, expected, ValueError) from None
             if given.ndim == 2 and given.shape[0] == 1:
                 given = given[0]  # TransformerLens's batch of one
             if given.ndim != 1:
-                raise ValueError(f"expected the ids of one text, got an array of shape {list(given.shape)}; {many}")
+                raise ValueError(f"{name}: expected {expected}, got an array of shape {list(given.shape)}; {many}")
             if given.size and given.dtype.kind not in "iu":
-                raise TypeError(f"ids are integers, not {given.dtype}")
-            ids = np.ascontiguousarray(given, np.int32)
+                raise TypeError(f"{name}: ids are integers, not {given.dtype}")
+            with np.errstate(invalid="ignore"):
+                ids = np.ascontiguousarray(given).astype(np.int32)
             for i in np.flatnonzero(ids != given)[:1]:
-                raise Error(Status.TOKEN, f"token {i} is {given[i]}; expected 0 to {self.config.n_vocab - 1}")
+                raise Error(Status.TOKEN, f"{name}: token {i} is {given[i]}; expected 0 to {self.config.n_vocab - 1}")
         if not prepend_bos:
             return ids
         if self.config.bos is None:
             raise Error(Status.ARGUMENT, "the model has no beginning-of-text token")
         return np.concatenate([np.array([self.config.bos], np.int32), ids])
 
-    @_words.answers
     def to_tokens(self, text: Union[str, bytes], prepend_bos: bool = False) -> Ids:
         """Text to ids [T]. (TransformerLens gives [1, T], and prepends by default.)"""
-        return self._batched(self._ids(text, prepend_bos))
+        return self._batched(self._ids(text, prepend_bos, "text"))
 
     def to_string(self, tokens: Tokens) -> str:
         """Ids to text."""
         return self.tokenizer.decode(tokens)
 
-    @_words.answers
     def to_str_tokens(self, tokens: Tokens, prepend_bos: bool = False) -> list[str]:
         """The text of each token."""
         return [self.tokenizer.decode([token]) for token in self._ids(tokens, prepend_bos)]
@@ -853,8 +492,16 @@ class Model(_Closing):
         self._context().run(_lib.attn_text_token, byref(token), self._handle, _coded(text))
         return token.value
 
-    def _token(self, token: Union[int, str]) -> int:
-        return self.to_single_token(token) if isinstance(token, str) else int(self._ids([token])[0])
+    def _token(self, token: Union[int, str], name: str = "token") -> int:
+        if isinstance(token, str):
+            return self.to_single_token(_arguments.take("", name, token, _arguments.KINDS["str"]))
+        return int(self._ids([_arguments.take("", name, token, ("a token's id, or a str that is one token", operator.index))], name=name)[0])
+
+    def _takes_long(self, n_tokens: int, all_logits: bool = True) -> bool:
+        """Whether a pass over so many tokens may take more than some hundredths of a second."""
+        c = self.config
+        each = c.n_layer * (4 * c.d_model + 2 * c.d_mlp) * c.d_model + (c.n_vocab * c.d_model if all_logits else 0)
+        return n_tokens * each > 1e9
 
     # ---- running ----
 
@@ -877,12 +524,10 @@ class Model(_Closing):
         """One in which hooks see a whole text at once."""
         return self.session(len(ids), n_batch=len(ids))
 
-    @_words.answers
     def __call__(self, tokens: Tokens, prepend_bos: bool = False) -> Array:
         """The logits [T, n_vocab] at every position of a text."""
         return self.run_with_hooks(tokens, prepend_bos=prepend_bos)
 
-    @_words.answers
     def run_with_hooks(self, tokens: Tokens, fwd_hooks: Sequence[tuple[SomeNames, HookFn]] = (),
                        prepend_bos: bool = False) -> Array:
         """The logits [T, n_vocab] of a text with hooks: pairs of a name and a function, see
@@ -890,11 +535,12 @@ class Model(_Closing):
         ids = self._ids(tokens, prepend_bos)
         with self._session_for(ids) as session:
             session._batch_dim = self.batch_dim
-            for name, fn in fwd_hooks:
-                session.hook(name, fn)
+            for pair in fwd_hooks:
+                if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                    raise _arguments.wrong("run_with_hooks()", "fwd_hooks", fwd_hooks, "pairs, [(name, function)]")
+                session.hook(*pair)
             return self._batched(session.feed(ids, all_logits=True))
 
-    @_words.answers
     def run_with_cache(self, tokens: Tokens, names: Names = None, prepend_bos: bool = False) -> tuple[Array, Record]:
         """The logits [T, n_vocab] of a text and its activations.
 
@@ -910,6 +556,9 @@ class Model(_Closing):
         """The file that a receipt is about."""
         if self.path is None:
             raise Error(Status.ARGUMENT, "a receipt is of a model in a file: save() this one, and open the file")
+        now = os.stat(self.path)
+        if any(getattr(now, of) != getattr(self._stat, of) for of in ("st_dev", "st_ino", "st_size", "st_mtime_ns")):
+            raise Error(Status.ARGUMENT, f"the file {self.path} is not the one that was opened: open the model again")
         return self.path
 
     def activation_names(self) -> list[str]:
@@ -920,17 +569,13 @@ class Model(_Closing):
     def _chosen(self, names: SomeNames) -> list[str]:
         """The names for which a function says yes, or those of a list, or the one."""
         if not callable(names):
-            chosen = [names] if isinstance(names, str) else list(names)
-            if not chosen:
-                raise ValueError("the list of names is empty")
-            return chosen
+            return [names] if isinstance(names, str) else list(names)
         every = self.activation_names()
         chosen = list(filter(names, every))
         if not chosen:
             raise ValueError(f"the function chose none of the {len(every)} names, such as {every[-1]}")
         return chosen
 
-    @_words.answers
     def score(self, tokens: Tokens, k: int = 0, prepend_bos: bool = False) -> Scores:
         """How well the model predicts a text, and the k likeliest next tokens at each position."""
         ids = self._ids(tokens, prepend_bos)
@@ -940,7 +585,7 @@ class Model(_Closing):
     def surprisal(self, texts: Any, *, column: Optional[str] = None, by: Literal["word", "token", "region"] = "word",
                   unit: Literal["bits", "nats"] = "bits", regions: Optional[str] = None, region_names: Optional[str] = None,
                   punctuation: Literal["word", "apart"] = "word", continues: bool = False, rank: bool = False, top: int = 0,
-                  stride: int = 0, bos: bool = True) -> dict[str, list[Any]]:
+                  stride: int = 0, bos: bool = True, progress: Progress = None) -> dict[str, list[Any]]:
         """How surprising each word is. Returns a list for each column, with the digits that the program surprisal prints;
         its page, tools/surprisal, explains columns and options. pandas.DataFrame takes the result.
 
@@ -955,39 +600,43 @@ class Model(_Closing):
         What was changed or left out in the texts is a warning."""
         from . import _surprisal
         chosen = _surprisal.options(
-            column, {"by": by, "unit": unit, "punctuation": punctuation}, regions, region_names, continues=bool(continues),
-            rank=bool(rank), no_bos=not bos, top=_natural("top", top), stride=_natural("stride", stride))
-        return _surprisal.columns(self, texts, chosen)
+            column, {"by": by, "unit": unit, "punctuation": punctuation}, regions, region_names, continues=continues, rank=rank,
+            no_bos=not bos, top=top, stride=stride)
+        return _surprisal.columns(self, texts, chosen, _told(progress, "surprisal"))
 
-    @_words.answers
-    def generate_many(self, prompts: Union[str, Sequence[Tokens]], *, max_tokens: int = 100,
-                      sampling: Sampling = Sampling(), stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False,
-                      ignore_eos: bool = False,
-                      logits_fn: Optional[Callable[[Array], None]] = None) -> list[Continuation]:
+    def generate_many(self, prompts: Prompts, *, max_tokens: Positive = 100, sampling: Sampling = Sampling(), stop: Texts = (),
+                      prepend_bos: bool = False, ignore_eos: bool = False,
+                      logits_fn: Optional[Callable[[Array], Any]] = None, progress: Progress = None) -> list[Continuation]:
         """Continues one prompt (a str), or several together. Each prompt has its own session. A pass computes all prompts, so it
         reads the weights once. Text i draws with seed + i. It drafts tokens ahead, which makes repetitive text faster and
-        changes none. logits_fn(logits [n_vocab]) may change the logits before each draw."""
-        guard, n_vocab = _Guard(), self.config.n_vocab
-        callback = _LOGITS_FN(lambda logits, _session, _user: guard(
+        changes none. logits_fn(logits [n_vocab]) may change the logits before each draw. progress: True for a bar, or a
+        function of the share of max_tokens of all texts."""
+        n_vocab, ids = self.config.n_vocab, [self._ids(prompt, prepend_bos, "prompts") for prompt in prompts]
+        if not ids:
+            return []
+        change = LOGITS_FN(lambda logits, _session, _user: from_c(
             lambda: _lend(_vector(logits, n_vocab), "the logits", logits_fn) if logits_fn else None))
+        show, pieces = _told(progress, "generate_many"), itertools.count(1)
+        tell = TEXT_FN(lambda _text, _size, _user: from_c(
+            lambda: show(min(1, next(pieces) / (max_tokens * len(ids)))) if show else None))
         stops = _strings(stop)
-        ids = [self._ids(prompt, prepend_bos) for prompt in ([prompts] if isinstance(prompts, str) else prompts)]
-        desc = _attn_generate_desc(sampling=sampling._desc(), max_tokens=_at_least_one("max_tokens", max_tokens),
-                                   logits_fn=ctypes.cast(callback, c_void_p) if logits_fn else None,
-                                   ignore_eos=ignore_eos, stop_strings=ctypes.addressof(stops),
-                                   n_stop_strings=len(stops))
-        texts = (_attn_continuation * len(ids))()
+        desc = C.attn_generate_desc(sampling=sampling._desc(), max_tokens=max_tokens, ignore_eos=ignore_eos,
+                                    logits_fn=ctypes.cast(change, c_void_p) if logits_fn else None,
+                                    stop_strings=ctypes.addressof(stops), n_stop_strings=len(stops))
+        texts = (C.attn_continuation * len(ids))()
+        owner = _Memory()
+        weakref.finalize(owner, _lib.attn_continuations_free, texts, len(texts)).atexit = False
         for text, prompt in zip(texts, ids):
             text.prompt_tokens, text.n_prompt_tokens = prompt.ctypes.data, len(prompt)
-        try:
-            guard.run(self._context(), _lib.attn_generate_many, texts, len(texts), self._handle, byref(desc))
-            return [Continuation(ctypes.string_at(text.text, text.size).decode(),
-                                 list((c_int32 * text.n_tokens).from_address(text.tokens)) if text.n_tokens else [],
-                                 _lib.attn_stop_reason_name(text.reason).decode(),
-                                 list((c_float * text.n_tokens).from_address(text.log_probs)) if text.n_tokens else [])
-                    for text in texts]
-        finally:
-            _lib.attn_continuations_free(texts, len(texts))
+            text.text_fn = ctypes.cast(tell, c_void_p) if show else None
+        self._context().run(_lib.attn_generate_many, texts, len(texts), self._handle, byref(desc), long=True)
+        if show:
+            show(1)
+        return [Continuation(ctypes.string_at(text.text, text.size).decode(),
+                             list((c_int32 * text.n_tokens).from_address(text.tokens)) if text.n_tokens else [],
+                             _lib.attn_stop_reason_name(text.reason).decode(),
+                             list((c_float * text.n_tokens).from_address(text.log_probs)) if text.n_tokens else [])
+                for text in texts]
 
     # ---- what its file says ----
 
@@ -1024,23 +673,24 @@ class Model(_Closing):
         module = _words.WEIGHTS.get(name)
         if module in ("attn", "mlp"):
             raise Error(Status.NAME, f"{name} is of one layer; here it is {_words.model_word(name)}")
-        ctx, out = self._context(), _attn_tensor()
+        ctx, out = self._context(), attn_tensor()
+        memory = _Memory(ctx)
         ctx.run(_lib.attn_model_tensor, byref(out), self._handle, _coded(f"{module}.{name}" if module else name))
-        return _array_of(ctx, out)
+        return memory.shown(out)
 
     def process_weights(self, *, fold_ln: bool = True, center_writing_weights: bool = True,
                         center_unembed: bool = True, fold_value_biases: bool = True) -> Model:
         """A new model with the same log-probabilities and simpler weights, as TransformerLens makes them."""
-        pointer, model = c_void_p(), Model.__new__(Model)
-        self._context().run(_lib.lens_process_weights, byref(pointer), self._handle,
-                            fold_ln + 2 * center_writing_weights + 4 * center_unembed + 8 * fold_value_biases)
+        handle, model = Handle(_lib.attn_model_close), Model.__new__(Model)
+        self._context().run(_lib.lens_process_weights, handle.place, self._handle,
+                            fold_ln + 2 * center_writing_weights + 4 * center_unembed + 8 * fold_value_biases, long=True)
         model.threads, model._isa, model.batch_dim, model.path = self.threads, self._isa, self.batch_dim, None
-        model._adopt(pointer)
+        model._adopt(handle)
         return model
 
-    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+    def save(self, path: Path) -> None:
         """Writes the model as a .attn file, which takes its name when it is whole."""
-        self._context().run(_lib.lens_model_save, _path(path), self._handle)
+        self._context().run(_lib.lens_model_save, os.fsencode(path), self._handle, long=True)
 
     # ---- lenses, attribution (attn.lens has patching, gradients, circuits) ----
 
@@ -1052,33 +702,36 @@ class Model(_Closing):
         layer and the last one, [n_layer + 1, T, d_model]."""
         if isinstance(resid, Record):
             resid = np.stack([*(resid["resid_pre", layer] for layer in range(self.config.n_layer)), resid["resid_post", -1]])
-        stream = _floats(resid)
+        stream = _arguments.take("logit_lens()", "resid", resid, _arguments.KINDS["npt.ArrayLike"])
+        if stream.ndim < 2 or stream.shape[-1] != self.config.d_model:
+            raise _arguments.wrong("logit_lens()", "resid", stream, "the shape [.., T, d_model]", ValueError)
         ids = None if tokens is None else self._ids(tokens)
         width = self.config.n_vocab if ids is None else len(ids)
         out = np.empty((*stream.shape[:-1], width), np.float32)
-        self._context().run(_lib.lens_logit_lens, byref(_attn_tensor.of(out)), self._handle, _attn_tensor.of(stream),
-                            _attn_tensor() if scale is None else _attn_tensor.of(_floats(scale)),
-                            _attn_tensor() if ids is None else _attn_tensor.of(ids))
+        self._context().run(_lib.lens_logit_lens, byref(attn_tensor.of(out)), self._handle, attn_tensor.of(stream),
+                            attn_tensor() if scale is None else attn_tensor.of(_one_text(_floats(scale), 3)),
+                            attn_tensor() if ids is None else attn_tensor.of(ids), long=self._takes_long(stream.size // stream.shape[-1]))
         return out
 
     def logit_directions(self, tokens: Tokens, against: Optional[Tokens] = None) -> Array:
         """[n, d_model]: the directions of the tokens' logits, or of their differences to those `against`."""
-        ids, minus = self._ids(tokens), None if against is None else self._ids(against)
+        ids, minus = self._ids(tokens), None if against is None else self._ids(against, name="against")
         if minus is not None and len(minus) != len(ids):
-            raise ValueError(f"{len(ids)} tokens against {len(minus)}; each needs one")
+            raise ValueError(f"against: {len(ids)} tokens against {len(minus)}; each needs one")
         out = np.empty((len(ids), self.config.d_model), np.float32)
-        self._context().run(_lib.attn_logit_directions, byref(_attn_tensor.of(out)), self._handle, ids.ctypes.data,
+        self._context().run(_lib.attn_logit_directions, byref(attn_tensor.of(out)), self._handle, ids.ctypes.data,
                             None if minus is None else minus.ctypes.data, len(ids))
         return out
 
-    @_words.answers
     def logit_attrs(self, parts: npt.ArrayLike, scale: npt.ArrayLike, directions: npt.ArrayLike) -> Array:
         """Direct logit attribution [.., T]: the share of parts [.., T, d_model] in logits along the
         directions [1 or T, d_model], with scale [T, 1] as ln_final.hook_scale."""
-        stream = _floats(parts)
+        stream: Array = np.asarray(parts)
+        if stream.ndim < 2:
+            raise _arguments.wrong("logit_attrs()", "parts", stream, "the shape [.., T, d_model]", ValueError)
         out = np.empty(stream.shape[:-1], np.float32)
-        self._context().run(_lib.lens_logit_attrs, byref(_attn_tensor.of(out)), self._handle, _attn_tensor.of(stream),
-                            _attn_tensor.of(_floats(scale)), _attn_tensor.of(_floats(directions)))
+        self._context().run(_lib.lens_logit_attrs, byref(attn_tensor.of(out)), self._handle, attn_tensor.of(stream),
+                            attn_tensor.of(_one_text(_floats(scale), 3)), attn_tensor.of(_one_text(_floats(directions), 3)))
         return out
 
     def detect_heads(self, tokens: Tokens) -> tuple[Array, Array]:
@@ -1107,7 +760,6 @@ class Model(_Closing):
         return entropy, (sums / total).astype(np.float32)
 
 
-@_words.answers
 def load(name: str, **options: Any) -> Model:
     """A model by its name: "tiny-stories" and "induction" are included. "gpt2", and any NAME with a file
     NAME.attn, are looked for in the directories of $ATTN_MODELS, in build/ and in the user's cache directory
@@ -1126,13 +778,12 @@ class Verdict:
         return self.holds
 
 
-def verify(model: Model, receipt: Union[str, os.PathLike[str]]) -> Verdict:
+def verify(model: Model, receipt: Path) -> Verdict:
     """Computes again what a receipt says, and compares every bit. Session.generate(..., receipt=...) writes one,
     and so do the programs gpt2 and attn-verify, on any machine."""
-    if not isinstance(model, Model):
-        raise TypeError(f"attn.verify takes the model, then the receipt's file; the model is {type(model).__name__}")
-    holds, found = c_int(), _receipt_findings()
-    model._context().run(_lib.lens_receipt_check, byref(holds), byref(found), model._handle, _path(model._file()), _path(receipt))
+    holds, found = c_int(), C.receipt_findings()
+    model._context().run(_lib.lens_receipt_check, byref(holds), byref(found), model._handle, os.fsencode(model._file()),
+                         os.fsencode(receipt), long=True)
     return Verdict(bool(holds.value), found.text.decode("utf-8", "replace"))
 
 
@@ -1143,11 +794,9 @@ class Workspace:
     """Scratch memory of a pass: Model.workspace."""
 
     def __init__(self, model: Model, n_ctx: int = 0, n_batch: int = 0) -> None:
-        desc = _attn_workspace_desc(_natural("n_ctx", n_ctx), _natural("n_batch", n_batch))
-        pointer = c_void_p()
-        model._context().run(_lib.attn_workspace_new, byref(pointer), model._handle, byref(desc))
-        self._handle = _Handle(pointer, _lib.attn_workspace_free, model._handle)
-        self._turns = _Turns()
+        desc, self._handle = C.attn_workspace_desc(n_ctx, n_batch), Handle(_lib.attn_workspace_free, model._handle)
+        model._context().run(_lib.attn_workspace_new, self._handle.place, model._handle, byref(desc))
+        self._turns = Turns()
 
 
 @dataclass(frozen=True)
@@ -1167,8 +816,13 @@ class HookPoint:
 class Hook(_Closing):
     """A hook or an edit of a session, until remove() or the end of a `with` block."""
 
-    def __init__(self, session: Session, *numbers: int) -> None:
-        self._session, self._numbers = session, numbers
+    def __init__(self, session: Session) -> None:
+        self._session, self._numbers = session, []  # type: tuple[Session, list[c_uint32]]
+
+    def _joined(self, *others: Hook) -> Hook:
+        for other in others:
+            self._numbers += other._numbers
+        return self
 
     def remove(self) -> None:
         """Removes it, in any order with others. A hook may remove itself."""
@@ -1177,8 +831,9 @@ class Hook(_Closing):
 
     def close(self) -> None:
         """Removes it unless it is removed already."""
-        if self._numbers[0] in self._session._kept:
-            self.remove()
+        for number in self._numbers:
+            if number.value in self._session._hooks():
+                self._session._unhook(number)
 
 
 class Session(_Closing):
@@ -1187,72 +842,77 @@ class Session(_Closing):
     Threads that use a session, or sessions of one workspace, take turns. It gives its memory back by
     close(), by the end of a `with` block, or when nobody refers to it."""
 
-    def __init__(self, model: Model, n_ctx: int = 0, *, n_batch: int = 0, cache_dtype: str = "f32",
+    def __init__(self, model: Model, n_ctx: int = 0, *, n_batch: int = 0, cache_dtype: Literal["f32", "f16"] = "f32",
                  workspace: Optional[Workspace] = None) -> None:
-        if cache_dtype not in ("f32", "f16"):
-            raise ValueError(f"cache_dtype is f32 or f16, not {cache_dtype!r}")
-        self.model = model
+        self.model, self._model = model, model._kept_open()
         self._cache_dtype, self._workspace = cache_dtype, workspace
-        self._turns = workspace._turns if workspace else _Turns()
-        self._guard, self._batch_dim = _Guard(), False  # whether hooks see a batch dimension
-        self._kept: dict[int, object] = {}  # by the number of a hook: what C refers to
-        desc = _attn_session_desc(_natural("n_ctx", n_ctx), _natural("n_batch", n_batch), int(cache_dtype == "f16"),
-                                  workspace._handle._as_parameter_ if workspace else None)
-        pointer = c_void_p()
-        model._context().run(_lib.attn_session_new, byref(pointer), model._handle, byref(desc))
-        needs = (model._handle, workspace._handle if workspace else None)
-        self._open: Optional[_Handle] = _Handle(pointer, _lib.attn_session_free, *needs)
+        self._turns = workspace._turns if workspace else Turns()
+        self._batch_dim = False  # whether hooks see a batch dimension
+        self._is_pure = True  # whether the model alone computed all that it holds, as a receipt needs it
+        self._kept: list[tuple[c_uint32, object]] = []  # the number of a hook, and what C refers to
+        needs = (self._model._handle, workspace._handle if workspace else None)
+        self._open: Optional[Handle] = Handle(_lib.attn_session_free, *needs)
         weakref.finalize(self, self._turns.retire, self._open, self._kept).atexit = False
+        desc = C.attn_session_desc(n_ctx, n_batch, int(cache_dtype == "f16"), workspace._handle._as_parameter_ if workspace else None)
+        model._context().run(_lib.attn_session_new, self._open.place, self._model._handle, byref(desc))
 
     def close(self) -> None:
         """Gives the memory back. Records and all arrays stay."""
-        self._turns.retire(self._open, *self._kept.values())
+        kept, self._kept[:] = [*self._kept], []
+        self._turns.retire(self._open, kept)
         self._open = None
-        self._kept.clear()
 
     def __len__(self) -> int:
         """The number of tokens it holds."""
-        with self._use() as handle:
-            return int(_lib.attn_session_length(handle))
+        return int(self._in_turn(_lib.attn_session_length))
 
     def __bool__(self) -> bool:
         return True  # an empty session, too
 
-    @contextmanager
-    def _use(self) -> Iterator[_Handle]:
-        """The session, for this thread alone until the block ends."""
-        with self._turns:
+    def _in_turn(self, use: Callable[[Handle], Any]) -> Any:
+        """use(the session's handle), for this thread alone until it ends."""
+        turn = self._turns.take()
+        try:
             if self._open is None:
                 raise Error(Status.ARGUMENT, "the session is closed")
-            yield self._open
+            return use(self._open)
+        finally:
+            del turn
+            self._turns.tidy()
 
-    def _run(self, function: Any, *arguments: Any) -> None:
-        with self._use() as handle:
-            self._guard.run(self.model._context(), function, handle, *arguments)
+    def _run(self, function: Any, *arguments: Any, long: bool = False) -> None:
+        self._in_turn(lambda handle: self._model._context().run(function, handle, *arguments, long=long, held=self._turns.take()))
+
+    def _hooks(self) -> list[int]:
+        return [number.value for number, _ in self._kept if number.value]
 
     @property
     def capacity(self) -> int:
         """The number of tokens it can hold."""
-        with self._use() as handle:
-            return int(_lib.attn_session_capacity(handle))
+        return int(self._in_turn(_lib.attn_session_capacity))
 
     @property
     def tokens(self) -> Ids:
         """The tokens it holds, a copy."""
-        with self._use() as handle:
+        def copied(handle: Handle) -> Ids:
             n = _lib.attn_session_length(handle)
             return np.array((c_int32 * n).from_address(_lib.attn_session_tokens(handle)) if n else [], np.int32)
+
+        ids: Ids = self._in_turn(copied)
+        return ids
 
     @property
     def logits(self) -> Optional[Array]:
         """The logits [n_vocab] of the last token that was fed, a copy. None before the first."""
-        with self._use() as handle:
+        def copied(handle: Handle) -> Optional[Array]:
             pointer = _lib.attn_session_logits(handle)
-            return _view(_vector(pointer, self.model.config.n_vocab)).copy() if pointer else None
+            return _view(_vector(pointer, self._model.config.n_vocab)).copy() if pointer else None
+
+        row: Optional[Array] = self._in_turn(copied)
+        return row
 
     # ---- feeding ----
 
-    @_words.answers
     def feed(self, tokens: Tokens, *, all_logits: bool = False, prepend_bos: bool = False, start_at_layer: int = 0,
              stop_at_layer: Optional[int] = None, resid: Optional[npt.ArrayLike] = None) -> Array:
         """Runs the model over more tokens. Gives the logits [n_vocab] of the last, or [T, n_vocab] of all.
@@ -1260,54 +920,52 @@ class Session(_Closing):
         start_at_layer takes `resid` [T, d_model] as the stream that enters that layer, after a feed of the
         same tokens and truncate. stop_at_layer gives the stream [T, d_model] that leaves, and the tokens
         do not join the session yet. After a failure the session is as it was before."""
-        ids = self.model._ids(tokens, prepend_bos)
-        item = _attn_feed_item()
-        item.layers.first = _natural("start_at_layer", start_at_layer)
-        kept = None
+        ids, c = self._model._ids(tokens, prepend_bos), self._model.config
+        item = C.attn_feed_item()
+        item.layers.first = start_at_layer
         if resid is not None:
-            kept = _attn_tensor.of(np.ascontiguousarray(_floats(resid)))
-            if kept.array.shape != (len(ids), self.model.config.d_model):
-                raise ValueError(f"resid has shape {list(kept.array.shape)}; expected "
-                                 f"{[len(ids), self.model.config.d_model]}")
-            item.layers.resid = kept.data
-        if stop_at_layer is None or stop_at_layer == self.model.config.n_layer:
+            kept = np.ascontiguousarray(_one_text(_floats(resid), 3))
+            if kept.shape != (len(ids), c.d_model):
+                raise ValueError(f"feed(): resid has shape {list(kept.shape)}; expected {[len(ids), c.d_model]}")
+            item.layers.resid = kept.ctypes.data
+            self._is_pure = False
+        if stop_at_layer is None or stop_at_layer == c.n_layer:
             return _feed([self], [ids], [item], all_logits)[0]
-        item.layers.end = _natural("stop_at_layer", stop_at_layer)
-        item.layers.embed_only = stop_at_layer == 0
-        leaving = np.empty((len(ids), self.model.config.d_model), np.float32)
+        item.layers.end, item.layers.embed_only = stop_at_layer, stop_at_layer == 0
+        leaving = np.empty((len(ids), c.d_model), np.float32)
         item.layers.resid_out = leaving.ctypes.data
         _feed([self], [ids], [item], False)
         return leaving
 
     def truncate(self, length: int) -> None:
         """Forgets all tokens from position `length` on."""
-        self._run(_lib.attn_session_truncate, _natural("length", length))
+        self._run(_lib.attn_session_truncate, length)
+        self._is_pure = self._is_pure or length == 0
 
     def copy(self) -> Session:
         """Another session with the same tokens, keys and values, without the hooks."""
-        with self._use() as handle:
-            to = Session(self.model, self.capacity, cache_dtype=self._cache_dtype, workspace=self._workspace)
-            to._run(_lib.attn_session_copy, handle)
-            return to
+        to = Session(self._model, self.capacity, cache_dtype=self._cache_dtype, workspace=self._workspace)
+        self._in_turn(lambda handle: to._run(_lib.attn_session_copy, handle))
+        to.model, to._is_pure = self.model, self._is_pure
+        return to
 
-    @_words.answers
     def score(self, tokens: Tokens, k: int = 0) -> Scores:
         """Feeds a text and tells how well each of its tokens was predicted: see Model.score. Hooks of the
         session take part."""
-        ids = self.model._ids(tokens)
-        stats = np.zeros(max(len(ids) - 1, 0), np.dtype(_attn_token_stats))
-        top = np.zeros((len(ids), _natural("k", k)), np.dtype(_attn_prediction))
-        with self._use() as handle:
-            self._guard.run(self.model._context(), _lib.attn_score, stats.ctypes.data,
-                            byref(_attn_top(top.ctypes.data, k)), handle, ids.ctypes.data, len(ids))
+        ids = self._model._ids(tokens)
+        stats = np.zeros(max(len(ids) - 1, 0), np.dtype(C.attn_token_stats))
+        top = np.zeros((len(ids), min(k, self._model.config.n_vocab + 1)), np.dtype(C.attn_prediction))
+        best = C.attn_top(top.ctypes.data, k)
+        self._is_pure = self._is_pure and not self._hooks()
+        self._in_turn(lambda handle: self._model._context().run(
+            _lib.attn_score, stats.ctypes.data, byref(best), handle, ids.ctypes.data, len(ids),
+            long=self._model._takes_long(len(ids)), held=self._turns.take()))
         return Scores(stats["nll"], stats["probability"], stats["rank"], top["token"], top["logit"],
-                      top["probability"], self.model._labels(ids))
+                      top["probability"], self._model._labels(ids))
 
-    @_words.answers
-    def generate(self, prompt: Tokens = (), *, max_tokens: int = 100, sampling: Union[Sampling, Sampler] = Sampling(),
-                 stop: Union[str, Iterable[str]] = (), prepend_bos: bool = False, ignore_eos: bool = False,
-                 logits_fn: Optional[Callable[[Array], None]] = None,
-                 receipt: Union[str, os.PathLike[str], None] = None) -> Generation:
+    def generate(self, prompt: Tokens = (), *, max_tokens: Positive = 100, sampling: Union[Sampling, Sampler] = Sampling(),
+                 stop: Texts = (), prepend_bos: bool = False, ignore_eos: bool = False,
+                 logits_fn: Optional[Callable[[Array], Any]] = None, receipt: Optional[Path] = None) -> Generation:
         """Feeds the prompt, and gives an iterator over the text that follows, piece by piece. The session
         holds the tokens whose text was given, and between two pieces you may hook, edit and look at it.
 
@@ -1316,12 +974,10 @@ class Session(_Closing):
         beginning-of-text token. logits_fn(logits [n_vocab]) may change them before each draw, for
         example to -inf for tokens that must not come. receipt: a file that is written when the text has
         ended; attn.verify, or the program attn-verify, computes it again from the model alone."""
-        return Generation(self, prompt, _at_least_one("max_tokens", max_tokens), sampling, stop, prepend_bos,
-                          ignore_eos, logits_fn, receipt)
+        return Generation(self, prompt, max_tokens, sampling, stop, prepend_bos, ignore_eos, logits_fn, receipt)
 
     # ---- hooks ----
 
-    @_words.answers
     def hook(self, name: SomeNames, fn: HookFn) -> Hook:
         """Calls fn(value, point) whenever an activation of that name is made, `*` in the name standing for
         anything. Several names, or a function that chooses names, make several hooks. fn may write to the
@@ -1332,17 +988,10 @@ class Session(_Closing):
         attn.hook_result [T, heads, d_model], what each head adds; hook_attn_in, hook_q_input,
         hook_k_input and hook_v_input [T, heads, d_model], copies of the stream for each head; and
         hook_mlp_in [T, d_model], a copy for the MLP."""
-        if not isinstance(name, str):
-            return self._hooks_of(name, lambda chosen: self.hook(chosen, fn))
-        session, guard = weakref.ref(self), self._guard
+        session = weakref.ref(self)
+        callback = HOOK_FN(lambda activation, _: from_c(lambda: _show(activation.contents, session(), fn)))
+        return self._hook_each(name, lambda chosen: (callback, _lib.attn_hook, _coded(chosen), callback, None))
 
-        def show(activation: Any, _: Any) -> int:
-            return guard(lambda: _show(activation.contents, session(), fn))
-
-        callback = _HOOK_FN(show)
-        return self._new_hook(callback, _lib.attn_hook, _coded(name), callback, None)
-
-    @_words.answers
     def edit(self, name: SomeNames, kind: EditKind, value: Optional[npt.ArrayLike] = None, *, positions: Span = None,
              heads: Span = None) -> Hook:
         """Changes activations of that name, `*` standing for anything, or of several names, which a function may choose,
@@ -1353,64 +1002,61 @@ class Session(_Closing):
         [positions, width], [positions, heads, width] or [heads, positions, keys]; leading dimensions may
         be missing, and a dimension of 1 repeats. A float32 array is not copied. With positions None, several positions
         of a value are the first ones, and a feed that goes beyond them fails."""
-        if not isinstance(name, str):
-            return self._hooks_of(name, lambda chosen: self.edit(chosen, kind, value, positions=positions, heads=heads))
-        desc, tensor = _edit_of(name, kind, value, positions, heads)
-        return self._new_hook((desc, tensor), _lib.attn_hook_edit, byref(desc))
+        def prepared(chosen: str) -> tuple[Any, ...]:
+            desc, tensor = _edit_of(chosen, kind, value, positions, heads, self._model.batch_dim)
+            return (desc, tensor), _lib.attn_hook_edit, byref(desc)
 
-    def _hooks_of(self, names: SomeNames, make: Callable[[str], Hook]) -> Hook:
-        """The hooks of several names as one: all, or after a failure none."""
-        made: list[Hook] = []
+        return self._hook_each(name, prepared)
+
+    def _hook_each(self, names: SomeNames, prepared: Callable[[str], tuple[Any, ...]]) -> Hook:
+        """A hook for each name: all, or after a failure or an interrupt none. `prepared` gives what C refers to, which is
+        kept before C knows of it, and then the function of C and its arguments."""
+        hook, chosen = Hook(self), self._model._chosen(names)
+        if not chosen:
+            raise ValueError("name: the list of names is empty")
         try:
-            for name in self.model._chosen(names):
-                made.append(make(name))
+            for name in chosen:
+                number = c_uint32()
+                kept, function, *arguments = prepared(name)
+                hook._numbers.append(number)
+                self._kept.append((number, kept))
+                self._in_turn(lambda handle: self._model._context().run(function, byref(number), handle, *arguments))
+            return hook
         except BaseException:
-            for hook in made:
-                hook.remove()
+            hook.close()
             raise
-        return Hook(self, *[number for hook in made for number in hook._numbers])
 
-    def _new_hook(self, kept: object, function: Any, *arguments: Any) -> Hook:
-        """A hook for as long as which C refers to `kept`."""
-        number = c_uint32()
-        with self._use() as handle:
-            self.model._context().run(function, byref(number), handle, *arguments)
-            self._kept[number.value] = kept
-        return Hook(self, number.value)
-
-    def _unhook(self, number: int) -> None:
-        with self._use():
-            self._run(_lib.attn_unhook, number)
-            self._turns.retire(self._kept.pop(number))
+    def _unhook(self, number: c_uint32) -> None:
+        self._run(_lib.attn_unhook, number)
+        gone = [entry for entry in self._kept if entry[0] is number]
+        self._kept[:] = [entry for entry in self._kept if entry[0] is not number]
+        self._turns.retire(gone)
 
     def unhook_all(self) -> None:
         """Removes all hooks and edits, and ends all records."""
-        with self._use() as handle:
-            _lib.attn_unhook_all(handle)
-            self._turns.retire(*self._kept.values())
-            self._kept.clear()
+        self._in_turn(_lib.attn_unhook_all)
+        kept, self._kept[:] = [*self._kept], []
+        self._turns.retire(kept)
 
-    @_words.answers
-    def record(self, names: Names = None, *, first: int = 0, n_positions: int = 0) -> Record:
+    def record(self, names: Names = None, *, first: Optional[int] = None, n_positions: int = 0) -> Record:
         """Records the activations of the tokens that are fed from now on: a mapping from names to arrays.
-        names: as for Model.run_with_cache. n_positions: room for so many, from `first` on (0: as many as
-        the session can hold)."""
-        return Record(self, names, first, n_positions)
+        names: as for Model.run_with_cache. n_positions: room for so many, from `first` on (None: the next one; 0: as many
+        as the session can hold)."""
+        return Record(self, names, len(self) if first is None else first, n_positions)
 
     # ---- keys and values ----
 
-    def cache_get(self, part: Literal["keys", "values"], layer: int, first: int = 0) -> Array:
+    def cache_get(self, part: CachePart, layer: int, first: int = 0) -> Array:
         """A copy [positions, heads, d_head] of a layer's keys or values at the positions from `first` on."""
-        ctx, out = self.model._context(), _attn_tensor()
-        with self._use() as handle:
-            ctx.run(_lib.attn_session_get_cache, byref(out), handle, _CACHE_PARTS.index(part), _natural("layer", layer),
-                    _natural("first", first))
-        return _array_of(ctx, out)
+        ctx, out = self._model._context(), attn_tensor()
+        memory = _Memory(ctx)
+        self._in_turn(lambda handle: ctx.run(_lib.attn_session_get_cache, byref(out), handle, _CACHE_PARTS.index(part), layer, first))
+        return memory.shown(out)
 
-    def cache_set(self, part: Literal["keys", "values"], layer: int, value: npt.ArrayLike, first: int = 0) -> None:
+    def cache_set(self, part: CachePart, layer: int, value: npt.ArrayLike, first: int = 0) -> None:
         """Puts others in their place, from position `first` on."""
-        self._run(_lib.attn_session_set_cache, _CACHE_PARTS.index(part), _natural("layer", layer), _natural("first", first),
-                  _attn_tensor.of(_floats(value)))
+        self._is_pure = False
+        self._run(_lib.attn_session_set_cache, _CACHE_PARTS.index(part), layer, first, attn_tensor.of(_one_text(_floats(value), 4)))
 
 
 def _show(activation: Any, session: Optional[Session], fn: HookFn) -> None:
@@ -1424,7 +1070,12 @@ def _show(activation: Any, session: Optional[Session], fn: HookFn) -> None:
     def use(value: Array) -> None:
         if session._batch_dim:
             value = value[None]
-        result = fn(value, point)
+        try:
+            result = fn(value, point)
+        except IndexError as error:
+            _annotate(error, f"in a hook on {point.name}, whose value has the shape {list(value.shape)}" + (
+                "" if session._batch_dim else "; attn.load(name, batch_dim=True) gives it TransformerLens's batch dimension"))
+            raise
         if result is None or result is value:
             return
         if np.shape(result) != value.shape:
@@ -1435,34 +1086,50 @@ def _show(activation: Any, session: Optional[Session], fn: HookFn) -> None:
     _lend(activation.value, point.name, use)
 
 
+def _annotate(error: Exception, note: str) -> None:
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:  # Python 3.9 and 3.10
+        error.args = (f"{error} ({note})",)
+
+
 def feed_batch(sessions: Sequence[Session], tokens: Sequence[Tokens], *, all_logits: bool = False) -> list[Array]:
     """Feeds several sessions of one workspace in one pass over the weights. Gives of each what Session.feed
     would, with the same bits."""
+    for session in sessions:
+        if not isinstance(session, Session):
+            raise _arguments.wrong("feed_batch()", "sessions", sessions, "a list of sessions")
     if len(sessions) != len(tokens):
-        raise ValueError(f"{len(sessions)} sessions and {len(tokens)} texts; each session needs one")
-    ids = [session.model._ids(text) for session, text in zip(sessions, tokens)]
-    return _feed(sessions, ids, [_attn_feed_item() for _ in sessions], all_logits)
+        raise ValueError(f"tokens: {len(sessions)} sessions and {len(tokens)} texts; each session needs one")
+    ids = [session._model._ids(text) for session, text in zip(sessions, tokens)]
+    return _feed(sessions, ids, [C.attn_feed_item() for _ in sessions], all_logits)
 
 
-def _feed(sessions: Sequence[Session], texts: list[Ids], items: list[_attn_feed_item],
-          all_logits: bool) -> list[Array]:
+def _feed(sessions: Sequence[Session], texts: list[Ids], items: list[Any], all_logits: bool) -> list[Array]:
     """Feeds items, of which `layers` is set already."""
     if not items:
         return []
     outs: list[Array] = []
-    with ExitStack() as held:
-        for turns in sorted({session._turns for session in sessions}, key=id):  # the same order in all threads
-            held.enter_context(turns)
+    turns = sorted({session._turns for session in sessions}, key=id)  # the same order in all threads
+    held = [turn.take() for turn in turns]
+    try:
         for session, ids, item in zip(sessions, texts, items):
-            handle = held.enter_context(session._use())
-            item.session, item.tokens, item.n_tokens = handle._as_parameter_, ids.ctypes.data, len(ids)
+            if session._open is None:
+                raise Error(Status.ARGUMENT, "the session is closed")
+            session._is_pure = session._is_pure and not session._hooks()
+            item.session, item.tokens, item.n_tokens = session._open._as_parameter_, ids.ctypes.data, len(ids)
             if all_logits:
-                outs.append(np.empty((len(ids), session.model.config.n_vocab), np.float32))
+                outs.append(np.empty((len(ids), session._model.config.n_vocab), np.float32))
                 item.logits = outs[-1].ctypes.data
-        _run_guarded([session._guard for session in sessions], sessions[0].model._context(), _lib.attn_feed_batch,
-                     (_attn_feed_item * len(items))(*items), len(items))
+        model = sessions[0]._model
+        model._context().run(_lib.attn_feed_batch, (C.attn_feed_item * len(items))(*items), len(items), held=held,
+                             long=model._takes_long(sum(map(len, texts)), all_logits))
         if not all_logits and items[0].layers.end == 0 and not items[0].layers.embed_only:
             outs = [logits for session in sessions if (logits := session.logits) is not None]
+    finally:
+        del held
+        for turn in turns:
+            turn.tidy()
     return outs
 
 
@@ -1531,31 +1198,37 @@ class Record(_Closing, Mapping[str, Array]):
     any of its views; it shows the positions recorded when it was asked for."""
 
     def __init__(self, session: Session, names: Names, first: int, n_positions: int) -> None:
-        if callable(names):
-            names = session.model._chosen(names)
-        wanted = _strings(names or [])
-        room = n_positions or session.capacity - first
-        desc = _attn_record_desc(ctypes.addressof(wanted) if wanted else None, len(wanted), _natural("first", first),
-                                 _at_least_one("n_positions", room))
+        chosen = None if names is None else session._model._chosen(names)
         self._session, self._batch_dim = session, False
         self._views: dict[str, Array] = {}  # once it has ended
-        size, pointer, ctx = c_size_t(), c_void_p(), session.model._context()
-        with session._use() as handle:
-            ctx.run(_lib.attn_record_size, byref(size), session.model._handle, byref(desc))
-            self._memory = np.empty(size.value // 4 + 1, np.float32)
-            desc.memory, desc.memory_size = self._memory.ctypes.data, size.value
-            ctx.run(_lib.attn_record_new, byref(pointer), handle, byref(desc))
-            self._open: Optional[_Handle] = _Handle(pointer, _lib.attn_record_free, self._memory)
-            weakref.finalize(self, session._turns.retire, self._open).atexit = False
-        self._names = [_lib.attn_record_name(pointer, i).decode() for i in range(_lib.attn_record_n_activations(pointer))]
+        self._names: list[str] = []
+        self._open: Optional[Handle] = None
+        if chosen == []:
+            return
+        wanted, room = _strings(chosen or []), n_positions or session.capacity - first
+        if room < 1:
+            raise ValueError(f"record(): first is {first}; expected less than {session.capacity}, which the session can hold")
+        desc = C.attn_record_desc(ctypes.addressof(wanted) if chosen else None, len(wanted), first, room)
+        size, model = c_size_t(), session._model
+        model._context().run(_lib.attn_record_size, byref(size), model._handle, byref(desc))
+        self._memory = np.empty(size.value // 4 + 1, np.float32)
+        desc.memory, desc.memory_size = self._memory.ctypes.data, size.value
+        self._open = record = Handle(_lib.attn_record_free, self._memory)
+        weakref.finalize(self, session._turns.retire, record).atexit = False
+        session._in_turn(lambda handle: model._context().run(_lib.attn_record_new, record.place, handle, byref(desc)))
+        self._names = [_lib.attn_record_name(record, i).decode() for i in range(_lib.attn_record_n_activations(record))]
 
     def close(self) -> None:
         """Ends the recording. The recorded activations stay."""
-        with self._session._turns:
+        turn = self._session._turns.take()
+        try:
             if self._open:
                 self._views = {name: self._array(name) for name in self._names}
                 self._session._turns.retire(self._open)
                 self._open = None
+        finally:
+            del turn
+            self._session._turns.tidy()
 
     def __len__(self) -> int:
         return len(self._names)
@@ -1568,23 +1241,26 @@ class Record(_Closing, Mapping[str, Array]):
         return f"<attn.Record of {len(self)} activations, such as {shown}>"
 
     def __getitem__(self, key: Union[str, tuple[Any, ...]]) -> Array:
-        array = self._array(_full_name(self._names, self._session.model.config.n_layer, key))
+        array = self._array(_full_name(self._names, self._session._model.config.n_layer, key))
         return array[None] if self._batch_dim else array
 
     def _array(self, name: str) -> Array:
-        with self._session._turns:
+        turn = self._session._turns.take()
+        try:
             if not self._open:
                 return self._views[name]
-            out = _attn_tensor()
-            self._session.model._context().run(_lib.attn_record_get, byref(out), self._open, _coded(name))
+            out = attn_tensor()
+            self._session._model._context().run(_lib.attn_record_get, byref(out), self._open, _coded(name))
             return np.ndarray(tuple(out.shape[:out.ndim]), np.float32, self._memory.data,
                               (out.data or 0) - self._memory.ctypes.data, [4 * n for n in out.stride[:out.ndim]])
+        finally:
+            del turn
 
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any:
             raise _words.missing("a Record", name, _words.CACHE.get(name))
 
-    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+    def save(self, path: Path) -> None:
         """Writes all of it as .safetensors or .npz, by how the path ends."""
         if not os.fsdecode(path).endswith((".npz", ".safetensors")):
             raise ValueError(f"the path ends in .safetensors or .npz, not like {os.fsdecode(path)}; torch.save takes "
@@ -1593,9 +1269,9 @@ class Record(_Closing, Mapping[str, Array]):
             arrays: dict[str, Any] = dict(self)
             np.savez(path, **arrays)
             return
-        names, tensors = _strings(self), [_attn_tensor.of(value) for value in self.values()]
-        self._session.model._context().run(_lib.lens_save, _path(path), names,
-                                           (_attn_tensor * len(tensors))(*tensors), len(tensors))
+        names, tensors = _strings(self), [attn_tensor.of(value) for value in self.values()]
+        self._session._model._context().run(_lib.lens_save, os.fsencode(path), names,
+                                           (attn_tensor * len(tensors))(*tensors), len(tensors))
 
 
 # ---- text ----
@@ -1606,16 +1282,15 @@ class Sampler:
     as one long call."""
 
     def __init__(self, model: Model, sampling: Sampling = Sampling()) -> None:
-        desc, pointer = sampling._desc(), c_void_p()
+        desc, self._handle = sampling._desc(), Handle(_lib.attn_sampler_free)
         self._model = model
-        model._context().run(_lib.attn_sampler_new, byref(pointer), model.config.n_vocab, byref(desc))
-        self._handle = _Handle(pointer, _lib.attn_sampler_free)
+        model._context().run(_lib.attn_sampler_new, self._handle.place, model.config.n_vocab, byref(desc))
 
     def sample(self, logits: npt.ArrayLike, seen: Tokens = ()) -> int:
         """A token drawn from logits [n_vocab]. `seen`: the tokens so far, for the repetition penalty."""
-        row, ids, token = np.ascontiguousarray(_floats(logits)), self._model._ids(seen), c_int32()
+        row, ids, token = np.ascontiguousarray(_floats(logits)), self._model._ids(seen, name="seen"), c_int32()
         if row.shape != (self._model.config.n_vocab,):
-            raise ValueError(f"expected logits [{self._model.config.n_vocab}], got shape {list(row.shape)}")
+            raise ValueError(f"sample(): logits have shape {list(row.shape)}; expected {[self._model.config.n_vocab]}")
         self._model._context().run(_lib.attn_sample, byref(token), self._handle, row.ctypes.data, ids.ctypes.data,
                                    len(ids))
         return token.value
@@ -1638,32 +1313,34 @@ class Generation(Iterator[str]):
     _text: Optional[str]  # the pieces so far, None before the first was asked for
     reason: StopReason  # why it ended, "none" before
 
-    def __init__(self, session: Session, prompt: Tokens, max_tokens: int, sampling: Union[Sampling, Sampler],
-                 stop: Union[str, Iterable[str]], prepend_bos: bool, ignore_eos: bool,
-                 logits_fn: Optional[Callable[[Array], None]], receipt: Union[str, os.PathLike[str], None]) -> None:
-        if receipt is not None and (session._kept or logits_fn or isinstance(sampling, Sampler)):
-            raise ValueError("a receipt is of the model's own text: it takes no hooks, edits, logits_fn or Sampler that has "
-                             "drawn before; give sampling=attn.Sampling(...)")
+    def __init__(self, session: Session, prompt: Tokens, max_tokens: int, sampling: Union[Sampling, Sampler], stop: Iterable[str],
+                 prepend_bos: bool, ignore_eos: bool, logits_fn: Optional[Callable[[Array], Any]], receipt: Optional[Path]) -> None:
+        if not isinstance(sampling, (Sampling, Sampler)):
+            raise _arguments.wrong("generate()", "sampling", sampling, "attn.Sampling(...) or attn.Sampler(model, ...)")
+        if receipt is not None and (session._hooks() or logits_fn or isinstance(sampling, Sampler) or not session._is_pure):
+            raise ValueError("receipt: a receipt is of the model's own text: it takes no hooks, edits, changed keys, values or streams, "
+                             "logits_fn or Sampler that has drawn before; give sampling=attn.Sampling(...), and a new session")
         self.ids, self._text, self.reason = [], None, "none"
-        self._receipt = None if receipt is None else _path(receipt)
+        self._receipt = None if receipt is None else os.path.abspath(os.fsdecode(receipt))
         self._digests: list[bytes] = []  # for a receipt: of the logits of each draw
+        self._is_own = True  # whether the session holds the prompt and this text alone
         self._session, self._max_tokens, self._logits_fn = session, max_tokens, logits_fn
-        config = session.model.config
+        config = session._model.config
         self._eos = () if ignore_eos else (config.eos, *config.more_eos)
-        self._sampler = sampling if isinstance(sampling, Sampler) else Sampler(session.model, sampling)
-        self._stops = [text.encode() for text in ([stop] if isinstance(stop, str) else stop)]
+        self._sampler = sampling if isinstance(sampling, Sampler) else Sampler(session._model, sampling)
+        self._stops = [text.encode() for text in stop]
         if not all(self._stops):
-            raise ValueError("a stop string is empty; every text would end before it begins")
-        ids = session.model._ids(prompt, prepend_bos and len(session) == 0)
+            raise ValueError("stop: a stop string is empty; every text would end before it begins")
+        if self._receipt is not None:
+            session._model._file()
+        ids = session._model._ids(prompt, prepend_bos and len(session) == 0, "prompt")
         if len(ids):
             session.feed(ids)
         elif session.logits is None:
             raise Error(Status.ARGUMENT, "there is nothing to continue: give a prompt, feed the session, or set "
                                          "prepend_bos")
         self._prompt = session.tokens
-        self._desc = _attn_sampler_desc() if isinstance(sampling, Sampler) else sampling._desc()
-        if self._receipt is not None:
-            session.model._file()
+        self._desc = C.attn_sampler_desc() if isinstance(sampling, Sampler) else sampling._desc()
         self._pieces = self._write()
 
     def __next__(self) -> str:
@@ -1690,38 +1367,46 @@ class Generation(Iterator[str]):
     def _draw(self) -> int:
         """The next token, from the session's logits or from logits_fn's."""
         session, token = self._session, c_int32()
-        with session._use() as handle:
+        model = session._model
+
+        def drawn(handle: Handle) -> int:
             logits = _lib.attn_session_logits(handle)
             if not logits:
                 raise Error(Status.ARGUMENT, "after truncate, feed at least one token before the text goes on")
             if self._logits_fn:
-                changed = _view(_vector(logits, session.model.config.n_vocab)).copy()
+                changed = _view(_vector(logits, model.config.n_vocab)).copy()
                 self._logits_fn(changed)
                 logits = changed.ctypes.data
             if self._receipt is not None:
-                row = np.ascontiguousarray(_view(_vector(logits, session.model.config.n_vocab)), "<f4")
+                row = np.ascontiguousarray(_view(_vector(logits, model.config.n_vocab)), "<f4")
                 self._digests.append(hashlib.sha256(row.tobytes()).digest())
-            session.model._context().run(_lib.attn_sample, byref(token), self._sampler._handle, logits,
-                                         _lib.attn_session_tokens(handle), len(session))
-        return token.value
+                self._is_own = self._is_own and session.tokens.tolist() == [*self._prompt.tolist(), *self.ids]
+            model._context().run(_lib.attn_sample, byref(token), self._sampler._handle, logits,
+                                 _lib.attn_session_tokens(handle), len(session))
+            return token.value
+
+        return int(session._in_turn(drawn))
 
     def _write_receipt(self) -> None:
         session, stops = self._session, _strings([stop.decode() for stop in self._stops])
-        if session._kept:
-            raise Error(Status.ARGUMENT, "there is no receipt: the session was given a hook or an edit before the text ended")
-        if self.reason == "context full" and session.capacity != session.model.config.n_ctx:
-            raise Error(Status.ARGUMENT, f"there is no receipt: the session's {session.capacity} tokens ended the text, and not "
-                                         "the model's context")
+        why = ("the session was given a hook or an edit before the text ended, or other keys, values or streams"
+               if session._hooks() or not session._is_pure else
+               "the session was fed or truncated before the text ended" if not self._is_own else
+               f"the session's {session.capacity} tokens ended the text, and not the model's context"
+               if self.reason == "context full" and session.capacity != session._model.config.n_ctx else "")
+        if why:
+            raise Error(Status.ARGUMENT, f"there is no receipt: {why}")
         ids, digests = np.array(self.ids, np.int32), np.frombuffer(b"".join(self._digests), np.uint8)
-        text = _receipt_generated(self._desc, self._max_tokens, not self._eos, session._cache_dtype == "f16",
-                                  ctypes.addressof(stops), len(stops), self._prompt.ctypes.data, ids.ctypes.data,
-                                  len(self._prompt), len(ids), _STOP_REASONS.index(self.reason),
-                                  digests.ctypes.data)
-        model = session.model
-        model._context().run(_lib.lens_receipt_of_generated, model._handle, _path(model._file()), byref(text), self._receipt)
+        text = C.receipt_generated(self._desc, self._max_tokens, not self._eos, session._cache_dtype == "f16",
+                                   ctypes.addressof(stops), len(stops), self._prompt.ctypes.data, ids.ctypes.data,
+                                   len(self._prompt), len(ids), _STOP_REASONS.index(self.reason),
+                                   digests.ctypes.data)
+        model = session._model
+        model._context().run(_lib.lens_receipt_of_generated, model._handle, os.fsencode(model._file()), byref(text),
+                             os.fsencode(self._receipt or ""), long=True)
 
     def _write(self) -> Iterator[str]:
-        session, tokenizer, held = self._session, self._session.model.tokenizer, b""
+        session, tokenizer, held = self._session, self._session._model.tokenizer, b""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while self.reason == "none":
             token = self._draw()
@@ -1749,3 +1434,16 @@ class Generation(Iterator[str]):
         rest = decoder.decode(held, True)
         if rest:
             yield rest
+
+
+def _progress_fn(progress: Progress, what: str) -> tuple[Any, Optional[Callable[[float], Any]]]:
+    """A function for C that tells the share that is done, and what it tells; None for nobody."""
+    show = _told(progress, what)
+    return PROGRESS_FN(lambda done, _: from_c(lambda: show(done) if show else None)), show
+
+
+_arguments.KINDS.update(Model=_arguments.instance(Model, "a model, of attn.load or attn.Model"),
+                        Session=_arguments.instance(Session, "a session, of model.session()"),
+                        Workspace=_arguments.instance(Workspace, "a workspace, of model.workspace()"),
+                        Sampling=_arguments.instance(Sampling, "attn.Sampling(...)"))
+_arguments.check_all(globals())

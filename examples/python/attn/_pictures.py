@@ -10,61 +10,17 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_void_p
+from ctypes import byref, c_char_p, c_void_p
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
 
-import attn
+from ._library import C, attn_ctx, lib
 
 Array = npt.NDArray[np.float32]
 Axis = Mapping[str, Sequence[Any]]  # the columns of to_pandas, with an entry for each place on an axis
-
-
-class _lens_graph(ctypes.Structure):
-    _fields_ = [("n_layer", c_size_t), ("n_head", c_size_t), ("n_senders", c_size_t), ("n_receivers", c_size_t),
-                ("n_edges", c_size_t)]
-
-
-class _lens_edge(ctypes.Structure):
-    _fields_ = [("sender", c_size_t), ("receiver", c_size_t), ("score", c_float)]
-
-
-class _lens_drawn_graph(ctypes.Structure):
-    _fields_ = [("graph", _lens_graph), ("edges", POINTER(_lens_edge)), ("n", c_size_t)]
-
-
-class _lens_picture(ctypes.Structure):
-    _fields_ = [("title", c_char_p), ("row_name", c_char_p), ("column_name", c_char_p), ("values", c_void_p),
-                ("panels", POINTER(c_char_p)), ("rows", POINTER(c_char_p)), ("columns", POINTER(c_char_p)),
-                ("texts", POINTER(c_char_p)), ("n_panels", c_size_t), ("n_rows", c_size_t), ("n_columns", c_size_t)]
-
-
-class _lens_losses(ctypes.Structure):
-    _fields_ = [("title", c_char_p), ("tokens", POINTER(c_char_p)), ("tips", POINTER(c_char_p)), ("nll", c_void_p), ("n", c_size_t)]
-
-
-class _lens_chart(ctypes.Structure):
-    _fields_ = [("title", c_char_p), ("x_name", c_char_p), ("x", c_void_p), ("n_points", c_size_t), ("names", POINTER(c_char_p)),
-                ("y", c_void_p), ("n_lines", c_size_t)]
-
-
-_PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters
-    "lens_show_token": (c_size_t, c_void_p, c_void_p, c_size_t),
-    "lens_draw_picture": (c_int, c_void_p, c_void_p, c_void_p),
-    "lens_draw_losses": (c_int, c_void_p, c_void_p, c_void_p),
-    "lens_draw_graph": (c_int, c_void_p, c_void_p, c_void_p, c_void_p),
-    "lens_draw_chart": (c_int, c_void_p, c_void_p, c_void_p),
-    "attn_free": (None, c_void_p),
-}
-
-
-def _function(name: str) -> Any:
-    function = getattr(attn._lib, name)
-    function.restype, *function.argtypes = _PROTOTYPES[name]
-    return function
 
 
 @functools.lru_cache(maxsize=4096)
@@ -72,7 +28,7 @@ def visible(text: str) -> str:
     """A token as people can see it: spaces at its ends, line ends and control characters have a sign."""
     coded = text.encode("utf-8", "surrogatepass")
     shown = ctypes.create_string_buffer(8 * len(coded) + 8)
-    _function("lens_show_token")(shown, coded, len(coded))
+    lib.lens_show_token(shown, coded, len(coded))
     return shown.value.decode()
 
 
@@ -84,14 +40,14 @@ def _strings(texts: Sequence[str]) -> Any:
     return (c_char_p * len(texts))(*map(_coded, texts))
 
 
-def _draw(name: str, *arguments: Any) -> bytes:
+def _draw(function: Any, *arguments: Any) -> bytes:
     """The SVG that a function of C gives."""
     svg = c_void_p()
-    attn._attn_ctx().run(_function(name), byref(svg), *arguments)
+    attn_ctx().run(function, byref(svg), *arguments)
     try:
         return ctypes.string_at(svg)
     finally:
-        _function("attn_free")(svg)
+        lib.attn_free(svg)
 
 
 def _cut(text: str, most: int) -> str:
@@ -185,9 +141,9 @@ class Picture(Drawing):
         values = np.ascontiguousarray(self.values, np.float32)
         texts = None if self.texts is None else _strings([text for row in self.texts for text in row])
         names = [_coded(next(iter(axis))) if axis and self.axes else b"" for axis in self._axes()]
-        picture = _lens_picture(_coded(self.title), names[1], names[2], values.ctypes.data, _strings(self.panels), _strings(self.rows),
+        picture = C.lens_picture(_coded(self.title), names[1], names[2], values.ctypes.data, _strings(self.panels), _strings(self.rows),
                                 _strings(self.columns), texts, *values.shape)
-        return _draw("lens_draw_picture", byref(picture))
+        return _draw(lib.lens_draw_picture, byref(picture))
 
     def __repr__(self) -> str:
         """The same as text, for a terminal."""
@@ -213,9 +169,9 @@ class Chart(Picture):
 
     def _svg(self) -> bytes:
         x, y = np.array(self.shares, np.float64), np.ascontiguousarray(self.values[0], np.float64)
-        chart = _lens_chart(_coded(self.title), _coded(self.share_of), x.ctypes.data, len(x), _strings(self.rows), y.ctypes.data,
+        chart = C.lens_chart(_coded(self.title), _coded(self.share_of), x.ctypes.data, len(x), _strings(self.rows), y.ctypes.data,
                             len(y))
-        return _draw("lens_draw_chart", byref(chart))
+        return _draw(lib.lens_draw_chart, byref(chart))
 
 
 @dataclass(frozen=True, repr=False)
@@ -230,8 +186,8 @@ class Losses(Drawing):
     def _svg(self) -> bytes:
         values = np.ascontiguousarray(self.values, np.float32)
         tips = [f"{word}: {tip}" if tip else word for word, tip in zip(map(visible, self.words), self.tips)]
-        losses = _lens_losses(_coded(self.title), _strings(self.words), _strings(tips), values.ctypes.data, len(values))
-        return _draw("lens_draw_losses", byref(losses))
+        losses = C.lens_losses(_coded(self.title), _strings(self.words), _strings(tips), values.ctypes.data, len(values))
+        return _draw(lib.lens_draw_losses, byref(losses))
 
     def __repr__(self) -> str:
         width = max(map(len, map(visible, self.words)), default=0)
@@ -254,9 +210,9 @@ class Graph(Drawing):
 
     def _svg(self) -> bytes:
         first, last = ({name: i for i, name in enumerate(names)} for names in (self.senders, self.receivers))
-        edges = (_lens_edge * len(self.edges))(*[_lens_edge(first[start], last[end], score) for start, end, score in self.edges])
-        of = _lens_graph(self.n_layer, self.n_head, len(first), len(last), 0)
-        return _draw("lens_draw_graph", _coded(self.title), byref(_lens_drawn_graph(of, edges, len(edges))))
+        edges = (C.lens_edge * len(self.edges))(*[C.lens_edge(first[start], last[end], score) for start, end, score in self.edges])
+        of = C.lens_graph(self.n_layer, self.n_head, len(first), len(last), 0)
+        return _draw(lib.lens_draw_graph, _coded(self.title), byref(C.lens_drawn_graph(of, edges, len(edges))))
 
     def __repr__(self) -> str:
         width = max((len(start) for start, *_ in self.edges), default=0)

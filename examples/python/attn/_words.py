@@ -1,14 +1,10 @@
 """What TransformerLens calls things, and what the library's own messages call them, in the words of this package."""
 from __future__ import annotations
 
-import functools
 import opcode
 import re
 import types
-from collections.abc import Callable
-from typing import Any, Optional, TypeVar
-
-_F = TypeVar("_F", bound=Callable[..., Any])
+from typing import Optional
 
 _NOTHING = "nothing: arrays are NumPy's, on the CPU, and a model has no training mode"
 _LOSS = "model.score(tokens).nll, and model(tokens) for the logits"
@@ -233,25 +229,14 @@ def model_word(name: str) -> Optional[str]:
     return f'model.tensor("{module}.{name}")' if module else MODEL.get(name)
 
 
-def answers(function: _F) -> _F:
-    """Makes a keyword of TransformerLens an error that names the one of this package."""
-    taken = function.__code__.co_varnames[:function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
-
-    @functools.wraps(function)
-    def called(*arguments: Any, **keywords: Any) -> Any:
-        for name in keywords:
-            if name not in taken and name in KEYWORDS:
-                word = KEYWORDS[name]
-                if name == "top_k" and "k" in taken:
-                    word = "k"
-                elif word.startswith("model.session().feed") and function.__name__ == "generate":
-                    word = "nothing: a text needs all layers"
-                called_as = "model" if function.__name__ == "__call__" else function.__name__
-                raise TypeError(f"{called_as}() takes no {name}; here it is {word}")
-        return function(*arguments, **keywords)
-
-    wrapped: Any = called
-    return wrapped  # type: ignore[no-any-return]
+def keyword(function: str, name: str, taken: tuple[str, ...]) -> Optional[str]:
+    """What to write here for a keyword of TransformerLens, of a function that takes others."""
+    word = KEYWORDS.get(name)
+    if name == "top_k" and "k" in taken:
+        return "k"
+    if word and word.startswith("model.session().feed") and function == "generate":
+        return "nothing: a text needs all layers"
+    return word
 
 
 # ---- the library's messages ----

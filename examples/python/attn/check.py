@@ -314,7 +314,7 @@ def _values(path: pathlib.Path, limit: float) -> _Sent:
     """Runs a notebook."""
     package = str(pathlib.Path(attn.__file__).resolve().parents[1])
     paths = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": paths, "MPLBACKEND": "Agg", "ATTN_LIBRARY": attn._lib._name}
+    environment = {**os.environ, "PYTHONPATH": paths, "MPLBACKEND": "Agg", "ATTN_LIBRARY": attn._library.lib._name}
     with tempfile.TemporaryDirectory() as scratch:
         folder, to = pathlib.Path(scratch) / "cells", pathlib.Path(scratch) / "sent"
         folder.mkdir()

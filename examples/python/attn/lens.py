@@ -36,11 +36,12 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import operator
 import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import POINTER, byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_void_p
+from ctypes import byref, c_float, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, Union
 
@@ -48,8 +49,11 @@ import numpy as np
 import numpy.typing as npt
 
 import attn
-from attn import Array, EditKind, Span, Tokens, _files, _pictures, _words
-from attn._pictures import Axis, Chart, Drawing, Graph, Picture, _lens_edge, _lens_graph, positions, visible
+from attn import Array, EditKind, Path, Positive, Progress, Span, Tokens, _arguments, _files, _pictures, _words
+from attn._arguments import coded, floats
+from attn._library import METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, free_with, from_c, lib as _lib
+from attn._progress import told
+from attn._pictures import Axis, Chart, Drawing, Graph, Picture, positions, visible
 
 __all__ = ["Ablated", "Backward", "Curve", "Edges", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched",
            "Picture", "Pruned", "SAE", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores",
@@ -70,187 +74,18 @@ Token = Union[int, str]
 By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
 Sender = Union[tuple[int, Union[int, Literal["mlp"]]], Literal["embed"]]
 Receiver = Union[tuple[int, str], tuple[int, str, int]]  # layer, activation, and of a head's input the head
-_BY = ["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
+_BY = [*By.__args__]  # type: ignore[attr-defined]
 _METRICS = ["loss", "logit", "logit_diff", "log_prob", "function", "function_at"]
 _MLPS = ["frozen", "through"]
 _SENDERS = ["embed", "head", "mlp"]
 PartsKind = Literal["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
-_PARTS = ["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
+_PARTS = [*PartsKind.__args__]  # type: ignore[attr-defined]
 _READERS = ["final", "attn", "mlp"]
 _KEYS = ("key", "key_token")  # the position of a key and its token
 _HEAD_KINDS = ["previous", "duplicate", "induction"]
 _MEASURES = ["mul", "abs"]
 _ORDERS = ["helpful", "largest"]
 _SPACES = ["stream", "tokens"]
-_N_SHARES = 10
-
-# ---- the headers' structs, with the names that C gives them ----
-
-
-class _lens_metric(ctypes.Structure):
-    _fields_ = [("kind", c_int), ("token", c_int32), ("against", c_int32), ("from_end", c_size_t),
-                ("targets", c_void_p), ("fn", c_void_p), ("user", c_void_p)]
-
-
-class _lens_pair(ctypes.Structure):
-    _fields_ = [("clean", c_void_p), ("corrupted", c_void_p), ("n_tokens", c_size_t), ("metric", _lens_metric)]
-
-
-class _lens_baseline(ctypes.Structure):
-    _fields_ = [("clean", c_float), ("corrupted", c_float)]
-
-
-class _lens_patch_desc(ctypes.Structure):
-    _fields_ = [("pairs", c_void_p), ("n_pairs", c_size_t), ("name", c_char_p), ("kind", c_int), ("normalize", c_int),
-                ("edits", c_void_p), ("n_edits", c_size_t), ("progress", c_void_p), ("user", c_void_p)]
-
-
-class _lens_head(ctypes.Structure):
-    _fields_ = [("layer", c_size_t), ("head", c_size_t)]
-
-
-class _lens_sender(ctypes.Structure):
-    _fields_ = [("kind", c_int), ("layer", c_size_t), ("head", c_size_t)]
-
-
-class _lens_receiver(ctypes.Structure):
-    _fields_ = [("layer", c_size_t), ("to", c_char_p), ("head", c_size_t)]
-
-
-class _lens_paths_desc(ctypes.Structure):
-    _fields_ = [("pairs", c_void_p), ("n_pairs", c_size_t), ("senders", c_void_p), ("n_senders", c_size_t),
-                ("receivers", c_void_p), ("n_receivers", c_size_t), ("each_receiver", c_int), ("mlps", c_int),
-                ("normalize", c_int), ("edits", c_void_p), ("n_edits", c_size_t), ("progress", c_void_p),
-                ("user", c_void_p)]
-
-
-class _lens_exact_desc(ctypes.Structure):
-    _fields_ = [("pairs", c_void_p), ("n_pairs", c_size_t), ("of_nodes", c_int), ("edits", c_void_p), ("n_edits", c_size_t),
-                ("progress", c_void_p), ("user", c_void_p), ("state", c_void_p)]
-
-
-class _lens_prune_desc(ctypes.Structure):
-    _fields_ = [("pairs", c_void_p), ("n_pairs", c_size_t), ("amount", c_double), ("scores", attn._attn_tensor),
-                ("progress", c_void_p), ("user", c_void_p)]
-
-
-class _lens_pruned(ctypes.Structure):
-    _fields_ = [("edges", POINTER(_lens_edge)), ("n_kept", c_size_t), ("n_runs", c_size_t), ("clean", c_double),
-                ("value", c_double)]
-
-
-class _lens_backward(ctypes.Structure):
-    _fields_ = [("model", c_void_p), ("workspace", c_void_p), ("layers", c_void_p),
-                ("ln_final_w", attn._attn_tensor), ("w_u", attn._attn_tensor), ("edits", c_void_p),
-                ("n_edits", c_size_t)]
-
-
-class _lens_gradients_desc(ctypes.Structure):
-    _fields_ = [("tokens", c_void_p), ("n_tokens", c_size_t), ("names", c_void_p), ("n_names", c_size_t),
-                ("resid", c_void_p), ("metric", _lens_metric)]
-
-
-class _lens_node_name(ctypes.Structure):
-    _fields_ = [("text", c_char * 48)]
-
-
-class _lens_label(ctypes.Structure):
-    _fields_ = [("text", c_char * 48)]
-
-
-class _lens_parts_desc(ctypes.Structure):
-    _fields_ = [("kind", c_int), ("tokens", c_void_p), ("n_tokens", c_size_t), ("first", c_size_t),
-                ("count", c_size_t), ("reader", c_int), ("layer", c_size_t), ("no_embeds", c_int),
-                ("apply_ln", c_int), ("project", attn._attn_tensor)]
-
-
-class _lens_sae(ctypes.Structure):
-    _fields_ = [("kind", c_int), ("norm", c_int), ("n", c_size_t), ("m", c_size_t), ("k", c_size_t),
-                ("apply_b_dec", c_int), ("by_decoder_norm", c_int), ("n_out", c_size_t), ("hook", c_char * 64),
-                ("hook_out", c_char * 64),
-                *[(name, attn._attn_tensor) for name in ("w_enc", "w_dec", "b_dec", "w_skip", "b_enc", "threshold", "gain",
-                                                         "b_mag", "norms")]]
-
-
-class _lens_tuned(ctypes.Structure):
-    _fields_ = [("weight", attn._attn_tensor), ("bias", attn._attn_tensor)]
-
-
-class _lens_tokens(ctypes.Structure):
-    _fields_ = [("ids", c_void_p), ("n", c_size_t)]
-
-
-class _lens_curve(ctypes.Structure):
-    _fields_ = [("n_edges", c_size_t * _N_SHARES), ("faithfulness", c_double * _N_SHARES), ("cpr", c_double), ("cmd", c_double)]
-
-
-class _lens_svd(ctypes.Structure):
-    _fields_ = [("u", attn._attn_tensor), ("s", attn._attn_tensor), ("v", attn._attn_tensor)]
-
-
-class _lens_qk(ctypes.Structure):
-    _fields_ = [("tokens", c_void_p), ("n_tokens", c_size_t), ("layer", c_size_t), ("head", c_size_t), ("query", c_size_t),
-                ("key", c_size_t)]
-
-
-class _lens_detect_desc(ctypes.Structure):
-    _fields_ = [("tokens", c_void_p), ("n_tokens", c_size_t), ("kind", c_int), ("keys", attn._attn_tensor),
-                ("heads", c_void_p), ("n_heads", c_size_t), ("measure", c_int), ("exclude_bos", c_int),
-                ("exclude_current_token", c_int)]
-
-
-_METRIC_FN = ctypes.CFUNCTYPE(c_int, POINTER(c_float), attn._attn_tensor, attn._attn_tensor, c_void_p)
-_P, _SIZE, _STATUS, _T = c_void_p, c_size_t, c_int, attn._attn_tensor
-_PROTOTYPES: dict[str, tuple[Any, ...]] = {  # the result, then the parameters; pointers are _P
-    "lens_patch": (_STATUS, _P, _P, _P, _P, _P),
-    "lens_patch_paths": (_STATUS, _P, _P, _P, _P, _P),
-    "lens_exact_effects": (_STATUS, _P, _P, _P, _P, _P),
-    "lens_prune": (_STATUS, _P, _P, _P, _P),
-    "attn_free": (None, _P),
-    "lens_backward_new": (_STATUS, _P, _P, _P),
-    "lens_backward_free": (None, _P, _P),
-    "lens_gradients": (_STATUS, _P, _P, _P, _P, _P),
-    "lens_attribution_patch": (_STATUS, _P, _P, _P, _P, _P),
-    "lens_edge_scores": (_STATUS, _P, _P, _P, _P, _SIZE, _SIZE),
-    "lens_best_edges": (_STATUS, _P, _P, _P, _T, _SIZE),
-    "lens_run_edges": (_STATUS, _P, _P, _P, _P, _T),
-    "lens_graph_of": (_lens_graph, _P),
-    "lens_sender_name": (_lens_node_name, _P, _SIZE),
-    "lens_receiver_name": (_lens_node_name, _P, _SIZE),
-    "lens_circuit": (_STATUS, _P, _P, _P, _P, _lens_head, c_int),
-    "lens_singular_values": (_STATUS, _P, _P, _T, _T),
-    "lens_composition_scores": (_STATUS, _P, _P, _P, c_int),
-    "lens_detect_heads": (_STATUS, _P, _P, _P, _P, _P, _SIZE),
-    "lens_parts_count": (_SIZE, _P, _P),
-    "lens_parts_label": (_lens_label, _P, _P, _SIZE),
-    "lens_decompose": (_STATUS, _P, _P, _P, _P, _P),
-    "lens_sae_open": (_STATUS, _P, _P, _P),
-    "lens_sae_free": (None, _P, _P),
-    "lens_sae_encode": (_STATUS, _P, _P, _P, _T),
-    "lens_sae_decode": (_STATUS, _P, _P, _P, _T, _T),
-    "lens_metric_value": (_STATUS, _P, _P, _T, _P, _P),
-    "lens_edge_curve": (_STATUS, _P, _P, _P, _P, _SIZE, _T, c_int),
-    "lens_singular_vectors": (_STATUS, _P, _P, _T, _T),
-    "lens_eigenvalues": (_STATUS, _P, _P, _T, _T),
-    "lens_ov_eigenvalues": (_STATUS, _P, _P, _P, c_int),
-    "lens_copying_scores": (_STATUS, _P, _P, _T),
-    "lens_refactor_attention": (_STATUS, _P, _P, _P),
-    "lens_detect_head": (_STATUS, _P, _P, _P, _P),
-    "lens_qk_count": (_SIZE, _P, _SIZE),
-    "lens_qk_label": (_lens_label, _P, _SIZE, _SIZE),
-    "lens_qk_terms": (_STATUS, _P, _P, _P, _P),
-    "lens_steering_vector": (_STATUS, _P, _P, _P, _P, _P, _P),
-    "lens_control_open": (_STATUS, _P, _P, _P, _P),
-    "lens_tuned_open": (_STATUS, _P, _P, _P, _P),
-    "lens_tuned_free": (None, _P, _P),
-    "lens_tuned_apply": (_STATUS, _P, _P, _P, _SIZE, _T),
-}
-_lib = attn._lib
-for _name, (_result, *_parameters) in _PROTOTYPES.items():
-    if not hasattr(_lib, _name):
-        raise ImportError(f"{_lib._name} lacks {_name}: build libattn.so from tools/lens/library.c")
-    getattr(_lib, _name).restype, getattr(_lib, _name).argtypes = _result, _parameters
-_words.FUNCTIONS.update(_PROTOTYPES)
 
 # ---- metrics, pairs, edits ----
 
@@ -278,15 +113,24 @@ def log_prob(token: Token, *, from_end: int = 0) -> Metric:
     return Metric("log_prob", token, None, from_end)
 
 
-def loss(targets: Optional[Iterable[int]] = None) -> Metric:
+def loss(targets: Optional[Sequence[int]] = None) -> Metric:
     """The mean of -log p over all positions: of the text's own next tokens, or of targets [T], where -1
     counts none."""
-    return Metric("loss", targets=None if targets is None else tuple(targets))
+    if targets is not None:
+        row = _arguments.take("loss()", "targets", targets, ("one row of token ids, -1 for none", _row_of_ids))
+    return Metric("loss", targets=None if targets is None else row)
+
+
+def _row_of_ids(targets: Any) -> tuple[int, ...]:
+    if np.ndim(targets) != 1:
+        raise ValueError
+    return tuple(operator.index(token) for token in targets)
 
 
 def function(fn: Callable[[Array], Any], *, from_end: Optional[int] = None) -> Metric:
     """fn(logits [T, n_vocab]), or of one position, fn(logits [n_vocab]), gives a number; where gradients
-    are asked for, a pair of the number and d number / d logits, in the shape of the logits."""
+    are asked for, a pair of the number and d number / d logits, in the shape of the logits. (With batch_dim the
+    logits of all positions are [1, T, n_vocab].)"""
     return Metric("function" if from_end is None else "function_at", from_end=from_end or 0, fn=fn)
 
 
@@ -313,6 +157,11 @@ class Edit:
     heads: Span = None
 
 
+Edits = Union[Edit, Sequence[Edit]]
+OneName = str
+Activation = str  # of every layer, such as "attn.hook_z"
+
+
 class _Shown:
     """What a picture of a result gives."""
 
@@ -326,7 +175,7 @@ class _Shown:
     def __repr__(self) -> str:
         return repr(self.picture())
 
-    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+    def save(self, path: Path) -> None:
         """Writes the picture as an .svg or .png file."""
         self.picture().save(path)
 
@@ -362,7 +211,7 @@ class Patched(_Measured):
     def _repr_html_(self) -> str:
         return self.picture()._repr_html_() if self.effect.ndim <= 3 else f"<pre>{self!r}</pre>"
 
-    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+    def save(self, path: Path) -> None:
         """Writes the picture as an .svg or .png file."""
         self.picture().save(path)
 
@@ -395,59 +244,81 @@ class _Question:
     """What C is asked, and what must live until it has answered."""
 
     def __init__(self, model: attn.Model) -> None:
-        self.model, self.guard = model, attn._Guard()
+        self.model = model
         self.kept: list[object] = []
 
-    def ids(self, tokens: Tokens) -> attn.Ids:
-        ids = self.model._ids(tokens)
+    def ids(self, tokens: Tokens, name: str = "tokens") -> attn.Ids:
+        ids = self.model._ids(tokens, name=name)
         self.kept.append(ids)
         return ids
 
-    def metric(self, metric: Metric) -> _lens_metric:
-        """C's description of a metric."""
-        fn = metric.fn
+    def metric(self, metric: Metric, n_tokens: int) -> Any:
+        """C's description of a metric of a text of so many tokens."""
+        if not isinstance(metric, Metric):
+            raise _arguments.wrong("", "metric", metric, "what logit_diff, log_prob, loss or function make")
+        fn, is_whole = metric.fn, metric.kind == "function" and self.model.batch_dim
 
-        def measure(value: Any, d_logits: attn._attn_tensor, logits: attn._attn_tensor) -> None:
+        def measure(value: Any, d_logits: _T, logits: _T) -> None:
             def use(array: Array) -> None:
-                found = fn(array[0] if metric.kind == "function_at" else array) if fn else 0
+                found = fn(array[0] if metric.kind == "function_at" else array[None] if is_whole else array) if fn else 0
                 number, gradient = found if isinstance(found, tuple) else (found, None)
                 value[0] = float(number)
                 if gradient is not None:
-                    attn._view(d_logits)[...] = np.asarray(gradient, np.float32)
+                    given = np.asarray(gradient, np.float32)
+                    attn._view(d_logits)[...] = given[0] if is_whole and given.ndim == 3 else given
             attn._lend(logits, "the logits", use)
 
-        callback = _METRIC_FN(lambda value, d_logits, logits, _: self.guard(lambda: measure(value, d_logits, logits)))
-        targets = None if metric.targets is None else np.asarray(metric.targets, np.int32)
+        callback = METRIC_FN(lambda value, d_logits, logits, _: from_c(lambda: measure(value, d_logits, logits)))
+        targets = None if metric.targets is None else np.asarray(metric.targets, np.int64)
+        if targets is not None and len(targets) != n_tokens:
+            raise ValueError(f"targets: loss() has {len(targets)} targets, and the text {n_tokens} tokens; expected one for each "
+                             "token, -1 for none")
+        if targets is not None and not (targets == targets.astype(np.int32)).all():
+            raise ValueError(f"targets: a target is {targets[targets != targets.astype(np.int32)][0]}; expected -1 for none, or a token")
+        targets = None if targets is None else targets.astype(np.int32)
         self.kept += [callback, targets]
-        token, against = (0 if t is None else self.model._token(t) for t in (metric.token, metric.against))
-        return _lens_metric(_METRICS.index(metric.kind), token, against, attn._natural("from_end", metric.from_end),
-                            None if targets is None else targets.ctypes.data,
-                            ctypes.cast(callback, c_void_p) if fn else None)
+        token, against = (0 if t is None else self.model._token(t, name) for t, name in
+                          ((metric.token, "token"), (metric.against, "against")))
+        return C.lens_metric(_METRICS.index(metric.kind), token, against, metric.from_end,
+                             None if targets is None else targets.ctypes.data,
+                             ctypes.cast(callback, c_void_p) if fn else None)
 
-    def pairs(self, pairs: Pairs) -> tuple[Any, list[Pair]]:
+    def pairs(self, pairs: Pairs, name: str = "pairs") -> Any:
         """A C array of pairs."""
-        listed = [pairs] if isinstance(pairs, Pair) else list(pairs)
         made = []
-        for pair in listed:
-            clean, corrupted = self.ids(pair.clean), self.ids(pair.corrupted)
+        for pair in [pairs] if isinstance(pairs, Pair) else _arguments.take("", name, pairs, ("a Pair, or a list of them", list)):
+            if not isinstance(pair, Pair):
+                raise _arguments.wrong("", name, pairs, "a Pair(clean, corrupted, metric), or a list of them")
+            clean, corrupted = self.ids(pair.clean, "clean"), self.ids(pair.corrupted, "corrupted")
             if len(clean) != len(corrupted):
-                raise ValueError(f"the clean text has {len(clean)} tokens and the corrupted one {len(corrupted)}; "
+                raise ValueError(f"{name}: the clean text has {len(clean)} tokens and the corrupted one {len(corrupted)}; "
                                  "patching needs as many in both")
-            made.append(_lens_pair(clean.ctypes.data, corrupted.ctypes.data, len(clean), self.metric(pair.metric)))
-        array = (_lens_pair * len(made))(*made)
+            made.append(C.lens_pair(clean.ctypes.data, corrupted.ctypes.data, len(clean), self.metric(pair.metric, len(clean))))
+        array = (C.lens_pair * len(made))(*made)
         self.kept.append(array)
-        return array, listed
+        return array
 
-    def edits(self, edits: Sequence[Edit]) -> Any:
+    def edits(self, edits: Edits) -> Any:
         """A C array of edits."""
-        made = [attn._edit_of(name, e.kind, e.value, e.positions, e.heads) for e in edits
+        listed = [edits] if isinstance(edits, Edit) else edits
+        for e in listed:
+            if not isinstance(e, Edit):
+                raise _arguments.wrong("", "edits", edits, "a list of lens.Edit(name, kind, ...)")
+        made = [attn._edit_of(name, e.kind, e.value, e.positions, e.heads, self.model.batch_dim) for e in listed
                 for name in self.model._chosen(e.name)]
-        array = (attn._attn_edit * len(made))(*[desc for desc, _ in made])
+        array = (C.attn_edit * len(made))(*[desc for desc, _ in made])
         self.kept += [made, array]
         return array
 
+    def progress(self, desc: Any, progress: Progress, what: str) -> Any:
+        """The description of a call, told how to tell how far it is."""
+        callback, show = attn._progress_fn(progress, what)
+        self.kept.append(callback)
+        desc.progress = ctypes.cast(callback, c_void_p) if show else None
+        return desc
+
     def run(self, function: Any, *arguments: Any) -> None:
-        self.guard.run(self.model._context(), function, *arguments)
+        self.model._context().run(function, *arguments, long=True)
 
 
 def _address(array: Any) -> Optional[int]:
@@ -456,8 +327,6 @@ def _address(array: Any) -> Optional[int]:
 
 def _in_blocks(model: attn.Model, name: str) -> bytes:
     """The name of an activation as blocks.0. has it."""
-    if not isinstance(name, str):
-        raise TypeError(f'a name is that of all layers\' activations, such as "attn.hook_z"; got {name!r}')
     names = [known[9:] for known in model.activation_names() if known.startswith("blocks.0.")]
     if name not in names:
         short = name.split(".", 2)[2] if name.startswith("blocks.") and name.count(".") > 1 else name
@@ -465,15 +334,14 @@ def _in_blocks(model: attn.Model, name: str) -> bytes:
             short, names, 1)
         raise attn.Error(attn.Status.NAME, f"no layer has an activation {name}" +
                          (f'; is it "{near[0]}", of all layers?' if near else f", but for example {names[0]}"))
-    return attn._coded(name)
+    return coded(name)
 
 
 # ---- patching ----
 
 
-@_words.answers
-def patch(model: attn.Model, pairs: Pairs, name: str, by: By = "positions", *, normalize: bool = False,
-          edits: Sequence[Edit] = ()) -> Patched:
+def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions", *, normalize: bool = False,
+          edits: Edits = (), progress: Progress = None) -> Patched:
     """Activation patching: the metric of the corrupted text with a part of blocks.i.`name` as it is in the
     clean text, for each layer i and each part; the mean over the pairs.
 
@@ -481,22 +349,22 @@ def patch(model: attn.Model, pairs: Pairs, name: str, by: By = "positions", *, n
     heads]; of attn.hook_pattern and attn.hook_attn_scores one key of all queries, "sources" [layers, keys]
     and "source_heads" [layers, keys, heads], and "weights" [layers, heads, queries, keys].
     normalize: (mean - corrupted mean) / (clean mean - corrupted mean).
-    edits: in force in all runs, so that an ablated model can be patched."""
-    if by not in _BY:
-        raise ValueError(f"by is one of {', '.join(_BY)}, not {by!r}")
+    edits: in force in all runs, so that an ablated model can be patched.
+    progress: True for a bar, or a function that is given the share that is done."""
     asked = _Question(model)
-    array, listed = asked.pairs(pairs)
+    array = asked.pairs(pairs)
     changes, c = asked.edits(edits), model.config
-    n = int(array[0].n_tokens) if listed else 0
+    n = int(array[0].n_tokens) if len(array) else 0
     shape = {"positions": (n,), "sources": (n,), "heads": (c.n_head,), "weights": (c.n_head, n, n)}.get(by, (n, c.n_head))
-    at = positions(model._labels(model._ids(listed[0].clean))) if listed else {}
-    if len(listed) > 1:  # whose tokens differ
+    at = positions(model._labels(np.array((ctypes.c_int32 * n).from_address(array[0].clean)))) if n else {}
+    if len(array) > 1:  # whose tokens differ
         at = {"position": at["position"]}
     keys = dict(zip(_KEYS, at.values()))
     axes: dict[str, list[Axis]] = {"positions": [at], "sources": [at], "heads": [_heads(model)], "weights": [_heads(model), at, keys]}
-    effect, baseline = np.zeros((c.n_layer, *shape), np.float32), _lens_baseline()
-    desc = _lens_patch_desc(_address(array), len(array), _in_blocks(model, name), _BY.index(by), normalize, _address(changes),
+    effect, baseline = np.zeros((c.n_layer, *shape), np.float32), C.lens_baseline()
+    desc = C.lens_patch_desc(_address(array), len(array), _in_blocks(model, name), _BY.index(by), normalize, _address(changes),
                             len(changes))
+    asked.progress(desc, progress, "patch")
     asked.run(_lib.lens_patch, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
     return Patched(effect, baseline.clean, baseline.corrupted)._of(_layers(model), *axes.get(by, [at, _heads(model)]))
 
@@ -522,24 +390,26 @@ class Ablated(_Shown):
         return self.picture().to_pandas()
 
 
-def ablate_heads(model: attn.Model, tokens: Tokens, metric: Optional[Metric] = None, *,
-                 edits: Sequence[Edit] = ()) -> Ablated:
+def ablate_heads(model: attn.Model, tokens: Tokens, metric: Optional[Metric] = None, *, edits: Edits = (),
+                 progress: Progress = None) -> Ablated:
     """A sweep over all heads: the metric (None: loss()) of the text when one head's z is zero, less that of the whole model."""
-    asked = _Question(model)
-    ids, of = asked.ids(tokens), asked.metric(loss() if metric is None else metric)
-    local = (metric or loss()).kind not in ("loss", "function")
-    c, last = model.config, len(ids) - (metric.from_end if metric else 0)
+    asked, metric = _Question(model), loss() if metric is None else metric
+    ids = asked.ids(tokens)
+    of, show = asked.metric(metric, len(ids)), told(progress, "ablate_heads")
+    local = metric.kind not in ("loss", "function")
+    c, last = model.config, len(ids) - metric.from_end
     if last < 1:
-        raise ValueError(f"the text has {len(ids)} tokens, so there is no position {last - 1}")
+        raise ValueError(f"tokens: the text has {len(ids)} tokens, so there is no position {last - 1}")
+    asked.edits(edits)
 
     with model.session(len(ids), n_batch=len(ids)) as session:
-        for e in edits:
+        for e in [edits] if isinstance(edits, Edit) else edits:
             session.edit(e.name, e.kind, e.value, positions=e.positions, heads=e.heads)
 
         def answer() -> float:
             session.truncate(0)
             logits = session.feed(ids[:last])[None] if local else session.feed(ids, all_logits=True)
-            value, where = c_float(), _lens_metric.from_buffer_copy(of)
+            value, where = c_float(), C.lens_metric.from_buffer_copy(of)
             where.from_end = 0
             asked.run(_lib.lens_metric_value, byref(value), _T.of(logits), byref(where), ids.ctypes.data)
             return value.value
@@ -548,20 +418,45 @@ def ablate_heads(model: attn.Model, tokens: Tokens, metric: Optional[Metric] = N
         for layer, head in np.ndindex(*change.shape):
             with session.edit(f"blocks.{layer}.attn.hook_z", "zero", heads=int(head)):
                 change[layer, head] = answer() - whole
+            if show:
+                show((layer * c.n_head + head + 1) / change.size)
     return Ablated(change, whole)
 
 
-def _sender_of(sender: Sender) -> _lens_sender:
-    layer, part = (0, sender) if isinstance(sender, str) else sender
-    if isinstance(part, str) and part != ("embed" if isinstance(sender, str) else "mlp"):
-        raise ValueError(f'a sender is (layer, head), (layer, "mlp") or "embed", not {sender!r}')
-    head = 0 if isinstance(part, str) else attn._natural("head", part)
-    return _lens_sender(_SENDERS.index(part if isinstance(part, str) else "head"), layer, head)
+_whole = _arguments.KINDS["int"][1]
+
+
+def _number(value: Any) -> int:
+    return int(_whole(value))
+
+
+def _pairs_of_numbers(pairs: Any) -> list[tuple[int, int]]:
+    return [(_number(layer), _number(head)) for layer, head in pairs]
+
+
+def _sender_of(sender: Sender) -> Any:
+    try:
+        layer, part = (0, sender) if isinstance(sender, str) else sender
+        if isinstance(part, str) and part != ("embed" if isinstance(sender, str) else "mlp"):
+            raise ValueError
+        head = 0 if isinstance(part, str) else _number(part)
+        return C.lens_sender(_SENDERS.index(part if isinstance(part, str) else "head"), _number(layer), head)
+    except (TypeError, ValueError):
+        raise _arguments.wrong("path_patch()", "senders", sender, '(layer, head), (layer, "mlp") or "embed" each', ValueError) from None
+
+
+def _receiver_of(receiver: Receiver) -> Any:
+    try:
+        layer, to, *head = receiver
+        return C.lens_receiver(_number(layer), coded(to), _number(*head or [0]))
+    except (TypeError, ValueError, AttributeError):
+        raise _arguments.wrong("path_patch()", "receivers", receiver,
+                               '(layer, "hook_resid_pre") or (layer, "hook_q_input", head) each', ValueError) from None
 
 
 def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], receivers: Sequence[Receiver], *,
                mlps: Literal["frozen", "through"] = "frozen", each_receiver: bool = False, normalize: bool = False,
-               edits: Sequence[Edit] = ()) -> Patched:
+               edits: Edits = (), progress: Progress = None) -> Patched:
     """Path patching: in the run of the corrupted text, one sender's output takes its value of the clean
     text, for the receivers alone. Returns the metric: [senders], or [senders, receivers] with each_receiver.
 
@@ -569,18 +464,15 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     "hook_q_input", "hook_k_input" or "hook_v_input", head); (n_layer, "hook_resid_pre") is the stream that
     is unembedded. mlps: between both they stay "frozen" as in the corrupted text (Goldowsky-Dill et al.
     2023), or pass on what the sender wrote, "through" (Wang et al. 2022)."""
-    if mlps not in _MLPS:
-        raise ValueError(f"mlps is frozen or through, not {mlps!r}")
     asked = _Question(model)
-    array, _ = asked.pairs(pairs)
-    changes = asked.edits(edits)
-    heads = (_lens_sender * len(senders))(*[_sender_of(sender) for sender in senders])
-    ends = (_lens_receiver * len(receivers))(*[_lens_receiver(r[0], attn._coded(r[1]), r[2] if len(r) > 2 else 0)
-                                               for r in receivers])
+    array, changes = asked.pairs(pairs), asked.edits(edits)
+    heads = (C.lens_sender * len(senders))(*map(_sender_of, senders))
+    ends = (C.lens_receiver * len(receivers))(*map(_receiver_of, receivers))
     effect = np.zeros((len(senders), len(receivers)) if each_receiver else (len(senders),), np.float32)
-    baseline = _lens_baseline()
-    desc = _lens_paths_desc(_address(array), len(array), _address(heads), len(heads), _address(ends), len(ends),
-                            each_receiver, _MLPS.index(mlps), normalize, _address(changes), len(changes))
+    baseline = C.lens_baseline()
+    desc = C.lens_paths_desc(_address(array), len(array), _address(heads), len(heads), _address(ends), len(ends),
+                             each_receiver, _MLPS.index(mlps), normalize, _address(changes), len(changes))
+    asked.progress(desc, progress, "path_patch")
     asked.run(_lib.lens_patch_paths, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
     parts = [("embed", None) if isinstance(s, str) else (f"{s[0]}.{s[1]}", s[0]) for s in senders]
     start: Axis = {"from": [name for name, _ in parts], "layer": [layer for _, layer in parts],
@@ -589,19 +481,18 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     return Patched(effect, baseline.clean, baseline.corrupted)._of(start, *[end] * each_receiver)
 
 
-def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"] = "edges", *,
-                  edits: Sequence[Edit] = ()) -> Patched:
+def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"] = "edges", *, edits: Edits = (),
+                  progress: Progress = None) -> Patched:
     """By how much the clean text's metric changes when one receiver alone reads what one sender writes in
     the corrupted text: [senders, receivers], each edge by a run of its own; of="nodes": [senders], all
     edges of one sender together. The mean over the pairs. edge_names(model) names both axes."""
-    if of not in ("edges", "nodes"):
-        raise ValueError(f"of is edges or nodes, not {of!r}")
     asked = _Question(model)
-    array, _ = asked.pairs(pairs)
+    array = asked.pairs(pairs)
     changes, graph = asked.edits(edits), _lib.lens_graph_of(model._handle)
     shape = (graph.n_senders,) if of == "nodes" else (graph.n_senders, graph.n_receivers)
-    effect, baseline = np.zeros(shape, np.float32), _lens_baseline()
-    desc = _lens_exact_desc(_address(array), len(array), of == "nodes", _address(changes), len(changes))
+    effect, baseline = np.zeros(shape, np.float32), C.lens_baseline()
+    desc = C.lens_exact_desc(_address(array), len(array), of == "nodes", _address(changes), len(changes))
+    asked.progress(desc, progress, "exact_effects")
     asked.run(_lib.lens_exact_effects, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
     axes = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
     return Patched(effect, baseline.clean, baseline.corrupted)._of(*axes[:effect.ndim])
@@ -625,83 +516,81 @@ class Backward:
         self.model = model
         self._ctx = model._context()
         self._handle = model._handle  # the model lives as long as this
-        self._backward = _lens_backward()
-        self._ctx.run(_lib.lens_backward_new, byref(self._backward), self._handle)
-        weakref.finalize(self, _free_with, _lib.lens_backward_free, self._ctx, self._backward, self._handle).atexit = False
+        self._backward = C.lens_backward()
+        free_with(self, _lib.lens_backward_free, self._ctx, self._backward, self._handle)
+        self._ctx.run(_lib.lens_backward_new, byref(self._backward), self._handle, long=True)
 
-    def _ask(self, edits: Sequence[Edit]) -> _Question:
+    def _ask(self, edits: Edits, progress: Progress = None, what: str = "") -> _Question:
         """A question about the model that edits make."""
         asked = _Question(self.model)
         changes = asked.edits(edits)
         self._backward.edits, self._backward.n_edits = _address(changes), len(changes)
+        asked.progress(self._backward, progress, what)
         return asked
 
-    @_words.answers
-    def gradients(self, tokens: Tokens, metric: Metric, names: attn.Names = None, *,
-                  edits: Sequence[Edit] = ()) -> Gradients:
+    def gradients(self, tokens: Tokens, metric: Metric, names: attn.Names = None, *, edits: Edits = ()) -> Gradients:
         """d metric / d activation for every activation that names match (None: all but those on request)."""
         asked = self._ask(edits)
         ids = asked.ids(tokens)
-        chosen = self.model._chosen(names) if callable(names) else names
-        wanted = None if chosen is None else attn._strings(chosen)
-        desc = _lens_gradients_desc(ids.ctypes.data, len(ids), None if wanted is None else ctypes.addressof(wanted),
-                                    0 if wanted is None else len(wanted), None, asked.metric(metric))
-        record, value = c_void_p(), c_float()
-        asked.run(_lib.lens_gradients, byref(record), byref(value), byref(self._backward), byref(desc))
+        chosen = None if names is None else self.model._chosen(names)
+        wanted = attn._strings(["hook_embed"] if chosen == [] else chosen or [])  # of no names C would make all
+        desc = C.lens_gradients_desc(ids.ctypes.data, len(ids), ctypes.addressof(wanted) if len(wanted) else None,
+                                     len(wanted), None, asked.metric(metric, len(ids)))
+        record, value = Handle(_lib.attn_record_free), c_float()
+        asked.run(_lib.lens_gradients, record.place, byref(value), byref(self._backward), byref(desc))
         found: dict[str, Array] = {}
-        try:
-            for i in range(_lib.attn_record_n_activations(record)):
-                name, tensor = _lib.attn_record_name(record, i), _T()
-                self.model._context().run(_lib.attn_record_get, byref(tensor), record, name)
-                found[name.decode()] = attn._view(tensor).copy()
-        finally:
-            _lib.attn_record_free(record)
+        for i in range(0 if chosen == [] else _lib.attn_record_n_activations(record)):
+            name, tensor = _lib.attn_record_name(record, i), _T()
+            self.model._context().run(_lib.attn_record_get, byref(tensor), record, name)
+            found[name.decode()] = self.model._batched(attn._view(tensor).copy())
         return Gradients(value.value, attn.Named(found, self.model.config.n_layer))
 
-    @_words.answers
-    def attribution_patch(self, pair: Pair, name: str, *, edits: Sequence[Edit] = ()) -> Array:
+    def attribution_patch(self, pair: Pair, name: Activation, *, edits: Edits = ()) -> Array:
         """Estimates of patch(...).effect - corrupted by one backward pass: [layers, heads] of activations
         that begin with "attn.", else [layers, positions]."""
         asked, config = self._ask(edits), self.model.config
-        array, _ = asked.pairs(pair)
+        array = asked.pairs([pair], "pair")
         coded = _in_blocks(self.model, name)
         width = config.n_head if name.startswith("attn.") else int(array[0].n_tokens)
         out = np.zeros((config.n_layer, width), np.float32)
         asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]), coded)
         return out
 
-    @_words.answers
-    def edge_scores(self, pairs: Pairs, steps: int = 1, *, edits: Sequence[Edit] = ()) -> Array:
+    def edge_scores(self, pairs: Pairs, steps: Positive = 1, *, edits: Edits = (), progress: Progress = None) -> Array:
         """Edge attribution patching: [senders, receivers], the mean over the pairs; steps above 1: EAP-IG.
         edge_names(model) names both axes."""
-        asked = self._ask(edits)
-        array, _ = asked.pairs(pairs)
+        asked = self._ask(edits, progress, "edge_scores")
+        array = asked.pairs(pairs)
         graph = _lib.lens_graph_of(self._handle)
         out = np.zeros((graph.n_senders, graph.n_receivers), np.float32)
         asked.run(_lib.lens_edge_scores, byref(_T.of(out)), byref(self._backward), byref(array), len(array),
-                  attn._at_least_one("steps", steps))
+                  steps)
         return out
 
-    def run_edges(self, pair: Pair, kept: npt.ArrayLike, *, edits: Sequence[Edit] = ()) -> float:
+    def run_edges(self, pair: Pair, kept: npt.ArrayLike, *, edits: Edits = ()) -> float:
         """The metric of the clean text when only the edges with 1 in kept carry it, and all others what
         their senders write in the corrupted text."""
         asked, value = self._ask(edits), c_float()
-        array, _ = asked.pairs(pair)
-        asked.run(_lib.lens_run_edges, byref(value), byref(self._backward), byref(array[0]),
-                  _T.of(np.asarray(kept, np.float32)))
+        array = asked.pairs([pair], "pair")
+        asked.run(_lib.lens_run_edges, byref(value), byref(self._backward), byref(array[0]), _T.of(floats(kept)))
         return value.value
-
-
-def _free_with(free: Any, ctx: attn._attn_ctx, what: Any, _needs: object) -> None:
-    free(byref(ctx), byref(what))
 
 
 def best_edges(model: attn.Model, scores: npt.ArrayLike, n: int) -> Array:
     """[senders, receivers]: 1 for the n edges of the largest scores (by magnitude), else 0."""
     out = np.zeros(np.shape(scores), np.float32)
-    model._context().run(_lib.lens_best_edges, byref(_T.of(out)), model._handle, _T.of(np.asarray(scores, np.float32)),
-                         attn._natural("n", n))
+    model._context().run(_lib.lens_best_edges, byref(_T.of(out)), model._handle, _T.of(_edge_scores(model, scores)), n)
     return out
+
+
+def _edge_scores(model: attn.Model, scores: npt.ArrayLike) -> Array:
+    """[senders, receivers]"""
+    graph, array = _lib.lens_graph_of(model._handle), np.asarray(scores, np.float32)
+    if array.shape != (graph.n_senders, graph.n_receivers):
+        raise ValueError(f"scores have shape {list(array.shape)}; expected {[graph.n_senders, graph.n_receivers]}")
+    if np.isnan(array).any():
+        raise ValueError("scores have NaN at an edge; expected numbers")
+    return array
 
 
 def edge_names(model: attn.Model) -> tuple[list[str], list[str]]:
@@ -735,12 +624,12 @@ class Edges(_Shown):
         return pandas.DataFrame(self.best, columns=["from", "to", "score"])
 
 
-def edges(model: attn.Model, pairs: Pairs, n: int = 20, *, steps: int = 5, exact: bool = False,
-          edits: Sequence[Edit] = ()) -> Edges:
+def edges(model: attn.Model, pairs: Pairs, n: int = 20, *, steps: Positive = 5, exact: bool = False, edits: Edits = (),
+          progress: Progress = None) -> Edges:
     """Which edges make the difference between two texts, and the best n of them. steps: EAP-IG (1: EAP); exact: the true
     effect of every edge, by a run of its own."""
-    scores = (exact_effects(model, pairs, edits=edits).effect if exact else
-              Backward(model).edge_scores(pairs, steps, edits=edits))
+    scores = (exact_effects(model, pairs, edits=edits, progress=progress).effect if exact else
+              Backward(model).edge_scores(pairs, steps, edits=edits, progress=progress))
     senders, receivers = edge_names(model)
     kept = best_edges(model, scores, n) != 0
     order = np.argsort(-np.abs(np.where(kept, scores, 0)).ravel(), kind="stable")[:int(kept.sum())]
@@ -758,21 +647,19 @@ class Pruned(Edges):
     n_runs: int  # runs of circuits, over all pairs
 
 
-def prune(model: attn.Model, pairs: Pairs, amount: float, *, edits: Sequence[Edit] = ()) -> Pruned:
+def prune(model: attn.Model, pairs: Pairs, amount: float, *, edits: Edits = (), progress: Progress = None) -> Pruned:
     """The smallest circuit that keeps the metric (ACDC, by exact effects): one edge after the other is removed, the least
     first, until the next one would move the metric by more than the amount. Each effect is measured in the circuit that is
     left. Of equal ones the edge nearest to the logits comes first."""
     back = Backward(model)
     asked = back._ask(edits)
-    array, _ = asked.pairs(pairs)
-    desc = _lens_prune_desc(_address(array), len(array), amount)
-    found, (senders, receivers) = _lens_pruned(), edge_names(model)
+    array = asked.pairs(pairs)
+    desc = asked.progress(C.lens_prune_desc(_address(array), len(array), amount), progress, "prune")
+    found, (senders, receivers), owner = C.lens_pruned(), edge_names(model), attn._Memory()
+    weakref.finalize(owner, _lib.attn_free, c_void_p.from_buffer(found)).atexit = False  # its first field
     asked.run(_lib.lens_prune, byref(found), byref(back._backward), byref(desc))
-    try:
-        at = [(found.edges[i].sender, found.edges[i].receiver, found.edges[i].score)
-              for i in range(_lib.lens_graph_of(model._handle).n_edges)]
-    finally:
-        _lib.attn_free(found.edges)
+    at = [(found.edges[i].sender, found.edges[i].receiver, found.edges[i].score)
+          for i in range(_lib.lens_graph_of(model._handle).n_edges)]
     scores = np.zeros((len(senders), len(receivers)), np.float32)
     for sender, receiver, score in at:
         scores[sender, receiver] = score
@@ -808,17 +695,15 @@ class Curve(_Shown):
 
 
 def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal["helpful", "largest"] = "helpful", *,
-          edits: Sequence[Edit] = ()) -> Curve:
+          edits: Edits = (), progress: Progress = None) -> Curve:
     """Runs the circuits that scores [senders, receivers] find: the best 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50 and 100
     percent of all edges. order: first the edges that help the metric most, or those of the "largest" magnitude."""
-    if order not in _ORDERS:
-        raise ValueError(f"order is one of {', '.join(_ORDERS)}, not {order!r}")
-    asked, found, backward = _Question(model), _lens_curve(), _lens_backward()
-    array, _ = asked.pairs(pairs)
-    changes = asked.edits(edits)
+    asked, found, backward = _Question(model), C.lens_curve(), C.lens_backward()
+    array, changes = asked.pairs(pairs), asked.edits(edits)
     backward.model, backward.edits, backward.n_edits = model._handle._as_parameter_, _address(changes), len(changes)
+    asked.progress(backward, progress, "curve")
     asked.run(_lib.lens_edge_curve, byref(found), byref(backward), byref(array), len(array),
-              _T.of(np.asarray(scores, np.float32)), _ORDERS.index(order))
+              _T.of(_edge_scores(model, scores)), _ORDERS.index(order))
     share = np.array([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1], np.float32)
     return Curve(share, np.array(found.n_edges, np.intp), np.array(found.faithfulness, np.float32), found.cpr, found.cmd)
 
@@ -843,11 +728,11 @@ class FactoredMatrix(_Factors):
 
     def __matmul__(self, right: Union[npt.ArrayLike, FactoredMatrix]) -> FactoredMatrix:
         if isinstance(right, FactoredMatrix):
-            return FactoredMatrix(self.A, attn._floats(self.B @ right.A @ right.B))
-        return FactoredMatrix(self.A, self.B @ attn._floats(right))
+            return FactoredMatrix(self.A, floats(self.B @ right.A @ right.B))
+        return FactoredMatrix(self.A, self.B @ floats(right))
 
     def __rmatmul__(self, left: npt.ArrayLike) -> FactoredMatrix:
-        return FactoredMatrix(attn._floats(left) @ self.A, self.B)
+        return FactoredMatrix(floats(left) @ self.A, self.B)
 
     @property
     def AB(self) -> Array:
@@ -859,52 +744,46 @@ class FactoredMatrix(_Factors):
     def S(self) -> Array:
         """[r]: the singular values, largest first, without making the product."""
         out = np.zeros(self.A.shape[1], np.float32)
-        attn._attn_ctx().run(_lib.lens_singular_values, byref(_T.of(out)), _T.of(self.A), _T.of(self.B))
+        attn_ctx().run(_lib.lens_singular_values, byref(_T.of(out)), _T.of(self.A), _T.of(self.B))
         return out
 
     def svd(self) -> tuple[Array, Array, Array]:
         """U [m, r], S [r] and V [n, r], with A · B = U · diag(S) · Vᵀ."""
         u, s, v = (np.zeros(shape, np.float32) for shape in
                    ((len(self.A), self.A.shape[1]), self.A.shape[1], (self.B.shape[1], self.A.shape[1])))
-        out = _lens_svd(_T.of(u), _T.of(s), _T.of(v))
-        attn._attn_ctx().run(_lib.lens_singular_vectors, byref(out), _T.of(self.A), _T.of(self.B))
+        out = C.lens_svd(_T.of(u), _T.of(s), _T.of(v))
+        attn_ctx().run(_lib.lens_singular_vectors, byref(out), _T.of(self.A), _T.of(self.B))
         return u, s, v
 
     @property
     def eigenvalues(self) -> npt.NDArray[np.complex64]:
         """[r], largest magnitude first, of a square product. The other m - r are 0."""
         out = np.zeros((self.A.shape[1], 2), np.float32)
-        attn._attn_ctx().run(_lib.lens_eigenvalues, byref(_T.of(out)), _T.of(self.A), _T.of(self.B))
+        attn_ctx().run(_lib.lens_eigenvalues, byref(_T.of(out)), _T.of(self.A), _T.of(self.B))
         return out.view(np.complex64)[:, 0]
 
 
 def circuit(model: attn.Model, layer: int, head: int, kind: Literal["QK", "OV"]) -> FactoredMatrix:
     """W_Q · W_Kᵀ or W_V · W_O of a head."""
-    if kind not in ("QK", "OV"):
-        raise ValueError(f"kind is QK or OV, not {kind!r}")
     c = model.config
     left, right = np.zeros((c.d_model, c.d_head), np.float32), np.zeros((c.d_head, c.d_model), np.float32)
     model._context().run(_lib.lens_circuit, byref(_T.of(left)), byref(_T.of(right)), model._handle,
-                         _lens_head(attn._natural("layer", layer), attn._natural("head", head)), kind == "OV")
+                         C.lens_head(layer, head), kind == "OV")
     return FactoredMatrix(left, right)
 
 
 def composition_scores(model: attn.Model, kind: Literal["Q", "K", "V"]) -> Array:
     """[layers, heads, layers, heads]: how much the later head composes with the earlier one."""
-    if kind not in ("Q", "K", "V"):
-        raise ValueError(f"kind is Q, K or V, not {kind!r}")
     c = model.config
     out = np.zeros((c.n_layer, c.n_head, c.n_layer, c.n_head), np.float32)
-    model._context().run(_lib.lens_composition_scores, byref(_T.of(out)), model._handle, "QKV".index(kind))
+    model._context().run(_lib.lens_composition_scores, byref(_T.of(out)), model._handle, "QKV".index(kind), long=True)
     return out
 
 
 def _ov_eigenvalues(model: attn.Model, of: str) -> Array:
-    if of not in _SPACES:
-        raise ValueError(f"of is stream or tokens, not {of!r}")
     c = model.config
     out = np.zeros((c.n_layer, c.n_head, c.d_head, 2), np.float32)
-    model._context().run(_lib.lens_ov_eigenvalues, byref(_T.of(out)), model._handle, _SPACES.index(of))
+    model._context().run(_lib.lens_ov_eigenvalues, byref(_T.of(out)), model._handle, _SPACES.index(of), long=True)
     return out
 
 
@@ -921,46 +800,46 @@ def copying_scores(model: attn.Model, of: Literal["stream", "tokens"] = "tokens"
     return out
 
 
-def refactor_attention(model: attn.Model, path: Union[str, os.PathLike[str]]) -> None:
+def refactor_attention(model: attn.Model, path: Path) -> None:
     """Writes a .attn file of a model that says the same and whose heads have singular vectors as W_Q, W_K, W_V and W_O:
     TransformerLens's refactor_factored_attn_matrices."""
-    model._context().run(_lib.lens_refactor_attention, attn._path(path), model._handle)
+    model._context().run(_lib.lens_refactor_attention, os.fsencode(path), model._handle, long=True)
 
 
 def qk_terms(model: attn.Model, tokens: Tokens, layer: int, head: int, query: int, key: int) -> Picture:
     """An attention score as a sum: a row for each part of the stream at the query's position, a column for each at the key's.
     The sum of all cells is the score."""
     ids = model._ids(tokens)
-    which = _lens_qk(ids.ctypes.data, len(ids), attn._natural("layer", layer), attn._natural("head", head),
-                     attn._natural("query", query), attn._natural("key", key))
-    n = _lib.lens_qk_count(model._handle, layer) if 0 <= layer < model.config.n_layer else 1
+    which = C.lens_qk(ids.ctypes.data, len(ids), layer, head, query, key)
+    n = _lib.lens_qk_count(model._handle, layer) if layer < model.config.n_layer else 1
     terms = np.zeros((n, n), np.float32)
-    model._context().run(_lib.lens_qk_terms, byref(_T.of(terms)), model._handle, byref(which))
+    model._context().run(_lib.lens_qk_terms, byref(_T.of(terms)), model._handle, byref(which), long=True)
     labels = [_lib.lens_qk_label(model._handle, layer, i).text.decode() for i in range(n)]
     axes: tuple[Axis, Axis, Axis] = ({}, {"part": labels}, {"key_part": labels})
     return Picture(f"score of query {query} and key {key} in head {layer}.{head}, by parts", terms[None], [""], labels, labels, axes=axes)
 
 
-@_words.answers
 def detect_head(model: attn.Model, tokens: Tokens, pattern: Union[str, npt.ArrayLike], *,
-                heads: Sequence[tuple[int, int]] = (), measure: Literal["mul", "abs"] = "mul", exclude_bos: bool = False,
+                heads: Optional[Sequence[tuple[int, int]]] = None, measure: Literal["mul", "abs"] = "mul", exclude_bos: bool = False,
                 exclude_current_token: bool = False) -> Array:
     """[layers, heads]: how much each head's pattern is the expected one, -1 for heads that were not asked for. pattern:
-    "previous", "duplicate" or "induction", or a matrix [T, T]; heads: (layer, head) pairs."""
+    "previous", "duplicate" or "induction", or a matrix [T, T]; heads: (layer, head) pairs (None: all)."""
     ids, c = model._ids(tokens), model.config
     keys = None
     if not isinstance(pattern, str):
-        keys = attn._floats(pattern)
+        keys = _arguments.take("detect_head()", "pattern", pattern,
+                               ("previous, duplicate, induction or a matrix", _arguments.KINDS["npt.ArrayLike"][1]))
     elif pattern not in _HEAD_KINDS:
-        raise ValueError(f"pattern is one of {', '.join(_HEAD_KINDS)}, or a matrix; not {pattern!r}")
-    if measure not in _MEASURES:
-        raise ValueError(f"measure is mul or abs, not {measure!r}")
-    chosen = (_lens_head * len(heads))(*[_lens_head(layer, head) for layer, head in heads])
-    desc = _lens_detect_desc(ids.ctypes.data, len(ids), 0 if keys is not None else _HEAD_KINDS.index(str(pattern)),
-                             _T() if keys is None else _T.of(keys), _address(chosen), len(chosen), _MEASURES.index(measure),
-                             exclude_bos, exclude_current_token)
-    out = np.zeros((c.n_layer, c.n_head), np.float32)
-    model._context().run(_lib.lens_detect_head, byref(_T.of(out)), model._handle, byref(desc))
+        raise _arguments.wrong("detect_head()", "pattern", pattern, f"one of {', '.join(_HEAD_KINDS)}, or a matrix", ValueError)
+    out = np.full((c.n_layer, c.n_head), -1, np.float32)
+    if heads is not None and not len(heads):
+        return out
+    chosen = _arguments.take("detect_head()", "heads", heads or (), ("pairs, [(layer, head)]", _pairs_of_numbers))
+    array = (C.lens_head * len(chosen))(*[C.lens_head(layer, head) for layer, head in chosen])
+    desc = C.lens_detect_desc(ids.ctypes.data, len(ids), 0 if keys is not None else _HEAD_KINDS.index(str(pattern)),
+                              _T() if keys is None else _T.of(keys), _address(array), len(array), _MEASURES.index(measure),
+                              exclude_bos, exclude_current_token)
+    model._context().run(_lib.lens_detect_head, byref(_T.of(out)), model._handle, byref(desc), long=True)
     return out
 
 
@@ -969,7 +848,7 @@ def detect_heads(model: attn.Model, tokens: Tokens) -> dict[str, Array]:
     have on this text, [layers, heads] each."""
     c, ids = model.config, model._ids(tokens)
     out = np.zeros((len(_HEAD_KINDS), c.n_layer, c.n_head), np.float32)
-    model._context().run(_lib.lens_detect_heads, None, byref(_T.of(out)), model._handle, ids.ctypes.data, len(ids))
+    model._context().run(_lib.lens_detect_heads, None, byref(_T.of(out)), model._handle, ids.ctypes.data, len(ids), long=True)
     return dict(zip(_HEAD_KINDS, out))
 
 
@@ -984,7 +863,6 @@ class Parts(NamedTuple):
     labels: list[str]  # of the parts, as TransformerLens has them
 
 
-@_words.answers
 def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublayers", *, layer: Optional[int] = None,
                     mlp_input: bool = False, incl_embeds: bool = True, apply_ln: bool = False,
                     project: Optional[npt.ArrayLike] = None, positions: Span = None) -> Parts:
@@ -992,25 +870,25 @@ def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublay
     its MLP. kind: "streams" and "streams_mid" (accumulated_resid), "sublayers", "attns" or "mlps"
     (decompose_resid), "heads" or "neurons" (get_full_resid_decomposition, best with `project` [d_model, n]).
     apply_ln: each part as that LayerNorm scales it."""
-    if kind not in _PARTS:
-        raise ValueError(f"kind is one of {', '.join(_PARTS)}, not {kind!r}")
     ids, c = model._ids(tokens), model.config
-    first, count = attn._span("positions", positions)
+    first, count = attn._bounds(positions)
     reader = "mlp" if mlp_input else "attn"
     if layer is None or layer == c.n_layer and not mlp_input:
         if mlp_input:
             raise ValueError("mlp_input needs a layer")
         reader, layer = "final", 0
-    desc = _lens_parts_desc(_PARTS.index(kind), ids.ctypes.data, len(ids), first, count, _READERS.index(reader),
-                            attn._natural("layer", layer), not incl_embeds, apply_ln)
-    onto = None if project is None else attn._floats(project)
+    desc = C.lens_parts_desc(_PARTS.index(kind), ids.ctypes.data, len(ids), first, count, _READERS.index(reader),
+                             layer, not incl_embeds, apply_ln)
+    onto = None if project is None else floats(project)
     if onto is not None:
         desc.project = _T.of(onto)
     n = _lib.lens_parts_count(model._handle, byref(desc))
-    rows = count or max(len(ids) - first, 1)
+    rows = min(count or max(len(ids) - first, 1), len(ids) + 1)
+    if onto is not None and onto.ndim != 2:
+        raise _arguments.wrong("decompose_resid()", "project", onto, "the shape [d_model, n]", ValueError)
     stack = np.empty((n or 1, rows, c.d_model if onto is None else onto.shape[-1]), np.float32)
     scale = np.empty((rows, 1), np.float32)
-    model._context().run(_lib.lens_decompose, byref(_T.of(stack)), byref(_T.of(scale)), model._handle, byref(desc))
+    model._context().run(_lib.lens_decompose, byref(_T.of(stack)), byref(_T.of(scale)), model._handle, byref(desc), long=True)
     return Parts(stack, scale, [_lib.lens_parts_label(model._handle, byref(desc), i).text.decode() for i in range(n)])
 
 
@@ -1021,7 +899,7 @@ def patterns(model: attn.Model, tokens: Tokens, layer: Optional[int] = None, hea
     """What every head looks at, or those of one layer, or one head of each: a panel a head, a row a token that looks, a
     column a token that is looked at."""
     ids, layers = model._ids(tokens), range(model.config.n_layer) if layer is None else [layer]
-    chosen = range(model.config.n_head) if head is None else [attn._natural("head", head)]
+    chosen = range(model.config.n_head) if head is None else [head]
     if chosen[-1] >= model.config.n_head:
         raise IndexError(f"there is no head {head}: a layer has {model.config.n_head}, from 0")
     with model.session(len(ids), n_batch=len(ids)) as session:
@@ -1046,7 +924,7 @@ def parts(model: attn.Model, tokens: Tokens, token: Token, against: Optional[Tok
     another's, at each position. A row is a part, a column a position."""
     ids = model._ids(tokens)
     found = decompose_resid(model, ids, kind)
-    direction = model.logit_directions([model._token(token)], None if against is None else [model._token(against)])
+    direction = model.logit_directions([model._token(token)], None if against is None else [model._token(against, "against")])
     shares, labels = model.logit_attrs(found.stack, found.scale, direction), model._labels(ids)
     name = f"the logit of {token!r}" + ("" if against is None else f" less that of {against!r}")
     return Picture(f"what each part adds to {name}", shares[None], [""], found.labels, labels,
@@ -1074,60 +952,68 @@ class TunedLens:
     """A tuned lens (Belrose et al. 2023): an affine map for each layer, in a .safetensors file with the names of the package
     tuned-lens. tools/lens/transformerlens.md says how to make it of that package's params.pt."""
 
-    def __init__(self, model: attn.Model, path: Union[str, os.PathLike[str]]) -> None:
-        self._ctx, self._tuned = model._context(), _lens_tuned()
-        self._ctx.run(_lib.lens_tuned_open, byref(self._tuned), model._handle, attn._path(path))
-        weakref.finalize(self, _free_with, _lib.lens_tuned_free, self._ctx, self._tuned, None).atexit = False
+    def __init__(self, model: attn.Model, path: Path) -> None:
+        self._ctx, self._tuned = model._context(), C.lens_tuned()
+        free_with(self, _lib.lens_tuned_free, self._ctx, self._tuned)
+        self._ctx.run(_lib.lens_tuned_open, byref(self._tuned), model._handle, os.fsencode(path), long=True)
 
     def apply(self, stream: npt.ArrayLike, layer: int) -> Array:
         """[T, d_model]: the stream that enters `layer`, in the form of the final stream; n_layer is the final one itself."""
-        x = attn._floats(stream)
+        x = floats(stream)
         out: Array = np.zeros(x.shape, np.float32)
-        attn._attn_ctx().run(_lib.lens_tuned_apply, byref(_T.of(out)), byref(self._tuned), attn._natural("layer", layer), _T.of(x))
+        rows, into = (attn._one_text(array, 3) for array in (x, out))  # of a batch of one, views
+        attn_ctx().run(_lib.lens_tuned_apply, byref(_T.of(into)), byref(self._tuned), layer, _T.of(rows))
         return out
 
 
 # ---- steering ----
 
 
-def steering_vector(model: attn.Model, name: str, towards: Tokens, away: Tokens) -> Array:
+def steering_vector(model: attn.Model, name: OneName, towards: Tokens, away: Tokens) -> Array:
     """[d_model]: the mean of an activation over one text, less its mean over another. `session.edit(name, "add",
     4 * vector)` adds four times it at every position."""
-    if not isinstance(name, str):
-        raise TypeError(f'a name is that of one activation, such as "blocks.2.hook_resid_pre"; got {name!r}')
-    texts = [model._ids(text) for text in (towards, away)]
-    first, second = (_lens_tokens(ids.ctypes.data, len(ids)) for ids in texts)
+    texts = [model._ids(towards, name="towards"), model._ids(away, name="away")]
+    first, second = (C.lens_tokens(ids.ctypes.data, len(ids)) for ids in texts)
     out: Array = np.zeros(model.config.d_model, np.float32)
-    model._context().run(_lib.lens_steering_vector, byref(_T.of(out[None])), model._handle, attn._coded(name), byref(first),
-                         byref(second))
+    model._context().run(_lib.lens_steering_vector, byref(_T.of(out[None])), model._handle, coded(name), byref(first),
+                         byref(second), long=True)
     return out
 
 
-def control_vector(model: attn.Model, path: Union[str, os.PathLike[str]]) -> Array:
+def control_vector(model: attn.Model, path: Path) -> Array:
     """[n_layer, d_model]: the directions in a file of llama.cpp or repeng (GGUF), or in .safetensors; 0 for a layer without
     one. add_control uses them."""
     out = np.zeros((model.config.n_layer, model.config.d_model), np.float32)
-    model._context().run(_lib.lens_control_open, byref(_T.of(out)), model._handle, attn._path(path))
+    model._context().run(_lib.lens_control_open, byref(_T.of(out)), model._handle, os.fsencode(path), long=True)
     return out
 
 
 def add_control(session: attn.Session, directions: npt.ArrayLike, strength: float = 1) -> attn.Hook:
     """Adds strength * directions[layer] to the stream behind each layer, at every position that is fed, until the hook's
     remove(). A negative strength is the other way."""
-    rows, c = attn._floats(directions), session.model.config
+    rows, c = floats(directions), session.model.config
     if rows.shape != (c.n_layer, c.d_model):
         raise ValueError(f"directions have shape {list(rows.shape)}; expected {[c.n_layer, c.d_model]}, one of each layer")
-    hooks = [session.edit(f"blocks.{layer}.hook_resid_post", "add", row) for layer, row in enumerate(np.float32(strength) * rows)]
-    return attn.Hook(session, *[number for hook in hooks for number in hook._numbers])
+    rows, hook = np.float32(strength) * rows, attn.Hook(session)
+    try:
+        for layer, row in enumerate(rows):
+            hook._joined(session.edit(f"blocks.{layer}.hook_resid_post", "add", row))
+    except BaseException:
+        hook.close()
+        raise
+    return hook
 
 
 # ---- sparse autoencoders ----
 
 
-def _rows(x: npt.ArrayLike) -> Array:
-    """One row a position: heads stand side by side."""
-    rows = np.asarray(x, np.float32)
-    return rows.reshape(len(rows), -1) if rows.ndim == 3 else rows
+def _rows(x: npt.ArrayLike, width: int) -> tuple[Array, tuple[int, ...]]:
+    """One row a position, where heads stand side by side; and the shape of the positions, a batch of one included."""
+    array = floats(x)
+    last = 1 if array.shape[-1:] == (width,) else 2
+    if array.ndim <= last or int(np.prod(array.shape[-last:])) != width:
+        return array, array.shape[:1]  # which the library refuses
+    return array.reshape(-1, width), array.shape[:-last]
 
 
 class SAE:
@@ -1140,10 +1026,10 @@ class SAE:
             session.hook(sae.hook_name, lambda x, point: sae.decode(sae.encode(x), x))
     """
 
-    def __init__(self, directory: Union[str, os.PathLike[str]]) -> None:
-        self._ctx, self._sae = attn._attn_ctx(), _lens_sae()
-        self._ctx.run(_lib.lens_sae_open, byref(self._sae), attn._path(directory))
-        weakref.finalize(self, _free_with, _lib.lens_sae_free, self._ctx, self._sae, None).atexit = False
+    def __init__(self, directory: Path) -> None:
+        self._ctx, self._sae = attn_ctx(), C.lens_sae()
+        free_with(self, _lib.lens_sae_free, self._ctx, self._sae)
+        self._ctx.run(_lib.lens_sae_open, byref(self._sae), os.fsencode(directory), long=True)
         self.hook_name: str = self._sae.hook.decode()
         self.hook_name_out: str = self._sae.hook_out.decode() or self.hook_name
         self.is_transcoder = self._sae.n_out > 0
@@ -1152,33 +1038,37 @@ class SAE:
 
     def encode(self, x: npt.ArrayLike) -> Array:
         """[positions, d_sae]: the features of x [positions, d_in], 0 where they are not active."""
-        rows = _rows(x)
-        out = np.zeros((len(rows), self.d_sae), np.float32)
-        attn._attn_ctx().run(_lib.lens_sae_encode, byref(_T.of(out)), byref(self._sae), _T.of(rows))
-        return out
+        rows, positions = _rows(x, self.d_in)
+        out: Array = np.zeros((len(rows), self.d_sae), np.float32)
+        attn_ctx().run(_lib.lens_sae_encode, byref(_T.of(out)), byref(self._sae), _T.of(rows))
+        return out.reshape(*positions, self.d_sae)
 
     def decode(self, features: npt.ArrayLike, x: Optional[npt.ArrayLike] = None) -> Array:
         """[positions, d_out], or the shape of x unless this is a transcoder: what features stand for. x: the
         activations that they came from, by whose rows a normalization is undone, and which a skip transcoder adds to."""
-        rows = np.asarray(features, np.float32)
-        out = np.zeros((len(rows), self.d_out), np.float32)
-        attn._attn_ctx().run(_lib.lens_sae_decode, byref(_T.of(out)), byref(self._sae), _T.of(rows),
-                             _T() if x is None else _T.of(_rows(x)))
-        return out if x is None or self.is_transcoder else out.reshape(np.shape(x))
+        rows, positions = _rows(features, self.d_sae)
+        out: Array = np.zeros((len(rows), self.d_out), np.float32)
+        attn_ctx().run(_lib.lens_sae_decode, byref(_T.of(out)), byref(self._sae), _T.of(rows),
+                       _T() if x is None else _T.of(_rows(x, self.d_in)[0]))
+        if x is None or self.is_transcoder:
+            return out.reshape(*positions, self.d_out)
+        if np.size(x) != out.size:
+            raise ValueError(f"decode(): x has shape {list(np.shape(x))}; expected {[*positions, self.d_out]}")
+        return out.reshape(np.shape(x))
 
-    def show(self, model: attn.Model, tokens: Tokens, n: int = 10) -> Picture:
+    def show(self, model: attn.Model, tokens: Tokens, n: Positive = 10) -> Picture:
         """The n features that are strongest on a text: a row a feature, a column a token. The title says what share of
         the activation's variance all features explain."""
         ids, names = model._ids(tokens), [self.hook_name, self.hook_name_out]
         with model.session(len(ids), n_batch=len(ids)) as session, session.record(names, n_positions=len(ids)) as record:
             session.feed(ids)
-        x, y = record[self.hook_name], _rows(record[self.hook_name_out]).astype(np.float64)
+        x, y = record[self.hook_name], _rows(record[self.hook_name_out], self.d_out)[0].astype(np.float64)
         features = self.encode(x)
-        error = ((y - _rows(self.decode(features, x))) ** 2).sum()
+        error = ((y - _rows(self.decode(features, x), self.d_out)[0]) ** 2).sum()
         with np.errstate(invalid="ignore", divide="ignore"):  # of a single token there is no variance
             explained = 1 - error / ((y - y.mean(0)) ** 2).sum()
         most = features.max(0)
-        best = [int(i) for i in np.argsort(-most, kind="stable")[:attn._at_least_one("n", n)] if most[i] > 0]
+        best = [int(i) for i in np.argsort(-most, kind="stable")[:n] if most[i] > 0]
         labels = model._labels(ids)
         return Picture(f"{len(best)} of {int((most > 0).sum())} features of {self.hook_name} that are active; all explain "
                        f"{explained:.1%} of the variance", features[:, best].T[None], [""], [f"feature {i}" for i in best], labels,
@@ -1190,12 +1080,12 @@ class SAE:
         multiplies it, "add" steers along it. keep_error: the activation keeps what the features do not explain; else
         their sum replaces it, as SAELens's run_with_saes does without the error term. Of a transcoder, the activation
         that it predicts changes."""
-        wanted = list(changes)
+        wanted = _arguments.take("hook()", "changes", changes, ('changes such as [(417, "clamp", 8.0)]', _changes))
         for feature, kind, _ in wanted:
             if kind not in ("clamp", "scale", "add"):
-                raise ValueError(f"a change is clamp, scale or add, not {kind!r}")
+                raise ValueError(f"changes: a change is clamp, scale or add, not {kind!r}")
             if not 0 <= feature < self.d_sae:
-                raise ValueError(f"there is no feature {feature}: the autoencoder has {self.d_sae}, from 0")
+                raise ValueError(f"changes: there is no feature {feature}: the autoencoder has {self.d_sae}, from 0")
 
         seen: list[Array] = []  # of a transcoder, the input of this pass
 
@@ -1204,8 +1094,8 @@ class SAE:
             features = self.encode(source)
             plain = self.decode(features, source)
             for feature, kind, value in wanted:
-                column = features[:, feature]
-                features[:, feature] = value if kind == "clamp" else column * value if kind == "scale" else column + value
+                column = features[..., feature]
+                features[..., feature] = value if kind == "clamp" else column * value if kind == "scale" else column + value
             changed = self.decode(features, source)
             kept: Array = x + (changed - plain).reshape(x.shape) if keep_error else changed.reshape(x.shape)
             return kept
@@ -1216,7 +1106,15 @@ class SAE:
         if not self.is_transcoder:
             return session.hook(self.hook_name, change)
         before = session.hook(self.hook_name, see)
-        return attn.Hook(session, *before._numbers, *session.hook(self.hook_name_out, change)._numbers)
+        try:
+            return before._joined(session.hook(self.hook_name_out, change))
+        except BaseException:
+            before.close()
+            raise
+
+
+def _changes(changes: Any) -> list[tuple[int, str, float]]:
+    return [(operator.index(feature), kind, float(value)) for feature, kind, value in changes]
 
 
 def load_sae(name: str) -> SAE:
@@ -1225,3 +1123,10 @@ def load_sae(name: str) -> SAE:
         raise ValueError(f"the one autoencoder that is included is of tiny-stories, not of {name}; for another write "
                          "attn.lens.SAE(directory)")
     return SAE(_files.sae_directory())
+
+
+_arguments.KINDS["Edits"] = ("a list of lens.Edit(name, kind, ...)", lambda edits: [edits] if isinstance(edits, Edit) else list(edits))
+_arguments.KINDS["TunedLens"] = _arguments.instance(TunedLens, "lens.TunedLens(model, path)")
+_arguments.KINDS["OneName"] = ('one activation, such as "blocks.2.hook_resid_pre"', _arguments.KINDS["str"][1])
+_arguments.KINDS["Activation"] = ('the name of all layers\' activations, such as "attn.hook_z"', _arguments.KINDS["str"][1])
+_arguments.check_all(globals())

@@ -41,7 +41,7 @@ os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD 
 sys.path.insert(0, str(ROOT / "examples" / "python"))
 import attn  # noqa: E402
 import notebooks  # noqa: E402
-from attn import lens  # noqa: E402
+from attn import _library, lens  # noqa: E402
 
 try:
     import torch
@@ -128,13 +128,12 @@ class Declarations(Case):
     """The structs and prototypes of the package are those of attn.h."""
 
     def structs(self):
-        return [value for module in (attn, lens, attn._pictures) for name, value in vars(module).items()
-                if re.match("_(attn|lens|receipt)_", name) and isinstance(value, type)]
+        return list(_library.STRUCTS.values())
 
     def test_structs_have_the_layout_of_c(self):
         lines, expected = [], []
         for struct_type in self.structs():
-            name = struct_type.__name__[1:]
+            name = struct_type.__name__
             lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
             expected.append(f"{name} {ctypes.sizeof(struct_type)}")
             for field, *_ in struct_type._fields_:
@@ -165,7 +164,7 @@ class Declarations(Case):
         program = pathlib.Path(scratch.name) / "layout"
         headers = ["tools/common/system.h", *(f"tools/lens/{name}.h" for name in (
             "process_weights control curve decompose detect exact patch paths prune qk sae_files spectrum steering tuned").split()),
-            "tools/receipt/shared.h", "tools/lens/program/draw/shared.h"]
+            "tools/receipt/shared.h", "tools/lens/program/draw/shared.h", "tools/surprisal/columns.h"]
         source = ("".join(f'#include "{header}"\n' for header in headers) +
                   "#include <stdio.h>\nint main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
         compiler = [os.environ.get("CC", "cc"), "-O1", "-x", "c"]  # -O1 drops the functions that nobody calls
@@ -174,13 +173,13 @@ class Declarations(Case):
 
     def test_prototypes_are_those_of_the_header(self):
         kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint",
-                 attn._attn_tensor: "attn_tensor", None: "void"}
+                 _library.attn_tensor: "attn_tensor", None: "void"}
         headers = [ROOT / "attn.h", *(path for room in ("lens", "write") for path in (ROOT / "tools" / room).glob("*.h")),
-                   *(ROOT / "tools" / folder / "shared.h" for folder in ("receipt", "lens/program/draw"))]
+                   *(ROOT / "tools" / file for file in ("receipt/shared.h", "lens/program/draw/shared.h", "surprisal/columns.h"))]
         header = re.sub(r"/\*.*?\*/", " ", "\n".join(path.read_text() for path in headers), flags=re.S)
 
         enums = set(re.findall(r"typedef enum (\w+)", header))
-        kinds.update({struct_type: struct_type.__name__[1:] for struct_type in self.structs()})
+        kinds.update({struct_type: struct_type.__name__ for struct_type in self.structs()})
 
         def kind(declared):
             if "*" in declared or re.search(r"attn_\w+_fn\b", declared):
@@ -195,7 +194,7 @@ class Declarations(Case):
                 return "int"  # of the same size everywhere, as enums are
             return word
 
-        for name, (result, *parameters) in {**attn._PROTOTYPES, **lens._PROTOTYPES, **attn._pictures._PROTOTYPES}.items():
+        for name, (result, *parameters) in _library.PROTOTYPES.items():
             with self.subTest(name):
                 found = re.search(rf"(?:ATTN_API|LENS_FN) ([^;{{}}()]*?)\b{name}\(([^)]*)\)\s*[;{{]", header)
                 self.assertIsNotNone(found, "no header declares it")
@@ -859,10 +858,10 @@ class Surprisal(Case):
 
     def test_mistakes(self):
         for options, says in (({"stride": 256}, "stride is 256, but the model's context holds 255"), ({"by": "letter"}, "by is 'letter'"),
-                              ({"by": "region"}, 'by="region" needs regions or region_names'), ({"unit": 3}, "unit is 3; expected 'bits'"),
+                              ({"by": "region"}, 'by="region" needs regions or region_names'), ({"unit": "bit"}, "unit is 'bit'; expected bits or nats"),
                               ({"regions": "a b"}, 'regions: "a b" is not a mark'), ({"region_names": "n"}, "give the column"),
                               ({"column": "s"}, "column: there is no table"), ({"top": 10**6}, "top is 1000000, but the vocabulary"),
-                              ({"top": -1}, "top must be from 0")):
+                              ({"top": -1}, "top is -1; expected a whole number from 0 on")):
             with self.assertRaisesRegex(ValueError, re.escape(says)):
                 self.model.surprisal("a", **options)
         for missing in (None, float("nan"), b"The cat"):  # pandas has NaN where a text is missing
@@ -943,7 +942,7 @@ class Text(Case):
             one = self.model.session().generate(PROMPT, max_tokens=60, stop=stop)
             self.assertEqual((one.read(), one.reason, one.ids), tuple(many[i] for i in (0, 2, 1)))
         self.assertEqual(self.model.generate_many(PROMPT, max_tokens=3), self.model.generate_many([PROMPT], max_tokens=3))
-        with self.assertRaisesRegex(ValueError, "max_tokens must be from 0 to"):
+        with self.assertRaisesRegex(ValueError, "max_tokens is 1.*; expected a whole number from 1 on"):
             self.model.generate_many(PROMPT, max_tokens=10**30)
         self.assertEqual(attn._cut(b"abab", [b"babx"]), (b"a", b"bab", False))
         self.assertEqual(attn._cut(b"one two", [b"two", b"e tw"]), (b"on", b"", True))
@@ -1823,7 +1822,7 @@ class Receipts(Case):
                 with self.fails(attn.Status.FORMAT, '"ids" is missing'):
                     attn.verify(self.model, changed)
         self.assertIn("another model", attn.verify(attn.Model(BUILD / "induction.attn"), path).says)
-        with self.assertRaisesRegex(TypeError, "the model, then the receipt's file; the model is "):
+        with self.assertRaisesRegex(TypeError, "model is a PosixPath; expected a model, of attn.load"):
             attn.verify(path, self.model)
 
     def test_only_the_models_own_text_has_one(self):

@@ -615,6 +615,7 @@ TEST(version_1)
     CHECKF(run(VERIFY MODEL "%s", test_tmp("made")) == 0 && strstr(out, ": holds: 2 tokens") &&
                strstr(out, "version 1 does not cover the tokenizer"),
            "%s%s", out, err);
+    CHECKF(run(VERIFY MODEL "%s -q", test_tmp("made")) == 3 && !out[0], "%s%s", out, err);
     notices(1, "\"ended\": \"token count\"", "\"ended\": \"context full\"", "is reached there");
 }
 

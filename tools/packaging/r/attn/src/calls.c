@@ -70,17 +70,61 @@ static int is_interrupted(SEXP token)
     return 0;
 }
 
+/* What a long call looks at, to be stopped: an attn_progress_fn, and an attn_hook_fn for every layer of a feed, with a
+ * watch as `user`. The call then gives ATTN_STOPPED, and the caller frees what it holds and calls leave(). */
+typedef struct watch {
+    SEXP token; /* see is_interrupted */
+    int interrupted;
+} watch;
+
+static int look(void *user)
+{
+    watch *const w = (watch *)user;
+    return w->interrupted = w->interrupted || is_interrupted(w->token);
+}
+
+static int look_while_open(double done, void *user)
+{
+    (void)done;
+    return look(user);
+}
+
+static int look_in_layer(const attn_activation *a, void *user)
+{
+    (void)a;
+    return look(user);
+}
+
+static attn_status watch_session(attn_ctx *ctx, attn_session *session, watch *w)
+{
+    return attn_hook(ctx, NULL, session, "*hook_resid_pre", look_in_layer, w);
+}
+
+/* Ends a call that was interrupted or failed, as R has it. */
+static void leave(const attn_ctx *ctx, const watch *w)
+{
+    if (w->interrupted)
+        R_ContinueUnwind(w->token);
+    if (ctx->status)
+        stop_with(ctx);
+}
+
 static SEXP r_open(SEXP path, SEXP threads)
 {
     SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, Rf_install("attn_model"), threads));
     attn_ctx ctx = context_of(pointer);
     attn_model *model = NULL;
+    attn_model_desc desc = ATTN_ZERO;
+    watch w = {R_NilValue, 0};
+    w.token = PROTECT(R_MakeUnwindCont());
+    desc.progress_fn = look_while_open;
+    desc.progress_user = &w;
     R_RegisterCFinalizerEx(pointer, close_model, TRUE);
     if (attn_model_open(&ctx, &model, R_ExpandFileName(Rf_translateChar(STRING_ELT(path, 0))),
-                        NULL))
-        stop_with(&ctx);
+                        &desc))
+        leave(&ctx, &w);
     R_SetExternalPtrAddr(pointer, model);
-    UNPROTECT(1);
+    UNPROTECT(2);
     return pointer;
 }
 
@@ -173,12 +217,12 @@ static SEXP r_decode(SEXP pointer, SEXP ids)
 }
 
 /* What happened. */
-enum { DONE, REFUSED, INTERRUPTED };
+enum { DONE, REFUSED };
 
 /* Feeds the n tokens of a text. `nll` takes the loss of each but the first, and `top` the likeliest after
  * the last. */
 static int read_tokens(attn_ctx *ctx, attn_session *session, const attn_token *ids, size_t n,
-                       SEXP token, attn_token_stats *nll, attn_top top)
+                       attn_token_stats *nll, attn_top top)
 {
     const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
     float *const logits = (float *)R_alloc(CALLER_PASS * n_vocab, sizeof *logits);
@@ -190,8 +234,6 @@ static int read_tokens(attn_ctx *ctx, attn_session *session, const attn_token *i
         item.tokens = ids + at;
         item.n_tokens = n - at < CALLER_PASS ? n - at : CALLER_PASS;
         n_known = at + item.n_tokens < n ? item.n_tokens : item.n_tokens - 1;
-        if (is_interrupted(token))
-            return INTERRUPTED;
         if (attn_feed_batch(ctx, &item, 1) ||
             (n_known &&
              attn_logit_stats(ctx, nll + at, NULL,
@@ -219,6 +261,7 @@ static SEXP r_score(SEXP pointer, SEXP ids, SEXP k)
     attn_session_desc desc = ATTN_ZERO;
     attn_session *session = NULL;
     attn_top top = ATTN_ZERO;
+    watch w = {R_NilValue, 0};
     size_t i;
     int code;
     top.k = (size_t)Rf_asInteger(k);
@@ -228,14 +271,13 @@ static SEXP r_score(SEXP pointer, SEXP ids, SEXP k)
     SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, (R_xlen_t)top.k));
     desc.n_ctx = n;
     desc.n_batch = CALLER_PASS;
-    code = attn_session_new(&ctx, &session, model, &desc)
+    w.token = token;
+    code = attn_session_new(&ctx, &session, model, &desc) || watch_session(&ctx, session, &w)
                ? REFUSED
-               : read_tokens(&ctx, session, INTEGER(ids), n, token, nll, top);
+               : read_tokens(&ctx, session, INTEGER(ids), n, nll, top);
     attn_session_free(session);
-    if (code == INTERRUPTED)
-        R_ContinueUnwind(token);
     if (code == REFUSED)
-        stop_with(&ctx);
+        leave(&ctx, &w);
     for (i = 0; i + 1 < n; i++)
         REAL(VECTOR_ELT(out, 0))[i] = (double)nll[i].nll;
     for (i = 0; i < top.k; i++) {
@@ -401,16 +443,10 @@ static SEXP r_surprisal_columns(SEXP of)
     return out;
 }
 
-typedef struct writing {
-    SEXP token;
-    int interrupted;
-} writing;
-
-static int stop_text(const char *text, size_t size, void *user)
+static int look_at_text(const char *text, size_t size, void *user)
 {
-    writing *const w = (writing *)user;
     (void)text, (void)size;
-    return w->interrupted = is_interrupted(w->token);
+    return look(user);
 }
 
 static SEXP r_generate(SEXP pointer, SEXP ids, SEXP how)
@@ -419,12 +455,12 @@ static SEXP r_generate(SEXP pointer, SEXP ids, SEXP how)
     attn_ctx ctx = context_of(pointer);
     attn_continuation one = ATTN_ZERO;
     attn_generate_desc desc = ATTN_ZERO;
-    writing w = {R_NilValue, 0};
+    watch w = {R_NilValue, 0};
     SEXP out;
     w.token = PROTECT(R_MakeUnwindCont());
     one.prompt_tokens = INTEGER(ids);
     one.n_prompt_tokens = (size_t)XLENGTH(ids);
-    one.text_fn = stop_text;
+    one.text_fn = look_at_text;
     one.text_user = &w;
     desc.max_tokens = (size_t)REAL(how)[0];
     desc.sampling.temperature = (float)REAL(how)[1];
@@ -442,11 +478,17 @@ static SEXP r_generate(SEXP pointer, SEXP ids, SEXP how)
     return out;
 }
 
+/* Where a pattern goes. */
+typedef struct pattern_room {
+    watch w;
+    double *out;
+} pattern_room;
+
 /* An attn_hook_fn: copies a pattern [head, query, key] into an array [layer, head, query, key] of R, whose first
  * dimension is the fastest. */
 static int keep_pattern(const attn_activation *a, void *user)
 {
-    double *const out = (double *)user;
+    double *const out = ((pattern_room *)user)->out;
     const attn_config *const c = attn_model_config(attn_session_model(a->session));
     const size_t n_layer = (size_t)c->n_layer, n_head = (size_t)c->n_head, n = a->value.shape[1];
     size_t h, q, k;
@@ -455,7 +497,7 @@ static int keep_pattern(const attn_activation *a, void *user)
             for (k = 0; k < n; k++)
                 out[(size_t)a->layer + n_layer * (h + n_head * (q + n * k))] =
                     attn_get3(a->value, h, q, k);
-    return 0;
+    return look(&((pattern_room *)user)->w);
 }
 
 static SEXP r_attention(SEXP pointer, SEXP ids)
@@ -468,14 +510,16 @@ static SEXP r_attention(SEXP pointer, SEXP ids)
     attn_ctx ctx = context_of(pointer);
     attn_session *session = NULL;
     attn_session_desc desc = ATTN_ZERO;
+    pattern_room room = {{R_NilValue, 0}, NULL};
+    room.w.token = PROTECT(R_MakeUnwindCont());
+    room.out = REAL(out);
     desc.n_ctx = desc.n_batch = n;
     if (attn_session_new(&ctx, &session, model, &desc) == ATTN_OK &&
-        attn_hook(&ctx, NULL, session, "*hook_pattern", keep_pattern, REAL(out)) == ATTN_OK)
+        attn_hook(&ctx, NULL, session, "*hook_pattern", keep_pattern, &room) == ATTN_OK)
         attn_feed(&ctx, session, INTEGER(ids), n);
     attn_session_free(session);
-    if (ctx.status)
-        stop_with(&ctx);
-    UNPROTECT(1);
+    leave(&ctx, &room.w);
+    UNPROTECT(2);
     return out;
 }
 

@@ -1,0 +1,262 @@
+"""What a function takes: its annotations say it, and here is what each of them means, checks, and is called."""
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import operator
+import os
+import sys
+import typing
+from collections.abc import Callable, Iterable
+from typing import Any, Optional, TypeVar
+
+import numpy as np
+
+from . import _words
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+Kind = tuple[str, Callable[[Any], Any]]  # what is expected, and what makes it of a value, or fails
+
+
+def shown(value: Any) -> str:
+    """A value for a message: small ones as they are, of others the type."""
+    if isinstance(value, (str, bytes, int, float, complex, type(None), np.generic)):
+        text = repr(value.item() if isinstance(value, np.generic) else value)
+        return text if len(text) <= 80 else text[:77] + "..."
+    if isinstance(value, (list, tuple)) and len(repr(value)) <= 80:
+        return repr(value)
+    name = type(value).__name__
+    shape = getattr(value, "shape", None)
+    return f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}" + (f" of shape {list(shape)}" if isinstance(shape, tuple) else "")
+
+
+def wrong(function: str, name: str, value: Any, expected: str, kind: type[Exception] = TypeError) -> Exception:
+    return kind(f"{function}{': ' if function else ''}{name} is {shown(value)}; expected {expected}")
+
+
+def _whole(least: int, most: int, expected: str) -> Kind:
+    def convert(value: Any) -> int:
+        n = operator.index(value)
+        if not least <= n <= most:
+            raise ValueError
+        return n
+    return expected, convert
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, (str, bytes, complex)) or np.ndim(value):
+        raise TypeError
+    if not math.isfinite(number := float(value)):
+        raise ValueError
+    return number
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)) and (isinstance(value, float) or operator.index(value) not in (0, 1)):
+        raise TypeError
+    return bool(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    coded(value)
+    return value
+
+
+def coded(text: str) -> bytes:
+    """A name or a text for C, where it ends before a NUL."""
+    if "\0" in text:
+        raise ValueError(f"{text!r} has a NUL character, before which the library would cut it")
+    return text.encode()
+
+
+def _path(value: Any) -> Any:
+    if b"\0" in os.fsencode(value):
+        raise ValueError(f"the path {value!r} has a NUL character")
+    return value
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, (bytes, dict)):
+        raise TypeError
+    return [_text(text) for text in ([value] if isinstance(value, str) else value)]
+
+
+def _names(value: Any) -> Any:
+    return value if callable(value) else _texts(value)
+
+
+def is_table(value: Any) -> bool:
+    return isinstance(value, (dict, set, frozenset)) or hasattr(value, "columns")
+
+
+def floats(value: Any) -> Any:
+    """Numbers as an array of f32."""
+    if value is None or is_table(value) or isinstance(value, (str, bytes)):
+        raise TypeError
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError
+    return np.asarray(array, np.float32)
+
+
+def _tensor(value: Any) -> Any:
+    array = floats(value)
+    if array.ndim > 4:
+        raise ValueError
+    return np.atleast_1d(array)
+
+
+def _function(value: Any) -> Any:
+    if not callable(value):
+        raise TypeError
+    return value
+
+
+def _progress(value: Any) -> Any:
+    if not callable(value) and not isinstance(value, (bool, np.bool_, type(None))):
+        raise TypeError
+    return value
+
+
+def _tokens(value: Any) -> Any:
+    if value is None or is_table(value) or isinstance(value, (int, float, complex)) or callable(value):
+        raise TypeError
+    return value
+
+
+def _list(value: Any) -> Any:
+    if isinstance(value, (str, bytes)) or is_table(value):
+        raise TypeError
+    return list(value)
+
+
+def _prompts(value: Any) -> Any:
+    return [value] if isinstance(value, (str, bytes)) else _list(value)
+
+
+def _span(value: Any) -> Any:
+    """One, a range or neighbours, as the first and how many; 0 for all from the first on."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple, range, np.ndarray)) and np.ndim(value):
+        numbers = [operator.index(n) for n in value]
+        if not numbers or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            raise ValueError(f"must be neighbours, as in [2, 3, 4]; for {numbers} make one edit for each")
+        value = slice(numbers[0], numbers[-1] + 1)
+    if not isinstance(value, slice):
+        value = slice(operator.index(value), operator.index(value) + 1)
+    first, end = operator.index(value.start or 0), value.stop if value.stop is None else operator.index(value.stop)
+    if value.step not in (None, 1) or not 0 <= first <= sys.maxsize or end is not None and not first < end <= sys.maxsize:
+        raise ValueError
+    return slice(first, end)
+
+
+def one_of(options: Iterable[str]) -> Kind:
+    options = tuple(options)
+
+    def convert(value: Any) -> str:
+        if not isinstance(value, str):
+            raise TypeError
+        if value not in options:
+            raise ValueError
+        return value
+    return ("" if len(options) == 2 else "one of ") + (" or " if len(options) == 2 else ", ").join(options), convert
+
+
+def instance(of: type, expected: str) -> Kind:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, of):
+            raise TypeError
+        return value
+    return expected, convert
+
+
+# Annotations as they are written, without Optional. A module adds those that it defines.
+KINDS: dict[str, Kind] = {
+    "int": _whole(0, sys.maxsize, "a whole number from 0 on"),
+    "Positive": _whole(1, sys.maxsize, "a whole number from 1 on"),
+    "Threads": _whole(0, 256, "a whole number from 1 to 256, or 0 for what the library chooses"),
+    "Seed": _whole(0, 2**64 - 1, "a whole number from 0 to 2^64 - 1"),
+    "float": ("a finite number", _real), "bool": ("True or False", _flag), "str": ("a str", _text),
+    "Path": ("the path of a file", _path), "Texts": ("a str, or several", _texts), "Progress": ("True or a function", _progress),
+    "SomeNames": ("a name, several, or a function that chooses them", _names), "npt.ArrayLike": ("numbers, an array of 1 to 4 dimensions", _tensor),
+    "Tokens": ("a text, or the ids of its tokens", _tokens), "Span": ("a number from 0 on, neighbours such as [2, 3], or a "
+                                                                       "slice like slice(2, 5)", _span),
+    "Prompts": ("a text, or a list of texts", _prompts),
+}
+KINDS["Names"] = KINDS["SomeNames"]
+
+
+def _kind_of(annotation: str, names: dict[str, Any]) -> Optional[tuple[bool, Kind]]:
+    """Whether None will do, and the kind."""
+    optional = annotation in ("Names", "Span", "Progress")
+    if annotation.startswith("Optional["):
+        annotation, optional = annotation[9:-1], True
+    short = annotation.replace("attn.", "")
+    if short in KINDS:
+        return optional, KINDS[short]
+    if short.startswith(("Callable[", "HookFn")):
+        return optional, ("a function", _function)
+    if short.startswith(("Sequence[", "Iterable[")):
+        return optional, ("a list", _list)
+    if short.startswith("Literal") or short in names and typing.get_origin(names[short]) is typing.Literal:
+        return optional, one_of(typing.get_args(eval(annotation, names)))
+    return None
+
+
+def take(function: str, name: str, value: Any, kind: Kind) -> Any:
+    """The value as the kind has it, or an error in one sentence: the argument, its value, what is expected."""
+    expected, convert = kind
+    try:
+        return convert(value)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        of = ValueError if isinstance(error, (ValueError, OverflowError)) else TypeError
+        if of is ValueError and str(error) and expected.startswith(("the path", "a number", "a str", "a name")):
+            raise ValueError(f"{function}: {name}: {error}") from None
+        more = ", such as table.to_numpy()" if hasattr(value, "columns") else ""
+        raise wrong(function, name, value, expected + more, of) from None
+
+
+def checked(function: _F, called_as: str) -> _F:
+    """The function with its arguments taken as the annotations say. A keyword of TransformerLens is an error that names
+    the one of this package."""
+    code = function.__code__
+    taken = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+    kinds: dict[str, tuple[bool, Kind]] = {}
+    for name in taken:
+        if name in function.__annotations__ and (kind := _kind_of(function.__annotations__[name], function.__globals__)):
+            kinds[name] = kind
+    plain = [(i, name, *kinds[name]) for i, name in enumerate(taken[:code.co_argcount]) if name in kinds]
+
+    @functools.wraps(function)
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        listed = list(arguments)
+        for i, name, optional, kind in plain[:len(arguments)]:
+            if i < len(listed) and (listed[i] is not None or not optional):
+                listed[i] = take(called_as, name, listed[i], kind)
+        for name, value in keywords.items():
+            if name in kinds and (value is not None or not kinds[name][0]):
+                keywords[name] = take(called_as, name, value, kinds[name][1])
+            elif name not in taken and (word := _words.keyword(function.__name__, name, taken)):
+                raise TypeError(f"{called_as} takes no {name}; here it is {word}")
+        return function(*listed, **keywords)
+
+    called.kinds = kinds  # type: ignore[attr-defined]
+    wrapped: Any = called
+    return wrapped  # type: ignore[no-any-return]
+
+
+def check_all(module: dict[str, Any]) -> None:
+    """Checks the arguments of a module's public functions, of the methods of its public classes, and of what makes them."""
+    for name in module["__all__"]:
+        thing = module.get(name)
+        if inspect.isfunction(thing):
+            module[name] = checked(thing, f"{name}()")
+        elif inspect.isclass(thing) and thing.__module__ == module["__name__"]:
+            for key, method in list(vars(thing).items()):
+                called_as = {"__init__": f"{name}()", "__call__": f"{name.lower()}()"}.get(key, f"{key}()")
+                if inspect.isfunction(method) and (not key.startswith("_") or key in ("__init__", "__call__")):
+                    setattr(thing, key, checked(method, called_as))

@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+"""What every call of the package has in common: it can be stopped at any moment, it tells how far it is, and it names a
+wrong argument. test_attn.py says what is needed."""
+import gc
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
+os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
+sys.path.insert(0, str(ROOT / "examples" / "python"))
+import attn  # noqa: E402
+from attn import lens  # noqa: E402
+
+STORIES = BUILD / "tiny-stories.attn"
+PACKAGE = str(pathlib.Path(attn.__file__).parent)
+MODEL = attn.Model(STORIES)
+PAIR = lens.Pair("The cat said that she", "The boy said that she", lens.logit_diff(" was", " had"))
+
+
+def interrupted_at(moment, call):
+    """Runs call() with a KeyboardInterrupt at a step of the interpreter in the package. False: the call was over before."""
+    count = 0
+
+    def trace(frame, event, _):
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            count += 1
+            if count == moment:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+        return count >= moment  # C's callback took it, or a destructor
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+
+
+class Interrupts(unittest.TestCase):
+    def every_moment(self, prepared, step=1):
+        """prepared() gives a call and a check. The check runs in another thread, which a lost lock would stop for ever."""
+        sys.unraisablehook, hook = lambda _: None, sys.unraisablehook
+        try:
+            moment = 1
+            while True:
+                call, check = prepared()
+                went_on = interrupted_at(moment, call)
+                found = []
+                thread = threading.Thread(target=lambda: found.append(check()), daemon=True)
+                thread.start()
+                thread.join(60)
+                self.assertEqual(found, [None], f"after an interrupt at moment {moment}")
+                if not went_on:
+                    self.assertGreater(moment, 20)
+                    gc.collect()
+                    return
+                moment += step
+        finally:
+            sys.unraisablehook = hook
+
+    def session(self, call):
+        def prepared():
+            session = MODEL.session(16)
+            session.feed([5])
+
+            def check():
+                session.truncate(1)
+                session.unhook_all()
+                session.feed([1, 2])
+
+            return lambda: call(session), check
+        return prepared
+
+    def test_calls_that_hold_state(self):
+        for call in (lambda s: s.hook("hook_embed", lambda value, point: None), lambda s: s.feed([3]),
+                     lambda s: s.edit("hook_embed", "add", np.zeros(192)), lambda s: s.copy(), lambda s: s.tokens,
+                     lambda s: s.cache_get("keys", 0), lambda s: s.hook("hook_embed", print).remove()):
+            self.every_moment(self.session(call))
+
+    def test_calls_with_functions_and_records(self):
+        def hooked(session):
+            with session.hook("hook_embed", lambda value, point: value * 1):
+                session.feed([1])
+
+        def recorded(session):
+            with session.record("hook_embed", n_positions=2) as record:
+                session.feed([1])
+            record["hook_embed"]
+
+        for call in hooked, recorded:
+            self.every_moment(self.session(call), 3)
+
+    def test_a_hook_is_there_whole_or_not_at_all(self):
+        for moment in range(1, 400):
+            session, seen = MODEL.session(4), []
+            if not interrupted_at(moment, lambda: session.hook("hook_embed", lambda value, point: seen.append(1))):
+                return
+            session.feed([1])
+            self.assertEqual(seen, [], moment)
+
+    def test_a_call_in_another_thread(self):
+        """Interrupts while the caller waits, also before and behind it."""
+        for moment in range(1, 4000, 7):
+            if not interrupted_at(moment, lambda: lens.steering_vector(MODEL, "blocks.2.hook_resid_pre", "a", "b")):
+                break
+        self.assertEqual(lens.steering_vector(MODEL, "blocks.2.hook_resid_pre", "a", "a").any(), False)
+
+    CALLS = {
+        "generate_many": "model.generate_many(['Once upon a time'] * 400, max_tokens=200, sampling=attn.Sampling(temperature=1))",
+        "patch": "lens.patch(model, [pair] * 4000, 'attn.hook_z', 'position_heads')",
+        "path_patch": "lens.path_patch(model, [pair] * 9000, [(0, 1), (1, 2)], [(2, 'hook_q_input', 3)], mlps='through')",
+        "exact_effects": "lens.exact_effects(model, [pair] * 2000)",
+        "prune": "lens.prune(model, [pair] * 500, 0.1)",
+        "edge_scores": "lens.Backward(model).edge_scores([pair] * 4000, 50)",
+        "curve": "lens.curve(model, [pair] * 30000, lens.Backward(model).edge_scores(pair))",
+        "function": "lens.patch(model, pair._replace(metric=lens.function(lambda x: time.sleep(0.01) or 0)), 'attn.hook_pattern', 'weights')",
+    }
+
+    @unittest.skipIf(os.name == "nt", "there are no signals to send")
+    def test_signals_end_long_calls_and_the_model_goes_on(self):
+        """Ctrl-C, and an alarm whose handler raises. One that raises nothing ends nothing."""
+        start = ("import signal, sys, time, attn; from attn import lens; model = attn.Model(sys.argv[1]); heard = []\n"
+                 "pair = lens.Pair('The cat said that she', 'The boy said that she', lens.logit_diff(' was', ' had'))\n"
+                 "def late(*_): raise TimeoutError\n"
+                 "signal.signal(signal.SIGALRM, late); signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))\n"
+                 "print('ready', flush=True)\ntry:\n    %s\n    print('over')\n"
+                 "except (KeyboardInterrupt, TimeoutError) as error:\n"
+                 "    print(type(error).__name__, heard, model('Once').shape, flush=True)\n")
+        for i, (name, call) in enumerate(self.CALLS.items()):
+            number = (signal.SIGINT, signal.SIGALRM)[i % 2]
+            with self.subTest(name), subprocess.Popen([sys.executable, "-c", start % call, STORIES], stdout=subprocess.PIPE, text=True,
+                                                      env={**os.environ, "PYTHONPATH": str(ROOT / "examples" / "python")}) as process:
+                process.stdout.readline()
+                time.sleep(0.4)
+                process.send_signal(signal.SIGUSR1)
+                time.sleep(0.4)
+                process.send_signal(number)
+                try:
+                    said = process.communicate(timeout=60)[0]
+                finally:
+                    process.kill()
+                self.assertIn("KeyboardInterrupt" if number == signal.SIGINT else "TimeoutError", said)
+                self.assertIn("[1] (1, 2048)", said)
+
+    def test_progress_is_told(self):
+        calls = [lambda tell: lens.patch(MODEL, PAIR, "attn.hook_z", "heads", progress=tell),
+                 lambda tell: lens.path_patch(MODEL, PAIR, [(0, 1)], [(2, "hook_q_input", 3)], progress=tell),
+                 lambda tell: lens.exact_effects(MODEL, PAIR, "nodes", progress=tell),
+                 lambda tell: lens.Backward(MODEL).edge_scores([PAIR] * 2, 3, progress=tell),
+                 lambda tell: lens.ablate_heads(MODEL, "The cat", progress=tell),
+                 lambda tell: MODEL.generate_many(["a", "b"], max_tokens=4, progress=tell),
+                 lambda tell: lens.curve(MODEL, PAIR, lens.Backward(MODEL).edge_scores(PAIR), progress=tell),
+                 lambda tell: attn.Model(STORIES, progress=tell)]
+        for i, call in enumerate(calls):
+            shares = []
+            call(shares.append)
+            self.assertEqual((shares, shares[-1]), (sorted(shares), 1), i)
+            with self.assertRaises(ZeroDivisionError):
+                call(lambda share: 1 / 0)
+
+
+class Table:
+    """As a pandas.DataFrame looks from outside."""
+    columns, shape = ["a"], (1, 1)
+
+    def __array__(self, *_, **__):
+        return np.ones((1, 1))
+
+
+class Arguments(unittest.TestCase):
+    WRONG = [None, 3.5, float("nan"), -1, 2**70, "", "no such\0", "nothing", b"\xff", {}, {"a": 1}, set(), [], [None], [[]], [2**70],
+             ["a", 1], (1, "a", None), object(), lambda *_: 1 / 0, Table(), np.zeros((2, 3, 4, 5, 6)), np.array(["a"]), np.nan, 1j,
+             slice(5, 1), slice("a", None), MODEL, np.full((3, 3), np.nan, np.float32)]
+
+    def calls(self):
+        """Of each call, a function and right arguments by name."""
+        session = lambda: MODEL.session(32)  # noqa: E731
+        back, sae = lens.Backward(MODEL), lens.load_sae("tiny-stories")
+        of = {"model": MODEL, "tokens": "The cat sat", "pairs": PAIR, "pair": PAIR, "metric": lens.loss(), "name": "attn.hook_z",
+              "layer": 1, "head": 1, "kind": "OV", "scores": back.edge_scores(PAIR), "kept": back.edge_scores(PAIR), "n": 3, "amount": 9.0}
+        one = {"patch": {}, "path_patch": {"senders": [(0, 1)], "receivers": [(2, "hook_q_input", 3)]}, "ablate_heads": {},
+               "best_edges": {}, "circuit": {}, "decompose_resid": {"kind": "heads"}, "detect_head": {"pattern": "previous"},
+               "detect_heads": {}, "heads": {}, "patterns": {}, "parts": {"token": " was", "kind": "sublayers"}, "logit_lens": {},
+               "qk_terms": {"query": 1, "key": 0}, "composition_scores": {"kind": "K"}, "copying_scores": {}, "edges": {},
+               "steering_vector": {"name": "hook_embed", "towards": "a", "away": "b"}, "curve": {}, "logit_diff": {"token": 3},
+               "log_prob": {"token": 3}, "loss": {}, "function": {"fn": print}}
+        for name, more in one.items():
+            function = getattr(lens, name)
+            taken = function.__code__ if not hasattr(function, "__wrapped__") else function.__wrapped__.__code__
+            names = taken.co_varnames[:taken.co_argcount + taken.co_kwonlyargcount]
+            required = names[:taken.co_argcount - len(function.__wrapped__.__defaults__ or ())]
+            yield name, function, {key: {**of, **more}[key] for key in required}, names
+        for owner, methods in ((MODEL, {"score": {"tokens": "a b"}, "run_with_cache": {"tokens": "a"}, "run_with_hooks": {"tokens": "a"},
+                                        "to_tokens": {"text": "a"}, "to_string": {"tokens": [1]}, "to_single_token": {"text": " was"},
+                                        "tensor": {"name": "W_E"}, "generate_many": {"prompts": ["a"], "max_tokens": 2},
+                                        "logit_lens": {"resid": np.zeros((1, 192))}, "logit_directions": {"tokens": [1]},
+                                        "detect_heads": {"tokens": "a b"}, "session": {}, "workspace": {},
+                                        "logit_attrs": {"parts": np.zeros((2, 1, 192)), "scale": [[1]], "directions": np.zeros((1, 192))}}),
+                               (session, {"feed": {"tokens": "a"}, "score": {"tokens": "a b"}, "truncate": {"length": 0},
+                                          "generate": {"prompt": "a", "max_tokens": 2}, "record": {},
+                                          "hook": {"name": "hook_embed", "fn": print}, "cache_get": {"part": "keys", "layer": 0},
+                                          "edit": {"name": "blocks.0.attn.hook_z", "kind": "zero"},
+                                          "cache_set": {"part": "keys", "layer": 0, "value": np.zeros((0, 6, 32))}}),
+                               (back, {"gradients": {"tokens": "a b", "metric": lens.loss()}, "edge_scores": {"pairs": PAIR},
+                                       "attribution_patch": {"pair": PAIR, "name": "attn.hook_z"},
+                                       "run_edges": {"pair": PAIR, "kept": of["kept"]}}),
+                               (sae, {"encode": {"x": np.zeros((1, sae.d_in))}, "decode": {"features": np.zeros((1, sae.d_sae))},
+                                      "show": {"model": MODEL, "tokens": "a b"}, "hook": {"session": session()}})):
+            for name, right in methods.items():
+                method = getattr(type(owner() if owner is session else owner), name)
+                code = method.__wrapped__.__code__
+                call = (lambda _method=name, **given: getattr(session(), _method)(**given)) if owner is session else getattr(owner, name)
+                yield name, call, right, code.co_varnames[1:code.co_argcount + code.co_kwonlyargcount]
+        for name in ("Model", "Sampling", "Edit"):
+            thing = getattr(attn, name, None) or getattr(lens, name)
+            code = thing.__init__.__wrapped__.__code__
+            right = {"Model": {"path": STORIES}, "Sampling": {}, "Edit": {"name": "hook_embed", "kind": "zero"}}[name]
+            yield name, thing, right, code.co_varnames[1:code.co_argcount + code.co_kwonlyargcount]
+        yield "verify", attn.verify, {"model": MODEL, "receipt": "no.json"}, ("model", "receipt")
+
+    def test_every_wrong_kind_of_every_argument(self):
+        allowed = (TypeError, ValueError, KeyError, IndexError, FileNotFoundError, attn.Error)
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                for name, call, right, parameters in self.calls():
+                    for parameter in parameters:
+                        for wrong in self.WRONG:
+                            with self.subTest(f"{name}({parameter}={wrong!r:.40})"):
+                                if parameter in ("progress", "logits_fn", "fn", "fwd_hooks", "name", "names") and callable(wrong):
+                                    continue
+                                try:
+                                    found = call(**{**right, parameter: wrong})
+                                    if isinstance(found, attn.Generation):
+                                        found.read()
+                                except allowed as error:
+                                    said = str(error)
+                                    self.assertTrue(said and "object has no attribute" not in said and "positional" not in said, said)
+                                    if isinstance(error, (TypeError, ValueError)):
+                                        self.assertIn(parameter.rstrip("s"), said)
+            finally:
+                os.chdir(ROOT)
+
+    def test_pointers_go_with_their_length(self):
+        ids = list(range(1, 60))
+        for n in (1, 58, 60, 200):
+            of = lens.loss([5] * n)
+            for call in (lambda: lens.ablate_heads(MODEL, ids, of), lambda: lens.Backward(MODEL).gradients(ids, of, ["hook_embed"]),
+                         lambda: lens.patch(MODEL, lens.Pair(ids, ids[::-1], of), "attn.hook_z", "heads")):
+                with self.assertRaisesRegex(ValueError, f"{n} targets, and the text 59 tokens"):
+                    call()
+        with self.assertRaisesRegex(ValueError, "targets is .*expected one row"):
+            lens.loss(np.zeros((2, 30), int))
+
+    def test_an_empty_list_selects_nothing(self):
+        self.assertEqual(len(MODEL.run_with_cache("a", [])[1]), 0)
+        self.assertEqual(lens.Backward(MODEL).gradients("a b", lens.loss(), []).gradient, {})
+        self.assertTrue((lens.detect_head(MODEL, "a b", "previous", heads=[]) == -1).all())
+        self.assertEqual((MODEL.generate_many([]), attn.feed_batch([], [])), ([], []))
+
+    def test_an_index_error_in_a_hook_says_where(self):
+        def batched(z, point):
+            z[:, :, 0, :] = 0
+
+        with self.assertRaises(IndexError) as caught:
+            MODEL.run_with_hooks("a b", [("blocks.0.attn.hook_z", batched)])
+        said = " ".join([str(caught.exception), *getattr(caught.exception, "__notes__", [])])
+        for part in ("blocks.0.attn.hook_z", "[2, 6, 32]", "batch_dim=True"):
+            self.assertIn(part, said)
+
+    def test_what_a_batch_gives_every_call_takes(self):
+        batch, text, sae = attn.Model(STORIES, batch_dim=True), "The cat sat.", lens.load_sae("tiny-stories")
+        one, cache = MODEL.run_with_cache(text)[1], batch.run_with_cache(text)[1]
+        stream, scale = "blocks.3.hook_resid_post", "ln_final.hook_scale"
+        stack, direction = lens.decompose_resid(MODEL, text).stack, MODEL.logit_directions([5])
+        pairs = [(sae.encode(cache[sae.hook_name])[0], sae.encode(one[sae.hook_name])),
+                 (batch.logit_lens(cache[stream], cache[scale])[0], MODEL.logit_lens(one[stream], one[scale])),
+                 (batch.logit_attrs(stack[:, None], cache[scale], direction)[:, 0], MODEL.logit_attrs(stack, one[scale], direction)),
+                 (batch.logit_lens(cache)[:, 0], MODEL.logit_lens(one)),
+                 (lens.Backward(batch).gradients(text, lens.loss()).gradient[stream][0],
+                  lens.Backward(MODEL).gradients(text, lens.loss()).gradient[stream]),
+                 (lens.ablate_heads(batch, text, lens.function(lambda x: x[0, -1, 5])).change,
+                  lens.ablate_heads(MODEL, text, lens.function(lambda x: x[-1, 5])).change)]
+        for model, found in ((batch, cache), (MODEL, one)):
+            with model.session() as session:
+                session.edit("blocks.1.hook_resid_post", "set", found["resid_post", 0])
+                session.edit("blocks.2.attn.hook_z", "set", found["z", 1])
+                pairs.append(session.feed(text))
+        pairs.append((pairs.pop(), pairs.pop()))
+        for i, (a, b) in enumerate(pairs):
+            np.testing.assert_array_equal(a, b, err_msg=str(i))
+
+    def test_a_closed_models_sessions_go_on(self):
+        with attn.Model(STORIES) as model:
+            session = model.session()
+        session.feed("Once upon")
+        session.hook(lambda name: "hook_z" in name, lambda value, point: None)
+        copied = session.copy()
+        self.assertEqual(copied.tokens.tolist(), session.tokens.tolist())
+        session.record()
+        session.feed(" a time")
+        self.assertTrue(session.generate(max_tokens=2).read())
+
+
+class Receipts(unittest.TestCase):
+    def test_version_1_says_what_it_does_not_cover(self):
+        """The receipt of tests/suites/proof, which the first release of receipts wrote."""
+        source = (ROOT / "tests" / "suites" / "proof" / "proof.c").read_text().partition("TEST(version_1)")[2].partition(";\n")[0]
+        old = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', source)).replace('\\"', '"').replace("\\n", "\n")
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "r.json"
+            path.write_text(old)
+            verdict = attn.verify(MODEL, path)
+        self.assertTrue(verdict)
+        self.assertIn("version 1 does not cover the tokenizer", verdict.says)
+
+    def test_none_is_written_that_does_not_hold(self):
+        def keys_changed(s):
+            s.feed("Once upon")
+            s.cache_set("keys", 0, np.zeros((2, 6, 32)))
+            return s.generate(" a time", max_tokens=6, receipt=path)
+
+        def edited_before(s):
+            with s.edit("blocks.0.attn.hook_z", "zero"):
+                s.feed("Once upon a")
+            return s.copy().generate(" time", max_tokens=6, receipt=path)
+
+        def edited_during(s):
+            text = s.generate("Once upon a time", max_tokens=6, receipt=path)
+            next(text)
+            with s.edit("blocks.0.attn.hook_z", "zero"):
+                next(text)
+            return text
+
+        def fed_during(s):
+            text = s.generate("Once upon a time", max_tokens=6, receipt=path)
+            next(text)
+            s.feed(" cat")
+            return text
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "r.json"
+            for way in keys_changed, edited_before, edited_during, fed_during:
+                with self.subTest(way.__name__), self.assertRaisesRegex((attn.Error, ValueError), "receipt"):
+                    way(MODEL.session()).read()
+                self.assertFalse(path.exists())
+            os.chdir(BUILD)
+            model = attn.Model("tiny-stories.attn")
+            os.chdir(folder)
+            try:
+                model.session().generate("Once upon", max_tokens=3, receipt="r.json").read()
+            finally:
+                os.chdir(ROOT)
+            self.assertTrue(attn.verify(model, path))
+
+
+if __name__ == "__main__":
+    unittest.main()
