@@ -20,6 +20,7 @@
 #define PROGRAM "gpt2"
 #define INPUT   "prompt"
 #include "tools/common/json_keys.h"
+#include "tools/common/lines.h"
 #include "tools/common/prompt.h"
 #include "tools/common/session_file.h"
 #include "tools/lens/save.h"
@@ -157,8 +158,8 @@ typedef struct run {
     attn_session *session;
     attn_sampler *sampler; /* draws tokens, or choices */
     attn_token *prompt;
-    json_value id;  /* of the line, if it has one: a string or a number */
-    size_t n_lines; /* read in turns from standard input */
+    json_value id;     /* of the line, if it has one: a string or a number */
+    line_reader lines; /* of standard input */
     size_t n_prompt, n_generated, n_printed;
     tokens text;            /* the prompt and the generated tokens */
     size_t first;           /* the session holds the text from this token on */
@@ -411,6 +412,7 @@ int main(int argc, char **argv)
     attn_model_close(r.model);
     arena_free(&r.memory);
     out_free(&r.shown);
+    lines_free(&r.lines);
     free(r.text.ids);
     return code;
 }

@@ -4,13 +4,10 @@
 #ifndef GPT2_LINES_H
 #define GPT2_LINES_H
 
-#include "tools/common/lines.h"
-
 typedef struct stream {
     run *r;
     options base; /* of the command line */
     const arguments *given;
-    line_reader lines;
     uint64_t n_failed;
     char first_error[FAILURE_SIZE];
 } stream;
@@ -63,24 +60,22 @@ static attn_status read_member(run *r, arguments *given, const json_value *v)
 }
 
 /* Reads the object of a line. Its id is read first, because an error has it, too. */
-static int read_object(const stream *s, arguments *given, text_source *from, const char *line,
-                       size_t size)
+static int read_object(run *r, arguments *given, text_source *from, const char *line, size_t size)
 {
     static const struct option id_key = {0, NULL, NULL, TEXT, 0, 0, "a string or a number", NULL};
-    run *const r = s->r;
     char *const text = arena_text(&r->ctx, &r->memory, line, size);
     json_value *root = NULL;
-    const json_value *v, *prompt;
+    const json_value *v;
     size_t i;
     if (!text ||
-        json_parse_at(&r->ctx, "input", (size_t)s->lines.n_lines, text, size, &root) != ATTN_OK)
+        json_parse_at(&r->ctx, "input", (size_t)r->lines.n_lines, text, size, &root) != ATTN_OK)
         return failed(&r->ctx);
     if ((v = json_get(root, "id")) != NULL && is_taken(&id_key, v))
         r->id = *v;
     for (i = 0, v = root + 1; i < root->size && !r->ctx.status; i++, v += v->span)
         read_member(r, given, v);
-    prompt = json_get(root, "prompt");
-    from->size = prompt && prompt->kind == JSON_STRING ? prompt->size : 0;
+    v = json_get(root, "prompt");
+    from->size = v ? v->size : 0;
     free(root);
     from->word = r->o.prompt;
     from->ids = r->o.ids;
@@ -99,15 +94,12 @@ static int continue_line(stream *s, line_status status, const char *line, size_t
     run *const r = s->r;
     arguments given = *s->given;
     int code = FINE;
-    r->o = s->base;
-    r->id.kind = JSON_NULL;
     from.word = line;
     from.size = size;
     if (status == LINE_TOO_LONG)
         return fail(FAILED, "the line is longer than %d bytes", (int)MAX_LINE);
-    if (r->o.json && line[strspn(line, " \t")] == '{') {
-        code = read_object(s, &given, &from, line, size);
-    }
+    if (r->o.json && line[strspn(line, " \t")] == '{')
+        code = read_object(r, &given, &from, line, size);
     set_defaults(&r->o, &given);
     if (code == FINE)
         code = check_usage(&r->o, &given, given.n_words);
@@ -121,15 +113,14 @@ static int answer_error(stream *s, const char *message)
     int code;
     if (s->n_failed++ == 0)
         snprintf(s->first_error, sizeof s->first_error, "%s", message);
-    if (!s->base.json) {
-        fail(FAILED, "line %llu: %s", TOOLS_LLU(s->lines.n_lines), message);
-        return FINE;
-    }
     out_open(&o, NULL, '{');
     out_id(&o, &s->r->id);
-    out_count(&o, "line", s->lines.n_lines);
+    out_count(&o, "line", s->r->lines.n_lines);
     out_word(&o, "error", message);
-    code = end_line(&o);
+    if (s->base.json)
+        code = end_line(&o);
+    else
+        code = fail(FINE, "line %llu: %s", TOOLS_LLU(s->r->lines.n_lines), message);
     out_free(&o);
     return code;
 }
@@ -143,12 +134,14 @@ static int answer_line(stream *s, line_status status, const char *line, size_t s
     char message[FAILURE_SIZE] = "";
     int code;
     r->memory.blocks = NULL;
+    r->o = s->base;
+    r->id.kind = JSON_NULL;
     failure = message;
     code = continue_line(s, status, line, size, *from);
     failure = NULL;
     r->ctx.status = ATTN_OK;
     if (code == FAILED && ferror(stdout))
-        code = fail(FAILED, "%s", message);
+        fail(FAILED, "%s", message);
     else if (code == FAILED || code == USAGE)
         code = answer_error(s, message);
     arena_free(&r->memory);
@@ -156,46 +149,34 @@ static int answer_line(stream *s, line_status status, const char *line, size_t s
     return code;
 }
 
-/* Without --json the output does not tell which texts are missing, so the exit code does. */
-static int end_lines(const stream *s)
-{
-    const uint64_t n = s->lines.n_lines;
-    if (s->n_failed > 0 && s->base.json && (!s->base.quiet || s->n_failed == n))
-        fail(FAILED, "%llu of %llu lines could not be continued. The first error: %s",
-             TOOLS_LLU(s->n_failed), TOOLS_LLU(n), s->first_error);
-    return s->n_failed > 0 && (!s->base.json || s->n_failed == n) ? FAILED : FINE;
-}
-
+/* Continues every line. Without --json the output does not tell which texts are missing, so the exit code
+ * does. */
 static int continue_lines(run *r, const arguments *given, const text_source *from)
 {
-    stream s = {0};
+    stream s = {r, r->o, given, 0, ""};
     line_status status = LINE_LATER;
     const char *line = "";
     size_t size = 0;
-    int code = FINE;
-    s.r = r;
-    s.base = r->o;
+    int code = FINE, all;
     s.base.prompt = s.base.file = s.base.ids = NULL;
-    s.given = given;
-    s.lines.file = stdin;
-    s.lines.is_exact = r->o.exact;
+    r->lines.is_exact = r->o.exact;
     system_binary(stdin);
     if (system_is_terminal(stdin))
         fputs("Type a prompt, then Enter; Ctrl-D ends.\n", stderr);
     while (code == FINE && !interrupted && status != LINE_END) {
-        if (system_is_terminal(stdin))
-            fputs("> ", stderr);
-        status = lines_next(&s.lines, 1, &line, &size);
+        status = next_line(r, "> ", &line, &size);
         if (status == LINE_FAILED)
-            code = s.lines.is_utf16 ? fail(FAILED, "standard input " UTF16_ADVICE)
-                                    : fail(FAILED, "standard input: %s", lines_why(&s.lines));
+            code = failed(&r->ctx);
         else if (status == LINE_TOO_LONG || (status == LINE_READ && (size > 0 || s.base.json)))
             code = answer_line(&s, status, line, size, from);
     }
-    r->o = s.base;
-    code = code == FINE && !interrupted ? end_lines(&s) : code;
-    lines_free(&s.lines);
-    return code;
+    if (code != FINE || interrupted || s.n_failed == 0)
+        return code;
+    all = s.n_failed == r->lines.n_lines;
+    if (s.base.json && (all || !s.base.quiet))
+        fail(FAILED, "%llu of %llu lines could not be continued. The first error: %s",
+             TOOLS_LLU(s.n_failed), TOOLS_LLU(r->lines.n_lines), s.first_error);
+    return all || !s.base.json ? FAILED : FINE;
 }
 
 #endif

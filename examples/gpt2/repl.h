@@ -19,44 +19,21 @@ static void on_stop(int number)
 /* The most bytes of a line, with its end, that a terminal of Linux passes on. It drops the rest. */
 enum { TERMINAL_LINE = 4096 };
 
-/* Skips the byte order mark of the first line of standard input. NULL if that is UTF-16. */
-static char *without_mark(run *r, char *line, size_t size, int is_first)
-{
-    if (is_first && is_utf16(line, size)) {
-        tool_fail(&r->ctx, ATTN_E_FORMAT, "standard input " UTF16_ADVICE);
-        return NULL;
-    }
-    return line + (is_first ? order_mark_size(line, size) : 0);
-}
-
-/* Reads a line of any length, by the rule of plain.h. NULL at the end, after Ctrl-C, or without
- * memory. */
+/* Reads a line by the rule of plain.h. NULL at the end, after Ctrl-C, or with a message in r->ctx. */
 static char *read_line(run *r, const char *sign)
 {
-    size_t size = 0, room = 256;
-    const int is_first = r->n_lines++ == 0;
-    char *line = (char *)arena_alloc(&r->ctx, &r->memory, room, 1), *longer;
-    if (system_is_terminal(stdin))
-        fputs(sign, stderr);
-    while (line && system_fgets(line + size, (int)(room - size), stdin)) {
-        size += strlen(line + size);
-        if (size && line[size - 1] == '\n') {
-            if (size == TERMINAL_LINE && system_is_terminal(stdin))
-                say("the terminal passes on only %d bytes of a line: if yours was longer, "
-                    "/undo and cut it into lines that end in \\, or give a file with -f",
-                    TERMINAL_LINE - 1);
-            size = plain_line(line, size - 1);
-            return without_mark(r, line, size, is_first);
-        }
-        if (room - size > 16)
-            continue;
-        longer = (char *)arena_alloc(&r->ctx, &r->memory, 2 * room, 1);
-        if (longer)
-            memcpy(longer, line, size);
-        line = longer;
-        room *= 2;
-    }
-    return size ? without_mark(r, line, size, is_first) : NULL;
+    const char *line;
+    size_t size;
+    const line_status status = next_line(r, sign, &line, &size);
+    if (status == LINE_TOO_LONG)
+        tool_fail(&r->ctx, ATTN_E_SPACE, "the line is longer than %d bytes", (int)MAX_LINE);
+    if (status != LINE_READ)
+        return NULL;
+    if (size + 1 == TERMINAL_LINE && system_is_terminal(stdin))
+        say("the terminal passes on only %d bytes of a line: if yours was longer, "
+            "/undo and cut it into lines that end in \\, or give a file with -f",
+            TERMINAL_LINE - 1);
+    return arena_text(&r->ctx, &r->memory, line, size);
 }
 
 /* Reads a line. A backslash at its end joins it with the next one. */

@@ -78,6 +78,22 @@ static const char *colour_of(float probability)
                                   : "\033[35m";
 }
 
+/* >> Input ===================================================================================== */
+
+/* Reads the next line of standard input. A failure has its message in r->ctx. */
+static line_status next_line(run *r, const char *sign, const char **line, size_t *size)
+{
+    line_status status;
+    r->lines.file = stdin;
+    if (system_is_terminal(stdin))
+        fputs(sign, stderr);
+    status = lines_next(&r->lines, 1, line, size);
+    if (status == LINE_FAILED)
+        tool_fail(&r->ctx, ATTN_E_IO, "standard input %s",
+                  r->lines.is_utf16 ? UTF16_ADVICE : why(errno));
+    return status;
+}
+
 /* >> The prompt ================================================================================ */
 
 static int write_floats(FILE *file, float *numbers, size_t n)
