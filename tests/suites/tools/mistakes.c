@@ -192,7 +192,7 @@ TEST(the_model_second)
 {
     static const char *const programs[][3] = {
         {GPT2 "-q -n 3", "'Once upon'", ""},
-        {LENS "loss", "Once", ""},
+        {LENS "loss", "'Once upon'", ""},
         {BIN("surprisal") "-q", TMP "texts.txt", ""},
         {BIN("surprisal") "-q", TMP "texts.csv", "--column s"},
         {BIN("perplexity"), TMP "texts.txt", ""},
