@@ -17,20 +17,23 @@ TEST(an_empty_grid)
     static lens l;
     static const char *const no_words[] = {NULL};
     const char *const path = TEST_TMP "empty-grid";
-    FILE *file = fopen(path, "w");
-    lens_page page = {"title", "", NULL, NULL, 0};
+    canvas to = {0};
+    lens_page page = {0};
     lens_grid grid;
     size_t size, i;
     char *text;
-    if (!CHECK(file != NULL))
+    to.file = fopen(path, "w");
+    page.title = "title";
+    page.note = "";
+    if (!CHECK(to.file != NULL))
         return;
     l.command_line = no_words;
     CHECK(make_grid(&l, &grid, 2, 3) == FINE);
     for (i = 0; i < 6; i++)
         CHECK(strcmp(grid.cells[i].text, "") == 0 && strcmp(grid.cells[i].tip, "") == 0);
-    html_grids(file, &page, &grid, 1);
-    svg_grids(file, &page, &grid, 1);
-    fclose(file);
+    html_grids(&to, &page, &grid, 1);
+    svg_grids(&to, &page, &grid, 1);
+    fclose(to.file);
     print_grid(&l, &grid);
     json_grids(&grid, 1);
     text = (char *)test_read(path, &size);

@@ -177,7 +177,7 @@ TEST(runs_that_fail)
     refuses(1, "blocks.0.hook_resid_pre",
             LENS MODEL "record Once -o " TMP "never.npz blocks.0.hook_resid_pro");
     refuses(1, "nowhere/x.html: cannot be written: No such file",
-            LENS MODEL "loss Once -o nowhere/x.html");
+            LENS MODEL "loss 'Once upon' -o nowhere/x.html");
     refuses(1, "nowhere/x.npz", LENS MODEL "record Once -o nowhere/x.npz");
     refuses(1, "cannot write the output: No space left on device", LENS MODEL "Once >/dev/full");
     CHECK(run("ls " TMP "never*") != 0);

@@ -553,14 +553,16 @@ TEST(names_of_columns)
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const size_t n = strlen(cases[i].carried);
         snprintf(names, sizeof names, "%s", cases[i].names);
-        CHECK(run("printf '%s\\n' | " SAY "-c s %s | head -n 1", names, cases[i].options) == 0);
+        CHECK(run("printf '%s\\n' | sed 'p;s/[^,]*/a/g' | " SAY "-c s %s | head -n 1", names,
+                  cases[i].options) == 0);
         CHECKF(out_size > n && strncmp(out + out_size - n - 2, ",", 1) == 0 &&
                    strncmp(out + out_size - n - 1, cases[i].carried, n) == 0,
                "%s %s: %s", names, cases[i].options, out);
     }
     memset(a, 'a', 300);
     a[300] = 0;
-    CHECK(run("printf '%sA,%sB,s\\n' | " SAY "-c s | grep -c ',%sA,%sB$'", a, a, a, a) == 0);
+    CHECK(run("printf '%sA,%sB,s\\n' | sed 'p;s/[^,]*/a/g' | " SAY "-c s | grep -c ',%sA,%sB$'", a,
+              a, a, a) == 0);
 }
 
 TEST(wrong_tables)
