@@ -24,7 +24,7 @@ os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD 
 sys.path.insert(0, str(ROOT / "examples" / "python"))
 import attn  # noqa: E402
 import svg  # noqa: E402
-from attn import _pictures, lens  # noqa: E402
+from attn import _library, _pictures, lens  # noqa: E402
 
 try:
     import pandas
@@ -231,7 +231,7 @@ class Drawings(Case):
         long = " ".join(["Lily saw a big red ball"] * 4)
         question = ["--token", " was", "--against", " a"]
         for text in (*self.TEXTS, long):
-            for command in ("tokens", "loss", "logit-lens", "patterns", "attribute", "heads", "decompose"):
+            for command in ("tokens", *(["loss"] if len(text) > 1 else []), "logit-lens", "patterns", "attribute", "heads", "decompose"):
                 self.program(command, text)
             self.program("patterns", text, "--layer", 1, "--head", 2)
             self.program("patterns", text, "--head", 2)
@@ -305,8 +305,8 @@ class Controls(Case):
     def test_every_one_in_a_text_that_c_is_given(self):
         for control in CONTROLS[1:-1]:
             title = f"a{control}b".encode()
-            graph = _pictures._lens_drawn_graph(_pictures._lens_graph(1, 1, 3, 5, 0), None, 0)
-            drawn = svg.Drawing(_pictures._draw("lens_draw_graph", title, ctypes.byref(graph)))
+            graph = _library.C.lens_drawn_graph(_library.C.lens_graph(1, 1, 3, 5, 0), None, 0)
+            drawn = svg.Drawing(_pictures._draw(_library.lib.lens_draw_graph, title, ctypes.byref(graph)))
             self.assertTrue(control == "\n" or control not in drawn.root.get("aria-label") + "".join(drawn.labels))
 
     def test_every_one_in_a_text(self):
