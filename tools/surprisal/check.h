@@ -195,7 +195,8 @@ static attn_status check_input(surprisal_run *r)
         r->found.n_long += p.n > room_for_tokens(r);
         arena_free(&p.memory);
     }
-    if (status == ATTN_OK && r->found.n_blank == n)
+    /* A function may give no rows; a program that writes none has failed. */
+    if (status == ATTN_OK && r->found.n_blank == n && r->o.face == OF_PROGRAM)
         return attn_fail(&r->ctx, ATTN_E_FORMAT, "%s has no words, of which there could be rows",
                          name_of(r));
     if (status == ATTN_OK)

@@ -443,7 +443,7 @@ static SEXP r_surprisal_columns(SEXP of)
     return out;
 }
 
-static int look_at_text(const char *text, size_t size, void *user)
+static int look_at_piece(const char *text, size_t size, void *user)
 {
     (void)text, (void)size;
     return look(user);
@@ -460,7 +460,7 @@ static SEXP r_generate(SEXP pointer, SEXP ids, SEXP how)
     w.token = PROTECT(R_MakeUnwindCont());
     one.prompt_tokens = INTEGER(ids);
     one.n_prompt_tokens = (size_t)XLENGTH(ids);
-    one.text_fn = look_at_text;
+    one.text_fn = look_at_piece;
     one.text_user = &w;
     desc.max_tokens = (size_t)REAL(how)[0];
     desc.sampling.temperature = (float)REAL(how)[1];
