@@ -308,7 +308,7 @@ static attn_status plan_logit_bias(attn_ctx *ctx, source *s, plan *out)
     snprintf(last->name, sizeof last->name, "%s", unembed_bias.name);
     if (find_part(ctx, s, &unembed_bias, "", last))
         return ctx->status;
-    bias = (float *)malloc((size_t)s->n_vocab * sizeof *bias);
+    bias = (float *)calloc((size_t)s->n_vocab, sizeof *bias);
     if (!bias)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for a bias of the logits");
     if (source_run(ctx, s, last->from[0], 0, s->n_vocab, FLT_MAX, bias) == ATTN_OK)
