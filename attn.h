@@ -931,7 +931,8 @@ ATTN_API attn_status attn_generator_new(attn_ctx *ctx, attn_generator **generato
  * hands over their text. Text and tokens are those of attn_generate: steps cut neither characters
  * nor stop strings. Give every step the same *result, zeroed before the first, as for
  * attn_generate. Its reason is ATTN_STOP_NONE until the text has ended. A step fails after the end,
- * and if the session was changed since the step before. A failed step ends the text. */
+ * and if the session was changed since the step before. A step that fails while it
+ * runs ends the text. */
 ATTN_API attn_status attn_generator_step(attn_ctx *ctx, attn_generation *result,
                                          attn_generator *generator);
 /* Ends the text where it is. NULL is fine. Not for callbacks of its own text. */
@@ -1225,7 +1226,8 @@ ATTN_API attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *direction
                                            const attn_token *against, size_t n);
 /* out [.., V] = normed [.., C] · W_U + b_U: the logits of rows of ln_final.hook_normalized.post,
  * with the bits of the model's logits. With tokens I32 [n] instead of a zeroed tensor, out [.., n]
- * has only the logits of these tokens. ctx->stop_flag ends it with ATTN_STOPPED. */
+ * has only the logits of these tokens, with a product for each: from hundreds on all logits come
+ * sooner. ctx->stop_flag ends it with ATTN_STOPPED. */
 ATTN_API attn_status attn_model_logits(attn_ctx *ctx, attn_tensor *out, const attn_model *model,
                                        attn_tensor normed, attn_tensor tokens);
 
@@ -1993,6 +1995,7 @@ struct attn_session {
     attn_hook_id n_watchers; /* how many were ever made: the latest id */
     attn__call running;      /* a callback must not change the session meanwhile */
     size_t n_calls;          /* calls of the library that still use the session */
+    size_t n_changes;        /* how often its tokens, or their keys and values, were changed */
     int is_freed;            /* 1: by a callback; the last of those calls frees its memory */
 
     size_t first_row, n_rows; /* the rows of the running pass that are this session's */
@@ -3992,6 +3995,7 @@ ATTN__DEF const attn_model *attn_session_model(const attn_session *session)
 static void attn__forget_from(attn_session *session, size_t length)
 {
     attn__watcher *w;
+    session->n_changes++;
     session->length = length;
     for (w = session->watchers; w; w = w->next)
         if (w->kind->truncate)
@@ -4065,7 +4069,7 @@ ATTN__COLD attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const 
                    attn__line_of(to->cache, n));
     }
     memcpy(to->tokens, from->tokens, most * sizeof *to->tokens);
-    to->length = from->length;
+    attn__forget_from(to, from->length);
     to->has_logits = from->has_logits;
     if (from->has_logits)
         memcpy(to->logits, from->logits, c->n_vocab * sizeof(float));
@@ -4189,7 +4193,7 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
                                                    size_t n_items)
 {
     const attn_model *model = items[0].session->model;
-    size_t i;
+    size_t i, j;
     for (i = 0; i < n_items; i++)
         if (attn__check_item(ctx, &items[i], model) != ATTN_OK)
             return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
@@ -4213,13 +4217,12 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
         ATTN__REFUSE_IF(ctx, items[i].session->n_rows == 0, ATTN_E_ARGUMENT,
                         "attn_feed_batch: item %zu's session is in the batch twice", i);
         items[i].session->n_rows = items[i].session->fed = 0;
+        for (j = 0; j < n_items; j++)
+            ATTN__REFUSE_IF(ctx, attn__overwrites(&items[j], &items[i]), ATTN_E_ARGUMENT,
+                            "attn_feed_batch: item %zu's tokens lie where another item's session "
+                            "is about to write its own; copy them first",
+                            i);
     }
-    for (i = 0; i < n_items * n_items; i++)
-        ATTN__REFUSE_IF(ctx, attn__overwrites(&items[i / n_items], &items[i % n_items]),
-                        ATTN_E_ARGUMENT,
-                        "attn_feed_batch: item %zu's tokens lie where another item's session is "
-                        "about to write its own; copy them first",
-                        i % n_items);
     return ATTN_OK;
 }
 
@@ -4232,6 +4235,7 @@ static ATTN__COMPACT void attn__begin_feed(attn__pass *p, const attn_feed_item *
     attn__watcher *w;
     size_t layer;
     s->n_calls++;
+    s->n_changes++;
     s->end_layer = p->end_layer;
     /* The tokens may be the session's own, from before a truncation. */
     memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
@@ -4509,7 +4513,7 @@ ATTN__COLD attn_status attn_session_restore(attn_ctx *ctx, attn_session *session
         session->n_cached[i / 2] = n_tokens;
     }
     memmove(session->tokens, tokens, n_tokens * sizeof *tokens); /* they may be its own */
-    session->length = n_tokens;
+    attn__forget_from(session, n_tokens);
     session->has_logits = logits != NULL;
     if (logits)
         memmove(session->logits, logits, c->n_vocab * sizeof(float));
@@ -6248,9 +6252,9 @@ struct attn_generator {
     size_t begin;         /* the position of the first generated token */
     attn_token to_feed[ATTN__MOST_DRAFTED + 1]; /* the next token, then a draft */
     size_t n_drafted;
-    size_t n_passes,
-        length;    /* passes after the prompt's; the session's length after the last step */
-    int has_begun; /* 1: the prompt was fed */
+    size_t n_passes;         /* after the prompt's */
+    size_t n_changes;        /* of the session, at the end of the last step */
+    int has_begun;           /* 1: the prompt was fed */
     attn_stop_reason reason; /* if not NONE: nothing more is drawn */
     int ended;               /* 1: nothing more is fed */
     int is_finished;         /* 1: all of its text was handed over */
@@ -6383,6 +6387,7 @@ static attn_status attn__accept_draft(attn_ctx *ctx, attn_generator *w)
     const size_t length = s->length - n - 1;
     attn_token token = w->to_feed[0];
     size_t right;
+    w->n_passes++;
     for (right = 0;; right++) {
         if (n > 0) { /* as if this row were the last one that was fed */
             s->length = length + right + 1;
@@ -6404,21 +6409,11 @@ static attn_status attn__accept_draft(attn_ctx *ctx, attn_generator *w)
 /* Draws the first token, or those after a pass. */
 static attn_status attn__draw_tokens(attn_ctx *ctx, attn_generator *w)
 {
-    if (w->has_begun) {
-        w->n_passes++;
+    if (w->has_begun)
         return attn__accept_draft(ctx, w);
-    }
     w->has_begun = 1;
     w->begin = w->session->length;
     return attn__next_token(ctx, w, &w->to_feed[0]);
-}
-
-/* Hands over the rest of a text that has ended. */
-static void attn__finish(attn_generator *w)
-{
-    w->is_finished = 1;
-    if (w->reason != ATTN_STOP_CALLBACK && attn__emit_rest(&w->out, w->reason))
-        w->reason = ATTN_STOP_CALLBACK;
 }
 
 /* One pass of all texts that have not ended, and what follows it. `items` [n] is work memory. */
@@ -6437,9 +6432,12 @@ static attn_status attn__step(attn_ctx *ctx, attn_generator *texts, size_t n, at
     for (i = 0; i < n; i++) {
         if (status == ATTN_STOPPED && !texts[i].ended)
             texts[i].reason = ATTN_STOP_CALLBACK;
-        if ((texts[i].ended || status != ATTN_OK) && !texts[i].is_finished)
-            attn__finish(&texts[i]);
-        texts[i].length = texts[i].session->length;
+        if ((texts[i].ended || status != ATTN_OK) && !texts[i].is_finished &&
+            texts[i].reason != ATTN_STOP_CALLBACK &&
+            attn__emit_rest(&texts[i].out, texts[i].reason))
+            texts[i].reason = ATTN_STOP_CALLBACK;
+        texts[i].is_finished |= texts[i].ended || status != ATTN_OK;
+        texts[i].n_changes = texts[i].session->n_changes;
     }
     return status == ATTN_STOPPED ? ATTN_OK : status;
 }
@@ -6489,7 +6487,8 @@ ATTN__COLD attn_status attn_generator_new(attn_ctx *ctx, attn_generator **genera
     if (desc)
         w->desc = *desc;
     w->session = session;
-    w->begin = w->length = session->length;
+    w->begin = session->length;
+    w->n_changes = session->n_changes;
     if (attn__fill_generator(ctx, w, prompt) == ATTN_OK) {
         *generator = w;
         return ATTN_OK;
@@ -6510,23 +6509,24 @@ ATTN__COLD void attn_generator_free(attn_generator *generator)
 ATTN__COLD attn_status attn_generator_step(attn_ctx *ctx, attn_generation *result,
                                            attn_generator *generator)
 {
-    static const char op[] = "attn_generator_step";
     attn_generator *const w = generator;
     attn_feed_item item;
     attn_status status;
-    ATTN__TRY(attn__need_given(ctx, op, "generator", generator));
-    ATTN__TRY(attn__need_given(ctx, op, "place for the result", result));
+    ATTN__TRY(attn__need_given(ctx, "attn_generator_step", "generator", generator));
+    ATTN__TRY(attn__need_given(ctx, "attn_generator_step", "place for the result", result));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generation, result));
     ATTN__REFUSE_IF(ctx, result->room == 0 && (result->tokens || result->log_probs),
                     ATTN_E_ARGUMENT,
                     "attn_generate: attn_generation.room is 0; set it to how many tokens and "
                     "log_probs there is room for");
-    ATTN__TRY(attn__check_idle(ctx, op, w->session));
-    ATTN__REFUSE_IF(ctx, w->is_finished, ATTN_E_ARGUMENT, "%s: the text has ended", op);
-    ATTN__REFUSE_IF(ctx, w->session->length != w->length || w->session->is_freed, ATTN_E_ARGUMENT,
-                    "%s: another call changed the session since the step before; a generator needs "
-                    "a session of its own",
-                    op);
+    ATTN__TRY(attn__check_idle(ctx, "attn_generator_step", w->session));
+    ATTN__REFUSE_IF(ctx, w->is_finished, ATTN_E_ARGUMENT,
+                    "attn_generator_step: the text has ended");
+    ATTN__REFUSE_IF(
+        ctx, w->session->n_changes != w->n_changes || (w->session->is_freed && !w->reason),
+        ATTN_E_ARGUMENT,
+        "attn_generator_step: another call changed the session since the step before; a "
+        "generator needs a session of its own");
     w->tokens = result->tokens;
     w->log_probs = result->log_probs;
     w->room = result->room;
@@ -13587,10 +13587,9 @@ static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
 ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
                                        const char *name)
 {
-    const attn_activation_kind *const kind = attn_activation_kind_of(name);
     const attn_config *c;
-    const char *rest;
     size_t i, layer;
+    int point;
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "record", record));
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "name", name));
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "place for the tensor", out));
@@ -13600,10 +13599,11 @@ ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const at
             return ATTN_OK;
         }
     c = &record->model->config;
-    layer = attn__split_name(name, &rest);
-    ATTN__REFUSE_IF(
-        ctx, kind && kind->in_block == (layer != ATTN_NO_LAYER) && layer + 1 <= c->n_layer,
-        ATTN_E_NAME, "attn_record_get: %s is not among the activations of this record", name);
+    for (point = 0; point < ATTN__N_POINTS; point++)
+        for (layer = 0; layer < c->n_layer; layer++)
+            ATTN__REFUSE_IF(ctx, strcmp(attn__name_of(point, layer).text, name) == 0, ATTN_E_NAME,
+                            "attn_record_get: %s is not among the activations of this record",
+                            name);
     return attn__no_such_name(ctx, "attn_record_get", c, name);
 }
 

@@ -126,14 +126,66 @@ TEST(changed_in_between)
     CHECK(attn_session_logits(session) != NULL);
     OK(&ctx, attn_feed(&ctx, session, &token, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
-    OK(&ctx, attn_session_truncate(&ctx, session, length));
-    OK(&ctx, attn_generator_step(&ctx, &made, generator));
-    CHECK(made.n_tokens >= 2);
+    OK(&ctx, attn_session_truncate(&ctx, session, length)); /* its keys are not what they were */
+    FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
+    attn_generator_free(generator);
+    OK(&ctx, attn_session_truncate(&ctx, session, 0));
+    generator = begun(&ctx, session, NULL);
     attn_session_free(session); /* the generator keeps it alive */
     FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
     attn_generator_free(generator);
     attn_generator_free(NULL);
     attn_ctx_free(&ctx);
+}
+
+/* A session of the same length, but of another text, is another one. */
+TEST(another_text_of_the_same_length)
+{
+    attn_ctx ctx = alone();
+    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    attn_generation made = ATTN_ZERO;
+    attn_generator *generator = begun(&ctx, session, NULL);
+    const size_t length = attn_session_length(session);
+    const attn_token other = 7;
+    OK(&ctx, attn_session_truncate(&ctx, session, length - 1));
+    OK(&ctx, attn_feed(&ctx, session, &other, 1));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
+    attn_generator_free(generator);
+    attn_session_free(session);
+}
+
+/* A session that text_fn frees, at each piece of the text. */
+typedef struct ender {
+    attn_session *session;
+    size_t left;
+} ender;
+
+static int end_session(const char *text, size_t size, void *user)
+{
+    ender *e = (ender *)user;
+    (void)text, (void)size;
+    if (--e->left > 0)
+        return 0;
+    attn_session_free(e->session);
+    return 1;
+}
+
+TEST(freed_by_text_fn)
+{
+    size_t piece;
+    for (piece = 1; piece <= 5; piece++) {
+        attn_ctx ctx = alone();
+        attn_generate_desc d = ATTN_ZERO;
+        attn_generation made = ATTN_ZERO;
+        ender e;
+        e.session = session_on(&ctx, tiny, 0, 0);
+        e.left = piece;
+        d.max_tokens = 5;
+        d.text_fn = end_session;
+        d.text_user = &e;
+        OK(&ctx, attn_generate(&ctx, &made, e.session, "Once upon a time", &d));
+        CHECK(made.reason == ATTN_STOP_CALLBACK);
+    }
 }
 
 static attn_generator *own;
