@@ -6,6 +6,11 @@
 lock=$1/testing
 process=$2
 shift 2
+if [ ! -w "${lock%/*}" ]; then
+    echo "${lock%/*} is not there, or cannot be written: make BUILD=DIR test takes another directory"
+    exit 1
+fi
+tries=0
 until (set -C && echo "$process" >"$lock") 2>/dev/null; do
     other=$(cat "$lock" 2>/dev/null)
     [ "$other" != "$process" ] || break
@@ -15,6 +20,8 @@ until (set -C && echo "$process" >"$lock") 2>/dev/null; do
         exit 1
     fi
     rm -f "$lock" || exit
+    tries=$((tries + 1))
+    [ $tries -lt 9 ] || { echo "$lock cannot be written: is the disk full?"; exit 1; }
 done
 (
     seconds=0

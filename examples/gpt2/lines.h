@@ -139,11 +139,14 @@ static int answer_line(stream *s, line_status status, const char *line, size_t s
     failure = message;
     code = continue_line(s, status, line, size, *from);
     failure = NULL;
-    r->ctx.status = ATTN_OK;
-    if (code == FAILED && ferror(stdout))
+    if (code == FAILED && r->ctx.status == ATTN_E_MEMORY) /* the machine's fault, and no line's */
+        fail(FAILED, "line %llu: %s; a shorter text, or -t 1, needs less",
+             TOOLS_LLU(r->lines.n_lines), message);
+    else if (code == FAILED && ferror(stdout))
         fail(FAILED, "%s", message);
     else if (code == FAILED || code == USAGE)
         code = answer_error(s, message);
+    r->ctx.status = ATTN_OK;
     arena_free(&r->memory);
     r->memory = kept;
     return code;

@@ -24,7 +24,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             with places:
                 self.answer(int(self.headers["Content-Length"]))
-        except (attn.Error, AttributeError, TypeError, ValueError) as error:
+        except (attn.Error, AttributeError, RecursionError, TypeError, ValueError) as error:
             self.reply(400, json.dumps({"error": {"message": str(error), "type": "invalid_request_error"}}).encode())
 
     def answer(self, size):

@@ -234,3 +234,21 @@ TEST(a_co_process)
     CHECK(run("printf 'Once\\nMom\\n' | " GPT2 "-i -n 3 -v") == 0);
     CHECKF(occurrences(err, "generated 3, ") == 2, "%s", err);
 }
+
+/* A lack of memory ends the job: it is no answer to a line. */
+TEST(short_memory)
+{
+    int kib, refused = 0, code = 1;
+    if (TEST_SANITIZED) {
+        test_skip("a sanitizer needs more memory than any limit");
+        return;
+    }
+    for (kib = 8000; code != 0 && kib < 1000000; kib += 1000) {
+        code = run("{ echo Once; seq -s ' ' 90; echo Mom; } | { ulimit -v %d; " GPT2
+                   "-i --json -q -t 1 -n 2; }",
+                   kib);
+        CHECKF(!strstr(out, "memory"), "%d KiB: %s", kib, out);
+        refused += code == 1 && strstr(err, "memory") && strstr(err, "line ");
+    }
+    CHECKF(code == 0 && refused > 0, "exit code %d, %d times short: %s", code, refused, err);
+}
