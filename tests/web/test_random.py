@@ -176,7 +176,7 @@ class Native:
     def steering(self, name, plus, minus):
         out = np.empty((1, self.model.config.d_model), np.float32)
         texts = [Text(ids.ctypes.data, len(ids)) for ids in (plus, minus)]
-        self.model._context().run(attn._lib.lens_steering_vector, ctypes.byref(attn._attn_tensor.of(out)), self.model._handle, name.encode(), *map(ctypes.byref, texts))
+        self.model._context().run(attn._lib.lens_steering_vector, ctypes.byref(attn._library.attn_tensor.of(out)), self.model._handle, name.encode(), *map(ctypes.byref, texts))
         return out
 
     def edit(self, session, change, state, capacity):
