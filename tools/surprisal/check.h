@@ -195,8 +195,9 @@ static attn_status check_input(surprisal_run *r)
         r->found.n_long += p.n > room_for_tokens(r);
         arena_free(&p.memory);
     }
-    /* A function may give no rows; a program that writes none has failed. */
-    if (status == ATTN_OK && r->found.n_blank == n && r->o.face == OF_PROGRAM)
+    /* A function may give no rows. Who has a file without words is told so. */
+    if (status == ATTN_OK && r->found.n_blank == n &&
+        (r->o.face == OF_PROGRAM || r->o.face == OF_PAGE))
         return attn_fail(&r->ctx, ATTN_E_FORMAT, "%s has no words, of which there could be rows",
                          name_of(r));
     if (status == ATTN_OK)
