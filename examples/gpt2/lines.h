@@ -68,7 +68,8 @@ static int read_object(run *r, arguments *given, text_source *from, const char *
     const json_value *v;
     size_t i;
     if (!text ||
-        json_parse_at(&r->ctx, "input", (size_t)r->lines.n_lines, text, size, &root) != ATTN_OK)
+        json_parse_at(&r->ctx, "input", (size_t)r->lines.n_lines, text, size, &root) != ATTN_OK ||
+        !root)
         return failed(&r->ctx);
     if ((v = json_get(root, "id")) != NULL && is_taken(&id_key, v))
         r->id = *v;

@@ -23,7 +23,7 @@ TOOLS_FN attn_status refuse_key(attn_ctx *ctx, const struct option *key, const j
         snprintf(expected, sizeof expected, "a %s from %.*s to %s",
                  key->kind == COUNT ? "whole number" : "number", least, key->takes,
                  key->takes + least + 1);
-    else if (key->kind == CHOICE)
+    else if (key->kind == CHOICE && key->takes)
         list_names(key->takes, expected, sizeof expected);
     else
         snprintf(expected, sizeof expected, "%s",
