@@ -280,6 +280,8 @@ TOOLS_FN attn_status read_file(attn_ctx *ctx, arena *memory, const char *path, s
                                char **text, size_t *size)
 {
     size_t mark;
+    *text = NULL;
+    *size = 0;
     if (read_bytes(ctx, memory, path, limit, text, size))
         return ctx->status;
     if (is_utf16(*text, *size))

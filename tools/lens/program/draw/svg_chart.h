@@ -65,10 +65,11 @@ static void chart_rule(canvas *to, double x, double y, double to_x, double to_y)
 static void chart_axes(canvas *to, const lens_chart *chart, const chart_range *r, double top)
 {
     const double left = SVG_EDGE + CHART_LEFT, bottom = top + CHART_HIGH;
-    double value, x, last = -100;
+    double x, last = -100;
     char number[32];
     size_t i;
-    for (value = r->low; value < r->high + r->step / 2; value += r->step) {
+    for (i = 0; (double)i < (r->high - r->low) / r->step + 0.5; i++) {
+        const double value = r->low + (double)i * r->step;
         const double y = chart_y(r, top, value);
         chart_rule(to, left, y, left + CHART_WIDE, y);
         snprintf(number, sizeof number, "%.3g", fabs(value) < r->step / 2 ? 0 : value);
