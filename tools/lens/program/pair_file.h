@@ -125,7 +125,7 @@ static int read_pairs(lens *l)
     size_t size = 0, n = 1;
     uint64_t number = 0;
     int code = FINE;
-    if (read_file(&l->ctx, &l->memory, l->o.pairs, MAX_LINE, &bytes, &size))
+    if (read_file(&l->ctx, &l->memory, l->o.pairs, MAX_LINE, &bytes, &size) || !bytes)
         return failed(&l->ctx);
     for (line = bytes; (line = (char *)memchr(line, '\n', (size_t)(bytes + size - line))) != NULL;)
         line++, n++;

@@ -123,9 +123,9 @@ static int graph_lay_out(graph_layout *a, const lens_drawn_graph *of)
         a->row[i] = a->row[i] ? a->n_rows++ : 0;
     for (i = 0; i < g->n_head; i++)
         a->column[i] = a->column[i] ? a->n_columns++ : 0;
-    wide = 4 * SVG_EDGE + GRAPH_COLUMN * a->n_columns;
+    wide = (size_t)4 * SVG_EDGE + GRAPH_COLUMN * a->n_columns;
     a->width = wide < 400 ? 400 : wide;
-    a->lanes = (unsigned char *)calloc(a->n_rows, a->width);
+    a->lanes = (unsigned char *)calloc(a->n_rows + 1, a->width);
     for (i = 0; a->lanes && i <= g->n_senders; i++)
         if (a->used[i])
             graph_block(a, i);
@@ -216,7 +216,7 @@ static double graph_legend(canvas *to, const graph_layout *a, double y)
         "input: the embeddings; a3.h5: head 5 of layer 3; m3: the MLP of layer 3. "
         "q, k, v: what a head reads for its queries, keys and values. "
         "The stronger a line, the larger its score.";
-    const size_t letters = (a->width - 2 * SVG_EDGE) / 8;
+    const size_t letters = (a->width - (size_t)2 * SVG_EDGE) / 8;
     char number[32];
     int side;
     for (side = 0; side < 2 && to; side++) {
