@@ -931,11 +931,12 @@ ATTN_API attn_status attn_generator_new(attn_ctx *ctx, attn_generator **generato
  * hands over their text. Text and tokens are those of attn_generate: steps cut neither characters
  * nor stop strings. Give every step the same *result, zeroed before the first, as for
  * attn_generate. Its reason is ATTN_STOP_NONE until the text has ended. A step fails after the end,
- * and if the session was changed since the step before. A step that fails while it
- * runs ends the text. */
+ * and if another call has changed the session since the last step. A step that fails while it runs
+ * ends the text. */
 ATTN_API attn_status attn_generator_step(attn_ctx *ctx, attn_generation *result,
                                          attn_generator *generator);
-/* Ends the text where it is. NULL is fine. Not for callbacks of its own text. */
+/* Ends the text, whose tokens stay in the session, and frees the generator. NULL is allowed. A
+ * callback must not free the generator that calls it. */
 ATTN_API void attn_generator_free(attn_generator *generator);
 
 /* One text of attn_generate_many. Zero it, and set its prompt. */
@@ -6416,7 +6417,8 @@ static attn_status attn__draw_tokens(attn_ctx *ctx, attn_generator *w)
     return attn__next_token(ctx, w, &w->to_feed[0]);
 }
 
-/* One pass of all texts that have not ended, and what follows it. `items` [n] is work memory. */
+/* Feeds all texts that have not ended in one pass, then draws the next tokens of each. `items` [n]
+ * is scratch memory. */
 static attn_status attn__step(attn_ctx *ctx, attn_generator *texts, size_t n, attn_feed_item *items)
 {
     attn_status status = ATTN_OK;

@@ -111,8 +111,8 @@ static inline attn_status chat_make_room(attn_ctx *ctx, const chat *c, size_t n)
                : attn_feed(ctx, c->session, attn_session_tokens(c->session) + length - keep, keep);
 }
 
-/* Ends an answer that is cut with the last token after `begin` that ends both within the limit and with a
- * character, for what was handed over may end within a token. */
+/* Shortens the session of an answer that reached its limit. The text handed over may end inside a token, so
+ * the answer ends with the last token after `begin` that completes a character within that text. */
 static inline void chat_end_whole(chat *c, attn_generation *result, size_t begin)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(attn_session_model(c->session));

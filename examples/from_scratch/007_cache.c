@@ -3,9 +3,9 @@
  *     make && cc examples/from_scratch/007_cache.c -I. -O2 -lm -o 007 && ./007
  *
  * In a causal model no later token changes an earlier position. All that a new position reads of earlier
- * ones is their keys and values, so these are kept in each layer, and only the new rows are computed. What
- * becomes of the logits is no part of the model: here a token is drawn by hand, and a small beam looks for
- * a likely text. The modules are those of clean_gpt2.h. In NumPy:
+ * ones is their keys and values, so these are kept in each layer, and only the new rows are computed. The
+ * model ends with the logits. This program samples a token from them by hand, and then searches for a likely
+ * text with a small beam. The modules are those of clean_gpt2.h. In NumPy:
  * examples/python/notebooks/cache.ipynb.
  *
  * Exercise: leave out the line of attend that adds the mask. Which of the first three comparisons fail, and

@@ -35,7 +35,7 @@ static void call(int (*run)(const unsigned char *, size_t), const unsigned char 
     memcpy(exact, data, size);
     fwrite(data, 1, size, file);
     fclose(file);
-    setitimer(ITIMER_PROF, &most, NULL); /* nobody catches its signal */
+    setitimer(ITIMER_PROF, &most, NULL); /* SIGPROF kills the process after 20 s */
     run(exact, size);
     setitimer(ITIMER_PROF, &none, NULL);
     free(exact);

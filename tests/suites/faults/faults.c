@@ -383,7 +383,7 @@ TEST(every_function_without_memory)
             if (status != ATTN_OK) {
                 nothing_made(name, &s);
                 CHECKF(attn_session_length(other) == 0, "%s failed and fed a session", name);
-                if (strncmp(name, "attn_generat", 12) != 0) /* it keeps what it has fed */
+                if (strncmp(name, "attn_generat", 12) != 0) /* generation keeps the tokens it fed */
                     holds(&usual, held, name);
             } else if (strcmp(name, "attn_session_copy") == 0) {
                 holds(&usual, held, name);

@@ -5,7 +5,7 @@
 
 SUITE_WITH_MODELS("plain tiny");
 
-/* A text that goes on by itself: what it comes to by attn_generate, and its own generator. */
+/* One text generated twice: `whole` by attn_generate, `heard` step by step with its own generator. */
 typedef struct writer {
     char whole[4096], heard[4096];
     size_t n_whole, n_heard, n_steps;
@@ -126,7 +126,7 @@ TEST(changed_in_between)
     CHECK(attn_session_logits(session) != NULL);
     OK(&ctx, attn_feed(&ctx, session, &token, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
-    OK(&ctx, attn_session_truncate(&ctx, session, length)); /* its keys are not what they were */
+    OK(&ctx, attn_session_truncate(&ctx, session, length)); /* the old length, but other keys */
     FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
     attn_generator_free(generator);
     OK(&ctx, attn_session_truncate(&ctx, session, 0));

@@ -235,7 +235,7 @@ TEST(a_co_process)
     CHECKF(occurrences(err, "generated 3, ") == 2, "%s", err);
 }
 
-/* A lack of memory ends the job: it is no answer to a line. */
+/* When memory runs out, the program ends. It does not answer the line and read the next one. */
 TEST(short_memory)
 {
     int kib, refused = 0, code = 1;

@@ -61,7 +61,7 @@ static const char *command_of(const reference *r, const char *before, const char
 
 /* ---- cases ---- */
 
-/* Each command that --help lists has a page of its own with examples that run. */
+/* `lens COMMAND --help` works for each command that `lens --help` lists, and its examples run. */
 TEST(a_page_for_each_command)
 {
     static const char call[] = "  lens model.attn";

@@ -1058,8 +1058,8 @@ TEST(zip_outputs)
 
 #define REPRODUCE TEST_BUILD "/reproduce "
 
-/* tests/compare/truth/compare_reproduce.py compares its numbers; here it says what it cannot do, and that it has
- * done nothing. */
+/* tests/compare/truth/compare_reproduce.py compares the figures of reproduce. This test gives it a model that
+ * has none of them: reproduce must name each figure it did not compute. */
 TEST(reproduce_with_another_vocabulary)
 {
     CHECKF(run(REPRODUCE MODEL "--json %s", test_tmp("figures.json")) == 1 &&

@@ -14,7 +14,7 @@ SUITE();
 #define TWO_LINES "{\"text\": \"Once\"}\\n{\"text\": \"upon\"}\\n"
 #define ONE_PAIR  "{\"clean\": \"Tom\", \"corrupted\": \"Lily\", \"token\": \" was\"}\\n"
 
-/* How to make the file $F, and a command that reads it and prints what it made of it. */
+/* The name of a file, the command that writes it as $F, and the command that reads $F. */
 static const char *const readers[][3] = {
     {"a receipt", BIN("gpt2") MODEL "Once -n 3 -q --receipt $F", BIN("attn-verify") MODEL "<$F $F"},
     {"a circuit", EDGES "-o $F", EDGES "--curve --steps 2 --json --circuit $F"},
