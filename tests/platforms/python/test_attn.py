@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Tests of the package in examples/python: make python-test, or test_attn.py [BUILD].
+"""Tests of the package in examples/python: make python-test, or test_attn.py [CASE].
 
-BUILD (default: build) holds libattn.so, attn-convert, gpt2 and tiny-stories.attn. Needs NumPy; the cases
-with PyTorch say "skipped" where there is none.
+Needs NumPy; the cases with PyTorch say "skipped" where there is none.
 """
 import collections.abc
 import contextlib
@@ -35,13 +34,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
-os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
-sys.path.insert(0, str(ROOT / "examples" / "python"))
-import attn  # noqa: E402
-import notebooks  # noqa: E402
-from attn import _library, lens  # noqa: E402
+from here import BUILD, ROOT  # before attn
+import attn
+import notebooks
+from attn import _library, lens
 
 try:
     import torch

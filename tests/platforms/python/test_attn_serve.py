@@ -2,7 +2,6 @@
 """examples/python/attn_serve.py, asked by the official client of the API that it has: test_attn_serve.py, or make python-test."""
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import threading
@@ -10,10 +9,8 @@ import unittest
 import urllib.error
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
-os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "examples/python"), os.environ.get("PYTHONPATH", "")])
+from here import BUILD, PACKAGES, ROOT
+os.environ["PYTHONPATH"] = os.pathsep.join([PACKAGES, os.environ.get("PYTHONPATH", "")])
 STORIES = str(BUILD / "tiny-stories.attn")
 PROMPT = "Once upon a time"
 try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What every call of the package has in common: it can be stopped at any moment, it tells how far it is, and it names a
-wrong argument. test_attn.py says what is needed."""
+wrong argument."""
 import gc
 import os
 import pathlib
@@ -15,12 +15,9 @@ import unittest
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
-os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
-sys.path.insert(0, str(ROOT / "examples" / "python"))
-import attn  # noqa: E402
-from attn import lens  # noqa: E402
+from here import BUILD, ROOT  # before attn
+import attn
+from attn import lens
 
 STORIES = BUILD / "tiny-stories.attn"
 PACKAGE = str(pathlib.Path(attn.__file__).parent)

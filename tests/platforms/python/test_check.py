@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of the notebooks' exercises, of attn.check and of its grading: make python-test, or test_check.py.
-
-ATTN_BUILD is as in test_attn.py. Needs NumPy."""
+"""Tests of the notebooks' exercises, of attn.check and of its grading: make python-test, or test_check.py
+[CASE]. Needs NumPy."""
 import ast
 import contextlib
 import copy
@@ -20,12 +19,9 @@ import unittest
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
-os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
-sys.path.insert(0, str(ROOT / "examples" / "python"))
-import attn  # noqa: E402
-import notebooks  # noqa: E402
+from here import ROOT  # before attn
+import attn
+import notebooks
 
 BOOKS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(notebooks.FOLDER.glob("*.ipynb"))}
 CHECKS = {name: [f"{name}/{number}" for number in notebooks.solutions(book)] for name, book in BOOKS.items()}

@@ -5,7 +5,6 @@ import base64
 import ctypes
 import html.parser
 import math
-import os
 import pathlib
 import random
 import re
@@ -18,13 +17,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-BUILD = (ROOT / os.environ.get("ATTN_BUILD", "build")).resolve()
-os.environ.setdefault("ATTN_LIBRARY", str(next(BUILD.glob("libattn.so*"), BUILD / "libattn.so")))
-sys.path.insert(0, str(ROOT / "examples" / "python"))
-import attn  # noqa: E402
-import svg  # noqa: E402
-from attn import _library, _pictures, lens  # noqa: E402
+from here import BUILD, ROOT  # before attn
+import attn
+import svg
+from attn import _library, _pictures, lens
 
 try:
     import pandas
