@@ -89,7 +89,7 @@ static int read_pattern(lens *l, lens_detect_desc *how)
     char *text, *at, *end;
     if (!l->o.pattern)
         return FINE;
-    if (read_file(&l->ctx, &l->memory, l->o.pattern, n * n * 64 + 4096, &text, &size))
+    if (!(text = file_text(l, l->o.pattern, n * n * 64 + 4096, &size)))
         return failed(&l->ctx);
     if (!(numbers = (float *)allocate(l, n * n, sizeof *numbers)))
         return failed(&l->ctx);

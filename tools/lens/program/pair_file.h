@@ -121,11 +121,11 @@ static int add_line(lens *l, char *text, size_t size, uint64_t number)
 /* Fills l->pairs from all lines. Empty lines are skipped. */
 static int read_pairs(lens *l)
 {
-    char *bytes = NULL, *line, *end;
+    char *bytes, *line, *end;
     size_t size = 0, n = 1;
     uint64_t number = 0;
     int code = FINE;
-    if (read_file(&l->ctx, &l->memory, l->o.pairs, MAX_LINE, &bytes, &size) || !bytes)
+    if (!(bytes = file_text(l, l->o.pairs, MAX_LINE, &size)))
         return failed(&l->ctx);
     for (line = bytes; (line = (char *)memchr(line, '\n', (size_t)(bytes + size - line))) != NULL;)
         line++, n++;

@@ -111,6 +111,13 @@ static void *allocate(lens *l, size_t count, size_t size)
     return arena_alloc(&l->ctx, &l->memory, count ? count : 1, size);
 }
 
+/* The text of a file, [*size] and a zero; NULL after a message in l->ctx. */
+static char *file_text(lens *l, const char *path, size_t limit, size_t *size)
+{
+    char *text;
+    return read_file(&l->ctx, &l->memory, path, limit, &text, size) == ATTN_OK ? text : NULL;
+}
+
 /* Formats a string that lives until the program ends. Without memory it is "", and l->ctx.status is set. */
 static const char *keep(lens *l, const char *format, ...) TOOLS_PRINTF(2, 3);
 static const char *keep(lens *l, const char *format, ...)
