@@ -70,7 +70,8 @@ class Server(unittest.TestCase):
             self.assertEqual(code, 400, body)
             self.assertIn(sentence, answer["error"]["message"])
         self.assertEqual(self.post({"prompt": PROMPT}, "/chat/completions")[0], 400)
-        self.assertEqual(self.post(b" " * (1 << 20) + b"{}")[0], 400)
+        for size in (1 << 20, 12 << 20):  # more than a socket keeps: the answer comes although nobody wanted the body
+            self.assertEqual(self.post(b" " * size + b"{}")[0], 400)
 
     def test_fields_are_those_of_gpt2(self):
         for fields, arguments in (({"temperature": 0}, ["-n", "16"]), ({"temperature": 0, "max_tokens": 5, "stop": " a"}, ["-n", "5", "--stop", " a"]),
