@@ -186,7 +186,8 @@ THE SAME BITS
 #ifndef ATTN_H
 #define ATTN_H
 
-#if defined(ATTN_THREADS) && !defined(_DEFAULT_SOURCE) /* more than C99, of the C library */
+/* Threads need more of the C library than C99 has. */
+#if (defined(ATTN_THREADS) || defined(_OPENMP)) && !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE
 #endif
 #if defined(ATTN_THREADS) && !defined(_DARWIN_C_SOURCE)
@@ -1756,6 +1757,7 @@ typedef struct attn__team {
     int n_done;                 /* tasks of workers that take them when they are free */
     int left;                   /* how many have passed the last barrier */
     int n_asleep;               /* how many sleep until `condition` is signalled */
+    unsigned processor;         /* of the first worker */
     attn__condition *condition; /* see attn__sleep */
     attn__counts *apart;        /* of all workers, then of each four; NULL: one worker */
 } attn__team;
@@ -1767,8 +1769,7 @@ typedef struct attn__team {
 typedef struct attn__member {
     struct attn__crew *crew;
     int id;
-    unsigned made_at; /* the processor of the thread that made it */
-    int called;       /* 1: there is something to do */
+    int called; /* 1: there is something to do */
     attn__team idle;
     attn__condition condition; /* for sleeping between calls */
     attn__thread thread;
@@ -12350,20 +12351,22 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
  * - fork() does not copy OpenMP's threads. If this library made threads, every call in the child
  *   runs on one thread (GCC and clang, with pthreads). If only your own parallel regions made
  *   threads, set ctx->n_threads to 1 in the child. Fork while no other thread is in a call.
+ * - On Linux a thread that begins a pass on the processor of your thread moves to another one, by
+ *   changing its affinity and changing it back.
  * - With ATTN_THREADS a workspace keeps its threads until it is freed, asleep from 4 milliseconds
  *   after a call on; operations of tier 1 make threads for the call, so only large ones do. If the
  *   system refuses threads, there are fewer. In the child of a fork, workspaces make new ones. */
 
+#if defined(ATTN__TEAMS) && defined(__linux__)
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #elif defined(ATTN__CREWS) && defined(ATTN__PTHREADS)
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#endif
 #if !defined(SIG_SETMASK) || !defined(_SC_NPROCESSORS_ONLN)
 #error "ATTN_THREADS: include attn.h first, or compile with -D_DEFAULT_SOURCE -D_DARWIN_C_SOURCE"
 #endif
@@ -12416,17 +12419,14 @@ static void attn__sleep(attn__team *team, const int *count, int enough)
     ATTN__LET_GO(team->condition);
 }
 
-static void attn__wake_all(attn__team *team)
-{
-    ATTN__HOLD(team->condition);
-    ATTN__SIGNAL(team->condition);
-    ATTN__LET_GO(team->condition);
-}
 static void attn__count_up(attn__team *team, int *count)
 {
     __atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&team->n_asleep, __ATOMIC_SEQ_CST) > 0)
-        attn__wake_all(team);
+    if (__atomic_load_n(&team->n_asleep, __ATOMIC_SEQ_CST) > 0) {
+        ATTN__HOLD(team->condition);
+        ATTN__SIGNAL(team->condition);
+        ATTN__LET_GO(team->condition);
+    }
 }
 
 /* Waits until *count is `enough`, in three stages. First the worker spins, for spin_time: 3 to 44
@@ -12587,6 +12587,31 @@ ATTN__APART void attn__barrier(attn__worker *me)
 }
 
 #if defined(_OPENMP) || defined(ATTN__CREWS)
+/* Linux may let a thread that is new, or that slept, begin on the processor of the first worker,
+ * which woke it. There they yield to each other, and may stay for 30 milliseconds. So the thread
+ * leaves that processor; then it may run on any. (A C library that declares syscall() here defines
+ * L_SET too.) */
+static void attn__make_room(attn__team *team, int id)
+{
+#if defined(__linux__) && defined(L_SET)
+    unsigned long any[128], others[128];
+    unsigned at = 0, bits = 8 * sizeof any[0];
+    long size = 0;
+    syscall(SYS_getcpu, &at, NULL, NULL);
+    if (id == 0)
+        team->processor = at;
+    else if (at == team->processor)
+        size = syscall(SYS_sched_getaffinity, 0, sizeof any, any);
+    if (size > (long)(at / 8)) {
+        memcpy(others, any, sizeof any);
+        others[at / bits] &= ~(1ul << at % bits);
+        syscall(SYS_sched_setaffinity, 0, size, others);
+        syscall(SYS_sched_setaffinity, 0, size, any);
+    }
+#endif
+    (void)team, (void)id;
+}
+
 /* Worker `id` of a parallel region. At its end OpenMP waits by spinning for milliseconds, even if a
  * worker that has not arrived needs the core. So all workers meet at a barrier first. The first
  * worker, which continues after the region, then waits until the others have left. */
@@ -12598,6 +12623,8 @@ static void attn__work(attn__team *team, int id, int count, void (*body)(attn__w
     me.id = id;
     me.count = count;
     me.spin_time = ATTN__LEAST_SPIN;
+    if (id > 0)
+        attn__make_room(team, id);
     body(&me, arg);
     attn__barrier(&me);
 #ifdef ATTN__TEAMS
@@ -12698,9 +12725,6 @@ static int attn__begin_thread(attn__member *m, void *(*thread_main)(void *))
 {
     sigset_t all, before;
     int refused;
-#ifdef __linux__
-    syscall(SYS_getcpu, &m->made_at, NULL, NULL);
-#endif
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     refused = pthread_create(&m->thread, NULL, thread_main, m);
@@ -12710,27 +12734,6 @@ static int attn__begin_thread(attn__member *m, void *(*thread_main)(void *))
 #endif
 
 #ifdef ATTN__CREWS
-/* Linux may let a new thread begin on its maker's processor. There they yield to each other, and
- * may stay for 30 milliseconds. So the thread leaves that processor; then it may run on any. */
-static void attn__arrive(const attn__member *m)
-{
-#ifdef __linux__
-    unsigned long any[128], others[128];
-    const unsigned bits = 8 * sizeof any[0];
-    const long size = syscall(SYS_sched_getaffinity, 0, sizeof any, any);
-    prctl(PR_SET_NAME, "attn");
-    if (size > (long)(m->made_at / 8)) {
-        memcpy(others, any, sizeof any);
-        others[m->made_at / bits] &= ~(1ul << m->made_at % bits);
-        syscall(SYS_sched_setaffinity, 0, size, others);
-        syscall(SYS_sched_setaffinity, 0, size, any);
-    }
-#elif defined(__APPLE__)
-    pthread_setname_np("attn");
-#endif
-    (void)m;
-}
-
 ATTN__THREAD_MAIN attn__serve(void *member)
 {
     attn__member *m = (attn__member *)member;
@@ -12738,7 +12741,11 @@ ATTN__THREAD_MAIN attn__serve(void *member)
     attn__worker idle = ATTN_ZERO;
     idle.spin_time = ATTN__LEAST_SPIN;
     idle.team = &m->idle;
-    attn__arrive(m);
+#if defined(__linux__)
+    prctl(PR_SET_NAME, "attn");
+#elif defined(__APPLE__)
+    pthread_setname_np("attn");
+#endif
     for (;;) {
         attn__wait_until(&idle, &m->called, 1);
         __atomic_store_n(&m->called, 0, __ATOMIC_RELAXED);
@@ -12815,6 +12822,7 @@ static double attn__parallel(attn__crew *crew, int n_threads, void (*body)(attn_
                (size_t)((c->count + ATTN__GROUP - 1) / ATTN__GROUP + 1) * sizeof c->apart[0]);
         c->body = body;
         c->arg = arg;
+        attn__make_room(&c->team, 0);
         attn__rouse(c, c->count - 1);
         attn__work(&c->team, 0, c->count, body, arg);
         attn__dismiss(&own);
@@ -12829,6 +12837,7 @@ static double attn__parallel(attn__crew *crew, int n_threads, void (*body)(attn_
         memset(apart, 0, sizeof apart);
         team.condition = &condition;
         team.apart = apart;
+        attn__make_room(&team, 0);
 #endif
 #pragma omp parallel num_threads(n_threads)
         attn__work(&team, omp_get_thread_num(), omp_get_num_threads(), body, arg);
@@ -12864,11 +12873,8 @@ static void attn__loop_body(attn__worker *me, void *arg)
 ATTN__COLD attn_status attn_parallel_for(attn_ctx *ctx, size_t n, attn_task_fn task_fn, void *user)
 {
     const int most = attn_max_threads(ctx);
-    attn__loop loop;
+    attn__loop loop = {task_fn, user, n};
     ATTN__TRY(attn__need_given(ctx, "attn_parallel_for", "task_fn", task_fn ? &loop : NULL));
-    loop.task_fn = task_fn;
-    loop.user = user;
-    loop.n = n;
     attn__parallel(NULL, n < (size_t)most ? (int)n : most, attn__loop_body, &loop);
     return ATTN_OK;
 }
@@ -12947,7 +12953,6 @@ static int attn__at_most(int n, int limit) /* 0: no limit is known */
 {
     return limit > 0 && limit < n ? limit : n;
 }
-#endif
 
 #ifdef ATTN__CREWS
 /* The processors that this process may use. 0: not known. */
@@ -12971,7 +12976,6 @@ static int attn__allowed(void)
 }
 #endif
 
-#if defined(_OPENMP) || defined(ATTN__CREWS)
 /* The processors that this process may use, but not more than OMP_NUM_THREADS, which other
  * libraries obey too. In a container OpenMP may count all processors of the machine, so the quota
  * is read, once. */

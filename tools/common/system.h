@@ -9,6 +9,9 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* as attn.h, which may come later */
+#endif
 
 #include <errno.h>
 #if defined(__GLIBC__) &&                                                                          \

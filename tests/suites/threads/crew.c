@@ -120,6 +120,31 @@ static int n_tasks(int busy)
     return n;
 }
 
+/* How many threads of this process may run on other processors than the first one may. */
+static int n_displaced(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    struct dirent *entry;
+    char first[300] = "";
+    int n = 0;
+    while (tasks && (entry = readdir(tasks)) != NULL) {
+        char path[300], line[300] = "";
+        FILE *f;
+        snprintf(path, sizeof path, "/proc/self/task/%.200s/status", entry->d_name);
+        f = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
+        while (f && fgets(line, sizeof line, f) && strncmp(line, "Cpus_allowed:", 13) != 0)
+            continue;
+        if (f)
+            fclose(f);
+        if (f && first[0] == 0)
+            memcpy(first, line, sizeof first);
+        n += f && strcmp(first, line) != 0;
+    }
+    if (tasks)
+        closedir(tasks);
+    return n;
+}
+
 /* Is the number reached within ten seconds? */
 static int comes_to(int busy, int n)
 {
@@ -164,6 +189,26 @@ TEST_IF(OWN_THREADS, threads_of_a_workspace)
     CHECK(comes_to(1, 1));
     attn_session_free(session);
     CHECK(comes_to(0, before)); /* joined, but perhaps still listed */
+    done(&ctx);
+}
+
+/* A worker that wakes on the processor of the first one leaves it, and may run anywhere again. */
+TEST(workers_may_run_anywhere)
+{
+    attn_ctx ctx = alone();
+    attn_session *session;
+    int i;
+    ctx.n_threads = 2;
+    session = session_on(&ctx, plain, 0, 0);
+    for (i = 0; i < 6; i++) {
+        static counts c;
+        OK(&ctx, attn_feed(&ctx, session, ten, 3));
+        OK(&ctx, attn_parallel_for(&ctx, 2, count, &c));
+        EQUAL(n_displaced(), 0);
+        OK(&ctx, attn_session_truncate(&ctx, session, 0));
+        rest(60);
+    }
+    attn_session_free(session);
     done(&ctx);
 }
 
