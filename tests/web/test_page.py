@@ -100,6 +100,12 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         super().end_headers()
 
 
+# Waits until the page has stopped to scroll: smooth scrolling takes longer where the processor is busy.
+AT_REST = """async () => { for (let last = NaN, same = 0; same < 12; ) {
+    await new Promise(requestAnimationFrame);
+    same = scrollY === last ? same + 1 : 0, last = scrollY; } }"""
+
+
 def settle(page):
     page.wait_for_timeout(160)  # typing is waited for that long
     page.wait_for_function(IDLE, timeout=60000)
@@ -1076,7 +1082,8 @@ def check_tour_in_sight(page):
                 if act:
                     page.locator("#tour-act").click()
                     settle(page)
-                page.wait_for_timeout(700)  # it scrolls smoothly
+                page.wait_for_timeout(100)
+                page.evaluate(AT_REST)
                 seen = page.evaluate("""() => { const box = (e) => e.getBoundingClientRect(), tour = box($("tour")), step = steps[+$("tour-count").textContent.split(" ")[1] - 1];
                     const shown = box(%s), end = document.documentElement.scrollHeight - innerHeight - scrollY;
                     const [count, next] = [box($("tour-count")), box($("tour-next"))];
