@@ -197,6 +197,13 @@ def missing(face, build):
     return "make web has not made it" if face == "attn.js" and not (build / "attn-simd.wasm").exists() else None
 
 
+def agree(face, rows, notes, got, said):
+    """Of texts that all have no words a function gives no rows, with a note. The program and the page refuse such a file."""
+    if face in ("Python", "R") and notes and notes[-1].endswith("has no words, of which there could be rows"):
+        return len((got or b"").splitlines()) <= 1 and any("have no words, and so no rows" in note for note in said)
+    return rows == got and (notes == said if rows is not None else bool(said))
+
+
 def main(build, n_cases="40", seed="1"):
     os.environ["R_LIBS"] = os.pathsep.join([os.path.abspath(f"{build}/r/library"), os.environ.get("R_LIBS", "")])  # of make r-package
     build, rng, options = pathlib.Path(build).resolve(), random.Random(int(seed)), options_of_readme()
@@ -216,7 +223,7 @@ def main(build, n_cases="40", seed="1"):
             for case, (rows, notes), (got, said) in zip(cases, wanted, ask(build, directory, cases, options)):
                 refused += rows is None
                 noted += bool(notes)
-                if rows == got and (notes == said if rows is not None else bool(said)):
+                if agree(face, rows, notes, got, said):
                     passed += 1
                     continue
                 failed += 1
