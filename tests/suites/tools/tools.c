@@ -816,8 +816,14 @@ static const struct {
                {"x.jsonl", TEST_BUILD "/score " MODEL TEST_TMP "line.jsonl -q --resume -o $out", 1},
                {"x.csv", TEST_BUILD "/surprisal " MODEL TEST_TMP "line.txt -q -o $out", 0},
                {"x.json", TEST_BUILD "/reproduce " MODEL "--json $out || [ -s $out ]", 0},
-               {"x.zip", TEST_BUILD "/zip " MODEL TEST_TMP "line.txt $out", 0}};
-enum { N_WRITERS = sizeof writers / sizeof writers[0] };
+               {"x.zip", TEST_BUILD "/zip " MODEL TEST_TMP "line.txt $out", 0},
+               {"x.json", TEST_BUILD "/bench " MODEL "--quick --only tokenizer --json $out", 0}};
+
+/* The bench is the last, and built only for the long tests. */
+static size_t n_writers(void)
+{
+    return sizeof writers / sizeof writers[0] - !test_full();
+}
 
 /* Runs commands around a writer, which is the function `write`, with its output's name as $name in the empty
  * directory $dir. `in` is a command that runs the shell in a place of its own, or "". */
@@ -839,7 +845,7 @@ TEST(outputs_through_links)
     size_t i;
     test_write(TEST_TMP "line.txt", "The cat.\n", 9);
     test_write(TEST_TMP "line.jsonl", "{\"text\": \"The cat.\"}\n", 21);
-    for (i = 0; i < N_WRITERS; i++) {
+    for (i = 0; i < n_writers(); i++) {
         snprintf(
             script, sizeof script,
             "write $dir/$name >&2 && %s $dir/$name %s $dir/to/$name && chmod 640 $dir/to/$name && "
@@ -871,7 +877,7 @@ TEST(outputs_that_are_no_plain_files)
     size_t i;
     test_write(TEST_TMP "line.txt", "The cat.\n", 9);
     test_write(TEST_TMP "line.jsonl", "{\"text\": \"The cat.\"}\n", 21);
-    for (i = 0; i < N_WRITERS; i++) {
+    for (i = 0; i < n_writers(); i++) {
         snprintf(
             script, sizeof script,
             "write $dir/$name >&2 && %s $dir/$name %s $dir/to/$name && : >>$dir/$name && "
