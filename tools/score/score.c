@@ -46,7 +46,8 @@ static const struct option table[] = {
     {'o', "output", "FILE", OUTPUT, AT(output), NULL,
      "write the answers there (-: standard output)"},
     {0, "resume", NULL, FLAG, AT(resume), NULL,
-     "go on where -o FILE ends, which without this is not overwritten; begin if there is no FILE"},
+     "go on where -o FILE ends, which without this is not overwritten; begin if there is no FILE. "
+     "Only its last answer is computed again and compared, so earlier lines must not have changed"},
     {0, "shard", "I/N", TEXT, AT(shard), NULL,
      "answer lines I, I + N, I + 2N .. only: one of N parts, which paste -d '\\n' PART1 PART2 ... "
      "| grep . puts together again"},
