@@ -568,12 +568,12 @@ TEST(resume_refused)
 /* As --help says, of the answers that are there the last alone is compared. */
 TEST(resume_after_a_change)
 {
-    CHECK(run(SCORE "--help") == 0 && strstr(out, "earlier lines must not") != NULL);
-    write_lines(TMP "lines.jsonl", 9);
+    CHECK(run(SCORE "--help") == 0 && strstr(out, "earlier ones are not") != NULL);
+    write_lines(TMP "lines.jsonl", 8);
     unlink(TMP "out.jsonl");
-    CHECKF(run(RESUME "&& sed -i.old '9s/\"text\": \"/&Other /' " TMP "lines.jsonl") == 0, "%s",
+    CHECKF(run(RESUME "&& sed -i.old '8s/\"text\": \"/&Other /' " TMP "lines.jsonl") == 0, "%s",
            err);
-    refuses(1, "line 9 of " TMP "lines.jsonl has another answer in " TMP "out.jsonl", RESUME);
+    refuses(1, "line 8 of " TMP "lines.jsonl has another answer in " TMP "out.jsonl", RESUME);
     CHECKF(run("cp " TMP "lines.jsonl.old " TMP "lines.jsonl; "
                "sed -i.old '2s/\"text\": \"/&Other /' " TMP "lines.jsonl; " RESUME) == 0,
            "%s", err);
