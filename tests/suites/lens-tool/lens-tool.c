@@ -1922,14 +1922,14 @@ TEST(files_of_options)
                    {"record hook_embed -o " TMP "of_options", "lines PATH", "JSON lines"}};
     char command[400], said[100];
     size_t i, k;
-    CHECK(run("mkdir -p " TMP "of_options") == 0);
     for (i = 0; i < sizeof options / sizeof options[0]; i++)
         for (k = 0; k < sizeof files / sizeof files[0]; k++) {
             const int size = (int)strcspn(options[i].option, "FP");
             if (strcmp(files[k], "tests") == 0 && strstr(options[i].option, "lines"))
                 continue; /* a folder of texts */
-            snprintf(command, sizeof command, LENS MODEL "%s --%.*s%s", options[i].command, size,
-                     options[i].option, files[k]);
+            snprintf(command, sizeof command,
+                     "rm -rf " TMP "of_options; mkdir " TMP "of_options; " LENS MODEL "%s --%.*s%s",
+                     options[i].command, size, options[i].option, files[k]);
             snprintf(said, sizeof said, "(--%s: ", options[i].option);
             refuses(1, said, command);
             CHECKF(strstr(err, options[i].takes), "%s: %s", command, err);
