@@ -5,7 +5,7 @@
 typedef struct arena {
     int n;
 } arena;
-static const int show = 1, reason = 2, fail = 3, failure = 4, option = 5, control_size = 6,
+static const int show = 1, why = 2, fail = 3, failure = 4, option = 5, control_size = 6,
                  names_find = 7;
 
 #include "tools/common/session_file.h"
@@ -17,7 +17,7 @@ TEST(names_of_a_program)
     attn_ctx ctx = alone();
     attn_session *session = NULL, *again = NULL;
     const char *const path = test_tmp("named.session");
-    const arena mine = {show + reason + fail + failure + option + control_size + names_find};
+    const arena mine = {show + why + fail + failure + option + control_size + names_find};
     CHECK(mine.n == 28);
     if (OK(&ctx, attn_session_new(&ctx, &session, tiny, NULL)) &&
         OK(&ctx, attn_session_new(&ctx, &again, tiny, NULL)) &&
