@@ -240,54 +240,10 @@ TEST(hello)
     free(program);
 }
 
-/* The pages' snippets: each compiles in a program that has the usual variables, and runs. */
-static void run_snippets(const char *page)
-{
-    size_t size;
-    char *text = (char *)test_read(page, &size), *at = text, command[512];
-    int n = 0;
-    if (!CHECKF(text, "%s cannot be read", page))
-        return;
-    while ((at = strstr(at, "```c\n")) != NULL) {
-        char *const end = strstr(at + 5, "```");
-        FILE *f;
-        if (!CHECK(end != NULL))
-            break;
-        *end = 0;
-        if (!strstr(at, "int main(") && CHECK((f = fopen(test_tmp("snippet.c"), "w")) != NULL)) {
-            fprintf(f,
-                    "#include \"attn.h\"\n"
-                    "#include \"tools/lens/patch.h\"\n#include \"examples/from_scratch/format.h\"\n"
-                    "#include <stdio.h>\nint main(void)\n{\n"
-                    "attn_ctx ctx = {0};\nattn_model *model = NULL;\n"
-                    "attn_session *session = NULL;\n"
-                    "%sattn_session_free(session);\nattn_model_close(model);\n"
-                    "attn_ctx_free(&ctx);\nreturn ctx.status != ATTN_OK;\n}\n",
-                    at + 5);
-            fclose(f);
-            snprintf(command, sizeof command, "cc -I. -Wall -Wextra -Werror %s %s -lm -o %s",
-                     test_tmp("snippet.c"), test_tmp("attn.o"), test_tmp("snippet"));
-            if (!CHECKF(run("%s", command) == 0, "%s: %s", page, err) ||
-                !CHECKF(run("cd " TEST_TMP " && ln -sfn \"$BUILT\" build && ./snippet") == 0 &&
-                            out[0],
-                        "%s: %s%s", page, out, err))
-                break;
-        }
-        n++;
-        at = end + 1;
-    }
-    CHECKF(n > 0, "%s has no snippet", page);
-    free(text);
-}
-
 TEST(pages)
 {
     char *readme, *at, *command = NULL;
     size_t size;
-    CHECKF(run("cc -c -x c -DATTN_NO_SIMD -DATTN_IMPLEMENTATION attn.h -o %s",
-               test_tmp("attn.o")) == 0,
-           "%s", err);
-    run_snippets("examples/README.md");
     readme = (char *)test_read("examples/induction/README.md", &size);
     for (at = readme; at && (at = strchr(at, '\n')) != NULL; at++)
         if (strncmp(at, "\nbuild/lens", 11) == 0 && strstr(at, "patterns.svg"))
