@@ -11,7 +11,7 @@ FULL = ATTN_TEST_FULL=1 $(MAKE) --no-print-directory
 
 test-full: test ## the tests with every failure of a system call, the bench, long runs, more mutations, checked kernels
 	$(FULL) test SUITES='faults load bench readers proof ops lens-tool surprisal'
-	$(FULL) test SUITES=tools/all_programs
+	$(FULL) test SUITES='tools/all_programs tools/outputs_through_links tools/outputs_that_are_no_plain_files'
 	$(FULL) test SUITES=bench BUILD=$(BUILD)/sanitizers THREADS=own \
 	    CFLAGS='-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all'
 	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }

@@ -132,7 +132,8 @@ static const help_page pages[] = {
      "and one that cannot be continued, whose answer is {\"line\": 7, \"error\": \"...\"}. If none can be, the "
      "exit code is 1. "
      "A line that begins with { is an object: \"prompt\" or \"ids\", an \"id\" that comes back, and options by "
-     "their names, which hold for this line. Flags are true or false, stop and ids may be lists, and "
+     "their names, which hold for this line and go before those of the command line (choices before -n). "
+     "With a count a line has so many answers, one after the other, each with its seed and the id. Flags are true or false, stop and ids may be lists, and "
      "null counts as absent. Any other line is a prompt as it stands.",
      LINE_OPTION, NULL,
      "echo '{\"id\": 1, \"prompt\": \"Once\", \"tokens\": 9}' | gpt2 model.attn -i --json"},
@@ -236,22 +237,24 @@ static int is_given(const arguments *given, const char *name)
     return 0;
 }
 
-/* Refuses options that contradict each other. */
+/* Options that contradict each other. */
+static const char *const apart[][2] = {
+    {"logits", "json"},         {"logits", "count"},    {"logits", "choices"},
+    {"logits", "repl"},         {"logits", "logprobs"}, {"choices", "count"},
+    {"json", "print-ids"},      {"choices", "stop"},    {"choices", "slide"},
+    {"choices", "repl"},        {"choices", "tokens"},  {"slide", "count"},
+    {"slide", "json"},          {"repl", "json"},       {"repl", "count"},
+    {"repl", "interactive"},    {"receipt", "count"},   {"receipt", "json"},
+    {"receipt", "choices"},     {"receipt", "slide"},   {"receipt", "repl"},
+    {"receipt", "interactive"}, {"session", "count"},   {"session", "json"},
+    {"session", "choices"},     {"session", "repl"},    {"session", "logits"},
+    {"session", "interactive"}, {"session", "receipt"}};
+enum { N_APART = sizeof apart / sizeof apart[0] };
+
 static int check_pairs(const arguments *given)
 {
-    static const char *const apart[][2] = {
-        {"logits", "json"},         {"logits", "count"},    {"logits", "choices"},
-        {"logits", "repl"},         {"logits", "logprobs"}, {"choices", "count"},
-        {"json", "print-ids"},      {"choices", "stop"},    {"choices", "slide"},
-        {"choices", "repl"},        {"choices", "tokens"},  {"slide", "count"},
-        {"slide", "json"},          {"repl", "json"},       {"repl", "count"},
-        {"repl", "interactive"},    {"receipt", "count"},   {"receipt", "json"},
-        {"receipt", "choices"},     {"receipt", "slide"},   {"receipt", "repl"},
-        {"receipt", "interactive"}, {"session", "count"},   {"session", "json"},
-        {"session", "choices"},     {"session", "repl"},    {"session", "logits"},
-        {"session", "interactive"}, {"session", "receipt"}};
     size_t i;
-    for (i = 0; i < sizeof apart / sizeof apart[0]; i++)
+    for (i = 0; i < N_APART; i++)
         if (is_given(given, apart[i][0]) && is_given(given, apart[i][1]))
             return fail(USAGE, "--%s and --%s contradict each other: leave one of them out",
                         apart[i][0], apart[i][1]);
@@ -310,6 +313,7 @@ static int continue_text(run *r, text_source from)
     const int has_text = r->o.session && system_exists(r->o.session);
     int code = FINE;
     r->o.bos = from.bos = from.bos && !has_text;
+    from.missing = has_text ? NULL : from.missing;
     r->n_prompt = 0;
     r->choices = NULL;
     attn_sampler_free(r->sampler);

@@ -59,6 +59,23 @@ static attn_status read_member(run *r, arguments *given, const json_value *v)
     return is_taken(option, v) ? take_texts(r, option, v) : refuse_key(&r->ctx, option, v);
 }
 
+/* An option of a line takes the place of those of the command line that contradict it. */
+static void prefer_line(options *o, arguments *given, const arguments *line)
+{
+    size_t i, k;
+    for (i = 0; i < 2 * N_APART; i++)
+        for (k = 0; k < N_OPTIONS && is_given(line, apart[i / 2][i % 2]); k++)
+            if (strcmp(table[k].name, apart[i / 2][1 - i % 2]) == 0) {
+                given->given[k] = 0;
+                if (table[k].kind == TEXT && !line->given[k])
+                    *(const char **)((char *)o + table[k].at) = NULL;
+                if (table[k].kind == TEXTS && !line->given[k])
+                    ((text_list *)((char *)o + table[k].at))->n = 0;
+            }
+    for (k = 0; k < N_OPTIONS; k++)
+        given->given[k] |= line->given[k];
+}
+
 /* Reads the object of a line. Its id is read first, because an error has it, too. */
 static int read_object(run *r, arguments *given, text_source *from, const char *line, size_t size)
 {
@@ -93,14 +110,15 @@ static int continue_line(stream *s, line_status status, const char *line, size_t
                          text_source from)
 {
     run *const r = s->r;
-    arguments given = *s->given;
+    arguments given = *s->given, own = {0};
     int code = FINE;
     from.word = line;
     from.size = size;
     if (status == LINE_TOO_LONG)
         return fail(FAILED, "the line is longer than %d bytes", (int)MAX_LINE);
     if (r->o.json && line[strspn(line, " \t")] == '{')
-        code = read_object(r, &given, &from, line, size);
+        code = read_object(r, &own, &from, line, size);
+    prefer_line(&r->o, &given, &own);
     set_defaults(&r->o, &given);
     if (code == FINE)
         code = check_usage(&r->o, &given, given.n_words);

@@ -426,7 +426,7 @@ static void print_statistics(const run *r)
 static int load_session(run *r)
 {
     size_t length;
-    if (session_load(&r->ctx, r->session, r->o.session))
+    if (lens_session_load(&r->ctx, r->session, r->o.session))
         return failed(&r->ctx);
     length = attn_session_length(r->session);
     if (r->n_prompt > attn_session_capacity(r->session) - length)
@@ -450,7 +450,7 @@ static int save_session(run *r)
         (attn_session_truncate(&r->ctx, r->session, from) ||
          attn_feed(&r->ctx, r->session, text_from(r, r->first + from), n - from)))
         return failed(&r->ctx);
-    return session_save(&r->ctx, r->o.session, r->session) ? fail_ctx(&r->ctx) : FINE;
+    return lens_session_save(&r->ctx, r->o.session, r->session) ? fail_ctx(&r->ctx) : FINE;
 }
 
 /* Prints the prompt and its continuation. */

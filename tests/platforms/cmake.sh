@@ -32,6 +32,12 @@ printf 'cmake_minimum_required(VERSION 3.18)\nproject(app C)\n%s\ninclude(../pro
     "add_subdirectory(\"$root/tools/packaging/cmake\" attn)" >"$place/added/CMakeLists.txt"
 printf 'cmake_minimum_required(VERSION 3.18)\nproject(app C)\n%s\ninclude(../programs.cmake)\n' \
     'find_package(attn 0.5 REQUIRED)' >"$place/found/CMakeLists.txt"
+# The same for a project of C++ alone, which asks twice, as its parts may.
+mkdir "$place/cxx"
+cp "$place/app.c" "$place/app.cpp"
+cp "$place/whole.c" "$place/whole.cpp"
+sed 's/\.c)/.cpp)/' "$place/programs.cmake" >"$place/cxx/programs.cmake"
+sed 's/app C/app CXX/; s/^find_package.*/&\n&/; s,\.\./programs,programs,' "$place/found/CMakeLists.txt" >"$place/cxx/CMakeLists.txt"
 
 # A project, a directory for it, options: all three programs run, and the second needs no library of attn's.
 programs()
@@ -52,6 +58,7 @@ for shared in OFF ON; do
         -DCMAKE_INSTALL_PREFIX="$place/installed-$shared" >/dev/null
     cmake --build "$place/library-$shared" --target install >"$place/log" 2>&1 || { cat "$place/log"; exit 1; }
     programs found "found-$shared" -DCMAKE_PREFIX_PATH="$place/installed-$shared"
+    programs cxx "cxx-$shared" -DCMAKE_PREFIX_PATH="$place/installed-$shared"
 done
 ldd "$place/added-ON/attn_app" 2>/dev/null | grep -q libattn || [ "$(uname -s)" != Linux ]
-[ $# = 1 ] || programs found found-make -DCMAKE_PREFIX_PATH="$2"
+[ $# = 1 ] || { programs found found-make -DCMAKE_PREFIX_PATH="$2"; programs cxx cxx-make -DCMAKE_PREFIX_PATH="$2"; }

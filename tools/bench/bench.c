@@ -207,6 +207,7 @@ static void closing(bench *b)
 
 /* A file that is deleted when the program ends or is interrupted. */
 static const char *volatile temporary_file, *volatile temporary_draft;
+static const char *volatile unfinished; /* the file of --json until it is whole */
 
 static void remove_temporary(void)
 {
@@ -220,7 +221,10 @@ static void remove_temporary(void)
 
 static void interrupted(int number)
 {
+    const char *const figures = unfinished;
     remove_temporary();
+    if (figures) /* NOLINTNEXTLINE(bugprone-signal-handler,cert-sig30-c): as above */
+        remove(figures);
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -371,6 +375,7 @@ static void set_up(bench *b, const options *o)
 int main(int argc, char **argv)
 {
     static options o;
+    lens_new_file *file = NULL;
     bench *b;
     int failed, code;
     system_begin(&argc, &argv);
@@ -393,13 +398,13 @@ int main(int argc, char **argv)
     if (b->json_path && strcmp(b->json_path, "-") == 0) {
         b->json = stdout;
         b->table = tmpfile();
-    } else if (b->json_path) {
-        b->json = system_open(b->json_path, "w");
+    } else if (b->json_path && lens_new_file_begin(&b->ctx, &file, b->json_path) == ATTN_OK) {
+        b->json = (FILE *)lens_new_file_stream(file);
+        unfinished = file->part;
     }
-    if (!b->table || (b->json_path && !b->json)) {
-        tool_fail(&b->ctx, ATTN_E_IO, "cannot write %s: %s", b->json_path, why(errno));
-        failed = 1;
-    } else {
+    failed = b->ctx.status != ATTN_OK ||
+             (!b->table && tool_fail(&b->ctx, ATTN_E_IO, "no temporary file: %s", why(errno)));
+    if (!failed) {
         opening(b);
         failed = !bench_all(b);
         closing(b);
@@ -409,10 +414,11 @@ int main(int argc, char **argv)
             failed = 1;
         }
     }
+    unfinished = NULL;
+    if (lens_new_file_end(&b->ctx, file, failed ? ATTN_STOPPED : ATTN_OK))
+        failed = 1;
     if (failed)
         fail_ctx(&b->ctx);
-    if (b->json && b->json != stdout)
-        fclose(b->json);
     roofs_free(&b->r);
     attn_ctx_free(&b->ctx);
     free(b);

@@ -119,7 +119,8 @@ TOOLS_FN int check_text_word(const char *word)
 }
 
 /* The source of a text: a word of the command line, a file, token ids, or only the beginning-of-text token.
- * Without any of these the text is read from a pipe. `missing` is the message if there is no pipe. */
+ * Without any of these the text is read from a pipe. `missing` is the message if there is no pipe; NULL: it may
+ * be empty. */
 typedef struct text_source {
     const char *word, *path, *ids;
     const char *option; /* the name of the option that gave ids, for messages */
@@ -165,7 +166,7 @@ TOOLS_FN int read_tokens(attn_ctx *ctx, arena *memory, const attn_model *model,
                                                                      tokenizer, bytes, size))
         return failed(ctx);
     *n += n_encoded;
-    if (*n == 0)
+    if (*n == 0 && from->missing)
         return fail(FAILED, "the " INPUT " is empty: give some text, or --bos to begin with "
                             "nothing");
     if (*n > config->n_ctx)

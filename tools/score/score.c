@@ -46,7 +46,8 @@ static const struct option table[] = {
     {'o', "output", "FILE", OUTPUT, AT(output), NULL,
      "write the answers there (-: standard output)"},
     {0, "resume", NULL, FLAG, AT(resume), NULL,
-     "go on where -o FILE ends, which without this is not overwritten; begin if there is no FILE"},
+     "go on where -o FILE ends, which without this is not overwritten; begin if there is no FILE. "
+     "Its last answer is compared, earlier ones are not"},
     {0, "shard", "I/N", TEXT, AT(shard), NULL,
      "answer lines I, I + N, I + 2N .. only: one of N parts, which paste -d '\\n' PART1 PART2 ... "
      "| grep . puts together again"},
@@ -59,8 +60,7 @@ static const struct option table[] = {
      "return keys that score does not know, under \"given\""},
     {0, "strict", NULL, FLAG, AT(strict), NULL, "exit code 1 if any line gets an error"},
     {0, "batch", "COUNT", COUNT, AT(batch), "1 256",
-     "most texts at a time (default 64). Answers do not depend on it, memory does: "
-     "64 texts of 1000 tokens take 1.1 GB with GPT-2 124M"},
+     "most texts at a time (default 64). 64 texts of 1000 tokens take 1.1 GB with GPT-2 124M"},
     {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
     {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES, ISA_HELP},
     {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},

@@ -75,10 +75,10 @@ enum { LENS_MOST_PATH = 4096 };
 
 #if defined(_WIN32)
 #define lens_follow_links(to, path) (snprintf(to, LENS_MOST_PATH, "%s", path) < LENS_MOST_PATH)
-LENS_FN FILE *lens_create_stream(const char *path)
+LENS_FN FILE *lens_open(const char *path, const char *mode)
 {
     wchar_t *const wide = lens_wide_path(path);
-    FILE *const file = wide ? _wfopen(wide, L"wb") : NULL;
+    FILE *const file = wide ? _wfopen(wide, *mode == 'r' ? L"rb" : L"wb") : NULL;
     free(wide);
     return file;
 }
@@ -238,9 +238,9 @@ typedef struct lens_new_file {
 } lens_new_file;
 
 #ifndef _WIN32
-LENS_FN FILE *lens_create_stream(const char *path)
+LENS_FN FILE *lens_open(const char *path, const char *mode)
 {
-    return fopen(path, "wb");
+    return fopen(path, mode);
 }
 #endif
 
@@ -300,7 +300,7 @@ LENS_FN attn_status lens_new_file_begin(attn_ctx *ctx, lens_new_file **file, con
         made = 1;
     }
     if (made == 1)
-        d->stream = lens_create_stream(d->part[0] ? d->part : path);
+        d->stream = lens_open(d->part[0] ? d->part : path, "wb");
     if (d->stream) { /* the buffer is behind *d; a pipe has a smaller one, for which readers wait */
         setvbuf(d->stream, (char *)(d + 1), _IOFBF,
                 d->part[0] ? LENS_NEW_FILE_BLOCK : LENS_IO_BLOCK);

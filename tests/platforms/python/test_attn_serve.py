@@ -57,13 +57,17 @@ class Server(unittest.TestCase):
                 ({"logit_bias": {"5": 1}}, "logit_bias="), ({"frequency_penalty": 1}, "frequency_penalty=1"),
                 ({"stream_options": {}}, "stream_options="), ({"n": 2}, "n=2 is not supported"),
                 ({"logprobs": 5}, "logprobs=5 is not supported"), ({"temperature": 3}, "temperature=3 is not supported"),
-                ({"temperature": float("nan")}, "temperature=nan"), ({"temperature": "1"}, "not supported between"),
+                ({"temperature": float("nan")}, "temperature=nan"), ({"temperature": "1"}, "temperature='1' is not supported"),
                 ({"max_tokens": 0}, "max_tokens=0"), ({"max_tokens": 10**6}, "max_tokens=1000000"), ({"top_p": -1}, "top_p=-1"),
-                ({"seed": -1}, "seed=-1"), ({"stream": "yes"}, "not supported between"), ({"stop": ""}, "stop string is empty"),
+                ({"seed": -1}, "seed=-1"), ({"stream": "yes"}, "stream='yes' is not supported"),
+                ({"stream": 1}, "stream=1 is"), ({"echo": 0}, "echo=0 is"), ({"temperature": True}, "temperature=True is"),
+                ({"logprobs": False}, "logprobs=False is"), ({"n": "1"}, "n='1' is"), ({"max_tokens": 1.5}, "max_tokens=1.5 is"),
+                ({"seed": 0.5}, "seed=0.5 is"), ({"top_p": [1]}, "top_p=[1] is"), ({"stop": 5}, "stop=5 is"), ({"model": 5}, "model=5 is"),
+                ({"prompt": {"a": 1}}, "prompt={'a': 1} is"), (b"5", "the body=5 is"), (b"null", "the body=None is"), ({"stop": ""}, "stop string is empty"),
                 ({"stop": [""]}, "stop string is empty"), ({"prompt": ""}, "there is nothing to continue"),
                 ({"prompt": ["a", "b"]}, "got 2 texts"), ({"prompt": [99999]}, "99999"), ({"prompt": [0.5]}, "ids are integers"),
                 ({"prompt": "the " * 250}, "a session of 267 tokens was asked for"), (b"{", "Expecting"),
-                (b"[]", "items"), (b"\xff", "utf-8")):
+                (b"[]", "the body=[] is"), (b"\xff", "utf-8")):
             if isinstance(body, dict):
                 body = {"prompt": PROMPT, **body}
             code, answer = self.post(body)
@@ -83,6 +87,18 @@ class Server(unittest.TestCase):
             self.assertEqual(answer["choices"][0]["finish_reason"], "length" if wanted["reason"] == "token count" else "stop")
         texts = {self.post({"prompt": PROMPT})[1]["choices"][0]["text"] for _ in range(6)}
         self.assertGreater(len(texts), 1, "without a seed each request has another text")
+
+    def test_logprobs_are_of_the_text_alone(self):
+        """The tokens of a stop string are not among them. One that begins within a token leaves that token there."""
+        for stop, text, tokens in ((" little girl", ", there was a", [",", " there", " was", " a"]), (",", "", []),
+                                   ("re was a li", ", the", [",", " there"])):
+            for echo in (False, True):
+                _, answer = self.post({"prompt": PROMPT, "temperature": 0, "stop": stop, "logprobs": 0, "echo": echo})
+                choice = answer["choices"][0]
+                before = ["Once", " upon", " a", " time"] if echo else []
+                self.assertEqual((choice["text"], choice["logprobs"]["tokens"]), (PROMPT * echo + text, before + tokens))
+                self.assertEqual(len(choice["logprobs"]["token_logprobs"]), len(before + tokens))
+        self.assertEqual(self.post({"prompt": PROMPT, "seed": None, "stop": None, "temperature": 0})[0], 200, "null counts as absent")
 
     def test_requests_share_nothing(self):
         """Many at a time, more than there are places, each of them as by itself."""

@@ -266,6 +266,21 @@ TEST(texts_in_files_refused)
     CHECK(run("cmp " TMP "kept " TMP "same && test ! -e " TMP "nothing_there") == 0);
 }
 
+/* A prompt without text goes on with the session alone. */
+TEST(empty_prompts_of_a_session)
+{
+    static const char *const none[] = {"-p ''", "--ids ''", "-f " TMP "empty"};
+    char command[512];
+    size_t i;
+    test_write(TMP "empty", "", 0);
+    CHECK(run("rm -f " TMP "begun; " ONCE "-n 5 --session " TMP "begun") == 0);
+    for (i = 0; i < 3; i++) {
+        snprintf(command, sizeof command,
+                 "cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on %s", none[i]);
+        same("cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on </dev/null", command);
+    }
+}
+
 TEST(several_texts)
 {
     static char expected[8192], command[256];

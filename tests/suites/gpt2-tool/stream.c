@@ -69,6 +69,12 @@ TEST(options_of_a_line)
     free(each);
     same("echo '{\"prompt\": \"Tom had a\", \"choices\": \" dog| cat\"}' | " STREAM,
          GPT2 "'Tom had a' --choices ' dog| cat' --json");
+    same("echo '{\"prompt\": \"Tom had a\", \"choices\": \" dog| cat\"}' | " STREAM "-n 4 --stop x",
+         GPT2 "'Tom had a' --choices ' dog| cat' --json");
+    same("echo '{\"prompt\": \"Once\", \"tokens\": 4}' | " STREAM "--choices ' dog| cat'",
+         GPT2 "Once -n 4 -q --json");
+    same("echo '{\"prompt\": \"Once\", \"stop\": \" time\"}' | " STREAM "--choices ' dog| cat'",
+         GPT2 "Once --stop ' time' -q --json");
     same("printf 'a\\000b\\n' | " STREAM "-n 2", "printf 'a\\000b' | " GPT2 "--json -q -n 2");
     same("echo '{\"prompt\": \"a\\u0000b\"}' | " STREAM "-n 2",
          "printf 'a\\000b' | " GPT2 "--json -q -n 2");
@@ -109,7 +115,7 @@ static const struct {
     {"{\"prompt\": \"a\", \"stop\": \"b\\u0000\"}", "stop: expected a string or a list of strings"},
     {"{\"prompt\": \"a\", \"stop\": [1]}", "stop: expected a string or a list of strings, not 1"},
     {"{\"prompt\": \"a\", \"count\": 2}", "--count 2 at temperature 0 would print the same text"},
-    {"{\"prompt\": \"a\", \"choices\": \"b\"}", "--choices and --tokens contradict"},
+    {"{\"prompt\": \"a\", \"choices\": \"b\"}", "is a single choice: put | between several"},
     {"{\"prompt\": \"a\", \"choices\": \"b|c\", \"tokens\": 4}",
      "--choices and --tokens contradict"},
     {"{\"prompt\": \"a\", \"id\": [1], \"threads\": 2}",

@@ -450,7 +450,8 @@ static void make_spoilt(const function *f, size_t at, const place *field, spoili
         return;
     succeeded = make(f, &c);
     if (f->returns == STATUS && succeeded && !c.is_same)
-        CHECKF(is_listed(meaningful, N(meaningful), f, &c), "%s: succeeded; expected a failure",
+        CHECKF(is_listed(meaningful, N(meaningful), f, &c),
+               "%s: succeeded; expected a failure, or a row of `meaningful` in arguments.h",
                title(f, &c));
     finish(f, &c, succeeded);
 }

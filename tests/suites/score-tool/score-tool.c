@@ -565,6 +565,20 @@ TEST(resume_refused)
     refuses(1, "more lines than", SCORE MODEL TMP "short.jsonl -q --resume -o " TMP "out.jsonl");
 }
 
+/* As --help says, of the answers that are there the last alone is compared. */
+TEST(resume_after_a_change)
+{
+    CHECK(run(SCORE "--help") == 0 && strstr(out, "earlier ones are not") != NULL);
+    write_lines(TMP "lines.jsonl", 8);
+    unlink(TMP "out.jsonl");
+    CHECKF(run(RESUME "&& sed -i.old '8s/\"text\": \"/&Other /' " TMP "lines.jsonl") == 0, "%s",
+           err);
+    refuses(1, "line 8 of " TMP "lines.jsonl has another answer in " TMP "out.jsonl", RESUME);
+    CHECKF(run("cp " TMP "lines.jsonl.old " TMP "lines.jsonl; "
+               "sed -i.old '2s/\"text\": \"/&Other /' " TMP "lines.jsonl; " RESUME) == 0,
+           "%s", err);
+}
+
 /* What is no output of score stays as it is, and a finished one says that it is. */
 TEST(resume_of_other_files)
 {

@@ -1,6 +1,6 @@
 /* Sessions: batches, their capacity, truncating, copies, the cache of keys and values, what is refused
  * and how much memory they take. */
-#include "tools/common/session_file.h" /* first: it asks the system for POSIX */
+#include "tools/common/session_file.h"
 #include "tests/support/hooks.h"
 #include "tests/support/refused.h"
 #include "tests/support/same_bits.h"
@@ -141,20 +141,20 @@ TEST(saved_sessions)
         attn_session *from = with_cache(&ctx, model, 0, type);
         attn_session *to = with_cache(&ctx, model, LENGTH, type);
         attn_session *other = with_cache(&ctx, model, 0, m % 2 ? ATTN_F32 : ATTN_F16);
-        FAILS(&ctx, ATTN_E_ARGUMENT, "holds no tokens", session_save(&ctx, path, from));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "holds no tokens", lens_session_save(&ctx, path, from));
         OK(&ctx, attn_feed(&ctx, from, tokens, PAST));
-        OK(&ctx, session_save(&ctx, path, from));
-        OK(&ctx, session_load(&ctx, to, path));
+        OK(&ctx, lens_session_save(&ctx, path, from));
+        OK(&ctx, lens_session_load(&ctx, to, path));
         same_logits(attn_session_logits(to), attn_session_logits(from), 1, model, "loaded");
         OK(&ctx, attn_feed(&ctx, from, tokens + PAST, LENGTH - PAST));
         OK(&ctx, attn_feed(&ctx, to, tokens + PAST, LENGTH - PAST));
         CHECK(memcmp(attn_session_tokens(to), tokens, LENGTH * sizeof *tokens) == 0);
         same_logits(attn_session_logits(to), attn_session_logits(from), 1, model, "gone on");
         FAILS(&ctx, ATTN_E_ARGUMENT, m % 2 ? "in f16, and not in f32" : "in f32, and not in f16",
-              session_load(&ctx, other, path));
+              lens_session_load(&ctx, other, path));
         OK(&ctx, attn_session_truncate(&ctx, from, PAST)); /* and no logits */
-        OK(&ctx, session_save(&ctx, path, from));
-        OK(&ctx, session_load(&ctx, to, path));
+        OK(&ctx, lens_session_save(&ctx, path, from));
+        OK(&ctx, lens_session_load(&ctx, to, path));
         CHECK(attn_session_length(to) == PAST && !attn_session_logits(to));
         attn_session_free(from);
         attn_session_free(to);
@@ -174,23 +174,23 @@ TEST(bad_sessions_in_files)
     unsigned char *bytes;
     size_t size, i, n_wrong = 0;
     OK(&ctx, attn_feed(&ctx, session, ten, 4));
-    OK(&ctx, session_save(&ctx, path, session));
+    OK(&ctx, lens_session_save(&ctx, path, session));
     OK(&ctx, attn_feed(&ctx, session, ten, 3));
     memcpy(logits, attn_session_logits(session), vocab_of(plain) * sizeof *logits);
     for (i = 0; i < 2; i++)
-        FAILS(&ctx, ATTN_E_ARGUMENT, "another model", session_load(&ctx, others[i], path));
+        FAILS(&ctx, ATTN_E_ARGUMENT, "another model", lens_session_load(&ctx, others[i], path));
     FAILS(&ctx, ATTN_E_CONTEXT, "holds 4 tokens; the session has room for 3",
-          session_load(&ctx, small, path));
+          lens_session_load(&ctx, small, path));
     bytes = test_read(path, &size);
     for (i = 0; i < size; i += i < 64 ? 1 : 97) {
         test_write(path, bytes, i);
-        FAILS(&ctx, ATTN_E_FORMAT, "ends early", session_load(&ctx, session, path));
+        FAILS(&ctx, ATTN_E_FORMAT, "ends early", lens_session_load(&ctx, session, path));
         n_wrong += attn_session_length(session) != 7;
     }
     for (i = 0; i < size; i += i < 64 ? 1 : 41) {
         bytes[i] ^= 0x10;
         test_write(path, bytes, size);
-        CHECKF(session_load(&ctx, session, path) != ATTN_OK, "byte %zu", i);
+        CHECKF(lens_session_load(&ctx, session, path) != ATTN_OK, "byte %zu", i);
         n_wrong += attn_session_length(session) != 7;
         bytes[i] ^= 0x10;
     }
@@ -198,12 +198,13 @@ TEST(bad_sessions_in_files)
     same_logits(attn_session_logits(session), logits, 1, plain, "after files that were refused");
     test_write(path, bytes, size + 1); /* the zero behind it */
     FAILS(&ctx, ATTN_E_CHECKSUM, "has more bytes than a session",
-          session_load(&ctx, session, path));
+          lens_session_load(&ctx, session, path));
     test_write(path, bytes, size);
-    OK(&ctx, session_load(&ctx, session, path));
+    OK(&ctx, lens_session_load(&ctx, session, path));
     EQUAL(attn_session_length(session), 4);
-    FAILS(&ctx, ATTN_E_IO, "nowhere", session_load(&ctx, session, TEST_BUILD "/nowhere"));
-    FAILS(&ctx, ATTN_E_IO, "nowhere", session_save(&ctx, TEST_BUILD "/nowhere/at/all", session));
+    FAILS(&ctx, ATTN_E_IO, "nowhere", lens_session_load(&ctx, session, TEST_BUILD "/nowhere"));
+    FAILS(&ctx, ATTN_E_IO, "nowhere",
+          lens_session_save(&ctx, TEST_BUILD "/nowhere/at/all", session));
     free(bytes);
     attn_session_free(session);
     attn_session_free(small);

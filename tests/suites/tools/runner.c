@@ -89,3 +89,25 @@ TEST(sections_name_their_suites)
     free(banners);
     free(suites);
 }
+
+/* A setting of the sampler that only attn.h knows: each place that lacks it is named. So is the limit of attn.h. */
+TEST(a_new_setting)
+{
+    static const char *const named[] = {
+        "the setting top_z of attn_sampler_desc is not in examples/gpt2/gpt2.c",
+        "tools/receipt/receipt.h", "attn__run_sampler takes top_z beside reuse_sampler",
+        "lines of code; at most "};
+    size_t i;
+    if (run("command -v python3") != 0) {
+        test_skip("no python3 here");
+        return;
+    }
+    CHECKF(
+        run("root=$PWD; cd " TEST_TMP " && rm -rf rules && mkdir rules && cd rules && "
+            "ln -s $root/examples $root/tests $root/tools . && "
+            "awk '{ print } /^    float top_p; / { print \"    float top_z;\" }' $root/attn.h >attn.h && "
+            "python3 tests/api.py .") == 1,
+        "%s%s", out, err);
+    for (i = 0; i < sizeof named / sizeof named[0]; i++)
+        CHECKF(strstr(out, named[i]), "%s is not in: %s", named[i], out);
+}

@@ -240,54 +240,10 @@ TEST(hello)
     free(program);
 }
 
-/* The pages' snippets: each compiles in a program that has the usual variables, and runs. */
-static void run_snippets(const char *page)
-{
-    size_t size;
-    char *text = (char *)test_read(page, &size), *at = text, command[512];
-    int n = 0;
-    if (!CHECKF(text, "%s cannot be read", page))
-        return;
-    while ((at = strstr(at, "```c\n")) != NULL) {
-        char *const end = strstr(at + 5, "```");
-        FILE *f;
-        if (!CHECK(end != NULL))
-            break;
-        *end = 0;
-        if (!strstr(at, "int main(") && CHECK((f = fopen(test_tmp("snippet.c"), "w")) != NULL)) {
-            fprintf(f,
-                    "#include \"attn.h\"\n"
-                    "#include \"tools/lens/patch.h\"\n#include \"examples/from_scratch/format.h\"\n"
-                    "#include <stdio.h>\nint main(void)\n{\n"
-                    "attn_ctx ctx = {0};\nattn_model *model = NULL;\n"
-                    "attn_session *session = NULL;\n"
-                    "%sattn_session_free(session);\nattn_model_close(model);\n"
-                    "attn_ctx_free(&ctx);\nreturn ctx.status != ATTN_OK;\n}\n",
-                    at + 5);
-            fclose(f);
-            snprintf(command, sizeof command, "cc -I. -Wall -Wextra -Werror %s %s -lm -o %s",
-                     test_tmp("snippet.c"), test_tmp("attn.o"), test_tmp("snippet"));
-            if (!CHECKF(run("%s", command) == 0, "%s: %s", page, err) ||
-                !CHECKF(run("cd " TEST_TMP " && ln -sfn \"$BUILT\" build && ./snippet") == 0 &&
-                            out[0],
-                        "%s: %s%s", page, out, err))
-                break;
-        }
-        n++;
-        at = end + 1;
-    }
-    CHECKF(n > 0, "%s has no snippet", page);
-    free(text);
-}
-
 TEST(pages)
 {
     char *readme, *at, *command = NULL;
     size_t size;
-    CHECKF(run("cc -c -x c -DATTN_NO_SIMD -DATTN_IMPLEMENTATION attn.h -o %s",
-               test_tmp("attn.o")) == 0,
-           "%s", err);
-    run_snippets("examples/README.md");
     readme = (char *)test_read("examples/induction/README.md", &size);
     for (at = readme; at && (at = strchr(at, '\n')) != NULL; at++)
         if (strncmp(at, "\nbuild/lens", 11) == 0 && strstr(at, "patterns.svg"))
@@ -816,8 +772,14 @@ static const struct {
                {"x.jsonl", TEST_BUILD "/score " MODEL TEST_TMP "line.jsonl -q --resume -o $out", 1},
                {"x.csv", TEST_BUILD "/surprisal " MODEL TEST_TMP "line.txt -q -o $out", 0},
                {"x.json", TEST_BUILD "/reproduce " MODEL "--json $out || [ -s $out ]", 0},
-               {"x.zip", TEST_BUILD "/zip " MODEL TEST_TMP "line.txt $out", 0}};
-enum { N_WRITERS = sizeof writers / sizeof writers[0] };
+               {"x.zip", TEST_BUILD "/zip " MODEL TEST_TMP "line.txt $out", 0},
+               {"x.json", TEST_BUILD "/bench " MODEL "--quick --only tokenizer --json $out", 0}};
+
+/* The bench is the last, and built only for the long tests. */
+static size_t n_writers(void)
+{
+    return sizeof writers / sizeof writers[0] - !test_full();
+}
 
 /* Runs commands around a writer, which is the function `write`, with its output's name as $name in the empty
  * directory $dir. `in` is a command that runs the shell in a place of its own, or "". */
@@ -839,7 +801,7 @@ TEST(outputs_through_links)
     size_t i;
     test_write(TEST_TMP "line.txt", "The cat.\n", 9);
     test_write(TEST_TMP "line.jsonl", "{\"text\": \"The cat.\"}\n", 21);
-    for (i = 0; i < N_WRITERS; i++) {
+    for (i = 0; i < n_writers(); i++) {
         snprintf(
             script, sizeof script,
             "write $dir/$name >&2 && %s $dir/$name %s $dir/to/$name && chmod 640 $dir/to/$name && "
@@ -871,7 +833,7 @@ TEST(outputs_that_are_no_plain_files)
     size_t i;
     test_write(TEST_TMP "line.txt", "The cat.\n", 9);
     test_write(TEST_TMP "line.jsonl", "{\"text\": \"The cat.\"}\n", 21);
-    for (i = 0; i < N_WRITERS; i++) {
+    for (i = 0; i < n_writers(); i++) {
         snprintf(
             script, sizeof script,
             "write $dir/$name >&2 && %s $dir/$name %s $dir/to/$name && : >>$dir/$name && "

@@ -95,8 +95,10 @@ static int read_pattern(lens *l, lens_detect_desc *how)
         return failed(&l->ctx);
     for (at = text; at[strspn(at, " ,\t\r\n")]; at = end) {
         const double number = strtod(at += strspn(at, " ,\t\r\n"), &end);
-        if (end == at)
+        if (end == at) {
+            at[strcspn(at, " ,\t\r\n")] = 0;
             return fail(FAILED, "%s: \"%.20s\" is not a number", l->o.pattern, at);
+        }
         if (i < n * n)
             numbers[i] = (float)number;
         i++;

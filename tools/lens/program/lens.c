@@ -273,6 +273,27 @@ static int run_all(lens *l)
     return l->command->run(l);
 }
 
+/* A failure over a file that an option named ends with what the option takes. */
+static int run_and_tell(lens *l)
+{
+    char message[FAILURE_SIZE] = "";
+    const char *path, *argument;
+    int code, i;
+    failure = message;
+    code = run_all(l);
+    failure = NULL;
+    for (i = 0; code == FAILED && i < N_OPTIONS; i++) {
+        argument = l->given.given[i] && !table[i].letter ? table[i].argument : NULL;
+        if (!argument || (strcmp(argument, "FILE") != 0 && strcmp(argument, "PATH") != 0))
+            continue;
+        memcpy(&path, (const char *)&l->o + table[i].at, sizeof path);
+        if (strstr(message, base_name(path)))
+            return fail(FAILED, "%s (--%s %s: %s)", message, table[i].name, argument,
+                        table[i].help);
+    }
+    return *message ? fail(code, "%s", message) : code;
+}
+
 int main(int argc, char **argv)
 {
     static lens l;
@@ -303,7 +324,7 @@ int main(int argc, char **argv)
         return code;
     if ((code = sort_words(&l)) != FINE || (code = check_options(&l)) != FINE)
         return code;
-    code = finish_output(run_all(&l));
+    code = finish_output(run_and_tell(&l));
     attn_session_free(l.session);
     attn_ctx_free(&l.ctx);
     attn_model_close(l.model);
