@@ -18,6 +18,7 @@
 #include "detect.h"
 #include "edges.h"
 #include "exact.h"
+#include "graph.h"
 #include "heads.h"
 #include "logits.h"
 #include "patch.h"
