@@ -6,7 +6,8 @@
 Needs numpy. The weights are those of tools/lens/graph.h, found the other way round and in float64: what each source
 writes is carried forwards through frozen attention and LayerNorms, and each target reads the stream that arrives.
 "CASE.ids" is the text, ".nodes" [nodes, 4] kind, layer, position and feature in the order of graph.h, ".values"
-[targets, 2] pre_activation and constant, ".weights" [targets, sources]. A case is a directory with a directory for
+[targets, 2] pre_activation and constant, ".weights" [targets, sources]; of the pruned graph ".influence" and ".stay"
+[nodes], ".n_edges", ".scores" replacement and completeness. A case is a directory with a directory for
 each transcoder.
 """
 import json
@@ -82,7 +83,7 @@ class Graph:
 
     def forward(self, ids):
         w, m = self.m.w, self.m
-        self.sources, self.targets, self.constants = [], [], []
+        self.sources, self.targets, self.shares = [], [], []
         x = w["wte.weight"][ids] + w["wpe.weight"][:self.n]
         self.sources += [((EMBEDDING, 0, t, 0), -1, x[t]) for t in range(self.n)]
         for i in range(m.layers):
@@ -106,6 +107,7 @@ class Graph:
         order = np.argsort(-shares)
         most = min(10, 1 + int(np.searchsorted(np.cumsum(shares[order]), 0.95)))
         for v in order[:most]:
+            self.shares.append(shares[v])
             self.targets.append(((LOGIT, m.layers, self.n - 1, v), m.layers, centred[v] * w["ln_f.weight"],
                                  logits[v] - logits.mean(), centred[v] @ w["ln_f.bias"]))
 
@@ -182,6 +184,49 @@ class Graph:
         return nodes, values, weights
 
 
+def normalized(matrix):
+    size = np.abs(matrix)
+    return size / np.maximum(size.sum(1, keepdims=True), 1e-10)
+
+
+def influence_of(matrix, start):
+    total = now = start @ matrix
+    while now.any():
+        now = now @ matrix
+        total = total + now
+    return total
+
+
+def threshold_of(scores, share):
+    scores = np.sort(scores.flatten())[::-1]
+    return scores[min(int(np.searchsorted(np.cumsum(scores) / scores.sum(), share)), scores.size - 1)]
+
+
+def pruned(kinds, weights, targets, shares, node_threshold=0.8, edge_threshold=0.98):
+    """The rule of circuit-tracer (Ameisen et al. 2025, graph.py), on whole matrices."""
+    n = len(kinds)
+    matrix, start = np.zeros((n, n)), np.zeros(n)
+    matrix[targets, :weights.shape[1]] = weights
+    start[kinds == LOGIT] = shares
+    share = normalized(matrix)
+    influence = influence_of(share, start)
+    errors, embeddings = influence[kinds == ERROR].sum(), influence[kinds == EMBEDDING].sum()
+    out = influence + start
+    completeness = ((1 - share[:, kinds == ERROR].sum(1)) * out).sum() / out.sum()
+    ends = (kinds == EMBEDDING) | (kinds == LOGIT)
+    nodes = (influence >= threshold_of(influence, node_threshold)) | ends
+    inner = matrix * nodes * nodes[:, None]
+    scores = normalized(inner)
+    scores = scores * (influence_of(scores, start) + start)[:, None]
+    edges = (scores >= threshold_of(scores, edge_threshold)) & (matrix != 0)
+    while True:
+        edges &= nodes & nodes[:, None]
+        fewer = nodes & (ends | edges.any(0)) & ((kinds != FEATURE) | edges.any(1))
+        if (fewer == nodes).all():
+            return influence, nodes, edges.sum(), [embeddings / (embeddings + errors), completeness]
+        nodes = fewer
+
+
 def main():
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "fixtures", "graph")
     Shape(os.path.join(out, "model"), 3, 3, 5, 23, 31, 12, True, activation_function="gelu_new")
@@ -198,9 +243,15 @@ def main():
         transcoders = {i: Transcoder(rng, os.path.join(out, case, f"layer{i}"), i, model.width, hook, kind, **cfg)
                        for i, (hook, kind, cfg) in layers.items()}
         ids = rng.integers(0, model.vocab, 1 if case == "first" else 7)
-        nodes, values, weights = Graph(model, transcoders, ids).results()
+        graph = Graph(model, transcoders, ids)
+        nodes, values, weights = graph.results()
+        kinds = np.array([node[0] for node in nodes])
+        targets = np.flatnonzero((kinds == FEATURE) | (kinds == LOGIT))
+        influence, stay, n_edges, scores = pruned(kinds, weights, targets, graph.shares)
         print(case, "targets, sources:", weights.shape, "largest", np.abs(weights).max())
-        for key, x in (("ids", ids), ("nodes", nodes), ("values", values), ("weights", weights)):
+        for key, x in (("ids", ids), ("nodes", nodes), ("values", values), ("weights", weights),
+                       ("influence", influence), ("stay", stay.astype(np.int32)), ("n_edges", [int(n_edges)]),
+                       ("scores", scores)):
             x = np.asarray(x)
             written.append((f"{case}.{key}", 2 if x.dtype.kind == "i" else 0,
                             np.ascontiguousarray(x, np.int32 if x.dtype.kind == "i" else np.float32)))

@@ -2,7 +2,7 @@
  * its rules. */
 #define FIXTURE_FILE "tests/fixtures/graph/graphs.bin"
 #include "tests/support/fixture.h"
-#include "tools/lens/graph.h"
+#include "tools/lens/graph_prune.h"
 #include "tools/lens/sae_files.h"
 #include "tests/support/models.h"
 
@@ -139,6 +139,46 @@ TEST(whole_matrix)
     check_case("missing", 5);
     check_case("whole", 7);
     check_case("first", 2);
+}
+
+/* The published rule, on whole matrices. */
+static void check_pruned(const char *name, unsigned layers)
+{
+    const attn_tensor influence = fixture_tensor("%s.influence", name);
+    const attn_tensor stay = fixture_tensor("%s.stay", name);
+    const attn_tensor scores = fixture_tensor("%s.scores", name);
+    const int32_t *const n_edges = (const int32_t *)fixture_tensor("%s.n_edges", name).data;
+    lens_feature_graph g;
+    lens_graph_pruned p = ATTN_ZERO;
+    attn_ctx ctx = alone();
+    size_t i, n = 0;
+    p.node_threshold = 0.8;
+    p.edge_threshold = 0.98;
+    if (!make(&ctx, &g, name, layers, 0) || !OK(&ctx, lens_feature_graph_prune(&ctx, &p, &g)))
+        return;
+    CHECK(attn_count(influence) == g.n_nodes);
+    for (i = 0; i < g.n_nodes; i++) {
+        CHECKF(fabs(p.influence[i] - (double)attn_get1(influence, i)) < 1e-6 &&
+                   p.nodes[i] == ((const int32_t *)stay.data)[i],
+               "%s, node %d: influence %.9g, expected %.9g", name, (int)i, p.influence[i],
+               (double)attn_get1(influence, i));
+        n += p.nodes[i];
+    }
+    CHECKF(p.n_nodes == n && n < g.n_nodes && p.n_edges == (size_t)*n_edges && p.n_edges > 10,
+           "%s: %d nodes and %d edges stay, expected %d and %d", name, (int)p.n_nodes,
+           (int)p.n_edges, (int)n, (int)*n_edges);
+    CHECK(fabs(p.replacement - (double)attn_get1(scores, 0)) < 1e-6 &&
+          fabs(p.completeness - (double)attn_get1(scores, 1)) < 1e-6);
+    lens_graph_pruned_free(&p);
+    lens_feature_graph_free(&ctx, &g);
+    done(&ctx);
+}
+
+TEST(pruning)
+{
+    check_pruned("missing", 5);
+    check_pruned("whole", 7);
+    check_pruned("first", 2);
 }
 
 /* ---- what must be true ---- */
