@@ -7,7 +7,7 @@ Needs numpy. The weights are those of tools/lens/graph.h, found the other way ro
 writes is carried forwards through frozen attention and LayerNorms, and each target reads the stream that arrives.
 "CASE.ids" is the text, ".nodes" [nodes, 4] kind, layer, position and feature in the order of graph.h, ".values"
 [targets, 2] pre_activation and constant, ".weights" [targets, sources]; of the pruned graph ".influence" and ".stay"
-[nodes], ".n_edges", ".scores" replacement and completeness. A case is a directory with a directory for
+[nodes], ".n_edges", ".scores" replacement and completeness; ".claimed" and ".measured" [nodes] as in tools/lens/graph_check.h. A case is a directory with a directory for
 each transcoder.
 """
 import json
@@ -227,6 +227,30 @@ def pruned(kinds, weights, targets, shares, node_threshold=0.8, edge_threshold=0
         nodes = fewer
 
 
+def effects_of(graph, nodes, weights, targets, ids):
+    """Of each node: how the likeliest logit, minus the mean of all, changes if the node is switched off: by all paths of
+    the graph, and in the model (features only; else NaN)."""
+    n, rows = len(nodes), graph.n
+    matrix, measured = np.zeros((n, n)), np.full(n, np.nan)
+    matrix[targets, :weights.shape[1]] = weights
+    for t, (node, _, _, pre, _) in zip(targets, graph.targets):
+        matrix[t] /= pre if node[0] == FEATURE else 1
+    logit = weights.shape[1]
+    claimed = -np.linalg.solve((np.eye(n) - matrix).T, np.eye(n)[logit])
+    claimed[logit:] = 0
+
+    def value(**change):
+        logits = graph.m.run(ids, **change)[0][-1]
+        return logits[nodes[logit][3]] - logits.mean()
+    plain = value()
+    for i, (node, layer, row) in enumerate(graph.sources):
+        if node[0] == FEATURE:
+            change = np.zeros((rows, graph.m.width))
+            change[node[2]] = -row
+            measured[i] = value(outputs={f"m{layer}": change}) - plain
+    return claimed, measured
+
+
 def main():
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "fixtures", "graph")
     Shape(os.path.join(out, "model"), 3, 3, 5, 23, 31, 12, True, activation_function="gelu_new")
@@ -247,11 +271,12 @@ def main():
         nodes, values, weights = graph.results()
         kinds = np.array([node[0] for node in nodes])
         targets = np.flatnonzero((kinds == FEATURE) | (kinds == LOGIT))
+        claimed, measured = effects_of(graph, nodes, weights, targets, ids)
         influence, stay, n_edges, scores = pruned(kinds, weights, targets, graph.shares)
         print(case, "targets, sources:", weights.shape, "largest", np.abs(weights).max())
         for key, x in (("ids", ids), ("nodes", nodes), ("values", values), ("weights", weights),
                        ("influence", influence), ("stay", stay.astype(np.int32)), ("n_edges", [int(n_edges)]),
-                       ("scores", scores)):
+                       ("scores", scores), ("claimed", claimed), ("measured", measured)):
             x = np.asarray(x)
             written.append((f"{case}.{key}", 2 if x.dtype.kind == "i" else 0,
                             np.ascontiguousarray(x, np.int32 if x.dtype.kind == "i" else np.float32)))

@@ -2,6 +2,7 @@
  * its rules. */
 #define FIXTURE_FILE "tests/fixtures/graph/graphs.bin"
 #include "tests/support/fixture.h"
+#include "tools/lens/graph_check.h"
 #include "tools/lens/graph_prune.h"
 #include "tools/lens/sae_files.h"
 #include "tests/support/models.h"
@@ -179,6 +180,66 @@ TEST(pruning)
     check_pruned("missing", 5);
     check_pruned("whole", 7);
     check_pruned("first", 2);
+}
+
+/* Spearman's rank correlation, as its definition has it; equal numbers share a rank. */
+static double spearman(const double *x, const double *y, size_t n)
+{
+    double xy = 0, xx = 0, yy = 0;
+    size_t i, j;
+    for (i = 0; i < n; i++) {
+        double a = 0, b = 0;
+        for (j = 0; j < n; j++) {
+            a += (x[j] < x[i]) - (x[j] > x[i]);
+            b += (y[j] < y[i]) - (y[j] > y[i]);
+        }
+        xy += a * b;
+        xx += a * a;
+        yy += b * b;
+    }
+    return xy / sqrt(xx * yy);
+}
+
+/* Claimed effects by a system of equations, measured ones by whole passes in float64. */
+static void check_effects(const char *name, unsigned layers, size_t n_features)
+{
+    const attn_tensor claimed = fixture_tensor("%s.claimed", name);
+    const attn_tensor measured = fixture_tensor("%s.measured", name);
+    lens_feature_graph g;
+    lens_graph_check check = ATTN_ZERO;
+    attn_ctx ctx = alone();
+    double x[256], y[256], most = 0;
+    size_t i, n = 0;
+    if (!make(&ctx, &g, name, layers, 0) || !OK(&ctx, lens_feature_graph_check(&ctx, &check, &g)))
+        return;
+    for (i = 0; i < g.n_nodes; i++)
+        most = fmax(most, fabs((double)attn_get1(claimed, i)));
+    for (i = 0; i < g.n_nodes; i++) {
+        const double c = (double)attn_get1(claimed, i), m = (double)attn_get1(measured, i);
+        CHECKF(fabs(check.claimed[i] - c) <= 1e-5 * most,
+               "%s, node %d: claimed %.9g, expected %.9g", name, (int)i, check.claimed[i], c);
+        if (!isfinite(m)) {
+            CHECK(isnan(check.measured[i]));
+            continue;
+        }
+        CHECKF(fabs(check.measured[i] - m) <= 2e-6, "%s, node %d: measured %.9g, expected %.9g",
+               name, (int)i, check.measured[i], m);
+        x[n] = (double)(float)check.claimed[i];
+        y[n++] = (double)(float)check.measured[i];
+    }
+    CHECK(n == g.n_features && n == check.n_measured && n == n_features);
+    CHECKF(fabs(check.correlation - spearman(x, y, n)) < 1e-12, "correlation %g, expected %g",
+           check.correlation, spearman(x, y, n));
+    lens_graph_check_free(&check);
+    lens_feature_graph_free(&ctx, &g);
+    done(&ctx);
+}
+
+TEST(effects)
+{
+    check_effects("missing", 5, 60);
+    check_effects("whole", 7, 127);
+    check_effects("first", 2, 6);
 }
 
 /* ---- what must be true ---- */

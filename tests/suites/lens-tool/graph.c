@@ -115,6 +115,39 @@ TEST(smaller_graphs)
           number(member(all, "kept")) < 1 && number(member(all, "kept")) > 0.1);
 }
 
+/* --check measures the features that stay, and no others. */
+TEST(claims_checked)
+{
+    const attn_tensor claimed = fixture_tensor("whole.claimed");
+    const attn_tensor measured = fixture_tensor("whole.measured");
+    const json_value *all, *nodes;
+    char command[512];
+    size_t i, n = 0;
+    double most = 0;
+    if (!make_model())
+        return;
+    for (i = 0; i < attn_count(claimed); i++)
+        most = fmax(most, fabs((double)attn_get1(claimed, i)));
+    all = graph_of("whole", "--check");
+    nodes = member(all, "nodes");
+    CHECK(nodes && nodes->size == attn_count(claimed) &&
+          fabs(number(member(all, "rank_correlation"))) < 1);
+    for (i = 0; nodes && i < nodes->size; i++) {
+        const json_value *const node = item(nodes, i), *const m = member(node, "measured");
+        const int stays = member(node, "stays")->kind == JSON_TRUE;
+        CHECK((m->kind != JSON_NULL) == (stays && json_is(member(node, "kind"), "feature")));
+        if (m->kind == JSON_NULL)
+            continue;
+        CHECK(fabs(number(m) - (double)attn_get1(measured, i)) < 2e-6);
+        CHECK(fabs(number(member(node, "claimed")) - (double)attn_get1(claimed, i)) < 1e-5 * most);
+        n++;
+    }
+    CHECK(n > 3);
+    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole --check --nodes 4",
+             ids_of("whole"));
+    CHECK(works(command) && strstr(out, "switched off, the 4 worst claims of "));
+}
+
 TEST(graphs_as_tables)
 {
     const attn_tensor nodes = fixture_tensor("whole.nodes");

@@ -4,13 +4,15 @@
 
 #include "cmd_gradients.h"
 #include "tools/common/json_out.h"
+#include "tools/lens/graph_check.h"
 #include "tools/lens/graph_prune.h"
 #include "tools/lens/sae_files.h"
 
 typedef struct graph_finding {
     lens_feature_graph graph;
     lens_graph_pruned pruned;
-    lens_ranked *ranked; /* [n_nodes]: by influence, the largest first */
+    lens_graph_check check; /* of --check; zeroed without it */
+    lens_ranked *ranked;    /* [n_nodes]: by influence, the largest first */
 } graph_finding;
 
 /* ---- the transcoders ---- */
@@ -89,6 +91,20 @@ static attn_status fill_graph(lens *l, lens_feature_graph *g)
     return status;
 }
 
+/* Switches off the features that stay. */
+static attn_status check_graph(lens *l, graph_finding *f)
+{
+    progress bar;
+    attn_status status;
+    f->check.which = f->pruned.nodes;
+    f->check.progress = verified_so_far;
+    f->check.user = &bar;
+    progress_begin(&bar, "features");
+    status = lens_feature_graph_check(&l->ctx, &f->check, &f->graph);
+    progress_end(&bar);
+    return status;
+}
+
 static int make_graph(lens *l, graph_finding *f, lens_backward *backward)
 {
     lens_feature_graph *const g = &f->graph;
@@ -104,7 +120,8 @@ static int make_graph(lens *l, graph_finding *f, lens_backward *backward)
         return failed(&l->ctx);
     if ((code = add_transcoders(l, f)) != FINE)
         return code;
-    if (fill_graph(l, g) || lens_feature_graph_prune(&l->ctx, &f->pruned, g))
+    if (fill_graph(l, g) || lens_feature_graph_prune(&l->ctx, &f->pruned, g) ||
+        (l->o.check && check_graph(l, f)))
         return failed(&l->ctx);
     if (!(f->ranked = (lens_ranked *)allocate(l, g->n_nodes, sizeof *f->ranked)))
         return failed(&l->ctx);
@@ -148,7 +165,7 @@ static void json_optional(const char *name, int there, double value)
     json_figure(there ? value : (double)NAN);
 }
 
-static void json_graph_node(const graph_finding *f, size_t i)
+static void json_graph_node(const lens *l, const graph_finding *f, size_t i)
 {
     const lens_graph_node *const node = &f->graph.nodes[i];
     const int is_feature = node->kind == LENS_GRAPH_FEATURE;
@@ -164,6 +181,10 @@ static void json_graph_node(const graph_finding *f, size_t i)
     json_optional("pre_activation", is_target, (double)node->pre_activation);
     json_optional("constant", is_target, node->constant);
     json_optional("influence", 1, f->pruned.influence[i]);
+    if (l->o.check) {
+        json_optional("claimed", node->kind != LENS_GRAPH_LOGIT, f->check.claimed[i]);
+        json_optional("measured", 1, f->check.measured[i]);
+    }
     printf(", \"stays\": %s}", f->pruned.nodes[i] ? "true" : "false");
 }
 
@@ -204,11 +225,13 @@ static void json_graph(const lens *l, const void *of)
     json_optional("kept", 1, g->kept);
     json_optional("replacement", 1, f->pruned.replacement);
     json_optional("completeness", 1, f->pruned.completeness);
+    if (l->o.check)
+        json_optional("rank_correlation", 1, f->check.correlation);
     fputs(",\n \"nodes\": [", stdout);
     for (i = 0; i < g->n_nodes; i++)
         if (!l->o.pruned || f->pruned.nodes[i]) {
             fputs(before, stdout);
-            json_graph_node(f, i);
+            json_graph_node(l, f, i);
             before = ",\n  ";
         }
     fputs("],\n", stdout);
@@ -283,6 +306,52 @@ static int show_graph(lens *l, const graph_finding *f, lens_grid *grid)
     return FINE;
 }
 
+/* By how much a feature's claim misses what was measured, for qsort with lens_compare_ranked. */
+static size_t rank_checked(const graph_finding *f)
+{
+    size_t i, n = 0;
+    for (i = 0; i < f->graph.n_nodes; i++)
+        if (lens_graph_is_measured(&f->check, &f->graph, i)) {
+            f->ranked[n].value = (float)fabs(f->check.claimed[i] - f->check.measured[i]);
+            f->ranked[n++].index = i;
+        }
+    qsort(f->ranked, n, sizeof *f->ranked, lens_compare_ranked);
+    return n;
+}
+
+/* Claimed and measured effects, the worst claims first. */
+static int show_check(lens *l, const graph_finding *f, lens_grid *grid)
+{
+    static const char *const columns[] = {"claimed", "measured", "difference"};
+    const size_t n_checked = rank_checked(f), n = l->o.nodes < n_checked ? l->o.nodes : n_checked;
+    const int code = make_grid(l, grid, n, 3);
+    double most = 1e-9;
+    size_t i, k;
+    if (code != FINE)
+        return code;
+    for (i = 0; i < n; i++)
+        most = fmax(most, fmax(fabs(f->check.claimed[f->ranked[i].index]),
+                               fabs(f->check.measured[f->ranked[i].index])));
+    memcpy((void *)(uintptr_t)grid->columns, columns, sizeof columns);
+    for (i = 0; i < n; i++) {
+        const size_t at = f->ranked[i].index;
+        const double claimed = f->check.claimed[at], measured = f->check.measured[at];
+        const double numbers[] = {claimed, measured, claimed - measured};
+        ((const char **)grid->rows)[i] = node_name(l, &f->graph.nodes[at]);
+        for (k = 0; k < 3; k++)
+            fill_cell(l, grid, i, k, (float)numbers[k], most);
+    }
+    grid->title = keep(l,
+                       "switched off, the %zu worst claims of %zu: the change of the logit; rank "
+                       "correlation %.3f",
+                       n, n_checked, f->check.correlation);
+    grid->row_name = "feature";
+    grid->column_name = "change";
+    grid->low = keep(l, "-%.2f", most);
+    grid->high = keep(l, "%.2f", most);
+    return FINE;
+}
+
 static const char *note_of_graph(lens *l, const graph_finding *f)
 {
     const lens_feature_graph *const g = &f->graph;
@@ -319,16 +388,20 @@ static int run_graph(lens *l)
 {
     graph_finding f;
     lens_backward backward = ATTN_ZERO;
-    lens_grid grid;
-    findings found = {make_page(l, "Attribution graph"), &grid, 1, json_graph, &f};
+    lens_grid grids[2];
+    findings found = {make_page(l, "Attribution graph"), grids, 1, json_graph, &f};
     int code;
     memset(&f, 0, sizeof f);
-    if ((code = make_graph(l, &f, &backward)) == FINE &&
-        (code = show_graph(l, &f, &grid)) == FINE) {
+    if ((code = make_graph(l, &f, &backward)) == FINE)
+        code = show_graph(l, &f, &grids[0]);
+    if (code == FINE && l->o.check)
+        code = show_check(l, &f, &grids[found.n_grids++]);
+    if (code == FINE) {
         found.page.note = note_of_graph(l, &f);
         found.page.warning = warn_of_transcoders(l, &f.graph);
         code = present(l, &found);
     }
+    lens_graph_check_free(&f.check);
     lens_graph_pruned_free(&f.pruned);
     lens_feature_graph_free(&l->ctx, &f.graph);
     lens_backward_free(&l->ctx, &backward);

@@ -184,6 +184,9 @@ static const struct option table[] = {
      "edges stay that have this share of the scores (default 0.98)"},
     {0, "pruned", NULL, FLAG, AT(pruned), GRAPH, NULL,
      "with --json: print only the nodes and edges that stay"},
+    {0, "check", NULL, FLAG, AT(check), GRAPH, NULL,
+     "switch off each feature that stays in the model itself, and show what the graph claims of it "
+     "beside what happens (both thresholds 1: all features)"},
     {0, "nodes", "COUNT", COUNT, AT(nodes), GRAPH, "1 10000000",
      "show the COUNT nodes with the largest influence (default 20)"},
     {0, "vector", "FILE", TEXT, AT(vector), STEER, NULL,
@@ -327,7 +330,7 @@ static const help_page pages[] = {
      "an error node. Nodes and edges that matter are found by the rule of Ameisen et al. (2025).",
      GRAPH, NULL,
      "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders\n"
-     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders --pruned --json"},
+     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders --check"},
     {"steer", "what adding a direction to the stream does",
      "lens MODEL.attn steer TEXT --towards TEXT --away TEXT [options]\n"
      "lens MODEL.attn steer TEXT --vector FILE [options]",

@@ -16,7 +16,7 @@ typedef struct options {
     size_t nodes, keep;
     float strength, prune; /* prune: below 0 if it is not given */
     float node_threshold, edge_threshold;
-    int pruned;
+    int pruned, check;
     int isa, bos, special, exact, /* exact: of edges, their effects; else, the text as it is */
         saved_scale, json, resume, skip_checksums, metric, estimate, quiet, no_error, of_nodes,
         curve;
