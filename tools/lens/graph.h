@@ -556,7 +556,7 @@ LENS_FN attn_status lens_fg_logits(attn_ctx *ctx, lens_feature_graph *g, lens_gr
 {
     const size_t n_vocab = attn_model_config(g->b->model)->n_vocab;
     attn_prediction best[LENS_FG_LOGITS];
-    const size_t most = n_vocab < LENS_FG_LOGITS ? n_vocab : LENS_FG_LOGITS;
+    const size_t most = n_vocab < LENS_FG_LOGITS ? n_vocab : (size_t)LENS_FG_LOGITS;
     attn_top top;
     double mean = 0, reached = 0;
     size_t i;
