@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 from fixture_file import save
-from make_exact_fixtures import Model, Shape, make_golden
+from make_exact_fixtures import Model, Shape, make_golden, tensors_of
 
 here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EMBEDDING, FEATURE, ERROR, LOGIT = range(4)  # as in graph.h
@@ -251,9 +251,17 @@ def effects_of(graph, nodes, weights, targets, ids):
     return claimed, measured
 
 
+def peak(path):
+    """Makes the unembedding so large that few tokens have 95 % of the probability."""
+    w = {name: x.astype(np.float32) for name, x in tensors_of(path).items()}
+    w["lm_head.weight"] *= 8
+    make_golden.write_safetensors(path, w)
+
+
 def main():
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "fixtures", "graph")
     Shape(os.path.join(out, "model"), 3, 3, 5, 23, 31, 12, True, activation_function="gelu_new")
+    peak(os.path.join(out, "model", "model.safetensors"))
     model = Model(os.path.join(out, "model"))
     rng, written = np.random.default_rng(59), []
     cases = {
@@ -273,7 +281,7 @@ def main():
         targets = np.flatnonzero((kinds == FEATURE) | (kinds == LOGIT))
         claimed, measured = effects_of(graph, nodes, weights, targets, ids)
         influence, stay, n_edges, scores = pruned(kinds, weights, targets, graph.shares)
-        print(case, "targets, sources:", weights.shape, "largest", np.abs(weights).max())
+        print(case, len(graph.shares), "logits; targets, sources:", weights.shape, "largest", np.abs(weights).max())
         for key, x in (("ids", ids), ("nodes", nodes), ("values", values), ("weights", weights),
                        ("influence", influence), ("stay", stay.astype(np.int32)), ("n_edges", [int(n_edges)]),
                        ("scores", scores), ("claimed", claimed), ("measured", measured)):

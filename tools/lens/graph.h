@@ -580,7 +580,8 @@ LENS_FN attn_status lens_fg_logits(attn_ctx *ctx, lens_feature_graph *g, lens_gr
     return ATTN_OK;
 }
 
-/* Makes nodes, and counts edges: n_nodes and n_edges are known then. All transcoders must have been added. */
+/* Makes nodes, and counts edges: n_nodes and n_edges are known then. All transcoders must have been added. It is
+ * called once; after a failure, here or later, only lens_feature_graph_free is left. */
 LENS_FN attn_status lens_feature_graph_plan(attn_ctx *ctx, lens_feature_graph *g)
 {
     size_t i, n, most, layer;

@@ -62,12 +62,16 @@ static int add_transcoders(lens *l, graph_finding *f)
 
 /* ---- the graph ---- */
 
-/* Says how large the graph becomes, before its memory and time are spent. */
+/* Says how large the graph becomes, before its memory and time are spent: the edges and what pruning them
+ * takes, two rows for each node, four for each row of a batch, and the matrices of the backward passes. */
 static void announce_graph(const lens *l, const lens_feature_graph *g)
 {
-    const double width = (double)l->config->d_model;
-    const double bytes =
-        (double)g->n_edges * sizeof *g->edges + 8 * width * (double)(g->n_nodes + LENS_FG_ROWS);
+    const attn_config *const c = l->config;
+    const double width = (double)c->d_model;
+    const double per_edge = sizeof *g->edges + 2 * sizeof(double) + 1;
+    const double weights = (double)c->n_layer * width * (4 * width + 2 * (double)c->d_mlp);
+    const double bytes = per_edge * (double)g->n_edges +
+                         4 * (width * (2 * (double)g->n_nodes + 4.0 * LENS_FG_ROWS) + weights);
     if (!l->o.quiet)
         fprintf(stderr,
                 "%zu nodes, %zu of them active features, and %zu edges; about %.0f MB of memory "
