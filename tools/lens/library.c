@@ -18,6 +18,8 @@
 #include "detect.h"
 #include "edges.h"
 #include "exact.h"
+#include "graph_check.h"
+#include "graph_prune.h"
 #include "heads.h"
 #include "logits.h"
 #include "patch.h"

@@ -7,6 +7,7 @@
 #include "tools/lens/edges.h"
 #include "tools/lens/heads.h"
 #include "tools/lens/process_weights.h"
+#include "tools/lens/save.h"
 #include "tests/support/patches.h"
 #include "tests/support/stream_parts.h"
 #include "tests/support/fixture.h"
@@ -61,12 +62,33 @@ static const char *command_of(const reference *r, const char *before, const char
 
 /* ---- cases ---- */
 
+/* A random transcoder of the included model, for the examples of lens graph. */
+static void write_transcoder(void)
+{
+    static const char *const tensors[] = {"W_dec", "W_enc", "b_dec", "b_enc"};
+    static const char cfg[] =
+        "{\"architecture\": \"transcoder\", \"d_in\": 192, \"d_out\": 192, \"d_sae\": 30, "
+        "\"hook_name\": \"blocks.1.ln2.hook_normalized\", "
+        "\"hook_name_out\": \"blocks.1.hook_mlp_out\"}";
+    attn_ctx ctx = {0};
+    attn_tensor values[4];
+    values[0] = random_tensor(2, 30, 192);
+    values[1] = random_tensor(2, 192, 30);
+    values[2] = random_tensor(1, 192);
+    values[3] = random_tensor(1, 30);
+    CHECK(run("mkdir -p " TMP "my-transcoders/1") == 0);
+    OK(&ctx, lens_save(&ctx, TMP "my-transcoders/1/sae_weights.safetensors", tensors, values, 4));
+    test_write(TMP "my-transcoders/1/cfg.json", cfg, sizeof cfg - 1);
+    attn_ctx_free(&ctx);
+}
+
 /* `lens COMMAND --help` works for each command that `lens --help` lists, and its examples run. */
 TEST(a_page_for_each_command)
 {
     static const char call[] = "  lens model.attn";
     char *list = prints(LENS "--help"), *row = list ? strstr(list, "\nCommands") : NULL, *line;
     int n_commands = 0;
+    write_transcoder();
     for (row = row ? strchr(row + 1, '\n') : NULL; row && row[1] == ' ';
          row = strchr(row + 1, '\n')) {
         char name[32], *page;
@@ -87,9 +109,10 @@ TEST(a_page_for_each_command)
         for (line = strtok(page, "\n"); line; line = strtok(NULL, "\n"))
             if (strncmp(line, call, sizeof call - 1) == 0) {
                 char *file = strstr(line, " -o ");
+                file = file ? file + 4 : strstr(line, "my-transcoders");
                 n_examples++;
                 CHECKF(run(LENS MODEL "%.*s%s%s", file ? (int)(file - line) - 17 : 99, line + 17,
-                           file ? " -o " TMP : "", file ? file + 4 : "") == 0,
+                           file ? TMP : "", file ? file : "") == 0,
                        "%s: %s", line, err);
             }
         CHECKF(n <= 40 && n_examples > 0,

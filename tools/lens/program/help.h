@@ -174,6 +174,21 @@ static const struct option table[] = {
      "at every position; may be given several times"},
     {0, "no-error", NULL, FLAG, AT(no_error), SAE, NULL,
      "with --change: run on the reconstruction only, without the error term"},
+    {0, "transcoders", "DIR", TEXT, AT(transcoders), GRAPH, NULL,
+     "a directory with one of SAELens's form for each transcoder; hooks are in its cfg.json"},
+    {0, "keep", "COUNT", COUNT, AT(keep), GRAPH, "1 1000000000",
+     "keep only the COUNT strongest edges into each node (default: all)"},
+    {0, "node-threshold", "SHARE", NUMBER, AT(node_threshold), GRAPH, "0 1",
+     "nodes stay that have this share of all influence (default 0.8)"},
+    {0, "edge-threshold", "SHARE", NUMBER, AT(edge_threshold), GRAPH, "0 1",
+     "edges stay that have this share of the scores (default 0.98)"},
+    {0, "pruned", NULL, FLAG, AT(pruned), GRAPH, NULL,
+     "with --json: print only the nodes and edges that stay"},
+    {0, "check", NULL, FLAG, AT(check), GRAPH, NULL,
+     "switch off each feature that stays in the model itself, and show what the graph claims of it "
+     "beside what happens (both thresholds 1: all features)"},
+    {0, "nodes", "COUNT", COUNT, AT(nodes), GRAPH, "1 10000000",
+     "show the COUNT nodes with the largest influence (default 20)"},
     {0, "vector", "FILE", TEXT, AT(vector), STEER, NULL,
      "add a control vector: llama.cpp's FILE.gguf, or FILE.safetensors with direction.N [width] "
      "or one tensor [layers, width]"},
@@ -307,6 +322,15 @@ static const help_page pages[] = {
      SAE, NULL,
      "lens model.attn sae examples/sae --bos \"Once upon a time\"\n"
      "lens model.attn sae examples/sae --bos \"Once upon a time\" --change 12=8"},
+    {"graph", "which features cause each other and the next token (attribution graph)",
+     "lens MODEL.attn graph TEXT --transcoders DIR [options]",
+     "The complete attribution graph of a text: all active features of transcoders, one for each "
+     "layer, and what each adds to later features and to the likeliest next tokens, along the "
+     "residual stream and the heads as they attend in this text. A layer without a transcoder is "
+     "an error node. Nodes and edges that matter are found by the rule of Ameisen et al. (2025).",
+     GRAPH, NULL,
+     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders\n"
+     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders --check"},
     {"steer", "what adding a direction to the stream does",
      "lens MODEL.attn steer TEXT --towards TEXT --away TEXT [options]\n"
      "lens MODEL.attn steer TEXT --vector FILE [options]",

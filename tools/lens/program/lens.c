@@ -3,7 +3,7 @@
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
  * activation and path patching, attribution, decomposition, kinds of heads, circuits, sparse
- * autoencoders, steering, and activations and their gradients for NumPy and PyTorch. This file reads
+ * autoencoders, attribution graphs, steering, and activations and their gradients for NumPy and PyTorch. This file reads
  * the command line. Each command is a header in this folder whose name begins with cmd_: it calls attn.h
  * and the headers in the folder above, and shows the results. All of them use
  *
@@ -25,6 +25,7 @@
 #include "cmd_decompose.h"
 #include "cmd_edges.h"
 #include "cmd_gradients.h"
+#include "cmd_graph.h"
 #include "cmd_heads.h"
 #include "cmd_logit_lens.h"
 #include "cmd_loss.h"
@@ -201,6 +202,8 @@ static int check_usage(const lens *l)
                     l->command->name);
     if (l->command->bit == SAE && !l->directory)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
+    if (l->command->bit == GRAPH && !o->transcoders)
+        return fail(USAGE, "graph needs transcoders: --transcoders DIR, with a directory for each");
     if (o->estimate && o->by >= 0)
         return fail(USAGE, "--estimate takes no --by");
     if (l->command->bit == QK && (o->layer == not_given || o->head == not_given))
@@ -313,6 +316,9 @@ int main(int argc, char **argv)
     l.o.steps = 1;
     l.o.by = -1;
     l.o.tokens = 20;
+    l.o.nodes = 20;
+    l.o.node_threshold = 0.8f;
+    l.o.edge_threshold = 0.98f;
     l.o.strength = 1;
     l.o.prune = -1;
     l.o.layer = l.o.head = l.o.position = l.o.key = l.o.shuffle = not_given;

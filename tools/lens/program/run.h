@@ -10,10 +10,13 @@
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
     const char *from, *to, *second, *towards, *away, *heads, *pattern, *vector, *tuned;
-    const char *pairs, *circuit, *state;
+    const char *pairs, *circuit, *state, *transcoders;
     text_list edit, change;
     size_t top, layer, head, position, rows, shuffle, threads, edges, steps, key, tokens;
-    float strength, prune;        /* prune: below 0 if it is not given */
+    size_t nodes, keep;
+    float strength, prune; /* prune: below 0 if it is not given */
+    float node_threshold, edge_threshold;
+    int pruned, check;
     int isa, bos, special, exact, /* exact: of edges, their effects; else, the text as it is */
         saved_scale, json, resume, skip_checksums, metric, estimate, quiet, no_error, of_nodes,
         curve;
@@ -44,6 +47,7 @@ typedef struct lens lens;
     X(CIRCUITS, "circuits", run_circuits)                                                          \
     X(QK, "qk", run_qk)                                                                            \
     X(SAE, "sae", run_sae)                                                                         \
+    X(GRAPH, "graph", run_graph)                                                                   \
     X(STEER, "steer", run_steer)                                                                   \
     X(GRADIENTS, "gradients", run_gradients)                                                       \
     X(PROCESS, "process", run_process)                                                             \

@@ -1,0 +1,211 @@
+/* lens graph, tried as a person uses it: the graph in JSON adds up, and its edges are numpy's in float64
+ * (fixtures/graph, from make_graph_fixtures.py). */
+#define FIXTURE_FILE "tests/fixtures/graph/graphs.bin"
+#include "lens_tool.h"
+
+SUITE_WITH(NULL, tear_down);
+
+#define GRAPHS  "tests/fixtures/graph/"
+#define MODEL_G TMP "graph.attn "
+#define COMMAND LENS MODEL_G "graph -q "
+#define DIR_OF  " --transcoders "
+#define BAD     TMP "bad-transcoders"
+
+static int make_model(void)
+{
+    return works(TEST_BUILD "/attn-convert -q --no-tokenizer " GRAPHS "model " TMP "graph.attn");
+}
+
+/* The ids of a case, as an option. */
+static const char *ids_of(const char *name)
+{
+    static char list[128];
+    const attn_tensor ids = fixture_tensor("%s.ids", name);
+    size_t i, at = (size_t)sprintf(list, "--ids '");
+    for (i = 0; i < attn_count(ids); i++)
+        at += (size_t)sprintf(list + at, "%d ", (int)((const int32_t *)ids.data)[i]);
+    sprintf(list + at, "'");
+    return list;
+}
+
+static const json_value *graph_of(const char *name, const char *more)
+{
+    char command[512];
+    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "%s --json %s", ids_of(name), name,
+             more);
+    return parse(command);
+}
+
+static int is_text(const json_value *a, const json_value *b)
+{
+    return a && b && a->kind == JSON_STRING && a->size == b->size &&
+           memcmp(a->text, b->text, a->size) == 0;
+}
+
+/* Every node's constant and the weights into it add up to its pre_activation; each edge is the oracle's. */
+static void check_graph(const char *name)
+{
+    const attn_tensor weights = fixture_tensor("%s.weights", name);
+    const json_value *const all = graph_of(name, "");
+    const json_value *const nodes = member(all, "nodes"), *const edges = member(all, "edges");
+    size_t i, e, from, row = 0, n = 0;
+    double largest = 0;
+    if (!CHECK(nodes && edges && nodes->size == fixture_tensor("%s.stay", name).shape[0]))
+        return;
+    for (i = 0; i < attn_count(weights); i++)
+        largest = fmax(largest, fabs((double)((const float *)weights.data)[i]));
+    for (i = 0; i < nodes->size; i++) {
+        const json_value *const node = item(nodes, i), *const pre = member(node, "pre_activation");
+        double sum;
+        if (!pre || pre->kind == JSON_NULL) {
+            CHECK(json_is(member(node, "kind"), "embedding") ||
+                  json_is(member(node, "kind"), "error"));
+            continue;
+        }
+        sum = number(member(node, "constant"));
+        for (e = 0; e < edges->size; e++) {
+            const json_value *const edge = item(edges, e);
+            if (!is_text(member(edge, "to"), member(node, "id")))
+                continue;
+            for (from = 0; !is_text(member(edge, "from"), member(item(nodes, from), "id")); from++)
+                ;
+            sum += number(member(edge, "weight"));
+            CHECK(from < i && fabs(number(member(edge, "weight")) -
+                                   (double)attn_get2(weights, row, from)) <= 1e-5 * largest);
+            n++;
+        }
+        CHECKF(fabs(sum - number(pre)) <= number(member(all, "off")) + 1e-6,
+               "%s, node %d: %g, not %g", name, (int)i, sum, number(pre));
+        row++;
+    }
+    CHECK(row == weights.shape[0] && n == edges->size && number(member(all, "kept")) == 1 &&
+          number(member(all, "off_share")) < 1e-6);
+}
+
+TEST(graphs_add_up)
+{
+    if (!make_model())
+        return;
+    check_graph("missing");
+    check_graph("first");
+}
+
+/* --pruned prints the nodes and edges that stay, --keep the strongest edges. */
+TEST(smaller_graphs)
+{
+    const json_value *all;
+    size_t i, n = 0, whole;
+    const attn_tensor stay = fixture_tensor("whole.stay");
+    if (!make_model())
+        return;
+    all = graph_of("whole", "--pruned");
+    for (i = 0; i < attn_count(stay); i++)
+        n += (size_t)((const int32_t *)stay.data)[i];
+    CHECK(member(all, "nodes") && member(all, "nodes")->size == n);
+    CHECK(member(all, "edges") &&
+          member(all, "edges")->size ==
+              (size_t)((const int32_t *)fixture_tensor("whole.n_edges").data)[0]);
+    CHECK(number(member(item(member(all, "nodes"), 0), "influence")) > 0);
+    all = graph_of("whole", "--pruned --node-threshold 1 --edge-threshold 1");
+    CHECK(member(all, "nodes") && member(all, "nodes")->size > n);
+    all = graph_of("whole", "");
+    whole = member(all, "edges") ? member(all, "edges")->size : 0;
+    all = graph_of("whole", "--keep 3");
+    CHECK(member(all, "edges") && member(all, "edges")->size < whole / 5 &&
+          number(member(all, "kept")) < 1 && number(member(all, "kept")) > 0.1);
+}
+
+/* --check measures the features that stay, and no others. */
+TEST(claims_checked)
+{
+    const attn_tensor claimed = fixture_tensor("whole.claimed");
+    const attn_tensor measured = fixture_tensor("whole.measured");
+    const json_value *all, *nodes;
+    char command[512];
+    size_t i, n = 0;
+    double most = 0;
+    if (!make_model())
+        return;
+    for (i = 0; i < attn_count(claimed); i++)
+        most = fmax(most, fabs((double)attn_get1(claimed, i)));
+    all = graph_of("whole", "--check");
+    nodes = member(all, "nodes");
+    CHECK(nodes && nodes->size == attn_count(claimed) &&
+          fabs(number(member(all, "rank_correlation"))) < 1);
+    for (i = 0; nodes && i < nodes->size; i++) {
+        const json_value *const node = item(nodes, i), *const m = member(node, "measured");
+        const int stays = member(node, "stays")->kind == JSON_TRUE;
+        CHECK((m->kind != JSON_NULL) == (stays && json_is(member(node, "kind"), "feature")));
+        if (m->kind == JSON_NULL)
+            continue;
+        CHECK(fabs(number(m) - (double)attn_get1(measured, i)) < 2e-6 * most);
+        CHECK(fabs(number(member(node, "claimed")) - (double)attn_get1(claimed, i)) < 1e-5 * most);
+        n++;
+    }
+    CHECK(n > 3);
+    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole --check --nodes 4",
+             ids_of("whole"));
+    CHECK(works(command) && strstr(out, "switched off, the 4 worst claims of "));
+}
+
+TEST(graphs_as_tables)
+{
+    const attn_tensor nodes = fixture_tensor("whole.nodes");
+    char command[512], count[80];
+    size_t i, n = 0;
+    if (!make_model())
+        return;
+    for (i = 0; i < nodes.shape[0]; i++)
+        n += ((const int32_t *)nodes.data)[4 * i] == 1;
+    snprintf(count, sizeof count, "%d active features, %d nodes and ", (int)n, (int)nodes.shape[0]);
+    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole --nodes 4",
+             ids_of("whole"));
+    CHECK(works(command) && strstr(out, count) &&
+          strstr(out, "the 4 nodes with the largest influence") &&
+          strstr(out, "Replacement score 0."));
+    CHECK(strstr(out, "predicts worse than the output's mean does. Is it of this model?"));
+    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole -o " TMP "graph.html",
+             ids_of("whole"));
+    CHECK(works(command));
+    /* the directory of one transcoder; the size is said before */
+    CHECK(run(LENS MODEL_G "graph --ids '3 17'" DIR_OF GRAPHS "whole/layer1") == 0 &&
+          strstr(err, " of them active features, and ") &&
+          strstr(err, " MB of memory beside the model"));
+}
+
+/* The transcoders of "whole" with one edit of a cfg.json. */
+static void refuses_edited(const char *edit, const char *text)
+{
+    CHECK(run("rm -rf " BAD " && cp -r " GRAPHS "whole " BAD " && chmod -R u+w " BAD
+              " && sed -i.old '%s' " BAD "/layer1/cfg.json",
+              edit) == 0);
+    refuses(1, text, COMMAND "--ids '3 17'" DIR_OF BAD);
+}
+
+TEST(transcoders_that_do_not_fit)
+{
+    char command[512];
+    if (!make_model())
+        return;
+    refuses(2, "graph needs transcoders: --transcoders DIR", COMMAND "--ids '3 17'");
+    refuses(1, "no-such", COMMAND "--ids '3 17'" DIR_OF TMP "no-such");
+    CHECK(run("rm -rf " BAD " && mkdir -p " BAD "/empty") == 0);
+    refuses(1, "has no transcoder; expected a directory for each", COMMAND "--ids 3" DIR_OF BAD);
+    refuses_edited("s/blocks.1.hook_mlp_out/blocks.9.hook_mlp_out/",
+                   "bad-transcoders/layer1: a transcoder predicts blocks.9.hook_mlp_out; expected");
+    refuses_edited(
+        "s/blocks.1.ln2.hook_normalized.post/blocks.1.hook_resid_pre/",
+        "the transcoder of blocks.1.hook_mlp_out reads blocks.1.hook_resid_pre; expected");
+    refuses_edited("s/blocks.1/blocks.0/", "a second transcoder predicts blocks.0.hook_mlp_out");
+    refuses_edited("s/skip_transcoder/standard/",
+                   "an autoencoder of blocks.1.ln2.hook_normalized.post");
+    /* a model of another width; the included one */
+    snprintf(command, sizeof command, LENS MODEL "graph -q Once" DIR_OF GRAPHS "whole");
+    refuses(1, "reads 15 numbers and writes 15; the width of this model is 192", command);
+    /* a bias that is not a number */
+    CHECK(run("rm -rf " BAD " && cp -r " GRAPHS "first " BAD " && chmod -R u+w " BAD
+              " && printf '\\000\\000\\300\\177' | dd conv=notrunc bs=1 seek=$(($(wc -c <" BAD
+              "/layer1/sae_weights.safetensors) - 4)) of=" BAD
+              "/layer1/sae_weights.safetensors 2>" TMP "dd") == 0);
+    refuses(1, "not a number (NaN)", COMMAND "--ids '3 17'" DIR_OF BAD);
+}

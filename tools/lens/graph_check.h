@@ -1,0 +1,254 @@
+/* What an attribution graph (graph.h) claims of its nodes, beside what happens in the model. Uses attn.h's public
+ * API only.
+ *
+ *     lens_graph_check check = ATTN_ZERO;
+ *     check.which = pruned.nodes;                    NULL: all features
+ *     if (lens_feature_graph_check(&ctx, &check, &graph) == ATTN_OK)
+ *         printf("rank correlation %.2f\n", check.correlation);
+ *     lens_graph_check_free(&check);
+ *
+ * A node is switched off: it no longer writes its row w to the stream. The effect is the change of the likeliest
+ * token's logit, minus the mean of all logits.
+ *
+ *     claimed   all paths of the graph together: each target changes by the weights into it, and a feature's own
+ *               row by the share of its activation that this is. Features stay as active as they are, patterns and
+ *               LayerNorm scales stay frozen.
+ *     measured  the model itself runs again from the layer behind, with w taken away. Attention, LayerNorms and
+ *               MLPs compute anew; what the transcoder misses stays in the MLP's output.
+ *
+ * Each feature has a run of its own, from its layer and position on, many in a batch (sweep.h). */
+#ifndef LENS_GRAPH_CHECK_H
+#define LENS_GRAPH_CHECK_H
+
+#include "curve.h"
+#include "graph.h"
+
+typedef struct lens_graph_check {
+    const unsigned char
+        *which; /* [nodes], of the caller: 1 where a feature is measured; NULL: all */
+    attn_progress_fn progress; /* may be NULL */
+    void *user;                /* progress gets it */
+    double *claimed;           /* [nodes]; of the logit itself and of other logits 0 */
+    double *measured;          /* [nodes]; NaN where nothing was measured */
+    size_t n_measured;
+    double correlation; /* of claimed and measured, by rank (Spearman); NaN of fewer than two */
+} lens_graph_check;
+
+/* Frees what lens_feature_graph_check made. */
+LENS_FN void lens_graph_check_free(lens_graph_check *check)
+{
+    attn_free(check->claimed);
+    attn_free(check->measured);
+    memset(check, 0, sizeof *check);
+}
+
+/* Is a node measured? */
+LENS_FN int lens_graph_is_measured(const lens_graph_check *check, const lens_feature_graph *g,
+                                   size_t i)
+{
+    return g->nodes[i].kind == LENS_GRAPH_FEATURE && (!check->which || check->which[i]);
+}
+
+/* ---- claimed ---- */
+
+/* Each edge leads to a later node, so one pass from the last node to the first adds up all paths. */
+LENS_FN void lens_graph_claims(const lens_feature_graph *g, double *claimed)
+{
+    const size_t logit = g->n_nodes - g->n_logits;
+    size_t t, i;
+    memset(claimed, 0, g->n_nodes * sizeof *claimed);
+    claimed[logit] = -1;
+    for (t = logit + 1; t-- > 0;) {
+        const int is_feature = g->nodes[t].kind == LENS_GRAPH_FEATURE;
+        const double gain = is_feature ? claimed[t] / (double)g->nodes[t].activation : claimed[t];
+        for (i = g->rows[t]; i < g->rows[t + 1]; i++)
+            claimed[g->edges[i].from] += gain * (double)g->edges[i].weight;
+    }
+    claimed[logit] = 0;
+}
+
+/* ---- measured ---- */
+
+typedef struct lens_graph_runs {
+    const lens_feature_graph *g;
+    lens_graph_check *check;
+    lens_sweep sweep;
+    attn_tensor streams;       /* [rows, C]: of a batch, what the layers behind read */
+    lens_sweep_entry *entries; /* of one layer */
+    size_t n_done;
+} lens_graph_runs;
+
+/* A lens_metric_fn: the logit of *user minus the mean of all logits. */
+LENS_FN int lens_graph_logit(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
+{
+    const size_t token = *(const size_t *)user, n = logits.shape[1];
+    double mean = 0;
+    size_t i;
+    (void)d_logits;
+    for (i = 0; i < n; i++)
+        mean += (double)attn_get2(logits, 0, i) / (double)n;
+    *value = (float)((double)attn_get2(logits, 0, token) - mean);
+    return 0;
+}
+
+/* Makes *item the run in session i without one feature; *to gets the stream behind its layer. */
+LENS_FN attn_status lens_graph_run_of(attn_ctx *ctx, lens_graph_runs *r, attn_feed_item *item,
+                                      size_t i, size_t layer, const lens_sweep_entry *entry,
+                                      float **to)
+{
+    const lens_fg_layer *const from = &r->g->layers[layer];
+    const size_t width = from->writes.shape[1];
+    const float *const w = (const float *)from->writes.data + (entry->index - from->first) * width;
+    const attn_status status = lens_sweep_item(ctx, item, &r->sweep, i, layer + 1, entry->first);
+    size_t c;
+    if (status != ATTN_OK)
+        return status;
+    memcpy(*to, item->layers.resid, item->n_tokens * width * sizeof(float));
+    for (c = 0; c < width; c++)
+        (*to)[c] -= w[c];
+    item->layers.resid = *to;
+    *to += item->n_tokens * width;
+    return ATTN_OK;
+}
+
+/* Runs some features of one layer as a batch. */
+LENS_FN attn_status lens_graph_some(attn_ctx *ctx, lens_graph_runs *r, size_t layer,
+                                    const lens_sweep_entry *entries, size_t n)
+{
+    attn_feed_item items[LENS_AT_ONCE];
+    float values[LENS_AT_ONCE] = {0}, *to = (float *)r->streams.data;
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; i < n && status == ATTN_OK; i++)
+        status = lens_graph_run_of(ctx, r, &items[i], i, layer, &entries[i], &to);
+    if (status == ATTN_OK)
+        status = lens_sweep_run(ctx, values, &r->sweep, items, n);
+    for (i = 0; i < n && status == ATTN_OK; i++)
+        r->check->measured[entries[i].index] =
+            (double)values[i] - (double)r->sweep.values.corrupted;
+    r->n_done += n;
+    return status ? status
+                  : lens_progress(r->check->progress, r->check->user,
+                                  (double)r->n_done / (double)r->check->n_measured);
+}
+
+/* All features of one layer, late positions first. */
+LENS_FN attn_status lens_graph_layer_runs(attn_ctx *ctx, lens_graph_runs *r, size_t layer)
+{
+    const lens_fg_layer *const from = &r->g->layers[layer];
+    const size_t end = from->first + from->start[r->g->n_tokens];
+    size_t i, n, left = 0, done = 0;
+    attn_status status;
+    for (i = from->first; i < end; i++)
+        if (lens_graph_is_measured(r->check, r->g, i)) {
+            r->entries[left].index = i;
+            r->entries[left++].first = r->g->nodes[i].position;
+        }
+    qsort(r->entries, left, sizeof *r->entries, lens_compare_entries);
+    status = lens_sweep_copy(ctx, &r->sweep, left);
+    for (; left > 0 && status == ATTN_OK; left -= n, done += n) {
+        n = lens_sweep_batch(&r->sweep, r->entries + done, left);
+        status = lens_graph_some(ctx, r, layer, r->entries + done, n);
+    }
+    return status;
+}
+
+/* Measures all features that are asked for. */
+LENS_FN attn_status lens_graph_measure(attn_ctx *ctx, lens_graph_check *check,
+                                       const lens_feature_graph *g)
+{
+    static const char *const names[] = {"*.hook_resid_post"};
+    const attn_model *const model = g->b->model;
+    size_t token = g->nodes[g->n_nodes - g->n_logits].feature, layer;
+    lens_pair pair = ATTN_ZERO;
+    lens_graph_runs r = ATTN_ZERO;
+    int failed;
+    pair.clean = pair.corrupted = g->tokens;
+    pair.n_tokens = g->n_tokens;
+    pair.metric.kind = LENS_METRIC_FUNCTION_AT;
+    pair.metric.fn = lens_graph_logit;
+    pair.metric.user = &token;
+    r.g = g;
+    r.check = check;
+    r.sweep = lens_sweep_of(model, NULL, 0);
+    r.sweep.pair = &pair;
+    r.entries = (lens_sweep_entry *)attn_alloc(ctx, g->n_nodes, sizeof *r.entries, "a sweep");
+    failed = !r.entries || lens_sweep_begin(ctx, &r.sweep, names, 0, 1) ||
+             attn_zeros(ctx, &r.streams, ATTN_F32,
+                        attn_shape2(r.sweep.n_rows, attn_model_config(model)->d_model));
+    for (layer = 0; layer < attn_model_config(model)->n_layer && !failed; layer++)
+        failed = lens_graph_layer_runs(ctx, &r, layer) != ATTN_OK;
+    attn_free(r.entries);
+    attn_tensor_free(ctx, &r.streams);
+    lens_sweep_end(ctx, &r.sweep);
+    return failed ? lens_failure(ctx) : ATTN_OK;
+}
+
+/* ---- both ---- */
+
+/* ranks [nodes] of the values of the measured nodes. list [n_measured] gets another order. */
+LENS_FN void lens_graph_rank(const lens_graph_check *check, const lens_feature_graph *g,
+                             const double *values, double *ranks, lens_edge *list)
+{
+    size_t i, n = 0;
+    for (i = 0; i < g->n_nodes; i++)
+        if (lens_graph_is_measured(check, g, i)) {
+            list[n].sender = i;
+            list[n].receiver = 0;
+            list[n++].score = (float)values[i];
+        }
+    lens_rank_edges(ranks, 1, list, n);
+}
+
+/* The rank correlation of claimed and measured effects. */
+LENS_FN attn_status lens_graph_agreement(attn_ctx *ctx, lens_graph_check *check,
+                                         const lens_feature_graph *g)
+{
+    const double mean = (double)(check->n_measured + 1) / 2;
+    lens_edge *const list =
+        (lens_edge *)attn_alloc(ctx, check->n_measured, sizeof *list, "a list of nodes");
+    double *const ranks = (double *)attn_alloc(ctx, g->n_nodes, 2 * sizeof *ranks, "ranks");
+    double xy = 0, xx = 0, yy = 0;
+    size_t i;
+    const int failed = !list || !ranks;
+    if (!failed) {
+        lens_graph_rank(check, g, check->claimed, ranks, list);
+        lens_graph_rank(check, g, check->measured, ranks + g->n_nodes, list);
+    }
+    for (i = 0; i < g->n_nodes && !failed; i++)
+        if (lens_graph_is_measured(check, g, i)) {
+            const double a = ranks[i] - mean, b = ranks[g->n_nodes + i] - mean;
+            xy += a * b;
+            xx += a * a;
+            yy += b * b;
+        }
+    check->correlation = xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : (double)NAN;
+    attn_free(list);
+    attn_free(ranks);
+    return failed ? lens_failure(ctx) : ATTN_OK;
+}
+
+/* Claimed and measured effects of a graph that lens_feature_graph_fill has filled. *check: only its first three
+ * fields are set. With lens_feature_graph's keep the claims are those of the edges that stayed. */
+LENS_FN attn_status lens_feature_graph_check(attn_ctx *ctx, lens_graph_check *check,
+                                             const lens_feature_graph *g)
+{
+    size_t i;
+    int failed;
+    check->n_measured = 0;
+    check->claimed = (double *)attn_alloc(ctx, g->n_nodes, sizeof *check->claimed, "effects");
+    check->measured = (double *)attn_alloc(ctx, g->n_nodes, sizeof *check->measured, "effects");
+    failed = !check->claimed || !check->measured;
+    for (i = 0; i < g->n_nodes && !failed; i++) {
+        check->measured[i] = (double)NAN;
+        check->n_measured += (size_t)lens_graph_is_measured(check, g, i);
+    }
+    if (!failed)
+        lens_graph_claims(g, check->claimed);
+    failed = failed || lens_graph_measure(ctx, check, g) || lens_graph_agreement(ctx, check, g);
+    if (failed)
+        lens_graph_check_free(check);
+    return failed ? lens_failure(ctx) : ATTN_OK;
+}
+
+#endif
