@@ -191,6 +191,11 @@ static int check_usage(const lens *l)
         return fail(USAGE, "--shuffle needs all rows at once: leave out --resume");
     if (o->lines && l->n_names == 0)
         return fail(USAGE, "--lines needs the names of activations, such as '*.hook_resid_post'");
+    if ((o->each || o->ci) && !o->pairs)
+        return fail(USAGE, "--%s is for means over many pairs: give --pairs FILE",
+                    o->each ? "each" : "ci");
+    if (o->pairs && l->command->bit == ABLATE && o->position != not_given)
+        return fail(USAGE, "--pairs asks for logits after the last token: leave out --at");
     if (o->pairs && (l->clean_word || o->file || o->ids || o->corrupted_ids))
         return fail(USAGE, "--pairs has the texts: give no other");
     if (l->command->bit & OF_TEXTS && !l->clean_word && !o->file && !o->ids && !o->bos &&
