@@ -30,8 +30,8 @@ typedef enum lens_spread_kind {
 
 typedef struct lens_spread {
     double mean;      /* or share */
-    double low, high; /* the interval; NaN if a value is not finite, and then p is 1 */
-    double p;
+    double low, high; /* the interval */
+    double p;         /* these three are NaN if a value is not finite */
 } lens_spread;
 
 /* Does the test try all choices of signs? */
@@ -97,8 +97,7 @@ LENS_FN void lens_bootstrap(lens_spread *s, double *means, const double *values,
         gap += gaps[j];
     }
     s->mean = lens_share(sum, gap);
-    s->low = s->high = (double)NAN;
-    s->p = 1;
+    s->low = s->high = s->p = (double)NAN;
     if (!isfinite(sum) || !isfinite(gap))
         return;
     qsort(means, LENS_RESAMPLES, sizeof *means, lens_compare_numbers);
@@ -146,20 +145,21 @@ LENS_FN int lens_compare_p(const void *a, const void *b)
 }
 
 /* Corrects the p-values of spreads [n] (Holm 1979): the k-th smallest, from 0, becomes n - k times as large, but not
- * smaller than the one before, nor larger than 1. */
+ * smaller than the one before, nor larger than 1. NaN stays, and does not count. */
 LENS_FN attn_status lens_holm(attn_ctx *ctx, lens_spread *spreads, size_t n)
 {
     lens_spread **const sorted =
         (lens_spread **)attn_alloc(ctx, n ? n : 1, sizeof *sorted, "a list of p-values");
     double last = 0;
-    size_t i;
+    size_t i, n_sorted = 0;
     if (!sorted)
         return lens_failure(ctx);
     for (i = 0; i < n; i++)
-        sorted[i] = &spreads[i];
-    qsort(sorted, n, sizeof *sorted, lens_compare_p);
-    for (i = 0; i < n; i++) {
-        const double p = (double)(n - i) * sorted[i]->p;
+        if (!isnan(spreads[i].p))
+            sorted[n_sorted++] = &spreads[i];
+    qsort(sorted, n_sorted, sizeof *sorted, lens_compare_p);
+    for (i = 0; i < n_sorted; i++) {
+        const double p = (double)(n_sorted - i) * sorted[i]->p;
         last = p > last ? p : last;
         sorted[i]->p = last = last < 1 ? last : 1;
     }

@@ -58,7 +58,7 @@ def holm(p):
 
 def taken(lines, kind):
     """values and gaps [n_pairs, n_cells] of lines of --each."""
-    cells = np.array([np.concatenate([np.ravel(grid["values"]) for grid in line["grids"]]) for line in lines])
+    cells = np.array([np.concatenate([np.ravel(grid["values"]) for grid in line["grids"]]) for line in lines], float)
     if kind == "values":
         return cells, np.ones_like(cells)
     clean, corrupted = (np.array([line[name] for line in lines])[:, None] for name in ("clean", "corrupted"))
@@ -72,7 +72,7 @@ def compare(lens, model, pairs, command, directory):
     with open(each) as file:
         values, gaps = taken([json.loads(line) for line in file], told["ci_of"])
     ours = {name: np.concatenate([np.ravel(np.array(grid[name], float)) for grid in told["grids"]]) for name in ("low", "high", "p")}
-    known = np.isfinite(values).all(0)
+    known = np.isfinite(values).all(0)  # CMD is no mean
     scipy = np.array([of_scipy(values[:, k], gaps[:, k]) for k in np.flatnonzero(known)])
     exact = np.array([of_twister(values[:, k], gaps[:, k]) for k in np.flatnonzero(known)])
     low, high, p = ours["low"][known], ours["high"][known], holm(scipy[:, 2])
@@ -108,7 +108,9 @@ def main():
         for n, shares in ((6, True), (13, False), (40, True)):
             pairs = os.path.join(directory, "pairs.jsonl")
             write_pairs(pairs, n, shares)
-            for command in (["patch", "attn.hook_z"], ["patch", "--estimate", "hook_resid_mid"], ["path"], ["ablate"]):
+            for command in (["patch", "attn.hook_z"], ["patch", "--estimate", "hook_resid_mid"], ["path"], ["ablate"],
+                            ["edges"], ["edges", "--exact"], ["edges", "--exact", "--of", "nodes"],
+                            *[["edges", "--curve"]] * shares):  # shares of a small gap have no steady interval
                 fine &= compare(os.path.join(build, "lens"), os.path.join(build, "tiny-stories.attn"), pairs, command, directory)
     sys.exit(0 if fine else 1)
 

@@ -95,6 +95,10 @@ TEST(spreads)
         {SPREAD("path"), 0, "shares of the gap", LENS_SPREAD_SHARES},
         {SPREAD("path --from 1.mlp"), 1, "changes", LENS_SPREAD_CHANGES},
         {SPREAD("ablate"), 0, "values", LENS_SPREAD_VALUES},
+        {SPREAD("edges --edges 12"), 0, "values", LENS_SPREAD_VALUES},
+        {SPREAD("edges --steps 3"), 1, "values", LENS_SPREAD_VALUES},
+        {SPREAD("edges --exact --edges 5"), 0, "values", LENS_SPREAD_VALUES},
+        {SPREAD("edges --exact --of nodes"), 0, "values", LENS_SPREAD_VALUES},
     };
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_lively(cases[i].is_small);
@@ -105,8 +109,31 @@ TEST(spreads)
           strstr(out, "·") && strstr(out, "all 16 sign flips"));
     CHECK(works(LENS MODEL "path --ci -o " TMP "ci.svg --pairs " LIVELY));
     CHECK(strstr(read_text(TMP "ci.svg"), "95 % interval") != NULL);
+    CHECK(works(LENS MODEL "edges --ci -o " TMP "ci.svg --pairs " LIVELY));
+    CHECK(strstr(read_text(TMP "ci.svg"), "95 % interval") != NULL);
     refuses(2, "--ci is for means", LENS MODEL "patch Tom Lily --ci");
     refuses(2, "--each is for means", LENS MODEL "ablate Tom --each x");
     refuses(2, "leave out --at", LENS MODEL "ablate --at 1 --pairs " LIVELY);
+    refuses(2, "leave out --prune", LENS MODEL "edges --exact --prune 1 --ci --pairs " LIVELY);
+    refuses(2, "leave out --state", LENS MODEL "edges --exact --state s --each x --pairs " LIVELY);
+    refuses(2, "leave out --ci", LENS MODEL "edges --ci -o x.json --pairs " LIVELY);
     refuses(1, "no/such", LENS MODEL "ablate --each no/such --pairs " LIVELY);
+}
+
+/* Circuits of all edges have the whole gap, and those of no edge nothing of it. CMD is no mean, and has no interval. */
+TEST(spreads_of_curves)
+{
+    const json_value *grid, *last;
+    write_lively(0);
+    grid =
+        item(member(parse(LENS MODEL "edges --curve -q --ci --json --pairs " LIVELY), "grids"), 1);
+    CHECK(fabs(number(item(item(member(grid, "low"), 0), 9)) - 1) < 1e-9 &&
+          fabs(number(item(item(member(grid, "high"), 0), 9)) - 1) < 1e-9);
+    CHECK(fabs(number(item(item(member(grid, "mean"), 2), 10)) -
+               number(item(item(member(grid, "values"), 2), 10))) < 1e-5);
+    last = item(item(member(grid, "p"), 0), 11);
+    CHECK(last && last->kind == JSON_NULL);
+    CHECK(number(item(item(member(grid, "low"), 3), 0)) <= 0);
+    CHECK(works(LENS MODEL "edges --curve -q --ci -o " TMP "ci.svg --pairs " LIVELY));
+    CHECK(occurrences(read_text(TMP "ci.svg"), "m-4 0h8") == 2 * 4 * 10); /* whiskers */
 }

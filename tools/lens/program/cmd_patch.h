@@ -21,6 +21,7 @@ typedef struct patching {
     size_t n_pairs;
     lens_baseline whole;    /* the answers of both texts without a patch */
     lens_baseline *answers; /* [n_pairs]: the same of each pair of --pairs */
+    float *each;            /* of edges and nodes, with --each or --ci: as spread.h takes them */
     lens_backward backward; /* of --estimate */
 } patching;
 

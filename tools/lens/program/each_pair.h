@@ -93,6 +93,8 @@ static void mark_cell(lens *l, const lens_grid *grid, size_t i)
 {
     lens_cell *const cell = cell_of(grid, 0, i);
     const lens_spread *const s = &grid->spreads[i];
+    if (!isfinite(s->low))
+        return;
     if (!(s->low > 0 || s->high < 0))
         cell->text = keep(l, "·%s", cell->text);
     cell->tip =
@@ -123,8 +125,8 @@ static int find_spreads(lens *l, const findings *found, lens_spread_kind kind)
     return FINE;
 }
 
-/* present, with what --each and --ci ask for. */
-static int present_pairs(lens *l, findings *found, lens_spread_kind kind)
+/* What --each and --ci ask for: writes the file, and adds the spreads to grids and note. */
+static int add_spreads(lens *l, findings *found, lens_spread_kind kind)
 {
     static const char *const kinds[] = {"values", "changes", "shares of the gap"};
     int code = FINE;
@@ -142,7 +144,13 @@ static int present_pairs(lens *l, findings *found, lens_spread_kind kind)
             "replacement; a dot marks one that has 0. p is of %s sign flips of the pairs, with "
             "Holm's correction for all cells.",
             found->page.note, LENS_RESAMPLES, l->flips);
-    return present(l, found);
+    return FINE;
+}
+
+static int present_pairs(lens *l, findings *found, lens_spread_kind kind)
+{
+    const int code = add_spreads(l, found, kind);
+    return code == FINE ? present(l, found) : code;
 }
 
 #endif

@@ -170,6 +170,11 @@ static int check_edges(const options *o)
         return fail(USAGE, "--state is for --exact");
     if (o->prune >= 0 && (!o->exact || o->of_nodes))
         return fail(USAGE, "--prune is for --exact of edges");
+    if ((o->each || o->ci) && (o->prune >= 0 || o->state))
+        return fail(USAGE, "--%s needs the numbers of every pair: leave out --%s",
+                    o->each ? "each" : "ci", o->state ? "state" : "prune");
+    if ((o->each || o->ci) && o->output && ends_in(o->output, ".json"))
+        return fail(USAGE, "-o FILE.json has means: leave out --%s", o->each ? "each" : "ci");
     if (o->resume && !o->state)
         return fail(USAGE, "--resume needs the file of the run that was stopped: --state FILE");
     return FINE;

@@ -149,8 +149,8 @@ static void print_with_spreads(lens *l, const lens_grid *grid)
             lens_cell *const to = &cells[width > 1 ? i * width + k : i];
             *to = grid->cells[i];
             if (k) {
-                to->text =
-                    keep(l, k == 3 ? "%.4f" : "%.3f", figure_of(grid, i, FIGURE_MEAN + (int)k));
+                const double figure = figure_of(grid, i, FIGURE_MEAN + (int)k);
+                to->text = isfinite(figure) ? keep(l, k == 3 ? "%.4f" : "%.3f", figure) : "";
                 to->colour = 0;
             }
         }
