@@ -132,6 +132,8 @@ static void show_each_curve(const lens *l, const curve_finding *f, int order, co
             const float *const row = f->curves[i][order].each + pair * (2 + LENS_CURVE_POINTS);
             float *const to = cells_of_pair(grid, pair) + i * CURVE_COLUMNS;
             lens_curve one = ATTN_ZERO;
+            memcpy(cells_of_pair(grid, pair) - 2, row,
+                   2 * sizeof *row); /* the runs of no and of all edges */
             for (k = 0; k < LENS_CURVE_POINTS; k++) {
                 to[k] = row[2 + k];
                 one.faithfulness[k] = (double)row[2 + k] - (double)row[1];
@@ -147,7 +149,7 @@ static int show_curves(lens *l, const curve_finding *f, int order, lens_grid *gr
 {
     int code = make_grid(l, grid, f->n_methods, CURVE_COLUMNS);
     size_t i, k;
-    if (code != FINE || (code = make_each(l, grid, f->p.answers)) != FINE)
+    if (code != FINE || (code = make_each(l, grid, NULL)) != FINE)
         return code;
     show_each_curve(l, f, order, grid);
     grid->title = order == LENS_CURVE_HELPFUL ? "helpful edges first" : "largest scores first";
