@@ -13,8 +13,8 @@ typedef struct lens_chart {
     size_t n_points;
     const char *const *names; /* [n_lines] */
     const double *y;          /* [n_lines, n_points] */
-    const double *low, *high; /* the same, or NULL: the ends of whiskers */
     size_t n_lines;
+    const double *low, *high; /* [n_lines, n_points], or NULL: the ends of whiskers */
 } lens_chart;
 
 /* The first lines differ by colour and dashes; more repeat them. */
