@@ -30,7 +30,7 @@ static const struct option table[] = {
      "write FILE.safetensors or FILE.npz; with --lines a directory for shards and their index"},
     {'o', "output", "FILE", OUTPUT, AT(output), PROCESS, NULL, "write the model: FILE.attn"},
     {'q', "quiet", NULL, FLAG, AT(quiet), ALL, NULL,
-     "do not say what -o wrote, nor --exact's memory"},
+     "do not say what -o and --each wrote, nor --exact's memory"},
     {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
 
     /* of two texts */
