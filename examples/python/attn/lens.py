@@ -87,6 +87,7 @@ _KEYS = ("key", "key_token")  # the position of a key and its token
 _HEAD_KINDS = ["previous", "duplicate", "induction"]
 _MEASURES = ["mul", "abs"]
 _ORDERS = ["helpful", "largest"]
+EachFile = Union[bool, Path]
 SpreadOf = Literal["values", "changes", "shares"]
 _SPREADS = [*SpreadOf.__args__]  # type: ignore[attr-defined]
 _SPACES = ["stream", "tokens"]
@@ -233,12 +234,12 @@ class _OfPairs:
         """Which intervals have 0, as a picture takes it."""
         return None if self.spread is None else ~((self.spread.low > 0) | (self.spread.high < 0)).reshape(shape)
 
-    def _told(self: _Result, rows: Optional[Array], shape: Sequence[int], each: Union[bool, Path], ci: bool, of: SpreadOf) -> _Result:
+    def _told(self: _Result, rows: Optional[Array], shape: Sequence[int], each: EachFile, ci: bool, of: SpreadOf) -> _Result:
         if rows is not None:
             found = Each(rows[:, 2:].reshape(len(rows), *shape), rows[:, 0], rows[:, 1])
             vars(self).update(each=found if each else None, spread=found.spread(of) if ci else None)
             if not isinstance(each, bool):
-                np.savez(os.fspath(each), **found._asdict())
+                np.savez(each, **found._asdict())
         return self
 
 
@@ -403,7 +404,7 @@ def _in_blocks(model: attn.Model, name: str) -> bytes:
 
 
 def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions", *, normalize: bool = False,
-          edits: Edits = (), progress: Progress = None, each: Union[bool, Path] = False, ci: bool = False) -> Patched:
+          edits: Edits = (), progress: Progress = None, each: EachFile = False, ci: bool = False) -> Patched:
     """Activation patching: the metric of the corrupted text with a part of blocks.i.`name` as it is in the
     clean text, for each layer i and each part; the mean over the pairs.
 
@@ -458,7 +459,7 @@ class Ablated(_Shown, _OfPairs):
 
 
 def ablate_heads(model: attn.Model, tokens: Union[Tokens, Pairs], metric: Optional[Metric] = None, *, edits: Edits = (),
-                 progress: Progress = None, each: Union[bool, Path] = False, ci: bool = False) -> Ablated:
+                 progress: Progress = None, each: EachFile = False, ci: bool = False) -> Ablated:
     """A sweep over all heads: the metric (None: loss()) of the text when one head's z is zero, less that of the whole model.
     Of Pairs: the mean over their clean texts and metrics. each, ci: as in patch, of the changes."""
     if isinstance(tokens, Pair) or (isinstance(tokens, list) and tokens and isinstance(tokens[0], Pair)):
@@ -532,7 +533,7 @@ def _receiver_of(receiver: Receiver) -> Any:
 
 def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], receivers: Sequence[Receiver], *,
                mlps: Literal["frozen", "through"] = "frozen", each_receiver: bool = False, normalize: bool = False,
-               edits: Edits = (), progress: Progress = None, each: Union[bool, Path] = False, ci: bool = False) -> Patched:
+               edits: Edits = (), progress: Progress = None, each: EachFile = False, ci: bool = False) -> Patched:
     """Path patching: in the run of the corrupted text, one sender's output takes its value of the clean
     text, for the receivers alone. Returns the metric: [senders], or [senders, receivers] with each_receiver.
 
@@ -560,7 +561,7 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
 
 
 def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"] = "edges", *, edits: Edits = (),
-                  progress: Progress = None, each: Union[bool, Path] = False, ci: bool = False) -> Patched:
+                  progress: Progress = None, each: EachFile = False, ci: bool = False) -> Patched:
     """By how much the clean text's metric changes when one receiver alone reads what one sender writes in
     the corrupted text: [senders, receivers], each edge by a run of its own; of="nodes": [senders], all
     edges of one sender together. The mean over the pairs. edge_names(model) names both axes. each, ci: as in patch, of the
@@ -705,7 +706,7 @@ class Edges(_Shown, _OfPairs):
 
 
 def edges(model: attn.Model, pairs: Pairs, n: int = 20, *, steps: Positive = 5, exact: bool = False, edits: Edits = (),
-          progress: Progress = None, each: Union[bool, Path] = False, ci: bool = False) -> Edges:
+          progress: Progress = None, each: EachFile = False, ci: bool = False) -> Edges:
     """Which edges make the difference between two texts, and the best n of them. steps: EAP-IG (1: EAP); exact: the true
     effect of every edge, by a run of its own. each, ci: as in patch, of the best edges [n]; estimates take the time twice."""
     rows = None
@@ -787,7 +788,7 @@ class Curve(_Shown, _OfPairs):
 
 
 def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal["helpful", "largest"] = "helpful", *,
-          edits: Edits = (), progress: Progress = None, each: Union[bool, Path] = False, ci: bool = False) -> Curve:
+          edits: Edits = (), progress: Progress = None, each: EachFile = False, ci: bool = False) -> Curve:
     """Runs the circuits that scores [senders, receivers] find: the best 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50 and 100
     percent of all edges. order: first the edges that help the metric most, or those of the "largest" magnitude. each, ci: as
     in patch, the metrics of the circuits and the spread of the faithfulness."""
