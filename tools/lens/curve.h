@@ -36,6 +36,8 @@ typedef struct lens_curve {
     size_t n_edges[LENS_CURVE_POINTS];
     double faithfulness[LENS_CURVE_POINTS];
     double cpr, cmd; /* the integrals */
+    float *each; /* the caller's: NULL, or room for [n_pairs, 2 + LENS_CURVE_POINTS], the metrics of
+                        both texts and of the circuits for every pair (spread.h) */
 } lens_curve;
 
 /* Computes the integrals of a curve from its faithfulness. */
@@ -113,8 +115,8 @@ LENS_FN attn_status lens_rank_correlation(attn_ctx *ctx, double *correlation,
     return status;
 }
 
-/* *mean: the mean metric of a circuit over the pairs. */
-LENS_FN attn_status lens_circuit_mean(attn_ctx *ctx, double *mean, lens_backward *b,
+/* *mean: the mean metric of a circuit over the pairs. each (may be NULL): the first of its places for a curve. */
+LENS_FN attn_status lens_circuit_mean(attn_ctx *ctx, double *mean, float *each, lens_backward *b,
                                       const lens_pair *pairs, size_t n_pairs, attn_tensor kept)
 {
     attn_status status = ATTN_OK;
@@ -124,6 +126,8 @@ LENS_FN attn_status lens_circuit_mean(attn_ctx *ctx, double *mean, lens_backward
     for (i = 0; i < n_pairs && status == ATTN_OK; i++) {
         status = lens_run_edges(ctx, &value, b, &pairs[i], kept);
         *mean += (double)value / (double)n_pairs;
+        if (each)
+            each[i * (2 + LENS_CURVE_POINTS)] = value;
     }
     return status;
 }
@@ -144,13 +148,14 @@ LENS_FN attn_status lens_run_curve(attn_ctx *ctx, lens_curve *curve, lens_backwa
                                    attn_tensor kept, lens_curve_order order)
 {
     const size_t n_edges = lens_graph_of(b->model).n_edges;
+    float *const each = curve->each;
     double clean, corrupted, value = 0;
     attn_status status;
     size_t i;
-    status = lens_circuit_mean(ctx, &corrupted, b, pairs, n_pairs, kept);
+    status = lens_circuit_mean(ctx, &corrupted, each ? each + 1 : NULL, b, pairs, n_pairs, kept);
     lens_keep_edges(kept, edges, n_edges);
     if (status == ATTN_OK)
-        status = lens_circuit_mean(ctx, &clean, b, pairs, n_pairs, kept);
+        status = lens_circuit_mean(ctx, &clean, each, b, pairs, n_pairs, kept);
     if (status != ATTN_OK)
         return status;
     if (!(clean < corrupted || clean > corrupted))
@@ -165,7 +170,8 @@ LENS_FN attn_status lens_run_curve(attn_ctx *ctx, lens_curve *curve, lens_backwa
     for (i = 0; i < LENS_CURVE_POINTS && status == ATTN_OK; i++) {
         curve->n_edges[i] = (size_t)(lens_curve_shares[i] * (double)n_edges);
         lens_keep_edges(kept, edges, curve->n_edges[i]);
-        status = lens_circuit_mean(ctx, &value, b, pairs, n_pairs, kept);
+        status =
+            lens_circuit_mean(ctx, &value, each ? each + 2 + i : NULL, b, pairs, n_pairs, kept);
         curve->faithfulness[i] = (value - corrupted) / (clean - corrupted);
         if (status == ATTN_OK)
             status = lens_progress(b->progress, b->user,
@@ -174,8 +180,8 @@ LENS_FN attn_status lens_run_curve(attn_ctx *ctx, lens_curve *curve, lens_backwa
     return status;
 }
 
-/* *curve: the faithfulness of the circuits that scores [S, R] find, and its integrals. ATTN_E_ARGUMENT if
- * the metric does not tell the texts apart. Each of twelve circuits takes two passes for each pair. */
+/* *curve, zeroed but for `each`: the faithfulness of the circuits that scores [S, R] find, and its integrals.
+ * ATTN_E_ARGUMENT if the metric does not tell the texts apart. Each of twelve circuits takes two passes for each pair. */
 LENS_FN attn_status lens_edge_curve(attn_ctx *ctx, lens_curve *curve, lens_backward *b,
                                     const lens_pair *pairs, size_t n_pairs, attn_tensor scores,
                                     lens_curve_order order)
@@ -195,6 +201,7 @@ LENS_FN attn_status lens_edge_curve(attn_ctx *ctx, lens_curve *curve, lens_backw
                          (int)order);
     if (lens_need_pairs(ctx, "lens_edge_curve", b->model, pairs, n_pairs) != ATTN_OK)
         return lens_failure(ctx);
+    found.each = curve->each;
     g = lens_graph_of(b->model);
     edges = (lens_edge *)attn_alloc(ctx, g.n_edges, sizeof *edges, "a list of edges");
     status = edges ? lens_sort_edges(ctx, edges, b->model, scores) : ATTN_E_MEMORY;

@@ -48,6 +48,7 @@ typedef struct lens_exact_desc {
         progress; /* gets the share of the work that is done, of what the state leaves */
     void *user;
     lens_exact_state *state; /* where to continue; updated before each call of progress. Or NULL */
+    float *each;             /* as in lens_patch_desc; only of the pairs that the state leaves */
 } lens_exact_desc;
 
 /* Number of the effects: [S, R] of edges, [S] of nodes. */
@@ -348,13 +349,19 @@ LENS_FN void lens_exact_end_pair(lens_exact_run *run)
 {
     lens_exact_state *const state = run->state;
     const size_t n = lens_exact_count(run->sweep.model, run->d->of_nodes);
+    float *const row = run->d->each ? run->d->each + state->n_pairs * (2 + n) : NULL;
     size_t i;
     for (i = 0; i < n; i++)
         state->sums[i] += state->values[i];
+    if (row) {
+        row[0] = run->sweep.values.corrupted; /* the texts are exchanged */
+        row[1] = run->sweep.values.clean;
+        memcpy(row + 2, state->values, n * sizeof *row);
+    }
     memset(state->values, 0, n * sizeof *state->values);
     memset(state->done, 0, n);
     state->n_pairs++;
-    state->sum.clean += run->sweep.values.corrupted; /* the texts are exchanged */
+    state->sum.clean += run->sweep.values.corrupted;
     state->sum.corrupted += run->sweep.values.clean;
 }
 

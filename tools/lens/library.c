@@ -30,6 +30,7 @@
 #include "sae_files.h"
 #include "save.h"
 #include "spectrum.h"
+#include "spread.h"
 #include "steering.h"
 #include "tuned.h"
 #include "../write/writer.h"

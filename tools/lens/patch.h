@@ -49,6 +49,8 @@ typedef struct lens_patch_desc {
     size_t n_edits;
     attn_progress_fn progress; /* may be NULL: called after every batch, */
     void *user;                /* with this */
+    float *each; /* may be NULL: [n_pairs, 2 + numbers of the result], the metrics of both texts
+                    and the numbers of every pair (spread.h) */
 } lens_patch_desc;
 
 /* A part of an activation: some heads at some positions, and in scores and patterns some keys. */
@@ -446,11 +448,14 @@ LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *b
     lens_baseline sum = {0, 0};
     lens_result result;
     attn_status status;
-    size_t i;
+    float *numbers, *row;
+    size_t i, n;
     if (lens_need_patch(ctx, model, desc) ||
         lens_begin(ctx, "lens_patch", out, lens_patch_shape(attn_model_config(model), desc),
                    &result))
         return lens_failure(ctx);
+    numbers = (float *)result.numbers.data;
+    n = attn_count(result.numbers);
     p.d = desc;
     p.over_keys = lens_axes_named(desc->name) == ATTN_AXES_KEYS;
     p.n_head = attn_model_config(model)->n_head;
@@ -461,7 +466,9 @@ LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *b
     status = p.entries ? ATTN_OK : ATTN_E_MEMORY;
     for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
         p.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
-        status = lens_patch_pair(ctx, &p, (float *)result.numbers.data, i);
+        row = lens_sweep_row(desc->each, numbers, i, n);
+        status = lens_patch_pair(ctx, &p, row, i);
+        lens_sweep_add_row(&p.sweep, numbers, row, n);
         sum.clean += p.sweep.values.clean;
         sum.corrupted += p.sweep.values.corrupted;
     }

@@ -67,6 +67,7 @@ typedef struct lens_paths_desc {
     size_t n_edits;
     attn_progress_fn progress;
     void *user;
+    float *each; /* as in lens_patch_desc */
 } lens_paths_desc;
 
 enum { LENS_PATH_RECORDS = 5 }; /* most names that are recorded, without the receivers' inputs */
@@ -591,20 +592,25 @@ LENS_FN attn_status lens_patch_paths(attn_ctx *ctx, attn_tensor *out, lens_basel
     lens_baseline sum = {0, 0};
     lens_result result;
     attn_status status;
-    size_t i;
+    float *numbers, *row;
+    size_t i, n;
     if (lens_need_paths(ctx, model, desc) != ATTN_OK ||
         lens_begin(ctx, "lens_patch_paths", out,
                    desc->each_receiver ? attn_shape2(desc->n_senders, desc->n_receivers)
                                        : attn_shape1(desc->n_senders),
                    &result) != ATTN_OK)
         return lens_failure(ctx);
+    numbers = (float *)result.numbers.data;
+    n = attn_count(result.numbers);
     run.d = desc;
     run.n_layer = attn_model_config(model)->n_layer;
     run.width = attn_model_config(model)->d_model;
     status = lens_list_paths(ctx, &run);
     for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
         run.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
-        status = lens_paths_pair(ctx, &run, (float *)result.numbers.data, i);
+        row = lens_sweep_row(desc->each, numbers, i, n);
+        status = lens_paths_pair(ctx, &run, row, i);
+        lens_sweep_add_row(&run.sweep, numbers, row, n);
         sum.clean += run.sweep.values.clean;
         sum.corrupted += run.sweep.values.corrupted;
     }

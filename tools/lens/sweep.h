@@ -266,6 +266,27 @@ LENS_FN attn_status lens_sweep_run(attn_ctx *ctx, float *values, lens_sweep *s,
     return status;
 }
 
+/* Where the numbers of a pair are added: zeroed room in `each` [n_pairs, 2 + n], or without it the sums. */
+LENS_FN float *lens_sweep_row(float *each, float *sums, size_t pair, size_t n)
+{
+    float *const row = each ? each + pair * (2 + n) : NULL;
+    if (row)
+        memset(row, 0, (2 + n) * sizeof *row);
+    return row ? row + 2 : sums;
+}
+
+/* Completes the row, and adds it to the sums. */
+LENS_FN void lens_sweep_add_row(const lens_sweep *s, float *sums, float *row, size_t n)
+{
+    size_t i;
+    if (row == sums)
+        return;
+    row[-2] = s->values.clean;
+    row[-1] = s->values.corrupted;
+    for (i = 0; i < n; i++)
+        sums[i] += row[i];
+}
+
 /* Checks that a call has its model and its description. */
 LENS_FN attn_status lens_need_described(attn_ctx *ctx, const char *op, const attn_model *model,
                                         const void *description)

@@ -78,6 +78,15 @@ def _path(value: Any) -> Any:
     return value
 
 
+def _each(value: Any) -> Any:
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    path = os.fsdecode(_path(value))
+    if not path.endswith(".npz"):
+        raise ValueError
+    return path
+
+
 def _texts(value: Any) -> list[str]:
     if isinstance(value, (bytes, dict)):
         raise TypeError
@@ -181,6 +190,7 @@ KINDS: dict[str, Kind] = {
     "Threads": _whole(0, 256, "a whole number from 1 to 256, or 0 for what the library chooses"),
     "Seed": _whole(0, 2**64 - 1, "a whole number from 0 to 2^64 - 1"),
     "float": ("a finite number", _real), "bool": ("True or False", _flag), "str": ("a str", _text),
+    "EachFile": ("True, or the name of an .npz file", _each),
     "Path": ("the path of a file", _path), "Texts": ("a str, or several", _texts), "Progress": ("True or a function", _progress),
     "SomeNames": ("a name, several, or a function that chooses them", _names), "npt.ArrayLike": ("numbers, an array of 1 to 4 dimensions", _tensor),
     "Tokens": ("a text, or the ids of its tokens", _tokens), "Span": ("a number from 0 on, neighbours such as [2, 3], or a "

@@ -135,13 +135,13 @@ attn_edit: s name, i kind, z first count first_head n_heads, attn_tensor value, 
 lens_metric: i kind, I token against, z from_end, P targets fn user
 lens_pair: P clean corrupted, z n_tokens, lens_metric metric
 lens_baseline: f clean corrupted
-lens_patch_desc: P pairs, z n_pairs, s name, i kind normalize, P edits, z n_edits, P progress user
+lens_patch_desc: P pairs, z n_pairs, s name, i kind normalize, P edits, z n_edits, P progress user each
 lens_head: z layer head
 lens_sender: i kind, z layer head
 lens_receiver: z layer, s to, z head
 lens_paths_desc: P pairs, z n_pairs, P senders, z n_senders, P receivers, z n_receivers, i each_receiver mlps normalize, \
-P edits, z n_edits, P progress user
-lens_exact_desc: P pairs, z n_pairs, i of_nodes, P edits, z n_edits, P progress user state
+P edits, z n_edits, P progress user each
+lens_exact_desc: P pairs, z n_pairs, i of_nodes, P edits, z n_edits, P progress user state each
 lens_prune_desc: P pairs, z n_pairs, d amount, attn_tensor scores, P progress user
 lens_edge: z sender receiver, f score
 lens_pruned: *lens_edge edges, z n_kept n_runs, d clean value
@@ -155,14 +155,14 @@ lens_sae: i kind norm, z n m k, i apply_b_dec by_decoder_norm, z n_out, c64 hook
 attn_tensor w_enc w_dec b_dec w_skip b_enc threshold gain b_mag norms
 lens_tuned: attn_tensor weight bias
 lens_tokens: P ids, z n
-lens_curve: z10 n_edges, d10 faithfulness, d cpr cmd
+lens_curve: z10 n_edges, d10 faithfulness, d cpr cmd, P each
 lens_svd: attn_tensor u s v
 lens_qk: P tokens, z n_tokens layer head query key
 lens_detect_desc: P tokens, z n_tokens, i kind, attn_tensor keys, P heads, z n_heads, i measure exclude_bos exclude_current_token
 lens_drawn_graph: lens_graph graph, *lens_edge edges, z n
 lens_picture: s title row_name column_name, P values, *s panels rows columns texts, z n_panels n_rows n_columns
 lens_losses: s title, *s tokens tips, P nll, z n
-lens_chart: s title x_name, P x, z n_points, *s names, P y, z n_lines
+lens_chart: s title x_name, P x, z n_points, *s names, P y, z n_lines, P low high
 surprisal_options: s column regions region_names, z top stride, i by unit punctuation continues no_bos rank face
 lens_strings: s bytes, P ends, z n
 lens_column: s name, i kind, z source n, *d numbers, *U ends, P bytes
@@ -198,7 +198,7 @@ lens_best_edges i PPPTz, lens_run_edges i PPPPT, lens_graph_of lens_graph P, len
 lens_receiver_name lens_node_name Pz, lens_circuit i PPPP lens_head i, lens_singular_values i PPTT,
 lens_composition_scores i PPPi, lens_detect_heads i PPPPPz, lens_parts_count z PP, lens_parts_label lens_label PPz,
 lens_decompose i PPPPP, lens_sae_open i PPP, lens_sae_free 0 PP, lens_sae_encode i PPPT, lens_sae_decode i PPPTT,
-lens_metric_value i PPTPP, lens_edge_curve i PPPPzTi, lens_singular_vectors i PPTT, lens_eigenvalues i PPTT,
+lens_metric_value i PPTPP, lens_edge_curve i PPPPzTi, lens_spreads i PPPzzi, lens_holm i PPz, lens_singular_vectors i PPTT, lens_eigenvalues i PPTT,
 lens_ov_eigenvalues i PPPi, lens_copying_scores i PPT, lens_refactor_attention i PPP, lens_detect_head i PPPP,
 lens_qk_count z Pz, lens_qk_label lens_label Pzz, lens_qk_terms i PPPP, lens_steering_vector i PPPPPP,
 lens_control_open i PPPP, lens_tuned_open i PPPP, lens_tuned_free 0 PP, lens_tuned_apply i PPPzT,

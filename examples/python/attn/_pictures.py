@@ -115,6 +115,7 @@ class Picture(Drawing):
     columns: Sequence[str]
     texts: Optional[Sequence[Sequence[str]]] = None  # [rows][columns], in the cells of the one panel
     axes: Optional[tuple[Axis, Axis, Axis]] = None  # of panels, rows, columns
+    unsure: Optional[npt.NDArray[np.bool_]] = None  # as values: a dot, where the interval of a mean has 0
 
     def _axes(self) -> tuple[Axis, Axis, Axis]:
         return self.axes or ({"panel": self.panels}, {"row": self.rows}, {"column": self.columns})
@@ -140,6 +141,8 @@ class Picture(Drawing):
     def _svg(self) -> bytes:
         values = np.ascontiguousarray(self.values, np.float32)
         texts = None if self.texts is None else _strings([text for row in self.texts for text in row])
+        if self.unsure is not None:
+            texts = _strings(["·" * unsure + _number(value) for unsure, value in zip(self.unsure.ravel().tolist(), values.ravel().tolist())])
         names = [_coded(next(iter(axis))) if axis and self.axes else b"" for axis in self._axes()]
         picture = C.lens_picture(_coded(self.title), names[1], names[2], values.ctypes.data, _strings(self.panels), _strings(self.rows),
                                 _strings(self.columns), texts, *values.shape)
@@ -166,11 +169,15 @@ class Chart(Picture):
 
     shares: Sequence[float] = ()  # [columns]
     share_of: str = ""
+    ends: Optional[tuple[Array, Array]] = None  # [rows, columns] each: of whiskers
 
     def _svg(self) -> bytes:
         x, y = np.array(self.shares, np.float64), np.ascontiguousarray(self.values[0], np.float64)
         chart = C.lens_chart(_coded(self.title), _coded(self.share_of), x.ctypes.data, len(x), _strings(self.rows), y.ctypes.data,
                             len(y))
+        ends = [np.ascontiguousarray(end, np.float64) for end in self.ends or ()]
+        if ends:
+            chart.low, chart.high = (end.ctypes.data for end in ends)
         return _draw(lib.lens_draw_chart, byref(chart))
 
 

@@ -3,6 +3,7 @@
 What exists:
 
     patching    Pair, Metric, logit_diff, log_prob, loss, function; patch, path_patch, ablate_heads, exact_effects; Edit, Patched, Ablated
+    over pairs  each=True or each="x.npz", the numbers of every pair: Each; ci=True, intervals and p-values: Spread
     gradients   Backward, Gradients; edges, Edges, prune, Pruned, best_edges, edge_names, curve, Curve
     the stream  decompose_resid, Parts, parts, logit_lens, TunedLens
     heads       patterns, Picture, heads, detect_heads, detect_head, qk_terms
@@ -36,6 +37,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import math
 import operator
 import os
 import sys
@@ -43,7 +45,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_float, c_void_p
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -55,8 +57,8 @@ from attn._library import METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, fre
 from attn._progress import told
 from attn._pictures import Axis, Chart, Drawing, Graph, Picture, positions, visible
 
-__all__ = ["Ablated", "Backward", "Curve", "Edges", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched",
-           "Picture", "Pruned", "SAE", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores",
+__all__ = ["Ablated", "Backward", "Curve", "Each", "Edges", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched",
+           "Picture", "Pruned", "SAE", "Spread", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores",
            "control_vector", "copying_scores", "curve", "decompose_resid", "detect_head", "detect_heads", "edge_names", "edges",
            "exact_effects", "function", "heads", "load_sae", "log_prob", "logit_diff", "logit_lens", "loss", "ov_eigenvalues",
            "parts", "patch", "path_patch", "patterns", "prune", "qk_terms", "refactor_attention", "steering_vector"]
@@ -85,6 +87,9 @@ _KEYS = ("key", "key_token")  # the position of a key and its token
 _HEAD_KINDS = ["previous", "duplicate", "induction"]
 _MEASURES = ["mul", "abs"]
 _ORDERS = ["helpful", "largest"]
+EachFile = Union[bool, Path]
+SpreadOf = Literal["values", "changes", "shares"]
+_SPREADS = [*SpreadOf.__args__]  # type: ignore[attr-defined]
 _SPACES = ["stream", "tokens"]
 
 # ---- metrics, pairs, edits ----
@@ -180,13 +185,71 @@ class _Shown:
         self.picture().save(path)
 
 
+class Spread(NamedTuple):
+    """Of means over pairs: the mean, or share; the ends of its 95 % interval; the p-value, corrected for all numbers."""
+
+    mean: Array
+    low: Array
+    high: Array
+    p: Array
+
+
+class Each(NamedTuple):
+    """The numbers of every pair, and the metrics of its texts. each="x.npz" writes these three arrays."""
+
+    numbers: Array  # [pairs, ...]
+    clean: Array  # [pairs]
+    corrupted: Array  # [pairs]
+
+    def spread(self, of: SpreadOf = "values") -> Spread:
+        """Percentile bootstrap with 10,000 samples of the pairs, and sign flips with Holm's correction, of the means of the
+        numbers; of "changes", numbers - corrupted; of "shares", these divided by clean - corrupted, each of them summed."""
+        rows = np.column_stack([self.clean, self.corrupted, np.reshape(self.numbers, (len(self.clean), -1))])
+        rows, out = np.ascontiguousarray(rows, np.float32), np.zeros((rows.shape[1] - 2, 4))
+        ctx = attn_ctx()
+        ctx.run(_lib.lens_spreads, out.ctypes.data, rows.ctypes.data, len(rows), len(out), _SPREADS.index(of), long=True)
+        ctx.run(_lib.lens_holm, out.ctypes.data, len(out))
+        return Spread(*out.T.reshape(4, *np.shape(self.numbers)[1:]))
+
+
+def _room(wanted: Any, n_pairs: int, shape: Sequence[int]) -> Optional[Array]:
+    """Where C writes the numbers of every pair, as spread.h has them."""
+    return np.zeros((n_pairs, 2 + math.prod(shape)), np.float32) if wanted else None
+
+
+def _place(rows: Optional[Array]) -> Optional[int]:
+    return None if rows is None else rows.ctypes.data
+
+
+_Result = TypeVar("_Result", bound="_OfPairs")
+
+
+class _OfPairs:
+    """What each and ci add to a result."""
+
+    each: Optional[Each] = None
+    spread: Optional[Spread] = None
+
+    def _unsure(self, shape: Sequence[int]) -> Any:
+        """Which intervals have 0, as a picture takes it."""
+        return None if self.spread is None else ~((self.spread.low > 0) | (self.spread.high < 0)).reshape(shape)
+
+    def _told(self: _Result, rows: Optional[Array], shape: Sequence[int], each: EachFile, ci: bool, of: SpreadOf) -> _Result:
+        if rows is not None:
+            found = Each(rows[:, 2:].reshape(len(rows), *shape), rows[:, 0], rows[:, 1])
+            vars(self).update(each=found if each else None, spread=found.spread(of) if ci else None)
+            if not isinstance(each, bool):
+                np.savez(each, **found._asdict())
+        return self
+
+
 class _Measured(NamedTuple):
     effect: Array
     clean: float
     corrupted: float
 
 
-class Patched(_Measured):
+class Patched(_Measured, _OfPairs):
     """The metric of every patched run, and of the two that are not patched; means over the pairs."""
 
     axes: Sequence[Axis] = ()  # of the effect
@@ -206,7 +269,7 @@ class Patched(_Measured):
         shape = [len(next(iter(axis.values()), [0])) for axis in axes]
         panels, rows, columns = (_labels(axis) for axis in axes)
         return Picture(f"{title or 'effect'}: clean {self.clean:.2f}, corrupted {self.corrupted:.2f}", self.effect.reshape(shape),
-                       [f"layer {panel}" for panel in panels] if more else [""], rows, columns, axes=axes)
+                       [f"layer {panel}" for panel in panels] if more else [""], rows, columns, axes=axes, unsure=self._unsure(shape))
 
     def _repr_html_(self) -> str:
         return self.picture()._repr_html_() if self.effect.ndim <= 3 else f"<pre>{self!r}</pre>"
@@ -341,7 +404,7 @@ def _in_blocks(model: attn.Model, name: str) -> bytes:
 
 
 def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions", *, normalize: bool = False,
-          edits: Edits = (), progress: Progress = None) -> Patched:
+          edits: Edits = (), progress: Progress = None, each: EachFile = False, ci: bool = False) -> Patched:
     """Activation patching: the metric of the corrupted text with a part of blocks.i.`name` as it is in the
     clean text, for each layer i and each part; the mean over the pairs.
 
@@ -350,7 +413,9 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
     and "source_heads" [layers, keys, heads], and "weights" [layers, heads, queries, keys].
     normalize: (mean - corrupted mean) / (clean mean - corrupted mean).
     edits: in force in all runs, so that an ablated model can be patched.
-    progress: True for a bar, or a function that is given the share that is done."""
+    progress: True for a bar, or a function that is given the share that is done.
+    each: True for the numbers of every pair in .each, or an .npz file to write them to as well. ci: intervals and p-values
+    in .spread, of the changes of the corrupted metric, with normalize of the shares."""
     asked = _Question(model)
     array = asked.pairs(pairs)
     changes, c = asked.edits(edits), model.config
@@ -364,13 +429,15 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
     effect, baseline = np.zeros((c.n_layer, *shape), np.float32), C.lens_baseline()
     desc = C.lens_patch_desc(_address(array), len(array), _in_blocks(model, name), _BY.index(by), normalize, _address(changes),
                             len(changes))
-    asked.progress(desc, progress, "patch")
+    rows = _room(each or ci, len(array), effect.shape)
+    asked.progress(desc, progress, "patch").each = _place(rows)
     asked.run(_lib.lens_patch, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
-    return Patched(effect, baseline.clean, baseline.corrupted)._of(_layers(model), *axes.get(by, [at, _heads(model)]))
+    found = Patched(effect, baseline.clean, baseline.corrupted)._of(_layers(model), *axes.get(by, [at, _heads(model)]))
+    return found._told(rows, effect.shape, each, ci, "shares" if normalize else "changes")
 
 
 @dataclass(frozen=True, repr=False)
-class Ablated(_Shown):
+class Ablated(_Shown, _OfPairs):
     """By how much a metric changes without each head, [layers, heads], and the metric of the whole model."""
 
     change: Array
@@ -379,7 +446,8 @@ class Ablated(_Shown):
     def picture(self, title: str = "") -> Picture:
         layers, heads = range(self.change.shape[0]), range(self.change.shape[1])
         return Picture(f"{title or 'change without a head'}; whole model {self.whole:.3f}", self.change[None], [""],
-                       list(map(str, layers)), list(map(str, heads)), axes=({}, {"layer": layers}, {"head": heads}))
+                       list(map(str, layers)), list(map(str, heads)), axes=({}, {"layer": layers}, {"head": heads}),
+                       unsure=self._unsure((1, *self.change.shape)))
 
     def to_numpy(self) -> Array:
         """The change."""
@@ -390,11 +458,20 @@ class Ablated(_Shown):
         return self.picture().to_pandas()
 
 
-def ablate_heads(model: attn.Model, tokens: Tokens, metric: Optional[Metric] = None, *, edits: Edits = (),
-                 progress: Progress = None) -> Ablated:
-    """A sweep over all heads: the metric (None: loss()) of the text when one head's z is zero, less that of the whole model."""
+def ablate_heads(model: attn.Model, tokens: Union[Tokens, Pairs], metric: Optional[Metric] = None, *, edits: Edits = (),
+                 progress: Progress = None, each: EachFile = False, ci: bool = False) -> Ablated:
+    """A sweep over all heads: the metric (None: loss()) of the text when one head's z is zero, less that of the whole model.
+    Of Pairs: the mean over their clean texts and metrics. each, ci: as in patch, of the changes."""
+    if isinstance(tokens, Pair) or (isinstance(tokens, list) and tokens and isinstance(tokens[0], Pair)):
+        found = [ablate_heads(model, pair.clean, pair.metric, edits=edits, progress=progress)
+                 for pair in ([tokens] if isinstance(tokens, Pair) else tokens)]
+        rows = np.array([[one.whole, np.nan, *one.change.ravel()] for one in found], np.float32)
+        mean = Ablated(np.asarray(np.mean([one.change for one in found], 0, np.float64), np.float32), float(rows[:, 0].mean()))
+        return mean._told(rows if each or ci else None, mean.change.shape, each, ci, "values")
+    if each or ci:
+        raise ValueError("ablate_heads(): each and ci are of means over pairs; expected a list of Pair(clean, corrupted, metric)")
     asked, metric = _Question(model), loss() if metric is None else metric
-    ids = asked.ids(tokens)
+    ids = asked.ids(tokens)  # type: ignore[arg-type]
     of, show = asked.metric(metric, len(ids)), told(progress, "ablate_heads")
     local = metric.kind not in ("loss", "function")
     c, last = model.config, len(ids) - metric.from_end
@@ -456,14 +533,14 @@ def _receiver_of(receiver: Receiver) -> Any:
 
 def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], receivers: Sequence[Receiver], *,
                mlps: Literal["frozen", "through"] = "frozen", each_receiver: bool = False, normalize: bool = False,
-               edits: Edits = (), progress: Progress = None) -> Patched:
+               edits: Edits = (), progress: Progress = None, each: EachFile = False, ci: bool = False) -> Patched:
     """Path patching: in the run of the corrupted text, one sender's output takes its value of the clean
     text, for the receivers alone. Returns the metric: [senders], or [senders, receivers] with each_receiver.
 
     senders: (layer, head), (layer, "mlp"), or "embed", the embeddings. receivers, all at once: (layer, "hook_resid_pre" or "hook_mlp_in"), or (layer,
     "hook_q_input", "hook_k_input" or "hook_v_input", head); (n_layer, "hook_resid_pre") is the stream that
     is unembedded. mlps: between both they stay "frozen" as in the corrupted text (Goldowsky-Dill et al.
-    2023), or pass on what the sender wrote, "through" (Wang et al. 2022)."""
+    2023), or pass on what the sender wrote, "through" (Wang et al. 2022). each, ci: as in patch."""
     asked = _Question(model)
     array, changes = asked.pairs(pairs), asked.edits(edits)
     heads = (C.lens_sender * len(senders))(*map(_sender_of, senders))
@@ -472,30 +549,34 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     baseline = C.lens_baseline()
     desc = C.lens_paths_desc(_address(array), len(array), _address(heads), len(heads), _address(ends), len(ends),
                              each_receiver, _MLPS.index(mlps), normalize, _address(changes), len(changes))
-    asked.progress(desc, progress, "path_patch")
+    rows = _room(each or ci, len(array), effect.shape)
+    asked.progress(desc, progress, "path_patch").each = _place(rows)
     asked.run(_lib.lens_patch_paths, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
     parts = [("embed", None) if isinstance(s, str) else (f"{s[0]}.{s[1]}", s[0]) for s in senders]
     start: Axis = {"from": [name for name, _ in parts], "layer": [layer for _, layer in parts],
                    "head": [None if isinstance(s, str) or isinstance(s[1], str) else s[1] for s in senders]}
     end: Axis = {"to": [".".join(["blocks", *map(str, r)]) for r in receivers]}
-    return Patched(effect, baseline.clean, baseline.corrupted)._of(start, *[end] * each_receiver)
+    found = Patched(effect, baseline.clean, baseline.corrupted)._of(start, *[end] * each_receiver)
+    return found._told(rows, effect.shape, each, ci, "shares" if normalize else "changes")
 
 
 def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"] = "edges", *, edits: Edits = (),
-                  progress: Progress = None) -> Patched:
+                  progress: Progress = None, each: EachFile = False, ci: bool = False) -> Patched:
     """By how much the clean text's metric changes when one receiver alone reads what one sender writes in
     the corrupted text: [senders, receivers], each edge by a run of its own; of="nodes": [senders], all
-    edges of one sender together. The mean over the pairs. edge_names(model) names both axes."""
+    edges of one sender together. The mean over the pairs. edge_names(model) names both axes. each, ci: as in patch, of the
+    effects."""
     asked = _Question(model)
     array = asked.pairs(pairs)
     changes, graph = asked.edits(edits), _lib.lens_graph_of(model._handle)
     shape = (graph.n_senders,) if of == "nodes" else (graph.n_senders, graph.n_receivers)
     effect, baseline = np.zeros(shape, np.float32), C.lens_baseline()
     desc = C.lens_exact_desc(_address(array), len(array), of == "nodes", _address(changes), len(changes))
-    asked.progress(desc, progress, "exact_effects")
+    rows = _room(each or ci, len(array), shape)
+    asked.progress(desc, progress, "exact_effects").each = _place(rows)
     asked.run(_lib.lens_exact_effects, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
     axes = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
-    return Patched(effect, baseline.clean, baseline.corrupted)._of(*axes[:effect.ndim])
+    return Patched(effect, baseline.clean, baseline.corrupted)._of(*axes[:effect.ndim])._told(rows, shape, each, ci, "values")
 
 
 # ---- gradients ----
@@ -601,7 +682,7 @@ def edge_names(model: attn.Model) -> tuple[list[str], list[str]]:
 
 
 @dataclass(frozen=True, repr=False)
-class Edges(_Shown):
+class Edges(_Shown, _OfPairs):
     """Scores of the edges between the parts of a model: edges(...). A picture shows the best of them."""
 
     scores: Array  # [senders, receivers]
@@ -625,16 +706,27 @@ class Edges(_Shown):
 
 
 def edges(model: attn.Model, pairs: Pairs, n: int = 20, *, steps: Positive = 5, exact: bool = False, edits: Edits = (),
-          progress: Progress = None) -> Edges:
+          progress: Progress = None, each: EachFile = False, ci: bool = False) -> Edges:
     """Which edges make the difference between two texts, and the best n of them. steps: EAP-IG (1: EAP); exact: the true
-    effect of every edge, by a run of its own."""
-    scores = (exact_effects(model, pairs, edits=edits, progress=progress).effect if exact else
-              Backward(model).edge_scores(pairs, steps, edits=edits, progress=progress))
+    effect of every edge, by a run of its own. each, ci: as in patch, of the best edges [n]; estimates take the time twice."""
+    rows = None
+    if exact:
+        effects = exact_effects(model, pairs, edits=edits, progress=progress, each=bool(each or ci))
+        scores, numbers = effects.effect, effects.each.numbers if effects.each else None
+    else:
+        back = Backward(model)
+        scores = back.edge_scores(pairs, steps, edits=edits, progress=progress)
+        numbers = np.stack([back.edge_scores(pair, steps, edits=edits) for pair in ([pairs] if isinstance(pairs, Pair) else pairs)]
+                           ) if each or ci else None
     senders, receivers = edge_names(model)
     kept = best_edges(model, scores, n) != 0
     order = np.argsort(-np.abs(np.where(kept, scores, 0)).ravel(), kind="stable")[:int(kept.sum())]
     best = [(senders[i], receivers[j], float(scores[i, j])) for i, j in zip(*np.unravel_index(order, scores.shape))]
-    return Edges(scores, senders, receivers, best, model.config.n_layer, model.config.n_head)
+    if numbers is not None:
+        chosen = numbers.reshape(len(numbers), -1)[:, order]
+        rows = np.column_stack([np.full((len(numbers), 2), np.nan, np.float32), chosen])
+    found = Edges(scores, senders, receivers, best, model.config.n_layer, model.config.n_head)
+    return found._told(rows, order.shape, each, ci, "values")
 
 
 @dataclass(frozen=True, repr=False)
@@ -669,7 +761,7 @@ def prune(model: attn.Model, pairs: Pairs, amount: float, *, edits: Edits = (), 
 
 
 @dataclass(frozen=True, repr=False)
-class Curve(_Shown):
+class Curve(_Shown, _OfPairs):
     """The faithfulness of circuits of growing size, and its two integrals over the share of edges, as the benchmark MIB has
     them: cpr (larger is better) and cmd (smaller is better)."""
 
@@ -682,7 +774,8 @@ class Curve(_Shown):
     def picture(self, title: str = "") -> Chart:
         return Chart(f"{title or 'faithfulness by share of edges'}: CPR {self.cpr:.3f}, CMD {self.cmd:.3f}",
                      self.faithfulness[None, None].astype(np.float32), [""], ["faithfulness"], [f"{share:.1%}" for share in self.share],
-                     shares=self.share.tolist(), share_of="share of the model's edges")
+                     shares=self.share.tolist(), share_of="share of the model's edges",
+                     ends=None if self.spread is None else (self.spread.low[None], self.spread.high[None]))
 
     def to_numpy(self) -> Array:
         """The faithfulness."""
@@ -695,17 +788,21 @@ class Curve(_Shown):
 
 
 def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal["helpful", "largest"] = "helpful", *,
-          edits: Edits = (), progress: Progress = None) -> Curve:
+          edits: Edits = (), progress: Progress = None, each: EachFile = False, ci: bool = False) -> Curve:
     """Runs the circuits that scores [senders, receivers] find: the best 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50 and 100
-    percent of all edges. order: first the edges that help the metric most, or those of the "largest" magnitude."""
+    percent of all edges. order: first the edges that help the metric most, or those of the "largest" magnitude. each, ci: as
+    in patch, the metrics of the circuits and the spread of the faithfulness."""
     asked, found, backward = _Question(model), C.lens_curve(), C.lens_backward()
     array, changes = asked.pairs(pairs), asked.edits(edits)
     backward.model, backward.edits, backward.n_edits = model._handle._as_parameter_, _address(changes), len(changes)
     asked.progress(backward, progress, "curve")
+    rows = _room(each or ci, len(array), (10,))
+    found.each = _place(rows)
     asked.run(_lib.lens_edge_curve, byref(found), byref(backward), byref(array), len(array),
               _T.of(_edge_scores(model, scores)), _ORDERS.index(order))
     share = np.array([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1], np.float32)
-    return Curve(share, np.array(found.n_edges, np.intp), np.array(found.faithfulness, np.float32), found.cpr, found.cmd)
+    made = Curve(share, np.array(found.n_edges, np.intp), np.array(found.faithfulness, np.float32), found.cpr, found.cmd)
+    return made._told(rows, (10,), each, ci, "shares")
 
 
 # ---- circuits and heads ----

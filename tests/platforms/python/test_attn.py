@@ -1236,6 +1236,42 @@ class Studies(Case):
         with self.assertRaisesRegex(ValueError, "no position -2"):
             lens.ablate_heads(self.model, "Once", lens.logit_diff(" was", from_end=2))
 
+    def test_spreads_are_the_programs(self):
+        asked = lens.logit_diff(" Lily", " Tim")
+        likes, told = ("little", "big", "happy", "sad", "good"), ("mean", "low", "high", "p")
+        pairs = [lens.Pair(f"There was a {like} girl named", f"There was a {like} boy named", asked) for like in likes]
+        with tempfile.TemporaryDirectory() as directory:
+            file, each = (os.path.join(directory, name) for name in ("pairs.jsonl", "each.npz"))
+            with open(file, "w") as lines:
+                lines.writelines(json.dumps({"clean": pair.clean, "corrupted": pair.corrupted, "token": " Lily", "against": " Tim"})
+                                 + "\n" for pair in pairs)
+            for command, call in (
+                    (["patch", "attn.hook_z"], lambda **how: lens.patch(self.model, pairs, "attn.hook_z", "heads", normalize=True, **how)),
+                    (["ablate"], lambda **how: lens.ablate_heads(self.model, pairs, **how)),
+                    (["edges", "--edges", "6"], lambda **how: lens.edges(self.model, pairs, 6, steps=1, **how)),
+                    (["edges", "--edges", "6", "--exact"], lambda **how: lens.edges(self.model, pairs, 6, exact=True, **how))):
+                got, plain = call(ci=True, each=each), call()
+                self.assertIsNone(plain.spread)
+                said = json.loads(run(BUILD / "lens", STORIES, *command, "--pairs", file, "--ci", "--json", "-q"))["grids"][0]
+                for name in told:
+                    self.assertLess(np.abs(np.ravel(getattr(got.spread, name)) - np.ravel(said[name])).max(), 1e-6)
+                with np.load(each) as saved:
+                    self.assertTrue((saved["numbers"] == got.each.numbers).all() and len(saved["clean"]) == len(pairs))
+                self.assertTrue((got.to_numpy() == plain.to_numpy()).all())
+                if command[0] != "edges":
+                    self.assertIn("·", got.picture()._svg().decode())
+        effects = lens.exact_effects(self.model, pairs, "nodes", each=True)
+        self.assertIsNone(effects.spread)
+        self.assertLess(np.abs(effects.each.numbers.mean(0) - effects.effect).max(), 1e-5)
+        paths = lens.path_patch(self.model, pairs, [(0, 1), (0, "mlp")], [(4, "hook_resid_pre")], ci=True)
+        self.assertTrue((paths.spread.low <= paths.spread.mean).all() and (paths.spread.mean <= paths.spread.high).all())
+        self.assertLess(np.abs(paths.spread.mean + paths.corrupted - paths.effect).max(), 1e-5)
+        curve = lens.curve(self.model, pairs, lens.exact_effects(self.model, pairs).effect, ci=True)
+        self.assertLess(np.abs(curve.spread.mean - curve.faithfulness).max(), 1e-5)
+        self.assertEqual(curve.picture()._svg().count(b"m-4 0h8"), 10)
+        with self.assertRaisesRegex(ValueError, "each and ci are of means over pairs"):
+            lens.ablate_heads(self.model, "Once", ci=True)
+
     def test_steering_is_the_programs(self):
         def program(*options):
             return json.loads(run(BUILD / "lens", STORIES, "steer", PROMPT, "--json", "-n", 8, *options))["with"]["ids"]

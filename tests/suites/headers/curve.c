@@ -71,7 +71,7 @@ static void check_curve(int exchanged, lens_curve_order order)
     attn_tensor scores = no_tensor, kept = no_tensor;
     lens_edge *const edges = (lens_edge *)pool_new(g.n_edges * sizeof *edges);
     double means[3] = {0, 0, 0};
-    float value = 0;
+    float each[2][2 + LENS_CURVE_POINTS], value = 0;
     size_t i, k, pair;
     for (i = 0; i < 2; i++) {
         pairs[i] = pair_on(1 + 2 * i);
@@ -83,7 +83,13 @@ static void check_curve(int exchanged, lens_curve_order order)
     }
     OK(&ctx, lens_backward_new(&ctx, &b, odd));
     OK(&ctx, lens_edge_scores(&ctx, &scores, &b, pairs, 2, 1));
+    curve.each = each[0];
     OK(&ctx, lens_edge_curve(&ctx, &curve, &b, pairs, 2, scores, order));
+    for (k = 0; k < LENS_CURVE_POINTS; k++)
+        CHECK(fabs(curve.faithfulness[k] - ((double)each[0][2 + k] + (double)each[1][2 + k] -
+                                            (double)each[0][1] - (double)each[1][1]) /
+                                               ((double)each[0][0] + (double)each[1][0] -
+                                                (double)each[0][1] - (double)each[1][1])) < 1e-12);
     OK(&ctx, lens_sort_edges(&ctx, edges, odd, scores));
     OK(&ctx, attn_zeros(&ctx, &kept, ATTN_F32, attn_shape2(g.n_senders, g.n_receivers)));
     for (k = 0; k < 5; k++) { /* none, all, and the sizes of 1, 10 and 50 % */

@@ -3,13 +3,15 @@
 #ifndef LENS_CMD_ABLATE_H
 #define LENS_CMD_ABLATE_H
 
+#include "each_pair.h"
 #include "question.h"
 
 typedef struct ablation {
     question question; /* if question.text is NULL, the answer is the mean loss */
     size_t position;
     attn_token_stats *stats; /* [n - 1] */
-    double whole;            /* the answer of the unchanged model */
+    double whole;            /* the answer of the unchanged model; of --pairs, the mean */
+    double *changes;         /* [layers * heads], summed over the pairs */
 } ablation;
 
 /* The answer of the session, with its hooks. */
@@ -45,12 +47,17 @@ static int without_head(lens *l, ablation *a, size_t layer, size_t head, double 
     return attn_unhook(&l->ctx, l->session, hook) && code == FINE ? failed(&l->ctx) : code;
 }
 
-/* Chooses what is measured: the loss, or a logit if --token or --at is given. */
+/* Chooses what is measured: the loss, or a logit if --token, --at or --pairs is given. */
 static int choose_answer(lens *l, ablation *a)
 {
     const int asks = l->o.token || l->o.position != not_given;
     float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
     int code;
+    if (l->pairs) {
+        a->question.metric = l->pairs[0].metric;
+        a->question.text = keep(l, "logits of the pairs' tokens (mean of %zu pairs)", l->n_pairs);
+        return FINE;
+    }
     a->question.metric.kind = LENS_METRIC_LOGIT;
     a->position = l->o.position == not_given ? l->text.n - 1 : l->o.position;
     a->stats = (attn_token_stats *)allocate(l, l->text.n, sizeof *a->stats);
@@ -68,19 +75,66 @@ static int choose_answer(lens *l, ablation *a)
     return (code = make_session(l, 0)) == FINE ? find_answer(l, a, &a->whole) : code;
 }
 
+/* Adds the changes of the text's answer without each head. */
+static int add_changes(lens *l, ablation *a, double whole, float *each)
+{
+    const size_t n = l->config->n_head;
+    double answer = 0;
+    size_t i;
+    int code = FINE;
+    for (i = 0; i < l->config->n_layer * n && code == FINE; i++) {
+        code = without_head(l, a, i / n, i % n, &answer);
+        a->changes[i] += answer - whole;
+        if (each)
+            each[i] = (float)(answer - whole);
+    }
+    return code;
+}
+
+/* --pairs: the means over all clean texts. */
+static int ablate_pairs(lens *l, ablation *a, const lens_grid *grid)
+{
+    double whole = 0;
+    size_t i;
+    int code = FINE;
+    for (i = 0; i < l->n_pairs && code == FINE; i++) {
+        l->text.ids = (attn_token *)l->pairs[i].clean;
+        l->text.n = l->pairs[i].n_tokens;
+        a->position = l->text.n - 1;
+        a->question.metric = l->pairs[i].metric;
+        attn_session_free(l->session);
+        l->session = NULL;
+        if ((code = make_session(l, 0)) != FINE || (code = find_answer(l, a, &whole)) != FINE)
+            return code;
+        a->whole += whole / (double)l->n_pairs;
+        if (grid->each)
+            cells_of_pair(grid, i)[-2] = (float)whole;
+        code = add_changes(l, a, whole, cells_of_pair(grid, i));
+    }
+    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
+        a->changes[i] /= (double)l->n_pairs;
+    return code;
+}
+
 static int ablate_all(lens *l, ablation *a, lens_grid *grid)
 {
-    double most = 1e-9, answer = 0;
+    double most = 1e-9;
     int decimals, code;
-    size_t i;
+    size_t i, n;
     if ((code = make_grid(l, grid, l->config->n_layer, l->config->n_head)) != FINE)
         return code;
-    for (i = 0; i < grid->n_rows * grid->n_columns; i++) {
-        code = without_head(l, a, i / grid->n_columns, i % grid->n_columns, &answer);
-        if (code != FINE)
-            return code;
-        cell_of(grid, 0, i)->number = (float)(answer - a->whole);
-        most = fmax(most, fabs(answer - a->whole));
+    n = grid->n_rows * grid->n_columns;
+    if (!(a->changes = (double *)allocate(l, n, sizeof *a->changes)))
+        return failed(&l->ctx);
+    memset(a->changes, 0, n * sizeof *a->changes);
+    if (l->pairs && (code = make_each(l, grid, NULL)) != FINE)
+        return code;
+    code = l->pairs ? ablate_pairs(l, a, grid) : add_changes(l, a, a->whole, NULL);
+    if (code != FINE)
+        return code;
+    for (i = 0; i < n; i++) {
+        cell_of(grid, 0, i)->number = (float)a->changes[i];
+        most = fmax(most, fabs(a->changes[i]));
     }
     decimals = most < 0.1 ? 4 : most < 1 ? 3 : 2;
     for (i = 0; i < grid->n_rows * grid->n_columns; i++) {
@@ -98,7 +152,9 @@ static int ablate_all(lens *l, ablation *a, lens_grid *grid)
 static void json_ablation(const lens *l, const void *of)
 {
     const ablation *a = (const ablation *)of;
-    if (a->question.text)
+    if (l->pairs)
+        printf("\"pairs\": %zu, \"logit\": ", l->n_pairs);
+    else if (a->question.text)
         printf("\"position\": %zu, \"logit\": ", a->position);
     else
         fputs("\"mean_loss\": ", stdout);
@@ -121,9 +177,13 @@ static int run_ablate(lens *l)
         grid.title = "how much higher the logit is without the head";
         found.page.note = keep(
             l,
-            "%s after position %zu %s: %.4f. Each cell sets one head to zero. A negative change "
-            "is a head that raises it.",
-            a.question.text, a.position, brief(l, l->text.shown[a.position], 40), a.whole);
+            "%s after %s: %.4f. Each cell sets one head to zero. A negative change is a head that "
+            "raises it.",
+            a.question.text,
+            l->pairs
+                ? "the clean text"
+                : keep(l, "position %zu %s", a.position, brief(l, l->text.shown[a.position], 40)),
+            a.whole);
         if (lens_metric_against(&a.question.metric))
             grid.title = "how much larger the difference of the logits is without the head";
     } else {
@@ -133,7 +193,7 @@ static int run_ablate(lens *l)
                                "zero. A positive change is a head that helps.",
                                a.whole, l->text.n - 1);
     }
-    return present(l, &found);
+    return present_pairs(l, &found, LENS_SPREAD_VALUES);
 }
 
 #endif

@@ -68,9 +68,13 @@ static int find_curves(lens *l, curve_finding *f)
         status = score_by(l, f, &backward, i, &scores);
         if (status == ATTN_OK && l->o.circuit)
             status = lens_rank_correlation(&l->ctx, &f->agreement[i], l->model, scores, f->given);
-        for (j = 0; j < N_ORDERS && status == ATTN_OK; j++)
-            status = lens_edge_curve(&l->ctx, &f->curves[i][j], &backward, f->p.pairs, f->p.n_pairs,
-                                     scores, (lens_curve_order)j);
+        for (j = 0; j < N_ORDERS && status == ATTN_OK; j++) {
+            float *const each = f->curves[i][j].each = room_for_each(l, LENS_CURVE_POINTS);
+            status = wants_each(l) && !each
+                         ? l->ctx.status
+                         : lens_edge_curve(&l->ctx, &f->curves[i][j], &backward, f->p.pairs,
+                                           f->p.n_pairs, scores, (lens_curve_order)j);
+        }
         attn_tensor_free(&l->ctx, &scores);
     }
     lens_backward_free(&l->ctx, &backward);
@@ -119,13 +123,35 @@ static void json_curves(const lens *l, const void *of)
         fputs("},\n", stdout);
 }
 
+/* The numbers of every pair. A share of the gap is a mean of theirs, and so is CPR; CMD is not, and has none. */
+static void show_each_curve(const lens *l, const curve_finding *f, int order, const lens_grid *grid)
+{
+    size_t pair, i, k;
+    for (pair = 0; grid->each && pair < l->n_pairs; pair++)
+        for (i = 0; i < f->n_methods; i++) {
+            const float *const row = f->curves[i][order].each + pair * (2 + LENS_CURVE_POINTS);
+            float *const to = cells_of_pair(grid, pair) + i * CURVE_COLUMNS;
+            lens_curve one = ATTN_ZERO;
+            memcpy(cells_of_pair(grid, pair) - 2, row,
+                   2 * sizeof *row); /* the runs of no and of all edges */
+            for (k = 0; k < LENS_CURVE_POINTS; k++) {
+                to[k] = row[2 + k];
+                one.faithfulness[k] = (double)row[2 + k] - (double)row[1];
+            }
+            lens_integrate_curve(&one);
+            to[LENS_CURVE_POINTS] = row[1] + (float)one.cpr;
+            to[LENS_CURVE_POINTS + 1] = NAN;
+        }
+}
+
 /* One order of edges: a row for each method, a column for each share, and the integrals. */
 static int show_curves(lens *l, const curve_finding *f, int order, lens_grid *grid)
 {
-    const int code = make_grid(l, grid, f->n_methods, CURVE_COLUMNS);
+    int code = make_grid(l, grid, f->n_methods, CURVE_COLUMNS);
     size_t i, k;
-    if (code != FINE)
+    if (code != FINE || (code = make_each(l, grid, NULL)) != FINE)
         return code;
+    show_each_curve(l, f, order, grid);
     grid->title = order == LENS_CURVE_HELPFUL ? "helpful edges first" : "largest scores first";
     grid->row_name = "scores";
     grid->column_name = "% of edges";
@@ -154,12 +180,21 @@ static int show_curves(lens *l, const curve_finding *f, int order, lens_grid *gr
 }
 
 /* The same as a chart: a line for each method. */
-static int chart_curves(lens *l, const curve_finding *f, int order, lens_chart *chart)
+static int chart_curves(lens *l, const curve_finding *f, const lens_grid *grid, int order,
+                        lens_chart *chart)
 {
-    double *y = (double *)allocate(l, f->n_methods * LENS_CURVE_POINTS, sizeof *y);
+    const size_t n = f->n_methods * LENS_CURVE_POINTS;
+    double *y = (double *)allocate(l, 3 * n, sizeof *y);
     size_t i;
     if (!y)
         return failed(&l->ctx);
+    chart->low = grid->spreads ? y + n : NULL;
+    chart->high = grid->spreads ? y + 2 * n : NULL;
+    for (i = 0; grid->spreads && i < n; i++) {
+        const size_t cell = i / LENS_CURVE_POINTS * CURVE_COLUMNS + i % LENS_CURVE_POINTS;
+        y[n + i] = grid->spreads[cell].low;
+        y[2 * n + i] = grid->spreads[cell].high;
+    }
     for (i = 0; i < f->n_methods; i++)
         memcpy(y + i * LENS_CURVE_POINTS, f->curves[i][order].faithfulness,
                LENS_CURVE_POINTS * sizeof *y);
@@ -187,9 +222,7 @@ static int run_curves(lens *l)
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_curves(l, &f)) != FINE)
         return code;
     for (order = 0; order < N_ORDERS && code == FINE; order++)
-        if ((code = show_curves(l, &f, order, &grids[order])) == FINE)
-            code = chart_curves(l, &f, order, &charts[order]);
-    found.page.figure = (lens_figure){svg_charts, &both, "faithfulness by share of edges"};
+        code = show_curves(l, &f, order, &grids[order]);
     if (code != FINE)
         return code;
     if (is_small(&f.p))
@@ -210,7 +243,11 @@ static int run_curves(lens *l)
                                "%s Rank correlations with the scores of the file: EAP %.3f, EAP-IG "
                                "%.3f, exact %.3f.",
                                found.page.note, f.agreement[0], f.agreement[1], f.agreement[2]);
-    return present(l, &found);
+    code = add_spreads(l, &found, LENS_SPREAD_SHARES);
+    for (order = 0; order < N_ORDERS && code == FINE; order++)
+        code = chart_curves(l, &f, &grids[order], order, &charts[order]);
+    found.page.figure = (lens_figure){svg_charts, &both, "faithfulness by share of edges"};
+    return code == FINE ? present(l, &found) : code;
 }
 
 #endif

@@ -148,7 +148,7 @@ static void json_parts(const lens *l, const void *of)
     const lens_grid *grid = (const lens_grid *)of;
     (void)l;
     fputs("\"labels\": ", stdout);
-    json_strings(grid->rows, grid->n_rows);
+    json_strings(stdout, grid->rows, grid->n_rows);
     fputs(",\n", stdout);
 }
 

@@ -30,11 +30,26 @@ static attn_status run_circuit(lens *l, edge_finding *f, lens_backward *backward
     return status;
 }
 
+/* Scores all edges again, for one pair at a time: the mean of these would have other bits. */
+static attn_status score_each(lens *l, edge_finding *f, lens_backward *backward)
+{
+    const attn_shape shape = attn_shape2(f->graph.n_senders, f->graph.n_receivers);
+    attn_status status = ATTN_OK;
+    size_t i;
+    for (i = 0; i < l->n_pairs && status == ATTN_OK; i++) {
+        attn_tensor one = attn_borrow(f->p.each + i * (2 + count_of(shape)) + 2, ATTN_F32, shape);
+        status = lens_edge_scores(&l->ctx, &one, backward, &l->pairs[i], 1, f->n_steps);
+    }
+    return status;
+}
+
 /* Scores all edges: estimates, or with --exact true effects. */
 static attn_status score_edges(lens *l, edge_finding *f, lens_backward *backward,
                                attn_tensor *scores)
 {
-    attn_status status;
+    attn_status status = make_room(l, &f->p, f->graph.n_senders * f->graph.n_receivers);
+    if (status != ATTN_OK)
+        return status;
     if (l->o.exact) { /* without a backward pass: only the circuit's run reads *backward */
         backward->model = l->model;
         backward->edits = l->edits;
@@ -42,9 +57,9 @@ static attn_status score_edges(lens *l, edge_finding *f, lens_backward *backward
         return find_effects(l, &f->p, scores);
     }
     status = new_backward(l, backward);
-    return status
-               ? status
-               : lens_edge_scores(&l->ctx, scores, backward, f->p.pairs, f->p.n_pairs, f->n_steps);
+    if (status == ATTN_OK)
+        status = lens_edge_scores(&l->ctx, scores, backward, f->p.pairs, f->p.n_pairs, f->n_steps);
+    return status == ATTN_OK && f->p.each ? score_each(l, f, backward) : status;
 }
 
 /* Removes edges one after the other. */
@@ -195,7 +210,8 @@ static int run_edges(lens *l)
         return l->o.curve ? run_curves(l) : run_nodes(l);
     f.n_steps = l->o.steps;
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_edges(l, &f)) != FINE ||
-        (code = show_edges(l, &f, &grid)) != FINE)
+        (code = show_edges(l, &f, &grid)) != FINE ||
+        (code = show_each(l, &f.p, &grid, f.edges, f.graph.n_receivers)) != FINE)
         return code;
     if (l->o.output && ends_in(l->o.output, ".json"))
         return write_circuit(l, &f.p, &f.graph, f.edges, f.n_kept);
@@ -205,9 +221,9 @@ static int run_edges(lens *l)
     graph.edges = f.edges;
     graph.n = f.n_kept;
     found.page.figure = (lens_figure){svg_graph, &graph, "the graph of these edges"};
-    if (l->o.output && is_svg(l))
+    if (l->o.output && is_svg(l) && !wants_each(l))
         found.n_grids = 0;
-    return present(l, &found);
+    return present_pairs(l, &found, LENS_SPREAD_VALUES);
 }
 
 #endif

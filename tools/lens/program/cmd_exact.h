@@ -32,6 +32,7 @@ static attn_status find_effects(lens *l, const patching *p, attn_tensor *effects
     d.progress = exact_so_far;
     d.user = &f;
     d.state = &f.state;
+    d.each = p->each;
     f.bar = &bar;
     status = begin_state(l, &f, p);
     if (status == ATTN_OK)
@@ -48,6 +49,27 @@ static attn_status find_effects(lens *l, const patching *p, attn_tensor *effects
     return status;
 }
 
+/* Room for n numbers of every pair, if --each or --ci need it. */
+static attn_status make_room(lens *l, patching *p, size_t n)
+{
+    p->each = room_for_each(l, n);
+    return wants_each(l) && !p->each ? l->ctx.status : ATTN_OK;
+}
+
+/* Gives a grid with a row for each edge, or node, the numbers of every pair, of which there are [S, n_receivers]. */
+static int show_each(lens *l, const patching *p, lens_grid *grid, const lens_edge *edges,
+                     size_t n_receivers)
+{
+    const size_t n = lens_graph_of(l->model).n_senders * n_receivers;
+    const int code = make_each(l, grid, p->answers);
+    size_t pair, i;
+    for (pair = 0; p->each && code == FINE && pair < l->n_pairs; pair++)
+        for (i = 0; i < grid->n_rows; i++)
+            cells_of_pair(grid, pair)[i] =
+                p->each[pair * (2 + n) + 2 + edges[i].sender * n_receivers + edges[i].receiver];
+    return code;
+}
+
 /* ---- nodes ---- */
 
 typedef struct node_finding {
@@ -62,7 +84,7 @@ static int find_nodes(lens *l, node_finding *f)
     size_t i;
     f->graph = lens_graph_of(l->model);
     f->nodes = (lens_edge *)allocate(l, f->graph.n_senders, sizeof *f->nodes);
-    if (!f->nodes || find_effects(l, &f->p, &effects))
+    if (!f->nodes || make_room(l, &f->p, f->graph.n_senders) || find_effects(l, &f->p, &effects))
         return failed(&l->ctx);
     for (i = 0; i < f->graph.n_senders; i++) {
         f->nodes[i].sender = i;
@@ -121,7 +143,8 @@ static int run_nodes(lens *l)
     findings found = {make_page(l, "Effects of nodes"), &grid, 1, json_nodes, &f};
     int code;
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_nodes(l, &f)) != FINE ||
-        (code = show_nodes(l, &f, &grid)) != FINE)
+        (code = show_nodes(l, &f, &grid)) != FINE ||
+        (code = show_each(l, &f.p, &grid, f.nodes, 1)) != FINE)
         return code;
     found.page.warning = warn_of_gap(l, &f.p);
     found.page.note =
@@ -130,7 +153,7 @@ static int run_nodes(lens *l)
              "Effect of a node: by how much the clean answer changes when this node alone writes "
              "what it writes in the corrupted text.",
              f.p.question.text, f.p.reason, (double)f.p.whole.clean, (double)f.p.whole.corrupted);
-    return present(l, &found);
+    return present_pairs(l, &found, LENS_SPREAD_VALUES);
 }
 
 #endif

@@ -3,6 +3,7 @@
 #define LENS_CMD_PATCH_H
 
 #include "cmd_gradients.h"
+#include "each_pair.h"
 #include "pair_file.h"
 #include "tools/lens/pairs.h"
 #include "tools/lens/patch.h"
@@ -19,6 +20,8 @@ typedef struct patching {
     const lens_pair *pairs; /* [n_pairs]: &pair, or those of --pairs */
     size_t n_pairs;
     lens_baseline whole;    /* the answers of both texts without a patch */
+    lens_baseline *answers; /* [n_pairs]: the same of each pair of --pairs */
+    float *each;            /* of edges and nodes, with --each or --ci: as spread.h takes them */
     lens_backward backward; /* of --estimate */
 } patching;
 
@@ -30,6 +33,12 @@ static double gap_of(const patching *p)
 static int is_small(const patching *p)
 {
     return !(fabs(gap_of(p)) >= small_gap);
+}
+
+/* Cells show shares of the gap, or changes. */
+static lens_spread_kind spread_of(const patching *p)
+{
+    return is_small(p) ? LENS_SPREAD_CHANGES : LENS_SPREAD_SHARES;
 }
 
 /* Finds, among the likeliest tokens after either text, the token whose logit is highest in the clean text
@@ -146,17 +155,20 @@ static int answer(lens *l, const attn_token *ids, size_t n, const lens_metric *a
 static int ask_about_pairs(lens *l, patching *p)
 {
     size_t i;
-    float clean = 0, corrupted = 0;
     int code = FINE;
+    p->answers = (lens_baseline *)allocate(l, l->n_pairs, sizeof *p->answers);
+    if (!p->answers)
+        return failed(&l->ctx);
     p->question.metric = l->pairs[0].metric;
     p->question.text = "logits of the pairs' tokens";
     p->reason = keep(l, " (mean of %zu pairs)", l->n_pairs);
     for (i = 0; i < l->n_pairs && code == FINE; i++) {
         const lens_pair *pair = &l->pairs[i];
-        if ((code = answer(l, pair->clean, pair->n_tokens, &pair->metric, &clean)) == FINE)
-            code = answer(l, pair->corrupted, pair->n_tokens, &pair->metric, &corrupted);
-        p->whole.clean += clean / (float)l->n_pairs;
-        p->whole.corrupted += corrupted / (float)l->n_pairs;
+        lens_baseline *const of = &p->answers[i];
+        if ((code = answer(l, pair->clean, pair->n_tokens, &pair->metric, &of->clean)) == FINE)
+            code = answer(l, pair->corrupted, pair->n_tokens, &pair->metric, &of->corrupted);
+        p->whole.clean += of->clean / (float)l->n_pairs;
+        p->whole.corrupted += of->corrupted / (float)l->n_pairs;
     }
     return code;
 }
@@ -181,17 +193,21 @@ static int ask_about_patches(lens *l, patching *p)
     return code;
 }
 
-/* --estimate: the results of one sweep by attribution patching, with one backward pass for each pair. */
-static int estimate(lens *l, patching *p, const char *name, attn_tensor *values)
+/* --estimate: the results of one sweep by attribution patching, with one backward pass for each pair. each (may
+ * be NULL) becomes their answers, as lens_patch writes them. */
+static int estimate(lens *l, patching *p, const char *name, attn_tensor *values, float *each)
 {
     attn_status status = p->backward.model ? ATTN_OK : new_backward(l, &p->backward);
-    size_t i;
+    size_t i, k;
     for (i = 0; i < p->n_pairs && status == ATTN_OK; i++) {
         attn_tensor one = {0};
         status = lens_attribution_patch(&l->ctx, &one, &p->backward, &p->pairs[i], name);
         if (status == ATTN_OK)
             status = values->ndim ? attn_add(&l->ctx, values, *values, one)
                                   : attn_copy(&l->ctx, values, one);
+        for (k = 0; each && status == ATTN_OK && k < attn_count(one); k++)
+            each[i * (2 + attn_count(one)) + 2 + k] =
+                ((const float *)one.data)[k] + p->answers[i].corrupted;
         attn_tensor_free(&l->ctx, &one);
     }
     if (status == ATTN_OK)
@@ -199,6 +215,14 @@ static int estimate(lens *l, patching *p, const char *name, attn_tensor *values)
     for (i = 0; status == ATTN_OK && i < attn_count(*values); i++)
         ((float *)values->data)[i] += p->whole.corrupted;
     return status ? failed(&l->ctx) : FINE;
+}
+
+/* The values of grid i of a sweep, [n_rows, n_columns]. */
+static attn_tensor values_of_grid(const lens *l, attn_tensor values, lens_patch_kind kind, size_t i)
+{
+    if (kind == LENS_PATCH_WEIGHTS)
+        return attn_select(attn_select(values, 0, i / l->config->n_head), 0, i % l->config->n_head);
+    return values.ndim == 3 ? attn_transpose(attn_select(values, 0, i), 0, 1) : values;
 }
 
 /* Makes a grid of values [n_rows, n_columns]. finish_patches adds texts and colours. */
@@ -247,14 +271,9 @@ static size_t n_grids_of(const lens *l, const char *name)
  * each head has a grid. */
 static int fill_sweep(lens *l, lens_grid *grid, attn_tensor values, lens_patch_kind kind, size_t i)
 {
-    const size_t n_head = l->config->n_head;
     size_t t;
-    int code;
-    if (kind == LENS_PATCH_WEIGHTS)
-        values = attn_select(attn_select(values, 0, i / n_head), 0, i % n_head);
-    else if (values.ndim == 3)
-        values = attn_transpose(attn_select(values, 0, i), 0, 1);
-    if ((code = fill_patches(l, grid, values)) != FINE)
+    const int code = fill_patches(l, grid, values_of_grid(l, values, kind, i));
+    if (code != FINE)
         return code;
     if (kind != LENS_PATCH_HEADS)
         label_both(l, grid);
@@ -267,6 +286,23 @@ static int fill_sweep(lens *l, lens_grid *grid, attn_tensor values, lens_patch_k
             ((const char **)grid->rows)[t] = keep(l, "%zu", t);
     }
     return outcome(&l->ctx);
+}
+
+/* Gives grid i what each pair has there. */
+static int fill_each(lens *l, const patching *p, lens_grid *grid, const lens_patch_desc *d,
+                     size_t i)
+{
+    const attn_shape shape = lens_patch_shape(l->config, d);
+    const int code = make_each(l, grid, p->answers);
+    size_t pair, k;
+    for (pair = 0; d->each && code == FINE && pair < l->n_pairs; pair++) {
+        const attn_tensor one =
+            attn_borrow(d->each + pair * (2 + count_of(shape)) + 2, ATTN_F32, shape);
+        const attn_tensor there = values_of_grid(l, one, d->kind, i);
+        for (k = 0; k < attn_count(there); k++)
+            cells_of_pair(grid, pair)[k] = attn_get2(there, k / there.shape[1], k % there.shape[1]);
+    }
+    return code;
 }
 
 /* Runs the sweep of one activation, and makes its grids. */
@@ -290,12 +326,16 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grids)
     d.kind = kind;
     d.edits = l->edits;
     d.n_edits = l->n_edits;
-    if (l->o.estimate && (code = estimate(l, p, name, &values)) != FINE)
+    d.each = room_for_each(l, count_of(lens_patch_shape(l->config, &d)));
+    if (wants_each(l) && !d.each)
+        return failed(&l->ctx);
+    if (l->o.estimate && (code = estimate(l, p, name, &values, d.each)) != FINE)
         return code;
     if (!l->o.estimate && lens_patch(&l->ctx, &values, &p->whole, l->model, &d) != ATTN_OK)
         return failed(&l->ctx);
     for (i = 0; i < n && code == FINE; i++) {
-        code = fill_sweep(l, &grids[i], values, kind, i);
+        if ((code = fill_sweep(l, &grids[i], values, kind, i)) == FINE)
+            code = fill_each(l, p, &grids[i], &d, i);
         grids[i].title = keep(l, "%s, %s", name, each[kind]);
         if (kind == LENS_PATCH_WEIGHTS)
             grids[i].title = keep(l, "layer %zu, head %zu, %s, %s", i / l->config->n_head,
@@ -447,7 +487,7 @@ static int run_patch(lens *l)
         l->o.estimate ? "Each cell estimates, by the gradient, the corrupted text with one "
                         "activation of the clean text"
                       : "Each cell runs the corrupted text with one activation of the clean text");
-    return present(l, &found);
+    return present_pairs(l, &found, spread_of(&p));
 }
 
 #endif

@@ -114,25 +114,45 @@ static size_t column_of(const lens *l, const lens_sender *s)
     return s->kind == LENS_SENDER_MLP ? l->config->n_head : s->head;
 }
 
+/* Places the answers of the senders in the cells of a grid. Where no path leads is the corrupted text's answer. */
+static void place_answers(const lens *l, const lens_paths_desc *d, const lens_grid *grid,
+                          const float *answers, float corrupted, float *cells)
+{
+    size_t i;
+    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
+        cells[i] = corrupted;
+    for (i = 0; i < d->n_senders; i++)
+        cells[l->o.from ? 0
+                        : d->senders[i].layer * grid->n_columns + column_of(l, &d->senders[i])] =
+            answers[i];
+}
+
 /* Patches the paths from each sender, and makes the grid of the answers. */
-static int patch_paths(lens *l, patching *p, const lens_paths_desc *d, lens_grid *grid)
+static int patch_paths(lens *l, patching *p, lens_paths_desc *d, lens_grid *grid)
 {
     const lens_sender *const last = &d->senders[d->n_senders - 1];
     const char *const from =
         l->o.from ? keep(l, "%s", lens_show_sender(last).text) : "each head and MLP";
     attn_tensor values = {0};
-    size_t i;
+    float *cells;
+    size_t i, n = d->n_senders;
     int code;
-    if (lens_patch_paths(&l->ctx, &values, &p->whole, l->model, d) != ATTN_OK)
+    d->each = room_for_each(l, n);
+    if ((wants_each(l) && !d->each) ||
+        lens_patch_paths(&l->ctx, &values, &p->whole, l->model, d) != ATTN_OK)
         return failed(&l->ctx);
     code = l->o.from ? make_grid(l, grid, 1, 1)
                      : make_grid(l, grid, last->layer + 1, (size_t)l->config->n_head + 1);
-    for (i = 0; code == FINE && i < grid->n_rows * grid->n_columns; i++)
-        cell_of(grid, 0, i)->number = p->whole.corrupted; /* where no path leads */
-    for (i = 0; code == FINE && i < d->n_senders; i++)
-        cell_of(grid, l->o.from ? 0 : d->senders[i].layer,
-                l->o.from ? 0 : column_of(l, &d->senders[i]))
-            ->number = attn_get1(values, i);
+    if (code == FINE)
+        code = make_each(l, grid, p->answers);
+    cells = (float *)allocate(l, grid->n_rows * grid->n_columns, sizeof *cells);
+    if (code == FINE && cells)
+        place_answers(l, d, grid, (const float *)values.data, p->whole.corrupted, cells);
+    for (i = 0; code == FINE && cells && i < grid->n_rows * grid->n_columns; i++)
+        cell_of(grid, 0, i)->number = cells[i];
+    for (i = 0; code == FINE && d->each && i < l->n_pairs; i++)
+        place_answers(l, d, grid, d->each + i * (2 + n) + 2, d->each[i * (2 + n) + 1],
+                      cells_of_pair(grid, i));
     if (code == FINE && l->o.from)
         ((const char **)grid->rows)[0] = keep(l, "%zu", last->layer);
     if (code == FINE)
@@ -142,7 +162,7 @@ static int patch_paths(lens *l, patching *p, const lens_paths_desc *d, lens_grid
                                                         : keep(l, "%zu", last->head);
     grid->title = keep(l, "from %s to %s", from, l->o.to ? l->o.to : "the final stream");
     attn_tensor_free(&l->ctx, &values);
-    return code;
+    return code == FINE ? outcome(&l->ctx) : code;
 }
 
 static int run_path(lens *l)
@@ -180,7 +200,7 @@ static int run_path(lens *l)
                                           : "Each cell runs the corrupted text, where "
                                             "the receiver receives what one of them writes in "
                                             "the clean text,");
-    return present(l, &found);
+    return present_pairs(l, &found, spread_of(&p));
 }
 
 #endif

@@ -160,6 +160,8 @@ static void json_findings(const lens *l, const findings *found)
     printf("{");
     if (found->json)
         found->json(l, found->of);
+    if (l->o.ci)
+        printf("\"ci_of\": \"%s\", \"sign_flips\": \"%s\",\n", l->ci_of, l->flips);
     json_grids(found->grids, found->n_grids);
     printf("}\n");
 }
@@ -185,7 +187,7 @@ static int present(lens *l, const findings *found)
     }
     for (i = 0; i < found->n_grids; i++) {
         printf("\n");
-        print_grid(l, &found->grids[i]);
+        (found->grids[i].spreads ? print_with_spreads : print_grid)(l, &found->grids[i]);
     }
     return outcome(&l->ctx);
 }

@@ -30,7 +30,7 @@ static const struct option table[] = {
      "write FILE.safetensors or FILE.npz; with --lines a directory for shards and their index"},
     {'o', "output", "FILE", OUTPUT, AT(output), PROCESS, NULL, "write the model: FILE.attn"},
     {'q', "quiet", NULL, FLAG, AT(quiet), ALL, NULL,
-     "do not say what -o wrote, nor --exact's memory"},
+     "do not say what -o and --each wrote, nor --exact's memory"},
     {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
 
     /* of two texts */
@@ -60,17 +60,23 @@ static const struct option table[] = {
      "with --exact: edges (default) or nodes"},
     {0, "curve", NULL, FLAG, AT(curve), EDGES, NULL,
      "circuits of 0.1 to 100 % of the edges, by EAP, "
-     "EAP-IG (default: 5 steps), true effects and chance, and MIB's CPR and CMD"},
+     "EAP-IG (5 steps), true effects, chance; MIB's CPR and CMD"},
     {0, "circuit", "FILE", TEXT, AT(circuit), EDGES, NULL,
      "with --curve: by the scores of FILE too (MIB)"},
     {0, "prune", "AMOUNT", NUMBER, AT(prune), EDGES, "0 1000000",
-     "with --exact: remove least edges until the answer has moved by AMOUNT"},
+     "with --exact: fewest edges that answer within AMOUNT"},
     {0, "state", "FILE", TEXT, AT(state), EDGES, NULL, "with --exact: keep what is done in FILE"},
     {0, "resume", NULL, FLAG, AT(resume), EDGES, NULL, "continue the run of --state FILE"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL, "TEXT2 as token ids"},
     {0, "pairs", "FILE", TEXT, AT(pairs), OF_TWO_TEXTS, NULL,
      "means over many pairs. A line is {\"clean\": TEXT, \"corrupted\": TEXT2, \"token\": "
      "TOKEN, \"against\": TOKEN}; a text may be a list of ids"},
+    {0, "pairs", "FILE", TEXT, AT(pairs), ABLATE, NULL,
+     "means over the clean texts of many pairs, of the logits of their tokens (lens patch --help)"},
+    {0, "each", "FILE", TEXT, AT(each), OF_PAIRS, NULL,
+     "with --pairs: the numbers of every pair, JSON lines"},
+    {0, "ci", NULL, FLAG, AT(ci), OF_PAIRS, NULL,
+     "with --pairs: 95 % intervals and p-values of all cells"},
 
     /* which tokens, layers, heads and positions */
     {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS, "0 50",
@@ -288,7 +294,8 @@ static const help_page pages[] = {
      "lens model.attn decompose \"Once upon a time\" --layer 2 --kind sublayers\n"
      "lens model.attn decompose \"Once upon a time\" -o parts.safetensors"},
     {"ablate", "what the loss or a logit becomes without each head",
-     "lens MODEL.attn ablate TEXT [options]",
+     "lens MODEL.attn ablate TEXT [options]\n"
+     "lens MODEL.attn ablate --pairs FILE [options]",
      "Sets one head at a time to zero and runs the text again. "
      "A cell is the change of the mean loss, or of a logit.",
      ABLATE, NULL,

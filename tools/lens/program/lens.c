@@ -171,6 +171,11 @@ static int check_edges(const options *o)
         return fail(USAGE, "--state is for --exact");
     if (o->prune >= 0 && (!o->exact || o->of_nodes))
         return fail(USAGE, "--prune is for --exact of edges");
+    if ((o->each || o->ci) && (o->prune >= 0 || o->state))
+        return fail(USAGE, "--%s needs the numbers of every pair: leave out --%s",
+                    o->each ? "each" : "ci", o->state ? "state" : "prune");
+    if ((o->each || o->ci) && o->output && ends_in(o->output, ".json"))
+        return fail(USAGE, "-o FILE.json has means: leave out --%s", o->each ? "each" : "ci");
     if (o->resume && !o->state)
         return fail(USAGE, "--resume needs the file of the run that was stopped: --state FILE");
     return FINE;
@@ -192,6 +197,11 @@ static int check_usage(const lens *l)
         return fail(USAGE, "--shuffle needs all rows at once: leave out --resume");
     if (o->lines && l->n_names == 0)
         return fail(USAGE, "--lines needs the names of activations, such as '*.hook_resid_post'");
+    if ((o->each || o->ci) && !o->pairs)
+        return fail(USAGE, "--%s is for means over many pairs: give --pairs FILE",
+                    o->each ? "each" : "ci");
+    if (o->pairs && l->command->bit == ABLATE && o->position != not_given)
+        return fail(USAGE, "--pairs asks for logits after the last token: leave out --at");
     if (o->pairs && (l->clean_word || o->file || o->ids || o->corrupted_ids))
         return fail(USAGE, "--pairs has the texts: give no other");
     if (l->command->bit & OF_TEXTS && !l->clean_word && !o->file && !o->ids && !o->bos &&

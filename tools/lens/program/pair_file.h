@@ -1,4 +1,4 @@
-/* --pairs FILE: many pairs of texts; patch, path and edges show means over them. Each line is a JSON object:
+/* --pairs FILE: many pairs of texts; patch, path, edges and ablate show means over them. Each line is a JSON object:
  *
  *     {"clean": "Tom was a boy. He", "corrupted": "Tom was a girl. He", "token": " was", "against": " a"}
  *
@@ -99,7 +99,8 @@ static int read_pair(lens *l, const json_value *line, uint64_t number)
                     (unsigned long long)number);
     if (l->n_pairs++ == 0) {
         l->text = clean;
-        l->corrupted = corrupted;
+        if (l->command->bit & OF_TWO_TEXTS)
+            l->corrupted = corrupted;
     }
     pair->clean = clean.ids;
     pair->corrupted = corrupted.ids;

@@ -3,6 +3,7 @@
 #define LENS_PRINT_JSON_H
 
 #include "run.h"
+#include "tools/lens/spread.h"
 
 static void json_token(const lens *l, attn_token id)
 {
@@ -28,13 +29,18 @@ static void json_tokens(const lens *l)
     printf("]");
 }
 
-/* Prints a number; null if it is not finite, because JSON has no infinities. */
-static void json_figure(double value)
+/* Writes a number; null if it is not finite, because JSON has no infinities. */
+static void write_figure(FILE *file, double value)
 {
     if (isfinite(value))
-        printf("%.9g", value);
+        fprintf(file, "%.9g", value);
     else
-        fputs("null", stdout);
+        fputs("null", file);
+}
+
+static void json_figure(double value)
+{
+    write_figure(stdout, value);
 }
 
 static void json_guesses(const lens *l, const attn_prediction *top, size_t k)
@@ -67,35 +73,58 @@ static void json_quoted(const char *string)
     json_text(stdout, string, strlen(string));
 }
 
-static void json_strings(const char *const *strings, size_t n)
+static void json_strings(FILE *file, const char *const *strings, size_t n)
 {
     size_t i;
-    fputs("[", stdout);
+    fputs("[", file);
     for (i = 0; i < n; i++) {
-        fputs(i ? ", " : "", stdout);
-        json_quoted(strings[i]);
+        fputs(i ? ", " : "", file);
+        json_text(file, strings[i], strlen(strings[i]));
     }
-    fputs("]", stdout);
+    fputs("]", file);
 }
 
-/* {"title": .., "axes": .., "columns": .., "values": [[..], ..]}; values are the rows of the grid. */
-static void json_grid(const lens_grid *grid)
+/* The numbers of a cell: the one that it shows, those of its spread. */
+enum { FIGURE_NUMBER, FIGURE_MEAN, FIGURE_LOW, FIGURE_HIGH, FIGURE_P };
+
+static double figure_of(const lens_grid *grid, size_t cell, int figure)
+{
+    const lens_spread *const s = grid->spreads ? &grid->spreads[cell] : NULL;
+    return !s || figure == FIGURE_NUMBER ? (double)grid->cells[cell].number
+           : figure == FIGURE_MEAN       ? s->mean
+           : figure == FIGURE_LOW        ? s->low
+           : figure == FIGURE_HIGH       ? s->high
+                                         : s->p;
+}
+
+static void json_figures(const lens_grid *grid, const char *name, int figure)
 {
     size_t i, j;
-    fputs("{\"title\": ", stdout);
-    json_quoted(grid->title);
-    printf(", \"axes\": [\"%s\", \"%s\"], \"columns\": ", grid->row_name, grid->column_name);
-    json_strings(grid->columns, grid->n_columns);
-    fputs(", \"values\": [", stdout);
+    printf(", \"%s\": [", name);
     for (i = 0; i < grid->n_rows; i++) {
         fputs(i ? ",\n  [" : "\n  [", stdout);
         for (j = 0; j < grid->n_columns; j++) {
             fputs(j ? ", " : "", stdout);
-            json_figure((double)grid->cells[i * grid->n_columns + j].number);
+            json_figure(figure_of(grid, i * grid->n_columns + j, figure));
         }
         fputs("]", stdout);
     }
-    fputs("]}", stdout);
+    fputs("]", stdout);
+}
+
+/* {"title": .., "axes": .., "columns": .., "values": [[..], ..]}; values are the rows of the grid. With --ci
+ * "mean", "low", "high" and "p", in the same form. */
+static void json_grid(const lens_grid *grid)
+{
+    static const char *const names[] = {"values", "mean", "low", "high", "p"};
+    int figure;
+    fputs("{\"title\": ", stdout);
+    json_quoted(grid->title);
+    printf(", \"axes\": [\"%s\", \"%s\"], \"columns\": ", grid->row_name, grid->column_name);
+    json_strings(stdout, grid->columns, grid->n_columns);
+    for (figure = FIGURE_NUMBER; figure <= (grid->spreads ? FIGURE_P : FIGURE_NUMBER); figure++)
+        json_figures(grid, names[figure], figure);
+    fputs("}", stdout);
 }
 
 static void json_grids(const lens_grid *grids, size_t n)

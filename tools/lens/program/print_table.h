@@ -2,7 +2,7 @@
 #ifndef LENS_PRINT_TABLE_H
 #define LENS_PRINT_TABLE_H
 
-#include "run.h"
+#include "print_json.h"
 
 /* Prints a text in `width` columns, cut with "…" if it needs more. A negative width aligns it to the right;
  * 0: as many columns as it needs. A newline becomes a slash. `sgr` is the terminal's code for its look, or
@@ -124,6 +124,42 @@ static void print_grid(lens *l, const lens_grid *grid)
     printf("\n");
     for (first = 0; first < t.n_columns; first += most)
         print_columns(l, grid, &t, first, t.n_columns - first < most ? t.n_columns : first + most);
+}
+
+/* Prints a grid, and the spreads of its cells: beside its only column, or else as grids of their own. */
+static void print_with_spreads(lens *l, const lens_grid *grid)
+{
+    static const char *const names[] = {"", "from", "to", "p"};
+    static const char *const titles[] = {"", "95 % interval, from", "95 % interval, to", "p"};
+    const size_t n = grid->n_rows * grid->n_columns, width = grid->n_columns == 1 ? 4 : 1;
+    lens_cell *const cells = (lens_cell *)allocate(l, n * width, sizeof *cells);
+    const char *columns[4];
+    lens_grid view = *grid;
+    size_t i, k;
+    if (!cells)
+        return;
+    view.cells = cells;
+    if (width > 1) {
+        view.n_columns = width;
+        view.columns = columns;
+    }
+    for (k = 0; k < 4; k++) {
+        columns[k] = k ? names[k] : grid->columns[0];
+        for (i = 0; i < n; i++) {
+            lens_cell *const to = &cells[width > 1 ? i * width + k : i];
+            *to = grid->cells[i];
+            if (k) {
+                const double figure = figure_of(grid, i, FIGURE_MEAN + (int)k);
+                to->text = isfinite(figure) ? keep(l, k == 3 ? "%.4f" : "%.3f", figure) : "";
+                to->colour = 0;
+            }
+        }
+        view.title = k && width == 1 ? keep(l, "%s: %s", grid->title, titles[k]) : grid->title;
+        if (width == 1 && k)
+            printf("\n");
+        if (width == 1 || k == 3)
+            print_grid(l, &view);
+    }
 }
 
 #endif

@@ -10,7 +10,7 @@
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
     const char *from, *to, *second, *towards, *away, *heads, *pattern, *vector, *tuned;
-    const char *pairs, *circuit, *state, *transcoders;
+    const char *pairs, *each, *circuit, *state, *transcoders;
     text_list edit, change;
     size_t top, layer, head, position, rows, shuffle, threads, edges, steps, key, tokens;
     size_t nodes, keep;
@@ -19,7 +19,7 @@ typedef struct options {
     int pruned, check;
     int isa, bos, special, exact, /* exact: of edges, their effects; else, the text as it is */
         saved_scale, json, resume, skip_checksums, metric, estimate, quiet, no_error, of_nodes,
-        curve;
+        curve, ci;
     int by, mlps; /* of patch, a lens_patch_kind; of path, a lens_path_mlps */
     int measure, exclude_bos, exclude_current_token;
     int kind, mlp_input, no_embeds, apply_ln; /* kind: a lens_parts_kind */
@@ -66,6 +66,7 @@ enum {
     OF_WEIGHTS = CIRCUITS | PROCESS, /* they read no text */
     OF_TEXTS = ALL & ~OF_WEIGHTS,
     OF_TWO_TEXTS = PATCH | PATH | EDGES,
+    OF_PAIRS = OF_TWO_TEXTS | ABLATE,
     OF_ONE_LOGIT = ATTRIBUTE | ABLATE | GRADIENTS | DECOMPOSE,
     OF_TENSORS = RECORD | GRADIENTS, /* -o is a file of tensors */
     OF_PICTURES = ALL & ~(OF_TENSORS | DECOMPOSE | PROCESS),
@@ -103,6 +104,8 @@ struct lens {
     lens_pair *
         pairs; /* [n_pairs]: of --pairs (pair_file.h), else NULL; text and corrupted are the first */
     size_t n_pairs;
+    const char *ci_of,
+        *flips; /* of --ci: what the intervals are of, and how many signs were tried */
     size_t n_edits;
     const char *const *command_line; /* argv without the program's name */
     lens_fact facts[5];

@@ -26,7 +26,10 @@ typedef struct lens_grid {
     const char *const *rows, *const *columns; /* labels; a newline in one begins a second line */
     size_t n_rows, n_columns;
     const lens_cell *cells; /* [n_rows, n_columns] */
-    int small;              /* in an SVG the cells are squares without texts */
+    /* with --each or --ci, of the cells: [n_pairs, 2 + n] numbers, and [n] spreads (each_pair.h) */
+    float *each;
+    struct lens_spread *spreads;
+    int small; /* in an SVG the cells are squares without texts */
 } lens_grid;
 
 /* Where a page comes from: "model", "prompt", "command", "version". */

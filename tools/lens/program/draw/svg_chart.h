@@ -14,6 +14,7 @@ typedef struct lens_chart {
     const char *const *names; /* [n_lines] */
     const double *y;          /* [n_lines, n_points] */
     size_t n_lines;
+    const double *low, *high; /* [n_lines, n_points], or NULL: the ends of whiskers */
 } lens_chart;
 
 /* The first lines differ by colour and dashes; more repeat them. */
@@ -27,17 +28,26 @@ typedef struct chart_range {
     double low, high, step;
 } chart_range;
 
+static void chart_widen(chart_range *r, const double *y, size_t n)
+{
+    size_t i;
+    for (i = 0; y && i < n; i++)
+        if (isfinite(y[i])) {
+            r->low = y[i] < r->low ? y[i] : r->low;
+            r->high = y[i] > r->high ? y[i] : r->high;
+        }
+}
+
 /* The range of all finite numbers, 0 and 1, in at most eight steps. */
 static chart_range chart_range_of(const lens_chart *chart)
 {
     static const double factors[] = {2.5, 2, 2};
     chart_range r = {0, 1, 0.1};
+    const size_t n = chart->n_lines * chart->n_points;
     size_t i;
-    for (i = 0; i < chart->n_lines * chart->n_points; i++)
-        if (isfinite(chart->y[i])) {
-            r.low = chart->y[i] < r.low ? chart->y[i] : r.low;
-            r.high = chart->y[i] > r.high ? chart->y[i] : r.high;
-        }
+    chart_widen(&r, chart->y, n);
+    chart_widen(&r, chart->low, n);
+    chart_widen(&r, chart->high, n);
     for (i = 0; (r.high - r.low) / r.step > 8; i++)
         r.step *= factors[i % 3];
     r.low = r.step * floor(r.low / r.step + 1e-9);
@@ -87,6 +97,22 @@ static void chart_axes(canvas *to, const lens_chart *chart, const chart_range *r
     svg_text(to, left + CHART_WIDE / 2.0, bottom + 19 + SVG_LINE, "dim c", chart->x_name, 60);
 }
 
+/* A whisker at each point of a line, with a bar at each end. */
+static void chart_whiskers(canvas *to, const lens_chart *chart, const chart_range *r, double top,
+                           size_t line)
+{
+    size_t i;
+    for (i = 0; chart->low && i < chart->n_points; i++) {
+        const double low = chart->low[line * chart->n_points + i];
+        const double high = chart->high[line * chart->n_points + i];
+        if (isfinite(low) && isfinite(high))
+            ink_format(to,
+                       "<path fill=\"none\" class=\"%s\" d=\"M%.1f %.1fh8m-4 0V%.1fm-4 0h8\"/>\n",
+                       line % CHART_STYLES % 2 ? "less" : "more", chart_x(chart, i) - 4,
+                       chart_y(r, top, low), chart_y(r, top, high));
+    }
+}
+
 static void chart_line(canvas *to, const lens_chart *chart, const chart_range *r, double top,
                        size_t line)
 {
@@ -124,6 +150,7 @@ static double svg_chart(canvas *to, const lens_chart *chart, double y, double *w
         chart_axes(to, chart, &r, top);
     for (i = 0; i < chart->n_lines && to; i++) {
         const double at = below + SVG_LINE * (double)i;
+        chart_whiskers(to, chart, &r, top, i);
         chart_line(to, chart, &r, top, i);
         ink_format(to, "<path fill=\"none\" class=\"%s\" d=\"M%d %.1fh32\"/>\n",
                    chart_styles[i % CHART_STYLES], SVG_EDGE + CHART_LEFT, at + 8);
