@@ -182,7 +182,7 @@ static int run_curves(lens *l)
     lens_grid grids[N_ORDERS];
     findings found = {make_page(l, "Circuits of growing size"), grids, N_ORDERS, json_curves, &f};
     int code, order;
-    if (l->o.steps == 1)
+    if (l->o.steps <= 1)
         l->o.steps = 5;
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_curves(l, &f)) != FINE)
         return code;

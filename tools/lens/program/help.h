@@ -52,6 +52,16 @@ static const struct option table[] = {
      "they pass on what the sender wrote"},
     {0, "edges", "COUNT", COUNT, AT(edges), EDGES, "1 10000000",
      "the size of the circuit (default 20)"},
+    {0, "method", "NAME", CHOICE, AT(method), EDGES, METHOD_NAMES,
+     "estimate by eap (default), eap-ig (5 steps, if --steps does not say) or gim, "
+     "or by one rule of GIM alone: gim-norm, gim-softmax or gim-qkv"},
+    {0, "method", "NAME", CHOICE, AT(method), GRADIENTS, NULL,
+     "plain (default), or by the rules of gim, or by one of them alone: "
+     "gim-norm (LayerNorm's scale is a constant), gim-softmax (temperature 2) or gim-qkv "
+     "(q and k divided by 4, v by 2)"},
+    {0, "method", "NAME", CHOICE, AT(method), PATCH, NULL,
+     "with --estimate: by plain gradients (default), or by those of gim, gim-norm, gim-softmax "
+     "or gim-qkv"},
     {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
      "embeddings between the texts (default 1: EAP; or EAP-IG)"},
     {0, "exact", NULL, FLAG, AT(exact), EDGES, NULL,
