@@ -68,7 +68,7 @@
  *
  *     LENS_RULE_NORM      2.  the scale counts as a constant: d x = (g - mean(g)) / scale, d scale = 0
  *     LENS_RULE_SOFTMAX   7.  softmax(scores / 2) takes the place of pattern in d scores
- *     LENS_RULE_QKV       7.  d q and d k are divided by 4, d v by 2
+ *     LENS_RULE_QKV       7.  d q and d k are divided by 4, d v by 2, at hook_q, hook_k and hook_v already
  *
  * These differ from gim-explain 0.1.4 in float64 by as little as plain gradients do from autograd's. RelP is
  * left out: the rules of LRP are under a patent that allows scientific and private use only.

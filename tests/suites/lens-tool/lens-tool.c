@@ -970,8 +970,7 @@ TEST(methods)
     CHECK(works(LENS MODEL OF_SHORT "--method gim --steps 3") && strstr(out, "(GIM, 3 steps)"));
     CHECK(works(LENS MODEL OF_SHORT "--method gim -o " TMP "gim.json"));
     all = parse("cat " TMP "gim.json");
-    CHECK(fabs(fabs(number(member(member(all, "edges") + 1, "score"))) - fabs(score[2])) <
-          1e-6);
+    CHECK(fabs(fabs(number(member(member(all, "edges") + 1, "score"))) - fabs(score[2])) < 1e-6);
     for (i = 0; i < 2; i++) {
         snprintf(line, sizeof line,
                  LENS MODEL "gradients 'Once upon' blocks.3.attn.hook_q --method %s -o " TMP
