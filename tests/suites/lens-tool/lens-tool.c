@@ -1096,21 +1096,24 @@ TEST(curves)
     curves = member(
         parse(LENS MODEL OF_SHORT "--curve -q --steps 2 --json --circuit " TMP "circuit.json"),
         "curves");
-    CHECK(curves && curves->size == 10);
+    CHECK(curves && curves->size == 12);
     for (i = 0; curves && i < curves->size; i++) {
         one = member(item(curves, i), "faithfulness");
         CHECK(fabs(number(item(one, 9)) - 1) < 1e-3);
-        for (k = 0; i >= 8 && k < 10; k++)
+        for (k = 0; i >= 10 && k < 10; k++)
             CHECK(number(item(one, k)) ==
                   number(item(member(item(curves, i - 4), "faithfulness"), k)));
     }
-    CHECK(json_is(member(item(curves, 2), "method"), "EAP-IG, 2 steps"));
+    CHECK(json_is(member(item(curves, 2), "method"), "EAP-IG, 2 steps") &&
+          json_is(member(item(curves, 4), "method"), "GIM"));
     one = member(root, "rank_correlation"); /* the file has the true effects */
     CHECK(fabs(number(member(one, "exact")) - 1) < 1e-9 &&
           fabs(number(member(one, "random"))) < 0.2);
     CHECK(number(member(one, "EAP")) > 0.5 && number(member(one, "EAP")) < 1);
+    CHECK(number(member(one, "GIM")) > 0.5 && number(member(one, "GIM")) < 1 &&
+          number(member(one, "GIM")) != number(member(one, "EAP")));
     /* the largest effects find a circuit that chance does not find */
-    CHECK(number(member(item(curves, 5), "cmd")) < number(member(item(curves, 7), "cmd")));
+    CHECK(number(member(item(curves, 7), "cmd")) < number(member(item(curves, 9), "cmd")));
     refuses(2, "--circuit is for --curve", LENS MODEL OF_SHORT "--circuit x.json");
     refuses(2, "leave out --curve", LENS MODEL OF_SHORT "--curve -o x.json");
     refuses(2, "--curve compares", LENS MODEL OF_SHORT "--curve --exact");

@@ -68,8 +68,8 @@ static const struct option table[] = {
     {0, "of", "KIND", CHOICE, AT(of_nodes), EDGES, "edges nodes",
      "with --exact: edges (default) or nodes"},
     {0, "curve", NULL, FLAG, AT(curve), EDGES, NULL,
-     "circuits of 0.1 to 100 % of the edges, by EAP, EAP-IG, true effects and chance; "
-     "MIB's CPR and CMD"},
+     "circuits of 0.1 to 100 % of the edges, by EAP, EAP-IG, GIM, true effects "
+     "and chance; MIB's CPR and CMD"},
     {0, "circuit", "FILE", TEXT, AT(circuit), EDGES, NULL,
      "with --curve: by the scores of FILE too (MIB)"},
     {0, "prune", "AMOUNT", NUMBER, AT(prune), EDGES, "0 1000000",
