@@ -22,6 +22,8 @@
  *         lens_run_edges(&ctx, &value, &backward, &pairs[0], kept) == ATTN_OK)
  *         printf("with 200 edges the metric is %.3f\n", value);
  *
+ * With backward.rules the gradients are those of GIM (gradients.h), for any number of steps.
+ *
  * With backward.edits all runs use the edited model. A sender's output is its edited output, and an edit of
  * a receiver's input applies after all edges into that receiver have been added. EAP needs the stream to be
  * a sum of the senders' outputs. So edits of hook_attn_out and of the stream above the embeddings must be

@@ -62,6 +62,17 @@
  * numbers of that pass. A gradient belongs to an activation after its edits. Further down it is 0 where an
  * edit replaced a number, and multiplied where an edit scales (changes.h).
  *
+ * Rules. GIM (Edin et al. 2025, arXiv 2505.17630) changes three formulas, for better estimates where a
+ * softmax is sure of its key or a LayerNorm divides a change away. backward.rules has the bits of lens_rule
+ * that are in force; each may be set alone. The forward pass does not change.
+ *
+ *     LENS_RULE_NORM      2.  the scale counts as a constant: d x = (g - mean(g)) / scale, d scale = 0
+ *     LENS_RULE_SOFTMAX   7.  softmax(scores / 2) takes the place of pattern in d scores
+ *     LENS_RULE_QKV       7.  d q and d k are divided by 4, d v by 2, at hook_q, hook_k and hook_v already
+ *
+ * These differ from gim-explain 0.1.4 in float64 by as little as plain gradients do from autograd's. RelP is
+ * left out: the rules of LRP are under a patent that allows scientific and private use only.
+ *
  * Conventions. The gradient of an activation includes all that depends on it. At later keys d scores and
  * d pattern are 0, because the model ignores what is written there; autograd gives d pattern another number
  * there, because PyTorch multiplies those weights with values too. At hook_resid_mid the gradient includes
@@ -83,6 +94,14 @@ typedef struct lens_layer_weights {
     attn_tensor ln1_w, ln2_w; /* [C] */
 } lens_layer_weights;
 
+/* Rules that change the formulas: see above. */
+typedef enum lens_rule {
+    LENS_RULE_NORM = 1,
+    LENS_RULE_SOFTMAX = 2,
+    LENS_RULE_QKV = 4,
+    LENS_RULES_GIM = 7 /* all of them */
+} lens_rule;
+
 /* What backward passes of a model share. It holds a transposed f32 copy of all matrices: 4 bytes for each
  * weight. One thread at a time may use it. */
 typedef struct lens_backward {
@@ -95,6 +114,7 @@ typedef struct lens_backward {
     size_t n_edits;
     attn_progress_fn progress; /* may be NULL: lens_edge_scores and lens_edge_curve call it */
     void *user;                /* progress gets it */
+    int rules;                 /* bits of lens_rule, in force in every later pass; 0: none */
 } lens_backward;
 
 /* *panels: the transpose of a layer's matrix [K, N], or [H, d, N] with K = H * d. */
@@ -296,11 +316,11 @@ LENS_FN attn_status lens_back_product(attn_ctx *ctx, attn_tensor *out, attn_tens
 }
 
 /* 2. d holds g [.., T, C], dense, and becomes d x; n [T, C] is the normalized input. *moment becomes
- * mean(g * n) [.., T, 1]; d scale is -C / scale times that. The sums are in double because most of their
- * terms cancel. Every product is of two floats, which double holds exactly, so a compiler that fuses does
- * not change the result. */
+ * mean(g * n) [.., T, 1]; d scale is -C / scale times that. By LENS_RULE_NORM it is 0. The sums are in double
+ * because most of their terms cancel. Every product is of two floats, which double holds exactly, so a
+ * compiler that fuses does not change the result. */
 LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tensor n,
-                                        attn_tensor scale, attn_tensor *moment)
+                                        attn_tensor scale, attn_tensor *moment, int rules)
 {
     const size_t n_rows = n.shape[0], width = n.shape[1];
     const size_t rows = width ? attn_count(d) / width : 0;
@@ -324,6 +344,7 @@ LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tenso
         }
         mean = (float)((sum[0] + sum[1] + sum[2] + sum[3]) / (double)width);
         product = (float)((products[0] + products[1] + products[2] + products[3]) / (double)width);
+        product = rules & LENS_RULE_NORM ? 0 : product;
         for (i = 0; i < width; i++)
             g[i] =
                 (float)(((double)g[i] - (double)mean - (double)product * (double)normal[i]) * by);
@@ -359,6 +380,7 @@ LENS_FN attn_status lens_back_edited_scale(attn_ctx *ctx, const lens_pass *p, si
         double products = 0;
         for (i = 0; i < width; i++)
             products += (double)g[i] * (double)attn_get2(n, row, i);
+        products = p->b->rules & LENS_RULE_NORM ? 0 : products;
         ((float *)d_scale.data)[row] = (float)(-products / (double)attn_get2(s, row, 0));
     }
     failed = failed || lens_pass_on(ctx, p, layer, name, d_scale);
@@ -469,7 +491,7 @@ LENS_FN attn_status lens_back_copies_of(attn_ctx *ctx, const lens_pass *p, size_
         lens_normalize_copies(ctx, &n, &scale, lens_seen(ctx, p, layer, name), eps);
     if (!failed) {
         flat = attn_reshape(*d, attn_shape2(n.shape[0], n.shape[1]));
-        failed = lens_layernorm_back(ctx, flat, n, scale, &moment) != ATTN_OK;
+        failed = lens_layernorm_back(ctx, flat, n, scale, &moment, p->b->rules) != ATTN_OK;
     }
     attn_tensor_free(ctx, &w);
     attn_tensor_free(ctx, &n);
@@ -551,7 +573,7 @@ LENS_FN attn_status lens_back_layernorm(attn_ctx *ctx, const lens_pass *p, size_
              lens_pass_on(ctx, p, layer, pre_name, d);
     if (!failed && lens_is_edited_in(p, layer, scale_name))
         return lens_back_edited_scale(ctx, p, layer, scale_name, d, n);
-    failed = failed || lens_layernorm_back(ctx, d, n, scale, &moment) ||
+    failed = failed || lens_layernorm_back(ctx, d, n, scale, &moment, p->b->rules) ||
              attn_div(ctx, &moment, moment, scale) ||
              attn_scale(ctx, &moment, moment, -(float)d.shape[1]) ||
              lens_give(ctx, p, layer, scale_name, moment);
@@ -732,7 +754,7 @@ LENS_FN attn_status lens_back_copies(attn_ctx *ctx, const lens_pass *p, size_t l
                   attn_zeros(ctx, &d, ATTN_F32, attn_shape3(n_head, qkv.shape[0], width))) ||
                  lens_back_inputs(ctx, d, p, layer, attn_slice(qkv, 1, i * width, width), i) ||
                  attn_mul(ctx, &d, d, p->b->layers[layer].ln1_w) ||
-                 lens_layernorm_back(ctx, d, n, scale, &moment) ||
+                 lens_layernorm_back(ctx, d, n, scale, &moment, p->b->rules) ||
                  (asked && attn_copy(ctx, &place, lens_by_head(d))) ||
                  (all && attn_add(ctx, &sum, sum, lens_by_head(d)));
     }
@@ -760,17 +782,44 @@ LENS_FN void lens_softmax_back(attn_tensor scores, attn_tensor pattern)
         }
 }
 
+/* *out (a zeroed tensor) = softmax(scores / 2) for pattern = softmax(scores), [H, T, T]: the roots of a row's
+ * weights, divided by their sum. */
+LENS_FN attn_status lens_soften(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern)
+{
+    const size_t n = pattern.shape[1];
+    size_t row, j;
+    if (attn_zeros(ctx, out, ATTN_F32, attn_shape3(pattern.shape[0], n, n)) != ATTN_OK)
+        return lens_failure(ctx);
+    for (row = 0; row < pattern.shape[0] * n; row++) {
+        const float *p = (const float *)pattern.data + (ptrdiff_t)(row / n) * pattern.stride[0] +
+                         (ptrdiff_t)(row % n) * pattern.stride[1];
+        float *soft = (float *)out->data + row * n;
+        double sum = 0;
+        for (j = 0; j <= row % n; j++)
+            sum += (double)(soft[j] = sqrtf(p[(ptrdiff_t)j * pattern.stride[2]]));
+        for (j = 0; j <= row % n; j++)
+            soft[j] = (float)((double)soft[j] / sum);
+    }
+    return ATTN_OK;
+}
+
 /* 7. d scores [H, T, T] for d z [H, T, d]; *scores must be zeroed. */
 LENS_FN attn_status lens_back_pattern(attn_ctx *ctx, const lens_pass *p, size_t layer,
                                       attn_tensor *scores, attn_tensor d_z)
 {
     const attn_tensor v = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_v"));
     const attn_tensor pattern = lens_seen_before(ctx, p, layer, "attn.hook_pattern");
-    if (attn_matmul(ctx, scores, d_z, attn_transpose(v, 1, 2)) ||
-        attn_mul(ctx, scores, *scores, p->later) ||
-        lens_pass_on(ctx, p, layer, "attn.hook_pattern", *scores))
+    const int is_soft = (p->b->rules & LENS_RULE_SOFTMAX) != 0;
+    attn_tensor soft = ATTN_ZERO;
+    int failed = attn_matmul(ctx, scores, d_z, attn_transpose(v, 1, 2)) ||
+                 attn_mul(ctx, scores, *scores, p->later) ||
+                 lens_pass_on(ctx, p, layer, "attn.hook_pattern", *scores) ||
+                 (is_soft && lens_soften(ctx, &soft, pattern));
+    if (!failed)
+        lens_softmax_back(*scores, is_soft ? soft : pattern);
+    attn_tensor_free(ctx, &soft);
+    if (failed)
         return lens_failure(ctx);
-    lens_softmax_back(*scores, pattern);
     return lens_pass_on(ctx, p, layer, "attn.hook_attn_scores", *scores);
 }
 
@@ -783,6 +832,8 @@ LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, size_t la
     const attn_tensor pattern = lens_seen(ctx, p, layer, "attn.hook_pattern");
     const attn_tensor q = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_q"));
     const attn_tensor k = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_k"));
+    const int divide = (p->b->rules & LENS_RULE_QKV) != 0;
+    const float scale = lens_score_scale(c, layer) * (divide ? 0.25f : 1);
     attn_tensor d[3], z = ATTN_ZERO, d_z, scores = ATTN_ZERO;
     size_t i;
     int failed = lens_back_results(ctx, p, layer, &z, d_out) != ATTN_OK;
@@ -791,9 +842,9 @@ LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, size_t la
     d_z = lens_by_head(lens_heads_of(p, z));
     failed = failed || lens_pass_on(ctx, p, layer, "attn.hook_z", lens_by_head(d_z)) ||
              attn_matmul(ctx, &d[2], attn_transpose(pattern, 1, 2), d_z) ||
+             (divide && attn_scale(ctx, &d[2], d[2], 0.5f)) ||
              lens_back_pattern(ctx, p, layer, &scores, d_z) ||
-             attn_scale(ctx, &scores, scores, lens_score_scale(c, layer)) ||
-             attn_matmul(ctx, &d[0], scores, k) ||
+             attn_scale(ctx, &scores, scores, scale) || attn_matmul(ctx, &d[0], scores, k) ||
              attn_matmul(ctx, &d[1], attn_transpose(scores, 1, 2), q) ||
              lens_pass_on(ctx, p, layer, "attn.hook_q", lens_by_head(d[0])) ||
              lens_pass_on(ctx, p, layer, "attn.hook_k", lens_by_head(d[1])) ||
@@ -970,6 +1021,11 @@ LENS_FN attn_status lens_gradients_beside(attn_ctx *ctx, attn_record **gradients
                          : !desc    ? "description"
                                     : "lens_backward that lens_backward_new made");
     *gradients = NULL;
+    if (b->rules < 0 || b->rules > LENS_RULES_GIM)
+        return attn_fail(
+            ctx, ATTN_E_ARGUMENT,
+            "%s: the rules of lens_backward are %d; expected bits of lens_rule, 0 to %d", op,
+            b->rules, (int)LENS_RULES_GIM);
     if (lens_need_edits(ctx, op, b->edits, b->n_edits) ||
         lens_need_tokens(ctx, op, b->model, desc->tokens, desc->n_tokens) ||
         lens_need_metric(ctx, op, &desc->metric, attn_model_config(b->model)->n_vocab,

@@ -4,7 +4,7 @@
  *
  * The estimate is linear: (clean activation - corrupted activation) · d metric / d activation, with
  * the gradient of the corrupted text. patch.h gives the true numbers with one pass for each.
- * backward.edits are in force in all runs, like the edits of patch.h.
+ * backward.edits are in force in all runs, like the edits of patch.h, and backward.rules in the gradient.
  *
  *     lens_pair pair = ATTN_ZERO;
  *     attn_tensor change = ATTN_ZERO;

@@ -145,7 +145,7 @@ lens_exact_desc: P pairs, z n_pairs, i of_nodes, P edits, z n_edits, P progress 
 lens_prune_desc: P pairs, z n_pairs, d amount, attn_tensor scores, P progress user
 lens_edge: z sender receiver, f score
 lens_pruned: *lens_edge edges, z n_kept n_runs, d clean value
-lens_backward: P model workspace layers, attn_tensor ln_final_w w_u, P edits, z n_edits, P progress user
+lens_backward: P model workspace layers, attn_tensor ln_final_w w_u, P edits, z n_edits, P progress user, i rules
 lens_gradients_desc: P tokens, z n_tokens, P names, z n_names, P resid, lens_metric metric
 lens_graph: z n_layer n_head n_senders n_receivers n_edges
 lens_node_name: c48 text

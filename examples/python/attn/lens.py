@@ -76,6 +76,9 @@ Token = Union[int, str]
 By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
 Sender = Union[tuple[int, Union[int, Literal["mlp"]]], Literal["embed"]]
 Receiver = Union[tuple[int, str], tuple[int, str, int]]  # layer, activation, and of a head's input the head
+Method = Literal["plain", "gim", "gim_norm", "gim_softmax", "gim_qkv"]  # of the backward pass: gim's rules, or one alone
+EdgeMethod = Literal["eap", "eap_ig", "gim", "gim_norm", "gim_softmax", "gim_qkv"]
+_RULES = {"gim": 7, "gim_norm": 1, "gim_softmax": 2, "gim_qkv": 4}  # lens_rule; of other methods 0
 _BY = [*By.__args__]  # type: ignore[attr-defined]
 _METRICS = ["loss", "logit", "logit_diff", "log_prob", "function", "function_at"]
 _MLPS = ["frozen", "through"]
@@ -591,7 +594,11 @@ class Gradients(NamedTuple):
 
 class Backward:
     """Backward passes of a model. It holds the weights of all matrices as f32 beside the model's own, and
-    belongs to one thread at a time. `edits` are in force in all runs of a call, and gradients honour them."""
+    belongs to one thread at a time. `edits` are in force in all runs of a call, and gradients honour them.
+
+    method: "plain", or the rules of GIM (Edin et al. 2025), all three or one alone: "gim_norm", LayerNorm's scale is a constant
+    in the backward pass; "gim_softmax", softmax goes backward with temperature 2; "gim_qkv", gradients of q and k are divided by
+    4, of v by 2."""
 
     def __init__(self, model: attn.Model) -> None:
         self.model = model
@@ -601,17 +608,19 @@ class Backward:
         free_with(self, _lib.lens_backward_free, self._ctx, self._backward, self._handle)
         self._ctx.run(_lib.lens_backward_new, byref(self._backward), self._handle, long=True)
 
-    def _ask(self, edits: Edits, progress: Progress = None, what: str = "") -> _Question:
+    def _ask(self, edits: Edits, progress: Progress = None, what: str = "", method: str = "plain") -> _Question:
         """A question about the model that edits make."""
         asked = _Question(self.model)
+        self._backward.rules = _RULES.get(method, 0)
         changes = asked.edits(edits)
         self._backward.edits, self._backward.n_edits = _address(changes), len(changes)
         asked.progress(self._backward, progress, what)
         return asked
 
-    def gradients(self, tokens: Tokens, metric: Metric, names: attn.Names = None, *, edits: Edits = ()) -> Gradients:
+    def gradients(self, tokens: Tokens, metric: Metric, names: attn.Names = None, *, method: Method = "plain",
+                  edits: Edits = ()) -> Gradients:
         """d metric / d activation for every activation that names match (None: all but those on request)."""
-        asked = self._ask(edits)
+        asked = self._ask(edits, method=method)
         ids = asked.ids(tokens)
         chosen = None if names is None else self.model._chosen(names)
         wanted = attn._strings(["hook_embed"] if chosen == [] else chosen or [])  # of no names C would make all
@@ -626,10 +635,10 @@ class Backward:
             found[name.decode()] = self.model._batched(attn._view(tensor).copy())
         return Gradients(value.value, attn.Named(found, self.model.config.n_layer))
 
-    def attribution_patch(self, pair: Pair, name: Activation, *, edits: Edits = ()) -> Array:
+    def attribution_patch(self, pair: Pair, name: Activation, *, method: Method = "plain", edits: Edits = ()) -> Array:
         """Estimates of patch(...).effect - corrupted by one backward pass: [layers, heads] of activations
         that begin with "attn.", else [layers, positions]."""
-        asked, config = self._ask(edits), self.model.config
+        asked, config = self._ask(edits, method=method), self.model.config
         array = asked.pairs([pair], "pair")
         coded = _in_blocks(self.model, name)
         width = config.n_head if name.startswith("attn.") else int(array[0].n_tokens)
@@ -637,10 +646,11 @@ class Backward:
         asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]), coded)
         return out
 
-    def edge_scores(self, pairs: Pairs, steps: Positive = 1, *, edits: Edits = (), progress: Progress = None) -> Array:
+    def edge_scores(self, pairs: Pairs, steps: Positive = 1, *, method: Method = "plain", edits: Edits = (),
+                    progress: Progress = None) -> Array:
         """Edge attribution patching: [senders, receivers], the mean over the pairs; steps above 1: EAP-IG.
         edge_names(model) names both axes."""
-        asked = self._ask(edits, progress, "edge_scores")
+        asked = self._ask(edits, progress, "edge_scores", method)
         array = asked.pairs(pairs)
         graph = _lib.lens_graph_of(self._handle)
         out = np.zeros((graph.n_senders, graph.n_receivers), np.float32)
@@ -705,19 +715,23 @@ class Edges(_Shown, _OfPairs):
         return pandas.DataFrame(self.best, columns=["from", "to", "score"])
 
 
-def edges(model: attn.Model, pairs: Pairs, n: int = 20, *, steps: Positive = 5, exact: bool = False, edits: Edits = (),
-          progress: Progress = None, each: EachFile = False, ci: bool = False) -> Edges:
-    """Which edges make the difference between two texts, and the best n of them. steps: EAP-IG (1: EAP); exact: the true
-    effect of every edge, by a run of its own. each, ci: as in patch, of the best edges [n]; estimates take the time twice."""
+def edges(model: attn.Model, pairs: Pairs, n: int = 20, *, method: EdgeMethod = "eap_ig", steps: Optional[Positive] = None,
+          exact: bool = False, edits: Edits = (), progress: Progress = None, each: EachFile = False, ci: bool = False) -> Edges:
+    """Which edges make the difference between two texts, and the best n of them. method: EAP, EAP-IG, or GIM's rules, all or one
+    alone (see Backward); steps: runs between both texts (of EAP-IG 5, else 1); exact: the true effect of every edge, by a run
+    of its own. each, ci: as in patch, of the best edges [n]; estimates take the time twice."""
+    if method == "eap" and (steps or 1) > 1:
+        raise _arguments.wrong("edges()", "steps", steps, '1 for EAP, or method="eap_ig"', ValueError)
+    steps, rules = steps or (5 if method == "eap_ig" else 1), "plain" if method == "eap" or method == "eap_ig" else method
     rows = None
     if exact:
         effects = exact_effects(model, pairs, edits=edits, progress=progress, each=bool(each or ci))
         scores, numbers = effects.effect, effects.each.numbers if effects.each else None
     else:
         back = Backward(model)
-        scores = back.edge_scores(pairs, steps, edits=edits, progress=progress)
-        numbers = np.stack([back.edge_scores(pair, steps, edits=edits) for pair in ([pairs] if isinstance(pairs, Pair) else pairs)]
-                           ) if each or ci else None
+        scores = back.edge_scores(pairs, steps, method=rules, edits=edits, progress=progress)
+        numbers = np.stack([back.edge_scores(pair, steps, method=rules, edits=edits)
+                            for pair in ([pairs] if isinstance(pairs, Pair) else pairs)]) if each or ci else None
     senders, receivers = edge_names(model)
     kept = best_edges(model, scores, n) != 0
     order = np.argsort(-np.abs(np.where(kept, scores, 0)).ravel(), kind="stable")[:int(kept.sum())]

@@ -1139,6 +1139,18 @@ class Studies(Case):
             d[self.model.to_single_token(" was")], d[self.model.to_single_token(" had")] = 1, -1
             return self.difference(logits), d
 
+        soft, q, layer = (back.gradients(self.corrupted, lens.logit_diff(" was", " had"), "*.attn.hook_*", method=method).gradient
+                          for method in ("gim_softmax", "gim_qkv", "gim_norm"))
+        plain = back.gradients(self.corrupted, lens.logit_diff(" was", " had"), "*.attn.hook_*").gradient
+        for key, parts in (("q", 4), ("k", 4), ("v", 2), ("pattern", 1)):  # nothing above the last layer's heads differs
+            self.same(q[f"blocks.3.attn.hook_{key}"] * parts, plain[f"blocks.3.attn.hook_{key}"])
+        root = np.sqrt(self.model.run_with_cache(self.corrupted, "*.hook_pattern")[1]["blocks.3.attn.hook_pattern"])
+        weight, d = root / root.sum(-1, keepdims=True), plain["blocks.3.attn.hook_pattern"]
+        self.assertLess(np.abs(soft["blocks.3.attn.hook_attn_scores"] - weight * (d - (weight * d).sum(-1, keepdims=True))).max(), 1e-6)
+        self.assertGreater(np.abs(layer["blocks.3.attn.hook_z"] - plain["blocks.3.attn.hook_z"]).max(), 1e-4)
+        cells = back.attribution_patch(self.pair(), "attn.hook_q", method="gim_qkv")[3] * 4 - back.attribution_patch(self.pair(), "attn.hook_q")[3]
+        self.assertLess(np.abs(cells).max(), 1e-6)
+
         mine = back.gradients(self.corrupted, lens.function(own, from_end=0), name)
         self.same(mine.gradient[name], got.gradient[name])
         loss = back.gradients(self.corrupted, lens.loss(), name).value
@@ -1190,7 +1202,8 @@ class Studies(Case):
         def program(*options):
             return json.loads(run(BUILD / "lens", BUILD / "induction.attn", "edges", *question, "--json", *options))
 
-        for options, of in ((["--steps", 5], {}), (["--exact"], {"exact": True})):
+        for options, of in ((["--steps", 5], {}), (["--method", "eap"], {"method": "eap"}), (["--method", "gim"], {"method": "gim"}),
+                            (["--method", "gim-norm", "--steps", 3], {"method": "gim_norm", "steps": 3}), (["--exact"], {"exact": True})):
             found, said = lens.edges(model, pair, 8, **of), program("--edges", 8, *options)["edges"][:8]
             self.assertEqual([edge[:2] for edge in found.best], [(edge["from"], edge["to"]) for edge in said])
             self.assertLess(max(abs(edge[2] - other["score"]) for edge, other in zip(found.best, said)), 1e-5)
@@ -1212,6 +1225,7 @@ class Studies(Case):
                 self.assertEqual(got.n_edges.tolist(), said["n_edges"])
                 self.assertLess(np.abs(got.faithfulness - said["faithfulness"]).max(), 1e-5)
                 self.assertLess(abs(got.cpr - said["cpr"]) + abs(got.cmd - said["cmd"]), 1e-5)
+        self.assertRaisesRegex(ValueError, 'steps is 5; expected 1 for EAP, or method="eap_ig"', lens.edges, model, pair, method="eap", steps=5)
         with self.fails(attn.Status.ARGUMENT, "no difference to take a share of"):
             lens.curve(model, lens.Pair(clean, clean, lens.logit_diff(31, 64)), found.scores)
 

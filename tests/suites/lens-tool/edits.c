@@ -128,11 +128,6 @@ TEST(edits)
     refuses(2, "--edit means nothing to heads", LENS MODEL "heads Once --edit 'zero hook_embed'");
 }
 
-static const json_value *cell(const json_value *all, size_t grid, size_t row, size_t column)
-{
-    return item(item(member(item(member(all, "grids"), grid), "values"), row), column);
-}
-
 /* --token ' was' --against ' a' */
 static const lens_metric asked = {.kind = LENS_METRIC_LOGIT_DIFF, .token = 286, .against = 258};
 

@@ -969,6 +969,72 @@ TEST(edges_and_estimates)
     refuses(2, "edges needs two texts", LENS MODEL "edges Once");
 }
 
+#define OF_SHORT "edges Tom Lily --token ' was' --against ' a' "
+
+/* Scores, gradients and estimates by GIM's rules: those of the last layer's queries are a quarter of the plain ones. */
+TEST(methods)
+{
+    static const char *const titles[] = {"EAP", "EAP-IG", "GIM", "GIM's rule of softmax alone"};
+    static const char *const names[] = {"eap", "eap-ig", "gim", "gim-softmax"};
+    const json_value *all;
+    attn_tensor plain, divided;
+    unsigned char *file[2];
+    double score[4], change[2];
+    size_t size, i;
+    char line[512];
+    for (i = 0; i < 4; i++) {
+        snprintf(line, sizeof line, LENS MODEL OF_SHORT "--json --method %s", names[i]);
+        all = parse(line);
+        CHECKF(json_is(member(all, "method"), titles[i]), "%s", names[i]);
+        CHECK(number(member(all, "steps")) == (i == 1 ? 5 : 1));
+        score[i] = number(member(item(member(all, "edges"), 0), "score"));
+    }
+    CHECK(score[0] != score[2] && score[2] != score[3]);
+    CHECK(works(LENS MODEL OF_SHORT "--method gim --steps 3") && strstr(out, "(GIM, 3 steps)"));
+    CHECK(works(LENS MODEL OF_SHORT "--method gim -o " TMP "gim.json"));
+    all = parse("cat " TMP "gim.json");
+    CHECK(fabs(fabs(number(member(member(all, "edges") + 1, "score"))) - fabs(score[2])) < 1e-6);
+    for (i = 0; i < 2; i++) {
+        snprintf(line, sizeof line,
+                 LENS MODEL "gradients 'Once upon' blocks.3.attn.hook_q --method %s -o " TMP
+                            "%d.safetensors",
+                 i ? "gim-qkv" : "plain", (int)i);
+        CHECK(works(line));
+        snprintf(line, sizeof line, TMP "%d.safetensors", (int)i);
+        file[i] = test_read(line, &size);
+    }
+    plain = safetensor(file[0], "blocks.3.attn.hook_q");
+    divided = safetensor(file[1], "blocks.3.attn.hook_q");
+    for (i = 0; i < count_of(plain); i++)
+        CHECK(value_of(plain, i) == 4 * value_of(divided, i));
+    free(file[0]);
+    free(file[1]);
+    for (i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, LENS MODEL "patch" OF_BOTH "attn.hook_q --estimate --json%s",
+                 i ? " --method gim-qkv" : "");
+        all = parse(line);
+        change[i] = number(cell(all, 0, 3, 2)) - number(member(all, "corrupted"));
+    }
+    CHECKF(fabs(change[0]) > 1e-4 && fabs(change[0] - 4 * change[1]) < 1e-5, "%g and %g", change[0],
+           change[1]);
+    CHECK(works(LENS MODEL "patch" OF_BOTH "attn.hook_q --estimate --method gim") &&
+          strstr(out, "by the gradient (GIM)"));
+}
+
+TEST(wrong_methods)
+{
+    refuses(2, "edges knows eap, eap-ig, gim and gim's rules, and no \"plain\"",
+            LENS MODEL OF_SHORT "--method plain");
+    refuses(2, "patch knows plain, gim and gim's rules, and no \"eap-ig\"",
+            LENS MODEL "patch Once Tom --estimate --method eap-ig");
+    refuses(2, "and no \"eap\"", LENS MODEL "gradients Once --method eap -o x.npz");
+    refuses(2, "--method is for --estimate", LENS MODEL "patch Once Tom --method gim");
+    refuses(2, "leave out --exact", LENS MODEL OF_SHORT "--exact --method gim");
+    refuses(2, "leave out --curve", LENS MODEL OF_SHORT "--curve --method gim");
+    refuses(2, "EAP has one step", LENS MODEL OF_SHORT "--method eap --steps 2");
+    refuses(2, "there is no \"relp\"", LENS MODEL OF_SHORT "--method relp");
+}
+
 TEST(exact_edges)
 {
     const json_value *all, *edges, *nodes;
@@ -1028,8 +1094,6 @@ TEST(exact_states)
     free(first);
 }
 
-#define OF_SHORT "edges Tom Lily --token ' was' --against ' a' "
-
 /* What is left after pruning comes first in the list. */
 TEST(pruned_edges)
 {
@@ -1055,21 +1119,24 @@ TEST(curves)
     curves = member(
         parse(LENS MODEL OF_SHORT "--curve -q --steps 2 --json --circuit " TMP "circuit.json"),
         "curves");
-    CHECK(curves && curves->size == 10);
+    CHECK(curves && curves->size == 12);
     for (i = 0; curves && i < curves->size; i++) {
         one = member(item(curves, i), "faithfulness");
         CHECK(fabs(number(item(one, 9)) - 1) < 1e-3);
-        for (k = 0; i >= 8 && k < 10; k++)
+        for (k = 0; i >= 10 && k < 10; k++)
             CHECK(number(item(one, k)) ==
                   number(item(member(item(curves, i - 4), "faithfulness"), k)));
     }
-    CHECK(json_is(member(item(curves, 2), "method"), "EAP-IG, 2 steps"));
+    CHECK(json_is(member(item(curves, 2), "method"), "EAP-IG, 2 steps") &&
+          json_is(member(item(curves, 4), "method"), "GIM"));
     one = member(root, "rank_correlation"); /* the file has the true effects */
     CHECK(fabs(number(member(one, "exact")) - 1) < 1e-9 &&
           fabs(number(member(one, "random"))) < 0.2);
     CHECK(number(member(one, "EAP")) > 0.5 && number(member(one, "EAP")) < 1);
+    CHECK(number(member(one, "GIM")) > 0.5 && number(member(one, "GIM")) < 1 &&
+          number(member(one, "GIM")) != number(member(one, "EAP")));
     /* the largest effects find a circuit that chance does not find */
-    CHECK(number(member(item(curves, 5), "cmd")) < number(member(item(curves, 7), "cmd")));
+    CHECK(number(member(item(curves, 7), "cmd")) < number(member(item(curves, 9), "cmd")));
     refuses(2, "--circuit is for --curve", LENS MODEL OF_SHORT "--circuit x.json");
     refuses(2, "leave out --curve", LENS MODEL OF_SHORT "--curve -o x.json");
     refuses(2, "--curve compares", LENS MODEL OF_SHORT "--curve --exact");

@@ -121,4 +121,10 @@ static inline int open_pair(story *clean, story *corrupted, lens_pair *pair)
     return 1;
 }
 
+/* A number of a grid. */
+static inline const json_value *cell(const json_value *all, size_t grid, size_t row, size_t column)
+{
+    return item(item(member(item(member(all, "grids"), grid), "values"), row), column);
+}
+
 #endif

@@ -7,7 +7,8 @@
 #include "draw/svg_chart.h"
 #include "tools/lens/curve.h"
 
-enum { N_METHODS = 5, N_ORDERS = 2, CURVE_COLUMNS = LENS_CURVE_POINTS + 2 };
+enum { BY_EAP, BY_EAP_IG, BY_GIM, BY_EFFECT, BY_CHANCE, BY_FILE, N_METHODS };
+enum { N_ORDERS = 2, CURVE_COLUMNS = LENS_CURVE_POINTS + 2 };
 
 static const char *const order_names[N_ORDERS] = {"helpful", "largest"};
 
@@ -36,16 +37,18 @@ static attn_status random_scores(lens *l, const lens_graph *g, attn_tensor *scor
     return status;
 }
 
-/* The scores of one method: EAP, EAP-IG, true effects, chance, a file. */
+/* The scores of one method. */
 static attn_status score_by(lens *l, const curve_finding *f, lens_backward *b, int method,
                             attn_tensor *scores)
 {
-    const size_t steps = method == 0 ? 1 : l->o.steps;
-    if (method < 2)
+    const size_t steps = method == BY_EAP_IG ? l->o.steps : 1;
+    b->rules = method == BY_GIM ? LENS_RULES_GIM : 0;
+    if (method <= BY_GIM)
         return lens_edge_scores(&l->ctx, scores, b, f->p.pairs, f->p.n_pairs, steps);
-    if (method == 4)
+    if (method == BY_FILE)
         return attn_copy(&l->ctx, scores, f->given);
-    return method == 2 ? find_effects(l, &f->p, scores) : random_scores(l, &f->graph, scores);
+    return method == BY_EFFECT ? find_effects(l, &f->p, scores)
+                               : random_scores(l, &f->graph, scores);
 }
 
 static int find_curves(lens *l, curve_finding *f)
@@ -57,12 +60,13 @@ static int find_curves(lens *l, curve_finding *f)
     if (l->o.circuit && (code = read_circuit(l, &f->p, &f->given)) != FINE)
         return code;
     status = new_backward(l, &backward);
-    f->n_methods = l->o.circuit ? 5 : 4;
-    f->methods[4] = "file";
-    f->methods[0] = "EAP";
-    f->methods[1] = keep(l, "EAP-IG, %zu steps", l->o.steps);
-    f->methods[2] = "exact";
-    f->methods[3] = "random";
+    f->n_methods = l->o.circuit ? N_METHODS : BY_FILE;
+    f->methods[BY_EAP] = "EAP";
+    f->methods[BY_EAP_IG] = keep(l, "EAP-IG, %zu steps", l->o.steps);
+    f->methods[BY_GIM] = "GIM";
+    f->methods[BY_EFFECT] = "exact";
+    f->methods[BY_CHANCE] = "random";
+    f->methods[BY_FILE] = "file";
     for (i = 0; i < (int)f->n_methods && status == ATTN_OK; i++) {
         attn_tensor scores = {0};
         status = score_by(l, f, &backward, i, &scores);
@@ -217,7 +221,7 @@ static int run_curves(lens *l)
     lens_grid grids[N_ORDERS];
     findings found = {make_page(l, "Circuits of growing size"), grids, N_ORDERS, json_curves, &f};
     int code, order;
-    if (l->o.steps == 1)
+    if (l->o.steps <= 1)
         l->o.steps = 5;
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_curves(l, &f)) != FINE)
         return code;
@@ -241,8 +245,9 @@ static int run_curves(lens *l)
     if (l->o.circuit)
         found.page.note = keep(l,
                                "%s Rank correlations with the scores of the file: EAP %.3f, EAP-IG "
-                               "%.3f, exact %.3f.",
-                               found.page.note, f.agreement[0], f.agreement[1], f.agreement[2]);
+                               "%.3f, GIM %.3f, exact %.3f.",
+                               found.page.note, f.agreement[BY_EAP], f.agreement[BY_EAP_IG],
+                               f.agreement[BY_GIM], f.agreement[BY_EFFECT]);
     code = add_spreads(l, &found, LENS_SPREAD_SHARES);
     for (order = 0; order < N_ORDERS && code == FINE; order++)
         code = chart_curves(l, &f, &grids[order], order, &charts[order]);

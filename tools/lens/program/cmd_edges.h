@@ -115,6 +115,15 @@ static int find_edges(lens *l, edge_finding *f)
     return code;
 }
 
+/* How scores were made, for the note above them. */
+static const char *method_of(lens *l, const edge_finding *f)
+{
+    const char *const title = methods[l->o.method].title;
+    return l->o.exact       ? "exact"
+           : f->n_steps > 1 ? keep(l, "%s, %zu steps", title, f->n_steps)
+                            : title;
+}
+
 static const char *edge_name(lens *l, const lens_graph *g, const lens_edge *e)
 {
     return keep(l, "%s->%s", lens_sender_name(g, e->sender).text,
@@ -130,7 +139,7 @@ static void json_edges(const lens *l, const void *of)
     fputs(" \"circuit\": ", stdout);
     json_figure((double)f->value);
     if (!l->o.exact)
-        printf(", \"steps\": %zu", f->n_steps);
+        printf(", \"method\": \"%s\", \"steps\": %zu", methods[l->o.method].title, f->n_steps);
     if (l->o.prune >= 0)
         printf(", \"n_kept\": %zu", f->n_kept);
     printf(", \"n_edges\": %zu,\n \"edges\": [", f->graph.n_edges);
@@ -179,11 +188,7 @@ static const char *note_of_edges(lens *l, const edge_finding *f)
         "what its sender writes in the corrupted text (%s). "
         "With these %zu edges clean and all others corrupted the answer is %.3f.",
         f->p.question.text, f->p.reason, (double)f->p.whole.clean, (double)f->p.whole.corrupted,
-        l->o.exact ? "" : "about ",
-        l->o.exact       ? "exact"
-        : f->n_steps > 1 ? keep(l, "EAP-IG, %zu steps", f->n_steps)
-                         : "EAP",
-        f->n_kept, (double)f->value);
+        l->o.exact ? "" : "about ", method_of(l, f), f->n_kept, (double)f->value);
 }
 
 static const char *note_of_pruned(lens *l, const edge_finding *f)
@@ -208,7 +213,11 @@ static int run_edges(lens *l)
     int code;
     if (l->o.of_nodes || l->o.curve)
         return l->o.curve ? run_curves(l) : run_nodes(l);
-    f.n_steps = l->o.steps;
+    if (l->o.method < 0)
+        l->o.method = l->o.steps > 1 ? METHOD_EAP_IG : METHOD_EAP;
+    if (l->o.method == METHOD_EAP_IG && !l->o.steps)
+        l->o.steps = 5;
+    f.n_steps = l->o.steps ? l->o.steps : 1;
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_edges(l, &f)) != FINE ||
         (code = show_edges(l, &f, &grid)) != FINE ||
         (code = show_each(l, &f.p, &grid, f.edges, f.graph.n_receivers)) != FINE)

@@ -6,12 +6,27 @@
 #include "question.h"
 #include "cmd_record.h"
 
-/* Backward passes of the model that --edit makes. */
+enum { METHOD_PLAIN, METHOD_EAP, METHOD_EAP_IG, METHOD_GIM };
+#define METHOD_NAMES "plain eap eap-ig gim gim-norm gim-softmax gim-qkv"
+
+static const struct {
+    const char *title;
+    int rules; /* bits of lens_rule */
+} methods[] = {{"plain", 0},
+               {"EAP", 0},
+               {"EAP-IG", 0},
+               {"GIM", LENS_RULES_GIM},
+               {"GIM's rule of LayerNorm alone", LENS_RULE_NORM},
+               {"GIM's rule of softmax alone", LENS_RULE_SOFTMAX},
+               {"GIM's rule of q, k and v alone", LENS_RULE_QKV}};
+
+/* Backward passes by --method in the model that --edit makes. */
 static attn_status new_backward(lens *l, lens_backward *backward)
 {
     const attn_status status = lens_backward_new(&l->ctx, backward, l->model);
     backward->edits = l->edits;
     backward->n_edits = l->n_edits;
+    backward->rules = l->o.method > 0 ? methods[l->o.method].rules : 0;
     return status;
 }
 

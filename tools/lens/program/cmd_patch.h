@@ -484,8 +484,10 @@ static int run_patch(lens *l)
     found.page.warning = warn_of_gap(l, &p);
     found.page.note = note_of_patches(
         l, &p,
-        l->o.estimate ? "Each cell estimates, by the gradient, the corrupted text with one "
-                        "activation of the clean text"
+        l->o.estimate ? keep(l,
+                             "Each cell estimates, by the gradient%s, the corrupted text with one "
+                             "activation of the clean text",
+                             l->o.method > 0 ? keep(l, " (%s)", methods[l->o.method].title) : "")
                       : "Each cell runs the corrupted text with one activation of the clean text");
     return present_pairs(l, &found, spread_of(&p));
 }

@@ -52,15 +52,24 @@ static const struct option table[] = {
      "they pass on what the sender wrote"},
     {0, "edges", "COUNT", COUNT, AT(edges), EDGES, "1 10000000",
      "the size of the circuit (default 20)"},
+    {0, "method", "NAME", CHOICE, AT(method), EDGES, METHOD_NAMES,
+     "eap (default), eap-ig (with --steps), gim, or one rule of it: gim-norm, gim-softmax, gim-qkv"},
+    {0, "method", "NAME", CHOICE, AT(method), GRADIENTS, NULL,
+     "plain (default), or by the rules of gim, or by one of them alone: "
+     "gim-norm (LayerNorm's scale is a constant), gim-softmax (temperature 2) or gim-qkv "
+     "(q and k divided by 4, v by 2)"},
+    {0, "method", "NAME", CHOICE, AT(method), PATCH, NULL,
+     "with --estimate: by plain gradients (default), or by those of gim, gim-norm, gim-softmax "
+     "or gim-qkv"},
     {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
-     "embeddings between the texts (default 1: EAP; or EAP-IG)"},
+     "embeddings between the texts (default 1; eap-ig 5)"},
     {0, "exact", NULL, FLAG, AT(exact), EDGES, NULL,
      "true effects, by a run for each edge; no estimates"},
     {0, "of", "KIND", CHOICE, AT(of_nodes), EDGES, "edges nodes",
      "with --exact: edges (default) or nodes"},
     {0, "curve", NULL, FLAG, AT(curve), EDGES, NULL,
      "circuits of 0.1 to 100 % of the edges, by EAP, "
-     "EAP-IG (5 steps), true effects, chance; MIB's CPR and CMD"},
+     "EAP-IG, GIM, true effects, chance; MIB's CPR and CMD"},
     {0, "circuit", "FILE", TEXT, AT(circuit), EDGES, NULL,
      "with --curve: by the scores of FILE too (MIB)"},
     {0, "prune", "AMOUNT", NUMBER, AT(prune), EDGES, "0 1000000",

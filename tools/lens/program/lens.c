@@ -154,6 +154,25 @@ static int writes_tensors(const lens *l)
            (l->command->bit == DECOMPOSE && is_file_of_tensors(l->o.output));
 }
 
+/* edges knows EAP, EAP-IG and GIM, the other commands plain gradients and GIM. */
+static int check_method(const lens *l)
+{
+    const options *o = &l->o;
+    const int is_of_edges = o->method == METHOD_EAP || o->method == METHOD_EAP_IG;
+    if (l->command->bit == EDGES ? o->method == METHOD_PLAIN : is_of_edges)
+        return fail(USAGE, "--method: %s knows %s, gim and gim's rules, and no \"%s\"",
+                    l->command->name, is_of_edges ? "plain" : "eap, eap-ig",
+                    is_of_edges ? o->method == METHOD_EAP ? "eap" : "eap-ig" : "plain");
+    if (o->method >= 0 && (o->exact || o->curve) && l->command->bit == EDGES)
+        return fail(USAGE, "--method is for estimates: leave out --%s",
+                    o->exact ? "exact" : "curve");
+    if (o->method >= 0 && l->command->bit == PATCH && !o->estimate)
+        return fail(USAGE, "--method is for --estimate");
+    if (o->method == METHOD_EAP && o->steps > 1)
+        return fail(USAGE, "EAP has one step: leave out --steps, or choose --method eap-ig");
+    return FINE;
+}
+
 static int check_edges(const options *o)
 {
     if (o->exact && o->steps > 1)
@@ -186,7 +205,7 @@ static int check_usage(const lens *l)
     const options *o = &l->o;
     if (!!l->clean_word + !!o->file + !!o->ids + !!o->lines > 1)
         return fail(USAGE, "give one text: as an argument, with --file or with --ids; or --lines");
-    if (l->command->bit == EDGES && check_edges(o) != FINE)
+    if (check_method(l) != FINE || (l->command->bit == EDGES && check_edges(o) != FINE))
         return USAGE;
     if (l->command->bit == RECORD && (o->resume || o->rows || o->shuffle != not_given) && !o->lines)
         return fail(USAGE, "--%s is for the texts of --lines",
@@ -323,8 +342,7 @@ int main(int argc, char **argv)
     l.o.top = 5;
     l.o.kind = LENS_PARTS_HEADS;
     l.o.edges = 20;
-    l.o.steps = 1;
-    l.o.by = -1;
+    l.o.by = l.o.method = -1;
     l.o.tokens = 20;
     l.o.nodes = 20;
     l.o.node_threshold = 0.8f;

@@ -21,6 +21,7 @@ typedef struct options {
         saved_scale, json, resume, skip_checksums, metric, estimate, quiet, no_error, of_nodes,
         curve, ci;
     int by, mlps; /* of patch, a lens_patch_kind; of path, a lens_path_mlps */
+    int method;   /* one of METHOD_NAMES; -1: not given */
     int measure, exclude_bos, exclude_current_token;
     int kind, mlp_input, no_embeds, apply_ln; /* kind: a lens_parts_kind */
     int no_fold_ln, no_center_writing_weights, no_center_unembed, no_fold_value_biases, refactor;

@@ -4,7 +4,7 @@
 
 #include "lens_svg.h"
 
-enum { CHART_WIDE = 520, CHART_HIGH = 240, CHART_LEFT = 64, CHART_STYLES = 5 };
+enum { CHART_WIDE = 520, CHART_HIGH = 240, CHART_LEFT = 64, CHART_STYLES = 6 };
 
 /* Lines over positive numbers, on a logarithmic scale. */
 typedef struct lens_chart {
@@ -19,10 +19,12 @@ typedef struct lens_chart {
 
 /* The first lines differ by colour and dashes; more repeat them. */
 static const char *const chart_styles[CHART_STYLES] = {
-    "more\" stroke-width=\"2.5", "less\" stroke-width=\"2.5",
+    "more\" stroke-width=\"2.5",
+    "less\" stroke-width=\"2.5",
     "more\" stroke-width=\"2.5\" stroke-dasharray=\"8 4",
     "less\" stroke-width=\"2.5\" stroke-dasharray=\"8 4",
-    "quiet\" stroke-width=\"2\" stroke-dasharray=\"2 4"};
+    "quiet\" stroke-width=\"2\" stroke-dasharray=\"2 4",
+    "quiet\" stroke-width=\"2.5"};
 
 typedef struct chart_range {
     double low, high, step;
