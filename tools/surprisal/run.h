@@ -11,8 +11,9 @@
 /* NULL in a text: not given. An empty `column` is the name of a column. */
 typedef struct surprisal_options {
     const char *column, *regions, *region_names;
-    size_t top, stride; /* stride 0: 512, or half of the context */
-    int by, unit, punctuation, continues, no_bos, rank;
+    size_t top, stride, spillover; /* stride 0: 512, or half of the context */
+    float renyi;                   /* the order of this entropy; 0: it is not asked for */
+    int by, unit, punctuation, continues, no_bos, rank, entropy_reduction;
     int face; /* whose words the messages use */
 } surprisal_options;
 
@@ -23,7 +24,8 @@ enum face { OF_PROGRAM, OF_R, OF_PYTHON, OF_PAGE, N_FACES };
 enum form { AS_CSV, AS_JSON, AS_COLUMNS };
 enum {
     MAX_BATCH = 256,
-    ROWS = 256
+    ROWS = 256,
+    MOST_SPILLOVER = 100
 }; /* ROWS: the most tokens of a pass, and the n_batch of the workspace */
 
 typedef struct span {
@@ -44,11 +46,11 @@ typedef struct text_table {
 /* What a position of a text says about the next token, in nats. A position is the number of tokens
  * before it. */
 typedef struct position {
-    double nll;     /* -log of the probability of the next token */
-    double entropy; /* of the next token */
-    double ends;    /* log of the probability that the word before it ends here; at position 0, that
-                       the text begins with a word */
-    size_t rank;    /* number of tokens that are likelier than the next one */
+    double nll;            /* -log of the probability of the next token */
+    double entropy, renyi; /* of the next token */
+    double ends; /* log of the probability that the word before it ends here; at position 0,
+                              that the text begins with a word */
+    size_t rank; /* number of tokens that are likelier than the next one */
 } position;
 
 typedef struct text_word {
@@ -66,10 +68,11 @@ typedef struct passage {
     text_word *words;
     size_t n_words, n_written; /* n_written: words whose rows were written */
     attn_token *ids;
-    size_t n;                 /* tokens */
-    position *positions;      /* [n + 1] */
-    attn_prediction *best;    /* [n + 1, top]; NULL without --top */
-    unsigned char *sets;      /* [n + 1]: which tokens end a word there; see token_set */
+    size_t n;              /* tokens */
+    position *positions;   /* [n + 1] */
+    attn_prediction *best; /* [n + 1, top]; NULL without --top */
+    double *values;        /* [1 + spillover, n_values]: of the latest row, and of those before */
+    unsigned char *sets;   /* [n + 1]: which tokens end a word there; see token_set */
     size_t n_planned, n_done; /* positions that a window measures, and those that are known */
     size_t n_kept;            /* --resume: positions of rows that an earlier run wrote */
 } passage;
@@ -105,6 +108,8 @@ typedef struct out_column {
     json_out texts;
     size_t n, room;
 } out_column;
+
+typedef char value_name[64];
 
 /* Items, for the notes. */
 typedef struct findings {
@@ -144,8 +149,10 @@ typedef struct surprisal_run {
     int is_feeding;
     uint64_t n_all, n_read, n_passes; /* tokens of the input, and those that were read; passes */
     findings found;
-    json_out notes;       /* sentences, each with a line feed behind it */
-    const char **carried; /* [n_columns]: the names in the output of the input's columns */
+    json_out notes;          /* sentences, each with a line feed behind it */
+    const char **carried;    /* [n_columns]: the names in the output of the input's columns */
+    value_name *value_names; /* [1 + spillover, n_values]: of a row's numbers from surprisal on */
+    size_t n_values;
     json_out row;
     int (*row_fn)(struct surprisal_run *r, uint64_t number); /* takes `row`; not 0: end the run */
     void *user;
@@ -167,6 +174,8 @@ static const char *const spellings[][N_FACES] = {
     {"--regions", "regions", "regions", "regions"},
     {"--column", "column", "column", "column"},
     {"--stride", "stride", "stride", "stride"},
+    {"--renyi", "renyi", "renyi", "renyi"},
+    {"--spillover", "spillover", "spillover", "spillover"},
     {"--top", "top", "top", "top"}};
 
 /* Copies a sentence with the options as the caller's face spells them. */

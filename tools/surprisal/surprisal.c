@@ -42,6 +42,12 @@ static const struct option table_of_options[] = {
     {0, "rank", NULL, FLAG, AT(of.rank), NULL,
      "add how many tokens were likelier than the first one"},
     {0, "top", "COUNT", COUNT, AT(of.top), "0 1000", "add the likeliest tokens before the word"},
+    {0, "entropy-reduction", NULL, FLAG, AT(of.entropy_reduction), NULL,
+     "add by how much the word lowers the entropy"},
+    {0, "renyi", "ORDER", NUMBER, AT(of.renyi), "0.01 100",
+     "add the entropy of Renyi of this order, as 0.5"},
+    {0, "spillover", "COUNT", COUNT, AT(of.spillover), "0 100",
+     "add the numbers of so many rows before"},
     {0, "punctuation", "NAME", CHOICE, AT(of.punctuation), "word apart",
      "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
     {0, "continue", NULL, FLAG, AT(of.continues), NULL, "the items are one running text"},
@@ -83,7 +89,17 @@ static const help_page pages[] = {
      "minicons 0.3.39 (bow_correction) has no divisor for the first word, "
      "and does not count the end of the text as the end of a word.\n\n"
      "--by token: uncorrected is the token's own, and surprisal has its share of the factors, "
-     "so that a word's tokens add up to the word. --by region: the sum over its words.",
+     "so that a word's tokens add up to the word. --by region: the sum over its words.\n\n"
+     "entropy = the sum of -p * log2 p over the tokens that may come first, p their probabilities. "
+     "entropy_reduction = entropy - the entropy after the row's last token "
+     "(Hale 2006, Uncertainty About the Rest of the Sentence, Cognitive Science 30: there it is the "
+     "entropy of the whole rest, and what is less than 0 is 0). "
+     "--renyi A: renyi = log2(sum of p^A) / (1 - A), for A = 1 entropy "
+     "(Renyi 1961; Pimentel et al. 2023, On the Effect of Anticipation on Reading Times, "
+     "arXiv 2211.14301, who find that A = 1/2 predicts reading times best).\n\n"
+     "--spillover 2: prev1_surprisal is that of the row before, prev2_surprisal of the one before "
+     "that, and so on for each number from surprisal on (a word slows the reading of the next "
+     "ones: Mitchell 1984, An Evaluation of Subject-Paced Reading Tasks). NA where the text begins; with --continue there is one text.",
      2, NULL, NULL},
     {"input", "what a text and a word are", NULL,
      "Blanks, tabs and line feeds part words. Several count as one blank, and those around a text "

@@ -585,7 +585,8 @@ class Model(_Closing):
     def surprisal(self, texts: Any, *, column: Optional[str] = None, by: Literal["word", "token", "region"] = "word",
                   unit: Literal["bits", "nats"] = "bits", regions: Optional[str] = None, region_names: Optional[str] = None,
                   punctuation: Literal["word", "apart"] = "word", continues: bool = False, rank: bool = False, top: int = 0,
-                  stride: int = 0, bos: bool = True, progress: Progress = None) -> dict[str, list[Any]]:
+                  entropy_reduction: bool = False, renyi: float = 0, spillover: int = 0, stride: int = 0, bos: bool = True,
+                  progress: Progress = None) -> dict[str, list[Any]]:
         """How surprising each word is. Returns a list for each column, with the digits that the program surprisal prints;
         its page, tools/surprisal, explains columns and options. pandas.DataFrame takes the result.
 
@@ -594,6 +595,8 @@ class Model(_Closing):
         regions: the mark that joins words to regions; region_names: the column with their names.
         continues: the texts are one running text.
         rank, top: how many tokens were likelier, and the likeliest ones.
+        entropy_reduction: by how much the word lowers the entropy; renyi: the order of a Renyi entropy, as 0.5.
+        spillover: the numbers of so many rows before, NaN where the text begins.
         stride: the least tokens before a word where a text is longer than the context (0: 512, or half of it).
         bos: begin with the beginning-of-text token. Without it first words have no value (NaN).
 
@@ -601,7 +604,7 @@ class Model(_Closing):
         from . import _surprisal
         chosen = _surprisal.options(
             column, {"by": by, "unit": unit, "punctuation": punctuation}, regions, region_names, continues=continues, rank=rank,
-            no_bos=not bos, top=top, stride=stride)
+            entropy_reduction=entropy_reduction, renyi=renyi, spillover=spillover, no_bos=not bos, top=top, stride=stride)
         return _surprisal.columns(self, texts, chosen, _told(progress, "surprisal"))
 
     def generate_many(self, prompts: Prompts, *, max_tokens: Positive = 100, sampling: Sampling = Sampling(), stop: Texts = (),

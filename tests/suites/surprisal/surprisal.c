@@ -14,7 +14,7 @@ SUITE_WITH(NULL, forget);
 
 /* ---- the numbers ---- */
 
-enum { MAX_FIELDS = 16 };
+enum { MAX_FIELDS = 32 };
 
 /* Splits a CSV record into its fields, in place. Returns the start of the next record, or NULL after the
  * last. */
@@ -468,6 +468,56 @@ TEST(columns_of_options)
     CHECKF(fabs(number_in(out, "surprisal") - 1.102154 * log(2)) < 2e-6, "%s", out);
 }
 
+/* Checks the columns prev1_.. and prev2_.. of what was printed: `n` numbers from field 4 on of the rows before,
+ * or NA where field 0, the text, is another one. is_one: the rows are one text. */
+static void compare_spillover(const char *options, int n, int is_one)
+{
+    static char rows[3][MAX_FIELDS][64];
+    char *at, *fields[MAX_FIELDS];
+    int n_fields, back, i, n_rows = 0, n_of_text = 0;
+    if (!CHECKF(run("cat " FIXTURES "*.txt | sed 's/ a / a_/g' | " SAY "--spillover 2 %s",
+                    options) == 0,
+                "%s", err))
+        return;
+    at = cut_record(out, fields, &n_fields);
+    CHECKF(strcmp(fields[4], "surprisal") == 0 && strcmp(fields[4 + n], "prev1_surprisal") == 0 &&
+               strcmp(fields[4 + 2 * n], "prev2_surprisal") == 0,
+           "%s: %s", options, fields[4 + n]);
+    while ((at = cut_record(at, fields, &n_fields)) != NULL && n_fields >= 4 + 3 * n) {
+        n_of_text =
+            n_rows > 0 && (is_one || strcmp(fields[0], rows[0][0]) == 0) ? n_of_text + 1 : 0;
+        for (back = 1; back <= 2; back++)
+            for (i = 0; i < n; i++) {
+                const char *const want = n_of_text < back ? "NA" : rows[back - 1][4 + i];
+                CHECKF(strcmp(fields[4 + back * n + i], want) == 0,
+                       "%s, row %d, %d back: %s, not %s", options, n_rows, back,
+                       fields[4 + back * n + i], want);
+            }
+        memmove(rows[1], rows[0], 2 * sizeof rows[0]);
+        for (i = 0; i < 4 + n; i++)
+            snprintf(rows[0][i], sizeof rows[0][i], "%s", fields[i]);
+        n_rows++;
+    }
+    CHECKF(n_rows > 200, "%s: %d rows", options, n_rows);
+}
+
+TEST(spillover)
+{
+    compare_spillover("", 3, 0);
+    compare_spillover("--by token --renyi 2", 4, 0);
+    compare_spillover("--by region --regions _ --entropy-reduction", 4, 0);
+    compare_spillover("--continue --no-bos", 3, 1);
+    CHECK(run("printf 's,prev1_entropy,renyi\\na b,1,2\\n' | " SAY "-c s --spillover 1 --json") ==
+          0);
+    CHECKF(strstr(out, "\"prev1_surprisal\": null, ") &&
+               strstr(out, "\"input_prev1_entropy\": \"1\"") && strstr(out, "\"renyi\": \"2\""),
+           "%s", out);
+    refuses(2, "--spillover: \"101\" is not a whole number from 0 to 100", SAY "--spillover 101 x");
+    refuses(2, "--renyi: \"0\" is not a number from 0.01 to 100", SAY "--renyi 0 x");
+    refuses(2, "--renyi is 1.005; expected 1, which is the entropy, or what differs",
+            SAY "--renyi 1.005 x");
+}
+
 TEST(punctuation_apart)
 {
     CHECK(run("printf '\"Well-known dog'\"'\"'s,\" (he) 3.5%%%%' | " SAY
@@ -634,7 +684,8 @@ static void resumes(const char *options, size_t size, size_t step)
 
 TEST(resume)
 {
-    static const char *const ways[] = {"", "--continue --batch 1", "--json", "--by token --rank"};
+    static const char *const ways[] = {"", "--continue --batch 1", "--json", "--by token --rank",
+                                       "--continue --spillover 3 --entropy-reduction --renyi 0.5"};
     uint64_t size = 0;
     size_t i;
     for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {

@@ -367,6 +367,9 @@ static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
     o.rank = (int)given[5];
     o.top = (size_t)given[6];
     o.stride = (size_t)given[7];
+    o.spillover = (size_t)given[8];
+    o.entropy_reduction = (int)given[9];
+    o.renyi = (float)given[10];
     o.face = OF_R;
     if (lens_surprisal_new(&ctx, &run, model, &o, &columns))
         stop_with(&ctx);
