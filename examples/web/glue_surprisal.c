@@ -47,7 +47,7 @@ void glue_surprisal_free(surprisal_run *r)
 }
 
 /* Begins with a text of `size` bytes. The strings: the text's name for messages, the options --column,
- * --regions and --region-names. The numbers: by, unit, punctuation, continue, no-bos, rank, top, stride, spillover,
+ * --regions, --region-names and --layers. The numbers: by, unit, punctuation, continue, no-bos, rank, top, stride, spillover,
  * entropy-reduction, renyi.
  * The model and the strings must outlive what is returned. NULL on failure. */
 EXPORT(glue_surprisal)
@@ -70,6 +70,7 @@ surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, 
     r->o.column = next_string(&strings);
     r->o.regions = next_string(&strings);
     r->o.region_names = next_string(&strings);
+    r->o.layers = next_string(&strings);
     r->o.by = (int)numbers[0];
     r->o.unit = (int)numbers[1];
     r->o.punctuation = (int)numbers[2];

@@ -100,7 +100,7 @@ function take({ csv, notes }) {
 }
 function sayWord(row, { by, unit, rank, top }, names) {
   const of = (name) => row[names.indexOf(name)], number = (name) => (of(name) === "NA" ? "not known" : `${of(name)} ${unit}`), n = row[OF.tokens];
-  const more = names.slice(OF.entropy + 1).filter((name) => name in ADDED).map((name) => `\n${ADDED[name]} ${number(name)}`).join("");
+  const more = names.slice(OF.entropy + 1).filter((name) => /^surprisal\./.test(name) || name in ADDED).map((name) => `\n${ADDED[name] ?? `by layer ${name.slice(10)}`} ${number(name)}`).join("");
   const likely = Array.from({ length: Math.min(top, 5) }, (_, i) => `“${of(`top${i + 1}`)}” ${of(`top${i + 1}_probability`)}`);
   const what = by === "region" ? `Region ${row[OF.index]}, “${row[OF.word]}”` : by === "token" ? `Token “${of("token")}” of word ${row[OF.index]}, “${row[OF.word]}”` : `Word ${row[OF.index]}, “${row[OF.word]}”, ${n === "1" ? "1 token" : `${n} tokens`}`;
   return `${what}\nsurprisal ${number("surprisal")}\nuncorrected ${number("uncorrected")}\nentropy before it ${number("entropy")}${more}${rank ? `\nrank ${of("rank")}` : ""}${top ? `\nexpected ${likely.join(", ")}` : ""}`;
@@ -129,7 +129,7 @@ function showMeasuring(done = 0) {
 function wishOfReader() {
   const whole = (id) => ($s(id).value.trim() === "" ? 0 : Number($s(id).value));
   const options = {
-    name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : null, regions: $s("measure-regions").value || null,
+    name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : null, regions: $s("measure-regions").value || null, layers: $s("measure-layers").value.trim() || null,
     regionNames: sentences?.isTable && $s("region-names").selectedIndex > 0 ? $s("region-names").value : null, rank: $s("measure-rank").checked, top: whole("measure-top"), entropyReduction: $s("measure-reduction").checked, renyi: whole("measure-renyi"), spillover: whole("measure-spillover"), stride: whole("measure-stride"), by: $s("measure-by").value, unit: $s("measure-unit").value,
     punctuation: $s("measure-apart").checked ? "apart" : "word", continues: $s("measure-continues").checked, bos: $s("measure-bos").checked,
   };

@@ -104,7 +104,7 @@ window.actions = {
     measure: () => press($("measure")),
     measureStop: () => press($("measure-stop")),
     measureBy: (r) => { put($("measure-by"), pick(["word", "token", "region"], r), "change"); put($("measure-unit"), pick(["bits", "nats"], r), "change"); },
-    measureMore: (r) => { $("measure-regions").value = pick(["", "_", "a", "e"], r); $("measure-top").value = pick(["0", "2"], r); $("measure-stride").value = pick(["", "100"], r); $("measure-renyi").value = pick(["", "0.5"], r); $("measure-spillover").value = pick(["0", "2"], r); },
+    measureMore: (r) => { $("measure-regions").value = pick(["", "_", "a", "e"], r); $("measure-top").value = pick(["0", "2"], r); $("measure-stride").value = pick(["", "100"], r); $("measure-layers").value = pick(["", "all", "0"], r); $("measure-renyi").value = pick(["", "0.5"], r); $("measure-spillover").value = pick(["0", "2"], r); },
     measureHow: (r) => { const box = $(pick(["measure-apart", "measure-continues", "measure-bos", "measure-rank", "measure-reduction"], r)); box.checked = !box.checked; },
     sentencesFile: (r) => takeSentences(new File([pick(SENTENCES, r)], pick(["a.txt", "b.csv", "c.tsv"], r))),
     sentencesClose: () => press($("sentences-close")),

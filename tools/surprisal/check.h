@@ -67,7 +67,7 @@ static attn_status check_options(surprisal_run *r)
     if (r->o.top > r->n_vocab)
         return refuse(r, ATTN_E_TOKEN, "--top is %zu, but the vocabulary has %zu tokens", r->o.top,
                       r->n_vocab);
-    return find_sets(r) ? r->ctx.status : name_values(r);
+    return find_sets(r) || find_layers(r) ? r->ctx.status : name_values(r);
 }
 
 /* >> Notes ===================================================================================== */
@@ -233,7 +233,9 @@ static attn_status make_room(surprisal_run *r)
     r->less = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
     r->powers = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
     r->passages = (passage *)arena_alloc(&r->ctx, &r->memory, MAX_BATCH, sizeof(passage));
-    if (!r->logits || !r->less || !r->powers || !r->passages)
+    r->streams = (float *)arena_alloc(&r->ctx, &r->memory, r->n_layers * ROWS,
+                                      r->config->d_model * sizeof(float));
+    if (!r->logits || !r->less || !r->powers || !r->passages || !r->streams)
         return r->ctx.status;
     return attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc);
 }

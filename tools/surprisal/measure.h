@@ -149,25 +149,44 @@ static attn_status renyi_entropy(surprisal_run *r, const float *logits, float mo
     return ATTN_OK;
 }
 
+/* Of a row of logits: the largest, the log of the sum of exp(logits - most), and the mean of logits - most
+ * by their probabilities. */
+typedef struct softmax {
+    float most;
+    double log_sum, mean;
+} softmax;
+
+/* Measures how likely the token at position `at` and the end of the word before it are. */
+static attn_status measure_likelihood(surprisal_run *r, const passage *p, size_t at,
+                                      const float *logits, likelihood *to, softmax *s)
+{
+    double sum = 0, weighted = 0;
+    s->most = largest(logits, r->n_vocab);
+    if (exponentials(r, logits, s->most))
+        return r->ctx.status;
+    sum_row(r->powers, r->less, r->n_vocab, &sum, &weighted);
+    s->log_sum = natural_log(sum);
+    s->mean = weighted / sum;
+    if (p->sets[at])
+        to->ends = log_of_set(r, logits, s->most, p->sets[at]) - s->log_sum;
+    if (at < p->n)
+        to->nll = s->log_sum - ((double)logits[p->ids[at]] - (double)s->most);
+    return r->ctx.status;
+}
+
 /* Measures position `at` of a passage by its logits. */
 static attn_status measure(surprisal_run *r, passage *p, size_t at, const float *logits)
 {
     position *const to = &p->positions[at];
     const int is_known = r->o.rank && at < p->n; /* the next token, for its rank */
-    const float most = largest(logits, r->n_vocab);
     attn_top top = ATTN_ZERO;
     attn_token_stats stats = ATTN_ZERO;
-    double sum = 0, weighted = 0, log_sum;
-    if (exponentials(r, logits, most))
+    softmax s;
+    if (measure_likelihood(r, p, at, logits, &to->of, &s))
         return r->ctx.status;
-    sum_row(r->powers, r->less, r->n_vocab, &sum, &weighted);
-    log_sum = natural_log(sum);
-    to->entropy = to->renyi = log_sum - weighted / sum; /* the same in order 1 */
-    if (p->sets[at])
-        to->ends = log_of_set(r, logits, most, p->sets[at]) - log_sum;
-    if (at < p->n)
-        to->nll = log_sum - ((double)logits[p->ids[at]] - (double)most);
-    if (r->o.renyi > 0 && r->o.renyi != 1 && renyi_entropy(r, logits, most, log_sum, &to->renyi))
+    to->entropy = to->renyi = s.log_sum - s.mean; /* the same in order 1 */
+    if (r->o.renyi > 0 && r->o.renyi != 1 &&
+        renyi_entropy(r, logits, s.most, s.log_sum, &to->renyi))
         return r->ctx.status;
     top.best = p->best + (p->best ? at * r->o.top : 0);
     top.k = r->o.top;

@@ -2,7 +2,7 @@
 #ifndef SURPRISAL_ROWS_H
 #define SURPRISAL_ROWS_H
 
-#include "measure.h"
+#include "layers.h"
 
 /* >> Cells ===================================================================================== */
 
@@ -167,9 +167,10 @@ static void add_value_name(surprisal_run *r, const char *name)
 /* Names the numbers of a row: its own, and those of the rows before it (--spillover). */
 static attn_status name_values(surprisal_run *r)
 {
-    enum { MOST = 5 };
+    const size_t most = 5 + r->n_layers;
     size_t i, back;
-    r->value_names = (value_name *)arena_alloc(&r->ctx, &r->memory, (1 + r->o.spillover) * MOST,
+    value_name name;
+    r->value_names = (value_name *)arena_alloc(&r->ctx, &r->memory, (1 + r->o.spillover) * most,
                                                sizeof *r->value_names);
     if (!r->value_names)
         return r->ctx.status;
@@ -180,11 +181,15 @@ static attn_status name_values(surprisal_run *r)
         add_value_name(r, "entropy_reduction");
     if (r->o.renyi > 0)
         add_value_name(r, "renyi");
+    for (i = 0; i < r->n_layers; i++) {
+        snprintf(name, sizeof name, "surprisal.%zu", r->layers[i]);
+        add_value_name(r, name);
+    }
     for (back = 1; back <= r->o.spillover; back++)
         for (i = 0; i < r->n_values; i++) {
-            value_name *const name = &r->value_names[back * r->n_values + i];
-            const int n = snprintf(*name, sizeof *name, "prev%zu_", back);
-            memcpy(*name + n, r->value_names[i], sizeof *name - (size_t)n);
+            snprintf(name, sizeof name, "%s", r->value_names[i]);
+            snprintf(r->value_names[back * r->n_values + i], sizeof name, "prev%zu_%.50s", back,
+                     name);
         }
     return ATTN_OK;
 }
@@ -351,38 +356,53 @@ static void more_cells(surprisal_run *r, const passage *p, const text_word *w, s
         }
 }
 
-/* Sets the numbers of the row that tokens_row is about to write, and moves those of the rows before. */
-static void set_values(const surprisal_run *r, passage *p, const text_word *w,
-                       const text_word *last, size_t at, size_t end)
+/* The tokens [at, end), which are a word, one of its tokens, or a region. The words that they belong to are
+ * those from w to `last`. */
+typedef struct row_tokens {
+    const text_word *w, *last;
+    size_t at, end;
+} row_tokens;
+
+/* The surprisal of a row by the model (lens 0) or under a lens, in nats, and the sum over its tokens. */
+static double surprisal_of(const surprisal_run *r, const passage *p, const row_tokens *x,
+                           size_t lens, double *sum)
 {
-    const double unit = r->o.unit == BITS ? LOG_OF_2 : 1;
-    double *to = p->values, sum = 0, surprisal;
+    double surprisal;
     size_t t;
-    memmove(to + r->n_values, to, r->o.spillover * r->n_values * sizeof *to);
-    for (t = at; t < end; t++)
-        sum += p->positions[t].nll;
-    surprisal = sum;
-    if (at == w->token)
-        surprisal += p->positions[at].ends;
-    if (end == last->token + last->n_tokens)
-        surprisal -= p->positions[end].ends;
-    *to++ = surprisal / unit;
-    *to++ = sum / unit;
-    *to++ = p->positions[at].entropy / unit;
-    if (r->o.entropy_reduction)
-        *to++ = (p->positions[at].entropy - p->positions[end].entropy) / unit;
-    if (r->o.renyi > 0)
-        *to++ = p->positions[at].renyi / unit;
+    for (*sum = 0, t = x->at; t < x->end; t++)
+        *sum += likelihood_at(r, p, t, lens)->nll;
+    surprisal = *sum;
+    if (x->at == x->w->token)
+        surprisal += likelihood_at(r, p, x->at, lens)->ends;
+    if (x->end == x->last->token + x->last->n_tokens)
+        surprisal -= likelihood_at(r, p, x->end, lens)->ends;
+    return surprisal;
 }
 
-/* Writes the row of the tokens [at, end), which are a word, one of its tokens, or a region. The words
- * that they belong to are those from w to `last`. */
-static attn_status tokens_row(surprisal_run *r, passage *p, const text_word *w,
-                              const text_word *last, size_t at)
+/* Sets the numbers of a row, and moves those of the rows before it. */
+static void set_values(const surprisal_run *r, passage *p, const row_tokens *x)
 {
-    const size_t end = r->o.by == BY_TOKEN ? at + 1 : last->token + last->n_tokens;
+    const double unit = r->o.unit == BITS ? LOG_OF_2 : 1;
+    const position *const before = &p->positions[x->at], *const after = &p->positions[x->end];
+    double *to = p->values, sum;
+    size_t lens;
+    memmove(to + r->n_values, to, r->o.spillover * r->n_values * sizeof *to);
+    *to++ = surprisal_of(r, p, x, 0, &sum) / unit;
+    *to++ = sum / unit;
+    *to++ = before->entropy / unit;
+    if (r->o.entropy_reduction)
+        *to++ = (before->entropy - after->entropy) / unit;
+    if (r->o.renyi > 0)
+        *to++ = before->renyi / unit;
+    for (lens = 1; lens <= r->n_layers; lens++)
+        *to++ = surprisal_of(r, p, x, lens, &sum) / unit;
+}
+
+static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *x)
+{
+    const text_word *const w = x->w, *const last = x->last;
     size_t i;
-    set_values(r, p, w, last, at, end);
+    set_values(r, p, x);
     if (r->form == AS_JSON)
         out_open(&r->row, NULL, '{');
     count_cell(r, "text", w->item + 1);
@@ -391,7 +411,7 @@ static attn_status tokens_row(surprisal_run *r, passage *p, const text_word *w,
     count_cell(r, "tokens", last->token + last->n_tokens - w->token);
     for (i = 0; i < (1 + r->o.spillover) * r->n_values; i++)
         number_cell(r, r->value_names[i], p->values[i]);
-    more_cells(r, p, w, at);
+    more_cells(r, p, w, x->at);
     return end_row(r);
 }
 
@@ -418,14 +438,16 @@ static attn_status write_passage(surprisal_run *r, passage *p)
 {
     attn_status status = ATTN_OK;
     while (status == ATTN_OK && p->n_written < p->n_words) {
-        const text_word *const w = &p->words[p->n_written];
         const size_t n = words_of_row(r, p, p->n_written);
-        const text_word *const last = w + n - 1;
-        size_t t, end = last->token + last->n_tokens;
+        const text_word *const w = &p->words[p->n_written], *const last = w + n - 1;
+        const size_t end = last->token + last->n_tokens;
+        row_tokens x = {w, last, w->token, end};
         if (end >= p->n_done)
             return ATTN_OK;
-        for (t = w->token; status == ATTN_OK && t < (r->o.by == BY_TOKEN ? end : w->token + 1); t++)
-            status = tokens_row(r, p, w, last, t);
+        for (; status == ATTN_OK && x.at < end; x.at = x.end) {
+            x.end = r->o.by == BY_TOKEN ? x.at + 1 : end;
+            status = write_row_of(r, p, &x);
+        }
         p->n_written += n;
     }
     return status;

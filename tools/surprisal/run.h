@@ -10,7 +10,7 @@
 
 /* NULL in a text: not given. An empty `column` is the name of a column. */
 typedef struct surprisal_options {
-    const char *column, *regions, *region_names;
+    const char *column, *regions, *region_names, *layers;
     size_t top, stride, spillover; /* stride 0: 512, or half of the context */
     float renyi;                   /* the order of this entropy; 0: it is not asked for */
     int by, unit, punctuation, continues, no_bos, rank, entropy_reduction;
@@ -43,14 +43,19 @@ typedef struct text_table {
     int has_names;
 } text_table;
 
-/* What a position of a text says about the next token, in nats. A position is the number of tokens
- * before it. */
+/* How likely the next token and the end of the word before it are, in nats. */
+typedef struct likelihood {
+    double nll; /* -log of the probability of the next token */
+    double
+        ends; /* log of the probability that the word before it ends here; at position 0, that the
+                    text begins with a word */
+} likelihood;
+
+/* What a position of a text says about the next token. A position is the number of tokens before it. */
 typedef struct position {
-    double nll;            /* -log of the probability of the next token */
-    double entropy, renyi; /* of the next token */
-    double ends; /* log of the probability that the word before it ends here; at position 0,
-                              that the text begins with a word */
-    size_t rank; /* number of tokens that are likelier than the next one */
+    likelihood of;
+    double entropy, renyi; /* of the next token, in nats */
+    size_t rank;           /* number of tokens that are likelier than the next one */
 } position;
 
 typedef struct text_word {
@@ -71,6 +76,7 @@ typedef struct passage {
     size_t n;              /* tokens */
     position *positions;   /* [n + 1] */
     attn_prediction *best; /* [n + 1, top]; NULL without --top */
+    likelihood *by_layer;  /* [n + 1, n_layers] */
     double *values;        /* [1 + spillover, n_values]: of the latest row, and of those before */
     unsigned char *sets;   /* [n + 1]: which tokens end a word there; see token_set */
     size_t n_planned, n_done; /* positions that a window measures, and those that are known */
@@ -140,7 +146,7 @@ typedef struct surprisal_run {
     size_t set_sizes[N_SETS];
     float *logits, *less, *powers; /* [ROWS, n_vocab]; [n_vocab]: logits - the largest, exp of it */
     window windows[MAX_BATCH];     /* that are fed together */
-    attn_feed_item items[MAX_BATCH];
+    attn_feed_item items[MAX_BATCH], parts[MAX_BATCH]; /* parts: for some of the layers */
     size_t rows[ROWS];
     size_t n_windows, n_ids;    /* n_ids: tokens of the windows */
     passage *passages;          /* [MAX_BATCH]: those that are not written yet, in their order */
@@ -153,6 +159,9 @@ typedef struct surprisal_run {
     const char **carried;    /* [n_columns]: the names in the output of the input's columns */
     value_name *value_names; /* [1 + spillover, n_values]: of a row's numbers from surprisal on */
     size_t n_values;
+    size_t *layers; /* [n_layers]: of --layers, ascending */
+    size_t n_layers;
+    float *streams; /* [n_layers, ROWS, d_model]: those of a pass behind each of these layers */
     json_out row;
     int (*row_fn)(struct surprisal_run *r, uint64_t number); /* takes `row`; not 0: end the run */
     void *user;
@@ -173,6 +182,7 @@ static const char *const spellings[][N_FACES] = {
     {"--regions MARK", "regions", "regions", "regions"},
     {"--regions", "regions", "regions", "regions"},
     {"--column", "column", "column", "column"},
+    {"--layers", "layers", "layers", "layers"},
     {"--stride", "stride", "stride", "stride"},
     {"--renyi", "renyi", "renyi", "renyi"},
     {"--spillover", "spillover", "spillover", "spillover"},

@@ -84,8 +84,8 @@ texts_of <- function(x, name, expected = "texts") {
 
 surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL, unit = c("bits", "nats"),
                       regions = NULL, region_names = NULL, rank = FALSE, top = 0, bos = TRUE, stride = NULL,
-                      punctuation = c("word", "apart"), continues = FALSE, entropy_reduction = FALSE, renyi = NULL,
-                      spillover = 0, progress = interactive()) {
+                      punctuation = c("word", "apart"), continues = FALSE, layers = NULL, entropy_reduction = FALSE,
+                      renyi = NULL, spillover = 0, progress = interactive()) {
   is_model(model)
   hint <- if (is.data.frame(x) && is.character(by) && length(by) == 1L && by %in% names(x))
     sprintf("; did you mean column = \"%s\"?", by) else ""
@@ -95,7 +95,8 @@ surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL
                if (is.null(stride)) 0 else whole(stride, "stride", 1, 1e9), whole(spillover, "spillover", 0, 100),
                flag(entropy_reduction, "entropy_reduction"), order_of(renyi))
   words <- c(given(column, "column", "the name of a column"), given(regions, "regions", "a mark such as \"_\""),
-             given(region_names, "region_names", "the name of a column"))
+             given(region_names, "region_names", "the name of a column"),
+             given(if (is.numeric(layers)) paste(layers, collapse = ",") else layers, "layers", "\"all\" or numbers of layers"))
   if (!is.data.frame(x)) x <- texts_of(x, "x", "texts, or a data frame and the name of their column")
   begun <- .Call(C_surprisal, model$pointer, if (is.data.frame(x)) names(x), words, as.double(numbers))
   run <- begun[[1L]]

@@ -359,6 +359,7 @@ static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
     o.column = option_of(words, 0);
     o.regions = option_of(words, 1);
     o.region_names = option_of(words, 2);
+    o.layers = option_of(words, 3);
     o.by = (int)given[0];
     o.unit = (int)given[1];
     o.punctuation = (int)given[2];
