@@ -121,7 +121,7 @@ TEST(as_numpy)
     compare_with(FIXTURES "predictors-continue.csv", 11, 11);
 }
 
-/* The number that a run printed at a field of the row, as text. */
+/* Two runs print the same fields for the same texts, which have no commas. */
 static void same_columns(const char *a, const char *fields_of_a, const char *b,
                          const char *fields_of_b)
 {
